@@ -1,0 +1,193 @@
+#include "base/cluster_config.h"
+
+#include <algorithm>
+#include <cctype>
+#include <climits>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "base/yaml.h"
+
+namespace lamina {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxPort = 65535;
+constexpr int64_t kMinNodeMemory = int64_t{1} << 20;  // less holds no useful number of tokens of any model
+
+// Names go into commands, file names and metric labels.
+bool IsName(const std::string& text) {
+  const auto allowed = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; };
+  return !text.empty() && text.size() <= 63 && text[0] != '-' && std::all_of(text.begin(), text.end(), allowed);
+}
+
+// Hosts go onto the command line of ssh, where a leading '-' would be an option.
+bool IsHost(const std::string& text) {
+  const auto allowed = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view(".-_:@").find(c) != std::string_view::npos;
+  };
+  return !text.empty() && text[0] != '-' && std::all_of(text.begin(), text.end(), allowed);
+}
+
+void ReadName(YamlMap& map, const std::string& key, std::string* name) {
+  map.ReadString(key, name);
+  if (!IsName(*name)) map.Fail(key, "'" + key + "' is '" + *name + "': expected up to 63 of the characters a-z, 0-9 and -");
+}
+
+void ReadHost(YamlMap& map, const std::string& key, std::string* host) {
+  map.ReadString(key, host);
+  if (!IsHost(*host)) map.Fail(key, "'" + key + "' is '" + *host + "': expected a host name or an address");
+}
+
+void ReadCluster(YamlMap map, ClusterConfig* config) {
+  ReadName(map, "name", &config->name);
+  ReadHost(map, "controller", &config->controller_host);
+  map.ReadInt("http_port", &config->http_port, 1, kMaxPort);
+  map.Close();
+}
+
+void ReadDefaults(YamlMap map, ClusterConfig* config) {
+  map.ReadString("ssh", &config->ssh);
+  map.ReadStrings("env", &config->env);
+  map.ReadString("workdir", &config->workdir);
+  map.ReadString("log_dir", &config->log_dir);
+  map.Close();
+}
+
+NodeConfig ReadNode(YamlMap& map) {
+  NodeConfig node;
+  map.Require("name");
+  map.ReadString("name", &node.name);
+  if (!node.name.empty()) map.Rename("node '" + node.name + "'");
+  ReadName(map, "name", &node.name);
+  if (node.name == "manager") map.Fail("name", "'manager' is the name of the manager's own process: choose another");
+
+  std::string role = "memory";
+  map.Require("role", "compute or memory");
+  map.ReadChoice("role", &role, {"compute", "memory"});
+  node.role = role == "compute" ? NodeRole::kCompute : NodeRole::kMemory;
+
+  ReadHost(map, "host", &node.host);
+  map.Require("port", "where its daemon listens");
+  map.ReadInt("port", &node.port, 1, kMaxPort);
+  map.ReadChoice("device", &node.device, {"cpu"});
+  map.ReadInt("threads", &node.threads, 0, 4096);
+  map.ReadDouble("price_per_hour", &node.price_per_hour);
+  if (node.role == NodeRole::kMemory) {
+    map.Require("memory", "how much it may use for the KV cache, for example 4GiB");
+    map.ReadSize("memory", &node.memory_bytes, kMinNodeMemory);
+  } else {
+    int64_t unused = 0;
+    map.ReadSize("memory", &unused, 0);
+    if (unused != 0) map.Fail("memory", "'memory' is for memory nodes: a compute node holds no KV cache");
+  }
+  map.Close();
+  return node;
+}
+
+// Rules that concern several nodes.
+void CheckNodes(const std::vector<NodeConfig>& nodes, const std::vector<YamlMap>& maps, int nodes_line, YamlErrors& errors) {
+  std::set<std::string> names;
+  std::map<std::string, std::string> addresses;
+  std::string compute_node;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const NodeConfig& node = nodes[i];
+    if (!names.insert(node.name).second) errors.Add(maps[i].LineOf("name"), "there are two nodes with the name '" + node.name + "'");
+    const std::string address = ClusterConfig::Address(node);
+    const auto [other, is_new] = addresses.emplace(address, node.name);
+    if (!is_new)
+      errors.Add(maps[i].LineOf("port"), "node '" + node.name + "' has the address " + address + " of node '" + other->second + "'");
+    if (node.role != NodeRole::kCompute) continue;
+    if (!compute_node.empty()) {
+      errors.Add(maps[i].LineOf("role"), "'" + compute_node +
+                                             "' is a compute node already: more than one compute node needs a pipeline policy, "
+                                             "which this version doesn't have");
+    }
+    compute_node = node.name;
+  }
+  if (compute_node.empty()) errors.Add(nodes_line, "no node has the role compute: exactly one must");
+}
+
+void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config) {
+  map.Require("path", "the model's folder");
+  map.ReadString("path", &config->model_path);
+  map.ReadString("served_name", &config->served_name);
+  map.ReadChoice("load_format", &config->load_format, {"auto", "safetensors", "dummy"});
+  map.ReadChoice("kv_dtype", &config->kv_dtype, {"auto", "float32", "bfloat16", "float16"});
+  map.Close();
+  if (config->model_path.empty()) return;
+
+  std::error_code ignored;  // only for an unreadable current folder: then the path stays relative
+  const fs::path folder = fs::absolute(yaml_path, ignored).parent_path();
+  config->model_path = (folder / config->model_path).lexically_normal().string();
+  if (config->model_path.size() > 1 && config->model_path.back() == '/') config->model_path.pop_back();
+  if (config->served_name.empty()) config->served_name = fs::path(config->model_path).filename().string();
+}
+
+void ReadTransport(YamlMap map, ClusterConfig* config) {
+  map.ReadChoice("kind", &config->transport, {"tcp", "shm"});
+  const bool one_host = std::ranges::all_of(config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
+  if (config->transport == "shm" && !one_host) map.Fail("kind", "'kind' is 'shm', but the nodes are not all on one host: use tcp");
+  map.Close();
+}
+
+void ReadLimits(YamlMap map, ClusterConfig* config) {
+  map.ReadInt("max_num_seqs", &config->max_num_seqs, 1, 65536);
+  map.ReadInt("max_num_batched_tokens", &config->max_num_batched_tokens, 1, 1 << 20);
+  map.ReadSize("max_model_len", &config->max_model_len, 0);
+  map.ReadInt("max_num_queued_reqs", &config->max_num_queued_reqs, 1, INT_MAX);
+  map.ReadDuration("start_timeout", &config->start_timeout);
+  map.ReadDuration("step_timeout", &config->step_timeout);
+  map.ReadDuration("peer_timeout", &config->peer_timeout);
+  if (config->max_num_batched_tokens < config->max_num_seqs) {
+    map.Fail("max_num_batched_tokens", "'max_num_batched_tokens' is " + std::to_string(config->max_num_batched_tokens) +
+                                           ": expected at least max_num_seqs, " + std::to_string(config->max_num_seqs));
+  }
+  map.Close();
+}
+
+}  // namespace
+
+std::string ClusterConfig::Address(const NodeConfig& node) {
+  const bool is_ipv6 = node.host.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + node.host + "]" : node.host) + ":" + std::to_string(node.port);
+}
+
+Result<ClusterConfig> ClusterConfig::Load(const std::string& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return NotFound(path + ": no such file");
+  std::ifstream in(path);
+  std::stringstream text;
+  if (!(text << in.rdbuf())) return InvalidArgument(path + ": cannot be read, or is empty");
+  return Parse(text.str(), path);
+}
+
+Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::string& path) {
+  LAMINA_ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(yaml, path));
+  ClusterConfig config;
+  YamlErrors errors(path);
+  YamlMap map(root, "the file", errors);
+  map.Require("version", "1");
+  map.ReadInt("version", &config.version, 1, 1);
+  ReadCluster(map.Child("cluster"), &config);
+  ReadDefaults(map.Child("defaults"), &config);
+
+  map.Require("nodes");
+  std::vector<YamlMap> nodes = map.Items("nodes");
+  for (YamlMap& node : nodes) config.nodes.push_back(ReadNode(node));
+  CheckNodes(config.nodes, nodes, map.LineOf("nodes"), errors);
+
+  map.Require("model");
+  ReadModel(map.Child("model"), path, &config);
+  ReadTransport(map.Child("transport"), &config);
+  ReadLimits(map.Child("limits"), &config);
+  map.Close();
+  LAMINA_RETURN_IF_ERROR(errors.status());
+  return config;
+}
+
+}  // namespace lamina

@@ -1,0 +1,70 @@
+// The cluster YAML: which nodes there are, what they serve and with which limits. Strict: an unknown key is an error with its line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/units.h"
+
+namespace lamina {
+
+enum class NodeRole { kCompute, kMemory };
+
+struct NodeConfig {
+  std::string name;  // unique, [a-z0-9-]+
+  NodeRole role = NodeRole::kMemory;
+  std::string host = "127.0.0.1";
+  int port = 0;                // control port of its daemon
+  std::string device = "cpu";  // this version: "cpu"
+  int threads = 0;             // 0: all cores of the host
+  int64_t memory_bytes = 0;    // memory nodes: for the KV cache (required); human sizes: 512MiB, 4GiB
+  double price_per_hour = 0;   // for tokens per dollar; 0: unknown
+};
+
+struct ClusterConfig {
+  int version = 1;
+
+  // cluster:
+  std::string name = "lamina";
+  std::string controller_host = "127.0.0.1";  // where the manager and its HTTP server run
+  int http_port = 8000;
+
+  // defaults: (how daemons on other hosts are started)
+  std::string ssh = "ssh";  // command and options
+  std::string workdir;      // on every host; "": the current folder
+  std::string log_dir;      // "": a folder of the cluster's name below the user's state folder
+  std::vector<std::pair<std::string, std::string>> env;
+
+  std::vector<NodeConfig> nodes;  // exactly one compute node in this version; any number of memory nodes
+
+  // model:
+  std::string model_path;            // on the compute node's host; relative to the YAML's folder if not absolute
+  std::string served_name;           // "": last part of the path
+  std::string load_format = "auto";  // auto | safetensors | dummy
+  std::string kv_dtype = "auto";     // auto (the model's dtype) | float32 | bfloat16 | float16
+
+  // transport:
+  std::string transport = "tcp";  // tcp | shm; shm only if all nodes are on one host
+
+  // limits:
+  int max_num_seqs = 64;
+  int max_num_batched_tokens = 512;
+  int64_t max_model_len = 0;  // 0: the model's
+  int max_num_queued_reqs = 1024;
+  Clock::duration start_timeout = std::chrono::seconds(60);  // reaching nodes; loading weights has no limit while it makes progress
+  Clock::duration step_timeout = std::chrono::seconds(60);   // one step
+  Clock::duration peer_timeout = std::chrono::seconds(10);   // one wait for a peer inside a step, and heartbeat silence
+
+  // "127.0.0.1:7101", as it stands in commands and messages; an IPv6 host gets brackets.
+  static std::string Address(const NodeConfig& node);
+
+  // kNotFound: no such file. kInvalidArgument: "FILE:LINE: what is wrong, what was expected". ${ENV} is expanded in strings.
+  static Result<ClusterConfig> Load(const std::string& path);
+  static Result<ClusterConfig> Parse(const std::string& yaml, const std::string& path);
+};
+
+}  // namespace lamina

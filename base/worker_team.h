@@ -1,0 +1,42 @@
+// A fixed team of threads that runs one parallel loop at a time.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace lamina {
+
+// Static work division only: which worker runs which index never changes a result, because every index is computed alone.
+// Thread: one owner calls Run and ParallelFor; the body runs on all workers at once, the owner being worker 0.
+class WorkerTeam {
+ public:
+  // `num_workers` counts the owner; 0 means one per available core. With `pin` worker i runs on the i-th allowed core.
+  explicit WorkerTeam(int num_workers, bool pin = false);
+  ~WorkerTeam();
+  WorkerTeam(const WorkerTeam&) = delete;
+  WorkerTeam& operator=(const WorkerTeam&) = delete;
+
+  int num_workers() const { return static_cast<int>(threads_.size()) + 1; }
+
+  // Calls body(worker) once on every worker; returns when all have returned. `body` must not throw.
+  void Run(const std::function<void(int worker)>& body);
+
+  // Calls body(begin, end) over a division of [0, count) into at most num_workers() ranges whose bounds are multiples of `grain`.
+  void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body);
+
+ private:
+  void WorkerLoop(int worker);
+
+  std::vector<std::thread> threads_;
+  const std::function<void(int)>* body_ = nullptr;  // published by generation_
+  std::atomic<uint64_t> generation_{0};
+  std::atomic<int> running_{0};
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace lamina

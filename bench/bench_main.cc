@@ -1,0 +1,23 @@
+// lamina-bench: what `lamina bench ...` runs. Composition root.
+#include <csignal>
+
+#include <CLI/CLI.hpp>
+
+#include "base/log.h"
+#include "bench/throughput.h"
+
+int main(int argc, char** argv) {
+  lamina::InitLogging("bench");
+  spdlog::set_level(spdlog::level::warn);
+  std::signal(SIGPIPE, SIG_IGN);
+  CLI::App app("Benchmarks of lamina. Ratios are taken against a limit or a peer measured in the same run.", "lamina bench");
+  app.require_subcommand(1);
+  int exit_status = 0;
+  lamina::RegisterThroughput(app, exit_status);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return exit_status;
+}

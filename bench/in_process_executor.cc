@@ -1,0 +1,59 @@
+#include "bench/in_process_executor.h"
+
+#include <poll.h>
+
+#include <array>
+
+#include "compute_node/compute_node.h"
+
+namespace lamina {
+
+Result<std::unique_ptr<InProcessExecutor>> InProcessExecutor::Create(const InProcessOptions& options) {
+  std::unique_ptr<InProcessExecutor> executor(new InProcessExecutor(options));
+  LAMINA_ASSIGN_OR_RETURN(executor->model_, LoadedModel::Load(options.weights, executor->team_));
+  control::ConfigureCompute request;
+  *request.mutable_attention() = MakeAttentionSpec(executor->model_->config, options.kv_dtype);
+  *request.mutable_limits() = options.limits;
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention, MakeAttentionBackend(request, options.kv_tokens, executor->team_));
+  executor->runner_ = std::make_unique<StepRunner>(*executor->model_, options.limits, std::move(attention), executor->team_);
+  return executor;
+}
+
+InProcessExecutor::~InProcessExecutor() {
+  stop_.Signal();
+  if (thread_.joinable()) thread_.join();
+}
+
+void InProcessExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
+  on_event_ = std::move(on_event);
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void InProcessExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
+  orders_.Push(MakeComputeOrder(/*epoch=*/0, plan, added, /*local=*/true));
+}
+
+void InProcessExecutor::Loop() {
+  while (true) {
+    std::array<pollfd, 2> polls = {pollfd{orders_.fd(), POLLIN, 0}, pollfd{stop_.fd(), POLLIN, 0}};
+    poll(polls.data(), polls.size(), -1);
+    if (polls[1].revents != 0) return;
+    while (std::optional<control::ComputeOrder> order = orders_.TryPop()) {
+      ExecutorEvent event;
+      event.result = runner_->Run(*order);
+      on_event_(std::move(event));
+    }
+  }
+}
+
+std::vector<NodeStatus> InProcessExecutor::nodes() {
+  NodeStatus self;
+  self.id = kSelf;
+  self.name = "local";
+  self.role = "compute";
+  self.state = "ready";
+  self.capacity_tokens = kv_tokens_;
+  return {self};
+}
+
+}  // namespace lamina

@@ -1,0 +1,52 @@
+// The same engine without any other process: one thread carries out the orders, attention stays with it. The baseline that disaggregation
+// is held against, and the simplest set-up that the golden continuations are checked in.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/inbox.h"
+#include "base/worker_team.h"
+#include "compute_node/step_runner.h"
+#include "frontend/step_executor.h"
+
+namespace lamina {
+
+struct InProcessOptions {
+  WeightOptions weights;
+  control::Limits limits;
+  std::string kv_dtype = "bfloat16";  // float32 | bfloat16 | float16
+  int64_t kv_tokens = 0;
+  int num_threads = 0;
+};
+
+class InProcessExecutor : public StepExecutor {
+ public:
+  static Result<std::unique_ptr<InProcessExecutor>> Create(const InProcessOptions& options);
+  ~InProcessExecutor() override;
+
+  const ModelConfig& model() const { return model_->config; }
+
+  std::vector<KvNode> kv_nodes() const override { return {{kSelf, kv_tokens_}}; }
+  void Start(std::function<void(ExecutorEvent)> on_event) override;
+  void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
+  std::vector<NodeStatus> nodes() override;
+
+ private:
+  static constexpr NodeId kSelf{1};
+
+  explicit InProcessExecutor(const InProcessOptions& options) : team_(options.num_threads), kv_tokens_(options.kv_tokens) {}
+  void Loop();
+
+  WorkerTeam team_;
+  const int64_t kv_tokens_;
+  std::unique_ptr<LoadedModel> model_;
+  std::unique_ptr<StepRunner> runner_;  // thread_ only, once started
+  Inbox<control::ComputeOrder> orders_;
+  std::function<void(ExecutorEvent)> on_event_;
+  WakeFd stop_;
+  std::thread thread_;
+};
+
+}  // namespace lamina

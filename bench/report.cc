@@ -1,0 +1,52 @@
+#include "bench/report.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <thread>
+
+#ifndef LAMINA_COMMIT
+#define LAMINA_COMMIT "unknown"
+#endif
+
+namespace lamina {
+namespace {
+
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown CPU";
+}
+
+std::string Host() { return fmt::format("{}, {} threads", CpuName(), std::thread::hardware_concurrency()); }
+
+}  // namespace
+
+std::string ToJsonLine(const Measurement& m) {
+  const nlohmann::ordered_json line = {
+      {"name", m.name},   {"case", m.sizes},    {"value", m.value},         {"unit", m.unit},
+      {"p99", m.p99},     {"p99_of", m.p99_of}, {"reference", m.reference}, {"reference_value", m.reference_value},
+      {"ratio", m.ratio}, {"host", Host()},     {"commit", LAMINA_COMMIT}};
+  return line.dump();
+}
+
+std::string ToText(const Measurement& m) {
+  std::string sizes;
+  for (const auto& [key, value] : m.sizes.items()) sizes += fmt::format(" {}={}", key, value.dump());
+  return fmt::format("{}{}\n  {:.1f} {}  ({:.1f} {}: {})\n  ratio {:.3f}; p99 {:.2f} {}", m.name, sizes, m.value, m.unit, m.reference_value,
+                     m.unit, m.reference, m.ratio, m.p99, m.p99_of);
+}
+
+double Percentile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
+  return values[std::clamp<size_t>(rank, 1, values.size()) - 1];
+}
+
+}  // namespace lamina

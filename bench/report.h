@@ -1,0 +1,29 @@
+// One line per measured case, for machines (--json) or people.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace lamina {
+
+struct Measurement {
+  std::string name;
+  nlohmann::json sizes;  // the case
+  double value = 0;      // median
+  std::string unit;
+  double p99 = 0;
+  std::string p99_of;     // what p99 is the percentile of, with its unit
+  std::string reference;  // the limit or peer measured in the same run
+  double reference_value = 0;
+  double ratio = 0;  // ours over the reference's; 1 is par, more is better
+};
+
+// {"name","case","value","unit","p99","p99_of","reference","reference_value","ratio","host","commit"}
+std::string ToJsonLine(const Measurement& measurement);
+std::string ToText(const Measurement& measurement);
+
+// REQUIRES: not empty. `share` in [0, 1].
+double Percentile(std::vector<double> values, double share);
+
+}  // namespace lamina

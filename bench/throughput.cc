@@ -1,0 +1,223 @@
+#include "bench/throughput.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <mutex>
+
+#include "base/cluster_config.h"
+#include "bench/in_process_executor.h"
+#include "bench/report.h"
+#include "frontend/cluster_executor.h"
+#include "frontend/local_cluster.h"
+#include "frontend/serving_engine.h"
+
+namespace lamina {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string load_format = "auto";
+  std::string kv_dtype = "auto";
+  std::string transport = "shm";
+  std::string memory = "512MiB";
+  int memory_nodes = 2;
+  int compute_threads = 0;
+  int memory_threads = 1;
+  int num_prompts = 32;
+  int input_len = 128;
+  int output_len = 64;
+  int max_num_seqs = 32;
+  int max_num_batched_tokens = 512;
+  int repeats = 3;
+  bool json = false;
+};
+
+constexpr auto kRunDeadline = std::chrono::minutes(30);
+
+// One run: all prompts at once, no early ends.
+struct Run {
+  double tokens_per_second = 0;
+  std::vector<double> itl_ms;  // between tokens of one sequence
+};
+
+std::vector<TokenId> SyntheticPrompt(int length, int which, int64_t vocab_size) {
+  std::vector<TokenId> prompt;
+  uint64_t state = static_cast<uint64_t>(which) * 0x9e3779b97f4a7c15u + 1;
+  for (int i = 0; i < length; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    prompt.push_back(static_cast<TokenId>((state >> 33) % static_cast<uint64_t>(vocab_size)));
+  }
+  return prompt;
+}
+
+Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) {
+  std::mutex mutex;
+  std::condition_variable done;
+  int open = options.num_prompts;
+  Status error;
+  Run run;
+  std::vector<TimePoint> last(static_cast<size_t>(options.num_prompts));
+  const TimePoint start = Clock::now();
+  for (int i = 0; i < options.num_prompts; ++i) {
+    GenerateRequest request;
+    request.prompt = SyntheticPrompt(options.input_len, i, vocab_size);
+    request.max_new_tokens = options.output_len;
+    request.ignore_eos = true;
+    request.sampling.set_temperature(0);
+    request.sampling.set_top_p(1);
+    request.sampling.set_repetition_penalty(1);
+    request.sampling.set_num_logprobs(-1);
+    Result<RequestId> id = engine.Submit(std::move(request), [&, i](const TokenEvent& event) {
+      std::lock_guard lock(mutex);
+      TimePoint& previous = last[static_cast<size_t>(i)];
+      if (event.token && !event.first) run.itl_ms.push_back(SecondsSince(previous) * 1e3);
+      previous = Clock::now();
+      if (event.finish == FinishReason::kError) error = event.error;
+      if (event.finish && --open == 0) done.notify_all();
+    });
+    if (!id.ok()) return id.status();
+  }
+  std::unique_lock lock(mutex);
+  if (!done.wait_for(lock, kRunDeadline, [&] { return open == 0; })) return TimedOut("the run did not end within 30 minutes");
+  if (!error.ok()) return error;
+  run.tokens_per_second = options.num_prompts * options.output_len / SecondsSince(start);
+  return run;
+}
+
+ServingEngineOptions EngineOptions(const ClusterConfig& config, const ModelConfig& model) {
+  ServingEngineOptions options;
+  options.scheduler = {config.max_num_seqs, config.max_num_batched_tokens, config.max_model_len, 1 << 20};
+  options.vocab_size = model.vocab_size;
+  options.step_timeout = std::chrono::minutes(10);
+  return options;
+}
+
+// Both engines stay up during the whole run and are measured in turn, so that a machine whose speed drifts does not decide the ratio.
+struct Contestants {
+  std::unique_ptr<LocalCluster> cluster;
+  std::unique_ptr<Engine> disaggregated;
+  std::unique_ptr<Engine> one_process;
+  ModelConfig model;
+};
+
+Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
+  Contestants both;
+  LAMINA_ASSIGN_OR_RETURN(both.model, ModelConfig::Load(options.model));
+  LAMINA_ASSIGN_OR_RETURN(const int64_t memory_bytes, ParseSize(options.memory));
+  LocalClusterOptions local;
+  local.num_memory_nodes = options.memory_nodes;
+  local.memory_bytes = memory_bytes;
+  local.compute_threads = options.compute_threads;
+  local.memory_threads = options.memory_threads;
+  local.transport = options.transport;
+  LAMINA_ASSIGN_OR_RETURN(both.cluster, LocalCluster::Create(local));
+  ClusterConfig config = both.cluster->config();
+  config.model_path = options.model;
+  config.load_format = options.load_format;
+  config.kv_dtype = options.kv_dtype;
+  config.max_num_seqs = limits.max_num_seqs;
+  config.max_num_batched_tokens = limits.max_num_batched_tokens;
+  config.step_timeout = std::chrono::minutes(10);
+  config.peer_timeout = std::chrono::minutes(1);
+  LAMINA_RETURN_IF_ERROR(ResolveConfig(config, both.model));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> cluster,
+                          ClusterExecutor::Connect(config, both.model, [](const std::string& line) { std::cerr << line << '\n'; }));
+  both.disaggregated = std::make_unique<ServingEngine>(EngineOptions(config, both.model), std::move(cluster));
+
+  InProcessOptions in_process;
+  in_process.weights.model_dir = options.model;
+  in_process.weights.load_format = options.load_format;
+  in_process.limits.set_max_num_seqs(config.max_num_seqs);
+  in_process.limits.set_max_num_batched_tokens(config.max_num_batched_tokens);
+  in_process.limits.set_max_model_len(config.max_model_len);
+  in_process.kv_dtype = config.kv_dtype;
+  in_process.kv_tokens = int64_t{options.num_prompts} * (options.input_len + options.output_len + 1);
+  in_process.num_threads = options.compute_threads;
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> local_executor, InProcessExecutor::Create(in_process));
+  both.one_process = std::make_unique<ServingEngine>(EngineOptions(config, both.model), std::move(local_executor));
+  return both;
+}
+
+Status Measure(const Options& options) {
+  ClusterConfig limits;
+  limits.max_num_seqs = options.max_num_seqs;
+  limits.max_num_batched_tokens = std::max(options.max_num_batched_tokens, options.max_num_seqs);
+  LAMINA_ASSIGN_OR_RETURN(Contestants both, SetUp(options, limits));
+  std::vector<double> cluster, one_process, ratios, itl_ms;
+  for (int i = 0; i <= options.repeats; ++i) {  // run 0 warms up
+    LAMINA_ASSIGN_OR_RETURN(const Run ours, RunOnce(*both.disaggregated, options, both.model.vocab_size));
+    LAMINA_ASSIGN_OR_RETURN(const Run reference, RunOnce(*both.one_process, options, both.model.vocab_size));
+    std::cerr << fmt::format("run {} of {}: cluster {:.1f}, one process {:.1f} tokens/s{}\n", i, options.repeats, ours.tokens_per_second,
+                             reference.tokens_per_second, i == 0 ? " (warm-up)" : "");
+    if (i == 0) continue;
+    cluster.push_back(ours.tokens_per_second);
+    one_process.push_back(reference.tokens_per_second);
+    ratios.push_back(ours.tokens_per_second / reference.tokens_per_second);
+    itl_ms.insert(itl_ms.end(), ours.itl_ms.begin(), ours.itl_ms.end());
+  }
+  Measurement m;
+  m.name = "throughput";
+  m.sizes = {{"model", options.model.substr(options.model.find_last_of('/') + 1)},
+             {"load_format", options.load_format},
+             {"memory_nodes", options.memory_nodes},
+             {"transport", options.transport},
+             {"num_prompts", options.num_prompts},
+             {"input_len", options.input_len},
+             {"output_len", options.output_len},
+             {"max_num_seqs", options.max_num_seqs},
+             {"repeats", options.repeats}};
+  m.value = Percentile(cluster, 0.5);
+  m.unit = "output tokens/s";
+  m.p99 = itl_ms.empty() ? 0 : Percentile(itl_ms, 0.99);
+  m.p99_of = "ms between tokens";
+  m.reference = "same engine in one process, attention local";
+  m.reference_value = Percentile(one_process, 0.5);
+  m.ratio = Percentile(ratios, 0.5);
+  std::cout << (options.json ? ToJsonLine(m) : ToText(m)) << std::endl;
+  return OkStatus();
+}
+
+}  // namespace
+
+void RegisterThroughput(CLI::App& app, int& exit_status) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("throughput", "Tokens per second of a local cluster against the same engine in one process");
+  command->footer("Example: lamina bench throughput models/tiny-stories --num-prompts 64 --input-len 200 --output-len 100 --json");
+  command->add_option("model", options->model, "checkpoint directory (with --load-format dummy its config.json is enough)")->required();
+  command->add_option("--load-format", options->load_format, "auto | safetensors | dummy (random weights)")->capture_default_str();
+  command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16")->capture_default_str();
+  command->add_option("--memory-nodes", options->memory_nodes, "memory nodes of the cluster")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->add_option("--memory", options->memory, "KV memory of each memory node")->capture_default_str();
+  command->add_option("--transport", options->transport, "tcp | shm")->capture_default_str();
+  command->add_option("--compute-threads", options->compute_threads, "0: all cores")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--memory-threads", options->memory_threads, "of each memory node")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--num-prompts", options->num_prompts, "requests, all submitted at once")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--input-len", options->input_len, "tokens of each prompt")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--output-len", options->output_len, "tokens generated for each")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--max-num-seqs", options->max_num_seqs, "batch size")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--max-num-batched-tokens", options->max_num_batched_tokens, "rows of one step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--repeats", options->repeats, "measured pairs of runs after one warm-up")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "one JSON line instead of text");
+  command->callback([options, &exit_status] {
+    if (Status status = Measure(*options); !status.ok()) {
+      std::cerr << "lamina bench throughput: " << status.message() << '\n';
+      exit_status = 1;
+    }
+  });
+}
+
+}  // namespace lamina

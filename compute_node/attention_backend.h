@@ -1,0 +1,67 @@
+// How a compute node gets the attention of a step's rows: from memory nodes over the wire (remote_attention.h), or from a KV cache of its
+// own (local_attention.h). The step runner does not know which.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "kernels/token_slab.h"
+
+namespace lamina {
+
+// One row of a step as attention sees it: the token at `position` of `sequence`.
+struct AttentionWork {
+  SequenceId sequence;
+  NodeId node;  // whose slab keeps its KV
+  int64_t position = 0;
+  TokenSlot slot = 0;       // in that slab
+  bool prefill = false;     // attention over KV that this node computed itself in this prefill
+  bool last_chunk = false;  // of its sequence's prefill: afterwards this node forgets the KV
+};
+
+// What failed in a step, by sequence; the first reason stays.
+using Failures = std::map<SequenceId, Status>;
+
+// A memory node that was found dead in this step.
+struct LostNode {
+  NodeId node;
+  std::string message;
+};
+
+// Calls per step: BeginStep, then for each layer Start and Finish, then EndStep. Thread: one owner.
+class AttentionBackend {
+ public:
+  virtual ~AttentionBackend() = default;
+
+  // Rows [0, rows.size()) of the step; decode rows stand before prefill rows. `rows` is borrowed until EndStep. Rows of sequences that fail
+  // are skipped from then on; their output is undefined.
+  virtual void BeginStep(StepId step, std::span<const AttentionWork> rows) = 0;
+
+  // q: [rows, num_heads, head_dim], k, v: [rows, num_kv_heads, head_dim], out: [rows, num_heads, head_dim]; fp32. All borrowed until
+  // Finish.
+  virtual void Start(int layer, const float* q, const float* k, const float* v, float* out) = 0;
+
+  // Returns when `out` is complete for every row that has not failed. Bounded by the peer timeout.
+  virtual void Finish(int layer) = 0;
+
+  virtual void EndStep() = 0;
+
+  // The sequence is over or preempted; unknown ones are ignored.
+  virtual void Release(SequenceId sequence) = 0;
+
+  virtual const Failures& failures() const = 0;  // of the current step
+  virtual std::vector<LostNode> TakeLostNodes() { return {}; }
+
+  struct Traffic {
+    int64_t wait_us = 0;  // blocked in Finish
+    int64_t sent_bytes = 0, received_bytes = 0;
+  };
+  virtual Traffic traffic() const { return {}; }  // of the current step
+};
+
+}  // namespace lamina

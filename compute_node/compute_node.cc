@@ -1,0 +1,164 @@
+#include "compute_node/compute_node.h"
+
+#include <poll.h>
+
+#include <array>
+
+#include "base/log.h"
+#include "compute_node/local_attention.h"
+#include "compute_node/remote_attention.h"
+
+namespace lamina {
+namespace {
+
+constexpr auto kConnectTimeout = std::chrono::seconds(20);
+constexpr auto kProgressInterval = milliseconds(200);
+
+DType FromProto(control::KvDType dtype) {
+  switch (dtype) {
+    case control::KV_DTYPE_BFLOAT16: return DType::kBF16;
+    case control::KV_DTYPE_FLOAT16: return DType::kF16;
+    default: return DType::kF32;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::ConfigureCompute& request, int64_t kv_capacity_tokens,
+                                                               WorkerTeam& team) {
+  const control::AttentionSpec& spec = request.attention();
+  const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale()};
+  const DType dtype = FromProto(spec.kv_dtype());
+  if (request.memory_nodes().empty()) {
+    const KvShape kv{spec.num_layers(), spec.num_kv_heads(), spec.head_dim(), dtype};
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(kv, kv_capacity_tokens));
+    return std::unique_ptr<AttentionBackend>(std::make_unique<LocalAttention>(shape, std::move(store), team));
+  }
+  RemoteAttentionOptions options;
+  options.epoch = request.epoch();
+  options.self = NodeId{request.node_id()};
+  options.attention = shape;
+  options.wire = {spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), dtype, request.limits().max_num_seqs()};
+  options.num_layers = spec.num_layers();
+  options.prefill_cache_tokens = request.limits().max_model_len() + request.limits().max_num_batched_tokens();
+  options.peer_timeout = milliseconds(request.limits().peer_timeout_ms());
+  std::vector<MemoryPeerAddress> peers;
+  for (const control::MemoryPeer& peer : request.memory_nodes())
+    peers.push_back({NodeId{peer.node_id()}, peer.node_name(), peer.data_address()});
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Fabric> fabric, OpenFabric(request.transport()));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<RemoteAttention> remote,
+                          RemoteAttention::Create(options, std::move(fabric), peers, team, Deadline::After(kConnectTimeout)));
+  return std::unique_ptr<AttentionBackend>(std::move(remote));
+}
+
+Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const ComputeNodeOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control,
+                          ControlServer::Create(options.listen, {.hello = "compute node " + options.name}));
+  return std::unique_ptr<ComputeNode>(new ComputeNode(options, std::move(control)));
+}
+
+ComputeNode::ComputeNode(const ComputeNodeOptions& options, std::unique_ptr<ControlServer> control)
+    : options_(options), control_(std::move(control)), team_(options.num_threads) {}
+
+void ComputeNode::Stop() {
+  stopping_.store(true);
+  stop_wake_.Signal();
+}
+
+void ComputeNode::Run() {
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    std::optional<ControlEvent> event = control_->TryPop();
+    if (!event) {
+      std::array<pollfd, 2> polls = {pollfd{control_->fd(), POLLIN, 0}, pollfd{stop_wake_.fd(), POLLIN, 0}};
+      poll(polls.data(), polls.size(), 1000);
+      continue;
+    }
+    switch (event->kind) {
+      case ControlEvent::Kind::kConnected: LAMINA_LOG_INFO("{} connected", control_->PeerName(event->connection)); break;
+      case ControlEvent::Kind::kFrame: HandleFrame(event->connection, event->frame); break;
+      case ControlEvent::Kind::kLost:
+        if (session_ != nullptr && session_->connection == event->connection) {
+          LAMINA_LOG_INFO("session over: {}", event->status.message());
+          session_.reset();
+        }
+        control_->Close(event->connection);
+        break;
+    }
+  }
+}
+
+void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
+  const bool current = session_ != nullptr && session_->connection == connection;
+  switch (frame.type) {
+    case control::CONFIGURE_COMPUTE: Configure(connection, frame.payload); return;
+    case control::COMPUTE_ORDER: {
+      control::ComputeOrder order;
+      if (!current || !order.ParseFromString(frame.payload) || order.epoch() != session_->epoch) break;
+      Send(connection, control::STEP_RESULT, session_->runner->Run(order));
+      return;
+    }
+    default: break;
+  }
+  LAMINA_LOG_WARN("dropped a control message of type {} from {}: malformed or not expected now", frame.type,
+                  control_->PeerName(connection));
+}
+
+void ComputeNode::Configure(uint64_t connection, const std::string& payload) {
+  control::ConfigureCompute request;
+  control::Configured answer;
+  Status status;
+  if (!request.ParseFromString(payload)) {
+    status = InvalidArgument("compute node " + options_.name + ": the Configure message cannot be parsed");
+  } else if (session_ != nullptr) {
+    status = TryAgain("compute node " + options_.name + " serves " + control_->PeerName(session_->connection) + " already");
+  } else if (Result<control::Configured> opened = Open(connection, request); opened.ok()) {
+    answer = *opened;
+    LAMINA_LOG_INFO("ready for {}: {} with {} memory nodes", control_->PeerName(connection), request.model(), request.memory_nodes_size());
+  } else {
+    status = opened.status().WithContext("compute node " + options_.name);
+  }
+  if (!status.ok()) {
+    LAMINA_LOG_ERROR("{}", status.ToString());
+    answer.set_status(static_cast<uint32_t>(status.code()));
+    answer.set_message(status.message());
+  }
+  Send(connection, control::CONFIGURED, answer);
+}
+
+Result<control::Configured> ComputeNode::Open(uint64_t connection, const control::ConfigureCompute& request) {
+  const control::Limits& limits = request.limits();
+  if (limits.max_num_seqs() < 1 || limits.max_num_batched_tokens() < limits.max_num_seqs() || limits.max_model_len() < 1) {
+    return InvalidArgument("limits that cannot be: " + limits.ShortDebugString());
+  }
+  auto session = std::make_unique<Session>();
+  session->connection = connection;
+  session->epoch = request.epoch();
+  WeightOptions weights;
+  weights.model_dir = request.model();
+  weights.load_format = request.load_format();
+  weights.dummy_seed = request.dummy_seed();
+  TimePoint last_report = Clock::now() - kProgressInterval;
+  weights.on_progress = [&](int64_t loaded, int64_t total) {
+    if (loaded < total && Clock::now() - last_report < kProgressInterval) return;
+    last_report = Clock::now();
+    control::LoadProgress progress;
+    progress.set_loaded_bytes(loaded);
+    progress.set_total_bytes(total);
+    Send(connection, control::LOAD_PROGRESS, progress);
+  };
+  LAMINA_ASSIGN_OR_RETURN(session->model, LoadedModel::Load(weights, team_));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention, MakeAttentionBackend(request, request.local_kv_tokens(), team_));
+  session->runner = std::make_unique<StepRunner>(*session->model, limits, std::move(attention), team_);
+  control::Configured answer;
+  answer.set_capacity_tokens(request.memory_nodes().empty() ? request.local_kv_tokens() : 0);
+  answer.set_weight_bytes(session->model->weights->size_bytes());
+  session_ = std::move(session);
+  return answer;
+}
+
+void ComputeNode::Send(uint64_t connection, control::MessageType type, const google::protobuf::MessageLite& message) {
+  const Status sent = control_->Send(connection, static_cast<uint16_t>(type), message.SerializeAsString());
+  if (!sent.ok()) LAMINA_LOG_WARN("{}", sent.message());
+}
+
+}  // namespace lamina

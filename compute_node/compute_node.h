@@ -1,0 +1,64 @@
+// The compute node's daemon: loads the model that the manager names, connects to the memory nodes, and carries out one order after another.
+//
+// A session begins with ConfigureCompute and ends when the manager's connection does. Orders run on the caller's thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "base/worker_team.h"
+#include "compute_node/step_runner.h"
+#include "transport/control_server.h"
+
+namespace lamina {
+
+struct ComputeNodeOptions {
+  std::string name = "compute";
+  std::string listen = "127.0.0.1:0";
+  int num_threads = 0;  // 0: all cores
+};
+
+// Thread: owner, except Stop.
+class ComputeNode {
+ public:
+  static Result<std::unique_ptr<ComputeNode>> Create(const ComputeNodeOptions& options);
+
+  const std::string& address() const { return control_->address(); }
+
+  // Serves until Stop.
+  void Run();
+
+  // Thread: any, and from a signal handler.
+  void Stop();
+
+ private:
+  struct Session {
+    uint64_t connection = 0;
+    uint64_t epoch = 0;
+    std::unique_ptr<LoadedModel> model;
+    std::unique_ptr<StepRunner> runner;  // borrows model
+  };
+
+  ComputeNode(const ComputeNodeOptions& options, std::unique_ptr<ControlServer> control);
+
+  void HandleFrame(uint64_t connection, const ControlFrame& frame);
+  void Configure(uint64_t connection, const std::string& payload);
+  Result<control::Configured> Open(uint64_t connection, const control::ConfigureCompute& request);
+  void Send(uint64_t connection, control::MessageType type, const google::protobuf::MessageLite& message);
+
+  const ComputeNodeOptions options_;
+  std::unique_ptr<ControlServer> control_;
+  WorkerTeam team_;
+  std::unique_ptr<Session> session_;
+  WakeFd stop_wake_;
+  std::atomic<bool> stopping_{false};
+};
+
+// The attention backend that a configuration asks for: remote_attention.h with memory nodes, local_attention.h without.
+// `kv_capacity_tokens` is for the latter.
+Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::ConfigureCompute& request, int64_t kv_capacity_tokens,
+                                                               WorkerTeam& team);
+
+}  // namespace lamina

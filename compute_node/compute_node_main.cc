@@ -1,0 +1,43 @@
+// lamina-compute-node: holds weights and runs slices. Composition root.
+#include <csignal>
+
+#include <CLI/CLI.hpp>
+
+#include "base/log.h"
+#include "compute_node/compute_node.h"
+
+namespace {
+
+lamina::ComputeNode* running_node = nullptr;
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Compute node of lamina: holds the weights and runs the model slices between attention operators. The manager says which model.\n"
+      "Example: lamina-compute-node --name c0 --listen 10.0.0.1:7100",
+      "lamina-compute-node");
+  lamina::ComputeNodeOptions options;
+  app.add_option("--name", options.name, "name in the cluster YAML")->capture_default_str();
+  app.add_option("--listen", options.listen, "HOST:PORT for the manager; port 0 takes any free one")->capture_default_str();
+  app.add_option("--threads", options.num_threads, "threads of the kernels; 0: all cores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  lamina::InitLogging("compute " + options.name);
+  lamina::Result<std::unique_ptr<lamina::ComputeNode>> node = lamina::ComputeNode::Create(options);
+  if (!node.ok()) {
+    LAMINA_LOG_ERROR("{}", node.status().message());
+    return 1;
+  }
+  running_node = node->get();
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { running_node->Stop(); });
+  std::signal(SIGPIPE, SIG_IGN);
+  LAMINA_LOG_INFO("listening on {}", (*node)->address());
+  (*node)->Run();
+  return 0;
+}

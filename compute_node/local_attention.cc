@@ -1,0 +1,52 @@
+#include "compute_node/local_attention.h"
+
+namespace lamina {
+
+LocalKv::LocalKv(const AttentionShape& shape, std::unique_ptr<KvStore> store, WorkerTeam& team)
+    : shape_(shape), store_(std::move(store)), team_(team) {}
+
+void LocalKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q, const float* k, const float* v,
+                     float* out, Failures& failures) {
+  const size_t q_width = static_cast<size_t>(shape_.num_heads) * static_cast<size_t>(shape_.head_dim);
+  const size_t kv_width = static_cast<size_t>(shape_.num_kv_heads) * static_cast<size_t>(shape_.head_dim);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (failures.contains(rows[i].sequence)) continue;
+    Status status = store_->Write(layer, rows[i].sequence, rows[i].position, k + i * kv_width, v + i * kv_width, step);
+    if (!status.ok()) failures.emplace(rows[i].sequence, std::move(status));
+  }
+  scratch_.clear();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (failures.contains(rows[i].sequence)) continue;
+    Result<std::span<const TokenSlot>> slots = store_->Readable(layer, rows[i].sequence, rows[i].position + 1);
+    if (!slots.ok()) {
+      failures.emplace(rows[i].sequence, slots.status());
+      continue;
+    }
+    scratch_.push_back({q + i * q_width, slots->data(), static_cast<int64_t>(slots->size()), out + i * q_width, nullptr});
+  }
+  Attention(shape_, store_->View(layer), scratch_, team_);
+}
+
+LocalAttention::LocalAttention(const AttentionShape& shape, std::unique_ptr<KvStore> store, WorkerTeam& team)
+    : kv_(shape, std::move(store), team) {}
+
+void LocalAttention::BeginStep(StepId step, std::span<const AttentionWork> rows) {
+  step_ = step;
+  rows_ = rows;
+  failures_.clear();
+  for (const AttentionWork& row : rows_) {
+    if (failures_.contains(row.sequence)) continue;
+    Status status = kv_.store().Append(row.sequence, row.position, {&row.slot, 1}, step);
+    if (!status.ok()) failures_.emplace(row.sequence, std::move(status));
+  }
+}
+
+void LocalAttention::Start(int layer, const float* q, const float* k, const float* v, float* out) {
+  kv_.Attend(layer, step_, rows_, q, k, v, out, failures_);
+}
+
+void LocalAttention::Finish(int) {}
+
+void LocalAttention::Release(SequenceId sequence) { kv_.store().Release(sequence); }
+
+}  // namespace lamina

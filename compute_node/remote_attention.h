@@ -1,0 +1,105 @@
+// Attention on memory nodes: q, k and v of decoding rows go to the nodes that hold their KV, the output comes back; prefill is computed
+// here and its KV pushed to them layer by layer.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/worker_team.h"
+#include "compute_node/attention_backend.h"
+#include "compute_node/local_attention.h"
+#include "splitter/wire_format.h"
+#include "transport/transport.h"
+
+namespace lamina {
+
+struct RemoteAttentionOptions {
+  uint64_t epoch = 0;
+  NodeId self;
+  AttentionShape attention;
+  WireShape wire;
+  int num_layers = 0;
+  int64_t prefill_cache_tokens = 0;  // room for the prompts of one step and the one that is partly prefilled
+  Clock::duration peer_timeout = std::chrono::seconds(10);
+};
+
+struct MemoryPeerAddress {
+  NodeId node;
+  std::string name;
+  std::string data_address;
+};
+
+// Thread: one owner.
+class RemoteAttention : public AttentionBackend {
+ public:
+  // Connects to every memory node before `deadline`; the error names the one that could not be reached.
+  static Result<std::unique_ptr<RemoteAttention>> Create(const RemoteAttentionOptions& options, std::unique_ptr<Fabric> fabric,
+                                                         const std::vector<MemoryPeerAddress>& peers, WorkerTeam& team, Deadline deadline);
+
+  void BeginStep(StepId step, std::span<const AttentionWork> rows) override;
+  void Start(int layer, const float* q, const float* k, const float* v, float* out) override;
+  void Finish(int layer) override;
+  void EndStep() override;
+  void Release(SequenceId sequence) override;
+  const Failures& failures() const override { return failures_; }
+  std::vector<LostNode> TakeLostNodes() override;
+  Traffic traffic() const override { return traffic_; }
+
+ private:
+  // Rows of the step that live on one memory node, in the order's order: the row numbers of wire messages index these lists.
+  struct Peer {
+    NodeId node;
+    std::string name;
+    std::unique_ptr<Buffer> decode_buffer;
+    std::array<std::unique_ptr<Buffer>, kPushSlots> push_buffers;
+    std::unique_ptr<Endpoint> endpoint;  // after its buffers: it goes first
+    std::array<bool, kPushSlots> push_busy{};
+    std::vector<int> decode_rows;  // indices into rows_
+    std::vector<int> prefill_rows;
+    bool asked = false;    // a decode message of this layer is out and its reply was not read
+    bool replied = false;  // the reply is in the window
+    bool lost = false;
+    bool told = false;  // TakeLostNodes has reported it
+    std::string why;
+  };
+
+  RemoteAttention(const RemoteAttentionOptions& options, std::unique_ptr<Fabric> fabric, std::unique_ptr<KvStore> prefill_store,
+                  WorkerTeam& team);
+
+  Status Connect(const MemoryPeerAddress& address, Deadline deadline);
+  void BeginPrefill(std::span<const AttentionWork> rows);
+  void SendDecode(Peer& peer, int layer);
+  void PushPrefill(Peer& peer, int layer);
+  void PushRows(Peer& peer, int layer, size_t first, size_t count);
+  void ReadReply(Peer& peer, int layer);
+  bool Progress();
+  template <typename Done>
+  bool WaitFor(Peer& peer, int layer, const char* what, Done done);
+  void Lose(Peer& peer, const std::string& why);
+  void FailRows(const std::vector<int>& rows, const Status& status);
+  MessageHeader Header(MessageKind kind, int layer, size_t first_row, size_t num_rows) const;
+
+  const RemoteAttentionOptions options_;
+  const std::unique_ptr<Fabric> fabric_;
+  std::vector<Peer> peers_;
+  LocalKv prefill_;                    // KV of prompts while they are computed
+  std::vector<TokenSlot> free_slots_;  // of prefill_
+  std::unordered_map<SequenceId, std::vector<TokenSlot>> prefill_slots_;
+
+  StepId step_;
+  std::span<const AttentionWork> rows_;
+  size_t first_prefill_ = 0;  // rows_[first_prefill_..] are prefill
+  const float* q_ = nullptr;
+  const float* k_ = nullptr;
+  const float* v_ = nullptr;
+  float* out_ = nullptr;
+  Failures failures_;
+  Traffic traffic_;
+};
+
+}  // namespace lamina

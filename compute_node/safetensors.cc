@@ -1,0 +1,156 @@
+#include "compute_node/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "splitter/json_keys.h"
+
+namespace lamina {
+namespace {
+
+// The whole of a regular file.
+Result<std::span<const std::byte>> MapFile(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return NotFound("cannot open " + path + ": " + std::strerror(errno));
+  struct stat info = {};
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return NotFound(path + " is not a file");
+  }
+  const auto size = static_cast<size_t>(info.st_size);
+  if (size == 0) {
+    ::close(fd);
+    return Corrupt(path + " is empty");
+  }
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  const int error = errno;
+  ::close(fd);
+  if (data == MAP_FAILED) return OutOfSpace("cannot map " + path + ": " + std::strerror(error));
+  return std::span(static_cast<const std::byte*>(data), size);
+}
+
+std::optional<DType> ParseDType(std::string_view name) {
+  if (name == "BF16") return DType::kBF16;
+  if (name == "F16") return DType::kF16;
+  if (name == "F32") return DType::kF32;
+  return std::nullopt;
+}
+
+// A shard stays within its directory: a relative path without "..".
+bool IsInside(const std::string& file) {
+  const std::filesystem::path path(file);
+  if (file.empty() || file.find('\0') != std::string::npos || path.is_absolute()) return false;
+  return std::find(path.begin(), path.end(), "..") == path.end();
+}
+
+bool Exists(const std::string& path) {
+  std::error_code ignored;  // cannot be looked at: as good as absent
+  return std::filesystem::exists(path, ignored);
+}
+
+Status NoCheckpoint(const std::string& dir) {
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (!Exists(dir + "/" + name)) continue;
+    return Unimplemented(
+        dir + " holds its weights only as pytorch_model.bin, a Python pickle, but lamina reads safetensors. Convert it with Python: " +
+        "transformers.AutoModelForCausalLM.from_pretrained(\"" + dir +
+        "\", torch_dtype=\"auto\").save_pretrained(OUT_DIR, safe_serialization=True)");
+  }
+  return NotFound("no weights in " + dir + ": expected model.safetensors or model.safetensors.index.json");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, MapFile(path));
+  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, bytes));
+  Result<std::vector<SafetensorsEntry>> entries = ParseSafetensorsHeader(bytes);
+  if (!entries.ok()) return entries.status().WithContext(path);
+  file->entries_ = std::move(entries).value();
+  for (const SafetensorsEntry& entry : file->entries_) file->by_name_.emplace(entry.name, &entry);
+  return file;
+}
+
+SafetensorsFile::~SafetensorsFile() { ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
+
+Result<TensorView> SafetensorsFile::Find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return NotFound("tensor " + std::string(name) + " is not in " + path_);
+  const SafetensorsEntry& entry = *found->second;
+  const std::optional<DType> dtype = ParseDType(entry.dtype);
+  if (!dtype) {
+    return Unimplemented("tensor " + entry.name + " in " + path_ + " has dtype " + entry.dtype + ", expected BF16, F16 or F32");
+  }
+  return TensorView{*dtype, entry.shape, bytes_.subspan(entry.offset, entry.size_bytes)};
+}
+
+Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& dir) {
+  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint);
+  const std::string single_path = dir + "/model.safetensors";
+  const std::string index_path = dir + "/model.safetensors.index.json";
+  if (Exists(single_path)) {
+    checkpoint->where_ = single_path;
+    LAMINA_ASSIGN_OR_RETURN(const SafetensorsFile* file, checkpoint->AddFile(single_path));
+    for (const SafetensorsEntry& entry : file->entries()) checkpoint->file_of_.emplace(entry.name, file);
+    return checkpoint;
+  }
+  if (!Exists(index_path)) return NoCheckpoint(dir);
+  checkpoint->where_ = index_path;
+  LAMINA_RETURN_IF_ERROR(checkpoint->OpenShards(dir, index_path));
+  return checkpoint;
+}
+
+Status Checkpoint::OpenShards(const std::string& dir, const std::string& index_path) {
+  LAMINA_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(index_path));
+  LAMINA_ASSIGN_OR_RETURN(const nlohmann::json index, ParseJsonObject(text, index_path));
+  const auto weight_map = index.find("weight_map");
+  if (weight_map == index.end() || !weight_map->is_object()) {
+    return Corrupt(index_path + ": expected \"weight_map\", an object from tensor to file");
+  }
+  std::map<std::string, const SafetensorsFile*> shards;
+  for (const auto& [tensor, shard] : weight_map->items()) {
+    if (!shard.is_string() || !IsInside(shard.get<std::string>())) {
+      return Corrupt(index_path + ": the file of tensor " + tensor + " must be a path within the model's directory, without \"..\"");
+    }
+    const SafetensorsFile*& file = shards[shard.get<std::string>()];
+    if (file == nullptr) {
+      LAMINA_ASSIGN_OR_RETURN(file, AddFile(dir + "/" + shard.get<std::string>()));
+    }
+    const Result<TensorView> view = file->Find(tensor);
+    if (!view.ok() && view.status().code() == StatusCode::kNotFound) return Corrupt(index_path + " is wrong: " + view.status().message());
+    file_of_.emplace(tensor, file);
+  }
+  return OkStatus();
+}
+
+Result<const SafetensorsFile*> Checkpoint::AddFile(const std::string& path) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFile> file, SafetensorsFile::Open(path));
+  for (const SafetensorsEntry& entry : file->entries()) size_bytes_ += static_cast<int64_t>(entry.size_bytes);
+  files_.push_back(std::move(file));
+  return static_cast<const SafetensorsFile*>(files_.back().get());
+}
+
+Result<TensorView> Checkpoint::Find(const std::string& name, std::span<const int64_t> expected_shape) const {
+  const auto found = file_of_.find(name);
+  if (found == file_of_.end()) {
+    return NotFound("tensor " + name + " is not in " + where_ + ", expected with shape " + ShapeText(expected_shape));
+  }
+  LAMINA_ASSIGN_OR_RETURN(const TensorView view, found->second->Find(name));
+  if (!std::equal(view.shape.begin(), view.shape.end(), expected_shape.begin(), expected_shape.end())) {
+    return InvalidArgument("tensor " + name + " in " + found->second->path() + " has shape " + ShapeText(view.shape) + ", expected " +
+                           ShapeText(expected_shape) + " as config.json says");
+  }
+  return view;
+}
+
+}  // namespace lamina

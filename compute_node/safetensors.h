@@ -1,0 +1,75 @@
+// A model's checkpoint on disk: safetensors files, mapped into memory and read where they lie.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/float16.h"
+#include "base/status.h"
+#include "compute_node/safetensors_header.h"
+
+namespace lamina {
+
+// Borrowed from the checkpoint that it comes from.
+struct TensorView {
+  DType dtype = DType::kBF16;
+  std::span<const int64_t> shape;
+  std::span<const std::byte> data;  // row-major, little-endian; need not be aligned
+};
+
+// One file. Immutable. Thread: any. REQUIRES: the file keeps its length while it is open.
+class SafetensorsFile {
+ public:
+  // Maps the file read-only and checks its header. kNotFound if it cannot be read, kCorrupt if it is not as the format demands; both name
+  // it.
+  static Result<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
+  ~SafetensorsFile();
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  const std::vector<SafetensorsEntry>& entries() const { return entries_; }  // in the order of their data
+
+  // kNotFound if there is none of that name, kUnimplemented if its dtype is not BF16, F16 or F32.
+  Result<TensorView> Find(std::string_view name) const;
+
+ private:
+  SafetensorsFile(std::string path, std::span<const std::byte> bytes) : path_(std::move(path)), bytes_(bytes) {}
+
+  std::string path_;
+  std::span<const std::byte> bytes_;  // the mapping
+  std::vector<SafetensorsEntry> entries_;
+  std::unordered_map<std::string_view, const SafetensorsEntry*> by_name_;
+};
+
+// All files of a model. Immutable. Thread: any.
+class Checkpoint {
+ public:
+  // DIR/model.safetensors, else the shards that DIR/model.safetensors.index.json names; shards are files within DIR. kNotFound if there is
+  // neither, kUnimplemented if there is only pytorch_model.bin, kCorrupt if a file or the index is broken.
+  static Result<std::unique_ptr<Checkpoint>> Open(const std::string& dir);
+
+  // The tensor. kNotFound if there is none; kInvalidArgument if its shape is another one. Both name tensor, file and shapes.
+  Result<TensorView> Find(const std::string& name, std::span<const int64_t> expected_shape) const;
+
+  // Bytes of all tensors of all files.
+  int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  Checkpoint() = default;
+  Status OpenShards(const std::string& dir, const std::string& index_path);
+  Result<const SafetensorsFile*> AddFile(const std::string& path);
+
+  std::string where_;  // the file or index that says which tensors there are
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::unordered_map<std::string, const SafetensorsFile*> file_of_;  // by tensor
+  int64_t size_bytes_ = 0;
+};
+
+}  // namespace lamina

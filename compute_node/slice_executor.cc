@@ -1,0 +1,112 @@
+#include "compute_node/slice_executor.h"
+
+#include <algorithm>
+#include <map>
+
+#include "kernels/elementwise.h"
+#include "kernels/linear.h"
+
+namespace lamina {
+
+SliceExecutor::SliceExecutor(const SlicedModel& model, const ModelConfig& config, const Weights& weights, int max_rows, WorkerTeam& team)
+    : model_(model), weights_(weights), team_(team), inv_freq_(config.InverseFrequencies()) {
+  PlanBuffers(max_rows);
+}
+
+// Linear scan over the chain of slices and attentions: a buffer is free again after the last operator that reads its value.
+void SliceExecutor::PlanBuffers(int max_rows) {
+  std::vector<const Op*> chain;
+  for (const Slice& slice : model_.slices) {
+    for (const Op& op : slice.program) chain.push_back(&op);
+    if (slice.attention >= 0) chain.push_back(&model_.attentions[static_cast<size_t>(slice.attention)]);
+  }
+  const size_t num_values = model_.graph.values.size();
+  std::vector<size_t> last_use(num_values, 0);
+  for (size_t i = 0; i < chain.size(); ++i) {
+    for (const ValueId input : chain[i]->inputs) last_use[static_cast<size_t>(input)] = i;
+  }
+  last_use[static_cast<size_t>(model_.graph.logits)] = chain.size();
+
+  buffer_of_.assign(num_values, -1);
+  std::multimap<int64_t, int> free_buffers;  // width -> buffer
+  std::vector<int64_t> widths;
+  for (size_t i = 0; i < chain.size(); ++i) {
+    const Op& op = *chain[i];
+    if (op.kind == OpKind::kTokens || op.kind == OpKind::kPositions) continue;
+    const int64_t op_width = width(op.output);
+    if (const auto reusable = free_buffers.find(op_width); reusable != free_buffers.end()) {
+      buffer_of_[static_cast<size_t>(op.output)] = reusable->second;
+      free_buffers.erase(reusable);
+    } else {
+      buffer_of_[static_cast<size_t>(op.output)] = static_cast<int>(widths.size());
+      widths.push_back(op_width);
+    }
+    std::vector<ValueId> inputs = op.inputs;
+    std::sort(inputs.begin(), inputs.end());
+    inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());
+    for (const ValueId input : inputs) {
+      const int buffer = buffer_of_[static_cast<size_t>(input)];
+      if (buffer >= 0 && last_use[static_cast<size_t>(input)] == i) free_buffers.emplace(width(input), buffer);
+    }
+  }
+  for (const int64_t w : widths) buffers_.emplace_back(static_cast<size_t>(w * max_rows));
+}
+
+void SliceExecutor::Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) {
+  tokens_.assign(tokens.begin(), tokens.end());
+  positions_.assign(positions.begin(), positions.end());
+}
+
+void SliceExecutor::Run(int k) {
+  if (tokens_.empty()) return;
+  for (const Op& op : model_.slices[static_cast<size_t>(k)].program) Execute(op);
+}
+
+void SliceExecutor::KeepRows(int k, std::span<const int> rows) {
+  const Slice& slice = model_.slices[static_cast<size_t>(k)];
+  std::vector<ValueId> live = slice.context_in;
+  if (slice.attention_out >= 0) live.push_back(slice.attention_out);
+  for (const ValueId id : live) {
+    const int64_t w = width(id);
+    float* data = value(id);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i] != static_cast<int>(i)) std::copy_n(data + rows[i] * w, w, data + static_cast<int64_t>(i) * w);
+    }
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    tokens_[i] = tokens_[static_cast<size_t>(rows[i])];
+    positions_[i] = positions_[static_cast<size_t>(rows[i])];
+  }
+  tokens_.resize(rows.size());
+  positions_.resize(rows.size());
+}
+
+void SliceExecutor::Execute(const Op& op) {
+  const int64_t rows = num_rows();
+  const auto in = [&](size_t i) { return static_cast<const float*>(value(op.inputs[i])); };
+  switch (op.kind) {
+    case OpKind::kTokens:
+    case OpKind::kPositions: return;  // they stand in the order
+    case OpKind::kEmbedding: {
+      const Weights::Table& table = weights_.Rows(op.weights[0].name);
+      Embedding(table.data, table.dtype, width(op.output), tokens_, value(op.output));
+      return;
+    }
+    case OpKind::kRmsNorm:
+      RmsNorm(in(0), weights_.Vector(op.weights[0].name).data(), op.eps, rows, width(op.output), value(op.output));
+      return;
+    case OpKind::kLinear: {
+      const float* bias = op.weights.size() > 1 ? weights_.Vector(op.weights[1].name).data() : nullptr;
+      Linear(weights_.Matrix(op.weights[0].name), in(0), rows, bias, value(op.output), team_);
+      return;
+    }
+    case OpKind::kRope:
+      Rope(in(0), positions_, inv_freq_, {op.num_heads, op.head_dim, static_cast<int>(inv_freq_.size()) * 2}, value(op.output));
+      return;
+    case OpKind::kSiluMul: SiluMul(in(0), in(1), rows * width(op.output), value(op.output)); return;
+    case OpKind::kAdd: Add(in(0), in(1), rows * width(op.output), value(op.output)); return;
+    case OpKind::kAttention: return;  // never part of a slice
+  }
+}
+
+}  // namespace lamina

@@ -1,0 +1,188 @@
+#include "compute_node/step_runner.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+
+namespace lamina {
+namespace {
+
+SamplingParams FromProto(const control::SamplingParams& proto) {
+  SamplingParams params;
+  params.temperature = proto.temperature();
+  params.top_p = proto.top_p();
+  params.top_k = proto.top_k();
+  params.min_p = proto.min_p();
+  params.repetition_penalty = proto.repetition_penalty();
+  params.frequency_penalty = proto.frequency_penalty();
+  params.presence_penalty = proto.presence_penalty();
+  params.seed = proto.seed();
+  params.num_logprobs = proto.num_logprobs();
+  for (const control::LogitBias& bias : proto.logit_bias()) params.logit_bias.emplace_back(bias.token(), bias.bias());
+  params.banned.assign(proto.banned_until_min().begin(), proto.banned_until_min().end());
+  params.min_tokens = proto.min_tokens();
+  return params;
+}
+
+void AddFailure(SequenceId sequence, const Status& status, control::StepResult& result) {
+  control::FailedSequence& failed = *result.add_failed();
+  failed.set_sequence(sequence.value);
+  failed.set_status(static_cast<uint32_t>(status.code()));
+  failed.set_message(status.message());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const WeightOptions& options, WorkerTeam& team) {
+  auto model = std::make_unique<LoadedModel>();
+  LAMINA_ASSIGN_OR_RETURN(model->config, ModelConfig::Load(options.model_dir));
+  LAMINA_ASSIGN_OR_RETURN(Graph graph, TraceModel(model->config));
+  LAMINA_ASSIGN_OR_RETURN(model->sliced, SplitGraph(std::move(graph)));
+  LAMINA_ASSIGN_OR_RETURN(model->weights, Weights::Load(model->sliced.graph, model->config, options, team));
+  return model;
+}
+
+StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, std::unique_ptr<AttentionBackend> attention,
+                       WorkerTeam& team)
+    : model_(model),
+      limits_(limits),
+      team_(team),
+      attention_(std::move(attention)),
+      slices_(model.sliced, model.config, *model.weights, limits.max_num_batched_tokens(), team) {}
+
+control::StepResult StepRunner::Run(const control::ComputeOrder& order) {
+  const TimePoint start = Clock::now();
+  control::StepResult result;
+  result.set_epoch(order.epoch());
+  result.set_step(order.step());
+  UpdateSequences(order);
+  Failures failures;
+  const Batch batch = Collect(order, failures);
+  attention_->BeginStep(StepId{order.step()}, batch.attention);
+  Forward(batch);
+  attention_->EndStep();
+  failures.insert(attention_->failures().begin(), attention_->failures().end());
+  SampleRows(batch, failures, result);
+  for (const auto& [sequence, status] : failures) AddFailure(sequence, status, result);
+  for (const LostNode& lost : attention_->TakeLostNodes()) {
+    control::LostPeer& peer = *result.add_lost_peers();
+    peer.set_node_id(lost.node.value);
+    peer.set_message(lost.message);
+  }
+  const AttentionBackend::Traffic traffic = attention_->traffic();
+  result.set_attention_wait_us(traffic.wait_us);
+  result.set_bytes_to_memory(traffic.sent_bytes);
+  result.set_bytes_from_memory(traffic.received_bytes);
+  result.set_total_us(std::chrono::duration_cast<microseconds>(Clock::now() - start).count());
+  return result;
+}
+
+void StepRunner::UpdateSequences(const control::ComputeOrder& order) {
+  for (const uint64_t released : order.released()) {
+    sequences_.erase(SequenceId{released});
+    attention_->Release(SequenceId{released});
+  }
+  for (const control::NewSequence& added : order.new_sequences()) {
+    Sequence& sequence = sequences_[SequenceId{added.sequence()}];
+    sequence.tokens.assign(added.tokens().begin(), added.tokens().end());
+    sequence.num_prompt = static_cast<size_t>(std::clamp(added.num_prompt_tokens(), 0, added.tokens_size()));
+    sequence.sampling = FromProto(added.sampling());
+  }
+}
+
+// An order comes from another process: what it says is held against what this node knows.
+Status StepRunner::Check(const control::ComputeWork& work) const {
+  const auto found = sequences_.find(SequenceId{work.sequence()});
+  if (found == sequences_.end()) return InternalError("the order names a sequence that was not announced");
+  const std::vector<TokenId>& known = found->second.tokens;
+  const int64_t end = work.first_position() + work.tokens_size();
+  if (work.tokens_size() == 0 || work.first_position() < 0 || end > static_cast<int64_t>(known.size()) || end > limits_.max_model_len()) {
+    return InternalError("the order's positions " + std::to_string(work.first_position()) + ".." + std::to_string(end) +
+                         " do not fit a sequence of " + std::to_string(known.size()) + " tokens");
+  }
+  for (int i = 0; i < work.tokens_size(); ++i) {
+    if (work.tokens(i) != known[static_cast<size_t>(work.first_position() + i)])
+      return InternalError("the order's tokens are not the sequence's");
+    if (work.tokens(i) < 0 || work.tokens(i) >= model_.config.vocab_size)
+      return InternalError("the order has a token outside the vocabulary");
+  }
+  return OkStatus();
+}
+
+StepRunner::Batch StepRunner::Collect(const control::ComputeOrder& order, Failures& failures) const {
+  Batch batch;
+  for (const control::ComputeWork& work : order.work()) {
+    const SequenceId sequence{work.sequence()};
+    Status status = Check(work);
+    const int64_t room = limits_.max_num_batched_tokens() - static_cast<int64_t>(batch.tokens.size());
+    if (status.ok() && work.tokens_size() > room) status = InternalError("the order has more rows than max_num_batched_tokens");
+    if (status.ok() && !batch.attention.empty() && batch.attention.back().prefill && !work.prefill()) {
+      status = InternalError("the order has a decode row behind a prefill row");
+    }
+    if (!status.ok()) {
+      failures.emplace(sequence, std::move(status));
+      continue;
+    }
+    for (int i = 0; i < work.tokens_size(); ++i) {
+      const int64_t position = work.first_position() + i;
+      batch.tokens.push_back(work.tokens(i));
+      batch.positions.push_back(static_cast<int32_t>(position));
+      const TokenSlot slot = i < work.slots_size() ? work.slots(i) : 0;
+      batch.attention.push_back({sequence, NodeId{work.node_id()}, position, slot, work.prefill(), work.sample()});
+    }
+    if (work.sample()) batch.sampled.push_back(static_cast<int>(batch.tokens.size()) - 1);
+  }
+  return batch;
+}
+
+void StepRunner::Forward(const Batch& batch) {
+  slices_.Begin(batch.tokens, batch.positions);
+  const int last = static_cast<int>(model_.sliced.slices.size()) - 1;
+  for (int k = 0; k < last; ++k) {
+    slices_.Run(k);
+    const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
+    const Op& attention = model_.sliced.attentions[static_cast<size_t>(slice.attention)];
+    attention_->Start(attention.layer, slices_.value(slice.q), slices_.value(slice.k), slices_.value(slice.v),
+                      slices_.value(attention.output));
+    attention_->Finish(attention.layer);
+  }
+  slices_.KeepRows(last, batch.sampled);
+  slices_.Run(last);
+}
+
+void StepRunner::SampleRows(const Batch& batch, const Failures& failures, control::StepResult& result) {
+  const int64_t vocab = model_.config.vocab_size;
+  float* logits = slices_.value(model_.sliced.graph.logits);
+  const auto sequence_of = [&](size_t i) { return batch.attention[static_cast<size_t>(batch.sampled[i])].sequence; };
+  std::vector<SampledToken> tokens(batch.sampled.size());
+  team_.ParallelFor(static_cast<int64_t>(tokens.size()), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      if (failures.contains(sequence_of(i))) continue;
+      const Sequence& sequence = sequences_.at(sequence_of(i));
+      const std::span<const TokenId> all(sequence.tokens);
+      tokens[i] = Sample({logits + static_cast<int64_t>(i) * vocab, static_cast<size_t>(vocab)}, sequence.sampling,
+                         {all.first(sequence.num_prompt), all.subspan(sequence.num_prompt)});
+    }
+  });
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const SequenceId id = sequence_of(i);
+    if (failures.contains(id)) continue;
+    if (tokens[i].token < 0) {
+      AddFailure(id, InternalError("the model gave logits that are not numbers"), result);
+      continue;
+    }
+    sequences_.at(id).tokens.push_back(tokens[i].token);
+    control::SampledToken& sampled = *result.add_sampled();
+    sampled.set_sequence(id.value);
+    sampled.set_token(tokens[i].token);
+    sampled.set_logprob(tokens[i].logprob);
+    sampled.set_rank(tokens[i].rank);
+    for (const TokenLogprob& top : tokens[i].top) {
+      control::TokenLogprob& entry = *sampled.add_top();
+      entry.set_token(top.token);
+      entry.set_logprob(top.logprob);
+    }
+  }
+}
+
+}  // namespace lamina

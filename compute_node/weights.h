@@ -1,0 +1,57 @@
+// The model's weights in the form that the kernels want, found by name.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/float16.h"
+#include "base/status.h"
+#include "base/worker_team.h"
+#include "compute_node/safetensors.h"
+#include "kernels/linear.h"
+#include "splitter/graph.h"
+#include "splitter/model_config.h"
+
+namespace lamina {
+
+struct WeightOptions {
+  std::string model_dir;
+  std::string load_format = "auto";  // auto | safetensors | dummy (random weights from the shapes alone; no file is read)
+  uint64_t dummy_seed = 0;
+  std::function<void(int64_t loaded_bytes, int64_t total_bytes)> on_progress;  // called on the loading thread, after each tensor
+};
+
+// Immutable once loaded.
+class Weights {
+ public:
+  // Loads every weight that the graph names. kNotFound and kInvalidArgument name the tensor, its file, its shape and the expected one.
+  static Result<std::unique_ptr<Weights>> Load(const Graph& graph, const ModelConfig& config, const WeightOptions& options,
+                                               WorkerTeam& team);
+
+  // REQUIRES (all three): the graph names it in that role.
+  const PackedWeights& Matrix(const std::string& name) const { return matrices_.at(name); }
+  const std::vector<float>& Vector(const std::string& name) const { return vectors_.at(name); }
+  struct Table {
+    const void* data = nullptr;  // [vocab, dim]
+    DType dtype = DType::kBF16;
+  };
+  const Table& Rows(const std::string& name) const { return tables_.at(name); }
+
+  int64_t size_bytes() const { return size_bytes_; }  // as stored in the checkpoint
+
+ private:
+  Weights() = default;
+
+  std::unique_ptr<Checkpoint> checkpoint_;  // null for dummy weights; embedding tables point into it
+  std::unordered_map<std::string, std::vector<std::byte>> dummy_tables_;
+  std::unordered_map<std::string, PackedWeights> matrices_;
+  std::unordered_map<std::string, std::vector<float>> vectors_;
+  std::unordered_map<std::string, Table> tables_;
+  int64_t size_bytes_ = 0;
+};
+
+}  // namespace lamina

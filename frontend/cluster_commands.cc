@@ -1,0 +1,131 @@
+#include "frontend/cluster_commands.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <array>
+#include <sstream>
+
+namespace lamina {
+namespace {
+
+// Defines alive(): the process $1 with start time $2 exists and is not a zombie. Fields of /proc/PID/stat are counted behind the name.
+constexpr char kAliveFunction[] =
+    "alive() { p=$1; t=$2; set -- $(sed 's/.*) //' /proc/$p/stat 2>/dev/null); [ \"${20}\" = $t ] && [ \"$1\" != Z ]; }\n";
+
+bool IsInterfaceAddress(const std::string& host) {
+  in_addr v4{};
+  in6_addr v6{};
+  const bool is_v4 = inet_pton(AF_INET, host.c_str(), &v4) == 1;
+  const bool is_v6 = inet_pton(AF_INET6, host.c_str(), &v6) == 1;
+  ifaddrs* interfaces = nullptr;
+  if ((!is_v4 && !is_v6) || getifaddrs(&interfaces) != 0) return false;
+  bool found = false;
+  for (const ifaddrs* entry = interfaces; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    if (is_v4 && entry->ifa_addr->sa_family == AF_INET) {
+      found |= reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr.s_addr == v4.s_addr;
+    } else if (is_v6 && entry->ifa_addr->sa_family == AF_INET6) {
+      found |= IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr, &v6) != 0;
+    }
+  }
+  freeifaddrs(interfaces);
+  return found;
+}
+
+std::vector<std::string> NodeArgv(const NodeConfig& node) {
+  const bool is_memory = node.role == NodeRole::kMemory;
+  std::vector<std::string> argv = {is_memory ? "lamina-memory-node" : "lamina-compute-node", "--name", node.name, "--listen", ClusterConfig::Address(node)};
+  if (is_memory) argv.insert(argv.end(), {"--memory", FormatSize(node.memory_bytes)});
+  argv.insert(argv.end(), {"--threads", std::to_string(node.threads)});
+  return argv;
+}
+
+std::vector<std::string> SplitWords(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> words;
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
+}  // namespace
+
+std::vector<DaemonCommand> DaemonCommands(const ClusterConfig& config, const std::string& config_path, bool with_manager) {
+  std::vector<DaemonCommand> daemons;
+  for (const NodeRole role : {NodeRole::kMemory, NodeRole::kCompute}) {
+    for (const NodeConfig& node : config.nodes) {
+      if (node.role == role) daemons.push_back({node.name, node.host, NodeArgv(node)});
+    }
+  }
+  if (with_manager) daemons.push_back({kManagerName, config.controller_host, {"lamina", "serve", "--cluster", config_path}});
+  return daemons;
+}
+
+bool IsLocalHost(const std::string& host) {
+  if (host == "localhost" || host == "::1" || host.starts_with("127.")) return true;
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) == 0) {
+    const std::string own = name.data();
+    if (host == own || host == own.substr(0, own.find('.'))) return true;
+  }
+  return IsInterfaceAddress(host);
+}
+
+std::vector<std::string> CommandOnHost(const ClusterConfig& config, const std::string& host, const std::string& script) {
+  if (IsLocalHost(host)) return {"/bin/sh", "-c", script};
+  std::vector<std::string> argv = SplitWords(config.ssh);
+  argv.insert(argv.end(), {host, "sh -c " + ShellQuote(script)});  // ssh hands one text to the login shell, which may not be POSIX
+  return argv;
+}
+
+std::string StartScript(const ClusterConfig& config, const DaemonCommand& daemon, const std::string& bin_dir) {
+  const bool is_local = IsLocalHost(daemon.host);
+  std::vector<std::string> argv = daemon.argv;
+  if (is_local) argv[0] = bin_dir + "/" + argv[0];
+  std::string command = "setsid nohup env";
+  if (!is_local) command += " PATH=" + ShellQuote(bin_dir) + ":\"$PATH\"";
+  for (const auto& [name, value] : config.env) command += " " + ShellQuote(name + "=" + value);
+  command += " " + ShellJoin(argv);
+
+  std::string script = "set -e\n";
+  if (!config.workdir.empty()) script += "cd " + ShellQuote(config.workdir) + "\n";
+  script += "dir=" + (config.log_dir.empty() ? "\"${XDG_STATE_HOME:-$HOME/.local/state}\"/lamina/" + config.name + "/logs" : ShellQuote(config.log_dir)) + "\n";
+  script += "mkdir -p \"$dir\"\n";
+  script += "log=$dir/" + daemon.name + ".log\n";
+  script += "echo \"--- $(date '+%F %T')\" " + ShellQuote(ShellJoin(argv)) + " >> \"$log\"\n";
+  script += command + " >> \"$log\" 2>&1 < /dev/null &\n";
+  script += "set -- $(sed 's/.*) //' /proc/$!/stat)\n";
+  script += "echo \"$! ${20} $log\"\n";
+  return script;
+}
+
+std::string FindScript(const std::vector<ProcessId>& ids) {
+  std::string script = kAliveFunction;
+  for (const ProcessId& id : ids) {
+    const std::string pid = std::to_string(id.pid);
+    script += "alive " + pid + " " + std::to_string(id.start_time) + " && echo " + pid + "\n";
+  }
+  return script + "true\n";
+}
+
+std::string StopScript(const ProcessId& id, int grace_seconds) {
+  const std::string pid = std::to_string(id.pid);
+  const std::string alive = "alive " + pid + " " + std::to_string(id.start_time);
+  const std::string wait = "i=0; while " + alive + " && [ $i -lt ";
+  const std::string pause = " ]; do sleep 0.1; i=$((i+1)); done\n";
+  std::string script = kAliveFunction;
+  script += alive + " || { echo absent; exit 0; }\n";
+  script += "kill -TERM " + pid + "; kill -CONT " + pid + "\n";
+  script += wait + std::to_string(grace_seconds * 10) + pause;
+  script += alive + " || { echo stopped; exit 0; }\n";
+  script += "kill -KILL " + pid + "\n";
+  script += wait + "50" + pause;
+  script += alive + " && echo survived || echo killed\n";
+  return script;
+}
+
+std::string TailScript(const std::string& log, int num_lines) { return "tail -n " + std::to_string(num_lines) + " " + ShellQuote(log) + "\n"; }
+
+}  // namespace lamina

@@ -1,0 +1,44 @@
+// From the cluster's description to commands: which daemons run where, and the shell scripts that start, find and stop them. Text only:
+// `lamina cluster up --dry-run` prints exactly what is run otherwise.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/cluster_config.h"
+#include "frontend/process.h"
+
+namespace lamina {
+
+// Name of the manager's process in state, logs and messages.
+inline constexpr char kManagerName[] = "manager";
+
+struct DaemonCommand {
+  std::string name;               // the node's, or kManagerName
+  std::string host;
+  std::vector<std::string> argv;  // argv[0] without a folder: lamina-memory-node, lamina-compute-node, lamina
+};
+
+// Memory nodes, then the compute node, then the manager if `with_manager`: the order in which they are started.
+std::vector<DaemonCommand> DaemonCommands(const ClusterConfig& config, const std::string& config_path, bool with_manager);
+
+// True if `host` is this machine: a loopback name or address, its host name, or an address of one of its interfaces.
+bool IsLocalHost(const std::string& host);
+
+// The command that runs `script` with a POSIX shell on `host`, through config.ssh unless the host is this machine.
+std::vector<std::string> CommandOnHost(const ClusterConfig& config, const std::string& host, const std::string& script);
+
+// Starts the daemon detached, its output appended to its log, and prints "PID START_TIME LOG". `bin_dir` is where the programs stand; on
+// other hosts the PATH is searched after it.
+std::string StartScript(const ClusterConfig& config, const DaemonCommand& daemon, const std::string& bin_dir);
+
+// Prints those of the ids that run, one pid per line.
+std::string FindScript(const std::vector<ProcessId>& ids);
+
+// SIGTERM, SIGKILL after `grace_seconds`; prints one word: absent | stopped | killed | survived. Touches nothing unless pid and start time match.
+std::string StopScript(const ProcessId& id, int grace_seconds);
+
+// Prints the log's last lines.
+std::string TailScript(const std::string& log, int num_lines);
+
+}  // namespace lamina

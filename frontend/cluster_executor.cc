@@ -1,0 +1,270 @@
+#include "frontend/cluster_executor.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <random>
+
+#include "base/log.h"
+
+namespace lamina {
+namespace {
+
+// Between two signs of life while weights load; each tensor is one.
+constexpr auto kLoadPatience = std::chrono::seconds(120);
+
+uint64_t NewEpoch() {
+  std::random_device device;
+  return static_cast<uint64_t>(device()) << 32 | device();
+}
+
+bool WaitReadable(int fd, Deadline deadline) {
+  pollfd entry{fd, POLLIN, 0};
+  return poll(&entry, 1, deadline.RemainingMs()) > 0;
+}
+
+}  // namespace
+
+Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
+  if (config.max_model_len == 0) config.max_model_len = model.max_positions;
+  if (config.max_model_len > model.max_positions) {
+    return InvalidArgument(
+        fmt::format("max_model_len {} is more than the model's {} positions", config.max_model_len, model.max_positions));
+  }
+  if (config.max_num_batched_tokens < config.max_num_seqs) {
+    return InvalidArgument(
+        fmt::format("max_num_batched_tokens {} must be at least max_num_seqs {}", config.max_num_batched_tokens, config.max_num_seqs));
+  }
+  if (config.kv_dtype == "auto") config.kv_dtype = DTypeName(model.dtype);
+  if (config.served_name.empty()) {
+    std::string path = config.model_path;
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    config.served_name = path.substr(path.rfind('/') + 1);
+  }
+  return OkStatus();
+}
+
+Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterConfig& config, const ModelConfig& model,
+                                                                  const StartProgress& progress) {
+  std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model));
+  const Deadline deadline = Deadline::After(config.start_timeout);
+  for (std::unique_ptr<Node>& node : executor->nodes_) LAMINA_RETURN_IF_ERROR(executor->ConnectNode(*node, deadline));
+  for (std::unique_ptr<Node>& node : executor->nodes_) {
+    if (node->config.role == NodeRole::kMemory) LAMINA_RETURN_IF_ERROR(executor->ConfigureMemory(*node, deadline));
+  }
+  for (std::unique_ptr<Node>& node : executor->nodes_) {
+    if (node->config.role == NodeRole::kCompute) LAMINA_RETURN_IF_ERROR(executor->ConfigureCompute(*node, progress));
+  }
+  return executor;
+}
+
+ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig& model)
+    : config_(config), model_(model), epoch_(NewEpoch()) {
+  for (const NodeConfig& node : config.nodes) {
+    nodes_.push_back(std::make_unique<Node>());
+    nodes_.back()->id = NodeId{static_cast<uint32_t>(nodes_.size())};
+    nodes_.back()->config = node;
+    num_memory_nodes_ += node.role == NodeRole::kMemory ? 1 : 0;
+  }
+}
+
+ClusterExecutor::~ClusterExecutor() {
+  for (std::unique_ptr<Node>& node : nodes_) {
+    if (node->connection != nullptr) node->connection->Close(Deadline::After(std::chrono::seconds(1)));
+  }
+}
+
+control::Limits ClusterExecutor::limits() const {
+  control::Limits limits;
+  limits.set_max_num_seqs(config_.max_num_seqs);
+  limits.set_max_num_batched_tokens(config_.max_num_batched_tokens);
+  limits.set_max_model_len(config_.max_model_len);
+  limits.set_peer_timeout_ms(std::chrono::duration_cast<milliseconds>(config_.peer_timeout).count());
+  return limits;
+}
+
+Status ClusterExecutor::ConnectNode(Node& node, Deadline deadline) {
+  ControlOptions options;
+  options.hello = "manager of cluster " + config_.name;
+  options.peer_timeout = config_.peer_timeout;
+  options.heartbeat = std::min<Clock::duration>(std::chrono::seconds(1), config_.peer_timeout / 4);
+  Result<std::unique_ptr<ControlConnection>> connection = ConnectControl(node.address(), options, deadline);
+  if (!connection.ok()) return connection.status().WithContext(node.name());
+  node.connection = std::move(*connection);
+  node.connection->Start({
+      .on_frame = [this, &node](ControlFrame frame) { OnFrame(node, std::move(frame)); },
+      .on_lost = [this, &node](const Status& status) { OnLost(node, status); },
+  });
+  return OkStatus();
+}
+
+// A node that still serves another manager answers kTryAgain: its session may be about to end.
+Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline) {
+  control::ConfigureMemory request;
+  request.set_epoch(epoch_);
+  request.set_node_id(node.id.value);
+  request.set_node_name(node.config.name);
+  *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype);
+  *request.mutable_limits() = limits();
+  request.set_transport(config_.transport);
+  while (true) {
+    LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
+    const Status status = AwaitConfigured(node, deadline.Remaining(), {});
+    if (status.code() != StatusCode::kTryAgain || deadline.Passed()) return status;
+    WaitReadable(node.answers.fd(), Deadline::After(milliseconds(200)));
+  }
+}
+
+Status ClusterExecutor::ConfigureCompute(Node& node, const StartProgress& progress) {
+  control::ConfigureCompute request;
+  request.set_epoch(epoch_);
+  request.set_node_id(node.id.value);
+  request.set_node_name(node.config.name);
+  *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype);
+  *request.mutable_limits() = limits();
+  request.set_transport(config_.transport);
+  request.set_model(config_.model_path);
+  request.set_load_format(config_.load_format);
+  const int64_t kv_bytes_per_token =
+      int64_t{2} * model_.num_layers * model_.num_kv_heads * model_.head_dim * (config_.kv_dtype == "float32" ? 4 : 2);
+  if (local()) request.set_local_kv_tokens(node.config.memory_bytes / kv_bytes_per_token);
+  for (const std::unique_ptr<Node>& memory : nodes_) {
+    if (memory->config.role != NodeRole::kMemory) continue;
+    control::MemoryPeer& peer = *request.add_memory_nodes();
+    peer.set_node_id(memory->id.value);
+    peer.set_node_name(memory->config.name);
+    peer.set_data_address(memory->configured.data_address());
+  }
+  const Deadline deadline = Deadline::After(config_.start_timeout);
+  while (true) {
+    LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_COMPUTE, request.SerializeAsString()));
+    const Status status = AwaitConfigured(node, kLoadPatience, progress);
+    if (status.code() != StatusCode::kTryAgain || deadline.Passed()) return status;
+    WaitReadable(node.answers.fd(), Deadline::After(milliseconds(200)));
+  }
+}
+
+// Waits for Configured; every progress message starts `patience` anew.
+Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress) {
+  Deadline deadline = Deadline::After(patience);
+  while (!deadline.Passed()) {
+    const std::optional<ControlFrame> frame = node.answers.TryPop();
+    {
+      std::lock_guard lock(mutex_);
+      if (!node.lost.ok()) return node.lost;
+    }
+    if (!frame) {
+      WaitReadable(node.answers.fd(), Deadline(std::min(deadline.at(), Clock::now() + milliseconds(100))));
+      continue;
+    }
+    if (control::LoadProgress loaded; frame->type == control::LOAD_PROGRESS && loaded.ParseFromString(frame->payload)) {
+      deadline = Deadline::After(patience);
+      if (progress) {
+        progress(fmt::format("{}: loaded {:.1f} of {:.1f} MB of weights", node.name(), static_cast<double>(loaded.loaded_bytes()) * 1e-6,
+                             static_cast<double>(loaded.total_bytes()) * 1e-6));
+      }
+    }
+    if (frame->type != control::CONFIGURED) continue;
+    if (!node.configured.ParseFromString(frame->payload)) return Corrupt(node.name() + ": its answer cannot be parsed");
+    if (node.configured.status() == 0) return OkStatus();
+    return {static_cast<StatusCode>(node.configured.status()), node.configured.message()};
+  }
+  return TimedOut(fmt::format("{} at {} did not answer Configure within {:.0f} s", node.name(), node.address(),
+                              std::chrono::duration<double>(patience).count()));
+}
+
+std::vector<KvNode> ClusterExecutor::kv_nodes() const {
+  std::vector<KvNode> kv;
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if ((node->config.role == NodeRole::kMemory) != local()) kv.push_back({node->id, node->configured.capacity_tokens()});
+  }
+  return kv;
+}
+
+void ClusterExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
+  std::lock_guard lock(mutex_);
+  on_event_ = std::move(on_event);
+  for (const std::unique_ptr<Node>& node : nodes_) {  // one that died since it was configured
+    if (node->lost.ok()) continue;
+    const bool memory = node->config.role == NodeRole::kMemory;
+    on_event_({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kAllLost, {}, node->id, node->lost});
+  }
+}
+
+void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
+  std::function<void(ExecutorEvent)> on_event;
+  {
+    std::lock_guard lock(mutex_);
+    if (frame.type == control::STATS) {
+      if (control::Stats stats; stats.ParseFromString(frame.payload) && stats.epoch() == epoch_) node.stats = stats;
+      return;
+    }
+    on_event = on_event_;
+  }
+  if (frame.type != control::STEP_RESULT) return node.answers.Push(std::move(frame));
+  ExecutorEvent event;
+  if (!event.result.ParseFromString(frame.payload) || event.result.epoch() != epoch_) {
+    LAMINA_LOG_ERROR("{}: dropped a step result that is malformed or of another epoch", node.name());
+    return;
+  }
+  if (on_event) on_event(std::move(event));
+}
+
+void ClusterExecutor::OnLost(Node& node, const Status& status) {
+  std::function<void(ExecutorEvent)> on_event;
+  const Status named(status.code(), "lost " + status.message());  // which names the node and its address
+  {
+    std::lock_guard lock(mutex_);
+    node.lost = named;
+    on_event = on_event_;
+  }
+  const bool memory = node.config.role == NodeRole::kMemory;
+  if (on_event) on_event({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kAllLost, {}, node.id, named});
+}
+
+void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (node->config.role != NodeRole::kMemory) continue;
+    const control::MemoryOrder order = MakeMemoryOrder(epoch_, plan, node->id);
+    if (order.released().empty() && order.decode().empty() && order.prefill().empty()) continue;
+    // A node that is lost says so through OnLost; the compute node finds out by itself.
+    if (Status sent = node->connection->Send(control::MEMORY_ORDER, order.SerializeAsString()); !sent.ok())
+      LAMINA_LOG_DEBUG("{}", sent.message());
+  }
+  const control::ComputeOrder order = MakeComputeOrder(epoch_, plan, added, local());
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (node->config.role != NodeRole::kCompute) continue;
+    if (Status sent = node->connection->Send(control::COMPUTE_ORDER, order.SerializeAsString()); !sent.ok())
+      LAMINA_LOG_DEBUG("{}", sent.message());
+  }
+}
+
+std::vector<NodeStatus> ClusterExecutor::nodes() {
+  control::StatsRequest request;
+  request.set_epoch(epoch_);
+  std::vector<NodeStatus> result;
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    const bool memory = node->config.role == NodeRole::kMemory;
+    if (memory) {  // the answer counts for the next call
+      if (Status sent = node->connection->Send(control::STATS_REQUEST, request.SerializeAsString()); !sent.ok())
+        LAMINA_LOG_DEBUG("{}", sent.message());
+    }
+    std::lock_guard lock(mutex_);
+    NodeStatus status;
+    status.id = node->id;
+    status.name = node->config.name;
+    status.role = memory ? "memory" : "compute";
+    status.address = node->address();
+    status.state = node->lost.ok() ? "ready" : "lost";
+    status.detail = node->lost.message();
+    status.transport = memory ? config_.transport : "";
+    status.capacity_tokens = node->configured.capacity_tokens();
+    status.stored_tokens = memory ? node->stats.used_tokens() : 0;
+    status.stored_sequences = memory ? node->stats.num_sequences() : 0;
+    result.push_back(std::move(status));
+  }
+  return result;
+}
+
+}  // namespace lamina

@@ -1,0 +1,72 @@
+// The manager's connections to its nodes: reaches and configures them, sends orders, notices who is gone.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/cluster_config.h"
+#include "base/inbox.h"
+#include "frontend/step_executor.h"
+#include "splitter/model_config.h"
+#include "transport/control_channel.h"
+
+namespace lamina {
+
+// Fills in what the YAML leaves to the model: max_model_len, kv_dtype, served_name. kInvalidArgument if limits contradict each other or the
+// model.
+Status ResolveConfig(ClusterConfig& config, const ModelConfig& model);
+
+// Lines for a person who waits: "compute node c0: 1.2 of 4.4 GB of weights".
+using StartProgress = std::function<void(const std::string& line)>;
+
+class ClusterExecutor : public StepExecutor {
+ public:
+  // Connects to every node of `config` and configures it: memory nodes first (they say where their data path listens), then the compute
+  // node, which loads the weights. A node that cannot be reached within start_timeout is an error that names it, its address and the cause.
+  // REQUIRES: ResolveConfig accepted `config`.
+  static Result<std::unique_ptr<ClusterExecutor>> Connect(const ClusterConfig& config, const ModelConfig& model,
+                                                          const StartProgress& progress);
+  ~ClusterExecutor() override;
+
+  std::vector<KvNode> kv_nodes() const override;
+  void Start(std::function<void(ExecutorEvent)> on_event) override;
+  void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
+  std::vector<NodeStatus> nodes() override;
+
+ private:
+  struct Node {
+    NodeId id;
+    NodeConfig config;
+    std::unique_ptr<ControlConnection> connection;
+    Inbox<ControlFrame> answers;  // until Start
+    control::Configured configured;
+    Status lost;           // guarded by mutex_
+    control::Stats stats;  // guarded by mutex_
+    std::string address() const { return config.host + ":" + std::to_string(config.port); }
+    std::string name() const { return (config.role == NodeRole::kMemory ? "memory node " : "compute node ") + config.name; }
+  };
+
+  ClusterExecutor(const ClusterConfig& config, const ModelConfig& model);
+
+  Status ConnectNode(Node& node, Deadline deadline);
+  Status ConfigureMemory(Node& node, Deadline deadline);
+  Status ConfigureCompute(Node& node, const StartProgress& progress);
+  Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);
+  void OnFrame(Node& node, ControlFrame frame);
+  void OnLost(Node& node, const Status& status);
+  bool local() const { return num_memory_nodes_ == 0; }
+  control::Limits limits() const;
+
+  const ClusterConfig config_;
+  const ModelConfig model_;
+  const uint64_t epoch_;
+  int num_memory_nodes_ = 0;
+  std::mutex mutex_;
+  std::function<void(ExecutorEvent)> on_event_;  // guarded by mutex_; set by Start
+  std::vector<std::unique_ptr<Node>> nodes_;     // fixed after Connect; last: their connections' threads use the members above
+};
+
+}  // namespace lamina

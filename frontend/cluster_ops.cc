@@ -1,0 +1,186 @@
+#include "frontend/cluster_ops.h"
+
+#include <thread>
+#include <vector>
+
+#include "frontend/cluster_commands.h"
+#include "frontend/cluster_daemons.h"
+#include "frontend/cluster_state.h"
+#include "frontend/cluster_status.h"
+#include "frontend/http_client.h"
+
+namespace lamina {
+namespace {
+
+constexpr auto kPollInterval = milliseconds(100);
+constexpr auto kLivenessInterval = std::chrono::seconds(1);  // between two looks at the processes: a command per host
+
+// One run of ClusterUp behind the checks: what was started so far, and how it is taken back.
+class Starting {
+ public:
+  Starting(const ClusterConfig& config, const ClusterOpsOptions& options, const ClusterStateFile& file, std::ostream& out)
+      : config_(config), options_(options), file_(file), out_(out) {
+    state_.cluster = config.name;
+    state_.config_path = options.config_path;
+  }
+
+  Status Run() {
+    Status status = StartAll();
+    if (status.ok()) status = options_.with_manager ? WaitForManager() : WaitForNodes();
+    if (!status.ok()) TakeBack();
+    return status;
+  }
+
+ private:
+  Status StartAll() {
+    for (const DaemonCommand& command : DaemonCommands(config_, options_.config_path, options_.with_manager)) {
+      if (options_.interrupted()) return TryAgain("interrupted");
+      LAMINA_ASSIGN_OR_RETURN(DaemonRecord daemon, StartDaemon(config_, command, options_.bin_dir));
+      out_ << "started " << daemon.name << " on " << daemon.host << ", pid " << daemon.process.pid << ", log " << daemon.log << std::endl;
+      state_.daemons.push_back(std::move(daemon));
+      LAMINA_RETURN_IF_ERROR(file_.Write(state_));  // after each: if we are killed, `down` knows
+    }
+    return OkStatus();
+  }
+
+  // An error names the first daemon that ended, with the end of its log.
+  Status CheckDaemons() {
+    if (Clock::now() < next_check_) return OkStatus();
+    next_check_ = Clock::now() + kLivenessInterval;
+    LAMINA_ASSIGN_OR_RETURN(const std::vector<bool> running, FindDaemons(config_, state_.daemons));
+    for (size_t i = 0; i < running.size(); ++i) {
+      if (running[i]) continue;
+      const DaemonRecord& daemon = state_.daemons[i];
+      return PeerLost(daemon.name + " on " + daemon.host + " ended; its log " + daemon.log + " ends with:\n" + TailOfLog(config_, daemon));
+    }
+    return OkStatus();
+  }
+
+  Status WaitForManager() {
+    std::string last_detail;
+    Deadline deadline = Deadline::After(options_.no_progress);
+    while (true) {
+      const ManagerAnswer answer = AskManager(config_);
+      if (answer.healthy) {
+        next_check_ = {};
+        LAMINA_RETURN_IF_ERROR(CheckDaemons());
+        out_ << "serving " << config_.served_name << " on " << ManagerUrl(config_) << std::endl;
+        return OkStatus();
+      }
+      const std::string detail = answer.reachable ? answer.detail : "the manager does not answer on " + ManagerUrl(config_) + " yet";
+      if (detail != last_detail) {
+        last_detail = detail;
+        deadline = Deadline::After(options_.no_progress);
+        out_ << "waiting: " << detail << std::endl;
+      }
+      LAMINA_RETURN_IF_ERROR(Pause(deadline, "the manager to serve; last news: " + last_detail));
+    }
+  }
+
+  Status WaitForNodes() {
+    const Deadline deadline = Deadline::After(config_.start_timeout);
+    for (const NodeConfig& node : config_.nodes) {
+      while (!CanConnect(node.host, node.port, std::chrono::seconds(1))) {
+        LAMINA_RETURN_IF_ERROR(Pause(deadline, node.name + " to listen on " + ClusterConfig::Address(node)));
+      }
+      out_ << node.name << " listens on " << ClusterConfig::Address(node) << std::endl;
+    }
+    return OkStatus();
+  }
+
+  Status Pause(Deadline deadline, const std::string& waiting_for) {
+    LAMINA_RETURN_IF_ERROR(CheckDaemons());
+    if (options_.interrupted()) return TryAgain("interrupted");
+    if (deadline.Passed()) return TimedOut("gave up waiting for " + waiting_for);
+    std::this_thread::sleep_for(kPollInterval);
+    return OkStatus();
+  }
+
+  void TakeBack() {
+    out_ << "stopping what was started" << std::endl;
+    const Status status = StopDaemons(config_, options_.grace, file_, &state_, out_);
+    if (!status.ok()) out_ << status.message() << std::endl;
+  }
+
+  const ClusterConfig& config_;
+  const ClusterOpsOptions& options_;
+  const ClusterStateFile& file_;
+  std::ostream& out_;
+  ClusterState state_;
+  TimePoint next_check_{};
+};
+
+void PrintUpCommands(const ClusterConfig& config, const ClusterOpsOptions& options, std::ostream& out) {
+  for (const DaemonCommand& command : DaemonCommands(config, options.config_path, options.with_manager)) {
+    out << "# " << command.name << " on " << command.host << ": " << ShellJoin(command.argv) << "\n";
+    out << ShellJoin(CommandOnHost(config, command.host, StartScript(config, command, options.bin_dir))) << "\n\n";
+  }
+}
+
+// What an earlier `up` left: none of it may run.
+Status CheckNotUp(const ClusterConfig& config, const ClusterStateFile& file) {
+  LAMINA_ASSIGN_OR_RETURN(const ClusterState old, file.Read());
+  const Result<std::vector<bool>> running = FindDaemons(config, old.daemons);
+  if (!running.ok()) return running.status().WithContext("cannot tell whether cluster '" + config.name + "' is up already");
+  for (size_t i = 0; i < old.daemons.size(); ++i) {
+    if (!(*running)[i]) continue;
+    const DaemonRecord& daemon = old.daemons[i];
+    return TryAgain("already up: " + daemon.name + " of cluster '" + config.name + "' runs on " + daemon.host + " with pid " +
+                    std::to_string(daemon.process.pid) + "; use lamina cluster down --config " + ShellQuote(old.config_path) + " first");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status ClusterUp(const ClusterConfig& config, const ClusterOpsOptions& options, std::ostream& out) {
+  if (options.with_manager && !IsLocalHost(config.controller_host)) {
+    return InvalidArgument("the controller is '" + config.controller_host + "', which is not this machine: run `lamina cluster up` there");
+  }
+  if (options.dry_run) {
+    PrintUpCommands(config, options, out);
+    return OkStatus();
+  }
+  LAMINA_ASSIGN_OR_RETURN(const ClusterStateFile file, ClusterStateFile::Open(config.name));
+  LAMINA_RETURN_IF_ERROR(CheckNotUp(config, file));
+  if (options.with_manager && CanConnect(config.controller_host, config.http_port, std::chrono::seconds(1))) {
+    return InvalidArgument("something else listens on " + ManagerUrl(config) + " already: stop it, or change cluster.http_port in " + options.config_path);
+  }
+  return Starting(config, options, file, out).Run();
+}
+
+Status ClusterDown(const ClusterConfig& config, const ClusterOpsOptions& options, std::ostream& out) {
+  if (options.dry_run) {
+    LAMINA_ASSIGN_OR_RETURN(const ClusterState state, ReadClusterState(config.name));
+    for (auto daemon = state.daemons.rbegin(); daemon != state.daemons.rend(); ++daemon) {
+      out << "# " << daemon->name << " on " << daemon->host << "\n";
+      out << ShellJoin(CommandOnHost(config, daemon->host, StopScript(daemon->process, GraceSeconds(options.grace)))) << "\n\n";
+    }
+    return OkStatus();
+  }
+  LAMINA_ASSIGN_OR_RETURN(const ClusterStateFile file, ClusterStateFile::Open(config.name));
+  LAMINA_ASSIGN_OR_RETURN(ClusterState state, file.Read());
+  if (state.daemons.empty()) {
+    out << "nothing to stop: cluster '" << config.name << "' is not up" << std::endl;
+    return OkStatus();
+  }
+  return StopDaemons(config, options.grace, file, &state, out);
+}
+
+bool ClusterStatus(const ClusterConfig& config, bool json, std::ostream& out) {
+  const ManagerAnswer answer = AskManager(config);
+  if (answer.reachable) {
+    out << (json ? answer.status_json : StatusTable(answer.status_json));
+    return answer.serving;
+  }
+  const Result<ClusterState> state = ReadClusterState(config.name);
+  if (!state.ok()) {
+    out << state.status().message() << "\n";
+    return false;
+  }
+  const Result<std::vector<bool>> running = FindDaemons(config, state->daemons);
+  out << ProcessReport(answer.detail, state->daemons, running, json);
+  return false;
+}
+
+}  // namespace lamina

@@ -1,0 +1,124 @@
+#include "frontend/cluster_status.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "frontend/http_client.h"
+
+namespace lamina {
+namespace {
+
+using nlohmann::json;
+
+// The field as a text for people, "" if it is missing: what a manager of another version sends must not end the command.
+std::string Text(const json& object, const char* key) {
+  if (!object.is_object() || !object.contains(key)) return "";
+  const json& value = object[key];
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+int64_t Number(const json& object, const char* key) {
+  return object.is_object() && object.contains(key) && object[key].is_number() ? object[key].get<int64_t>() : 0;
+}
+
+// Columns as wide as their widest cell, two spaces between; the first row is the heading.
+std::string Table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths(rows[0].size(), 0);
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+std::string KvUse(const json& node) {
+  const int64_t capacity = Number(node, "capacity_tokens");
+  if (capacity <= 0) return "-";
+  const int64_t used = Number(node, "used_tokens");
+  return std::to_string(used) + " / " + std::to_string(capacity) + " (" + std::to_string(used * 100 / capacity) + "%)";
+}
+
+}  // namespace
+
+std::string ManagerUrl(const ClusterConfig& config) {
+  const std::string& host = config.controller_host;
+  return "http://" + (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(config.http_port);
+}
+
+ManagerAnswer AskManager(const ClusterConfig& config) {
+  ManagerAnswer answer;
+  HttpClientOptions options;
+  options.connect_timeout = std::chrono::seconds(2);
+  options.silence_timeout = std::chrono::seconds(5);
+  const Result<HttpClient> client = HttpClient::Create(ManagerUrl(config), options);
+  if (!client.ok()) {
+    answer.detail = client.status().message();
+    return answer;
+  }
+  const Result<HttpResponse> health = client->Get("/health");
+  if (!health.ok()) {
+    answer.detail = "manager not reachable: " + health.status().message();
+    return answer;
+  }
+  answer.healthy = health->status == 200;
+  const Result<HttpResponse> status = client->Get("/cluster/status");
+  if (!status.ok()) {
+    answer.detail = "manager not reachable: " + status.status().message();
+    return answer;
+  }
+  const json document = json::parse(status->body, nullptr, false);
+  if (!status->ok() || !document.is_object()) {
+    answer.detail = client->address() + " answered /cluster/status with status " + std::to_string(status->status) + ": is it a lamina manager?";
+    return answer;
+  }
+  answer.reachable = true;
+  answer.serving = document.value("serving", json(false)) == json(true);
+  answer.detail = Text(document, "detail");
+  answer.status_json = status->body;
+  if (!answer.status_json.ends_with('\n')) answer.status_json += '\n';
+  return answer;
+}
+
+std::string StatusTable(const std::string& status_json) {
+  const json document = json::parse(status_json, nullptr, false);
+  const bool serving = document.is_object() && document.value("serving", json(false)) == json(true);
+  const std::string detail = Text(document, "detail");
+  std::string text = (serving ? "serving" : "not serving") + (detail.empty() ? "" : ": " + detail) + "\n\n";
+
+  std::vector<std::vector<std::string>> rows = {{"NODE", "ROLE", "ADDRESS", "STATE", "TRANSPORT", "KV TOKENS", "SEQUENCES", "DETAIL"}};
+  if (document.is_object() && document.contains("nodes") && document["nodes"].is_array()) {
+    for (const json& node : document["nodes"]) {
+      const std::string transport = Text(node, "transport");
+      rows.push_back({Text(node, "name"), Text(node, "role"), Text(node, "address"), Text(node, "state"), transport.empty() ? "-" : transport, KvUse(node),
+                      Text(node, "num_sequences"), Text(node, "detail")});
+    }
+  }
+  text += Table(rows);
+  const json scheduler = document.is_object() ? document.value("scheduler", json::object()) : json::object();
+  text += "\nrequests: " + std::to_string(Number(scheduler, "num_running")) + " running, " + std::to_string(Number(scheduler, "num_waiting")) + " waiting; " +
+          std::to_string(Number(scheduler, "num_preemptions")) + " preemptions\n";
+  return text;
+}
+
+std::string ProcessReport(const std::string& detail, const std::vector<DaemonRecord>& daemons, const Result<std::vector<bool>>& running, bool json_wanted) {
+  json processes = json::array();
+  std::vector<std::vector<std::string>> rows = {{"PROCESS", "HOST", "PID", "STATE", "LOG"}};
+  for (size_t i = 0; i < daemons.size(); ++i) {
+    const DaemonRecord& daemon = daemons[i];
+    const json is_running = running.ok() ? json(static_cast<bool>((*running)[i])) : json(nullptr);
+    processes.push_back({{"name", daemon.name}, {"host", daemon.host}, {"pid", daemon.process.pid}, {"running", is_running}, {"log", daemon.log}});
+    const std::string state = is_running.is_null() ? "unknown" : is_running.get<bool>() ? "running" : "ended";
+    rows.push_back({daemon.name, daemon.host, std::to_string(daemon.process.pid), state, daemon.log});
+  }
+  const std::string why = detail + (running.ok() ? "" : "; " + running.status().message());
+  if (json_wanted) return json({{"serving", false}, {"detail", why}, {"processes", processes}}).dump() + "\n";
+  if (daemons.empty()) return "not up: " + why + "\n";
+  return "not serving: " + why + "\n\n" + Table(rows);
+}
+
+}  // namespace lamina

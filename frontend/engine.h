@@ -1,0 +1,114 @@
+// From token ids to token ids: what the API server talks to. The engine owns the scheduler and drives steps on the nodes; it knows no text.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "scheduler/scheduler.h"
+#include "splitter/control.pb.h"
+
+namespace lamina {
+
+// One request: a prompt and n independent continuations of it.
+struct GenerateRequest {
+  std::vector<TokenId> prompt;  // at least one token
+  int n = 1;
+  int64_t max_new_tokens = 16;  // prompt + max_new_tokens <= max_model_len
+  bool ignore_eos = false;
+  std::vector<TokenId> stop_tokens;  // besides the model's end-of-sequence tokens
+  control::SamplingParams sampling;  // seed: continuation i uses seed + i. banned_until_min is filled by the engine
+};
+
+enum class FinishReason { kStop, kLength, kAbort, kError };
+
+struct TokenLogprobInfo {
+  TokenId token = 0;
+  float logprob = 0;
+};
+
+// What comes back, one call per token and continuation, and one last call with `finish` set (it may carry a token too).
+struct TokenEvent {
+  int index = 0;                 // which of the n continuations
+  std::optional<TokenId> token;  // an end-of-sequence or stop token is reported here as well
+  float logprob = 0;             // if asked for
+  int rank = 0;
+  std::vector<TokenLogprobInfo> top;
+  std::optional<FinishReason> finish;
+  std::optional<TokenId> stop_token;  // which one ended it, for kStop
+  Status error;                       // for kError: what the client is told
+  bool first = false;                 // the first token of this continuation
+};
+
+// A memory or compute node as `lamina cluster status` shows it.
+struct NodeStatus {
+  NodeId id;
+  std::string name;
+  std::string role;  // "compute" | "memory"
+  std::string address;
+  std::string state;      // "ready" | "loading" | "lost"
+  std::string detail;     // why it is lost, else ""
+  std::string transport;  // memory nodes: the fabric in use
+  int64_t capacity_tokens = 0;
+  int64_t used_tokens = 0;  // as the scheduler counts
+  int num_sequences = 0;
+  int64_t stored_tokens = 0;  // memory nodes: as the node itself counted when it was last asked
+  int64_t stored_sequences = 0;
+};
+
+struct EngineStatus {
+  bool serving = false;  // new requests are accepted
+  std::string detail;    // why not
+  std::vector<NodeStatus> nodes;
+  SchedulerStats scheduler;
+};
+
+// Observes the engine for metrics. Called on the engine's thread; must not block. All times in seconds.
+class EngineObserver {
+ public:
+  virtual ~EngineObserver() = default;
+  struct Finished {
+    FinishReason reason = FinishReason::kStop;
+    int64_t prompt_tokens = 0, output_tokens = 0;
+    double queue = 0, prefill = 0, decode = 0, e2e = 0;
+  };
+  virtual void OnFirstToken(double /*time_to_first_token*/) {}
+  virtual void OnNextToken(double /*since_last*/) {}
+  virtual void OnFinished(const Finished&) {}
+  struct Step {
+    int num_decode = 0;
+    int64_t num_prefill_tokens = 0;
+    double total = 0, attention_wait = 0;
+    int64_t bytes_to_memory = 0, bytes_from_memory = 0;
+  };
+  virtual void OnStep(const Step&) {}
+};
+
+// Thread: any. Sinks are called on the engine's thread, in order per continuation, and must not block; none is called after the event with
+// `finish` of every continuation, nor after the engine is destroyed.
+class Engine {
+ public:
+  using Sink = std::function<void(const TokenEvent&)>;
+
+  virtual ~Engine() = default;
+
+  // Refused requests get an error here and no event: kInvalidArgument (too long, empty, token outside the vocabulary), kTryAgain (overload:
+  // the caller answers 503 with Retry-After), kPeerLost (no node can serve).
+  virtual Result<RequestId> Submit(GenerateRequest request, Sink sink) = 0;
+
+  // Ends a request early and frees its KV everywhere. Its sink gets kAbort for each unfinished continuation. Unknown ids are ignored.
+  virtual void Abort(RequestId request) = 0;
+
+  // Ends one continuation early with FinishReason::kStop (a stop string was found in its text). Ignored if it is over.
+  virtual void Stop(RequestId request, int index) = 0;
+
+  virtual EngineStatus status() = 0;
+  virtual int64_t max_model_len() const = 0;
+};
+
+}  // namespace lamina

@@ -1,0 +1,62 @@
+// A small blocking HTTP/1.1 client for the command line: JSON in, JSON or server-sent events out. No TLS, no redirects, one connection per call.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "frontend/sse_parser.h"
+
+namespace lamina {
+
+struct HttpResponse {
+  int status = 0;    // 200, 404, ...
+  std::string body;
+
+  bool ok() const { return status >= 200 && status < 300; }
+};
+
+struct HttpClientOptions {
+  std::string api_key;                                        // sent as "Authorization: Bearer" unless empty
+  Clock::duration connect_timeout = std::chrono::seconds(5);
+  Clock::duration silence_timeout = std::chrono::seconds(60);  // between two bytes of the answer, or before the first
+  size_t max_body_bytes = size_t{64} << 20;
+};
+
+// Thread: any, one call per object at a time.
+class HttpClient {
+ public:
+  // `url`: "http://host[:port][/prefix]". kInvalidArgument says what is wrong with it; kUnimplemented for https.
+  static Result<HttpClient> Create(const std::string& url, const HttpClientOptions& options = {});
+
+  // Any status of the server is a response. kPeerLost: not reachable, or gone before the answer was complete; kTimeout; kCorrupt: no HTTP.
+  // Every message names the address.
+  Result<HttpResponse> Get(const std::string& path) const;
+  Result<HttpResponse> PostJson(const std::string& path, const std::string& json) const;
+
+  // Hands each event of a 2xx answer to `on_data` as it comes, "[DONE]" included. Returning false from it ends the call with success and
+  // closes the connection. The response has a body only if the status is not 2xx.
+  Result<HttpResponse> PostForEvents(const std::string& path, const std::string& json, const SseParser::OnData& on_data) const;
+
+  // "host:port".
+  std::string address() const;
+
+ private:
+  HttpClient() = default;
+  struct Call;
+  Result<HttpResponse> Send(const Call& call) const;
+
+  std::string host_;
+  std::string port_;
+  std::string prefix_;
+  HttpClientOptions options_;
+};
+
+// True if something accepts connections there.
+bool CanConnect(const std::string& host, int port, Clock::duration timeout);
+
+// What an error answer of an OpenAI-compatible server says ({"error": {"message"}}), else the body's beginning.
+std::string ErrorMessageOf(const HttpResponse& response);
+
+}  // namespace lamina

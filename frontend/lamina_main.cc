@@ -1,0 +1,3 @@
+#include "frontend/cli/commands.h"
+
+int main(int argc, char** argv) { return lamina::RunCli(argc, argv); }

@@ -1,0 +1,171 @@
+#include "frontend/local_cluster.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "frontend/cluster_commands.h"
+#include "frontend/http_client.h"
+
+namespace lamina {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kStopGrace = std::chrono::seconds(5);
+constexpr int kTailLines = 20;
+
+// `count` different ports that are free now. All are held until all are known, so that no two are the same.
+Result<std::vector<int>> FreePorts(size_t count) {
+  std::vector<int> sockets, ports;
+  Status status;
+  while (ports.size() < count && status.ok()) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    sockets.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const bool bound = sockets.back() >= 0 && bind(sockets.back(), generic, length) == 0 && getsockname(sockets.back(), generic, &length) == 0;
+    if (!bound) status = InternalError(std::string("no free port on 127.0.0.1: ") + std::strerror(errno));
+    ports.push_back(ntohs(address.sin_port));
+  }
+  for (const int fd : sockets) {
+    if (fd >= 0) close(fd);
+  }
+  if (!status.ok()) return status;
+  return ports;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LocalCluster>> LocalCluster::Create(const LocalClusterOptions& options) {
+  std::unique_ptr<LocalCluster> cluster(new LocalCluster(options));
+  const Status status = cluster->Start();
+  if (!status.ok()) return status;
+  return cluster;
+}
+
+Status LocalCluster::Start() {
+  if (options_.bin_dir.empty()) options_.bin_dir = ProgramFolder();
+  if (options_.log_dir.empty()) {
+    std::string folder = (fs::temp_directory_path() / "lamina-XXXXXX").string();
+    if (mkdtemp(folder.data()) == nullptr) return InternalError(folder + ": " + std::strerror(errno));
+    options_.log_dir = folder;
+    has_temporary_log_dir_ = true;
+  }
+  std::error_code error;
+  fs::create_directories(options_.log_dir, error);
+  if (error) return InternalError(options_.log_dir + ": " + error.message());
+
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<int> ports, FreePorts(static_cast<size_t>(options_.num_memory_nodes) + 1));
+  config_.name = "local";
+  config_.transport = options_.transport;
+  config_.log_dir = options_.log_dir;
+  for (int i = 0; i <= options_.num_memory_nodes; ++i) {
+    NodeConfig node;
+    node.role = i == 0 ? NodeRole::kCompute : NodeRole::kMemory;
+    node.name = i == 0 ? "c0" : "m" + std::to_string(i - 1);
+    node.port = ports[static_cast<size_t>(i)];
+    node.threads = i == 0 ? options_.compute_threads : options_.memory_threads;
+    node.memory_bytes = i == 0 && options_.num_memory_nodes > 0 ? 0 : options_.memory_bytes;
+    config_.nodes.push_back(node);
+  }
+  for (const NodeConfig& node : config_.nodes) LAMINA_RETURN_IF_ERROR(Spawn(node));
+  const Deadline deadline = Deadline::After(options_.start_timeout);
+  for (const NodeConfig& node : config_.nodes) LAMINA_RETURN_IF_ERROR(WaitUntilListening(node, deadline));
+  return OkStatus();
+}
+
+Status LocalCluster::Spawn(const NodeConfig& node) {
+  ClusterConfig one = config_;
+  one.nodes = {node};
+  ChildProcess::Options options;
+  options.argv = DaemonCommands(one, "", false)[0].argv;
+  options.argv[0] = options_.bin_dir + "/" + options.argv[0];
+  options.log_path = options_.log_dir + "/" + node.name + ".log";
+  LAMINA_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Spawn(options));
+  children_.insert_or_assign(node.name, std::move(child));
+  expected_end_[node.name] = false;
+  return OkStatus();
+}
+
+Status LocalCluster::WaitUntilListening(const NodeConfig& node, Deadline deadline) {
+  while (!CanConnect(node.host, node.port, std::chrono::seconds(1))) {
+    if (!children_.at(node.name).running()) return PeerLost(DescribeEnd(node.name));
+    if (deadline.Passed()) {
+      keep_logs_ = true;
+      return TimedOut("node " + node.name + " does not listen on " + ClusterConfig::Address(node) + "; its log: " + options_.log_dir);
+    }
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  return OkStatus();
+}
+
+LocalCluster::~LocalCluster() {
+  for (auto& [name, child] : children_) {
+    if (!child.running()) {
+      keep_logs_ |= !expected_end_[name];
+      continue;
+    }
+    child.Kill(SIGTERM);  // all at once, so that they end side by side
+    child.Kill(SIGCONT);
+  }
+  const Deadline deadline = Deadline::After(kStopGrace);
+  for (auto& [name, child] : children_) child.Stop(deadline);
+  if (has_temporary_log_dir_ && !keep_logs_) {
+    std::error_code ignored;  // a folder that stays in /tmp harms nobody
+    fs::remove_all(options_.log_dir, ignored);
+  }
+}
+
+std::map<std::string, pid_t> LocalCluster::pids() {
+  std::map<std::string, pid_t> pids;
+  for (auto& [name, child] : children_) {
+    if (child.running()) pids[name] = child.pid();
+  }
+  return pids;
+}
+
+Status LocalCluster::Kill(const std::string& node, int signal) {
+  const auto child = children_.find(node);
+  if (child == children_.end() || !child->second.running()) return NotFound("no node '" + node + "' runs");
+  child->second.Kill(signal);
+  expected_end_[node] = true;
+  return OkStatus();
+}
+
+Status LocalCluster::Check() {
+  for (auto& [name, child] : children_) {
+    if (!child.running() && !expected_end_[name]) return PeerLost(DescribeEnd(name));
+  }
+  return OkStatus();
+}
+
+Status LocalCluster::Restart(const std::string& node) {
+  const auto child = children_.find(node);
+  if (child == children_.end()) return NotFound("there is no node '" + node + "'");
+  if (!child->second.Wait(Deadline::After(kStopGrace))) return TryAgain("node " + node + " still runs");
+  for (const NodeConfig& config : config_.nodes) {
+    if (config.name != node) continue;
+    LAMINA_RETURN_IF_ERROR(Spawn(config));
+    return WaitUntilListening(config, Deadline::After(options_.start_timeout));
+  }
+  return NotFound("there is no node '" + node + "'");
+}
+
+std::string LocalCluster::DescribeEnd(const std::string& node) {
+  keep_logs_ = true;
+  const std::string log = options_.log_dir + "/" + node + ".log";
+  return "node " + node + " " + children_.at(node).exit_description() + "; its log " + log + " ends with:\n" + TailOfFile(log, kTailLines);
+}
+
+}  // namespace lamina

@@ -1,0 +1,32 @@
+#include "frontend/openai/cluster_json.h"
+
+namespace lamina {
+
+using nlohmann::ordered_json;
+
+ordered_json ClusterStatusJson(const EngineStatus& status) {
+  ordered_json nodes = ordered_json::array();
+  for (const NodeStatus& node : status.nodes) {
+    nodes.push_back({{"id", node.id.value},
+                     {"name", node.name},
+                     {"role", node.role},
+                     {"address", node.address},
+                     {"state", node.state},
+                     {"detail", node.detail},
+                     {"transport", node.transport},
+                     {"capacity_tokens", node.capacity_tokens},
+                     {"used_tokens", node.used_tokens},
+                     {"num_sequences", node.num_sequences}});
+  }
+  ordered_json uses = ordered_json::array();
+  for (const NodeUse& use : status.scheduler.nodes) {
+    uses.push_back({{"id", use.id.value}, {"capacity_tokens", use.capacity_tokens}, {"used_tokens", use.used_tokens}, {"num_sequences", use.num_sequences}});
+  }
+  ordered_json scheduler = {{"num_running", status.scheduler.num_running},
+                            {"num_waiting", status.scheduler.num_waiting},
+                            {"num_preemptions", status.scheduler.num_preemptions},
+                            {"nodes", std::move(uses)}};
+  return {{"serving", status.serving}, {"detail", status.detail}, {"nodes", std::move(nodes)}, {"scheduler", std::move(scheduler)}};
+}
+
+}  // namespace lamina

@@ -1,0 +1,44 @@
+// One HTTP request and its answer, as the API handlers see them: they know no sockets.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lamina {
+
+struct InboundRequest {
+  std::string method;         // "GET", "POST", ...
+  std::string path;           // without the query
+  std::string authorization;  // header of that name, "" if absent
+  std::string body;
+};
+
+struct OutboundResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers;  // further ones
+};
+
+// Thread: the server's. Exactly one of Respond and (SendEvent ..., EndStream) answers the request; calls after the client has gone do nothing.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  virtual const InboundRequest& request() const = 0;
+
+  // The whole answer.
+  virtual void Respond(OutboundResponse response) = 0;
+
+  // One server-sent event, "data: <data>"; the first one sends the header of a 200 before it. `data` has no line break.
+  virtual void SendEvent(std::string_view data) = 0;
+  virtual void EndStream() = 0;
+
+  // `on_gone` is called once if the client goes, or reads too slowly, before the answer is complete; never from inside the calls above.
+  virtual void NotifyGone(std::function<void()> on_gone) = 0;
+};
+
+}  // namespace lamina

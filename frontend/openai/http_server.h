@@ -1,0 +1,58 @@
+// The HTTP server in front of the API: one thread for all connections. HTTP/1.1 with keep-alive, answers whole or as server-sent events.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "frontend/engine.h"
+#include "frontend/metrics.h"
+#include "frontend/openai/api_service.h"
+
+namespace lamina {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;  // 0: any free one
+  ServiceOptions service;
+
+  size_t max_body_bytes = size_t{8} << 20;        // larger requests get 413
+  uint32_t max_header_bytes = 32 << 10;
+  size_t max_send_queue_bytes = size_t{1} << 20;  // of one stream, beyond the socket's own buffer: a client that reads so slowly is cut off and its request aborted
+  int max_connections = 4096;                     // further ones get 503
+  Clock::duration request_timeout = std::chrono::seconds(75);  // a connection's wait for a request, and the time to receive it
+  Clock::duration write_timeout = std::chrono::seconds(30);    // without a byte taken by the client
+};
+
+// Thread: Create, Start, Stop and the destructor from one owner; SetEngine and port from any.
+class HttpServer {
+ public:
+  // Listens, but does not answer before Start. kInvalidArgument: the host is unknown, or the port is in use or not permitted.
+  // `metrics` and what `model` points to are borrowed and outlive the server.
+  static Result<std::unique_ptr<HttpServer>> Create(const ServerOptions& options, ServedModel model, Metrics& metrics);
+
+  ~HttpServer();  // Stop(zero) if it runs
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  // Serves on an own thread: health, metrics and models at once, text when there is an engine.
+  void Start();
+
+  // The engine that new requests go to; nullptr: none, requests under way fail. When this returns the former engine is not used any more. Not from a sink.
+  void SetEngine(Engine* engine);
+
+  // New requests get 503 while those under way may end within `grace`; then what is left fails and all connections close. The engine is not used afterwards.
+  void Stop(Clock::duration grace);
+
+  uint16_t port() const;
+
+ private:
+  class Loop;
+  explicit HttpServer(std::unique_ptr<Loop> loop);
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace lamina

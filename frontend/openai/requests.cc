@@ -1,0 +1,317 @@
+#include "frontend/openai/requests.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "frontend/openai/field_reader.h"
+
+namespace lamina {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMaxNesting = 100;          // of a body; everything that walks JSON may recurse
+constexpr int64_t kMaxChoices = 1024;     // prompts x n of one request: as many sequences as the queue holds by default
+constexpr size_t kMaxStopStrings = 32;
+constexpr size_t kMaxStopBytes = 4096;    // all stop strings together: every token is checked against them
+constexpr size_t kMaxStopTokens = 1024;
+constexpr size_t kMaxLogitBias = 1024;
+constexpr int64_t kMaxLogprobs = 20;
+constexpr size_t kMaxTokens = size_t{1} << 24;
+constexpr size_t kMaxUnknownFields = 16;
+
+// Brackets outside of strings. The body may be anything: this runs before it is parsed.
+int Nesting(std::string_view text) {
+  int depth = 0;
+  int deepest = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+void ReadOptionalBool(FieldReader& reader, const std::string& name, std::optional<bool>& target) {
+  bool value = false;
+  const bool given = reader.Find(name) != nullptr;
+  reader.Read(name, value);
+  if (given) target = value;
+}
+
+void ReadStop(FieldReader& reader, std::vector<std::string>& stop) {
+  const json* value = reader.Find("stop");
+  if (value == nullptr) return;
+  if (!value->is_string() && !value->is_array()) return reader.Fail("stop", "'stop' must be a string or a list of strings, not " + JsonTypeName(*value));
+  const json list = value->is_string() ? json::array({*value}) : *value;
+  if (list.size() > kMaxStopStrings) return reader.Fail("stop", "'stop' has " + std::to_string(list.size()) + " entries; at most 32 are possible");
+  size_t bytes = 0;
+  for (const json& item : list) {
+    if (!item.is_string()) return reader.Fail("stop", "'stop' must hold strings only, not " + JsonTypeName(item));
+    stop.push_back(item.get<std::string>());
+    bytes += stop.back().size();
+    if (stop.back().empty()) return reader.Fail("stop", "'stop' must not hold an empty string");
+  }
+  if (bytes > kMaxStopBytes) reader.Fail("stop", "the strings of 'stop' have " + std::to_string(bytes) + " bytes together; at most 4096 are possible");
+}
+
+void ReadLogitBias(FieldReader& reader, int64_t vocab_size, control::SamplingParams& sampling) {
+  const json* value = reader.Find("logit_bias");
+  if (value == nullptr) return;
+  if (!value->is_object()) return reader.Fail("logit_bias", "'logit_bias' must be an object of token id and bias, not " + JsonTypeName(*value));
+  if (value->size() > kMaxLogitBias) return reader.Fail("logit_bias", "'logit_bias' has more than 1024 entries");
+  for (const auto& [key, bias] : value->items()) {
+    int32_t token = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
+    if (error != std::errc() || end != key.data() + key.size() || token < 0 || token >= vocab_size) {
+      return reader.Fail("logit_bias", "the keys of 'logit_bias' must be token ids between 0 and " + std::to_string(vocab_size - 1));
+    }
+    if (!bias.is_number() || !(bias.get<double>() >= -100 && bias.get<double>() <= 100)) {
+      return reader.Fail("logit_bias", "the values of 'logit_bias' must be numbers between -100 and 100");
+    }
+    control::LogitBias* entry = sampling.add_logit_bias();
+    entry->set_token(token);
+    entry->set_bias(bias.get<float>());
+  }
+}
+
+void ReadSampling(FieldReader& reader, const RequestRules& rules, GenerationOptions& out) {
+  float temperature = rules.defaults.temperature.value_or(1.0f);
+  float top_p = rules.defaults.top_p.value_or(1.0f);
+  float min_p = rules.defaults.min_p.value_or(0.0f);
+  float repetition = rules.defaults.repetition_penalty.value_or(1.0f);
+  float frequency = 0;
+  float presence = 0;
+  int64_t top_k = rules.defaults.top_k.value_or(0);
+  reader.ReadNumber("temperature", 0, 2, temperature);
+  reader.ReadNumber("top_p", 0, 1, top_p);
+  reader.ReadInteger("top_k", -1, INT32_MAX, top_k);
+  reader.ReadNumber("min_p", 0, 1, min_p);
+  reader.ReadNumber("frequency_penalty", -2, 2, frequency);
+  reader.ReadNumber("presence_penalty", -2, 2, presence);
+  reader.ReadNumber("repetition_penalty", 0.01, 100, repetition);
+  if (top_p <= 0) reader.Fail("top_p", "'top_p' must be above 0");
+  int64_t seed = 0;
+  out.has_seed = reader.Find("seed") != nullptr;
+  reader.ReadInteger("seed", INT64_MIN, INT64_MAX, seed);
+  control::SamplingParams& sampling = out.sampling;
+  sampling.set_temperature(temperature);
+  sampling.set_top_p(top_p);
+  sampling.set_top_k(static_cast<int32_t>(std::max<int64_t>(top_k, 0)));
+  sampling.set_min_p(min_p);
+  sampling.set_repetition_penalty(repetition);
+  sampling.set_frequency_penalty(frequency);
+  sampling.set_presence_penalty(presence);
+  sampling.set_seed(static_cast<uint64_t>(seed));
+  sampling.set_num_logprobs(-1);
+  ReadLogitBias(reader, rules.vocab_size, sampling);
+}
+
+// Fields of other servers that would change the answer: refused, so that nobody believes they had an effect.
+void RefuseUnsupported(FieldReader& reader, int n) {
+  reader.Refuse("use_beam_search", "leave it out to sample");
+  reader.Refuse("suffix", "only text behind a prompt can be generated");
+  reader.Refuse("prompt_logprobs", "log-probabilities are given for generated tokens only");
+  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}) reader.Refuse(name, "output cannot be constrained");
+  if (const json* format = reader.Find("response_format")) {
+    const bool is_text = format->is_object() && format->contains("type") && (*format)["type"] == "text";
+    if (!is_text) reader.Fail("response_format", "'response_format' is not supported except {\"type\": \"text\"}");
+  }
+  int64_t best_of = n;
+  reader.ReadInteger("best_of", 1, kMaxChoices, best_of);
+  if (best_of > n) reader.Fail("best_of", "'best_of' above 'n' is not supported");
+  for (const char* name : {"user", "priority", "length_penalty", "early_stopping", "store", "metadata", "service_tier"}) reader.Ignore(name);
+}
+
+void ReadStreamOptions(FieldReader& reader, GenerationOptions& out) {
+  const json* value = reader.Find("stream_options");
+  if (value == nullptr) return;
+  if (!value->is_object()) return reader.Fail("stream_options", "'stream_options' must be an object, not " + JsonTypeName(*value));
+  FieldReader inner(*value);
+  inner.Read("include_usage", out.include_usage);
+  inner.Read("continuous_usage_stats", out.continuous_usage);
+  if (inner.error()) return reader.Fail("stream_options." + inner.error()->param, inner.error()->message);
+}
+
+void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptions& out) {
+  reader.Read("model", out.model);
+  int64_t n = 1;
+  reader.ReadInteger("n", 1, 128, n);
+  out.n = static_cast<int>(n);
+  reader.Read("stream", out.stream);
+  ReadStreamOptions(reader, out);
+  int64_t max_tokens = -1;
+  reader.ReadInteger("max_tokens", 1, INT64_MAX, max_tokens);
+  reader.ReadInteger("max_completion_tokens", 1, INT64_MAX, max_tokens);
+  if (max_tokens > 0) out.max_tokens = max_tokens;
+  reader.ReadInteger("min_tokens", 0, INT32_MAX, out.min_tokens);
+  if (out.max_tokens && out.min_tokens > *out.max_tokens) reader.Fail("min_tokens", "'min_tokens' is larger than 'max_tokens'");
+  reader.Read("ignore_eos", out.ignore_eos);
+  ReadStop(reader, out.stop);
+  reader.ReadTokens("stop_token_ids", rules.vocab_size, kMaxStopTokens, out.stop_token_ids);
+  reader.Read("include_stop_str_in_output", out.include_stop_in_output);
+  reader.Read("skip_special_tokens", out.skip_special_tokens);
+  ReadSampling(reader, rules, out);
+  RefuseUnsupported(reader, out.n);
+}
+
+bool IsTokenList(const json& value) { return value.is_array() && !value.empty() && value[0].is_number(); }
+
+void ReadPrompts(FieldReader& reader, int64_t vocab_size, std::vector<Prompt>& prompts) {
+  const json* value = reader.Find("prompt");
+  if (value == nullptr) return reader.Fail("prompt", "'prompt' is missing");
+  const auto add = [&](const json& prompt) {
+    if (prompt.is_string()) {
+      prompts.emplace_back(prompt.get<std::string>());
+    } else if (IsTokenList(prompt)) {
+      json holder = {{"prompt", prompt}};
+      FieldReader tokens_reader(holder);
+      std::vector<TokenId> tokens;
+      tokens_reader.ReadTokens("prompt", vocab_size, kMaxTokens, tokens);
+      if (tokens_reader.error()) return reader.Fail("prompt", tokens_reader.error()->message);
+      prompts.emplace_back(std::move(tokens));
+    } else {
+      reader.Fail("prompt", "'prompt' must be a string, a list of strings, a list of token ids or a list of such lists, and not empty");
+    }
+  };
+  if (!value->is_array() || IsTokenList(*value)) return add(*value);
+  if (value->empty()) return reader.Fail("prompt", "'prompt' must not be an empty list");
+  if (value->size() > kMaxChoices) return reader.Fail("prompt", "'prompt' has " + std::to_string(value->size()) + " entries; at most 1024 are possible");
+  for (const json& prompt : *value) add(prompt);
+}
+
+// Text of a message: a string, a list of {"type": "text", "text"}, or null.
+std::string ReadContent(FieldReader& reader, const json& content, const std::string& where) {
+  if (content.is_string()) return content.get<std::string>();
+  if (content.is_null()) return "";
+  std::string text;
+  if (!content.is_array()) {
+    reader.Fail("messages", where + ".content must be a string or a list of text parts, not " + JsonTypeName(content));
+    return text;
+  }
+  for (size_t i = 0; i < content.size(); ++i) {
+    const json& part = content[i];
+    const bool is_text = part.is_object() && (!part.contains("type") || part["type"] == "text") && part.contains("text") && part["text"].is_string();
+    if (!is_text) reader.Fail("messages", where + ".content[" + std::to_string(i) + "] must be {\"type\": \"text\", \"text\": ...}; other kinds are not supported");
+    if (is_text) text += (i == 0 ? "" : "\n") + part["text"].get<std::string>();
+  }
+  return text;
+}
+
+void ReadMessages(FieldReader& reader, ChatInput& input) {
+  const json* messages = reader.Find("messages");
+  if (messages == nullptr) return reader.Fail("messages", "'messages' is missing");
+  if (!messages->is_array() || messages->empty()) return reader.Fail("messages", "'messages' must be a list with at least one message");
+  for (size_t i = 0; i < messages->size(); ++i) {
+    const json& message = (*messages)[i];
+    const std::string where = "messages[" + std::to_string(i) + "]";
+    if (!message.is_object()) return reader.Fail("messages", where + " must be an object, not " + JsonTypeName(message));
+    if (!message.contains("role") || !message["role"].is_string()) return reader.Fail("messages", where + ".role must be a string");
+    if (!message.contains("content") && !message.contains("tool_calls")) return reader.Fail("messages", where + ".content is missing");
+    ChatMessage& out = input.messages.emplace_back();
+    out.role = message["role"].get<std::string>();
+    if (message.contains("content")) out.content = ReadContent(reader, message["content"], where);
+    if (reader.error()) return;
+    out.rest = message;
+    out.rest.erase("role");
+    out.rest.erase("content");
+  }
+}
+
+void ReadChatInput(FieldReader& reader, ChatInput& input) {
+  ReadMessages(reader, input);
+  reader.Read("add_generation_prompt", input.add_generation_prompt);
+  if (const json* variables = reader.Find("chat_template_kwargs")) {
+    if (!variables->is_object()) return reader.Fail("chat_template_kwargs", "'chat_template_kwargs' must be an object, not " + JsonTypeName(*variables));
+    if (variables->size() > kMaxUnknownFields) return reader.Fail("chat_template_kwargs", "'chat_template_kwargs' has more than 16 entries");
+    input.variables = *variables;
+  }
+  reader.Refuse("chat_template", "the model's own is used");
+  reader.Refuse("continue_final_message", "use /v1/completions to go on with a text");
+}
+
+void ReadChatLogprobs(FieldReader& reader, control::SamplingParams& sampling) {
+  bool logprobs = false;
+  reader.Read("logprobs", logprobs);
+  int64_t top_logprobs = 0;
+  reader.ReadInteger("top_logprobs", 0, kMaxLogprobs, top_logprobs);
+  if (top_logprobs > 0 && !logprobs) reader.Fail("top_logprobs", "'top_logprobs' needs 'logprobs': true");
+  if (logprobs) sampling.set_num_logprobs(static_cast<int32_t>(top_logprobs));
+}
+
+}  // namespace
+
+std::optional<ApiError> ParseBody(std::string_view body, json& out) {
+  if (Nesting(body) > kMaxNesting) return ApiError{400, "the request body is nested more than " + std::to_string(kMaxNesting) + " deep", ""};
+  out = json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (out.is_discarded()) return ApiError{400, body.empty() ? "the request body is empty; JSON is expected" : "the request body is not valid JSON in UTF-8", ""};
+  if (!out.is_object()) return ApiError{400, "the request body must be a JSON object, not " + JsonTypeName(out), ""};
+  return std::nullopt;
+}
+
+std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& rules, CompletionRequest& out, std::vector<std::string>& unknown_fields) {
+  FieldReader reader(body);
+  ReadOptions(reader, rules, out.options);
+  ReadPrompts(reader, rules.vocab_size, out.prompts);
+  reader.Read("echo", out.echo);
+  reader.Read("add_special_tokens", out.add_special_tokens);
+  int64_t logprobs = -1;
+  reader.ReadInteger("logprobs", 0, kMaxLogprobs, logprobs);
+  out.options.sampling.set_num_logprobs(static_cast<int32_t>(logprobs));
+  if (out.echo && logprobs >= 0) reader.Fail("echo", "'echo' together with 'logprobs' is not supported: log-probabilities are given for generated tokens only");
+  if (static_cast<int64_t>(out.prompts.size()) * out.options.n > kMaxChoices) reader.Fail("n", "a request can have at most 1024 choices (prompts times 'n')");
+  unknown_fields = reader.Unknown(kMaxUnknownFields);
+  return reader.error();
+}
+
+std::optional<ApiError> ParseChat(const json& body, const RequestRules& rules, ChatRequest& out, std::vector<std::string>& unknown_fields) {
+  FieldReader reader(body);
+  ReadOptions(reader, rules, out.options);
+  ReadChatInput(reader, out.input);
+  ReadChatLogprobs(reader, out.options.sampling);
+  const json* tool_choice = reader.Find("tool_choice");
+  if (tool_choice == nullptr || *tool_choice != "none") reader.Refuse("tools", "tools cannot be called");
+  reader.Ignore("tools");
+  reader.Refuse("functions", "functions cannot be called");
+  reader.Refuse("echo", "use /v1/completions");
+  for (const char* name : {"tool_choice", "parallel_tool_calls"}) reader.Ignore(name);
+  ReadOptionalBool(reader, "add_special_tokens", out.add_special_tokens);
+  unknown_fields = reader.Unknown(kMaxUnknownFields);
+  return reader.error();
+}
+
+std::optional<ApiError> ParseTokenize(const json& body, TokenizeRequest& out) {
+  FieldReader reader(body);
+  reader.Read("model", out.model);
+  if (reader.Find("messages") != nullptr) {
+    ChatInput input;
+    ReadChatInput(reader, input);
+    out.input = std::move(input);
+  } else {
+    std::string prompt;
+    if (reader.Find("prompt") == nullptr) reader.Fail("prompt", "'prompt' is missing");
+    reader.Read("prompt", prompt);
+    out.input = std::move(prompt);
+  }
+  ReadOptionalBool(reader, "add_special_tokens", out.add_special_tokens);
+  return reader.error();
+}
+
+std::optional<ApiError> ParseDetokenize(const json& body, const RequestRules& rules, DetokenizeRequest& out) {
+  FieldReader reader(body);
+  reader.Read("model", out.model);
+  if (reader.Find("tokens") == nullptr) reader.Fail("tokens", "'tokens' is missing");
+  reader.ReadTokens("tokens", rules.vocab_size, kMaxTokens, out.tokens);
+  return reader.error();
+}
+
+}  // namespace lamina

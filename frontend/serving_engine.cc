@@ -1,0 +1,317 @@
+#include "frontend/serving_engine.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/log.h"
+
+namespace lamina {
+namespace {
+
+double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_ptr<StepExecutor> executor,
+                             std::unique_ptr<QueuePolicy> queue, std::unique_ptr<PlacementPolicy> placement)
+    : options_(options),
+      scheduler_(options.scheduler, queue != nullptr ? std::move(queue) : MakeFifoQueue(),
+                 placement != nullptr ? std::move(placement) : MakeLeastLoadedPlacement()),
+      executor_(std::move(executor)) {
+  for (const KvNode& node : executor_->kv_nodes()) scheduler_.AddNode(node);
+  executor_->Start([this](ExecutorEvent event) { events_.Push(std::move(event)); });
+  thread_ = std::thread([this] { Loop(); });
+}
+
+ServingEngine::~ServingEngine() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.Signal();
+  thread_.join();
+  executor_.reset();  // its threads push into events_
+}
+
+Status ServingEngine::Check(const GenerateRequest& request) const {
+  if (!dead_.ok()) return dead_;
+  if (request.prompt.empty()) return InvalidArgument("the prompt is empty");
+  if (request.n < 1 || request.n > options_.scheduler.max_queued)
+    return InvalidArgument("n must be at least 1, not " + std::to_string(request.n));
+  if (request.max_new_tokens < 1) return InvalidArgument("max_tokens must be at least 1, not " + std::to_string(request.max_new_tokens));
+  for (const TokenId token : request.prompt) {
+    if (token < 0 || token >= options_.vocab_size) {
+      return InvalidArgument("token id " + std::to_string(token) + " is outside the vocabulary of " + std::to_string(options_.vocab_size));
+    }
+  }
+  return OkStatus();
+}
+
+Result<RequestId> ServingEngine::Submit(GenerateRequest request, Sink sink) {
+  std::lock_guard lock(mutex_);
+  LAMINA_RETURN_IF_ERROR(Check(request));
+  const RequestId id{++last_request_};
+  for (const TokenId eos : options_.eos_tokens) {
+    if (!request.ignore_eos) request.sampling.add_banned_until_min(eos);
+  }
+  for (const TokenId stop : request.stop_tokens) request.sampling.add_banned_until_min(stop);
+  Request entry{std::move(request), std::move(sink), {}, 0};
+  for (int i = 0; i < entry.spec.n; ++i) {
+    const SequenceId sequence{++last_sequence_};
+    if (Status status = scheduler_.Add({sequence, entry.spec.prompt, entry.spec.max_new_tokens}); !status.ok()) {
+      for (const SequenceId added : entry.sequences) {
+        scheduler_.Finish(added);
+        continuations_.erase(added);
+      }
+      return status;
+    }
+    Continuation continuation;
+    continuation.request = id;
+    continuation.index = i;
+    continuation.submitted = Clock::now();
+    continuations_[sequence] = continuation;
+    entry.sequences.push_back(sequence);
+  }
+  entry.num_open = entry.spec.n;
+  requests_[id] = std::move(entry);
+  wake_.Signal();
+  return id;
+}
+
+void ServingEngine::Abort(RequestId request) {
+  std::lock_guard lock(mutex_);
+  const auto found = requests_.find(request);
+  if (found == requests_.end()) return;
+  const std::vector<SequenceId> sequences = found->second.sequences;
+  for (const SequenceId sequence : sequences) {
+    TokenEvent event;
+    event.finish = FinishReason::kAbort;
+    FinishSequence(sequence, std::move(event), pending_);
+  }
+  wake_.Signal();
+}
+
+void ServingEngine::Stop(RequestId request, int index) {
+  std::lock_guard lock(mutex_);
+  const auto found = requests_.find(request);
+  if (found == requests_.end() || index < 0 || index >= found->second.spec.n) return;
+  TokenEvent event;
+  event.finish = FinishReason::kStop;
+  FinishSequence(found->second.sequences[static_cast<size_t>(index)], std::move(event), pending_);
+  wake_.Signal();
+}
+
+EngineStatus ServingEngine::status() {
+  EngineStatus status;
+  status.nodes = executor_->nodes();
+  std::lock_guard lock(mutex_);
+  status.serving = dead_.ok();
+  status.detail = dead_.message();
+  status.scheduler = scheduler_.stats();
+  for (NodeStatus& node : status.nodes) {
+    if (const auto lost = lost_.find(node.id); lost != lost_.end()) {
+      node.state = "lost";
+      node.detail = lost->second;
+    }
+    for (const NodeUse& use : status.scheduler.nodes) {
+      if (use.id != node.id) continue;
+      node.capacity_tokens = use.capacity_tokens;
+      node.used_tokens = use.used_tokens;
+      node.num_sequences = use.num_sequences;
+    }
+  }
+  return status;
+}
+
+void ServingEngine::Loop() {
+  while (true) {
+    Deliveries out;
+    Deadline deadline(TimePoint::max());
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      out.swap(pending_);
+      while (std::optional<ExecutorEvent> event = events_.TryPop()) HandleEvent(*event, out);
+      if (in_flight_ && step_deadline_.Passed()) {
+        LoseAll(TimedOut("step " + std::to_string(in_flight_->step.value) + " was not answered within " +
+                         std::to_string(static_cast<int>(Seconds(options_.step_timeout))) + " s: the compute node hangs"),
+                out);
+      }
+      if (!in_flight_ && dead_.ok()) SubmitNextStep();
+      deadline = step_deadline_;
+    }
+    for (const Delivery& delivery : out) delivery.sink(delivery.event);
+    std::array<pollfd, 2> polls = {pollfd{events_.fd(), POLLIN, 0}, pollfd{wake_.fd(), POLLIN, 0}};
+    poll(polls.data(), polls.size(), deadline.at() == TimePoint::max() ? -1 : deadline.RemainingMs());
+    if ((polls[1].revents & POLLIN) != 0) wake_.Clear();
+  }
+}
+
+void ServingEngine::SubmitNextStep() {
+  StepPlan plan = scheduler_.NextStep();
+  if (plan.empty()) {
+    step_deadline_ = Deadline(TimePoint::max());
+    return;
+  }
+  std::vector<control::NewSequence> added;
+  for (const Work& work : plan.work) {
+    if (!work.prefill || work.first_position != 0) continue;
+    added.push_back(Announce(work.sequence));
+    Continuation& continuation = continuations_.at(work.sequence);
+    if (!continuation.started) continuation.started = Clock::now();
+  }
+  step_deadline_ = Deadline::After(options_.step_timeout);
+  executor_->Submit(plan, added);
+  in_flight_ = std::move(plan);
+}
+
+control::NewSequence ServingEngine::Announce(SequenceId sequence) const {
+  const Continuation& continuation = continuations_.at(sequence);
+  const GenerateRequest& spec = requests_.at(continuation.request).spec;
+  const std::span<const TokenId> tokens = scheduler_.Tokens(sequence);
+  control::NewSequence announced;
+  announced.set_sequence(sequence.value);
+  *announced.mutable_sampling() = spec.sampling;
+  announced.mutable_sampling()->set_seed(spec.sampling.seed() + static_cast<uint64_t>(continuation.index));
+  announced.mutable_tokens()->Add(tokens.begin(), tokens.end());
+  announced.set_num_prompt_tokens(static_cast<int32_t>(spec.prompt.size()));
+  return announced;
+}
+
+void ServingEngine::HandleEvent(const ExecutorEvent& event, Deliveries& out) {
+  switch (event.kind) {
+    case ExecutorEvent::Kind::kStepDone:
+      if (in_flight_ && event.result.step() == in_flight_->step.value) CompleteStep(event.result, out);
+      return;
+    case ExecutorEvent::Kind::kNodeLost: LoseNode(event.node, event.status, out); return;
+    case ExecutorEvent::Kind::kAllLost: LoseAll(event.status, out); return;
+  }
+}
+
+void ServingEngine::CompleteStep(const control::StepResult& result, Deliveries& out) {
+  if (options_.observer != nullptr) {
+    EngineObserver::Step step;
+    for (const Work& work : in_flight_->work) {
+      if (work.prefill) {
+        step.num_prefill_tokens += static_cast<int64_t>(work.tokens.size());
+      } else {
+        ++step.num_decode;
+      }
+    }
+    step.total = static_cast<double>(result.total_us()) * 1e-6;
+    step.attention_wait = static_cast<double>(result.attention_wait_us()) * 1e-6;
+    step.bytes_to_memory = result.bytes_to_memory();
+    step.bytes_from_memory = result.bytes_from_memory();
+    if (!in_flight_->work.empty()) options_.observer->OnStep(step);
+  }
+  std::vector<Scheduler::Sampled> sampled;
+  for (const control::SampledToken& token : result.sampled()) sampled.push_back({SequenceId{token.sequence()}, token.token()});
+  scheduler_.CompleteStep(sampled);
+  in_flight_.reset();
+  step_deadline_ = Deadline(TimePoint::max());
+  for (const control::SampledToken& token : result.sampled()) DeliverToken(token, out);
+  for (const control::FailedSequence& failed : result.failed()) {
+    FailSequence(SequenceId{failed.sequence()}, {static_cast<StatusCode>(failed.status()), failed.message()}, out);
+  }
+  for (const control::LostPeer& peer : result.lost_peers())
+    LoseNode(NodeId{peer.node_id()}, PeerLost("memory node lost by the compute node: " + peer.message()), out);
+}
+
+void ServingEngine::DeliverToken(const control::SampledToken& sampled, Deliveries& out) {
+  const SequenceId sequence{sampled.sequence()};
+  const auto found = continuations_.find(sequence);
+  if (found == continuations_.end()) return;  // finished while the step ran
+  Continuation& continuation = found->second;
+  const Request& request = requests_.at(continuation.request);
+  const TimePoint now = Clock::now();
+  TokenEvent event;
+  event.token = sampled.token();
+  event.logprob = sampled.logprob();
+  event.rank = sampled.rank();
+  for (const control::TokenLogprob& top : sampled.top()) event.top.push_back({top.token(), top.logprob()});
+  event.first = continuation.num_generated++ == 0;
+  if (event.first) continuation.first_token = now;
+  if (options_.observer != nullptr) {
+    if (event.first) {
+      options_.observer->OnFirstToken(Seconds(now - continuation.submitted));
+    } else {
+      options_.observer->OnNextToken(Seconds(now - continuation.last_token));
+    }
+  }
+  continuation.last_token = now;
+  const auto is = [&](const std::vector<TokenId>& tokens) {
+    return std::find(tokens.begin(), tokens.end(), sampled.token()) != tokens.end();
+  };
+  if ((!request.spec.ignore_eos && is(options_.eos_tokens)) || is(request.spec.stop_tokens)) {
+    event.finish = FinishReason::kStop;
+    event.stop_token = sampled.token();
+  } else if (continuation.num_generated >= request.spec.max_new_tokens) {
+    event.finish = FinishReason::kLength;
+  }
+  if (event.finish) {
+    FinishSequence(sequence, std::move(event), out);
+  } else {
+    event.index = continuation.index;
+    out.push_back({request.sink, std::move(event)});
+  }
+}
+
+void ServingEngine::FinishSequence(SequenceId sequence, TokenEvent event, Deliveries& out) {
+  const auto found = continuations_.find(sequence);
+  if (found == continuations_.end()) return;
+  const Continuation continuation = found->second;
+  continuations_.erase(found);
+  scheduler_.Finish(sequence);
+  const auto request = requests_.find(continuation.request);
+  event.index = continuation.index;
+  Observe(continuation, *event.finish, request->second);
+  out.push_back({request->second.sink, std::move(event)});
+  if (--request->second.num_open == 0) requests_.erase(request);
+}
+
+void ServingEngine::FailSequence(SequenceId sequence, const Status& status, Deliveries& out) {
+  TokenEvent event;
+  event.finish = FinishReason::kError;
+  event.error = status;
+  FinishSequence(sequence, std::move(event), out);
+}
+
+void ServingEngine::LoseNode(NodeId node, const Status& status, Deliveries& out) {
+  if (!lost_.emplace(node, status.message()).second) return;
+  LAMINA_LOG_ERROR("{}", status.message());
+  for (const SequenceId sequence : scheduler_.LoseNode(node)) FailSequence(sequence, status, out);
+  const std::vector<NodeUse> left = scheduler_.stats().nodes;
+  if (left.empty()) LoseAll(PeerLost("no memory node is left; the last one: " + status.message()), out);
+}
+
+void ServingEngine::LoseAll(const Status& status, Deliveries& out) {
+  if (!dead_.ok()) return;
+  dead_ = PeerLost(status.message());
+  LAMINA_LOG_ERROR("cannot serve any more: {}", status.message());
+  in_flight_.reset();
+  step_deadline_ = Deadline(TimePoint::max());
+  std::vector<SequenceId> all;
+  for (const auto& [sequence, continuation] : continuations_) all.push_back(sequence);
+  std::sort(all.begin(), all.end());
+  for (const SequenceId sequence : all) FailSequence(sequence, dead_, out);
+}
+
+void ServingEngine::Observe(const Continuation& continuation, FinishReason reason, const Request& request) {
+  if (options_.observer == nullptr) return;
+  const TimePoint now = Clock::now();
+  EngineObserver::Finished finished;
+  finished.reason = reason;
+  finished.prompt_tokens = static_cast<int64_t>(request.spec.prompt.size());
+  finished.output_tokens = continuation.num_generated;
+  finished.e2e = Seconds(now - continuation.submitted);
+  finished.queue = Seconds(continuation.started.value_or(now) - continuation.submitted);
+  if (continuation.started && continuation.num_generated > 0) {
+    finished.prefill = Seconds(continuation.first_token - *continuation.started);
+    finished.decode = Seconds(continuation.last_token - continuation.first_token);
+  }
+  options_.observer->OnFinished(finished);
+}
+
+}  // namespace lamina

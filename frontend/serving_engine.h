@@ -1,0 +1,97 @@
+// The engine: takes requests, asks the scheduler for one step after another, has nodes carry it out, and hands tokens back.
+//
+// This is the manager's loop. A step: NextStep -> Submit -> (nodes work) -> kStepDone -> tokens to sinks -> CompleteStep -> NextStep.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/inbox.h"
+#include "frontend/engine.h"
+#include "frontend/step_executor.h"
+#include "scheduler/scheduler.h"
+
+namespace lamina {
+
+struct ServingEngineOptions {
+  SchedulerOptions scheduler;
+  std::vector<TokenId> eos_tokens;
+  int64_t vocab_size = 0;
+  Clock::duration step_timeout = std::chrono::seconds(60);
+  EngineObserver* observer = nullptr;  // borrowed; may be null
+};
+
+class ServingEngine : public Engine {
+ public:
+  // Takes the scheduler's policies; null: FIFO and least loaded.
+  ServingEngine(const ServingEngineOptions& options, std::unique_ptr<StepExecutor> executor, std::unique_ptr<QueuePolicy> queue = nullptr,
+                std::unique_ptr<PlacementPolicy> placement = nullptr);
+  ~ServingEngine() override;
+
+  Result<RequestId> Submit(GenerateRequest request, Sink sink) override;
+  void Abort(RequestId request) override;
+  void Stop(RequestId request, int index) override;
+  EngineStatus status() override;
+  int64_t max_model_len() const override { return options_.scheduler.max_model_len; }
+
+ private:
+  struct Continuation {
+    RequestId request;
+    int index = 0;
+    int64_t num_generated = 0;
+    TimePoint submitted, first_token, last_token;
+    std::optional<TimePoint> started;  // first prefill chunk sent
+  };
+  struct Request {
+    GenerateRequest spec;
+    Sink sink;
+    std::vector<SequenceId> sequences;  // [n]
+    int num_open = 0;
+  };
+  // A sink call that is made after the lock is released.
+  struct Delivery {
+    Sink sink;
+    TokenEvent event;
+  };
+  using Deliveries = std::vector<Delivery>;
+
+  void Loop();
+  void HandleEvent(const ExecutorEvent& event, Deliveries& out);
+  void CompleteStep(const control::StepResult& result, Deliveries& out);
+  void DeliverToken(const control::SampledToken& sampled, Deliveries& out);
+  void SubmitNextStep();
+  void FinishSequence(SequenceId sequence, TokenEvent event, Deliveries& out);
+  void FailSequence(SequenceId sequence, const Status& status, Deliveries& out);
+  void LoseNode(NodeId node, const Status& status, Deliveries& out);
+  void LoseAll(const Status& status, Deliveries& out);
+  control::NewSequence Announce(SequenceId sequence) const;
+  Status Check(const GenerateRequest& request) const;
+  void Observe(const Continuation& continuation, FinishReason reason, const Request& request);
+
+  const ServingEngineOptions options_;
+  std::mutex mutex_;  // guards everything below, except the inbox and the executor's own thread-safe parts
+  Scheduler scheduler_;
+  std::unordered_map<RequestId, Request> requests_;
+  std::unordered_map<SequenceId, Continuation> continuations_;
+  uint64_t last_request_ = 0, last_sequence_ = 0;
+  Deliveries pending_;  // made outside the engine's thread, delivered on it
+  std::optional<StepPlan> in_flight_;
+  Deadline step_deadline_{TimePoint::max()};
+  Status dead_;                         // why nothing can be served any more
+  std::map<NodeId, std::string> lost_;  // lost memory nodes and why
+  bool stopping_ = false;
+
+  Inbox<ExecutorEvent> events_;
+  WakeFd wake_;
+  std::unique_ptr<StepExecutor> executor_;
+  std::thread thread_;
+};
+
+}  // namespace lamina

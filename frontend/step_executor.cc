@@ -1,0 +1,61 @@
+#include "frontend/step_executor.h"
+
+#include <cmath>
+
+namespace lamina {
+
+control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std::span<const control::NewSequence> added, bool local) {
+  control::ComputeOrder order;
+  order.set_epoch(epoch);
+  order.set_step(plan.step.value);
+  for (const SequenceId released : plan.released) order.add_released(released.value);
+  for (const control::NewSequence& sequence : added) *order.add_new_sequences() = sequence;
+  for (const Work& work : plan.work) {
+    control::ComputeWork& out = *order.add_work();
+    out.set_sequence(work.sequence.value);
+    out.set_node_id(work.node.value);
+    out.set_first_position(work.first_position);
+    out.mutable_tokens()->Add(work.tokens.begin(), work.tokens.end());
+    if (local) out.mutable_slots()->Add(work.slots.begin(), work.slots.end());
+    out.set_prefill(work.prefill);
+    out.set_sample(work.sample);
+  }
+  return order;
+}
+
+control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeId node) {
+  control::MemoryOrder order;
+  order.set_epoch(epoch);
+  order.set_step(plan.step.value);
+  for (const SequenceId released : plan.released) order.add_released(released.value);
+  for (const Work& work : plan.work) {
+    if (work.node != node) continue;
+    if (work.prefill) {
+      control::PrefillChunk& chunk = *order.add_prefill();
+      chunk.set_sequence(work.sequence.value);
+      chunk.set_first_position(work.first_position);
+      chunk.mutable_slots()->Add(work.slots.begin(), work.slots.end());
+    } else {
+      control::DecodeRow& row = *order.add_decode();
+      row.set_sequence(work.sequence.value);
+      row.set_position(work.first_position);
+      row.set_slot(work.slots.front());
+    }
+  }
+  return order;
+}
+
+control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::string& kv_dtype) {
+  control::AttentionSpec spec;
+  spec.set_num_layers(model.num_layers);
+  spec.set_num_heads(model.num_heads);
+  spec.set_num_kv_heads(model.num_kv_heads);
+  spec.set_head_dim(model.head_dim);
+  spec.set_scale(1.0f / std::sqrt(static_cast<float>(model.head_dim)));
+  spec.set_kv_dtype(kv_dtype == "bfloat16"  ? control::KV_DTYPE_BFLOAT16
+                    : kv_dtype == "float16" ? control::KV_DTYPE_FLOAT16
+                                            : control::KV_DTYPE_FLOAT32);
+  return spec;
+}
+
+}  // namespace lamina

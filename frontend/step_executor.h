@@ -1,0 +1,56 @@
+// The nodes as the engine sees them: they take one step's orders and answer later. Implemented by the cluster (cluster_executor.h) and, for
+// the engine in one process, by bench/in_process_executor.h.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "frontend/engine.h"
+#include "scheduler/scheduler.h"
+#include "splitter/control.pb.h"
+#include "splitter/model_config.h"
+
+namespace lamina {
+
+// What executors report, whenever it happens.
+struct ExecutorEvent {
+  enum class Kind {
+    kStepDone,  // `result` of the step submitted last
+    kNodeLost,  // a memory node: `node`, `status`
+    kAllLost,   // the compute node: nothing can run any more; `status`
+  };
+  Kind kind = Kind::kStepDone;
+  control::StepResult result;
+  NodeId node;
+  Status status;
+};
+
+class StepExecutor {
+ public:
+  virtual ~StepExecutor() = default;
+
+  // Where token slots are. Fixed before Start.
+  virtual std::vector<KvNode> kv_nodes() const = 0;
+
+  // Events go to `on_event` from here on, from any thread. REQUIRES: called once.
+  virtual void Start(std::function<void(ExecutorEvent)> on_event) = 0;
+
+  // Sends a step's orders. One kStepDone or kAllLost follows. Thread: the engine's.
+  virtual void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) = 0;
+
+  // The nodes' own view for `lamina cluster status`. Thread: any.
+  virtual std::vector<NodeStatus> nodes() = 0;
+};
+
+// The orders of one step. `local`: attention stays on the compute node, which needs the slots then.
+control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std::span<const control::NewSequence> added, bool local);
+control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeId node);
+
+// The shape of a model's attention as nodes are told it. `kv_dtype`: float32 | bfloat16 | float16.
+control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::string& kv_dtype);
+
+}  // namespace lamina

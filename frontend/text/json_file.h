@@ -1,0 +1,20 @@
+// Reading the small JSON files that stand beside a checkpoint.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/status.h"
+
+namespace lamina {
+
+// The whole file. kNotFound: there is none; kInvalidArgument: it cannot be read.
+Result<std::string> ReadTextFile(const std::string& path);
+
+// kNotFound: no such file; kInvalidArgument: not a JSON object.
+Result<nlohmann::json> ReadJsonFile(const std::string& path);
+
+// A special token as tokenizer_config.json writes it: a string, or an object with "content"; "" for anything else.
+std::string SpecialTokenText(const nlohmann::json& value);
+
+}  // namespace lamina

@@ -1,0 +1,269 @@
+#include "frontend/text/sentencepiece_tokenizer.h"
+
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "frontend/text/json_file.h"
+#include "frontend/text/utf8.h"
+
+namespace lamina {
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, a space inside pieces
+
+enum class PieceKind { kText, kByte, kSpecial };
+
+struct Piece {
+  std::string text;  // kText: with spaces; kByte: the byte; kSpecial: as it is written
+  PieceKind kind = PieceKind::kText;
+  bool starts_with_space = false;
+};
+
+struct SpecialToken {
+  std::string text;
+  TokenId id = 0;
+};
+
+std::string WithSpaces(std::string_view piece) {
+  std::string text;
+  while (!piece.empty()) {
+    if (piece.starts_with(kSpaceMark)) {
+      text += ' ';
+      piece.remove_prefix(kSpaceMark.size());
+    } else {
+      text += piece.front();
+      piece.remove_prefix(1);
+    }
+  }
+  return text;
+}
+
+// "<0x0A>" -> "\n". SentencePiece guarantees the form for every piece that it calls a byte.
+std::string ByteOf(std::string_view piece) {
+  int value = 0;
+  if (piece.size() == 6) std::from_chars(piece.data() + 3, piece.data() + 5, value, 16);
+  return std::string(1, static_cast<char>(value));
+}
+
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  Status Load(const std::string& dir);
+
+  std::vector<TokenId> Encode(std::string_view text, bool add_special_tokens) const override;
+  void Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const override;
+  std::string TokenBytes(TokenId id) const override { return InVocabulary(id) ? pieces_[static_cast<size_t>(id)].text : ""; }
+  std::string IdToPiece(TokenId id) const override;
+  int64_t vocab_size() const override { return static_cast<int64_t>(pieces_.size()); }
+  size_t max_token_bytes() const override { return max_token_bytes_; }
+  std::optional<TokenId> bos() const override { return bos_; }
+  std::optional<TokenId> eos() const override { return eos_; }
+
+ private:
+  bool InVocabulary(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < pieces_.size(); }
+  void ReadPieces();
+  void ProbeLeadingSpace();
+  Status ReadConfig(const std::string& dir);
+  void AddSpecial(const std::string& text, std::optional<TokenId> id);
+  std::optional<TokenId> SpecialId(const nlohmann::json& config, const char* key, int fallback) const;
+  void EncodeSegment(std::string_view segment, bool after_special, std::vector<TokenId>& ids) const;
+
+  sentencepiece::SentencePieceProcessor processor_;
+  std::vector<Piece> pieces_;
+  std::vector<SpecialToken> specials_;  // longest first
+  std::optional<TokenId> bos_, eos_;
+  size_t max_token_bytes_ = 1;
+  size_t unknown_prefix_ = 0;           // pieces of kUnknownText
+  bool drops_first_space_ = false;      // decoding drops one space at the start of a text ...
+  bool drops_all_first_spaces_ = false; // ... or as many tokens that begin with one as there are
+  bool add_bos_ = true;
+  bool add_eos_ = false;
+  bool legacy_ = true;                  // a space is put in front of text behind a special token as well
+};
+
+constexpr std::string_view kUnknownText = "<unk>";
+
+constexpr TokenId kMaxAddedId = 1 << 24;  // far above any vocabulary; bounds what a broken file can make us allocate
+
+Status SentencePieceTokenizer::Load(const std::string& dir) {
+  const std::string path = dir + "/tokenizer.model";
+  if (const auto status = processor_.Load(path); !status.ok()) {
+    return InvalidArgument(path + ": not a SentencePiece model (" + status.ToString() + ")");
+  }
+  ReadPieces();
+  ProbeLeadingSpace();
+  return ReadConfig(dir);
+}
+
+void SentencePieceTokenizer::ReadPieces() {
+  const int size = processor_.GetPieceSize();
+  pieces_.resize(static_cast<size_t>(size));
+  for (int id = 0; id < size; ++id) {
+    Piece& piece = pieces_[static_cast<size_t>(id)];
+    const std::string& spelling = processor_.IdToPiece(id);
+    if (processor_.IsControl(id)) {
+      piece = {spelling, PieceKind::kSpecial, false};
+    } else if (processor_.IsByte(id)) {
+      piece = {ByteOf(spelling), PieceKind::kByte, false};
+    } else if (processor_.IsUnknown(id)) {
+      processor_.Decode(std::vector<int>{id}, &piece.text).IgnoreError();  // how the model wants unknown text shown
+    } else {
+      piece = {WithSpaces(spelling), PieceKind::kText, std::string_view(spelling).starts_with(kSpaceMark)};
+    }
+    max_token_bytes_ = std::max(max_token_bytes_, piece.text.size());
+  }
+}
+
+// Whether decoding drops leading spaces stands in the model file, but the library does not tell: ask by decoding.
+void SentencePieceTokenizer::ProbeLeadingSpace() {
+  const auto decode = [this](std::vector<int> ids) {
+    std::string text;
+    processor_.Decode(ids, &text).IgnoreError();
+    return text;
+  };
+  const auto word = std::find_if(pieces_.begin(), pieces_.end(), [](const Piece& p) { return p.starts_with_space && p.text.size() > 1; });
+  if (word == pieces_.end()) return;
+  const int word_id = static_cast<int>(word - pieces_.begin());
+  drops_first_space_ = !decode({word_id}).starts_with(' ');
+  const int space_id = processor_.PieceToId(kSpaceMark);
+  if (drops_first_space_ && !processor_.IsUnknown(space_id)) drops_all_first_spaces_ = !decode({space_id, word_id}).starts_with(' ');
+}
+
+void SentencePieceTokenizer::AddSpecial(const std::string& text, std::optional<TokenId> id) {
+  if (text.empty()) return;
+  if (!id) {
+    const int known = processor_.PieceToId(text);
+    if (processor_.IdToPiece(known) != text) return;
+    id = known;
+  }
+  if (*id < 0 || *id >= kMaxAddedId) return;
+  if (static_cast<size_t>(*id) >= pieces_.size()) {
+    pieces_.resize(static_cast<size_t>(*id) + 1);
+    pieces_[static_cast<size_t>(*id)] = {text, PieceKind::kSpecial, false};
+  }
+  max_token_bytes_ = std::max(max_token_bytes_, text.size());
+  const auto same = [&](const SpecialToken& token) { return token.text == text; };
+  if (std::none_of(specials_.begin(), specials_.end(), same)) specials_.push_back({text, *id});
+}
+
+std::optional<TokenId> SentencePieceTokenizer::SpecialId(const nlohmann::json& config, const char* key, int fallback) const {
+  if (const auto value = config.find(key); value != config.end()) {
+    const std::string text = SpecialTokenText(*value);
+    const auto found = std::find_if(specials_.begin(), specials_.end(), [&](const SpecialToken& token) { return token.text == text; });
+    if (found != specials_.end()) return found->id;
+  }
+  if (fallback < 0) return std::nullopt;
+  return fallback;
+}
+
+Status SentencePieceTokenizer::ReadConfig(const std::string& dir) {
+  nlohmann::json config = nlohmann::json::object();
+  if (auto file = ReadJsonFile(dir + "/tokenizer_config.json"); file.ok()) {
+    config = *std::move(file);
+  } else if (file.status().code() != StatusCode::kNotFound) {
+    return file.status();
+  }
+  if (const auto added = config.find("added_tokens_decoder"); added != config.end() && added->is_object()) {
+    for (const auto& [key, token] : added->items()) {
+      TokenId id = -1;
+      std::from_chars(key.data(), key.data() + key.size(), id);
+      AddSpecial(SpecialTokenText(token), id);
+    }
+  }
+  if (auto added = ReadJsonFile(dir + "/added_tokens.json"); added.ok()) {
+    for (const auto& [text, id] : added->items()) {
+      if (id.is_number_integer()) AddSpecial(text, static_cast<TokenId>(std::clamp<int64_t>(id.get<int64_t>(), -1, kMaxAddedId)));
+    }
+  }
+  for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
+    if (const auto value = config.find(key); value != config.end()) AddSpecial(SpecialTokenText(*value), std::nullopt);
+  }
+  bos_ = SpecialId(config, "bos_token", processor_.bos_id());
+  eos_ = SpecialId(config, "eos_token", processor_.eos_id());
+  const auto flag = [&](const char* key, bool fallback) {
+    const auto value = config.find(key);
+    return value != config.end() && value->is_boolean() ? value->get<bool>() : fallback;
+  };
+  add_bos_ = flag("add_bos_token", true);
+  add_eos_ = flag("add_eos_token", false);
+  legacy_ = flag("legacy", true);
+  std::stable_sort(specials_.begin(), specials_.end(), [](const SpecialToken& a, const SpecialToken& b) { return a.text.size() > b.text.size(); });
+  unknown_prefix_ = processor_.EncodeAsIds(kUnknownText).size();
+  return OkStatus();
+}
+
+void SentencePieceTokenizer::EncodeSegment(std::string_view segment, bool after_special, std::vector<TokenId>& ids) const {
+  if (segment.empty()) return;
+  std::vector<int> pieces;
+  if (after_special && !legacy_) {  // no space in front: encoded behind a fixed text whose pieces are dropped again
+    processor_.Encode(std::string(kUnknownText).append(segment), &pieces).IgnoreError();
+    pieces.erase(pieces.begin(), pieces.begin() + static_cast<std::ptrdiff_t>(std::min(unknown_prefix_, pieces.size())));
+  } else {
+    processor_.Encode(segment, &pieces).IgnoreError();
+  }
+  ids.insert(ids.end(), pieces.begin(), pieces.end());
+}
+
+std::vector<TokenId> SentencePieceTokenizer::Encode(std::string_view text, bool add_special_tokens) const {
+  std::vector<TokenId> ids;
+  if (add_special_tokens && add_bos_ && bos_) ids.push_back(*bos_);
+  std::string first_letters;
+  for (const SpecialToken& token : specials_) first_letters += token.text.front();
+  size_t begin = 0;
+  bool after_special = false;
+  for (size_t at = text.find_first_of(first_letters); at != std::string_view::npos; at = text.find_first_of(first_letters, at)) {
+    const auto found = std::find_if(specials_.begin(), specials_.end(),
+                                    [&](const SpecialToken& token) { return text.substr(at).starts_with(token.text); });
+    if (found == specials_.end()) {
+      ++at;
+      continue;
+    }
+    EncodeSegment(text.substr(begin, at - begin), after_special, ids);
+    ids.push_back(found->id);
+    after_special = true;
+    at += found->text.size();
+    begin = at;
+  }
+  EncodeSegment(text.substr(begin), after_special, ids);
+  if (add_special_tokens && add_eos_ && eos_) ids.push_back(*eos_);
+  return ids;
+}
+
+void SentencePieceTokenizer::Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const {
+  if (!InVocabulary(id)) return;
+  const Piece& piece = pieces_[static_cast<size_t>(id)];
+  const size_t size_before = text.size();
+  if (piece.kind == PieceKind::kByte) {
+    state.incomplete += piece.text;
+    TakeCompleteUtf8(state.incomplete, text);
+  } else {
+    TakeAllUtf8(state.incomplete, text);  // a character does not go on behind a piece of another kind
+    if (text.size() > size_before) state.at_start = false;
+    std::string_view added = piece.text;
+    if (piece.kind == PieceKind::kSpecial && skip_special) added = {};
+    if (state.at_start && drops_first_space_ && piece.starts_with_space) {
+      added.remove_prefix(1);
+      if (!drops_all_first_spaces_) state.at_start = false;
+    }
+    text += added;
+  }
+  if (text.size() > size_before) state.at_start = false;
+}
+
+std::string SentencePieceTokenizer::IdToPiece(TokenId id) const {
+  if (!InVocabulary(id)) return "";
+  return id < processor_.GetPieceSize() ? processor_.IdToPiece(id) : pieces_[static_cast<size_t>(id)].text;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> LoadSentencePieceTokenizer(const std::string& dir) {
+  auto tokenizer = std::make_unique<SentencePieceTokenizer>();
+  LAMINA_RETURN_IF_ERROR(tokenizer->Load(dir));
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+}  // namespace lamina

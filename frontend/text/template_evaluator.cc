@@ -1,0 +1,470 @@
+#include "frontend/text/template_evaluator.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "frontend/text/template_builtins.h"
+#include "frontend/text/utf8.h"
+
+namespace lamina::chat {
+namespace {
+
+constexpr int64_t kMaxRange = 100'000;  // entries of range()
+
+// The first error is kept and everything after it is skipped.
+class Evaluator {
+ public:
+  Evaluator(Dict globals, const RenderLimits& limits) : limits_(limits) { scopes_.push_back(std::move(globals)); }
+
+  Result<std::string> Run(const Block& block) {
+    Execute(block);
+    if (!error_.ok()) return error_;
+    return std::move(output_);
+  }
+
+ private:
+  enum class Flow { kNormal, kBreak, kContinue };
+
+  void Fail(int line, const Status& status) {
+    if (error_.ok()) error_ = status.WithContext("line " + std::to_string(line));
+  }
+  void Fail(int line, const std::string& message) { Fail(line, InvalidArgument(message)); }
+  Value Take(int line, Result<Value> result) {
+    if (result.ok()) return *std::move(result);
+    Fail(line, result.status());
+    return Value();
+  }
+  bool Step(int line) {
+    if (++steps_ > limits_.max_steps && error_.ok()) error_ = OutOfSpace("line " + std::to_string(line) + ": the template takes too long on this conversation");
+    return error_.ok();
+  }
+  Value MakeString(int line, std::string text) {
+    if (text.size() > limits_.max_output_bytes) Fail(line, OutOfSpace("a text of more than " + std::to_string(limits_.max_output_bytes) + " bytes"));
+    return Value(std::move(text));
+  }
+
+  Flow Execute(const Block& block);
+  Flow Execute(const Node& node);
+  Flow ExecuteIf(const Node& node);
+  Flow ExecuteFor(const Node& node);
+  void ExecuteSet(const Node& node);
+  void Bind(const Node& node, const Value& item);
+  static Value MakeLoop(const List& items, size_t i);
+
+  Value Evaluate(const Expr& expr);
+  Value EvaluateName(const Expr& expr) const;
+  Value EvaluateStored(const Expr& expr);
+  Value EvaluateSequence(const Expr& expr);
+  Value EvaluateAttribute(const Expr& expr, const Value& object);
+  Value EvaluateIndex(const Expr& expr);
+  Value EvaluateSlice(const Expr& expr);
+  Value EvaluateCall(const Expr& expr);
+  Value CallFunction(const Expr& expr, const std::string& name, const Arguments& arguments);
+  Value MakeRange(const Expr& expr, const Arguments& arguments);
+  Value EvaluateBinary(const Expr& expr);
+  Value Add(const Expr& expr, const Value& left, const Value& right);
+  Value Arithmetic(const Expr& expr, const Value& left, const Value& right);
+  Value IntegerArithmetic(const Expr& expr, int64_t left, int64_t right);
+  bool Less(const Expr& expr, const Value& left, const Value& right);
+  bool Contains(const Expr& expr, const Value& container, const Value& item);
+  Arguments EvaluateArguments(const Expr& expr);
+
+  RenderLimits limits_;
+  std::vector<Dict> scopes_;
+  std::string output_;
+  Status error_;
+  int64_t steps_ = 0;
+};
+
+Evaluator::Flow Evaluator::Execute(const Block& block) {
+  for (const Node& node : block) {
+    if (!Step(node.line)) return Flow::kBreak;
+    const Flow flow = Execute(node);
+    if (flow != Flow::kNormal) return flow;
+  }
+  return Flow::kNormal;
+}
+
+Evaluator::Flow Evaluator::Execute(const Node& node) {
+  switch (node.kind) {
+    case Node::Kind::kText: output_ += node.text; break;
+    case Node::Kind::kOutput: output_ += Evaluate(*node.expr).ToText(); break;
+    case Node::Kind::kIf: return ExecuteIf(node);
+    case Node::Kind::kFor: return ExecuteFor(node);
+    case Node::Kind::kSet: ExecuteSet(node); break;
+    case Node::Kind::kBreak: return Flow::kBreak;
+    case Node::Kind::kContinue: return Flow::kContinue;
+  }
+  if (output_.size() > limits_.max_output_bytes) Fail(node.line, OutOfSpace("the output is larger than " + std::to_string(limits_.max_output_bytes) + " bytes"));
+  return error_.ok() ? Flow::kNormal : Flow::kBreak;
+}
+
+Evaluator::Flow Evaluator::ExecuteIf(const Node& node) {
+  for (const Node::Branch& branch : node.branches) {
+    if (branch.condition == nullptr || Evaluate(*branch.condition).Truthy()) return error_.ok() ? Execute(branch.body) : Flow::kBreak;
+  }
+  return error_.ok() ? Flow::kNormal : Flow::kBreak;
+}
+
+Evaluator::Flow Evaluator::ExecuteFor(const Node& node) {
+  Result<List> all = Iterate(Evaluate(*node.expr));
+  if (!all.ok()) {
+    Fail(node.line, all.status());
+    return Flow::kBreak;
+  }
+  List items;
+  if (node.condition == nullptr) {
+    items = *std::move(all);
+  } else {
+    for (const Value& item : *all) {
+      scopes_.emplace_back();
+      Bind(node, item);
+      if (Evaluate(*node.condition).Truthy()) items.push_back(item);
+      scopes_.pop_back();
+    }
+  }
+  if (items.empty() && error_.ok()) return Execute(node.otherwise);
+  for (size_t i = 0; i < items.size() && error_.ok(); ++i) {
+    scopes_.emplace_back();
+    Bind(node, items[i]);
+    scopes_.back().Set("loop", MakeLoop(items, i));
+    const Flow flow = Execute(node.body);
+    scopes_.pop_back();
+    if (flow == Flow::kBreak) break;
+  }
+  return error_.ok() ? Flow::kNormal : Flow::kBreak;
+}
+
+void Evaluator::Bind(const Node& node, const Value& item) {
+  Dict& scope = scopes_.back();
+  if (node.names.size() == 1) return scope.Set(node.names[0], item);
+  const List* parts = item.list();
+  if (parts == nullptr || parts->size() != node.names.size()) return Fail(node.line, "cannot unpack a " + item.TypeName() + " into " + std::to_string(node.names.size()) + " names");
+  for (size_t i = 0; i < parts->size(); ++i) scope.Set(node.names[i], (*parts)[i]);
+}
+
+Value Evaluator::MakeLoop(const List& items, size_t i) {
+  const auto number = [](size_t n) { return Value(static_cast<int64_t>(n)); };
+  Dict loop;
+  loop.Set("index", number(i + 1));
+  loop.Set("index0", number(i));
+  loop.Set("first", Value(i == 0));
+  loop.Set("last", Value(i + 1 == items.size()));
+  loop.Set("length", number(items.size()));
+  loop.Set("revindex", number(items.size() - i));
+  loop.Set("revindex0", number(items.size() - i - 1));
+  if (i > 0) loop.Set("previtem", items[i - 1]);
+  if (i + 1 < items.size()) loop.Set("nextitem", items[i + 1]);
+  return Value(std::move(loop));
+}
+
+void Evaluator::ExecuteSet(const Node& node) {
+  Value value = Evaluate(*node.expr);
+  if (node.names.size() == 1) return scopes_.back().Set(node.names[0], std::move(value));
+  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+    const Value* found = scope->Find(node.names[0]);
+    if (found == nullptr) continue;
+    if (found->dict() == nullptr || !found->dict()->is_namespace) break;
+    if (value.dict() != nullptr && value.dict()->is_namespace) return Fail(node.line, "a namespace cannot be put into a namespace");
+    Value target = *found;
+    return target.mutable_dict()->Set(node.names[1], std::move(value));
+  }
+  Fail(node.line, "'" + node.names[0] + "' is not a namespace(), only their attributes can be set");
+}
+
+Value Evaluator::Evaluate(const Expr& expr) {
+  if (!Step(expr.line)) return Value();
+  switch (expr.kind) {
+    case Expr::Kind::kLiteral: return expr.literal;
+    case Expr::Kind::kName: return EvaluateName(expr);
+    case Expr::Kind::kList:
+    case Expr::Kind::kDict: return EvaluateSequence(expr);
+    case Expr::Kind::kAttribute: return EvaluateAttribute(expr, Evaluate(*expr.args[0]));
+    case Expr::Kind::kIndex: return EvaluateIndex(expr);
+    case Expr::Kind::kSlice: return EvaluateSlice(expr);
+    case Expr::Kind::kCall: return EvaluateCall(expr);
+    case Expr::Kind::kFilter: {
+      const Value value = Evaluate(*expr.args[0]);
+      return Take(expr.line, ApplyFilter(expr.name, value, EvaluateArguments(expr)));
+    }
+    case Expr::Kind::kTest: {
+      const Value value = Evaluate(*expr.args[0]);
+      const Result<bool> result = ApplyTest(expr.name, value, EvaluateArguments(expr));
+      if (!result.ok()) Fail(expr.line, result.status());
+      return Value(result.ok() && result.value());
+    }
+    case Expr::Kind::kNot: return Value(!Evaluate(*expr.args[0]).Truthy());
+    case Expr::Kind::kNegate: return Arithmetic(expr, Value(int64_t{0}), Evaluate(*expr.args[0]));
+    case Expr::Kind::kBinary: return EvaluateBinary(expr);
+    case Expr::Kind::kCondition:
+      if (Evaluate(*expr.args[0]).Truthy()) return Evaluate(*expr.args[1]);
+      return expr.args[2] == nullptr ? Value() : Evaluate(*expr.args[2]);
+  }
+  return Value();
+}
+
+Value Evaluator::EvaluateName(const Expr& expr) const {
+  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+    if (const Value* value = scope->Find(expr.name)) return *value;
+  }
+  return Value::MakeUndefined(expr.name);
+}
+
+// A value that becomes part of another one.
+Value Evaluator::EvaluateStored(const Expr& expr) {
+  Value value = Evaluate(expr);
+  if (value.dict() != nullptr && value.dict()->is_namespace) Fail(expr.line, "a namespace cannot be put into another value");
+  return value;
+}
+
+Value Evaluator::EvaluateSequence(const Expr& expr) {
+  if (expr.kind == Expr::Kind::kList) {
+    List items;
+    for (const ExprPtr& item : expr.args) items.push_back(EvaluateStored(*item));
+    return Value(std::move(items));
+  }
+  Dict dict;
+  for (size_t i = 0; i + 1 < expr.args.size(); i += 2) {
+    const Value key = Evaluate(*expr.args[i]);
+    if (key.string() == nullptr) Fail(expr.line, "keys of a dict must be strings, not a " + key.TypeName());
+    dict.Set(key.ToText(), EvaluateStored(*expr.args[i + 1]));
+  }
+  return Value(std::move(dict));
+}
+
+Value Evaluator::EvaluateAttribute(const Expr& expr, const Value& object) {
+  if (object.is_undefined()) Fail(expr.line, "'" + object.undefined_name() + "' is undefined");
+  const Value* found = object.dict() == nullptr ? nullptr : object.dict()->Find(expr.name);
+  return found == nullptr ? Value::MakeUndefined(expr.name) : *found;
+}
+
+Value Evaluator::EvaluateIndex(const Expr& expr) {
+  const Value object = Evaluate(*expr.args[0]);
+  const Value index = Evaluate(*expr.args[1]);
+  if (object.is_undefined()) Fail(expr.line, "'" + object.undefined_name() + "' is undefined");
+  if (object.dict() != nullptr) {
+    const Value* found = index.string() == nullptr ? nullptr : object.dict()->Find(*index.string());
+    return found == nullptr ? Value::MakeUndefined(index.ToText()) : *found;
+  }
+  if (index.integer() == nullptr || (object.list() == nullptr && object.string() == nullptr)) return Value::MakeUndefined(index.ToText());
+  const int64_t size = static_cast<int64_t>(object.list() != nullptr ? object.list()->size() : CountCodePoints(*object.string()));
+  const int64_t at = *index.integer() < 0 ? *index.integer() + size : *index.integer();
+  if (at < 0 || at >= size) return Value::MakeUndefined(index.ToText());
+  if (object.list() != nullptr) return (*object.list())[static_cast<size_t>(at)];
+  const size_t begin = CodePointOffset(*object.string(), static_cast<size_t>(at));
+  size_t length = 0;
+  ClassifyUtf8(std::string_view(*object.string()).substr(begin), &length);
+  return Value(object.string()->substr(begin, length));
+}
+
+// Python's slice rules: negative bounds count from the end, bounds outside are clipped.
+Value Evaluator::EvaluateSlice(const Expr& expr) {
+  const Value object = Evaluate(*expr.args[0]);
+  const Result<List> items = Iterate(object);
+  if (!items.ok() || object.dict() != nullptr || object.is_undefined()) {
+    Fail(expr.line, "a " + object.TypeName() + " cannot be sliced");
+    return Value();
+  }
+  const int64_t size = static_cast<int64_t>(items->size());
+  const auto part = [&](size_t i, int64_t fallback) {
+    if (expr.args[i] == nullptr) return fallback;
+    const Value value = Evaluate(*expr.args[i]);
+    if (value.is_none()) return fallback;
+    if (value.integer() == nullptr) Fail(expr.line, "bounds of a slice must be integers, not a " + value.TypeName());
+    return value.integer() == nullptr ? fallback : std::clamp<int64_t>(*value.integer(), -kMaxRange * 1000, kMaxRange * 1000);
+  };
+  const int64_t step = part(3, 1);
+  if (step == 0) {
+    Fail(expr.line, "the step of a slice cannot be 0");
+    return Value();
+  }
+  const auto bound = [&](size_t i, int64_t fallback) {
+    constexpr int64_t kAbsent = INT64_MIN;
+    const int64_t value = part(i, kAbsent);
+    if (value == kAbsent) return fallback;
+    return std::clamp<int64_t>(value < 0 ? value + size : value, step > 0 ? 0 : -1, step > 0 ? size : size - 1);
+  };
+  const int64_t begin = bound(1, step > 0 ? 0 : size - 1);
+  const int64_t end = bound(2, step > 0 ? size : -1);
+  List taken;
+  for (int64_t i = begin; step > 0 ? i < end : i > end; i += step) taken.push_back(items.value()[static_cast<size_t>(i)]);
+  if (object.string() == nullptr) return Value(std::move(taken));
+  std::string text;
+  for (const Value& character : taken) text += *character.string();
+  return Value(std::move(text));
+}
+
+Arguments Evaluator::EvaluateArguments(const Expr& expr) {
+  Arguments arguments;
+  for (size_t i = 1; i < expr.args.size(); ++i) arguments.positional.push_back(EvaluateStored(*expr.args[i]));
+  for (const auto& [name, value] : expr.keywords) arguments.named.emplace_back(name, EvaluateStored(*value));
+  return arguments;
+}
+
+Value Evaluator::EvaluateCall(const Expr& expr) {
+  const Expr& callee = *expr.args[0];
+  if (callee.kind == Expr::Kind::kAttribute) {
+    const Value object = Evaluate(*callee.args[0]);
+    const Arguments arguments = EvaluateArguments(expr);
+    if (!error_.ok()) return Value();
+    return Take(expr.line, CallMethod(object, callee.name, arguments));
+  }
+  if (callee.kind != Expr::Kind::kName) {
+    Fail(expr.line, "only functions and methods can be called");
+    return Value();
+  }
+  const Arguments arguments = EvaluateArguments(expr);
+  if (!error_.ok()) return Value();
+  return CallFunction(expr, callee.name, arguments);
+}
+
+Value Evaluator::CallFunction(const Expr& expr, const std::string& name, const Arguments& arguments) {
+  if (name == "raise_exception") {
+    const Value* message = arguments.Get(0, "message");
+    error_ = InvalidArgument(message == nullptr ? "the chat template refused this conversation" : message->ToText());
+    return Value();
+  }
+  if (name == "namespace" || name == "dict") {
+    Dict dict;
+    if (!arguments.positional.empty()) {
+      const Dict* source = arguments.positional[0].dict();
+      if (source == nullptr) Fail(expr.line, name + "() takes a dict or name=value");
+      if (source != nullptr) dict = *source;
+    }
+    for (const auto& [key, value] : arguments.named) dict.Set(key, value);
+    dict.is_namespace = name == "namespace";
+    return Value(std::move(dict));
+  }
+  if (name == "range") return MakeRange(expr, arguments);
+  Fail(expr.line, Unimplemented("the function " + name + "() is not supported"));
+  return Value();
+}
+
+Value Evaluator::MakeRange(const Expr& expr, const Arguments& arguments) {
+  std::vector<int64_t> numbers;
+  for (const Value& value : arguments.positional) {
+    if (value.integer() != nullptr) numbers.push_back(std::clamp<int64_t>(*value.integer(), INT32_MIN, INT32_MAX));
+  }
+  if (numbers.empty() || numbers.size() > 3 || numbers.size() != arguments.positional.size() || (numbers.size() == 3 && numbers[2] == 0)) {
+    Fail(expr.line, "range() takes one to three integers, and the step cannot be 0");
+    return Value();
+  }
+  const int64_t begin = numbers.size() == 1 ? 0 : numbers[0];
+  const int64_t end = numbers.size() == 1 ? numbers[0] : numbers[1];
+  const int64_t step = numbers.size() == 3 ? numbers[2] : 1;
+  List items;
+  for (int64_t i = begin; step > 0 ? i < end : i > end; i += step) {
+    if (static_cast<int64_t>(items.size()) == kMaxRange) {
+      Fail(expr.line, OutOfSpace("range() of more than " + std::to_string(kMaxRange) + " entries"));
+      break;
+    }
+    items.push_back(Value(i));
+  }
+  return Value(std::move(items));
+}
+
+Value Evaluator::EvaluateBinary(const Expr& expr) {
+  const std::string& op = expr.name;
+  const Value left = Evaluate(*expr.args[0]);
+  if (op == "and") return left.Truthy() ? Evaluate(*expr.args[1]) : left;
+  if (op == "or") return left.Truthy() ? left : Evaluate(*expr.args[1]);
+  const Value right = Evaluate(*expr.args[1]);
+  if (!error_.ok()) return Value();
+  if (op == "==") return Value(left.Equals(right));
+  if (op == "!=") return Value(!left.Equals(right));
+  if (op == "in") return Value(Contains(expr, right, left));
+  if (op == "not in") return Value(!Contains(expr, right, left));
+  if (op == "~") return MakeString(expr.line, left.ToText() + right.ToText());
+  if (op == "<") return Value(Less(expr, left, right));
+  if (op == ">") return Value(Less(expr, right, left));
+  if (op == "<=") return Value(!Less(expr, right, left));
+  if (op == ">=") return Value(!Less(expr, left, right));
+  if (op == "+") return Add(expr, left, right);
+  return Arithmetic(expr, left, right);
+}
+
+Value Evaluator::Add(const Expr& expr, const Value& left, const Value& right) {
+  if (left.string() != nullptr && right.string() != nullptr) return MakeString(expr.line, *left.string() + *right.string());
+  if (left.list() != nullptr && right.list() != nullptr) {
+    List joined = *left.list();
+    joined.insert(joined.end(), right.list()->begin(), right.list()->end());
+    return Value(std::move(joined));
+  }
+  return Arithmetic(expr, left, right);
+}
+
+Value Evaluator::Arithmetic(const Expr& expr, const Value& left, const Value& right) {
+  if (left.integer() != nullptr && right.integer() != nullptr && expr.name != "/") return IntegerArithmetic(expr, *left.integer(), *right.integer());
+  const auto number = [&](const Value& value) {
+    if (value.integer() != nullptr) return static_cast<double>(*value.integer());
+    if (value.real() != nullptr) return *value.real();
+    if (value.is_undefined()) Fail(expr.line, "'" + value.undefined_name() + "' is undefined");
+    Fail(expr.line, "'" + (expr.name.empty() ? "-" : expr.name) + "' cannot be applied to a " + left.TypeName() + " and a " + right.TypeName());
+    return 0.0;
+  };
+  const double a = number(left);
+  const double b = number(right);
+  const std::string& op = expr.name;
+  if ((op == "/" || op == "//" || op == "%") && b == 0) Fail(expr.line, "division by zero");
+  if (!error_.ok()) return Value();
+  if (op == "+") return Value(a + b);
+  if (op == "-" || op.empty()) return Value(a - b);
+  if (op == "*") return Value(a * b);
+  if (op == "/") return Value(a / b);
+  if (op == "//") return Value(std::floor(a / b));
+  return Value(a - std::floor(a / b) * b);
+}
+
+Value Evaluator::IntegerArithmetic(const Expr& expr, int64_t left, int64_t right) {
+  const std::string& op = expr.name;
+  int64_t result = 0;
+  bool overflow = false;
+  if (op == "+") {
+    overflow = __builtin_add_overflow(left, right, &result);
+  } else if (op == "-" || op.empty()) {
+    overflow = __builtin_sub_overflow(left, right, &result);
+  } else if (op == "*") {
+    overflow = __builtin_mul_overflow(left, right, &result);
+  } else if (right == 0) {
+    Fail(expr.line, "division by zero");
+  } else if (right == -1) {  // INT64_MIN / -1 has no value
+    overflow = op == "//" && __builtin_sub_overflow(int64_t{0}, left, &result);
+  } else {  // rounds down, as Python does
+    const int64_t remainder = ((left % right) + right) % right;
+    result = op == "%" ? remainder : (left - remainder) / right;
+  }
+  if (overflow) Fail(expr.line, "an integer is too large");
+  return Value(result);
+}
+
+bool Evaluator::Less(const Expr& expr, const Value& left, const Value& right) {
+  if (left.string() != nullptr && right.string() != nullptr) return *left.string() < *right.string();
+  if (left.integer() != nullptr && right.integer() != nullptr) return *left.integer() < *right.integer();
+  const auto number = [&](const Value& value) {
+    if (value.integer() != nullptr) return static_cast<double>(*value.integer());
+    if (value.real() != nullptr) return *value.real();
+    Fail(expr.line, "'" + expr.name + "' cannot compare a " + left.TypeName() + " and a " + right.TypeName());
+    return 0.0;
+  };
+  const double a = number(left);
+  return a < number(right);
+}
+
+bool Evaluator::Contains(const Expr& expr, const Value& container, const Value& item) {
+  if (container.string() != nullptr) {
+    if (item.string() == nullptr) Fail(expr.line, "'in' needs a string on its left, not a " + item.TypeName());
+    return item.string() != nullptr && container.string()->find(*item.string()) != std::string::npos;
+  }
+  if (container.dict() != nullptr) return item.string() != nullptr && container.dict()->Find(*item.string()) != nullptr;
+  if (container.list() != nullptr) {
+    return std::any_of(container.list()->begin(), container.list()->end(), [&](const Value& other) { return other.Equals(item); });
+  }
+  if (!container.is_undefined()) Fail(expr.line, "'in' cannot search a " + container.TypeName());
+  return false;
+}
+
+}  // namespace
+
+Result<std::string> Render(const Block& block, Dict globals, const RenderLimits& limits) { return Evaluator(std::move(globals), limits).Run(block); }
+
+}  // namespace lamina::chat

@@ -1,0 +1,83 @@
+// Values of chat templates: Python's, as far as templates see them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lamina::chat {
+
+class Value;
+using List = std::vector<Value>;
+
+// Keeps insertion order, as Python's dict. Template dicts have few keys: a linear search is the fastest.
+class Dict {
+ public:
+  const Value* Find(std::string_view key) const;  // nullptr: absent
+  void Set(std::string key, Value value);
+  void Append(std::string key, Value value);  // REQUIRES: a new key. Does not search
+  const std::vector<std::pair<std::string, Value>>& items() const { return items_; }
+
+  bool is_namespace = false;  // made by namespace(): its entries may be assigned
+
+ private:
+  std::vector<std::pair<std::string, Value>> items_;
+};
+
+// Cheap to copy: strings, lists and dicts are shared. Only namespace() objects change after they were made, and those stand in variables only, never inside
+// other values: so there are no cycles.
+class Value {
+ public:
+  struct Undefined {
+    std::string name;  // what was looked up, for messages
+  };
+  struct None {};
+
+  Value() : data_(Undefined{}) {}
+  explicit Value(bool value) : data_(value) {}
+  explicit Value(int64_t value) : data_(value) {}
+  explicit Value(double value) : data_(value) {}
+  explicit Value(std::string value) : data_(std::make_shared<const std::string>(std::move(value))) {}
+  explicit Value(List value) : data_(std::make_shared<List>(std::move(value))) {}
+  explicit Value(Dict value) : data_(std::make_shared<Dict>(std::move(value))) {}
+  static Value MakeNone() { return Value(None{}); }
+  static Value MakeUndefined(std::string name) { return Value(Undefined{std::move(name)}); }
+  static Value FromJson(const nlohmann::json& json);  // REQUIRES: nesting is bounded
+
+  bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
+  bool is_none() const { return std::holds_alternative<None>(data_); }
+  const bool* boolean() const { return std::get_if<bool>(&data_); }
+  const int64_t* integer() const { return std::get_if<int64_t>(&data_); }
+  const double* real() const { return std::get_if<double>(&data_); }
+  const std::string* string() const { return Pointee<const std::string>(); }
+  const List* list() const { return Pointee<List>(); }
+  const Dict* dict() const { return Pointee<Dict>(); }
+  Dict* mutable_dict() { return const_cast<Dict*>(Pointee<Dict>()); }  // nullptr unless dict(); for namespace() objects
+  const std::string& undefined_name() const { return std::get<Undefined>(data_).name; }  // REQUIRES: is_undefined()
+
+  bool Truthy() const;
+  std::string ToText() const;  // Python's str(): what {{ value }} prints
+  std::string Repr() const;    // Python's repr()
+  std::string ToJson(int indent = -1) const;  // Python's json.dumps(value, ensure_ascii=False, indent=indent)
+  std::string TypeName() const;  // "string", "list", ... for messages
+  bool Equals(const Value& other) const;  // 1 == 1.0 == True
+
+ private:
+  explicit Value(Undefined value) : data_(std::move(value)) {}
+  explicit Value(None value) : data_(value) {}
+  template <typename T>
+  const T* Pointee() const {
+    const auto* shared = std::get_if<std::shared_ptr<T>>(&data_);
+    return shared == nullptr ? nullptr : shared->get();
+  }
+  bool AsNumber(double* number) const;
+
+  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>, std::shared_ptr<List>, std::shared_ptr<Dict>> data_;
+};
+
+}  // namespace lamina::chat

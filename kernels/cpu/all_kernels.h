@@ -1,0 +1,15 @@
+// The table of all kernels for one vector type.
+#pragma once
+
+#include "kernels/cpu/attention_kernel.h"
+#include "kernels/cpu/elementwise_kernel.h"
+#include "kernels/cpu/linear_kernel.h"
+
+namespace lamina {
+
+template <class V>
+constexpr KernelTable MakeKernels() {
+  return {&LinearPanels<V>, &Attend<V>, &RmsNormRow<V>, &RotateHead<V>, &SiluMulAll<V>, &ExpScaled<V>, &ConvertFrom<V>, &ConvertTo<V>};
+}
+
+}  // namespace lamina

@@ -1,0 +1,54 @@
+#include "kernels/elementwise.h"
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/kernel_table.h"
+
+namespace lamina {
+
+void Embedding(const void* table, DType dtype, int64_t dim, std::span<const TokenId> tokens, float* y) {
+  const int64_t row_bytes = dim * static_cast<int64_t>(ElementSize(dtype));
+  for (size_t r = 0; r < tokens.size(); ++r) {
+    const void* row = static_cast<const std::byte*>(table) + tokens[r] * row_bytes;
+    ConvertToFloat(row, dtype, dim, y + static_cast<int64_t>(r) * dim);
+  }
+}
+
+void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64_t dim, float* y) {
+  const KernelTable& kernels = ActiveKernels();
+  for (int64_t r = 0; r < rows; ++r) kernels.rms_norm(x + r * dim, weight, eps, dim, y + r * dim);
+}
+
+void Rope(const float* x, std::span<const int32_t> positions, std::span<const float> inv_freq, const RopeShape& shape, float* y) {
+  static thread_local std::vector<float> cos, sin;
+  const auto half = static_cast<int64_t>(inv_freq.size());
+  cos.resize(inv_freq.size());
+  sin.resize(inv_freq.size());
+  const KernelTable& kernels = ActiveKernels();
+  const auto copied = static_cast<size_t>(shape.head_dim - shape.rotary_dim) * sizeof(float);
+  for (int32_t position : positions) {
+    for (size_t j = 0; j < inv_freq.size(); ++j) {
+      const float angle = static_cast<float>(position) * inv_freq[j];
+      cos[j] = std::cos(angle);
+      sin[j] = std::sin(angle);
+    }
+    for (int h = 0; h < shape.num_heads; ++h, x += shape.head_dim, y += shape.head_dim) {
+      kernels.rotate(x, cos.data(), sin.data(), half, y);
+      if (copied > 0 && x != y) std::memcpy(y + shape.rotary_dim, x + shape.rotary_dim, copied);
+    }
+  }
+}
+
+void SiluMul(const float* gate, const float* up, int64_t n, float* y) { ActiveKernels().silu_mul(gate, up, n, y); }
+
+void Add(const float* a, const float* b, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];  // bound by memory: what the compiler makes of it is enough
+}
+
+void ConvertFromFloat(const float* x, int64_t n, DType dtype, void* y) { ActiveKernels().convert_from_float(x, n, dtype, y); }
+
+void ConvertToFloat(const void* x, DType dtype, int64_t n, float* y) { ActiveKernels().convert_to_float(x, dtype, n, y); }
+
+}  // namespace lamina

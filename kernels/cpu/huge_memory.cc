@@ -1,0 +1,39 @@
+#include "kernels/cpu/huge_memory.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+
+namespace lamina {
+namespace {
+
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+constexpr size_t kPageBytes = 4096;
+
+size_t RoundUp(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+void* Map(size_t size_bytes) {
+  void* p = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return p == MAP_FAILED ? nullptr : p;
+}
+
+}  // namespace
+
+void* MapHuge(size_t size_bytes) {
+  const size_t size = RoundUp(size_bytes, kPageBytes);
+  if (size < kHugePageBytes) return Map(size);
+  void* mapped = Map(size + kHugePageBytes);
+  if (mapped == nullptr) return nullptr;
+  const auto begin = reinterpret_cast<uintptr_t>(mapped);
+  const uintptr_t aligned = RoundUp(begin, kHugePageBytes);
+  if (aligned > begin) munmap(mapped, aligned - begin);
+  munmap(reinterpret_cast<void*>(aligned + size), begin + kHugePageBytes - aligned);
+  madvise(reinterpret_cast<void*>(aligned), size, MADV_HUGEPAGE);  // advice: without it the pages are small
+  return reinterpret_cast<void*>(aligned);
+}
+
+void UnmapHuge(void* memory, size_t size_bytes) {
+  if (memory != nullptr) munmap(memory, RoundUp(size_bytes, kPageBytes));
+}
+
+}  // namespace lamina

@@ -1,0 +1,83 @@
+// The kernels that are compiled once per instruction set, and the one set that is in use. Internal to kernels/cpu.
+//
+// The files kernels_<isa>.cc instantiate the same templates for ScalarVec, Avx2Vec and Avx512Vec. They use no inline function of another
+// header that is not forced inline: the linker might otherwise keep their copy, with instructions that another CPU lacks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/float16.h"
+#include "kernels/attention.h"
+#include "kernels/cpu_features.h"
+
+namespace lamina {
+
+constexpr int kPanelWidth = 16;  // outputs of a panel: one vector
+
+// A panel's elements. bf16 lies in pairs (k, k + 1) for each output, so that a shift and a mask make two vectors of one load.
+[[gnu::always_inline]] inline int64_t PanelElements(DType dtype, int64_t in_features) {
+  return kPanelWidth * (dtype == DType::kBF16 ? (in_features + 1) / 2 * 2 : in_features);
+}
+
+struct LinearArgs {
+  const void* panels;  // [ceil(out_features / 16)] panels
+  DType dtype;
+  int64_t out_features;
+  int64_t in_features;
+  const float* x;  // [rows, in_features]
+  int64_t rows;
+  const float* bias;  // [out_features] or null
+  float* y;           // [rows, out_features]
+};
+
+// What one thread needs to run panels.
+struct LinearScratch {
+  static constexpr int64_t kXFloats = 96 * 1024;  // a block of x, packed: 384 KiB, to stay in an L2 of 512 KiB
+  alignas(64) float x[kXFloats];
+};
+
+constexpr int kTokenBlock = 64;        // tokens per step of the online softmax; its bounds are multiples of this in token index
+constexpr int kMaxTaskHeads = 64;      // query heads, over all rows of a task
+constexpr int kMaxHeadDim = 256;
+
+// Rows of one sequence, or a single row, and some query heads of one kv_head: what a thread computes at a time.
+struct AttentionTask {
+  const AttentionShape* shape;
+  const KvView* kv;
+  const AttentionRow* rows;  // [num_rows], same slots, num_tokens not falling
+  int num_rows;
+  int kv_head;
+  int first_head;  // query heads [first_head, first_head + num_heads), all of kv_head
+  int num_heads;   // num_rows * num_heads <= kMaxTaskHeads
+};
+
+struct AttentionScratch {
+  static constexpr int kKeyDims = 64;  // dimensions of K that are transposed at a time: 16 KiB
+  alignas(64) float q[kMaxTaskHeads * kMaxHeadDim];
+  alignas(64) float out[kMaxTaskHeads * kMaxHeadDim];
+  alignas(64) float scores[kMaxTaskHeads * kTokenBlock];
+  alignas(64) float keys[kKeyDims * kTokenBlock];
+  alignas(64) float sum[kMaxTaskHeads * 16];
+  float max[kMaxTaskHeads];
+  float correction[kMaxTaskHeads];
+  const void* k_rows[2][kTokenBlock];  // of this block and the next
+  const void* v_rows[2][kTokenBlock];
+};
+
+struct KernelTable {
+  void (*linear)(const LinearArgs& args, int64_t panel_begin, int64_t panel_end, LinearScratch& scratch);
+  void (*attention)(const AttentionTask& task, AttentionScratch& scratch);
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* y);              // one row
+  void (*rotate)(const float* x, const float* cos, const float* sin, int64_t half, float* y);           // one head, 2 * half elements
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
+  void (*exp_scaled)(const float* x, float max, float scale, int64_t n, float* y);                      // y = exp((x - max) * scale), at least 1e-38
+  void (*convert_from_float)(const float* x, int64_t n, DType dtype, void* y);
+  void (*convert_to_float)(const void* x, DType dtype, int64_t n, float* y);
+};
+
+extern const KernelTable kScalarKernels, kAvx2Kernels, kAvx512Kernels;
+
+const KernelTable& ActiveKernels();
+
+}  // namespace lamina

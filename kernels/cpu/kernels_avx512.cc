@@ -1,0 +1,8 @@
+#include "kernels/cpu/all_kernels.h"
+#include "kernels/cpu/simd_avx512.h"
+
+namespace lamina {
+
+extern constexpr KernelTable kAvx512Kernels = MakeKernels<Avx512Vec>();
+
+}  // namespace lamina

@@ -1,0 +1,252 @@
+// Linear for one thread's panels, written once over `class V`.
+//
+// Tile holds rows x panels of sums in registers and adds over the inputs one by one, converting weights as it reads them: with few rows it
+// is bound by that read, with many rows the conversion disappears among the multiplications.
+#pragma once
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/simd_math.h"
+
+namespace lamina {
+
+// Sizes of a tile for each register file: sums, weights and one x must fit it.
+template <class V>
+struct TileLimits {
+  static constexpr bool kWide = V::kRegisters >= 32;
+  static constexpr int kMaxRows = kWide ? 12 : 5;
+  // Few rows take several panels at once, so that the chains of dependent additions overlap. All tiles of a block with more than
+  // kMaxRows rows have more than half of that and so the same number of panels.
+  static constexpr int Panels(int rows) {
+    if (kWide) return rows <= 5 ? 4 : 2;
+    return rows == 1 ? 4 : rows == 2 ? 2 : 1;
+  }
+  static constexpr int64_t kMaxBlockRows = 180;
+  static constexpr int64_t kDepth = 512;  // inputs that a tile takes at a time, if there are several: 16 KiB of a panel
+  // Elements of a panel. Hardware prefetch alone loses up to 15 % at 3 to 12 rows, and a third where the last tile of a step asks for the
+  // weights of the next.
+  static constexpr int64_t kPrefetch = 1024;
+};
+
+template <DType kDType>
+struct WeightsOf;
+template <>
+struct WeightsOf<DType::kF32> {
+  using Element = float;
+};
+template <>
+struct WeightsOf<DType::kBF16> {
+  using Element = BF16;
+};
+template <>
+struct WeightsOf<DType::kF16> {
+  using Element = F16;
+};
+
+struct TileArgs {
+  const void* weights;  // first panel, at this block's first input
+  int64_t panel_stride;  // elements from one panel to the next
+  const float* x;        // [depth][rows of the tile]
+  int64_t depth;
+  bool add_to_y;      // go on with the sums in y
+  const float* bias;  // at the tile's first output; added if not null
+  float* y;           // at the tile's first row and output
+  int64_t y_stride;
+  int last_width;    // outputs of the last panel
+  int64_t prefetch;  // weights are asked for this many elements ahead of their use
+};
+
+template <class V, int kRows, int kPanels>
+LAMINA_SIMD void LoadSums(const TileArgs& a, V (&sum)[kRows][kPanels]) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int p = 0; p < kPanels; ++p) {
+      const float* y = a.y + r * a.y_stride + p * kPanelWidth;
+      if (!a.add_to_y) {
+        sum[r][p] = V::Zero();
+      } else if (p == kPanels - 1 && a.last_width < kPanelWidth) {
+        sum[r][p] = LoadFirst<V>(y, a.last_width);
+      } else {
+        sum[r][p] = V::Load(y);
+      }
+    }
+  }
+}
+
+template <class V, int kRows, int kPanels>
+LAMINA_SIMD void StoreSums(const TileArgs& a, const V (&sum)[kRows][kPanels]) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int p = 0; p < kPanels; ++p) {
+      float* y = a.y + r * a.y_stride + p * kPanelWidth;
+      const float* bias = a.bias + p * kPanelWidth;
+      if (p == kPanels - 1 && a.last_width < kPanelWidth) {
+        StoreFirst(a.bias == nullptr ? sum[r][p] : sum[r][p] + LoadFirst<V>(bias, a.last_width), y, a.last_width);
+      } else {
+        (a.bias == nullptr ? sum[r][p] : sum[r][p] + V::Load(bias)).Store(y);
+      }
+    }
+  }
+}
+
+// sum[r][p] += x[k][r] * w[p][k] for one k.
+template <class V, int kRows, int kPanels>
+LAMINA_SIMD void AddInput(const float* x, const V (&w)[kPanels], V (&sum)[kRows][kPanels]) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const V xr = V::Set(x[r]);
+#pragma GCC unroll 8
+    for (int p = 0; p < kPanels; ++p) sum[r][p] = Fma(xr, w[p], sum[r][p]);
+  }
+}
+
+// The same for two inputs, k and k + 1, of bf16 panels. Never more than one vector of weights per panel is live: one more would spill sums.
+template <class V, int kRows, int kPanels>
+LAMINA_SIMD void AddTwoInputs(const float* x, const BF16* w, int64_t panel_stride, V (&sum)[kRows][kPanels]) {
+  V wk[kPanels];
+#pragma GCC unroll 8
+  for (int p = 0; p < kPanels; ++p) wk[p] = V::LoadEven(w + p * panel_stride);
+  AddInput(x, wk, sum);
+#pragma GCC unroll 8
+  for (int p = 0; p < kPanels; ++p) wk[p] = V::LoadOdd(w + p * panel_stride);
+  AddInput(x + kRows, wk, sum);
+}
+
+template <int kPanels, typename T>
+LAMINA_SIMD void PrefetchWeights(const T* w, int64_t panel_stride) {
+#pragma GCC unroll 8
+  for (int p = 0; p < kPanels; ++p) __builtin_prefetch(w + p * panel_stride);
+}
+
+template <class V, DType kDType, int kRows, int kPanels>
+[[gnu::noinline]] void Tile(const TileArgs& a) {
+  const auto* w = static_cast<const typename WeightsOf<kDType>::Element*>(a.weights);
+  const float* x = a.x;
+  V sum[kRows][kPanels];
+  LoadSums(a, sum);
+  int64_t k = 0;
+  if constexpr (kDType == DType::kBF16) {
+    for (; k + 2 <= a.depth; k += 2, w += 2 * kPanelWidth, x += 2 * kRows) {
+      PrefetchWeights<kPanels>(w + a.prefetch, a.panel_stride);
+      AddTwoInputs(x, w, a.panel_stride, sum);
+    }
+    if (k < a.depth) {  // the panel is padded by one input
+      V last[kPanels];
+#pragma GCC unroll 8
+      for (int p = 0; p < kPanels; ++p) last[p] = V::LoadEven(w + p * a.panel_stride);
+      AddInput(x, last, sum);
+    }
+  } else {
+    for (; k < a.depth; ++k, w += kPanelWidth, x += kRows) {
+      PrefetchWeights<kPanels>(w + a.prefetch, a.panel_stride);
+      V wk[kPanels];
+#pragma GCC unroll 8
+      for (int p = 0; p < kPanels; ++p) wk[p] = V::Load(w + p * a.panel_stride);
+      AddInput(x, wk, sum);
+    }
+  }
+  StoreSums(a, sum);
+}
+
+using TileFunction = void (*)(const TileArgs&);
+
+// The tile for `rows` rows and as many panels as go with them, or one panel.
+template <class V, DType kDType, int kRows = TileLimits<V>::kMaxRows>
+LAMINA_SIMD TileFunction FindTile(int64_t rows, bool one_panel) {
+  if (rows == kRows) return one_panel ? &Tile<V, kDType, kRows, 1> : &Tile<V, kDType, kRows, TileLimits<V>::Panels(kRows)>;
+  if constexpr (kRows > 1) {
+    return FindTile<V, kDType, kRows - 1>(rows, one_panel);
+  } else {
+    return nullptr;
+  }
+}
+
+// Where the rows of a block are divided: tiles of at most kMaxRows, sizes differing by one at most.
+struct RowTiles {
+  int64_t rows;
+  int64_t count;
+  LAMINA_SIMD int64_t Begin(int64_t tile) const { return rows * tile / count; }
+};
+
+// to[k][r] = x[r][k] for each tile of rows, tiles one after the other.
+template <class V>
+void PackX(const float* x, int64_t x_stride, const RowTiles& tiles, int64_t depth, float* to) {
+  for (int64_t t = 0; t < tiles.count; ++t) {
+    const int64_t begin = tiles.Begin(t), n = tiles.Begin(t + 1) - begin;
+    for (int64_t r = 0; r < n; ++r) {
+      const float* from = x + (begin + r) * x_stride;
+      for (int64_t k = 0; k < depth; ++k) to[k * n + r] = from[k];
+    }
+    to += n * depth;
+  }
+}
+
+// Rows [row, row + tiles.rows) and inputs [k_begin, k_begin + depth), of which `x` is packed.
+struct LinearBlock {
+  int64_t row;
+  RowTiles tiles;
+  int64_t k_begin;
+  int64_t depth;
+  const float* x;
+};
+
+// All of a block's rows against `n` panels from `panel` on. With several tiles, inputs go in steps whose weights stay in L1 or L2.
+template <class V, DType kDType>
+void BlockPanels(const LinearArgs& args, const LinearBlock& block, int64_t panel, int64_t n) {
+  using Element = typename WeightsOf<kDType>::Element;
+  const int64_t stride = PanelElements(kDType, args.in_features);
+  const int64_t left = args.out_features - (panel + n - 1) * kPanelWidth;
+  const int64_t step = block.tiles.count == 1 ? block.depth : TileLimits<V>::kDepth;
+  TileArgs tile = {};
+  tile.panel_stride = stride;
+  tile.y_stride = args.out_features;
+  tile.last_width = static_cast<int>(left < kPanelWidth ? left : kPanelWidth);
+  for (int64_t k = 0; k < block.depth; k += step) {
+    tile.depth = block.depth - k < step ? block.depth - k : step;
+    tile.weights = static_cast<const Element*>(args.panels) + panel * stride + (block.k_begin + k) * kPanelWidth;
+    tile.add_to_y = block.k_begin + k > 0;
+    const bool ends_sum = block.k_begin + k + tile.depth == args.in_features;
+    tile.bias = args.bias != nullptr && ends_sum ? args.bias + panel * kPanelWidth : nullptr;
+    for (int64_t t = 0; t < block.tiles.count; ++t) {
+      const int64_t first = block.tiles.Begin(t), rows = block.tiles.Begin(t + 1) - first;
+      tile.x = block.x + first * block.depth + k * rows;
+      tile.y = args.y + (block.row + first) * args.out_features + panel * kPanelWidth;
+      tile.prefetch = block.tiles.count == 1 ? TileLimits<V>::kPrefetch : t + 1 == block.tiles.count ? step * kPanelWidth : 0;
+      FindTile<V, kDType>(rows, n == 1)(tile);
+    }
+  }
+}
+
+template <class V, DType kDType>
+void LinearPanelsOf(const LinearArgs& args, int64_t begin, int64_t end, LinearScratch& scratch) {
+  using Limits = TileLimits<V>;
+  for (int64_t row = 0; row < args.rows; row += Limits::kMaxBlockRows) {
+    const int64_t rows = args.rows - row < Limits::kMaxBlockRows ? args.rows - row : Limits::kMaxBlockRows;
+    const RowTiles tiles = {rows, (rows + Limits::kMaxRows - 1) / Limits::kMaxRows};
+    const int64_t step = rows == 1 ? args.in_features : LinearScratch::kXFloats / rows / Limits::kDepth * Limits::kDepth;
+    const int64_t wide = Limits::Panels(static_cast<int>(tiles.Begin(1)));
+    for (int64_t k = 0; k < args.in_features; k += step) {
+      LinearBlock block = {row, tiles, k, args.in_features - k < step ? args.in_features - k : step, args.x + row * args.in_features + k};
+      if (rows > 1) {
+        PackX<V>(block.x, args.in_features, tiles, block.depth, scratch.x);
+        block.x = scratch.x;
+      }
+      for (int64_t p = begin, n; p < end; p += n) {
+        n = p + wide <= end ? wide : 1;
+        BlockPanels<V, kDType>(args, block, p, n);
+      }
+    }
+  }
+}
+
+template <class V>
+void LinearPanels(const LinearArgs& args, int64_t begin, int64_t end, LinearScratch& scratch) {
+  switch (args.dtype) {
+    case DType::kF32: return LinearPanelsOf<V, DType::kF32>(args, begin, end, scratch);
+    case DType::kBF16: return LinearPanelsOf<V, DType::kBF16>(args, begin, end, scratch);
+    case DType::kF16: return LinearPanelsOf<V, DType::kF16>(args, begin, end, scratch);
+  }
+}
+
+}  // namespace lamina

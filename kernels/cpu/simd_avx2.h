@@ -1,0 +1,128 @@
+// ScalarVec's operations on two AVX2 registers. Only kernels_avx2.cc, which is compiled for AVX2, FMA and F16C, may include this.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/simd_scalar.h"
+
+namespace lamina {
+
+struct Avx2Vec {
+  static constexpr int kRegisters = 8;
+  __m256 lo, hi;
+
+  LAMINA_SIMD static Avx2Vec Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+  LAMINA_SIMD static Avx2Vec Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+
+  template <typename T>
+  LAMINA_SIMD static Avx2Vec Load(const T* p) {
+    return {Load8(p), Load8(p + 8)};
+  }
+  LAMINA_SIMD static Avx2Vec LoadEven(const BF16* p) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(Bits(p), 16)), _mm256_castsi256_ps(_mm256_slli_epi32(Bits(p + 16), 16))};
+  }
+  LAMINA_SIMD static Avx2Vec LoadOdd(const BF16* p) {
+    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+    return {_mm256_castsi256_ps(_mm256_and_si256(Bits(p), upper)), _mm256_castsi256_ps(_mm256_and_si256(Bits(p + 16), upper))};
+  }
+  template <typename T>
+  LAMINA_SIMD static Avx2Vec LoadHalf(const T* p) {
+    return {Load8(p), _mm256_setzero_ps()};
+  }
+  template <typename T>
+  LAMINA_SIMD static void LoadTransposed(const T* const* rows, int64_t offset, int dims, float* to) {
+    for (int d = 0; d < dims; d += 8) {
+      Transpose8(rows, offset + d, to + d * 64);
+      Transpose8(rows + 8, offset + d, to + d * 64 + 8);
+    }
+  }
+
+  LAMINA_SIMD void Store(float* p) const {
+    _mm256_storeu_ps(p, lo);
+    _mm256_storeu_ps(p + 8, hi);
+  }
+  LAMINA_SIMD void Store(BF16* p) const {
+    const __m256i packed = _mm256_packus_epi32(RoundToBF16(lo), RoundToBF16(hi));  // packs within 128-bit halves
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
+  }
+  LAMINA_SIMD void Store(F16* p) const {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(lo, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(hi, _MM_FROUND_TO_NEAREST_INT));
+  }
+
+  LAMINA_SIMD float SumLanes() const {
+    const __m256 eight = _mm256_add_ps(lo, hi);
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+  }
+  LAMINA_SIMD float MaxLanes() const {
+    const __m256 eight = _mm256_max_ps(lo, hi);
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+  }
+  LAMINA_SIMD float First() const { return _mm256_cvtss_f32(lo); }
+
+  LAMINA_SIMD static Avx2Vec FirstOf(int n, Avx2Vec a, Avx2Vec b) {
+    const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256 low = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n), index));
+    const __m256 high = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n - 8), index));
+    return {_mm256_blendv_ps(b.lo, a.lo, low), _mm256_blendv_ps(b.hi, a.hi, high)};
+  }
+  LAMINA_SIMD static Avx2Vec PowerOfTwo(Avx2Vec x) { return {PowerOfTwo8(x.lo), PowerOfTwo8(x.hi)}; }
+
+  LAMINA_SIMD friend Avx2Vec operator+(Avx2Vec a, Avx2Vec b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+  LAMINA_SIMD friend Avx2Vec operator-(Avx2Vec a, Avx2Vec b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+  LAMINA_SIMD friend Avx2Vec operator*(Avx2Vec a, Avx2Vec b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+  LAMINA_SIMD friend Avx2Vec operator/(Avx2Vec a, Avx2Vec b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+  LAMINA_SIMD friend Avx2Vec Fma(Avx2Vec a, Avx2Vec b, Avx2Vec c) {
+    return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+  }
+  LAMINA_SIMD friend Avx2Vec Max(Avx2Vec a, Avx2Vec b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+  LAMINA_SIMD friend Avx2Vec Min(Avx2Vec a, Avx2Vec b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
+
+ private:
+  LAMINA_SIMD static __m256i Bits(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+  LAMINA_SIMD static __m256 Load8(const float* p) { return _mm256_loadu_ps(p); }
+  LAMINA_SIMD static __m256 Load8(const BF16* p) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  }
+  LAMINA_SIMD static __m256 Load8(const F16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+
+  // Transposes 8 rows of 8 elements: pairs, quads, then 128-bit halves.
+  template <typename T>
+  LAMINA_SIMD static void Transpose8(const T* const* rows, int64_t offset, float* to) {
+    __m256 pair[8], quad[8];
+    for (int i = 0; i < 4; ++i) {
+      const __m256 a = Load8(rows[2 * i] + offset), b = Load8(rows[2 * i + 1] + offset);
+      pair[2 * i] = _mm256_unpacklo_ps(a, b);
+      pair[2 * i + 1] = _mm256_unpackhi_ps(a, b);
+    }
+    for (int i = 0; i < 8; i += 4) {
+      for (int j = 0; j < 2; ++j) {
+        quad[i + 2 * j] = _mm256_shuffle_ps(pair[i + j], pair[i + j + 2], 0x44);
+        quad[i + 2 * j + 1] = _mm256_shuffle_ps(pair[i + j], pair[i + j + 2], 0xee);
+      }
+    }
+    for (int d = 0; d < 4; ++d) {
+      _mm256_storeu_ps(to + d * 64, _mm256_permute2f128_ps(quad[d], quad[d + 4], 0x20));
+      _mm256_storeu_ps(to + (d + 4) * 64, _mm256_permute2f128_ps(quad[d], quad[d + 4], 0x31));
+    }
+  }
+
+  LAMINA_SIMD static __m256i RoundToBF16(__m256 x) {  // as ToBF16, one per 32-bit lane
+    const __m256i u = _mm256_castps_si256(x);
+    const __m256i upper = _mm256_srli_epi32(u, 16);
+    const __m256i bias = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), _mm256_and_si256(upper, _mm256_set1_epi32(1)));
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, bias), 16);
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_blendv_epi8(rounded, _mm256_or_si256(upper, _mm256_set1_epi32(0x40)), nan);
+  }
+  LAMINA_SIMD static __m256 PowerOfTwo8(__m256 x) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(127)), 23));
+  }
+};
+
+}  // namespace lamina

@@ -1,0 +1,112 @@
+// ScalarVec's operations on one AVX-512 register. Only kernels_avx512.cc, which is compiled for AVX-512F, FMA and F16C, may include this.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/simd_scalar.h"
+
+namespace lamina {
+
+struct Avx512Vec {
+  static constexpr int kRegisters = 32;
+  __m512 v;
+
+  LAMINA_SIMD static Avx512Vec Zero() { return {_mm512_setzero_ps()}; }
+  LAMINA_SIMD static Avx512Vec Set(float x) { return {_mm512_set1_ps(x)}; }
+
+  LAMINA_SIMD static Avx512Vec Load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  LAMINA_SIMD static Avx512Vec Load(const BF16* p) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(Bits(p)), 16))}; }
+  LAMINA_SIMD static Avx512Vec Load(const F16* p) { return {_mm512_cvtph_ps(Bits(p))}; }
+  LAMINA_SIMD static Avx512Vec LoadEven(const BF16* p) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))}; }
+  LAMINA_SIMD static Avx512Vec LoadOdd(const BF16* p) {
+    return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
+  }
+  LAMINA_SIMD static Avx512Vec LoadHalf(const float* p) { return {_mm512_maskz_loadu_ps(0xff, p)}; }
+  LAMINA_SIMD static Avx512Vec LoadHalf(const BF16* p) {
+    const __m256i half = _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
+  }
+  LAMINA_SIMD static Avx512Vec LoadHalf(const F16* p) {
+    return {_mm512_cvtph_ps(_mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+  }
+
+  // Transposes 16 x 16: pairs, quads, then 128-bit lanes twice.
+  template <typename T>
+  LAMINA_SIMD static void LoadTransposed(const T* const* rows, int64_t offset, int dims, float* to) {
+    __m512 pair[16], quad[16];
+    for (int i = 0; i < 8; ++i) {
+      const __m512 a = LoadDims(rows[2 * i] + offset, dims), b = LoadDims(rows[2 * i + 1] + offset, dims);
+      pair[2 * i] = _mm512_unpacklo_ps(a, b);
+      pair[2 * i + 1] = _mm512_unpackhi_ps(a, b);
+    }
+    for (int i = 0; i < 16; i += 4) {
+      for (int j = 0; j < 2; ++j) {
+        quad[i + 2 * j] = _mm512_shuffle_ps(pair[i + j], pair[i + j + 2], 0x44);
+        quad[i + 2 * j + 1] = _mm512_shuffle_ps(pair[i + j], pair[i + j + 2], 0xee);
+      }
+    }
+    for (int d = 0; d < 4; ++d) {  // quad[4 r + d] lane l: dimension 4 l + d of rows 4 r .. 4 r + 3
+      const __m512 a = _mm512_shuffle_f32x4(quad[d], quad[4 + d], 0x44), b = _mm512_shuffle_f32x4(quad[8 + d], quad[12 + d], 0x44);
+      _mm512_storeu_ps(to + d * 64, _mm512_shuffle_f32x4(a, b, 0x88));
+      _mm512_storeu_ps(to + (4 + d) * 64, _mm512_shuffle_f32x4(a, b, 0xdd));
+      if (dims < 16) continue;
+      const __m512 e = _mm512_shuffle_f32x4(quad[d], quad[4 + d], 0xee), f = _mm512_shuffle_f32x4(quad[8 + d], quad[12 + d], 0xee);
+      _mm512_storeu_ps(to + (8 + d) * 64, _mm512_shuffle_f32x4(e, f, 0x88));
+      _mm512_storeu_ps(to + (12 + d) * 64, _mm512_shuffle_f32x4(e, f, 0xdd));
+    }
+  }
+
+  LAMINA_SIMD void Store(float* p) const { _mm512_storeu_ps(p, v); }
+  LAMINA_SIMD void Store(BF16* p) const {  // as ToBF16
+    const __m512i u = _mm512_castps_si512(v);
+    const __m512i upper = _mm512_srli_epi32(u, 16);
+    const __m512i bias = _mm512_add_epi32(_mm512_set1_epi32(0x7fff), _mm512_and_si512(upper, _mm512_set1_epi32(1)));
+    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(u, bias), 16);
+    const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    const __m512i result = _mm512_mask_or_epi32(rounded, nan, upper, _mm512_set1_epi32(0x40));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(result));
+  }
+  LAMINA_SIMD void Store(F16* p) const {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  }
+
+  LAMINA_SIMD float SumLanes() const {
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), UpperHalf());
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+  }
+  LAMINA_SIMD float MaxLanes() const {
+    const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(v), UpperHalf());
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+  }
+  LAMINA_SIMD float First() const { return _mm512_cvtss_f32(v); }
+
+  LAMINA_SIMD static Avx512Vec FirstOf(int n, Avx512Vec a, Avx512Vec b) {
+    const int lanes = n < 0 ? 0 : n > 16 ? 16 : n;
+    return {_mm512_mask_mov_ps(b.v, static_cast<__mmask16>((1u << lanes) - 1u), a.v)};
+  }
+  LAMINA_SIMD static Avx512Vec PowerOfTwo(Avx512Vec x) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_set1_epi32(127)), 23))};
+  }
+
+  LAMINA_SIMD friend Avx512Vec operator+(Avx512Vec a, Avx512Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
+  LAMINA_SIMD friend Avx512Vec operator-(Avx512Vec a, Avx512Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
+  LAMINA_SIMD friend Avx512Vec operator*(Avx512Vec a, Avx512Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
+  LAMINA_SIMD friend Avx512Vec operator/(Avx512Vec a, Avx512Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
+  LAMINA_SIMD friend Avx512Vec Fma(Avx512Vec a, Avx512Vec b, Avx512Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+  LAMINA_SIMD friend Avx512Vec Max(Avx512Vec a, Avx512Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
+  LAMINA_SIMD friend Avx512Vec Min(Avx512Vec a, Avx512Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
+
+ private:
+  LAMINA_SIMD static __m256i Bits(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+  template <typename T>
+  LAMINA_SIMD static __m512 LoadDims(const T* p, int dims) {
+    return dims < 16 ? LoadHalf(p).v : Load(p).v;
+  }
+  LAMINA_SIMD __m256 UpperHalf() const { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1)); }
+};
+
+}  // namespace lamina

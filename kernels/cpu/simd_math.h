@@ -1,0 +1,43 @@
+// What kernels need beyond a vector type's own operations, written once over `class V` (see simd_scalar.h).
+#pragma once
+
+#include "kernels/cpu/simd_scalar.h"
+
+namespace lamina {
+
+// Natural exponential, within 2 ulp for x in [-87.3, 88.3]; clamped to that range outside, NaN stays NaN.
+// x = n ln 2 + r with |r| <= ln(2) / 2, e^r by its Taylor series: the remainder r^8 / 8! is below 6e-9.
+template <class V>
+LAMINA_SIMD V Exp(V x) {
+  const V shift = V::Set(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  x = Max(V::Set(-87.3f), Min(V::Set(88.3f), x));
+  const V shifted = Fma(x, V::Set(1.44269504f), shift);
+  const V n = V::Zero() - (shifted - shift);
+  V r = Fma(n, V::Set(0x1.62e4p-1f), x);  // ln 2 in two parts; the product with the first is exact
+  r = Fma(n, V::Set(0x1.7f7d1cp-20f), r);
+  V y = Fma(r, V::Set(1.0f / 5040), V::Set(1.0f / 720));
+  y = Fma(y, r, V::Set(1.0f / 120));
+  y = Fma(y, r, V::Set(1.0f / 24));
+  y = Fma(y, r, V::Set(1.0f / 6));
+  y = Fma(y, r, V::Set(0.5f));
+  y = Fma(y, r, V::Set(1.0f));
+  y = Fma(y, r, V::Set(1.0f));
+  return y * V::PowerOfTwo(shifted);
+}
+
+// The first n of 16 elements, the upper lanes 0. For tails.
+template <class V, typename T>
+LAMINA_SIMD V LoadFirst(const T* p, int64_t n) {
+  T padded[16] = {};
+  __builtin_memcpy(padded, p, static_cast<size_t>(n) * sizeof(T));
+  return V::Load(padded);
+}
+
+template <class V, typename T>
+LAMINA_SIMD void StoreFirst(V v, T* p, int64_t n) {
+  T padded[16];
+  v.Store(padded);
+  __builtin_memcpy(p, padded, static_cast<size_t>(n) * sizeof(T));
+}
+
+}  // namespace lamina

@@ -1,0 +1,39 @@
+// The operators of a slice that touch each element once. All in fp32, row-wise, batch-invariant.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/float16.h"
+#include "base/ids.h"
+#include "base/worker_team.h"
+
+namespace lamina {
+
+// y[r] = table[tokens[r]]. table: [vocab, dim] of `dtype`. REQUIRES: every token in [0, vocab).
+void Embedding(const void* table, DType dtype, int64_t dim, std::span<const TokenId> tokens, float* y);
+
+// y = x / sqrt(mean(x^2) + eps) * weight. x, y: [rows, dim]; weight: [dim]. y may be x.
+void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64_t dim, float* y);
+
+// Rotary position embedding in the rotate-half layout: pairs (j, j + rotary_dim / 2) of each head turn by positions[r] * inv_freq[j].
+// x, y: [rows, num_heads, head_dim]; inv_freq: [rotary_dim / 2]; elements from rotary_dim on are copied. y may be x. Angles are
+// formed in fp32 as PyTorch forms them: float(position) * inv_freq.
+struct RopeShape {
+  int num_heads = 0;
+  int head_dim = 0;
+  int rotary_dim = 0;
+};
+void Rope(const float* x, std::span<const int32_t> positions, std::span<const float> inv_freq, const RopeShape& shape, float* y);
+
+// y = silu(gate) * up, n elements. y may be either input.
+void SiluMul(const float* gate, const float* up, int64_t n, float* y);
+
+// y = a + b, n elements. y may be either input.
+void Add(const float* a, const float* b, int64_t n, float* y);
+
+// Converts n elements between fp32 and `dtype` (round to nearest even).
+void ConvertFromFloat(const float* x, int64_t n, DType dtype, void* y);
+void ConvertToFloat(const void* x, DType dtype, int64_t n, float* y);
+
+}  // namespace lamina

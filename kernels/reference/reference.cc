@@ -1,0 +1,103 @@
+#include "kernels/reference/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace lamina::reference {
+namespace {
+
+// One row and head: out and log-sum-exp over its tokens in two passes.
+void AttendHead(const AttentionShape& shape, const KvView& kv, const AttentionRow& row, int head) {
+  const int kv_head = head / shape.group();
+  const auto at = [&](int64_t token) { return kv_head * kv.head_stride + int64_t{row.slots[token]} * kv.slot_stride; };
+  std::vector<double> weights(static_cast<size_t>(row.num_tokens));
+  double max = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (int64_t t = 0; t < row.num_tokens; ++t) {
+    double score = 0;
+    for (int d = 0; d < shape.head_dim; ++d) score += double{row.q[head * shape.head_dim + d]} * At(kv.k, kv.dtype, at(t) + d);
+    weights[static_cast<size_t>(t)] = score * shape.scale;
+    max = std::max(max, score * shape.scale);
+  }
+  for (double& w : weights) sum += w = std::exp(w - max);
+  for (int d = 0; d < shape.head_dim; ++d) {
+    double value = 0;
+    for (int64_t t = 0; t < row.num_tokens; ++t) value += weights[static_cast<size_t>(t)] * At(kv.v, kv.dtype, at(t) + d);
+    row.out[head * shape.head_dim + d] = row.num_tokens == 0 ? 0.0f : static_cast<float>(value / sum);
+  }
+  if (row.lse != nullptr) row.lse[head] = static_cast<float>(max + std::log(sum));
+}
+
+}  // namespace
+
+float At(const void* array, DType dtype, int64_t i) {
+  const auto* p = static_cast<const std::byte*>(array) + i * static_cast<int64_t>(ElementSize(dtype));
+  if (dtype == DType::kF32) {
+    float x;
+    std::memcpy(&x, p, sizeof(x));
+    return x;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof(bits));
+  return dtype == DType::kBF16 ? ToFloat(BF16{bits}) : ToFloat(F16{bits});
+}
+
+void Linear(const void* weights, DType dtype, const LinearShape& shape, const float* x, const float* bias, float* y) {
+  for (int64_t r = 0; r < shape.rows; ++r) {
+    for (int64_t o = 0; o < shape.out_features; ++o) {
+      float sum = 0;
+      for (int64_t i = 0; i < shape.in_features; ++i) {
+        sum = std::fma(x[r * shape.in_features + i], At(weights, dtype, o * shape.in_features + i), sum);
+      }
+      y[r * shape.out_features + o] = bias == nullptr ? sum : sum + bias[o];
+    }
+  }
+}
+
+void Attention(const AttentionShape& shape, const KvView& kv, std::span<const AttentionRow> rows) {
+  for (const AttentionRow& row : rows) {
+    for (int head = 0; head < shape.num_heads; ++head) AttendHead(shape, kv, row, head);
+  }
+}
+
+void Embedding(const void* table, DType dtype, int64_t dim, std::span<const TokenId> tokens, float* y) {
+  for (TokenId token : tokens) {
+    for (int64_t d = 0; d < dim; ++d) *y++ = At(table, dtype, token * dim + d);
+  }
+}
+
+void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64_t dim, float* y) {
+  for (int64_t r = 0; r < rows; ++r) {
+    double squares = 0;
+    for (int64_t d = 0; d < dim; ++d) squares += double{x[r * dim + d]} * x[r * dim + d];
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(dim) + eps);
+    for (int64_t d = 0; d < dim; ++d) y[r * dim + d] = static_cast<float>(x[r * dim + d] * scale * weight[d]);
+  }
+}
+
+void Rope(const float* x, std::span<const int32_t> positions, std::span<const float> inv_freq, const RopeShape& shape, float* y) {
+  const int half = shape.rotary_dim / 2;
+  for (int32_t position : positions) {
+    for (int h = 0; h < shape.num_heads; ++h, x += shape.head_dim, y += shape.head_dim) {
+      for (int j = 0; j < half; ++j) {
+        const double angle = static_cast<float>(position) * inv_freq[static_cast<size_t>(j)];
+        const double a = x[j], b = x[j + half];
+        y[j] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
+        y[j + half] = static_cast<float>(b * std::cos(angle) + a * std::sin(angle));
+      }
+      for (int j = shape.rotary_dim; j < shape.head_dim; ++j) y[j] = x[j];
+    }
+  }
+}
+
+void SiluMul(const float* gate, const float* up, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(gate[i] / (1 + std::exp(-double{gate[i]})) * up[i]);
+}
+
+void Add(const float* a, const float* b, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
+}
+
+}  // namespace lamina::reference

@@ -1,0 +1,202 @@
+#include "kernels/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/philox.h"
+
+namespace lamina {
+namespace {
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+bool InVocab(TokenId token, std::span<const float> logits) { return token >= 0 && static_cast<size_t>(token) < logits.size(); }
+
+// Whether the row can be sampled from: no NaN, no +inf, something finite.
+bool IsSane(std::span<const float> logits) {
+  bool any_finite = false;
+  for (float l : logits) {
+    if (std::isnan(l) || l == -kNever) return false;
+    any_finite |= l != kNever;
+  }
+  return any_finite;
+}
+
+// More likely first, ties by id.
+struct ByLogit {
+  std::span<const float> logits;
+  bool operator()(TokenId a, TokenId b) const {
+    const float la = logits[static_cast<size_t>(a)], lb = logits[static_cast<size_t>(b)];
+    return la != lb ? la > lb : a < b;
+  }
+};
+
+float MaxOf(std::span<const float> logits) { return *std::max_element(logits.begin(), logits.end()); }
+
+// Sum of exp(logit - max) over the row.
+double SumExp(std::span<const float> logits, float max) {
+  static thread_local std::vector<float> weights;
+  weights.resize(logits.size());
+  ActiveKernels().exp_scaled(logits.data(), max, 1.0f, static_cast<int64_t>(logits.size()), weights.data());
+  double sum = 0;
+  for (float w : weights) sum += w;
+  return sum;
+}
+
+void FillTopLogprobs(std::span<const float> raw, int32_t num, double log_sum, SampledToken& sampled) {
+  std::vector<TokenId> ids(raw.size());
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<TokenId>(i);
+  const size_t count = std::min(ids.size(), static_cast<size_t>(num));
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<int64_t>(count), ids.end(), ByLogit{raw});
+  for (size_t i = 0; i < count; ++i) {
+    sampled.top.push_back({ids[i], static_cast<float>(raw[static_cast<size_t>(ids[i])] - log_sum)});
+  }
+}
+
+void FillLogprobs(std::span<const float> raw, int32_t num, SampledToken& sampled) {
+  const float max = MaxOf(raw);
+  const double log_sum = max + std::log(SumExp(raw, max));
+  const float chosen = raw[static_cast<size_t>(sampled.token)];
+  sampled.logprob = static_cast<float>(chosen - log_sum);
+  sampled.rank = 1;
+  for (size_t i = 0; i < raw.size(); ++i) {
+    sampled.rank += raw[i] > chosen || (raw[i] == chosen && static_cast<TokenId>(i) < sampled.token);
+  }
+  if (num > 0) FillTopLogprobs(raw, num, log_sum, sampled);
+}
+
+// Repetition penalty (Keskar et al. 2019, section 4.1) over prompt and output; frequency and presence over the output.
+void ApplyPenalties(std::span<float> logits, const SamplingParams& params, const SampleContext& context) {
+  if (params.repetition_penalty == 1.0f && params.frequency_penalty == 0.0f && params.presence_penalty == 0.0f) return;
+  static thread_local std::vector<int32_t> output_count;  // -1: only in the prompt
+  static thread_local std::vector<TokenId> seen;
+  output_count.assign(logits.size(), 0);
+  seen.clear();
+  for (TokenId token : context.output) {
+    if (InVocab(token, logits) && output_count[static_cast<size_t>(token)]++ == 0) seen.push_back(token);
+  }
+  for (TokenId token : context.prompt) {
+    if (!InVocab(token, logits) || output_count[static_cast<size_t>(token)] != 0) continue;
+    output_count[static_cast<size_t>(token)] = -1;
+    seen.push_back(token);
+  }
+  for (TokenId token : seen) {
+    float& l = logits[static_cast<size_t>(token)];
+    l = l > 0 ? l / params.repetition_penalty : l * params.repetition_penalty;
+    const int32_t count = output_count[static_cast<size_t>(token)];
+    if (count > 0) l -= params.frequency_penalty * static_cast<float>(count) + params.presence_penalty;
+  }
+}
+
+void EditLogits(std::span<float> logits, const SamplingParams& params, const SampleContext& context) {
+  for (const auto& [token, bias] : params.logit_bias) {
+    if (InVocab(token, logits)) logits[static_cast<size_t>(token)] += bias;
+  }
+  if (std::ssize(context.output) < params.min_tokens) {
+    for (TokenId token : params.banned) {
+      if (InVocab(token, logits)) logits[static_cast<size_t>(token)] = kNever;
+    }
+  }
+  ApplyPenalties(logits, params, context);
+}
+
+// The tokens that may be drawn, and how likely each is: exp((logit - max) / temperature).
+struct Candidates {
+  std::vector<TokenId> ids;    // by id until a filter sorts them
+  std::vector<float> weights;  // of ids
+};
+
+// exp((logit - max) / temperature) of each candidate.
+void Weigh(std::span<const float> logits, float max, float temperature, Candidates& c) {
+  c.weights.resize(c.ids.size());
+  for (size_t i = 0; i < c.ids.size(); ++i) c.weights[i] = logits[static_cast<size_t>(c.ids[i])];
+  ActiveKernels().exp_scaled(c.weights.data(), max, 1.0f / temperature, static_cast<int64_t>(c.ids.size()), c.weights.data());
+}
+
+double Total(const Candidates& c) {
+  double total = 0;
+  for (float w : c.weights) total += w;
+  return total;
+}
+
+void KeepTopK(std::span<const float> logits, int32_t top_k, Candidates& c) {
+  const auto k = static_cast<size_t>(top_k);
+  if (top_k <= 0 || k >= c.ids.size()) return;
+  std::nth_element(c.ids.begin(), c.ids.begin() + static_cast<int64_t>(k), c.ids.end(), ByLogit{logits});
+  c.ids.resize(k);
+}
+
+// Keeps the fewest most likely tokens that together have top_p of what top-k left. Sorts no more than it must: the vocabulary is large
+// and the answer usually short.
+void KeepTopP(std::span<const float> logits, const SamplingParams& params, float max, Candidates& c) {
+  if (params.top_p >= 1.0f) return;
+  Weigh(logits, max, params.temperature, c);
+  const double enough = params.top_p * Total(c);
+  double sum = 0;
+  size_t kept = 0;
+  for (size_t sorted = 64;; sorted *= 8) {
+    sorted = std::min(sorted, c.ids.size());
+    std::partial_sort(c.ids.begin() + static_cast<int64_t>(kept), c.ids.begin() + static_cast<int64_t>(sorted), c.ids.end(), ByLogit{logits});
+    Weigh(logits, max, params.temperature, c);
+    while (kept < sorted && sum < enough) sum += c.weights[kept++];
+    if (sum >= enough || sorted == c.ids.size()) break;
+  }
+  c.ids.resize(std::max<size_t>(kept, 1));
+}
+
+void KeepMinP(std::span<const float> logits, const SamplingParams& params, float max, Candidates& c) {
+  if (params.min_p <= 0.0f) return;
+  const float least = max + params.temperature * std::log(params.min_p);
+  std::erase_if(c.ids, [&](TokenId token) { return logits[static_cast<size_t>(token)] < least; });
+}
+
+TokenId Draw(std::span<const float> logits, const SamplingParams& params, uint64_t position) {
+  static thread_local Candidates c;
+  const float max = MaxOf(logits);
+  c.ids.clear();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] != kNever) c.ids.push_back(static_cast<TokenId>(i));
+  }
+  KeepTopK(logits, params.top_k, c);
+  KeepTopP(logits, params, max, c);
+  KeepMinP(logits, params, max, c);
+  std::sort(c.ids.begin(), c.ids.end());  // one order for the draw, whatever the filters left behind
+  Weigh(logits, max, params.temperature, c);
+  const double target = Random01(params.seed, position) * Total(c);
+  double sum = 0;
+  for (size_t i = 0; i < c.ids.size(); ++i) {
+    sum += c.weights[i];
+    if (sum > target) return c.ids[i];
+  }
+  return c.ids.back();
+}
+
+}  // namespace
+
+SampledToken Sample(std::span<float> logits, const SamplingParams& params, const SampleContext& context) {
+  static thread_local std::vector<float> raw;
+  SampledToken sampled;
+  sampled.token = -1;
+  if (!IsSane(logits)) return sampled;
+  const bool wants_logprobs = params.num_logprobs >= 0;
+  if (wants_logprobs) raw.assign(logits.begin(), logits.end());
+  EditLogits(logits, params, context);
+  if (!IsSane(logits)) return sampled;
+  if (params.temperature <= 0.0f) {
+    sampled.token = static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());  // the first of equals
+  } else {
+    sampled.token = Draw(logits, params, context.prompt.size() + context.output.size());
+  }
+  if (wants_logprobs) FillLogprobs(raw, params.num_logprobs, sampled);
+  return sampled;
+}
+
+double Random01(uint64_t seed, uint64_t position) {
+  const auto low = [](uint64_t x) { return static_cast<uint32_t>(x); };
+  const auto bits = Philox4x32({low(position), low(position >> 32), 0, 0}, {low(seed), low(seed >> 32)});
+  return static_cast<double>((uint64_t{bits[0]} << 32 | bits[1]) >> 11) * 0x1p-53;
+}
+
+}  // namespace lamina

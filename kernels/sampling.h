@@ -1,0 +1,54 @@
+// From logits to a token. Counter-based: the random number for a token is a function of (seed, position), so a result does not depend
+// on the batch, the node or whether the sequence was preempted and recomputed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace lamina {
+
+struct SamplingParams {
+  float temperature = 1.0f;  // 0: greedy (ties: lowest id)
+  float top_p = 1.0f;        // (0, 1]
+  int32_t top_k = 0;         // 0: off
+  float min_p = 0.0f;        // [0, 1]
+  float repetition_penalty = 1.0f;  // over prompt and output tokens, as in Keskar et al. 2019
+  float frequency_penalty = 0.0f;   // over output tokens
+  float presence_penalty = 0.0f;    // over output tokens
+  uint64_t seed = 0;
+  int32_t num_logprobs = -1;  // -1: none; 0: of the chosen token; k: also of the k most likely
+  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::vector<TokenId> banned;  // never chosen while fewer than min_tokens are generated (eos and stop tokens)
+  int32_t min_tokens = 0;
+};
+
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0;
+};
+
+struct SampledToken {
+  TokenId token = 0;
+  float logprob = 0;               // of the raw logits, before temperature, penalties and bias; set if num_logprobs >= 0
+  int32_t rank = 0;                // 1: the most likely; set if num_logprobs >= 0
+  std::vector<TokenLogprob> top;   // num_logprobs of them, most likely first (ties: lowest id)
+};
+
+// What of a sequence the sampler looks at.
+struct SampleContext {
+  std::span<const TokenId> prompt;
+  std::span<const TokenId> output;  // generated so far
+};
+
+// logits: [vocab] fp32, overwritten. Order: logprobs from raw logits; bias, bans, penalties; temperature; top-k, top-p, min-p; draw. The draw uses Random01(seed, position)
+// with position = prompt.size() + output.size(). A NaN or a row without any finite logit gives token -1: the caller reports an internal error.
+SampledToken Sample(std::span<float> logits, const SamplingParams& params, const SampleContext& context);
+
+// Uniform in [0, 1) from a counter-based generator (Philox 4x32-10, Salmon et al. 2011).
+double Random01(uint64_t seed, uint64_t position);
+
+}  // namespace lamina

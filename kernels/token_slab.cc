@@ -1,0 +1,85 @@
+#include "kernels/token_slab.h"
+
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "kernels/cpu/huge_memory.h"
+#include "kernels/elementwise.h"
+
+namespace lamina {
+namespace {
+
+// A bit pattern that is a NaN in every dtype.
+constexpr int kNanByte = 0xff;
+
+Status CheckShape(const KvShape& shape, int64_t capacity_tokens) {
+  if (shape.num_layers <= 0 || shape.num_kv_heads <= 0) {
+    return InvalidArgument("token slab: " + std::to_string(shape.num_layers) + " layers of " + std::to_string(shape.num_kv_heads) +
+                           " kv heads, expected at least one of each");
+  }
+  if (shape.head_dim <= 0 || shape.head_dim > 256 || shape.head_dim % 8 != 0) {
+    return InvalidArgument("token slab: head_dim is " + std::to_string(shape.head_dim) + ", expected a multiple of 8 up to 256");
+  }
+  if (capacity_tokens <= 0 || capacity_tokens > std::numeric_limits<TokenSlot>::max()) {
+    return InvalidArgument("token slab: capacity is " + std::to_string(capacity_tokens) + " tokens, expected 1 to 2^32 - 1");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TokenSlab>> TokenSlab::Create(const KvShape& shape, int64_t capacity_tokens) {
+  LAMINA_RETURN_IF_ERROR(CheckShape(shape, capacity_tokens));
+  const auto memory_bytes = static_cast<size_t>(shape.bytes_per_token()) * static_cast<size_t>(capacity_tokens);
+  void* memory = MapHuge(memory_bytes);
+  if (memory == nullptr) {
+    return OutOfSpace("token slab: the system refused " + std::to_string(memory_bytes) + " bytes for " + std::to_string(capacity_tokens) +
+                      " tokens of " + std::to_string(shape.bytes_per_token()) + " bytes; use fewer tokens");
+  }
+  return std::unique_ptr<TokenSlab>(new TokenSlab(shape, capacity_tokens, static_cast<std::byte*>(memory), memory_bytes));
+}
+
+TokenSlab::TokenSlab(const KvShape& shape, int64_t capacity_tokens, std::byte* memory, size_t memory_bytes)
+    : shape_(shape), capacity_tokens_(capacity_tokens), memory_(memory), memory_bytes_(memory_bytes) {}
+
+TokenSlab::~TokenSlab() { UnmapHuge(memory_, memory_bytes_); }
+
+std::byte* TokenSlab::At(int layer, int k_or_v, int kv_head, TokenSlot slot) const {
+  const int64_t head = (int64_t{layer} * 2 + k_or_v) * shape_.num_kv_heads + kv_head;
+  const int64_t row_bytes = shape_.head_dim * static_cast<int64_t>(ElementSize(shape_.dtype));
+  return memory_ + (head * capacity_tokens_ + int64_t{slot}) * row_bytes;
+}
+
+KvView TokenSlab::View(int layer) const {
+  return {At(layer, 0, 0, 0), At(layer, 1, 0, 0), capacity_tokens_ * shape_.head_dim, shape_.head_dim, shape_.dtype};
+}
+
+void TokenSlab::Write(int layer, TokenSlot slot, const float* k, const float* v) {
+  for (int h = 0; h < shape_.num_kv_heads; ++h) {
+    const int64_t at = int64_t{h} * shape_.head_dim;
+    ConvertFromFloat(k + at, shape_.head_dim, shape_.dtype, At(layer, 0, h, slot));
+    ConvertFromFloat(v + at, shape_.head_dim, shape_.dtype, At(layer, 1, h, slot));
+  }
+}
+
+void TokenSlab::WriteRaw(int layer, TokenSlot slot, const void* k, const void* v) {
+  const size_t row_bytes = static_cast<size_t>(shape_.head_dim) * ElementSize(shape_.dtype);
+  for (int h = 0; h < shape_.num_kv_heads; ++h) {
+    const size_t at = static_cast<size_t>(h) * row_bytes;
+    std::memcpy(At(layer, 0, h, slot), static_cast<const std::byte*>(k) + at, row_bytes);
+    std::memcpy(At(layer, 1, h, slot), static_cast<const std::byte*>(v) + at, row_bytes);
+  }
+}
+
+void TokenSlab::Poison(TokenSlot slot) {
+  const size_t row_bytes = static_cast<size_t>(shape_.head_dim) * ElementSize(shape_.dtype);
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    for (int h = 0; h < shape_.num_kv_heads; ++h) {
+      std::memset(At(layer, 0, h, slot), kNanByte, row_bytes);
+      std::memset(At(layer, 1, h, slot), kNanByte, row_bytes);
+    }
+  }
+}
+
+}  // namespace lamina

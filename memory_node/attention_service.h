@@ -1,0 +1,68 @@
+// What a memory node does in a step, without any I/O: keeps the KV tables as the manager orders, stores pushed K and V, and answers
+// attention messages. One per session with a manager.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/worker_team.h"
+#include "kernels/kv_store.h"
+#include "splitter/control.pb.h"
+#include "splitter/wire_format.h"
+
+namespace lamina {
+
+// Thread: one owner.
+class AttentionService {
+ public:
+  AttentionService(const WireShape& wire, float scale, uint64_t epoch, std::unique_ptr<KvStore> store, WorkerTeam& team);
+
+  // Applies an order: releases, new slots; its rows become known for the messages of its step. An order that contradicts the tables is
+  // refused as a whole for the sequence concerned: that sequence is forgotten, and messages about it get an error.
+  void Apply(const control::MemoryOrder& order);
+
+  // The newest step whose order is here. Messages of later steps have to wait.
+  StepId newest_step() const { return newest_step_; }
+
+  // Computes a decode message and writes the whole reply (header and payload) to `reply`, of WireShape::compute_window_bytes(). Returns its
+  // size. Failures are answered in the reply's status, with a sentence.
+  size_t Decode(const ReceivedMessage& message, std::span<std::byte> reply);
+
+  // Stores a push message. kNotFound: all its rows were late or of unknown sequences (dropped). kCorrupt: it contradicts the tables.
+  Status Push(const ReceivedMessage& message);
+
+  control::Stats stats() const;
+  void CountStale() { ++stale_messages_; }
+  bool IsStale(const MessageHeader& header) const;
+
+ private:
+  struct Row {
+    SequenceId sequence;
+    int64_t position = 0;
+  };
+  struct StepRows {
+    std::vector<Row> decode;
+    std::vector<Row> prefill;  // the tokens of all chunks in a row
+  };
+
+  Result<std::span<const Row>> RowsOf(const MessageHeader& header, bool prefill) const;
+  Status Attend(const ReceivedMessage& message, std::span<const Row> rows, float* out);
+
+  const WireShape wire_;
+  const AttentionShape attention_;
+  const uint64_t epoch_;
+  const std::unique_ptr<KvStore> store_;
+  WorkerTeam& team_;
+  std::map<StepId, StepRows> steps_;  // a few: those whose messages may still come
+  StepId newest_step_;
+  std::vector<AttentionRow> attention_rows_;  // scratch
+  int64_t computed_rows_ = 0;
+  int64_t attention_us_ = 0;
+  int64_t stale_messages_ = 0;
+};
+
+}  // namespace lamina

@@ -1,0 +1,257 @@
+#include "memory_node/memory_node.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "base/log.h"
+
+namespace lamina {
+namespace {
+
+// Idle polls before the daemon sleeps. Short: on a small machine the compute node needs the core, and a wake-up costs about 50 us.
+constexpr int kIdleSpins = 200;
+constexpr auto kHouseKeeping = std::chrono::seconds(1);
+
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+DType FromProto(control::KvDType dtype) {
+  switch (dtype) {
+    case control::KV_DTYPE_BFLOAT16: return DType::kBF16;
+    case control::KV_DTYPE_FLOAT16: return DType::kF16;
+    default: return DType::kF32;
+  }
+}
+
+Status CheckShape(const control::AttentionSpec& spec, const control::Limits& limits) {
+  const bool ok = spec.num_layers() > 0 && spec.num_layers() <= 1024 && spec.num_kv_heads() > 0 && spec.num_heads() > 0 &&
+                  spec.num_heads() <= 1024 && spec.num_heads() % spec.num_kv_heads() == 0 && spec.head_dim() > 0 &&
+                  spec.head_dim() <= 256 && spec.head_dim() % 8 == 0 && limits.max_num_seqs() > 0 && limits.max_num_seqs() <= 65536;
+  if (ok) return OkStatus();
+  return InvalidArgument("attention shape not supported: " + spec.ShortDebugString() + " with " + limits.ShortDebugString() +
+                         "; head_dim must be a multiple of 8 up to 256 and kv heads must divide heads");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MemoryNode>> MemoryNode::Create(const MemoryNodeOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control,
+                          ControlServer::Create(options.listen, {.hello = "memory node " + options.name}));
+  return std::unique_ptr<MemoryNode>(new MemoryNode(options, std::move(control)));
+}
+
+MemoryNode::MemoryNode(const MemoryNodeOptions& options, std::unique_ptr<ControlServer> control)
+    : options_(options), control_(std::move(control)), team_(options.num_threads) {}
+
+MemoryNode::~MemoryNode() = default;
+
+void MemoryNode::Stop() {
+  stopping_.store(true);
+  stop_wake_.Signal();
+}
+
+void MemoryNode::Run() {
+  int idle = 0;
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    bool busy = HandleControl();
+    if (session_ != nullptr) {
+      busy |= AcceptPeers();
+      for (ComputePeer& peer : session_->peers) busy |= PollPeer(peer);
+      std::erase_if(session_->peers, [](const ComputePeer& peer) { return peer.lost; });
+    }
+    idle = busy ? 0 : idle + 1;
+    if (session_ != nullptr && idle < kIdleSpins) continue;
+    idle = 0;
+    const std::array<int, 2> fds = {control_->fd(), stop_wake_.fd()};
+    if (session_ != nullptr) {
+      Sleep(*session_->fabric, fds, Deadline::After(kHouseKeeping));
+    } else {
+      std::array<pollfd, 2> polls = {pollfd{fds[0], POLLIN, 0}, pollfd{fds[1], POLLIN, 0}};
+      poll(polls.data(), polls.size(), 1000);
+    }
+  }
+  EndSession("this node is stopping");
+}
+
+bool MemoryNode::HandleControl() {
+  bool any = false;
+  while (std::optional<ControlEvent> event = control_->TryPop()) {
+    any = true;
+    const bool current = session_ != nullptr && session_->connection == event->connection;
+    switch (event->kind) {
+      case ControlEvent::Kind::kConnected: LAMINA_LOG_INFO("{} connected", control_->PeerName(event->connection)); break;
+      case ControlEvent::Kind::kFrame: HandleFrame(event->connection, event->frame); break;
+      case ControlEvent::Kind::kLost:
+        if (current) EndSession(event->status.message());
+        control_->Close(event->connection);
+        break;
+    }
+  }
+  return any;
+}
+
+void MemoryNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
+  const bool current = session_ != nullptr && session_->connection == connection;
+  switch (frame.type) {
+    case control::CONFIGURE_MEMORY: Configure(connection, frame.payload); return;
+    case control::MEMORY_ORDER: {
+      control::MemoryOrder order;
+      if (!current || !order.ParseFromString(frame.payload) || order.epoch() != session_->epoch) break;
+      session_->service->Apply(order);
+      return;
+    }
+    case control::STATS_REQUEST: {
+      if (!current) break;
+      const Status sent = control_->Send(connection, control::STATS, session_->service->stats().SerializeAsString());
+      if (!sent.ok()) LAMINA_LOG_WARN("{}", sent.message());
+      return;
+    }
+    default: break;
+  }
+  LAMINA_LOG_WARN("dropped a control message of type {} from {}: malformed or not expected now", frame.type,
+                  control_->PeerName(connection));
+}
+
+void MemoryNode::Configure(uint64_t connection, const std::string& payload) {
+  control::ConfigureMemory request;
+  control::Configured answer;
+  Status status;
+  if (!request.ParseFromString(payload)) {
+    status = InvalidArgument("memory node " + options_.name + ": the Configure message cannot be parsed");
+  } else if (session_ != nullptr) {
+    status = TryAgain("memory node " + options_.name + " serves " + control_->PeerName(session_->connection) + " already");
+  } else if (Result<control::Configured> opened = Open(request); opened.ok()) {
+    answer = *opened;
+    session_->connection = connection;
+    LAMINA_LOG_INFO("ready for {}: {} token slots, data path {} {}", control_->PeerName(connection), answer.capacity_tokens(),
+                    request.transport(), answer.data_address());
+  } else {
+    status = opened.status().WithContext("memory node " + options_.name);
+  }
+  if (!status.ok()) {
+    LAMINA_LOG_ERROR("{}", status.ToString());
+    answer.set_status(static_cast<uint32_t>(status.code()));
+    answer.set_message(status.message());
+  }
+  if (Status sent = control_->Send(connection, control::CONFIGURED, answer.SerializeAsString()); !sent.ok())
+    LAMINA_LOG_WARN("{}", sent.message());
+}
+
+Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& request) {
+  const control::AttentionSpec& spec = request.attention();
+  LAMINA_RETURN_IF_ERROR(CheckShape(spec, request.limits()));
+  const KvShape shape{spec.num_layers(), spec.num_kv_heads(), spec.head_dim(), FromProto(spec.kv_dtype())};
+  const int64_t capacity = options_.memory_bytes / shape.bytes_per_token();
+  if (capacity < 1) {
+    return OutOfSpace("--memory " + std::to_string(options_.memory_bytes) + " bytes is less than one token's KV (" +
+                      std::to_string(shape.bytes_per_token()) + " bytes)");
+  }
+  auto session = std::make_unique<Session>();
+  session->epoch = request.epoch();
+  session->wire = {spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), shape.dtype, request.limits().max_num_seqs()};
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(shape, capacity));
+  session->service = std::make_unique<AttentionService>(session->wire, spec.scale(), request.epoch(), std::move(store), team_);
+  LAMINA_ASSIGN_OR_RETURN(session->fabric, OpenFabric(request.transport()));
+  const std::string address = session->fabric->name() == "tcp"
+                                  ? HostOf(control_->address()) + ":0"
+                                  : "lamina-" + options_.name + "-" + std::to_string(getpid()) + "-" + std::to_string(request.epoch());
+  LAMINA_ASSIGN_OR_RETURN(session->listener, session->fabric->Listen(address));
+  control::Configured answer;
+  answer.set_capacity_tokens(capacity);
+  answer.set_data_address(session->listener->address());
+  session_ = std::move(session);
+  return answer;
+}
+
+bool MemoryNode::AcceptPeers() {
+  Session& session = *session_;
+  const EndpointOptions options{session.wire.memory_window_bytes(), DataHello{session.epoch, 0}.Encode()};
+  Result<std::unique_ptr<Endpoint>> endpoint = session.listener->Accept(options);
+  if (!endpoint.ok()) {
+    if (endpoint.status().code() != StatusCode::kTryAgain) LAMINA_LOG_WARN("accepting a compute node: {}", endpoint.status().ToString());
+    return false;
+  }
+  const std::optional<DataHello> hello = DataHello::Decode((*endpoint)->peer_hello());
+  if (!hello || hello->epoch != session.epoch || (*endpoint)->peer_window_bytes() < session.wire.compute_window_bytes()) {
+    LAMINA_LOG_WARN("refused a peer at {}: it belongs to another manager's session", (*endpoint)->peer_name());
+    return true;
+  }
+  Result<std::unique_ptr<Buffer>> reply = session.fabric->Allocate(session.wire.compute_window_bytes());
+  if (!reply.ok()) {
+    LAMINA_LOG_ERROR("no memory for a reply buffer: {}", reply.status().ToString());
+    return true;
+  }
+  LAMINA_LOG_INFO("compute node {} connected from {}", hello->node_id, (*endpoint)->peer_name());
+  session.peers.push_back({std::move(*reply), std::move(*endpoint), {}, false});
+  return true;
+}
+
+bool MemoryNode::PollPeer(ComputePeer& peer) {
+  std::array<Event, 16> events;
+  const size_t count = peer.endpoint->Poll(events);
+  for (size_t i = 0; i < count; ++i) {
+    if (events[i].kind == Event::Kind::kNotification) peer.notifications.push_back(events[i].value);
+    if (events[i].kind == Event::Kind::kPeerLost) {
+      LAMINA_LOG_WARN("compute node at {} is gone: {}", peer.endpoint->peer_name(), peer.endpoint->last_error());
+      peer.lost = true;
+    }
+  }
+  bool busy = count > 0;
+  while (!peer.lost && !peer.notifications.empty() && HandleNotification(peer, peer.notifications.front())) {
+    peer.notifications.pop_front();
+    busy = true;
+  }
+  return busy;
+}
+
+// Returns false if the message has to wait: for its order, or for room to answer.
+bool MemoryNode::HandleNotification(ComputePeer& peer, uint32_t notification) {
+  Session& session = *session_;
+  AttentionService& service = *session.service;
+  const bool is_push = notification >> 16 == static_cast<uint32_t>(MessageKind::kPush);
+  const uint32_t push_slot = notification & 0xffffu;
+  if ((!is_push && notification != Notification(MessageKind::kDecode)) || (is_push && push_slot >= kPushSlots)) {
+    LAMINA_LOG_ERROR("compute node at {} sent notification {:#x}, which means nothing", peer.endpoint->peer_name(), notification);
+    peer.lost = true;
+    return true;
+  }
+  const std::span<std::byte> window = peer.endpoint->window();
+  const std::span<const std::byte> area =
+      is_push ? window.subspan(session.wire.push_offset(static_cast<int>(push_slot)), session.wire.push_area_bytes())
+              : window.first(session.wire.decode_area_bytes());
+  Result<ReceivedMessage> message = lamina::Open(area, is_push ? MessageKind::kPush : MessageKind::kDecode);
+  if (!message.ok()) {
+    LAMINA_LOG_ERROR("compute node at {}: {}", peer.endpoint->peer_name(), message.status().ToString());
+    peer.lost = true;  // bytes that cannot be trusted: the compute node sees this end close and fails the rows
+    return true;
+  }
+  if (message->header.epoch == session.epoch && StepId{message->header.step} > service.newest_step()) return false;
+  Status posted;
+  if (service.IsStale(message->header)) {
+    service.CountStale();
+    if (is_push) posted = peer.endpoint->Post({}, kPushDone | push_slot, 0);
+  } else if (is_push) {
+    if (Status stored = service.Push(*message); stored.code() == StatusCode::kCorrupt) LAMINA_LOG_ERROR("push: {}", stored.message());
+    posted = peer.endpoint->Post({}, kPushDone | push_slot, 0);
+  } else {
+    const size_t bytes = service.Decode(*message, peer.reply->bytes());
+    const WriteOp write{peer.reply->bytes().first(bytes), 0};
+    posted = peer.endpoint->Post({&write, 1}, Notification(MessageKind::kReply), 0);
+  }
+  // Answers never outnumber the areas that the compute node may fill, far below Limits::max_outstanding: any failure means that the peer is
+  // gone.
+  if (!posted.ok()) {
+    LAMINA_LOG_WARN("answering the compute node at {}: {}", peer.endpoint->peer_name(), posted.ToString());
+    peer.lost = true;
+  }
+  return true;
+}
+
+void MemoryNode::EndSession(const std::string& why) {
+  if (session_ == nullptr) return;
+  LAMINA_LOG_INFO("session over, KV dropped: {}", why);
+  session_.reset();
+}
+
+}  // namespace lamina

@@ -1,0 +1,79 @@
+// The memory node's daemon: one manager at a time orders it over the control channel, compute nodes write into its windows, it answers with
+// attention.
+//
+// A session begins with ConfigureMemory and ends when the manager's connection does; the KV cache, endpoints and windows go with it.
+// Everything runs on the caller's thread, except the control channel's own threads and the kernels' team.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/worker_team.h"
+#include "memory_node/attention_service.h"
+#include "transport/control_server.h"
+#include "transport/transport.h"
+
+namespace lamina {
+
+struct MemoryNodeOptions {
+  std::string name = "memory";
+  std::string listen = "127.0.0.1:0";  // control address; the data path listens on the same host
+  int64_t memory_bytes = 0;            // for the KV cache
+  int num_threads = 0;                 // 0: all cores
+};
+
+// Thread: owner, except Stop.
+class MemoryNode {
+ public:
+  static Result<std::unique_ptr<MemoryNode>> Create(const MemoryNodeOptions& options);
+  ~MemoryNode();
+
+  const std::string& address() const { return control_->address(); }
+
+  // Serves until Stop.
+  void Run();
+
+  // Thread: any, and from a signal handler.
+  void Stop();
+
+ private:
+  struct ComputePeer {
+    std::unique_ptr<Buffer> reply;  // before the endpoint whose posts read it
+    std::unique_ptr<Endpoint> endpoint;
+    std::deque<uint32_t> notifications;  // not handled yet, oldest first: their order may not be here
+    bool lost = false;
+  };
+  struct Session {
+    uint64_t connection = 0;
+    uint64_t epoch = 0;
+    WireShape wire;
+    std::unique_ptr<AttentionService> service;
+    std::unique_ptr<Fabric> fabric;
+    std::unique_ptr<Listener> listener;
+    std::vector<ComputePeer> peers;  // last: endpoints and buffers go before the fabric that made them
+  };
+
+  MemoryNode(const MemoryNodeOptions& options, std::unique_ptr<ControlServer> control);
+
+  bool HandleControl();
+  void HandleFrame(uint64_t connection, const ControlFrame& frame);
+  void Configure(uint64_t connection, const std::string& payload);
+  Result<control::Configured> Open(const control::ConfigureMemory& request);
+  bool AcceptPeers();
+  bool PollPeer(ComputePeer& peer);
+  bool HandleNotification(ComputePeer& peer, uint32_t notification);
+  void EndSession(const std::string& why);
+
+  const MemoryNodeOptions options_;
+  std::unique_ptr<ControlServer> control_;
+  WorkerTeam team_;
+  std::unique_ptr<Session> session_;
+  WakeFd stop_wake_;
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace lamina

@@ -1,0 +1,52 @@
+// lamina-memory-node: holds KV and runs attention. Composition root.
+#include <csignal>
+
+#include <CLI/CLI.hpp>
+
+#include "base/cluster_config.h"
+#include "base/log.h"
+#include "memory_node/memory_node.h"
+
+namespace {
+
+lamina::MemoryNode* running_node = nullptr;
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Memory node of lamina: keeps the KV cache and runs attention where it lies.\nExample: lamina-memory-node --name m0 --listen "
+      "10.0.0.2:7101 --memory 64GiB",
+      "lamina-memory-node");
+  lamina::MemoryNodeOptions options;
+  std::string memory;
+  app.add_option("--name", options.name, "name in the cluster YAML")->capture_default_str();
+  app.add_option("--listen", options.listen, "HOST:PORT for the manager; port 0 takes any free one")->capture_default_str();
+  app.add_option("--memory", memory, "memory for the KV cache, such as 4GiB")->required();
+  app.add_option("--threads", options.num_threads, "threads of the kernels; 0: all cores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  lamina::InitLogging("memory " + options.name);
+  const lamina::Result<int64_t> bytes = lamina::ParseSize(memory);
+  if (!bytes.ok()) {
+    LAMINA_LOG_ERROR("--memory: {}", bytes.status().message());
+    return 2;
+  }
+  options.memory_bytes = *bytes;
+  lamina::Result<std::unique_ptr<lamina::MemoryNode>> node = lamina::MemoryNode::Create(options);
+  if (!node.ok()) {
+    LAMINA_LOG_ERROR("{}", node.status().message());
+    return 1;
+  }
+  running_node = node->get();
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { running_node->Stop(); });
+  std::signal(SIGPIPE, SIG_IGN);
+  LAMINA_LOG_INFO("listening on {}", (*node)->address());
+  (*node)->Run();
+  return 0;
+}

@@ -1,0 +1,156 @@
+#include "scheduler/scheduler.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "scheduler/scheduler_state.h"
+
+namespace lamina {
+
+Scheduler::Scheduler(const SchedulerOptions& options, std::unique_ptr<QueuePolicy> queue, std::unique_ptr<PlacementPolicy> placement)
+    : state_(std::make_unique<State>()) {
+  state_->options = options;
+  state_->queue = std::move(queue);
+  state_->placement = std::move(placement);
+}
+
+Scheduler::~Scheduler() = default;
+
+void Scheduler::AddNode(const KvNode& node) {
+  if (state_->pools.contains(node.id)) {
+    std::fprintf(stderr, "lamina: Scheduler::AddNode: node %u is there already\n", node.id.value);
+    std::abort();
+  }
+  state_->pools.emplace(node.id, KvPool{node.id, SlotAllocator(node.capacity_tokens), {}});
+}
+
+std::vector<SequenceId> Scheduler::LoseNode(NodeId node) {
+  const auto lost = state_->pools.find(node);
+  if (lost == state_->pools.end()) return {};
+  int64_t capacity_left = 0;
+  for (const auto& [id, pool] : state_->pools) {
+    if (id != node) capacity_left = std::max(capacity_left, pool.allocator.capacity());
+  }
+  std::vector<Sequence*> failed;
+  for (auto& [id, sequence] : state_->sequences) {
+    const bool ended = sequence.num_tokens() == sequence.max_tokens;  // needs no node any more
+    if (!ended && (sequence.pool == &lost->second || sequence.max_tokens > capacity_left)) failed.push_back(&sequence);
+  }
+  std::sort(failed.begin(), failed.end(), [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
+  std::vector<SequenceId> ids;
+  for (Sequence* sequence : failed) {
+    ids.push_back(sequence->id);
+    state_->Forget(*sequence);
+  }
+  state_->pools.erase(lost);
+  return ids;
+}
+
+Status Scheduler::Add(SequenceSpec spec) {
+  const auto number = [](int64_t value) { return std::to_string(value); };
+  const int64_t prompt_tokens = static_cast<int64_t>(spec.prompt.size());
+  const int64_t max_model_len = state_->options.max_model_len;
+  if (prompt_tokens == 0) return InvalidArgument("the prompt is empty; at least one token is needed");
+  if (spec.max_new_tokens < 1) return InvalidArgument("max_new_tokens is " + number(spec.max_new_tokens) + "; at least 1 is needed");
+  if (spec.max_new_tokens > max_model_len - prompt_tokens) {
+    return InvalidArgument(number(prompt_tokens) + " prompt tokens and " + number(spec.max_new_tokens) +
+                           " new ones are more than the model's length of " + number(max_model_len) + " tokens");
+  }
+  if (state_->sequences.contains(spec.id)) return InvalidArgument("sequence " + std::to_string(spec.id.value) + " was added already");
+  if (state_->pools.empty()) return PeerLost("no node can hold KV: none has joined, or all are lost");
+  const int64_t max_tokens = prompt_tokens + spec.max_new_tokens;
+  if (max_tokens > state_->largest_capacity()) {
+    return InvalidArgument(number(prompt_tokens) + " prompt tokens and " + number(spec.max_new_tokens) +
+                           " new ones are more than the largest node's KV capacity of " + number(state_->largest_capacity()) + " tokens");
+  }
+  if (static_cast<int64_t>(state_->queue->size()) >= state_->options.max_queued) {
+    return TryAgain("the queue is full: " + number(state_->options.max_queued) + " sequences wait already");
+  }
+  Sequence& sequence = state_->sequences[spec.id];
+  sequence.id = spec.id;
+  sequence.arrival = state_->next_arrival++;
+  sequence.tokens = std::move(spec.prompt);
+  sequence.max_tokens = max_tokens;
+  state_->Enqueue(sequence, /*preempted=*/false);
+  return OkStatus();
+}
+
+void Scheduler::Finish(SequenceId sequence) {
+  const auto it = state_->sequences.find(sequence);
+  if (it != state_->sequences.end()) state_->Forget(it->second);
+}
+
+void Scheduler::CompleteStep(std::span<const Sampled> sampled) {
+  if (!state_->in_flight) return;
+  state_->in_flight = false;
+  for (const auto& [id, token] : sampled) {
+    const auto it = state_->sequences.find(id);
+    // Not in this step: finished since, or finished and added again.
+    if (it == state_->sequences.end() || it->second.num_in_flight == 0 || !it->second.samples) continue;
+    Sequence& sequence = it->second;
+    sequence.num_computed += std::exchange(sequence.num_in_flight, 0);
+    sequence.prefilling = false;
+    sequence.tokens.push_back(token);
+    if (sequence.num_tokens() < sequence.max_tokens) continue;
+    state_->GiveUpSlots(sequence);
+    state_->released.push_back(id);
+  }
+  for (Sequence* sequence : state_->prefilling) {
+    if (!sequence->samples) sequence->num_computed += std::exchange(sequence->num_in_flight, 0);
+  }
+  std::erase_if(state_->prefilling, [](const Sequence* sequence) { return !sequence->prefilling; });
+}
+
+std::span<const TokenId> Scheduler::Tokens(SequenceId sequence) const {
+  const auto it = state_->sequences.find(sequence);
+  if (it == state_->sequences.end()) return {};
+  return it->second.tokens;
+}
+
+SchedulerStats Scheduler::stats() const {
+  SchedulerStats stats;
+  stats.num_running = state_->num_running;
+  stats.num_waiting = static_cast<int>(state_->queue->size());
+  stats.num_preemptions = state_->num_preemptions;
+  for (const auto& [id, pool] : state_->pools) {
+    stats.nodes.push_back({id, pool.allocator.capacity(), pool.allocator.num_used(), static_cast<int>(pool.running.size())});
+  }
+  return stats;
+}
+
+int64_t Scheduler::State::largest_capacity() const {
+  int64_t largest = 0;
+  for (const auto& [id, pool] : pools) largest = std::max(largest, pool.allocator.capacity());
+  return largest;
+}
+
+void Scheduler::State::Enqueue(const Sequence& sequence, bool preempted) {
+  queue->Push({sequence.id, sequence.num_tokens(), preempted, sequence.arrival});
+}
+
+void Scheduler::State::GiveUpSlots(Sequence& sequence) {
+  sequence.pool->allocator.Release(sequence.slots);
+  sequence.pool->running.erase(sequence.arrival);
+  --num_running;
+  if (sequence.prefilling) std::erase(prefilling, &sequence);
+  sequence.pool = nullptr;
+  sequence.slots.clear();
+  sequence.num_computed = 0;
+  sequence.prefilling = false;
+  sequence.num_in_flight = 0;
+}
+
+void Scheduler::State::Forget(Sequence& sequence) {
+  if (sequence.pool != nullptr) {
+    GiveUpSlots(sequence);
+    released.push_back(sequence.id);
+  } else {
+    queue->Remove(sequence.id);  // no entry if it has ended
+  }
+  sequences.erase(sequence.id);
+}
+
+}  // namespace lamina

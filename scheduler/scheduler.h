@@ -1,0 +1,130 @@
+// Decides what the next step computes, where each token's KV goes, and who waits. Pure policy: no thread, no socket, no clock. It returns
+// decisions; the manager process carries them out on real nodes and the simulator in virtual time.
+//
+// Continuous batching: the batch is formed anew for every step. Running sequences decode one token each; what is left of the token budget
+// goes to prefill in the queue's order, in chunks. When a node runs out of token slots the newest sequence on it is preempted: its slots
+// are freed, it goes back to the front of the queue and its KV is recomputed from its tokens later. Nothing that was accepted is lost.
+//
+// Slots: a sequence that starts gets the slots of its whole prefill at once (the first chunk may use only some), so that a prefill
+// never waits half-way for room; every decoded token takes one more. A start also leaves a few slots free for each sequence on the node
+// to grow into, so that it does not cause the next preemption.
+//
+// Progress: the oldest sequence of a node (by Add order, kept over preemptions) is preempted only when it is alone there and has outgrown
+// the node; the largest node has room for every accepted sequence. So with the FIFO queue every sequence ends.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "scheduler/policies.h"
+
+namespace lamina {
+
+struct SchedulerOptions {
+  int max_num_seqs = 64;             // sequences that hold slots at a time: the rows that may decode in one step
+  int max_num_batched_tokens = 512;  // rows of one step: decoding rows plus prefill tokens
+  int64_t max_model_len = 0;         // prompt + output tokens of one sequence
+  int max_queued = 1024;             // waiting sequences; more are refused with kTryAgain
+};
+
+// A pool of token slots that sequences can be placed on: a memory node, or the compute node itself when there is none.
+struct KvNode {
+  NodeId id;
+  int64_t capacity_tokens = 0;  // at least 1, at most 2^32
+};
+
+struct SequenceSpec {
+  SequenceId id;
+  std::vector<TokenId> prompt;  // at least one token
+  int64_t max_new_tokens = 0;   // at least 1
+};
+
+// One sequence's part of a step: tokens[i] stands at position first_position + i and its K and V go to slots[i] of `node`.
+struct Work {
+  SequenceId sequence;
+  NodeId node;
+  int64_t first_position = 0;
+  std::vector<TokenId> tokens;   // decode: the one sampled last; prefill: a chunk of prompt (and, after a preemption, generated) tokens
+  std::vector<TokenSlot> slots;  // as many as tokens
+  bool prefill = false;          // KV of the tokens before is on the compute node's prefill cache, not on `node` alone
+  bool sample = false;           // the last token's logits choose the next token (decode, or a prefill's last chunk)
+};
+
+struct StepPlan {
+  StepId step;  // grows by one with every plan that is not empty()
+  // Sequences whose KV nodes drop before this step's work: finished, aborted, preempted, or lost with their memory node (the compute node
+  // may still hold their prefill). One entry each time a sequence loses its slots; none for a sequence that never had any. Their slots may
+  // be in `work` of the same plan for another sequence; a preempted sequence starts again in a later plan at the earliest.
+  std::vector<SequenceId> released;
+  std::vector<Work> work;  // decode first, then prefill; at most one sequence is left partly prefilled after a step, and it continues first
+
+  bool empty() const { return work.empty() && released.empty(); }
+};
+
+struct NodeUse {
+  NodeId id;
+  int64_t capacity_tokens = 0;
+  int64_t used_tokens = 0;
+  int num_sequences = 0;
+};
+
+struct SchedulerStats {
+  int num_running = 0;  // have slots
+  int num_waiting = 0;
+  int64_t num_preemptions = 0;  // since the start
+  std::vector<NodeUse> nodes;   // in the order of their ids
+};
+
+// Thread: one owner. Steps do not overlap: NextStep and CompleteStep alternate; Add, Finish and LoseNode may come at any time, also between
+// the two.
+class Scheduler {
+ public:
+  // REQUIRES: options are positive.
+  Scheduler(const SchedulerOptions& options, std::unique_ptr<QueuePolicy> queue, std::unique_ptr<PlacementPolicy> placement);
+  ~Scheduler();
+
+  void AddNode(const KvNode& node);  // REQUIRES: no node has this id now (a lost one may come back, empty)
+
+  // The node is gone, with its KV. Returns the sequences that fail with it, oldest first; they are forgotten (the caller reports them):
+  // those that were on it, and those anywhere that no remaining node could hold to their last token (Add's rule). The others go on. Unknown
+  // nodes are ignored.
+  std::vector<SequenceId> LoseNode(NodeId node);
+
+  // kInvalidArgument: empty, known already, longer than max_model_len, or than the largest node can ever hold (the message gives the
+  // numbers). kTryAgain: the queue is full. kPeerLost: there is no node. `max_new_tokens` beyond max_model_len is an error here, the API
+  // layer clips before.
+  Status Add(SequenceSpec spec);
+
+  // The sequence is over (finished or aborted); its slots are freed and reported in the next plan's `released`. Its KV may still be read by
+  // the step in flight: the slots get new tokens in the next plan at the earliest. Unknown ids are ignored.
+  void Finish(SequenceId sequence);
+
+  // The next step; empty() when nothing can run, and it may hold `released` only, for the nodes to free their tables.
+  // REQUIRES: the step before is completed, if it had work (aborts otherwise).
+  StepPlan NextStep();
+
+  // What a step sampled, one entry for each Work with `sample`, except for sequences that are finished by now (entries of unknown sequences
+  // are ignored; a row without an entry is computed again). A sequence that reached its max_new_tokens is not finished by itself: it gives
+  // its slots back and gets no more work, and the caller calls Finish.
+  struct Sampled {
+    SequenceId sequence;
+    TokenId token = 0;
+  };
+  void CompleteStep(std::span<const Sampled> sampled);
+
+  // Tokens of a sequence so far: prompt and generated. Empty for an unknown one. Borrowed until the next call that changes the scheduler.
+  std::span<const TokenId> Tokens(SequenceId sequence) const;
+
+  SchedulerStats stats() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lamina

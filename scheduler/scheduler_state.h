@@ -1,0 +1,84 @@
+// What a Scheduler remembers between calls. Private to scheduler.cc and next_step.cc.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "scheduler/scheduler.h"
+#include "scheduler/slot_allocator.h"
+
+namespace lamina {
+
+// Slots that a start leaves free for each sequence on the node: so many steps pass before it can cause a preemption. A preemption costs the
+// prefill of hundreds of tokens, 16 idle slots cost a few percent of a node that holds sequences of hundreds of tokens.
+inline constexpr int64_t kGrowthTokens = 16;
+
+struct KvPool;
+
+// A sequence from Add to Finish. It waits, runs (pool != nullptr) or has ended (all its tokens are there, Finish is
+// to come).
+struct Sequence {
+  SequenceId id;
+  uint64_t arrival = 0;
+  std::vector<TokenId> tokens;  // prompt and generated
+  int64_t max_tokens = 0;       // prompt + max_new_tokens
+
+  // While it runs. Invariants: num_computed <= slots.size() <= tokens.size(); a prefilling one has all its slots.
+  KvPool* pool = nullptr;
+  std::vector<TokenSlot> slots;  // of tokens[0 .. slots.size())
+  int64_t num_computed = 0;      // tokens whose KV is in its slots after the last completed step
+  bool prefilling = false;       // until the step that samples its first token is completed
+
+  // Its part of the step in flight.
+  int64_t num_in_flight = 0;  // tokens
+  bool samples = false;
+
+  StepId preempted_in;  // the latest plan that preempted it; step 0 is never planned
+
+  int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
+  // Slots it will take in the next steps, beyond those for tokens.size(): the token that is sampled last never gets one.
+  int64_t growth() const { return std::min(kGrowthTokens, max_tokens - num_tokens() - 1); }
+};
+
+struct KvPool {
+  NodeId id;
+  SlotAllocator allocator;
+  std::map<uint64_t, Sequence*> running;  // by arrival: the newest is last
+};
+
+struct Scheduler::State {
+  SchedulerOptions options;
+  std::unique_ptr<QueuePolicy> queue;
+  std::unique_ptr<PlacementPolicy> placement;
+
+  std::map<NodeId, KvPool> pools;  // ordered, so that plans are a function of the calls
+  std::unordered_map<SequenceId, Sequence> sequences;
+  std::vector<Sequence*> prefilling;  // running and not prefilled yet, in the order of their start
+  std::vector<SequenceId> released;   // for the next plan
+  int num_running = 0;
+  int64_t num_preemptions = 0;
+  uint64_t next_arrival = 0;
+  StepId next_step{1};
+  bool in_flight = false;  // a step with work is not completed
+
+  int64_t largest_capacity() const;  // 0 without nodes
+
+  // NextStep's parts, in its order.
+  void PlanDecode(StepPlan& plan);
+  void PlanPrefill(StepPlan& plan, int64_t budget_tokens);
+  // Gives a started sequence as much of the budget as it can use and returns what is left of it.
+  static int64_t PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens);
+  Sequence* StartNext(const StepPlan& plan, std::vector<NodeLoad>& loads);
+  bool GrowByOne(Sequence& sequence, StepPlan& plan);
+  void Preempt(Sequence& sequence, StepPlan& plan);
+
+  void Enqueue(const Sequence& sequence, bool preempted);
+  void GiveUpSlots(Sequence& sequence);  // leaves its node. REQUIRES: it runs. The caller reports it as released
+  void Forget(Sequence& sequence);       // in whatever state it is; destroys it
+};
+
+}  // namespace lamina

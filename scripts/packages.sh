@@ -1,0 +1,39 @@
+# The Debian 12 packages that lamina needs, and how they are installed. Sourced by the other scripts.
+
+BUILD_PACKAGES=(
+  ccache cmake g++ ninja-build pkg-config
+  libboost1.81-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libprotobuf-dev libsentencepiece-dev libspdlog-dev libxxhash-dev libyaml-cpp-dev
+  nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler
+)
+TEST_PACKAGES=(
+  clang clang-format curl libclang-rt-14-dev python3
+)
+
+# install_packages NAME...: installs those that are missing, and says which. Asks for root only then.
+install_packages() {
+  local missing=() package
+  for package in "$@"; do
+    dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+  done
+  if [ ${#missing[@]} -eq 0 ]; then
+    return
+  fi
+
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      echo "These packages are missing, and neither root nor sudo is at hand to install them: ${missing[*]}" >&2
+      return 1
+    fi
+    as_root=(sudo)
+  fi
+  echo "Installing ${missing[*]}"
+  local log
+  log=$(mktemp)
+  if ! { "${as_root[@]}" apt-get update && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+    cat "$log" >&2
+    echo "Could not install: ${missing[*]}" >&2
+    return 1
+  fi
+  rm -f "$log"
+}

@@ -1,0 +1,31 @@
+#include "splitter/graph.h"
+
+#include <algorithm>
+
+namespace lamina {
+
+std::string_view OpName(OpKind kind) {
+  switch (kind) {
+    case OpKind::kTokens: return "tokens";
+    case OpKind::kPositions: return "positions";
+    case OpKind::kEmbedding: return "embedding";
+    case OpKind::kRmsNorm: return "rms_norm";
+    case OpKind::kLinear: return "linear";
+    case OpKind::kRope: return "rope";
+    case OpKind::kSiluMul: return "silu_mul";
+    case OpKind::kAdd: return "add";
+    case OpKind::kAttention: return "attention";
+  }
+  return "unknown";
+}
+
+std::vector<int32_t> Graph::Consumers(ValueId value) const {
+  std::vector<int32_t> consumers;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const std::vector<ValueId>& inputs = ops[i].inputs;
+    if (std::find(inputs.begin(), inputs.end(), value) != inputs.end()) consumers.push_back(static_cast<int32_t>(i));
+  }
+  return consumers;
+}
+
+}  // namespace lamina

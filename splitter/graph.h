@@ -1,0 +1,67 @@
+// The computation graph of a model: operators on values of [rows, width] fp32, one row per token. It is never written by hand:
+// executing a model's plain forward code (splitter/models/) symbolically records it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lamina {
+
+// Index into Graph::values.
+using ValueId = int32_t;
+
+// A tensor of the checkpoint.
+struct WeightRef {
+  std::string name;            // as in the safetensors file
+  std::vector<int64_t> shape;  // linear: [out_features, in_features]
+};
+
+enum class OpKind {
+  kTokens,     // -> [1]; the row's token id. Known to every slice without cost: it stands in the order
+  kPositions,  // -> [1]; the row's position in its sequence, likewise
+  kEmbedding,  // tokens -> [dim]; weights: table [vocab, dim]
+  kRmsNorm,    // x -> x's width; weights: [dim]; eps
+  kLinear,     // x -> [out]; weights: [out, in], optionally bias [out]
+  kRope,       // x, positions -> x's width; num_heads, head_dim
+  kSiluMul,    // gate, up -> their width
+  kAdd,        // a, b -> their width
+  kAttention,  // q [heads*head_dim], k, v [kv_heads*head_dim] -> [heads*head_dim]; layer, num_heads, num_kv_heads, head_dim, scale
+};
+std::string_view OpName(OpKind kind);
+
+struct Op {
+  OpKind kind = OpKind::kAdd;
+  std::string name;  // path in the model, e.g. "layers.3.self_attn.q_proj"
+  std::vector<ValueId> inputs;
+  ValueId output = -1;
+  std::vector<WeightRef> weights;
+
+  // Attributes; which ones count stands at the kind.
+  float eps = 0;
+  int layer = -1;
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  float scale = 0;
+};
+
+struct Value {
+  std::string name;
+  int64_t width = 0;            // elements per row
+  int64_t bytes_per_token = 0;  // what handing it to another node costs per row; 0 for tokens and positions
+  int32_t producer = -1;        // index into Graph::ops
+};
+
+// Ops stand in the order in which the forward code ran, which is a topological order.
+struct Graph {
+  std::vector<Op> ops;
+  std::vector<Value> values;
+  ValueId logits = -1;
+
+  // Indices of the ops that read `value`.
+  std::vector<int32_t> Consumers(ValueId value) const;
+};
+
+}  // namespace lamina

@@ -1,0 +1,204 @@
+#include "splitter/model_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <numbers>
+
+#include "splitter/json_keys.h"
+#include "splitter/models/registry.h"
+
+namespace lamina {
+namespace {
+
+using nlohmann::json;
+
+// Beyond any published model, and small enough that products of them fit in 64 bits.
+constexpr IntRange kVocab = {1, 1 << 24};
+constexpr IntRange kWidth = {1, 1 << 20};
+constexpr IntRange kLayers = {1, 4096};
+constexpr IntRange kHeads = {1, 4096};
+constexpr IntRange kHeadDim = {2, 4096};
+constexpr IntRange kPositions = {1, std::numeric_limits<int32_t>::max()};
+constexpr RealRange kPositive = {1e-12, 1e12};
+
+Result<DType> ParseDType(JsonKeys& keys) {
+  const std::string_view key = keys.Has("dtype") ? "dtype" : "torch_dtype";
+  const std::string name = keys.OptionalString(key).value_or("bfloat16");
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    if (name == DTypeName(dtype)) return dtype;
+  }
+  keys.Reject(key, "\"bfloat16\", \"float16\" or \"float32\"", StatusCode::kUnimplemented);
+  return keys.status();
+}
+
+// "architectures": a list whose first entry counts.
+std::string ParseArchitecture(JsonKeys& keys) {
+  const json* list = keys.Find("architectures");
+  if (list == nullptr || !list->is_array() || list->empty() || !list->front().is_string()) {
+    keys.Reject("architectures", "a list with the name of one of these: " + ArchitectureNames());
+    return "";
+  }
+  std::string name = list->front().get<std::string>();
+  if (FindArchitecture(name) == nullptr) {
+    keys.Reject("architectures", "one that has forward code: " + ArchitectureNames(), StatusCode::kUnimplemented);
+  }
+  return name;
+}
+
+void ParseSizes(JsonKeys& keys, ModelConfig& config) {
+  config.vocab_size = keys.Int("vocab_size", kVocab);
+  config.hidden_size = keys.Int("hidden_size", kWidth);
+  config.intermediate_size = keys.Int("intermediate_size", kWidth);
+  config.num_layers = static_cast<int>(keys.Int("num_hidden_layers", kLayers));
+  config.num_heads = static_cast<int>(keys.Int("num_attention_heads", kHeads));
+  config.num_kv_heads = static_cast<int>(keys.OptionalInt("num_key_value_heads", kHeads).value_or(config.num_heads));
+  config.max_positions = keys.Int("max_position_embeddings", kPositions);
+  if (!keys.status().ok()) return;
+
+  if (config.num_heads % config.num_kv_heads != 0) {
+    keys.Reject("num_key_value_heads", "a divisor of num_attention_heads = " + std::to_string(config.num_heads));
+  }
+  if (!keys.Has("head_dim") && config.hidden_size % config.num_heads != 0) {
+    keys.Reject("num_attention_heads", "a divisor of hidden_size = " + std::to_string(config.hidden_size) + ", or a head_dim");
+  }
+  const std::optional<int64_t> head_dim = keys.OptionalInt("head_dim", kHeadDim);
+  config.head_dim = static_cast<int>(head_dim.value_or(config.hidden_size / config.num_heads));
+  if (config.head_dim % 2 != 0 || config.head_dim > kHeadDim.max) {
+    keys.Reject(head_dim ? "head_dim" : "num_attention_heads", "even heads of at most " + std::to_string(kHeadDim.max) +
+                                                                   " for the rotary embedding, found " + std::to_string(config.head_dim));
+  }
+}
+
+void ParseScaling(JsonKeys& keys, RopeScaling& scaling) {
+  const std::string_view key = keys.Has("rope_type") ? "rope_type" : "type";
+  const std::string type = keys.OptionalString(key).value_or("default");
+  if (type == "default") return;
+  if (type != "linear" && type != "llama3") {
+    keys.Reject(key, "\"default\", \"linear\" or \"llama3\"", StatusCode::kUnimplemented);
+    return;
+  }
+  scaling.factor = keys.Real("factor", kPositive);
+  scaling.kind = RopeScaling::Kind::kLinear;
+  if (type == "linear") return;
+  scaling.kind = RopeScaling::Kind::kLlama3;
+  scaling.low_freq_factor = keys.Real("low_freq_factor", kPositive);
+  scaling.high_freq_factor = keys.Real("high_freq_factor", kPositive);
+  scaling.original_max_positions = keys.Real("original_max_position_embeddings", kPositive);
+  if (keys.status().ok() && scaling.high_freq_factor <= scaling.low_freq_factor)
+    keys.Reject("high_freq_factor", "more than low_freq_factor");
+}
+
+// Older files: "rope_theta" and "rope_scaling"; newer ones: "rope_parameters" with both.
+Status ParseRope(JsonKeys& keys, const std::string& file, ModelConfig& config) {
+  config.rope_theta = keys.OptionalReal("rope_theta", kPositive).value_or(config.rope_theta);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const json* object = keys.Find(key);
+    if (object == nullptr) continue;
+    if (!object->is_object()) {
+      keys.Reject(key, "an object or null");
+      continue;
+    }
+    JsonKeys nested(*object, file + ": " + key);
+    config.rope_theta = nested.OptionalReal("rope_theta", kPositive).value_or(config.rope_theta);
+    ParseScaling(nested, config.rope_scaling);
+    LAMINA_RETURN_IF_ERROR(nested.status());
+  }
+  return keys.status();
+}
+
+void ParseLlama(JsonKeys& keys, ModelConfig& config) {
+  config.model_type = keys.OptionalString("model_type").value_or("llama");
+  config.norm_eps = keys.Real("rms_norm_eps", {0, 1});
+  config.attention_bias = keys.OptionalBool("attention_bias").value_or(false);
+  config.mlp_bias = keys.OptionalBool("mlp_bias").value_or(false);
+  config.tied_head = keys.OptionalBool("tie_word_embeddings").value_or(false);
+  if (keys.OptionalString("hidden_act").value_or("silu") != "silu") keys.Reject("hidden_act", "\"silu\"", StatusCode::kUnimplemented);
+  if (keys.Has("quantization_config")) {
+    keys.Reject("quantization_config", "no quantization: float32, float16 or bfloat16 weights", StatusCode::kUnimplemented);
+  }
+}
+
+void ParseSpecialTokens(JsonKeys& keys, ModelConfig& config) {
+  const IntRange ids = {0, config.vocab_size - 1};
+  if (const std::optional<int64_t> bos = keys.OptionalInt("bos_token_id", ids); bos && !config.bos_token) {
+    config.bos_token = static_cast<TokenId>(*bos);
+  }
+  for (const int64_t id : keys.IntOrList("eos_token_id", ids)) {
+    const auto token = static_cast<TokenId>(id);
+    const std::vector<TokenId>& known = config.eos_tokens;
+    if (std::find(known.begin(), known.end(), token) == known.end()) config.eos_tokens.push_back(token);
+  }
+}
+
+void ParseGeneration(JsonKeys& keys, ModelConfig::Generation& generation) {
+  const auto real = [&keys](std::string_view key, RealRange range) -> std::optional<float> {
+    const std::optional<double> number = keys.OptionalReal(key, range);
+    return number ? std::optional<float>(static_cast<float>(*number)) : std::nullopt;
+  };
+  generation.temperature = real("temperature", {0, 1e6});
+  generation.top_p = real("top_p", {0, 1});
+  generation.min_p = real("min_p", {0, 1});
+  generation.repetition_penalty = real("repetition_penalty", {1e-6, 1e6});
+  if (const std::optional<int64_t> top_k = keys.OptionalInt("top_k", {-1, kVocab.max})) generation.top_k = static_cast<int32_t>(*top_k);
+}
+
+}  // namespace
+
+std::vector<float> ModelConfig::InverseFrequencies() const {
+  const auto rescaled = [this](double frequency) {
+    const RopeScaling& s = rope_scaling;
+    if (s.kind == RopeScaling::Kind::kNone) return frequency;
+    if (s.kind == RopeScaling::Kind::kLinear) return frequency / s.factor;
+    // Llama 3.1: long wavelengths are stretched by the factor, short ones kept, those between blended.
+    const double wavelength = 2 * std::numbers::pi / frequency;
+    if (wavelength > s.original_max_positions / s.low_freq_factor) return frequency / s.factor;
+    if (wavelength < s.original_max_positions / s.high_freq_factor) return frequency;
+    const double kept = (s.original_max_positions / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+    return (1 - kept) * frequency / s.factor + kept * frequency;
+  };
+  std::vector<float> frequencies(static_cast<size_t>(head_dim / 2));
+  for (size_t j = 0; j < frequencies.size(); ++j) {
+    const double exponent = 2 * static_cast<double>(j) / head_dim;
+    frequencies[j] = static_cast<float>(rescaled(std::pow(rope_theta, -exponent)));
+  }
+  return frequencies;
+}
+
+Result<ModelConfig> ModelConfig::Parse(const std::string& config_json, const std::string& generation_json, const std::string& where) {
+  const std::string config_file = where + "/config.json";
+  LAMINA_ASSIGN_OR_RETURN(const json config_object, ParseJsonObject(config_json, config_file));
+  JsonKeys keys(config_object, config_file);
+  ModelConfig config;
+  config.architecture = ParseArchitecture(keys);
+  LAMINA_RETURN_IF_ERROR(keys.status());
+  LAMINA_ASSIGN_OR_RETURN(config.dtype, ParseDType(keys));
+  ParseSizes(keys, config);
+  ParseLlama(keys, config);
+  LAMINA_RETURN_IF_ERROR(keys.status());
+  LAMINA_RETURN_IF_ERROR(ParseRope(keys, config_file, config));
+  ParseSpecialTokens(keys, config);
+  LAMINA_RETURN_IF_ERROR(keys.status());
+  if (generation_json.empty()) return config;
+
+  const std::string generation_file = where + "/generation_config.json";
+  LAMINA_ASSIGN_OR_RETURN(const json generation_object, ParseJsonObject(generation_json, generation_file));
+  JsonKeys generation_keys(generation_object, generation_file);
+  ParseSpecialTokens(generation_keys, config);
+  ParseGeneration(generation_keys, config.generation);
+  LAMINA_RETURN_IF_ERROR(generation_keys.status());
+  return config;
+}
+
+Result<ModelConfig> ModelConfig::Load(const std::string& dir) {
+  LAMINA_ASSIGN_OR_RETURN(const std::string config_json, ReadTextFile(dir + "/config.json"));
+  std::string generation_json;
+  std::error_code ignored;  // cannot be looked at: as good as absent
+  if (std::filesystem::exists(dir + "/generation_config.json", ignored)) {
+    LAMINA_ASSIGN_OR_RETURN(generation_json, ReadTextFile(dir + "/generation_config.json"));
+  }
+  return Parse(config_json, generation_json, dir);
+}
+
+}  // namespace lamina

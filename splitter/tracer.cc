@@ -1,0 +1,112 @@
+#include "splitter/tracer.h"
+
+#include <utility>
+
+namespace lamina {
+namespace {
+
+constexpr int64_t kBytesPerElement = 4;  // values travel between nodes as fp32
+
+std::string DisplayName(const Path& at) {
+  constexpr std::string_view kPrefix = "model.";
+  return at.text().starts_with(kPrefix) ? at.text().substr(kPrefix.size()) : at.text();
+}
+
+Op MakeOp(OpKind kind) {
+  Op op;
+  op.kind = kind;
+  return op;
+}
+
+}  // namespace
+
+Tracer::Tracer()
+    : tokens_(Record(MakeOp(OpKind::kTokens), Path("tokens"), {}, 1)),
+      positions_(Record(MakeOp(OpKind::kPositions), Path("positions"), {}, 1)) {}
+
+Tensor Tracer::Record(Op op, const Path& at, const std::vector<Tensor>& inputs, int64_t width) {
+  op.name = DisplayName(at);
+  for (const Tensor& input : inputs) op.inputs.push_back(input.id());
+  op.output = static_cast<ValueId>(graph_.values.size());
+
+  Value value;
+  value.name = op.name;
+  value.width = width;
+  const bool known_everywhere = op.kind == OpKind::kTokens || op.kind == OpKind::kPositions;
+  value.bytes_per_token = known_everywhere ? 0 : width * kBytesPerElement;
+  value.producer = static_cast<int32_t>(graph_.ops.size());
+
+  graph_.ops.push_back(std::move(op));
+  graph_.values.push_back(std::move(value));
+  return Tensor(this, graph_.ops.back().output, width);
+}
+
+void Tracer::Require(bool condition, const Path& at, const std::string& expected) {
+  if (!condition && error_.ok()) error_ = InternalError("tracing " + at.text() + ": expected " + expected);
+}
+
+Result<Graph> Tracer::Finish(Tensor logits) {
+  if (!error_.ok()) return error_;
+  graph_.logits = logits.id();
+  return std::exchange(graph_, Graph());
+}
+
+Tensor Embedding(Tensor tokens, const Path& at, int64_t vocab_size, int64_t width) {
+  Tracer& tracer = tokens.tracer();
+  tracer.Require(tokens.id() == tracer.tokens().id(), at, "the tokens as input");
+  Op op = MakeOp(OpKind::kEmbedding);
+  op.weights = {{at.text() + ".weight", {vocab_size, width}}};
+  return tracer.Record(std::move(op), at, {tokens}, width);
+}
+
+Tensor RmsNorm(Tensor x, const Path& at, double eps) {
+  Op op = MakeOp(OpKind::kRmsNorm);
+  op.weights = {{at.text() + ".weight", {x.width()}}};
+  op.eps = static_cast<float>(eps);
+  return x.tracer().Record(std::move(op), at, {x}, x.width());
+}
+
+Tensor Linear(Tensor x, const Path& at, int64_t out_features, const LinearOptions& options) {
+  Op op = MakeOp(OpKind::kLinear);
+  op.weights = {{options.weight.empty() ? at.text() + ".weight" : options.weight, {out_features, x.width()}}};
+  if (options.bias) op.weights.push_back({at.text() + ".bias", {out_features}});
+  return x.tracer().Record(std::move(op), at, {x}, out_features);
+}
+
+Tensor Rope(Tensor x, Tensor positions, const Path& at, int num_heads, int head_dim) {
+  Tracer& tracer = x.tracer();
+  tracer.Require(positions.id() == tracer.positions().id(), at, "the positions as second input");
+  tracer.Require(x.width() == int64_t{num_heads} * head_dim, at, "num_heads * head_dim elements");
+  tracer.Require(head_dim % 2 == 0, at, "an even head_dim");
+  Op op = MakeOp(OpKind::kRope);
+  op.num_heads = num_heads;
+  op.head_dim = head_dim;
+  return tracer.Record(std::move(op), at, {x, positions}, x.width());
+}
+
+Tensor SiluMul(Tensor gate, Tensor up, const Path& at) {
+  gate.tracer().Require(gate.width() == up.width(), at, "gate and up of the same width");
+  return gate.tracer().Record(MakeOp(OpKind::kSiluMul), at, {gate, up}, gate.width());
+}
+
+Tensor Add(Tensor a, Tensor b, const Path& at) {
+  a.tracer().Require(a.width() == b.width(), at, "two terms of the same width");
+  return a.tracer().Record(MakeOp(OpKind::kAdd), at, {a, b}, a.width());
+}
+
+Tensor Attention(Tensor q, Tensor k, Tensor v, const Path& at, const AttentionShape& shape) {
+  Tracer& tracer = q.tracer();
+  const int64_t kv_width = int64_t{shape.num_kv_heads} * shape.head_dim;
+  tracer.Require(q.width() == int64_t{shape.num_heads} * shape.head_dim, at, "q of num_heads * head_dim elements");
+  tracer.Require(k.width() == kv_width && v.width() == kv_width, at, "k and v of num_kv_heads * head_dim elements");
+  tracer.Require(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0, at, "num_heads to be a multiple of num_kv_heads");
+  Op op = MakeOp(OpKind::kAttention);
+  op.layer = shape.layer;
+  op.num_heads = shape.num_heads;
+  op.num_kv_heads = shape.num_kv_heads;
+  op.head_dim = shape.head_dim;
+  op.scale = static_cast<float>(shape.scale);
+  return tracer.Record(std::move(op), at, {q, k, v}, q.width());
+}
+
+}  // namespace lamina

@@ -1,0 +1,105 @@
+// The vocabulary in which a model's forward code is written (splitter/models/). Running that code computes nothing: each call appends
+// one operator to the tracer's graph and returns a handle for its result. Forward code knows nothing of slices, nodes or batches.
+//
+//   Tensor Mlp(Tensor x, const Path& at) {
+//     return Linear(SiluMul(Linear(x, at / "gate_proj", 640), Linear(x, at / "up_proj", 640), at / "act"), at / "down_proj", 256);
+//   }
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "splitter/graph.h"
+
+namespace lamina {
+
+// Where a module stands in the checkpoint, joined with dots: Path("model.layers") / 3 / "mlp" is "model.layers.3.mlp".
+class Path {
+ public:
+  explicit Path(std::string text) : text_(std::move(text)) {}
+  Path operator/(std::string_view child) const { return Path(text_ + "." + std::string(child)); }
+  Path operator/(int index) const { return Path(text_ + "." + std::to_string(index)); }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+class Tracer;
+
+// A value of the traced program: one row per token, `width` fp32 elements each. Cheap to copy. REQUIRES: its tracer lives.
+class Tensor {
+ public:
+  int64_t width() const { return width_; }
+  ValueId id() const { return id_; }
+  Tracer& tracer() const { return *tracer_; }
+
+ private:
+  friend class Tracer;
+  Tensor(Tracer* tracer, ValueId id, int64_t width) : tracer_(tracer), id_(id), width_(width) {}
+
+  Tracer* tracer_;
+  ValueId id_;
+  int64_t width_;
+};
+
+// Collects the graph. A mistake in forward code (widths that do not fit) is kept as the first error and comes back from Finish, so that
+// forward code needs no error handling. Thread: owner.
+class Tracer {
+ public:
+  Tracer();
+  Tracer(const Tracer&) = delete;
+  Tracer& operator=(const Tracer&) = delete;
+
+  Tensor tokens() { return tokens_; }        // [1], the row's token id
+  Tensor positions() { return positions_; }  // [1], its position in its sequence
+
+  // Appends `op`, whose output has `width` elements. Its name is `at` without the checkpoint's leading "model.".
+  Tensor Record(Op op, const Path& at, const std::vector<Tensor>& inputs, int64_t width);
+
+  // Keeps the first message unless `condition` holds.
+  void Require(bool condition, const Path& at, const std::string& expected);
+
+  // The graph with its result. kInternal with the first mistake. The tracer is empty afterwards.
+  Result<Graph> Finish(Tensor logits);
+
+ private:
+  Graph graph_;
+  Status error_;
+  Tensor tokens_;
+  Tensor positions_;
+};
+
+// table: "<at>.weight" [vocab_size, width].
+Tensor Embedding(Tensor tokens, const Path& at, int64_t vocab_size, int64_t width);
+
+// weight: "<at>.weight" [x's width].
+Tensor RmsNorm(Tensor x, const Path& at, double eps);
+
+// weight: "<at>.weight" [out_features, x's width], bias: "<at>.bias" [out_features].
+struct LinearOptions {
+  bool bias = false;
+  std::string weight = {};  // instead of "<at>.weight", for tied weights
+};
+Tensor Linear(Tensor x, const Path& at, int64_t out_features, const LinearOptions& options = {});
+
+// x: num_heads heads of head_dim each, turned by their row's position.
+Tensor Rope(Tensor x, Tensor positions, const Path& at, int num_heads, int head_dim);
+
+Tensor SiluMul(Tensor gate, Tensor up, const Path& at);
+Tensor Add(Tensor a, Tensor b, const Path& at);
+
+// Softmax attention of each row over its sequence so far; the cache of earlier tokens' k and v is implied by `layer`.
+struct AttentionShape {
+  int layer = 0;  // counts the model's attentions from 0
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  double scale = 0;
+};
+Tensor Attention(Tensor q, Tensor k, Tensor v, const Path& at, const AttentionShape& shape);
+
+}  // namespace lamina

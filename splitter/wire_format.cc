@@ -1,0 +1,59 @@
+#include "splitter/wire_format.h"
+
+#include <xxhash.h>
+
+#include <cstring>
+
+namespace lamina {
+namespace {
+
+constexpr size_t kHeaderChecksumOffset = offsetof(MessageHeader, header_checksum);
+
+uint64_t HeaderChecksum(const MessageHeader& header) { return XXH3_64bits(&header, kHeaderChecksumOffset); }
+
+}  // namespace
+
+MessageHeader Seal(MessageHeader header, std::span<const std::byte> payload) {
+  header.payload_bytes = static_cast<uint32_t>(payload.size());
+  header.payload_checksum = XXH3_64bits(payload.data(), payload.size());
+  header.header_checksum = HeaderChecksum(header);
+  return header;
+}
+
+Result<ReceivedMessage> Open(std::span<const std::byte> area, MessageKind kind) {
+  if (area.size() < sizeof(MessageHeader)) return Corrupt("message area of " + std::to_string(area.size()) + " bytes holds no header");
+  ReceivedMessage message;
+  std::memcpy(&message.header, area.data(), sizeof(MessageHeader));
+  const MessageHeader& header = message.header;
+  if (header.magic != kWireMagic)
+    return Corrupt("message magic " + std::to_string(header.magic) + ", expected " + std::to_string(kWireMagic));
+  if (header.header_checksum != HeaderChecksum(header)) return Corrupt("message header fails its checksum");
+  if (header.kind != kind) {
+    return Corrupt("message kind " + std::to_string(static_cast<int>(header.kind)) + ", expected " +
+                   std::to_string(static_cast<int>(kind)));
+  }
+  if (header.payload_bytes > area.size() - sizeof(MessageHeader)) return Corrupt("message payload is longer than its area");
+  message.payload = area.subspan(sizeof(MessageHeader), header.payload_bytes);
+  if (XXH3_64bits(message.payload.data(), message.payload.size()) != header.payload_checksum) {
+    return Corrupt("message payload of step " + std::to_string(header.step) + " layer " + std::to_string(header.layer) +
+                   " fails its checksum");
+  }
+  return message;
+}
+
+std::string DataHello::Encode() const {
+  std::string bytes(12, '\0');
+  std::memcpy(bytes.data(), &epoch, 8);
+  std::memcpy(bytes.data() + 8, &node_id, 4);
+  return bytes;
+}
+
+std::optional<DataHello> DataHello::Decode(const std::string& bytes) {
+  if (bytes.size() != 12) return std::nullopt;
+  DataHello hello;
+  std::memcpy(&hello.epoch, bytes.data(), 8);
+  std::memcpy(&hello.node_id, bytes.data() + 8, 4);
+  return hello;
+}
+
+}  // namespace lamina

@@ -1,0 +1,96 @@
+// The data path between compute and memory nodes: what stands in the windows. Little-endian, offsets fixed by the limits both ends were
+// configured with.
+//
+// Memory node's window (written by one compute node):
+//   [decode area]              MessageHeader, then q, k, v of the rows of one layer
+//   [push area] x kPushSlots   MessageHeader, then k, v of prefill rows of one layer
+// Compute node's window (written by one memory node):
+//   [reply area]               MessageHeader, then the attention output of the rows of one layer
+//
+// A decode area is free again when its reply is there; a push slot when the notification kPushDone with its number came back. Payload per
+// row:
+//   decode  q [num_heads, head_dim] fp32, then k, v [num_kv_heads, head_dim] fp32; all rows' q first, then all k, then all v
+//   push    all rows' k, then all rows' v, [num_kv_heads, head_dim] each in the KV dtype
+//   reply   out [num_heads, head_dim] fp32; on an error (status != 0) a UTF-8 message instead
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/float16.h"
+#include "base/status.h"
+
+namespace lamina {
+
+inline constexpr uint32_t kWireMagic = 0x314e4d4c;  // "LMN1"
+inline constexpr int kPushSlots = 4;                // layers on their way to one memory node during prefill
+inline constexpr int kMaxPushRows = 256;            // rows of one push; a longer chunk takes several
+
+enum class MessageKind : uint16_t { kDecode = 1, kPush = 2, kReply = 3 };
+
+struct MessageHeader {
+  uint32_t magic = kWireMagic;    // 0
+  MessageKind kind{};             // 4
+  uint16_t status = 0;            // 6   reply: StatusCode
+  uint64_t epoch = 0;             // 8
+  uint64_t step = 0;              // 16
+  uint32_t layer = 0;             // 24
+  uint32_t first_row = 0;         // 28  index into the order's rows
+  uint32_t num_rows = 0;          // 32
+  uint32_t payload_bytes = 0;     // 36
+  uint64_t payload_checksum = 0;  // 40  XXH3_64 of the payload
+  uint64_t header_checksum = 0;   // 48  XXH3_64 of the 48 bytes before
+  uint64_t reserved = 0;          // 56
+};
+static_assert(sizeof(MessageHeader) == 64);
+
+// Notifications: kind in the upper 16 bits, push slot in the lower.
+inline constexpr uint32_t Notification(MessageKind kind, uint32_t slot = 0) { return static_cast<uint32_t>(kind) << 16 | slot; }
+inline constexpr uint32_t kPushDone = 4u << 16;  // memory -> compute, + slot
+
+// Sizes and offsets that both ends derive from the same Configure message.
+struct WireShape {
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  DType kv_dtype = DType::kBF16;
+  int max_rows = 0;  // decoding rows of a step
+
+  uint64_t q_row_bytes() const { return uint64_t{4} * num_heads * head_dim; }
+  uint64_t kv_row_bytes() const { return uint64_t{4} * num_kv_heads * head_dim; }  // k or v on the wire, decode
+  uint64_t push_row_bytes() const { return static_cast<uint64_t>(ElementSize(kv_dtype)) * num_kv_heads * head_dim; }  // k or v, push
+  uint64_t decode_row_bytes() const { return q_row_bytes() + 2 * kv_row_bytes(); }
+
+  uint64_t decode_area_bytes() const { return Align(sizeof(MessageHeader) + max_rows * decode_row_bytes()); }
+  uint64_t push_area_bytes() const { return Align(sizeof(MessageHeader) + kMaxPushRows * 2 * push_row_bytes()); }
+  uint64_t push_offset(int slot) const { return decode_area_bytes() + slot * push_area_bytes(); }
+  uint64_t memory_window_bytes() const { return push_offset(kPushSlots); }
+  uint64_t compute_window_bytes() const { return Align(sizeof(MessageHeader) + max_rows * q_row_bytes() + kMaxErrorBytes); }
+
+  static constexpr uint64_t kMaxErrorBytes = 1024;
+  static constexpr uint64_t Align(uint64_t bytes) { return (bytes + 4095) & ~uint64_t{4095}; }
+};
+
+// Fills the checksums for `header` followed by `payload` and returns the header.
+MessageHeader Seal(MessageHeader header, std::span<const std::byte> payload);
+
+// Reads and checks the message at the start of `area`: magic, header checksum, kind, payload within the area, payload checksum. kCorrupt
+// says which. `payload` is then the part of the area behind the header.
+struct ReceivedMessage {
+  MessageHeader header;
+  std::span<const std::byte> payload;
+};
+Result<ReceivedMessage> Open(std::span<const std::byte> area, MessageKind kind);
+
+// What a compute node says when it connects to a memory node's fabric.
+struct DataHello {
+  uint64_t epoch = 0;
+  uint32_t node_id = 0;
+
+  std::string Encode() const;
+  static std::optional<DataHello> Decode(const std::string& bytes);
+};
+
+}  // namespace lamina

@@ -1,0 +1,157 @@
+#include "base/cluster_config.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace lamina {
+namespace {
+
+constexpr char kSmall[] = R"(version: 1
+nodes:
+- {name: c0, role: compute, port: 7100}
+- {name: m0, role: memory, port: 7101, memory: 256MiB}
+model: {path: ../models/m}
+)";
+
+// kSmall with `from` replaced by `to`.
+std::string Changed(const std::string& from, const std::string& to) {
+  std::string text = kSmall;
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+// The folder holds other YAML files too.
+bool IsClusterFile(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return path.extension() == ".yaml" && text.str().find("\ncluster:") != std::string::npos;
+}
+
+std::string ErrorOf(const std::string& yaml) {
+  const Result<ClusterConfig> config = ClusterConfig::Parse(yaml, "/etc/c.yaml");
+  EXPECT_EQ(config.status().code(), StatusCode::kInvalidArgument) << yaml;
+  return config.status().message();
+}
+
+TEST(ClusterConfig, SmallFileGetsDefaults) {
+  const Result<ClusterConfig> config = ClusterConfig::Parse(kSmall, "/etc/lamina/c.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->name, "lamina");
+  EXPECT_EQ(config->controller_host, "127.0.0.1");
+  EXPECT_EQ(config->http_port, 8000);
+  ASSERT_EQ(config->nodes.size(), 2u);
+  EXPECT_EQ(config->nodes[0].role, NodeRole::kCompute);
+  EXPECT_EQ(config->nodes[0].host, "127.0.0.1");
+  EXPECT_EQ(config->nodes[1].memory_bytes, int64_t{256} << 20);
+  EXPECT_EQ(ClusterConfig::Address(config->nodes[1]), "127.0.0.1:7101");
+  EXPECT_EQ(config->model_path, "/etc/models/m");
+  EXPECT_EQ(config->served_name, "m");
+  EXPECT_EQ(config->transport, "tcp");
+  EXPECT_EQ(config->step_timeout, std::chrono::seconds(60));
+}
+
+TEST(ClusterConfig, EveryKeyIsRead) {
+  const Result<ClusterConfig> config = ClusterConfig::Parse(R"(
+version: 1
+cluster: {name: big, controller: head, http_port: 9000}
+defaults: {ssh: ssh -p 2222, env: {A: b}, workdir: /srv, log_dir: /var/log/x}
+nodes:
+- {name: c0, role: compute, host: head, port: 1, device: cpu, threads: 4, price_per_hour: 1.5}
+- {name: m0, role: memory, host: "::1", port: 2, memory: 1GiB, threads: 2}
+model: {path: /m/llama/, served_name: llama, load_format: dummy, kv_dtype: float16}
+transport: {kind: tcp}
+limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_num_queued_reqs: 5, start_timeout: 1m, step_timeout: 2s, peer_timeout: 300ms}
+)",
+                                                            "c.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->name, "big");
+  EXPECT_EQ(config->controller_host, "head");
+  EXPECT_EQ(config->http_port, 9000);
+  EXPECT_EQ(config->ssh, "ssh -p 2222");
+  EXPECT_EQ(config->env, (std::vector<std::pair<std::string, std::string>>{{"A", "b"}}));
+  EXPECT_EQ(config->workdir, "/srv");
+  EXPECT_EQ(config->log_dir, "/var/log/x");
+  EXPECT_EQ(config->nodes[0].threads, 4);
+  EXPECT_EQ(config->nodes[0].price_per_hour, 1.5);
+  EXPECT_EQ(ClusterConfig::Address(config->nodes[1]), "[::1]:2");
+  EXPECT_EQ(config->model_path, "/m/llama");
+  EXPECT_EQ(config->served_name, "llama");
+  EXPECT_EQ(config->load_format, "dummy");
+  EXPECT_EQ(config->kv_dtype, "float16");
+  EXPECT_EQ(config->max_num_seqs, 8);
+  EXPECT_EQ(config->max_num_batched_tokens, 64);
+  EXPECT_EQ(config->max_model_len, 32'000);
+  EXPECT_EQ(config->max_num_queued_reqs, 5);
+  EXPECT_EQ(config->start_timeout, std::chrono::minutes(1));
+  EXPECT_EQ(config->step_timeout, std::chrono::seconds(2));
+  EXPECT_EQ(config->peer_timeout, milliseconds(300));
+}
+
+TEST(ClusterConfig, ExactlyOneComputeNode) {
+  EXPECT_EQ(ErrorOf(Changed("role: memory, port: 7101, memory: 256MiB", "role: compute, port: 7101")),
+            "/etc/c.yaml:4: 'c0' is a compute node already: more than one compute node needs a pipeline policy, which this version doesn't have");
+  EXPECT_EQ(ErrorOf(Changed("role: compute,", "role: memory, memory: 1GiB,")), "/etc/c.yaml:2: no node has the role compute: exactly one must");
+}
+
+TEST(ClusterConfig, NodesMustDiffer) {
+  EXPECT_EQ(ErrorOf(Changed("name: m0", "name: c0")), "/etc/c.yaml:4: there are two nodes with the name 'c0'");
+  EXPECT_EQ(ErrorOf(Changed("port: 7101", "port: 7100")), "/etc/c.yaml:4: node 'm0' has the address 127.0.0.1:7100 of node 'c0'");
+}
+
+TEST(ClusterConfig, NodesAreChecked) {
+  EXPECT_EQ(ErrorOf(Changed(", memory: 256MiB", "")), "/etc/c.yaml:4: node 'm0' needs 'memory': how much it may use for the KV cache, for example 4GiB");
+  EXPECT_EQ(ErrorOf(Changed("role: compute,", "role: compute, memory: 1GiB,")), "/etc/c.yaml:3: 'memory' is for memory nodes: a compute node holds no KV cache");
+  EXPECT_EQ(ErrorOf(Changed(", port: 7100", "")), "/etc/c.yaml:3: node 'c0' needs 'port': where its daemon listens");
+  EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, device: cuda")), "/etc/c.yaml:3: 'device' is 'cuda': expected cpu");
+  EXPECT_EQ(ErrorOf(Changed("name: m0", "name: manager")), "/etc/c.yaml:4: 'manager' is the name of the manager's own process: choose another");
+  EXPECT_EQ(ErrorOf(Changed("name: m0", "name: M0")), "/etc/c.yaml:4: 'name' is 'M0': expected up to 63 of the characters a-z, 0-9 and -");
+  EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, host: -oProxyCommand=x")),
+            "/etc/c.yaml:3: 'host' is '-oProxyCommand=x': expected a host name or an address");
+  EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, gpus: 2")),
+            "/etc/c.yaml:3: unknown key 'gpus' under node 'c0'; known keys: name, role, host, port, device, threads, price_per_hour, memory");
+}
+
+TEST(ClusterConfig, SharedMemoryNeedsOneHost) {
+  const std::string one_host = std::string(kSmall) + "transport: {kind: shm}\n";
+  EXPECT_TRUE(ClusterConfig::Parse(one_host, "c.yaml").ok());
+  EXPECT_EQ(ErrorOf(Changed("port: 7101", "host: other, port: 7101") + "transport: {kind: shm}\n"),
+            "/etc/c.yaml:6: 'kind' is 'shm', but the nodes are not all on one host: use tcp");
+}
+
+TEST(ClusterConfig, MissingParts) {
+  EXPECT_EQ(ErrorOf("nodes: []\n"), "/etc/c.yaml:1: the file needs 'version': 1");
+  EXPECT_EQ(ErrorOf(Changed("version: 1", "version: 2")), "/etc/c.yaml:1: 'version' is '2': expected 1");
+  EXPECT_EQ(ErrorOf(Changed("path: ../models/m", "")), "/etc/c.yaml:5: 'model' needs 'path': the model's folder");
+  EXPECT_EQ(ErrorOf(std::string(kSmall) + "limits: {max_num_seqs: 64, max_num_batched_tokens: 8}\n"),
+            "/etc/c.yaml:6: 'max_num_batched_tokens' is 8: expected at least max_num_seqs, 64");
+}
+
+TEST(ClusterConfig, AbsentFileIsNotFound) {
+  EXPECT_EQ(ClusterConfig::Load("/nonexistent/c.yaml").status().code(), StatusCode::kNotFound);
+}
+
+TEST(ClusterConfig, EveryShippedFileParses) {
+  int num_files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(LAMINA_SOURCE_DIR "/configs")) {
+    if (!IsClusterFile(entry.path())) continue;
+    const Result<ClusterConfig> config = ClusterConfig::Load(entry.path());
+    EXPECT_TRUE(config.ok()) << config.status();
+    ++num_files;
+  }
+  EXPECT_GE(num_files, 3);
+}
+
+TEST(ClusterConfig, TheLocalFileFindsTheShippedModel) {
+  const Result<ClusterConfig> config = ClusterConfig::Load(LAMINA_SOURCE_DIR "/configs/local.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(std::filesystem::exists(config->model_path + "/config.json")) << config->model_path;
+  EXPECT_EQ(config->served_name, "tiny-stories");
+}
+
+}  // namespace
+}  // namespace lamina

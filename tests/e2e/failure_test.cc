@@ -1,0 +1,210 @@
+// Nodes that die or hang while they serve: requests on them end with a clear error within the deadline, the others go on with the right
+// tokens.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "frontend/cluster_executor.h"
+#include "tests/support/serving.h"
+
+namespace lamina::testing {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+constexpr int kLong = 400;  // tokens: long enough that a node can die in the middle
+
+GenerateRequest LongRequest(TokenId first) {
+  GenerateRequest request = GreedyRequest({1, first, 300, 301}, kLong);
+  request.ignore_eos = true;
+  return request;
+}
+
+Deployment ShortTimeouts(const std::string& transport) {
+  Deployment deployment;
+  deployment.transport = transport;
+  deployment.peer_timeout = seconds(2);
+  deployment.step_timeout = seconds(8);
+  return deployment;
+}
+
+class FailureTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void Serve(const Deployment& deployment) {
+    Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+    ASSERT_TRUE(serving.ok()) << serving.status();
+    serving_ = std::move(*serving);
+  }
+  Engine& engine() { return *serving_->engine; }
+  LocalCluster& cluster() { return *serving_->cluster; }
+
+  std::vector<Collector> SubmitMany(int n) {
+    std::vector<Collector> collectors(static_cast<size_t>(n));
+    for (int i = 0; i < n; ++i) {
+      Result<RequestId> id = engine().Submit(LongRequest(100 + i), collectors[static_cast<size_t>(i)].sink());
+      EXPECT_TRUE(id.ok()) << id.status();
+    }
+    return collectors;
+  }
+
+  // What each request gives when nothing fails.
+  std::vector<std::vector<TokenId>> Undisturbed(int n) {
+    std::vector<std::vector<TokenId>> tokens;
+    for (const Collector& collector : SubmitMany(n)) {
+      EXPECT_TRUE(collector.Wait(Deadline::After(seconds(60))));
+      tokens.push_back(collector.results()[0].tokens);
+    }
+    return tokens;
+  }
+
+  NodeStatus Node(const std::string& name) {
+    for (const NodeStatus& node : engine().status().nodes) {
+      if (node.name == name) return node;
+    }
+    return {};
+  }
+
+  std::unique_ptr<Serving> serving_;
+};
+
+TEST_P(FailureTest, AKilledMemoryNodeEndsOnlyItsOwnRequests) {
+  Serve(ShortTimeouts(GetParam()));
+  const std::vector<std::vector<TokenId>> expected = Undisturbed(8);
+  const std::vector<Collector> collectors = SubmitMany(8);
+  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
+  ASSERT_TRUE(cluster().Kill("m0", SIGKILL).ok());
+  int failed = 0;
+  for (size_t i = 0; i < collectors.size(); ++i) {
+    ASSERT_TRUE(collectors[i].Wait(Deadline::After(seconds(30)))) << "request " << i << " hangs";
+    const Generated got = collectors[i].results()[0];
+    if (got.reason == FinishReason::kError) {
+      ++failed;
+      EXPECT_THAT(got.error.message(), HasSubstr("m0"));
+      EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected[i].begin())) << "wrong text before the error";
+    } else {
+      EXPECT_EQ(got.tokens, expected[i]) << "request " << i;
+    }
+  }
+  EXPECT_EQ(failed, 4) << "placement by load puts half of the requests on each node";
+  EXPECT_TRUE(engine().status().serving);
+  EXPECT_EQ(Node("m0").state, "lost");
+  EXPECT_EQ(Node("m1").state, "ready");
+  EXPECT_EQ(Undisturbed(2), std::vector(expected.begin(), expected.begin() + 2)) << "the node that is left serves";
+  EXPECT_EQ(AwaitNoTokens(engine(), Deadline::After(seconds(10))), "");
+}
+
+TEST_P(FailureTest, AHangingMemoryNodeIsGivenUpWithinThePeerTimeout) {
+  Serve(ShortTimeouts(GetParam()));
+  const std::vector<Collector> collectors = SubmitMany(4);
+  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
+  const TimePoint start = Clock::now();
+  ASSERT_TRUE(cluster().Kill("m1", SIGSTOP).ok());
+  int failed = 0;
+  for (const Collector& collector : collectors) {
+    ASSERT_TRUE(collector.Wait(Deadline::After(seconds(30))));
+    failed += collector.results()[0].reason == FinishReason::kError ? 1 : 0;
+  }
+  EXPECT_EQ(failed, 2);
+  EXPECT_LT(SecondsSince(start), 15);
+  EXPECT_TRUE(AwaitTrue([&] { return Node("m1").state == "lost"; }, Deadline::After(seconds(10))));
+  EXPECT_TRUE(engine().status().serving);
+}
+
+TEST_P(FailureTest, WithoutMemoryNodesNothingIsServedAndItSaysWhy) {
+  Serve(ShortTimeouts(GetParam()));
+  const std::vector<Collector> collectors = SubmitMany(4);
+  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
+  ASSERT_TRUE(cluster().Kill("m0", SIGKILL).ok());
+  ASSERT_TRUE(cluster().Kill("m1", SIGKILL).ok());
+  for (const Collector& collector : collectors) {
+    ASSERT_TRUE(collector.Wait(Deadline::After(seconds(30))));
+    EXPECT_EQ(collector.results()[0].reason, FinishReason::kError);
+  }
+  ASSERT_TRUE(AwaitTrue([&] { return !engine().status().serving; }, Deadline::After(seconds(10))));
+  EXPECT_THAT(engine().status().detail, HasSubstr("no memory node is left"));
+  const Collector late;
+  EXPECT_EQ(engine().Submit(LongRequest(100), late.sink()).status().code(), StatusCode::kPeerLost);
+}
+
+TEST_P(FailureTest, AKilledComputeNodeEndsEverythingWithAReason) {
+  Serve(ShortTimeouts(GetParam()));
+  const std::vector<Collector> collectors = SubmitMany(4);
+  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
+  ASSERT_TRUE(cluster().Kill("c0", SIGKILL).ok());
+  for (const Collector& collector : collectors) {
+    ASSERT_TRUE(collector.Wait(Deadline::After(seconds(30))));
+    EXPECT_EQ(collector.results()[0].reason, FinishReason::kError);
+    EXPECT_THAT(collector.results()[0].error.message(), HasSubstr("c0"));
+  }
+  EXPECT_FALSE(engine().status().serving);
+  EXPECT_EQ(Node("c0").state, "lost");
+}
+
+TEST_P(FailureTest, AHangingComputeNodeIsNoticed) {
+  Serve(ShortTimeouts(GetParam()));
+  const std::vector<Collector> collectors = SubmitMany(2);
+  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
+  ASSERT_TRUE(cluster().Kill("c0", SIGSTOP).ok());
+  for (const Collector& collector : collectors) {
+    ASSERT_TRUE(collector.Wait(Deadline::After(seconds(20))));
+    EXPECT_EQ(collector.results()[0].reason, FinishReason::kError);
+  }
+  EXPECT_FALSE(engine().status().serving);
+}
+
+TEST_P(FailureTest, NodesServeTheNextManagerWhenOneIsGone) {
+  Serve(ShortTimeouts(GetParam()));
+  const std::vector<std::vector<TokenId>> expected = Undisturbed(2);
+  const std::vector<Collector> abandoned = SubmitMany(4);
+  ASSERT_TRUE(abandoned[0].WaitForTokens(5, Deadline::After(seconds(30))));
+  serving_->engine.reset();  // in the middle of a step
+  ClusterConfig config = cluster().config();
+  config.model_path = Deployment().model;
+  const Result<ModelConfig> model = ModelConfig::Load(config.model_path);
+  ASSERT_TRUE(model.ok());
+  ASSERT_TRUE(ResolveConfig(config, *model).ok());
+  Result<std::unique_ptr<ClusterExecutor>> executor = ClusterExecutor::Connect(config, *model, {});
+  ASSERT_TRUE(executor.ok()) << executor.status();
+  ServingEngineOptions options;
+  options.scheduler.max_model_len = model->max_positions;
+  options.vocab_size = model->vocab_size;
+  options.eos_tokens = model->eos_tokens;
+  serving_->engine = std::make_unique<ServingEngine>(options, std::move(*executor));
+  EXPECT_EQ(AwaitNoTokens(engine(), Deadline::After(seconds(10))), "") << "KV of the manager before";
+  EXPECT_EQ(Undisturbed(2), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, FailureTest, ::testing::Values("tcp", "shm"), [](const auto& info) { return info.param; });
+
+TEST(StartFailure, NamesTheNodeThatCannotBeReached) {
+  ClusterConfig config;
+  NodeConfig compute;
+  compute.name = "c0";
+  compute.role = NodeRole::kCompute;
+  compute.port = 1;  // nothing listens there
+  config.nodes.push_back(compute);
+  config.model_path = Deployment().model;
+  config.start_timeout = milliseconds(300);
+  const Result<ModelConfig> model = ModelConfig::Load(config.model_path);
+  ASSERT_TRUE(model.ok());
+  ASSERT_TRUE(ResolveConfig(config, *model).ok());
+  const Result<std::unique_ptr<ClusterExecutor>> executor = ClusterExecutor::Connect(config, *model, {});
+  ASSERT_FALSE(executor.ok());
+  EXPECT_THAT(executor.status().message(), HasSubstr("compute node c0"));
+  EXPECT_THAT(executor.status().message(), HasSubstr("127.0.0.1:1"));
+}
+
+TEST(StartFailure, AModelThatCannotBeLoadedIsTheComputeNodesClearError) {
+  Deployment deployment;
+  deployment.num_memory_nodes = 1;
+  deployment.load_format = "gguf";
+  const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+  ASSERT_FALSE(serving.ok());
+  EXPECT_THAT(serving.status().message(), HasSubstr("compute node c0"));
+  EXPECT_THAT(serving.status().message(), HasSubstr("load format 'gguf'"));
+}
+
+}  // namespace
+}  // namespace lamina::testing

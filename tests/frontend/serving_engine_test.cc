@@ -1,0 +1,240 @@
+#include "frontend/serving_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "tests/support/serving.h"
+
+namespace lamina::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using std::chrono::seconds;
+
+constexpr NodeId kNode{1}, kOther{2};
+
+// Nodes that answer when the test says so. The next token of a sequence is 10 times its length, so that texts are easy to foresee.
+class FakeExecutor : public StepExecutor {
+ public:
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::function<void(ExecutorEvent)> on_event;
+    std::deque<StepPlan> submitted;
+    std::vector<control::NewSequence> announced;
+    bool answer_at_once = true;
+    std::vector<KvNode> kv_nodes = {{kNode, 1000}};
+  };
+
+  explicit FakeExecutor(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+
+  std::vector<KvNode> kv_nodes() const override { return shared_->kv_nodes; }
+  void Start(std::function<void(ExecutorEvent)> on_event) override { shared_->on_event = std::move(on_event); }
+
+  void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override {
+    std::lock_guard lock(shared_->mutex);
+    shared_->announced.insert(shared_->announced.end(), added.begin(), added.end());
+    if (shared_->answer_at_once) {
+      shared_->on_event(Answer(plan));
+    } else {
+      shared_->submitted.push_back(plan);
+      shared_->changed.notify_all();
+    }
+  }
+
+  std::vector<NodeStatus> nodes() override {
+    std::vector<NodeStatus> nodes;
+    for (const KvNode& node : shared_->kv_nodes) {
+      NodeStatus status;
+      status.id = node.id;
+      status.name = "m" + std::to_string(node.id.value);
+      status.role = "memory";
+      status.state = "ready";
+      nodes.push_back(status);
+    }
+    return nodes;
+  }
+
+  static ExecutorEvent Answer(const StepPlan& plan) {
+    ExecutorEvent event;
+    event.result.set_step(plan.step.value);
+    for (const Work& work : plan.work) {
+      if (!work.sample) continue;
+      control::SampledToken& sampled = *event.result.add_sampled();
+      sampled.set_sequence(work.sequence.value);
+      sampled.set_token(static_cast<int32_t>(10 * (work.first_position + static_cast<int64_t>(work.tokens.size()))));
+    }
+    return event;
+  }
+
+ private:
+  std::shared_ptr<Shared> shared_;
+};
+
+class ServingEngineTest : public ::testing::Test {
+ protected:
+  void Create() {
+    options_.scheduler.max_model_len = 100;
+    options_.vocab_size = 2000;
+    options_.eos_tokens = {70};
+    engine_ = std::make_unique<ServingEngine>(options_, std::make_unique<FakeExecutor>(shared_));
+  }
+
+  StepPlan NextSubmitted() {
+    std::unique_lock lock(shared_->mutex);
+    EXPECT_TRUE(shared_->changed.wait_for(lock, seconds(10), [&] { return !shared_->submitted.empty(); }));
+    StepPlan plan = shared_->submitted.front();
+    shared_->submitted.pop_front();
+    return plan;
+  }
+
+  Generated Await(const Collector& collector) {
+    EXPECT_TRUE(collector.Wait(Deadline::After(seconds(10))));
+    return collector.results()[0];
+  }
+
+  std::shared_ptr<FakeExecutor::Shared> shared_ = std::make_shared<FakeExecutor::Shared>();
+  ServingEngineOptions options_;
+  std::unique_ptr<ServingEngine> engine_;
+};
+
+TEST_F(ServingEngineTest, EndsAtTheEndOfSequenceToken) {
+  Create();
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2, 3, 4}, 50), collector.sink()).ok());
+  const Generated got = Await(collector);
+  EXPECT_THAT(got.tokens, ElementsAre(40, 50, 60, 70));
+  EXPECT_EQ(got.reason, FinishReason::kStop);
+  EXPECT_EQ(AwaitNoTokens(*engine_, Deadline::After(seconds(10))), "");
+}
+
+TEST_F(ServingEngineTest, EndsAtMaxTokensAndIgnoresTheEndIfAsked) {
+  Create();
+  const Collector collector;
+  GenerateRequest request = GreedyRequest({1, 2, 3, 4}, 6);
+  request.ignore_eos = true;
+  ASSERT_TRUE(engine_->Submit(request, collector.sink()).ok());
+  const Generated got = Await(collector);
+  EXPECT_THAT(got.tokens, ElementsAre(40, 50, 60, 70, 80, 90));
+  EXPECT_EQ(got.reason, FinishReason::kLength);
+}
+
+TEST_F(ServingEngineTest, EndsAtAStopTokenOfTheRequest) {
+  Create();
+  const Collector collector;
+  GenerateRequest request = GreedyRequest({1, 2, 3, 4}, 6);
+  request.stop_tokens = {50};
+  ASSERT_TRUE(engine_->Submit(request, collector.sink()).ok());
+  EXPECT_THAT(Await(collector).tokens, ElementsAre(40, 50));
+}
+
+TEST_F(ServingEngineTest, AnnouncesContinuationsWithTheirOwnSeedsAndTheTokensBannedUntilMin) {
+  Create();
+  GenerateRequest request = GreedyRequest({1, 2}, 1);
+  request.n = 3;
+  request.sampling.set_seed(500);
+  request.stop_tokens = {8};
+  const Collector collector(3);
+  ASSERT_TRUE(engine_->Submit(request, collector.sink()).ok());
+  ASSERT_TRUE(collector.Wait(Deadline::After(seconds(10))));
+  std::lock_guard lock(shared_->mutex);
+  ASSERT_EQ(shared_->announced.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(shared_->announced[i].sampling().seed(), 500 + i);
+    EXPECT_THAT(shared_->announced[i].sampling().banned_until_min(), ElementsAre(70, 8));
+    EXPECT_THAT(shared_->announced[i].tokens(), ElementsAre(1, 2));
+    EXPECT_EQ(shared_->announced[i].num_prompt_tokens(), 2);
+  }
+}
+
+TEST_F(ServingEngineTest, RefusesWhatCannotBeServed) {
+  options_.scheduler.max_queued = 2;
+  shared_->answer_at_once = false;
+  Create();
+  const Collector collector;
+  const auto code = [&](const GenerateRequest& request) { return engine_->Submit(request, collector.sink()).status().code(); };
+  EXPECT_EQ(code(GreedyRequest({}, 5)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(GreedyRequest({1}, 0)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(GreedyRequest({2000}, 5)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(GreedyRequest({-1}, 5)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(GreedyRequest({1, 2}, 99)), StatusCode::kInvalidArgument);
+  GenerateRequest many = GreedyRequest({1}, 5);
+  many.n = 2;
+  EXPECT_EQ(code(many), StatusCode::kOk);
+  NextSubmitted();  // both run: the line is empty again
+  EXPECT_EQ(code(many), StatusCode::kOk);
+  EXPECT_EQ(code(GreedyRequest({1}, 5)), StatusCode::kTryAgain);
+}
+
+TEST_F(ServingEngineTest, AbortInTheMiddleOfAStepFreesTheSlotsAndReportsIt) {
+  shared_->answer_at_once = false;
+  Create();
+  const Collector collector;
+  const Result<RequestId> id = engine_->Submit(GreedyRequest({1, 2, 3}, 50), collector.sink());
+  ASSERT_TRUE(id.ok());
+  const StepPlan plan = NextSubmitted();
+  engine_->Abort(*id);
+  EXPECT_EQ(Await(collector).reason, FinishReason::kAbort);
+  shared_->on_event(FakeExecutor::Answer(plan));
+  const StepPlan next = NextSubmitted();
+  EXPECT_TRUE(next.work.empty());
+  EXPECT_THAT(next.released, ElementsAre(plan.work[0].sequence));
+  shared_->on_event(FakeExecutor::Answer(next));
+  EXPECT_EQ(AwaitNoTokens(*engine_, Deadline::After(seconds(10))), "");
+  EXPECT_TRUE(collector.results()[0].tokens.empty()) << "no token after the abort";
+}
+
+TEST_F(ServingEngineTest, StopEndsOneContinuation) {
+  shared_->answer_at_once = false;
+  Create();
+  GenerateRequest request = GreedyRequest({1, 2}, 3);
+  request.n = 2;
+  const Collector collector(2);
+  const Result<RequestId> id = engine_->Submit(request, collector.sink());
+  ASSERT_TRUE(id.ok());
+  const StepPlan plan = NextSubmitted();
+  engine_->Stop(*id, 0);
+  shared_->on_event(FakeExecutor::Answer(plan));
+  for (int i = 0; i < 2; ++i) shared_->on_event(FakeExecutor::Answer(NextSubmitted()));
+  ASSERT_TRUE(collector.Wait(Deadline::After(seconds(10))));
+  EXPECT_EQ(collector.results()[0].reason, FinishReason::kStop);
+  EXPECT_EQ(collector.results()[1].reason, FinishReason::kLength);
+  EXPECT_EQ(collector.results()[1].tokens.size(), 3u);
+}
+
+TEST_F(ServingEngineTest, ALostNodeFailsItsSequencesAndOnlyThose) {
+  shared_->kv_nodes = {{kNode, 500}, {kOther, 500}};
+  shared_->answer_at_once = false;
+  Create();
+  const Collector first, second;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), first.sink()).ok());
+  StepPlan plan = NextSubmitted();
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), second.sink()).ok());
+  shared_->on_event(FakeExecutor::Answer(plan));
+  plan = NextSubmitted();
+  shared_->on_event({ExecutorEvent::Kind::kNodeLost, {}, kNode, PeerLost("memory node m1 is lost: test")});
+  EXPECT_EQ(Await(first).reason, FinishReason::kError);
+  EXPECT_THAT(first.results()[0].error.message(), HasSubstr("m1"));
+  shared_->on_event(FakeExecutor::Answer(plan));
+  shared_->on_event(FakeExecutor::Answer(NextSubmitted()));
+  EXPECT_EQ(Await(second).reason, FinishReason::kLength);
+  EXPECT_TRUE(engine_->status().serving);
+  EXPECT_EQ(engine_->status().nodes[0].state, "lost");
+}
+
+TEST_F(ServingEngineTest, AStepThatIsNeverAnsweredEndsAtItsDeadline) {
+  shared_->answer_at_once = false;
+  options_.step_timeout = milliseconds(50);
+  Create();
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok());
+  EXPECT_EQ(Await(collector).reason, FinishReason::kError);
+  EXPECT_FALSE(engine_->status().serving);
+  EXPECT_EQ(engine_->Submit(GreedyRequest({1}, 1), collector.sink()).status().code(), StatusCode::kPeerLost);
+}
+
+}  // namespace
+}  // namespace lamina::testing

@@ -1,0 +1,194 @@
+#include "memory_node/attention_service.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+namespace lamina {
+namespace {
+
+constexpr uint64_t kEpoch = 9;
+constexpr WireShape kWire{.num_heads = 4, .num_kv_heads = 2, .head_dim = 8, .kv_dtype = DType::kF32, .max_rows = 4};
+constexpr float kScale = 0.35f;
+constexpr size_t kQ = 32, kKv = 16;  // floats per row
+
+using Row = std::vector<float>;
+
+// K and V of a sequence as this test remembers them, and attention by the textbook.
+struct Remembered {
+  std::vector<Row> k, v;
+
+  Row Attend(const Row& q) const {
+    Row out(kQ, 0);
+    for (size_t head = 0; head < 4; ++head) {
+      const size_t kv = head / 2;
+      std::vector<double> weight;
+      double sum = 0;
+      for (const Row& key : k) {
+        double score = 0;
+        for (size_t d = 0; d < 8; ++d) score += double{q[head * 8 + d]} * double{key[kv * 8 + d]};
+        weight.push_back(std::exp(score * double{kScale}));
+        sum += weight.back();
+      }
+      for (size_t d = 0; d < 8; ++d) {
+        double value = 0;
+        for (size_t t = 0; t < v.size(); ++t) value += weight[t] / sum * double{v[t][kv * 8 + d]};
+        out[head * 8 + d] = static_cast<float>(value);
+      }
+    }
+    return out;
+  }
+};
+
+class AttentionServiceTest : public ::testing::Test {
+ protected:
+  AttentionServiceTest() {
+    const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = DType::kF32};
+    service_ = std::make_unique<AttentionService>(kWire, kScale, kEpoch, *KvStore::Create(shape, 16), team_);
+  }
+
+  Row Random(size_t n) {
+    Row row(n);
+    for (float& x : row) x = std::normal_distribution<float>()(random_);
+    return row;
+  }
+
+  // Seals rows into `area_` and opens them as the daemon does.
+  ReceivedMessage Pack(MessageKind kind, uint64_t step, const std::vector<std::vector<Row>>& parts, uint64_t epoch = kEpoch) {
+    Row flat;
+    for (const std::vector<Row>& part : parts) {
+      for (const Row& row : part) flat.insert(flat.end(), row.begin(), row.end());
+    }
+    area_.assign(sizeof(MessageHeader) + flat.size() * 4, std::byte{});
+    std::memcpy(area_.data() + sizeof(MessageHeader), flat.data(), flat.size() * 4);
+    const MessageHeader header = Seal({.kind = kind, .epoch = epoch, .step = step, .num_rows = static_cast<uint32_t>(parts[0].size())},
+                                      std::span<const std::byte>(area_).subspan(sizeof(MessageHeader)));
+    std::memcpy(area_.data(), &header, sizeof(header));
+    return *Open(area_, kind);
+  }
+
+  Result<std::vector<Row>> Decode(const ReceivedMessage& message) {
+    std::vector<std::byte> reply(kWire.compute_window_bytes());
+    const size_t bytes = service_->Decode(message, reply);
+    LAMINA_ASSIGN_OR_RETURN(const ReceivedMessage answer, Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply));
+    if (answer.header.status != 0) {
+      return Status(static_cast<StatusCode>(answer.header.status),
+                    std::string(reinterpret_cast<const char*>(answer.payload.data()), answer.payload.size()));
+    }
+    std::vector<Row> rows(answer.payload.size() / 4 / kQ, Row(kQ));
+    for (size_t i = 0; i < rows.size(); ++i) std::memcpy(rows[i].data(), answer.payload.data() + i * kQ * 4, kQ * 4);
+    return rows;
+  }
+
+  // A prompt of `slots.size()` tokens is ordered and pushed in `step`.
+  void Prefill(SequenceId sequence, uint64_t step, const std::vector<TokenSlot>& slots) {
+    control::MemoryOrder order;
+    order.set_step(step);
+    control::PrefillChunk& chunk = *order.add_prefill();
+    chunk.set_sequence(sequence.value);
+    chunk.mutable_slots()->Add(slots.begin(), slots.end());
+    service_->Apply(order);
+    Remembered& remembered = remembered_[sequence];
+    for (size_t i = 0; i < slots.size(); ++i) {
+      remembered.k.push_back(Random(kKv));
+      remembered.v.push_back(Random(kKv));
+    }
+    ASSERT_TRUE(service_->Push(Pack(MessageKind::kPush, step, {remembered.k, remembered.v})).ok());
+  }
+
+  void OrderDecode(uint64_t step, const std::vector<std::pair<SequenceId, TokenSlot>>& rows) {
+    control::MemoryOrder order;
+    order.set_step(step);
+    for (const auto& [sequence, slot] : rows) {
+      control::DecodeRow& row = *order.add_decode();
+      row.set_sequence(sequence.value);
+      row.set_position(static_cast<int64_t>(remembered_[sequence].k.size()));
+      row.set_slot(slot);
+    }
+    service_->Apply(order);
+  }
+
+  std::mt19937 random_{1};
+  WorkerTeam team_{2};
+  std::unique_ptr<AttentionService> service_;
+  std::map<SequenceId, Remembered> remembered_;
+  std::vector<std::byte> area_;
+};
+
+constexpr SequenceId kA{1}, kB{2};
+
+TEST_F(AttentionServiceTest, DecodesOverPushedAndNewTokens) {
+  Prefill(kA, 1, {5, 3, 8});
+  Prefill(kB, 2, {0});
+  for (uint64_t step = 3; step < 6; ++step) {
+    const auto slot = static_cast<TokenSlot>(step);
+    OrderDecode(step, {{kA, slot + 6}, {kB, slot + 9}});
+    std::vector<Row> q, k, v;
+    for (const SequenceId sequence : {kA, kB}) {
+      q.push_back(Random(kQ));
+      k.push_back(Random(kKv));
+      v.push_back(Random(kKv));
+      remembered_[sequence].k.push_back(k.back());
+      remembered_[sequence].v.push_back(v.back());
+    }
+    const Result<std::vector<Row>> out = Decode(Pack(MessageKind::kDecode, step, {q, k, v}));
+    ASSERT_TRUE(out.ok()) << out.status();
+    for (size_t i = 0; i < 2; ++i) {
+      const Row expected = remembered_[i == 0 ? kA : kB].Attend(q[i]);
+      for (size_t d = 0; d < kQ; ++d) EXPECT_NEAR((*out)[i][d], expected[d], 1e-5) << "row " << i << " element " << d;
+    }
+  }
+}
+
+TEST_F(AttentionServiceTest, AnswersAnErrorInsteadOfAttentionOverMissingTokens) {
+  control::MemoryOrder order;  // a prompt whose push never comes
+  order.set_step(1);
+  control::PrefillChunk& chunk = *order.add_prefill();
+  chunk.set_sequence(kA.value);
+  chunk.add_slots(0);
+  service_->Apply(order);
+  remembered_[kA].k.push_back(Random(kKv));
+  OrderDecode(2, {{kA, 1}});
+  const Result<std::vector<Row>> out = Decode(Pack(MessageKind::kDecode, 2, {{Random(kQ)}, {Random(kKv)}, {Random(kKv)}}));
+  EXPECT_EQ(out.status().code(), StatusCode::kCorrupt);
+}
+
+TEST_F(AttentionServiceTest, AnswersAnErrorForRowsThatWereNotOrdered) {
+  Prefill(kA, 1, {0});
+  OrderDecode(2, {{kA, 1}});
+  EXPECT_FALSE(Decode(Pack(MessageKind::kDecode, 3, {{Random(kQ)}, {Random(kKv)}, {Random(kKv)}})).ok());
+  EXPECT_FALSE(
+      Decode(Pack(MessageKind::kDecode, 2, {{Random(kQ), Random(kQ)}, {Random(kKv), Random(kKv)}, {Random(kKv), Random(kKv)}})).ok());
+}
+
+TEST_F(AttentionServiceTest, KnowsStaleMessages) {
+  Prefill(kA, 1, {0});
+  OrderDecode(5, {{kA, 1}});
+  const std::vector<std::vector<Row>> rows = {{Random(kQ)}, {Random(kKv)}, {Random(kKv)}};
+  EXPECT_TRUE(service_->IsStale(Pack(MessageKind::kDecode, 5, rows, kEpoch + 1).header)) << "another epoch";
+  EXPECT_TRUE(service_->IsStale(Pack(MessageKind::kDecode, 3, rows).header)) << "a step that was never ordered here";
+  EXPECT_FALSE(service_->IsStale(Pack(MessageKind::kDecode, 5, rows).header));
+  ASSERT_TRUE(Decode(Pack(MessageKind::kDecode, 5, rows)).ok());
+  EXPECT_TRUE(service_->IsStale(Pack(MessageKind::kPush, 1, rows).header)) << "a step that is over";
+}
+
+TEST_F(AttentionServiceTest, APushForAReleasedSequenceIsDropped) {
+  control::MemoryOrder order;
+  order.set_step(1);
+  control::PrefillChunk& chunk = *order.add_prefill();
+  chunk.set_sequence(kA.value);
+  chunk.add_slots(0);
+  service_->Apply(order);
+  control::MemoryOrder release;
+  release.set_step(2);
+  release.add_released(kA.value);
+  service_->Apply(release);
+  EXPECT_EQ(service_->Push(Pack(MessageKind::kPush, 1, {{Random(kKv)}, {Random(kKv)}})).code(), StatusCode::kNotFound);
+  EXPECT_EQ(service_->stats().used_tokens(), 0);
+  EXPECT_EQ(service_->stats().num_sequences(), 0);
+}
+
+}  // namespace
+}  // namespace lamina

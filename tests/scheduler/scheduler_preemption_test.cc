@@ -1,0 +1,167 @@
+// Full nodes and lost nodes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "scheduler/scheduler.h"
+#include "tests/support/fake_kv_nodes.h"
+
+namespace lamina {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+const SchedulerOptions kOptions{.max_num_seqs = 8, .max_num_batched_tokens = 64, .max_model_len = 500, .max_queued = 100};
+
+std::vector<uint64_t> Ids(const StepPlan& plan) {
+  std::vector<uint64_t> ids;
+  for (const Work& work : plan.work) ids.push_back(work.sequence.value);
+  return ids;
+}
+
+// Steps until a plan releases something.
+StepPlan StepUntilRelease(FakeCluster& cluster) {
+  for (int i = 0; i < 1000; ++i) {
+    StepPlan plan = cluster.Step();
+    if (!plan.released.empty()) return plan;
+  }
+  ADD_FAILURE() << "no release";
+  return {};
+}
+
+TEST(Preemption, TakesTheNewestPutsItInFrontAndRecomputesAllItsTokens) {
+  FakeCluster cluster(kOptions, {KvNode{NodeId{0}, 100}});
+  ASSERT_TRUE(cluster.Add(1, 20, 60).ok());
+  ASSERT_TRUE(cluster.Add(2, 20, 60).ok());
+  EXPECT_THAT(Ids(cluster.Step()), ElementsAre(1, 2));
+  ASSERT_TRUE(cluster.Add(3, 50, 10).ok());  // does not fit beside them
+  const StepPlan full = StepUntilRelease(cluster);
+  EXPECT_THAT(full.released, ElementsAre(SequenceId{2}));
+  EXPECT_THAT(Ids(full), ElementsAre(1)) << "2 is not started again at once, and 3 does not overtake it";
+  EXPECT_EQ(cluster.scheduler().stats().num_preemptions, 1);
+  EXPECT_EQ(cluster.scheduler().stats().num_waiting, 2);
+  EXPECT_EQ(full.work[0].first_position, 50) << "it was preempted before the node was full";
+
+  const StepPlan end_of_1 = StepUntilRelease(cluster);
+  EXPECT_THAT(end_of_1.released, ElementsAre(SequenceId{1}));
+  EXPECT_EQ(Ids(end_of_1).front(), 2u);
+  EXPECT_TRUE(end_of_1.work[0].prefill);
+  EXPECT_EQ(end_of_1.work[0].tokens, GenerateAlone(MakePrompt(SequenceId{2}, 20), 31));
+  EXPECT_TRUE(end_of_1.work[0].sample);
+  cluster.RunUntilIdle();
+  for (const uint64_t id : {1, 2}) EXPECT_EQ(cluster.results().at(SequenceId{id}), GenerateAlone(MakePrompt(SequenceId{id}, 20), 60));
+  EXPECT_EQ(cluster.results().at(SequenceId{3}), GenerateAlone(MakePrompt(SequenceId{3}, 50), 10));
+}
+
+TEST(Preemption, PreemptsAPartlyPrefilledSequence) {
+  SchedulerOptions options = kOptions;
+  options.max_num_batched_tokens = 2;
+  FakeCluster cluster(options, {KvNode{NodeId{0}, 100}});
+  ASSERT_TRUE(cluster.Add(1, 2, 90).ok());
+  cluster.Step();
+  ASSERT_TRUE(cluster.Add(2, 60, 1).ok());  // one token per step beside the decoding row; its 60 slots leave 38 for sequence 1
+  const StepPlan full = StepUntilRelease(cluster);
+  EXPECT_THAT(full.released, ElementsAre(SequenceId{2}));
+  EXPECT_THAT(Ids(full), ElementsAre(1));
+  EXPECT_EQ(full.work[0].first_position, 40);
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().at(SequenceId{2}), GenerateAlone(MakePrompt(SequenceId{2}, 60), 1));
+}
+
+TEST(Preemption, StartsLeaveRoomToGrow) {
+  FakeCluster cluster(kOptions, {KvNode{NodeId{0}, 100}});
+  ASSERT_TRUE(cluster.Add(1, 40, 60).ok());
+  cluster.Step();
+  // 41 + 50 slots fit, but both would need the same few next ones.
+  ASSERT_TRUE(cluster.Add(2, 50, 50).ok());
+  EXPECT_THAT(Ids(cluster.Step()), ElementsAre(1));
+  // What can hardly grow needs little.
+  cluster.Finish(2);
+  ASSERT_TRUE(cluster.Add(3, 40, 1).ok());
+  EXPECT_THAT(Ids(cluster.Step()), ElementsAre(1, 3));
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.nodes().num_preemptions(), 0);
+}
+
+TEST(Preemption, ASequenceMayFillTheWholeNode) {
+  FakeCluster cluster(kOptions, {KvNode{NodeId{0}, 100}});
+  ASSERT_TRUE(cluster.Add(1, 99, 1).ok());
+  ASSERT_TRUE(cluster.Add(2, 1, 99).ok());
+  ASSERT_TRUE(cluster.Add(3, 50, 50).ok());
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().size(), 3u);
+}
+
+TEST(Preemption, WhoOutgrowsASmallNodeMovesToALargeOne) {
+  FakeCluster cluster(kOptions, {KvNode{NodeId{0}, 50}, KvNode{NodeId{1}, 100}});
+  ASSERT_TRUE(cluster.Add(1, 20, 5).ok());
+  ASSERT_TRUE(cluster.Add(2, 30, 60).ok());
+  ASSERT_TRUE(cluster.Add(3, 20, 60).ok());
+  const StepPlan start = cluster.Step();
+  ASSERT_THAT(Ids(start), ElementsAre(1, 2, 3));
+  EXPECT_EQ(start.work[0].node, NodeId{0});
+  EXPECT_EQ(start.work[1].node, NodeId{1});
+  ASSERT_EQ(start.work[2].node, NodeId{1});
+  ASSERT_TRUE(cluster.Add(4, 1, 80).ok());  // starts on the small node, which cannot hold it to its end
+  const StepPlan small = cluster.Step();
+  ASSERT_EQ(small.work.back().sequence, SequenceId{4});
+  ASSERT_EQ(small.work.back().node, NodeId{0});
+  cluster.RunUntilIdle();
+  EXPECT_GE(cluster.nodes().num_preemptions(), 2);
+  EXPECT_EQ(cluster.results().at(SequenceId{4}), GenerateAlone(MakePrompt(SequenceId{4}, 1), 80));
+}
+
+TEST(LostNode, TakesItsSequencesAlongAlsoInFlight) {
+  FakeCluster cluster(kOptions, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 100}});
+  for (uint64_t id = 1; id <= 4; ++id) ASSERT_TRUE(cluster.Add(id, 10, 20).ok());
+  cluster.Step();
+  const StepPlan in_flight = cluster.Plan();
+  EXPECT_THAT(Ids(in_flight), ElementsAre(1, 3, 2, 4));
+  EXPECT_THAT(cluster.LoseNode(0), ElementsAre(SequenceId{1}, SequenceId{3}));
+  EXPECT_THAT(cluster.LoseNode(0), IsEmpty()) << "unknown by now";
+  EXPECT_THAT(cluster.scheduler().Tokens(SequenceId{1}), IsEmpty());
+  // Its answers may still arrive.
+  cluster.Complete();
+  const StepPlan next = cluster.Step();
+  EXPECT_THAT(next.released, ElementsAre(SequenceId{1}, SequenceId{3})) << "the compute node may hold their prefill";
+  EXPECT_THAT(Ids(next), ElementsAre(2, 4));
+  EXPECT_EQ(cluster.scheduler().stats().nodes.size(), 1u);
+  cluster.AddNode({NodeId{0}, 100});
+  ASSERT_TRUE(cluster.Add(5, 10, 20).ok());
+  EXPECT_EQ(cluster.Step().work.back().node, NodeId{0}) << "it comes back empty";
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().size(), 3u);
+}
+
+TEST(LostNode, WaitingSequencesStayIfTheyFitElsewhere) {
+  SchedulerOptions options = kOptions;
+  options.max_num_seqs = 2;
+  FakeCluster cluster(options, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 60}});
+  ASSERT_TRUE(cluster.Add(1, 10, 20).ok());
+  ASSERT_TRUE(cluster.Add(2, 10, 51).ok());  // runs on the small node, which cannot hold it to its end
+  cluster.Step();
+  ASSERT_TRUE(cluster.Add(3, 30, 30).ok());
+  ASSERT_TRUE(cluster.Add(4, 30, 31).ok());
+  EXPECT_THAT(cluster.LoseNode(0), ElementsAre(SequenceId{1}, SequenceId{2}, SequenceId{4}));
+  EXPECT_EQ(cluster.scheduler().stats().num_waiting, 1);
+  EXPECT_EQ(cluster.Add(5, 30, 31).code(), StatusCode::kInvalidArgument);
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().size(), 1u);
+}
+
+TEST(LostNode, TheLastOneTakesAllAlong) {
+  FakeCluster cluster(kOptions, {KvNode{NodeId{0}, 100}});
+  ASSERT_TRUE(cluster.Add(2, 90, 5).ok());
+  ASSERT_TRUE(cluster.Add(1, 90, 5).ok());
+  cluster.Step();
+  EXPECT_THAT(cluster.LoseNode(0), ElementsAre(SequenceId{2}, SequenceId{1}));
+  EXPECT_EQ(cluster.Add(3, 10, 10).code(), StatusCode::kPeerLost);
+  EXPECT_THAT(cluster.Step().released, ElementsAre(SequenceId{2}));
+  EXPECT_TRUE(cluster.Step().empty());
+}
+
+}  // namespace
+}  // namespace lamina

@@ -1,0 +1,144 @@
+// Thousands of random steps per seed; FakeKvNodes checks every plan against what the nodes hold (see tests/support/fake_kv_nodes.h).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "scheduler/scheduler.h"
+#include "tests/support/fake_kv_nodes.h"
+
+namespace lamina {
+namespace {
+
+class RandomLoad {
+ public:
+  explicit RandomLoad(uint32_t seed) : random_(seed), cluster_(options_ = RandomOptions(), RandomNodes()) {}
+
+  void Run(int num_steps) {
+    for (int step = 0; step < num_steps && !testing::Test::HasFailure(); ++step) {
+      if (step % 1000 < 700 && Below(2) == 0) AddOne();  // then the load drains for a while
+      cluster_.Plan();
+      // In flight.
+      if (Below(10) == 0) AddOne();
+      if (Below(50) == 0) FinishOne();
+      if (Below(400) == 0) LoseOne();
+      cluster_.Complete();
+      if (Below(50) == 0) FinishOne();
+      if (Below(400) == 0) LoseOne();
+      if (Below(60) == 0 && num_nodes_ < 4) AddNode();
+    }
+    if (num_nodes_ == 0) AddNode();
+    cluster_.RunUntilIdle();
+    CheckResults();
+  }
+
+  int64_t num_preemptions() { return cluster_.nodes().num_preemptions(); }
+  size_t num_completed() const { return cluster_.results().size(); }
+
+ private:
+  uint32_t Below(uint32_t end) { return static_cast<uint32_t>(random_() % end); }
+
+  SchedulerOptions RandomOptions() {
+    SchedulerOptions options;
+    options.max_num_seqs = 1 + static_cast<int>(Below(12));
+    options.max_num_batched_tokens = options.max_num_seqs + static_cast<int>(Below(60));
+    options.max_model_len = 180;
+    options.max_queued = 20;
+    return options;
+  }
+
+  std::vector<KvNode> RandomNodes() {
+    std::vector<KvNode> nodes;
+    for (num_nodes_ = 0; num_nodes_ <= Below(3); ++num_nodes_) nodes.push_back({NodeId{next_node_++}, 40 + Below(180)});
+    return nodes;
+  }
+
+  void AddNode() {
+    cluster_.AddNode({NodeId{next_node_++}, 40 + Below(180)});
+    ++num_nodes_;
+  }
+
+  void AddOne() {
+    const int64_t prompt_tokens = 1 + Below(Below(4) == 0 ? 60 : 10), max_new_tokens = 1 + Below(Below(3) == 0 ? 10 : 120);
+    const uint64_t id = next_id_++;
+    const Status status = cluster_.Add(id, prompt_tokens, max_new_tokens);
+    if (status.ok()) {
+      accepted_[SequenceId{id}] = {prompt_tokens, max_new_tokens};
+    } else if (status.code() == StatusCode::kInvalidArgument) {
+      for (const NodeUse& node : cluster_.scheduler().stats().nodes) EXPECT_GT(prompt_tokens + max_new_tokens, node.capacity_tokens);
+    } else if (status.code() == StatusCode::kPeerLost) {
+      EXPECT_EQ(num_nodes_, 0u);
+    } else {
+      EXPECT_EQ(status.code(), StatusCode::kTryAgain);
+      EXPECT_GE(cluster_.scheduler().stats().num_waiting, options_.max_queued);
+    }
+  }
+
+  // A client goes away, or a stop token: any sequence, in any state.
+  void FinishOne() {
+    if (accepted_.empty()) return;
+    auto it = accepted_.begin();
+    std::advance(it, Below(static_cast<uint32_t>(accepted_.size())));
+    if (cluster_.results().contains(it->first)) return;
+    const auto& [prompt_tokens, max_new_tokens] = it->second;
+    const std::vector<TokenId> alone = GenerateAlone(MakePrompt(it->first, prompt_tokens), max_new_tokens);
+    const std::span<const TokenId> tokens = cluster_.scheduler().Tokens(it->first);
+    EXPECT_GE(tokens.size(), static_cast<size_t>(prompt_tokens));
+    EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), alone.begin()));
+    cluster_.Finish(it->first.value);
+    accepted_.erase(it);
+  }
+
+  void LoseOne() {
+    const std::vector<NodeUse> nodes = cluster_.scheduler().stats().nodes;
+    if (nodes.empty()) return;
+    --num_nodes_;
+    for (const SequenceId id : cluster_.LoseNode(nodes[Below(static_cast<uint32_t>(nodes.size()))].id.value))
+      EXPECT_EQ(accepted_.erase(id), 1u);
+  }
+
+  // Whoever was neither aborted nor lost has the tokens that it would have alone, and nobody was overtaken at the first start.
+  void CheckResults() {
+    EXPECT_LE(cluster_.results().size(), accepted_.size());
+    for (const auto& [id, sizes] : accepted_) {
+      const auto result = cluster_.results().find(id);
+      ASSERT_NE(result, cluster_.results().end()) << "sequence " << id << " did not complete";
+      EXPECT_EQ(result->second, GenerateAlone(MakePrompt(id, sizes.first), sizes.second));
+    }
+    const std::vector<SequenceId>& starts = cluster_.nodes().first_starts();
+    EXPECT_TRUE(std::is_sorted(starts.begin(), starts.end()));
+  }
+
+  std::mt19937 random_;
+  uint32_t num_nodes_ = 0;
+  uint32_t next_node_ = 0;
+  SchedulerOptions options_;
+  FakeCluster cluster_;
+  uint64_t next_id_ = 1;
+  std::map<SequenceId, std::pair<int64_t, int64_t>> accepted_;  // prompt and new tokens of those not aborted or lost
+};
+
+class SchedulerProperty : public testing::TestWithParam<uint32_t> {};
+
+TEST_P(SchedulerProperty, RandomLoadKeepsEveryPromise) {
+  RandomLoad load(GetParam());
+  load.Run(2000);
+  EXPECT_GT(load.num_completed(), 20u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, SchedulerProperty, testing::Range(0u, 24u));
+
+// The promises above would be cheap if nothing was ever preempted.
+TEST(RandomLoad, Preempts) {
+  int64_t num_preemptions = 0;
+  for (uint32_t seed = 100; seed < 104; ++seed) {
+    RandomLoad load(seed);
+    load.Run(1000);
+    num_preemptions += load.num_preemptions();
+  }
+  EXPECT_GT(num_preemptions, 50);
+}
+
+}  // namespace
+}  // namespace lamina

@@ -1,0 +1,271 @@
+#include "scheduler/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/fake_kv_nodes.h"
+
+namespace lamina {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr KvNode kNode{NodeId{0}, 1000};
+
+SchedulerOptions Options(int max_num_seqs = 4, int max_num_batched_tokens = 8) {
+  return {.max_num_seqs = max_num_seqs, .max_num_batched_tokens = max_num_batched_tokens, .max_model_len = 500, .max_queued = 10};
+}
+
+// One line per Work, "d3@5" or "p3@0+8": decode or prefill, sequence, first position, tokens of a prefill, and "!" if a prefill samples.
+std::vector<std::string> Shape(const StepPlan& plan) {
+  std::vector<std::string> shape;
+  for (const Work& work : plan.work) {
+    std::ostringstream line;
+    line << (work.prefill ? 'p' : 'd') << work.sequence << '@' << work.first_position;
+    if (work.prefill) line << '+' << work.tokens.size() << (work.sample ? "!" : "");
+    shape.push_back(line.str());
+  }
+  return shape;
+}
+
+TEST(Scheduler, NothingToDoIsAnEmptyPlanThatNeedsNoCompletion) {
+  Scheduler scheduler(Options(), MakeFifoQueue(), MakeLeastLoadedPlacement());
+  EXPECT_TRUE(scheduler.NextStep().empty());
+  scheduler.AddNode(kNode);
+  EXPECT_TRUE(scheduler.NextStep().empty());
+  scheduler.CompleteStep({});
+  EXPECT_TRUE(scheduler.NextStep().empty());
+}
+
+TEST(SchedulerDeathTest, StepsDoNotOverlap) {
+  FakeCluster cluster(Options(), {kNode});
+  ASSERT_TRUE(cluster.Add(1, 3, 3).ok());
+  cluster.Plan();
+  EXPECT_DEATH(cluster.scheduler().NextStep(), "not completed");
+  EXPECT_DEATH(cluster.scheduler().AddNode(kNode), "node 0 is there already");
+}
+
+TEST(Scheduler, PrefillsInChunksThenDecodes) {
+  FakeCluster cluster(Options(), {kNode});
+  ASSERT_TRUE(cluster.Add(1, 20, 3).ok());
+  EXPECT_THAT(Shape(cluster.Step()), ElementsAre("p1@0+8"));
+  EXPECT_EQ(cluster.scheduler().stats().nodes[0].used_tokens, 20) << "a prefill's slots are taken at its start";
+  EXPECT_THAT(Shape(cluster.Step()), ElementsAre("p1@8+8"));
+  EXPECT_THAT(Shape(cluster.Step()), ElementsAre("p1@16+4!"));
+  EXPECT_THAT(Shape(cluster.Step()), ElementsAre("d1@20"));
+  EXPECT_THAT(Shape(cluster.Step()), ElementsAre("d1@21"));
+  EXPECT_EQ(cluster.results().at(SequenceId{1}), GenerateAlone(MakePrompt(SequenceId{1}, 20), 3));
+  const StepPlan last = cluster.Step();
+  EXPECT_THAT(last.released, ElementsAre(SequenceId{1}));
+  EXPECT_THAT(last.work, IsEmpty());
+  EXPECT_TRUE(cluster.Step().empty());
+}
+
+TEST(Scheduler, DecodeComesFirstAndPrefillGetsTheRest) {
+  FakeCluster cluster(Options(), {kNode});
+  ASSERT_TRUE(cluster.Add(1, 3, 50).ok());
+  ASSERT_TRUE(cluster.Add(2, 2, 50).ok());
+  EXPECT_THAT(Shape(cluster.Step()), ElementsAre("p1@0+3!", "p2@0+2!"));
+  ASSERT_TRUE(cluster.Add(3, 13, 50).ok());
+  ASSERT_TRUE(cluster.Add(4, 2, 50).ok());
+  EXPECT_THAT(Shape(cluster.Step()), ElementsAre("d1@3", "d2@2", "p3@0+6"));
+  EXPECT_THAT(Shape(cluster.Step()), ElementsAre("d1@4", "d2@3", "p3@6+6"));
+  EXPECT_THAT(Shape(cluster.Step()), ElementsAre("d1@5", "d2@4", "p3@12+1!", "p4@0+2!"));
+  EXPECT_THAT(Shape(cluster.Step()), ElementsAre("d1@6", "d2@5", "d3@13", "d4@2"));
+  cluster.RunUntilIdle();
+}
+
+TEST(Scheduler, RunningCountIncludesThePartlyPrefilledOne) {
+  FakeCluster cluster(Options(/*max_num_seqs=*/2), {kNode});
+  ASSERT_TRUE(cluster.Add(1, 2, 50).ok());
+  ASSERT_TRUE(cluster.Add(2, 9, 50).ok());
+  ASSERT_TRUE(cluster.Add(3, 1, 50).ok());
+  EXPECT_THAT(Shape(cluster.Step()), ElementsAre("p1@0+2!", "p2@0+6"));
+  EXPECT_THAT(Shape(cluster.Step()), ElementsAre("d1@2", "p2@6+3!"));
+  EXPECT_THAT(Shape(cluster.Step()), ElementsAre("d1@3", "d2@9"));
+  EXPECT_EQ(cluster.scheduler().stats().num_waiting, 1);
+  cluster.Finish(1);
+  EXPECT_THAT(Shape(cluster.Step()), ElementsAre("d2@10", "p3@0+1!"));
+  cluster.RunUntilIdle();
+}
+
+TEST(Scheduler, MoreSequencesThanTokensPerStepStillAllRun) {
+  FakeCluster cluster(Options(/*max_num_seqs=*/100, /*max_num_batched_tokens=*/3), {kNode});
+  for (uint64_t id = 0; id < 8; ++id) ASSERT_TRUE(cluster.Add(id, 5, 7).ok());
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().size(), 8u);
+}
+
+TEST(Scheduler, AddRefusesWhatCanNeverRun) {
+  Scheduler scheduler(Options(), MakeFifoQueue(), MakeLeastLoadedPlacement());
+  const auto add = [&](uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens) {
+    return scheduler.Add({SequenceId{id}, std::vector<TokenId>(static_cast<size_t>(prompt_tokens)), max_new_tokens});
+  };
+  EXPECT_EQ(add(1, 3, 3).code(), StatusCode::kPeerLost);
+  scheduler.AddNode({NodeId{0}, 100});
+  scheduler.AddNode({NodeId{1}, 30});
+  EXPECT_EQ(add(1, 0, 3).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(add(1, 3, 0).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(add(1, 3, -1).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(add(1, 3, INT64_MAX).code(), StatusCode::kInvalidArgument);
+  const Status too_long = add(1, 401, 100);
+  EXPECT_EQ(too_long.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(too_long.message(), AllOf(HasSubstr("401"), HasSubstr("100"), HasSubstr("500")));
+  const Status too_big = add(1, 71, 30);
+  EXPECT_EQ(too_big.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(too_big.message(), AllOf(HasSubstr("71"), HasSubstr("30"), HasSubstr("100")));
+  EXPECT_TRUE(add(1, 70, 30).ok());
+  EXPECT_EQ(add(1, 3, 3).code(), StatusCode::kInvalidArgument) << "known already";
+  EXPECT_EQ(scheduler.stats().num_waiting, 1);
+}
+
+TEST(Scheduler, AFullQueueAsksToTryAgain) {
+  FakeCluster cluster(Options(), {kNode});
+  for (uint64_t id = 0; id < 10; ++id) ASSERT_TRUE(cluster.Add(id, 4, 2).ok());
+  const Status full = cluster.Add(10, 4, 2);
+  EXPECT_EQ(full.code(), StatusCode::kTryAgain);
+  EXPECT_THAT(full.message(), HasSubstr("10"));
+  cluster.Step();
+  EXPECT_TRUE(cluster.Add(10, 4, 2).ok());
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().size(), 11u);
+}
+
+TEST(Scheduler, FinishInFlightIsReportedOnceAndItsSlotsAreReusedThenOnly) {
+  FakeCluster cluster(Options(), {KvNode{NodeId{0}, 10}});
+  ASSERT_TRUE(cluster.Add(1, 6, 3).ok());
+  const StepPlan first = cluster.Plan();
+  ASSERT_TRUE(cluster.Add(2, 6, 3).ok());
+  cluster.Finish(1);
+  cluster.Finish(1);
+  EXPECT_THAT(cluster.scheduler().Tokens(SequenceId{1}), IsEmpty());
+  // The nodes sample it nevertheless; the scheduler does not know it any more.
+  cluster.scheduler().CompleteStep(std::vector<Scheduler::Sampled>{{SequenceId{1}, 5}});
+  const StepPlan second = cluster.Step();
+  EXPECT_THAT(second.released, ElementsAre(SequenceId{1}));
+  EXPECT_THAT(Shape(second), ElementsAre("p2@0+6!"));
+  EXPECT_EQ(second.work[0].slots, first.work[0].slots);
+  EXPECT_THAT(cluster.Step().released, IsEmpty());
+  cluster.RunUntilIdle();
+}
+
+TEST(Scheduler, ASequenceThatNeverHadSlotsIsNotReported) {
+  FakeCluster cluster(Options(), {kNode});
+  ASSERT_TRUE(cluster.Add(1, 3, 3).ok());
+  cluster.Finish(1);
+  EXPECT_TRUE(cluster.Step().empty());
+  EXPECT_EQ(cluster.scheduler().stats().num_waiting, 0);
+}
+
+TEST(Scheduler, ReleasedAloneIsAPlanWithAStepOfItsOwn) {
+  FakeCluster cluster(Options(), {kNode});
+  ASSERT_TRUE(cluster.Add(1, 3, 30).ok());
+  EXPECT_EQ(cluster.Step().step, StepId{1});
+  cluster.Finish(1);
+  const StepPlan plan = cluster.Step();
+  EXPECT_EQ(plan.step, StepId{2});
+  EXPECT_THAT(plan.released, ElementsAre(SequenceId{1}));
+  EXPECT_THAT(plan.work, IsEmpty());
+  EXPECT_TRUE(cluster.scheduler().NextStep().empty()) << "needs no completion";
+  ASSERT_TRUE(cluster.Add(2, 3, 30).ok());
+  EXPECT_EQ(cluster.Step().step, StepId{3});
+}
+
+TEST(Scheduler, AbortOfThePartlyPrefilledOneMakesRoomForTheNext) {
+  FakeCluster cluster(Options(), {kNode});
+  ASSERT_TRUE(cluster.Add(1, 20, 3).ok());
+  ASSERT_TRUE(cluster.Add(2, 5, 3).ok());
+  EXPECT_THAT(Shape(cluster.Plan()), ElementsAre("p1@0+8"));
+  cluster.Finish(1);
+  cluster.Complete();
+  const StepPlan plan = cluster.Step();
+  EXPECT_THAT(plan.released, ElementsAre(SequenceId{1}));
+  EXPECT_THAT(Shape(plan), ElementsAre("p2@0+5!"));
+  cluster.RunUntilIdle();
+}
+
+TEST(Scheduler, AtMaxNewTokensItGivesItsSlotsBackAndKeepsItsTokensUntilFinish) {
+  Scheduler scheduler(Options(), MakeFifoQueue(), MakeLeastLoadedPlacement());
+  scheduler.AddNode(kNode);
+  ASSERT_TRUE(scheduler.Add({SequenceId{1}, {7, 8}, 2}).ok());
+  scheduler.NextStep();
+  scheduler.CompleteStep(std::vector<Scheduler::Sampled>{{SequenceId{1}, 9}});
+  EXPECT_THAT(scheduler.Tokens(SequenceId{1}), ElementsAre(7, 8, 9));
+  scheduler.NextStep();
+  scheduler.CompleteStep(std::vector<Scheduler::Sampled>{{SequenceId{1}, 10}});
+  const StepPlan plan = scheduler.NextStep();
+  EXPECT_THAT(plan.released, ElementsAre(SequenceId{1}));
+  EXPECT_THAT(plan.work, IsEmpty());
+  EXPECT_THAT(scheduler.Tokens(SequenceId{1}), ElementsAre(7, 8, 9, 10));
+  EXPECT_THAT(scheduler.LoseNode(NodeId{0}), IsEmpty()) << "it is complete";
+  scheduler.Finish(SequenceId{1});
+  EXPECT_THAT(scheduler.Tokens(SequenceId{1}), IsEmpty());
+  EXPECT_TRUE(scheduler.NextStep().empty());
+}
+
+TEST(Scheduler, SamplesOfOthersAreIgnoredAndMissingOnesComputedAgain) {
+  Scheduler scheduler(Options(), MakeFifoQueue(), MakeLeastLoadedPlacement());
+  scheduler.AddNode(kNode);
+  using Samples = std::vector<Scheduler::Sampled>;
+  ASSERT_TRUE(scheduler.Add({SequenceId{1}, {1, 2, 3}, 9}).ok());
+  ASSERT_TRUE(scheduler.Add({SequenceId{2}, std::vector<TokenId>(9), 9}).ok());
+  const StepPlan first = scheduler.NextStep();
+  ASSERT_THAT(Shape(first), ElementsAre("p1@0+3!", "p2@0+5"));
+  scheduler.CompleteStep(Samples{{SequenceId{2}, 5}, {SequenceId{3}, 5}});
+  const StepPlan second = scheduler.NextStep();
+  ASSERT_THAT(Shape(second), ElementsAre("p1@0+3!", "p2@5+4!"));
+  EXPECT_EQ(second.work[0].slots, first.work[0].slots);
+  scheduler.CompleteStep(Samples{{SequenceId{1}, 4}, {SequenceId{1}, 5}, {SequenceId{2}, 6}});
+  EXPECT_THAT(scheduler.Tokens(SequenceId{1}), ElementsAre(1, 2, 3, 4));
+  const StepPlan third = scheduler.NextStep();
+  ASSERT_THAT(Shape(third), ElementsAre("d1@3", "d2@9"));
+  scheduler.CompleteStep(Samples{{SequenceId{2}, 7}});
+  const StepPlan fourth = scheduler.NextStep();
+  ASSERT_THAT(Shape(fourth), ElementsAre("d1@3", "d2@10"));
+  EXPECT_EQ(fourth.work[0].slots, third.work[0].slots);
+}
+
+TEST(Scheduler, AnIdThatIsAddedAgainInFlightIsANewSequence) {
+  Scheduler scheduler(Options(), MakeFifoQueue(), MakeLeastLoadedPlacement());
+  scheduler.AddNode(kNode);
+  ASSERT_TRUE(scheduler.Add({SequenceId{1}, {1, 2}, 9}).ok());
+  scheduler.NextStep();
+  scheduler.Finish(SequenceId{1});
+  ASSERT_TRUE(scheduler.Add({SequenceId{1}, {3}, 9}).ok());
+  scheduler.CompleteStep(std::vector<Scheduler::Sampled>{{SequenceId{1}, 5}});
+  EXPECT_THAT(scheduler.Tokens(SequenceId{1}), ElementsAre(3));
+  const StepPlan plan = scheduler.NextStep();
+  EXPECT_THAT(plan.released, ElementsAre(SequenceId{1}));
+  EXPECT_THAT(Shape(plan), ElementsAre("p1@0+1!"));
+}
+
+TEST(Scheduler, SpreadsSequencesOverNodesAndCounts) {
+  FakeCluster cluster(Options(4, 100), {KvNode{NodeId{3}, 100}, KvNode{NodeId{5}, 100}});
+  ASSERT_TRUE(cluster.Add(1, 10, 5).ok());
+  ASSERT_TRUE(cluster.Add(2, 12, 5).ok());
+  ASSERT_TRUE(cluster.Add(3, 4, 5).ok());
+  const StepPlan plan = cluster.Step();
+  ASSERT_EQ(plan.work.size(), 3u);
+  EXPECT_EQ(plan.work[0].node, NodeId{3});
+  EXPECT_EQ(plan.work[1].node, NodeId{5});
+  EXPECT_EQ(plan.work[2].node, NodeId{3});
+  const SchedulerStats stats = cluster.scheduler().stats();
+  EXPECT_EQ(stats.num_running, 3);
+  EXPECT_EQ(stats.num_waiting, 0);
+  ASSERT_EQ(stats.nodes.size(), 2u);
+  EXPECT_EQ(stats.nodes[0].id, NodeId{3});
+  EXPECT_EQ(stats.nodes[0].used_tokens, 14);
+  EXPECT_EQ(stats.nodes[0].num_sequences, 2);
+  EXPECT_EQ(stats.nodes[1].capacity_tokens, 100);
+  EXPECT_EQ(stats.nodes[1].used_tokens, 12);
+  cluster.RunUntilIdle();
+}
+
+}  // namespace
+}  // namespace lamina

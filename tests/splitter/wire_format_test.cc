@@ -1,0 +1,71 @@
+#include "splitter/wire_format.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+namespace lamina {
+namespace {
+
+std::vector<std::byte> Message(MessageKind kind, size_t payload_bytes) {
+  std::vector<std::byte> area(sizeof(MessageHeader) + payload_bytes + 32, std::byte{0x5a});
+  const MessageHeader header =
+      Seal({.kind = kind, .epoch = 3, .step = 4, .layer = 5, .first_row = 6, .num_rows = 7}, std::span(area).subspan(sizeof(MessageHeader), payload_bytes));
+  std::memcpy(area.data(), &header, sizeof(header));
+  return area;
+}
+
+TEST(WireFormat, RoundTrip) {
+  for (const size_t payload_bytes : {size_t{0}, size_t{1}, size_t{4096}}) {
+    const std::vector<std::byte> area = Message(MessageKind::kPush, payload_bytes);
+    const Result<ReceivedMessage> message = Open(area, MessageKind::kPush);
+    ASSERT_TRUE(message.ok()) << message.status();
+    EXPECT_EQ(message->header.epoch, 3u);
+    EXPECT_EQ(message->header.step, 4u);
+    EXPECT_EQ(message->header.layer, 5u);
+    EXPECT_EQ(message->header.first_row, 6u);
+    EXPECT_EQ(message->header.num_rows, 7u);
+    EXPECT_EQ(message->payload.size(), payload_bytes);
+  }
+}
+
+TEST(WireFormat, EveryFlippedBitOfHeaderAndPayloadIsNoticed) {
+  const std::vector<std::byte> good = Message(MessageKind::kDecode, 40);
+  // Behind the header's checksum stand reserved bytes, behind the payload the rest of the area.
+  for (size_t byte = 0; byte < sizeof(MessageHeader) + 40; ++byte) {
+    if (byte >= offsetof(MessageHeader, reserved) && byte < sizeof(MessageHeader)) continue;
+    for (int bit = 0; bit < 8; ++bit) {
+      std::vector<std::byte> bad = good;
+      bad[byte] ^= std::byte{static_cast<unsigned char>(1u << bit)};
+      EXPECT_EQ(Open(bad, MessageKind::kDecode).status().code(), StatusCode::kCorrupt) << "byte " << byte << " bit " << bit;
+    }
+  }
+}
+
+TEST(WireFormat, RefusesAnotherKindAndAreasTooSmall) {
+  const std::vector<std::byte> area = Message(MessageKind::kDecode, 40);
+  EXPECT_FALSE(Open(area, MessageKind::kReply).ok());
+  EXPECT_FALSE(Open(std::span(area).first(63), MessageKind::kDecode).ok());
+  EXPECT_FALSE(Open(std::span(area).first(sizeof(MessageHeader) + 39), MessageKind::kDecode).ok());
+}
+
+TEST(WireFormat, AreasDoNotOverlap) {
+  const WireShape shape{.num_heads = 8, .num_kv_heads = 4, .head_dim = 32, .kv_dtype = DType::kBF16, .max_rows = 5};
+  EXPECT_GE(shape.decode_area_bytes(), sizeof(MessageHeader) + 5 * (8 + 4 + 4) * 32 * 4);
+  for (int slot = 0; slot + 1 < kPushSlots; ++slot) EXPECT_EQ(shape.push_offset(slot) + shape.push_area_bytes(), shape.push_offset(slot + 1));
+  EXPECT_EQ(shape.push_offset(0), shape.decode_area_bytes());
+  EXPECT_EQ(shape.memory_window_bytes(), shape.push_offset(kPushSlots - 1) + shape.push_area_bytes());
+  EXPECT_GE(shape.compute_window_bytes(), sizeof(MessageHeader) + 5 * 8 * 32 * 4);
+}
+
+TEST(WireFormat, HelloRoundTrip) {
+  const std::optional<DataHello> hello = DataHello::Decode(DataHello{77, 5}.Encode());
+  ASSERT_TRUE(hello);
+  EXPECT_EQ(hello->epoch, 77u);
+  EXPECT_EQ(hello->node_id, 5u);
+  EXPECT_FALSE(DataHello::Decode("short"));
+}
+
+}  // namespace
+}  // namespace lamina

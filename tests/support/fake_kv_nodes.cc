@@ -1,0 +1,240 @@
+#include "tests/support/fake_kv_nodes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace lamina {
+
+TokenId NextToken(std::span<const TokenId> tokens) {
+  uint64_t hash = 1469598103934665603u;
+  for (const TokenId token : tokens) hash = (hash ^ static_cast<uint32_t>(token)) * 1099511628211u;
+  return static_cast<TokenId>((hash >> 33) & 0xffff);
+}
+
+std::vector<TokenId> MakePrompt(SequenceId id, int64_t num_tokens) {
+  std::vector<TokenId> prompt;
+  for (int64_t i = 0; i < num_tokens; ++i) prompt.push_back(static_cast<TokenId>((id.value * 1000 + static_cast<uint64_t>(i)) & 0xfffff));
+  return prompt;
+}
+
+std::vector<TokenId> GenerateAlone(std::vector<TokenId> prompt, int64_t num_new_tokens) {
+  for (int64_t i = 0; i < num_new_tokens; ++i) prompt.push_back(NextToken(prompt));
+  return prompt;
+}
+
+void FakeKvNodes::LoseNode(NodeId node) {
+  capacity_tokens_.erase(node);
+  std::erase_if(content_, [&](const auto& entry) { return entry.first.first == node; });
+  for (const auto& [id, table] : tables_) {
+    if (table.node == node) due_.insert(id);
+  }
+}
+
+void FakeKvNodes::Accept(const SequenceSpec& sequence) {
+  sequences_[sequence.id] = {next_arrival_++, sequence.prompt, sequence.prompt.size() + static_cast<size_t>(sequence.max_new_tokens)};
+}
+
+void FakeKvNodes::Forget(SequenceId sequence) {
+  sequences_.erase(sequence);
+  if (holds(sequence)) due_.insert(sequence);
+}
+
+bool FakeKvNodes::done(SequenceId sequence) const {
+  const auto it = sequences_.find(sequence);
+  return it != sequences_.end() && it->second.tokens.size() == it->second.max_tokens;
+}
+
+std::vector<Scheduler::Sampled> FakeKvNodes::Run(const StepPlan& plan) {
+  if (plan.empty()) {
+    EXPECT_TRUE(due_.empty()) << "sequences were not released";
+    return {};
+  }
+  EXPECT_EQ(plan.step.value, last_step_.value + 1);
+  last_step_ = plan.step;
+  Release(plan);
+  CheckShape(plan);
+  std::vector<Scheduler::Sampled> sampled;
+  for (const Work& work : plan.work) {
+    Write(work);
+    if (work.sample && sequences_.contains(work.sequence)) sampled.push_back({work.sequence, Sample(work)});
+  }
+  for (const auto& [id, token] : sampled) {
+    sequences_.at(id).tokens.push_back(token);
+    if (done(id)) due_.insert(id);
+  }
+  return sampled;
+}
+
+void FakeKvNodes::Release(const StepPlan& plan) {
+  std::map<SequenceId, Table> victims;
+  for (const SequenceId id : plan.released) {
+    const auto it = tables_.find(id);
+    if (it == tables_.end()) {
+      ADD_FAILURE() << "released sequence " << id << " holds nothing";
+      continue;
+    }
+    for (const TokenSlot slot : it->second.slots) content_.erase({it->second.node, slot});
+    if (due_.erase(id) == 0) victims.insert(*it);
+    tables_.erase(it);
+  }
+  EXPECT_TRUE(due_.empty()) << "sequence " << *due_.begin() << " is over and was not released";
+  num_preemptions_ += static_cast<int64_t>(victims.size());
+  CheckVictims(victims, plan);
+}
+
+// Newest first, never for nothing, and not started again at once.
+void FakeKvNodes::CheckVictims(const std::map<SequenceId, Table>& victims, const StepPlan& plan) const {
+  for (const auto& [id, victim] : victims) {
+    bool alone = true;
+    for (const auto& [other_id, other] : tables_) {
+      if (other.node != victim.node) continue;
+      alone = false;
+      EXPECT_LT(other.arrival, victim.arrival) << "sequence " << id << " was preempted, the newer " << other_id << " was not";
+    }
+    for (const auto& [other_id, other] : victims) {
+      if (other.node == victim.node && other.arrival < victim.arrival) alone = false;
+    }
+    if (alone) {
+      EXPECT_GT(static_cast<int64_t>(tokens(id).size()), capacity_tokens_.at(victim.node)) << "the oldest was preempted though it fits";
+    }
+    for (const Work& work : plan.work) EXPECT_NE(work.sequence, id) << "preempted and started in one plan";
+  }
+}
+
+void FakeKvNodes::CheckShape(const StepPlan& plan) const {
+  int64_t num_rows = 0;
+  size_t num_decode = 0, num_partial = 0, num_starts = 0;
+  bool in_prefill = false;
+  std::set<SequenceId> seen;
+  for (const Work& work : plan.work) {
+    num_rows += static_cast<int64_t>(work.tokens.size());
+    EXPECT_TRUE(seen.insert(work.sequence).second) << "two works for sequence " << work.sequence;
+    EXPECT_TRUE(sequences_.contains(work.sequence)) << "work for sequence " << work.sequence << ", which is over";
+    EXPECT_FALSE(in_prefill && !work.prefill) << "decode after prefill";
+    in_prefill = work.prefill;
+    num_decode += work.prefill ? 0 : 1;
+    num_partial += work.sample ? 0 : 1;
+    num_starts += tables_.contains(work.sequence) ? 0 : 1;
+    EXPECT_TRUE(work.prefill || (work.tokens.size() == 1 && work.sample));
+  }
+  EXPECT_LE(num_rows, options_.max_num_batched_tokens);
+  EXPECT_LE(num_partial, 1u);
+  EXPECT_LE(tables_.size() + num_starts, static_cast<size_t>(options_.max_num_seqs));
+  size_t num_decoding = 0;
+  for (const auto& [id, table] : tables_) {
+    num_decoding += table.decoding ? 1 : 0;
+    // A sequence that runs is never skipped, and one that is partly prefilled goes on before others start.
+    EXPECT_TRUE(seen.contains(id)) << "sequence " << id << " has slots and got no work";
+    if (!table.decoding && num_decode < plan.work.size()) {
+      EXPECT_EQ(plan.work[num_decode].sequence, id);
+    }
+  }
+  EXPECT_EQ(num_decode, num_decoding);
+}
+
+void FakeKvNodes::Write(const Work& work) {
+  if (started_.insert(work.sequence).second) first_starts_.push_back(work.sequence);
+  const bool starts = !tables_.contains(work.sequence);
+  const auto accepted = sequences_.find(work.sequence);
+  if (accepted == sequences_.end()) return;  // CheckShape said so
+  Table& table = tables_[work.sequence];
+  if (starts) {
+    table.node = work.node;
+    table.arrival = accepted->second.arrival;
+  }
+  EXPECT_TRUE(capacity_tokens_.contains(work.node)) << "node " << work.node << " does not exist";
+  EXPECT_EQ(work.node, table.node) << "sequence " << work.sequence << " moved without a release";
+  EXPECT_EQ(work.prefill, !table.decoding);
+  EXPECT_FALSE(work.tokens.empty());
+  EXPECT_EQ(work.tokens.size(), work.slots.size());
+  EXPECT_EQ(work.first_position, static_cast<int64_t>(table.slots.size())) << "a gap or an overlap in sequence " << work.sequence;
+  const std::vector<TokenId>& expected = accepted->second.tokens;
+  for (size_t i = 0; i < work.slots.size(); ++i) {
+    const size_t position = static_cast<size_t>(work.first_position) + i;
+    EXPECT_TRUE(position < expected.size() && expected[position] == work.tokens[i]) << "a wrong token in sequence " << work.sequence;
+    EXPECT_LT(work.slots[i], capacity_tokens_[work.node]);
+    EXPECT_TRUE(content_.emplace(Place{work.node, work.slots[i]}, work.tokens[i]).second) << "slot " << work.slots[i] << " is in use";
+    table.slots.push_back(work.slots[i]);
+  }
+  EXPECT_EQ(work.sample, table.slots.size() == expected.size()) << "a prefill samples after its last token, and only then";
+  table.decoding = work.sample;
+}
+
+TokenId FakeKvNodes::Sample(const Work& work) {
+  const Table& table = tables_.at(work.sequence);
+  std::vector<TokenId> read;
+  for (const TokenSlot slot : table.slots) read.push_back(content_.at({table.node, slot}));
+  return NextToken(read);
+}
+
+FakeCluster::FakeCluster(const SchedulerOptions& options, const std::vector<KvNode>& nodes, std::unique_ptr<QueuePolicy> queue,
+                         std::unique_ptr<PlacementPolicy> placement)
+    : scheduler_(options, std::move(queue), std::move(placement)), nodes_(options) {
+  for (const KvNode& node : nodes) AddNode(node);
+}
+
+Status FakeCluster::Add(uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens) {
+  const SequenceSpec spec{SequenceId{id}, MakePrompt(SequenceId{id}, prompt_tokens), max_new_tokens};
+  Status status = scheduler_.Add(spec);
+  if (status.ok()) nodes_.Accept(spec);
+  return status;
+}
+
+void FakeCluster::Finish(uint64_t id) {
+  scheduler_.Finish(SequenceId{id});
+  nodes_.Forget(SequenceId{id});
+  // As the manager does: nothing is reported for a sequence that is over.
+  std::erase_if(sampled_, [&](const Scheduler::Sampled& sampled) { return sampled.sequence == SequenceId{id}; });
+}
+
+void FakeCluster::AddNode(const KvNode& node) {
+  scheduler_.AddNode(node);
+  nodes_.AddNode(node);
+}
+
+std::vector<SequenceId> FakeCluster::LoseNode(uint32_t node) {
+  const std::vector<SequenceId> failed = scheduler_.LoseNode(NodeId{node});
+  nodes_.LoseNode(NodeId{node});
+  for (const SequenceId id : failed) nodes_.Forget(id);
+  return failed;
+}
+
+StepPlan FakeCluster::Plan() {
+  StepPlan plan = scheduler_.NextStep();
+  sampled_ = nodes_.Run(plan);
+  return plan;
+}
+
+void FakeCluster::Complete() {
+  scheduler_.CompleteStep(sampled_);
+  for (const auto& [id, token] : std::exchange(sampled_, {})) {
+    if (!nodes_.done(id)) continue;
+    const std::span<const TokenId> tokens = scheduler_.Tokens(id);
+    results_[id].assign(tokens.begin(), tokens.end());
+    Finish(id.value);
+  }
+}
+
+StepPlan FakeCluster::Step() {
+  StepPlan plan = Plan();
+  Complete();
+  return plan;
+}
+
+void FakeCluster::RunUntilIdle(int max_steps) {
+  int num_steps = 0;
+  while (!Step().empty()) {
+    if (++num_steps == max_steps || ::testing::Test::HasFailure()) break;
+  }
+  EXPECT_LT(num_steps, max_steps) << "no end";
+  const SchedulerStats stats = scheduler_.stats();
+  EXPECT_EQ(stats.num_running, 0);
+  EXPECT_EQ(stats.num_waiting, 0) << "sequences wait for ever";
+  for (const NodeUse& node : stats.nodes) EXPECT_EQ(node.used_tokens + node.num_sequences, 0);
+  EXPECT_EQ(nodes_.num_held_tokens(), 0);
+  EXPECT_EQ(stats.num_preemptions, nodes_.num_preemptions());
+}
+
+}  // namespace lamina

@@ -1,0 +1,105 @@
+// Plays the nodes that a scheduler plans for, and checks every plan against what they hold. The "model" samples a hash of the tokens that
+// stand in the sequence's slots, read back position by position: a slot that was given to two tokens changes what is generated.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "scheduler/scheduler.h"
+
+namespace lamina {
+
+// The token that follows `tokens`.
+TokenId NextToken(std::span<const TokenId> tokens);
+
+// The prompt of length `num_tokens` that tests give to sequence `id`.
+std::vector<TokenId> MakePrompt(SequenceId id, int64_t num_tokens);
+
+// Prompt and generated tokens as they come without any scheduler.
+std::vector<TokenId> GenerateAlone(std::vector<TokenId> prompt, int64_t num_new_tokens);
+
+class FakeKvNodes {
+ public:
+  explicit FakeKvNodes(const SchedulerOptions& options) : options_(options) {}
+
+  void AddNode(const KvNode& node) { capacity_tokens_[node.id] = node.capacity_tokens; }
+  void LoseNode(NodeId node);                 // its content is gone; sequences on it must be released
+  void Accept(const SequenceSpec& sequence);  // the scheduler took it, in this order
+  void Forget(SequenceId sequence);           // the scheduler was told to finish it, or said that it failed
+
+  // Checks the plan, carries it out and returns what it samples. Failures are gtest failures.
+  std::vector<Scheduler::Sampled> Run(const StepPlan& plan);
+
+  const std::vector<TokenId>& tokens(SequenceId sequence) const { return sequences_.at(sequence).tokens; }
+  bool done(SequenceId sequence) const;  // has all its tokens
+  bool holds(SequenceId sequence) const { return tables_.contains(sequence); }
+  const std::vector<SequenceId>& first_starts() const { return first_starts_; }
+  int64_t num_preemptions() const { return num_preemptions_; }
+  int64_t num_held_tokens() const { return static_cast<int64_t>(content_.size()); }
+
+ private:
+  struct Accepted {
+    uint64_t arrival = 0;
+    std::vector<TokenId> tokens;
+    size_t max_tokens = 0;
+  };
+  struct Table {  // of a sequence that has slots
+    NodeId node;
+    uint64_t arrival = 0;
+    std::vector<TokenSlot> slots;  // by position
+    bool decoding = false;         // its prefill is complete
+  };
+  using Place = std::pair<NodeId, TokenSlot>;
+
+  void Release(const StepPlan& plan);
+  void CheckVictims(const std::map<SequenceId, Table>& victims, const StepPlan& plan) const;
+  void CheckShape(const StepPlan& plan) const;
+  void Write(const Work& work);
+  TokenId Sample(const Work& work);
+
+  SchedulerOptions options_;
+  std::map<NodeId, int64_t> capacity_tokens_;
+  std::map<SequenceId, Accepted> sequences_;
+  std::map<SequenceId, Table> tables_;
+  std::map<Place, TokenId> content_;
+  std::set<SequenceId> due_;  // must be in the next plan's released
+  std::vector<SequenceId> first_starts_;
+  std::set<SequenceId> started_;
+  uint64_t next_arrival_ = 0;
+  int64_t num_preemptions_ = 0;
+  StepId last_step_;
+};
+
+// A scheduler with the nodes that it plans for. Finishes sequences when they have all their tokens.
+class FakeCluster {
+ public:
+  FakeCluster(const SchedulerOptions& options, const std::vector<KvNode>& nodes, std::unique_ptr<QueuePolicy> queue = MakeFifoQueue(),
+              std::unique_ptr<PlacementPolicy> placement = MakeLeastLoadedPlacement());
+
+  Status Add(uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens);
+  void Finish(uint64_t id);
+  void AddNode(const KvNode& node);
+  std::vector<SequenceId> LoseNode(uint32_t node);
+
+  // NextStep; between Plan and Complete the step is in flight.
+  StepPlan Plan();
+  void Complete();
+  StepPlan Step();                            // both
+  void RunUntilIdle(int max_steps = 100000);  // all is finished, nothing is held
+
+  // The tokens of sequences that finished with all of them.
+  const std::map<SequenceId, std::vector<TokenId>>& results() const { return results_; }
+  Scheduler& scheduler() { return scheduler_; }
+  FakeKvNodes& nodes() { return nodes_; }
+
+ private:
+  Scheduler scheduler_;
+  FakeKvNodes nodes_;
+  std::vector<Scheduler::Sampled> sampled_;  // of the step in flight
+  std::map<SequenceId, std::vector<TokenId>> results_;
+};
+
+}  // namespace lamina

@@ -1,0 +1,149 @@
+#include "tests/support/serving.h"
+
+#include <thread>
+
+#include "bench/in_process_executor.h"
+#include "frontend/cluster_executor.h"
+
+namespace lamina::testing {
+
+Engine::Sink Collector::sink() const {
+  return [state = state_](const TokenEvent& event) {
+    std::lock_guard lock(state->mutex);
+    Generated& generated = state->results.at(static_cast<size_t>(event.index));
+    if (event.token) {
+      generated.tokens.push_back(*event.token);
+      generated.logprobs.push_back(event.logprob);
+      generated.tops.push_back(event.top);
+    }
+    if (event.finish) {
+      generated.reason = *event.finish;
+      generated.error = event.error;
+      generated.finished = true;
+    }
+    state->changed.notify_all();
+  };
+}
+
+bool Collector::Wait(Deadline deadline) const {
+  std::unique_lock lock(state_->mutex);
+  return state_->changed.wait_until(lock, deadline.at(), [&] {
+    for (const Generated& generated : state_->results) {
+      if (!generated.finished) return false;
+    }
+    return true;
+  });
+}
+
+bool Collector::WaitForTokens(size_t count, Deadline deadline) const {
+  std::unique_lock lock(state_->mutex);
+  return state_->changed.wait_until(lock, deadline.at(),
+                                    [&] { return state_->results[0].tokens.size() >= count || state_->results[0].finished; });
+}
+
+std::vector<Generated> Collector::results() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->results;
+}
+
+GenerateRequest GreedyRequest(std::vector<TokenId> prompt, int64_t max_new_tokens) {
+  GenerateRequest request;
+  request.prompt = std::move(prompt);
+  request.max_new_tokens = max_new_tokens;
+  request.sampling.set_temperature(0);
+  request.sampling.set_top_p(1);
+  request.sampling.set_repetition_penalty(1);
+  request.sampling.set_num_logprobs(5);
+  return request;
+}
+
+std::string Deployment::Name() const {
+  if (kind == "in-process") return "one_process_" + kv_dtype;
+  return "1_compute_" + std::to_string(num_memory_nodes) + "_memory_" + transport + "_" + kv_dtype;
+}
+
+namespace {
+
+ServingEngineOptions EngineOptions(const Deployment& deployment, const ModelConfig& model) {
+  ServingEngineOptions options;
+  options.scheduler.max_num_seqs = deployment.max_num_seqs;
+  options.scheduler.max_num_batched_tokens = deployment.max_num_batched_tokens;
+  options.scheduler.max_model_len = model.max_positions;
+  options.scheduler.max_queued = deployment.max_queued;
+  options.eos_tokens = model.eos_tokens;
+  options.vocab_size = model.vocab_size;
+  options.step_timeout = deployment.step_timeout;
+  return options;
+}
+
+Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment, const ModelConfig& model) {
+  InProcessOptions options;
+  options.weights.model_dir = deployment.model;
+  options.weights.load_format = deployment.load_format;
+  options.limits.set_max_num_seqs(deployment.max_num_seqs);
+  options.limits.set_max_num_batched_tokens(deployment.max_num_batched_tokens);
+  options.limits.set_max_model_len(model.max_positions);
+  options.kv_dtype = deployment.kv_dtype;
+  options.kv_tokens = deployment.memory_bytes /
+                      (int64_t{2} * model.num_layers * model.num_kv_heads * model.head_dim * (deployment.kv_dtype == "float32" ? 4 : 2));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> executor, InProcessExecutor::Create(options));
+  return std::unique_ptr<StepExecutor>(std::move(executor));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
+  auto serving = std::make_unique<Serving>();
+  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
+  std::unique_ptr<StepExecutor> executor;
+  if (deployment.kind == "in-process") {
+    LAMINA_ASSIGN_OR_RETURN(executor, InProcess(deployment, model));
+  } else {
+    LocalClusterOptions options;
+    options.num_memory_nodes = deployment.num_memory_nodes;
+    options.memory_bytes = deployment.memory_bytes;
+    options.transport = deployment.transport;
+    options.bin_dir = LAMINA_BIN_DIR;
+    LAMINA_ASSIGN_OR_RETURN(serving->cluster, LocalCluster::Create(options));
+    ClusterConfig config = serving->cluster->config();
+    config.model_path = deployment.model;
+    config.load_format = deployment.load_format;
+    config.kv_dtype = deployment.kv_dtype;
+    config.max_num_seqs = deployment.max_num_seqs;
+    config.max_num_batched_tokens = deployment.max_num_batched_tokens;
+    config.peer_timeout = deployment.peer_timeout;
+    config.step_timeout = deployment.step_timeout;
+    LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));
+    LAMINA_ASSIGN_OR_RETURN(executor, ClusterExecutor::Connect(config, model, {}));
+  }
+  serving->engine = std::make_unique<ServingEngine>(EngineOptions(deployment, model), std::move(executor));
+  return serving;
+}
+
+std::string AwaitNoTokens(Engine& engine, Deadline deadline) {
+  std::string held;
+  AwaitTrue(
+      [&] {
+        const EngineStatus status = engine.status();
+        held.clear();
+        if (status.scheduler.num_running + status.scheduler.num_waiting > 0) held += " sequences run or wait;";
+        for (const NodeStatus& node : status.nodes) {
+          if (node.state != "ready" || node.used_tokens + node.stored_tokens + node.stored_sequences == 0) continue;
+          held += " " + node.name + ": " + std::to_string(node.used_tokens) + " slots allocated, " + std::to_string(node.stored_tokens) +
+                  " stored;";
+        }
+        return held.empty();
+      },
+      deadline);
+  return held;
+}
+
+bool AwaitTrue(const std::function<bool()>& condition, Deadline deadline) {
+  while (!condition()) {
+    if (deadline.Passed()) return false;
+    std::this_thread::sleep_for(milliseconds(5));  // between two looks at another process
+  }
+  return true;
+}
+
+}  // namespace lamina::testing

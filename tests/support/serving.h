@@ -1,0 +1,82 @@
+// Engines over real processes or in this process, and what comes out of them, for end-to-end tests.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "frontend/engine.h"
+#include "frontend/local_cluster.h"
+#include "frontend/serving_engine.h"
+
+namespace lamina::testing {
+
+// Everything that came back for one continuation.
+struct Generated {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;
+  std::vector<std::vector<TokenLogprobInfo>> tops;
+  FinishReason reason = FinishReason::kError;
+  Status error;
+  bool finished = false;
+};
+
+// Collects the events of one request. Wait returns false at the deadline.
+class Collector {
+ public:
+  explicit Collector(int n = 1) : state_(std::make_shared<State>(n)) {}
+
+  Engine::Sink sink() const;
+  bool Wait(Deadline deadline) const;
+  bool WaitForTokens(size_t count, Deadline deadline) const;  // of continuation 0
+  std::vector<Generated> results() const;
+
+ private:
+  struct State {
+    explicit State(int n) : results(static_cast<size_t>(n)) {}
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<Generated> results;
+  };
+  std::shared_ptr<State> state_;
+};
+
+// Greedy, with log-probabilities; stops at the end of the text.
+GenerateRequest GreedyRequest(std::vector<TokenId> prompt, int64_t max_new_tokens);
+
+// One set-up on the shipped model.
+struct Deployment {
+  std::string kind = "cluster";  // "cluster" | "in-process"
+  int num_memory_nodes = 2;
+  std::string transport = "shm";
+  std::string kv_dtype = "bfloat16";
+  int max_num_seqs = 32;
+  int max_num_batched_tokens = 128;
+  int64_t memory_bytes = int64_t{16} << 20;  // of each memory node (or the KV in process)
+  int max_queued = 1024;
+  Clock::duration peer_timeout = std::chrono::seconds(10);
+  Clock::duration step_timeout = std::chrono::seconds(60);
+  std::string model = LAMINA_SOURCE_DIR "/models/tiny-stories";
+  std::string load_format = "auto";
+
+  std::string Name() const;  // for test names: letters, digits and '_'
+};
+
+struct Serving {
+  std::unique_ptr<LocalCluster> cluster;  // null in process
+  std::unique_ptr<Engine> engine;         // goes first
+
+  static Result<std::unique_ptr<Serving>> Create(const Deployment& deployment);
+};
+
+// Polls status() until the scheduler and every ready memory node hold no token; "" then, else what was still held at the deadline.
+std::string AwaitNoTokens(Engine& engine, Deadline deadline);
+
+// Calls `condition` until it is true or the deadline passes; returns whether it became true.
+bool AwaitTrue(const std::function<bool()>& condition, Deadline deadline);
+
+}  // namespace lamina::testing

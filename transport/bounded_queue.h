@@ -1,0 +1,38 @@
+// A first-in first-out queue whose memory is allocated once.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace lamina {
+
+// Thread: owner. Slots are reused, so T may be large.
+template <typename T>
+class BoundedQueue {
+ public:
+  explicit BoundedQueue(size_t capacity) : slots_(capacity) {}
+
+  bool empty() const { return size_ == 0; }
+  bool full() const { return size_ == slots_.size(); }
+  size_t size() const { return size_; }
+
+  // The i-th oldest. REQUIRES: i < size().
+  T& operator[](size_t i) { return slots_[(begin_ + i) % slots_.size()]; }
+  T& front() { return slots_[begin_]; }
+
+  // A new youngest entry, which still holds what its slot held before. REQUIRES: !full().
+  T& PushSlot() { return slots_[(begin_ + size_++) % slots_.size()]; }
+
+  // REQUIRES: !empty().
+  void Pop() {
+    begin_ = (begin_ + 1) % slots_.size();
+    --size_;
+  }
+
+ private:
+  std::vector<T> slots_;
+  size_t begin_ = 0;
+  size_t size_ = 0;
+};
+
+}  // namespace lamina

@@ -1,0 +1,39 @@
+#include "transport/checks.h"
+
+#include <string>
+
+namespace lamina {
+namespace {
+
+using std::to_string;
+
+Status OutsideWindow(const WriteOp& op, uint64_t peer_window_bytes) {
+  return InvalidArgument("write of " + to_string(op.source.size()) + " bytes at " + to_string(op.peer_offset) +
+                         " lies outside the peer's window of " + to_string(peer_window_bytes) + " bytes");
+}
+
+}  // namespace
+
+Status CheckOptions(const EndpointOptions& options, const Limits& limits) {
+  if (options.hello.size() > kMaxHelloBytes) {
+    return InvalidArgument("hello of " + to_string(options.hello.size()) + " bytes; at most " + to_string(kMaxHelloBytes));
+  }
+  if (options.window_bytes > limits.max_window_bytes) {
+    return InvalidArgument("window of " + to_string(options.window_bytes) + " bytes; at most " + to_string(limits.max_window_bytes));
+  }
+  return OkStatus();
+}
+
+Status CheckOps(std::span<const WriteOp> ops, const Limits& limits, uint64_t peer_window_bytes) {
+  if (ops.size() > limits.max_ops) {
+    return InvalidArgument("post of " + to_string(ops.size()) + " writes; at most " + to_string(limits.max_ops));
+  }
+  for (const WriteOp& op : ops) {
+    if (op.peer_offset > peer_window_bytes || op.source.size() > peer_window_bytes - op.peer_offset) {
+      return OutsideWindow(op, peer_window_bytes);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace lamina

@@ -1,0 +1,17 @@
+// What every fabric checks before it does what its caller asks for.
+#pragma once
+
+#include <span>
+
+#include "base/status.h"
+#include "transport/transport.h"
+
+namespace lamina {
+
+// kInvalidArgument if the hello or the window is larger than the fabric takes.
+Status CheckOptions(const EndpointOptions& options, const Limits& limits);
+
+// kInvalidArgument if there are too many ops or one of them lies outside the peer's window.
+Status CheckOps(std::span<const WriteOp> ops, const Limits& limits, uint64_t peer_window_bytes);
+
+}  // namespace lamina

@@ -1,0 +1,76 @@
+#include "transport/control_channel.h"
+
+#include <fcntl.h>
+#include <poll.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/system/system_error.hpp>
+
+#include "transport/control_connection.h"
+#include "transport/control_greeting.h"
+#include "transport/control_listener.h"
+#include "transport/tcp_socket.h"
+
+namespace lamina {
+namespace {
+
+// The socket leaves Asio here: each connection's thread waits for its socket and its queue with poll.
+Result<UniqueFd> OpenSocket(const std::string& address, Deadline deadline) {
+  try {
+    boost::asio::io_context context;
+    LAMINA_ASSIGN_OR_RETURN(Tcp::socket socket, ConnectTcp(context, address, deadline));
+    boost::system::error_code error;
+    UniqueFd fd(socket.release(error));
+    LAMINA_RETURN_IF_ERROR(TuneSocket(fd.get()));
+    return fd;
+  } catch (const boost::system::system_error& error) {
+    return OutOfSpace(std::string("connecting to ") + address + ": " + error.what());
+  }
+}
+
+struct BoundSocket {
+  UniqueFd socket;
+  std::string address;
+};
+
+Result<BoundSocket> OpenListener(const std::string& address) {
+  try {
+    boost::asio::io_context context;
+    LAMINA_ASSIGN_OR_RETURN(Tcp::acceptor acceptor, ListenTcp(context, address));
+    std::string bound = BoundAddress(acceptor, address);
+    boost::system::error_code error;
+    UniqueFd fd(acceptor.release(error));
+    fcntl(fd.get(), F_SETFL, O_NONBLOCK);  // whatever Asio has left it at
+    return BoundSocket{std::move(fd), std::move(bound)};
+  } catch (const boost::system::system_error& error) {
+    return OutOfSpace(std::string("listening on ") + address + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ControlListener>> ControlListener::Create(const std::string& address, const ControlOptions& options,
+                                                                 std::function<void(std::unique_ptr<ControlConnection>)> on_accept) {
+  LAMINA_RETURN_IF_ERROR(CheckControlOptions(options));
+  LAMINA_ASSIGN_OR_RETURN(BoundSocket bound, OpenListener(address));
+  return std::unique_ptr<ControlListener>(
+      std::make_unique<TcpControlListener>(std::move(bound.socket), std::move(bound.address), options, std::move(on_accept)));
+}
+
+Result<std::unique_ptr<ControlConnection>> ConnectControl(const std::string& address, const ControlOptions& options, Deadline deadline) {
+  LAMINA_RETURN_IF_ERROR(CheckControlOptions(options));
+  LAMINA_ASSIGN_OR_RETURN(UniqueFd socket, OpenSocket(address, deadline));
+  Status status = SendControlHello(socket.get(), options.hello);
+  ControlHelloReader hello;
+  while (status.ok()) {
+    status = hello.Advance(socket.get());
+    if (status.ok()) break;
+    if (status.code() != StatusCode::kTryAgain) return status.WithContext(address);
+    status = WaitForFd(socket.get(), POLLIN, deadline) ? OkStatus() : TimedOut("connected, but the peer does not greet");
+  }
+  if (!status.ok()) return status.WithContext(address);
+  return std::unique_ptr<ControlConnection>(
+      std::make_unique<TcpControlConnection>(std::move(socket), TcpControlConnection::Peer{hello.hello(), address}, options));
+}
+
+}  // namespace lamina

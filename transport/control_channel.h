@@ -1,0 +1,79 @@
+// The control channel: framed messages over TCP between the manager and its nodes. Orders, results, membership; never tensors.
+//
+// Frame: u32 magic "LMNA", u16 protocol version, u16 type, u32 payload bytes, payload; little-endian. Types below kFirstUserType belong
+// to the channel (hello, heartbeat, goodbye), the others to the user, who puts serialised protobuf messages into them. A frame with another magic or
+// version, or larger than kMaxFrameBytes, ends the connection with kCorrupt that says what was received and what was expected.
+//
+// Each connection has a thread of its own that reads, answers and sends heartbeats: it notices a peer that died (reset), hangs as a whole
+// or sits behind a cut cable (no heartbeat for `peer_timeout`).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace lamina {
+
+inline constexpr uint16_t kControlVersion = 1;
+inline constexpr uint16_t kFirstUserType = 16;
+inline constexpr size_t kMaxFrameBytes = size_t{64} << 20;
+
+struct ControlFrame {
+  uint16_t type = 0;
+  std::string payload;
+};
+
+struct ControlOptions {
+  std::string hello;                         // who this end is, for messages: "manager", "memory node m0"
+  Clock::duration heartbeat = std::chrono::seconds(1);
+  Clock::duration peer_timeout = std::chrono::seconds(10);  // silence after which the peer counts as lost
+};
+
+// One peer. Thread: any for Send; callbacks come from the connection's own thread and must not block or destroy the connection.
+class ControlConnection {
+ public:
+  struct Callbacks {
+    std::function<void(ControlFrame)> on_frame;
+    std::function<void(Status)> on_lost;  // at most once, nothing after it; kPeerLost, kTimeout or kCorrupt, naming the peer. Not called for Close
+  };
+
+  virtual ~ControlConnection() = default;  // closes at once: what is queued may be lost. No callback runs after it
+
+  // Callbacks begin with this call; frames that came before it are kept. REQUIRES: called once.
+  virtual void Start(Callbacks callbacks) = 0;
+
+  // Queues one frame. kPeerLost once the peer is gone; kOutOfSpace if it has more than 256 MiB unsent; kInvalidArgument for a type below
+  // kFirstUserType or a payload above kMaxFrameBytes.
+  virtual Status Send(uint16_t type, std::string payload) = 0;
+
+  // Sends what is queued, says goodbye, waits until the peer has read it and closes, all until `deadline`. What still comes from the peer
+  // is dropped. No callback runs after it returns.
+  virtual void Close(Deadline deadline) = 0;
+
+  virtual const std::string& peer_hello() const = 0;
+  virtual const std::string& peer_address() const = 0;
+};
+
+// Accepts connections on a thread of its own until destroyed.
+class ControlListener {
+ public:
+  virtual ~ControlListener() = default;
+
+  // "host:port" with the port really bound.
+  virtual const std::string& address() const = 0;
+
+  // `on_accept` runs on the listener's thread, once per peer whose hello arrived in time; it must not destroy the listener. kInvalidArgument for an address that cannot be
+  // parsed; kOutOfSpace "port in use" names the address.
+  static Result<std::unique_ptr<ControlListener>> Create(const std::string& address, const ControlOptions& options,
+                                                         std::function<void(std::unique_ptr<ControlConnection>)> on_accept);
+};
+
+// Blocks until connected and greeted, or `deadline`; retries while the connection is refused. The error names address and cause.
+Result<std::unique_ptr<ControlConnection>> ConnectControl(const std::string& address, const ControlOptions& options, Deadline deadline);
+
+}  // namespace lamina

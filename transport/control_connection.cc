@@ -1,0 +1,224 @@
+#include "transport/control_connection.h"
+
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.h"
+
+namespace lamina {
+namespace {
+
+constexpr size_t kMaxUnsentBytes = size_t{256} << 20;
+constexpr size_t kReadBytes = size_t{256} << 10;  // per system call
+
+}  // namespace
+
+TcpControlConnection::TcpControlConnection(UniqueFd socket, Peer peer, const ControlOptions& options)
+    : peer_(std::move(peer)),
+      options_(options),
+      socket_(std::move(socket)),
+      last_sent_(Clock::now()),
+      read_buffer_(kReadBytes, '\0'),
+      last_heard_(last_sent_),
+      thread_([this] { Run(); }) {}
+
+TcpControlConnection::~TcpControlConnection() {
+  {
+    std::lock_guard lock(mutex_);
+    wish_.abort = true;
+  }
+  wake_.Signal();
+  std::lock_guard lock(join_mutex_);
+  if (thread_.joinable()) thread_.join();
+}
+
+void TcpControlConnection::Start(Callbacks callbacks) {
+  {
+    std::lock_guard lock(mutex_);
+    callbacks_ = std::move(callbacks);
+    wish_.started = true;
+  }
+  wake_.Signal();
+}
+
+Status TcpControlConnection::Send(uint16_t type, std::string payload) {
+  if (type < kFirstUserType) return InvalidArgument("frame type " + std::to_string(type) + " belongs to the control channel");
+  if (payload.size() > kMaxFrameBytes) {
+    return InvalidArgument("frame of " + std::to_string(payload.size()) + " bytes; at most " + std::to_string(kMaxFrameBytes));
+  }
+  std::lock_guard lock(mutex_);
+  if (!lost_.ok()) return PeerLost(lost_.message());
+  if (wish_.close_deadline.has_value()) return PeerLost(peer_.hello + " at " + peer_.address + ": the connection is closed");
+  if (unsent_bytes_ > kMaxUnsentBytes) {
+    return OutOfSpace(peer_.hello + " at " + peer_.address + " does not read: " + std::to_string(unsent_bytes_) + " bytes are unsent");
+  }
+  const bool was_empty = outbox_.empty();
+  Enqueue(type, std::move(payload));
+  if (!was_empty) return OkStatus();  // the thread is at it
+  WriteQueued();                      // here and now: saves the hop to the thread
+  if (!outbox_.empty()) wake_.Signal();
+  return OkStatus();
+}
+
+void TcpControlConnection::Enqueue(uint16_t type, std::string payload) {
+  outbox_.push_back({EncodeControlHeader(type, static_cast<uint32_t>(payload.size())), std::move(payload)});
+  unsent_bytes_ += outbox_.back().bytes();
+}
+
+void TcpControlConnection::Close(Deadline deadline) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!wish_.close_deadline.has_value()) wish_.close_deadline = deadline;
+  }
+  wake_.Signal();
+  std::lock_guard lock(join_mutex_);
+  if (thread_.joinable()) thread_.join();
+}
+
+size_t TcpControlConnection::WriteSome(const OutgoingFrame& frame) {
+  const size_t header_done = std::min(front_sent_bytes_, frame.header.size());
+  const size_t payload_done = front_sent_bytes_ - header_done;
+  iovec parts[2] = {{const_cast<char*>(frame.header.data()) + header_done, frame.header.size() - header_done},
+                    {const_cast<char*>(frame.payload.data()) + payload_done, frame.payload.size() - payload_done}};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+  if (sent >= 0) return static_cast<size_t>(sent);
+  wants_writable_ = errno == EAGAIN || errno == EINTR;
+  if (!wants_writable_) lost_ = PeerLost(peer_.hello + " at " + peer_.address + ": " + ErrnoText("write"));
+  return 0;
+}
+
+void TcpControlConnection::WriteQueued() {
+  wants_writable_ = false;
+  while (lost_.ok() && !outbox_.empty()) {
+    const size_t sent = WriteSome(outbox_.front());
+    if (wants_writable_) return;
+    last_sent_ = Clock::now();
+    front_sent_bytes_ += sent;
+    if (front_sent_bytes_ < outbox_.front().bytes()) continue;
+    unsent_bytes_ -= outbox_.front().bytes();
+    front_sent_bytes_ = 0;
+    outbox_.pop_front();
+  }
+  if (!lost_.ok()) outbox_.clear();
+}
+
+void TcpControlConnection::Run() {
+  while (Step()) {
+  }
+  std::lock_guard lock(mutex_);
+  if (lost_.ok()) lost_ = PeerLost(peer_.hello + " at " + peer_.address + ": the connection is closed");
+  outbox_.clear();
+  socket_.Reset();
+}
+
+bool TcpControlConnection::Step() {
+  Plan plan;
+  if (!WriteAndPlan(plan)) return false;
+  pollfd entries[2] = {{plan.events == 0 ? -1 : socket_.get(), plan.events, 0}, {wake_.fd(), POLLIN, 0}};
+  poll(entries, 2, plan.timeout_ms);
+  if (entries[1].revents != 0) wake_.Clear();
+  if ((plan.events & POLLIN) != 0 && entries[0].revents != 0) Receive();
+  if (!over_) CheckSilence();
+  return !over_;
+}
+
+bool TcpControlConnection::WriteAndPlan(Plan& plan) {
+  std::lock_guard lock(mutex_);
+  if (wish_.started && !seen_.started) last_heard_ = Clock::now();  // nothing was read before
+  seen_ = wish_;
+  if (seen_.abort) return false;
+  if (seen_.close_deadline.has_value() && !closing_) StartClosing();
+  if (!closing_ && outbox_.empty() && lost_.ok() && Clock::now() - last_sent_ >= options_.heartbeat) Enqueue(kControlHeartbeat, "");
+  WriteQueued();
+  if (closing_) {
+    if (!lost_.ok() || seen_.close_deadline->Passed()) return false;
+    if (outbox_.empty() && !said_all_) {
+      said_all_ = true;  // now wait for the peer to close: closing first, with bytes unread, would reset what is under way
+      shutdown(socket_.get(), SHUT_WR);
+    }
+  }
+  plan = MakePlan();
+  return true;
+}
+
+TcpControlConnection::Plan TcpControlConnection::MakePlan() const {
+  TimePoint next = Clock::now() + std::chrono::seconds(1);
+  if (closing_) {
+    next = std::min(next, seen_.close_deadline->at());
+  } else {
+    if (outbox_.empty() && lost_.ok()) next = std::min(next, last_sent_ + options_.heartbeat);
+    if (seen_.started) next = std::min(next, last_heard_ + options_.peer_timeout);
+  }
+  const bool reads = seen_.started || closing_;
+  return {static_cast<short>((reads ? POLLIN : 0) | (wants_writable_ ? POLLOUT : 0)), Deadline(next).RemainingMs()};
+}
+
+void TcpControlConnection::StartClosing() {
+  closing_ = true;
+  if (lost_.ok()) Enqueue(kControlGoodbye, "");
+}
+
+void TcpControlConnection::CheckSilence() {
+  if (!seen_.started || seen_.close_deadline.has_value()) return;
+  const auto silence = Clock::now() - last_heard_;
+  if (silence < options_.peer_timeout) return;
+  int unread = 0;  // if this process hung or a callback took its time, the peer's heartbeats wait in the socket
+  if (ioctl(socket_.get(), FIONREAD, &unread) == 0 && unread > 0) return Receive();
+  Lose(TimedOut("no sign of life for " + std::to_string(std::chrono::duration_cast<milliseconds>(silence).count()) + " ms"));
+}
+
+void TcpControlConnection::Receive() {
+  const ssize_t got = recv(socket_.get(), read_buffer_.data(), read_buffer_.size(), 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got < 0) return Lose(PeerLost(ErrnoText("read")));
+  if (got == 0) return Lose(PeerLost("its end of the connection closed without a goodbye"));
+  last_heard_ = Clock::now();
+  if (seen_.close_deadline.has_value()) return;  // reads only until the peer has closed too
+  decoder_.Append({read_buffer_.data(), static_cast<size_t>(got)});
+  while (!over_ && MayCallBack()) {
+    Result<ControlFrame> frame = decoder_.Next();
+    if (frame.ok()) {
+      Handle(std::move(frame).value());
+    } else {
+      if (frame.status().code() != StatusCode::kTryAgain) Lose(frame.status());
+      return;
+    }
+  }
+}
+
+void TcpControlConnection::Handle(ControlFrame frame) {
+  if (frame.type >= kFirstUserType) {
+    if (callbacks_.on_frame) callbacks_.on_frame(std::move(frame));
+  } else if (frame.type == kControlGoodbye) {
+    Lose(PeerLost("closed the connection"));
+  } else if (frame.type != kControlHeartbeat) {
+    Lose(Corrupt("unexpected frame of the channel's own type " + std::to_string(frame.type)));
+  }
+}
+
+bool TcpControlConnection::MayCallBack() {
+  std::lock_guard lock(mutex_);
+  return wish_.started && !wish_.abort && !wish_.close_deadline.has_value();
+}
+
+void TcpControlConnection::Lose(Status cause) {
+  over_ = true;
+  if (seen_.close_deadline.has_value()) return;
+  const Status status = cause.WithContext(peer_.hello + " at " + peer_.address);
+  {
+    std::lock_guard lock(mutex_);
+    lost_ = status;
+  }
+  LAMINA_LOG_DEBUG("control: {}", status.ToString());
+  if (MayCallBack() && callbacks_.on_lost) callbacks_.on_lost(status);
+}
+
+}  // namespace lamina

@@ -1,0 +1,98 @@
+// One control connection: a socket, a queue of frames to send, and the thread that serves both.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "base/inbox.h"
+#include "transport/control_frame.h"
+#include "transport/posix.h"
+
+namespace lamina {
+
+class TcpControlConnection final : public ControlConnection {
+ public:
+  struct Peer {
+    std::string hello;
+    std::string address;
+  };
+
+  // Starts the thread, which sends heartbeats from now on. REQUIRES: hellos have been exchanged on `socket`, which is non-blocking.
+  TcpControlConnection(UniqueFd socket, Peer peer, const ControlOptions& options);
+  ~TcpControlConnection() override;
+
+  void Start(Callbacks callbacks) override;
+  Status Send(uint16_t type, std::string payload) override;
+  void Close(Deadline deadline) override;
+  const std::string& peer_hello() const override { return peer_.hello; }
+  const std::string& peer_address() const override { return peer_.address; }
+
+ private:
+  struct OutgoingFrame {
+    std::array<char, kControlHeaderBytes> header;
+    std::string payload;
+    size_t bytes() const { return header.size() + payload.size(); }
+  };
+
+  // What the other threads want of this connection's. It only grows.
+  struct Wish {
+    bool started = false;
+    bool abort = false;                     // destroyed
+    std::optional<Deadline> close_deadline;  // Close was called
+  };
+
+  // Any thread. REQUIRES: mutex_ held.
+  void Enqueue(uint16_t type, std::string payload);
+  void WriteQueued();  // what the socket takes without waiting
+  size_t WriteSome(const OutgoingFrame& frame);
+
+  // The connection's thread. Everything below runs there, without the mutex.
+  struct Plan {
+    short events = 0;  // what to wait for on the socket
+    int timeout_ms = 0;
+  };
+  void Run();
+  bool Step();  // false when the connection is over
+  bool WriteAndPlan(Plan& plan);
+  Plan MakePlan() const;  // REQUIRES: mutex_ held
+  void StartClosing();    // REQUIRES: mutex_ held
+  void CheckSilence();
+  void Receive();
+  void Handle(ControlFrame frame);
+  void Lose(Status cause);
+  bool MayCallBack();
+
+  const Peer peer_;
+  const ControlOptions options_;
+  WakeFd wake_;
+  UniqueFd socket_;  // read by the thread, written under mutex_
+
+  std::mutex mutex_;  // guards what follows
+  Wish wish_;
+  Callbacks callbacks_;  // only the thread's once wish_.started
+  std::deque<OutgoingFrame> outbox_;
+  size_t unsent_bytes_ = 0;
+  size_t front_sent_bytes_ = 0;  // of outbox_'s front
+  bool wants_writable_ = false;
+  bool closing_ = false;
+  bool said_all_ = false;  // closing, and everything is sent
+  TimePoint last_sent_;
+  Status lost_;  // why nothing can be sent any more; what the peer sent before is still read
+
+  // The thread's own.
+  Wish seen_;
+  ControlFrameDecoder decoder_;
+  std::string read_buffer_;
+  bool over_ = false;
+  TimePoint last_heard_;
+
+  std::mutex join_mutex_;  // Close and the destructor may meet
+  std::thread thread_;     // last: runs on the members above
+};
+
+}  // namespace lamina

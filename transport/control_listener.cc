@@ -1,0 +1,93 @@
+#include "transport/control_listener.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "base/log.h"
+#include "transport/control_connection.h"
+#include "transport/tcp_socket.h"
+
+namespace lamina {
+namespace {
+
+constexpr auto kHelloDeadline = std::chrono::seconds(5);
+constexpr size_t kMaxPending = 256;  // strangers that say nothing hold no more sockets than this
+
+}  // namespace
+
+TcpControlListener::TcpControlListener(UniqueFd socket, std::string address, const ControlOptions& options, OnAccept on_accept)
+    : address_(std::move(address)),
+      options_(options),
+      on_accept_(std::move(on_accept)),
+      socket_(std::move(socket)),
+      thread_([this] { Run(); }) {}
+
+TcpControlListener::~TcpControlListener() {
+  stop_ = true;
+  wake_.Signal();
+  thread_.join();
+}
+
+void TcpControlListener::Run() {
+  while (!stop_) {
+    Wait();
+    TakeNewPeers();
+    AdvancePending();
+  }
+}
+
+void TcpControlListener::Wait() {
+  std::vector<pollfd> entries = {{wake_.fd(), POLLIN, 0}};
+  if (pending_.size() < kMaxPending) entries.push_back({socket_.get(), POLLIN, 0});
+  for (const Pending& pending : pending_) entries.push_back({pending.socket.get(), POLLIN, 0});
+  int timeout_ms = -1;  // the destructor wakes
+  if (!pending_.empty()) timeout_ms = pending_.front().deadline.RemainingMs();
+  poll(entries.data(), entries.size(), timeout_ms);
+}
+
+void TcpControlListener::TakeNewPeers() {
+  while (!stop_ && pending_.size() < kMaxPending) {
+    Tcp::endpoint peer;
+    auto size = static_cast<socklen_t>(peer.capacity());
+    UniqueFd socket(accept4(socket_.get(), peer.data(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.valid()) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == EAGAIN) return;
+      LAMINA_LOG_WARN("control {}: {}", address_, ErrnoText("accept"));
+      PauseBeforeRetry(Deadline::After(milliseconds(5)));  // out of descriptors: the peer stays in the backlog
+      return;
+    }
+    std::string name = AddressText(peer);
+    Status status = TuneSocket(socket.get());
+    if (status.ok()) status = SendControlHello(socket.get(), options_.hello);
+    if (!status.ok()) {
+      LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, name, status.message());
+      continue;
+    }
+    pending_.push_back({std::move(socket), std::move(name), Deadline::After(kHelloDeadline), {}});
+  }
+}
+
+void TcpControlListener::AdvancePending() {
+  for (auto entry = pending_.begin(); entry != pending_.end() && !stop_;) {
+    const Status status = entry->hello.Advance(entry->socket.get());
+    if (status.code() == StatusCode::kTryAgain && !entry->deadline.Passed()) {
+      ++entry;
+      continue;
+    }
+    Pending pending = std::move(*entry);
+    entry = pending_.erase(entry);
+    if (status.ok()) {
+      on_accept_(std::make_unique<TcpControlConnection>(
+          std::move(pending.socket), TcpControlConnection::Peer{pending.hello.hello(), pending.name}, options_));
+    } else {
+      LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, pending.name, status.message());
+    }
+  }
+}
+
+}  // namespace lamina

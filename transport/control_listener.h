@@ -1,0 +1,51 @@
+// Accepts control connections on a thread of its own.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/inbox.h"
+#include "transport/control_greeting.h"
+
+namespace lamina {
+
+class TcpControlListener final : public ControlListener {
+ public:
+  using OnAccept = std::function<void(std::unique_ptr<ControlConnection>)>;
+
+  // REQUIRES: `socket` listens and is non-blocking.
+  TcpControlListener(UniqueFd socket, std::string address, const ControlOptions& options, OnAccept on_accept);
+  ~TcpControlListener() override;
+
+  const std::string& address() const override { return address_; }
+
+ private:
+  // A peer whose hello has not come completely.
+  struct Pending {
+    UniqueFd socket;
+    std::string name;
+    Deadline deadline;
+    ControlHelloReader hello;
+  };
+
+  // The listener's thread. Everything below runs there.
+  void Run();
+  void Wait();
+  void TakeNewPeers();
+  void AdvancePending();
+
+  const std::string address_;
+  const ControlOptions options_;
+  const OnAccept on_accept_;
+  UniqueFd socket_;
+  std::list<Pending> pending_;
+  WakeFd wake_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;  // last: runs on the members above
+};
+
+}  // namespace lamina

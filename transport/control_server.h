@@ -1,0 +1,57 @@
+// A daemon's end of the control channel: all peers' frames as one queue of events for the daemon's own thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/inbox.h"
+#include "base/status.h"
+#include "transport/control_channel.h"
+
+namespace lamina {
+
+struct ControlEvent {
+  enum class Kind { kConnected, kFrame, kLost };
+  Kind kind = Kind::kConnected;
+  uint64_t connection = 0;  // never reused
+  ControlFrame frame;       // kFrame
+  Status status;            // kLost
+};
+
+// Thread: one owner.
+class ControlServer {
+ public:
+  // Errors as ControlListener::Create.
+  static Result<std::unique_ptr<ControlServer>> Create(const std::string& address, const ControlOptions& options);
+  ~ControlServer();
+
+  std::optional<ControlEvent> TryPop() { return events_.TryPop(); }
+  int fd() const { return events_.fd(); }  // readable while there may be an event
+
+  // kPeerLost if the connection is gone.
+  Status Send(uint64_t connection, uint16_t type, std::string payload);
+
+  // Sends what is queued and closes. No event of this connection is made afterwards; ones that are queued may still come.
+  void Close(uint64_t connection);
+
+  const std::string& address() const { return listener_->address(); }
+  std::string PeerName(uint64_t connection) const;  // "manager at 10.0.0.1:51234"
+
+ private:
+  ControlServer() = default;
+  void Adopt(std::unique_ptr<ControlConnection> connection);
+  std::shared_ptr<ControlConnection> Find(uint64_t connection) const;
+
+  Inbox<ControlEvent> events_;
+  mutable std::mutex mutex_;
+  // Guarded by mutex_. Shared, because a Send may run while the owner's map changes on the listener's thread.
+  std::map<uint64_t, std::shared_ptr<ControlConnection>> connections_;
+  uint64_t last_id_ = 0;                       // guarded by mutex_
+  std::unique_ptr<ControlListener> listener_;  // last: its thread uses the members above
+};
+
+}  // namespace lamina

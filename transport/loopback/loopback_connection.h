@@ -1,0 +1,59 @@
+// What the two ends of a loopback connection share, and how one end wakes the thread of the other.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/inbox.h"
+#include "transport/mapping.h"
+
+namespace lamina {
+
+inline constexpr size_t kLoopbackOutstanding = 256;  // posts, and notifications that the peer has not polled
+
+// Wakes the thread that sleeps on one fabric. Thread: any.
+class LoopbackWaker {
+ public:
+  int fd() const { return wake_.fd(); }
+
+  // From here on the next Notify makes fd() readable. Whoever arms looks for work after it, whoever makes work notifies after it:
+  // one of the two sees the other.
+  void Arm() {
+    std::lock_guard lock(mutex_);
+    wake_.Clear();
+    armed_ = true;
+  }
+
+  void Notify() {
+    std::lock_guard lock(mutex_);
+    if (armed_) wake_.Signal();
+    armed_ = false;
+  }
+
+ private:
+  std::mutex mutex_;
+  bool armed_ = false;  // guarded by mutex_
+  WakeFd wake_;
+};
+
+// One end, as its peer sees it. Everything but `window`, `hello` and `waker` is guarded by the connection's mutex.
+struct LoopbackEnd {
+  Mapping window;                        // the peer writes into it
+  std::string hello;                     // what this end said
+  std::shared_ptr<LoopbackWaker> waker;  // shared: a peer may notify a fabric that is going away
+
+  std::deque<uint32_t> notifications;  // for this end
+  bool closed = false;                 // this end is gone
+  bool wants_room = false;             // this end got kTryAgain because the peer's notifications were full
+};
+
+// Shared by both ends: either may go first, and the other may still be writing into the window of the one that went.
+struct LoopbackConnection {
+  std::mutex mutex;
+  LoopbackEnd ends[2];  // 0 connected, 1 accepted
+};
+
+}  // namespace lamina

@@ -1,0 +1,167 @@
+#include "transport/loopback/loopback_fabric.h"
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+
+#include "transport/checks.h"
+#include "transport/loopback/loopback_endpoint.h"
+#include "transport/posix.h"
+
+namespace lamina {
+namespace {
+
+constexpr Limits kLimits{.max_ops = 64,
+                         .max_outstanding = kLoopbackOutstanding,
+                         .max_window_bytes = uint64_t{1} << 40,
+                         .registered_sources = false,
+                         .one_sided = true};
+
+// A peer that waits in Connect. Guarded by the directory's mutex.
+struct WaitingPeer {
+  std::shared_ptr<LoopbackConnection> connection;  // shared: becomes that of the two endpoints
+  bool accepted = false;
+  bool refused = false;  // the listener went away
+};
+
+// A place where peers queue up. Guarded by the directory's mutex.
+struct Port {
+  std::deque<WaitingPeer*> waiting;
+  std::shared_ptr<LoopbackWaker> waker;  // shared: see LoopbackEnd
+};
+
+// All listeners of this process.
+struct Directory {
+  std::mutex mutex;
+  std::condition_variable changed;  // a peer was accepted or refused, a listener appeared
+  std::map<std::string, Port*> ports;
+};
+
+Directory& TheDirectory() {
+  static Directory directory;
+  return directory;
+}
+
+class LoopbackListener final : public Listener {
+ public:
+  LoopbackListener(std::string address, std::shared_ptr<LoopbackWaker> waker, std::vector<LoopbackListener*>& siblings,
+                   std::vector<LoopbackEndpoint*>& endpoints)
+      : address_(std::move(address)), siblings_(siblings), endpoints_(endpoints) {
+    port_.waker = std::move(waker);
+    siblings_.push_back(this);
+  }
+
+  ~LoopbackListener() override {
+    std::erase(siblings_, this);
+    Directory& directory = TheDirectory();
+    std::lock_guard lock(directory.mutex);
+    for (WaitingPeer* peer : port_.waiting) peer->refused = true;
+    const auto entry = directory.ports.find(address_);
+    if (entry != directory.ports.end() && entry->second == &port_) directory.ports.erase(entry);
+    directory.changed.notify_all();
+  }
+
+  // False if the address is taken.
+  bool Publish() {
+    Directory& directory = TheDirectory();
+    std::lock_guard lock(directory.mutex);
+    const bool added = directory.ports.emplace(address_, &port_).second;
+    directory.changed.notify_all();
+    return added;
+  }
+
+  Result<std::unique_ptr<Endpoint>> Accept(const EndpointOptions& options) override {
+    LAMINA_RETURN_IF_ERROR(CheckOptions(options, kLimits));
+    if (!HasWork()) return TryAgain();
+    LAMINA_ASSIGN_OR_RETURN(Mapping window, Mapping::Anonymous(options.window_bytes));
+    Directory& directory = TheDirectory();
+    std::lock_guard lock(directory.mutex);
+    if (port_.waiting.empty()) return TryAgain();  // it gave up meanwhile
+    WaitingPeer* peer = port_.waiting.front();
+    port_.waiting.pop_front();
+    LoopbackEnd& end = peer->connection->ends[1];
+    end.window = std::move(window);
+    end.hello = options.hello;
+    end.waker = port_.waker;
+    peer->accepted = true;
+    directory.changed.notify_all();
+    return std::unique_ptr<Endpoint>(
+        std::make_unique<LoopbackEndpoint>(peer->connection, 1, "a peer of loopback " + address_, kLimits, endpoints_));
+  }
+
+  const std::string& address() const override { return address_; }
+
+  bool HasWork() const {
+    std::lock_guard lock(TheDirectory().mutex);
+    return !port_.waiting.empty();
+  }
+
+ private:
+  const std::string address_;
+  Port port_;
+  std::vector<LoopbackListener*>& siblings_;
+  std::vector<LoopbackEndpoint*>& endpoints_;
+};
+
+class LoopbackFabric final : public Fabric {
+ public:
+  std::string_view name() const override { return "loopback"; }
+  const Limits& limits() const override { return kLimits; }
+  Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return AllocateMappedBuffer(bytes); }
+
+  Result<std::unique_ptr<Listener>> Listen(const std::string& address) override {
+    auto listener = std::make_unique<LoopbackListener>(address, waker_, listeners_, endpoints_);
+    if (!listener->Publish()) return OutOfSpace("loopback address in use: " + address);
+    return std::unique_ptr<Listener>(std::move(listener));
+  }
+
+  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) override;
+
+  bool Arm() override {
+    waker_->Arm();
+    for (LoopbackEndpoint* endpoint : endpoints_) {
+      if (endpoint->HasWork()) return false;
+    }
+    for (LoopbackListener* listener : listeners_) {
+      if (listener->HasWork()) return false;
+    }
+    return true;
+  }
+
+  int event_fd() const override { return waker_->fd(); }
+
+ private:
+  const std::shared_ptr<LoopbackWaker> waker_ = std::make_shared<LoopbackWaker>();  // shared: see LoopbackEnd
+  std::vector<LoopbackEndpoint*> endpoints_;
+  std::vector<LoopbackListener*> listeners_;
+};
+
+Result<std::unique_ptr<Endpoint>> LoopbackFabric::Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) {
+  LAMINA_RETURN_IF_ERROR(CheckOptions(options, kLimits));
+  WaitingPeer peer{.connection = std::make_shared<LoopbackConnection>()};
+  LoopbackEnd& end = peer.connection->ends[0];
+  LAMINA_ASSIGN_OR_RETURN(end.window, Mapping::Anonymous(options.window_bytes));
+  end.hello = options.hello;
+  end.waker = waker_;
+
+  Directory& directory = TheDirectory();
+  std::unique_lock lock(directory.mutex);
+  const auto is_there = [&] { return directory.ports.contains(address); };
+  if (!directory.changed.wait_until(lock, deadline.at(), is_there)) return TimedOut("loopback " + address + ": nobody listens there");
+  Port& port = *directory.ports.at(address);
+  port.waiting.push_back(&peer);
+  port.waker->Notify();
+  const bool done = directory.changed.wait_until(lock, deadline.at(), [&] { return peer.accepted || peer.refused; });
+  if (!done) {
+    std::erase(port.waiting, &peer);
+    return TimedOut("loopback " + address + ": the peer listens but does not accept");
+  }
+  if (peer.refused) return PeerLost("loopback " + address + ": the listener went away");
+  return std::unique_ptr<Endpoint>(std::make_unique<LoopbackEndpoint>(peer.connection, 0, "loopback " + address, kLimits, endpoints_));
+}
+
+}  // namespace
+
+std::unique_ptr<Fabric> OpenLoopbackFabric() { return std::make_unique<LoopbackFabric>(); }
+
+}  // namespace lamina

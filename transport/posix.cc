@@ -1,0 +1,34 @@
+#include "transport/posix.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <thread>
+
+namespace lamina {
+
+void UniqueFd::Reset(int fd) {
+  if (fd_ >= 0) close(fd_);
+  fd_ = fd;
+}
+
+std::string ErrnoText(std::string_view call) { return ErrnoText(call, errno); }
+
+std::string ErrnoText(std::string_view call, int error) { return std::string(call) + ": " + std::generic_category().message(error); }
+
+bool WaitForFd(int fd, short events, Deadline deadline) {
+  while (true) {
+    pollfd entry{fd, events, 0};
+    // At most a minute at a time: a far deadline does not fit into poll's milliseconds.
+    const int wait_ms = static_cast<int>(std::min<Clock::duration>(deadline.Remaining(), std::chrono::minutes(1)) / milliseconds(1)) + 1;
+    if (poll(&entry, 1, deadline.Passed() ? 0 : wait_ms) > 0) return true;
+    if (deadline.Passed()) return false;
+  }
+}
+
+void PauseBeforeRetry(Deadline deadline) { std::this_thread::sleep_for(std::min<Clock::duration>(milliseconds(5), deadline.Remaining())); }
+
+}  // namespace lamina

@@ -1,0 +1,167 @@
+#include "transport/shm/shm_endpoint.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "transport/checks.h"
+
+namespace lamina {
+namespace {
+
+// A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a millisecond.
+constexpr uint32_t kPollsPerCheck = 4096;
+
+ShmControl& ControlOf(const Mapping& segment) { return *reinterpret_cast<ShmControl*>(segment.bytes().data()); }
+
+}  // namespace
+
+ShmContext::ShmContext() { poll_set.Add(wake.fd(), EPOLLIN, nullptr); }
+
+void ShmContext::CheckSockets() {
+  std::array<void*, 64> owners;
+  const size_t count = poll_set.Ready(owners);
+  for (size_t i = 0; i < count; ++i) {
+    if (owners[i] != nullptr) static_cast<ShmEndpoint*>(owners[i])->OnSocket();
+  }
+}
+
+Result<std::unique_ptr<Endpoint>> ShmEndpoint::Create(ShmContext& context, UniqueFd socket, Mapping segment, ShmPeer peer) {
+  Result<Mapping> theirs = Mapping::Shared(peer.segment.get(), kShmControlBytes + peer.window_bytes);
+  if (!theirs.ok()) return PeerLost("mapping the peer's segment: " + theirs.status().message());
+  peer.segment.Reset();  // the mapping keeps it alive
+  return std::unique_ptr<Endpoint>(
+      new ShmEndpoint(context, std::move(socket), std::move(segment), std::move(theirs).value(), std::move(peer)));
+}
+
+ShmEndpoint::ShmEndpoint(ShmContext& context, UniqueFd socket, Mapping own_segment, Mapping peer_segment, ShmPeer peer)
+    : context_(context),
+      socket_(std::move(socket)),
+      own_segment_(std::move(own_segment)),
+      peer_segment_(std::move(peer_segment)),
+      peer_(std::move(peer)),
+      own_(ControlOf(own_segment_)),
+      theirs_(ControlOf(peer_segment_)),
+      sent_(kShmLimits.max_outstanding) {
+  context_.endpoints.push_back(this);
+  context_.poll_set.Add(socket_.get(), EPOLLIN | EPOLLRDHUP, this);
+}
+
+ShmEndpoint::~ShmEndpoint() {
+  std::erase(context_.endpoints, this);
+  if (!lost_) context_.poll_set.Remove(socket_.get());
+}
+
+Status ShmEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
+  LAMINA_RETURN_IF_ERROR(CheckOps(ops, kShmLimits, peer_.window_bytes));
+  if (lost_) return PeerLost(last_error_);
+  if (sent_.full()) return TryAgain();
+  if (notify.has_value() && RingIsFull()) {
+    if (lost_) return PeerLost(last_error_);
+    wants_room_ = true;
+    return TryAgain();
+  }
+  std::byte* window = peer_segment_.bytes().data() + kShmControlBytes;
+  for (const WriteOp& op : ops) {
+    if (!op.source.empty()) std::memcpy(window + op.peer_offset, op.source.data(), op.source.size());
+  }
+  if (notify.has_value()) {
+    theirs_.ring[head_ % kShmRingSlots].store(*notify, std::memory_order_relaxed);
+    theirs_.head.store(++head_, std::memory_order_seq_cst);  // publishes the window's bytes and the slot
+    WakePeerIf(theirs_.owner_sleeps);
+    wants_room_ = false;
+  }
+  sent_.PushSlot() = tag;
+  return OkStatus();
+}
+
+bool ShmEndpoint::RingIsFull() {
+  if (head_ - known_tail_ < kShmRingSlots) return false;
+  known_tail_ = theirs_.tail.load(std::memory_order_seq_cst);
+  if (head_ - known_tail_ > kShmRingSlots) Lose("the peer has corrupted its ring: it claims to have read more than was written");
+  return lost_ || head_ - known_tail_ == kShmRingSlots;
+}
+
+void ShmEndpoint::WakePeerIf(std::atomic<uint32_t>& announced) {
+  if (announced.load(std::memory_order_seq_cst) == 0 || announced.exchange(0, std::memory_order_seq_cst) == 0) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(peer_.wake.get(), &one, sizeof(one));  // EAGAIN: it is signalled already
+}
+
+size_t ShmEndpoint::Poll(std::span<Event> out) {
+  if (announced_) {
+    announced_ = false;
+    own_.owner_sleeps.store(0, std::memory_order_relaxed);
+  }
+  if (context_.may_have_slept || (!lost_ && ++polls_since_check_ >= kPollsPerCheck)) {
+    polls_since_check_ = 0;
+    context_.may_have_slept = false;
+    context_.CheckSockets();
+  }
+  size_t count = 0;
+  for (; count < out.size() && !sent_.empty(); sent_.Pop()) out[count++] = {.kind = Event::Kind::kSent, .tag = sent_.front()};
+  // The head is read after the socket was found closed: what a peer wrote before its end is not lost.
+  const bool was_lost = lost_;
+  count += TakeNotifications(out.subspan(count));
+  if (was_lost && !said_lost_ && count < out.size()) {
+    said_lost_ = true;
+    out[count++] = {.kind = Event::Kind::kPeerLost, .status = StatusCode::kPeerLost};
+  }
+  return count;
+}
+
+size_t ShmEndpoint::TakeNotifications(std::span<Event> out) {
+  if (ring_broken_ || said_lost_) return 0;
+  const uint32_t available = own_.head.load(std::memory_order_acquire) - tail_;
+  if (available > kShmRingSlots) {
+    ring_broken_ = true;
+    Lose("the peer has corrupted the ring: " + std::to_string(available) + " notifications in " + std::to_string(kShmRingSlots) + " slots");
+    return 0;
+  }
+  const size_t count = std::min<size_t>(available, out.size());
+  if (count == 0) return 0;
+  for (size_t i = 0; i < count; ++i, ++tail_) {
+    out[i] = {.kind = Event::Kind::kNotification, .value = own_.ring[tail_ % kShmRingSlots].load(std::memory_order_relaxed)};
+  }
+  own_.tail.store(tail_, std::memory_order_seq_cst);
+  WakePeerIf(own_.peer_wants_room);
+  return count;
+}
+
+void ShmEndpoint::OnSocket() {
+  char byte;
+  const ssize_t got = recv(socket_.get(), &byte, sizeof(byte), MSG_DONTWAIT);
+  if (got == 0) return Lose("the peer closed the connection or its process ended");
+  if (got > 0) return Lose("the peer sent something that does not belong on the socket");
+  if (errno != EAGAIN && errno != EINTR) Lose(ErrnoText("recv"));
+}
+
+void ShmEndpoint::AnnounceSleep() {
+  if (lost_) return;
+  announced_ = true;
+  own_.owner_sleeps.store(1, std::memory_order_seq_cst);
+  if (wants_room_) theirs_.peer_wants_room.store(1, std::memory_order_seq_cst);
+}
+
+bool ShmEndpoint::HasWork() {
+  if (said_lost_) return false;
+  if (lost_ || !sent_.empty() || own_.head.load(std::memory_order_seq_cst) != tail_) return true;
+  if (!wants_room_ || RingIsFull()) return false;
+  wants_room_ = false;  // said once: the caller may have given up
+  return true;
+}
+
+void ShmEndpoint::Lose(const std::string& cause) {
+  if (lost_) return;
+  lost_ = true;
+  last_error_ = peer_.name + ": " + cause;
+  LAMINA_LOG_DEBUG("shm: {}", last_error_);
+  context_.poll_set.Remove(socket_.get());
+}
+
+}  // namespace lamina

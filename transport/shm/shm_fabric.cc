@@ -1,0 +1,159 @@
+#include "transport/shm/shm_fabric.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <list>
+
+#include "base/log.h"
+#include "transport/checks.h"
+#include "transport/shm/shm_endpoint.h"
+
+namespace lamina {
+namespace {
+
+constexpr auto kHandshakeDeadline = std::chrono::seconds(5);
+constexpr size_t kMaxPending = 64;  // strangers that say nothing hold no more sockets than this
+
+// This end's segment, mapped, and handed to the peer.
+Result<Mapping> OfferSegment(int socket, const EndpointOptions& options, int wake) {
+  LAMINA_ASSIGN_OR_RETURN(const UniqueFd segment, CreateShmSegment(options.window_bytes));
+  LAMINA_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Shared(segment.get(), kShmControlBytes + options.window_bytes));
+  LAMINA_RETURN_IF_ERROR(SendShmGreeting(socket, options, segment.get(), wake));
+  return mapping;
+}
+
+class ShmListener final : public Listener {
+ public:
+  ShmListener(ShmContext& context, UniqueFd socket, std::string name)
+      : context_(context), socket_(std::move(socket)), name_(std::move(name)) {
+    context_.poll_set.Add(socket_.get(), EPOLLIN, nullptr);
+  }
+
+  ~ShmListener() override {
+    for (Pending& pending : pending_) context_.poll_set.Remove(pending.socket.get());
+    context_.poll_set.Remove(socket_.get());
+  }
+
+  Result<std::unique_ptr<Endpoint>> Accept(const EndpointOptions& options) override;
+  const std::string& address() const override { return name_; }
+
+ private:
+  // A peer whose greeting has not come.
+  struct Pending {
+    UniqueFd socket;
+    int pid;
+    Deadline deadline;
+  };
+
+  Status TakeNewPeers();
+  Result<std::unique_ptr<Endpoint>> Finish(UniqueFd socket, ShmPeer peer, const EndpointOptions& options);
+
+  ShmContext& context_;
+  UniqueFd socket_;
+  const std::string name_;
+  std::list<Pending> pending_;
+};
+
+Status ShmListener::TakeNewPeers() {
+  while (pending_.size() < kMaxPending) {
+    UniqueFd socket(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.valid()) {
+      if (errno == EAGAIN) return OkStatus();
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      return OutOfSpace(ErrnoText("accept on shm " + name_));
+    }
+    int pid = 0;
+    if (const Status status = CheckShmCredentials(socket.get(), pid); !status.ok()) {
+      LAMINA_LOG_WARN("shm {}: dropped a peer: {}", name_, status.message());
+      continue;
+    }
+    context_.poll_set.Add(socket.get(), EPOLLIN, nullptr);
+    pending_.push_back({std::move(socket), pid, Deadline::After(kHandshakeDeadline)});
+  }
+  return OkStatus();
+}
+
+Result<std::unique_ptr<Endpoint>> ShmListener::Accept(const EndpointOptions& options) {
+  LAMINA_RETURN_IF_ERROR(CheckOptions(options, kShmLimits));
+  LAMINA_RETURN_IF_ERROR(TakeNewPeers());
+  for (auto entry = pending_.begin(); entry != pending_.end();) {
+    Result<ShmPeer> peer = ReceiveShmGreeting(entry->socket.get());
+    Status status = peer.status();
+    if (status.code() == StatusCode::kTryAgain && !entry->deadline.Passed()) {
+      ++entry;
+      continue;
+    }
+    context_.poll_set.Remove(entry->socket.get());
+    Pending pending = std::move(*entry);
+    entry = pending_.erase(entry);
+    if (status.ok()) {
+      peer->name = name_ + " (process " + std::to_string(pending.pid) + ")";
+      Result<std::unique_ptr<Endpoint>> endpoint = Finish(std::move(pending.socket), std::move(peer).value(), options);
+      if (endpoint.ok() || endpoint.status().code() != StatusCode::kPeerLost) return endpoint;
+      status = endpoint.status();
+    } else {
+      // Tells a peer of another version what this end speaks; the connection ends anyway.
+      const ShmGreeting greeting;
+      (void)send(pending.socket.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL);
+    }
+    LAMINA_LOG_WARN("shm {}: dropped process {} during its handshake: {}", name_, pending.pid, status.message());
+  }
+  return TryAgain();
+}
+
+Result<std::unique_ptr<Endpoint>> ShmListener::Finish(UniqueFd socket, ShmPeer peer, const EndpointOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(Mapping segment, OfferSegment(socket.get(), options, context_.wake.fd()));
+  return ShmEndpoint::Create(context_, std::move(socket), std::move(segment), std::move(peer));
+}
+
+class ShmFabric final : public Fabric {
+ public:
+  std::string_view name() const override { return "shm"; }
+  const Limits& limits() const override { return kShmLimits; }
+  Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return AllocateMappedBuffer(bytes); }
+
+  Result<std::unique_ptr<Listener>> Listen(const std::string& address) override {
+    LAMINA_ASSIGN_OR_RETURN(UniqueFd socket, ListenShm(address));
+    return std::unique_ptr<Listener>(std::make_unique<ShmListener>(context_, std::move(socket), address));
+  }
+
+  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) override;
+
+  bool Arm() override {
+    context_.wake.Clear();  // before the announcements: a signal that comes after them counts
+    for (ShmEndpoint* endpoint : context_.endpoints) endpoint->AnnounceSleep();
+    for (ShmEndpoint* endpoint : context_.endpoints) {
+      if (endpoint->HasWork()) return false;
+    }
+    context_.may_have_slept = true;
+    return true;
+  }
+
+  int event_fd() const override { return context_.poll_set.fd(); }
+
+ private:
+  ShmContext context_;
+};
+
+Result<std::unique_ptr<Endpoint>> ShmFabric::Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) {
+  LAMINA_RETURN_IF_ERROR(CheckOptions(options, kShmLimits));
+  LAMINA_ASSIGN_OR_RETURN(UniqueFd socket, ConnectShm(address, deadline));
+  int pid = 0;
+  Status status = CheckShmCredentials(socket.get(), pid);
+  if (!status.ok()) return status.WithContext("shm " + address);
+  Result<Mapping> segment = OfferSegment(socket.get(), options, context_.wake.fd());
+  if (!segment.ok()) return segment.status().WithContext("shm " + address);
+  if (!WaitForFd(socket.get(), POLLIN, deadline)) return TimedOut("shm " + address + ": connected, but the peer does not accept");
+  Result<ShmPeer> peer = ReceiveShmGreeting(socket.get());
+  if (!peer.ok()) return peer.status().WithContext("shm " + address);
+  peer->name = "shm " + address;
+  return ShmEndpoint::Create(context_, std::move(socket), std::move(segment).value(), std::move(peer).value());
+}
+
+}  // namespace
+
+std::unique_ptr<Fabric> OpenShmFabric() { return std::make_unique<ShmFabric>(); }
+
+}  // namespace lamina

@@ -1,0 +1,77 @@
+#include "transport/tcp/tcp_listener.h"
+
+#include <sys/epoll.h>
+
+#include "base/log.h"
+#include "transport/checks.h"
+
+namespace lamina {
+namespace {
+
+using boost::system::error_code;
+namespace asio = boost::asio;
+
+constexpr auto kHandshakeDeadline = std::chrono::seconds(5);
+constexpr size_t kMaxPending = 64;  // strangers that say nothing hold no more sockets than this
+
+}  // namespace
+
+TcpListener::TcpListener(TcpContext& context, Tcp::acceptor acceptor, std::string address)
+    : context_(context), acceptor_(std::move(acceptor)), address_(std::move(address)) {
+  context_.poll_set.Add(acceptor_.native_handle(), EPOLLIN, nullptr);
+}
+
+TcpListener::~TcpListener() {
+  for (Pending& pending : pending_) context_.poll_set.Remove(pending.socket.native_handle());
+  context_.poll_set.Remove(acceptor_.native_handle());
+}
+
+Status TcpListener::TakeNewPeers() {
+  while (pending_.size() < kMaxPending) {
+    Tcp::socket socket(context_.io);
+    error_code error;
+    Tcp::endpoint peer;
+    acceptor_.accept(socket, peer, error);
+    if (error == asio::error::would_block) return OkStatus();
+    if (error == asio::error::connection_aborted) continue;
+    if (error) return OutOfSpace("accept on " + address_ + ": " + error.message());
+    if (!TuneSocket(socket).ok()) continue;  // gone already
+    context_.poll_set.Add(socket.native_handle(), EPOLLIN, nullptr);
+    pending_.push_back({std::move(socket), AddressText(peer), Deadline::After(kHandshakeDeadline), {}});
+  }
+  return OkStatus();
+}
+
+Result<std::unique_ptr<Endpoint>> TcpListener::Accept(const EndpointOptions& options) {
+  LAMINA_RETURN_IF_ERROR(CheckOptions(options, kTcpLimits));
+  LAMINA_RETURN_IF_ERROR(TakeNewPeers());
+  for (auto entry = pending_.begin(); entry != pending_.end();) {
+    Status status = entry->greeting.Advance(entry->socket);
+    if (status.code() == StatusCode::kTryAgain && !entry->deadline.Passed()) {
+      ++entry;
+      continue;
+    }
+    context_.poll_set.Remove(entry->socket.native_handle());
+    Pending pending = std::move(*entry);
+    entry = pending_.erase(entry);
+    if (status.ok()) {
+      Result<std::unique_ptr<Endpoint>> endpoint = Finish(std::move(pending), options);
+      if (endpoint.ok() || endpoint.status().code() != StatusCode::kPeerLost) return endpoint;
+      status = endpoint.status();
+    } else {
+      (void)SendTcpGreeting(pending.socket, {});  // tells a peer of another version what this end speaks; the connection ends anyway
+    }
+    LAMINA_LOG_WARN("tcp {}: dropped {} during its handshake: {}", address_, pending.name, status.message());
+  }
+  return TryAgain();
+}
+
+Result<std::unique_ptr<Endpoint>> TcpListener::Finish(Pending pending, const EndpointOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(Mapping window, Mapping::Anonymous(options.window_bytes));
+  LAMINA_RETURN_IF_ERROR(SendTcpGreeting(pending.socket, options));
+  TcpEndpoint::Peer peer{std::move(pending.name), pending.greeting.hello(), pending.greeting.window_bytes()};
+  return std::unique_ptr<Endpoint>(
+      std::make_unique<TcpEndpoint>(context_, std::move(pending.socket), std::move(window), std::move(peer)));
+}
+
+}  // namespace lamina

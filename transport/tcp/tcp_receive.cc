@@ -1,0 +1,99 @@
+// The receiving half of TcpEndpoint: nothing of what a peer sends is believed.
+#include <boost/asio/buffer.hpp>
+#include <cstring>
+
+#include "transport/tcp/tcp_endpoint.h"
+
+namespace lamina {
+namespace {
+
+using boost::system::error_code;
+namespace asio = boost::asio;
+using std::to_string;
+
+constexpr size_t kMaxReadPerPoll = size_t{16} << 20;  // so that one fast peer does not starve the others
+
+}  // namespace
+
+size_t TcpEndpoint::Receive(std::span<Event> out) {
+  size_t count = 0;
+  size_t read_bytes = 0;
+  while (true) {
+    count += ParseStaged(out.subspan(count));
+    if (lost_ || count == out.size() || read_bytes >= kMaxReadPerPoll) return count;
+    const size_t got = Read();
+    if (got == 0) return count;
+    read_bytes += got;
+  }
+}
+
+size_t TcpEndpoint::ParseStaged(std::span<Event> out) {
+  size_t count = 0;
+  while (in_frame_ || BeginFrame()) {
+    ConsumePayload();
+    if (payload_done_bytes_ < frame_.payload_bytes) break;
+    if (frame_.has_notification != 0) {
+      if (count == out.size()) break;
+      out[count++] = {.kind = Event::Kind::kNotification, .value = frame_.notification};
+    }
+    in_frame_ = false;
+  }
+  return count;
+}
+
+bool TcpEndpoint::BeginFrame() {
+  if (staged_end_ - staged_begin_ < sizeof(frame_)) return false;
+  std::memcpy(&frame_, staging_.data() + staged_begin_, sizeof(frame_));
+  const uint64_t window_bytes = window_.bytes().size();
+  if (frame_.magic != kTcpFrameMagic || frame_.has_notification > 1) {
+    Lose("malformed frame: magic " + to_string(frame_.magic) + ", flag " + to_string(frame_.has_notification));
+    return false;
+  }
+  if (frame_.window_offset > window_bytes || frame_.payload_bytes > window_bytes - frame_.window_offset) {
+    Lose("malformed frame: write of " + to_string(frame_.payload_bytes) + " bytes at " + to_string(frame_.window_offset) +
+         " outside this end's window of " + to_string(window_bytes) + " bytes");
+    return false;
+  }
+  staged_begin_ += sizeof(frame_);
+  payload_done_bytes_ = 0;
+  in_frame_ = true;
+  return true;
+}
+
+void TcpEndpoint::ConsumePayload() {
+  const size_t part = std::min<size_t>(staged_end_ - staged_begin_, frame_.payload_bytes - payload_done_bytes_);
+  if (part == 0) return;
+  std::memcpy(window_.bytes().data() + frame_.window_offset + payload_done_bytes_, staging_.data() + staged_begin_, part);
+  staged_begin_ += part;
+  payload_done_bytes_ += part;
+}
+
+size_t TcpEndpoint::Read() {
+  // What is staged now is less than a header: anything more has been parsed.
+  std::memmove(staging_.data(), staging_.data() + staged_begin_, staged_end_ - staged_begin_);
+  staged_end_ -= staged_begin_;
+  staged_begin_ = 0;
+  const size_t direct_bytes = in_frame_ ? frame_.payload_bytes - payload_done_bytes_ : 0;
+  std::array<asio::mutable_buffer, 2> into;
+  if (direct_bytes > 0) {  // straight into the window; then nothing is staged
+    into[0] = asio::buffer(window_.bytes().data() + frame_.window_offset + payload_done_bytes_, direct_bytes);
+  }
+  into[1] = asio::buffer(staging_.data() + staged_end_, staging_.size() - staged_end_);
+
+  error_code error;
+  const size_t got = socket_.read_some(into, error);
+  if (error == asio::error::would_block) {
+    if (!write_error_.empty()) Lose(write_error_);
+    return 0;
+  }
+  if (error) {
+    Lose(error == asio::error::eof ? "the peer closed the connection" : "read: " + error.message());
+    return 0;
+  }
+  const size_t direct = std::min(got, direct_bytes);
+  payload_done_bytes_ += direct;
+  staged_end_ += got - direct;
+  return got;
+}
+
+}  // namespace lamina

@@ -1,0 +1,40 @@
+// What the tcp fabric says on the wire. Little-endian; one TCP connection per pair of endpoints, nothing shared.
+//
+//   connection := greeting frame*          both ways; the accepting end answers the connecting end's greeting
+//   greeting   := TcpGreeting hello        hello: hello_bytes bytes
+//   frame      := TcpFrame payload         payload: payload_bytes bytes, to be put at window_offset of the receiver's window;
+//                                          after it, if has_notification, the receiver is told `notification`
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace lamina {
+
+static_assert(std::endian::native == std::endian::little, "wire structs are copied as they lie in memory");
+
+inline constexpr std::array<char, 4> kTcpMagic = {'L', 'M', 'N', 'T'};
+inline constexpr uint16_t kTcpVersion = 1;
+
+struct TcpGreeting {
+  std::array<char, 4> magic = kTcpMagic;  // 0
+  uint16_t version = kTcpVersion;         // 4
+  uint16_t hello_bytes = 0;               // 6   at most kMaxHelloBytes
+  uint64_t window_bytes = 0;              // 8   of the sender
+};
+static_assert(sizeof(TcpGreeting) == 16 && offsetof(TcpGreeting, window_bytes) == 8);
+
+inline constexpr uint16_t kTcpFrameMagic = 0x574c;  // "LW"
+
+struct TcpFrame {
+  uint16_t magic = kTcpFrameMagic;  // 0
+  uint16_t has_notification = 0;    // 2   0 or 1
+  uint32_t notification = 0;        // 4
+  uint64_t window_offset = 0;       // 8
+  uint64_t payload_bytes = 0;       // 16
+};
+static_assert(sizeof(TcpFrame) == 24 && offsetof(TcpFrame, payload_bytes) == 16);
+
+}  // namespace lamina

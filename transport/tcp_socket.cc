@@ -1,0 +1,145 @@
+#include "transport/tcp_socket.h"
+
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <cerrno>
+#include <charconv>
+
+#include "transport/posix.h"
+
+namespace lamina {
+namespace {
+
+using boost::system::error_code;
+
+// One address of a name gets this long before the next is tried: a name may have addresses that lead nowhere.
+constexpr auto kAttempt = std::chrono::seconds(3);
+
+Result<Tcp::resolver::results_type> Resolve(boost::asio::io_context& context, const std::string& address,
+                                            Tcp::resolver::resolver_base::flags flags) {
+  LAMINA_ASSIGN_OR_RETURN(const HostPort parts, ParseHostPort(address));
+  error_code error;
+  Tcp::resolver resolver(context);
+  auto found = resolver.resolve(parts.host, parts.port, flags | Tcp::resolver::numeric_service, error);
+  if (error || found.empty()) return NotFound("address \"" + address + "\": host \"" + parts.host + "\": " + error.message());
+  return found;
+}
+
+// One attempt. kTryAgain: refused or unreachable at the moment.
+Status TryConnect(Tcp::socket& socket, const Tcp::endpoint& endpoint, Deadline deadline) {
+  error_code error;
+  socket.open(endpoint.protocol(), error);
+  if (error) return OutOfSpace("socket: " + error.message());
+  LAMINA_RETURN_IF_ERROR(TuneSocket(socket));
+  // Not socket.connect: it waits without a deadline even on a non-blocking socket.
+  const int fd = socket.native_handle();
+  const std::string call = "connect to " + AddressText(endpoint);
+  const int result = connect(fd, endpoint.data(), static_cast<socklen_t>(endpoint.size()));
+  if (result != 0 && errno != EINPROGRESS) return TryAgain(ErrnoText(call));
+  const Deadline attempt(std::min(deadline.at(), Clock::now() + kAttempt));
+  if (!WaitForFd(fd, POLLOUT, attempt)) return TryAgain(call + ": no answer");
+  int cause = 0;
+  socklen_t size = sizeof(cause);
+  getsockopt(fd, SOL_SOCKET, SO_ERROR, &cause, &size);
+  // A free port of this machine may be given to this very socket, which then talks to itself.
+  if (cause == 0 && socket.local_endpoint(error) == endpoint) cause = ECONNREFUSED;
+  if (cause == 0) return OkStatus();
+  return TryAgain(ErrnoText(call, cause));
+}
+
+// Every address that the name has at the moment, once.
+Result<Tcp::socket> TryConnectAny(boost::asio::io_context& context, const std::string& address, Deadline deadline) {
+  LAMINA_ASSIGN_OR_RETURN(const auto found, Resolve(context, address, Tcp::resolver::resolver_base::flags()));
+  Status last;
+  for (const auto& entry : found) {
+    Tcp::socket socket(context);
+    last = TryConnect(socket, entry.endpoint(), deadline);
+    if (last.ok()) return socket;
+  }
+  return last;
+}
+
+bool SetOption(int fd, int level, int option, int value) { return setsockopt(fd, level, option, &value, sizeof(value)) == 0; }
+
+}  // namespace
+
+Result<HostPort> ParseHostPort(std::string_view address) {
+  const auto invalid = [&](std::string_view why) {
+    return InvalidArgument("address \"" + std::string(address) + "\": " + std::string(why) + "; expected host:port, e.g. 10.0.0.1:7000");
+  };
+  const size_t colon = address.rfind(':');
+  if (colon == std::string_view::npos) return invalid("no port");
+  std::string_view host = address.substr(0, colon);
+  const std::string_view port = address.substr(colon + 1);
+  if (host.starts_with('[') && host.ends_with(']') && host.size() > 2) {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find_first_of(":[]") != std::string_view::npos) {
+    return invalid("an IPv6 host stands in brackets");
+  }
+  uint32_t number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (error != std::errc() || end != port.data() + port.size() || number > 65535) return invalid("the port is not a number below 65536");
+  return HostPort{std::string(host), std::to_string(number)};
+}
+
+Result<Tcp::acceptor> ListenTcp(boost::asio::io_context& context, const std::string& address) {
+  LAMINA_ASSIGN_OR_RETURN(const auto found, Resolve(context, address, Tcp::resolver::passive));
+  const Tcp::endpoint endpoint = found.begin()->endpoint();
+  Tcp::acceptor acceptor(context);
+  error_code error;
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(Tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.non_blocking(true, error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(Tcp::acceptor::max_listen_connections, error);
+  if (error == boost::asio::error::address_in_use) return OutOfSpace("port in use: " + address);
+  if (error) return InvalidArgument("cannot listen on " + address + ": " + error.message());
+  return acceptor;
+}
+
+std::string BoundAddress(const Tcp::acceptor& acceptor, const std::string& address) {
+  error_code error;
+  const std::string host = address.substr(0, address.rfind(':'));
+  return (host.empty() ? "0.0.0.0" : host) + ":" + std::to_string(acceptor.local_endpoint(error).port());
+}
+
+Result<Tcp::socket> ConnectTcp(boost::asio::io_context& context, const std::string& address, Deadline deadline) {
+  while (true) {
+    Result<Tcp::socket> socket = TryConnectAny(context, address, deadline);
+    if (socket.ok()) return socket;
+    const StatusCode code = socket.status().code();
+    // A name that is not known yet is a peer that is not there yet: service names appear when their container starts.
+    if (code != StatusCode::kTryAgain && code != StatusCode::kNotFound) return socket.status();
+    if (deadline.Passed()) return TimedOut(address + ": " + socket.status().message());
+    PauseBeforeRetry(deadline);
+  }
+}
+
+Status TuneSocket(int socket) {
+  const int flags = fcntl(socket, F_GETFL);
+  const bool set = flags >= 0 && fcntl(socket, F_SETFL, flags | O_NONBLOCK) == 0 && SetOption(socket, IPPROTO_TCP, TCP_NODELAY, 1) &&
+                   SetOption(socket, SOL_SOCKET, SO_KEEPALIVE, 1) && SetOption(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5) &&  // seconds
+                   SetOption(socket, IPPROTO_TCP, TCP_KEEPINTVL, 2) && SetOption(socket, IPPROTO_TCP, TCP_KEEPCNT, 5) &&
+                   SetOption(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 15'000);  // ms
+  return set ? OkStatus() : PeerLost(ErrnoText("setsockopt"));
+}
+
+Status TuneSocket(Tcp::socket& socket) {
+  error_code error;
+  socket.non_blocking(true, error);  // Asio must know: it waits on sockets that it takes for blocking ones
+  if (error) return PeerLost("socket options: " + error.message());
+  return TuneSocket(socket.native_handle());
+}
+
+std::string AddressText(const Tcp::endpoint& endpoint) {
+  const std::string host = endpoint.address().to_string();
+  const std::string port = std::to_string(endpoint.port());
+  return endpoint.address().is_v6() ? "[" + host + "]:" + port : host + ":" + port;
+}
+
+}  // namespace lamina

@@ -1,0 +1,34 @@
+#include "transport/transport.h"
+
+#include <poll.h>
+
+#include <array>
+#include <ctime>
+
+#include "transport/loopback/loopback_fabric.h"
+#include "transport/shm/shm_fabric.h"
+#include "transport/tcp/tcp_fabric.h"
+
+namespace lamina {
+
+Result<std::unique_ptr<Fabric>> OpenFabric(std::string_view kind) {
+  if (kind == "tcp") return OpenTcpFabric();
+  if (kind == "shm") return OpenShmFabric();
+  if (kind == "loopback") return OpenLoopbackFabric();
+  return InvalidArgument("transport \"" + std::string(kind) + "\" does not exist; there are tcp, shm and loopback");
+}
+
+void Sleep(Fabric& fabric, std::span<const int> fds, Deadline deadline) {
+  if (!fabric.Arm()) return;
+  std::array<pollfd, 16> few;
+  std::vector<pollfd> many;
+  if (fds.size() + 1 > few.size()) many.resize(fds.size() + 1);
+  const std::span<pollfd> entries = many.empty() ? std::span(few).first(fds.size() + 1) : std::span(many);
+  for (size_t i = 0; i < fds.size(); ++i) entries[i] = {fds[i], POLLIN, 0};
+  entries.back() = {fabric.event_fd(), POLLIN, 0};
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.Remaining()).count();
+  const timespec timeout{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
+  (void)ppoll(entries.data(), entries.size(), &timeout, nullptr);  // a signal is a spurious wake-up
+}
+
+}  // namespace lamina
