@@ -25,18 +25,14 @@ class WakeFd {
   int fd_;
 };
 
-// Thread: Push from any, the rest from one consumer. fd() is readable whenever the queue may be non-empty.
+// Thread: Push from any, the rest from one consumer. fd() is readable while the queue is not empty.
 template <typename T>
 class Inbox {
  public:
   void Push(T item) {
-    bool was_empty;
-    {
-      std::lock_guard lock(mutex_);
-      was_empty = items_.empty();
-      items_.push_back(std::move(item));
-    }
-    if (was_empty) wake_.Signal();
+    std::lock_guard lock(mutex_);
+    if (items_.empty()) wake_.Signal();  // under the lock: a late signal would keep an empty queue readable, and its consumer spinning
+    items_.push_back(std::move(item));
   }
 
   std::optional<T> TryPop() {

@@ -28,8 +28,9 @@ class TreeBuilder : public YAML::EventHandler {
 
   Status status() const { return status_; }
   YamlNode TakeRoot() { return std::move(root_); }
+  int start_line() const { return start_line_; }
 
-  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentStart(const YAML::Mark& mark) override { start_line_ = std::max(0, mark.line) + 1; }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { Add(NewNode(YamlNode::Kind::kNull, mark, anchor)); }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
@@ -123,15 +124,9 @@ class TreeBuilder : public YAML::EventHandler {
 
   const std::string& file_;
   Status status_;
+  int start_line_ = 1;
   YamlNode root_;
   std::vector<OpenNode> open_;
-};
-
-// yaml-cpp reports some documents' ends without moving on, so that there is always one more: more than one is not asked for.
-class NothingMore : public YAML::NullEventHandler {
- public:
-  void OnDocumentStart(const YAML::Mark& mark) override { line = std::max(0, mark.line) + 1; }
-  int line = 1;
 };
 
 template <typename T>
@@ -157,9 +152,10 @@ Result<YamlNode> ParseYaml(const std::string& text, const std::string& file) {
     TreeBuilder builder(file);
     parser.HandleNextDocument(builder);
     LAMINA_RETURN_IF_ERROR(builder.status());
-    NothingMore rest;
-    if (parser.HandleNextDocument(rest))
-      return InvalidArgument(At(file, rest.line, "expected the end of the file: the document ended above"));
+    TreeBuilder rest(file);  // at most one more: behind some mistakes yaml-cpp sees empty documents without end
+    if (parser.HandleNextDocument(rest)) {
+      return InvalidArgument(At(file, rest.start_line(), "expected the end of the file: the document ended above"));
+    }
     return builder.TakeRoot();
   } catch (const YAML::Exception& error) {
     return InvalidArgument(At(file, std::max(0, error.mark.line) + 1, error.msg));

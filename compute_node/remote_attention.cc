@@ -4,14 +4,15 @@
 #include <cstring>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/log.h"
 #include "kernels/elementwise.h"
 
 namespace lamina {
 namespace {
 
-// Polls before sleeping in a wait inside a step: a reply of a small batch takes tens of microseconds, a wake-up about 50.
-constexpr int kSpins = 400;
+// Polling before a wait inside a step sleeps: a reply of a small batch takes tens of microseconds.
+constexpr auto kPatience = microseconds(200);
 
 std::string Milliseconds(Clock::duration duration) {
   return std::to_string(std::chrono::duration_cast<milliseconds>(duration).count()) + " ms";
@@ -265,13 +266,15 @@ template <typename Done>
 bool RemoteAttention::WaitFor(Peer& peer, int layer, const char* what, Done done) {
   if (done()) return true;
   const Deadline deadline = Deadline::After(options_.peer_timeout);
-  for (int idle = 0; !peer.lost;) {
-    idle = Progress() ? 0 : idle + 1;
+  Backoff backoff(kPatience);
+  while (!peer.lost) {
+    const bool progress = Progress();
+    if (progress) backoff.Reset();
     if (!peer.lost && done()) return true;
     if (deadline.Passed()) {
       Lose(peer, "step " + std::to_string(step_.value) + " layer " + std::to_string(layer) + ": " + what + " did not come within " +
                      Milliseconds(options_.peer_timeout));
-    } else if (idle > kSpins) {
+    } else if (!progress && backoff.Idle()) {
       Sleep(*fabric_, {}, deadline);
     }
   }

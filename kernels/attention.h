@@ -1,7 +1,8 @@
 // Attention of query rows over token slots of a slab. Decode and prefill are the same operation: every query row names the sequence of
 // token slots it looks at, so a prompt computed in chunks, a decode step and a recomputed sequence give the same bits.
 //
-// Batch-invariant: a row's result depends on its own q and slots only; tokens are taken in order with online softmax, heads in a GQA group share each K row read.
+// Batch-invariant: a row's result depends on its own q and slots only; tokens are taken in order with online softmax, heads in a GQA group
+// share each K row read.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,8 @@ struct AttentionRow {
   float* lse = nullptr;              // [num_heads] natural log-sum-exp of the scaled scores; may be null
 };
 
-// out = softmax(scale * q k^T) v per row and head. Rows of one sequence with growing num_tokens (prefill) are best passed next to each other.
+// out = softmax(scale * q k^T) v per row and head. Rows of one sequence with growing num_tokens (prefill) are best passed next to each
+// other.
 void Attention(const AttentionShape& shape, const KvView& kv, std::span<const AttentionRow> rows, WorkerTeam& team);
 
 // Merges attention over keys B into attention over disjoint keys A, both normalised with their log-sum-exp. Identity: lse == -inf.

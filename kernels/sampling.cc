@@ -138,7 +138,8 @@ void KeepTopP(std::span<const float> logits, const SamplingParams& params, float
   size_t kept = 0;
   for (size_t sorted = 64;; sorted *= 8) {
     sorted = std::min(sorted, c.ids.size());
-    std::partial_sort(c.ids.begin() + static_cast<int64_t>(kept), c.ids.begin() + static_cast<int64_t>(sorted), c.ids.end(), ByLogit{logits});
+    std::partial_sort(c.ids.begin() + static_cast<int64_t>(kept), c.ids.begin() + static_cast<int64_t>(sorted), c.ids.end(),
+                      ByLogit{logits});
     Weigh(logits, max, params.temperature, c);
     while (kept < sorted && sum < enough) sum += c.weights[kept++];
     if (sum >= enough || sorted == c.ids.size()) break;

@@ -12,10 +12,10 @@
 namespace lamina {
 
 struct SamplingParams {
-  float temperature = 1.0f;  // 0: greedy (ties: lowest id)
-  float top_p = 1.0f;        // (0, 1]
-  int32_t top_k = 0;         // 0: off
-  float min_p = 0.0f;        // [0, 1]
+  float temperature = 1.0f;         // 0: greedy (ties: lowest id)
+  float top_p = 1.0f;               // (0, 1]
+  int32_t top_k = 0;                // 0: off
+  float min_p = 0.0f;               // [0, 1]
   float repetition_penalty = 1.0f;  // over prompt and output tokens, as in Keskar et al. 2019
   float frequency_penalty = 0.0f;   // over output tokens
   float presence_penalty = 0.0f;    // over output tokens
@@ -33,9 +33,9 @@ struct TokenLogprob {
 
 struct SampledToken {
   TokenId token = 0;
-  float logprob = 0;               // of the raw logits, before temperature, penalties and bias; set if num_logprobs >= 0
-  int32_t rank = 0;                // 1: the most likely; set if num_logprobs >= 0
-  std::vector<TokenLogprob> top;   // num_logprobs of them, most likely first (ties: lowest id)
+  float logprob = 0;              // of the raw logits, before temperature, penalties and bias; set if num_logprobs >= 0
+  int32_t rank = 0;               // 1: the most likely; set if num_logprobs >= 0
+  std::vector<TokenLogprob> top;  // num_logprobs of them, most likely first (ties: lowest id)
 };
 
 // What of a sequence the sampler looks at.
@@ -44,8 +44,10 @@ struct SampleContext {
   std::span<const TokenId> output;  // generated so far
 };
 
-// logits: [vocab] fp32, overwritten. Order: logprobs from raw logits; bias, bans, penalties; temperature; top-k, top-p, min-p; draw. The draw uses Random01(seed, position)
-// with position = prompt.size() + output.size(). A NaN or a row without any finite logit gives token -1: the caller reports an internal error.
+// logits: [vocab] fp32, overwritten. Order: logprobs from raw logits; bias, bans, penalties; temperature; top-k, top-p, min-p; draw. The
+// draw uses Random01(seed, position) with position = prompt.size() + output.size(). A NaN, a +inf or a row without any finite logit gives
+// token -1: the caller reports an internal error. Tokens outside the vocabulary are ignored in bias, bans and penalties. Thread: any, one
+// row each.
 SampledToken Sample(std::span<float> logits, const SamplingParams& params, const SampleContext& context);
 
 // Uniform in [0, 1) from a counter-based generator (Philox 4x32-10, Salmon et al. 2011).

@@ -31,11 +31,13 @@ Status CheckShape(const KvShape& shape, int64_t capacity_tokens) {
 
 Result<std::unique_ptr<TokenSlab>> TokenSlab::Create(const KvShape& shape, int64_t capacity_tokens) {
   LAMINA_RETURN_IF_ERROR(CheckShape(shape, capacity_tokens));
-  const auto memory_bytes = static_cast<size_t>(shape.bytes_per_token()) * static_cast<size_t>(capacity_tokens);
-  void* memory = MapHuge(memory_bytes);
+  const auto bytes_per_token = static_cast<size_t>(shape.bytes_per_token());
+  size_t memory_bytes = 0;
+  void* memory = nullptr;
+  if (!__builtin_mul_overflow(bytes_per_token, static_cast<size_t>(capacity_tokens), &memory_bytes)) memory = MapHuge(memory_bytes);
   if (memory == nullptr) {
-    return OutOfSpace("token slab: the system refused " + std::to_string(memory_bytes) + " bytes for " + std::to_string(capacity_tokens) +
-                      " tokens of " + std::to_string(shape.bytes_per_token()) + " bytes; use fewer tokens");
+    return OutOfSpace("token slab: the system refused the memory for " + std::to_string(capacity_tokens) + " tokens of " +
+                      std::to_string(bytes_per_token) + " bytes; use fewer tokens");
   }
   return std::unique_ptr<TokenSlab>(new TokenSlab(shape, capacity_tokens, static_cast<std::byte*>(memory), memory_bytes));
 }

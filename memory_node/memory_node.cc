@@ -5,13 +5,14 @@
 
 #include <array>
 
+#include "base/backoff.h"
 #include "base/log.h"
 
 namespace lamina {
 namespace {
 
-// Idle polls before the daemon sleeps. Short: on a small machine the compute node needs the core, and a wake-up costs about 50 us.
-constexpr int kIdleSpins = 200;
+// Polling after the last message before the daemon sleeps: the next layer's q, k and v follow within the time of a slice.
+constexpr auto kPatience = microseconds(100);
 constexpr auto kHouseKeeping = std::chrono::seconds(1);
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
@@ -52,7 +53,7 @@ void MemoryNode::Stop() {
 }
 
 void MemoryNode::Run() {
-  int idle = 0;
+  Backoff backoff(kPatience);
   while (!stopping_.load(std::memory_order_relaxed)) {
     bool busy = HandleControl();
     if (session_ != nullptr) {
@@ -60,9 +61,8 @@ void MemoryNode::Run() {
       for (ComputePeer& peer : session_->peers) busy |= PollPeer(peer);
       std::erase_if(session_->peers, [](const ComputePeer& peer) { return peer.lost; });
     }
-    idle = busy ? 0 : idle + 1;
-    if (session_ != nullptr && idle < kIdleSpins) continue;
-    idle = 0;
+    if (busy) backoff.Reset();
+    if (session_ != nullptr && (busy || !backoff.Idle())) continue;
     const std::array<int, 2> fds = {control_->fd(), stop_wake_.fd()};
     if (session_ != nullptr) {
       Sleep(*session_->fabric, fds, Deadline::After(kHouseKeeping));

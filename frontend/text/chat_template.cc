@@ -5,6 +5,7 @@
 #include "frontend/text/json_file.h"
 #include "frontend/text/template_ast.h"
 #include "frontend/text/template_evaluator.h"
+#include "splitter/json_keys.h"
 
 namespace lamina {
 namespace {
@@ -55,7 +56,8 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& dir)
   if (!own_file.ok()) {
     path = config_path + ": chat_template";
     if (config.contains("chat_template")) source = TemplateText(config["chat_template"]);
-    if (source.empty()) return NotFound(dir + ": the model has no chat template (neither chat_template.jinja nor chat_template in tokenizer_config.json)");
+    if (source.empty())
+      return NotFound(dir + ": the model has no chat template (neither chat_template.jinja nor chat_template in tokenizer_config.json)");
   }
   const auto token = [&](const char* key) { return config.contains(key) ? SpecialTokenText(config[key]) : std::string(); };
   auto parsed = Parse(source, token("bos_token"), token("eos_token"));

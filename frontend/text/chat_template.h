@@ -18,7 +18,7 @@ namespace lamina {
 struct ChatMessage {
   std::string role;
   std::string content;
-  nlohmann::json rest = nlohmann::json::object();  // further keys, "name" for example
+  nlohmann::json rest = nlohmann::json::object();  // further keys, "name" for example; templates see them in alphabetical order
 };
 
 struct ChatInput {

@@ -1,19 +1,8 @@
 #include "frontend/text/json_file.h"
 
-#include <filesystem>
-#include <fstream>
-#include <sstream>
+#include "splitter/json_keys.h"
 
 namespace lamina {
-
-Result<std::string> ReadTextFile(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return NotFound(path + ": no such file");
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!(text << file.rdbuf()) || !file) return InvalidArgument(path + ": cannot be read (is it an empty file or a folder, or is reading not permitted?)");
-  return std::move(text).str();
-}
 
 Result<nlohmann::json> ReadJsonFile(const std::string& path) {
   LAMINA_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));

@@ -8,9 +8,6 @@
 
 namespace lamina {
 
-// The whole file. kNotFound: there is none; kInvalidArgument: it cannot be read.
-Result<std::string> ReadTextFile(const std::string& path);
-
 // kNotFound: no such file; kInvalidArgument: not a JSON object.
 Result<nlohmann::json> ReadJsonFile(const std::string& path);
 

@@ -1,19 +1,17 @@
 #include "frontend/text/sentencepiece_tokenizer.h"
 
-#include <sentencepiece_processor.h>
-
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
 
+#include "frontend/text/bpe_encoder.h"
 #include "frontend/text/json_file.h"
+#include "frontend/text/sentencepiece_model.h"
 #include "frontend/text/utf8.h"
+#include "splitter/json_keys.h"
 
 namespace lamina {
 namespace {
-
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, a space inside pieces
 
 enum class PieceKind { kText, kByte, kSpecial };
 
@@ -42,13 +40,6 @@ std::string WithSpaces(std::string_view piece) {
   return text;
 }
 
-// "<0x0A>" -> "\n". SentencePiece guarantees the form for every piece that it calls a byte.
-std::string ByteOf(std::string_view piece) {
-  int value = 0;
-  if (piece.size() == 6) std::from_chars(piece.data() + 3, piece.data() + 5, value, 16);
-  return std::string(1, static_cast<char>(value));
-}
-
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   Status Load(const std::string& dir);
@@ -65,23 +56,21 @@ class SentencePieceTokenizer final : public Tokenizer {
  private:
   bool InVocabulary(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < pieces_.size(); }
   void ReadPieces();
-  void ProbeLeadingSpace();
   Status ReadConfig(const std::string& dir);
   void AddSpecial(const std::string& text, std::optional<TokenId> id);
   std::optional<TokenId> SpecialId(const nlohmann::json& config, const char* key, int fallback) const;
   void EncodeSegment(std::string_view segment, bool after_special, std::vector<TokenId>& ids) const;
 
-  sentencepiece::SentencePieceProcessor processor_;
+  SentencePieceModel model_;
+  std::unique_ptr<BpeEncoder> encoder_;
   std::vector<Piece> pieces_;
   std::vector<SpecialToken> specials_;  // longest first
   std::optional<TokenId> bos_, eos_;
   size_t max_token_bytes_ = 1;
-  size_t unknown_prefix_ = 0;           // pieces of kUnknownText
-  bool drops_first_space_ = false;      // decoding drops one space at the start of a text ...
-  bool drops_all_first_spaces_ = false; // ... or as many tokens that begin with one as there are
+  size_t unknown_prefix_ = 0;  // tokens of kUnknownText
   bool add_bos_ = true;
   bool add_eos_ = false;
-  bool legacy_ = true;                  // a space is put in front of text behind a special token as well
+  bool legacy_ = true;  // a space is put in front of text behind a special token as well
 };
 
 constexpr std::string_view kUnknownText = "<unk>";
@@ -90,54 +79,38 @@ constexpr TokenId kMaxAddedId = 1 << 24;  // far above any vocabulary; bounds wh
 
 Status SentencePieceTokenizer::Load(const std::string& dir) {
   const std::string path = dir + "/tokenizer.model";
-  if (const auto status = processor_.Load(path); !status.ok()) {
-    return InvalidArgument(path + ": not a SentencePiece model (" + status.ToString() + ")");
-  }
+  LAMINA_ASSIGN_OR_RETURN(const std::string bytes, ReadTextFile(path));
+  auto model = SentencePieceModel::Parse(bytes);
+  if (!model.ok()) return model.status().WithContext(path);
+  model_ = *std::move(model);
+  encoder_ = std::make_unique<BpeEncoder>(model_);
   ReadPieces();
-  ProbeLeadingSpace();
   return ReadConfig(dir);
 }
 
 void SentencePieceTokenizer::ReadPieces() {
-  const int size = processor_.GetPieceSize();
-  pieces_.resize(static_cast<size_t>(size));
-  for (int id = 0; id < size; ++id) {
-    Piece& piece = pieces_[static_cast<size_t>(id)];
-    const std::string& spelling = processor_.IdToPiece(id);
-    if (processor_.IsControl(id)) {
-      piece = {spelling, PieceKind::kSpecial, false};
-    } else if (processor_.IsByte(id)) {
-      piece = {ByteOf(spelling), PieceKind::kByte, false};
-    } else if (processor_.IsUnknown(id)) {
-      processor_.Decode(std::vector<int>{id}, &piece.text).IgnoreError();  // how the model wants unknown text shown
-    } else {
-      piece = {WithSpaces(spelling), PieceKind::kText, std::string_view(spelling).starts_with(kSpaceMark)};
+  using Type = SentencePieceModel::Type;
+  pieces_.resize(model_.pieces.size());
+  for (size_t id = 0; id < pieces_.size(); ++id) {
+    const SentencePieceModel::Piece& source = model_.pieces[id];
+    switch (source.type) {
+      case Type::kControl: pieces_[id] = {source.text, PieceKind::kSpecial, false}; break;
+      case Type::kUnknown: pieces_[id] = {model_.unk_surface, PieceKind::kText, false}; break;
+      case Type::kByte: {
+        const auto byte = std::find(model_.byte_ids.begin(), model_.byte_ids.end(), static_cast<TokenId>(id)) - model_.byte_ids.begin();
+        pieces_[id] = {std::string(1, static_cast<char>(byte)), PieceKind::kByte, false};
+        break;
+      }
+      default: pieces_[id] = {WithSpaces(source.text), PieceKind::kText, source.text.starts_with(kSpaceMark)};
     }
-    max_token_bytes_ = std::max(max_token_bytes_, piece.text.size());
+    max_token_bytes_ = std::max(max_token_bytes_, pieces_[id].text.size());
   }
-}
-
-// Whether decoding drops leading spaces stands in the model file, but the library does not tell: ask by decoding.
-void SentencePieceTokenizer::ProbeLeadingSpace() {
-  const auto decode = [this](std::vector<int> ids) {
-    std::string text;
-    processor_.Decode(ids, &text).IgnoreError();
-    return text;
-  };
-  const auto word = std::find_if(pieces_.begin(), pieces_.end(), [](const Piece& p) { return p.starts_with_space && p.text.size() > 1; });
-  if (word == pieces_.end()) return;
-  const int word_id = static_cast<int>(word - pieces_.begin());
-  drops_first_space_ = !decode({word_id}).starts_with(' ');
-  const int space_id = processor_.PieceToId(kSpaceMark);
-  if (drops_first_space_ && !processor_.IsUnknown(space_id)) drops_all_first_spaces_ = !decode({space_id, word_id}).starts_with(' ');
 }
 
 void SentencePieceTokenizer::AddSpecial(const std::string& text, std::optional<TokenId> id) {
   if (text.empty()) return;
   if (!id) {
-    const int known = processor_.PieceToId(text);
-    if (processor_.IdToPiece(known) != text) return;
-    id = known;
+    id = encoder_->Find(text);
   }
   if (*id < 0 || *id >= kMaxAddedId) return;
   if (static_cast<size_t>(*id) >= pieces_.size()) {
@@ -181,8 +154,8 @@ Status SentencePieceTokenizer::ReadConfig(const std::string& dir) {
   for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
     if (const auto value = config.find(key); value != config.end()) AddSpecial(SpecialTokenText(*value), std::nullopt);
   }
-  bos_ = SpecialId(config, "bos_token", processor_.bos_id());
-  eos_ = SpecialId(config, "eos_token", processor_.eos_id());
+  bos_ = SpecialId(config, "bos_token", model_.bos_id);
+  eos_ = SpecialId(config, "eos_token", model_.eos_id);
   const auto flag = [&](const char* key, bool fallback) {
     const auto value = config.find(key);
     return value != config.end() && value->is_boolean() ? value->get<bool>() : fallback;
@@ -190,21 +163,21 @@ Status SentencePieceTokenizer::ReadConfig(const std::string& dir) {
   add_bos_ = flag("add_bos_token", true);
   add_eos_ = flag("add_eos_token", false);
   legacy_ = flag("legacy", true);
-  std::stable_sort(specials_.begin(), specials_.end(), [](const SpecialToken& a, const SpecialToken& b) { return a.text.size() > b.text.size(); });
-  unknown_prefix_ = processor_.EncodeAsIds(kUnknownText).size();
+  std::stable_sort(specials_.begin(), specials_.end(),
+                   [](const SpecialToken& a, const SpecialToken& b) { return a.text.size() > b.text.size(); });
+  std::vector<TokenId> unknown;
+  encoder_->Encode(kUnknownText, unknown);
+  unknown_prefix_ = unknown.size();
   return OkStatus();
 }
 
 void SentencePieceTokenizer::EncodeSegment(std::string_view segment, bool after_special, std::vector<TokenId>& ids) const {
   if (segment.empty()) return;
-  std::vector<int> pieces;
-  if (after_special && !legacy_) {  // no space in front: encoded behind a fixed text whose pieces are dropped again
-    processor_.Encode(std::string(kUnknownText).append(segment), &pieces).IgnoreError();
-    pieces.erase(pieces.begin(), pieces.begin() + static_cast<std::ptrdiff_t>(std::min(unknown_prefix_, pieces.size())));
-  } else {
-    processor_.Encode(segment, &pieces).IgnoreError();
-  }
-  ids.insert(ids.end(), pieces.begin(), pieces.end());
+  if (!after_special || legacy_) return encoder_->Encode(segment, ids);
+  std::vector<TokenId> with_prefix;  // no space in front: encoded behind a fixed text, whose tokens are dropped again
+  encoder_->Encode(std::string(kUnknownText).append(segment), with_prefix);
+  ids.insert(ids.end(), with_prefix.begin() + static_cast<std::ptrdiff_t>(std::min(unknown_prefix_, with_prefix.size())),
+             with_prefix.end());
 }
 
 std::vector<TokenId> SentencePieceTokenizer::Encode(std::string_view text, bool add_special_tokens) const {
@@ -244,9 +217,9 @@ void SentencePieceTokenizer::Append(DecodeState& state, TokenId id, bool skip_sp
     if (text.size() > size_before) state.at_start = false;
     std::string_view added = piece.text;
     if (piece.kind == PieceKind::kSpecial && skip_special) added = {};
-    if (state.at_start && drops_first_space_ && piece.starts_with_space) {
+    if (state.at_start && piece.starts_with_space && (model_.add_dummy_prefix || model_.remove_extra_whitespaces)) {
       added.remove_prefix(1);
-      if (!drops_all_first_spaces_) state.at_start = false;
+      if (!model_.remove_extra_whitespaces) state.at_start = false;  // only one space was added; otherwise no text begins with any
     }
     text += added;
   }
@@ -255,7 +228,8 @@ void SentencePieceTokenizer::Append(DecodeState& state, TokenId id, bool skip_sp
 
 std::string SentencePieceTokenizer::IdToPiece(TokenId id) const {
   if (!InVocabulary(id)) return "";
-  return id < processor_.GetPieceSize() ? processor_.IdToPiece(id) : pieces_[static_cast<size_t>(id)].text;
+  const size_t index = static_cast<size_t>(id);
+  return index < model_.pieces.size() ? model_.pieces[index].text : pieces_[index].text;
 }
 
 }  // namespace

@@ -74,7 +74,8 @@ struct Job {
       const int kv_head = static_cast<int>(i % shape.num_kv_heads);
       for (int head = 0; head < shape.group(); head += kMaxTaskHeads) {
         const int num_heads = std::min(kMaxTaskHeads, shape.group() - head);
-        kernels.attention({&shape, &kv, &rows[group.first], group.num, kv_head, kv_head * shape.group() + head, num_heads}, ThreadScratch());
+        kernels.attention({&shape, &kv, &rows[group.first], group.num, kv_head, kv_head * shape.group() + head, num_heads},
+                          ThreadScratch());
       }
     }
   }

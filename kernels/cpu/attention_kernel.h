@@ -55,11 +55,11 @@ template <class V, int kHeads>
   for (int v = 0; v < kTokenVectors; v += kVectors) ScoreTile<V, kHeads, kVectors>(q, q_stride, keys + v * 16, dims, scores + v * 16);
 }
 
-// Asks for a row of K or V ahead of its use: blocks are read column by column, which no hardware prefetcher follows.
+// Asks for `n` elements of a row of K or V ahead of their use: blocks are read column by column, which no hardware prefetcher follows.
 template <typename T>
-LAMINA_SIMD void PrefetchRow(const T* row, int head_dim) {
+LAMINA_SIMD void Prefetch(const T* row, int n) {
   const char* p = reinterpret_cast<const char*>(row);
-  for (int64_t i = 0; i < static_cast<int64_t>(sizeof(T)) * head_dim; i += 64) __builtin_prefetch(p + i);
+  for (int i = 0; i < static_cast<int>(sizeof(T)) * n; i += 64) __builtin_prefetch(p + i);
 }
 
 // A block's V rows and what they are weighted with.
@@ -68,8 +68,8 @@ struct ValueBlock {
   const T* const* rows;
   int num_tokens;
   int head_dim;
-  const float* weights;      // [heads][kTokenBlock]
-  const float* correction;   // [heads]
+  const float* weights;       // [heads][kTokenBlock]
+  const float* correction;    // [heads]
   const T* const* next_keys;  // rows of the next block, to prefetch one per token; may be null
 };
 
@@ -85,7 +85,7 @@ LAMINA_SIMD void ValueTile(const ValueBlock<T>& block, int dim, float* out, int6
   }
   for (int t = 0; t < block.num_tokens; ++t) {
     const T* row = block.rows[t] + dim;
-    if (dim == 0 && block.next_keys != nullptr) PrefetchRow(block.next_keys[t], block.head_dim);
+    if (block.next_keys != nullptr) Prefetch(block.next_keys[t] + dim, 16 * kVectors);
     V value[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) value[v] = kHalf ? V::LoadHalf(row) : V::Load(row + v * 16);
@@ -163,8 +163,8 @@ template <class V, typename T>
 struct AttentionRun {
   const AttentionTask& task;
   AttentionScratch& s;
-  int64_t stride;      // from one head's q or output to the next in the scratch
-  const T* k;          // of this kv_head
+  int64_t stride;  // from one head's q or output to the next in the scratch
+  const T* k;      // of this kv_head
   const T* v;
   const T** k_rows;  // of the block's tokens
   const T** v_rows;
@@ -204,7 +204,7 @@ struct AttentionRun {
     for (int dim = 0; dim < head_dim; dim += AttentionScratch::kKeyDims) {
       const int dims = head_dim - dim < AttentionScratch::kKeyDims ? head_dim - dim : AttentionScratch::kKeyDims;
       for (int t = 0; t < tokens; t += 16) {
-        for (int i = t; i < t + 16 && dim == 0; ++i) PrefetchRow(v_rows[i], head_dim);
+        for (int i = t; i < t + 16; ++i) Prefetch(v_rows[i] + dim, dims);
         int d = 0;
         for (; d + 16 <= dims; d += 16) V::LoadTransposed(k_rows + t, dim + d, 16, s.keys + d * kTokenBlock + t);
         if (d < dims) V::LoadTransposed(k_rows + t, dim + d, 8, s.keys + d * kTokenBlock + t);
@@ -218,7 +218,11 @@ struct AttentionRun {
   LAMINA_SIMD void AddValues(int first_head, int heads, int tokens, bool prefetch) {
     ForHeadGroups<V>(heads, [&]<int kHeads>(HeadCount<kHeads>, int h) {
       const int head = first_head + h;
-      const ValueBlock<T> block = {v_rows, tokens, task.shape->head_dim, s.scores + head * kTokenBlock, s.correction + head,
+      const ValueBlock<T> block = {v_rows,
+                                   tokens,
+                                   task.shape->head_dim,
+                                   s.scores + head * kTokenBlock,
+                                   s.correction + head,
                                    prefetch && h == 0 ? next_k_rows : nullptr};
       ValueHeads<V, T, kHeads>(block, s.out + head * stride, stride);
     });

@@ -44,9 +44,7 @@ void RmsNormRow(const float* x, const float* weight, float eps, int64_t dim, flo
   }
   const float squares = ((sum[0] + sum[1]) + (sum[2] + sum[3])).SumLanes();
   const V scale = V::Set(1.0f / __builtin_sqrtf(squares / static_cast<float>(dim) + eps));
-  ForVectors<V>(dim, [&](int64_t at, int64_t n) {
-    StoreUpTo(LoadUpTo<V>(x + at, n) * scale * LoadUpTo<V>(weight + at, n), y + at, n);
-  });
+  ForVectors<V>(dim, [&](int64_t at, int64_t n) { StoreUpTo(LoadUpTo<V>(x + at, n) * scale * LoadUpTo<V>(weight + at, n), y + at, n); });
 }
 
 template <class V>

@@ -37,8 +37,8 @@ struct LinearScratch {
   alignas(64) float x[kXFloats];
 };
 
-constexpr int kTokenBlock = 64;        // tokens per step of the online softmax; its bounds are multiples of this in token index
-constexpr int kMaxTaskHeads = 64;      // query heads, over all rows of a task
+constexpr int kTokenBlock = 64;    // tokens per step of the online softmax; its bounds are multiples of this in token index
+constexpr int kMaxTaskHeads = 64;  // query heads, over all rows of a task
 constexpr int kMaxHeadDim = 256;
 
 // Rows of one sequence, or a single row, and some query heads of one kv_head: what a thread computes at a time.
@@ -68,10 +68,10 @@ struct AttentionScratch {
 struct KernelTable {
   void (*linear)(const LinearArgs& args, int64_t panel_begin, int64_t panel_end, LinearScratch& scratch);
   void (*attention)(const AttentionTask& task, AttentionScratch& scratch);
-  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* y);              // one row
-  void (*rotate)(const float* x, const float* cos, const float* sin, int64_t half, float* y);           // one head, 2 * half elements
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* y);     // one row
+  void (*rotate)(const float* x, const float* cos, const float* sin, int64_t half, float* y);  // one head, 2 * half elements
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
-  void (*exp_scaled)(const float* x, float max, float scale, int64_t n, float* y);                      // y = exp((x - max) * scale), at least 1e-38
+  void (*exp_scaled)(const float* x, float max, float scale, int64_t n, float* y);  // y = exp((x - max) * scale), at least 1e-38
   void (*convert_from_float)(const float* x, int64_t n, DType dtype, void* y);
   void (*convert_to_float)(const void* x, DType dtype, int64_t n, float* y);
 };

@@ -43,7 +43,7 @@ struct WeightsOf<DType::kF16> {
 };
 
 struct TileArgs {
-  const void* weights;  // first panel, at this block's first input
+  const void* weights;   // first panel, at this block's first input
   int64_t panel_stride;  // elements from one panel to the next
   const float* x;        // [depth][rows of the tile]
   int64_t depth;

@@ -106,7 +106,7 @@ TEST(Yaml, WhatIsNotYamlIsAnErrorWithItsLine) {
   EXPECT_EQ(ErrorOf("word: a\nnumber: [1\n").substr(0, 8), "f.yaml:3");
   EXPECT_EQ(ErrorOf("word: a\nword: b\n"), "f.yaml:2: key 'word' stands here twice");
   EXPECT_EQ(ErrorOf("{a: 1}: b\n"), "f.yaml:1: a key must be a plain word");
-  EXPECT_EQ(ErrorOf("word: a\n---\nword: b\n"), "f.yaml:3: expected the end of the file: the document ended above");
+  EXPECT_EQ(ErrorOf("word: a\n---\nword: b\n"), "f.yaml:2: expected the end of the file: the document ended above");
 }
 
 TEST(Yaml, EnvironmentVariablesAreExpanded) {

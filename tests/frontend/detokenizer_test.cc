@@ -6,7 +6,7 @@
 #include <random>
 
 #include "frontend/text/utf8.h"
-#include "tests/frontend/golden_prompts.h"
+#include "tests/support/golden_prompts.h"
 
 namespace lamina {
 namespace {

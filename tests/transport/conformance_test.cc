@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <numeric>
 
@@ -24,7 +25,7 @@ class FabricConformance : public testing::TestWithParam<std::string> {
     auto buffer = pair_.client_fabric->Allocate(data.size());
     EXPECT_TRUE(buffer.ok()) << buffer.status();
     buffers_.push_back(std::move(buffer).value());
-    std::memcpy(buffers_.back()->bytes().data(), data.data(), data.size());
+    std::copy(data.begin(), data.end(), buffers_.back()->bytes().begin());
     return buffers_.back()->bytes().first(data.size());
   }
 
@@ -108,7 +109,7 @@ TEST_P(FabricConformance, BytesAreThereWhenTheNotificationIs) {
     const size_t expected = at_server_.notifications.size() + 1;
     ASSERT_TRUE(Until([&] { return at_server_.notifications.size() >= expected; }, [&] { PollBoth(); })) << bytes;
     EXPECT_EQ(at_server_.notifications.back(), value);
-    EXPECT_EQ(std::memcmp(pair_.server->window().data() + offset, data.data(), bytes), 0) << bytes;
+    EXPECT_TRUE(std::equal(data.begin(), data.end(), pair_.server->window().begin() + static_cast<ptrdiff_t>(offset))) << bytes;
     ++value;
   }
   ASSERT_TRUE(Until([&] { return at_client_.sent.size() == sizes.size(); }, [&] { PollBoth(); }));
@@ -128,7 +129,7 @@ TEST_P(FabricConformance, ManyOpsInOnePost) {
   PostSoon(ops, 1, 1);
   ASSERT_TRUE(Until([&] { return !at_server_.notifications.empty(); }, [&] { PollBoth(); }));
   for (size_t i = 0; i < max_ops; ++i) {
-    EXPECT_EQ(std::memcmp(pair_.server->window().data() + ops[i].peer_offset, data[i].data(), data[i].size()), 0) << i;
+    EXPECT_TRUE(std::equal(data[i].begin(), data[i].end(), pair_.server->window().subspan(ops[i].peer_offset).begin())) << i;
   }
   ops.push_back({});
   EXPECT_EQ(pair_.client->Post(ops, 2, 2).code(), StatusCode::kInvalidArgument);

@@ -395,7 +395,7 @@ TEST_F(ControlChannel, CanBeDestroyedAtAnyTime) {
   Listen();
   for (int round = 0; round < 40; ++round) {
     ConnectPair();
-    if (round % 2 == 0) server_->Start({[this](ControlFrame frame) { (void)server_->Send(frame.type, std::move(frame.payload)); }, {}});
+    if (round % 2 == 0) server_->Start({[echo = server_.get()](ControlFrame frame) { (void)echo->Send(frame.type, std::move(frame.payload)); }, {}});
     if (round % 3 == 0) client_->Start(at_client_.callbacks());
     for (int i = 0; i < round; ++i) (void)client_->Send(kFirstUserType, std::string(static_cast<size_t>(round) * 1000, 'x'));
     if (round % 5 == 0) server_->Close(Deadline::After(milliseconds(1)));

@@ -1,0 +1,50 @@
+#include "frontend/serve.h"
+
+#include <memory>
+
+#include "frontend/cli/commands.h"
+
+namespace lamina {
+
+void RegisterServe(CLI::App& app) {
+  auto options = std::make_shared<ServeOptions>();
+  CLI::App* command = app.add_subcommand("serve", "Serve a model over an OpenAI-compatible API, with its attention on memory nodes");
+  command->add_option("MODEL", options->model,
+                      "Checkpoint folder (Hugging Face layout); without --cluster a local cluster is started for it");
+  command->add_option("--cluster", options->cluster_file, "Cluster YAML whose nodes run already (see `lamina cluster up`)")
+      ->envname("LAMINA_CLUSTER");
+  AddOption(*command, "--memory-nodes", options->num_memory_nodes,
+            "Memory nodes of the local cluster; 0: attention stays on the compute node")
+      ->check(CLI::Range(0, 64));
+  AddOption(*command, "--memory", options->memory, "KV cache of each memory node of the local cluster");
+  AddOption(*command, "--compute-threads", options->compute_threads, "Threads of the local compute node; 0: all cores")
+      ->check(CLI::NonNegativeNumber);
+  AddOption(*command, "--memory-threads", options->memory_threads, "Threads of each local memory node; 0: all cores")
+      ->check(CLI::NonNegativeNumber);
+  AddOption(*command, "--transport", options->transport, "Data path: tcp | shm")->check(CLI::IsMember({"tcp", "shm"}));
+  AddOption(*command, "--kv-dtype", options->kv_dtype, "KV cache: auto | float32 | bfloat16 | float16")
+      ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}));
+  AddOption(*command, "--load-format", options->load_format, "auto | safetensors | dummy (random weights)")
+      ->check(CLI::IsMember({"auto", "safetensors", "dummy"}));
+  AddOption(*command, "--host", options->host, "Address of the HTTP server; default: loopback, or the YAML's controller");
+  AddOption(*command, "--port", options->port, "Port of the HTTP server; -1: 8000 or the YAML's, 0: any free one")
+      ->check(CLI::Range(-1, 65535));
+  AddOption(*command, "--served-model-name", options->served_name, "Name that clients use; default: the folder's");
+  AddOption(*command, "--max-model-len", options->max_model_len, "Tokens of prompt and answer, such as 32k; default: the model's");
+  AddOption(*command, "--max-num-seqs", options->max_num_seqs, "Sequences that decode in one step; 0: 64 or the YAML's")
+      ->check(CLI::NonNegativeNumber);
+  AddOption(*command, "--max-num-batched-tokens", options->max_num_batched_tokens, "Tokens of one step; 0: 512 or the YAML's")
+      ->check(CLI::NonNegativeNumber);
+  AddOption(*command, "--max-num-queued-reqs", options->max_num_queued_reqs, "Waiting requests before 503; 0: 1024 or the YAML's")
+      ->check(CLI::NonNegativeNumber);
+  AddOption(*command, "--api-key", options->api_key, "Clients must send it as a bearer token");
+  AddOption(*command, "--prompt", options->prompt, "Answer this first, and show where its KV cache lived");
+  AddOption(*command, "--max-tokens", options->max_tokens, "Of that answer")->check(CLI::PositiveNumber);
+  AddOption(*command, "--once", options->once, "Stop after that answer");
+  command->footer("Examples:\n  lamina serve models/tiny-stories --memory-nodes 2\n  lamina serve --cluster configs/local.yaml");
+  command->callback([options] {
+    if (const Status status = Serve(*options); !status.ok()) Fail(status);
+  });
+}
+
+}  // namespace lamina

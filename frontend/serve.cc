@@ -1,0 +1,216 @@
+#include "frontend/serve.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <csignal>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/inbox.h"
+#include "base/log.h"
+#include "frontend/cluster_executor.h"
+#include "frontend/http_client.h"
+#include "frontend/local_cluster.h"
+#include "frontend/openai/http_server.h"
+#include "frontend/serving_engine.h"
+#include "frontend/text/chat_template.h"
+#include "frontend/text/tokenizer.h"
+
+namespace lamina {
+namespace {
+
+constexpr auto kDrain = std::chrono::seconds(10);
+
+WakeFd& StopRequested() {
+  static WakeFd wake;
+  return wake;
+}
+
+bool IsStopRequested(Deadline deadline) {
+  pollfd entry{StopRequested().fd(), POLLIN, 0};
+  return poll(&entry, 1, deadline.RemainingMs()) > 0;
+}
+
+void Say(const std::string& line) { std::cout << line << std::endl; }
+
+// Everything that a manager owns; members are destroyed from last to first.
+struct Manager {
+  ClusterConfig config;
+  ModelConfig model;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<ChatTemplate> chat_template;
+  std::unique_ptr<Metrics> metrics;
+  std::unique_ptr<LocalCluster> local;
+  std::unique_ptr<ServingEngine> engine;
+  std::unique_ptr<HttpServer> server;  // stopped before the engine goes
+  std::string no_chat_reason;
+};
+
+void Override(std::string& value, const std::string& option) {
+  if (!option.empty()) value = option;
+}
+
+void Override(int& value, int option) {
+  if (option != 0) value = option;
+}
+
+Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
+  Override(config.model_path, options.model);
+  Override(config.transport, options.transport);
+  Override(config.kv_dtype, options.kv_dtype);
+  Override(config.load_format, options.load_format);
+  Override(config.served_name, options.served_name);
+  Override(config.max_num_seqs, options.max_num_seqs);
+  Override(config.max_num_batched_tokens, options.max_num_batched_tokens);
+  Override(config.max_num_queued_reqs, options.max_num_queued_reqs);
+  if (options.port >= 0) config.http_port = options.port;
+  if (!options.max_model_len.empty()) {
+    const Result<int64_t> length = ParseSize(options.max_model_len);
+    if (!length.ok()) return length.status().WithContext("--max-model-len");
+    config.max_model_len = *length;
+  }
+  config.max_num_batched_tokens = std::max(config.max_num_batched_tokens, config.max_num_seqs);
+  return OkStatus();
+}
+
+// Reads what text needs: sizes, tokenizer, chat template. Before any process starts, so that a wrong path fails at once.
+Status LoadModelFiles(Manager& manager) {
+  const std::string& dir = manager.config.model_path;
+  LAMINA_ASSIGN_OR_RETURN(manager.model, ModelConfig::Load(dir));
+  LAMINA_RETURN_IF_ERROR(ResolveConfig(manager.config, manager.model));
+  LAMINA_ASSIGN_OR_RETURN(manager.tokenizer, LoadTokenizer(dir));
+  Result<std::unique_ptr<ChatTemplate>> chat = ChatTemplate::Load(dir);
+  if (chat.ok()) {
+    manager.chat_template = std::move(*chat);
+  } else {
+    manager.no_chat_reason = chat.status().message();
+    if (chat.status().code() != StatusCode::kNotFound) LAMINA_LOG_WARN("chat is off: {}", chat.status().message());
+  }
+  return OkStatus();
+}
+
+Status StartHttp(const ServeOptions& options, Manager& manager) {
+  manager.metrics = std::make_unique<Metrics>(manager.config.served_name);
+  ServerOptions server;
+  server.host = !options.host.empty() ? options.host : options.cluster_file ? manager.config.controller_host : "127.0.0.1";
+  server.port = static_cast<uint16_t>(manager.config.http_port);
+  server.service.api_key = options.api_key;
+  server.service.max_queued_requests = manager.config.max_num_queued_reqs;
+  ServedModel model;
+  model.name = manager.config.served_name;
+  model.root = manager.config.model_path;
+  model.tokenizer = manager.tokenizer.get();
+  model.chat_template = manager.chat_template.get();
+  if (!manager.no_chat_reason.empty()) model.no_chat_reason = manager.no_chat_reason;
+  model.config = manager.model;
+  LAMINA_ASSIGN_OR_RETURN(manager.server, HttpServer::Create(server, model, *manager.metrics));
+  manager.server->Start();
+  return OkStatus();
+}
+
+// Starts the local cluster, keeping the choices that `config` already holds.
+Status StartLocalCluster(const ServeOptions& options, Manager& manager) {
+  LocalClusterOptions local;
+  local.num_memory_nodes = options.num_memory_nodes;
+  LAMINA_ASSIGN_OR_RETURN(local.memory_bytes, ParseSize(options.memory));
+  local.compute_threads = options.compute_threads;
+  local.memory_threads = options.memory_threads;
+  local.transport = manager.config.transport;
+  LAMINA_ASSIGN_OR_RETURN(manager.local, LocalCluster::Create(local));
+  manager.config.nodes = manager.local->config().nodes;
+  Say(fmt::format("Started 1 compute node and {} memory nodes; logs in {}", options.num_memory_nodes, manager.local->log_dir()));
+  return OkStatus();
+}
+
+Status StartEngine(Manager& manager) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor, ClusterExecutor::Connect(manager.config, manager.model, Say));
+  ServingEngineOptions options;
+  options.scheduler.max_num_seqs = manager.config.max_num_seqs;
+  options.scheduler.max_num_batched_tokens = manager.config.max_num_batched_tokens;
+  options.scheduler.max_model_len = manager.config.max_model_len;
+  options.scheduler.max_queued = manager.config.max_num_queued_reqs;
+  options.eos_tokens = manager.model.eos_tokens;
+  options.vocab_size = manager.model.vocab_size;
+  options.step_timeout = manager.config.step_timeout;
+  options.observer = manager.metrics.get();
+  manager.engine = std::make_unique<ServingEngine>(options, std::move(executor));
+  manager.server->SetEngine(manager.engine.get());
+  return OkStatus();
+}
+
+// Asks the server as any client would, prints the text as it comes, then where the KV lived and how fast it was.
+Status AnswerPrompt(const ServeOptions& options, Manager& manager) {
+  LAMINA_ASSIGN_OR_RETURN(const HttpClient client,
+                          HttpClient::Create(fmt::format("http://127.0.0.1:{}", manager.server->port()), {.api_key = options.api_key}));
+  const nlohmann::json request = {{"model", manager.config.served_name},
+                                  {"prompt", options.prompt},
+                                  {"max_tokens", options.max_tokens},
+                                  {"temperature", 0},
+                                  {"stream", true},
+                                  {"stream_options", {{"include_usage", true}}}};
+  std::cout << '\n' << options.prompt << std::flush;
+  std::map<std::string, NodeStatus> peak;  // per node, when it held most
+  int64_t tokens = 0;
+  std::string error;
+  const TimePoint start = Clock::now();
+  const Result<HttpResponse> response = client.PostForEvents("/v1/completions", request.dump(), [&](std::string_view data) {
+    const nlohmann::json event = nlohmann::json::parse(data, nullptr, /*allow_exceptions=*/false);
+    if (!event.is_object()) return true;  // [DONE]
+    if (event.contains("error")) error = event["error"].value("message", "unknown error");
+    if (event.contains("usage") && event["usage"].is_object()) tokens = event["usage"].value("completion_tokens", int64_t{0});
+    for (const auto& choice : event.value("choices", nlohmann::json::array())) std::cout << choice.value("text", "") << std::flush;
+    for (const NodeStatus& node : manager.engine->status().nodes) {
+      if (node.used_tokens > peak[node.name].used_tokens) peak[node.name] = node;
+    }
+    return true;
+  });
+  const double seconds = SecondsSince(start);
+  std::cout << "\n\n";
+  if (!response.ok()) return response.status();
+  if (!response->ok()) return InternalError(ErrorMessageOf(*response));
+  if (!error.empty()) return InternalError(error);
+  for (const auto& [name, node] : peak) {
+    if (node.used_tokens == 0) continue;
+    Say(fmt::format("KV cache: {} tokens on {} node {} at {}{}", node.used_tokens, node.role, name, node.address,
+                    node.transport.empty() ? "" : " (data path: " + node.transport + ")"));
+  }
+  Say(fmt::format("Speed: {} tokens in {:.2f} s, {:.1f} tokens/s", tokens, seconds, static_cast<double>(tokens) / seconds));
+  return OkStatus();
+}
+
+}  // namespace
+
+Status Serve(const ServeOptions& options) {
+  StopRequested();  // made before a handler can run
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { StopRequested().Signal(); });
+  std::signal(SIGPIPE, SIG_IGN);
+  Manager manager;
+  if (options.cluster_file) {
+    LAMINA_ASSIGN_OR_RETURN(manager.config, ClusterConfig::Load(*options.cluster_file));
+  } else {
+    if (options.model.empty()) return InvalidArgument("name a model folder, or a cluster with --cluster FILE");
+    manager.config.transport = "shm";
+  }
+  LAMINA_RETURN_IF_ERROR(ApplyOptions(options, manager.config));
+  LAMINA_RETURN_IF_ERROR(LoadModelFiles(manager));
+  LAMINA_RETURN_IF_ERROR(StartHttp(options, manager));
+  if (!options.cluster_file) LAMINA_RETURN_IF_ERROR(StartLocalCluster(options, manager));
+  LAMINA_RETURN_IF_ERROR(StartEngine(manager));
+  Say(fmt::format("{} is served on http://{}:{}/v1", manager.config.served_name, options.host.empty() ? "127.0.0.1" : options.host,
+                  manager.server->port()));
+
+  Status result;
+  if (!options.prompt.empty()) result = AnswerPrompt(options, manager);
+  if (result.ok() && !options.once) {
+    Say("Ctrl-C stops it. Try: lamina complete \"Once upon a time\"");
+    while (!IsStopRequested(Deadline::After(std::chrono::hours(1)))) continue;
+    Say("Stopping");
+  }
+  manager.server->Stop(IsStopRequested(Deadline::After(milliseconds(0))) ? Clock::duration(kDrain) : Clock::duration::zero());
+  return result;
+}
+
+}  // namespace lamina

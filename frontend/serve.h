@@ -1,0 +1,40 @@
+// `lamina serve`: the manager process. Puts the pieces together: nodes (its own children, or those of a cluster YAML), engine, HTTP server.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/cluster_config.h"
+#include "base/status.h"
+
+namespace lamina {
+
+struct ServeOptions {
+  std::optional<std::string> cluster_file;  // nodes that run already; else a local cluster is started
+  std::string model;                        // checkpoint folder; with cluster_file: "" takes the YAML's
+
+  // The local cluster.
+  int num_memory_nodes = 2;
+  std::string memory = "256MiB";  // of each memory node
+  int compute_threads = 0;        // 0: all cores
+  int memory_threads = 1;
+
+  // "" or 0: the YAML's, else the default of base/cluster_config.h.
+  std::string transport, kv_dtype, load_format, served_name;
+  int max_num_seqs = 0, max_num_batched_tokens = 0, max_num_queued_reqs = 0;
+  std::string max_model_len;  // such as 32k
+
+  std::string host;  // "": loopback, or with cluster_file the controller's address
+  int port = -1;     // -1: 8000, or the YAML's
+  std::string api_key;
+
+  std::string prompt;        // answered once serving; "" for none
+  int64_t max_tokens = 160;  // of that answer
+  bool once = false;         // stop after the answer
+};
+
+// Serves until SIGINT or SIGTERM (or after the prompt's answer with `once`). Progress and the answer go to stdout, errors come back.
+Status Serve(const ServeOptions& options);
+
+}  // namespace lamina

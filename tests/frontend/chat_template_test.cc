@@ -1,0 +1,166 @@
+#include "frontend/text/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "tests/support/golden_prompts.h"
+
+namespace lamina {
+namespace {
+
+using ::testing::HasSubstr;
+
+ChatInput Conversation(const nlohmann::json& messages, bool add_generation_prompt) {
+  ChatInput input;
+  input.add_generation_prompt = add_generation_prompt;
+  for (nlohmann::json message : messages) {
+    ChatMessage& out = input.messages.emplace_back();
+    out.role = message["role"];
+    out.content = message["content"];
+    message.erase("role");
+    message.erase("content");
+    out.rest = message;
+  }
+  return input;
+}
+
+Result<std::string> Render(const std::string& source, const ChatInput& input) {
+  LAMINA_ASSIGN_OR_RETURN(const auto parsed, ChatTemplate::Parse(source, "<s>", "</s>"));
+  return parsed->Render(input);
+}
+
+Result<std::string> Render(const std::string& source) { return Render(source, Conversation({{{"role", "user"}, {"content", "hi"}}}, false)); }
+
+TEST(ChatTemplate, AgreesWithJinja) {
+  std::ifstream file(std::string(LAMINA_SOURCE_DIR) + "/tests/frontend/chat_template_golden.json");
+  const nlohmann::json cases = nlohmann::json::parse(file);
+  ASSERT_GT(cases.size(), 150u);
+  for (const nlohmann::json& golden : cases) {
+    SCOPED_TRACE(golden["template"].get<std::string>());
+    const Result<std::string> text = Render(golden["template"], Conversation(golden["messages"], golden["add_generation_prompt"]));
+    if (golden.contains("text")) {
+      ASSERT_TRUE(text.ok()) << text.status();
+      EXPECT_EQ(text.value(), golden["text"].get<std::string>());
+    } else {
+      EXPECT_FALSE(text.ok()) << "Jinja says: " << golden["error"] << ", but here it is: " << text.value();
+    }
+  }
+}
+
+TEST(ChatTemplate, RefusalsReachTheClientAsTheyAre) {
+  const Status status = Render("{{ raise_exception('only users, please') }}").status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "only users, please");
+}
+
+TEST(ChatTemplate, ErrorsNameTheLine) {
+  EXPECT_THAT(Render("a\n\n{{ 1 + 'a' }}").status().message(), HasSubstr("line 3"));
+  EXPECT_THAT(Render("a\n{% for x %}{% endfor %}").status().message(), HasSubstr("line 2: expected 'in'"));
+  EXPECT_THAT(Render("{{ a.b }}").status().message(), HasSubstr("'a' is undefined"));
+}
+
+TEST(ChatTemplate, WhatIsNotSupportedIsNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{% macro f(x) %}{% endmacro %}", "macro"}, {"{% set x %}a{% endset %}", "set"},        {"{% include 'x' %}", "include"},     {"{{ 2 ** 3 }}", "**"},
+      {"{{ 1 < 2 < 3 }}", "chained"},              {"{{ messages|map('x') }}", "filter 'map'"}, {"{{ 'a' is callable }}", "callable"}, {"{{ strftime_now('%Y') }}", "strftime_now"},
+      {"{{ 'a'.format(1) }}", "format"},           {"{% for x in messages recursive %}{% endfor %}", "recursive"}};
+  for (const auto& [source, name] : cases) {
+    const Status status = Render(source).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << source << ": " << status;
+    EXPECT_THAT(status.message(), HasSubstr(name));
+  }
+}
+
+TEST(ChatTemplate, WorkAndOutputAreBounded) {
+  EXPECT_EQ(Render("{% for a in range(100000) %}{% for b in range(100000) %}{{ b }}{% endfor %}{% endfor %}").status().code(), StatusCode::kOutOfSpace);
+  std::string doubling = "{% set ns = namespace(s='0123456789') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}";
+  EXPECT_EQ(Render(doubling).status().code(), StatusCode::kOutOfSpace);
+  EXPECT_EQ(Render("{{ range(1000000000) }}").status().code(), StatusCode::kOutOfSpace);
+}
+
+TEST(ChatTemplate, DeepTemplatesAreRefused) {
+  const std::string deep(100'000, '(');
+  EXPECT_EQ(Render("{{ " + deep + "1" + std::string(100'000, ')') + " }}").status().code(), StatusCode::kInvalidArgument);
+  std::string chain = "{{ 1";
+  std::string blocks;
+  std::string dots = "{{ a";
+  for (int i = 0; i < 100'000; ++i) {
+    chain += " + 1";
+    blocks += "{% if true %}";
+    dots += ".b";
+  }
+  EXPECT_EQ(Render(chain + " }}").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Render(blocks).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Render(dots + " }}").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Render("{{ " + std::string(100'000, '-') + "1 }}").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Render("{{ " + std::string(100'000, '[') + " }}").status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(ChatTemplate, NamespacesStandInVariablesOnly) {
+  EXPECT_FALSE(Render("{% set a = namespace() %}{% set b = [a] %}").ok());
+  EXPECT_FALSE(Render("{% set a = namespace() %}{% set a.self = a %}").ok());
+  EXPECT_FALSE(Render("{% set a = namespace() %}{% set b = {'a': a} %}").ok());
+}
+
+TEST(ChatTemplate, VariablesOfTheRequestAreSeen) {
+  ChatInput input = Conversation({{{"role", "user"}, {"content", "hi"}}}, false);
+  input.variables = {{"thinking", true}, {"bos_token", "mine"}};
+  EXPECT_EQ(Render("{{ thinking }} {{ bos_token }}", input).value(), "True <s>");
+}
+
+// Garbage never crashes the parser; most of it is refused.
+TEST(ChatTemplate, GarbageIsRefusedNotCrashedOn) {
+  std::mt19937 random(1);
+  const std::vector<std::string> parts = {"{{", "}}", "{%", "%}", "{#", "#}", "-", " if ", " for ", " in ", "x", "[", "]", "(", ")", "|", "trim", "'", "\"", ".", ":", ",", "1",
+                                          " else ", " endif ", " endfor ", " set ", "=", "==", "~", "{", "}", "\n", " is ", " not ", "\\", "\xE2\x98\x83", "messages", "loop"};
+  for (int round = 0; round < 20'000; ++round) {
+    std::string source = round % 2 == 0 ? "{{ " : "{% ";
+    for (size_t i = random() % 15; i > 0; --i) source += parts[random() % parts.size()];
+    (void)Render(source + (round % 2 == 0 ? " }}" : " %}")).ok();
+  }
+}
+
+class TemplateFolder : public ::testing::Test {
+ protected:
+  TemplateFolder() : dir_(::testing::TempDir() + "/lamina_template_" + std::to_string(std::random_device{}())) { std::filesystem::create_directories(dir_); }
+  ~TemplateFolder() override { std::filesystem::remove_all(dir_); }
+  void Write(const std::string& name, const std::string& text) { std::ofstream(dir_ + "/" + name) << text; }
+  Result<std::string> LoadAndRender() {
+    LAMINA_ASSIGN_OR_RETURN(const auto parsed, ChatTemplate::Load(dir_));
+    return parsed->Render(ChatInput());
+  }
+  const std::string dir_;
+};
+
+TEST_F(TemplateFolder, NoTemplate) {
+  EXPECT_EQ(LoadAndRender().status().code(), StatusCode::kNotFound);
+  Write("tokenizer_config.json", "{}");
+  EXPECT_EQ(LoadAndRender().status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(TemplateFolder, StringListAndFile) {
+  Write("tokenizer_config.json", R"({"chat_template": "one{{ bos_token }}", "bos_token": {"content": "<b>"}})");
+  EXPECT_EQ(LoadAndRender().value(), "one<b>");
+  Write("tokenizer_config.json", R"({"chat_template": [{"name": "tools", "template": "two"}, {"name": "default", "template": "three"}]})");
+  EXPECT_EQ(LoadAndRender().value(), "three");
+  Write("chat_template.jinja", "four");
+  EXPECT_EQ(LoadAndRender().value(), "four");
+}
+
+TEST_F(TemplateFolder, BrokenTemplatesAreNamedWithTheirFile) {
+  Write("chat_template.jinja", "{% if %}");
+  EXPECT_THAT(LoadAndRender().status().message(), HasSubstr("chat_template.jinja: line 1"));
+}
+
+TEST(ChatTemplate, TheShippedModelHasOne) {
+  const auto loaded = ChatTemplate::Load(testing::TinyStoriesDir());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded.value()->Render(Conversation({{{"role", "user"}, {"content", "Once upon"}}, {{"role", "user"}, {"content", "a time"}}}, true)).value(), "Once upon a time");
+}
+
+}  // namespace
+}  // namespace lamina

@@ -1,0 +1,218 @@
+#include "kernels/elementwise.h"
+
+#include <gtest/gtest.h>
+
+#include <numbers>
+
+#include "kernel_cases.h"
+#include "kernels/reference/reference.h"
+
+namespace lamina {
+namespace {
+
+// Lengths around the vector of 16 and the unrolled 64.
+constexpr int64_t kLengths[] = {1, 2, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 288, 1000};
+
+// Runs `f` on every instruction set; its results must be close to `expected` and equal to each other.
+template <class F>
+void ExpectOnEveryIsa(const std::vector<float>& expected, double tolerance, const F& f) {
+  std::vector<float> first;
+  for (CpuIsa isa : SupportedIsas()) {
+    SCOPED_TRACE(CpuIsaName(isa));
+    const WithIsa with(isa);
+    const std::vector<float> got = f();
+    EXPECT_LE(LargestError(got, expected), tolerance);
+    if (first.empty()) first = got;
+    EXPECT_TRUE(SameBits(got, first)) << "differs from the scalar kernels";
+  }
+}
+
+TEST(RmsNorm, MatchesTheReference) {
+  for (int64_t dim : kLengths) {
+    for (float scale : {1e-3f, 1.0f, 100.0f}) {
+      const auto n = static_cast<size_t>(dim);
+      const std::vector<float> x = RandomFloats(n * 3, 1, scale), weight = RandomFloats(n, 2);
+      std::vector<float> expected(n * 3);
+      reference::RmsNorm(x.data(), weight.data(), 1e-5f, 3, dim, expected.data());
+      ExpectOnEveryIsa(expected, 1e-6, [&] {
+        std::vector<float> y(n * 3);
+        RmsNorm(x.data(), weight.data(), 1e-5f, 3, dim, y.data());
+        return y;
+      });
+      ExpectOnEveryIsa(expected, 1e-6, [&] {
+        std::vector<float> y = x;
+        RmsNorm(y.data(), weight.data(), 1e-5f, 3, dim, y.data());
+        return y;
+      });
+    }
+  }
+}
+
+TEST(RmsNorm, ZerosStayZeros) {
+  const std::vector<float> x(20, 0.0f), weight(20, 2.0f);
+  ExpectOnEveryIsa(x, 0, [&] {
+    std::vector<float> y(20, NAN);
+    RmsNorm(x.data(), weight.data(), 1e-6f, 1, 20, y.data());
+    return y;
+  });
+}
+
+TEST(Rope, MatchesTheReference) {
+  constexpr RopeShape kShapes[] = {{1, 8, 8}, {3, 48, 48}, {2, 64, 64}, {2, 128, 128}, {4, 80, 32}, {2, 96, 24}};
+  const std::vector<int32_t> positions = {0, 1, 17, 4095, 100000};
+  for (const RopeShape& shape : kShapes) {
+    std::vector<float> inv_freq;
+    for (int j = 0; j < shape.rotary_dim / 2; ++j) {
+      inv_freq.push_back(std::pow(10000.0f, -2.0f * static_cast<float>(j) / static_cast<float>(shape.rotary_dim)));
+    }
+    const std::vector<float> x = RandomFloats(positions.size() * static_cast<size_t>(shape.num_heads * shape.head_dim), 3);
+    std::vector<float> expected(x.size());
+    reference::Rope(x.data(), positions, inv_freq, shape, expected.data());
+    ExpectOnEveryIsa(expected, 1e-6, [&] {
+      std::vector<float> y(x.size());
+      Rope(x.data(), positions, inv_freq, shape, y.data());
+      return y;
+    });
+    ExpectOnEveryIsa(expected, 1e-6, [&] {
+      std::vector<float> y = x;
+      Rope(y.data(), positions, inv_freq, shape, y.data());
+      return y;
+    });
+  }
+}
+
+TEST(Rope, AQuarterTurnSwapsTheHalves) {
+  const std::vector<float> x = {1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<float> inv_freq(4, std::numbers::pi_v<float> / 2);
+  std::vector<float> y(8);
+  Rope(x.data(), std::vector<int32_t>{1}, inv_freq, {1, 8, 8}, y.data());
+  const std::vector<float> expected = {-5, -6, -7, -8, 1, 2, 3, 4};
+  EXPECT_LT(LargestError(y, expected), 1e-6);
+}
+
+TEST(SiluMul, MatchesTheReference) {
+  for (int64_t n : kLengths) {
+    const std::vector<float> gate = RandomFloats(static_cast<size_t>(n), 4, 30), up = RandomFloats(static_cast<size_t>(n), 5);
+    std::vector<float> expected(gate.size());
+    reference::SiluMul(gate.data(), up.data(), n, expected.data());
+    ExpectOnEveryIsa(expected, 1e-6, [&] {
+      std::vector<float> y = gate;
+      SiluMul(y.data(), up.data(), n, y.data());
+      return y;
+    });
+  }
+}
+
+TEST(SiluMul, SaturatesAndKeepsNaN) {
+  const std::vector<float> gate = {-1e30f, -200.0f, -88.0f, 0.0f, 88.0f, 1e30f, NAN}, up(7, 1.0f);
+  for (CpuIsa isa : SupportedIsas()) {
+    const WithIsa with(isa);
+    std::vector<float> y(7);
+    SiluMul(gate.data(), up.data(), 7, y.data());
+    EXPECT_NEAR(y[1], 0, 1e-30);
+    EXPECT_NEAR(y[2], 0, 1e-30);
+    EXPECT_EQ(y[3], 0);
+    EXPECT_EQ(y[4], 88);
+    EXPECT_EQ(y[5], 1e30f);
+    EXPECT_TRUE(std::isnan(y[6]));
+    EXPECT_TRUE(std::isfinite(y[0]));
+  }
+}
+
+// Relative accuracy of the exponential inside SiluMul: silu(x) = x / (1 + e^-x).
+TEST(SiluMul, IsAccurateOverTheWholeRange) {
+  std::vector<float> gate;
+  for (float x = -80; x < 80; x += 0.0037f) gate.push_back(x);
+  const std::vector<float> up(gate.size(), 1.0f);
+  for (CpuIsa isa : SupportedIsas()) {
+    const WithIsa with(isa);
+    std::vector<float> y(gate.size());
+    SiluMul(gate.data(), up.data(), static_cast<int64_t>(gate.size()), y.data());
+    double largest = 0;
+    for (size_t i = 0; i < gate.size(); ++i) {
+      const double exact = gate[i] / (1 + std::exp(-double{gate[i]}));
+      largest = std::max(largest, std::abs(y[i] - exact) / std::max(std::abs(exact), 1e-37));
+    }
+    EXPECT_LT(largest, 4e-7);
+  }
+}
+
+TEST(Add, Adds) {
+  for (int64_t n : kLengths) {
+    const std::vector<float> a = RandomFloats(static_cast<size_t>(n), 6), b = RandomFloats(static_cast<size_t>(n), 7);
+    std::vector<float> expected(a.size()), y = a;
+    reference::Add(a.data(), b.data(), n, expected.data());
+    Add(y.data(), b.data(), n, y.data());
+    EXPECT_TRUE(SameBits(y, expected));
+  }
+}
+
+TEST(Embedding, PicksRowsOfTheTable) {
+  constexpr int64_t kVocab = 11;
+  const std::vector<TokenId> tokens = {10, 0, 3, 3};
+  for (DType dtype : kAllDTypes) {
+    for (int64_t dim : {1, 16, 37}) {
+      const std::vector<std::byte> table = Encode(RandomFloats(static_cast<size_t>(kVocab * dim), 8), dtype);
+      std::vector<float> expected(tokens.size() * static_cast<size_t>(dim));
+      reference::Embedding(table.data(), dtype, dim, tokens, expected.data());
+      ExpectOnEveryIsa(expected, 0, [&] {
+        std::vector<float> y(expected.size());
+        Embedding(table.data(), dtype, dim, tokens, y.data());
+        return y;
+      });
+    }
+  }
+}
+
+// Every 16-bit pattern, and floats of every magnitude including ties.
+TEST(Convert, AgreesWithFloat16) {
+  std::vector<float> values;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    values.push_back(std::bit_cast<float>(bits << 16));
+    values.push_back(std::bit_cast<float>((bits << 16) | 0x8000u));
+    values.push_back(std::bit_cast<float>((bits << 16) | 0x1000u));
+    values.push_back(std::bit_cast<float>((bits << 16) | 0x1001u));
+    values.push_back(ToFloat(F16{static_cast<uint16_t>(bits)}));
+  }
+  const auto n = static_cast<int64_t>(values.size());
+  for (CpuIsa isa : SupportedIsas()) {
+    SCOPED_TRACE(CpuIsaName(isa));
+    const WithIsa with(isa);
+    for (DType dtype : {DType::kBF16, DType::kF16}) {
+      std::vector<uint16_t> got(values.size());
+      std::vector<float> back(values.size());
+      ConvertFromFloat(values.data(), n, dtype, got.data());
+      ConvertToFloat(got.data(), dtype, n, back.data());
+      size_t wrong = 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const uint16_t expected = dtype == DType::kBF16 ? ToBF16(values[i]).bits : ToF16(values[i]).bits;
+        const float expected_back = dtype == DType::kBF16 ? ToFloat(BF16{expected}) : ToFloat(F16{expected});
+        if (std::isnan(values[i])) {
+          wrong += !std::isnan(back[i]);
+        } else {
+          wrong += got[i] != expected || std::bit_cast<uint32_t>(back[i]) != std::bit_cast<uint32_t>(expected_back);
+        }
+      }
+      EXPECT_EQ(wrong, 0u) << DTypeName(dtype);
+    }
+  }
+}
+
+TEST(Convert, WritesExactlyNElements) {
+  const std::vector<float> x = RandomFloats(40, 9);
+  for (CpuIsa isa : SupportedIsas()) {
+    const WithIsa with(isa);
+    for (int64_t n = 0; n <= 40; ++n) {
+      std::vector<uint16_t> half(41, 0xabcd);
+      ConvertFromFloat(x.data(), n, DType::kBF16, half.data());
+      EXPECT_EQ(half[static_cast<size_t>(n)], 0xabcd);
+      std::vector<float> copy(41, -7.0f);
+      ConvertToFloat(x.data(), DType::kF32, n, copy.data());
+      EXPECT_EQ(copy[static_cast<size_t>(n)], -7.0f);
+      EXPECT_TRUE(std::equal(x.begin(), x.begin() + n, copy.begin()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lamina

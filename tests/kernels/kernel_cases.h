@@ -1,0 +1,75 @@
+// What the kernel tests share: instruction sets to run on, random inputs, comparisons bit for bit.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/float16.h"
+#include "kernels/cpu_features.h"
+
+namespace lamina {
+
+inline std::vector<CpuIsa> SupportedIsas() {
+  std::vector<CpuIsa> isas;
+  for (CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
+    if (CpuSupports(isa)) isas.push_back(isa);
+  }
+  return isas;
+}
+
+constexpr DType kAllDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+
+// Runs a scope on one instruction set.
+class WithIsa {
+ public:
+  explicit WithIsa(CpuIsa isa) : before_(ActiveCpuIsa()) { SetCpuIsa(isa); }
+  ~WithIsa() { SetCpuIsa(before_); }
+  WithIsa(const WithIsa&) = delete;
+  WithIsa& operator=(const WithIsa&) = delete;
+
+ private:
+  CpuIsa before_;
+};
+
+inline std::vector<float> RandomFloats(size_t n, uint32_t seed, float scale = 1.0f) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(-scale, scale);
+  std::vector<float> values(n);
+  for (float& v : values) v = uniform(random);
+  return values;
+}
+
+// `values` in `dtype`, element by element with the conversions of base/float16.h.
+inline std::vector<std::byte> Encode(const std::vector<float>& values, DType dtype) {
+  std::vector<std::byte> bytes(values.size() * ElementSize(dtype));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (dtype == DType::kF32) {
+      std::memcpy(&bytes[i * 4], &values[i], 4);
+    } else {
+      const uint16_t bits = dtype == DType::kBF16 ? ToBF16(values[i]).bits : ToF16(values[i]).bits;
+      std::memcpy(&bytes[i * 2], &bits, 2);
+    }
+  }
+  return bytes;
+}
+
+inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// The largest |a - b| / (1 + |b|); NaN counts as infinite.
+inline double LargestError(const std::vector<float>& a, const std::vector<float>& b) {
+  double largest = a.size() == b.size() ? 0 : INFINITY;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    const double error = std::abs(double{a[i]} - b[i]) / (1 + std::abs(double{b[i]}));
+    if (!(error <= largest)) largest = std::isnan(error) ? INFINITY : error;
+  }
+  return largest;
+}
+
+}  // namespace lamina

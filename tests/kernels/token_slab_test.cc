@@ -1,0 +1,106 @@
+#include "kernels/token_slab.h"
+
+#include <gtest/gtest.h>
+
+#include "kernel_cases.h"
+#include "kernels/reference/reference.h"
+
+namespace lamina {
+namespace {
+
+std::vector<float> ReadRow(const KvView& view, const void* base, int kv_head, TokenSlot slot, int head_dim) {
+  std::vector<float> row;
+  const int64_t at = kv_head * view.head_stride + int64_t{slot} * view.slot_stride;
+  for (int d = 0; d < head_dim; ++d) row.push_back(reference::At(base, view.dtype, at + d));
+  return row;
+}
+
+// Fills every slot of every layer with its own values and reads all of it back.
+void ExpectHoldsItsContents(const KvShape& shape, int64_t capacity, bool raw) {
+  auto slab = TokenSlab::Create(shape, capacity).value();
+  const auto width = static_cast<size_t>(shape.num_kv_heads * shape.head_dim);
+  const auto values = [&](int layer, TokenSlot slot, uint32_t k_or_v) {
+    return RandomFloats(width, static_cast<uint32_t>(layer) * 1000 + slot * 2 + k_or_v);
+  };
+  for (int layer = 0; layer < shape.num_layers; ++layer) {
+    for (TokenSlot slot = 0; slot < capacity; ++slot) {
+      const std::vector<float> k = values(layer, slot, 0), v = values(layer, slot, 1);
+      if (raw) {
+        slab->WriteRaw(layer, slot, Encode(k, shape.dtype).data(), Encode(v, shape.dtype).data());
+      } else {
+        slab->Write(layer, slot, k.data(), v.data());
+      }
+    }
+  }
+  for (int layer = 0; layer < shape.num_layers; ++layer) {
+    const KvView view = slab->View(layer);
+    for (TokenSlot slot = 0; slot < capacity; ++slot) {
+      const std::vector<std::byte> k = Encode(values(layer, slot, 0), shape.dtype), v = Encode(values(layer, slot, 1), shape.dtype);
+      for (int h = 0; h < shape.num_kv_heads; ++h) {
+        const std::vector<float> got_k = ReadRow(view, view.k, h, slot, shape.head_dim),
+                                 got_v = ReadRow(view, view.v, h, slot, shape.head_dim);
+        for (int d = 0; d < shape.head_dim; ++d) {
+          const auto i = static_cast<size_t>(d);
+          ASSERT_EQ(got_k[i], reference::At(k.data(), shape.dtype, h * shape.head_dim + d));
+          ASSERT_EQ(got_v[i], reference::At(v.data(), shape.dtype, h * shape.head_dim + d));
+        }
+      }
+    }
+  }
+}
+
+TEST(TokenSlab, HoldsWhatWasWritten) {
+  for (DType dtype : kAllDTypes) {
+    for (bool raw : {false, true}) ExpectHoldsItsContents({3, 2, 24, dtype}, 17, raw);
+  }
+}
+
+TEST(TokenSlab, CountsBytesPerToken) {
+  const KvShape shape = {22, 4, 64, DType::kBF16};
+  EXPECT_EQ(shape.bytes_per_token(), 22528);
+  EXPECT_EQ(TokenSlab::Create(shape, 100).value()->capacity_tokens(), 100);
+}
+
+TEST(TokenSlab, MemoryStartsZeroed) {
+  auto slab = TokenSlab::Create({1, 2, 16, DType::kF32}, 5).value();
+  const KvView view = slab->View(0);
+  for (float x : ReadRow(view, view.v, 1, 4, 16)) EXPECT_EQ(x, 0);
+}
+
+TEST(TokenSlab, PoisonHitsItsSlotInAllLayersAndNoOther) {
+  for (DType dtype : kAllDTypes) {
+    auto slab = TokenSlab::Create({2, 2, 8, dtype}, 4).value();
+    slab->Poison(2);
+    for (int layer = 0; layer < 2; ++layer) {
+      const KvView view = slab->View(layer);
+      for (TokenSlot slot = 0; slot < 4; ++slot) {
+        for (const void* base : {view.k, view.v}) {
+          for (float x : ReadRow(view, base, 1, slot, 8)) EXPECT_EQ(std::isnan(x), slot == 2);
+        }
+      }
+    }
+  }
+}
+
+TEST(TokenSlab, RefusesShapesItCannotHold) {
+  const KvShape good = {1, 1, 64, DType::kBF16};
+  KvShape bad = good;
+  bad.head_dim = 12;
+  EXPECT_EQ(TokenSlab::Create(bad, 10).status().code(), StatusCode::kInvalidArgument);
+  bad.head_dim = 264;
+  EXPECT_EQ(TokenSlab::Create(bad, 10).status().code(), StatusCode::kInvalidArgument);
+  bad = good;
+  bad.num_layers = 0;
+  EXPECT_EQ(TokenSlab::Create(bad, 10).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(TokenSlab::Create(good, 0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(TokenSlab::Create(good, int64_t{1} << 33).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(TokenSlab, SaysHowMuchWasAskedForWhenMemoryIsRefused) {
+  const auto slab = TokenSlab::Create({1000, 128, 256, DType::kF32}, 4000000000);  // more than an address space
+  ASSERT_EQ(slab.status().code(), StatusCode::kOutOfSpace);
+  EXPECT_NE(slab.status().message().find("4000000000 tokens of 262144000 bytes"), std::string::npos) << slab.status();
+}
+
+}  // namespace
+}  // namespace lamina
