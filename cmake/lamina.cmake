@@ -30,6 +30,9 @@ endif()
 if(LAMINA_SANITIZE)
   target_compile_options(lamina_options INTERFACE -fsanitize=${LAMINA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(lamina_options INTERFACE -fsanitize=${LAMINA_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND LAMINA_SANITIZE MATCHES undefined)
+    target_compile_options(lamina_options INTERFACE -fno-sanitize=function)  # clang 14 cannot assemble coroutines with it
+  endif()
   if(LAMINA_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     target_compile_options(lamina_options INTERFACE -Wno-tsan)  # Boost.Asio's own fence, which the sanitizer does not model
   endif()

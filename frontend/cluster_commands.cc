@@ -37,7 +37,8 @@ bool IsInterfaceAddress(const std::string& host) {
 
 std::vector<std::string> NodeArgv(const NodeConfig& node) {
   const bool is_memory = node.role == NodeRole::kMemory;
-  std::vector<std::string> argv = {is_memory ? "lamina-memory-node" : "lamina-compute-node", "--name", node.name, "--listen", ClusterConfig::Address(node)};
+  std::vector<std::string> argv = {is_memory ? "lamina-memory-node" : "lamina-compute-node", "--name", node.name, "--listen",
+                                   ClusterConfig::Address(node)};
   if (is_memory) argv.insert(argv.end(), {"--memory", FormatSize(node.memory_bytes)});
   argv.insert(argv.end(), {"--threads", std::to_string(node.threads)});
   return argv;
@@ -91,7 +92,10 @@ std::string StartScript(const ClusterConfig& config, const DaemonCommand& daemon
 
   std::string script = "set -e\n";
   if (!config.workdir.empty()) script += "cd " + ShellQuote(config.workdir) + "\n";
-  script += "dir=" + (config.log_dir.empty() ? "\"${XDG_STATE_HOME:-$HOME/.local/state}\"/lamina/" + config.name + "/logs" : ShellQuote(config.log_dir)) + "\n";
+  script +=
+      "dir=" +
+      (config.log_dir.empty() ? "\"${XDG_STATE_HOME:-$HOME/.local/state}\"/lamina/" + config.name + "/logs" : ShellQuote(config.log_dir)) +
+      "\n";
   script += "mkdir -p \"$dir\"\n";
   script += "log=$dir/" + daemon.name + ".log\n";
   script += "echo \"--- $(date '+%F %T')\" " + ShellQuote(ShellJoin(argv)) + " >> \"$log\"\n";
@@ -126,6 +130,8 @@ std::string StopScript(const ProcessId& id, int grace_seconds) {
   return script;
 }
 
-std::string TailScript(const std::string& log, int num_lines) { return "tail -n " + std::to_string(num_lines) + " " + ShellQuote(log) + "\n"; }
+std::string TailScript(const std::string& log, int num_lines) {
+  return "tail -n " + std::to_string(num_lines) + " " + ShellQuote(log) + "\n";
+}
 
 }  // namespace lamina

@@ -14,7 +14,7 @@ namespace lamina {
 inline constexpr char kManagerName[] = "manager";
 
 struct DaemonCommand {
-  std::string name;               // the node's, or kManagerName
+  std::string name;  // the node's, or kManagerName
   std::string host;
   std::vector<std::string> argv;  // argv[0] without a folder: lamina-memory-node, lamina-compute-node, lamina
 };
@@ -35,7 +35,8 @@ std::string StartScript(const ClusterConfig& config, const DaemonCommand& daemon
 // Prints those of the ids that run, one pid per line.
 std::string FindScript(const std::vector<ProcessId>& ids);
 
-// SIGTERM, SIGKILL after `grace_seconds`; prints one word: absent | stopped | killed | survived. Touches nothing unless pid and start time match.
+// SIGTERM, SIGKILL after `grace_seconds`; prints one word: absent | stopped | killed | survived. Touches nothing unless pid and start time
+// match.
 std::string StopScript(const ProcessId& id, int grace_seconds);
 
 // Prints the log's last lines.

@@ -11,12 +11,14 @@ constexpr auto kCommandTimeout = std::chrono::seconds(30);  // a command on a ho
 constexpr int kTailLines = 20;
 
 // Runs the script on the host and returns what it printed.
-Result<std::string> RunOnHost(const ClusterConfig& config, const std::string& host, const std::string& script, Clock::duration timeout = kCommandTimeout) {
+Result<std::string> RunOnHost(const ClusterConfig& config, const std::string& host, const std::string& script,
+                              Clock::duration timeout = kCommandTimeout) {
   const Result<CommandOutput> output = RunCommand(CommandOnHost(config, host, script), Deadline::After(timeout));
   if (!output.ok()) return output.status().WithContext(host);
   if (output->exit_status != 0) {
     const std::string reason = output->err.substr(0, output->err.find_last_not_of('\n') + 1);
-    return PeerLost(host + ": the command failed with status " + std::to_string(output->exit_status) + ": " + (reason.empty() ? "no message" : reason));
+    return PeerLost(host + ": the command failed with status " + std::to_string(output->exit_status) + ": " +
+                    (reason.empty() ? "no message" : reason));
   }
   return output->out;
 }
@@ -51,7 +53,8 @@ Result<DaemonRecord> StartDaemon(const ClusterConfig& config, const DaemonComman
   std::istringstream fields(*printed);
   fields >> daemon.process.pid >> daemon.process.start_time >> std::ws;
   std::getline(fields, daemon.log);
-  if (fields.fail() || daemon.process.pid <= 1) return InternalError(command.name + " on " + command.host + ": expected a pid, got '" + *printed + "'");
+  if (fields.fail() || daemon.process.pid <= 1)
+    return InternalError(command.name + " on " + command.host + ": expected a pid, got '" + *printed + "'");
   return daemon;
 }
 
@@ -69,7 +72,8 @@ Result<std::vector<bool>> FindDaemons(const ClusterConfig& config, const std::ve
   return result;
 }
 
-Status StopDaemons(const ClusterConfig& config, Clock::duration grace, const ClusterStateFile& file, ClusterState* state, std::ostream& out) {
+Status StopDaemons(const ClusterConfig& config, Clock::duration grace, const ClusterStateFile& file, ClusterState* state,
+                   std::ostream& out) {
   Status first_error;
   for (size_t i = state->daemons.size(); i-- > 0;) {
     const DaemonRecord& daemon = state->daemons[i];

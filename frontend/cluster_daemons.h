@@ -21,7 +21,8 @@ Result<std::vector<bool>> FindDaemons(const ClusterConfig& config, const std::ve
 
 // Stops the daemons from the last to the first, takes each out of `state` and the file as soon as it is gone. Goes on after an error; the
 // first one is returned.
-Status StopDaemons(const ClusterConfig& config, Clock::duration grace, const ClusterStateFile& file, ClusterState* state, std::ostream& out);
+Status StopDaemons(const ClusterConfig& config, Clock::duration grace, const ClusterStateFile& file, ClusterState* state,
+                   std::ostream& out);
 
 // The end of a daemon's log, or why it cannot be read.
 std::string TailOfLog(const ClusterConfig& config, const DaemonRecord& daemon);

@@ -144,7 +144,8 @@ Status ClusterUp(const ClusterConfig& config, const ClusterOpsOptions& options, 
   LAMINA_ASSIGN_OR_RETURN(const ClusterStateFile file, ClusterStateFile::Open(config.name));
   LAMINA_RETURN_IF_ERROR(CheckNotUp(config, file));
   if (options.with_manager && CanConnect(config.controller_host, config.http_port, std::chrono::seconds(1))) {
-    return InvalidArgument("something else listens on " + ManagerUrl(config) + " already: stop it, or change cluster.http_port in " + options.config_path);
+    return InvalidArgument("something else listens on " + ManagerUrl(config) + " already: stop it, or change cluster.http_port in " +
+                           options.config_path);
   }
   return Starting(config, options, file, out).Run();
 }

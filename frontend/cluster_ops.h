@@ -12,18 +12,19 @@
 namespace lamina {
 
 struct ClusterOpsOptions {
-  std::string config_path;             // absolute; the manager reads it again
-  std::string bin_dir;                 // where the lamina programs stand
-  bool dry_run = false;                // print the commands, run nothing
-  bool with_manager = true;            // up: also `lamina serve --cluster`
-  Clock::duration grace = std::chrono::seconds(15);     // down: from SIGTERM to SIGKILL
-  Clock::duration no_progress = std::chrono::minutes(3);  // up: gives up when nothing changed for so long
+  std::string config_path;                                   // absolute; the manager reads it again
+  std::string bin_dir;                                       // where the lamina programs stand
+  bool dry_run = false;                                      // print the commands, run nothing
+  bool with_manager = true;                                  // up: also `lamina serve --cluster`
+  Clock::duration grace = std::chrono::seconds(15);          // down: from SIGTERM to SIGKILL
+  Clock::duration no_progress = std::chrono::minutes(3);     // up: gives up when nothing changed for so long
   std::function<bool()> interrupted = [] { return false; };  // up: the user does not want to wait any longer
 };
 
 // Starts every daemon, then waits until the manager serves; without the manager, until every node listens. One line of progress per event
 // goes to `out`. Whatever goes wrong, everything started is stopped again and the error says which daemon, why, and how its log ends.
-// kTryAgain: the cluster is up already, or another `up` or `down` is at work. Thread: any, REQUIRES: config.controller_host is this machine.
+// kTryAgain: the cluster is up already, or another `up` or `down` is at work. Thread: any, REQUIRES: config.controller_host is this
+// machine.
 Status ClusterUp(const ClusterConfig& config, const ClusterOpsOptions& options, std::ostream& out);
 
 // Stops exactly the processes that ClusterUp recorded and that are still the same processes: the manager first. Nothing to stop is success.

@@ -52,7 +52,8 @@ Result<ClusterState> FromFile(const std::string& path) {
       item.at("pid").get_to(daemon.process.pid);
       item.at("start_time").get_to(daemon.process.start_time);
       item.at("log").get_to(daemon.log);
-      if (daemon.process.pid <= 1) return Corrupt(path + ": daemon '" + daemon.name + "' has the pid " + std::to_string(daemon.process.pid));
+      if (daemon.process.pid <= 1)
+        return Corrupt(path + ": daemon '" + daemon.name + "' has the pid " + std::to_string(daemon.process.pid));
       state.daemons.push_back(std::move(daemon));
     }
   } catch (const json::exception& error) {

@@ -1,6 +1,7 @@
 #include "frontend/cluster_status.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "frontend/http_client.h"
@@ -36,6 +37,16 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+// The manager got its key in the environment, from the YAML or from the shell that started it.
+std::string ApiKey(const ClusterConfig& config) {
+  constexpr char kName[] = "LAMINA_API_KEY";
+  for (const auto& [name, value] : config.env) {
+    if (name == kName) return value;
+  }
+  const char* value = std::getenv(kName);
+  return value != nullptr ? value : "";
+}
+
 std::string KvUse(const json& node) {
   const int64_t capacity = Number(node, "capacity_tokens");
   if (capacity <= 0) return "-";
@@ -53,6 +64,7 @@ std::string ManagerUrl(const ClusterConfig& config) {
 ManagerAnswer AskManager(const ClusterConfig& config) {
   ManagerAnswer answer;
   HttpClientOptions options;
+  options.api_key = ApiKey(config);
   options.connect_timeout = std::chrono::seconds(2);
   options.silence_timeout = std::chrono::seconds(5);
   const Result<HttpClient> client = HttpClient::Create(ManagerUrl(config), options);
@@ -73,7 +85,8 @@ ManagerAnswer AskManager(const ClusterConfig& config) {
   }
   const json document = json::parse(status->body, nullptr, false);
   if (!status->ok() || !document.is_object()) {
-    answer.detail = client->address() + " answered /cluster/status with status " + std::to_string(status->status) + ": is it a lamina manager?";
+    answer.detail =
+        client->address() + " answered /cluster/status with status " + std::to_string(status->status) + ": " + ErrorMessageOf(*status);
     return answer;
   }
   answer.reachable = true;
@@ -94,24 +107,27 @@ std::string StatusTable(const std::string& status_json) {
   if (document.is_object() && document.contains("nodes") && document["nodes"].is_array()) {
     for (const json& node : document["nodes"]) {
       const std::string transport = Text(node, "transport");
-      rows.push_back({Text(node, "name"), Text(node, "role"), Text(node, "address"), Text(node, "state"), transport.empty() ? "-" : transport, KvUse(node),
-                      Text(node, "num_sequences"), Text(node, "detail")});
+      rows.push_back({Text(node, "name"), Text(node, "role"), Text(node, "address"), Text(node, "state"),
+                      transport.empty() ? "-" : transport, KvUse(node), Text(node, "num_sequences"), Text(node, "detail")});
     }
   }
   text += Table(rows);
   const json scheduler = document.is_object() ? document.value("scheduler", json::object()) : json::object();
-  text += "\nrequests: " + std::to_string(Number(scheduler, "num_running")) + " running, " + std::to_string(Number(scheduler, "num_waiting")) + " waiting; " +
-          std::to_string(Number(scheduler, "num_preemptions")) + " preemptions\n";
+  text += "\nrequests: " + std::to_string(Number(scheduler, "num_running")) + " running, " +
+          std::to_string(Number(scheduler, "num_waiting")) + " waiting; " + std::to_string(Number(scheduler, "num_preemptions")) +
+          " preemptions\n";
   return text;
 }
 
-std::string ProcessReport(const std::string& detail, const std::vector<DaemonRecord>& daemons, const Result<std::vector<bool>>& running, bool json_wanted) {
+std::string ProcessReport(const std::string& detail, const std::vector<DaemonRecord>& daemons, const Result<std::vector<bool>>& running,
+                          bool json_wanted) {
   json processes = json::array();
   std::vector<std::vector<std::string>> rows = {{"PROCESS", "HOST", "PID", "STATE", "LOG"}};
   for (size_t i = 0; i < daemons.size(); ++i) {
     const DaemonRecord& daemon = daemons[i];
     const json is_running = running.ok() ? json(static_cast<bool>((*running)[i])) : json(nullptr);
-    processes.push_back({{"name", daemon.name}, {"host", daemon.host}, {"pid", daemon.process.pid}, {"running", is_running}, {"log", daemon.log}});
+    processes.push_back(
+        {{"name", daemon.name}, {"host", daemon.host}, {"pid", daemon.process.pid}, {"running", is_running}, {"log", daemon.log}});
     const std::string state = is_running.is_null() ? "unknown" : is_running.get<bool>() ? "running" : "ended";
     rows.push_back({daemon.name, daemon.host, std::to_string(daemon.process.pid), state, daemon.log});
   }

@@ -25,7 +25,8 @@ class Connection {
     asio::ip::tcp::resolver resolver(io_);
     const auto endpoints = resolver.resolve(host, port, error);
     if (error) return PeerLost("cannot resolve " + host + ": " + error.message());
-    error = Run(timeout, [&](auto handler) { stream_.async_connect(endpoints, [handler](error_code e, const auto&) mutable { handler(e); }); });
+    error =
+        Run(timeout, [&](auto handler) { stream_.async_connect(endpoints, [handler](error_code e, const auto&) mutable { handler(e); }); });
     return ToStatus(error, "cannot connect to " + address_, timeout);
   }
 
@@ -65,7 +66,8 @@ class Connection {
 
   Status ToStatus(const error_code& error, const std::string& doing, Clock::duration timeout) const {
     if (!error) return OkStatus();
-    if (error == beast::error::timeout) return TimedOut(doing + ": nothing for " + std::to_string(std::chrono::duration_cast<milliseconds>(timeout).count()) + " ms");
+    if (error == beast::error::timeout)
+      return TimedOut(doing + ": nothing for " + std::to_string(std::chrono::duration_cast<milliseconds>(timeout).count()) + " ms");
     if (error.category() == http::make_error_code(http::error::bad_version).category()) {
       const bool cut = error == http::error::end_of_stream || error == http::error::partial_message;
       return cut ? PeerLost(doing + ": the server closed the connection") : Corrupt(doing + ": " + error.message());
@@ -104,7 +106,8 @@ Result<HttpClient> HttpClient::Create(const std::string& url, const HttpClientOp
   const size_t colon = rest.find(':', bracket == std::string::npos ? 0 : bracket);
   client.host_ = bracket == std::string::npos ? rest.substr(0, colon) : rest.substr(1, bracket - 1);
   client.port_ = colon == std::string::npos ? "80" : rest.substr(colon + 1);
-  const bool is_port = !client.port_.empty() && client.port_.size() <= 5 && client.port_.find_first_not_of("0123456789") == std::string::npos;
+  const bool is_port =
+      !client.port_.empty() && client.port_.size() <= 5 && client.port_.find_first_not_of("0123456789") == std::string::npos;
   if (client.host_.empty() || !is_port) return InvalidArgument("'" + url + "' is not a URL such as http://127.0.0.1:8000");
   return client;
 }
@@ -140,7 +143,8 @@ Result<HttpResponse> HttpClient::Send(const Call& call) const {
       response.body += body;
     }
     body.clear();
-    if (response.body.size() > options_.max_body_bytes) return OutOfSpace(address() + ": the answer is larger than " + std::to_string(options_.max_body_bytes) + " bytes");
+    if (response.body.size() > options_.max_body_bytes)
+      return OutOfSpace(address() + ": the answer is larger than " + std::to_string(options_.max_body_bytes) + " bytes");
     if (parser.is_done()) return response;
     LAMINA_RETURN_IF_ERROR(connection.ReadSome(parser, options_.silence_timeout));
   }
@@ -148,7 +152,9 @@ Result<HttpResponse> HttpClient::Send(const Call& call) const {
 
 Result<HttpResponse> HttpClient::Get(const std::string& path) const { return Send({http::verb::get, path, "", nullptr}); }
 
-Result<HttpResponse> HttpClient::PostJson(const std::string& path, const std::string& json) const { return Send({http::verb::post, path, json, nullptr}); }
+Result<HttpResponse> HttpClient::PostJson(const std::string& path, const std::string& json) const {
+  return Send({http::verb::post, path, json, nullptr});
+}
 
 Result<HttpResponse> HttpClient::PostForEvents(const std::string& path, const std::string& json, const SseParser::OnData& on_data) const {
   return Send({http::verb::post, path, json, &on_data});

@@ -1,4 +1,5 @@
-// A small blocking HTTP/1.1 client for the command line: JSON in, JSON or server-sent events out. No TLS, no redirects, one connection per call.
+// A small blocking HTTP/1.1 client for the command line: JSON in, JSON or server-sent events out. No TLS, no redirects, one connection per
+// call.
 #pragma once
 
 #include <string>
@@ -11,14 +12,14 @@
 namespace lamina {
 
 struct HttpResponse {
-  int status = 0;    // 200, 404, ...
+  int status = 0;  // 200, 404, ...
   std::string body;
 
   bool ok() const { return status >= 200 && status < 300; }
 };
 
 struct HttpClientOptions {
-  std::string api_key;                                        // sent as "Authorization: Bearer" unless empty
+  std::string api_key;  // sent as "Authorization: Bearer" unless empty
   Clock::duration connect_timeout = std::chrono::seconds(5);
   Clock::duration silence_timeout = std::chrono::seconds(60);  // between two bytes of the answer, or before the first
   size_t max_body_bytes = size_t{64} << 20;

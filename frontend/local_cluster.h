@@ -1,4 +1,5 @@
-// A cluster of child processes on the loopback of this machine, for the quick start, benchmarks and end-to-end tests. The manager is the caller.
+// A cluster of child processes on the loopback of this machine, for the quick start, benchmarks and end-to-end tests. The manager is the
+// caller.
 #pragma once
 
 #include <sys/types.h>
@@ -17,13 +18,13 @@
 namespace lamina {
 
 struct LocalClusterOptions {
-  int num_memory_nodes = 2;             // m0, m1, ...; 0: attention stays on the compute node, c0
+  int num_memory_nodes = 2;                   // m0, m1, ...; 0: attention stays on the compute node, c0
   int64_t memory_bytes = int64_t{256} << 20;  // of each memory node
-  int compute_threads = 0;              // 0: all cores
-  int memory_threads = 1;               // of each memory node
+  int compute_threads = 0;                    // 0: all cores
+  int memory_threads = 1;                     // of each memory node
   std::string transport = "shm";
-  std::string log_dir;                  // NAME.log; "": a temporary folder, which is kept only if a daemon ended by itself
-  std::string bin_dir;                  // "": where the running program stands
+  std::string log_dir;  // NAME.log; "": a temporary folder, which is kept only if a daemon ended by itself
+  std::string bin_dir;  // "": where the running program stands
   Clock::duration start_timeout = std::chrono::seconds(30);  // until every daemon listens
 };
 

@@ -19,7 +19,8 @@ using prometheus::Histogram;
 using Buckets = Histogram::BucketBoundaries;
 
 // As in vLLM, so that quantiles on existing boards mean the same.
-const Buckets kTimeToFirstToken = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560};
+const Buckets kTimeToFirstToken = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+                                   1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
 const Buckets kInterToken = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
 const Buckets kRequestSeconds = {0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 const Buckets kTokens = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
@@ -36,7 +37,9 @@ class Group {
   Counter& AddCounter(const char* name, const char* help, const prometheus::Labels& more = {}) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add(With(more));
   }
-  Gauge& AddGauge(const char* name, const char* help) { return prometheus::BuildGauge().Name(name).Help(help).Register(registry_).Add(labels_); }
+  Gauge& AddGauge(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry_).Add(labels_);
+  }
   Histogram& AddHistogram(const char* name, const char* help, const Buckets& buckets) {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry_).Add(labels_, buckets);
   }
@@ -55,7 +58,8 @@ class Group {
 // A gauge for each node of the cluster.
 class NodeGauge {
  public:
-  NodeGauge(prometheus::Registry& registry, const char* name, const char* help) : family_(prometheus::BuildGauge().Name(name).Help(help).Register(registry)) {}
+  NodeGauge(prometheus::Registry& registry, const char* name, const char* help)
+      : family_(prometheus::BuildGauge().Name(name).Help(help).Register(registry)) {}
 
   void Set(const NodeStatus& node, double value) {
     Gauge*& gauge = gauges_[{node.name, node.role}];
@@ -91,7 +95,8 @@ struct Metrics::Families {
   Counter& preemptions = group.AddCounter("vllm:num_preemptions_total", "Sequences that lost their KV cache for a while.");
   Counter& prompt_tokens = group.AddCounter("vllm:prompt_tokens_total", "Prefill tokens computed.");
   Counter& generation_tokens = group.AddCounter("vllm:generation_tokens_total", "Tokens generated.");
-  Counter& prefix_queries = group.AddCounter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in a prefix cache; there is none: 0.");
+  Counter& prefix_queries =
+      group.AddCounter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in a prefix cache; there is none: 0.");
   Counter& prefix_hits = group.AddCounter("vllm:prefix_cache_hits_total", "Prompt tokens found in a prefix cache; there is none: 0.");
   Counter& stopped = Success("stop");
   Counter& length = Success("length");
@@ -101,13 +106,15 @@ struct Metrics::Families {
   Histogram& inter_token = group.AddHistogram("vllm:inter_token_latency_seconds", "Between two tokens of a sequence.", kInterToken);
   Histogram& e2e = group.AddHistogram("vllm:e2e_request_latency_seconds", "From arrival to the end.", kRequestSeconds);
   Histogram& queue = group.AddHistogram("vllm:request_queue_time_seconds", "Waiting before prefill.", kRequestSeconds);
-  Histogram& prefill = group.AddHistogram("vllm:request_prefill_time_seconds", "From the start of prefill to the first token.", kRequestSeconds);
+  Histogram& prefill =
+      group.AddHistogram("vllm:request_prefill_time_seconds", "From the start of prefill to the first token.", kRequestSeconds);
   Histogram& decode = group.AddHistogram("vllm:request_decode_time_seconds", "From the first token to the last.", kRequestSeconds);
   Histogram& request_prompt = group.AddHistogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", kTokens);
   Histogram& request_output = group.AddHistogram("vllm:request_generation_tokens", "Generated tokens of a request.", kTokens);
   Histogram& iteration = group.AddHistogram("vllm:iteration_tokens_total", "Tokens of one step.", kIterationTokens);
   Histogram& step_seconds = group.AddHistogram("lamina:step_seconds", "Duration of one step.", kStepSeconds);
-  Histogram& attention_wait = group.AddHistogram("lamina:attention_wait_seconds", "Part of a step that compute nodes waited for memory nodes.", kStepSeconds);
+  Histogram& attention_wait =
+      group.AddHistogram("lamina:attention_wait_seconds", "Part of a step that compute nodes waited for memory nodes.", kStepSeconds);
   Counter& to_memory = group.AddCounter("lamina:bytes_to_memory_nodes_total", "Bytes sent to memory nodes.");
   Counter& from_memory = group.AddCounter("lamina:bytes_from_memory_nodes_total", "Bytes received from memory nodes.");
 

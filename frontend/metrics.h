@@ -8,8 +8,8 @@
 
 namespace lamina {
 
-// Thread: any. The engine reports events to it; gauges are read from the engine's status when they are asked for. Every vllm: name carries the labels
-// model_name and engine="0".
+// Thread: any. The engine reports events to it; gauges are read from the engine's status when they are asked for. Every vllm: name carries
+// the labels model_name and engine="0".
 class Metrics final : public EngineObserver {
  public:
   explicit Metrics(const std::string& model_name);

@@ -36,9 +36,9 @@ std::string ShellJoin(const std::vector<std::string>& argv);
 class ChildProcess {
  public:
   struct Options {
-    std::vector<std::string> argv;  // argv[0]: a path, or a name on PATH
+    std::vector<std::string> argv;                         // argv[0]: a path, or a name on PATH
     std::vector<std::pair<std::string, std::string>> env;  // in addition to ours
-    std::string log_path;           // where its stdout and stderr are appended; "": nowhere
+    std::string log_path;                                  // where its stdout and stderr are appended; "": nowhere
   };
 
   // kNotFound if argv[0] cannot be executed, kInternal if the system refuses; both name argv[0] and the cause.
@@ -49,7 +49,7 @@ class ChildProcess {
   ~ChildProcess();
 
   pid_t pid() const { return pid_; }
-  bool running();                       // reaps it if it ended
+  bool running();                                                     // reaps it if it ended
   std::string exit_description() const { return exit_description_; }  // "exited with status 1", "was killed by signal 9"; "" while running
 
   // Nothing happens if it ended.

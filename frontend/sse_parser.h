@@ -21,7 +21,7 @@ class SseParser {
   bool Line(std::string_view line);
 
   OnData on_data_;
-  std::string line_;          // the unfinished one
+  std::string line_;  // the unfinished one
   std::string data_;
   bool has_data_ = false;
   bool skip_newline_ = false;  // after a '\r'

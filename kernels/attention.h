@@ -1,8 +1,8 @@
 // Attention of query rows over token slots of a slab. Decode and prefill are the same operation: every query row names the sequence of
 // token slots it looks at, so a prompt computed in chunks, a decode step and a recomputed sequence give the same bits.
 //
-// Batch-invariant: a row's result depends on its own q and slots only; tokens are taken in order with online softmax, heads in a GQA group
-// share each K row read.
+// Batch-invariant: a row's result depends on its own q and slots only, not on the rows beside it, the team or the instruction set. Tokens
+// are taken in order with online softmax; heads in a GQA group share each K row read.
 #pragma once
 
 #include <cstdint>

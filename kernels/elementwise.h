@@ -1,4 +1,5 @@
-// The operators of a slice that touch each element once. All in fp32, row-wise, batch-invariant.
+// The operators of a slice that touch each element once. All in fp32, row-wise, batch-invariant, with the same bits on every instruction
+// set. They run on the calling thread.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,6 @@
 
 #include "base/float16.h"
 #include "base/ids.h"
-#include "base/worker_team.h"
 
 namespace lamina {
 
@@ -17,7 +17,7 @@ void Embedding(const void* table, DType dtype, int64_t dim, std::span<const Toke
 void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64_t dim, float* y);
 
 // Rotary position embedding in the rotate-half layout: pairs (j, j + rotary_dim / 2) of each head turn by positions[r] * inv_freq[j].
-// x, y: [rows, num_heads, head_dim]; inv_freq: [rotary_dim / 2]; elements from rotary_dim on are copied. y may be x. Angles are
+// x, y: [rows, num_heads, head_dim]; inv_freq: [rotary_dim / 2]; elements from rotary_dim (even) on are copied. y may be x. Angles are
 // formed in fp32 as PyTorch forms them: float(position) * inv_freq.
 struct RopeShape {
   int num_heads = 0;

@@ -27,7 +27,7 @@ class PackedWeights {
   int64_t size_bytes() const { return size_bytes_; }
 
  private:
-  void* data_ = nullptr;  // huge-page-aligned
+  void* data_ = nullptr;  // in huge pages if large
   int64_t size_bytes_ = 0;
   int64_t out_features_ = 0;
   int64_t in_features_ = 0;

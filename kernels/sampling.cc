@@ -108,7 +108,6 @@ struct Candidates {
   std::vector<float> weights;  // of ids
 };
 
-// exp((logit - max) / temperature) of each candidate.
 void Weigh(std::span<const float> logits, float max, float temperature, Candidates& c) {
   c.weights.resize(c.ids.size());
   for (size_t i = 0; i < c.ids.size(); ++i) c.weights[i] = logits[static_cast<size_t>(c.ids[i])];
@@ -128,22 +127,23 @@ void KeepTopK(std::span<const float> logits, int32_t top_k, Candidates& c) {
   c.ids.resize(k);
 }
 
-// Keeps the fewest most likely tokens that together have top_p of what top-k left. Sorts no more than it must: the vocabulary is large
-// and the answer usually short.
+// Keeps the fewest most likely tokens that together have top_p of what top-k left. Tokens below the average of what may go cannot be among
+// them: dropping these first leaves little to sort of a large vocabulary.
 void KeepTopP(std::span<const float> logits, const SamplingParams& params, float max, Candidates& c) {
   if (params.top_p >= 1.0f) return;
   Weigh(logits, max, params.temperature, c);
-  const double enough = params.top_p * Total(c);
+  const double total = Total(c), enough = params.top_p * total;
+  const double least = (total - enough) / static_cast<double>(c.ids.size());
+  size_t n = 0;
+  for (size_t i = 0; i < c.ids.size(); ++i) {
+    if (c.weights[i] >= least) c.ids[n++] = c.ids[i];
+  }
+  c.ids.resize(n);
+  std::sort(c.ids.begin(), c.ids.end(), ByLogit{logits});
+  Weigh(logits, max, params.temperature, c);
   double sum = 0;
   size_t kept = 0;
-  for (size_t sorted = 64;; sorted *= 8) {
-    sorted = std::min(sorted, c.ids.size());
-    std::partial_sort(c.ids.begin() + static_cast<int64_t>(kept), c.ids.begin() + static_cast<int64_t>(sorted), c.ids.end(),
-                      ByLogit{logits});
-    Weigh(logits, max, params.temperature, c);
-    while (kept < sorted && sum < enough) sum += c.weights[kept++];
-    if (sum >= enough || sorted == c.ids.size()) break;
-  }
+  while (kept < n && sum < enough) sum += c.weights[kept++];
   c.ids.resize(std::max<size_t>(kept, 1));
 }
 
@@ -163,7 +163,8 @@ TokenId Draw(std::span<const float> logits, const SamplingParams& params, uint64
   KeepTopK(logits, params.top_k, c);
   KeepTopP(logits, params, max, c);
   KeepMinP(logits, params, max, c);
-  std::sort(c.ids.begin(), c.ids.end());  // one order for the draw, whatever the filters left behind
+  // One order for the draw, whatever the filters left behind.
+  if (!std::is_sorted(c.ids.begin(), c.ids.end())) std::sort(c.ids.begin(), c.ids.end());
   Weigh(logits, max, params.temperature, c);
   const double target = Random01(params.seed, position) * Total(c);
   double sum = 0;

@@ -1,8 +1,8 @@
 // The control channel: framed messages over TCP between the manager and its nodes. Orders, results, membership; never tensors.
 //
 // Frame: u32 magic "LMNA", u16 protocol version, u16 type, u32 payload bytes, payload; little-endian. Types below kFirstUserType belong
-// to the channel (hello, heartbeat, goodbye), the others to the user, who puts serialised protobuf messages into them. A frame with another magic or
-// version, or larger than kMaxFrameBytes, ends the connection with kCorrupt that says what was received and what was expected.
+// to the channel (hello, heartbeat, goodbye), the others to the user, who puts serialised protobuf messages into them. A frame with another
+// magic or version, or larger than kMaxFrameBytes, ends the connection with kCorrupt that says what was received and what was expected.
 //
 // Each connection has a thread of its own that reads, answers and sends heartbeats: it notices a peer that died (reset), hangs as a whole
 // or sits behind a cut cable (no heartbeat for `peer_timeout`).
@@ -29,7 +29,7 @@ struct ControlFrame {
 };
 
 struct ControlOptions {
-  std::string hello;                         // who this end is, for messages: "manager", "memory node m0"
+  std::string hello;  // who this end is, for messages: "manager", "memory node m0"
   Clock::duration heartbeat = std::chrono::seconds(1);
   Clock::duration peer_timeout = std::chrono::seconds(10);  // silence after which the peer counts as lost
 };
@@ -39,7 +39,8 @@ class ControlConnection {
  public:
   struct Callbacks {
     std::function<void(ControlFrame)> on_frame;
-    std::function<void(Status)> on_lost;  // at most once, nothing after it; kPeerLost, kTimeout or kCorrupt, naming the peer. Not called for Close
+    std::function<void(Status)>
+        on_lost;  // at most once, nothing after it; kPeerLost, kTimeout or kCorrupt, naming the peer. Not called for Close
   };
 
   virtual ~ControlConnection() = default;  // closes at once: what is queued may be lost. No callback runs after it
@@ -67,8 +68,8 @@ class ControlListener {
   // "host:port" with the port really bound.
   virtual const std::string& address() const = 0;
 
-  // `on_accept` runs on the listener's thread, once per peer whose hello arrived in time; it must not destroy the listener. kInvalidArgument for an address that cannot be
-  // parsed; kOutOfSpace "port in use" names the address.
+  // `on_accept` runs on the listener's thread, once per peer whose hello arrived in time; it must not destroy the listener.
+  // kInvalidArgument for an address that cannot be parsed; kOutOfSpace "port in use" names the address.
   static Result<std::unique_ptr<ControlListener>> Create(const std::string& address, const ControlOptions& options,
                                                          std::function<void(std::unique_ptr<ControlConnection>)> on_accept);
 };

@@ -42,7 +42,7 @@ class TcpControlConnection final : public ControlConnection {
   // What the other threads want of this connection's. It only grows.
   struct Wish {
     bool started = false;
-    bool abort = false;                     // destroyed
+    bool abort = false;                      // destroyed
     std::optional<Deadline> close_deadline;  // Close was called
   };
 

@@ -46,15 +46,16 @@ ControlFrameDecoder::Header ControlFrameDecoder::PeekHeader() const {
 
 Status ControlFrameDecoder::Check(const Header& header) const {
   if (header.magic != kControlMagic) {
-    return Corrupt("frame begins with " + Hex(header.magic) + ", expected " + Hex(kControlMagic) + " (\"LMNA\"): not a lamina control channel");
+    return Corrupt("frame begins with " + Hex(header.magic) + ", expected " + Hex(kControlMagic) +
+                   " (\"LMNA\"): not a lamina control channel");
   }
   if (header.version != kControlVersion) {
     return Corrupt("peer speaks version " + std::to_string(header.version) + " of the control channel, this end version " +
                    std::to_string(kControlVersion) + ": run the same release on all nodes");
   }
   if (header.payload_bytes > max_payload_bytes_) {
-    return Corrupt("frame of type " + std::to_string(header.type) + " with " + std::to_string(header.payload_bytes) +
-                   " bytes; at most " + std::to_string(max_payload_bytes_));
+    return Corrupt("frame of type " + std::to_string(header.type) + " with " + std::to_string(header.payload_bytes) + " bytes; at most " +
+                   std::to_string(max_payload_bytes_));
   }
   return OkStatus();
 }

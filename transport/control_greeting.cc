@@ -32,7 +32,8 @@ Status ControlHelloReader::Advance(int socket) {
   while (true) {
     Result<ControlFrame> frame = decoder_.Next();
     if (frame.ok()) {
-      if (frame->type != kControlHello) return Corrupt("the peer began with a frame of type " + std::to_string(frame->type) + ", expected its hello");
+      if (frame->type != kControlHello)
+        return Corrupt("the peer began with a frame of type " + std::to_string(frame->type) + ", expected its hello");
       hello_ = std::move(frame->payload);
       return OkStatus();
     }

@@ -20,11 +20,9 @@ constexpr size_t kMaxPending = 256;  // strangers that say nothing hold no more 
 }  // namespace
 
 TcpControlListener::TcpControlListener(UniqueFd socket, std::string address, const ControlOptions& options, OnAccept on_accept)
-    : address_(std::move(address)),
-      options_(options),
-      on_accept_(std::move(on_accept)),
-      socket_(std::move(socket)),
-      thread_([this] { Run(); }) {}
+    : address_(std::move(address)), options_(options), on_accept_(std::move(on_accept)), socket_(std::move(socket)), thread_([this] {
+        Run();
+      }) {}
 
 TcpControlListener::~TcpControlListener() {
   stop_ = true;
@@ -82,8 +80,8 @@ void TcpControlListener::AdvancePending() {
     Pending pending = std::move(*entry);
     entry = pending_.erase(entry);
     if (status.ok()) {
-      on_accept_(std::make_unique<TcpControlConnection>(
-          std::move(pending.socket), TcpControlConnection::Peer{pending.hello.hello(), pending.name}, options_));
+      on_accept_(std::make_unique<TcpControlConnection>(std::move(pending.socket),
+                                                        TcpControlConnection::Peer{pending.hello.hello(), pending.name}, options_));
     } else {
       LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, pending.name, status.message());
     }

@@ -125,7 +125,7 @@ Status TuneSocket(int socket) {
   const bool set = flags >= 0 && fcntl(socket, F_SETFL, flags | O_NONBLOCK) == 0 && SetOption(socket, IPPROTO_TCP, TCP_NODELAY, 1) &&
                    SetOption(socket, SOL_SOCKET, SO_KEEPALIVE, 1) && SetOption(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5) &&  // seconds
                    SetOption(socket, IPPROTO_TCP, TCP_KEEPINTVL, 2) && SetOption(socket, IPPROTO_TCP, TCP_KEEPCNT, 5) &&
-                   SetOption(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 15'000);  // ms
+                   SetOption(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);  // ms
   return set ? OkStatus() : PeerLost(ErrnoText("setsockopt"));
 }
 

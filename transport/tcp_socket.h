@@ -31,8 +31,8 @@ std::string BoundAddress(const Tcp::acceptor& acceptor, const std::string& addre
 // kTimeout, naming the address and the last cause.
 Result<Tcp::socket> ConnectTcp(boost::asio::io_context& context, const std::string& address, Deadline deadline);
 
-// Non-blocking, no Nagle delay, and the kernel finds out that a silent peer's machine is gone within about 15 s. kPeerLost if the
-// connection is gone already.
+// Non-blocking, no Nagle delay, and the kernel finds out that a machine is gone: within 15 s on an idle connection, within 60 s with data
+// under way. So a peer that takes nothing for 60 s counts as gone too. kPeerLost if the connection is gone already.
 Status TuneSocket(int socket);
 Status TuneSocket(Tcp::socket& socket);
 

@@ -63,11 +63,11 @@ class Endpoint {
   // Makes progress, fills up to out.size() events in order, returns how many. Never blocks, never fails.
   virtual size_t Poll(std::span<Event> out) = 0;
 
-  virtual std::span<std::byte> window() = 0;                // local memory that the peer writes into
+  virtual std::span<std::byte> window() = 0;  // local memory that the peer writes into
   virtual uint64_t peer_window_bytes() const = 0;
-  virtual const std::string& peer_hello() const = 0;        // what the peer said at connect
-  virtual const std::string& peer_name() const = 0;         // address, for messages
-  virtual std::string last_error() const = 0;               // why the peer was lost, "" while it is not
+  virtual const std::string& peer_hello() const = 0;  // what the peer said at connect
+  virtual const std::string& peer_name() const = 0;   // address, for messages
+  virtual std::string last_error() const = 0;         // why the peer was lost, "" while it is not
 };
 
 inline constexpr size_t kMaxHelloBytes = 4096;
@@ -91,11 +91,11 @@ class Listener {
 
 // Limits and costs that can be read, instead of virtuals that return kUnimplemented.
 struct Limits {
-  size_t max_ops = 0;              // per post
-  size_t max_outstanding = 0;      // posts per endpoint before kTryAgain is possible
+  size_t max_ops = 0;          // per post
+  size_t max_outstanding = 0;  // posts per endpoint before kTryAgain is possible
   uint64_t max_window_bytes = 0;
-  bool registered_sources = false; // sources must lie in Buffers of this fabric
-  bool one_sided = false;          // no receiver CPU in a write
+  bool registered_sources = false;  // sources must lie in Buffers of this fabric
+  bool one_sided = false;           // no receiver CPU in a write
 };
 
 // A transport opened on one machine. Thread: owner.

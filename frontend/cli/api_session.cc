@@ -66,7 +66,8 @@ struct Answer {
     const double ttft = first ? std::chrono::duration<double>(*first - start).count() : total;
     const double decode = total - ttft;
     const double rate = decode > 0 && output_tokens > 1 ? static_cast<double>(output_tokens - 1) / decode : 0;
-    return fmt::format("{} prompt tokens, {} output tokens, first after {:.0f} ms, then {:.1f} tokens/s", prompt_tokens, output_tokens, ttft * 1000, rate);
+    return fmt::format("{} prompt tokens, {} output tokens, first after {:.0f} ms, then {:.1f} tokens/s", prompt_tokens, output_tokens,
+                       ttft * 1000, rate);
   }
 };
 
@@ -97,7 +98,8 @@ Result<ApiSession> ApiSession::Open(const RequestOptions& options) {
   if (!models.ok()) {
     return Status(models.status().code(), models.status().message() + "; start a server with `lamina serve MODEL`, or name one with --url");
   }
-  if (!models->ok()) return PeerLost(session.client_.address() + " answered with status " + std::to_string(models->status) + ": " + ErrorMessageOf(*models));
+  if (!models->ok())
+    return PeerLost(session.client_.address() + " answered with status " + std::to_string(models->status) + ": " + ErrorMessageOf(*models));
   const json body = json::parse(models->body, nullptr, false);
   const json data = body.is_object() ? body.value("data", json()) : json();
   const json id = data.is_array() && !data.empty() && data[0].is_object() ? data[0].value("id", json()) : json();
@@ -121,7 +123,8 @@ Result<std::string> ApiSession::Stream(const std::string& path, json request) {
   const std::string body = request.dump(-1, ' ', false, json::error_handler_t::replace);  // a prompt may hold bytes that are no UTF-8
   LAMINA_ASSIGN_OR_RETURN(const HttpResponse response,
                           client_.PostForEvents(path, body, [&](std::string_view data) { return answer.Take(data); }));
-  if (!response.ok()) return PeerLost(client_.address() + " answered with status " + std::to_string(response.status) + ": " + ErrorMessageOf(response));
+  if (!response.ok())
+    return PeerLost(client_.address() + " answered with status " + std::to_string(response.status) + ": " + ErrorMessageOf(response));
   std::cout << std::endl;
   if (!answer.error.empty()) return PeerLost("the server ended the answer early: " + answer.error);
   if (!std::cout) return InternalError("stdout is closed");

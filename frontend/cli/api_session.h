@@ -33,7 +33,8 @@ class ApiSession {
   // Asks the server which model it has if none is given. The error says how to start a server if none answers.
   static Result<ApiSession> Open(const RequestOptions& options);
 
-  // Sends `request` (prompt or messages) with the options, prints the text as it comes and returns it. An error of the server is an error here.
+  // Sends `request` (prompt or messages) with the options, prints the text as it comes and returns it. An error of the server is an error
+  // here.
   Result<std::string> Stream(const std::string& path, nlohmann::json request);
 
  private:

@@ -24,8 +24,9 @@ Status ExecBench(std::vector<std::string> arguments) {
 }  // namespace
 
 void RegisterBench(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("bench", "Measure: runs lamina-bench with the rest of the command line, `lamina bench --help` too");
-  command->set_help_flag();    // --help belongs to lamina-bench
+  CLI::App* command =
+      app.add_subcommand("bench", "Measure: runs lamina-bench with the rest of the command line, `lamina bench --help` too");
+  command->set_help_flag();  // --help belongs to lamina-bench
   command->prefix_command();
   command->footer("Example:\n  lamina bench --help");
   command->callback([command] { Fail(ExecBench(command->remaining())); });

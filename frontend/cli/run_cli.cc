@@ -40,7 +40,8 @@ void Fail(const Status& status) {
 
 std::string EnvironmentName(const std::string& flag) {
   std::string name = "LAMINA_" + flag.substr(flag.find_first_not_of('-'));
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
   return name;
 }
 

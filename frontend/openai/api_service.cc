@@ -16,14 +16,15 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMaxWarnedFields = 100;  // names come from clients: the log does not grow with them
 
-// Normalisation may make text shorter than it was written, but hardly by more than this.
-constexpr size_t kNormalizationFactor = 4;
+// An engine that is faster than this thread must not keep it from its sockets. More than a full batch's tokens, about a millisecond of
+// work.
+constexpr int kMaxEventsPerTurn = 256;
 
-void Answer(const std::shared_ptr<Exchange>& exchange, const ordered_json& body) { exchange->Respond({200, "application/json", DumpJson(body), {}}); }
+void Answer(const std::shared_ptr<Exchange>& exchange, const ordered_json& body) {
+  exchange->Respond({200, "application/json", DumpJson(body), {}});
+}
 void Answer(const std::shared_ptr<Exchange>& exchange, const ApiError& error) { exchange->Respond(ErrorResponse(error)); }
 void Answer(const std::shared_ptr<Exchange>& exchange, const Status& status) { exchange->Respond(ErrorResponse(ApiError::From(status))); }
-
-bool IsWhiteSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 // Takes as long for a wrong key as for the right one.
 bool SameKey(std::string_view given, std::string_view key) {
@@ -75,7 +76,8 @@ bool ApiService::Authorized(const InboundRequest& request) const {
 void ApiService::Handle(const std::shared_ptr<Exchange>& exchange) {
   const InboundRequest& request = exchange->request();
   const auto route = Routes().find(request.path);
-  if (route == Routes().end()) return Answer(exchange, ApiError{404, "there is nothing at this path; see /v1/models, /v1/completions and /v1/chat/completions", ""});
+  if (route == Routes().end())
+    return Answer(exchange, ApiError{404, "there is nothing at this path; see /v1/models, /v1/completions and /v1/chat/completions", ""});
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   if (method != route->second.method) {
     OutboundResponse response = ErrorResponse({405, std::string(route->first) + " takes " + route->second.method + " requests", ""});
@@ -106,10 +108,9 @@ int64_t ApiService::max_model_len() const { return engine_ != nullptr ? engine_-
 
 // Text that cannot fit is refused before the work of tokenising it.
 Result<std::vector<TokenId>> ApiService::Tokenize(const std::string& text, bool add_special_tokens) const {
-  const size_t num_bytes = static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !IsWhiteSpace(c); }));
-  const int64_t at_least = static_cast<int64_t>(num_bytes / (kNormalizationFactor * model_.tokenizer->max_token_bytes()));
-  if (at_least > max_model_len()) {
-    return InvalidArgument("the prompt has " + std::to_string(text.size()) + " bytes, which cannot fit into the model's context of " + std::to_string(max_model_len()) + " tokens");
+  if (model_.tokenizer->MinTokens(text) > max_model_len()) {
+    return InvalidArgument("the prompt has " + std::to_string(text.size()) + " bytes, which cannot fit into the model's context of " +
+                           std::to_string(max_model_len()) + " tokens");
   }
   return model_.tokenizer->Encode(text, add_special_tokens);
 }
@@ -198,7 +199,9 @@ void ApiService::End(uint64_t generation) {
 }
 
 void ApiService::DeliverEvents() {
-  while (auto item = events_->TryPop()) {
+  for (int i = 0; i < kMaxEventsPerTurn; ++i) {
+    const auto item = events_->TryPop();
+    if (!item) return;
     const auto found = generations_.find(item->generation);
     if (found == generations_.end()) continue;  // it ended before: its client left, or a stop string was found
     if (found->second->OnEvent(item->prompt, item->event)) End(item->generation);
@@ -228,15 +231,19 @@ void ApiService::FailAll(const Status& status) {
 void ApiService::WarnUnknown(const std::vector<std::string>& fields) {
   for (const std::string& field : fields) {
     if (warned_fields_.size() >= kMaxWarnedFields || !warned_fields_.insert(field.substr(0, 64)).second) continue;
-    LAMINA_LOG_WARN("requests have a field that is not known here and has no effect: {}", json(field.substr(0, 64)).dump(-1, ' ', true, json::error_handler_t::replace));
+    LAMINA_LOG_WARN("requests have a field that is not known here and has no effect: {}",
+                    json(field.substr(0, 64)).dump(-1, ' ', true, json::error_handler_t::replace));
   }
 }
 
 void ApiService::HandleModels(const std::shared_ptr<Exchange>& exchange) {
-  const ordered_json entry = {{"id", model_.name},         {"object", "model"},
-                              {"created", created_},       {"owned_by", "lamina"},
+  const ordered_json entry = {{"id", model_.name},
+                              {"object", "model"},
+                              {"created", created_},
+                              {"owned_by", "lamina"},
                               {"root", model_.root.empty() ? model_.name : model_.root},
-                              {"parent", nullptr},         {"max_model_len", max_model_len()},
+                              {"parent", nullptr},
+                              {"max_model_len", max_model_len()},
                               {"permission", ordered_json::array()}};
   Answer(exchange, ordered_json{{"object", "list"}, {"data", ordered_json::array({entry})}});
 }

@@ -22,10 +22,10 @@ namespace lamina {
 
 // What is served. Borrowed objects outlive the service.
 struct ServedModel {
-  std::string name;                            // as clients write it
-  std::string root;                            // where it came from; "": the name
-  const Tokenizer* tokenizer = nullptr;        // required
-  const ChatTemplate* chat_template = nullptr; // nullptr: chat requests get a 400 with `no_chat_reason`
+  std::string name;                             // as clients write it
+  std::string root;                             // where it came from; "": the name
+  const Tokenizer* tokenizer = nullptr;         // required
+  const ChatTemplate* chat_template = nullptr;  // nullptr: chat requests get a 400 with `no_chat_reason`
   std::string no_chat_reason = "this model has no chat template";
   ModelConfig config;
 };
@@ -49,7 +49,7 @@ class ApiService {
 
   // Events of the engine wait while this descriptor is readable.
   int events_fd() const { return events_->fd(); }
-  void DeliverEvents();
+  void DeliverEvents();  // some of them: connections get their turn in between
 
   // From now on new requests for text get 503, and /health too. `on_idle` is called once, when none is under way.
   void Drain(std::function<void()> on_idle);

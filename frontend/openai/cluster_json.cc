@@ -16,11 +16,16 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
                      {"transport", node.transport},
                      {"capacity_tokens", node.capacity_tokens},
                      {"used_tokens", node.used_tokens},
-                     {"num_sequences", node.num_sequences}});
+                     {"num_sequences", node.num_sequences},
+                     {"stored_tokens", node.stored_tokens},
+                     {"stored_sequences", node.stored_sequences}});
   }
   ordered_json uses = ordered_json::array();
   for (const NodeUse& use : status.scheduler.nodes) {
-    uses.push_back({{"id", use.id.value}, {"capacity_tokens", use.capacity_tokens}, {"used_tokens", use.used_tokens}, {"num_sequences", use.num_sequences}});
+    uses.push_back({{"id", use.id.value},
+                    {"capacity_tokens", use.capacity_tokens},
+                    {"used_tokens", use.used_tokens},
+                    {"num_sequences", use.num_sequences}});
   }
   ordered_json scheduler = {{"num_running", status.scheduler.num_running},
                             {"num_waiting", status.scheduler.num_waiting},

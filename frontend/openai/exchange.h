@@ -23,7 +23,8 @@ struct OutboundResponse {
   std::vector<std::pair<std::string, std::string>> headers;  // further ones
 };
 
-// Thread: the server's. Exactly one of Respond and (SendEvent ..., EndStream) answers the request; calls after the client has gone do nothing.
+// Thread: the server's. Exactly one of Respond and (SendEvent ..., EndStream) answers the request; calls after the client has gone do
+// nothing.
 class Exchange {
  public:
   virtual ~Exchange() = default;

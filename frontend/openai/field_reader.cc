@@ -55,7 +55,8 @@ void FieldReader::ReadInteger(const std::string& name, int64_t min, int64_t max,
   if (!value->is_number_integer()) return Fail(name, "'" + name + "' must be an integer, not " + JsonTypeName(*value));
   int64_t number = 0;
   if (!IntegerInRange(*value, min, max, &number)) {
-    const std::string upper = max == INT64_MAX ? "at least " + std::to_string(min) : "between " + std::to_string(min) + " and " + std::to_string(max);
+    const std::string upper =
+        max == INT64_MAX ? "at least " + std::to_string(min) : "between " + std::to_string(min) + " and " + std::to_string(max);
     return Fail(name, "'" + name + "' must be " + upper + ", not " + value->dump());
   }
   target = number;
@@ -66,7 +67,8 @@ void FieldReader::ReadNumber(const std::string& name, double min, double max, fl
   if (value == nullptr) return;
   if (!value->is_number()) return Fail(name, "'" + name + "' must be a number, not " + JsonTypeName(*value));
   const double number = value->get<double>();
-  if (!(number >= min && number <= max)) return Fail(name, "'" + name + "' must be between " + Short(min) + " and " + Short(max) + ", not " + value->dump());
+  if (!(number >= min && number <= max))
+    return Fail(name, "'" + name + "' must be between " + Short(min) + " and " + Short(max) + ", not " + value->dump());
   target = static_cast<float>(number);
 }
 
@@ -74,7 +76,9 @@ void FieldReader::ReadTokens(const std::string& name, int64_t limit, size_t max_
   const nlohmann::json* value = Find(name);
   if (value == nullptr) return;
   if (!value->is_array()) return Fail(name, "'" + name + "' must be a list of token ids, not " + JsonTypeName(*value));
-  if (value->size() > max_count) return Fail(name, "'" + name + "' has " + std::to_string(value->size()) + " entries; at most " + std::to_string(max_count) + " are possible");
+  if (value->size() > max_count)
+    return Fail(name,
+                "'" + name + "' has " + std::to_string(value->size()) + " entries; at most " + std::to_string(max_count) + " are possible");
   for (const nlohmann::json& item : *value) {
     int64_t token = 0;
     if (!IntegerInRange(item, 0, limit - 1, &token)) {

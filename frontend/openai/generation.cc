@@ -14,7 +14,8 @@ Generation::Generation(GenerationSpec spec, const Tokenizer& tokenizer, Engine& 
     usage_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
     for (int i = 0; i < options.n; ++i) {
       DetokenizerOptions text{options.stop, options.include_stop_in_output, options.skip_special_tokens, options.min_tokens};
-      choices_.push_back({Detokenizer(tokenizer_, std::move(text), prompt.tokens), LogprobCollector(spec_.kind, tokenizer_), {}, false, false});
+      choices_.push_back(
+          {Detokenizer(tokenizer_, std::move(text), prompt.tokens), LogprobCollector(spec_.kind, tokenizer_), {}, false, false});
       choices_.back().output.index = static_cast<int>(choices_.size()) - 1;
       choices_.back().output.text = prompt.echo;
     }

@@ -17,7 +17,7 @@ namespace lamina {
 struct GenerationSpec {
   struct Prompt {
     std::vector<TokenId> tokens;
-    std::string echo;        // stands in front of the answer
+    std::string echo;  // stands in front of the answer
   };
   ApiKind kind = ApiKind::kCompletion;
   GenerationOptions options;  // has a seed
@@ -35,7 +35,8 @@ class Generation {
   // Borrows the tokenizer and the engine.
   Generation(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange);
 
-  // Hands all prompts to the engine, or none: on an error nothing is left running and nothing was answered. kInvalidArgument: a prompt is too long.
+  // Hands all prompts to the engine, or none: on an error nothing is left running and nothing was answered. kInvalidArgument: a prompt is
+  // too long.
   Status Start(const MakeSink& make_sink);
 
   // Returns true when the answer is complete: the generation can go.

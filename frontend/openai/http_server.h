@@ -19,10 +19,11 @@ struct ServerOptions {
   uint16_t port = 8000;  // 0: any free one
   ServiceOptions service;
 
-  size_t max_body_bytes = size_t{8} << 20;        // larger requests get 413
+  size_t max_body_bytes = size_t{8} << 20;  // larger requests get 413
   uint32_t max_header_bytes = 32 << 10;
-  size_t max_send_queue_bytes = size_t{1} << 20;  // of one stream, beyond the socket's own buffer: a client that reads so slowly is cut off and its request aborted
-  int max_connections = 4096;                     // further ones get 503
+  size_t max_send_queue_bytes =
+      size_t{1} << 20;  // of one stream, beyond the socket's own buffer: a client that reads so slowly is cut off and its request aborted
+  int max_connections = 4096;                                  // further ones get 503
   Clock::duration request_timeout = std::chrono::seconds(75);  // a connection's wait for a request, and the time to receive it
   Clock::duration write_timeout = std::chrono::seconds(30);    // without a byte taken by the client
 };
@@ -41,10 +42,12 @@ class HttpServer {
   // Serves on an own thread: health, metrics and models at once, text when there is an engine.
   void Start();
 
-  // The engine that new requests go to; nullptr: none, requests under way fail. When this returns the former engine is not used any more. Not from a sink.
+  // The engine that new requests go to; nullptr: none, requests under way fail. When this returns the former engine is not used any more.
+  // Not from a sink.
   void SetEngine(Engine* engine);
 
-  // New requests get 503 while those under way may end within `grace`; then what is left fails and all connections close. The engine is not used afterwards.
+  // New requests get 503 while those under way may end within `grace`; then what is left fails and all connections close. The engine is not
+  // used afterwards.
   void Stop(Clock::duration grace);
 
   uint16_t port() const;

@@ -27,8 +27,8 @@ const char* ReasonPhrase(int status) {
 }
 
 std::string HeaderStart(int status, const std::string& content_type, const WireOptions& options) {
-  std::string header = "HTTP/1.1 " + std::to_string(status) + " " + ReasonPhrase(status) + "\r\nServer: lamina/" + std::string(kVersion) + "\r\nContent-Type: " + content_type +
-                       "\r\nConnection: " + (options.keep_alive ? "keep-alive" : "close") + "\r\n";
+  std::string header = "HTTP/1.1 " + std::to_string(status) + " " + ReasonPhrase(status) + "\r\nServer: lamina/" + std::string(kVersion) +
+                       "\r\nContent-Type: " + content_type + "\r\nConnection: " + (options.keep_alive ? "keep-alive" : "close") + "\r\n";
   if (!options.request_id.empty()) header += "X-Request-Id: " + options.request_id + "\r\n";
   return header;
 }
@@ -44,7 +44,8 @@ std::string WriteResponse(const OutboundResponse& response, const WireOptions& o
 }
 
 std::string WriteStreamHeader(const WireOptions& options) {
-  std::string bytes = HeaderStart(200, "text/event-stream; charset=utf-8", options) + "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
+  std::string bytes =
+      HeaderStart(200, "text/event-stream; charset=utf-8", options) + "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
   if (options.chunked) bytes += "Transfer-Encoding: chunked\r\n";
   return bytes + "\r\n";
 }
@@ -61,7 +62,8 @@ std::string WriteEvent(std::string_view data, const WireOptions& options) {
 std::string WriteStreamEnd(const WireOptions& options) { return options.chunked ? "0\r\n\r\n" : ""; }
 
 std::string SafeRequestId(std::string_view value) {
-  const bool safe = value.size() <= kMaxRequestIdBytes && std::all_of(value.begin(), value.end(), [](char c) { return c > ' ' && c <= '~'; });
+  const bool safe =
+      value.size() <= kMaxRequestIdBytes && std::all_of(value.begin(), value.end(), [](char c) { return c > ' ' && c <= '~'; });
   return safe ? std::string(value) : "";
 }
 

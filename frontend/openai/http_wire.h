@@ -11,9 +11,9 @@ namespace lamina {
 // What the answer's bytes depend on besides its content.
 struct WireOptions {
   bool keep_alive = true;
-  bool chunked = true;       // streams; HTTP/1.0 clients know no chunks: their stream ends with the connection
-  bool head_only = false;    // HEAD: the header alone
-  std::string request_id;    // echoed as X-Request-Id unless empty. REQUIRES: printable ASCII
+  bool chunked = true;     // streams; HTTP/1.0 clients know no chunks: their stream ends with the connection
+  bool head_only = false;  // HEAD: the header alone
+  std::string request_id;  // echoed as X-Request-Id unless empty. REQUIRES: printable ASCII
 };
 
 // Header and body.

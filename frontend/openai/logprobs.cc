@@ -83,7 +83,8 @@ void LogprobCollector::AddCompletion(const TokenEvent& event) {
 void LogprobCollector::AddChat(const TokenEvent& event) {
   ordered_json entry = ChatToken(tokenizer_.TokenBytes(*event.token), event.logprob);
   entry["top_logprobs"] = ordered_json::array();
-  for (const TokenLogprobInfo& info : event.top) entry["top_logprobs"].push_back(ChatToken(tokenizer_.TokenBytes(info.token), info.logprob));
+  for (const TokenLogprobInfo& info : event.top)
+    entry["top_logprobs"].push_back(ChatToken(tokenizer_.TokenBytes(info.token), info.logprob));
   collected_["content"].push_back(std::move(entry));
 }
 

@@ -10,8 +10,8 @@ namespace lamina {
 
 enum class ApiKind { kCompletion, kChat };
 
-// Collects tokens of one choice until they are sent. Completions: {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, where a token that is no whole text
-// is written "bytes:\xe2\x98"; chat: {"content": [{"token", "logprob", "bytes", "top_logprobs"}]}.
+// Collects tokens of one choice until they are sent. Completions: {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, where a
+// token that is no whole text is written "bytes:\xe2\x98"; chat: {"content": [{"token", "logprob", "bytes", "top_logprobs"}]}.
 class LogprobCollector {
  public:
   LogprobCollector(ApiKind kind, const Tokenizer& tokenizer) : kind_(kind), tokenizer_(tokenizer) { Clear(); }  // borrows

@@ -10,10 +10,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxNesting = 100;          // of a body; everything that walks JSON may recurse
-constexpr int64_t kMaxChoices = 1024;     // prompts x n of one request: as many sequences as the queue holds by default
+constexpr int kMaxNesting = 100;       // of a body; everything that walks JSON may recurse
+constexpr int64_t kMaxChoices = 1024;  // prompts x n of one request: as many sequences as the queue holds by default
 constexpr size_t kMaxStopStrings = 32;
-constexpr size_t kMaxStopBytes = 4096;    // all stop strings together: every token is checked against them
+constexpr size_t kMaxStopBytes = 4096;  // all stop strings together: every token is checked against them
 constexpr size_t kMaxStopTokens = 1024;
 constexpr size_t kMaxLogitBias = 1024;
 constexpr int64_t kMaxLogprobs = 20;
@@ -51,9 +51,11 @@ void ReadOptionalBool(FieldReader& reader, const std::string& name, std::optiona
 void ReadStop(FieldReader& reader, std::vector<std::string>& stop) {
   const json* value = reader.Find("stop");
   if (value == nullptr) return;
-  if (!value->is_string() && !value->is_array()) return reader.Fail("stop", "'stop' must be a string or a list of strings, not " + JsonTypeName(*value));
+  if (!value->is_string() && !value->is_array())
+    return reader.Fail("stop", "'stop' must be a string or a list of strings, not " + JsonTypeName(*value));
   const json list = value->is_string() ? json::array({*value}) : *value;
-  if (list.size() > kMaxStopStrings) return reader.Fail("stop", "'stop' has " + std::to_string(list.size()) + " entries; at most 32 are possible");
+  if (list.size() > kMaxStopStrings)
+    return reader.Fail("stop", "'stop' has " + std::to_string(list.size()) + " entries; at most 32 are possible");
   size_t bytes = 0;
   for (const json& item : list) {
     if (!item.is_string()) return reader.Fail("stop", "'stop' must hold strings only, not " + JsonTypeName(item));
@@ -61,13 +63,15 @@ void ReadStop(FieldReader& reader, std::vector<std::string>& stop) {
     bytes += stop.back().size();
     if (stop.back().empty()) return reader.Fail("stop", "'stop' must not hold an empty string");
   }
-  if (bytes > kMaxStopBytes) reader.Fail("stop", "the strings of 'stop' have " + std::to_string(bytes) + " bytes together; at most 4096 are possible");
+  if (bytes > kMaxStopBytes)
+    reader.Fail("stop", "the strings of 'stop' have " + std::to_string(bytes) + " bytes together; at most 4096 are possible");
 }
 
 void ReadLogitBias(FieldReader& reader, int64_t vocab_size, control::SamplingParams& sampling) {
   const json* value = reader.Find("logit_bias");
   if (value == nullptr) return;
-  if (!value->is_object()) return reader.Fail("logit_bias", "'logit_bias' must be an object of token id and bias, not " + JsonTypeName(*value));
+  if (!value->is_object())
+    return reader.Fail("logit_bias", "'logit_bias' must be an object of token id and bias, not " + JsonTypeName(*value));
   if (value->size() > kMaxLogitBias) return reader.Fail("logit_bias", "'logit_bias' has more than 1024 entries");
   for (const auto& [key, bias] : value->items()) {
     int32_t token = -1;
@@ -121,7 +125,8 @@ void RefuseUnsupported(FieldReader& reader, int n) {
   reader.Refuse("use_beam_search", "leave it out to sample");
   reader.Refuse("suffix", "only text behind a prompt can be generated");
   reader.Refuse("prompt_logprobs", "log-probabilities are given for generated tokens only");
-  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}) reader.Refuse(name, "output cannot be constrained");
+  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"})
+    reader.Refuse(name, "output cannot be constrained");
   if (const json* format = reader.Find("response_format")) {
     const bool is_text = format->is_object() && format->contains("type") && (*format)["type"] == "text";
     if (!is_text) reader.Fail("response_format", "'response_format' is not supported except {\"type\": \"text\"}");
@@ -129,7 +134,8 @@ void RefuseUnsupported(FieldReader& reader, int n) {
   int64_t best_of = n;
   reader.ReadInteger("best_of", 1, kMaxChoices, best_of);
   if (best_of > n) reader.Fail("best_of", "'best_of' above 'n' is not supported");
-  for (const char* name : {"user", "priority", "length_penalty", "early_stopping", "store", "metadata", "service_tier"}) reader.Ignore(name);
+  for (const char* name : {"user", "priority", "length_penalty", "early_stopping", "store", "metadata", "service_tier"})
+    reader.Ignore(name);
 }
 
 void ReadStreamOptions(FieldReader& reader, GenerationOptions& out) {
@@ -185,7 +191,8 @@ void ReadPrompts(FieldReader& reader, int64_t vocab_size, std::vector<Prompt>& p
   };
   if (!value->is_array() || IsTokenList(*value)) return add(*value);
   if (value->empty()) return reader.Fail("prompt", "'prompt' must not be an empty list");
-  if (value->size() > kMaxChoices) return reader.Fail("prompt", "'prompt' has " + std::to_string(value->size()) + " entries; at most 1024 are possible");
+  if (value->size() > kMaxChoices)
+    return reader.Fail("prompt", "'prompt' has " + std::to_string(value->size()) + " entries; at most 1024 are possible");
   for (const json& prompt : *value) add(prompt);
 }
 
@@ -200,8 +207,11 @@ std::string ReadContent(FieldReader& reader, const json& content, const std::str
   }
   for (size_t i = 0; i < content.size(); ++i) {
     const json& part = content[i];
-    const bool is_text = part.is_object() && (!part.contains("type") || part["type"] == "text") && part.contains("text") && part["text"].is_string();
-    if (!is_text) reader.Fail("messages", where + ".content[" + std::to_string(i) + "] must be {\"type\": \"text\", \"text\": ...}; other kinds are not supported");
+    const bool is_text =
+        part.is_object() && (!part.contains("type") || part["type"] == "text") && part.contains("text") && part["text"].is_string();
+    if (!is_text)
+      reader.Fail("messages",
+                  where + ".content[" + std::to_string(i) + "] must be {\"type\": \"text\", \"text\": ...}; other kinds are not supported");
     if (is_text) text += (i == 0 ? "" : "\n") + part["text"].get<std::string>();
   }
   return text;
@@ -231,8 +241,10 @@ void ReadChatInput(FieldReader& reader, ChatInput& input) {
   ReadMessages(reader, input);
   reader.Read("add_generation_prompt", input.add_generation_prompt);
   if (const json* variables = reader.Find("chat_template_kwargs")) {
-    if (!variables->is_object()) return reader.Fail("chat_template_kwargs", "'chat_template_kwargs' must be an object, not " + JsonTypeName(*variables));
-    if (variables->size() > kMaxUnknownFields) return reader.Fail("chat_template_kwargs", "'chat_template_kwargs' has more than 16 entries");
+    if (!variables->is_object())
+      return reader.Fail("chat_template_kwargs", "'chat_template_kwargs' must be an object, not " + JsonTypeName(*variables));
+    if (variables->size() > kMaxUnknownFields)
+      return reader.Fail("chat_template_kwargs", "'chat_template_kwargs' has more than 16 entries");
     input.variables = *variables;
   }
   reader.Refuse("chat_template", "the model's own is used");
@@ -251,14 +263,17 @@ void ReadChatLogprobs(FieldReader& reader, control::SamplingParams& sampling) {
 }  // namespace
 
 std::optional<ApiError> ParseBody(std::string_view body, json& out) {
-  if (Nesting(body) > kMaxNesting) return ApiError{400, "the request body is nested more than " + std::to_string(kMaxNesting) + " deep", ""};
+  if (Nesting(body) > kMaxNesting)
+    return ApiError{400, "the request body is nested more than " + std::to_string(kMaxNesting) + " deep", ""};
   out = json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (out.is_discarded()) return ApiError{400, body.empty() ? "the request body is empty; JSON is expected" : "the request body is not valid JSON in UTF-8", ""};
+  if (out.is_discarded())
+    return ApiError{400, body.empty() ? "the request body is empty; JSON is expected" : "the request body is not valid JSON in UTF-8", ""};
   if (!out.is_object()) return ApiError{400, "the request body must be a JSON object, not " + JsonTypeName(out), ""};
   return std::nullopt;
 }
 
-std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& rules, CompletionRequest& out, std::vector<std::string>& unknown_fields) {
+std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& rules, CompletionRequest& out,
+                                        std::vector<std::string>& unknown_fields) {
   FieldReader reader(body);
   ReadOptions(reader, rules, out.options);
   ReadPrompts(reader, rules.vocab_size, out.prompts);
@@ -267,8 +282,10 @@ std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& ru
   int64_t logprobs = -1;
   reader.ReadInteger("logprobs", 0, kMaxLogprobs, logprobs);
   out.options.sampling.set_num_logprobs(static_cast<int32_t>(logprobs));
-  if (out.echo && logprobs >= 0) reader.Fail("echo", "'echo' together with 'logprobs' is not supported: log-probabilities are given for generated tokens only");
-  if (static_cast<int64_t>(out.prompts.size()) * out.options.n > kMaxChoices) reader.Fail("n", "a request can have at most 1024 choices (prompts times 'n')");
+  if (out.echo && logprobs >= 0)
+    reader.Fail("echo", "'echo' together with 'logprobs' is not supported: log-probabilities are given for generated tokens only");
+  if (static_cast<int64_t>(out.prompts.size()) * out.options.n > kMaxChoices)
+    reader.Fail("n", "a request can have at most 1024 choices (prompts times 'n')");
   unknown_fields = reader.Unknown(kMaxUnknownFields);
   return reader.error();
 }

@@ -20,8 +20,8 @@ struct GenerationOptions {
   std::string model;  // "" or absent: the one that is served
   int n = 1;
   bool stream = false;
-  bool include_usage = false;      // stream: one last chunk with the usage
-  bool continuous_usage = false;   // stream: usage in every chunk
+  bool include_usage = false;     // stream: one last chunk with the usage
+  bool continuous_usage = false;  // stream: usage in every chunk
   std::optional<int64_t> max_tokens;
   int64_t min_tokens = 0;
   bool ignore_eos = false;
@@ -29,7 +29,7 @@ struct GenerationOptions {
   std::vector<TokenId> stop_token_ids;
   bool include_stop_in_output = false;
   bool skip_special_tokens = true;
-  bool has_seed = false;           // else the caller draws one
+  bool has_seed = false;  // else the caller draws one
   control::SamplingParams sampling;
 };
 
@@ -45,7 +45,8 @@ struct CompletionRequest {
 struct ChatRequest {
   GenerationOptions options;
   ChatInput input;
-  // Whether the beginning-of-sequence token is put in front of the rendered conversation. Absent: unless the template wrote it, so that there is exactly one.
+  // Whether the beginning-of-sequence token is put in front of the rendered conversation. Absent: unless the template wrote it, so that
+  // there is exactly one.
   std::optional<bool> add_special_tokens;
 };
 
@@ -70,8 +71,10 @@ std::optional<ApiError> ParseBody(std::string_view body, nlohmann::json& out);
 
 // Each fills `out` or says what is wrong. Fields that lamina does not know are named in `unknown_fields` (at most 16), and ignored.
 // REQUIRES: `body` is an object nested at most 100 deep.
-std::optional<ApiError> ParseCompletion(const nlohmann::json& body, const RequestRules& rules, CompletionRequest& out, std::vector<std::string>& unknown_fields);
-std::optional<ApiError> ParseChat(const nlohmann::json& body, const RequestRules& rules, ChatRequest& out, std::vector<std::string>& unknown_fields);
+std::optional<ApiError> ParseCompletion(const nlohmann::json& body, const RequestRules& rules, CompletionRequest& out,
+                                        std::vector<std::string>& unknown_fields);
+std::optional<ApiError> ParseChat(const nlohmann::json& body, const RequestRules& rules, ChatRequest& out,
+                                  std::vector<std::string>& unknown_fields);
 std::optional<ApiError> ParseTokenize(const nlohmann::json& body, TokenizeRequest& out);
 std::optional<ApiError> ParseDetokenize(const nlohmann::json& body, const RequestRules& rules, DetokenizeRequest& out);
 

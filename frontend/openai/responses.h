@@ -16,7 +16,7 @@ namespace lamina {
 struct ChoiceOutput {
   int index = 0;
   std::string text;
-  nlohmann::ordered_json logprobs;     // null: none
+  nlohmann::ordered_json logprobs;  // null: none
   std::optional<FinishReason> finish;
   nlohmann::ordered_json stop_reason;  // the stop string or stop token id, else null
 };
@@ -40,8 +40,8 @@ class ResponseFormat {
   // The whole answer.
   std::string Full(std::span<const ChoiceOutput> choices, const Usage& usage) const;
 
-  // One event of a stream. `first`: the choice's first one, which tells the role in a chat. Usage, if not null, is part of it; `null_usage` writes "usage": null
-  // instead, as clients expect that asked for the usage chunk at the end.
+  // One event of a stream. `first`: the choice's first one, which tells the role in a chat. Usage, if not null, is part of it; `null_usage`
+  // writes "usage": null instead, as clients expect that asked for the usage chunk at the end.
   std::string Chunk(const ChoiceOutput& choice, bool first, const Usage* usage, bool null_usage) const;
 
   // The event without choices that tells the usage.

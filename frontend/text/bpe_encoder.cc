@@ -22,7 +22,9 @@ struct BpeEncoder::Pair {
   int right;
   size_t length;  // of the union when the pair was found: tells pairs that are out of date
 
-  bool operator<(const Pair& other) const { return score < other.score || (score == other.score && left > other.left); }  // the queue's top is the best
+  bool operator<(const Pair& other) const {
+    return score < other.score || (score == other.score && left > other.left);
+  }  // the queue's top is the best
 };
 
 // One text's way from characters to pieces.
@@ -118,7 +120,8 @@ BpeEncoder::BpeEncoder(const SentencePieceModel& model) : model_(model), user_de
     (mergeable ? mergeable_ : reserved_).emplace(piece.text, static_cast<TokenId>(id));
     if (piece.type == Type::kUserDefined) user_defined_[static_cast<uint8_t>(piece.text.front())].push_back(piece.text);
   }
-  for (auto& group : user_defined_) std::sort(group.begin(), group.end(), [](std::string_view a, std::string_view b) { return a.size() > b.size(); });
+  for (auto& group : user_defined_)
+    std::sort(group.begin(), group.end(), [](std::string_view a, std::string_view b) { return a.size() > b.size(); });
 }
 
 TokenId BpeEncoder::Find(std::string_view piece) const {

@@ -1,4 +1,5 @@
-// Byte-pair encoding as SentencePiece does it: the pair of neighbours whose union has the best score is merged first, the leftmost of equals.
+// Byte-pair encoding as SentencePiece does it: the pair of neighbours whose union has the best score is merged first, the leftmost of
+// equals.
 #pragma once
 
 #include <string>

@@ -1,9 +1,9 @@
 // Turns a conversation into a prompt, with the template that comes with a chat model.
 //
-// Templates are written in Jinja. This reads the part of the language that chat templates use: text, {{ output }}, {% for %} with else, filter, break, continue
-// and `loop`, {% if %}, {% set %}, namespace(), the operators, inline if, indexing and slices, common filters, tests, string and dict methods, comments and white
-// space control with trim_blocks and lstrip_blocks on. What it cannot do (macros, includes, {% set %} blocks, ...) is named in an error when the template is loaded,
-// or when it is reached.
+// Templates are written in Jinja. This reads the part of the language that chat templates use: text, {{ output }}, {% for %} with else,
+// filter, break, continue and `loop`, {% if %}, {% set %}, namespace(), the operators, inline if, indexing and slices, common filters,
+// tests, string and dict methods, comments and white space control with trim_blocks and lstrip_blocks on. What it cannot do (macros,
+// includes, {% set %} blocks, ...) is named in an error when the template is loaded, or when it is reached.
 #pragma once
 
 #include <memory>
@@ -32,16 +32,16 @@ class ChatTemplate {
  public:
   ~ChatTemplate();
 
-  // From a checkpoint folder: chat_template.jinja, else "chat_template" of tokenizer_config.json (a string, or a list of {"name", "template"} of which "default" is
-  // taken). kNotFound: the model has none. Others as Parse, with the file's name.
+  // From a checkpoint folder: chat_template.jinja, else "chat_template" of tokenizer_config.json (a string, or a list of {"name",
+  // "template"} of which "default" is taken). kNotFound: the model has none. Others as Parse, with the file's name.
   static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& dir);
 
   // `bos_token`, `eos_token`: as text; templates write them into the prompt. kInvalidArgument, kUnimplemented: "line N: ...".
   static Result<std::unique_ptr<ChatTemplate>> Parse(const std::string& source, std::string bos_token, std::string eos_token);
 
-  // The prompt's text. It holds the beginning-of-sequence token already if the template wants one: tokenise it without adding another. Errors are the client's:
-  // the template refused the conversation, or something is missing in it.
-  // REQUIRES: JSON values are nested less than 1,000 deep.
+  // The prompt's text. It holds the beginning-of-sequence token already if the template wants one: tokenise it without adding another.
+  // Errors are the client's: the template refused the conversation, or something is missing in it. REQUIRES: JSON values are nested less
+  // than 1,000 deep.
   Result<std::string> Render(const ChatInput& input) const;
 
  private:

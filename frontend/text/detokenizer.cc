@@ -14,7 +14,8 @@ struct Match {
   const std::string* stop = nullptr;
 };
 
-// The stop string that is complete first; of two that end together the longer one. So the result is the same whether text comes in one piece or in many.
+// The stop string that is complete first; of two that end together the longer one. So the result is the same whether text comes in one
+// piece or in many.
 Match FirstMatch(const std::string& text, const std::vector<std::string>& stops) {
   Match first;
   for (const std::string& stop : stops) {

@@ -12,14 +12,15 @@
 namespace lamina {
 
 struct DetokenizerOptions {
-  std::vector<std::string> stop;          // none is empty
+  std::vector<std::string> stop;  // none is empty
   bool include_stop_in_output = false;
   bool skip_special_tokens = true;
-  int64_t min_tokens = 0;                 // stop strings are not looked for before so many tokens
+  int64_t min_tokens = 0;  // stop strings are not looked for before so many tokens
 };
 
-// Everything that was returned, joined, is the text of prompt + continuation without the prompt's text, cut at the first stop string. It does not depend on how
-// the text is divided into tokens. Returned text consists of whole characters; the end of the text that could be the beginning of a stop string is held back.
+// Everything that was returned, joined, is the text of prompt + continuation without the prompt's text, cut at the first stop string. It
+// does not depend on how the text is divided into tokens. Returned text consists of whole characters; the end of the text that could be the
+// beginning of a stop string is held back.
 class Detokenizer {
  public:
   // Borrows the tokenizer. `prompt`: the tokens that the continuation follows; they decide about the space at its start.

@@ -83,8 +83,8 @@ bool ForEachField(std::string_view message, OnField on_field) {
 struct Spec {
   uint64_t model_type = 1;  // the format's default: unigram
   bool whitespace_as_suffix = false;
-  std::string normalizer;   // its name
-  bool has_rules = false;   // precompiled normalisation
+  std::string normalizer;  // its name
+  bool has_rules = false;  // precompiled normalisation
 };
 
 bool ParsePiece(std::string_view message, SentencePieceModel& model) {
@@ -168,7 +168,9 @@ Result<SentencePieceModel> SentencePieceModel::Parse(std::string_view bytes) {
   });
   if (!ok || model.pieces.empty()) return InvalidArgument("not a SentencePiece model, or a damaged one");
   LAMINA_RETURN_IF_ERROR(CheckPieces(model));
-  if (spec.model_type != kBpe) return Unimplemented("only SentencePiece models of type BPE are supported; this is type " + std::to_string(spec.model_type) + " (1: unigram, 3: word, 4: char)");
+  if (spec.model_type != kBpe)
+    return Unimplemented("only SentencePiece models of type BPE are supported; this is type " + std::to_string(spec.model_type) +
+                         " (1: unigram, 3: word, 4: char)");
   if (spec.has_rules) return Unimplemented("SentencePiece models with normalisation rules ('" + spec.normalizer + "') are not supported");
   if (spec.whitespace_as_suffix) return Unimplemented("SentencePiece models with spaces behind words are not supported");
   return model;

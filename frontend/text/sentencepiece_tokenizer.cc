@@ -45,11 +45,11 @@ class SentencePieceTokenizer final : public Tokenizer {
   Status Load(const std::string& dir);
 
   std::vector<TokenId> Encode(std::string_view text, bool add_special_tokens) const override;
+  int64_t MinTokens(std::string_view text) const override;
   void Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const override;
   std::string TokenBytes(TokenId id) const override { return InVocabulary(id) ? pieces_[static_cast<size_t>(id)].text : ""; }
   std::string IdToPiece(TokenId id) const override;
   int64_t vocab_size() const override { return static_cast<int64_t>(pieces_.size()); }
-  size_t max_token_bytes() const override { return max_token_bytes_; }
   std::optional<TokenId> bos() const override { return bos_; }
   std::optional<TokenId> eos() const override { return eos_; }
 
@@ -203,6 +203,12 @@ std::vector<TokenId> SentencePieceTokenizer::Encode(std::string_view text, bool 
   EncodeSegment(text.substr(begin), after_special, ids);
   if (add_special_tokens && add_eos_ && eos_) ids.push_back(*eos_);
   return ids;
+}
+
+int64_t SentencePieceTokenizer::MinTokens(std::string_view text) const {
+  if (!model_.byte_fallback) return 0;  // any number of unknown characters can become one token
+  const auto counts = [this](char c) { return c != ' ' || !model_.remove_extra_whitespaces; };
+  return std::count_if(text.begin(), text.end(), counts) / static_cast<int64_t>(max_token_bytes_);
 }
 
 void SentencePieceTokenizer::Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const {

@@ -45,11 +45,11 @@ using Block = std::vector<Node>;
 
 struct Node {
   enum class Kind {
-    kText,      // text
-    kOutput,    // expr
-    kIf,        // branches; an else branch has no condition
-    kFor,       // for names in expr (if condition) body else otherwise
-    kSet,       // names[0] = expr, or names[0].names[1] = expr
+    kText,    // text
+    kOutput,  // expr
+    kIf,      // branches; an else branch has no condition
+    kFor,     // for names in expr (if condition) body else otherwise
+    kSet,     // names[0] = expr, or names[0].names[1] = expr
     kBreak,
     kContinue,
   };

@@ -15,10 +15,12 @@ using Test = bool (*)(const Value&, const Arguments&);
 
 // Python's str.isspace() characters.
 bool IsSpace(std::string_view character) {
-  static constexpr std::string_view kWide[] = {"\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81", "\xE2\x80\x82", "\xE2\x80\x83",
-                                               "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86", "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A",
-                                               "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
-  if (character.size() == 1) return character[0] == ' ' || (character[0] >= '\t' && character[0] <= '\r') || (character[0] >= 0x1C && character[0] <= 0x1F);
+  static constexpr std::string_view kWide[] = {"\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81",
+                                               "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86",
+                                               "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8",
+                                               "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
+  if (character.size() == 1)
+    return character[0] == ' ' || (character[0] >= '\t' && character[0] <= '\r') || (character[0] >= 0x1C && character[0] <= 0x1F);
   return std::find(std::begin(kWide), std::end(kWide), character) != std::end(kWide);
 }
 
@@ -105,7 +107,9 @@ Value Split(const std::string& text, const std::string* separator) {
   return Value(std::move(parts));
 }
 
-Status WrongType(const Value& value, const char* expected) { return InvalidArgument("expected " + std::string(expected) + " but got a " + value.TypeName()); }
+Status WrongType(const Value& value, const char* expected) {
+  return InvalidArgument("expected " + std::string(expected) + " but got a " + value.TypeName());
+}
 
 Result<std::string> RequiredString(const Arguments& arguments, size_t index, std::string_view name) {
   const Value* value = arguments.Get(index, name);
@@ -208,9 +212,20 @@ Result<Value> FilterLast(const Value& value, const Arguments&) {
 
 const std::unordered_map<std::string_view, Filter>& Filters() {
   static const std::unordered_map<std::string_view, Filter> filters = {
-      {"trim", FilterTrim},       {"length", FilterLength}, {"count", FilterLength}, {"default", FilterDefault}, {"d", FilterDefault},
-      {"tojson", FilterToJson},   {"join", FilterJoin},     {"int", FilterInt},      {"replace", FilterReplace}, {"items", FilterItems},
-      {"reverse", FilterReverse}, {"list", FilterList},     {"first", FilterFirst},  {"last", FilterLast},
+      {"trim", FilterTrim},
+      {"length", FilterLength},
+      {"count", FilterLength},
+      {"default", FilterDefault},
+      {"d", FilterDefault},
+      {"tojson", FilterToJson},
+      {"join", FilterJoin},
+      {"int", FilterInt},
+      {"replace", FilterReplace},
+      {"items", FilterItems},
+      {"reverse", FilterReverse},
+      {"list", FilterList},
+      {"first", FilterFirst},
+      {"last", FilterLast},
       {"upper", [](const Value& v, const Arguments&) -> Result<Value> { return Value(Upper(v.ToText())); }},
       {"lower", [](const Value& v, const Arguments&) -> Result<Value> { return Value(Lower(v.ToText())); }},
       {"title", [](const Value& v, const Arguments&) -> Result<Value> { return Value(Title(v.ToText())); }},
@@ -223,7 +238,9 @@ const std::unordered_map<std::string_view, Filter>& Filters() {
 
 const std::unordered_map<std::string_view, Test>& Tests() {
   static const auto equal = [](const Value& v, const Arguments& a) { return a.Get(0, "other") != nullptr && v.Equals(*a.Get(0, "other")); };
-  static const auto sequence = [](const Value& v, const Arguments&) { return v.string() != nullptr || v.list() != nullptr || v.dict() != nullptr; };
+  static const auto sequence = [](const Value& v, const Arguments&) {
+    return v.string() != nullptr || v.list() != nullptr || v.dict() != nullptr;
+  };
   static const std::unordered_map<std::string_view, Test> tests = {
       {"defined", [](const Value& v, const Arguments&) { return !v.is_undefined(); }},
       {"undefined", [](const Value& v, const Arguments&) { return v.is_undefined(); }},

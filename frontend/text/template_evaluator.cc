@@ -1,9 +1,9 @@
 #include "frontend/text/template_evaluator.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "frontend/text/template_builtins.h"
+#include "frontend/text/template_operators.h"
 #include "frontend/text/utf8.h"
 
 namespace lamina::chat {
@@ -35,12 +35,14 @@ class Evaluator {
     return Value();
   }
   bool Step(int line) {
-    if (++steps_ > limits_.max_steps && error_.ok()) error_ = OutOfSpace("line " + std::to_string(line) + ": the template takes too long on this conversation");
+    if (++steps_ > limits_.max_steps && error_.ok())
+      error_ = OutOfSpace("line " + std::to_string(line) + ": the template takes too long on this conversation");
     return error_.ok();
   }
-  Value MakeString(int line, std::string text) {
-    if (text.size() > limits_.max_output_bytes) Fail(line, OutOfSpace("a text of more than " + std::to_string(limits_.max_output_bytes) + " bytes"));
-    return Value(std::move(text));
+  Value CheckSize(int line, Value value) {
+    const bool too_long = value.string() != nullptr && value.string()->size() > limits_.max_output_bytes;
+    if (too_long) Fail(line, OutOfSpace("a text of more than " + std::to_string(limits_.max_output_bytes) + " bytes"));
+    return value;
   }
 
   Flow Execute(const Block& block);
@@ -62,11 +64,6 @@ class Evaluator {
   Value CallFunction(const Expr& expr, const std::string& name, const Arguments& arguments);
   Value MakeRange(const Expr& expr, const Arguments& arguments);
   Value EvaluateBinary(const Expr& expr);
-  Value Add(const Expr& expr, const Value& left, const Value& right);
-  Value Arithmetic(const Expr& expr, const Value& left, const Value& right);
-  Value IntegerArithmetic(const Expr& expr, int64_t left, int64_t right);
-  bool Less(const Expr& expr, const Value& left, const Value& right);
-  bool Contains(const Expr& expr, const Value& container, const Value& item);
   Arguments EvaluateArguments(const Expr& expr);
 
   RenderLimits limits_;
@@ -95,7 +92,8 @@ Evaluator::Flow Evaluator::Execute(const Node& node) {
     case Node::Kind::kBreak: return Flow::kBreak;
     case Node::Kind::kContinue: return Flow::kContinue;
   }
-  if (output_.size() > limits_.max_output_bytes) Fail(node.line, OutOfSpace("the output is larger than " + std::to_string(limits_.max_output_bytes) + " bytes"));
+  if (output_.size() > limits_.max_output_bytes)
+    Fail(node.line, OutOfSpace("the output is larger than " + std::to_string(limits_.max_output_bytes) + " bytes"));
   return error_.ok() ? Flow::kNormal : Flow::kBreak;
 }
 
@@ -139,7 +137,8 @@ void Evaluator::Bind(const Node& node, const Value& item) {
   Dict& scope = scopes_.back();
   if (node.names.size() == 1) return scope.Set(node.names[0], item);
   const List* parts = item.list();
-  if (parts == nullptr || parts->size() != node.names.size()) return Fail(node.line, "cannot unpack a " + item.TypeName() + " into " + std::to_string(node.names.size()) + " names");
+  if (parts == nullptr || parts->size() != node.names.size())
+    return Fail(node.line, "cannot unpack a " + item.TypeName() + " into " + std::to_string(node.names.size()) + " names");
   for (size_t i = 0; i < parts->size(); ++i) scope.Set(node.names[i], (*parts)[i]);
 }
 
@@ -194,7 +193,7 @@ Value Evaluator::Evaluate(const Expr& expr) {
       return Value(result.ok() && result.value());
     }
     case Expr::Kind::kNot: return Value(!Evaluate(*expr.args[0]).Truthy());
-    case Expr::Kind::kNegate: return Arithmetic(expr, Value(int64_t{0}), Evaluate(*expr.args[0]));
+    case Expr::Kind::kNegate: return Take(expr.line, ApplyOperator("-", Value(int64_t{0}), Evaluate(*expr.args[0])));
     case Expr::Kind::kBinary: return EvaluateBinary(expr);
     case Expr::Kind::kCondition:
       if (Evaluate(*expr.args[0]).Truthy()) return Evaluate(*expr.args[1]);
@@ -364,107 +363,18 @@ Value Evaluator::MakeRange(const Expr& expr, const Arguments& arguments) {
 }
 
 Value Evaluator::EvaluateBinary(const Expr& expr) {
-  const std::string& op = expr.name;
   const Value left = Evaluate(*expr.args[0]);
-  if (op == "and") return left.Truthy() ? Evaluate(*expr.args[1]) : left;
-  if (op == "or") return left.Truthy() ? left : Evaluate(*expr.args[1]);
+  if (expr.name == "and") return left.Truthy() ? Evaluate(*expr.args[1]) : left;
+  if (expr.name == "or") return left.Truthy() ? left : Evaluate(*expr.args[1]);
   const Value right = Evaluate(*expr.args[1]);
   if (!error_.ok()) return Value();
-  if (op == "==") return Value(left.Equals(right));
-  if (op == "!=") return Value(!left.Equals(right));
-  if (op == "in") return Value(Contains(expr, right, left));
-  if (op == "not in") return Value(!Contains(expr, right, left));
-  if (op == "~") return MakeString(expr.line, left.ToText() + right.ToText());
-  if (op == "<") return Value(Less(expr, left, right));
-  if (op == ">") return Value(Less(expr, right, left));
-  if (op == "<=") return Value(!Less(expr, right, left));
-  if (op == ">=") return Value(!Less(expr, left, right));
-  if (op == "+") return Add(expr, left, right);
-  return Arithmetic(expr, left, right);
-}
-
-Value Evaluator::Add(const Expr& expr, const Value& left, const Value& right) {
-  if (left.string() != nullptr && right.string() != nullptr) return MakeString(expr.line, *left.string() + *right.string());
-  if (left.list() != nullptr && right.list() != nullptr) {
-    List joined = *left.list();
-    joined.insert(joined.end(), right.list()->begin(), right.list()->end());
-    return Value(std::move(joined));
-  }
-  return Arithmetic(expr, left, right);
-}
-
-Value Evaluator::Arithmetic(const Expr& expr, const Value& left, const Value& right) {
-  if (left.integer() != nullptr && right.integer() != nullptr && expr.name != "/") return IntegerArithmetic(expr, *left.integer(), *right.integer());
-  const auto number = [&](const Value& value) {
-    if (value.integer() != nullptr) return static_cast<double>(*value.integer());
-    if (value.real() != nullptr) return *value.real();
-    if (value.is_undefined()) Fail(expr.line, "'" + value.undefined_name() + "' is undefined");
-    Fail(expr.line, "'" + (expr.name.empty() ? "-" : expr.name) + "' cannot be applied to a " + left.TypeName() + " and a " + right.TypeName());
-    return 0.0;
-  };
-  const double a = number(left);
-  const double b = number(right);
-  const std::string& op = expr.name;
-  if ((op == "/" || op == "//" || op == "%") && b == 0) Fail(expr.line, "division by zero");
-  if (!error_.ok()) return Value();
-  if (op == "+") return Value(a + b);
-  if (op == "-" || op.empty()) return Value(a - b);
-  if (op == "*") return Value(a * b);
-  if (op == "/") return Value(a / b);
-  if (op == "//") return Value(std::floor(a / b));
-  return Value(a - std::floor(a / b) * b);
-}
-
-Value Evaluator::IntegerArithmetic(const Expr& expr, int64_t left, int64_t right) {
-  const std::string& op = expr.name;
-  int64_t result = 0;
-  bool overflow = false;
-  if (op == "+") {
-    overflow = __builtin_add_overflow(left, right, &result);
-  } else if (op == "-" || op.empty()) {
-    overflow = __builtin_sub_overflow(left, right, &result);
-  } else if (op == "*") {
-    overflow = __builtin_mul_overflow(left, right, &result);
-  } else if (right == 0) {
-    Fail(expr.line, "division by zero");
-  } else if (right == -1) {  // INT64_MIN / -1 has no value
-    overflow = op == "//" && __builtin_sub_overflow(int64_t{0}, left, &result);
-  } else {  // rounds down, as Python does
-    const int64_t remainder = ((left % right) + right) % right;
-    result = op == "%" ? remainder : (left - remainder) / right;
-  }
-  if (overflow) Fail(expr.line, "an integer is too large");
-  return Value(result);
-}
-
-bool Evaluator::Less(const Expr& expr, const Value& left, const Value& right) {
-  if (left.string() != nullptr && right.string() != nullptr) return *left.string() < *right.string();
-  if (left.integer() != nullptr && right.integer() != nullptr) return *left.integer() < *right.integer();
-  const auto number = [&](const Value& value) {
-    if (value.integer() != nullptr) return static_cast<double>(*value.integer());
-    if (value.real() != nullptr) return *value.real();
-    Fail(expr.line, "'" + expr.name + "' cannot compare a " + left.TypeName() + " and a " + right.TypeName());
-    return 0.0;
-  };
-  const double a = number(left);
-  return a < number(right);
-}
-
-bool Evaluator::Contains(const Expr& expr, const Value& container, const Value& item) {
-  if (container.string() != nullptr) {
-    if (item.string() == nullptr) Fail(expr.line, "'in' needs a string on its left, not a " + item.TypeName());
-    return item.string() != nullptr && container.string()->find(*item.string()) != std::string::npos;
-  }
-  if (container.dict() != nullptr) return item.string() != nullptr && container.dict()->Find(*item.string()) != nullptr;
-  if (container.list() != nullptr) {
-    return std::any_of(container.list()->begin(), container.list()->end(), [&](const Value& other) { return other.Equals(item); });
-  }
-  if (!container.is_undefined()) Fail(expr.line, "'in' cannot search a " + container.TypeName());
-  return false;
+  return CheckSize(expr.line, Take(expr.line, ApplyOperator(expr.name, left, right)));
 }
 
 }  // namespace
 
-Result<std::string> Render(const Block& block, Dict globals, const RenderLimits& limits) { return Evaluator(std::move(globals), limits).Run(block); }
+Result<std::string> Render(const Block& block, Dict globals, const RenderLimits& limits) {
+  return Evaluator(std::move(globals), limits).Run(block);
+}
 
 }  // namespace lamina::chat

@@ -10,11 +10,12 @@
 namespace lamina::chat {
 
 struct RenderLimits {
-  int64_t max_steps = 2'000'000;             // statements and expressions evaluated: far beyond any real conversation, about a second of work
+  int64_t max_steps = 2'000'000;  // statements and expressions evaluated: far beyond any real conversation, about a second of work
   size_t max_output_bytes = size_t{32} << 20;  // also of any one string that is put together on the way
 };
 
-// kInvalidArgument: raise_exception() was called (its message), or "line N: ..."; kUnimplemented names what is not supported; kOutOfSpace: over a limit.
+// kInvalidArgument: raise_exception() was called (its message), or "line N: ..."; kUnimplemented names what is not supported; kOutOfSpace:
+// over a limit.
 Result<std::string> Render(const Block& block, Dict globals, const RenderLimits& limits);
 
 }  // namespace lamina::chat

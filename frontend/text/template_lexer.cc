@@ -76,7 +76,8 @@ class Lexer {
 };
 
 size_t Lexer::NextTag() const {
-  for (size_t open = source_.find('{', at_); open != std::string_view::npos && open + 1 < source_.size(); open = source_.find('{', open + 1)) {
+  for (size_t open = source_.find('{', at_); open != std::string_view::npos && open + 1 < source_.size();
+       open = source_.find('{', open + 1)) {
     if (std::strchr("{%#", source_[open + 1]) != nullptr && source_[open + 1] != '\0') return open;
   }
   return source_.size();
@@ -93,7 +94,8 @@ void Lexer::LexTextAndTag() {
     text = text.substr(0, text.find_last_not_of(kWhitespace) + 1);
   } else if (tag < source_.size() && !is_output && sign != '+') {  // lstrip_blocks
     const size_t line_begin = text.rfind('\n') + 1;
-    if ((line_begin > 0 || line_starting_) && text.find_first_not_of(" \t\f\v\r", line_begin) == std::string_view::npos) text = text.substr(0, line_begin);
+    if ((line_begin > 0 || line_starting_) && text.find_first_not_of(" \t\f\v\r", line_begin) == std::string_view::npos)
+      text = text.substr(0, line_begin);
   }
   if (!text.empty()) Add(Token::Kind::kText, std::string(text));
   if (tag > at_) line_starting_ = source_[tag - 1] == '\n';
@@ -213,7 +215,8 @@ void Lexer::LexNumber() {
   }
   const std::string_view text = Rest().substr(0, size);
   Token token{real ? Token::Kind::kFloat : Token::Kind::kInteger, std::string(text), 0, 0, line_};
-  const auto result = real ? std::from_chars(text.data(), text.data() + size, token.real) : std::from_chars(text.data(), text.data() + size, token.integer);
+  const auto result =
+      real ? std::from_chars(text.data(), text.data() + size, token.real) : std::from_chars(text.data(), text.data() + size, token.integer);
   if (result.ec != std::errc()) return Fail("the number " + token.text + " is too large");
   tokens_.push_back(std::move(token));
   Advance(size);
@@ -226,7 +229,8 @@ void Lexer::LexOperator() {
       return Advance(2);
     }
   }
-  if (std::strchr("+-*/%~<>=()[]{}.,:|", Peek()) == nullptr || Peek() == '\0') return Fail(std::string("unexpected character '") + Peek() + "'");
+  if (std::strchr("+-*/%~<>=()[]{}.,:|", Peek()) == nullptr || Peek() == '\0')
+    return Fail(std::string("unexpected character '") + Peek() + "'");
   Add(Token::Kind::kOperator, std::string(1, Peek()));
   Advance(1);
 }

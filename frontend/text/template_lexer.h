@@ -1,4 +1,5 @@
-// Splits a chat template into text, blocks, outputs and the tokens inside them, with Jinja's rules for white space (trim_blocks and lstrip_blocks on).
+// Splits a chat template into text, blocks, outputs and the tokens inside them, with Jinja's rules for white space (trim_blocks and
+// lstrip_blocks on).
 #pragma once
 
 #include <cstdint>

@@ -29,8 +29,8 @@ class Dict {
   std::vector<std::pair<std::string, Value>> items_;
 };
 
-// Cheap to copy: strings, lists and dicts are shared. Only namespace() objects change after they were made, and those stand in variables only, never inside
-// other values: so there are no cycles.
+// Cheap to copy: strings, lists and dicts are shared. Only namespace() objects change after they were made, and those stand in variables
+// only, never inside other values: so there are no cycles.
 class Value {
  public:
   struct Undefined {
@@ -57,15 +57,15 @@ class Value {
   const std::string* string() const { return Pointee<const std::string>(); }
   const List* list() const { return Pointee<List>(); }
   const Dict* dict() const { return Pointee<Dict>(); }
-  Dict* mutable_dict() { return const_cast<Dict*>(Pointee<Dict>()); }  // nullptr unless dict(); for namespace() objects
+  Dict* mutable_dict() { return const_cast<Dict*>(Pointee<Dict>()); }                    // nullptr unless dict(); for namespace() objects
   const std::string& undefined_name() const { return std::get<Undefined>(data_).name; }  // REQUIRES: is_undefined()
 
   bool Truthy() const;
-  std::string ToText() const;  // Python's str(): what {{ value }} prints
-  std::string Repr() const;    // Python's repr()
+  std::string ToText() const;                 // Python's str(): what {{ value }} prints
+  std::string Repr() const;                   // Python's repr()
   std::string ToJson(int indent = -1) const;  // Python's json.dumps(value, ensure_ascii=False, indent=indent)
-  std::string TypeName() const;  // "string", "list", ... for messages
-  bool Equals(const Value& other) const;  // 1 == 1.0 == True
+  std::string TypeName() const;               // "string", "list", ... for messages
+  bool Equals(const Value& other) const;      // 1 == 1.0 == True
 
  private:
   explicit Value(Undefined value) : data_(std::move(value)) {}
@@ -77,7 +77,8 @@ class Value {
   }
   bool AsNumber(double* number) const;
 
-  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>, std::shared_ptr<List>, std::shared_ptr<Dict>> data_;
+  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>, std::shared_ptr<List>, std::shared_ptr<Dict>>
+      data_;
 };
 
 }  // namespace lamina::chat

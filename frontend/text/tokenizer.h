@@ -24,22 +24,26 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // `text` is valid UTF-8. Special tokens written in it ("</s>") become their ids, as in the Hugging Face tokenizers. With `add_special_tokens` the model's
-  // beginning-of-sequence token is put in front (and the end token behind) if the checkpoint's configuration says so.
+  // `text` is valid UTF-8. Special tokens written in it ("</s>") become their ids, as in the Hugging Face tokenizers. With
+  // `add_special_tokens` the model's beginning-of-sequence token is put in front (and the end token behind) if the checkpoint's
+  // configuration says so.
   virtual std::vector<TokenId> Encode(std::string_view text, bool add_special_tokens) const = 0;
 
-  // Appends to `text` what `id` adds to it: whole characters only, the rest waits in `state`. Ids outside the vocabulary add nothing (a model's vocabulary may
-  // be padded beyond its tokenizer's).
+  // A lower bound of how many ids Encode gives, without its work: text that cannot fit need not be encoded.
+  virtual int64_t MinTokens(std::string_view text) const = 0;
+
+  // Appends to `text` what `id` adds to it: whole characters only, the rest waits in `state`. Ids outside the vocabulary add nothing (a
+  // model's vocabulary may be padded beyond its tokenizer's).
   virtual void Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const = 0;
 
-  // The bytes that `id` stands for in the middle of a text; may be part of a character. "" outside the vocabulary; special tokens as they are written.
+  // The bytes that `id` stands for in the middle of a text; may be part of a character. "" outside the vocabulary; special tokens as they
+  // are written.
   virtual std::string TokenBytes(TokenId id) const = 0;
 
   // The vocabulary's own spelling ("▁the", "<0x0A>"); "" outside the vocabulary.
   virtual std::string IdToPiece(TokenId id) const = 0;
 
-  virtual int64_t vocab_size() const = 0;         // largest id + 1
-  virtual size_t max_token_bytes() const = 0;     // of the longest token
+  virtual int64_t vocab_size() const = 0;  // largest id + 1
   virtual std::optional<TokenId> bos() const = 0;
   virtual std::optional<TokenId> eos() const = 0;
 
@@ -47,8 +51,9 @@ class Tokenizer {
   std::string Decode(std::span<const TokenId> ids, bool skip_special) const;
 };
 
-// Reads the tokenizer of a Hugging Face checkpoint folder: tokenizer.model (SentencePiece) with tokenizer_config.json and added_tokens.json if they are there.
-// kNotFound: there is no tokenizer; kUnimplemented: only a tokenizer.json; kInvalidArgument: a file is broken. Messages name the file.
+// Reads the tokenizer of a Hugging Face checkpoint folder: tokenizer.model (SentencePiece) with tokenizer_config.json and added_tokens.json
+// if they are there. kNotFound: there is no tokenizer; kUnimplemented: only a tokenizer.json; kInvalidArgument: a file is broken. Messages
+// name the file.
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& dir);
 
 }  // namespace lamina

@@ -12,8 +12,8 @@ inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+
 
 enum class Utf8Prefix { kComplete, kIncomplete, kInvalid };
 
-// What `text` (not empty) starts with: a whole well-formed character of *length bytes; the beginning of one that further bytes could complete;
-// or a byte that can start none. Surrogates, overlong forms and values above U+10FFFF are invalid.
+// What `text` (not empty) starts with: a whole well-formed character of *length bytes; the beginning of one that further bytes could
+// complete; or a byte that can start none. Surrogates, overlong forms and values above U+10FFFF are invalid.
 Utf8Prefix ClassifyUtf8(std::string_view text, size_t* length);
 
 // Moves every whole character from `pending` to the end of `text` and puts U+FFFD for each byte that belongs to none. What may still be

@@ -93,9 +93,11 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
 }
 
 TEST(ClusterConfig, ExactlyOneComputeNode) {
-  EXPECT_EQ(ErrorOf(Changed("role: memory, port: 7101, memory: 256MiB", "role: compute, port: 7101")),
-            "/etc/c.yaml:4: 'c0' is a compute node already: more than one compute node needs a pipeline policy, which this version doesn't have");
-  EXPECT_EQ(ErrorOf(Changed("role: compute,", "role: memory, memory: 1GiB,")), "/etc/c.yaml:2: no node has the role compute: exactly one must");
+  EXPECT_EQ(
+      ErrorOf(Changed("role: memory, port: 7101, memory: 256MiB", "role: compute, port: 7101")),
+      "/etc/c.yaml:4: 'c0' is a compute node already: more than one compute node needs a pipeline policy, which this version doesn't have");
+  EXPECT_EQ(ErrorOf(Changed("role: compute,", "role: memory, memory: 1GiB,")),
+            "/etc/c.yaml:2: no node has the role compute: exactly one must");
 }
 
 TEST(ClusterConfig, NodesMustDiffer) {
@@ -104,16 +106,20 @@ TEST(ClusterConfig, NodesMustDiffer) {
 }
 
 TEST(ClusterConfig, NodesAreChecked) {
-  EXPECT_EQ(ErrorOf(Changed(", memory: 256MiB", "")), "/etc/c.yaml:4: node 'm0' needs 'memory': how much it may use for the KV cache, for example 4GiB");
-  EXPECT_EQ(ErrorOf(Changed("role: compute,", "role: compute, memory: 1GiB,")), "/etc/c.yaml:3: 'memory' is for memory nodes: a compute node holds no KV cache");
+  EXPECT_EQ(ErrorOf(Changed(", memory: 256MiB", "")),
+            "/etc/c.yaml:4: node 'm0' needs 'memory': how much it may use for the KV cache, for example 4GiB");
+  EXPECT_EQ(ErrorOf(Changed("role: compute,", "role: compute, memory: 1GiB,")),
+            "/etc/c.yaml:3: 'memory' is for memory nodes: a compute node holds no KV cache");
   EXPECT_EQ(ErrorOf(Changed(", port: 7100", "")), "/etc/c.yaml:3: node 'c0' needs 'port': where its daemon listens");
   EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, device: cuda")), "/etc/c.yaml:3: 'device' is 'cuda': expected cpu");
-  EXPECT_EQ(ErrorOf(Changed("name: m0", "name: manager")), "/etc/c.yaml:4: 'manager' is the name of the manager's own process: choose another");
+  EXPECT_EQ(ErrorOf(Changed("name: m0", "name: manager")),
+            "/etc/c.yaml:4: 'manager' is the name of the manager's own process: choose another");
   EXPECT_EQ(ErrorOf(Changed("name: m0", "name: M0")), "/etc/c.yaml:4: 'name' is 'M0': expected up to 63 of the characters a-z, 0-9 and -");
   EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, host: -oProxyCommand=x")),
             "/etc/c.yaml:3: 'host' is '-oProxyCommand=x': expected a host name or an address");
-  EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, gpus: 2")),
-            "/etc/c.yaml:3: unknown key 'gpus' under node 'c0'; known keys: name, role, host, port, device, threads, price_per_hour, memory");
+  EXPECT_EQ(
+      ErrorOf(Changed("port: 7100", "port: 7100, gpus: 2")),
+      "/etc/c.yaml:3: unknown key 'gpus' under node 'c0'; known keys: name, role, host, port, device, threads, price_per_hour, memory");
 }
 
 TEST(ClusterConfig, SharedMemoryNeedsOneHost) {
@@ -131,9 +137,7 @@ TEST(ClusterConfig, MissingParts) {
             "/etc/c.yaml:6: 'max_num_batched_tokens' is 8: expected at least max_num_seqs, 64");
 }
 
-TEST(ClusterConfig, AbsentFileIsNotFound) {
-  EXPECT_EQ(ClusterConfig::Load("/nonexistent/c.yaml").status().code(), StatusCode::kNotFound);
-}
+TEST(ClusterConfig, AbsentFileIsNotFound) { EXPECT_EQ(ClusterConfig::Load("/nonexistent/c.yaml").status().code(), StatusCode::kNotFound); }
 
 TEST(ClusterConfig, EveryShippedFileParses) {
   int num_files = 0;

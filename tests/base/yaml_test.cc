@@ -51,7 +51,9 @@ std::string ErrorOf(const std::string& text) {
 TEST(Yaml, ReadsEveryKind) {
   Values values;
   const Status status = Read(
-      "word: hello\nchoice: b\nnumber: 3\nprice: 1.25\nlimits: {size: 4KiB, wait: 250ms}\nenv: {A: x, B: '2'}\nitems:\n- name: one\n- {name: two}\n", &values);
+      "word: hello\nchoice: b\nnumber: 3\nprice: 1.25\nlimits: {size: 4KiB, wait: 250ms}\nenv: {A: x, B: '2'}\nitems:\n- name: one\n- "
+      "{name: two}\n",
+      &values);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(values.word, "hello");
   EXPECT_EQ(values.choice, "b");
@@ -75,7 +77,8 @@ TEST(Yaml, AbsentKeysKeepDefaults) {
 
 TEST(Yaml, UnknownKeysAreErrorsWithLineAndSection) {
   EXPECT_EQ(ErrorOf("word: a\nlimits:\n  size: 1\n  x: 1\n"), "f.yaml:4: unknown key 'x' under 'limits'; known keys: size, wait");
-  EXPECT_EQ(ErrorOf("wort: a\n"), "f.yaml:1: unknown key 'wort' under the file; known keys: word, choice, number, price, limits, env, items");
+  EXPECT_EQ(ErrorOf("wort: a\n"),
+            "f.yaml:1: unknown key 'wort' under the file; known keys: word, choice, number, price, limits, env, items");
 }
 
 TEST(Yaml, TypeErrorsNameLineValueAndExpectation) {

@@ -33,7 +33,9 @@ Result<std::string> Render(const std::string& source, const ChatInput& input) {
   return parsed->Render(input);
 }
 
-Result<std::string> Render(const std::string& source) { return Render(source, Conversation({{{"role", "user"}, {"content", "hi"}}}, false)); }
+Result<std::string> Render(const std::string& source) {
+  return Render(source, Conversation({{{"role", "user"}, {"content", "hi"}}}, false));
+}
 
 TEST(ChatTemplate, AgreesWithJinja) {
   std::ifstream file(std::string(LAMINA_SOURCE_DIR) + "/tests/frontend/chat_template_golden.json");
@@ -64,10 +66,16 @@ TEST(ChatTemplate, ErrorsNameTheLine) {
 }
 
 TEST(ChatTemplate, WhatIsNotSupportedIsNamed) {
-  const std::pair<const char*, const char*> cases[] = {
-      {"{% macro f(x) %}{% endmacro %}", "macro"}, {"{% set x %}a{% endset %}", "set"},        {"{% include 'x' %}", "include"},     {"{{ 2 ** 3 }}", "**"},
-      {"{{ 1 < 2 < 3 }}", "chained"},              {"{{ messages|map('x') }}", "filter 'map'"}, {"{{ 'a' is callable }}", "callable"}, {"{{ strftime_now('%Y') }}", "strftime_now"},
-      {"{{ 'a'.format(1) }}", "format"},           {"{% for x in messages recursive %}{% endfor %}", "recursive"}};
+  const std::pair<const char*, const char*> cases[] = {{"{% macro f(x) %}{% endmacro %}", "macro"},
+                                                       {"{% set x %}a{% endset %}", "set"},
+                                                       {"{% include 'x' %}", "include"},
+                                                       {"{{ 2 ** 3 }}", "**"},
+                                                       {"{{ 1 < 2 < 3 }}", "chained"},
+                                                       {"{{ messages|map('x') }}", "filter 'map'"},
+                                                       {"{{ 'a' is callable }}", "callable"},
+                                                       {"{{ strftime_now('%Y') }}", "strftime_now"},
+                                                       {"{{ 'a'.format(1) }}", "format"},
+                                                       {"{% for x in messages recursive %}{% endfor %}", "recursive"}};
   for (const auto& [source, name] : cases) {
     const Status status = Render(source).status();
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << source << ": " << status;
@@ -76,7 +84,8 @@ TEST(ChatTemplate, WhatIsNotSupportedIsNamed) {
 }
 
 TEST(ChatTemplate, WorkAndOutputAreBounded) {
-  EXPECT_EQ(Render("{% for a in range(100000) %}{% for b in range(100000) %}{{ b }}{% endfor %}{% endfor %}").status().code(), StatusCode::kOutOfSpace);
+  EXPECT_EQ(Render("{% for a in range(100000) %}{% for b in range(100000) %}{{ b }}{% endfor %}{% endfor %}").status().code(),
+            StatusCode::kOutOfSpace);
   std::string doubling = "{% set ns = namespace(s='0123456789') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}";
   EXPECT_EQ(Render(doubling).status().code(), StatusCode::kOutOfSpace);
   EXPECT_EQ(Render("{{ range(1000000000) }}").status().code(), StatusCode::kOutOfSpace);
@@ -115,8 +124,45 @@ TEST(ChatTemplate, VariablesOfTheRequestAreSeen) {
 // Garbage never crashes the parser; most of it is refused.
 TEST(ChatTemplate, GarbageIsRefusedNotCrashedOn) {
   std::mt19937 random(1);
-  const std::vector<std::string> parts = {"{{", "}}", "{%", "%}", "{#", "#}", "-", " if ", " for ", " in ", "x", "[", "]", "(", ")", "|", "trim", "'", "\"", ".", ":", ",", "1",
-                                          " else ", " endif ", " endfor ", " set ", "=", "==", "~", "{", "}", "\n", " is ", " not ", "\\", "\xE2\x98\x83", "messages", "loop"};
+  const std::vector<std::string> parts = {"{{",
+                                          "}}",
+                                          "{%",
+                                          "%}",
+                                          "{#",
+                                          "#}",
+                                          "-",
+                                          " if ",
+                                          " for ",
+                                          " in ",
+                                          "x",
+                                          "[",
+                                          "]",
+                                          "(",
+                                          ")",
+                                          "|",
+                                          "trim",
+                                          "'",
+                                          "\"",
+                                          ".",
+                                          ":",
+                                          ",",
+                                          "1",
+                                          " else ",
+                                          " endif ",
+                                          " endfor ",
+                                          " set ",
+                                          "=",
+                                          "==",
+                                          "~",
+                                          "{",
+                                          "}",
+                                          "\n",
+                                          " is ",
+                                          " not ",
+                                          "\\",
+                                          "\xE2\x98\x83",
+                                          "messages",
+                                          "loop"};
   for (int round = 0; round < 20'000; ++round) {
     std::string source = round % 2 == 0 ? "{{ " : "{% ";
     for (size_t i = random() % 15; i > 0; --i) source += parts[random() % parts.size()];
@@ -126,7 +172,9 @@ TEST(ChatTemplate, GarbageIsRefusedNotCrashedOn) {
 
 class TemplateFolder : public ::testing::Test {
  protected:
-  TemplateFolder() : dir_(::testing::TempDir() + "/lamina_template_" + std::to_string(std::random_device{}())) { std::filesystem::create_directories(dir_); }
+  TemplateFolder() : dir_(::testing::TempDir() + "/lamina_template_" + std::to_string(std::random_device{}())) {
+    std::filesystem::create_directories(dir_);
+  }
   ~TemplateFolder() override { std::filesystem::remove_all(dir_); }
   void Write(const std::string& name, const std::string& text) { std::ofstream(dir_ + "/" + name) << text; }
   Result<std::string> LoadAndRender() {
@@ -159,7 +207,10 @@ TEST_F(TemplateFolder, BrokenTemplatesAreNamedWithTheirFile) {
 TEST(ChatTemplate, TheShippedModelHasOne) {
   const auto loaded = ChatTemplate::Load(testing::TinyStoriesDir());
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded.value()->Render(Conversation({{{"role", "user"}, {"content", "Once upon"}}, {{"role", "user"}, {"content", "a time"}}}, true)).value(), "Once upon a time");
+  EXPECT_EQ(loaded.value()
+                ->Render(Conversation({{{"role", "user"}, {"content", "Once upon"}}, {{"role", "user"}, {"content", "a time"}}}, true))
+                .value(),
+            "Once upon a time");
 }
 
 }  // namespace

@@ -13,10 +13,10 @@
 namespace lamina {
 namespace {
 
+using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using nlohmann::json;
 
 CommandOutput Lamina(std::vector<std::string> arguments, const std::string& before = "") {
   arguments.insert(arguments.begin(), LAMINA_BIN_DIR "/lamina");
@@ -46,7 +46,8 @@ class FakeApi {
     if (request.starts_with("GET /v1/models ")) return {ScriptedServer::Http(200, R"({"object":"list","data":[{"id":"m"}]})")};
     last_head_ = request.substr(0, request.find("\r\n\r\n"));
     last_body_ = json::parse(request.substr(last_head_.size() + 4));
-    if (last_body_.contains("prompt") && last_body_["prompt"] == "refuse") return {ScriptedServer::Http(400, R"({"error":{"message":"no such thing"}})")};
+    if (last_body_.contains("prompt") && last_body_["prompt"] == "refuse")
+      return {ScriptedServer::Http(400, R"({"error":{"message":"no such thing"}})")};
     const bool is_chat = request.starts_with("POST /v1/chat/completions ");
     std::vector<std::string> chunks;
     for (const std::string text : {"Hello", " you"}) {
@@ -83,8 +84,15 @@ TEST(Cli, UsageErrorsExitWithTwo) {
   const CommandOutput unknown = Lamina({"fly"});
   EXPECT_EQ(unknown.exit_status, 2);
   EXPECT_THAT(unknown.err, HasSubstr("unknown command 'fly'; commands: serve complete chat cluster split bench"));
-  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {}, {""}, {"--fly"}, {"complete"}, {"complete", "x", "--fly"}, {"complete", "x", "--max-tokens", "many"}, {"cluster"}, {"cluster", "up"}, {"split"}}) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{{},
+                                                                                         {""},
+                                                                                         {"--fly"},
+                                                                                         {"complete"},
+                                                                                         {"complete", "x", "--fly"},
+                                                                                         {"complete", "x", "--max-tokens", "many"},
+                                                                                         {"cluster"},
+                                                                                         {"cluster", "up"},
+                                                                                         {"split"}}) {
     const CommandOutput output = Lamina(arguments);
     EXPECT_EQ(output.exit_status, 2) << ShellJoin(arguments);
     EXPECT_THAT(output.err, Not(IsEmpty())) << ShellJoin(arguments);
@@ -94,19 +102,21 @@ TEST(Cli, UsageErrorsExitWithTwo) {
 
 TEST(Cli, Complete) {
   FakeApi api;
-  const CommandOutput output =
-      Lamina({"complete", "Once", "--url", api.url(), "--max-tokens", "9", "--temperature", "0", "--seed", "5", "--stop", "a", "--stop", "b", "--stats", "--api-key", "k"});
+  const CommandOutput output = Lamina({"complete", "Once", "--url", api.url(), "--max-tokens", "9", "--temperature", "0", "--seed", "5",
+                                       "--stop", "a", "--stop", "b", "--stats", "--api-key", "k"});
   EXPECT_EQ(output.exit_status, 0) << output.err;
   EXPECT_EQ(output.out, "Hello you\n");
   EXPECT_THAT(output.err, HasSubstr("3 prompt tokens, 2 output tokens"));
   EXPECT_THAT(api.last_head(), HasSubstr("Authorization: Bearer k"));
-  EXPECT_EQ(api.last_body(), json::parse(R"({"model":"m","prompt":"Once","max_tokens":9,"temperature":0.0,"seed":5,"stop":["a","b"],"stream":true,
+  EXPECT_EQ(api.last_body(),
+            json::parse(R"({"model":"m","prompt":"Once","max_tokens":9,"temperature":0.0,"seed":5,"stop":["a","b"],"stream":true,
                                            "stream_options":{"include_usage":true}})"));
 }
 
 TEST(Cli, OptionsFromTheEnvironmentAndStdin) {
   FakeApi api;
-  const CommandOutput output = Lamina({"complete", "-", "--seed", "2"}, "printf 'from stdin' | LAMINA_SEED=1 LAMINA_MAX_TOKENS=7 LAMINA_URL=" + api.url() + " ");
+  const CommandOutput output =
+      Lamina({"complete", "-", "--seed", "2"}, "printf 'from stdin' | LAMINA_SEED=1 LAMINA_MAX_TOKENS=7 LAMINA_URL=" + api.url() + " ");
   EXPECT_EQ(output.exit_status, 0) << output.err;
   EXPECT_EQ(api.last_body()["prompt"], "from stdin");
   EXPECT_EQ(api.last_body()["max_tokens"], 7);
@@ -130,7 +140,9 @@ TEST(Cli, ErrorsOfTheServerAreErrors) {
 TEST(Cli, NoServerSaysHowToStartOne) {
   const CommandOutput output = Lamina({"complete", "x", "--url", "http://127.0.0.1:1"});
   EXPECT_EQ(output.exit_status, 1);
-  EXPECT_EQ(output.err, "lamina: cannot connect to 127.0.0.1:1: Connection refused; start a server with `lamina serve MODEL`, or name one with --url\n");
+  EXPECT_EQ(
+      output.err,
+      "lamina: cannot connect to 127.0.0.1:1: Connection refused; start a server with `lamina serve MODEL`, or name one with --url\n");
 }
 
 TEST(Cli, ChatKeepsTheHistory) {

@@ -74,7 +74,8 @@ TEST_F(ClusterOpsTest, CommandLinesOfTheDaemons) {
   ASSERT_EQ(commands.size(), 4u);
   EXPECT_EQ(ShellJoin(commands[0].argv),
             "lamina-memory-node --name m0 --listen 127.0.0.1:" + std::to_string(config_.nodes[1].port) + " --memory 64MiB --threads 3");
-  EXPECT_EQ(ShellJoin(commands[2].argv), "lamina-compute-node --name c0 --listen 127.0.0.1:" + std::to_string(config_.nodes[0].port) + " --threads 0");
+  EXPECT_EQ(ShellJoin(commands[2].argv),
+            "lamina-compute-node --name c0 --listen 127.0.0.1:" + std::to_string(config_.nodes[0].port) + " --threads 0");
   EXPECT_EQ(ShellJoin(commands[3].argv), "lamina serve --cluster /c.yaml");
   EXPECT_EQ(DaemonCommands(config_, "/c.yaml", false).size(), 3u);
 }
@@ -117,7 +118,8 @@ TEST_F(ClusterOpsTest, UpTwiceIsRefusedAndChangesNothing) {
   const std::vector<DaemonRecord> before = Records();
   const Status again = Up();
   EXPECT_EQ(again.code(), StatusCode::kTryAgain);
-  EXPECT_THAT(again.message(), HasSubstr("already up: m0 of cluster 'test' runs on 127.0.0.1 with pid " + std::to_string(before[0].process.pid)));
+  EXPECT_THAT(again.message(),
+              HasSubstr("already up: m0 of cluster 'test' runs on 127.0.0.1 with pid " + std::to_string(before[0].process.pid)));
   EXPECT_THAT(again.message(), HasSubstr("lamina cluster down --config " + options_.config_path));
   const std::vector<DaemonRecord> after = Records();
   ASSERT_EQ(after.size(), before.size());
@@ -134,7 +136,8 @@ TEST_F(ClusterOpsTest, DownTwiceIsFine) {
 }
 
 TEST_F(ClusterOpsTest, DownStopsExactlyWhatUpStarted) {
-  Result<ChildProcess> stranger = ChildProcess::Spawn({{options_.bin_dir + "/lamina-memory-node", "--name", "m0", "--listen", "127.0.0.1:" + std::to_string(FreePort())}, {}, ""});
+  Result<ChildProcess> stranger = ChildProcess::Spawn(
+      {{options_.bin_dir + "/lamina-memory-node", "--name", "m0", "--listen", "127.0.0.1:" + std::to_string(FreePort())}, {}, ""});
   ASSERT_TRUE(stranger.ok()) << stranger.status();
   ASSERT_TRUE(Up().ok()) << out_.str();
   EXPECT_TRUE(Down().ok());
@@ -226,7 +229,9 @@ TEST_F(ClusterOpsTest, InterruptionTakesEverythingBack) {
 
 TEST_F(ClusterOpsTest, AnotherServerOnThePortIsNotTakenForOurs) {
   Result<ChildProcess> other = ChildProcess::Spawn(
-      {{options_.bin_dir + "/lamina-memory-node", "--name", "x", "--listen", "127.0.0.1:" + std::to_string(config_.http_port)}, {}, folder_.path() + "/log"});
+      {{options_.bin_dir + "/lamina-memory-node", "--name", "x", "--listen", "127.0.0.1:" + std::to_string(config_.http_port)},
+       {},
+       folder_.path() + "/log"});
   ASSERT_TRUE(other.ok());
   const Deadline deadline = Deadline::After(std::chrono::seconds(10));
   Status status;
@@ -309,8 +314,9 @@ TEST_F(ClusterOpsTest, OnlyOneAtATime) {
 TEST_F(ClusterOpsTest, ADamagedStateFileIsNamed) {
   ASSERT_TRUE(ClusterStateFile::Open("test").ok());
   const std::string path = folder_.path() + "/state/lamina/test/state.json";
-  for (const char* text : {"", "{", "[]", R"({"cluster": "test", "config": "c", "daemons": [{"name": "m0"}]})",
-                           R"({"cluster": "test", "config": "c", "daemons": [{"name": "m0", "host": "h", "pid": 1, "start_time": 1, "log": ""}]})"}) {
+  for (const char* text :
+       {"", "{", "[]", R"({"cluster": "test", "config": "c", "daemons": [{"name": "m0"}]})",
+        R"({"cluster": "test", "config": "c", "daemons": [{"name": "m0", "host": "h", "pid": 1, "start_time": 1, "log": ""}]})"}) {
     WriteFile(path, text);
     EXPECT_EQ(Down().code(), StatusCode::kCorrupt) << text;
     EXPECT_THAT(Down().message(), HasSubstr(path)) << text;

@@ -35,7 +35,7 @@ class ByteStringTokenizer final : public Tokenizer {
   std::string TokenBytes(TokenId id) const override { return parts_[static_cast<size_t>(id)]; }
   std::string IdToPiece(TokenId id) const override { return TokenBytes(id); }
   int64_t vocab_size() const override { return static_cast<int64_t>(parts_.size()); }
-  size_t max_token_bytes() const override { return 1024; }
+  int64_t MinTokens(std::string_view) const override { return 0; }
   std::optional<TokenId> bos() const override { return std::nullopt; }
   std::optional<TokenId> eos() const override { return std::nullopt; }
 
@@ -74,7 +74,8 @@ TEST(Detokenizer, EqualsDecodingTheWholeAndCuttingThePrompt) {
   std::mt19937 random(11);
   for (int round = 0; round < 1000; ++round) {
     std::vector<TokenId> prompt = {1};
-    for (size_t i = random() % 4; i > 0; --i) prompt.push_back(static_cast<TokenId>(259 + random() % 765));  // no bytes: the prompt's text ends with a character
+    for (size_t i = random() % 4; i > 0; --i)
+      prompt.push_back(static_cast<TokenId>(259 + random() % 765));  // no bytes: the prompt's text ends with a character
     std::vector<TokenId> all = prompt;
     Detokenizer detokenizer(TinyStories(), {}, prompt);
     std::string text;

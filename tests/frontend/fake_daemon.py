@@ -15,9 +15,9 @@ import sys
 
 class Manager(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        found = self.path in ("/health", "/cluster/status")
-        body = b"" if self.path == "/health" else json.dumps(STATUS).encode()
-        self.send_response(200 if found else 404)
+        serving = "FAKE_FAIL" not in os.environ  # a cluster without one of its nodes does not
+        body = b"" if self.path == "/health" else json.dumps({**STATUS, "serving": serving}).encode()
+        self.send_response(503 if self.path == "/health" and not serving else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

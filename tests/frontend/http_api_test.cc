@@ -26,7 +26,8 @@ json ErrorOf(const ClientResponse& response) {
 TEST_F(HttpApi, CompletionOfEveryGoldenPrompt) {
   StartServer();
   for (const GoldenPrompt& golden : GoldenPrompts()) {
-    const ClientResponse response = Post("/v1/completions", {{"model", "tiny"}, {"prompt", golden.prompt}, {"max_tokens", 96}, {"temperature", 0}});
+    const ClientResponse response =
+        Post("/v1/completions", {{"model", "tiny"}, {"prompt", golden.prompt}, {"max_tokens", 96}, {"temperature", 0}});
     ASSERT_EQ(response.status, 200) << response.body;
     const json body = response.json();
     EXPECT_EQ(body["choices"][0]["text"], golden.text);
@@ -56,7 +57,10 @@ TEST_F(HttpApi, CompletionHasTheShapeClientsExpect) {
 
 TEST_F(HttpApi, SamplingReachesTheEngine) {
   StartServer();
-  Post("/v1/completions", json::parse(R"({"prompt": "x", "temperature": 0.25, "top_p": 0.5, "top_k": -1, "min_p": 0.125, "seed": 42, "max_tokens": 5, "min_tokens": 2, "ignore_eos": true,
+  Post(
+      "/v1/completions",
+      json::parse(
+          R"({"prompt": "x", "temperature": 0.25, "top_p": 0.5, "top_k": -1, "min_p": 0.125, "seed": 42, "max_tokens": 5, "min_tokens": 2, "ignore_eos": true,
       "stop_token_ids": [7], "logit_bias": {"3": 1.5}, "n": 2})"));
   const GenerateRequest request = engine_->requests().at(0);
   EXPECT_EQ(request.prompt, tokenizer().Encode("x", true));
@@ -117,7 +121,8 @@ TEST_F(HttpApi, StopStringEndsTheTextAndTheSequence) {
 TEST_F(HttpApi, StopStringsReachTheEngineWhileItRuns) {
   StartServer(AlwaysAnswer(GoldenPrompts().at(0).continuation_ids));
   engine_->PauseAfter(30);
-  const json body = Post("/v1/completions", {{"prompt", "x"}, {"max_tokens", 96}, {"stop", "rabbit"}, {"include_stop_str_in_output", true}}).json();
+  const json body =
+      Post("/v1/completions", {{"prompt", "x"}, {"max_tokens", 96}, {"stop", "rabbit"}, {"include_stop_str_in_output", true}}).json();
   EXPECT_THAT(body["choices"][0]["text"].get<std::string>(), ::testing::EndsWith("rabbit"));
   EXPECT_TRUE(engine_->WaitForStops(1, Soon()));
 }
@@ -161,7 +166,9 @@ TEST_F(HttpApi, ChatCompletion) {
   StartServer();
   const GoldenPrompt golden = GoldenPrompts().at(0);
   const json content = json::array({{{"type", "text"}, {"text", golden.prompt}}});
-  const json body = Post("/v1/chat/completions", {{"model", "tiny"}, {"messages", {{{"role", "user"}, {"content", content}}}}, {"max_completion_tokens", 96}}).json();
+  const json body = Post("/v1/chat/completions",
+                         {{"model", "tiny"}, {"messages", {{{"role", "user"}, {"content", content}}}}, {"max_completion_tokens", 96}})
+                        .json();
   EXPECT_THAT(body["id"].get<std::string>(), StartsWith("chatcmpl-"));
   EXPECT_EQ(body["object"], "chat.completion");
   EXPECT_EQ(body["choices"][0]["message"]["role"], "assistant");
@@ -171,7 +178,8 @@ TEST_F(HttpApi, ChatCompletion) {
 
 TEST_F(HttpApi, ChatLogprobs) {
   StartServer(AlwaysAnswer({488, 2}));
-  const json body = Post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"logprobs", true}, {"top_logprobs", 1}}).json();
+  const json body =
+      Post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"logprobs", true}, {"top_logprobs", 1}}).json();
   const json& content = body["choices"][0]["logprobs"]["content"];
   ASSERT_EQ(content.size(), 2u);
   EXPECT_EQ(content[0]["token"], " Once");
@@ -255,15 +263,18 @@ TEST_F(HttpApi, ClusterStatus) {
   StartServer();
   EngineStatus status;
   status.serving = true;
-  status.nodes.push_back({NodeId{1}, "m0", "memory", "10.0.0.7:7001", "lost", "no heartbeat", "tcp", 1000, 10, 2});
+  status.nodes.push_back({NodeId{1}, "m0", "memory", "10.0.0.7:7001", "lost", "no heartbeat", "tcp", 1000, 10, 2, 9, 1});
   status.scheduler.num_waiting = 3;
   status.scheduler.num_preemptions = 4;
   status.scheduler.nodes.push_back({NodeId{1}, 1000, 10, 2});
   engine_->SetStatus(status);
   const json body = Get("/cluster/status").json();
   EXPECT_EQ(body["serving"], true);
-  EXPECT_EQ(body["nodes"][0], json::parse(R"({"id": 1, "name": "m0", "role": "memory", "address": "10.0.0.7:7001", "state": "lost", "detail": "no heartbeat", "transport": "tcp",
-      "capacity_tokens": 1000, "used_tokens": 10, "num_sequences": 2})"));
+  EXPECT_EQ(
+      body["nodes"][0],
+      json::parse(
+          R"({"id": 1, "name": "m0", "role": "memory", "address": "10.0.0.7:7001", "state": "lost", "detail": "no heartbeat", "transport": "tcp",
+      "capacity_tokens": 1000, "used_tokens": 10, "num_sequences": 2, "stored_tokens": 9, "stored_sequences": 1})"));
   EXPECT_EQ(body["scheduler"]["num_waiting"], 3);
   EXPECT_EQ(body["scheduler"]["nodes"][0]["capacity_tokens"], 1000);
 }
@@ -286,7 +297,8 @@ TEST_F(HttpApi, ApiKey) {
 TEST_F(HttpApi, RequestIdIsEchoed) {
   StartServer();
   EXPECT_EQ(Request("GET", "/version", "", "X-Request-Id: abc-123\r\n").headers.at("x-request-id"), "abc-123");
-  EXPECT_EQ(Request("POST", "/v1/completions", R"({"prompt": "x", "stream": true})", "X-Request-Id: s1\r\n").headers.at("x-request-id"), "s1");
+  EXPECT_EQ(Request("POST", "/v1/completions", R"({"prompt": "x", "stream": true})", "X-Request-Id: s1\r\n").headers.at("x-request-id"),
+            "s1");
   EXPECT_FALSE(Request("GET", "/version", "", "X-Request-Id: " + std::string(300, 'a') + "\r\n").headers.contains("x-request-id"));
 }
 

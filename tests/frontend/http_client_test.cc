@@ -49,7 +49,8 @@ TEST(HttpClient, RequestsAreWhatServersExpect) {
 }
 
 TEST(HttpClient, EveryWayToEndABody) {
-  for (const std::string& answer : {ScriptedServer::Http(200, "abcdef"), ScriptedServer::Chunked({"ab", "cdef"}), std::string("HTTP/1.1 200 OK\r\n\r\nabcdef")}) {
+  for (const std::string& answer :
+       {ScriptedServer::Http(200, "abcdef"), ScriptedServer::Chunked({"ab", "cdef"}), std::string("HTTP/1.1 200 OK\r\n\r\nabcdef")}) {
     ScriptedServer server([&](const std::string&) { return ScriptedAnswer{answer}; });
     const Result<HttpResponse> response = ClientOf(server).Get("/");
     ASSERT_TRUE(response.ok()) << response.status();
@@ -66,7 +67,9 @@ TEST(HttpClient, AnEmptyBody) {
 }
 
 TEST(HttpClient, EventsComeOneByOne) {
-  ScriptedServer server([](const std::string&) { return ScriptedAnswer{ScriptedServer::Chunked({"data: a\n\nda", "ta: b\n\n", "data: [DONE]\n\n"})}; });
+  ScriptedServer server([](const std::string&) {
+    return ScriptedAnswer{ScriptedServer::Chunked({"data: a\n\nda", "ta: b\n\n", "data: [DONE]\n\n"})};
+  });
   std::vector<std::string> events;
   const Result<HttpResponse> response = ClientOf(server).PostForEvents("/", "{}", [&](std::string_view data) {
     events.emplace_back(data);
@@ -144,7 +147,8 @@ TEST(HttpClient, Urls) {
   EXPECT_EQ(HttpClient::Create("http://host:8000/v1/")->address(), "host:8000");
   EXPECT_EQ(HttpClient::Create("http://[::1]:8000")->address(), "[::1]:8000");
   EXPECT_EQ(HttpClient::Create("https://host").status().code(), StatusCode::kUnimplemented);
-  for (const char* url : {"", "host", "127.0.0.1:8000", "http://", "http://:80", "http://host:", "http://host:port", "http://host:123456", "ftp://host"}) {
+  for (const char* url :
+       {"", "host", "127.0.0.1:8000", "http://", "http://:80", "http://host:", "http://host:port", "http://host:123456", "ftp://host"}) {
     EXPECT_EQ(HttpClient::Create(url).status().code(), StatusCode::kInvalidArgument) << url;
   }
 }

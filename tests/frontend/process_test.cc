@@ -43,7 +43,8 @@ TEST(Process, RunCommandTakesLargeOutput) {
 TEST(Process, RunCommandEndsAtItsDeadline) {
   const TimePoint start = Clock::now();
   EXPECT_EQ(RunCommand({"sh", "-c", "sleep 60 | cat"}, Deadline::After(milliseconds(100))).status().code(), StatusCode::kTimeout);
-  EXPECT_EQ(RunCommand({"sh", "-c", "exec sleep 60 >/dev/null 2>&1"}, Deadline::After(milliseconds(100))).status().code(), StatusCode::kTimeout);
+  EXPECT_EQ(RunCommand({"sh", "-c", "exec sleep 60 >/dev/null 2>&1"}, Deadline::After(milliseconds(100))).status().code(),
+            StatusCode::kTimeout);
   EXPECT_LT(SecondsSince(start), 30);
 }
 

@@ -88,7 +88,8 @@ TEST(ParseCompletion, TheModelsDefaultsReplaceTheApis) {
 }
 
 TEST(ParseCompletion, EveryFieldIsRead) {
-  const auto parsed = Completion(json::parse(R"({"model": "m", "prompt": "x", "n": 2, "stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": true},
+  const auto parsed = Completion(json::parse(
+      R"({"model": "m", "prompt": "x", "n": 2, "stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": true},
       "max_tokens": 7, "min_tokens": 3, "ignore_eos": true, "stop": ["a", "b"], "stop_token_ids": [5, 6], "include_stop_str_in_output": true, "skip_special_tokens": false,
       "seed": -1, "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "frequency_penalty": 0.2, "presence_penalty": -0.3, "repetition_penalty": 1.1,
       "logit_bias": {"7": -100, "8": 2.5}, "logprobs": 4, "best_of": 1, "user": "me", "echo": false, "suffix": null, "use_beam_search": false, "priority": 0})"));
@@ -96,7 +97,8 @@ TEST(ParseCompletion, EveryFieldIsRead) {
   const GenerationOptions& options = parsed.request.options;
   EXPECT_EQ(options.model, "m");
   EXPECT_EQ(options.n, 2);
-  EXPECT_TRUE(options.stream && options.include_usage && options.continuous_usage && options.ignore_eos && options.include_stop_in_output && options.has_seed);
+  EXPECT_TRUE(options.stream && options.include_usage && options.continuous_usage && options.ignore_eos && options.include_stop_in_output &&
+              options.has_seed);
   EXPECT_FALSE(options.skip_special_tokens);
   EXPECT_EQ(options.max_tokens, 7);
   EXPECT_EQ(options.min_tokens, 3);
@@ -149,32 +151,49 @@ TEST_P(BadCompletion, IsRefusedWithTheFieldsName) {
 
 INSTANTIATE_TEST_SUITE_P(
     Requests, BadCompletion,
-    ::testing::Values(BadRequest{R"({"temperature": "hot"})", "temperature", "must be a number, not a string"}, BadRequest{R"({"temperature": -0.1})", "temperature", "between 0.0 and 2.0"},
-                      BadRequest{R"({"temperature": 2.5})", "temperature", "not 2.5"}, BadRequest{R"({"top_p": 0})", "top_p", "above 0"}, BadRequest{R"({"top_p": 1.5})", "top_p", "between"},
-                      BadRequest{R"({"top_k": -2})", "top_k", "between -1"}, BadRequest{R"({"top_k": 1.5})", "top_k", "must be an integer, not a number"},
-                      BadRequest{R"({"top_k": 99999999999})", "top_k", "between"}, BadRequest{R"({"min_p": 2})", "min_p", "between"}, BadRequest{R"({"n": 0})", "n", "between 1 and 128"},
-                      BadRequest{R"({"n": true})", "n", "must be an integer, not a boolean"}, BadRequest{R"({"n": [1]})", "n", "not a list"}, BadRequest{R"({"max_tokens": 0})", "max_tokens", "at least 1"},
-                      BadRequest{R"({"max_tokens": "7"})", "max_tokens", "must be an integer, not a string"}, BadRequest{R"({"max_tokens": 99999999999999999999})", "max_tokens", "not a number"},
-                      BadRequest{R"({"max_tokens": 18446744073709551615})", "max_tokens", "at least 1"}, BadRequest{R"({"min_tokens": 5, "max_tokens": 4})", "min_tokens", "larger"},
-                      BadRequest{R"({"min_tokens": -1})", "min_tokens", "between"}, BadRequest{R"({"stream": 1})", "stream", "must be true or false, not an integer"},
-                      BadRequest{R"({"stream_options": 3})", "stream_options", "must be an object"},
-                      BadRequest{R"({"stream_options": {"include_usage": "y"}})", "stream_options.include_usage", "true or false"}, BadRequest{R"({"stop": 3})", "stop", "must be a string or a list"},
-                      BadRequest{R"({"stop": ["a", 3]})", "stop", "strings only"}, BadRequest{R"({"stop": ""})", "stop", "empty"}, BadRequest{R"({"stop_token_ids": "1"})", "stop_token_ids", "list of token ids"},
-                      BadRequest{R"({"stop_token_ids": [1024]})", "stop_token_ids", "between 0 and 1023, not 1024"}, BadRequest{R"({"seed": "x"})", "seed", "must be an integer"},
-                      BadRequest{R"({"seed": 1.5})", "seed", "must be an integer"}, BadRequest{R"({"logit_bias": [1]})", "logit_bias", "must be an object"},
-                      BadRequest{R"({"logit_bias": {"x": 1}})", "logit_bias", "token ids between 0 and 1023"}, BadRequest{R"({"logit_bias": {"1024": 1}})", "logit_bias", "token ids"},
-                      BadRequest{R"({"logit_bias": {"1": 101}})", "logit_bias", "between -100 and 100"}, BadRequest{R"({"logit_bias": {"1": "x"}})", "logit_bias", "numbers"},
-                      BadRequest{R"({"frequency_penalty": 3})", "frequency_penalty", "between -2.0 and 2.0"}, BadRequest{R"({"repetition_penalty": 0})", "repetition_penalty", "between"},
-                      BadRequest{R"({"logprobs": 21})", "logprobs", "between 0 and 20"}, BadRequest{R"({"logprobs": true})", "logprobs", "must be an integer"},
-                      BadRequest{R"({"model": 7})", "model", "must be a string"}, BadRequest{R"({"prompt": 7})", "prompt", "must be a string, a list"}, BadRequest{R"({"prompt": []})", "prompt", "empty list"},
-                      BadRequest{R"({"prompt": null})", "prompt", "missing"}, BadRequest{R"({"prompt": {"a": 1}})", "prompt", "must be a string"}, BadRequest{R"({"prompt": ["a", 3]})", "prompt", "must be a string"},
-                      BadRequest{R"({"prompt": [1, "a"]})", "prompt", "not a string"}, BadRequest{R"({"prompt": [1, -1]})", "prompt", "not -1"}, BadRequest{R"({"prompt": [1.5]})", "prompt", "not 1.5"},
-                      BadRequest{R"({"prompt": [[]]})", "prompt", "not empty"}, BadRequest{R"({"prompt": [[1], [[2]]]})", "prompt", ""}, BadRequest{R"({"prompt": [[1, 1024]]})", "prompt", "between 0 and 1023"},
-                      BadRequest{R"({"best_of": 2})", "best_of", "not supported"}, BadRequest{R"({"best_of": 0})", "best_of", "between"},
-                      BadRequest{R"({"use_beam_search": true})", "use_beam_search", "not supported"}, BadRequest{R"({"suffix": "end"})", "suffix", "not supported"},
-                      BadRequest{R"({"prompt_logprobs": 1})", "prompt_logprobs", "not supported"}, BadRequest{R"({"echo": true, "logprobs": 1})", "echo", "not supported"},
-                      BadRequest{R"({"echo": "yes"})", "echo", "true or false"}, BadRequest{R"({"guided_json": {"type": "object"}})", "guided_json", "not supported"},
-                      BadRequest{R"({"response_format": {"type": "json_object"}})", "response_format", "not supported"}));
+    ::testing::Values(
+        BadRequest{R"({"temperature": "hot"})", "temperature", "must be a number, not a string"},
+        BadRequest{R"({"temperature": -0.1})", "temperature", "between 0.0 and 2.0"},
+        BadRequest{R"({"temperature": 2.5})", "temperature", "not 2.5"}, BadRequest{R"({"top_p": 0})", "top_p", "above 0"},
+        BadRequest{R"({"top_p": 1.5})", "top_p", "between"}, BadRequest{R"({"top_k": -2})", "top_k", "between -1"},
+        BadRequest{R"({"top_k": 1.5})", "top_k", "must be an integer, not a number"},
+        BadRequest{R"({"top_k": 99999999999})", "top_k", "between"}, BadRequest{R"({"min_p": 2})", "min_p", "between"},
+        BadRequest{R"({"n": 0})", "n", "between 1 and 128"}, BadRequest{R"({"n": true})", "n", "must be an integer, not a boolean"},
+        BadRequest{R"({"n": [1]})", "n", "not a list"}, BadRequest{R"({"max_tokens": 0})", "max_tokens", "at least 1"},
+        BadRequest{R"({"max_tokens": "7"})", "max_tokens", "must be an integer, not a string"},
+        BadRequest{R"({"max_tokens": 99999999999999999999})", "max_tokens", "not a number"},
+        BadRequest{R"({"max_tokens": 18446744073709551615})", "max_tokens", "at least 1"},
+        BadRequest{R"({"min_tokens": 5, "max_tokens": 4})", "min_tokens", "larger"},
+        BadRequest{R"({"min_tokens": -1})", "min_tokens", "between"},
+        BadRequest{R"({"stream": 1})", "stream", "must be true or false, not an integer"},
+        BadRequest{R"({"stream_options": 3})", "stream_options", "must be an object"},
+        BadRequest{R"({"stream_options": {"include_usage": "y"}})", "stream_options.include_usage", "true or false"},
+        BadRequest{R"({"stop": 3})", "stop", "must be a string or a list"}, BadRequest{R"({"stop": ["a", 3]})", "stop", "strings only"},
+        BadRequest{R"({"stop": ""})", "stop", "empty"}, BadRequest{R"({"stop_token_ids": "1"})", "stop_token_ids", "list of token ids"},
+        BadRequest{R"({"stop_token_ids": [1024]})", "stop_token_ids", "between 0 and 1023, not 1024"},
+        BadRequest{R"({"seed": "x"})", "seed", "must be an integer"}, BadRequest{R"({"seed": 1.5})", "seed", "must be an integer"},
+        BadRequest{R"({"logit_bias": [1]})", "logit_bias", "must be an object"},
+        BadRequest{R"({"logit_bias": {"x": 1}})", "logit_bias", "token ids between 0 and 1023"},
+        BadRequest{R"({"logit_bias": {"1024": 1}})", "logit_bias", "token ids"},
+        BadRequest{R"({"logit_bias": {"1": 101}})", "logit_bias", "between -100 and 100"},
+        BadRequest{R"({"logit_bias": {"1": "x"}})", "logit_bias", "numbers"},
+        BadRequest{R"({"frequency_penalty": 3})", "frequency_penalty", "between -2.0 and 2.0"},
+        BadRequest{R"({"repetition_penalty": 0})", "repetition_penalty", "between"},
+        BadRequest{R"({"logprobs": 21})", "logprobs", "between 0 and 20"},
+        BadRequest{R"({"logprobs": true})", "logprobs", "must be an integer"}, BadRequest{R"({"model": 7})", "model", "must be a string"},
+        BadRequest{R"({"prompt": 7})", "prompt", "must be a string, a list"}, BadRequest{R"({"prompt": []})", "prompt", "empty list"},
+        BadRequest{R"({"prompt": null})", "prompt", "missing"}, BadRequest{R"({"prompt": {"a": 1}})", "prompt", "must be a string"},
+        BadRequest{R"({"prompt": ["a", 3]})", "prompt", "must be a string"},
+        BadRequest{R"({"prompt": [1, "a"]})", "prompt", "not a string"}, BadRequest{R"({"prompt": [1, -1]})", "prompt", "not -1"},
+        BadRequest{R"({"prompt": [1.5]})", "prompt", "not 1.5"}, BadRequest{R"({"prompt": [[]]})", "prompt", "not empty"},
+        BadRequest{R"({"prompt": [[1], [[2]]]})", "prompt", ""}, BadRequest{R"({"prompt": [[1, 1024]]})", "prompt", "between 0 and 1023"},
+        BadRequest{R"({"best_of": 2})", "best_of", "not supported"}, BadRequest{R"({"best_of": 0})", "best_of", "between"},
+        BadRequest{R"({"use_beam_search": true})", "use_beam_search", "not supported"},
+        BadRequest{R"({"suffix": "end"})", "suffix", "not supported"},
+        BadRequest{R"({"prompt_logprobs": 1})", "prompt_logprobs", "not supported"},
+        BadRequest{R"({"echo": true, "logprobs": 1})", "echo", "not supported"}, BadRequest{R"({"echo": "yes"})", "echo", "true or false"},
+        BadRequest{R"({"guided_json": {"type": "object"}})", "guided_json", "not supported"},
+        BadRequest{R"({"response_format": {"type": "json_object"}})", "response_format", "not supported"}));
 
 TEST(ParseCompletion, LimitsOnLists) {
   EXPECT_THAT(Completion({{"prompt", std::vector<std::string>(1025, "a")}}).error->message, HasSubstr("at most 1024"));
@@ -187,7 +206,8 @@ TEST(ParseCompletion, LimitsOnLists) {
 }
 
 TEST(ParseChat, Messages) {
-  const auto parsed = Chat(json::parse(R"({"messages": [{"role": "system", "content": "be brief"}, {"role": "user", "name": "Ann", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+  const auto parsed = Chat(json::parse(
+      R"({"messages": [{"role": "system", "content": "be brief"}, {"role": "user", "name": "Ann", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
       {"role": "assistant", "content": null}], "max_completion_tokens": 9, "logprobs": true, "top_logprobs": 2, "chat_template_kwargs": {"k": 1}, "add_generation_prompt": false})"));
   ASSERT_FALSE(parsed.error) << parsed.error->message;
   const ChatInput& input = parsed.request.input;
@@ -203,8 +223,12 @@ TEST(ParseChat, Messages) {
 }
 
 TEST(ParseChat, LogprobsWithoutTop) {
-  EXPECT_EQ(Chat(json::parse(R"({"messages": [{"role": "user", "content": "x"}], "logprobs": true})")).request.options.sampling.num_logprobs(), 0);
-  EXPECT_EQ(Chat(json::parse(R"({"messages": [{"role": "user", "content": "x"}], "logprobs": false})")).request.options.sampling.num_logprobs(), -1);
+  EXPECT_EQ(
+      Chat(json::parse(R"({"messages": [{"role": "user", "content": "x"}], "logprobs": true})")).request.options.sampling.num_logprobs(),
+      0);
+  EXPECT_EQ(
+      Chat(json::parse(R"({"messages": [{"role": "user", "content": "x"}], "logprobs": false})")).request.options.sampling.num_logprobs(),
+      -1);
 }
 
 class BadChat : public ::testing::TestWithParam<BadRequest> {};
@@ -218,17 +242,26 @@ TEST_P(BadChat, IsRefusedWithTheFieldsName) {
   EXPECT_THAT(parsed.error->message, HasSubstr(GetParam().message));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Requests, BadChat,
-    ::testing::Values(BadRequest{R"({"messages": null})", "messages", "missing"}, BadRequest{R"({"messages": []})", "messages", "at least one"}, BadRequest{R"({"messages": "hi"})", "messages", "must be a list"},
-                      BadRequest{R"({"messages": ["hi"]})", "messages", "messages[0] must be an object"}, BadRequest{R"({"messages": [{"content": "x"}]})", "messages", "role"},
-                      BadRequest{R"({"messages": [{"role": 1, "content": "x"}]})", "messages", "role"}, BadRequest{R"({"messages": [{"role": "user"}]})", "messages", "content is missing"},
-                      BadRequest{R"({"messages": [{"role": "user", "content": 3}]})", "messages", "not an integer"},
-                      BadRequest{R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]})", "messages", "other kinds are not supported"},
-                      BadRequest{R"({"messages": [{"role": "user", "content": [3]}]})", "messages", "content[0]"}, BadRequest{R"({"top_logprobs": 3})", "top_logprobs", "needs 'logprobs'"},
-                      BadRequest{R"({"logprobs": 3})", "logprobs", "true or false"}, BadRequest{R"({"logprobs": true, "top_logprobs": 21})", "top_logprobs", "between 0 and 20"},
-                      BadRequest{R"({"tools": [{"type": "function"}]})", "tools", "not supported"}, BadRequest{R"({"chat_template": "x"})", "chat_template", "not supported"},
-                      BadRequest{R"({"chat_template_kwargs": 3})", "chat_template_kwargs", "must be an object"}, BadRequest{R"({"max_completion_tokens": -1})", "max_completion_tokens", "at least 1"}));
+INSTANTIATE_TEST_SUITE_P(Requests, BadChat,
+                         ::testing::Values(BadRequest{R"({"messages": null})", "messages", "missing"},
+                                           BadRequest{R"({"messages": []})", "messages", "at least one"},
+                                           BadRequest{R"({"messages": "hi"})", "messages", "must be a list"},
+                                           BadRequest{R"({"messages": ["hi"]})", "messages", "messages[0] must be an object"},
+                                           BadRequest{R"({"messages": [{"content": "x"}]})", "messages", "role"},
+                                           BadRequest{R"({"messages": [{"role": 1, "content": "x"}]})", "messages", "role"},
+                                           BadRequest{R"({"messages": [{"role": "user"}]})", "messages", "content is missing"},
+                                           BadRequest{R"({"messages": [{"role": "user", "content": 3}]})", "messages", "not an integer"},
+                                           BadRequest{
+                                               R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]})",
+                                               "messages", "other kinds are not supported"},
+                                           BadRequest{R"({"messages": [{"role": "user", "content": [3]}]})", "messages", "content[0]"},
+                                           BadRequest{R"({"top_logprobs": 3})", "top_logprobs", "needs 'logprobs'"},
+                                           BadRequest{R"({"logprobs": 3})", "logprobs", "true or false"},
+                                           BadRequest{R"({"logprobs": true, "top_logprobs": 21})", "top_logprobs", "between 0 and 20"},
+                                           BadRequest{R"({"tools": [{"type": "function"}]})", "tools", "not supported"},
+                                           BadRequest{R"({"chat_template": "x"})", "chat_template", "not supported"},
+                                           BadRequest{R"({"chat_template_kwargs": 3})", "chat_template_kwargs", "must be an object"},
+                                           BadRequest{R"({"max_completion_tokens": -1})", "max_completion_tokens", "at least 1"}));
 
 TEST(ParseTokenize, TextAndConversation) {
   TokenizeRequest text;

@@ -25,7 +25,9 @@ std::unique_ptr<Tokenizer> TinyStories() {
 // A folder with a copy of the shipped tokenizer.model and the given other files.
 class CheckpointFolder {
  public:
-  CheckpointFolder() : dir_(::testing::TempDir() + "/lamina_tokenizer_" + std::to_string(std::random_device{}())) { std::filesystem::create_directories(dir_); }
+  CheckpointFolder() : dir_(::testing::TempDir() + "/lamina_tokenizer_" + std::to_string(std::random_device{}())) {
+    std::filesystem::create_directories(dir_);
+  }
   ~CheckpointFolder() { std::filesystem::remove_all(dir_); }
   CheckpointFolder& CopyModel() {
     std::filesystem::copy_file(testing::TinyStoriesDir() + "/tokenizer.model", dir_ + "/tokenizer.model");
@@ -114,6 +116,15 @@ TEST(Tokenizer, SpecialTokensInTextBecomeTheirIds) {
   EXPECT_EQ(tokenizer->Encode("</s></s>", false), (std::vector<TokenId>{2, 2}));
   EXPECT_EQ(tokenizer->Encode("</", false), tokenizer->Encode("</", false));
   EXPECT_EQ(tokenizer->Decode(tokenizer->Encode("</s", false), true), "</s");
+}
+
+TEST(Tokenizer, MinTokensIsALowerBound) {
+  const auto tokenizer = TinyStories();
+  for (const auto& golden : testing::GoldenPrompts()) {
+    EXPECT_LE(tokenizer->MinTokens(golden.prompt), static_cast<int64_t>(golden.prompt_ids.size()));
+    EXPECT_LE(tokenizer->MinTokens(golden.text), static_cast<int64_t>(golden.continuation_ids.size()));
+  }
+  EXPECT_GT(tokenizer->MinTokens(std::string(1'000'000, ' ')), 10'000);
 }
 
 TEST(Tokenizer, SpecialTokensAreSkippedOrShown) {

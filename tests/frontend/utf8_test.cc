@@ -26,12 +26,12 @@ TEST(Utf8, WholeCharactersPassInAnyDivision) {
 TEST(Utf8, BadBytesBecomeReplacementCharactersOneByOne) {
   const std::string replaced = "\xEF\xBF\xBD";
   EXPECT_EQ(InPieces("\xFF", 1), replaced);
-  EXPECT_EQ(InPieces("\xC0\x80", 1), replaced + replaced);                      // overlong
-  EXPECT_EQ(InPieces("\xED\xA0\x80", 1), replaced + replaced + replaced);       // surrogate
+  EXPECT_EQ(InPieces("\xC0\x80", 1), replaced + replaced);                                // overlong
+  EXPECT_EQ(InPieces("\xED\xA0\x80", 1), replaced + replaced + replaced);                 // surrogate
   EXPECT_EQ(InPieces("\xF4\x90\x80\x80", 4), replaced + replaced + replaced + replaced);  // above U+10FFFF
   EXPECT_EQ(InPieces("\xE2\x98z", 1), replaced + replaced + "z");
-  EXPECT_EQ(InPieces("\xE2\x98", 1), replaced + replaced);                      // the end comes early
-  EXPECT_EQ(InPieces("\xE2\xC3\xA9", 1), replaced + "\xC3\xA9");                // the second byte begins a good character
+  EXPECT_EQ(InPieces("\xE2\x98", 1), replaced + replaced);        // the end comes early
+  EXPECT_EQ(InPieces("\xE2\xC3\xA9", 1), replaced + "\xC3\xA9");  // the second byte begins a good character
 }
 
 TEST(Utf8, IncompleteCharactersWait) {

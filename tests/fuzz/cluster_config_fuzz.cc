@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   for (const lamina::NodeConfig& node : config->nodes) {
     if (node.name.empty() || node.host.empty() || node.port < 1 || node.port > 65535) std::abort();
-    if (node.role == lamina::NodeRole::kMemory && lamina::ParseSize(lamina::FormatSize(node.memory_bytes)).value() != node.memory_bytes) std::abort();
+    if (node.role == lamina::NodeRole::kMemory && lamina::ParseSize(lamina::FormatSize(node.memory_bytes)).value() != node.memory_bytes)
+      std::abort();
   }
   return 0;
 }

@@ -166,7 +166,7 @@ TEST(Sampling, TopPKeepsTheTokenThatCrossesAndAtLeastOne) {
   params.top_p = 0.5f;
   ExpectDistribution({0, 0, 0, 0}, params);  // equal logits: tokens 0 and 1
   params.top_p = 0.9999f;
-  ExpectDistribution(std::vector<float>(1000, 1.0f), params);  // needs the long way of sorting
+  ExpectDistribution(std::vector<float>(1000, 1.0f), params);
 }
 
 TEST(Sampling, TopKTiesGoToLowIds) {

@@ -4,7 +4,8 @@
 
 namespace lamina::testing {
 
-FakeEngine::FakeEngine(Script script, int64_t max_model_len, TokenId eos) : script_(std::move(script)), max_model_len_(max_model_len), eos_(eos) {
+FakeEngine::FakeEngine(Script script, int64_t max_model_len, TokenId eos)
+    : script_(std::move(script)), max_model_len_(max_model_len), eos_(eos) {
   status_.serving = true;
   thread_ = std::thread([this] { Run(); });
 }
@@ -24,7 +25,8 @@ Result<RequestId> FakeEngine::Submit(GenerateRequest request, Sink sink) {
   const RequestId id{requests_.size() + 1};
   for (int i = 0; i < request.n; ++i) {
     auto sequence = std::make_shared<Sequence>(Sequence{id, i, script_(request, i), 0, sink});
-    if (static_cast<int64_t>(sequence->tokens.size()) > request.max_new_tokens) sequence->tokens.resize(static_cast<size_t>(request.max_new_tokens));
+    if (static_cast<int64_t>(sequence->tokens.size()) > request.max_new_tokens)
+      sequence->tokens.resize(static_cast<size_t>(request.max_new_tokens));
     running_.push_back(std::move(sequence));
   }
   requests_.push_back(std::move(request));

@@ -16,7 +16,8 @@ namespace lamina::testing {
 // A thread hands out one token of each running continuation in turn, so that choices interleave. Thread: any.
 class FakeEngine final : public Engine {
  public:
-  // The tokens of continuation `index`. The end-of-sequence token (unless ignored), a stop token or max_new_tokens ends it; so does the end of the list (kLength).
+  // The tokens of continuation `index`. The end-of-sequence token (unless ignored), a stop token or max_new_tokens ends it; so does the end
+  // of the list (kLength).
   using Script = std::function<std::vector<TokenId>(const GenerateRequest& request, int index)>;
 
   FakeEngine(Script script, int64_t max_model_len, TokenId eos);

@@ -35,7 +35,7 @@ Result<std::unique_ptr<Endpoint>> FaultyFabric::Connect(const std::string& addre
 
 bool FaultyFabric::Arm() {
   for (const FaultyEndpoint* endpoint : endpoints_) {
-    if (endpoint->HasWork()) return false;  // delays count polls, so they need some
+    if (endpoint->HasWork()) return false;
   }
   return inner_->Arm();
 }
@@ -46,7 +46,9 @@ FaultyEndpoint::FaultyEndpoint(FaultyFabric& fabric, std::unique_ptr<Endpoint> i
 
 FaultyEndpoint::~FaultyEndpoint() { std::erase(fabric_.endpoints_, this); }
 
-std::string FaultyEndpoint::last_error() const { return disconnected_ ? peer_name() + ": disconnected by the fault plan" : inner_->last_error(); }
+std::string FaultyEndpoint::last_error() const {
+  return disconnected_ ? peer_name() + ": disconnected by the fault plan" : inner_->last_error();
+}
 
 Status FaultyEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
   LAMINA_RETURN_IF_ERROR(CheckOps(ops, fabric_.limits(), peer_window_bytes()));

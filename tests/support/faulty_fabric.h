@@ -80,7 +80,8 @@ class FaultyEndpoint final : public Endpoint {
   const std::string& peer_name() const override { return inner_->peer_name(); }
   std::string last_error() const override;
 
-  bool HasWork() const { return !ready_.empty() || !held_.empty(); }
+  // Whether polls are needed: delays count them. What waits for room is woken by the inner fabric.
+  bool HasWork() const { return !ready_.empty() || (!held_.empty() && held_.front().polls_left > 0); }
 
  private:
   // A post that the inner endpoint has not taken yet.
@@ -92,7 +93,7 @@ class FaultyEndpoint final : public Endpoint {
   };
   // A post that has not come back.
   struct Outstanding {
-    std::optional<uint64_t> tag;      // the caller's; none for one that a fault has added
+    std::optional<uint64_t> tag;        // the caller's; none for one that a fault has added
     std::unique_ptr<Buffer> corrupted;  // what is sent instead of one of the sources
   };
 

@@ -47,7 +47,8 @@ bool ClientConnection::Send(const std::string& bytes) {
   return true;
 }
 
-void ClientConnection::SendRequest(const std::string& method, const std::string& path, const std::string& body, const std::string& more_headers) {
+void ClientConnection::SendRequest(const std::string& method, const std::string& path, const std::string& body,
+                                   const std::string& more_headers) {
   std::string request = method + " " + path + " HTTP/1.1\r\nHost: test\r\n" + more_headers;
   if (!body.empty()) request += "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
   Send(request + "\r\n" + body);
@@ -161,7 +162,8 @@ void HttpTest::TearDown() {
   if (server_) server_->Stop(Clock::duration::zero());
 }
 
-ClientResponse HttpTest::Request(const std::string& method, const std::string& path, const std::string& body, const std::string& more_headers) {
+ClientResponse HttpTest::Request(const std::string& method, const std::string& path, const std::string& body,
+                                 const std::string& more_headers) {
   ClientConnection connection(port());
   connection.SendRequest(method, path, body, more_headers);
   return connection.Receive();

@@ -13,8 +13,8 @@
 
 #include "base/clock.h"
 #include "frontend/openai/http_server.h"
-#include "tests/support/golden_prompts.h"
 #include "tests/support/fake_engine.h"
+#include "tests/support/golden_prompts.h"
 
 namespace lamina::testing {
 
@@ -25,7 +25,7 @@ struct ClientResponse {
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;                            // without chunk framing
   std::vector<std::string> chunks;
-  bool complete = false;                       // the end came as announced
+  bool complete = false;  // the end came as announced
 
   nlohmann::json json() const { return nlohmann::json::parse(body, nullptr, false); }
 

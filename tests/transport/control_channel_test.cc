@@ -325,8 +325,8 @@ TEST_F(ControlChannel, CorruptStreamsAreLost) {
 TEST_F(ControlChannel, StrangersAreDroppedAndOthersServed) {
   Listen();
   std::vector<Tcp::socket> strangers;
-  for (const std::string& bytes : {std::string(), std::string("LM"), std::string("GET / HTTP/1.1\r\n\r\n"), Encode(kFirstUserType, "no hello"),
-                                   Encode(kControlHello, std::string(5000, 'x'))}) {
+  for (const std::string& bytes : {std::string(), std::string("LM"), std::string("GET / HTTP/1.1\r\n\r\n"),
+                                   Encode(kFirstUserType, "no hello"), Encode(kControlHello, std::string(5000, 'x'))}) {
     strangers.push_back(RawPeer());
     Say(strangers.back(), bytes);
   }
@@ -395,7 +395,8 @@ TEST_F(ControlChannel, CanBeDestroyedAtAnyTime) {
   Listen();
   for (int round = 0; round < 40; ++round) {
     ConnectPair();
-    if (round % 2 == 0) server_->Start({[echo = server_.get()](ControlFrame frame) { (void)echo->Send(frame.type, std::move(frame.payload)); }, {}});
+    if (round % 2 == 0)
+      server_->Start({[echo = server_.get()](ControlFrame frame) { (void)echo->Send(frame.type, std::move(frame.payload)); }, {}});
     if (round % 3 == 0) client_->Start(at_client_.callbacks());
     for (int i = 0; i < round; ++i) (void)client_->Send(kFirstUserType, std::string(static_cast<size_t>(round) * 1000, 'x'));
     if (round % 5 == 0) server_->Close(Deadline::After(milliseconds(1)));

@@ -14,11 +14,8 @@
 
 namespace lamina {
 
-inline constexpr Limits kShmLimits{.max_ops = 64,
-                                   .max_outstanding = kShmRingSlots,
-                                   .max_window_bytes = uint64_t{1} << 40,
-                                   .registered_sources = false,
-                                   .one_sided = true};
+inline constexpr Limits kShmLimits{
+    .max_ops = 64, .max_outstanding = kShmRingSlots, .max_window_bytes = uint64_t{1} << 40, .registered_sources = false, .one_sided = true};
 
 class ShmEndpoint;
 
@@ -70,7 +67,7 @@ class ShmEndpoint final : public Endpoint {
   Mapping own_segment_;
   Mapping peer_segment_;
   const ShmPeer peer_;
-  ShmControl& own_;    // the peer writes its head
+  ShmControl& own_;     // the peer writes its head
   ShmControl& theirs_;  // this end writes its head
 
   BoundedQueue<uint64_t> sent_;  // tags not polled yet

@@ -35,10 +35,10 @@ inline constexpr uint32_t kShmRingSlots = 512;  // power of two, as the indices 
 // kShmRingSlots off ends the connection. Writers and readers of a flag use seq_cst operations on both the flag and the index, so
 // that "announce, then look" and "write, then look for an announcement" cannot both miss.
 struct ShmControl {
-  alignas(64) std::atomic<uint32_t> head;           // 0     notifications written; peer writes
-  std::atomic<uint32_t> peer_wants_room;            // 4     peer sleeps until the tail moves; peer sets, owner clears
-  alignas(64) std::atomic<uint32_t> tail;           // 64    notifications read; owner writes
-  std::atomic<uint32_t> owner_sleeps;               // 68    owner sleeps until the head moves; owner sets, either clears
+  alignas(64) std::atomic<uint32_t> head;                 // 0     notifications written; peer writes
+  std::atomic<uint32_t> peer_wants_room;                  // 4     peer sleeps until the tail moves; peer sets, owner clears
+  alignas(64) std::atomic<uint32_t> tail;                 // 64    notifications read; owner writes
+  std::atomic<uint32_t> owner_sleeps;                     // 68    owner sleeps until the head moves; owner sets, either clears
   alignas(64) std::atomic<uint32_t> ring[kShmRingSlots];  // 128   notification i is at i % kShmRingSlots; peer writes
 };
 inline constexpr size_t kShmControlBytes = 4096;

@@ -27,7 +27,8 @@ Result<UnixAddress> MakeAddress(const std::string& name) {
   UnixAddress result;
   const size_t room = sizeof(result.address.sun_path) - 1 - kPrefix.size();  // the first byte is 0: an abstract name
   if (name.empty() || name.size() > room) {
-    return InvalidArgument("shm name \"" + name + "\" has " + std::to_string(name.size()) + " bytes; expected 1 to " + std::to_string(room));
+    return InvalidArgument("shm name \"" + name + "\" has " + std::to_string(name.size()) + " bytes; expected 1 to " +
+                           std::to_string(room));
   }
   const std::string text = std::string(kPrefix) + name;
   result.address.sun_family = AF_UNIX;

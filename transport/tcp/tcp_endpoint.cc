@@ -14,8 +14,8 @@ namespace {
 using boost::system::error_code;
 namespace asio = boost::asio;
 
-constexpr size_t kStagingBytes = size_t{64} << 10;     // many small frames per system call; a large payload bypasses it
-constexpr size_t kMaxGather = 64;                      // buffers per system call: what Asio hands to the kernel at once
+constexpr size_t kStagingBytes = size_t{64} << 10;  // many small frames per system call; a large payload bypasses it
+constexpr size_t kMaxGather = 64;                   // buffers per system call: what Asio hands to the kernel at once
 
 }  // namespace
 

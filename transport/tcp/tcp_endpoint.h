@@ -17,11 +17,8 @@
 namespace lamina {
 
 inline constexpr size_t kTcpMaxOps = 64;
-inline constexpr Limits kTcpLimits{.max_ops = kTcpMaxOps,
-                                   .max_outstanding = 128,
-                                   .max_window_bytes = uint64_t{1} << 40,
-                                   .registered_sources = false,
-                                   .one_sided = false};
+inline constexpr Limits kTcpLimits{
+    .max_ops = kTcpMaxOps, .max_outstanding = 128, .max_window_bytes = uint64_t{1} << 40, .registered_sources = false, .one_sided = false};
 
 class TcpEndpoint;
 

@@ -70,8 +70,7 @@ Result<std::unique_ptr<Endpoint>> TcpListener::Finish(Pending pending, const End
   LAMINA_ASSIGN_OR_RETURN(Mapping window, Mapping::Anonymous(options.window_bytes));
   LAMINA_RETURN_IF_ERROR(SendTcpGreeting(pending.socket, options));
   TcpEndpoint::Peer peer{std::move(pending.name), pending.greeting.hello(), pending.greeting.window_bytes()};
-  return std::unique_ptr<Endpoint>(
-      std::make_unique<TcpEndpoint>(context_, std::move(pending.socket), std::move(window), std::move(peer)));
+  return std::unique_ptr<Endpoint>(std::make_unique<TcpEndpoint>(context_, std::move(pending.socket), std::move(window), std::move(peer)));
 }
 
 }  // namespace lamina

@@ -1,0 +1,42 @@
+"""Chats and streams against a running lamina server with the `openai` package, a client that this project did not write.
+
+Usage: openai_client.py [BASE_URL]      (pip install openai; a server as `lamina serve models/tiny-stories` starts it)
+"""
+import sys
+
+import openai
+
+client = openai.OpenAI(base_url=sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000/v1", api_key="none")
+model = client.models.list().data[0].id
+messages = [{"role": "user", "content": "Once upon a time"}]
+
+chat = client.chat.completions.create(model=model, messages=messages, temperature=0, max_tokens=40, logprobs=True, top_logprobs=3)
+text = chat.choices[0].message.content
+assert chat.choices[0].finish_reason == "length" and chat.usage.completion_tokens == 40, chat
+assert len(chat.choices[0].logprobs.content) == 40 and len(chat.choices[0].logprobs.content[0].top_logprobs) == 3
+
+stream = client.chat.completions.create(
+    model=model, messages=messages, temperature=0, max_tokens=40, stream=True, stream_options={"include_usage": True})
+pieces, usage = [], None
+for chunk in stream:
+    usage = chunk.usage or usage
+    pieces += [choice.delta.content or "" for choice in chunk.choices]
+assert "".join(pieces) == text, ("".join(pieces), text)
+assert usage.completion_tokens == 40, usage
+
+many = client.completions.create(model=model, prompt="One rainy day,", n=3, seed=7, temperature=0.9, max_tokens=20, stop=["."])
+again = client.completions.create(model=model, prompt="One rainy day,", n=3, seed=7, temperature=0.9, max_tokens=20, stop=["."])
+assert [c.text for c in many.choices] == [c.text for c in again.choices], "a seed decides the text"
+assert all("." not in c.text for c in many.choices)
+
+try:
+    client.completions.create(model=model, prompt="x", max_tokens=100000)
+    raise SystemExit("a request that is too long was accepted")
+except openai.BadRequestError as error:
+    print("too long:", error.body["message"])
+try:
+    client.completions.create(model="no-such-model", prompt="x")
+    raise SystemExit("an unknown model was accepted")
+except openai.NotFoundError as error:
+    print("unknown model:", error.body["message"])
+print(f"openai {openai.__version__}: chat, stream, n, seed, stop and errors as expected\n{messages[0]['content']}{text}")

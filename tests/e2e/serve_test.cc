@@ -1,0 +1,215 @@
+// `lamina serve` from outside, over HTTP: load, disconnects, dying nodes, real clients.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include "tests/support/server_process.h"
+#include "tests/support/serving.h"
+
+namespace lamina::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using nlohmann::json;
+using std::chrono::seconds;
+
+const std::string kModel = LAMINA_SOURCE_DIR "/models/tiny-stories";
+
+struct Streamed {
+  std::string text;
+  std::string finish_reason;
+  std::string error;
+  int num_events = 0;
+  bool done = false;      // [DONE] came
+  Status transport;       // how the HTTP call ended
+};
+
+// Streams one completion; hangs up after `hang_up_after` events (0: never).
+Streamed Stream(const HttpClient& client, const json& body, int hang_up_after = 0) {
+  Streamed out;
+  const Result<HttpResponse> response = client.PostForEvents("/v1/completions", body.dump(), [&](std::string_view data) {
+    if (data == "[DONE]") {
+      out.done = true;
+      return true;
+    }
+    ++out.num_events;
+    const json event = json::parse(data, nullptr, false);
+    if (event.contains("error")) out.error = event["error"].value("message", "?");
+    if (event.contains("choices") && !event["choices"].empty()) {
+      const json& choice = event["choices"][0];
+      out.text += choice.value("text", "");
+      if (choice.contains("finish_reason") && choice["finish_reason"].is_string()) out.finish_reason = choice["finish_reason"];
+    }
+    return out.num_events != hang_up_after;
+  });
+  if (!response.ok()) out.transport = response.status();
+  if (response.ok() && !response->ok()) out.error = response->body;
+  return out;
+}
+
+json StreamBody(const std::string& prompt, int max_tokens, double temperature, int seed) {
+  return {{"prompt", prompt}, {"max_tokens", max_tokens}, {"temperature", temperature}, {"seed", seed}, {"stream", true}, {"ignore_eos", true}};
+}
+
+// 64 streams at a time for a minute, lengths mixed, a third of them cut off by the client at a random moment.
+TEST(Serve, AMinuteOf64StreamsWithRandomDisconnects) {
+  // Less KV than 64 long streams want, so that waiting and preemption take part.
+  Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({kModel, "--memory-nodes", "2", "--memory", "4MiB", "--max-num-seqs", "48"});
+  ASSERT_TRUE(started.ok()) << started.status();
+  ServerProcess& server = **started;
+
+  std::vector<json> requests;
+  std::vector<std::string> alone;
+  for (int i = 0; i < 24; ++i) {
+    const std::vector<std::string> prompts = {"Once upon a time", "The end.", "One rainy day, Mira found a silver key.", "Rain fell softly on the leaves."};
+    requests.push_back(StreamBody(prompts[static_cast<size_t>(i) % prompts.size()], 5 + 17 * i % 300, i % 3 == 0 ? 0.0 : 0.8, i));
+    const Streamed answer = Stream(server.client(), requests.back());
+    ASSERT_TRUE(answer.done) << answer.error << answer.transport;
+    alone.push_back(answer.text);
+  }
+  ASSERT_EQ(server.AwaitIdle(Deadline::After(seconds(10))), "");
+  const size_t files_before = server.NumOpenFiles();
+
+  const Deadline end = Deadline::After(seconds(60));
+  std::atomic<int> completed{0}, cut{0}, wrong{0}, broken{0};
+  std::mutex mutex;
+  std::string first_problem;
+  const auto client = [&](int which) {
+    std::mt19937 random(static_cast<unsigned>(which));
+    while (!end.Passed()) {
+      const size_t i = random() % requests.size();
+      const int hang_up_after = random() % 3 == 0 ? 1 + static_cast<int>(random() % 40) : 0;
+      const Streamed answer = Stream(server.client(), requests[i], hang_up_after);
+      if (hang_up_after != 0 && !answer.done) {
+        ++cut;
+        continue;
+      }
+      const bool whole = answer.done && answer.error.empty();
+      const bool right = answer.text == alone[i];
+      ++(!whole ? broken : right ? completed : wrong);
+      if (whole && right) continue;
+      std::lock_guard lock(mutex);
+      if (first_problem.empty()) first_problem = "request " + std::to_string(i) + ": " + answer.error + answer.transport.ToString() + "\n" + answer.text + "\nalone:\n" + alone[i];
+    }
+  };
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 64; ++i) clients.emplace_back(client, i);
+  for (std::thread& thread : clients) thread.join();
+
+  EXPECT_EQ(wrong, 0) << first_problem;
+  EXPECT_EQ(broken, 0) << first_problem;
+  EXPECT_GT(completed, 64);
+  EXPECT_GT(cut, 64);
+  RecordProperty("completed", completed.load());
+  RecordProperty("cut", cut.load());
+  EXPECT_EQ(server.AwaitIdle(Deadline::After(seconds(20))), "") << "token slots leak";
+  EXPECT_EQ(server.Daemons().size(), 3u);
+  EXPECT_TRUE(AwaitTrue([&] { return server.NumOpenFiles() <= files_before; }, Deadline::After(seconds(20))))
+      << server.NumOpenFiles() << " open files, " << files_before << " before";
+}
+
+TEST(Serve, HealthAndClusterStatusTellTheTruthWhenNodesDie) {
+  Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({kModel, "--memory-nodes", "2"});
+  ASSERT_TRUE(started.ok()) << started.status();
+  ServerProcess& server = **started;
+  std::vector<Streamed> answers(6);
+  std::vector<std::thread> clients;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    clients.emplace_back([&, i] { answers[i] = Stream(server.client(), StreamBody("Once upon a time", 900, 0, 0)); });
+  }
+  const auto running = [&] { return server.Status()["scheduler"]["num_running"].get<int>(); };
+  ASSERT_TRUE(AwaitTrue([&] { return running() == 6; }, Deadline::After(seconds(20))));
+  ASSERT_EQ(kill(*server.DaemonOf("m0"), SIGKILL), 0);
+  for (std::thread& thread : clients) thread.join();
+  int failed = 0;
+  for (const Streamed& answer : answers) {
+    EXPECT_TRUE(answer.done) << "a stream that was not ended: " << answer.transport;
+    if (answer.error.empty()) continue;
+    ++failed;
+    EXPECT_THAT(answer.error, HasSubstr("m0"));
+  }
+  EXPECT_EQ(failed, 3);
+  EXPECT_EQ(server.Health(), 200) << "one memory node is left";
+  json status = server.Status();
+  EXPECT_EQ(status["serving"], true);
+  EXPECT_THAT(status.dump(), HasSubstr("lost"));
+
+  ASSERT_EQ(kill(*server.DaemonOf("c0"), SIGKILL), 0);
+  EXPECT_TRUE(AwaitTrue([&] { return server.Health() == 503; }, Deadline::After(seconds(10))));
+  status = server.Status();
+  EXPECT_EQ(status["serving"], false);
+  EXPECT_THAT(status["detail"].get<std::string>(), HasSubstr("c0"));
+  const Result<HttpResponse> refused = server.client().PostJson("/v1/completions", StreamBody("Once", 5, 0, 0).dump());
+  ASSERT_TRUE(refused.ok());
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_THAT(refused->body, HasSubstr("c0"));
+}
+
+TEST(Serve, StopsCleanlyOnSigterm) {
+  Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({kModel, "--memory-nodes", "1"});
+  ASSERT_TRUE(started.ok()) << started.status();
+  ServerProcess& server = **started;
+  const std::vector<pid_t> daemons = server.Daemons();
+  ASSERT_EQ(daemons.size(), 2u);
+  server.process().Kill(SIGTERM);
+  ASSERT_TRUE(server.process().Wait(Deadline::After(seconds(20))));
+  EXPECT_THAT(server.process().exit_description(), HasSubstr("status 0"));
+  for (const pid_t daemon : daemons) EXPECT_FALSE(Runs(daemon)) << "daemon " << daemon << " stays behind";
+}
+
+TEST(Serve, DaemonsDoNotOutliveAManagerThatIsKilled) {
+  Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({kModel, "--memory-nodes", "1"});
+  ASSERT_TRUE(started.ok()) << started.status();
+  ServerProcess& server = **started;
+  const std::vector<pid_t> daemons = server.Daemons();
+  server.process().Kill(SIGKILL);
+  EXPECT_TRUE(AwaitTrue([&] { return std::none_of(daemons.begin(), daemons.end(), Runs); }, Deadline::After(seconds(10))));
+}
+
+TEST(Serve, OnceAnswersAndEnds) {
+  const CommandOutput output = RunLamina({"serve", kModel, "--port", std::to_string(FreePort()), "--prompt", "Once upon a time", "--max-tokens", "40", "--once"});
+  EXPECT_EQ(output.exit_status, 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("Once upon a time, in a garden, there lived a shy rabbit called Rosa."));
+  EXPECT_THAT(output.out, HasSubstr("on memory node m0"));
+  EXPECT_THAT(output.out, HasSubstr("tokens/s"));
+}
+
+// curl is a client that this project did not write.
+TEST(Serve, CurlChatsAndStreams) {
+  Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({kModel, "--memory-nodes", "2"});
+  ASSERT_TRUE(started.ok()) << started.status();
+  const std::string url = (*started)->url();
+  const auto curl = [&](const std::string& path, const json& body) {
+    const Result<CommandOutput> output =
+        RunCommand({"curl", "--silent", "--show-error", "--no-buffer", "--header", "Content-Type: application/json", "--data", body.dump(), url + path},
+                   Deadline::After(seconds(30)));
+    return output.ok() ? output->out : output.status().ToString();
+  };
+  const json chat = {{"model", "tiny-stories"}, {"temperature", 0}, {"max_tokens", 24}, {"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}}};
+  const json whole = json::parse(curl("/v1/chat/completions", chat), nullptr, false);
+  ASSERT_TRUE(whole.is_object());
+  const std::string expected = whole["choices"][0]["message"]["content"];
+  EXPECT_THAT(expected, HasSubstr("in a garden"));
+  EXPECT_EQ(whole["usage"]["completion_tokens"], 24);
+
+  json streaming = chat;
+  streaming["stream"] = true;
+  std::istringstream lines(curl("/v1/chat/completions", streaming));
+  std::string text, last;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("data: ", 0) != 0) continue;
+    last = line.substr(6);
+    while (!last.empty() && last.back() == '\r') last.pop_back();
+    const json event = json::parse(last, nullptr, false);
+    if (event.is_object() && !event["choices"].empty()) text += event["choices"][0]["delta"].value("content", "");
+  }
+  EXPECT_EQ(last, "[DONE]");
+  EXPECT_EQ(text, expected);
+}
+
+}  // namespace
+}  // namespace lamina::testing

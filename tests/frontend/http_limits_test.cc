@@ -1,0 +1,230 @@
+// Connections: keep-alive, limits, strange clients, starting and stopping.
+#include <random>
+#include <thread>
+
+#include "tests/support/http_fixture.h"
+
+namespace lamina::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class HttpLimits : public HttpTest {};
+
+TEST_F(HttpLimits, ConnectionsServeManyRequests) {
+  StartServer();
+  ClientConnection connection(port());
+  for (int i = 0; i < 5; ++i) {
+    connection.SendRequest("POST", "/v1/completions", i % 2 == 0 ? R"({"prompt": "x"})" : R"({"prompt": "x", "stream": true})");
+    const ClientResponse response = connection.Receive();
+    EXPECT_EQ(response.status, 200);
+    EXPECT_TRUE(response.complete);
+    EXPECT_EQ(response.headers.at("connection"), "keep-alive");
+  }
+}
+
+TEST_F(HttpLimits, RequestsSentAheadAreAnsweredInOrder) {
+  StartServer();
+  ClientConnection connection(port());
+  std::string requests;
+  for (int i = 0; i < 3; ++i) {
+    const std::string body = R"({"prompt": "x", "n": )" + std::to_string(i + 1) + "}";
+    requests += "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  }
+  connection.Send(requests);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(connection.Receive().json()["choices"].size(), i + 1);
+}
+
+TEST_F(HttpLimits, ConnectionCloseIsHonoured) {
+  StartServer();
+  ClientConnection connection(port());
+  connection.SendRequest("GET", "/version", "", "Connection: close\r\n");
+  EXPECT_EQ(connection.Receive().headers.at("connection"), "close");
+  EXPECT_TRUE(connection.ReceivedEnd());
+}
+
+TEST_F(HttpLimits, LargeBodiesAre413) {
+  StartServer();
+  const std::string body = R"({"prompt": ")" + std::string(10 << 20, 'a') + "\"}";
+  const ClientResponse announced = Request("POST", "/v1/completions", body);
+  EXPECT_EQ(announced.status, 413);
+  EXPECT_THAT(announced.json()["error"]["message"].get<std::string>(), HasSubstr("8388608 bytes"));
+  ClientConnection chunked(port());
+  chunked.Send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
+  const std::string chunk = "100000\r\n" + std::string(0x100000, 'a') + "\r\n";
+  for (int i = 0; i < 10; ++i) chunked.Send(chunk);
+  EXPECT_EQ(chunked.Receive().status, 413);
+  EXPECT_EQ(Get("/health").status, 200);
+}
+
+TEST_F(HttpLimits, BodiesUpToTheLimitAreRead) {
+  StartServer();
+  const std::string body = R"({"prompt": ")" + std::string(7 << 20, ' ') + "\"}";
+  EXPECT_EQ(Request("POST", "/v1/completions", body).status, 400);  // too long for the context, but read
+  ClientConnection chunked(port());
+  chunked.Send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nf\r\n{\"prompt\": \"x\"}\r\n0\r\n\r\n");
+  EXPECT_EQ(chunked.Receive().status, 200);
+}
+
+TEST_F(HttpLimits, LongHeadersAre431) {
+  StartServer();
+  EXPECT_EQ(Request("GET", "/version", "", "X-Long: " + std::string(40'000, 'a') + "\r\n").status, 431);
+  EXPECT_EQ(Request("GET", "/version", "", "X-Long: " + std::string(20'000, 'a') + "\r\n").status, 200);
+}
+
+TEST_F(HttpLimits, ContinueIsSentWhenAskedFor) {
+  StartServer();
+  ClientConnection connection(port());
+  connection.Send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 15\r\n\r\n");
+  ASSERT_TRUE(connection.ReceiveUntil("HTTP/1.1 100 Continue\r\n\r\n"));
+  connection.Send("{\"prompt\": \"x\"}");
+  EXPECT_TRUE(connection.ReceiveUntil("HTTP/1.1 200 OK"));
+}
+
+TEST_F(HttpLimits, GarbageIs400OrClosed) {
+  StartServer();
+  std::mt19937 random(2);
+  for (int round = 0; round < 50; ++round) {
+    ClientConnection connection(port());
+    std::string garbage = round % 2 == 0 ? "" : "POST /v1/completions HTTP/1.1\r\n";
+    for (int i = 0; i < 200; ++i) garbage += static_cast<char>(random() % 256);
+    connection.Send(garbage + "\r\n\r\n");
+    const ClientResponse response = connection.Receive();
+    EXPECT_TRUE(response.status == 400 || response.status == 0) << response.status;
+  }
+  EXPECT_EQ(Get("/health").status, 200);
+}
+
+TEST_F(HttpLimits, ClientsThatVanishAtAnyPointAreHarmless) {
+  StartServer();
+  const std::string body = R"({"prompt": "x", "stream": true})";
+  const std::string request =
+      "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  for (size_t size = 0; size <= request.size(); size += 3) {
+    ClientConnection connection(port());
+    connection.Send(request.substr(0, size));
+  }
+  EXPECT_TRUE(engine_->WaitUntilIdle(Soon()));
+  EXPECT_EQ(Get("/health").status, 200);
+}
+
+TEST_F(HttpLimits, SlowRequestsAreCutOff) {
+  options_.request_timeout = milliseconds(100);
+  StartServer();
+  ClientConnection silent(port());
+  EXPECT_TRUE(silent.ReceivedEnd());
+  ClientConnection half(port());
+  half.Send("POST /v1/completions HTTP/1.1\r\nContent-Le");
+  EXPECT_TRUE(half.ReceivedEnd());
+  ClientConnection body(port());
+  body.Send("POST /v1/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{");
+  EXPECT_TRUE(body.ReceivedEnd());
+}
+
+TEST_F(HttpLimits, TheRequestTimeoutDoesNotCutGenerations) {
+  options_.request_timeout = milliseconds(50);
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  engine_->PauseAfter(1);
+  ClientConnection connection(port());
+  connection.SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})");
+  ASSERT_TRUE(connection.ReceiveUntil("Once"));
+  ClientConnection other(port());
+  EXPECT_TRUE(other.ReceivedEnd());  // longer than the timeout has passed
+  engine_->Resume();
+  EXPECT_TRUE(connection.ReceiveUntil("[DONE]"));
+}
+
+TEST_F(HttpLimits, TooManyConnectionsAre503) {
+  options_.max_connections = 2;
+  StartServer();
+  ClientConnection first(port());
+  ClientConnection second(port());
+  for (ClientConnection* connection : {&first, &second}) {
+    connection->SendRequest("GET", "/version");
+    EXPECT_EQ(connection->Receive().status, 200);
+  }
+  EXPECT_EQ(ClientConnection(port()).Receive().status, 503);
+  first.Close();
+  const Deadline deadline = Soon();
+  int status = 503;
+  while (status == 503 && !deadline.Passed()) status = Get("/version").status;
+  EXPECT_EQ(status, 200);
+}
+
+TEST_F(HttpLimits, APortInUseIsToldClearly) {
+  StartServer();
+  ServerOptions options = options_;
+  options.port = port();
+  Metrics metrics("x");
+  ServedModel model;
+  model.tokenizer = &tokenizer();
+  const Status status = HttpServer::Create(options, model, metrics).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("in use"));
+  EXPECT_THAT(status.message(), HasSubstr(std::to_string(port())));
+  options.host = "no.such.host.invalid";
+  EXPECT_THAT(HttpServer::Create(options, model, metrics).status().message(), HasSubstr("no.such.host.invalid"));
+}
+
+TEST_F(HttpLimits, StopLetsRequestsEnd) {
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  engine_->PauseAfter(1);
+  ClientConnection connection(port());
+  connection.SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})");
+  ASSERT_TRUE(connection.ReceiveUntil("Once"));
+  ClientConnection idle(port());
+  idle.SendRequest("GET", "/health");
+  EXPECT_EQ(idle.Receive().status, 200);
+  std::thread stopper([&] { server_->Stop(std::chrono::seconds(30)); });
+  const Deadline deadline = Soon();
+  int health = 200;
+  while (health == 200 && !deadline.Passed()) health = Get("/health").status;
+  EXPECT_EQ(health, 503);  // draining, but still there
+  EXPECT_EQ(Post("/v1/completions", {{"prompt", "x"}}).status, 503);
+  engine_->Resume();
+  EXPECT_TRUE(connection.ReceiveUntil("[DONE]"));
+  stopper.join();
+  EXPECT_TRUE(idle.ReceivedEnd());
+}
+
+TEST_F(HttpLimits, StopEndsWhatDoesNotEndByItself) {
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  engine_->PauseAfter(1);
+  ClientConnection stream(port());
+  stream.SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})");
+  ASSERT_TRUE(stream.ReceiveUntil("Once"));
+  server_->Stop(Clock::duration::zero());
+  EXPECT_TRUE(stream.ReceiveUntil("shutting down"));
+  EXPECT_TRUE(stream.ReceiveUntil("[DONE]"));
+  EXPECT_TRUE(stream.ReceivedEnd());
+  EXPECT_TRUE(engine_->WaitForAborts(1, Soon()));
+  server_->Stop(Clock::duration::zero());  // once more is fine
+}
+
+// The engine goes on calling sinks after the server is gone.
+TEST_F(HttpLimits, TheServerMayGoBeforeTheEngine) {
+  StartServer(AlwaysAnswer(std::vector<TokenId>(500, 488)));
+  std::vector<std::unique_ptr<ClientConnection>> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(std::make_unique<ClientConnection>(port()));
+    clients.back()->SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true, "max_tokens": 500})");
+  }
+  ASSERT_TRUE(clients[0]->ReceiveUntil("Once"));
+  server_.reset();
+  EXPECT_TRUE(engine_->WaitUntilIdle(Soon()));
+}
+
+TEST_F(HttpLimits, AServerThatNeverStartedCanGo) {
+  Metrics metrics("x");
+  ServedModel model;
+  model.tokenizer = &tokenizer();
+  ServerOptions options;
+  options.port = 0;
+  auto server = HttpServer::Create(options, model, metrics);
+  ASSERT_TRUE(server.ok());
+  EXPECT_NE((*server)->port(), 0);
+}
+
+}  // namespace
+}  // namespace lamina::testing

@@ -1,0 +1,44 @@
+// Request bodies of all paths that take one: parsing, checks and chat templates must never crash, whatever the bytes.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "frontend/openai/requests.h"
+
+namespace {
+
+const lamina::ChatTemplate& Template() {
+  static const auto parsed = lamina::ChatTemplate::Parse(
+      "{% for m in messages %}{{ m.role|upper }}: {{ m['content']|trim }}{{ m|tojson }}{{ m.name[1:] if m.name is string }}{% endfor %}{{ "
+      "kwargs }}{{ extra|default('x') }}",
+      "<s>", "</s>");
+  return *parsed.value();
+}
+
+void CheckError(const std::optional<lamina::ApiError>& error) {
+  if (error && (error->http_status != 400 || error->message.empty())) std::abort();
+  if (error && lamina::ErrorJson(*error).empty()) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  nlohmann::json body;
+  const auto error = lamina::ParseBody({reinterpret_cast<const char*>(data), size}, body);
+  CheckError(error);
+  if (error) return 0;
+  const lamina::RequestRules rules{1024, {}};
+  std::vector<std::string> unknown;
+  lamina::CompletionRequest completion;
+  CheckError(lamina::ParseCompletion(body, rules, completion, unknown));
+  lamina::ChatRequest chat;
+  const auto chat_error = lamina::ParseChat(body, rules, chat, unknown);
+  CheckError(chat_error);
+  if (!chat_error) (void)Template().Render(chat.input).ok();
+  lamina::TokenizeRequest tokenize;
+  CheckError(lamina::ParseTokenize(body, tokenize));
+  lamina::DetokenizeRequest detokenize;
+  CheckError(lamina::ParseDetokenize(body, rules, detokenize));
+  return 0;
+}

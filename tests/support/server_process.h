@@ -1,0 +1,54 @@
+// `lamina serve` as a child process, as a user runs it.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frontend/http_client.h"
+#include "frontend/process.h"
+
+namespace lamina::testing {
+
+class ServerProcess {
+ public:
+  // `lamina serve` with these arguments and a free port. Waits until /health is 200; the error holds its output.
+  static Result<std::unique_ptr<ServerProcess>> Start(std::vector<std::string> arguments);
+  ~ServerProcess();
+
+  int port() const { return port_; }
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  HttpClient client() const { return *HttpClient::Create(url()); }
+  std::string output() const;
+
+  int Health() const;             // HTTP status of /health, 0 if it cannot be reached
+  nlohmann::json Status() const;  // of /cluster/status
+
+  // Its child that runs the daemon of this node.
+  std::optional<pid_t> DaemonOf(const std::string& node) const;
+  std::vector<pid_t> Daemons() const;
+  size_t NumOpenFiles() const;
+
+  // Polls until no sequence runs and no slot is held anywhere; "" then, else the last status.
+  std::string AwaitIdle(Deadline deadline) const;
+
+  ChildProcess& process() { return *process_; }
+
+ private:
+  std::optional<ChildProcess> process_;
+  std::string log_path_;
+  int port_ = 0;
+};
+
+// What a program of lamina that ends by itself printed and how it ended.
+CommandOutput RunLamina(const std::vector<std::string>& arguments, Clock::duration limit = std::chrono::seconds(60));
+
+// A port that was free a moment ago.
+int FreePort();
+
+// The id of the process if it still runs.
+bool Runs(pid_t pid);
+
+}  // namespace lamina::testing
