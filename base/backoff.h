@@ -7,8 +7,8 @@
 
 namespace lamina {
 
-// Waking a sleeping thread costs about 50 us, so a loop that expects something soon polls on for a while. Politely: after the first microseconds it
-// offers its core to any other thread that wants to run, so that more processes than cores still make progress. Value type.
+// Waking a sleeping thread costs about 50 us, so a loop that expects something soon polls on for a while. Politely: after the first
+// microseconds it offers its core to any other thread that wants to run, so that more processes than cores still make progress. Value type.
 class Backoff {
  public:
   explicit Backoff(Clock::duration patience) : patience_(patience) {}

@@ -39,7 +39,7 @@ struct ModelConfig {
   RopeScaling rope_scaling;
   bool attention_bias = false;  // q, k, v and o
   bool mlp_bias = false;
-  bool tied_head = false;       // lm_head.weight is embed_tokens.weight
+  bool tied_head = false;  // lm_head.weight is embed_tokens.weight
   std::optional<TokenId> bos_token;
   std::vector<TokenId> eos_tokens;  // of both files
 

@@ -18,12 +18,12 @@ namespace lamina {
 // what it computes itself.
 struct Slice {
   int index = 0;
-  std::vector<Op> program;          // in execution order; q's producers come first: no op that q does not need stands before q
-  std::vector<ValueId> context_in;  // from slice k-1: the min-cut's values; empty for slice 0
-  ValueId attention_out = -1;       // output of attention k-1; -1 for slice 0
-  int attention = -1;               // index into SlicedModel::attentions of the one that follows; -1 for the last slice
-  ValueId q = -1, k = -1, v = -1;   // what attention k reads; -1 for the last slice
-  std::vector<ValueId> context_out; // for slice k+1; empty for the last slice
+  std::vector<Op> program;              // in execution order; q's producers come first: no op that q does not need stands before q
+  std::vector<ValueId> context_in;      // from slice k-1: the min-cut's values; empty for slice 0
+  ValueId attention_out = -1;           // output of attention k-1; -1 for slice 0
+  int attention = -1;                   // index into SlicedModel::attentions of the one that follows; -1 for the last slice
+  ValueId q = -1, k = -1, v = -1;       // what attention k reads; -1 for the last slice
+  std::vector<ValueId> context_out;     // for slice k+1; empty for the last slice
   int64_t context_bytes_per_token = 0;  // weight of the cut behind this slice: sum of context_out
 };
 

@@ -13,9 +13,9 @@
 namespace lamina::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using nlohmann::json;
 using std::chrono::seconds;
+using ::testing::HasSubstr;
 
 const std::string kModel = LAMINA_SOURCE_DIR "/models/tiny-stories";
 
@@ -24,8 +24,8 @@ struct Streamed {
   std::string finish_reason;
   std::string error;
   int num_events = 0;
-  bool done = false;      // [DONE] came
-  Status transport;       // how the HTTP call ended
+  bool done = false;  // [DONE] came
+  Status transport;   // how the HTTP call ended
 };
 
 // Streams one completion; hangs up after `hang_up_after` events (0: never).
@@ -52,20 +52,23 @@ Streamed Stream(const HttpClient& client, const json& body, int hang_up_after = 
 }
 
 json StreamBody(const std::string& prompt, int max_tokens, double temperature, int seed) {
-  return {{"prompt", prompt}, {"max_tokens", max_tokens}, {"temperature", temperature}, {"seed", seed}, {"stream", true}, {"ignore_eos", true}};
+  return {{"prompt", prompt}, {"max_tokens", max_tokens}, {"temperature", temperature},
+          {"seed", seed},     {"stream", true},           {"ignore_eos", true}};
 }
 
 // 64 streams at a time for a minute, lengths mixed, a third of them cut off by the client at a random moment.
 TEST(Serve, AMinuteOf64StreamsWithRandomDisconnects) {
   // Less KV than 64 long streams want, so that waiting and preemption take part.
-  Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({kModel, "--memory-nodes", "2", "--memory", "4MiB", "--max-num-seqs", "48"});
+  Result<std::unique_ptr<ServerProcess>> started =
+      ServerProcess::Start({kModel, "--memory-nodes", "2", "--memory", "4MiB", "--max-num-seqs", "48"});
   ASSERT_TRUE(started.ok()) << started.status();
   ServerProcess& server = **started;
 
   std::vector<json> requests;
   std::vector<std::string> alone;
   for (int i = 0; i < 24; ++i) {
-    const std::vector<std::string> prompts = {"Once upon a time", "The end.", "One rainy day, Mira found a silver key.", "Rain fell softly on the leaves."};
+    const std::vector<std::string> prompts = {"Once upon a time", "The end.", "One rainy day, Mira found a silver key.",
+                                              "Rain fell softly on the leaves."};
     requests.push_back(StreamBody(prompts[static_cast<size_t>(i) % prompts.size()], 5 + 17 * i % 300, i % 3 == 0 ? 0.0 : 0.8, i));
     const Streamed answer = Stream(server.client(), requests.back());
     ASSERT_TRUE(answer.done) << answer.error << answer.transport;
@@ -93,7 +96,9 @@ TEST(Serve, AMinuteOf64StreamsWithRandomDisconnects) {
       ++(!whole ? broken : right ? completed : wrong);
       if (whole && right) continue;
       std::lock_guard lock(mutex);
-      if (first_problem.empty()) first_problem = "request " + std::to_string(i) + ": " + answer.error + answer.transport.ToString() + "\n" + answer.text + "\nalone:\n" + alone[i];
+      if (first_problem.empty())
+        first_problem = "request " + std::to_string(i) + ": " + answer.error + answer.transport.ToString() + "\n" + answer.text +
+                        "\nalone:\n" + alone[i];
     }
   };
   std::vector<std::thread> clients;
@@ -171,7 +176,8 @@ TEST(Serve, DaemonsDoNotOutliveAManagerThatIsKilled) {
 }
 
 TEST(Serve, OnceAnswersAndEnds) {
-  const CommandOutput output = RunLamina({"serve", kModel, "--port", std::to_string(FreePort()), "--prompt", "Once upon a time", "--max-tokens", "40", "--once"});
+  const CommandOutput output =
+      RunLamina({"serve", kModel, "--port", std::to_string(FreePort()), "--prompt", "Once upon a time", "--max-tokens", "40", "--once"});
   EXPECT_EQ(output.exit_status, 0) << output.err;
   EXPECT_THAT(output.out, HasSubstr("Once upon a time, in a garden, there lived a shy rabbit called Rosa."));
   EXPECT_THAT(output.out, HasSubstr("on memory node m0"));
@@ -184,12 +190,15 @@ TEST(Serve, CurlChatsAndStreams) {
   ASSERT_TRUE(started.ok()) << started.status();
   const std::string url = (*started)->url();
   const auto curl = [&](const std::string& path, const json& body) {
-    const Result<CommandOutput> output =
-        RunCommand({"curl", "--silent", "--show-error", "--no-buffer", "--header", "Content-Type: application/json", "--data", body.dump(), url + path},
-                   Deadline::After(seconds(30)));
+    const Result<CommandOutput> output = RunCommand({"curl", "--silent", "--show-error", "--no-buffer", "--header",
+                                                     "Content-Type: application/json", "--data", body.dump(), url + path},
+                                                    Deadline::After(seconds(30)));
     return output.ok() ? output->out : output.status().ToString();
   };
-  const json chat = {{"model", "tiny-stories"}, {"temperature", 0}, {"max_tokens", 24}, {"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}}};
+  const json chat = {{"model", "tiny-stories"},
+                     {"temperature", 0},
+                     {"max_tokens", 24},
+                     {"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}}};
   const json whole = json::parse(curl("/v1/chat/completions", chat), nullptr, false);
   ASSERT_TRUE(whole.is_object());
   const std::string expected = whole["choices"][0]["message"]["content"];

@@ -10,9 +10,9 @@
 namespace lamina::testing {
 namespace {
 
+using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using std::chrono::seconds;
 
 constexpr NodeId kNode{1}, kOther{2};
 

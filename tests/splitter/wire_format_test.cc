@@ -10,8 +10,8 @@ namespace {
 
 std::vector<std::byte> Message(MessageKind kind, size_t payload_bytes) {
   std::vector<std::byte> area(sizeof(MessageHeader) + payload_bytes + 32, std::byte{0x5a});
-  const MessageHeader header =
-      Seal({.kind = kind, .epoch = 3, .step = 4, .layer = 5, .first_row = 6, .num_rows = 7}, std::span(area).subspan(sizeof(MessageHeader), payload_bytes));
+  const MessageHeader header = Seal({.kind = kind, .epoch = 3, .step = 4, .layer = 5, .first_row = 6, .num_rows = 7},
+                                    std::span(area).subspan(sizeof(MessageHeader), payload_bytes));
   std::memcpy(area.data(), &header, sizeof(header));
   return area;
 }
@@ -53,7 +53,8 @@ TEST(WireFormat, RefusesAnotherKindAndAreasTooSmall) {
 TEST(WireFormat, AreasDoNotOverlap) {
   const WireShape shape{.num_heads = 8, .num_kv_heads = 4, .head_dim = 32, .kv_dtype = DType::kBF16, .max_rows = 5};
   EXPECT_GE(shape.decode_area_bytes(), sizeof(MessageHeader) + 5 * (8 + 4 + 4) * 32 * 4);
-  for (int slot = 0; slot + 1 < kPushSlots; ++slot) EXPECT_EQ(shape.push_offset(slot) + shape.push_area_bytes(), shape.push_offset(slot + 1));
+  for (int slot = 0; slot + 1 < kPushSlots; ++slot)
+    EXPECT_EQ(shape.push_offset(slot) + shape.push_area_bytes(), shape.push_offset(slot + 1));
   EXPECT_EQ(shape.push_offset(0), shape.decode_area_bytes());
   EXPECT_EQ(shape.memory_window_bytes(), shape.push_offset(kPushSlots - 1) + shape.push_area_bytes());
   EXPECT_GE(shape.compute_window_bytes(), sizeof(MessageHeader) + 5 * 8 * 32 * 4);

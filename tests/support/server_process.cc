@@ -31,7 +31,8 @@ int FreePort() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
   int port = 0;
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0 && getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0) {
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0) {
     port = ntohs(address.sin_port);
   }
   close(fd);
@@ -51,7 +52,8 @@ CommandOutput RunLamina(const std::vector<std::string>& arguments, Clock::durati
 Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(std::vector<std::string> arguments) {
   auto server = std::make_unique<ServerProcess>();
   server->port_ = FreePort();
-  server->log_path_ = (fs::temp_directory_path() / ("lamina-serve-" + std::to_string(getpid()) + "-" + std::to_string(server->port_))).string();
+  server->log_path_ =
+      (fs::temp_directory_path() / ("lamina-serve-" + std::to_string(getpid()) + "-" + std::to_string(server->port_))).string();
   ChildProcess::Options options;
   options.argv = {LAMINA_BIN_DIR "/lamina", "serve", "--port", std::to_string(server->port_)};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
@@ -59,7 +61,8 @@ Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(std::vector<std::str
   LAMINA_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Spawn(options));
   server->process_ = std::move(process);
   const bool ready =
-      AwaitTrue([&] { return server->Health() == 200 || !server->process_->running(); }, Deadline::After(std::chrono::seconds(60))) && server->Health() == 200;
+      AwaitTrue([&] { return server->Health() == 200 || !server->process_->running(); }, Deadline::After(std::chrono::seconds(60))) &&
+      server->Health() == 200;
   if (!ready) return InternalError("lamina serve did not come up: " + server->output());
   return server;
 }
@@ -82,7 +85,8 @@ nlohmann::json ServerProcess::Status() const {
 }
 
 std::vector<pid_t> ServerProcess::Daemons() const {
-  std::istringstream children(ReadAll("/proc/" + std::to_string(process_->pid()) + "/task/" + std::to_string(process_->pid()) + "/children"));
+  std::istringstream children(
+      ReadAll("/proc/" + std::to_string(process_->pid()) + "/task/" + std::to_string(process_->pid()) + "/children"));
   return {std::istream_iterator<pid_t>(children), {}};
 }
 
