@@ -200,6 +200,7 @@ TEST_F(HttpStream, AClientThatDoesNotReadIsCutOff) {
   options_.max_send_queue_bytes = 64 << 10;
   max_model_len_ = 2'000'000;
   StartServer(AlwaysAnswer(std::vector<TokenId>(1'000'000, 488)));
+  engine_->SetTokenTime(std::chrono::microseconds(50));
   ClientConnection connection(port(), /*receive_buffer_bytes=*/4096);
   connection.SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true, "max_tokens": 1000000})");
   EXPECT_TRUE(engine_->WaitForAborts(1, Soon()));

@@ -99,7 +99,9 @@ void FakeEngine::Run() {
     const TokenEvent event = NextEvent(*sequence);
     turn = static_cast<size_t>(next - running_.begin()) + 1;
     if (event.finish) running_.erase(next);
+    const auto token_time = token_time_;
     lock.unlock();
+    if (token_time.count() > 0) std::this_thread::sleep_for(token_time);
     sequence->sink(event);
     lock.lock();
     if (event.finish && sequence->aborted) ++num_aborts_;
@@ -129,6 +131,11 @@ void FakeEngine::Resume() {
   std::lock_guard lock(mutex_);
   pause_after_ = SIZE_MAX;
   changed_.notify_all();
+}
+
+void FakeEngine::SetTokenTime(std::chrono::microseconds time) {
+  std::lock_guard lock(mutex_);
+  token_time_ = time;
 }
 
 void FakeEngine::RefuseSubmits(Status status, int countdown) {

@@ -1,6 +1,7 @@
 // An engine that says what a test told it to say.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -32,6 +33,9 @@ class FakeEngine final : public Engine {
   // Continuations stop after so many tokens until Resume().
   void PauseAfter(size_t tokens);
   void Resume();
+
+  // Every token takes at least this long, as a real engine's do; else a script of any length is done before an Abort arrives.
+  void SetTokenTime(std::chrono::microseconds time);
 
   // Submit number `countdown` from now on (1: the next one) and those after it are refused with this.
   void RefuseSubmits(Status status, int countdown = 1);
@@ -76,6 +80,7 @@ class FakeEngine final : public Engine {
   EngineStatus status_;
   size_t pause_after_ = SIZE_MAX;
   size_t fail_after_ = SIZE_MAX;
+  std::chrono::microseconds token_time_{0};
   Status failure_;
   Status refusal_;
   int refuse_countdown_ = 0;
