@@ -170,7 +170,7 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   LAMINA_ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(yaml, path));
   ClusterConfig config;
   YamlErrors errors(path);
-  YamlMap map(root, "the file", errors);
+  YamlMap map(root, "the top level", errors);
   map.Require("version", "1");
   map.ReadInt("version", &config.version, 1, 1);
   ReadCluster(map.Child("cluster"), &config);

@@ -163,7 +163,11 @@ Result<YamlNode> ParseYaml(const std::string& text, const std::string& file) {
 }
 
 void YamlErrors::Add(int line, const std::string& message) {
-  if (!status_.ok() && line_ <= line) return;
+  if (status_.ok() || line < line_) AddCause(line, message);
+}
+
+void YamlErrors::AddCause(int line, const std::string& message) {
+  if (!status_.ok() && line_ < line) return;
   line_ = line;
   status_ = InvalidArgument(At(file_, line, message));
 }
@@ -292,7 +296,7 @@ void YamlMap::Require(const std::string& key, const std::string& why) {
 void YamlMap::Close() {
   for (const YamlNode::Entry& entry : node_.entries) {
     if (std::find(known_.begin(), known_.end(), entry.key) != known_.end()) continue;
-    errors_->Add(entry.line, "unknown key '" + entry.key + "' under " + section_ + "; known keys: " + Join(known_));
+    errors_->AddCause(entry.line, "unknown key '" + entry.key + "' under " + section_ + "; known keys: " + Join(known_));
   }
 }
 

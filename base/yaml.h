@@ -48,6 +48,8 @@ class YamlErrors {
   explicit YamlErrors(std::string file) : file_(std::move(file)) {}
 
   void Add(int line, const std::string& message);
+  // Stands before others of its line: a misspelt key rather than the missing one.
+  void AddCause(int line, const std::string& message);
   Status status() const { return status_; }
 
  private:

@@ -19,6 +19,10 @@ uint64_t NewEpoch() {
   return static_cast<uint64_t>(device()) << 32 | device();
 }
 
+constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is just starting
+
+bool IsTransient(const Status& status) { return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout; }
+
 bool WaitReadable(int fd, Deadline deadline) {
   pollfd entry{fd, POLLIN, 0};
   return poll(&entry, 1, deadline.RemainingMs()) > 0;
@@ -49,7 +53,7 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterC
                                                                   const StartProgress& progress) {
   std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model));
   const Deadline deadline = Deadline::After(config.start_timeout);
-  for (std::unique_ptr<Node>& node : executor->nodes_) LAMINA_RETURN_IF_ERROR(executor->ConnectNode(*node, deadline));
+  for (std::unique_ptr<Node>& node : executor->nodes_) LAMINA_RETURN_IF_ERROR(executor->ConnectNode(*node, deadline, progress));
   for (std::unique_ptr<Node>& node : executor->nodes_) {
     if (node->config.role == NodeRole::kMemory) LAMINA_RETURN_IF_ERROR(executor->ConfigureMemory(*node, deadline));
   }
@@ -84,13 +88,25 @@ control::Limits ClusterExecutor::limits() const {
   return limits;
 }
 
-Status ClusterExecutor::ConnectNode(Node& node, Deadline deadline) {
+Status ClusterExecutor::ConnectNode(Node& node, Deadline deadline, const StartProgress& progress) {
   ControlOptions options;
   options.hello = "manager of cluster " + config_.name;
   options.peer_timeout = config_.peer_timeout;
   options.heartbeat = std::min<Clock::duration>(std::chrono::seconds(1), config_.peer_timeout / 4);
-  Result<std::unique_ptr<ControlConnection>> connection = ConnectControl(node.address(), options, deadline);
-  if (!connection.ok()) return connection.status().WithContext(node.name());
+  const Deadline quiet(std::min(deadline.at(), Clock::now() + kQuietWait));
+  Result<std::unique_ptr<ControlConnection>> connection = ConnectControl(node.address(), options, quiet);
+  if (!connection.ok() && !deadline.Passed() && IsTransient(connection.status())) {
+    if (progress) {
+      progress(fmt::format("waiting up to {} s for {}: {}", std::chrono::duration_cast<std::chrono::seconds>(deadline.Remaining()).count(),
+                           node.name(), connection.status().message()));
+    }
+    connection = ConnectControl(node.address(), options, deadline);
+  }
+  if (!connection.ok()) {
+    const Status status = connection.status().WithContext(node.name());
+    if (!IsTransient(status)) return status;
+    return Status(status.code(), status.message() + "; is its daemon running? `lamina cluster up` starts the daemons of a cluster");
+  }
   node.connection = std::move(*connection);
   node.connection->Start({
       .on_frame = [this, &node](ControlFrame frame) { OnFrame(node, std::move(frame)); },

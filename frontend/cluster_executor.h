@@ -51,7 +51,7 @@ class ClusterExecutor : public StepExecutor {
 
   ClusterExecutor(const ClusterConfig& config, const ModelConfig& model);
 
-  Status ConnectNode(Node& node, Deadline deadline);
+  Status ConnectNode(Node& node, Deadline deadline, const StartProgress& progress);
   Status ConfigureMemory(Node& node, Deadline deadline);
   Status ConfigureCompute(Node& node, const StartProgress& progress);
   Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);

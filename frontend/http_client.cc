@@ -125,11 +125,12 @@ Result<HttpResponse> HttpClient::Send(const Call& call) const {
   if (!options_.api_key.empty()) request.set(http::field::authorization, "Bearer " + options_.api_key);
   if (call.verb == http::verb::post) request.set(http::field::content_type, "application/json");
   request.prepare_payload();
-  LAMINA_RETURN_IF_ERROR(connection.Write(request, options_.silence_timeout));
+  const Status sent = connection.Write(request, options_.silence_timeout);
 
   http::response_parser<http::string_body> parser;
   parser.body_limit(boost::none);  // a stream may be long; what is kept is counted below
-  LAMINA_RETURN_IF_ERROR(connection.ReadHeader(parser, options_.silence_timeout));
+  const Status answered = connection.ReadHeader(parser, options_.silence_timeout);
+  if (!answered.ok()) return sent.ok() ? answered : sent;  // a server that refuses a large body may answer and close before it is all sent
   HttpResponse response;
   response.status = static_cast<int>(parser.get().result_int());
 

@@ -23,7 +23,7 @@ struct ClusterCommandOptions {
 
 CLI::App* AddAction(CLI::App& cluster, const char* name, const char* help, ClusterCommandOptions& options) {
   CLI::App* command = cluster.add_subcommand(name, help);
-  AddOption(*command, "--config", options.config_path, "Cluster YAML")->required();
+  AddOption(*command, "CONFIG,--config", options.config_path, "Cluster YAML")->required();
   command->footer(std::string("Example:\n  lamina cluster ") + name + " --config configs/local.yaml");
   return command;
 }

@@ -31,7 +31,7 @@ void Fail(const Status& status);
 // The whole program.
 int RunCli(int argc, char** argv);
 
-// "--max-tokens" is LAMINA_MAX_TOKENS in the environment; the command line wins.
+// "--max-tokens", and "MAX,--max-tokens" (by position too), is LAMINA_MAX_TOKENS in the environment; the command line wins.
 std::string EnvironmentName(const std::string& flag);
 
 // An option or, for bool, a flag that can also be given in the environment. `flag`: "--max-tokens". Types with a default show it in --help.

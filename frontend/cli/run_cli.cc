@@ -39,7 +39,7 @@ void Fail(const Status& status) {
 }
 
 std::string EnvironmentName(const std::string& flag) {
-  std::string name = "LAMINA_" + flag.substr(flag.find_first_not_of('-'));
+  std::string name = "LAMINA_" + flag.substr(flag.rfind("--") + 2);
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
   return name;

@@ -130,7 +130,7 @@ TEST(ClusterConfig, SharedMemoryNeedsOneHost) {
 }
 
 TEST(ClusterConfig, MissingParts) {
-  EXPECT_EQ(ErrorOf("nodes: []\n"), "/etc/c.yaml:1: the file needs 'version': 1");
+  EXPECT_EQ(ErrorOf("nodes: []\n"), "/etc/c.yaml:1: the top level needs 'version': 1");
   EXPECT_EQ(ErrorOf(Changed("version: 1", "version: 2")), "/etc/c.yaml:1: 'version' is '2': expected 1");
   EXPECT_EQ(ErrorOf(Changed("path: ../models/m", "")), "/etc/c.yaml:5: 'model' needs 'path': the model's folder");
   EXPECT_EQ(ErrorOf(std::string(kSmall) + "limits: {max_num_seqs: 64, max_num_batched_tokens: 8}\n"),
