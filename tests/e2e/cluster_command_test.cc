@@ -1,0 +1,128 @@
+// `lamina cluster up | status | down` with real daemons: what it says is so, and nothing stays behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+
+#include "frontend/http_client.h"
+#include "tests/support/server_process.h"
+#include "tests/support/serving.h"
+
+namespace lamina::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+class ClusterCommand : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string path = (fs::temp_directory_path() / "lamina-cluster-XXXXXX").string();
+    ASSERT_NE(mkdtemp(path.data()), nullptr);
+    folder_ = path;
+    setenv("XDG_STATE_HOME", (folder_ / "state").c_str(), 1);
+    port_ = FreePort();
+    std::ofstream(config())
+        << "version: 1\n"
+        << "cluster: {name: probe, http_port: " << port_ << "}\n"
+        << "nodes:\n"
+        << "  - {name: c0, role: compute, host: 127.0.0.1, port: " << FreePort() << "}\n"
+        << "  - {name: m0, role: memory, host: 127.0.0.1, port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
+        << "  - {name: m1, role: memory, host: 127.0.0.1, port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
+        << "model: {path: " LAMINA_SOURCE_DIR "/models/tiny-stories}\n";
+  }
+  void TearDown() override {
+    Run("down");
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+
+  std::string config() const { return (folder_ / "cluster.yaml").string(); }
+  CommandOutput Run(const std::string& action) const { return RunLamina({"cluster", action, config()}); }
+  json Status() const { return json::parse(RunLamina({"cluster", "status", config(), "--json"}).out, nullptr, false); }
+  std::string Complete() const {
+    const CommandOutput output = RunLamina(
+        {"complete", "Once upon a time", "--max-tokens", "8", "--temperature", "0", "--url", "http://127.0.0.1:" + std::to_string(port_)});
+    return output.out + output.err;
+  }
+
+  // The ids in "started NAME on HOST, pid N, ...", by name.
+  static std::map<std::string, pid_t> StartedBy(const CommandOutput& up) {
+    std::map<std::string, pid_t> pids;
+    static const std::regex kLine("started (\\w+) on [^,]*, pid (\\d+)");
+    for (std::sregex_iterator match(up.out.begin(), up.out.end(), kLine), end; match != end; ++match)
+      pids[(*match)[1]] = std::stoi((*match)[2]);
+    return pids;
+  }
+
+  fs::path folder_;
+  int port_ = 0;
+};
+
+TEST_F(ClusterCommand, StartsServesAndStopsEverything) {
+  const CommandOutput up = Run("up");
+  ASSERT_EQ(up.exit_status, 0) << up.out << up.err;
+  const std::map<std::string, pid_t> pids = StartedBy(up);
+  ASSERT_EQ(pids.size(), 4u) << up.out;
+  for (const auto& [name, pid] : pids) EXPECT_TRUE(Runs(pid)) << name;
+  EXPECT_THAT(Complete(), HasSubstr(", in a "));
+
+  const CommandOutput again = Run("up");
+  EXPECT_EQ(again.exit_status, 1);
+  EXPECT_THAT(again.err, HasSubstr("already up"));
+
+  const CommandOutput down = Run("down");
+  EXPECT_EQ(down.exit_status, 0) << down.err;
+  for (const auto& [name, pid] : pids) EXPECT_FALSE(Runs(pid)) << name << " stays behind";
+  EXPECT_EQ(Run("status").exit_status, 1);
+  const CommandOutput nothing = Run("down");
+  EXPECT_EQ(nothing.exit_status, 0) << "safe to run twice";
+  EXPECT_THAT(nothing.out, HasSubstr("nothing to stop"));
+}
+
+TEST_F(ClusterCommand, StatusTellsOfNodesThatDied) {
+  const CommandOutput up = Run("up");
+  ASSERT_EQ(up.exit_status, 0) << up.out << up.err;
+  std::map<std::string, pid_t> pids = StartedBy(up);
+  const auto state_of = [&](const std::string& name) {
+    const json status = Status();
+    for (const json& node : status.value("nodes", json::array()))
+      if (node["name"] == name) return node["state"].get<std::string>();
+    return std::string("not listed");
+  };
+  EXPECT_EQ(state_of("m1"), "ready");
+  ASSERT_EQ(kill(pids["m1"], SIGKILL), 0);
+  EXPECT_TRUE(AwaitTrue([&] { return state_of("m1") == "lost"; }, Deadline::After(seconds(10)))) << Status();
+  EXPECT_EQ(state_of("m0"), "ready");
+  EXPECT_THAT(Complete(), HasSubstr(", in a ")) << "m0 still serves";
+  EXPECT_EQ(Run("status").exit_status, 0);
+
+  ASSERT_EQ(kill(pids["c0"], SIGKILL), 0);
+  EXPECT_TRUE(AwaitTrue([&] { return Run("status").exit_status == 1; }, Deadline::After(seconds(10))));
+  EXPECT_THAT(Run("status").out, HasSubstr("lost compute node c0"));
+  EXPECT_THAT(Complete(), HasSubstr("c0"));
+
+  const CommandOutput down = Run("down");
+  EXPECT_EQ(down.exit_status, 0) << down.err;
+  for (const auto& [name, pid] : pids) EXPECT_FALSE(Runs(pid)) << name << " stays behind";
+}
+
+TEST_F(ClusterCommand, AnUpThatFailsLeavesNothingBehind) {
+  std::ifstream file(config());
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  text.replace(text.find("tiny-stories"), 12, "no-such-model");
+  std::ofstream(config()) << text;
+  const CommandOutput up = Run("up");
+  EXPECT_EQ(up.exit_status, 1);
+  EXPECT_THAT(up.err, HasSubstr("no-such-model/config.json"));
+  for (const auto& [name, pid] : StartedBy(up)) EXPECT_FALSE(Runs(pid)) << name << " stays behind";
+}
+
+}  // namespace
+}  // namespace lamina::testing
