@@ -9,9 +9,7 @@
 #include <fstream>
 #include <thread>
 
-#ifndef LAMINA_COMMIT
-#define LAMINA_COMMIT "unknown"
-#endif
+#include "bench/commit.h"  // generated
 
 namespace lamina {
 namespace {
@@ -32,7 +30,7 @@ std::string ToJsonLine(const Measurement& m) {
   const nlohmann::ordered_json line = {
       {"name", m.name},   {"case", m.sizes},    {"value", m.value},         {"unit", m.unit},
       {"p99", m.p99},     {"p99_of", m.p99_of}, {"reference", m.reference}, {"reference_value", m.reference_value},
-      {"ratio", m.ratio}, {"host", Host()},     {"commit", LAMINA_COMMIT}};
+      {"ratio", m.ratio}, {"host", Host()},     {"commit", kCommit}};
   return line.dump();
 }
 
