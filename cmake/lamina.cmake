@@ -10,6 +10,7 @@ endif()
 
 option(LAMINA_TESTS "Build the tests" ON)
 option(LAMINA_WERROR "Treat warnings as errors" ON)
+option(LAMINA_UNITY "Compile the sources of a library a few at a time: half the work for a whole build, more for a small change" OFF)
 set(LAMINA_SANITIZE "" CACHE STRING "address,undefined | thread | empty")
 
 find_program(LAMINA_CCACHE ccache)
@@ -45,6 +46,12 @@ function(lamina_library name)
   list(FILTER sources EXCLUDE REGEX "_main\\.cc$")
   add_library(lamina_${name} STATIC ${sources})
   target_link_libraries(lamina_${name} PUBLIC lamina_options Threads::Threads ${arg_DEPS})
+  if(LAMINA_UNITY)
+    set_target_properties(lamina_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+      target_compile_options(lamina_${name} PRIVATE -Wno-subobject-linkage)  # it takes the sources for headers
+    endif()
+  endif()
 endfunction()
 
 # lamina_program(NAME main.cc DEPS ...): the executable NAME.

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto kStopGrace = std::chrono::seconds(5);
-constexpr int kTailLines = 20;
+constexpr int kLogTailLines = 20;
 
 // `count` different ports that are free now. All are held until all are known, so that no two are the same.
 Result<std::vector<int>> FreePorts(size_t count) {
@@ -182,7 +182,8 @@ Status LocalCluster::Restart(const std::string& node) {
 std::string LocalCluster::DescribeEnd(const std::string& node) {
   keep_logs_ = true;
   const std::string log = options_.log_dir + "/" + node + ".log";
-  return "node " + node + " " + children_.at(node).exit_description() + "; its log " + log + " ends with:\n" + TailOfFile(log, kTailLines);
+  return "node " + node + " " + children_.at(node).exit_description() + "; its log " + log + " ends with:\n" +
+         TailOfFile(log, kLogTailLines);
 }
 
 }  // namespace lamina

@@ -16,7 +16,7 @@ namespace {
 constexpr int kSharedHeads = 16;
 
 // Below this many tokens times heads a call ends sooner than a sleeping worker wakes.
-constexpr int64_t kMinParallelWork = 512;
+constexpr int64_t kMinParallelAttention = 512;
 
 // Rows [first, first + num) that one task takes together.
 struct RowGroup {
@@ -52,7 +52,7 @@ void MakePlan(const AttentionShape& shape, std::span<const AttentionRow> rows, P
   });
 }
 
-AttentionScratch& ThreadScratch() {
+AttentionScratch& ThreadAttentionScratch() {
   static thread_local const auto scratch = std::make_unique<AttentionScratch>();
   return *scratch;
 }
@@ -75,7 +75,7 @@ struct Job {
       for (int head = 0; head < shape.group(); head += kMaxTaskHeads) {
         const int num_heads = std::min(kMaxTaskHeads, shape.group() - head);
         kernels.attention({&shape, &kv, &rows[group.first], group.num, kv_head, kv_head * shape.group() + head, num_heads},
-                          ThreadScratch());
+                          ThreadAttentionScratch());
       }
     }
   }
@@ -88,7 +88,7 @@ void Attention(const AttentionShape& shape, const KvView& kv, std::span<const At
   static thread_local Plan plan;
   MakePlan(shape, rows, plan);
   Job job = {shape, kv, rows, plan, ActiveKernels()};
-  if (plan.work < kMinParallelWork) {
+  if (plan.work < kMinParallelAttention) {
     job.Work();
   } else {
     team.Run([&job](int) { job.Work(); });

@@ -14,7 +14,7 @@ namespace lamina {
 namespace {
 
 // Below this many multiplications a loop ends sooner than a sleeping worker wakes.
-constexpr int64_t kMinParallelWork = 1 << 16;
+constexpr int64_t kMinParallelLinear = 1 << 16;
 
 // Panels go to workers in multiples of this, so that a few rows can take several panels at once.
 constexpr int64_t kPanelGrain = 4;
@@ -32,7 +32,7 @@ void PackPanel(const T* weights, DType dtype, int64_t num_outputs, int64_t in_fe
   }
 }
 
-LinearScratch& ThreadScratch() {
+LinearScratch& ThreadLinearScratch() {
   static thread_local const auto scratch = std::make_unique<LinearScratch>();
   return *scratch;
 }
@@ -83,8 +83,8 @@ void Linear(const PackedWeights& weights, const float* x, int64_t rows, const fl
   const LinearArgs args = {weights.data(), weights.dtype(), weights.out_features(), weights.in_features(), x, rows, bias, y};
   const KernelTable& kernels = ActiveKernels();
   const int64_t panels = NumPanels(args.out_features);
-  if (rows * args.out_features * args.in_features < kMinParallelWork || team.num_workers() == 1) {
-    kernels.linear(args, 0, panels, ThreadScratch());
+  if (rows * args.out_features * args.in_features < kMinParallelLinear || team.num_workers() == 1) {
+    kernels.linear(args, 0, panels, ThreadLinearScratch());
     return;
   }
   const struct {
@@ -96,7 +96,7 @@ void Linear(const PackedWeights& weights, const float* x, int64_t rows, const fl
     const int64_t grains = (job.panels + job.grain - 1) / job.grain;
     const int64_t begin = grains * worker / job.workers * job.grain;
     const int64_t end = std::min(job.panels, grains * (worker + 1) / job.workers * job.grain);
-    if (begin < end) job.kernels.linear(job.args, begin, end, ThreadScratch());
+    if (begin < end) job.kernels.linear(job.args, begin, end, ThreadLinearScratch());
   });
 }
 
