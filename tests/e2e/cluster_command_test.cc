@@ -28,14 +28,13 @@ class ClusterCommand : public ::testing::Test {
     folder_ = path;
     setenv("XDG_STATE_HOME", (folder_ / "state").c_str(), 1);
     port_ = FreePort();
-    std::ofstream(config())
-        << "version: 1\n"
-        << "cluster: {name: probe, http_port: " << port_ << "}\n"
-        << "nodes:\n"
-        << "  - {name: c0, role: compute, host: 127.0.0.1, port: " << FreePort() << "}\n"
-        << "  - {name: m0, role: memory, host: 127.0.0.1, port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
-        << "  - {name: m1, role: memory, host: 127.0.0.1, port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
-        << "model: {path: " LAMINA_SOURCE_DIR "/models/tiny-stories}\n";
+    std::ofstream(config()) << "version: 1\n"
+                            << "cluster: {name: probe, http_port: " << port_ << "}\n"
+                            << "nodes:\n"
+                            << "  - {name: c0, role: compute, host: 127.0.0.1, port: " << FreePort() << "}\n"
+                            << "  - {name: m0, role: memory, host: 127.0.0.1, port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
+                            << "  - {name: m1, role: memory, host: 127.0.0.1, port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
+                            << "model: {path: " LAMINA_SOURCE_DIR "/models/tiny-stories}\n";
   }
   void TearDown() override {
     Run("down");
