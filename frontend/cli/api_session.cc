@@ -77,7 +77,7 @@ void RequestOptions::AddTo(CLI::App& command) {
   AddOption(command, "--url", url, "Server to ask");
   AddOption(command, "--api-key", api_key, "Sent as a bearer token");
   AddOption(command, "--model", model, "Model's name on the server; default: the server's first");
-  AddOption(command, "--max-tokens", max_tokens, "Longest answer")->check(CLI::PositiveNumber);
+  AddOption(command, "--max-tokens", max_tokens, "Longest answer in tokens")->check(CLI::PositiveNumber);
   AddOption(command, "--temperature", temperature, "0: always the most likely token")->check(CLI::NonNegativeNumber);
   AddOption(command, "--top-p", top_p, "Choose among the most likely tokens with this total probability");
   AddOption(command, "--top-k", top_k, "Choose among this many most likely tokens");
@@ -110,7 +110,7 @@ Result<ApiSession> ApiSession::Open(const RequestOptions& options) {
 
 Result<std::string> ApiSession::Stream(const std::string& path, json request) {
   request["model"] = options_.model;
-  request["max_tokens"] = options_.max_tokens;
+  if (options_.max_tokens) request["max_tokens"] = *options_.max_tokens;
   request["stream"] = true;
   request["stream_options"] = {{"include_usage", true}};
   if (options_.temperature) request["temperature"] = *options_.temperature;

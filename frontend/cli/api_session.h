@@ -17,7 +17,7 @@ struct RequestOptions {
   std::string url = "http://127.0.0.1:8000";
   std::string api_key;
   std::string model;
-  int max_tokens = 256;
+  std::optional<int> max_tokens;  // none: as long as the server lets it
   std::optional<double> temperature;
   std::optional<double> top_p;
   std::optional<int> top_k;

@@ -25,6 +25,7 @@ Status Complete(CompleteOptions options) {
 
 void RegisterComplete(CLI::App& app) {
   auto options = std::make_shared<CompleteOptions>();
+  options->request.max_tokens = 256;
   CLI::App* command = app.add_subcommand("complete", "Let a running server go on with a text");
   command->add_option("PROMPT", options->prompt, "The text; - reads it from stdin")->required();
   options->request.AddTo(*command);

@@ -43,6 +43,11 @@ Status Generation::SubmitPrompt(int prompt, const MakeSink& make_sink) {
                            " tokens for prompt and answer together; at most " + std::to_string(context - 1) + " are possible for a prompt");
   }
   const GenerationOptions& options = spec_.options;
+  if (options.max_tokens.value_or(0) > context - length) {
+    return InvalidArgument("max_tokens " + std::to_string(*options.max_tokens) + " is too large: the model's context is " +
+                           std::to_string(context) + " tokens and the prompt has " + std::to_string(length) + "; at most " +
+                           std::to_string(context - length) + " are possible");
+  }
   GenerateRequest request;
   request.n = options.n;
   request.max_new_tokens = std::min(options.max_tokens.value_or(spec_.default_max_tokens), context - length);

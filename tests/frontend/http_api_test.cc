@@ -88,10 +88,13 @@ TEST_F(HttpApi, MaxTokensDefaultAndContext) {
   StartServer();
   Post("/v1/completions", {{"prompt", "Once upon a time"}});
   Post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}}});
-  Post("/v1/completions", {{"prompt", "Once upon a time"}, {"max_tokens", 1000}});
+  Post("/v1/completions", {{"prompt", "Once upon a time"}, {"max_tokens", 45}});
   EXPECT_EQ(engine_->requests().at(0).max_new_tokens, 16);
   EXPECT_EQ(engine_->requests().at(1).max_new_tokens, 45);  // whatever fits
-  EXPECT_EQ(engine_->requests().at(2).max_new_tokens, 45);  // clipped
+  EXPECT_EQ(engine_->requests().at(2).max_new_tokens, 45);
+  const ClientResponse refused = Post("/v1/completions", {{"prompt", "Once upon a time"}, {"max_tokens", 46}});
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, ::testing::HasSubstr("max_tokens 46 is too large"));
 }
 
 TEST_F(HttpApi, ManyPromptsAndChoicesComeInOrder) {
