@@ -126,7 +126,7 @@ Status CheckNotUp(const ClusterConfig& config, const ClusterStateFile& file) {
     if (!(*running)[i]) continue;
     const DaemonRecord& daemon = old.daemons[i];
     return TryAgain("already up: " + daemon.name + " of cluster '" + config.name + "' runs on " + daemon.host + " with pid " +
-                    std::to_string(daemon.process.pid) + "; use lamina cluster down --config " + ShellQuote(old.config_path) + " first");
+                    std::to_string(daemon.process.pid) + "; use lamina cluster down " + ShellQuote(old.config_path) + " first");
   }
   return OkStatus();
 }

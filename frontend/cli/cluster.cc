@@ -24,7 +24,7 @@ struct ClusterCommandOptions {
 CLI::App* AddAction(CLI::App& cluster, const char* name, const char* help, ClusterCommandOptions& options) {
   CLI::App* command = cluster.add_subcommand(name, help);
   AddOption(*command, "CONFIG,--config", options.config_path, "Cluster YAML")->required();
-  command->footer(std::string("Example:\n  lamina cluster ") + name + " --config configs/local.yaml");
+  command->footer(std::string("Example:\n  lamina cluster ") + name + " configs/local.yaml");
   return command;
 }
 
@@ -65,7 +65,7 @@ void RegisterCluster(CLI::App& app) {
   auto options = std::make_shared<ClusterCommandOptions>();
   CLI::App* cluster = app.add_subcommand("cluster", "Start, stop and look at the daemons of a cluster YAML");
   cluster->require_subcommand(1);
-  cluster->footer("Example:\n  lamina cluster up --config configs/local.yaml");
+  cluster->footer("Example:\n  lamina cluster up configs/local.yaml");
 
   CLI::App* up = AddAction(*cluster, "up", "Start every daemon and wait until the cluster serves", *options);
   up->add_flag("--dry-run", options->dry_run, "Print the commands instead of running them");

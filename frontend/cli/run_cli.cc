@@ -14,7 +14,7 @@ constexpr char kExample[] =
     "Examples:\n"
     "  lamina serve models/tiny-stories --memory-nodes 2\n"
     "  lamina complete \"Once upon a time\"\n"
-    "  lamina cluster up --config configs/local.yaml\n\n"
+    "  lamina cluster up configs/local.yaml\n\n"
     "Every option can also be given in the environment: --max-tokens as LAMINA_MAX_TOKENS.";
 
 // CLI11 calls an unknown word an unexpected argument; people expect to be told the commands. "" if the first word is one, or an option.

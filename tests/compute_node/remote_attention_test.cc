@@ -1,0 +1,271 @@
+// Attention over the wire against a memory node that this test plays, well and badly. Its "attention" of a row is twice its q.
+#include "compute_node/remote_attention.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+namespace lamina {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr uint64_t kEpoch = 77;
+constexpr WireShape kWire{.num_heads = 2, .num_kv_heads = 1, .head_dim = 8, .kv_dtype = DType::kF32, .max_rows = 8};
+constexpr size_t kQ = 16, kKv = 8;  // floats per row
+
+// What is written back; none: silence.
+using Answer = std::function<std::optional<std::vector<std::byte>>(const ReceivedMessage&)>;
+
+std::vector<std::byte> Reply(MessageHeader header, std::span<const std::byte> payload) {
+  header.kind = MessageKind::kReply;
+  header = Seal(header, payload);
+  std::vector<std::byte> reply(sizeof(header) + payload.size());
+  std::memcpy(reply.data(), &header, sizeof(header));
+  std::memcpy(reply.data() + sizeof(header), payload.data(), payload.size());
+  return reply;
+}
+
+std::optional<std::vector<std::byte>> TwiceQ(const ReceivedMessage& message) {
+  std::vector<float> out(message.header.num_rows * kQ);
+  std::memcpy(out.data(), message.payload.data(), out.size() * 4);
+  for (float& x : out) x *= 2;
+  return Reply(message.header, std::as_bytes(std::span(out)));
+}
+
+class PlayedMemoryNode {
+ public:
+  PlayedMemoryNode(const std::string& address, Answer answer) : answer_(std::move(answer)) {
+    thread_ = std::thread([this, address] { Run(address); });
+    while (!listening_) std::this_thread::yield();
+  }
+  ~PlayedMemoryNode() {
+    stop_ = true;
+    thread_.join();
+  }
+  int num_pushes() const { return num_pushes_; }
+  std::vector<float> pushed_k;  // of the last push; read after num_pushes() said that it came
+
+ private:
+  void Run(const std::string& address) {
+    const std::unique_ptr<Fabric> fabric = *OpenFabric("loopback");
+    const std::unique_ptr<Listener> listener = *fabric->Listen(address);
+    const std::unique_ptr<Buffer> buffer = *fabric->Allocate(kWire.compute_window_bytes());
+    std::unique_ptr<Endpoint> endpoint;
+    listening_ = true;
+    while (!stop_) {
+      if (endpoint == nullptr) {
+        Result<std::unique_ptr<Endpoint>> accepted = listener->Accept({kWire.memory_window_bytes(), DataHello{kEpoch, 0}.Encode()});
+        if (accepted.ok()) endpoint = std::move(*accepted);
+      } else {
+        Serve(*endpoint, buffer->bytes());
+      }
+      std::this_thread::yield();
+    }
+  }
+
+  void Serve(Endpoint& endpoint, std::span<std::byte> buffer) {
+    std::array<Event, 8> events;
+    const size_t count = endpoint.Poll(events);
+    for (size_t i = 0; i < count; ++i) {
+      if (events[i].kind != Event::Kind::kNotification) continue;
+      if (events[i].value == Notification(MessageKind::kDecode)) {
+        const auto reply = answer_(*Open(endpoint.window().first(kWire.decode_area_bytes()), MessageKind::kDecode));
+        if (!reply) continue;
+        std::memcpy(buffer.data(), reply->data(), reply->size());
+        const WriteOp write{buffer.first(reply->size()), 0};
+        EXPECT_TRUE(endpoint.Post({&write, 1}, Notification(MessageKind::kReply), 0).ok());
+      } else {
+        const uint32_t slot = events[i].value & 0xffffu;
+        const auto message = *Open(endpoint.window().subspan(kWire.push_offset(static_cast<int>(slot))), MessageKind::kPush);
+        pushed_k.resize(message.header.num_rows * kKv);
+        std::memcpy(pushed_k.data(), message.payload.data(), pushed_k.size() * 4);
+        EXPECT_TRUE(endpoint.Post({}, kPushDone | slot, 0).ok());
+        ++num_pushes_;
+      }
+    }
+  }
+
+  const Answer answer_;
+  std::atomic<bool> listening_{false}, stop_{false};
+  std::atomic<int> num_pushes_{0};
+  std::thread thread_;
+};
+
+class RemoteAttentionTest : public testing::Test {
+ protected:
+  static RemoteAttentionOptions Options(Clock::duration peer_timeout = seconds(10)) {
+    RemoteAttentionOptions options;
+    options.epoch = kEpoch;
+    options.attention = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 8, .scale = 0.3f};
+    options.wire = kWire;
+    options.num_layers = 2;
+    options.prefill_cache_tokens = 32;
+    options.peer_timeout = peer_timeout;
+    return options;
+  }
+
+  void Connect(const std::vector<MemoryPeerAddress>& peers, Clock::duration peer_timeout = seconds(10)) {
+    auto attention = RemoteAttention::Create(Options(peer_timeout), *OpenFabric("loopback"), peers, team_, Deadline::After(seconds(10)));
+    ASSERT_TRUE(attention.ok()) << attention.status();
+    attention_ = std::move(*attention);
+  }
+
+  // One layer of a step with a decoding row per entry: (sequence, node).
+  void Decode(uint64_t step, const std::vector<std::pair<uint64_t, uint32_t>>& rows, int layer = 0) {
+    work_.clear();
+    for (const auto& [sequence, node] : rows) work_.push_back({.sequence = SequenceId{sequence}, .node = NodeId{node}, .position = 5});
+    q_.resize(rows.size() * kQ);
+    for (size_t i = 0; i < q_.size(); ++i) q_[i] = static_cast<float>(i) + 0.5f;
+    k_.assign(rows.size() * kKv, 1);
+    v_.assign(rows.size() * kKv, 1);
+    out_.assign(q_.size(), -1);
+    attention_->BeginStep(StepId{step}, work_);
+    attention_->Start(layer, q_.data(), k_.data(), v_.data(), out_.data());
+    attention_->Finish(layer);
+    attention_->EndStep();
+  }
+
+  void ExpectTwiceQ(size_t row) {
+    for (size_t i = row * kQ; i < (row + 1) * kQ; ++i) EXPECT_EQ(out_[i], 2 * q_[i]) << "row " << row;
+  }
+
+  // The only peer answers like this: it must be lost, for the reason.
+  void ExpectLost(Answer answer, const std::string& why, Clock::duration peer_timeout = seconds(10)) {
+    PlayedMemoryNode node("bad-memory", std::move(answer));
+    Connect({{NodeId{1}, "m1", "bad-memory"}}, peer_timeout);
+    Decode(3, {{100, 1}}, 1);
+    ASSERT_TRUE(attention_->failures().contains(SequenceId{100}));
+    const Status status = attention_->failures().at(SequenceId{100});
+    EXPECT_EQ(status.code(), StatusCode::kPeerLost);
+    EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("memory node m1"), HasSubstr(why)));
+    const std::vector<LostNode> lost = attention_->TakeLostNodes();
+    ASSERT_EQ(lost.size(), 1u);
+    EXPECT_EQ(lost[0].node, NodeId{1});
+    EXPECT_TRUE(attention_->TakeLostNodes().empty()) << "said once";
+    Decode(4, {{101, 1}});
+    EXPECT_TRUE(attention_->failures().contains(SequenceId{101})) << "later rows on it fail at once";
+    attention_.reset();
+  }
+
+  WorkerTeam team_{1};
+  std::unique_ptr<RemoteAttention> attention_;
+  std::vector<AttentionWork> work_;
+  std::vector<float> q_, k_, v_, out_;
+};
+
+TEST_F(RemoteAttentionTest, RowsGoToTheirNodeAndComeBackToTheirPlace) {
+  PlayedMemoryNode m1("memory-1", TwiceQ), m2("memory-2", TwiceQ);
+  Connect({{NodeId{1}, "m1", "memory-1"}, {NodeId{2}, "m2", "memory-2"}});
+  for (uint64_t step = 1; step <= 50; ++step) {
+    Decode(step, {{100, 1}, {101, 2}, {102, 2}, {103, 1}, {104, 2}});
+    EXPECT_TRUE(attention_->failures().empty());
+    for (size_t row = 0; row < 5; ++row) ExpectTwiceQ(row);
+  }
+  EXPECT_EQ(attention_->traffic().sent_bytes, static_cast<int64_t>(2 * sizeof(MessageHeader) + 5 * kWire.decode_row_bytes()));
+  EXPECT_EQ(attention_->traffic().received_bytes, static_cast<int64_t>(2 * sizeof(MessageHeader) + 5 * kWire.q_row_bytes()));
+  attention_.reset();
+}
+
+TEST_F(RemoteAttentionTest, PrefillIsComputedHereAndItsKvPushed) {
+  PlayedMemoryNode m1("memory-1", TwiceQ);
+  Connect({{NodeId{1}, "m1", "memory-1"}});
+  work_.clear();
+  for (int64_t i = 0; i < 3; ++i)
+    work_.push_back({.sequence = SequenceId{9}, .node = NodeId{1}, .position = i, .prefill = true, .last_chunk = true});
+  q_.assign(3 * kQ, 0);  // all scores are equal: the output is the mean of v so far
+  k_ = std::vector<float>(3 * kKv, 0);
+  v_.resize(3 * kKv);
+  for (size_t i = 0; i < v_.size(); ++i) v_[i] = static_cast<float>(i / kKv) * 3;  // rows 0, 3, 6
+  for (size_t i = 0; i < k_.size(); ++i) k_[i] = static_cast<float>(i);
+  out_.assign(3 * kQ, -1);
+  attention_->BeginStep(StepId{1}, work_);
+  attention_->Start(0, q_.data(), k_.data(), v_.data(), out_.data());
+  attention_->Finish(0);
+  attention_->EndStep();
+  EXPECT_TRUE(attention_->failures().empty());
+  EXPECT_FLOAT_EQ(out_[0], 0);
+  EXPECT_FLOAT_EQ(out_[kQ], 1.5);
+  EXPECT_FLOAT_EQ(out_[2 * kQ], 3);
+  const Deadline deadline = Deadline::After(seconds(10));
+  while (m1.num_pushes() < 1 && !deadline.Passed()) std::this_thread::yield();
+  ASSERT_EQ(m1.num_pushes(), 1);
+  EXPECT_EQ(m1.pushed_k, k_);
+  attention_.reset();
+}
+
+TEST_F(RemoteAttentionTest, ANodeThatIsSilentIsLostAfterThePeerTimeout) {
+  ExpectLost([](const ReceivedMessage&) { return std::nullopt; }, "step 3 layer 1: the attention output did not come within 150 ms",
+             std::chrono::milliseconds(150));
+}
+
+TEST_F(RemoteAttentionTest, AnAnswerToAnotherStepIsNotTaken) {
+  ExpectLost(
+      [](const ReceivedMessage& message) {
+        MessageHeader header = message.header;
+        header.step = 2;
+        return std::optional(Reply(header, std::vector<std::byte>(kQ * 4)));
+      },
+      "answered step 2");
+}
+
+TEST_F(RemoteAttentionTest, ACorruptAnswerIsNotTaken) {
+  ExpectLost(
+      [](const ReceivedMessage& message) {
+        std::vector<std::byte> reply = *TwiceQ(message);
+        reply.back() ^= std::byte{1};
+        return std::optional(reply);
+      },
+      "checksum");
+}
+
+TEST_F(RemoteAttentionTest, AnAnswerWithTooFewRowsIsNotTaken) {
+  ExpectLost([](const ReceivedMessage& message) { return std::optional(Reply(message.header, std::vector<std::byte>(8))); },
+             "another number of rows");
+}
+
+TEST_F(RemoteAttentionTest, AnErrorOfTheNodeFailsItsRowsOnly) {
+  PlayedMemoryNode m1("memory-1", TwiceQ);
+  PlayedMemoryNode m2("memory-2", [](const ReceivedMessage& message) {
+    MessageHeader header = message.header;
+    header.status = static_cast<uint16_t>(StatusCode::kNotFound);
+    const std::string text = "no such sequence here";
+    return std::optional(Reply(header, std::as_bytes(std::span(text))));
+  });
+  Connect({{NodeId{1}, "m1", "memory-1"}, {NodeId{2}, "m2", "memory-2"}});
+  Decode(1, {{100, 1}, {101, 2}});
+  EXPECT_EQ(attention_->failures().size(), 1u);
+  EXPECT_THAT(attention_->failures().at(SequenceId{101}).message(), testing::AllOf(HasSubstr("m2"), HasSubstr("no such sequence here")));
+  ExpectTwiceQ(0);
+  EXPECT_TRUE(attention_->TakeLostNodes().empty()) << "the node lives";
+  attention_.reset();
+}
+
+TEST_F(RemoteAttentionTest, ADeadNodeTakesOnlyItsRowsWithIt) {
+  PlayedMemoryNode m1("memory-1", TwiceQ);
+  auto m2 = std::make_unique<PlayedMemoryNode>("memory-2", TwiceQ);
+  Connect({{NodeId{1}, "m1", "memory-1"}, {NodeId{2}, "m2", "memory-2"}});
+  Decode(1, {{100, 1}, {101, 2}});
+  EXPECT_TRUE(attention_->failures().empty());
+  m2.reset();
+  Decode(2, {{100, 1}, {101, 2}});
+  EXPECT_EQ(attention_->failures().size(), 1u);
+  EXPECT_TRUE(attention_->failures().contains(SequenceId{101}));
+  ExpectTwiceQ(0);
+  attention_.reset();
+}
+
+TEST_F(RemoteAttentionTest, ANodeThatCannotBeReachedIsNamed) {
+  const auto attention = RemoteAttention::Create(Options(), *OpenFabric("loopback"), {{NodeId{1}, "m1", "nobody-there"}}, team_,
+                                                 Deadline::After(std::chrono::milliseconds(50)));
+  ASSERT_FALSE(attention.ok());
+  EXPECT_THAT(attention.status().message(), HasSubstr("m1"));
+}
+
+}  // namespace
+}  // namespace lamina

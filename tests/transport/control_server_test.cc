@@ -1,0 +1,111 @@
+#include "transport/control_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+namespace lamina {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+class ControlServerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    Result<std::unique_ptr<ControlServer>> server = ControlServer::Create("127.0.0.1:0", {.hello = "the daemon"});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = std::move(*server);
+  }
+
+  struct Client {
+    Inbox<ControlFrame> frames;
+    Inbox<Status> lost;
+    std::unique_ptr<ControlConnection> connection;  // first to go: its callbacks use the inboxes
+  };
+
+  std::unique_ptr<Client> Connect(const std::string& hello) {
+    auto client = std::make_unique<Client>();
+    auto connection = ConnectControl(server_->address(), {.hello = hello}, Deadline::After(seconds(10)));
+    if (!connection.ok()) throw std::runtime_error(connection.status().ToString());
+    client->connection = std::move(*connection);
+    client->connection->Start({.on_frame = [raw = client.get()](ControlFrame frame) { raw->frames.Push(std::move(frame)); },
+                               .on_lost = [raw = client.get()](Status status) { raw->lost.Push(std::move(status)); }});
+    return client;
+  }
+
+  template <typename Queue>
+  static auto Next(Queue& queue, int fd) {
+    const Deadline deadline = Deadline::After(seconds(10));
+    auto item = queue.TryPop();
+    while (!item && !deadline.Passed()) {
+      pollfd entry{fd, POLLIN, 0};
+      poll(&entry, 1, deadline.RemainingMs());
+      item = queue.TryPop();
+    }
+    if (!item) throw std::runtime_error("nothing came within 10 s");
+    return std::move(*item);
+  }
+  ControlEvent NextEvent() { return Next(*server_, server_->fd()); }
+
+  std::unique_ptr<ControlServer> server_;
+};
+
+constexpr uint16_t kType = kFirstUserType;
+
+TEST_F(ControlServerTest, FramesOfAConnectionComeInOrderUnderItsNumber) {
+  const auto first = Connect("manager one");
+  const ControlEvent connected = NextEvent();
+  ASSERT_EQ(connected.kind, ControlEvent::Kind::kConnected);
+  const auto second = Connect("manager two");
+  const ControlEvent other = NextEvent();
+  ASSERT_EQ(other.kind, ControlEvent::Kind::kConnected);
+  EXPECT_NE(connected.connection, other.connection);
+  EXPECT_THAT(server_->PeerName(connected.connection), HasSubstr("manager one at 127.0.0.1:"));
+
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE((i % 2 == 0 ? first : second)->connection->Send(kType, std::to_string(i)).ok());
+  std::map<uint64_t, std::vector<std::string>> came;
+  for (int i = 0; i < 20; ++i) {
+    const ControlEvent event = NextEvent();
+    ASSERT_EQ(event.kind, ControlEvent::Kind::kFrame);
+    EXPECT_EQ(event.frame.type, kType);
+    came[event.connection].push_back(event.frame.payload);
+  }
+  EXPECT_THAT(came[connected.connection], testing::ElementsAre("0", "2", "4", "6", "8", "10", "12", "14", "16", "18"));
+  EXPECT_THAT(came[other.connection], testing::ElementsAre("1", "3", "5", "7", "9", "11", "13", "15", "17", "19"));
+
+  ASSERT_TRUE(server_->Send(other.connection, kType, "to two").ok());
+  EXPECT_EQ(Next(second->frames, second->frames.fd()).payload, "to two");
+  EXPECT_FALSE(first->frames.TryPop()) << "only the one that was meant";
+}
+
+TEST_F(ControlServerTest, APeerThatGoesIsLostAndCannotBeSentTo) {
+  auto client = Connect("manager");
+  const uint64_t id = NextEvent().connection;
+  client.reset();
+  const ControlEvent lost = NextEvent();
+  EXPECT_EQ(lost.kind, ControlEvent::Kind::kLost);
+  EXPECT_EQ(lost.connection, id);
+  EXPECT_EQ(lost.status.code(), StatusCode::kPeerLost);
+  server_->Close(id);
+  EXPECT_EQ(server_->Send(id, kType, "x").code(), StatusCode::kPeerLost);
+  EXPECT_EQ(server_->PeerName(id), "a closed connection");
+}
+
+TEST_F(ControlServerTest, CloseSendsWhatIsQueuedAndMakesNoEvent) {
+  const auto client = Connect("manager");
+  const uint64_t id = NextEvent().connection;
+  ASSERT_TRUE(server_->Send(id, kType, "last words").ok());
+  server_->Close(id);
+  EXPECT_EQ(Next(client->frames, client->frames.fd()).payload, "last words");
+  EXPECT_EQ(Next(client->lost, client->lost.fd()).code(), StatusCode::kPeerLost);
+  EXPECT_FALSE(server_->TryPop());
+  server_->Close(id);  // again: nothing happens
+}
+
+TEST_F(ControlServerTest, AnAddressInUseIsRefused) {
+  EXPECT_EQ(ControlServer::Create(server_->address(), {}).status().code(), StatusCode::kOutOfSpace);
+}
+
+}  // namespace
+}  // namespace lamina
