@@ -129,9 +129,11 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
 }
 
 void ReadTransport(YamlMap map, ClusterConfig* config) {
-  map.ReadChoice("kind", &config->transport, {"tcp", "shm"});
+  map.ReadChoice("kind", &config->transport, {"auto", "verbs", "ucx", "shm", "tcp"});
+  map.ReadBool("fallback", &config->transport_fallback);
   const bool one_host = std::ranges::all_of(config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
-  if (config->transport == "shm" && !one_host) map.Fail("kind", "'kind' is 'shm', but the nodes are not all on one host: use tcp");
+  if (config->transport == "shm" && !one_host && !config->transport_fallback)
+    map.Fail("kind", "'kind' is 'shm', but the nodes are not all on one host: use auto, or set fallback: true");
   map.Close();
 }
 

@@ -216,6 +216,16 @@ void YamlMap::ReadChoice(const std::string& key, std::string* value, const std::
   *value = node->scalar;
 }
 
+void YamlMap::ReadBool(const std::string& key, bool* value) {
+  const YamlNode* node = Scalar(key, "true or false");
+  if (node == nullptr) return;
+  if (node->scalar != "true" && node->scalar != "false") {
+    Fail(key, "'" + key + "' is '" + node->scalar + "': expected true or false");
+    return;
+  }
+  *value = node->scalar == "true";
+}
+
 void YamlMap::ReadInt(const std::string& key, int* value, int min, int max) {
   const std::string expected =
       min == max ? std::to_string(min) : "a whole number from " + std::to_string(min) + " to " + std::to_string(max);

@@ -74,6 +74,7 @@ class YamlMap {
   void ReadString(const std::string& key, std::string* value);
   void ReadChoice(const std::string& key, std::string* value, const std::vector<std::string>& choices);
   void ReadInt(const std::string& key, int* value, int min, int max);
+  void ReadBool(const std::string& key, bool* value);                                                 // true | false
   void ReadDouble(const std::string& key, double* value);                                             // finite, not negative
   void ReadSize(const std::string& key, int64_t* value, int64_t min);                                 // as ParseSize
   void ReadDuration(const std::string& key, Clock::duration* value);                                  // as ParseDuration, above zero

@@ -22,7 +22,7 @@ struct Options {
   std::string model;
   std::string load_format = "auto";
   std::string kv_dtype = "auto";
-  std::string transport = "shm";
+  std::string transport = "auto";
   std::string memory = "512MiB";
   int memory_nodes = 2;
   int compute_threads = 0;
@@ -194,7 +194,7 @@ void RegisterThroughput(CLI::App& app, int& exit_status) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   command->add_option("--memory", options->memory, "KV memory of each memory node")->capture_default_str();
-  command->add_option("--transport", options->transport, "tcp | shm")->capture_default_str();
+  command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp")->capture_default_str();
   command->add_option("--compute-threads", options->compute_threads, "0: all cores")->check(CLI::NonNegativeNumber)->capture_default_str();
   command->add_option("--memory-threads", options->memory_threads, "of each memory node")
       ->check(CLI::PositiveNumber)

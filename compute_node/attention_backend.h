@@ -62,6 +62,14 @@ class AttentionBackend {
     int64_t sent_bytes = 0, received_bytes = 0;
   };
   virtual Traffic traffic() const { return {}; }  // of the current step
+
+  // How each memory node is reached.
+  struct ChosenPath {
+    NodeId node;
+    std::string fabric;   // "shm"
+    std::string refused;  // what was tried or missing before, with the reasons; "" if nothing was
+  };
+  virtual std::vector<ChosenPath> paths() const { return {}; }
 };
 
 }  // namespace lamina

@@ -43,11 +43,11 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   options.prefill_cache_tokens = request.limits().max_model_len() + request.limits().max_num_batched_tokens();
   options.peer_timeout = milliseconds(request.limits().peer_timeout_ms());
   std::vector<MemoryPeerAddress> peers;
-  for (const control::MemoryPeer& peer : request.memory_nodes())
-    peers.push_back({NodeId{peer.node_id()}, peer.node_name(), peer.data_address()});
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Fabric> fabric, OpenFabric(request.transport()));
+  for (const control::MemoryPeer& peer : request.memory_nodes()) peers.push_back({NodeId{peer.node_id()}, peer.node_name(), peer.offers()});
+  const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Ladder> ladder, Ladder::Open(fabrics));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<RemoteAttention> remote,
-                          RemoteAttention::Create(options, std::move(fabric), peers, team, Deadline::After(kConnectTimeout)));
+                          RemoteAttention::Create(options, std::move(ladder), peers, team, Deadline::After(kConnectTimeout)));
   return std::unique_ptr<AttentionBackend>(std::move(remote));
 }
 
@@ -148,8 +148,14 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
   };
   LAMINA_ASSIGN_OR_RETURN(session->model, LoadedModel::Load(weights, team_));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention, MakeAttentionBackend(request, request.local_kv_tokens(), team_));
-  session->runner = std::make_unique<StepRunner>(*session->model, limits, std::move(attention), team_);
   control::Configured answer;
+  for (const AttentionBackend::ChosenPath& path : attention->paths()) {
+    control::DataPath& told = *answer.add_paths();
+    told.set_node_id(path.node.value);
+    told.set_fabric(path.fabric);
+    told.set_refused(path.refused);
+  }
+  session->runner = std::make_unique<StepRunner>(*session->model, limits, std::move(attention), team_);
   answer.set_capacity_tokens(request.memory_nodes().empty() ? request.local_kv_tokens() : 0);
   answer.set_weight_bytes(session->model->weights->size_bytes());
   session_ = std::move(session);

@@ -20,19 +20,19 @@ std::string Milliseconds(Clock::duration duration) {
 
 }  // namespace
 
-Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(const RemoteAttentionOptions& options, std::unique_ptr<Fabric> fabric,
+Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder,
                                                                  const std::vector<MemoryPeerAddress>& peers, WorkerTeam& team,
                                                                  Deadline deadline) {
   const KvShape shape{options.num_layers, options.wire.num_kv_heads, options.wire.head_dim, options.wire.kv_dtype};
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(shape, options.prefill_cache_tokens));
-  std::unique_ptr<RemoteAttention> attention(new RemoteAttention(options, std::move(fabric), std::move(store), team));
+  std::unique_ptr<RemoteAttention> attention(new RemoteAttention(options, std::move(ladder), std::move(store), team));
   for (const MemoryPeerAddress& peer : peers) LAMINA_RETURN_IF_ERROR(attention->Connect(peer, deadline));
   return attention;
 }
 
-RemoteAttention::RemoteAttention(const RemoteAttentionOptions& options, std::unique_ptr<Fabric> fabric,
+RemoteAttention::RemoteAttention(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder,
                                  std::unique_ptr<KvStore> prefill_store, WorkerTeam& team)
-    : options_(options), fabric_(std::move(fabric)), prefill_(options.attention, std::move(prefill_store), team) {
+    : options_(options), ladder_(std::move(ladder)), prefill_(options.attention, std::move(prefill_store), team) {
   for (int64_t slot = options.prefill_cache_tokens; slot > 0; --slot) free_slots_.push_back(static_cast<TokenSlot>(slot - 1));
 }
 
@@ -40,14 +40,17 @@ Status RemoteAttention::Connect(const MemoryPeerAddress& address, Deadline deadl
   Peer peer;
   peer.node = address.node;
   peer.name = address.name;
-  LAMINA_ASSIGN_OR_RETURN(peer.decode_buffer, fabric_->Allocate(options_.wire.decode_area_bytes()));
-  for (std::unique_ptr<Buffer>& buffer : peer.push_buffers) {
-    LAMINA_ASSIGN_OR_RETURN(buffer, fabric_->Allocate(options_.wire.push_area_bytes()));
-  }
   const EndpointOptions endpoint{options_.wire.compute_window_bytes(), DataHello{options_.epoch, options_.self.value}.Encode()};
-  Result<std::unique_ptr<Endpoint>> connected = fabric_->Connect(address.data_address, endpoint, deadline);
+  Result<Path> connected = ladder_->Connect(address.offers, endpoint, deadline);
   if (!connected.ok()) return connected.status().WithContext("data path to memory node " + address.name);
-  peer.endpoint = std::move(*connected);
+  LAMINA_ASSIGN_OR_RETURN(peer.decode_buffer, connected->fabric->Allocate(options_.wire.decode_area_bytes()));
+  for (std::unique_ptr<Buffer>& buffer : peer.push_buffers) {
+    LAMINA_ASSIGN_OR_RETURN(buffer, connected->fabric->Allocate(options_.wire.push_area_bytes()));
+  }
+  peer.endpoint = std::move(connected->endpoint);
+  peer.path = {address.node, std::string(connected->fabric->name()), RefusalText(connected->refused)};
+  LAMINA_LOG_INFO("data path to memory node {}: {}{}", peer.name, peer.path.fabric,
+                  peer.path.refused.empty() ? "" : "; not used: " + peer.path.refused);
   if (peer.endpoint->peer_window_bytes() < options_.wire.memory_window_bytes()) {
     return InternalError("memory node " + address.name + " offers a window of " + std::to_string(peer.endpoint->peer_window_bytes()) +
                          " bytes, expected " + std::to_string(options_.wire.memory_window_bytes()));
@@ -142,6 +145,12 @@ std::vector<LostNode> RemoteAttention::TakeLostNodes() {
     peer.told = peer.lost;
   }
   return lost;
+}
+
+std::vector<AttentionBackend::ChosenPath> RemoteAttention::paths() const {
+  std::vector<ChosenPath> paths;
+  for (const Peer& peer : peers_) paths.push_back(peer.path);
+  return paths;
 }
 
 MessageHeader RemoteAttention::Header(MessageKind kind, int layer, size_t first_row, size_t num_rows) const {
@@ -275,7 +284,7 @@ bool RemoteAttention::WaitFor(Peer& peer, int layer, const char* what, Done done
       Lose(peer, "step " + std::to_string(step_.value) + " layer " + std::to_string(layer) + ": " + what + " did not come within " +
                      Milliseconds(options_.peer_timeout));
     } else if (!progress && backoff.Idle()) {
-      Sleep(*fabric_, {}, deadline);
+      ladder_->Sleep({}, deadline);
     }
   }
   return false;

@@ -14,7 +14,7 @@
 #include "compute_node/attention_backend.h"
 #include "compute_node/local_attention.h"
 #include "splitter/wire_format.h"
-#include "transport/transport.h"
+#include "transport/ladder.h"
 
 namespace lamina {
 
@@ -31,14 +31,14 @@ struct RemoteAttentionOptions {
 struct MemoryPeerAddress {
   NodeId node;
   std::string name;
-  std::string data_address;
+  std::string offers;  // of its Ladder
 };
 
 // Thread: one owner.
 class RemoteAttention : public AttentionBackend {
  public:
   // Connects to every memory node before `deadline`; the error names the one that could not be reached.
-  static Result<std::unique_ptr<RemoteAttention>> Create(const RemoteAttentionOptions& options, std::unique_ptr<Fabric> fabric,
+  static Result<std::unique_ptr<RemoteAttention>> Create(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder,
                                                          const std::vector<MemoryPeerAddress>& peers, WorkerTeam& team, Deadline deadline);
 
   void BeginStep(StepId step, std::span<const AttentionWork> rows) override;
@@ -49,6 +49,7 @@ class RemoteAttention : public AttentionBackend {
   const Failures& failures() const override { return failures_; }
   std::vector<LostNode> TakeLostNodes() override;
   Traffic traffic() const override { return traffic_; }
+  std::vector<ChosenPath> paths() const override;
 
  private:
   // Rows of the step that live on one memory node, in the order's order: the row numbers of wire messages index these lists.
@@ -58,6 +59,7 @@ class RemoteAttention : public AttentionBackend {
     std::unique_ptr<Buffer> decode_buffer;
     std::array<std::unique_ptr<Buffer>, kPushSlots> push_buffers;
     std::unique_ptr<Endpoint> endpoint;  // after its buffers: it goes first
+    ChosenPath path;
     std::array<bool, kPushSlots> push_busy{};
     std::vector<int> decode_rows;  // indices into rows_
     std::vector<int> prefill_rows;
@@ -68,7 +70,7 @@ class RemoteAttention : public AttentionBackend {
     std::string why;
   };
 
-  RemoteAttention(const RemoteAttentionOptions& options, std::unique_ptr<Fabric> fabric, std::unique_ptr<KvStore> prefill_store,
+  RemoteAttention(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder, std::unique_ptr<KvStore> prefill_store,
                   WorkerTeam& team);
 
   Status Connect(const MemoryPeerAddress& address, Deadline deadline);
@@ -85,7 +87,7 @@ class RemoteAttention : public AttentionBackend {
   MessageHeader Header(MessageKind kind, int layer, size_t first_row, size_t num_rows) const;
 
   const RemoteAttentionOptions options_;
-  const std::unique_ptr<Fabric> fabric_;
+  const std::unique_ptr<Ladder> ladder_;
   std::vector<Peer> peers_;
   LocalKv prefill_;                    // KV of prompts while they are computed
   std::vector<TokenSlot> free_slots_;  // of prefill_

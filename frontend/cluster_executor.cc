@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/log.h"
+#include "transport/ladder.h"
 
 namespace lamina {
 namespace {
@@ -123,7 +124,8 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline) {
   request.set_node_name(node.config.name);
   *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype);
   *request.mutable_limits() = limits();
-  request.set_transport(config_.transport);
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics, LadderKinds(config_.transport, config_.transport_fallback));
+  request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
   while (true) {
     LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
     const Status status = AwaitConfigured(node, deadline.Remaining(), {});
@@ -139,7 +141,8 @@ Status ClusterExecutor::ConfigureCompute(Node& node, const StartProgress& progre
   request.set_node_name(node.config.name);
   *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype);
   *request.mutable_limits() = limits();
-  request.set_transport(config_.transport);
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics, LadderKinds(config_.transport, config_.transport_fallback));
+  request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
   request.set_model(config_.model_path);
   request.set_load_format(config_.load_format);
   const int64_t kv_bytes_per_token =
@@ -150,7 +153,7 @@ Status ClusterExecutor::ConfigureCompute(Node& node, const StartProgress& progre
     control::MemoryPeer& peer = *request.add_memory_nodes();
     peer.set_node_id(memory->id.value);
     peer.set_node_name(memory->config.name);
-    peer.set_data_address(memory->configured.data_address());
+    peer.set_offers(memory->configured.offers());
   }
   const Deadline deadline = Deadline::After(config_.start_timeout);
   while (true) {
@@ -274,7 +277,13 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
     status.address = node->address();
     status.state = node->lost.ok() ? "ready" : "lost";
     status.detail = node->lost.message();
-    status.transport = memory ? config_.transport : "";
+    for (const std::unique_ptr<Node>& compute : nodes_) {
+      for (const control::DataPath& path : compute->configured.paths()) {
+        if (path.node_id() != node->id.value) continue;
+        status.transport = path.fabric();
+        status.transport_refused = path.refused();
+      }
+    }
     status.capacity_tokens = node->configured.capacity_tokens();
     status.stored_tokens = memory ? node->stats.used_tokens() : 0;
     status.stored_sequences = memory ? node->stats.num_sequences() : 0;

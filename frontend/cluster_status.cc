@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "frontend/http_client.h"
@@ -52,6 +53,18 @@ std::string KvUse(const json& node) {
   if (capacity <= 0) return "-";
   const int64_t used = Number(node, "used_tokens");
   return std::to_string(used) + " / " + std::to_string(capacity) + " (" + std::to_string(used * 100 / capacity) + "%)";
+}
+
+// Which data paths were passed over, with the reasons; a line for each set of nodes that has the same ones.
+std::string NotUsed(const json& document) {
+  std::map<std::string, std::string> nodes;  // by reason
+  for (const json& node : document.is_object() ? document.value("nodes", json::array()) : json::array()) {
+    const std::string refused = Text(node, "transport_refused");
+    if (!refused.empty()) nodes[refused] += (nodes[refused].empty() ? "" : ", ") + Text(node, "name");
+  }
+  std::string text;
+  for (const auto& [refused, names] : nodes) text += "\ndata paths not used to " + names + ": " + refused + "\n";
+  return text;
 }
 
 }  // namespace
@@ -111,7 +124,7 @@ std::string StatusTable(const std::string& status_json) {
                       transport.empty() ? "-" : transport, KvUse(node), Text(node, "num_sequences"), Text(node, "detail")});
     }
   }
-  text += Table(rows);
+  text += Table(rows) + NotUsed(document);
   const json scheduler = document.is_object() ? document.value("scheduler", json::object()) : json::object();
   text += "\nrequests: " + std::to_string(Number(scheduler, "num_running")) + " running, " +
           std::to_string(Number(scheduler, "num_waiting")) + " waiting; " + std::to_string(Number(scheduler, "num_preemptions")) +

@@ -51,9 +51,10 @@ struct NodeStatus {
   std::string name;
   std::string role;  // "compute" | "memory"
   std::string address;
-  std::string state;      // "ready" | "loading" | "lost"
-  std::string detail;     // why it is lost, else ""
-  std::string transport;  // memory nodes: the fabric in use
+  std::string state;              // "ready" | "loading" | "lost"
+  std::string detail;             // why it is lost, else ""
+  std::string transport;          // memory nodes: the fabric in use
+  std::string transport_refused;  // fabrics that were passed over, with the reasons; "" if none
   int64_t capacity_tokens = 0;
   int64_t used_tokens = 0;  // as the scheduler counts
   int num_sequences = 0;

@@ -22,7 +22,7 @@ struct LocalClusterOptions {
   int64_t memory_bytes = int64_t{256} << 20;  // of each memory node
   int compute_threads = 0;                    // 0: all cores
   int memory_threads = 1;                     // of each memory node
-  std::string transport = "shm";
+  std::string transport = "auto";
   std::string log_dir;  // NAME.log; "": a temporary folder, which is kept only if a daemon ended by itself
   std::string bin_dir;  // "": where the running program stands
   Clock::duration start_timeout = std::chrono::seconds(30);  // until every daemon listens

@@ -61,9 +61,11 @@ class NodeGauge {
   NodeGauge(prometheus::Registry& registry, const char* name, const char* help)
       : family_(prometheus::BuildGauge().Name(name).Help(help).Register(registry)) {}
 
-  void Set(const NodeStatus& node, double value) {
-    Gauge*& gauge = gauges_[{node.name, node.role}];
-    if (gauge == nullptr) gauge = &family_.Add({{"node", node.name}, {"role", node.role}});
+  void Set(const NodeStatus& node, double value, const prometheus::Labels& more = {}) {
+    prometheus::Labels labels = {{"node", node.name}, {"role", node.role}};
+    labels.insert(more.begin(), more.end());
+    Gauge*& gauge = gauges_[labels];
+    if (gauge == nullptr) gauge = &family_.Add(labels);
     gauge->Set(value);
   }
 
@@ -74,7 +76,7 @@ class NodeGauge {
 
  private:
   prometheus::Family<Gauge>& family_;
-  std::map<std::pair<std::string, std::string>, Gauge*> gauges_;
+  std::map<prometheus::Labels, Gauge*> gauges_;
 };
 
 }  // namespace
@@ -122,6 +124,7 @@ struct Metrics::Families {
   NodeGauge slots_used{registry, "lamina:kv_slots_used", "Token slots in use on a node."};
   NodeGauge slots_capacity{registry, "lamina:kv_slots_capacity", "Token slots of a node."};
   NodeGauge node_up{registry, "lamina:node_up", "1 if the node is ready, else 0."};
+  NodeGauge data_path{registry, "lamina:data_path", "1 for the fabric by which a memory node is reached."};
 };
 
 Metrics::Metrics(const std::string& model_name) : families_(std::make_unique<Families>(model_name)) {}
@@ -174,9 +177,10 @@ std::string Metrics::Serialize(const EngineStatus& status) {
     capacity += static_cast<double>(node.capacity_tokens);
   }
   families_->kv_usage.Set(capacity > 0 ? used / capacity : 0);
-  for (NodeGauge* gauge : {&families_->slots_used, &families_->slots_capacity, &families_->node_up}) gauge->Forget();
+  for (NodeGauge* gauge : {&families_->slots_used, &families_->slots_capacity, &families_->node_up, &families_->data_path}) gauge->Forget();
   for (const NodeStatus& node : status.nodes) {
     families_->node_up.Set(node, node.state == "ready" ? 1 : 0);
+    if (!node.transport.empty()) families_->data_path.Set(node, 1, {{"fabric", node.transport}});
     if (node.capacity_tokens == 0) continue;  // keeps no KV
     families_->slots_used.Set(node, static_cast<double>(node.used_tokens));
     families_->slots_capacity.Set(node, static_cast<double>(node.capacity_tokens));

@@ -192,7 +192,6 @@ Status Serve(const ServeOptions& options) {
     LAMINA_ASSIGN_OR_RETURN(manager.config, ClusterConfig::Load(*options.cluster_file));
   } else {
     if (options.model.empty()) return InvalidArgument("name a model folder, or a cluster with --cluster FILE");
-    manager.config.transport = "shm";
   }
   LAMINA_RETURN_IF_ERROR(ApplyOptions(options, manager.config));
   LAMINA_RETURN_IF_ERROR(LoadModelFiles(manager));

@@ -65,7 +65,7 @@ void MemoryNode::Run() {
     if (session_ != nullptr && (busy || !backoff.Idle())) continue;
     const std::array<int, 2> fds = {control_->fd(), stop_wake_.fd()};
     if (session_ != nullptr) {
-      Sleep(*session_->fabric, fds, Deadline::After(kHouseKeeping));
+      session_->ladder->Sleep(fds, Deadline::After(kHouseKeeping));
     } else {
       std::array<pollfd, 2> polls = {pollfd{fds[0], POLLIN, 0}, pollfd{fds[1], POLLIN, 0}};
       poll(polls.data(), polls.size(), 1000);
@@ -124,8 +124,8 @@ void MemoryNode::Configure(uint64_t connection, const std::string& payload) {
   } else if (Result<control::Configured> opened = Open(request); opened.ok()) {
     answer = *opened;
     session_->connection = connection;
-    LAMINA_LOG_INFO("ready for {}: {} token slots, data path {} {}", control_->PeerName(connection), answer.capacity_tokens(),
-                    request.transport(), answer.data_address());
+    LAMINA_LOG_INFO("ready for {}: {} token slots, data paths offered: {}", control_->PeerName(connection), answer.capacity_tokens(),
+                    answer.offers());
   } else {
     status = opened.status().WithContext("memory node " + options_.name);
   }
@@ -152,14 +152,12 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
   session->wire = {spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), shape.dtype, request.limits().max_num_seqs()};
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(shape, capacity));
   session->service = std::make_unique<AttentionService>(session->wire, spec.scale(), request.epoch(), std::move(store), team_);
-  LAMINA_ASSIGN_OR_RETURN(session->fabric, OpenFabric(request.transport()));
-  const std::string address = session->fabric->name() == "tcp"
-                                  ? HostOf(control_->address()) + ":0"
-                                  : "lamina-" + options_.name + "-" + std::to_string(getpid()) + "-" + std::to_string(request.epoch());
-  LAMINA_ASSIGN_OR_RETURN(session->listener, session->fabric->Listen(address));
+  const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
+  LAMINA_ASSIGN_OR_RETURN(session->ladder, Ladder::Open(fabrics));
+  LAMINA_RETURN_IF_ERROR(session->ladder->Listen(HostOf(control_->address())));
   control::Configured answer;
   answer.set_capacity_tokens(capacity);
-  answer.set_data_address(session->listener->address());
+  answer.set_offers(session->ladder->offers());
   session_ = std::move(session);
   return answer;
 }
@@ -167,23 +165,24 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
 bool MemoryNode::AcceptPeers() {
   Session& session = *session_;
   const EndpointOptions options{session.wire.memory_window_bytes(), DataHello{session.epoch, 0}.Encode()};
-  Result<std::unique_ptr<Endpoint>> endpoint = session.listener->Accept(options);
-  if (!endpoint.ok()) {
-    if (endpoint.status().code() != StatusCode::kTryAgain) LAMINA_LOG_WARN("accepting a compute node: {}", endpoint.status().ToString());
+  Result<Path> path = session.ladder->Accept(options);
+  if (!path.ok()) {
+    if (path.status().code() != StatusCode::kTryAgain) LAMINA_LOG_WARN("accepting a compute node: {}", path.status().ToString());
     return false;
   }
-  const std::optional<DataHello> hello = DataHello::Decode((*endpoint)->peer_hello());
-  if (!hello || hello->epoch != session.epoch || (*endpoint)->peer_window_bytes() < session.wire.compute_window_bytes()) {
-    LAMINA_LOG_WARN("refused a peer at {}: it belongs to another manager's session", (*endpoint)->peer_name());
+  Endpoint& endpoint = *path->endpoint;
+  const std::optional<DataHello> hello = DataHello::Decode(endpoint.peer_hello());
+  if (!hello || hello->epoch != session.epoch || endpoint.peer_window_bytes() < session.wire.compute_window_bytes()) {
+    LAMINA_LOG_WARN("refused a peer at {}: it belongs to another manager's session", endpoint.peer_name());
     return true;
   }
-  Result<std::unique_ptr<Buffer>> reply = session.fabric->Allocate(session.wire.compute_window_bytes());
+  Result<std::unique_ptr<Buffer>> reply = path->fabric->Allocate(session.wire.compute_window_bytes());
   if (!reply.ok()) {
     LAMINA_LOG_ERROR("no memory for a reply buffer: {}", reply.status().ToString());
     return true;
   }
-  LAMINA_LOG_INFO("compute node {} connected from {}", hello->node_id, (*endpoint)->peer_name());
-  session.peers.push_back({std::move(*reply), std::move(*endpoint), {}, false});
+  LAMINA_LOG_INFO("compute node {} connected over {} from {}", hello->node_id, path->fabric->name(), endpoint.peer_name());
+  session.peers.push_back({std::move(*reply), std::move(path->endpoint), {}, false});
   return true;
 }
 

@@ -15,7 +15,7 @@
 #include "base/worker_team.h"
 #include "memory_node/attention_service.h"
 #include "transport/control_server.h"
-#include "transport/transport.h"
+#include "transport/ladder.h"
 
 namespace lamina {
 
@@ -52,9 +52,8 @@ class MemoryNode {
     uint64_t epoch = 0;
     WireShape wire;
     std::unique_ptr<AttentionService> service;
-    std::unique_ptr<Fabric> fabric;
-    std::unique_ptr<Listener> listener;
-    std::vector<ComputePeer> peers;  // last: endpoints and buffers go before the fabric that made them
+    std::unique_ptr<Ladder> ladder;
+    std::vector<ComputePeer> peers;  // last: endpoints and buffers go before the fabrics that made them
   };
 
   MemoryNode(const MemoryNodeOptions& options, std::unique_ptr<ControlServer> control);

@@ -31,4 +31,10 @@ bool WaitForFd(int fd, short events, Deadline deadline) {
 
 void PauseBeforeRetry(Deadline deadline) { std::this_thread::sleep_for(std::min<Clock::duration>(milliseconds(5), deadline.Remaining())); }
 
+void WaitForAnyFd(std::span<pollfd> fds, Deadline deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.Remaining()).count();
+  const timespec timeout{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
+  (void)ppoll(fds.data(), fds.size(), &timeout, nullptr);
+}
+
 }  // namespace lamina

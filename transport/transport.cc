@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "transport/loopback/loopback_fabric.h"
+#include "transport/posix.h"
 #include "transport/shm/shm_fabric.h"
 #include "transport/tcp/tcp_fabric.h"
 
@@ -26,9 +27,7 @@ void Sleep(Fabric& fabric, std::span<const int> fds, Deadline deadline) {
   const std::span<pollfd> entries = many.empty() ? std::span(few).first(fds.size() + 1) : std::span(many);
   for (size_t i = 0; i < fds.size(); ++i) entries[i] = {fds[i], POLLIN, 0};
   entries.back() = {fabric.event_fd(), POLLIN, 0};
-  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.Remaining()).count();
-  const timespec timeout{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
-  (void)ppoll(entries.data(), entries.size(), &timeout, nullptr);  // a signal is a spurious wake-up
+  WaitForAnyFd(entries, deadline);
 }
 
 }  // namespace lamina

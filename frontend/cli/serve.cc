@@ -21,7 +21,8 @@ void RegisterServe(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   AddOption(*command, "--memory-threads", options->memory_threads, "Threads of each local memory node; 0: all cores")
       ->check(CLI::NonNegativeNumber);
-  AddOption(*command, "--transport", options->transport, "Data path: tcp | shm")->check(CLI::IsMember({"tcp", "shm"}));
+  AddOption(*command, "--transport", options->transport, "Data path: auto | verbs | ucx | shm | tcp; default: auto, or the YAML's")
+      ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}));
   AddOption(*command, "--kv-dtype", options->kv_dtype, "KV cache: auto | float32 | bfloat16 | float16")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}));
   AddOption(*command, "--load-format", options->load_format, "auto | safetensors | dummy (random weights)")

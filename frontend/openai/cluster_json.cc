@@ -14,6 +14,7 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
                      {"state", node.state},
                      {"detail", node.detail},
                      {"transport", node.transport},
+                     {"transport_refused", node.transport_refused},
                      {"capacity_tokens", node.capacity_tokens},
                      {"used_tokens", node.used_tokens},
                      {"num_sequences", node.num_sequences},

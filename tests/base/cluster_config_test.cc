@@ -1,5 +1,6 @@
 #include "base/cluster_config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -51,7 +52,8 @@ TEST(ClusterConfig, SmallFileGetsDefaults) {
   EXPECT_EQ(ClusterConfig::Address(config->nodes[1]), "127.0.0.1:7101");
   EXPECT_EQ(config->model_path, "/etc/models/m");
   EXPECT_EQ(config->served_name, "m");
-  EXPECT_EQ(config->transport, "tcp");
+  EXPECT_EQ(config->transport, "auto");
+  EXPECT_FALSE(config->transport_fallback);
   EXPECT_EQ(config->step_timeout, std::chrono::seconds(60));
 }
 
@@ -64,7 +66,7 @@ nodes:
 - {name: c0, role: compute, host: head, port: 1, device: cpu, threads: 4, price_per_hour: 1.5}
 - {name: m0, role: memory, host: "::1", port: 2, memory: 1GiB, threads: 2}
 model: {path: /m/llama/, served_name: llama, load_format: dummy, kv_dtype: float16}
-transport: {kind: tcp}
+transport: {kind: verbs, fallback: true}
 limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_num_queued_reqs: 5, start_timeout: 1m, step_timeout: 2s, peer_timeout: 300ms}
 )",
                                                             "c.yaml");
@@ -83,6 +85,8 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->served_name, "llama");
   EXPECT_EQ(config->load_format, "dummy");
   EXPECT_EQ(config->kv_dtype, "float16");
+  EXPECT_EQ(config->transport, "verbs");
+  EXPECT_TRUE(config->transport_fallback);
   EXPECT_EQ(config->max_num_seqs, 8);
   EXPECT_EQ(config->max_num_batched_tokens, 64);
   EXPECT_EQ(config->max_model_len, 32'000);
@@ -126,7 +130,9 @@ TEST(ClusterConfig, SharedMemoryNeedsOneHost) {
   const std::string one_host = std::string(kSmall) + "transport: {kind: shm}\n";
   EXPECT_TRUE(ClusterConfig::Parse(one_host, "c.yaml").ok());
   EXPECT_EQ(ErrorOf(Changed("port: 7101", "host: other, port: 7101") + "transport: {kind: shm}\n"),
-            "/etc/c.yaml:6: 'kind' is 'shm', but the nodes are not all on one host: use tcp");
+            "/etc/c.yaml:6: 'kind' is 'shm', but the nodes are not all on one host: use auto, or set fallback: true");
+  EXPECT_THAT(ErrorOf(std::string(kSmall) + "transport: {fallback: maybe}\n"),
+              ::testing::HasSubstr("'fallback' is 'maybe': expected true or false"));
 }
 
 TEST(ClusterConfig, MissingParts) {

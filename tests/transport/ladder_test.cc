@@ -1,0 +1,123 @@
+#include "transport/ladder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+namespace lamina {
+namespace {
+
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+std::unique_ptr<Ladder> Open(std::vector<std::string> kinds) {
+  Result<std::unique_ptr<Ladder>> ladder = Ladder::Open(kinds);
+  if (!ladder.ok()) throw std::runtime_error(ladder.status().ToString());
+  return std::move(*ladder);
+}
+
+// Connects `client` to `offers` while `server` accepts; the accepted side's path is put into `accepted`.
+Result<Path> Join(Ladder& server, Ladder& client, const std::string& offers, Path* accepted = nullptr) {
+  std::atomic<bool> done = false;
+  std::thread acceptor([&] {
+    while (!done) {
+      Result<Path> path = server.Accept({64, "server"});
+      if (path.ok() && accepted != nullptr) *accepted = std::move(*path);
+      std::this_thread::yield();
+    }
+  });
+  Result<Path> path = client.Connect(offers, {128, "client"}, Deadline::After(seconds(10)));
+  done = true;
+  acceptor.join();
+  return path;
+}
+
+TEST(LadderKinds, AutoIsAllAndANameIsThatOneAlone) {
+  EXPECT_THAT(*LadderKinds("auto", false), ElementsAre("verbs", "ucx", "shm", "tcp"));
+  EXPECT_THAT(*LadderKinds("verbs", false), ElementsAre("verbs"));
+  EXPECT_THAT(*LadderKinds("ucx", true), ElementsAre("ucx", "verbs", "shm", "tcp"));
+  EXPECT_THAT(LadderKinds("pigeon", false).status().message(), AllOf(HasSubstr("pigeon"), HasSubstr("verbs, ucx, shm and tcp")));
+}
+
+TEST(Ladder, OneHostTakesSharedMemoryAndBytesFlow) {
+  const auto server = Open({"tcp", "shm"}), client = Open({"tcp", "shm"});
+  ASSERT_TRUE(server->Listen("127.0.0.1").ok());
+  EXPECT_THAT(server->offers(), AllOf(HasSubstr("shm=lamina-"), HasSubstr("tcp=127.0.0.1:")));
+  Path accepted;
+  Result<Path> path = Join(*server, *client, server->offers(), &accepted);
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_EQ(path->fabric->name(), "shm");
+  EXPECT_EQ(accepted.fabric->name(), "shm");
+  EXPECT_EQ(path->endpoint->peer_hello(), "server");
+  EXPECT_TRUE(path->refused.empty()) << RefusalText(path->refused);
+
+  const std::unique_ptr<Buffer> buffer = *path->fabric->Allocate(5);
+  std::memcpy(buffer->bytes().data(), "hello", 5);
+  const WriteOp write{buffer->bytes().first(5), 3};
+  ASSERT_TRUE(path->endpoint->Post({&write, 1}, 42, 1).ok());
+  const Deadline deadline = Deadline::After(seconds(10));
+  std::array<Event, 4> events;
+  size_t count = 0;
+  while ((count = accepted.endpoint->Poll(events)) == 0 && !deadline.Passed()) server->Sleep({}, deadline);
+  ASSERT_EQ(count, 1u);
+  EXPECT_EQ(events[0].value, 42u);
+  EXPECT_EQ(std::memcmp(accepted.endpoint->window().data() + 3, "hello", 5), 0);
+}
+
+TEST(Ladder, AnotherHostTakesTheNextRungAndSaysWhy) {
+  const auto server = Open({"shm", "tcp"}), client = Open({"shm", "tcp"});
+  ASSERT_TRUE(server->Listen("127.0.0.1").ok());
+  std::string offers = server->offers();
+  const size_t at = offers.find('@');
+  offers.replace(at + 1, offers.find(',', at) - at - 1, "another-boot.1");
+  const Result<Path> path = Join(*server, *client, offers);
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_EQ(path->fabric->name(), "tcp");
+  EXPECT_EQ(RefusalText(path->refused), "shm: the other node is on another host");
+}
+
+TEST(Ladder, AFabricThatFailsIsPassedOver) {
+  const auto server = Open({"shm", "tcp"}), client = Open({"shm", "tcp"});
+  ASSERT_TRUE(server->Listen("127.0.0.1").ok());
+  std::string offers = server->offers();
+  offers.replace(offers.find("shm=") + 4, 6, "nobody");  // the name of a listener that is not there
+  const Result<Path> path = Join(*server, *client, offers);
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_EQ(path->fabric->name(), "tcp");
+  EXPECT_THAT(RefusalText(path->refused), HasSubstr("shm: "));
+}
+
+TEST(Ladder, OneThatWasNamedIsNotReplaced) {
+  const auto server = Open({"tcp"}), client = Open({"shm"});
+  ASSERT_TRUE(server->Listen("127.0.0.1").ok());
+  const Result<Path> path = client->Connect(server->offers(), {}, Deadline::After(seconds(1)));
+  ASSERT_FALSE(path.ok());
+  EXPECT_EQ(path.status().message(), "no data path: shm: the other node does not offer it");
+}
+
+TEST(Ladder, WhatThisMachineLacksIsNamed) {
+  const std::vector<std::string> kinds = {"pigeon"};
+  const Status status = Ladder::Open(kinds).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("pigeon: "));
+  const auto ladder = Open({"pigeon", "tcp"});
+  ASSERT_EQ(ladder->missing().size(), 1u);
+  ASSERT_TRUE(ladder->Listen("127.0.0.1").ok());
+  EXPECT_THAT(ladder->offers(), Not(HasSubstr("pigeon")));
+}
+
+TEST(Ladder, TextThatIsNoOfferIsRefused) {
+  const auto ladder = Open({"tcp"});
+  for (const char* text : {"", "tcp", "=x", "10.0.0.1:7000"}) {
+    EXPECT_EQ(ladder->Connect(text, {}, Deadline::After(seconds(1))).status().code(), StatusCode::kInvalidArgument) << text;
+  }
+}
+
+}  // namespace
+}  // namespace lamina

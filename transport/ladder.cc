@@ -1,0 +1,182 @@
+#include "transport/ladder.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <random>
+
+#include "base/log.h"
+#include "transport/posix.h"
+
+namespace lamina {
+namespace {
+
+constexpr std::string_view kLadder[] = {"verbs", "ucx", "shm", "tcp"};
+constexpr auto kAttempt = std::chrono::seconds(5);  // for one fabric while others are left
+
+struct Offer {
+  std::string fabric;
+  std::string address;
+  std::string host_id;  // of fabrics that end at the host
+};
+
+bool IsOfOneHost(std::string_view fabric) { return fabric == "shm" || fabric == "loopback"; }
+
+// Names this host and its network namespace: within both, shared memory can be found by name.
+std::string HostId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  struct stat space {};
+  (void)stat("/proc/self/ns/net", &space);
+  return boot + "." + std::to_string(space.st_ino);
+}
+
+std::string UniqueName() {
+  static std::atomic<uint32_t> count{0};
+  return "lamina-" + std::to_string(getpid()) + "-" + std::to_string(++count) + "-" + std::to_string(std::random_device{}());
+}
+
+// "FABRIC=ADDRESS[@HOSTID],..."
+Result<std::vector<Offer>> ParseOffers(const std::string& text) {
+  std::vector<Offer> offers;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string item = text.substr(begin, end - begin);
+    const size_t equals = item.find('='), at = item.rfind('@');
+    if (equals == std::string::npos || equals == 0)
+      return InvalidArgument("\"" + item + "\" is no offer of a fabric; expected FABRIC=ADDRESS");
+    Offer offer{item.substr(0, equals), item.substr(equals + 1), ""};
+    if (IsOfOneHost(offer.fabric) && at != std::string::npos) {
+      offer.address = item.substr(equals + 1, at - equals - 1);
+      offer.host_id = item.substr(at + 1);
+    }
+    offers.push_back(std::move(offer));
+    begin = end + 1;
+  }
+  if (offers.empty()) return InvalidArgument("no fabric is offered");
+  return offers;
+}
+
+}  // namespace
+
+std::string RefusalText(std::span<const Refusal> refused) {
+  std::string text;
+  for (const Refusal& refusal : refused) text += (text.empty() ? "" : "; ") + refusal.fabric + ": " + refusal.why;
+  return text;
+}
+
+Result<std::vector<std::string>> LadderKinds(std::string_view kind, bool fallback) {
+  if (kind == "auto") return std::vector<std::string>(std::begin(kLadder), std::end(kLadder));
+  if (std::find(std::begin(kLadder), std::end(kLadder), kind) == std::end(kLadder)) {
+    return InvalidArgument("transport \"" + std::string(kind) + "\" does not exist; there are auto, verbs, ucx, shm and tcp");
+  }
+  std::vector<std::string> kinds = {std::string(kind)};
+  for (const std::string_view other : kLadder) {
+    if (fallback && other != kind) kinds.emplace_back(other);
+  }
+  return kinds;
+}
+
+Result<std::unique_ptr<Ladder>> Ladder::Open(std::span<const std::string> kinds) {
+  std::unique_ptr<Ladder> ladder(new Ladder());
+  for (const std::string& kind : kinds) {
+    Result<std::unique_ptr<Fabric>> fabric = OpenFabric(kind);
+    if (fabric.ok()) {
+      ladder->fabrics_.push_back(std::move(*fabric));
+    } else {
+      ladder->missing_.push_back({kind, fabric.status().message()});
+    }
+  }
+  if (ladder->fabrics_.empty()) return NotFound("no data path can be opened here: " + RefusalText(ladder->missing_));
+  return ladder;
+}
+
+Ladder::Ladder(std::vector<std::unique_ptr<Fabric>> fabrics) : fabrics_(std::move(fabrics)) {}
+
+Status Ladder::Listen(const std::string& host) {
+  std::vector<Refusal> refused = missing_;
+  for (const std::unique_ptr<Fabric>& fabric : fabrics_) {
+    const std::string kind(fabric->name());
+    Result<std::unique_ptr<Listener>> listener = fabric->Listen(IsOfOneHost(kind) ? UniqueName() : host + ":0");
+    if (!listener.ok()) {
+      refused.push_back({kind, listener.status().message()});
+      LAMINA_LOG_INFO("{} is not offered: {}", kind, listener.status().message());
+      continue;
+    }
+    offers_ += (offers_.empty() ? "" : ",") + kind + "=" + (*listener)->address() + (IsOfOneHost(kind) ? "@" + HostId() : "");
+    listeners_.push_back({fabric.get(), std::move(*listener)});
+  }
+  if (listeners_.empty()) return NotFound("no data path can listen at " + host + ": " + RefusalText(refused));
+  return OkStatus();
+}
+
+Result<Path> Ladder::Accept(const EndpointOptions& options) {
+  for (const Listening& listening : listeners_) {
+    Result<std::unique_ptr<Endpoint>> endpoint = listening.listener->Accept(options);
+    if (endpoint.ok()) return Path{listening.fabric, std::move(*endpoint), {}};
+    if (endpoint.status().code() != StatusCode::kTryAgain) return endpoint.status();
+  }
+  return TryAgain();
+}
+
+Fabric* Ladder::Find(std::string_view kind) const {
+  for (const std::unique_ptr<Fabric>& fabric : fabrics_) {
+    if (fabric->name() == kind) return fabric.get();
+  }
+  return nullptr;
+}
+
+Result<Path> Ladder::Connect(const std::string& offers, const EndpointOptions& options, Deadline deadline) {
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<Offer> offered, ParseOffers(offers));
+  const std::string here = HostId();
+  struct Rung {
+    Fabric* fabric;
+    const Offer* offer;
+  };
+  std::vector<Rung> rungs;
+  Path path;
+  path.refused = missing_;
+  for (const std::unique_ptr<Fabric>& fabric : fabrics_) {
+    const std::string kind(fabric->name());
+    const auto offer = std::find_if(offered.begin(), offered.end(), [&](const Offer& o) { return o.fabric == kind; });
+    if (offer == offered.end()) {
+      path.refused.push_back({kind, "the other node does not offer it"});
+    } else if (!offer->host_id.empty() && offer->host_id != here) {
+      path.refused.push_back({kind, "the other node is on another host"});
+    } else {
+      rungs.push_back({fabric.get(), &*offer});
+    }
+  }
+  // Nothing between two processes of one host is faster than its memory.
+  std::stable_partition(rungs.begin(), rungs.end(), [](const Rung& rung) { return rung.fabric->name() == "shm"; });
+
+  for (size_t i = 0; i < rungs.size(); ++i) {
+    const bool last = i + 1 == rungs.size();
+    const Deadline attempt = last ? deadline : Deadline(std::min(deadline.at(), Clock::now() + kAttempt));
+    Result<std::unique_ptr<Endpoint>> endpoint = rungs[i].fabric->Connect(rungs[i].offer->address, options, attempt);
+    if (endpoint.ok()) {
+      path.fabric = rungs[i].fabric;
+      path.endpoint = std::move(*endpoint);
+      return path;
+    }
+    if (endpoint.status().code() == StatusCode::kInvalidArgument && last) return endpoint.status();
+    path.refused.push_back({rungs[i].offer->fabric, endpoint.status().message()});
+  }
+  return PeerLost("no data path: " + RefusalText(path.refused));
+}
+
+void Ladder::Sleep(std::span<const int> fds, Deadline deadline) {
+  bool may_sleep = true;
+  for (const std::unique_ptr<Fabric>& fabric : fabrics_) may_sleep = fabric->Arm() && may_sleep;
+  if (!may_sleep) return;
+  sleeping_.clear();
+  for (const int fd : fds) sleeping_.push_back({fd, POLLIN, 0});
+  for (const std::unique_ptr<Fabric>& fabric : fabrics_) sleeping_.push_back({fabric->event_fd(), POLLIN, 0});
+  WaitForAnyFd(sleeping_, deadline);
+}
+
+}  // namespace lamina
