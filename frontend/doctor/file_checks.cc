@@ -1,0 +1,155 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "base/units.h"
+#include "frontend/doctor/host_checks.h"
+
+namespace lamina {
+namespace {
+
+constexpr int kIpcLock = 14;  // CAP_IPC_LOCK: no limit on locked memory
+
+// A lack that only matters to who asked for RDMA.
+Level Lack(const HostNeeds& needs) { return needs.needs_rdma() ? Level::kFail : Level::kOk; }
+
+std::string GidList(const RdmaPort& port) {
+  std::string text;
+  for (const RdmaGid& gid : port.gids) text += fmt::format("{}{} {} ({})", text.empty() ? "" : ", ", gid.index, gid.gid, gid.type);
+  return text.empty() ? "none" : text;
+}
+
+Finding CheckPort(const RdmaPort& port) {
+  Finding finding{"rdma-port", port.Name(), Level::kOk, fmt::format("{}, {}, {}", port.state, port.link_layer, port.rate), ""};
+  if (port.state == "ACTIVE") return finding;
+  finding.level = Level::kWarn;
+  finding.fix = port.link_layer == "InfiniBand" ? "check the cable; is a subnet manager (opensm) running in this fabric?"
+                                                : "check the cable and `ip link set INTERFACE up` of its network interface";
+  return finding;
+}
+
+// The port must carry the address that the cluster gives this host, as a RoCE v2 GID or on InfiniBand at all.
+Finding CheckGid(const std::vector<RdmaPort>& ports, const HostNeeds& needs) {
+  const std::string wanted = GidOf(needs.address);
+  Finding finding{"rdma-gid", needs.address, Level::kOk, "", ""};
+  for (const RdmaPort& port : ports) {
+    for (const RdmaGid& gid : port.gids) {
+      if (gid.gid != wanted || gid.type != "RoCE v2") continue;
+      finding.cause = fmt::format("GID {} of {} is RoCE v2 on {}", gid.index, port.Name(), gid.interface);
+      if (port.state == "ACTIVE") return finding;
+      finding.level = needs.needs_rdma() ? Level::kFail : Level::kWarn;
+      finding.cause += ", but the port is " + port.state;
+      finding.fix = "bring the port up, see rdma-port";
+      return finding;
+    }
+    if (port.link_layer == "InfiniBand" && port.state == "ACTIVE") {
+      finding.cause = port.Name() + " is InfiniBand and active: no GID has to match";
+      return finding;
+    }
+  }
+  finding.level = needs.needs_rdma() ? Level::kFail : Level::kWarn;
+  finding.cause = "no RDMA port has a RoCE v2 GID for this address";
+  for (const RdmaPort& port : ports) finding.cause += fmt::format("; {} has {}", port.Name(), GidList(port));
+  finding.fix = "give the node's `host` in the cluster YAML the IP address of the NIC's interface, or set RoCE v2 for it";
+  return finding;
+}
+
+}  // namespace
+
+std::vector<Finding> CheckRdma(const HostView& host, const HostNeeds& needs) {
+  const std::vector<RdmaPort> ports = RdmaPorts(host);
+  if (ports.empty()) {
+    return {{"rdma-device", "this host", Lack(needs), "no RDMA device",
+             needs.needs_rdma() ? "install the NIC's driver (`rdma link` lists devices), or set transport kind: auto" : ""}};
+  }
+  std::vector<Finding> findings;
+  for (const RdmaPort& port : ports) findings.push_back(CheckPort(port));
+  if (!GidOf(needs.address).empty() && !needs.address.starts_with("127.")) findings.push_back(CheckGid(ports, needs));
+  return findings;
+}
+
+std::vector<Finding> CheckLockedMemory(const HostView& host, const HostNeeds& needs) {
+  for (const std::string& line : host.Lines("/proc/self/status")) {
+    if (!line.starts_with("CapEff:")) continue;
+    uint64_t capabilities = 0;
+    const size_t digits = line.find_first_not_of(" \t", 7);
+    if (digits != std::string::npos) std::from_chars(line.data() + digits, line.data() + line.size(), capabilities, 16);
+    if ((capabilities >> kIpcLock & 1) != 0) return {{"memlock", "this process", Level::kOk, "has CAP_IPC_LOCK: no limit", ""}};
+  }
+  for (const std::string& line : host.Lines("/proc/self/limits")) {
+    if (!line.starts_with("Max locked memory")) continue;
+    const std::string soft = line.substr(std::min(line.size(), line.find_first_not_of(' ', 17)));
+    if (soft.starts_with("unlimited")) return {{"memlock", "this process", Level::kOk, "no limit", ""}};
+    int64_t limit = 0;
+    std::from_chars(soft.data(), soft.data() + soft.size(), limit);
+    const bool enough = limit >= needs.registered_bytes;
+    return {{"memlock", "this process", enough || !needs.needs_rdma() ? Level::kOk : Level::kFail,
+             fmt::format("at most {} of locked memory, RDMA needs {}", FormatSize(limit), FormatSize(needs.registered_bytes)),
+             enough ? "" : "for RDMA: `ulimit -l unlimited`, in a systemd unit LimitMEMLOCK=infinity"}};
+  }
+  return {{"memlock", "this process", Level::kWarn, "/proc/self/limits does not tell the limit of locked memory", ""}};
+}
+
+std::vector<Finding> CheckPci(const HostView& host) {
+  std::vector<Finding> findings;
+  std::set<int> nic_nodes;
+  const std::vector<PciDevice> devices = PciDevices(host);
+  for (const PciDevice& device : devices) {
+    if (device.is_nic) nic_nodes.insert(device.numa_node);
+  }
+  for (const PciDevice& device : devices) {
+    const std::string name = (device.is_gpu ? "GPU " : "NIC ") + device.address;
+    if (device.link_width > 0 && device.max_link_width > 0) {
+      const bool narrow = device.link_width < device.max_link_width;
+      findings.push_back({"pcie-width", name, narrow ? Level::kWarn : Level::kOk,
+                          fmt::format("{} of {} PCIe lanes", device.link_width, device.max_link_width),
+                          narrow ? "reseat the card, or use a slot with all lanes" : ""});
+    }
+    if (device.is_gpu && device.numa_node >= 0 && !nic_nodes.empty()) {
+      const bool near = nic_nodes.contains(device.numa_node);
+      findings.push_back({"gpu-nic-numa", name, near ? Level::kOk : Level::kWarn,
+                          fmt::format("NUMA node {}, {}", device.numa_node, near ? "as a NIC" : "no NIC there"),
+                          near ? "" : "put GPU and NIC on the same CPU socket: data crosses the socket link now"});
+    }
+  }
+  return findings;
+}
+
+std::vector<Finding> CheckGpuDirect(const HostView& host) {
+  const std::vector<PciDevice> devices = PciDevices(host);
+  if (std::none_of(devices.begin(), devices.end(), [](const PciDevice& device) { return device.is_gpu; })) return {};
+  const std::vector<std::string> modules = host.Lines("/proc/modules");
+  const bool peermem =
+      std::any_of(modules.begin(), modules.end(), [](const std::string& line) { return line.starts_with("nvidia_peermem "); });
+  const std::optional<std::string> driver = host.Line("/proc/driver/nvidia/version");
+  if (!driver) return {{"gpu-direct", "driver", Level::kWarn, "there is a GPU, but no NVIDIA driver", "install the NVIDIA driver"}};
+  const bool open = driver->find("Open Kernel Module") != std::string::npos;  // only those hand out DMA-BUFs
+  return {{"gpu-direct", "driver", open || peermem ? Level::kOk : Level::kWarn,
+           open      ? "open kernel modules: GPU memory can be registered by DMA-BUF"
+           : peermem ? "nvidia_peermem is loaded"
+                     : "neither DMA-BUF nor nvidia_peermem",
+           open || peermem ? "" : "`modprobe nvidia_peermem`, or install the open kernel modules; else data is staged in host memory"}};
+}
+
+std::vector<Finding> CheckInterface(const HostView& host, const HostNeeds& needs, const std::string& interface) {
+  if (needs.address.empty()) return {};
+  if (interface.empty()) {
+    return {{"interface", needs.address, Level::kWarn, "no network interface of this host has this address",
+             "name the host in the cluster YAML by the IP address of the interface that carries the data"}};
+  }
+  const std::string folder = "/sys/class/net/" + interface;
+  const std::string state = host.Line(folder + "/operstate").value_or("unknown");
+  const int64_t mtu = host.Number(folder + "/mtu").value_or(0), speed = host.Number(folder + "/speed").value_or(0);
+  std::vector<Finding> findings = {{"interface", needs.address, Level::kOk, interface + " is " + state, ""}};
+  if (state == "down") {
+    findings[0].level = Level::kFail;
+    findings[0].fix = "`ip link set " + interface + " up`";
+  }
+  findings.push_back({"interface-mtu", interface, Level::kOk, fmt::format("{} bytes", mtu), "", mtu});
+  if (speed > 0) findings.push_back({"interface-speed", interface, Level::kOk, fmt::format("{} Mb/s", speed), "", speed});
+  return findings;
+}
+
+}  // namespace lamina

@@ -1,0 +1,42 @@
+// What can be said about one machine without touching another one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "frontend/doctor/finding.h"
+#include "frontend/doctor/host_view.h"
+
+namespace lamina {
+
+// What the cluster wants of this machine.
+struct HostNeeds {
+  std::string address;             // its IP address or name in the cluster; "": none in particular
+  std::string transport = "auto";  // auto | verbs | ucx | shm | tcp
+  bool fallback = false;
+  int64_t registered_bytes = int64_t{64} << 20;  // memory that the NIC will have to reach
+  std::vector<int> ports;                        // that its daemons will listen at
+
+  bool needs_rdma() const { return transport == "verbs" && !fallback; }
+};
+
+// From files alone: RDMA ports and GIDs, locked memory, GPUs and NICs on the PCI bus, modules.
+std::vector<Finding> CheckRdma(const HostView& host, const HostNeeds& needs);
+std::vector<Finding> CheckLockedMemory(const HostView& host, const HostNeeds& needs);
+std::vector<Finding> CheckPci(const HostView& host);
+std::vector<Finding> CheckGpuDirect(const HostView& host);
+std::vector<Finding> CheckInterface(const HostView& host, const HostNeeds& needs, const std::string& interface);
+
+// By trying: opens every fabric, binds the ports, asks UCX what it has.
+std::vector<Finding> CheckFabrics(const HostNeeds& needs);
+std::vector<Finding> CheckPorts(const HostNeeds& needs);
+std::vector<Finding> CheckUcx(const HostNeeds& needs);
+
+// The network interface that has this address, "" if none has.
+std::string InterfaceOf(const std::string& ip_address);
+
+// All of the above.
+std::vector<Finding> CheckHost(const HostView& host, const HostNeeds& needs);
+
+}  // namespace lamina

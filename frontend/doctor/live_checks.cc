@@ -1,0 +1,105 @@
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+
+#include <set>
+#include <sstream>
+
+#include "frontend/doctor/host_checks.h"
+#include "frontend/process.h"
+#include "transport/ladder.h"
+#include "transport/tcp_socket.h"
+
+namespace lamina {
+
+std::string InterfaceOf(const std::string& ip_address) {
+  ifaddrs* interfaces = nullptr;
+  if (getifaddrs(&interfaces) != 0) return "";
+  std::string found;
+  for (const ifaddrs* entry = interfaces; entry != nullptr && found.empty(); entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    char text[INET6_ADDRSTRLEN] = "";
+    if (entry->ifa_addr->sa_family == AF_INET) {
+      inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr, text, sizeof(text));
+    } else if (entry->ifa_addr->sa_family == AF_INET6) {
+      inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr, text, sizeof(text));
+    }
+    if (ip_address == text) found = entry->ifa_name;
+  }
+  freeifaddrs(interfaces);
+  return found;
+}
+
+std::vector<Finding> CheckFabrics(const HostNeeds& needs) {
+  std::vector<Finding> findings;
+  const Result<std::vector<std::string>> all = LadderKinds("auto", false);
+  for (const std::string& kind : *all) {
+    const Result<std::unique_ptr<Fabric>> fabric = OpenFabric(kind);
+    const bool must = kind == needs.transport && !needs.fallback;
+    findings.push_back({"fabric", kind, fabric.ok() || !must ? Level::kOk : Level::kFail,
+                        fabric.ok() ? "can be used" : "cannot be used: " + fabric.status().message(),
+                        !fabric.ok() && must ? "the cluster YAML asks for it: mend the cause, or set transport kind: auto" : ""});
+  }
+  return findings;
+}
+
+std::vector<Finding> CheckPorts(const HostNeeds& needs) {
+  std::vector<Finding> findings;
+  boost::asio::io_context context;
+  const std::string host = needs.address.find(':') == std::string::npos ? needs.address : "[" + needs.address + "]";
+  for (const int port : needs.ports) {
+    const std::string address = host + ":" + std::to_string(port);
+    const Result<Tcp::acceptor> acceptor = ListenTcp(context, address);
+    if (acceptor.ok()) {
+      findings.push_back({"port", address, Level::kOk, "free", ""});
+    } else if (acceptor.status().code() == StatusCode::kOutOfSpace) {
+      findings.push_back(
+          {"port", address, Level::kWarn, "in use", "right if the cluster is up (`lamina cluster status`), else choose another port"});
+    } else {
+      findings.push_back({"port", address, Level::kFail, acceptor.status().message(), "check the node's host in the cluster YAML"});
+    }
+  }
+  return findings;
+}
+
+std::vector<Finding> CheckUcx(const HostNeeds& needs) {
+  const bool must = needs.transport == "ucx" && !needs.fallback;
+  const Result<CommandOutput> output = RunCommand({"ucx_info", "-v", "-d"}, Deadline::After(std::chrono::seconds(20)));
+  if (!output.ok() || output->exit_status != 0) {
+    return {{"ucx", "ucx_info", must ? Level::kWarn : Level::kOk, "cannot be asked what UCX has here",
+             must ? "install UCX's tools (Debian: ucx-utils)" : ""}};
+  }
+  std::string version;
+  std::set<std::string> transports;
+  std::istringstream lines(output->out);
+  for (std::string line; std::getline(lines, line);) {
+    if (const size_t at = line.find("# Version "); at == 0) version = line.substr(10);
+    if (const size_t at = line.find("Transport: "); at != std::string::npos) transports.insert(line.substr(at + 11));
+  }
+  std::string names;
+  bool rdma = false;
+  for (const std::string& name : transports) {
+    names += (names.empty() ? "" : ", ") + name;
+    rdma |= name.starts_with("rc_") || name.starts_with("dc_") || name.starts_with("ud_");
+  }
+  return {{"ucx", "version " + version, must && !rdma ? Level::kWarn : Level::kOk,
+           fmt::format("{}; transports: {}", rdma ? "has RDMA" : "no RDMA, hosts are joined by tcp", names),
+           must && !rdma ? "check the RDMA device and UCX_NET_DEVICES, UCX_TLS" : ""}};
+}
+
+std::vector<Finding> CheckHost(const HostView& host, const HostNeeds& needs) {
+  std::vector<Finding> all;
+  const auto add = [&](std::vector<Finding> findings) { all.insert(all.end(), findings.begin(), findings.end()); };
+  add(CheckFabrics(needs));
+  add(CheckRdma(host, needs));
+  add(CheckUcx(needs));
+  add(CheckLockedMemory(host, needs));
+  add(CheckPci(host));
+  add(CheckGpuDirect(host));
+  add(CheckInterface(host, needs, InterfaceOf(needs.address)));
+  add(CheckPorts(needs));
+  return all;
+}
+
+}  // namespace lamina

@@ -1,0 +1,206 @@
+// The doctor against machines that are described by files, and against this one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "frontend/doctor/cluster_checks.h"
+#include "frontend/doctor/host_checks.h"
+#include "transport/probe.h"
+
+namespace lamina {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class Doctor : public testing::Test {
+ protected:
+  Doctor() {
+    std::string path = (fs::temp_directory_path() / "lamina-doctor-XXXXXX").string();
+    if (mkdtemp(path.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+    root_ = path;
+    needs_.address = "10.0.0.7";
+    needs_.transport = "verbs";
+  }
+  ~Doctor() override {
+    std::error_code ignored;
+    fs::remove_all(root_, ignored);
+  }
+
+  void Write(const std::string& path, const std::string& text) {
+    fs::create_directories((root_ + path).substr(0, (root_ + path).rfind('/')));
+    std::ofstream(root_ + path) << text << "\n";
+  }
+
+  // A RoCE port whose GID 3 stands for 10.0.0.7.
+  void WriteRoce(const std::string& state, const std::string& type) {
+    const std::string port = "/sys/class/infiniband/mlx5_0/ports/1/";
+    Write(port + "state", state);
+    Write(port + "link_layer", "Ethernet");
+    Write(port + "rate", "100 Gb/sec (4X EDR)");
+    Write(port + "gids/0", "0000:0000:0000:0000:0000:0000:0000:0000");
+    Write(port + "gids/3", "0000:0000:0000:0000:0000:ffff:0a00:0007");
+    Write(port + "gid_attrs/types/3", type);
+    Write(port + "gid_attrs/ndevs/3", "eth2");
+  }
+
+  HostView host() const { return HostView(root_); }
+
+  static Finding Find(const std::vector<Finding>& findings, const std::string& check) {
+    for (const Finding& finding : findings) {
+      if (finding.check == check) return finding;
+    }
+    return {check, "no such finding", Level::kFail, "", ""};
+  }
+
+  std::string root_;
+  HostNeeds needs_;
+};
+
+TEST_F(Doctor, NoRdmaDeviceMattersToWhoAskedForOne) {
+  EXPECT_EQ(Find(CheckRdma(host(), needs_), "rdma-device").level, Level::kFail);
+  EXPECT_NE(Find(CheckRdma(host(), needs_), "rdma-device").fix, "");
+  needs_.fallback = true;
+  EXPECT_EQ(Find(CheckRdma(host(), needs_), "rdma-device").level, Level::kOk);
+}
+
+TEST_F(Doctor, AGoodRocePort) {
+  WriteRoce("4: ACTIVE", "RoCE v2");
+  const std::vector<Finding> findings = CheckRdma(host(), needs_);
+  EXPECT_EQ(WorstOf(findings), Level::kOk);
+  EXPECT_EQ(Find(findings, "rdma-port").cause, "ACTIVE, Ethernet, 100 Gb/sec (4X EDR)");
+  EXPECT_EQ(Find(findings, "rdma-gid").cause, "GID 3 of mlx5_0 port 1 is RoCE v2 on eth2");
+}
+
+TEST_F(Doctor, APortThatIsDown) {
+  WriteRoce("1: DOWN", "RoCE v2");
+  const std::vector<Finding> findings = CheckRdma(host(), needs_);
+  EXPECT_EQ(Find(findings, "rdma-port").level, Level::kWarn);
+  EXPECT_THAT(Find(findings, "rdma-port").fix, HasSubstr("ip link set"));
+  EXPECT_EQ(Find(findings, "rdma-gid").level, Level::kFail);
+}
+
+TEST_F(Doctor, AGidOfTheWrongTypeOrAddress) {
+  WriteRoce("4: ACTIVE", "IB/RoCE v1");
+  Finding gid = Find(CheckRdma(host(), needs_), "rdma-gid");
+  EXPECT_EQ(gid.level, Level::kFail);
+  EXPECT_THAT(gid.cause, HasSubstr("mlx5_0 port 1 has 3 0000:0000:0000:0000:0000:ffff:0a00:0007 (IB/RoCE v1)"));
+  WriteRoce("4: ACTIVE", "RoCE v2");
+  needs_.address = "192.168.1.7";  // of another interface
+  EXPECT_EQ(Find(CheckRdma(host(), needs_), "rdma-gid").level, Level::kFail);
+}
+
+TEST_F(Doctor, GidsOfAddresses) {
+  EXPECT_EQ(GidOf("10.0.0.7"), "0000:0000:0000:0000:0000:ffff:0a00:0007");
+  EXPECT_EQ(GidOf("fe80::1"), "fe80:0000:0000:0000:0000:0000:0000:0001");
+  EXPECT_EQ(GidOf("gpu0"), "");
+}
+
+TEST_F(Doctor, LockedMemory) {
+  Write("/proc/self/status", "Name:\tx\nCapEff:\t0000000000000000");
+  Write("/proc/self/limits",
+        "Limit                     Soft Limit           Hard Limit           Units\n"
+        "Max locked memory         8388608              8388608              bytes");
+  Finding memlock = Find(CheckLockedMemory(host(), needs_), "memlock");
+  EXPECT_EQ(memlock.level, Level::kFail);
+  EXPECT_THAT(memlock.cause, HasSubstr("8MiB"));
+  EXPECT_THAT(memlock.fix, HasSubstr("LimitMEMLOCK=infinity"));
+  needs_.registered_bytes = 1 << 20;
+  EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk);
+  needs_.registered_bytes = int64_t{1} << 40;
+  Write("/proc/self/limits", "Max locked memory         unlimited            unlimited            bytes");
+  EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk);
+  Write("/proc/self/limits", "Max locked memory         65536                65536                bytes");
+  Write("/proc/self/status", "CapEff:\t000001ffffffffff");  // root
+  EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk);
+}
+
+TEST_F(Doctor, GpusAndNicsOnTheBus) {
+  const auto device = [&](const std::string& address, const char* vendor, const char* type, const char* node, const char* width) {
+    const std::string folder = "/sys/bus/pci/devices/" + address + "/";
+    Write(folder + "vendor", vendor);
+    Write(folder + "class", type);
+    Write(folder + "numa_node", node);
+    Write(folder + "current_link_width", width);
+    Write(folder + "max_link_width", "16");
+  };
+  device("0000:17:00.0", "0x10de", "0x030200", "0", "16");
+  device("0000:ca:00.0", "0x15b3", "0x020700", "1", "8");
+  device("0000:00:1f.0", "0x8086", "0x060100", "0", "1");  // a bridge: not of interest
+  const std::vector<Finding> findings = CheckPci(host());
+  ASSERT_EQ(findings.size(), 3u);
+  EXPECT_EQ(findings[0].level, Level::kOk) << "the GPU has all lanes";
+  EXPECT_EQ(Find(findings, "gpu-nic-numa").level, Level::kWarn);
+  EXPECT_EQ(findings[2].cause, "8 of 16 PCIe lanes");
+  EXPECT_EQ(findings[2].level, Level::kWarn);
+
+  EXPECT_THAT(Find(CheckGpuDirect(host()), "gpu-direct").cause, HasSubstr("no NVIDIA driver"));
+  Write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.00");
+  EXPECT_THAT(Find(CheckGpuDirect(host()), "gpu-direct").fix, HasSubstr("modprobe nvidia_peermem"));
+  Write("/proc/modules", "nvidia_peermem 16384 0 - Live 0x0");
+  EXPECT_EQ(Find(CheckGpuDirect(host()), "gpu-direct").level, Level::kOk);
+}
+
+TEST_F(Doctor, Interfaces) {
+  Write("/sys/class/net/eth2/operstate", "down");
+  Write("/sys/class/net/eth2/mtu", "9000");
+  Write("/sys/class/net/eth2/speed", "100000");
+  const std::vector<Finding> findings = CheckInterface(host(), needs_, "eth2");
+  EXPECT_EQ(Find(findings, "interface").fix, "`ip link set eth2 up`");
+  EXPECT_EQ(Find(findings, "interface-mtu").value, 9000);
+  EXPECT_EQ(Find(findings, "interface-speed").value, 100'000);
+  EXPECT_EQ(Find(CheckInterface(host(), needs_, ""), "interface").level, Level::kWarn);
+  EXPECT_EQ(InterfaceOf("127.0.0.1"), "lo");
+  EXPECT_EQ(InterfaceOf("192.0.2.1"), "");
+}
+
+TEST_F(Doctor, PairsAndClocks) {
+  EXPECT_EQ(JudgePair("a", "b", "verbs", "", 3, 11e9, 100e9).level, Level::kOk);
+  const Finding slow = JudgePair("a", "b", "verbs", "", 3, 1e9, 100e9);
+  EXPECT_EQ(slow.level, Level::kWarn);
+  EXPECT_THAT(slow.cause, HasSubstr("8 % of the link's 100 Gb/s"));
+  EXPECT_THAT(JudgePair("a", "b", "tcp", "verbs: no device", 3, 1e9, 0).cause, HasSubstr("not used: verbs: no device"));
+  EXPECT_EQ(JudgeClock("b", 0.3, 0.01).level, Level::kOk);
+  EXPECT_EQ(JudgeClock("b", -2, 0.01).level, Level::kWarn);
+  EXPECT_EQ(JudgeClock("b", 2, 3).level, Level::kOk) << "not known well enough";
+}
+
+TEST_F(Doctor, FindingsSurviveJsonAndArePrintedWithTheirFix) {
+  const std::vector<Finding> findings = {{"memlock", "h", Level::kFail, "too little", "more", 7}, {"port", "h:1", Level::kOk, "free", ""}};
+  const Result<std::vector<Finding>> back = FindingsFromJson(nlohmann::json::parse(ToJson(findings).dump()));
+  ASSERT_TRUE(back.ok());
+  std::ostringstream before, after;
+  PrintFindings(findings, before);
+  PrintFindings(*back, after);
+  EXPECT_EQ(before.str(), after.str());
+  EXPECT_EQ(before.str(), "ok    port         h:1: free\nfail  memlock      h: too little\n                   -> more\n");
+  EXPECT_EQ(back->at(0).value, 7);
+  EXPECT_FALSE(FindingsFromJson(nlohmann::json::parse(R"([{"check": 1}])")).ok());
+}
+
+TEST_F(Doctor, AProbeMeasuresThisHost) {
+  for (const char* kind : {"shm", "tcp"}) {
+    const std::vector<std::string> kinds = {kind};
+    const std::unique_ptr<Ladder> answering = std::move(*Ladder::Open(kinds)), measuring = std::move(*Ladder::Open(kinds));
+    ASSERT_TRUE(answering->Listen("127.0.0.1").ok());
+    Status answered;
+    std::thread thread([&] { answered = AnswerProbe(*answering, Deadline::After(std::chrono::seconds(30))); });
+    const Result<ProbeResult> result =
+        Probe(*measuring, answering->offers(), std::chrono::milliseconds(200), Deadline::After(std::chrono::seconds(30)));
+    thread.join();
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(answered.ok()) << answered;
+    EXPECT_EQ(result->fabric, kind);
+    EXPECT_GT(result->latency_us, 0.05);
+    EXPECT_GT(result->bytes_per_second, 1e6);
+    EXPECT_LT(result->bytes_per_second, 1e12);
+  }
+}
+
+}  // namespace
+}  // namespace lamina

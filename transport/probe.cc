@@ -1,0 +1,134 @@
+#include "transport/probe.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+namespace lamina {
+namespace {
+
+constexpr uint64_t kMessageBytes = uint64_t{256} << 10;
+constexpr uint32_t kWindow = 8;  // messages on their way
+constexpr uint64_t kWindowBytes = kMessageBytes * kWindow;
+constexpr size_t kMaxRounds = 2000;
+constexpr char kHello[] = "lamina probe 1";
+
+// One end of a probe. Every wait ends at the deadline.
+class Prober {
+ public:
+  Prober(Ladder& ladder, Path& path, Deadline deadline) : ladder_(ladder), endpoint_(*path.endpoint), deadline_(deadline) {}
+
+  Status Post(std::span<const WriteOp> ops, uint32_t value) {
+    while (true) {
+      Status status = endpoint_.Post(ops, value, 0);
+      if (status.code() != StatusCode::kTryAgain) return status;
+      LAMINA_RETURN_IF_ERROR(Progress());
+    }
+  }
+
+  // The next notification.
+  Result<uint32_t> Wait() {
+    while (values_.empty()) LAMINA_RETURN_IF_ERROR(Progress());
+    const uint32_t value = values_.front();
+    values_.erase(values_.begin());
+    return value;
+  }
+
+ private:
+  Status Progress() {
+    std::array<Event, 32> events;
+    const size_t count = endpoint_.Poll(events);
+    for (size_t i = 0; i < count; ++i) {
+      if (events[i].kind == Event::Kind::kNotification) values_.push_back(events[i].value);
+      if (events[i].kind == Event::Kind::kPeerLost) return PeerLost(endpoint_.last_error());
+    }
+    if (count > 0) return OkStatus();
+    if (deadline_.Passed()) return TimedOut("the probe of " + endpoint_.peer_name() + " got no answer");
+    ladder_.Sleep({}, deadline_);
+    return OkStatus();
+  }
+
+  Ladder& ladder_;
+  Endpoint& endpoint_;
+  const Deadline deadline_;
+  std::vector<uint32_t> values_;
+};
+
+Result<double> MeasureLatency(Prober& prober, std::span<const std::byte> source, Clock::duration duration) {
+  std::vector<double> microseconds;
+  const Deadline end = Deadline::After(duration);
+  for (size_t round = 0; round < 3 || (!end.Passed() && round < kMaxRounds); ++round) {
+    const TimePoint start = Clock::now();
+    const WriteOp op{source.first(8), 0};
+    LAMINA_RETURN_IF_ERROR(prober.Post({&op, 1}, 0));
+    LAMINA_RETURN_IF_ERROR(prober.Wait().status());
+    microseconds.push_back(SecondsSince(start) * 1e6 / 2);
+  }
+  std::nth_element(microseconds.begin(), microseconds.begin() + static_cast<std::ptrdiff_t>(microseconds.size() / 2), microseconds.end());
+  return microseconds[microseconds.size() / 2];
+}
+
+// Keeps the window full for `duration`; what is answered within the second half counts, when buffers and rates have settled.
+Result<double> MeasureBandwidth(Prober& prober, std::span<const std::byte> source, Clock::duration duration) {
+  const auto send = [&](uint32_t slot) {
+    const WriteOp op{source.subspan(slot * kMessageBytes, kMessageBytes), slot * kMessageBytes};
+    return prober.Post({&op, 1}, slot);
+  };
+  for (uint32_t slot = 0; slot < kWindow; ++slot) LAMINA_RETURN_IF_ERROR(send(slot));
+  const TimePoint start = Clock::now();
+  TimePoint settled = start;
+  uint64_t answered = 0;
+  while (Clock::now() - start < duration || answered < 2 * kWindow) {
+    LAMINA_ASSIGN_OR_RETURN(const uint32_t slot, prober.Wait());
+    if (slot >= kWindow) return Corrupt("the other end answered a message that was not sent");
+    LAMINA_RETURN_IF_ERROR(send(slot));
+    if (settled == start) {
+      if (Clock::now() - start >= duration / 2) settled = Clock::now();
+    } else {
+      ++answered;
+    }
+  }
+  const double rate = static_cast<double>(answered * kMessageBytes) / SecondsSince(settled);
+  for (uint32_t slot = 0; slot < kWindow; ++slot) LAMINA_RETURN_IF_ERROR(prober.Wait().status());
+  return rate;
+}
+
+}  // namespace
+
+Status AnswerProbe(Ladder& ladder, Deadline deadline) {
+  while (!deadline.Passed()) {
+    Result<Path> path = ladder.Accept({kWindowBytes, kHello});
+    if (!path.ok()) {
+      if (path.status().code() != StatusCode::kTryAgain) return path.status();
+      ladder.Sleep({}, Deadline(std::min(deadline.at(), Clock::now() + milliseconds(100))));
+      continue;
+    }
+    Prober prober(ladder, *path, deadline);
+    while (true) {
+      const Result<uint32_t> value = prober.Wait();
+      if (value.status().code() == StatusCode::kPeerLost) return OkStatus();  // it has measured enough
+      if (!value.ok()) return value.status();
+      LAMINA_RETURN_IF_ERROR(prober.Post({}, *value));
+    }
+  }
+  return TimedOut("nobody came to measure");
+}
+
+Result<ProbeResult> Probe(Ladder& ladder, const std::string& offers, Clock::duration duration, Deadline deadline) {
+  LAMINA_ASSIGN_OR_RETURN(Path path, ladder.Connect(offers, {64, kHello}, deadline));
+  if (path.endpoint->peer_hello() != kHello || path.endpoint->peer_window_bytes() < kWindowBytes)
+    return InternalError(path.endpoint->peer_name() + " is no probe of this version");
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Buffer> source, path.fabric->Allocate(kWindowBytes));
+  std::memset(source->bytes().data(), 0x5a, source->bytes().size());  // pages of its own: reading untouched ones costs nothing
+  ProbeResult result{std::string(path.fabric->name()), RefusalText(path.refused), 0, 0};
+  {
+    Prober prober(ladder, path, deadline);
+    LAMINA_ASSIGN_OR_RETURN(result.latency_us, MeasureLatency(prober, source->bytes(), duration / 4));
+    LAMINA_ASSIGN_OR_RETURN(result.bytes_per_second, MeasureBandwidth(prober, source->bytes(), duration));
+  }
+  path.endpoint.reset();  // before the buffer that it reads
+  return result;
+}
+
+}  // namespace lamina
