@@ -53,6 +53,13 @@ Result<std::unique_ptr<Endpoint>> ConnectRendezvous(RendezvousHost& host, const 
 
 Result<std::unique_ptr<Listener>> RendezvousListener::Create(RendezvousHost& host, const std::string& address) {
   LAMINA_ASSIGN_OR_RETURN(Tcp::acceptor acceptor, ListenTcp(host.io(), address));
+  error_code error;
+  const asio::ip::address local = Unwrapped(acceptor.local_endpoint(error).address());
+  // On all interfaces it depends on the peer.
+  if (!error && !local.is_unspecified()) {
+    const Status status = host.CheckAddress(local);
+    if (!status.ok()) return status.WithContext(address);
+  }
   std::string bound = BoundAddress(acceptor, address);
   return std::unique_ptr<Listener>(new RendezvousListener(host, std::move(acceptor), std::move(bound)));
 }

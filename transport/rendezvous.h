@@ -49,6 +49,9 @@ struct RendezvousGreeting {
 };
 static_assert(sizeof(RendezvousGreeting) == 32 && offsetof(RendezvousGreeting, kind) == 16);
 
+// An IPv4 address that is wrapped in IPv6, as sockets for both give it, as itself.
+boost::asio::ip::address Unwrapped(const boost::asio::ip::address& address);
+
 // What a peer has said. Sizes are checked; `offer` is as it came and not to be believed.
 struct RendezvousPeer {
   std::string name;  // address, for messages
@@ -77,7 +80,7 @@ class RendezvousLink {
   int fd() { return socket_.native_handle(); }  // has EPOLLIN when one of the above has something to say
   const RendezvousPeer& peer() const { return peer_; }
 
-  // The address of this machine that the connection goes through: it tells which NIC to use. An IPv4 address is never wrapped in IPv6.
+  // The address of this machine that the connection goes through: it tells which NIC to use. Unwrapped.
   Result<boost::asio::ip::address> LocalAddress() const;
 
  private:
@@ -120,6 +123,9 @@ class RendezvousHost {
   virtual PollSet& poll_set() = 0;
   virtual boost::asio::io_context& io() = 0;  // never run: the sockets are non-blocking and polled
 
+  // Ok if a listener may take peers at the address `local` of this machine. kNotFound as of NewEnd.
+  virtual Status CheckAddress(const boost::asio::ip::address& /*local*/) { return OkStatus(); }
+
   // An end that is reached through the NIC of `local`. `options` have been checked. kNotFound if there is none, naming those
   // that there are; kOutOfSpace.
   virtual Result<std::unique_ptr<RendezvousEnd>> NewEnd(const boost::asio::ip::address& local, const EndpointOptions& options) = 0;
@@ -132,6 +138,7 @@ Result<std::unique_ptr<Endpoint>> ConnectRendezvous(RendezvousHost& host, const 
 // For Fabric::Listen. The options of the Accept that finds a peer's greeting complete are those that the peer gets.
 class RendezvousListener final : public Listener {
  public:
+  // Errors as of ListenTcp and RendezvousHost::CheckAddress.
   static Result<std::unique_ptr<Listener>> Create(RendezvousHost& host, const std::string& address);
   ~RendezvousListener() override;
 

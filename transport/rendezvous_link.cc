@@ -34,6 +34,11 @@ std::string KindText(const std::array<char, 8>& field) {
 
 }  // namespace
 
+asio::ip::address Unwrapped(const asio::ip::address& address) {
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
+  return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+}
+
 Status RendezvousLink::Send(const void* first, size_t first_bytes, std::string_view second, std::string_view third) {
   const std::array<asio::const_buffer, 3> parts = {asio::buffer(first, first_bytes), asio::buffer(second), asio::buffer(third)};
   error_code error;
@@ -125,10 +130,9 @@ Status RendezvousLink::CheckAlive() {
 
 Result<asio::ip::address> RendezvousLink::LocalAddress() const {
   error_code error;
-  asio::ip::address local = socket_.local_endpoint(error).address();
+  const Tcp::endpoint local = socket_.local_endpoint(error);
   if (error) return PeerLost("rendezvous socket: " + error.message());
-  if (local.is_v6() && local.to_v6().is_v4_mapped()) local = asio::ip::make_address_v4(asio::ip::v4_mapped, local.to_v6());
-  return local;
+  return Unwrapped(local.address());
 }
 
 }  // namespace lamina
