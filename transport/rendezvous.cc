@@ -13,8 +13,8 @@ namespace {
 using boost::system::error_code;
 namespace asio = boost::asio;
 
-constexpr auto kHandshakeDeadline = std::chrono::seconds(5);
-constexpr size_t kMaxPending = 64;  // strangers that say nothing hold no more sockets than this
+constexpr auto kHandshakeDeadline = std::chrono::seconds(20);  // a NIC takes seconds to register a window of many GB
+constexpr size_t kMaxPending = 64;                             // strangers that say nothing hold no more sockets than this
 
 // Ends the one peer: it is gone, too slow, or came over a network for which the fabric has no NIC.
 bool IsThePeersOwn(StatusCode code) {
@@ -131,6 +131,7 @@ Status RendezvousListener::Answer(Pending& pending, const EndpointOptions& optio
   LAMINA_ASSIGN_OR_RETURN(const asio::ip::address local, pending.link.LocalAddress());
   LAMINA_ASSIGN_OR_RETURN(pending.end, host_.NewEnd(local, options));
   LAMINA_RETURN_IF_ERROR(pending.end->Join(pending.link.peer()));
+  pending.deadline = Deadline::After(kHandshakeDeadline);  // what this end took does not count
   return pending.link.SendGreeting(host_.name(), options, pending.end->Offer());
 }
 

@@ -23,5 +23,5 @@ run_tests() {
     "$0" --gtest_filter="$1" --gtest_color=no' "$program" "$2" "$3"
 }
 
-run_tests 1 '*/verbs:Verbs.*' 40
+run_tests 1 '*/verbs:*Verbs*' 45
 run_tests 2 'Fabrics/TwoHosts.*' 10

@@ -1,9 +1,10 @@
 #include "transport/verbs/verbs_queue_pair.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <random>
 
 #include "transport/posix.h"
 
@@ -93,7 +94,9 @@ Status VerbsQueuePair::Open() {
   }
   if (!pair_) return OutOfSpace(ErrnoText("ibv_create_qp"));
   max_inline_bytes_ = wanted.cap.max_inline_data;
-  first_packet_ = std::random_device()() & k24Bits;  // so that late packets of an earlier connection are not taken for this one's
+  // Random, so that late packets of an earlier connection are not taken for this one's.
+  if (getrandom(&first_packet_, sizeof(first_packet_), 0) != sizeof(first_packet_)) return OutOfSpace(ErrnoText("getrandom"));
+  first_packet_ &= k24Bits;
 
   ibv_qp_attr attributes = {};
   attributes.qp_state = IBV_QPS_INIT;
