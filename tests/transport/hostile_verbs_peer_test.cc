@@ -28,10 +28,6 @@ class LyingHost final : public RendezvousHost {
     return std::unique_ptr<RendezvousEnd>(std::make_unique<End>(*this));
   }
 
-  std::function<void(VerbsOffer&)> lie = [](VerbsOffer&) {};
-  std::unique_ptr<VerbsQueuePair> pair;
-  std::optional<RendezvousLink> link;  // open as long as the process seems to live
-
  private:
   class End final : public RendezvousEnd {
    public:
@@ -59,6 +55,11 @@ class LyingHost final : public RendezvousHost {
   const Limits limits_{.max_window_bytes = 1 << 20};
   PollSet poll_set_;
   boost::asio::io_context io_;
+
+ public:  // below what they live in
+  std::function<void(VerbsOffer&)> lie = [](VerbsOffer&) {};
+  std::unique_ptr<VerbsQueuePair> pair;
+  std::optional<RendezvousLink> link;  // open as long as the process seems to live
 };
 
 class HostileVerbsPeer : public testing::Test {
