@@ -90,6 +90,7 @@ bool VerbsEndpoint::FillCompletions() {
 
 void VerbsEndpoint::Take(const ibv_wc& completion, std::span<Event> out, size_t& count) {
   if (completion.status != IBV_WC_SUCCESS) return TakeFailure(completion);
+  if (wants_room_ && completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM) has_room_ = true;
   switch (completion.opcode) {
     case IBV_WC_RECV_RDMA_WITH_IMM:
       ++num_used_receives_;
@@ -133,6 +134,10 @@ bool VerbsEndpoint::PrepareSleep() {
   if (lost_) return said_lost_;
   if (is_broken_ || completions_begin_ != completions_end_) return false;
   if (!posts_.empty() && posts_.front().end <= num_done_) return false;
+  if (std::exchange(has_room_, false)) {
+    wants_room_ = false;
+    return false;
+  }
   if (const Status status = pair_->RequestEvent(); !status.ok()) Break(status.message());
   return !is_broken_ && !FillCompletions();  // after the request: what completes later brings an event
 }

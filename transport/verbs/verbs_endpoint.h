@@ -75,6 +75,7 @@ class VerbsEndpoint final : public Endpoint {
   Status AppendWrite(std::span<const std::byte> source, uint32_t key, uint64_t peer_offset);
   Status Ring();  // hands what is built to the device
   size_t max_write_bytes() const;
+  Status PushBack();  // kTryAgain
   void ReturnCredits();
   uint64_t num_under_way() const { return num_requested_ - num_done_; }
 
@@ -117,6 +118,8 @@ class VerbsEndpoint final : public Endpoint {
   uint32_t num_used_notifications_ = 0;  // of these, by notifications
 
   uint32_t polls_since_check_ = 0;
+  bool wants_room_ = false;  // a post got kTryAgain
+  bool has_room_ = false;    // and Poll has found room since, which is no event: Arm says it, once
   bool is_broken_ = false;
   bool is_flushed_ = false;  // broken, and the real cause has not been seen yet
   bool lost_ = false;

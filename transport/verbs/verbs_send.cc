@@ -23,8 +23,8 @@ size_t VerbsEndpoint::max_write_bytes() const { return std::min<size_t>(kMaxWrit
 Status VerbsEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
   LAMINA_RETURN_IF_ERROR(CheckOps(ops, context_.limits, peer_window_bytes()));
   if (is_broken_) return PeerLost(last_error_);
-  if (posts_.full()) return TryAgain();
-  if (notify.has_value() && num_notified_ - num_credited_ >= peer_.credits) return TryAgain();
+  if (posts_.full()) return PushBack();
+  if (notify.has_value() && num_notified_ - num_credited_ >= peer_.credits) return PushBack();
   LAMINA_ASSIGN_OR_RETURN(uint64_t num_requests, FindKeys(ops));
   if (num_requests == 0 && notify.has_value()) num_requests = 1;
   const uint64_t room = pair_->depths().sends;
@@ -32,7 +32,7 @@ Status VerbsEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t>
     return InvalidArgument("post needs " + to_string(num_requests) + " work requests of at most " + to_string(max_write_bytes()) +
                            " bytes; at most " + to_string(room) + " fit");
   }
-  if (num_under_way() + num_requests > room) return TryAgain();
+  if (num_under_way() + num_requests > room) return PushBack();
   const Status status = Build(ops, notify);
   if (!status.ok()) {
     Break(status.message());
@@ -40,6 +40,11 @@ Status VerbsEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t>
   }
   posts_.PushSlot() = {tag, num_requested_};
   return OkStatus();
+}
+
+Status VerbsEndpoint::PushBack() {
+  wants_room_ = true;
+  return TryAgain();
 }
 
 Result<uint64_t> VerbsEndpoint::FindKeys(std::span<const WriteOp> ops) {
