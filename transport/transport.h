@@ -94,7 +94,7 @@ struct Limits {
   size_t max_ops = 0;          // per post
   size_t max_outstanding = 0;  // posts per endpoint before kTryAgain is possible
   uint64_t max_window_bytes = 0;
-  bool registered_sources = false;  // sources must lie in Buffers of this fabric
+  bool registered_sources = false;  // sources must lie in Buffers of this fabric, or in windows of its endpoints
   bool one_sided = false;           // no receiver CPU in a write
 };
 
@@ -108,7 +108,8 @@ class Fabric {
 
   virtual Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) = 0;
 
-  // Addresses: tcp "host:port" (port 0: any free one), shm "name" (a name in the abstract socket namespace, unique per host).
+  // Addresses: tcp "host:port" (port 0: any free one), verbs the same with a host that is the address of an RDMA port, shm "name" (a name
+  // in the abstract socket namespace, unique per host).
   virtual Result<std::unique_ptr<Listener>> Listen(const std::string& address) = 0;
 
   // Blocks until connected or `deadline`. Retries while the peer is not there yet. kTimeout and kPeerLost name the address and the cause.
@@ -121,7 +122,8 @@ class Fabric {
   virtual int event_fd() const = 0;
 };
 
-// "tcp" or "shm" (or "loopback": both ends in this process). kInvalidArgument for another kind, naming those that exist.
+// "tcp", "shm" or "verbs" (or "loopback": both ends in this process). kInvalidArgument for another kind, naming those that exist; kNotFound
+// if this build or this machine lacks what the kind needs, and what that is.
 Result<std::unique_ptr<Fabric>> OpenFabric(std::string_view kind);
 
 // Sleeps until `fabric` or one of `fds` has something, or `deadline`. Returns at once if Arm() says so.
