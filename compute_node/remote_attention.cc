@@ -44,7 +44,8 @@ Status RemoteAttention::Connect(const MemoryPeerAddress& address, Deadline deadl
   for (std::unique_ptr<Buffer>& buffer : peer.push_buffers) {
     LAMINA_ASSIGN_OR_RETURN(buffer, fabric_->Allocate(options_.wire.push_area_bytes()));
   }
-  const EndpointOptions endpoint{options_.wire.compute_window_bytes(), DataHello{options_.epoch, options_.self.value}.Encode()};
+  const DataHello hello{options_.epoch, options_.self.value, options_.session_token};
+  const EndpointOptions endpoint{options_.wire.compute_window_bytes(), hello.Encode()};
   Result<std::unique_ptr<Endpoint>> connected = fabric_->Connect(address.data_address, endpoint, deadline);
   if (!connected.ok()) return connected.status().WithContext("data path to memory node " + address.name);
   peer.endpoint = std::move(*connected);
