@@ -125,7 +125,7 @@ TEST(ControlHandshake, EveryChangedBitOfAProofCounts) {
   const std::string said = Talk(listener, connector).to_listener;
   for (size_t byte = kChallengeBytes + kControlHeaderBytes; byte < kChallengeBytes + kProofBytes; ++byte) {
     std::string changed = said;
-    changed[byte] ^= 1 << byte % 8;
+    changed[byte] = static_cast<char>(changed[byte] ^ (1 << byte % 8));
     ControlHandshake victim = Listener(kSecret);
     EXPECT_EQ(Hear(victim, changed).code(), StatusCode::kInvalidArgument) << byte;
   }
