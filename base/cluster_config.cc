@@ -43,10 +43,18 @@ void ReadHost(YamlMap& map, const std::string& key, std::string* host) {
   if (!IsHost(*host)) map.Fail(key, "'" + key + "' is '" + *host + "': expected a host name or an address");
 }
 
-void ReadCluster(YamlMap map, ClusterConfig* config) {
+// Relative paths in the YAML start at its folder.
+std::string FromFolderOf(const std::string& yaml_path, const std::string& path) {
+  std::error_code ignored;  // only for an unreadable current folder: then the path stays relative
+  return (fs::absolute(yaml_path, ignored).parent_path() / path).lexically_normal().string();
+}
+
+void ReadCluster(YamlMap map, const std::string& yaml_path, ClusterConfig* config) {
   ReadName(map, "name", &config->name);
   ReadHost(map, "controller", &config->controller_host);
   map.ReadInt("http_port", &config->http_port, 1, kMaxPort);
+  map.ReadString("secret_file", &config->secret_file);
+  if (!config->secret_file.empty()) config->secret_file = FromFolderOf(yaml_path, config->secret_file);
   map.Close();
 }
 
@@ -121,9 +129,7 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
   map.Close();
   if (config->model_path.empty()) return;
 
-  std::error_code ignored;  // only for an unreadable current folder: then the path stays relative
-  const fs::path folder = fs::absolute(yaml_path, ignored).parent_path();
-  config->model_path = (folder / config->model_path).lexically_normal().string();
+  config->model_path = FromFolderOf(yaml_path, config->model_path);
   if (config->model_path.size() > 1 && config->model_path.back() == '/') config->model_path.pop_back();
   if (config->served_name.empty()) config->served_name = fs::path(config->model_path).filename().string();
 }
@@ -175,7 +181,7 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   YamlMap map(root, "the top level", errors);
   map.Require("version", "1");
   map.ReadInt("version", &config.version, 1, 1);
-  ReadCluster(map.Child("cluster"), &config);
+  ReadCluster(map.Child("cluster"), path, &config);
   ReadDefaults(map.Child("defaults"), &config);
 
   map.Require("nodes");

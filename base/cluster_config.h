@@ -32,6 +32,7 @@ struct ClusterConfig {
   std::string name = "lamina";
   std::string controller_host = "127.0.0.1";  // where the manager and its HTTP server run
   int http_port = 8000;
+  std::string secret_file;  // what proves to one node that another belongs to the cluster; the same path on every host; "": no secret
 
   // defaults: (how daemons on other hosts are started)
   std::string ssh = "ssh";  // command and options

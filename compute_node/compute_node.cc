@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "compute_node/local_attention.h"
 #include "compute_node/remote_attention.h"
+#include "transport/secret_file.h"
 
 namespace lamina {
 namespace {
@@ -34,8 +35,13 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
     LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(kv, kv_capacity_tokens));
     return std::unique_ptr<AttentionBackend>(std::make_unique<LocalAttention>(shape, std::move(store), team));
   }
+  if (request.session_token().size() != kSessionTokenBytes) {
+    return InvalidArgument("session token of " + std::to_string(request.session_token().size()) + " bytes, expected " +
+                           std::to_string(kSessionTokenBytes));
+  }
   RemoteAttentionOptions options;
   options.epoch = request.epoch();
+  options.session_token = request.session_token();
   options.self = NodeId{request.node_id()};
   options.attention = shape;
   options.wire = {spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), dtype, request.limits().max_num_seqs()};
@@ -52,8 +58,9 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
 }
 
 Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const ComputeNodeOptions& options) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control,
-                          ControlServer::Create(options.listen, {.hello = "compute node " + options.name}));
+  ControlOptions greeting{.hello = "compute node " + options.name};
+  LAMINA_ASSIGN_OR_RETURN(greeting.secret, ReadSecretFile(options.secret_file));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Create(options.listen, greeting));
   return std::unique_ptr<ComputeNode>(new ComputeNode(options, std::move(control)));
 }
 

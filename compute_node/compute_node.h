@@ -17,7 +17,8 @@ namespace lamina {
 struct ComputeNodeOptions {
   std::string name = "compute";
   std::string listen = "127.0.0.1:0";
-  int num_threads = 0;  // 0: all cores
+  std::string secret_file;  // of the cluster (transport/secret_file.h); "": none, which will do on the loopback only
+  int num_threads = 0;      // 0: all cores
 };
 
 // Thread: owner, except Stop.

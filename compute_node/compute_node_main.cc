@@ -15,11 +15,12 @@ lamina::ComputeNode* running_node = nullptr;
 int main(int argc, char** argv) {
   CLI::App app(
       "Compute node of lamina: holds the weights and runs the model slices between attention operators. The manager says which model.\n"
-      "Example: lamina-compute-node --name c0 --listen 10.0.0.1:7100",
+      "Example: lamina-compute-node --name c0 --listen 10.0.0.1:7100 --secret-file /etc/lamina/secret",
       "lamina-compute-node");
   lamina::ComputeNodeOptions options;
   app.add_option("--name", options.name, "name in the cluster YAML")->capture_default_str();
   app.add_option("--listen", options.listen, "HOST:PORT for the manager; port 0 takes any free one")->capture_default_str();
+  app.add_option("--secret-file", options.secret_file, "file with the cluster's secret; off the loopback there must be one");
   app.add_option("--threads", options.num_threads, "threads of the kernels; 0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

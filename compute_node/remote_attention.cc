@@ -40,7 +40,8 @@ Status RemoteAttention::Connect(const MemoryPeerAddress& address, Deadline deadl
   Peer peer;
   peer.node = address.node;
   peer.name = address.name;
-  const EndpointOptions endpoint{options_.wire.compute_window_bytes(), DataHello{options_.epoch, options_.self.value}.Encode()};
+  const DataHello hello{options_.epoch, options_.self.value, options_.session_token};
+  const EndpointOptions endpoint{options_.wire.compute_window_bytes(), hello.Encode()};
   Result<Path> connected = ladder_->Connect(address.offers, endpoint, deadline);
   if (!connected.ok()) return connected.status().WithContext("data path to memory node " + address.name);
   LAMINA_ASSIGN_OR_RETURN(peer.decode_buffer, connected->fabric->Allocate(options_.wire.decode_area_bytes()));

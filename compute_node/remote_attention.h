@@ -20,6 +20,7 @@ namespace lamina {
 
 struct RemoteAttentionOptions {
   uint64_t epoch = 0;
+  std::string session_token;  // shown to the memory nodes
   NodeId self;
   AttentionShape attention;
   WireShape wire;

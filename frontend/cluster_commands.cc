@@ -35,12 +35,13 @@ bool IsInterfaceAddress(const std::string& host) {
   return found;
 }
 
-std::vector<std::string> NodeArgv(const NodeConfig& node) {
+std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig& node) {
   const bool is_memory = node.role == NodeRole::kMemory;
   std::vector<std::string> argv = {is_memory ? "lamina-memory-node" : "lamina-compute-node", "--name", node.name, "--listen",
                                    ClusterConfig::Address(node)};
   if (is_memory) argv.insert(argv.end(), {"--memory", FormatSize(node.memory_bytes)});
   argv.insert(argv.end(), {"--threads", std::to_string(node.threads)});
+  if (!config.secret_file.empty()) argv.insert(argv.end(), {"--secret-file", config.secret_file});
   return argv;
 }
 
@@ -57,7 +58,7 @@ std::vector<DaemonCommand> DaemonCommands(const ClusterConfig& config, const std
   std::vector<DaemonCommand> daemons;
   for (const NodeRole role : {NodeRole::kMemory, NodeRole::kCompute}) {
     for (const NodeConfig& node : config.nodes) {
-      if (node.role == role) daemons.push_back({node.name, node.host, NodeArgv(node)});
+      if (node.role == role) daemons.push_back({node.name, node.host, NodeArgv(config, node)});
     }
   }
   if (with_manager) daemons.push_back({kManagerName, config.controller_host, {"lamina", "serve", "--cluster", config_path}});

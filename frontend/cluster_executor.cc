@@ -7,7 +7,10 @@
 #include <random>
 
 #include "base/log.h"
+#include "splitter/wire_format.h"
+#include "transport/crypto.h"
 #include "transport/ladder.h"
+#include "transport/secret_file.h"
 
 namespace lamina {
 namespace {
@@ -54,7 +57,9 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterC
                                                                   const StartProgress& progress) {
   std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model));
   const Deadline deadline = Deadline::After(config.start_timeout);
-  for (std::unique_ptr<Node>& node : executor->nodes_) LAMINA_RETURN_IF_ERROR(executor->ConnectNode(*node, deadline, progress));
+  LAMINA_ASSIGN_OR_RETURN(executor->session_token_, RandomBytes(kSessionTokenBytes));
+  LAMINA_ASSIGN_OR_RETURN(const ControlOptions control, executor->control_options());
+  for (std::unique_ptr<Node>& node : executor->nodes_) LAMINA_RETURN_IF_ERROR(executor->ConnectNode(*node, control, deadline, progress));
   for (std::unique_ptr<Node>& node : executor->nodes_) {
     if (node->config.role == NodeRole::kMemory) LAMINA_RETURN_IF_ERROR(executor->ConfigureMemory(*node, deadline));
   }
@@ -89,11 +94,16 @@ control::Limits ClusterExecutor::limits() const {
   return limits;
 }
 
-Status ClusterExecutor::ConnectNode(Node& node, Deadline deadline, const StartProgress& progress) {
+Result<ControlOptions> ClusterExecutor::control_options() const {
   ControlOptions options;
   options.hello = "manager of cluster " + config_.name;
   options.peer_timeout = config_.peer_timeout;
   options.heartbeat = std::min<Clock::duration>(std::chrono::seconds(1), config_.peer_timeout / 4);
+  LAMINA_ASSIGN_OR_RETURN(options.secret, ReadSecretFile(config_.secret_file));
+  return options;
+}
+
+Status ClusterExecutor::ConnectNode(Node& node, const ControlOptions& options, Deadline deadline, const StartProgress& progress) {
   const Deadline quiet(std::min(deadline.at(), Clock::now() + kQuietWait));
   Result<std::unique_ptr<ControlConnection>> connection = ConnectControl(node.address(), options, quiet);
   if (!connection.ok() && !deadline.Passed() && IsTransient(connection.status())) {
@@ -126,6 +136,7 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline) {
   *request.mutable_limits() = limits();
   LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics, LadderKinds(config_.transport, config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
+  request.set_session_token(session_token_);
   while (true) {
     LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
     const Status status = AwaitConfigured(node, deadline.Remaining(), {});
@@ -148,6 +159,7 @@ Status ClusterExecutor::ConfigureCompute(Node& node, const StartProgress& progre
   const int64_t kv_bytes_per_token =
       int64_t{2} * model_.num_layers * model_.num_kv_heads * model_.head_dim * (config_.kv_dtype == "float32" ? 4 : 2);
   if (local()) request.set_local_kv_tokens(node.config.memory_bytes / kv_bytes_per_token);
+  if (!local()) request.set_session_token(session_token_);
   for (const std::unique_ptr<Node>& memory : nodes_) {
     if (memory->config.role != NodeRole::kMemory) continue;
     control::MemoryPeer& peer = *request.add_memory_nodes();

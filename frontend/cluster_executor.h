@@ -51,7 +51,7 @@ class ClusterExecutor : public StepExecutor {
 
   ClusterExecutor(const ClusterConfig& config, const ModelConfig& model);
 
-  Status ConnectNode(Node& node, Deadline deadline, const StartProgress& progress);
+  Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline, const StartProgress& progress);
   Status ConfigureMemory(Node& node, Deadline deadline);
   Status ConfigureCompute(Node& node, const StartProgress& progress);
   Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);
@@ -59,10 +59,12 @@ class ClusterExecutor : public StepExecutor {
   void OnLost(Node& node, const Status& status);
   bool local() const { return num_memory_nodes_ == 0; }
   control::Limits limits() const;
+  Result<ControlOptions> control_options() const;
 
   const ClusterConfig config_;
   const ModelConfig model_;
   const uint64_t epoch_;
+  std::string session_token_;  // what compute nodes show to memory nodes
   int num_memory_nodes_ = 0;
   std::mutex mutex_;
   std::function<void(ExecutorEvent)> on_event_;  // guarded by mutex_; set by Start

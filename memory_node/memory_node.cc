@@ -7,6 +7,8 @@
 
 #include "base/backoff.h"
 #include "base/log.h"
+#include "transport/crypto.h"
+#include "transport/secret_file.h"
 
 namespace lamina {
 namespace {
@@ -37,8 +39,9 @@ Status CheckShape(const control::AttentionSpec& spec, const control::Limits& lim
 }  // namespace
 
 Result<std::unique_ptr<MemoryNode>> MemoryNode::Create(const MemoryNodeOptions& options) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control,
-                          ControlServer::Create(options.listen, {.hello = "memory node " + options.name}));
+  ControlOptions greeting{.hello = "memory node " + options.name};
+  LAMINA_ASSIGN_OR_RETURN(greeting.secret, ReadSecretFile(options.secret_file));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Create(options.listen, greeting));
   return std::unique_ptr<MemoryNode>(new MemoryNode(options, std::move(control)));
 }
 
@@ -147,8 +150,13 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
     return OutOfSpace("--memory " + std::to_string(options_.memory_bytes) + " bytes is less than one token's KV (" +
                       std::to_string(shape.bytes_per_token()) + " bytes)");
   }
+  if (request.session_token().size() != kSessionTokenBytes) {
+    return InvalidArgument("session token of " + std::to_string(request.session_token().size()) + " bytes, expected " +
+                           std::to_string(kSessionTokenBytes));
+  }
   auto session = std::make_unique<Session>();
   session->epoch = request.epoch();
+  session->token = request.session_token();
   session->wire = {spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), shape.dtype, request.limits().max_num_seqs()};
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(shape, capacity));
   session->service = std::make_unique<AttentionService>(session->wire, spec.scale(), request.epoch(), std::move(store), team_);
@@ -164,16 +172,15 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
 
 bool MemoryNode::AcceptPeers() {
   Session& session = *session_;
-  const EndpointOptions options{session.wire.memory_window_bytes(), DataHello{session.epoch, 0}.Encode()};
+  const EndpointOptions options{session.wire.memory_window_bytes(), DataHello{session.epoch, 0, ""}.Encode()};
   Result<Path> path = session.ladder->Accept(options);
   if (!path.ok()) {
     if (path.status().code() != StatusCode::kTryAgain) LAMINA_LOG_WARN("accepting a compute node: {}", path.status().ToString());
     return false;
   }
   Endpoint& endpoint = *path->endpoint;
-  const std::optional<DataHello> hello = DataHello::Decode(endpoint.peer_hello());
-  if (!hello || hello->epoch != session.epoch || endpoint.peer_window_bytes() < session.wire.compute_window_bytes()) {
-    LAMINA_LOG_WARN("refused a peer at {}: it belongs to another manager's session", endpoint.peer_name());
+  if (!IsMember(endpoint)) {
+    LAMINA_LOG_WARN("refused a peer at {}: it does not belong to this manager's session", endpoint.peer_name());
     return true;
   }
   Result<std::unique_ptr<Buffer>> reply = path->fabric->Allocate(session.wire.compute_window_bytes());
@@ -181,9 +188,15 @@ bool MemoryNode::AcceptPeers() {
     LAMINA_LOG_ERROR("no memory for a reply buffer: {}", reply.status().ToString());
     return true;
   }
-  LAMINA_LOG_INFO("compute node {} connected over {} from {}", hello->node_id, path->fabric->name(), endpoint.peer_name());
+  LAMINA_LOG_INFO("a compute node connected over {} from {}", path->fabric->name(), endpoint.peer_name());
   session.peers.push_back({std::move(*reply), std::move(path->endpoint), {}, false});
   return true;
+}
+
+bool MemoryNode::IsMember(const Endpoint& peer) const {
+  const std::optional<DataHello> hello = DataHello::Decode(peer.peer_hello());
+  return hello && hello->epoch == session_->epoch && EqualInConstantTime(hello->session_token, session_->token) &&
+         peer.peer_window_bytes() >= session_->wire.compute_window_bytes();
 }
 
 bool MemoryNode::PollPeer(ComputePeer& peer) {

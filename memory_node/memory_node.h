@@ -22,6 +22,7 @@ namespace lamina {
 struct MemoryNodeOptions {
   std::string name = "memory";
   std::string listen = "127.0.0.1:0";  // control address; the data path listens on the same host
+  std::string secret_file;             // of the cluster (transport/secret_file.h); "": none, which will do on the loopback only
   int64_t memory_bytes = 0;            // for the KV cache
   int num_threads = 0;                 // 0: all cores
 };
@@ -50,6 +51,7 @@ class MemoryNode {
   struct Session {
     uint64_t connection = 0;
     uint64_t epoch = 0;
+    std::string token;  // what a peer of the data path must show
     WireShape wire;
     std::unique_ptr<AttentionService> service;
     std::unique_ptr<Ladder> ladder;
@@ -63,6 +65,7 @@ class MemoryNode {
   void Configure(uint64_t connection, const std::string& payload);
   Result<control::Configured> Open(const control::ConfigureMemory& request);
   bool AcceptPeers();
+  bool IsMember(const Endpoint& peer) const;
   bool PollPeer(ComputePeer& peer);
   bool HandleNotification(ComputePeer& peer, uint32_t notification);
   void EndSession(const std::string& why);

@@ -16,13 +16,14 @@ lamina::MemoryNode* running_node = nullptr;
 int main(int argc, char** argv) {
   CLI::App app(
       "Memory node of lamina: keeps the KV cache and runs attention where it lies.\nExample: lamina-memory-node --name m0 --listen "
-      "10.0.0.2:7101 --memory 64GiB",
+      "10.0.0.2:7101 --memory 64GiB --secret-file /etc/lamina/secret",
       "lamina-memory-node");
   lamina::MemoryNodeOptions options;
   std::string memory;
   app.add_option("--name", options.name, "name in the cluster YAML")->capture_default_str();
   app.add_option("--listen", options.listen, "HOST:PORT for the manager; port 0 takes any free one")->capture_default_str();
   app.add_option("--memory", memory, "memory for the KV cache, such as 4GiB")->required();
+  app.add_option("--secret-file", options.secret_file, "file with the cluster's secret; off the loopback there must be one");
   app.add_option("--threads", options.num_threads, "threads of the kernels; 0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

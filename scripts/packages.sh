@@ -3,7 +3,7 @@
 BUILD_PACKAGES=(
   ccache cmake g++ ninja-build pkg-config
   ibverbs-providers libboost1.81-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libibverbs-dev libprotobuf-dev libspdlog-dev
-  libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler
+  libssl-dev libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler
 )
 TEST_PACKAGES=(
   clang clang-format curl libclang-rt-14-dev python3

@@ -45,14 +45,15 @@ std::string DataHello::Encode() const {
   std::string bytes(12, '\0');
   std::memcpy(bytes.data(), &epoch, 8);
   std::memcpy(bytes.data() + 8, &node_id, 4);
-  return bytes;
+  return bytes + session_token;
 }
 
 std::optional<DataHello> DataHello::Decode(const std::string& bytes) {
-  if (bytes.size() != 12) return std::nullopt;
+  if (bytes.size() != 12 && bytes.size() != 12 + kSessionTokenBytes) return std::nullopt;
   DataHello hello;
   std::memcpy(&hello.epoch, bytes.data(), 8);
   std::memcpy(&hello.node_id, bytes.data() + 8, 4);
+  hello.session_token = bytes.substr(12);
   return hello;
 }
 

@@ -84,11 +84,15 @@ struct ReceivedMessage {
 };
 Result<ReceivedMessage> Open(std::span<const std::byte> area, MessageKind kind);
 
-// What a compute node says when it connects to a memory node's fabric.
+inline constexpr size_t kSessionTokenBytes = 16;
+
+// What a compute node says when it connects to a memory node's fabric. The memory node says the same without a token: strangers read it.
 struct DataHello {
   uint64_t epoch = 0;
   uint32_t node_id = 0;
+  std::string session_token;  // of Configure; proves that the manager's session has this node. kSessionTokenBytes, or "": none
 
+  // u64 epoch, u32 node_id, then the token.
   std::string Encode() const;
   static std::optional<DataHello> Decode(const std::string& bytes);
 };

@@ -47,12 +47,25 @@ Result<BoundSocket> OpenListener(const std::string& address) {
   }
 }
 
+// The peer's hello.
+Result<std::string> Greet(int socket, const ControlOptions& options, Deadline deadline) {
+  LAMINA_RETURN_IF_ERROR(CheckConnectorSecret(socket, options));
+  LAMINA_ASSIGN_OR_RETURN(ControlGreeting greeting, ControlGreeting::Create(ControlRole::kConnector, options));
+  while (true) {
+    const Status status = greeting.Advance(socket);
+    if (status.ok()) return greeting.peer_hello();
+    if (status.code() != StatusCode::kTryAgain) return status;
+    if (!WaitForFd(socket, POLLIN, deadline)) return TimedOut("connected, but the peer does not greet");
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ControlListener>> ControlListener::Create(const std::string& address, const ControlOptions& options,
                                                                  std::function<void(std::unique_ptr<ControlConnection>)> on_accept) {
   LAMINA_RETURN_IF_ERROR(CheckControlOptions(options));
   LAMINA_ASSIGN_OR_RETURN(BoundSocket bound, OpenListener(address));
+  LAMINA_RETURN_IF_ERROR(CheckListenerSecret(bound.socket.get(), bound.address, options));
   return std::unique_ptr<ControlListener>(
       std::make_unique<TcpControlListener>(std::move(bound.socket), std::move(bound.address), options, std::move(on_accept)));
 }
@@ -60,17 +73,10 @@ Result<std::unique_ptr<ControlListener>> ControlListener::Create(const std::stri
 Result<std::unique_ptr<ControlConnection>> ConnectControl(const std::string& address, const ControlOptions& options, Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckControlOptions(options));
   LAMINA_ASSIGN_OR_RETURN(UniqueFd socket, OpenSocket(address, deadline));
-  Status status = SendControlHello(socket.get(), options.hello);
-  ControlHelloReader hello;
-  while (status.ok()) {
-    status = hello.Advance(socket.get());
-    if (status.ok()) break;
-    if (status.code() != StatusCode::kTryAgain) return status.WithContext(address);
-    status = WaitForFd(socket.get(), POLLIN, deadline) ? OkStatus() : TimedOut("connected, but the peer does not greet");
-  }
-  if (!status.ok()) return status.WithContext(address);
+  Result<std::string> hello = Greet(socket.get(), options, deadline);
+  if (!hello.ok()) return hello.status().WithContext(address);
   return std::unique_ptr<ControlConnection>(
-      std::make_unique<TcpControlConnection>(std::move(socket), TcpControlConnection::Peer{hello.hello(), address}, options));
+      std::make_unique<TcpControlConnection>(std::move(socket), TcpControlConnection::Peer{std::move(*hello), address}, options));
 }
 
 }  // namespace lamina

@@ -1,8 +1,12 @@
 // The control channel: framed messages over TCP between the manager and its nodes. Orders, results, membership; never tensors.
 //
+// A connection opens with a greeting (control_handshake.h), in which both ends prove the cluster's secret if they have one; off the
+// loopback they must. A peer that fails it is dropped and learns nothing.
+//
 // Frame: u32 magic "LMNA", u16 protocol version, u16 type, u32 payload bytes, payload; little-endian. Types below kFirstUserType belong
-// to the channel (hello, heartbeat, goodbye), the others to the user, who puts serialised protobuf messages into them. A frame with another
-// magic or version, or larger than kMaxFrameBytes, ends the connection with kCorrupt that says what was received and what was expected.
+// to the channel (greeting, heartbeat, goodbye), the others to the user, who puts serialised protobuf messages into them. A frame with
+// another magic or version, or larger than kMaxFrameBytes, ends the connection with kCorrupt that says what was received and what was
+// expected.
 //
 // Each connection has a thread of its own that reads, answers and sends heartbeats: it notices a peer that died (reset), hangs as a whole
 // or sits behind a cut cable (no heartbeat for `peer_timeout`).
@@ -19,7 +23,7 @@
 
 namespace lamina {
 
-inline constexpr uint16_t kControlVersion = 1;
+inline constexpr uint16_t kControlVersion = 2;
 inline constexpr uint16_t kFirstUserType = 16;
 inline constexpr size_t kMaxFrameBytes = size_t{64} << 20;
 
@@ -32,6 +36,7 @@ struct ControlOptions {
   std::string hello;  // who this end is, for messages: "manager", "memory node m0"
   Clock::duration heartbeat = std::chrono::seconds(1);
   Clock::duration peer_timeout = std::chrono::seconds(10);  // silence after which the peer counts as lost
+  std::string secret = {};  // the cluster's (secret_file.h), the same at both ends; "": none, which will do on the loopback only
 };
 
 // One peer. Thread: any for Send; callbacks come from the connection's own thread and must not block or destroy the connection.
@@ -68,13 +73,15 @@ class ControlListener {
   // "host:port" with the port really bound.
   virtual const std::string& address() const = 0;
 
-  // `on_accept` runs on the listener's thread, once per peer whose hello arrived in time; it must not destroy the listener.
-  // kInvalidArgument for an address that cannot be parsed; kOutOfSpace "port in use" names the address.
+  // `on_accept` runs on the listener's thread, once per peer that greeted in time; it must not destroy the listener.
+  // kInvalidArgument for an address that cannot be parsed, or off the loopback without a secret; kOutOfSpace "port in use" names the
+  // address.
   static Result<std::unique_ptr<ControlListener>> Create(const std::string& address, const ControlOptions& options,
                                                          std::function<void(std::unique_ptr<ControlConnection>)> on_accept);
 };
 
-// Blocks until connected and greeted, or `deadline`; retries while the connection is refused. The error names address and cause.
+// Blocks until connected and greeted, or `deadline`; retries while the connection is refused. The error names address and cause;
+// kInvalidArgument: the secrets are not the same, or the peer is off the loopback and there is none.
 Result<std::unique_ptr<ControlConnection>> ConnectControl(const std::string& address, const ControlOptions& options, Deadline deadline);
 
 }  // namespace lamina

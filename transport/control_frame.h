@@ -15,9 +15,12 @@ inline constexpr uint32_t kControlMagic = 0x414e4d4c;  // "LMNA"
 inline constexpr size_t kControlHeaderBytes = 12;
 
 // Frames of the channel itself.
-inline constexpr uint16_t kControlHello = 1;      // payload: ControlOptions::hello; the first frame of each end
+inline constexpr uint16_t kControlHello = 1;      // payload: ControlOptions::hello; the last frame of the greeting
 inline constexpr uint16_t kControlHeartbeat = 2;  // no payload
 inline constexpr uint16_t kControlGoodbye = 3;    // no payload; the last frame of an end that closes
+inline constexpr uint16_t kControlChallenge = 4;  // these three: control_handshake.h
+inline constexpr uint16_t kControlProof = 5;
+inline constexpr uint16_t kControlRefused = 6;
 
 // The header of a frame with `payload_bytes` bytes behind it.
 std::array<char, kControlHeaderBytes> EncodeControlHeader(uint16_t type, uint32_t payload_bytes);

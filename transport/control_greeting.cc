@@ -1,13 +1,31 @@
 #include "transport/control_greeting.h"
 
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 
+#include "transport/crypto.h"
+#include "transport/secret_file.h"
+#include "transport/tcp_socket.h"
+
 namespace lamina {
+namespace {
+
+// An address whose kind is not known counts as open to all.
+bool IsLoopback(const Tcp::endpoint& endpoint) {
+  const boost::asio::ip::address address = endpoint.address();
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address.is_loopback();
+  return boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, address.to_v6()).is_loopback();
+}
+
+std::string HowToGetASecret() {
+  return "make a secret with `" + MakeSecretCommand("FILE") +
+         "`, copy it to every node, and name it in the cluster YAML as cluster.secret_file (daemons: --secret-file FILE)";
+}
+
+}  // namespace
 
 Status CheckControlOptions(const ControlOptions& options) {
   if (options.hello.size() > kMaxControlHelloBytes) {
@@ -16,34 +34,57 @@ Status CheckControlOptions(const ControlOptions& options) {
   if (options.heartbeat <= Clock::duration::zero() || options.peer_timeout <= options.heartbeat) {
     return InvalidArgument("the heartbeat interval must be positive and shorter than the peer timeout");
   }
+  if (!options.secret.empty() && options.secret.size() < kMinSecretBytes) {
+    return InvalidArgument("cluster secret of " + std::to_string(options.secret.size()) + " bytes; at least " +
+                           std::to_string(kMinSecretBytes));
+  }
   return OkStatus();
 }
 
-Status SendControlHello(int socket, const std::string& hello) {
-  const auto header = EncodeControlHeader(kControlHello, static_cast<uint32_t>(hello.size()));
-  const std::string bytes = std::string(header.data(), header.size()) + hello;
+Status CheckListenerSecret(int socket, const std::string& address, const ControlOptions& options) {
+  Tcp::endpoint bound;
+  auto size = static_cast<socklen_t>(bound.capacity());
+  if (getsockname(socket, bound.data(), &size) != 0) return PeerLost(ErrnoText("getsockname"));
+  if (!options.secret.empty() || IsLoopback(bound)) return OkStatus();
+  return InvalidArgument("refusing to listen on " + address + " without a cluster secret: it is not the loopback, so whoever reaches it " +
+                         "could use this node; " + HowToGetASecret());
+}
+
+Status CheckConnectorSecret(int socket, const ControlOptions& options) {
+  Tcp::endpoint peer;
+  auto size = static_cast<socklen_t>(peer.capacity());
+  if (getpeername(socket, peer.data(), &size) != 0) return PeerLost(ErrnoText("getpeername"));
+  if (!options.secret.empty() || IsLoopback(peer)) return OkStatus();
+  return InvalidArgument("refusing to connect without a cluster secret: " + AddressText(peer) +
+                         " is not on the loopback, so anybody could answer there; " + HowToGetASecret());
+}
+
+Result<ControlGreeting> ControlGreeting::Create(ControlRole role, const ControlOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(std::string nonce, RandomBytes(kNonceBytes));
+  return ControlGreeting(ControlHandshake({role, options.hello, options.secret, std::move(nonce)}));
+}
+
+Status ControlGreeting::SendOutput(int socket) {
+  const std::string bytes = handshake_.TakeOutput();
+  if (bytes.empty()) return OkStatus();
   const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  if (sent < 0) return PeerLost(ErrnoText("sending the hello"));
-  if (static_cast<size_t>(sent) != bytes.size()) return PeerLost("sending the hello: the socket's buffer is full");
+  if (sent < 0) return PeerLost(ErrnoText("greeting the peer"));
+  if (static_cast<size_t>(sent) != bytes.size()) return PeerLost("greeting the peer: the socket's buffer is full");
   return OkStatus();
 }
 
-Status ControlHelloReader::Advance(int socket) {
+Status ControlGreeting::Advance(int socket) {
   while (true) {
-    Result<ControlFrame> frame = decoder_.Next();
-    if (frame.ok()) {
-      if (frame->type != kControlHello)
-        return Corrupt("the peer began with a frame of type " + std::to_string(frame->type) + ", expected its hello");
-      hello_ = std::move(frame->payload);
-      return OkStatus();
-    }
-    if (frame.status().code() != StatusCode::kTryAgain) return frame.status();
+    const Status status = handshake_.Advance();
+    const Status sent = SendOutput(socket);
+    if (status.code() != StatusCode::kTryAgain) return status.ok() ? sent : status;
+    LAMINA_RETURN_IF_ERROR(sent);
     std::array<char, kMaxControlHelloBytes> buffer;
-    const ssize_t got = recv(socket, buffer.data(), std::min(buffer.size(), decoder_.missing_bytes()), 0);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return TryAgain("no hello came");
-    if (got < 0) return PeerLost(ErrnoText("reading the hello"));
-    if (got == 0) return PeerLost("the peer closed the connection before its hello");
-    decoder_.Append({buffer.data(), static_cast<size_t>(got)});
+    const ssize_t got = recv(socket, buffer.data(), std::min(buffer.size(), handshake_.missing_bytes()), 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return TryAgain("the peer has not greeted");
+    if (got < 0) return PeerLost(ErrnoText("reading the peer's greeting"));
+    if (got == 0) return PeerLost("the peer closed the connection before it had greeted");
+    handshake_.Append({buffer.data(), static_cast<size_t>(got)});
   }
 }
 

@@ -1,32 +1,37 @@
-// The exchange of hellos that opens a control connection.
+// The greeting that opens a control connection (control_handshake.h), over a socket; and who needs a secret for it.
 #pragma once
 
 #include <string>
 
-#include "transport/control_frame.h"
+#include "transport/control_handshake.h"
 #include "transport/posix.h"
 
 namespace lamina {
 
-inline constexpr size_t kMaxControlHelloBytes = 4096;
-
-// kInvalidArgument if the hello is too long or a duration is not positive.
+// kInvalidArgument if the hello is too long, the secret shorter than kMinSecretBytes, or a duration is not positive.
 Status CheckControlOptions(const ControlOptions& options);
 
-// Sends this end's hello at once: it always fits into a fresh socket's buffer. kPeerLost if it did not.
-Status SendControlHello(int socket, const std::string& hello);
+// Only this machine reaches a listener on the loopback: off it, both ends need a secret. kInvalidArgument if `options` has none and the
+// socket listens on, or is connected to, another address. The message says how a secret is made.
+Status CheckListenerSecret(int socket, const std::string& address, const ControlOptions& options);
+Status CheckConnectorSecret(int socket, const ControlOptions& options);
 
-// Reads the peer's hello as it comes, and no byte more. Thread: owner.
-class ControlHelloReader {
+// One end of one greeting. Thread: owner.
+class ControlGreeting {
  public:
-  // Ok when complete; kTryAgain when more must come; kPeerLost or kCorrupt with the cause. `socket` is non-blocking.
+  static Result<ControlGreeting> Create(ControlRole role, const ControlOptions& options);
+
+  // Sends what is due, which always fits into a fresh socket's buffer, and reads what came, but no byte beyond the peer's hello. Ok when
+  // complete; kTryAgain when more must come; else kPeerLost, or as ControlHandshake::Advance. `socket` is non-blocking.
   Status Advance(int socket);
 
-  const std::string& hello() const { return hello_; }  // REQUIRES: Advance returned ok
+  const std::string& peer_hello() const { return handshake_.peer_hello(); }  // REQUIRES: Advance returned ok
 
  private:
-  ControlFrameDecoder decoder_{kMaxControlHelloBytes};
-  std::string hello_;
+  explicit ControlGreeting(ControlHandshake handshake) : handshake_(std::move(handshake)) {}
+  Status SendOutput(int socket);
+
+  ControlHandshake handshake_;
 };
 
 }  // namespace lamina

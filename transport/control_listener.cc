@@ -14,8 +14,8 @@
 namespace lamina {
 namespace {
 
-constexpr auto kHelloDeadline = std::chrono::seconds(5);
-constexpr size_t kMaxPending = 256;  // strangers that say nothing hold no more sockets than this
+constexpr auto kGreetingDeadline = std::chrono::seconds(5);  // for all of it, however slowly it trickles in
+constexpr size_t kMaxPending = 256;                          // strangers that say nothing hold no more sockets than this
 
 }  // namespace
 
@@ -61,18 +61,19 @@ void TcpControlListener::TakeNewPeers() {
     }
     std::string name = AddressText(peer);
     Status status = TuneSocket(socket.get());
-    if (status.ok()) status = SendControlHello(socket.get(), options_.hello);
+    Result<ControlGreeting> greeting = ControlGreeting::Create(ControlRole::kListener, options_);
+    if (status.ok()) status = greeting.status();
     if (!status.ok()) {
       LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, name, status.message());
       continue;
     }
-    pending_.push_back({std::move(socket), std::move(name), Deadline::After(kHelloDeadline), {}});
+    pending_.push_back({std::move(socket), std::move(name), Deadline::After(kGreetingDeadline), std::move(*greeting)});
   }
 }
 
 void TcpControlListener::AdvancePending() {
   for (auto entry = pending_.begin(); entry != pending_.end() && !stop_;) {
-    const Status status = entry->hello.Advance(entry->socket.get());
+    const Status status = entry->greeting.Advance(entry->socket.get());
     if (status.code() == StatusCode::kTryAgain && !entry->deadline.Passed()) {
       ++entry;
       continue;
@@ -81,7 +82,7 @@ void TcpControlListener::AdvancePending() {
     entry = pending_.erase(entry);
     if (status.ok()) {
       on_accept_(std::make_unique<TcpControlConnection>(std::move(pending.socket),
-                                                        TcpControlConnection::Peer{pending.hello.hello(), pending.name}, options_));
+                                                        TcpControlConnection::Peer{pending.greeting.peer_hello(), pending.name}, options_));
     } else {
       LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, pending.name, status.message());
     }

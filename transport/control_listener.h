@@ -24,12 +24,12 @@ class TcpControlListener final : public ControlListener {
   const std::string& address() const override { return address_; }
 
  private:
-  // A peer whose hello has not come completely.
+  // A peer that has not greeted completely.
   struct Pending {
     UniqueFd socket;
     std::string name;
     Deadline deadline;
-    ControlHelloReader hello;
+    ControlGreeting greeting;
   };
 
   // The listener's thread. Everything below runs there.

@@ -50,6 +50,7 @@ TEST(ClusterConfig, SmallFileGetsDefaults) {
   EXPECT_EQ(config->nodes[0].host, "127.0.0.1");
   EXPECT_EQ(config->nodes[1].memory_bytes, int64_t{256} << 20);
   EXPECT_EQ(ClusterConfig::Address(config->nodes[1]), "127.0.0.1:7101");
+  EXPECT_EQ(config->secret_file, "");
   EXPECT_EQ(config->model_path, "/etc/models/m");
   EXPECT_EQ(config->served_name, "m");
   EXPECT_EQ(config->transport, "auto");
@@ -94,6 +95,16 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->start_timeout, std::chrono::minutes(1));
   EXPECT_EQ(config->step_timeout, std::chrono::seconds(2));
   EXPECT_EQ(config->peer_timeout, milliseconds(300));
+}
+
+TEST(ClusterConfig, SecretFileIsRelativeToTheYaml) {
+  const auto secret_file = [](const std::string& path) {
+    const auto config = ClusterConfig::Parse(std::string(kSmall) + "cluster: {secret_file: " + path + "}\n", "/etc/lamina/c.yaml");
+    return config.ok() ? config->secret_file : config.status().message();
+  };
+  EXPECT_EQ(secret_file("secret"), "/etc/lamina/secret");
+  EXPECT_EQ(secret_file("../keys/secret"), "/etc/keys/secret");
+  EXPECT_EQ(secret_file("/run/secrets/lamina"), "/run/secrets/lamina");
 }
 
 TEST(ClusterConfig, ExactlyOneComputeNode) {

@@ -60,7 +60,7 @@ class PlayedMemoryNode {
     listening_ = true;
     while (!stop_) {
       if (endpoint == nullptr) {
-        Result<std::unique_ptr<Endpoint>> accepted = listener->Accept({kWire.memory_window_bytes(), DataHello{kEpoch, 0}.Encode()});
+        Result<std::unique_ptr<Endpoint>> accepted = listener->Accept({kWire.memory_window_bytes(), DataHello{kEpoch, 0, ""}.Encode()});
         if (accepted.ok()) endpoint = std::move(*accepted);
       } else {
         Serve(*endpoint, buffer->bytes());

@@ -78,6 +78,9 @@ TEST_F(ClusterOpsTest, CommandLinesOfTheDaemons) {
             "lamina-compute-node --name c0 --listen 127.0.0.1:" + std::to_string(config_.nodes[0].port) + " --threads 0");
   EXPECT_EQ(ShellJoin(commands[3].argv), "lamina serve --cluster /c.yaml");
   EXPECT_EQ(DaemonCommands(config_, "/c.yaml", false).size(), 3u);
+  config_.secret_file = "/etc/lamina/secret";
+  for (const DaemonCommand& command : DaemonCommands(config_, "/c.yaml", false))
+    EXPECT_THAT(ShellJoin(command.argv), HasSubstr(" --secret-file /etc/lamina/secret"));
 }
 
 TEST_F(ClusterOpsTest, LocalHosts) {

@@ -61,11 +61,14 @@ TEST(WireFormat, AreasDoNotOverlap) {
 }
 
 TEST(WireFormat, HelloRoundTrip) {
-  const std::optional<DataHello> hello = DataHello::Decode(DataHello{77, 5}.Encode());
+  const std::optional<DataHello> hello = DataHello::Decode(DataHello{77, 5, "sixteen bytes ok"}.Encode());
   ASSERT_TRUE(hello);
   EXPECT_EQ(hello->epoch, 77u);
   EXPECT_EQ(hello->node_id, 5u);
+  EXPECT_EQ(hello->session_token, "sixteen bytes ok");
+  EXPECT_EQ(DataHello::Decode(DataHello{77, 5, ""}.Encode())->session_token, "");
   EXPECT_FALSE(DataHello::Decode("short"));
+  EXPECT_FALSE(DataHello::Decode(DataHello{77, 5, "seventeen bytes .."}.Encode()));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "transport/control_frame.h"
+#include "transport/control_handshake.h"
 #include "transport/posix.h"
 #include "transport/tcp_socket.h"
 
@@ -107,6 +107,11 @@ class ControlChannel : public testing::Test {
   static std::string Encode(uint16_t type, const std::string& payload) {
     const auto header = EncodeControlHeader(type, static_cast<uint32_t>(payload.size()));
     return std::string(header.data(), header.size()) + payload;
+  }
+
+  // The greeting of an end without a secret.
+  static std::string Greeting(const std::string& hello) {
+    return Encode(kControlChallenge, std::string(1 + kNonceBytes, '\0')) + Encode(kControlHello, hello);
   }
 
   boost::asio::io_context io_;
@@ -256,7 +261,7 @@ TEST_F(ControlChannel, HeartbeatsKeepAQuietConnectionAlive) {
 TEST_F(ControlChannel, SilentPeerTimesOut) {
   Listen({.hello = "manager", .heartbeat = milliseconds(20), .peer_timeout = milliseconds(100)});
   Tcp::socket peer = RawPeer();
-  Say(peer, Encode(kControlHello, "mute"));
+  Say(peer, Greeting("mute"));
   server_ = NextAccepted();
   ASSERT_TRUE(server_ != nullptr);
   server_->Start(at_server_.callbacks());
@@ -287,7 +292,7 @@ TEST_F(ControlChannel, SlowCallbacksAreNotTakenForASilentPeer) {
 TEST_F(ControlChannel, BrokenPeerIsLost) {
   Listen();
   Tcp::socket peer = RawPeer();
-  Say(peer, Encode(kControlHello, "broken") + Encode(kFirstUserType, "last words"));
+  Say(peer, Greeting("broken") + Encode(kFirstUserType, "last words"));
   server_ = NextAccepted();
   ASSERT_TRUE(server_ != nullptr);
   peer.close();  // without a goodbye
@@ -305,12 +310,12 @@ TEST_F(ControlChannel, CorruptStreamsAreLost) {
   const std::vector<std::pair<std::string, std::string>> cases = {{"this is not a frame", "LMNA"},
                                                                   {version, "version 7"},
                                                                   {{large.data(), large.size()}, std::to_string(kMaxFrameBytes + 1)},
-                                                                  {Encode(5, ""), "type 5"},
+                                                                  {Encode(7, ""), "type 7"},
                                                                   {Encode(kControlHello, "again"), "type 1"}};
   for (const auto& [bytes, expected] : cases) {
     Heard heard;
     Tcp::socket peer = RawPeer();
-    Say(peer, Encode(kControlHello, "corrupt") + Encode(kFirstUserType, "good") + bytes);
+    Say(peer, Greeting("corrupt") + Encode(kFirstUserType, "good") + bytes);
     auto connection = NextAccepted();
     ASSERT_TRUE(connection != nullptr);
     connection->Start(heard.callbacks());
