@@ -38,11 +38,15 @@ if(LAMINA_SANITIZE)
   endif()
 endif()
 
-# lamina_library(NAME DEPS ...): every *.cc below this folder except *_main.cc is library lamina_NAME.
+# lamina_library(NAME DEPS ... WITHOUT ...): every *.cc below this folder except *_main.cc is library lamina_NAME. WITHOUT names folders
+# that need something that this machine does not have.
 function(lamina_library name)
-  cmake_parse_arguments(arg "" "" "DEPS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "DEPS;WITHOUT" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   list(FILTER sources EXCLUDE REGEX "_main\\.cc$")
+  foreach(folder ${arg_WITHOUT})
+    list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${folder}/")
+  endforeach()
   add_library(lamina_${name} STATIC ${sources})
   target_link_libraries(lamina_${name} PUBLIC lamina_options Threads::Threads ${arg_DEPS})
 endfunction()

@@ -8,6 +8,9 @@
 #include "transport/loopback/loopback_fabric.h"
 #include "transport/shm/shm_fabric.h"
 #include "transport/tcp/tcp_fabric.h"
+#ifdef LAMINA_HAVE_VERBS
+#include "transport/verbs/verbs_fabric.h"
+#endif
 
 namespace lamina {
 
@@ -15,7 +18,15 @@ Result<std::unique_ptr<Fabric>> OpenFabric(std::string_view kind) {
   if (kind == "tcp") return OpenTcpFabric();
   if (kind == "shm") return OpenShmFabric();
   if (kind == "loopback") return OpenLoopbackFabric();
-  return InvalidArgument("transport \"" + std::string(kind) + "\" does not exist; there are tcp, shm and loopback");
+  if (kind == "verbs") {
+#ifdef LAMINA_HAVE_VERBS
+    return OpenVerbsFabric();
+#else
+    return NotFound(
+        "this build has no transport verbs: libibverbs was not there; install libibverbs-dev and ibverbs-providers and build again");
+#endif
+  }
+  return InvalidArgument("transport \"" + std::string(kind) + "\" does not exist; there are tcp, shm, verbs and loopback");
 }
 
 void Sleep(Fabric& fabric, std::span<const int> fds, Deadline deadline) {

@@ -188,8 +188,8 @@ TEST_P(FabricConformance, PollFillsAnyNumberOfEvents) {
   ASSERT_TRUE(Until([&] { return at_client_.sent.size() == 20; }, [&] { PollBoth(); }));
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, FabricConformance, testing::Values("loopback", "tcp", "shm", "faulty-loopback", "faulty-tcp"),
-                         [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Fabrics, FabricConformance,
+                         testing::ValuesIn(WithRdma({"loopback", "tcp", "shm", "faulty-loopback", "faulty-tcp"})), [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '-');
                            return name;
@@ -199,7 +199,7 @@ TEST(OpenFabric, NamesTheKindsThereAre) {
   const Status status = OpenFabric("pigeon").status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("pigeon"));
-  EXPECT_THAT(status.message(), HasSubstr("tcp, shm and loopback"));
+  EXPECT_THAT(status.message(), HasSubstr("tcp, shm, verbs and loopback"));
 }
 
 }  // namespace

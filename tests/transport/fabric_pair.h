@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -28,10 +29,20 @@ inline std::unique_ptr<Fabric> OpenTestFabric(const std::string& kind) {
   return std::move(fabric).value();
 }
 
-// An address that no other test, in this process or another, listens on.
+// `kinds`, and those of RDMA if this machine has a device for them: scripts/softroce.sh gives it one.
+inline std::vector<std::string> WithRdma(std::vector<std::string> kinds) {
+  if (OpenFabric("verbs").ok()) kinds.push_back("verbs");
+  return kinds;
+}
+
+// An address that no other test, in this process or another, listens on. RDMA tests take the host from LAMINA_TEST_RDMA_ADDR.
 inline std::string FreshAddress(const std::string& kind) {
   static std::atomic<int> counter{0};
   if (kind.ends_with("tcp")) return "127.0.0.1:0";
+  if (kind == "verbs") {
+    const char* const host = std::getenv("LAMINA_TEST_RDMA_ADDR");
+    return std::string(host == nullptr ? "127.0.0.1" : host) + ":0";
+  }
   return "test-" + std::to_string(getpid()) + "-" + std::to_string(++counter);
 }
 

@@ -183,7 +183,7 @@ TEST_P(TwoProcesses, PeerKilledBeforeItIsAccepted) {
 }
 
 TEST_P(TwoProcesses, AddressIsFreeAgainAfterItsOwnerWasKilled) {
-  const std::string address = GetParam() == "tcp" ? listener_->address() : FreshAddress("shm");
+  const std::string address = GetParam() == "shm" ? FreshAddress("shm") : listener_->address();
   listener_.reset();
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -203,7 +203,7 @@ TEST_P(TwoProcesses, AddressIsFreeAgainAfterItsOwnerWasKilled) {
   close(ends[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, TwoProcesses, testing::Values("tcp", "shm"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Fabrics, TwoProcesses, testing::ValuesIn(WithRdma({"tcp", "shm"})), [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace lamina

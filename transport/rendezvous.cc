@@ -1,0 +1,137 @@
+#include "transport/rendezvous.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include "base/log.h"
+#include "transport/checks.h"
+#include "transport/posix.h"
+
+namespace lamina {
+namespace {
+
+using boost::system::error_code;
+namespace asio = boost::asio;
+
+constexpr auto kHandshakeDeadline = std::chrono::seconds(5);
+constexpr size_t kMaxPending = 64;  // strangers that say nothing hold no more sockets than this
+
+// Ends the one peer: it is gone, too slow, or came over a network for which the fabric has no NIC.
+bool IsThePeersOwn(StatusCode code) {
+  return code == StatusCode::kPeerLost || code == StatusCode::kTryAgain || code == StatusCode::kNotFound;
+}
+
+Status WaitForGreeting(RendezvousLink& link, std::string_view kind, Deadline deadline) {
+  while (true) {
+    const Status status = link.ReceiveGreeting(kind);
+    if (status.code() != StatusCode::kTryAgain) return status;
+    if (!WaitForFd(link.fd(), POLLIN, deadline)) return TimedOut("connected, but the peer does not accept");
+  }
+}
+
+Result<std::unique_ptr<Endpoint>> ConnectOver(RendezvousLink link, RendezvousHost& host, const EndpointOptions& options,
+                                              Deadline deadline) {
+  LAMINA_ASSIGN_OR_RETURN(const asio::ip::address local, link.LocalAddress());
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousEnd> end, host.NewEnd(local, options));
+  LAMINA_RETURN_IF_ERROR(link.SendGreeting(host.name(), options, end->Offer()));
+  LAMINA_RETURN_IF_ERROR(WaitForGreeting(link, host.name(), deadline));
+  LAMINA_RETURN_IF_ERROR(end->Join(link.peer()));
+  LAMINA_RETURN_IF_ERROR(link.SendReady());
+  return end->Finish(std::move(link));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Endpoint>> ConnectRendezvous(RendezvousHost& host, const std::string& address, const EndpointOptions& options,
+                                                    Deadline deadline) {
+  LAMINA_RETURN_IF_ERROR(CheckOptions(options, host.limits()));
+  LAMINA_ASSIGN_OR_RETURN(Tcp::socket socket, ConnectTcp(host.io(), address, deadline));
+  Result<std::unique_ptr<Endpoint>> endpoint = ConnectOver(RendezvousLink(std::move(socket), address), host, options, deadline);
+  if (!endpoint.ok()) return endpoint.status().WithContext(address);
+  return endpoint;
+}
+
+Result<std::unique_ptr<Listener>> RendezvousListener::Create(RendezvousHost& host, const std::string& address) {
+  LAMINA_ASSIGN_OR_RETURN(Tcp::acceptor acceptor, ListenTcp(host.io(), address));
+  error_code error;
+  const asio::ip::address local = Unwrapped(acceptor.local_endpoint(error).address());
+  // On all interfaces it depends on the peer.
+  if (!error && !local.is_unspecified()) {
+    const Status status = host.CheckAddress(local);
+    if (!status.ok()) return status.WithContext(address);
+  }
+  std::string bound = BoundAddress(acceptor, address);
+  return std::unique_ptr<Listener>(new RendezvousListener(host, std::move(acceptor), std::move(bound)));
+}
+
+RendezvousListener::RendezvousListener(RendezvousHost& host, Tcp::acceptor acceptor, std::string address)
+    : host_(host), acceptor_(std::move(acceptor)), address_(std::move(address)) {
+  host_.poll_set().Add(acceptor_.native_handle(), EPOLLIN, nullptr);
+}
+
+RendezvousListener::~RendezvousListener() {
+  for (Pending& pending : pending_) host_.poll_set().Remove(pending.link.fd());
+  host_.poll_set().Remove(acceptor_.native_handle());
+}
+
+Status RendezvousListener::TakeNewPeers() {
+  while (pending_.size() < kMaxPending) {
+    Tcp::socket socket(host_.io());
+    error_code error;
+    Tcp::endpoint peer;
+    acceptor_.accept(socket, peer, error);
+    if (error == asio::error::would_block) return OkStatus();
+    if (error == asio::error::connection_aborted) continue;
+    if (error) return OutOfSpace("accept on " + address_ + ": " + error.message());
+    if (!TuneSocket(socket).ok()) continue;  // gone already
+    host_.poll_set().Add(socket.native_handle(), EPOLLIN, nullptr);
+    pending_.push_back({RendezvousLink(std::move(socket), AddressText(peer)), Deadline::After(kHandshakeDeadline)});
+  }
+  return OkStatus();
+}
+
+Result<std::unique_ptr<Endpoint>> RendezvousListener::Accept(const EndpointOptions& options) {
+  LAMINA_RETURN_IF_ERROR(CheckOptions(options, host_.limits()));
+  LAMINA_RETURN_IF_ERROR(TakeNewPeers());
+  for (auto entry = pending_.begin(); entry != pending_.end();) {
+    Status status = Advance(*entry, options);
+    if (status.code() == StatusCode::kTryAgain && !entry->deadline.Passed()) {
+      ++entry;
+      continue;
+    }
+    host_.poll_set().Remove(entry->link.fd());
+    Pending pending = std::move(*entry);
+    entry = pending_.erase(entry);
+    const std::string name = pending.link.peer().name;
+    if (status.ok()) {
+      Result<std::unique_ptr<Endpoint>> endpoint = pending.end->Finish(std::move(pending.link));
+      if (endpoint.ok()) return endpoint;
+      status = endpoint.status();
+    }
+    if (!IsThePeersOwn(status.code())) return status.WithContext(name);
+    LAMINA_LOG_WARN("{} {}: dropped {} during its handshake: {}", host_.name(), address_, name, status.message());
+  }
+  return TryAgain();
+}
+
+Status RendezvousListener::Advance(Pending& pending, const EndpointOptions& options) {
+  if (!pending.end) {
+    const Status status = pending.link.ReceiveGreeting(host_.name());
+    if (status.code() == StatusCode::kTryAgain) return status;
+    if (!status.ok()) {
+      (void)pending.link.SendGreeting(host_.name(), {}, {});  // tells a stranger what this end speaks; the connection ends anyway
+      return status;
+    }
+    LAMINA_RETURN_IF_ERROR(Answer(pending, options));
+  }
+  return pending.link.ReceiveReady();
+}
+
+Status RendezvousListener::Answer(Pending& pending, const EndpointOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(const asio::ip::address local, pending.link.LocalAddress());
+  LAMINA_ASSIGN_OR_RETURN(pending.end, host_.NewEnd(local, options));
+  LAMINA_RETURN_IF_ERROR(pending.end->Join(pending.link.peer()));
+  return pending.link.SendGreeting(host_.name(), options, pending.end->Offer());
+}
+
+}  // namespace lamina

@@ -1,0 +1,84 @@
+#include "transport/verbs/verbs_memory.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "transport/posix.h"
+
+namespace lamina {
+namespace {
+
+constexpr int kBufferAccess = IBV_ACCESS_LOCAL_WRITE;
+constexpr int kWindowAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
+}  // namespace
+
+Result<VerbsRegistration> RegisterWith(const VerbsDevice& device, std::span<std::byte> bytes, int access) {
+  VerbsRegistration registration(ibv_reg_mr(device.domain(), bytes.data(), bytes.size(), access));
+  if (registration) return registration;
+  const int error = errno;
+  std::string message =
+      "registering " + std::to_string(bytes.size()) + " bytes with " + device.name() + ": " + ErrnoText("ibv_reg_mr", error);
+  rlimit limit{};
+  if (error == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    message += "; this process may lock " + std::to_string(limit.rlim_cur) +
+               " bytes of memory (RLIMIT_MEMLOCK): raise that with `ulimit -l unlimited` before it starts, in containers with "
+               "`--ulimit memlock=-1`, under systemd with LimitMEMLOCK=infinity";
+  }
+  return OutOfSpace(message);
+}
+
+VerbsRegions::Memory::~Memory() {
+  if (!bytes().empty()) regions_.memory_.erase(bytes().data() + bytes().size());
+}
+
+uint32_t VerbsRegions::Memory::remote_key(const VerbsDevice& device) const {
+  return device.index() < registrations_.size() && registrations_[device.index()] ? registrations_[device.index()]->rkey : 0;
+}
+
+Status VerbsRegions::Memory::Register(const VerbsDevice& device) {
+  if (bytes().empty()) return OkStatus();
+  registrations_.resize(std::max(registrations_.size(), device.index() + 1));
+  LAMINA_ASSIGN_OR_RETURN(registrations_[device.index()], RegisterWith(device, bytes(), access_));
+  return OkStatus();
+}
+
+Result<std::unique_ptr<VerbsRegions::Memory>> VerbsRegions::NewMemory(size_t bytes, int access,
+                                                                      std::span<const VerbsDevice* const> devices) {
+  LAMINA_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Anonymous(bytes));
+  std::unique_ptr<Memory> memory(new Memory(*this, std::move(mapping)));
+  memory->access_ = access;
+  if (bytes > 0) memory_[memory->bytes().data() + bytes] = memory.get();
+  for (const VerbsDevice* device : devices) LAMINA_RETURN_IF_ERROR(memory->Register(*device));
+  return memory;
+}
+
+Result<std::unique_ptr<VerbsRegions::Memory>> VerbsRegions::NewBuffer(size_t bytes) { return NewMemory(bytes, kBufferAccess, in_use_); }
+
+Result<std::unique_ptr<VerbsRegions::Memory>> VerbsRegions::NewWindow(const VerbsDevice& device, size_t bytes) {
+  const VerbsDevice* const only = &device;
+  return NewMemory(bytes, kWindowAccess, {&only, 1});
+}
+
+Status VerbsRegions::Use(const VerbsDevice& device) {
+  if (std::find(in_use_.begin(), in_use_.end(), &device) != in_use_.end()) return OkStatus();
+  for (const auto& [end, memory] : memory_) {
+    if (memory->access_ == kBufferAccess) LAMINA_RETURN_IF_ERROR(memory->Register(device));
+  }
+  in_use_.push_back(&device);
+  return OkStatus();
+}
+
+std::optional<uint32_t> VerbsRegions::FindKey(std::span<const std::byte> source, const VerbsDevice& device) const {
+  const auto found = memory_.upper_bound(source.data());  // the first piece that ends behind the source's first byte
+  if (found == memory_.end()) return std::nullopt;
+  const Memory& memory = *found->second;
+  const auto* const begin = memory.bytes().data();
+  if (source.data() < begin || source.size() > static_cast<size_t>(found->first - source.data())) return std::nullopt;
+  if (device.index() >= memory.registrations_.size() || !memory.registrations_[device.index()]) return std::nullopt;
+  return memory.registrations_[device.index()]->lkey;
+}
+
+}  // namespace lamina
