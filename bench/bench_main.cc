@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "bench/throughput.h"
+#include "bench/transport.h"
 
 int main(int argc, char** argv) {
   lamina::InitLogging("bench");
@@ -14,6 +15,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_status = 0;
   lamina::RegisterThroughput(app, exit_status);
+  lamina::RegisterTransport(app, exit_status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -27,10 +27,12 @@ std::string Host() { return fmt::format("{}, {} threads", CpuName(), std::thread
 }  // namespace
 
 std::string ToJsonLine(const Measurement& m) {
-  const nlohmann::ordered_json line = {
+  nlohmann::ordered_json line = {
       {"name", m.name},   {"case", m.sizes},    {"value", m.value},         {"unit", m.unit},
       {"p99", m.p99},     {"p99_of", m.p99_of}, {"reference", m.reference}, {"reference_value", m.reference_value},
       {"ratio", m.ratio}, {"host", Host()},     {"commit", kCommit}};
+  if (m.reference.empty()) line["reference"] = line["reference_value"] = line["ratio"] = nullptr;
+  if (!m.note.empty()) line["note"] = m.note;
   return line.dump();
 }
 

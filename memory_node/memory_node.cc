@@ -16,6 +16,8 @@ namespace {
 // Polling after the last message before the daemon sleeps: the next layer's q, k and v follow within the time of a slice.
 constexpr auto kPatience = microseconds(100);
 constexpr auto kHouseKeeping = std::chrono::seconds(1);
+// Looking for new peers takes system calls, which the messages of those that are here need not wait for.
+constexpr auto kAcceptInterval = std::chrono::milliseconds(1);
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
@@ -60,7 +62,7 @@ void MemoryNode::Run() {
   while (!stopping_.load(std::memory_order_relaxed)) {
     bool busy = HandleControl();
     if (session_ != nullptr) {
-      busy |= AcceptPeers();
+      if (Clock::now() >= next_accept_) busy |= AcceptPeers();
       for (ComputePeer& peer : session_->peers) busy |= PollPeer(peer);
       std::erase_if(session_->peers, [](const ComputePeer& peer) { return peer.lost; });
     }
@@ -171,6 +173,7 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
 }
 
 bool MemoryNode::AcceptPeers() {
+  next_accept_ = Clock::now() + kAcceptInterval;
   Session& session = *session_;
   const EndpointOptions options{session.wire.memory_window_bytes(), DataHello{session.epoch, 0, ""}.Encode()};
   Result<Path> path = session.ladder->Accept(options);

@@ -75,6 +75,7 @@ class MemoryNode {
   WorkerTeam team_;
   std::unique_ptr<Session> session_;
   WakeFd stop_wake_;
+  TimePoint next_accept_{};
   std::atomic<bool> stopping_{false};
 };
 

@@ -3,10 +3,10 @@
 BUILD_PACKAGES=(
   ccache cmake g++ ninja-build pkg-config
   ibverbs-providers libboost1.81-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libibverbs-dev libprotobuf-dev libspdlog-dev
-  libssl-dev libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler
+  libssl-dev libucx-dev libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler
 )
 TEST_PACKAGES=(
-  clang clang-format curl libclang-rt-14-dev python3
+  clang clang-format curl libclang-rt-14-dev perftest python3 ucx-utils
 )
 
 # install_packages NAME...: installs those that are missing, and says which. Asks for root only then.

@@ -17,19 +17,23 @@ class BoundedQueue {
   size_t size() const { return size_; }
 
   // The i-th oldest. REQUIRES: i < size().
-  T& operator[](size_t i) { return slots_[(begin_ + i) % slots_.size()]; }
+  T& operator[](size_t i) { return slots_[Wrap(begin_ + i)]; }
   T& front() { return slots_[begin_]; }
 
   // A new youngest entry, which still holds what its slot held before. REQUIRES: !full().
-  T& PushSlot() { return slots_[(begin_ + size_++) % slots_.size()]; }
+  T& PushSlot() { return slots_[Wrap(begin_ + size_++)]; }
 
   // REQUIRES: !empty().
   void Pop() {
-    begin_ = (begin_ + 1) % slots_.size();
+    begin_ = Wrap(begin_ + 1);
     --size_;
   }
 
  private:
+  size_t Wrap(size_t index) const {
+    return index < slots_.size() ? index : index - slots_.size();
+  }  // a division would cost more than a post
+
   std::vector<T> slots_;
   size_t begin_ = 0;
   size_t size_ = 0;

@@ -41,7 +41,8 @@ Result<std::vector<std::string>> LadderKinds(std::string_view kind, bool fallbac
 // Thread: owner, as the fabrics in it.
 class Ladder {
  public:
-  // Opens those of `kinds` (names as in OpenFabric, best first) that this machine has. kNotFound with every reason if it has none of them.
+  // Opens those of `kinds` (names as in OpenFabric, best first) that this machine has; ucx behind others only if there is an RDMA device.
+  // kNotFound with every reason if it has none of them.
   static Result<std::unique_ptr<Ladder>> Open(std::span<const std::string> kinds);
 
   // Of fabrics that are open already, best first.

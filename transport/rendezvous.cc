@@ -35,6 +35,7 @@ Result<std::unique_ptr<Endpoint>> ConnectOver(RendezvousLink link, RendezvousHos
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousEnd> end, host.NewEnd(local, options));
   LAMINA_RETURN_IF_ERROR(link.SendGreeting(host.name(), options, end->Offer()));
   LAMINA_RETURN_IF_ERROR(WaitForGreeting(link, host.name(), deadline));
+  LAMINA_RETURN_IF_ERROR(link.CheckAlive());
   LAMINA_RETURN_IF_ERROR(end->Join(link.peer()));
   LAMINA_RETURN_IF_ERROR(link.SendReady());
   return end->Finish(std::move(link));
@@ -130,6 +131,7 @@ Status RendezvousListener::Advance(Pending& pending, const EndpointOptions& opti
 Status RendezvousListener::Answer(Pending& pending, const EndpointOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(const asio::ip::address local, pending.link.LocalAddress());
   LAMINA_ASSIGN_OR_RETURN(pending.end, host_.NewEnd(local, options));
+  LAMINA_RETURN_IF_ERROR(pending.link.CheckAlive());
   LAMINA_RETURN_IF_ERROR(pending.end->Join(pending.link.peer()));
   pending.deadline = Deadline::After(kHandshakeDeadline);  // what this end took does not count
   return pending.link.SendGreeting(host_.name(), options, pending.end->Offer());

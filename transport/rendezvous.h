@@ -105,8 +105,8 @@ class RendezvousEnd {
   // What the peer must know to reach this end; at most kMaxOfferBytes.
   virtual std::string Offer() const = 0;
 
-  // Takes what the peer offers. When it returns ok, what the peer posts is received. kPeerLost if the offer is nonsense; another error
-  // if this end cannot go on.
+  // Takes what the peer offers; the peer was there just before, and waits. When it returns ok, what the peer posts is received. kPeerLost
+  // if the offer is nonsense; another error if this end cannot go on.
   virtual Status Join(const RendezvousPeer& peer) = 0;
 
   // Both ends have joined. The endpoint owns `link` and watches it.

@@ -9,6 +9,9 @@
 #include "transport/posix.h"
 #include "transport/shm/shm_fabric.h"
 #include "transport/tcp/tcp_fabric.h"
+#ifdef LAMINA_HAVE_UCX
+#include "transport/ucx/ucx_fabric.h"
+#endif
 #ifdef LAMINA_HAVE_VERBS
 #include "transport/verbs/verbs_fabric.h"
 #endif
@@ -27,7 +30,14 @@ Result<std::unique_ptr<Fabric>> OpenFabric(std::string_view kind) {
         "this build has no transport verbs: libibverbs was not there; install libibverbs-dev and ibverbs-providers and build again");
 #endif
   }
-  return InvalidArgument("transport \"" + std::string(kind) + "\" does not exist; there are tcp, shm, verbs and loopback");
+  if (kind == "ucx") {
+#ifdef LAMINA_HAVE_UCX
+    return OpenUcxFabric();
+#else
+    return NotFound("this build has no transport ucx: UCX was not there; install libucx-dev and build again");
+#endif
+  }
+  return InvalidArgument("transport \"" + std::string(kind) + "\" does not exist; there are tcp, shm, verbs, ucx and loopback");
 }
 
 void Sleep(Fabric& fabric, std::span<const int> fds, Deadline deadline) {

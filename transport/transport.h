@@ -122,8 +122,8 @@ class Fabric {
   virtual int event_fd() const = 0;
 };
 
-// "tcp", "shm" or "verbs" (or "loopback": both ends in this process). kInvalidArgument for another kind, naming those that exist; kNotFound
-// if this build or this machine lacks what the kind needs, and what that is.
+// "tcp", "shm", "ucx" or "verbs" (or "loopback": both ends in this process). kInvalidArgument for another kind, naming those that exist;
+// kNotFound if this build or this machine lacks what the kind needs, and what that is.
 Result<std::unique_ptr<Fabric>> OpenFabric(std::string_view kind);
 
 // Sleeps until `fabric` or one of `fds` has something, or `deadline`. Returns at once if Arm() says so.

@@ -199,7 +199,7 @@ TEST(OpenFabric, NamesTheKindsThereAre) {
   const Status status = OpenFabric("pigeon").status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("pigeon"));
-  EXPECT_THAT(status.message(), HasSubstr("tcp, shm, verbs and loopback"));
+  EXPECT_THAT(status.message(), HasSubstr("tcp, shm, verbs, ucx and loopback"));
 }
 
 }  // namespace

@@ -29,8 +29,9 @@ inline std::unique_ptr<Fabric> OpenTestFabric(const std::string& kind) {
   return std::move(fabric).value();
 }
 
-// `kinds`, and those of RDMA if this machine has a device for them: scripts/softroce.sh gives it one.
+// `kinds`, and those that not every build and machine has: ucx, and verbs if there is a device, which scripts/softroce.sh makes.
 inline std::vector<std::string> WithRdma(std::vector<std::string> kinds) {
+  if (OpenFabric("ucx").ok()) kinds.push_back("ucx");
   if (OpenFabric("verbs").ok()) kinds.push_back("verbs");
   return kinds;
 }
@@ -38,7 +39,7 @@ inline std::vector<std::string> WithRdma(std::vector<std::string> kinds) {
 // An address that no other test, in this process or another, listens on. RDMA tests take the host from LAMINA_TEST_RDMA_ADDR.
 inline std::string FreshAddress(const std::string& kind) {
   static std::atomic<int> counter{0};
-  if (kind.ends_with("tcp")) return "127.0.0.1:0";
+  if (kind.ends_with("tcp") || kind == "ucx") return "127.0.0.1:0";
   if (kind == "verbs") {
     const char* const host = std::getenv("LAMINA_TEST_RDMA_ADDR");
     return std::string(host == nullptr ? "127.0.0.1" : host) + ":0";

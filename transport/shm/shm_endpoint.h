@@ -77,6 +77,7 @@ class ShmEndpoint final : public Endpoint {
   bool announced_ = false;
   bool wants_room_ = false;  // a post got kTryAgain
   uint32_t polls_since_check_ = 0;
+  uint32_t empty_polls_ = 0;  // in a row
 
   bool lost_ = false;
   bool ring_broken_ = false;  // own_.head is nonsense

@@ -75,8 +75,8 @@ class TcpEndpoint final : public Endpoint {
   // Both return how many notifications they put into `out`.
   size_t Receive(std::span<Event> out);
   size_t ParseStaged(std::span<Event> out);
-  bool BeginFrame();  // false if the header is not there yet or the frame is bad, which ends the connection
-  size_t Read();      // 0 if there is nothing to read or the peer is gone
+  bool BeginFrame();           // false if the header is not there yet or the frame is bad, which ends the connection
+  size_t Read(bool& drained);  // 0 if there is nothing to read or the peer is gone; `drained`: the socket had less than there was room for
   void ConsumePayload();
 
   void Lose(const std::string& cause);

@@ -18,10 +18,11 @@ constexpr size_t kMaxReadPerPoll = size_t{16} << 20;  // so that one fast peer d
 size_t TcpEndpoint::Receive(std::span<Event> out) {
   size_t count = 0;
   size_t read_bytes = 0;
+  bool drained = false;
   while (true) {
     count += ParseStaged(out.subspan(count));
-    if (lost_ || count == out.size() || read_bytes >= kMaxReadPerPoll) return count;
-    const size_t got = Read();
+    if (drained || lost_ || count == out.size() || read_bytes >= kMaxReadPerPoll) return count;
+    const size_t got = Read(drained);
     if (got == 0) return count;
     read_bytes += got;
   }
@@ -68,7 +69,7 @@ void TcpEndpoint::ConsumePayload() {
   payload_done_bytes_ += part;
 }
 
-size_t TcpEndpoint::Read() {
+size_t TcpEndpoint::Read(bool& drained) {
   // What is staged now is less than a header: anything more has been parsed.
   std::memmove(staging_.data(), staging_.data() + staged_begin_, staged_end_ - staged_begin_);
   staged_end_ -= staged_begin_;
@@ -92,6 +93,7 @@ size_t TcpEndpoint::Read() {
   }
   const size_t direct = std::min(got, direct_bytes);
   payload_done_bytes_ += direct;
+  drained = got < asio::buffer_size(into);  // another call would only say so
   staged_end_ += got - direct;
   return got;
 }

@@ -1,0 +1,192 @@
+#include "transport/ucx/ucx_context.h"
+
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "base/log.h"
+#include "transport/ucx/ucx_endpoint.h"
+
+namespace lamina {
+namespace {
+
+constexpr int kArmAttempts = 100;  // each lets UCX do what it says is left
+
+// A peer's message is looked at before it is believed: anything but a notice for an end that exists here is dropped.
+ucs_status_t OnMessage(void* context, const void* header, size_t header_bytes, void* /*data*/, size_t data_bytes,
+                       const ucp_am_recv_param_t* /*param*/) {
+  UcxNotice notice;
+  if (header_bytes != sizeof(notice) || data_bytes != 0) return UCS_OK;
+  std::memcpy(&notice, header, sizeof(notice));
+  const auto& endpoints = static_cast<UcxContext*>(context)->endpoints;
+  const auto found = endpoints.find(notice.id);
+  if (found != endpoints.end()) found->second->OnNotice(notice);
+  return UCS_OK;
+}
+
+// What `print` writes to a FILE.
+template <typename Print>
+std::string Printed(Print print) {
+  char* text = nullptr;
+  size_t bytes = 0;
+  FILE* stream = open_memstream(&text, &bytes);
+  if (stream == nullptr) return "";
+  print(stream);
+  std::fclose(stream);
+  std::string result(text, bytes);
+  std::free(text);
+  return result;
+}
+
+// This boot of this machine, and who shares System V memory on it.
+std::string HostIdentity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat ipc {};
+  if (boot.empty() || stat("/proc/self/ns/ipc", &ipc) != 0) return "";
+  return boot + "/" + std::to_string(ipc.st_ino);
+}
+
+size_t RoundUpToPages(size_t bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+}  // namespace
+
+std::string UcxText(std::string_view call, ucs_status_t status) { return std::string(call) + ": " + ucs_status_string(status); }
+
+Result<std::unique_ptr<UcxContext>> UcxContext::Create() {
+  std::unique_ptr<UcxContext> context(new UcxContext);
+  LAMINA_RETURN_IF_ERROR(context->Open());
+  return context;
+}
+
+Status UcxContext::Open() {
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_config_read", status) + "; look at the UCX_ variables of the environment");
+  if (std::getenv("UCX_MM_FIFO_SIZE") == nullptr) {
+    status = ucp_config_modify(config, "MM_FIFO_SIZE", std::to_string(kUcxQueuePlaces).c_str());
+    if (status != UCS_OK) LAMINA_LOG_WARN("ucx: setting MM_FIFO_SIZE: {}", UcxText("ucp_config_modify", status));
+  }
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+  params.features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.name = "lamina";
+  status = ucp_init(&params, config, &context_);
+  ucp_config_release(config);
+  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_init", status) + "; look at UCX_TLS and UCX_NET_DEVICES");
+
+  ucp_worker_params_t worker_params{};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // an owner may hand all of it to another thread
+  status = ucp_worker_create(context_, &worker_params, &worker_);
+  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_worker_create", status));
+
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kUcxMessageId;
+  handler.cb = OnMessage;
+  handler.arg = this;
+  status = ucp_worker_set_am_recv_handler(worker_, &handler);
+  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_worker_set_am_recv_handler", status));
+
+  int event_fd = -1;
+  status = ucp_worker_get_efd(worker_, &event_fd);
+  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_worker_get_efd", status) + "; a transport in UCX_TLS cannot wake sleepers");
+  poll_set.Add(event_fd, EPOLLIN, nullptr);
+
+  ucp_address_t* address = nullptr;
+  size_t bytes = 0;
+  status = ucp_worker_get_address(worker_, &address, &bytes);
+  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_worker_get_address", status));
+  worker_address_.assign(reinterpret_cast<const char*>(address), bytes);
+  ucp_worker_release_address(worker_, address);
+
+  const std::string resources = Printed([this](FILE* stream) { ucp_context_print_info(context_, stream); });
+  if (resources.find("sysv") != std::string::npos || resources.find("posix") != std::string::npos) {
+    const std::string host = HostIdentity();
+    host.copy(host_.data(), host_.size());
+  }
+  return OkStatus();
+}
+
+UcxContext::~UcxContext() {
+  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  if (context_ != nullptr) ucp_cleanup(context_);
+}
+
+bool UcxContext::Arm() {
+  for (int i = 0; i < kArmAttempts; ++i) {
+    const ucs_status_t status = ucp_worker_arm(worker_);
+    if (status == UCS_OK) return true;
+    if (status != UCS_ERR_BUSY) LAMINA_LOG_ERROR("ucx: {}", UcxText("ucp_worker_arm", status));
+    Progress();
+  }
+  return false;
+}
+
+void UcxContext::CheckSockets() {
+  std::array<void*, 64> owners;
+  const size_t count = poll_set.Ready(owners);
+  for (size_t i = 0; i < count; ++i) {
+    if (owners[i] != nullptr) static_cast<UcxEndpoint*>(owners[i])->OnSocket();
+  }
+}
+
+void UcxContext::LogTransports(ucp_ep_h endpoint) {
+  if (std::exchange(logged_, true)) return;
+  // Of the lines only those like "#    lane[0]:  4:sysv/memory.0 md[3]  -> md[3]/sysv/sysdev[255] am am_bw#0 rma_bw#0"
+  const std::string all = Printed([&](FILE* stream) { ucp_ep_print_info(endpoint, stream); });
+  std::string lanes;
+  for (size_t at = all.find("lane["); at != std::string::npos; at = all.find("lane[", at)) {
+    const size_t end = std::min(all.find('\n', at), all.size());
+    lanes += (lanes.empty() ? "" : "; ") + all.substr(at, end - at);
+    at = end;
+  }
+  LAMINA_LOG_INFO("ucx {}: {}", ucp_get_version_string(), lanes.empty() ? "no transports are known yet" : lanes);
+}
+
+Result<std::unique_ptr<UcxMemory>> UcxMemory::Create(UcxContext& context, size_t bytes) {
+  std::unique_ptr<UcxMemory> memory(new UcxMemory(context));
+  if (bytes == 0) return memory;
+  ucp_mem_map_params_t params{};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
+  params.length = RoundUpToPages(bytes);
+  params.flags = UCP_MEM_MAP_ALLOCATE;
+  ucs_status_t status = ucp_mem_map(context.context(), &params, &memory->handle_);
+  if (status != UCS_OK) return OutOfSpace(UcxText("ucx: ucp_mem_map of " + std::to_string(bytes) + " bytes", status));
+  ucp_mem_attr_t attributes{};
+  attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;
+  status = ucp_mem_query(memory->handle_, &attributes);
+  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_mem_query", status));
+  memory->bytes_ = {static_cast<std::byte*>(attributes.address), bytes};
+  if (reinterpret_cast<uintptr_t>(attributes.address) % static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)) != 0) {
+    return InternalError("ucx: ucp_mem_map gave memory that does not begin at a page; look at UCX_ALLOC_PRIO");
+  }
+  std::memset(attributes.address, 0, bytes);  // UCX may have taken it from a heap
+  return memory;
+}
+
+UcxMemory::~UcxMemory() {
+  if (handle_ != nullptr) ucp_mem_unmap(context_.context(), handle_);
+}
+
+Result<std::string> UcxMemory::PackKey() const {
+  if (handle_ == nullptr) return std::string();
+  void* key = nullptr;
+  size_t bytes = 0;
+  const ucs_status_t status = ucp_rkey_pack(context_.context(), handle_, &key, &bytes);
+  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_rkey_pack", status));
+  std::string packed(static_cast<const char*>(key), bytes);
+  ucp_rkey_buffer_release(key);
+  return packed;
+}
+
+}  // namespace lamina

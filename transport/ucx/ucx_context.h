@@ -1,0 +1,91 @@
+// What a ucx fabric's endpoints, listeners and buffers share: UCX's context, its one worker, memory that it has registered.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+
+#include "base/status.h"
+#include "transport/poll_set.h"
+#include "transport/ucx/ucx_wire.h"
+
+namespace lamina {
+
+class UcxEndpoint;
+
+// "ucp_put_nbx: Endpoint timeout"
+std::string UcxText(std::string_view call, ucs_status_t status);
+
+// Thread: owner. Outlives all that is made with it.
+class UcxContext {
+ public:
+  // kInternal with UCX's reason, or kOutOfSpace. Reads UCX's configuration: UCX_TLS, UCX_NET_DEVICES and so on from the environment.
+  static Result<std::unique_ptr<UcxContext>> Create();
+  ~UcxContext();
+  UcxContext(const UcxContext&) = delete;
+  UcxContext& operator=(const UcxContext&) = delete;
+
+  ucp_context_h context() const { return context_; }
+  ucp_worker_h worker() const { return worker_; }
+  const std::string& worker_address() const { return worker_address_; }
+
+  // Which machine this is, as UcxOffer says it.
+  const std::array<char, 64>& host() const { return host_; }
+
+  // Lets UCX receive and go on with what is under way; callbacks run in here. False if there was nothing to do.
+  bool Progress() { return ucp_worker_progress(worker_) != 0; }
+
+  // True if poll_set wakes when UCX has something; false if it has something now.
+  bool Arm();
+
+  // Finds out which peers have gone.
+  void CheckSockets();
+
+  uint64_t NewId() { return next_id_++; }
+
+  // Once: says at level info what UCX uses to reach the peer of `endpoint`.
+  void LogTransports(ucp_ep_h endpoint);
+
+  PollSet poll_set;
+  boost::asio::io_context io;                            // never run: the sockets are non-blocking and polled
+  std::unordered_map<uint64_t, UcxEndpoint*> endpoints;  // by id; only read in the steady state
+  bool may_have_slept = false;                           // the reason to wake may have been a socket
+
+ private:
+  UcxContext() = default;
+  Status Open();
+
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  std::string worker_address_;
+  std::array<char, 64> host_{};
+  uint64_t next_id_ = 1;
+  bool logged_ = false;
+};
+
+// Page-aligned, zeroed, registered; allocated by UCX, so that processes of one machine can map it.
+class UcxMemory {
+ public:
+  // kOutOfSpace.
+  static Result<std::unique_ptr<UcxMemory>> Create(UcxContext& context, size_t bytes);
+  ~UcxMemory();
+
+  std::span<std::byte> bytes() const { return bytes_; }
+
+  // What a peer needs to write here; "" if there are no bytes.
+  Result<std::string> PackKey() const;
+
+ private:
+  explicit UcxMemory(UcxContext& context) : context_(context) {}
+
+  UcxContext& context_;
+  ucp_mem_h handle_ = nullptr;
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace lamina

@@ -1,0 +1,164 @@
+// The sending half of UcxEndpoint.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/checks.h"
+#include "transport/ucx/ucx_endpoint.h"
+
+namespace lamina {
+namespace {
+
+constexpr uint32_t kCreditBatch = kUcxNotices / 4;  // the peer never runs dry while this end polls
+
+// How long an end that goes waits for what it has posted to leave: the peer may not be polling.
+constexpr auto kFarewell = milliseconds(100);
+
+// By force UCX needs no peer; without, a post that waits for a place in the queue of a dead peer never ends.
+constexpr auto kForceDeadline = std::chrono::seconds(5);
+
+}  // namespace
+
+void UcxEndpoint::OnDone(void* request, ucs_status_t status, void* message) {
+  auto& done = *static_cast<Message*>(message);
+  --done.num_pending;
+  if (status != UCS_OK) done.status = status;
+  ucp_request_free(request);
+}
+
+ucp_request_param_t UcxEndpoint::Param(Message& message) const {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.send = OnDone;
+  param.user_data = &message;
+  return param;
+}
+
+// What UCX returned: done already, failed, or under way until OnDone.
+void UcxEndpoint::Count(ucs_status_ptr_t request, std::string_view call, Message& message) {
+  if (request == nullptr) return;
+  if (!UCS_PTR_IS_ERR(request)) {
+    ++message.num_pending;
+    return;
+  }
+  message.status = UCS_PTR_STATUS(request);
+  Break(UcxText(call, message.status));
+}
+
+Status UcxEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
+  LAMINA_RETURN_IF_ERROR(CheckOps(ops, kUcxLimits, peer_window_bytes()));
+  if (is_broken_) return PeerLost(last_error_);
+  if (posts_->full()) return TryAgain();
+  wants_room_ = notify.has_value() && num_notified_ - num_credited_ == kUcxNotices;
+  if (wants_room_) return TryAgain();
+  Posted& post = posts_->PushSlot();
+  post.tag = tag;
+  post.notifies = notify.has_value();
+  post.message.num_pending = 0;
+  post.message.status = UCS_OK;
+  for (const WriteOp& op : ops) {
+    if (!op.source.empty() && !is_broken_) Write(op, post.message);
+  }
+  if (notify.has_value() && !is_broken_) {
+    post.message.notice = {peer_.id, UcxNotice::kNotification, *notify, num_notified_++};
+    if (has_unflushed_) Flush(post.message);
+  }
+  SendReadyNotices();
+  return OkStatus();
+}
+
+void UcxEndpoint::Write(const WriteOp& op, Message& message) {
+  const uint64_t end = op.peer_offset + op.source.size();
+  if (!has_unflushed_) unflushed_low_ = unflushed_high_ = op.peer_offset;
+  // UCX keeps no order among writes; that matters only where they overlap.
+  if (op.peer_offset < unflushed_high_ && end > unflushed_low_) ucp_worker_fence(context_.worker());
+  unflushed_low_ = std::min(unflushed_low_, op.peer_offset);
+  unflushed_high_ = std::max(unflushed_high_, end);
+  has_unflushed_ = true;
+  const ucp_request_param_t param = Param(message);
+  Count(ucp_put_nbx(ep_, op.source.data(), op.source.size(), peer_.window_address + op.peer_offset, key_, &param), "ucp_put_nbx", message);
+}
+
+void UcxEndpoint::Flush(Message& message) {
+  const ucp_request_param_t param = Param(message);
+  const ucs_status_ptr_t request = ucp_ep_flush_nbx(ep_, &param);
+  has_unflushed_ = request != nullptr;  // else the next write must be kept behind these
+  Count(request, "ucp_ep_flush_nbx", message);
+}
+
+void UcxEndpoint::SendReadyNotices() {
+  for (; num_sent_on_ < posts_->size() && !is_broken_; ++num_sent_on_) {
+    Posted& post = (*posts_)[num_sent_on_];
+    if (!post.notifies) continue;
+    if (post.message.num_pending > 0) return;
+    if (post.message.status == UCS_OK) Send(post.message);
+  }
+}
+
+void UcxEndpoint::Send(Message& message) {
+  ucp_request_param_t param = Param(message);
+  param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_AM_SEND_FLAG_EAGER;
+  Count(ucp_am_send_nbx(ep_, kUcxMessageId, &message.notice, sizeof(message.notice), nullptr, 0, &param), "ucp_am_send_nbx", message);
+}
+
+void UcxEndpoint::ReturnCredits() {
+  if (num_polled_ - num_returned_ < kCreditBatch || credits_->num_pending > 0) return;
+  num_returned_ = num_polled_;
+  credits_->notice = {peer_.id, UcxNotice::kCredits, num_returned_};
+  Send(*credits_);
+}
+
+int UcxEndpoint::NumPending() {
+  int num_pending = credits_->num_pending;
+  for (size_t i = 0; i < posts_->size(); ++i) num_pending += (*posts_)[i].message.num_pending;
+  return num_pending;
+}
+
+bool UcxEndpoint::IsUnderWay(ucs_status_ptr_t request) const {
+  return UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS;
+}
+
+// What was given back as sent may still be in UCX's own queues, and closing by force would drop it.
+void UcxEndpoint::WaitUntilSent() {
+  ucp_request_param_t param{};
+  const ucs_status_ptr_t flush = ucp_ep_flush_nbx(ep_, &param);
+  const Deadline deadline = Deadline::After(kFarewell);
+  while ((NumPending() > 0 || IsUnderWay(flush)) && !is_broken_ && !deadline.Passed()) {
+    context_.Progress();
+    SendReadyNotices();
+  }
+  if (UCS_PTR_IS_PTR(flush)) ucp_request_free(flush);
+}
+
+void UcxEndpoint::Close() {
+  if (ep_ == nullptr) return;
+  if (!is_broken_) WaitUntilSent();
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = is_local_ ? 0 : UCP_EP_CLOSE_FLAG_FORCE;  // UCX takes no force where it notices no failures
+  const ucs_status_ptr_t close = ucp_ep_close_nbx(ep_, &param);
+  const Deadline deadline = is_local_ ? Deadline::After(kFarewell) : Deadline::After(kForceDeadline);
+  // Without force UCX may wait for a peer that is gone; once nothing of this end is under way it can do so by itself.
+  while ((NumPending() > 0 || (!is_local_ && IsUnderWay(close))) && !deadline.Passed()) context_.Progress();
+  if (UCS_PTR_IS_PTR(close)) ucp_request_free(close);
+  ep_ = nullptr;
+  if (NumPending() > 0) LeaveRequests();
+  if (key_ != nullptr) ucp_rkey_destroy(key_);
+  key_ = nullptr;
+}
+
+void UcxEndpoint::LeaveRequests() {
+  LAMINA_LOG_ERROR("ucx {}: UCX does not give {} requests back; their memory is left to it", last_error_, NumPending());
+  BoundedQueue<Posted>& left = *posts_.release();
+  posts_ = std::make_unique<BoundedQueue<Posted>>(kUcxLimits.max_outstanding);
+  for (size_t i = 0; i < left.size(); ++i) {
+    Posted& post = posts_->PushSlot();
+    post.tag = left[i].tag;
+    post.message.status = left[i].message.num_pending > 0 ? UCS_ERR_CANCELED : left[i].message.status;
+  }
+  (void)credits_.release();
+  credits_ = std::make_unique<Message>();
+}
+
+}  // namespace lamina
