@@ -83,7 +83,7 @@ TEST(Cli, EveryCommandHasHelpWithAnExample) {
 TEST(Cli, UsageErrorsExitWithTwo) {
   const CommandOutput unknown = Lamina({"fly"});
   EXPECT_EQ(unknown.exit_status, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("unknown command 'fly'; commands: serve complete chat cluster split bench"));
+  EXPECT_THAT(unknown.err, HasSubstr("unknown command 'fly'; commands: serve complete chat cluster split doctor bench"));
   for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{{},
                                                                                          {""},
                                                                                          {"--fly"},
