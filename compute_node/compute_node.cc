@@ -26,7 +26,7 @@ DType FromProto(control::KvDType dtype) {
 }  // namespace
 
 Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::ConfigureCompute& request, int64_t kv_capacity_tokens,
-                                                               WorkerTeam& team) {
+                                                               WorkerTeam& team, const OpenLadder& open_ladder) {
   const control::AttentionSpec& spec = request.attention();
   const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale()};
   const DType dtype = FromProto(spec.kv_dtype());
@@ -51,7 +51,7 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   std::vector<MemoryPeerAddress> peers;
   for (const control::MemoryPeer& peer : request.memory_nodes()) peers.push_back({NodeId{peer.node_id()}, peer.node_name(), peer.offers()});
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Ladder> ladder, Ladder::Open(fabrics));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Ladder> ladder, open_ladder(fabrics));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<RemoteAttention> remote,
                           RemoteAttention::Create(options, std::move(ladder), peers, team, Deadline::After(kConnectTimeout)));
   return std::unique_ptr<AttentionBackend>(std::move(remote));
@@ -154,7 +154,8 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
     Send(connection, control::LOAD_PROGRESS, progress);
   };
   LAMINA_ASSIGN_OR_RETURN(session->model, LoadedModel::Load(weights, team_));
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention, MakeAttentionBackend(request, request.local_kv_tokens(), team_));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention,
+                          MakeAttentionBackend(request, request.local_kv_tokens(), team_, options_.open_ladder));
   control::Configured answer;
   for (const AttentionBackend::ChosenPath& path : attention->paths()) {
     control::DataPath& told = *answer.add_paths();

@@ -11,6 +11,7 @@
 #include "base/worker_team.h"
 #include "compute_node/step_runner.h"
 #include "transport/control_server.h"
+#include "transport/ladder.h"
 
 namespace lamina {
 
@@ -19,6 +20,7 @@ struct ComputeNodeOptions {
   std::string listen = "127.0.0.1:0";
   std::string secret_file;  // of the cluster (transport/secret_file.h); "": none, which will do on the loopback only
   int num_threads = 0;      // 0: all cores
+  OpenLadder open_ladder = Ladder::Open;
 };
 
 // Thread: owner, except Stop.
@@ -60,6 +62,6 @@ class ComputeNode {
 // The attention backend that a configuration asks for: remote_attention.h with memory nodes, local_attention.h without.
 // `kv_capacity_tokens` is for the latter.
 Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::ConfigureCompute& request, int64_t kv_capacity_tokens,
-                                                               WorkerTeam& team);
+                                                               WorkerTeam& team, const OpenLadder& open_ladder = Ladder::Open);
 
 }  // namespace lamina

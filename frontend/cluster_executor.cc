@@ -97,8 +97,7 @@ control::Limits ClusterExecutor::limits() const {
 Result<ControlOptions> ClusterExecutor::control_options() const {
   ControlOptions options;
   options.hello = "manager of cluster " + config_.name;
-  options.peer_timeout = config_.peer_timeout;
-  options.heartbeat = std::min<Clock::duration>(std::chrono::seconds(1), config_.peer_timeout / 4);
+  options.peer_timeout = std::max<Clock::duration>(config_.peer_timeout, 4 * options.heartbeat);  // the nodes beat at that rate too
   LAMINA_ASSIGN_OR_RETURN(options.secret, ReadSecretFile(config_.secret_file));
   return options;
 }

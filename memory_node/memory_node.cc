@@ -163,7 +163,7 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(shape, capacity));
   session->service = std::make_unique<AttentionService>(session->wire, spec.scale(), request.epoch(), std::move(store), team_);
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
-  LAMINA_ASSIGN_OR_RETURN(session->ladder, Ladder::Open(fabrics));
+  LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));
   LAMINA_RETURN_IF_ERROR(session->ladder->Listen(HostOf(control_->address())));
   control::Configured answer;
   answer.set_capacity_tokens(capacity);

@@ -25,6 +25,7 @@ struct MemoryNodeOptions {
   std::string secret_file;             // of the cluster (transport/secret_file.h); "": none, which will do on the loopback only
   int64_t memory_bytes = 0;            // for the KV cache
   int num_threads = 0;                 // 0: all cores
+  OpenLadder open_ladder = Ladder::Open;
 };
 
 // Thread: owner, except Stop.

@@ -6,6 +6,7 @@
 
 #include <poll.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,6 +38,9 @@ struct Path {
 // What to try for the `kind` of a cluster YAML: "auto" is the whole ladder; another kind is that fabric alone or, with `fallback`, the
 // fabric and then the rest of the ladder. kInvalidArgument for an unknown kind, naming those that exist.
 Result<std::vector<std::string>> LadderKinds(std::string_view kind, bool fallback);
+
+class Ladder;
+using OpenLadder = std::function<Result<std::unique_ptr<Ladder>>(std::span<const std::string> kinds)>;  // Ladder::Open, or a test's
 
 // Thread: owner, as the fabrics in it.
 class Ladder {

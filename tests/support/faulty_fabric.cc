@@ -55,6 +55,11 @@ Status FaultyEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t
   if (lost_) return PeerLost(last_error());
   if (outstanding_.size() >= fabric_.limits().max_outstanding) return TryAgain();
   const FaultPlan& plan = fabric_.plan_;
+  if (plan.mute_after_posts.has_value() && num_posts_ >= *plan.mute_after_posts) {
+    ++fabric_.counts_.muted;
+    ready_.push_back({.kind = Event::Kind::kSent, .tag = tag, .status = StatusCode::kOk});
+    return OkStatus();
+  }
   if (notify.has_value() && fabric_.Happens(plan.drop_notification)) {
     notify.reset();
     ++fabric_.counts_.dropped;
@@ -64,6 +69,15 @@ Status FaultyEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t
   if (fabric_.Happens(plan.delay)) {
     held_.back().polls_left = plan.delay_polls;
     ++fabric_.counts_.delayed;
+  }
+  if (held_.size() > 1 && held_[held_.size() - 2].late) {
+    std::swap(held_[held_.size() - 2], held_.back());
+    held_.back().late = false;
+    held_.back().polls_left = 0;
+    ++fabric_.counts_.reordered;
+  } else if (fabric_.Happens(plan.reorder)) {
+    held_.back().late = true;
+    held_.back().polls_left = plan.delay_polls;
   }
   if (notify.has_value() && fabric_.Happens(plan.duplicate_notification)) {
     Hold({}, notify, std::nullopt);

@@ -22,8 +22,11 @@ struct FaultPlan {
   double corrupt_payload = 0;         // one bit of one write is flipped
   double delay = 0;                   // the post, and all behind it, waits for `delay_polls` polls of its endpoint
   uint32_t delay_polls = 8;
+  double reorder = 0;  // the post goes out behind the next one, or after `delay_polls` polls
   // After this many posts of one endpoint its peer counts as lost there. The peer notices when the endpoint is destroyed.
   std::optional<uint64_t> disconnect_after_posts = std::nullopt;
+  // After this many posts of one endpoint nothing of what it posts arrives any more, and nobody is told: a half-open connection.
+  std::optional<uint64_t> mute_after_posts = std::nullopt;
 };
 
 // What was really injected.
@@ -33,6 +36,10 @@ struct FaultCounts {
   uint64_t corrupted = 0;
   uint64_t delayed = 0;
   uint64_t disconnected = 0;
+  uint64_t reordered = 0;
+  uint64_t muted = 0;
+
+  uint64_t total() const { return dropped + duplicated + corrupted + delayed + disconnected + reordered + muted; }
 };
 
 class FaultyEndpoint;
@@ -90,6 +97,7 @@ class FaultyEndpoint final : public Endpoint {
     std::vector<WriteOp> ops;
     std::optional<uint32_t> notify;
     uint32_t polls_left;
+    bool late = false;  // the next post overtakes it
   };
   // A post that has not come back.
   struct Outstanding {

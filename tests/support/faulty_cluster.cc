@@ -1,0 +1,105 @@
+#include "tests/support/faulty_cluster.h"
+
+#include "frontend/cluster_executor.h"
+
+namespace lamina::testing {
+namespace {
+
+// Adds up its faults where they can be read when the node that owns it is gone.
+class CountedFabric final : public Fabric {
+ public:
+  CountedFabric(std::unique_ptr<FaultyFabric> inner, std::atomic<uint64_t>& total) : inner_(std::move(inner)), total_(total) {}
+  ~CountedFabric() override { total_ += inner_->counts().total(); }
+
+  std::string_view name() const override { return inner_->name(); }
+  const Limits& limits() const override { return inner_->limits(); }
+  Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return inner_->Allocate(bytes); }
+  Result<std::unique_ptr<Listener>> Listen(const std::string& address) override { return inner_->Listen(address); }
+  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) override {
+    return inner_->Connect(address, options, deadline);
+  }
+  bool Arm() override { return inner_->Arm(); }
+  int event_fd() const override { return inner_->event_fd(); }
+
+ private:
+  const std::unique_ptr<FaultyFabric> inner_;
+  std::atomic<uint64_t>& total_;
+};
+
+NodeConfig NodeAt(const std::string& name, NodeRole role, const std::string& address) {
+  NodeConfig node;
+  node.name = name;
+  node.role = role;
+  node.port = std::stoi(address.substr(address.rfind(':') + 1));
+  return node;
+}
+
+}  // namespace
+
+OpenLadder FaultyCluster::WithFaults(const FaultPlan& plan) {
+  return [this, plan](std::span<const std::string>) -> Result<std::unique_ptr<Ladder>> {
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Fabric> inner, OpenFabric("loopback"));
+    std::vector<std::unique_ptr<Fabric>> fabrics;
+    fabrics.push_back(std::make_unique<CountedFabric>(std::make_unique<FaultyFabric>(std::move(inner), plan), num_faults_));
+    return std::make_unique<Ladder>(std::move(fabrics));
+  };
+}
+
+Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyClusterOptions& options) {
+  std::unique_ptr<FaultyCluster> cluster(new FaultyCluster());
+  ClusterConfig config;
+  for (int i = 0; i < options.num_memory_nodes; ++i) {
+    MemoryNodeOptions node;
+    node.name = "m" + std::to_string(i);
+    node.memory_bytes = 4 << 20;
+    node.num_threads = 1;
+    FaultPlan plan = options.of_memory;
+    plan.seed += static_cast<uint64_t>(i);
+    node.open_ladder = cluster->WithFaults(plan);
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<MemoryNode> memory, MemoryNode::Create(node));
+    config.nodes.push_back(NodeAt(node.name, NodeRole::kMemory, memory->address()));
+    cluster->threads_.emplace_back([raw = memory.get()] { raw->Run(); });
+    cluster->memory_nodes_.push_back(std::move(memory));
+  }
+  ComputeNodeOptions node;
+  node.name = "c0";
+  node.num_threads = 1;
+  node.open_ladder = cluster->WithFaults(options.of_compute);
+  LAMINA_ASSIGN_OR_RETURN(cluster->compute_node_, ComputeNode::Create(node));
+  config.nodes.push_back(NodeAt(node.name, NodeRole::kCompute, cluster->compute_node_->address()));
+  cluster->threads_.emplace_back([raw = cluster->compute_node_.get()] { raw->Run(); });
+
+  config.model_path = LAMINA_SOURCE_DIR "/models/tiny-stories";
+  config.kv_dtype = "float32";
+  config.max_num_seqs = 8;
+  config.max_num_batched_tokens = 64;
+  config.peer_timeout = options.peer_timeout;
+  config.step_timeout = std::chrono::seconds(5);
+  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(config.model_path));
+  LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor, ClusterExecutor::Connect(config, model, {}));
+  ServingEngineOptions engine;
+  engine.scheduler.max_num_seqs = config.max_num_seqs;
+  engine.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
+  engine.scheduler.max_model_len = config.max_model_len;
+  engine.eos_tokens = model.eos_tokens;
+  engine.vocab_size = model.vocab_size;
+  engine.step_timeout = config.step_timeout;
+  cluster->engine_ = std::make_unique<ServingEngine>(engine, std::move(executor));
+  return cluster;
+}
+
+uint64_t FaultyCluster::Stop() {
+  engine_.reset();
+  if (compute_node_ != nullptr) compute_node_->Stop();
+  for (const std::unique_ptr<MemoryNode>& node : memory_nodes_) node->Stop();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  compute_node_.reset();
+  memory_nodes_.clear();
+  return num_faults_;
+}
+
+FaultyCluster::~FaultyCluster() { Stop(); }
+
+}  // namespace lamina::testing

@@ -1,0 +1,45 @@
+// A manager's engine, a compute node and memory nodes in this process, speaking to each other as always, with faults in the data path.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "compute_node/compute_node.h"
+#include "frontend/serving_engine.h"
+#include "memory_node/memory_node.h"
+#include "tests/support/faulty_fabric.h"
+
+namespace lamina::testing {
+
+struct FaultyClusterOptions {
+  int num_memory_nodes = 2;
+  Clock::duration peer_timeout = std::chrono::milliseconds(150);
+  FaultPlan of_compute;  // what happens to q, k and v
+  FaultPlan of_memory;   // what happens to answers
+};
+
+class FaultyCluster {
+ public:
+  // Serves models/tiny-stories.
+  static Result<std::unique_ptr<FaultyCluster>> Create(const FaultyClusterOptions& options);
+  ~FaultyCluster();
+
+  Engine& engine() { return *engine_; }
+
+  // Stops everything; then how many faults there were.
+  uint64_t Stop();
+
+ private:
+  FaultyCluster() = default;
+  OpenLadder WithFaults(const FaultPlan& plan);
+
+  std::vector<std::unique_ptr<MemoryNode>> memory_nodes_;
+  std::unique_ptr<ComputeNode> compute_node_;
+  std::vector<std::thread> threads_;
+  std::unique_ptr<Engine> engine_;
+  std::atomic<uint64_t> num_faults_{0};
+};
+
+}  // namespace lamina::testing
