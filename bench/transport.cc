@@ -19,7 +19,7 @@ constexpr uint64_t kMaxLatencyBytes = uint64_t{64} << 10;
 constexpr char kSocket[] = "socket";
 constexpr char kSocketReference[] = "plain non-blocking socket, TCP_NODELAY, polled";
 
-struct Options {
+struct TransportOptions {
   std::vector<std::string> fabrics = {"shm", "tcp", "ucx", "verbs"};
   std::string host = "127.0.0.1";
   uint64_t min_bytes = 8;
@@ -49,7 +49,7 @@ std::string ListenAddress(const Fabric& fabric, const std::string& host) {
   return "bench-" + std::to_string(getpid()) + "-" + std::to_string(++counter);
 }
 
-Result<double> MeasureReference(const TransportCase& test, const Options& options) {
+Result<double> MeasureReference(const TransportCase& test, const TransportOptions& options) {
   if (HasReference(test.fabric)) return RunReference(test, options.host);
   TransportCase socket = test;
   socket.fabric = kSocket;
@@ -58,7 +58,7 @@ Result<double> MeasureReference(const TransportCase& test, const Options& option
 }
 
 // Ours and the reference in turn, so that a machine whose speed drifts does not decide the ratio: it is the median over the pairs.
-Result<Measurement> MeasureCase(Fabric& fabric, const TransportCase& test, const Options& options) {
+Result<Measurement> MeasureCase(Fabric& fabric, const TransportCase& test, const TransportOptions& options) {
   const bool is_time = test.measure == TransportMeasure::kLatency;
   std::vector<double> ours, p99, reference, ratios;
   Measurement m;
@@ -102,7 +102,7 @@ std::string TableRow(const TransportCase& test, const Measurement& m) {
                      has ? fmt::format("{:.2f}", m.ratio) : "-", m.p99, has ? m.reference : "none: " + m.note);
 }
 
-Status MeasureFabric(Fabric& fabric, const Options& options) {
+Status MeasureFabric(Fabric& fabric, const TransportOptions& options) {
   for (const TransportMeasure measure : {TransportMeasure::kLatency, TransportMeasure::kBandwidth}) {
     for (const uint64_t bytes : TransportSizes(options.min_bytes, options.max_bytes)) {
       if (measure == TransportMeasure::kLatency && bytes > kMaxLatencyBytes) continue;
@@ -114,7 +114,7 @@ Status MeasureFabric(Fabric& fabric, const Options& options) {
   return OkStatus();
 }
 
-Status Measure(const Options& options, bool all_that_exist) {
+Status Measure(const TransportOptions& options, bool all_that_exist) {
   if (options.max_bytes < options.min_bytes) return InvalidArgument("--max-bytes is below --min-bytes");
   if (!options.json) std::cout << TableHeading() << std::endl;
   for (const std::string& kind : options.fabrics) {
@@ -144,7 +144,7 @@ void Report(const Status& status, int& exit_status) {
 }  // namespace
 
 void RegisterTransport(CLI::App& app, int& exit_status) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TransportOptions>();
   CLI::App* command =
       app.add_subcommand("transport", "Latency and bandwidth of every fabric that this machine has, beside their references");
   command->footer(

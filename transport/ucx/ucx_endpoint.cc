@@ -10,7 +10,7 @@ namespace lamina {
 namespace {
 
 // A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a millisecond.
-constexpr uint32_t kPollsPerCheck = 4096;
+constexpr uint32_t kPollsPerUcxCheck = 4096;
 
 }  // namespace
 
@@ -80,7 +80,7 @@ Status UcxEndpoint::Start(RendezvousLink link) {
 }
 
 size_t UcxEndpoint::Poll(std::span<Event> out) {
-  if (context_.may_have_slept || (!is_broken_ && ++polls_since_check_ >= kPollsPerCheck)) {
+  if (context_.may_have_slept || (!is_broken_ && ++polls_since_check_ >= kPollsPerUcxCheck)) {
     polls_since_check_ = 0;
     context_.may_have_slept = false;
     context_.CheckSockets();
