@@ -59,7 +59,8 @@ struct ClusterConfig {
   int max_num_queued_reqs = 1024;
   Clock::duration start_timeout = std::chrono::seconds(60);  // reaching nodes; loading weights has no limit while it makes progress
   Clock::duration step_timeout = std::chrono::seconds(60);   // one step
-  Clock::duration peer_timeout = std::chrono::seconds(10);   // one wait for a peer inside a step; and heartbeat silence, if that is 4 s or more
+  Clock::duration peer_timeout =
+      std::chrono::seconds(10);  // one wait for a peer inside a step; and heartbeat silence, if that is 4 s or more
 
   // "127.0.0.1:7101", as it stands in commands and messages; an IPv6 host gets brackets.
   static std::string Address(const NodeConfig& node);
