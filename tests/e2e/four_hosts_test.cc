@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr int kNumHosts = 4;
 constexpr double kDelayMs = 2;     // in each direction
-constexpr double kMegabits = 400;  // per second, out of each host
+constexpr double kMegabits = 100;  // per second, out of each host
 
 CommandOutput Shell(const std::string& script) {
   Result<CommandOutput> output = RunCommand({"sh", "-ec", script}, Deadline::After(std::chrono::seconds(120)));
@@ -120,7 +120,7 @@ TEST_F(FourHosts, TheClusterServesAndTheDoctorMeasuresTheLinks) {
     if (*has_netem_) {
       EXPECT_NEAR(us, kDelayMs * 1e3, 0.15 * kDelayMs * 1e3);
     } else {
-      EXPECT_LT(us, 1e3) << "no delay was set";
+      EXPECT_LT(us, 20e3) << "no delay was set";
     }
     EXPECT_NEAR(gigabits, kMegabits * 1e-3, 0.15 * kMegabits * 1e-3);
     EXPECT_THAT(finding["cause"].get<std::string>(), HasSubstr("shm: the other node is on another host"));
