@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_checkpoint.h"
 
 namespace lamina {
@@ -122,22 +123,16 @@ TEST(SafetensorsHeaderTest, AnAbsurdLengthIsRejectedBeforeAnythingIsRead) {
   EXPECT_EQ(ParseHeader(file).status().code(), StatusCode::kCorrupt);
 }
 
-// A directory that goes away with the test.
 class SafetensorsTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lamina-safetensors-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
   void Write(const std::string& name, const std::string& bytes) { std::ofstream(dir_ + "/" + name, std::ios::binary) << bytes; }
   void WriteIndex(const nlohmann::json& weight_map) {
     Write("model.safetensors.index.json", nlohmann::json{{"weight_map", weight_map}}.dump());
   }
   Status OpenStatus() const { return Checkpoint::Open(dir_).status(); }
 
-  std::string dir_;
+  const TemporaryFolder folder_;
+  const std::string dir_ = folder_.path();
 };
 
 TEST_F(SafetensorsTest, FindGivesDtypeShapeAndBytes) {

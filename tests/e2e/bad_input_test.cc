@@ -9,8 +9,10 @@
 #include <fstream>
 #include <functional>
 
+#include "tests/support/free_port.h"
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
 namespace {
@@ -29,25 +31,6 @@ std::string ReadFile(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
-
-void WriteFile(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes; }
-
-class TempFolder {
- public:
-  TempFolder() {
-    std::string path = (fs::temp_directory_path() / "lamina-bad-XXXXXX").string();
-    if (mkdtemp(path.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = path;
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 // "lamina: <one sentence>\n" on standard error and nothing else there.
 void ExpectOneSentence(const CommandOutput& output, const std::string& what) {
@@ -136,8 +119,8 @@ const BadModel kBadModels[] = {
 class ABadModel : public ::testing::TestWithParam<BadModel> {};
 
 TEST_P(ABadModel, IsRefusedInOneSentence) {
-  TempFolder temp;
-  const fs::path folder = temp.path() / "model";
+  const TemporaryFolder temp;
+  const fs::path folder = temp / "model";
   fs::copy(kModel, folder);
   GetParam().spoil(folder);
   const CommandOutput output = RunLamina({"serve", folder.string(), "--port", "0", "--prompt", "Once", "--max-tokens", "2", "--once"});
@@ -148,8 +131,8 @@ TEST_P(ABadModel, IsRefusedInOneSentence) {
 INSTANTIATE_TEST_SUITE_P(BadInput, ABadModel, ::testing::ValuesIn(kBadModels), [](const auto& model) { return model.param.name; });
 
 TEST(BadInput, AnUnknownYamlKeyIsNamedWithItsLine) {
-  TempFolder temp;
-  const std::string path = (temp.path() / "cluster.yaml").string();
+  const TemporaryFolder temp;
+  const std::string path = temp / "cluster.yaml";
   WriteFile(path,
             "version: 1\n"
             "nodes:\n"
@@ -174,8 +157,8 @@ TEST(BadInput, APortInUseIsSaid) {
 }
 
 TEST(BadInput, NoMemoryNodeReachable) {
-  TempFolder temp;
-  const std::string path = (temp.path() / "cluster.yaml").string();
+  const TemporaryFolder temp;
+  const std::string path = temp / "cluster.yaml";
   const std::string port = std::to_string(FreePort());
   WriteFile(path,
             "version: 1\n"

@@ -9,8 +9,10 @@
 #include <regex>
 
 #include "frontend/http_client.h"
+#include "tests/support/free_port.h"
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
 namespace {
@@ -23,9 +25,6 @@ using ::testing::HasSubstr;
 class ClusterCommand : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string path = (fs::temp_directory_path() / "lamina-cluster-XXXXXX").string();
-    ASSERT_NE(mkdtemp(path.data()), nullptr);
-    folder_ = path;
     setenv("XDG_STATE_HOME", (folder_ / "state").c_str(), 1);
     port_ = FreePort();
     std::ofstream(config()) << "version: 1\n"
@@ -36,13 +35,9 @@ class ClusterCommand : public ::testing::Test {
                             << "  - {name: m1, role: memory, host: 127.0.0.1, port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
                             << "model: {path: " LAMINA_SOURCE_DIR "/models/tiny-stories}\n";
   }
-  void TearDown() override {
-    Run("down");
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
+  void TearDown() override { Run("down"); }
 
-  std::string config() const { return (folder_ / "cluster.yaml").string(); }
+  std::string config() const { return folder_ / "cluster.yaml"; }
   CommandOutput Run(const std::string& action) const { return RunLamina({"cluster", action, config()}); }
   json Status() const { return json::parse(RunLamina({"cluster", "status", config(), "--json"}).out, nullptr, false); }
   std::string Complete() const {
@@ -60,7 +55,7 @@ class ClusterCommand : public ::testing::Test {
     return pids;
   }
 
-  fs::path folder_;
+  const TemporaryFolder folder_;
   int port_ = 0;
 };
 

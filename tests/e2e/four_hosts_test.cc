@@ -10,6 +10,7 @@
 
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
 namespace {
@@ -33,9 +34,6 @@ class FourHosts : public ::testing::Test {
     prefix_ = "lm" + std::to_string(getpid());
     if (geteuid() != 0 || Shell("ip netns add " + prefix_ + "x && ip netns del " + prefix_ + "x").exit_status != 0)
       GTEST_SKIP() << "network namespaces need root and iproute2";
-    std::string path = (fs::temp_directory_path() / "lamina-hosts-XXXXXX").string();
-    ASSERT_NE(mkdtemp(path.data()), nullptr);
-    folder_ = path;
     std::string script =
         "ip netns add " + Space(0) + "\nip -n " + Space(0) + " link add br0 type bridge\nip -n " + Space(0) + " link set br0 up\n";
     for (int i = 1; i <= kNumHosts; ++i) {
@@ -52,22 +50,21 @@ class FourHosts : public ::testing::Test {
   }
 
   void TearDown() override {
-    if (folder_.empty()) return;
+    if (IsSkipped()) return;
     Lamina("cluster down " + Config());
     for (int i = 0; i <= kNumHosts; ++i) Shell("ip netns del " + Space(i));
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
   }
 
   // The cluster, and what takes the place of ssh: the last part of the address is the namespace.
   void WriteFiles() {
-    const std::string ssh = (folder_ / "ssh").string(), secret = (folder_ / "secret").string();
+    const std::string ssh = folder_ / "ssh", secret = folder_ / "secret";
     std::ofstream(ssh) << "#!/bin/sh\nhost=$1\nshift\nexec ip netns exec " << prefix_ << "h${host##*.} sh -c \"$*\"\n";
     std::ofstream(secret) << "a secret of four hosts\n";
     ASSERT_EQ(Shell("chmod 700 " + ssh + "; chmod 600 " + secret).exit_status, 0);
     std::ofstream config(Config());
     config << "version: 1\ncluster: {name: hosts, controller: " << Host(1) << ", secret_file: " << secret << "}\n"
-           << "defaults: {ssh: " << ssh << ", env: {XDG_STATE_HOME: " << (folder_ / "state").string() << "}}\nnodes:\n"
+           << "defaults: {ssh: " << ssh << ", env: {XDG_STATE_HOME: " << folder_ / "state"
+           << "}}\nnodes:\n"
            << "  - {name: c0, role: compute, host: " << Host(1) << ", port: 7100}\n";
     for (int i = 2; i <= kNumHosts; ++i)
       config << "  - {name: m" << i << ", role: memory, host: " << Host(i) << ", port: 7100, memory: 16MiB, threads: 1}\n";
@@ -90,16 +87,16 @@ class FourHosts : public ::testing::Test {
 
   std::string Space(int i) const { return prefix_ + "h" + std::to_string(i); }
   static std::string Host(int i) { return "10.88.0." + std::to_string(i); }
-  std::string Config() const { return (folder_ / "cluster.yaml").string(); }
+  std::string Config() const { return folder_ / "cluster.yaml"; }
 
   // The command as someone on the first host gives it.
   CommandOutput Lamina(const std::string& arguments) const {
-    return Shell("export XDG_STATE_HOME=" + (folder_ / "state").string() + "; exec ip netns exec " + Space(1) +
-                 " " LAMINA_BIN_DIR "/lamina " + arguments);
+    return Shell("export XDG_STATE_HOME=" + folder_ / "state" + "; exec ip netns exec " + Space(1) + " " LAMINA_BIN_DIR "/lamina " +
+                 arguments);
   }
 
   std::string prefix_;
-  fs::path folder_;
+  const TemporaryFolder folder_;
   std::optional<bool> has_netem_;
 };
 

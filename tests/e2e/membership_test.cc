@@ -8,8 +8,10 @@
 #include <fstream>
 #include <functional>
 
+#include "tests/support/free_port.h"
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
 namespace {
@@ -23,9 +25,6 @@ using ::testing::Not;
 class Membership : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string path = (fs::temp_directory_path() / "lamina-membership-XXXXXX").string();
-    ASSERT_NE(mkdtemp(path.data()), nullptr);
-    folder_ = path;
     setenv("XDG_STATE_HOME", (folder_ / "state").c_str(), 1);
     for (int& port : ports_) port = FreePort();
     std::ofstream(config()) << "version: 1\n"
@@ -37,17 +36,13 @@ class Membership : public ::testing::Test {
                             << "limits: {start_timeout: 20s}\n";
     WriteSecret("secret", "the secret of this cluster\n");
   }
-  void TearDown() override {
-    RunLamina({"cluster", "down", config()});
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
+  void TearDown() override { RunLamina({"cluster", "down", config()}); }
 
-  std::string config() const { return (folder_ / "cluster.yaml").string(); }
+  std::string config() const { return folder_ / "cluster.yaml"; }
   std::string WriteSecret(const std::string& name, const std::string& text, mode_t mode = 0600) const {
     std::ofstream(folder_ / name) << text;
     EXPECT_EQ(chmod((folder_ / name).c_str(), mode), 0);
-    return (folder_ / name).string();
+    return folder_ / name;
   }
 
   // m0 as somebody else starts it.
@@ -66,15 +61,15 @@ class Membership : public ::testing::Test {
     options.log_path = log();
     return std::move(*ChildProcess::Spawn(options));
   }
-  std::string log() const { return (folder_ / "m0.log").string(); }
+  std::string log() const { return folder_ / "m0.log"; }
 
-  fs::path folder_;
+  const TemporaryFolder folder_;
   int ports_[3] = {};  // HTTP, c0, m0
 };
 
 TEST_F(Membership, AClusterWithASecretServes) {
   const CommandOutput dry_run = RunLamina({"cluster", "up", config(), "--dry-run"});
-  EXPECT_THAT(dry_run.out, HasSubstr("--secret-file " + (folder_ / "secret").string()));
+  EXPECT_THAT(dry_run.out, HasSubstr("--secret-file " + folder_ / "secret"));
   const CommandOutput up = RunLamina({"cluster", "up", config()});
   ASSERT_EQ(up.exit_status, 0) << up.out << up.err;
   const CommandOutput answer = RunLamina({"complete", "Once upon a time", "--max-tokens", "8", "--temperature", "0", "--url",
@@ -90,9 +85,13 @@ TEST_F(Membership, ANodeWithAnotherSecretOrNoneIsNotServedWith) {
   for (const auto& [arguments, reason] : cases) {
     ChildProcess compute = [&] {
       ChildProcess::Options options;
-      options.argv = {
-          LAMINA_BIN_DIR "/lamina-compute-node", "--name", "c0", "--listen", "127.0.0.1:" + std::to_string(ports_[1]), "--secret-file",
-          (folder_ / "secret").string()};
+      options.argv = {LAMINA_BIN_DIR "/lamina-compute-node",
+                      "--name",
+                      "c0",
+                      "--listen",
+                      "127.0.0.1:" + std::to_string(ports_[1]),
+                      "--secret-file",
+                      folder_ / "secret"};
       return std::move(*ChildProcess::Spawn(options));
     }();
     ChildProcess memory = StartMemoryNode(arguments);

@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/support/free_port.h"
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
 

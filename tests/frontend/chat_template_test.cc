@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tests/support/golden_prompts.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lamina {
 namespace {
@@ -172,16 +173,13 @@ TEST(ChatTemplate, GarbageIsRefusedNotCrashedOn) {
 
 class TemplateFolder : public ::testing::Test {
  protected:
-  TemplateFolder() : dir_(::testing::TempDir() + "/lamina_template_" + std::to_string(std::random_device{}())) {
-    std::filesystem::create_directories(dir_);
-  }
-  ~TemplateFolder() override { std::filesystem::remove_all(dir_); }
   void Write(const std::string& name, const std::string& text) { std::ofstream(dir_ + "/" + name) << text; }
   Result<std::string> LoadAndRender() {
     LAMINA_ASSIGN_OR_RETURN(const auto parsed, ChatTemplate::Load(dir_));
     return parsed->Render(ChatInput());
   }
-  const std::string dir_;
+  const TemporaryFolder folder_;
+  const std::string dir_ = folder_.path();
 };
 
 TEST_F(TemplateFolder, NoTemplate) {

@@ -13,6 +13,8 @@
 #include "frontend/http_client.h"
 #include "frontend/process.h"
 #include "tests/frontend/fake_programs.h"
+#include "tests/support/free_port.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lamina {
 namespace {
@@ -267,7 +269,7 @@ TEST_F(ClusterOpsTest, DryRunsRunNothing) {
 
 TEST_F(ClusterOpsTest, OtherHostsAreReachedThroughSsh) {
   const std::string ssh = folder_.path() + "/fake-ssh";
-  WriteFile(ssh, "#!/bin/sh\necho \"$1 $2\" >> " + folder_.path() + "/hosts\nshift 2\nexec sh -c \"$*\"\n", true);
+  WriteProgram(ssh, "#!/bin/sh\necho \"$1 $2\" >> " + folder_.path() + "/hosts\nshift 2\nexec sh -c \"$*\"\n");
   config_.ssh = ssh + " -q";
   config_.nodes[2].host = "elsewhere.example";
   config_.env = {{"FAKE_NOTE", "it's here"}};
@@ -284,18 +286,18 @@ TEST_F(ClusterOpsTest, OtherHostsAreReachedThroughSsh) {
 
 TEST_F(ClusterOpsTest, AHostThatDoesNotAnswerStaysRecorded) {
   const std::string ssh = folder_.path() + "/fake-ssh";
-  WriteFile(ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n", true);
+  WriteProgram(ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
   config_.ssh = ssh;
   config_.nodes[2].host = "elsewhere.example";
   ASSERT_TRUE(Up().ok()) << out_.str();
-  WriteFile(ssh, "#!/bin/sh\necho no route to host >&2\nexit 255\n", true);
+  WriteProgram(ssh, "#!/bin/sh\necho no route to host >&2\nexit 255\n");
   const Status down = Down();
   EXPECT_EQ(down.message(), "cannot stop m1: elsewhere.example: the command failed with status 255: no route to host");
   ASSERT_EQ(Records().size(), 1u);
   EXPECT_EQ(Records()[0].name, "m1");
   EXPECT_THAT(Up().message(), HasSubstr("cannot tell whether cluster 'test' is up already"));
 
-  WriteFile(ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n", true);
+  WriteProgram(ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
   EXPECT_TRUE(Down().ok());
   EXPECT_TRUE(Records().empty());
 }

@@ -10,6 +10,7 @@
 
 #include "frontend/doctor/cluster_checks.h"
 #include "frontend/doctor/host_checks.h"
+#include "tests/support/temporary_folder.h"
 #include "transport/probe.h"
 
 namespace lamina {
@@ -21,15 +22,8 @@ using testing::HasSubstr;
 class Doctor : public testing::Test {
  protected:
   Doctor() {
-    std::string path = (fs::temp_directory_path() / "lamina-doctor-XXXXXX").string();
-    if (mkdtemp(path.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    root_ = path;
     needs_.address = "10.0.0.7";
     needs_.transport = "verbs";
-  }
-  ~Doctor() override {
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
   }
 
   void Write(const std::string& path, const std::string& text) {
@@ -58,7 +52,8 @@ class Doctor : public testing::Test {
     return {check, "no such finding", Level::kFail, "", ""};
   }
 
-  std::string root_;
+  const TemporaryFolder folder_;
+  const std::string root_ = folder_.path();
   HostNeeds needs_;
 };
 

@@ -7,6 +7,8 @@
 
 #include "tests/frontend/fake_programs.h"
 #include "tests/frontend/scripted_server.h"
+#include "tests/support/free_port.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lamina {
 namespace {

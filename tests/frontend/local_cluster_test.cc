@@ -6,6 +6,8 @@
 
 #include "frontend/http_client.h"
 #include "tests/frontend/fake_programs.h"
+#include "tests/support/free_port.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lamina {
 namespace {

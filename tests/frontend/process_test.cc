@@ -8,6 +8,8 @@
 #include <array>
 
 #include "tests/frontend/fake_programs.h"
+#include "tests/support/free_port.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lamina {
 namespace {

@@ -1,8 +1,6 @@
 #include "tests/support/server_process.h"
 
-#include <arpa/inet.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -10,6 +8,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "tests/support/free_port.h"
 #include "tests/support/serving.h"
 
 namespace lamina::testing {
@@ -23,21 +22,6 @@ std::string ReadAll(const std::string& path) {
 }
 
 }  // namespace
-
-int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  int port = 0;
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
-      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0) {
-    port = ntohs(address.sin_port);
-  }
-  close(fd);
-  return port;
-}
 
 bool Runs(pid_t pid) { return FindProcess(pid).has_value(); }
 

@@ -45,9 +45,6 @@ class ServerProcess {
 // What a program of lamina that ends by itself printed and how it ended.
 CommandOutput RunLamina(const std::vector<std::string>& arguments, Clock::duration limit = std::chrono::seconds(60));
 
-// A port that was free a moment ago.
-int FreePort();
-
 // The id of the process if it still runs.
 bool Runs(pid_t pid);
 

@@ -142,22 +142,14 @@ void WriteShards(const std::string& dir, const std::vector<TensorSpec>& tensors,
 }  // namespace
 
 TinyCheckpoint::TinyCheckpoint(const TinyCheckpointOptions& options) {
-  std::string pattern = (std::filesystem::temp_directory_path() / "lamina-tiny-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr) return;  // dir() stays empty; whatever loads it fails
-  dir_ = pattern;
-  WriteConfig(dir_ + "/config.json", options);
+  WriteConfig(folder_ / "config.json", options);
   Random random(options.seed);
   const std::vector<TensorSpec> tensors = Tensors(options);
   if (options.num_shards > 1) {
-    WriteShards(dir_, tensors, options, random);
+    WriteShards(dir(), tensors, options, random);
   } else {
-    WriteShard(dir_ + "/model.safetensors", tensors, options.dtype, random);
+    WriteShard(folder_ / "model.safetensors", tensors, options.dtype, random);
   }
-}
-
-TinyCheckpoint::~TinyCheckpoint() {
-  std::error_code ignored;
-  if (!dir_.empty()) std::filesystem::remove_all(dir_, ignored);
 }
 
 }  // namespace lamina

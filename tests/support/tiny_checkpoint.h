@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "tests/support/temporary_folder.h"
+
 namespace lamina {
 
 struct TinyCheckpointOptions {
@@ -30,14 +32,11 @@ struct TinyCheckpointOptions {
 class TinyCheckpoint {
  public:
   explicit TinyCheckpoint(const TinyCheckpointOptions& options);
-  ~TinyCheckpoint();
-  TinyCheckpoint(const TinyCheckpoint&) = delete;
-  TinyCheckpoint& operator=(const TinyCheckpoint&) = delete;
 
-  const std::string& dir() const { return dir_; }
+  const std::string& dir() const { return folder_.path(); }
 
  private:
-  std::string dir_;
+  TemporaryFolder folder_;
 };
 
 }  // namespace lamina

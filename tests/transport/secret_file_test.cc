@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/temporary_folder.h"
+
 namespace lamina {
 namespace {
 
@@ -16,13 +18,6 @@ using testing::Not;
 
 class SecretFile : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string folder = (std::filesystem::temp_directory_path() / "lamina-secret-XXXXXX").string();
-    ASSERT_NE(mkdtemp(folder.data()), nullptr);
-    folder_ = folder;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string path() const { return folder_ / "secret"; }
   void Write(const std::string& bytes, mode_t mode = 0600) const {
     std::ofstream(path(), std::ios::binary | std::ios::trunc) << bytes;
@@ -36,7 +31,7 @@ class SecretFile : public testing::Test {
     return secret.status().message();
   }
 
-  std::filesystem::path folder_;
+  const TemporaryFolder folder_;
 };
 
 TEST_F(SecretFile, OneNewlineIsNotPartOfIt) {
