@@ -1,0 +1,113 @@
+// What one message costs once everything is set up, in calls: counted over ten thousand.
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+
+#include <array>
+#include <iostream>
+
+#include "tests/support/call_counts.h"
+#include "tests/transport/fabric_pair.h"
+
+namespace lamina {
+namespace {
+
+constexpr int kNumMessages = 10'000;  // in each direction
+constexpr int kMaxPolls = 1'000'000;  // for a burst to arrive
+
+// Two ends driven by one thread, which sends one way and then the other.
+class PingPong {
+ public:
+  PingPong(const std::string& kind, size_t bytes) : pair_(kind) {
+    pair_.Connect(bytes);
+    server_source_ = std::move(pair_.server_fabric->Allocate(bytes)).value();
+    client_source_ = std::move(pair_.client_fabric->Allocate(bytes)).value();
+  }
+
+  // Bursts of `burst` messages one way, then the other. False if one did not arrive.
+  bool Run(int num_messages, int burst) {
+    for (int i = 0; i < num_messages; i += burst) {
+      if (!Send(*pair_.client, *client_source_, *pair_.server, burst)) return false;
+      if (!Send(*pair_.server, *server_source_, *pair_.client, burst)) return false;
+    }
+    return true;
+  }
+
+ private:
+  static bool Send(Endpoint& from, Buffer& source, Endpoint& to, int burst) {
+    const WriteOp op{.source = source.bytes(), .peer_offset = 0};
+    int num_posted = 0, num_arrived = 0;
+    for (int polls = 0; polls < kMaxPolls && num_arrived < burst; ++polls) {
+      if (num_posted < burst && from.Post({&op, 1}, 7, 0).ok()) ++num_posted;
+      NumNotifications(from);
+      num_arrived += NumNotifications(to);
+    }
+    return num_arrived == burst;
+  }
+
+  static int NumNotifications(Endpoint& endpoint) {
+    std::array<Event, 16> events;
+    int num_notifications = 0;
+    for (size_t i = 0, count = endpoint.Poll(events); i < count; ++i) num_notifications += events[i].kind == Event::Kind::kNotification;
+    return num_notifications;
+  }
+
+  FabricPair pair_;
+  std::unique_ptr<Buffer> server_source_;
+  std::unique_ptr<Buffer> client_source_;
+};
+
+class SteadyState : public testing::TestWithParam<std::string> {
+ protected:
+  // Of 2 * kNumMessages messages; fails the test if they cannot be had.
+  CallCounts Count(size_t bytes, int burst) const {
+    const Result<CallCounts> counts = CountCalls([&](CallCounter& counter) {
+      PingPong ping_pong(GetParam(), bytes);
+      if (!ping_pong.Run(kNumMessages / 10, burst)) return false;
+      counter.Start();
+      const bool arrived = ping_pong.Run(kNumMessages, burst);
+      counter.Stop();
+      return arrived;
+    });
+    EXPECT_TRUE(counts.ok()) << counts.status();
+    if (counts.ok()) std::cout << GetParam() << ", " << bytes << " bytes, bursts of " << burst << ": " << counts->ToString() << std::endl;
+    return counts.ok() ? *counts : CallCounts();
+  }
+};
+
+TEST_P(SteadyState, NoAllocationLockOrSystemCallPerMessage) {
+  if (CountCalls([](CallCounter&) { return true; }).status().code() == StatusCode::kNotFound) GTEST_SKIP() << "not with sanitizers";
+  for (const size_t bytes : {size_t{8}, size_t{64} << 10}) {
+    for (const int burst : {1, 20}) {
+      const CallCounts counts = Count(bytes, burst);
+      EXPECT_EQ(counts.allocations, 0);
+      EXPECT_EQ(counts.locks, 0);
+      EXPECT_LT(counts.num_system_calls(), kNumMessages / 100) << counts.ToString();  // now and then: does the peer live?
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, SteadyState, testing::ValuesIn(WithRdma({"shm"})), [](const auto& kind) { return kind.param; });
+
+TEST(CallCounts, CountsWhatIsAskedFor) {
+  const Result<CallCounts> counts = CountCalls([](CallCounter& counter) {
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    std::vector<std::unique_ptr<int>> kept;
+    kept.reserve(3);
+    counter.Start();
+    for (int i = 0; i < 3; ++i) kept.push_back(std::make_unique<int>(i));
+    for (int i = 0; i < 5; ++i) pthread_mutex_lock(&mutex), pthread_mutex_unlock(&mutex);
+    for (int i = 0; i < 7; ++i) syscall(SYS_getppid);
+    counter.Stop();
+    syscall(SYS_getppid);
+    return kept.size() == 3;
+  });
+  if (counts.status().code() == StatusCode::kNotFound) GTEST_SKIP() << counts.status();
+  ASSERT_TRUE(counts.ok()) << counts.status();
+  EXPECT_EQ(counts->allocations, 3);
+  EXPECT_EQ(counts->locks, 5);
+  EXPECT_EQ(counts->num_system_calls(), 7);
+  EXPECT_EQ(counts->system_calls.at(SYS_getppid), 7);
+}
+
+}  // namespace
+}  // namespace lamina
