@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
@@ -27,27 +28,38 @@ namespace {
 
 // Shared between the child, which counts, and its parent, which looks at is_counting whenever the child enters the kernel.
 struct SharedCounts {
+  struct Library {
+    const void* base = nullptr;
+    char path[200] = {};
+    int64_t locks = 0;
+  };
   std::atomic<bool> is_counting{false};
-  std::atomic<int64_t> allocations{0};
-  std::atomic<int64_t> locks{0};
+  int64_t allocations = 0;
+  Library libraries[16];  // the last takes those for which there is no room
 };
 
 thread_local SharedCounts* counts_of_this_thread = nullptr;
 
 bool IsCounting() { return counts_of_this_thread != nullptr && counts_of_this_thread->is_counting.load(std::memory_order_relaxed); }
 
-}  // namespace
-
-int64_t CallCounts::num_system_calls() const {
+template <typename Counts>
+int64_t Sum(const Counts& counts) {
   int64_t sum = 0;
-  for (const auto& [number, count] : system_calls) sum += count;
+  for (const auto& [what, count] : counts) sum += count;
   return sum;
 }
 
+}  // namespace
+
+int64_t CallCounts::num_locks() const { return Sum(locks); }
+
+int64_t CallCounts::num_system_calls() const { return Sum(system_calls); }
+
 std::string CallCounts::ToString() const {
-  std::string text = std::to_string(allocations) + " allocations, " + std::to_string(locks) + " locks, " +
+  std::string text = std::to_string(allocations) + " allocations, " + std::to_string(num_locks()) + " locks, " +
                      std::to_string(num_system_calls()) + " system calls";
-  for (const auto& [number, count] : system_calls) text += "; number " + std::to_string(number) + ": " + std::to_string(count);
+  for (const auto& [library, count] : locks) text += "; locks in " + library + ": " + std::to_string(count);
+  for (const auto& [number, count] : system_calls) text += "; system call " + std::to_string(number) + ": " + std::to_string(count);
   return text;
 }
 
@@ -113,7 +125,9 @@ Result<CallCounts> CountCalls(const std::function<bool(CallCounter&)>& body) {
   CallCounts counts;
   const int status = Trace(child, *shared, counts);
   counts.allocations = shared->allocations;
-  counts.locks = shared->locks;
+  for (const SharedCounts::Library& library : shared->libraries) {
+    if (library.locks > 0) counts.locks[library.path] += library.locks;
+  }
   munmap(memory, sizeof(SharedCounts));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return counts;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 2) return InternalError("the child may not be traced");
@@ -130,12 +144,26 @@ Result<CallCounts> CountCalls(const std::function<bool(CallCounter&)>& body) {
 namespace {
 
 void CountAllocation() {
-  if (lamina::IsCounting()) lamina::counts_of_this_thread->allocations.fetch_add(1, std::memory_order_relaxed);
+  if (lamina::IsCounting()) ++lamina::counts_of_this_thread->allocations;
+}
+
+void CountLockOf(const void* caller) {
+  Dl_info info{};
+  dladdr(caller, &info);
+  auto* library = lamina::counts_of_this_thread->libraries;
+  while (library->base != nullptr && library->base != info.dli_fbase && library != std::end(lamina::counts_of_this_thread->libraries) - 1) {
+    ++library;
+  }
+  if (library->base == nullptr) {
+    library->base = info.dli_fbase;
+    std::strncpy(library->path, info.dli_fname == nullptr ? "?" : info.dli_fname, sizeof(library->path) - 1);
+  }
+  ++library->locks;
 }
 
 template <typename Function>
-int CountLock(Function*& next, const char* name, auto* lock) {
-  if (lamina::IsCounting()) lamina::counts_of_this_thread->locks.fetch_add(1, std::memory_order_relaxed);
+int CountLock(Function*& next, const char* name, auto* lock, const void* caller) {
+  if (lamina::IsCounting()) CountLockOf(caller);
   if (next == nullptr) next = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
   return next(lock);
 }
@@ -170,10 +198,10 @@ int posix_memalign(void** memory, size_t alignment, size_t bytes) {
   return *memory == nullptr ? ENOMEM : 0;
 }
 
-#define LAMINA_COUNT_LOCK(name, type)    \
-  int name(type* lock) {                 \
-    static int (*next)(type*) = nullptr; \
-    return CountLock(next, #name, lock); \
+#define LAMINA_COUNT_LOCK(name, type)                                 \
+  int name(type* lock) {                                              \
+    static int (*next)(type*) = nullptr;                              \
+    return CountLock(next, #name, lock, __builtin_return_address(0)); \
   }
 LAMINA_COUNT_LOCK(pthread_mutex_lock, pthread_mutex_t)
 LAMINA_COUNT_LOCK(pthread_mutex_trylock, pthread_mutex_t)

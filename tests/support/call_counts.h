@@ -12,8 +12,9 @@ namespace lamina {
 
 struct CallCounts {
   int64_t allocations = 0;                       // malloc, calloc, realloc, memalign and what stands on them, in any library
-  int64_t locks = 0;                             // pthread mutexes, spin locks and read-write locks taken, in any library
+  std::map<std::string, int64_t> locks = {};     // pthread mutexes, spin locks and read-write locks taken, by the library that took them
   std::map<int64_t, int64_t> system_calls = {};  // by number
+  int64_t num_locks() const;
   int64_t num_system_calls() const;
   std::string ToString() const;
 };
