@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that has to pass before a change is merged. Installs what is missing, then: style and dependency checks, the release build, unit
-# tests under sanitizers, fuzzers, and at the end the whole test suite of the release build.
+# tests under sanitizers, fuzzers, RDMA on emulated machines with Soft-RoCE, and at the end the whole test suite of the release build.
 #
 #   scripts/test.sh          FUZZ_SECONDS=10 is how long each fuzzer runs
 set -euo pipefail
@@ -16,6 +16,17 @@ export CMAKE_BUILD_PARALLEL_LEVEL=$jobs
 start=$SECONDS
 
 stage() { echo "[$(((SECONDS - start) / 60))m$(printf %02d $(((SECONDS - start) % 60)))s] $*"; }
+
+# quietly COMMAND...: shows what the command says only if it fails.
+quietly() {
+  local log
+  log=$(mktemp)
+  if ! "$@" >"$log" 2>&1; then
+    cat "$log" >&2
+    return 1
+  fi
+  rm -f "$log"
+}
 
 check_style() {
   python3 scripts/check_includes.py --self-test
@@ -76,5 +87,7 @@ test_folders tsan "${tsan_folders[@]}"
 stage "fuzzers"
 build fuzz fuzzers
 run_fuzzers
+stage "RDMA (Soft-RoCE)"
+quietly tests/softroce/run.sh build/release
 stage "all tests"
 ctest --preset release --parallel "$jobs"

@@ -1,28 +1,32 @@
 #!/usr/bin/env bash
-# The transport tests over RDMA, without an RDMA NIC: the whole conformance suite on one virtual machine, then the two-host tests between
-# two. About three minutes, as the machines are emulated; see scripts/softroce.sh for what must be installed.
+# The tests that need RDMA, without an RDMA NIC: the conformance suite of the transport on one virtual machine, then between two machines the
+# transport's two-host tests and the shipped model's golden continuations with the memory nodes on the second machine. Some minutes, as the
+# machines are emulated; see scripts/softroce.sh for what must be installed.
 #
-#   tests/softroce/run.sh [BUILD_FOLDER]      default build/release; its program test_transport must be built
+#   tests/softroce/run.sh [BUILD_FOLDER]      default build/release; its programs must be built
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-program=${1:-build/release}/bin/test_transport
-limit=${SOFTROCE_TIMEOUT:-600} # seconds, for each of the two
+bin=${1:-build/release}/bin
+limit=${SOFTROCE_TIMEOUT:-600} # seconds, for each of the three
 
-[ -x "$program" ] || {
-  echo "run.sh: $program is missing; build it: cmake --preset release && cmake --build --preset release --target test_transport" >&2
-  exit 2
-}
+for program in test_transport test_e2e lamina-memory-node lamina-compute-node; do
+  [ -x "$bin/$program" ] || {
+    echo "run.sh: $bin/$program is missing; build it: cmake --preset release && cmake --build --preset release" >&2
+    exit 2
+  }
+done
 
-# run_tests HOSTS FILTER MIN: the tests that match FILTER must pass, and be at least MIN: a pattern that matches nothing passes too.
+# run_tests HOSTS PROGRAM FILTER MIN: the tests that match FILTER must pass, and be at least MIN: a pattern that matches nothing passes too.
 run_tests() {
   scripts/softroce.sh --hosts "$1" --timeout "$limit" -- bash -c '
     export LAMINA_TEST_RDMA_ADDR=$RDMA_ADDR
     [ '"$1"' = 1 ] || export LAMINA_TEST_RANK=$RDMA_RANK LAMINA_TEST_PEER=$RDMA_PEER
     count=$("$0" --gtest_filter="$1" --gtest_list_tests | grep -c "^  ")
     [ "$count" -ge "$2" ] || { echo "only $count tests match $1: does OpenFabric(\"verbs\") work?" && exit 1; }
-    "$0" --gtest_filter="$1" --gtest_color=no' "$program" "$2" "$3"
+    "$0" --gtest_filter="$1" --gtest_color=no' "$bin/$2" "$3" "$4"
 }
 
-run_tests 1 '*/verbs:*Verbs*' 45
+run_tests 1 test_transport '*/verbs:*Verbs*' 45
 # UCX 1.13 aborts in its own ud transport when a Soft-RoCE peer goes: the two-host tests are for verbs and tcp.
-run_tests 2 'Fabrics/TwoHosts.*-*/ucx' 10
+run_tests 2 test_transport 'Fabrics/TwoHosts.*-*/ucx' 10
+run_tests 2 test_e2e '*GoldenOnTwoHosts*' 2

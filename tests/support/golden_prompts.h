@@ -1,4 +1,4 @@
-// The prompts of models/tiny-stories/golden.json with what the model goes on with.
+// The prompts of models/tiny-stories/golden*.json with what the model goes on with, made with PyTorch.
 #pragma once
 
 #include <fstream>
@@ -16,16 +16,20 @@ struct GoldenPrompt {
   std::string prompt;
   std::vector<TokenId> prompt_ids;
   std::vector<TokenId> continuation_ids;
+  std::vector<double> logprobs;  // of continuation_ids
   std::string text;
   std::string finish_reason;
 };
 
-inline std::vector<GoldenPrompt> GoldenPrompts() {
-  std::ifstream file(TinyStoriesDir() + "/golden.json");
+// With the KV cache in float32 or bfloat16.
+inline std::vector<GoldenPrompt> GoldenPrompts(const std::string& kv_dtype = "float32") {
+  std::ifstream file(TinyStoriesDir() + (kv_dtype == "float32" ? "/golden.json" : "/golden_bf16kv.json"));
   const nlohmann::json json = nlohmann::json::parse(file);
   std::vector<GoldenPrompt> prompts;
   for (const auto& entry : json["prompts"]) {
-    prompts.push_back({entry["prompt"], entry["prompt_ids"], entry["continuation_ids"], entry["text"], entry["finish_reason"]});
+    GoldenPrompt golden{entry["prompt"], entry["prompt_ids"], entry["continuation_ids"], {}, entry["text"], entry["finish_reason"]};
+    for (const auto& step : entry["steps"]) golden.logprobs.push_back(step["logprob"]);
+    prompts.push_back(std::move(golden));
   }
   return prompts;
 }

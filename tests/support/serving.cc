@@ -93,29 +93,36 @@ Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment, co
 }  // namespace
 
 Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
-  auto serving = std::make_unique<Serving>();
-  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
-  std::unique_ptr<StepExecutor> executor;
   if (deployment.kind == "in-process") {
-    LAMINA_ASSIGN_OR_RETURN(executor, InProcess(deployment, model));
-  } else {
-    LocalClusterOptions options;
-    options.num_memory_nodes = deployment.num_memory_nodes;
-    options.memory_bytes = deployment.memory_bytes;
-    options.transport = deployment.transport;
-    options.bin_dir = LAMINA_BIN_DIR;
-    LAMINA_ASSIGN_OR_RETURN(serving->cluster, LocalCluster::Create(options));
-    ClusterConfig config = serving->cluster->config();
-    config.model_path = deployment.model;
-    config.load_format = deployment.load_format;
-    config.kv_dtype = deployment.kv_dtype;
-    config.max_num_seqs = deployment.max_num_seqs;
-    config.max_num_batched_tokens = deployment.max_num_batched_tokens;
-    config.peer_timeout = deployment.peer_timeout;
-    config.step_timeout = deployment.step_timeout;
-    LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));
-    LAMINA_ASSIGN_OR_RETURN(executor, ClusterExecutor::Connect(config, model, {}));
+    auto serving = std::make_unique<Serving>();
+    LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
+    LAMINA_ASSIGN_OR_RETURN(auto executor, InProcess(deployment, model));
+    serving->engine = std::make_unique<ServingEngine>(EngineOptions(deployment, model), std::move(executor));
+    return serving;
   }
+  LocalClusterOptions options;
+  options.num_memory_nodes = deployment.num_memory_nodes;
+  options.memory_bytes = deployment.memory_bytes;
+  options.transport = deployment.transport;
+  options.bin_dir = LAMINA_BIN_DIR;
+  LAMINA_ASSIGN_OR_RETURN(auto cluster, LocalCluster::Create(options));
+  LAMINA_ASSIGN_OR_RETURN(auto serving, Connect(cluster->config(), deployment));
+  serving->cluster = std::move(cluster);
+  return serving;
+}
+
+Result<std::unique_ptr<Serving>> Serving::Connect(ClusterConfig config, const Deployment& deployment) {
+  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
+  config.model_path = deployment.model;
+  config.load_format = deployment.load_format;
+  config.kv_dtype = deployment.kv_dtype;
+  config.max_num_seqs = deployment.max_num_seqs;
+  config.max_num_batched_tokens = deployment.max_num_batched_tokens;
+  config.peer_timeout = deployment.peer_timeout;
+  config.step_timeout = deployment.step_timeout;
+  LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));
+  auto serving = std::make_unique<Serving>();
+  LAMINA_ASSIGN_OR_RETURN(auto executor, ClusterExecutor::Connect(config, model, {}));
   serving->engine = std::make_unique<ServingEngine>(EngineOptions(deployment, model), std::move(executor));
   return serving;
 }

@@ -71,6 +71,9 @@ struct Serving {
   std::unique_ptr<Engine> engine;         // goes first
 
   static Result<std::unique_ptr<Serving>> Create(const Deployment& deployment);
+
+  // On nodes that run already: `config` says where; the rest is as `deployment` says.
+  static Result<std::unique_ptr<Serving>> Connect(ClusterConfig config, const Deployment& deployment);
 };
 
 // Polls status() until the scheduler and every ready memory node hold no token; "" then, else what was still held at the deadline.
