@@ -57,6 +57,13 @@ class HostilePeer : public testing::Test {
   Inbound inbound_;
 };
 
+// As a well-behaved peer sends it: the `sequence`-th frame of a connection.
+std::string Sealed(TcpFrame frame, uint32_t sequence = 0) {
+  frame.sequence = sequence;
+  frame.checksum = frame.Checksum();
+  return BytesOf(frame);
+}
+
 class HostileTcpPeer : public HostilePeer {
  protected:
   HostileTcpPeer() : HostilePeer("tcp"), socket_(std::move(ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))).value()) {}
@@ -82,7 +89,7 @@ TEST_F(HostileTcpPeer, BadMagic) {
   Greet();
   TcpFrame frame;
   frame.magic = 0x1234;
-  Say(BytesOf(frame));
+  Say(Sealed(frame));
   ExpectLost("malformed frame: magic");
 }
 
@@ -95,8 +102,37 @@ TEST_F(HostileTcpPeer, WritesOutsideTheWindow) {
                                         {.window_offset = 2, .payload_bytes = kMax}};
   for (const TcpFrame& frame : frames) {
     Greet();
-    Say(BytesOf(frame) + "x");
+    Say(Sealed(frame) + "x");
     ExpectLost("outside this end's window of 1000 bytes");
+    inbound_ = {};
+    socket_ = std::move(ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))).value();
+  }
+}
+
+TEST_F(HostileTcpPeer, ADamagedHeaderWritesNothing) {
+  TcpFrame frame{.has_notification = 1, .notification = 7, .window_offset = 10, .payload_bytes = 3};
+  frame.checksum = frame.Checksum();
+  const std::string good = BytesOf(frame);
+  for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    Greet();
+    std::string damaged = good;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    Say(damaged + "abc");
+    ExpectLost("malformed frame");
+    const std::span<const std::byte> window = endpoint_->window();
+    EXPECT_TRUE(std::all_of(window.begin(), window.end(), [](std::byte b) { return b == std::byte{0}; })) << "bit " << bit;
+    EXPECT_TRUE(inbound_.notifications.empty());
+    inbound_ = {};
+    socket_ = std::move(ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))).value();
+  }
+}
+
+TEST_F(HostileTcpPeer, AFrameThatCameBeforeOrTooEarly) {
+  for (const uint32_t sequence : {0u, 2u}) {
+    Greet();
+    Say(Sealed({.has_notification = 1, .notification = 3}) + Sealed({.has_notification = 1, .notification = 4}, sequence));
+    ExpectLost("malformed frame: frame 1 fails its checksum or is another one: it says " + std::to_string(sequence));
+    EXPECT_EQ(inbound_.notifications, std::vector<uint32_t>{3});
     inbound_ = {};
     socket_ = std::move(ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))).value();
   }
@@ -106,7 +142,7 @@ TEST_F(HostileTcpPeer, GoodFramesBeforeABadOneCount) {
   Greet();
   TcpFrame good{.has_notification = 1, .notification = 77, .window_offset = 10, .payload_bytes = 3};
   TcpFrame bad{.has_notification = 2};
-  Say(BytesOf(good) + "abc" + BytesOf(bad));
+  Say(Sealed(good) + "abc" + Sealed(bad, 1));
   ExpectLost("malformed frame");
   EXPECT_EQ(inbound_.notifications, std::vector<uint32_t>{77});
   EXPECT_EQ(std::memcmp(endpoint_->window().data() + 10, "abc", 3), 0);
@@ -117,7 +153,7 @@ TEST_F(HostileTcpPeer, BytesInAnyPieces) {
   std::string stream;
   for (uint32_t i = 0; i < 50; ++i) {
     const TcpFrame frame{.has_notification = 1, .notification = i, .window_offset = i, .payload_bytes = i};
-    stream += BytesOf(frame) + std::string(i, static_cast<char>('a' + i % 26));
+    stream += Sealed(frame, i) + std::string(i, static_cast<char>('a' + i % 26));
   }
   for (size_t at = 0; at < stream.size(); at += 1 + at % 5) {
     Say(stream.substr(at, 1 + at % 5));
@@ -130,7 +166,7 @@ TEST_F(HostileTcpPeer, BytesInAnyPieces) {
 
 TEST_F(HostileTcpPeer, EndsInTheMiddleOfAFrame) {
   Greet();
-  Say(BytesOf(TcpFrame{.payload_bytes = 100}) + "only this");
+  Say(Sealed({.payload_bytes = 100}) + "only this");
   socket_.close();
   ExpectLost("closed the connection");
 }

@@ -98,6 +98,30 @@ TEST_P(TwoHosts, BytesAreThereWhenTheNotificationIs) {
   Part(!is_server_);
 }
 
+// Devices may read a source long after the post: kSent says when they are done.
+TEST_P(TwoHosts, ASourceMayChangeOnceItIsSent) {
+  constexpr size_t kBytes = size_t{300} << 10;
+  constexpr uint32_t kPosts = 40;
+  ASSERT_NO_FATAL_FAILURE(Meet(kBytes * kPosts));
+  auto buffer = std::move(fabric_->Allocate(kBytes)).value();
+  for (uint32_t i = 0; i < kPosts && !is_server_; ++i) {
+    const auto data = Pattern(kBytes, i);
+    std::copy(data.begin(), data.end(), buffer->bytes().begin());
+    const WriteOp op{buffer->bytes(), i * kBytes};
+    ASSERT_TRUE(PostSoon({&op, 1}, i)) << endpoint_->last_error();
+    ASSERT_TRUE(SleepUntil([&] { return inbound_.sent.size() == i + 1 || inbound_.num_lost > 0; }));
+  }
+  if (is_server_) {
+    ASSERT_TRUE(SleepUntilNotified(kPosts)) << endpoint_->last_error();
+    for (uint32_t i = 0; i < kPosts; ++i) {
+      const auto data = Pattern(kBytes, i);
+      EXPECT_TRUE(std::equal(data.begin(), data.end(), endpoint_->window().begin() + static_cast<ptrdiff_t>(i * kBytes))) << i;
+    }
+  }
+  num_posted_ = is_server_ ? 0 : kPosts;
+  Part(is_server_);
+}
+
 TEST_P(TwoHosts, BackPressureLosesNothing) {
   constexpr uint32_t kPosts = 3000;
   constexpr size_t kBytes = size_t{16} << 10;

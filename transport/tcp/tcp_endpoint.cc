@@ -25,6 +25,7 @@ TcpEndpoint::TcpEndpoint(TcpContext& context, Tcp::socket socket, Mapping window
       window_(std::move(window)),
       peer_(std::move(peer)),
       posts_(kTcpLimits.max_outstanding),
+      zero_copy_(socket_.native_handle()),
       staging_(kStagingBytes) {
   context_.endpoints.push_back(this);
   context_.poll_set.Add(socket_.native_handle(), EPOLLIN, this);
@@ -35,24 +36,27 @@ TcpEndpoint::~TcpEndpoint() {
   if (!lost_) context_.poll_set.Remove(socket_.native_handle());
 }
 
-void TcpEndpoint::Outgoing::Encode(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t post_tag) {
+void TcpEndpoint::Outgoing::Encode(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t post_tag,
+                                   uint32_t& next_sequence) {
   tag = post_tag;
   next_buffer = 0;
   num_buffers = 0;
   size_t num_frames = 0;
   const auto add = [&](const WriteOp& op) {
     TcpFrame& frame = frames[num_frames++];
-    frame = {.window_offset = op.peer_offset, .payload_bytes = op.source.size()};
+    frame = {.window_offset = op.peer_offset, .payload_bytes = op.source.size(), .sequence = next_sequence++};
     Append(asio::buffer(&frame, sizeof(frame)));
     if (!op.source.empty()) Append(asio::buffer(op.source.data(), op.source.size()));
   };
   for (const WriteOp& op : ops) {
     if (!op.source.empty()) add(op);
   }
-  if (!notify.has_value()) return;
-  if (num_frames == 0) add({});
-  frames[num_frames - 1].has_notification = 1;  // rides on the last write
-  frames[num_frames - 1].notification = *notify;
+  if (notify.has_value()) {
+    if (num_frames == 0) add({});
+    frames[num_frames - 1].has_notification = 1;  // rides on the last write
+    frames[num_frames - 1].notification = *notify;
+  }
+  for (size_t i = 0; i < num_frames; ++i) frames[i].checksum = frames[i].Checksum();
 }
 
 Status TcpEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
@@ -60,7 +64,7 @@ Status TcpEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
   if (lost_) return PeerLost(last_error_);
   if (!write_error_.empty()) return PeerLost(peer_.name + ": " + write_error_);
   if (posts_.full()) return TryAgain();
-  posts_.PushSlot().Encode(ops, notify, tag);
+  posts_.PushSlot().Encode(ops, notify, tag, next_sequence_);
   if (num_written_ + 1 == posts_.size()) Flush();  // nothing waits before it: most posts are written here
   return OkStatus();
 }
@@ -76,12 +80,24 @@ void TcpEndpoint::Flush() {
     size_t written = 0;
     if (count > 0) {
       error_code error;
-      written = socket_.write_some(std::span<const asio::const_buffer>(gather.data(), count), error);
+      written = Write({gather.data(), count}, error);
       if (error == asio::error::would_block) return;
       if (error) write_error_ = "write: " + error.message();
     }
     Advance(written);
   }
+}
+
+size_t TcpEndpoint::Write(std::span<const asio::const_buffer> buffers, error_code& error) {
+  const int flags = zero_copy_.FlagsFor(asio::buffer_size(buffers));
+  size_t written = socket_.send(buffers, flags, error);
+  if (flags != 0 && error == asio::error::no_buffer_space) {
+    zero_copy_.Stop();
+    written = socket_.send(buffers, 0, error);
+  } else if (flags != 0 && !error) {
+    zero_copy_.CountSend();
+  }
+  return written;
 }
 
 void TcpEndpoint::Advance(size_t written_bytes) {
@@ -94,6 +110,7 @@ void TcpEndpoint::Advance(size_t written_bytes) {
       written_bytes -= part;
       if (buffer.size() > 0) return;
     }
+    post.num_sends = zero_copy_.num_sent();
   }
 }
 
@@ -108,7 +125,8 @@ size_t TcpEndpoint::Poll(std::span<Event> out) {
 
 size_t TcpEndpoint::TakeSent(std::span<Event> out) {
   size_t count = 0;
-  for (; num_written_ > 0 && count < out.size(); --num_written_, posts_.Pop()) {
+  if (num_written_ > 0 && !lost_) zero_copy_.Collect();
+  for (; num_written_ > 0 && count < out.size() && (lost_ || zero_copy_.AreDone(posts_.front().num_sends)); --num_written_, posts_.Pop()) {
     out[count++] = {.kind = Event::Kind::kSent, .tag = posts_.front().tag};
   }
   return count;
@@ -128,8 +146,8 @@ size_t TcpEndpoint::TakeLost(std::span<Event> out) {
 
 bool TcpEndpoint::PrepareSleep() {
   if (lost_) return said_lost_;
-  if (stopped_early_ || num_written_ > 0) return false;
-  const bool wants_writable = !posts_.empty() && write_error_.empty();
+  if (stopped_early_ || (num_written_ > 0 && zero_copy_.AreDone(posts_.front().num_sends))) return false;
+  const bool wants_writable = num_written_ < posts_.size() && write_error_.empty();
   if (wants_writable != wants_writable_) {
     wants_writable_ = wants_writable;
     context_.poll_set.Modify(socket_.native_handle(), wants_writable ? EPOLLIN | EPOLLOUT : EPOLLIN, this);

@@ -11,6 +11,7 @@
 #include "transport/mapping.h"
 #include "transport/poll_set.h"
 #include "transport/tcp/tcp_wire.h"
+#include "transport/tcp/zero_copy.h"
 #include "transport/tcp_socket.h"
 #include "transport/transport.h"
 
@@ -55,10 +56,11 @@ class TcpEndpoint final : public Endpoint {
  private:
   // A post that Poll has not returned yet: its frames, interleaved with its sources, and how far they are written.
   struct Outgoing {
-    void Encode(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t post_tag);
+    void Encode(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t post_tag, uint32_t& next_sequence);
     void Append(boost::asio::const_buffer buffer) { buffers[num_buffers++] = buffer; }
 
     uint64_t tag = 0;
+    uint32_t num_sends = 0;  // once written: the zero-copy sends that must be done
     size_t next_buffer = 0;
     size_t num_buffers = 0;
     std::array<TcpFrame, kTcpMaxOps> frames;
@@ -68,6 +70,7 @@ class TcpEndpoint final : public Endpoint {
   // The part of `posts_` that is not written.
   void Flush();
   void Advance(size_t written_bytes);
+  size_t Write(std::span<const boost::asio::const_buffer> buffers, boost::system::error_code& error);
 
   size_t TakeSent(std::span<Event> out);
   size_t TakeLost(std::span<Event> out);
@@ -87,14 +90,17 @@ class TcpEndpoint final : public Endpoint {
   const Peer peer_;
 
   BoundedQueue<Outgoing> posts_;
-  size_t num_written_ = 0;   // the oldest of posts_, done with their sources
+  ZeroCopySends zero_copy_;
+  uint32_t next_sequence_ = 0;
+  size_t num_written_ = 0;   // the oldest of posts_; done with their sources but for zero-copy sends
   std::string write_error_;  // writing failed; what the peer sent before is still read
   bool wants_writable_ = false;
 
   std::vector<std::byte> staging_;  // bytes read behind the current payload
   size_t staged_begin_ = 0;
   size_t staged_end_ = 0;
-  TcpFrame frame_;  // being received, while in_frame_
+  uint32_t next_received_ = 0;
+  TcpFrame frame_;  // being received, while in_frame_; else the last one
   bool in_frame_ = false;
   uint64_t payload_done_bytes_ = 0;
   bool stopped_early_ = true;  // the last Poll may have left something: its `out` was full

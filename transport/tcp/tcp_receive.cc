@@ -11,6 +11,7 @@ using boost::system::error_code;
 namespace asio = boost::asio;
 using std::to_string;
 
+constexpr uint64_t kLargePayload = 16384;
 constexpr size_t kMaxReadPerPoll = size_t{16} << 20;  // so that one fast peer does not starve the others
 
 }  // namespace
@@ -50,6 +51,11 @@ bool TcpEndpoint::BeginFrame() {
     Lose("malformed frame: magic " + to_string(frame_.magic) + ", flag " + to_string(frame_.has_notification));
     return false;
   }
+  if (frame_.checksum != frame_.Checksum() || frame_.sequence != next_received_) {
+    Lose("malformed frame: frame " + to_string(next_received_) + " fails its checksum or is another one: it says " +
+         to_string(frame_.sequence));
+    return false;
+  }
   if (frame_.window_offset > window_bytes || frame_.payload_bytes > window_bytes - frame_.window_offset) {
     Lose("malformed frame: write of " + to_string(frame_.payload_bytes) + " bytes at " + to_string(frame_.window_offset) +
          " outside this end's window of " + to_string(window_bytes) + " bytes");
@@ -57,6 +63,7 @@ bool TcpEndpoint::BeginFrame() {
   }
   staged_begin_ += sizeof(frame_);
   payload_done_bytes_ = 0;
+  ++next_received_;
   in_frame_ = true;
   return true;
 }
@@ -79,7 +86,9 @@ size_t TcpEndpoint::Read(bool& drained) {
   if (direct_bytes > 0) {  // straight into the window; then nothing is staged
     into[0] = asio::buffer(window_.bytes().data() + frame_.window_offset + payload_done_bytes_, direct_bytes);
   }
-  into[1] = asio::buffer(staging_.data() + staged_end_, staging_.size() - staged_end_);
+  // Behind a large payload another one is likely: its header alone is staged, so that it need not be copied.
+  const size_t staged_end = frame_.payload_bytes >= kLargePayload ? sizeof(frame_) : staging_.size();
+  into[1] = asio::buffer(staging_.data() + staged_end_, staged_end - staged_end_);
 
   error_code error;
   const size_t got = socket_.read_some(into, error);

@@ -16,7 +16,7 @@ namespace lamina {
 static_assert(std::endian::native == std::endian::little, "wire structs are copied as they lie in memory");
 
 inline constexpr std::array<char, 4> kTcpMagic = {'L', 'M', 'N', 'T'};
-inline constexpr uint16_t kTcpVersion = 1;
+inline constexpr uint16_t kTcpVersion = 2;
 
 struct TcpGreeting {
   std::array<char, 4> magic = kTcpMagic;  // 0
@@ -34,7 +34,11 @@ struct TcpFrame {
   uint32_t notification = 0;        // 4
   uint64_t window_offset = 0;       // 8
   uint64_t payload_bytes = 0;       // 16
+  uint32_t sequence = 0;            // 24  0, 1, ... on one connection; wraps
+  uint32_t checksum = 0;            // 28  Checksum(): a damaged header must not write anywhere. Payloads are checked by those who use them
+
+  uint32_t Checksum() const;  // XXH3 of the 28 bytes before, its lower half
 };
-static_assert(sizeof(TcpFrame) == 24 && offsetof(TcpFrame, payload_bytes) == 16);
+static_assert(sizeof(TcpFrame) == 32 && offsetof(TcpFrame, checksum) == 28);
 
 }  // namespace lamina
