@@ -137,6 +137,7 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
 void ReadTransport(YamlMap map, ClusterConfig* config) {
   map.ReadChoice("kind", &config->transport, {"auto", "verbs", "ucx", "shm", "tcp"});
   map.ReadBool("fallback", &config->transport_fallback);
+  map.ReadChoice("checksum", &config->payload_checksum, {"auto", "on", "off"});
   const bool one_host = std::ranges::all_of(config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
   if (config->transport == "shm" && !one_host && !config->transport_fallback)
     map.Fail("kind", "'kind' is 'shm', but the nodes are not all on one host: use auto, or set fallback: true");

@@ -49,8 +49,9 @@ struct ClusterConfig {
   std::string kv_dtype = "auto";     // auto (the model's dtype) | float32 | bfloat16 | float16
 
   // transport:
-  std::string transport = "auto";   // auto (the best one per pair of nodes) | verbs | ucx | shm | tcp
-  bool transport_fallback = false;  // if the one that was named cannot be had: take what "auto" would; else it is an error
+  std::string transport = "auto";         // auto (the best one per pair of nodes) | verbs | ucx | shm | tcp
+  bool transport_fallback = false;        // if the one that was named cannot be had: take what "auto" would; else it is an error
+  std::string payload_checksum = "auto";  // of q, k, v and outputs on their way: auto (on for tcp) | on | off
 
   // limits:
   int max_num_seqs = 64;

@@ -60,6 +60,7 @@ class AttentionBackend {
   struct Traffic {
     int64_t wait_us = 0;  // blocked in Finish
     int64_t sent_bytes = 0, received_bytes = 0;
+    int64_t stale_messages = 0;  // dropped
   };
   virtual Traffic traffic() const { return {}; }  // of the current step
 

@@ -50,6 +50,7 @@ Status RemoteAttention::Connect(const MemoryPeerAddress& address, Deadline deadl
   }
   peer.endpoint = std::move(connected->endpoint);
   peer.path = {address.node, std::string(connected->fabric->name()), RefusalText(connected->refused)};
+  peer.payload_checksum = NeedsPayloadChecksum(options_.payload_checksum, peer.path.fabric);
   LAMINA_LOG_INFO("data path to memory node {}: {}{}", peer.name, peer.path.fabric,
                   peer.path.refused.empty() ? "" : "; not used: " + peer.path.refused);
   if (peer.endpoint->peer_window_bytes() < options_.wire.memory_window_bytes()) {
@@ -117,9 +118,9 @@ void RemoteAttention::Start(int layer, const float* q, const float* k, const flo
 void RemoteAttention::Finish(int layer) {
   const TimePoint start = Clock::now();
   for (Peer& peer : peers_) {
-    if (!std::exchange(peer.asked, false) || peer.lost) continue;
-    const bool replied = WaitFor(peer, layer, "the attention output", [&] { return peer.replied; });
-    if (replied) ReadReply(peer, layer);
+    if (!peer.asked) continue;
+    while (WaitFor(peer, layer, "the attention output", [&] { return peer.replied; }) && !ReadReply(peer, layer)) peer.replied = false;
+    peer.asked = false;
   }
   traffic_.wait_us += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
 }
@@ -177,7 +178,8 @@ void RemoteAttention::SendDecode(Peer& peer, int layer) {
     std::memcpy(v + i * kv_bytes, reinterpret_cast<const std::byte*>(v_) + row * kv_bytes, kv_bytes);
   }
   const std::span<std::byte> message = area.first(sizeof(MessageHeader) + n * options_.wire.decode_row_bytes());
-  const MessageHeader header = Seal(Header(MessageKind::kDecode, layer, 0, n), message.subspan(sizeof(MessageHeader)));
+  const MessageHeader header =
+      Seal(Header(MessageKind::kDecode, layer, 0, n), message.subspan(sizeof(MessageHeader)), peer.payload_checksum);
   std::memcpy(area.data(), &header, sizeof(header));
   const WriteOp write{message, 0};
   peer.replied = false;
@@ -212,7 +214,8 @@ void RemoteAttention::PushRows(Peer& peer, int layer, size_t first, size_t count
     ConvertFromFloat(v_ + row * width, width, options_.wire.kv_dtype, v + i * row_bytes);
   }
   const std::span<std::byte> message = area.first(sizeof(MessageHeader) + count * 2 * row_bytes);
-  const MessageHeader header = Seal(Header(MessageKind::kPush, layer, first, count), message.subspan(sizeof(MessageHeader)));
+  const MessageHeader header =
+      Seal(Header(MessageKind::kPush, layer, first, count), message.subspan(sizeof(MessageHeader)), peer.payload_checksum);
   std::memcpy(area.data(), &header, sizeof(header));
   const WriteOp write{message, options_.wire.push_offset(static_cast<int>(slot))};
   Status posted;
@@ -225,25 +228,40 @@ void RemoteAttention::PushRows(Peer& peer, int layer, size_t first, size_t count
   traffic_.sent_bytes += static_cast<int64_t>(message.size());
 }
 
-void RemoteAttention::ReadReply(Peer& peer, int layer) {
-  const Result<ReceivedMessage> message = Open(peer.endpoint->window(), MessageKind::kReply);
-  if (!message.ok()) return Lose(peer, message.status().ToString());
-  const MessageHeader& header = message->header;
-  if (header.epoch != options_.epoch || header.step != step_.value || header.layer != static_cast<uint32_t>(layer)) {
-    return Lose(peer, "answered step " + std::to_string(header.step) + " layer " + std::to_string(header.layer) + " when step " +
-                          std::to_string(step_.value) + " layer " + std::to_string(layer) + " was asked");
+bool RemoteAttention::ReadReply(Peer& peer, int layer) {
+  const Result<ReceivedMessage> message = Open(peer.endpoint->window(), MessageKind::kReply, peer.payload_checksum);
+  if (!message.ok()) {
+    Lose(peer, message.status().ToString());
+    return true;
   }
-  traffic_.received_bytes += static_cast<int64_t>(sizeof(MessageHeader) + message->payload.size());
-  if (header.status != 0) {
-    const std::string text(reinterpret_cast<const char*>(message->payload.data()), message->payload.size());
-    FailRows(peer.decode_rows, {static_cast<StatusCode>(header.status), "memory node " + peer.name + ": " + text});
+  const MessageHeader& header = message->header;
+  const auto asked = std::tuple(options_.epoch, step_.value, static_cast<uint32_t>(layer));
+  const auto answered = std::tuple(header.epoch, header.step, header.layer);
+  if (answered < asked) {
+    ++traffic_.stale_messages;
+    return false;
+  }
+  if (answered != asked) {
+    Lose(peer, "answered step " + std::to_string(header.step) + " layer " + std::to_string(header.layer) + " when step " +
+                   std::to_string(step_.value) + " layer " + std::to_string(layer) + " was asked");
+    return true;
+  }
+  TakeReply(peer, *message);
+  return true;
+}
+
+void RemoteAttention::TakeReply(Peer& peer, const ReceivedMessage& reply) {
+  traffic_.received_bytes += static_cast<int64_t>(sizeof(MessageHeader) + reply.payload.size());
+  if (reply.header.status != 0) {
+    const std::string text(reinterpret_cast<const char*>(reply.payload.data()), reply.payload.size());
+    FailRows(peer.decode_rows, {static_cast<StatusCode>(reply.header.status), "memory node " + peer.name + ": " + text});
     return;
   }
   const size_t q_bytes = options_.wire.q_row_bytes();
-  if (message->payload.size() != peer.decode_rows.size() * q_bytes) return Lose(peer, "answered with another number of rows than asked");
+  if (reply.payload.size() != peer.decode_rows.size() * q_bytes) return Lose(peer, "answered with another number of rows than asked");
   for (size_t i = 0; i < peer.decode_rows.size(); ++i) {
-    std::memcpy(reinterpret_cast<std::byte*>(out_) + static_cast<size_t>(peer.decode_rows[i]) * q_bytes,
-                message->payload.data() + i * q_bytes, q_bytes);
+    std::memcpy(reinterpret_cast<std::byte*>(out_) + static_cast<size_t>(peer.decode_rows[i]) * q_bytes, reply.payload.data() + i * q_bytes,
+                q_bytes);
   }
 }
 
@@ -260,7 +278,8 @@ bool RemoteAttention::Progress() {
       const uint32_t value = events[i].value;
       const uint32_t slot = value & 0xffffu;
       if (value == Notification(MessageKind::kReply)) {
-        peer.replied = true;
+        if (!peer.asked || peer.replied) ++traffic_.stale_messages;  // said twice, or too late
+        peer.replied = peer.asked;
       } else if (value == (kPushDone | slot) && slot < kPushSlots) {
         peer.push_busy[slot] = false;
       } else {
@@ -282,8 +301,8 @@ bool RemoteAttention::WaitFor(Peer& peer, int layer, const char* what, Done done
     if (progress) backoff.Reset();
     if (!peer.lost && done()) return true;
     if (deadline.Passed()) {
-      Lose(peer, "step " + std::to_string(step_.value) + " layer " + std::to_string(layer) + ": " + what + " did not come within " +
-                     Milliseconds(options_.peer_timeout));
+      Lose(peer, "step " + std::to_string(step_.value) + " layer " + std::to_string(layer) + ": " + what + " did not come from " +
+                     peer.endpoint->peer_name() + " over " + peer.path.fabric + " within " + Milliseconds(options_.peer_timeout));
     } else if (!progress && backoff.Idle()) {
       ladder_->Sleep({}, deadline);
     }

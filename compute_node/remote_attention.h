@@ -20,7 +20,8 @@ namespace lamina {
 
 struct RemoteAttentionOptions {
   uint64_t epoch = 0;
-  std::string session_token;  // shown to the memory nodes
+  std::string session_token;              // shown to the memory nodes
+  std::string payload_checksum = "auto";  // NeedsPayloadChecksum
   NodeId self;
   AttentionShape attention;
   WireShape wire;
@@ -61,6 +62,7 @@ class RemoteAttention : public AttentionBackend {
     std::array<std::unique_ptr<Buffer>, kPushSlots> push_buffers;
     std::unique_ptr<Endpoint> endpoint;  // after its buffers: it goes first
     ChosenPath path;
+    bool payload_checksum = false;
     std::array<bool, kPushSlots> push_busy{};
     std::vector<int> decode_rows;  // indices into rows_
     std::vector<int> prefill_rows;
@@ -79,7 +81,8 @@ class RemoteAttention : public AttentionBackend {
   void SendDecode(Peer& peer, int layer);
   void PushPrefill(Peer& peer, int layer);
   void PushRows(Peer& peer, int layer, size_t first, size_t count);
-  void ReadReply(Peer& peer, int layer);
+  bool ReadReply(Peer& peer, int layer);  // false if it was an old one, which is counted and dropped
+  void TakeReply(Peer& peer, const ReceivedMessage& reply);
   bool Progress();
   template <typename Done>
   bool WaitFor(Peer& peer, int layer, const char* what, Done done);

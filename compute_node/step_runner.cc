@@ -73,6 +73,7 @@ control::StepResult StepRunner::Run(const control::ComputeOrder& order) {
   result.set_attention_wait_us(traffic.wait_us);
   result.set_bytes_to_memory(traffic.sent_bytes);
   result.set_bytes_from_memory(traffic.received_bytes);
+  result.set_stale_messages(traffic.stale_messages);
   result.set_total_us(std::chrono::duration_cast<microseconds>(Clock::now() - start).count());
   return result;
 }

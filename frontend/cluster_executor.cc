@@ -135,6 +135,7 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline) {
   *request.mutable_limits() = limits();
   LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics, LadderKinds(config_.transport, config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
+  request.set_payload_checksum(config_.payload_checksum);
   request.set_session_token(session_token_);
   while (true) {
     LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
@@ -153,6 +154,7 @@ Status ClusterExecutor::ConfigureCompute(Node& node, const StartProgress& progre
   *request.mutable_limits() = limits();
   LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics, LadderKinds(config_.transport, config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
+  request.set_payload_checksum(config_.payload_checksum);
   request.set_model(config_.model_path);
   request.set_load_format(config_.load_format);
   const int64_t kv_bytes_per_token =
@@ -238,6 +240,10 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
     LAMINA_LOG_ERROR("{}: dropped a step result that is malformed or of another epoch", node.name());
     return;
   }
+  {
+    std::lock_guard lock(mutex_);
+    node.stale_messages += event.result.stale_messages();
+  }
   if (on_event) on_event(std::move(event));
 }
 
@@ -298,6 +304,7 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
     status.capacity_tokens = node->configured.capacity_tokens();
     status.stored_tokens = memory ? node->stats.used_tokens() : 0;
     status.stored_sequences = memory ? node->stats.num_sequences() : 0;
+    status.stale_messages = memory ? node->stats.stale_messages() : node->stale_messages;
     result.push_back(std::move(status));
   }
   return result;

@@ -43,8 +43,9 @@ class ClusterExecutor : public StepExecutor {
     std::unique_ptr<ControlConnection> connection;
     Inbox<ControlFrame> answers;  // until Start
     control::Configured configured;
-    Status lost;           // guarded by mutex_
-    control::Stats stats;  // guarded by mutex_
+    Status lost;                 // guarded by mutex_
+    control::Stats stats;        // guarded by mutex_
+    int64_t stale_messages = 0;  // guarded by mutex_; of a compute node
     std::string address() const { return config.host + ":" + std::to_string(config.port); }
     std::string name() const { return (config.role == NodeRole::kMemory ? "memory node " : "compute node ") + config.name; }
   };

@@ -60,6 +60,7 @@ struct NodeStatus {
   int num_sequences = 0;
   int64_t stored_tokens = 0;  // memory nodes: as the node itself counted when it was last asked
   int64_t stored_sequences = 0;
+  int64_t stale_messages = 0;  // late or duplicate messages that it dropped
 };
 
 struct EngineStatus {

@@ -124,6 +124,8 @@ struct Metrics::Families {
   NodeGauge slots_used{registry, "lamina:kv_slots_used", "Token slots in use on a node."};
   NodeGauge slots_capacity{registry, "lamina:kv_slots_capacity", "Token slots of a node."};
   NodeGauge node_up{registry, "lamina:node_up", "1 if the node is ready, else 0."};
+  NodeGauge stale_messages{registry, "lamina:stale_messages",
+                           "Late or duplicate messages that a node has dropped since it was configured."};
   NodeGauge data_path{registry, "lamina:data_path", "1 for the fabric by which a memory node is reached."};
 };
 
@@ -177,9 +179,12 @@ std::string Metrics::Serialize(const EngineStatus& status) {
     capacity += static_cast<double>(node.capacity_tokens);
   }
   families_->kv_usage.Set(capacity > 0 ? used / capacity : 0);
-  for (NodeGauge* gauge : {&families_->slots_used, &families_->slots_capacity, &families_->node_up, &families_->data_path}) gauge->Forget();
+  for (NodeGauge* gauge :
+       {&families_->slots_used, &families_->slots_capacity, &families_->node_up, &families_->stale_messages, &families_->data_path})
+    gauge->Forget();
   for (const NodeStatus& node : status.nodes) {
     families_->node_up.Set(node, node.state == "ready" ? 1 : 0);
+    families_->stale_messages.Set(node, static_cast<double>(node.stale_messages));
     if (!node.transport.empty()) families_->data_path.Set(node, 1, {{"fabric", node.transport}});
     if (node.capacity_tokens == 0) continue;  // keeps no KV
     families_->slots_used.Set(node, static_cast<double>(node.used_tokens));

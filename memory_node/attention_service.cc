@@ -74,7 +74,7 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
   return OkStatus();
 }
 
-size_t AttentionService::Decode(const ReceivedMessage& message, std::span<std::byte> reply) {
+size_t AttentionService::Decode(const ReceivedMessage& message, std::span<std::byte> reply, bool payload_checksum) {
   const TimePoint start = Clock::now();
   steps_.erase(steps_.begin(), steps_.lower_bound(StepId{message.header.step}));
   MessageHeader header{.kind = MessageKind::kReply,
@@ -97,7 +97,7 @@ size_t AttentionService::Decode(const ReceivedMessage& message, std::span<std::b
     payload_bytes = std::min<size_t>(status.message().size(), WireShape::kMaxErrorBytes);
     std::memcpy(payload.data(), status.message().data(), payload_bytes);
   }
-  header = Seal(header, payload.first(payload_bytes));
+  header = Seal(header, payload.first(payload_bytes), payload_checksum);
   std::memcpy(reply.data(), &header, sizeof(header));
   computed_rows_ += header.num_rows;
   attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();

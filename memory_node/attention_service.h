@@ -28,9 +28,9 @@ class AttentionService {
   // The newest step whose order is here. Messages of later steps have to wait.
   StepId newest_step() const { return newest_step_; }
 
-  // Computes a decode message and writes the whole reply (header and payload) to `reply`, of WireShape::compute_window_bytes(). Returns its
-  // size. Failures are answered in the reply's status, with a sentence.
-  size_t Decode(const ReceivedMessage& message, std::span<std::byte> reply);
+  // Computes a decode message and writes the whole reply (header and payload, with its checksum if so asked) to `reply`, of
+  // WireShape::compute_window_bytes(). Returns its size. Failures are answered in the reply's status, with a sentence.
+  size_t Decode(const ReceivedMessage& message, std::span<std::byte> reply, bool payload_checksum);
 
   // Stores a push message. kNotFound: all its rows were late or of unknown sequences (dropped). kCorrupt: it contradicts the tables.
   Status Push(const ReceivedMessage& message);

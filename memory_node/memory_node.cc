@@ -159,6 +159,7 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
   auto session = std::make_unique<Session>();
   session->epoch = request.epoch();
   session->token = request.session_token();
+  session->payload_checksum = request.payload_checksum();
   session->wire = {spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), shape.dtype, request.limits().max_num_seqs()};
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(shape, capacity));
   session->service = std::make_unique<AttentionService>(session->wire, spec.scale(), request.epoch(), std::move(store), team_);
@@ -192,7 +193,8 @@ bool MemoryNode::AcceptPeers() {
     return true;
   }
   LAMINA_LOG_INFO("a compute node connected over {} from {}", path->fabric->name(), endpoint.peer_name());
-  session.peers.push_back({std::move(*reply), std::move(path->endpoint), {}, false});
+  const bool checksum = NeedsPayloadChecksum(session.payload_checksum, path->fabric->name());
+  session.peers.push_back({std::move(*reply), std::move(path->endpoint), checksum, {}, false});
   return true;
 }
 
@@ -235,7 +237,7 @@ bool MemoryNode::HandleNotification(ComputePeer& peer, uint32_t notification) {
   const std::span<const std::byte> area =
       is_push ? window.subspan(session.wire.push_offset(static_cast<int>(push_slot)), session.wire.push_area_bytes())
               : window.first(session.wire.decode_area_bytes());
-  Result<ReceivedMessage> message = lamina::Open(area, is_push ? MessageKind::kPush : MessageKind::kDecode);
+  Result<ReceivedMessage> message = lamina::Open(area, is_push ? MessageKind::kPush : MessageKind::kDecode, peer.payload_checksum);
   if (!message.ok()) {
     LAMINA_LOG_ERROR("compute node at {}: {}", peer.endpoint->peer_name(), message.status().ToString());
     peer.lost = true;  // bytes that cannot be trusted: the compute node sees this end close and fails the rows
@@ -250,7 +252,7 @@ bool MemoryNode::HandleNotification(ComputePeer& peer, uint32_t notification) {
     if (Status stored = service.Push(*message); stored.code() == StatusCode::kCorrupt) LAMINA_LOG_ERROR("push: {}", stored.message());
     posted = peer.endpoint->Post({}, kPushDone | push_slot, 0);
   } else {
-    const size_t bytes = service.Decode(*message, peer.reply->bytes());
+    const size_t bytes = service.Decode(*message, peer.reply->bytes(), peer.payload_checksum);
     const WriteOp write{peer.reply->bytes().first(bytes), 0};
     posted = peer.endpoint->Post({&write, 1}, Notification(MessageKind::kReply), 0);
   }

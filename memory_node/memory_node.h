@@ -46,13 +46,15 @@ class MemoryNode {
   struct ComputePeer {
     std::unique_ptr<Buffer> reply;  // before the endpoint whose posts read it
     std::unique_ptr<Endpoint> endpoint;
+    bool payload_checksum = false;
     std::deque<uint32_t> notifications;  // not handled yet, oldest first: their order may not be here
     bool lost = false;
   };
   struct Session {
     uint64_t connection = 0;
     uint64_t epoch = 0;
-    std::string token;  // what a peer of the data path must show
+    std::string token;             // what a peer of the data path must show
+    std::string payload_checksum;  // the manager's setting
     WireShape wire;
     std::unique_ptr<AttentionService> service;
     std::unique_ptr<Ladder> ladder;

@@ -13,14 +13,19 @@ uint64_t HeaderChecksum(const MessageHeader& header) { return XXH3_64bits(&heade
 
 }  // namespace
 
-MessageHeader Seal(MessageHeader header, std::span<const std::byte> payload) {
+bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric) {
+  return setting == "on" || (setting == "auto" && fabric == "tcp");
+}
+
+MessageHeader Seal(MessageHeader header, std::span<const std::byte> payload, bool payload_checksum) {
   header.payload_bytes = static_cast<uint32_t>(payload.size());
-  header.payload_checksum = XXH3_64bits(payload.data(), payload.size());
+  header.flags = payload_checksum ? kHasPayloadChecksum : 0;
+  header.payload_checksum = payload_checksum ? XXH3_64bits(payload.data(), payload.size()) : 0;
   header.header_checksum = HeaderChecksum(header);
   return header;
 }
 
-Result<ReceivedMessage> Open(std::span<const std::byte> area, MessageKind kind) {
+Result<ReceivedMessage> Open(std::span<const std::byte> area, MessageKind kind, bool payload_checksum) {
   if (area.size() < sizeof(MessageHeader)) return Corrupt("message area of " + std::to_string(area.size()) + " bytes holds no header");
   ReceivedMessage message;
   std::memcpy(&message.header, area.data(), sizeof(MessageHeader));
@@ -34,7 +39,9 @@ Result<ReceivedMessage> Open(std::span<const std::byte> area, MessageKind kind) 
   }
   if (header.payload_bytes > area.size() - sizeof(MessageHeader)) return Corrupt("message payload is longer than its area");
   message.payload = area.subspan(sizeof(MessageHeader), header.payload_bytes);
-  if (XXH3_64bits(message.payload.data(), message.payload.size()) != header.payload_checksum) {
+  const bool has_checksum = (header.flags & kHasPayloadChecksum) != 0;
+  if (payload_checksum && !has_checksum) return Corrupt("message payload has no checksum; the nodes are configured differently");
+  if (has_checksum && XXH3_64bits(message.payload.data(), message.payload.size()) != header.payload_checksum) {
     return Corrupt("message payload of step " + std::to_string(header.step) + " layer " + std::to_string(header.layer) +
                    " fails its checksum");
   }

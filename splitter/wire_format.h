@@ -14,10 +14,12 @@
 //   reply   out [num_heads, head_dim] fp32; on an error (status != 0) a UTF-8 message instead
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/float16.h"
 #include "base/status.h"
@@ -40,11 +42,19 @@ struct MessageHeader {
   uint32_t first_row = 0;         // 28  index into the order's rows
   uint32_t num_rows = 0;          // 32
   uint32_t payload_bytes = 0;     // 36
-  uint64_t payload_checksum = 0;  // 40  XXH3_64 of the payload
-  uint64_t header_checksum = 0;   // 48  XXH3_64 of the 48 bytes before
-  uint64_t reserved = 0;          // 56
+  uint64_t payload_checksum = 0;  // 40  XXH3_64 of the payload if flags has kHasPayloadChecksum, else 0
+  uint32_t flags = 0;             // 48
+  uint32_t reserved = 0;          // 52
+  uint64_t header_checksum = 0;   // 56  XXH3_64 of the 56 bytes before
 };
-static_assert(sizeof(MessageHeader) == 64);
+static_assert(sizeof(MessageHeader) == 64 && offsetof(MessageHeader, header_checksum) == 56);
+
+inline constexpr uint32_t kHasPayloadChecksum = 1;
+
+// Whether messages over `fabric` carry a checksum of their payload: `setting` is "on", "off" or "auto", which is on for tcp. There the sums
+// of the packets are weak and often computed by the NIC before the bytes have crossed its bus; RDMA has a strong one, shared memory needs
+// none.
+bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric);
 
 // Notifications: kind in the upper 16 bits, push slot in the lower.
 inline constexpr uint32_t Notification(MessageKind kind, uint32_t slot = 0) { return static_cast<uint32_t>(kind) << 16 | slot; }
@@ -73,16 +83,16 @@ struct WireShape {
   static constexpr uint64_t Align(uint64_t bytes) { return (bytes + 4095) & ~uint64_t{4095}; }
 };
 
-// Fills the checksums for `header` followed by `payload` and returns the header.
-MessageHeader Seal(MessageHeader header, std::span<const std::byte> payload);
+// Fills size and checksums for `header` followed by `payload` and returns the header, which always has a checksum of its own.
+MessageHeader Seal(MessageHeader header, std::span<const std::byte> payload, bool payload_checksum);
 
-// Reads and checks the message at the start of `area`: magic, header checksum, kind, payload within the area, payload checksum. kCorrupt
-// says which. `payload` is then the part of the area behind the header.
+// Reads and checks the message at the start of `area`: magic, header checksum, kind, payload within the area, payload checksum if there is
+// one; and there must be one if `payload_checksum`. kCorrupt says which. `payload` is then the part of the area behind the header.
 struct ReceivedMessage {
   MessageHeader header;
   std::span<const std::byte> payload;
 };
-Result<ReceivedMessage> Open(std::span<const std::byte> area, MessageKind kind);
+Result<ReceivedMessage> Open(std::span<const std::byte> area, MessageKind kind, bool payload_checksum);
 
 inline constexpr size_t kSessionTokenBytes = 16;
 

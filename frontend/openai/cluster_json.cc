@@ -19,7 +19,8 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
                      {"used_tokens", node.used_tokens},
                      {"num_sequences", node.num_sequences},
                      {"stored_tokens", node.stored_tokens},
-                     {"stored_sequences", node.stored_sequences}});
+                     {"stored_sequences", node.stored_sequences},
+                     {"stale_messages", node.stale_messages}});
   }
   ordered_json uses = ordered_json::array();
   for (const NodeUse& use : status.scheduler.nodes) {

@@ -55,6 +55,7 @@ TEST(ClusterConfig, SmallFileGetsDefaults) {
   EXPECT_EQ(config->served_name, "m");
   EXPECT_EQ(config->transport, "auto");
   EXPECT_FALSE(config->transport_fallback);
+  EXPECT_EQ(config->payload_checksum, "auto");
   EXPECT_EQ(config->step_timeout, std::chrono::seconds(60));
 }
 
@@ -67,7 +68,7 @@ nodes:
 - {name: c0, role: compute, host: head, port: 1, device: cpu, threads: 4, price_per_hour: 1.5}
 - {name: m0, role: memory, host: "::1", port: 2, memory: 1GiB, threads: 2}
 model: {path: /m/llama/, served_name: llama, load_format: dummy, kv_dtype: float16}
-transport: {kind: verbs, fallback: true}
+transport: {kind: verbs, fallback: true, checksum: on}
 limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_num_queued_reqs: 5, start_timeout: 1m, step_timeout: 2s, peer_timeout: 300ms}
 )",
                                                             "c.yaml");
@@ -88,6 +89,7 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->kv_dtype, "float16");
   EXPECT_EQ(config->transport, "verbs");
   EXPECT_TRUE(config->transport_fallback);
+  EXPECT_EQ(config->payload_checksum, "on");
   EXPECT_EQ(config->max_num_seqs, 8);
   EXPECT_EQ(config->max_num_batched_tokens, 64);
   EXPECT_EQ(config->max_model_len, 32'000);

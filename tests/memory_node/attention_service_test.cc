@@ -64,15 +64,15 @@ class AttentionServiceTest : public ::testing::Test {
     area_.assign(sizeof(MessageHeader) + flat.size() * 4, std::byte{});
     std::memcpy(area_.data() + sizeof(MessageHeader), flat.data(), flat.size() * 4);
     const MessageHeader header = Seal({.kind = kind, .epoch = epoch, .step = step, .num_rows = static_cast<uint32_t>(parts[0].size())},
-                                      std::span<const std::byte>(area_).subspan(sizeof(MessageHeader)));
+                                      std::span<const std::byte>(area_).subspan(sizeof(MessageHeader)), true);
     std::memcpy(area_.data(), &header, sizeof(header));
-    return *Open(area_, kind);
+    return *Open(area_, kind, true);
   }
 
   Result<std::vector<Row>> Decode(const ReceivedMessage& message) {
     std::vector<std::byte> reply(kWire.compute_window_bytes());
-    const size_t bytes = service_->Decode(message, reply);
-    LAMINA_ASSIGN_OR_RETURN(const ReceivedMessage answer, Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply));
+    const size_t bytes = service_->Decode(message, reply, true);
+    LAMINA_ASSIGN_OR_RETURN(const ReceivedMessage answer, Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true));
     if (answer.header.status != 0) {
       return Status(static_cast<StatusCode>(answer.header.status),
                     std::string(reinterpret_cast<const char*>(answer.payload.data()), answer.payload.size()));

@@ -8,10 +8,10 @@
 namespace lamina {
 namespace {
 
-std::vector<std::byte> Message(MessageKind kind, size_t payload_bytes) {
+std::vector<std::byte> Message(MessageKind kind, size_t payload_bytes, bool checksum = true) {
   std::vector<std::byte> area(sizeof(MessageHeader) + payload_bytes + 32, std::byte{0x5a});
   const MessageHeader header = Seal({.kind = kind, .epoch = 3, .step = 4, .layer = 5, .first_row = 6, .num_rows = 7},
-                                    std::span(area).subspan(sizeof(MessageHeader), payload_bytes));
+                                    std::span(area).subspan(sizeof(MessageHeader), payload_bytes), checksum);
   std::memcpy(area.data(), &header, sizeof(header));
   return area;
 }
@@ -19,7 +19,7 @@ std::vector<std::byte> Message(MessageKind kind, size_t payload_bytes) {
 TEST(WireFormat, RoundTrip) {
   for (const size_t payload_bytes : {size_t{0}, size_t{1}, size_t{4096}}) {
     const std::vector<std::byte> area = Message(MessageKind::kPush, payload_bytes);
-    const Result<ReceivedMessage> message = Open(area, MessageKind::kPush);
+    const Result<ReceivedMessage> message = Open(area, MessageKind::kPush, true);
     ASSERT_TRUE(message.ok()) << message.status();
     EXPECT_EQ(message->header.epoch, 3u);
     EXPECT_EQ(message->header.step, 4u);
@@ -32,22 +32,45 @@ TEST(WireFormat, RoundTrip) {
 
 TEST(WireFormat, EveryFlippedBitOfHeaderAndPayloadIsNoticed) {
   const std::vector<std::byte> good = Message(MessageKind::kDecode, 40);
-  // Behind the header's checksum stand reserved bytes, behind the payload the rest of the area.
+  // Behind the payload stands the rest of the area, which may be anything.
   for (size_t byte = 0; byte < sizeof(MessageHeader) + 40; ++byte) {
-    if (byte >= offsetof(MessageHeader, reserved) && byte < sizeof(MessageHeader)) continue;
     for (int bit = 0; bit < 8; ++bit) {
       std::vector<std::byte> bad = good;
       bad[byte] ^= std::byte{static_cast<unsigned char>(1u << bit)};
-      EXPECT_EQ(Open(bad, MessageKind::kDecode).status().code(), StatusCode::kCorrupt) << "byte " << byte << " bit " << bit;
+      EXPECT_EQ(Open(bad, MessageKind::kDecode, true).status().code(), StatusCode::kCorrupt) << "byte " << byte << " bit " << bit;
     }
+  }
+}
+
+TEST(WireFormat, PayloadsHaveAChecksumWhereItIsAskedFor) {
+  const std::vector<std::byte> without = Message(MessageKind::kPush, 40, false);
+  EXPECT_TRUE(Open(without, MessageKind::kPush, false).ok());
+  const Status refused = Open(without, MessageKind::kPush, true).status();
+  EXPECT_EQ(refused.code(), StatusCode::kCorrupt);
+  EXPECT_NE(refused.message().find("has no checksum"), std::string::npos) << refused;
+  for (size_t byte = 0; byte < sizeof(MessageHeader); ++byte) {  // the header always has one
+    std::vector<std::byte> bad = without;
+    bad[byte] ^= std::byte{0x10};
+    EXPECT_EQ(Open(bad, MessageKind::kPush, false).status().code(), StatusCode::kCorrupt) << "byte " << byte;
+  }
+  std::vector<std::byte> damaged = Message(MessageKind::kPush, 40);
+  damaged[sizeof(MessageHeader) + 7] ^= std::byte{1};
+  EXPECT_EQ(Open(damaged, MessageKind::kPush, false).status().code(), StatusCode::kCorrupt) << "one that is there is looked at";
+}
+
+TEST(WireFormat, WhichFabricsNeedAChecksum) {
+  for (const char* fabric : {"tcp", "shm", "ucx", "verbs"}) {
+    EXPECT_TRUE(NeedsPayloadChecksum("on", fabric));
+    EXPECT_FALSE(NeedsPayloadChecksum("off", fabric));
+    EXPECT_EQ(NeedsPayloadChecksum("auto", fabric), std::string_view(fabric) == "tcp");
   }
 }
 
 TEST(WireFormat, RefusesAnotherKindAndAreasTooSmall) {
   const std::vector<std::byte> area = Message(MessageKind::kDecode, 40);
-  EXPECT_FALSE(Open(area, MessageKind::kReply).ok());
-  EXPECT_FALSE(Open(std::span(area).first(63), MessageKind::kDecode).ok());
-  EXPECT_FALSE(Open(std::span(area).first(sizeof(MessageHeader) + 39), MessageKind::kDecode).ok());
+  EXPECT_FALSE(Open(area, MessageKind::kReply, true).ok());
+  EXPECT_FALSE(Open(std::span(area).first(63), MessageKind::kDecode, true).ok());
+  EXPECT_FALSE(Open(std::span(area).first(sizeof(MessageHeader) + 39), MessageKind::kDecode, true).ok());
 }
 
 TEST(WireFormat, AreasDoNotOverlap) {

@@ -71,6 +71,7 @@ Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyCluster
 
   config.model_path = LAMINA_SOURCE_DIR "/models/tiny-stories";
   config.kv_dtype = "float32";
+  config.payload_checksum = "on";
   config.max_num_seqs = 8;
   config.max_num_batched_tokens = 64;
   config.peer_timeout = options.peer_timeout;
