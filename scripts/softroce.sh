@@ -23,7 +23,7 @@ export PATH=$PATH:/usr/sbin:/sbin
 
 PACKAGES=(qemu-system-x86 busybox-static kmod iproute2 ibverbs-providers)
 COMMANDS=(qemu-system-x86_64 busybox modprobe rdma)
-MODULES=(crc32_generic virtio_pci virtio_net 9pnet_virtio 9p overlay veth rdma_rxe ib_uverbs)
+MODULES=(crc32_generic virtio_pci virtio_net 9pnet_virtio 9p overlay veth bridge sch_netem rdma_rxe ib_uverbs)
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/lamina
 
 usage() { sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "$0"; }

@@ -20,11 +20,11 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 constexpr int kNumHosts = 4;
-constexpr double kDelayMs = 2;     // in each direction
+constexpr double kDelayMs = 10;    // in each direction
 constexpr double kMegabits = 100;  // per second, out of each host
 
 CommandOutput Shell(const std::string& script) {
-  Result<CommandOutput> output = RunCommand({"sh", "-ec", script}, Deadline::After(std::chrono::seconds(120)));
+  Result<CommandOutput> output = RunCommand({"sh", "-ec", script}, Deadline::After(std::chrono::minutes(10)));
   return output.ok() ? *output : CommandOutput{-1, "", output.status().ToString()};
 }
 

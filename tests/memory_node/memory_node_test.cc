@@ -1,16 +1,20 @@
-// The memory node's daemon in this process: who may open its data path.
+// The memory node's daemon in this process, over every fabric: who may open its data path, and what it does with what they say.
 #include "memory_node/memory_node.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/stat.h>
 
 #include <array>
+#include <cstring>
 #include <thread>
 
 #include "base/inbox.h"
 #include "splitter/control.pb.h"
 #include "splitter/wire_format.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/transport/fabric_pair.h"
 #include "transport/control_channel.h"
 
 namespace lamina {
@@ -18,44 +22,75 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr auto kPatience = std::chrono::seconds(60);  // only a broken test waits so long
 constexpr uint64_t kEpoch = 77;
+constexpr WireShape kWire{2, 1, 8, DType::kF32, 4};
 const std::string kToken = "the right token!";
+const std::string kSecret = "the secret of this cluster";
 
-class MemoryNodeTest : public testing::Test {
+class MemoryNodeTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
+    WriteFile(folder_ / "secret", kSecret);
+    ASSERT_EQ(chmod((folder_ / "secret").c_str(), 0600), 0);
     MemoryNodeOptions options;
+    if (GetParam() == "verbs") options.listen = FreshAddress("verbs");
+    options.secret_file = folder_ / "secret";
     options.memory_bytes = int64_t{1} << 20;
     options.num_threads = 1;
-    node_ = std::move(*MemoryNode::Create(options));
+    auto node = MemoryNode::Create(options);
+    ASSERT_TRUE(node.ok()) << node.status();
+    node_ = std::move(*node);
     thread_ = std::thread([this] { node_->Run(); });
-    manager_ = std::move(*ConnectControl(node_->address(), {.hello = "manager"}, Deadline::After(kPatience)));
+    auto manager = ConnectControl(node_->address(), {.hello = "manager", .secret = kSecret}, Deadline::After(kPatience));
+    ASSERT_TRUE(manager.ok()) << manager.status();
+    manager_ = std::move(*manager);
     manager_->Start({.on_frame = [this](ControlFrame frame) { answers_.Push(std::move(frame)); }, .on_lost = {}});
   }
   void TearDown() override {
+    if (!thread_.joinable()) return;
     node_->Stop();
     thread_.join();
+  }
+
+  // Sends a control message and parses the answer into `answer`.
+  void Ask(uint16_t type, const google::protobuf::Message& request, uint16_t answer_type, google::protobuf::Message& answer) {
+    ASSERT_TRUE(manager_->Send(type, request.SerializeAsString()).ok());
+    pollfd entry{answers_.fd(), POLLIN, 0};
+    poll(&entry, 1, 60'000);
+    const std::optional<ControlFrame> frame = answers_.TryPop();
+    ASSERT_TRUE(frame && frame->type == answer_type && answer.ParseFromString(frame->payload));
   }
 
   control::Configured Configure(const std::string& token) {
     control::ConfigureMemory request;
     request.set_epoch(kEpoch);
-    request.add_fabrics("tcp");
+    request.add_fabrics(GetParam());
     request.set_session_token(token);
+    request.set_payload_checksum("auto");
     control::AttentionSpec& spec = *request.mutable_attention();
     spec.set_num_layers(1);
     spec.set_num_heads(2);
     spec.set_num_kv_heads(1);
     spec.set_head_dim(8);
     request.mutable_limits()->set_max_num_seqs(kWire.max_rows);
-    EXPECT_TRUE(manager_->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()).ok());
-    pollfd entry{answers_.fd(), POLLIN, 0};
-    poll(&entry, 1, 60'000);
     control::Configured answer;
-    const std::optional<ControlFrame> frame = answers_.TryPop();
-    EXPECT_TRUE(frame && frame->type == control::CONFIGURED && answer.ParseFromString(frame->payload));
+    Ask(control::CONFIGURE_MEMORY, request, control::CONFIGURED, answer);
     return answer;
+  }
+
+  control::Stats Stats() {
+    control::StatsRequest request;
+    request.set_epoch(kEpoch);
+    control::Stats stats;
+    Ask(control::STATS_REQUEST, request, control::STATS, stats);
+    return stats;
+  }
+
+  // A compute node's end of the data path.
+  Path Connect(const std::string& offers, const DataHello& hello) {
+    Result<Path> path = ladder_->Connect(offers, {kWire.compute_window_bytes(), hello.Encode()}, Deadline::After(kPatience));
+    EXPECT_TRUE(path.ok()) << path.status();
+    return path.ok() ? std::move(*path) : Path();
   }
 
   // Nothing, or that the node closed the connection.
@@ -65,33 +100,64 @@ class MemoryNodeTest : public testing::Test {
     return count > 0 && events[count - 1].kind == Event::Kind::kPeerLost;
   }
 
-  static constexpr WireShape kWire{2, 1, 8, DType::kF32, 4};
+  const TemporaryFolder folder_;
   Inbox<ControlFrame> answers_;
   std::unique_ptr<MemoryNode> node_;
   std::thread thread_;
   std::unique_ptr<ControlConnection> manager_;
+  std::unique_ptr<Ladder> ladder_ = std::move(*Ladder::Open(std::vector<std::string>{GetParam()}));
 };
 
-TEST_F(MemoryNodeTest, OnlyWhoShowsTheSessionsTokenStaysOnTheDataPath) {
+TEST_P(MemoryNodeTest, OnlyWhoShowsTheSessionsTokenStaysOnTheDataPath) {
   const control::Configured ready = Configure(kToken);
   ASSERT_EQ(ready.status(), 0u) << ready.message();
-  const std::unique_ptr<Fabric> fabric = std::move(*OpenFabric("tcp"));
-  const auto connect = [&](const DataHello& hello) {
-    return std::move(*fabric->Connect(ready.offers().substr(std::string("tcp=").size()), {kWire.compute_window_bytes(), hello.Encode()},
-                                      Deadline::After(kPatience)));
-  };
-  const std::unique_ptr<Endpoint> member = connect({kEpoch, 1, kToken});
-  EXPECT_THAT(member->peer_hello(), testing::Not(HasSubstr(kToken))) << "strangers read it";
+  const Path member = Connect(ready.offers(), {kEpoch, 1, kToken});
+  ASSERT_NE(member.endpoint, nullptr);
+  EXPECT_THAT(member.endpoint->peer_hello(), testing::Not(HasSubstr(kToken))) << "strangers read it";
   for (const DataHello& hello :
        {DataHello{kEpoch, 1, ""}, DataHello{kEpoch, 1, "the wrong token!"}, DataHello{kEpoch + 1, 1, kToken}, DataHello{0, 0, "x"}}) {
-    const std::unique_ptr<Endpoint> stranger = connect(hello);
+    const Path stranger = Connect(ready.offers(), hello);
+    ASSERT_NE(stranger.endpoint, nullptr);
     const Deadline deadline = Deadline::After(kPatience);
-    while (!IsLost(*stranger)) ASSERT_FALSE(deadline.Passed());
+    while (!IsLost(*stranger.endpoint)) ASSERT_FALSE(deadline.Passed());
   }
-  EXPECT_FALSE(IsLost(*member));
+  EXPECT_FALSE(IsLost(*member.endpoint));
 }
 
-TEST_F(MemoryNodeTest, ASessionNeedsAToken) {
+TEST_P(MemoryNodeTest, MessagesOfAnotherEpochAreDroppedAndCounted) {
+  const control::Configured ready = Configure(kToken);
+  ASSERT_EQ(ready.status(), 0u) << ready.message();
+  const Path member = Connect(ready.offers(), {kEpoch, 1, kToken});
+  ASSERT_NE(member.endpoint, nullptr);
+  const std::unique_ptr<Buffer> buffer = std::move(*member.fabric->Allocate(sizeof(MessageHeader)));
+  int64_t num_sent = 0;
+  for (const uint64_t epoch : {kEpoch - 1, kEpoch + 1, uint64_t{0}}) {
+    for (const MessageKind kind : {MessageKind::kDecode, MessageKind::kPush}) {
+      const MessageHeader header = Seal({.kind = kind, .epoch = epoch, .step = 1, .num_rows = 0}, {}, true);
+      std::memcpy(buffer->bytes().data(), &header, sizeof(header));
+      const WriteOp write{buffer->bytes().first(sizeof(header)), kind == MessageKind::kPush ? kWire.push_offset(0) : 0};
+      ASSERT_TRUE(member.endpoint->Post({&write, 1}, Notification(kind), 0).ok());
+      ++num_sent;
+      const Deadline deadline = Deadline::After(kPatience);
+      while (Stats().stale_messages() < num_sent) {
+        ASSERT_FALSE(deadline.Passed());
+        ASSERT_FALSE(IsLost(*member.endpoint)) << member.endpoint->last_error();
+      }
+    }
+  }
+  EXPECT_EQ(Stats().stale_messages(), num_sent);
+  EXPECT_EQ(Stats().attention_rows(), 0);
+}
+
+TEST_P(MemoryNodeTest, AManagerWithAnotherSecretOrNoneIsToldNothing) {
+  for (const char* secret : {"the secret of another cluster", ""}) {
+    const auto stranger = ConnectControl(node_->address(), {.hello = "stranger", .secret = secret}, Deadline::After(kPatience));
+    EXPECT_EQ(stranger.status().code(), StatusCode::kInvalidArgument) << secret;
+  }
+  EXPECT_EQ(Configure(kToken).status(), 0u) << "it serves those who know the secret";
+}
+
+TEST_P(MemoryNodeTest, ASessionNeedsAToken) {
   for (const std::string& token : {std::string(), std::string("short"), std::string(17, 'x')}) {
     const control::Configured answer = Configure(token);
     EXPECT_EQ(answer.status(), static_cast<uint32_t>(StatusCode::kInvalidArgument));
@@ -99,6 +165,9 @@ TEST_F(MemoryNodeTest, ASessionNeedsAToken) {
   }
   EXPECT_EQ(Configure(kToken).status(), 0u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, MemoryNodeTest, testing::ValuesIn(WithRdma({"loopback", "shm", "tcp"})),
+                         [](const auto& kind) { return kind.param; });
 
 }  // namespace
 }  // namespace lamina

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The tests that need RDMA, without an RDMA NIC: the conformance suite of the transport on one virtual machine, then between two machines the
-# transport's two-host tests and the shipped model's golden continuations with the memory nodes on the second machine. Some minutes, as the
-# machines are emulated; see scripts/softroce.sh for what must be installed.
+# The tests that need RDMA, without an RDMA NIC. On one virtual machine: the transport's conformance suite and who may join a session.
+# Between two: the transport's two-host tests, and the shipped model's golden continuations with the memory nodes on the second machine.
+# Some minutes, as the machines are emulated; see scripts/softroce.sh for what must be installed.
 #
 #   tests/softroce/run.sh [BUILD_FOLDER]      default build/release; its programs must be built
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bin=${1:-build/release}/bin
-limit=${SOFTROCE_TIMEOUT:-600} # seconds, for each of the three
+limit=${SOFTROCE_TIMEOUT:-600} # seconds, for each of these
 
-for program in test_transport test_e2e lamina-memory-node lamina-compute-node; do
+for program in test_transport test_memory_node test_e2e lamina-memory-node lamina-compute-node; do
   [ -x "$bin/$program" ] || {
     echo "run.sh: $bin/$program is missing; build it: cmake --preset release && cmake --build --preset release" >&2
     exit 2
@@ -27,6 +27,7 @@ run_tests() {
 }
 
 run_tests 1 test_transport '*/verbs:*Verbs*' 45
+run_tests 1 test_memory_node '*/verbs' 4
 # UCX 1.13 aborts in its own ud transport when a Soft-RoCE peer goes: the two-host tests are for verbs and tcp.
 run_tests 2 test_transport 'Fabrics/TwoHosts.*-*/ucx' 10
 run_tests 2 test_e2e '*GoldenOnTwoHosts*' 2
