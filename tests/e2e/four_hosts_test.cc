@@ -20,7 +20,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 constexpr int kNumHosts = 4;
-constexpr double kDelayMs = 10;    // in each direction
+constexpr double kDelayMs = 20;    // in each direction; far above what an emulated host adds
 constexpr double kMegabits = 100;  // per second, out of each host
 
 CommandOutput Shell(const std::string& script) {

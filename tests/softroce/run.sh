@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The tests that need RDMA, without an RDMA NIC. On one virtual machine: the transport's conformance suite and who may join a session.
 # Between two: the transport's two-host tests, and the shipped model's golden continuations with the memory nodes on the second machine.
+# And where this machine's kernel cannot delay packets (netem), on one: the cluster on four hosts, which are network namespaces.
 # Some minutes, as the machines are emulated; see scripts/softroce.sh for what must be installed.
 #
 #   tests/softroce/run.sh [BUILD_FOLDER]      default build/release; its programs must be built
@@ -15,6 +16,11 @@ for program in test_transport test_memory_node test_e2e lamina-memory-node lamin
     exit 2
   }
 done
+
+# Their kernel can delay packets; without the RDMA device, as the namespaces do not reach it.
+run_four_hosts() {
+  scripts/softroce.sh --timeout "$limit" -- bash -c 'rdma link delete rxe0 && "$0" --gtest_filter="FourHosts.*" --gtest_color=no' "$bin/test_e2e"
+}
 
 # run_tests HOSTS PROGRAM FILTER MIN: the tests that match FILTER must pass, and be at least MIN: a pattern that matches nothing passes too.
 run_tests() {
@@ -31,3 +37,4 @@ run_tests 1 test_memory_node '*/verbs' 4
 # UCX 1.13 aborts in its own ud transport when a Soft-RoCE peer goes: the two-host tests are for verbs and tcp.
 run_tests 2 test_transport 'Fabrics/TwoHosts.*-*/ucx' 10
 run_tests 2 test_e2e '*GoldenOnTwoHosts*' 2
+[ -e "/lib/modules/$(uname -r)/kernel/net/sched/sch_netem.ko" ] || run_four_hosts
