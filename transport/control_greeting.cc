@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 
 #include "transport/crypto.h"
 #include "transport/secret_file.h"
@@ -64,27 +63,28 @@ Result<ControlGreeting> ControlGreeting::Create(ControlRole role, const ControlO
   return ControlGreeting(ControlHandshake({role, options.hello, options.secret, std::move(nonce)}));
 }
 
-Status ControlGreeting::SendOutput(int socket) {
+Status ControlGreeting::SendOutput(ControlStream& stream) {
   const std::string bytes = handshake_.TakeOutput();
   if (bytes.empty()) return OkStatus();
-  const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  if (sent < 0) return PeerLost(ErrnoText("greeting the peer"));
-  if (static_cast<size_t>(sent) != bytes.size()) return PeerLost("greeting the peer: the socket's buffer is full");
+  const Result<size_t> sent = stream.Write(bytes, "");
+  if (!sent.ok() && sent.status().code() != StatusCode::kTryAgain) return sent.status().WithContext("greeting the peer");
+  if (!sent.ok() || *sent != bytes.size()) return PeerLost("greeting the peer: the socket's buffer is full");
   return OkStatus();
 }
 
-Status ControlGreeting::Advance(int socket) {
+Status ControlGreeting::Advance(ControlStream& stream) {
+  LAMINA_RETURN_IF_ERROR(stream.Handshake());
   while (true) {
     const Status status = handshake_.Advance();
-    const Status sent = SendOutput(socket);
+    const Status sent = SendOutput(stream);
     if (status.code() != StatusCode::kTryAgain) return status.ok() ? sent : status;
     LAMINA_RETURN_IF_ERROR(sent);
     std::array<char, kMaxControlHelloBytes> buffer;
-    const ssize_t got = recv(socket, buffer.data(), std::min(buffer.size(), handshake_.missing_bytes()), 0);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return TryAgain("the peer has not greeted");
-    if (got < 0) return PeerLost(ErrnoText("reading the peer's greeting"));
-    if (got == 0) return PeerLost("the peer closed the connection before it had greeted");
-    handshake_.Append({buffer.data(), static_cast<size_t>(got)});
+    const Result<size_t> got = stream.Read({buffer.data(), std::min(buffer.size(), handshake_.missing_bytes())});
+    if (got.status().code() == StatusCode::kTryAgain) return TryAgain("the peer does not greet");
+    if (!got.ok()) return got.status().WithContext("reading the peer's greeting");
+    if (*got == 0) return PeerLost("the peer closed the connection before it had greeted");
+    handshake_.Append({buffer.data(), *got});
   }
 }
 

@@ -1,10 +1,9 @@
-// The greeting that opens a control connection (control_handshake.h), over a socket; and who needs a secret for it.
+// The greeting that opens a control connection (control_handshake.h), over a stream; and who needs a secret for it.
 #pragma once
 
 #include <string>
 
-#include "transport/control_handshake.h"
-#include "transport/posix.h"
+#include "transport/control_stream.h"
 
 namespace lamina {
 
@@ -21,15 +20,16 @@ class ControlGreeting {
  public:
   static Result<ControlGreeting> Create(ControlRole role, const ControlOptions& options);
 
-  // Sends what is due, which always fits into a fresh socket's buffer, and reads what came, but no byte beyond the peer's hello. Ok when
-  // complete; kTryAgain when more must come; else kPeerLost, or as ControlHandshake::Advance. `socket` is non-blocking.
-  Status Advance(int socket);
+  // Goes on with the stream's handshake, then sends what is due, which always fits into a fresh socket's buffer, and reads what came, but
+  // no byte beyond the peer's hello. Ok when complete; kTryAgain when the stream's wanted_events() must come; else kPeerLost, or as
+  // ControlStream::Handshake and ControlHandshake::Advance.
+  Status Advance(ControlStream& stream);
 
   const std::string& peer_hello() const { return handshake_.peer_hello(); }  // REQUIRES: Advance returned ok
 
  private:
   explicit ControlGreeting(ControlHandshake handshake) : handshake_(std::move(handshake)) {}
-  Status SendOutput(int socket);
+  Status SendOutput(ControlStream& stream);
 
   ControlHandshake handshake_;
 };

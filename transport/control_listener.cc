@@ -41,7 +41,7 @@ void TcpControlListener::Run() {
 void TcpControlListener::Wait() {
   std::vector<pollfd> entries = {{wake_.fd(), POLLIN, 0}};
   if (pending_.size() < kMaxPending) entries.push_back({socket_.get(), POLLIN, 0});
-  for (const Pending& pending : pending_) entries.push_back({pending.socket.get(), POLLIN, 0});
+  for (const Pending& pending : pending_) entries.push_back({pending.stream->fd(), pending.stream->wanted_events(), 0});
   int timeout_ms = -1;  // the destructor wakes
   if (!pending_.empty()) timeout_ms = pending_.front().deadline.RemainingMs();
   poll(entries.data(), entries.size(), timeout_ms);
@@ -67,13 +67,13 @@ void TcpControlListener::TakeNewPeers() {
       LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, name, status.message());
       continue;
     }
-    pending_.push_back({std::move(socket), std::move(name), Deadline::After(kGreetingDeadline), std::move(*greeting)});
+    pending_.push_back({MakeTcpStream(std::move(socket)), std::move(name), Deadline::After(kGreetingDeadline), std::move(*greeting)});
   }
 }
 
 void TcpControlListener::AdvancePending() {
   for (auto entry = pending_.begin(); entry != pending_.end() && !stop_;) {
-    const Status status = entry->greeting.Advance(entry->socket.get());
+    const Status status = entry->greeting.Advance(*entry->stream);
     if (status.code() == StatusCode::kTryAgain && !entry->deadline.Passed()) {
       ++entry;
       continue;
@@ -81,7 +81,7 @@ void TcpControlListener::AdvancePending() {
     Pending pending = std::move(*entry);
     entry = pending_.erase(entry);
     if (status.ok()) {
-      on_accept_(std::make_unique<TcpControlConnection>(std::move(pending.socket),
+      on_accept_(std::make_unique<TcpControlConnection>(std::move(pending.stream),
                                                         TcpControlConnection::Peer{pending.greeting.peer_hello(), pending.name}, options_));
     } else {
       LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, pending.name, status.message());
