@@ -8,6 +8,7 @@
 #include "transport/crypto.h"
 #include "transport/secret_file.h"
 #include "transport/tcp_socket.h"
+#include "transport/tls_stream.h"
 
 namespace lamina {
 namespace {
@@ -19,9 +20,12 @@ bool IsLoopback(const Tcp::endpoint& endpoint) {
   return boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, address.to_v6()).is_loopback();
 }
 
+bool HasProof(const ControlOptions& options) { return !options.secret.empty() || options.tls != nullptr; }
+
 std::string HowToGetASecret() {
   return "make a secret with `" + MakeSecretCommand("FILE") +
-         "`, copy it to every node, and name it in the cluster YAML as cluster.secret_file (daemons: --secret-file FILE)";
+         "`, copy it to every node, and name it in the cluster YAML as cluster.secret_file (daemons: --secret-file FILE); for certificates "
+         "see docs/tls.md";
 }
 
 }  // namespace
@@ -40,22 +44,29 @@ Status CheckControlOptions(const ControlOptions& options) {
   return OkStatus();
 }
 
-Status CheckListenerSecret(int socket, const std::string& address, const ControlOptions& options) {
+Status CheckListenerProof(int socket, const std::string& address, const ControlOptions& options) {
   Tcp::endpoint bound;
   auto size = static_cast<socklen_t>(bound.capacity());
   if (getsockname(socket, bound.data(), &size) != 0) return PeerLost(ErrnoText("getsockname"));
-  if (!options.secret.empty() || IsLoopback(bound)) return OkStatus();
-  return InvalidArgument("refusing to listen on " + address + " without a cluster secret: it is not the loopback, so whoever reaches it " +
+  if (HasProof(options) || IsLoopback(bound)) return OkStatus();
+  return InvalidArgument("refusing to listen on " + address +
+                         " without a cluster secret or a certificate: it is not the loopback, so whoever reaches it " +
                          "could use this node; " + HowToGetASecret());
 }
 
-Status CheckConnectorSecret(int socket, const ControlOptions& options) {
+Status CheckConnectorProof(int socket, const ControlOptions& options) {
   Tcp::endpoint peer;
   auto size = static_cast<socklen_t>(peer.capacity());
   if (getpeername(socket, peer.data(), &size) != 0) return PeerLost(ErrnoText("getpeername"));
-  if (!options.secret.empty() || IsLoopback(peer)) return OkStatus();
-  return InvalidArgument("refusing to connect without a cluster secret: " + AddressText(peer) +
+  if (HasProof(options) || IsLoopback(peer)) return OkStatus();
+  return InvalidArgument("refusing to connect without a cluster secret or a certificate: " + AddressText(peer) +
                          " is not on the loopback, so anybody could answer there; " + HowToGetASecret());
+}
+
+Result<std::unique_ptr<ControlStream>> MakeControlStream(UniqueFd socket, ControlRole role, const std::string& host,
+                                                         const ControlOptions& options) {
+  if (options.tls == nullptr) return MakeTcpStream(std::move(socket));
+  return MakeTlsStream(std::move(socket), role, host, options.tls);
 }
 
 Result<ControlGreeting> ControlGreeting::Create(ControlRole role, const ControlOptions& options) {

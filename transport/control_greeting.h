@@ -1,4 +1,5 @@
-// The greeting that opens a control connection (control_handshake.h), over a stream; and who needs a secret for it.
+// The greeting that opens a control connection (control_handshake.h), over a stream; the stream that it goes over; and who needs a
+// secret or a certificate for it.
 #pragma once
 
 #include <string>
@@ -10,10 +11,14 @@ namespace lamina {
 // kInvalidArgument if the hello is too long, the secret shorter than kMinSecretBytes, or a duration is not positive.
 Status CheckControlOptions(const ControlOptions& options);
 
-// Only this machine reaches a listener on the loopback: off it, both ends need a secret. kInvalidArgument if `options` has none and the
-// socket listens on, or is connected to, another address. The message says how a secret is made.
-Status CheckListenerSecret(int socket, const std::string& address, const ControlOptions& options);
-Status CheckConnectorSecret(int socket, const ControlOptions& options);
+// Only this machine reaches a listener on the loopback: off it, both ends need a secret or certificates. kInvalidArgument if `options` has
+// neither and the socket listens on, or is connected to, another address. The message says how a secret is made.
+Status CheckListenerProof(int socket, const std::string& address, const ControlOptions& options);
+Status CheckConnectorProof(int socket, const ControlOptions& options);
+
+// The stream that `options` ask for, over a connected and non-blocking socket. `host`: as in MakeTlsStream.
+Result<std::unique_ptr<ControlStream>> MakeControlStream(UniqueFd socket, ControlRole role, const std::string& host,
+                                                         const ControlOptions& options);
 
 // One end of one greeting. Thread: owner.
 class ControlGreeting {

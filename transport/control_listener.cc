@@ -61,13 +61,15 @@ void TcpControlListener::TakeNewPeers() {
     }
     std::string name = AddressText(peer);
     Status status = TuneSocket(socket.get());
+    Result<std::unique_ptr<ControlStream>> stream = MakeControlStream(std::move(socket), ControlRole::kListener, "", options_);
+    if (status.ok()) status = stream.status();
     Result<ControlGreeting> greeting = ControlGreeting::Create(ControlRole::kListener, options_);
     if (status.ok()) status = greeting.status();
     if (!status.ok()) {
       LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, name, status.message());
       continue;
     }
-    pending_.push_back({MakeTcpStream(std::move(socket)), std::move(name), Deadline::After(kGreetingDeadline), std::move(*greeting)});
+    pending_.push_back({std::move(*stream), std::move(name), Deadline::After(kGreetingDeadline), std::move(*greeting)});
   }
 }
 
