@@ -6,7 +6,7 @@ BUILD_PACKAGES=(
   libssl-dev libucx-dev libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler
 )
 TEST_PACKAGES=(
-  clang clang-format curl iproute2 libclang-rt-14-dev perftest python3 ucx-utils
+  clang clang-format curl iproute2 libclang-rt-14-dev openssl perftest python3 ucx-utils
 )
 
 # install_packages NAME...: installs those that are missing, and says which. Asks for root only then.

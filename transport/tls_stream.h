@@ -10,7 +10,7 @@
 namespace lamina {
 
 // What a TLS end says to a peer that does not speak TLS, before it closes: the fatal alert protocol_version (RFC 8446, section 6). Its
-// first byte tells the other end why (ControlHandshake::Append).
+// first byte tells the other end why (ControlHandshake::Advance).
 inline constexpr std::string_view kTlsRefusal = {"\x15\x03\x03\x00\x02\x02\x46", 7};
 
 // `socket` is connected and non-blocking. A connector takes the peer only if its certificate is valid for `host`, a name or an IP address;
