@@ -15,7 +15,7 @@ namespace lamina {
 namespace {
 
 constexpr auto kGreetingDeadline = std::chrono::seconds(5);  // for all of it, however slowly it trickles in
-constexpr size_t kMaxPending = 256;                          // strangers that say nothing hold no more sockets than this
+constexpr size_t kMaxPendingGreetings = 256;                 // strangers that say nothing hold no more sockets than this
 
 }  // namespace
 
@@ -40,7 +40,7 @@ void TcpControlListener::Run() {
 
 void TcpControlListener::Wait() {
   std::vector<pollfd> entries = {{wake_.fd(), POLLIN, 0}};
-  if (pending_.size() < kMaxPending) entries.push_back({socket_.get(), POLLIN, 0});
+  if (pending_.size() < kMaxPendingGreetings) entries.push_back({socket_.get(), POLLIN, 0});
   for (const Pending& pending : pending_) entries.push_back({pending.stream->fd(), pending.stream->wanted_events(), 0});
   int timeout_ms = -1;  // the destructor wakes
   if (!pending_.empty()) timeout_ms = pending_.front().deadline.RemainingMs();
@@ -48,7 +48,7 @@ void TcpControlListener::Wait() {
 }
 
 void TcpControlListener::TakeNewPeers() {
-  while (!stop_ && pending_.size() < kMaxPending) {
+  while (!stop_ && pending_.size() < kMaxPendingGreetings) {
     Tcp::endpoint peer;
     auto size = static_cast<socklen_t>(peer.capacity());
     UniqueFd socket(accept4(socket_.get(), peer.data(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
