@@ -49,12 +49,23 @@ std::string FromFolderOf(const std::string& yaml_path, const std::string& path) 
   return (fs::absolute(yaml_path, ignored).parent_path() / path).lexically_normal().string();
 }
 
+void ReadTls(YamlMap map, const std::string& yaml_path, TlsFiles* tls) {
+  const std::pair<const char*, std::string*> files[] = {{"certificate", &tls->certificate}, {"key", &tls->key}, {"ca", &tls->ca}};
+  for (const auto& [key, path] : files) map.ReadString(key, path);
+  for (const auto& [key, path] : files) {
+    if (!tls->empty()) map.Require(key, "TLS takes certificate, key and ca together");
+    if (!path->empty()) *path = FromFolderOf(yaml_path, *path);
+  }
+  map.Close();
+}
+
 void ReadCluster(YamlMap map, const std::string& yaml_path, ClusterConfig* config) {
   ReadName(map, "name", &config->name);
   ReadHost(map, "controller", &config->controller_host);
   map.ReadInt("http_port", &config->http_port, 1, kMaxPort);
   map.ReadString("secret_file", &config->secret_file);
   if (!config->secret_file.empty()) config->secret_file = FromFolderOf(yaml_path, config->secret_file);
+  ReadTls(map.Child("tls"), yaml_path, &config->tls);
   map.Close();
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/tls_files.h"
 #include "base/units.h"
 
 namespace lamina {
@@ -33,6 +34,7 @@ struct ClusterConfig {
   std::string controller_host = "127.0.0.1";  // where the manager and its HTTP server run
   int http_port = 8000;
   std::string secret_file;  // what proves to one node that another belongs to the cluster; the same path on every host; "": no secret
+  TlsFiles tls;             // the same paths on every host, with a certificate of its own on each; empty: no TLS
 
   // defaults: (how daemons on other hosts are started)
   std::string ssh = "ssh";  // command and options

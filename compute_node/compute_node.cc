@@ -8,6 +8,7 @@
 #include "compute_node/local_attention.h"
 #include "compute_node/remote_attention.h"
 #include "transport/secret_file.h"
+#include "transport/tls_context.h"
 
 namespace lamina {
 namespace {
@@ -61,6 +62,7 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
 Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const ComputeNodeOptions& options) {
   ControlOptions greeting{.hello = "compute node " + options.name};
   LAMINA_ASSIGN_OR_RETURN(greeting.secret, ReadSecretFile(options.secret_file));
+  LAMINA_ASSIGN_OR_RETURN(greeting.tls, TlsContext::Load(options.tls));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Create(options.listen, greeting));
   return std::unique_ptr<ComputeNode>(new ComputeNode(options, std::move(control)));
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "base/tls_files.h"
 #include "base/worker_team.h"
 #include "compute_node/step_runner.h"
 #include "transport/control_server.h"
@@ -18,7 +19,8 @@ namespace lamina {
 struct ComputeNodeOptions {
   std::string name = "compute";
   std::string listen = "127.0.0.1:0";
-  std::string secret_file;  // of the cluster (transport/secret_file.h); "": none, which will do on the loopback only
+  std::string secret_file;  // of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls
+  TlsFiles tls;             // empty: no TLS
   int num_threads = 0;      // 0: all cores
   OpenLadder open_ladder = Ladder::Open;
 };

@@ -11,6 +11,7 @@
 #include "transport/crypto.h"
 #include "transport/ladder.h"
 #include "transport/secret_file.h"
+#include "transport/tls_context.h"
 
 namespace lamina {
 namespace {
@@ -99,6 +100,7 @@ Result<ControlOptions> ClusterExecutor::control_options() const {
   options.hello = "manager of cluster " + config_.name;
   options.peer_timeout = std::max<Clock::duration>(config_.peer_timeout, 4 * options.heartbeat);  // the nodes beat at that rate too
   LAMINA_ASSIGN_OR_RETURN(options.secret, ReadSecretFile(config_.secret_file));
+  LAMINA_ASSIGN_OR_RETURN(options.tls, TlsContext::Load(config_.tls));
   return options;
 }
 

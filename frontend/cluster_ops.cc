@@ -9,6 +9,7 @@
 #include "frontend/cluster_status.h"
 #include "frontend/http_client.h"
 #include "transport/secret_file.h"
+#include "transport/tls_context.h"
 
 namespace lamina {
 namespace {
@@ -142,7 +143,10 @@ Status ClusterUp(const ClusterConfig& config, const ClusterOpsOptions& options, 
     PrintUpCommands(config, options, out);
     return OkStatus();
   }
-  if (options.with_manager) LAMINA_RETURN_IF_ERROR(ReadSecretFile(config.secret_file).status());
+  if (options.with_manager) {
+    LAMINA_RETURN_IF_ERROR(ReadSecretFile(config.secret_file).status());
+    LAMINA_RETURN_IF_ERROR(TlsContext::Load(config.tls).status());
+  }
   LAMINA_ASSIGN_OR_RETURN(const ClusterStateFile file, ClusterStateFile::Open(config.name));
   LAMINA_RETURN_IF_ERROR(CheckNotUp(config, file));
   if (options.with_manager && CanConnect(config.controller_host, config.http_port, std::chrono::seconds(1))) {

@@ -21,7 +21,7 @@
 namespace lamina {
 namespace {
 
-constexpr auto kPollInterval = milliseconds(5);  // while waiting for a child's end: nothing here is on a hot path
+constexpr auto kChildPollInterval = milliseconds(5);  // while waiting for a child's end: nothing here is on a hot path
 
 // What the child needs between fork and exec, prepared before: there only async-signal-safe calls are allowed.
 struct Launch {
@@ -201,7 +201,7 @@ void ChildProcess::Kill(int signal) {
 bool ChildProcess::Wait(Deadline deadline) {
   while (running()) {
     if (deadline.Passed()) return false;
-    std::this_thread::sleep_for(std::min<Clock::duration>(kPollInterval, deadline.Remaining()));
+    std::this_thread::sleep_for(std::min<Clock::duration>(kChildPollInterval, deadline.Remaining()));
   }
   return true;
 }
@@ -214,7 +214,7 @@ void ChildProcess::Stop(Deadline deadline) {
   }
   if (Wait(deadline)) return;
   Kill(SIGKILL);
-  while (running()) std::this_thread::sleep_for(kPollInterval);  // bounded: nothing survives SIGKILL
+  while (running()) std::this_thread::sleep_for(kChildPollInterval);  // bounded: nothing survives SIGKILL
 }
 
 Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline deadline) {
@@ -242,7 +242,7 @@ Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline 
   while (waitpid(*pid, &wait_status, WNOHANG) == 0) {
     if (deadline.Passed()) in_time = false;
     if (!in_time) kill(-*pid, SIGKILL);
-    std::this_thread::sleep_for(kPollInterval);
+    std::this_thread::sleep_for(kChildPollInterval);
   }
   if (!in_time) return TimedOut("'" + ShellJoin(argv) + "' did not end in time");
   output.exit_status = WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "transport/crypto.h"
 #include "transport/secret_file.h"
+#include "transport/tls_context.h"
 
 namespace lamina {
 namespace {
@@ -43,6 +44,7 @@ Status CheckShape(const control::AttentionSpec& spec, const control::Limits& lim
 Result<std::unique_ptr<MemoryNode>> MemoryNode::Create(const MemoryNodeOptions& options) {
   ControlOptions greeting{.hello = "memory node " + options.name};
   LAMINA_ASSIGN_OR_RETURN(greeting.secret, ReadSecretFile(options.secret_file));
+  LAMINA_ASSIGN_OR_RETURN(greeting.tls, TlsContext::Load(options.tls));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Create(options.listen, greeting));
   return std::unique_ptr<MemoryNode>(new MemoryNode(options, std::move(control)));
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/tls_files.h"
 #include "base/worker_team.h"
 #include "memory_node/attention_service.h"
 #include "transport/control_server.h"
@@ -22,7 +23,8 @@ namespace lamina {
 struct MemoryNodeOptions {
   std::string name = "memory";
   std::string listen = "127.0.0.1:0";  // control address; the data path listens on the same host
-  std::string secret_file;             // of the cluster (transport/secret_file.h); "": none, which will do on the loopback only
+  std::string secret_file;             // of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls
+  TlsFiles tls;                        // empty: no TLS
   int64_t memory_bytes = 0;            // for the KV cache
   int num_threads = 0;                 // 0: all cores
   OpenLadder open_ladder = Ladder::Open;

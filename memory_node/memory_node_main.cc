@@ -23,7 +23,10 @@ int main(int argc, char** argv) {
   app.add_option("--name", options.name, "name in the cluster YAML")->capture_default_str();
   app.add_option("--listen", options.listen, "HOST:PORT for the manager; port 0 takes any free one")->capture_default_str();
   app.add_option("--memory", memory, "memory for the KV cache, such as 4GiB")->required();
-  app.add_option("--secret-file", options.secret_file, "file with the cluster's secret; off the loopback there must be one");
+  app.add_option("--secret-file", options.secret_file, "file with the cluster's secret; off the loopback there must be one, or TLS");
+  app.add_option("--tls-certificate", options.tls.certificate, "this host's certificate, for TLS with the manager; needs the next two");
+  app.add_option("--tls-key", options.tls.key, "the certificate's private key, mode 600");
+  app.add_option("--tls-ca", options.tls.ca, "certificate that the manager's must come from");
   app.add_option("--threads", options.num_threads, "threads of the kernels; 0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

@@ -48,14 +48,14 @@ Result<BoundSocket> OpenListener(const std::string& address) {
 }
 
 // The peer's hello.
-Result<std::string> Greet(int socket, const ControlOptions& options, Deadline deadline) {
-  LAMINA_RETURN_IF_ERROR(CheckConnectorSecret(socket, options));
+Result<std::string> Greet(ControlStream& stream, const ControlOptions& options, Deadline deadline) {
+  LAMINA_RETURN_IF_ERROR(CheckConnectorProof(stream.fd(), options));
   LAMINA_ASSIGN_OR_RETURN(ControlGreeting greeting, ControlGreeting::Create(ControlRole::kConnector, options));
   while (true) {
-    const Status status = greeting.Advance(socket);
+    const Status status = greeting.Advance(stream);
     if (status.ok()) return greeting.peer_hello();
     if (status.code() != StatusCode::kTryAgain) return status;
-    if (!WaitForFd(socket, POLLIN, deadline)) return TimedOut("connected, but the peer does not greet");
+    if (!WaitForFd(stream.fd(), stream.wanted_events(), deadline)) return TimedOut("connected, but " + status.message());
   }
 }
 
@@ -65,7 +65,7 @@ Result<std::unique_ptr<ControlListener>> ControlListener::Create(const std::stri
                                                                  std::function<void(std::unique_ptr<ControlConnection>)> on_accept) {
   LAMINA_RETURN_IF_ERROR(CheckControlOptions(options));
   LAMINA_ASSIGN_OR_RETURN(BoundSocket bound, OpenListener(address));
-  LAMINA_RETURN_IF_ERROR(CheckListenerSecret(bound.socket.get(), bound.address, options));
+  LAMINA_RETURN_IF_ERROR(CheckListenerProof(bound.socket.get(), bound.address, options));
   return std::unique_ptr<ControlListener>(
       std::make_unique<TcpControlListener>(std::move(bound.socket), std::move(bound.address), options, std::move(on_accept)));
 }
@@ -73,10 +73,14 @@ Result<std::unique_ptr<ControlListener>> ControlListener::Create(const std::stri
 Result<std::unique_ptr<ControlConnection>> ConnectControl(const std::string& address, const ControlOptions& options, Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckControlOptions(options));
   LAMINA_ASSIGN_OR_RETURN(UniqueFd socket, OpenSocket(address, deadline));
-  Result<std::string> hello = Greet(socket.get(), options, deadline);
+  LAMINA_ASSIGN_OR_RETURN(const HostPort parts, ParseHostPort(address));
+  const std::string host = parts.host.empty() ? "localhost" : parts.host;  // as the resolver takes it
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlStream> stream,
+                          MakeControlStream(std::move(socket), ControlRole::kConnector, host, options));
+  Result<std::string> hello = Greet(*stream, options, deadline);
   if (!hello.ok()) return hello.status().WithContext(address);
   return std::unique_ptr<ControlConnection>(
-      std::make_unique<TcpControlConnection>(std::move(socket), TcpControlConnection::Peer{std::move(*hello), address}, options));
+      std::make_unique<TcpControlConnection>(std::move(stream), TcpControlConnection::Peer{std::move(*hello), address}, options));
 }
 
 }  // namespace lamina

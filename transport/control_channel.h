@@ -1,7 +1,8 @@
 // The control channel: framed messages over TCP between the manager and its nodes. Orders, results, membership; never tensors.
 //
-// A connection opens with a greeting (control_handshake.h), in which both ends prove the cluster's secret if they have one; off the
-// loopback they must. A peer that fails it is dropped and learns nothing.
+// With certificates everything goes inside TLS (tls_stream.h). A connection opens with a greeting (control_handshake.h), in which both ends
+// prove the cluster's secret if they have one. Off the loopback there must be certificates or a secret. A peer that fails either is dropped
+// and learns nothing.
 //
 // Frame: u32 magic "LMNA", u16 protocol version, u16 type, u32 payload bytes, payload; little-endian. Types below kFirstUserType belong
 // to the channel (greeting, heartbeat, goodbye), the others to the user, who puts serialised protobuf messages into them. A frame with
@@ -32,11 +33,15 @@ struct ControlFrame {
   std::string payload;
 };
 
+class TlsContext;
+
 struct ControlOptions {
   std::string hello;  // who this end is, for messages: "manager", "memory node m0"
   Clock::duration heartbeat = std::chrono::seconds(1);
   Clock::duration peer_timeout = std::chrono::seconds(10);  // silence after which the peer counts as lost
-  std::string secret = {};  // the cluster's (secret_file.h), the same at both ends; "": none, which will do on the loopback only
+  // Who may be the peer; without either, only this machine's processes, on the loopback.
+  std::string secret = {};                          // the cluster's (secret_file.h), the same at both ends; "": none
+  std::shared_ptr<const TlsContext> tls = nullptr;  // of this end (tls_context.h), shared by its connections; both ends have one or none
 };
 
 // One peer. Thread: any for Send; callbacks come from the connection's own thread and must not block or destroy the connection.
@@ -74,14 +79,15 @@ class ControlListener {
   virtual const std::string& address() const = 0;
 
   // `on_accept` runs on the listener's thread, once per peer that greeted in time; it must not destroy the listener.
-  // kInvalidArgument for an address that cannot be parsed, or off the loopback without a secret; kOutOfSpace "port in use" names the
-  // address.
+  // kInvalidArgument for an address that cannot be parsed, or off the loopback without secret and certificate; kOutOfSpace "port in use"
+  // names the address.
   static Result<std::unique_ptr<ControlListener>> Create(const std::string& address, const ControlOptions& options,
                                                          std::function<void(std::unique_ptr<ControlConnection>)> on_accept);
 };
 
 // Blocks until connected and greeted, or `deadline`; retries while the connection is refused. The error names address and cause;
-// kInvalidArgument: the secrets are not the same, or the peer is off the loopback and there is none.
+// kInvalidArgument: the secrets are not the same, one end refuses the other's certificate, only one has TLS, or the peer is off the
+// loopback and there is neither secret nor certificate.
 Result<std::unique_ptr<ControlConnection>> ConnectControl(const std::string& address, const ControlOptions& options, Deadline deadline);
 
 }  // namespace lamina

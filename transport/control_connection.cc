@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,10 +17,10 @@ constexpr size_t kReadBytes = size_t{256} << 10;  // per system call
 
 }  // namespace
 
-TcpControlConnection::TcpControlConnection(UniqueFd socket, Peer peer, const ControlOptions& options)
+TcpControlConnection::TcpControlConnection(std::unique_ptr<ControlStream> stream, Peer peer, const ControlOptions& options)
     : peer_(std::move(peer)),
       options_(options),
-      socket_(std::move(socket)),
+      stream_(std::move(stream)),
       last_sent_(Clock::now()),
       read_buffer_(kReadBytes, '\0'),
       last_heard_(last_sent_),
@@ -83,15 +82,11 @@ void TcpControlConnection::Close(Deadline deadline) {
 size_t TcpControlConnection::WriteSome(const OutgoingFrame& frame) {
   const size_t header_done = std::min(front_sent_bytes_, frame.header.size());
   const size_t payload_done = front_sent_bytes_ - header_done;
-  iovec parts[2] = {{const_cast<char*>(frame.header.data()) + header_done, frame.header.size() - header_done},
-                    {const_cast<char*>(frame.payload.data()) + payload_done, frame.payload.size() - payload_done}};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = 2;
-  const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
-  if (sent >= 0) return static_cast<size_t>(sent);
-  wants_writable_ = errno == EAGAIN || errno == EINTR;
-  if (!wants_writable_) lost_ = PeerLost(peer_.hello + " at " + peer_.address + ": " + ErrnoText("write"));
+  const Result<size_t> sent = stream_->Write({frame.header.data() + header_done, frame.header.size() - header_done},
+                                             {frame.payload.data() + payload_done, frame.payload.size() - payload_done});
+  if (sent.ok()) return *sent;
+  wants_writable_ = sent.status().code() == StatusCode::kTryAgain;
+  if (!wants_writable_) lost_ = sent.status().WithContext(peer_.hello + " at " + peer_.address);
   return 0;
 }
 
@@ -116,16 +111,16 @@ void TcpControlConnection::Run() {
   std::lock_guard lock(mutex_);
   if (lost_.ok()) lost_ = PeerLost(peer_.hello + " at " + peer_.address + ": the connection is closed");
   outbox_.clear();
-  socket_.Reset();
+  stream_.reset();
 }
 
 bool TcpControlConnection::Step() {
   Plan plan;
   if (!WriteAndPlan(plan)) return false;
-  pollfd entries[2] = {{plan.events == 0 ? -1 : socket_.get(), plan.events, 0}, {wake_.fd(), POLLIN, 0}};
-  poll(entries, 2, plan.timeout_ms);
+  pollfd entries[2] = {{plan.events == 0 ? -1 : stream_->fd(), plan.events, 0}, {wake_.fd(), POLLIN, 0}};
+  poll(entries, 2, plan.has_buffered ? 0 : plan.timeout_ms);
   if (entries[1].revents != 0) wake_.Clear();
-  if ((plan.events & POLLIN) != 0 && entries[0].revents != 0) Receive();
+  if ((plan.events & POLLIN) != 0 && (plan.has_buffered || entries[0].revents != 0)) Receive();
   if (!over_) CheckSilence();
   return !over_;
 }
@@ -142,7 +137,7 @@ bool TcpControlConnection::WriteAndPlan(Plan& plan) {
     if (!lost_.ok() || seen_.close_deadline->Passed()) return false;
     if (outbox_.empty() && !said_all_) {
       said_all_ = true;  // now wait for the peer to close: closing first, with bytes unread, would reset what is under way
-      shutdown(socket_.get(), SHUT_WR);
+      shutdown(stream_->fd(), SHUT_WR);
     }
   }
   plan = MakePlan();
@@ -158,7 +153,8 @@ TcpControlConnection::Plan TcpControlConnection::MakePlan() const {
     if (seen_.started) next = std::min(next, last_heard_ + options_.peer_timeout);
   }
   const bool reads = seen_.started || closing_;
-  return {static_cast<short>((reads ? POLLIN : 0) | (wants_writable_ ? POLLOUT : 0)), Deadline(next).RemainingMs()};
+  return {static_cast<short>((reads ? POLLIN : 0) | (wants_writable_ ? POLLOUT : 0)), Deadline(next).RemainingMs(),
+          reads && stream_->has_buffered()};
 }
 
 void TcpControlConnection::StartClosing() {
@@ -171,18 +167,23 @@ void TcpControlConnection::CheckSilence() {
   const auto silence = Clock::now() - last_heard_;
   if (silence < options_.peer_timeout) return;
   int unread = 0;  // if this process hung or a callback took its time, the peer's heartbeats wait in the socket
-  if (ioctl(socket_.get(), FIONREAD, &unread) == 0 && unread > 0) return Receive();
+  if (ioctl(stream_->fd(), FIONREAD, &unread) == 0 && unread > 0) return Receive();
   Lose(TimedOut("no sign of life for " + std::to_string(std::chrono::duration_cast<milliseconds>(silence).count()) + " ms"));
 }
 
+Result<size_t> TcpControlConnection::ReadSome() {
+  std::lock_guard lock(mutex_);
+  return stream_->Read(read_buffer_);
+}
+
 void TcpControlConnection::Receive() {
-  const ssize_t got = recv(socket_.get(), read_buffer_.data(), read_buffer_.size(), 0);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got < 0) return Lose(PeerLost(ErrnoText("read")));
-  if (got == 0) return Lose(PeerLost("its end of the connection closed without a goodbye"));
+  const Result<size_t> got = ReadSome();
+  if (got.status().code() == StatusCode::kTryAgain) return;
+  if (!got.ok()) return Lose(got.status());
+  if (*got == 0) return Lose(PeerLost("its end of the connection closed without a goodbye"));
   last_heard_ = Clock::now();
   if (seen_.close_deadline.has_value()) return;  // reads only until the peer has closed too
-  decoder_.Append({read_buffer_.data(), static_cast<size_t>(got)});
+  decoder_.Append({read_buffer_.data(), *got});
   while (!over_ && MayCallBack()) {
     Result<ControlFrame> frame = decoder_.Next();
     if (frame.ok()) {

@@ -1,4 +1,4 @@
-// One control connection: a socket, a queue of frames to send, and the thread that serves both.
+// One control connection: a stream of bytes, a queue of frames to send, and the thread that serves both.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 #include "base/inbox.h"
 #include "transport/control_frame.h"
-#include "transport/posix.h"
+#include "transport/control_stream.h"
 
 namespace lamina {
 
@@ -22,8 +22,8 @@ class TcpControlConnection final : public ControlConnection {
     std::string address;
   };
 
-  // Starts the thread, which sends heartbeats from now on. REQUIRES: hellos have been exchanged on `socket`, which is non-blocking.
-  TcpControlConnection(UniqueFd socket, Peer peer, const ControlOptions& options);
+  // Starts the thread, which sends heartbeats from now on. REQUIRES: hellos have been exchanged on `stream`.
+  TcpControlConnection(std::unique_ptr<ControlStream> stream, Peer peer, const ControlOptions& options);
   ~TcpControlConnection() override;
 
   void Start(Callbacks callbacks) override;
@@ -48,13 +48,14 @@ class TcpControlConnection final : public ControlConnection {
 
   // Any thread. REQUIRES: mutex_ held.
   void Enqueue(uint16_t type, std::string payload);
-  void WriteQueued();  // what the socket takes without waiting
+  void WriteQueued();  // what the stream takes without waiting
   size_t WriteSome(const OutgoingFrame& frame);
 
-  // The connection's thread. Everything below runs there, without the mutex.
+  // The connection's thread. Everything below runs there, without the mutex; of the stream it uses only fd() then.
   struct Plan {
     short events = 0;  // what to wait for on the socket
     int timeout_ms = 0;
+    bool has_buffered = false;  // there is something to read at once
   };
   void Run();
   bool Step();  // false when the connection is over
@@ -62,6 +63,7 @@ class TcpControlConnection final : public ControlConnection {
   Plan MakePlan() const;  // REQUIRES: mutex_ held
   void StartClosing();    // REQUIRES: mutex_ held
   void CheckSilence();
+  Result<size_t> ReadSome();  // takes the mutex: another thread may be writing
   void Receive();
   void Handle(ControlFrame frame);
   void Lose(Status cause);
@@ -70,9 +72,9 @@ class TcpControlConnection final : public ControlConnection {
   const Peer peer_;
   const ControlOptions options_;
   WakeFd wake_;
-  UniqueFd socket_;  // read by the thread, written under mutex_
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;                       // guards what follows
+  std::unique_ptr<ControlStream> stream_;  // until the connection is over
   Wish wish_;
   Callbacks callbacks_;  // only the thread's once wish_.started
   std::deque<OutgoingFrame> outbox_;

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 
 #include "transport/crypto.h"
 #include "transport/secret_file.h"
 #include "transport/tcp_socket.h"
+#include "transport/tls_stream.h"
 
 namespace lamina {
 namespace {
@@ -20,9 +20,12 @@ bool IsLoopback(const Tcp::endpoint& endpoint) {
   return boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, address.to_v6()).is_loopback();
 }
 
+bool HasProof(const ControlOptions& options) { return !options.secret.empty() || options.tls != nullptr; }
+
 std::string HowToGetASecret() {
   return "make a secret with `" + MakeSecretCommand("FILE") +
-         "`, copy it to every node, and name it in the cluster YAML as cluster.secret_file (daemons: --secret-file FILE)";
+         "`, copy it to every node, and name it in the cluster YAML as cluster.secret_file (daemons: --secret-file FILE); for certificates "
+         "see docs/tls.md";
 }
 
 }  // namespace
@@ -41,22 +44,29 @@ Status CheckControlOptions(const ControlOptions& options) {
   return OkStatus();
 }
 
-Status CheckListenerSecret(int socket, const std::string& address, const ControlOptions& options) {
+Status CheckListenerProof(int socket, const std::string& address, const ControlOptions& options) {
   Tcp::endpoint bound;
   auto size = static_cast<socklen_t>(bound.capacity());
   if (getsockname(socket, bound.data(), &size) != 0) return PeerLost(ErrnoText("getsockname"));
-  if (!options.secret.empty() || IsLoopback(bound)) return OkStatus();
-  return InvalidArgument("refusing to listen on " + address + " without a cluster secret: it is not the loopback, so whoever reaches it " +
+  if (HasProof(options) || IsLoopback(bound)) return OkStatus();
+  return InvalidArgument("refusing to listen on " + address +
+                         " without a cluster secret or a certificate: it is not the loopback, so whoever reaches it " +
                          "could use this node; " + HowToGetASecret());
 }
 
-Status CheckConnectorSecret(int socket, const ControlOptions& options) {
+Status CheckConnectorProof(int socket, const ControlOptions& options) {
   Tcp::endpoint peer;
   auto size = static_cast<socklen_t>(peer.capacity());
   if (getpeername(socket, peer.data(), &size) != 0) return PeerLost(ErrnoText("getpeername"));
-  if (!options.secret.empty() || IsLoopback(peer)) return OkStatus();
-  return InvalidArgument("refusing to connect without a cluster secret: " + AddressText(peer) +
+  if (HasProof(options) || IsLoopback(peer)) return OkStatus();
+  return InvalidArgument("refusing to connect without a cluster secret or a certificate: " + AddressText(peer) +
                          " is not on the loopback, so anybody could answer there; " + HowToGetASecret());
+}
+
+Result<std::unique_ptr<ControlStream>> MakeControlStream(UniqueFd socket, ControlRole role, const std::string& host,
+                                                         const ControlOptions& options) {
+  if (options.tls == nullptr) return MakeTcpStream(std::move(socket));
+  return MakeTlsStream(std::move(socket), role, host, options.tls);
 }
 
 Result<ControlGreeting> ControlGreeting::Create(ControlRole role, const ControlOptions& options) {
@@ -64,27 +74,28 @@ Result<ControlGreeting> ControlGreeting::Create(ControlRole role, const ControlO
   return ControlGreeting(ControlHandshake({role, options.hello, options.secret, std::move(nonce)}));
 }
 
-Status ControlGreeting::SendOutput(int socket) {
+Status ControlGreeting::SendOutput(ControlStream& stream) {
   const std::string bytes = handshake_.TakeOutput();
   if (bytes.empty()) return OkStatus();
-  const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  if (sent < 0) return PeerLost(ErrnoText("greeting the peer"));
-  if (static_cast<size_t>(sent) != bytes.size()) return PeerLost("greeting the peer: the socket's buffer is full");
+  const Result<size_t> sent = stream.Write(bytes, "");
+  if (!sent.ok() && sent.status().code() != StatusCode::kTryAgain) return sent.status().WithContext("greeting the peer");
+  if (!sent.ok() || *sent != bytes.size()) return PeerLost("greeting the peer: the socket's buffer is full");
   return OkStatus();
 }
 
-Status ControlGreeting::Advance(int socket) {
+Status ControlGreeting::Advance(ControlStream& stream) {
+  LAMINA_RETURN_IF_ERROR(stream.Handshake());
   while (true) {
     const Status status = handshake_.Advance();
-    const Status sent = SendOutput(socket);
+    const Status sent = SendOutput(stream);
     if (status.code() != StatusCode::kTryAgain) return status.ok() ? sent : status;
     LAMINA_RETURN_IF_ERROR(sent);
     std::array<char, kMaxControlHelloBytes> buffer;
-    const ssize_t got = recv(socket, buffer.data(), std::min(buffer.size(), handshake_.missing_bytes()), 0);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return TryAgain("the peer has not greeted");
-    if (got < 0) return PeerLost(ErrnoText("reading the peer's greeting"));
-    if (got == 0) return PeerLost("the peer closed the connection before it had greeted");
-    handshake_.Append({buffer.data(), static_cast<size_t>(got)});
+    const Result<size_t> got = stream.Read({buffer.data(), std::min(buffer.size(), handshake_.missing_bytes())});
+    if (got.status().code() == StatusCode::kTryAgain) return TryAgain("the peer does not greet");
+    if (!got.ok()) return got.status().WithContext("reading the peer's greeting");
+    if (*got == 0) return PeerLost("the peer closed the connection before it had greeted");
+    handshake_.Append({buffer.data(), *got});
   }
 }
 

@@ -9,6 +9,10 @@ namespace {
 constexpr std::string_view kListenerLabel = "lamina control channel 2: proof of the listening end ";
 constexpr std::string_view kConnectorLabel = "lamina control channel 2: proof of the connecting end ";
 
+// The first byte of a TLS record (RFC 8446, section 5.1), which no frame begins with.
+constexpr char kTlsAlert = 21;
+constexpr char kTlsHandshake = 22;
+
 ControlRole Other(ControlRole role) { return role == ControlRole::kListener ? ControlRole::kConnector : ControlRole::kListener; }
 
 }  // namespace
@@ -30,7 +34,18 @@ Result<std::string> ControlHandshake::ProofOf(ControlRole role) const {
   return HmacSha256(options_.secret, message);
 }
 
+void ControlHandshake::Append(std::string_view bytes) {
+  if (!first_byte_.has_value() && !bytes.empty()) first_byte_ = bytes[0];
+  decoder_.Append(bytes);
+}
+
 Status ControlHandshake::Advance() {
+  if (first_byte_ == kTlsAlert || first_byte_ == kTlsHandshake) {
+    return InvalidArgument(
+        "the peer speaks TLS, and this end was given no certificate: pass --tls-certificate, --tls-key and --tls-ca to every daemon, or "
+        "set "
+        "cluster.tls in the cluster YAML");
+  }
   while (!done_) {
     LAMINA_ASSIGN_OR_RETURN(const ControlFrame frame, decoder_.Next());
     LAMINA_RETURN_IF_ERROR(Handle(frame));

@@ -7,10 +7,11 @@
 //
 // Without secrets the proofs are left out; ends of which only one has a secret part. Nothing of this end, not even its hello, is told
 // to a peer that has not proved the secret. The proofs are bound to the role and to both nonces: neither a proof that comes back to its
-// sender nor one of an earlier connection is right. They say who the peer is when the connection opens; what follows is neither encrypted
-// nor signed.
+// sender nor one of an earlier connection is right. They say who the peer is when the connection opens; what follows is encrypted and
+// signed only inside TLS.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,10 +42,11 @@ class ControlHandshake {
   // Bytes for the peer since the last call. To be sent whatever Advance said: they may tell the peer why it failed.
   std::string TakeOutput() { return std::exchange(output_, {}); }
 
-  void Append(std::string_view bytes) { decoder_.Append(bytes); }
+  void Append(std::string_view bytes);
 
   // Goes on with what came: ok once the peer's hello is there, kTryAgain when more must come. kInvalidArgument: the secrets are not the
-  // same, or one end has none; kCorrupt: the peer does not speak this protocol. After an error it must not be called again.
+  // same, one end has none, or the peer speaks TLS; kCorrupt: the peer does not speak this protocol. After an error it must not be called
+  // again.
   Status Advance();
 
   // At most so many bytes may be read next: none of them belongs to the frames after the hello.
@@ -61,6 +63,7 @@ class ControlHandshake {
 
   const Options options_;
   ControlFrameDecoder decoder_{kMaxControlHelloBytes};
+  std::optional<char> first_byte_;  // from the peer
   uint16_t expected_type_ = kControlChallenge;
   std::string peer_nonce_;
   std::string peer_hello_;

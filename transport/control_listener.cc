@@ -15,7 +15,7 @@ namespace lamina {
 namespace {
 
 constexpr auto kGreetingDeadline = std::chrono::seconds(5);  // for all of it, however slowly it trickles in
-constexpr size_t kMaxPending = 256;                          // strangers that say nothing hold no more sockets than this
+constexpr size_t kMaxPendingGreetings = 256;                 // strangers that say nothing hold no more sockets than this
 
 }  // namespace
 
@@ -40,15 +40,15 @@ void TcpControlListener::Run() {
 
 void TcpControlListener::Wait() {
   std::vector<pollfd> entries = {{wake_.fd(), POLLIN, 0}};
-  if (pending_.size() < kMaxPending) entries.push_back({socket_.get(), POLLIN, 0});
-  for (const Pending& pending : pending_) entries.push_back({pending.socket.get(), POLLIN, 0});
+  if (pending_.size() < kMaxPendingGreetings) entries.push_back({socket_.get(), POLLIN, 0});
+  for (const Pending& pending : pending_) entries.push_back({pending.stream->fd(), pending.stream->wanted_events(), 0});
   int timeout_ms = -1;  // the destructor wakes
   if (!pending_.empty()) timeout_ms = pending_.front().deadline.RemainingMs();
   poll(entries.data(), entries.size(), timeout_ms);
 }
 
 void TcpControlListener::TakeNewPeers() {
-  while (!stop_ && pending_.size() < kMaxPending) {
+  while (!stop_ && pending_.size() < kMaxPendingGreetings) {
     Tcp::endpoint peer;
     auto size = static_cast<socklen_t>(peer.capacity());
     UniqueFd socket(accept4(socket_.get(), peer.data(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -61,19 +61,21 @@ void TcpControlListener::TakeNewPeers() {
     }
     std::string name = AddressText(peer);
     Status status = TuneSocket(socket.get());
+    Result<std::unique_ptr<ControlStream>> stream = MakeControlStream(std::move(socket), ControlRole::kListener, "", options_);
+    if (status.ok()) status = stream.status();
     Result<ControlGreeting> greeting = ControlGreeting::Create(ControlRole::kListener, options_);
     if (status.ok()) status = greeting.status();
     if (!status.ok()) {
       LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, name, status.message());
       continue;
     }
-    pending_.push_back({std::move(socket), std::move(name), Deadline::After(kGreetingDeadline), std::move(*greeting)});
+    pending_.push_back({std::move(*stream), std::move(name), Deadline::After(kGreetingDeadline), std::move(*greeting)});
   }
 }
 
 void TcpControlListener::AdvancePending() {
   for (auto entry = pending_.begin(); entry != pending_.end() && !stop_;) {
-    const Status status = entry->greeting.Advance(entry->socket.get());
+    const Status status = entry->greeting.Advance(*entry->stream);
     if (status.code() == StatusCode::kTryAgain && !entry->deadline.Passed()) {
       ++entry;
       continue;
@@ -81,7 +83,7 @@ void TcpControlListener::AdvancePending() {
     Pending pending = std::move(*entry);
     entry = pending_.erase(entry);
     if (status.ok()) {
-      on_accept_(std::make_unique<TcpControlConnection>(std::move(pending.socket),
+      on_accept_(std::make_unique<TcpControlConnection>(std::move(pending.stream),
                                                         TcpControlConnection::Peer{pending.greeting.peer_hello(), pending.name}, options_));
     } else {
       LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, pending.name, status.message());

@@ -26,7 +26,7 @@ class TcpControlListener final : public ControlListener {
  private:
   // A peer that has not greeted completely.
   struct Pending {
-    UniqueFd socket;
+    std::unique_ptr<ControlStream> stream;
     std::string name;
     Deadline deadline;
     ControlGreeting greeting;

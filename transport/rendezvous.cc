@@ -13,8 +13,8 @@ namespace {
 using boost::system::error_code;
 namespace asio = boost::asio;
 
-constexpr auto kHandshakeDeadline = std::chrono::seconds(20);  // a NIC takes seconds to register a window of many GB
-constexpr size_t kMaxPending = 64;                             // strangers that say nothing hold no more sockets than this
+constexpr auto kRendezvousDeadline = std::chrono::seconds(20);  // a NIC takes seconds to register a window of many GB
+constexpr size_t kMaxPendingRendezvous = 64;                    // strangers that say nothing hold no more sockets than this
 
 // Ends the one peer: it is gone, too slow, or came over a network for which the fabric has no NIC.
 bool IsThePeersOwn(StatusCode code) {
@@ -76,7 +76,7 @@ RendezvousListener::~RendezvousListener() {
 }
 
 Status RendezvousListener::TakeNewPeers() {
-  while (pending_.size() < kMaxPending) {
+  while (pending_.size() < kMaxPendingRendezvous) {
     Tcp::socket socket(host_.io());
     error_code error;
     Tcp::endpoint peer;
@@ -86,7 +86,7 @@ Status RendezvousListener::TakeNewPeers() {
     if (error) return OutOfSpace("accept on " + address_ + ": " + error.message());
     if (!TuneSocket(socket).ok()) continue;  // gone already
     host_.poll_set().Add(socket.native_handle(), EPOLLIN, nullptr);
-    pending_.push_back({RendezvousLink(std::move(socket), AddressText(peer)), Deadline::After(kHandshakeDeadline)});
+    pending_.push_back({RendezvousLink(std::move(socket), AddressText(peer)), Deadline::After(kRendezvousDeadline)});
   }
   return OkStatus();
 }
@@ -133,7 +133,7 @@ Status RendezvousListener::Answer(Pending& pending, const EndpointOptions& optio
   LAMINA_ASSIGN_OR_RETURN(pending.end, host_.NewEnd(local, options));
   LAMINA_RETURN_IF_ERROR(pending.link.CheckAlive());
   LAMINA_RETURN_IF_ERROR(pending.end->Join(pending.link.peer()));
-  pending.deadline = Deadline::After(kHandshakeDeadline);  // what this end took does not count
+  pending.deadline = Deadline::After(kRendezvousDeadline);  // what this end took does not count
   return pending.link.SendGreeting(host_.name(), options, pending.end->Offer());
 }
 

@@ -18,7 +18,7 @@ namespace {
 using boost::system::error_code;
 
 // One address of a name gets this long before the next is tried: a name may have addresses that lead nowhere.
-constexpr auto kAttempt = std::chrono::seconds(3);
+constexpr auto kConnectAttempt = std::chrono::seconds(3);
 
 Result<Tcp::resolver::results_type> Resolve(boost::asio::io_context& context, const std::string& address,
                                             Tcp::resolver::resolver_base::flags flags) {
@@ -41,7 +41,7 @@ Status TryConnect(Tcp::socket& socket, const Tcp::endpoint& endpoint, Deadline d
   const std::string call = "connect to " + AddressText(endpoint);
   const int result = connect(fd, endpoint.data(), static_cast<socklen_t>(endpoint.size()));
   if (result != 0 && errno != EINPROGRESS) return TryAgain(ErrnoText(call));
-  const Deadline attempt(std::min(deadline.at(), Clock::now() + kAttempt));
+  const Deadline attempt(std::min(deadline.at(), Clock::now() + kConnectAttempt));
   if (!WaitForFd(fd, POLLOUT, attempt)) return TryAgain(call + ": no answer");
   int cause = 0;
   socklen_t size = sizeof(cause);

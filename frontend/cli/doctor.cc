@@ -79,6 +79,10 @@ void RegisterDoctor(CLI::App& app) {
   AddOption(*command, "--fallback", options->needs.fallback, "Without a YAML: another data path will do");
   AddOption(*command, "--address", options->needs.address, "Without a YAML: this machine's address in the cluster");
   command->add_option("--port", options->needs.ports, "Without a YAML: a port that a daemon will listen at; can be given several times");
+  AddOption(*command, "--manager", options->needs.is_manager, "Without a YAML: the manager runs here");
+  AddOption(*command, "--tls-certificate", options->needs.tls.certificate, "Without a YAML: this machine's certificate");
+  AddOption(*command, "--tls-key", options->needs.tls.key, "Without a YAML: the certificate's key");
+  AddOption(*command, "--tls-ca", options->needs.tls.ca, "Without a YAML: the CA that all certificates come from");
   command->add_option("--sysroot", options->sysroot, "Folder with /sys and /proc of another machine")->group("");
   command->add_option("--probe-listen", options->probe_listen, "Answer one measurement at this address")->group("");
   command->add_option("--probe-connect", options->probe_connect, "Measure against what a listening end has offered")->group("");

@@ -9,7 +9,7 @@ namespace {
 
 int exit_status = 0;
 
-constexpr char kVersion[] = "lamina 0.1.0";
+constexpr char kVersionText[] = "lamina 0.1.0";
 constexpr char kExample[] =
     "Examples:\n"
     "  lamina serve models/tiny-stories --memory-nodes 2\n"
@@ -47,7 +47,7 @@ std::string EnvironmentName(const std::string& flag) {
 
 int RunCli(int argc, char** argv) {
   CLI::App app("Serves language models with attention where the KV cache lives.", "lamina");
-  app.set_version_flag("--version", kVersion);
+  app.set_version_flag("--version", kVersionText);
   app.require_subcommand(1);
   app.footer(kExample);
   RegisterServe(app);

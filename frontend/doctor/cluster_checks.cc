@@ -53,7 +53,11 @@ std::vector<Finding> AskHost(const ClusterConfig& config, const std::string& hos
   const HostNeeds needs = NeedsOf(config, host);
   std::vector<std::string> arguments = {"--json", "--address", needs.address, "--transport", needs.transport};
   if (needs.fallback) arguments.push_back("--fallback");
+  if (needs.is_manager) arguments.push_back("--manager");
   for (const int port : needs.ports) arguments.insert(arguments.end(), {"--port", std::to_string(port)});
+  if (!needs.tls.empty()) {
+    arguments.insert(arguments.end(), {"--tls-certificate", needs.tls.certificate, "--tls-key", needs.tls.key, "--tls-ca", needs.tls.ca});
+  }
   const Result<CommandOutput> output = RunCommand(DoctorOn(config, host, options.bin_dir, arguments), Deadline::After(kHostDeadline));
   if (!output.ok()) return {Unreachable(host, output.status().message())};
   const json report = json::parse(output->out, nullptr, false);
@@ -137,6 +141,8 @@ HostNeeds NeedsOf(const ClusterConfig& config, const std::string& host) {
   needs.address = host;
   needs.transport = config.transport;
   needs.fallback = config.transport_fallback;
+  needs.tls = config.tls;
+  needs.is_manager = host == config.controller_host;
   for (const NodeConfig& node : config.nodes) {
     if (node.host == host) needs.ports.push_back(node.port);
   }
@@ -181,6 +187,12 @@ std::vector<Finding> CheckCluster(const ClusterConfig& config, const ClusterChec
       links[host] = LinkOf(findings);
       all.insert(all.end(), findings.begin(), findings.end());
       all.push_back(CheckClock(config, host));
+    }
+  }
+  if (!links.contains(config.controller_host)) {  // the manager's own machine, which is this one, as for `lamina cluster up`
+    for (Finding& finding : CheckTls(NeedsOf(config, config.controller_host))) {
+      finding.subject = config.controller_host + " " + finding.subject;
+      all.push_back(std::move(finding));
     }
   }
   for (const std::string& from : compute) {

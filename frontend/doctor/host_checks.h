@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/tls_files.h"
 #include "frontend/doctor/finding.h"
 #include "frontend/doctor/host_view.h"
 
@@ -17,6 +18,8 @@ struct HostNeeds {
   bool fallback = false;
   int64_t registered_bytes = int64_t{64} << 20;  // memory that the NIC will have to reach
   std::vector<int> ports;                        // that its daemons will listen at
+  TlsFiles tls;                                  // empty: no TLS
+  bool is_manager = false;                       // the manager runs here
 
   bool needs_rdma() const { return transport == "verbs" && !fallback; }
 };
@@ -35,6 +38,9 @@ std::vector<Finding> CheckUcx(const HostNeeds& needs);
 
 // The network interface that has this address, "" if none has.
 std::string InterfaceOf(const std::string& ip_address);
+
+// What a peer would say to the files of TLS, and for how long they will do. Nothing without TLS.
+std::vector<Finding> CheckTls(const HostNeeds& needs);
 
 // All of the above.
 std::vector<Finding> CheckHost(const HostView& host, const HostNeeds& needs);

@@ -99,6 +99,7 @@ std::vector<Finding> CheckHost(const HostView& host, const HostNeeds& needs) {
   add(CheckGpuDirect(host));
   add(CheckInterface(host, needs, InterfaceOf(needs.address)));
   add(CheckPorts(needs));
+  add(CheckTls(needs));
   return all;
 }
 

@@ -10,6 +10,8 @@
 namespace lamina {
 namespace {
 
+using ::testing::HasSubstr;
+
 constexpr char kSmall[] = R"(version: 1
 nodes:
 - {name: c0, role: compute, port: 7100}
@@ -107,6 +109,21 @@ TEST(ClusterConfig, SecretFileIsRelativeToTheYaml) {
   EXPECT_EQ(secret_file("secret"), "/etc/lamina/secret");
   EXPECT_EQ(secret_file("../keys/secret"), "/etc/keys/secret");
   EXPECT_EQ(secret_file("/run/secrets/lamina"), "/run/secrets/lamina");
+}
+
+TEST(ClusterConfig, TlsFilesAreRelativeToTheYamlAndComeTogether) {
+  const auto parse = [](const std::string& tls) {
+    return ClusterConfig::Parse(std::string(kSmall) + "cluster: {tls: " + tls + "}\n", "/etc/lamina/c.yaml");
+  };
+  const auto config = parse("{certificate: tls/node.pem, key: /run/keys/node.key, ca: ../ca.pem}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->tls.certificate, "/etc/lamina/tls/node.pem");
+  EXPECT_EQ(config->tls.key, "/run/keys/node.key");
+  EXPECT_EQ(config->tls.ca, "/etc/ca.pem");
+  EXPECT_TRUE(parse("{}")->tls.empty());
+  EXPECT_THAT(parse("{certificate: a, ca: b}").status().message(), HasSubstr("needs 'key': TLS takes certificate, key and ca together"));
+  EXPECT_THAT(parse("{certificate: a, key: b}").status().message(), HasSubstr("needs 'ca'"));
+  EXPECT_THAT(parse("{certificat: a}").status().message(), HasSubstr("certificat"));
 }
 
 TEST(ClusterConfig, ExactlyOneComputeNode) {

@@ -83,6 +83,11 @@ TEST_F(ClusterOpsTest, CommandLinesOfTheDaemons) {
   config_.secret_file = "/etc/lamina/secret";
   for (const DaemonCommand& command : DaemonCommands(config_, "/c.yaml", false))
     EXPECT_THAT(ShellJoin(command.argv), HasSubstr(" --secret-file /etc/lamina/secret"));
+  config_.tls = {"/etc/lamina/node.pem", "/etc/lamina/node.key", "/etc/lamina/ca.pem"};
+  for (const DaemonCommand& command : DaemonCommands(config_, "/c.yaml", false)) {
+    EXPECT_THAT(ShellJoin(command.argv),
+                HasSubstr(" --tls-certificate /etc/lamina/node.pem --tls-key /etc/lamina/node.key --tls-ca /etc/lamina/ca.pem"));
+  }
 }
 
 TEST_F(ClusterOpsTest, LocalHosts) {

@@ -37,4 +37,4 @@ run_tests 1 test_memory_node '*/verbs' 4
 # UCX 1.13 aborts in its own ud transport when a Soft-RoCE peer goes: the two-host tests are for verbs and tcp.
 run_tests 2 test_transport 'Fabrics/TwoHosts.*-*/ucx' 10
 run_tests 2 test_e2e '*GoldenOnTwoHosts*' 2
-[ -e "/lib/modules/$(uname -r)/kernel/net/sched/sch_netem.ko" ] || run_four_hosts
+modinfo sch_netem >/dev/null 2>&1 || run_four_hosts

@@ -97,6 +97,18 @@ Status Hear(ControlHandshake& end, const std::string& bytes) {
   return end.Advance();
 }
 
+TEST(ControlHandshake, APeerThatSpeaksTlsIsKnownByItsFirstByte) {
+  for (const std::string bytes : {"\x15", "\x16", "\x15\x03\x03", "\x16\x03\x01 and a hello"}) {
+    ControlHandshake end = Connector("");
+    const Status status = Hear(end, bytes);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr("the peer speaks TLS, and this end was given no certificate"));
+  }
+  ControlHandshake end = Connector("");
+  EXPECT_EQ(Hear(end, "LMNA").code(), StatusCode::kTryAgain);
+  EXPECT_EQ(Hear(end, "\x15").code(), StatusCode::kTryAgain) << "not the first byte";
+}
+
 TEST(ControlHandshake, AProofOfAnEarlierConnectionIsWrong) {
   ControlHandshake listener = Listener(kSecret), connector = Connector(kSecret);
   const Outcome recorded = Talk(listener, connector);

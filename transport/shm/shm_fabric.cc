@@ -13,8 +13,8 @@
 namespace lamina {
 namespace {
 
-constexpr auto kHandshakeDeadline = std::chrono::seconds(5);
-constexpr size_t kMaxPending = 64;  // strangers that say nothing hold no more sockets than this
+constexpr auto kShmHandshakeDeadline = std::chrono::seconds(5);
+constexpr size_t kMaxPendingOnShm = 64;  // strangers that say nothing hold no more sockets than this
 
 // This end's segment, mapped, and handed to the peer.
 Result<Mapping> OfferSegment(int socket, const EndpointOptions& options, int wake) {
@@ -57,7 +57,7 @@ class ShmListener final : public Listener {
 };
 
 Status ShmListener::TakeNewPeers() {
-  while (pending_.size() < kMaxPending) {
+  while (pending_.size() < kMaxPendingOnShm) {
     UniqueFd socket(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) {
       if (errno == EAGAIN) return OkStatus();
@@ -70,7 +70,7 @@ Status ShmListener::TakeNewPeers() {
       continue;
     }
     context_.poll_set.Add(socket.get(), EPOLLIN, nullptr);
-    pending_.push_back({std::move(socket), pid, Deadline::After(kHandshakeDeadline)});
+    pending_.push_back({std::move(socket), pid, Deadline::After(kShmHandshakeDeadline)});
   }
   return OkStatus();
 }

@@ -11,8 +11,8 @@ namespace {
 using boost::system::error_code;
 namespace asio = boost::asio;
 
-constexpr auto kHandshakeDeadline = std::chrono::seconds(5);
-constexpr size_t kMaxPending = 64;  // strangers that say nothing hold no more sockets than this
+constexpr auto kTcpHandshakeDeadline = std::chrono::seconds(5);
+constexpr size_t kMaxPendingOnTcp = 64;  // strangers that say nothing hold no more sockets than this
 
 }  // namespace
 
@@ -27,7 +27,7 @@ TcpListener::~TcpListener() {
 }
 
 Status TcpListener::TakeNewPeers() {
-  while (pending_.size() < kMaxPending) {
+  while (pending_.size() < kMaxPendingOnTcp) {
     Tcp::socket socket(context_.io);
     error_code error;
     Tcp::endpoint peer;
@@ -37,7 +37,7 @@ Status TcpListener::TakeNewPeers() {
     if (error) return OutOfSpace("accept on " + address_ + ": " + error.message());
     if (!TuneSocket(socket).ok()) continue;  // gone already
     context_.poll_set.Add(socket.native_handle(), EPOLLIN, nullptr);
-    pending_.push_back({std::move(socket), AddressText(peer), Deadline::After(kHandshakeDeadline), {}});
+    pending_.push_back({std::move(socket), AddressText(peer), Deadline::After(kTcpHandshakeDeadline), {}});
   }
   return OkStatus();
 }

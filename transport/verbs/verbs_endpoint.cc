@@ -9,7 +9,7 @@ namespace lamina {
 namespace {
 
 // A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a millisecond.
-constexpr uint32_t kPollsPerCheck = 4096;
+constexpr uint32_t kVerbsPollsPerCheck = 4096;
 
 }  // namespace
 
@@ -34,7 +34,7 @@ VerbsEndpoint::~VerbsEndpoint() {
 }
 
 size_t VerbsEndpoint::Poll(std::span<Event> out) {
-  if (context_.may_have_slept || (!is_broken_ && ++polls_since_check_ >= kPollsPerCheck)) {
+  if (context_.may_have_slept || (!is_broken_ && ++polls_since_check_ >= kVerbsPollsPerCheck)) {
     polls_since_check_ = 0;
     context_.may_have_slept = false;
     context_.CheckSockets();
