@@ -116,8 +116,9 @@ Status UcxContext::Open() {
   worker_address_.assign(reinterpret_cast<const char*>(address), bytes);
   ucp_worker_release_address(worker_, address);
 
+  // Lines like "#      resource 3  :  md 2  dev 3  flags -- sysv/memory"; components are named there too, in use or not.
   const std::string resources = Printed([this](FILE* stream) { ucp_context_print_info(context_, stream); });
-  if (resources.find("sysv") != std::string::npos || resources.find("posix") != std::string::npos) {
+  if (resources.find("sysv/") != std::string::npos || resources.find("posix/") != std::string::npos) {
     const std::string host = HostIdentity();
     host.copy(host_.data(), host_.size());
   }

@@ -112,7 +112,7 @@ void UcxEndpoint::ChoosePath() {
 Status UcxEndpoint::Settle() {
   context_.Progress();
   if (is_broken_) return PeerLost(last_error_);
-  return was_heard_ && wake_->num_pending == 0 ? OkStatus() : TryAgain();
+  return is_settled() ? OkStatus() : TryAgain();
 }
 
 void UcxEndpoint::Start(RendezvousLink link) {
@@ -223,6 +223,7 @@ void UcxEndpoint::AnnounceSleep() {
 bool UcxEndpoint::HasWork() {
   if (said_lost_) return false;
   if (is_broken_ || !notifications_.empty() || Rings()) return true;
+  if (!link_) return is_settled() && !std::exchange(said_settled_, true);
   if (num_sent_on_ > 0 && posts_->front().message.num_pending == 0) return true;
   if (num_sent_on_ < posts_->size() && (*posts_)[num_sent_on_].message.num_pending == 0) return true;  // its notice can go
   if (!wants_room_ || num_notified_ - num_credited_ == kUcxNotices) return false;

@@ -99,6 +99,7 @@ class UcxEndpoint final : public Endpoint {
   void Unwatch();
 
   UcxControl& own() { return *reinterpret_cast<UcxControl*>(region_->bytes().data()); }
+  bool is_settled() const { return was_heard_ && wake_->num_pending == 0; }
   bool Rings();  // a notification is in the ring
 
   UcxContext& context_;
@@ -109,10 +110,11 @@ class UcxEndpoint final : public Endpoint {
   ucp_ep_h ep_ = nullptr;  // null once lost
   ucp_rkey_h key_ = nullptr;
   UcxOffer peer_;
-  std::string peer_address_;  // of its worker; with the key only until Start
+  std::string peer_address_;  // of its worker; with the key only until Join
   std::string peer_key_;
   bool is_local_ = false;  // reached through shared memory
   bool was_heard_ = false;
+  bool said_settled_ = false;
   UcxPath path_ = UcxPath::kPuts;
   std::byte* mapped_ = nullptr;  // of kMapped: the peer's region
 
