@@ -15,6 +15,7 @@ namespace asio = boost::asio;
 
 constexpr auto kRendezvousDeadline = std::chrono::seconds(20);  // a NIC takes seconds to register a window of many GB
 constexpr size_t kMaxPendingRendezvous = 64;                    // strangers that say nothing hold no more sockets than this
+constexpr auto kSettlePause = milliseconds(1);
 
 // Ends the one peer: it is gone, too slow, or came over a network for which the fabric has no NIC.
 bool IsThePeersOwn(StatusCode code) {
@@ -29,6 +30,16 @@ Status WaitForGreeting(RendezvousLink& link, std::string_view kind, Deadline dea
   }
 }
 
+Status WaitUntilSettled(RendezvousEnd& end, RendezvousLink& link, Deadline deadline) {
+  while (true) {
+    const Status status = end.Settle();
+    if (status.code() != StatusCode::kTryAgain) return status;
+    LAMINA_RETURN_IF_ERROR(link.CheckAlive());
+    if (deadline.Passed()) return TimedOut("the peer answers over TCP, but the fabric does not get through to it");
+    WaitForFd(link.fd(), POLLIN, Deadline::After(kSettlePause));
+  }
+}
+
 Result<std::unique_ptr<Endpoint>> ConnectOver(RendezvousLink link, RendezvousHost& host, const EndpointOptions& options,
                                               Deadline deadline) {
   LAMINA_ASSIGN_OR_RETURN(const asio::ip::address local, link.LocalAddress());
@@ -37,6 +48,7 @@ Result<std::unique_ptr<Endpoint>> ConnectOver(RendezvousLink link, RendezvousHos
   LAMINA_RETURN_IF_ERROR(WaitForGreeting(link, host.name(), deadline));
   LAMINA_RETURN_IF_ERROR(link.CheckAlive());
   LAMINA_RETURN_IF_ERROR(end->Join(link.peer()));
+  LAMINA_RETURN_IF_ERROR(WaitUntilSettled(*end, link, deadline));
   LAMINA_RETURN_IF_ERROR(link.SendReady());
   return end->Finish(std::move(link));
 }
@@ -125,7 +137,15 @@ Status RendezvousListener::Advance(Pending& pending, const EndpointOptions& opti
     }
     LAMINA_RETURN_IF_ERROR(Answer(pending, options));
   }
-  return pending.link.ReceiveReady();
+  const Status settled = pending.end->Settle();
+  if (!settled.ok() && settled.code() != StatusCode::kTryAgain) return settled;
+  if (pending.is_ready) {
+    LAMINA_RETURN_IF_ERROR(pending.link.CheckAlive());
+  } else {
+    LAMINA_RETURN_IF_ERROR(pending.link.ReceiveReady());
+    pending.is_ready = true;
+  }
+  return settled;
 }
 
 Status RendezvousListener::Answer(Pending& pending, const EndpointOptions& options) {

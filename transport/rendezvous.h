@@ -7,6 +7,7 @@
 //   connecting end                    accepting end
 //   greeting           ->             Join: can receive from the peer, and can send
 //   Join               <-             greeting
+//   Settle                            Settle
 //   ready: can receive ->             Finish: may post
 //   Finish: may post
 //
@@ -35,7 +36,7 @@ namespace lamina {
 static_assert(std::endian::native == std::endian::little, "wire structs are copied as they lie in memory");
 
 inline constexpr std::array<char, 4> kRendezvousMagic = {'L', 'M', 'N', 'R'};
-inline constexpr uint16_t kRendezvousVersion = 1;
+inline constexpr uint16_t kRendezvousVersion = 2;
 inline constexpr size_t kMaxOfferBytes = size_t{16} << 10;
 
 struct RendezvousGreeting {
@@ -97,7 +98,7 @@ class RendezvousLink {
   size_t have_bytes_ = 0;  // of the part that is being read
 };
 
-// One end of a connection while it is being made. Order of calls: Offer, then Join, then Finish.
+// One end of a connection while it is being made. Order of calls: Offer, Join, Settle, Finish.
 class RendezvousEnd {
  public:
   virtual ~RendezvousEnd() = default;  // without Finish: the handshake was broken off
@@ -109,7 +110,11 @@ class RendezvousEnd {
   // if the offer is nonsense; another error if this end cannot go on.
   virtual Status Join(const RendezvousPeer& peer) = 0;
 
-  // Both ends have joined. The endpoint owns `link` and watches it.
+  // After Join: ok once the fabric gets through to the peer, which both ends wait for. kTryAgain until then, called again and again;
+  // kPeerLost if it cannot.
+  virtual Status Settle() { return OkStatus(); }
+
+  // Both ends have joined and settled. The endpoint owns `link` and watches it.
   virtual Result<std::unique_ptr<Endpoint>> Finish(RendezvousLink link) = 0;
 };
 
@@ -151,6 +156,7 @@ class RendezvousListener final : public Listener {
     RendezvousLink link;
     Deadline deadline;
     std::unique_ptr<RendezvousEnd> end = nullptr;  // once it has greeted
+    bool is_ready = false;                         // it said so
   };
 
   RendezvousListener(RendezvousHost& host, Tcp::acceptor acceptor, std::string address);

@@ -5,18 +5,33 @@
 #include <sys/wait.h>
 
 #include "tests/transport/fabric_pair.h"
+#include "transport/posix.h"
 
 namespace lamina {
 namespace {
 
-// A forked process that runs `body` and ends with 0 if that returns true. Killed by the destructor at the latest.
+// A process forked at once, before this one opens a fabric: what a fabric's library does in threads of its own does not survive a fork.
+// Runs `body` with the address that Start gives it, and ends with 0 if that returns true. Killed by the destructor at the latest.
 class Child {
  public:
-  explicit Child(const std::function<bool()>& body) : pid_(fork()) {
-    if (pid_ == 0) _exit(body() ? 0 : 1);
+  explicit Child(const std::function<bool(const std::string& address)>& body) {
+    int ends[2];
+    if (pipe(ends) != 0) std::abort();
+    read_end_.Reset(ends[0]);
+    write_end_.Reset(ends[1]);
+    pid_ = fork();
+    if (pid_ != 0) return;
+    write_end_.Reset();
+    std::array<char, 256> address;
+    const ssize_t got = read(read_end_.get(), address.data(), address.size());
+    _exit(got > 0 && body(std::string(address.data(), static_cast<size_t>(got))) ? 0 : 1);
   }
   ~Child() {
     if (pid_ > 0) Kill();
+  }
+
+  void Start(const std::string& address) {
+    ASSERT_EQ(write(write_end_.get(), address.data(), address.size()), static_cast<ssize_t>(address.size()));
   }
 
   void Kill() {
@@ -32,7 +47,9 @@ class Child {
   }
 
  private:
-  pid_t pid_;
+  UniqueFd read_end_;
+  UniqueFd write_end_;
+  pid_t pid_ = -1;
 };
 
 bool WaitToBeKilled() {
@@ -43,21 +60,27 @@ bool WaitToBeKilled() {
 
 class TwoProcesses : public testing::TestWithParam<std::string> {
  protected:
-  TwoProcesses() : fabric_(OpenTestFabric(GetParam())) { listener_ = std::move(fabric_->Listen(FreshAddress(GetParam()))).value(); }
+  // After the last Child.
+  void Listen() {
+    fabric_ = OpenTestFabric(GetParam());
+    listener_ = std::move(fabric_->Listen(FreshAddress(GetParam()))).value();
+  }
 
   // In the child: a connection of its own to this test's listener.
   struct Client {
     std::unique_ptr<Fabric> fabric;
     std::unique_ptr<Endpoint> endpoint;
   };
-  Client ConnectFromChild(uint64_t window_bytes) {
+  Client ConnectFromChild(const std::string& address, uint64_t window_bytes) {
     Client client{OpenTestFabric(GetParam()), nullptr};
-    auto made = client.fabric->Connect(listener_->address(), {window_bytes, "child"}, Deadline::After(kPatience));
+    auto made = client.fabric->Connect(address, {window_bytes, "child"}, Deadline::After(kPatience));
     if (made.ok()) client.endpoint = std::move(made).value();
     return client;
   }
 
-  void AcceptChild(uint64_t window_bytes) {
+  void AcceptChild(Child& child, uint64_t window_bytes) {
+    if (!listener_) Listen();
+    child.Start(listener_->address());
     endpoint_ = AcceptOne(*fabric_, *listener_, {window_bytes, "parent"});
     ASSERT_TRUE(endpoint_ != nullptr);
   }
@@ -77,8 +100,8 @@ class TwoProcesses : public testing::TestWithParam<std::string> {
 TEST_P(TwoProcesses, EchoesData) {
   constexpr size_t kBytes = 100'000;
   constexpr uint32_t kRounds = 200;
-  Child child([&] {
-    Client client = ConnectFromChild(kBytes);
+  Child child([&](const std::string& address) {
+    Client client = ConnectFromChild(address, kBytes);
     Inbound inbound;
     for (uint32_t round = 0; round < kRounds; ++round) {
       const auto arrived = [&] { return inbound.notifications.size() > round && inbound.sent.size() == round; };
@@ -91,7 +114,7 @@ TEST_P(TwoProcesses, EchoesData) {
     }
     return Until([&] { return inbound.num_lost == 1; }, [&] { inbound.PollOnce(*client.endpoint); });
   });
-  AcceptChild(kBytes);
+  AcceptChild(child, kBytes);
   auto buffer = std::move(fabric_->Allocate(kBytes)).value();
   for (uint32_t round = 0; round < kRounds; ++round) {
     const auto data = Pattern(kBytes, round);
@@ -106,11 +129,11 @@ TEST_P(TwoProcesses, EchoesData) {
 }
 
 TEST_P(TwoProcesses, KilledPeerIsNoticedWhileSleeping) {
-  Child child([&] {
-    const Client client = ConnectFromChild(64);
+  Child child([&](const std::string& address) {
+    const Client client = ConnectFromChild(address, 64);
     return WaitToBeKilled();
   });
-  AcceptChild(64);
+  AcceptChild(child, 64);
   std::thread killer([&] { child.Kill(); });
   EXPECT_TRUE(SleepUntil([&] { return inbound_.num_lost > 0; }));
   killer.join();
@@ -119,11 +142,11 @@ TEST_P(TwoProcesses, KilledPeerIsNoticedWhileSleeping) {
 }
 
 TEST_P(TwoProcesses, KilledPeerIsNoticedWhilePolling) {
-  Child child([&] {
-    const Client client = ConnectFromChild(64);
+  Child child([&](const std::string& address) {
+    const Client client = ConnectFromChild(address, 64);
     return WaitToBeKilled();
   });
-  AcceptChild(64);
+  AcceptChild(child, 64);
   child.Kill();
   EXPECT_TRUE(Until([&] { return inbound_.num_lost > 0; }, [&] { inbound_.PollOnce(*endpoint_); }));
   for (int i = 0; i < 10; ++i) inbound_.PollOnce(*endpoint_);
@@ -132,11 +155,11 @@ TEST_P(TwoProcesses, KilledPeerIsNoticedWhilePolling) {
 
 TEST_P(TwoProcesses, KilledPeerGivesEveryTagBack) {
   constexpr size_t kBytes = size_t{1} << 20;
-  Child child([&] {
-    const Client client = ConnectFromChild(kBytes);
+  Child child([&](const std::string& address) {
+    const Client client = ConnectFromChild(address, kBytes);
     return WaitToBeKilled();  // never polls
   });
-  AcceptChild(64);
+  AcceptChild(child, 64);
   auto buffer = std::move(fabric_->Allocate(kBytes)).value();
   const WriteOp op{buffer->bytes(), 0};
   uint64_t posted = 0;
@@ -149,8 +172,8 @@ TEST_P(TwoProcesses, KilledPeerGivesEveryTagBack) {
 
 TEST_P(TwoProcesses, PeerKilledWhileItPosts) {
   constexpr size_t kBytes = size_t{256} << 10;
-  Child child([&] {
-    Client client = ConnectFromChild(64);
+  Child child([&](const std::string& address) {
+    Client client = ConnectFromChild(address, 64);
     Inbound inbound;
     auto buffer = std::move(client.fabric->Allocate(kBytes)).value();
     for (uint32_t i = 0; i < 1'000'000'000;) {
@@ -160,7 +183,7 @@ TEST_P(TwoProcesses, PeerKilledWhileItPosts) {
     }
     return false;
   });
-  AcceptChild(kBytes);
+  AcceptChild(child, kBytes);
   ASSERT_TRUE(SleepUntil([&] { return inbound_.notifications.size() > 50; }));
   child.Kill();
   ASSERT_TRUE(SleepUntil([&] { return inbound_.num_lost > 0; }));
@@ -168,7 +191,11 @@ TEST_P(TwoProcesses, PeerKilledWhileItPosts) {
 }
 
 TEST_P(TwoProcesses, PeerKilledBeforeItIsAccepted) {
-  Child child([&] { return ConnectFromChild(64).endpoint != nullptr; });
+  const auto connect = [&](const std::string& address) { return ConnectFromChild(address, 64).endpoint != nullptr; };
+  Child child(connect);
+  Child next(connect);
+  Listen();
+  child.Start(listener_->address());
   Sleep(*fabric_, {}, Deadline::After(kPatience));  // it knocks
   child.Kill();
   auto endpoint = listener_->Accept({});
@@ -176,23 +203,24 @@ TEST_P(TwoProcesses, PeerKilledBeforeItIsAccepted) {
     endpoint_ = std::move(endpoint).value();
     EXPECT_TRUE(SleepUntil([&] { return inbound_.num_lost > 0; }));
   }
-  Child next([&] { return ConnectFromChild(64).endpoint != nullptr; });
   endpoint_.reset();
-  AcceptChild(64);
+  AcceptChild(next, 64);
   EXPECT_EQ(next.Wait(), 0);
 }
 
 TEST_P(TwoProcesses, AddressIsFreeAgainAfterItsOwnerWasKilled) {
-  const std::string address = GetParam() == "shm" ? FreshAddress("shm") : listener_->address();
-  listener_.reset();
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  Child child([&] {
+  Child child([&](const std::string& address) {
     const auto fabric = OpenTestFabric(GetParam());
     const auto listener = fabric->Listen(address);
     if (!listener.ok() || write(ends[1], "x", 1) != 1) return false;
     return WaitToBeKilled();
   });
+  Listen();
+  const std::string address = GetParam() == "shm" ? FreshAddress("shm") : listener_->address();
+  listener_.reset();
+  child.Start(address);
   char byte;
   ASSERT_EQ(read(ends[0], &byte, 1), 1);
   EXPECT_FALSE(fabric_->Listen(address).ok());

@@ -18,14 +18,14 @@ namespace {
 constexpr int kArmAttempts = 100;  // each lets UCX do what it says is left
 
 // A peer's message is looked at before it is believed: anything but a notice for an end that exists here is dropped.
-ucs_status_t OnMessage(void* context, const void* header, size_t header_bytes, void* /*data*/, size_t data_bytes,
-                       const ucp_am_recv_param_t* /*param*/) {
+ucs_status_t OnMessage(void* context, const void* header, size_t header_bytes, void* data, size_t data_bytes,
+                       const ucp_am_recv_param_t* param) {
   UcxNotice notice;
-  if (header_bytes != sizeof(notice) || data_bytes != 0) return UCS_OK;
+  if (header_bytes != sizeof(notice) || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;
   std::memcpy(&notice, header, sizeof(notice));
   const auto& endpoints = static_cast<UcxContext*>(context)->endpoints;
   const auto found = endpoints.find(notice.id);
-  if (found != endpoints.end()) found->second->OnNotice(notice);
+  if (found != endpoints.end()) found->second->OnNotice(notice, {static_cast<const std::byte*>(data), data_bytes});
   return UCS_OK;
 }
 
@@ -52,6 +52,13 @@ std::string HostIdentity() {
   return boot + "/" + std::to_string(ipc.st_ino);
 }
 
+// UCX before 1.16 ends the process if a peer goes while UCX connects to it over more than one TCP interface. It writes over one anyway.
+bool HasUnsafeRails() {
+  unsigned major = 0, minor = 0, patch = 0;
+  ucp_get_version(&major, &minor, &patch);
+  return major == 1 && minor < 16;
+}
+
 size_t RoundUpToPages(size_t bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return (bytes + page - 1) / page * page;
@@ -71,9 +78,9 @@ Status UcxContext::Open() {
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_config_read", status) + "; look at the UCX_ variables of the environment");
-  if (std::getenv("UCX_MM_FIFO_SIZE") == nullptr) {
-    status = ucp_config_modify(config, "MM_FIFO_SIZE", std::to_string(kUcxQueuePlaces).c_str());
-    if (status != UCS_OK) LAMINA_LOG_WARN("ucx: setting MM_FIFO_SIZE: {}", UcxText("ucp_config_modify", status));
+  if (HasUnsafeRails() && std::getenv("UCX_MAX_RNDV_RAILS") == nullptr) {
+    status = ucp_config_modify(config, "MAX_RNDV_RAILS", "1");
+    if (status != UCS_OK) LAMINA_LOG_WARN("ucx: setting MAX_RNDV_RAILS: {}", UcxText("ucp_config_modify", status));
   }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
@@ -109,8 +116,9 @@ Status UcxContext::Open() {
   worker_address_.assign(reinterpret_cast<const char*>(address), bytes);
   ucp_worker_release_address(worker_, address);
 
+  // Lines like "#      resource 3  :  md 2  dev 3  flags -- sysv/memory"; components are named there too, in use or not.
   const std::string resources = Printed([this](FILE* stream) { ucp_context_print_info(context_, stream); });
-  if (resources.find("sysv") != std::string::npos || resources.find("posix") != std::string::npos) {
+  if (resources.find("sysv/") != std::string::npos || resources.find("posix/") != std::string::npos) {
     const std::string host = HostIdentity();
     host.copy(host_.data(), host_.size());
   }
@@ -140,8 +148,7 @@ void UcxContext::CheckSockets() {
   }
 }
 
-void UcxContext::LogTransports(ucp_ep_h endpoint) {
-  if (std::exchange(logged_, true)) return;
+std::string UcxContext::Lanes(ucp_ep_h endpoint) {
   // Of the lines only those like "#    lane[0]:  4:sysv/memory.0 md[3]  -> md[3]/sysv/sysdev[255] am am_bw#0 rma_bw#0"
   const std::string all = Printed([&](FILE* stream) { ucp_ep_print_info(endpoint, stream); });
   std::string lanes;
@@ -150,7 +157,12 @@ void UcxContext::LogTransports(ucp_ep_h endpoint) {
     lanes += (lanes.empty() ? "" : "; ") + all.substr(at, end - at);
     at = end;
   }
-  LAMINA_LOG_INFO("ucx {}: {}", ucp_get_version_string(), lanes.empty() ? "no transports are known yet" : lanes);
+  return lanes;
+}
+
+void UcxContext::LogOnce(std::string_view how, const std::string& lanes) {
+  if (std::exchange(logged_, true)) return;
+  LAMINA_LOG_INFO("ucx {}, {}: {}", ucp_get_version_string(), how, lanes.empty() ? "no transports are known yet" : lanes);
 }
 
 Result<std::unique_ptr<UcxMemory>> UcxMemory::Create(UcxContext& context, size_t bytes) {

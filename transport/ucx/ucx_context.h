@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "base/status.h"
@@ -48,8 +49,11 @@ class UcxContext {
 
   uint64_t NewId() { return next_id_++; }
 
-  // Once: says at level info what UCX uses to reach the peer of `endpoint`.
-  void LogTransports(ucp_ep_h endpoint);
+  // What UCX uses to reach the peer of `endpoint`, in its own words: "lane[0]: 1:tcp/eth0.0 ...; lane[1]: ...".
+  static std::string Lanes(ucp_ep_h endpoint);
+
+  // The first time: at level info.
+  void LogOnce(std::string_view how, const std::string& lanes);
 
   PollSet poll_set;
   boost::asio::io_context io;                            // never run: the sockets are non-blocking and polled

@@ -2,6 +2,8 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/log.h"
@@ -12,10 +14,32 @@ namespace {
 // A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a millisecond.
 constexpr uint32_t kPollsPerUcxCheck = 4096;
 
+// Whether all of `lanes`, as of UcxContext::Lanes, are transports that UCX makes writes of by messages of its own. UCX 1.13 ends the
+// process if a peer goes in the middle of one, and the peer's memory would not be safe from nonsense.
+bool EmulatesWrites(std::string_view lanes) {
+  constexpr std::string_view kBegin = "]:";
+  for (size_t at = lanes.find(kBegin); at != std::string_view::npos; at = lanes.find(kBegin, at)) {
+    at += kBegin.size();
+    const std::string_view lane = lanes.substr(at);  // "  1:tcp/lo.0 md[1]"
+    const std::string_view name = lane.substr(std::min(lane.find(':'), lane.size() - 1) + 1);
+    if (!name.starts_with("tcp/") && !name.starts_with("ud_")) return false;
+  }
+  return !lanes.empty();
+}
+
+std::string_view ToText(UcxPath path) {
+  switch (path) {
+    case UcxPath::kMapped: return "mapped";
+    case UcxPath::kPuts: return "puts";
+    case UcxPath::kMessages: break;
+  }
+  return "messages";
+}
+
 }  // namespace
 
-UcxEndpoint::UcxEndpoint(UcxContext& context, std::unique_ptr<UcxMemory> window)
-    : context_(context), id_(context.NewId()), window_(std::move(window)) {
+UcxEndpoint::UcxEndpoint(UcxContext& context, std::unique_ptr<UcxMemory> region)
+    : context_(context), id_(context.NewId()), region_(std::move(region)) {
   context_.endpoints.emplace(id_, this);
 }
 
@@ -26,10 +50,10 @@ UcxEndpoint::~UcxEndpoint() {
 }
 
 Result<std::string> UcxEndpoint::Offer() const {
-  LAMINA_ASSIGN_OR_RETURN(const std::string key, window_->PackKey());
+  LAMINA_ASSIGN_OR_RETURN(const std::string key, region_->PackKey());
   const std::string& address = context_.worker_address();
   const UcxOffer offer{.id = id_,
-                       .window_address = reinterpret_cast<uintptr_t>(window_->bytes().data()),
+                       .region_address = reinterpret_cast<uintptr_t>(region_->bytes().data()),
                        .address_bytes = static_cast<uint32_t>(address.size()),
                        .key_bytes = static_cast<uint32_t>(key.size()),
                        .host = context_.host()};
@@ -45,17 +69,18 @@ Status UcxEndpoint::Join(const RendezvousPeer& peer) {
   if (peer.offer.size() < sizeof(peer_)) return PeerLost("the peer's offer is malformed");
   std::memcpy(&peer_, peer.offer.data(), sizeof(peer_));
   if (peer.offer.size() != sizeof(peer_) + uint64_t{peer_.address_bytes} + peer_.key_bytes || peer_.address_bytes == 0 ||
-      (peer_.key_bytes == 0) != (peer.window_bytes == 0)) {
+      peer_.key_bytes == 0) {
     return PeerLost("the peer's offer is malformed");
   }
   peer_address_ = peer.offer.substr(sizeof(peer_), peer_.address_bytes);
   peer_key_ = peer.offer.substr(sizeof(peer_) + peer_.address_bytes);
   is_local_ = peer_.host[0] != 0 && peer_.host == context_.host();
-  return is_local_ ? Reach() : OkStatus();
+  LAMINA_RETURN_IF_ERROR(Reach());
+  ChoosePath();
+  Wake();  // makes UCX connect, and tells the peer that it has
+  return OkStatus();
 }
 
-// When matters for UCX 1.13, which ends the process if the peer's shared memory is gone, or if the peer goes while UCX connects to it over
-// a network. So through shared memory it is done while the peer waits, over a network when the handshake is complete.
 Status UcxEndpoint::Reach() {
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -65,21 +90,42 @@ Status UcxEndpoint::Reach() {
   params.err_handler = {OnError, this};
   ucs_status_t status = ucp_ep_create(context_.worker(), &params, &ep_);
   if (status != UCS_OK) return PeerLost(UcxText("ucp_ep_create", status) + "; both ends need a transport in common: look at UCX_TLS");
-  if (!peer_key_.empty()) status = ucp_ep_rkey_unpack(ep_, peer_key_.data(), &key_);
+  status = ucp_ep_rkey_unpack(ep_, peer_key_.data(), &key_);
   if (status != UCS_OK) return PeerLost(UcxText("ucp_ep_rkey_unpack", status));
   return OkStatus();
 }
 
-Status UcxEndpoint::Start(RendezvousLink link) {
+void UcxEndpoint::ChoosePath() {
+  const char* const wish = std::getenv("LAMINA_UCX_PATH");
+  const std::string_view wanted = wish == nullptr ? "" : wish;
+  const std::string lanes = UcxContext::Lanes(ep_);
+  void* mapped = nullptr;
+  if (wanted == ToText(UcxPath::kMessages) || EmulatesWrites(lanes)) {
+    path_ = UcxPath::kMessages;
+  } else if (wanted != ToText(UcxPath::kPuts) && ucp_rkey_ptr(key_, peer_.region_address, &mapped) == UCS_OK) {
+    path_ = UcxPath::kMapped;
+    mapped_ = static_cast<std::byte*>(mapped);
+  }
+  context_.LogOnce(ToText(path_), lanes);
+}
+
+Status UcxEndpoint::Settle() {
+  context_.Progress();
+  if (is_broken_) return PeerLost(last_error_);
+  return is_settled() ? OkStatus() : TryAgain();
+}
+
+void UcxEndpoint::Start(RendezvousLink link) {
   link_.emplace(std::move(link));
-  if (!is_local_) LAMINA_RETURN_IF_ERROR(Reach());
   if (!is_broken_) context_.poll_set.Add(link_->fd(), EPOLLIN | EPOLLRDHUP, this);
   is_watched_ = !is_broken_;
-  context_.LogTransports(ep_);
-  return OkStatus();
 }
 
 size_t UcxEndpoint::Poll(std::span<Event> out) {
+  if (announced_) {
+    announced_ = false;
+    own().owner_sleeps.store(0, std::memory_order_relaxed);
+  }
   if (context_.may_have_slept || (!is_broken_ && ++polls_since_check_ >= kPollsPerUcxCheck)) {
     polls_since_check_ = 0;
     context_.may_have_slept = false;
@@ -90,7 +136,7 @@ size_t UcxEndpoint::Poll(std::span<Event> out) {
     const bool progressed = context_.Progress();
     SendReadyNotices();
     // What the peer sent before its end is here before its socket closed: once UCX finds nothing more, that was all.
-    if (was_broken && !progressed && notifications_.empty()) Lose();
+    if (was_broken && !progressed && notifications_.empty() && !Rings()) Lose();
   }
   size_t count = TakeSent(out);
   count += TakeNotifications(out.subspan(count));
@@ -129,15 +175,25 @@ size_t UcxEndpoint::TakeLost(std::span<Event> out) {
 
 size_t UcxEndpoint::TakeNotifications(std::span<Event> out) {
   size_t count = 0;
-  for (; count < out.size() && !notifications_.empty(); notifications_.Pop(), ++num_polled_) {
+  for (; count < out.size() && !notifications_.empty(); notifications_.Pop()) {
     out[count++] = {.kind = Event::Kind::kNotification, .value = notifications_.front()};
   }
+  for (; count < out.size() && !lost_ && Rings(); ++num_rung_) {
+    const uint64_t slot = own().ring[num_rung_ % kUcxNotices].load(std::memory_order_relaxed);
+    out[count++] = {.kind = Event::Kind::kNotification, .value = static_cast<uint32_t>(slot)};
+  }
+  num_polled_ += static_cast<uint32_t>(count);
   if (!is_broken_) ReturnCredits();
   return count;
 }
 
-void UcxEndpoint::OnNotice(const UcxNotice& notice) {
+// A peer that writes what is not expected only loses its own notifications.
+bool UcxEndpoint::Rings() { return own().ring[num_rung_ % kUcxNotices].load(std::memory_order_seq_cst) >> 32 == uint32_t{num_rung_ + 1}; }
+
+void UcxEndpoint::OnNotice(const UcxNotice& notice, std::span<const std::byte> bytes) {
   if (lost_) return;
+  was_heard_ = true;
+  if (notice.kind == UcxNotice::kWake) return;
   if (notice.kind == UcxNotice::kCredits) {
     if (notice.value - num_credited_ > num_notified_ - num_credited_) {
       return Break("the peer breaks the rules: it claims to have polled more notifications than were sent");
@@ -145,17 +201,29 @@ void UcxEndpoint::OnNotice(const UcxNotice& notice) {
     num_credited_ = notice.value;
     return;
   }
-  if (notice.kind != UcxNotice::kNotification || notice.sequence != num_received_ || notifications_.full()) {
-    return Break("the peer breaks the rules: notification " + std::to_string(notice.sequence) + " of kind " + std::to_string(notice.kind) +
+  const bool notifies = notice.kind == UcxNotice::kNotification;
+  if ((!notifies && notice.kind != UcxNotice::kBytes) || notice.sequence != num_received_ || (notifies && notifications_.full())) {
+    return Break("the peer breaks the rules: notice " + std::to_string(notice.sequence) + " of kind " + std::to_string(notice.kind) +
                  " came, expected was " + std::to_string(num_received_));
   }
+  if (notice.offset > window().size() || bytes.size() > window().size() - notice.offset) {
+    return Break("the peer breaks the rules: it writes outside of the window");
+  }
   ++num_received_;
-  notifications_.PushSlot() = notice.value;
+  if (!bytes.empty()) std::memcpy(window().data() + notice.offset, bytes.data(), bytes.size());
+  if (notifies) notifications_.PushSlot() = notice.value;
+}
+
+void UcxEndpoint::AnnounceSleep() {
+  if (lost_) return;
+  announced_ = true;
+  own().owner_sleeps.store(1, std::memory_order_seq_cst);
 }
 
 bool UcxEndpoint::HasWork() {
   if (said_lost_) return false;
-  if (is_broken_ || !notifications_.empty()) return true;
+  if (is_broken_ || !notifications_.empty() || Rings()) return true;
+  if (!link_) return is_settled() && !std::exchange(said_settled_, true);
   if (num_sent_on_ > 0 && posts_->front().message.num_pending == 0) return true;
   if (num_sent_on_ < posts_->size() && (*posts_)[num_sent_on_].message.num_pending == 0) return true;  // its notice can go
   if (!wants_room_ || num_notified_ - num_credited_ == kUcxNotices) return false;

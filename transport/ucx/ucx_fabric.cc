@@ -23,9 +23,10 @@ class UcxEnd final : public RendezvousEnd {
 
   std::string Offer() const override { return offer_; }
   Status Join(const RendezvousPeer& peer) override { return endpoint_->Join(peer); }
+  Status Settle() override { return endpoint_->Settle(); }
 
   Result<std::unique_ptr<Endpoint>> Finish(RendezvousLink link) override {
-    LAMINA_RETURN_IF_ERROR(endpoint_->Start(std::move(link)));
+    endpoint_->Start(std::move(link));
     return std::unique_ptr<Endpoint>(std::move(endpoint_));
   }
 
@@ -53,6 +54,7 @@ class UcxFabric final : public Fabric, private RendezvousHost {
   }
 
   bool Arm() override {
+    for (const auto& [id, endpoint] : context_->endpoints) endpoint->AnnounceSleep();
     if (!context_->Arm()) return false;
     for (const auto& [id, endpoint] : context_->endpoints) {  // after UCX: arming may have received something
       if (endpoint->HasWork()) return false;
@@ -69,8 +71,8 @@ class UcxFabric final : public Fabric, private RendezvousHost {
   Status CheckAddress(const boost::asio::ip::address&) override { return OkStatus(); }  // UCX chooses the NICs by itself
 
   Result<std::unique_ptr<RendezvousEnd>> NewEnd(const boost::asio::ip::address&, const EndpointOptions& options) override {
-    LAMINA_ASSIGN_OR_RETURN(auto window, UcxMemory::Create(*context_, options.window_bytes));
-    auto endpoint = std::make_unique<UcxEndpoint>(*context_, std::move(window));
+    LAMINA_ASSIGN_OR_RETURN(auto region, UcxMemory::Create(*context_, kUcxControlBytes + options.window_bytes));
+    auto endpoint = std::make_unique<UcxEndpoint>(*context_, std::move(region));
     LAMINA_ASSIGN_OR_RETURN(std::string offer, endpoint->Offer());
     return std::unique_ptr<RendezvousEnd>(std::make_unique<UcxEnd>(std::move(endpoint), std::move(offer)));
   }

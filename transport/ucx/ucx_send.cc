@@ -1,5 +1,6 @@
 // The sending half of UcxEndpoint.
 #include <algorithm>
+#include <cstring>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,6 +17,8 @@ constexpr auto kFarewell = milliseconds(100);
 
 // By force UCX needs no peer; without, a post that waits for a place in the queue of a dead peer never ends.
 constexpr auto kForceDeadline = std::chrono::seconds(5);
+
+constexpr size_t kPieceBytes = size_t{32} << 10;  // of kMessages
 
 }  // namespace
 
@@ -56,18 +59,63 @@ Status UcxEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
   post.notifies = notify.has_value();
   post.message.num_pending = 0;
   post.message.status = UCS_OK;
-  for (const WriteOp& op : ops) {
-    if (!op.source.empty() && !is_broken_) Write(op, post.message);
+  if (path_ == UcxPath::kPuts) {
+    PostPuts(ops, notify, post.message);
+    SendReadyNotices();
+    return OkStatus();
   }
-  if (notify.has_value() && !is_broken_) {
-    post.message.notice = {peer_.id, UcxNotice::kNotification, *notify, num_notified_++};
-    if (has_unflushed_) Flush(post.message);
-  }
-  SendReadyNotices();
+  path_ == UcxPath::kMapped ? PostMapped(ops, notify) : PostMessages(ops, notify, post.message);
+  ++num_sent_on_;
   return OkStatus();
 }
 
-void UcxEndpoint::Write(const WriteOp& op, Message& message) {
+void UcxEndpoint::PostMapped(std::span<const WriteOp> ops, std::optional<uint32_t> notify) {
+  std::byte* const window = mapped_ + kUcxControlBytes;
+  for (const WriteOp& op : ops) {
+    if (!op.source.empty()) std::memcpy(window + op.peer_offset, op.source.data(), op.source.size());
+  }
+  if (!notify.has_value()) return;
+  auto& theirs = *reinterpret_cast<UcxControl*>(mapped_);
+  std::atomic<uint64_t>& slot = theirs.ring[num_notified_ % kUcxNotices];
+  ++num_notified_;
+  slot.store(uint64_t{num_notified_} << 32 | *notify, std::memory_order_seq_cst);  // publishes the window's bytes
+  if (theirs.owner_sleeps.load(std::memory_order_seq_cst) == 0) return;
+  if (theirs.owner_sleeps.exchange(0, std::memory_order_seq_cst) != 0) Wake();
+}
+
+void UcxEndpoint::PostPuts(std::span<const WriteOp> ops, std::optional<uint32_t> notify, Message& message) {
+  for (const WriteOp& op : ops) {
+    if (!op.source.empty() && !is_broken_) Put(op, message);
+  }
+  if (!notify.has_value() || is_broken_) return;
+  message.notice = {.id = peer_.id, .kind = UcxNotice::kNotification, .value = *notify, .sequence = num_numbered_++};
+  ++num_notified_;
+  if (has_unflushed_) Flush(message);
+}
+
+void UcxEndpoint::PostMessages(std::span<const WriteOp> ops, std::optional<uint32_t> notify, Message& message) {
+  message.pieces.clear();
+  for (const WriteOp& op : ops) {
+    for (size_t begin = 0; begin < op.source.size(); begin += kPieceBytes) {
+      message.pieces.push_back({.id = peer_.id, .kind = UcxNotice::kBytes, .sequence = num_numbered_++, .offset = op.peer_offset + begin});
+    }
+  }
+  if (notify.has_value()) {
+    if (message.pieces.empty()) message.pieces.push_back({.id = peer_.id, .sequence = num_numbered_++});
+    message.pieces.back().kind = UcxNotice::kNotification;
+    message.pieces.back().value = *notify;
+    ++num_notified_;
+  }
+  auto piece = message.pieces.begin();  // UCX reads them until they are sent: from here on they stay where they are
+  for (const WriteOp& op : ops) {
+    for (size_t begin = 0; begin < op.source.size() && !is_broken_; begin += kPieceBytes, ++piece) {
+      Send(*piece, op.source.subspan(begin, std::min(kPieceBytes, op.source.size() - begin)), message);
+    }
+  }
+  if (piece != message.pieces.end() && !is_broken_) Send(*piece, {}, message);
+}
+
+void UcxEndpoint::Put(const WriteOp& op, Message& message) {
   const uint64_t end = op.peer_offset + op.source.size();
   if (!has_unflushed_) unflushed_low_ = unflushed_high_ = op.peer_offset;
   // UCX keeps no order among writes; that matters only where they overlap.
@@ -76,7 +124,8 @@ void UcxEndpoint::Write(const WriteOp& op, Message& message) {
   unflushed_high_ = std::max(unflushed_high_, end);
   has_unflushed_ = true;
   const ucp_request_param_t param = Param(message);
-  Count(ucp_put_nbx(ep_, op.source.data(), op.source.size(), peer_.window_address + op.peer_offset, key_, &param), "ucp_put_nbx", message);
+  const uint64_t address = peer_.region_address + kUcxControlBytes + op.peer_offset;
+  Count(ucp_put_nbx(ep_, op.source.data(), op.source.size(), address, key_, &param), "ucp_put_nbx", message);
 }
 
 void UcxEndpoint::Flush(Message& message) {
@@ -91,26 +140,34 @@ void UcxEndpoint::SendReadyNotices() {
     Posted& post = (*posts_)[num_sent_on_];
     if (!post.notifies) continue;
     if (post.message.num_pending > 0) return;
-    if (post.message.status == UCS_OK) Send(post.message);
+    if (post.message.status == UCS_OK) Send(post.message.notice, {}, post.message);
   }
 }
 
-void UcxEndpoint::Send(Message& message) {
+void UcxEndpoint::Send(const UcxNotice& notice, std::span<const std::byte> bytes, Message& message) {
   ucp_request_param_t param = Param(message);
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_AM_SEND_FLAG_EAGER;
-  Count(ucp_am_send_nbx(ep_, kUcxMessageId, &message.notice, sizeof(message.notice), nullptr, 0, &param), "ucp_am_send_nbx", message);
+  if (!was_heard_ && path_ != UcxPath::kMapped)
+    param.flags |= UCP_AM_SEND_FLAG_REPLY;  // UCX connects both ways now, not with the first large message
+  Count(ucp_am_send_nbx(ep_, kUcxMessageId, &notice, sizeof(notice), bytes.data(), bytes.size(), &param), "ucp_am_send_nbx", message);
 }
 
 void UcxEndpoint::ReturnCredits() {
   if (num_polled_ - num_returned_ < kCreditBatch || credits_->num_pending > 0) return;
   num_returned_ = num_polled_;
-  credits_->notice = {peer_.id, UcxNotice::kCredits, num_returned_};
-  Send(*credits_);
+  credits_->notice = {.id = peer_.id, .kind = UcxNotice::kCredits, .value = num_returned_};
+  Send(credits_->notice, {}, *credits_);
+}
+
+void UcxEndpoint::Wake() {
+  if (wake_->num_pending > 0) return;  // that one arrives later than now
+  wake_->notice = {.id = peer_.id, .kind = UcxNotice::kWake};
+  Send(wake_->notice, {}, *wake_);
 }
 
 int UcxEndpoint::NumPending() {
-  int num_pending = credits_->num_pending;
+  int num_pending = credits_->num_pending + wake_->num_pending;
   for (size_t i = 0; i < posts_->size(); ++i) num_pending += (*posts_)[i].message.num_pending;
   return num_pending;
 }
@@ -159,6 +216,8 @@ void UcxEndpoint::LeaveRequests() {
   }
   (void)credits_.release();
   credits_ = std::make_unique<Message>();
+  (void)wake_.release();
+  wake_ = std::make_unique<Message>();
 }
 
 }  // namespace lamina
