@@ -13,6 +13,7 @@ namespace {
 
 // A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a millisecond.
 constexpr uint32_t kPollsPerUcxCheck = 4096;
+constexpr uint32_t kMappedPollsPerProgress = 16;
 
 // Whether all of `lanes`, as of UcxContext::Lanes, are transports that UCX makes writes of by messages of its own. UCX 1.13 ends the
 // process if a peer goes in the middle of one, and the peer's memory would not be safe from nonsense.
@@ -133,8 +134,8 @@ size_t UcxEndpoint::Poll(std::span<Event> out) {
   }
   const bool was_broken = is_broken_;
   if (!lost_) {
-    const bool progressed = context_.Progress();
-    SendReadyNotices();
+    const bool progressed = NeedsProgress() && context_.Progress();
+    if (num_sent_on_ < posts_->size()) SendReadyNotices();
     // What the peer sent before its end is here before its socket closed: once UCX finds nothing more, that was all.
     if (was_broken && !progressed && notifications_.empty() && !Rings()) Lose();
   }
@@ -142,6 +143,11 @@ size_t UcxEndpoint::Poll(std::span<Event> out) {
   count += TakeNotifications(out.subspan(count));
   if (lost_) count += TakeLost(out.subspan(count));
   return count;
+}
+
+// Between ends that are mapped UCX only carries credits and what wakes; looking for these costs as much as a small message.
+bool UcxEndpoint::NeedsProgress() {
+  return path_ != UcxPath::kMapped || is_broken_ || wants_room_ || ++polls_since_progress_ % kMappedPollsPerProgress == 0;
 }
 
 size_t UcxEndpoint::TakeSent(std::span<Event> out) {

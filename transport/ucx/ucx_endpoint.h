@@ -99,6 +99,7 @@ class UcxEndpoint final : public Endpoint {
   void Unwatch();
 
   UcxControl& own() { return *reinterpret_cast<UcxControl*>(region_->bytes().data()); }
+  bool NeedsProgress();
   bool is_settled() const { return was_heard_ && wake_->num_pending == 0; }
   bool Rings();  // a notification is in the ring
 
@@ -139,6 +140,7 @@ class UcxEndpoint final : public Endpoint {
   uint32_t num_returned_ = 0;                          // of these, told the peer
 
   uint32_t polls_since_check_ = 0;
+  uint32_t polls_since_progress_ = 0;
   bool announced_ = false;
   bool is_watched_ = false;  // link_ is in the poll set
   bool is_broken_ = false;

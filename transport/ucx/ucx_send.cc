@@ -54,6 +54,7 @@ Status UcxEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
   if (posts_->full()) return TryAgain();
   wants_room_ = notify.has_value() && num_notified_ - num_credited_ == kUcxNotices;
   if (wants_room_) return TryAgain();
+  if (path_ == UcxPath::kMapped) PostMapped(ops, notify);  // before the books are kept
   Posted& post = posts_->PushSlot();
   post.tag = tag;
   post.notifies = notify.has_value();
@@ -64,7 +65,7 @@ Status UcxEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
     SendReadyNotices();
     return OkStatus();
   }
-  path_ == UcxPath::kMapped ? PostMapped(ops, notify) : PostMessages(ops, notify, post.message);
+  if (path_ == UcxPath::kMessages) PostMessages(ops, notify, post.message);
   ++num_sent_on_;
   return OkStatus();
 }
