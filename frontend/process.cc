@@ -45,16 +45,13 @@ struct Launch {
   int err_fd = -1;
   int failure_fd = -1;  // gets errno if exec fails
   pid_t parent = getpid();
-  bool die_with_parent = false;
+  bool own_session = false;
 };
 
 [[noreturn]] void RunInChild(const Launch& launch) {
-  if (launch.die_with_parent) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != launch.parent) _exit(127);
-  } else {
-    setsid();  // a time-out reaches everything the command started, and ssh cannot ask the terminal for a password
-  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launch.parent) _exit(127);
+  if (launch.own_session) setsid();  // a time-out reaches everything the command started, and ssh cannot ask the terminal for a password
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -162,7 +159,6 @@ std::string ShellJoin(const std::vector<std::string>& argv) {
 
 Result<ChildProcess> ChildProcess::Spawn(const Options& options) {
   Launch launch(options.argv, options.env);
-  launch.die_with_parent = true;
   if (!options.log_path.empty()) {
     launch.out_fd = open(options.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (launch.out_fd < 0) return InternalError(options.log_path + ": " + std::strerror(errno));
@@ -227,6 +223,7 @@ Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline 
     return InternalError(std::string("pipe: ") + std::strerror(error));
   }
   Launch launch(argv, {});
+  launch.own_session = true;
   launch.out_fd = out[1];
   launch.err_fd = err[1];
   const Result<pid_t> pid = Fork(launch);

@@ -42,6 +42,25 @@ TEST(Process, RunCommandTakesLargeOutput) {
   EXPECT_EQ(output->err.size(), 500000u);
 }
 
+TEST(Process, ACommandEndsWithWhoeverRunsIt) {
+  const TemporaryFolder folder;
+  const pid_t runner = fork();
+  if (runner == 0) {
+    (void)RunCommand({"sh", "-c", "echo $$ > " + folder / "new" + "; mv " + folder / "new" + " " + folder / "pid; exec sleep 600"}, Soon());
+    _exit(0);
+  }
+  const Deadline deadline = Soon();
+  while (!std::filesystem::exists(folder / "pid") && !deadline.Passed()) usleep(1000);
+  const std::string text = ReadFile(folder / "pid");
+  ASSERT_FALSE(text.empty());
+  kill(runner, SIGKILL);
+  waitpid(runner, nullptr, 0);
+  while (FindProcess(std::stoi(text)).has_value()) {
+    ASSERT_FALSE(deadline.Passed()) << "process " << text << " goes on alone";
+    usleep(1000);
+  }
+}
+
 TEST(Process, RunCommandEndsAtItsDeadline) {
   const TimePoint start = Clock::now();
   EXPECT_EQ(RunCommand({"sh", "-c", "sleep 60 | cat"}, Deadline::After(milliseconds(100))).status().code(), StatusCode::kTimeout);
