@@ -20,8 +20,8 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 constexpr int kNumHosts = 4;
-constexpr double kDelayMs = 40;    // in each direction; emulated hosts without fine timers round it up by 4 ms
-constexpr double kMegabits = 100;  // per second, out of each host
+constexpr double kDelayMs = 40;   // in each direction; emulated hosts without fine timers round it up by 4 ms
+constexpr double kMegabits = 50;  // per second, out of each host
 
 CommandOutput Shell(const std::string& script) {
   Result<CommandOutput> output = RunCommand({"sh", "-ec", script}, Deadline::After(std::chrono::minutes(10)));

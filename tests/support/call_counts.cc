@@ -26,22 +26,6 @@
 namespace lamina {
 namespace {
 
-// Shared between the child, which counts, and its parent, which looks at is_counting whenever the child enters the kernel.
-struct SharedCounts {
-  struct Library {
-    const void* base = nullptr;
-    char path[200] = {};
-    int64_t locks = 0;
-  };
-  std::atomic<bool> is_counting{false};
-  int64_t allocations = 0;
-  Library libraries[16];  // the last takes those for which there is no room
-};
-
-thread_local SharedCounts* counts_of_this_thread = nullptr;
-
-bool IsCounting() { return counts_of_this_thread != nullptr && counts_of_this_thread->is_counting.load(std::memory_order_relaxed); }
-
 template <typename Counts>
 int64_t Sum(const Counts& counts) {
   int64_t sum = 0;
@@ -72,6 +56,22 @@ Result<CallCounts> CountCalls(const std::function<bool(CallCounter&)>& /*body*/)
 #else
 
 namespace {
+
+// Shared between the child, which counts, and its parent, which looks at is_counting whenever the child enters the kernel.
+struct SharedCounts {
+  struct Library {
+    const void* base = nullptr;
+    char path[200] = {};
+    int64_t locks = 0;
+  };
+  std::atomic<bool> is_counting{false};
+  int64_t allocations = 0;
+  Library libraries[16];  // the last takes those for which there is no room
+};
+
+thread_local SharedCounts* counts_of_this_thread = nullptr;
+
+bool IsCounting() { return counts_of_this_thread != nullptr && counts_of_this_thread->is_counting.load(std::memory_order_relaxed); }
 
 class SharedCounter final : public CallCounter {
  public:
