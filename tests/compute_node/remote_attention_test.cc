@@ -81,7 +81,7 @@ class PlayedMemoryNode {
         std::memcpy(buffer.data(), reply->data(), reply->size());
         const WriteOp write{buffer.first(reply->size()), 0};
         for (int post = 0; post < posts_per_reply; ++post) {
-          EXPECT_TRUE(endpoint.Post({&write, 1}, Notification(MessageKind::kReply), 0).ok());
+          EXPECT_TRUE(endpoint.Post({&write, post == 0 ? size_t{1} : 0}, Notification(MessageKind::kReply), 0).ok());  // written once
         }
       } else {
         const uint32_t slot = events[i].value & 0xffffu;
