@@ -4,7 +4,6 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <regex>
 
@@ -17,7 +16,6 @@
 namespace lamina::testing {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 using std::chrono::seconds;
 using ::testing::HasSubstr;

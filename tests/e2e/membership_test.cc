@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 
@@ -16,7 +15,6 @@
 namespace lamina::testing {
 namespace {
 
-namespace fs = std::filesystem;
 using std::chrono::seconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -45,21 +43,17 @@ class Membership : public ::testing::Test {
     return folder_ / name;
   }
 
-  // m0 as somebody else starts it.
-  ChildProcess StartMemoryNode(const std::vector<std::string>& arguments) const {
+  // A daemon as somebody else starts it.
+  ChildProcess Start(const std::string& program, const std::string& name, int port, const std::vector<std::string>& arguments) const {
     ChildProcess::Options options;
-    options.argv = {LAMINA_BIN_DIR "/lamina-memory-node",
-                    "--name",
-                    "m0",
-                    "--listen",
-                    "127.0.0.1:" + std::to_string(ports_[2]),
-                    "--memory",
-                    "16MiB",
-                    "--threads",
-                    "1"};
+    options.argv = {LAMINA_BIN_DIR "/" + program, "--name", name, "--listen", "127.0.0.1:" + std::to_string(port)};
     options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
-    options.log_path = log();
+    options.log_path = folder_ / (name + ".log");
     return std::move(*ChildProcess::Spawn(options));
+  }
+  ChildProcess StartMemoryNode(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.end(), {"--memory", "16MiB", "--threads", "1"});
+    return Start("lamina-memory-node", "m0", ports_[2], arguments);
   }
   std::string log() const { return folder_ / "m0.log"; }
 
@@ -83,17 +77,7 @@ TEST_F(Membership, ANodeWithAnotherSecretOrNoneIsNotServedWith) {
       {{"--secret-file", other}, "has another cluster secret; copy the same secret file to every node"},
       {{}, "the peer was given no cluster secret"}};
   for (const auto& [arguments, reason] : cases) {
-    ChildProcess compute = [&] {
-      ChildProcess::Options options;
-      options.argv = {LAMINA_BIN_DIR "/lamina-compute-node",
-                      "--name",
-                      "c0",
-                      "--listen",
-                      "127.0.0.1:" + std::to_string(ports_[1]),
-                      "--secret-file",
-                      folder_ / "secret"};
-      return std::move(*ChildProcess::Spawn(options));
-    }();
+    ChildProcess compute = Start("lamina-compute-node", "c0", ports_[1], {"--secret-file", folder_ / "secret"});
     ChildProcess memory = StartMemoryNode(arguments);
     const CommandOutput served = RunLamina({"serve", "--cluster", config()});
     EXPECT_EQ(served.exit_status, 1) << served.out;

@@ -19,11 +19,6 @@ namespace {
 constexpr auto kPatience = std::chrono::minutes(5);  // emulated hosts are slow
 constexpr int kMeetingPort = 17'800, kComputePort = 17'801, kMemoryPort = 17'802;
 
-std::string Variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 class GoldenOnTwoHosts : public ::testing::TestWithParam<std::string> {
  protected:
   GoldenOnTwoHosts() {

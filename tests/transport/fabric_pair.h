@@ -38,13 +38,19 @@ inline std::vector<std::string> WithRdma(std::vector<std::string> kinds) {
   return kinds;
 }
 
+// Of the environment; "" if it is not set.
+inline std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 // An address that no other test, in this process or another, listens on. RDMA tests take the host from LAMINA_TEST_RDMA_ADDR.
 inline std::string FreshAddress(const std::string& kind) {
   static std::atomic<int> counter{0};
   if (kind.ends_with("tcp") || kind == "ucx") return "127.0.0.1:0";
   if (kind == "verbs") {
-    const char* const host = std::getenv("LAMINA_TEST_RDMA_ADDR");
-    return std::string(host == nullptr ? "127.0.0.1" : host) + ":0";
+    const std::string host = Variable("LAMINA_TEST_RDMA_ADDR");
+    return (host.empty() ? "127.0.0.1" : host) + ":0";
   }
   return "test-" + std::to_string(getpid()) + "-" + std::to_string(++counter);
 }

@@ -11,11 +11,6 @@ namespace {
 
 constexpr int kFirstPort = 17'700;
 
-std::string Variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 class TwoHosts : public testing::TestWithParam<std::string> {
  protected:
   TwoHosts() : is_server_(Variable("LAMINA_TEST_RANK") == "0"), port_(++last_port_) {}

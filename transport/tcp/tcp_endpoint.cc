@@ -116,6 +116,7 @@ void TcpEndpoint::Advance(size_t written_bytes) {
 
 size_t TcpEndpoint::Poll(std::span<Event> out) {
   if (!lost_ && num_written_ < posts_.size()) Flush();
+  if (!lost_) zero_copy_.Collect();  // of half-written posts too: what is not collected wakes whoever sleeps
   size_t count = TakeSent(out);
   if (!lost_) count += Receive(out.subspan(count));
   if (lost_) count += TakeLost(out.subspan(count));
@@ -125,7 +126,6 @@ size_t TcpEndpoint::Poll(std::span<Event> out) {
 
 size_t TcpEndpoint::TakeSent(std::span<Event> out) {
   size_t count = 0;
-  if (num_written_ > 0 && !lost_) zero_copy_.Collect();
   for (; num_written_ > 0 && count < out.size() && (lost_ || zero_copy_.AreDone(posts_.front().num_sends)); --num_written_, posts_.Pop()) {
     out[count++] = {.kind = Event::Kind::kSent, .tag = posts_.front().tag};
   }
