@@ -119,7 +119,7 @@ void RemoteAttention::Finish(int layer) {
   const TimePoint start = Clock::now();
   for (Peer& peer : peers_) {
     if (!peer.asked) continue;
-    while (WaitFor(peer, layer, "the attention output", [&] { return peer.replied; }) && !ReadReply(peer, layer)) peer.replied = false;
+    if (WaitFor(peer, layer, "the attention output", [&] { return peer.replied; })) ReadReply(peer, layer);
     peer.asked = false;
   }
   traffic_.wait_us += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
@@ -155,13 +155,14 @@ std::vector<AttentionBackend::ChosenPath> RemoteAttention::paths() const {
   return paths;
 }
 
-MessageHeader RemoteAttention::Header(MessageKind kind, int layer, size_t first_row, size_t num_rows) const {
-  return {.kind = kind,
+MessageHeader RemoteAttention::Header(const Notification& announced, int layer, size_t first_row, size_t num_rows) const {
+  return {.kind = announced.kind,
           .epoch = options_.epoch,
           .step = step_.value,
           .layer = static_cast<uint32_t>(layer),
           .first_row = static_cast<uint32_t>(first_row),
-          .num_rows = static_cast<uint32_t>(num_rows)};
+          .num_rows = static_cast<uint32_t>(num_rows),
+          .number = announced.number};
 }
 
 void RemoteAttention::SendDecode(Peer& peer, int layer) {
@@ -178,14 +179,15 @@ void RemoteAttention::SendDecode(Peer& peer, int layer) {
     std::memcpy(v + i * kv_bytes, reinterpret_cast<const std::byte*>(v_) + row * kv_bytes, kv_bytes);
   }
   const std::span<std::byte> message = area.first(sizeof(MessageHeader) + n * options_.wire.decode_row_bytes());
-  const MessageHeader header =
-      Seal(Header(MessageKind::kDecode, layer, 0, n), message.subspan(sizeof(MessageHeader)), peer.payload_checksum);
+  peer.decode_number = Notification::Next(peer.decode_number);
+  const Notification announced{MessageKind::kDecode, 0, peer.decode_number};
+  const MessageHeader header = Seal(Header(announced, layer, 0, n), message.subspan(sizeof(MessageHeader)), peer.payload_checksum);
   std::memcpy(area.data(), &header, sizeof(header));
   const WriteOp write{message, 0};
   peer.replied = false;
   Status posted;
   WaitFor(peer, layer, "room to send q, k and v", [&] {
-    posted = peer.endpoint->Post({&write, 1}, Notification(MessageKind::kDecode), 0);
+    posted = peer.endpoint->Post({&write, 1}, announced.Pack(), 0);
     return posted.code() != StatusCode::kTryAgain;
   });
   if (!posted.ok()) return Lose(peer, posted.message());
@@ -214,13 +216,14 @@ void RemoteAttention::PushRows(Peer& peer, int layer, size_t first, size_t count
     ConvertFromFloat(v_ + row * width, width, options_.wire.kv_dtype, v + i * row_bytes);
   }
   const std::span<std::byte> message = area.first(sizeof(MessageHeader) + count * 2 * row_bytes);
-  const MessageHeader header =
-      Seal(Header(MessageKind::kPush, layer, first, count), message.subspan(sizeof(MessageHeader)), peer.payload_checksum);
+  peer.push_number[slot] = Notification::Next(peer.push_number[slot]);
+  const Notification announced{MessageKind::kPush, static_cast<uint32_t>(slot), peer.push_number[slot]};
+  const MessageHeader header = Seal(Header(announced, layer, first, count), message.subspan(sizeof(MessageHeader)), peer.payload_checksum);
   std::memcpy(area.data(), &header, sizeof(header));
   const WriteOp write{message, options_.wire.push_offset(static_cast<int>(slot))};
   Status posted;
   WaitFor(peer, layer, "room to push k and v", [&] {
-    posted = peer.endpoint->Post({&write, 1}, Notification(MessageKind::kPush, static_cast<uint32_t>(slot)), 0);
+    posted = peer.endpoint->Post({&write, 1}, announced.Pack(), 0);
     return posted.code() != StatusCode::kTryAgain;
   });
   if (!posted.ok()) return Lose(peer, posted.message());
@@ -228,26 +231,16 @@ void RemoteAttention::PushRows(Peer& peer, int layer, size_t first, size_t count
   traffic_.sent_bytes += static_cast<int64_t>(message.size());
 }
 
-bool RemoteAttention::ReadReply(Peer& peer, int layer) {
+void RemoteAttention::ReadReply(Peer& peer, int layer) {
   const Result<ReceivedMessage> message = Open(peer.endpoint->window(), MessageKind::kReply, peer.payload_checksum);
-  if (!message.ok()) {
-    Lose(peer, message.status().ToString());
-    return true;
-  }
+  if (!message.ok()) return Lose(peer, message.status().ToString());
   const MessageHeader& header = message->header;
-  const auto asked = std::tuple(options_.epoch, step_.value, static_cast<uint32_t>(layer));
-  const auto answered = std::tuple(header.epoch, header.step, header.layer);
-  if (answered < asked) {
-    ++traffic_.stale_messages;
-    return false;
-  }
-  if (answered != asked) {
-    Lose(peer, "answered step " + std::to_string(header.step) + " layer " + std::to_string(header.layer) + " when step " +
-                   std::to_string(step_.value) + " layer " + std::to_string(layer) + " was asked");
-    return true;
+  const auto asked = std::tuple(options_.epoch, step_.value, static_cast<uint32_t>(layer), peer.decode_number);
+  if (std::tuple(header.epoch, header.step, header.layer, header.number) != asked) {
+    return Lose(peer, "answered step " + std::to_string(header.step) + " layer " + std::to_string(header.layer) + " when step " +
+                          std::to_string(step_.value) + " layer " + std::to_string(layer) + " was asked");
   }
   TakeReply(peer, *message);
-  return true;
 }
 
 void RemoteAttention::TakeReply(Peer& peer, const ReceivedMessage& reply) {
@@ -275,19 +268,26 @@ bool RemoteAttention::Progress() {
     for (size_t i = 0; i < count && !peer.lost; ++i) {
       if (events[i].kind == Event::Kind::kPeerLost) Lose(peer, peer.endpoint->last_error());
       if (events[i].kind != Event::Kind::kNotification) continue;
-      const uint32_t value = events[i].value;
-      const uint32_t slot = value & 0xffffu;
-      if (value == Notification(MessageKind::kReply)) {
-        if (!peer.asked || peer.replied) ++traffic_.stale_messages;  // said twice, or too late
-        peer.replied = peer.asked;
-      } else if (value == (kPushDone | slot) && slot < kPushSlots) {
-        peer.push_busy[slot] = false;
-      } else {
-        Lose(peer, "sent a notification that means nothing: " + std::to_string(value));
-      }
+      if (!TakeNotification(peer, Notification::Unpack(events[i].value).value_or(Notification{})))
+        Lose(peer, "sent a notification that means nothing: " + std::to_string(events[i].value));
     }
   }
   return any;
+}
+
+bool RemoteAttention::TakeNotification(Peer& peer, const Notification& notification) {
+  bool fresh = false;  // else it came twice
+  if (notification.kind == MessageKind::kReply) {
+    fresh = peer.asked && !peer.replied && notification.number == peer.decode_number;
+    peer.replied |= fresh;
+  } else if (notification.kind == MessageKind::kPushDone) {
+    fresh = peer.push_busy[notification.slot] && notification.number == peer.push_number[notification.slot];
+    if (fresh) peer.push_busy[notification.slot] = false;
+  } else {
+    return false;
+  }
+  if (!fresh) ++traffic_.stale_messages;
+  return true;
 }
 
 // Polls until done() or the peer is lost or late; false for the latter two.

@@ -63,6 +63,8 @@ class RemoteAttention : public AttentionBackend {
     std::unique_ptr<Endpoint> endpoint;  // after its buffers: it goes first
     ChosenPath path;
     bool payload_checksum = false;
+    uint32_t decode_number = 0;  // of the last decode message
+    std::array<uint32_t, kPushSlots> push_number{};
     std::array<bool, kPushSlots> push_busy{};
     std::vector<int> decode_rows;  // indices into rows_
     std::vector<int> prefill_rows;
@@ -81,14 +83,15 @@ class RemoteAttention : public AttentionBackend {
   void SendDecode(Peer& peer, int layer);
   void PushPrefill(Peer& peer, int layer);
   void PushRows(Peer& peer, int layer, size_t first, size_t count);
-  bool ReadReply(Peer& peer, int layer);  // false if it was an old one, which is counted and dropped
+  void ReadReply(Peer& peer, int layer);
   void TakeReply(Peer& peer, const ReceivedMessage& reply);
   bool Progress();
+  bool TakeNotification(Peer& peer, const Notification& notification);  // false if it is none that a memory node sends
   template <typename Done>
   bool WaitFor(Peer& peer, int layer, const char* what, Done done);
   void Lose(Peer& peer, const std::string& why);
   void FailRows(const std::vector<int>& rows, const Status& status);
-  MessageHeader Header(MessageKind kind, int layer, size_t first_row, size_t num_rows) const;
+  MessageHeader Header(const Notification& announced, int layer, size_t first_row, size_t num_rows) const;
 
   const RemoteAttentionOptions options_;
   const std::unique_ptr<Ladder> ladder_;

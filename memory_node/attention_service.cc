@@ -82,7 +82,8 @@ size_t AttentionService::Decode(const ReceivedMessage& message, std::span<std::b
                        .step = message.header.step,
                        .layer = message.header.layer,
                        .first_row = message.header.first_row,
-                       .num_rows = message.header.num_rows};
+                       .num_rows = message.header.num_rows,
+                       .number = message.header.number};
   const std::span<std::byte> payload = reply.subspan(sizeof(MessageHeader));
   size_t payload_bytes = 0;
   Status status;

@@ -196,7 +196,10 @@ bool MemoryNode::AcceptPeers() {
   }
   LAMINA_LOG_INFO("a compute node connected over {} from {}", path->fabric->name(), endpoint.peer_name());
   const bool checksum = NeedsPayloadChecksum(session.payload_checksum, path->fabric->name());
-  session.peers.push_back({std::move(*reply), std::move(path->endpoint), checksum, {}, false});
+  ComputePeer& peer = session.peers.emplace_back();
+  peer.reply = std::move(*reply);
+  peer.endpoint = std::move(path->endpoint);
+  peer.payload_checksum = checksum;
   return true;
 }
 
@@ -210,7 +213,15 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
   std::array<Event, 16> events;
   const size_t count = peer.endpoint->Poll(events);
   for (size_t i = 0; i < count; ++i) {
-    if (events[i].kind == Event::Kind::kNotification) peer.notifications.push_back(events[i].value);
+    if (events[i].kind == Event::Kind::kNotification) {
+      const std::optional<Notification> notification = Notification::Unpack(events[i].value);
+      if (!notification || (notification->kind != MessageKind::kPush && notification->kind != MessageKind::kDecode)) {
+        LAMINA_LOG_ERROR("compute node at {} sent notification {:#x}, which means nothing", peer.endpoint->peer_name(), events[i].value);
+        peer.lost = true;
+      } else {
+        peer.notifications.push_back(*notification);
+      }
+    }
     if (events[i].kind == Event::Kind::kPeerLost) {
       LAMINA_LOG_WARN("compute node at {} is gone: {}", peer.endpoint->peer_name(), peer.endpoint->last_error());
       peer.lost = true;
@@ -224,47 +235,54 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
   return busy;
 }
 
-// Returns false if the message has to wait: for its order, or for room to answer.
-bool MemoryNode::HandleNotification(ComputePeer& peer, uint32_t notification) {
+// Returns false if the message has to wait for its order.
+bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notification) {
   Session& session = *session_;
-  AttentionService& service = *session.service;
-  const bool is_push = notification >> 16 == static_cast<uint32_t>(MessageKind::kPush);
-  const uint32_t push_slot = notification & 0xffffu;
-  if ((!is_push && notification != Notification(MessageKind::kDecode)) || (is_push && push_slot >= kPushSlots)) {
-    LAMINA_LOG_ERROR("compute node at {} sent notification {:#x}, which means nothing", peer.endpoint->peer_name(), notification);
-    peer.lost = true;
+  const bool is_push = notification.kind == MessageKind::kPush;
+  uint32_t& handled = is_push ? peer.push_number[notification.slot] : peer.decode_number;
+  if (notification.number != Notification::Next(handled)) {  // came twice: the area may be in use again
+    session.service->CountStale();
     return true;
   }
   const std::span<std::byte> window = peer.endpoint->window();
   const std::span<const std::byte> area =
-      is_push ? window.subspan(session.wire.push_offset(static_cast<int>(push_slot)), session.wire.push_area_bytes())
+      is_push ? window.subspan(session.wire.push_offset(static_cast<int>(notification.slot)), session.wire.push_area_bytes())
               : window.first(session.wire.decode_area_bytes());
-  Result<ReceivedMessage> message = lamina::Open(area, is_push ? MessageKind::kPush : MessageKind::kDecode, peer.payload_checksum);
+  Result<ReceivedMessage> message = lamina::Open(area, notification.kind, peer.payload_checksum);
+  if (message.ok() && message->header.number != notification.number) {
+    message = Corrupt("message " + std::to_string(message->header.number) + " stands where message " + std::to_string(notification.number) +
+                      " was announced");
+  }
   if (!message.ok()) {
     LAMINA_LOG_ERROR("compute node at {}: {}", peer.endpoint->peer_name(), message.status().ToString());
     peer.lost = true;  // bytes that cannot be trusted: the compute node sees this end close and fails the rows
     return true;
   }
-  if (message->header.epoch == session.epoch && StepId{message->header.step} > service.newest_step()) return false;
-  Status posted;
-  if (service.IsStale(message->header)) {
-    service.CountStale();
-    if (is_push) posted = peer.endpoint->Post({}, kPushDone | push_slot, 0);
-  } else if (is_push) {
-    if (Status stored = service.Push(*message); stored.code() == StatusCode::kCorrupt) LAMINA_LOG_ERROR("push: {}", stored.message());
-    posted = peer.endpoint->Post({}, kPushDone | push_slot, 0);
-  } else {
-    const size_t bytes = service.Decode(*message, peer.reply->bytes(), peer.payload_checksum);
-    const WriteOp write{peer.reply->bytes().first(bytes), 0};
-    posted = peer.endpoint->Post({&write, 1}, Notification(MessageKind::kReply), 0);
-  }
+  if (message->header.epoch == session.epoch && StepId{message->header.step} > session.service->newest_step()) return false;
+  handled = notification.number;
   // Answers never outnumber the areas that the compute node may fill, far below Limits::max_outstanding: any failure means that the peer is
   // gone.
-  if (!posted.ok()) {
+  if (Status posted = HandleMessage(peer, *message, notification); !posted.ok()) {
     LAMINA_LOG_WARN("answering the compute node at {}: {}", peer.endpoint->peer_name(), posted.ToString());
     peer.lost = true;
   }
   return true;
+}
+
+// Stores or attends; the status is that of posting the answer.
+Status MemoryNode::HandleMessage(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification) {
+  AttentionService& service = *session_->service;
+  const bool stale = service.IsStale(message.header);
+  if (stale) service.CountStale();
+  if (notification.kind == MessageKind::kPush) {
+    if (Status stored = stale ? OkStatus() : service.Push(message); stored.code() == StatusCode::kCorrupt)
+      LAMINA_LOG_ERROR("push: {}", stored.message());
+    return peer.endpoint->Post({}, Notification{MessageKind::kPushDone, notification.slot, notification.number}.Pack(), 0);
+  }
+  if (stale) return OkStatus();
+  const size_t bytes = service.Decode(message, peer.reply->bytes(), peer.payload_checksum);
+  const WriteOp write{peer.reply->bytes().first(bytes), 0};
+  return peer.endpoint->Post({&write, 1}, Notification{MessageKind::kReply, 0, notification.number}.Pack(), 0);
 }
 
 void MemoryNode::EndSession(const std::string& why) {

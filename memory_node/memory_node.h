@@ -49,7 +49,9 @@ class MemoryNode {
     std::unique_ptr<Buffer> reply;  // before the endpoint whose posts read it
     std::unique_ptr<Endpoint> endpoint;
     bool payload_checksum = false;
-    std::deque<uint32_t> notifications;  // not handled yet, oldest first: their order may not be here
+    std::deque<Notification> notifications;  // not handled yet, oldest first: their order may not be here
+    uint32_t decode_number = 0;              // of the last message handled
+    std::array<uint32_t, kPushSlots> push_number{};
     bool lost = false;
   };
   struct Session {
@@ -72,7 +74,8 @@ class MemoryNode {
   bool AcceptPeers();
   bool IsMember(const Endpoint& peer) const;
   bool PollPeer(ComputePeer& peer);
-  bool HandleNotification(ComputePeer& peer, uint32_t notification);
+  bool HandleNotification(ComputePeer& peer, const Notification& notification);
+  Status HandleMessage(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification);
   void EndSession(const std::string& why);
 
   const MemoryNodeOptions options_;

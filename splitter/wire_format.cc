@@ -13,6 +13,14 @@ uint64_t HeaderChecksum(const MessageHeader& header) { return XXH3_64bits(&heade
 
 }  // namespace
 
+std::optional<Notification> Notification::Unpack(uint32_t value) {
+  const Notification notification{static_cast<MessageKind>(value >> 28), value >> 24 & 15, value & 0xffffff};
+  const bool pushes = notification.kind == MessageKind::kPush || notification.kind == MessageKind::kPushDone;
+  const bool known = pushes || notification.kind == MessageKind::kDecode || notification.kind == MessageKind::kReply;
+  if (!known || notification.slot >= (pushes ? kPushSlots : 1)) return std::nullopt;
+  return notification;
+}
+
 bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric) {
   return setting == "on" || (setting == "auto" && fabric == "tcp");
 }

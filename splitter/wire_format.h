@@ -7,8 +7,9 @@
 // Compute node's window (written by one memory node):
 //   [reply area]               MessageHeader, then the attention output of the rows of one layer
 //
-// A decode area is free again when its reply is there; a push slot when the notification kPushDone with its number came back. Payload per
-// row:
+// A decode area is free again when its reply is there; a push slot when kPushDone for its message came back. Messages of an area are
+// numbered, and header and notifications carry the number: a notification that comes twice is not taken for that of a later message, whose
+// bytes may still be on their way. Payload per row:
 //   decode  q [num_heads, head_dim] fp32, then k, v [num_kv_heads, head_dim] fp32; all rows' q first, then all k, then all v
 //   push    all rows' k, then all rows' v, [num_kv_heads, head_dim] each in the KV dtype
 //   reply   out [num_heads, head_dim] fp32; on an error (status != 0) a UTF-8 message instead
@@ -30,7 +31,7 @@ inline constexpr uint32_t kWireMagic = 0x314e4d4c;  // "LMN1"
 inline constexpr int kPushSlots = 4;                // layers on their way to one memory node during prefill
 inline constexpr int kMaxPushRows = 256;            // rows of one push; a longer chunk takes several
 
-enum class MessageKind : uint16_t { kDecode = 1, kPush = 2, kReply = 3 };
+enum class MessageKind : uint16_t { kDecode = 1, kPush = 2, kReply = 3, kPushDone = 4 };  // kPushDone is only ever a notification
 
 struct MessageHeader {
   uint32_t magic = kWireMagic;    // 0
@@ -44,7 +45,7 @@ struct MessageHeader {
   uint32_t payload_bytes = 0;     // 36
   uint64_t payload_checksum = 0;  // 40  XXH3_64 of the payload if flags has kHasPayloadChecksum, else 0
   uint32_t flags = 0;             // 48
-  uint32_t reserved = 0;          // 52
+  uint32_t number = 0;            // 52  as in the notification
   uint64_t header_checksum = 0;   // 56  XXH3_64 of the 56 bytes before
 };
 static_assert(sizeof(MessageHeader) == 64 && offsetof(MessageHeader, header_checksum) == 56);
@@ -56,9 +57,18 @@ inline constexpr uint32_t kHasPayloadChecksum = 1;
 // none.
 bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric);
 
-// Notifications: kind in the upper 16 bits, push slot in the lower.
-inline constexpr uint32_t Notification(MessageKind kind, uint32_t slot = 0) { return static_cast<uint32_t>(kind) << 16 | slot; }
-inline constexpr uint32_t kPushDone = 4u << 16;  // memory -> compute, + slot
+// The 32 bits of a transport notification: kind (4 bits), push slot (4), number of the message (24). An area's first message is number 1;
+// a reply has the number of what it answers, kPushDone that of the push.
+struct Notification {
+  MessageKind kind{};
+  uint32_t slot = 0;  // < kPushSlots; 0 where the kind has one area
+  uint32_t number = 0;
+
+  uint32_t Pack() const { return static_cast<uint32_t>(kind) << 28 | slot << 24 | number; }
+  static std::optional<Notification> Unpack(uint32_t value);  // none: means nothing
+
+  static constexpr uint32_t Next(uint32_t number) { return (number + 1) & 0xffffff; }
+};
 
 // Sizes and offsets that both ends derive from the same Configure message.
 struct WireShape {

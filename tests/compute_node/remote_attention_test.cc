@@ -75,20 +75,23 @@ class PlayedMemoryNode {
     const size_t count = endpoint.Poll(events);
     for (size_t i = 0; i < count; ++i) {
       if (events[i].kind != Event::Kind::kNotification) continue;
-      if (events[i].value == Notification(MessageKind::kDecode)) {
+      Notification notification = *Notification::Unpack(events[i].value);
+      if (notification.kind == MessageKind::kDecode) {
         const auto reply = answer_(*Open(endpoint.window().first(kWire.decode_area_bytes()), MessageKind::kDecode, true));
         if (!reply) continue;
         std::memcpy(buffer.data(), reply->data(), reply->size());
         const WriteOp write{buffer.first(reply->size()), 0};
+        notification.kind = MessageKind::kReply;
         for (int post = 0; post < posts_per_reply; ++post) {
-          EXPECT_TRUE(endpoint.Post({&write, post == 0 ? size_t{1} : 0}, Notification(MessageKind::kReply), 0).ok());  // written once
+          EXPECT_TRUE(endpoint.Post({&write, post == 0 ? size_t{1} : 0}, notification.Pack(), 0).ok());  // written once
         }
       } else {
-        const uint32_t slot = events[i].value & 0xffffu;
-        const auto message = *Open(endpoint.window().subspan(kWire.push_offset(static_cast<int>(slot))), MessageKind::kPush, true);
+        const auto area = endpoint.window().subspan(kWire.push_offset(static_cast<int>(notification.slot)));
+        const auto message = *Open(area, MessageKind::kPush, true);
         pushed_k.resize(message.header.num_rows * kKv);
         std::memcpy(pushed_k.data(), message.payload.data(), pushed_k.size() * 4);
-        EXPECT_TRUE(endpoint.Post({}, kPushDone | slot, 0).ok());
+        notification.kind = MessageKind::kPushDone;
+        for (int post = 0; post < posts_per_reply; ++post) EXPECT_TRUE(endpoint.Post({}, notification.Pack(), 0).ok());
         ++num_pushes_;
       }
     }

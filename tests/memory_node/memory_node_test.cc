@@ -131,12 +131,14 @@ TEST_P(MemoryNodeTest, MessagesOfAnotherEpochAreDroppedAndCounted) {
   ASSERT_NE(member.endpoint, nullptr);
   const std::unique_ptr<Buffer> buffer = std::move(*member.fabric->Allocate(sizeof(MessageHeader)));
   int64_t num_sent = 0;
+  uint32_t number = 0;
   for (const uint64_t epoch : {kEpoch - 1, kEpoch + 1, uint64_t{0}}) {
+    ++number;
     for (const MessageKind kind : {MessageKind::kDecode, MessageKind::kPush}) {
-      const MessageHeader header = Seal({.kind = kind, .epoch = epoch, .step = 1, .num_rows = 0}, {}, true);
+      const MessageHeader header = Seal({.kind = kind, .epoch = epoch, .step = 1, .num_rows = 0, .number = number}, {}, true);
       std::memcpy(buffer->bytes().data(), &header, sizeof(header));
       const WriteOp write{buffer->bytes().first(sizeof(header)), kind == MessageKind::kPush ? kWire.push_offset(0) : 0};
-      ASSERT_TRUE(member.endpoint->Post({&write, 1}, Notification(kind), 0).ok());
+      ASSERT_TRUE(member.endpoint->Post({&write, 1}, Notification{kind, 0, number}.Pack(), 0).ok());
       ++num_sent;
       const Deadline deadline = Deadline::After(kPatience);
       while (Stats().stale_messages() < num_sent) {
@@ -147,6 +149,46 @@ TEST_P(MemoryNodeTest, MessagesOfAnotherEpochAreDroppedAndCounted) {
   }
   EXPECT_EQ(Stats().stale_messages(), num_sent);
   EXPECT_EQ(Stats().attention_rows(), 0);
+}
+
+TEST_P(MemoryNodeTest, AMessageAnnouncedTwiceIsHandledOnce) {
+  const control::Configured ready = Configure(kToken);
+  ASSERT_EQ(ready.status(), 0u) << ready.message();
+  const Path member = Connect(ready.offers(), {kEpoch, 1, kToken});
+  ASSERT_NE(member.endpoint, nullptr);
+  const std::unique_ptr<Buffer> buffer = std::move(*member.fabric->Allocate(sizeof(MessageHeader)));
+  const MessageHeader header = Seal({.kind = MessageKind::kPush, .epoch = kEpoch, .step = 0, .number = 1}, {}, true);
+  std::memcpy(buffer->bytes().data(), &header, sizeof(header));
+  const WriteOp write{buffer->bytes().first(sizeof(header)), kWire.push_offset(2)};
+  const uint32_t announced = Notification{MessageKind::kPush, 2, 1}.Pack();
+  ASSERT_TRUE(member.endpoint->Post({&write, 1}, announced, 0).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.endpoint->Post({}, announced, 0).ok());
+  std::vector<uint32_t> answers;
+  const Deadline deadline = Deadline::After(kPatience);
+  while (Stats().stale_messages() < 4 || answers.empty()) {  // it belongs to no step, and came three times more
+    ASSERT_FALSE(deadline.Passed());
+    std::array<Event, 8> events;
+    const size_t count = member.endpoint->Poll(events);
+    for (size_t i = 0; i < count; ++i) {
+      if (events[i].kind == Event::Kind::kNotification) answers.push_back(events[i].value);
+    }
+  }
+  EXPECT_THAT(answers, testing::ElementsAre(Notification{MessageKind::kPushDone, 2, 1}.Pack()));
+  EXPECT_FALSE(IsLost(*member.endpoint));
+}
+
+TEST_P(MemoryNodeTest, AMessageThatIsNotTheAnnouncedOneEndsTheConnection) {
+  const control::Configured ready = Configure(kToken);
+  ASSERT_EQ(ready.status(), 0u) << ready.message();
+  const Path member = Connect(ready.offers(), {kEpoch, 1, kToken});
+  ASSERT_NE(member.endpoint, nullptr);
+  const std::unique_ptr<Buffer> buffer = std::move(*member.fabric->Allocate(sizeof(MessageHeader)));
+  const MessageHeader header = Seal({.kind = MessageKind::kPush, .epoch = kEpoch, .step = 0, .number = 2}, {}, true);
+  std::memcpy(buffer->bytes().data(), &header, sizeof(header));
+  const WriteOp write{buffer->bytes().first(sizeof(header)), kWire.push_offset(0)};
+  ASSERT_TRUE(member.endpoint->Post({&write, 1}, Notification{MessageKind::kPush, 0, 1}.Pack(), 0).ok());
+  const Deadline deadline = Deadline::After(kPatience);
+  while (!IsLost(*member.endpoint)) ASSERT_FALSE(deadline.Passed());
 }
 
 TEST_P(MemoryNodeTest, AManagerWithAnotherSecretOrNoneIsToldNothing) {

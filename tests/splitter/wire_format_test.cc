@@ -66,6 +66,23 @@ TEST(WireFormat, WhichFabricsNeedAChecksum) {
   }
 }
 
+TEST(WireFormat, NotificationRoundTrip) {
+  for (const MessageKind kind : {MessageKind::kDecode, MessageKind::kPush, MessageKind::kReply, MessageKind::kPushDone}) {
+    for (const uint32_t number : {1u, 0xffffffu}) {
+      const std::optional<Notification> notification = Notification::Unpack(Notification{kind, 0, number}.Pack());
+      ASSERT_TRUE(notification);
+      EXPECT_EQ(notification->kind, kind);
+      EXPECT_EQ(notification->number, number);
+    }
+  }
+  EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kPushDone, kPushSlots - 1, 5}.Pack())->slot, uint32_t{kPushSlots - 1});
+  EXPECT_FALSE(Notification::Unpack(0)) << "no kind";
+  EXPECT_FALSE(Notification::Unpack(5u << 28)) << "no such kind";
+  EXPECT_FALSE(Notification::Unpack(Notification{MessageKind::kPush, kPushSlots, 1}.Pack())) << "no such slot";
+  EXPECT_FALSE(Notification::Unpack(Notification{MessageKind::kDecode, 1, 1}.Pack())) << "one area only";
+  EXPECT_EQ(Notification::Next(0xffffff), 0u) << "24 bits";
+}
+
 TEST(WireFormat, RefusesAnotherKindAndAreasTooSmall) {
   const std::vector<std::byte> area = Message(MessageKind::kDecode, 40);
   EXPECT_FALSE(Open(area, MessageKind::kReply, true).ok());
