@@ -155,6 +155,17 @@ void ReadTransport(YamlMap map, ClusterConfig* config) {
   map.Close();
 }
 
+void ReadAttention(YamlMap map, ClusterConfig* config) {
+  map.ReadInt("kv_head_parallel", &config->kv_head_parallel, 1, 1024);
+  map.ReadSize("spread_tokens", &config->spread_tokens, 0);
+  const auto num_memory = std::ranges::count_if(config->nodes, [](const NodeConfig& node) { return node.role == NodeRole::kMemory; });
+  if (num_memory % config->kv_head_parallel != 0) {
+    map.Fail("kv_head_parallel", "'kv_head_parallel' is " + std::to_string(config->kv_head_parallel) + ": the " +
+                                     std::to_string(num_memory) + " memory nodes cannot be grouped like that");
+  }
+  map.Close();
+}
+
 void ReadLimits(YamlMap map, ClusterConfig* config) {
   map.ReadInt("max_num_seqs", &config->max_num_seqs, 1, 65536);
   map.ReadInt("max_num_batched_tokens", &config->max_num_batched_tokens, 1, 1 << 20);
@@ -204,6 +215,7 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   map.Require("model");
   ReadModel(map.Child("model"), path, &config);
   ReadTransport(map.Child("transport"), &config);
+  ReadAttention(map.Child("attention"), &config);
   ReadLimits(map.Child("limits"), &config);
   map.Close();
   LAMINA_RETURN_IF_ERROR(errors.status());

@@ -17,11 +17,12 @@ namespace lamina {
 // One row of a step as attention sees it: the token at `position` of `sequence`.
 struct AttentionWork {
   SequenceId sequence;
-  NodeId node;  // whose slab keeps its KV
+  NodeId node;  // whose slab gets its KV
   int64_t position = 0;
-  TokenSlot slot = 0;       // in that slab
-  bool prefill = false;     // attention over KV that this node computed itself in this prefill
-  bool last_chunk = false;  // of its sequence's prefill: afterwards this node forgets the KV
+  TokenSlot slot = 0;                // in that slab
+  bool prefill = false;              // attention over KV that this node computed itself in this prefill
+  bool last_chunk = false;           // of its sequence's prefill: afterwards this node forgets the KV
+  std::vector<NodeId> also_on = {};  // decode: other nodes that hold tokens of the sequence
 };
 
 // What failed in a step, by sequence; the first reason stays.

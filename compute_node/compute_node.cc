@@ -51,7 +51,12 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   options.prefill_cache_tokens = request.limits().max_model_len() + request.limits().max_num_batched_tokens();
   options.peer_timeout = milliseconds(request.limits().peer_timeout_ms());
   std::vector<MemoryPeerAddress> peers;
-  for (const control::MemoryPeer& peer : request.memory_nodes()) peers.push_back({NodeId{peer.node_id()}, peer.node_name(), peer.offers()});
+  for (const control::MemoryPeer& peer : request.memory_nodes()) {
+    if (peer.first_kv_head() < 0 || peer.num_kv_heads() < 1 || peer.num_kv_heads() > spec.num_kv_heads() - peer.first_kv_head())
+      return InvalidArgument("kv_heads that cannot be: " + peer.ShortDebugString());
+    peers.push_back(
+        {NodeId{peer.node_id()}, peer.node_name(), peer.offers(), NodeId{peer.group_id()}, peer.first_kv_head(), peer.num_kv_heads()});
+  }
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Ladder> ladder, open_ladder(fabrics));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<RemoteAttention> remote,

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/backoff.h"
 #include "base/log.h"
+#include "kernels/attention.h"
 #include "kernels/elementwise.h"
 
 namespace lamina {
@@ -39,23 +41,28 @@ RemoteAttention::RemoteAttention(const RemoteAttentionOptions& options, std::uni
 Status RemoteAttention::Connect(const MemoryPeerAddress& address, Deadline deadline) {
   Peer peer;
   peer.node = address.node;
+  peer.group = address.group;
   peer.name = address.name;
+  peer.wire = options_.wire;
+  peer.wire.num_kv_heads = address.num_kv_heads;
+  peer.wire.num_heads = address.num_kv_heads * options_.attention.group();
+  peer.first_kv_head = address.first_kv_head;
   const DataHello hello{options_.epoch, options_.self.value, options_.session_token};
-  const EndpointOptions endpoint{options_.wire.compute_window_bytes(), hello.Encode()};
+  const EndpointOptions endpoint{peer.wire.compute_window_bytes(), hello.Encode()};
   Result<Path> connected = ladder_->Connect(address.offers, endpoint, deadline);
   if (!connected.ok()) return connected.status().WithContext("data path to memory node " + address.name);
-  LAMINA_ASSIGN_OR_RETURN(peer.decode_buffer, connected->fabric->Allocate(options_.wire.decode_area_bytes()));
+  LAMINA_ASSIGN_OR_RETURN(peer.decode_buffer, connected->fabric->Allocate(peer.wire.decode_area_bytes()));
   for (std::unique_ptr<Buffer>& buffer : peer.push_buffers) {
-    LAMINA_ASSIGN_OR_RETURN(buffer, connected->fabric->Allocate(options_.wire.push_area_bytes()));
+    LAMINA_ASSIGN_OR_RETURN(buffer, connected->fabric->Allocate(peer.wire.push_area_bytes()));
   }
   peer.endpoint = std::move(connected->endpoint);
   peer.path = {address.node, std::string(connected->fabric->name()), RefusalText(connected->refused)};
   peer.payload_checksum = NeedsPayloadChecksum(options_.payload_checksum, peer.path.fabric);
   LAMINA_LOG_INFO("data path to memory node {}: {}{}", peer.name, peer.path.fabric,
                   peer.path.refused.empty() ? "" : "; not used: " + peer.path.refused);
-  if (peer.endpoint->peer_window_bytes() < options_.wire.memory_window_bytes()) {
+  if (peer.endpoint->peer_window_bytes() < peer.wire.memory_window_bytes()) {
     return InternalError("memory node " + address.name + " offers a window of " + std::to_string(peer.endpoint->peer_window_bytes()) +
-                         " bytes, expected " + std::to_string(options_.wire.memory_window_bytes()));
+                         " bytes, expected " + std::to_string(peer.wire.memory_window_bytes()));
   }
   peers_.push_back(std::move(peer));
   return OkStatus();
@@ -71,17 +78,33 @@ void RemoteAttention::BeginStep(StepId step, std::span<const AttentionWork> rows
   for (Peer& peer : peers_) {
     peer.decode_rows.clear();
     peer.prefill_rows.clear();
+    peer.wants_lse = false;
   }
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const auto peer = std::find_if(peers_.begin(), peers_.end(), [&](const Peer& p) { return p.node == rows[i].node; });
-    if (peer == peers_.end() || peer->lost) {
-      failures_.emplace(rows[i].sequence,
-                        PeerLost(peer == peers_.end() ? "no such memory node" : "memory node " + peer->name + " is lost: " + peer->why));
-      continue;
-    }
-    (rows[i].prefill ? peer->prefill_rows : peer->decode_rows).push_back(static_cast<int>(i));
+  for (int i = 0; i < static_cast<int>(rows.size()); ++i) {
+    const AttentionWork& row = rows[static_cast<size_t>(i)];
+    AddRow(i, row.node);
+    for (const NodeId node : row.also_on) AddRow(i, node);
   }
   BeginPrefill(rows.subspan(first_prefill_));
+}
+
+// Also rows that have failed get their number: the nodes that live count them.
+void RemoteAttention::AddRow(int row, NodeId node) {
+  const AttentionWork& work = rows_[static_cast<size_t>(row)];
+  bool found = false;
+  for (Peer& peer : peers_) {
+    if (peer.group != node) continue;
+    found = true;
+    if (peer.lost) {
+      FailRow(row, PeerLost("memory node " + peer.name + " is lost: " + peer.why));
+    } else if (work.prefill) {
+      peer.prefill_rows.push_back(row);
+    } else {
+      peer.decode_rows.push_back({row, node == work.node, work.also_on.empty()});
+      peer.wants_lse |= !work.also_on.empty();
+    }
+  }
+  if (!found) FailRow(row, PeerLost("no such memory node"));
 }
 
 void RemoteAttention::BeginPrefill(std::span<const AttentionWork> rows) {
@@ -103,6 +126,7 @@ void RemoteAttention::Start(int layer, const float* q, const float* k, const flo
   k_ = k;
   v_ = v;
   out_ = out;
+  lse_.assign(first_prefill_ * static_cast<size_t>(options_.attention.num_heads), -std::numeric_limits<float>::infinity());
   for (Peer& peer : peers_) {
     if (!peer.lost && !peer.decode_rows.empty()) SendDecode(peer, layer);
   }
@@ -166,22 +190,26 @@ MessageHeader RemoteAttention::Header(const Notification& announced, int layer, 
 }
 
 void RemoteAttention::SendDecode(Peer& peer, int layer) {
-  const size_t n = peer.decode_rows.size();
-  const size_t q_bytes = options_.wire.q_row_bytes(), kv_bytes = options_.wire.kv_row_bytes();
+  const size_t q_bytes = peer.wire.q_row_bytes(), kv_bytes = peer.wire.kv_row_bytes();
   const std::span<std::byte> area = peer.decode_buffer->bytes();
-  std::byte* q = area.data() + sizeof(MessageHeader);
-  std::byte* k = q + n * q_bytes;
-  std::byte* v = k + n * kv_bytes;
-  for (size_t i = 0; i < n; ++i) {
-    const auto row = static_cast<size_t>(peer.decode_rows[i]);
-    std::memcpy(q + i * q_bytes, reinterpret_cast<const std::byte*>(q_) + row * q_bytes, q_bytes);
-    std::memcpy(k + i * kv_bytes, reinterpret_cast<const std::byte*>(k_) + row * kv_bytes, kv_bytes);
-    std::memcpy(v + i * kv_bytes, reinterpret_cast<const std::byte*>(v_) + row * kv_bytes, kv_bytes);
+  std::byte* end = area.data() + sizeof(MessageHeader);
+  const auto append = [&](const float* rows, int width, int first, int row, size_t bytes) {
+    std::memcpy(end, rows + int64_t{row} * width * options_.attention.head_dim + int64_t{first} * options_.attention.head_dim, bytes);
+    end += bytes;
+  };
+  const int num_heads = options_.attention.num_heads, num_kv_heads = options_.attention.num_kv_heads;
+  for (const DecodeRow& row : peer.decode_rows) append(q_, num_heads, peer.first_kv_head * options_.attention.group(), row.row, q_bytes);
+  for (const float* rows : {k_, v_}) {
+    for (const DecodeRow& row : peer.decode_rows) {
+      if (row.stores) append(rows, num_kv_heads, peer.first_kv_head, row.row, kv_bytes);
+    }
   }
-  const std::span<std::byte> message = area.first(sizeof(MessageHeader) + n * options_.wire.decode_row_bytes());
+  const std::span<std::byte> message = area.first(static_cast<size_t>(end - area.data()));
   peer.decode_number = Notification::Next(peer.decode_number);
   const Notification announced{MessageKind::kDecode, 0, peer.decode_number};
-  const MessageHeader header = Seal(Header(announced, layer, 0, n), message.subspan(sizeof(MessageHeader)), peer.payload_checksum);
+  MessageHeader header = Header(announced, layer, 0, peer.decode_rows.size());
+  header.flags = peer.wants_lse ? kWantsLse : 0;
+  header = Seal(header, message.subspan(sizeof(MessageHeader)), peer.payload_checksum);
   std::memcpy(area.data(), &header, sizeof(header));
   const WriteOp write{message, 0};
   peer.replied = false;
@@ -205,22 +233,23 @@ void RemoteAttention::PushRows(Peer& peer, int layer, size_t first, size_t count
   const auto free_slot = [&] { return std::find(peer.push_busy.begin(), peer.push_busy.end(), false); };
   if (!WaitFor(peer, layer, "a push slot", [&] { return free_slot() != peer.push_busy.end(); })) return;
   const auto slot = static_cast<size_t>(free_slot() - peer.push_busy.begin());
-  const int64_t width = options_.attention.num_kv_heads * options_.attention.head_dim;
-  const size_t row_bytes = options_.wire.push_row_bytes();
+  const int64_t head_dim = options_.attention.head_dim;
+  const int64_t width = peer.wire.num_kv_heads * head_dim;
+  const size_t row_bytes = peer.wire.push_row_bytes();
   const std::span<std::byte> area = peer.push_buffers[slot]->bytes();
   std::byte* k = area.data() + sizeof(MessageHeader);
   std::byte* v = k + count * row_bytes;
   for (size_t i = 0; i < count; ++i) {
-    const int64_t row = peer.prefill_rows[first + i];
-    ConvertFromFloat(k_ + row * width, width, options_.wire.kv_dtype, k + i * row_bytes);
-    ConvertFromFloat(v_ + row * width, width, options_.wire.kv_dtype, v + i * row_bytes);
+    const int64_t at = (int64_t{peer.prefill_rows[first + i]} * options_.attention.num_kv_heads + peer.first_kv_head) * head_dim;
+    ConvertFromFloat(k_ + at, width, peer.wire.kv_dtype, k + i * row_bytes);
+    ConvertFromFloat(v_ + at, width, peer.wire.kv_dtype, v + i * row_bytes);
   }
   const std::span<std::byte> message = area.first(sizeof(MessageHeader) + count * 2 * row_bytes);
   peer.push_number[slot] = Notification::Next(peer.push_number[slot]);
   const Notification announced{MessageKind::kPush, static_cast<uint32_t>(slot), peer.push_number[slot]};
   const MessageHeader header = Seal(Header(announced, layer, first, count), message.subspan(sizeof(MessageHeader)), peer.payload_checksum);
   std::memcpy(area.data(), &header, sizeof(header));
-  const WriteOp write{message, options_.wire.push_offset(static_cast<int>(slot))};
+  const WriteOp write{message, peer.wire.push_offset(static_cast<int>(slot))};
   Status posted;
   WaitFor(peer, layer, "room to push k and v", [&] {
     posted = peer.endpoint->Post({&write, 1}, announced.Pack(), 0);
@@ -247,15 +276,37 @@ void RemoteAttention::TakeReply(Peer& peer, const ReceivedMessage& reply) {
   traffic_.received_bytes += static_cast<int64_t>(sizeof(MessageHeader) + reply.payload.size());
   if (reply.header.status != 0) {
     const std::string text(reinterpret_cast<const char*>(reply.payload.data()), reply.payload.size());
-    FailRows(peer.decode_rows, {static_cast<StatusCode>(reply.header.status), "memory node " + peer.name + ": " + text});
-    return;
+    return FailDecodeRows(peer, {static_cast<StatusCode>(reply.header.status), "memory node " + peer.name + ": " + text});
   }
-  const size_t q_bytes = options_.wire.q_row_bytes();
-  if (reply.payload.size() != peer.decode_rows.size() * q_bytes) return Lose(peer, "answered with another number of rows than asked");
-  for (size_t i = 0; i < peer.decode_rows.size(); ++i) {
-    std::memcpy(reinterpret_cast<std::byte*>(out_) + static_cast<size_t>(peer.decode_rows[i]) * q_bytes, reply.payload.data() + i * q_bytes,
-                q_bytes);
+  const size_t num_rows = peer.decode_rows.size(), num_heads = static_cast<size_t>(peer.wire.num_heads);
+  const size_t width = peer.wire.q_row_bytes() / sizeof(float);
+  if (reply.payload.size() != num_rows * (peer.wire.q_row_bytes() + (peer.wants_lse ? peer.wire.lse_row_bytes() : 0)))
+    return Lose(peer, "answered with another number of rows than asked");
+  const auto* out = reinterpret_cast<const float*>(reply.payload.data());
+  const float* lse = out + num_rows * width;
+  for (size_t i = 0; i < num_rows; ++i) {
+    const DecodeRow& row = peer.decode_rows[i];
+    if (row.whole) {
+      std::memcpy(OutOf(peer, row.row), out + i * width, width * sizeof(float));
+    } else {
+      MergeRow(peer, row.row, out + i * width, lse + i * num_heads);
+    }
   }
+}
+
+float* RemoteAttention::OutOf(const Peer& peer, int row) const {
+  const int64_t head = int64_t{row} * options_.attention.num_heads + peer.first_kv_head * options_.attention.group();
+  return out_ + head * options_.attention.head_dim;
+}
+
+// Finish takes the peers in their order, so the sums do not depend on who answered first.
+void RemoteAttention::MergeRow(const Peer& peer, int row, const float* out, const float* lse) {
+  const auto head_dim = static_cast<size_t>(options_.attention.head_dim);
+  float* const merged = OutOf(peer, row);
+  float* const merged_lse =
+      lse_.data() + static_cast<size_t>(row * options_.attention.num_heads + peer.first_kv_head * options_.attention.group());
+  for (size_t head = 0; head < static_cast<size_t>(peer.wire.num_heads); ++head)
+    MergePartial({merged + head * head_dim, head_dim}, merged_lse[head], {out + head * head_dim, head_dim}, lse[head]);
 }
 
 bool RemoteAttention::Progress() {
@@ -316,12 +367,14 @@ void RemoteAttention::Lose(Peer& peer, const std::string& why) {
   peer.lost = true;
   peer.why = why;
   const Status status = PeerLost("memory node " + peer.name + " is lost: " + why);
-  FailRows(peer.decode_rows, status);
-  FailRows(peer.prefill_rows, status);
+  FailDecodeRows(peer, status);
+  for (const int row : peer.prefill_rows) FailRow(row, status);
 }
 
-void RemoteAttention::FailRows(const std::vector<int>& rows, const Status& status) {
-  for (const int row : rows) failures_.emplace(rows_[static_cast<size_t>(row)].sequence, status);
+void RemoteAttention::FailDecodeRows(const Peer& peer, const Status& status) {
+  for (const DecodeRow& row : peer.decode_rows) FailRow(row.row, status);
 }
+
+void RemoteAttention::FailRow(int row, const Status& status) { failures_.emplace(rows_[static_cast<size_t>(row)].sequence, status); }
 
 }  // namespace lamina

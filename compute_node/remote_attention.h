@@ -34,6 +34,9 @@ struct MemoryPeerAddress {
   NodeId node;
   std::string name;
   std::string offers;  // of its Ladder
+  NodeId group;        // how routes name it: the first node of those that hold the same tokens
+  int first_kv_head = 0;
+  int num_kv_heads = 0;
 };
 
 // Thread: one owner.
@@ -54,10 +57,18 @@ class RemoteAttention : public AttentionBackend {
   std::vector<ChosenPath> paths() const override;
 
  private:
+  struct DecodeRow {
+    int row = 0;          // index into rows_
+    bool stores = false;  // the node gets the token's K and V
+    bool whole = false;   // no other node has tokens of the sequence
+  };
   // Rows of the step that live on one memory node, in the order's order: the row numbers of wire messages index these lists.
   struct Peer {
     NodeId node;
+    NodeId group;
     std::string name;
+    WireShape wire;         // with the heads that it holds
+    int first_kv_head = 0;  // of these
     std::unique_ptr<Buffer> decode_buffer;
     std::array<std::unique_ptr<Buffer>, kPushSlots> push_buffers;
     std::unique_ptr<Endpoint> endpoint;  // after its buffers: it goes first
@@ -66,10 +77,11 @@ class RemoteAttention : public AttentionBackend {
     uint32_t decode_number = 0;  // of the last decode message
     std::array<uint32_t, kPushSlots> push_number{};
     std::array<bool, kPushSlots> push_busy{};
-    std::vector<int> decode_rows;  // indices into rows_
-    std::vector<int> prefill_rows;
-    bool asked = false;    // a decode message of this layer is out and its reply was not read
-    bool replied = false;  // the reply is in the window
+    std::vector<DecodeRow> decode_rows;
+    std::vector<int> prefill_rows;  // indices into rows_
+    bool wants_lse = false;         // some decode rows are not whole
+    bool asked = false;             // a decode message of this layer is out and its reply was not read
+    bool replied = false;           // the reply is in the window
     bool lost = false;
     bool told = false;  // TakeLostNodes has reported it
     std::string why;
@@ -79,18 +91,22 @@ class RemoteAttention : public AttentionBackend {
                   WorkerTeam& team);
 
   Status Connect(const MemoryPeerAddress& address, Deadline deadline);
+  void AddRow(int row, NodeId node);
   void BeginPrefill(std::span<const AttentionWork> rows);
   void SendDecode(Peer& peer, int layer);
   void PushPrefill(Peer& peer, int layer);
   void PushRows(Peer& peer, int layer, size_t first, size_t count);
   void ReadReply(Peer& peer, int layer);
   void TakeReply(Peer& peer, const ReceivedMessage& reply);
+  float* OutOf(const Peer& peer, int row) const;  // where its heads of the row's output go
+  void MergeRow(const Peer& peer, int row, const float* out, const float* lse);
   bool Progress();
   bool TakeNotification(Peer& peer, const Notification& notification);  // false if it is none that a memory node sends
   template <typename Done>
   bool WaitFor(Peer& peer, int layer, const char* what, Done done);
   void Lose(Peer& peer, const std::string& why);
-  void FailRows(const std::vector<int>& rows, const Status& status);
+  void FailRow(int row, const Status& status);
+  void FailDecodeRows(const Peer& peer, const Status& status);
   MessageHeader Header(const Notification& announced, int layer, size_t first_row, size_t num_rows) const;
 
   const RemoteAttentionOptions options_;
@@ -107,6 +123,7 @@ class RemoteAttention : public AttentionBackend {
   const float* k_ = nullptr;
   const float* v_ = nullptr;
   float* out_ = nullptr;
+  std::vector<float> lse_;  // [decode rows, num_heads] of what is merged in out_ so far
   Failures failures_;
   Traffic traffic_;
 };

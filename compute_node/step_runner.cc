@@ -101,6 +101,9 @@ Status StepRunner::Check(const control::ComputeWork& work) const {
     return InternalError("the order's positions " + std::to_string(work.first_position()) + ".." + std::to_string(end) +
                          " do not fit a sequence of " + std::to_string(known.size()) + " tokens");
   }
+  int64_t num_routed = 0;
+  for (const control::KvPart& part : work.route()) num_routed += part.num_tokens();
+  if (num_routed != work.tokens_size()) return InternalError("the order's route has no place for some tokens");
   for (int i = 0; i < work.tokens_size(); ++i) {
     if (work.tokens(i) != known[static_cast<size_t>(work.first_position() + i)])
       return InternalError("the order's tokens are not the sequence's");
@@ -124,16 +127,29 @@ StepRunner::Batch StepRunner::Collect(const control::ComputeOrder& order, Failur
       failures.emplace(sequence, std::move(status));
       continue;
     }
-    for (int i = 0; i < work.tokens_size(); ++i) {
-      const int64_t position = work.first_position() + i;
-      batch.tokens.push_back(work.tokens(i));
-      batch.positions.push_back(static_cast<int32_t>(position));
-      const TokenSlot slot = i < work.slots_size() ? work.slots(i) : 0;
-      batch.attention.push_back({sequence, NodeId{work.node_id()}, position, slot, work.prefill(), work.sample()});
-    }
+    AddRows(work, batch);
     if (work.sample()) batch.sampled.push_back(static_cast<int>(batch.tokens.size()) - 1);
   }
   return batch;
+}
+
+void StepRunner::AddRows(const control::ComputeWork& work, Batch& batch) {
+  int64_t position = work.first_position();
+  for (const int32_t token : work.tokens()) {
+    batch.tokens.push_back(token);
+    batch.positions.push_back(static_cast<int32_t>(position++));
+  }
+  position = work.first_position();
+  for (const control::KvPart& part : work.route()) {
+    for (int i = 0; i < part.num_tokens(); ++i) {
+      const TokenSlot slot = i < part.slots_size() ? part.slots(i) : 0;
+      batch.attention.push_back({SequenceId{work.sequence()}, NodeId{part.node_id()}, position++, slot, work.prefill(), work.sample()});
+    }
+  }
+  if (work.prefill()) return;
+  for (const control::KvPart& part : work.route()) {
+    if (part.num_tokens() == 0) batch.attention.back().also_on.push_back(NodeId{part.node_id()});
+  }
 }
 
 void StepRunner::Forward(const Batch& batch) {

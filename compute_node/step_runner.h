@@ -53,6 +53,7 @@ class StepRunner {
   void UpdateSequences(const control::ComputeOrder& order);
   Batch Collect(const control::ComputeOrder& order, Failures& failures) const;
   Status Check(const control::ComputeWork& work) const;
+  static void AddRows(const control::ComputeWork& work, Batch& batch);
   void Forward(const Batch& batch);
   void SampleRows(const Batch& batch, const Failures& failures, control::StepResult& result);
 

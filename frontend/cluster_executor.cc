@@ -45,6 +45,10 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
     return InvalidArgument(
         fmt::format("max_num_batched_tokens {} must be at least max_num_seqs {}", config.max_num_batched_tokens, config.max_num_seqs));
   }
+  if (config.kv_head_parallel > model.num_kv_heads) {
+    return InvalidArgument(
+        fmt::format("kv_head_parallel {} is more than the model's {} kv_heads", config.kv_head_parallel, model.num_kv_heads));
+  }
   if (config.kv_dtype == "auto") config.kv_dtype = DTypeName(model.dtype);
   if (config.served_name.empty()) {
     std::string path = config.model_path;
@@ -57,6 +61,10 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterConfig& config, const ModelConfig& model,
                                                                   const StartProgress& progress) {
   std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model));
+  if (executor->num_memory_nodes_ % config.kv_head_parallel != 0) {
+    return InvalidArgument(fmt::format("kv_head_parallel {}: {} memory nodes cannot be grouped like that", config.kv_head_parallel,
+                                       executor->num_memory_nodes_));
+  }
   const Deadline deadline = Deadline::After(config.start_timeout);
   LAMINA_ASSIGN_OR_RETURN(executor->session_token_, RandomBytes(kSessionTokenBytes));
   LAMINA_ASSIGN_OR_RETURN(const ControlOptions control, executor->control_options());
@@ -74,10 +82,20 @@ ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig&
     : config_(config), model_(model), epoch_(NewEpoch()) {
   for (const NodeConfig& node : config.nodes) {
     nodes_.push_back(std::make_unique<Node>());
-    nodes_.back()->id = NodeId{static_cast<uint32_t>(nodes_.size())};
+    nodes_.back()->id = nodes_.back()->kv_group = NodeId{static_cast<uint32_t>(nodes_.size())};
     nodes_.back()->config = node;
-    num_memory_nodes_ += node.role == NodeRole::kMemory ? 1 : 0;
+    if (node.role == NodeRole::kMemory) GiveHeads(*nodes_.back(), num_memory_nodes_++);
   }
+}
+
+// Neighbouring memory nodes form a group; the first ones of it take a kv_head more where the heads cannot be shared evenly.
+void ClusterExecutor::GiveHeads(Node& node, int index) {
+  const int size = config_.kv_head_parallel, place = index % size;
+  const int even = model_.num_kv_heads / size, more = model_.num_kv_heads % size;
+  node.kv_group = place == 0 ? node.id : last_kv_group_;
+  last_kv_group_ = node.kv_group;
+  node.first_kv_head = place * even + std::min(place, more);
+  node.num_kv_heads = even + (place < more ? 1 : 0);
 }
 
 ClusterExecutor::~ClusterExecutor() {
@@ -134,6 +152,8 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline) {
   request.set_node_id(node.id.value);
   request.set_node_name(node.config.name);
   *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype);
+  request.mutable_attention()->set_num_heads(node.num_kv_heads * (model_.num_heads / model_.num_kv_heads));
+  request.mutable_attention()->set_num_kv_heads(node.num_kv_heads);
   *request.mutable_limits() = limits();
   LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics, LadderKinds(config_.transport, config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
@@ -169,6 +189,9 @@ Status ClusterExecutor::ConfigureCompute(Node& node, const StartProgress& progre
     peer.set_node_id(memory->id.value);
     peer.set_node_name(memory->config.name);
     peer.set_offers(memory->configured.offers());
+    peer.set_group_id(memory->kv_group.value);
+    peer.set_first_kv_head(memory->first_kv_head);
+    peer.set_num_kv_heads(memory->num_kv_heads);
   }
   const Deadline deadline = Deadline::After(config_.start_timeout);
   while (true) {
@@ -211,7 +234,13 @@ Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience, co
 std::vector<KvNode> ClusterExecutor::kv_nodes() const {
   std::vector<KvNode> kv;
   for (const std::unique_ptr<Node>& node : nodes_) {
-    if ((node->config.role == NodeRole::kMemory) != local()) kv.push_back({node->id, node->configured.capacity_tokens()});
+    if ((node->config.role == NodeRole::kMemory) == local()) continue;
+    const int64_t capacity = node->configured.capacity_tokens();
+    if (node->kv_group == node->id) {
+      kv.push_back({node->id, capacity});
+    } else {  // all hold the same tokens
+      kv.back().capacity_tokens = std::min(kv.back().capacity_tokens, capacity);
+    }
   }
   return kv;
 }
@@ -264,7 +293,7 @@ void ClusterExecutor::OnLost(Node& node, const Status& status) {
 void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
   for (const std::unique_ptr<Node>& node : nodes_) {
     if (node->config.role != NodeRole::kMemory) continue;
-    const control::MemoryOrder order = MakeMemoryOrder(epoch_, plan, node->id);
+    const control::MemoryOrder order = MakeMemoryOrder(epoch_, plan, node->kv_group);
     if (order.released().empty() && order.decode().empty() && order.prefill().empty()) continue;
     // A node that is lost says so through OnLost; the compute node finds out by itself.
     if (Status sent = node->connection->Send(control::MEMORY_ORDER, order.SerializeAsString()); !sent.ok())
@@ -291,6 +320,8 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
     std::lock_guard lock(mutex_);
     NodeStatus status;
     status.id = node->id;
+    if (config_.kv_head_parallel > 1 && memory)
+      status.kv_heads = fmt::format("{}..{}", node->first_kv_head, node->first_kv_head + node->num_kv_heads - 1);
     status.name = node->config.name;
     status.role = memory ? "memory" : "compute";
     status.address = node->address();

@@ -32,6 +32,7 @@ class ClusterExecutor : public StepExecutor {
   ~ClusterExecutor() override;
 
   std::vector<KvNode> kv_nodes() const override;
+  NodeId KvNodeOf(NodeId node) const override { return nodes_[node.value - 1]->kv_group; }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
   void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
   std::vector<NodeStatus> nodes() override;
@@ -40,6 +41,9 @@ class ClusterExecutor : public StepExecutor {
   struct Node {
     NodeId id;
     NodeConfig config;
+    NodeId kv_group;        // the first of the memory nodes that hold the same tokens; itself for others
+    int first_kv_head = 0;  // of each token it holds kv_heads [first_kv_head, first_kv_head + num_kv_heads)
+    int num_kv_heads = 0;
     std::unique_ptr<ControlConnection> connection;
     Inbox<ControlFrame> answers;  // until Start
     control::Configured configured;
@@ -52,6 +56,7 @@ class ClusterExecutor : public StepExecutor {
 
   ClusterExecutor(const ClusterConfig& config, const ModelConfig& model);
 
+  void GiveHeads(Node& node, int index);
   Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline, const StartProgress& progress);
   Status ConfigureMemory(Node& node, Deadline deadline);
   Status ConfigureCompute(Node& node, const StartProgress& progress);
@@ -67,6 +72,7 @@ class ClusterExecutor : public StepExecutor {
   const uint64_t epoch_;
   std::string session_token_;  // what compute nodes show to memory nodes
   int num_memory_nodes_ = 0;
+  NodeId last_kv_group_;
   std::mutex mutex_;
   std::function<void(ExecutorEvent)> on_event_;  // guarded by mutex_; set by Start
   std::vector<std::unique_ptr<Node>> nodes_;     // fixed after Connect; last: their connections' threads use the members above

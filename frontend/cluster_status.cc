@@ -52,7 +52,9 @@ std::string KvUse(const json& node) {
   const int64_t capacity = Number(node, "capacity_tokens");
   if (capacity <= 0) return "-";
   const int64_t used = Number(node, "used_tokens");
-  return std::to_string(used) + " / " + std::to_string(capacity) + " (" + std::to_string(used * 100 / capacity) + "%)";
+  const std::string kv_heads = Text(node, "kv_heads");
+  return std::to_string(used) + " / " + std::to_string(capacity) + " (" + std::to_string(used * 100 / capacity) + "%)" +
+         (kv_heads.empty() ? "" : " of kv_heads " + kv_heads);
 }
 
 // Which data paths were passed over, with the reasons; a line for each set of nodes that has the same ones.

@@ -53,6 +53,7 @@ struct NodeStatus {
   std::string address;
   std::string state;              // "ready" | "loading" | "lost"
   std::string detail;             // why it is lost, else ""
+  std::string kv_heads;           // memory nodes: "0..3", those that it holds; "" if all
   std::string transport;          // memory nodes: the fabric in use
   std::string transport_refused;  // fabrics that were passed over, with the reasons; "" if none
   int64_t capacity_tokens = 0;

@@ -72,6 +72,12 @@ Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
     if (!length.ok()) return length.status().WithContext("--max-model-len");
     config.max_model_len = *length;
   }
+  Override(config.kv_head_parallel, options.kv_head_parallel);
+  if (!options.spread_tokens.empty()) {
+    const Result<int64_t> length = ParseSize(options.spread_tokens);
+    if (!length.ok()) return length.status().WithContext("--spread-tokens");
+    config.spread_tokens = *length;
+  }
   config.max_num_batched_tokens = std::max(config.max_num_batched_tokens, config.max_num_seqs);
   return OkStatus();
 }
@@ -127,14 +133,7 @@ Status StartLocalCluster(const ServeOptions& options, Manager& manager) {
 
 Status StartEngine(Manager& manager) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor, ClusterExecutor::Connect(manager.config, manager.model, Say));
-  ServingEngineOptions options;
-  options.scheduler.max_num_seqs = manager.config.max_num_seqs;
-  options.scheduler.max_num_batched_tokens = manager.config.max_num_batched_tokens;
-  options.scheduler.max_model_len = manager.config.max_model_len;
-  options.scheduler.max_queued = manager.config.max_num_queued_reqs;
-  options.eos_tokens = manager.model.eos_tokens;
-  options.vocab_size = manager.model.vocab_size;
-  options.step_timeout = manager.config.step_timeout;
+  ServingEngineOptions options = ServingEngineOptions::Of(manager.config, manager.model);
   options.observer = manager.metrics.get();
   manager.engine = std::make_unique<ServingEngine>(options, std::move(executor));
   manager.server->SetEngine(manager.engine.get());

@@ -14,11 +14,26 @@ double Seconds(Clock::duration duration) { return std::chrono::duration<double>(
 
 }  // namespace
 
+ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const ModelConfig& model) {
+  ServingEngineOptions options;
+  options.scheduler.max_num_seqs = config.max_num_seqs;
+  options.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
+  options.scheduler.max_model_len = config.max_model_len;
+  options.scheduler.max_queued = config.max_num_queued_reqs;
+  options.eos_tokens = model.eos_tokens;
+  options.vocab_size = model.vocab_size;
+  options.step_timeout = config.step_timeout;
+  options.spread_tokens = config.spread_tokens;
+  return options;
+}
+
 ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_ptr<StepExecutor> executor,
                              std::unique_ptr<QueuePolicy> queue, std::unique_ptr<PlacementPolicy> placement)
     : options_(options),
       scheduler_(options.scheduler, queue != nullptr ? std::move(queue) : MakeFifoQueue(),
-                 placement != nullptr ? std::move(placement) : MakeLeastLoadedPlacement()),
+                 placement != nullptr        ? std::move(placement)
+                 : options.spread_tokens > 0 ? MakeSpreadPlacement(options.spread_tokens)
+                                             : MakeLeastLoadedPlacement()),
       executor_(std::move(executor)) {
   for (const KvNode& node : executor_->kv_nodes()) scheduler_.AddNode(node);
   executor_->Start([this](ExecutorEvent event) { events_.Push(std::move(event)); });
@@ -116,7 +131,7 @@ EngineStatus ServingEngine::status() {
       node.detail = lost->second;
     }
     for (const NodeUse& use : status.scheduler.nodes) {
-      if (use.id != node.id) continue;
+      if (use.id != executor_->KvNodeOf(node.id)) continue;
       node.capacity_tokens = use.capacity_tokens;
       node.used_tokens = use.used_tokens;
       node.num_sequences = use.num_sequences;
@@ -281,7 +296,7 @@ void ServingEngine::FailSequence(SequenceId sequence, const Status& status, Deli
 void ServingEngine::LoseNode(NodeId node, const Status& status, Deliveries& out) {
   if (!lost_.emplace(node, status.message()).second) return;
   LAMINA_LOG_ERROR("{}", status.message());
-  for (const SequenceId sequence : scheduler_.LoseNode(node)) FailSequence(sequence, status, out);
+  for (const SequenceId sequence : scheduler_.LoseNode(executor_->KvNodeOf(node))) FailSequence(sequence, status, out);
   const std::vector<NodeUse> left = scheduler_.stats().nodes;
   if (left.empty()) LoseAll(PeerLost("no memory node is left; the last one: " + status.message()), out);
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/cluster_config.h"
 #include "base/inbox.h"
 #include "frontend/engine.h"
 #include "frontend/step_executor.h"
@@ -25,12 +26,16 @@ struct ServingEngineOptions {
   std::vector<TokenId> eos_tokens;
   int64_t vocab_size = 0;
   Clock::duration step_timeout = std::chrono::seconds(60);
+  int64_t spread_tokens = 0;           // sequences of more tokens are spread over nodes; 0: none is
   EngineObserver* observer = nullptr;  // borrowed; may be null
+
+  // REQUIRES: ResolveConfig accepted `config`.
+  static ServingEngineOptions Of(const ClusterConfig& config, const ModelConfig& model);
 };
 
 class ServingEngine : public Engine {
  public:
-  // Takes the scheduler's policies; null: FIFO and least loaded.
+  // Takes the scheduler's policies; null: FIFO, and least loaded or spread as the options say.
   ServingEngine(const ServingEngineOptions& options, std::unique_ptr<StepExecutor> executor, std::unique_ptr<QueuePolicy> queue = nullptr,
                 std::unique_ptr<PlacementPolicy> placement = nullptr);
   ~ServingEngine() override;

@@ -1,5 +1,6 @@
 #include "frontend/step_executor.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace lamina {
@@ -13,10 +14,14 @@ control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std
   for (const Work& work : plan.work) {
     control::ComputeWork& out = *order.add_work();
     out.set_sequence(work.sequence.value);
-    out.set_node_id(work.node.value);
+    for (const KvPart& part : work.route) {
+      control::KvPart& told = *out.add_route();
+      told.set_node_id(part.node.value);
+      told.set_num_tokens(static_cast<int32_t>(part.slots.size()));
+      if (local) told.mutable_slots()->Add(part.slots.begin(), part.slots.end());
+    }
     out.set_first_position(work.first_position);
     out.mutable_tokens()->Add(work.tokens.begin(), work.tokens.end());
-    if (local) out.mutable_slots()->Add(work.slots.begin(), work.slots.end());
     out.set_prefill(work.prefill);
     out.set_sample(work.sample);
   }
@@ -29,17 +34,18 @@ control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeI
   order.set_step(plan.step.value);
   for (const SequenceId released : plan.released) order.add_released(released.value);
   for (const Work& work : plan.work) {
-    if (work.node != node) continue;
+    const auto part = std::find_if(work.route.begin(), work.route.end(), [&](const KvPart& p) { return p.node == node; });
+    if (part == work.route.end()) continue;
     if (work.prefill) {
       control::PrefillChunk& chunk = *order.add_prefill();
       chunk.set_sequence(work.sequence.value);
-      chunk.set_first_position(work.first_position);
-      chunk.mutable_slots()->Add(work.slots.begin(), work.slots.end());
+      chunk.set_num_stored(part->num_stored);
+      chunk.mutable_slots()->Add(part->slots.begin(), part->slots.end());
     } else {
       control::DecodeRow& row = *order.add_decode();
       row.set_sequence(work.sequence.value);
-      row.set_position(work.first_position);
-      row.set_slot(work.slots.front());
+      row.set_num_stored(part->num_stored);
+      if (!part->slots.empty()) row.set_slot(part->slots.front());
     }
   }
   return order;

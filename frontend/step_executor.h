@@ -36,6 +36,9 @@ class StepExecutor {
   // Where token slots are. Fixed before Start.
   virtual std::vector<KvNode> kv_nodes() const = 0;
 
+  // The one of kv_nodes() that `node` is part of.
+  virtual NodeId KvNodeOf(NodeId node) const { return node; }
+
   // Events go to `on_event` from here on, from any thread. REQUIRES: called once.
   virtual void Start(std::function<void(ExecutorEvent)> on_event) = 0;
 
@@ -46,7 +49,7 @@ class StepExecutor {
   virtual std::vector<NodeStatus> nodes() = 0;
 };
 
-// The orders of one step. `local`: attention stays on the compute node, which needs the slots then.
+// The orders of one step. `local`: attention stays on the compute node, which needs the slots then. `node`: as routes name it.
 control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std::span<const control::NewSequence> added, bool local);
 control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeId node);
 

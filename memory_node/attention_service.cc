@@ -28,12 +28,12 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
   };
   for (const control::DecodeRow& row : order.decode()) {
     const TokenSlot slot = row.slot();
-    append(SequenceId{row.sequence()}, row.position(), {&slot, 1});
-    rows.decode.push_back({SequenceId{row.sequence()}, row.position()});
+    if (row.has_slot()) append(SequenceId{row.sequence()}, row.num_stored(), {&slot, 1});
+    rows.decode.push_back({SequenceId{row.sequence()}, row.num_stored(), row.has_slot()});
   }
   for (const control::PrefillChunk& chunk : order.prefill()) {
-    append(SequenceId{chunk.sequence()}, chunk.first_position(), {chunk.slots().data(), static_cast<size_t>(chunk.slots_size())});
-    for (int i = 0; i < chunk.slots_size(); ++i) rows.prefill.push_back({SequenceId{chunk.sequence()}, chunk.first_position() + i});
+    append(SequenceId{chunk.sequence()}, chunk.num_stored(), {chunk.slots().data(), static_cast<size_t>(chunk.slots_size())});
+    for (int i = 0; i < chunk.slots_size(); ++i) rows.prefill.push_back({SequenceId{chunk.sequence()}, chunk.num_stored() + i, true});
   }
   steps_[step] = std::move(rows);
   newest_step_ = std::max(newest_step_, step);
@@ -54,21 +54,29 @@ Result<std::span<const AttentionService::Row>> AttentionService::RowsOf(const Me
   return std::span<const Row>(rows).subspan(header.first_row, header.num_rows);
 }
 
-Status AttentionService::Attend(const ReceivedMessage& message, std::span<const Row> rows, float* out) {
+Status AttentionService::Attend(const ReceivedMessage& message, std::span<const Row> rows, std::span<float> out) {
   const int layer = static_cast<int>(message.header.layer);
   const size_t n = rows.size();
-  const size_t q_width = wire_.q_row_bytes() / 4, kv_width = wire_.kv_row_bytes() / 4;
-  if (message.payload.size() != n * wire_.decode_row_bytes())
+  const size_t q_width = wire_.q_row_bytes() / 4, kv_width = wire_.kv_row_bytes() / 4, num_heads = static_cast<size_t>(wire_.num_heads);
+  const auto num_stores = static_cast<size_t>(std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.stores; }));
+  if (message.payload.size() != n * wire_.q_row_bytes() + num_stores * 2 * wire_.kv_row_bytes())
     return Corrupt("decode payload of " + std::to_string(message.payload.size()) + " bytes");
   const auto* q = reinterpret_cast<const float*>(message.payload.data());
   const float* k = q + n * q_width;
-  const float* v = k + n * kv_width;
+  const float* v = k + num_stores * kv_width;
+  float* const lse = (message.header.flags & kWantsLse) != 0 ? out.data() + n * q_width : nullptr;
   attention_rows_.clear();
   for (size_t i = 0; i < n; ++i) {
     const StepId step{message.header.step};
-    LAMINA_RETURN_IF_ERROR(store_->Write(layer, rows[i].sequence, rows[i].position, k + i * kv_width, v + i * kv_width, step));
-    LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots, store_->Readable(layer, rows[i].sequence, rows[i].position + 1));
-    attention_rows_.push_back({q + i * q_width, slots.data(), static_cast<int64_t>(slots.size()), out + i * q_width, nullptr});
+    int64_t num_tokens = rows[i].num_stored;
+    if (rows[i].stores) {
+      LAMINA_RETURN_IF_ERROR(store_->Write(layer, rows[i].sequence, num_tokens++, k, v, step));
+      k += kv_width;
+      v += kv_width;
+    }
+    LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots, store_->Readable(layer, rows[i].sequence, num_tokens));
+    float* const row_lse = lse == nullptr ? nullptr : lse + i * num_heads;
+    attention_rows_.push_back({q + i * q_width, slots.data(), static_cast<int64_t>(slots.size()), out.data() + i * q_width, row_lse});
   }
   Attention(attention_, store_->View(layer), attention_rows_, team_);
   return OkStatus();
@@ -88,8 +96,8 @@ size_t AttentionService::Decode(const ReceivedMessage& message, std::span<std::b
   size_t payload_bytes = 0;
   Status status;
   if (Result<std::span<const Row>> rows = RowsOf(message.header, /*prefill=*/false); rows.ok()) {
-    payload_bytes = rows->size() * wire_.q_row_bytes();
-    status = Attend(message, *rows, reinterpret_cast<float*>(payload.data()));
+    payload_bytes = rows->size() * (wire_.q_row_bytes() + ((message.header.flags & kWantsLse) != 0 ? wire_.lse_row_bytes() : 0));
+    status = Attend(message, *rows, {reinterpret_cast<float*>(payload.data()), payload_bytes / sizeof(float)});
   } else {
     status = rows.status();
   }
@@ -115,7 +123,7 @@ Status AttentionService::Push(const ReceivedMessage& message) {
   const std::byte* v = k + rows.size() * width_bytes;
   Status result;
   for (size_t i = 0; i < rows.size(); ++i) {
-    Status status = store_->WriteRaw(static_cast<int>(message.header.layer), rows[i].sequence, rows[i].position, k + i * width_bytes,
+    Status status = store_->WriteRaw(static_cast<int>(message.header.layer), rows[i].sequence, rows[i].num_stored, k + i * width_bytes,
                                      v + i * width_bytes, StepId{message.header.step});
     if (!status.ok() && result.code() != StatusCode::kCorrupt) result = status;
   }

@@ -42,7 +42,8 @@ class AttentionService {
  private:
   struct Row {
     SequenceId sequence;
-    int64_t position = 0;
+    int64_t num_stored = 0;  // tokens before this one here
+    bool stores = false;     // its token gets a slot here
   };
   struct StepRows {
     std::vector<Row> decode;
@@ -50,7 +51,7 @@ class AttentionService {
   };
 
   Result<std::span<const Row>> RowsOf(const MessageHeader& header, bool prefill) const;
-  Status Attend(const ReceivedMessage& message, std::span<const Row> rows, float* out);
+  Status Attend(const ReceivedMessage& message, std::span<const Row> rows, std::span<float> out);
 
   const WireShape wire_;
   const AttentionShape attention_;

@@ -11,11 +11,47 @@ namespace lamina {
 
 namespace {
 
-// What placement sees of a node: slots for the growth of its sequences count as used.
 NodeLoad LoadOf(const KvPool& pool) {
-  int64_t free_tokens = pool.allocator.num_free();
-  for (const auto& [arrival, sequence] : pool.running) free_tokens -= sequence->growth();
-  return {pool.id, pool.allocator.capacity(), std::max<int64_t>(free_tokens, 0), static_cast<int>(pool.running.size())};
+  return {pool.id, pool.allocator.capacity(), pool.allocator.num_free(), static_cast<int>(pool.running.size()), pool.speed};
+}
+
+// What placement sees of a node when a sequence starts: slots for the growth of those that are there count as used.
+NodeLoad LoadWithGrowth(const KvPool& pool) {
+  NodeLoad load = LoadOf(pool);
+  for (const auto& [arrival, sequence] : pool.running) {
+    const auto num_extents = static_cast<int64_t>(sequence->extents.size());
+    load.free_tokens -= (sequence->growth() + num_extents - 1) / num_extents;
+  }
+  load.free_tokens = std::max<int64_t>(load.free_tokens, 0);
+  return load;
+}
+
+// Parts of a step that computes the sequence's last token.
+std::vector<KvPart> DecodeRoute(const Sequence& sequence) {
+  std::vector<KvPart> route;
+  for (size_t i = 0; i < sequence.extents.size(); ++i) {
+    const Extent& extent = sequence.extents[i];
+    KvPart part{extent.pool->id, extent.num_tokens(), {}};
+    if (i == sequence.newest) {
+      part.slots.push_back(extent.slots.back());
+      --part.num_stored;
+    }
+    route.push_back(std::move(part));
+  }
+  return route;
+}
+
+// Parts of a prefill chunk: tokens [first, first + count).
+std::vector<KvPart> PrefillRoute(const Sequence& sequence, int64_t first, int64_t count) {
+  std::vector<KvPart> route;
+  int64_t extent_first = 0;
+  for (const Extent& extent : sequence.extents) {
+    const int64_t begin = std::clamp<int64_t>(first - extent_first, 0, extent.num_tokens());
+    const int64_t end = std::clamp<int64_t>(first + count - extent_first, 0, extent.num_tokens());
+    extent_first += extent.num_tokens();
+    if (begin < end) route.push_back({extent.pool->id, begin, {extent.slots.begin() + begin, extent.slots.begin() + end}});
+  }
+  return route;
 }
 
 }  // namespace
@@ -36,32 +72,61 @@ StepPlan Scheduler::NextStep() {
 }
 
 void Scheduler::State::PlanDecode(StepPlan& plan) {
-  plan.work.reserve(static_cast<size_t>(num_running) + 1);
-  for (auto& [id, pool] : pools) {
-    // Oldest first: the newest ones, which are preempted for want of a slot, have no row in this plan yet.
-    for (auto it = pool.running.begin(); it != pool.running.end();) {
-      Sequence& sequence = *it->second;
-      if (!sequence.prefilling) {
-        if (!GrowByOne(sequence, plan)) break;
-        plan.work.push_back({sequence.id, id, sequence.num_computed, {sequence.tokens.back()}, {sequence.slots.back()}, false, true});
-        sequence.num_in_flight = 1;
-        sequence.samples = true;
+  plan.work.reserve(running.size() + 1);
+  // Oldest first: the newest ones, which are preempted for want of a slot, have no row in this plan yet.
+  for (auto it = running.begin(); it != running.end();) {
+    Sequence& sequence = *it->second;
+    if (!sequence.prefilling) {
+      if (!GrowByOne(sequence, plan)) {
+        it = running.upper_bound(sequence.arrival);
+        continue;
       }
-      ++it;
+      plan.work.push_back({sequence.id, DecodeRoute(sequence), sequence.num_computed, {sequence.tokens.back()}, false, true});
+      sequence.num_in_flight = 1;
+      sequence.samples = true;
     }
+    ++it;
   }
 }
 
-// A slot for the token that was sampled last. False: the sequence was the newest on a full node and is preempted itself.
+// A slot for the token that was sampled last. False: the sequence was the newest where it can grow, and is preempted itself.
 bool Scheduler::State::GrowByOne(Sequence& sequence, StepPlan& plan) {
-  if (sequence.slots.size() == sequence.tokens.size()) return true;  // the row is computed again
-  KvPool& pool = *sequence.pool;
-  while (!pool.allocator.Allocate(1, sequence.slots)) {
-    Sequence& newest = *std::prev(pool.running.end())->second;
+  if (sequence.num_slots() == sequence.num_tokens()) return true;  // the row is computed again
+  KvPool* pool = nullptr;
+  while ((pool = PoolToGrow(sequence)) == nullptr) {
+    Sequence& newest = NewestBeside(sequence);
     Preempt(newest, plan);
     if (&newest == &sequence) return false;
   }
-  return true;
+  auto extent = std::find_if(sequence.extents.begin(), sequence.extents.end(), [&](const Extent& e) { return e.pool == pool; });
+  if (extent == sequence.extents.end()) {
+    extent = sequence.extents.insert(extent, Extent{pool, {}});
+    pool->running.emplace(sequence.arrival, &sequence);
+  }
+  sequence.newest = static_cast<size_t>(extent - sequence.extents.begin());
+  return pool->allocator.Allocate(1, extent->slots);  // PoolToGrow saw a free one
+}
+
+KvPool* Scheduler::State::PoolToGrow(const Sequence& sequence) {
+  if (!placement->spreads()) {
+    KvPool* const pool = sequence.extents.front().pool;
+    return pool->allocator.num_free() > 0 ? pool : nullptr;
+  }
+  std::vector<NodeLoad> loads;
+  for (const auto& [id, pool] : pools) {
+    if (pool.allocator.num_free() > 0) loads.push_back(LoadOf(pool));
+  }
+  if (loads.empty()) return nullptr;
+  std::vector<KvShare> held;
+  for (const Extent& extent : sequence.extents) held.push_back({extent.pool->id, extent.num_tokens()});
+  const auto chosen = pools.find(placement->Grow(held, loads));
+  if (chosen != pools.end() && chosen->second.allocator.num_free() > 0) return &chosen->second;
+  return &pools.at(loads.front().id);  // whatever the policy says, a free slot is used before anybody is preempted
+}
+
+Sequence& Scheduler::State::NewestBeside(const Sequence& sequence) const {
+  const auto& candidates = placement->spreads() ? running : sequence.extents.front().pool->running;
+  return *std::prev(candidates.end())->second;
 }
 
 void Scheduler::State::Preempt(Sequence& sequence, StepPlan& plan) {
@@ -77,9 +142,9 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
   for (Sequence* sequence : prefilling) budget_tokens = PlanChunk(*sequence, plan, budget_tokens);
   if (budget_tokens == 0 || queue->size() == 0) return;
   std::vector<NodeLoad> loads;
-  for (const auto& [id, pool] : pools) loads.push_back(LoadOf(pool));
+  for (const auto& [id, pool] : pools) loads.push_back(LoadWithGrowth(pool));
   // A start needs a token of the budget that nobody who runs can use: so those who run are never more than the budget, and all get a row.
-  while (budget_tokens > 0 && num_running < options.max_num_seqs) {
+  while (budget_tokens > 0 && static_cast<int>(running.size()) < options.max_num_seqs) {
     Sequence* const started = StartNext(plan, loads);
     if (started == nullptr) return;
     budget_tokens = PlanChunk(*started, plan, budget_tokens);
@@ -92,9 +157,8 @@ int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan, int64_t 
   sequence.num_in_flight = count;
   sequence.samples = first + count == sequence.num_tokens();
   if (count == 0) return budget_tokens;
-  Work work{sequence.id, sequence.pool->id, first, {}, {}, true, sequence.samples};
+  Work work{sequence.id, PrefillRoute(sequence, first, count), first, {}, true, sequence.samples};
   work.tokens.assign(sequence.tokens.begin() + first, sequence.tokens.begin() + first + count);
-  work.slots.assign(sequence.slots.begin() + first, sequence.slots.begin() + first + count);
   plan.work.push_back(std::move(work));
   return budget_tokens - count;
 }
@@ -108,22 +172,42 @@ Sequence* Scheduler::State::StartNext(const StepPlan& plan, std::vector<NodeLoad
   Sequence& sequence = it->second;
   // Not in the plan that preempted it. Nobody overtakes it either: they would only take the slots that it made free.
   if (sequence.preempted_in == plan.step) return nullptr;
-  const std::optional<NodeId> node = placement->Place(sequence.num_tokens() + sequence.growth(), loads);
-  if (!node) return nullptr;
-  const auto pool = pools.find(*node);
-  if (pool == pools.end() || !pool->second.allocator.Allocate(sequence.num_tokens(), sequence.slots)) return nullptr;
+  const std::vector<KvShare> shares = placement->Place(sequence.num_tokens(), sequence.growth(), loads);
+  if (!TakeSlots(sequence, shares)) return nullptr;
   queue->Remove(sequence.id);
-  sequence.pool = &pool->second;
   sequence.prefilling = true;
-  pool->second.running.emplace(sequence.arrival, &sequence);
+  running.emplace(sequence.arrival, &sequence);
   prefilling.push_back(&sequence);
-  ++num_running;
-  for (NodeLoad& load : loads) {
-    if (load.id != *node) continue;
-    load.free_tokens = std::max<int64_t>(load.free_tokens - sequence.num_tokens() - sequence.growth(), 0);
-    ++load.num_sequences;
+  for (const Extent& extent : sequence.extents) {
+    extent.pool->running.emplace(sequence.arrival, &sequence);
+    for (NodeLoad& load : loads) {
+      if (load.id == extent.pool->id) load = LoadWithGrowth(*extent.pool);
+    }
   }
   return &sequence;
+}
+
+// All or nothing: false, and nothing is taken, if the shares are not what the sequence needs or do not fit.
+bool Scheduler::State::TakeSlots(Sequence& sequence, std::span<const KvShare> shares) {
+  std::vector<Extent> extents;
+  int64_t num_tokens = 0;
+  bool fits = !shares.empty() && (shares.size() == 1 || placement->spreads());
+  for (const KvShare& share : shares) {
+    const auto pool = pools.find(share.node);
+    const auto is_same = [&](const Extent& extent) { return extent.pool->id == share.node; };
+    fits = fits && pool != pools.end() && share.num_tokens > 0 && std::none_of(extents.begin(), extents.end(), is_same);
+    if (!fits) break;
+    extents.push_back({&pool->second, {}});
+    fits = pool->second.allocator.Allocate(share.num_tokens, extents.back().slots);
+    num_tokens += share.num_tokens;
+  }
+  if (fits && num_tokens == sequence.num_tokens()) {
+    sequence.extents = std::move(extents);
+    sequence.newest = sequence.extents.size() - 1;
+    return true;
+  }
+  for (const Extent& extent : extents) extent.pool->allocator.Release(extent.slots);
+  return false;
 }
 
 }  // namespace lamina

@@ -1,5 +1,6 @@
 #include "scheduler/policies.h"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 #include <unordered_map>
@@ -40,26 +41,107 @@ class FifoQueue : public QueuePolicy {
 
 class LeastLoadedPlacement : public PlacementPolicy {
  public:
-  std::optional<NodeId> Place(int64_t num_tokens, std::span<const NodeLoad> nodes) override {
+  std::vector<KvShare> Place(int64_t num_tokens, int64_t num_growth, std::span<const NodeLoad> nodes) override {
     const NodeLoad* best = nullptr;
     for (const NodeLoad& node : nodes) {
-      if (node.free_tokens >= num_tokens && (best == nullptr || Cost(node) < Cost(*best))) best = &node;
+      if (node.free_tokens >= num_tokens + num_growth && (best == nullptr || Cost(node) < Cost(*best))) best = &node;
     }
-    if (best == nullptr) return std::nullopt;
-    return best->id;
+    if (best == nullptr) return {};
+    return {{best->id, num_tokens}};
   }
 
  private:
   static std::tuple<double, int, NodeId> Cost(const NodeLoad& node) {
-    const double used_share = static_cast<double>(node.capacity_tokens - node.free_tokens) / static_cast<double>(node.capacity_tokens);
-    return {used_share, node.num_sequences, node.id};
+    const double used_share = static_cast<double>(node.used_tokens()) / static_cast<double>(node.capacity_tokens);
+    return {used_share / node.speed, node.num_sequences, node.id};
   }
+};
+
+class SpreadPlacement : public PlacementPolicy {
+ public:
+  explicit SpreadPlacement(int64_t spread_tokens) : spread_tokens_(spread_tokens) {}
+
+  bool spreads() const override { return true; }
+
+  std::vector<KvShare> Place(int64_t num_tokens, int64_t num_growth, std::span<const NodeLoad> nodes) override {
+    int64_t total_free = 0;
+    for (const NodeLoad& node : nodes) total_free += node.free_tokens;
+    if (total_free < num_tokens + num_growth) return {};
+    std::vector<NodeLoad> order(nodes.begin(), nodes.end());
+    std::sort(order.begin(), order.end(), [](const NodeLoad& a, const NodeLoad& b) { return Time(a) < Time(b); });
+    size_t num_shares = std::min<size_t>(NumNodes(num_tokens), order.size());
+    const auto has_room = [&](const NodeLoad& node) { return node.free_tokens * static_cast<int64_t>(num_shares) >= num_tokens; };
+    std::stable_partition(order.begin(), order.end(), has_room);
+    const auto room = [&] {
+      int64_t sum = 0;
+      for (size_t i = 0; i < num_shares; ++i) sum += order[i].free_tokens;
+      return sum;
+    };
+    while (room() < num_tokens) ++num_shares;
+    return Level({order.begin(), order.begin() + static_cast<std::ptrdiff_t>(num_shares)}, num_tokens);
+  }
+
+  NodeId Grow(std::span<const KvShare> held, std::span<const NodeLoad> nodes) override {
+    int64_t num_tokens = 1;
+    for (const KvShare& share : held) num_tokens += share.num_tokens;
+    const auto is_held = [&](const NodeLoad& node) {
+      return std::any_of(held.begin(), held.end(), [&](const KvShare& share) { return share.node == node.id; });
+    };
+    const bool may_leave = NumNodes(num_tokens) > held.size() || std::none_of(nodes.begin(), nodes.end(), is_held);
+    const NodeLoad* best = nullptr;
+    for (const NodeLoad& node : nodes) {
+      if ((may_leave || is_held(node)) && (best == nullptr || Time(node) < Time(*best))) best = &node;
+    }
+    return best->id;
+  }
+
+ private:
+  size_t NumNodes(int64_t num_tokens) const { return static_cast<size_t>((num_tokens + spread_tokens_ - 1) / spread_tokens_); }
+
+  // How long attention over all that is on the node takes, in units that all nodes share.
+  static std::tuple<double, NodeId> Time(const NodeLoad& node) { return {static_cast<double>(node.used_tokens()) / node.speed, node.id}; }
+
+  // Pours tokens into the nodes so that their times end level: the lowest first, up to the next one's level. REQUIRES: they have room.
+  static std::vector<KvShare> Level(std::vector<NodeLoad> nodes, int64_t num_tokens) {
+    const auto poured = [&](double level) {  // tokens up to this time
+      int64_t sum = 0;
+      for (const NodeLoad& node : nodes) sum += Fill(node, level);
+      return sum;
+    };
+    double low = 0, high = 0;
+    for (const NodeLoad& node : nodes) high = std::max(high, static_cast<double>(node.capacity_tokens) / node.speed);
+    for (int i = 0; i < 60; ++i) {
+      const double middle = (low + high) / 2;
+      (poured(middle) < num_tokens ? low : high) = middle;
+    }
+    std::vector<KvShare> shares;
+    for (const NodeLoad& node : nodes) shares.push_back({node.id, Fill(node, low)});
+    int64_t left = num_tokens - poured(low);  // what rounding down has left over
+    for (size_t i = 0; left > 0; i = (i + 1) % nodes.size()) {
+      const int64_t more = std::min<int64_t>(nodes[i].free_tokens - shares[i].num_tokens, 1);
+      shares[i].num_tokens += more;
+      left -= more;
+    }
+    std::erase_if(shares, [](const KvShare& share) { return share.num_tokens == 0; });
+    return shares;
+  }
+
+  static int64_t Fill(const NodeLoad& node, double level) {
+    const auto tokens = static_cast<int64_t>(level * node.speed) - node.used_tokens();
+    return std::clamp<int64_t>(tokens, 0, node.free_tokens);
+  }
+
+  const int64_t spread_tokens_;
 };
 
 }  // namespace
 
 std::unique_ptr<QueuePolicy> MakeFifoQueue() { return std::make_unique<FifoQueue>(); }
 
+NodeId PlacementPolicy::Grow(std::span<const KvShare> /*held*/, std::span<const NodeLoad> nodes) { return nodes.front().id; }
+
 std::unique_ptr<PlacementPolicy> MakeLeastLoadedPlacement() { return std::make_unique<LeastLoadedPlacement>(); }
+
+std::unique_ptr<PlacementPolicy> MakeSpreadPlacement(int64_t spread_tokens) { return std::make_unique<SpreadPlacement>(spread_tokens); }
 
 }  // namespace lamina

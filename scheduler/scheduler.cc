@@ -27,17 +27,21 @@ void Scheduler::AddNode(const KvNode& node) {
   state_->pools.emplace(node.id, KvPool{node.id, SlotAllocator(node.capacity_tokens), {}});
 }
 
+void Scheduler::SetSpeed(NodeId node, double speed) {
+  const auto found = state_->pools.find(node);
+  if (found != state_->pools.end()) found->second.speed = speed;
+}
+
 std::vector<SequenceId> Scheduler::LoseNode(NodeId node) {
   const auto lost = state_->pools.find(node);
   if (lost == state_->pools.end()) return {};
-  int64_t capacity_left = 0;
-  for (const auto& [id, pool] : state_->pools) {
-    if (id != node) capacity_left = std::max(capacity_left, pool.allocator.capacity());
-  }
+  const int64_t capacity_left = state_->capacity_for_one(node);
+  const auto on_it = [&](const Extent& extent) { return extent.pool == &lost->second; };
   std::vector<Sequence*> failed;
   for (auto& [id, sequence] : state_->sequences) {
     const bool ended = sequence.num_tokens() == sequence.max_tokens;  // needs no node any more
-    if (!ended && (sequence.pool == &lost->second || sequence.max_tokens > capacity_left)) failed.push_back(&sequence);
+    const bool holds = std::any_of(sequence.extents.begin(), sequence.extents.end(), on_it);
+    if (!ended && (holds || sequence.max_tokens > capacity_left)) failed.push_back(&sequence);
   }
   std::sort(failed.begin(), failed.end(), [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
   std::vector<SequenceId> ids;
@@ -62,9 +66,10 @@ Status Scheduler::Add(SequenceSpec spec) {
   if (state_->sequences.contains(spec.id)) return InvalidArgument("sequence " + std::to_string(spec.id.value) + " was added already");
   if (state_->pools.empty()) return PeerLost("no node can hold KV: none has joined, or all are lost");
   const int64_t max_tokens = prompt_tokens + spec.max_new_tokens;
-  if (max_tokens > state_->largest_capacity()) {
-    return InvalidArgument(number(prompt_tokens) + " prompt tokens and " + number(spec.max_new_tokens) +
-                           " new ones are more than the largest node's KV capacity of " + number(state_->largest_capacity()) + " tokens");
+  if (max_tokens > state_->capacity_for_one()) {
+    return InvalidArgument(number(prompt_tokens) + " prompt tokens and " + number(spec.max_new_tokens) + " new ones are more than the " +
+                           (state_->placement->spreads() ? "nodes' KV capacity, together " : "largest node's KV capacity of ") +
+                           number(state_->capacity_for_one()) + " tokens");
   }
   if (static_cast<int64_t>(state_->queue->size()) >= state_->options.max_queued) {
     return TryAgain("the queue is full: " + number(state_->options.max_queued) + " sequences wait already");
@@ -112,7 +117,7 @@ std::span<const TokenId> Scheduler::Tokens(SequenceId sequence) const {
 
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats;
-  stats.num_running = state_->num_running;
+  stats.num_running = static_cast<int>(state_->running.size());
   stats.num_waiting = static_cast<int>(state_->queue->size());
   stats.num_preemptions = state_->num_preemptions;
   for (const auto& [id, pool] : state_->pools) {
@@ -121,10 +126,19 @@ SchedulerStats Scheduler::stats() const {
   return stats;
 }
 
-int64_t Scheduler::State::largest_capacity() const {
-  int64_t largest = 0;
-  for (const auto& [id, pool] : pools) largest = std::max(largest, pool.allocator.capacity());
-  return largest;
+int64_t Sequence::num_slots() const {
+  int64_t sum = 0;
+  for (const Extent& extent : extents) sum += extent.num_tokens();
+  return sum;
+}
+
+int64_t Scheduler::State::capacity_for_one(std::optional<NodeId> without) const {
+  int64_t capacity = 0;
+  for (const auto& [id, pool] : pools) {
+    if (id == without) continue;
+    capacity = placement->spreads() ? capacity + pool.allocator.capacity() : std::max(capacity, pool.allocator.capacity());
+  }
+  return capacity;
 }
 
 void Scheduler::State::Enqueue(const Sequence& sequence, bool preempted) {
@@ -132,19 +146,20 @@ void Scheduler::State::Enqueue(const Sequence& sequence, bool preempted) {
 }
 
 void Scheduler::State::GiveUpSlots(Sequence& sequence) {
-  sequence.pool->allocator.Release(sequence.slots);
-  sequence.pool->running.erase(sequence.arrival);
-  --num_running;
+  for (const Extent& extent : sequence.extents) {
+    extent.pool->allocator.Release(extent.slots);
+    extent.pool->running.erase(sequence.arrival);
+  }
+  running.erase(sequence.arrival);
   if (sequence.prefilling) std::erase(prefilling, &sequence);
-  sequence.pool = nullptr;
-  sequence.slots.clear();
+  sequence.extents.clear();
   sequence.num_computed = 0;
   sequence.prefilling = false;
   sequence.num_in_flight = 0;
 }
 
 void Scheduler::State::Forget(Sequence& sequence) {
-  if (sequence.pool != nullptr) {
+  if (sequence.running()) {
     GiveUpSlots(sequence);
     released.push_back(sequence.id);
   } else {

@@ -10,7 +10,8 @@
 // to grow into, so that it does not cause the next preemption.
 //
 // Progress: the oldest sequence of a node (by Add order, kept over preemptions) is preempted only when it is alone there and has outgrown
-// the node; the largest node has room for every accepted sequence. So with the FIFO queue every sequence ends.
+// the node; the largest node has room for every accepted sequence. So with the FIFO queue every sequence ends. Where sequences spread over
+// nodes, the same holds with all nodes taken as one.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,8 @@ struct SchedulerOptions {
   int max_queued = 1024;             // waiting sequences; more are refused with kTryAgain
 };
 
-// A pool of token slots that sequences can be placed on: a memory node, or the compute node itself when there is none.
+// A pool of token slots that sequences can be placed on: a memory node, several that hold different kv_heads of the same tokens (`id` is
+// then the first one's), or the compute node itself when there is none.
 struct KvNode {
   NodeId id;
   int64_t capacity_tokens = 0;  // at least 1, at most 2^32
@@ -44,15 +46,22 @@ struct SequenceSpec {
   int64_t max_new_tokens = 0;   // at least 1
 };
 
-// One sequence's part of a step: tokens[i] stands at position first_position + i and its K and V go to slots[i] of `node`.
+// What of a sequence is on one node, and what of a Work goes there.
+struct KvPart {
+  NodeId node;
+  int64_t num_stored = 0;        // tokens of the sequence that are there before the step
+  std::vector<TokenSlot> slots;  // where the K and V of this step's tokens go
+};
+
+// One sequence's part of a step: tokens[i] stands at position first_position + i.
 struct Work {
   SequenceId sequence;
-  NodeId node;
+  std::vector<KvPart> route;  // prefill: where the chunk's tokens go, in their order. Decode: every node that holds tokens of the sequence
+                              // or gets this one; exactly one part has a slot
   int64_t first_position = 0;
-  std::vector<TokenId> tokens;   // decode: the one sampled last; prefill: a chunk of prompt (and, after a preemption, generated) tokens
-  std::vector<TokenSlot> slots;  // as many as tokens
-  bool prefill = false;          // KV of the tokens before is on the compute node's prefill cache, not on `node` alone
-  bool sample = false;           // the last token's logits choose the next token (decode, or a prefill's last chunk)
+  std::vector<TokenId> tokens;  // decode: the one sampled last; prefill: a chunk of prompt (and, after a preemption, generated) tokens
+  bool prefill = false;         // KV of the tokens before is on the compute node's prefill cache, not on memory nodes alone
+  bool sample = false;          // the last token's logits choose the next token (decode, or a prefill's last chunk)
 };
 
 struct StepPlan {
@@ -90,9 +99,13 @@ class Scheduler {
 
   void AddNode(const KvNode& node);  // REQUIRES: no node has this id now (a lost one may come back, empty)
 
+  // How fast the node's attention is, relative to the others; 1 at first. Placement takes it into account from the next start or token on.
+  // Unknown nodes are ignored. REQUIRES: speed > 0.
+  void SetSpeed(NodeId node, double speed);
+
   // The node is gone, with its KV. Returns the sequences that fail with it, oldest first; they are forgotten (the caller reports them):
-  // those that were on it, and those anywhere that no remaining node could hold to their last token (Add's rule). The others go on. Unknown
-  // nodes are ignored.
+  // those that had tokens on it, and those anywhere that no remaining node could hold to their last token (Add's rule). The others go on.
+  // Unknown nodes are ignored.
   std::vector<SequenceId> LoseNode(NodeId node);
 
   // kInvalidArgument: empty, known already, longer than max_model_len, or than the largest node can ever hold (the message gives the

@@ -19,19 +19,28 @@ inline constexpr int64_t kGrowthTokens = 16;
 
 struct KvPool;
 
-// A sequence from Add to Finish. It waits, runs (pool != nullptr) or has ended (all its tokens are there, Finish is
-// to come).
+// A sequence's tokens on one node.
+struct Extent {
+  KvPool* pool = nullptr;
+  std::vector<TokenSlot> slots;
+
+  int64_t num_tokens() const { return static_cast<int64_t>(slots.size()); }
+};
+
+// A sequence from Add to Finish. It waits, runs (has extents) or has ended (all its tokens are there, Finish is to
+// come).
 struct Sequence {
   SequenceId id;
   uint64_t arrival = 0;
   std::vector<TokenId> tokens;  // prompt and generated
   int64_t max_tokens = 0;       // prompt + max_new_tokens
 
-  // While it runs. Invariants: num_computed <= slots.size() <= tokens.size(); a prefilling one has all its slots.
-  KvPool* pool = nullptr;
-  std::vector<TokenSlot> slots;  // of tokens[0 .. slots.size())
-  int64_t num_computed = 0;      // tokens whose KV is in its slots after the last completed step
-  bool prefilling = false;       // until the step that samples its first token is completed
+  // While it runs. Invariants: num_computed <= num_slots() <= tokens.size(); a prefilling one has all its slots, the first
+  // extent's for its first tokens and so on; later tokens went to any of them.
+  std::vector<Extent> extents;  // each on another pool
+  size_t newest = 0;            // the extent of the token that got its slot last
+  int64_t num_computed = 0;     // tokens whose KV is in its slots after the last completed step
+  bool prefilling = false;      // until the step that samples its first token is completed
 
   // Its part of the step in flight.
   int64_t num_in_flight = 0;  // tokens
@@ -39,6 +48,8 @@ struct Sequence {
 
   StepId preempted_in;  // the latest plan that preempted it; step 0 is never planned
 
+  bool running() const { return !extents.empty(); }
+  int64_t num_slots() const;
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
   // Slots it will take in the next steps, beyond those for tokens.size(): the token that is sampled last never gets one.
   int64_t growth() const { return std::min(kGrowthTokens, max_tokens - num_tokens() - 1); }
@@ -48,6 +59,7 @@ struct KvPool {
   NodeId id;
   SlotAllocator allocator;
   std::map<uint64_t, Sequence*> running;  // by arrival: the newest is last
+  double speed = 1;
 };
 
 struct Scheduler::State {
@@ -55,17 +67,18 @@ struct Scheduler::State {
   std::unique_ptr<QueuePolicy> queue;
   std::unique_ptr<PlacementPolicy> placement;
 
-  std::map<NodeId, KvPool> pools;  // ordered, so that plans are a function of the calls
+  std::map<NodeId, KvPool> pools;         // ordered, so that plans are a function of the calls
+  std::map<uint64_t, Sequence*> running;  // by arrival
   std::unordered_map<SequenceId, Sequence> sequences;
   std::vector<Sequence*> prefilling;  // running and not prefilled yet, in the order of their start
   std::vector<SequenceId> released;   // for the next plan
-  int num_running = 0;
   int64_t num_preemptions = 0;
   uint64_t next_arrival = 0;
   StepId next_step{1};
   bool in_flight = false;  // a step with work is not completed
 
-  int64_t largest_capacity() const;  // 0 without nodes
+  // Tokens that one sequence can have at most; 0 without nodes.
+  int64_t capacity_for_one(std::optional<NodeId> without = std::nullopt) const;
 
   // NextStep's parts, in its order.
   void PlanDecode(StepPlan& plan);
@@ -73,7 +86,10 @@ struct Scheduler::State {
   // Gives a started sequence as much of the budget as it can use and returns what is left of it.
   static int64_t PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens);
   Sequence* StartNext(const StepPlan& plan, std::vector<NodeLoad>& loads);
+  bool TakeSlots(Sequence& sequence, std::span<const KvShare> shares);
   bool GrowByOne(Sequence& sequence, StepPlan& plan);
+  KvPool* PoolToGrow(const Sequence& sequence);            // nullptr: all that it may grow on are full
+  Sequence& NewestBeside(const Sequence& sequence) const;  // the newest of those that hold slots where it may grow; maybe itself
   void Preempt(Sequence& sequence, StepPlan& plan);
 
   void Enqueue(const Sequence& sequence, bool preempted);

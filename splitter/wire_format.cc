@@ -27,7 +27,7 @@ bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric) {
 
 MessageHeader Seal(MessageHeader header, std::span<const std::byte> payload, bool payload_checksum) {
   header.payload_bytes = static_cast<uint32_t>(payload.size());
-  header.flags = payload_checksum ? kHasPayloadChecksum : 0;
+  if (payload_checksum) header.flags |= kHasPayloadChecksum;
   header.payload_checksum = payload_checksum ? XXH3_64bits(payload.data(), payload.size()) : 0;
   header.header_checksum = HeaderChecksum(header);
   return header;

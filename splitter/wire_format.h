@@ -6,13 +6,16 @@
 //   [push area] x kPushSlots   MessageHeader, then k, v of prefill rows of one layer
 // Compute node's window (written by one memory node):
 //   [reply area]               MessageHeader, then the attention output of the rows of one layer
+// Heads are those that the memory node holds.
 //
 // A decode area is free again when its reply is there; a push slot when kPushDone for its message came back. Messages of an area are
 // numbered, and header and notifications carry the number: a notification that comes twice is not taken for that of a later message, whose
 // bytes may still be on their way. Payload per row:
-//   decode  q [num_heads, head_dim] fp32, then k, v [num_kv_heads, head_dim] fp32; all rows' q first, then all k, then all v
+//   decode  q [num_heads, head_dim] fp32, then k, v [num_kv_heads, head_dim] fp32; all rows' q first, then the k of all rows whose token is
+//           stored on this node (the order says which), then their v
 //   push    all rows' k, then all rows' v, [num_kv_heads, head_dim] each in the KV dtype
-//   reply   out [num_heads, head_dim] fp32; on an error (status != 0) a UTF-8 message instead
+//   reply   out [num_heads, head_dim] fp32; behind all rows' out, if the decode message has kWantsLse, the log-sum-exp [num_heads] fp32 of
+//           each; on an error (status != 0) a UTF-8 message instead
 #pragma once
 
 #include <cstddef>
@@ -50,7 +53,9 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 64 && offsetof(MessageHeader, header_checksum) == 56);
 
+// MessageHeader::flags
 inline constexpr uint32_t kHasPayloadChecksum = 1;
+inline constexpr uint32_t kWantsLse = 2;  // decode: some rows' outputs will be merged with those of other nodes
 
 // Whether messages over `fabric` carry a checksum of their payload: `setting` is "on", "off" or "auto", which is on for tcp. There the sums
 // of the packets are weak and often computed by the NIC before the bytes have crossed its bus; RDMA has a strong one, shared memory needs
@@ -82,12 +87,15 @@ struct WireShape {
   uint64_t kv_row_bytes() const { return uint64_t{4} * num_kv_heads * head_dim; }  // k or v on the wire, decode
   uint64_t push_row_bytes() const { return static_cast<uint64_t>(ElementSize(kv_dtype)) * num_kv_heads * head_dim; }  // k or v, push
   uint64_t decode_row_bytes() const { return q_row_bytes() + 2 * kv_row_bytes(); }
+  uint64_t lse_row_bytes() const { return uint64_t{4} * num_heads; }
 
   uint64_t decode_area_bytes() const { return Align(sizeof(MessageHeader) + max_rows * decode_row_bytes()); }
   uint64_t push_area_bytes() const { return Align(sizeof(MessageHeader) + kMaxPushRows * 2 * push_row_bytes()); }
   uint64_t push_offset(int slot) const { return decode_area_bytes() + slot * push_area_bytes(); }
   uint64_t memory_window_bytes() const { return push_offset(kPushSlots); }
-  uint64_t compute_window_bytes() const { return Align(sizeof(MessageHeader) + max_rows * q_row_bytes() + kMaxErrorBytes); }
+  uint64_t compute_window_bytes() const {
+    return Align(sizeof(MessageHeader) + max_rows * (q_row_bytes() + lse_row_bytes()) + kMaxErrorBytes);
+  }
 
   static constexpr uint64_t kMaxErrorBytes = 1024;
   static constexpr uint64_t Align(uint64_t bytes) { return (bytes + 4095) & ~uint64_t{4095}; }

@@ -25,6 +25,11 @@ void RegisterServe(CLI::App& app) {
       ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}));
   AddOption(*command, "--kv-dtype", options->kv_dtype, "KV cache: auto | float32 | bfloat16 | float16")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}));
+  AddOption(*command, "--kv-head-parallel", options->kv_head_parallel,
+            "So many memory nodes hold different kv_heads of the same tokens; 0: 1 or the YAML's")
+      ->check(CLI::NonNegativeNumber);
+  AddOption(*command, "--spread-tokens", options->spread_tokens,
+            "Sequences of more tokens, such as 4k, are spread over several memory nodes; default: none is, or the YAML's");
   AddOption(*command, "--load-format", options->load_format, "auto | safetensors | dummy (random weights)")
       ->check(CLI::IsMember({"auto", "safetensors", "dummy"}));
   AddOption(*command, "--host", options->host, "Address of the HTTP server; default: loopback, or the YAML's controller");

@@ -13,6 +13,7 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
                      {"address", node.address},
                      {"state", node.state},
                      {"detail", node.detail},
+                     {"kv_heads", node.kv_heads},
                      {"transport", node.transport},
                      {"transport_refused", node.transport_refused},
                      {"capacity_tokens", node.capacity_tokens},

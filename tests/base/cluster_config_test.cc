@@ -71,6 +71,7 @@ nodes:
 - {name: m0, role: memory, host: "::1", port: 2, memory: 1GiB, threads: 2}
 model: {path: /m/llama/, served_name: llama, load_format: dummy, kv_dtype: float16}
 transport: {kind: verbs, fallback: true, checksum: on}
+attention: {kv_head_parallel: 1, spread_tokens: 4k}
 limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_num_queued_reqs: 5, start_timeout: 1m, step_timeout: 2s, peer_timeout: 300ms}
 )",
                                                             "c.yaml");
@@ -92,6 +93,7 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->transport, "verbs");
   EXPECT_TRUE(config->transport_fallback);
   EXPECT_EQ(config->payload_checksum, "on");
+  EXPECT_EQ(config->spread_tokens, 4'000);
   EXPECT_EQ(config->max_num_seqs, 8);
   EXPECT_EQ(config->max_num_batched_tokens, 64);
   EXPECT_EQ(config->max_model_len, 32'000);
@@ -99,6 +101,21 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->start_timeout, std::chrono::minutes(1));
   EXPECT_EQ(config->step_timeout, std::chrono::seconds(2));
   EXPECT_EQ(config->peer_timeout, milliseconds(300));
+}
+
+TEST(ClusterConfig, MemoryNodesFormWholeGroups) {
+  const std::string head = "version: 1\nmodel: {path: /m}\nnodes:\n- {name: c0, role: compute, port: 1}\n";
+  std::string nodes;
+  for (const char* node : {"{name: m0, role: memory, port: 2, memory: 1GiB}", "{name: m1, role: memory, port: 3, memory: 1GiB}",
+                           "{name: m2, role: memory, port: 4, memory: 1GiB}"})
+    nodes += std::string("- ") + node + "\n";
+  const auto parse = [&](int parallel) {
+    return ClusterConfig::Parse(head + nodes + "attention: {kv_head_parallel: " + std::to_string(parallel) + "}\n", "c.yaml");
+  };
+  ASSERT_TRUE(parse(3).ok()) << parse(3).status();
+  EXPECT_EQ(parse(3)->kv_head_parallel, 3);
+  EXPECT_EQ(parse(1)->spread_tokens, 0);
+  EXPECT_THAT(parse(2).status().message(), testing::HasSubstr("c.yaml:8: 'kv_head_parallel' is 2: the 3 memory nodes cannot be grouped"));
 }
 
 TEST(ClusterConfig, SecretFileIsRelativeToTheYaml) {

@@ -147,7 +147,7 @@ class RemoteAttentionTest : public testing::Test {
   // The only peer answers like this: it must be lost, for the reason.
   void ExpectLost(Answer answer, const std::string& why, Clock::duration peer_timeout = seconds(10)) {
     PlayedMemoryNode node("bad-memory", std::move(answer));
-    Connect({{NodeId{1}, "m1", "loopback=bad-memory"}}, peer_timeout);
+    Connect({{NodeId{1}, "m1", "loopback=bad-memory", NodeId{1}, 0, 1}}, peer_timeout);
     Decode(3, {{100, 1}}, 1);
     ASSERT_TRUE(attention_->failures().contains(SequenceId{100}));
     const Status status = attention_->failures().at(SequenceId{100});
@@ -170,7 +170,7 @@ class RemoteAttentionTest : public testing::Test {
 
 TEST_F(RemoteAttentionTest, RowsGoToTheirNodeAndComeBackToTheirPlace) {
   PlayedMemoryNode m1("memory-1", TwiceQ), m2("memory-2", TwiceQ);
-  Connect({{NodeId{1}, "m1", "loopback=memory-1"}, {NodeId{2}, "m2", "loopback=memory-2"}});
+  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}, {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
   for (uint64_t step = 1; step <= 50; ++step) {
     Decode(step, {{100, 1}, {101, 2}, {102, 2}, {103, 1}, {104, 2}});
     EXPECT_TRUE(attention_->failures().empty());
@@ -183,7 +183,7 @@ TEST_F(RemoteAttentionTest, RowsGoToTheirNodeAndComeBackToTheirPlace) {
 
 TEST_F(RemoteAttentionTest, PrefillIsComputedHereAndItsKvPushed) {
   PlayedMemoryNode m1("memory-1", TwiceQ);
-  Connect({{NodeId{1}, "m1", "loopback=memory-1"}});
+  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}});
   work_.clear();
   for (int64_t i = 0; i < 3; ++i)
     work_.push_back({.sequence = SequenceId{9}, .node = NodeId{1}, .position = i, .prefill = true, .last_chunk = true});
@@ -217,7 +217,7 @@ TEST_F(RemoteAttentionTest, ANodeThatIsSilentIsLostAfterThePeerTimeout) {
 TEST_F(RemoteAttentionTest, DuplicateAnswersAreDroppedAndCounted) {
   PlayedMemoryNode node("memory-1", TwiceQ);
   node.posts_per_reply = 2;
-  Connect({{NodeId{1}, "m1", "loopback=memory-1"}});
+  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}});
   constexpr int kSteps = 50;
   int64_t num_stale = 0;
   for (uint64_t step = 1; step <= kSteps; ++step) {
@@ -264,7 +264,7 @@ TEST_F(RemoteAttentionTest, AnErrorOfTheNodeFailsItsRowsOnly) {
     const std::string text = "no such sequence here";
     return std::optional(Reply(header, std::as_bytes(std::span(text))));
   });
-  Connect({{NodeId{1}, "m1", "loopback=memory-1"}, {NodeId{2}, "m2", "loopback=memory-2"}});
+  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}, {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
   Decode(1, {{100, 1}, {101, 2}});
   EXPECT_EQ(attention_->failures().size(), 1u);
   EXPECT_THAT(attention_->failures().at(SequenceId{101}).message(), testing::AllOf(HasSubstr("m2"), HasSubstr("no such sequence here")));
@@ -276,7 +276,7 @@ TEST_F(RemoteAttentionTest, AnErrorOfTheNodeFailsItsRowsOnly) {
 TEST_F(RemoteAttentionTest, ADeadNodeTakesOnlyItsRowsWithIt) {
   PlayedMemoryNode m1("memory-1", TwiceQ);
   auto m2 = std::make_unique<PlayedMemoryNode>("memory-2", TwiceQ);
-  Connect({{NodeId{1}, "m1", "loopback=memory-1"}, {NodeId{2}, "m2", "loopback=memory-2"}});
+  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}, {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
   Decode(1, {{100, 1}, {101, 2}});
   EXPECT_TRUE(attention_->failures().empty());
   m2.reset();
@@ -288,8 +288,8 @@ TEST_F(RemoteAttentionTest, ADeadNodeTakesOnlyItsRowsWithIt) {
 }
 
 TEST_F(RemoteAttentionTest, ANodeThatCannotBeReachedIsNamed) {
-  const auto attention = RemoteAttention::Create(Options(), Loopback(), {{NodeId{1}, "m1", "loopback=nobody-there"}}, team_,
-                                                 Deadline::After(std::chrono::milliseconds(50)));
+  const auto attention = RemoteAttention::Create(Options(), Loopback(), {{NodeId{1}, "m1", "loopback=nobody-there", NodeId{1}, 0, 1}},
+                                                 team_, Deadline::After(std::chrono::milliseconds(50)));
   ASSERT_FALSE(attention.ok());
   EXPECT_THAT(attention.status().message(), HasSubstr("m1"));
 }

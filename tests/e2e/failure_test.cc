@@ -167,11 +167,7 @@ TEST_P(FailureTest, NodesServeTheNextManagerWhenOneIsGone) {
   ASSERT_TRUE(ResolveConfig(config, *model).ok());
   Result<std::unique_ptr<ClusterExecutor>> executor = ClusterExecutor::Connect(config, *model, {});
   ASSERT_TRUE(executor.ok()) << executor.status();
-  ServingEngineOptions options;
-  options.scheduler.max_model_len = model->max_positions;
-  options.vocab_size = model->vocab_size;
-  options.eos_tokens = model->eos_tokens;
-  serving_->engine = std::make_unique<ServingEngine>(options, std::move(*executor));
+  serving_->engine = std::make_unique<ServingEngine>(ServingEngineOptions::Of(config, *model), std::move(*executor));
   EXPECT_EQ(AwaitNoTokens(engine(), Deadline::After(seconds(10))), "") << "KV of the manager before";
   EXPECT_EQ(Undisturbed(2), expected);
 }

@@ -52,6 +52,8 @@ void RunSeed(uint64_t seed, Outcome& outcome) {
   FaultyClusterOptions options;
   if (random() % 3 != 0) options.of_compute = DrawPlan(random);
   if (options.of_compute.seed == 1 || random() % 2 == 0) options.of_memory = DrawPlan(random);
+  if (seed % 3 == 1) options.kv_head_parallel = 2;
+  if (seed % 3 == 2) options.spread_tokens = 8;
   Result<std::unique_ptr<FaultyCluster>> cluster = FaultyCluster::Create(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
 

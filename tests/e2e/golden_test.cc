@@ -26,7 +26,8 @@ TEST_P(GoldenTest, UnderPreemptionAndShortChunks) {
   const std::vector<GoldenPrompt> golden = GoldenPrompts(GetParam().kv_dtype);
   Deployment deployment = GetParam();
   const int64_t bytes_per_token = int64_t{2} * 4 * 4 * 32 * (deployment.kv_dtype == "float32" ? 4 : 2);
-  deployment.memory_bytes = bytes_per_token * 240;
+  const int num_shares = deployment.spread_tokens > 0 ? deployment.num_memory_nodes : deployment.kv_head_parallel;
+  deployment.memory_bytes = bytes_per_token * 240 / num_shares;  // of a sequence
   deployment.max_num_seqs = 8;
   deployment.max_num_batched_tokens = 11;
   Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
@@ -36,6 +37,12 @@ TEST_P(GoldenTest, UnderPreemptionAndShortChunks) {
   EXPECT_GT(engine.status().scheduler.num_preemptions, 0);
   EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(std::chrono::seconds(10))), "");
 }
+
+// How memory nodes share attention: by kv_head (3 nodes share 4 unevenly), by token range, both.
+struct Partition {
+  int num_memory_nodes, kv_head_parallel;
+  int64_t spread_tokens;
+};
 
 std::vector<Deployment> AllDeployments() {
   std::vector<Deployment> all;
@@ -53,6 +60,14 @@ std::vector<Deployment> AllDeployments() {
         deployment.num_memory_nodes = num_memory_nodes;
         all.push_back(deployment);
       }
+    }
+    deployment.transport = "shm";
+    for (const Partition& partition :
+         {Partition{2, 2, 0}, {3, 3, 0}, {4, 4, 0}, {4, 2, 0}, {2, 1, 16}, {3, 1, 1}, {4, 1, 16}, {4, 2, 16}}) {
+      deployment.num_memory_nodes = partition.num_memory_nodes;
+      deployment.kv_head_parallel = partition.kv_head_parallel;
+      deployment.spread_tokens = partition.spread_tokens;
+      all.push_back(deployment);
     }
   }
   return all;

@@ -104,7 +104,7 @@ class AttentionServiceTest : public ::testing::Test {
     for (const auto& [sequence, slot] : rows) {
       control::DecodeRow& row = *order.add_decode();
       row.set_sequence(sequence.value);
-      row.set_position(static_cast<int64_t>(remembered_[sequence].k.size()));
+      row.set_num_stored(static_cast<int64_t>(remembered_[sequence].k.size()));
       row.set_slot(slot);
     }
     service_->Apply(order);

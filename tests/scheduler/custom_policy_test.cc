@@ -62,10 +62,11 @@ TEST(CustomPolicy, AnotherOrderKeepsEverythingElse) {
 class PlaceAt : public PlacementPolicy {
  public:
   explicit PlaceAt(std::optional<NodeId>& node) : node_(node) {}
-  std::optional<NodeId> Place(int64_t num_tokens, std::span<const NodeLoad> nodes) override {
-    last_num_tokens = num_tokens;
+  std::vector<KvShare> Place(int64_t num_tokens, int64_t num_growth, std::span<const NodeLoad> nodes) override {
+    last_num_tokens = num_tokens + num_growth;
     last_nodes.assign(nodes.begin(), nodes.end());
-    return node_;
+    if (!node_) return {};
+    return {{*node_, num_tokens}};
   }
   int64_t last_num_tokens = 0;
   std::vector<NodeLoad> last_nodes;
@@ -82,7 +83,7 @@ TEST(CustomPolicy, PlacementDecidesAndSeesTheLoad) {
   const PlaceAt& placement = *owned;
   FakeCluster cluster(options, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 200}}, MakeFifoQueue(), std::move(owned));
   ASSERT_TRUE(cluster.Add(1, 10, 100).ok());
-  EXPECT_EQ(cluster.Step().work.at(0).node, NodeId{1});
+  EXPECT_EQ(cluster.Step().work.at(0).route[0].node, NodeId{1});
   EXPECT_GT(placement.last_num_tokens, 10) << "with room to grow";
   EXPECT_LT(placement.last_num_tokens, 110);
 

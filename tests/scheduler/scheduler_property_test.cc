@@ -13,7 +13,11 @@ namespace {
 
 class RandomLoad {
  public:
-  explicit RandomLoad(uint32_t seed) : random_(seed), cluster_(options_ = RandomOptions(), RandomNodes()) {}
+  RandomLoad(uint32_t seed, bool spread)
+      : random_(seed),
+        spread_(spread),
+        cluster_(options_ = RandomOptions(), RandomNodes(), MakeFifoQueue(),
+                 spread ? MakeSpreadPlacement(1 + Below(60)) : MakeLeastLoadedPlacement()) {}
 
   void Run(int num_steps) {
     for (int step = 0; step < num_steps && !testing::Test::HasFailure(); ++step) {
@@ -27,6 +31,7 @@ class RandomLoad {
       if (Below(50) == 0) FinishOne();
       if (Below(400) == 0) LoseOne();
       if (Below(60) == 0 && num_nodes_ < 4) AddNode();
+      if (Below(100) == 0) cluster_.scheduler().SetSpeed(NodeId{Below(next_node_)}, 0.25 * (1 + Below(8)));
     }
     if (num_nodes_ == 0) AddNode();
     cluster_.RunUntilIdle();
@@ -34,6 +39,7 @@ class RandomLoad {
   }
 
   int64_t num_preemptions() { return cluster_.nodes().num_preemptions(); }
+  size_t num_spread() { return cluster_.nodes().num_spread(); }
   size_t num_completed() const { return cluster_.results().size(); }
 
  private:
@@ -66,7 +72,12 @@ class RandomLoad {
     if (status.ok()) {
       accepted_[SequenceId{id}] = {prompt_tokens, max_new_tokens};
     } else if (status.code() == StatusCode::kInvalidArgument) {
-      for (const NodeUse& node : cluster_.scheduler().stats().nodes) EXPECT_GT(prompt_tokens + max_new_tokens, node.capacity_tokens);
+      int64_t together = 0;
+      for (const NodeUse& node : cluster_.scheduler().stats().nodes) {
+        EXPECT_GT(prompt_tokens + max_new_tokens, node.capacity_tokens);
+        together += node.capacity_tokens;
+      }
+      EXPECT_TRUE(!spread_ || prompt_tokens + max_new_tokens > together);
     } else if (status.code() == StatusCode::kPeerLost) {
       EXPECT_EQ(num_nodes_, 0u);
     } else {
@@ -111,6 +122,7 @@ class RandomLoad {
   }
 
   std::mt19937 random_;
+  const bool spread_;
   uint32_t num_nodes_ = 0;
   uint32_t next_node_ = 0;
   SchedulerOptions options_;
@@ -122,7 +134,14 @@ class RandomLoad {
 class SchedulerProperty : public testing::TestWithParam<uint32_t> {};
 
 TEST_P(SchedulerProperty, RandomLoadKeepsEveryPromise) {
-  RandomLoad load(GetParam());
+  RandomLoad load(GetParam(), /*spread=*/false);
+  load.Run(2000);
+  EXPECT_GT(load.num_completed(), 20u);
+  EXPECT_EQ(load.num_spread(), 0u);
+}
+
+TEST_P(SchedulerProperty, AlsoWhereSequencesSpreadOverNodes) {
+  RandomLoad load(GetParam(), /*spread=*/true);
   load.Run(2000);
   EXPECT_GT(load.num_completed(), 20u);
 }
@@ -131,13 +150,18 @@ INSTANTIATE_TEST_SUITE_P(Seeds, SchedulerProperty, testing::Range(0u, 24u));
 
 // The promises above would be cheap if nothing was ever preempted.
 TEST(RandomLoad, Preempts) {
-  int64_t num_preemptions = 0;
-  for (uint32_t seed = 100; seed < 104; ++seed) {
-    RandomLoad load(seed);
-    load.Run(1000);
-    num_preemptions += load.num_preemptions();
+  for (const bool spread : {false, true}) {
+    int64_t num_preemptions = 0;
+    size_t num_spread = 0;
+    for (uint32_t seed = 100; seed < 108; ++seed) {
+      RandomLoad load(seed, spread);
+      load.Run(1000);
+      num_preemptions += load.num_preemptions();
+      num_spread += load.num_spread();
+    }
+    EXPECT_GT(num_preemptions, 50);
+    EXPECT_EQ(num_spread > 50, spread) << num_spread;
   }
-  EXPECT_GT(num_preemptions, 50);
 }
 
 }  // namespace

@@ -150,7 +150,7 @@ TEST(Scheduler, FinishInFlightIsReportedOnceAndItsSlotsAreReusedThenOnly) {
   const StepPlan second = cluster.Step();
   EXPECT_THAT(second.released, ElementsAre(SequenceId{1}));
   EXPECT_THAT(Shape(second), ElementsAre("p2@0+6!"));
-  EXPECT_EQ(second.work[0].slots, first.work[0].slots);
+  EXPECT_EQ(second.work[0].route[0].slots, first.work[0].route[0].slots);
   EXPECT_THAT(cluster.Step().released, IsEmpty());
   cluster.RunUntilIdle();
 }
@@ -220,7 +220,7 @@ TEST(Scheduler, SamplesOfOthersAreIgnoredAndMissingOnesComputedAgain) {
   scheduler.CompleteStep(Samples{{SequenceId{2}, 5}, {SequenceId{3}, 5}});
   const StepPlan second = scheduler.NextStep();
   ASSERT_THAT(Shape(second), ElementsAre("p1@0+3!", "p2@5+4!"));
-  EXPECT_EQ(second.work[0].slots, first.work[0].slots);
+  EXPECT_EQ(second.work[0].route[0].slots, first.work[0].route[0].slots);
   scheduler.CompleteStep(Samples{{SequenceId{1}, 4}, {SequenceId{1}, 5}, {SequenceId{2}, 6}});
   EXPECT_THAT(scheduler.Tokens(SequenceId{1}), ElementsAre(1, 2, 3, 4));
   const StepPlan third = scheduler.NextStep();
@@ -228,7 +228,7 @@ TEST(Scheduler, SamplesOfOthersAreIgnoredAndMissingOnesComputedAgain) {
   scheduler.CompleteStep(Samples{{SequenceId{2}, 7}});
   const StepPlan fourth = scheduler.NextStep();
   ASSERT_THAT(Shape(fourth), ElementsAre("d1@3", "d2@10"));
-  EXPECT_EQ(fourth.work[0].slots, third.work[0].slots);
+  EXPECT_EQ(fourth.work[0].route[0].slots, third.work[0].route[0].slots);
 }
 
 TEST(Scheduler, AnIdThatIsAddedAgainInFlightIsANewSequence) {
@@ -252,9 +252,9 @@ TEST(Scheduler, SpreadsSequencesOverNodesAndCounts) {
   ASSERT_TRUE(cluster.Add(3, 4, 5).ok());
   const StepPlan plan = cluster.Step();
   ASSERT_EQ(plan.work.size(), 3u);
-  EXPECT_EQ(plan.work[0].node, NodeId{3});
-  EXPECT_EQ(plan.work[1].node, NodeId{5});
-  EXPECT_EQ(plan.work[2].node, NodeId{3});
+  EXPECT_EQ(plan.work[0].route[0].node, NodeId{3});
+  EXPECT_EQ(plan.work[1].route[0].node, NodeId{5});
+  EXPECT_EQ(plan.work[2].route[0].node, NodeId{3});
   const SchedulerStats stats = cluster.scheduler().stats();
   EXPECT_EQ(stats.num_running, 3);
   EXPECT_EQ(stats.num_waiting, 0);

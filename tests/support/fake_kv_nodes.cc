@@ -28,7 +28,7 @@ void FakeKvNodes::LoseNode(NodeId node) {
   capacity_tokens_.erase(node);
   std::erase_if(content_, [&](const auto& entry) { return entry.first.first == node; });
   for (const auto& [id, table] : tables_) {
-    if (table.node == node) due_.insert(id);
+    if (table.num_there.contains(node)) due_.insert(id);
   }
 }
 
@@ -75,7 +75,7 @@ void FakeKvNodes::Release(const StepPlan& plan) {
       ADD_FAILURE() << "released sequence " << id << " holds nothing";
       continue;
     }
-    for (const TokenSlot slot : it->second.slots) content_.erase({it->second.node, slot});
+    for (const Place& place : it->second.places) content_.erase(place);
     if (due_.erase(id) == 0) victims.insert(*it);
     tables_.erase(it);
   }
@@ -89,15 +89,17 @@ void FakeKvNodes::CheckVictims(const std::map<SequenceId, Table>& victims, const
   for (const auto& [id, victim] : victims) {
     bool alone = true;
     for (const auto& [other_id, other] : tables_) {
-      if (other.node != victim.node) continue;
+      if (!spreads_ && !other.shares_node(victim)) continue;
       alone = false;
       EXPECT_LT(other.arrival, victim.arrival) << "sequence " << id << " was preempted, the newer " << other_id << " was not";
     }
     for (const auto& [other_id, other] : victims) {
-      if (other.node == victim.node && other.arrival < victim.arrival) alone = false;
+      if ((spreads_ || other.shares_node(victim)) && other.arrival < victim.arrival) alone = false;
     }
     if (alone) {
-      EXPECT_GT(static_cast<int64_t>(tokens(id).size()), capacity_tokens_.at(victim.node)) << "the oldest was preempted though it fits";
+      int64_t capacity = 0;
+      for (const auto& [node, tokens] : capacity_tokens_) capacity += spreads_ || victim.num_there.contains(node) ? tokens : 0;
+      EXPECT_GT(static_cast<int64_t>(tokens(id).size()), capacity) << "the oldest was preempted though it fits";
     }
     for (const Work& work : plan.work) EXPECT_NE(work.sequence, id) << "preempted and started in one plan";
   }
@@ -134,44 +136,66 @@ void FakeKvNodes::CheckShape(const StepPlan& plan) const {
   EXPECT_EQ(num_decode, num_decoding);
 }
 
+bool FakeKvNodes::Table::shares_node(const Table& other) const {
+  return std::any_of(num_there.begin(), num_there.end(), [&](const auto& entry) { return other.num_there.contains(entry.first); });
+}
+
+// Where the work's tokens go, after checking the route against what the nodes hold.
+std::vector<FakeKvNodes::Place> FakeKvNodes::PlacesOf(const Work& work, Table& table) {
+  std::vector<Place> places;
+  std::set<NodeId> named;
+  for (const KvPart& part : work.route) {
+    EXPECT_TRUE(capacity_tokens_.contains(part.node)) << "node " << part.node << " does not exist";
+    EXPECT_TRUE(named.insert(part.node).second) << "node " << part.node << " stands twice in a route";
+    const auto there = table.num_there.find(part.node);
+    EXPECT_EQ(part.num_stored, there == table.num_there.end() ? 0 : there->second) << "sequence " << work.sequence << " on " << part.node;
+    for (const TokenSlot slot : part.slots) {
+      EXPECT_LT(slot, capacity_tokens_[part.node]);
+      places.emplace_back(part.node, slot);
+    }
+  }
+  if (!work.prefill) {
+    for (const auto& [node, count] : table.num_there) EXPECT_TRUE(named.contains(node)) << "tokens on node " << node << " are left out";
+  }
+  for (const Place& place : places) ++table.num_there[place.first];
+  EXPECT_TRUE(spreads_ || table.num_there.size() == 1) << "sequence " << work.sequence << " moved without a release";
+  if (table.num_there.size() > 1) spread_.insert(work.sequence);
+  return places;
+}
+
 void FakeKvNodes::Write(const Work& work) {
   if (started_.insert(work.sequence).second) first_starts_.push_back(work.sequence);
   const bool starts = !tables_.contains(work.sequence);
   const auto accepted = sequences_.find(work.sequence);
   if (accepted == sequences_.end()) return;  // CheckShape said so
   Table& table = tables_[work.sequence];
-  if (starts) {
-    table.node = work.node;
-    table.arrival = accepted->second.arrival;
-  }
-  EXPECT_TRUE(capacity_tokens_.contains(work.node)) << "node " << work.node << " does not exist";
-  EXPECT_EQ(work.node, table.node) << "sequence " << work.sequence << " moved without a release";
+  if (starts) table.arrival = accepted->second.arrival;
   EXPECT_EQ(work.prefill, !table.decoding);
   EXPECT_FALSE(work.tokens.empty());
-  EXPECT_EQ(work.tokens.size(), work.slots.size());
-  EXPECT_EQ(work.first_position, static_cast<int64_t>(table.slots.size())) << "a gap or an overlap in sequence " << work.sequence;
+  const std::vector<Place> places = PlacesOf(work, table);
+  ASSERT_EQ(work.tokens.size(), places.size());
+  EXPECT_EQ(work.first_position, static_cast<int64_t>(table.places.size())) << "a gap or an overlap in sequence " << work.sequence;
   const std::vector<TokenId>& expected = accepted->second.tokens;
-  for (size_t i = 0; i < work.slots.size(); ++i) {
+  for (size_t i = 0; i < places.size(); ++i) {
     const size_t position = static_cast<size_t>(work.first_position) + i;
     EXPECT_TRUE(position < expected.size() && expected[position] == work.tokens[i]) << "a wrong token in sequence " << work.sequence;
-    EXPECT_LT(work.slots[i], capacity_tokens_[work.node]);
-    EXPECT_TRUE(content_.emplace(Place{work.node, work.slots[i]}, work.tokens[i]).second) << "slot " << work.slots[i] << " is in use";
-    table.slots.push_back(work.slots[i]);
+    EXPECT_TRUE(content_.emplace(places[i], work.tokens[i]).second) << "slot " << places[i].second << " is in use";
+    table.places.push_back(places[i]);
   }
-  EXPECT_EQ(work.sample, table.slots.size() == expected.size()) << "a prefill samples after its last token, and only then";
+  EXPECT_EQ(work.sample, table.places.size() == expected.size()) << "a prefill samples after its last token, and only then";
   table.decoding = work.sample;
 }
 
 TokenId FakeKvNodes::Sample(const Work& work) {
   const Table& table = tables_.at(work.sequence);
   std::vector<TokenId> read;
-  for (const TokenSlot slot : table.slots) read.push_back(content_.at({table.node, slot}));
+  for (const Place& place : table.places) read.push_back(content_.at(place));
   return NextToken(read);
 }
 
 FakeCluster::FakeCluster(const SchedulerOptions& options, const std::vector<KvNode>& nodes, std::unique_ptr<QueuePolicy> queue,
                          std::unique_ptr<PlacementPolicy> placement)
-    : scheduler_(options, std::move(queue), std::move(placement)), nodes_(options) {
+    : nodes_(options, placement->spreads()), scheduler_(options, std::move(queue), std::move(placement)) {
   for (const KvNode& node : nodes) AddNode(node);
 }
 

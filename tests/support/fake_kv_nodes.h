@@ -23,7 +23,8 @@ std::vector<TokenId> GenerateAlone(std::vector<TokenId> prompt, int64_t num_new_
 
 class FakeKvNodes {
  public:
-  explicit FakeKvNodes(const SchedulerOptions& options) : options_(options) {}
+  // `spreads`: as the placement policy says.
+  FakeKvNodes(const SchedulerOptions& options, bool spreads) : options_(options), spreads_(spreads) {}
 
   void AddNode(const KvNode& node) { capacity_tokens_[node.id] = node.capacity_tokens; }
   void LoseNode(NodeId node);                 // its content is gone; sequences on it must be released
@@ -39,29 +40,35 @@ class FakeKvNodes {
   const std::vector<SequenceId>& first_starts() const { return first_starts_; }
   int64_t num_preemptions() const { return num_preemptions_; }
   int64_t num_held_tokens() const { return static_cast<int64_t>(content_.size()); }
+  size_t num_spread() const { return spread_.size(); }  // sequences that were on several nodes at a time
 
  private:
+  using Place = std::pair<NodeId, TokenSlot>;
   struct Accepted {
     uint64_t arrival = 0;
     std::vector<TokenId> tokens;
     size_t max_tokens = 0;
   };
   struct Table {  // of a sequence that has slots
-    NodeId node;
     uint64_t arrival = 0;
-    std::vector<TokenSlot> slots;  // by position
-    bool decoding = false;         // its prefill is complete
+    std::vector<Place> places;            // by position
+    std::map<NodeId, int64_t> num_there;  // tokens by node
+    bool decoding = false;                // its prefill is complete
+
+    bool shares_node(const Table& other) const;
   };
-  using Place = std::pair<NodeId, TokenSlot>;
 
   void Release(const StepPlan& plan);
   void CheckVictims(const std::map<SequenceId, Table>& victims, const StepPlan& plan) const;
   void CheckShape(const StepPlan& plan) const;
   void Write(const Work& work);
+  std::vector<Place> PlacesOf(const Work& work, Table& table);
   TokenId Sample(const Work& work);
 
   SchedulerOptions options_;
+  bool spreads_;
   std::map<NodeId, int64_t> capacity_tokens_;
+  std::set<SequenceId> spread_;
   std::map<SequenceId, Accepted> sequences_;
   std::map<SequenceId, Table> tables_;
   std::map<Place, TokenId> content_;
@@ -76,6 +83,7 @@ class FakeKvNodes {
 // A scheduler with the nodes that it plans for. Finishes sequences when they have all their tokens.
 class FakeCluster {
  public:
+  // `placement` is not null.
   FakeCluster(const SchedulerOptions& options, const std::vector<KvNode>& nodes, std::unique_ptr<QueuePolicy> queue = MakeFifoQueue(),
               std::unique_ptr<PlacementPolicy> placement = MakeLeastLoadedPlacement());
 
@@ -96,8 +104,8 @@ class FakeCluster {
   FakeKvNodes& nodes() { return nodes_; }
 
  private:
-  Scheduler scheduler_;
   FakeKvNodes nodes_;
+  Scheduler scheduler_;
   std::vector<Scheduler::Sampled> sampled_;  // of the step in flight
   std::map<SequenceId, std::vector<TokenId>> results_;
 };

@@ -72,6 +72,8 @@ Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyCluster
   config.model_path = LAMINA_SOURCE_DIR "/models/tiny-stories";
   config.kv_dtype = "float32";
   config.payload_checksum = "on";
+  config.kv_head_parallel = options.kv_head_parallel;
+  config.spread_tokens = options.spread_tokens;
   config.max_num_seqs = 8;
   config.max_num_batched_tokens = 64;
   config.peer_timeout = options.peer_timeout;
@@ -79,14 +81,7 @@ Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyCluster
   LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(config.model_path));
   LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor, ClusterExecutor::Connect(config, model, {}));
-  ServingEngineOptions engine;
-  engine.scheduler.max_num_seqs = config.max_num_seqs;
-  engine.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
-  engine.scheduler.max_model_len = config.max_model_len;
-  engine.eos_tokens = model.eos_tokens;
-  engine.vocab_size = model.vocab_size;
-  engine.step_timeout = config.step_timeout;
-  cluster->engine_ = std::make_unique<ServingEngine>(engine, std::move(executor));
+  cluster->engine_ = std::make_unique<ServingEngine>(ServingEngineOptions::Of(config, model), std::move(executor));
   return cluster;
 }
 

@@ -15,6 +15,8 @@ namespace lamina::testing {
 
 struct FaultyClusterOptions {
   int num_memory_nodes = 2;
+  int kv_head_parallel = 1;   // as base/cluster_config.h
+  int64_t spread_tokens = 0;  // likewise
   Clock::duration peer_timeout = std::chrono::milliseconds(150);
   FaultPlan of_compute;  // what happens to q, k and v
   FaultPlan of_memory;   // what happens to answers

@@ -59,7 +59,9 @@ GenerateRequest GreedyRequest(std::vector<TokenId> prompt, int64_t max_new_token
 
 std::string Deployment::Name() const {
   if (kind == "in-process") return "one_process_" + kv_dtype;
-  return "1_compute_" + std::to_string(num_memory_nodes) + "_memory_" + transport + "_" + kv_dtype;
+  const std::string heads = kv_head_parallel > 1 ? "_heads_over_" + std::to_string(kv_head_parallel) : "";
+  const std::string spread = spread_tokens > 0 ? "_spread_" + std::to_string(spread_tokens) : "";
+  return "1_compute_" + std::to_string(num_memory_nodes) + "_memory" + heads + spread + "_" + transport + "_" + kv_dtype;
 }
 
 namespace {
@@ -73,6 +75,7 @@ ServingEngineOptions EngineOptions(const Deployment& deployment, const ModelConf
   options.eos_tokens = model.eos_tokens;
   options.vocab_size = model.vocab_size;
   options.step_timeout = deployment.step_timeout;
+  options.spread_tokens = deployment.spread_tokens;
   return options;
 }
 
@@ -120,6 +123,8 @@ Result<std::unique_ptr<Serving>> Serving::Connect(ClusterConfig config, const De
   config.max_num_batched_tokens = deployment.max_num_batched_tokens;
   config.peer_timeout = deployment.peer_timeout;
   config.step_timeout = deployment.step_timeout;
+  config.kv_head_parallel = deployment.kv_head_parallel;
+  config.spread_tokens = deployment.spread_tokens;
   LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));
   auto serving = std::make_unique<Serving>();
   LAMINA_ASSIGN_OR_RETURN(auto executor, ClusterExecutor::Connect(config, model, {}));

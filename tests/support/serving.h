@@ -53,6 +53,8 @@ struct Deployment {
   std::string kind = "cluster";  // "cluster" | "in-process"
   int num_memory_nodes = 2;
   std::string transport = "shm";
+  int kv_head_parallel = 1;   // as base/cluster_config.h
+  int64_t spread_tokens = 0;  // likewise
   std::string kv_dtype = "bfloat16";
   int max_num_seqs = 32;
   int max_num_batched_tokens = 128;
