@@ -89,10 +89,9 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
 }
 
 ServingEngineOptions EngineOptions(const ClusterConfig& config, const ModelConfig& model) {
-  ServingEngineOptions options;
-  options.scheduler = {config.max_num_seqs, config.max_num_batched_tokens, config.max_model_len, 1 << 20};
-  options.vocab_size = model.vocab_size;
-  options.step_timeout = std::chrono::minutes(10);
+  ServingEngineOptions options = ServingEngineOptions::Of(config, model);
+  options.scheduler.max_queued = 1 << 20;
+  options.eos_tokens.clear();
   return options;
 }
 

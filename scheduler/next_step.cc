@@ -56,18 +56,20 @@ std::vector<KvPart> PrefillRoute(const Sequence& sequence, int64_t first, int64_
 
 }  // namespace
 
-StepPlan Scheduler::NextStep() {
-  if (state_->in_flight) {
+StepPlan Scheduler::NextStep(int batch) {
+  Batch& planned = state_->batches[static_cast<size_t>(batch)];
+  if (planned.in_flight) {
     std::fprintf(stderr, "lamina: Scheduler::NextStep: the step before is not completed\n");
     std::abort();
   }
   StepPlan plan;
   plan.step = state_->next_step;
-  plan.released = std::exchange(state_->released, {});
+  plan.batch = batch;
   state_->PlanDecode(plan);
   state_->PlanPrefill(plan, state_->options.max_num_batched_tokens - static_cast<int64_t>(plan.work.size()));
+  plan.released = std::exchange(state_->released, {});
   if (!plan.empty()) ++state_->next_step.value;
-  state_->in_flight = !plan.work.empty();
+  planned.in_flight = !plan.work.empty();
   return plan;
 }
 
@@ -76,8 +78,9 @@ void Scheduler::State::PlanDecode(StepPlan& plan) {
   // Oldest first: the newest ones, which are preempted for want of a slot, have no row in this plan yet.
   for (auto it = running.begin(); it != running.end();) {
     Sequence& sequence = *it->second;
-    if (!sequence.prefilling) {
-      if (!GrowByOne(sequence, plan)) {
+    if (sequence.batch == plan.batch && !sequence.prefilling) {
+      const Growth growth = GrowByOne(sequence, plan);
+      if (growth != Growth::kGrown) {
         it = running.upper_bound(sequence.arrival);
         continue;
       }
@@ -89,14 +92,16 @@ void Scheduler::State::PlanDecode(StepPlan& plan) {
   }
 }
 
-// A slot for the token that was sampled last. False: the sequence was the newest where it can grow, and is preempted itself.
-bool Scheduler::State::GrowByOne(Sequence& sequence, StepPlan& plan) {
-  if (sequence.num_slots() == sequence.num_tokens()) return true;  // the row is computed again
+// A slot for the token that was sampled last.
+Scheduler::State::Growth Scheduler::State::GrowByOne(Sequence& sequence, StepPlan& plan) {
+  sequence.num_in_flight = 0;
+  if (sequence.num_slots() == sequence.num_tokens()) return Growth::kGrown;  // the row is computed again
   KvPool* pool = nullptr;
   while ((pool = PoolToGrow(sequence)) == nullptr) {
-    Sequence& newest = NewestBeside(sequence);
-    Preempt(newest, plan);
-    if (&newest == &sequence) return false;
+    Sequence* const victim = VictimFor(sequence);
+    if (victim == nullptr) return Growth::kHasToWait;
+    Preempt(*victim, plan);
+    if (victim == &sequence) return Growth::kPreempted;
   }
   auto extent = std::find_if(sequence.extents.begin(), sequence.extents.end(), [&](const Extent& e) { return e.pool == pool; });
   if (extent == sequence.extents.end()) {
@@ -104,7 +109,7 @@ bool Scheduler::State::GrowByOne(Sequence& sequence, StepPlan& plan) {
     pool->running.emplace(sequence.arrival, &sequence);
   }
   sequence.newest = static_cast<size_t>(extent - sequence.extents.begin());
-  return pool->allocator.Allocate(1, extent->slots);  // PoolToGrow saw a free one
+  return pool->allocator.Allocate(1, extent->slots) ? Growth::kGrown : Growth::kHasToWait;  // PoolToGrow saw a free one
 }
 
 KvPool* Scheduler::State::PoolToGrow(const Sequence& sequence) {
@@ -124,31 +129,43 @@ KvPool* Scheduler::State::PoolToGrow(const Sequence& sequence) {
   return &pools.at(loads.front().id);  // whatever the policy says, a free slot is used before anybody is preempted
 }
 
-Sequence& Scheduler::State::NewestBeside(const Sequence& sequence) const {
+Sequence* Scheduler::State::VictimFor(Sequence& sequence) const {
   const auto& candidates = placement->spreads() ? running : sequence.extents.front().pool->running;
-  return *std::prev(candidates.end())->second;
+  bool slots_to_come = std::any_of(batches.begin(), batches.end(), [](const Batch& batch) { return !batch.leaving.empty(); });
+  for (auto it = candidates.rbegin(); it->second != &sequence; ++it) {
+    if (!InFlight(*it->second)) return slots_to_come ? nullptr : it->second;
+    slots_to_come = true;
+  }
+  return slots_to_come ? nullptr : &sequence;
 }
 
 void Scheduler::State::Preempt(Sequence& sequence, StepPlan& plan) {
   GiveUpSlots(sequence);
   sequence.preempted_in = plan.step;
   ++num_preemptions;
-  plan.released.push_back(sequence.id);
   Enqueue(sequence, /*preempted=*/true);
 }
 
 void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
   // At most one, unless the step before came back without some samples.
-  for (Sequence* sequence : prefilling) budget_tokens = PlanChunk(*sequence, plan, budget_tokens);
+  for (Sequence* sequence : prefilling) {
+    if (sequence->batch == plan.batch) budget_tokens = PlanChunk(*sequence, plan, budget_tokens);
+  }
   if (budget_tokens == 0 || queue->size() == 0) return;
   std::vector<NodeLoad> loads;
   for (const auto& [id, pool] : pools) loads.push_back(LoadWithGrowth(pool));
   // A start needs a token of the budget that nobody who runs can use: so those who run are never more than the budget, and all get a row.
-  while (budget_tokens > 0 && static_cast<int>(running.size()) < options.max_num_seqs) {
+  while (budget_tokens > 0 && MayStart(plan.batch)) {
     Sequence* const started = StartNext(plan, loads);
     if (started == nullptr) return;
     budget_tokens = PlanChunk(*started, plan, budget_tokens);
   }
+}
+
+bool Scheduler::State::MayStart(int batch) const {
+  if (static_cast<int>(running.size()) >= options.max_num_seqs) return false;
+  const int here = batches[static_cast<size_t>(batch)].num_running;
+  return std::all_of(batches.begin(), batches.end(), [&](const Batch& other) { return here <= other.num_running; });
 }
 
 int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens) {
@@ -176,6 +193,8 @@ Sequence* Scheduler::State::StartNext(const StepPlan& plan, std::vector<NodeLoad
   if (!TakeSlots(sequence, shares)) return nullptr;
   queue->Remove(sequence.id);
   sequence.prefilling = true;
+  sequence.batch = plan.batch;
+  ++batches[static_cast<size_t>(plan.batch)].num_running;
   running.emplace(sequence.arrival, &sequence);
   prefilling.push_back(&sequence);
   for (const Extent& extent : sequence.extents) {

@@ -15,6 +15,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, std::unique_ptr<QueuePolic
   state_->options = options;
   state_->queue = std::move(queue);
   state_->placement = std::move(placement);
+  state_->batches.resize(static_cast<size_t>(options.num_batches));
 }
 
 Scheduler::~Scheduler() = default;
@@ -48,6 +49,9 @@ std::vector<SequenceId> Scheduler::LoseNode(NodeId node) {
   for (Sequence* sequence : failed) {
     ids.push_back(sequence->id);
     state_->Forget(*sequence);
+  }
+  for (Batch& batch : state_->batches) {
+    for (Leaving& leaving : batch.leaving) std::erase_if(leaving.extents, on_it);
   }
   state_->pools.erase(lost);
   return ids;
@@ -88,23 +92,24 @@ void Scheduler::Finish(SequenceId sequence) {
   if (it != state_->sequences.end()) state_->Forget(it->second);
 }
 
-void Scheduler::CompleteStep(std::span<const Sampled> sampled) {
-  if (!state_->in_flight) return;
-  state_->in_flight = false;
+void Scheduler::CompleteStep(std::span<const Sampled> sampled, int batch) {
+  Batch& completed = state_->batches[static_cast<size_t>(batch)];
+  if (!completed.in_flight) return;
+  completed.in_flight = false;
+  for (const Leaving& leaving : std::exchange(completed.leaving, {})) state_->FreeSlots(leaving.id, leaving.extents);
   for (const auto& [id, token] : sampled) {
     const auto it = state_->sequences.find(id);
     // Not in this step: finished since, or finished and added again.
-    if (it == state_->sequences.end() || it->second.num_in_flight == 0 || !it->second.samples) continue;
+    if (it == state_->sequences.end() || it->second.batch != batch || it->second.num_in_flight == 0 || !it->second.samples) continue;
     Sequence& sequence = it->second;
     sequence.num_computed += std::exchange(sequence.num_in_flight, 0);
     sequence.prefilling = false;
     sequence.tokens.push_back(token);
     if (sequence.num_tokens() < sequence.max_tokens) continue;
     state_->GiveUpSlots(sequence);
-    state_->released.push_back(id);
   }
   for (Sequence* sequence : state_->prefilling) {
-    if (!sequence->samples) sequence->num_computed += std::exchange(sequence->num_in_flight, 0);
+    if (sequence->batch == batch && !sequence->samples) sequence->num_computed += std::exchange(sequence->num_in_flight, 0);
   }
   std::erase_if(state_->prefilling, [](const Sequence* sequence) { return !sequence->prefilling; });
 }
@@ -145,13 +150,22 @@ void Scheduler::State::Enqueue(const Sequence& sequence, bool preempted) {
   queue->Push({sequence.id, sequence.num_tokens(), preempted, sequence.arrival});
 }
 
+void Scheduler::State::FreeSlots(SequenceId sequence, const std::vector<Extent>& extents) {
+  for (const Extent& extent : extents) extent.pool->allocator.Release(extent.slots);
+  released.push_back(sequence);
+}
+
 void Scheduler::State::GiveUpSlots(Sequence& sequence) {
-  for (const Extent& extent : sequence.extents) {
-    extent.pool->allocator.Release(extent.slots);
-    extent.pool->running.erase(sequence.arrival);
-  }
+  for (const Extent& extent : sequence.extents) extent.pool->running.erase(sequence.arrival);
   running.erase(sequence.arrival);
   if (sequence.prefilling) std::erase(prefilling, &sequence);
+  Batch& batch = batches[static_cast<size_t>(sequence.batch)];
+  --batch.num_running;
+  if (InFlight(sequence) && batches.size() > 1) {
+    batch.leaving.push_back({sequence.id, std::move(sequence.extents)});
+  } else {
+    FreeSlots(sequence.id, sequence.extents);
+  }
   sequence.extents.clear();
   sequence.num_computed = 0;
   sequence.prefilling = false;
@@ -161,7 +175,6 @@ void Scheduler::State::GiveUpSlots(Sequence& sequence) {
 void Scheduler::State::Forget(Sequence& sequence) {
   if (sequence.running()) {
     GiveUpSlots(sequence);
-    released.push_back(sequence.id);
   } else {
     queue->Remove(sequence.id);  // no entry if it has ended
   }

@@ -5,6 +5,9 @@
 // goes to prefill in the queue's order, in chunks. When a node runs out of token slots the newest sequence on it is preempted: its slots
 // are freed, it goes back to the front of the queue and its KV is recomputed from its tokens later. Nothing that was accepted is lost.
 //
+// Batches: with num_batches > 1 there are several steps in flight, one of each batch, so that memory nodes compute attention of one while
+// compute nodes run slices of another. A sequence stays in the batch that it starts in; starts keep the batches even.
+//
 // Slots: a sequence that starts gets the slots of its whole prefill at once (the first chunk may use only some), so that a prefill
 // never waits half-way for room; every decoded token takes one more. A start also leaves a few slots free for each sequence on the node
 // to grow into, so that it does not cause the next preemption.
@@ -27,7 +30,8 @@
 namespace lamina {
 
 struct SchedulerOptions {
-  int max_num_seqs = 64;             // sequences that hold slots at a time: the rows that may decode in one step
+  int max_num_seqs = 64;  // sequences that hold slots at a time: the rows that may decode in one step of every batch
+  int num_batches = 1;
   int max_num_batched_tokens = 512;  // rows of one step: decoding rows plus prefill tokens
   int64_t max_model_len = 0;         // prompt + output tokens of one sequence
   int max_queued = 1024;             // waiting sequences; more are refused with kTryAgain
@@ -66,6 +70,7 @@ struct Work {
 
 struct StepPlan {
   StepId step;  // grows by one with every plan that is not empty()
+  int batch = 0;
   // Sequences whose KV nodes drop before this step's work: finished, aborted, preempted, or lost with their memory node (the compute node
   // may still hold their prefill). One entry each time a sequence loses its slots; none for a sequence that never had any. Their slots may
   // be in `work` of the same plan for another sequence; a preempted sequence starts again in a later plan at the earliest.
@@ -89,8 +94,8 @@ struct SchedulerStats {
   std::vector<NodeUse> nodes;   // in the order of their ids
 };
 
-// Thread: one owner. Steps do not overlap: NextStep and CompleteStep alternate; Add, Finish and LoseNode may come at any time, also between
-// the two.
+// Thread: one owner. Steps of one batch do not overlap: its NextStep and CompleteStep alternate; Add, Finish and LoseNode may come at any
+// time, also between the two.
 class Scheduler {
  public:
   // REQUIRES: options are positive.
@@ -113,13 +118,14 @@ class Scheduler {
   // layer clips before.
   Status Add(SequenceSpec spec);
 
-  // The sequence is over (finished or aborted); its slots are freed and reported in the next plan's `released`. Its KV may still be read by
-  // the step in flight: the slots get new tokens in the next plan at the earliest. Unknown ids are ignored.
+  // The sequence is over (finished or aborted); its slots are freed and reported in the next plan's `released`: if it is in a step
+  // in flight, in the next plan after that, because its KV may still be read. Unknown ids are ignored.
   void Finish(SequenceId sequence);
 
-  // The next step; empty() when nothing can run, and it may hold `released` only, for the nodes to free their tables.
-  // REQUIRES: the step before is completed, if it had work (aborts otherwise).
-  StepPlan NextStep();
+  // The batch's next step; empty() when nothing of it can run, and it may hold `released` only, for the nodes to free their tables. With
+  // several batches a sequence that needs a slot may have to sit a step out: those that could be preempted for it are in flight.
+  // REQUIRES: the batch's step before is completed, if it had work (aborts otherwise).
+  StepPlan NextStep(int batch = 0);
 
   // What a step sampled, one entry for each Work with `sample`, except for sequences that are finished by now (entries of unknown sequences
   // are ignored; a row without an entry is computed again). A sequence that reached its max_new_tokens is not finished by itself: it gives
@@ -128,7 +134,7 @@ class Scheduler {
     SequenceId sequence;
     TokenId token = 0;
   };
-  void CompleteStep(std::span<const Sampled> sampled);
+  void CompleteStep(std::span<const Sampled> sampled, int batch = 0);
 
   // Tokens of a sequence so far: prompt and generated. Empty for an unknown one. Borrowed until the next call that changes the scheduler.
   std::span<const TokenId> Tokens(SequenceId sequence) const;

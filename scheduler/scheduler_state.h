@@ -42,7 +42,9 @@ struct Sequence {
   int64_t num_computed = 0;     // tokens whose KV is in its slots after the last completed step
   bool prefilling = false;      // until the step that samples its first token is completed
 
-  // Its part of the step in flight.
+  int batch = 0;
+
+  // Its part of its batch's step in flight.
   int64_t num_in_flight = 0;  // tokens
   bool samples = false;
 
@@ -53,6 +55,18 @@ struct Sequence {
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
   // Slots it will take in the next steps, beyond those for tokens.size(): the token that is sampled last never gets one.
   int64_t growth() const { return std::min(kGrowthTokens, max_tokens - num_tokens() - 1); }
+};
+
+// Has left while its step is in flight: its slots are free when that is completed.
+struct Leaving {
+  SequenceId id;
+  std::vector<Extent> extents;
+};
+
+struct Batch {
+  bool in_flight = false;  // a step with work is not completed
+  std::vector<Leaving> leaving;
+  int num_running = 0;
 };
 
 struct KvPool {
@@ -75,10 +89,15 @@ struct Scheduler::State {
   int64_t num_preemptions = 0;
   uint64_t next_arrival = 0;
   StepId next_step{1};
-  bool in_flight = false;  // a step with work is not completed
+  std::vector<Batch> batches;
 
   // Tokens that one sequence can have at most; 0 without nodes.
   int64_t capacity_for_one(std::optional<NodeId> without = std::nullopt) const;
+
+  bool InFlight(const Sequence& sequence) const {
+    return sequence.num_in_flight > 0 && batches[static_cast<size_t>(sequence.batch)].in_flight;
+  }
+  bool MayStart(int batch) const;  // another sequence in this one
 
   // NextStep's parts, in its order.
   void PlanDecode(StepPlan& plan);
@@ -87,14 +106,19 @@ struct Scheduler::State {
   static int64_t PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens);
   Sequence* StartNext(const StepPlan& plan, std::vector<NodeLoad>& loads);
   bool TakeSlots(Sequence& sequence, std::span<const KvShare> shares);
-  bool GrowByOne(Sequence& sequence, StepPlan& plan);
-  KvPool* PoolToGrow(const Sequence& sequence);            // nullptr: all that it may grow on are full
-  Sequence& NewestBeside(const Sequence& sequence) const;  // the newest of those that hold slots where it may grow; maybe itself
+  enum class Growth { kGrown, kPreempted, kHasToWait };
+  Growth GrowByOne(Sequence& sequence, StepPlan& plan);
+  KvPool* PoolToGrow(const Sequence& sequence);  // nullptr: all that it may grow on are full
+  // Who gives up its slots for it: the newest of those that hold some where it may grow, and it may be the sequence itself. nullptr: there
+  // will be slots when what is in flight is completed.
+  Sequence* VictimFor(Sequence& sequence) const;
   void Preempt(Sequence& sequence, StepPlan& plan);
 
   void Enqueue(const Sequence& sequence, bool preempted);
-  void GiveUpSlots(Sequence& sequence);  // leaves its node. REQUIRES: it runs. The caller reports it as released
-  void Forget(Sequence& sequence);       // in whatever state it is; destroys it
+  void GiveUpSlots(
+      Sequence& sequence);  // leaves its nodes and batch; its slots are freed now, or when it is no more in flight. REQUIRES: it runs
+  void FreeSlots(SequenceId sequence, const std::vector<Extent>& extents);  // and reports it as released
+  void Forget(Sequence& sequence);                                          // in whatever state it is; destroys it
 };
 
 }  // namespace lamina

@@ -13,21 +13,22 @@ namespace {
 
 class RandomLoad {
  public:
-  RandomLoad(uint32_t seed, bool spread)
+  RandomLoad(uint32_t seed, bool spread, int num_batches = 1)
       : random_(seed),
         spread_(spread),
-        cluster_(options_ = RandomOptions(), RandomNodes(), MakeFifoQueue(),
+        cluster_(options_ = RandomOptions(num_batches), RandomNodes(), MakeFifoQueue(),
                  spread ? MakeSpreadPlacement(1 + Below(60)) : MakeLeastLoadedPlacement()) {}
 
   void Run(int num_steps) {
     for (int step = 0; step < num_steps && !testing::Test::HasFailure(); ++step) {
       if (step % 1000 < 700 && Below(2) == 0) AddOne();  // then the load drains for a while
-      cluster_.Plan();
+      const int batch = static_cast<int>(Below(static_cast<uint32_t>(options_.num_batches)));
+      if (!cluster_.in_flight(batch)) cluster_.Plan(batch);
       // In flight.
       if (Below(10) == 0) AddOne();
       if (Below(50) == 0) FinishOne();
       if (Below(400) == 0) LoseOne();
-      cluster_.Complete();
+      cluster_.Complete(options_.num_batches == 1 ? 0 : static_cast<int>(Below(static_cast<uint32_t>(options_.num_batches))));
       if (Below(50) == 0) FinishOne();
       if (Below(400) == 0) LoseOne();
       if (Below(60) == 0 && num_nodes_ < 4) AddNode();
@@ -45,8 +46,9 @@ class RandomLoad {
  private:
   uint32_t Below(uint32_t end) { return static_cast<uint32_t>(random_() % end); }
 
-  SchedulerOptions RandomOptions() {
+  SchedulerOptions RandomOptions(int num_batches) {
     SchedulerOptions options;
+    options.num_batches = num_batches;
     options.max_num_seqs = 1 + static_cast<int>(Below(12));
     options.max_num_batched_tokens = options.max_num_seqs + static_cast<int>(Below(60));
     options.max_model_len = 180;
@@ -144,6 +146,14 @@ TEST_P(SchedulerProperty, AlsoWhereSequencesSpreadOverNodes) {
   RandomLoad load(GetParam(), /*spread=*/true);
   load.Run(2000);
   EXPECT_GT(load.num_completed(), 20u);
+}
+
+TEST_P(SchedulerProperty, AlsoWithSeveralBatchesInFlight) {
+  for (const bool spread : {false, true}) {
+    RandomLoad load(GetParam(), spread, 2 + static_cast<int>(GetParam() % 3));
+    load.Run(3000);
+    EXPECT_GT(load.num_completed(), 20u);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SchedulerProperty, testing::Range(0u, 24u));

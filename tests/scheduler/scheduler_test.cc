@@ -147,12 +147,56 @@ TEST(Scheduler, FinishInFlightIsReportedOnceAndItsSlotsAreReusedThenOnly) {
   EXPECT_THAT(cluster.scheduler().Tokens(SequenceId{1}), IsEmpty());
   // The nodes sample it nevertheless; the scheduler does not know it any more.
   cluster.scheduler().CompleteStep(std::vector<Scheduler::Sampled>{{SequenceId{1}, 5}});
+  cluster.nodes().Completed(0);
   const StepPlan second = cluster.Step();
   EXPECT_THAT(second.released, ElementsAre(SequenceId{1}));
   EXPECT_THAT(Shape(second), ElementsAre("p2@0+6!"));
   EXPECT_EQ(second.work[0].route[0].slots, first.work[0].route[0].slots);
   EXPECT_THAT(cluster.Step().released, IsEmpty());
   cluster.RunUntilIdle();
+}
+
+TEST(Batches, StartsKeepThemEvenAndSequencesStay) {
+  SchedulerOptions options = Options();
+  options.num_batches = 2;
+  FakeCluster cluster(options, {KvNode{NodeId{0}, 100}});
+  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(cluster.Add(id, 4, 5).ok());
+  EXPECT_THAT(Shape(cluster.Plan(0)), ElementsAre("p1@0+4!")) << "the next one belongs to the other batch";
+  EXPECT_THAT(Shape(cluster.Plan(1)), ElementsAre("p2@0+4!", "p3@0+4!"));
+  cluster.Complete(0);
+  ASSERT_TRUE(cluster.Add(4, 4, 5).ok());
+  EXPECT_THAT(Shape(cluster.Plan(0)), ElementsAre("d1@4", "p4@0+4!"));
+  cluster.Complete(1);
+  EXPECT_THAT(Shape(cluster.Plan(1)), ElementsAre("d2@4", "d3@4"));
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().size(), 4u);
+}
+
+TEST(Batches, WhoIsInFlightIsNotPreemptedAndKeepsItsSlots) {
+  SchedulerOptions options{.max_num_seqs = 4, .num_batches = 2, .max_num_batched_tokens = 64, .max_model_len = 100, .max_queued = 10};
+  FakeCluster cluster(options, {KvNode{NodeId{0}, 64}});
+  ASSERT_TRUE(cluster.Add(1, 4, 60).ok());
+  cluster.Plan(0);
+  ASSERT_TRUE(cluster.Add(2, 25, 30).ok());
+  cluster.Plan(1);
+  for (int i = 0; i < 17; ++i) {
+    for (const int batch : {1, 0}) {
+      cluster.Complete(batch);
+      ASSERT_EQ(cluster.Plan(batch).work.size(), 1u);
+    }
+  }
+  cluster.Complete(1);
+  ASSERT_EQ(cluster.Plan(1).work.size(), 1u) << "takes the last slot";
+  cluster.Complete(0);
+  EXPECT_TRUE(cluster.Plan(0).empty()) << "the only one that could be preempted is in flight";
+  cluster.Finish(2);
+  EXPECT_TRUE(cluster.Plan(0).empty()) << "its KV is read still";
+  cluster.Complete(1);
+  const StepPlan next = cluster.Plan(0);
+  EXPECT_THAT(next.released, ElementsAre(SequenceId{2}));
+  EXPECT_EQ(next.work.size(), 1u);
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.nodes().num_preemptions(), 0);
 }
 
 TEST(Scheduler, ASequenceThatNeverHadSlotsIsNotReported) {

@@ -28,7 +28,7 @@ void FakeKvNodes::LoseNode(NodeId node) {
   capacity_tokens_.erase(node);
   std::erase_if(content_, [&](const auto& entry) { return entry.first.first == node; });
   for (const auto& [id, table] : tables_) {
-    if (table.num_there.contains(node)) due_.insert(id);
+    if (table.num_there.contains(node)) Leave(id);
   }
 }
 
@@ -38,7 +38,17 @@ void FakeKvNodes::Accept(const SequenceSpec& sequence) {
 
 void FakeKvNodes::Forget(SequenceId sequence) {
   sequences_.erase(sequence);
-  if (holds(sequence)) due_.insert(sequence);
+  if (holds(sequence)) Leave(sequence);
+}
+
+bool FakeKvNodes::InFlight(SequenceId sequence) const {
+  return std::any_of(in_flight_.begin(), in_flight_.end(), [&](const auto& entry) { return entry.second.contains(sequence); });
+}
+
+void FakeKvNodes::Completed(int batch) {
+  for (const SequenceId sequence : std::exchange(in_flight_[batch], {})) {
+    if (leaving_.erase(sequence) > 0) due_.insert(sequence);
+  }
 }
 
 bool FakeKvNodes::done(SequenceId sequence) const {
@@ -57,12 +67,14 @@ std::vector<Scheduler::Sampled> FakeKvNodes::Run(const StepPlan& plan) {
   CheckShape(plan);
   std::vector<Scheduler::Sampled> sampled;
   for (const Work& work : plan.work) {
+    EXPECT_FALSE(InFlight(work.sequence)) << "sequence " << work.sequence << " is in two steps at a time";
+    in_flight_[plan.batch].insert(work.sequence);
     Write(work);
     if (work.sample && sequences_.contains(work.sequence)) sampled.push_back({work.sequence, Sample(work)});
   }
   for (const auto& [id, token] : sampled) {
     sequences_.at(id).tokens.push_back(token);
-    if (done(id)) due_.insert(id);
+    if (done(id)) Leave(id);
   }
   return sampled;
 }
@@ -75,6 +87,7 @@ void FakeKvNodes::Release(const StepPlan& plan) {
       ADD_FAILURE() << "released sequence " << id << " holds nothing";
       continue;
     }
+    EXPECT_FALSE(InFlight(id)) << "sequence " << id << " is released in flight";
     for (const Place& place : it->second.places) content_.erase(place);
     if (due_.erase(id) == 0) victims.insert(*it);
     tables_.erase(it);
@@ -123,7 +136,8 @@ void FakeKvNodes::CheckShape(const StepPlan& plan) const {
   }
   EXPECT_LE(num_rows, options_.max_num_batched_tokens);
   EXPECT_LE(num_partial, 1u);
-  EXPECT_LE(tables_.size() + num_starts, static_cast<size_t>(options_.max_num_seqs));
+  EXPECT_LE(tables_.size() + num_starts - leaving_.size(), static_cast<size_t>(options_.max_num_seqs));
+  if (options_.num_batches > 1) return;
   size_t num_decoding = 0;
   for (const auto& [id, table] : tables_) {
     num_decoding += table.decoding ? 1 : 0;
@@ -195,7 +209,9 @@ TokenId FakeKvNodes::Sample(const Work& work) {
 
 FakeCluster::FakeCluster(const SchedulerOptions& options, const std::vector<KvNode>& nodes, std::unique_ptr<QueuePolicy> queue,
                          std::unique_ptr<PlacementPolicy> placement)
-    : nodes_(options, placement->spreads()), scheduler_(options, std::move(queue), std::move(placement)) {
+    : nodes_(options, placement->spreads()),
+      num_batches_(options.num_batches),
+      scheduler_(options, std::move(queue), std::move(placement)) {
   for (const KvNode& node : nodes) AddNode(node);
 }
 
@@ -210,7 +226,8 @@ void FakeCluster::Finish(uint64_t id) {
   scheduler_.Finish(SequenceId{id});
   nodes_.Forget(SequenceId{id});
   // As the manager does: nothing is reported for a sequence that is over.
-  std::erase_if(sampled_, [&](const Scheduler::Sampled& sampled) { return sampled.sequence == SequenceId{id}; });
+  for (auto& [batch, sampled] : sampled_)
+    std::erase_if(sampled, [&](const Scheduler::Sampled& one) { return one.sequence == SequenceId{id}; });
 }
 
 void FakeCluster::AddNode(const KvNode& node) {
@@ -225,15 +242,22 @@ std::vector<SequenceId> FakeCluster::LoseNode(uint32_t node) {
   return failed;
 }
 
-StepPlan FakeCluster::Plan() {
-  StepPlan plan = scheduler_.NextStep();
-  sampled_ = nodes_.Run(plan);
+StepPlan FakeCluster::Plan(int batch) {
+  StepPlan plan = scheduler_.NextStep(batch);
+  EXPECT_EQ(plan.batch, batch);
+  const std::vector<Scheduler::Sampled> sampled = nodes_.Run(plan);
+  if (!plan.work.empty()) sampled_[batch] = sampled;
   return plan;
 }
 
-void FakeCluster::Complete() {
-  scheduler_.CompleteStep(sampled_);
-  for (const auto& [id, token] : std::exchange(sampled_, {})) {
+void FakeCluster::Complete(int batch) {
+  const auto in_flight = sampled_.find(batch);
+  if (in_flight == sampled_.end()) return;
+  const std::vector<Scheduler::Sampled> sampled = in_flight->second;
+  sampled_.erase(in_flight);
+  scheduler_.CompleteStep(sampled, batch);
+  nodes_.Completed(batch);
+  for (const auto& [id, token] : sampled) {
     if (!nodes_.done(id)) continue;
     const std::span<const TokenId> tokens = scheduler_.Tokens(id);
     results_[id].assign(tokens.begin(), tokens.end());
@@ -247,9 +271,12 @@ StepPlan FakeCluster::Step() {
   return plan;
 }
 
+// One batch after the other, with the others in flight.
 void FakeCluster::RunUntilIdle(int max_steps) {
-  int num_steps = 0;
-  while (!Step().empty()) {
+  int num_steps = 0, num_idle = 0;
+  for (int batch = 0; num_idle <= num_batches_; batch = (batch + 1) % num_batches_) {
+    if (in_flight(batch)) Complete(batch);
+    num_idle = Plan(batch).empty() ? num_idle + 1 : 0;
     if (++num_steps == max_steps || ::testing::Test::HasFailure()) break;
   }
   EXPECT_LT(num_steps, max_steps) << "no end";

@@ -30,6 +30,7 @@ class FakeKvNodes {
   void LoseNode(NodeId node);                 // its content is gone; sequences on it must be released
   void Accept(const SequenceSpec& sequence);  // the scheduler took it, in this order
   void Forget(SequenceId sequence);           // the scheduler was told to finish it, or said that it failed
+  void Completed(int batch);                  // its step is no more in flight
 
   // Checks the plan, carries it out and returns what it samples. Failures are gtest failures.
   std::vector<Scheduler::Sampled> Run(const StepPlan& plan);
@@ -58,6 +59,8 @@ class FakeKvNodes {
     bool shares_node(const Table& other) const;
   };
 
+  bool InFlight(SequenceId sequence) const;
+  void Leave(SequenceId sequence) { (InFlight(sequence) ? leaving_ : due_).insert(sequence); }
   void Release(const StepPlan& plan);
   void CheckVictims(const std::map<SequenceId, Table>& victims, const StepPlan& plan) const;
   void CheckShape(const StepPlan& plan) const;
@@ -72,7 +75,9 @@ class FakeKvNodes {
   std::map<SequenceId, Accepted> sequences_;
   std::map<SequenceId, Table> tables_;
   std::map<Place, TokenId> content_;
-  std::set<SequenceId> due_;  // must be in the next plan's released
+  std::map<int, std::set<SequenceId>> in_flight_;  // by batch
+  std::set<SequenceId> leaving_;                   // over, but in flight: will be due
+  std::set<SequenceId> due_;                       // must be in the next plan's released
   std::vector<SequenceId> first_starts_;
   std::set<SequenceId> started_;
   uint64_t next_arrival_ = 0;
@@ -92,9 +97,10 @@ class FakeCluster {
   void AddNode(const KvNode& node);
   std::vector<SequenceId> LoseNode(uint32_t node);
 
-  // NextStep; between Plan and Complete the step is in flight.
-  StepPlan Plan();
-  void Complete();
+  // NextStep; between Plan and Complete the batch's step is in flight.
+  StepPlan Plan(int batch = 0);
+  void Complete(int batch = 0);
+  bool in_flight(int batch) const { return sampled_.contains(batch); }
   StepPlan Step();                            // both
   void RunUntilIdle(int max_steps = 100000);  // all is finished, nothing is held
 
@@ -105,8 +111,9 @@ class FakeCluster {
 
  private:
   FakeKvNodes nodes_;
+  int num_batches_;
   Scheduler scheduler_;
-  std::vector<Scheduler::Sampled> sampled_;  // of the step in flight
+  std::map<int, std::vector<Scheduler::Sampled>> sampled_;  // of the steps in flight
   std::map<SequenceId, std::vector<TokenId>> results_;
 };
 
