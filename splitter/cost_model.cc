@@ -1,0 +1,80 @@
+#include "splitter/cost_model.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <string>
+
+namespace lamina {
+namespace {
+
+double NumElements(const WeightRef& weight) { return std::accumulate(weight.shape.begin(), weight.shape.end(), 1.0, std::multiplies<>()); }
+
+double RooflineSeconds(const DeviceSpec& device, double operations, double batch, double bytes) {
+  return std::max(operations / (device.peak_flops_per_s() * device.Mfu(batch)), bytes / device.reached_bytes_per_s());
+}
+
+}  // namespace
+
+LinearWork WorkOf(const Slice& slice, const Graph& graph) {
+  LinearWork work;
+  const auto width = [&](ValueId id) { return static_cast<double>(graph.values[static_cast<size_t>(id)].width); };
+  for (const Op& op : slice.program) {
+    if (op.kind == OpKind::kEmbedding) work.row_elements += 2 * width(op.output);
+    if (op.kind != OpKind::kLinear) continue;
+    work.weights += NumElements(op.weights[0]);
+    work.row_elements += width(op.inputs[0]) + width(op.output);
+  }
+  return work;
+}
+
+double LinearSeconds(const DeviceSpec& device, const LinearWork& work, DType dtype, int64_t rows) {
+  if (rows == 0) return 0;
+  const auto batch = static_cast<double>(rows);
+  const double bytes = static_cast<double>(ElementSize(dtype)) * (work.weights + batch * work.row_elements);
+  return RooflineSeconds(device, 2 * work.weights * batch, batch, bytes);
+}
+
+double LinearSeconds(const DeviceSpec& device, const SlicedModel& model, DType dtype, int64_t rows, int64_t sampled_rows) {
+  double seconds = 0;
+  for (const Slice& slice : model.slices)
+    seconds += LinearSeconds(device, WorkOf(slice, model.graph), dtype, slice.attention < 0 ? sampled_rows : rows);
+  return seconds;
+}
+
+void AttentionLoad::AddDecode(int64_t context) {
+  queries += 1;
+  kv_tokens += context;
+  pairs += context;
+}
+
+void AttentionLoad::AddPrefill(int64_t first, int64_t count) {
+  queries += count;
+  kv_tokens += first + count;
+  pairs += count * first + count * (count + 1) / 2;
+}
+
+double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads, const AttentionLoad& load) {
+  if (load.kv_tokens == 0) return 0;
+  const double q_width = static_cast<double>(heads.num_heads) * heads.head_dim;
+  const double kv_width = static_cast<double>(heads.num_kv_heads) * heads.head_dim;
+  const auto queries = static_cast<double>(load.queries), tokens = static_cast<double>(load.kv_tokens);
+  const double elements = 2 * kv_width * tokens + 2 * (q_width + kv_width) * queries;
+  const double operations = 4 * q_width * static_cast<double>(load.pairs);  // q k^T and the weighted sum of v
+  const double rows_per_token = static_cast<double>(load.pairs) / tokens * heads.num_heads / heads.num_kv_heads;
+  return RooflineSeconds(device, operations, rows_per_token, static_cast<double>(ElementSize(heads.dtype)) * elements);
+}
+
+int64_t WeightBytes(const Graph& graph, DType dtype) {
+  std::set<std::string> seen;
+  double elements = 0;
+  for (const Op& op : graph.ops) {
+    for (const WeightRef& weight : op.weights) {
+      if (seen.insert(weight.name).second) elements += NumElements(weight);
+    }
+  }
+  return static_cast<int64_t>(elements) * static_cast<int64_t>(ElementSize(dtype));
+}
+
+}  // namespace lamina
