@@ -192,7 +192,12 @@ Result<ClusterConfig> ClusterConfig::Load(const std::string& path) {
   LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, Parse(text.str(), path));
   for (const NodeConfig& node : config.nodes) {
     const Result<std::optional<DeviceSpec>> device = FindModelledDevice(node.device, config.device_catalog);
-    if (!device.ok()) return device.status().WithContext(path + ": node '" + node.name + "'");
+    const std::string named = path + ": node '" + node.name + "'";
+    if (!device.ok()) return device.status().WithContext(named);
+    if (*device && node.memory_bytes > (*device)->memory_bytes) {
+      return InvalidArgument(named + ": 'memory' is " + FormatGigabytes(node.memory_bytes) + ", more than the " +
+                             FormatGigabytes((*device)->memory_bytes) + " of device " + (*device)->name);
+    }
   }
   return config;
 }

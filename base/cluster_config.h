@@ -71,7 +71,7 @@ struct ClusterConfig {
   static std::string Address(const NodeConfig& node);
 
   // kNotFound: no such file. kInvalidArgument: "FILE:LINE: what is wrong, what was expected". ${ENV} is expanded in strings.
-  // Load also looks up the modelled devices in the catalog: kNotFound names the node, the catalog and what it has.
+  // Load also holds the nodes against the catalog of modelled devices: kNotFound names the node, the catalog and what it has.
   static Result<ClusterConfig> Load(const std::string& path);
   static Result<ClusterConfig> Parse(const std::string& yaml, const std::string& path);
 };

@@ -95,8 +95,8 @@ Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& o
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Describe(options.model_dir));
   model->weight_bytes = WeightBytes(model->sliced.graph, model->config.dtype);
   if (model->weight_bytes > spec_.memory_bytes) {
-    return OutOfSpace(options.model_dir + " has " + FormatSize(model->weight_bytes) + " of weights, more than the " +
-                      FormatSize(spec_.memory_bytes) + " of device " + spec_.name);
+    return OutOfSpace(options.model_dir + " has " + FormatGigabytes(model->weight_bytes) + " of weights, more than the " +
+                      FormatGigabytes(spec_.memory_bytes) + " of device " + spec_.name);
   }
   return model;
 }

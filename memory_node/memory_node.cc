@@ -46,8 +46,8 @@ Status CheckShape(const control::AttentionSpec& spec, const control::Limits& lim
 
 Result<std::unique_ptr<MemoryNode>> MemoryNode::Create(const MemoryNodeOptions& options) {
   if (options.modelled && options.memory_bytes > options.modelled->memory_bytes) {
-    return InvalidArgument("--memory " + FormatSize(options.memory_bytes) + " is more than the " +
-                           FormatSize(options.modelled->memory_bytes) + " of device " + options.modelled->name);
+    return InvalidArgument("--memory " + FormatGigabytes(options.memory_bytes) + " is more than the " +
+                           FormatGigabytes(options.modelled->memory_bytes) + " of device " + options.modelled->name);
   }
   ControlOptions greeting{.hello = "memory node " + options.name};
   LAMINA_ASSIGN_OR_RETURN(greeting.secret, ReadSecretFile(options.secret_file));
