@@ -39,7 +39,8 @@ void ReadMfu(YamlMap& device, DeviceSpec* spec) {
   if (spec->mfu.empty()) device.Fail("mfu", device.section() + " needs at least one point of 'mfu'");
 }
 
-DeviceSpec ReadDevice(YamlMap& map) {
+// Relative paths start at `folder`.
+DeviceSpec ReadDevice(YamlMap& map, const std::filesystem::path& folder) {
   DeviceSpec spec;
   map.Require("name");
   map.ReadString("name", &spec.name);
@@ -57,6 +58,9 @@ DeviceSpec ReadDevice(YamlMap& map) {
   map.ReadDouble("price_usd", &spec.price_usd);
   map.ReadDouble("price_per_hour", &spec.price_per_hour);
   ReadMfu(map, &spec);
+  map.ReadString("profile", &spec.profile_path);
+  if (!spec.profile_path.empty()) spec.profile_path = folder / spec.profile_path;
+  map.ReadInt("tensor_parallel", &spec.tensor_parallel, 1, 1024);
   map.Require("source", "where its figures come from");
   map.ReadString("source", &spec.source);
   map.Close();
@@ -95,9 +99,10 @@ Result<DeviceCatalog> DeviceCatalog::Parse(const std::string& yaml, const std::s
   map.Require("version", "1");
   map.ReadInt("version", &version, 1, 1);
   map.Require("devices");
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::set<std::string> names;
   for (YamlMap& device : map.Items("devices")) {
-    catalog.devices_.push_back(ReadDevice(device));
+    catalog.devices_.push_back(ReadDevice(device, folder));
     const std::string& name = catalog.devices_.back().name;
     if (!names.insert(name).second) device.Fail("name", "there are two devices with the name '" + name + "'");
   }
@@ -108,8 +113,12 @@ Result<DeviceCatalog> DeviceCatalog::Parse(const std::string& yaml, const std::s
 
 Result<DeviceSpec> DeviceCatalog::Find(std::string_view name) const {
   std::string known;
-  for (const DeviceSpec& device : devices_) {
-    if (device.name == name) return device;
+  for (DeviceSpec device : devices_) {
+    if (device.name == name) {
+      if (device.profile_path.empty()) return device;
+      LAMINA_ASSIGN_OR_RETURN(device.profile, LayerProfile::Load(device.profile_path, device.tensor_parallel));
+      return device;
+    }
     known += (known.empty() ? "" : ", ") + device.name;
   }
   return NotFound("device catalog " + path_ + " has no '" + std::string(name) + "'; it has: " + (known.empty() ? "nothing" : known));

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/layer_profile.h"
 #include "base/status.h"
 
 namespace lamina {
@@ -29,6 +30,9 @@ struct DeviceSpec {
   double price_per_hour = 0;        // to rent, USD; 0: unknown
   std::vector<MfuPoint> mfu;        // at least one, batches ascending
   std::string source;               // where the figures come from
+  std::string profile_path;         // of measured layer times, for linear layers instead of the roofline; "": none
+  int tensor_parallel = 1;          // which of the file's rows this device is
+  std::optional<LayerProfile> profile;
 
   double peak_flops_per_s() const { return bf16_tflops * 1e12; }
   double reached_bytes_per_s() const { return bandwidth_gb_per_s * 1e9 * bandwidth_efficiency; }
@@ -40,11 +44,11 @@ struct DeviceSpec {
 // Immutable.
 class DeviceCatalog {
  public:
-  // kNotFound: no such file. kInvalidArgument: "FILE:LINE: what is wrong, what was expected".
+  // Profiles are not read yet. kNotFound: no such file. kInvalidArgument: "FILE:LINE: what is wrong, what was expected".
   static Result<DeviceCatalog> Load(const std::string& path);
   static Result<DeviceCatalog> Parse(const std::string& yaml, const std::string& path);
 
-  // kNotFound lists the names that the catalog has.
+  // With its profile, if it has one: errors as LayerProfile::Load. kNotFound lists the names that the catalog has.
   Result<DeviceSpec> Find(std::string_view name) const;
 
   const std::vector<DeviceSpec>& devices() const { return devices_; }  // in the file's order

@@ -61,7 +61,9 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
     if (!device) return InvalidArgument(options.cluster + ": node '" + node.name + "' is no modelled device, and all have to be");
     const NodeId id{static_cast<uint32_t>(cluster.devices.size() + 1)};
     cluster.devices.emplace(id, *device);
-    if (node.role == NodeRole::kCompute) cluster.compute = id;
+    if (node.role != NodeRole::kCompute) continue;
+    LAMINA_RETURN_IF_ERROR(CheckProfile(*device, cluster.model));
+    cluster.compute = id;
   }
   if (cluster.devices.size() < 2) return InvalidArgument(options.cluster + ": there is no memory node");
   return cluster;
@@ -97,7 +99,7 @@ struct StepTimes {
 StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step& step, TimePoint next) {
   StepTimes times;
   times.total = std::chrono::duration<double>(next - step.submitted).count();
-  times.linear = LinearSeconds(cluster.devices.at(cluster.compute), cluster.sliced, cluster.model.dtype, step.num_rows, step.num_rows);
+  times.linear = StepSeconds(cluster.devices.at(cluster.compute), cluster.sliced, cluster.model.dtype, step.num_rows, step.num_rows);
   for (const auto& [node, load] : step.attention)
     times.attention = std::max(times.attention, cluster.model.num_layers * AttentionSeconds(cluster.devices.at(node), cluster.heads, load));
   times.attention_wait = std::chrono::duration<double>(step.attention_wait).count();

@@ -18,7 +18,6 @@ class ModelledSlices final : public SliceRunner {
     const Graph& graph = model.sliced.graph;
     std::array<int64_t, kNumRoles> widths{};
     for (const Slice& slice : model.sliced.slices) {
-      work_.push_back(WorkOf(slice, graph));
       const std::array<ValueId, kNumRoles> ids = {slice.q, slice.k, slice.v, slice.attention_out};
       for (size_t role = 0; role < kNumRoles; ++role) {
         if (ids[role] < 0) continue;
@@ -31,9 +30,7 @@ class ModelledSlices final : public SliceRunner {
 
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t>) override { num_rows_ = static_cast<int64_t>(tokens.size()); }
 
-  void Run(int k) override {
-    timeline_.Run(FromSeconds(LinearSeconds(device_, work_[static_cast<size_t>(k)], model_.config.dtype, num_rows_)));
-  }
+  void Run(int k) override { timeline_.Run(FromSeconds(SliceSeconds(device_, model_.sliced, k, model_.config.dtype, num_rows_))); }
 
   void KeepRows(int, std::span<const int> rows) override { num_rows_ = static_cast<int64_t>(rows.size()); }
 
@@ -57,7 +54,6 @@ class ModelledSlices final : public SliceRunner {
   const DeviceSpec& device_;
   const LoadedModel& model_;
   DeviceTimeline& timeline_;
-  std::vector<LinearWork> work_;  // [slices]
   std::unordered_map<ValueId, size_t> role_of_;
   std::array<std::vector<float>, kNumRoles> values_;
   int64_t num_rows_ = 0;
@@ -93,6 +89,7 @@ class ModelledKv final : public LocalKv {
 
 Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Describe(options.model_dir));
+  LAMINA_RETURN_IF_ERROR(CheckProfile(spec_, model->config));
   model->weight_bytes = WeightBytes(model->sliced.graph, model->config.dtype);
   if (model->weight_bytes > spec_.memory_bytes) {
     return OutOfSpace(options.model_dir + " has " + FormatGigabytes(model->weight_bytes) + " of weights, more than the " +

@@ -36,11 +36,36 @@ double LinearSeconds(const DeviceSpec& device, const LinearWork& work, DType dty
   return RooflineSeconds(device, 2 * work.weights * batch, batch, bytes);
 }
 
-double LinearSeconds(const DeviceSpec& device, const SlicedModel& model, DType dtype, int64_t rows, int64_t sampled_rows) {
+double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype, int64_t rows) {
+  const Slice& slice = model.slices[static_cast<size_t>(k)];
+  if (!device.profile) return LinearSeconds(device, WorkOf(slice, model.graph), dtype, rows);
+  if (rows == 0) return 0;
   double seconds = 0;
-  for (const Slice& slice : model.slices)
-    seconds += LinearSeconds(device, WorkOf(slice, model.graph), dtype, slice.attention < 0 ? sampled_rows : rows);
+  if (slice.attention_out >= 0) seconds += device.profile->AfterAttentionSeconds(static_cast<double>(rows));
+  if (slice.attention >= 0) return seconds + device.profile->BeforeAttentionSeconds(static_cast<double>(rows));
+  Slice head;
+  head.program.push_back(model.graph.ops[static_cast<size_t>(model.graph.values[static_cast<size_t>(model.graph.logits)].producer)]);
+  return seconds + LinearSeconds(device, WorkOf(head, model.graph), dtype, rows);
+}
+
+double StepSeconds(const DeviceSpec& device, const SlicedModel& model, DType dtype, int64_t rows, int64_t sampled_rows) {
+  const int last = static_cast<int>(model.slices.size()) - 1;
+  double seconds = 0;
+  for (int k = 0; k <= last; ++k) seconds += SliceSeconds(device, model, k, dtype, k == last ? sampled_rows : rows);
   return seconds;
+}
+
+Status CheckProfile(const DeviceSpec& device, const ModelConfig& model) {
+  if (!device.profile) return OkStatus();
+  const LayerProfile::Shape ours{model.num_heads, model.num_kv_heads, static_cast<int>(model.hidden_size),
+                                 static_cast<int>(model.intermediate_size)};
+  if (device.profile->shape() == ours) return OkStatus();
+  const auto text = [](const LayerProfile::Shape& shape) {
+    return std::to_string(shape.num_heads) + " heads, " + std::to_string(shape.num_kv_heads) + " kv heads, hidden size " +
+           std::to_string(shape.hidden_size) + " and intermediate size " + std::to_string(shape.intermediate_size);
+  };
+  return InvalidArgument("device " + device.name + ": its profile " + device.profile_path + " is of a model with " +
+                         text(device.profile->shape()) + "; this one has " + text(ours));
 }
 
 void AttentionLoad::AddDecode(int64_t context) {

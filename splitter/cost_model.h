@@ -24,8 +24,14 @@ LinearWork WorkOf(const Slice& slice, const Graph& graph);
 // One run of that work over `rows` rows; 0 without rows. `dtype`: of weights and activations.
 double LinearSeconds(const DeviceSpec& device, const LinearWork& work, DType dtype, int64_t rows);
 
+// One run of slice `k`: as measured, if the device has a profile, with the head by its roofline; else as above. REQUIRES: CheckProfile.
+double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype, int64_t rows);
+
 // All slices of one step; the last one runs only for the `sampled_rows` whose logits are wanted.
-double LinearSeconds(const DeviceSpec& device, const SlicedModel& model, DType dtype, int64_t rows, int64_t sampled_rows);
+double StepSeconds(const DeviceSpec& device, const SlicedModel& model, DType dtype, int64_t rows, int64_t sampled_rows);
+
+// kInvalidArgument if the device has a profile of layers of another shape, naming both.
+Status CheckProfile(const DeviceSpec& device, const ModelConfig& model);
 
 // Attention of one layer over some sequences. Add up what runs together.
 struct AttentionLoad {

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
+#include <fstream>
+
+#include "tests/support/temporary_folder.h"
 
 namespace lamina {
 namespace {
@@ -66,6 +68,24 @@ TEST(DeviceCatalog, MistakesAreNamedWithFileAndLine) {
   EXPECT_EQ(ErrorOf("name: Small", "name: Big"), "d.yaml:11: there are two devices with the name 'Big'");
   EXPECT_THAT(ErrorOf("price_usd: 100", "price: 100"), HasSubstr("d.yaml:8: unknown key 'price' under device 'Big'; known keys: "));
   EXPECT_EQ(ErrorOf("version: 1", "version: 2"), "d.yaml:1: 'version' is '2': expected 1");
+}
+
+TEST(DeviceCatalog, AProfileIsReadWhenItsDeviceIsAskedFor) {
+  const TemporaryFolder folder;
+  std::string text = kSmall;
+  text.replace(text.find("source: nobody"), 14, "profile: big.csv\n  tensor_parallel: 2\n  source: nobody");
+  std::ofstream(folder / "d.yaml") << text;
+  const Result<DeviceCatalog> catalog = DeviceCatalog::Load(folder / "d.yaml");
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  EXPECT_FALSE(catalog->Find("Small")->profile);
+  EXPECT_EQ(catalog->Find("Big").status().message(), "profile " + folder / "big.csv" + ": no such file");
+  std::ofstream(folder / "big.csv")
+      << "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,input_layernorm_ms,attn_pre_proj_ms,attn_rope_ms,"
+         "attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,mlp_down_proj_ms,add_ms\n"
+         "32,8,4096,11008,1,2,1,1,1,1,1,1,1,1,1\n";
+  const Result<DeviceSpec> big = catalog->Find("Big");
+  ASSERT_TRUE(big.ok()) << big.status();
+  EXPECT_DOUBLE_EQ(big->profile->BeforeAttentionSeconds(1), 3e-3);
 }
 
 TEST(DeviceCatalog, AnUnknownNameListsTheKnownOnes) {

@@ -50,7 +50,7 @@ TEST_F(ModelledSlicesTest, SlicesTakeTheTimeOfTheCostModel) {
   slices_->Begin(tokens, positions);
   for (int k = 0; k <= 40; ++k) slices_->Run(k);
   const DeviceSpec a100 = Device("A100-40G");
-  EXPECT_GE(SecondsSince(start), 0.999 * LinearSeconds(a100, model_->sliced, DType::kF16, 8, 8));
+  EXPECT_GE(SecondsSince(start), 0.999 * StepSeconds(a100, model_->sliced, DType::kF16, 8, 8));
 }
 
 TEST_F(ModelledSlicesTest, WhatAttentionReadsAndWritesIsThereForEveryRow) {

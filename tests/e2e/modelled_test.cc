@@ -75,7 +75,7 @@ TEST(Modelled, Llama13bTakesTheTimeOfItsDevicesAndNoMemory) {
   }
   const SlicedModel model = *SplitGraph(*TraceModel(*ModelConfig::Load(kLlama13b)));
   const DeviceSpec a100 = *DeviceCatalog::Load(options.device_catalog)->Find("A100-40G");
-  EXPECT_GE(SecondsSince(start), kTokens * LinearSeconds(a100, model, DType::kF16, 1, 1)) << "one step per token at least";
+  EXPECT_GE(SecondsSince(start), kTokens * StepSeconds(a100, model, DType::kF16, 1, 1)) << "one step per token at least";
   for (const auto& [node, pid] : (*cluster)->pids()) EXPECT_LT(ResidentKilobytes(pid), 1'000'000) << node << ": 26 GB of weights, 38 of KV";
   EXPECT_EQ(AwaitNoTokens(*(*serving)->engine, Deadline::After(seconds(10))), "");
 }

@@ -1,7 +1,12 @@
 // Hand-computed times, and the network bandwidths of the paper's Table 3, which follow from the linear layers' times.
 #include "splitter/cost_model.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/support/temporary_folder.h"
 
 namespace lamina {
 namespace {
@@ -50,14 +55,14 @@ TEST(CostModel, LinearLayersTakeTheLongerOfOperationsAndBytes) {
 TEST(CostModel, TheLastSliceRunsForTheSampledRowsOnly) {
   const SlicedModel model = Load("llama-13b");
   const LinearWork last = WorkOf(model.slices.back(), model.graph);
-  EXPECT_NEAR(LinearSeconds(Round(), model, DType::kF16, 512, 512) - LinearSeconds(Round(), model, DType::kF16, 512, 1),
+  EXPECT_NEAR(StepSeconds(Round(), model, DType::kF16, 512, 512) - StepSeconds(Round(), model, DType::kF16, 512, 1),
               LinearSeconds(Round(), last, DType::kF16, 512) - LinearSeconds(Round(), last, DType::kF16, 1), 1e-12);
 }
 
 // Lamina, section 3: the data of a step, 4 e d B L bytes, must not take longer than its linear layers. Table 3 gives GB/s.
 TEST(CostModel, NetworkBandwidthsOfThePapersTable) {
   const auto needed = [](const SlicedModel& model, const DeviceSpec& device, double d, double layers, int batch) {
-    return 4 * 2 * d * batch * layers / LinearSeconds(device, model, DType::kF16, batch, batch) * 1e-9;
+    return 4 * 2 * d * batch * layers / StepSeconds(device, model, DType::kF16, batch, batch) * 1e-9;
   };
   const SlicedModel small = Load("llama-13b"), large = Load("llama-33b");
   const DeviceSpec one = Device("A100-80G"), two = Device("2xA100-80G");
@@ -67,6 +72,32 @@ TEST(CostModel, NetworkBandwidthsOfThePapersTable) {
     EXPECT_NEAR(needed(small, one, 5120, 40, batch) / expected.first, 1, 0.03) << batch;
     EXPECT_NEAR(needed(large, two, 6656, 60, batch) / expected.second, 1, 0.03) << batch;
   }
+}
+
+TEST(CostModel, AMeasuredProfileTakesThePlaceOfTheRoofline) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "p.csv")
+      << "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,input_layernorm_ms,attn_pre_proj_ms,attn_rope_ms,"
+         "attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,mlp_down_proj_ms,add_ms\n"
+         "40,40,5120,13824,1,1,1,0,0,2,0,0,0,0,0\n"
+         "40,40,5120,13824,101,1,2,0,0,4,0,0,0,0,0\n";
+  DeviceSpec device = Round();
+  device.profile = *LayerProfile::Load(folder / "p.csv", 1);
+  const SlicedModel model = Load("llama-13b");
+  EXPECT_DOUBLE_EQ(SliceSeconds(device, model, 0, DType::kF16, 1), 1e-3);
+  EXPECT_DOUBLE_EQ(SliceSeconds(device, model, 1, DType::kF16, 101), 6e-3);
+  EXPECT_EQ(SliceSeconds(device, model, 1, DType::kF16, 0), 0);
+  const double head = 2. * (5120. * 32000 + 5120 + 32000) / 1000e9;  // memory-bound
+  EXPECT_DOUBLE_EQ(SliceSeconds(device, model, 40, DType::kF16, 1), 2e-3 + head);
+  EXPECT_NEAR(StepSeconds(device, model, DType::kF16, 1, 1), 40 * 3e-3 + head, 1e-12);
+
+  ModelConfig config = *ModelConfig::Load(std::string(kConfigs) + "/models/llama-13b");
+  EXPECT_TRUE(CheckProfile(device, config).ok());
+  config.intermediate_size = 13000;
+  const Status status = CheckProfile(device, config);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("intermediate size 13824; this one has 40 heads, 40 kv heads, hidden size 5120 and "));
+  EXPECT_TRUE(CheckProfile(Round(), config).ok()) << "no profile fits every model";
 }
 
 TEST(CostModel, WeightBytesOfThePapersModels) {
