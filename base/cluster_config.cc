@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/device_catalog.h"
 #include "base/yaml.h"
 
 namespace lamina {
@@ -24,6 +25,8 @@ bool IsName(const std::string& text) {
   const auto allowed = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; };
   return !text.empty() && text.size() <= 63 && text[0] != '-' && std::all_of(text.begin(), text.end(), allowed);
 }
+
+bool IsModelled(const NodeConfig& node) { return node.device.starts_with(kModelledPrefix) && node.device.size() > kModelledPrefix.size(); }
 
 // Hosts go onto the command line of ssh, where a leading '-' would be an option.
 bool IsHost(const std::string& text) {
@@ -65,6 +68,7 @@ void ReadCluster(YamlMap map, const std::string& yaml_path, ClusterConfig* confi
   map.ReadInt("http_port", &config->http_port, 1, kMaxPort);
   map.ReadString("secret_file", &config->secret_file);
   if (!config->secret_file.empty()) config->secret_file = FromFolderOf(yaml_path, config->secret_file);
+  map.ReadString("device_catalog", &config->device_catalog);
   ReadTls(map.Child("tls"), yaml_path, &config->tls);
   map.Close();
 }
@@ -93,7 +97,9 @@ NodeConfig ReadNode(YamlMap& map) {
   ReadHost(map, "host", &node.host);
   map.Require("port", "where its daemon listens");
   map.ReadInt("port", &node.port, 1, kMaxPort);
-  map.ReadChoice("device", &node.device, {"cpu"});
+  map.ReadString("device", &node.device);
+  if (node.device != "cpu" && !IsModelled(node))
+    map.Fail("device", "'device' is '" + node.device + "': expected cpu, or modelled:NAME with a NAME of the device catalog");
   map.ReadInt("threads", &node.threads, 0, 4096);
   map.ReadDouble("price_per_hour", &node.price_per_hour);
   if (node.role == NodeRole::kMemory) {
@@ -194,7 +200,17 @@ Result<ClusterConfig> ClusterConfig::Load(const std::string& path) {
   std::ifstream in(path);
   std::stringstream text;
   if (!(text << in.rdbuf())) return InvalidArgument(path + ": cannot be read, or is empty");
-  return Parse(text.str(), path);
+  LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, Parse(text.str(), path));
+  for (const NodeConfig& node : config.nodes) {
+    const Result<std::optional<DeviceSpec>> device = FindModelledDevice(node.device, config.device_catalog);
+    const std::string named = path + ": node '" + node.name + "'";
+    if (!device.ok()) return device.status().WithContext(named);
+    if (*device && node.memory_bytes > (*device)->memory_bytes) {
+      return InvalidArgument(named + ": 'memory' is " + FormatGigabytes(node.memory_bytes) + ", more than the " +
+                             FormatGigabytes((*device)->memory_bytes) + " of device " + (*device)->name);
+    }
+  }
+  return config;
 }
 
 Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::string& path) {
@@ -211,6 +227,9 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   std::vector<YamlMap> nodes = map.Items("nodes");
   for (YamlMap& node : nodes) config.nodes.push_back(ReadNode(node));
   CheckNodes(config.nodes, nodes, map.LineOf("nodes"), errors);
+  const bool has_modelled = std::ranges::any_of(config.nodes, IsModelled);
+  if (has_modelled && config.device_catalog.empty()) config.device_catalog = "devices.yaml";
+  if (!config.device_catalog.empty()) config.device_catalog = FromFolderOf(path, config.device_catalog);
 
   map.Require("model");
   ReadModel(map.Child("model"), path, &config);

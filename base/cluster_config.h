@@ -20,7 +20,7 @@ struct NodeConfig {
   NodeRole role = NodeRole::kMemory;
   std::string host = "127.0.0.1";
   int port = 0;                // control port of its daemon
-  std::string device = "cpu";  // this version: "cpu"
+  std::string device = "cpu";  // "cpu", or "modelled:NAME": computes nothing, takes the time that device NAME of the catalog would
   int threads = 0;             // 0: all cores of the host
   int64_t memory_bytes = 0;    // memory nodes: for the KV cache (required); human sizes: 512MiB, 4GiB
   double price_per_hour = 0;   // for tokens per dollar; 0: unknown
@@ -35,6 +35,8 @@ struct ClusterConfig {
   int http_port = 8000;
   std::string secret_file;  // what proves to one node that another belongs to the cluster; the same path on every host; "": no secret
   TlsFiles tls;             // the same paths on every host, with a certificate of its own on each; empty: no TLS
+
+  std::string device_catalog;  // see base/device_catalog.h, for modelled devices; the same path on every host; "": no node has one
 
   // defaults: (how daemons on other hosts are started)
   std::string ssh = "ssh";  // command and options
@@ -73,6 +75,7 @@ struct ClusterConfig {
   static std::string Address(const NodeConfig& node);
 
   // kNotFound: no such file. kInvalidArgument: "FILE:LINE: what is wrong, what was expected". ${ENV} is expanded in strings.
+  // Load also holds the nodes against the catalog of modelled devices: kNotFound names the node, the catalog and what it has.
   static Result<ClusterConfig> Load(const std::string& path);
   static Result<ClusterConfig> Parse(const std::string& yaml, const std::string& path);
 };

@@ -80,6 +80,11 @@ std::string FormatSize(int64_t bytes) {
   return std::to_string(bytes) + std::string(kNames[unit]);
 }
 
+std::string FormatGigabytes(int64_t bytes) {
+  const int64_t tenths = (bytes + 50'000'000) / 100'000'000;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GB";
+}
+
 std::string FormatDuration(Clock::duration duration) {
   const auto ms = std::chrono::round<milliseconds>(duration).count();
   if (ms < 1000) return std::to_string(ms) + "ms";

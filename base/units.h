@@ -20,6 +20,9 @@ Result<Clock::duration> ParseDuration(const std::string& text);
 // The shortest exact form that ParseSize reads back: 268435456 is "256MiB", 1000 is "1000".
 std::string FormatSize(int64_t bytes);
 
+// For people, in powers of 1000: "40.0 GB".
+std::string FormatGigabytes(int64_t bytes);
+
 // For people: "250ms", "10s", "2m 5s".
 std::string FormatDuration(Clock::duration duration);
 

@@ -40,6 +40,7 @@ class InProcessExecutor : public StepExecutor {
   void Loop();
 
   WorkerTeam team_;
+  CpuDevice device_{team_};
   const int64_t kv_tokens_;
   std::unique_ptr<LoadedModel> model_;
   std::unique_ptr<StepRunner> runner_;  // thread_ only, once started

@@ -33,6 +33,7 @@ std::string ToJsonLine(const Measurement& m) {
       {"ratio", m.ratio}, {"host", Host()},     {"commit", kCommit}};
   if (m.reference.empty()) line["reference"] = line["reference_value"] = line["ratio"] = nullptr;
   if (!m.note.empty()) line["note"] = m.note;
+  if (!m.details.is_null()) line["details"] = m.details;
   return line.dump();
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "compute_node/local_attention.h"
+#include "compute_node/modelled_device.h"
 #include "compute_node/remote_attention.h"
 #include "transport/secret_file.h"
 #include "transport/tls_context.h"
@@ -24,17 +25,22 @@ DType FromProto(control::KvDType dtype) {
   }
 }
 
+std::unique_ptr<ComputeDevice> MakeDevice(const ComputeNodeOptions& options, WorkerTeam& team) {
+  if (options.modelled) return std::make_unique<ModelledDevice>(*options.modelled);
+  return std::make_unique<CpuDevice>(team);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::ConfigureCompute& request, int64_t kv_capacity_tokens,
-                                                               WorkerTeam& team, const OpenLadder& open_ladder) {
+                                                               ComputeDevice& device, const OpenLadder& open_ladder) {
   const control::AttentionSpec& spec = request.attention();
   const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale()};
   const DType dtype = FromProto(spec.kv_dtype());
   if (request.memory_nodes().empty()) {
     const KvShape kv{spec.num_layers(), spec.num_kv_heads(), spec.head_dim(), dtype};
-    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(kv, kv_capacity_tokens));
-    return std::unique_ptr<AttentionBackend>(std::make_unique<LocalAttention>(shape, std::move(store), team));
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store, device.MakeKv(shape, kv, kv_capacity_tokens));
+    return std::unique_ptr<AttentionBackend>(std::make_unique<LocalAttention>(std::move(store)));
   }
   if (request.session_token().size() != kSessionTokenBytes) {
     return InvalidArgument("session token of " + std::to_string(request.session_token().size()) + " bytes, expected " +
@@ -60,7 +66,7 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Ladder> ladder, open_ladder(fabrics));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<RemoteAttention> remote,
-                          RemoteAttention::Create(options, std::move(ladder), peers, team, Deadline::After(kConnectTimeout)));
+                          RemoteAttention::Create(options, std::move(ladder), peers, device, Deadline::After(kConnectTimeout)));
   return std::unique_ptr<AttentionBackend>(std::move(remote));
 }
 
@@ -73,7 +79,10 @@ Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const ComputeNodeOption
 }
 
 ComputeNode::ComputeNode(const ComputeNodeOptions& options, std::unique_ptr<ControlServer> control)
-    : options_(options), control_(std::move(control)), team_(options.num_threads) {}
+    : options_(options),
+      control_(std::move(control)),
+      team_(options.modelled ? 1 : options.num_threads),
+      device_(MakeDevice(options, team_)) {}
 
 void ComputeNode::Stop() {
   stopping_.store(true);
@@ -161,9 +170,9 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
     progress.set_total_bytes(total);
     Send(connection, control::LOAD_PROGRESS, progress);
   };
-  LAMINA_ASSIGN_OR_RETURN(session->model, LoadedModel::Load(weights, team_));
+  LAMINA_ASSIGN_OR_RETURN(session->model, device_->Load(weights));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention,
-                          MakeAttentionBackend(request, request.local_kv_tokens(), team_, options_.open_ladder));
+                          MakeAttentionBackend(request, request.local_kv_tokens(), *device_, options_.open_ladder));
   control::Configured answer;
   for (const AttentionBackend::ChosenPath& path : attention->paths()) {
     control::DataPath& told = *answer.add_paths();
@@ -171,9 +180,9 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
     told.set_fabric(path.fabric);
     told.set_refused(path.refused);
   }
-  session->runner = std::make_unique<StepRunner>(*session->model, limits, std::move(attention), team_);
+  session->runner = std::make_unique<StepRunner>(*session->model, limits, std::move(attention), *device_, team_);
   answer.set_capacity_tokens(request.memory_nodes().empty() ? request.local_kv_tokens() : 0);
-  answer.set_weight_bytes(session->model->weights->size_bytes());
+  answer.set_weight_bytes(session->model->weight_bytes);
   session_ = std::move(session);
   return answer;
 }

@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "base/device_catalog.h"
 #include "base/status.h"
 #include "base/tls_files.h"
 #include "base/worker_team.h"
@@ -19,9 +21,10 @@ namespace lamina {
 struct ComputeNodeOptions {
   std::string name = "compute";
   std::string listen = "127.0.0.1:0";
-  std::string secret_file;  // of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls
-  TlsFiles tls;             // empty: no TLS
-  int num_threads = 0;      // 0: all cores
+  std::string secret_file;             // of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls
+  TlsFiles tls;                        // empty: no TLS
+  int num_threads = 0;                 // 0: all cores
+  std::optional<DeviceSpec> modelled;  // takes this device's time and computes nothing; none: the CPU
   OpenLadder open_ladder = Ladder::Open;
 };
 
@@ -56,6 +59,7 @@ class ComputeNode {
   const ComputeNodeOptions options_;
   std::unique_ptr<ControlServer> control_;
   WorkerTeam team_;
+  const std::unique_ptr<ComputeDevice> device_;
   std::unique_ptr<Session> session_;
   WakeFd stop_wake_;
   std::atomic<bool> stopping_{false};
@@ -64,6 +68,6 @@ class ComputeNode {
 // The attention backend that a configuration asks for: remote_attention.h with memory nodes, local_attention.h without.
 // `kv_capacity_tokens` is for the latter.
 Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::ConfigureCompute& request, int64_t kv_capacity_tokens,
-                                                               WorkerTeam& team, const OpenLadder& open_ladder = Ladder::Open);
+                                                               ComputeDevice& device, const OpenLadder& open_ladder = Ladder::Open);
 
 }  // namespace lamina

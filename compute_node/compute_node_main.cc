@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/device_catalog.h"
 #include "base/log.h"
 #include "compute_node/compute_node.h"
 
@@ -18,12 +19,16 @@ int main(int argc, char** argv) {
       "Example: lamina-compute-node --name c0 --listen 10.0.0.1:7100 --secret-file /etc/lamina/secret",
       "lamina-compute-node");
   lamina::ComputeNodeOptions options;
+  std::string device = "cpu", device_catalog;
   app.add_option("--name", options.name, "name in the cluster YAML")->capture_default_str();
   app.add_option("--listen", options.listen, "HOST:PORT for the manager; port 0 takes any free one")->capture_default_str();
   app.add_option("--secret-file", options.secret_file, "file with the cluster's secret; off the loopback there must be one, or TLS");
   app.add_option("--tls-certificate", options.tls.certificate, "this host's certificate, for TLS with the manager; needs the next two");
   app.add_option("--tls-key", options.tls.key, "the certificate's private key, mode 600");
   app.add_option("--tls-ca", options.tls.ca, "certificate that the manager's must come from");
+  app.add_option("--device", device, "cpu, or modelled:NAME: computes nothing and takes the time that device NAME of the catalog would")
+      ->capture_default_str();
+  app.add_option("--device-catalog", device_catalog, "file with the modelled devices, such as configs/devices.yaml");
   app.add_option("--threads", options.num_threads, "threads of the kernels; 0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -33,6 +38,13 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   lamina::InitLogging("compute " + options.name);
+  lamina::Result<std::optional<lamina::DeviceSpec>> modelled = lamina::FindModelledDevice(device, device_catalog);
+  if (!modelled.ok()) {
+    LAMINA_LOG_ERROR("--device: {}", modelled.status().message());
+    return 2;
+  }
+  options.modelled = *std::move(modelled);
+  if (options.modelled) LAMINA_LOG_WARN("modelled device {}: nothing is computed, answers are arbitrary", options.modelled->name);
   lamina::Result<std::unique_ptr<lamina::ComputeNode>> node = lamina::ComputeNode::Create(options);
   if (!node.ok()) {
     LAMINA_LOG_ERROR("{}", node.status().message());

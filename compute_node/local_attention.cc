@@ -2,11 +2,11 @@
 
 namespace lamina {
 
-LocalKv::LocalKv(const AttentionShape& shape, std::unique_ptr<KvStore> store, WorkerTeam& team)
+CpuKv::CpuKv(const AttentionShape& shape, std::unique_ptr<KvStore> store, WorkerTeam& team)
     : shape_(shape), store_(std::move(store)), team_(team) {}
 
-void LocalKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q, const float* k, const float* v,
-                     float* out, Failures& failures) {
+void CpuKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q, const float* k, const float* v, float* out,
+                   Failures& failures) {
   const size_t q_width = static_cast<size_t>(shape_.num_heads) * static_cast<size_t>(shape_.head_dim);
   const size_t kv_width = static_cast<size_t>(shape_.num_kv_heads) * static_cast<size_t>(shape_.head_dim);
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -27,26 +27,23 @@ void LocalKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows
   Attention(shape_, store_->View(layer), scratch_, team_);
 }
 
-LocalAttention::LocalAttention(const AttentionShape& shape, std::unique_ptr<KvStore> store, WorkerTeam& team)
-    : kv_(shape, std::move(store), team) {}
-
 void LocalAttention::BeginStep(StepId step, std::span<const AttentionWork> rows) {
   step_ = step;
   rows_ = rows;
   failures_.clear();
   for (const AttentionWork& row : rows_) {
     if (failures_.contains(row.sequence)) continue;
-    Status status = kv_.store().Append(row.sequence, row.position, {&row.slot, 1}, step);
+    Status status = kv_->Append(row.sequence, row.position, {&row.slot, 1}, step);
     if (!status.ok()) failures_.emplace(row.sequence, std::move(status));
   }
 }
 
 void LocalAttention::Start(int layer, const float* q, const float* k, const float* v, float* out) {
-  kv_.Attend(layer, step_, rows_, q, k, v, out, failures_);
+  kv_->Attend(layer, step_, rows_, q, k, v, out, failures_);
 }
 
 void LocalAttention::Finish(int) {}
 
-void LocalAttention::Release(SequenceId sequence) { kv_.store().Release(sequence); }
+void LocalAttention::Release(SequenceId sequence) { kv_->Release(sequence); }
 
 }  // namespace lamina

@@ -7,20 +7,22 @@
 
 #include "base/worker_team.h"
 #include "compute_node/attention_backend.h"
+#include "compute_node/compute_device.h"
 #include "kernels/kv_store.h"
 
 namespace lamina {
 
-// Stores k and v of `rows` in `store` and computes their attention over it. Row i of q, k, v, out belongs to rows[i]; rows of failed
-// sequences are skipped, new failures are added. The same code serves decode and prefill, so both give the same bits. Shapes as in
-// AttentionBackend::Start.
-class LocalKv {
+// KV in this machine's memory, attention on its cores. The same code serves decode and prefill, so both give the same bits.
+class CpuKv final : public LocalKv {
  public:
-  LocalKv(const AttentionShape& shape, std::unique_ptr<KvStore> store, WorkerTeam& team);
+  CpuKv(const AttentionShape& shape, std::unique_ptr<KvStore> store, WorkerTeam& team);
 
-  KvStore& store() { return *store_; }
+  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
+    return store_->Append(sequence, position, slots, step);
+  }
+  void Release(SequenceId sequence) override { store_->Release(sequence); }
   void Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q, const float* k, const float* v, float* out,
-              Failures& failures);
+              Failures& failures) override;
 
  private:
   const AttentionShape shape_;
@@ -32,7 +34,7 @@ class LocalKv {
 // The backend of a cluster without memory nodes, and of the engine in one process. Slots come with the rows.
 class LocalAttention : public AttentionBackend {
  public:
-  LocalAttention(const AttentionShape& shape, std::unique_ptr<KvStore> store, WorkerTeam& team);
+  explicit LocalAttention(std::unique_ptr<LocalKv> kv) : kv_(std::move(kv)) {}
 
   void BeginStep(StepId step, std::span<const AttentionWork> rows) override;
   void Start(int layer, const float* q, const float* k, const float* v, float* out) override;
@@ -42,7 +44,7 @@ class LocalAttention : public AttentionBackend {
   const Failures& failures() const override { return failures_; }
 
  private:
-  LocalKv kv_;
+  const std::unique_ptr<LocalKv> kv_;
   StepId step_;
   std::span<const AttentionWork> rows_;
   Failures failures_;

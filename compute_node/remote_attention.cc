@@ -23,18 +23,17 @@ std::string Milliseconds(Clock::duration duration) {
 }  // namespace
 
 Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder,
-                                                                 const std::vector<MemoryPeerAddress>& peers, WorkerTeam& team,
+                                                                 const std::vector<MemoryPeerAddress>& peers, ComputeDevice& device,
                                                                  Deadline deadline) {
   const KvShape shape{options.num_layers, options.wire.num_kv_heads, options.wire.head_dim, options.wire.kv_dtype};
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(shape, options.prefill_cache_tokens));
-  std::unique_ptr<RemoteAttention> attention(new RemoteAttention(options, std::move(ladder), std::move(store), team));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> prefill, device.MakeKv(options.attention, shape, options.prefill_cache_tokens));
+  std::unique_ptr<RemoteAttention> attention(new RemoteAttention(options, std::move(ladder), std::move(prefill)));
   for (const MemoryPeerAddress& peer : peers) LAMINA_RETURN_IF_ERROR(attention->Connect(peer, deadline));
   return attention;
 }
 
-RemoteAttention::RemoteAttention(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder,
-                                 std::unique_ptr<KvStore> prefill_store, WorkerTeam& team)
-    : options_(options), ladder_(std::move(ladder)), prefill_(options.attention, std::move(prefill_store), team) {
+RemoteAttention::RemoteAttention(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder, std::unique_ptr<LocalKv> prefill)
+    : options_(options), ladder_(std::move(ladder)), prefill_(std::move(prefill)) {
   for (int64_t slot = options.prefill_cache_tokens; slot > 0; --slot) free_slots_.push_back(static_cast<TokenSlot>(slot - 1));
 }
 
@@ -111,7 +110,7 @@ void RemoteAttention::BeginPrefill(std::span<const AttentionWork> rows) {
   for (const AttentionWork& row : rows) {
     if (failures_.contains(row.sequence)) continue;
     Status status = free_slots_.empty() ? InternalError("the prefill cache is full") : OkStatus();
-    if (status.ok()) status = prefill_.store().Append(row.sequence, row.position, {&free_slots_.back(), 1}, step_);
+    if (status.ok()) status = prefill_->Append(row.sequence, row.position, {&free_slots_.back(), 1}, step_);
     if (!status.ok()) {
       failures_.emplace(row.sequence, std::move(status));
       continue;
@@ -135,8 +134,8 @@ void RemoteAttention::Start(int layer, const float* q, const float* k, const flo
     if (!peer.lost && !peer.prefill_rows.empty()) PushPrefill(peer, layer);
   }
   const size_t q_width = options_.wire.q_row_bytes() / 4, kv_width = options_.wire.kv_row_bytes() / 4;
-  prefill_.Attend(layer, step_, rows_.subspan(first_prefill_), q + first_prefill_ * q_width, k + first_prefill_ * kv_width,
-                  v + first_prefill_ * kv_width, out + first_prefill_ * q_width, failures_);
+  prefill_->Attend(layer, step_, rows_.subspan(first_prefill_), q + first_prefill_ * q_width, k + first_prefill_ * kv_width,
+                   v + first_prefill_ * kv_width, out + first_prefill_ * q_width, failures_);
 }
 
 void RemoteAttention::Finish(int layer) {
@@ -157,7 +156,7 @@ void RemoteAttention::EndStep() {
 }
 
 void RemoteAttention::Release(SequenceId sequence) {
-  prefill_.store().Release(sequence);
+  prefill_->Release(sequence);
   const auto found = prefill_slots_.find(sequence);
   if (found == prefill_slots_.end()) return;
   free_slots_.insert(free_slots_.end(), found->second.rbegin(), found->second.rend());

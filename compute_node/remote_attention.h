@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/worker_team.h"
 #include "compute_node/attention_backend.h"
-#include "compute_node/local_attention.h"
+#include "compute_node/compute_device.h"
 #include "splitter/wire_format.h"
 #include "transport/ladder.h"
 
@@ -44,7 +43,8 @@ class RemoteAttention : public AttentionBackend {
  public:
   // Connects to every memory node before `deadline`; the error names the one that could not be reached.
   static Result<std::unique_ptr<RemoteAttention>> Create(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder,
-                                                         const std::vector<MemoryPeerAddress>& peers, WorkerTeam& team, Deadline deadline);
+                                                         const std::vector<MemoryPeerAddress>& peers, ComputeDevice& device,
+                                                         Deadline deadline);
 
   void BeginStep(StepId step, std::span<const AttentionWork> rows) override;
   void Start(int layer, const float* q, const float* k, const float* v, float* out) override;
@@ -87,8 +87,7 @@ class RemoteAttention : public AttentionBackend {
     std::string why;
   };
 
-  RemoteAttention(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder, std::unique_ptr<KvStore> prefill_store,
-                  WorkerTeam& team);
+  RemoteAttention(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder, std::unique_ptr<LocalKv> prefill);
 
   Status Connect(const MemoryPeerAddress& address, Deadline deadline);
   void AddRow(int row, NodeId node);
@@ -112,8 +111,8 @@ class RemoteAttention : public AttentionBackend {
   const RemoteAttentionOptions options_;
   const std::unique_ptr<Ladder> ladder_;
   std::vector<Peer> peers_;
-  LocalKv prefill_;                    // KV of prompts while they are computed
-  std::vector<TokenSlot> free_slots_;  // of prefill_
+  const std::unique_ptr<LocalKv> prefill_;  // KV of prompts while they are computed
+  std::vector<TokenSlot> free_slots_;       // of prefill_
   std::unordered_map<SequenceId, std::vector<TokenSlot>> prefill_slots_;
 
   StepId step_;

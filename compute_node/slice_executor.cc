@@ -81,6 +81,11 @@ void SliceExecutor::KeepRows(int k, std::span<const int> rows) {
   positions_.resize(rows.size());
 }
 
+SampledToken SliceExecutor::Sample(size_t row, const SamplingParams& params, const SampleContext& context) {
+  const auto vocab = static_cast<size_t>(width(model_.graph.logits));
+  return lamina::Sample({value(model_.graph.logits) + row * vocab, vocab}, params, context);
+}
+
 void SliceExecutor::Execute(const Op& op) {
   const int64_t rows = num_rows();
   const auto in = [&](size_t i) { return static_cast<const float*>(value(op.inputs[i])); };

@@ -33,22 +33,13 @@ void AddFailure(SequenceId sequence, const Status& status, control::StepResult& 
 
 }  // namespace
 
-Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const WeightOptions& options, WorkerTeam& team) {
-  auto model = std::make_unique<LoadedModel>();
-  LAMINA_ASSIGN_OR_RETURN(model->config, ModelConfig::Load(options.model_dir));
-  LAMINA_ASSIGN_OR_RETURN(Graph graph, TraceModel(model->config));
-  LAMINA_ASSIGN_OR_RETURN(model->sliced, SplitGraph(std::move(graph)));
-  LAMINA_ASSIGN_OR_RETURN(model->weights, Weights::Load(model->sliced.graph, model->config, options, team));
-  return model;
-}
-
 StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, std::unique_ptr<AttentionBackend> attention,
-                       WorkerTeam& team)
+                       ComputeDevice& device, WorkerTeam& team)
     : model_(model),
       limits_(limits),
       team_(team),
       attention_(std::move(attention)),
-      slices_(model.sliced, model.config, *model.weights, limits.max_num_batched_tokens(), team) {}
+      slices_(device.MakeSlices(model, limits.max_num_batched_tokens())) {}
 
 control::StepResult StepRunner::Run(const control::ComputeOrder& order) {
   const TimePoint start = Clock::now();
@@ -153,23 +144,21 @@ void StepRunner::AddRows(const control::ComputeWork& work, Batch& batch) {
 }
 
 void StepRunner::Forward(const Batch& batch) {
-  slices_.Begin(batch.tokens, batch.positions);
+  slices_->Begin(batch.tokens, batch.positions);
   const int last = static_cast<int>(model_.sliced.slices.size()) - 1;
   for (int k = 0; k < last; ++k) {
-    slices_.Run(k);
+    slices_->Run(k);
     const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
     const Op& attention = model_.sliced.attentions[static_cast<size_t>(slice.attention)];
-    attention_->Start(attention.layer, slices_.value(slice.q), slices_.value(slice.k), slices_.value(slice.v),
-                      slices_.value(attention.output));
+    attention_->Start(attention.layer, slices_->value(slice.q), slices_->value(slice.k), slices_->value(slice.v),
+                      slices_->value(attention.output));
     attention_->Finish(attention.layer);
   }
-  slices_.KeepRows(last, batch.sampled);
-  slices_.Run(last);
+  slices_->KeepRows(last, batch.sampled);
+  slices_->Run(last);
 }
 
 void StepRunner::SampleRows(const Batch& batch, const Failures& failures, control::StepResult& result) {
-  const int64_t vocab = model_.config.vocab_size;
-  float* logits = slices_.value(model_.sliced.graph.logits);
   const auto sequence_of = [&](size_t i) { return batch.attention[static_cast<size_t>(batch.sampled[i])].sequence; };
   std::vector<SampledToken> tokens(batch.sampled.size());
   team_.ParallelFor(static_cast<int64_t>(tokens.size()), 1, [&](int64_t begin, int64_t end) {
@@ -177,8 +166,7 @@ void StepRunner::SampleRows(const Batch& batch, const Failures& failures, contro
       if (failures.contains(sequence_of(i))) continue;
       const Sequence& sequence = sequences_.at(sequence_of(i));
       const std::span<const TokenId> all(sequence.tokens);
-      tokens[i] = Sample({logits + static_cast<int64_t>(i) * vocab, static_cast<size_t>(vocab)}, sequence.sampling,
-                         {all.first(sequence.num_prompt), all.subspan(sequence.num_prompt)});
+      tokens[i] = slices_->Sample(i, sequence.sampling, {all.first(sequence.num_prompt), all.subspan(sequence.num_prompt)});
     }
   });
   for (size_t i = 0; i < tokens.size(); ++i) {

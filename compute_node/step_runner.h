@@ -9,30 +9,18 @@
 #include "base/status.h"
 #include "base/worker_team.h"
 #include "compute_node/attention_backend.h"
-#include "compute_node/slice_executor.h"
-#include "compute_node/weights.h"
+#include "compute_node/compute_device.h"
 #include "kernels/sampling.h"
 #include "splitter/control.pb.h"
-#include "splitter/model_config.h"
-#include "splitter/slices.h"
 
 namespace lamina {
-
-// A model that is ready to run. Immutable.
-struct LoadedModel {
-  ModelConfig config;
-  SlicedModel sliced;
-  std::unique_ptr<Weights> weights;
-
-  // Reads config.json, traces and cuts the graph, loads the weights.
-  static Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options, WorkerTeam& team);
-};
 
 // Thread: one owner.
 class StepRunner {
  public:
-  // Borrows model and team.
-  StepRunner(const LoadedModel& model, const control::Limits& limits, std::unique_ptr<AttentionBackend> attention, WorkerTeam& team);
+  // Borrows model, device and team.
+  StepRunner(const LoadedModel& model, const control::Limits& limits, std::unique_ptr<AttentionBackend> attention, ComputeDevice& device,
+             WorkerTeam& team);
 
   // Never fails as a whole: what went wrong stands in the result, by sequence and by node.
   control::StepResult Run(const control::ComputeOrder& order);
@@ -61,7 +49,7 @@ class StepRunner {
   const control::Limits limits_;
   WorkerTeam& team_;
   std::unique_ptr<AttentionBackend> attention_;
-  SliceExecutor slices_;
+  const std::unique_ptr<SliceRunner> slices_;
   std::unordered_map<SequenceId, Sequence> sequences_;
 };
 

@@ -48,6 +48,19 @@ Result<std::vector<int>> FreePorts(size_t count) {
   return ports;
 }
 
+std::vector<NodeConfig> DefaultNodes(const LocalClusterOptions& options) {
+  std::vector<NodeConfig> nodes;
+  for (int i = 0; i <= options.num_memory_nodes; ++i) {
+    NodeConfig node;
+    node.role = i == 0 ? NodeRole::kCompute : NodeRole::kMemory;
+    node.name = i == 0 ? "c0" : "m" + std::to_string(i - 1);
+    node.threads = i == 0 ? options.compute_threads : options.memory_threads;
+    node.memory_bytes = i == 0 && options.num_memory_nodes > 0 ? 0 : options.memory_bytes;
+    nodes.push_back(node);
+  }
+  return nodes;
+}
+
 // Looks into the kernel's table: a connection made only to find out would stand in the daemon's log as one that broke off.
 bool IsListening(int port) {
   char address[16];
@@ -83,18 +96,15 @@ Status LocalCluster::Start() {
   fs::create_directories(options_.log_dir, error);
   if (error) return InternalError(options_.log_dir + ": " + error.message());
 
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<int> ports, FreePorts(static_cast<size_t>(options_.num_memory_nodes) + 1));
   config_.name = "local";
   config_.transport = options_.transport;
   config_.log_dir = options_.log_dir;
-  for (int i = 0; i <= options_.num_memory_nodes; ++i) {
-    NodeConfig node;
-    node.role = i == 0 ? NodeRole::kCompute : NodeRole::kMemory;
-    node.name = i == 0 ? "c0" : "m" + std::to_string(i - 1);
-    node.port = ports[static_cast<size_t>(i)];
-    node.threads = i == 0 ? options_.compute_threads : options_.memory_threads;
-    node.memory_bytes = i == 0 && options_.num_memory_nodes > 0 ? 0 : options_.memory_bytes;
-    config_.nodes.push_back(node);
+  config_.device_catalog = options_.device_catalog;
+  config_.nodes = options_.nodes.empty() ? DefaultNodes(options_) : options_.nodes;
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<int> ports, FreePorts(config_.nodes.size()));
+  for (size_t i = 0; i < ports.size(); ++i) {
+    config_.nodes[i].host = "127.0.0.1";
+    config_.nodes[i].port = ports[i];
   }
   for (const NodeConfig& node : config_.nodes) LAMINA_RETURN_IF_ERROR(Spawn(node));
   const Deadline deadline = Deadline::After(options_.start_timeout);

@@ -18,13 +18,15 @@
 namespace lamina {
 
 struct LocalClusterOptions {
+  std::vector<NodeConfig> nodes;              // these, on the loopback and free ports; empty: c0 and memory nodes as the next four say
   int num_memory_nodes = 2;                   // m0, m1, ...; 0: attention stays on the compute node, c0
   int64_t memory_bytes = int64_t{256} << 20;  // of each memory node
   int compute_threads = 0;                    // 0: all cores
   int memory_threads = 1;                     // of each memory node
   std::string transport = "auto";
-  std::string log_dir;  // NAME.log; "": a temporary folder, which is kept only if a daemon ended by itself
-  std::string bin_dir;  // "": where the running program stands
+  std::string device_catalog;  // for modelled devices among `nodes`
+  std::string log_dir;         // NAME.log; "": a temporary folder, which is kept only if a daemon ended by itself
+  std::string bin_dir;         // "": where the running program stands
   Clock::duration start_timeout = std::chrono::seconds(30);  // until every daemon listens
 };
 

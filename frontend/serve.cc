@@ -16,6 +16,7 @@
 #include "frontend/local_cluster.h"
 #include "frontend/openai/http_server.h"
 #include "frontend/serving_engine.h"
+#include "frontend/text/byte_tokenizer.h"
 #include "frontend/text/chat_template.h"
 #include "frontend/text/tokenizer.h"
 
@@ -82,12 +83,19 @@ Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
   return OkStatus();
 }
 
+// Its compute node computes nothing, so the model needs no more than its config.json.
+bool IsModelled(const ClusterConfig& config) {
+  return std::ranges::any_of(config.nodes, [](const NodeConfig& node) { return node.role == NodeRole::kCompute && node.device != "cpu"; });
+}
+
 // Reads what text needs: sizes, tokenizer, chat template. Before any process starts, so that a wrong path fails at once.
 Status LoadModelFiles(Manager& manager) {
   const std::string& dir = manager.config.model_path;
   LAMINA_ASSIGN_OR_RETURN(manager.model, ModelConfig::Load(dir));
   LAMINA_RETURN_IF_ERROR(ResolveConfig(manager.config, manager.model));
-  LAMINA_ASSIGN_OR_RETURN(manager.tokenizer, LoadTokenizer(dir));
+  Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(dir);
+  if (tokenizer.status().code() == StatusCode::kNotFound && IsModelled(manager.config)) tokenizer = MakeByteTokenizer(manager.model);
+  LAMINA_ASSIGN_OR_RETURN(manager.tokenizer, std::move(tokenizer));
   Result<std::unique_ptr<ChatTemplate>> chat = ChatTemplate::Load(dir);
   if (chat.ok()) {
     manager.chat_template = std::move(*chat);
@@ -197,6 +205,10 @@ Status Serve(const ServeOptions& options) {
   LAMINA_RETURN_IF_ERROR(StartHttp(options, manager));
   if (!options.cluster_file) LAMINA_RETURN_IF_ERROR(StartLocalCluster(options, manager));
   LAMINA_RETURN_IF_ERROR(StartEngine(manager));
+  for (const NodeConfig& node : manager.config.nodes) {
+    if (node.device != "cpu")
+      Say(fmt::format("{} is {}: it takes its time and computes nothing, so answers are arbitrary", node.name, node.device));
+  }
   Say(fmt::format("{} is served on http://{}:{}/v1", manager.config.served_name, options.host.empty() ? "127.0.0.1" : options.host,
                   manager.server->port()));
 

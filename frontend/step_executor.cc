@@ -12,6 +12,7 @@ control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std
   for (const SequenceId released : plan.released) order.add_released(released.value);
   for (const control::NewSequence& sequence : added) *order.add_new_sequences() = sequence;
   for (const Work& work : plan.work) {
+    if (work.tokens.empty()) continue;
     control::ComputeWork& out = *order.add_work();
     out.set_sequence(work.sequence.value);
     for (const KvPart& part : work.route) {

@@ -49,7 +49,8 @@ class StepExecutor {
   virtual std::vector<NodeStatus> nodes() = 0;
 };
 
-// The orders of one step. `local`: attention stays on the compute node, which needs the slots then. `node`: as routes name it.
+// The orders of one step. Work with slots and no tokens is for its memory nodes alone. `local`: attention stays on the compute node, which
+// needs the slots then. `node`: as routes name it.
 control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std::span<const control::NewSequence> added, bool local);
 control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeId node);
 

@@ -5,16 +5,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "kernels/attention.h"
 
 namespace lamina {
 
-AttentionService::AttentionService(const WireShape& wire, float scale, uint64_t epoch, std::unique_ptr<KvStore> store, WorkerTeam& team)
-    : wire_(wire),
-      attention_{wire.num_heads, wire.num_kv_heads, wire.head_dim, scale},
-      epoch_(epoch),
-      store_(std::move(store)),
-      team_(team) {}
+AttentionService::AttentionService(const WireShape& wire, float scale, uint64_t epoch, std::unique_ptr<KvDevice> store)
+    : wire_(wire), attention_{wire.num_heads, wire.num_kv_heads, wire.head_dim, scale}, epoch_(epoch), store_(std::move(store)) {}
 
 void AttentionService::Apply(const control::MemoryOrder& order) {
   const StepId step{order.step()};
@@ -78,7 +73,7 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
     float* const row_lse = lse == nullptr ? nullptr : lse + i * num_heads;
     attention_rows_.push_back({q + i * q_width, slots.data(), static_cast<int64_t>(slots.size()), out.data() + i * q_width, row_lse});
   }
-  Attention(attention_, store_->View(layer), attention_rows_, team_);
+  store_->Attend(attention_, layer, attention_rows_);
   return OkStatus();
 }
 

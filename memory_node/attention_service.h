@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/worker_team.h"
-#include "kernels/kv_store.h"
+#include "memory_node/kv_device.h"
 #include "splitter/control.pb.h"
 #include "splitter/wire_format.h"
 
@@ -19,7 +18,7 @@ namespace lamina {
 // Thread: one owner.
 class AttentionService {
  public:
-  AttentionService(const WireShape& wire, float scale, uint64_t epoch, std::unique_ptr<KvStore> store, WorkerTeam& team);
+  AttentionService(const WireShape& wire, float scale, uint64_t epoch, std::unique_ptr<KvDevice> store);
 
   // Applies an order: releases, new slots; its rows become known for the messages of its step. An order that contradicts the tables is
   // refused as a whole for the sequence concerned: that sequence is forgotten, and messages about it get an error.
@@ -56,8 +55,7 @@ class AttentionService {
   const WireShape wire_;
   const AttentionShape attention_;
   const uint64_t epoch_;
-  const std::unique_ptr<KvStore> store_;
-  WorkerTeam& team_;
+  const std::unique_ptr<KvDevice> store_;
   std::map<StepId, StepRows> steps_;  // a few: those whose messages may still come
   StepId newest_step_;
   std::vector<AttentionRow> attention_rows_;  // scratch

@@ -8,12 +8,15 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/device_catalog.h"
 #include "base/status.h"
 #include "base/tls_files.h"
 #include "base/worker_team.h"
+#include "kernels/token_slab.h"
 #include "memory_node/attention_service.h"
 #include "transport/control_server.h"
 #include "transport/ladder.h"
@@ -27,6 +30,7 @@ struct MemoryNodeOptions {
   TlsFiles tls;                        // empty: no TLS
   int64_t memory_bytes = 0;            // for the KV cache
   int num_threads = 0;                 // 0: all cores
+  std::optional<DeviceSpec> modelled;  // takes this device's time and computes nothing, memory_bytes only counts; none: the CPU
   OpenLadder open_ladder = Ladder::Open;
 };
 
@@ -70,6 +74,7 @@ class MemoryNode {
   bool HandleControl();
   void HandleFrame(uint64_t connection, const ControlFrame& frame);
   void Configure(uint64_t connection, const std::string& payload);
+  Result<std::unique_ptr<KvDevice>> MakeKvDevice(const KvShape& shape, int64_t capacity_tokens);
   Result<control::Configured> Open(const control::ConfigureMemory& request);
   bool AcceptPeers();
   bool IsMember(const Endpoint& peer) const;

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/cluster_config.h"
+#include "base/device_catalog.h"
 #include "base/log.h"
 #include "memory_node/memory_node.h"
 
@@ -19,7 +20,7 @@ int main(int argc, char** argv) {
       "10.0.0.2:7101 --memory 64GiB --secret-file /etc/lamina/secret",
       "lamina-memory-node");
   lamina::MemoryNodeOptions options;
-  std::string memory;
+  std::string memory, device = "cpu", device_catalog;
   app.add_option("--name", options.name, "name in the cluster YAML")->capture_default_str();
   app.add_option("--listen", options.listen, "HOST:PORT for the manager; port 0 takes any free one")->capture_default_str();
   app.add_option("--memory", memory, "memory for the KV cache, such as 4GiB")->required();
@@ -27,6 +28,9 @@ int main(int argc, char** argv) {
   app.add_option("--tls-certificate", options.tls.certificate, "this host's certificate, for TLS with the manager; needs the next two");
   app.add_option("--tls-key", options.tls.key, "the certificate's private key, mode 600");
   app.add_option("--tls-ca", options.tls.ca, "certificate that the manager's must come from");
+  app.add_option("--device", device, "cpu, or modelled:NAME: computes nothing and takes the time that device NAME of the catalog would")
+      ->capture_default_str();
+  app.add_option("--device-catalog", device_catalog, "file with the modelled devices, such as configs/devices.yaml");
   app.add_option("--threads", options.num_threads, "threads of the kernels; 0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -42,6 +46,13 @@ int main(int argc, char** argv) {
     return 2;
   }
   options.memory_bytes = *bytes;
+  lamina::Result<std::optional<lamina::DeviceSpec>> modelled = lamina::FindModelledDevice(device, device_catalog);
+  if (!modelled.ok()) {
+    LAMINA_LOG_ERROR("--device: {}", modelled.status().message());
+    return 2;
+  }
+  options.modelled = *std::move(modelled);
+  if (options.modelled) LAMINA_LOG_WARN("modelled device {}: nothing is computed, answers are arbitrary", options.modelled->name);
   lamina::Result<std::unique_ptr<lamina::MemoryNode>> node = lamina::MemoryNode::Create(options);
   if (!node.ok()) {
     LAMINA_LOG_ERROR("{}", node.status().message());

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/support/temporary_folder.h"
+
 namespace lamina {
 namespace {
 
@@ -162,7 +164,8 @@ TEST(ClusterConfig, NodesAreChecked) {
   EXPECT_EQ(ErrorOf(Changed("role: compute,", "role: compute, memory: 1GiB,")),
             "/etc/c.yaml:3: 'memory' is for memory nodes: a compute node holds no KV cache");
   EXPECT_EQ(ErrorOf(Changed(", port: 7100", "")), "/etc/c.yaml:3: node 'c0' needs 'port': where its daemon listens");
-  EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, device: cuda")), "/etc/c.yaml:3: 'device' is 'cuda': expected cpu");
+  EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, device: cuda")),
+            "/etc/c.yaml:3: 'device' is 'cuda': expected cpu, or modelled:NAME with a NAME of the device catalog");
   EXPECT_EQ(ErrorOf(Changed("name: m0", "name: manager")),
             "/etc/c.yaml:4: 'manager' is the name of the manager's own process: choose another");
   EXPECT_EQ(ErrorOf(Changed("name: m0", "name: M0")), "/etc/c.yaml:4: 'name' is 'M0': expected up to 63 of the characters a-z, 0-9 and -");
@@ -171,6 +174,28 @@ TEST(ClusterConfig, NodesAreChecked) {
   EXPECT_EQ(
       ErrorOf(Changed("port: 7100", "port: 7100, gpus: 2")),
       "/etc/c.yaml:3: unknown key 'gpus' under node 'c0'; known keys: name, role, host, port, device, threads, price_per_hour, memory");
+}
+
+TEST(ClusterConfig, ModelledDevicesComeFromACatalog) {
+  const std::string modelled = Changed("port: 7100", "port: 7100, device: \"modelled:A100-40G\"");
+  const Result<ClusterConfig> config = ClusterConfig::Parse(modelled, "/etc/lamina/c.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->nodes[0].device, "modelled:A100-40G");
+  EXPECT_EQ(config->nodes[1].device, "cpu");
+  EXPECT_EQ(config->device_catalog, "/etc/lamina/devices.yaml") << "beside the cluster's file unless another is named";
+  EXPECT_EQ(ClusterConfig::Parse(modelled + "cluster: {device_catalog: ../d.yaml}\n", "/etc/lamina/c.yaml")->device_catalog, "/etc/d.yaml");
+  EXPECT_EQ(ClusterConfig::Parse(kSmall, "/etc/lamina/c.yaml")->device_catalog, "");
+  EXPECT_THAT(ErrorOf(Changed("port: 7100", "port: 7100, device: \"modelled:\"")), HasSubstr("'device' is 'modelled:'"));
+}
+
+TEST(ClusterConfig, AnUnknownModelledDeviceNamesItsNodeAndTheKnownOnes) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "c.yaml") << Changed("port: 7100", "port: 7100, device: \"modelled:A10\"")
+                                   << "cluster: {device_catalog: " LAMINA_SOURCE_DIR "/configs/devices.yaml}\n";
+  const Status status = ClusterConfig::Load(folder / "c.yaml").status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(status.message(),
+              HasSubstr("node 'c0': device catalog " LAMINA_SOURCE_DIR "/configs/devices.yaml has no 'A10'; it has: A100-40G, "));
 }
 
 TEST(ClusterConfig, SharedMemoryNeedsOneHost) {

@@ -46,6 +46,13 @@ TEST(Units, RefusesWhatIsNoDuration) {
   }
 }
 
+TEST(Units, FormatGigabytesRoundsToTenths) {
+  EXPECT_EQ(FormatGigabytes(40'000'000'000), "40.0 GB");
+  EXPECT_EQ(FormatGigabytes(26'031'882'240), "26.0 GB");
+  EXPECT_EQ(FormatGigabytes(960'000'000), "1.0 GB");
+  EXPECT_EQ(FormatGigabytes(1), "0.0 GB");
+}
+
 TEST(Units, WhatFormatSizeWritesParseSizeReads) {
   EXPECT_EQ(FormatSize(int64_t{256} << 20), "256MiB");
   EXPECT_EQ(FormatSize(1000), "1000");

@@ -120,7 +120,7 @@ class RemoteAttentionTest : public testing::Test {
   static std::unique_ptr<Ladder> Loopback() { return *Ladder::Open(std::vector<std::string>{"loopback"}); }
 
   void Connect(const std::vector<MemoryPeerAddress>& peers, Clock::duration peer_timeout = seconds(10)) {
-    auto attention = RemoteAttention::Create(Options(peer_timeout), Loopback(), peers, team_, Deadline::After(seconds(10)));
+    auto attention = RemoteAttention::Create(Options(peer_timeout), Loopback(), peers, device_, Deadline::After(seconds(10)));
     ASSERT_TRUE(attention.ok()) << attention.status();
     attention_ = std::move(*attention);
   }
@@ -163,6 +163,7 @@ class RemoteAttentionTest : public testing::Test {
   }
 
   WorkerTeam team_{1};
+  CpuDevice device_{team_};
   std::unique_ptr<RemoteAttention> attention_;
   std::vector<AttentionWork> work_;
   std::vector<float> q_, k_, v_, out_;
@@ -289,7 +290,7 @@ TEST_F(RemoteAttentionTest, ADeadNodeTakesOnlyItsRowsWithIt) {
 
 TEST_F(RemoteAttentionTest, ANodeThatCannotBeReachedIsNamed) {
   const auto attention = RemoteAttention::Create(Options(), Loopback(), {{NodeId{1}, "m1", "loopback=nobody-there", NodeId{1}, 0, 1}},
-                                                 team_, Deadline::After(std::chrono::milliseconds(50)));
+                                                 device_, Deadline::After(std::chrono::milliseconds(50)));
   ASSERT_FALSE(attention.ok());
   EXPECT_THAT(attention.status().message(), HasSubstr("m1"));
 }

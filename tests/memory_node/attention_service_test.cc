@@ -6,6 +6,8 @@
 #include <cstring>
 #include <random>
 
+#include "memory_node/cpu_kv_device.h"
+
 namespace lamina {
 namespace {
 
@@ -46,7 +48,7 @@ class AttentionServiceTest : public ::testing::Test {
  protected:
   AttentionServiceTest() {
     const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = DType::kF32};
-    service_ = std::make_unique<AttentionService>(kWire, kScale, kEpoch, *KvStore::Create(shape, 16), team_);
+    service_ = std::make_unique<AttentionService>(kWire, kScale, kEpoch, std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
   }
 
   Row Random(size_t n) {

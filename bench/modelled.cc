@@ -1,0 +1,274 @@
+#include "bench/modelled.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+#include "base/cluster_config.h"
+#include "base/device_catalog.h"
+#include "bench/prefilled_executor.h"
+#include "bench/report.h"
+#include "frontend/cluster_executor.h"
+#include "frontend/local_cluster.h"
+#include "frontend/serving_engine.h"
+
+namespace lamina {
+namespace {
+
+struct ModelledOptions {
+  std::string cluster;
+  std::vector<int> batches = {16, 32, 64, 128, 256, 512};
+  int context = 200;
+  int steps = 40;
+  std::string transport;
+  bool json = false;
+};
+
+constexpr int kWarmUpSteps = 4;
+constexpr auto kCaseDeadline = std::chrono::minutes(5);
+
+// The cluster file's devices, by node id as the executor numbers them, and what the cost model needs to know.
+struct ModelledCluster {
+  ClusterConfig config;
+  ModelConfig model;
+  SlicedModel sliced;
+  AttentionHeads heads;
+  std::map<NodeId, DeviceSpec> devices;
+  NodeId compute;
+};
+
+Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
+  ModelledCluster cluster;
+  LAMINA_ASSIGN_OR_RETURN(cluster.config, ClusterConfig::Load(options.cluster));
+  if (!options.transport.empty()) cluster.config.transport = options.transport;
+  LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
+  LAMINA_ASSIGN_OR_RETURN(Graph graph, TraceModel(cluster.model));
+  LAMINA_ASSIGN_OR_RETURN(cluster.sliced, SplitGraph(std::move(graph)));
+  LAMINA_RETURN_IF_ERROR(ResolveConfig(cluster.config, cluster.model));
+  const std::string& kv = cluster.config.kv_dtype;
+  cluster.heads = {cluster.model.num_heads, cluster.model.num_kv_heads, cluster.model.head_dim,
+                   kv == "float32" ? DType::kF32 : DType::kBF16};
+  for (const NodeConfig& node : cluster.config.nodes) {
+    LAMINA_ASSIGN_OR_RETURN(const std::optional<DeviceSpec> device, FindModelledDevice(node.device, cluster.config.device_catalog));
+    if (!device) return InvalidArgument(options.cluster + ": node '" + node.name + "' is no modelled device, and all have to be");
+    const NodeId id{static_cast<uint32_t>(cluster.devices.size() + 1)};
+    cluster.devices.emplace(id, *device);
+    if (node.role != NodeRole::kCompute) continue;
+    LAMINA_RETURN_IF_ERROR(CheckProfile(*device, cluster.model));
+    cluster.compute = id;
+  }
+  if (cluster.devices.size() < 2) return InvalidArgument(options.cluster + ": there is no memory node");
+  return cluster;
+}
+
+// Seconds of CPU that a process has used, over all its threads.
+double CpuSeconds(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat((std::istreambuf_iterator<char>(file)), {});
+  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));  // the name may hold spaces
+  std::vector<std::string> words;
+  for (std::string word; fields >> word;) words.push_back(word);
+  if (words.size() < 13) return 0;  // it ended
+  return static_cast<double>(std::stoll(words[11]) + std::stoll(words[12])) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+std::map<std::string, double> CpuByProcess(LocalCluster& daemons) {
+  std::map<std::string, double> seconds = {{"manager", CpuSeconds(getpid())}};
+  for (const auto& [name, pid] : daemons.pids()) seconds[name] = CpuSeconds(pid);
+  return seconds;
+}
+
+// Seconds, of one step or the median of several.
+struct StepTimes {
+  double total = 0;      // from its orders to the next one's
+  double linear = 0;     // the cost model's, of the compute node's device
+  double attention = 0;  // likewise, of the slowest memory node in each layer
+  double attention_wait = 0;
+  double compute_node = 0;  // the whole step as that node saw it
+  double ideal() const { return linear + attention; }
+};
+
+StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step& step, TimePoint next) {
+  StepTimes times;
+  times.total = std::chrono::duration<double>(next - step.submitted).count();
+  times.linear = StepSeconds(cluster.devices.at(cluster.compute), cluster.sliced, cluster.model.dtype, step.num_rows, step.num_rows);
+  for (const auto& [node, load] : step.attention)
+    times.attention = std::max(times.attention, cluster.model.num_layers * AttentionSeconds(cluster.devices.at(node), cluster.heads, load));
+  times.attention_wait = std::chrono::duration<double>(step.attention_wait).count();
+  times.compute_node = std::chrono::duration<double>(step.compute_node).count();
+  return times;
+}
+
+double MedianOf(const std::vector<StepTimes>& steps, const std::function<double(const StepTimes&)>& part) {
+  std::vector<double> values;
+  for (const StepTimes& step : steps) values.push_back(part(step));
+  return Percentile(values, 0.5);
+}
+
+struct CaseResult {
+  std::vector<StepTimes> steps;
+  std::map<std::string, double> cpu;  // share of one core, by process
+};
+
+Status SubmitAll(Engine& engine, const ModelledOptions& options, int batch, int64_t max_new_tokens, std::atomic<bool>& failed) {
+  for (int i = 0; i < batch; ++i) {
+    GenerateRequest request;
+    request.prompt.assign(static_cast<size_t>(options.context), 0);
+    request.max_new_tokens = max_new_tokens;
+    request.ignore_eos = true;
+    request.sampling.set_num_logprobs(-1);
+    LAMINA_RETURN_IF_ERROR(
+        engine.Submit(std::move(request), [&failed](const TokenEvent& event) { failed = failed || event.finish.has_value(); }).status());
+  }
+  return OkStatus();
+}
+
+Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster cluster, LocalCluster& daemons, int batch) {
+  cluster.config.max_num_seqs = cluster.config.max_num_batched_tokens = batch;
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> nodes, ClusterExecutor::Connect(cluster.config, cluster.model, {}));
+  int64_t room = 0;
+  for (const KvNode& node : nodes->kv_nodes())
+    room += node.capacity_tokens / (options.context + options.steps) * (options.context + options.steps);
+  const int64_t needed = int64_t{batch} * (options.context + options.steps);
+  if (needed > room) return OutOfSpace(fmt::format("needs {} tokens of KV cache, the memory nodes hold {}", needed, room));
+
+  auto executor = std::make_unique<PrefilledExecutor>(std::move(nodes));
+  PrefilledExecutor& recorder = *executor;
+  std::atomic<bool> failed{false};
+  ServingEngineOptions engine_options = ServingEngineOptions::Of(cluster.config, cluster.model);
+  engine_options.scheduler.max_num_batched_tokens = 1 << 20;  // prompts cost nothing
+  engine_options.scheduler.max_queued = batch;
+  engine_options.eos_tokens.clear();
+  ServingEngine engine(engine_options, std::move(executor));
+  const int64_t max_new_tokens = cluster.config.max_model_len - options.context;
+  LAMINA_RETURN_IF_ERROR(SubmitAll(engine, options, batch, max_new_tokens, failed));
+
+  CaseResult result;
+  std::map<std::string, double> cpu;
+  TimePoint start;
+  std::optional<PrefilledExecutor::Step> previous;
+  int full_steps = 0;
+  const Deadline deadline = Deadline::After(kCaseDeadline);
+  while (std::ssize(result.steps) < options.steps) {
+    if (deadline.Passed()) return TimedOut("the case did not end within 5 minutes");
+    LAMINA_RETURN_IF_ERROR(daemons.Check());
+    if (failed) return InternalError("a request ended early; the context leaves room for " + std::to_string(max_new_tokens) + " tokens");
+    for (PrefilledExecutor::Step& step : recorder.TakeSteps()) {
+      if (previous && start != TimePoint{} && previous->submitted > start)
+        result.steps.push_back(TimesOf(cluster, *previous, step.submitted));
+      previous.reset();
+      if (!step.decodes_only || step.num_rows != batch) continue;
+      if (++full_steps == kWarmUpSteps) {
+        cpu = CpuByProcess(daemons);
+        start = Clock::now();
+      }
+      previous = std::move(step);
+    }
+    std::this_thread::sleep_for(milliseconds(20));  // between two looks at what the engine's thread writes down
+  }
+  const double seconds = SecondsSince(start);
+  for (const auto& [name, used] : CpuByProcess(daemons)) result.cpu[name] = (used - cpu[name]) / seconds;
+  return result;
+}
+
+Measurement Report(const ModelledOptions& options, const ModelledCluster& cluster, const CaseResult& result, int batch) {
+  const auto median = [&](const std::function<double(const StepTimes&)>& part) { return MedianOf(result.steps, part); };
+  std::vector<double> totals_ms;
+  for (const StepTimes& step : result.steps) totals_ms.push_back(step.total * 1e3);
+  Measurement m;
+  m.name = "modelled";
+  m.sizes = {{"cluster", cluster.config.name}, {"batch", batch}, {"context", options.context}, {"transport", cluster.config.transport}};
+  m.value = batch / median([](const StepTimes& s) { return s.total; });
+  m.unit = "output tokens/s";
+  m.p99 = Percentile(totals_ms, 0.99);
+  m.p99_of = "ms per step";
+  m.reference = "cost model: slices and attention one after another, nothing else";
+  m.reference_value = batch / median([](const StepTimes& s) { return s.ideal(); });
+  m.ratio = median([](const StepTimes& s) { return s.ideal() / s.total; });
+  m.details = {{"step_ms", 1e3 * median([](const StepTimes& s) { return s.total; })},
+               {"ideal_step_ms", 1e3 * median([](const StepTimes& s) { return s.ideal(); })},
+               {"ideal_linear_ms", 1e3 * median([](const StepTimes& s) { return s.linear; })},
+               {"ideal_attention_ms", 1e3 * median([](const StepTimes& s) { return s.attention; })},
+               {"manager_ms", 1e3 * median([](const StepTimes& s) { return s.total - s.compute_node; })},
+               {"compute_node_ms", 1e3 * median([](const StepTimes& s) { return s.compute_node - s.attention_wait - s.linear; })},
+               {"memory_nodes_ms", 1e3 * median([](const StepTimes& s) { return s.attention_wait - s.attention; })},
+               {"cpu", result.cpu}};
+  return m;
+}
+
+void PrintHeader() {
+  std::cout
+      << "Milliseconds are medians per step. ideal: the cost model's, linear layers + attention. over: what the manager, the compute node\n"
+         "(messages, sampling) and the way to the memory nodes and back add. CPU: of one core.\n\n"
+         " batch  context  tokens/s  ms/step  (p99)     ideal            ratio   over: manager  compute  memory   CPU\n";
+}
+
+std::string Row(const Measurement& m) {
+  const auto ms = [&](const char* key) { return m.details.at(key).get<double>(); };
+  std::string cpu;
+  for (const auto& [name, share] : m.details.at("cpu").items()) cpu += fmt::format(" {} {:.0f} %", name, 100 * share.get<double>());
+  return fmt::format("{:6} {:8} {:9.0f} {:8.1f} {:7.1f}  {:6.1f} + {:<6.1f} {:9.3f} {:14.1f} {:8.1f} {:7.1f}  {}",
+                     m.sizes.at("batch").get<int>(), m.sizes.at("context").get<int>(), m.value, ms("step_ms"), m.p99, ms("ideal_linear_ms"),
+                     ms("ideal_attention_ms"), m.ratio, ms("manager_ms"), ms("compute_node_ms"), ms("memory_nodes_ms"), cpu);
+}
+
+Status MeasureModelled(const ModelledOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(ModelledCluster cluster, LoadCluster(options));
+  if (options.context + options.steps + 2 * kWarmUpSteps > cluster.config.max_model_len) {
+    return InvalidArgument(fmt::format("--context {} with --steps {} is too long for the model's {} positions", options.context,
+                                       options.steps, cluster.config.max_model_len));
+  }
+  LocalClusterOptions local;
+  local.nodes = cluster.config.nodes;
+  local.transport = cluster.config.transport;
+  local.device_catalog = cluster.config.device_catalog;
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> daemons, LocalCluster::Create(local));
+  cluster.config.nodes = daemons->config().nodes;
+  if (!options.json) PrintHeader();
+  for (const int batch : options.batches) {
+    const Result<CaseResult> result = RunCase(options, cluster, *daemons, batch);
+    if (result.status().code() == StatusCode::kOutOfSpace) {
+      std::cerr << fmt::format("batch {} with context {} left out: {}\n", batch, options.context, result.status().message());
+      continue;
+    }
+    LAMINA_RETURN_IF_ERROR(result.status());
+    const Measurement measurement = Report(options, cluster, *result, batch);
+    std::cout << (options.json ? ToJsonLine(measurement) : Row(measurement)) << std::endl;
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+void RegisterModelled(CLI::App& app, int& exit_status) {
+  auto options = std::make_shared<ModelledOptions>();
+  CLI::App* command = app.add_subcommand("modelled", "Decode steps on modelled devices against the sum of the devices' times");
+  command->footer("Example: lamina bench modelled configs/modelled-13b.yaml --batch 128 256 --context 400 --json");
+  command->add_option("cluster", options->cluster, "cluster YAML whose nodes are all modelled; its daemons run on this machine")
+      ->required();
+  command->add_option("--batch", options->batches, "rows of a decode step; several are measured in turn")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command->add_option("--context", options->context, "tokens of each sequence when measuring begins")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--steps", options->steps, "measured steps of each case")->check(CLI::Range(1, 100000))->capture_default_str();
+  command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp, instead of the cluster file's");
+  command->add_flag("--json", options->json, "a JSON line for each case instead of a table");
+  command->callback([options, &exit_status] {
+    if (Status status = MeasureModelled(*options); !status.ok()) {
+      std::cerr << "lamina bench modelled: " << status.message() << '\n';
+      exit_status = 1;
+    }
+  });
+}
+
+}  // namespace lamina

@@ -1,0 +1,54 @@
+// Nodes whose prompts appear without being computed, so that decoding at a long context can be measured without minutes of prefill.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "frontend/step_executor.h"
+#include "splitter/cost_model.h"
+
+namespace lamina {
+
+// A decorator. Memory nodes get a prompt's token slots, the compute node hears of the sequence when it decodes first; what stands in the
+// slots is undefined, so the memory nodes' devices must be modelled. Everything from a sequence's second token on is as without it. Also
+// writes down every step.
+class PrefilledExecutor : public StepExecutor {
+ public:
+  explicit PrefilledExecutor(std::unique_ptr<StepExecutor> nodes) : nodes_(std::move(nodes)) {}
+
+  struct Step {
+    TimePoint submitted;
+    bool decodes_only = true;
+    int num_rows = 0;
+    std::map<NodeId, AttentionLoad> attention;  // of one layer, by memory node
+    Clock::duration compute_node{};             // the step as the compute node saw it
+    Clock::duration attention_wait{};           // of that: waiting for memory nodes
+  };
+  // Those done since the last call. Thread: any.
+  std::vector<Step> TakeSteps();
+
+  std::vector<KvNode> kv_nodes() const override { return nodes_->kv_nodes(); }
+  NodeId KvNodeOf(NodeId node) const override { return nodes_->KvNodeOf(node); }
+  void Start(std::function<void(ExecutorEvent)> on_event) override;
+  void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
+  std::vector<NodeStatus> nodes() override { return nodes_->nodes(); }
+
+ private:
+  static constexpr TokenId kFirstToken = 0;  // what every prompt is said to be followed by
+
+  void Finish(control::StepResult& result);
+
+  const std::unique_ptr<StepExecutor> nodes_;
+  std::unordered_map<SequenceId, control::NewSequence> unannounced_;  // their prompts are there, they have not decoded
+  std::mutex mutex_;                                                  // guards the rest
+  Step current_;
+  std::vector<SequenceId> prefilled_;  // in the current step, to its end
+  std::vector<Step> steps_;
+};
+
+}  // namespace lamina

@@ -1,0 +1,34 @@
+#include "compute_node/compute_device.h"
+
+#include "compute_node/local_attention.h"
+#include "compute_node/slice_executor.h"
+
+namespace lamina {
+
+Result<std::unique_ptr<LoadedModel>> LoadedModel::Describe(const std::string& model_dir) {
+  auto model = std::make_unique<LoadedModel>();
+  LAMINA_ASSIGN_OR_RETURN(model->config, ModelConfig::Load(model_dir));
+  LAMINA_ASSIGN_OR_RETURN(Graph graph, TraceModel(model->config));
+  LAMINA_ASSIGN_OR_RETURN(model->sliced, SplitGraph(std::move(graph)));
+  return model;
+}
+
+Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const WeightOptions& options, WorkerTeam& team) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, Describe(options.model_dir));
+  LAMINA_ASSIGN_OR_RETURN(model->weights, Weights::Load(model->sliced.graph, model->config, options, team));
+  model->weight_bytes = model->weights->size_bytes();
+  return model;
+}
+
+Result<std::unique_ptr<LoadedModel>> CpuDevice::Load(const WeightOptions& options) { return LoadedModel::Load(options, team_); }
+
+std::unique_ptr<SliceRunner> CpuDevice::MakeSlices(const LoadedModel& model, int max_rows) {
+  return std::make_unique<SliceExecutor>(model.sliced, model.config, *model.weights, max_rows, team_);
+}
+
+Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, int64_t capacity_tokens) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(kv, capacity_tokens));
+  return std::unique_ptr<LocalKv>(std::make_unique<CpuKv>(shape, std::move(store), team_));
+}
+
+}  // namespace lamina

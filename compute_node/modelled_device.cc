@@ -1,0 +1,109 @@
+#include "compute_node/modelled_device.h"
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+#include <vector>
+
+#include "base/units.h"
+#include "splitter/cost_model.h"
+
+namespace lamina {
+namespace {
+
+class ModelledSlices final : public SliceRunner {
+ public:
+  ModelledSlices(const DeviceSpec& device, const LoadedModel& model, int max_rows, DeviceTimeline& timeline)
+      : device_(device), model_(model), timeline_(timeline) {
+    const Graph& graph = model.sliced.graph;
+    std::array<int64_t, kNumRoles> widths{};
+    for (const Slice& slice : model.sliced.slices) {
+      const std::array<ValueId, kNumRoles> ids = {slice.q, slice.k, slice.v, slice.attention_out};
+      for (size_t role = 0; role < kNumRoles; ++role) {
+        if (ids[role] < 0) continue;
+        role_of_[ids[role]] = role;
+        widths[role] = std::max(widths[role], graph.values[static_cast<size_t>(ids[role])].width);
+      }
+    }
+    for (size_t role = 0; role < kNumRoles; ++role) values_[role].resize(static_cast<size_t>(widths[role] * max_rows));
+  }
+
+  void Begin(std::span<const TokenId> tokens, std::span<const int32_t>) override { num_rows_ = static_cast<int64_t>(tokens.size()); }
+
+  void Run(int k) override { timeline_.Run(FromSeconds(SliceSeconds(device_, model_.sliced, k, model_.config.dtype, num_rows_))); }
+
+  void KeepRows(int, std::span<const int> rows) override { num_rows_ = static_cast<int64_t>(rows.size()); }
+
+  float* value(ValueId id) override { return values_[role_of_.at(id)].data(); }
+
+  SampledToken Sample(size_t, const SamplingParams& params, const SampleContext& context) override {
+    const auto is_in = [](const std::vector<TokenId>& tokens, TokenId token) { return std::ranges::find(tokens, token) != tokens.end(); };
+    const bool bans = std::ssize(context.output) < params.min_tokens;
+    SampledToken sampled;
+    sampled.rank = 1;
+    const ModelConfig& config = model_.config;
+    while (sampled.token < config.vocab_size - 1 &&
+           (sampled.token == config.bos_token || is_in(config.eos_tokens, sampled.token) || (bans && is_in(params.banned, sampled.token))))
+      ++sampled.token;
+    return sampled;
+  }
+
+ private:
+  static constexpr size_t kNumRoles = 4;  // q, k, v and attention output: one layer's are live at a time
+
+  const DeviceSpec& device_;
+  const LoadedModel& model_;
+  DeviceTimeline& timeline_;
+  std::unordered_map<ValueId, size_t> role_of_;
+  std::array<std::vector<float>, kNumRoles> values_;
+  int64_t num_rows_ = 0;
+};
+
+class ModelledKv final : public LocalKv {
+ public:
+  ModelledKv(const DeviceSpec& device, const AttentionShape& shape, DType dtype, DeviceTimeline& timeline)
+      : device_(device), heads_{shape.num_heads, shape.num_kv_heads, shape.head_dim, dtype}, timeline_(timeline) {}
+
+  Status Append(SequenceId, int64_t, std::span<const TokenSlot>, StepId) override { return OkStatus(); }
+  void Release(SequenceId) override {}
+
+  void Attend(int, StepId, std::span<const AttentionWork> rows, const float*, const float*, const float*, float*,
+              Failures& failures) override {
+    AttentionLoad load;
+    for (size_t i = 0; i < rows.size();) {
+      size_t end = i + 1;  // rows [i, end) are one sequence's, in order of position
+      while (end < rows.size() && rows[end].sequence == rows[i].sequence) ++end;
+      if (!failures.contains(rows[i].sequence)) load.AddPrefill(rows[i].position, static_cast<int64_t>(end - i));
+      i = end;
+    }
+    timeline_.Run(FromSeconds(AttentionSeconds(device_, heads_, load)));
+  }
+
+ private:
+  const DeviceSpec& device_;
+  const AttentionHeads heads_;
+  DeviceTimeline& timeline_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Describe(options.model_dir));
+  LAMINA_RETURN_IF_ERROR(CheckProfile(spec_, model->config));
+  model->weight_bytes = WeightBytes(model->sliced.graph, model->config.dtype);
+  if (model->weight_bytes > spec_.memory_bytes) {
+    return OutOfSpace(options.model_dir + " has " + FormatGigabytes(model->weight_bytes) + " of weights, more than the " +
+                      FormatGigabytes(spec_.memory_bytes) + " of device " + spec_.name);
+  }
+  return model;
+}
+
+std::unique_ptr<SliceRunner> ModelledDevice::MakeSlices(const LoadedModel& model, int max_rows) {
+  return std::make_unique<ModelledSlices>(spec_, model, max_rows, timeline_);
+}
+
+Result<std::unique_ptr<LocalKv>> ModelledDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, int64_t) {
+  return std::unique_ptr<LocalKv>(std::make_unique<ModelledKv>(spec_, shape, kv.dtype, timeline_));
+}
+
+}  // namespace lamina

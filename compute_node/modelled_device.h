@@ -1,0 +1,32 @@
+// A device of the catalog that is not here: takes the time that its roofline gives for slices and attention, and computes nothing. It holds
+// neither weights nor KV, so models of any size run on any machine; q, k, v and outputs have their true sizes and no meaning.
+#pragma once
+
+#include <memory>
+
+#include "base/device_catalog.h"
+#include "base/device_timeline.h"
+#include "compute_node/compute_device.h"
+
+namespace lamina {
+
+// Thread: one owner. Outlives what it makes, as slices and attention wait for the same device.
+class ModelledDevice final : public ComputeDevice {
+ public:
+  explicit ModelledDevice(const DeviceSpec& spec) : spec_(spec) {}
+
+  // Reads config.json alone. kInvalidArgument: CheckProfile of cost_model.h. kOutOfSpace names both sizes if the weights would not fit into
+  // the device's memory.
+  Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
+
+  // Every row samples the lowest token that is neither the model's beginning nor an end of a text, nor banned for it.
+  std::unique_ptr<SliceRunner> MakeSlices(const LoadedModel& model, int max_rows) override;
+
+  Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, int64_t capacity_tokens) override;
+
+ private:
+  const DeviceSpec spec_;
+  DeviceTimeline timeline_;
+};
+
+}  // namespace lamina

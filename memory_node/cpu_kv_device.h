@@ -1,0 +1,43 @@
+// KV in this machine's memory, attention on its cores.
+#pragma once
+
+#include <memory>
+
+#include "base/worker_team.h"
+#include "kernels/kv_store.h"
+#include "memory_node/kv_device.h"
+
+namespace lamina {
+
+class CpuKvDevice final : public KvDevice {
+ public:
+  // Borrows the team.
+  CpuKvDevice(std::unique_ptr<KvStore> store, WorkerTeam& team) : store_(std::move(store)), team_(team) {}
+
+  int64_t capacity_tokens() const override { return store_->capacity_tokens(); }
+  int64_t used_tokens() const override { return store_->used_tokens(); }
+  int64_t num_sequences() const override { return store_->num_sequences(); }
+
+  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
+    return store_->Append(sequence, position, slots, step);
+  }
+  void Release(SequenceId sequence) override { store_->Release(sequence); }
+  Status Write(int layer, SequenceId sequence, int64_t position, const float* k, const float* v, StepId step) override {
+    return store_->Write(layer, sequence, position, k, v, step);
+  }
+  Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step) override {
+    return store_->WriteRaw(layer, sequence, position, k, v, step);
+  }
+  Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const override {
+    return store_->Readable(layer, sequence, num_tokens);
+  }
+  void Attend(const AttentionShape& shape, int layer, std::span<const AttentionRow> rows) override {
+    Attention(shape, store_->View(layer), rows, team_);
+  }
+
+ private:
+  const std::unique_ptr<KvStore> store_;
+  WorkerTeam& team_;
+};
+
+}  // namespace lamina

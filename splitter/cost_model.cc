@@ -1,0 +1,105 @@
+#include "splitter/cost_model.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <string>
+
+namespace lamina {
+namespace {
+
+double NumElements(const WeightRef& weight) { return std::accumulate(weight.shape.begin(), weight.shape.end(), 1.0, std::multiplies<>()); }
+
+double RooflineSeconds(const DeviceSpec& device, double operations, double batch, double bytes) {
+  return std::max(operations / (device.peak_flops_per_s() * device.Mfu(batch)), bytes / device.reached_bytes_per_s());
+}
+
+}  // namespace
+
+LinearWork WorkOf(const Slice& slice, const Graph& graph) {
+  LinearWork work;
+  const auto width = [&](ValueId id) { return static_cast<double>(graph.values[static_cast<size_t>(id)].width); };
+  for (const Op& op : slice.program) {
+    if (op.kind == OpKind::kEmbedding) work.row_elements += 2 * width(op.output);
+    if (op.kind != OpKind::kLinear) continue;
+    work.weights += NumElements(op.weights[0]);
+    work.row_elements += width(op.inputs[0]) + width(op.output);
+  }
+  return work;
+}
+
+double LinearSeconds(const DeviceSpec& device, const LinearWork& work, DType dtype, int64_t rows) {
+  if (rows == 0) return 0;
+  const auto batch = static_cast<double>(rows);
+  const double bytes = static_cast<double>(ElementSize(dtype)) * (work.weights + batch * work.row_elements);
+  return RooflineSeconds(device, 2 * work.weights * batch, batch, bytes);
+}
+
+double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype, int64_t rows) {
+  const Slice& slice = model.slices[static_cast<size_t>(k)];
+  if (!device.profile) return LinearSeconds(device, WorkOf(slice, model.graph), dtype, rows);
+  if (rows == 0) return 0;
+  double seconds = 0;
+  if (slice.attention_out >= 0) seconds += device.profile->AfterAttentionSeconds(static_cast<double>(rows));
+  if (slice.attention >= 0) return seconds + device.profile->BeforeAttentionSeconds(static_cast<double>(rows));
+  Slice head;
+  head.program.push_back(model.graph.ops[static_cast<size_t>(model.graph.values[static_cast<size_t>(model.graph.logits)].producer)]);
+  return seconds + LinearSeconds(device, WorkOf(head, model.graph), dtype, rows);
+}
+
+double StepSeconds(const DeviceSpec& device, const SlicedModel& model, DType dtype, int64_t rows, int64_t sampled_rows) {
+  const int last = static_cast<int>(model.slices.size()) - 1;
+  double seconds = 0;
+  for (int k = 0; k <= last; ++k) seconds += SliceSeconds(device, model, k, dtype, k == last ? sampled_rows : rows);
+  return seconds;
+}
+
+Status CheckProfile(const DeviceSpec& device, const ModelConfig& model) {
+  if (!device.profile) return OkStatus();
+  const LayerProfile::Shape ours{model.num_heads, model.num_kv_heads, static_cast<int>(model.hidden_size),
+                                 static_cast<int>(model.intermediate_size)};
+  if (device.profile->shape() == ours) return OkStatus();
+  const auto text = [](const LayerProfile::Shape& shape) {
+    return std::to_string(shape.num_heads) + " heads, " + std::to_string(shape.num_kv_heads) + " kv heads, hidden size " +
+           std::to_string(shape.hidden_size) + " and intermediate size " + std::to_string(shape.intermediate_size);
+  };
+  return InvalidArgument("device " + device.name + ": its profile " + device.profile_path + " is of a model with " +
+                         text(device.profile->shape()) + "; this one has " + text(ours));
+}
+
+void AttentionLoad::AddDecode(int64_t context) {
+  queries += 1;
+  kv_tokens += context;
+  pairs += context;
+}
+
+void AttentionLoad::AddPrefill(int64_t first, int64_t count) {
+  queries += count;
+  kv_tokens += first + count;
+  pairs += count * first + count * (count + 1) / 2;
+}
+
+double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads, const AttentionLoad& load) {
+  if (load.kv_tokens == 0) return 0;
+  const double q_width = static_cast<double>(heads.num_heads) * heads.head_dim;
+  const double kv_width = static_cast<double>(heads.num_kv_heads) * heads.head_dim;
+  const auto queries = static_cast<double>(load.queries), tokens = static_cast<double>(load.kv_tokens);
+  const double elements = 2 * kv_width * tokens + 2 * (q_width + kv_width) * queries;
+  const double operations = 4 * q_width * static_cast<double>(load.pairs);  // q k^T and the weighted sum of v
+  const double rows_per_token = static_cast<double>(load.pairs) / tokens * heads.num_heads / heads.num_kv_heads;
+  return RooflineSeconds(device, operations, rows_per_token, static_cast<double>(ElementSize(heads.dtype)) * elements);
+}
+
+int64_t WeightBytes(const Graph& graph, DType dtype) {
+  std::set<std::string> seen;
+  double elements = 0;
+  for (const Op& op : graph.ops) {
+    for (const WeightRef& weight : op.weights) {
+      if (seen.insert(weight.name).second) elements += NumElements(weight);
+    }
+  }
+  return static_cast<int64_t>(elements) * static_cast<int64_t>(ElementSize(dtype));
+}
+
+}  // namespace lamina

@@ -1,0 +1,107 @@
+#include "compute_node/modelled_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "splitter/cost_model.h"
+
+namespace lamina {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kConfigs[] = LAMINA_SOURCE_DIR "/configs";
+
+DeviceSpec Device(const std::string& name) { return *DeviceCatalog::Load(std::string(kConfigs) + "/devices.yaml")->Find(name); }
+
+WeightOptions Options(const std::string& model) {
+  WeightOptions options;
+  options.model_dir = std::string(kConfigs) + "/models/" + model;
+  return options;
+}
+
+TEST(ModelledDevice, AModelNeedsItsConfigAlone) {
+  ModelledDevice device(Device("A100-40G"));
+  const Result<std::unique_ptr<LoadedModel>> model = device.Load(Options("llama-13b"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->weights, nullptr);
+  EXPECT_NEAR(static_cast<double>((*model)->weight_bytes), 26.0e9, 0.1e9);
+}
+
+TEST(ModelledDevice, WeightsThatDoNotFitAreRefused) {
+  ModelledDevice device(Device("A100-40G"));
+  const Status status = device.Load(Options("llama-33b")).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
+  EXPECT_THAT(status.message(), HasSubstr("has 65.1 GB of weights, more than the 40.0 GB of device A100-40G"));
+  EXPECT_TRUE(ModelledDevice(Device("2xA100-40G")).Load(Options("llama-33b")).ok());
+}
+
+class ModelledSlicesTest : public ::testing::Test {
+ protected:
+  ModelledDevice device_{Device("A100-40G")};
+  const std::unique_ptr<LoadedModel> model_ = *device_.Load(Options("llama-13b"));
+  const std::unique_ptr<SliceRunner> slices_ = device_.MakeSlices(*model_, 8);
+};
+
+TEST_F(ModelledSlicesTest, SlicesTakeTheTimeOfTheCostModel) {
+  const std::vector<TokenId> tokens(8, 5);
+  const std::vector<int32_t> positions(8, 0);
+  const TimePoint start = Clock::now();
+  slices_->Begin(tokens, positions);
+  for (int k = 0; k <= 40; ++k) slices_->Run(k);
+  const DeviceSpec a100 = Device("A100-40G");
+  EXPECT_GE(SecondsSince(start), 0.999 * StepSeconds(a100, model_->sliced, DType::kF16, 8, 8));
+}
+
+TEST_F(ModelledSlicesTest, WhatAttentionReadsAndWritesIsThereForEveryRow) {
+  for (const Slice& slice : model_->sliced.slices) {
+    for (const ValueId id : {slice.q, slice.k, slice.v, slice.attention_out}) {
+      if (id < 0) continue;
+      float* values = slices_->value(id);
+      std::fill_n(values, 8 * 5120, 1.0f);  // out of bounds: for the address sanitizer
+    }
+  }
+  const Slice& slice = model_->sliced.slices[1];
+  EXPECT_NE(slices_->value(slice.q), slices_->value(slice.k));
+  EXPECT_NE(slices_->value(slice.q), slices_->value(slice.attention_out));
+}
+
+TEST_F(ModelledSlicesTest, TheTokenIsValidAndEndsNothing) {
+  EXPECT_EQ(slices_->Sample(0, {}, {}).token, 0);
+  SamplingParams params;
+  params.banned = {0};
+  params.min_tokens = 1;
+  EXPECT_EQ(slices_->Sample(0, params, {}).token, 3) << "1 is the model's bos, 2 its eos";
+  const std::vector<TokenId> output = {5};
+  EXPECT_EQ(slices_->Sample(0, params, {.prompt = {}, .output = output}).token, 0) << "no longer banned";
+}
+
+TEST(ModelledKv, PrefillTakesItsOperations) {
+  DeviceSpec slow = Device("A100-40G");
+  slow.bf16_tflops = 0.01;
+  slow.mfu = {{1, 1.0}};
+  ModelledDevice device(slow);
+  const AttentionShape shape{.num_heads = 4, .num_kv_heads = 4, .head_dim = 64, .scale = 1};
+  const std::unique_ptr<LocalKv> kv = *device.MakeKv(shape, {2, 4, 64, DType::kBF16}, 1000);
+  std::vector<AttentionWork> rows;
+  for (const uint64_t sequence : {1, 2}) {
+    for (int64_t position = 0; position < 300; ++position)
+      rows.push_back({.sequence = {sequence}, .node = {}, .position = position, .prefill = true});
+  }
+  Failures failures;
+  const auto seconds = [&] {
+    const TimePoint start = Clock::now();
+    kv->Attend(0, StepId{1}, rows, nullptr, nullptr, nullptr, nullptr, failures);
+    return SecondsSince(start);
+  };
+  const double one_sequence = 4. * 256 * (300 * 301 / 2) / 0.01e12;
+  EXPECT_GE(seconds(), 2 * 0.999 * one_sequence);
+  failures.emplace(SequenceId{1}, InternalError("gone"));
+  failures.emplace(SequenceId{2}, InternalError("gone"));
+  const TimePoint start = Clock::now();
+  for (int i = 0; i < 100; ++i) seconds();
+  EXPECT_LT(SecondsSince(start), 100 * one_sequence) << "rows of failed sequences are not computed";
+}
+
+}  // namespace
+}  // namespace lamina
