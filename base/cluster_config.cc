@@ -172,6 +172,11 @@ void ReadAttention(YamlMap map, ClusterConfig* config) {
   map.Close();
 }
 
+void ReadPipeline(YamlMap map, ClusterConfig* config) {
+  map.ReadInt("num_batches", &config->num_batches, 1, 16);
+  map.Close();
+}
+
 void ReadLimits(YamlMap map, ClusterConfig* config) {
   map.ReadInt("max_num_seqs", &config->max_num_seqs, 1, 65536);
   map.ReadInt("max_num_batched_tokens", &config->max_num_batched_tokens, 1, 1 << 20);
@@ -235,6 +240,7 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   ReadModel(map.Child("model"), path, &config);
   ReadTransport(map.Child("transport"), &config);
   ReadAttention(map.Child("attention"), &config);
+  ReadPipeline(map.Child("pipeline"), &config);
   ReadLimits(map.Child("limits"), &config);
   map.Close();
   LAMINA_RETURN_IF_ERROR(errors.status());

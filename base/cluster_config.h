@@ -61,6 +61,9 @@ struct ClusterConfig {
   int kv_head_parallel = 1;   // so many memory nodes, neighbours in `nodes`, hold different kv_heads of the same tokens
   int64_t spread_tokens = 0;  // a sequence of more tokens is spread over several nodes (or such groups) and may outgrow one; 0: none is
 
+  // pipeline:
+  int num_batches = 1;  // in flight at a time: while memory nodes attend for one, compute nodes run slices of another
+
   // limits:
   int max_num_seqs = 64;
   int max_num_batched_tokens = 512;

@@ -40,8 +40,11 @@ void InProcessExecutor::Loop() {
     poll(polls.data(), polls.size(), -1);
     if (polls[1].revents != 0) return;
     while (std::optional<control::ComputeOrder> order = orders_.TryPop()) {
+      std::vector<control::StepResult> results;
+      if (!runner_->Begin(*order).ok()) std::abort();  // orders of this process
+      while (results.empty()) runner_->Advance(results);
       ExecutorEvent event;
-      event.result = runner_->Run(*order);
+      event.result = std::move(results.front());
       on_event_(std::move(event));
     }
   }

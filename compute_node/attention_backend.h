@@ -34,36 +34,40 @@ struct LostNode {
   std::string message;
 };
 
-// Calls per step: BeginStep, then for each layer Start and Finish, then EndStep. Thread: one owner.
+// Calls per step: BeginStep, then for each layer Start and Finish until that is true, then EndStep. Steps of different batches may be
+// interleaved in any way. Thread: one owner.
 class AttentionBackend {
  public:
   virtual ~AttentionBackend() = default;
 
   // Rows [0, rows.size()) of the step; decode rows stand before prefill rows. `rows` is borrowed until EndStep. Rows of sequences that fail
   // are skipped from then on; their output is undefined.
-  virtual void BeginStep(StepId step, std::span<const AttentionWork> rows) = 0;
+  virtual void BeginStep(int batch, StepId step, std::span<const AttentionWork> rows) = 0;
 
-  // q: [rows, num_heads, head_dim], k, v: [rows, num_kv_heads, head_dim], out: [rows, num_heads, head_dim]; fp32. All borrowed until
-  // Finish.
-  virtual void Start(int layer, const float* q, const float* k, const float* v, float* out) = 0;
+  // q: [rows, num_heads, head_dim], k, v: [rows, num_kv_heads, head_dim], out: [rows, num_heads, head_dim]; fp32. q, k and v are free again
+  // when it returns, out is borrowed until Finish is true.
+  virtual void Start(int batch, int layer, const float* q, const float* k, const float* v, float* out) = 0;
 
-  // Returns when `out` is complete for every row that has not failed. Bounded by the peer timeout.
-  virtual void Finish(int layer) = 0;
+  // Takes what has come, without waiting. True when `out` is complete for every row that has not failed; that is within the peer timeout.
+  virtual bool Finish(int batch) = 0;
 
-  virtual void EndStep() = 0;
+  virtual void EndStep(int batch) = 0;
+
+  // Until something came that Finish may want, one of `fds` is readable, or some time has passed.
+  virtual void Sleep(std::span<const int> fds) = 0;
 
   // The sequence is over or preempted; unknown ones are ignored.
   virtual void Release(SequenceId sequence) = 0;
 
-  virtual const Failures& failures() const = 0;  // of the current step
+  virtual const Failures& failures(int batch) const = 0;  // of the batch's current step
   virtual std::vector<LostNode> TakeLostNodes() { return {}; }
 
   struct Traffic {
-    int64_t wait_us = 0;  // blocked in Finish
+    int64_t wait_us = 0;  // between Start and Finish
     int64_t sent_bytes = 0, received_bytes = 0;
     int64_t stale_messages = 0;  // dropped
   };
-  virtual Traffic traffic() const { return {}; }  // of the current step
+  virtual Traffic traffic(int /*batch*/) const { return {}; }  // of the batch's current step
 
   // How each memory node is reached.
   struct ChosenPath {

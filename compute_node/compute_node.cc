@@ -16,6 +16,7 @@ namespace {
 
 constexpr auto kConnectTimeout = std::chrono::seconds(20);
 constexpr auto kProgressInterval = milliseconds(200);
+constexpr auto kPatience = microseconds(200);  // polling before a wait sleeps: a reply of a small batch takes tens of microseconds
 
 DType FromProto(control::KvDType dtype) {
   switch (dtype) {
@@ -37,10 +38,11 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   const control::AttentionSpec& spec = request.attention();
   const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale()};
   const DType dtype = FromProto(spec.kv_dtype());
+  const int num_batches = std::max(request.limits().num_batches(), 1);
   if (request.memory_nodes().empty()) {
     const KvShape kv{spec.num_layers(), spec.num_kv_heads(), spec.head_dim(), dtype};
     LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store, device.MakeKv(shape, kv, kv_capacity_tokens));
-    return std::unique_ptr<AttentionBackend>(std::make_unique<LocalAttention>(std::move(store)));
+    return std::unique_ptr<AttentionBackend>(std::make_unique<LocalAttention>(std::move(store), num_batches));
   }
   if (request.session_token().size() != kSessionTokenBytes) {
     return InvalidArgument("session token of " + std::to_string(request.session_token().size()) + " bytes, expected " +
@@ -52,9 +54,9 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   options.payload_checksum = request.payload_checksum();
   options.self = NodeId{request.node_id()};
   options.attention = shape;
-  options.wire = {spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), dtype, request.limits().max_num_seqs()};
+  options.wire = {spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), dtype, request.limits().max_num_seqs(), num_batches};
   options.num_layers = spec.num_layers();
-  options.prefill_cache_tokens = request.limits().max_model_len() + request.limits().max_num_batched_tokens();
+  options.prefill_cache_tokens = num_batches * (request.limits().max_model_len() + request.limits().max_num_batched_tokens());
   options.peer_timeout = milliseconds(request.limits().peer_timeout_ms());
   std::vector<MemoryPeerAddress> peers;
   for (const control::MemoryPeer& peer : request.memory_nodes()) {
@@ -89,12 +91,28 @@ void ComputeNode::Stop() {
   stop_wake_.Signal();
 }
 
+// Runs slices of the steps that are under way; sleeps if there is nothing to do.
+void ComputeNode::Work(Backoff& backoff) {
+  if (session_ == nullptr || session_->runner->idle()) {
+    std::array<pollfd, 2> polls = {pollfd{control_->fd(), POLLIN, 0}, pollfd{stop_wake_.fd(), POLLIN, 0}};
+    poll(polls.data(), polls.size(), 1000);
+    return;
+  }
+  std::vector<control::StepResult> results;
+  if (session_->runner->Advance(results)) {
+    backoff.Reset();
+    for (const control::StepResult& result : results) Send(session_->connection, control::STEP_RESULT, result);
+  } else if (backoff.Idle()) {
+    session_->runner->Sleep(std::array{control_->fd(), stop_wake_.fd()});
+  }
+}
+
 void ComputeNode::Run() {
+  Backoff backoff(kPatience);
   while (!stopping_.load(std::memory_order_relaxed)) {
     std::optional<ControlEvent> event = control_->TryPop();
     if (!event) {
-      std::array<pollfd, 2> polls = {pollfd{control_->fd(), POLLIN, 0}, pollfd{stop_wake_.fd(), POLLIN, 0}};
-      poll(polls.data(), polls.size(), 1000);
+      Work(backoff);
       continue;
     }
     switch (event->kind) {
@@ -118,7 +136,7 @@ void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
     case control::COMPUTE_ORDER: {
       control::ComputeOrder order;
       if (!current || !order.ParseFromString(frame.payload) || order.epoch() != session_->epoch) break;
-      Send(connection, control::STEP_RESULT, session_->runner->Run(order));
+      if (const Status begun = session_->runner->Begin(order); !begun.ok()) LAMINA_LOG_ERROR("{}", begun.ToString());
       return;
     }
     default: break;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "base/backoff.h"
 #include "base/device_catalog.h"
 #include "base/status.h"
 #include "base/tls_files.h"
@@ -51,6 +52,7 @@ class ComputeNode {
 
   ComputeNode(const ComputeNodeOptions& options, std::unique_ptr<ControlServer> control);
 
+  void Work(Backoff& backoff);
   void HandleFrame(uint64_t connection, const ControlFrame& frame);
   void Configure(uint64_t connection, const std::string& payload);
   Result<control::Configured> Open(uint64_t connection, const control::ConfigureCompute& request);

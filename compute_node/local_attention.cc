@@ -27,23 +27,19 @@ void CpuKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows, 
   Attention(shape_, store_->View(layer), scratch_, team_);
 }
 
-void LocalAttention::BeginStep(StepId step, std::span<const AttentionWork> rows) {
-  step_ = step;
-  rows_ = rows;
-  failures_.clear();
-  for (const AttentionWork& row : rows_) {
-    if (failures_.contains(row.sequence)) continue;
+void LocalAttention::BeginStep(int batch, StepId step, std::span<const AttentionWork> rows) {
+  batches_[static_cast<size_t>(batch)] = {step, rows, {}};
+  Failures& failures = batches_[static_cast<size_t>(batch)].failures;
+  for (const AttentionWork& row : rows) {
+    if (failures.contains(row.sequence)) continue;
     Status status = kv_->Append(row.sequence, row.position, {&row.slot, 1}, step);
-    if (!status.ok()) failures_.emplace(row.sequence, std::move(status));
+    if (!status.ok()) failures.emplace(row.sequence, std::move(status));
   }
 }
 
-void LocalAttention::Start(int layer, const float* q, const float* k, const float* v, float* out) {
-  kv_->Attend(layer, step_, rows_, q, k, v, out, failures_);
+void LocalAttention::Start(int batch, int layer, const float* q, const float* k, const float* v, float* out) {
+  Batch& now = batches_[static_cast<size_t>(batch)];
+  kv_->Attend(layer, now.step, now.rows, q, k, v, out, now.failures);
 }
-
-void LocalAttention::Finish(int) {}
-
-void LocalAttention::Release(SequenceId sequence) { kv_->Release(sequence); }
 
 }  // namespace lamina

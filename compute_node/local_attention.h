@@ -34,20 +34,25 @@ class CpuKv final : public LocalKv {
 // The backend of a cluster without memory nodes, and of the engine in one process. Slots come with the rows.
 class LocalAttention : public AttentionBackend {
  public:
-  explicit LocalAttention(std::unique_ptr<LocalKv> kv) : kv_(std::move(kv)) {}
+  LocalAttention(std::unique_ptr<LocalKv> kv, int num_batches) : kv_(std::move(kv)), batches_(static_cast<size_t>(num_batches)) {}
 
-  void BeginStep(StepId step, std::span<const AttentionWork> rows) override;
-  void Start(int layer, const float* q, const float* k, const float* v, float* out) override;
-  void Finish(int layer) override;
-  void EndStep() override {}
-  void Release(SequenceId sequence) override;
-  const Failures& failures() const override { return failures_; }
+  void BeginStep(int batch, StepId step, std::span<const AttentionWork> rows) override;
+  void Start(int batch, int layer, const float* q, const float* k, const float* v, float* out) override;
+  bool Finish(int /*batch*/) override { return true; }
+  void EndStep(int /*batch*/) override {}
+  void Sleep(std::span<const int> /*fds*/) override {}
+  void Release(SequenceId sequence) override { kv_->Release(sequence); }
+  const Failures& failures(int batch) const override { return batches_[static_cast<size_t>(batch)].failures; }
 
  private:
+  struct Batch {
+    StepId step;
+    std::span<const AttentionWork> rows;
+    Failures failures;
+  };
+
   const std::unique_ptr<LocalKv> kv_;
-  StepId step_;
-  std::span<const AttentionWork> rows_;
-  Failures failures_;
+  std::vector<Batch> batches_;
 };
 
 }  // namespace lamina

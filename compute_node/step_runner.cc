@@ -39,34 +39,78 @@ StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, 
       limits_(limits),
       team_(team),
       attention_(std::move(attention)),
-      slices_(device.MakeSlices(model, limits.max_num_batched_tokens())) {}
+      batches_(static_cast<size_t>(std::max(limits.num_batches(), 1))) {
+  for (Batch& batch : batches_) batch.slices = device.MakeSlices(model, limits.max_num_batched_tokens());
+}
 
-control::StepResult StepRunner::Run(const control::ComputeOrder& order) {
-  const TimePoint start = Clock::now();
-  control::StepResult result;
-  result.set_epoch(order.epoch());
-  result.set_step(order.step());
+Status StepRunner::Begin(const control::ComputeOrder& order) {
+  if (order.batch() >= batches_.size() || batches_[order.batch()].under_way)
+    return InvalidArgument("an order for batch " + std::to_string(order.batch()) + ", which is not there or has a step under way");
+  Batch& batch = batches_[order.batch()];
+  batch.start = Clock::now();
+  batch.result.Clear();
+  batch.result.set_epoch(order.epoch());
+  batch.result.set_step(order.step());
+  batch.result.set_batch(order.batch());
   UpdateSequences(order);
-  Failures failures;
-  const Batch batch = Collect(order, failures);
-  attention_->BeginStep(StepId{order.step()}, batch.attention);
-  Forward(batch);
-  attention_->EndStep();
-  failures.insert(attention_->failures().begin(), attention_->failures().end());
-  SampleRows(batch, failures, result);
-  for (const auto& [sequence, status] : failures) AddFailure(sequence, status, result);
+  batch.failures.clear();
+  batch.rows = Collect(order, batch.failures);
+  attention_->BeginStep(static_cast<int>(order.batch()), StepId{order.step()}, batch.rows.attention);
+  batch.slices->Begin(batch.rows.tokens, batch.rows.positions);
+  batch.next_slice = 0;
+  batch.under_way = true;
+  ++num_under_way_;
+  return OkStatus();
+}
+
+bool StepRunner::Advance(std::vector<control::StepResult>& results) {
+  const int num_batches = static_cast<int>(batches_.size());
+  for (int i = 1; i <= num_batches; ++i) {
+    const int number = (last_ + i) % num_batches;
+    Batch& batch = batches_[static_cast<size_t>(number)];
+    if (!batch.under_way || (batch.next_slice > 0 && !attention_->Finish(number))) continue;
+    last_ = number;
+    RunSlice(number);
+    if (batch.next_slice == static_cast<int>(model_.sliced.slices.size())) results.push_back(End(number));
+    return true;
+  }
+  return false;
+}
+
+void StepRunner::RunSlice(int number) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  const int k = batch.next_slice++;
+  const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
+  const bool is_last = slice.attention < 0;
+  if (is_last) batch.slices->KeepRows(k, batch.rows.sampled);
+  batch.slices->Run(k);
+  if (is_last) return;
+  const Op& attention = model_.sliced.attentions[static_cast<size_t>(slice.attention)];
+  attention_->Start(number, attention.layer, batch.slices->value(slice.q), batch.slices->value(slice.k), batch.slices->value(slice.v),
+                    batch.slices->value(attention.output));
+}
+
+control::StepResult StepRunner::End(int number) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  attention_->EndStep(number);
+  batch.failures.insert(attention_->failures(number).begin(), attention_->failures(number).end());
+  SampleRows(batch);
+  control::StepResult& result = batch.result;
+  for (const auto& [sequence, status] : batch.failures) AddFailure(sequence, status, result);
   for (const LostNode& lost : attention_->TakeLostNodes()) {
     control::LostPeer& peer = *result.add_lost_peers();
     peer.set_node_id(lost.node.value);
     peer.set_message(lost.message);
   }
-  const AttentionBackend::Traffic traffic = attention_->traffic();
+  const AttentionBackend::Traffic traffic = attention_->traffic(number);
   result.set_attention_wait_us(traffic.wait_us);
   result.set_bytes_to_memory(traffic.sent_bytes);
   result.set_bytes_from_memory(traffic.received_bytes);
   result.set_stale_messages(traffic.stale_messages);
-  result.set_total_us(std::chrono::duration_cast<microseconds>(Clock::now() - start).count());
-  return result;
+  result.set_total_us(std::chrono::duration_cast<microseconds>(Clock::now() - batch.start).count());
+  batch.under_way = false;
+  --num_under_way_;
+  return std::move(result);
 }
 
 void StepRunner::UpdateSequences(const control::ComputeOrder& order) {
@@ -104,69 +148,57 @@ Status StepRunner::Check(const control::ComputeWork& work) const {
   return OkStatus();
 }
 
-StepRunner::Batch StepRunner::Collect(const control::ComputeOrder& order, Failures& failures) const {
-  Batch batch;
+StepRunner::Rows StepRunner::Collect(const control::ComputeOrder& order, Failures& failures) const {
+  Rows rows;
   for (const control::ComputeWork& work : order.work()) {
     const SequenceId sequence{work.sequence()};
     Status status = Check(work);
-    const int64_t room = limits_.max_num_batched_tokens() - static_cast<int64_t>(batch.tokens.size());
+    const int64_t room = limits_.max_num_batched_tokens() - static_cast<int64_t>(rows.tokens.size());
     if (status.ok() && work.tokens_size() > room) status = InternalError("the order has more rows than max_num_batched_tokens");
-    if (status.ok() && !batch.attention.empty() && batch.attention.back().prefill && !work.prefill()) {
+    if (status.ok() && !rows.attention.empty() && rows.attention.back().prefill && !work.prefill()) {
       status = InternalError("the order has a decode row behind a prefill row");
     }
     if (!status.ok()) {
       failures.emplace(sequence, std::move(status));
       continue;
     }
-    AddRows(work, batch);
-    if (work.sample()) batch.sampled.push_back(static_cast<int>(batch.tokens.size()) - 1);
+    AddRows(work, rows);
+    if (work.sample()) rows.sampled.push_back(static_cast<int>(rows.tokens.size()) - 1);
   }
-  return batch;
+  return rows;
 }
 
-void StepRunner::AddRows(const control::ComputeWork& work, Batch& batch) {
+void StepRunner::AddRows(const control::ComputeWork& work, Rows& rows) {
   int64_t position = work.first_position();
   for (const int32_t token : work.tokens()) {
-    batch.tokens.push_back(token);
-    batch.positions.push_back(static_cast<int32_t>(position++));
+    rows.tokens.push_back(token);
+    rows.positions.push_back(static_cast<int32_t>(position++));
   }
   position = work.first_position();
   for (const control::KvPart& part : work.route()) {
     for (int i = 0; i < part.num_tokens(); ++i) {
       const TokenSlot slot = i < part.slots_size() ? part.slots(i) : 0;
-      batch.attention.push_back({SequenceId{work.sequence()}, NodeId{part.node_id()}, position++, slot, work.prefill(), work.sample()});
+      rows.attention.push_back({SequenceId{work.sequence()}, NodeId{part.node_id()}, position++, slot, work.prefill(), work.sample()});
     }
   }
   if (work.prefill()) return;
   for (const control::KvPart& part : work.route()) {
-    if (part.num_tokens() == 0) batch.attention.back().also_on.push_back(NodeId{part.node_id()});
+    if (part.num_tokens() == 0) rows.attention.back().also_on.push_back(NodeId{part.node_id()});
   }
 }
 
-void StepRunner::Forward(const Batch& batch) {
-  slices_->Begin(batch.tokens, batch.positions);
-  const int last = static_cast<int>(model_.sliced.slices.size()) - 1;
-  for (int k = 0; k < last; ++k) {
-    slices_->Run(k);
-    const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
-    const Op& attention = model_.sliced.attentions[static_cast<size_t>(slice.attention)];
-    attention_->Start(attention.layer, slices_->value(slice.q), slices_->value(slice.k), slices_->value(slice.v),
-                      slices_->value(attention.output));
-    attention_->Finish(attention.layer);
-  }
-  slices_->KeepRows(last, batch.sampled);
-  slices_->Run(last);
-}
-
-void StepRunner::SampleRows(const Batch& batch, const Failures& failures, control::StepResult& result) {
-  const auto sequence_of = [&](size_t i) { return batch.attention[static_cast<size_t>(batch.sampled[i])].sequence; };
-  std::vector<SampledToken> tokens(batch.sampled.size());
+void StepRunner::SampleRows(Batch& batch) {
+  const Rows& rows = batch.rows;
+  const Failures& failures = batch.failures;
+  control::StepResult& result = batch.result;
+  const auto sequence_of = [&](size_t i) { return rows.attention[static_cast<size_t>(rows.sampled[i])].sequence; };
+  std::vector<SampledToken> tokens(rows.sampled.size());
   team_.ParallelFor(static_cast<int64_t>(tokens.size()), 1, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       if (failures.contains(sequence_of(i))) continue;
       const Sequence& sequence = sequences_.at(sequence_of(i));
       const std::span<const TokenId> all(sequence.tokens);
-      tokens[i] = slices_->Sample(i, sequence.sampling, {all.first(sequence.num_prompt), all.subspan(sequence.num_prompt)});
+      tokens[i] = batch.slices->Sample(i, sequence.sampling, {all.first(sequence.num_prompt), all.subspan(sequence.num_prompt)});
     }
   });
   for (size_t i = 0; i < tokens.size(); ++i) {

@@ -1,11 +1,15 @@
-// Carries out one ComputeOrder: slices, attention, sampling. This is where a decode step happens on a compute node.
+// Carries out ComputeOrders: slices, attention, sampling. This is where a decode step happens on a compute node.
+//
+// Each batch has at most one step under way. While memory nodes compute the attention of one batch, slices of another are run.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/worker_team.h"
 #include "compute_node/attention_backend.h"
@@ -22,8 +26,17 @@ class StepRunner {
   StepRunner(const LoadedModel& model, const control::Limits& limits, std::unique_ptr<AttentionBackend> attention, ComputeDevice& device,
              WorkerTeam& team);
 
-  // Never fails as a whole: what went wrong stands in the result, by sequence and by node.
-  control::StepResult Run(const control::ComputeOrder& order);
+  // Takes an order. kInvalidArgument: there is no such batch, or its step before is still under way.
+  Status Begin(const control::ComputeOrder& order);
+
+  bool idle() const { return num_under_way_ == 0; }
+
+  // Runs the next slice of a batch whose attention is complete; false: none is. The result of a step that ended goes to `results`. A step
+  // never fails as a whole: what went wrong stands in its result, by sequence and by node.
+  bool Advance(std::vector<control::StepResult>& results);
+
+  // Until Advance may have something to do, or one of `fds` is readable. REQUIRES: not idle(), and Advance had nothing to do.
+  void Sleep(std::span<const int> fds) { attention_->Sleep(fds); }
 
  private:
   struct Sequence {
@@ -31,25 +44,37 @@ class StepRunner {
     size_t num_prompt = 0;
     SamplingParams sampling;
   };
-  struct Batch {  // the rows of one step
+  struct Rows {
     std::vector<TokenId> tokens;
     std::vector<int32_t> positions;
     std::vector<AttentionWork> attention;
-    std::vector<int> sampled;  // rows whose logits choose a token
+    std::vector<int> sampled;  // those whose logits choose a token
+  };
+  struct Batch {
+    std::unique_ptr<SliceRunner> slices;
+    bool under_way = false;
+    int next_slice = 0;
+    Rows rows;
+    Failures failures;
+    control::StepResult result;
+    TimePoint start;
   };
 
   void UpdateSequences(const control::ComputeOrder& order);
-  Batch Collect(const control::ComputeOrder& order, Failures& failures) const;
+  Rows Collect(const control::ComputeOrder& order, Failures& failures) const;
   Status Check(const control::ComputeWork& work) const;
-  static void AddRows(const control::ComputeWork& work, Batch& batch);
-  void Forward(const Batch& batch);
-  void SampleRows(const Batch& batch, const Failures& failures, control::StepResult& result);
+  static void AddRows(const control::ComputeWork& work, Rows& rows);
+  void RunSlice(int number);  // the next one, and starts the attention behind it
+  control::StepResult End(int number);
+  void SampleRows(Batch& batch);
 
   const LoadedModel& model_;
   const control::Limits limits_;
   WorkerTeam& team_;
   std::unique_ptr<AttentionBackend> attention_;
-  const std::unique_ptr<SliceRunner> slices_;
+  std::vector<Batch> batches_;
+  int num_under_way_ = 0;
+  int last_ = 0;  // the batch that ran last
   std::unordered_map<SequenceId, Sequence> sequences_;
 };
 

@@ -109,6 +109,7 @@ control::Limits ClusterExecutor::limits() const {
   limits.set_max_num_seqs(config_.max_num_seqs);
   limits.set_max_num_batched_tokens(config_.max_num_batched_tokens);
   limits.set_max_model_len(config_.max_model_len);
+  limits.set_num_batches(config_.num_batches);
   limits.set_peer_timeout_ms(std::chrono::duration_cast<milliseconds>(config_.peer_timeout).count());
   return limits;
 }

@@ -17,6 +17,7 @@ double Seconds(Clock::duration duration) { return std::chrono::duration<double>(
 ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const ModelConfig& model) {
   ServingEngineOptions options;
   options.scheduler.max_num_seqs = config.max_num_seqs;
+  options.scheduler.num_batches = config.num_batches;
   options.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   options.scheduler.max_model_len = config.max_model_len;
   options.scheduler.max_queued = config.max_num_queued_reqs;
@@ -34,6 +35,7 @@ ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_pt
                  placement != nullptr        ? std::move(placement)
                  : options.spread_tokens > 0 ? MakeSpreadPlacement(options.spread_tokens)
                                              : MakeLeastLoadedPlacement()),
+      in_flight_(static_cast<size_t>(options.scheduler.num_batches)),
       executor_(std::move(executor)) {
   for (const KvNode& node : executor_->kv_nodes()) scheduler_.AddNode(node);
   executor_->Start([this](ExecutorEvent event) { events_.Push(std::move(event)); });
@@ -149,13 +151,9 @@ void ServingEngine::Loop() {
       if (stopping_) return;
       out.swap(pending_);
       while (std::optional<ExecutorEvent> event = events_.TryPop()) HandleEvent(*event, out);
-      if (in_flight_ && step_deadline_.Passed()) {
-        LoseAll(TimedOut("step " + std::to_string(in_flight_->step.value) + " was not answered within " +
-                         std::to_string(static_cast<int>(Seconds(options_.step_timeout))) + " s: the compute node hangs"),
-                out);
-      }
-      if (!in_flight_ && dead_.ok()) SubmitNextStep();
-      deadline = step_deadline_;
+      CheckDeadlines(out);
+      if (dead_.ok()) SubmitSteps();
+      deadline = Deadline(CheckDeadlines(out));
     }
     for (const Delivery& delivery : out) delivery.sink(delivery.event);
     std::array<pollfd, 2> polls = {pollfd{events_.fd(), POLLIN, 0}, pollfd{wake_.fd(), POLLIN, 0}};
@@ -164,12 +162,32 @@ void ServingEngine::Loop() {
   }
 }
 
-void ServingEngine::SubmitNextStep() {
-  StepPlan plan = scheduler_.NextStep();
-  if (plan.empty()) {
-    step_deadline_ = Deadline(TimePoint::max());
-    return;
+TimePoint ServingEngine::CheckDeadlines(Deliveries& out) {
+  TimePoint next = TimePoint::max();
+  for (const std::optional<InFlight>& step : in_flight_) {
+    if (!step) continue;
+    next = std::min(next, step->deadline.at());
+    if (!step->deadline.Passed()) continue;
+    LoseAll(TimedOut("step " + std::to_string(step->plan.step.value) + " was not answered within " +
+                     std::to_string(static_cast<int>(Seconds(options_.step_timeout))) + " s: the compute node hangs"),
+            out);
+    return TimePoint::max();
   }
+  return next;
+}
+
+// The batch that has waited longest goes first: it may need what the others would take.
+void ServingEngine::SubmitSteps() {
+  const size_t first = last_batch_ + 1;
+  for (size_t i = 0; i < in_flight_.size(); ++i) {
+    const size_t batch = (first + i) % in_flight_.size();
+    if (!in_flight_[batch]) SubmitNextStep(batch);
+  }
+}
+
+void ServingEngine::SubmitNextStep(size_t batch) {
+  StepPlan plan = scheduler_.NextStep(static_cast<int>(batch));
+  if (plan.empty()) return;
   std::vector<control::NewSequence> added;
   for (const Work& work : plan.work) {
     if (!work.prefill || work.first_position != 0) continue;
@@ -177,9 +195,9 @@ void ServingEngine::SubmitNextStep() {
     Continuation& continuation = continuations_.at(work.sequence);
     if (!continuation.started) continuation.started = Clock::now();
   }
-  step_deadline_ = Deadline::After(options_.step_timeout);
   executor_->Submit(plan, added);
-  in_flight_ = std::move(plan);
+  in_flight_[batch] = {std::move(plan), Deadline::After(options_.step_timeout)};
+  last_batch_ = batch;
 }
 
 control::NewSequence ServingEngine::Announce(SequenceId sequence) const {
@@ -197,35 +215,38 @@ control::NewSequence ServingEngine::Announce(SequenceId sequence) const {
 
 void ServingEngine::HandleEvent(const ExecutorEvent& event, Deliveries& out) {
   switch (event.kind) {
-    case ExecutorEvent::Kind::kStepDone:
-      if (in_flight_ && event.result.step() == in_flight_->step.value) CompleteStep(event.result, out);
-      return;
+    case ExecutorEvent::Kind::kStepDone: CompleteStep(event.result, out); return;
     case ExecutorEvent::Kind::kNodeLost: LoseNode(event.node, event.status, out); return;
     case ExecutorEvent::Kind::kAllLost: LoseAll(event.status, out); return;
   }
 }
 
-void ServingEngine::CompleteStep(const control::StepResult& result, Deliveries& out) {
-  if (options_.observer != nullptr) {
-    EngineObserver::Step step;
-    for (const Work& work : in_flight_->work) {
-      if (work.prefill) {
-        step.num_prefill_tokens += static_cast<int64_t>(work.tokens.size());
-      } else {
-        ++step.num_decode;
-      }
+void ServingEngine::ObserveStep(const StepPlan& plan, const control::StepResult& result) {
+  if (options_.observer == nullptr || plan.work.empty()) return;
+  EngineObserver::Step step;
+  for (const Work& work : plan.work) {
+    if (work.prefill) {
+      step.num_prefill_tokens += static_cast<int64_t>(work.tokens.size());
+    } else {
+      ++step.num_decode;
     }
-    step.total = static_cast<double>(result.total_us()) * 1e-6;
-    step.attention_wait = static_cast<double>(result.attention_wait_us()) * 1e-6;
-    step.bytes_to_memory = result.bytes_to_memory();
-    step.bytes_from_memory = result.bytes_from_memory();
-    if (!in_flight_->work.empty()) options_.observer->OnStep(step);
   }
+  step.total = static_cast<double>(result.total_us()) * 1e-6;
+  step.attention_wait = static_cast<double>(result.attention_wait_us()) * 1e-6;
+  step.bytes_to_memory = result.bytes_to_memory();
+  step.bytes_from_memory = result.bytes_from_memory();
+  options_.observer->OnStep(step);
+}
+
+void ServingEngine::CompleteStep(const control::StepResult& result, Deliveries& out) {
+  const auto step = std::find_if(in_flight_.begin(), in_flight_.end(),
+                                 [&](const std::optional<InFlight>& s) { return s && s->plan.step.value == result.step(); });
+  if (step == in_flight_.end()) return;
+  ObserveStep((*step)->plan, result);
   std::vector<Scheduler::Sampled> sampled;
   for (const control::SampledToken& token : result.sampled()) sampled.push_back({SequenceId{token.sequence()}, token.token()});
-  scheduler_.CompleteStep(sampled);
-  in_flight_.reset();
-  step_deadline_ = Deadline(TimePoint::max());
+  scheduler_.CompleteStep(sampled, (*step)->plan.batch);
+  step->reset();
   for (const control::SampledToken& token : result.sampled()) DeliverToken(token, out);
   for (const control::FailedSequence& failed : result.failed()) {
     FailSequence(SequenceId{failed.sequence()}, {static_cast<StatusCode>(failed.status()), failed.message()}, out);
@@ -305,8 +326,7 @@ void ServingEngine::LoseAll(const Status& status, Deliveries& out) {
   if (!dead_.ok()) return;
   dead_ = PeerLost(status.message());
   LAMINA_LOG_ERROR("cannot serve any more: {}", status.message());
-  in_flight_.reset();
-  step_deadline_ = Deadline(TimePoint::max());
+  for (std::optional<InFlight>& step : in_flight_) step.reset();
   std::vector<SequenceId> all;
   for (const auto& [sequence, continuation] : continuations_) all.push_back(sequence);
   std::sort(all.begin(), all.end());

@@ -1,6 +1,7 @@
 // The engine: takes requests, asks the scheduler for one step after another, has nodes carry it out, and hands tokens back.
 //
-// This is the manager's loop. A step: NextStep -> Submit -> (nodes work) -> kStepDone -> tokens to sinks -> CompleteStep -> NextStep.
+// This is the manager's loop. A step: NextStep -> Submit -> (nodes work) -> kStepDone -> tokens to sinks -> CompleteStep -> NextStep. Each
+// batch has at most one step in flight.
 #pragma once
 
 #include <map>
@@ -66,12 +67,19 @@ class ServingEngine : public Engine {
     TokenEvent event;
   };
   using Deliveries = std::vector<Delivery>;
+  struct InFlight {
+    StepPlan plan;
+    Deadline deadline;
+  };
 
   void Loop();
   void HandleEvent(const ExecutorEvent& event, Deliveries& out);
   void CompleteStep(const control::StepResult& result, Deliveries& out);
+  void ObserveStep(const StepPlan& plan, const control::StepResult& result);
   void DeliverToken(const control::SampledToken& sampled, Deliveries& out);
-  void SubmitNextStep();
+  void SubmitSteps();
+  void SubmitNextStep(size_t batch);
+  TimePoint CheckDeadlines(Deliveries& out);  // returns the next one
   void FinishSequence(SequenceId sequence, TokenEvent event, Deliveries& out);
   void FailSequence(SequenceId sequence, const Status& status, Deliveries& out);
   void LoseNode(NodeId node, const Status& status, Deliveries& out);
@@ -86,11 +94,11 @@ class ServingEngine : public Engine {
   std::unordered_map<RequestId, Request> requests_;
   std::unordered_map<SequenceId, Continuation> continuations_;
   uint64_t last_request_ = 0, last_sequence_ = 0;
-  Deliveries pending_;  // made outside the engine's thread, delivered on it
-  std::optional<StepPlan> in_flight_;
-  Deadline step_deadline_{TimePoint::max()};
-  Status dead_;                         // why nothing can be served any more
-  std::map<NodeId, std::string> lost_;  // lost memory nodes and why
+  Deliveries pending_;                              // made outside the engine's thread, delivered on it
+  std::vector<std::optional<InFlight>> in_flight_;  // by batch
+  size_t last_batch_ = 0;                           // submitted last
+  Status dead_;                                     // why nothing can be served any more
+  std::map<NodeId, std::string> lost_;              // lost memory nodes and why
   bool stopping_ = false;
 
   Inbox<ExecutorEvent> events_;

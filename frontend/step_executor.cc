@@ -9,6 +9,7 @@ control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std
   control::ComputeOrder order;
   order.set_epoch(epoch);
   order.set_step(plan.step.value);
+  order.set_batch(static_cast<uint32_t>(plan.batch));
   for (const SequenceId released : plan.released) order.add_released(released.value);
   for (const control::NewSequence& sequence : added) *order.add_new_sequences() = sequence;
   for (const Work& work : plan.work) {
@@ -33,6 +34,7 @@ control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeI
   control::MemoryOrder order;
   order.set_epoch(epoch);
   order.set_step(plan.step.value);
+  order.set_batch(static_cast<uint32_t>(plan.batch));
   for (const SequenceId released : plan.released) order.add_released(released.value);
   for (const Work& work : plan.work) {
     const auto part = std::find_if(work.route.begin(), work.route.end(), [&](const KvPart& p) { return p.node == node; });

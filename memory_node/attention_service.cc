@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -15,6 +16,7 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
   const StepId step{order.step()};
   for (const uint64_t released : order.released()) store_->Release(SequenceId{released});
   StepRows rows;
+  rows.batch = order.batch();
   const auto append = [&](SequenceId sequence, int64_t position, std::span<const TokenSlot> slots) {
     if (Status status = store_->Append(sequence, position, slots, step); !status.ok()) {
       LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
@@ -32,6 +34,13 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
   }
   steps_[step] = std::move(rows);
   newest_step_ = std::max(newest_step_, step);
+}
+
+// Messages come in the order of their batch's steps.
+void AttentionService::ForgetBefore(StepId step) {
+  const auto now = steps_.find(step);
+  if (now == steps_.end()) return;
+  for (auto it = steps_.begin(); it != now;) it = it->second.batch == now->second.batch ? steps_.erase(it) : std::next(it);
 }
 
 bool AttentionService::IsStale(const MessageHeader& header) const {
@@ -79,7 +88,7 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
 
 size_t AttentionService::Decode(const ReceivedMessage& message, std::span<std::byte> reply, bool payload_checksum) {
   const TimePoint start = Clock::now();
-  steps_.erase(steps_.begin(), steps_.lower_bound(StepId{message.header.step}));
+  ForgetBefore(StepId{message.header.step});
   MessageHeader header{.kind = MessageKind::kReply,
                        .epoch = epoch_,
                        .step = message.header.step,
@@ -109,7 +118,7 @@ size_t AttentionService::Decode(const ReceivedMessage& message, std::span<std::b
 }
 
 Status AttentionService::Push(const ReceivedMessage& message) {
-  steps_.erase(steps_.begin(), steps_.lower_bound(StepId{message.header.step}));
+  ForgetBefore(StepId{message.header.step});
   LAMINA_ASSIGN_OR_RETURN(const std::span<const Row> rows, RowsOf(message.header, /*prefill=*/true));
   const size_t width_bytes = wire_.push_row_bytes();
   if (message.payload.size() != rows.size() * 2 * width_bytes)

@@ -45,10 +45,12 @@ class AttentionService {
     bool stores = false;     // its token gets a slot here
   };
   struct StepRows {
+    uint32_t batch = 0;
     std::vector<Row> decode;
     std::vector<Row> prefill;  // the tokens of all chunks in a row
   };
 
+  void ForgetBefore(StepId step);  // steps of its batch
   Result<std::span<const Row>> RowsOf(const MessageHeader& header, bool prefill) const;
   Status Attend(const ReceivedMessage& message, std::span<const Row> rows, std::span<float> out);
 

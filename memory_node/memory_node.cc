@@ -36,7 +36,8 @@ DType FromProto(control::KvDType dtype) {
 Status CheckShape(const control::AttentionSpec& spec, const control::Limits& limits) {
   const bool ok = spec.num_layers() > 0 && spec.num_layers() <= 1024 && spec.num_kv_heads() > 0 && spec.num_heads() > 0 &&
                   spec.num_heads() <= 1024 && spec.num_heads() % spec.num_kv_heads() == 0 && spec.head_dim() > 0 &&
-                  spec.head_dim() <= 256 && spec.head_dim() % 8 == 0 && limits.max_num_seqs() > 0 && limits.max_num_seqs() <= 65536;
+                  spec.head_dim() <= 256 && spec.head_dim() % 8 == 0 && limits.max_num_seqs() > 0 && limits.max_num_seqs() <= 65536 &&
+                  limits.num_batches() <= kMaxBatches;
   if (ok) return OkStatus();
   return InvalidArgument("attention shape not supported: " + spec.ShortDebugString() + " with " + limits.ShortDebugString() +
                          "; head_dim must be a multiple of 8 up to 256 and kv heads must divide heads");
@@ -177,7 +178,12 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
   session->epoch = request.epoch();
   session->token = request.session_token();
   session->payload_checksum = request.payload_checksum();
-  session->wire = {spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), shape.dtype, request.limits().max_num_seqs()};
+  session->wire = {spec.num_heads(),
+                   spec.num_kv_heads(),
+                   spec.head_dim(),
+                   shape.dtype,
+                   request.limits().max_num_seqs(),
+                   std::max(request.limits().num_batches(), 1)};
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvDevice> device, MakeKvDevice(shape, capacity));
   session->service = std::make_unique<AttentionService>(session->wire, spec.scale(), request.epoch(), std::move(device));
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
@@ -230,7 +236,7 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
   for (size_t i = 0; i < count; ++i) {
     if (events[i].kind == Event::Kind::kNotification) {
       const std::optional<Notification> notification = Notification::Unpack(events[i].value);
-      if (!notification || (notification->kind != MessageKind::kPush && notification->kind != MessageKind::kDecode)) {
+      if (!notification || !HasArea(*notification)) {
         LAMINA_LOG_ERROR("compute node at {} sent notification {:#x}, which means nothing", peer.endpoint->peer_name(), events[i].value);
         peer.lost = true;
       } else {
@@ -250,19 +256,24 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
   return busy;
 }
 
+bool MemoryNode::HasArea(const Notification& notification) const {
+  return notification.kind == MessageKind::kPush ||
+         (notification.kind == MessageKind::kDecode && static_cast<int>(notification.slot) < session_->wire.num_batches);
+}
+
 // Returns false if the message has to wait for its order.
 bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notification) {
   Session& session = *session_;
   const bool is_push = notification.kind == MessageKind::kPush;
-  uint32_t& handled = is_push ? peer.push_number[notification.slot] : peer.decode_number;
+  uint32_t& handled = is_push ? peer.push_number[notification.slot] : peer.decode_number[notification.slot];
   if (notification.number != Notification::Next(handled)) {  // came twice: the area may be in use again
     session.service->CountStale();
     return true;
   }
   const std::span<std::byte> window = peer.endpoint->window();
-  const std::span<const std::byte> area =
-      is_push ? window.subspan(session.wire.push_offset(static_cast<int>(notification.slot)), session.wire.push_area_bytes())
-              : window.first(session.wire.decode_area_bytes());
+  const int slot = static_cast<int>(notification.slot);
+  const std::span<const std::byte> area = is_push ? window.subspan(session.wire.push_offset(slot), session.wire.push_area_bytes())
+                                                  : window.subspan(session.wire.decode_offset(slot), session.wire.decode_area_bytes());
   Result<ReceivedMessage> message = lamina::Open(area, notification.kind, peer.payload_checksum);
   if (message.ok() && message->header.number != notification.number) {
     message = Corrupt("message " + std::to_string(message->header.number) + " stands where message " + std::to_string(notification.number) +
@@ -295,9 +306,12 @@ Status MemoryNode::HandleMessage(ComputePeer& peer, const ReceivedMessage& messa
     return peer.endpoint->Post({}, Notification{MessageKind::kPushDone, notification.slot, notification.number}.Pack(), 0);
   }
   if (stale) return OkStatus();
-  const size_t bytes = service.Decode(message, peer.reply->bytes(), peer.payload_checksum);
-  const WriteOp write{peer.reply->bytes().first(bytes), 0};
-  return peer.endpoint->Post({&write, 1}, Notification{MessageKind::kReply, 0, notification.number}.Pack(), 0);
+  const WireShape& wire = session_->wire;
+  const uint64_t offset = wire.reply_offset(static_cast<int>(notification.slot));
+  const std::span<std::byte> reply = peer.reply->bytes().subspan(offset, wire.reply_area_bytes());
+  const size_t bytes = service.Decode(message, reply, peer.payload_checksum);
+  const WriteOp write{reply.first(bytes), offset};
+  return peer.endpoint->Post({&write, 1}, Notification{MessageKind::kReply, notification.slot, notification.number}.Pack(), 0);
 }
 
 void MemoryNode::EndSession(const std::string& why) {

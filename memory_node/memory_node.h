@@ -53,8 +53,8 @@ class MemoryNode {
     std::unique_ptr<Buffer> reply;  // before the endpoint whose posts read it
     std::unique_ptr<Endpoint> endpoint;
     bool payload_checksum = false;
-    std::deque<Notification> notifications;  // not handled yet, oldest first: their order may not be here
-    uint32_t decode_number = 0;              // of the last message handled
+    std::deque<Notification> notifications;             // not handled yet, oldest first: their order may not be here
+    std::array<uint32_t, kMaxBatches> decode_number{};  // of the last message handled in each area
     std::array<uint32_t, kPushSlots> push_number{};
     bool lost = false;
   };
@@ -79,6 +79,7 @@ class MemoryNode {
   bool AcceptPeers();
   bool IsMember(const Endpoint& peer) const;
   bool PollPeer(ComputePeer& peer);
+  bool HasArea(const Notification& notification) const;
   bool HandleNotification(ComputePeer& peer, const Notification& notification);
   Status HandleMessage(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification);
   void EndSession(const std::string& why);

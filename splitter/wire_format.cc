@@ -17,7 +17,7 @@ std::optional<Notification> Notification::Unpack(uint32_t value) {
   const Notification notification{static_cast<MessageKind>(value >> 28), value >> 24 & 15, value & 0xffffff};
   const bool pushes = notification.kind == MessageKind::kPush || notification.kind == MessageKind::kPushDone;
   const bool known = pushes || notification.kind == MessageKind::kDecode || notification.kind == MessageKind::kReply;
-  if (!known || notification.slot >= (pushes ? kPushSlots : 1)) return std::nullopt;
+  if (!known || notification.slot >= static_cast<uint32_t>(pushes ? kPushSlots : kMaxBatches)) return std::nullopt;
   return notification;
 }
 

@@ -2,10 +2,10 @@
 // configured with.
 //
 // Memory node's window (written by one compute node):
-//   [decode area]              MessageHeader, then q, k, v of the rows of one layer
-//   [push area] x kPushSlots   MessageHeader, then k, v of prefill rows of one layer
+//   [decode area] x num_batches  MessageHeader, then q, k, v of the rows of one layer
+//   [push area] x kPushSlots     MessageHeader, then k, v of prefill rows of one layer
 // Compute node's window (written by one memory node):
-//   [reply area]               MessageHeader, then the attention output of the rows of one layer
+//   [reply area] x num_batches   MessageHeader, then the attention output of the rows of one layer
 // Heads are those that the memory node holds.
 //
 // A decode area is free again when its reply is there; a push slot when kPushDone for its message came back. Messages of an area are
@@ -33,6 +33,7 @@ namespace lamina {
 inline constexpr uint32_t kWireMagic = 0x314e4d4c;  // "LMN1"
 inline constexpr int kPushSlots = 4;                // layers on their way to one memory node during prefill
 inline constexpr int kMaxPushRows = 256;            // rows of one push; a longer chunk takes several
+inline constexpr int kMaxBatches = 16;              // in flight at a time
 
 enum class MessageKind : uint16_t { kDecode = 1, kPush = 2, kReply = 3, kPushDone = 4 };  // kPushDone is only ever a notification
 
@@ -62,11 +63,11 @@ inline constexpr uint32_t kWantsLse = 2;  // decode: some rows' outputs will be 
 // none.
 bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric);
 
-// The 32 bits of a transport notification: kind (4 bits), push slot (4), number of the message (24). An area's first message is number 1;
+// The 32 bits of a transport notification: kind (4 bits), slot (4), number of the message (24). An area's first message is number 1;
 // a reply has the number of what it answers, kPushDone that of the push.
 struct Notification {
   MessageKind kind{};
-  uint32_t slot = 0;  // < kPushSlots; 0 where the kind has one area
+  uint32_t slot = 0;  // decode, reply: batch, < kMaxBatches; push: < kPushSlots
   uint32_t number = 0;
 
   uint32_t Pack() const { return static_cast<uint32_t>(kind) << 28 | slot << 24 | number; }
@@ -82,6 +83,7 @@ struct WireShape {
   int head_dim = 0;
   DType kv_dtype = DType::kBF16;
   int max_rows = 0;  // decoding rows of a step
+  int num_batches = 1;
 
   uint64_t q_row_bytes() const { return uint64_t{4} * num_heads * head_dim; }
   uint64_t kv_row_bytes() const { return uint64_t{4} * num_kv_heads * head_dim; }  // k or v on the wire, decode
@@ -91,11 +93,12 @@ struct WireShape {
 
   uint64_t decode_area_bytes() const { return Align(sizeof(MessageHeader) + max_rows * decode_row_bytes()); }
   uint64_t push_area_bytes() const { return Align(sizeof(MessageHeader) + kMaxPushRows * 2 * push_row_bytes()); }
-  uint64_t push_offset(int slot) const { return decode_area_bytes() + slot * push_area_bytes(); }
+  uint64_t decode_offset(int batch) const { return batch * decode_area_bytes(); }
+  uint64_t push_offset(int slot) const { return decode_offset(num_batches) + slot * push_area_bytes(); }
   uint64_t memory_window_bytes() const { return push_offset(kPushSlots); }
-  uint64_t compute_window_bytes() const {
-    return Align(sizeof(MessageHeader) + max_rows * (q_row_bytes() + lse_row_bytes()) + kMaxErrorBytes);
-  }
+  uint64_t reply_area_bytes() const { return Align(sizeof(MessageHeader) + max_rows * (q_row_bytes() + lse_row_bytes()) + kMaxErrorBytes); }
+  uint64_t reply_offset(int batch) const { return batch * reply_area_bytes(); }
+  uint64_t compute_window_bytes() const { return reply_offset(num_batches); }
 
   static constexpr uint64_t kMaxErrorBytes = 1024;
   static constexpr uint64_t Align(uint64_t bytes) { return (bytes + 4095) & ~uint64_t{4095}; }

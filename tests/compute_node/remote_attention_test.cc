@@ -16,7 +16,7 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 
 constexpr uint64_t kEpoch = 77;
-constexpr WireShape kWire{.num_heads = 2, .num_kv_heads = 1, .head_dim = 8, .kv_dtype = DType::kF32, .max_rows = 8};
+constexpr WireShape kWire{.num_heads = 2, .num_kv_heads = 1, .head_dim = 8, .kv_dtype = DType::kF32, .max_rows = 8, .num_batches = 2};
 constexpr size_t kQ = 16, kKv = 8;  // floats per row
 
 // What is written back; none: silence.
@@ -76,11 +76,13 @@ class PlayedMemoryNode {
     for (size_t i = 0; i < count; ++i) {
       if (events[i].kind != Event::Kind::kNotification) continue;
       Notification notification = *Notification::Unpack(events[i].value);
+      const int batch = static_cast<int>(notification.slot);
       if (notification.kind == MessageKind::kDecode) {
-        const auto reply = answer_(*Open(endpoint.window().first(kWire.decode_area_bytes()), MessageKind::kDecode, true));
+        const auto reply =
+            answer_(*Open(endpoint.window().subspan(kWire.decode_offset(batch), kWire.decode_area_bytes()), MessageKind::kDecode, true));
         if (!reply) continue;
         std::memcpy(buffer.data(), reply->data(), reply->size());
-        const WriteOp write{buffer.first(reply->size()), 0};
+        const WriteOp write{buffer.first(reply->size()), kWire.reply_offset(batch)};
         notification.kind = MessageKind::kReply;
         for (int post = 0; post < posts_per_reply; ++post) {
           EXPECT_TRUE(endpoint.Post({&write, post == 0 ? size_t{1} : 0}, notification.Pack(), 0).ok());  // written once
@@ -125,7 +127,7 @@ class RemoteAttentionTest : public testing::Test {
     attention_ = std::move(*attention);
   }
 
-  // One layer of a step with a decoding row per entry: (sequence, node).
+  // One layer of a step with a decoding row per entry: (sequence, node). Steps alternate between the batches.
   void Decode(uint64_t step, const std::vector<std::pair<uint64_t, uint32_t>>& rows, int layer = 0) {
     work_.clear();
     for (const auto& [sequence, node] : rows) work_.push_back({.sequence = SequenceId{sequence}, .node = NodeId{node}, .position = 5});
@@ -134,10 +136,11 @@ class RemoteAttentionTest : public testing::Test {
     k_.assign(rows.size() * kKv, 1);
     v_.assign(rows.size() * kKv, 1);
     out_.assign(q_.size(), -1);
-    attention_->BeginStep(StepId{step}, work_);
-    attention_->Start(layer, q_.data(), k_.data(), v_.data(), out_.data());
-    attention_->Finish(layer);
-    attention_->EndStep();
+    batch_ = static_cast<int>(step % 2);
+    attention_->BeginStep(batch_, StepId{step}, work_);
+    attention_->Start(batch_, layer, q_.data(), k_.data(), v_.data(), out_.data());
+    while (!attention_->Finish(batch_)) std::this_thread::yield();
+    attention_->EndStep(batch_);
   }
 
   void ExpectTwiceQ(size_t row) {
@@ -149,8 +152,8 @@ class RemoteAttentionTest : public testing::Test {
     PlayedMemoryNode node("bad-memory", std::move(answer));
     Connect({{NodeId{1}, "m1", "loopback=bad-memory", NodeId{1}, 0, 1}}, peer_timeout);
     Decode(3, {{100, 1}}, 1);
-    ASSERT_TRUE(attention_->failures().contains(SequenceId{100}));
-    const Status status = attention_->failures().at(SequenceId{100});
+    ASSERT_TRUE(attention_->failures(batch_).contains(SequenceId{100}));
+    const Status status = attention_->failures(batch_).at(SequenceId{100});
     EXPECT_EQ(status.code(), StatusCode::kPeerLost);
     EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("memory node m1"), HasSubstr(why)));
     const std::vector<LostNode> lost = attention_->TakeLostNodes();
@@ -158,13 +161,14 @@ class RemoteAttentionTest : public testing::Test {
     EXPECT_EQ(lost[0].node, NodeId{1});
     EXPECT_TRUE(attention_->TakeLostNodes().empty()) << "said once";
     Decode(4, {{101, 1}});
-    EXPECT_TRUE(attention_->failures().contains(SequenceId{101})) << "later rows on it fail at once";
+    EXPECT_TRUE(attention_->failures(batch_).contains(SequenceId{101})) << "later rows on it fail at once";
     attention_.reset();
   }
 
   WorkerTeam team_{1};
   CpuDevice device_{team_};
   std::unique_ptr<RemoteAttention> attention_;
+  int batch_ = 0;
   std::vector<AttentionWork> work_;
   std::vector<float> q_, k_, v_, out_;
 };
@@ -174,11 +178,37 @@ TEST_F(RemoteAttentionTest, RowsGoToTheirNodeAndComeBackToTheirPlace) {
   Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}, {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
   for (uint64_t step = 1; step <= 50; ++step) {
     Decode(step, {{100, 1}, {101, 2}, {102, 2}, {103, 1}, {104, 2}});
-    EXPECT_TRUE(attention_->failures().empty());
+    EXPECT_TRUE(attention_->failures(batch_).empty());
     for (size_t row = 0; row < 5; ++row) ExpectTwiceQ(row);
   }
-  EXPECT_EQ(attention_->traffic().sent_bytes, static_cast<int64_t>(2 * sizeof(MessageHeader) + 5 * kWire.decode_row_bytes()));
-  EXPECT_EQ(attention_->traffic().received_bytes, static_cast<int64_t>(2 * sizeof(MessageHeader) + 5 * kWire.q_row_bytes()));
+  EXPECT_EQ(attention_->traffic(batch_).sent_bytes, static_cast<int64_t>(2 * sizeof(MessageHeader) + 5 * kWire.decode_row_bytes()));
+  EXPECT_EQ(attention_->traffic(batch_).received_bytes, static_cast<int64_t>(2 * sizeof(MessageHeader) + 5 * kWire.q_row_bytes()));
+  attention_.reset();
+}
+
+TEST_F(RemoteAttentionTest, BatchesOverlap) {
+  PlayedMemoryNode m1("memory-1", TwiceQ);
+  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}});
+  const std::vector<AttentionWork> work = {{.sequence = SequenceId{100}, .node = NodeId{1}, .position = 5}};
+  std::vector<float> q[2], out[2];
+  const std::vector<float> kv(kKv, 1);
+  for (size_t batch = 0; batch < 2; ++batch) {
+    q[batch].assign(kQ, static_cast<float>(batch + 1));
+    out[batch].assign(kQ, 0);
+    attention_->BeginStep(static_cast<int>(batch), StepId{batch + 1}, work);
+  }
+  for (int layer = 0; layer < 20; ++layer) {
+    for (const int batch : {0, 1}) attention_->Start(batch, layer, q[batch].data(), kv.data(), kv.data(), out[batch].data());
+    for (const int batch : {1, 0}) {
+      while (!attention_->Finish(batch)) std::this_thread::yield();
+      for (size_t i = 0; i < kQ; ++i) EXPECT_EQ(out[batch][i], 2 * q[batch][i]) << "batch " << batch;
+      out[batch].assign(kQ, 0);
+    }
+  }
+  for (const int batch : {0, 1}) {
+    attention_->EndStep(batch);
+    EXPECT_TRUE(attention_->failures(batch).empty());
+  }
   attention_.reset();
 }
 
@@ -194,11 +224,11 @@ TEST_F(RemoteAttentionTest, PrefillIsComputedHereAndItsKvPushed) {
   for (size_t i = 0; i < v_.size(); ++i) v_[i] = static_cast<float>(i / kKv) * 3;  // rows 0, 3, 6
   for (size_t i = 0; i < k_.size(); ++i) k_[i] = static_cast<float>(i);
   out_.assign(3 * kQ, -1);
-  attention_->BeginStep(StepId{1}, work_);
-  attention_->Start(0, q_.data(), k_.data(), v_.data(), out_.data());
-  attention_->Finish(0);
-  attention_->EndStep();
-  EXPECT_TRUE(attention_->failures().empty());
+  attention_->BeginStep(batch_, StepId{1}, work_);
+  attention_->Start(batch_, 0, q_.data(), k_.data(), v_.data(), out_.data());
+  while (!attention_->Finish(batch_)) std::this_thread::yield();
+  attention_->EndStep(batch_);
+  EXPECT_TRUE(attention_->failures(batch_).empty());
   EXPECT_FLOAT_EQ(out_[0], 0);
   EXPECT_FLOAT_EQ(out_[kQ], 1.5);
   EXPECT_FLOAT_EQ(out_[2 * kQ], 3);
@@ -223,9 +253,9 @@ TEST_F(RemoteAttentionTest, DuplicateAnswersAreDroppedAndCounted) {
   int64_t num_stale = 0;
   for (uint64_t step = 1; step <= kSteps; ++step) {
     Decode(step, {{100, 1}, {101, 1}});
-    EXPECT_TRUE(attention_->failures().empty());
+    EXPECT_TRUE(attention_->failures(batch_).empty());
     for (size_t row = 0; row < 2; ++row) ExpectTwiceQ(row);
-    num_stale += attention_->traffic().stale_messages;
+    num_stale += attention_->traffic(batch_).stale_messages;
   }
   EXPECT_GE(num_stale, kSteps - 1);  // the last may still be on its way
   EXPECT_LE(num_stale, kSteps);
@@ -267,8 +297,9 @@ TEST_F(RemoteAttentionTest, AnErrorOfTheNodeFailsItsRowsOnly) {
   });
   Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}, {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
   Decode(1, {{100, 1}, {101, 2}});
-  EXPECT_EQ(attention_->failures().size(), 1u);
-  EXPECT_THAT(attention_->failures().at(SequenceId{101}).message(), testing::AllOf(HasSubstr("m2"), HasSubstr("no such sequence here")));
+  EXPECT_EQ(attention_->failures(batch_).size(), 1u);
+  EXPECT_THAT(attention_->failures(batch_).at(SequenceId{101}).message(),
+              testing::AllOf(HasSubstr("m2"), HasSubstr("no such sequence here")));
   ExpectTwiceQ(0);
   EXPECT_TRUE(attention_->TakeLostNodes().empty()) << "the node lives";
   attention_.reset();
@@ -279,11 +310,11 @@ TEST_F(RemoteAttentionTest, ADeadNodeTakesOnlyItsRowsWithIt) {
   auto m2 = std::make_unique<PlayedMemoryNode>("memory-2", TwiceQ);
   Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}, {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
   Decode(1, {{100, 1}, {101, 2}});
-  EXPECT_TRUE(attention_->failures().empty());
+  EXPECT_TRUE(attention_->failures(batch_).empty());
   m2.reset();
   Decode(2, {{100, 1}, {101, 2}});
-  EXPECT_EQ(attention_->failures().size(), 1u);
-  EXPECT_TRUE(attention_->failures().contains(SequenceId{101}));
+  EXPECT_EQ(attention_->failures(batch_).size(), 1u);
+  EXPECT_TRUE(attention_->failures(batch_).contains(SequenceId{101}));
   ExpectTwiceQ(0);
   attention_.reset();
 }

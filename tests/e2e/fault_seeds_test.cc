@@ -54,6 +54,7 @@ void RunSeed(uint64_t seed, Outcome& outcome) {
   if (options.of_compute.seed == 1 || random() % 2 == 0) options.of_memory = DrawPlan(random);
   if (seed % 3 == 1) options.kv_head_parallel = 2;
   if (seed % 3 == 2) options.spread_tokens = 8;
+  if (seed % 4 == 3) options.num_batches = 2;
   Result<std::unique_ptr<FaultyCluster>> cluster = FaultyCluster::Create(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
 

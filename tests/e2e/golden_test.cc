@@ -67,8 +67,19 @@ std::vector<Deployment> AllDeployments() {
       deployment.num_memory_nodes = partition.num_memory_nodes;
       deployment.kv_head_parallel = partition.kv_head_parallel;
       deployment.spread_tokens = partition.spread_tokens;
+      for (const int num_batches : {1, 3}) {
+        deployment.num_batches = num_batches;
+        all.push_back(deployment);
+      }
+    }
+    deployment.num_batches = 2;
+    deployment.kv_head_parallel = 1;
+    deployment.spread_tokens = 0;
+    for (const int num_memory_nodes : {0, 1, 2, 3}) {
+      deployment.num_memory_nodes = num_memory_nodes;
       all.push_back(deployment);
     }
+    deployment.num_batches = 1;
   }
   return all;
 }

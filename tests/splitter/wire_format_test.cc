@@ -79,7 +79,7 @@ TEST(WireFormat, NotificationRoundTrip) {
   EXPECT_FALSE(Notification::Unpack(0)) << "no kind";
   EXPECT_FALSE(Notification::Unpack(5u << 28)) << "no such kind";
   EXPECT_FALSE(Notification::Unpack(Notification{MessageKind::kPush, kPushSlots, 1}.Pack())) << "no such slot";
-  EXPECT_FALSE(Notification::Unpack(Notification{MessageKind::kDecode, 1, 1}.Pack())) << "one area only";
+  EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kReply, kMaxBatches - 1, 5}.Pack())->slot, uint32_t{kMaxBatches - 1});
   EXPECT_EQ(Notification::Next(0xffffff), 0u) << "24 bits";
 }
 
@@ -91,13 +91,19 @@ TEST(WireFormat, RefusesAnotherKindAndAreasTooSmall) {
 }
 
 TEST(WireFormat, AreasDoNotOverlap) {
-  const WireShape shape{.num_heads = 8, .num_kv_heads = 4, .head_dim = 32, .kv_dtype = DType::kBF16, .max_rows = 5};
+  const WireShape shape{.num_heads = 8, .num_kv_heads = 4, .head_dim = 32, .kv_dtype = DType::kBF16, .max_rows = 5, .num_batches = 3};
+  EXPECT_EQ(shape.decode_offset(0), 0u);
+  for (int batch = 0; batch < 2; ++batch) {
+    EXPECT_EQ(shape.decode_offset(batch) + shape.decode_area_bytes(), shape.decode_offset(batch + 1));
+    EXPECT_EQ(shape.reply_offset(batch) + shape.reply_area_bytes(), shape.reply_offset(batch + 1));
+  }
   EXPECT_GE(shape.decode_area_bytes(), sizeof(MessageHeader) + 5 * (8 + 4 + 4) * 32 * 4);
   for (int slot = 0; slot + 1 < kPushSlots; ++slot)
     EXPECT_EQ(shape.push_offset(slot) + shape.push_area_bytes(), shape.push_offset(slot + 1));
-  EXPECT_EQ(shape.push_offset(0), shape.decode_area_bytes());
+  EXPECT_EQ(shape.push_offset(0), 3 * shape.decode_area_bytes());
   EXPECT_EQ(shape.memory_window_bytes(), shape.push_offset(kPushSlots - 1) + shape.push_area_bytes());
-  EXPECT_GE(shape.compute_window_bytes(), sizeof(MessageHeader) + 5 * 8 * 32 * 4);
+  EXPECT_EQ(shape.compute_window_bytes(), 3 * shape.reply_area_bytes());
+  EXPECT_GE(shape.reply_area_bytes(), sizeof(MessageHeader) + 5 * 8 * (32 + 1) * 4 + WireShape::kMaxErrorBytes);
 }
 
 TEST(WireFormat, HelloRoundTrip) {

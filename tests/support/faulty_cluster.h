@@ -17,6 +17,7 @@ struct FaultyClusterOptions {
   int num_memory_nodes = 2;
   int kv_head_parallel = 1;   // as base/cluster_config.h
   int64_t spread_tokens = 0;  // likewise
+  int num_batches = 1;        // likewise
   Clock::duration peer_timeout = std::chrono::milliseconds(150);
   FaultPlan of_compute;  // what happens to q, k and v
   FaultPlan of_memory;   // what happens to answers

@@ -61,7 +61,8 @@ std::string Deployment::Name() const {
   if (kind == "in-process") return "one_process_" + kv_dtype;
   const std::string heads = kv_head_parallel > 1 ? "_heads_over_" + std::to_string(kv_head_parallel) : "";
   const std::string spread = spread_tokens > 0 ? "_spread_" + std::to_string(spread_tokens) : "";
-  return "1_compute_" + std::to_string(num_memory_nodes) + "_memory" + heads + spread + "_" + transport + "_" + kv_dtype;
+  const std::string batches = num_batches > 1 ? "_" + std::to_string(num_batches) + "_batches" : "";
+  return "1_compute_" + std::to_string(num_memory_nodes) + "_memory" + heads + spread + batches + "_" + transport + "_" + kv_dtype;
 }
 
 namespace {
@@ -76,6 +77,7 @@ ServingEngineOptions EngineOptions(const Deployment& deployment, const ModelConf
   options.vocab_size = model.vocab_size;
   options.step_timeout = deployment.step_timeout;
   options.spread_tokens = deployment.spread_tokens;
+  options.scheduler.num_batches = deployment.num_batches;
   return options;
 }
 
@@ -125,6 +127,7 @@ Result<std::unique_ptr<Serving>> Serving::Connect(ClusterConfig config, const De
   config.step_timeout = deployment.step_timeout;
   config.kv_head_parallel = deployment.kv_head_parallel;
   config.spread_tokens = deployment.spread_tokens;
+  config.num_batches = deployment.num_batches;
   LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));
   auto serving = std::make_unique<Serving>();
   LAMINA_ASSIGN_OR_RETURN(auto executor, ClusterExecutor::Connect(config, model, {}));

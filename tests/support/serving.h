@@ -55,6 +55,7 @@ struct Deployment {
   std::string transport = "shm";
   int kv_head_parallel = 1;   // as base/cluster_config.h
   int64_t spread_tokens = 0;  // likewise
+  int num_batches = 1;        // likewise
   std::string kv_dtype = "bfloat16";
   int max_num_seqs = 32;
   int max_num_batched_tokens = 128;

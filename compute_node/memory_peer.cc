@@ -1,0 +1,123 @@
+#include "compute_node/memory_peer.h"
+
+#include <cstring>
+#include <tuple>
+
+#include "base/log.h"
+
+namespace lamina {
+
+Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress& address, const WireShape& wire, const DataHello& hello,
+                                                        const std::string& payload_checksum, Ladder& ladder, Deadline deadline) {
+  std::unique_ptr<MemoryPeer> peer(new MemoryPeer(address, wire, hello.epoch));
+  Result<Path> connected = ladder.Connect(address.offers, {wire.compute_window_bytes(), hello.Encode()}, deadline);
+  if (!connected.ok()) return connected.status().WithContext("data path to memory node " + address.name);
+  LAMINA_ASSIGN_OR_RETURN(peer->buffer_, connected->fabric->Allocate(wire.memory_window_bytes()));
+  peer->endpoint_ = std::move(connected->endpoint);
+  peer->path_ = {address.node, std::string(connected->fabric->name()), RefusalText(connected->refused)};
+  peer->payload_checksum_ = NeedsPayloadChecksum(payload_checksum, peer->path_.fabric);
+  LAMINA_LOG_INFO("data path to memory node {}: {}{}", address.name, peer->path_.fabric,
+                  peer->path_.refused.empty() ? "" : "; not used: " + peer->path_.refused);
+  if (peer->endpoint_->peer_window_bytes() < wire.memory_window_bytes()) {
+    return InternalError("memory node " + address.name + " offers a window of " + std::to_string(peer->endpoint_->peer_window_bytes()) +
+                         " bytes, expected " + std::to_string(wire.memory_window_bytes()));
+  }
+  return peer;
+}
+
+void MemoryPeer::Lose(const std::string& why) {
+  if (lost_) return;
+  LAMINA_LOG_ERROR("memory node {} is lost: {}", name(), why);
+  lost_ = true;
+  why_ = why;
+}
+
+std::span<std::byte> MemoryPeer::decode_payload(int batch) {
+  return buffer_->bytes().subspan(wire_.decode_offset(batch), wire_.decode_area_bytes()).subspan(sizeof(MessageHeader));
+}
+
+std::span<std::byte> MemoryPeer::push_payload(int slot) {
+  return buffer_->bytes().subspan(wire_.push_offset(slot), wire_.push_area_bytes()).subspan(sizeof(MessageHeader));
+}
+
+Status MemoryPeer::Post(const Notification& announced, MessageHeader header, std::span<std::byte> payload, size_t payload_bytes,
+                        uint64_t offset) {
+  header.kind = announced.kind;
+  header.epoch = epoch_;
+  header.number = announced.number;
+  header = Seal(header, payload.first(payload_bytes), payload_checksum_);
+  const std::span<std::byte> message = buffer_->bytes().subspan(offset, sizeof(header) + payload_bytes);
+  std::memcpy(message.data(), &header, sizeof(header));
+  const WriteOp write{message, offset};
+  return endpoint_->Post({&write, 1}, announced.Pack(), 0);
+}
+
+Status MemoryPeer::PostDecode(int batch, MessageHeader header, size_t payload_bytes) {
+  DecodeArea& area = decodes_[static_cast<size_t>(batch)];
+  const Notification announced{MessageKind::kDecode, static_cast<uint32_t>(batch), Notification::Next(area.number)};
+  LAMINA_RETURN_IF_ERROR(Post(announced, header, decode_payload(batch), payload_bytes, wire_.decode_offset(batch)));
+  area = {announced.number, true, false};
+  return OkStatus();
+}
+
+Result<ReceivedMessage> MemoryPeer::TakeReply(int batch, StepId step, int layer) {
+  DecodeArea& area = decodes_[static_cast<size_t>(batch)];
+  area.asked = false;
+  LAMINA_ASSIGN_OR_RETURN(
+      const ReceivedMessage message,
+      Open(endpoint_->window().subspan(wire_.reply_offset(batch), wire_.reply_area_bytes()), MessageKind::kReply, payload_checksum_));
+  const MessageHeader& header = message.header;
+  if (std::tuple(header.epoch, header.step, header.layer, header.number) !=
+      std::tuple(epoch_, step.value, static_cast<uint32_t>(layer), area.number)) {
+    return Corrupt("answered step " + std::to_string(header.step) + " layer " + std::to_string(header.layer) + " when step " +
+                   std::to_string(step.value) + " layer " + std::to_string(layer) + " was asked");
+  }
+  return message;
+}
+
+std::optional<int> MemoryPeer::FreePushSlot() const {
+  for (int slot = 0; slot < kPushSlots; ++slot) {
+    if (!pushes_[static_cast<size_t>(slot)].busy) return slot;
+  }
+  return std::nullopt;
+}
+
+Status MemoryPeer::PostPush(int slot, MessageHeader header, size_t payload_bytes) {
+  PushArea& area = pushes_[static_cast<size_t>(slot)];
+  const Notification announced{MessageKind::kPush, static_cast<uint32_t>(slot), Notification::Next(area.number)};
+  LAMINA_RETURN_IF_ERROR(Post(announced, header, push_payload(slot), payload_bytes, wire_.push_offset(slot)));
+  area = {announced.number, true};
+  return OkStatus();
+}
+
+bool MemoryPeer::Poll() {
+  if (lost_) return false;
+  std::array<Event, 16> events;
+  const size_t count = endpoint_->Poll(events);
+  for (size_t i = 0; i < count && !lost_; ++i) {
+    if (events[i].kind == Event::Kind::kPeerLost) Lose(endpoint_->last_error());
+    if (events[i].kind == Event::Kind::kNotification) TakeNotification(events[i].value);
+  }
+  return count > 0;
+}
+
+void MemoryPeer::TakeNotification(uint32_t value) {
+  const Notification notification = Notification::Unpack(value).value_or(Notification{});
+  bool fresh = false;  // else it came twice
+  if (notification.kind == MessageKind::kReply) {
+    DecodeArea& area = decodes_[notification.slot];
+    fresh = area.asked && !area.replied && notification.number == area.number;
+    area.replied |= fresh;
+  } else if (notification.kind == MessageKind::kPushDone) {
+    PushArea& area = pushes_[notification.slot];
+    fresh = area.busy && notification.number == area.number;
+    if (fresh) area.busy = false;
+  } else {
+    return Lose("sent a notification that means nothing: " + std::to_string(value));
+  }
+  if (!fresh) ++num_stale_;
+}
+
+int64_t MemoryPeer::TakeStale() { return std::exchange(num_stale_, 0); }
+
+}  // namespace lamina

@@ -1,0 +1,91 @@
+// A compute node's connection to one memory node: its message areas, what is on its way in them, and why the node is lost when it is.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/ids.h"
+#include "compute_node/attention_backend.h"
+#include "splitter/wire_format.h"
+#include "transport/ladder.h"
+
+namespace lamina {
+
+struct MemoryPeerAddress {
+  NodeId node;
+  std::string name;
+  std::string offers;  // of its Ladder
+  NodeId group;        // how routes name it: the first node of those that hold the same tokens
+  int first_kv_head = 0;
+  int num_kv_heads = 0;
+};
+
+// Thread: one owner.
+class MemoryPeer {
+ public:
+  // `wire`: with the heads that the node holds.
+  static Result<std::unique_ptr<MemoryPeer>> Connect(const MemoryPeerAddress& address, const WireShape& wire, const DataHello& hello,
+                                                     const std::string& payload_checksum, Ladder& ladder, Deadline deadline);
+
+  const MemoryPeerAddress& address() const { return address_; }
+  const std::string& name() const { return address_.name; }
+  const WireShape& wire() const { return wire_; }
+  const AttentionBackend::ChosenPath& path() const { return path_; }
+  const std::string& peer_name() const { return endpoint_->peer_name(); }
+
+  bool lost() const { return lost_; }
+  const std::string& why() const { return why_; }
+  void Lose(const std::string& why);  // the first reason stays
+
+  // A decode message: fill its payload, then post it. kTryAgain: no room now, post again after a Poll. REQUIRES: not asked(batch).
+  std::span<std::byte> decode_payload(int batch);
+  Status PostDecode(int batch, MessageHeader header, size_t payload_bytes);
+  bool asked(int batch) const { return decodes_[static_cast<size_t>(batch)].asked; }      // its reply was not taken
+  bool replied(int batch) const { return decodes_[static_cast<size_t>(batch)].replied; }  // and is in the window
+
+  // The reply, after checking that it answers the message of `step` and `layer`; it is then no more asked(). Borrowed until PostDecode.
+  // REQUIRES: replied(batch).
+  Result<ReceivedMessage> TakeReply(int batch, StepId step, int layer);
+  void Forget(int batch) { decodes_[static_cast<size_t>(batch)].asked = false; }  // nobody waits for its reply any more
+
+  // Likewise for pushes.
+  std::optional<int> FreePushSlot() const;
+  std::span<std::byte> push_payload(int slot);
+  Status PostPush(int slot, MessageHeader header, size_t payload_bytes);
+
+  bool Poll();          // takes what came; returns whether anything did
+  int64_t TakeStale();  // notifications that came twice, since the last call
+
+ private:
+  struct DecodeArea {
+    uint32_t number = 0;  // of the last message
+    bool asked = false, replied = false;
+  };
+  struct PushArea {
+    uint32_t number = 0;
+    bool busy = false;
+  };
+
+  MemoryPeer(const MemoryPeerAddress& address, const WireShape& wire, uint64_t epoch) : address_(address), wire_(wire), epoch_(epoch) {}
+  Status Post(const Notification& announced, MessageHeader header, std::span<std::byte> area, size_t payload_bytes, uint64_t offset);
+  void TakeNotification(uint32_t value);
+
+  const MemoryPeerAddress address_;
+  const WireShape wire_;
+  const uint64_t epoch_;
+  std::unique_ptr<Buffer> buffer_;      // the peer's window, as it is written here
+  std::unique_ptr<Endpoint> endpoint_;  // after the buffer: it goes first
+  AttentionBackend::ChosenPath path_;
+  bool payload_checksum_ = false;
+  std::array<DecodeArea, kMaxBatches> decodes_{};
+  std::array<PushArea, kPushSlots> pushes_{};
+  int64_t num_stale_ = 0;
+  bool lost_ = false;
+  std::string why_;
+};
+
+}  // namespace lamina
