@@ -27,8 +27,7 @@ inline Clock::duration FromSeconds(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// Returns at `at`, or as little after it as the kernel and the other threads allow. Asleep until shortly before, then yielding its core at
-// every look at the clock.
+// Returns at `at`, or as little after it as the kernel and the other threads allow. Asleep until shortly before, then looking at the clock.
 void SleepUntil(TimePoint at);
 
 }  // namespace lamina

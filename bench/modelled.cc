@@ -33,6 +33,7 @@ struct ModelledOptions {
 };
 
 constexpr int kWarmUpSteps = 4;
+constexpr int kSpareTokens = 24;  // of each sequence: warm-up, and what the scheduler keeps free for it to grow into
 constexpr auto kCaseDeadline = std::chrono::minutes(5);
 
 // The cluster file's devices, by node id as the executor numbers them, and what the cost model needs to know.
@@ -134,11 +135,10 @@ Status SubmitAll(Engine& engine, const ModelledOptions& options, int batch, int6
 Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster cluster, LocalCluster& daemons, int batch) {
   cluster.config.max_num_seqs = cluster.config.max_num_batched_tokens = batch;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> nodes, ClusterExecutor::Connect(cluster.config, cluster.model, {}));
-  int64_t room = 0;
-  for (const KvNode& node : nodes->kv_nodes())
-    room += node.capacity_tokens / (options.context + options.steps) * (options.context + options.steps);
-  const int64_t needed = int64_t{batch} * (options.context + options.steps);
-  if (needed > room) return OutOfSpace(fmt::format("needs {} tokens of KV cache, the memory nodes hold {}", needed, room));
+  const int64_t length = options.context + options.steps + kSpareTokens;
+  int64_t room = 0;  // sequences
+  for (const KvNode& node : nodes->kv_nodes()) room += node.capacity_tokens / length;
+  if (batch > room) return OutOfSpace(fmt::format("the memory nodes hold {} sequences of {} tokens", room, length));
 
   auto executor = std::make_unique<PrefilledExecutor>(std::move(nodes));
   PrefilledExecutor& recorder = *executor;
@@ -222,7 +222,7 @@ std::string Row(const Measurement& m) {
 
 Status MeasureModelled(const ModelledOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(ModelledCluster cluster, LoadCluster(options));
-  if (options.context + options.steps + 2 * kWarmUpSteps > cluster.config.max_model_len) {
+  if (options.context + options.steps + kSpareTokens > cluster.config.max_model_len) {
     return InvalidArgument(fmt::format("--context {} with --steps {} is too long for the model's {} positions", options.context,
                                        options.steps, cluster.config.max_model_len));
   }

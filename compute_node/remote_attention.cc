@@ -13,7 +13,7 @@ namespace lamina {
 namespace {
 
 // Polling before a wait for room sleeps.
-constexpr auto kPatience = microseconds(200);
+constexpr auto kRoomPatience = microseconds(200);
 
 std::string Milliseconds(Clock::duration duration) {
   return std::to_string(std::chrono::duration_cast<milliseconds>(duration).count()) + " ms";
@@ -317,7 +317,7 @@ template <typename Done>
 bool RemoteAttention::WaitFor(const Batch& batch, size_t on, const char* what, Done done) {
   if (done()) return true;
   const Deadline deadline = Deadline::After(options_.peer_timeout);
-  Backoff backoff(kPatience);
+  Backoff backoff(kRoomPatience);
   while (!peer(on).lost()) {
     const bool progress = Progress();
     if (progress) backoff.Reset();
