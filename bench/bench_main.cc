@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/log.h"
+#include "bench/kernels.h"
 #include "bench/throughput.h"
 #include "bench/transport.h"
 
@@ -14,6 +15,7 @@ int main(int argc, char** argv) {
   CLI::App app("Benchmarks of lamina. Ratios are taken against a limit or a peer measured in the same run.", "lamina bench");
   app.require_subcommand(1);
   int exit_status = 0;
+  lamina::RegisterKernels(app, exit_status);
   lamina::RegisterThroughput(app, exit_status);
   lamina::RegisterTransport(app, exit_status);
   try {
