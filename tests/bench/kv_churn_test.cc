@@ -28,6 +28,14 @@ TEST(KvChurn, IsAFunctionOfItsSeed) {
   EXPECT_NE(RunChurn({2048, 64, 0.9, 200, 1}), RunChurn({2048, 64, 0.9, 200, 2}));
 }
 
+// What attention after churn lives on.
+TEST(KvChurn, TheAllocatorKeepsLongRuns) {
+  for (const uint32_t seed : {1, 2, 3}) {
+    EXPECT_GT(MeanRunTokens(RunChurn({16384, 1024, 0.9, 2000, seed})), 100);
+    EXPECT_GT(MeanRunTokens(RunChurn({16384, 128, 0.9, 2000, seed})), 30);
+  }
+}
+
 TEST(KvChurn, FreshTablesAreRunsOfTheSameLengths) {
   const std::vector<std::vector<TokenSlot>> tables = {{9, 2, 3}, {7}, {4, 5}};
   const std::vector<std::vector<TokenSlot>> fresh = {{0, 1, 2}, {3}, {4, 5}};
