@@ -140,7 +140,7 @@ Measurement MeasureAgainstRoofline(Step& step, const nlohmann::json& sizes, Slot
   Measurement m = MeasureRatePair(
       "attention", sizes, repeats,
       {"GB/s", "the smaller of " + access + " and multiply-adds", "", [&] { return step.Run(team); }, [&] { return roofline.Sample(); }});
-  m.note = roofline.note();
+  m.note += "; " + roofline.note();
   return m;
 }
 

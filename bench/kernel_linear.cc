@@ -109,8 +109,8 @@ Result<std::vector<Measurement>> LinearBench::Measure(int64_t rows, int repeats,
                                         peaks.push_back(MeasureFmaPeak(team));
                                         return std::min(reads.back() * operations_per_byte, peaks.back());
                                       }}));
-  measured.back().note = fmt::format("read {:.1f} GB/s allows {:.0f} GFLOP/s, multiply-adds {:.0f} GFLOP/s", Percentile(reads, 0.5),
-                                     Percentile(reads, 0.5) * operations_per_byte, Percentile(peaks, 0.5));
+  measured.back().note += fmt::format("; read {:.1f} GB/s allows {:.0f} GFLOP/s, multiply-adds {:.0f} GFLOP/s", Percentile(reads, 0.5),
+                                      Percentile(reads, 0.5) * operations_per_byte, Percentile(peaks, 0.5));
   if (blas_ != nullptr) {
     blas_->SetNumThreads(team.num_workers());
     measured.push_back(

@@ -1,5 +1,7 @@
 #include "bench/kernel_samples.h"
 
+#include <fmt/format.h>
+
 namespace lamina {
 
 Measurement MeasureRatePair(const std::string& name, const nlohmann::json& sizes, int repeats, const RatePair& pair) {
@@ -23,7 +25,9 @@ Measurement MeasureRatePair(const std::string& name, const nlohmann::json& sizes
   m.reference = pair.reference;
   m.reference_value = Percentile(other, 0.5);
   m.ratio = Percentile(ratios, 0.5);
-  m.note = pair.note;
+  const double best = Percentile(ours, 1), best_other = Percentile(other, 1);
+  m.note = fmt::format("best of each {:.1f} / {:.1f} = {:.2f}{}{}", best, best_other, best / best_other, pair.note.empty() ? "" : "; ",
+                       pair.note);
   return m;
 }
 

@@ -16,7 +16,8 @@ struct RatePair {
   std::function<double()> other;  // the reference's, in `unit`
 };
 
-// `name` and `sizes` are the case; p99 is the slowest per cent of our samples. REQUIRES: repeats >= 1.
+// `name` and `sizes` are the case. The note begins with the ratio of the best samples: on a busy machine they say what an idle one would
+// do. p99 is the slowest per cent of our samples. REQUIRES: repeats >= 1.
 Measurement MeasureRatePair(const std::string& name, const nlohmann::json& sizes, int repeats, const RatePair& pair);
 
 }  // namespace lamina

@@ -91,13 +91,13 @@ struct Avx512Vec {
 
  private:
   LAMINA_SIMD static __m256i Bits(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
-  // Lanes i and i + 8 of a, then of b.
+  // Lanes i and i + 8 of a, then of b. A blend goes where the multiply-adds leave room, a shuffle does not.
   LAMINA_SIMD static __m512 AddHalves(__m512 a, __m512 b) {
-    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    return _mm512_add_ps(_mm512_mask_mov_ps(a, 0xff00, b), _mm512_shuffle_f32x4(a, b, 0x4e));
   }
-  // Lanes 0, 1 and lanes 2, 3 of each quad of a and b.
+  // Lanes 0, 2 and lanes 1, 3 of each quad of a and b.
   LAMINA_SIMD static __m512 AddPairs(__m512 a, __m512 b) {
-    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+    return _mm512_add_ps(_mm512_mask_mov_ps(a, 0xcccc, b), _mm512_shuffle_ps(a, b, 0x4e));
   }
   LAMINA_SIMD __m256 UpperHalf() const { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1)); }
 };
