@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include <cstdint>
 #include <type_traits>
 
 #include "kernels/cpu/kernel_table.h"
@@ -24,8 +25,6 @@ struct HeadTiles {
   static constexpr int Tokens(int heads) { return kWide ? (heads <= 2 ? 8 : 4) : heads == 1 ? 4 : 2; }
   static constexpr int Vectors(int heads) { return kWide ? (heads <= 2 ? 8 : 4) : heads == 1 ? 4 : 2; }
 };
-
-constexpr int kStretchVectors = kTokenStretch / 16;
 
 // The order of a row's elements in the kernel: as the first and second vector of 32 elements come out of memory. An odd 16 and the last 8
 // elements follow in their own order, the 8 with zeros.
@@ -281,11 +280,12 @@ LAMINA_SIMD float MaxScore(const float* scores, int tokens, float max) {
 // Scores of one head become weights exp(score - max), which are added to the rescaled sum.
 template <class V>
 LAMINA_SIMD void WeightsOfScores(int tokens, float max, float correction, float* scores, float* sum) {
+  constexpr int kTokensAtOnce = 64;  // divides kTokenBlock
   V total = V::Load(sum) * V::Set(correction);
-  for (int begin = 0; begin < tokens; begin += kTokenStretch, scores += kTokenStretch) {
-    V weight[kStretchVectors];
+  for (int begin = 0; begin < tokens; begin += kTokensAtOnce, scores += kTokensAtOnce) {
+    V weight[4];
 #pragma GCC unroll 4
-    for (int v = 0; v < kStretchVectors; ++v) {
+    for (int v = 0; v < 4; ++v) {
       weight[v] = V::FirstOf(tokens - begin - v * 16, Exp(V::Load(scores + v * 16) - V::Set(max)), V::Zero());
       weight[v].Store(scores + v * 16);
     }
@@ -336,10 +336,13 @@ struct AttentionRun {
   LAMINA_SIMD void FindAhead(const void* k_or_v, int kv_head, const AttentionRow& row, int64_t begin) {
     num_ahead = TokensIn(row, begin, kTokenStretch);
     if (num_ahead == 0) return;
-    const T* base = static_cast<const T*>(k_or_v) + kv_head * task.kv->head_stride;
+    // In a form that compilers turn into vectors: a stride fits 32 bits.
+    const auto base = reinterpret_cast<uintptr_t>(static_cast<const T*>(k_or_v) + kv_head * task.kv->head_stride);
+    const auto slot_bytes = static_cast<uint32_t>(task.kv->slot_stride) * static_cast<uint32_t>(sizeof(T));
     const TokenSlot* slots = row.slots + begin;
-    const int64_t slot_stride = task.kv->slot_stride;
-    for (int t = 0; t < num_ahead; ++t) ahead[t] = base + slot_stride * static_cast<int64_t>(slots[t]);
+    const T** to = ahead;
+    const int tokens = num_ahead;
+    for (int t = 0; t < tokens; ++t) to[t] = reinterpret_cast<const T*>(base + uint64_t{slots[t]} * slot_bytes);
     for (int t = num_ahead; t < kTokenStretch; ++t) ahead[t] = ahead[num_ahead - 1];
   }
 
