@@ -50,8 +50,10 @@ class Step {
   double Run(WorkerTeam& team) {
     const TimePoint start = Clock::now();
     Attention(shape_, kv_, rows_, team);
-    return static_cast<double>(kv_bytes()) / SecondsSince(start) / 1e9;
+    seconds_ = SecondsSince(start);
+    return static_cast<double>(kv_bytes()) / seconds_ / 1e9;
   }
+  double seconds() const { return seconds_; }  // of the last Run
 
   // The first row against the reference.
   Status Check() const {
@@ -85,6 +87,7 @@ class Step {
   const std::vector<std::vector<TokenSlot>>& tables_;
   size_t row_;
   int64_t num_tokens_ = 0;
+  double seconds_ = 0;
   std::vector<float> q_, out_;
   std::vector<AttentionRow> rows_;
 };
@@ -101,22 +104,21 @@ std::vector<std::span<const std::byte>> AsRanges(const std::vector<SlotRows>& re
 // The smaller of what memory and what arithmetic allows. Says in `bound` how often which it was.
 class Roofline {
  public:
-  Roofline(double operations_per_byte, std::function<double()> read, WorkerTeam& team)
-      : operations_per_byte_(operations_per_byte), read_(std::move(read)), team_(team) {}
+  Roofline(const Step& step, std::function<double()> read, WorkerTeam& team) : step_(step), read_(std::move(read)), team_(team) {}
 
   double Sample() {
     read_rates_.push_back(read_());
-    fma_rates_.push_back(MeasureFmaPeak(team_));
-    return std::min(read_rates_.back(), fma_rates_.back() / operations_per_byte_);
+    fma_rates_.push_back(MeasureFmaPeak(step_.seconds(), team_));
+    return std::min(read_rates_.back(), fma_rates_.back() / step_.operations_per_byte());
   }
 
   std::string note() const {
     const double read = Percentile(read_rates_, 0.5), fma = Percentile(fma_rates_, 0.5);
-    return fmt::format("read {:.1f} GB/s, multiply-adds {:.0f} GFLOP/s allow {:.1f} GB/s", read, fma, fma / operations_per_byte_);
+    return fmt::format("read {:.1f} GB/s, multiply-adds {:.0f} GFLOP/s allow {:.1f} GB/s", read, fma, fma / step_.operations_per_byte());
   }
 
  private:
-  double operations_per_byte_;
+  const Step& step_;
   std::function<double()> read_;
   WorkerTeam& team_;
   std::vector<double> read_rates_, fma_rates_;
@@ -136,7 +138,7 @@ Measurement MeasureAgainstRoofline(Step& step, const nlohmann::json& sizes, Slot
     read = [&reads, &team, ahead] { return MeasureRowRead(reads, ahead, team); };
     access = fmt::format("read of random rows of {} B", step.row_bytes());
   }
-  Roofline roofline(step.operations_per_byte(), read, team);
+  Roofline roofline(step, read, team);
   Measurement m = MeasureRatePair(
       "attention", sizes, repeats,
       {"GB/s", "the smaller of " + access + " and multiply-adds", "", [&] { return step.Run(team); }, [&] { return roofline.Sample(); }});

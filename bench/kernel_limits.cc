@@ -15,7 +15,7 @@ namespace {
 #define LAMINA_AVX512 __attribute__((target("avx512f")))
 
 constexpr int kChains = 12;             // independent sums: two units, four cycles from one addition to the next, and some to spare
-constexpr int kFmaRounds = 20000;       // about a millisecond
+constexpr int kFmaRounds = 20000;       // that a worker takes at a time: a few tens of microseconds
 constexpr int64_t kStep = 512;          // bytes
 constexpr int64_t kReadPart = 1 << 19;  // bytes that a worker takes at a time: a busy core does not hold up the others
 
@@ -172,10 +172,16 @@ Status CheckLimitsOf(CpuIsa isa) {
   return Unimplemented("the limits of a CPU without AVX2 are not known here; unset LAMINA_CPU_ISA, or measure on another machine");
 }
 
-double MeasureFmaPeak(WorkerTeam& team) {
+double MeasureFmaPeak(double seconds, WorkerTeam& team) {
+  std::atomic<int64_t> done{0};
   const TimePoint start = Clock::now();
-  team.Run([](int) { Wide() ? FmaRoundsAvx512() : FmaRoundsAvx2(); });
-  const double operations = 2.0 * kChains * kFmaRounds * (Wide() ? 16 : 8) * team.num_workers();
+  team.Run([&](int) {
+    do {
+      Wide() ? FmaRoundsAvx512() : FmaRoundsAvx2();
+      done.fetch_add(1);
+    } while (SecondsSince(start) < seconds);
+  });
+  const double operations = 2.0 * kChains * kFmaRounds * (Wide() ? 16 : 8) * static_cast<double>(done.load());
   return operations / SecondsSince(start) / 1e9;
 }
 

@@ -22,9 +22,10 @@ struct SlotRows {
 // kUnimplemented for an instruction set whose limit is not known here: scalar.
 Status CheckLimitsOf(CpuIsa isa);
 
-// GFLOP/s of all workers together: fused multiply-adds (two operations each) of the active instruction set's vectors, on registers alone,
-// for about a millisecond. REQUIRES: CheckLimitsOf(ActiveCpuIsa()) is OK; so do the others.
-double MeasureFmaPeak(WorkerTeam& team);
+// GFLOP/s of all workers together: fused multiply-adds (two operations each) of the active instruction set's vectors, on registers alone.
+// For about `seconds`: as long as what it is compared with, so that on a busy machine both lose the same share of the cores. REQUIRES:
+// CheckLimitsOf(ActiveCpuIsa()) is OK; so do the others.
+double MeasureFmaPeak(double seconds, WorkerTeam& team);
 
 // How a worker reads a range: as so many streams side by side, each prefetched by software so far ahead (0: by hardware alone).
 struct StreamRead {

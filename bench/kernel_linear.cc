@@ -47,7 +47,8 @@ double LinearBench::Operations(int64_t rows, size_t calls) const {
 double LinearBench::Run(int64_t rows, size_t calls, WorkerTeam& team) {
   const TimePoint start = Clock::now();
   for (size_t i = 0; i < calls; ++i, ++next_) Linear(copies_[next_ % copies_.size()], x_.data(), rows, nullptr, y_.data(), team);
-  return Operations(rows, calls) / SecondsSince(start) / 1e9;
+  seconds_ = SecondsSince(start);
+  return Operations(rows, calls) / seconds_ / 1e9;
 }
 
 double LinearBench::RunPeer(int64_t rows, size_t calls) {
@@ -106,7 +107,7 @@ Result<std::vector<Measurement>> LinearBench::Measure(int64_t rows, int repeats,
   measured.push_back(MeasureRatePair("linear", sizes, repeats,
                                      {"GFLOP/s", "the smaller of streaming read of the weights and multiply-adds", "", ours, [&] {
                                         reads.push_back(MeasureStreamRead(ranges, how, team));
-                                        peaks.push_back(MeasureFmaPeak(team));
+                                        peaks.push_back(MeasureFmaPeak(seconds_, team));
                                         return std::min(reads.back() * operations_per_byte, peaks.back());
                                       }}));
   measured.back().note += fmt::format("; read {:.1f} GB/s allows {:.0f} GFLOP/s, multiply-adds {:.0f} GFLOP/s", Percentile(reads, 0.5),

@@ -35,6 +35,7 @@ class LinearBench {
   std::vector<std::vector<float>> peer_copies_;  // of source_, fp32
   std::vector<float> x_, y_, peer_y_;            // of the largest number of rows so far
   size_t next_ = 0, next_peer_ = 0;              // whose turn it is
+  double seconds_ = 0;                           // of the last Run
 };
 
 }  // namespace lamina

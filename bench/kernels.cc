@@ -20,12 +20,12 @@ struct KernelOptions {
   std::vector<int> threads = {1, 2};
   std::vector<int64_t> contexts = {1024, 4096};
   std::vector<int> groups = {1, 4, 8};
-  std::vector<int> head_dims = {128, 64};
+  std::vector<int> head_dims = {128};
   std::vector<std::string> kv_dtypes = {"bf16", "fp16"};
   std::vector<std::string> slots = {"runs", "churn", "random"};
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 256, 512};
   std::vector<std::string> shapes = {"4096x4096", "11008x4096", "2048x2048", "5632x2048"};
-  int repeats = 9;
+  int repeats = 7;
   bool quick = false;
   bool json = false;
 };
