@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/log.h"
+#include "bench/kernels.h"
 #include "bench/modelled.h"
 #include "bench/throughput.h"
 #include "bench/transport.h"
@@ -16,6 +17,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_status = 0;
   lamina::RegisterModelled(app, exit_status);
+  lamina::RegisterKernels(app, exit_status);
   lamina::RegisterThroughput(app, exit_status);
   lamina::RegisterTransport(app, exit_status);
   try {

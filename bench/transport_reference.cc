@@ -15,7 +15,7 @@ namespace lamina {
 namespace {
 
 constexpr auto kStartDeadline = std::chrono::seconds(20);
-constexpr auto kRunDeadline = std::chrono::minutes(2);
+constexpr auto kReferenceDeadline = std::chrono::minutes(2);
 constexpr char kShmTransports[] = "posix,sysv,self,cma";
 constexpr double kMiB = 1 << 20;
 
@@ -131,7 +131,7 @@ Result<double> RunReference(const TransportCase& test, const std::string& host) 
   }
   if (!server.ok()) return server.status();
   LAMINA_RETURN_IF_ERROR(WaitUntilListening(*server, port, reference.program));
-  LAMINA_ASSIGN_OR_RETURN(const CommandOutput output, RunCommand(ClientArguments(test, common, host), Deadline::After(kRunDeadline)));
+  LAMINA_ASSIGN_OR_RETURN(const CommandOutput output, RunCommand(ClientArguments(test, common, host), Deadline::After(kReferenceDeadline)));
   if (output.exit_status != 0) return NoResult(reference.program, output.err.empty() ? output.out : output.err);
   if (reference.program == "ucx_perftest") return ParseUcxPerftest(output.out, test.measure);
   return ParseIbPerftest(output.out, test.measure, test.bytes);

@@ -63,7 +63,10 @@ struct Job {
   std::span<const AttentionRow> rows;
   const Plan& plan;
   const KernelTable& kernels;
+  int num_workers;
   std::atomic<int64_t> next_task{0};
+
+  const AttentionRow& LastRow(const RowGroup& group) const { return rows[group.first + group.num - 1]; }
 
   // Whoever is free takes the next task: (group of rows, kv_head). Which worker computes it does not change it.
   void Work() {
@@ -72,9 +75,12 @@ struct Job {
          i = next_task.fetch_add(1, std::memory_order_relaxed)) {
       const RowGroup& group = plan.groups[i / shape.num_kv_heads];
       const int kv_head = static_cast<int>(i % shape.num_kv_heads);
+      const int64_t next = i + num_workers;  // if all work equally fast
+      const AttentionRow* next_row = next < num_tasks ? &LastRow(plan.groups[next / shape.num_kv_heads]) : nullptr;
       for (int head = 0; head < shape.group(); head += kMaxTaskHeads) {
         const int num_heads = std::min(kMaxTaskHeads, shape.group() - head);
-        kernels.attention({&shape, &kv, &rows[group.first], group.num, kv_head, kv_head * shape.group() + head, num_heads},
+        kernels.attention({&shape, &kv, &rows[group.first], group.num, kv_head, kv_head * shape.group() + head, num_heads, next_row,
+                           static_cast<int>(next % shape.num_kv_heads)},
                           ThreadAttentionScratch());
       }
     }
@@ -87,7 +93,7 @@ void Attention(const AttentionShape& shape, const KvView& kv, std::span<const At
   if (rows.empty()) return;
   static thread_local Plan plan;
   MakePlan(shape, rows, plan);
-  Job job = {shape, kv, rows, plan, ActiveKernels()};
+  Job job = {shape, kv, rows, plan, ActiveKernels(), team.num_workers()};
   if (plan.work < kMinParallelAttention) {
     job.Work();
   } else {

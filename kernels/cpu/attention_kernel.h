@@ -1,269 +1,447 @@
 // Attention of one task, written once over `class V`.
 //
-// Tokens are taken in blocks of kTokenBlock, counted from token 0. Per block: K is transposed so that a vector holds 16 tokens and every
-// score is a sum over dimensions 0, 1, 2, ...; the softmax goes on online (Milakov & Gimelshein 2018); the block's weighted V is summed
-// token by token and then added to the rescaled output. No lane ever mixes rows, heads or tokens, so how many of them share a block does
-// not show in the bits.
+// Tokens are taken in blocks of kTokenBlock, counted from token 0: first all keys, then, after a step of the online softmax (Milakov &
+// Gimelshein 2018), all values, each as long a stream of memory as the sequence's runs of slots allow. Both go in stretches of
+// kTokenStretch tokens that stay in L1 for all heads of the task, and while one is used the next is asked for. A score is a sum over 16
+// lanes of dimensions, which are then added up (StoreQuads, SumQuads); weighted values are summed token by token over a stretch. No sum
+// ever mixes rows, heads or tokens, so how many of them share a tile does not show in the bits.
 #pragma once
 
 #include <math.h>
+
+#include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/simd_math.h"
 
 namespace lamina {
 
-// How many heads and how many vectors a tile of scores or outputs holds in registers.
+// How many tokens a tile of scores and how many vectors a tile of outputs takes for so many heads: what the registers hold.
 template <class V>
 struct HeadTiles {
-  static constexpr int kMaxHeads = 4;
-  static constexpr int Vectors(int heads) { return V::kRegisters >= 32 ? 4 : heads == 1 ? 4 : heads <= 3 ? 2 : 1; }
+  static constexpr bool kWide = V::kRegisters >= 32;
+  static constexpr int kMaxHeads = kWide ? 4 : 2;
+  static constexpr int Tokens(int heads) { return kWide ? (heads <= 2 ? 8 : 4) : heads == 1 ? 4 : 2; }
+  static constexpr int Vectors(int heads) { return kWide ? (heads <= 2 ? 8 : 4) : heads == 1 ? 4 : 2; }
 };
 
-constexpr int kTokenVectors = kTokenBlock / 16;
+// The order of a row's elements in the kernel: as the first and second vector of 32 elements come out of memory. An odd 16 and the last 8
+// elements follow in their own order, the 8 with zeros.
+template <class V, typename T>
+LAMINA_SIMD V LoadFirstOf32(const T* p) {
+  return V::Load(p);
+}
+template <class V, typename T>
+LAMINA_SIMD V LoadSecondOf32(const T* p) {
+  return V::Load(p + 16);
+}
+template <class V>
+LAMINA_SIMD V LoadFirstOf32(const BF16* p) {
+  return V::LoadEven(p);
+}
+template <class V>
+LAMINA_SIMD V LoadSecondOf32(const BF16* p) {
+  return V::LoadOdd(p);
+}
 
-// scores[h][tokens] += sum over d of q[h][d] * keys[d][tokens], for kHeads heads and kVectors vectors of tokens.
-template <class V, int kHeads, int kVectors>
-LAMINA_SIMD void ScoreTile(const float* q, int64_t q_stride, const float* keys, int dims, float* scores) {
-  V sum[kHeads][kVectors];
-#pragma GCC unroll 4
-  for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sum[h][v] = V::Load(scores + h * kTokenBlock + v * 16);
-  }
-  for (int d = 0; d < dims; ++d, keys += kTokenBlock) {
-    V key[kVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) key[v] = V::Load(keys + v * 16);
-#pragma GCC unroll 4
-    for (int h = 0; h < kHeads; ++h) {
-      const V qh = V::Set(q[h * q_stride + d]);
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sum[h][v] = Fma(qh, key[v], sum[h][v]);
+// Into and out of that order, for rows of T, times `factor` or divided by `divisor`.
+template <typename T>
+LAMINA_SIMD void CopyIntoOrder(const float* x, int64_t dims, float factor, float* y) {
+  int64_t d = 0;
+  if constexpr (std::is_same_v<T, BF16>) {
+    for (; d + 32 <= dims; d += 32) {
+      for (int64_t i = 0; i < 16; ++i) y[d + i] = x[d + 2 * i] * factor;
+      for (int64_t i = 0; i < 16; ++i) y[d + 16 + i] = x[d + 2 * i + 1] * factor;
     }
   }
+  for (; d < dims; ++d) y[d] = x[d] * factor;
+}
+template <typename T>
+LAMINA_SIMD void CopyOutOfOrder(const float* x, int64_t dims, float divisor, float* y) {
+  int64_t d = 0;
+  if constexpr (std::is_same_v<T, BF16>) {
+    for (; d + 32 <= dims; d += 32) {
+      for (int64_t i = 0; i < 16; ++i) {
+        y[d + 2 * i] = x[d + i] / divisor;
+        y[d + 2 * i + 1] = x[d + 16 + i] / divisor;
+      }
+    }
+  }
+  for (; d < dims; ++d) y[d] = x[d] / divisor;
+}
+
+// Rows of K, or V, of kTokens tokens at the same place of their rows.
+enum class Part { kFirstOf32, kSecondOf32, k16, k8 };
+
+template <class V, Part kPart, typename T>
+LAMINA_SIMD V LoadPart(const T* p) {
+  if constexpr (kPart == Part::kFirstOf32) return LoadFirstOf32<V>(p);
+  if constexpr (kPart == Part::kSecondOf32) return LoadSecondOf32<V>(p);
+  if constexpr (kPart == Part::k16) return V::Load(p);
+  return V::LoadHalf(p);
+}
+
+template <class V, Part kPart, typename T, int kHeads, int kTokens>
+LAMINA_SIMD void AddProducts(const float* q, int64_t q_stride, const T* const (&rows)[kTokens], int dim, V (&sum)[kHeads][kTokens]) {
+  V key[kTokens];
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) key[t] = LoadPart<V, kPart>(rows[t] + dim);
 #pragma GCC unroll 4
   for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sum[h][v].Store(scores + h * kTokenBlock + v * 16);
+    const V qh = V::Load(q + h * q_stride);
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) sum[h][t] = Fma(qh, key[t], sum[h][t]);
   }
 }
 
-template <class V, int kHeads>
-[[gnu::noinline]] void ScoreHeads(const float* q, int64_t q_stride, const float* keys, int dims, float* scores) {
-  constexpr int kVectors = HeadTiles<V>::Vectors(kHeads);
-  for (int v = 0; v < kTokenVectors; v += kVectors) ScoreTile<V, kHeads, kVectors>(q, q_stride, keys + v * 16, dims, scores + v * 16);
-}
+// Rows of a stretch to ask memory for, a few lines at a time between the multiply-adds of another: asked for all at once they would
+// fill the core's queue of misses and hold up its loads.
+class Prefetcher {
+ public:
+  // `num_sites` calls of Some are to come.
+  template <typename T>
+  LAMINA_SIMD void Start(const T* const* rows, int num_rows, int dims, int num_sites) {
+    rows_ = reinterpret_cast<const char* const*>(rows);
+    row_bytes_ = dims * static_cast<int>(sizeof(T));
+    at_ = 0;
+    left_ = num_rows * ((row_bytes_ + 63) / 64);
+    per_site_ = (left_ + num_sites - 1) / num_sites;
+  }
 
-// Asks for `n` elements of a row of K or V ahead of their use: blocks are read column by column, which no hardware prefetcher follows.
-template <typename T>
-LAMINA_SIMD void Prefetch(const T* row, int n) {
-  const char* p = reinterpret_cast<const char*>(row);
-  for (int i = 0; i < static_cast<int>(sizeof(T)) * n; i += 64) __builtin_prefetch(p + i);
-}
+  LAMINA_SIMD void Some() {
+    const int n = per_site_ < left_ ? per_site_ : left_;
+    left_ -= n;
+    for (int i = 0; i < n; ++i) {
+      __builtin_prefetch(*rows_ + at_);
+      at_ += 64;
+      if (at_ < row_bytes_) continue;
+      at_ = 0;
+      ++rows_;
+    }
+  }
 
-// A block's V rows and what they are weighted with.
+ private:
+  const char* const* rows_ = nullptr;
+  int row_bytes_ = 0;
+  int at_ = 0;  // bytes of *rows_ that are asked for
+  int left_ = 0;
+  int per_site_ = 0;
+};
+
+// The keys of a stretch; rows up to a multiple of 16 can be read.
 template <typename T>
-struct ValueBlock {
+struct KeyStretch {
   const T* const* rows;
   int num_tokens;
   int head_dim;
-  const float* weights;       // [heads][kTokenBlock]
-  const float* correction;    // [heads]
-  const T* const* next_keys;  // rows of the next block, to prefetch one per token; may be null
 };
 
-// out[h][dims] = out[h][dims] * correction[h] + sum over tokens of weights[h][t] * rows[t][dims], for kVectors vectors from `dim` on. With
-// `half` the one vector has 8 dimensions.
-template <class V, typename T, int kHeads, int kVectors, bool kHalf>
-LAMINA_SIMD void ValueTile(const ValueBlock<T>& block, int dim, float* out, int64_t out_stride) {
+// scores[h][tokens] = q[h] k[tokens], for kHeads heads.
+template <class V, typename T, int kHeads>
+[[gnu::noinline]] void ScoreHeads(const KeyStretch<T>& stretch, const float* q, int64_t q_stride, Prefetcher& prefetcher, float* scores) {
+  constexpr int kTokens = HeadTiles<V>::Tokens(kHeads);
+  alignas(64) float quads[kHeads][64];
+  Prefetcher ahead = prefetcher;
+  for (int begin = 0; begin < stretch.num_tokens; begin += 16) {
+    for (int at = 0; at < 16; at += kTokens) {
+      const T* row[kTokens];
+#pragma GCC unroll 8
+      for (int t = 0; t < kTokens; ++t) row[t] = stretch.rows[begin + at + t];
+      V sum[kHeads][kTokens];
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 8
+        for (int t = 0; t < kTokens; ++t) sum[h][t] = V::Zero();
+      }
+      int dim = 0;
+      for (; dim + 32 <= stretch.head_dim; dim += 32) {
+        ahead.Some();
+        AddProducts<V, Part::kFirstOf32>(q + dim, q_stride, row, dim, sum);
+        AddProducts<V, Part::kSecondOf32>(q + dim + 16, q_stride, row, dim, sum);
+      }
+      if (dim + 16 <= stretch.head_dim) {
+        AddProducts<V, Part::k16>(q + dim, q_stride, row, dim, sum);
+        dim += 16;
+      }
+      if (dim < stretch.head_dim) AddProducts<V, Part::k8>(q + dim, q_stride, row, dim, sum);
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) V::StoreQuads(sum[h], at, quads[h]);
+    }
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) V::SumQuads(quads[h]).Store(scores + h * kTokenBlock + begin);
+  }
+  prefetcher = ahead;
+}
+
+// The values of a stretch and what they are weighted with.
+template <typename T>
+struct ValueStretch {
+  const T* const* rows;
+  int num_tokens;
+  int head_dim;
+  const float* weights;     // [heads][kTokenBlock]
+  const float* correction;  // [heads]
+};
+
+// out[h][dims] = out[h][dims] * correction[h] + sum over tokens of weights[h][t] * rows[t][dims], for kVectors vectors from `dim` on: pairs
+// as they are loaded, or one of 16 or 8 elements.
+template <class V, Part kPart, typename T, int kHeads, int kVectors>
+LAMINA_SIMD void ValueTile(const ValueStretch<T>& stretch, int dim, Prefetcher& prefetcher, float* out, int64_t out_stride) {
   V sum[kHeads][kVectors];
 #pragma GCC unroll 4
   for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sum[h][v] = V::Zero();
   }
-  for (int t = 0; t < block.num_tokens; ++t) {
-    const T* row = block.rows[t] + dim;
-    if (block.next_keys != nullptr) Prefetch(block.next_keys[t] + dim, 16 * kVectors);
+  Prefetcher ahead = prefetcher;
+  for (int t = 0; t < stretch.num_tokens; ++t) {
+    const T* row = stretch.rows[t] + dim;
+    ahead.Some();
     V value[kVectors];
+    if constexpr (kPart == Part::kFirstOf32) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) value[v] = kHalf ? V::LoadHalf(row) : V::Load(row + v * 16);
+      for (int v = 0; v < kVectors; v += 2) {
+        value[v] = LoadFirstOf32<V>(row + v * 16);
+        value[v + 1] = LoadSecondOf32<V>(row + v * 16);
+      }
+    } else {
+      value[0] = LoadPart<V, kPart>(row);
+    }
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
-      const V weight = V::Set(block.weights[h * kTokenBlock + t]);
-#pragma GCC unroll 4
+      const V weight = V::Set(stretch.weights[h * kTokenBlock + t]);
+#pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sum[h][v] = Fma(weight, value[v], sum[h][v]);
     }
   }
+  prefetcher = ahead;
 #pragma GCC unroll 4
   for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       float* to = out + h * out_stride + dim + v * 16;
-      Fma(V::Load(to), V::Set(block.correction[h]), sum[h][v]).Store(to);
+      Fma(V::Load(to), V::Set(stretch.correction[h]), sum[h][v]).Store(to);
     }
   }
 }
 
 template <class V, typename T, int kHeads>
-[[gnu::noinline]] void ValueHeads(const ValueBlock<T>& block, float* out, int64_t out_stride) {
+[[gnu::noinline]] void ValueHeads(const ValueStretch<T>& stretch, Prefetcher& prefetcher, float* out, int64_t out_stride) {
   constexpr int kVectors = HeadTiles<V>::Vectors(kHeads);
   int dim = 0;
-  for (; dim + 16 * kVectors <= block.head_dim; dim += 16 * kVectors) ValueTile<V, T, kHeads, kVectors, false>(block, dim, out, out_stride);
-  if constexpr (kVectors > 2) {
-    for (; dim + 32 <= block.head_dim; dim += 32) ValueTile<V, T, kHeads, 2, false>(block, dim, out, out_stride);
+  for (; dim + 16 * kVectors <= stretch.head_dim; dim += 16 * kVectors) {
+    ValueTile<V, Part::kFirstOf32, T, kHeads, kVectors>(stretch, dim, prefetcher, out, out_stride);
   }
-  for (; dim + 16 <= block.head_dim; dim += 16) ValueTile<V, T, kHeads, 1, false>(block, dim, out, out_stride);
-  if (dim < block.head_dim) ValueTile<V, T, kHeads, 1, true>(block, dim, out, out_stride);
+  if constexpr (kVectors > 4) {
+    for (; dim + 64 <= stretch.head_dim; dim += 64) ValueTile<V, Part::kFirstOf32, T, kHeads, 4>(stretch, dim, prefetcher, out, out_stride);
+  }
+  if constexpr (kVectors > 2) {
+    for (; dim + 32 <= stretch.head_dim; dim += 32) ValueTile<V, Part::kFirstOf32, T, kHeads, 2>(stretch, dim, prefetcher, out, out_stride);
+  }
+  for (; dim + 16 <= stretch.head_dim; dim += 16) ValueTile<V, Part::k16, T, kHeads, 1>(stretch, dim, prefetcher, out, out_stride);
+  if (dim < stretch.head_dim) ValueTile<V, Part::k8, T, kHeads, 1>(stretch, dim, prefetcher, out, out_stride);
 }
 
 template <int kHeads>
 struct HeadCount {};
 
+template <class V>
+LAMINA_SIMD int NumHeadGroups(int heads) {
+  return (heads + HeadTiles<V>::kMaxHeads - 1) / HeadTiles<V>::kMaxHeads;
+}
+
 // Calls f(HeadCount<n>, first head) for `heads` heads in groups of at most kMaxHeads that differ by one at most.
 template <class V, class F>
 LAMINA_SIMD void ForHeadGroups(int heads, const F& f) {
-  static_assert(HeadTiles<V>::kMaxHeads == 4);
-  const int groups = (heads + 3) / 4;
+  constexpr int kMax = HeadTiles<V>::kMaxHeads;
+  const int groups = NumHeadGroups<V>(heads);
   for (int i = 0; i < groups; ++i) {
-    const int first = heads * i / groups;
-    switch (heads * (i + 1) / groups - first) {
-      case 1: f(HeadCount<1>(), first); break;
-      case 2: f(HeadCount<2>(), first); break;
-      case 3: f(HeadCount<3>(), first); break;
-      default: f(HeadCount<4>(), first); break;
+    const int first = heads * i / groups, n = heads * (i + 1) / groups - first;
+    if constexpr (kMax > 2) {
+      if (n == 4) f(HeadCount<4>(), first);
+      if (n == 3) f(HeadCount<3>(), first);
     }
+    if (n == 2) f(HeadCount<2>(), first);
+    if (n == 1) f(HeadCount<1>(), first);
   }
 }
 
-// Scores of one head become weights exp(score - max); max, sum and the correction of what came before move on. `tokens` of the block count.
+// The largest of `max` and the scores of `tokens` tokens.
 template <class V>
-LAMINA_SIMD void SoftmaxStep(int tokens, float* scores, float& max, float* sum, float& correction) {
-  const V minus_infinity = V::Set(-__builtin_inff());
-  V score[kTokenVectors];
-  V block_max = V::Set(max);
+LAMINA_SIMD float MaxScore(const float* scores, int tokens, float max) {
+  V largest = V::Set(max);
+  int t = 0;
+  for (; t + 16 <= tokens; t += 16) largest = Max(V::Load(scores + t), largest);  // a NaN score loses here and shows as exp(NaN)
+  if (t < tokens) largest = Max(V::FirstOf(tokens - t, V::Load(scores + t), largest), largest);
+  return largest.MaxLanes();
+}
+
+// Scores of one head become weights exp(score - max), which are added to the rescaled sum.
+template <class V>
+LAMINA_SIMD void WeightsOfScores(int tokens, float max, float correction, float* scores, float* sum) {
+  constexpr int kTokensAtOnce = 64;  // divides kTokenBlock
+  V total = V::Load(sum) * V::Set(correction);
+  for (int begin = 0; begin < tokens; begin += kTokensAtOnce, scores += kTokensAtOnce) {
+    V weight[4];
 #pragma GCC unroll 4
-  for (int v = 0; v < kTokenVectors; ++v) {
-    score[v] = V::FirstOf(tokens - v * 16, V::Load(scores + v * 16), minus_infinity);
-    block_max = Max(score[v], block_max);  // a NaN score loses here and shows as exp(NaN)
+    for (int v = 0; v < 4; ++v) {
+      weight[v] = V::FirstOf(tokens - begin - v * 16, Exp(V::Load(scores + v * 16) - V::Set(max)), V::Zero());
+      weight[v].Store(scores + v * 16);
+    }
+    total = total + ((weight[0] + weight[1]) + (weight[2] + weight[3]));
   }
-  const float new_max = block_max.MaxLanes();
-  correction = Exp(V::Set(max - new_max)).First();  // the first block: exp(-inf), of an output and a sum that are 0
-  max = new_max;
-#pragma GCC unroll 4
-  for (int v = 0; v < kTokenVectors; ++v) {
-    score[v] = V::FirstOf(tokens - v * 16, Exp(score[v] - V::Set(new_max)), V::Zero());
-    score[v].Store(scores + v * 16);
-  }
-  Fma(V::Load(sum), V::Set(correction), (score[0] + score[1]) + (score[2] + score[3])).Store(sum);
+  total.Store(sum);
 }
 
 template <class V, typename T>
 struct AttentionRun {
   const AttentionTask& task;
   AttentionScratch& s;
-  int64_t stride;  // from one head's q or output to the next in the scratch
-  const T* k;      // of this kv_head
-  const T* v;
-  const T** k_rows;  // of the block's tokens
-  const T** v_rows;
-  const T** next_k_rows;
-  const T** next_v_rows;
+  int64_t stride;     // from one head's q or output to the next in the scratch
+  const T** rows;     // K or V of the stretch that is used
+  const T** ahead;    // of the next one
+  int num_ahead = 0;  // tokens of it
 
-  LAMINA_SIMD int TokensOfRow(int row, int64_t block_begin) const {
-    const int64_t left = task.rows[row].num_tokens - block_begin;
-    return static_cast<int>(left < kTokenBlock ? left : kTokenBlock);
+  LAMINA_SIMD int NumHeads() const { return task.num_rows * task.num_heads; }
+  LAMINA_SIMD int64_t NumTokens() const { return task.rows[task.num_rows - 1].num_tokens; }
+
+  // Tokens of a row in [begin, begin + size), not below 0.
+  LAMINA_SIMD int TokensIn(const AttentionRow& row, int64_t begin, int size) const {
+    const int64_t left = row.num_tokens - begin;
+    return static_cast<int>(left < 0 ? 0 : left < size ? left : size);
+  }
+
+  // The first row that has tokens from `begin` on. REQUIRES: there is one.
+  LAMINA_SIMD int FirstRow(int64_t begin) const {
+    int row = 0;
+    while (task.rows[row].num_tokens <= begin) ++row;
+    return row;
   }
 
   LAMINA_SIMD void Start() {
     const int64_t head_dim = task.shape->head_dim;
-    for (int h = 0; h < task.num_rows * task.num_heads; ++h) {
+    for (int h = 0; h < NumHeads(); ++h) {
       const float* q = task.rows[h / task.num_heads].q + (task.first_head + h % task.num_heads) * head_dim;
-      for (int64_t d = 0; d < head_dim; ++d) s.q[h * stride + d] = q[d] * task.shape->scale;
+      CopyIntoOrder<T>(q, head_dim, task.shape->scale, s.q + h * stride);
+      for (int64_t d = head_dim; d < stride; ++d) s.q[h * stride + d] = 0;
       for (int64_t d = 0; d < stride; ++d) s.out[h * stride + d] = 0;
       V::Zero().Store(s.sum + h * 16);
       s.max[h] = -__builtin_inff();
     }
   }
 
-  // Rows of the next block's tokens; beyond the last one its row again, so that whole vectors can be read. What comes of that is masked.
-  LAMINA_SIMD void FindNextRows(int64_t block_begin, int tokens) {
-    const TokenSlot* slots = task.rows[task.num_rows - 1].slots + block_begin;
-    for (int t = 0; t < kTokenBlock; ++t) {
-      const int64_t at = task.kv->slot_stride * static_cast<int64_t>(slots[t < tokens ? t : tokens - 1]);
-      next_k_rows[t] = k + at;
-      next_v_rows[t] = v + at;
-    }
+  // Rows of the stretch of `row` that begins at `begin`; beyond its last token that one's again, so that whole vectors can be read. What
+  // comes of that is masked.
+  LAMINA_SIMD void FindAhead(const void* k_or_v, int kv_head, const AttentionRow& row, int64_t begin) {
+    num_ahead = TokensIn(row, begin, kTokenStretch);
+    if (num_ahead == 0) return;
+    // In a form that compilers turn into vectors: a stride fits 32 bits.
+    const auto base = reinterpret_cast<uintptr_t>(static_cast<const T*>(k_or_v) + kv_head * task.kv->head_stride);
+    const auto slot_bytes = static_cast<uint32_t>(task.kv->slot_stride) * static_cast<uint32_t>(sizeof(T));
+    const TokenSlot* slots = row.slots + begin;
+    const T** to = ahead;
+    const int tokens = num_ahead;
+    for (int t = 0; t < tokens; ++t) to[t] = reinterpret_cast<const T*>(base + uint64_t{slots[t]} * slot_bytes);
+    for (int t = num_ahead; t < kTokenStretch; ++t) ahead[t] = ahead[num_ahead - 1];
   }
 
-  LAMINA_SIMD void Score(int first_row, int tokens) {
-    const int first = first_row * task.num_heads, heads = task.num_rows * task.num_heads - first;
-    for (int i = 0; i < heads * kTokenBlock; i += 16) V::Zero().Store(s.scores + first * kTokenBlock + i);
-    const int head_dim = task.shape->head_dim;
-    for (int dim = 0; dim < head_dim; dim += AttentionScratch::kKeyDims) {
-      const int dims = head_dim - dim < AttentionScratch::kKeyDims ? head_dim - dim : AttentionScratch::kKeyDims;
-      for (int t = 0; t < tokens; t += 16) {
-        for (int i = t; i < t + 16; ++i) Prefetch(v_rows[i] + dim, dims);
-        int d = 0;
-        for (; d + 16 <= dims; d += 16) V::LoadTransposed(k_rows + t, dim + d, 16, s.keys + d * kTokenBlock + t);
-        if (d < dims) V::LoadTransposed(k_rows + t, dim + d, 8, s.keys + d * kTokenBlock + t);
-      }
-      ForHeadGroups<V>(heads, [&]<int kHeads>(HeadCount<kHeads>, int h) {
-        ScoreHeads<V, kHeads>(s.q + (first + h) * stride + dim, stride, s.keys, dims, s.scores + (first + h) * kTokenBlock);
-      });
-    }
+  LAMINA_SIMD void FindKeysAhead(int64_t begin) {
+    if (begin < NumTokens()) return FindAhead(task.kv->k, task.kv_head, task.rows[task.num_rows - 1], begin);
+    num_ahead = 0;
+    if (task.next_row != nullptr) FindAhead(task.kv->k, task.next_kv_head, *task.next_row, 0);
+  }
+  LAMINA_SIMD void FindValuesAhead(int64_t begin) { FindAhead(task.kv->v, task.kv_head, task.rows[task.num_rows - 1], begin); }
+
+  // What was ahead is used now.
+  LAMINA_SIMD int NextStretch() {
+    const T** used = rows;
+    rows = ahead;
+    ahead = used;
+    return num_ahead;
   }
 
-  LAMINA_SIMD void AddValues(int first_head, int heads, int tokens, bool prefetch) {
+  LAMINA_SIMD void Score(int64_t begin, int tokens, float* scores) {
+    const int first = FirstRow(begin) * task.num_heads, heads = NumHeads() - first;
+    const KeyStretch<T> stretch = {rows, tokens, task.shape->head_dim};
+    Prefetcher prefetcher;
+    prefetcher.Start(ahead, num_ahead, stretch.head_dim,
+                     NumHeadGroups<V>(heads) * (tokens * stretch.head_dim / (HeadTiles<V>::Tokens(heads) * 32)) + 1);
     ForHeadGroups<V>(heads, [&]<int kHeads>(HeadCount<kHeads>, int h) {
-      const int head = first_head + h;
-      const ValueBlock<T> block = {v_rows,
-                                   tokens,
-                                   task.shape->head_dim,
-                                   s.scores + head * kTokenBlock,
-                                   s.correction + head,
-                                   prefetch && h == 0 ? next_k_rows : nullptr};
-      ValueHeads<V, T, kHeads>(block, s.out + head * stride, stride);
+      ScoreHeads<V, T, kHeads>(stretch, s.q + (first + h) * stride, stride, prefetcher, scores + (first + h) * kTokenBlock);
     });
   }
 
-  // REQUIRES: the next rows are those of this block.
-  LAMINA_SIMD void Block(int64_t block_begin) {
-    const int tokens = TokensOfRow(task.num_rows - 1, block_begin);
-    const int next_tokens = TokensOfRow(task.num_rows - 1, block_begin + kTokenBlock);
-    int first_row = 0;
-    while (task.rows[first_row].num_tokens <= block_begin) ++first_row;
-    SwapRows();
-    Score(first_row, tokens);
-    for (int h = first_row * task.num_heads; h < task.num_rows * task.num_heads; ++h) {
-      SoftmaxStep<V>(TokensOfRow(h / task.num_heads, block_begin), s.scores + h * kTokenBlock, s.max[h], s.sum + h * 16, s.correction[h]);
+  // For all heads one thing after the other, so that their chains of dependent operations overlap.
+  LAMINA_SIMD void Softmax(int64_t block_begin) {
+    const int first = FirstRow(block_begin) * task.num_heads;
+    for (int h = first; h < NumHeads(); ++h) {
+      const float max = MaxScore<V>(s.scores + h * kTokenBlock, TokensOfHead(h, block_begin), s.max[h]);
+      s.correction[h] = s.max[h] - max;  // the first block: -inf, of an output and a sum that are 0
+      s.max[h] = max;
     }
-    if (next_tokens > 0) FindNextRows(block_begin + kTokenBlock, next_tokens);
-    // Rows that end within the block go alone, so that no row reads V of a token it does not attend to (0 * NaN is NaN).
-    int row = first_row;
-    for (; TokensOfRow(row, block_begin) < tokens; ++row) {
-      AddValues(row * task.num_heads, task.num_heads, TokensOfRow(row, block_begin), false);
+    for (int h = first / 16 * 16; h < NumHeads(); h += 16) Exp(V::Load(s.correction + h)).Store(s.correction + h);
+    for (int h = first; h < NumHeads(); ++h) {
+      WeightsOfScores<V>(TokensOfHead(h, block_begin), s.max[h], s.correction[h], s.scores + h * kTokenBlock, s.sum + h * 16);
     }
-    AddValues(row * task.num_heads, (task.num_rows - row) * task.num_heads, tokens, next_tokens > 0);
   }
 
-  LAMINA_SIMD void SwapRows() {
-    const T **k = k_rows, **v = v_rows;
-    k_rows = next_k_rows;
-    v_rows = next_v_rows;
-    next_k_rows = k;
-    next_v_rows = v;
+  LAMINA_SIMD int TokensOfHead(int head, int64_t block_begin) const {
+    return TokensIn(task.rows[task.num_rows == 1 ? 0 : head / task.num_heads], block_begin, kTokenBlock);
+  }
+
+  LAMINA_SIMD void AddValues(int first_head, int heads, int tokens, const float* weights, const float* correction) {
+    const int head_dim = task.shape->head_dim;
+    Prefetcher prefetcher;
+    prefetcher.Start(ahead, num_ahead, head_dim, NumHeadGroups<V>(heads) * tokens * (head_dim / (HeadTiles<V>::Vectors(heads) * 16)) + 1);
+    ForHeadGroups<V>(heads, [&]<int kHeads>(HeadCount<kHeads>, int h) {
+      const int head = first_head + h;
+      const ValueStretch<T> stretch = {rows, tokens, head_dim, weights + head * kTokenBlock, correction + head};
+      ValueHeads<V, T, kHeads>(stretch, prefetcher, s.out + head * stride, stride);
+    });
+  }
+
+  // Rows that end within the stretch go alone, so that no row reads V of a token it does not attend to (0 * NaN is NaN).
+  LAMINA_SIMD void AddValues(int64_t begin, int tokens, const float* weights, const float* correction) {
+    int row = FirstRow(begin);
+    for (int n; (n = TokensIn(task.rows[row], begin, kTokenStretch)) < tokens; ++row) {
+      AddValues(row * task.num_heads, task.num_heads, n, weights, correction);
+    }
+    AddValues(row * task.num_heads, (task.num_rows - row) * task.num_heads, tokens, weights, correction);
+  }
+
+  // REQUIRES: its first keys are ahead. They are those of the next block, or task, afterwards.
+  LAMINA_SIMD void Block(int64_t begin) {
+    const int64_t end = begin + TokensIn(task.rows[task.num_rows - 1], begin, kTokenBlock);
+    for (int64_t at = begin; at < end; at += kTokenStretch) {
+      const int tokens = NextStretch();
+      if (at + kTokenStretch < end) {
+        FindKeysAhead(at + kTokenStretch);
+      } else {
+        FindValuesAhead(begin);
+      }
+      Score(at, tokens, s.scores + (at - begin));
+    }
+    Softmax(begin);
+    for (int64_t at = begin; at < end; at += kTokenStretch) {
+      const int tokens = NextStretch();
+      if (at + kTokenStretch < end) {
+        FindValuesAhead(at + kTokenStretch);
+      } else {
+        FindKeysAhead(end);
+      }
+      AddValues(at, tokens, s.scores + (at - begin), at == begin ? s.correction : s.ones);
+    }
   }
 
   LAMINA_SIMD void Finish() {
     const int64_t head_dim = task.shape->head_dim;
-    for (int h = 0; h < task.num_rows * task.num_heads; ++h) {
+    for (int h = 0; h < NumHeads(); ++h) {
       const AttentionRow& row = task.rows[h / task.num_heads];
       const int head = task.first_head + h % task.num_heads;
       const float sum = V::Load(s.sum + h * 16).SumLanes();
       const bool empty = row.num_tokens == 0;
-      for (int64_t d = 0; d < head_dim; ++d) row.out[head * head_dim + d] = empty ? 0 : s.out[h * stride + d] / sum;
+      CopyOutOfOrder<T>(s.out + h * stride, head_dim, empty ? 1 : sum, row.out + head * head_dim);
       if (row.lse != nullptr) row.lse[head] = empty ? -__builtin_inff() : static_cast<float>(s.max[h] + log(static_cast<double>(sum)));
     }
   }
@@ -271,21 +449,11 @@ struct AttentionRun {
 
 template <class V, typename T>
 void AttendOf(const AttentionTask& task, AttentionScratch& s) {
-  const KvView& kv = *task.kv;
-  const int64_t head = task.kv_head * kv.head_stride;
-  AttentionRun<V, T> run = {task,
-                            s,
-                            (task.shape->head_dim + 15) / 16 * 16,
-                            static_cast<const T*>(kv.k) + head,
-                            static_cast<const T*>(kv.v) + head,
-                            reinterpret_cast<const T**>(s.k_rows[0]),
-                            reinterpret_cast<const T**>(s.v_rows[0]),
-                            reinterpret_cast<const T**>(s.k_rows[1]),
-                            reinterpret_cast<const T**>(s.v_rows[1])};
+  AttentionRun<V, T> run = {task, s, (task.shape->head_dim + 15) / 16 * 16, reinterpret_cast<const T**>(s.kv_rows[0]),
+                            reinterpret_cast<const T**>(s.kv_rows[1])};
   run.Start();
-  const int64_t num_tokens = task.rows[task.num_rows - 1].num_tokens;
-  if (num_tokens > 0) run.FindNextRows(0, run.TokensOfRow(task.num_rows - 1, 0));
-  for (int64_t begin = 0; begin < num_tokens; begin += kTokenBlock) run.Block(begin);
+  run.FindKeysAhead(0);
+  for (int64_t begin = 0; begin < run.NumTokens(); begin += kTokenBlock) run.Block(begin);
   run.Finish();
 }
 

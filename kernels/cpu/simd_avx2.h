@@ -29,13 +29,19 @@ struct Avx2Vec {
   LAMINA_SIMD static Avx2Vec LoadHalf(const T* p) {
     return {Load8(p), _mm256_setzero_ps()};
   }
-  template <typename T>
-  LAMINA_SIMD static void LoadTransposed(const T* const* rows, int64_t offset, int dims, float* to) {
-    for (int d = 0; d < dims; d += 8) {
-      Transpose8(rows, offset + d, to + d * 64);
-      Transpose8(rows + 8, offset + d, to + d * 64 + 8);
+  template <int kCount>
+  LAMINA_SIMD static void StoreQuads(const Avx2Vec (&v)[kCount], int first, float* quads) {
+#pragma GCC unroll 4
+    for (int n = 0; n < kCount; n += 2) {
+      const __m256 a = _mm256_add_ps(v[n].lo, v[n].hi), b = _mm256_add_ps(v[n + 1].lo, v[n + 1].hi);
+      const __m256 ab = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+      // The quad of v[4 j + k] at 16 k + 4 j, so that SumQuads gets its lanes in order.
+      float* to = quads + (first + n) % 4 * 16 + (first + n) / 4 * 4;
+      _mm_storeu_ps(to, _mm256_castps256_ps128(ab));
+      _mm_storeu_ps(to + 16, _mm256_extractf128_ps(ab, 1));
     }
   }
+  LAMINA_SIMD static Avx2Vec SumQuads(const float* quads) { return {SumHalfQuads(quads), SumHalfQuads(quads + 8)}; }
 
   LAMINA_SIMD void Store(float* p) const {
     _mm256_storeu_ps(p, lo);
@@ -91,25 +97,15 @@ struct Avx2Vec {
   }
   LAMINA_SIMD static __m256 Load8(const F16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 
-  // Transposes 8 rows of 8 elements: pairs, quads, then 128-bit halves.
-  template <typename T>
-  LAMINA_SIMD static void Transpose8(const T* const* rows, int64_t offset, float* to) {
-    __m256 pair[8], quad[8];
-    for (int i = 0; i < 4; ++i) {
-      const __m256 a = Load8(rows[2 * i] + offset), b = Load8(rows[2 * i + 1] + offset);
-      pair[2 * i] = _mm256_unpacklo_ps(a, b);
-      pair[2 * i + 1] = _mm256_unpackhi_ps(a, b);
-    }
-    for (int i = 0; i < 8; i += 4) {
-      for (int j = 0; j < 2; ++j) {
-        quad[i + 2 * j] = _mm256_shuffle_ps(pair[i + j], pair[i + j + 2], 0x44);
-        quad[i + 2 * j + 1] = _mm256_shuffle_ps(pair[i + j], pair[i + j + 2], 0xee);
-      }
-    }
-    for (int d = 0; d < 4; ++d) {
-      _mm256_storeu_ps(to + d * 64, _mm256_permute2f128_ps(quad[d], quad[d + 4], 0x20));
-      _mm256_storeu_ps(to + (d + 4) * 64, _mm256_permute2f128_ps(quad[d], quad[d + 4], 0x31));
-    }
+  // Two quads of each sixteen floats.
+  LAMINA_SIMD static __m256 SumHalfQuads(const float* quads) {
+    const __m256 ab = AddPairs(_mm256_loadu_ps(quads), _mm256_loadu_ps(quads + 16));
+    const __m256 cd = AddPairs(_mm256_loadu_ps(quads + 32), _mm256_loadu_ps(quads + 48));
+    return _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x88), _mm256_shuffle_ps(ab, cd, 0xdd));
+  }
+  // Lanes 0, 1 and lanes 2, 3 of each quad of a and b.
+  LAMINA_SIMD static __m256 AddPairs(__m256 a, __m256 b) {
+    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
   }
 
   LAMINA_SIMD static __m256i RoundToBF16(__m256 x) {  // as ToBF16, one per 32-bit lane

@@ -30,30 +30,19 @@ struct Avx512Vec {
     return {_mm512_cvtph_ps(_mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
   }
 
-  // Transposes 16 x 16: pairs, quads, then 128-bit lanes twice.
-  template <typename T>
-  LAMINA_SIMD static void LoadTransposed(const T* const* rows, int64_t offset, int dims, float* to) {
-    __m512 pair[16], quad[16];
-    for (int i = 0; i < 8; ++i) {
-      const __m512 a = LoadDims(rows[2 * i] + offset, dims), b = LoadDims(rows[2 * i + 1] + offset, dims);
-      pair[2 * i] = _mm512_unpacklo_ps(a, b);
-      pair[2 * i + 1] = _mm512_unpackhi_ps(a, b);
+  template <int kCount>
+  LAMINA_SIMD static void StoreQuads(const Avx512Vec (&v)[kCount], int first, float* quads) {
+#pragma GCC unroll 2
+    for (int n = 0; n < kCount; n += 4) {
+      const __m512 ab = AddHalves(v[n].v, v[n + 1].v), cd = AddHalves(v[n + 2].v, v[n + 3].v);
+      _mm512_storeu_ps(quads + 4 * (first + n), _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd)));
     }
-    for (int i = 0; i < 16; i += 4) {
-      for (int j = 0; j < 2; ++j) {
-        quad[i + 2 * j] = _mm512_shuffle_ps(pair[i + j], pair[i + j + 2], 0x44);
-        quad[i + 2 * j + 1] = _mm512_shuffle_ps(pair[i + j], pair[i + j + 2], 0xee);
-      }
-    }
-    for (int d = 0; d < 4; ++d) {  // quad[4 r + d] lane l: dimension 4 l + d of rows 4 r .. 4 r + 3
-      const __m512 a = _mm512_shuffle_f32x4(quad[d], quad[4 + d], 0x44), b = _mm512_shuffle_f32x4(quad[8 + d], quad[12 + d], 0x44);
-      _mm512_storeu_ps(to + d * 64, _mm512_shuffle_f32x4(a, b, 0x88));
-      _mm512_storeu_ps(to + (4 + d) * 64, _mm512_shuffle_f32x4(a, b, 0xdd));
-      if (dims < 16) continue;
-      const __m512 e = _mm512_shuffle_f32x4(quad[d], quad[4 + d], 0xee), f = _mm512_shuffle_f32x4(quad[8 + d], quad[12 + d], 0xee);
-      _mm512_storeu_ps(to + (8 + d) * 64, _mm512_shuffle_f32x4(e, f, 0x88));
-      _mm512_storeu_ps(to + (12 + d) * 64, _mm512_shuffle_f32x4(e, f, 0xdd));
-    }
+  }
+  LAMINA_SIMD static Avx512Vec SumQuads(const float* quads) {
+    const __m512 ab = AddPairs(_mm512_loadu_ps(quads), _mm512_loadu_ps(quads + 16));
+    const __m512 cd = AddPairs(_mm512_loadu_ps(quads + 32), _mm512_loadu_ps(quads + 48));
+    const __m512 sums = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x88), _mm512_shuffle_ps(ab, cd, 0xdd));  // lane 4 j + k: v[4 k + j]
+    return {_mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), sums)};
   }
 
   LAMINA_SIMD void Store(float* p) const { _mm512_storeu_ps(p, v); }
@@ -102,9 +91,13 @@ struct Avx512Vec {
 
  private:
   LAMINA_SIMD static __m256i Bits(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
-  template <typename T>
-  LAMINA_SIMD static __m512 LoadDims(const T* p, int dims) {
-    return dims < 16 ? LoadHalf(p).v : Load(p).v;
+  // Lanes i and i + 8 of a, then of b. A blend goes where the multiply-adds leave room, a shuffle does not.
+  LAMINA_SIMD static __m512 AddHalves(__m512 a, __m512 b) {
+    return _mm512_add_ps(_mm512_mask_mov_ps(a, 0xff00, b), _mm512_shuffle_f32x4(a, b, 0x4e));
+  }
+  // Lanes 0, 2 and lanes 1, 3 of each quad of a and b.
+  LAMINA_SIMD static __m512 AddPairs(__m512 a, __m512 b) {
+    return _mm512_add_ps(_mm512_mask_mov_ps(a, 0xcccc, b), _mm512_shuffle_ps(a, b, 0x4e));
   }
   LAMINA_SIMD __m256 UpperHalf() const { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1)); }
 };

@@ -42,12 +42,20 @@ struct ScalarVec {
     for (int i = 0; i < 8; ++i) r.lane[i] = Float(p[i]);
     return r;
   }
-  // to[d * 64 + i] = rows[i][d] for 16 rows i and `dims` (8 or 16) elements d.
-  template <typename T>
-  static void LoadTransposed(const T* const* rows, int64_t offset, int dims, float* to) {
-    for (int d = 0; d < dims; ++d) {
-      for (int i = 0; i < 16; ++i) to[d * 64 + i] = Float(rows[i][offset + d]);
+  // Sums of the lanes of 16 vectors, in two parts. First, of `kCount` of them (a multiple of 2, for Avx512Vec of 4) from `first` on, quads:
+  // lane i of 4 is (v[i] + v[i + 8]) + (v[i + 4] + v[i + 12]). Then lane n of the result is (q[0] + q[2]) + (q[1] + q[3]) of v[n]'s quad.
+  // Each class keeps the 64 floats of the 16 quads in the order that it likes.
+  template <int kCount>
+  static void StoreQuads(const ScalarVec (&v)[kCount], int first, float* quads) {
+    for (int n = 0; n < kCount; ++n) {
+      const float* l = v[n].lane;
+      for (int i = 0; i < 4; ++i) quads[4 * (first + n) + i] = (l[i] + l[i + 8]) + (l[i + 4] + l[i + 12]);
     }
+  }
+  static ScalarVec SumQuads(const float* quads) {
+    ScalarVec r;
+    for (int n = 0; n < 16; ++n, quads += 4) r.lane[n] = (quads[0] + quads[2]) + (quads[1] + quads[3]);
+    return r;
   }
 
   void Store(float* p) const { std::memcpy(p, lane, sizeof(lane)); }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -26,13 +27,61 @@ TEST(SlotAllocator, FreshSlotsAreOneAscendingRun) {
   EXPECT_EQ(allocator.capacity(), 10);
 }
 
-TEST(SlotAllocator, TheListFreedLastComesFirstAndInItsOrder) {
-  SlotAllocator allocator(10);
-  const std::vector<TokenSlot> a = Take(allocator, 2), b = Take(allocator, 3);
-  allocator.Release(a);
-  allocator.Release(b);
-  EXPECT_THAT(Take(allocator, 3), ElementsAre(2, 3, 4));
-  EXPECT_THAT(Take(allocator, 4), ElementsAre(0, 1, 5, 6));
+void Grow(SlotAllocator& allocator, int num_slots, std::vector<TokenSlot>& slots) {
+  for (int i = 0; i < num_slots; ++i) ASSERT_TRUE(allocator.Allocate(1, slots));
+}
+
+int NumRuns(const std::vector<TokenSlot>& slots) {
+  int runs = 0;
+  for (size_t i = 0; i < slots.size(); ++i) runs += i == 0 || slots[i] != slots[i - 1] + 1;
+  return runs;
+}
+
+// A token each in turn, as decoding does.
+TEST(SlotAllocator, SequencesThatGrowSideBySideStayRuns) {
+  SlotAllocator allocator(4096);
+  std::vector<std::vector<TokenSlot>> sequences(8);
+  for (auto& sequence : sequences) Grow(allocator, 1, sequence);
+  for (int i = 1; i < 16; ++i) {
+    for (auto& sequence : sequences) Grow(allocator, 1, sequence);
+  }
+  for (const auto& sequence : sequences) EXPECT_EQ(NumRuns(sequence), 1);
+  for (int i = 16; i < 160; ++i) {
+    for (auto& sequence : sequences) Grow(allocator, 1, sequence);
+  }
+  for (const auto& sequence : sequences) EXPECT_LE(NumRuns(sequence), 10);
+}
+
+TEST(SlotAllocator, TheShortestRunWithRoomForGrowthIsTaken) {
+  SlotAllocator allocator(1024);
+  const std::vector<TokenSlot> a = Take(allocator, 176), b = Take(allocator, 16), c = Take(allocator, 160), d = Take(allocator, 16);
+  allocator.Release(a);  // 11 blocks
+  allocator.Release(c);  // 10 blocks, behind b
+  std::vector<TokenSlot> fits = Take(allocator, 160);
+  EXPECT_EQ(fits.front(), a.front());
+  Grow(allocator, 16, fits);
+  EXPECT_EQ(NumRuns(fits), 1);
+  EXPECT_EQ(Take(allocator, 100).front(), c.front());
+}
+
+TEST(SlotAllocator, ReleasedSlotsJoinToOneRun) {
+  constexpr int64_t kCapacity = 1000;  // no multiple of a block
+  SlotAllocator allocator(kCapacity);
+  std::vector<std::vector<TokenSlot>> sequences;
+  std::mt19937 random(5);
+  while (allocator.num_free() > 0) sequences.push_back(Take(allocator, std::min<int64_t>(allocator.num_free(), 1 + random() % 40)));
+  std::shuffle(sequences.begin(), sequences.end(), random);
+  for (const auto& sequence : sequences) allocator.Release(sequence);
+  EXPECT_EQ(NumRuns(Take(allocator, kCapacity)), 1);
+}
+
+TEST(SlotAllocator, TheLastSlotsAreFoundWhereverTheyAre) {
+  SlotAllocator allocator(100);
+  std::vector<TokenSlot> slots = Take(allocator, 100), freed = {7, 8, 50, 99};
+  allocator.Release(freed);
+  std::vector<TokenSlot> found = Take(allocator, 4);
+  std::sort(found.begin(), found.end());
+  EXPECT_EQ(found, freed);
 }
 
 TEST(SlotAllocator, AllocatesAllOrNothing) {
@@ -66,6 +115,13 @@ TEST(SlotAllocator, EmptySlabHasNoSlots) {
   EXPECT_FALSE(allocator.Allocate(1, slots));
 }
 
+TEST(SlotAllocator, TakesEveryCapacityThatSlotsCanNumber) {
+  constexpr int64_t kAll = int64_t{1} << 32;
+  SlotAllocator allocator(kAll);
+  EXPECT_THAT(Take(allocator, 2), ElementsAre(0, 1));
+  EXPECT_EQ(allocator.num_free(), kAll - 2);
+}
+
 TEST(SlotAllocatorDeathTest, FreeSlotsHaveNoOwner) {
   SlotAllocator allocator(4);
   const std::vector<TokenSlot> slots = Take(allocator, 1), never = {3};
@@ -77,20 +133,27 @@ TEST(SlotAllocatorDeathTest, FreeSlotsHaveNoOwner) {
 }
 
 // Against a plain map of owners.
-TEST(SlotAllocator, RandomCallsNeverHandOutASlotTwice) {
-  std::mt19937 random(7);
-  constexpr int64_t kCapacity = 97;
-  SlotAllocator allocator(kCapacity);
+void ExpectNoSlotTwice(int64_t capacity, uint32_t seed) {
+  std::mt19937 random(seed);
+  SlotAllocator allocator(capacity);
   std::map<TokenSlot, int> owners;
   std::vector<std::vector<TokenSlot>> lists;
   for (int step = 0; step < 20000; ++step) {
-    const uint64_t action = random() % 5;
-    if (action < 2) {
+    const uint64_t action = random() % 6;
+    if (action == 5 && !lists.empty()) {  // grow
+      std::vector<TokenSlot>& slots = lists[random() % lists.size()];
+      const bool has_room = static_cast<int64_t>(owners.size()) < capacity;
+      ASSERT_EQ(allocator.Allocate(1, slots), has_room);
+      if (has_room) {
+        ASSERT_LT(slots.back(), capacity);
+        ASSERT_TRUE(owners.emplace(slots.back(), 1).second) << slots.back();
+      }
+    } else if (action < 2) {
       const int64_t num_slots = static_cast<int64_t>(random() % 20);
       std::vector<TokenSlot> slots;
-      ASSERT_EQ(allocator.Allocate(num_slots, slots), num_slots <= kCapacity - static_cast<int64_t>(owners.size()));
+      ASSERT_EQ(allocator.Allocate(num_slots, slots), num_slots <= capacity - static_cast<int64_t>(owners.size()));
       for (const TokenSlot slot : slots) {
-        ASSERT_LT(slot, kCapacity);
+        ASSERT_LT(slot, capacity);
         ASSERT_TRUE(owners.emplace(slot, 1).second) << slot;
       }
       if (!slots.empty()) lists.push_back(slots);
@@ -112,6 +175,10 @@ TEST(SlotAllocator, RandomCallsNeverHandOutASlotTwice) {
     }
     ASSERT_EQ(allocator.num_used(), static_cast<int64_t>(owners.size()));
   }
+}
+
+TEST(SlotAllocator, RandomCallsNeverHandOutASlotTwice) {
+  for (const int64_t capacity : {1, 15, 16, 97, 512}) ExpectNoSlotTwice(capacity, static_cast<uint32_t>(capacity));
 }
 
 }  // namespace

@@ -1,0 +1,51 @@
+// The attention cases of `lamina bench kernels`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/float16.h"
+#include "base/status.h"
+#include "base/worker_team.h"
+#include "bench/kernel_samples.h"
+#include "kernels/token_slab.h"
+
+namespace lamina {
+
+enum class SlotOrder {
+  kRuns,    // each sequence is one run of slots, as on a fresh slab
+  kChurn,   // as the allocator leaves them after 10,000 arrivals and departures at 90 % occupancy
+  kRandom,  // every token anywhere: what a free list without runs comes to
+};
+
+std::string ToText(SlotOrder order);
+
+struct AttentionCase {
+  DType dtype = DType::kBF16;
+  int head_dim = 128;
+  int group = 1;  // query heads per kv head
+  int64_t context = 1024;
+  SlotOrder order = SlotOrder::kRuns;
+};
+
+// One layer of a slab, full of numbers, large enough that no cache holds it. Thread: one owner.
+class AttentionBench {
+ public:
+  static constexpr int kKvHeads = 8;
+
+  static Result<std::unique_ptr<AttentionBench>> Create(DType dtype, int head_dim, int64_t slab_bytes);
+
+  // One row per sequence over all its tokens, which fill about nine tenths of the slab. The reference is the roofline for kRuns (streaming
+  // read) and kRandom (rows of that size), and the rate on a fresh slab for kChurn. kInternal if the result is wrong.
+  Result<Measurement> Measure(const AttentionCase& test, int repeats, WorkerTeam& team) const;
+
+ private:
+  using Tables = std::vector<std::vector<TokenSlot>>;
+
+  AttentionBench(std::unique_ptr<TokenSlab> slab) : slab_(std::move(slab)) {}
+  Tables MakeTables(const AttentionCase& test) const;
+
+  std::unique_ptr<TokenSlab> slab_;
+};
+
+}  // namespace lamina

@@ -1,0 +1,172 @@
+#include "bench/kernels.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "bench/kernel_attention.h"
+#include "bench/kernel_limits.h"
+#include "bench/kernel_linear.h"
+
+namespace lamina {
+namespace {
+
+struct KernelOptions {
+  std::vector<std::string> kernels = {"attention", "linear"};
+  std::vector<int> threads = {1, 2};
+  std::vector<int64_t> contexts = {1024, 4096};
+  std::vector<int> groups = {1, 4, 8};
+  std::vector<int> head_dims = {128};
+  std::vector<std::string> kv_dtypes = {"bf16", "fp16"};
+  std::vector<std::string> slots = {"runs", "churn", "random"};
+  std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 256, 512};
+  std::vector<std::string> shapes = {"4096x4096", "11008x4096", "2048x2048", "5632x2048"};
+  int repeats = 7;
+  bool quick = false;
+  bool json = false;
+};
+
+// What a cache should not hold: four times the 32 MiB that a core complex or a small socket has. `quick` tests the program, not the
+// machine.
+int64_t WorkingSetBytes(const KernelOptions& options) { return int64_t{options.quick ? 4 : 128} << 20; }
+
+std::string CaseText(const nlohmann::json& sizes) {
+  std::string text;
+  for (const char* key : {"kv", "head_dim", "group", "context", "slots", "rows", "out", "in", "threads"}) {
+    if (!sizes.contains(key)) continue;
+    const nlohmann::json& value = sizes[key];
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return text;
+}
+
+void Print(const Measurement& m, const KernelOptions& options) {
+  if (options.json) {
+    std::cout << ToJsonLine(m) << std::endl;
+    return;
+  }
+  const bool has = !m.reference.empty();
+  std::cout << fmt::format("{:20} {:62} {:>14} {:>8} {:>6}  {}", m.name, CaseText(m.sizes), fmt::format("{:.1f} {}", m.value, m.unit),
+                           has ? fmt::format("{:.1f}", m.reference_value) : "-", has ? fmt::format("{:.2f}", m.ratio) : "-",
+                           has ? m.reference + (m.note.empty() ? "" : ": " + m.note) : "none: " + m.note)
+            << std::endl;
+}
+
+using Teams = std::vector<std::unique_ptr<WorkerTeam>>;
+
+// A team pins its owner, this thread: each of the next may have all cores again.
+Teams MakePinnedTeams(const std::vector<int>& threads) {
+  cpu_set_t allowed;
+  const bool known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
+  Teams teams;
+  for (const int num_threads : threads) {
+    if (known) sched_setaffinity(0, sizeof(allowed), &allowed);
+    teams.push_back(std::make_unique<WorkerTeam>(num_threads, /*pin=*/true));
+  }
+  return teams;
+}
+
+Status MeasureAttention(const KernelOptions& options, const Teams& teams) {
+  for (const std::string& dtype_name : options.kv_dtypes) {
+    const DType dtype = dtype_name == "bf16" ? DType::kBF16 : DType::kF16;
+    for (const int head_dim : options.head_dims) {
+      LAMINA_ASSIGN_OR_RETURN(const auto bench, AttentionBench::Create(dtype, head_dim, 2 * WorkingSetBytes(options)));
+      for (const int64_t context : options.contexts) {
+        for (const SlotOrder order : {SlotOrder::kRuns, SlotOrder::kChurn, SlotOrder::kRandom}) {
+          if (std::find(options.slots.begin(), options.slots.end(), ToText(order)) == options.slots.end()) continue;
+          for (const int group : options.groups) {
+            for (const auto& team : teams) {
+              LAMINA_ASSIGN_OR_RETURN(const Measurement m,
+                                      bench->Measure({dtype, head_dim, group, context, order}, options.repeats, *team));
+              Print(m, options);
+            }
+          }
+        }
+      }
+    }
+  }
+  return OkStatus();
+}
+
+Status MeasureLinear(const KernelOptions& options, const Teams& teams, const Result<std::unique_ptr<OpenBlas>>& blas) {
+  for (const std::string& shape : options.shapes) {
+    int64_t out_features = 0, in_features = 0;
+    if (std::sscanf(shape.c_str(), "%ldx%ld", &out_features, &in_features) != 2 || out_features < 1 || in_features < 1) {
+      return InvalidArgument("--shapes: \"" + shape + "\" is no OUTxIN such as 4096x4096");
+    }
+    LinearBench bench(out_features, in_features, WorkingSetBytes(options), blas.ok() ? blas->get() : nullptr, *teams.back());
+    for (const int64_t rows : options.rows) {
+      for (const auto& team : teams) {
+        LAMINA_ASSIGN_OR_RETURN(const std::vector<Measurement> measured, bench.Measure(rows, options.repeats, *team));
+        for (const Measurement& m : measured) Print(m, options);
+        if (blas.ok()) continue;
+        Measurement missing = measured.front();
+        missing.name = "linear_against_peer";
+        missing.reference.clear();
+        missing.note = blas.status().message();
+        Print(missing, options);
+      }
+    }
+  }
+  return OkStatus();
+}
+
+Status Measure(KernelOptions options) {
+  LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
+  if (options.quick) {
+    options.repeats = 1;
+    options.contexts = {256};
+    options.groups = {4};
+    options.head_dims = {64};
+    options.rows = {1, 16};
+    options.shapes = {"512x256"};
+  }
+  const Result<std::unique_ptr<OpenBlas>> blas = OpenBlas::Load();  // before the teams pin this thread
+  const Teams teams = MakePinnedTeams(options.threads);
+  for (const std::string& kernel : options.kernels) {
+    LAMINA_RETURN_IF_ERROR(kernel == "attention" ? MeasureAttention(options, teams) : MeasureLinear(options, teams, blas));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+void RegisterKernels(CLI::App& app, int& exit_status) {
+  auto options = std::make_shared<KernelOptions>();
+  CLI::App* command = app.add_subcommand("kernels", "Decode attention and linear layers against the limits of this machine, and OpenBLAS");
+  command->footer(
+      "Values are medians over interleaved repeats; a ratio of 1 is par with the reference, more is better. References: for attention the\n"
+      "smaller of the measured read bandwidth and what the measured multiply-add peak allows (`slots churn`: the rate on a fresh slab);\n"
+      "for linear layers the same of their weights, and OpenBLAS on fp32 weights (package libopenblas0-pthread).\n"
+      "LAMINA_CPU_ISA=avx2 measures the kernels and the limits of that instruction set.\n"
+      "Example:\n  lamina bench kernels --only attention --groups 1,8 --threads 1");
+  const auto add_list = [command](const std::string& name, auto& into, const std::string& help) {
+    return command->add_option(name, into, help)->delimiter(',')->capture_default_str();
+  };
+  add_list("--only", options->kernels, "attention, linear")->check(CLI::IsMember({"attention", "linear"}));
+  add_list("--threads", options->threads, "pinned to as many cores")->check(CLI::Range(1, 1024));
+  add_list("--contexts", options->contexts, "attention: tokens per sequence")->check(CLI::Range(64, 1 << 17));
+  add_list("--groups", options->groups, "attention: query heads per KV head")->check(CLI::Range(1, 64));
+  add_list("--head-dims", options->head_dims, "attention: a multiple of 8")->check(CLI::Range(8, 256));
+  add_list("--kv", options->kv_dtypes, "attention: bf16, fp16")->check(CLI::IsMember({"bf16", "fp16"}));
+  add_list("--slots", options->slots, "attention: runs, churn, random")->check(CLI::IsMember({"runs", "churn", "random"}));
+  add_list("--rows", options->rows, "linear: rows of the batch")->check(CLI::Range(1, 4096));
+  add_list("--shapes", options->shapes, "linear: outputs x inputs");
+  command->add_option("--repeats", options->repeats, "of each case and its reference in turn")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_flag("--quick", options->quick, "one small case of each kind, for a test of the program: its ratios say nothing");
+  command->add_flag("--json", options->json, "one JSON line per case instead of a table");
+  command->callback([options, &exit_status] {
+    const Status status = Measure(*options);
+    if (status.ok()) return;
+    std::cerr << "lamina bench kernels: " << status.message() << '\n';
+    exit_status = 1;
+  });
+}
+
+}  // namespace lamina
