@@ -21,6 +21,7 @@ void PrefilledExecutor::Submit(const StepPlan& plan, std::span<const control::Ne
   std::vector<control::NewSequence> announced;
   std::vector<SequenceId> prefilled;
   Step step;
+  step.batch = plan.batch;
   for (Work& work : without_prefill.work) {
     if (work.prefill) {
       if (work.sample) prefilled.push_back(work.sequence);
@@ -39,23 +40,24 @@ void PrefilledExecutor::Submit(const StepPlan& plan, std::span<const control::Ne
   step.submitted = Clock::now();
   {
     std::lock_guard lock(mutex_);
-    current_ = std::move(step);
-    prefilled_ = std::move(prefilled);
+    in_flight_[plan.step.value] = {std::move(step), std::move(prefilled)};
   }
   nodes_->Submit(without_prefill, announced);
 }
 
 void PrefilledExecutor::Finish(control::StepResult& result) {
   std::lock_guard lock(mutex_);
-  for (const SequenceId sequence : prefilled_) {
+  auto found = in_flight_.extract(result.step());
+  if (!found) return;
+  InFlight& done = found.mapped();
+  for (const SequenceId sequence : done.prefilled) {
     control::SampledToken& sampled = *result.add_sampled();
     sampled.set_sequence(sequence.value);
     sampled.set_token(kFirstToken);
   }
-  prefilled_.clear();
-  current_.compute_node = microseconds(result.total_us());
-  current_.attention_wait = microseconds(result.attention_wait_us());
-  steps_.push_back(std::move(current_));
+  done.step.compute_node = microseconds(result.total_us());
+  done.step.attention_wait = microseconds(result.attention_wait_us());
+  steps_.push_back(std::move(done.step));
 }
 
 }  // namespace lamina

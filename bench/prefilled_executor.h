@@ -22,6 +22,7 @@ class PrefilledExecutor : public StepExecutor {
   explicit PrefilledExecutor(std::unique_ptr<StepExecutor> nodes) : nodes_(std::move(nodes)) {}
 
   struct Step {
+    int batch = 0;
     TimePoint submitted;
     bool decodes_only = true;
     int num_rows = 0;
@@ -46,8 +47,11 @@ class PrefilledExecutor : public StepExecutor {
   const std::unique_ptr<StepExecutor> nodes_;
   std::unordered_map<SequenceId, control::NewSequence> unannounced_;  // their prompts are there, they have not decoded
   std::mutex mutex_;                                                  // guards the rest
-  Step current_;
-  std::vector<SequenceId> prefilled_;  // in the current step, to its end
+  struct InFlight {
+    Step step;
+    std::vector<SequenceId> prefilled;  // in it, to their end
+  };
+  std::map<uint64_t, InFlight> in_flight_;  // by step
   std::vector<Step> steps_;
 };
 

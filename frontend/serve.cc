@@ -74,6 +74,7 @@ Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
     config.max_model_len = *length;
   }
   Override(config.kv_head_parallel, options.kv_head_parallel);
+  Override(config.num_batches, options.num_batches);
   if (!options.spread_tokens.empty()) {
     const Result<int64_t> length = ParseSize(options.spread_tokens);
     if (!length.ok()) return length.status().WithContext("--spread-tokens");

@@ -30,6 +30,9 @@ void RegisterServe(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   AddOption(*command, "--spread-tokens", options->spread_tokens,
             "Sequences of more tokens, such as 4k, are spread over several memory nodes; default: none is, or the YAML's");
+  AddOption(*command, "--num-batches", options->num_batches,
+            "In flight at a time: while memory nodes attend for one, the compute node runs slices of another; 0: 1 or the YAML's")
+      ->check(CLI::Range(0, 16));
   AddOption(*command, "--load-format", options->load_format, "auto | safetensors | dummy (random weights)")
       ->check(CLI::IsMember({"auto", "safetensors", "dummy"}));
   AddOption(*command, "--host", options->host, "Address of the HTTP server; default: loopback, or the YAML's controller");

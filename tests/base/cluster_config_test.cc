@@ -74,6 +74,7 @@ nodes:
 model: {path: /m/llama/, served_name: llama, load_format: dummy, kv_dtype: float16}
 transport: {kind: verbs, fallback: true, checksum: on}
 attention: {kv_head_parallel: 1, spread_tokens: 4k}
+pipeline: {num_batches: 3}
 limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_num_queued_reqs: 5, start_timeout: 1m, step_timeout: 2s, peer_timeout: 300ms}
 )",
                                                             "c.yaml");
@@ -96,6 +97,7 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_TRUE(config->transport_fallback);
   EXPECT_EQ(config->payload_checksum, "on");
   EXPECT_EQ(config->spread_tokens, 4'000);
+  EXPECT_EQ(config->num_batches, 3);
   EXPECT_EQ(config->max_num_seqs, 8);
   EXPECT_EQ(config->max_num_batched_tokens, 64);
   EXPECT_EQ(config->max_model_len, 32'000);
