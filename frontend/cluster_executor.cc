@@ -24,6 +24,8 @@ uint64_t NewEpoch() {
   return static_cast<uint64_t>(device()) << 32 | device();
 }
 
+constexpr int kStepsPerStats = 32;
+
 constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is just starting
 
 bool IsTransient(const Status& status) { return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout; }
@@ -257,13 +259,13 @@ void ClusterExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
 }
 
 void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
+  if (frame.type == control::STATS) {
+    if (control::Stats stats; stats.ParseFromString(frame.payload) && stats.epoch() == epoch_) OnStats(node, stats);
+    return;
+  }
   std::function<void(ExecutorEvent)> on_event;
   {
     std::lock_guard lock(mutex_);
-    if (frame.type == control::STATS) {
-      if (control::Stats stats; stats.ParseFromString(frame.payload) && stats.epoch() == epoch_) node.stats = stats;
-      return;
-    }
     on_event = on_event_;
   }
   if (frame.type != control::STEP_RESULT) return node.answers.Push(std::move(frame));
@@ -277,6 +279,45 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
     node.stale_messages += event.result.stale_messages();
   }
   if (on_event) on_event(std::move(event));
+}
+
+void ClusterExecutor::OnStats(Node& node, const control::Stats& stats) {
+  ExecutorEvent event;
+  event.kind = ExecutorEvent::Kind::kSpeeds;
+  std::function<void(ExecutorEvent)> on_event;
+  {
+    std::lock_guard lock(mutex_);
+    node.stats = stats;
+    if (node.speed.Update(stats)) event.speeds = Speeds();
+    on_event = on_event_;
+  }
+  if (on_event && !event.speeds.empty()) on_event(std::move(event));
+}
+
+// A group is as fast as its slowest node.
+std::vector<NodeSpeed> ClusterExecutor::Speeds() const {
+  std::vector<NodeSpeed> speeds;
+  double fastest = 0;
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (node->config.role != NodeRole::kMemory || !node->lost.ok()) continue;
+    if (!node->speed.value()) return {};
+    const double speed = *node->speed.value();
+    if (speeds.empty() || speeds.back().node != node->kv_group) speeds.push_back({node->kv_group, speed});
+    speeds.back().speed = std::min(speeds.back().speed, speed);
+  }
+  for (const NodeSpeed& one : speeds) fastest = std::max(fastest, one.speed);
+  for (NodeSpeed& one : speeds) one.speed /= fastest;
+  return speeds;
+}
+
+void ClusterExecutor::AskForStats() {
+  control::StatsRequest request;
+  request.set_epoch(epoch_);
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (node->config.role != NodeRole::kMemory) continue;
+    if (Status sent = node->connection->Send(control::STATS_REQUEST, request.SerializeAsString()); !sent.ok())
+      LAMINA_LOG_DEBUG("{}", sent.message());
+  }
 }
 
 void ClusterExecutor::OnLost(Node& node, const Status& status) {
@@ -300,6 +341,10 @@ void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewS
     if (Status sent = node->connection->Send(control::MEMORY_ORDER, order.SerializeAsString()); !sent.ok())
       LAMINA_LOG_DEBUG("{}", sent.message());
   }
+  if (++steps_since_stats_ == kStepsPerStats) {
+    steps_since_stats_ = 0;
+    AskForStats();
+  }
   const control::ComputeOrder order = MakeComputeOrder(epoch_, plan, added, local());
   for (const std::unique_ptr<Node>& node : nodes_) {
     if (node->config.role != NodeRole::kCompute) continue;
@@ -309,15 +354,10 @@ void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewS
 }
 
 std::vector<NodeStatus> ClusterExecutor::nodes() {
-  control::StatsRequest request;
-  request.set_epoch(epoch_);
+  AskForStats();  // the answers count for the next call
   std::vector<NodeStatus> result;
   for (const std::unique_ptr<Node>& node : nodes_) {
     const bool memory = node->config.role == NodeRole::kMemory;
-    if (memory) {  // the answer counts for the next call
-      if (Status sent = node->connection->Send(control::STATS_REQUEST, request.SerializeAsString()); !sent.ok())
-        LAMINA_LOG_DEBUG("{}", sent.message());
-    }
     std::lock_guard lock(mutex_);
     NodeStatus status;
     status.id = node->id;
@@ -338,6 +378,7 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
     status.capacity_tokens = node->configured.capacity_tokens();
     status.stored_tokens = memory ? node->stats.used_tokens() : 0;
     status.stored_sequences = memory ? node->stats.num_sequences() : 0;
+    status.attention_us = memory ? node->stats.attention_us() : 0;
     status.stale_messages = memory ? node->stats.stale_messages() : node->stale_messages;
     result.push_back(std::move(status));
   }

@@ -9,6 +9,7 @@
 
 #include "base/cluster_config.h"
 #include "base/inbox.h"
+#include "frontend/attention_speed.h"
 #include "frontend/step_executor.h"
 #include "splitter/model_config.h"
 #include "transport/control_channel.h"
@@ -49,6 +50,7 @@ class ClusterExecutor : public StepExecutor {
     control::Configured configured;
     Status lost;                 // guarded by mutex_
     control::Stats stats;        // guarded by mutex_
+    AttentionSpeed speed;        // guarded by mutex_; of a memory node
     int64_t stale_messages = 0;  // guarded by mutex_; of a compute node
     std::string address() const { return config.host + ":" + std::to_string(config.port); }
     std::string name() const { return (config.role == NodeRole::kMemory ? "memory node " : "compute node ") + config.name; }
@@ -62,6 +64,9 @@ class ClusterExecutor : public StepExecutor {
   Status ConfigureCompute(Node& node, const StartProgress& progress);
   Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);
   void OnFrame(Node& node, ControlFrame frame);
+  void OnStats(Node& node, const control::Stats& stats);
+  std::vector<NodeSpeed> Speeds() const;  // empty until all are known. REQUIRES: mutex_ is held
+  void AskForStats();
   void OnLost(Node& node, const Status& status);
   bool local() const { return num_memory_nodes_ == 0; }
   control::Limits limits() const;
@@ -73,6 +78,7 @@ class ClusterExecutor : public StepExecutor {
   std::string session_token_;  // what compute nodes show to memory nodes
   int num_memory_nodes_ = 0;
   NodeId last_kv_group_;
+  int steps_since_stats_ = 0;  // the engine's thread
   std::mutex mutex_;
   std::function<void(ExecutorEvent)> on_event_;  // guarded by mutex_; set by Start
   std::vector<std::unique_ptr<Node>> nodes_;     // fixed after Connect; last: their connections' threads use the members above

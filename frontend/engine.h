@@ -62,6 +62,7 @@ struct NodeStatus {
   int64_t stored_tokens = 0;  // memory nodes: as the node itself counted when it was last asked
   int64_t stored_sequences = 0;
   int64_t stale_messages = 0;  // late or duplicate messages that it dropped
+  int64_t attention_us = 0;    // memory nodes: spent on attention so far
 };
 
 struct EngineStatus {

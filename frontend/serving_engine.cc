@@ -217,6 +217,9 @@ void ServingEngine::HandleEvent(const ExecutorEvent& event, Deliveries& out) {
   switch (event.kind) {
     case ExecutorEvent::Kind::kStepDone: CompleteStep(event.result, out); return;
     case ExecutorEvent::Kind::kNodeLost: LoseNode(event.node, event.status, out); return;
+    case ExecutorEvent::Kind::kSpeeds:
+      for (const NodeSpeed& measured : event.speeds) scheduler_.SetSpeed(measured.node, measured.speed);
+      return;
     case ExecutorEvent::Kind::kAllLost: LoseAll(event.status, out); return;
   }
 }

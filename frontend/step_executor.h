@@ -16,17 +16,24 @@
 
 namespace lamina {
 
+struct NodeSpeed {
+  NodeId node;
+  double speed = 1;  // as Scheduler::SetSpeed
+};
+
 // What executors report, whenever it happens.
 struct ExecutorEvent {
   enum class Kind {
     kStepDone,  // `result` of the step submitted last
     kNodeLost,  // a memory node: `node`, `status`
     kAllLost,   // the compute node: nothing can run any more; `status`
+    kSpeeds,    // of attention on kv_nodes(), measured anew: `speeds`
   };
   Kind kind = Kind::kStepDone;
   control::StepResult result;
   NodeId node;
   Status status;
+  std::vector<NodeSpeed> speeds = {};
 };
 
 class StepExecutor {

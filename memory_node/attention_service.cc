@@ -79,6 +79,7 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
       v += kv_width;
     }
     LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots, store_->Readable(layer, rows[i].sequence, num_tokens));
+    attended_tokens_ += num_tokens;
     float* const row_lse = lse == nullptr ? nullptr : lse + i * num_heads;
     attention_rows_.push_back({q + i * q_width, slots.data(), static_cast<int64_t>(slots.size()), out.data() + i * q_width, row_lse});
   }
@@ -113,6 +114,7 @@ size_t AttentionService::Decode(const ReceivedMessage& message, std::span<std::b
   header = Seal(header, payload.first(payload_bytes), payload_checksum);
   std::memcpy(reply.data(), &header, sizeof(header));
   computed_rows_ += header.num_rows;
+  ++attention_messages_;
   attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
   return sizeof(header) + payload_bytes;
 }
@@ -143,6 +145,8 @@ control::Stats AttentionService::stats() const {
   stats.set_attention_rows(computed_rows_);
   stats.set_attention_us(attention_us_);
   stats.set_stale_messages(stale_messages_);
+  stats.set_attention_messages(attention_messages_);
+  stats.set_attended_tokens(attended_tokens_);
   return stats;
 }
 

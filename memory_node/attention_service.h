@@ -63,6 +63,8 @@ class AttentionService {
   std::vector<AttentionRow> attention_rows_;  // scratch
   int64_t computed_rows_ = 0;
   int64_t attention_us_ = 0;
+  int64_t attention_messages_ = 0;
+  int64_t attended_tokens_ = 0;
   int64_t stale_messages_ = 0;
 };
 

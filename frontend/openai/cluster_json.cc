@@ -21,7 +21,8 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
                      {"num_sequences", node.num_sequences},
                      {"stored_tokens", node.stored_tokens},
                      {"stored_sequences", node.stored_sequences},
-                     {"stale_messages", node.stale_messages}});
+                     {"stale_messages", node.stale_messages},
+                     {"attention_us", node.attention_us}});
   }
   ordered_json uses = ordered_json::array();
   for (const NodeUse& use : status.scheduler.nodes) {
