@@ -1,9 +1,11 @@
 // Memory nodes of unequal speed: routes follow what is measured, so that they end together.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <thread>
+#include <vector>
 
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
@@ -58,14 +60,20 @@ TEST(Skew, ASlowNodeGetsFewerTokens) {
     request.ignore_eos = true;
     ASSERT_TRUE(engine.Submit(std::move(request), collector.sink()).ok());
   }
-  ASSERT_TRUE(collectors[7].WaitForTokens(200, Deadline::After(seconds(60))));
-  std::map<std::string, int64_t> before = AttentionUs(engine), after = before;
-  ASSERT_TRUE(collectors[7].WaitForTokens(380, Deadline::After(seconds(60))));
-  after = AttentionUs(engine);
-  const double fast = static_cast<double>(after["m0"] - before["m0"]), slow = static_cast<double>(after["m1"] - before["m1"]);
-  RecordProperty("slow_over_fast", std::to_string(slow / fast));
-  EXPECT_GT(fast, 0);
-  EXPECT_NEAR(slow / fast, 1, 0.1) << "half the speed: evenly spread it would be 2";
+  // Over several stretches of the run: the machine may be busy with something else during one of them.
+  std::vector<double> slow_over_fast;
+  ASSERT_TRUE(collectors[7].WaitForTokens(180, Deadline::After(seconds(60))));
+  std::map<std::string, int64_t> before = AttentionUs(engine);
+  for (const size_t tokens : {220u, 260u, 300u, 340u, 380u}) {
+    ASSERT_TRUE(collectors[7].WaitForTokens(tokens, Deadline::After(seconds(60))));
+    std::map<std::string, int64_t> after = AttentionUs(engine);
+    ASSERT_GT(after["m0"], before["m0"]);
+    slow_over_fast.push_back(static_cast<double>(after["m1"] - before["m1"]) / static_cast<double>(after["m0"] - before["m0"]));
+    before = after;
+  }
+  std::nth_element(slow_over_fast.begin(), slow_over_fast.begin() + 2, slow_over_fast.end());
+  RecordProperty("slow_over_fast", std::to_string(slow_over_fast[2]));
+  EXPECT_NEAR(slow_over_fast[2], 1, 0.1) << "half the speed: evenly spread it would be 2";
   for (const Collector& collector : collectors) EXPECT_TRUE(collector.Wait(Deadline::After(seconds(60))));
 }
 
