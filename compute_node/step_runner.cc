@@ -94,6 +94,10 @@ control::StepResult StepRunner::End(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   attention_->EndStep(number);
   batch.failures.insert(attention_->failures(number).begin(), attention_->failures(number).end());
+  for (const int row : batch.rows.sampled) {
+    const SequenceId sequence = batch.rows.attention[static_cast<size_t>(row)].sequence;
+    if (!sequences_.contains(sequence)) batch.failures.emplace(sequence, InternalError("it was released while its step was under way"));
+  }
   SampleRows(batch);
   control::StepResult& result = batch.result;
   for (const auto& [sequence, status] : batch.failures) AddFailure(sequence, status, result);

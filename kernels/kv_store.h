@@ -8,12 +8,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
-#include <unordered_map>
-#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "kernels/kv_tables.h"
 #include "kernels/token_slab.h"
 
 namespace lamina {
@@ -26,15 +24,14 @@ class KvStore {
 
   const KvShape& shape() const { return slab_->shape(); }
   int64_t capacity_tokens() const { return slab_->capacity_tokens(); }
-  int64_t used_tokens() const { return used_tokens_; }  // entries of all tables
-  int64_t num_sequences() const { return static_cast<int64_t>(tables_.size()); }
+  int64_t used_tokens() const { return tables_.used_tokens(); }
+  int64_t num_sequences() const { return tables_.num_sequences(); }
 
-  // Continues the table of `sequence`: tokens position, position + 1, ... live in `slots`. Position 0 starts a table. `step` is remembered
-  // with a new table: see Write. kCorrupt if position is not the table's length or a slot is out of range; nothing is changed then.
-  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step);
-
-  // Forgets the sequence. Unknown ones are ignored.
-  void Release(SequenceId sequence);
+  // As KvTables's.
+  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) {
+    return tables_.Append(sequence, position, slots, step);
+  }
+  void Release(SequenceId sequence) { tables_.Release(sequence); }
 
   // Stores K and V of one token and layer, fp32 (rounded to the slab's type) or already in the slab's type.
   // kNotFound if the sequence is unknown or younger than `step` (a late message: drop it). kCorrupt if the token before it was not written
@@ -49,18 +46,12 @@ class KvStore {
   KvView View(int layer) const { return slab_->View(layer); }
 
  private:
-  struct Table {
-    std::vector<TokenSlot> slots;
-    std::vector<int64_t> written;  // [num_layers] tokens written so far
-    StepId since;
-  };
-
-  explicit KvStore(std::unique_ptr<TokenSlab> slab) : slab_(std::move(slab)) {}
+  explicit KvStore(std::unique_ptr<TokenSlab> slab)
+      : slab_(std::move(slab)), tables_(slab_->shape().num_layers, slab_->capacity_tokens()) {}
   Result<TokenSlot> Claim(int layer, SequenceId sequence, int64_t position, StepId step);
 
   std::unique_ptr<TokenSlab> slab_;
-  std::unordered_map<SequenceId, Table> tables_;
-  int64_t used_tokens_ = 0;
+  KvTables tables_;
 };
 
 }  // namespace lamina

@@ -1,13 +1,10 @@
 // A device of the catalog that is not here: keeps the tables and no K or V, and takes the time that its roofline gives for attention.
 #pragma once
 
-#include <string>
-#include <unordered_map>
-#include <vector>
-
 #include "base/device_catalog.h"
 #include "base/device_timeline.h"
 #include "base/float16.h"
+#include "kernels/kv_tables.h"
 #include "memory_node/kv_device.h"
 
 namespace lamina {
@@ -17,32 +14,27 @@ class ModelledKvDevice final : public KvDevice {
  public:
   // `dtype`: of the KV cache that the device would hold.
   ModelledKvDevice(const DeviceSpec& device, DType dtype, int64_t capacity_tokens)
-      : device_(device), dtype_(dtype), capacity_tokens_(capacity_tokens) {}
+      : device_(device), dtype_(dtype), tables_(/*num_layers=*/0, capacity_tokens) {}
 
-  int64_t capacity_tokens() const override { return capacity_tokens_; }
-  int64_t used_tokens() const override { return used_tokens_; }
-  int64_t num_sequences() const override { return static_cast<int64_t>(tables_.size()); }
+  int64_t capacity_tokens() const override { return tables_.capacity_tokens(); }
+  int64_t used_tokens() const override { return tables_.used_tokens(); }
+  int64_t num_sequences() const override { return tables_.num_sequences(); }
 
-  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override;
-  void Release(SequenceId sequence) override;
+  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
+    return tables_.Append(sequence, position, slots, step);
+  }
+  void Release(SequenceId sequence) override { tables_.Release(sequence); }
   Status Write(int layer, SequenceId sequence, int64_t position, const float* k, const float* v, StepId step) override;
   Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step) override;
   Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const override;
   void Attend(const AttentionShape& shape, int layer, std::span<const AttentionRow> rows) override;
 
  private:
-  struct Table {
-    std::vector<TokenSlot> slots;
-    StepId since;
-  };
-
-  Status CheckHolds(SequenceId sequence, int64_t position, StepId step) const;
+  Status CheckHolds(SequenceId sequence, int64_t position, StepId step);
 
   const DeviceSpec device_;
   const DType dtype_;
-  const int64_t capacity_tokens_;
-  int64_t used_tokens_ = 0;
-  std::unordered_map<SequenceId, Table> tables_;
+  KvTables tables_;
   DeviceTimeline timeline_;
 };
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include <thread>
 #include <vector>
 
 #include "tests/support/serving.h"
@@ -26,11 +25,19 @@ NodeConfig Node(const std::string& name, NodeRole role, const std::string& devic
 
 // Microseconds of attention so far, by node.
 std::map<std::string, int64_t> AttentionUs(Engine& engine) {
-  engine.status();  // asks; the answers count for the next call
-  std::this_thread::sleep_for(milliseconds(200));
-  std::map<std::string, int64_t> us;
-  for (const NodeStatus& node : engine.status().nodes) us[node.name] = node.attention_us;
-  return us;
+  const auto last_answers = [&] {
+    std::map<std::string, int64_t> us;
+    for (const NodeStatus& node : engine.status().nodes) us[node.name] = node.attention_us;
+    return us;
+  };
+  std::map<std::string, int64_t> before = last_answers(), now;  // and asks anew
+  EXPECT_TRUE(AwaitTrue(
+      [&] {
+        now = last_answers();
+        return now["m0"] != before["m0"] && now["m1"] != before["m1"];
+      },
+      Deadline::After(seconds(10))));
+  return now;
 }
 
 TEST(Skew, ASlowNodeGetsFewerTokens) {

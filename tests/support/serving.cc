@@ -67,18 +67,21 @@ std::string Deployment::Name() const {
 
 namespace {
 
-ServingEngineOptions EngineOptions(const Deployment& deployment, const ModelConfig& model) {
-  ServingEngineOptions options;
-  options.scheduler.max_num_seqs = deployment.max_num_seqs;
-  options.scheduler.max_num_batched_tokens = deployment.max_num_batched_tokens;
-  options.scheduler.max_model_len = model.max_positions;
-  options.scheduler.max_queued = deployment.max_queued;
-  options.eos_tokens = model.eos_tokens;
-  options.vocab_size = model.vocab_size;
-  options.step_timeout = deployment.step_timeout;
-  options.spread_tokens = deployment.spread_tokens;
-  options.scheduler.num_batches = deployment.num_batches;
-  return options;
+// What `deployment` says, on the nodes of `config`.
+Result<ClusterConfig> Apply(const Deployment& deployment, const ModelConfig& model, ClusterConfig config = {}) {
+  config.model_path = deployment.model;
+  config.load_format = deployment.load_format;
+  config.kv_dtype = deployment.kv_dtype;
+  config.max_num_seqs = deployment.max_num_seqs;
+  config.max_num_batched_tokens = deployment.max_num_batched_tokens;
+  config.max_num_queued_reqs = deployment.max_queued;
+  config.peer_timeout = deployment.peer_timeout;
+  config.step_timeout = deployment.step_timeout;
+  config.kv_head_parallel = deployment.kv_head_parallel;
+  config.spread_tokens = deployment.spread_tokens;
+  config.num_batches = deployment.num_batches;
+  LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));
+  return config;
 }
 
 Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment, const ModelConfig& model) {
@@ -102,7 +105,8 @@ Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
     auto serving = std::make_unique<Serving>();
     LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
     LAMINA_ASSIGN_OR_RETURN(auto executor, InProcess(deployment, model));
-    serving->engine = std::make_unique<ServingEngine>(EngineOptions(deployment, model), std::move(executor));
+    LAMINA_ASSIGN_OR_RETURN(const ClusterConfig config, Apply(deployment, model));
+    serving->engine = std::make_unique<ServingEngine>(ServingEngineOptions::Of(config, model), std::move(executor));
     return serving;
   }
   LocalClusterOptions options;
@@ -118,20 +122,10 @@ Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
 
 Result<std::unique_ptr<Serving>> Serving::Connect(ClusterConfig config, const Deployment& deployment) {
   LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
-  config.model_path = deployment.model;
-  config.load_format = deployment.load_format;
-  config.kv_dtype = deployment.kv_dtype;
-  config.max_num_seqs = deployment.max_num_seqs;
-  config.max_num_batched_tokens = deployment.max_num_batched_tokens;
-  config.peer_timeout = deployment.peer_timeout;
-  config.step_timeout = deployment.step_timeout;
-  config.kv_head_parallel = deployment.kv_head_parallel;
-  config.spread_tokens = deployment.spread_tokens;
-  config.num_batches = deployment.num_batches;
-  LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));
+  LAMINA_ASSIGN_OR_RETURN(config, Apply(deployment, model, std::move(config)));
   auto serving = std::make_unique<Serving>();
   LAMINA_ASSIGN_OR_RETURN(auto executor, ClusterExecutor::Connect(config, model, {}));
-  serving->engine = std::make_unique<ServingEngine>(EngineOptions(deployment, model), std::move(executor));
+  serving->engine = std::make_unique<ServingEngine>(ServingEngineOptions::Of(config, model), std::move(executor));
   return serving;
 }
 

@@ -1,0 +1,47 @@
+#include "kernels/kv_tables.h"
+
+namespace lamina {
+
+std::string NameOf(SequenceId sequence) { return "sequence " + std::to_string(sequence.value); }
+
+Status KvTables::Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) {
+  const auto found = tables_.find(sequence);
+  const int64_t length = found == tables_.end() ? 0 : static_cast<int64_t>(found->second.slots.size());
+  if (position != length) {
+    return Corrupt(NameOf(sequence) + " has " + std::to_string(length) + " tokens here, but the order continues at position " +
+                   std::to_string(position));
+  }
+  for (const TokenSlot slot : slots) {
+    if (slot >= capacity_tokens_)
+      return Corrupt(NameOf(sequence) + ": token slot " + std::to_string(slot) + " of " + std::to_string(capacity_tokens_));
+  }
+  Table& table = tables_[sequence];
+  if (length == 0) {
+    table.written.assign(static_cast<size_t>(num_layers_), 0);
+    table.since = step;
+  }
+  table.slots.insert(table.slots.end(), slots.begin(), slots.end());
+  used_tokens_ += static_cast<int64_t>(slots.size());
+  return OkStatus();
+}
+
+void KvTables::Release(SequenceId sequence) {
+  const auto found = tables_.find(sequence);
+  if (found == tables_.end()) return;
+  used_tokens_ -= static_cast<int64_t>(found->second.slots.size());
+  tables_.erase(found);
+}
+
+Result<KvTables::Table*> KvTables::Find(SequenceId sequence, StepId step) {
+  const auto found = tables_.find(sequence);
+  if (found == tables_.end() || step < found->second.since) return NotFound(NameOf(sequence) + " is not stored here");
+  return &found->second;
+}
+
+Result<const KvTables::Table*> KvTables::Find(SequenceId sequence) const {
+  const auto found = tables_.find(sequence);
+  if (found == tables_.end()) return NotFound(NameOf(sequence) + " is not stored here");
+  return &found->second;
+}
+
+}  // namespace lamina

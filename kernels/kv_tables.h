@@ -1,0 +1,53 @@
+// Which token slots hold the tokens of each sequence, on one node. Only numbers live here; what stands in the slots is the owner's.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace lamina {
+
+// Thread: one owner.
+class KvTables {
+ public:
+  struct Table {
+    std::vector<TokenSlot> slots;  // by position
+    std::vector<int64_t> written;  // [num_layers] tokens written so far; the owner's to keep
+    StepId since;                  // the step that started the table
+  };
+
+  // Slots are [0, capacity_tokens).
+  KvTables(int num_layers, int64_t capacity_tokens) : num_layers_(num_layers), capacity_tokens_(capacity_tokens) {}
+
+  int64_t capacity_tokens() const { return capacity_tokens_; }
+  int64_t used_tokens() const { return used_tokens_; }  // entries of all tables
+  int64_t num_sequences() const { return static_cast<int64_t>(tables_.size()); }
+
+  // Continues the table of `sequence`: tokens position, position + 1, ... live in `slots`. Position 0 starts a table. kCorrupt if position
+  // is not the table's length or a slot is out of range; nothing is changed then.
+  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step);
+
+  // Forgets the sequence. Unknown ones are ignored.
+  void Release(SequenceId sequence);
+
+  // kNotFound: the sequence is unknown, or younger than `step` (a late message: drop it). Valid until the sequence's next Append or
+  // Release.
+  Result<Table*> Find(SequenceId sequence, StepId step);
+  Result<const Table*> Find(SequenceId sequence) const;
+
+ private:
+  const int num_layers_;
+  const int64_t capacity_tokens_;
+  int64_t used_tokens_ = 0;
+  std::unordered_map<SequenceId, Table> tables_;
+};
+
+// "sequence 7", for errors.
+std::string NameOf(SequenceId sequence);
+
+}  // namespace lamina
