@@ -14,6 +14,7 @@
 #include "frontend/process.h"
 #include "tests/frontend/fake_programs.h"
 #include "tests/support/free_port.h"
+#include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
@@ -107,7 +108,9 @@ TEST_F(ClusterOpsTest, UpStatusDown) {
   EXPECT_EQ(records[3].name, kManagerName);
   for (const DaemonRecord& daemon : records) {
     EXPECT_TRUE(Runs(daemon)) << daemon.name;
-    EXPECT_THAT(ReadFile(daemon.log), HasSubstr(daemon.name + ": ")) << daemon.log;
+    // The fake manager serves without its nodes: they may come to their first line later.
+    const auto has_spoken = [&] { return ReadFile(daemon.log).find(daemon.name + ": ") != std::string::npos; };
+    EXPECT_TRUE(testing::AwaitTrue(has_spoken, Deadline::After(std::chrono::seconds(20)))) << daemon.log << ": " << ReadFile(daemon.log);
   }
   EXPECT_THAT(out_.str(), HasSubstr("serving fake on http://127.0.0.1:"));
 

