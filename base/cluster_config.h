@@ -44,7 +44,7 @@ struct ClusterConfig {
   std::string log_dir;      // "": a folder of the cluster's name below the user's state folder
   std::vector<std::pair<std::string, std::string>> env;
 
-  std::vector<NodeConfig> nodes;  // exactly one compute node in this version; any number of memory nodes
+  std::vector<NodeConfig> nodes;  // any number of either role, at least one compute node; several need memory nodes
 
   // model:
   std::string model_path;            // on the compute node's host; relative to the YAML's folder if not absolute
@@ -62,7 +62,12 @@ struct ClusterConfig {
   int64_t spread_tokens = 0;  // a sequence of more tokens is spread over several nodes (or such groups) and may outgrow one; 0: none is
 
   // pipeline:
-  int num_batches = 1;  // in flight at a time: while memory nodes attend for one, compute nodes run slices of another
+  // How steps of several batches share the compute nodes while memory nodes attend for others:
+  //   none        one batch per compute node
+  //   fixed       each compute node runs every slice of its batches
+  //   rotational  slice k of batch j runs on compute node (j + k) mod their number; the context migrates
+  std::string pipeline = "auto";
+  int num_batches = 0;  // in flight at a time; 0: as many as there are compute nodes, and one more if it is rotational
 
   // limits:
   int max_num_seqs = 64;

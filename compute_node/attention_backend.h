@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <span>
 #include <string>
@@ -51,7 +52,22 @@ class AttentionBackend {
   // Takes what has come, without waiting. True when `out` is complete for every row that has not failed; that is within the peer timeout.
   virtual bool Finish(int batch) = 0;
 
+  // Several compute nodes: as Start, but the compute node `taker` runs the next slice. The outputs of decode rows go there; those of
+  // prefill rows are in `out` when it returns, and their KV is stored. Returns the memory nodes that will answer `taker`, borrowed until
+  // the next call. No Finish follows. REQUIRES: memory nodes hold the KV.
+  virtual std::span<const NodeId> StartFor(NodeId /*taker*/, int /*batch*/, int /*layer*/, const float* /*q*/, const float* /*k*/,
+                                           const float* /*v*/, float* /*out*/) {
+    std::abort();
+  }
+
+  // The other end of it: the answers of `asked` will come here. The rows are those of BeginStep; out as in Start, with those of prefill
+  // rows filled in. Finish follows.
+  virtual void Expect(int /*batch*/, int /*layer*/, float* /*out*/, std::span<const NodeId> /*asked*/) { std::abort(); }
+
   virtual void EndStep(int batch) = 0;
+
+  // Takes what has come for any batch, as Finish does for its own.
+  virtual void Poll() {}
 
   // Until something came that Finish may want, one of `fds` is readable, or some time has passed.
   virtual void Sleep(std::span<const int> fds) = 0;

@@ -47,7 +47,7 @@ class SliceRunner {
   // REQUIRES: called after attention k-1 and before Run(k).
   virtual void KeepRows(int k, std::span<const int> rows) = 0;
 
-  // [rows, width] fp32 of a q, k, v or attention output that is live now.
+  // [rows, width] fp32 of a q, k, v, attention output or value of the context that is live now.
   virtual float* value(ValueId id) = 0;
 
   // Chooses the next token from the logits of kept row `row`. REQUIRES: the last slice ran; once per row. Thread: any, one row each.

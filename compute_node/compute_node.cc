@@ -8,6 +8,7 @@
 #include "compute_node/local_attention.h"
 #include "compute_node/modelled_device.h"
 #include "compute_node/remote_attention.h"
+#include "compute_node/step_context.h"
 #include "transport/secret_file.h"
 #include "transport/tls_context.h"
 
@@ -31,10 +32,19 @@ std::unique_ptr<ComputeDevice> MakeDevice(const ComputeNodeOptions& options, Wor
   return std::make_unique<CpuDevice>(team);
 }
 
+void AddPaths(const std::vector<AttentionBackend::ChosenPath>& paths, control::Configured& answer) {
+  for (const AttentionBackend::ChosenPath& path : paths) {
+    control::DataPath& told = *answer.add_paths();
+    told.set_node_id(path.node.value);
+    told.set_fabric(path.fabric);
+    told.set_refused(path.refused);
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::ConfigureCompute& request, int64_t kv_capacity_tokens,
-                                                               ComputeDevice& device, const OpenLadder& open_ladder) {
+                                                               ComputeDevice& device, std::shared_ptr<Ladder> ladder) {
   const control::AttentionSpec& spec = request.attention();
   const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale()};
   const DType dtype = FromProto(spec.kv_dtype());
@@ -65,8 +75,6 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
     peers.push_back(
         {NodeId{peer.node_id()}, peer.node_name(), peer.offers(), NodeId{peer.group_id()}, peer.first_kv_head(), peer.num_kv_heads()});
   }
-  const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Ladder> ladder, open_ladder(fabrics));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<RemoteAttention> remote,
                           RemoteAttention::Create(options, std::move(ladder), peers, device, Deadline::After(kConnectTimeout)));
   return std::unique_ptr<AttentionBackend>(std::move(remote));
@@ -133,6 +141,10 @@ void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
   const bool current = session_ != nullptr && session_->connection == connection;
   switch (frame.type) {
     case control::CONFIGURE_COMPUTE: Configure(connection, frame.payload); return;
+    case control::CONNECT_COMPUTE:
+      if (!current) break;
+      JoinOthers(frame.payload);
+      return;
     case control::COMPUTE_ORDER: {
       control::ComputeOrder order;
       if (!current || !order.ParseFromString(frame.payload) || order.epoch() != session_->epoch) break;
@@ -147,19 +159,47 @@ void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
 
 void ComputeNode::Configure(uint64_t connection, const std::string& payload) {
   control::ConfigureCompute request;
-  control::Configured answer;
-  Status status;
-  if (!request.ParseFromString(payload)) {
-    status = InvalidArgument("compute node " + options_.name + ": the Configure message cannot be parsed");
-  } else if (session_ != nullptr) {
-    status = TryAgain("compute node " + options_.name + " serves " + control_->PeerName(session_->connection) + " already");
-  } else if (Result<control::Configured> opened = Open(connection, request); opened.ok()) {
-    answer = *opened;
+  if (!request.ParseFromString(payload)) return SendConfigured(connection, InvalidArgument("the Configure message cannot be parsed"));
+  if (session_ != nullptr)
+    return SendConfigured(connection, TryAgain("it serves " + control_->PeerName(session_->connection) + " already"));
+  const Result<control::Configured> opened = Open(connection, request);
+  if (opened.ok())
     LAMINA_LOG_INFO("ready for {}: {} with {} memory nodes", control_->PeerName(connection), request.model(), request.memory_nodes_size());
+  SendConfigured(connection, opened);
+}
+
+void ComputeNode::JoinOthers(const std::string& payload) {
+  control::ConnectCompute request;
+  const bool expected = request.ParseFromString(payload) && request.epoch() == session_->epoch && session_->runner->idle();
+  SendConfigured(session_->connection, expected ? Join(request) : InvalidArgument("an order to join other compute nodes that was not due"));
+}
+
+Result<control::Configured> ComputeNode::Join(const control::ConnectCompute& request) {
+  if (session_->ladder == nullptr || session_->ladder->offers().empty()) return InvalidArgument("this compute node offers no data path");
+  std::vector<ContextPeerAddress> nodes;
+  for (const control::ComputePeer& node : request.nodes()) nodes.push_back({NodeId{node.node_id()}, node.node_name(), node.offers()});
+  ContextExchangeOptions options;
+  options.epoch = session_->epoch;
+  options.session_token = session_->token;
+  options.payload_checksum = session_->payload_checksum;
+  options.self = session_->self;
+  options.num_batches = std::max(session_->limits.num_batches(), 1);
+  options.payload_bytes = MaxContextBytes(session_->model->sliced, session_->limits.max_num_batched_tokens());
+  options.peer_timeout = milliseconds(session_->limits.peer_timeout_ms());
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ContextExchange> others,
+                          ContextExchange::Join(options, session_->ladder, nodes, Deadline::After(kConnectTimeout)));
+  control::Configured answer;
+  AddPaths(others->paths(), answer);
+  session_->runner->JoinOthers(std::move(others));
+  return answer;
+}
+
+void ComputeNode::SendConfigured(uint64_t connection, const Result<control::Configured>& outcome) {
+  control::Configured answer;
+  if (outcome.ok()) {
+    answer = *outcome;
   } else {
-    status = opened.status().WithContext("compute node " + options_.name);
-  }
-  if (!status.ok()) {
+    const Status status = outcome.status().WithContext("compute node " + options_.name);
     LAMINA_LOG_ERROR("{}", status.ToString());
     answer.set_status(static_cast<uint32_t>(status.code()));
     answer.set_message(status.message());
@@ -175,6 +215,10 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
   auto session = std::make_unique<Session>();
   session->connection = connection;
   session->epoch = request.epoch();
+  session->token = request.session_token();
+  session->payload_checksum = request.payload_checksum();
+  session->self = NodeId{request.node_id()};
+  session->limits = limits;
   WeightOptions weights;
   weights.model_dir = request.model();
   weights.load_format = request.load_format();
@@ -189,14 +233,18 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
     Send(connection, control::LOAD_PROGRESS, progress);
   };
   LAMINA_ASSIGN_OR_RETURN(session->model, device_->Load(weights));
+  if (!request.memory_nodes().empty()) {
+    const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
+    LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));
+  }
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention,
-                          MakeAttentionBackend(request, request.local_kv_tokens(), *device_, options_.open_ladder));
+                          MakeAttentionBackend(request, request.local_kv_tokens(), *device_, session->ladder));
   control::Configured answer;
-  for (const AttentionBackend::ChosenPath& path : attention->paths()) {
-    control::DataPath& told = *answer.add_paths();
-    told.set_node_id(path.node.value);
-    told.set_fabric(path.fabric);
-    told.set_refused(path.refused);
+  AddPaths(attention->paths(), answer);
+  if (request.joins_others()) {
+    if (session->ladder == nullptr) return InvalidArgument("several compute nodes need memory nodes");
+    LAMINA_RETURN_IF_ERROR(session->ladder->Listen(control_->host()));
+    answer.set_offers(session->ladder->offers());
   }
   session->runner = std::make_unique<StepRunner>(*session->model, limits, std::move(attention), *device_, team_);
   answer.set_capacity_tokens(request.memory_nodes().empty() ? request.local_kv_tokens() : 0);

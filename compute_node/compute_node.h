@@ -46,6 +46,11 @@ class ComputeNode {
   struct Session {
     uint64_t connection = 0;
     uint64_t epoch = 0;
+    std::string token;
+    std::string payload_checksum;  // the manager's setting
+    NodeId self;
+    control::Limits limits;
+    std::shared_ptr<Ladder> ladder;  // null: attention stays here
     std::unique_ptr<LoadedModel> model;
     std::unique_ptr<StepRunner> runner;  // borrows model
   };
@@ -56,6 +61,9 @@ class ComputeNode {
   void HandleFrame(uint64_t connection, const ControlFrame& frame);
   void Configure(uint64_t connection, const std::string& payload);
   Result<control::Configured> Open(uint64_t connection, const control::ConfigureCompute& request);
+  void JoinOthers(const std::string& payload);
+  Result<control::Configured> Join(const control::ConnectCompute& request);
+  void SendConfigured(uint64_t connection, const Result<control::Configured>& outcome);
   void Send(uint64_t connection, control::MessageType type, const google::protobuf::MessageLite& message);
 
   const ComputeNodeOptions options_;
@@ -68,8 +76,8 @@ class ComputeNode {
 };
 
 // The attention backend that a configuration asks for: remote_attention.h with memory nodes, local_attention.h without.
-// `kv_capacity_tokens` is for the latter.
+// `kv_capacity_tokens` is for the latter, `ladder` for the former.
 Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::ConfigureCompute& request, int64_t kv_capacity_tokens,
-                                                               ComputeDevice& device, const OpenLadder& open_ladder = Ladder::Open);
+                                                               ComputeDevice& device, std::shared_ptr<Ladder> ladder = nullptr);
 
 }  // namespace lamina

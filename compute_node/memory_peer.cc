@@ -1,5 +1,6 @@
 #include "compute_node/memory_peer.h"
 
+#include <algorithm>
 #include <cstring>
 #include <tuple>
 
@@ -54,21 +55,22 @@ Status MemoryPeer::Post(const Notification& announced, MessageHeader header, std
 
 Status MemoryPeer::PostDecode(int batch, MessageHeader header, size_t payload_bytes) {
   DecodeArea& area = decodes_[static_cast<size_t>(batch)];
-  const Notification announced{MessageKind::kDecode, static_cast<uint32_t>(batch), Notification::Next(area.number)};
+  const Notification announced{MessageKind::kDecode, static_cast<uint32_t>(batch), Notification::Next(area.sent)};
   LAMINA_RETURN_IF_ERROR(Post(announced, header, decode_payload(batch), payload_bytes, wire_.decode_offset(batch)));
-  area = {announced.number, true, false};
+  area.sent = announced.number;
+  area.asked = header.reply_to == 0;
   return OkStatus();
 }
 
 Result<ReceivedMessage> MemoryPeer::TakeReply(int batch, StepId step, int layer) {
   DecodeArea& area = decodes_[static_cast<size_t>(batch)];
-  area.asked = false;
+  area.asked = area.replied = false;
   LAMINA_ASSIGN_OR_RETURN(
       const ReceivedMessage message,
       Open(endpoint_->window().subspan(wire_.reply_offset(batch), wire_.reply_area_bytes()), MessageKind::kReply, payload_checksum_));
   const MessageHeader& header = message.header;
   if (std::tuple(header.epoch, header.step, header.layer, header.number) !=
-      std::tuple(epoch_, step.value, static_cast<uint32_t>(layer), area.number)) {
+      std::tuple(epoch_, step.value, static_cast<uint32_t>(layer), area.received)) {
     return Corrupt("answered step " + std::to_string(header.step) + " layer " + std::to_string(header.layer) + " when step " +
                    std::to_string(step.value) + " layer " + std::to_string(layer) + " was asked");
   }
@@ -106,8 +108,9 @@ void MemoryPeer::TakeNotification(uint32_t value) {
   bool fresh = false;  // else it came twice
   if (notification.kind == MessageKind::kReply) {
     DecodeArea& area = decodes_[notification.slot];
-    fresh = area.asked && !area.replied && notification.number == area.number;
+    fresh = !area.replied && notification.number == Notification::Next(area.received);  // asked or not: another compute node may have
     area.replied |= fresh;
+    if (fresh) area.received = notification.number;
   } else if (notification.kind == MessageKind::kPushDone) {
     PushArea& area = pushes_[notification.slot];
     fresh = area.busy && notification.number == area.number;
@@ -116,6 +119,10 @@ void MemoryPeer::TakeNotification(uint32_t value) {
     return Lose("sent a notification that means nothing: " + std::to_string(value));
   }
   if (!fresh) ++num_stale_;
+}
+
+bool MemoryPeer::pushing() const {
+  return std::any_of(pushes_.begin(), pushes_.end(), [](const PushArea& area) { return area.busy; });
 }
 
 int64_t MemoryPeer::TakeStale() { return std::exchange(num_stale_, 0); }

@@ -41,10 +41,12 @@ class MemoryPeer {
   const std::string& why() const { return why_; }
   void Lose(const std::string& why);  // the first reason stays
 
-  // A decode message: fill its payload, then post it. kTryAgain: no room now, post again after a Poll. REQUIRES: not asked(batch).
+  // A decode message: fill its payload, then post it. kTryAgain: no room now, post again after a Poll. The reply is expected here, or by
+  // the compute node that header.reply_to names. REQUIRES: not asked(batch).
   std::span<std::byte> decode_payload(int batch);
   Status PostDecode(int batch, MessageHeader header, size_t payload_bytes);
-  bool asked(int batch) const { return decodes_[static_cast<size_t>(batch)].asked; }      // its reply was not taken
+  void ExpectReply(int batch) { decodes_[static_cast<size_t>(batch)].asked = true; }      // to what another compute node posted
+  bool asked(int batch) const { return decodes_[static_cast<size_t>(batch)].asked; }      // a reply is expected and was not taken
   bool replied(int batch) const { return decodes_[static_cast<size_t>(batch)].replied; }  // and is in the window
 
   // The reply, after checking that it answers the message of `step` and `layer`; it is then no more asked(). Borrowed until PostDecode.
@@ -56,13 +58,14 @@ class MemoryPeer {
   std::optional<int> FreePushSlot() const;
   std::span<std::byte> push_payload(int slot);
   Status PostPush(int slot, MessageHeader header, size_t payload_bytes);
+  bool pushing() const;  // some push is not stored yet
 
   bool Poll();          // takes what came; returns whether anything did
   int64_t TakeStale();  // notifications that came twice, since the last call
 
  private:
   struct DecodeArea {
-    uint32_t number = 0;  // of the last message
+    uint32_t sent = 0, received = 0;  // numbers of the last message and the last reply
     bool asked = false, replied = false;
   };
   struct PushArea {

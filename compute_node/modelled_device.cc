@@ -1,7 +1,6 @@
 #include "compute_node/modelled_device.h"
 
 #include <algorithm>
-#include <array>
 #include <unordered_map>
 #include <vector>
 
@@ -16,16 +15,18 @@ class ModelledSlices final : public SliceRunner {
   ModelledSlices(const DeviceSpec& device, const LoadedModel& model, int max_rows, DeviceTimeline& timeline)
       : device_(device), model_(model), timeline_(timeline) {
     const Graph& graph = model.sliced.graph;
-    std::array<int64_t, kNumRoles> widths{};
+    std::vector<int64_t> widths;
     for (const Slice& slice : model.sliced.slices) {
-      const std::array<ValueId, kNumRoles> ids = {slice.q, slice.k, slice.v, slice.attention_out};
-      for (size_t role = 0; role < kNumRoles; ++role) {
+      std::vector<ValueId> ids = {slice.q, slice.k, slice.v, slice.attention_out};
+      ids.insert(ids.end(), slice.context_out.begin(), slice.context_out.end());
+      widths.resize(std::max(widths.size(), ids.size()));
+      for (size_t role = 0; role < ids.size(); ++role) {
         if (ids[role] < 0) continue;
         role_of_[ids[role]] = role;
         widths[role] = std::max(widths[role], graph.values[static_cast<size_t>(ids[role])].width);
       }
     }
-    for (size_t role = 0; role < kNumRoles; ++role) values_[role].resize(static_cast<size_t>(widths[role] * max_rows));
+    for (const int64_t width : widths) values_.emplace_back(static_cast<size_t>(width * max_rows));
   }
 
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t>) override { num_rows_ = static_cast<int64_t>(tokens.size()); }
@@ -49,13 +50,11 @@ class ModelledSlices final : public SliceRunner {
   }
 
  private:
-  static constexpr size_t kNumRoles = 4;  // q, k, v and attention output: one layer's are live at a time
-
   const DeviceSpec& device_;
   const LoadedModel& model_;
   DeviceTimeline& timeline_;
-  std::unordered_map<ValueId, size_t> role_of_;
-  std::array<std::vector<float>, kNumRoles> values_;
+  std::unordered_map<ValueId, size_t> role_of_;  // q, k, v, attention output, then the context: one slice's are live at a time
+  std::vector<std::vector<float>> values_;
   int64_t num_rows_ = 0;
 };
 

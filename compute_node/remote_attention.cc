@@ -21,7 +21,7 @@ std::string Milliseconds(Clock::duration duration) {
 
 }  // namespace
 
-Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder,
+Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
                                                                  const std::vector<MemoryPeerAddress>& addresses, ComputeDevice& device,
                                                                  Deadline deadline) {
   const KvShape shape{options.num_layers, options.wire.num_kv_heads, options.wire.head_dim, options.wire.kv_dtype};
@@ -40,7 +40,7 @@ Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(const RemoteAtt
   return attention;
 }
 
-RemoteAttention::RemoteAttention(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder, std::unique_ptr<LocalKv> prefill)
+RemoteAttention::RemoteAttention(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder, std::unique_ptr<LocalKv> prefill)
     : options_(options), ladder_(std::move(ladder)), batches_(static_cast<size_t>(options.wire.num_batches)), prefill_(std::move(prefill)) {
   for (size_t i = 0; i < batches_.size(); ++i) batches_[i].number = static_cast<int>(i);
   for (int64_t slot = options.prefill_cache_tokens; slot > 0; --slot) free_slots_.push_back(static_cast<TokenSlot>(slot - 1));
@@ -103,24 +103,54 @@ void RemoteAttention::BeginPrefill(Batch& batch) {
 
 void RemoteAttention::Start(int number, int layer, const float* q, const float* k, const float* v, float* out) {
   Batch& batch = batches_[static_cast<size_t>(number)];
+  BeginLayer(batch, layer, out, static_cast<size_t>(options_.attention.num_heads));
+  SendRows(batch, NodeId{}, q, k, v);
+  batch.started = Clock::now();
+}
+
+std::span<const NodeId> RemoteAttention::StartFor(NodeId taker, int number, int layer, const float* q, const float* k, const float* v,
+                                                  float* out) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  BeginLayer(batch, layer, out, 0);
+  asked_.clear();
+  SendRows(batch, taker, q, k, v);
+  // Whoever decodes these tokens may do it over another connection, which messages on this one do not hold up.
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if (!batch.by_peer[i].prefill.empty()) WaitFor(batch, i, "the end of a push", [&] { return !peer(i).pushing(); });
+  }
+  return asked_;
+}
+
+void RemoteAttention::Expect(int number, int layer, float* out, std::span<const NodeId> asked) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  BeginLayer(batch, layer, out, static_cast<size_t>(options_.attention.num_heads));
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if (std::ranges::find(asked, peer(i).address().node) != asked.end()) peer(i).ExpectReply(number);
+  }
+  batch.started = Clock::now();
+}
+
+void RemoteAttention::BeginLayer(Batch& batch, int layer, float* out, size_t num_heads) {
   batch.layer = layer;
+  batch.out = out;
+  batch.lse.assign(batch.first_prefill * num_heads, -std::numeric_limits<float>::infinity());
+}
+
+void RemoteAttention::SendRows(Batch& batch, NodeId taker, const float* q, const float* k, const float* v) {
   batch.q = q;
   batch.k = k;
   batch.v = v;
-  batch.out = out;
-  batch.lse.assign(batch.first_prefill * static_cast<size_t>(options_.attention.num_heads), -std::numeric_limits<float>::infinity());
   for (size_t i = 0; i < peers_.size(); ++i) {
-    if (!peer(i).lost() && !batch.by_peer[i].decode.empty()) SendDecode(batch, i);
+    if (!peer(i).lost() && !batch.by_peer[i].decode.empty()) SendDecode(batch, i, taker);
   }
   if (batch.first_prefill < batch.rows.size()) {
     for (size_t i = 0; i < peers_.size(); ++i) {
       if (!peer(i).lost() && !batch.by_peer[i].prefill.empty()) PushPrefill(batch, i);
     }
     const size_t first = batch.first_prefill, q_width = options_.wire.q_row_bytes() / 4, kv_width = options_.wire.kv_row_bytes() / 4;
-    prefill_->Attend(layer, batch.step, batch.rows.subspan(first), q + first * q_width, k + first * kv_width, v + first * kv_width,
-                     out + first * q_width, batch.failures);
+    prefill_->Attend(batch.layer, batch.step, batch.rows.subspan(first), q + first * q_width, k + first * kv_width, v + first * kv_width,
+                     batch.out + first * q_width, batch.failures);
   }
-  batch.started = Clock::now();
 }
 
 bool RemoteAttention::Finish(int number) {
@@ -143,6 +173,8 @@ bool RemoteAttention::Finish(int number) {
   }
   FailRowsOfLost();
   batch.traffic.wait_us += std::chrono::duration_cast<microseconds>(Clock::now() - batch.started).count();
+  batch.started = TimePoint::max();
+  for (const Peer& p : peers_) batch.traffic.stale_messages += p.connection->TakeStale();
   return true;
 }
 
@@ -152,15 +184,12 @@ void RemoteAttention::EndStep(int number) {
     if (row.last_chunk || batch.failures.contains(row.sequence)) Release(row.sequence);
   }
   batch.rows = {};
-  for (const Peer& p : peers_) batch.traffic.stale_messages += p.connection->TakeStale();
 }
 
 void RemoteAttention::Sleep(std::span<const int> fds) {
-  TimePoint first = TimePoint::max();
-  for (const Batch& batch : batches_) {
-    if (!batch.rows.empty()) first = std::min(first, batch.started);
-  }
-  if (first != TimePoint::max()) ladder_->Sleep(fds, Deadline(first + options_.peer_timeout));
+  TimePoint first = Clock::now();
+  for (const Batch& batch : batches_) first = std::min(first, batch.started);
+  ladder_->Sleep(fds, Deadline(first + options_.peer_timeout));
 }
 
 void RemoteAttention::Release(SequenceId sequence) {
@@ -214,10 +243,11 @@ size_t RemoteAttention::PackDecode(const Batch& batch, size_t to) {
   return static_cast<size_t>(end - payload.data());
 }
 
-void RemoteAttention::SendDecode(Batch& batch, size_t to) {
+void RemoteAttention::SendDecode(Batch& batch, size_t to, NodeId taker) {
   const size_t payload_bytes = PackDecode(batch, to);
   MessageHeader header = Header(batch, 0, batch.by_peer[to].decode.size());
-  header.flags = batch.by_peer[to].wants_lse ? kWantsLse : 0;
+  header.flags = batch.by_peer[to].wants_lse ? kWantsLse : uint16_t{0};
+  header.reply_to = static_cast<uint16_t>(taker.value);
   Status posted;
   WaitFor(batch, to, "room to send q, k and v", [&] {
     posted = peer(to).PostDecode(batch.number, header, payload_bytes);
@@ -228,6 +258,7 @@ void RemoteAttention::SendDecode(Batch& batch, size_t to) {
     FailRowsOfLost();
   } else {
     batch.traffic.sent_bytes += static_cast<int64_t>(sizeof(header) + payload_bytes);
+    if (taker != NodeId{}) asked_.push_back(peer(to).address().node);
   }
 }
 

@@ -33,14 +33,17 @@ struct RemoteAttentionOptions {
 class RemoteAttention : public AttentionBackend {
  public:
   // Connects to every memory node before `deadline`; the error names the one that could not be reached.
-  static Result<std::unique_ptr<RemoteAttention>> Create(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder,
+  static Result<std::unique_ptr<RemoteAttention>> Create(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
                                                          const std::vector<MemoryPeerAddress>& addresses, ComputeDevice& device,
                                                          Deadline deadline);
 
   void BeginStep(int batch, StepId step, std::span<const AttentionWork> rows) override;
   void Start(int batch, int layer, const float* q, const float* k, const float* v, float* out) override;
+  std::span<const NodeId> StartFor(NodeId taker, int batch, int layer, const float* q, const float* k, const float* v, float* out) override;
+  void Expect(int batch, int layer, float* out, std::span<const NodeId> asked) override;
   bool Finish(int batch) override;
   void EndStep(int batch) override;
+  void Poll() override { Progress(); }
   void Sleep(std::span<const int> fds) override;
   void Release(SequenceId sequence) override;
   const Failures& failures(int batch) const override { return batches_[static_cast<size_t>(batch)].failures; }
@@ -73,8 +76,8 @@ class RemoteAttention : public AttentionBackend {
     int layer = 0;
     const float *q = nullptr, *k = nullptr, *v = nullptr;
     float* out = nullptr;
-    std::vector<float> lse;  // [decode rows, num_heads] of what is merged in `out` so far
-    TimePoint started;
+    std::vector<float> lse;                // [decode rows, num_heads] of what is merged in `out` so far
+    TimePoint started = TimePoint::max();  // until Finish
   };
   struct Peer {
     std::unique_ptr<MemoryPeer> connection;
@@ -82,12 +85,14 @@ class RemoteAttention : public AttentionBackend {
     bool told = false;    // TakeLostNodes has reported it
   };
 
-  RemoteAttention(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder, std::unique_ptr<LocalKv> prefill);
+  RemoteAttention(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder, std::unique_ptr<LocalKv> prefill);
 
   void AddRow(Batch& batch, int row, NodeId node);
+  static void BeginLayer(Batch& batch, int layer, float* out, size_t num_heads);
+  void SendRows(Batch& batch, NodeId taker, const float* q, const float* k, const float* v);
   void BeginPrefill(Batch& batch);
   size_t PackDecode(const Batch& batch, size_t peer);
-  void SendDecode(Batch& batch, size_t peer);
+  void SendDecode(Batch& batch, size_t peer, NodeId taker);
   void PushPrefill(Batch& batch, size_t peer);
   void PushRows(Batch& batch, size_t peer, size_t first, size_t count);
   void ReadReply(Batch& batch, size_t peer);
@@ -105,9 +110,10 @@ class RemoteAttention : public AttentionBackend {
   MemoryPeer& peer(size_t index) const { return *peers_[index].connection; }
 
   const RemoteAttentionOptions options_;
-  const std::unique_ptr<Ladder> ladder_;
+  const std::shared_ptr<Ladder> ladder_;  // also of the paths to other compute nodes
   std::vector<Peer> peers_;
   std::vector<Batch> batches_;
+  std::vector<NodeId> asked_;               // by StartFor
   const std::unique_ptr<LocalKv> prefill_;  // KV of prompts while they are computed
   std::vector<TokenSlot> free_slots_;       // of prefill_
   std::unordered_map<SequenceId, std::vector<TokenSlot>> prefill_slots_;

@@ -1,8 +1,11 @@
 #include "compute_node/step_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "compute_node/step_context.h"
 
 namespace lamina {
 namespace {
@@ -31,6 +34,12 @@ void AddFailure(SequenceId sequence, const Status& status, control::StepResult& 
   failed.set_message(status.message());
 }
 
+void AddLostPeer(const LostNode& lost, control::StepResult& result) {
+  control::LostPeer& peer = *result.add_lost_peers();
+  peer.set_node_id(lost.node.value);
+  peer.set_message(lost.message);
+}
+
 }  // namespace
 
 StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, std::unique_ptr<AttentionBackend> attention,
@@ -46,54 +55,158 @@ StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, 
 Status StepRunner::Begin(const control::ComputeOrder& order) {
   if (order.batch() >= batches_.size() || batches_[order.batch()].under_way)
     return InvalidArgument("an order for batch " + std::to_string(order.batch()) + ", which is not there or has a step under way");
+  const int number = static_cast<int>(order.batch());
   Batch& batch = batches_[order.batch()];
+  UpdateSequences(order);
+  batch.rotates = order.rotates();
+  batch.next_slice = 0;
+  const int num_slices = static_cast<int>(model_.sliced.slices.size());
+  while (batch.next_slice < num_slices && !RunsHere(number, batch.next_slice)) ++batch.next_slice;
+  if (batch.next_slice == num_slices) return OkStatus();  // others carry it out
   batch.start = Clock::now();
   batch.result.Clear();
   batch.result.set_epoch(order.epoch());
   batch.result.set_step(order.step());
   batch.result.set_batch(order.batch());
-  UpdateSequences(order);
+  batch.counted = {};
   batch.failures.clear();
   batch.rows = Collect(order, batch.failures);
-  attention_->BeginStep(static_cast<int>(order.batch()), StepId{order.step()}, batch.rows.attention);
+  const std::vector<AttentionWork>& rows = batch.rows.attention;
+  batch.first_prefill = static_cast<size_t>(std::ranges::find_if(rows, &AttentionWork::prefill) - rows.begin());
+  attention_->BeginStep(number, StepId{order.step()}, rows);
   batch.slices->Begin(batch.rows.tokens, batch.rows.positions);
-  batch.next_slice = 0;
+  batch.has_context = false;
   batch.under_way = true;
   ++num_under_way_;
   return OkStatus();
 }
 
 bool StepRunner::Advance(std::vector<control::StepResult>& results) {
+  if (others_ != nullptr) {
+    attention_->Poll();
+    others_->Poll();
+    if (others_->lost() && !idle()) {
+      AbandonAll(*others_->lost(), results);
+      return true;
+    }
+  }
   const int num_batches = static_cast<int>(batches_.size());
   for (int i = 1; i <= num_batches; ++i) {
     const int number = (last_ + i) % num_batches;
-    Batch& batch = batches_[static_cast<size_t>(number)];
-    if (!batch.under_way || (batch.next_slice > 0 && !attention_->Finish(number))) continue;
+    if (!Ready(number)) continue;
     last_ = number;
-    RunSlice(number);
-    if (batch.next_slice == static_cast<int>(model_.sliced.slices.size())) results.push_back(End(number));
+    if (RunSlice(number)) results.push_back(End(number));
     return true;
   }
   return false;
 }
 
-void StepRunner::RunSlice(int number) {
+int StepRunner::NodeOf(int number, int slice) const {
+  return (number + (batches_[static_cast<size_t>(number)].rotates ? slice : 0)) % others_->num_nodes();
+}
+
+bool StepRunner::Ready(int number) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  if (!batch.under_way) return false;
+  const int k = batch.next_slice;
+  if (k == 0) return true;
+  if (!RunsHere(number, k - 1) && !batch.has_context) {
+    if (!others_->arrived(NodeOf(number, k - 1), number)) return false;
+    if (Status taken = TakeContext(number); !taken.ok()) {
+      LAMINA_LOG_ERROR("{}", taken.ToString());
+      return false;
+    }
+    batch.has_context = true;
+  }
+  return attention_->Finish(number);
+}
+
+Status StepRunner::TakeContext(int number) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  const int k = batch.next_slice;
+  const int from = NodeOf(number, k - 1);
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, others_->Take(from, number, StepId{batch.result.step()}, k));
+  Result<control::StepState> state = ReadContext(model_.sliced, k, *batch.slices, batch.rows.tokens.size(), batch.first_prefill, payload);
+  if (!state.ok()) return others_->Lose(from, state.status().message());
+  for (const control::FailedSequence& failed : state->so_far().failed())
+    batch.failures.emplace(SequenceId{failed.sequence()}, Status(static_cast<StatusCode>(failed.status()), failed.message()));
+  state->mutable_so_far()->clear_failed();
+  batch.result = std::move(*state->mutable_so_far());
+  std::vector<NodeId> asked;
+  for (const uint32_t node : state->asked()) asked.push_back(NodeId{node});
+  const Op& attention = AttentionBefore(k);
+  attention_->Expect(number, attention.layer, batch.slices->value(attention.output), asked);
+  return OkStatus();
+}
+
+const Op& StepRunner::AttentionBefore(int slice) const {
+  return model_.sliced.attentions[static_cast<size_t>(model_.sliced.slices[static_cast<size_t>(slice - 1)].attention)];
+}
+
+bool StepRunner::RunSlice(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   const int k = batch.next_slice++;
+  batch.has_context = false;
   const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
   const bool is_last = slice.attention < 0;
   if (is_last) batch.slices->KeepRows(k, batch.rows.sampled);
   batch.slices->Run(k);
-  if (is_last) return;
-  const Op& attention = model_.sliced.attentions[static_cast<size_t>(slice.attention)];
+  if (is_last) return true;
+  if (!RunsHere(number, k + 1)) {
+    PassOn(number, k);
+    return false;
+  }
+  const Op& attention = AttentionBefore(k + 1);
   attention_->Start(number, attention.layer, batch.slices->value(slice.q), batch.slices->value(slice.k), batch.slices->value(slice.v),
                     batch.slices->value(attention.output));
+  return false;
+}
+
+// Slice k ran here, k + 1 runs on another node.
+void StepRunner::PassOn(int number, int k) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
+  const Op& attention = AttentionBefore(k + 1);
+  const int to = NodeOf(number, k + 1);
+  const std::span<const NodeId> asked =
+      attention_->StartFor(others_->node(to), number, attention.layer, batch.slices->value(slice.q), batch.slices->value(slice.k),
+                           batch.slices->value(slice.v), batch.slices->value(attention.output));
+  control::StepState state;
+  for (const NodeId node : asked) state.add_asked(node.value);
+  const int num_slices = static_cast<int>(model_.sliced.slices.size());
+  while (batch.next_slice < num_slices && !RunsHere(number, batch.next_slice)) ++batch.next_slice;
+  const bool leaves = batch.next_slice == num_slices;
+  Account(number);
+  *state.mutable_so_far() = batch.result;
+  for (const auto& [sequence, status] : batch.failures) AddFailure(sequence, status, *state.mutable_so_far());
+  const size_t num_rows = batch.rows.tokens.size();
+  const size_t bytes =
+      WriteContext(model_.sliced, k + 1, *batch.slices, num_rows, batch.first_prefill, std::move(state), others_->payload(to, number));
+  if (Status posted = others_->Post(to, number, StepId{batch.result.step()}, k + 1, num_rows, bytes); !posted.ok()) return;  // lost()
+  if (!leaves) return;
+  attention_->EndStep(number);
+  batch.under_way = false;
+  --num_under_way_;
+}
+
+// What attention has come to since the last time goes into the result.
+void StepRunner::Account(int number) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  control::StepResult& result = batch.result;
+  batch.failures.insert(attention_->failures(number).begin(), attention_->failures(number).end());
+  for (const LostNode& lost : attention_->TakeLostNodes()) AddLostPeer(lost, result);
+  const AttentionBackend::Traffic now = attention_->traffic(number), before = std::exchange(batch.counted, now);
+  result.set_attention_wait_us(result.attention_wait_us() + now.wait_us - before.wait_us);
+  result.set_bytes_to_memory(result.bytes_to_memory() + now.sent_bytes - before.sent_bytes);
+  result.set_bytes_from_memory(result.bytes_from_memory() + now.received_bytes - before.received_bytes);
+  const int64_t stale_contexts = others_ == nullptr ? 0 : others_->TakeStale();
+  result.set_stale_messages(result.stale_messages() + now.stale_messages - before.stale_messages + stale_contexts);
 }
 
 control::StepResult StepRunner::End(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   attention_->EndStep(number);
-  batch.failures.insert(attention_->failures(number).begin(), attention_->failures(number).end());
+  Account(number);
   for (const int row : batch.rows.sampled) {
     const SequenceId sequence = batch.rows.attention[static_cast<size_t>(row)].sequence;
     if (!sequences_.contains(sequence)) batch.failures.emplace(sequence, InternalError("it was released while its step was under way"));
@@ -101,20 +214,23 @@ control::StepResult StepRunner::End(int number) {
   SampleRows(batch);
   control::StepResult& result = batch.result;
   for (const auto& [sequence, status] : batch.failures) AddFailure(sequence, status, result);
-  for (const LostNode& lost : attention_->TakeLostNodes()) {
-    control::LostPeer& peer = *result.add_lost_peers();
-    peer.set_node_id(lost.node.value);
-    peer.set_message(lost.message);
-  }
-  const AttentionBackend::Traffic traffic = attention_->traffic(number);
-  result.set_attention_wait_us(traffic.wait_us);
-  result.set_bytes_to_memory(traffic.sent_bytes);
-  result.set_bytes_from_memory(traffic.received_bytes);
-  result.set_stale_messages(traffic.stale_messages);
   result.set_total_us(std::chrono::duration_cast<microseconds>(Clock::now() - batch.start).count());
   batch.under_way = false;
   --num_under_way_;
   return std::move(result);
+}
+
+// Another compute node is lost, and with it the slices that it would have run.
+void StepRunner::AbandonAll(const LostNode& lost, std::vector<control::StepResult>& results) {
+  for (size_t number = 0; number < batches_.size(); ++number) {
+    Batch& batch = batches_[number];
+    if (!batch.under_way) continue;
+    attention_->EndStep(static_cast<int>(number));
+    AddLostPeer(lost, batch.result);
+    results.push_back(std::move(batch.result));
+    batch.under_way = false;
+    --num_under_way_;
+  }
 }
 
 void StepRunner::UpdateSequences(const control::ComputeOrder& order) {
@@ -128,6 +244,16 @@ void StepRunner::UpdateSequences(const control::ComputeOrder& order) {
     sequence.num_prompt = static_cast<size_t>(std::clamp(added.num_prompt_tokens(), 0, added.tokens_size()));
     sequence.sampling = FromProto(added.sampling());
   }
+  for (const control::ComputeWork& work : order.work()) Learn(work);
+}
+
+// A token that was sampled last comes back with the order that computes it, to every compute node.
+void StepRunner::Learn(const control::ComputeWork& work) {
+  const auto found = sequences_.find(SequenceId{work.sequence()});
+  if (found == sequences_.end() || work.prefill() || work.tokens_size() != 1) return;
+  std::vector<TokenId>& tokens = found->second.tokens;
+  if (work.first_position() == static_cast<int64_t>(tokens.size()) && work.first_position() < limits_.max_model_len())
+    tokens.push_back(work.tokens(0));
 }
 
 // An order comes from another process: what it says is held against what this node knows.
@@ -212,7 +338,6 @@ void StepRunner::SampleRows(Batch& batch) {
       AddFailure(id, InternalError("the model gave logits that are not numbers"), result);
       continue;
     }
-    sequences_.at(id).tokens.push_back(tokens[i].token);
     control::SampledToken& sampled = *result.add_sampled();
     sampled.set_sequence(id.value);
     sampled.set_token(tokens[i].token);

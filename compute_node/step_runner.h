@@ -1,6 +1,7 @@
 // Carries out ComputeOrders: slices, attention, sampling. This is where a decode step happens on a compute node.
 //
-// Each batch has at most one step under way. While memory nodes compute the attention of one batch, slices of another are run.
+// Each batch has at most one step under way. While memory nodes compute the attention of one batch, slices of another are run. With several
+// compute nodes each runs its share of the batches, or of each batch's slices: then the context goes from node to node.
 #pragma once
 
 #include <memory>
@@ -14,6 +15,7 @@
 #include "base/worker_team.h"
 #include "compute_node/attention_backend.h"
 #include "compute_node/compute_device.h"
+#include "compute_node/context_exchange.h"
 #include "kernels/sampling.h"
 #include "splitter/control.pb.h"
 
@@ -29,10 +31,13 @@ class StepRunner {
   // Takes an order. kInvalidArgument: there is no such batch, or its step before is still under way.
   Status Begin(const control::ComputeOrder& order);
 
+  // From here on this is one of several compute nodes. REQUIRES: no step was begun.
+  void JoinOthers(std::unique_ptr<ContextExchange> others) { others_ = std::move(others); }
+
   bool idle() const { return num_under_way_ == 0; }
 
-  // Runs the next slice of a batch whose attention is complete; false: none is. The result of a step that ended goes to `results`. A step
-  // never fails as a whole: what went wrong stands in its result, by sequence and by node.
+  // Runs the next slice of a batch whose attention is complete; false: none is. The result of a step that ended here goes to `results`. A
+  // step never fails as a whole, unless another compute node is lost: what went wrong stands in its result, by sequence and by node.
   bool Advance(std::vector<control::StepResult>& results);
 
   // Until Advance may have something to do, or one of `fds` is readable. REQUIRES: not idle(), and Advance had nothing to do.
@@ -53,7 +58,11 @@ class StepRunner {
   struct Batch {
     std::unique_ptr<SliceRunner> slices;
     bool under_way = false;
-    int next_slice = 0;
+    bool rotates = false;
+    bool has_context = false;           // for next_slice, from the node that ran the one before
+    int next_slice = 0;                 // that runs here
+    size_t first_prefill = 0;           // rows[first_prefill..] are prefill
+    AttentionBackend::Traffic counted;  // is in `result`
     Rows rows;
     Failures failures;
     control::StepResult result;
@@ -64,14 +73,24 @@ class StepRunner {
   Rows Collect(const control::ComputeOrder& order, Failures& failures) const;
   Status Check(const control::ComputeWork& work) const;
   static void AddRows(const control::ComputeWork& work, Rows& rows);
-  void RunSlice(int number);  // the next one, and starts the attention behind it
+  void Learn(const control::ComputeWork& work);
+  int NodeOf(int number, int slice) const;  // index among the compute nodes
+  bool RunsHere(int number, int slice) const { return others_ == nullptr || NodeOf(number, slice) == others_->self(); }
+  const Op& AttentionBefore(int slice) const;
+  bool Ready(int number);
+  Status TakeContext(int number);
+  bool RunSlice(int number);  // the next one, and starts the attention behind it; true: it was the last
+  void PassOn(int number, int slice);
+  void Account(int number);
   control::StepResult End(int number);
+  void AbandonAll(const LostNode& lost, std::vector<control::StepResult>& results);
   void SampleRows(Batch& batch);
 
   const LoadedModel& model_;
   const control::Limits limits_;
   WorkerTeam& team_;
   std::unique_ptr<AttentionBackend> attention_;
+  std::unique_ptr<ContextExchange> others_;  // null: this is the only compute node
   std::vector<Batch> batches_;
   int num_under_way_ = 0;
   int last_ = 0;  // the batch that ran last

@@ -37,6 +37,23 @@ bool WaitReadable(int fd, Deadline deadline) {
 
 }  // namespace
 
+// Also for a config without nodes: that of an engine in one process.
+static Status ResolvePipeline(ClusterConfig& config) {
+  const auto compute = [](const NodeConfig& node) { return node.role == NodeRole::kCompute; };
+  const int num_compute = std::max(1, static_cast<int>(std::ranges::count_if(config.nodes, compute)));
+  if (config.pipeline == "auto") config.pipeline = num_compute > 1 ? "rotational" : config.num_batches > 1 ? "fixed" : "none";
+  if (config.num_batches == 0) config.num_batches = std::min(num_compute + (config.pipeline == "none" ? 0 : 1), 16);
+  if (config.pipeline == "none" && config.num_batches != num_compute) {
+    return InvalidArgument(
+        fmt::format("num_batches {}: pipeline policy none has one for each of the {} compute nodes; fixed and rotational "
+                    "have more",
+                    config.num_batches, num_compute));
+  }
+  if (config.num_batches < num_compute)
+    return InvalidArgument(fmt::format("num_batches {} leaves some of the {} compute nodes without work", config.num_batches, num_compute));
+  return OkStatus();
+}
+
 Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
   if (config.max_model_len == 0) config.max_model_len = model.max_positions;
   if (config.max_model_len > model.max_positions) {
@@ -51,6 +68,7 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
     return InvalidArgument(
         fmt::format("kv_head_parallel {} is more than the model's {} kv_heads", config.kv_head_parallel, model.num_kv_heads));
   }
+  LAMINA_RETURN_IF_ERROR(ResolvePipeline(config));
   if (config.kv_dtype == "auto") config.kv_dtype = DTypeName(model.dtype);
   if (config.served_name.empty()) {
     std::string path = config.model_path;
@@ -74,9 +92,8 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterC
   for (std::unique_ptr<Node>& node : executor->nodes_) {
     if (node->config.role == NodeRole::kMemory) LAMINA_RETURN_IF_ERROR(executor->ConfigureMemory(*node, deadline));
   }
-  for (std::unique_ptr<Node>& node : executor->nodes_) {
-    if (node->config.role == NodeRole::kCompute) LAMINA_RETURN_IF_ERROR(executor->ConfigureCompute(*node, progress));
-  }
+  LAMINA_RETURN_IF_ERROR(executor->ConfigureCompute(progress));
+  LAMINA_RETURN_IF_ERROR(executor->JoinComputeNodes(progress));
   return executor;
 }
 
@@ -86,7 +103,11 @@ ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig&
     nodes_.push_back(std::make_unique<Node>());
     nodes_.back()->id = nodes_.back()->kv_group = NodeId{static_cast<uint32_t>(nodes_.size())};
     nodes_.back()->config = node;
-    if (node.role == NodeRole::kMemory) GiveHeads(*nodes_.back(), num_memory_nodes_++);
+    if (node.role == NodeRole::kMemory) {
+      GiveHeads(*nodes_.back(), num_memory_nodes_++);
+    } else {
+      compute_.push_back(nodes_.back().get());
+    }
   }
 }
 
@@ -170,7 +191,7 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline) {
   }
 }
 
-Status ClusterExecutor::ConfigureCompute(Node& node, const StartProgress& progress) {
+Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& node) const {
   control::ConfigureCompute request;
   request.set_epoch(epoch_);
   request.set_node_id(node.id.value);
@@ -186,6 +207,7 @@ Status ClusterExecutor::ConfigureCompute(Node& node, const StartProgress& progre
       int64_t{2} * model_.num_layers * model_.num_kv_heads * model_.head_dim * (config_.kv_dtype == "float32" ? 4 : 2);
   if (local()) request.set_local_kv_tokens(node.config.memory_bytes / kv_bytes_per_token);
   if (!local()) request.set_session_token(session_token_);
+  request.set_joins_others(compute_.size() > 1);
   for (const std::unique_ptr<Node>& memory : nodes_) {
     if (memory->config.role != NodeRole::kMemory) continue;
     control::MemoryPeer& peer = *request.add_memory_nodes();
@@ -196,13 +218,46 @@ Status ClusterExecutor::ConfigureCompute(Node& node, const StartProgress& progre
     peer.set_first_kv_head(memory->first_kv_head);
     peer.set_num_kv_heads(memory->num_kv_heads);
   }
+  return request;
+}
+
+// All load at the same time.
+Status ClusterExecutor::ConfigureCompute(const StartProgress& progress) {
+  const auto send = [this](Node& node) -> Status {
+    LAMINA_ASSIGN_OR_RETURN(const control::ConfigureCompute request, ComputeRequest(node));
+    return node.connection->Send(control::CONFIGURE_COMPUTE, request.SerializeAsString());
+  };
+  for (Node* node : compute_) LAMINA_RETURN_IF_ERROR(send(*node));
   const Deadline deadline = Deadline::After(config_.start_timeout);
-  while (true) {
-    LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_COMPUTE, request.SerializeAsString()));
-    const Status status = AwaitConfigured(node, kLoadPatience, progress);
-    if (status.code() != StatusCode::kTryAgain || deadline.Passed()) return status;
-    WaitReadable(node.answers.fd(), Deadline::After(milliseconds(200)));
+  for (Node* node : compute_) {
+    Status status = AwaitConfigured(*node, kLoadPatience, progress);
+    while (status.code() == StatusCode::kTryAgain && !deadline.Passed()) {
+      WaitReadable(node->answers.fd(), Deadline::After(milliseconds(200)));
+      LAMINA_RETURN_IF_ERROR(send(*node));
+      status = AwaitConfigured(*node, kLoadPatience, progress);
+    }
+    LAMINA_RETURN_IF_ERROR(status);
   }
+  return OkStatus();
+}
+
+Status ClusterExecutor::JoinComputeNodes(const StartProgress& progress) {
+  if (compute_.size() == 1) return OkStatus();
+  control::ConnectCompute request;
+  request.set_epoch(epoch_);
+  for (const Node* node : compute_) {
+    control::ComputePeer& peer = *request.add_nodes();
+    peer.set_node_id(node->id.value);
+    peer.set_node_name(node->config.name);
+    peer.set_offers(node->configured.offers());
+  }
+  for (Node* node : compute_) LAMINA_RETURN_IF_ERROR(node->connection->Send(control::CONNECT_COMPUTE, request.SerializeAsString()));
+  for (Node* node : compute_) {
+    const control::Configured before = node->configured;
+    LAMINA_RETURN_IF_ERROR(AwaitConfigured(*node, config_.start_timeout, progress));
+    node->configured.MergeFrom(before);
+  }
+  return OkStatus();
 }
 
 // Waits for Configured; every progress message starts `patience` anew.
@@ -278,6 +333,12 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
     std::lock_guard lock(mutex_);
     node.stale_messages += event.result.stale_messages();
   }
+  for (const control::LostPeer& peer : event.result.lost_peers()) {
+    if (std::ranges::none_of(compute_, [&](const Node* other) { return other->id.value == peer.node_id(); })) continue;
+    if (on_event)
+      on_event({ExecutorEvent::Kind::kAllLost, {}, NodeId{peer.node_id()}, PeerLost(node.name() + " lost compute node " + peer.message())});
+    return;
+  }
   if (on_event) on_event(std::move(event));
 }
 
@@ -345,11 +406,9 @@ void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewS
     steps_since_stats_ = 0;
     AskForStats();
   }
-  const control::ComputeOrder order = MakeComputeOrder(epoch_, plan, added, local());
-  for (const std::unique_ptr<Node>& node : nodes_) {
-    if (node->config.role != NodeRole::kCompute) continue;
-    if (Status sent = node->connection->Send(control::COMPUTE_ORDER, order.SerializeAsString()); !sent.ok())
-      LAMINA_LOG_DEBUG("{}", sent.message());
+  const std::string order = MakeComputeOrder(epoch_, plan, added, local()).SerializeAsString();
+  for (Node* node : compute_) {
+    if (Status sent = node->connection->Send(control::COMPUTE_ORDER, order); !sent.ok()) LAMINA_LOG_DEBUG("{}", sent.message());
   }
 }
 
@@ -368,7 +427,7 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
     status.address = node->address();
     status.state = node->lost.ok() ? "ready" : "lost";
     status.detail = node->lost.message();
-    for (const std::unique_ptr<Node>& compute : nodes_) {
+    for (const Node* compute : compute_) {
       for (const control::DataPath& path : compute->configured.paths()) {
         if (path.node_id() != node->id.value) continue;
         status.transport = path.fabric();

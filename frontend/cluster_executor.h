@@ -26,8 +26,8 @@ using StartProgress = std::function<void(const std::string& line)>;
 class ClusterExecutor : public StepExecutor {
  public:
   // Connects to every node of `config` and configures it: memory nodes first (they say where their data path listens), then the compute
-  // node, which loads the weights. A node that cannot be reached within start_timeout is an error that names it, its address and the cause.
-  // REQUIRES: ResolveConfig accepted `config`.
+  // nodes, which load the weights at the same time and then join each other. A node that cannot be reached within start_timeout is an error
+  // that names it, its address and the cause. REQUIRES: ResolveConfig accepted `config`.
   static Result<std::unique_ptr<ClusterExecutor>> Connect(const ClusterConfig& config, const ModelConfig& model,
                                                           const StartProgress& progress);
   ~ClusterExecutor() override;
@@ -61,7 +61,9 @@ class ClusterExecutor : public StepExecutor {
   void GiveHeads(Node& node, int index);
   Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline, const StartProgress& progress);
   Status ConfigureMemory(Node& node, Deadline deadline);
-  Status ConfigureCompute(Node& node, const StartProgress& progress);
+  Result<control::ConfigureCompute> ComputeRequest(const Node& node) const;
+  Status ConfigureCompute(const StartProgress& progress);
+  Status JoinComputeNodes(const StartProgress& progress);
   Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);
   void OnFrame(Node& node, ControlFrame frame);
   void OnStats(Node& node, const control::Stats& stats);
@@ -77,6 +79,7 @@ class ClusterExecutor : public StepExecutor {
   const uint64_t epoch_;
   std::string session_token_;  // what compute nodes show to memory nodes
   int num_memory_nodes_ = 0;
+  std::vector<Node*> compute_;  // of nodes_
   NodeId last_kv_group_;
   int steps_since_stats_ = 0;  // the engine's thread
   std::mutex mutex_;

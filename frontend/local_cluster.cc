@@ -48,18 +48,24 @@ Result<std::vector<int>> FreePorts(size_t count) {
   return ports;
 }
 
-std::vector<NodeConfig> DefaultNodes(const LocalClusterOptions& options) {
+}  // namespace
+
+std::vector<NodeConfig> LocalNodes(const LocalClusterOptions& options) {
+  if (!options.nodes.empty()) return options.nodes;
   std::vector<NodeConfig> nodes;
-  for (int i = 0; i <= options.num_memory_nodes; ++i) {
+  for (int i = 0; i < options.num_compute_nodes + options.num_memory_nodes; ++i) {
+    const bool compute = i < options.num_compute_nodes;
     NodeConfig node;
-    node.role = i == 0 ? NodeRole::kCompute : NodeRole::kMemory;
-    node.name = i == 0 ? "c0" : "m" + std::to_string(i - 1);
-    node.threads = i == 0 ? options.compute_threads : options.memory_threads;
-    node.memory_bytes = i == 0 && options.num_memory_nodes > 0 ? 0 : options.memory_bytes;
+    node.role = compute ? NodeRole::kCompute : NodeRole::kMemory;
+    node.name = compute ? "c" + std::to_string(i) : "m" + std::to_string(i - options.num_compute_nodes);
+    node.threads = compute ? options.compute_threads : options.memory_threads;
+    node.memory_bytes = compute && options.num_memory_nodes > 0 ? 0 : options.memory_bytes;
     nodes.push_back(node);
   }
   return nodes;
 }
+
+namespace {
 
 // Looks into the kernel's table: a connection made only to find out would stand in the daemon's log as one that broke off.
 bool IsListening(int port) {
@@ -100,7 +106,7 @@ Status LocalCluster::Start() {
   config_.transport = options_.transport;
   config_.log_dir = options_.log_dir;
   config_.device_catalog = options_.device_catalog;
-  config_.nodes = options_.nodes.empty() ? DefaultNodes(options_) : options_.nodes;
+  config_.nodes = LocalNodes(options_);
   LAMINA_ASSIGN_OR_RETURN(const std::vector<int> ports, FreePorts(config_.nodes.size()));
   for (size_t i = 0; i < ports.size(); ++i) {
     config_.nodes[i].host = "127.0.0.1";

@@ -18,10 +18,11 @@
 namespace lamina {
 
 struct LocalClusterOptions {
-  std::vector<NodeConfig> nodes;              // these, on the loopback and free ports; empty: c0 and memory nodes as the next four say
+  std::vector<NodeConfig> nodes;              // these, on the loopback and free ports; empty: as the next five say
+  int num_compute_nodes = 1;                  // c0, c1, ...
   int num_memory_nodes = 2;                   // m0, m1, ...; 0: attention stays on the compute node, c0
   int64_t memory_bytes = int64_t{256} << 20;  // of each memory node
-  int compute_threads = 0;                    // 0: all cores
+  int compute_threads = 0;                    // of each compute node; 0: all cores
   int memory_threads = 1;                     // of each memory node
   std::string transport = "auto";
   std::string device_catalog;  // for modelled devices among `nodes`
@@ -29,6 +30,9 @@ struct LocalClusterOptions {
   std::string bin_dir;         // "": where the running program stands
   Clock::duration start_timeout = std::chrono::seconds(30);  // until every daemon listens
 };
+
+// The nodes that Create starts, without addresses yet.
+std::vector<NodeConfig> LocalNodes(const LocalClusterOptions& options);
 
 // Thread: owner. The daemons die with this object, and with the thread that created it even if that is killed.
 class LocalCluster {

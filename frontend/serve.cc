@@ -74,6 +74,7 @@ Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
     config.max_model_len = *length;
   }
   Override(config.kv_head_parallel, options.kv_head_parallel);
+  Override(config.pipeline, options.pipeline);
   Override(config.num_batches, options.num_batches);
   if (!options.spread_tokens.empty()) {
     const Result<int64_t> length = ParseSize(options.spread_tokens);
@@ -126,17 +127,29 @@ Status StartHttp(const ServeOptions& options, Manager& manager) {
   return OkStatus();
 }
 
-// Starts the local cluster, keeping the choices that `config` already holds.
-Status StartLocalCluster(const ServeOptions& options, Manager& manager) {
+// What the local cluster will be.
+Result<std::vector<NodeConfig>> PlanLocalCluster(const ServeOptions& options) {
   LocalClusterOptions local;
+  local.num_compute_nodes = options.num_compute_nodes;
   local.num_memory_nodes = options.num_memory_nodes;
+  if (local.num_compute_nodes > 1 && local.num_memory_nodes == 0)
+    return InvalidArgument("--compute-nodes: several compute nodes need memory nodes; --memory-nodes is 0");
   LAMINA_ASSIGN_OR_RETURN(local.memory_bytes, ParseSize(options.memory));
   local.compute_threads = options.compute_threads;
   local.memory_threads = options.memory_threads;
+  return LocalNodes(local);
+}
+
+// Starts the nodes of `config`, keeping the choices that it holds.
+Status StartLocalCluster(Manager& manager) {
+  LocalClusterOptions local;
+  local.nodes = manager.config.nodes;
   local.transport = manager.config.transport;
   LAMINA_ASSIGN_OR_RETURN(manager.local, LocalCluster::Create(local));
   manager.config.nodes = manager.local->config().nodes;
-  Say(fmt::format("Started 1 compute node and {} memory nodes; logs in {}", options.num_memory_nodes, manager.local->log_dir()));
+  const auto compute = std::ranges::count(local.nodes, NodeRole::kCompute, &NodeConfig::role);
+  Say(fmt::format("Started {} compute node{} and {} memory nodes; logs in {}", compute, compute == 1 ? "" : "s",
+                  std::ssize(local.nodes) - compute, manager.local->log_dir()));
   return OkStatus();
 }
 
@@ -200,11 +213,12 @@ Status Serve(const ServeOptions& options) {
     LAMINA_ASSIGN_OR_RETURN(manager.config, ClusterConfig::Load(*options.cluster_file));
   } else {
     if (options.model.empty()) return InvalidArgument("name a model folder, or a cluster with --cluster FILE");
+    LAMINA_ASSIGN_OR_RETURN(manager.config.nodes, PlanLocalCluster(options));
   }
   LAMINA_RETURN_IF_ERROR(ApplyOptions(options, manager.config));
   LAMINA_RETURN_IF_ERROR(LoadModelFiles(manager));
   LAMINA_RETURN_IF_ERROR(StartHttp(options, manager));
-  if (!options.cluster_file) LAMINA_RETURN_IF_ERROR(StartLocalCluster(options, manager));
+  if (!options.cluster_file) LAMINA_RETURN_IF_ERROR(StartLocalCluster(manager));
   LAMINA_RETURN_IF_ERROR(StartEngine(manager));
   for (const NodeConfig& node : manager.config.nodes) {
     if (node.device != "cpu")

@@ -18,6 +18,7 @@ ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const
   ServingEngineOptions options;
   options.scheduler.max_num_seqs = config.max_num_seqs;
   options.scheduler.num_batches = config.num_batches;
+  options.scheduler.rotates = config.pipeline == "rotational";
   options.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   options.scheduler.max_model_len = config.max_model_len;
   options.scheduler.max_queued = config.max_num_queued_reqs;
@@ -168,8 +169,12 @@ TimePoint ServingEngine::CheckDeadlines(Deliveries& out) {
     if (!step) continue;
     next = std::min(next, step->deadline.at());
     if (!step->deadline.Passed()) continue;
+    std::string names;
+    for (const NodeStatus& node : executor_->nodes()) {
+      if (node.role == "compute") names += (names.empty() ? "" : ", ") + node.name;
+    }
     LoseAll(TimedOut("step " + std::to_string(step->plan.step.value) + " was not answered within " +
-                     std::to_string(static_cast<int>(Seconds(options_.step_timeout))) + " s: the compute node hangs"),
+                     std::to_string(static_cast<int>(Seconds(options_.step_timeout))) + " s: compute node " + names + " hangs"),
             out);
     return TimePoint::max();
   }

@@ -10,6 +10,7 @@ control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std
   order.set_epoch(epoch);
   order.set_step(plan.step.value);
   order.set_batch(static_cast<uint32_t>(plan.batch));
+  order.set_rotates(plan.rotates);
   for (const SequenceId released : plan.released) order.add_released(released.value);
   for (const control::NewSequence& sequence : added) *order.add_new_sequences() = sequence;
   for (const Work& work : plan.work) {

@@ -26,7 +26,7 @@ struct ExecutorEvent {
   enum class Kind {
     kStepDone,  // `result` of the step submitted last
     kNodeLost,  // a memory node: `node`, `status`
-    kAllLost,   // the compute node: nothing can run any more; `status`
+    kAllLost,   // a compute node: nothing can run any more; `status`
     kSpeeds,    // of attention on kv_nodes(), measured anew: `speeds`
   };
   Kind kind = Kind::kStepDone;

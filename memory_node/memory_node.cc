@@ -23,8 +23,6 @@ constexpr auto kHouseKeeping = std::chrono::seconds(1);
 // Looking for new peers takes system calls, which the messages of those that are here need not wait for.
 constexpr auto kAcceptInterval = std::chrono::milliseconds(1);
 
-std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
-
 DType FromProto(control::KvDType dtype) {
   switch (dtype) {
     case control::KV_DTYPE_BFLOAT16: return DType::kBF16;
@@ -188,7 +186,7 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
   session->service = std::make_unique<AttentionService>(session->wire, spec.scale(), request.epoch(), std::move(device));
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
   LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));
-  LAMINA_RETURN_IF_ERROR(session->ladder->Listen(HostOf(control_->address())));
+  LAMINA_RETURN_IF_ERROR(session->ladder->Listen(control_->host()));
   control::Configured answer;
   answer.set_capacity_tokens(capacity);
   answer.set_offers(session->ladder->offers());
@@ -206,7 +204,8 @@ bool MemoryNode::AcceptPeers() {
     return false;
   }
   Endpoint& endpoint = *path->endpoint;
-  if (!IsMember(endpoint)) {
+  const std::optional<DataHello> hello = DataHello::Decode(endpoint.peer_hello());
+  if (!IsMember(endpoint, hello)) {
     LAMINA_LOG_WARN("refused a peer at {}: it does not belong to this manager's session", endpoint.peer_name());
     return true;
   }
@@ -220,12 +219,12 @@ bool MemoryNode::AcceptPeers() {
   ComputePeer& peer = session.peers.emplace_back();
   peer.reply = std::move(*reply);
   peer.endpoint = std::move(path->endpoint);
+  peer.node = NodeId{hello->node_id};
   peer.payload_checksum = checksum;
   return true;
 }
 
-bool MemoryNode::IsMember(const Endpoint& peer) const {
-  const std::optional<DataHello> hello = DataHello::Decode(peer.peer_hello());
+bool MemoryNode::IsMember(const Endpoint& peer, const std::optional<DataHello>& hello) const {
   return hello && hello->epoch == session_->epoch && EqualInConstantTime(hello->session_token, session_->token) &&
          peer.peer_window_bytes() >= session_->wire.compute_window_bytes();
 }
@@ -286,32 +285,48 @@ bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notif
   }
   if (message->header.epoch == session.epoch && StepId{message->header.step} > session.service->newest_step()) return false;
   handled = notification.number;
-  // Answers never outnumber the areas that the compute node may fill, far below Limits::max_outstanding: any failure means that the peer is
-  // gone.
-  if (Status posted = HandleMessage(peer, *message, notification); !posted.ok()) {
-    LAMINA_LOG_WARN("answering the compute node at {}: {}", peer.endpoint->peer_name(), posted.ToString());
-    peer.lost = true;
+  const bool stale = session.service->IsStale(message->header);
+  if (stale) session.service->CountStale();
+  if (is_push) {
+    HandlePush(peer, *message, notification, stale);
+  } else if (!stale) {
+    HandleDecode(peer, *message, slot);
   }
   return true;
 }
 
-// Stores or attends; the status is that of posting the answer.
-Status MemoryNode::HandleMessage(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification) {
-  AttentionService& service = *session_->service;
-  const bool stale = service.IsStale(message.header);
-  if (stale) service.CountStale();
-  if (notification.kind == MessageKind::kPush) {
-    if (Status stored = stale ? OkStatus() : service.Push(message); stored.code() == StatusCode::kCorrupt)
-      LAMINA_LOG_ERROR("push: {}", stored.message());
-    return peer.endpoint->Post({}, Notification{MessageKind::kPushDone, notification.slot, notification.number}.Pack(), 0);
+// Answers never outnumber the areas that the compute node may fill, far below Limits::max_outstanding: any failure means that it is gone.
+void MemoryNode::Answer(ComputePeer& peer, std::span<const WriteOp> writes, const Notification& notification) {
+  const Status posted = peer.endpoint->Post(writes, notification.Pack(), 0);
+  if (posted.ok()) return;
+  LAMINA_LOG_WARN("answering the compute node at {}: {}", peer.endpoint->peer_name(), posted.ToString());
+  peer.lost = true;
+}
+
+void MemoryNode::HandlePush(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification, bool stale) {
+  if (Status stored = stale ? OkStatus() : session_->service->Push(message); stored.code() == StatusCode::kCorrupt)
+    LAMINA_LOG_ERROR("push: {}", stored.message());
+  Answer(peer, {}, {MessageKind::kPushDone, notification.slot, notification.number});
+}
+
+// Attends, and replies to the compute node that runs the next slice.
+void MemoryNode::HandleDecode(ComputePeer& peer, ReceivedMessage message, int batch) {
+  std::vector<ComputePeer>& peers = session_->peers;
+  const NodeId reply_to{message.header.reply_to};
+  const auto named = std::find_if(peers.begin(), peers.end(), [&](const ComputePeer& p) { return p.node == reply_to && !p.lost; });
+  if (reply_to != NodeId{} && named == peers.end()) {  // it has noticed, or will: its connection is gone
+    LAMINA_LOG_WARN("no compute node {} is connected to reply to", reply_to.value);
+    return;
   }
-  if (stale) return OkStatus();
+  ComputePeer& taker = reply_to == NodeId{} ? peer : *named;
   const WireShape& wire = session_->wire;
-  const uint64_t offset = wire.reply_offset(static_cast<int>(notification.slot));
-  const std::span<std::byte> reply = peer.reply->bytes().subspan(offset, wire.reply_area_bytes());
-  const size_t bytes = service.Decode(message, reply, peer.payload_checksum);
+  const uint64_t offset = wire.reply_offset(batch);
+  const std::span<std::byte> reply = taker.reply->bytes().subspan(offset, wire.reply_area_bytes());
+  uint32_t& number = taker.reply_number[static_cast<size_t>(batch)];
+  number = message.header.number = Notification::Next(number);
+  const size_t bytes = session_->service->Decode(message, reply, taker.payload_checksum);
   const WriteOp write{reply.first(bytes), offset};
-  return peer.endpoint->Post({&write, 1}, Notification{MessageKind::kReply, notification.slot, notification.number}.Pack(), 0);
+  Answer(taker, {&write, 1}, {MessageKind::kReply, static_cast<uint32_t>(batch), number});
 }
 
 void MemoryNode::EndSession(const std::string& why) {

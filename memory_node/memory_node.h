@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,10 +53,12 @@ class MemoryNode {
   struct ComputePeer {
     std::unique_ptr<Buffer> reply;  // before the endpoint whose posts read it
     std::unique_ptr<Endpoint> endpoint;
+    NodeId node;
     bool payload_checksum = false;
     std::deque<Notification> notifications;             // not handled yet, oldest first: their order may not be here
     std::array<uint32_t, kMaxBatches> decode_number{};  // of the last message handled in each area
     std::array<uint32_t, kPushSlots> push_number{};
+    std::array<uint32_t, kMaxBatches> reply_number{};  // of the last one posted to each area
     bool lost = false;
   };
   struct Session {
@@ -77,11 +80,13 @@ class MemoryNode {
   Result<std::unique_ptr<KvDevice>> MakeKvDevice(const KvShape& shape, int64_t capacity_tokens);
   Result<control::Configured> Open(const control::ConfigureMemory& request);
   bool AcceptPeers();
-  bool IsMember(const Endpoint& peer) const;
+  bool IsMember(const Endpoint& peer, const std::optional<DataHello>& hello) const;
   bool PollPeer(ComputePeer& peer);
   bool HasArea(const Notification& notification) const;
   bool HandleNotification(ComputePeer& peer, const Notification& notification);
-  Status HandleMessage(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification);
+  void HandlePush(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification, bool stale);
+  void HandleDecode(ComputePeer& peer, ReceivedMessage message, int batch);
+  static void Answer(ComputePeer& peer, std::span<const WriteOp> writes, const Notification& notification);
   void EndSession(const std::string& why);
 
   const MemoryNodeOptions options_;

@@ -65,6 +65,7 @@ StepPlan Scheduler::NextStep(int batch) {
   StepPlan plan;
   plan.step = state_->next_step;
   plan.batch = batch;
+  plan.rotates = state_->options.rotates;
   state_->PlanDecode(plan);
   state_->PlanPrefill(plan, state_->options.max_num_batched_tokens - static_cast<int64_t>(plan.work.size()));
   plan.released = std::exchange(state_->released, {});

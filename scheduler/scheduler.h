@@ -32,6 +32,7 @@ namespace lamina {
 struct SchedulerOptions {
   int max_num_seqs = 64;  // sequences that hold slots at a time: the rows that may decode in one step of every batch
   int num_batches = 1;
+  bool rotates = false;              // StepPlan::rotates of every step
   int max_num_batched_tokens = 512;  // rows of one step: decoding rows plus prefill tokens
   int64_t max_model_len = 0;         // prompt + output tokens of one sequence
   int max_queued = 1024;             // waiting sequences; more are refused with kTryAgain
@@ -71,6 +72,7 @@ struct Work {
 struct StepPlan {
   StepId step;  // grows by one with every plan that is not empty()
   int batch = 0;
+  bool rotates = false;  // of n compute nodes number (batch + k) mod n runs slice k; else number batch mod n runs all
   // Sequences whose KV nodes drop before this step's work: finished, aborted, preempted, or lost with their memory node (the compute node
   // may still hold their prefill). One entry each time a sequence loses its slots; none for a sequence that never had any. Their slots may
   // be in `work` of the same plan for another sequence; a preempted sequence starts again in a later plan at the earliest.

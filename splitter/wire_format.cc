@@ -16,7 +16,7 @@ uint64_t HeaderChecksum(const MessageHeader& header) { return XXH3_64bits(&heade
 std::optional<Notification> Notification::Unpack(uint32_t value) {
   const Notification notification{static_cast<MessageKind>(value >> 28), value >> 24 & 15, value & 0xffffff};
   const bool pushes = notification.kind == MessageKind::kPush || notification.kind == MessageKind::kPushDone;
-  const bool known = pushes || notification.kind == MessageKind::kDecode || notification.kind == MessageKind::kReply;
+  const bool known = notification.kind >= MessageKind::kDecode && notification.kind <= MessageKind::kContext;
   if (!known || notification.slot >= static_cast<uint32_t>(pushes ? kPushSlots : kMaxBatches)) return std::nullopt;
   return notification;
 }
@@ -27,7 +27,7 @@ bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric) {
 
 MessageHeader Seal(MessageHeader header, std::span<const std::byte> payload, bool payload_checksum) {
   header.payload_bytes = static_cast<uint32_t>(payload.size());
-  if (payload_checksum) header.flags |= kHasPayloadChecksum;
+  if (payload_checksum) header.flags = static_cast<uint16_t>(header.flags | kHasPayloadChecksum);
   header.payload_checksum = payload_checksum ? XXH3_64bits(payload.data(), payload.size()) : 0;
   header.header_checksum = HeaderChecksum(header);
   return header;

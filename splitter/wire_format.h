@@ -6,11 +6,14 @@
 //   [push area] x kPushSlots     MessageHeader, then k, v of prefill rows of one layer
 // Compute node's window (written by one memory node):
 //   [reply area] x num_batches   MessageHeader, then the attention output of the rows of one layer
+// Compute node's window (written by another compute node):
+//   [context area] x num_batches MessageHeader, then what the next slice needs: compute_node/step_context.h
 // Heads are those that the memory node holds.
 //
-// A decode area is free again when its reply is there; a push slot when kPushDone for its message came back. Messages of an area are
-// numbered, and header and notifications carry the number: a notification that comes twice is not taken for that of a later message, whose
-// bytes may still be on their way. Payload per row:
+// A decode area is free again when its reply is there; a push slot when kPushDone for its message came back. The reply goes to the compute
+// node that runs the next slice, which may be another than the one that asked. Messages of an area are numbered, and header and
+// notifications carry the number: a notification that comes twice is not taken for that of a later message, whose bytes may still be on
+// their way. Payload per row:
 //   decode  q [num_heads, head_dim] fp32, then k, v [num_kv_heads, head_dim] fp32; all rows' q first, then the k of all rows whose token is
 //           stored on this node (the order says which), then their v
 //   push    all rows' k, then all rows' v, [num_kv_heads, head_dim] each in the KV dtype
@@ -35,7 +38,13 @@ inline constexpr int kPushSlots = 4;                // layers on their way to on
 inline constexpr int kMaxPushRows = 256;            // rows of one push; a longer chunk takes several
 inline constexpr int kMaxBatches = 16;              // in flight at a time
 
-enum class MessageKind : uint16_t { kDecode = 1, kPush = 2, kReply = 3, kPushDone = 4 };  // kPushDone is only ever a notification
+enum class MessageKind : uint16_t {
+  kDecode = 1,
+  kPush = 2,
+  kReply = 3,
+  kPushDone = 4,
+  kContext = 5
+};  // kPushDone is only ever a notification
 
 struct MessageHeader {
   uint32_t magic = kWireMagic;    // 0
@@ -43,20 +52,21 @@ struct MessageHeader {
   uint16_t status = 0;            // 6   reply: StatusCode
   uint64_t epoch = 0;             // 8
   uint64_t step = 0;              // 16
-  uint32_t layer = 0;             // 24
+  uint32_t layer = 0;             // 24  context: the slice that needs it
   uint32_t first_row = 0;         // 28  index into the order's rows
   uint32_t num_rows = 0;          // 32
   uint32_t payload_bytes = 0;     // 36
   uint64_t payload_checksum = 0;  // 40  XXH3_64 of the payload if flags has kHasPayloadChecksum, else 0
-  uint32_t flags = 0;             // 48
+  uint16_t flags = 0;             // 48
+  uint16_t reply_to = 0;          // 50  decode: NodeId of the compute node that gets the reply; 0: the one that asks
   uint32_t number = 0;            // 52  as in the notification
   uint64_t header_checksum = 0;   // 56  XXH3_64 of the 56 bytes before
 };
 static_assert(sizeof(MessageHeader) == 64 && offsetof(MessageHeader, header_checksum) == 56);
 
 // MessageHeader::flags
-inline constexpr uint32_t kHasPayloadChecksum = 1;
-inline constexpr uint32_t kWantsLse = 2;  // decode: some rows' outputs will be merged with those of other nodes
+inline constexpr uint16_t kHasPayloadChecksum = 1;
+inline constexpr uint16_t kWantsLse = 2;  // decode: some rows' outputs will be merged with those of other nodes
 
 // Whether messages over `fabric` carry a checksum of their payload: `setting` is "on", "off" or "auto", which is on for tcp. There the sums
 // of the packets are weak and often computed by the NIC before the bytes have crossed its bus; RDMA has a strong one, shared memory needs
@@ -64,10 +74,10 @@ inline constexpr uint32_t kWantsLse = 2;  // decode: some rows' outputs will be 
 bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric);
 
 // The 32 bits of a transport notification: kind (4 bits), slot (4), number of the message (24). An area's first message is number 1;
-// a reply has the number of what it answers, kPushDone that of the push.
+// kPushDone has the number of the push.
 struct Notification {
   MessageKind kind{};
-  uint32_t slot = 0;  // decode, reply: batch, < kMaxBatches; push: < kPushSlots
+  uint32_t slot = 0;  // decode, reply, context: batch, < kMaxBatches; push: < kPushSlots
   uint32_t number = 0;
 
   uint32_t Pack() const { return static_cast<uint32_t>(kind) << 28 | slot << 24 | number; }

@@ -39,7 +39,8 @@ class ControlServer {
   void Close(uint64_t connection);
 
   const std::string& address() const { return listener_->address(); }
-  std::string PeerName(uint64_t connection) const;  // "manager at 10.0.0.1:51234"
+  std::string host() const { return address().substr(0, address().rfind(':')); }  // "127.0.0.1", "[::1]"
+  std::string PeerName(uint64_t connection) const;                                // "manager at 10.0.0.1:51234"
 
  private:
   ControlServer() = default;

@@ -13,6 +13,8 @@ void RegisterServe(CLI::App& app) {
                       "Checkpoint folder (Hugging Face layout); without --cluster a local cluster is started for it");
   command->add_option("--cluster", options->cluster_file, "Cluster YAML whose nodes run already (see `lamina cluster up`)")
       ->envname("LAMINA_CLUSTER");
+  AddOption(*command, "--compute-nodes", options->num_compute_nodes, "Compute nodes of the local cluster, each with the whole model")
+      ->check(CLI::Range(1, 16));
   AddOption(*command, "--memory-nodes", options->num_memory_nodes,
             "Memory nodes of the local cluster; 0: attention stays on the compute node")
       ->check(CLI::Range(0, 64));
@@ -30,8 +32,11 @@ void RegisterServe(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   AddOption(*command, "--spread-tokens", options->spread_tokens,
             "Sequences of more tokens, such as 4k, are spread over several memory nodes; default: none is, or the YAML's");
+  AddOption(*command, "--pipeline", options->pipeline,
+            "How batches share compute nodes: auto | none | fixed | rotational; default: auto, or the YAML's")
+      ->check(CLI::IsMember({"auto", "none", "fixed", "rotational"}));
   AddOption(*command, "--num-batches", options->num_batches,
-            "In flight at a time: while memory nodes attend for one, the compute node runs slices of another; 0: 1 or the YAML's")
+            "In flight at a time: while memory nodes attend for one, compute nodes run slices of another; 0: the policy's or the YAML's")
       ->check(CLI::Range(0, 16));
   AddOption(*command, "--load-format", options->load_format, "auto | safetensors | dummy (random weights)")
       ->check(CLI::IsMember({"auto", "safetensors", "dummy"}));

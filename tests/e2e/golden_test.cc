@@ -79,7 +79,16 @@ std::vector<Deployment> AllDeployments() {
       deployment.num_memory_nodes = num_memory_nodes;
       all.push_back(deployment);
     }
-    deployment.num_batches = 1;
+    deployment.transport = "shm";
+    deployment.num_batches = 0;
+    for (const char* pipeline : {"none", "fixed", "rotational"}) {
+      for (const int num_compute_nodes : {2, 3}) {
+        deployment.pipeline = pipeline;
+        deployment.num_compute_nodes = num_compute_nodes;
+        deployment.num_memory_nodes = num_compute_nodes == 2 ? 2 : 1;
+        all.push_back(deployment);
+      }
+    }
   }
   return all;
 }

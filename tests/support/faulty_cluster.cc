@@ -61,13 +61,18 @@ Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyCluster
     cluster->threads_.emplace_back([raw = memory.get()] { raw->Run(); });
     cluster->memory_nodes_.push_back(std::move(memory));
   }
-  ComputeNodeOptions node;
-  node.name = "c0";
-  node.num_threads = 1;
-  node.open_ladder = cluster->WithFaults(options.of_compute);
-  LAMINA_ASSIGN_OR_RETURN(cluster->compute_node_, ComputeNode::Create(node));
-  config.nodes.push_back(NodeAt(node.name, NodeRole::kCompute, cluster->compute_node_->address()));
-  cluster->threads_.emplace_back([raw = cluster->compute_node_.get()] { raw->Run(); });
+  for (int i = 0; i < options.num_compute_nodes; ++i) {
+    ComputeNodeOptions node;
+    node.name = "c" + std::to_string(i);
+    node.num_threads = 1;
+    FaultPlan plan = options.of_compute;
+    plan.seed += static_cast<uint64_t>(i);
+    node.open_ladder = cluster->WithFaults(plan);
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ComputeNode> compute, ComputeNode::Create(node));
+    config.nodes.push_back(NodeAt(node.name, NodeRole::kCompute, compute->address()));
+    cluster->threads_.emplace_back([raw = compute.get()] { raw->Run(); });
+    cluster->compute_nodes_.push_back(std::move(compute));
+  }
 
   config.model_path = LAMINA_SOURCE_DIR "/models/tiny-stories";
   config.kv_dtype = "float32";
@@ -88,11 +93,11 @@ Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyCluster
 
 uint64_t FaultyCluster::Stop() {
   engine_.reset();
-  if (compute_node_ != nullptr) compute_node_->Stop();
+  for (const std::unique_ptr<ComputeNode>& node : compute_nodes_) node->Stop();
   for (const std::unique_ptr<MemoryNode>& node : memory_nodes_) node->Stop();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
-  compute_node_.reset();
+  compute_nodes_.clear();
   memory_nodes_.clear();
   return num_faults_;
 }

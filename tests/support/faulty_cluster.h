@@ -1,4 +1,4 @@
-// A manager's engine, a compute node and memory nodes in this process, speaking to each other as always, with faults in the data path.
+// A manager's engine, compute nodes and memory nodes in this process, speaking to each other as always, with faults in the data path.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,11 @@
 namespace lamina::testing {
 
 struct FaultyClusterOptions {
+  int num_compute_nodes = 1;
   int num_memory_nodes = 2;
   int kv_head_parallel = 1;   // as base/cluster_config.h
   int64_t spread_tokens = 0;  // likewise
-  int num_batches = 1;        // likewise
+  int num_batches = 0;        // likewise
   Clock::duration peer_timeout = std::chrono::milliseconds(150);
   FaultPlan of_compute;  // what happens to q, k and v
   FaultPlan of_memory;   // what happens to answers
@@ -39,7 +40,7 @@ class FaultyCluster {
   OpenLadder WithFaults(const FaultPlan& plan);
 
   std::vector<std::unique_ptr<MemoryNode>> memory_nodes_;
-  std::unique_ptr<ComputeNode> compute_node_;
+  std::vector<std::unique_ptr<ComputeNode>> compute_nodes_;
   std::vector<std::thread> threads_;
   std::unique_ptr<Engine> engine_;
   std::atomic<uint64_t> num_faults_{0};

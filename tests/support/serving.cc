@@ -62,7 +62,9 @@ std::string Deployment::Name() const {
   const std::string heads = kv_head_parallel > 1 ? "_heads_over_" + std::to_string(kv_head_parallel) : "";
   const std::string spread = spread_tokens > 0 ? "_spread_" + std::to_string(spread_tokens) : "";
   const std::string batches = num_batches > 1 ? "_" + std::to_string(num_batches) + "_batches" : "";
-  return "1_compute_" + std::to_string(num_memory_nodes) + "_memory" + heads + spread + batches + "_" + transport + "_" + kv_dtype;
+  const std::string policy = pipeline == "auto" ? "" : "_" + pipeline;
+  return std::to_string(num_compute_nodes) + "_compute_" + std::to_string(num_memory_nodes) + "_memory" + heads + spread + policy +
+         batches + "_" + transport + "_" + kv_dtype;
 }
 
 namespace {
@@ -79,6 +81,7 @@ Result<ClusterConfig> Apply(const Deployment& deployment, const ModelConfig& mod
   config.step_timeout = deployment.step_timeout;
   config.kv_head_parallel = deployment.kv_head_parallel;
   config.spread_tokens = deployment.spread_tokens;
+  config.pipeline = deployment.pipeline;
   config.num_batches = deployment.num_batches;
   LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));
   return config;
@@ -110,6 +113,7 @@ Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
     return serving;
   }
   LocalClusterOptions options;
+  options.num_compute_nodes = deployment.num_compute_nodes;
   options.num_memory_nodes = deployment.num_memory_nodes;
   options.memory_bytes = deployment.memory_bytes;
   options.transport = deployment.transport;

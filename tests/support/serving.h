@@ -51,11 +51,13 @@ GenerateRequest GreedyRequest(std::vector<TokenId> prompt, int64_t max_new_token
 // One set-up on the shipped model.
 struct Deployment {
   std::string kind = "cluster";  // "cluster" | "in-process"
+  int num_compute_nodes = 1;
   int num_memory_nodes = 2;
   std::string transport = "shm";
-  int kv_head_parallel = 1;   // as base/cluster_config.h
-  int64_t spread_tokens = 0;  // likewise
-  int num_batches = 1;        // likewise
+  int kv_head_parallel = 1;       // as base/cluster_config.h
+  int64_t spread_tokens = 0;      // likewise
+  std::string pipeline = "auto";  // likewise
+  int num_batches = 0;            // likewise
   std::string kv_dtype = "bfloat16";
   int max_num_seqs = 32;
   int max_num_batched_tokens = 128;

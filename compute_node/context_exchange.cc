@@ -1,0 +1,179 @@
+#include "compute_node/context_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "base/backoff.h"
+#include "base/log.h"
+#include "transport/crypto.h"
+
+namespace lamina {
+namespace {
+
+constexpr auto kRoomPatience = microseconds(200);  // polling before a wait for room sleeps
+constexpr auto kAcceptInterval = milliseconds(1);
+
+}  // namespace
+
+Result<std::unique_ptr<ContextExchange>> ContextExchange::Join(const ContextExchangeOptions& options, std::shared_ptr<Ladder> ladder,
+                                                               std::span<const ContextPeerAddress> nodes, Deadline deadline) {
+  std::unique_ptr<ContextExchange> exchange(new ContextExchange(options, std::move(ladder)));
+  for (const ContextPeerAddress& address : nodes) {
+    if (address.node == options.self) exchange->self_ = exchange->num_nodes();
+    exchange->peers_.emplace_back().address = address;
+  }
+  if (exchange->self_ < 0) return InvalidArgument("this compute node is not among those that it shall join");
+  for (int i = 0; i < exchange->self_; ++i) LAMINA_RETURN_IF_ERROR(exchange->Connect(exchange->peers_[static_cast<size_t>(i)], deadline));
+  LAMINA_RETURN_IF_ERROR(exchange->AcceptOthers(deadline));
+  return exchange;
+}
+
+Status ContextExchange::Connect(Peer& peer, Deadline deadline) {
+  const DataHello hello{options_.epoch, options_.self.value, options_.session_token};
+  Result<Path> path = ladder_->Connect(peer.address.offers, {window_bytes(), hello.Encode()}, deadline);
+  if (!path.ok()) return path.status().WithContext("data path to compute node " + peer.address.name);
+  peer.path = {peer.address.node, std::string(path->fabric->name()), RefusalText(path->refused)};
+  return Use(peer, std::move(*path));
+}
+
+Status ContextExchange::AcceptOthers(Deadline deadline) {
+  const DataHello hello{options_.epoch, options_.self.value, ""};
+  const auto missing = [&] {
+    return std::find_if(peers_.begin() + self_ + 1, peers_.end(), [](const Peer& peer) { return peer.endpoint == nullptr; });
+  };
+  while (missing() != peers_.end()) {
+    if (deadline.Passed()) return TimedOut("compute node " + missing()->address.name + " did not open its data path to this one in time");
+    Result<Path> path = ladder_->Accept({window_bytes(), hello.Encode()});
+    if (!path.ok()) {
+      if (path.status().code() != StatusCode::kTryAgain) LAMINA_LOG_WARN("accepting a compute node: {}", path.status().ToString());
+      ladder_->Sleep({}, Deadline::After(kAcceptInterval));
+      continue;
+    }
+    const std::optional<DataHello> theirs = DataHello::Decode(path->endpoint->peer_hello());
+    const bool member = theirs && theirs->epoch == options_.epoch && EqualInConstantTime(theirs->session_token, options_.session_token);
+    const auto peer = std::find_if(peers_.begin() + self_ + 1, peers_.end(), [&](const Peer& p) {
+      return member && p.address.node == NodeId{theirs->node_id} && p.endpoint == nullptr;
+    });
+    if (peer == peers_.end()) {
+      LAMINA_LOG_WARN("refused a peer at {}: it is no compute node of this manager's session", path->endpoint->peer_name());
+      continue;
+    }
+    LAMINA_RETURN_IF_ERROR(Use(*peer, std::move(*path)));
+  }
+  return OkStatus();
+}
+
+Status ContextExchange::Use(Peer& peer, Path path) {
+  LAMINA_ASSIGN_OR_RETURN(peer.buffer, path.fabric->Allocate(window_bytes()));
+  peer.payload_checksum = NeedsPayloadChecksum(options_.payload_checksum, path.fabric->name());
+  peer.endpoint = std::move(path.endpoint);
+  LAMINA_LOG_INFO("data path to compute node {}: {}", peer.address.name, path.fabric->name());
+  if (peer.endpoint->peer_window_bytes() >= window_bytes()) return OkStatus();
+  return InternalError("compute node " + peer.address.name + " offers a window of " + std::to_string(peer.endpoint->peer_window_bytes()) +
+                       " bytes, expected " + std::to_string(window_bytes()));
+}
+
+std::span<std::byte> ContextExchange::payload(int to, int batch) {
+  return peers_[static_cast<size_t>(to)]
+      .buffer->bytes()
+      .subspan(static_cast<uint64_t>(batch) * area_bytes(), area_bytes())
+      .subspan(sizeof(MessageHeader), options_.payload_bytes);
+}
+
+Status ContextExchange::Post(int to, int batch, StepId step, int slice, size_t num_rows, size_t payload_bytes) {
+  Peer& peer = peers_[static_cast<size_t>(to)];
+  Area& area = peer.areas[static_cast<size_t>(batch)];
+  area.sent = Notification::Next(area.sent);
+  const MessageHeader header = Seal({.kind = MessageKind::kContext,
+                                     .epoch = options_.epoch,
+                                     .step = step.value,
+                                     .layer = static_cast<uint32_t>(slice),
+                                     .num_rows = static_cast<uint32_t>(num_rows),
+                                     .number = area.sent},
+                                    payload(to, batch).first(payload_bytes), peer.payload_checksum);
+  const uint64_t offset = static_cast<uint64_t>(batch) * area_bytes();
+  const std::span<std::byte> message = peer.buffer->bytes().subspan(offset, sizeof(header) + payload_bytes);
+  std::memcpy(message.data(), &header, sizeof(header));
+  const WriteOp write{message, offset};
+  const Notification announced{MessageKind::kContext, static_cast<uint32_t>(batch), area.sent};
+  const Deadline deadline = Deadline::After(options_.peer_timeout);
+  Backoff backoff(kRoomPatience);
+  while (!lost_) {
+    const Status posted = peer.endpoint->Post({&write, 1}, announced.Pack(), 0);
+    if (posted.ok()) return posted;
+    if (posted.code() != StatusCode::kTryAgain) return Lose(to, posted.message());
+    if (deadline.Passed()) {
+      return Lose(to, "no room for the context of step " + std::to_string(step.value) + " slice " + std::to_string(slice) + " to " +
+                          peer.endpoint->peer_name());
+    }
+    Poll();
+    if (backoff.Idle()) ladder_->Sleep({}, deadline);
+  }
+  return PeerLost(lost_->message);
+}
+
+void ContextExchange::Poll() {
+  std::array<Event, 16> events;
+  for (int from = 0; from < num_nodes(); ++from) {
+    Endpoint* const endpoint = peers_[static_cast<size_t>(from)].endpoint.get();
+    if (endpoint == nullptr || lost_) continue;
+    const size_t count = endpoint->Poll(events);
+    for (size_t i = 0; i < count; ++i) {
+      if (events[i].kind == Event::Kind::kPeerLost) (void)Lose(from, endpoint->last_error());
+      if (events[i].kind == Event::Kind::kNotification) TakeNotification(from, events[i].value);
+    }
+  }
+}
+
+void ContextExchange::TakeNotification(int from, uint32_t value) {
+  const Notification notification = Notification::Unpack(value).value_or(Notification{});
+  if (notification.kind != MessageKind::kContext || static_cast<int>(notification.slot) >= options_.num_batches) {
+    (void)Lose(from, "sent a notification that means nothing: " + std::to_string(value));
+    return;
+  }
+  Area& area = peers_[static_cast<size_t>(from)].areas[notification.slot];
+  if (area.arrived || notification.number != Notification::Next(area.received)) {  // came twice
+    ++num_stale_;
+    return;
+  }
+  area.received = notification.number;
+  area.arrived = true;
+}
+
+Result<std::span<const std::byte>> ContextExchange::Take(int from, int batch, StepId step, int slice) {
+  Peer& peer = peers_[static_cast<size_t>(from)];
+  Area& area = peer.areas[static_cast<size_t>(batch)];
+  area.arrived = false;
+  const std::span<const std::byte> bytes = peer.endpoint->window().subspan(static_cast<uint64_t>(batch) * area_bytes(), area_bytes());
+  const Result<ReceivedMessage> message = Open(bytes, MessageKind::kContext, peer.payload_checksum);
+  if (!message.ok()) return Lose(from, message.status().message());
+  const MessageHeader& header = message->header;
+  if (std::tuple(header.epoch, header.step, header.layer, header.number) !=
+      std::tuple(options_.epoch, step.value, static_cast<uint32_t>(slice), area.received)) {
+    return Lose(from, "sent the context of step " + std::to_string(header.step) + " slice " + std::to_string(header.layer) +
+                          " where step " + std::to_string(step.value) + " slice " + std::to_string(slice) + " is next");
+  }
+  return message->payload;
+}
+
+Status ContextExchange::Lose(int from, const std::string& why) {
+  const Peer& peer = peers_[static_cast<size_t>(from)];
+  const std::string message = peer.address.name + ": " + why;
+  if (!lost_) {
+    LAMINA_LOG_ERROR("compute node {} is lost: {}", peer.address.name, why);
+    lost_ = LostNode{peer.address.node, message};
+  }
+  return PeerLost("compute node " + message);
+}
+
+int64_t ContextExchange::TakeStale() { return std::exchange(num_stale_, 0); }
+
+std::vector<AttentionBackend::ChosenPath> ContextExchange::paths() const {
+  std::vector<AttentionBackend::ChosenPath> paths;
+  for (int i = 0; i < self_; ++i) paths.push_back(peers_[static_cast<size_t>(i)].path);
+  return paths;
+}
+
+}  // namespace lamina

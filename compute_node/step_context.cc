@@ -1,0 +1,72 @@
+#include "compute_node/step_context.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace lamina {
+namespace {
+
+// Room for the state: a few hundred bytes, and a failure for each row.
+constexpr size_t kStateBytes = 4096, kStateBytesPerRow = 256;
+constexpr size_t kMaxFailureText = 200;
+
+// Calls visit(value, first row, floats) for each block of the context of slice `k`.
+template <typename Visit>
+void ForEachBlock(const SlicedModel& model, int k, size_t num_rows, size_t first_prefill, Visit visit) {
+  const Slice& slice = model.slices[static_cast<size_t>(k)];
+  const auto width = [&](ValueId id) { return static_cast<size_t>(model.graph.values[static_cast<size_t>(id)].width); };
+  for (const ValueId id : slice.context_in) visit(id, size_t{0}, num_rows * width(id));
+  visit(slice.attention_out, first_prefill * width(slice.attention_out), (num_rows - first_prefill) * width(slice.attention_out));
+}
+
+size_t BlockBytes(const SlicedModel& model, int k, size_t num_rows, size_t first_prefill) {
+  size_t floats = 0;
+  ForEachBlock(model, k, num_rows, first_prefill, [&](ValueId, size_t, size_t count) { floats += count; });
+  return floats * sizeof(float);
+}
+
+}  // namespace
+
+size_t MaxContextBytes(const SlicedModel& model, int max_rows) {
+  const auto rows = static_cast<size_t>(max_rows);
+  size_t bytes = 0;
+  for (size_t k = 1; k < model.slices.size(); ++k) bytes = std::max(bytes, BlockBytes(model, static_cast<int>(k), rows, 0));
+  return bytes + kStateBytes + rows * kStateBytesPerRow;
+}
+
+size_t WriteContext(const SlicedModel& model, int k, SliceRunner& slices, size_t num_rows, size_t first_prefill, control::StepState state,
+                    std::span<std::byte> payload) {
+  size_t end = 0;
+  ForEachBlock(model, k, num_rows, first_prefill, [&](ValueId id, size_t first, size_t count) {
+    std::memcpy(payload.data() + end, slices.value(id) + first, count * sizeof(float));
+    end += count * sizeof(float);
+  });
+  for (control::FailedSequence& failed : *state.mutable_so_far()->mutable_failed())
+    failed.set_message(failed.message().substr(0, kMaxFailureText));
+  for (control::LostPeer& lost : *state.mutable_so_far()->mutable_lost_peers()) lost.set_message(lost.message().substr(0, kMaxFailureText));
+  if (end + state.ByteSizeLong() > payload.size()) state.mutable_so_far()->clear_lost_peers();  // every node finds out by itself
+  const size_t state_bytes = state.ByteSizeLong();
+  state.SerializeToArray(payload.data() + end, static_cast<int>(state_bytes));
+  return end + state_bytes;
+}
+
+Result<control::StepState> ReadContext(const SlicedModel& model, int k, SliceRunner& slices, size_t num_rows, size_t first_prefill,
+                                       std::span<const std::byte> payload) {
+  const size_t block_bytes = BlockBytes(model, k, num_rows, first_prefill);
+  if (payload.size() < block_bytes) {
+    return Corrupt("the context of slice " + std::to_string(k) + " has " + std::to_string(payload.size()) + " bytes, expected " +
+                   std::to_string(block_bytes) + " and a state");
+  }
+  size_t end = 0;
+  ForEachBlock(model, k, num_rows, first_prefill, [&](ValueId id, size_t first, size_t count) {
+    std::memcpy(slices.value(id) + first, payload.data() + end, count * sizeof(float));
+    end += count * sizeof(float);
+  });
+  control::StepState state;
+  if (!state.ParseFromArray(payload.data() + end, static_cast<int>(payload.size() - end)))
+    return Corrupt("the state behind the context of slice " + std::to_string(k) + " cannot be parsed");
+  return state;
+}
+
+}  // namespace lamina

@@ -1,0 +1,226 @@
+// Contexts between compute nodes that all live in this process, each on a thread of its own while they join.
+#include "compute_node/context_exchange.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "compute_node/step_context.h"
+#include "tests/support/faulty_fabric.h"
+#include "tests/support/tiny_checkpoint.h"
+
+namespace lamina {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr uint64_t kEpoch = 77;
+constexpr size_t kPayload = 5000;
+const std::string kToken(kSessionTokenBytes, 't');
+
+ContextExchangeOptions Options(uint32_t self) {
+  ContextExchangeOptions options;
+  options.epoch = kEpoch;
+  options.session_token = kToken;
+  options.payload_checksum = "on";
+  options.self = NodeId{self};
+  options.num_batches = 3;
+  options.payload_bytes = kPayload;
+  options.peer_timeout = seconds(2);
+  return options;
+}
+
+std::shared_ptr<Ladder> Listening(const FaultPlan& plan = {}) {
+  std::vector<std::unique_ptr<Fabric>> fabrics;
+  fabrics.push_back(std::make_unique<FaultyFabric>(*OpenFabric("loopback"), plan));
+  auto ladder = std::make_shared<Ladder>(std::move(fabrics));
+  EXPECT_TRUE(ladder->Listen("127.0.0.1").ok());
+  return ladder;
+}
+
+using Joined = std::vector<Result<std::unique_ptr<ContextExchange>>>;
+
+// Nodes 11, 12, ... with these options join each other.
+Joined Join(const std::vector<ContextExchangeOptions>& options, Deadline deadline = Deadline::After(seconds(10)),
+            const FaultPlan& plan = {}) {
+  std::vector<ContextPeerAddress> nodes;
+  std::vector<std::shared_ptr<Ladder>> ladders;
+  for (size_t i = 0; i < options.size(); ++i) {
+    ladders.push_back(Listening(plan));
+    nodes.push_back({NodeId{static_cast<uint32_t>(11 + i)}, "c" + std::to_string(i), ladders.back()->offers()});
+  }
+  Joined joined;
+  for (size_t i = 0; i < options.size(); ++i) joined.emplace_back(InternalError("not joined"));
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < options.size(); ++i)
+    threads.emplace_back([&, i] { joined[i] = ContextExchange::Join(options[i], ladders[i], nodes, deadline); });
+  for (std::thread& thread : threads) thread.join();
+  return joined;
+}
+
+void Send(ContextExchange& from, int to, int batch, uint64_t step, int slice, const std::string& text) {
+  std::memcpy(from.payload(to, batch).data(), text.data(), text.size());
+  const Status posted = from.Post(to, batch, StepId{step}, slice, 1, text.size());
+  EXPECT_TRUE(posted.ok()) << posted;
+}
+
+bool Await(ContextExchange& exchange, int from, int batch) {
+  for (const Deadline deadline = Deadline::After(seconds(5)); !exchange.arrived(from, batch) && !exchange.lost() && !deadline.Passed();)
+    exchange.Poll();
+  return exchange.arrived(from, batch);
+}
+
+std::string Text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+TEST(ContextExchange, EveryPairOfThreeNodesInBothDirections) {
+  const Joined nodes = Join({Options(11), Options(12), Options(13)});
+  for (const auto& node : nodes) ASSERT_TRUE(node.ok()) << node.status();
+  for (uint64_t step = 1; step <= 20; ++step) {
+    for (int from = 0; from < 3; ++from) {
+      for (int to = 0; to < 3; ++to) {
+        if (from == to) continue;
+        ContextExchange& sender = **nodes[static_cast<size_t>(from)];
+        ContextExchange& taker = **nodes[static_cast<size_t>(to)];
+        const int batch = static_cast<int>(step % 3);
+        const std::string text(step * 100, static_cast<char>('a' + from * 3 + to));
+        EXPECT_FALSE(taker.arrived(from, batch));
+        Send(sender, to, batch, step, 7, text);
+        ASSERT_TRUE(Await(taker, from, batch));
+        const Result<std::span<const std::byte>> payload = taker.Take(from, batch, StepId{step}, 7);
+        ASSERT_TRUE(payload.ok()) << payload.status();
+        EXPECT_EQ(Text(*payload), text);
+      }
+    }
+  }
+  EXPECT_EQ((*nodes[2])->paths().size(), 2u) << "it connected to those before it";
+  EXPECT_TRUE((*nodes[0])->paths().empty());
+}
+
+TEST(ContextExchange, ANotificationThatComesTwiceIsDropped) {
+  FaultPlan plan;
+  plan.duplicate_notification = 1;
+  const Joined nodes = Join({Options(11), Options(12)}, Deadline::After(seconds(10)), plan);
+  ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
+  for (uint64_t step = 1; step <= 20; ++step) {
+    Send(**nodes[0], 1, 0, step, 1, "context " + std::to_string(step));
+    ASSERT_TRUE(Await(**nodes[1], 0, 0));
+    EXPECT_EQ(Text(*(*nodes[1])->Take(0, 0, StepId{step}, 1)), "context " + std::to_string(step));
+    (*nodes[1])->Poll();
+    EXPECT_FALSE((*nodes[1])->arrived(0, 0)) << "the second one of step " << step;
+    EXPECT_EQ((*nodes[1])->TakeStale(), 1);
+  }
+}
+
+TEST(ContextExchange, AnotherStepOrSliceThanTheNextIsAnError) {
+  for (const auto& [step, slice] : {std::pair(uint64_t{4}, 1), std::pair(uint64_t{3}, 2)}) {
+    const Joined nodes = Join({Options(11), Options(12)});
+    ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
+    Send(**nodes[0], 1, 0, step, slice, "context");
+    ASSERT_TRUE(Await(**nodes[1], 0, 0));
+    const auto taken = (*nodes[1])->Take(0, 0, StepId{3}, 1);
+    ASSERT_FALSE(taken.ok());
+    EXPECT_THAT(taken.status().message(), HasSubstr("where step 3 slice 1 is next"));
+    ASSERT_TRUE((*nodes[1])->lost());
+    EXPECT_EQ((*nodes[1])->lost()->node, NodeId{11});
+  }
+}
+
+TEST(ContextExchange, CorruptBytesAreAnError) {
+  FaultPlan plan;
+  plan.corrupt_payload = 1;
+  const Joined nodes = Join({Options(11), Options(12)}, Deadline::After(seconds(10)), plan);
+  ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
+  Send(**nodes[0], 1, 0, 3, 1, std::string(1000, 'x'));
+  ASSERT_TRUE(Await(**nodes[1], 0, 0));
+  EXPECT_FALSE((*nodes[1])->Take(0, 0, StepId{3}, 1).ok());
+  EXPECT_TRUE((*nodes[1])->lost());
+}
+
+TEST(ContextExchange, ANodeThatIsGoneIsLost) {
+  Joined nodes = Join({Options(11), Options(12)});
+  ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
+  nodes[0]->reset();
+  EXPECT_FALSE(Await(**nodes[1], 0, 0));
+  ASSERT_TRUE((*nodes[1])->lost());
+  EXPECT_THAT((*nodes[1])->lost()->message, HasSubstr("c0"));
+  EXPECT_FALSE((*nodes[1])->Post(0, 0, StepId{1}, 1, 1, 10).ok());
+}
+
+TEST(ContextExchange, StrangersDoNotJoin) {
+  ContextExchangeOptions other_epoch = Options(12), other_token = Options(12), other_node = Options(12);
+  other_epoch.epoch = kEpoch + 1;
+  other_token.session_token = std::string(kSessionTokenBytes, 'x');
+  for (const ContextExchangeOptions& stranger : {other_epoch, other_token}) {
+    const Joined nodes = Join({Options(11), stranger}, Deadline::After(milliseconds(300)));
+    ASSERT_FALSE(nodes[0].ok());
+    EXPECT_THAT(nodes[0].status().message(), HasSubstr("compute node c1 did not open its data path"));
+  }
+  EXPECT_THAT(ContextExchange::Join(Options(99), Listening(), {}, Deadline::After(seconds(1))).status().message(), HasSubstr("not among"));
+}
+
+// Slices whose values are a buffer each.
+class PlainSlices final : public SliceRunner {
+ public:
+  PlainSlices(const SlicedModel& model, size_t rows) {
+    for (const Value& value : model.graph.values) values_.emplace_back(rows * static_cast<size_t>(std::max<int64_t>(value.width, 1)));
+  }
+  void Begin(std::span<const TokenId>, std::span<const int32_t>) override {}
+  void Run(int) override {}
+  void KeepRows(int, std::span<const int>) override {}
+  float* value(ValueId id) override { return values_[static_cast<size_t>(id)].data(); }
+  SampledToken Sample(size_t, const SamplingParams&, const SampleContext&) override { return {}; }
+
+ private:
+  std::vector<std::vector<float>> values_;
+};
+
+TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
+  const TinyCheckpoint checkpoint({});
+  const std::unique_ptr<LoadedModel> model = *LoadedModel::Describe(checkpoint.dir());
+  const SlicedModel& sliced = model->sliced;
+  constexpr size_t kRows = 5, kFirstPrefill = 3;
+  PlainSlices here(sliced, kRows), there(sliced, kRows);
+  std::vector<std::byte> payload(MaxContextBytes(sliced, kRows));
+  for (int k = 1; k < static_cast<int>(sliced.slices.size()); ++k) {
+    const Slice& slice = sliced.slices[static_cast<size_t>(k)];
+    ASSERT_FALSE(slice.context_in.empty());
+    const auto width = [&](ValueId id) { return static_cast<size_t>(sliced.graph.values[static_cast<size_t>(id)].width); };
+    std::vector<ValueId> ids = slice.context_in;
+    ids.push_back(slice.attention_out);
+    for (const ValueId id : ids) {
+      for (size_t i = 0; i < kRows * width(id); ++i) {
+        here.value(id)[i] = static_cast<float>(i) + 1000.0f * static_cast<float>(id);
+        there.value(id)[i] = -1;
+      }
+    }
+    control::StepState state;
+    state.mutable_so_far()->set_step(9);
+    state.add_asked(4);
+    for (uint64_t i = 0; i < kRows; ++i) {
+      control::FailedSequence& failed = *state.mutable_so_far()->add_failed();
+      failed.set_sequence(i);
+      failed.set_message(std::string(5000, 'x'));
+    }
+    const size_t bytes = WriteContext(sliced, k, here, kRows, kFirstPrefill, state, payload);
+    ASSERT_LE(bytes, payload.size());
+    const Result<control::StepState> read = ReadContext(sliced, k, there, kRows, kFirstPrefill, std::span(payload).first(bytes));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->so_far().step(), 9u);
+    EXPECT_EQ(read->so_far().failed_size(), static_cast<int>(kRows)) << "their texts are cut";
+    EXPECT_EQ(read->asked(0), 4u);
+    for (const ValueId id : slice.context_in) {
+      for (size_t i = 0; i < kRows * width(id); ++i) ASSERT_EQ(there.value(id)[i], here.value(id)[i]);
+    }
+    const ValueId out = slice.attention_out;
+    for (size_t i = 0; i < kRows * width(out); ++i)
+      ASSERT_EQ(there.value(out)[i], i < kFirstPrefill * width(out) ? -1 : here.value(out)[i]);
+    EXPECT_EQ(ReadContext(sliced, k, there, kRows, kFirstPrefill, std::span(payload).first(100)).status().code(), StatusCode::kCorrupt);
+    EXPECT_FALSE(ReadContext(sliced, k, there, kRows, kFirstPrefill, std::span(payload).first(bytes - 1)).ok()) << "half a state";
+  }
+}
+
+}  // namespace
+}  // namespace lamina
