@@ -68,6 +68,7 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   options.num_layers = spec.num_layers();
   options.prefill_cache_tokens = num_batches * (request.limits().max_model_len() + request.limits().max_num_batched_tokens());
   options.peer_timeout = milliseconds(request.limits().peer_timeout_ms());
+  options.among_several = request.joins_others();
   std::vector<MemoryPeerAddress> peers;
   for (const control::MemoryPeer& peer : request.memory_nodes()) {
     if (peer.first_kv_head() < 0 || peer.num_kv_heads() < 1 || peer.num_kv_heads() > spec.num_kv_heads() - peer.first_kv_head())

@@ -114,11 +114,15 @@ std::span<const NodeId> RemoteAttention::StartFor(NodeId taker, int number, int 
   BeginLayer(batch, layer, out, 0);
   asked_.clear();
   SendRows(batch, taker, q, k, v);
-  // Whoever decodes these tokens may do it over another connection, which messages on this one do not hold up.
+  AwaitPushes(batch);
+  return asked_;
+}
+
+// Whoever decodes these tokens may do it over another connection, which messages on this one do not hold up.
+void RemoteAttention::AwaitPushes(Batch& batch) {
   for (size_t i = 0; i < peers_.size(); ++i) {
     if (!batch.by_peer[i].prefill.empty()) WaitFor(batch, i, "the end of a push", [&] { return !peer(i).pushing(); });
   }
-  return asked_;
 }
 
 void RemoteAttention::Expect(int number, int layer, float* out, std::span<const NodeId> asked) {
@@ -180,6 +184,7 @@ bool RemoteAttention::Finish(int number) {
 
 void RemoteAttention::EndStep(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
+  if (options_.among_several) AwaitPushes(batch);
   for (const AttentionWork& row : batch.rows.subspan(batch.first_prefill)) {
     if (row.last_chunk || batch.failures.contains(row.sequence)) Release(row.sequence);
   }

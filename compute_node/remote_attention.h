@@ -27,6 +27,7 @@ struct RemoteAttentionOptions {
   int num_layers = 0;
   int64_t prefill_cache_tokens = 0;  // room for the prompts of every batch's step and the one that is partly prefilled
   Clock::duration peer_timeout = std::chrono::seconds(10);
+  bool among_several = false;  // other compute nodes go on with sequences that are prefilled here
 };
 
 // Thread: one owner.
@@ -89,6 +90,7 @@ class RemoteAttention : public AttentionBackend {
 
   void AddRow(Batch& batch, int row, NodeId node);
   static void BeginLayer(Batch& batch, int layer, float* out, size_t num_heads);
+  void AwaitPushes(Batch& batch);
   void SendRows(Batch& batch, NodeId taker, const float* q, const float* k, const float* v);
   void BeginPrefill(Batch& batch);
   size_t PackDecode(const Batch& batch, size_t peer);

@@ -18,7 +18,7 @@ ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const
   ServingEngineOptions options;
   options.scheduler.max_num_seqs = config.max_num_seqs;
   options.scheduler.num_batches = config.num_batches;
-  options.scheduler.rotates = config.pipeline == "rotational";
+  options.pipeline = {config.num_batches, config.pipeline == "rotational"};
   options.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   options.scheduler.max_model_len = config.max_model_len;
   options.scheduler.max_queued = config.max_num_queued_reqs;
@@ -38,6 +38,7 @@ ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_pt
                                              : MakeLeastLoadedPlacement()),
       in_flight_(static_cast<size_t>(options.scheduler.num_batches)),
       executor_(std::move(executor)) {
+  scheduler_.SetPipeline(options.pipeline);
   for (const KvNode& node : executor_->kv_nodes()) scheduler_.AddNode(node);
   executor_->Start([this](ExecutorEvent event) { events_.Push(std::move(event)); });
   thread_ = std::thread([this] { Loop(); });

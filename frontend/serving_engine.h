@@ -24,6 +24,7 @@ namespace lamina {
 
 struct ServingEngineOptions {
   SchedulerOptions scheduler;
+  Pipeline pipeline;
   std::vector<TokenId> eos_tokens;
   int64_t vocab_size = 0;
   Clock::duration step_timeout = std::chrono::seconds(60);

@@ -65,13 +65,37 @@ StepPlan Scheduler::NextStep(int batch) {
   StepPlan plan;
   plan.step = state_->next_step;
   plan.batch = batch;
-  plan.rotates = state_->options.rotates;
+  state_->LevelBatch(batch);
+  plan.rotates = planned.rotates;
   state_->PlanDecode(plan);
   state_->PlanPrefill(plan, state_->options.max_num_batched_tokens - static_cast<int64_t>(plan.work.size()));
   plan.released = std::exchange(state_->released, {});
   if (!plan.empty()) ++state_->next_step.value;
   planned.in_flight = !plan.work.empty();
   return plan;
+}
+
+// Only sequences that decode move: what is prefilled of a prompt is on the compute nodes that its batch's slices ran on.
+void Scheduler::State::LevelBatch(int batch) {
+  Batch& here = batches[static_cast<size_t>(batch)];
+  const bool active = batch < pipeline.num_batches;
+  const auto least = [&] {
+    return std::min_element(batches.begin(), batches.begin() + pipeline.num_batches,
+                            [](const Batch& a, const Batch& b) { return a.num_running < b.num_running; });
+  };
+  bool prefills = false;
+  for (auto it = running.rbegin(); it != running.rend(); ++it) {
+    Sequence& sequence = *it->second;
+    if (sequence.batch != batch) continue;
+    prefills |= sequence.prefilling;
+    const auto to = least();
+    if (sequence.prefilling || (active && here.num_running <= to->num_running + 1)) continue;
+    sequence.batch = static_cast<int>(to - batches.begin());
+    sequence.num_in_flight = 0;
+    --here.num_running;
+    ++to->num_running;
+  }
+  if (!prefills) here.rotates = pipeline.rotates;
 }
 
 void Scheduler::State::PlanDecode(StepPlan& plan) {
@@ -165,8 +189,10 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
 
 bool Scheduler::State::MayStart(int batch) const {
   if (static_cast<int>(running.size()) >= options.max_num_seqs) return false;
+  if (batch >= pipeline.num_batches) return false;
   const int here = batches[static_cast<size_t>(batch)].num_running;
-  return std::all_of(batches.begin(), batches.end(), [&](const Batch& other) { return here <= other.num_running; });
+  return std::all_of(batches.begin(), batches.begin() + pipeline.num_batches,
+                     [&](const Batch& other) { return here <= other.num_running; });
 }
 
 int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens) {

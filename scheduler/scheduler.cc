@@ -16,6 +16,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, std::unique_ptr<QueuePolic
   state_->queue = std::move(queue);
   state_->placement = std::move(placement);
   state_->batches.resize(static_cast<size_t>(options.num_batches));
+  state_->pipeline.num_batches = options.num_batches;
 }
 
 Scheduler::~Scheduler() = default;
@@ -32,6 +33,8 @@ void Scheduler::SetSpeed(NodeId node, double speed) {
   const auto found = state_->pools.find(node);
   if (found != state_->pools.end()) found->second.speed = speed;
 }
+
+void Scheduler::SetPipeline(const Pipeline& pipeline) { state_->pipeline = pipeline; }
 
 std::vector<SequenceId> Scheduler::LoseNode(NodeId node) {
   const auto lost = state_->pools.find(node);

@@ -6,7 +6,8 @@
 // are freed, it goes back to the front of the queue and its KV is recomputed from its tokens later. Nothing that was accepted is lost.
 //
 // Batches: with num_batches > 1 there are several steps in flight, one of each batch, so that memory nodes compute attention of one while
-// compute nodes run slices of another. A sequence stays in the batch that it starts in; starts keep the batches even.
+// compute nodes run slices of another. Starts keep the batches even; a sequence changes its batch between steps when they have become
+// uneven or their number changes, but not before its prompt is prefilled.
 //
 // Slots: a sequence that starts gets the slots of its whole prefill at once (the first chunk may use only some), so that a prefill
 // never waits half-way for room; every decoded token takes one more. A start also leaves a few slots free for each sequence on the node
@@ -25,14 +26,14 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "scheduler/pipeline.h"
 #include "scheduler/policies.h"
 
 namespace lamina {
 
 struct SchedulerOptions {
-  int max_num_seqs = 64;  // sequences that hold slots at a time: the rows that may decode in one step of every batch
-  int num_batches = 1;
-  bool rotates = false;              // StepPlan::rotates of every step
+  int max_num_seqs = 64;             // sequences that hold slots at a time: the rows that may decode in one step of every batch
+  int num_batches = 1;               // at most
   int max_num_batched_tokens = 512;  // rows of one step: decoding rows plus prefill tokens
   int64_t max_model_len = 0;         // prompt + output tokens of one sequence
   int max_queued = 1024;             // waiting sequences; more are refused with kTryAgain
@@ -109,6 +110,10 @@ class Scheduler {
   // How fast the node's attention is, relative to the others; 1 at first. Placement takes it into account from the next start or token on.
   // Unknown nodes are ignored. REQUIRES: speed > 0.
   void SetSpeed(NodeId node, double speed);
+
+  // How steps share the compute nodes from the next plans on; before the first call num_batches in flight that do not rotate. A batch too
+  // many ends as its steps do. REQUIRES: pipeline.num_batches is 1 to SchedulerOptions::num_batches.
+  void SetPipeline(const Pipeline& pipeline);
 
   // The node is gone, with its KV. Returns the sequences that fail with it, oldest first; they are forgotten (the caller reports them):
   // those that had tokens on it, and those anywhere that no remaining node could hold to their last token (Add's rule). The others go on.

@@ -67,6 +67,7 @@ struct Batch {
   bool in_flight = false;  // a step with work is not completed
   std::vector<Leaving> leaving;
   int num_running = 0;
+  bool rotates = false;
 };
 
 struct KvPool {
@@ -90,6 +91,7 @@ struct Scheduler::State {
   uint64_t next_arrival = 0;
   StepId next_step{1};
   std::vector<Batch> batches;
+  Pipeline pipeline;
 
   // Tokens that one sequence can have at most; 0 without nodes.
   int64_t capacity_for_one(std::optional<NodeId> without = std::nullopt) const;
@@ -100,6 +102,7 @@ struct Scheduler::State {
   bool MayStart(int batch) const;  // another sequence in this one
 
   // NextStep's parts, in its order.
+  void LevelBatch(int batch);  // what it has too many of goes to others
   void PlanDecode(StepPlan& plan);
   void PlanPrefill(StepPlan& plan, int64_t budget_tokens);
   // Gives a started sequence as much of the budget as it can use and returns what is left of it.

@@ -1,0 +1,68 @@
+#include "scheduler/pipeline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace lamina {
+namespace {
+
+constexpr double kFade = 0.98;            // weight of a step after the next one
+constexpr double kGainToSwitch = 1.05;    // to leave a pipeline
+constexpr double kAboutEqual = 1.03;      // rates within it: the simpler one
+constexpr double kSmallestSpread = 0.02;  // standard deviation of the rows over their mean, below which no slope can be seen
+
+}  // namespace
+
+void PipelineChooser::Line::Add(double x, double y) {
+  n_ = n_ * kFade + 1;
+  x_ = x_ * kFade + x;
+  y_ = y_ * kFade + y;
+  xx_ = xx_ * kFade + x * x;
+  xy_ = xy_ * kFade + x * y;
+}
+
+// Slopes are kept between none and all of y: neither fewer rows nor more may cost less than nothing.
+double PipelineChooser::Line::At(double x) const {
+  const double mean_x = x_ / n_, mean_y = y_ / n_;
+  const double variance = xx_ / n_ - mean_x * mean_x;
+  const double most = mean_y / mean_x;
+  double slope = slope_share_ * most;
+  if (variance > kSmallestSpread * kSmallestSpread * mean_x * mean_x)
+    slope = std::clamp((xy_ / n_ - mean_x * mean_y) / variance, 0.0, most);
+  return mean_y + slope * (x - mean_x);
+}
+
+PipelineChooser::PipelineChooser(int num_compute_nodes, int max_batches)
+    : num_compute_nodes_(num_compute_nodes), max_batches_(max_batches) {}
+
+void PipelineChooser::Observe(const StepCost& cost) {
+  observed_ = true;
+  slices_.Add(cost.rows, cost.slices);
+  attention_.Add(cost.rows, cost.attention);
+  wires_.Add(cost.rows, cost.wires);
+}
+
+double PipelineChooser::Predict(int num_rows, const Pipeline& pipeline) const {
+  const int n = pipeline.num_batches;
+  const double rows = std::ceil(static_cast<double>(num_rows) / n);
+  const double slices = slices_.At(rows), attention = attention_.At(rows);
+  const int most_batches = (n + num_compute_nodes_ - 1) / num_compute_nodes_;  // of one compute node
+  const double compute = pipeline.rotates ? slices * n / num_compute_nodes_ : slices * most_batches;
+  return std::max({slices + attention + wires_.At(rows), compute, attention * n});
+}
+
+Pipeline PipelineChooser::Choose(int num_rows, const Pipeline& now) const {
+  if (!observed_ || num_rows < 1) return now;
+  std::vector<Pipeline> simplest_first;
+  for (int n = 1; n <= std::min(max_batches_, num_rows); ++n) {
+    simplest_first.push_back({n, false});
+    if (num_compute_nodes_ > 1) simplest_first.push_back({n, true});
+  }
+  const auto time = [&](const Pipeline& pipeline) { return Predict(num_rows, pipeline); };
+  const double shortest = time(std::ranges::min(simplest_first, {}, time));
+  const Pipeline chosen = *std::ranges::find_if(simplest_first, [&](const Pipeline& p) { return time(p) <= shortest * kAboutEqual; });
+  return time(chosen) * kGainToSwitch < time(now) ? chosen : now;
+}
+
+}  // namespace lamina

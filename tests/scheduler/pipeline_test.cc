@@ -1,0 +1,207 @@
+// Which pipeline is chosen, on machines whose times are known; and how sequences change their batches.
+#include "scheduler/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "scheduler/scheduler.h"
+
+namespace lamina {
+namespace {
+
+// Slices take as long as reading the weights up to `knee` rows and grow from there; attention grows with every row.
+struct Machine {
+  double weights = 20e-3, per_row = 0.05e-3, attention_per_row = 0.4e-3, wires = 1e-3;
+
+  StepCost Cost(double rows) const { return {rows, weights + per_row * rows, attention_per_row * rows, wires}; }
+
+  // By brute force over what a step of each of n batches takes.
+  double Time(int num_rows, const Pipeline& p, int num_compute) const {
+    const StepCost one = Cost(std::ceil(static_cast<double>(num_rows) / p.num_batches));
+    std::vector<double> busy(static_cast<size_t>(num_compute));
+    for (int batch = 0; batch < p.num_batches; ++batch) {
+      for (int node = 0; node < num_compute; ++node) {
+        if (p.rotates) busy[static_cast<size_t>(node)] += one.slices / num_compute;
+        if (!p.rotates && batch % num_compute == node) busy[static_cast<size_t>(node)] += one.slices;
+      }
+    }
+    double time = std::max(one.slices + one.attention + one.wires, one.attention * p.num_batches);
+    for (const double node : busy) time = std::max(time, node);
+    return time;
+  }
+};
+
+TEST(PipelineChooser, KeepsWhatItHasBeforeItKnowsAnything) {
+  const PipelineChooser chooser(2, 4);
+  EXPECT_EQ(chooser.Choose(100, {3, true}), (Pipeline{3, true}));
+}
+
+TEST(PipelineChooser, FewRowsAreNotDivided) {
+  PipelineChooser chooser(1, 4);
+  const Machine machine;
+  for (int i = 0; i < 50; ++i) chooser.Observe(machine.Cost(1 + i % 8));
+  for (int rows = 1; rows <= 8; ++rows) EXPECT_EQ(chooser.Choose(rows, {2, false}), (Pipeline{1, false})) << rows;
+}
+
+TEST(PipelineChooser, ManyRowsAre) {
+  PipelineChooser chooser(1, 2);
+  const Machine machine;
+  for (int i = 0; i < 50; ++i) chooser.Observe(machine.Cost(100 + i % 20));
+  EXPECT_EQ(chooser.Choose(110, {1, false}), (Pipeline{2, false}));
+}
+
+TEST(PipelineChooser, IsNeverMuchWorseThanTheBest) {
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<double> log10(-4, -1);
+  const auto draw = [&] { return std::pow(10, log10(random)); };
+  for (int trial = 0; trial < 200; ++trial) {
+    const Machine machine{draw(), 0.01 * draw(), 0.01 * draw(), 0.1 * draw()};
+    const int num_compute = 1 + static_cast<int>(random() % 3), max_batches = num_compute + 1 + static_cast<int>(random() % 3);
+    PipelineChooser chooser(num_compute, max_batches);
+    for (int i = 0; i < 100; ++i) chooser.Observe(machine.Cost(static_cast<double>(1 + random() % 256)));
+    for (const int rows : {1, 7, 32, 100, 256}) {
+      double best = 1e9;
+      for (int n = 1; n <= max_batches; ++n) {
+        for (const bool rotates : {false, true}) best = std::min(best, machine.Time(rows, {n, rotates}, num_compute));
+      }
+      Pipeline chosen = chooser.Choose(rows, {max_batches, true});
+      EXPECT_LE(machine.Time(rows, chosen, num_compute), 1.09 * best) << "trial " << trial << ", " << rows << " rows";
+      EXPECT_NEAR(chooser.Predict(rows, chosen), machine.Time(rows, chosen, num_compute), 0.02 * best);
+    }
+  }
+}
+
+TEST(PipelineChooser, WithEqualRowsItLearnsBySwitching) {
+  const Machine machine;
+  PipelineChooser chooser(1, 2);
+  Pipeline now{1, false};
+  int num_switches = 0;
+  for (int step = 0; step < 200; ++step) {
+    chooser.Observe(machine.Cost(std::ceil(200.0 / now.num_batches)));
+    const Pipeline next = chooser.Choose(200, now);
+    if (next != now) ++num_switches;
+    now = next;
+  }
+  EXPECT_EQ(now, (Pipeline{2, false}));
+  EXPECT_EQ(num_switches, 1) << "it does not swing";
+}
+
+TEST(SchedulerPipeline, BatchesBecomeEven) {
+  SchedulerOptions options;
+  options.max_num_seqs = 12;
+  options.num_batches = 4;
+  options.max_model_len = 200;
+  Scheduler scheduler(options, MakeFifoQueue(), MakeLeastLoadedPlacement());
+  scheduler.AddNode({NodeId{1}, 4000});
+  for (uint64_t id = 1; id <= 12; ++id) ASSERT_TRUE(scheduler.Add({SequenceId{id}, {1, 2, 3}, 150}).ok());
+  const auto rows_after = [&](const Pipeline& pipeline) {
+    scheduler.SetPipeline(pipeline);
+    std::vector<size_t> rows;
+    for (int round = 0; round < 5; ++round) {
+      rows.clear();
+      for (int batch = 0; batch < options.num_batches; ++batch) {
+        const StepPlan plan = scheduler.NextStep(batch);
+        rows.push_back(plan.work.size());
+        std::vector<Scheduler::Sampled> sampled;
+        for (const Work& work : plan.work) sampled.push_back({work.sequence, 1});
+        EXPECT_TRUE(plan.work.empty() || plan.rotates == pipeline.rotates);
+        scheduler.CompleteStep(sampled, batch);
+      }
+    }
+    return rows;
+  };
+  EXPECT_EQ(rows_after({4, false}), (std::vector<size_t>{3, 3, 3, 3}));
+  EXPECT_EQ(rows_after({1, true}), (std::vector<size_t>{12, 0, 0, 0}));
+  EXPECT_EQ(rows_after({3, false}), (std::vector<size_t>{4, 4, 4, 0}));
+  EXPECT_EQ(rows_after({2, true}), (std::vector<size_t>{6, 6, 0, 0}));
+}
+
+// Batches under random arrivals, ends and changes of the pipeline: nobody is lost, nobody is in two steps, half a prompt stays where it is.
+TEST(SchedulerPipeline, SequencesMoveBetweenBatches) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    SchedulerOptions options;
+    options.max_num_seqs = 24;
+    options.num_batches = 4;
+    options.max_num_batched_tokens = 32;
+    options.max_model_len = 200;
+    Scheduler scheduler(options, MakeFifoQueue(), MakeLeastLoadedPlacement());
+    scheduler.AddNode({NodeId{1}, 400});
+    scheduler.AddNode({NodeId{2}, 300});
+    std::map<int, StepPlan> in_flight;
+    std::map<uint64_t, std::vector<TokenId>> tokens;  // of each sequence so far
+    std::map<uint64_t, bool> prefilled_rotating;      // partly prefilled: how
+    uint64_t last = 0;
+    Pipeline pipeline{4, false};
+    for (int round = 0; round < 600; ++round) {
+      if (random() % 40 == 0) {
+        pipeline = {1 + static_cast<int>(random() % 4), random() % 2 == 0};
+        scheduler.SetPipeline(pipeline);
+      }
+      if (random() % 4 == 0 && tokens.size() < 40) {
+        SequenceSpec spec{SequenceId{++last}, std::vector<TokenId>(1 + random() % 60, 7), static_cast<int64_t>(1 + random() % 40)};
+        tokens[last] = spec.prompt;
+        ASSERT_TRUE(scheduler.Add(std::move(spec)).ok());
+      }
+      const int batch = static_cast<int>(random() % 4);
+      if (!in_flight.contains(batch)) {
+        StepPlan plan = scheduler.NextStep(batch);
+        if (plan.work.empty()) continue;
+        for (const Work& work : plan.work) {
+          for (const auto& [other, flying] : in_flight) {
+            for (const Work& theirs : flying.work) ASSERT_NE(theirs.sequence, work.sequence) << "in batches " << batch << " and " << other;
+          }
+          ASSERT_EQ(
+              work.first_position + static_cast<int64_t>(work.tokens.size()) <= static_cast<int64_t>(tokens[work.sequence.value].size()),
+              true);
+          if (!work.prefill) continue;
+          const bool starts = work.first_position == 0;
+          ASSERT_TRUE(starts || prefilled_rotating[work.sequence.value] == plan.rotates) << "half a prompt each way";
+          prefilled_rotating[work.sequence.value] = plan.rotates;
+        }
+        in_flight[batch] = std::move(plan);
+        continue;
+      }
+      std::vector<Scheduler::Sampled> sampled;
+      std::vector<SequenceId> ended;
+      for (const Work& work : in_flight[batch].work) {
+        if (!work.sample || !tokens.contains(work.sequence.value)) continue;
+        sampled.push_back({work.sequence, static_cast<TokenId>(random() % 100)});
+        tokens[work.sequence.value].push_back(sampled.back().token);
+        if (random() % 30 == 0) ended.push_back(work.sequence);
+      }
+      scheduler.CompleteStep(sampled, batch);
+      in_flight.erase(batch);
+      for (const Scheduler::Sampled& s : sampled) {
+        const auto all = scheduler.Tokens(s.sequence);
+        ASSERT_EQ(std::vector<TokenId>(all.begin(), all.end()), tokens[s.sequence.value]);
+      }
+      for (const SequenceId id : ended) {
+        scheduler.Finish(id);
+        tokens.erase(id.value);
+      }
+    }
+    // Quiet: two rounds of steps without arrivals, and the batches are even.
+    for (const auto& [batch, plan] : std::exchange(in_flight, {})) scheduler.CompleteStep({}, batch);
+    scheduler.SetPipeline({3, false});
+    std::map<int, size_t> rows;
+    for (int round = 0; round < 40; ++round) {
+      for (int batch = 0; batch < 4; ++batch) {
+        const StepPlan plan = scheduler.NextStep(batch);
+        rows[batch] = plan.work.size();
+        std::vector<Scheduler::Sampled> sampled;
+        for (const Work& work : plan.work) {
+          if (work.sample) sampled.push_back({work.sequence, 1});
+        }
+        scheduler.CompleteStep(sampled, batch);
+      }
+    }
+    EXPECT_EQ(rows[3], 0u) << "a batch too many";
+  }
+}
+
+}  // namespace
+}  // namespace lamina
