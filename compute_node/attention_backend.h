@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "compute_node/step_trace.h"
 #include "kernels/token_slab.h"
 
 namespace lamina {
@@ -39,6 +40,9 @@ struct LostNode {
 class AttentionBackend {
  public:
   virtual ~AttentionBackend() = default;
+
+  // Where times go; none: nowhere. Borrowed. REQUIRES: no step is under way.
+  void TraceTo(StepTrace* trace) { trace_ = trace; }
 
   // Rows [0, rows.size()) of the step; decode rows stand before prefill rows. `rows` is borrowed until EndStep. Rows of sequences that fail
   // are skipped from then on; their output is undefined.
@@ -76,6 +80,9 @@ class AttentionBackend {
     std::string refused;  // what was tried or missing before, with the reasons; "" if nothing was
   };
   virtual std::vector<ChosenPath> paths() const { return {}; }
+
+ protected:
+  StepTrace* trace_ = nullptr;
 };
 
 }  // namespace lamina

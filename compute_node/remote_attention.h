@@ -59,6 +59,7 @@ class RemoteAttention : public AttentionBackend {
     std::vector<DecodeRow> decode;
     std::vector<int> prefill;  // indices into the batch's rows
     bool wants_lse = false;    // some decode rows are not whole
+    int64_t posted_ns = 0;     // the decode message that was posted last; 0: it is not timed
   };
   struct Batch {
     int number = 0;
@@ -102,6 +103,8 @@ class RemoteAttention : public AttentionBackend {
   static void FailRow(Batch& batch, int row, const Status& status);
   static void FailDecodeRows(Batch& batch, size_t peer, const Status& status);
   MessageHeader Header(const Batch& batch, size_t first_row, size_t num_rows) const;
+  uint32_t TimesFlags(const Batch& batch) const;
+  TracedWork Traced(const Batch& batch, size_t rows) const { return {batch.step, batch.number, batch.layer, rows}; }
   MemoryPeer& peer(size_t index) const { return *peers_[index].connection; }
 
   const RemoteAttentionOptions options_;

@@ -40,6 +40,7 @@ StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, 
       team_(team),
       attention_(std::move(attention)),
       batches_(static_cast<size_t>(std::max(limits.num_batches(), 1))) {
+  attention_->TraceTo(&trace_);
   for (Batch& batch : batches_) batch.slices = device.MakeSlices(model, limits.max_num_batched_tokens());
 }
 
@@ -48,6 +49,8 @@ Status StepRunner::Begin(const control::ComputeOrder& order) {
     return InvalidArgument("an order for batch " + std::to_string(order.batch()) + ", which is not there or has a step under way");
   Batch& batch = batches_[order.batch()];
   batch.start = Clock::now();
+  trace_.BeginStep(!order.no_times());
+  batch.start_ns = trace_.Now();
   batch.result.Clear();
   batch.result.set_epoch(order.epoch());
   batch.result.set_step(order.step());
@@ -83,11 +86,19 @@ void StepRunner::RunSlice(int number) {
   const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
   const bool is_last = slice.attention < 0;
   if (is_last) batch.slices->KeepRows(k, batch.rows.sampled);
+  const int64_t start_ns = trace_.Now();
   batch.slices->Run(k);
+  const int64_t ran_ns = trace_.Ran(StepWork::kSlice, Traced(number, k), start_ns);
   if (is_last) return;
   const Op& attention = model_.sliced.attentions[static_cast<size_t>(slice.attention)];
   attention_->Start(number, attention.layer, batch.slices->value(slice.q), batch.slices->value(slice.k), batch.slices->value(slice.v),
                     batch.slices->value(attention.output));
+  trace_.Ran(StepWork::kPost, Traced(number, attention.layer), ran_ns);
+}
+
+TracedWork StepRunner::Traced(int number, int layer) const {
+  const Batch& batch = batches_[static_cast<size_t>(number)];
+  return {StepId{batch.result.step()}, number, layer, batch.rows.tokens.size()};
 }
 
 control::StepResult StepRunner::End(int number) {
@@ -98,7 +109,9 @@ control::StepResult StepRunner::End(int number) {
     const SequenceId sequence = batch.rows.attention[static_cast<size_t>(row)].sequence;
     if (!sequences_.contains(sequence)) batch.failures.emplace(sequence, InternalError("it was released while its step was under way"));
   }
+  const int64_t sample_ns = trace_.Now();
   SampleRows(batch);
+  trace_.Ran(StepWork::kSample, Traced(number, batch.next_slice), sample_ns);
   control::StepResult& result = batch.result;
   for (const auto& [sequence, status] : batch.failures) AddFailure(sequence, status, result);
   for (const LostNode& lost : attention_->TakeLostNodes()) {
@@ -112,6 +125,8 @@ control::StepResult StepRunner::End(int number) {
   result.set_bytes_from_memory(traffic.received_bytes);
   result.set_stale_messages(traffic.stale_messages);
   result.set_total_us(std::chrono::duration_cast<microseconds>(Clock::now() - batch.start).count());
+  trace_.EndStep(Traced(number, 0), batch.start_ns);
+  trace_.TellTimes(result);
   batch.under_way = false;
   --num_under_way_;
   return std::move(result);

@@ -14,6 +14,7 @@
 #include "base/worker_team.h"
 #include "compute_node/attention_backend.h"
 #include "compute_node/compute_device.h"
+#include "compute_node/step_trace.h"
 #include "kernels/sampling.h"
 #include "splitter/control.pb.h"
 
@@ -38,6 +39,8 @@ class StepRunner {
   // Until Advance may have something to do, or one of `fds` is readable. REQUIRES: not idle(), and Advance had nothing to do.
   void Sleep(std::span<const int> fds) { attention_->Sleep(fds); }
 
+  StepTrace& trace() { return trace_; }
+
  private:
   struct Sequence {
     std::vector<TokenId> tokens;  // prompt, then what was generated
@@ -58,6 +61,7 @@ class StepRunner {
     Failures failures;
     control::StepResult result;
     TimePoint start;
+    int64_t start_ns = 0;  // 0: not timed
   };
 
   void UpdateSequences(const control::ComputeOrder& order);
@@ -67,10 +71,12 @@ class StepRunner {
   void RunSlice(int number);  // the next one, and starts the attention behind it
   control::StepResult End(int number);
   void SampleRows(Batch& batch);
+  TracedWork Traced(int number, int layer) const;
 
   const LoadedModel& model_;
   const control::Limits limits_;
   WorkerTeam& team_;
+  StepTrace trace_;
   std::unique_ptr<AttentionBackend> attention_;
   std::vector<Batch> batches_;
   int num_under_way_ = 0;

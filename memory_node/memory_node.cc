@@ -241,6 +241,7 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
         peer.lost = true;
       } else {
         peer.notifications.push_back(*notification);
+        if (notification->kind == MessageKind::kDecode) peer.noticed_ns[notification->slot] = NowNs();
       }
     }
     if (events[i].kind == Event::Kind::kPeerLost) {
@@ -301,14 +302,17 @@ Status MemoryNode::HandleMessage(ComputePeer& peer, const ReceivedMessage& messa
   const bool stale = service.IsStale(message.header);
   if (stale) service.CountStale();
   if (notification.kind == MessageKind::kPush) {
+    service.times().BeginWork();
     if (Status stored = stale ? OkStatus() : service.Push(message); stored.code() == StatusCode::kCorrupt)
       LAMINA_LOG_ERROR("push: {}", stored.message());
+    service.times().EndWork();
     return peer.endpoint->Post({}, Notification{MessageKind::kPushDone, notification.slot, notification.number}.Pack(), 0);
   }
   if (stale) return OkStatus();
   const WireShape& wire = session_->wire;
   const uint64_t offset = wire.reply_offset(static_cast<int>(notification.slot));
   const std::span<std::byte> reply = peer.reply->bytes().subspan(offset, wire.reply_area_bytes());
+  service.times().Noticed(peer.noticed_ns[notification.slot]);
   const size_t bytes = service.Decode(message, reply, peer.payload_checksum);
   const WriteOp write{reply.first(bytes), offset};
   return peer.endpoint->Post({&write, 1}, Notification{MessageKind::kReply, notification.slot, notification.number}.Pack(), 0);

@@ -56,6 +56,7 @@ class MemoryNode {
     std::deque<Notification> notifications;             // not handled yet, oldest first: their order may not be here
     std::array<uint32_t, kMaxBatches> decode_number{};  // of the last message handled in each area
     std::array<uint32_t, kPushSlots> push_number{};
+    std::array<int64_t, kMaxBatches> noticed_ns{};  // when Poll showed the last message of each decode area
     bool lost = false;
   };
   struct Session {
