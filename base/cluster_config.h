@@ -66,8 +66,9 @@ struct ClusterConfig {
   //   none        one batch per compute node
   //   fixed       each compute node runs every slice of its batches
   //   rotational  slice k of batch j runs on compute node (j + k) mod their number; the context migrates
+  //   auto        at first none; then whichever of these, with up to num_batches, the times of slices and attention show to be fastest
   std::string pipeline = "auto";
-  int num_batches = 0;  // in flight at a time; 0: as many as there are compute nodes, and one more if it is rotational
+  int num_batches = 0;  // in flight at a time; 0: n + 1 on n compute nodes, with auto up to 2 n, with none always n
 
   // limits:
   int max_num_seqs = 64;

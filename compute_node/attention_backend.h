@@ -11,6 +11,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "compute_node/step_trace.h"
 #include "kernels/token_slab.h"
 
 namespace lamina {
@@ -35,11 +36,20 @@ struct LostNode {
   std::string message;
 };
 
+// A memory node that will answer.
+struct AskedNode {
+  NodeId node;
+  int64_t posted_ns = 0;  // when it was asked, as StepTrace::Now
+};
+
 // Calls per step: BeginStep, then for each layer Start and Finish until that is true, then EndStep. Steps of different batches may be
 // interleaved in any way. Thread: one owner.
 class AttentionBackend {
  public:
   virtual ~AttentionBackend() = default;
+
+  // Where times go; none: nowhere. Borrowed. REQUIRES: no step is under way.
+  void TraceTo(StepTrace* trace) { trace_ = trace; }
 
   // Rows [0, rows.size()) of the step; decode rows stand before prefill rows. `rows` is borrowed until EndStep. Rows of sequences that fail
   // are skipped from then on; their output is undefined.
@@ -55,14 +65,14 @@ class AttentionBackend {
   // Several compute nodes: as Start, but the compute node `taker` runs the next slice. The outputs of decode rows go there; those of
   // prefill rows are in `out` when it returns, and their KV is stored. Returns the memory nodes that will answer `taker`, borrowed until
   // the next call. No Finish follows. REQUIRES: memory nodes hold the KV.
-  virtual std::span<const NodeId> StartFor(NodeId /*taker*/, int /*batch*/, int /*layer*/, const float* /*q*/, const float* /*k*/,
-                                           const float* /*v*/, float* /*out*/) {
+  virtual std::span<const AskedNode> StartFor(NodeId /*taker*/, int /*batch*/, int /*layer*/, const float* /*q*/, const float* /*k*/,
+                                              const float* /*v*/, float* /*out*/) {
     std::abort();
   }
 
   // The other end of it: the answers of `asked` will come here. The rows are those of BeginStep; out as in Start, with those of prefill
   // rows filled in. Finish follows.
-  virtual void Expect(int /*batch*/, int /*layer*/, float* /*out*/, std::span<const NodeId> /*asked*/) { std::abort(); }
+  virtual void Expect(int /*batch*/, int /*layer*/, float* /*out*/, std::span<const AskedNode> /*asked*/) { std::abort(); }
 
   virtual void EndStep(int batch) = 0;
 
@@ -92,6 +102,9 @@ class AttentionBackend {
     std::string refused;  // what was tried or missing before, with the reasons; "" if nothing was
   };
   virtual std::vector<ChosenPath> paths() const { return {}; }
+
+ protected:
+  StepTrace* trace_ = nullptr;
 };
 
 }  // namespace lamina

@@ -17,6 +17,7 @@ namespace {
 
 constexpr auto kConnectTimeout = std::chrono::seconds(20);
 constexpr auto kProgressInterval = milliseconds(200);
+constexpr size_t kRecordsPerAnswer = 4096;     // 160 kB: tens of microseconds in which no slice runs
 constexpr auto kPatience = microseconds(200);  // polling before a wait sleeps: a reply of a small batch takes tens of microseconds
 
 DType FromProto(control::KvDType dtype) {
@@ -152,10 +153,26 @@ void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
       if (const Status begun = session_->runner->Begin(order); !begun.ok()) LAMINA_LOG_ERROR("{}", begun.ToString());
       return;
     }
+    case control::TRACE_REQUEST: {
+      control::TraceRequest request;
+      if (!current || !request.ParseFromString(frame.payload) || request.epoch() != session_->epoch) break;
+      TellRecords(connection, request);
+      return;
+    }
     default: break;
   }
   LAMINA_LOG_WARN("dropped a control message of type {} from {}: malformed or not expected now", frame.type,
                   control_->PeerName(connection));
+}
+
+void ComputeNode::TellRecords(uint64_t connection, const control::TraceRequest& request) {
+  control::Trace answer;
+  answer.set_epoch(request.epoch());
+  answer.set_asked_ns(request.sent_ns());
+  answer.set_received_ns(NowNs());
+  session_->runner->trace().TellRecords(kRecordsPerAnswer, answer);
+  answer.set_answered_ns(NowNs());
+  Send(connection, control::TRACE, answer);
 }
 
 void ComputeNode::Configure(uint64_t connection, const std::string& payload) {

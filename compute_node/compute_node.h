@@ -59,6 +59,7 @@ class ComputeNode {
 
   void Work(Backoff& backoff);
   void HandleFrame(uint64_t connection, const ControlFrame& frame);
+  void TellRecords(uint64_t connection, const control::TraceRequest& request);
   void Configure(uint64_t connection, const std::string& payload);
   Result<control::Configured> Open(uint64_t connection, const control::ConfigureCompute& request);
   void JoinOthers(const std::string& payload);

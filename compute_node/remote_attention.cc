@@ -108,8 +108,8 @@ void RemoteAttention::Start(int number, int layer, const float* q, const float* 
   batch.started = Clock::now();
 }
 
-std::span<const NodeId> RemoteAttention::StartFor(NodeId taker, int number, int layer, const float* q, const float* k, const float* v,
-                                                  float* out) {
+std::span<const AskedNode> RemoteAttention::StartFor(NodeId taker, int number, int layer, const float* q, const float* k, const float* v,
+                                                     float* out) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   BeginLayer(batch, layer, out, 0);
   asked_.clear();
@@ -125,11 +125,14 @@ void RemoteAttention::AwaitPushes(Batch& batch) {
   }
 }
 
-void RemoteAttention::Expect(int number, int layer, float* out, std::span<const NodeId> asked) {
+void RemoteAttention::Expect(int number, int layer, float* out, std::span<const AskedNode> asked) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   BeginLayer(batch, layer, out, static_cast<size_t>(options_.attention.num_heads));
   for (size_t i = 0; i < peers_.size(); ++i) {
-    if (std::ranges::find(asked, peer(i).address().node) != asked.end()) peer(i).ExpectReply(number);
+    const auto found = std::ranges::find(asked, peer(i).address().node, &AskedNode::node);
+    if (found == asked.end()) continue;
+    peer(i).ExpectReply(number);
+    batch.by_peer[i].posted_ns = found->posted_ns;
   }
   batch.started = Clock::now();
 }
@@ -251,10 +254,11 @@ size_t RemoteAttention::PackDecode(const Batch& batch, size_t to) {
 void RemoteAttention::SendDecode(Batch& batch, size_t to, NodeId taker) {
   const size_t payload_bytes = PackDecode(batch, to);
   MessageHeader header = Header(batch, 0, batch.by_peer[to].decode.size());
-  header.flags = batch.by_peer[to].wants_lse ? kWantsLse : uint16_t{0};
+  header.flags = static_cast<uint16_t>((batch.by_peer[to].wants_lse ? kWantsLse : 0) | TimesFlags(batch));
   header.reply_to = static_cast<uint16_t>(taker.value);
   Status posted;
   WaitFor(batch, to, "room to send q, k and v", [&] {
+    batch.by_peer[to].posted_ns = trace_ != nullptr ? trace_->Now() : 0;
     posted = peer(to).PostDecode(batch.number, header, payload_bytes);
     return posted.code() != StatusCode::kTryAgain;
   });
@@ -263,7 +267,7 @@ void RemoteAttention::SendDecode(Batch& batch, size_t to, NodeId taker) {
     FailRowsOfLost();
   } else {
     batch.traffic.sent_bytes += static_cast<int64_t>(sizeof(header) + payload_bytes);
-    if (taker != NodeId{}) asked_.push_back(peer(to).address().node);
+    if (taker != NodeId{}) asked_.push_back({peer(to).address().node, batch.by_peer[to].posted_ns});
   }
 }
 
@@ -302,12 +306,25 @@ void RemoteAttention::PushRows(Batch& batch, size_t to, size_t first, size_t cou
 }
 
 void RemoteAttention::ReadReply(Batch& batch, size_t from) {
-  const Result<ReceivedMessage> reply = peer(from).TakeReply(batch.number, batch.step, batch.layer);
+  const int64_t start_ns = trace_ != nullptr ? trace_->Now() : 0;
+  Result<ReceivedMessage> reply = peer(from).TakeReply(batch.number, batch.step, batch.layer);
   if (!reply.ok()) return peer(from).Lose(reply.status().message());
   batch.traffic.received_bytes += static_cast<int64_t>(sizeof(MessageHeader) + reply->payload.size());
-  if (reply->header.status == 0) return TakeOutputs(batch, from, reply->payload);
-  const std::string text(reinterpret_cast<const char*>(reply->payload.data()), reply->payload.size());
-  FailDecodeRows(batch, from, {static_cast<StatusCode>(reply->header.status), "memory node " + peer(from).name() + ": " + text});
+  const std::optional<ReplyTimes> times = (reply->header.flags & kTimes) != 0 ? CutReplyTimes(reply->payload) : std::nullopt;
+  if (reply->header.status == 0) {
+    TakeOutputs(batch, from, reply->payload);
+  } else {
+    const std::string text(reinterpret_cast<const char*>(reply->payload.data()), reply->payload.size());
+    FailDecodeRows(batch, from, {static_cast<StatusCode>(reply->header.status), "memory node " + peer(from).name() + ": " + text});
+  }
+  if (trace_ == nullptr) return;
+  const TracedWork traced = Traced(batch, batch.by_peer[from].decode.size());
+  if (times) trace_->Answered(peer(from).address().node, traced, batch.by_peer[from].posted_ns, *times);
+  trace_->Ran(StepWork::kTake, traced, start_ns);
+}
+
+int RemoteAttention::TimesFlags(const Batch& batch) const {
+  return (trace_ != nullptr && trace_->on() ? kTimes : 0) | (batch.layer == options_.num_layers - 1 ? kLastLayer : 0);
 }
 
 void RemoteAttention::TakeOutputs(Batch& batch, size_t from, std::span<const std::byte> payload) {

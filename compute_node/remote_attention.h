@@ -40,8 +40,9 @@ class RemoteAttention : public AttentionBackend {
 
   void BeginStep(int batch, StepId step, std::span<const AttentionWork> rows) override;
   void Start(int batch, int layer, const float* q, const float* k, const float* v, float* out) override;
-  std::span<const NodeId> StartFor(NodeId taker, int batch, int layer, const float* q, const float* k, const float* v, float* out) override;
-  void Expect(int batch, int layer, float* out, std::span<const NodeId> asked) override;
+  std::span<const AskedNode> StartFor(NodeId taker, int batch, int layer, const float* q, const float* k, const float* v,
+                                      float* out) override;
+  void Expect(int batch, int layer, float* out, std::span<const AskedNode> asked) override;
   bool Finish(int batch) override;
   void EndStep(int batch) override;
   void Poll() override { Progress(); }
@@ -63,6 +64,7 @@ class RemoteAttention : public AttentionBackend {
     std::vector<DecodeRow> decode;
     std::vector<int> prefill;  // indices into the batch's rows
     bool wants_lse = false;    // some decode rows are not whole
+    int64_t posted_ns = 0;     // the decode message that was posted last; 0: it is not timed
   };
   struct Batch {
     int number = 0;
@@ -109,13 +111,15 @@ class RemoteAttention : public AttentionBackend {
   static void FailRow(Batch& batch, int row, const Status& status);
   static void FailDecodeRows(Batch& batch, size_t peer, const Status& status);
   MessageHeader Header(const Batch& batch, size_t first_row, size_t num_rows) const;
+  int TimesFlags(const Batch& batch) const;
+  TracedWork Traced(const Batch& batch, size_t rows) const { return {batch.step, batch.number, batch.layer, rows}; }
   MemoryPeer& peer(size_t index) const { return *peers_[index].connection; }
 
   const RemoteAttentionOptions options_;
   const std::shared_ptr<Ladder> ladder_;  // also of the paths to other compute nodes
   std::vector<Peer> peers_;
   std::vector<Batch> batches_;
-  std::vector<NodeId> asked_;               // by StartFor
+  std::vector<AskedNode> asked_;            // by StartFor
   const std::unique_ptr<LocalKv> prefill_;  // KV of prompts while they are computed
   std::vector<TokenSlot> free_slots_;       // of prefill_
   std::unordered_map<SequenceId, std::vector<TokenSlot>> prefill_slots_;

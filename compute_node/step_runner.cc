@@ -49,6 +49,7 @@ StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, 
       team_(team),
       attention_(std::move(attention)),
       batches_(static_cast<size_t>(std::max(limits.num_batches(), 1))) {
+  attention_->TraceTo(&trace_);
   for (Batch& batch : batches_) batch.slices = device.MakeSlices(model, limits.max_num_batched_tokens());
 }
 
@@ -64,6 +65,8 @@ Status StepRunner::Begin(const control::ComputeOrder& order) {
   while (batch.next_slice < num_slices && !RunsHere(number, batch.next_slice)) ++batch.next_slice;
   if (batch.next_slice == num_slices) return OkStatus();  // others carry it out
   batch.start = Clock::now();
+  trace_.BeginStep(!order.no_times());
+  batch.start_ns = trace_.Now();
   batch.result.Clear();
   batch.result.set_epoch(order.epoch());
   batch.result.set_step(order.step());
@@ -125,6 +128,7 @@ Status StepRunner::TakeContext(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   const int k = batch.next_slice;
   const int from = NodeOf(number, k - 1);
+  const int64_t start_ns = trace_.Now();
   LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, others_->Take(from, number, StepId{batch.result.step()}, k));
   Result<control::StepState> state = ReadContext(model_.sliced, k, *batch.slices, batch.rows.tokens.size(), batch.first_prefill, payload);
   if (!state.ok()) return others_->Lose(from, state.status().message());
@@ -132,10 +136,12 @@ Status StepRunner::TakeContext(int number) {
     batch.failures.emplace(SequenceId{failed.sequence()}, Status(static_cast<StatusCode>(failed.status()), failed.message()));
   state->mutable_so_far()->clear_failed();
   batch.result = std::move(*state->mutable_so_far());
-  std::vector<NodeId> asked;
-  for (const uint32_t node : state->asked()) asked.push_back(NodeId{node});
+  std::vector<AskedNode> asked;
+  for (int i = 0; i < state->asked_size() && i < state->posted_ns_size(); ++i)
+    asked.push_back({NodeId{state->asked(i)}, state->clock() == ClockId() ? state->posted_ns(i) : start_ns});
   const Op& attention = AttentionBefore(k);
   attention_->Expect(number, attention.layer, batch.slices->value(attention.output), asked);
+  trace_.Ran(StepWork::kTake, Traced(number, attention.layer), start_ns);
   return OkStatus();
 }
 
@@ -150,43 +156,72 @@ bool StepRunner::RunSlice(int number) {
   const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
   const bool is_last = slice.attention < 0;
   if (is_last) batch.slices->KeepRows(k, batch.rows.sampled);
+  const int64_t start_ns = trace_.Now();
   batch.slices->Run(k);
+  const int64_t ran_ns = trace_.Ran(StepWork::kSlice, Traced(number, k), start_ns);
   if (is_last) return true;
   if (!RunsHere(number, k + 1)) {
-    PassOn(number, k);
+    PassOn(number, k, ran_ns);
     return false;
   }
   const Op& attention = AttentionBefore(k + 1);
   attention_->Start(number, attention.layer, batch.slices->value(slice.q), batch.slices->value(slice.k), batch.slices->value(slice.v),
                     batch.slices->value(attention.output));
+  trace_.Ran(StepWork::kPost, Traced(number, attention.layer), ran_ns);
   return false;
 }
 
+TracedWork StepRunner::Traced(int number, int layer) const {
+  const Batch& batch = batches_[static_cast<size_t>(number)];
+  return {StepId{batch.result.step()}, number, layer, batch.rows.tokens.size()};
+}
+
 // Slice k ran here, k + 1 runs on another node.
-void StepRunner::PassOn(int number, int k) {
+void StepRunner::PassOn(int number, int k, int64_t ran_ns) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
   const Op& attention = AttentionBefore(k + 1);
   const int to = NodeOf(number, k + 1);
-  const std::span<const NodeId> asked =
+  const std::span<const AskedNode> asked =
       attention_->StartFor(others_->node(to), number, attention.layer, batch.slices->value(slice.q), batch.slices->value(slice.k),
                            batch.slices->value(slice.v), batch.slices->value(attention.output));
   control::StepState state;
-  for (const NodeId node : asked) state.add_asked(node.value);
+  state.set_clock(ClockId());
+  for (const AskedNode& node : asked) {
+    state.add_asked(node.node.value);
+    state.add_posted_ns(node.posted_ns);
+  }
   const int num_slices = static_cast<int>(model_.sliced.slices.size());
   while (batch.next_slice < num_slices && !RunsHere(number, batch.next_slice)) ++batch.next_slice;
   const bool leaves = batch.next_slice == num_slices;
   Account(number);
+  if (leaves) TellTimes(number);
   *state.mutable_so_far() = batch.result;
   for (const auto& [sequence, status] : batch.failures) AddFailure(sequence, status, *state.mutable_so_far());
   const size_t num_rows = batch.rows.tokens.size();
   const size_t bytes =
       WriteContext(model_.sliced, k + 1, *batch.slices, num_rows, batch.first_prefill, std::move(state), others_->payload(to, number));
   if (Status posted = others_->Post(to, number, StepId{batch.result.step()}, k + 1, num_rows, bytes); !posted.ok()) return;  // lost()
-  if (!leaves) return;
+  trace_.Ran(StepWork::kPost, Traced(number, attention.layer), ran_ns);
+  if (leaves) Leave(number);
+}
+
+void StepRunner::Leave(int number) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
   attention_->EndStep(number);
   batch.under_way = false;
   --num_under_way_;
+}
+
+// The step ends here. The sums of this node go into the result, by its name if others add theirs.
+void StepRunner::TellTimes(int number) {
+  control::StepResult& result = batches_[static_cast<size_t>(number)].result;
+  trace_.EndStep(Traced(number, 0), batches_[static_cast<size_t>(number)].start_ns);
+  const int before = result.times_size();
+  trace_.TellTimes(result);
+  for (int i = before; others_ != nullptr && i < result.times_size(); ++i) {
+    if (result.times(i).node_id() == 0) result.mutable_times(i)->set_node_id(others_->node(others_->self()).value);
+  }
 }
 
 // What attention has come to since the last time goes into the result.
@@ -205,18 +240,19 @@ void StepRunner::Account(int number) {
 
 control::StepResult StepRunner::End(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
-  attention_->EndStep(number);
   Account(number);
   for (const int row : batch.rows.sampled) {
     const SequenceId sequence = batch.rows.attention[static_cast<size_t>(row)].sequence;
     if (!sequences_.contains(sequence)) batch.failures.emplace(sequence, InternalError("it was released while its step was under way"));
   }
+  const int64_t sample_ns = trace_.Now();
   SampleRows(batch);
+  trace_.Ran(StepWork::kSample, Traced(number, batch.next_slice), sample_ns);
   control::StepResult& result = batch.result;
   for (const auto& [sequence, status] : batch.failures) AddFailure(sequence, status, result);
   result.set_total_us(std::chrono::duration_cast<microseconds>(Clock::now() - batch.start).count());
-  batch.under_way = false;
-  --num_under_way_;
+  TellTimes(number);
+  Leave(number);
   return std::move(result);
 }
 
@@ -225,11 +261,10 @@ void StepRunner::AbandonAll(const LostNode& lost, std::vector<control::StepResul
   for (size_t number = 0; number < batches_.size(); ++number) {
     Batch& batch = batches_[number];
     if (!batch.under_way) continue;
-    attention_->EndStep(static_cast<int>(number));
     AddLostPeer(lost, batch.result);
+    TellTimes(static_cast<int>(number));
+    Leave(static_cast<int>(number));
     results.push_back(std::move(batch.result));
-    batch.under_way = false;
-    --num_under_way_;
   }
 }
 

@@ -16,6 +16,7 @@
 #include "compute_node/attention_backend.h"
 #include "compute_node/compute_device.h"
 #include "compute_node/context_exchange.h"
+#include "compute_node/step_trace.h"
 #include "kernels/sampling.h"
 #include "splitter/control.pb.h"
 
@@ -43,6 +44,8 @@ class StepRunner {
   // Until Advance may have something to do, or one of `fds` is readable. REQUIRES: not idle(), and Advance had nothing to do.
   void Sleep(std::span<const int> fds) { attention_->Sleep(fds); }
 
+  StepTrace& trace() { return trace_; }
+
  private:
   struct Sequence {
     std::vector<TokenId> tokens;  // prompt, then what was generated
@@ -67,6 +70,7 @@ class StepRunner {
     Failures failures;
     control::StepResult result;
     TimePoint start;
+    int64_t start_ns = 0;  // 0: not timed
   };
 
   void UpdateSequences(const control::ComputeOrder& order);
@@ -80,15 +84,19 @@ class StepRunner {
   bool Ready(int number);
   Status TakeContext(int number);
   bool RunSlice(int number);  // the next one, and starts the attention behind it; true: it was the last
-  void PassOn(int number, int slice);
+  void PassOn(int number, int slice, int64_t ran_ns);
+  void Leave(int number);  // nothing more of the step runs here
   void Account(int number);
+  void TellTimes(int number);
   control::StepResult End(int number);
   void AbandonAll(const LostNode& lost, std::vector<control::StepResult>& results);
   void SampleRows(Batch& batch);
+  TracedWork Traced(int number, int layer) const;
 
   const LoadedModel& model_;
   const control::Limits limits_;
   WorkerTeam& team_;
+  StepTrace trace_;
   std::unique_ptr<AttentionBackend> attention_;
   std::unique_ptr<ContextExchange> others_;  // null: this is the only compute node
   std::vector<Batch> batches_;

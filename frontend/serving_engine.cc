@@ -6,11 +6,29 @@
 #include <array>
 
 #include "base/log.h"
+#include "splitter/step_times.h"
 
 namespace lamina {
 namespace {
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// Of about one step: what the nodes timed since the result before.
+StepCost CostOf(const control::StepResult& result) {
+  StepCost cost;
+  double wires = 0;
+  for (const control::NodeTimes& node : result.times()) {
+    const auto seconds = [&](StepWork work) {
+      const int i = static_cast<int>(work);
+      return i < node.ns_size() ? static_cast<double>(node.ns(i)) * 1e-9 : 0.0;
+    };
+    for (const StepWork work : {StepWork::kSlice, StepWork::kPost, StepWork::kTake, StepWork::kSample}) cost.slices += seconds(work);
+    cost.attention = std::max(cost.attention, seconds(StepWork::kAttention));
+    wires = std::max(wires, seconds(StepWork::kQWire) + seconds(StepWork::kOutputWire));
+  }
+  cost.wires = wires;
+  return cost;
+}
 
 }  // namespace
 
@@ -18,7 +36,9 @@ ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const
   ServingEngineOptions options;
   options.scheduler.max_num_seqs = config.max_num_seqs;
   options.scheduler.num_batches = config.num_batches;
-  options.pipeline = {config.num_batches, config.pipeline == "rotational"};
+  options.num_compute_nodes = std::max(1, static_cast<int>(std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role)));
+  options.chooses_pipeline = config.pipeline == "auto";
+  options.pipeline = {options.chooses_pipeline ? options.num_compute_nodes : config.num_batches, config.pipeline == "rotational"};
   options.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   options.scheduler.max_model_len = config.max_model_len;
   options.scheduler.max_queued = config.max_num_queued_reqs;
@@ -37,6 +57,9 @@ ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_pt
                  : options.spread_tokens > 0 ? MakeSpreadPlacement(options.spread_tokens)
                                              : MakeLeastLoadedPlacement()),
       in_flight_(static_cast<size_t>(options.scheduler.num_batches)),
+      pipeline_(options.pipeline),
+      chooser_(options.num_compute_nodes, options.scheduler.num_batches),
+      last_result_(in_flight_.size()),
       executor_(std::move(executor)) {
   scheduler_.SetPipeline(options.pipeline);
   for (const KvNode& node : executor_->kv_nodes()) scheduler_.AddNode(node);
@@ -193,6 +216,7 @@ void ServingEngine::SubmitSteps() {
 
 void ServingEngine::SubmitNextStep(size_t batch) {
   StepPlan plan = scheduler_.NextStep(static_cast<int>(batch));
+  if (plan.work.empty()) last_result_[batch] = {};
   if (plan.empty()) return;
   std::vector<control::NewSequence> added;
   for (const Work& work : plan.work) {
@@ -252,6 +276,7 @@ void ServingEngine::CompleteStep(const control::StepResult& result, Deliveries& 
                                  [&](const std::optional<InFlight>& s) { return s && s->plan.step.value == result.step(); });
   if (step == in_flight_.end()) return;
   ObserveStep((*step)->plan, result);
+  if (options_.chooses_pipeline) ChoosePipeline((*step)->plan, result);
   std::vector<Scheduler::Sampled> sampled;
   for (const control::SampledToken& token : result.sampled()) sampled.push_back({SequenceId{token.sequence()}, token.token()});
   scheduler_.CompleteStep(sampled, (*step)->plan.batch);
@@ -262,6 +287,30 @@ void ServingEngine::CompleteStep(const control::StepResult& result, Deliveries& 
   }
   for (const control::LostPeer& peer : result.lost_peers())
     LoseNode(NodeId{peer.node_id()}, PeerLost("memory node lost by the compute node: " + peer.message()), out);
+}
+
+// Only steps that decode are compared, and only while nothing else is in flight with them.
+void ServingEngine::ChoosePipeline(const StepPlan& plan, const control::StepResult& result) {
+  const auto batch = static_cast<size_t>(plan.batch);
+  const TimePoint now = Clock::now(), before = std::exchange(last_result_[batch], now);
+  const auto prefills = [](const StepPlan& p) { return std::ranges::any_of(p.work, &Work::prefill); };
+  if (plan.work.empty() || std::ranges::any_of(in_flight_, [&](const std::optional<InFlight>& s) { return s && prefills(s->plan); })) {
+    std::ranges::fill(last_result_, TimePoint{});
+    return;
+  }
+  const int num_running = scheduler_.stats().num_running;
+  if (before != TimePoint{} && result.times_size() > 0) {
+    StepCost cost = CostOf(result);
+    cost.rows = static_cast<double>(plan.work.size());
+    cost.round = Seconds(now - before);
+    if (pipeline_.num_batches > 1) cost.wires.reset();  // waiting behind other batches is in them
+    chooser_.Observe(cost, pipeline_);
+  }
+  const Pipeline next = chooser_.Choose(num_running, pipeline_);
+  if (next == pipeline_) return;
+  pipeline_ = next;
+  scheduler_.SetPipeline(next);
+  std::ranges::fill(last_result_, TimePoint{});
 }
 
 void ServingEngine::DeliverToken(const control::SampledToken& sampled, Deliveries& out) {

@@ -25,6 +25,8 @@ namespace lamina {
 struct ServingEngineOptions {
   SchedulerOptions scheduler;
   Pipeline pipeline;
+  bool chooses_pipeline = false;  // another is taken when steps show that it is faster; num_batches is then the most
+  int num_compute_nodes = 1;
   std::vector<TokenId> eos_tokens;
   int64_t vocab_size = 0;
   Clock::duration step_timeout = std::chrono::seconds(60);
@@ -71,12 +73,14 @@ class ServingEngine : public Engine {
   struct InFlight {
     StepPlan plan;
     Deadline deadline;
+    bool decodes_only = false;
   };
 
   void Loop();
   void HandleEvent(const ExecutorEvent& event, Deliveries& out);
   void CompleteStep(const control::StepResult& result, Deliveries& out);
   void ObserveStep(const StepPlan& plan, const control::StepResult& result);
+  void ChoosePipeline(const StepPlan& plan, const control::StepResult& result);
   void DeliverToken(const control::SampledToken& sampled, Deliveries& out);
   void SubmitSteps();
   void SubmitNextStep(size_t batch);
@@ -98,8 +102,11 @@ class ServingEngine : public Engine {
   Deliveries pending_;                              // made outside the engine's thread, delivered on it
   std::vector<std::optional<InFlight>> in_flight_;  // by batch
   size_t last_batch_ = 0;                           // submitted last
-  Status dead_;                                     // why nothing can be served any more
-  std::map<NodeId, std::string> lost_;              // lost memory nodes and why
+  Pipeline pipeline_;
+  PipelineChooser chooser_;
+  std::vector<TimePoint> last_result_;  // by batch; the epoch: its step before was not a decode step of the same pipeline
+  Status dead_;                         // why nothing can be served any more
+  std::map<NodeId, std::string> lost_;  // lost memory nodes and why
   bool stopping_ = false;
 
   Inbox<ExecutorEvent> events_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -32,6 +33,9 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
     append(SequenceId{chunk.sequence()}, chunk.num_stored(), {chunk.slots().data(), static_cast<size_t>(chunk.slots_size())});
     for (int i = 0; i < chunk.slots_size(); ++i) rows.prefill.push_back({SequenceId{chunk.sequence()}, chunk.num_stored() + i, true});
   }
+  if (const auto twice = steps_.find(step); twice != steps_.end()) EndStep(twice->second);
+  rows.under_way = !rows.decode.empty();
+  if (rows.under_way) times_.BeginStep();
   steps_[step] = std::move(rows);
   newest_step_ = std::max(newest_step_, step);
 }
@@ -40,7 +44,15 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
 void AttentionService::ForgetBefore(StepId step) {
   const auto now = steps_.find(step);
   if (now == steps_.end()) return;
-  for (auto it = steps_.begin(); it != now;) it = it->second.batch == now->second.batch ? steps_.erase(it) : std::next(it);
+  for (auto it = steps_.begin(); it != now;) {
+    const bool over = it->second.batch == now->second.batch;
+    if (over) EndStep(it->second);
+    it = over ? steps_.erase(it) : std::next(it);
+  }
+}
+
+void AttentionService::EndStep(StepRows& step) {
+  if (std::exchange(step.under_way, false)) times_.EndStep();
 }
 
 bool AttentionService::IsStale(const MessageHeader& header) const {
@@ -89,6 +101,7 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
 
 size_t AttentionService::Decode(const ReceivedMessage& message, std::span<std::byte> reply, bool payload_checksum) {
   const TimePoint start = Clock::now();
+  times_.BeginWork();
   ForgetBefore(StepId{message.header.step});
   MessageHeader header{.kind = MessageKind::kReply,
                        .epoch = epoch_,
@@ -111,11 +124,20 @@ size_t AttentionService::Decode(const ReceivedMessage& message, std::span<std::b
     payload_bytes = std::min<size_t>(status.message().size(), WireShape::kMaxErrorBytes);
     std::memcpy(payload.data(), status.message().data(), payload_bytes);
   }
+  if (const auto step = steps_.find(StepId{header.step}); step != steps_.end() && (message.header.flags & kLastLayer) != 0)
+    EndStep(step->second);
+  const ReplyTimes times = times_.Take();
+  if ((message.header.flags & kTimes) != 0) {
+    header.flags |= kTimes;
+    std::memcpy(payload.data() + payload_bytes, &times, sizeof(times));
+    payload_bytes += sizeof(times);
+  }
   header = Seal(header, payload.first(payload_bytes), payload_checksum);
   std::memcpy(reply.data(), &header, sizeof(header));
   computed_rows_ += header.num_rows;
   ++attention_messages_;
   attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
+  times_.EndWork();
   return sizeof(header) + payload_bytes;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "memory_node/kv_device.h"
+#include "memory_node/service_times.h"
 #include "splitter/control.pb.h"
 #include "splitter/wire_format.h"
 
@@ -37,6 +38,7 @@ class AttentionService {
   control::Stats stats() const;
   void CountStale() { ++stale_messages_; }
   bool IsStale(const MessageHeader& header) const;
+  ServiceTimes& times() { return times_; }
 
  private:
   struct Row {
@@ -48,9 +50,11 @@ class AttentionService {
     uint32_t batch = 0;
     std::vector<Row> decode;
     std::vector<Row> prefill;  // the tokens of all chunks in a row
+    bool under_way = false;    // times_ counts it
   };
 
   void ForgetBefore(StepId step);  // steps of its batch
+  void EndStep(StepRows& step);
   Result<std::span<const Row>> RowsOf(const MessageHeader& header, bool prefill) const;
   Status Attend(const ReceivedMessage& message, std::span<const Row> rows, std::span<float> out);
 
@@ -61,6 +65,7 @@ class AttentionService {
   std::map<StepId, StepRows> steps_;  // a few: those whose messages may still come
   StepId newest_step_;
   std::vector<AttentionRow> attention_rows_;  // scratch
+  ServiceTimes times_;
   int64_t computed_rows_ = 0;
   int64_t attention_us_ = 0;
   int64_t attention_messages_ = 0;

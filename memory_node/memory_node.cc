@@ -240,6 +240,7 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
         peer.lost = true;
       } else {
         peer.notifications.push_back(*notification);
+        if (notification->kind == MessageKind::kDecode) peer.noticed_ns[notification->slot] = NowNs();
       }
     }
     if (events[i].kind == Event::Kind::kPeerLost) {
@@ -304,8 +305,11 @@ void MemoryNode::Answer(ComputePeer& peer, std::span<const WriteOp> writes, cons
 }
 
 void MemoryNode::HandlePush(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification, bool stale) {
-  if (Status stored = stale ? OkStatus() : session_->service->Push(message); stored.code() == StatusCode::kCorrupt)
+  AttentionService& service = *session_->service;
+  service.times().BeginWork();
+  if (Status stored = stale ? OkStatus() : service.Push(message); stored.code() == StatusCode::kCorrupt)
     LAMINA_LOG_ERROR("push: {}", stored.message());
+  service.times().EndWork();
   Answer(peer, {}, {MessageKind::kPushDone, notification.slot, notification.number});
 }
 
@@ -324,6 +328,7 @@ void MemoryNode::HandleDecode(ComputePeer& peer, ReceivedMessage message, int ba
   const std::span<std::byte> reply = taker.reply->bytes().subspan(offset, wire.reply_area_bytes());
   uint32_t& number = taker.reply_number[static_cast<size_t>(batch)];
   number = message.header.number = Notification::Next(number);
+  session_->service->times().Noticed(peer.noticed_ns[static_cast<size_t>(batch)]);
   const size_t bytes = session_->service->Decode(message, reply, taker.payload_checksum);
   const WriteOp write{reply.first(bytes), offset};
   Answer(taker, {&write, 1}, {MessageKind::kReply, static_cast<uint32_t>(batch), number});

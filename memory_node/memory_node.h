@@ -59,6 +59,7 @@ class MemoryNode {
     std::array<uint32_t, kMaxBatches> decode_number{};  // of the last message handled in each area
     std::array<uint32_t, kPushSlots> push_number{};
     std::array<uint32_t, kMaxBatches> reply_number{};  // of the last one posted to each area
+    std::array<int64_t, kMaxBatches> noticed_ns{};     // when Poll showed the last message of each decode area
     bool lost = false;
   };
   struct Session {

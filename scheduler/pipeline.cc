@@ -12,6 +12,10 @@ constexpr double kGainToSwitch = 1.05;    // to leave a pipeline
 constexpr double kAboutEqual = 1.03;      // rates within it: the simpler one
 constexpr double kSmallestSpread = 0.02;  // standard deviation of the rows over their mean, below which no slope can be seen
 
+constexpr double kAlikeRows = 0.25;  // what was measured with so many more or fewer rows still holds
+constexpr int kRoundsToSettle = 4, kRoundsToJudge = 12;
+constexpr int64_t kRoundsToForget = 2000;  // then what was measured may be so no more
+
 }  // namespace
 
 void PipelineChooser::Line::Add(double x, double y) {
@@ -24,6 +28,7 @@ void PipelineChooser::Line::Add(double x, double y) {
 
 // Slopes are kept between none and all of y: neither fewer rows nor more may cost less than nothing.
 double PipelineChooser::Line::At(double x) const {
+  if (n_ == 0) return 0;
   const double mean_x = x_ / n_, mean_y = y_ / n_;
   const double variance = xx_ / n_ - mean_x * mean_x;
   const double most = mean_y / mean_x;
@@ -36,11 +41,34 @@ double PipelineChooser::Line::At(double x) const {
 PipelineChooser::PipelineChooser(int num_compute_nodes, int max_batches)
     : num_compute_nodes_(num_compute_nodes), max_batches_(max_batches) {}
 
-void PipelineChooser::Observe(const StepCost& cost) {
-  observed_ = true;
+void PipelineChooser::Observe(const StepCost& cost, const Pipeline& now) {
+  ++num_observed_;
   slices_.Add(cost.rows, cost.slices);
   attention_.Add(cost.rows, cost.attention);
-  wires_.Add(cost.rows, cost.wires);
+  if (cost.wires) wires_.Add(cost.rows, *cost.wires);
+  auto entry = std::ranges::find(measured_, now, &Measured::pipeline);
+  if (entry == measured_.end()) entry = measured_.insert(entry, Measured{.pipeline = now});
+  const double rows = cost.rows * now.num_batches;
+  if (num_observed_ - entry->last > kRoundsToForget || std::abs(entry->rows - rows) > kAlikeRows * rows) entry->num_rounds = 0;
+  // The first rounds still have sequences that change their batch.
+  const double weight = std::max(1.0 / std::max(1, entry->num_rounds - kRoundsToSettle), 1 - kFade);
+  entry->rows += (rows - entry->rows) * weight;
+  entry->round += (cost.round - entry->round) * weight;
+  ++entry->num_rounds;
+  entry->last = num_observed_;
+}
+
+const PipelineChooser::Measured* PipelineChooser::Find(const Pipeline& pipeline) const {
+  const auto found = std::ranges::find(measured_, pipeline, &Measured::pipeline);
+  return found == measured_.end() || found->num_rounds < kRoundsToJudge ? nullptr : &*found;
+}
+
+// Of what was measured with about as many rows and not long ago, else predicted.
+double PipelineChooser::Round(int num_rows, const Pipeline& pipeline) const {
+  const Measured* const measured = Find(pipeline);
+  const bool holds = measured != nullptr && num_observed_ - measured->last < kRoundsToForget &&
+                     std::abs(measured->rows - num_rows) < kAlikeRows * num_rows;
+  return holds ? measured->round : Predict(num_rows, pipeline);
 }
 
 double PipelineChooser::Predict(int num_rows, const Pipeline& pipeline) const {
@@ -53,13 +81,13 @@ double PipelineChooser::Predict(int num_rows, const Pipeline& pipeline) const {
 }
 
 Pipeline PipelineChooser::Choose(int num_rows, const Pipeline& now) const {
-  if (!observed_ || num_rows < 1) return now;
+  if (num_rows < 1 || Find(now) == nullptr) return now;
   std::vector<Pipeline> simplest_first;
   for (int n = 1; n <= std::min(max_batches_, num_rows); ++n) {
     simplest_first.push_back({n, false});
     if (num_compute_nodes_ > 1) simplest_first.push_back({n, true});
   }
-  const auto time = [&](const Pipeline& pipeline) { return Predict(num_rows, pipeline); };
+  const auto time = [&](const Pipeline& pipeline) { return Round(num_rows, pipeline); };
   const double shortest = time(std::ranges::min(simplest_first, {}, time));
   const Pipeline chosen = *std::ranges::find_if(simplest_first, [&](const Pipeline& p) { return time(p) <= shortest * kAboutEqual; });
   return time(chosen) * kGainToSwitch < time(now) ? chosen : now;

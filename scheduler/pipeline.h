@@ -5,6 +5,10 @@
 // attention take at the present batch sizes.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <vector>
+
 namespace lamina {
 
 // Of n compute nodes, number (j + k) mod n runs slice k of batch j if it rotates, number j mod n runs all of them if not.
@@ -18,27 +22,29 @@ struct Pipeline {
 // What one decode step took: sums over its layers, in seconds.
 struct StepCost {
   double rows = 0;
-  double slices = 0;     // on compute nodes, all else that they do for it included
-  double attention = 0;  // on the memory node that took longest
-  double wires = 0;      // q there and the output back
+  double slices = 0;            // on compute nodes, all else that they do for it included
+  double attention = 0;         // on the memory node that took longest
+  std::optional<double> wires;  // q there and the output back; none: with other batches in flight it is not known
+  double round = 0;             // from the result of the batch's step before to this one's: until each sequence has its next token
 };
 
-// Chooses a pipeline from the steps that were measured. Pure object.
+// Chooses a pipeline: what was measured counts, else what is predicted. Pure object.
 //
-// Slices and attention are taken to be linear in the rows. With n batches of b rows in flight on c compute nodes a step of each takes the
-// longest of: its own slices, attention and wires one behind the other; all batches' slices, shared by c nodes; all batches' attention.
+// Slices and attention are taken to be linear in the rows. With n batches of b rows in flight on c compute nodes a round takes the longest
+// of: a step's slices, attention and wires one behind the other; all batches' slices, shared by c nodes; all batches' attention. Nothing
+// may be that good in truth, as when nodes share cores. So a pipeline that promises more is tried, and its rounds are measured.
 class PipelineChooser {
  public:
   // At most `max_batches` in flight.
   PipelineChooser(int num_compute_nodes, int max_batches);
 
-  void Observe(const StepCost& cost);  // older ones fade
+  void Observe(const StepCost& cost, const Pipeline& now);  // older ones fade
 
-  // The pipeline that gives each of `num_rows` decoding sequences its next token soonest; among equals (within 3 %) the one with the fewest
-  // batches, then one that does not rotate. Stays with `now` unless that is 5 % slower. Before anything was observed: `now`.
+  // The pipeline with the shortest round for `num_rows` decoding sequences; among equals (within 3 %) the one with the fewest batches, then
+  // one that does not rotate. Stays with `now` while that is not 5 % slower, or has not been observed for long enough.
   Pipeline Choose(int num_rows, const Pipeline& now) const;
 
-  // Seconds until each of `num_rows` sequences has its next token. REQUIRES: something was observed.
+  // Seconds of a round by the model alone. REQUIRES: something was observed.
   double Predict(int num_rows, const Pipeline& pipeline) const;
 
  private:
@@ -47,17 +53,27 @@ class PipelineChooser {
    public:
     explicit Line(double slope_share) : slope_share_(slope_share) {}
     void Add(double x, double y);
-    double At(double x) const;
+    double At(double x) const;  // 0 before the first Add
 
    private:
     const double slope_share_;
     double n_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0;  // faded sums
   };
+  struct Measured {
+    Pipeline pipeline;
+    double rows = 0, round = 0;  // faded means; rows of all batches
+    int num_rounds = 0;
+    int64_t last = 0;  // observation
+  };
+
+  const Measured* Find(const Pipeline& pipeline) const;
+  double Round(int num_rows, const Pipeline& pipeline) const;
 
   const int num_compute_nodes_, max_batches_;
-  bool observed_ = false;
+  int64_t num_observed_ = 0;
   // A few rows cost a slice its weights, whatever their number; attention reads every row's own KV.
   Line slices_{0.1}, attention_{1.0}, wires_{0.5};
+  std::vector<Measured> measured_;
 };
 
 }  // namespace lamina

@@ -18,7 +18,7 @@
 //           stored on this node (the order says which), then their v
 //   push    all rows' k, then all rows' v, [num_kv_heads, head_dim] each in the KV dtype
 //   reply   out [num_heads, head_dim] fp32; behind all rows' out, if the decode message has kWantsLse, the log-sum-exp [num_heads] fp32 of
-//           each; on an error (status != 0) a UTF-8 message instead
+//           each; on an error (status != 0) a UTF-8 message instead. With kTimes, ReplyTimes (step_times.h) stand behind all that
 #pragma once
 
 #include <cstddef>
@@ -66,7 +66,9 @@ static_assert(sizeof(MessageHeader) == 64 && offsetof(MessageHeader, header_chec
 
 // MessageHeader::flags
 inline constexpr uint16_t kHasPayloadChecksum = 1;
-inline constexpr uint16_t kWantsLse = 2;  // decode: some rows' outputs will be merged with those of other nodes
+inline constexpr uint16_t kWantsLse = 2;   // decode: some rows' outputs will be merged with those of other nodes
+inline constexpr uint16_t kTimes = 4;      // decode: wants ReplyTimes (step_times.h); reply: its payload ends with them
+inline constexpr uint16_t kLastLayer = 8;  // decode: nothing of the step follows
 
 // Whether messages over `fabric` carry a checksum of their payload: `setting` is "on", "off" or "auto", which is on for tcp. There the sums
 // of the packets are weak and often computed by the NIC before the bytes have crossed its bus; RDMA has a strong one, shared memory needs
@@ -106,11 +108,14 @@ struct WireShape {
   uint64_t decode_offset(int batch) const { return batch * decode_area_bytes(); }
   uint64_t push_offset(int slot) const { return decode_offset(num_batches) + slot * push_area_bytes(); }
   uint64_t memory_window_bytes() const { return push_offset(kPushSlots); }
-  uint64_t reply_area_bytes() const { return Align(sizeof(MessageHeader) + max_rows * (q_row_bytes() + lse_row_bytes()) + kMaxErrorBytes); }
+  uint64_t reply_area_bytes() const {
+    return Align(sizeof(MessageHeader) + max_rows * (q_row_bytes() + lse_row_bytes()) + kMaxErrorBytes + kMaxTimesBytes);
+  }
   uint64_t reply_offset(int batch) const { return batch * reply_area_bytes(); }
   uint64_t compute_window_bytes() const { return reply_offset(num_batches); }
 
   static constexpr uint64_t kMaxErrorBytes = 1024;
+  static constexpr uint64_t kMaxTimesBytes = 64;
   static constexpr uint64_t Align(uint64_t bytes) { return (bytes + 4095) & ~uint64_t{4095}; }
 };
 

@@ -58,15 +58,17 @@ class AttentionServiceTest : public ::testing::Test {
   }
 
   // Seals rows into `area_` and opens them as the daemon does.
-  ReceivedMessage Pack(MessageKind kind, uint64_t step, const std::vector<std::vector<Row>>& parts, uint64_t epoch = kEpoch) {
+  ReceivedMessage Pack(MessageKind kind, uint64_t step, const std::vector<std::vector<Row>>& parts, uint64_t epoch = kEpoch,
+                       uint16_t flags = 0) {
     Row flat;
     for (const std::vector<Row>& part : parts) {
       for (const Row& row : part) flat.insert(flat.end(), row.begin(), row.end());
     }
     area_.assign(sizeof(MessageHeader) + flat.size() * 4, std::byte{});
     std::memcpy(area_.data() + sizeof(MessageHeader), flat.data(), flat.size() * 4);
-    const MessageHeader header = Seal({.kind = kind, .epoch = epoch, .step = step, .num_rows = static_cast<uint32_t>(parts[0].size())},
-                                      std::span<const std::byte>(area_).subspan(sizeof(MessageHeader)), true);
+    const MessageHeader header =
+        Seal({.kind = kind, .epoch = epoch, .step = step, .num_rows = static_cast<uint32_t>(parts[0].size()), .flags = flags},
+             std::span<const std::byte>(area_).subspan(sizeof(MessageHeader)), true);
     std::memcpy(area_.data(), &header, sizeof(header));
     return *Open(area_, kind, true);
   }
@@ -163,6 +165,32 @@ TEST_F(AttentionServiceTest, AnswersAnErrorForRowsThatWereNotOrdered) {
   EXPECT_FALSE(Decode(Pack(MessageKind::kDecode, 3, {{Random(kQ)}, {Random(kKv)}, {Random(kKv)}})).ok());
   EXPECT_FALSE(
       Decode(Pack(MessageKind::kDecode, 2, {{Random(kQ), Random(kQ)}, {Random(kKv), Random(kKv)}, {Random(kKv), Random(kKv)}})).ok());
+}
+
+TEST_F(AttentionServiceTest, TellsItsTimesToWhoAsks) {
+  Prefill(kA, 1, {0});
+  const std::vector<std::vector<Row>> rows = {{Random(kQ)}, {Random(kKv)}, {Random(kKv)}};
+  const auto answer = [&](uint64_t step, uint16_t flags) {
+    std::vector<std::byte> reply(kWire.compute_window_bytes());
+    const size_t bytes = service_->Decode(Pack(MessageKind::kDecode, step, rows, kEpoch, flags), reply, true);
+    const Result<ReceivedMessage> opened = Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
+    EXPECT_TRUE(opened.ok());
+    std::span<const std::byte> payload = opened->payload;
+    EXPECT_EQ((opened->header.flags & kTimes) != 0, (flags & kTimes) != 0);
+    const std::optional<ReplyTimes> times = (flags & kTimes) != 0 ? CutReplyTimes(payload) : std::nullopt;
+    EXPECT_EQ(opened->header.status == 0, payload.size() == kQ * 4) << "outputs or a sentence, and nothing else";
+    return times.value_or(ReplyTimes{});
+  };
+  OrderDecode(2, {{kA, 1}});
+  const int64_t ordered = NowNs();
+  const ReplyTimes first = answer(2, kTimes);
+  EXPECT_GE(first.started_ns, ordered);
+  EXPECT_GT(first.done_ns, first.started_ns);
+  EXPECT_GT(first.bubble_ns, 0) << "since the order";
+  EXPECT_EQ(answer(2, 0).clock, 0u);
+  EXPECT_GT(answer(2, kTimes | kLastLayer).bubble_ns, 0);
+  EXPECT_EQ(answer(2, kTimes).bubble_ns, 0) << "the step is over";
+  EXPECT_GT(answer(9, kTimes).clock, 0u) << "errors too";
 }
 
 TEST_F(AttentionServiceTest, KnowsStaleMessages) {

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "scheduler/scheduler.h"
 
@@ -15,7 +18,14 @@ namespace {
 struct Machine {
   double weights = 20e-3, per_row = 0.05e-3, attention_per_row = 0.4e-3, wires = 1e-3;
 
-  StepCost Cost(double rows) const { return {rows, weights + per_row * rows, attention_per_row * rows, wires}; }
+  StepCost Cost(double rows) const { return {rows, weights + per_row * rows, attention_per_row * rows, wires, 0}; }
+
+  // Of a step of one of the batches.
+  StepCost Cost(int num_rows, const Pipeline& p, int num_compute) const {
+    StepCost cost = Cost(std::ceil(static_cast<double>(num_rows) / p.num_batches));
+    cost.round = Time(num_rows, p, num_compute);
+    return cost;
+  }
 
   // By brute force over what a step of each of n batches takes.
   double Time(int num_rows, const Pipeline& p, int num_compute) const {
@@ -27,7 +37,7 @@ struct Machine {
         if (!p.rotates && batch % num_compute == node) busy[static_cast<size_t>(node)] += one.slices;
       }
     }
-    double time = std::max(one.slices + one.attention + one.wires, one.attention * p.num_batches);
+    double time = std::max(one.slices + one.attention + wires, one.attention * p.num_batches);
     for (const double node : busy) time = std::max(time, node);
     return time;
   }
@@ -38,54 +48,70 @@ TEST(PipelineChooser, KeepsWhatItHasBeforeItKnowsAnything) {
   EXPECT_EQ(chooser.Choose(100, {3, true}), (Pipeline{3, true}));
 }
 
-TEST(PipelineChooser, FewRowsAreNotDivided) {
-  PipelineChooser chooser(1, 4);
-  const Machine machine;
-  for (int i = 0; i < 50; ++i) chooser.Observe(machine.Cost(1 + i % 8));
-  for (int rows = 1; rows <= 8; ++rows) EXPECT_EQ(chooser.Choose(rows, {2, false}), (Pipeline{1, false})) << rows;
+// The pipeline that is in use after `steps` of so many rows, and how often it changed.
+template <typename Cost>
+std::pair<Pipeline, int> Settle(PipelineChooser& chooser, Pipeline now, int num_rows, int steps, Cost cost) {
+  int num_switches = 0;
+  for (int step = 0; step < steps; ++step) {
+    chooser.Observe(cost(num_rows, now), now);
+    const Pipeline next = chooser.Choose(num_rows, now);
+    if (next != now) ++num_switches;
+    now = next;
+  }
+  return {now, num_switches};
 }
 
-TEST(PipelineChooser, ManyRowsAre) {
+TEST(PipelineChooser, FewRowsAreNotDividedAndManyAre) {
+  const Machine machine;
+  const auto cost = [&](int rows, const Pipeline& p) { return machine.Cost(rows, p, 1); };
   PipelineChooser chooser(1, 2);
-  const Machine machine;
-  for (int i = 0; i < 50; ++i) chooser.Observe(machine.Cost(100 + i % 20));
-  EXPECT_EQ(chooser.Choose(110, {1, false}), (Pipeline{2, false}));
+  Pipeline now{2, false};
+  for (const int rows : {8, 200, 3, 150}) {
+    const auto [settled, num_switches] = Settle(chooser, now, rows, 100, cost);
+    EXPECT_EQ(settled, (Pipeline{rows < 50 ? 1 : 2, false})) << rows;
+    EXPECT_EQ(num_switches, 1) << rows << " rows: it does not swing";
+    now = settled;
+  }
 }
 
-TEST(PipelineChooser, IsNeverMuchWorseThanTheBest) {
+TEST(PipelineChooser, SettlesOnTheBest) {
   std::mt19937_64 random(1);
   std::uniform_real_distribution<double> log10(-4, -1);
   const auto draw = [&] { return std::pow(10, log10(random)); };
+  int num_misses = 0;
   for (int trial = 0; trial < 200; ++trial) {
     const Machine machine{draw(), 0.01 * draw(), 0.01 * draw(), 0.1 * draw()};
     const int num_compute = 1 + static_cast<int>(random() % 3), max_batches = num_compute + 1 + static_cast<int>(random() % 3);
+    const auto cost = [&](int rows, const Pipeline& p) { return machine.Cost(rows, p, num_compute); };
     PipelineChooser chooser(num_compute, max_batches);
-    for (int i = 0; i < 100; ++i) chooser.Observe(machine.Cost(static_cast<double>(1 + random() % 256)));
-    for (const int rows : {1, 7, 32, 100, 256}) {
+    Pipeline now{max_batches, num_compute > 1};
+    for (const int rows : {7, 256, 32, 1, 100}) {
+      now = Settle(chooser, now, rows, 500, cost).first;
       double best = 1e9;
       for (int n = 1; n <= max_batches; ++n) {
         for (const bool rotates : {false, true}) best = std::min(best, machine.Time(rows, {n, rotates}, num_compute));
       }
-      Pipeline chosen = chooser.Choose(rows, {max_batches, true});
-      EXPECT_LE(machine.Time(rows, chosen, num_compute), 1.09 * best) << "trial " << trial << ", " << rows << " rows";
-      EXPECT_NEAR(chooser.Predict(rows, chosen), machine.Time(rows, chosen, num_compute), 0.02 * best);
+      // Slopes are only guessed while all steps have had the same rows.
+      EXPECT_LE(machine.Time(rows, now, num_compute), 1.25 * best) << "trial " << trial << ", " << rows << " rows";
+      if (machine.Time(rows, now, num_compute) > 1.09 * best) ++num_misses;
     }
   }
+  EXPECT_LE(num_misses, 10) << "of 1000";
 }
 
-TEST(PipelineChooser, WithEqualRowsItLearnsBySwitching) {
+// Nodes that share one core gain nothing from two batches, whatever their times promise.
+TEST(PipelineChooser, GoesBackFromWhatDidNotKeepItsPromise) {
   const Machine machine;
+  const auto cost = [&](int rows, const Pipeline& p) {
+    StepCost c = machine.Cost(rows, p, 1);
+    c.round = (c.slices + c.attention) * p.num_batches;
+    if (p.num_batches > 1) c.slices *= 2, c.attention *= 2, c.round *= 1.1;
+    return c;
+  };
   PipelineChooser chooser(1, 2);
-  Pipeline now{1, false};
-  int num_switches = 0;
-  for (int step = 0; step < 200; ++step) {
-    chooser.Observe(machine.Cost(std::ceil(200.0 / now.num_batches)));
-    const Pipeline next = chooser.Choose(200, now);
-    if (next != now) ++num_switches;
-    now = next;
-  }
-  EXPECT_EQ(now, (Pipeline{2, false}));
-  EXPECT_EQ(num_switches, 1) << "it does not swing";
+  const auto [settled, num_switches] = Settle(chooser, {1, false}, 100, 1500, cost);
+  EXPECT_EQ(settled, (Pipeline{1, false}));
+  EXPECT_EQ(num_switches, 2) << "there and back";
 }
 
 TEST(SchedulerPipeline, BatchesBecomeEven) {

@@ -1,0 +1,107 @@
+#include "compute_node/step_trace.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lamina {
+namespace {
+
+constexpr int64_t kMinBubbleNs = 1000;  // less is the way from one piece of work to the next
+
+void Tell(NodeId node, StepTimes& sums, control::StepResult& result) {
+  control::NodeTimes& told = *result.add_times();
+  told.set_node_id(node.value);
+  const StepTimes times = std::exchange(sums, {});
+  told.mutable_ns()->Add(times.ns.begin(), times.ns.end());
+}
+
+}  // namespace
+
+StepTrace::StepTrace(size_t num_records) : ring_(num_records) {}
+
+void StepTrace::BeginStep(bool timed) {
+  on_ = timed;
+  if (num_under_way_++ == 0) idle_since_ns_ = Now();
+}
+
+void StepTrace::EndStep(const TracedWork& of, int64_t begun_ns) {
+  if (--num_under_way_ == 0) idle_since_ns_ = 0;
+  if (on_ && begun_ns != 0) Write(StepWork::kStep, NodeId{}, of, begun_ns, NowNs(), sums_);
+}
+
+int64_t StepTrace::Ran(StepWork work, const TracedWork& of, int64_t start_ns) {
+  const int64_t now = Now();
+  if (now != 0 && start_ns != 0) {
+    if (idle_since_ns_ != 0 && idle_since_ns_ + kMinBubbleNs <= start_ns)
+      Write(StepWork::kBubble, NodeId{}, of, idle_since_ns_, start_ns, sums_);
+    Write(work, NodeId{}, of, start_ns, now, sums_);
+  }
+  idle_since_ns_ = now;
+  return now;
+}
+
+void StepTrace::Answered(NodeId node, const TracedWork& of, int64_t posted_ns, const ReplyTimes& times) {
+  const int64_t taken = Now();
+  if (taken == 0 || posted_ns == 0) return;
+  Peer& peer = PeerOf(node);
+  peer.clock.Add(times.clock, {posted_ns, times.noticed_ns, times.done_ns, taken});
+  if (!peer.clock.known()) return;
+  // An estimated clock may put a time outside of what is possible by as much as it is wrong: the memory node's work lies between post and
+  // take.
+  const int64_t busy = std::min(times.done_ns - times.noticed_ns, taken - posted_ns);
+  const int64_t noticed = std::clamp(peer.clock.ToHere(times.noticed_ns), posted_ns, taken - busy);
+  const int64_t done = noticed + busy, started = std::min(noticed + (times.started_ns - times.noticed_ns), done);
+  if (times.bubble_ns > 0) Write(StepWork::kBubble, node, of, started - times.bubble_ns, started, peer.sums);
+  Write(StepWork::kQWire, node, of, posted_ns, noticed, peer.sums);
+  Write(StepWork::kQueue, node, of, noticed, started, peer.sums);
+  Write(StepWork::kAttention, node, of, started, done, peer.sums);
+  Write(StepWork::kOutputWire, node, of, done, taken, peer.sums);
+}
+
+void StepTrace::TellTimes(control::StepResult& result) {
+  if (!on_) return;
+  Tell(NodeId{}, sums_, result);
+  for (Peer& peer : peers_) Tell(peer.node, peer.sums, result);
+}
+
+void StepTrace::TellRecords(size_t max_records, control::Trace& answer) {
+  const uint64_t oldest = std::max(taken_, written_ - std::min<uint64_t>(written_, ring_.size()));
+  const uint64_t end = std::min(written_, oldest + max_records);
+  answer.set_num_lost(oldest - taken_);
+  std::string& bytes = *answer.mutable_records();
+  bytes.reserve(static_cast<size_t>(end - oldest) * sizeof(StepRecord));
+  for (taken_ = oldest; taken_ < end;) {  // in two pieces if they go over the ring's end
+    const size_t at = taken_ % ring_.size(), count = std::min(ring_.size() - at, static_cast<size_t>(end - taken_));
+    bytes += EncodeRecords(std::span(ring_).subspan(at, count));
+    taken_ += count;
+  }
+  answer.set_more(end < written_);
+  answer.set_clock(ClockId());
+  for (const Peer& peer : peers_) {
+    if (!peer.clock.known()) continue;
+    control::PeerClock& told = *answer.add_peers();
+    told.set_node_id(peer.node.value);
+    told.set_error_ns(peer.clock.error_ns());
+  }
+}
+
+StepTrace::Peer& StepTrace::PeerOf(NodeId node) {
+  const auto found = std::ranges::find(peers_, node, &Peer::node);
+  if (found != peers_.end()) return *found;
+  peers_.push_back({node, {}, {}});
+  return peers_.back();
+}
+
+void StepTrace::Write(StepWork work, NodeId node, const TracedWork& of, int64_t start_ns, int64_t end_ns, StepTimes& sums) {
+  sums.Add(work, end_ns - start_ns);
+  ring_[written_++ % ring_.size()] = {.start_ns = start_ns,
+                                      .end_ns = end_ns,
+                                      .step = of.step.value,
+                                      .node = node.value,
+                                      .rows = static_cast<uint32_t>(of.rows),
+                                      .layer = static_cast<uint16_t>(of.layer),
+                                      .work = work,
+                                      .batch = static_cast<uint8_t>(of.batch)};
+}
+
+}  // namespace lamina
