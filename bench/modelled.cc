@@ -30,6 +30,7 @@ struct ModelledOptions {
   int steps = 40;
   int num_batches = 0;  // 0: the cluster file's
   std::string transport;
+  std::string trace_out;
   bool json = false;
 };
 
@@ -136,7 +137,7 @@ Status SubmitAll(Engine& engine, const ModelledOptions& options, int batch, int6
   return OkStatus();
 }
 
-Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster cluster, LocalCluster& daemons, int batch) {
+Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster cluster, LocalCluster& daemons, int batch, TraceFile* trace) {
   cluster.config.max_num_seqs = cluster.config.max_num_batched_tokens = batch;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> nodes, ClusterExecutor::Connect(cluster.config, cluster.model, {}));
   const int64_t length = options.context + options.steps + kSpareTokens;
@@ -144,6 +145,7 @@ Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster clust
   for (const KvNode& node : nodes->kv_nodes()) room += node.capacity_tokens / length;
   if (batch > room) return OutOfSpace(fmt::format("the memory nodes hold {} sequences of {} tokens", room, length));
 
+  if (trace != nullptr) nodes->RecordTrace(*trace);
   auto executor = std::make_unique<PrefilledExecutor>(std::move(nodes));
   PrefilledExecutor& recorder = *executor;
   std::atomic<bool> failed{false};
@@ -241,6 +243,10 @@ Status MeasureModelled(const ModelledOptions& options) {
     return InvalidArgument(fmt::format("--context {} with --steps {} is too long for the model's {} positions", options.context,
                                        options.steps, cluster.config.max_model_len));
   }
+  std::unique_ptr<TraceFile> trace;
+  if (!options.trace_out.empty()) {
+    LAMINA_ASSIGN_OR_RETURN(trace, TraceFile::Create(options.trace_out));
+  }
   LocalClusterOptions local;
   local.nodes = cluster.config.nodes;
   local.transport = cluster.config.transport;
@@ -253,7 +259,7 @@ Status MeasureModelled(const ModelledOptions& options) {
       std::cerr << fmt::format("batch {} left out: it is no multiple of the {} batches in flight\n", batch, cluster.config.num_batches);
       continue;
     }
-    const Result<CaseResult> result = RunCase(options, cluster, *daemons, batch);
+    const Result<CaseResult> result = RunCase(options, cluster, *daemons, batch, trace.get());
     if (result.status().code() == StatusCode::kOutOfSpace) {
       std::cerr << fmt::format("batch {} with context {} left out: {}\n", batch, options.context, result.status().message());
       continue;
@@ -262,7 +268,7 @@ Status MeasureModelled(const ModelledOptions& options) {
     const Measurement measurement = Report(options, cluster, *result, batch);
     std::cout << (options.json ? ToJsonLine(measurement) : Row(measurement)) << std::endl;
   }
-  return OkStatus();
+  return trace != nullptr ? trace->Close() : OkStatus();
 }
 
 }  // namespace
@@ -283,6 +289,7 @@ void RegisterModelled(CLI::App& app, int& exit_status) {
   command->add_option("--num-batches", options->num_batches, "steps in flight that they are divided among; 0: the cluster file's")
       ->check(CLI::Range(0, 16));
   command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp, instead of the cluster file's");
+  command->add_option("--trace-out", options->trace_out, "write what the nodes did to this file, for ui.perfetto.dev");
   command->add_flag("--json", options->json, "a JSON line for each case instead of a table");
   command->callback([options, &exit_status] {
     if (Status status = MeasureModelled(*options); !status.ok()) {

@@ -33,6 +33,8 @@ struct Options {
   int max_num_seqs = 32;
   int max_num_batched_tokens = 512;
   int repeats = 3;
+  bool step_times_cost = false;
+  std::string trace_out;
   bool json = false;
 };
 
@@ -97,14 +99,35 @@ ServingEngineOptions EngineOptions(const ClusterConfig& config, const ModelConfi
 
 // Both engines stay up during the whole run and are measured in turn, so that a machine whose speed drifts does not decide the ratio.
 struct Contestants {
+  std::unique_ptr<TraceFile> trace;  // null: none is written
   std::unique_ptr<LocalCluster> cluster;
+  ClusterExecutor* nodes = nullptr;  // disaggregated's
   std::unique_ptr<Engine> disaggregated;
-  std::unique_ptr<Engine> one_process;
+  std::unique_ptr<Engine> one_process;  // null: with step_times_cost
   ModelConfig model;
+
+  Engine& reference() { return one_process != nullptr ? *one_process : *disaggregated; }
 };
+
+Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, const ClusterConfig& config, const ModelConfig& model) {
+  InProcessOptions in_process;
+  in_process.weights.model_dir = options.model;
+  in_process.weights.load_format = options.load_format;
+  in_process.limits.set_max_num_seqs(config.max_num_seqs);
+  in_process.limits.set_max_num_batched_tokens(config.max_num_batched_tokens);
+  in_process.limits.set_max_model_len(config.max_model_len);
+  in_process.kv_dtype = config.kv_dtype;
+  in_process.kv_tokens = int64_t{options.num_prompts} * (options.input_len + options.output_len + 1);
+  in_process.num_threads = options.compute_threads;
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> executor, InProcessExecutor::Create(in_process));
+  return std::unique_ptr<Engine>(std::make_unique<ServingEngine>(EngineOptions(config, model), std::move(executor)));
+}
 
 Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
   Contestants both;
+  if (!options.trace_out.empty()) {
+    LAMINA_ASSIGN_OR_RETURN(both.trace, TraceFile::Create(options.trace_out));
+  }
   LAMINA_ASSIGN_OR_RETURN(both.model, ModelConfig::Load(options.model));
   LAMINA_ASSIGN_OR_RETURN(const int64_t memory_bytes, ParseSize(options.memory));
   LocalClusterOptions local;
@@ -125,19 +148,13 @@ Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
   LAMINA_RETURN_IF_ERROR(ResolveConfig(config, both.model));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> cluster,
                           ClusterExecutor::Connect(config, both.model, [](const std::string& line) { std::cerr << line << '\n'; }));
+  if (both.trace != nullptr) cluster->RecordTrace(*both.trace);
+  both.nodes = cluster.get();
   both.disaggregated = std::make_unique<ServingEngine>(EngineOptions(config, both.model), std::move(cluster));
 
-  InProcessOptions in_process;
-  in_process.weights.model_dir = options.model;
-  in_process.weights.load_format = options.load_format;
-  in_process.limits.set_max_num_seqs(config.max_num_seqs);
-  in_process.limits.set_max_num_batched_tokens(config.max_num_batched_tokens);
-  in_process.limits.set_max_model_len(config.max_model_len);
-  in_process.kv_dtype = config.kv_dtype;
-  in_process.kv_tokens = int64_t{options.num_prompts} * (options.input_len + options.output_len + 1);
-  in_process.num_threads = options.compute_threads;
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> local_executor, InProcessExecutor::Create(in_process));
-  both.one_process = std::make_unique<ServingEngine>(EngineOptions(config, both.model), std::move(local_executor));
+  if (!options.step_times_cost) {
+    LAMINA_ASSIGN_OR_RETURN(both.one_process, MakeOneProcess(options, config, both.model));
+  }
   return both;
 }
 
@@ -147,10 +164,15 @@ Status Measure(const Options& options) {
   limits.max_num_batched_tokens = std::max(options.max_num_batched_tokens, options.max_num_seqs);
   LAMINA_ASSIGN_OR_RETURN(Contestants both, SetUp(options, limits));
   std::vector<double> cluster, one_process, ratios, itl_ms;
+  const std::string rival = options.step_times_cost ? "without step times" : "one process";
   for (int i = 0; i <= options.repeats; ++i) {  // run 0 warms up
-    LAMINA_ASSIGN_OR_RETURN(const Run ours, RunOnce(*both.disaggregated, options, both.model.vocab_size));
-    LAMINA_ASSIGN_OR_RETURN(const Run reference, RunOnce(*both.one_process, options, both.model.vocab_size));
-    std::cerr << fmt::format("run {} of {}: cluster {:.1f}, one process {:.1f} tokens/s{}\n", i, options.repeats, ours.tokens_per_second,
+    Run ours, reference;
+    for (const bool is_ours : {i % 2 == 0, i % 2 != 0}) {  // first in every other pair, so that being first decides nothing
+      both.nodes->TimeSteps(is_ours || !options.step_times_cost);
+      LAMINA_ASSIGN_OR_RETURN((is_ours ? ours : reference),
+                              RunOnce(is_ours ? *both.disaggregated : both.reference(), options, both.model.vocab_size));
+    }
+    std::cerr << fmt::format("run {} of {}: cluster {:.1f}, {} {:.1f} tokens/s{}\n", i, options.repeats, ours.tokens_per_second, rival,
                              reference.tokens_per_second, i == 0 ? " (warm-up)" : "");
     if (i == 0) continue;
     cluster.push_back(ours.tokens_per_second);
@@ -173,11 +195,12 @@ Status Measure(const Options& options) {
   m.unit = "output tokens/s";
   m.p99 = itl_ms.empty() ? 0 : Percentile(itl_ms, 0.99);
   m.p99_of = "ms between tokens";
-  m.reference = "same engine in one process, attention local";
+  m.reference = options.step_times_cost ? "same cluster, steps not timed" : "same engine in one process, attention local";
   m.reference_value = Percentile(one_process, 0.5);
   m.ratio = Percentile(ratios, 0.5);
   std::cout << (options.json ? ToJsonLine(m) : ToText(m)) << std::endl;
-  return OkStatus();
+  both.disaggregated.reset();  // it holds the last records
+  return both.trace != nullptr ? both.trace->Close() : OkStatus();
 }
 
 }  // namespace
@@ -210,6 +233,8 @@ void RegisterThroughput(CLI::App& app, int& exit_status) {
   command->add_option("--repeats", options->repeats, "measured pairs of runs after one warm-up")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
+  command->add_flag("--step-times-cost", options->step_times_cost, "compare with the same cluster while its nodes time nothing");
+  command->add_option("--trace-out", options->trace_out, "write what the cluster's nodes did to this file, for ui.perfetto.dev");
   command->add_flag("--json", options->json, "one JSON line instead of text");
   command->callback([options, &exit_status] {
     if (Status status = Measure(*options); !status.ok()) {

@@ -26,6 +26,8 @@ uint64_t NewEpoch() {
 
 constexpr int kStepsPerStats = 32;
 
+constexpr auto kTracePatience = std::chrono::seconds(5);  // for the last records, once no more steps are submitted
+
 constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is just starting
 
 bool IsTransient(const Status& status) { return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout; }
@@ -101,6 +103,7 @@ void ClusterExecutor::GiveHeads(Node& node, int index) {
 }
 
 ClusterExecutor::~ClusterExecutor() {
+  if (trace_ != nullptr) trace_->Finish(Deadline::After(kTracePatience));
   for (std::unique_ptr<Node>& node : nodes_) {
     if (node->connection != nullptr) node->connection->Close(Deadline::After(std::chrono::seconds(1)));
   }
@@ -263,6 +266,7 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
     if (control::Stats stats; stats.ParseFromString(frame.payload) && stats.epoch() == epoch_) OnStats(node, stats);
     return;
   }
+  if (frame.type == control::TRACE) return OnTrace(node, frame);
   std::function<void(ExecutorEvent)> on_event;
   {
     std::lock_guard lock(mutex_);
@@ -277,8 +281,35 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
   {
     std::lock_guard lock(mutex_);
     node.stale_messages += event.result.stale_messages();
+    AddTimes(node, event.result);
   }
   if (on_event) on_event(std::move(event));
+}
+
+void ClusterExecutor::OnTrace(const Node& node, const ControlFrame& frame) {
+  control::Trace answer;
+  if (trace_ == nullptr || !answer.ParseFromString(frame.payload)) {
+    LAMINA_LOG_ERROR("{}: dropped records that are malformed or were not asked for", node.name());
+  } else {
+    trace_->Take(node.id, std::move(answer));
+  }
+}
+
+void ClusterExecutor::AddTimes(Node& sender, const control::StepResult& result) {
+  for (const control::NodeTimes& told : result.times()) {
+    if (told.node_id() > nodes_.size()) continue;
+    StepTimes& times = told.node_id() == 0 ? sender.times : nodes_[told.node_id() - 1]->times;
+    for (int i = 0; i < std::min<int>(told.ns_size(), kNumStepWorks); ++i) times.Add(static_cast<StepWork>(i), told.ns(i));
+  }
+}
+
+void ClusterExecutor::RecordTrace(TraceFile& file) {
+  std::vector<TraceCollector::Node> nodes;
+  for (const std::unique_ptr<Node>& node : nodes_) nodes.push_back({node->id, node->name(), node->config.role == NodeRole::kCompute});
+  trace_ = std::make_unique<TraceCollector>(file, epoch_, nodes, [this](NodeId node, const control::TraceRequest& request) {
+    return nodes_[node.value - 1]->connection->Send(control::TRACE_REQUEST, request.SerializeAsString());
+  });
+  trace_->Start();
 }
 
 void ClusterExecutor::OnStats(Node& node, const control::Stats& stats) {
@@ -345,7 +376,8 @@ void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewS
     steps_since_stats_ = 0;
     AskForStats();
   }
-  const control::ComputeOrder order = MakeComputeOrder(epoch_, plan, added, local());
+  control::ComputeOrder order = MakeComputeOrder(epoch_, plan, added, local());
+  order.set_no_times(!time_steps_);
   for (const std::unique_ptr<Node>& node : nodes_) {
     if (node->config.role != NodeRole::kCompute) continue;
     if (Status sent = node->connection->Send(control::COMPUTE_ORDER, order.SerializeAsString()); !sent.ok())
@@ -379,6 +411,7 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
     status.stored_tokens = memory ? node->stats.used_tokens() : 0;
     status.stored_sequences = memory ? node->stats.num_sequences() : 0;
     status.attention_us = memory ? node->stats.attention_us() : 0;
+    status.times = node->times;
     status.stale_messages = memory ? node->stats.stale_messages() : node->stale_messages;
     result.push_back(std::move(status));
   }

@@ -1,6 +1,7 @@
 // The manager's connections to its nodes: reaches and configures them, sends orders, notices who is gone.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include "base/inbox.h"
 #include "frontend/attention_speed.h"
 #include "frontend/step_executor.h"
+#include "frontend/trace_collector.h"
 #include "splitter/model_config.h"
 #include "transport/control_channel.h"
 
@@ -38,6 +40,12 @@ class ClusterExecutor : public StepExecutor {
   void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
   std::vector<NodeStatus> nodes() override;
 
+  // Writes what the nodes do into `file`, which is borrowed until the executor is gone. REQUIRES: before Start, at most once.
+  void RecordTrace(TraceFile& file);
+
+  // Whether nodes time the steps submitted from now on; at first they do. Thread: any.
+  void TimeSteps(bool timed) { time_steps_ = timed; }
+
  private:
   struct Node {
     NodeId id;
@@ -52,6 +60,7 @@ class ClusterExecutor : public StepExecutor {
     control::Stats stats;        // guarded by mutex_
     AttentionSpeed speed;        // guarded by mutex_; of a memory node
     int64_t stale_messages = 0;  // guarded by mutex_; of a compute node
+    StepTimes times;             // guarded by mutex_
     std::string address() const { return config.host + ":" + std::to_string(config.port); }
     std::string name() const { return (config.role == NodeRole::kMemory ? "memory node " : "compute node ") + config.name; }
   };
@@ -65,7 +74,9 @@ class ClusterExecutor : public StepExecutor {
   Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);
   void OnFrame(Node& node, ControlFrame frame);
   void OnStats(Node& node, const control::Stats& stats);
-  std::vector<NodeSpeed> Speeds() const;  // empty until all are known. REQUIRES: mutex_ is held
+  void OnTrace(const Node& node, const ControlFrame& frame);
+  void AddTimes(Node& sender, const control::StepResult& result);  // REQUIRES: mutex_ is held
+  std::vector<NodeSpeed> Speeds() const;                           // empty until all are known. REQUIRES: mutex_ is held
   void AskForStats();
   void OnLost(Node& node, const Status& status);
   bool local() const { return num_memory_nodes_ == 0; }
@@ -81,7 +92,9 @@ class ClusterExecutor : public StepExecutor {
   int steps_since_stats_ = 0;  // the engine's thread
   std::mutex mutex_;
   std::function<void(ExecutorEvent)> on_event_;  // guarded by mutex_; set by Start
-  std::vector<std::unique_ptr<Node>> nodes_;     // fixed after Connect; last: their connections' threads use the members above
+  std::atomic<bool> time_steps_{true};
+  std::unique_ptr<TraceCollector> trace_;     // null: no trace is written
+  std::vector<std::unique_ptr<Node>> nodes_;  // fixed after Connect; last: their connections' threads use the members above
 };
 
 }  // namespace lamina

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "scheduler/scheduler.h"
 #include "splitter/control.pb.h"
+#include "splitter/step_times.h"
 
 namespace lamina {
 
@@ -63,6 +64,7 @@ struct NodeStatus {
   int64_t stored_sequences = 0;
   int64_t stale_messages = 0;  // late or duplicate messages that it dropped
   int64_t attention_us = 0;    // memory nodes: spent on attention so far
+  StepTimes times = {};        // what its time in steps went into
 };
 
 struct EngineStatus {

@@ -45,6 +45,7 @@ struct Manager {
   std::unique_ptr<ChatTemplate> chat_template;
   std::unique_ptr<Metrics> metrics;
   std::unique_ptr<LocalCluster> local;
+  std::unique_ptr<TraceFile> trace;  // null: none is written
   std::unique_ptr<ServingEngine> engine;
   std::unique_ptr<HttpServer> server;  // stopped before the engine goes
   std::string no_chat_reason;
@@ -142,6 +143,7 @@ Status StartLocalCluster(const ServeOptions& options, Manager& manager) {
 
 Status StartEngine(Manager& manager) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor, ClusterExecutor::Connect(manager.config, manager.model, Say));
+  if (manager.trace != nullptr) executor->RecordTrace(*manager.trace);
   ServingEngineOptions options = ServingEngineOptions::Of(manager.config, manager.model);
   options.observer = manager.metrics.get();
   manager.engine = std::make_unique<ServingEngine>(options, std::move(executor));
@@ -203,6 +205,9 @@ Status Serve(const ServeOptions& options) {
   }
   LAMINA_RETURN_IF_ERROR(ApplyOptions(options, manager.config));
   LAMINA_RETURN_IF_ERROR(LoadModelFiles(manager));
+  if (!options.trace_out.empty()) {
+    LAMINA_ASSIGN_OR_RETURN(manager.trace, TraceFile::Create(options.trace_out));
+  }
   LAMINA_RETURN_IF_ERROR(StartHttp(options, manager));
   if (!options.cluster_file) LAMINA_RETURN_IF_ERROR(StartLocalCluster(options, manager));
   LAMINA_RETURN_IF_ERROR(StartEngine(manager));
@@ -221,7 +226,11 @@ Status Serve(const ServeOptions& options) {
     Say("Stopping");
   }
   manager.server->Stop(IsStopRequested(Deadline::After(milliseconds(0))) ? Clock::duration(kDrain) : Clock::duration::zero());
-  return result;
+  if (manager.trace == nullptr) return result;
+  manager.server.reset();
+  manager.engine.reset();  // it holds the last records
+  const Status closed = manager.trace->Close();
+  return result.ok() ? closed : result;
 }
 
 }  // namespace lamina

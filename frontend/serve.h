@@ -30,6 +30,8 @@ struct ServeOptions {
   int port = -1;     // -1: 8000, or the YAML's
   std::string api_key;
 
+  std::string trace_out;  // what the nodes do is written to this file; "": it is not
+
   std::string prompt;        // answered once serving; "" for none
   int64_t max_tokens = 160;  // of that answer
   bool once = false;         // stop after the answer
