@@ -8,6 +8,7 @@
 
 #include <map>
 #include <mutex>
+#include <type_traits>
 #include <vector>
 
 namespace lamina {
@@ -55,34 +56,66 @@ class Group {
   prometheus::Labels labels_;
 };
 
-// A gauge for each node of the cluster.
-class NodeGauge {
+// A gauge or a counter for each node of the cluster.
+template <typename Metric>
+class OfNodes {
  public:
-  NodeGauge(prometheus::Registry& registry, const char* name, const char* help)
-      : family_(prometheus::BuildGauge().Name(name).Help(help).Register(registry)) {}
+  OfNodes(prometheus::Registry& registry, const std::string& name, const std::string& help)
+      : family_(prometheus::detail::Builder<Metric>().Name(name).Help(help).Register(registry)) {}
 
   void Set(const NodeStatus& node, double value, const prometheus::Labels& more = {}) {
     prometheus::Labels labels = {{"node", node.name}, {"role", node.role}};
     labels.insert(more.begin(), more.end());
-    Gauge*& gauge = gauges_[labels];
-    if (gauge == nullptr) gauge = &family_.Add(labels);
-    gauge->Set(value);
+    Metric*& metric = metrics_[labels];
+    if (metric == nullptr) metric = &family_.Add(labels);
+    if constexpr (std::is_same_v<Metric, Gauge>) {
+      metric->Set(value);
+    } else if (value > metric->Value()) {
+      metric->Increment(value - metric->Value());
+    }
   }
 
   void Forget() {
-    for (const auto& [key, gauge] : gauges_) family_.Remove(gauge);
-    gauges_.clear();
+    for (const auto& [key, metric] : metrics_) family_.Remove(metric);
+    metrics_.clear();
   }
 
  private:
-  prometheus::Family<Gauge>& family_;
-  std::map<prometheus::Labels, Gauge*> gauges_;
+  prometheus::Family<Metric>& family_;
+  std::map<prometheus::Labels, Metric*> metrics_;
+};
+
+using NodeGauge = OfNodes<Gauge>;
+using NodeCounter = OfNodes<Counter>;
+
+// The kinds of work of splitter/step_times.h, and which nodes have them.
+struct TimedWork {
+  StepWork work;
+  const char* name;
+  const char* help;
+  bool compute, memory;
+};
+constexpr TimedWork kTimedWork[] = {
+    {StepWork::kSlice, "slice", "Running slices.", true, false},
+    {StepWork::kPost, "post", "Gathering and posting q, k and v; attention of prompts.", true, false},
+    {StepWork::kTake, "take", "Copying and merging attention outputs.", true, false},
+    {StepWork::kSample, "sample", "Choosing tokens.", true, false},
+    {StepWork::kQWire, "q_wire", "Messages with q, k and v on their way to the node.", false, true},
+    {StepWork::kQueue, "attention_queue", "Messages that were there and waited for the node.", false, true},
+    {StepWork::kAttention, "attention", "Attention, storing the new tokens included.", false, true},
+    {StepWork::kOutputWire, "output_wire", "Outputs on their way back, until the compute node has taken them.", false, true},
+    {StepWork::kBubble, "bubble", "Having a step under way and nothing to do.", true, true},
 };
 
 }  // namespace
 
 struct Metrics::Families {
-  explicit Families(const std::string& model_name) : group(registry, {{"model_name", model_name}, {"engine", "0"}}) {}
+  explicit Families(const std::string& model_name) : group(registry, {{"model_name", model_name}, {"engine", "0"}}) {
+    for (const TimedWork& timed : kTimedWork) {
+      times.push_back(std::make_unique<NodeCounter>(registry, std::string("lamina:") + timed.name + "_seconds_total",
+                                                    std::string("Seconds by node: ") + timed.help));
+    }
+  }
 
   Counter& Success(const char* reason) {
     return group.AddCounter("vllm:request_success_total", "Requests that ended, by reason.", {{"finished_reason", reason}});
@@ -127,6 +160,7 @@ struct Metrics::Families {
   NodeGauge stale_messages{registry, "lamina:stale_messages",
                            "Late or duplicate messages that a node has dropped since it was configured."};
   NodeGauge data_path{registry, "lamina:data_path", "1 for the fabric by which a memory node is reached."};
+  std::vector<std::unique_ptr<NodeCounter>> times;  // as kTimedWork
 };
 
 Metrics::Metrics(const std::string& model_name) : families_(std::make_unique<Families>(model_name)) {}
@@ -182,7 +216,13 @@ std::string Metrics::Serialize(const EngineStatus& status) {
   for (NodeGauge* gauge :
        {&families_->slots_used, &families_->slots_capacity, &families_->node_up, &families_->stale_messages, &families_->data_path})
     gauge->Forget();
+  for (const std::unique_ptr<NodeCounter>& counter : families_->times) counter->Forget();
   for (const NodeStatus& node : status.nodes) {
+    for (size_t i = 0; i < families_->times.size(); ++i) {
+      const TimedWork& timed = kTimedWork[i];
+      if (node.role == "compute" ? timed.compute : timed.memory)
+        families_->times[i]->Set(node, static_cast<double>(node.times.of(timed.work)) * 1e-9);
+    }
     families_->node_up.Set(node, node.state == "ready" ? 1 : 0);
     families_->stale_messages.Set(node, static_cast<double>(node.stale_messages));
     if (!node.transport.empty()) families_->data_path.Set(node, 1, {{"fabric", node.transport}});

@@ -117,6 +117,34 @@ TEST(Metrics, GaugesFollowTheStatus) {
   EXPECT_THAT(text, HasSubstr(std::string("vllm:num_preemptions_total") + kLabels + " 7\n"));  // counters never fall
 }
 
+TEST(Metrics, TimesOfNodesAreCountersByKind) {
+  Metrics metrics("tiny");
+  EngineStatus status;
+  NodeStatus compute;
+  compute.name = "c0";
+  compute.role = "compute";
+  compute.times.Add(StepWork::kSlice, 1'500'000'000);
+  compute.times.Add(StepWork::kBubble, 250'000'000);
+  NodeStatus memory;
+  memory.name = "m0";
+  memory.role = "memory";
+  memory.times.Add(StepWork::kQWire, 500'000'000);
+  memory.times.Add(StepWork::kAttention, 2'000'000'000);
+  status.nodes = {compute, memory};
+  metrics.Serialize(status);
+  status.nodes[0].times.Add(StepWork::kSlice, 500'000'000);
+  const std::string text = metrics.Serialize(status);
+  EXPECT_THAT(text, HasSubstr("# TYPE lamina:slice_seconds_total counter\n"));
+  EXPECT_THAT(text, HasSubstr("lamina:slice_seconds_total{node=\"c0\",role=\"compute\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("lamina:bubble_seconds_total{node=\"c0\",role=\"compute\"} 0.25\n"));
+  EXPECT_THAT(text, HasSubstr("lamina:bubble_seconds_total{node=\"m0\",role=\"memory\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("lamina:q_wire_seconds_total{node=\"m0\",role=\"memory\"} 0.5\n"));
+  EXPECT_THAT(text, HasSubstr("lamina:attention_queue_seconds_total{node=\"m0\",role=\"memory\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("lamina:attention_seconds_total{node=\"m0\",role=\"memory\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("lamina:output_wire_seconds_total{node=\"m0\",role=\"memory\"} 0\n"));
+  EXPECT_THAT(text, Not(HasSubstr("lamina:attention_seconds_total{node=\"c0\"")));
+}
+
 TEST(Metrics, EventsAndScrapesMayCoincide) {
   Metrics metrics("tiny");
   std::thread engine([&] {
