@@ -6,6 +6,8 @@
 namespace lamina {
 namespace {
 
+constexpr int64_t kMinBubbleNs = 1000;  // less is the way from one piece of work to the next
+
 void Tell(NodeId node, StepTimes& sums, control::StepResult& result) {
   control::NodeTimes& told = *result.add_times();
   told.set_node_id(node.value);
@@ -30,7 +32,8 @@ void StepTrace::EndStep(const TracedWork& of, int64_t begun_ns) {
 int64_t StepTrace::Ran(StepWork work, const TracedWork& of, int64_t start_ns) {
   const int64_t now = Now();
   if (now != 0 && start_ns != 0) {
-    if (idle_since_ns_ != 0 && idle_since_ns_ < start_ns) Write(StepWork::kBubble, NodeId{}, of, idle_since_ns_, start_ns, sums_);
+    if (idle_since_ns_ != 0 && idle_since_ns_ + kMinBubbleNs <= start_ns)
+      Write(StepWork::kBubble, NodeId{}, of, idle_since_ns_, start_ns, sums_);
     Write(work, NodeId{}, of, start_ns, now, sums_);
   }
   idle_since_ns_ = now;

@@ -12,8 +12,9 @@
 //   kQueue       from then until the memory node starts on it: other messages come first, or the step's order is not here yet
 //   kAttention   memory node: stores k and v of the new tokens, and attends
 //   kOutputWire  from the complete output until the compute node has taken it; waiting for the compute node to be free is in here too
-//   kBubble      a node has at least one step under way and does nothing of the above. A memory node's step is under way from its order to
-//                the output of its last layer, and storing pushed K and V is no bubble; steps that only store have none
+//   kBubble      a node has at least one step under way and does nothing of the above; on a compute node for 1 us or more. A memory node's
+//                step is under way from its order to the output of its last layer, and storing pushed K and V is no bubble; steps that only
+//                store have none
 // kQWire, kQueue, kAttention, kOutputWire and a memory node's kBubble are of one memory node and one message. The compute node makes their
 // records: the reply tells it the memory node's times, which it puts on its own clock (base/clock_offset.h). On one host that is exact;
 // else the two wires' sum is exact, and how it is shared between them is wrong by at most half of the shortest recent round trip.
