@@ -371,6 +371,7 @@ void ClusterExecutor::RecordTrace(TraceFile& file) {
   trace_ = std::make_unique<TraceCollector>(file, epoch_, nodes, [this](NodeId node, const control::TraceRequest& request) {
     return nodes_[node.value - 1]->connection->Send(control::TRACE_REQUEST, request.SerializeAsString());
   });
+  trace_->Start();
 }
 
 void ClusterExecutor::OnStats(Node& node, const control::Stats& stats) {

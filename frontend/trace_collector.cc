@@ -22,6 +22,9 @@ TraceCollector::TraceCollector(TraceFile& file, uint64_t epoch, const std::vecto
     file_.Name(node.id, node.name);
     if (node.compute) sources_[node.id];
   }
+}
+
+void TraceCollector::Start() {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -42,7 +45,7 @@ void TraceCollector::Finish(Deadline deadline) {
     deadline_ = deadline;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   if (num_lost_ > 0) LAMINA_LOG_WARN("the trace lacks {} records that compute nodes made faster than they were fetched", num_lost_);
 }
 

@@ -29,9 +29,12 @@ class TraceCollector {
   // Sends a request to a compute node; an error: it cannot be asked any more.
   using Ask = std::function<Status(NodeId node, const control::TraceRequest& request)>;
 
-  // Begins. `file` is borrowed; nobody else may use it until Finish.
+  // `file` is borrowed; nobody else may use it until Finish.
   TraceCollector(TraceFile& file, uint64_t epoch, const std::vector<Node>& nodes, Ask ask);
   ~TraceCollector();
+
+  // Begins to ask; answers may come from here on. REQUIRES: called once.
+  void Start();
 
   // An answer. Thread: any.
   void Take(NodeId from, control::Trace answer);

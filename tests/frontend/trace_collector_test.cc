@@ -34,6 +34,7 @@ class TraceCollectorTest : public ::testing::Test {
     nodes.push_back({kMemory, "memory node m0", false});
     collector_ = std::make_unique<TraceCollector>(*file_, kEpoch, nodes,
                                                   [this](NodeId id, const control::TraceRequest& request) { return Answer(id, request); });
+    collector_->Start();
   }
 
   Status Answer(NodeId id, const control::TraceRequest& request) {
