@@ -164,6 +164,7 @@ void ReadTransport(YamlMap map, ClusterConfig* config) {
 void ReadAttention(YamlMap map, ClusterConfig* config) {
   map.ReadInt("kv_head_parallel", &config->kv_head_parallel, 1, 1024);
   map.ReadSize("spread_tokens", &config->spread_tokens, 0);
+  map.ReadChoice("wire_dtype", &config->wire_dtype, {"auto", "float32", "bfloat16", "float16"});
   const auto num_memory = std::ranges::count_if(config->nodes, [](const NodeConfig& node) { return node.role == NodeRole::kMemory; });
   if (num_memory % config->kv_head_parallel != 0) {
     map.Fail("kv_head_parallel", "'kv_head_parallel' is " + std::to_string(config->kv_head_parallel) + ": the " +
@@ -193,6 +194,8 @@ void ReadLimits(YamlMap map, ClusterConfig* config) {
 }
 
 }  // namespace
+
+bool ClusterConfig::has_modelled() const { return std::ranges::any_of(nodes, IsModelled); }
 
 std::string ClusterConfig::Address(const NodeConfig& node) {
   const bool is_ipv6 = node.host.find(':') != std::string::npos;
@@ -232,8 +235,7 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   std::vector<YamlMap> nodes = map.Items("nodes");
   for (YamlMap& node : nodes) config.nodes.push_back(ReadNode(node));
   CheckNodes(config.nodes, nodes, map.LineOf("nodes"), errors);
-  const bool has_modelled = std::ranges::any_of(config.nodes, IsModelled);
-  if (has_modelled && config.device_catalog.empty()) config.device_catalog = "devices.yaml";
+  if (config.has_modelled() && config.device_catalog.empty()) config.device_catalog = "devices.yaml";
   if (!config.device_catalog.empty()) config.device_catalog = FromFolderOf(path, config.device_catalog);
 
   map.Require("model");

@@ -60,6 +60,8 @@ struct ClusterConfig {
   // attention: (how memory nodes share it; without both, each sequence is on one node)
   int kv_head_parallel = 1;   // so many memory nodes, neighbours in `nodes`, hold different kv_heads of the same tokens
   int64_t spread_tokens = 0;  // a sequence of more tokens is spread over several nodes (or such groups) and may outgrow one; 0: none is
+  std::string wire_dtype = "auto";  // of q and outputs on their way: auto (float32; with modelled devices the model's) | float32 | bfloat16
+                                    // | float16. k and v travel as they are stored
 
   // pipeline:
   int num_batches = 1;  // in flight at a time: while memory nodes attend for one, compute nodes run slices of another
@@ -73,6 +75,8 @@ struct ClusterConfig {
   Clock::duration step_timeout = std::chrono::seconds(60);   // one step
   Clock::duration peer_timeout =
       std::chrono::seconds(10);  // one wait for a peer inside a step; and heartbeat silence, if that is 4 s or more
+
+  bool has_modelled() const;  // some node computes nothing
 
   // "127.0.0.1:7101", as it stands in commands and messages; an IPv6 host gets brackets.
   static std::string Address(const NodeConfig& node);

@@ -83,6 +83,10 @@ class ComputeDevice {
 
   // kOutOfSpace if the memory cannot be had.
   virtual Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, int64_t capacity_tokens) = 0;
+
+  // n elements from a value of a slice into a message that has them as `dtype` (round to nearest even), and back.
+  virtual void Pack(const float* value, int64_t n, DType dtype, std::byte* message) = 0;
+  virtual void Unpack(const std::byte* message, int64_t n, DType dtype, float* value) = 0;
 };
 
 // The cores and the memory of this machine.
@@ -93,6 +97,8 @@ class CpuDevice final : public ComputeDevice {
   Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
   std::unique_ptr<SliceRunner> MakeSlices(const LoadedModel& model, int max_rows) override;
   Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, int64_t capacity_tokens) override;
+  void Pack(const float* value, int64_t n, DType dtype, std::byte* message) override;
+  void Unpack(const std::byte* message, int64_t n, DType dtype, float* value) override;
 
  private:
   WorkerTeam& team_;

@@ -32,7 +32,7 @@ struct RemoteAttentionOptions {
 // Thread: one owner.
 class RemoteAttention : public AttentionBackend {
  public:
-  // Connects to every memory node before `deadline`; the error names the one that could not be reached.
+  // Connects to every memory node before `deadline`; the error names the one that could not be reached. Borrows the device.
   static Result<std::unique_ptr<RemoteAttention>> Create(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder,
                                                          const std::vector<MemoryPeerAddress>& addresses, ComputeDevice& device,
                                                          Deadline deadline);
@@ -82,7 +82,8 @@ class RemoteAttention : public AttentionBackend {
     bool told = false;    // TakeLostNodes has reported it
   };
 
-  RemoteAttention(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder, std::unique_ptr<LocalKv> prefill);
+  RemoteAttention(const RemoteAttentionOptions& options, std::unique_ptr<Ladder> ladder, std::unique_ptr<LocalKv> prefill,
+                  ComputeDevice& device);
 
   void AddRow(Batch& batch, int row, NodeId node);
   void BeginPrefill(Batch& batch);
@@ -92,7 +93,7 @@ class RemoteAttention : public AttentionBackend {
   void PushRows(Batch& batch, size_t peer, size_t first, size_t count);
   void ReadReply(Batch& batch, size_t peer);
   void TakeOutputs(Batch& batch, size_t peer, std::span<const std::byte> payload);
-  void MergeRow(Batch& batch, size_t peer, int row, const float* out, const float* lse);
+  void MergeRow(Batch& batch, size_t peer, int row, const std::byte* out, const float* lse);
   float* OutOf(const Batch& batch, size_t peer, int row) const;  // where its heads of the row's output go
   bool Progress();
   template <typename Done>
@@ -105,12 +106,14 @@ class RemoteAttention : public AttentionBackend {
   MemoryPeer& peer(size_t index) const { return *peers_[index].connection; }
 
   const RemoteAttentionOptions options_;
+  ComputeDevice& device_;
   const std::unique_ptr<Ladder> ladder_;
   std::vector<Peer> peers_;
   std::vector<Batch> batches_;
   const std::unique_ptr<LocalKv> prefill_;  // KV of prompts while they are computed
   std::vector<TokenSlot> free_slots_;       // of prefill_
   std::unordered_map<SequenceId, std::vector<TokenSlot>> prefill_slots_;
+  std::vector<float> part_;  // scratch: a row's output from one of several nodes
 };
 
 }  // namespace lamina

@@ -52,6 +52,7 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
         fmt::format("kv_head_parallel {} is more than the model's {} kv_heads", config.kv_head_parallel, model.num_kv_heads));
   }
   if (config.kv_dtype == "auto") config.kv_dtype = DTypeName(model.dtype);
+  if (config.wire_dtype == "auto") config.wire_dtype = DTypeName(config.has_modelled() ? model.dtype : DType::kF32);
   if (config.served_name.empty()) {
     std::string path = config.model_path;
     while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -154,7 +155,7 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline) {
   request.set_epoch(epoch_);
   request.set_node_id(node.id.value);
   request.set_node_name(node.config.name);
-  *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype);
+  *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype, config_.wire_dtype);
   request.mutable_attention()->set_num_heads(node.num_kv_heads * (model_.num_heads / model_.num_kv_heads));
   request.mutable_attention()->set_num_kv_heads(node.num_kv_heads);
   *request.mutable_limits() = limits();
@@ -175,7 +176,7 @@ Status ClusterExecutor::ConfigureCompute(Node& node, const StartProgress& progre
   request.set_epoch(epoch_);
   request.set_node_id(node.id.value);
   request.set_node_name(node.config.name);
-  *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype);
+  *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype, config_.wire_dtype);
   *request.mutable_limits() = limits();
   LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics, LadderKinds(config_.transport, config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());

@@ -58,32 +58,32 @@ Result<std::span<const AttentionService::Row>> AttentionService::RowsOf(const Me
   return std::span<const Row>(rows).subspan(header.first_row, header.num_rows);
 }
 
-Status AttentionService::Attend(const ReceivedMessage& message, std::span<const Row> rows, std::span<float> out) {
+Status AttentionService::Attend(const ReceivedMessage& message, std::span<const Row> rows, std::byte* out) {
   const int layer = static_cast<int>(message.header.layer);
   const size_t n = rows.size();
-  const size_t q_width = wire_.q_row_bytes() / 4, kv_width = wire_.kv_row_bytes() / 4, num_heads = static_cast<size_t>(wire_.num_heads);
+  const size_t q_bytes = wire_.q_row_bytes(), kv_bytes = wire_.kv_row_bytes();
   const auto num_stores = static_cast<size_t>(std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.stores; }));
-  if (message.payload.size() != n * wire_.q_row_bytes() + num_stores * 2 * wire_.kv_row_bytes())
+  if (message.payload.size() != n * q_bytes + num_stores * 2 * kv_bytes)
     return Corrupt("decode payload of " + std::to_string(message.payload.size()) + " bytes");
-  const auto* q = reinterpret_cast<const float*>(message.payload.data());
-  const float* k = q + n * q_width;
-  const float* v = k + num_stores * kv_width;
-  float* const lse = (message.header.flags & kWantsLse) != 0 ? out.data() + n * q_width : nullptr;
-  attention_rows_.clear();
+  const std::byte* const q = message.payload.data();
+  const std::byte* k = q + n * q_bytes;
+  const std::byte* v = k + num_stores * kv_bytes;
+  float* const lse = (message.header.flags & kWantsLse) != 0 ? reinterpret_cast<float*>(out + n * q_bytes) : nullptr;
+  queries_.clear();
   for (size_t i = 0; i < n; ++i) {
     const StepId step{message.header.step};
     int64_t num_tokens = rows[i].num_stored;
     if (rows[i].stores) {
-      LAMINA_RETURN_IF_ERROR(store_->Write(layer, rows[i].sequence, num_tokens++, k, v, step));
-      k += kv_width;
-      v += kv_width;
+      LAMINA_RETURN_IF_ERROR(store_->WriteRaw(layer, rows[i].sequence, num_tokens++, k, v, step));
+      k += kv_bytes;
+      v += kv_bytes;
     }
     LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots, store_->Readable(layer, rows[i].sequence, num_tokens));
     attended_tokens_ += num_tokens;
-    float* const row_lse = lse == nullptr ? nullptr : lse + i * num_heads;
-    attention_rows_.push_back({q + i * q_width, slots.data(), static_cast<int64_t>(slots.size()), out.data() + i * q_width, row_lse});
+    float* const row_lse = lse == nullptr ? nullptr : lse + i * static_cast<size_t>(wire_.num_heads);
+    queries_.push_back({q + i * q_bytes, slots, out + i * q_bytes, row_lse});
   }
-  store_->Attend(attention_, layer, attention_rows_);
+  store_->Attend(attention_, layer, wire_.wire_dtype, queries_);
   return OkStatus();
 }
 
@@ -102,7 +102,7 @@ size_t AttentionService::Decode(const ReceivedMessage& message, std::span<std::b
   Status status;
   if (Result<std::span<const Row>> rows = RowsOf(message.header, /*prefill=*/false); rows.ok()) {
     payload_bytes = rows->size() * (wire_.q_row_bytes() + ((message.header.flags & kWantsLse) != 0 ? wire_.lse_row_bytes() : 0));
-    status = Attend(message, *rows, {reinterpret_cast<float*>(payload.data()), payload_bytes / sizeof(float)});
+    status = Attend(message, *rows, payload.data());
   } else {
     status = rows.status();
   }
@@ -122,7 +122,7 @@ size_t AttentionService::Decode(const ReceivedMessage& message, std::span<std::b
 Status AttentionService::Push(const ReceivedMessage& message) {
   ForgetBefore(StepId{message.header.step});
   LAMINA_ASSIGN_OR_RETURN(const std::span<const Row> rows, RowsOf(message.header, /*prefill=*/true));
-  const size_t width_bytes = wire_.push_row_bytes();
+  const size_t width_bytes = wire_.kv_row_bytes();
   if (message.payload.size() != rows.size() * 2 * width_bytes)
     return Corrupt("push payload of " + std::to_string(message.payload.size()) + " bytes");
   const std::byte* k = message.payload.data();

@@ -52,7 +52,7 @@ class AttentionService {
 
   void ForgetBefore(StepId step);  // steps of its batch
   Result<std::span<const Row>> RowsOf(const MessageHeader& header, bool prefill) const;
-  Status Attend(const ReceivedMessage& message, std::span<const Row> rows, std::span<float> out);
+  Status Attend(const ReceivedMessage& message, std::span<const Row> rows, std::byte* out);
 
   const WireShape wire_;
   const AttentionShape attention_;
@@ -60,7 +60,7 @@ class AttentionService {
   const std::unique_ptr<KvDevice> store_;
   std::map<StepId, StepRows> steps_;  // a few: those whose messages may still come
   StepId newest_step_;
-  std::vector<AttentionRow> attention_rows_;  // scratch
+  std::vector<KvQuery> queries_;  // scratch
   int64_t computed_rows_ = 0;
   int64_t attention_us_ = 0;
   int64_t attention_messages_ = 0;

@@ -183,7 +183,8 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
                    spec.head_dim(),
                    shape.dtype,
                    request.limits().max_num_seqs(),
-                   std::max(request.limits().num_batches(), 1)};
+                   std::max(request.limits().num_batches(), 1),
+                   FromProto(spec.wire_dtype())};
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvDevice> device, MakeKvDevice(shape, capacity));
   session->service = std::make_unique<AttentionService>(session->wire, spec.scale(), request.epoch(), std::move(device));
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());

@@ -11,11 +11,11 @@
 // A decode area is free again when its reply is there; a push slot when kPushDone for its message came back. Messages of an area are
 // numbered, and header and notifications carry the number: a notification that comes twice is not taken for that of a later message, whose
 // bytes may still be on their way. Payload per row:
-//   decode  q [num_heads, head_dim] fp32, then k, v [num_kv_heads, head_dim] fp32; all rows' q first, then the k of all rows whose token is
-//           stored on this node (the order says which), then their v
+//   decode  q [num_heads, head_dim] in the wire dtype, then k, v [num_kv_heads, head_dim] in the KV dtype; all rows' q first, then the k of
+//           all rows whose token is stored on this node (the order says which), then their v
 //   push    all rows' k, then all rows' v, [num_kv_heads, head_dim] each in the KV dtype
-//   reply   out [num_heads, head_dim] fp32; behind all rows' out, if the decode message has kWantsLse, the log-sum-exp [num_heads] fp32 of
-//           each; on an error (status != 0) a UTF-8 message instead
+//   reply   out [num_heads, head_dim] in the wire dtype; behind all rows' out, if the decode message has kWantsLse, the log-sum-exp
+//           [num_heads] fp32 of each; on an error (status != 0) a UTF-8 message instead
 #pragma once
 
 #include <cstddef>
@@ -84,15 +84,17 @@ struct WireShape {
   DType kv_dtype = DType::kBF16;
   int max_rows = 0;  // decoding rows of a step
   int num_batches = 1;
+  DType wire_dtype = DType::kF32;  // of q and attention output; k and v travel as they are stored
 
-  uint64_t q_row_bytes() const { return uint64_t{4} * num_heads * head_dim; }
-  uint64_t kv_row_bytes() const { return uint64_t{4} * num_kv_heads * head_dim; }  // k or v on the wire, decode
-  uint64_t push_row_bytes() const { return static_cast<uint64_t>(ElementSize(kv_dtype)) * num_kv_heads * head_dim; }  // k or v, push
+  uint64_t q_row_elements() const { return static_cast<uint64_t>(num_heads) * head_dim; }
+  uint64_t kv_row_elements() const { return static_cast<uint64_t>(num_kv_heads) * head_dim; }
+  uint64_t q_row_bytes() const { return ElementSize(wire_dtype) * q_row_elements(); }  // also of an output
+  uint64_t kv_row_bytes() const { return ElementSize(kv_dtype) * kv_row_elements(); }  // k or v
   uint64_t decode_row_bytes() const { return q_row_bytes() + 2 * kv_row_bytes(); }
   uint64_t lse_row_bytes() const { return uint64_t{4} * num_heads; }
 
   uint64_t decode_area_bytes() const { return Align(sizeof(MessageHeader) + max_rows * decode_row_bytes()); }
-  uint64_t push_area_bytes() const { return Align(sizeof(MessageHeader) + kMaxPushRows * 2 * push_row_bytes()); }
+  uint64_t push_area_bytes() const { return Align(sizeof(MessageHeader) + kMaxPushRows * 2 * kv_row_bytes()); }
   uint64_t decode_offset(int batch) const { return batch * decode_area_bytes(); }
   uint64_t push_offset(int slot) const { return decode_offset(num_batches) + slot * push_area_bytes(); }
   uint64_t memory_window_bytes() const { return push_offset(kPushSlots); }

@@ -60,6 +60,7 @@ TEST(ClusterConfig, SmallFileGetsDefaults) {
   EXPECT_EQ(config->transport, "auto");
   EXPECT_FALSE(config->transport_fallback);
   EXPECT_EQ(config->payload_checksum, "auto");
+  EXPECT_EQ(config->wire_dtype, "auto");
   EXPECT_EQ(config->step_timeout, std::chrono::seconds(60));
 }
 
@@ -73,7 +74,7 @@ nodes:
 - {name: m0, role: memory, host: "::1", port: 2, memory: 1GiB, threads: 2}
 model: {path: /m/llama/, served_name: llama, load_format: dummy, kv_dtype: float16}
 transport: {kind: verbs, fallback: true, checksum: on}
-attention: {kv_head_parallel: 1, spread_tokens: 4k}
+attention: {kv_head_parallel: 1, spread_tokens: 4k, wire_dtype: float16}
 pipeline: {num_batches: 3}
 limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_num_queued_reqs: 5, start_timeout: 1m, step_timeout: 2s, peer_timeout: 300ms}
 )",

@@ -186,6 +186,32 @@ TEST_F(RemoteAttentionTest, RowsGoToTheirNodeAndComeBackToTheirPlace) {
   attention_.reset();
 }
 
+TEST_F(RemoteAttentionTest, QueriesAndOutputsCanTravelInHalfTheBytes) {
+  std::atomic<size_t> payload_bytes{0};
+  std::atomic<float> last_v{0};
+  PlayedMemoryNode node("memory-1", [&](const ReceivedMessage& message) {
+    payload_bytes = message.payload.size();
+    BF16 v;
+    std::memcpy(&v, message.payload.data() + message.payload.size() - sizeof(v), sizeof(v));
+    last_v = ToFloat(v);
+    std::vector<F16> out(kQ);
+    std::memcpy(out.data(), message.payload.data(), kQ * sizeof(F16));
+    for (F16& x : out) x = ToF16(2 * ToFloat(x));
+    return std::optional(Reply(message.header, std::as_bytes(std::span(out))));
+  });
+  RemoteAttentionOptions options = Options();
+  options.wire.wire_dtype = DType::kF16;
+  options.wire.kv_dtype = DType::kBF16;
+  attention_ = *RemoteAttention::Create(options, Loopback(), {{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}}, device_,
+                                        Deadline::After(seconds(10)));
+  Decode(2, {{100, 1}});
+  EXPECT_TRUE(attention_->failures(batch_).empty());
+  EXPECT_EQ(payload_bytes, kQ * 2 + 2 * kKv * 2);
+  EXPECT_EQ(last_v, 1.0f);
+  ExpectTwiceQ(0);
+  attention_.reset();
+}
+
 TEST_F(RemoteAttentionTest, BatchesOverlap) {
   PlayedMemoryNode m1("memory-1", TwiceQ);
   Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}});

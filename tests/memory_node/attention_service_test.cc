@@ -144,6 +144,45 @@ TEST_F(AttentionServiceTest, DecodesOverPushedAndNewTokens) {
   }
 }
 
+// Attention over a single token is its v, whatever q is.
+TEST_F(AttentionServiceTest, QueriesAndOutputsHaveTheWireDtypeAndKvItsOwn) {
+  WireShape wire = kWire;
+  wire.wire_dtype = DType::kF16;
+  wire.kv_dtype = DType::kBF16;
+  const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = DType::kBF16};
+  AttentionService service(wire, kScale, kEpoch, std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
+  control::MemoryOrder order;
+  order.set_step(1);
+  for (const uint64_t sequence : {1, 2}) {
+    control::DecodeRow& row = *order.add_decode();
+    row.set_sequence(sequence);
+    row.set_slot(static_cast<uint32_t>(sequence));
+  }
+  service.Apply(order);
+  std::vector<uint16_t> payload;
+  for (size_t i = 0; i < 2 * kQ; ++i) payload.push_back(ToF16(0.25f * static_cast<float>(i)).bits);
+  for (size_t i = 0; i < 4 * kKv; ++i) payload.push_back(ToBF16(static_cast<float>(i)).bits);  // k, k, v, v
+  const auto decode = [&] {
+    MessageHeader header{.kind = MessageKind::kDecode, .epoch = kEpoch, .step = 1, .num_rows = 2};
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(payload));
+    header = Seal(header, bytes, false);
+    area_.resize(wire.reply_area_bytes());
+    service.Decode({header, bytes}, area_, true);
+    return *Open(area_, MessageKind::kReply, true);
+  };
+  const ReceivedMessage reply = decode();
+  EXPECT_EQ(reply.header.status, 0);
+  ASSERT_EQ(reply.payload.size(), 2 * kQ * 2);
+  for (size_t i = 0; i < 2 * kQ; ++i) {
+    F16 out;
+    std::memcpy(&out, reply.payload.data() + i * 2, 2);
+    const size_t row = i / kQ, head = i % kQ / 8, d = i % 8;
+    EXPECT_EQ(ToFloat(out), static_cast<float>(2 * kKv + row * kKv + head / 2 * 8 + d)) << "row " << row << " head " << head;
+  }
+  payload.resize(payload.size() + kQ);  // as if a row's q were fp32
+  EXPECT_EQ(decode().header.status, static_cast<uint16_t>(StatusCode::kCorrupt));
+}
+
 TEST_F(AttentionServiceTest, AnswersAnErrorInsteadOfAttentionOverMissingTokens) {
   control::MemoryOrder order;  // a prompt whose push never comes
   order.set_step(1);

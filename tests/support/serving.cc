@@ -61,8 +61,9 @@ std::string Deployment::Name() const {
   if (kind == "in-process") return "one_process_" + kv_dtype;
   const std::string heads = kv_head_parallel > 1 ? "_heads_over_" + std::to_string(kv_head_parallel) : "";
   const std::string spread = spread_tokens > 0 ? "_spread_" + std::to_string(spread_tokens) : "";
+  const std::string wire = wire_dtype == "auto" ? "" : "_" + wire_dtype + "_wire";
   const std::string batches = num_batches > 1 ? "_" + std::to_string(num_batches) + "_batches" : "";
-  return "1_compute_" + std::to_string(num_memory_nodes) + "_memory" + heads + spread + batches + "_" + transport + "_" + kv_dtype;
+  return "1_compute_" + std::to_string(num_memory_nodes) + "_memory" + heads + spread + batches + "_" + transport + "_" + kv_dtype + wire;
 }
 
 namespace {
@@ -72,6 +73,7 @@ Result<ClusterConfig> Apply(const Deployment& deployment, const ModelConfig& mod
   config.model_path = deployment.model;
   config.load_format = deployment.load_format;
   config.kv_dtype = deployment.kv_dtype;
+  config.wire_dtype = deployment.wire_dtype;
   config.max_num_seqs = deployment.max_num_seqs;
   config.max_num_batched_tokens = deployment.max_num_batched_tokens;
   config.max_num_queued_reqs = deployment.max_queued;

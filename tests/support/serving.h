@@ -57,6 +57,7 @@ struct Deployment {
   int64_t spread_tokens = 0;  // likewise
   int num_batches = 1;        // likewise
   std::string kv_dtype = "bfloat16";
+  std::string wire_dtype = "auto";
   int max_num_seqs = 32;
   int max_num_batched_tokens = 128;
   int64_t memory_bytes = int64_t{16} << 20;  // of each memory node (or the KV in process)
