@@ -12,8 +12,10 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
   std::unique_ptr<MemoryPeer> peer(new MemoryPeer(address, wire, hello.epoch));
   Result<Path> connected = ladder.Connect(address.offers, {wire.compute_window_bytes(), hello.Encode()}, deadline);
   if (!connected.ok()) return connected.status().WithContext("data path to memory node " + address.name);
-  LAMINA_ASSIGN_OR_RETURN(peer->buffer_, connected->fabric->Allocate(wire.memory_window_bytes()));
   peer->endpoint_ = std::move(connected->endpoint);
+  if (peer->endpoint_->peer_window().empty()) {
+    LAMINA_ASSIGN_OR_RETURN(peer->buffer_, connected->fabric->Allocate(wire.memory_window_bytes()));
+  }
   peer->path_ = {address.node, std::string(connected->fabric->name()), RefusalText(connected->refused)};
   peer->payload_checksum_ = NeedsPayloadChecksum(payload_checksum, peer->path_.fabric);
   LAMINA_LOG_INFO("data path to memory node {}: {}{}", address.name, peer->path_.fabric,
@@ -33,11 +35,11 @@ void MemoryPeer::Lose(const std::string& why) {
 }
 
 std::span<std::byte> MemoryPeer::decode_payload(int batch) {
-  return buffer_->bytes().subspan(wire_.decode_offset(batch), wire_.decode_area_bytes()).subspan(sizeof(MessageHeader));
+  return outgoing().subspan(wire_.decode_offset(batch), wire_.decode_area_bytes()).subspan(sizeof(MessageHeader));
 }
 
 std::span<std::byte> MemoryPeer::push_payload(int slot) {
-  return buffer_->bytes().subspan(wire_.push_offset(slot), wire_.push_area_bytes()).subspan(sizeof(MessageHeader));
+  return outgoing().subspan(wire_.push_offset(slot), wire_.push_area_bytes()).subspan(sizeof(MessageHeader));
 }
 
 Status MemoryPeer::Post(const Notification& announced, MessageHeader header, std::span<std::byte> payload, size_t payload_bytes,
@@ -46,7 +48,7 @@ Status MemoryPeer::Post(const Notification& announced, MessageHeader header, std
   header.epoch = epoch_;
   header.number = announced.number;
   header = Seal(header, payload.first(payload_bytes), payload_checksum_);
-  const std::span<std::byte> message = buffer_->bytes().subspan(offset, sizeof(header) + payload_bytes);
+  const std::span<std::byte> message = outgoing().subspan(offset, sizeof(header) + payload_bytes);
   std::memcpy(message.data(), &header, sizeof(header));
   const WriteOp write{message, offset};
   return endpoint_->Post({&write, 1}, announced.Pack(), 0);

@@ -73,11 +73,12 @@ class MemoryPeer {
   MemoryPeer(const MemoryPeerAddress& address, const WireShape& wire, uint64_t epoch) : address_(address), wire_(wire), epoch_(epoch) {}
   Status Post(const Notification& announced, MessageHeader header, std::span<std::byte> area, size_t payload_bytes, uint64_t offset);
   void TakeNotification(uint32_t value);
+  std::span<std::byte> outgoing() const { return buffer_ == nullptr ? endpoint_->peer_window() : buffer_->bytes(); }
 
   const MemoryPeerAddress address_;
   const WireShape wire_;
   const uint64_t epoch_;
-  std::unique_ptr<Buffer> buffer_;      // the peer's window, as it is written here
+  std::unique_ptr<Buffer> buffer_;      // the peer's window, as it is written here; null: it can be written itself
   std::unique_ptr<Endpoint> endpoint_;  // after the buffer: it goes first
   AttentionBackend::ChosenPath path_;
   bool payload_checksum_ = false;

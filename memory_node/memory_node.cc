@@ -211,15 +211,19 @@ bool MemoryNode::AcceptPeers() {
     LAMINA_LOG_WARN("refused a peer at {}: it does not belong to this manager's session", endpoint.peer_name());
     return true;
   }
-  Result<std::unique_ptr<Buffer>> reply = path->fabric->Allocate(session.wire.compute_window_bytes());
-  if (!reply.ok()) {
-    LAMINA_LOG_ERROR("no memory for a reply buffer: {}", reply.status().ToString());
-    return true;
+  std::unique_ptr<Buffer> buffer;
+  if (endpoint.peer_window().empty()) {
+    Result<std::unique_ptr<Buffer>> reply = path->fabric->Allocate(session.wire.compute_window_bytes());
+    if (!reply.ok()) {
+      LAMINA_LOG_ERROR("no memory for a reply buffer: {}", reply.status().ToString());
+      return true;
+    }
+    buffer = std::move(*reply);
   }
   LAMINA_LOG_INFO("a compute node connected over {} from {}", path->fabric->name(), endpoint.peer_name());
   const bool checksum = NeedsPayloadChecksum(session.payload_checksum, path->fabric->name());
   ComputePeer& peer = session.peers.emplace_back();
-  peer.reply = std::move(*reply);
+  peer.reply = std::move(buffer);
   peer.endpoint = std::move(path->endpoint);
   peer.payload_checksum = checksum;
   return true;
@@ -309,7 +313,7 @@ Status MemoryNode::HandleMessage(ComputePeer& peer, const ReceivedMessage& messa
   if (stale) return OkStatus();
   const WireShape& wire = session_->wire;
   const uint64_t offset = wire.reply_offset(static_cast<int>(notification.slot));
-  const std::span<std::byte> reply = peer.reply->bytes().subspan(offset, wire.reply_area_bytes());
+  const std::span<std::byte> reply = peer.outgoing().subspan(offset, wire.reply_area_bytes());
   const size_t bytes = service.Decode(message, reply, peer.payload_checksum);
   const WriteOp write{reply.first(bytes), offset};
   return peer.endpoint->Post({&write, 1}, Notification{MessageKind::kReply, notification.slot, notification.number}.Pack(), 0);

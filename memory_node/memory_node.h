@@ -50,8 +50,10 @@ class MemoryNode {
 
  private:
   struct ComputePeer {
-    std::unique_ptr<Buffer> reply;  // before the endpoint whose posts read it
-    std::unique_ptr<Endpoint> endpoint;
+    std::span<std::byte> outgoing() const { return reply == nullptr ? endpoint->peer_window() : reply->bytes(); }
+
+    std::unique_ptr<Buffer> reply;       // the peer's window, as it is written here; null: it can be written itself
+    std::unique_ptr<Endpoint> endpoint;  // after the buffer that its posts read
     bool payload_checksum = false;
     std::deque<Notification> notifications;             // not handled yet, oldest first: their order may not be here
     std::array<uint32_t, kMaxBatches> decode_number{};  // of the last message handled in each area
