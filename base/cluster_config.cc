@@ -173,6 +173,17 @@ void ReadAttention(YamlMap map, ClusterConfig* config) {
   map.Close();
 }
 
+void ReadNetwork(YamlMap map, ClusterConfig* config) {
+  map.ReadDuration("modelled_latency", &config->modelled_latency);
+  map.ReadDouble("modelled_gb_per_s", &config->modelled_gb_per_s);
+  const bool one_host = std::ranges::all_of(config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
+  if (config->models_network() && !one_host) {
+    map.Fail(config->modelled_gb_per_s > 0 ? "modelled_gb_per_s" : "modelled_latency",
+             "a network can only be modelled between nodes on one host, and there are several");
+  }
+  map.Close();
+}
+
 void ReadPipeline(YamlMap map, ClusterConfig* config) {
   map.ReadInt("num_batches", &config->num_batches, 1, 16);
   map.Close();
@@ -242,6 +253,7 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   ReadModel(map.Child("model"), path, &config);
   ReadTransport(map.Child("transport"), &config);
   ReadAttention(map.Child("attention"), &config);
+  ReadNetwork(map.Child("network"), &config);
   ReadPipeline(map.Child("pipeline"), &config);
   ReadLimits(map.Child("limits"), &config);
   map.Close();

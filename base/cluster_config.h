@@ -63,6 +63,10 @@ struct ClusterConfig {
   std::string wire_dtype = "auto";  // of q and outputs on their way: auto (float32; with modelled devices the model's) | float32 | bfloat16
                                     // | float16. k and v travel as they are stored
 
+  // network: (a link that all nodes are taken to have, as they are on one machine; without both, the transport's own time is all)
+  Clock::duration modelled_latency{};  // from one node to another
+  double modelled_gb_per_s = 0;        // GB = 10^9 bytes, of each node in each direction; 0: bytes take no time
+
   // pipeline:
   int num_batches = 1;  // in flight at a time: while memory nodes attend for one, compute nodes run slices of another
 
@@ -77,6 +81,7 @@ struct ClusterConfig {
       std::chrono::seconds(10);  // one wait for a peer inside a step; and heartbeat silence, if that is 4 s or more
 
   bool has_modelled() const;  // some node computes nothing
+  bool models_network() const { return modelled_latency > Clock::duration::zero() || modelled_gb_per_s > 0; }
 
   // "127.0.0.1:7101", as it stands in commands and messages; an IPv6 host gets brackets.
   static std::string Address(const NodeConfig& node);

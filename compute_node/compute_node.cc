@@ -68,6 +68,8 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   }
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Ladder> ladder, open_ladder(fabrics));
+  if (request.has_modelled_link())
+    ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()), request.modelled_link().bytes_per_s()});
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<RemoteAttention> remote,
                           RemoteAttention::Create(options, std::move(ladder), peers, device, Deadline::After(kConnectTimeout)));
   return std::unique_ptr<AttentionBackend>(std::move(remote));

@@ -117,6 +117,13 @@ control::Limits ClusterExecutor::limits() const {
   return limits;
 }
 
+control::ModelledLink ClusterExecutor::modelled_link() const {
+  control::ModelledLink link;
+  link.set_latency_ns(std::chrono::duration_cast<std::chrono::nanoseconds>(config_.modelled_latency).count());
+  link.set_bytes_per_s(config_.modelled_gb_per_s * 1e9);
+  return link;
+}
+
 Result<ControlOptions> ClusterExecutor::control_options() const {
   ControlOptions options;
   options.hello = "manager of cluster " + config_.name;
@@ -162,6 +169,7 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline) {
   LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics, LadderKinds(config_.transport, config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
   request.set_payload_checksum(config_.payload_checksum);
+  if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
   request.set_session_token(session_token_);
   while (true) {
     LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
@@ -181,6 +189,7 @@ Status ClusterExecutor::ConfigureCompute(Node& node, const StartProgress& progre
   LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics, LadderKinds(config_.transport, config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
   request.set_payload_checksum(config_.payload_checksum);
+  if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
   request.set_model(config_.model_path);
   request.set_load_format(config_.load_format);
   const int64_t kv_bytes_per_token =

@@ -189,6 +189,8 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
   session->service = std::make_unique<AttentionService>(session->wire, spec.scale(), request.epoch(), std::move(device));
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
   LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));
+  if (request.has_modelled_link())
+    session->ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()), request.modelled_link().bytes_per_s()});
   LAMINA_RETURN_IF_ERROR(session->ladder->Listen(HostOf(control_->address())));
   control::Configured answer;
   answer.set_capacity_tokens(capacity);

@@ -123,6 +123,22 @@ TEST(ClusterConfig, MemoryNodesFormWholeGroups) {
   EXPECT_THAT(parse(2).status().message(), testing::HasSubstr("c.yaml:8: 'kv_head_parallel' is 2: the 3 memory nodes cannot be grouped"));
 }
 
+TEST(ClusterConfig, ANetworkIsModelledOnOneHost) {
+  const auto parse = [](const std::string& host) {
+    return ClusterConfig::Parse(
+        "version: 1\nmodel: {path: /m}\nnetwork: {modelled_latency: 33us, modelled_gb_per_s: 24}\nnodes:\n" +
+            std::string("- {name: c0, role: compute, port: 1}\n- {name: m0, role: memory, port: 2, memory: 1GiB, host: ") + host + "}\n",
+        "c.yaml");
+  };
+  const Result<ClusterConfig> config = parse("127.0.0.1");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->models_network());
+  EXPECT_EQ(config->modelled_latency, std::chrono::microseconds(33));
+  EXPECT_EQ(config->modelled_gb_per_s, 24);
+  EXPECT_THAT(parse("10.0.0.2").status().message(),
+              testing::HasSubstr("c.yaml:3: a network can only be modelled between nodes on one host"));
+}
+
 TEST(ClusterConfig, SecretFileIsRelativeToTheYaml) {
   const auto secret_file = [](const std::string& path) {
     const auto config = ClusterConfig::Parse(std::string(kSmall) + "cluster: {secret_file: " + path + "}\n", "/etc/lamina/c.yaml");

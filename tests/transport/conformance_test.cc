@@ -202,7 +202,9 @@ TEST_P(FabricConformance, PollFillsAnyNumberOfEvents) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, FabricConformance,
-                         testing::ValuesIn(WithRdma({"loopback", "tcp", "shm", "faulty-loopback", "faulty-tcp"})), [](const auto& info) {
+                         testing::ValuesIn(WithRdma({"loopback", "tcp", "shm", "faulty-loopback", "faulty-tcp", "modelled-shm",
+                                                     "modelled-tcp"})),
+                         [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '-');
                            return name;
