@@ -186,6 +186,7 @@ void ReadNetwork(YamlMap map, ClusterConfig* config) {
 
 void ReadPipeline(YamlMap map, ClusterConfig* config) {
   map.ReadInt("num_batches", &config->num_batches, 1, 16);
+  map.ReadChoice("overlap", &config->overlap, {"auto", "on", "off"});
   map.Close();
 }
 

@@ -68,7 +68,8 @@ struct ClusterConfig {
   double modelled_gb_per_s = 0;        // GB = 10^9 bytes, of each node in each direction; 0: bytes take no time
 
   // pipeline:
-  int num_batches = 1;  // in flight at a time: while memory nodes attend for one, compute nodes run slices of another
+  std::string overlap = "auto";  // q leaves before k and v, and outputs as they are done: auto (with a modelled network) | on | off
+  int num_batches = 1;           // in flight at a time: while memory nodes attend for one, compute nodes run slices of another
 
   // limits:
   int max_num_seqs = 64;

@@ -43,6 +43,9 @@ class SliceRunner {
   // Runs slice `k`. REQUIRES: slices run in order; before slice k > 0 attention k-1's output was written to value(attention_out).
   virtual void Run(int k) = 0;
 
+  // Runs slice `k` only until its q is there; Run(k) then runs the rest. REQUIRES: as Run, and the slice is not the last.
+  virtual void RunToQueries(int k) = 0;
+
   // Keeps only these rows (ascending) from here on: the last slice is only worth running for rows that are sampled.
   // REQUIRES: called after attention k-1 and before Run(k).
   virtual void KeepRows(int k, std::span<const int> rows) = 0;

@@ -54,8 +54,8 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   options.payload_checksum = request.payload_checksum();
   options.self = NodeId{request.node_id()};
   options.attention = shape;
-  options.wire = {spec.num_heads(), spec.num_kv_heads(),         spec.head_dim(), dtype, request.limits().max_num_seqs(),
-                  num_batches,      FromProto(spec.wire_dtype())};
+  options.wire = {spec.num_heads(), spec.num_kv_heads(),          spec.head_dim(),  dtype, request.limits().max_num_seqs(),
+                  num_batches,      FromProto(spec.wire_dtype()), request.overlap()};
   options.num_layers = spec.num_layers();
   options.prefill_cache_tokens = num_batches * (request.limits().max_model_len() + request.limits().max_num_batched_tokens());
   options.peer_timeout = milliseconds(request.limits().peer_timeout_ms());

@@ -34,8 +34,13 @@ void MemoryPeer::Lose(const std::string& why) {
   why_ = why;
 }
 
+std::span<std::byte> MemoryPeer::query_payload(int batch) {
+  return outgoing().subspan(wire_.decode_offset(batch) + sizeof(MessageHeader), static_cast<size_t>(wire_.max_rows) * wire_.q_row_bytes());
+}
+
 std::span<std::byte> MemoryPeer::decode_payload(int batch) {
-  return outgoing().subspan(wire_.decode_offset(batch), wire_.decode_area_bytes()).subspan(sizeof(MessageHeader));
+  const uint64_t bytes = wire_.overlap ? wire_.second_part_bytes() : wire_.decode_area_bytes();
+  return outgoing().subspan(decode_offset(batch), bytes).subspan(sizeof(MessageHeader));
 }
 
 std::span<std::byte> MemoryPeer::push_payload(int slot) {
@@ -54,10 +59,16 @@ Status MemoryPeer::Post(const Notification& announced, MessageHeader header, std
   return endpoint_->Post({&write, 1}, announced.Pack(), 0);
 }
 
+Status MemoryPeer::PostQueries(int batch, MessageHeader header, size_t payload_bytes) {
+  const uint32_t number = Notification::Next(decodes_[static_cast<size_t>(batch)].number);  // that of the decode message
+  const Notification announced{MessageKind::kQueries, static_cast<uint32_t>(batch), number};
+  return Post(announced, header, query_payload(batch), payload_bytes, wire_.decode_offset(batch));
+}
+
 Status MemoryPeer::PostDecode(int batch, MessageHeader header, size_t payload_bytes) {
   DecodeArea& area = decodes_[static_cast<size_t>(batch)];
   const Notification announced{MessageKind::kDecode, static_cast<uint32_t>(batch), Notification::Next(area.number)};
-  LAMINA_RETURN_IF_ERROR(Post(announced, header, decode_payload(batch), payload_bytes, wire_.decode_offset(batch)));
+  LAMINA_RETURN_IF_ERROR(Post(announced, header, decode_payload(batch), payload_bytes, decode_offset(batch)));
   area = {announced.number, true, false};
   return OkStatus();
 }

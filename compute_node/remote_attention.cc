@@ -105,8 +105,20 @@ void RemoteAttention::BeginPrefill(Batch& batch) {
   }
 }
 
+void RemoteAttention::StartQueries(int number, int layer, const float* q) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  batch.layer = layer;
+  batch.q = q;
+  batch.sent_queries = true;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if (!peer(i).lost() && !batch.by_peer[i].decode.empty()) SendQueries(batch, i);
+  }
+}
+
 void RemoteAttention::Start(int number, int layer, const float* q, const float* k, const float* v, float* out) {
   Batch& batch = batches_[static_cast<size_t>(number)];
+  if (options_.wire.overlap && !batch.sent_queries) StartQueries(number, layer, q);
+  batch.sent_queries = false;
   batch.layer = layer;
   batch.q = q;
   batch.k = k;
@@ -197,36 +209,40 @@ MessageHeader RemoteAttention::Header(const Batch& batch, size_t first_row, size
           .num_rows = static_cast<uint32_t>(num_rows)};
 }
 
-// Fills the payload of a decode message; returns its size.
-size_t RemoteAttention::PackDecode(const Batch& batch, size_t to) {
+std::byte* RemoteAttention::PackQueries(const Batch& batch, size_t to, std::byte* end) {
   const AttentionShape& shape = options_.attention;
   const WireShape& wire = peer(to).wire();
-  const std::span<std::byte> payload = peer(to).decode_payload(batch.number);
-  std::byte* end = payload.data();
-  const auto append = [&](const float* value, uint64_t elements, DType dtype) {
-    device_.Pack(value, static_cast<int64_t>(elements), dtype, end);
-    end += elements * ElementSize(dtype);
-  };
-  const std::vector<DecodeRow>& decode = batch.by_peer[to].decode;
-  const int64_t first_kv_head = peer(to).address().first_kv_head, first_head = first_kv_head * shape.group();
-  for (const DecodeRow& row : decode)
-    append(batch.q + (int64_t{row.row} * shape.num_heads + first_head) * shape.head_dim, wire.q_row_elements(), wire.wire_dtype);
-  for (const float* rows : {batch.k, batch.v}) {
-    for (const DecodeRow& row : decode) {
-      if (!row.stores) continue;
-      append(rows + (int64_t{row.row} * shape.num_kv_heads + first_kv_head) * shape.head_dim, wire.kv_row_elements(), wire.kv_dtype);
-    }
+  const int64_t first_head = int64_t{peer(to).address().first_kv_head} * shape.group();
+  for (const DecodeRow& row : batch.by_peer[to].decode) {
+    const float* const q = batch.q + (int64_t{row.row} * shape.num_heads + first_head) * shape.head_dim;
+    device_.Pack(q, static_cast<int64_t>(wire.q_row_elements()), wire.wire_dtype, end);
+    end += wire.q_row_bytes();
   }
-  return static_cast<size_t>(end - payload.data());
+  return end;
 }
 
-void RemoteAttention::SendDecode(Batch& batch, size_t to) {
-  const size_t payload_bytes = PackDecode(batch, to);
+std::byte* RemoteAttention::PackKeyValues(const Batch& batch, size_t to, std::byte* end) {
+  const AttentionShape& shape = options_.attention;
+  const WireShape& wire = peer(to).wire();
+  for (const float* rows : {batch.k, batch.v}) {
+    for (const DecodeRow& row : batch.by_peer[to].decode) {
+      if (!row.stores) continue;
+      const float* const value = rows + (int64_t{row.row} * shape.num_kv_heads + peer(to).address().first_kv_head) * shape.head_dim;
+      device_.Pack(value, static_cast<int64_t>(wire.kv_row_elements()), wire.kv_dtype, end);
+      end += wire.kv_row_bytes();
+    }
+  }
+  return end;
+}
+
+// Posts when there is room; `post` is given the header.
+template <typename Post>
+void RemoteAttention::Send(Batch& batch, size_t to, const char* what, size_t payload_bytes, Post post) {
   MessageHeader header = Header(batch, 0, batch.by_peer[to].decode.size());
   header.flags = batch.by_peer[to].wants_lse ? kWantsLse : 0;
   Status posted;
-  WaitFor(batch, to, "room to send q, k and v", [&] {
-    posted = peer(to).PostDecode(batch.number, header, payload_bytes);
+  WaitFor(batch, to, what, [&] {
+    posted = post(header);
     return posted.code() != StatusCode::kTryAgain;
   });
   if (!posted.ok()) {
@@ -235,6 +251,20 @@ void RemoteAttention::SendDecode(Batch& batch, size_t to) {
   } else {
     batch.traffic.sent_bytes += static_cast<int64_t>(sizeof(header) + payload_bytes);
   }
+}
+
+void RemoteAttention::SendQueries(Batch& batch, size_t to) {
+  std::byte* const begin = peer(to).query_payload(batch.number).data();
+  const auto bytes = static_cast<size_t>(PackQueries(batch, to, begin) - begin);
+  Send(batch, to, "room to send q", bytes, [&](const MessageHeader& header) { return peer(to).PostQueries(batch.number, header, bytes); });
+}
+
+void RemoteAttention::SendDecode(Batch& batch, size_t to) {
+  std::byte* const begin = peer(to).decode_payload(batch.number).data();
+  std::byte* const behind_q = options_.wire.overlap ? begin : PackQueries(batch, to, begin);
+  const auto bytes = static_cast<size_t>(PackKeyValues(batch, to, behind_q) - begin);
+  Send(batch, to, "room to send q, k and v", bytes,
+       [&](const MessageHeader& header) { return peer(to).PostDecode(batch.number, header, bytes); });
 }
 
 void RemoteAttention::PushPrefill(Batch& batch, size_t to) {

@@ -39,6 +39,8 @@ class RemoteAttention : public AttentionBackend {
 
   void BeginStep(int batch, StepId step, std::span<const AttentionWork> rows) override;
   void Start(int batch, int layer, const float* q, const float* k, const float* v, float* out) override;
+  bool takes_queries_first() const override { return options_.wire.overlap; }
+  void StartQueries(int batch, int layer, const float* q) override;
   bool Finish(int batch) override;
   void EndStep(int batch) override;
   void Sleep(std::span<const int> fds) override;
@@ -71,6 +73,7 @@ class RemoteAttention : public AttentionBackend {
 
     // Of the layer that is computed.
     int layer = 0;
+    bool sent_queries = false;
     const float *q = nullptr, *k = nullptr, *v = nullptr;
     float* out = nullptr;
     std::vector<float> lse;  // [decode rows, num_heads] of what is merged in `out` so far
@@ -87,8 +90,12 @@ class RemoteAttention : public AttentionBackend {
 
   void AddRow(Batch& batch, int row, NodeId node);
   void BeginPrefill(Batch& batch);
-  size_t PackDecode(const Batch& batch, size_t peer);
+  std::byte* PackQueries(const Batch& batch, size_t peer, std::byte* end);  // both return the end of what is packed
+  std::byte* PackKeyValues(const Batch& batch, size_t peer, std::byte* end);
+  void SendQueries(Batch& batch, size_t peer);
   void SendDecode(Batch& batch, size_t peer);
+  template <typename Post>
+  void Send(Batch& batch, size_t peer, const char* what, size_t payload_bytes, Post post);
   void PushPrefill(Batch& batch, size_t peer);
   void PushRows(Batch& batch, size_t peer, size_t first, size_t count);
   void ReadReply(Batch& batch, size_t peer);

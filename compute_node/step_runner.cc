@@ -83,9 +83,13 @@ void StepRunner::RunSlice(int number) {
   const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
   const bool is_last = slice.attention < 0;
   if (is_last) batch.slices->KeepRows(k, batch.rows.sampled);
-  batch.slices->Run(k);
-  if (is_last) return;
+  if (is_last) return batch.slices->Run(k);
   const Op& attention = model_.sliced.attentions[static_cast<size_t>(slice.attention)];
+  if (attention_->takes_queries_first()) {
+    batch.slices->RunToQueries(k);
+    attention_->StartQueries(number, attention.layer, batch.slices->value(slice.q));
+  }
+  batch.slices->Run(k);
   attention_->Start(number, attention.layer, batch.slices->value(slice.q), batch.slices->value(slice.k), batch.slices->value(slice.v),
                     batch.slices->value(attention.output));
 }

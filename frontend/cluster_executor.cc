@@ -53,6 +53,7 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
   }
   if (config.kv_dtype == "auto") config.kv_dtype = DTypeName(model.dtype);
   if (config.wire_dtype == "auto") config.wire_dtype = DTypeName(config.has_modelled() ? model.dtype : DType::kF32);
+  if (config.overlap == "auto") config.overlap = config.models_network() ? "on" : "off";
   if (config.served_name.empty()) {
     std::string path = config.model_path;
     while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -170,6 +171,7 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline) {
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
   request.set_payload_checksum(config_.payload_checksum);
   if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
+  request.set_overlap(config_.overlap == "on");
   request.set_session_token(session_token_);
   while (true) {
     LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
@@ -190,6 +192,7 @@ Status ClusterExecutor::ConfigureCompute(Node& node, const StartProgress& progre
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
   request.set_payload_checksum(config_.payload_checksum);
   if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
+  request.set_overlap(config_.overlap == "on");
   request.set_model(config_.model_path);
   request.set_load_format(config_.load_format);
   const int64_t kv_bytes_per_token =

@@ -31,12 +31,15 @@ class CpuKvDevice final : public KvDevice {
   }
   // Rows that are not fp32 are converted on their way in and out, as the kernels know no other queries.
   void Attend(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) override;
+  void AttendMore(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) override;
 
  private:
   const std::unique_ptr<KvStore> store_;
   WorkerTeam& team_;
-  std::vector<AttentionRow> rows_;    // scratch
-  std::vector<float> queries_, out_;  // likewise
+  std::vector<AttentionRow> rows_;               // scratch
+  std::vector<float> queries_, out_;             // likewise
+  std::vector<float> more_, more_lse_, merged_;  // likewise, of AttendMore
+  std::vector<KvQuery> more_rows_;               // likewise
 };
 
 }  // namespace lamina

@@ -38,6 +38,9 @@ class KvDevice {
 
   // `dtype`: of q and out. Returns when the outputs of all rows are there.
   virtual void Attend(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) = 0;
+
+  // Likewise, and merges with the attention over other tokens that stands in out and lse. REQUIRES: lse is not null.
+  virtual void AttendMore(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) = 0;
 };
 
 }  // namespace lamina

@@ -184,7 +184,8 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
                    shape.dtype,
                    request.limits().max_num_seqs(),
                    std::max(request.limits().num_batches(), 1),
-                   FromProto(spec.wire_dtype())};
+                   FromProto(spec.wire_dtype()),
+                   request.overlap()};
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvDevice> device, MakeKvDevice(shape, capacity));
   session->service = std::make_unique<AttentionService>(session->wire, spec.scale(), request.epoch(), std::move(device));
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
@@ -265,27 +266,40 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
 
 bool MemoryNode::HasArea(const Notification& notification) const {
   return notification.kind == MessageKind::kPush ||
-         (notification.kind == MessageKind::kDecode && static_cast<int>(notification.slot) < session_->wire.num_batches);
+         ((notification.kind == MessageKind::kDecode || (notification.kind == MessageKind::kQueries && session_->wire.overlap)) &&
+          static_cast<int>(notification.slot) < session_->wire.num_batches);
+}
+
+std::span<const std::byte> MemoryNode::AreaOf(const ComputePeer& peer, const Notification& notification) const {
+  const WireShape& wire = session_->wire;
+  const std::span<const std::byte> window = peer.endpoint->window();
+  const int slot = static_cast<int>(notification.slot);
+  if (notification.kind == MessageKind::kPush) return window.subspan(wire.push_offset(slot), wire.push_area_bytes());
+  if (!wire.overlap) return window.subspan(wire.decode_offset(slot), wire.decode_area_bytes());
+  const uint64_t first = wire.decode_offset(slot), second = wire.second_part_offset(slot);
+  if (notification.kind == MessageKind::kQueries) return window.subspan(first, second - first);
+  return window.subspan(second, wire.second_part_bytes());
+}
+
+Result<ReceivedMessage> MemoryNode::OpenArea(const ComputePeer& peer, const Notification& notification) const {
+  LAMINA_ASSIGN_OR_RETURN(const ReceivedMessage message,
+                          lamina::Open(AreaOf(peer, notification), notification.kind, peer.payload_checksum));
+  if (message.header.number == notification.number) return message;
+  return Corrupt("message " + std::to_string(message.header.number) + " stands where message " + std::to_string(notification.number) +
+                 " was announced");
 }
 
 // Returns false if the message has to wait for its order.
 bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notification) {
   Session& session = *session_;
-  const bool is_push = notification.kind == MessageKind::kPush;
-  uint32_t& handled = is_push ? peer.push_number[notification.slot] : peer.decode_number[notification.slot];
+  uint32_t& handled = notification.kind == MessageKind::kPush      ? peer.push_number[notification.slot]
+                      : notification.kind == MessageKind::kQueries ? peer.queries_number[notification.slot]
+                                                                   : peer.decode_number[notification.slot];
   if (notification.number != Notification::Next(handled)) {  // came twice: the area may be in use again
     session.service->CountStale();
     return true;
   }
-  const std::span<std::byte> window = peer.endpoint->window();
-  const int slot = static_cast<int>(notification.slot);
-  const std::span<const std::byte> area = is_push ? window.subspan(session.wire.push_offset(slot), session.wire.push_area_bytes())
-                                                  : window.subspan(session.wire.decode_offset(slot), session.wire.decode_area_bytes());
-  Result<ReceivedMessage> message = lamina::Open(area, notification.kind, peer.payload_checksum);
-  if (message.ok() && message->header.number != notification.number) {
-    message = Corrupt("message " + std::to_string(message->header.number) + " stands where message " + std::to_string(notification.number) +
-                      " was announced");
-  }
+  const Result<ReceivedMessage> message = OpenArea(peer, notification);
   if (!message.ok()) {
     LAMINA_LOG_ERROR("compute node at {}: {}", peer.endpoint->peer_name(), message.status().ToString());
     peer.lost = true;  // bytes that cannot be trusted: the compute node sees this end close and fails the rows
@@ -313,12 +327,45 @@ Status MemoryNode::HandleMessage(ComputePeer& peer, const ReceivedMessage& messa
     return peer.endpoint->Post({}, Notification{MessageKind::kPushDone, notification.slot, notification.number}.Pack(), 0);
   }
   if (stale) return OkStatus();
-  const WireShape& wire = session_->wire;
-  const uint64_t offset = wire.reply_offset(static_cast<int>(notification.slot));
-  const std::span<std::byte> reply = peer.outgoing().subspan(offset, wire.reply_area_bytes());
-  const size_t bytes = service.Decode(message, reply, peer.payload_checksum);
-  const WriteOp write{reply.first(bytes), offset};
+  const int slot = static_cast<int>(notification.slot);
+  if (notification.kind == MessageKind::kQueries) {
+    BeginDecode(peer, message, slot);
+    return OkStatus();
+  }
+  if (session_->wire.overlap) return EndDecode(peer, message, notification);
+  const uint64_t offset = session_->wire.reply_offset(slot);
+  const std::span<std::byte> reply = ReplyArea(peer, slot);
+  const WriteOp write{reply.first(service.Decode(message, reply, peer.payload_checksum)), offset};
   return peer.endpoint->Post({&write, 1}, Notification{MessageKind::kReply, notification.slot, notification.number}.Pack(), 0);
+}
+
+std::span<std::byte> MemoryNode::ReplyArea(const ComputePeer& peer, int slot) const {
+  return peer.outgoing().subspan(session_->wire.reply_offset(slot), session_->wire.reply_area_bytes());
+}
+
+void MemoryNode::BeginDecode(ComputePeer& peer, const ReceivedMessage& queries, int slot) {
+  peer.begun[static_cast<size_t>(slot)] = session_->service->Begin(queries, ReplyArea(peer, slot));
+}
+
+Status MemoryNode::EndDecode(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification) {
+  const int slot = static_cast<int>(notification.slot);
+  if (peer.queries_number[notification.slot] != notification.number) {  // nobody said that q is there, but it is
+    LAMINA_ASSIGN_OR_RETURN(const ReceivedMessage queries, OpenArea(peer, {MessageKind::kQueries, notification.slot, notification.number}));
+    peer.queries_number[notification.slot] = notification.number;
+    BeginDecode(peer, queries, slot);
+  }
+  AttentionService::Begun& begun = peer.begun[notification.slot];
+  const std::span<std::byte> reply = ReplyArea(peer, slot);
+  const uint64_t offset = session_->wire.reply_offset(slot), payload_offset = offset + sizeof(MessageHeader);
+  const auto post_early = [&](std::span<const std::byte> outputs) {
+    const WriteOp write{outputs, payload_offset};
+    return peer.endpoint->Post({&write, 1}, std::nullopt, 0).ok();
+  };
+  const std::span<const std::byte> whole = reply.first(session_->service->End(begun, message, reply, peer.payload_checksum, post_early));
+  const std::array<WriteOp, 2> writes = {
+      WriteOp{whole.first(sizeof(MessageHeader)), offset},
+      WriteOp{whole.subspan(sizeof(MessageHeader) + begun.early_bytes), payload_offset + begun.early_bytes}};
+  return peer.endpoint->Post(writes, Notification{MessageKind::kReply, notification.slot, notification.number}.Pack(), 0);
 }
 
 void MemoryNode::EndSession(const std::string& why) {

@@ -58,6 +58,8 @@ class MemoryNode {
     std::deque<Notification> notifications;             // not handled yet, oldest first: their order may not be here
     std::array<uint32_t, kMaxBatches> decode_number{};  // of the last message handled in each area
     std::array<uint32_t, kPushSlots> push_number{};
+    std::array<uint32_t, kMaxBatches> queries_number{};
+    std::array<AttentionService::Begun, kMaxBatches> begun;  // with overlap: the decode messages whose first part is here
     bool lost = false;
   };
   struct Session {
@@ -83,6 +85,11 @@ class MemoryNode {
   bool PollPeer(ComputePeer& peer);
   bool HasArea(const Notification& notification) const;
   bool HandleNotification(ComputePeer& peer, const Notification& notification);
+  std::span<const std::byte> AreaOf(const ComputePeer& peer, const Notification& notification) const;
+  Result<ReceivedMessage> OpenArea(const ComputePeer& peer, const Notification& notification) const;
+  std::span<std::byte> ReplyArea(const ComputePeer& peer, int slot) const;
+  void BeginDecode(ComputePeer& peer, const ReceivedMessage& queries, int slot);
+  Status EndDecode(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification);
   Status HandleMessage(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification);
   void EndSession(const std::string& why);
 

@@ -27,6 +27,9 @@ class ModelledKvDevice final : public KvDevice {
   Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step) override;
   Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const override;
   void Attend(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) override;
+  void AttendMore(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) override {
+    Attend(shape, layer, dtype, rows);
+  }
 
  private:
   Status CheckHolds(SequenceId sequence, int64_t position, StepId step);

@@ -8,6 +8,10 @@
 //   [reply area] x num_batches   MessageHeader, then the attention output of the rows of one layer
 // Heads are those that the memory node holds.
 //
+// With overlap (Configure) a decode message comes in two parts, with a header each, so that attention can begin before k and v are there:
+//   kQueries at the area's start: q of all rows; then kDecode at second_part_offset(): their k, then their v. Both have the same number.
+// Parts of the reply's payload may be written, without a notification, before the rest and the header.
+//
 // A decode area is free again when its reply is there; a push slot when kPushDone for its message came back. Messages of an area are
 // numbered, and header and notifications carry the number: a notification that comes twice is not taken for that of a later message, whose
 // bytes may still be on their way. Payload per row:
@@ -35,7 +39,13 @@ inline constexpr int kPushSlots = 4;                // layers on their way to on
 inline constexpr int kMaxPushRows = 256;            // rows of one push; a longer chunk takes several
 inline constexpr int kMaxBatches = 16;              // in flight at a time
 
-enum class MessageKind : uint16_t { kDecode = 1, kPush = 2, kReply = 3, kPushDone = 4 };  // kPushDone is only ever a notification
+enum class MessageKind : uint16_t {
+  kDecode = 1,
+  kPush = 2,
+  kReply = 3,
+  kPushDone = 4,
+  kQueries = 5
+};  // kPushDone is only ever a notification
 
 struct MessageHeader {
   uint32_t magic = kWireMagic;    // 0
@@ -67,7 +77,7 @@ bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric);
 // a reply has the number of what it answers, kPushDone that of the push.
 struct Notification {
   MessageKind kind{};
-  uint32_t slot = 0;  // decode, reply: batch, < kMaxBatches; push: < kPushSlots
+  uint32_t slot = 0;  // decode, queries, reply: batch, < kMaxBatches; push: < kPushSlots
   uint32_t number = 0;
 
   uint32_t Pack() const { return static_cast<uint32_t>(kind) << 28 | slot << 24 | number; }
@@ -85,6 +95,7 @@ struct WireShape {
   int max_rows = 0;  // decoding rows of a step
   int num_batches = 1;
   DType wire_dtype = DType::kF32;  // of q and attention output; k and v travel as they are stored
+  bool overlap = false;            // decode messages come in two parts
 
   uint64_t q_row_elements() const { return static_cast<uint64_t>(num_heads) * head_dim; }
   uint64_t kv_row_elements() const { return static_cast<uint64_t>(num_kv_heads) * head_dim; }
@@ -93,9 +104,11 @@ struct WireShape {
   uint64_t decode_row_bytes() const { return q_row_bytes() + 2 * kv_row_bytes(); }
   uint64_t lse_row_bytes() const { return uint64_t{4} * num_heads; }
 
-  uint64_t decode_area_bytes() const { return Align(sizeof(MessageHeader) + max_rows * decode_row_bytes()); }
+  uint64_t decode_area_bytes() const { return Align(2 * sizeof(MessageHeader) + max_rows * decode_row_bytes()); }
   uint64_t push_area_bytes() const { return Align(sizeof(MessageHeader) + kMaxPushRows * 2 * kv_row_bytes()); }
   uint64_t decode_offset(int batch) const { return batch * decode_area_bytes(); }
+  uint64_t second_part_offset(int batch) const { return decode_offset(batch) + sizeof(MessageHeader) + max_rows * q_row_bytes(); }
+  uint64_t second_part_bytes() const { return sizeof(MessageHeader) + max_rows * 2 * kv_row_bytes(); }
   uint64_t push_offset(int slot) const { return decode_offset(num_batches) + slot * push_area_bytes(); }
   uint64_t memory_window_bytes() const { return push_offset(kPushSlots); }
   uint64_t reply_area_bytes() const { return Align(sizeof(MessageHeader) + max_rows * (q_row_bytes() + lse_row_bytes()) + kMaxErrorBytes); }

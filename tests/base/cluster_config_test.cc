@@ -75,7 +75,7 @@ nodes:
 model: {path: /m/llama/, served_name: llama, load_format: dummy, kv_dtype: float16}
 transport: {kind: verbs, fallback: true, checksum: on}
 attention: {kv_head_parallel: 1, spread_tokens: 4k, wire_dtype: float16}
-pipeline: {num_batches: 3}
+pipeline: {num_batches: 3, overlap: on}
 limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_num_queued_reqs: 5, start_timeout: 1m, step_timeout: 2s, peer_timeout: 300ms}
 )",
                                                             "c.yaml");

@@ -55,6 +55,7 @@ void RunSeed(uint64_t seed, Outcome& outcome) {
   if (seed % 3 == 1) options.kv_head_parallel = 2;
   if (seed % 3 == 2) options.spread_tokens = 8;
   if (seed % 4 == 3) options.num_batches = 2;
+  options.overlap = seed % 5 >= 3;
   Result<std::unique_ptr<FaultyCluster>> cluster = FaultyCluster::Create(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
 

@@ -98,6 +98,23 @@ std::vector<Deployment> AllDeployments() {
   }
   rounded.spread_tokens = 16;
   all.push_back(rounded);
+  Deployment overlapped;  // q before k and v
+  overlapped.overlap = "on";
+  for (const char* kv_dtype : {"float32", "bfloat16"}) {
+    overlapped.kv_dtype = kv_dtype;
+    for (const char* transport : {"tcp", "shm"}) {
+      overlapped.transport = transport;
+      overlapped.num_batches = transport[0] == 's' ? 3 : 1;
+      all.push_back(overlapped);
+    }
+  }
+  overlapped.modelled_latency = microseconds(50);
+  all.push_back(overlapped);
+  overlapped.modelled_latency = {};
+  overlapped.num_memory_nodes = 4;
+  overlapped.kv_head_parallel = 2;
+  overlapped.spread_tokens = 16;
+  all.push_back(overlapped);
   return all;
 }
 

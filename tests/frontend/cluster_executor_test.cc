@@ -30,5 +30,16 @@ TEST(ResolveConfig, QueriesTravelInFp32UnlessADeviceIsModelled) {
   EXPECT_EQ(WireDType("float32", "modelled:A100-40G", DType::kBF16), "float32");
 }
 
+TEST(ResolveConfig, OverlapComesWithAModelledNetwork) {
+  ClusterConfig config;
+  config.nodes = {{.name = "c0", .role = NodeRole::kCompute}, {.name = "m0"}};
+  ClusterConfig modelled = config;
+  modelled.modelled_latency = microseconds(33);
+  ASSERT_TRUE(ResolveConfig(config, Model(DType::kBF16)).ok());
+  ASSERT_TRUE(ResolveConfig(modelled, Model(DType::kBF16)).ok());
+  EXPECT_EQ(config.overlap, "off");
+  EXPECT_EQ(modelled.overlap, "on");
+}
+
 }  // namespace
 }  // namespace lamina

@@ -144,6 +144,74 @@ TEST_F(AttentionServiceTest, DecodesOverPushedAndNewTokens) {
   }
 }
 
+// Queries first, k and v behind them: the same attention, with outputs that are ready early handed out early.
+TEST_F(AttentionServiceTest, ADecodeInTwoPartsGivesTheSameOutputs) {
+  Prefill(kA, 1, {5, 3});
+  Prefill(kB, 2, {0});
+  control::MemoryOrder order;
+  order.set_step(3);
+  std::vector<Row> q, k, v, expected;
+  const std::vector<SequenceId> sequences = {kA, kB, SequenceId{3}, SequenceId{4}};  // the last two have no token yet
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    control::DecodeRow& row = *order.add_decode();
+    row.set_sequence(sequences[i].value);
+    Remembered& remembered = remembered_[sequences[i]];
+    row.set_num_stored(static_cast<int64_t>(remembered.k.size()));
+    row.set_slot(static_cast<TokenSlot>(8 + i));
+    q.push_back(Random(kQ));
+    k.push_back(Random(kKv));
+    v.push_back(Random(kKv));
+    remembered.k.push_back(k.back());
+    remembered.v.push_back(v.back());
+    expected.push_back(remembered.Attend(q.back()));
+  }
+  service_->Apply(order);
+  std::vector<std::byte> reply(kWire.reply_area_bytes());
+  const ReceivedMessage queries = Pack(MessageKind::kQueries, 3, {q});
+  const std::vector<std::byte> first_part = std::move(area_);  // stays in its area meanwhile
+  AttentionService::Begun begun = service_->Begin(queries, reply);
+  EXPECT_EQ(begun.num_rows, 3u) << "of four";
+  size_t early_bytes = 0;
+  ReceivedMessage second = Pack(MessageKind::kDecode, 3, {k, v});
+  const size_t bytes = service_->End(begun, second, reply, true, [&](std::span<const std::byte> outputs) {
+    early_bytes = outputs.size();
+    EXPECT_EQ(outputs.data(), reply.data() + sizeof(MessageHeader));
+    for (size_t i = 0; i < 3 * kQ; ++i) {
+      float out = 0;
+      std::memcpy(&out, outputs.data() + i * 4, 4);
+      EXPECT_NEAR(out, expected[i / kQ][i % kQ], 1e-5) << "complete before the last row is computed";
+    }
+    return true;
+  });
+  EXPECT_EQ(early_bytes, 3 * kQ * 4);
+  EXPECT_EQ(begun.early_bytes, early_bytes);
+  const Result<ReceivedMessage> answer = Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->header.status, 0);
+  ASSERT_EQ(answer->payload.size(), 4 * kQ * 4) << "no log-sum-exp, as nobody wanted one";
+  for (size_t i = 0; i < 4 * kQ; ++i) {
+    float out = 0;
+    std::memcpy(&out, answer->payload.data() + i * 4, 4);
+    EXPECT_NEAR(out, expected[i / kQ][i % kQ], 1e-5) << "row " << i / kQ;
+  }
+}
+
+TEST_F(AttentionServiceTest, KeysAndValuesOfAnotherMessageAreAnError) {
+  Prefill(kA, 1, {0});
+  OrderDecode(2, {{kA, 1}});
+  std::vector<std::byte> reply(kWire.reply_area_bytes());
+  const ReceivedMessage queries = Pack(MessageKind::kQueries, 2, {{Random(kQ)}});
+  const std::vector<std::byte> first_part = std::move(area_);
+  AttentionService::Begun begun = service_->Begin(queries, reply);
+  ReceivedMessage second = Pack(MessageKind::kDecode, 2, {{Random(kKv)}, {Random(kKv)}});
+  second.header.layer = 1;
+  const auto never = [](std::span<const std::byte>) { return ADD_FAILURE(), false; };
+  service_->End(begun, second, reply, true, never);
+  const Result<ReceivedMessage> answer = Open(reply, MessageKind::kReply, true);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->header.status, static_cast<uint16_t>(StatusCode::kCorrupt));
+}
+
 // Attention over a single token is its v, whatever q is.
 TEST_F(AttentionServiceTest, QueriesAndOutputsHaveTheWireDtypeAndKvItsOwn) {
   WireShape wire = kWire;

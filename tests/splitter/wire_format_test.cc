@@ -77,7 +77,7 @@ TEST(WireFormat, NotificationRoundTrip) {
   }
   EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kPushDone, kPushSlots - 1, 5}.Pack())->slot, uint32_t{kPushSlots - 1});
   EXPECT_FALSE(Notification::Unpack(0)) << "no kind";
-  EXPECT_FALSE(Notification::Unpack(5u << 28)) << "no such kind";
+  EXPECT_FALSE(Notification::Unpack(6u << 28)) << "no such kind";
   EXPECT_FALSE(Notification::Unpack(Notification{MessageKind::kPush, kPushSlots, 1}.Pack())) << "no such slot";
   EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kReply, kMaxBatches - 1, 5}.Pack())->slot, uint32_t{kMaxBatches - 1});
   EXPECT_EQ(Notification::Next(0xffffff), 0u) << "24 bits";
@@ -104,6 +104,15 @@ TEST(WireFormat, AreasDoNotOverlap) {
   EXPECT_EQ(shape.memory_window_bytes(), shape.push_offset(kPushSlots - 1) + shape.push_area_bytes());
   EXPECT_EQ(shape.compute_window_bytes(), 3 * shape.reply_area_bytes());
   EXPECT_GE(shape.reply_area_bytes(), sizeof(MessageHeader) + 5 * 8 * (32 + 1) * 4 + WireShape::kMaxErrorBytes);
+}
+
+TEST(WireFormat, BothPartsOfADecodeFitItsArea) {
+  const WireShape shape{.num_heads = 8, .num_kv_heads = 4, .head_dim = 32, .kv_dtype = DType::kF32, .max_rows = 31, .num_batches = 2};
+  for (const int batch : {0, 1}) {
+    EXPECT_EQ(shape.second_part_offset(batch), shape.decode_offset(batch) + sizeof(MessageHeader) + 31 * shape.q_row_bytes());
+    EXPECT_LE(shape.second_part_offset(batch) + shape.second_part_bytes(), shape.decode_offset(batch) + shape.decode_area_bytes());
+  }
+  EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kQueries, 15, 9}.Pack())->kind, MessageKind::kQueries);
 }
 
 TEST(WireFormat, RowsHaveTheSizesOfTheirDtypes) {
