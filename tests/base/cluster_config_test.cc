@@ -123,6 +123,18 @@ TEST(ClusterConfig, MemoryNodesFormWholeGroups) {
   EXPECT_THAT(parse(2).status().message(), testing::HasSubstr("c.yaml:8: 'kv_head_parallel' is 2: the 3 memory nodes cannot be grouped"));
 }
 
+TEST(ClusterConfig, WhatTravelsHowIsOneOfAFewWords) {
+  const auto error = [](const std::string& section) {
+    return ClusterConfig::Parse(std::string(kSmall) + section + "\n", "c.yaml").status().message();
+  };
+  EXPECT_EQ(error("attention: {wire_dtype: bfloat16}"), "");
+  EXPECT_THAT(error("attention: {wire_dtype: float8}"),
+              testing::AllOf(testing::HasSubstr("'wire_dtype' is 'float8'"), testing::HasSubstr("float16")));
+  EXPECT_EQ(error("pipeline: {overlap: off}"), "");
+  EXPECT_THAT(error("pipeline: {overlap: maybe}"), testing::HasSubstr("'overlap' is 'maybe'"));
+  EXPECT_THAT(error("network: {modelled_latency: 33}"), testing::HasSubstr("modelled_latency"));
+}
+
 TEST(ClusterConfig, ANetworkIsModelledOnOneHost) {
   const auto parse = [](const std::string& host) {
     return ClusterConfig::Parse(
