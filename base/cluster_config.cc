@@ -159,6 +159,7 @@ void ReadTransport(YamlMap map, ClusterConfig* config) {
 void ReadAttention(YamlMap map, ClusterConfig* config) {
   map.ReadInt("kv_head_parallel", &config->kv_head_parallel, 1, 1024);
   map.ReadSize("spread_tokens", &config->spread_tokens, 0);
+  map.ReadChoice("wire_dtype", &config->wire_dtype, {"auto", "float32", "bfloat16", "float16"});
   const auto num_memory = std::ranges::count_if(config->nodes, [](const NodeConfig& node) { return node.role == NodeRole::kMemory; });
   if (num_memory % config->kv_head_parallel != 0) {
     map.Fail("kv_head_parallel", "'kv_head_parallel' is " + std::to_string(config->kv_head_parallel) + ": the " +
@@ -167,9 +168,21 @@ void ReadAttention(YamlMap map, ClusterConfig* config) {
   map.Close();
 }
 
+void ReadNetwork(YamlMap map, ClusterConfig* config) {
+  map.ReadDuration("modelled_latency", &config->modelled_latency);
+  map.ReadDouble("modelled_gb_per_s", &config->modelled_gb_per_s);
+  const bool one_host = std::ranges::all_of(config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
+  if (config->models_network() && !one_host) {
+    map.Fail(config->modelled_gb_per_s > 0 ? "modelled_gb_per_s" : "modelled_latency",
+             "a network can only be modelled between nodes on one host, and there are several");
+  }
+  map.Close();
+}
+
 void ReadPipeline(YamlMap map, ClusterConfig* config) {
   map.ReadChoice("policy", &config->pipeline, {"auto", "none", "fixed", "rotational"});
   map.ReadInt("num_batches", &config->num_batches, 1, 16);
+  map.ReadChoice("overlap", &config->overlap, {"auto", "on", "off"});
   map.Close();
 }
 
@@ -189,6 +202,8 @@ void ReadLimits(YamlMap map, ClusterConfig* config) {
 }
 
 }  // namespace
+
+bool ClusterConfig::has_modelled() const { return std::ranges::any_of(nodes, IsModelled); }
 
 std::string ClusterConfig::Address(const NodeConfig& node) {
   const bool is_ipv6 = node.host.find(':') != std::string::npos;
@@ -228,14 +243,14 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   std::vector<YamlMap> nodes = map.Items("nodes");
   for (YamlMap& node : nodes) config.nodes.push_back(ReadNode(node));
   CheckNodes(config.nodes, nodes, map.LineOf("nodes"), errors);
-  const bool has_modelled = std::ranges::any_of(config.nodes, IsModelled);
-  if (has_modelled && config.device_catalog.empty()) config.device_catalog = "devices.yaml";
+  if (config.has_modelled() && config.device_catalog.empty()) config.device_catalog = "devices.yaml";
   if (!config.device_catalog.empty()) config.device_catalog = FromFolderOf(path, config.device_catalog);
 
   map.Require("model");
   ReadModel(map.Child("model"), path, &config);
   ReadTransport(map.Child("transport"), &config);
   ReadAttention(map.Child("attention"), &config);
+  ReadNetwork(map.Child("network"), &config);
   ReadPipeline(map.Child("pipeline"), &config);
   ReadLimits(map.Child("limits"), &config);
   map.Close();

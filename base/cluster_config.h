@@ -60,6 +60,12 @@ struct ClusterConfig {
   // attention: (how memory nodes share it; without both, each sequence is on one node)
   int kv_head_parallel = 1;   // so many memory nodes, neighbours in `nodes`, hold different kv_heads of the same tokens
   int64_t spread_tokens = 0;  // a sequence of more tokens is spread over several nodes (or such groups) and may outgrow one; 0: none is
+  std::string wire_dtype = "auto";  // of q and outputs on their way: auto (float32; with modelled devices the model's) | float32 | bfloat16
+                                    // | float16. k and v travel as they are stored
+
+  // network: (a link that all nodes are taken to have, as they are on one machine; without both, the transport's own time is all)
+  Clock::duration modelled_latency{};  // from one node to another
+  double modelled_gb_per_s = 0;        // GB = 10^9 bytes, of each node in each direction; 0: bytes take no time
 
   // pipeline:
   // How steps of several batches share the compute nodes while memory nodes attend for others:
@@ -68,7 +74,8 @@ struct ClusterConfig {
   //   rotational  slice k of batch j runs on compute node (j + k) mod their number; the context migrates
   //   auto        at first none; then whichever of these, with up to num_batches, the times of slices and attention show to be fastest
   std::string pipeline = "auto";
-  int num_batches = 0;  // in flight at a time; 0: n + 1 on n compute nodes, with auto up to 2 n, with none always n
+  int num_batches = 0;           // in flight at a time; 0: n + 1 on n compute nodes, with auto up to 2 n, with none always n
+  std::string overlap = "auto";  // q leaves before k and v, and outputs as they are done: auto (with a modelled network) | on | off
 
   // limits:
   int max_num_seqs = 64;
@@ -79,6 +86,9 @@ struct ClusterConfig {
   Clock::duration step_timeout = std::chrono::seconds(60);   // one step
   Clock::duration peer_timeout =
       std::chrono::seconds(10);  // one wait for a peer inside a step; and heartbeat silence, if that is 4 s or more
+
+  bool has_modelled() const;  // some node computes nothing
+  bool models_network() const { return modelled_latency > Clock::duration::zero() || modelled_gb_per_s > 0; }
 
   // "127.0.0.1:7101", as it stands in commands and messages; an IPv6 host gets brackets.
   static std::string Address(const NodeConfig& node);

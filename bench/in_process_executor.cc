@@ -12,7 +12,7 @@ Result<std::unique_ptr<InProcessExecutor>> InProcessExecutor::Create(const InPro
   std::unique_ptr<InProcessExecutor> executor(new InProcessExecutor(options));
   LAMINA_ASSIGN_OR_RETURN(executor->model_, executor->device_.Load(options.weights));
   control::ConfigureCompute request;
-  *request.mutable_attention() = MakeAttentionSpec(executor->model_->config, options.kv_dtype);
+  *request.mutable_attention() = MakeAttentionSpec(executor->model_->config, options.kv_dtype, /*wire_dtype=*/"float32");
   *request.mutable_limits() = options.limits;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention, MakeAttentionBackend(request, options.kv_tokens, executor->device_));
   executor->runner_ =

@@ -14,6 +14,7 @@
 
 #include "base/cluster_config.h"
 #include "base/device_catalog.h"
+#include "base/units.h"
 #include "bench/prefilled_executor.h"
 #include "bench/report.h"
 #include "frontend/cluster_executor.h"
@@ -31,6 +32,9 @@ struct ModelledOptions {
   int num_batches = 0;  // 0: the cluster file's
   std::string transport;
   std::string trace_out;
+  std::string overlap;  // "": the cluster file's
+  std::string latency;  // likewise
+  double gb_per_s = -1;
   bool json = false;
 };
 
@@ -52,6 +56,13 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   ModelledCluster cluster;
   LAMINA_ASSIGN_OR_RETURN(cluster.config, ClusterConfig::Load(options.cluster));
   if (!options.transport.empty()) cluster.config.transport = options.transport;
+  if (!options.overlap.empty()) cluster.config.overlap = options.overlap;
+  if (options.gb_per_s >= 0) cluster.config.modelled_gb_per_s = options.gb_per_s;
+  if (!options.latency.empty()) {
+    const Result<Clock::duration> latency = ParseDuration(options.latency);
+    if (!latency.ok()) return latency.status().WithContext("--latency");
+    cluster.config.modelled_latency = *latency;
+  }
   if (options.num_batches > 0) cluster.config.num_batches = options.num_batches;
   LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
   LAMINA_ASSIGN_OR_RETURN(Graph graph, TraceModel(cluster.model));
@@ -111,6 +122,18 @@ StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step&
   times.attention_wait = std::chrono::duration<double>(step.attention_wait).count();
   times.compute_node = std::chrono::duration<double>(step.compute_node).count();
   return times;
+}
+
+// What the modelled link would add to a step of `rows` if nothing else happened meanwhile: in each layer q, k and v through the compute
+// node's NIC to the memory nodes, and the outputs back.
+double NetworkSeconds(const ModelledCluster& cluster, int rows) {
+  const AttentionHeads& heads = cluster.heads;
+  const double element = cluster.config.wire_dtype == "float32" ? 4 : 2;
+  const double out = element * heads.num_heads * heads.head_dim;
+  const double kv = 2 * static_cast<double>(ElementSize(heads.dtype)) * heads.num_kv_heads * heads.head_dim;
+  const double latency = std::chrono::duration<double>(cluster.config.modelled_latency).count();
+  const double per_byte = cluster.config.modelled_gb_per_s > 0 ? 1e-9 / cluster.config.modelled_gb_per_s : 0;
+  return cluster.model.num_layers * (2 * latency + rows * (2 * out + kv) * per_byte);
 }
 
 double MedianOf(const std::vector<StepTimes>& steps, const std::function<double(const StepTimes&)>& part) {
@@ -196,7 +219,8 @@ Measurement Report(const ModelledOptions& options, const ModelledCluster& cluste
              {"batch", batch},
              {"num_batches", num_batches},
              {"context", options.context},
-             {"transport", cluster.config.transport}};
+             {"transport", cluster.config.transport},
+             {"overlap", cluster.config.overlap}};
   m.value = batch / median([](const StepTimes& s) { return s.total; });
   m.unit = "output tokens/s";
   m.p99 = Percentile(totals_ms, 0.99);
@@ -213,6 +237,13 @@ Measurement Report(const ModelledOptions& options, const ModelledCluster& cluste
                {"compute_node_ms", 1e3 * median([](const StepTimes& s) { return s.compute_node - s.attention_wait - s.linear; })},
                {"memory_nodes_ms", 1e3 * median([](const StepTimes& s) { return s.attention_wait - s.attention; })},
                {"cpu", result.cpu}};
+  if (cluster.config.models_network()) {
+    const double network = NetworkSeconds(cluster, batch / num_batches);
+    const double exposed = median([&](const StepTimes& s) { return s.total - ideal(s); });
+    m.details["network_ms"] = 1e3 * network;
+    m.details["exposed_ms"] = 1e3 * exposed;
+    m.details["hidden_share"] = 1 - exposed / network;
+  }
   return m;
 }
 
@@ -226,6 +257,14 @@ void PrintHeader() {
          "     batch  context  tokens/s  ms/step  (p99)     ideal                  ratio   over: manager  compute  memory   CPU\n";
 }
 
+// Behind a row, when there is a modelled network.
+std::string NetworkText(const Measurement& m) {
+  if (!m.details.contains("network_ms")) return "";
+  return fmt::format("\n           overlap {}: network {:.1f} ms/step, exposed {:.1f} ms (everything beyond the ideal), hidden {:.0f} %",
+                     m.sizes.at("overlap").get<std::string>(), m.details.at("network_ms").get<double>(),
+                     m.details.at("exposed_ms").get<double>(), 100 * m.details.at("hidden_share").get<double>());
+}
+
 std::string Row(const Measurement& m) {
   const auto ms = [&](const char* key) { return m.details.at(key).get<double>(); };
   std::string cpu;
@@ -234,7 +273,8 @@ std::string Row(const Measurement& m) {
   const std::string rows = num_batches == 1 ? std::to_string(batch) : fmt::format("{} x {}", num_batches, batch / num_batches);
   return fmt::format("{:>10} {:8} {:9.0f} {:8.1f} {:7.1f}  {:6.1f} | {:5.1f} -> {:<6.1f} {:6.3f} {:14.1f} {:8.1f} {:7.1f}  {}", rows,
                      m.sizes.at("context").get<int>(), m.value, ms("step_ms"), m.p99, ms("ideal_linear_ms"), ms("ideal_attention_ms"),
-                     ms("ideal_step_ms"), m.ratio, ms("manager_ms"), ms("compute_node_ms"), ms("memory_nodes_ms"), cpu);
+                     ms("ideal_step_ms"), m.ratio, ms("manager_ms"), ms("compute_node_ms"), ms("memory_nodes_ms"), cpu) +
+         NetworkText(m);
 }
 
 Status MeasureModelled(const ModelledOptions& options) {
@@ -290,6 +330,10 @@ void RegisterModelled(CLI::App& app, int& exit_status) {
       ->check(CLI::Range(0, 16));
   command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp, instead of the cluster file's");
   command->add_option("--trace-out", options->trace_out, "write what the nodes did to this file, for ui.perfetto.dev");
+  command->add_option("--overlap", options->overlap, "auto | on | off, instead of the cluster file's")
+      ->check(CLI::IsMember({"auto", "on", "off"}));
+  command->add_option("--latency", options->latency, "of the modelled network, such as 33us, instead of the cluster file's");
+  command->add_option("--gb-per-s", options->gb_per_s, "likewise its bandwidth, in 10^9 bytes")->check(CLI::NonNegativeNumber);
   command->add_flag("--json", options->json, "a JSON line for each case instead of a table");
   command->callback([options, &exit_status] {
     if (Status status = MeasureModelled(*options); !status.ok()) {

@@ -59,6 +59,11 @@ class AttentionBackend {
   // when it returns, out is borrowed until Finish is true.
   virtual void Start(int batch, int layer, const float* q, const float* k, const float* v, float* out) = 0;
 
+  // Whether it has a use for q before k and v are there. Then StartQueries may come before a layer's Start or StartFor, whose q and taker
+  // (0: none) must be the same.
+  virtual bool takes_queries_first() const { return false; }
+  virtual void StartQueries(NodeId /*taker*/, int /*batch*/, int /*layer*/, const float* /*q*/) {}
+
   // Takes what has come, without waiting. True when `out` is complete for every row that has not failed; that is within the peer timeout.
   virtual bool Finish(int batch) = 0;
 

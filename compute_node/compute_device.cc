@@ -2,6 +2,7 @@
 
 #include "compute_node/local_attention.h"
 #include "compute_node/slice_executor.h"
+#include "kernels/elementwise.h"
 
 namespace lamina {
 
@@ -30,5 +31,9 @@ Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, 
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(kv, capacity_tokens));
   return std::unique_ptr<LocalKv>(std::make_unique<CpuKv>(shape, std::move(store), team_));
 }
+
+void CpuDevice::Pack(const float* value, int64_t n, DType dtype, std::byte* message) { ConvertFromFloat(value, n, dtype, message); }
+
+void CpuDevice::Unpack(const std::byte* message, int64_t n, DType dtype, float* value) { ConvertToFloat(message, dtype, n, value); }
 
 }  // namespace lamina

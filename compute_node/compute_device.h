@@ -43,6 +43,9 @@ class SliceRunner {
   // Runs slice `k`. REQUIRES: slices run in order; before slice k > 0 attention k-1's output was written to value(attention_out).
   virtual void Run(int k) = 0;
 
+  // Runs slice `k` only until its q is there; Run(k) then runs the rest. REQUIRES: as Run, and the slice is not the last.
+  virtual void RunToQueries(int k) = 0;
+
   // Keeps only these rows (ascending) from here on: the last slice is only worth running for rows that are sampled.
   // REQUIRES: called after attention k-1 and before Run(k).
   virtual void KeepRows(int k, std::span<const int> rows) = 0;
@@ -83,6 +86,10 @@ class ComputeDevice {
 
   // kOutOfSpace if the memory cannot be had.
   virtual Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, int64_t capacity_tokens) = 0;
+
+  // n elements from a value of a slice into a message that has them as `dtype` (round to nearest even), and back.
+  virtual void Pack(const float* value, int64_t n, DType dtype, std::byte* message) = 0;
+  virtual void Unpack(const std::byte* message, int64_t n, DType dtype, float* value) = 0;
 };
 
 // The cores and the memory of this machine.
@@ -93,6 +100,8 @@ class CpuDevice final : public ComputeDevice {
   Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
   std::unique_ptr<SliceRunner> MakeSlices(const LoadedModel& model, int max_rows) override;
   Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, int64_t capacity_tokens) override;
+  void Pack(const float* value, int64_t n, DType dtype, std::byte* message) override;
+  void Unpack(const std::byte* message, int64_t n, DType dtype, float* value) override;
 
  private:
   WorkerTeam& team_;

@@ -65,7 +65,8 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   options.payload_checksum = request.payload_checksum();
   options.self = NodeId{request.node_id()};
   options.attention = shape;
-  options.wire = {spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), dtype, request.limits().max_num_seqs(), num_batches};
+  options.wire = {spec.num_heads(), spec.num_kv_heads(),          spec.head_dim(),  dtype, request.limits().max_num_seqs(),
+                  num_batches,      FromProto(spec.wire_dtype()), request.overlap()};
   options.num_layers = spec.num_layers();
   options.prefill_cache_tokens = num_batches * (request.limits().max_model_len() + request.limits().max_num_batched_tokens());
   options.peer_timeout = milliseconds(request.limits().peer_timeout_ms());
@@ -202,13 +203,13 @@ Result<control::Configured> ComputeNode::Join(const control::ConnectCompute& req
   options.payload_checksum = session_->payload_checksum;
   options.self = session_->self;
   options.num_batches = std::max(session_->limits.num_batches(), 1);
-  options.payload_bytes = MaxContextBytes(session_->model->sliced, session_->limits.max_num_batched_tokens());
+  options.payload_bytes = MaxContextBytes({session_->model->sliced, session_->wire_dtype}, session_->limits.max_num_batched_tokens());
   options.peer_timeout = milliseconds(session_->limits.peer_timeout_ms());
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ContextExchange> others,
                           ContextExchange::Join(options, session_->ladder, nodes, Deadline::After(kConnectTimeout)));
   control::Configured answer;
   AddPaths(others->paths(), answer);
-  session_->runner->JoinOthers(std::move(others));
+  session_->runner->JoinOthers(std::move(others), session_->wire_dtype);
   return answer;
 }
 
@@ -237,6 +238,7 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
   session->payload_checksum = request.payload_checksum();
   session->self = NodeId{request.node_id()};
   session->limits = limits;
+  session->wire_dtype = FromProto(request.attention().wire_dtype());
   WeightOptions weights;
   weights.model_dir = request.model();
   weights.load_format = request.load_format();

@@ -50,6 +50,7 @@ class ComputeNode {
     std::string payload_checksum;  // the manager's setting
     NodeId self;
     control::Limits limits;
+    DType wire_dtype = DType::kF32;
     std::shared_ptr<Ladder> ladder;  // null: attention stays here
     std::unique_ptr<LoadedModel> model;
     std::unique_ptr<StepRunner> runner;  // borrows model

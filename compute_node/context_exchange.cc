@@ -66,18 +66,19 @@ Status ContextExchange::AcceptOthers(Deadline deadline) {
 }
 
 Status ContextExchange::Use(Peer& peer, Path path) {
-  LAMINA_ASSIGN_OR_RETURN(peer.buffer, path.fabric->Allocate(window_bytes()));
   peer.payload_checksum = NeedsPayloadChecksum(options_.payload_checksum, path.fabric->name());
   peer.endpoint = std::move(path.endpoint);
   LAMINA_LOG_INFO("data path to compute node {}: {}", peer.address.name, path.fabric->name());
+  if (peer.endpoint->peer_window().empty()) {
+    LAMINA_ASSIGN_OR_RETURN(peer.buffer, path.fabric->Allocate(window_bytes()));
+  }
   if (peer.endpoint->peer_window_bytes() >= window_bytes()) return OkStatus();
   return InternalError("compute node " + peer.address.name + " offers a window of " + std::to_string(peer.endpoint->peer_window_bytes()) +
                        " bytes, expected " + std::to_string(window_bytes()));
 }
 
 std::span<std::byte> ContextExchange::payload(int to, int batch) {
-  return peers_[static_cast<size_t>(to)]
-      .buffer->bytes()
+  return Outgoing(peers_[static_cast<size_t>(to)])
       .subspan(static_cast<uint64_t>(batch) * area_bytes(), area_bytes())
       .subspan(sizeof(MessageHeader), options_.payload_bytes);
 }
@@ -94,7 +95,7 @@ Status ContextExchange::Post(int to, int batch, StepId step, int slice, size_t n
                                      .number = area.sent},
                                     payload(to, batch).first(payload_bytes), peer.payload_checksum);
   const uint64_t offset = static_cast<uint64_t>(batch) * area_bytes();
-  const std::span<std::byte> message = peer.buffer->bytes().subspan(offset, sizeof(header) + payload_bytes);
+  const std::span<std::byte> message = Outgoing(peer).subspan(offset, sizeof(header) + payload_bytes);
   std::memcpy(message.data(), &header, sizeof(header));
   const WriteOp write{message, offset};
   const Notification announced{MessageKind::kContext, static_cast<uint32_t>(batch), area.sent};

@@ -77,7 +77,7 @@ class ContextExchange {
   };
   struct Peer {
     ContextPeerAddress address;
-    std::unique_ptr<Buffer> buffer;      // its window, as it is written here
+    std::unique_ptr<Buffer> buffer;      // its window, as it is written here; null: it can be written itself
     std::unique_ptr<Endpoint> endpoint;  // after the buffer: it goes first; null: this node, or not here yet
     bool payload_checksum = false;
     AttentionBackend::ChosenPath path;
@@ -89,6 +89,9 @@ class ContextExchange {
   Status Connect(Peer& peer, Deadline deadline);
   Status AcceptOthers(Deadline deadline);
   Status Use(Peer& peer, Path path);
+  static std::span<std::byte> Outgoing(const Peer& peer) {
+    return peer.buffer == nullptr ? peer.endpoint->peer_window() : peer.buffer->bytes();
+  }
   void TakeNotification(int from, uint32_t value);
   uint64_t area_bytes() const { return WireShape::Align(sizeof(MessageHeader) + options_.payload_bytes); }
   uint64_t window_bytes() const { return area_bytes() * static_cast<uint64_t>(options_.num_batches); }

@@ -13,8 +13,10 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
   std::unique_ptr<MemoryPeer> peer(new MemoryPeer(address, wire, hello.epoch));
   Result<Path> connected = ladder.Connect(address.offers, {wire.compute_window_bytes(), hello.Encode()}, deadline);
   if (!connected.ok()) return connected.status().WithContext("data path to memory node " + address.name);
-  LAMINA_ASSIGN_OR_RETURN(peer->buffer_, connected->fabric->Allocate(wire.memory_window_bytes()));
   peer->endpoint_ = std::move(connected->endpoint);
+  if (peer->endpoint_->peer_window().empty()) {
+    LAMINA_ASSIGN_OR_RETURN(peer->buffer_, connected->fabric->Allocate(wire.memory_window_bytes()));
+  }
   peer->path_ = {address.node, std::string(connected->fabric->name()), RefusalText(connected->refused)};
   peer->payload_checksum_ = NeedsPayloadChecksum(payload_checksum, peer->path_.fabric);
   LAMINA_LOG_INFO("data path to memory node {}: {}{}", address.name, peer->path_.fabric,
@@ -33,12 +35,17 @@ void MemoryPeer::Lose(const std::string& why) {
   why_ = why;
 }
 
+std::span<std::byte> MemoryPeer::query_payload(int batch) {
+  return outgoing().subspan(wire_.decode_offset(batch) + sizeof(MessageHeader), static_cast<size_t>(wire_.max_rows) * wire_.q_row_bytes());
+}
+
 std::span<std::byte> MemoryPeer::decode_payload(int batch) {
-  return buffer_->bytes().subspan(wire_.decode_offset(batch), wire_.decode_area_bytes()).subspan(sizeof(MessageHeader));
+  const uint64_t bytes = wire_.overlap ? wire_.second_part_bytes() : wire_.decode_area_bytes();
+  return outgoing().subspan(decode_offset(batch), bytes).subspan(sizeof(MessageHeader));
 }
 
 std::span<std::byte> MemoryPeer::push_payload(int slot) {
-  return buffer_->bytes().subspan(wire_.push_offset(slot), wire_.push_area_bytes()).subspan(sizeof(MessageHeader));
+  return outgoing().subspan(wire_.push_offset(slot), wire_.push_area_bytes()).subspan(sizeof(MessageHeader));
 }
 
 Status MemoryPeer::Post(const Notification& announced, MessageHeader header, std::span<std::byte> payload, size_t payload_bytes,
@@ -47,16 +54,22 @@ Status MemoryPeer::Post(const Notification& announced, MessageHeader header, std
   header.epoch = epoch_;
   header.number = announced.number;
   header = Seal(header, payload.first(payload_bytes), payload_checksum_);
-  const std::span<std::byte> message = buffer_->bytes().subspan(offset, sizeof(header) + payload_bytes);
+  const std::span<std::byte> message = outgoing().subspan(offset, sizeof(header) + payload_bytes);
   std::memcpy(message.data(), &header, sizeof(header));
   const WriteOp write{message, offset};
   return endpoint_->Post({&write, 1}, announced.Pack(), 0);
 }
 
+Status MemoryPeer::PostQueries(int batch, MessageHeader header, size_t payload_bytes) {
+  const uint32_t number = Notification::Next(decodes_[static_cast<size_t>(batch)].sent);  // that of the decode message
+  const Notification announced{MessageKind::kQueries, static_cast<uint32_t>(batch), number};
+  return Post(announced, header, query_payload(batch), payload_bytes, wire_.decode_offset(batch));
+}
+
 Status MemoryPeer::PostDecode(int batch, MessageHeader header, size_t payload_bytes) {
   DecodeArea& area = decodes_[static_cast<size_t>(batch)];
   const Notification announced{MessageKind::kDecode, static_cast<uint32_t>(batch), Notification::Next(area.sent)};
-  LAMINA_RETURN_IF_ERROR(Post(announced, header, decode_payload(batch), payload_bytes, wire_.decode_offset(batch)));
+  LAMINA_RETURN_IF_ERROR(Post(announced, header, decode_payload(batch), payload_bytes, decode_offset(batch)));
   area.sent = announced.number;
   area.asked = header.reply_to == 0;
   return OkStatus();

@@ -41,8 +41,12 @@ class MemoryPeer {
   const std::string& why() const { return why_; }
   void Lose(const std::string& why);  // the first reason stays
 
-  // A decode message: fill its payload, then post it. kTryAgain: no room now, post again after a Poll. The reply is expected here, or by
-  // the compute node that header.reply_to names. REQUIRES: not asked(batch).
+  // With WireShape::overlap: the first part of the decode message that PostDecode completes. Likewise.
+  std::span<std::byte> query_payload(int batch);
+  Status PostQueries(int batch, MessageHeader header, size_t payload_bytes);
+
+  // A decode message, or its second part: fill its payload, then post it. kTryAgain: no room now, post again after a Poll. The reply is
+  // expected here, or by the compute node that header.reply_to names. REQUIRES: not asked(batch).
   std::span<std::byte> decode_payload(int batch);
   Status PostDecode(int batch, MessageHeader header, size_t payload_bytes);
   void ExpectReply(int batch) { decodes_[static_cast<size_t>(batch)].asked = true; }      // to what another compute node posted
@@ -76,11 +80,13 @@ class MemoryPeer {
   MemoryPeer(const MemoryPeerAddress& address, const WireShape& wire, uint64_t epoch) : address_(address), wire_(wire), epoch_(epoch) {}
   Status Post(const Notification& announced, MessageHeader header, std::span<std::byte> area, size_t payload_bytes, uint64_t offset);
   void TakeNotification(uint32_t value);
+  uint64_t decode_offset(int batch) const { return wire_.overlap ? wire_.second_part_offset(batch) : wire_.decode_offset(batch); }
+  std::span<std::byte> outgoing() const { return buffer_ == nullptr ? endpoint_->peer_window() : buffer_->bytes(); }
 
   const MemoryPeerAddress address_;
   const WireShape wire_;
   const uint64_t epoch_;
-  std::unique_ptr<Buffer> buffer_;      // the peer's window, as it is written here
+  std::unique_ptr<Buffer> buffer_;      // the peer's window, as it is written here; null: it can be written itself
   std::unique_ptr<Endpoint> endpoint_;  // after the buffer: it goes first
   AttentionBackend::ChosenPath path_;
   bool payload_checksum_ = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/units.h"
@@ -31,7 +32,17 @@ class ModelledSlices final : public SliceRunner {
 
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t>) override { num_rows_ = static_cast<int64_t>(tokens.size()); }
 
-  void Run(int k) override { timeline_.Run(FromSeconds(SliceSeconds(device_, model_.sliced, k, model_.config.dtype, num_rows_))); }
+  void Run(int k) override {
+    if (rest_done_ == TimePoint{}) rest_done_ = timeline_.Book(Clock::now(), SliceTime(k));
+    SleepUntil(std::exchange(rest_done_, TimePoint{}));
+  }
+
+  // The device goes on by itself while its host sends q.
+  void RunToQueries(int k) override {
+    const Clock::duration rest = FromSeconds(SecondsBehindQueries(device_, model_.sliced, k, model_.config.dtype, num_rows_));
+    rest_done_ = timeline_.Book(Clock::now(), SliceTime(k));
+    SleepUntil(rest_done_ - rest);
+  }
 
   void KeepRows(int, std::span<const int> rows) override { num_rows_ = static_cast<int64_t>(rows.size()); }
 
@@ -50,12 +61,15 @@ class ModelledSlices final : public SliceRunner {
   }
 
  private:
+  Clock::duration SliceTime(int k) const { return FromSeconds(SliceSeconds(device_, model_.sliced, k, model_.config.dtype, num_rows_)); }
+
   const DeviceSpec& device_;
   const LoadedModel& model_;
   DeviceTimeline& timeline_;
   std::unordered_map<ValueId, size_t> role_of_;  // q, k, v, attention output, then the context: one slice's are live at a time
   std::vector<std::vector<float>> values_;
   int64_t num_rows_ = 0;
+  TimePoint rest_done_{};  // of a slice whose q is there, else none
 };
 
 class ModelledKv final : public LocalKv {

@@ -24,6 +24,10 @@ class ModelledDevice final : public ComputeDevice {
 
   Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, int64_t capacity_tokens) override;
 
+  // Messages hold whatever stands in their memory: such a device's own kernels would write and read them.
+  void Pack(const float*, int64_t, DType, std::byte*) override {}
+  void Unpack(const std::byte*, int64_t, DType, float*) override {}
+
  private:
   const DeviceSpec spec_;
   DeviceTimeline timeline_;

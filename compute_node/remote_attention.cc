@@ -7,7 +7,6 @@
 
 #include "base/backoff.h"
 #include "kernels/attention.h"
-#include "kernels/elementwise.h"
 
 namespace lamina {
 namespace {
@@ -26,7 +25,7 @@ Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(const RemoteAtt
                                                                  Deadline deadline) {
   const KvShape shape{options.num_layers, options.wire.num_kv_heads, options.wire.head_dim, options.wire.kv_dtype};
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> prefill, device.MakeKv(options.attention, shape, options.prefill_cache_tokens));
-  std::unique_ptr<RemoteAttention> attention(new RemoteAttention(options, std::move(ladder), std::move(prefill)));
+  std::unique_ptr<RemoteAttention> attention(new RemoteAttention(options, std::move(ladder), std::move(prefill), device));
   const DataHello hello{options.epoch, options.self.value, options.session_token};
   for (const MemoryPeerAddress& address : addresses) {
     WireShape wire = options.wire;
@@ -40,8 +39,13 @@ Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(const RemoteAtt
   return attention;
 }
 
-RemoteAttention::RemoteAttention(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder, std::unique_ptr<LocalKv> prefill)
-    : options_(options), ladder_(std::move(ladder)), batches_(static_cast<size_t>(options.wire.num_batches)), prefill_(std::move(prefill)) {
+RemoteAttention::RemoteAttention(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder, std::unique_ptr<LocalKv> prefill,
+                                 ComputeDevice& device)
+    : options_(options),
+      device_(device),
+      ladder_(std::move(ladder)),
+      batches_(static_cast<size_t>(options.wire.num_batches)),
+      prefill_(std::move(prefill)) {
   for (size_t i = 0; i < batches_.size(); ++i) batches_[i].number = static_cast<int>(i);
   for (int64_t slot = options.prefill_cache_tokens; slot > 0; --slot) free_slots_.push_back(static_cast<TokenSlot>(slot - 1));
 }
@@ -101,6 +105,16 @@ void RemoteAttention::BeginPrefill(Batch& batch) {
   }
 }
 
+void RemoteAttention::StartQueries(NodeId taker, int number, int layer, const float* q) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  batch.layer = layer;
+  batch.q = q;
+  batch.sent_queries = true;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if (!peer(i).lost() && !batch.by_peer[i].decode.empty()) SendQueries(batch, i, taker);
+  }
+}
+
 void RemoteAttention::Start(int number, int layer, const float* q, const float* k, const float* v, float* out) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   BeginLayer(batch, layer, out, static_cast<size_t>(options_.attention.num_heads));
@@ -144,6 +158,8 @@ void RemoteAttention::BeginLayer(Batch& batch, int layer, float* out, size_t num
 }
 
 void RemoteAttention::SendRows(Batch& batch, NodeId taker, const float* q, const float* k, const float* v) {
+  if (options_.wire.overlap && !batch.sent_queries) StartQueries(taker, batch.number, batch.layer, q);
+  batch.sent_queries = false;
   batch.q = q;
   batch.k = k;
   batch.v = v;
@@ -154,7 +170,7 @@ void RemoteAttention::SendRows(Batch& batch, NodeId taker, const float* q, const
     for (size_t i = 0; i < peers_.size(); ++i) {
       if (!peer(i).lost() && !batch.by_peer[i].prefill.empty()) PushPrefill(batch, i);
     }
-    const size_t first = batch.first_prefill, q_width = options_.wire.q_row_bytes() / 4, kv_width = options_.wire.kv_row_bytes() / 4;
+    const size_t first = batch.first_prefill, q_width = options_.wire.q_row_elements(), kv_width = options_.wire.kv_row_elements();
     prefill_->Attend(batch.layer, batch.step, batch.rows.subspan(first), q + first * q_width, k + first * kv_width, v + first * kv_width,
                      batch.out + first * q_width, batch.failures);
   }
@@ -230,36 +246,41 @@ MessageHeader RemoteAttention::Header(const Batch& batch, size_t first_row, size
           .num_rows = static_cast<uint32_t>(num_rows)};
 }
 
-// Fills the payload of a decode message; returns its size.
-size_t RemoteAttention::PackDecode(const Batch& batch, size_t to) {
-  const MemoryPeer& target = peer(to);
+std::byte* RemoteAttention::PackQueries(const Batch& batch, size_t to, std::byte* end) {
   const AttentionShape& shape = options_.attention;
-  const std::span<std::byte> payload = peer(to).decode_payload(batch.number);
-  std::byte* end = payload.data();
-  const auto append = [&](const float* rows, int num_heads, int first_head, int row, size_t bytes) {
-    std::memcpy(end, rows + (int64_t{row} * num_heads + first_head) * shape.head_dim, bytes);
-    end += bytes;
-  };
-  const std::vector<DecodeRow>& decode = batch.by_peer[to].decode;
-  const int first_kv_head = target.address().first_kv_head;
-  for (const DecodeRow& row : decode) append(batch.q, shape.num_heads, first_kv_head * shape.group(), row.row, target.wire().q_row_bytes());
-  for (const float* rows : {batch.k, batch.v}) {
-    for (const DecodeRow& row : decode) {
-      if (row.stores) append(rows, shape.num_kv_heads, first_kv_head, row.row, target.wire().kv_row_bytes());
-    }
+  const WireShape& wire = peer(to).wire();
+  const int64_t first_head = int64_t{peer(to).address().first_kv_head} * shape.group();
+  for (const DecodeRow& row : batch.by_peer[to].decode) {
+    const float* const q = batch.q + (int64_t{row.row} * shape.num_heads + first_head) * shape.head_dim;
+    device_.Pack(q, static_cast<int64_t>(wire.q_row_elements()), wire.wire_dtype, end);
+    end += wire.q_row_bytes();
   }
-  return static_cast<size_t>(end - payload.data());
+  return end;
 }
 
-void RemoteAttention::SendDecode(Batch& batch, size_t to, NodeId taker) {
-  const size_t payload_bytes = PackDecode(batch, to);
+std::byte* RemoteAttention::PackKeyValues(const Batch& batch, size_t to, std::byte* end) {
+  const AttentionShape& shape = options_.attention;
+  const WireShape& wire = peer(to).wire();
+  for (const float* rows : {batch.k, batch.v}) {
+    for (const DecodeRow& row : batch.by_peer[to].decode) {
+      if (!row.stores) continue;
+      const float* const value = rows + (int64_t{row.row} * shape.num_kv_heads + peer(to).address().first_kv_head) * shape.head_dim;
+      device_.Pack(value, static_cast<int64_t>(wire.kv_row_elements()), wire.kv_dtype, end);
+      end += wire.kv_row_bytes();
+    }
+  }
+  return end;
+}
+
+// Posts when there is room; `post` is given the header.
+template <typename Post>
+void RemoteAttention::Send(Batch& batch, size_t to, NodeId taker, const char* what, size_t payload_bytes, Post post) {
   MessageHeader header = Header(batch, 0, batch.by_peer[to].decode.size());
   header.flags = static_cast<uint16_t>((batch.by_peer[to].wants_lse ? kWantsLse : 0) | TimesFlags(batch));
   header.reply_to = static_cast<uint16_t>(taker.value);
   Status posted;
-  WaitFor(batch, to, "room to send q, k and v", [&] {
-    batch.by_peer[to].posted_ns = trace_ != nullptr ? trace_->Now() : 0;
-    posted = peer(to).PostDecode(batch.number, header, payload_bytes);
+  WaitFor(batch, to, what, [&] {
+    posted = post(header);
     return posted.code() != StatusCode::kTryAgain;
   });
   if (!posted.ok()) {
@@ -267,8 +288,27 @@ void RemoteAttention::SendDecode(Batch& batch, size_t to, NodeId taker) {
     FailRowsOfLost();
   } else {
     batch.traffic.sent_bytes += static_cast<int64_t>(sizeof(header) + payload_bytes);
-    if (taker != NodeId{}) asked_.push_back({peer(to).address().node, batch.by_peer[to].posted_ns});
   }
+}
+
+void RemoteAttention::SendQueries(Batch& batch, size_t to, NodeId taker) {
+  std::byte* const begin = peer(to).query_payload(batch.number).data();
+  const auto bytes = static_cast<size_t>(PackQueries(batch, to, begin) - begin);
+  Send(batch, to, taker, "room to send q", bytes, [&](const MessageHeader& header) {
+    batch.by_peer[to].posted_ns = trace_ != nullptr ? trace_->Now() : 0;
+    return peer(to).PostQueries(batch.number, header, bytes);
+  });
+}
+
+void RemoteAttention::SendDecode(Batch& batch, size_t to, NodeId taker) {
+  std::byte* const begin = peer(to).decode_payload(batch.number).data();
+  std::byte* const behind_q = options_.wire.overlap ? begin : PackQueries(batch, to, begin);
+  const auto bytes = static_cast<size_t>(PackKeyValues(batch, to, behind_q) - begin);
+  Send(batch, to, taker, "room to send q, k and v", bytes, [&](const MessageHeader& header) {
+    if (!options_.wire.overlap) batch.by_peer[to].posted_ns = trace_ != nullptr ? trace_->Now() : 0;
+    return peer(to).PostDecode(batch.number, header, bytes);
+  });
+  if (taker != NodeId{} && !peer(to).lost()) asked_.push_back({peer(to).address().node, batch.by_peer[to].posted_ns});
 }
 
 void RemoteAttention::PushPrefill(Batch& batch, size_t to) {
@@ -283,14 +323,14 @@ void RemoteAttention::PushRows(Batch& batch, size_t to, size_t first, size_t cou
   if (!WaitFor(batch, to, "a push slot", [&] { return (slot = peer(to).FreePushSlot()).has_value(); })) return;
   const WireShape& wire = peer(to).wire();
   const int64_t head_dim = options_.attention.head_dim, width = wire.num_kv_heads * head_dim;
-  const size_t row_bytes = wire.push_row_bytes();
+  const size_t row_bytes = wire.kv_row_bytes();
   std::byte* const k = peer(to).push_payload(*slot).data();
   std::byte* const v = k + count * row_bytes;
   for (size_t i = 0; i < count; ++i) {
     const int64_t row = batch.by_peer[to].prefill[first + i];
     const int64_t at = (row * options_.attention.num_kv_heads + peer(to).address().first_kv_head) * head_dim;
-    ConvertFromFloat(batch.k + at, width, wire.kv_dtype, k + i * row_bytes);
-    ConvertFromFloat(batch.v + at, width, wire.kv_dtype, v + i * row_bytes);
+    device_.Pack(batch.k + at, width, wire.kv_dtype, k + i * row_bytes);
+    device_.Pack(batch.v + at, width, wire.kv_dtype, v + i * row_bytes);
   }
   Status posted;
   WaitFor(batch, to, "room to push k and v", [&] {
@@ -330,17 +370,17 @@ int RemoteAttention::TimesFlags(const Batch& batch) const {
 void RemoteAttention::TakeOutputs(Batch& batch, size_t from, std::span<const std::byte> payload) {
   const WireShape& wire = peer(from).wire();
   const PeerRows& rows = batch.by_peer[from];
-  const size_t num_rows = rows.decode.size(), width = wire.q_row_bytes() / sizeof(float);
+  const size_t num_rows = rows.decode.size(), row_bytes = wire.q_row_bytes();
   if (payload.size() != num_rows * (wire.q_row_bytes() + (rows.wants_lse ? wire.lse_row_bytes() : 0)))
     return peer(from).Lose("answered with another number of rows than asked");
-  const auto* out = reinterpret_cast<const float*>(payload.data());
-  const float* lse = out + num_rows * width;
+  const std::byte* const out = payload.data();
+  const auto* lse = reinterpret_cast<const float*>(out + num_rows * row_bytes);
   for (size_t i = 0; i < num_rows; ++i) {
     const DecodeRow& row = rows.decode[i];
     if (row.whole) {
-      std::memcpy(OutOf(batch, from, row.row), out + i * width, width * sizeof(float));
+      device_.Unpack(out + i * row_bytes, static_cast<int64_t>(wire.q_row_elements()), wire.wire_dtype, OutOf(batch, from, row.row));
     } else {
-      MergeRow(batch, from, row.row, out + i * width, lse + i * static_cast<size_t>(wire.num_heads));
+      MergeRow(batch, from, row.row, out + i * row_bytes, lse + i * static_cast<size_t>(wire.num_heads));
     }
   }
 }
@@ -350,12 +390,15 @@ float* RemoteAttention::OutOf(const Batch& batch, size_t from, int row) const {
   return batch.out + head * options_.attention.head_dim;
 }
 
-void RemoteAttention::MergeRow(Batch& batch, size_t from, int row, const float* out, const float* lse) {
+void RemoteAttention::MergeRow(Batch& batch, size_t from, int row, const std::byte* out, const float* lse) {
+  const WireShape& wire = peer(from).wire();
   const auto head_dim = static_cast<size_t>(options_.attention.head_dim);
+  part_.resize(wire.q_row_elements());
+  device_.Unpack(out, std::ssize(part_), wire.wire_dtype, part_.data());
   float* const merged = OutOf(batch, from, row);
   float* const merged_lse = batch.lse.data() + (merged - batch.out) / options_.attention.head_dim;
-  for (size_t head = 0; head < static_cast<size_t>(peer(from).wire().num_heads); ++head)
-    MergePartial({merged + head * head_dim, head_dim}, merged_lse[head], {out + head * head_dim, head_dim}, lse[head]);
+  for (size_t head = 0; head < static_cast<size_t>(wire.num_heads); ++head)
+    MergePartial({merged + head * head_dim, head_dim}, merged_lse[head], std::span(part_).subspan(head * head_dim, head_dim), lse[head]);
 }
 
 bool RemoteAttention::Progress() {

@@ -33,7 +33,7 @@ struct RemoteAttentionOptions {
 // Thread: one owner.
 class RemoteAttention : public AttentionBackend {
  public:
-  // Connects to every memory node before `deadline`; the error names the one that could not be reached.
+  // Connects to every memory node before `deadline`; the error names the one that could not be reached. Borrows the device.
   static Result<std::unique_ptr<RemoteAttention>> Create(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
                                                          const std::vector<MemoryPeerAddress>& addresses, ComputeDevice& device,
                                                          Deadline deadline);
@@ -43,6 +43,8 @@ class RemoteAttention : public AttentionBackend {
   std::span<const AskedNode> StartFor(NodeId taker, int batch, int layer, const float* q, const float* k, const float* v,
                                       float* out) override;
   void Expect(int batch, int layer, float* out, std::span<const AskedNode> asked) override;
+  bool takes_queries_first() const override { return options_.wire.overlap; }
+  void StartQueries(NodeId taker, int batch, int layer, const float* q) override;
   bool Finish(int batch) override;
   void EndStep(int batch) override;
   void Poll() override { Progress(); }
@@ -77,6 +79,7 @@ class RemoteAttention : public AttentionBackend {
 
     // Of the layer that is computed.
     int layer = 0;
+    bool sent_queries = false;
     const float *q = nullptr, *k = nullptr, *v = nullptr;
     float* out = nullptr;
     std::vector<float> lse;                // [decode rows, num_heads] of what is merged in `out` so far
@@ -88,20 +91,25 @@ class RemoteAttention : public AttentionBackend {
     bool told = false;    // TakeLostNodes has reported it
   };
 
-  RemoteAttention(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder, std::unique_ptr<LocalKv> prefill);
+  RemoteAttention(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder, std::unique_ptr<LocalKv> prefill,
+                  ComputeDevice& device);
 
   void AddRow(Batch& batch, int row, NodeId node);
   static void BeginLayer(Batch& batch, int layer, float* out, size_t num_heads);
   void AwaitPushes(Batch& batch);
   void SendRows(Batch& batch, NodeId taker, const float* q, const float* k, const float* v);
   void BeginPrefill(Batch& batch);
-  size_t PackDecode(const Batch& batch, size_t peer);
+  std::byte* PackQueries(const Batch& batch, size_t peer, std::byte* end);  // both return the end of what is packed
+  std::byte* PackKeyValues(const Batch& batch, size_t peer, std::byte* end);
+  void SendQueries(Batch& batch, size_t peer, NodeId taker);
   void SendDecode(Batch& batch, size_t peer, NodeId taker);
+  template <typename Post>
+  void Send(Batch& batch, size_t peer, NodeId taker, const char* what, size_t payload_bytes, Post post);
   void PushPrefill(Batch& batch, size_t peer);
   void PushRows(Batch& batch, size_t peer, size_t first, size_t count);
   void ReadReply(Batch& batch, size_t peer);
   void TakeOutputs(Batch& batch, size_t peer, std::span<const std::byte> payload);
-  void MergeRow(Batch& batch, size_t peer, int row, const float* out, const float* lse);
+  void MergeRow(Batch& batch, size_t peer, int row, const std::byte* out, const float* lse);
   float* OutOf(const Batch& batch, size_t peer, int row) const;  // where its heads of the row's output go
   bool Progress();
   template <typename Done>
@@ -116,6 +124,7 @@ class RemoteAttention : public AttentionBackend {
   MemoryPeer& peer(size_t index) const { return *peers_[index].connection; }
 
   const RemoteAttentionOptions options_;
+  ComputeDevice& device_;
   const std::shared_ptr<Ladder> ladder_;  // also of the paths to other compute nodes
   std::vector<Peer> peers_;
   std::vector<Batch> batches_;
@@ -123,6 +132,7 @@ class RemoteAttention : public AttentionBackend {
   const std::unique_ptr<LocalKv> prefill_;  // KV of prompts while they are computed
   std::vector<TokenSlot> free_slots_;       // of prefill_
   std::unordered_map<SequenceId, std::vector<TokenSlot>> prefill_slots_;
+  std::vector<float> part_;  // scratch: a row's output from one of several nodes
 };
 
 }  // namespace lamina

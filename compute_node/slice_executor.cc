@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "kernels/elementwise.h"
 #include "kernels/linear.h"
@@ -59,7 +60,17 @@ void SliceExecutor::Begin(std::span<const TokenId> tokens, std::span<const int32
 
 void SliceExecutor::Run(int k) {
   if (tokens_.empty()) return;
-  for (const Op& op : model_.slices[static_cast<size_t>(k)].program) Execute(op);
+  const std::vector<Op>& program = model_.slices[static_cast<size_t>(k)].program;
+  for (size_t i = std::exchange(next_op_, 0); i < program.size(); ++i) Execute(program[i]);
+}
+
+void SliceExecutor::RunToQueries(int k) {
+  if (tokens_.empty()) return;
+  const Slice& slice = model_.slices[static_cast<size_t>(k)];
+  for (bool there = false; !there; ++next_op_) {
+    Execute(slice.program[next_op_]);
+    there = slice.program[next_op_].output == slice.q;
+  }
 }
 
 void SliceExecutor::KeepRows(int k, std::span<const int> rows) {

@@ -23,6 +23,7 @@ class SliceExecutor final : public SliceRunner {
 
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) override;
   void Run(int k) override;
+  void RunToQueries(int k) override;
   void KeepRows(int k, std::span<const int> rows) override;
   SampledToken Sample(size_t row, const SamplingParams& params, const SampleContext& context) override;
 
@@ -42,6 +43,7 @@ class SliceExecutor final : public SliceRunner {
   const std::vector<float> inv_freq_;
   std::vector<int> buffer_of_;  // [values] index into buffers_, -1 for tokens and positions
   std::vector<std::vector<float>> buffers_;
+  size_t next_op_ = 0;  // of the slice that RunToQueries has begun
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
 };

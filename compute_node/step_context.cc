@@ -1,7 +1,6 @@
 #include "compute_node/step_context.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 namespace lamina {
@@ -20,27 +19,27 @@ void ForEachBlock(const SlicedModel& model, int k, size_t num_rows, size_t first
   visit(slice.attention_out, first_prefill * width(slice.attention_out), (num_rows - first_prefill) * width(slice.attention_out));
 }
 
-size_t BlockBytes(const SlicedModel& model, int k, size_t num_rows, size_t first_prefill) {
-  size_t floats = 0;
-  ForEachBlock(model, k, num_rows, first_prefill, [&](ValueId, size_t, size_t count) { floats += count; });
-  return floats * sizeof(float);
+size_t BlockBytes(const ContextFormat& format, int k, size_t num_rows, size_t first_prefill) {
+  size_t elements = 0;
+  ForEachBlock(format.model, k, num_rows, first_prefill, [&](ValueId, size_t, size_t count) { elements += count; });
+  return elements * static_cast<size_t>(ElementSize(format.dtype));
 }
 
 }  // namespace
 
-size_t MaxContextBytes(const SlicedModel& model, int max_rows) {
+size_t MaxContextBytes(const ContextFormat& format, int max_rows) {
   const auto rows = static_cast<size_t>(max_rows);
   size_t bytes = 0;
-  for (size_t k = 1; k < model.slices.size(); ++k) bytes = std::max(bytes, BlockBytes(model, static_cast<int>(k), rows, 0));
+  for (size_t k = 1; k < format.model.slices.size(); ++k) bytes = std::max(bytes, BlockBytes(format, static_cast<int>(k), rows, 0));
   return bytes + kStateBytes + rows * kStateBytesPerRow;
 }
 
-size_t WriteContext(const SlicedModel& model, int k, SliceRunner& slices, size_t num_rows, size_t first_prefill, control::StepState state,
-                    std::span<std::byte> payload) {
+size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices, size_t num_rows, size_t first_prefill,
+                    control::StepState state, std::span<std::byte> payload) {
   size_t end = 0;
-  ForEachBlock(model, k, num_rows, first_prefill, [&](ValueId id, size_t first, size_t count) {
-    std::memcpy(payload.data() + end, slices.value(id) + first, count * sizeof(float));
-    end += count * sizeof(float);
+  ForEachBlock(format.model, k, num_rows, first_prefill, [&](ValueId id, size_t first, size_t count) {
+    device.Pack(slices.value(id) + first, static_cast<int64_t>(count), format.dtype, payload.data() + end);
+    end += count * static_cast<size_t>(ElementSize(format.dtype));
   });
   for (control::FailedSequence& failed : *state.mutable_so_far()->mutable_failed())
     failed.set_message(failed.message().substr(0, kMaxFailureText));
@@ -51,17 +50,17 @@ size_t WriteContext(const SlicedModel& model, int k, SliceRunner& slices, size_t
   return end + state_bytes;
 }
 
-Result<control::StepState> ReadContext(const SlicedModel& model, int k, SliceRunner& slices, size_t num_rows, size_t first_prefill,
-                                       std::span<const std::byte> payload) {
-  const size_t block_bytes = BlockBytes(model, k, num_rows, first_prefill);
+Result<control::StepState> ReadContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices, size_t num_rows,
+                                       size_t first_prefill, std::span<const std::byte> payload) {
+  const size_t block_bytes = BlockBytes(format, k, num_rows, first_prefill);
   if (payload.size() < block_bytes) {
     return Corrupt("the context of slice " + std::to_string(k) + " has " + std::to_string(payload.size()) + " bytes, expected " +
                    std::to_string(block_bytes) + " and a state");
   }
   size_t end = 0;
-  ForEachBlock(model, k, num_rows, first_prefill, [&](ValueId id, size_t first, size_t count) {
-    std::memcpy(slices.value(id) + first, payload.data() + end, count * sizeof(float));
-    end += count * sizeof(float);
+  ForEachBlock(format.model, k, num_rows, first_prefill, [&](ValueId id, size_t first, size_t count) {
+    device.Unpack(payload.data() + end, static_cast<int64_t>(count), format.dtype, slices.value(id) + first);
+    end += count * static_cast<size_t>(ElementSize(format.dtype));
   });
   control::StepState state;
   if (!state.ParseFromArray(payload.data() + end, static_cast<int>(payload.size() - end)))

@@ -1,8 +1,9 @@
 // What a compute node hands to the one that runs the next slice of a batch: the payload of a context message.
 //
-//   each of Slice::context_in    [rows, width] fp32, in that order
-//   attention output             [prefill rows, width] fp32, of the rows behind the decoding ones; theirs comes from memory nodes
+//   each of Slice::context_in    [rows, width], in that order
+//   attention output             [prefill rows, width], of the rows behind the decoding ones; theirs comes from memory nodes
 //   control::StepState           the rest
+// Values travel in the wire dtype.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +16,21 @@
 
 namespace lamina {
 
+struct ContextFormat {
+  const SlicedModel& model;
+  DType dtype = DType::kF32;
+};
+
 // Of the largest context of any slice, with `max_rows` rows.
-size_t MaxContextBytes(const SlicedModel& model, int max_rows);
+size_t MaxContextBytes(const ContextFormat& format, int max_rows);
 
 // Writes the context that slice `k` needs; returns its size. Texts of a state that would be too long are cut. REQUIRES: `payload` has
-// MaxContextBytes; the values of the slice before are live.
-size_t WriteContext(const SlicedModel& model, int k, SliceRunner& slices, size_t num_rows, size_t first_prefill, control::StepState state,
-                    std::span<std::byte> payload);
+// MaxContextBytes; the values of the slice before are live. The device packs.
+size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices, size_t num_rows, size_t first_prefill,
+                    control::StepState state, std::span<std::byte> payload);
 
 // The other end of it. kCorrupt: the size is not that of so many rows, or the state cannot be parsed.
-Result<control::StepState> ReadContext(const SlicedModel& model, int k, SliceRunner& slices, size_t num_rows, size_t first_prefill,
-                                       std::span<const std::byte> payload);
+Result<control::StepState> ReadContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices, size_t num_rows,
+                                       size_t first_prefill, std::span<const std::byte> payload);
 
 }  // namespace lamina

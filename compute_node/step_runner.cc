@@ -48,6 +48,7 @@ StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, 
       limits_(limits),
       team_(team),
       attention_(std::move(attention)),
+      device_(device),
       batches_(static_cast<size_t>(std::max(limits.num_batches(), 1))) {
   attention_->TraceTo(&trace_);
   for (Batch& batch : batches_) batch.slices = device.MakeSlices(model, limits.max_num_batched_tokens());
@@ -130,7 +131,8 @@ Status StepRunner::TakeContext(int number) {
   const int from = NodeOf(number, k - 1);
   const int64_t start_ns = trace_.Now();
   LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, others_->Take(from, number, StepId{batch.result.step()}, k));
-  Result<control::StepState> state = ReadContext(model_.sliced, k, *batch.slices, batch.rows.tokens.size(), batch.first_prefill, payload);
+  Result<control::StepState> state =
+      ReadContext({model_.sliced, wire_dtype_}, device_, k, *batch.slices, batch.rows.tokens.size(), batch.first_prefill, payload);
   if (!state.ok()) return others_->Lose(from, state.status().message());
   for (const control::FailedSequence& failed : state->so_far().failed())
     batch.failures.emplace(SequenceId{failed.sequence()}, Status(static_cast<StatusCode>(failed.status()), failed.message()));
@@ -156,15 +158,26 @@ bool StepRunner::RunSlice(int number) {
   const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
   const bool is_last = slice.attention < 0;
   if (is_last) batch.slices->KeepRows(k, batch.rows.sampled);
-  const int64_t start_ns = trace_.Now();
+  int64_t start_ns = trace_.Now();
+  if (is_last) {
+    batch.slices->Run(k);
+    trace_.Ran(StepWork::kSlice, Traced(number, k), start_ns);
+    return true;
+  }
+  const Op& attention = AttentionBefore(k + 1);
+  if (attention_->takes_queries_first()) {
+    batch.slices->RunToQueries(k);
+    const int64_t has_q_ns = trace_.Ran(StepWork::kSlice, Traced(number, k), start_ns);
+    const NodeId taker = RunsHere(number, k + 1) ? NodeId{} : others_->node(NodeOf(number, k + 1));
+    attention_->StartQueries(taker, number, attention.layer, batch.slices->value(slice.q));
+    start_ns = trace_.Ran(StepWork::kPost, Traced(number, attention.layer), has_q_ns);
+  }
   batch.slices->Run(k);
   const int64_t ran_ns = trace_.Ran(StepWork::kSlice, Traced(number, k), start_ns);
-  if (is_last) return true;
   if (!RunsHere(number, k + 1)) {
     PassOn(number, k, ran_ns);
     return false;
   }
-  const Op& attention = AttentionBefore(k + 1);
   attention_->Start(number, attention.layer, batch.slices->value(slice.q), batch.slices->value(slice.k), batch.slices->value(slice.v),
                     batch.slices->value(attention.output));
   trace_.Ran(StepWork::kPost, Traced(number, attention.layer), ran_ns);
@@ -199,8 +212,8 @@ void StepRunner::PassOn(int number, int k, int64_t ran_ns) {
   *state.mutable_so_far() = batch.result;
   for (const auto& [sequence, status] : batch.failures) AddFailure(sequence, status, *state.mutable_so_far());
   const size_t num_rows = batch.rows.tokens.size();
-  const size_t bytes =
-      WriteContext(model_.sliced, k + 1, *batch.slices, num_rows, batch.first_prefill, std::move(state), others_->payload(to, number));
+  const size_t bytes = WriteContext({model_.sliced, wire_dtype_}, device_, k + 1, *batch.slices, num_rows, batch.first_prefill,
+                                    std::move(state), others_->payload(to, number));
   if (Status posted = others_->Post(to, number, StepId{batch.result.step()}, k + 1, num_rows, bytes); !posted.ok()) return;  // lost()
   trace_.Ran(StepWork::kPost, Traced(number, attention.layer), ran_ns);
   if (leaves) Leave(number);

@@ -33,7 +33,10 @@ class StepRunner {
   Status Begin(const control::ComputeOrder& order);
 
   // From here on this is one of several compute nodes. REQUIRES: no step was begun.
-  void JoinOthers(std::unique_ptr<ContextExchange> others) { others_ = std::move(others); }
+  void JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_dtype) {
+    others_ = std::move(others);
+    wire_dtype_ = wire_dtype;
+  }
 
   bool idle() const { return num_under_way_ == 0; }
 
@@ -98,6 +101,8 @@ class StepRunner {
   WorkerTeam& team_;
   StepTrace trace_;
   std::unique_ptr<AttentionBackend> attention_;
+  ComputeDevice& device_;
+  DType wire_dtype_ = DType::kF32;           // of contexts
   std::unique_ptr<ContextExchange> others_;  // null: this is the only compute node
   std::vector<Batch> batches_;
   int num_under_way_ = 0;

@@ -73,6 +73,8 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
   }
   LAMINA_RETURN_IF_ERROR(ResolvePipeline(config));
   if (config.kv_dtype == "auto") config.kv_dtype = DTypeName(model.dtype);
+  if (config.wire_dtype == "auto") config.wire_dtype = DTypeName(config.has_modelled() ? model.dtype : DType::kF32);
+  if (config.overlap == "auto") config.overlap = config.models_network() ? "on" : "off";
   if (config.served_name.empty()) {
     std::string path = config.model_path;
     while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -141,6 +143,13 @@ control::Limits ClusterExecutor::limits() const {
   return limits;
 }
 
+control::ModelledLink ClusterExecutor::modelled_link() const {
+  control::ModelledLink link;
+  link.set_latency_ns(std::chrono::duration_cast<std::chrono::nanoseconds>(config_.modelled_latency).count());
+  link.set_bytes_per_s(config_.modelled_gb_per_s * 1e9);
+  return link;
+}
+
 Result<ControlOptions> ClusterExecutor::control_options() const {
   ControlOptions options;
   options.hello = "manager of cluster " + config_.name;
@@ -179,13 +188,15 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline) {
   request.set_epoch(epoch_);
   request.set_node_id(node.id.value);
   request.set_node_name(node.config.name);
-  *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype);
+  *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype, config_.wire_dtype);
   request.mutable_attention()->set_num_heads(node.num_kv_heads * (model_.num_heads / model_.num_kv_heads));
   request.mutable_attention()->set_num_kv_heads(node.num_kv_heads);
   *request.mutable_limits() = limits();
   LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics, LadderKinds(config_.transport, config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
   request.set_payload_checksum(config_.payload_checksum);
+  if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
+  request.set_overlap(config_.overlap == "on");
   request.set_session_token(session_token_);
   while (true) {
     LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
@@ -200,11 +211,13 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   request.set_epoch(epoch_);
   request.set_node_id(node.id.value);
   request.set_node_name(node.config.name);
-  *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype);
+  *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype, config_.wire_dtype);
   *request.mutable_limits() = limits();
   LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics, LadderKinds(config_.transport, config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
   request.set_payload_checksum(config_.payload_checksum);
+  if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
+  request.set_overlap(config_.overlap == "on");
   request.set_model(config_.model_path);
   request.set_load_format(config_.load_format);
   const int64_t kv_bytes_per_token =

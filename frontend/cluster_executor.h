@@ -83,6 +83,7 @@ class ClusterExecutor : public StepExecutor {
   void OnLost(Node& node, const Status& status);
   bool local() const { return num_memory_nodes_ == 0; }
   control::Limits limits() const;
+  control::ModelledLink modelled_link() const;
   Result<ControlOptions> control_options() const;
 
   const ClusterConfig config_;

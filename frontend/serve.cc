@@ -63,6 +63,7 @@ Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
   Override(config.model_path, options.model);
   Override(config.transport, options.transport);
   Override(config.kv_dtype, options.kv_dtype);
+  Override(config.wire_dtype, options.wire_dtype);
   Override(config.load_format, options.load_format);
   Override(config.served_name, options.served_name);
   Override(config.max_num_seqs, options.max_num_seqs);

@@ -21,7 +21,7 @@ struct ServeOptions {
   int memory_threads = 1;
 
   // "" or 0: the YAML's, else the default of base/cluster_config.h.
-  std::string transport, kv_dtype, load_format, served_name, pipeline;
+  std::string transport, kv_dtype, wire_dtype, load_format, served_name, pipeline;
   int max_num_seqs = 0, max_num_batched_tokens = 0, max_num_queued_reqs = 0;
   int kv_head_parallel = 0, num_batches = 0;
   std::string max_model_len, spread_tokens;  // such as 32k

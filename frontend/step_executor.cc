@@ -55,16 +55,23 @@ control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeI
   return order;
 }
 
-control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::string& kv_dtype) {
+namespace {
+
+control::KvDType ToProto(const std::string& dtype) {
+  return dtype == "bfloat16" ? control::KV_DTYPE_BFLOAT16 : dtype == "float16" ? control::KV_DTYPE_FLOAT16 : control::KV_DTYPE_FLOAT32;
+}
+
+}  // namespace
+
+control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::string& kv_dtype, const std::string& wire_dtype) {
   control::AttentionSpec spec;
   spec.set_num_layers(model.num_layers);
   spec.set_num_heads(model.num_heads);
   spec.set_num_kv_heads(model.num_kv_heads);
   spec.set_head_dim(model.head_dim);
   spec.set_scale(1.0f / std::sqrt(static_cast<float>(model.head_dim)));
-  spec.set_kv_dtype(kv_dtype == "bfloat16"  ? control::KV_DTYPE_BFLOAT16
-                    : kv_dtype == "float16" ? control::KV_DTYPE_FLOAT16
-                                            : control::KV_DTYPE_FLOAT32);
+  spec.set_kv_dtype(ToProto(kv_dtype));
+  spec.set_wire_dtype(ToProto(wire_dtype));
   return spec;
 }
 

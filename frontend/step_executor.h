@@ -61,7 +61,7 @@ class StepExecutor {
 control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std::span<const control::NewSequence> added, bool local);
 control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeId node);
 
-// The shape of a model's attention as nodes are told it. `kv_dtype`: float32 | bfloat16 | float16.
-control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::string& kv_dtype);
+// The shape of a model's attention as nodes are told it. The dtypes: float32 | bfloat16 | float16.
+control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::string& kv_dtype, const std::string& wire_dtype);
 
 }  // namespace lamina

@@ -3,12 +3,19 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
 
 namespace lamina {
+namespace {
+
+// One row of so many is not begun before k and v are there: outputs of the others travel meanwhile.
+constexpr size_t kShareLeft = 4;
+
+}  // namespace
 
 AttentionService::AttentionService(const WireShape& wire, float scale, uint64_t epoch, std::unique_ptr<KvDevice> store)
     : wire_(wire), attention_{wire.num_heads, wire.num_kv_heads, wire.head_dim, scale}, epoch_(epoch), store_(std::move(store)) {}
@@ -70,81 +77,166 @@ Result<std::span<const AttentionService::Row>> AttentionService::RowsOf(const Me
   return std::span<const Row>(rows).subspan(header.first_row, header.num_rows);
 }
 
-Status AttentionService::Attend(const ReceivedMessage& message, std::span<const Row> rows, std::span<float> out) {
+Status AttentionService::Attend(const ReceivedMessage& message, std::span<const Row> rows, std::byte* out) {
   const int layer = static_cast<int>(message.header.layer);
   const size_t n = rows.size();
-  const size_t q_width = wire_.q_row_bytes() / 4, kv_width = wire_.kv_row_bytes() / 4, num_heads = static_cast<size_t>(wire_.num_heads);
+  const size_t q_bytes = wire_.q_row_bytes(), kv_bytes = wire_.kv_row_bytes();
   const auto num_stores = static_cast<size_t>(std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.stores; }));
-  if (message.payload.size() != n * wire_.q_row_bytes() + num_stores * 2 * wire_.kv_row_bytes())
+  if (message.payload.size() != n * q_bytes + num_stores * 2 * kv_bytes)
     return Corrupt("decode payload of " + std::to_string(message.payload.size()) + " bytes");
-  const auto* q = reinterpret_cast<const float*>(message.payload.data());
-  const float* k = q + n * q_width;
-  const float* v = k + num_stores * kv_width;
-  float* const lse = (message.header.flags & kWantsLse) != 0 ? out.data() + n * q_width : nullptr;
-  attention_rows_.clear();
+  const std::byte* const q = message.payload.data();
+  const std::byte* k = q + n * q_bytes;
+  const std::byte* v = k + num_stores * kv_bytes;
+  const bool wants_lse = (message.header.flags & kWantsLse) != 0;
+  queries_.clear();
   for (size_t i = 0; i < n; ++i) {
     const StepId step{message.header.step};
     int64_t num_tokens = rows[i].num_stored;
     if (rows[i].stores) {
-      LAMINA_RETURN_IF_ERROR(store_->Write(layer, rows[i].sequence, num_tokens++, k, v, step));
-      k += kv_width;
-      v += kv_width;
+      LAMINA_RETURN_IF_ERROR(store_->WriteRaw(layer, rows[i].sequence, num_tokens++, k, v, step));
+      k += kv_bytes;
+      v += kv_bytes;
     }
     LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots, store_->Readable(layer, rows[i].sequence, num_tokens));
     attended_tokens_ += num_tokens;
-    float* const row_lse = lse == nullptr ? nullptr : lse + i * num_heads;
-    attention_rows_.push_back({q + i * q_width, slots.data(), static_cast<int64_t>(slots.size()), out.data() + i * q_width, row_lse});
+    float* const lse = wants_lse ? Lse(message.header, i, out) : nullptr;
+    queries_.push_back({q + i * q_bytes, slots, out + i * q_bytes, lse});
   }
-  store_->Attend(attention_, layer, attention_rows_);
+  store_->Attend(attention_, layer, wire_.wire_dtype, queries_);
   return OkStatus();
 }
 
-size_t AttentionService::Decode(const ReceivedMessage& message, std::span<std::byte> reply, bool payload_checksum) {
+// There is room for it in every reply area, wanted or not.
+float* AttentionService::Lse(const MessageHeader& header, size_t row, std::byte* out) const {
+  return reinterpret_cast<float*>(out + header.num_rows * wire_.q_row_bytes() + row * wire_.lse_row_bytes());
+}
+
+size_t AttentionService::Decode(const ReceivedMessage& message, uint32_t number, std::span<std::byte> reply, bool payload_checksum) {
   const TimePoint start = Clock::now();
   times_.BeginWork();
   ForgetBefore(StepId{message.header.step});
+  const Result<std::span<const Row>> rows = RowsOf(message.header, /*prefill=*/false);
+  const Status status = rows.ok() ? Attend(message, *rows, reply.data() + sizeof(MessageHeader)) : rows.status();
+  attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
+  return Answer(message.header, status, number, 0, reply, payload_checksum);
+}
+
+size_t AttentionService::Answer(const MessageHeader& asked, const Status& status, uint32_t number, int64_t attended_before_ns,
+                                std::span<std::byte> reply, bool payload_checksum) {
   MessageHeader header{.kind = MessageKind::kReply,
+                       .status = static_cast<uint16_t>(status.code()),
                        .epoch = epoch_,
-                       .step = message.header.step,
-                       .layer = message.header.layer,
-                       .first_row = message.header.first_row,
-                       .num_rows = message.header.num_rows,
-                       .number = message.header.number};
+                       .step = asked.step,
+                       .layer = asked.layer,
+                       .first_row = asked.first_row,
+                       .num_rows = asked.num_rows,
+                       .number = number};
   const std::span<std::byte> payload = reply.subspan(sizeof(MessageHeader));
-  size_t payload_bytes = 0;
-  Status status;
-  if (Result<std::span<const Row>> rows = RowsOf(message.header, /*prefill=*/false); rows.ok()) {
-    payload_bytes = rows->size() * (wire_.q_row_bytes() + ((message.header.flags & kWantsLse) != 0 ? wire_.lse_row_bytes() : 0));
-    status = Attend(message, *rows, {reinterpret_cast<float*>(payload.data()), payload_bytes / sizeof(float)});
-  } else {
-    status = rows.status();
-  }
+  size_t bytes = asked.num_rows * (wire_.q_row_bytes() + ((asked.flags & kWantsLse) != 0 ? wire_.lse_row_bytes() : 0));
   if (!status.ok()) {
-    header.status = static_cast<uint16_t>(status.code());
-    payload_bytes = std::min<size_t>(status.message().size(), WireShape::kMaxErrorBytes);
-    std::memcpy(payload.data(), status.message().data(), payload_bytes);
+    bytes = std::min<size_t>(status.message().size(), WireShape::kMaxErrorBytes);
+    std::memcpy(payload.data(), status.message().data(), bytes);
   }
-  if (const auto step = steps_.find(StepId{header.step}); step != steps_.end() && (message.header.flags & kLastLayer) != 0)
-    EndStep(step->second);
-  const ReplyTimes times = times_.Take();
-  if ((message.header.flags & kTimes) != 0) {
+  if (const auto step = steps_.find(StepId{header.step}); step != steps_.end() && (asked.flags & kLastLayer) != 0) EndStep(step->second);
+  const ReplyTimes times = times_.Take(attended_before_ns);
+  if ((asked.flags & kTimes) != 0) {
     header.flags |= kTimes;
-    std::memcpy(payload.data() + payload_bytes, &times, sizeof(times));
-    payload_bytes += sizeof(times);
+    std::memcpy(payload.data() + bytes, &times, sizeof(times));
+    bytes += sizeof(times);
   }
-  header = Seal(header, payload.first(payload_bytes), payload_checksum);
+  header = Seal(header, payload.first(bytes), payload_checksum);
   std::memcpy(reply.data(), &header, sizeof(header));
   computed_rows_ += header.num_rows;
   ++attention_messages_;
-  attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
   times_.EndWork();
-  return sizeof(header) + payload_bytes;
+  return sizeof(header) + bytes;
+}
+
+AttentionService::Begun AttentionService::Begin(const ReceivedMessage& queries, std::span<std::byte> reply) {
+  const TimePoint start = Clock::now();
+  times_.BeginWork();
+  ForgetBefore(StepId{queries.header.step});
+  Begun begun;
+  begun.queries = queries;
+  begun.status = AttendStored(begun, reply.data() + sizeof(MessageHeader));
+  attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
+  begun.attended_ns = times_.EndWork();
+  return begun;
+}
+
+size_t AttentionService::End(Begun& begun, const ReceivedMessage& keys_values, uint32_t number, std::span<std::byte> reply,
+                             bool payload_checksum, const PostEarly& post_early) {
+  const TimePoint start = Clock::now();
+  times_.BeginWork();
+  if (begun.status.ok()) begun.status = AttendRest(begun, keys_values, reply.data() + sizeof(MessageHeader), post_early);
+  if (!begun.status.ok()) begun.early_bytes = 0;  // the sentence stands there instead
+  attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
+  return Answer(begun.queries.header, begun.status, number, begun.attended_ns, reply, payload_checksum);
+}
+
+Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
+  const ReceivedMessage& message = begun.queries;
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const Row> rows, RowsOf(message.header, /*prefill=*/false));
+  const size_t q_bytes = wire_.q_row_bytes();
+  if (message.payload.size() != rows.size() * q_bytes)
+    return Corrupt("payload of queries of " + std::to_string(message.payload.size()) + " bytes");
+  begun.num_rows = rows.size() - rows.size() / kShareLeft;
+  queries_.clear();
+  for (size_t i = 0; i < begun.num_rows; ++i) {
+    std::span<const TokenSlot> slots;  // none yet: the first token of a sequence is the one that comes
+    if (rows[i].num_stored > 0) {
+      LAMINA_ASSIGN_OR_RETURN(slots, store_->Readable(static_cast<int>(message.header.layer), rows[i].sequence, rows[i].num_stored));
+    }
+    attended_tokens_ += rows[i].num_stored;
+    queries_.push_back({message.payload.data() + i * q_bytes, slots, out + i * q_bytes, Lse(message.header, i, out)});
+  }
+  store_->Attend(attention_, static_cast<int>(message.header.layer), wire_.wire_dtype, queries_);
+  return OkStatus();
+}
+
+Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_values, std::byte* out, const PostEarly& post_early) {
+  const MessageHeader& header = begun.queries.header;
+  const MessageHeader& second = keys_values.header;
+  if (std::tie(header.epoch, header.step, header.layer, header.first_row, header.num_rows, header.flags, header.number) !=
+      std::tie(second.epoch, second.step, second.layer, second.first_row, second.num_rows, second.flags, second.number))
+    return Corrupt("k and v of step " + std::to_string(second.step) + " layer " + std::to_string(second.layer) + " behind q of step " +
+                   std::to_string(header.step) + " layer " + std::to_string(header.layer));
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const Row> rows, RowsOf(header, /*prefill=*/false));
+  const int layer = static_cast<int>(header.layer);
+  const size_t q_bytes = wire_.q_row_bytes(), kv_bytes = wire_.kv_row_bytes();
+  const auto num_stores = static_cast<size_t>(std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.stores; }));
+  if (keys_values.payload.size() != num_stores * 2 * kv_bytes)
+    return Corrupt("payload of k and v of " + std::to_string(keys_values.payload.size()) + " bytes");
+  const std::byte* k = keys_values.payload.data();
+  queries_.clear();
+  std::vector<KvQuery>& rest = rest_;
+  rest.clear();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t num_tokens = rows[i].num_stored + (rows[i].stores ? 1 : 0);
+    if (rows[i].stores) {
+      LAMINA_RETURN_IF_ERROR(
+          store_->WriteRaw(layer, rows[i].sequence, rows[i].num_stored, k, k + num_stores * kv_bytes, StepId{header.step}));
+      k += kv_bytes;
+    }
+    const bool was_begun = i < begun.num_rows;
+    if (was_begun && !rows[i].stores) continue;
+    LAMINA_ASSIGN_OR_RETURN(std::span<const TokenSlot> slots, store_->Readable(layer, rows[i].sequence, num_tokens));
+    if (was_begun) slots = slots.last(1);
+    attended_tokens_ += std::ssize(slots);
+    (was_begun ? queries_ : rest).push_back({begun.queries.payload.data() + i * q_bytes, slots, out + i * q_bytes, Lse(header, i, out)});
+  }
+  if (!queries_.empty()) store_->AttendMore(attention_, layer, wire_.wire_dtype, queries_);
+  if (rest.empty()) return OkStatus();
+  const std::span<const std::byte> early(out, begun.num_rows * q_bytes);
+  if (!early.empty() && post_early(early)) begun.early_bytes = early.size();
+  store_->Attend(attention_, layer, wire_.wire_dtype, rest);
+  return OkStatus();
 }
 
 Status AttentionService::Push(const ReceivedMessage& message) {
   ForgetBefore(StepId{message.header.step});
   LAMINA_ASSIGN_OR_RETURN(const std::span<const Row> rows, RowsOf(message.header, /*prefill=*/true));
-  const size_t width_bytes = wire_.push_row_bytes();
+  const size_t width_bytes = wire_.kv_row_bytes();
   if (message.payload.size() != rows.size() * 2 * width_bytes)
     return Corrupt("push payload of " + std::to_string(message.payload.size()) + " bytes");
   const std::byte* k = message.payload.data();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -29,8 +30,24 @@ class AttentionService {
   StepId newest_step() const { return newest_step_; }
 
   // Computes a decode message and writes the whole reply (header and payload, with its checksum if so asked) to `reply`, of
-  // WireShape::compute_window_bytes(). Returns its size. Failures are answered in the reply's status, with a sentence.
-  size_t Decode(const ReceivedMessage& message, std::span<std::byte> reply, bool payload_checksum);
+  // WireShape::compute_window_bytes(). Returns its size. Failures are answered in the reply's status, with a sentence. `number`: of the
+  // reply.
+  size_t Decode(const ReceivedMessage& message, uint32_t number, std::span<std::byte> reply, bool payload_checksum);
+
+  // The same for a decode message in two parts (WireShape::overlap). Begin attends over the tokens that are stored already, for most rows;
+  // End stores k and v, completes those rows, hands their outputs to `post_early`, which may put them on their way (and says whether it
+  // did), and then attends for the rest. `queries` and `reply` stay as they are in between.
+  struct Begun {
+    ReceivedMessage queries;
+    size_t num_rows = 0;     // that were begun: their output and log-sum-exp over stored tokens stand in the reply
+    size_t early_bytes = 0;  // of the reply's payload that were posted; the rest is the caller's to post
+    int64_t attended_ns = 0;
+    Status status;
+  };
+  using PostEarly = std::function<bool(std::span<const std::byte> outputs)>;
+  Begun Begin(const ReceivedMessage& queries, std::span<std::byte> reply);
+  size_t End(Begun& begun, const ReceivedMessage& keys_values, uint32_t number, std::span<std::byte> reply, bool payload_checksum,
+             const PostEarly& post_early);
 
   // Stores a push message. kNotFound: all its rows were late or of unknown sequences (dropped). kCorrupt: it contradicts the tables.
   Status Push(const ReceivedMessage& message);
@@ -56,7 +73,12 @@ class AttentionService {
   void ForgetBefore(StepId step);  // steps of its batch
   void EndStep(StepRows& step);
   Result<std::span<const Row>> RowsOf(const MessageHeader& header, bool prefill) const;
-  Status Attend(const ReceivedMessage& message, std::span<const Row> rows, std::span<float> out);
+  float* Lse(const MessageHeader& header, size_t row, std::byte* out) const;  // where a row's goes, behind all outputs
+  Status AttendStored(Begun& begun, std::byte* out);
+  Status AttendRest(Begun& begun, const ReceivedMessage& keys_values, std::byte* out, const PostEarly& post_early);
+  size_t Answer(const MessageHeader& asked, const Status& status, uint32_t number, int64_t attended_before_ns, std::span<std::byte> reply,
+                bool payload_checksum);
+  Status Attend(const ReceivedMessage& message, std::span<const Row> rows, std::byte* out);
 
   const WireShape wire_;
   const AttentionShape attention_;
@@ -64,8 +86,8 @@ class AttentionService {
   const std::unique_ptr<KvDevice> store_;
   std::map<StepId, StepRows> steps_;  // a few: those whose messages may still come
   StepId newest_step_;
-  std::vector<AttentionRow> attention_rows_;  // scratch
   ServiceTimes times_;
+  std::vector<KvQuery> queries_, rest_;  // scratch
   int64_t computed_rows_ = 0;
   int64_t attention_us_ = 0;
   int64_t attention_messages_ = 0;

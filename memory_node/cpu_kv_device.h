@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "base/worker_team.h"
 #include "kernels/kv_store.h"
@@ -22,22 +23,23 @@ class CpuKvDevice final : public KvDevice {
     return store_->Append(sequence, position, slots, step);
   }
   void Release(SequenceId sequence) override { store_->Release(sequence); }
-  Status Write(int layer, SequenceId sequence, int64_t position, const float* k, const float* v, StepId step) override {
-    return store_->Write(layer, sequence, position, k, v, step);
-  }
   Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step) override {
     return store_->WriteRaw(layer, sequence, position, k, v, step);
   }
   Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const override {
     return store_->Readable(layer, sequence, num_tokens);
   }
-  void Attend(const AttentionShape& shape, int layer, std::span<const AttentionRow> rows) override {
-    Attention(shape, store_->View(layer), rows, team_);
-  }
+  // Rows that are not fp32 are converted on their way in and out, as the kernels know no other queries.
+  void Attend(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) override;
+  void AttendMore(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) override;
 
  private:
   const std::unique_ptr<KvStore> store_;
   WorkerTeam& team_;
+  std::vector<AttentionRow> rows_;               // scratch
+  std::vector<float> queries_, out_;             // likewise
+  std::vector<float> more_, more_lse_, merged_;  // likewise, of AttendMore
+  std::vector<KvQuery> more_rows_;               // likewise
 };
 
 }  // namespace lamina

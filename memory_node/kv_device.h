@@ -2,14 +2,24 @@
 // (modelled_kv_device.h). The attention service does not know which.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "base/float16.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "kernels/attention.h"
 
 namespace lamina {
+
+// One query row as it stands in messages, in their dtype.
+struct KvQuery {
+  const std::byte* q = nullptr;      // [num_heads, head_dim]
+  std::span<const TokenSlot> slots;  // of the tokens that it attends to
+  std::byte* out = nullptr;          // [num_heads, head_dim], normalised
+  float* lse = nullptr;              // [num_heads] natural log-sum-exp of the scaled scores; may be null
+};
 
 // Tables of token slots by sequence, their K and V, and attention over them. Calls mean what those of the same names in kernels/kv_store.h
 // and kernels/attention.h do, with their errors. Thread: one owner.
@@ -23,12 +33,14 @@ class KvDevice {
 
   virtual Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) = 0;
   virtual void Release(SequenceId sequence) = 0;
-  virtual Status Write(int layer, SequenceId sequence, int64_t position, const float* k, const float* v, StepId step) = 0;
   virtual Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step) = 0;
   virtual Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const = 0;
 
-  // Returns when the outputs of all rows are there.
-  virtual void Attend(const AttentionShape& shape, int layer, std::span<const AttentionRow> rows) = 0;
+  // `dtype`: of q and out. Returns when the outputs of all rows are there.
+  virtual void Attend(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) = 0;
+
+  // Likewise, and merges with the attention over other tokens that stands in out and lse. REQUIRES: lse is not null.
+  virtual void AttendMore(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) = 0;
 };
 
 }  // namespace lamina

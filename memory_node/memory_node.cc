@@ -181,11 +181,15 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
                    spec.head_dim(),
                    shape.dtype,
                    request.limits().max_num_seqs(),
-                   std::max(request.limits().num_batches(), 1)};
+                   std::max(request.limits().num_batches(), 1),
+                   FromProto(spec.wire_dtype()),
+                   request.overlap()};
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvDevice> device, MakeKvDevice(shape, capacity));
   session->service = std::make_unique<AttentionService>(session->wire, spec.scale(), request.epoch(), std::move(device));
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
   LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));
+  if (request.has_modelled_link())
+    session->ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()), request.modelled_link().bytes_per_s()});
   LAMINA_RETURN_IF_ERROR(session->ladder->Listen(control_->host()));
   control::Configured answer;
   answer.set_capacity_tokens(capacity);
@@ -209,15 +213,19 @@ bool MemoryNode::AcceptPeers() {
     LAMINA_LOG_WARN("refused a peer at {}: it does not belong to this manager's session", endpoint.peer_name());
     return true;
   }
-  Result<std::unique_ptr<Buffer>> reply = path->fabric->Allocate(session.wire.compute_window_bytes());
-  if (!reply.ok()) {
-    LAMINA_LOG_ERROR("no memory for a reply buffer: {}", reply.status().ToString());
-    return true;
+  std::unique_ptr<Buffer> buffer;
+  if (endpoint.peer_window().empty()) {
+    Result<std::unique_ptr<Buffer>> reply = path->fabric->Allocate(session.wire.compute_window_bytes());
+    if (!reply.ok()) {
+      LAMINA_LOG_ERROR("no memory for a reply buffer: {}", reply.status().ToString());
+      return true;
+    }
+    buffer = std::move(*reply);
   }
   LAMINA_LOG_INFO("a compute node connected over {} from {}", path->fabric->name(), endpoint.peer_name());
   const bool checksum = NeedsPayloadChecksum(session.payload_checksum, path->fabric->name());
   ComputePeer& peer = session.peers.emplace_back();
-  peer.reply = std::move(*reply);
+  peer.reply = std::move(buffer);
   peer.endpoint = std::move(path->endpoint);
   peer.node = NodeId{hello->node_id};
   peer.payload_checksum = checksum;
@@ -240,7 +248,8 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
         peer.lost = true;
       } else {
         peer.notifications.push_back(*notification);
-        if (notification->kind == MessageKind::kDecode) peer.noticed_ns[notification->slot] = NowNs();
+        if (notification->kind == (session_->wire.overlap ? MessageKind::kQueries : MessageKind::kDecode))
+          peer.noticed_ns[notification->slot] = NowNs();
       }
     }
     if (events[i].kind == Event::Kind::kPeerLost) {
@@ -258,27 +267,40 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
 
 bool MemoryNode::HasArea(const Notification& notification) const {
   return notification.kind == MessageKind::kPush ||
-         (notification.kind == MessageKind::kDecode && static_cast<int>(notification.slot) < session_->wire.num_batches);
+         ((notification.kind == MessageKind::kDecode || (notification.kind == MessageKind::kQueries && session_->wire.overlap)) &&
+          static_cast<int>(notification.slot) < session_->wire.num_batches);
+}
+
+std::span<const std::byte> MemoryNode::AreaOf(const ComputePeer& peer, const Notification& notification) const {
+  const WireShape& wire = session_->wire;
+  const std::span<const std::byte> window = peer.endpoint->window();
+  const int slot = static_cast<int>(notification.slot);
+  if (notification.kind == MessageKind::kPush) return window.subspan(wire.push_offset(slot), wire.push_area_bytes());
+  if (!wire.overlap) return window.subspan(wire.decode_offset(slot), wire.decode_area_bytes());
+  const uint64_t first = wire.decode_offset(slot), second = wire.second_part_offset(slot);
+  if (notification.kind == MessageKind::kQueries) return window.subspan(first, second - first);
+  return window.subspan(second, wire.second_part_bytes());
+}
+
+Result<ReceivedMessage> MemoryNode::OpenArea(const ComputePeer& peer, const Notification& notification) const {
+  LAMINA_ASSIGN_OR_RETURN(const ReceivedMessage message,
+                          lamina::Open(AreaOf(peer, notification), notification.kind, peer.payload_checksum));
+  if (message.header.number == notification.number) return message;
+  return Corrupt("message " + std::to_string(message.header.number) + " stands where message " + std::to_string(notification.number) +
+                 " was announced");
 }
 
 // Returns false if the message has to wait for its order.
 bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notification) {
   Session& session = *session_;
-  const bool is_push = notification.kind == MessageKind::kPush;
-  uint32_t& handled = is_push ? peer.push_number[notification.slot] : peer.decode_number[notification.slot];
+  uint32_t& handled = notification.kind == MessageKind::kPush      ? peer.push_number[notification.slot]
+                      : notification.kind == MessageKind::kQueries ? peer.queries_number[notification.slot]
+                                                                   : peer.decode_number[notification.slot];
   if (notification.number != Notification::Next(handled)) {  // came twice: the area may be in use again
     session.service->CountStale();
     return true;
   }
-  const std::span<std::byte> window = peer.endpoint->window();
-  const int slot = static_cast<int>(notification.slot);
-  const std::span<const std::byte> area = is_push ? window.subspan(session.wire.push_offset(slot), session.wire.push_area_bytes())
-                                                  : window.subspan(session.wire.decode_offset(slot), session.wire.decode_area_bytes());
-  Result<ReceivedMessage> message = lamina::Open(area, notification.kind, peer.payload_checksum);
-  if (message.ok() && message->header.number != notification.number) {
-    message = Corrupt("message " + std::to_string(message->header.number) + " stands where message " + std::to_string(notification.number) +
-                      " was announced");
-  }
+  const Result<ReceivedMessage> message = OpenArea(peer, notification);
   if (!message.ok()) {
     LAMINA_LOG_ERROR("compute node at {}: {}", peer.endpoint->peer_name(), message.status().ToString());
     peer.lost = true;  // bytes that cannot be trusted: the compute node sees this end close and fails the rows
@@ -288,10 +310,10 @@ bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notif
   handled = notification.number;
   const bool stale = session.service->IsStale(message->header);
   if (stale) session.service->CountStale();
-  if (is_push) {
+  if (notification.kind == MessageKind::kPush) {
     HandlePush(peer, *message, notification, stale);
   } else if (!stale) {
-    HandleDecode(peer, *message, slot);
+    HandleDecode(peer, *message, notification);
   }
   return true;
 }
@@ -314,24 +336,65 @@ void MemoryNode::HandlePush(ComputePeer& peer, const ReceivedMessage& message, c
 }
 
 // Attends, and replies to the compute node that runs the next slice.
-void MemoryNode::HandleDecode(ComputePeer& peer, ReceivedMessage message, int batch) {
-  std::vector<ComputePeer>& peers = session_->peers;
-  const NodeId reply_to{message.header.reply_to};
-  const auto named = std::find_if(peers.begin(), peers.end(), [&](const ComputePeer& p) { return p.node == reply_to && !p.lost; });
-  if (reply_to != NodeId{} && named == peers.end()) {  // it has noticed, or will: its connection is gone
-    LAMINA_LOG_WARN("no compute node {} is connected to reply to", reply_to.value);
-    return;
+void MemoryNode::HandleDecode(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification) {
+  ComputePeer* const taker = TakerOf(peer, message.header);
+  if (taker == nullptr) return;
+  const int slot = static_cast<int>(notification.slot);
+  AttentionService& service = *session_->service;
+  if (notification.kind == MessageKind::kQueries) return BeginDecode(peer, *taker, message, slot);
+  service.times().Noticed(peer.noticed_ns[notification.slot]);
+  if (session_->wire.overlap) return EndDecode(peer, *taker, message, notification);
+  const std::span<std::byte> reply = ReplyArea(*taker, slot);
+  uint32_t& number = taker->reply_number[notification.slot];
+  number = Notification::Next(number);
+  const WriteOp write{reply.first(service.Decode(message, number, reply, taker->payload_checksum)), session_->wire.reply_offset(slot)};
+  Answer(*taker, {&write, 1}, {MessageKind::kReply, notification.slot, number});
+}
+
+MemoryNode::ComputePeer* MemoryNode::TakerOf(ComputePeer& peer, const MessageHeader& header) {
+  const NodeId taker{header.reply_to};
+  if (taker == NodeId{}) return &peer;
+  const auto found = std::ranges::find_if(session_->peers, [&](const ComputePeer& p) { return p.node == taker && !p.lost; });
+  if (found != session_->peers.end()) return &*found;
+  LAMINA_LOG_WARN("no compute node {} is connected to reply to", taker.value);  // it has noticed, or will: its connection is gone
+  return nullptr;
+}
+
+std::span<std::byte> MemoryNode::ReplyArea(const ComputePeer& peer, int slot) const {
+  return peer.outgoing().subspan(session_->wire.reply_offset(slot), session_->wire.reply_area_bytes());
+}
+
+void MemoryNode::BeginDecode(ComputePeer& peer, const ComputePeer& taker, const ReceivedMessage& queries, int slot) {
+  peer.begun[static_cast<size_t>(slot)] = session_->service->Begin(queries, ReplyArea(taker, slot));
+}
+
+void MemoryNode::EndDecode(ComputePeer& peer, ComputePeer& taker, const ReceivedMessage& message, const Notification& notification) {
+  const int slot = static_cast<int>(notification.slot);
+  if (peer.queries_number[notification.slot] != notification.number) {  // nobody said that q is there, but it is
+    const Result<ReceivedMessage> queries = OpenArea(peer, {MessageKind::kQueries, notification.slot, notification.number});
+    if (!queries.ok()) {
+      LAMINA_LOG_ERROR("compute node at {}: {}", peer.endpoint->peer_name(), queries.status().ToString());
+      peer.lost = true;
+      return;
+    }
+    peer.queries_number[notification.slot] = notification.number;
+    BeginDecode(peer, taker, *queries, slot);
   }
-  ComputePeer& taker = reply_to == NodeId{} ? peer : *named;
-  const WireShape& wire = session_->wire;
-  const uint64_t offset = wire.reply_offset(batch);
-  const std::span<std::byte> reply = taker.reply->bytes().subspan(offset, wire.reply_area_bytes());
-  uint32_t& number = taker.reply_number[static_cast<size_t>(batch)];
-  number = message.header.number = Notification::Next(number);
-  session_->service->times().Noticed(peer.noticed_ns[static_cast<size_t>(batch)]);
-  const size_t bytes = session_->service->Decode(message, reply, taker.payload_checksum);
-  const WriteOp write{reply.first(bytes), offset};
-  Answer(taker, {&write, 1}, {MessageKind::kReply, static_cast<uint32_t>(batch), number});
+  AttentionService::Begun& begun = peer.begun[notification.slot];
+  const std::span<std::byte> reply = ReplyArea(taker, slot);
+  const uint64_t offset = session_->wire.reply_offset(slot), payload_offset = offset + sizeof(MessageHeader);
+  const auto post_early = [&](std::span<const std::byte> outputs) {
+    const WriteOp write{outputs, payload_offset};
+    return taker.endpoint->Post({&write, 1}, std::nullopt, 0).ok();
+  };
+  uint32_t& number = taker.reply_number[notification.slot];
+  number = Notification::Next(number);
+  const std::span<const std::byte> whole =
+      reply.first(session_->service->End(begun, message, number, reply, taker.payload_checksum, post_early));
+  const std::array<WriteOp, 2> writes = {
+      WriteOp{whole.first(sizeof(MessageHeader)), offset},
+      WriteOp{whole.subspan(sizeof(MessageHeader) + begun.early_bytes), payload_offset + begun.early_bytes}};
+  Answer(taker, writes, {MessageKind::kReply, notification.slot, number});
 }
 
 void MemoryNode::EndSession(const std::string& why) {

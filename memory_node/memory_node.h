@@ -51,8 +51,10 @@ class MemoryNode {
 
  private:
   struct ComputePeer {
-    std::unique_ptr<Buffer> reply;  // before the endpoint whose posts read it
-    std::unique_ptr<Endpoint> endpoint;
+    std::span<std::byte> outgoing() const { return reply == nullptr ? endpoint->peer_window() : reply->bytes(); }
+
+    std::unique_ptr<Buffer> reply;       // the peer's window, as it is written here; null: it can be written itself
+    std::unique_ptr<Endpoint> endpoint;  // after the buffer that its posts read
     NodeId node;
     bool payload_checksum = false;
     std::deque<Notification> notifications;             // not handled yet, oldest first: their order may not be here
@@ -60,6 +62,8 @@ class MemoryNode {
     std::array<uint32_t, kPushSlots> push_number{};
     std::array<uint32_t, kMaxBatches> reply_number{};  // of the last one posted to each area
     std::array<int64_t, kMaxBatches> noticed_ns{};     // when Poll showed the last message of each decode area
+    std::array<uint32_t, kMaxBatches> queries_number{};
+    std::array<AttentionService::Begun, kMaxBatches> begun;  // with overlap: the decode messages whose first part is here
     bool lost = false;
   };
   struct Session {
@@ -85,8 +89,14 @@ class MemoryNode {
   bool PollPeer(ComputePeer& peer);
   bool HasArea(const Notification& notification) const;
   bool HandleNotification(ComputePeer& peer, const Notification& notification);
+  std::span<const std::byte> AreaOf(const ComputePeer& peer, const Notification& notification) const;
+  Result<ReceivedMessage> OpenArea(const ComputePeer& peer, const Notification& notification) const;
+  std::span<std::byte> ReplyArea(const ComputePeer& peer, int slot) const;
   void HandlePush(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification, bool stale);
-  void HandleDecode(ComputePeer& peer, ReceivedMessage message, int batch);
+  void HandleDecode(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification);
+  ComputePeer* TakerOf(ComputePeer& peer, const MessageHeader& header);
+  void BeginDecode(ComputePeer& peer, const ComputePeer& taker, const ReceivedMessage& queries, int slot);
+  void EndDecode(ComputePeer& peer, ComputePeer& taker, const ReceivedMessage& message, const Notification& notification);
   static void Answer(ComputePeer& peer, std::span<const WriteOp> writes, const Notification& notification);
   void EndSession(const std::string& why);
 

@@ -10,10 +10,6 @@ Status ModelledKvDevice::CheckHolds(SequenceId sequence, int64_t position, StepI
   return Corrupt(NameOf(sequence) + ": token " + std::to_string(position) + " of " + std::to_string(table->slots.size()));
 }
 
-Status ModelledKvDevice::Write(int, SequenceId sequence, int64_t position, const float*, const float*, StepId step) {
-  return CheckHolds(sequence, position, step);
-}
-
 Status ModelledKvDevice::WriteRaw(int, SequenceId sequence, int64_t position, const void*, const void*, StepId step) {
   return CheckHolds(sequence, position, step);
 }
@@ -26,9 +22,9 @@ Result<std::span<const TokenSlot>> ModelledKvDevice::Readable(int, SequenceId se
   return std::span<const TokenSlot>(table->slots).first(static_cast<size_t>(num_tokens));
 }
 
-void ModelledKvDevice::Attend(const AttentionShape& shape, int, std::span<const AttentionRow> rows) {
+void ModelledKvDevice::Attend(const AttentionShape& shape, int, DType, std::span<const KvQuery> rows) {
   AttentionLoad load;
-  for (const AttentionRow& row : rows) load.AddDecode(row.num_tokens);
+  for (const KvQuery& row : rows) load.AddDecode(std::ssize(row.slots));
   timeline_.Run(FromSeconds(AttentionSeconds(device_, {shape.num_heads, shape.num_kv_heads, shape.head_dim, dtype_}, load)));
 }
 

@@ -24,10 +24,12 @@ class ModelledKvDevice final : public KvDevice {
     return tables_.Append(sequence, position, slots, step);
   }
   void Release(SequenceId sequence) override { tables_.Release(sequence); }
-  Status Write(int layer, SequenceId sequence, int64_t position, const float* k, const float* v, StepId step) override;
   Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step) override;
   Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const override;
-  void Attend(const AttentionShape& shape, int layer, std::span<const AttentionRow> rows) override;
+  void Attend(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) override;
+  void AttendMore(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) override {
+    Attend(shape, layer, dtype, rows);
+  }
 
  private:
   Status CheckHolds(SequenceId sequence, int64_t position, StepId step);

@@ -30,15 +30,19 @@ class ServiceTimes {
     idle_since_ns_ = 0;
     busy_ = true;
   }
-  void EndWork() {
+  int64_t EndWork() {  // returns how long it took
+    const int64_t now = NowNs();
     busy_ = false;
-    if (num_under_way_ > 0) idle_since_ns_ = NowNs();
+    if (num_under_way_ > 0) idle_since_ns_ = now;
+    return now - started_ns_;
   }
 
-  // For the reply to the message whose output is complete now. The bubble starts at none again.
-  ReplyTimes Take() {
-    const int64_t noticed = noticed_ns_ != 0 && noticed_ns_ < started_ns_ ? noticed_ns_ : started_ns_;
-    return {ClockId(), noticed, started_ns_, NowNs(), std::exchange(bubble_ns_, 0)};
+  // For the reply to the message whose output is complete now, and whose first part took `before_ns`: both are told as one piece. The
+  // bubble starts at none again.
+  ReplyTimes Take(int64_t before_ns = 0) {
+    const int64_t started = started_ns_ - before_ns;
+    const int64_t noticed = noticed_ns_ != 0 && noticed_ns_ < started ? noticed_ns_ : started;
+    return {ClockId(), noticed, started, NowNs(), std::exchange(bubble_ns_, 0)};
   }
 
  private:

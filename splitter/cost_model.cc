@@ -48,6 +48,17 @@ double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, D
   return seconds + LinearSeconds(device, WorkOf(head, model.graph), dtype, rows);
 }
 
+double SecondsBehindQueries(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype, int64_t rows) {
+  const Slice& slice = model.slices[static_cast<size_t>(k)];
+  Slice behind;
+  const auto q = std::find_if(slice.program.begin(), slice.program.end(), [&](const Op& op) { return op.output == slice.q; });
+  if (q != slice.program.end()) behind.program.assign(q + 1, slice.program.end());
+  const double all = LinearSeconds(device, WorkOf(slice, model.graph), dtype, rows);
+  if (all <= 0) return 0;
+  const double share = LinearSeconds(device, WorkOf(behind, model.graph), dtype, rows) / all;
+  return share * SliceSeconds(device, model, k, dtype, rows);
+}
+
 double StepSeconds(const DeviceSpec& device, const SlicedModel& model, DType dtype, int64_t rows, int64_t sampled_rows) {
   const int last = static_cast<int>(model.slices.size()) - 1;
   double seconds = 0;

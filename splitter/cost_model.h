@@ -27,6 +27,9 @@ double LinearSeconds(const DeviceSpec& device, const LinearWork& work, DType dty
 // One run of slice `k`: as measured, if the device has a profile, with the head by its roofline; else as above. REQUIRES: CheckProfile.
 double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype, int64_t rows);
 
+// The part of it behind q, the projections to k and v: their share of the slice's roofline time. REQUIRES: a slice with an attention.
+double SecondsBehindQueries(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype, int64_t rows);
+
 // All slices of one step; the last one runs only for the `sampled_rows` whose logits are wanted.
 double StepSeconds(const DeviceSpec& device, const SlicedModel& model, DType dtype, int64_t rows, int64_t sampled_rows);
 

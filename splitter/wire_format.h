@@ -10,15 +10,20 @@
 //   [context area] x num_batches MessageHeader, then what the next slice needs: compute_node/step_context.h
 // Heads are those that the memory node holds.
 //
+// With overlap (Configure) a decode message comes in two parts, with a header each, so that attention can begin before k and v are there:
+//   kQueries at the area's start: q of all rows; then kDecode at second_part_offset(): their k, then their v. Both have the same number.
+// Parts of the reply's payload may be written, without a notification, before the rest and the header.
+//
 // A decode area is free again when its reply is there; a push slot when kPushDone for its message came back. The reply goes to the compute
 // node that runs the next slice, which may be another than the one that asked. Messages of an area are numbered, and header and
 // notifications carry the number: a notification that comes twice is not taken for that of a later message, whose bytes may still be on
 // their way. Payload per row:
-//   decode  q [num_heads, head_dim] fp32, then k, v [num_kv_heads, head_dim] fp32; all rows' q first, then the k of all rows whose token is
-//           stored on this node (the order says which), then their v
+//   decode  q [num_heads, head_dim] in the wire dtype, then k, v [num_kv_heads, head_dim] in the KV dtype; all rows' q first, then the k of
+//           all rows whose token is stored on this node (the order says which), then their v
 //   push    all rows' k, then all rows' v, [num_kv_heads, head_dim] each in the KV dtype
-//   reply   out [num_heads, head_dim] fp32; behind all rows' out, if the decode message has kWantsLse, the log-sum-exp [num_heads] fp32 of
-//           each; on an error (status != 0) a UTF-8 message instead. With kTimes, ReplyTimes (step_times.h) stand behind all that
+//   reply   out [num_heads, head_dim] in the wire dtype; behind all rows' out, if the decode message has kWantsLse, the log-sum-exp
+//           [num_heads] fp32 of each; on an error (status != 0) a UTF-8 message instead. With kTimes, ReplyTimes (step_times.h)
+//           stand behind all that
 #pragma once
 
 #include <cstddef>
@@ -43,7 +48,8 @@ enum class MessageKind : uint16_t {
   kPush = 2,
   kReply = 3,
   kPushDone = 4,
-  kContext = 5
+  kContext = 5,
+  kQueries = 6
 };  // kPushDone is only ever a notification
 
 struct MessageHeader {
@@ -79,7 +85,7 @@ bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric);
 // kPushDone has the number of the push.
 struct Notification {
   MessageKind kind{};
-  uint32_t slot = 0;  // decode, reply, context: batch, < kMaxBatches; push: < kPushSlots
+  uint32_t slot = 0;  // decode, queries, reply, context: batch, < kMaxBatches; push: < kPushSlots
   uint32_t number = 0;
 
   uint32_t Pack() const { return static_cast<uint32_t>(kind) << 28 | slot << 24 | number; }
@@ -96,16 +102,21 @@ struct WireShape {
   DType kv_dtype = DType::kBF16;
   int max_rows = 0;  // decoding rows of a step
   int num_batches = 1;
+  DType wire_dtype = DType::kF32;  // of q and attention output; k and v travel as they are stored
+  bool overlap = false;            // decode messages come in two parts
 
-  uint64_t q_row_bytes() const { return uint64_t{4} * num_heads * head_dim; }
-  uint64_t kv_row_bytes() const { return uint64_t{4} * num_kv_heads * head_dim; }  // k or v on the wire, decode
-  uint64_t push_row_bytes() const { return static_cast<uint64_t>(ElementSize(kv_dtype)) * num_kv_heads * head_dim; }  // k or v, push
+  uint64_t q_row_elements() const { return static_cast<uint64_t>(num_heads) * head_dim; }
+  uint64_t kv_row_elements() const { return static_cast<uint64_t>(num_kv_heads) * head_dim; }
+  uint64_t q_row_bytes() const { return ElementSize(wire_dtype) * q_row_elements(); }  // also of an output
+  uint64_t kv_row_bytes() const { return ElementSize(kv_dtype) * kv_row_elements(); }  // k or v
   uint64_t decode_row_bytes() const { return q_row_bytes() + 2 * kv_row_bytes(); }
   uint64_t lse_row_bytes() const { return uint64_t{4} * num_heads; }
 
-  uint64_t decode_area_bytes() const { return Align(sizeof(MessageHeader) + max_rows * decode_row_bytes()); }
-  uint64_t push_area_bytes() const { return Align(sizeof(MessageHeader) + kMaxPushRows * 2 * push_row_bytes()); }
+  uint64_t decode_area_bytes() const { return Align(2 * sizeof(MessageHeader) + max_rows * decode_row_bytes()); }
+  uint64_t push_area_bytes() const { return Align(sizeof(MessageHeader) + kMaxPushRows * 2 * kv_row_bytes()); }
   uint64_t decode_offset(int batch) const { return batch * decode_area_bytes(); }
+  uint64_t second_part_offset(int batch) const { return decode_offset(batch) + sizeof(MessageHeader) + max_rows * q_row_bytes(); }
+  uint64_t second_part_bytes() const { return sizeof(MessageHeader) + max_rows * 2 * kv_row_bytes(); }
   uint64_t push_offset(int slot) const { return decode_offset(num_batches) + slot * push_area_bytes(); }
   uint64_t memory_window_bytes() const { return push_offset(kPushSlots); }
   uint64_t reply_area_bytes() const {

@@ -109,6 +109,11 @@ Result<std::unique_ptr<Ladder>> Ladder::Open(std::span<const std::string> kinds)
 
 Ladder::Ladder(std::vector<std::unique_ptr<Fabric>> fabrics) : fabrics_(std::move(fabrics)) {}
 
+void Ladder::Model(const ModelledLink& link) {
+  nic_ = std::make_unique<ModelledNic>(ModelledNic{link, {}, {}});
+  for (std::unique_ptr<Fabric>& fabric : fabrics_) fabric = MakeModelledFabric(std::move(fabric), *nic_);
+}
+
 Status Ladder::Listen(const std::string& host) {
   std::vector<Refusal> refused = missing_;
   for (const std::unique_ptr<Fabric>& fabric : fabrics_) {

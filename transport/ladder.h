@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "transport/modelled/modelled_fabric.h"
 #include "transport/transport.h"
 
 namespace lamina {
@@ -52,6 +53,10 @@ class Ladder {
   // Of fabrics that are open already, best first.
   explicit Ladder(std::vector<std::unique_ptr<Fabric>> fabrics);
 
+  // From here on what its fabrics carry takes the time of `link` (transport/modelled/). The other side's must too. REQUIRES: not listening,
+  // nobody connected, called once.
+  void Model(const ModelledLink& link);
+
   // Listens on every open fabric: at free ports of `host` ("10.0.0.1", "[::1]") and at names of shared memory and loopback. A fabric that
   // cannot listen there is passed over; kNotFound with every reason if none can. REQUIRES: not listening yet.
   Status Listen(const std::string& host);
@@ -76,6 +81,7 @@ class Ladder {
   Ladder() = default;
   Fabric* Find(std::string_view kind) const;
 
+  std::unique_ptr<ModelledNic> nic_;              // of Model; before the fabrics that borrow it
   std::vector<std::unique_ptr<Fabric>> fabrics_;  // best first
   struct Listening {
     Fabric* fabric;

@@ -65,6 +65,11 @@ class Endpoint {
 
   virtual std::span<std::byte> window() = 0;  // local memory that the peer writes into
   virtual uint64_t peer_window_bytes() const = 0;
+
+  // The peer's window where this end can reach it, else empty. A WriteOp whose source is its own place in there is not copied: a message
+  // that is built in place costs nothing to post. The peer may read such bytes before the Post; only its notification says that they count.
+  virtual std::span<std::byte> peer_window() { return {}; }
+
   virtual const std::string& peer_hello() const = 0;  // what the peer said at connect
   virtual const std::string& peer_name() const = 0;   // address, for messages
   virtual std::string last_error() const = 0;         // why the peer was lost, "" while it is not

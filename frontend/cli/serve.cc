@@ -27,6 +27,10 @@ void RegisterServe(CLI::App& app) {
       ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}));
   AddOption(*command, "--kv-dtype", options->kv_dtype, "KV cache: auto | float32 | bfloat16 | float16")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}));
+  AddOption(
+      *command, "--wire-dtype", options->wire_dtype,
+      "q and attention output between the nodes: auto | float32 | bfloat16 | float16; auto: float32, or the model's with modelled devices")
+      ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}));
   AddOption(*command, "--kv-head-parallel", options->kv_head_parallel,
             "So many memory nodes hold different kv_heads of the same tokens; 0: 1 or the YAML's")
       ->check(CLI::NonNegativeNumber);

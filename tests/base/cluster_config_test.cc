@@ -60,6 +60,7 @@ TEST(ClusterConfig, SmallFileGetsDefaults) {
   EXPECT_EQ(config->transport, "auto");
   EXPECT_FALSE(config->transport_fallback);
   EXPECT_EQ(config->payload_checksum, "auto");
+  EXPECT_EQ(config->wire_dtype, "auto");
   EXPECT_EQ(config->step_timeout, std::chrono::seconds(60));
 }
 
@@ -73,8 +74,8 @@ nodes:
 - {name: m0, role: memory, host: "::1", port: 2, memory: 1GiB, threads: 2}
 model: {path: /m/llama/, served_name: llama, load_format: dummy, kv_dtype: float16}
 transport: {kind: verbs, fallback: true, checksum: on}
-attention: {kv_head_parallel: 1, spread_tokens: 4k}
-pipeline: {num_batches: 3}
+attention: {kv_head_parallel: 1, spread_tokens: 4k, wire_dtype: float16}
+pipeline: {num_batches: 3, overlap: on}
 limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_num_queued_reqs: 5, start_timeout: 1m, step_timeout: 2s, peer_timeout: 300ms}
 )",
                                                             "c.yaml");
@@ -120,6 +121,34 @@ TEST(ClusterConfig, MemoryNodesFormWholeGroups) {
   EXPECT_EQ(parse(3)->kv_head_parallel, 3);
   EXPECT_EQ(parse(1)->spread_tokens, 0);
   EXPECT_THAT(parse(2).status().message(), testing::HasSubstr("c.yaml:8: 'kv_head_parallel' is 2: the 3 memory nodes cannot be grouped"));
+}
+
+TEST(ClusterConfig, WhatTravelsHowIsOneOfAFewWords) {
+  const auto error = [](const std::string& section) {
+    return ClusterConfig::Parse(std::string(kSmall) + section + "\n", "c.yaml").status().message();
+  };
+  EXPECT_EQ(error("attention: {wire_dtype: bfloat16}"), "");
+  EXPECT_THAT(error("attention: {wire_dtype: float8}"),
+              testing::AllOf(testing::HasSubstr("'wire_dtype' is 'float8'"), testing::HasSubstr("float16")));
+  EXPECT_EQ(error("pipeline: {overlap: off}"), "");
+  EXPECT_THAT(error("pipeline: {overlap: maybe}"), testing::HasSubstr("'overlap' is 'maybe'"));
+  EXPECT_THAT(error("network: {modelled_latency: 33}"), testing::HasSubstr("modelled_latency"));
+}
+
+TEST(ClusterConfig, ANetworkIsModelledOnOneHost) {
+  const auto parse = [](const std::string& host) {
+    return ClusterConfig::Parse(
+        "version: 1\nmodel: {path: /m}\nnetwork: {modelled_latency: 33us, modelled_gb_per_s: 24}\nnodes:\n" +
+            std::string("- {name: c0, role: compute, port: 1}\n- {name: m0, role: memory, port: 2, memory: 1GiB, host: ") + host + "}\n",
+        "c.yaml");
+  };
+  const Result<ClusterConfig> config = parse("127.0.0.1");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->models_network());
+  EXPECT_EQ(config->modelled_latency, std::chrono::microseconds(33));
+  EXPECT_EQ(config->modelled_gb_per_s, 24);
+  EXPECT_THAT(parse("10.0.0.2").status().message(),
+              testing::HasSubstr("c.yaml:3: a network can only be modelled between nodes on one host"));
 }
 
 TEST(ClusterConfig, SecretFileIsRelativeToTheYaml) {

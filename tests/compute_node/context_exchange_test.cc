@@ -168,6 +168,7 @@ class PlainSlices final : public SliceRunner {
     for (const Value& value : model.graph.values) values_.emplace_back(rows * static_cast<size_t>(std::max<int64_t>(value.width, 1)));
   }
   void Begin(std::span<const TokenId>, std::span<const int32_t>) override {}
+  void RunToQueries(int) override {}
   void Run(int) override {}
   void KeepRows(int, std::span<const int>) override {}
   float* value(ValueId id) override { return values_[static_cast<size_t>(id)].data(); }
@@ -181,9 +182,11 @@ TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
   const TinyCheckpoint checkpoint({});
   const std::unique_ptr<LoadedModel> model = *LoadedModel::Describe(checkpoint.dir());
   const SlicedModel& sliced = model->sliced;
+  WorkerTeam team(1);
+  CpuDevice device(team);
   constexpr size_t kRows = 5, kFirstPrefill = 3;
   PlainSlices here(sliced, kRows), there(sliced, kRows);
-  std::vector<std::byte> payload(MaxContextBytes(sliced, kRows));
+  std::vector<std::byte> payload(MaxContextBytes({sliced}, kRows));
   for (int k = 1; k < static_cast<int>(sliced.slices.size()); ++k) {
     const Slice& slice = sliced.slices[static_cast<size_t>(k)];
     ASSERT_FALSE(slice.context_in.empty());
@@ -204,9 +207,9 @@ TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
       failed.set_sequence(i);
       failed.set_message(std::string(5000, 'x'));
     }
-    const size_t bytes = WriteContext(sliced, k, here, kRows, kFirstPrefill, state, payload);
+    const size_t bytes = WriteContext({sliced}, device, k, here, kRows, kFirstPrefill, state, payload);
     ASSERT_LE(bytes, payload.size());
-    const Result<control::StepState> read = ReadContext(sliced, k, there, kRows, kFirstPrefill, std::span(payload).first(bytes));
+    const Result<control::StepState> read = ReadContext({sliced}, device, k, there, kRows, kFirstPrefill, std::span(payload).first(bytes));
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(read->so_far().step(), 9u);
     EXPECT_EQ(read->so_far().failed_size(), static_cast<int>(kRows)) << "their texts are cut";
@@ -217,8 +220,9 @@ TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
     const ValueId out = slice.attention_out;
     for (size_t i = 0; i < kRows * width(out); ++i)
       ASSERT_EQ(there.value(out)[i], i < kFirstPrefill * width(out) ? -1 : here.value(out)[i]);
-    EXPECT_EQ(ReadContext(sliced, k, there, kRows, kFirstPrefill, std::span(payload).first(100)).status().code(), StatusCode::kCorrupt);
-    EXPECT_FALSE(ReadContext(sliced, k, there, kRows, kFirstPrefill, std::span(payload).first(bytes - 1)).ok()) << "half a state";
+    EXPECT_EQ(ReadContext({sliced}, device, k, there, kRows, kFirstPrefill, std::span(payload).first(100)).status().code(),
+              StatusCode::kCorrupt);
+    EXPECT_FALSE(ReadContext({sliced}, device, k, there, kRows, kFirstPrefill, std::span(payload).first(bytes - 1)).ok()) << "half a state";
   }
 }
 

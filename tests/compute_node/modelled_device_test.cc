@@ -53,6 +53,23 @@ TEST_F(ModelledSlicesTest, SlicesTakeTheTimeOfTheCostModel) {
   EXPECT_GE(SecondsSince(start), 0.999 * StepSeconds(a100, model_->sliced, DType::kF16, 8, 8));
 }
 
+TEST_F(ModelledSlicesTest, QueriesAreThereBeforeTheSliceEnds) {
+  const std::vector<TokenId> tokens(8, 5);
+  const std::vector<int32_t> positions(8, 0);
+  slices_->Begin(tokens, positions);
+  const DeviceSpec a100 = Device("A100-40G");
+  const double slice = SliceSeconds(a100, model_->sliced, 0, DType::kF16, 8);
+  const double behind = SecondsBehindQueries(a100, model_->sliced, 0, DType::kF16, 8);
+  const TimePoint start = Clock::now();
+  slices_->RunToQueries(0);
+  EXPECT_GE(SecondsSince(start), 0.999 * (slice - behind));
+  SleepUntil(start + FromSeconds(slice));  // the device does not wait for its host
+  const TimePoint again = Clock::now();
+  slices_->Run(0);
+  EXPECT_GE(SecondsSince(start), 0.999 * slice);
+  EXPECT_LT(SecondsSince(again), slice) << "the slice is not begun anew";
+}
+
 TEST_F(ModelledSlicesTest, WhatAttentionReadsAndWritesIsThereForEveryRow) {
   for (const Slice& slice : model_->sliced.slices) {
     for (const ValueId id : {slice.q, slice.k, slice.v, slice.attention_out}) {

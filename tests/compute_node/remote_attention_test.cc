@@ -186,6 +186,87 @@ TEST_F(RemoteAttentionTest, RowsGoToTheirNodeAndComeBackToTheirPlace) {
   attention_.reset();
 }
 
+TEST_F(RemoteAttentionTest, QueriesAndOutputsCanTravelInHalfTheBytes) {
+  std::atomic<size_t> payload_bytes{0};
+  std::atomic<float> last_v{0};
+  PlayedMemoryNode node("memory-1", [&](const ReceivedMessage& message) {
+    payload_bytes = message.payload.size();
+    BF16 v;
+    std::memcpy(&v, message.payload.data() + message.payload.size() - sizeof(v), sizeof(v));
+    last_v = ToFloat(v);
+    std::vector<F16> out(kQ);
+    std::memcpy(out.data(), message.payload.data(), kQ * sizeof(F16));
+    for (F16& x : out) x = ToF16(2 * ToFloat(x));
+    return std::optional(Reply(message.header, std::as_bytes(std::span(out))));
+  });
+  RemoteAttentionOptions options = Options();
+  options.wire.wire_dtype = DType::kF16;
+  options.wire.kv_dtype = DType::kBF16;
+  attention_ = *RemoteAttention::Create(options, Loopback(), {{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}}, device_,
+                                        Deadline::After(seconds(10)));
+  Decode(2, {{100, 1}});
+  EXPECT_TRUE(attention_->failures(batch_).empty());
+  EXPECT_EQ(payload_bytes, kQ * 2 + 2 * kKv * 2);
+  EXPECT_EQ(last_v, 1.0f);
+  ExpectTwiceQ(0);
+  attention_.reset();
+}
+
+// Plays one memory node by hand, to see what is there when.
+TEST_F(RemoteAttentionTest, WithOverlapQueriesLeaveBeforeKeysAndValues) {
+  WireShape wire = kWire;
+  wire.overlap = true;
+  const std::unique_ptr<Ladder> ladder = Loopback();
+  ASSERT_TRUE(ladder->Listen("127.0.0.1").ok());
+  RemoteAttentionOptions options = Options();
+  options.wire = wire;
+  std::unique_ptr<Endpoint> node;
+  std::thread accepting([&] {
+    const Deadline deadline = Deadline::After(seconds(10));
+    while (node == nullptr && !deadline.Passed()) {
+      Result<Path> path = ladder->Accept({wire.memory_window_bytes(), DataHello{kEpoch, 0, ""}.Encode()});
+      if (path.ok()) node = std::move(path->endpoint);
+    }
+  });
+  attention_ = *RemoteAttention::Create(options, Loopback(), {{NodeId{1}, "m1", ladder->offers(), NodeId{1}, 0, 1}}, device_,
+                                        Deadline::After(seconds(10)));
+  accepting.join();
+  ASSERT_NE(node, nullptr);
+  EXPECT_TRUE(attention_->takes_queries_first());
+  const auto next = [&] {
+    std::array<Event, 4> events;
+    for (size_t count = node->Poll(events); count > 0; count = node->Poll(events)) {
+      for (size_t i = 0; i < count; ++i) {
+        if (events[i].kind == Event::Kind::kNotification) return Notification::Unpack(events[i].value);
+      }
+    }
+    return std::optional<Notification>();
+  };
+  const std::vector<AttentionWork> work = {{.sequence = SequenceId{100}, .node = NodeId{1}, .position = 5}};
+  const std::vector<float> q(kQ, 3), kv(kKv, 1);
+  std::vector<float> out(kQ, 0);
+  attention_->BeginStep(1, StepId{7}, work);
+  attention_->StartQueries(1, 0, q.data());
+  const std::optional<Notification> first = next();
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(first->kind, MessageKind::kQueries);
+  EXPECT_EQ(first->slot, 1u);
+  const ReceivedMessage queries = *Open(node->window().subspan(wire.decode_offset(1)), MessageKind::kQueries, true);
+  EXPECT_EQ(queries.payload.size(), kQ * 4);
+  EXPECT_FALSE(next().has_value()) << "k and v are not there yet";
+  attention_->Start(1, 0, q.data(), kv.data(), kv.data(), out.data());
+  const std::optional<Notification> second = next();
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->kind, MessageKind::kDecode);
+  EXPECT_EQ(second->number, first->number);
+  const ReceivedMessage keys_values =
+      *Open(node->window().subspan(wire.second_part_offset(1), wire.second_part_bytes()), MessageKind::kDecode, true);
+  EXPECT_EQ(keys_values.payload.size(), 2 * kKv * 4);
+  EXPECT_FALSE(next().has_value()) << "q is not sent twice";
+  attention_->EndStep(1);
+  attention_.reset();
+}
+
 TEST_F(RemoteAttentionTest, BatchesOverlap) {
   PlayedMemoryNode m1("memory-1", TwiceQ);
   Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}});

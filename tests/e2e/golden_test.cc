@@ -8,7 +8,16 @@
 namespace lamina::testing {
 namespace {
 
-class GoldenTest : public ::testing::TestWithParam<Deployment> {};
+class GoldenTest : public ::testing::TestWithParam<Deployment> {
+ protected:
+  static void Expect(Engine& engine, const std::vector<GoldenPrompt>& golden) {
+    const double tolerance = GetParam().wire_dtype == "float16" ? kRoundedTolerance : kLogprobTolerance;
+    ExpectGolden(engine, golden, std::chrono::seconds(60), tolerance);
+  }
+
+ private:
+  static constexpr double kRoundedTolerance = 1e-2;  // the golden run rounds no query and no output
+};
 
 TEST_P(GoldenTest, EachPromptAloneAndAllAtOnce) {
   const std::vector<GoldenPrompt> golden = GoldenPrompts(GetParam().kv_dtype);
@@ -16,8 +25,8 @@ TEST_P(GoldenTest, EachPromptAloneAndAllAtOnce) {
   Result<std::unique_ptr<Serving>> serving = Serving::Create(GetParam());
   ASSERT_TRUE(serving.ok()) << serving.status();
   Engine& engine = *(*serving)->engine;
-  for (const GoldenPrompt& prompt : golden) ExpectGolden(engine, {prompt});
-  ExpectGolden(engine, golden);
+  for (const GoldenPrompt& prompt : golden) Expect(engine, {prompt});
+  Expect(engine, golden);
   EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(std::chrono::seconds(10))), "");
 }
 
@@ -33,7 +42,7 @@ TEST_P(GoldenTest, UnderPreemptionAndShortChunks) {
   Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
   ASSERT_TRUE(serving.ok()) << serving.status();
   Engine& engine = *(*serving)->engine;
-  ExpectGolden(engine, golden);
+  Expect(engine, golden);
   EXPECT_GT(engine.status().scheduler.num_preemptions, 0);
   EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(std::chrono::seconds(10))), "");
 }
@@ -90,6 +99,31 @@ std::vector<Deployment> AllDeployments() {
       }
     }
   }
+  Deployment rounded;  // what crosses the wire
+  rounded.wire_dtype = "float16";
+  for (const char* transport : {"tcp", "shm"}) {
+    rounded.transport = transport;
+    all.push_back(rounded);
+  }
+  rounded.spread_tokens = 16;
+  all.push_back(rounded);
+  Deployment overlapped;  // q before k and v
+  overlapped.overlap = "on";
+  for (const char* kv_dtype : {"float32", "bfloat16"}) {
+    overlapped.kv_dtype = kv_dtype;
+    for (const char* transport : {"tcp", "shm"}) {
+      overlapped.transport = transport;
+      overlapped.num_batches = transport[0] == 's' ? 3 : 1;
+      all.push_back(overlapped);
+    }
+  }
+  overlapped.modelled_latency = microseconds(50);
+  all.push_back(overlapped);
+  overlapped.modelled_latency = {};
+  overlapped.num_memory_nodes = 4;
+  overlapped.kv_head_parallel = 2;
+  overlapped.spread_tokens = 16;
+  all.push_back(overlapped);
   return all;
 }
 

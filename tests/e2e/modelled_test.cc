@@ -163,6 +163,28 @@ TEST_F(ModelledCommand, TheBenchmarkHoldsStepsAgainstTheCostModel) {
   }
 }
 
+TEST_F(ModelledCommand, TheBenchmarkSaysHowMuchOfTheNetworkIsHidden) {
+  Write("modelled:H100", "modelled:H20", "90GB", "llama-13b");
+  std::map<std::string, double> step_ms;
+  for (const char* overlap : {"off", "on"}) {
+    const CommandOutput bench = RunLamina({"bench", "modelled", config(), "--batch", "64", "--context", "64", "--steps", "3", "--latency",
+                                           "1ms", "--gb-per-s", "1", "--overlap", overlap, "--json"});
+    ASSERT_EQ(bench.exit_status, 0) << bench.err;
+    const nlohmann::json result = nlohmann::json::parse(bench.out);
+    EXPECT_EQ(result["case"]["overlap"], overlap);
+    const nlohmann::json& details = result["details"];
+    constexpr double kRowBytes = 4. * 5120 * 2;  // q, k, v, out
+    EXPECT_NEAR(details["network_ms"], 40 * (2 * 1.0 + 64 * kRowBytes / 1e9 * 1e3), 1e-6);
+    EXPECT_GE(details["step_ms"].get<double>() - details["exposed_ms"].get<double>(), 0);
+    step_ms[overlap] = details["step_ms"];
+    if (overlap == std::string("off")) {
+      EXPECT_GE(step_ms["off"], 0.99 * (details["ideal_step_ms"].get<double>() + details["network_ms"].get<double>()))
+          << "nothing is hidden";
+    }
+  }
+  EXPECT_LT(step_ms["on"], step_ms["off"]);
+}
+
 TEST_F(ModelledCommand, TheBenchmarkRefusesNodesThatCompute) {
   Write("modelled:H100", "cpu", "90GB", "llama-13b");
   const CommandOutput bench = RunLamina({"bench", "modelled", config()});

@@ -75,7 +75,7 @@ class AttentionServiceTest : public ::testing::Test {
 
   Result<std::vector<Row>> Decode(const ReceivedMessage& message) {
     std::vector<std::byte> reply(kWire.compute_window_bytes());
-    const size_t bytes = service_->Decode(message, reply, true);
+    const size_t bytes = service_->Decode(message, 1, reply, true);
     LAMINA_ASSIGN_OR_RETURN(const ReceivedMessage answer, Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true));
     if (answer.header.status != 0) {
       return Status(static_cast<StatusCode>(answer.header.status),
@@ -146,6 +146,113 @@ TEST_F(AttentionServiceTest, DecodesOverPushedAndNewTokens) {
   }
 }
 
+// Queries first, k and v behind them: the same attention, with outputs that are ready early handed out early.
+TEST_F(AttentionServiceTest, ADecodeInTwoPartsGivesTheSameOutputs) {
+  Prefill(kA, 1, {5, 3});
+  Prefill(kB, 2, {0});
+  control::MemoryOrder order;
+  order.set_step(3);
+  std::vector<Row> q, k, v, expected;
+  const std::vector<SequenceId> sequences = {kA, kB, SequenceId{3}, SequenceId{4}};  // the last two have no token yet
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    control::DecodeRow& row = *order.add_decode();
+    row.set_sequence(sequences[i].value);
+    Remembered& remembered = remembered_[sequences[i]];
+    row.set_num_stored(static_cast<int64_t>(remembered.k.size()));
+    row.set_slot(static_cast<TokenSlot>(8 + i));
+    q.push_back(Random(kQ));
+    k.push_back(Random(kKv));
+    v.push_back(Random(kKv));
+    remembered.k.push_back(k.back());
+    remembered.v.push_back(v.back());
+    expected.push_back(remembered.Attend(q.back()));
+  }
+  service_->Apply(order);
+  std::vector<std::byte> reply(kWire.reply_area_bytes());
+  const ReceivedMessage queries = Pack(MessageKind::kQueries, 3, {q});
+  const std::vector<std::byte> first_part = std::move(area_);  // stays in its area meanwhile
+  AttentionService::Begun begun = service_->Begin(queries, reply);
+  EXPECT_EQ(begun.num_rows, 3u) << "of four";
+  size_t early_bytes = 0;
+  ReceivedMessage second = Pack(MessageKind::kDecode, 3, {k, v});
+  const size_t bytes = service_->End(begun, second, 1, reply, true, [&](std::span<const std::byte> outputs) {
+    early_bytes = outputs.size();
+    EXPECT_EQ(outputs.data(), reply.data() + sizeof(MessageHeader));
+    for (size_t i = 0; i < 3 * kQ; ++i) {
+      float out = 0;
+      std::memcpy(&out, outputs.data() + i * 4, 4);
+      EXPECT_NEAR(out, expected[i / kQ][i % kQ], 1e-5) << "complete before the last row is computed";
+    }
+    return true;
+  });
+  EXPECT_EQ(early_bytes, 3 * kQ * 4);
+  EXPECT_EQ(begun.early_bytes, early_bytes);
+  const Result<ReceivedMessage> answer = Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->header.status, 0);
+  ASSERT_EQ(answer->payload.size(), 4 * kQ * 4) << "no log-sum-exp, as nobody wanted one";
+  for (size_t i = 0; i < 4 * kQ; ++i) {
+    float out = 0;
+    std::memcpy(&out, answer->payload.data() + i * 4, 4);
+    EXPECT_NEAR(out, expected[i / kQ][i % kQ], 1e-5) << "row " << i / kQ;
+  }
+}
+
+TEST_F(AttentionServiceTest, KeysAndValuesOfAnotherMessageAreAnError) {
+  Prefill(kA, 1, {0});
+  OrderDecode(2, {{kA, 1}});
+  std::vector<std::byte> reply(kWire.reply_area_bytes());
+  const ReceivedMessage queries = Pack(MessageKind::kQueries, 2, {{Random(kQ)}});
+  const std::vector<std::byte> first_part = std::move(area_);
+  AttentionService::Begun begun = service_->Begin(queries, reply);
+  ReceivedMessage second = Pack(MessageKind::kDecode, 2, {{Random(kKv)}, {Random(kKv)}});
+  second.header.layer = 1;
+  const auto never = [](std::span<const std::byte>) { return ADD_FAILURE(), false; };
+  service_->End(begun, second, 1, reply, true, never);
+  const Result<ReceivedMessage> answer = Open(reply, MessageKind::kReply, true);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->header.status, static_cast<uint16_t>(StatusCode::kCorrupt));
+}
+
+// Attention over a single token is its v, whatever q is.
+TEST_F(AttentionServiceTest, QueriesAndOutputsHaveTheWireDtypeAndKvItsOwn) {
+  WireShape wire = kWire;
+  wire.wire_dtype = DType::kF16;
+  wire.kv_dtype = DType::kBF16;
+  const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = DType::kBF16};
+  AttentionService service(wire, kScale, kEpoch, std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
+  control::MemoryOrder order;
+  order.set_step(1);
+  for (const uint64_t sequence : {1, 2}) {
+    control::DecodeRow& row = *order.add_decode();
+    row.set_sequence(sequence);
+    row.set_slot(static_cast<uint32_t>(sequence));
+  }
+  service.Apply(order);
+  std::vector<uint16_t> payload;
+  for (size_t i = 0; i < 2 * kQ; ++i) payload.push_back(ToF16(0.25f * static_cast<float>(i)).bits);
+  for (size_t i = 0; i < 4 * kKv; ++i) payload.push_back(ToBF16(static_cast<float>(i)).bits);  // k, k, v, v
+  const auto decode = [&] {
+    MessageHeader header{.kind = MessageKind::kDecode, .epoch = kEpoch, .step = 1, .num_rows = 2};
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(payload));
+    header = Seal(header, bytes, false);
+    area_.resize(wire.reply_area_bytes());
+    service.Decode({header, bytes}, 1, area_, true);
+    return *Open(area_, MessageKind::kReply, true);
+  };
+  const ReceivedMessage reply = decode();
+  EXPECT_EQ(reply.header.status, 0);
+  ASSERT_EQ(reply.payload.size(), 2 * kQ * 2);
+  for (size_t i = 0; i < 2 * kQ; ++i) {
+    F16 out;
+    std::memcpy(&out, reply.payload.data() + i * 2, 2);
+    const size_t row = i / kQ, head = i % kQ / 8, d = i % 8;
+    EXPECT_EQ(ToFloat(out), static_cast<float>(2 * kKv + row * kKv + head / 2 * 8 + d)) << "row " << row << " head " << head;
+  }
+  payload.resize(payload.size() + kQ);  // as if a row's q were fp32
+  EXPECT_EQ(decode().header.status, static_cast<uint16_t>(StatusCode::kCorrupt));
+}
+
 TEST_F(AttentionServiceTest, AnswersAnErrorInsteadOfAttentionOverMissingTokens) {
   control::MemoryOrder order;  // a prompt whose push never comes
   order.set_step(1);
@@ -172,7 +279,7 @@ TEST_F(AttentionServiceTest, TellsItsTimesToWhoAsks) {
   const std::vector<std::vector<Row>> rows = {{Random(kQ)}, {Random(kKv)}, {Random(kKv)}};
   const auto answer = [&](uint64_t step, uint16_t flags) {
     std::vector<std::byte> reply(kWire.compute_window_bytes());
-    const size_t bytes = service_->Decode(Pack(MessageKind::kDecode, step, rows, kEpoch, flags), reply, true);
+    const size_t bytes = service_->Decode(Pack(MessageKind::kDecode, step, rows, kEpoch, flags), 1, reply, true);
     const Result<ReceivedMessage> opened = Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
     EXPECT_TRUE(opened.ok());
     std::span<const std::byte> payload = opened->payload;

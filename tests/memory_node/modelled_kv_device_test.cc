@@ -42,8 +42,8 @@ TEST(ModelledKvDevice, OrdersThatContradictTheTablesAreRefused) {
   EXPECT_EQ(device.num_sequences(), 0);
   ASSERT_TRUE(device.Append(kSequence, 0, slot, kStep).ok());
   EXPECT_EQ(device.Readable(0, kSequence, 2).status().code(), StatusCode::kCorrupt);
-  EXPECT_TRUE(device.Write(0, kSequence, 0, nullptr, nullptr, kStep).ok()) << "the values are never read";
-  EXPECT_EQ(device.Write(0, kSequence, 1, nullptr, nullptr, kStep).code(), StatusCode::kCorrupt);
+  EXPECT_TRUE(device.WriteRaw(0, kSequence, 0, nullptr, nullptr, kStep).ok()) << "the values are never read";
+  EXPECT_EQ(device.WriteRaw(0, kSequence, 1, nullptr, nullptr, kStep).code(), StatusCode::kCorrupt);
   EXPECT_EQ(device.WriteRaw(0, SequenceId{8}, 0, nullptr, nullptr, kStep).code(), StatusCode::kNotFound);
   EXPECT_EQ(device.WriteRaw(0, kSequence, 0, nullptr, nullptr, StepId{2}).code(), StatusCode::kNotFound) << "late";
 }
@@ -51,10 +51,11 @@ TEST(ModelledKvDevice, OrdersThatContradictTheTablesAreRefused) {
 TEST(ModelledKvDevice, AttentionTakesTheTimeOfItsBytes) {
   const AttentionShape shape{.num_heads = 4, .num_kv_heads = 4, .head_dim = 64, .scale = 1};
   ModelledKvDevice device(SlowMemory(), DType::kBF16, 100'000);
-  const AttentionRow row{.q = nullptr, .slots = nullptr, .num_tokens = 10'000, .out = nullptr, .lse = nullptr};
-  const std::vector<AttentionRow> rows = {row, row};
+  const std::vector<TokenSlot> slots(10'000);
+  const KvQuery row{.q = nullptr, .slots = slots, .out = nullptr, .lse = nullptr};  // nothing is read or written
+  const std::vector<KvQuery> rows = {row, row};
   const TimePoint start = Clock::now();
-  device.Attend(shape, 0, rows);
+  device.Attend(shape, 0, DType::kF16, rows);
   EXPECT_GE(Clock::now() - start, FromSeconds(2 * 10'000 * 2 * 256 * 2 * 1e-9)) << "20000 tokens, k and v, 256 elements, 2 bytes";
 }
 

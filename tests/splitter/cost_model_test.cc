@@ -44,6 +44,17 @@ TEST(CostModel, LinearWorkIsCountedFromTheSlices) {
   EXPECT_EQ(last.weights, d * d + 3 * d * ffn + d * vocab);
 }
 
+TEST(CostModel, BehindQueriesComeTheProjectionsToKAndV) {
+  const SlicedModel model = Load("llama-13b");
+  DeviceSpec compute_bound = Round();
+  compute_bound.bandwidth_gb_per_s = 1e6;
+  constexpr double d = 5120, ffn = 13824, rows = 64;
+  EXPECT_DOUBLE_EQ(SecondsBehindQueries(compute_bound, model, 1, DType::kF16, 64), 2 * 2 * d * d * rows / 50e12);
+  const double whole = SliceSeconds(compute_bound, model, 1, DType::kF16, 64);
+  EXPECT_NEAR(SecondsBehindQueries(compute_bound, model, 1, DType::kF16, 64) / whole, 2 * d * d / (4 * d * d + 3 * d * ffn), 1e-9);
+  EXPECT_EQ(SecondsBehindQueries(compute_bound, model, 1, DType::kF16, 0), 0);
+}
+
 TEST(CostModel, LinearLayersTakeTheLongerOfOperationsAndBytes) {
   const LinearWork work{.weights = 1e9, .row_elements = 1e6};
   EXPECT_DOUBLE_EQ(LinearSeconds(Round(), work, DType::kBF16, 1), (2e9 + 2e6) / 1000e9) << "memory-bound";

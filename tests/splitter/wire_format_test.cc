@@ -78,7 +78,7 @@ TEST(WireFormat, NotificationRoundTrip) {
   }
   EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kPushDone, kPushSlots - 1, 5}.Pack())->slot, uint32_t{kPushSlots - 1});
   EXPECT_FALSE(Notification::Unpack(0)) << "no kind";
-  EXPECT_FALSE(Notification::Unpack(6u << 28)) << "no such kind";
+  EXPECT_FALSE(Notification::Unpack(7u << 28)) << "no such kind";
   EXPECT_FALSE(Notification::Unpack(Notification{MessageKind::kPush, kPushSlots, 1}.Pack())) << "no such slot";
   EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kReply, kMaxBatches - 1, 5}.Pack())->slot, uint32_t{kMaxBatches - 1});
   EXPECT_EQ(Notification::Next(0xffffff), 0u) << "24 bits";
@@ -98,13 +98,36 @@ TEST(WireFormat, AreasDoNotOverlap) {
     EXPECT_EQ(shape.decode_offset(batch) + shape.decode_area_bytes(), shape.decode_offset(batch + 1));
     EXPECT_EQ(shape.reply_offset(batch) + shape.reply_area_bytes(), shape.reply_offset(batch + 1));
   }
-  EXPECT_GE(shape.decode_area_bytes(), sizeof(MessageHeader) + 5 * (8 + 4 + 4) * 32 * 4);
+  EXPECT_GE(shape.decode_area_bytes(), sizeof(MessageHeader) + 5 * (8 * 4 + (4 + 4) * 2) * 32);
   for (int slot = 0; slot + 1 < kPushSlots; ++slot)
     EXPECT_EQ(shape.push_offset(slot) + shape.push_area_bytes(), shape.push_offset(slot + 1));
   EXPECT_EQ(shape.push_offset(0), 3 * shape.decode_area_bytes());
   EXPECT_EQ(shape.memory_window_bytes(), shape.push_offset(kPushSlots - 1) + shape.push_area_bytes());
   EXPECT_EQ(shape.compute_window_bytes(), 3 * shape.reply_area_bytes());
   EXPECT_GE(shape.reply_area_bytes(), sizeof(MessageHeader) + 5 * 8 * (32 + 1) * 4 + WireShape::kMaxErrorBytes);
+}
+
+TEST(WireFormat, BothPartsOfADecodeFitItsArea) {
+  const WireShape shape{.num_heads = 8, .num_kv_heads = 4, .head_dim = 32, .kv_dtype = DType::kF32, .max_rows = 31, .num_batches = 2};
+  for (const int batch : {0, 1}) {
+    EXPECT_EQ(shape.second_part_offset(batch), shape.decode_offset(batch) + sizeof(MessageHeader) + 31 * shape.q_row_bytes());
+    EXPECT_LE(shape.second_part_offset(batch) + shape.second_part_bytes(), shape.decode_offset(batch) + shape.decode_area_bytes());
+  }
+  EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kQueries, 15, 9}.Pack())->kind, MessageKind::kQueries);
+}
+
+TEST(WireFormat, RowsHaveTheSizesOfTheirDtypes) {
+  WireShape shape{.num_heads = 8, .num_kv_heads = 4, .head_dim = 32, .kv_dtype = DType::kBF16, .max_rows = 5};
+  EXPECT_EQ(shape.q_row_bytes(), 8u * 32 * 4) << "fp32 if nothing is said";
+  EXPECT_EQ(shape.kv_row_bytes(), 4u * 32 * 2) << "as it is stored";
+  EXPECT_EQ(shape.decode_row_bytes(), 8u * 32 * 4 + 2 * 4 * 32 * 2);
+  const uint64_t reply = shape.reply_area_bytes();
+  shape.wire_dtype = DType::kF16;
+  shape.kv_dtype = DType::kF32;
+  EXPECT_EQ(shape.q_row_bytes(), 8u * 32 * 2);
+  EXPECT_EQ(shape.kv_row_bytes(), 4u * 32 * 4);
+  EXPECT_EQ(shape.lse_row_bytes(), 8u * 4) << "always fp32";
+  EXPECT_LT(shape.reply_area_bytes(), reply);
 }
 
 TEST(WireFormat, HelloRoundTrip) {

@@ -9,7 +9,10 @@
 
 namespace lamina::testing {
 
-// Submits all of `golden` at once and expects their tokens, how they end, and their log-probabilities to 1e-3.
-void ExpectGolden(Engine& engine, const std::vector<GoldenPrompt>& golden, Clock::duration patience = std::chrono::seconds(60));
+inline constexpr double kLogprobTolerance = 1e-3;
+
+// Submits all of `golden` at once and expects their tokens, how they end, and their log-probabilities to `tolerance`.
+void ExpectGolden(Engine& engine, const std::vector<GoldenPrompt>& golden, Clock::duration patience = std::chrono::seconds(60),
+                  double tolerance = kLogprobTolerance);
 
 }  // namespace lamina::testing

@@ -19,6 +19,7 @@ struct FaultyClusterOptions {
   int kv_head_parallel = 1;   // as base/cluster_config.h
   int64_t spread_tokens = 0;  // likewise
   int num_batches = 0;        // likewise
+  bool overlap = false;       // likewise, "on"
   Clock::duration peer_timeout = std::chrono::milliseconds(150);
   FaultPlan of_compute;  // what happens to q, k and v
   FaultPlan of_memory;   // what happens to answers

@@ -61,10 +61,13 @@ std::string Deployment::Name() const {
   if (kind == "in-process") return "one_process_" + kv_dtype;
   const std::string heads = kv_head_parallel > 1 ? "_heads_over_" + std::to_string(kv_head_parallel) : "";
   const std::string spread = spread_tokens > 0 ? "_spread_" + std::to_string(spread_tokens) : "";
+  const std::string wire = wire_dtype == "auto" ? "" : "_" + wire_dtype + "_wire";
+  const std::string overlapped =
+      (overlap == "on" ? "_overlap" : "") + std::string(modelled_latency > Clock::duration::zero() ? "_modelled_link" : "");
   const std::string batches = num_batches > 1 ? "_" + std::to_string(num_batches) + "_batches" : "";
   const std::string policy = pipeline == "auto" ? "" : "_" + pipeline;
   return std::to_string(num_compute_nodes) + "_compute_" + std::to_string(num_memory_nodes) + "_memory" + heads + spread + policy +
-         batches + "_" + transport + "_" + kv_dtype;
+         batches + "_" + transport + "_" + kv_dtype + wire + overlapped;
 }
 
 namespace {
@@ -74,6 +77,10 @@ Result<ClusterConfig> Apply(const Deployment& deployment, const ModelConfig& mod
   config.model_path = deployment.model;
   config.load_format = deployment.load_format;
   config.kv_dtype = deployment.kv_dtype;
+  config.wire_dtype = deployment.wire_dtype;
+  config.overlap = deployment.overlap;
+  config.modelled_latency = deployment.modelled_latency;
+  config.modelled_gb_per_s = deployment.modelled_latency > Clock::duration::zero() ? 10 : 0;
   config.max_num_seqs = deployment.max_num_seqs;
   config.max_num_batched_tokens = deployment.max_num_batched_tokens;
   config.max_num_queued_reqs = deployment.max_queued;

@@ -59,6 +59,19 @@ TEST_P(FabricConformance, AllocatesZeroedPages) {
   }
 }
 
+TEST_P(FabricConformance, WhatIsBuiltInThePeersWindowNeedsNoCopy) {
+  pair_.Connect(8192);
+  const std::span<std::byte> window = pair_.client->peer_window();
+  if (window.empty()) GTEST_SKIP() << GetParam() << " cannot write it without a post";
+  ASSERT_EQ(window.size(), 8192u);
+  const auto data = Pattern(5000, 3);
+  std::copy(data.begin(), data.end(), window.begin() + 100);
+  const WriteOp op{window.subspan(100, data.size()), 100};
+  PostSoon({&op, 1}, 9, 1);
+  ASSERT_TRUE(Until([&] { return !at_server_.notifications.empty(); }, [&] { PollBoth(); }));
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), pair_.server->window().begin() + 100));
+}
+
 TEST_P(FabricConformance, BytesAreThereWhenTheNotificationIs) {
   constexpr size_t kWindow = size_t{9} << 20;
   pair_.Connect(kWindow);
@@ -189,7 +202,9 @@ TEST_P(FabricConformance, PollFillsAnyNumberOfEvents) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, FabricConformance,
-                         testing::ValuesIn(WithRdma({"loopback", "tcp", "shm", "faulty-loopback", "faulty-tcp"})), [](const auto& info) {
+                         testing::ValuesIn(WithRdma({"loopback", "tcp", "shm", "faulty-loopback", "faulty-tcp", "modelled-shm",
+                                                     "modelled-tcp"})),
+                         [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '-');
                            return name;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,15 +16,20 @@
 #include <vector>
 
 #include "tests/support/faulty_fabric.h"
+#include "transport/modelled/modelled_fabric.h"
 #include "transport/transport.h"
 
 namespace lamina {
 
 inline constexpr auto kPatience = std::chrono::seconds(60);  // only a broken test waits so long
 
-// A fabric kind, or "faulty-<kind>": the decorator with nothing to inject, which must change nothing.
+// A fabric kind, "faulty-<kind>": the decorator with nothing to inject, which must change nothing, or "modelled-<kind>": a slow link.
 inline std::unique_ptr<Fabric> OpenTestFabric(const std::string& kind) {
   if (kind.starts_with("faulty-")) return std::make_unique<FaultyFabric>(OpenTestFabric(kind.substr(7)), FaultPlan{});
+  if (kind.starts_with("modelled-")) {
+    static std::deque<ModelledNic> nics;  // outlive their fabrics
+    return MakeModelledFabric(OpenTestFabric(kind.substr(9)), nics.emplace_back(ModelledNic{{microseconds(300), 10e9}, {}, {}}));
+  }
   auto fabric = OpenFabric(kind);
   EXPECT_TRUE(fabric.ok()) << fabric.status();
   return std::move(fabric).value();

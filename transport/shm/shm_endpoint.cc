@@ -80,7 +80,8 @@ Status ShmEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
   }
   std::byte* window = peer_segment_.bytes().data() + kShmControlBytes;
   for (const WriteOp& op : ops) {
-    if (!op.source.empty()) std::memcpy(window + op.peer_offset, op.source.data(), op.source.size());
+    std::byte* const place = window + op.peer_offset;
+    if (!op.source.empty() && op.source.data() != place) std::memcpy(place, op.source.data(), op.source.size());
   }
   if (notify.has_value()) {
     theirs_.ring[head_ % kShmRingSlots].store(*notify, std::memory_order_relaxed);

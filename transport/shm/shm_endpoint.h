@@ -43,6 +43,7 @@ class ShmEndpoint final : public Endpoint {
   size_t Poll(std::span<Event> out) override;
   std::span<std::byte> window() override { return own_segment_.bytes().subspan(kShmControlBytes); }
   uint64_t peer_window_bytes() const override { return peer_.window_bytes; }
+  std::span<std::byte> peer_window() override { return peer_segment_.bytes().subspan(kShmControlBytes); }
   const std::string& peer_hello() const override { return peer_.hello; }
   const std::string& peer_name() const override { return peer_.name; }
   std::string last_error() const override { return last_error_; }
