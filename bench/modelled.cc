@@ -29,7 +29,9 @@ struct ModelledOptions {
   std::vector<int> batches = {16, 32, 64, 128, 256, 512};
   int context = 200;
   int steps = 40;
-  int num_batches = 0;  // 0: the cluster file's
+  int num_batches = 0;    // 0: the cluster file's, or as many as the pipeline takes by default
+  int compute_nodes = 0;  // copies of the cluster file's first one; 0: those of the file
+  std::string pipeline;   // "": the cluster file's; if that is auto: none, or with num_batches fixed
   std::string transport;
   std::string trace_out;
   std::string overlap;  // "": the cluster file's
@@ -39,7 +41,8 @@ struct ModelledOptions {
 };
 
 constexpr int kWarmUpSteps = 4;
-constexpr int kSpareTokens = 24;  // of each sequence: warm-up, and what the scheduler keeps free for it to grow into
+constexpr int kAutoWarmUpSteps = 120;  // of each batch, until auto has tried what it wants to try
+constexpr int kSpareTokens = 24;       // of each sequence: warm-up, and what the scheduler keeps free for it to grow into
 constexpr auto kCaseDeadline = std::chrono::minutes(5);
 
 // The cluster file's devices, by node id as the executor numbers them, and what the cost model needs to know.
@@ -50,7 +53,20 @@ struct ModelledCluster {
   AttentionHeads heads;
   std::map<NodeId, DeviceSpec> devices;
   NodeId compute;
+  int num_compute = 0;
 };
+
+// So many copies of the first compute node instead of those that are there.
+void UseComputeNodes(int count, std::vector<NodeConfig>& nodes) {
+  const auto first = std::ranges::find(nodes, NodeRole::kCompute, &NodeConfig::role);
+  if (count == 0 || first == nodes.end()) return;
+  const NodeConfig one = *first;
+  std::erase_if(nodes, [](const NodeConfig& node) { return node.role == NodeRole::kCompute; });
+  for (int i = 0; i < count; ++i) {
+    nodes.insert(nodes.begin() + i, one);
+    nodes[static_cast<size_t>(i)].name = "c" + std::to_string(i);
+  }
+}
 
 Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   ModelledCluster cluster;
@@ -63,7 +79,10 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
     if (!latency.ok()) return latency.status().WithContext("--latency");
     cluster.config.modelled_latency = *latency;
   }
+  UseComputeNodes(options.compute_nodes, cluster.config.nodes);
   if (options.num_batches > 0) cluster.config.num_batches = options.num_batches;
+  if (cluster.config.pipeline == "auto") cluster.config.pipeline = cluster.config.num_batches > 0 ? "fixed" : "none";
+  if (!options.pipeline.empty()) cluster.config.pipeline = options.pipeline;
   LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
   LAMINA_ASSIGN_OR_RETURN(Graph graph, TraceModel(cluster.model));
   LAMINA_ASSIGN_OR_RETURN(cluster.sliced, SplitGraph(std::move(graph)));
@@ -79,8 +98,10 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
     if (node.role != NodeRole::kCompute) continue;
     LAMINA_RETURN_IF_ERROR(CheckProfile(*device, cluster.model));
     cluster.compute = id;
+    ++cluster.num_compute;
   }
-  if (cluster.devices.size() < 2) return InvalidArgument(options.cluster + ": there is no memory node");
+  if (cluster.config.nodes.back().role == NodeRole::kCompute && cluster.devices.size() < 2)
+    return InvalidArgument(options.cluster + ": there is no memory node");
   return cluster;
 }
 
@@ -108,12 +129,19 @@ struct StepTimes {
   double attention = 0;  // likewise, of the slowest memory node in each layer
   double attention_wait = 0;
   double compute_node = 0;  // the whole step as that node saw it
-
-  // Of a step, when nothing but the devices takes time and they are as busy as `num_batches` in flight can keep them.
-  double ideal(int num_batches) const { return std::max(linear + attention, num_batches * std::max(linear, attention)); }
+  double ideal = 0;         // when nothing but the devices takes time and they are as busy as the pipeline can keep them
 };
 
-StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step& step, TimePoint next) {
+// A step of each of the batches in flight; all memory nodes and compute nodes are alike.
+double IdealSeconds(const ModelledCluster& cluster, const StepTimes& step, int num_batches) {
+  const int most = (num_batches + cluster.num_compute - 1) / cluster.num_compute;  // batches of one compute node
+  const double fixed = step.linear * most, rotational = step.linear * num_batches / cluster.num_compute;
+  const std::string& pipeline = cluster.config.pipeline;
+  const double compute = pipeline == "rotational" ? rotational : pipeline == "auto" ? std::min(fixed, rotational) : fixed;
+  return std::max({step.linear + step.attention, compute, num_batches * step.attention});
+}
+
+StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step& step, TimePoint next, int batch) {
   StepTimes times;
   times.total = std::chrono::duration<double>(next - step.submitted).count();
   times.linear = StepSeconds(cluster.devices.at(cluster.compute), cluster.sliced, cluster.model.dtype, step.num_rows, step.num_rows);
@@ -121,6 +149,7 @@ StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step&
     times.attention = std::max(times.attention, cluster.model.num_layers * AttentionSeconds(cluster.devices.at(node), cluster.heads, load));
   times.attention_wait = std::chrono::duration<double>(step.attention_wait).count();
   times.compute_node = std::chrono::duration<double>(step.compute_node).count();
+  times.ideal = IdealSeconds(cluster, times, (batch + step.num_rows - 1) / step.num_rows);
   return times;
 }
 
@@ -163,7 +192,7 @@ Status SubmitAll(Engine& engine, const ModelledOptions& options, int batch, int6
 Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster cluster, LocalCluster& daemons, int batch, TraceFile* trace) {
   cluster.config.max_num_seqs = cluster.config.max_num_batched_tokens = batch;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> nodes, ClusterExecutor::Connect(cluster.config, cluster.model, {}));
-  const int64_t length = options.context + options.steps + kSpareTokens;
+  const int64_t length = options.context + options.steps + kSpareTokens + (cluster.config.pipeline == "auto" ? 2 * kAutoWarmUpSteps : 0);
   int64_t room = 0;  // sequences
   for (const KvNode& node : nodes->kv_nodes()) room += node.capacity_tokens / length;
   if (batch > room) return OutOfSpace(fmt::format("the memory nodes hold {} sequences of {} tokens", room, length));
@@ -184,6 +213,8 @@ Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster clust
   std::map<std::string, double> cpu;
   TimePoint start;
   const int num_batches = cluster.config.num_batches;
+  const bool is_auto = cluster.config.pipeline == "auto";
+  const int warm_up = num_batches * (is_auto ? kAutoWarmUpSteps : kWarmUpSteps);
   std::map<int, PrefilledExecutor::Step> previous;  // by batch
   int full_steps = 0;
   const Deadline deadline = Deadline::After(kCaseDeadline);
@@ -193,9 +224,9 @@ Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster clust
     if (failed) return InternalError("a request ended early; the context leaves room for " + std::to_string(max_new_tokens) + " tokens");
     for (PrefilledExecutor::Step& step : recorder.TakeSteps()) {
       if (const auto before = previous.extract(step.batch); before && start != TimePoint{} && before.mapped().submitted > start)
-        result.steps.push_back(TimesOf(cluster, before.mapped(), step.submitted));
-      if (!step.decodes_only || step.num_rows != batch / num_batches) continue;
-      if (++full_steps == kWarmUpSteps * num_batches) {
+        result.steps.push_back(TimesOf(cluster, before.mapped(), step.submitted, batch));
+      if (!step.decodes_only || (!is_auto && step.num_rows != batch / num_batches)) continue;
+      if (++full_steps == warm_up) {
         cpu = CpuByProcess(daemons);
         start = Clock::now();
       }
@@ -217,6 +248,8 @@ Measurement Report(const ModelledOptions& options, const ModelledCluster& cluste
   m.name = "modelled";
   m.sizes = {{"cluster", cluster.config.name},
              {"batch", batch},
+             {"pipeline", cluster.config.pipeline},
+             {"num_compute_nodes", cluster.num_compute},
              {"num_batches", num_batches},
              {"context", options.context},
              {"transport", cluster.config.transport},
@@ -225,7 +258,7 @@ Measurement Report(const ModelledOptions& options, const ModelledCluster& cluste
   m.unit = "output tokens/s";
   m.p99 = Percentile(totals_ms, 0.99);
   m.p99_of = "ms per step";
-  const auto ideal = [&](const StepTimes& s) { return s.ideal(num_batches); };
+  const auto ideal = [](const StepTimes& s) { return s.ideal; };
   m.reference = "cost model: the devices' times and nothing else";
   m.reference_value = batch / median(ideal);
   m.ratio = median([&](const StepTimes& s) { return ideal(s) / s.total; });
@@ -270,7 +303,8 @@ std::string Row(const Measurement& m) {
   std::string cpu;
   for (const auto& [name, share] : m.details.at("cpu").items()) cpu += fmt::format(" {} {:.0f} %", name, 100 * share.get<double>());
   const int batch = m.sizes.at("batch").get<int>(), num_batches = m.sizes.at("num_batches").get<int>();
-  const std::string rows = num_batches == 1 ? std::to_string(batch) : fmt::format("{} x {}", num_batches, batch / num_batches);
+  const bool whole = num_batches == 1 || m.sizes.at("pipeline") == "auto";
+  const std::string rows = whole ? std::to_string(batch) : fmt::format("{} x {}", num_batches, batch / num_batches);
   return fmt::format("{:>10} {:8} {:9.0f} {:8.1f} {:7.1f}  {:6.1f} | {:5.1f} -> {:<6.1f} {:6.3f} {:14.1f} {:8.1f} {:7.1f}  {}", rows,
                      m.sizes.at("context").get<int>(), m.value, ms("step_ms"), m.p99, ms("ideal_linear_ms"), ms("ideal_attention_ms"),
                      ms("ideal_step_ms"), m.ratio, ms("manager_ms"), ms("compute_node_ms"), ms("memory_nodes_ms"), cpu) +
@@ -293,9 +327,12 @@ Status MeasureModelled(const ModelledOptions& options) {
   local.device_catalog = cluster.config.device_catalog;
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> daemons, LocalCluster::Create(local));
   cluster.config.nodes = daemons->config().nodes;
-  if (!options.json) PrintHeader();
+  if (!options.json) {
+    PrintHeader();
+    std::cout << fmt::format("pipeline {}, {} compute nodes\n", cluster.config.pipeline, cluster.num_compute);
+  }
   for (const int batch : options.batches) {
-    if (batch % cluster.config.num_batches != 0) {
+    if (cluster.config.pipeline != "auto" && batch % cluster.config.num_batches != 0) {
       std::cerr << fmt::format("batch {} left out: it is no multiple of the {} batches in flight\n", batch, cluster.config.num_batches);
       continue;
     }
@@ -328,6 +365,10 @@ void RegisterModelled(CLI::App& app, int& exit_status) {
   command->add_option("--steps", options->steps, "measured steps of each case")->check(CLI::Range(1, 100000))->capture_default_str();
   command->add_option("--num-batches", options->num_batches, "steps in flight that they are divided among; 0: the cluster file's")
       ->check(CLI::Range(0, 16));
+  command->add_option("--compute-nodes", options->compute_nodes, "copies of the cluster file's first compute node; 0: those of the file")
+      ->check(CLI::Range(0, 16));
+  command->add_option("--pipeline", options->pipeline, "none | fixed | rotational | auto, instead of the cluster file's")
+      ->check(CLI::IsMember({"none", "fixed", "rotational", "auto"}));
   command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp, instead of the cluster file's");
   command->add_option("--trace-out", options->trace_out, "write what the nodes did to this file, for ui.perfetto.dev");
   command->add_option("--overlap", options->overlap, "auto | on | off, instead of the cluster file's")

@@ -246,7 +246,7 @@ TEST_F(RemoteAttentionTest, WithOverlapQueriesLeaveBeforeKeysAndValues) {
   const std::vector<float> q(kQ, 3), kv(kKv, 1);
   std::vector<float> out(kQ, 0);
   attention_->BeginStep(1, StepId{7}, work);
-  attention_->StartQueries(1, 0, q.data());
+  attention_->StartQueries(NodeId{}, 1, 0, q.data());
   const std::optional<Notification> first = next();
   ASSERT_TRUE(first.has_value());
   EXPECT_EQ(first->kind, MessageKind::kQueries);
