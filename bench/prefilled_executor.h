@@ -44,7 +44,6 @@ class PrefilledExecutor : public StepExecutor {
 
   void Finish(control::StepResult& result);
 
-  const std::unique_ptr<StepExecutor> nodes_;
   std::unordered_map<SequenceId, control::NewSequence> unannounced_;  // their prompts are there, they have not decoded
   std::mutex mutex_;                                                  // guards the rest
   struct InFlight {
@@ -53,6 +52,7 @@ class PrefilledExecutor : public StepExecutor {
   };
   std::map<uint64_t, InFlight> in_flight_;  // by step
   std::vector<Step> steps_;
+  const std::unique_ptr<StepExecutor> nodes_;  // last: its threads use the members above
 };
 
 }  // namespace lamina
