@@ -109,7 +109,9 @@ struct Contestants {
   Engine& reference() { return one_process != nullptr ? *one_process : *disaggregated; }
 };
 
-Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, const ClusterConfig& config, const ModelConfig& model) {
+Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, ClusterConfig config, const ModelConfig& model) {
+  config.pipeline = "none";  // nothing to overlap with
+  config.num_batches = 1;
   InProcessOptions in_process;
   in_process.weights.model_dir = options.model;
   in_process.weights.load_format = options.load_format;

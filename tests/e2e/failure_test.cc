@@ -22,9 +22,15 @@ GenerateRequest LongRequest(TokenId first) {
   return request;
 }
 
-Deployment ShortTimeouts(const std::string& transport) {
+// `kind`: a transport; or two compute nodes with a rotational pipeline.
+Deployment ShortTimeouts(const std::string& kind) {
   Deployment deployment;
-  deployment.transport = transport;
+  if (kind == "rotational") {
+    deployment.num_compute_nodes = 2;
+    deployment.pipeline = kind;
+  } else {
+    deployment.transport = kind;
+  }
   deployment.peer_timeout = seconds(2);
   deployment.step_timeout = seconds(8);
   return deployment;
@@ -172,7 +178,7 @@ TEST_P(FailureTest, NodesServeTheNextManagerWhenOneIsGone) {
   EXPECT_EQ(Undisturbed(2), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, FailureTest, ::testing::Values("tcp", "shm"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Clusters, FailureTest, ::testing::Values("tcp", "shm", "rotational"), [](const auto& info) { return info.param; });
 
 TEST(StartFailure, NamesTheNodeThatCannotBeReached) {
   ClusterConfig config;
