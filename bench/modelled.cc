@@ -171,6 +171,12 @@ double MedianOf(const std::vector<StepTimes>& steps, const std::function<double(
   return Percentile(values, 0.5);
 }
 
+// Of a sequence, at the end. With auto all batches may be one, which then makes every step.
+int64_t TokensOf(const ModelledOptions& options, const ClusterConfig& config) {
+  const int64_t steps = config.pipeline == "auto" ? int64_t{config.num_batches} * (kAutoWarmUpSteps + options.steps) : options.steps;
+  return options.context + steps + kSpareTokens;
+}
+
 struct CaseResult {
   std::vector<StepTimes> steps;
   std::map<std::string, double> cpu;  // share of one core, by process
@@ -192,7 +198,7 @@ Status SubmitAll(Engine& engine, const ModelledOptions& options, int batch, int6
 Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster cluster, LocalCluster& daemons, int batch, TraceFile* trace) {
   cluster.config.max_num_seqs = cluster.config.max_num_batched_tokens = batch;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> nodes, ClusterExecutor::Connect(cluster.config, cluster.model, {}));
-  const int64_t length = options.context + options.steps + kSpareTokens + (cluster.config.pipeline == "auto" ? 2 * kAutoWarmUpSteps : 0);
+  const int64_t length = TokensOf(options, cluster.config);
   int64_t room = 0;  // sequences
   for (const KvNode& node : nodes->kv_nodes()) room += node.capacity_tokens / length;
   if (batch > room) return OutOfSpace(fmt::format("the memory nodes hold {} sequences of {} tokens", room, length));
@@ -225,7 +231,7 @@ Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster clust
     for (PrefilledExecutor::Step& step : recorder.TakeSteps()) {
       if (const auto before = previous.extract(step.batch); before && start != TimePoint{} && before.mapped().submitted > start)
         result.steps.push_back(TimesOf(cluster, before.mapped(), step.submitted, batch));
-      if (!step.decodes_only || (!is_auto && step.num_rows != batch / num_batches)) continue;
+      if (!step.decodes_only || step.num_rows == 0 || (!is_auto && step.num_rows != batch / num_batches)) continue;
       if (++full_steps == warm_up) {
         cpu = CpuByProcess(daemons);
         start = Clock::now();
@@ -313,7 +319,7 @@ std::string Row(const Measurement& m) {
 
 Status MeasureModelled(const ModelledOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(ModelledCluster cluster, LoadCluster(options));
-  if (options.context + options.steps + kSpareTokens > cluster.config.max_model_len) {
+  if (TokensOf(options, cluster.config) > cluster.config.max_model_len) {
     return InvalidArgument(fmt::format("--context {} with --steps {} is too long for the model's {} positions", options.context,
                                        options.steps, cluster.config.max_model_len));
   }

@@ -30,7 +30,7 @@ struct AttentionWork {
 // What failed in a step, by sequence; the first reason stays.
 using Failures = std::map<SequenceId, Status>;
 
-// A memory node that was found dead in this step.
+// A memory node, or another compute node, that was found dead in this step.
 struct LostNode {
   NodeId node;
   std::string message;
@@ -39,7 +39,8 @@ struct LostNode {
 // A memory node that will answer.
 struct AskedNode {
   NodeId node;
-  int64_t posted_ns = 0;  // when it was asked, as StepTrace::Now
+  int64_t posted_ns = 0;     // when it was asked, as StepTrace::Now
+  bool on_our_clock = true;  // posted_ns
 };
 
 // Calls per step: BeginStep, then for each layer Start and Finish until that is true, then EndStep. Steps of different batches may be
@@ -78,6 +79,10 @@ class AttentionBackend {
   // The other end of it: the answers of `asked` will come here. The rows are those of BeginStep; out as in Start, with those of prefill
   // rows filled in. Finish follows.
   virtual void Expect(int /*batch*/, int /*layer*/, float* /*out*/, std::span<const AskedNode> /*asked*/) { std::abort(); }
+
+  // Several compute nodes: until memory nodes have stored what the batch's step pushed, at most for the peer timeout. Then another compute
+  // node may go on with its sequences.
+  virtual void AwaitPushes(int /*batch*/) {}
 
   virtual void EndStep(int batch) = 0;
 

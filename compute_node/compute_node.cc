@@ -17,6 +17,7 @@ namespace {
 
 constexpr auto kConnectTimeout = std::chrono::seconds(20);
 constexpr auto kProgressInterval = milliseconds(200);
+constexpr auto kLinger = std::chrono::seconds(1);
 constexpr size_t kRecordsPerAnswer = 4096;     // 160 kB: tens of microseconds in which no slice runs
 constexpr auto kPatience = microseconds(200);  // polling before a wait sleeps: a reply of a small batch takes tens of microseconds
 
@@ -70,7 +71,6 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   options.num_layers = spec.num_layers();
   options.prefill_cache_tokens = num_batches * (request.limits().max_model_len() + request.limits().max_num_batched_tokens());
   options.peer_timeout = milliseconds(request.limits().peer_timeout_ms());
-  options.among_several = request.joins_others();
   std::vector<MemoryPeerAddress> peers;
   for (const control::MemoryPeer& peer : request.memory_nodes()) {
     if (peer.first_kv_head() < 0 || peer.num_kv_heads() < 1 || peer.num_kv_heads() > spec.num_kv_heads() - peer.first_kv_head())
@@ -102,9 +102,12 @@ void ComputeNode::Stop() {
   stop_wake_.Signal();
 }
 
-// Runs slices of the steps that are under way; sleeps if there is nothing to do.
+// Runs slices of the steps that are under way; sleeps if there is nothing to do. What was posted last to another compute node may need
+// polls to go out.
 void ComputeNode::Work(Backoff& backoff) {
-  if (session_ == nullptr || session_->runner->idle()) {
+  const bool under_way = session_ != nullptr && !session_->runner->idle();
+  if (under_way) last_under_way_ = Clock::now();
+  if (!under_way && (session_ == nullptr || !session_->runner->among_several() || Clock::now() > last_under_way_ + kLinger)) {
     std::array<pollfd, 2> polls = {pollfd{control_->fd(), POLLIN, 0}, pollfd{stop_wake_.fd(), POLLIN, 0}};
     poll(polls.data(), polls.size(), 1000);
     return;
@@ -256,6 +259,8 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
   if (!request.memory_nodes().empty()) {
     const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
     LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));
+    if (request.has_modelled_link())
+      session->ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()), request.modelled_link().bytes_per_s()});
   }
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention,
                           MakeAttentionBackend(request, request.local_kv_tokens(), *device_, session->ladder));

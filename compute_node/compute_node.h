@@ -1,4 +1,5 @@
-// The compute node's daemon: loads the model that the manager names, connects to the memory nodes, and carries out one order after another.
+// The compute node's daemon: loads the model that the manager names, connects to the memory nodes and to other compute nodes, and carries
+// out orders.
 //
 // A session begins with ConfigureCompute and ends when the manager's connection does. Orders run on the caller's thread.
 #pragma once
@@ -73,6 +74,7 @@ class ComputeNode {
   WorkerTeam team_;
   const std::unique_ptr<ComputeDevice> device_;
   std::unique_ptr<Session> session_;
+  TimePoint last_under_way_{};
   WakeFd stop_wake_;
   std::atomic<bool> stopping_{false};
 };

@@ -53,8 +53,8 @@ class MemoryPeer {
   bool asked(int batch) const { return decodes_[static_cast<size_t>(batch)].asked; }      // a reply is expected and was not taken
   bool replied(int batch) const { return decodes_[static_cast<size_t>(batch)].replied; }  // and is in the window
 
-  // The reply, after checking that it answers the message of `step` and `layer`; it is then no more asked(). Borrowed until PostDecode.
-  // REQUIRES: replied(batch).
+  // The reply, after checking that it answers the message of `step` and `layer`; it is then no more asked(). Borrowed until the node is
+  // asked for the batch again, by whichever compute node. REQUIRES: replied(batch).
   Result<ReceivedMessage> TakeReply(int batch, StepId step, int layer);
   void Forget(int batch) { decodes_[static_cast<size_t>(batch)].asked = false; }  // nobody waits for its reply any more
 

@@ -128,12 +128,13 @@ std::span<const AskedNode> RemoteAttention::StartFor(NodeId taker, int number, i
   BeginLayer(batch, layer, out, 0);
   asked_.clear();
   SendRows(batch, taker, q, k, v);
-  AwaitPushes(batch);
+  AwaitPushes(number);
   return asked_;
 }
 
 // Whoever decodes these tokens may do it over another connection, which messages on this one do not hold up.
-void RemoteAttention::AwaitPushes(Batch& batch) {
+void RemoteAttention::AwaitPushes(int number) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
   for (size_t i = 0; i < peers_.size(); ++i) {
     if (!batch.by_peer[i].prefill.empty()) WaitFor(batch, i, "the end of a push", [&] { return !peer(i).pushing(); });
   }
@@ -147,6 +148,7 @@ void RemoteAttention::Expect(int number, int layer, float* out, std::span<const 
     if (found == asked.end()) continue;
     peer(i).ExpectReply(number);
     batch.by_peer[i].posted_ns = found->posted_ns;
+    batch.by_peer[i].on_our_clock = found->on_our_clock;
   }
   batch.started = Clock::now();
 }
@@ -203,7 +205,6 @@ bool RemoteAttention::Finish(int number) {
 
 void RemoteAttention::EndStep(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
-  if (options_.among_several) AwaitPushes(batch);
   for (const AttentionWork& row : batch.rows.subspan(batch.first_prefill)) {
     if (row.last_chunk || batch.failures.contains(row.sequence)) Release(row.sequence);
   }
@@ -291,11 +292,16 @@ void RemoteAttention::Send(Batch& batch, size_t to, NodeId taker, const char* wh
   }
 }
 
+void RemoteAttention::MarkPosted(PeerRows& rows) const {
+  rows.posted_ns = trace_ != nullptr ? trace_->Now() : 0;
+  rows.on_our_clock = true;
+}
+
 void RemoteAttention::SendQueries(Batch& batch, size_t to, NodeId taker) {
   std::byte* const begin = peer(to).query_payload(batch.number).data();
   const auto bytes = static_cast<size_t>(PackQueries(batch, to, begin) - begin);
   Send(batch, to, taker, "room to send q", bytes, [&](const MessageHeader& header) {
-    batch.by_peer[to].posted_ns = trace_ != nullptr ? trace_->Now() : 0;
+    MarkPosted(batch.by_peer[to]);
     return peer(to).PostQueries(batch.number, header, bytes);
   });
 }
@@ -305,7 +311,7 @@ void RemoteAttention::SendDecode(Batch& batch, size_t to, NodeId taker) {
   std::byte* const behind_q = options_.wire.overlap ? begin : PackQueries(batch, to, begin);
   const auto bytes = static_cast<size_t>(PackKeyValues(batch, to, behind_q) - begin);
   Send(batch, to, taker, "room to send q, k and v", bytes, [&](const MessageHeader& header) {
-    if (!options_.wire.overlap) batch.by_peer[to].posted_ns = trace_ != nullptr ? trace_->Now() : 0;
+    if (!options_.wire.overlap) MarkPosted(batch.by_peer[to]);
     return peer(to).PostDecode(batch.number, header, bytes);
   });
   if (taker != NodeId{} && !peer(to).lost()) asked_.push_back({peer(to).address().node, batch.by_peer[to].posted_ns});
@@ -359,7 +365,9 @@ void RemoteAttention::ReadReply(Batch& batch, size_t from) {
   }
   if (trace_ == nullptr) return;
   const TracedWork traced = Traced(batch, batch.by_peer[from].decode.size());
-  if (times) trace_->Answered(peer(from).address().node, traced, batch.by_peer[from].posted_ns, *times);
+  const PeerRows& asked = batch.by_peer[from];
+  if (times && asked.on_our_clock) trace_->Answered(peer(from).address().node, traced, asked.posted_ns, *times);
+  if (times && !asked.on_our_clock) trace_->AnsweredAnother(peer(from).address().node, *times);
   trace_->Ran(StepWork::kTake, traced, start_ns);
 }
 

@@ -27,7 +27,6 @@ struct RemoteAttentionOptions {
   int num_layers = 0;
   int64_t prefill_cache_tokens = 0;  // room for the prompts of every batch's step and the one that is partly prefilled
   Clock::duration peer_timeout = std::chrono::seconds(10);
-  bool among_several = false;  // other compute nodes go on with sequences that are prefilled here
 };
 
 // Thread: one owner.
@@ -46,6 +45,7 @@ class RemoteAttention : public AttentionBackend {
   bool takes_queries_first() const override { return options_.wire.overlap; }
   void StartQueries(NodeId taker, int batch, int layer, const float* q) override;
   bool Finish(int batch) override;
+  void AwaitPushes(int batch) override;
   void EndStep(int batch) override;
   void Poll() override { Progress(); }
   void Sleep(std::span<const int> fds) override;
@@ -67,6 +67,7 @@ class RemoteAttention : public AttentionBackend {
     std::vector<int> prefill;  // indices into the batch's rows
     bool wants_lse = false;    // some decode rows are not whole
     int64_t posted_ns = 0;     // the decode message that was posted last; 0: it is not timed
+    bool on_our_clock = true;
   };
   struct Batch {
     int number = 0;
@@ -96,11 +97,11 @@ class RemoteAttention : public AttentionBackend {
 
   void AddRow(Batch& batch, int row, NodeId node);
   static void BeginLayer(Batch& batch, int layer, float* out, size_t num_heads);
-  void AwaitPushes(Batch& batch);
   void SendRows(Batch& batch, NodeId taker, const float* q, const float* k, const float* v);
   void BeginPrefill(Batch& batch);
   std::byte* PackQueries(const Batch& batch, size_t peer, std::byte* end);  // both return the end of what is packed
   std::byte* PackKeyValues(const Batch& batch, size_t peer, std::byte* end);
+  void MarkPosted(PeerRows& rows) const;
   void SendQueries(Batch& batch, size_t peer, NodeId taker);
   void SendDecode(Batch& batch, size_t peer, NodeId taker);
   template <typename Post>

@@ -10,6 +10,13 @@ namespace {
 constexpr size_t kStateBytes = 4096, kStateBytesPerRow = 256;
 constexpr size_t kMaxFailureText = 200;
 
+// At the end of a character.
+std::string Cut(const std::string& text) {
+  size_t end = std::min(text.size(), kMaxFailureText);
+  while (end > 0 && end < text.size() && (text[end] & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
 // Calls visit(value, first row, floats) for each block of the context of slice `k`.
 template <typename Visit>
 void ForEachBlock(const SlicedModel& model, int k, size_t num_rows, size_t first_prefill, Visit visit) {
@@ -41,10 +48,11 @@ size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, S
     device.Pack(slices.value(id) + first, static_cast<int64_t>(count), format.dtype, payload.data() + end);
     end += count * static_cast<size_t>(ElementSize(format.dtype));
   });
-  for (control::FailedSequence& failed : *state.mutable_so_far()->mutable_failed())
-    failed.set_message(failed.message().substr(0, kMaxFailureText));
-  for (control::LostPeer& lost : *state.mutable_so_far()->mutable_lost_peers()) lost.set_message(lost.message().substr(0, kMaxFailureText));
-  if (end + state.ByteSizeLong() > payload.size()) state.mutable_so_far()->clear_lost_peers();  // every node finds out by itself
+  for (control::FailedSequence& failed : *state.mutable_so_far()->mutable_failed()) failed.set_message(Cut(failed.message()));
+  for (control::LostPeer& lost : *state.mutable_so_far()->mutable_lost_peers()) lost.set_message(Cut(lost.message()));
+  const auto fits = [&] { return end + state.ByteSizeLong() <= payload.size(); };
+  if (!fits()) state.mutable_so_far()->clear_times();
+  if (!fits()) state.mutable_so_far()->clear_lost_peers();  // every node finds out by itself
   const size_t state_bytes = state.ByteSizeLong();
   state.SerializeToArray(payload.data() + end, static_cast<int>(state_bytes));
   return end + state_bytes;

@@ -140,7 +140,7 @@ Status StepRunner::TakeContext(int number) {
   batch.result = std::move(*state->mutable_so_far());
   std::vector<AskedNode> asked;
   for (int i = 0; i < state->asked_size() && i < state->posted_ns_size(); ++i)
-    asked.push_back({NodeId{state->asked(i)}, state->clock() == ClockId() ? state->posted_ns(i) : start_ns});
+    asked.push_back({NodeId{state->asked(i)}, state->posted_ns(i), state->clock() == ClockId()});
   const Op& attention = AttentionBefore(k);
   attention_->Expect(number, attention.layer, batch.slices->value(attention.output), asked);
   trace_.Ran(StepWork::kTake, Traced(number, attention.layer), start_ns);
@@ -253,6 +253,7 @@ void StepRunner::Account(int number) {
 
 control::StepResult StepRunner::End(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
+  if (others_ != nullptr) attention_->AwaitPushes(number);
   Account(number);
   for (const int row : batch.rows.sampled) {
     const SequenceId sequence = batch.rows.attention[static_cast<size_t>(row)].sequence;

@@ -39,6 +39,7 @@ class StepRunner {
   }
 
   bool idle() const { return num_under_way_ == 0; }
+  bool among_several() const { return others_ != nullptr; }
 
   // Runs the next slice of a batch whose attention is complete; false: none is. The result of a step that ended here goes to `results`. A
   // step never fails as a whole, unless another compute node is lost: what went wrong stands in its result, by sequence and by node.

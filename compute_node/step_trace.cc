@@ -58,6 +58,13 @@ void StepTrace::Answered(NodeId node, const TracedWork& of, int64_t posted_ns, c
   Write(StepWork::kOutputWire, node, of, done, taken, peer.sums);
 }
 
+void StepTrace::AnsweredAnother(NodeId node, const ReplyTimes& times) {
+  if (!on_) return;
+  StepTimes& sums = PeerOf(node).sums;
+  sums.Add(StepWork::kQueue, times.started_ns - times.noticed_ns);
+  sums.Add(StepWork::kAttention, times.done_ns - times.started_ns);
+}
+
 void StepTrace::TellTimes(control::StepResult& result) {
   if (!on_) return;
   Tell(NodeId{}, sums_, result);

@@ -39,6 +39,9 @@ class StepTrace {
   // The reply of `node` has been taken; its message was posted at `posted_ns`.
   void Answered(NodeId node, const TracedWork& of, int64_t posted_ns, const ReplyTimes& times);
 
+  // The same for a message that a compute node with another clock posted: only sums of what the memory node timed itself.
+  void AnsweredAnother(NodeId node, const ReplyTimes& times);
+
   // Moves the sums since the last call to the result.
   void TellTimes(control::StepResult& result);
 

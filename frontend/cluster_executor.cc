@@ -245,8 +245,8 @@ Status ClusterExecutor::ConfigureCompute(const StartProgress& progress) {
     return node.connection->Send(control::CONFIGURE_COMPUTE, request.SerializeAsString());
   };
   for (Node* node : compute_) LAMINA_RETURN_IF_ERROR(send(*node));
-  const Deadline deadline = Deadline::After(config_.start_timeout);
   for (Node* node : compute_) {
+    const Deadline deadline = Deadline::After(config_.start_timeout);
     Status status = AwaitConfigured(*node, kLoadPatience, progress);
     while (status.code() == StatusCode::kTryAgain && !deadline.Passed()) {
       WaitReadable(node->answers.fd(), Deadline::After(milliseconds(200)));

@@ -16,17 +16,23 @@ double Seconds(Clock::duration duration) { return std::chrono::duration<double>(
 // Of about one step: what the nodes timed since the result before.
 StepCost CostOf(const control::StepResult& result) {
   StepCost cost;
-  double wires = 0;
+  std::map<uint32_t, double> attention, wires;  // by memory node: several compute nodes may each tell a part
   for (const control::NodeTimes& node : result.times()) {
     const auto seconds = [&](StepWork work) {
       const int i = static_cast<int>(work);
       return i < node.ns_size() ? static_cast<double>(node.ns(i)) * 1e-9 : 0.0;
     };
     for (const StepWork work : {StepWork::kSlice, StepWork::kPost, StepWork::kTake, StepWork::kSample}) cost.slices += seconds(work);
-    cost.attention = std::max(cost.attention, seconds(StepWork::kAttention));
-    wires = std::max(wires, seconds(StepWork::kQWire) + seconds(StepWork::kOutputWire));
+    attention[node.node_id()] += seconds(StepWork::kAttention);
+    wires[node.node_id()] += seconds(StepWork::kQWire) + seconds(StepWork::kOutputWire);
   }
-  cost.wires = wires;
+  const auto most = [](const std::map<uint32_t, double>& by_node) {
+    double longest = 0;
+    for (const auto& [node, seconds] : by_node) longest = std::max(longest, seconds);
+    return longest;
+  };
+  cost.attention = most(attention);
+  cost.wires = most(wires);
   return cost;
 }
 
@@ -205,10 +211,10 @@ TimePoint ServingEngine::CheckDeadlines(Deliveries& out) {
   return next;
 }
 
-// The batch that has waited longest goes first: it may need what the others would take.
+// The batch that has waited longest goes first: it may need what the others would take. Twice round: it may also give them sequences.
 void ServingEngine::SubmitSteps() {
   const size_t first = last_batch_ + 1;
-  for (size_t i = 0; i < in_flight_.size(); ++i) {
+  for (size_t i = 0; i < 2 * in_flight_.size(); ++i) {
     const size_t batch = (first + i) % in_flight_.size();
     if (!in_flight_[batch]) SubmitNextStep(batch);
   }
@@ -291,10 +297,11 @@ void ServingEngine::CompleteStep(const control::StepResult& result, Deliveries& 
 
 // Only steps that decode are compared, and only while nothing else is in flight with them.
 void ServingEngine::ChoosePipeline(const StepPlan& plan, const control::StepResult& result) {
+  if (plan.work.empty()) return;
   const auto batch = static_cast<size_t>(plan.batch);
   const TimePoint now = Clock::now(), before = std::exchange(last_result_[batch], now);
   const auto prefills = [](const StepPlan& p) { return std::ranges::any_of(p.work, &Work::prefill); };
-  if (plan.work.empty() || std::ranges::any_of(in_flight_, [&](const std::optional<InFlight>& s) { return s && prefills(s->plan); })) {
+  if (std::ranges::any_of(in_flight_, [&](const std::optional<InFlight>& s) { return s && prefills(s->plan); })) {
     std::ranges::fill(last_result_, TimePoint{});
     return;
   }

@@ -24,7 +24,7 @@ struct NodeSpeed {
 // What executors report, whenever it happens.
 struct ExecutorEvent {
   enum class Kind {
-    kStepDone,  // `result` of the step submitted last
+    kStepDone,  // `result` of a step in flight
     kNodeLost,  // a memory node: `node`, `status`
     kAllLost,   // a compute node: nothing can run any more; `status`
     kSpeeds,    // of attention on kv_nodes(), measured anew: `speeds`

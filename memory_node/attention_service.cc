@@ -43,7 +43,7 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
   if (const auto twice = steps_.find(step); twice != steps_.end()) EndStep(twice->second);
   rows.under_way = !rows.decode.empty();
   if (rows.under_way) times_.BeginStep();
-  steps_[step] = std::move(rows);
+  if (!rows.decode.empty() || !rows.prefill.empty()) steps_[step] = std::move(rows);
   newest_step_ = std::max(newest_step_, step);
 }
 
@@ -70,7 +70,8 @@ Result<std::span<const AttentionService::Row>> AttentionService::RowsOf(const Me
   const auto step = steps_.find(StepId{header.step});
   if (step == steps_.end()) return NotFound("no order for step " + std::to_string(header.step));
   const std::vector<Row>& rows = prefill ? step->second.prefill : step->second.decode;
-  if (header.first_row > rows.size() || header.num_rows > rows.size() - header.first_row) {
+  const bool whole = header.first_row == 0 && header.num_rows == rows.size();
+  if (header.first_row > rows.size() || header.num_rows > rows.size() - header.first_row || (!prefill && !whole)) {
     return Corrupt("step " + std::to_string(header.step) + ": rows " + std::to_string(header.first_row) + "+" +
                    std::to_string(header.num_rows) + " of " + std::to_string(rows.size()));
   }

@@ -124,6 +124,19 @@ std::vector<Deployment> AllDeployments() {
   overlapped.kv_head_parallel = 2;
   overlapped.spread_tokens = 16;
   all.push_back(overlapped);
+  overlapped.num_compute_nodes = 2;
+  overlapped.pipeline = "rotational";
+  all.push_back(overlapped);
+  Deployment several;
+  several.num_compute_nodes = 2;
+  all.push_back(several);
+  several.pipeline = "rotational";
+  several.transport = "tcp";
+  all.push_back(several);
+  several.num_memory_nodes = 4;
+  several.kv_head_parallel = 2;
+  several.spread_tokens = 16;
+  all.push_back(several);
   return all;
 }
 

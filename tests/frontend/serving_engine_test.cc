@@ -5,6 +5,7 @@
 
 #include <deque>
 
+#include "splitter/step_times.h"
 #include "tests/support/serving.h"
 
 namespace lamina::testing {
@@ -67,6 +68,8 @@ class FakeExecutor : public StepExecutor {
       sampled.set_sequence(work.sequence.value);
       sampled.set_token(static_cast<int32_t>(10 * (work.first_position + static_cast<int64_t>(work.tokens.size()))));
     }
+    control::NodeTimes& times = *event.result.add_times();  // nodes that hardly take any time: one batch is best
+    times.mutable_ns()->Resize(kNumStepWorks, 1);
     return event;
   }
 
@@ -109,6 +112,25 @@ TEST_F(ServingEngineTest, EndsAtTheEndOfSequenceToken) {
   EXPECT_THAT(got.tokens, ElementsAre(40, 50, 60, 70));
   EXPECT_EQ(got.reason, FinishReason::kStop);
   EXPECT_EQ(AwaitNoTokens(*engine_, Deadline::After(seconds(10))), "");
+}
+
+// When auto takes away a batch, those that are in it go on in another, also if nothing else happens.
+TEST_F(ServingEngineTest, NobodyIsLeftInABatchThatIsNoMore) {
+  options_.scheduler.num_batches = 3;
+  options_.pipeline = {3, false};
+  options_.chooses_pipeline = true;
+  for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{90}, {90, 5, 20}, {5, 90, 20}, {5, 20, 90}}) {
+    Create();
+    const std::vector<Collector> collectors(lengths.size());
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      GenerateRequest request = GreedyRequest({1, 2, 3, 4}, lengths[i]);
+      request.ignore_eos = true;
+      ASSERT_TRUE(engine_->Submit(request, collectors[i].sink()).ok());
+    }
+    for (size_t i = 0; i < lengths.size(); ++i) EXPECT_EQ(std::ssize(Await(collectors[i]).tokens), lengths[i]);
+    EXPECT_EQ(AwaitNoTokens(*engine_, Deadline::After(seconds(10))), "");
+    engine_.reset();
+  }
 }
 
 TEST_F(ServingEngineTest, EndsAtMaxTokensAndIgnoresTheEndIfAsked) {
