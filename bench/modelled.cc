@@ -7,6 +7,7 @@
 #include <atomic>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -41,8 +42,8 @@ struct ModelledOptions {
 };
 
 constexpr int kWarmUpSteps = 4;
-constexpr int kAutoWarmUpSteps = 120;  // of each batch, until auto has tried what it wants to try
-constexpr int kSpareTokens = 24;       // of each sequence: warm-up, and what the scheduler keeps free for it to grow into
+constexpr int kAutoWarmUpSteps = 60;  // of each batch, until auto has tried what it wants to try
+constexpr int kSpareTokens = 24;      // of each sequence: warm-up, and what the scheduler keeps free for it to grow into
 constexpr auto kCaseDeadline = std::chrono::minutes(5);
 
 // The cluster file's devices, by node id as the executor numbers them, and what the cost model needs to know.
@@ -124,6 +125,7 @@ std::map<std::string, double> CpuByProcess(LocalCluster& daemons) {
 
 // Seconds, of one step or the median of several.
 struct StepTimes {
+  int batch = 0, rows = 0;
   double total = 0;      // from its orders to the next one's
   double linear = 0;     // the cost model's, of the compute node's device
   double attention = 0;  // likewise, of the slowest memory node in each layer
@@ -143,6 +145,8 @@ double IdealSeconds(const ModelledCluster& cluster, const StepTimes& step, int n
 
 StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step& step, TimePoint next, int batch) {
   StepTimes times;
+  times.batch = step.batch;
+  times.rows = step.num_rows;
   times.total = std::chrono::duration<double>(next - step.submitted).count();
   times.linear = StepSeconds(cluster.devices.at(cluster.compute), cluster.sliced, cluster.model.dtype, step.num_rows, step.num_rows);
   for (const auto& [node, load] : step.attention)
@@ -175,6 +179,20 @@ double MedianOf(const std::vector<StepTimes>& steps, const std::function<double(
 int64_t TokensOf(const ModelledOptions& options, const ClusterConfig& config) {
   const int64_t steps = config.pipeline == "auto" ? int64_t{config.num_batches} * (kAutoWarmUpSteps + options.steps) : options.steps;
   return options.context + steps + kSpareTokens;
+}
+
+// Of all batches together: compute nodes that have different numbers of them give each its own rate. With auto batches come and go, and
+// all sequences get a token in each round.
+double TokensPerSecond(const ModelledCluster& cluster, const std::vector<StepTimes>& steps, int batch) {
+  const auto total = [](const StepTimes& s) { return s.total; };
+  if (cluster.config.pipeline == "auto") return batch / MedianOf(steps, total);
+  double sum = 0;
+  for (int number = 0; number < cluster.config.num_batches; ++number) {
+    std::vector<StepTimes> of_batch;
+    std::ranges::copy_if(steps, std::back_inserter(of_batch), [&](const StepTimes& s) { return s.batch == number; });
+    if (!of_batch.empty()) sum += of_batch.front().rows / MedianOf(of_batch, total);
+  }
+  return sum;
 }
 
 struct CaseResult {
@@ -260,7 +278,7 @@ Measurement Report(const ModelledOptions& options, const ModelledCluster& cluste
              {"context", options.context},
              {"transport", cluster.config.transport},
              {"overlap", cluster.config.overlap}};
-  m.value = batch / median([](const StepTimes& s) { return s.total; });
+  m.value = TokensPerSecond(cluster, result.steps, batch);
   m.unit = "output tokens/s";
   m.p99 = Percentile(totals_ms, 0.99);
   m.p99_of = "ms per step";
