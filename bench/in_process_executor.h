@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "base/cluster_config.h"
 #include "base/inbox.h"
 #include "base/worker_team.h"
 #include "compute_node/step_runner.h"
@@ -20,6 +21,13 @@ struct InProcessOptions {
   int64_t kv_tokens = 0;
   int num_threads = 0;
 };
+
+// `config` for an engine on an InProcessExecutor: one batch, as there is nothing to overlap with.
+inline ClusterConfig InOneProcess(ClusterConfig config) {
+  config.pipeline = "none";
+  config.num_batches = 1;
+  return config;
+}
 
 class InProcessExecutor : public StepExecutor {
  public:

@@ -109,9 +109,7 @@ struct Contestants {
   Engine& reference() { return one_process != nullptr ? *one_process : *disaggregated; }
 };
 
-Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, ClusterConfig config, const ModelConfig& model) {
-  config.pipeline = "none";  // nothing to overlap with
-  config.num_batches = 1;
+Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, const ClusterConfig& config, const ModelConfig& model) {
   InProcessOptions in_process;
   in_process.weights.model_dir = options.model;
   in_process.weights.load_format = options.load_format;
@@ -122,7 +120,7 @@ Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, ClusterCo
   in_process.kv_tokens = int64_t{options.num_prompts} * (options.input_len + options.output_len + 1);
   in_process.num_threads = options.compute_threads;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> executor, InProcessExecutor::Create(in_process));
-  return std::unique_ptr<Engine>(std::make_unique<ServingEngine>(EngineOptions(config, model), std::move(executor)));
+  return std::unique_ptr<Engine>(std::make_unique<ServingEngine>(EngineOptions(InOneProcess(config), model), std::move(executor)));
 }
 
 Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {

@@ -1,6 +1,6 @@
 // How steps of several batches share the compute nodes while memory nodes attend for others, and which way is the fastest.
 //
-// Staggering (Lamina, section 4.3): while memory nodes compute the attention of one batch, a compute node runs slices of another. With few
+// Staggering (Lamina, section 5.1): while memory nodes compute the attention of one batch, a compute node runs slices of another. With few
 // sequences it only adds latency: a half-full step takes about as long as a full one. So the choice depends on how long slices and
 // attention take at the present batch sizes.
 #pragma once

@@ -115,10 +115,8 @@ Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
     auto serving = std::make_unique<Serving>();
     LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
     LAMINA_ASSIGN_OR_RETURN(auto executor, InProcess(deployment, model));
-    LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, Apply(deployment, model));
-    config.pipeline = "none";
-    config.num_batches = 1;
-    serving->engine = std::make_unique<ServingEngine>(ServingEngineOptions::Of(config, model), std::move(executor));
+    LAMINA_ASSIGN_OR_RETURN(const ClusterConfig config, Apply(deployment, model));
+    serving->engine = std::make_unique<ServingEngine>(ServingEngineOptions::Of(InOneProcess(config), model), std::move(executor));
     return serving;
   }
   LocalClusterOptions options;
