@@ -256,7 +256,10 @@ void ServingEngine::HandleEvent(const ExecutorEvent& event, Deliveries& out) {
     case ExecutorEvent::Kind::kSpeeds:
       for (const NodeSpeed& measured : event.speeds) scheduler_.SetSpeed(measured.node, measured.speed);
       return;
-    case ExecutorEvent::Kind::kAllLost: LoseAll(event.status, out); return;
+    case ExecutorEvent::Kind::kAllLost:
+      lost_.emplace(event.node, event.status.message());
+      LoseAll(event.status, out);
+      return;
   }
 }
 
