@@ -24,18 +24,18 @@ void PipelineChooser::Line::Add(double x, double y) {
   y_ = y_ * kFade + y;
   xx_ = xx_ * kFade + x * x;
   xy_ = xy_ * kFade + x * y;
+  const double mean_x = x_ / n_, mean_y = y_ / n_;
+  const double variance = xx_ / n_ - mean_x * mean_x;
+  if (mean_y <= 0 || variance <= kSmallestSpread * kSmallestSpread * mean_x * mean_x) return;
+  const double slope = (xy_ / n_ - mean_x * mean_y) / variance;
+  seen_ = std::clamp(slope * mean_x / mean_y, 0.0, 1.0);  // neither fewer rows nor more may cost less than nothing
 }
 
-// Slopes are kept between none and all of y: neither fewer rows nor more may cost less than nothing.
 double PipelineChooser::Line::At(double x) const {
   if (n_ == 0) return 0;
   const double mean_x = x_ / n_, mean_y = y_ / n_;
-  const double variance = xx_ / n_ - mean_x * mean_x;
-  const double most = mean_y / mean_x;
-  double slope = slope_share_ * most;
-  if (variance > kSmallestSpread * kSmallestSpread * mean_x * mean_x)
-    slope = std::clamp((xy_ / n_ - mean_x * mean_y) / variance, 0.0, most);
-  return mean_y + slope * (x - mean_x);
+  const double share = seen_.value_or(x < mean_x ? guess_.below : guess_.above);
+  return mean_y * (1 + share * (x / mean_x - 1));
 }
 
 PipelineChooser::PipelineChooser(int num_compute_nodes, int max_batches)

@@ -48,15 +48,21 @@ class PipelineChooser {
   double Predict(int num_rows, const Pipeline& pipeline) const;
 
  private:
-  // a + b x, fitted with weights that fade. With all x alike, `slope_share` of y is taken to grow with x.
+  // The share of y that grows with x, for less and for more x, as long as all x were alike and it could not be seen. A guess that is too
+  // good is found out by trying; one that is too bad never.
+  struct Guess {
+    double below, above;
+  };
+  // a + b x, fitted with weights that fade. While all x are alike the share that was seen last still holds.
   class Line {
    public:
-    explicit Line(double slope_share) : slope_share_(slope_share) {}
+    explicit Line(Guess guess) : guess_(guess) {}
     void Add(double x, double y);
     double At(double x) const;  // 0 before the first Add
 
    private:
-    const double slope_share_;
+    const Guess guess_;
+    std::optional<double> seen_;                      // share
     double n_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0;  // faded sums
   };
   struct Measured {
@@ -71,8 +77,8 @@ class PipelineChooser {
 
   const int num_compute_nodes_, max_batches_;
   int64_t num_observed_ = 0;
-  // A few rows cost a slice its weights, whatever their number; attention reads every row's own KV.
-  Line slices_{0.1}, attention_{1.0}, wires_{0.5};
+  // Attention reads every row's own KV. A slice reads its weights whatever the number of rows, or is bound by arithmetic.
+  Line slices_{{1, 0}}, attention_{{1, 1}}, wires_{{1, 0}};
   std::vector<Measured> measured_;
 };
 
