@@ -17,15 +17,15 @@ void PrefilledExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
 void PrefilledExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
   for (const SequenceId released : plan.released) unannounced_.erase(released);
   for (const control::NewSequence& sequence : added) unannounced_[SequenceId{sequence.sequence()}] = sequence;
-  StepPlan without_prefill = plan;
+  StepPlan told = plan;
+  told.dummy_prefill = true;
   std::vector<control::NewSequence> announced;
   std::vector<SequenceId> prefilled;
   Step step;
   step.batch = plan.batch;
-  for (Work& work : without_prefill.work) {
+  for (Work& work : told.work) {
     if (work.prefill) {
       if (work.sample) prefilled.push_back(work.sequence);
-      work.tokens.clear();
       work.sample = false;
       step.decodes_only = false;
       continue;
@@ -42,7 +42,7 @@ void PrefilledExecutor::Submit(const StepPlan& plan, std::span<const control::Ne
     std::lock_guard lock(mutex_);
     in_flight_[plan.step.value] = {std::move(step), std::move(prefilled)};
   }
-  nodes_->Submit(without_prefill, announced);
+  nodes_->Submit(told, announced);
 }
 
 void PrefilledExecutor::Finish(control::StepResult& result) {

@@ -14,9 +14,8 @@
 
 namespace lamina {
 
-// A decorator. Memory nodes get a prompt's token slots, the compute node hears of the sequence when it decodes first; what stands in the
-// slots is undefined, so the memory nodes' devices must be modelled. Everything from a sequence's second token on is as without it. Also
-// writes down every step.
+// A decorator. Prompts get their token slots, and K and V that are made up where they are stored; the compute node hears of a sequence when
+// it decodes first. Everything from a sequence's second token on is as without it. Also writes down every step.
 class PrefilledExecutor : public StepExecutor {
  public:
   explicit PrefilledExecutor(std::unique_ptr<StepExecutor> nodes) : nodes_(std::move(nodes)) {}

@@ -40,8 +40,8 @@ std::string ToJsonLine(const Measurement& m) {
 std::string ToText(const Measurement& m) {
   std::string sizes;
   for (const auto& [key, value] : m.sizes.items()) sizes += fmt::format(" {}={}", key, value.dump());
-  return fmt::format("{}{}\n  {:.1f} {}  ({:.1f} {}: {})\n  ratio {:.3f}; p99 {:.2f} {}", m.name, sizes, m.value, m.unit, m.reference_value,
-                     m.unit, m.reference, m.ratio, m.p99, m.p99_of);
+  return fmt::format("{}{}\n  {:.1f} {}  ({:.1f} {}: {})\n  ratio {:.3f}; p99 {:.2f} {}{}{}", m.name, sizes, m.value, m.unit,
+                     m.reference_value, m.unit, m.reference, m.ratio, m.p99, m.p99_of, m.note.empty() ? "" : "\n  ", m.note);
 }
 
 double Percentile(std::vector<double> values, double share) {

@@ -7,13 +7,17 @@
 #include <iostream>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "base/cluster_config.h"
 #include "bench/in_process_executor.h"
+#include "bench/machine_limits.h"
+#include "bench/prefilled_executor.h"
 #include "bench/report.h"
 #include "frontend/cluster_executor.h"
 #include "frontend/local_cluster.h"
 #include "frontend/serving_engine.h"
+#include "splitter/cost_model.h"
 
 namespace lamina {
 namespace {
@@ -34,13 +38,14 @@ struct Options {
   int max_num_batched_tokens = 512;
   int repeats = 3;
   bool step_times_cost = false;
+  bool decode_only = false;
   std::string trace_out;
   bool json = false;
 };
 
 constexpr auto kRunDeadline = std::chrono::minutes(30);
 
-// One run: all prompts at once, no early ends.
+// One run: all prompts at once, no early ends. Its rate is that of the whole, or from when all sequences have their first token.
 struct Run {
   double tokens_per_second = 0;
   std::vector<double> itl_ms;  // between tokens of one sequence
@@ -63,7 +68,9 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
   Status error;
   Run run;
   std::vector<TimePoint> last(static_cast<size_t>(options.num_prompts));
-  const TimePoint start = Clock::now();
+  TimePoint start = Clock::now();
+  int num_first = 0;
+  int64_t num_tokens = 0;  // since start
   for (int i = 0; i < options.num_prompts; ++i) {
     GenerateRequest request;
     request.prompt = SyntheticPrompt(options.input_len, i, vocab_size);
@@ -78,6 +85,11 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
       TimePoint& previous = last[static_cast<size_t>(i)];
       if (event.token && !event.first) run.itl_ms.push_back(SecondsSince(previous) * 1e3);
       previous = Clock::now();
+      if (event.token) ++num_tokens;
+      if (event.first && ++num_first == options.num_prompts && options.decode_only) {
+        start = previous;
+        num_tokens = 0;
+      }
       if (event.finish == FinishReason::kError) error = event.error;
       if (event.finish && --open == 0) done.notify_all();
     });
@@ -86,15 +98,21 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
   std::unique_lock lock(mutex);
   if (!done.wait_for(lock, kRunDeadline, [&] { return open == 0; })) return TimedOut("the run did not end within 30 minutes");
   if (!error.ok()) return error;
-  run.tokens_per_second = options.num_prompts * options.output_len / SecondsSince(start);
+  run.tokens_per_second = static_cast<double>(num_tokens) / SecondsSince(start);
   return run;
 }
 
-ServingEngineOptions EngineOptions(const ClusterConfig& config, const ModelConfig& model) {
-  ServingEngineOptions options = ServingEngineOptions::Of(config, model);
-  options.scheduler.max_queued = 1 << 20;
-  options.eos_tokens.clear();
-  return options;
+// Prompts that appear without being computed do so all in one step.
+std::unique_ptr<Engine> MakeEngine(const Options& options, const ClusterConfig& config, const ModelConfig& model,
+                                   std::unique_ptr<StepExecutor> executor) {
+  ServingEngineOptions engine = ServingEngineOptions::Of(config, model);
+  engine.scheduler.max_queued = 1 << 20;
+  engine.eos_tokens.clear();
+  if (options.decode_only) {
+    engine.scheduler.max_num_batched_tokens = config.max_num_seqs * (options.input_len + 1);
+    executor = std::make_unique<PrefilledExecutor>(std::move(executor));
+  }
+  return std::make_unique<ServingEngine>(engine, std::move(executor));
 }
 
 // Both engines stay up during the whole run and are measured in turn, so that a machine whose speed drifts does not decide the ratio.
@@ -105,6 +123,7 @@ struct Contestants {
   std::unique_ptr<Engine> disaggregated;
   std::unique_ptr<Engine> one_process;  // null: with step_times_cost
   ModelConfig model;
+  std::string kv_dtype;
 
   Engine& reference() { return one_process != nullptr ? *one_process : *disaggregated; }
 };
@@ -120,7 +139,7 @@ Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, const Clu
   in_process.kv_tokens = int64_t{options.num_prompts} * (options.input_len + options.output_len + 1);
   in_process.num_threads = options.compute_threads;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> executor, InProcessExecutor::Create(in_process));
-  return std::unique_ptr<Engine>(std::make_unique<ServingEngine>(EngineOptions(InOneProcess(config), model), std::move(executor)));
+  return MakeEngine(options, InOneProcess(config), model, std::move(executor));
 }
 
 Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
@@ -148,9 +167,10 @@ Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
   LAMINA_RETURN_IF_ERROR(ResolveConfig(config, both.model));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> cluster,
                           ClusterExecutor::Connect(config, both.model, [](const std::string& line) { std::cerr << line << '\n'; }));
+  both.kv_dtype = config.kv_dtype;
   if (both.trace != nullptr) cluster->RecordTrace(*both.trace);
   both.nodes = cluster.get();
-  both.disaggregated = std::make_unique<ServingEngine>(EngineOptions(config, both.model), std::move(cluster));
+  both.disaggregated = MakeEngine(options, config, both.model, std::move(cluster));
 
   if (!options.step_times_cost) {
     LAMINA_ASSIGN_OR_RETURN(both.one_process, MakeOneProcess(options, config, both.model));
@@ -158,7 +178,40 @@ Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
   return both;
 }
 
+// The decode step of so many sequences at the run's mean context, if nothing but this machine's limits took time. Tokens per second.
+Result<double> Floor(const Options& options, const Contestants& both, const DeviceSpec& machine) {
+  LAMINA_ASSIGN_OR_RETURN(Graph graph, TraceModel(both.model));
+  LAMINA_ASSIGN_OR_RETURN(const SlicedModel sliced, SplitGraph(std::move(graph)));
+  const int rows = std::min(options.num_prompts, options.max_num_seqs);
+  AttentionLoad load;
+  for (int i = 0; i < rows; ++i) load.AddDecode(options.input_len + options.output_len / 2);
+  const AttentionHeads heads{both.model.num_heads, both.model.num_kv_heads, both.model.head_dim,
+                             both.kv_dtype == "float32" ? DType::kF32 : DType::kBF16};
+  const double seconds =
+      StepSeconds(machine, sliced, both.model.dtype, rows, rows) + both.model.num_layers * AttentionSeconds(machine, heads, load);
+  return rows / seconds;
+}
+
+Status AddFloor(const Options& options, const Contestants& both, const MachineLimits& limits, Measurement& m) {
+  const DeviceSpec machine = limits.device();
+  LAMINA_ASSIGN_OR_RETURN(const double floor, Floor(options, both, machine));
+  const double gflops = machine.bf16_tflops * 1e3, gb_per_s = machine.bandwidth_gb_per_s;
+  m.details = {{"limit_tokens_per_s", floor},
+               {"share_of_limit", m.value / floor},
+               {"one_process_share_of_limit", m.reference_value / floor},
+               {"fma_gflop_per_s", gflops},
+               {"read_gb_per_s", gb_per_s}};
+  m.note = fmt::format("{:.2f} of the {:.1f} tokens/s that {:.0f} GFLOP/s and {:.1f} GB/s, measured in this run, allow", m.value / floor,
+                       floor, gflops, gb_per_s);
+  return OkStatus();
+}
+
 Status Measure(const Options& options) {
+  if (options.decode_only && options.output_len < 2) return InvalidArgument("--decode-only needs an --output-len of at least 2");
+  if (options.decode_only) LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
+  WorkerTeam team(options.compute_threads);
+  std::optional<MachineLimits> machine;
+  if (options.decode_only) machine.emplace(team);
   ClusterConfig limits;
   limits.max_num_seqs = options.max_num_seqs;
   limits.max_num_batched_tokens = std::max(options.max_num_batched_tokens, options.max_num_seqs);
@@ -166,6 +219,7 @@ Status Measure(const Options& options) {
   std::vector<double> cluster, one_process, ratios, itl_ms;
   const std::string rival = options.step_times_cost ? "without step times" : "one process";
   for (int i = 0; i <= options.repeats; ++i) {  // run 0 warms up
+    if (machine) machine->Measure();
     Run ours, reference;
     for (const bool is_ours : {i % 2 == 0, i % 2 != 0}) {  // first in every other pair, so that being first decides nothing
       both.nodes->TimeSteps(is_ours || !options.step_times_cost);
@@ -190,6 +244,7 @@ Status Measure(const Options& options) {
              {"input_len", options.input_len},
              {"output_len", options.output_len},
              {"max_num_seqs", options.max_num_seqs},
+             {"decode_only", options.decode_only},
              {"repeats", options.repeats}};
   m.value = Percentile(cluster, 0.5);
   m.unit = "output tokens/s";
@@ -198,6 +253,7 @@ Status Measure(const Options& options) {
   m.reference = options.step_times_cost ? "same cluster, steps not timed" : "same engine in one process, attention local";
   m.reference_value = Percentile(one_process, 0.5);
   m.ratio = Percentile(ratios, 0.5);
+  if (machine) LAMINA_RETURN_IF_ERROR(AddFloor(options, both, *machine, m));
   std::cout << (options.json ? ToJsonLine(m) : ToText(m)) << std::endl;
   both.disaggregated.reset();  // it holds the last records
   return both.trace != nullptr ? both.trace->Close() : OkStatus();
@@ -233,6 +289,8 @@ void RegisterThroughput(CLI::App& app, int& exit_status) {
   command->add_option("--repeats", options->repeats, "measured pairs of runs after one warm-up")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
+  command->add_flag("--decode-only", options->decode_only,
+                    "prompts appear with made-up K and V, and the rate is that of decoding; also against this machine's limits");
   command->add_flag("--step-times-cost", options->step_times_cost, "compare with the same cluster while its nodes time nothing");
   command->add_option("--trace-out", options->trace_out, "write what the cluster's nodes did to this file, for ui.perfetto.dev");
   command->add_flag("--json", options->json, "one JSON line instead of text");

@@ -92,6 +92,11 @@ class AttentionBackend {
   // Until something came that Finish may want, one of `fds` is readable, or some time has passed.
   virtual void Sleep(std::span<const int> fds) = 0;
 
+  // Tokens whose K and V are made up: KvStore::AppendDummy. Nothing to do here where memory nodes hold the KV.
+  virtual Status AppendDummy(SequenceId /*sequence*/, int64_t /*position*/, std::span<const TokenSlot> /*slots*/, StepId /*step*/) {
+    return OkStatus();
+  }
+
   // The sequence is over or preempted; unknown ones are ignored.
   virtual void Release(SequenceId sequence) = 0;
 

@@ -20,6 +20,9 @@ class CpuKv final : public LocalKv {
   Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
     return store_->Append(sequence, position, slots, step);
   }
+  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
+    return store_->AppendDummy(sequence, position, slots, step);
+  }
   void Release(SequenceId sequence) override { store_->Release(sequence); }
   void Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q, const float* k, const float* v, float* out,
               Failures& failures) override;
@@ -41,6 +44,9 @@ class LocalAttention : public AttentionBackend {
   bool Finish(int /*batch*/) override { return true; }
   void EndStep(int /*batch*/) override {}
   void Sleep(std::span<const int> /*fds*/) override {}
+  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
+    return kv_->AppendDummy(sequence, position, slots, step);
+  }
   void Release(SequenceId sequence) override { kv_->Release(sequence); }
   const Failures& failures(int batch) const override { return batches_[static_cast<size_t>(batch)].failures; }
 

@@ -331,6 +331,10 @@ StepRunner::Rows StepRunner::Collect(const control::ComputeOrder& order, Failure
   Rows rows;
   for (const control::ComputeWork& work : order.work()) {
     const SequenceId sequence{work.sequence()};
+    if (work.prefill() && order.dummy_prefill()) {
+      if (Status status = AppendDummy(work, StepId{order.step()}); !status.ok()) failures.emplace(sequence, std::move(status));
+      continue;
+    }
     Status status = Check(work);
     const int64_t room = limits_.max_num_batched_tokens() - static_cast<int64_t>(rows.tokens.size());
     if (status.ok() && work.tokens_size() > room) status = InternalError("the order has more rows than max_num_batched_tokens");
@@ -345,6 +349,16 @@ StepRunner::Rows StepRunner::Collect(const control::ComputeOrder& order, Failure
     if (work.sample()) rows.sampled.push_back(static_cast<int>(rows.tokens.size()) - 1);
   }
   return rows;
+}
+
+Status StepRunner::AppendDummy(const control::ComputeWork& work, StepId step) const {
+  int64_t position = work.first_position();
+  for (const control::KvPart& part : work.route()) {
+    LAMINA_RETURN_IF_ERROR(attention_->AppendDummy(SequenceId{work.sequence()}, position,
+                                                   {part.slots().data(), static_cast<size_t>(part.slots_size())}, step));
+    position += part.slots_size();
+  }
+  return OkStatus();
 }
 
 void StepRunner::AddRows(const control::ComputeWork& work, Rows& rows) {

@@ -11,10 +11,11 @@ control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std
   order.set_step(plan.step.value);
   order.set_batch(static_cast<uint32_t>(plan.batch));
   order.set_rotates(plan.rotates);
+  order.set_dummy_prefill(plan.dummy_prefill);
   for (const SequenceId released : plan.released) order.add_released(released.value);
   for (const control::NewSequence& sequence : added) *order.add_new_sequences() = sequence;
   for (const Work& work : plan.work) {
-    if (work.tokens.empty()) continue;
+    if (work.prefill && plan.dummy_prefill && !local) continue;
     control::ComputeWork& out = *order.add_work();
     out.set_sequence(work.sequence.value);
     for (const KvPart& part : work.route) {
@@ -36,6 +37,7 @@ control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeI
   order.set_epoch(epoch);
   order.set_step(plan.step.value);
   order.set_batch(static_cast<uint32_t>(plan.batch));
+  order.set_dummy_prefill(plan.dummy_prefill);
   for (const SequenceId released : plan.released) order.add_released(released.value);
   for (const Work& work : plan.work) {
     const auto part = std::find_if(work.route.begin(), work.route.end(), [&](const KvPart& p) { return p.node == node; });

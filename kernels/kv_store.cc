@@ -1,10 +1,20 @@
 #include "kernels/kv_store.h"
 
+#include <algorithm>
+
 namespace lamina {
 
 Result<std::unique_ptr<KvStore>> KvStore::Create(const KvShape& shape, int64_t capacity_tokens) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<TokenSlab> slab, TokenSlab::Create(shape, capacity_tokens));
   return std::unique_ptr<KvStore>(new KvStore(std::move(slab)));
+}
+
+Status KvStore::AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) {
+  LAMINA_RETURN_IF_ERROR(Append(sequence, position, slots, step));
+  LAMINA_ASSIGN_OR_RETURN(KvTables::Table* const table, tables_.Find(sequence, step));
+  std::ranges::fill(table->written, position + std::ssize(slots));
+  for (const TokenSlot slot : slots) slab_->FillDummy(slot);
+  return OkStatus();
 }
 
 Result<TokenSlot> KvStore::Claim(int layer, SequenceId sequence, int64_t position, StepId step) {

@@ -74,6 +74,29 @@ void TokenSlab::WriteRaw(int layer, TokenSlot slot, const void* k, const void* v
   }
 }
 
+void TokenSlab::FillDummy(TokenSlot slot) {
+  const size_t element = ElementSize(shape_.dtype), row_bytes = static_cast<size_t>(shape_.head_dim) * element;
+  if (dummy_.empty()) {
+    std::vector<float> values(kNumDummyValues + static_cast<size_t>(shape_.head_dim));
+    uint32_t state = 1;
+    for (float& value : values) {
+      state = state * 1664525u + 1013904223u;
+      value = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
+    }
+    dummy_.resize(values.size() * element);
+    ConvertFromFloat(values.data(), static_cast<int64_t>(values.size()), shape_.dtype, dummy_.data());
+  }
+  size_t row = slot;
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    for (int h = 0; h < shape_.num_kv_heads; ++h) {
+      for (const int k_or_v : {0, 1}) {
+        row = (row * 31 + 17) % kNumDummyValues;
+        std::memcpy(At(layer, k_or_v, h, slot), dummy_.data() + row * element, row_bytes);
+      }
+    }
+  }
+}
+
 void TokenSlab::Poison(TokenSlot slot) {
   const size_t row_bytes = static_cast<size_t>(shape_.head_dim) * ElementSize(shape_.dtype);
   for (int layer = 0; layer < shape_.num_layers; ++layer) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -44,6 +45,9 @@ class TokenSlab {
   // The same from memory that is already in the slab's dtype.
   void WriteRaw(int layer, TokenSlot slot, const void* k, const void* v);
 
+  // Fills a slot in all layers with made-up values within [-1, 1], which differ between slots, layers and heads.
+  void FillDummy(TokenSlot slot);
+
   // Overwrites a slot in all layers with NaN, so that a read of freed or unwritten memory shows in tests.
   void Poison(TokenSlot slot);
 
@@ -51,10 +55,12 @@ class TokenSlab {
   TokenSlab(const KvShape& shape, int64_t capacity_tokens, std::byte* memory, size_t memory_bytes);
   std::byte* At(int layer, int k_or_v, int kv_head, TokenSlot slot) const;
 
+  static constexpr size_t kNumDummyValues = 4093;  // a prime: rows start at different ones
   KvShape shape_;
   int64_t capacity_tokens_;
   std::byte* memory_;
   size_t memory_bytes_;
+  std::vector<std::byte> dummy_;  // [kNumDummyValues + head_dim] in the slab's dtype; empty before the first FillDummy
 };
 
 }  // namespace lamina

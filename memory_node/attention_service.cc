@@ -25,20 +25,23 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
   for (const uint64_t released : order.released()) store_->Release(SequenceId{released});
   StepRows rows;
   rows.batch = order.batch();
-  const auto append = [&](SequenceId sequence, int64_t position, std::span<const TokenSlot> slots) {
-    if (Status status = store_->Append(sequence, position, slots, step); !status.ok()) {
+  const auto append = [&](SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, bool dummy) {
+    Status status = dummy ? store_->AppendDummy(sequence, position, slots, step) : store_->Append(sequence, position, slots, step);
+    if (!status.ok()) {
       LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
       store_->Release(sequence);
     }
   };
   for (const control::DecodeRow& row : order.decode()) {
     const TokenSlot slot = row.slot();
-    if (row.has_slot()) append(SequenceId{row.sequence()}, row.num_stored(), {&slot, 1});
+    if (row.has_slot()) append(SequenceId{row.sequence()}, row.num_stored(), {&slot, 1}, /*dummy=*/false);
     rows.decode.push_back({SequenceId{row.sequence()}, row.num_stored(), row.has_slot()});
   }
   for (const control::PrefillChunk& chunk : order.prefill()) {
-    append(SequenceId{chunk.sequence()}, chunk.num_stored(), {chunk.slots().data(), static_cast<size_t>(chunk.slots_size())});
-    for (int i = 0; i < chunk.slots_size(); ++i) rows.prefill.push_back({SequenceId{chunk.sequence()}, chunk.num_stored() + i, true});
+    append(SequenceId{chunk.sequence()}, chunk.num_stored(), {chunk.slots().data(), static_cast<size_t>(chunk.slots_size())},
+           order.dummy_prefill());
+    for (int i = 0; i < chunk.slots_size() && !order.dummy_prefill(); ++i)
+      rows.prefill.push_back({SequenceId{chunk.sequence()}, chunk.num_stored() + i, true});
   }
   if (const auto twice = steps_.find(step); twice != steps_.end()) EndStep(twice->second);
   rows.under_way = !rows.decode.empty();

@@ -22,6 +22,9 @@ class CpuKvDevice final : public KvDevice {
   Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
     return store_->Append(sequence, position, slots, step);
   }
+  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
+    return store_->AppendDummy(sequence, position, slots, step);
+  }
   void Release(SequenceId sequence) override { store_->Release(sequence); }
   Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step) override {
     return store_->WriteRaw(layer, sequence, position, k, v, step);

@@ -32,6 +32,10 @@ class KvDevice {
   virtual int64_t num_sequences() const = 0;
 
   virtual Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) = 0;
+  // As Append on a device that keeps no K and V.
+  virtual Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) {
+    return Append(sequence, position, slots, step);
+  }
   virtual void Release(SequenceId sequence) = 0;
   virtual Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step) = 0;
   virtual Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const = 0;

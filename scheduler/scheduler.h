@@ -78,6 +78,7 @@ struct StepPlan {
   // may still hold their prefill). One entry each time a sequence loses its slots; none for a sequence that never had any. Their slots may
   // be in `work` of the same plan for another sequence; a preempted sequence starts again in a later plan at the earliest.
   std::vector<SequenceId> released;
+  bool dummy_prefill = false;  // K and V of prefill work are made up where they are stored: for benchmarks of decoding
   std::vector<Work> work;  // decode first, then prefill; at most one sequence is left partly prefilled after a step, and it continues first
 
   bool empty() const { return work.empty() && released.empty(); }

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
+#include <set>
+#include <vector>
 
 namespace lamina {
 namespace {
@@ -71,6 +74,28 @@ TEST_F(KvStoreTest, RefusesRepeatedAndSkippedWrites) {
   EXPECT_EQ(Write(0, kA, 0, 1).code(), StatusCode::kCorrupt);
   EXPECT_EQ(Write(0, kA, 2, 1).code(), StatusCode::kCorrupt);
   EXPECT_TRUE(Write(0, kA, 1, 1).ok());
+}
+
+TEST_F(KvStoreTest, MadeUpTokensAreThereInAllLayersAndDiffer) {
+  const std::array<TokenSlot, 4> slots = {7, 2, 9, 0};
+  ASSERT_TRUE(store_->AppendDummy(kA, 0, std::span(slots).first(3), kStep).ok());
+  EXPECT_EQ(store_->AppendDummy(kA, 1, std::span(slots).last(1), kStep).code(), StatusCode::kCorrupt);
+  std::set<std::vector<float>> rows;
+  for (const int layer : {0, 1}) {
+    ASSERT_TRUE(store_->Readable(layer, kA, 3).ok());
+    const KvView view = store_->View(layer);
+    for (const TokenSlot slot : std::span(slots).first(3)) {
+      for (const void* part : {view.k, view.v}) {
+        const float* const row = static_cast<const float*>(part) + slot * view.slot_stride;
+        rows.emplace(row, row + 8);
+        for (int i = 0; i < 8; ++i) EXPECT_TRUE(std::abs(row[i]) <= 1 && row[i] != 0);
+      }
+    }
+  }
+  EXPECT_EQ(rows.size(), 12u);
+  ASSERT_TRUE(store_->Append(kA, 3, std::span(slots).last(1), kStep).ok());
+  EXPECT_FALSE(store_->Readable(0, kA, 4).ok()) << "that one was not made up";
+  EXPECT_TRUE(Write(0, kA, 3, 1).ok());
 }
 
 TEST_F(KvStoreTest, ALateMessageForARecomputedSequenceIsDropped) {

@@ -146,6 +146,25 @@ TEST_F(AttentionServiceTest, DecodesOverPushedAndNewTokens) {
   }
 }
 
+// No push comes for them: rows that decode find them stored, and rows of later pushes are not counted from them.
+TEST_F(AttentionServiceTest, MadeUpPromptsAreThereWithoutAPush) {
+  control::MemoryOrder order;
+  order.set_step(1);
+  order.set_dummy_prefill(true);
+  control::PrefillChunk& chunk = *order.add_prefill();
+  chunk.set_sequence(kA.value);
+  for (const uint32_t slot : {5u, 3u, 8u}) chunk.add_slots(slot);
+  service_->Apply(order);
+  EXPECT_EQ(service_->stats().used_tokens(), 3);
+  remembered_[kA].k.resize(3);
+  OrderDecode(2, {{kA, 1}});
+  const Row q = Random(kQ), k = Random(kKv), v = Random(kKv);
+  const Result<std::vector<Row>> out = Decode(Pack(MessageKind::kDecode, 2, {{q}, {k}, {v}}));
+  ASSERT_TRUE(out.ok()) << out.status();
+  for (const float x : out->front()) EXPECT_TRUE(std::isfinite(x));
+  EXPECT_FALSE(service_->Push(Pack(MessageKind::kPush, 1, {{k}, {v}})).ok()) << "there is no row for it";
+}
+
 // Queries first, k and v behind them: the same attention, with outputs that are ready early handed out early.
 TEST_F(AttentionServiceTest, ADecodeInTwoPartsGivesTheSameOutputs) {
   Prefill(kA, 1, {5, 3});

@@ -1,0 +1,37 @@
+// This machine as a device of the cost model: what its cores and its memory reach at most, measured beside what is held against it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/device_catalog.h"
+#include "base/worker_team.h"
+#include "bench/kernel_limits.h"
+
+namespace lamina {
+
+// Thread: one owner.
+class MachineLimits {
+ public:
+  // Borrows the team: its workers are those that are measured. REQUIRES: CheckLimitsOf(ActiveCpuIsa()) is OK.
+  explicit MachineLimits(WorkerTeam& team);
+  ~MachineLimits();
+  MachineLimits(const MachineLimits&) = delete;
+  MachineLimits& operator=(const MachineLimits&) = delete;
+
+  // Takes another sample, in a few tenths of a second.
+  void Measure();
+
+  // Medians of the samples: multiply-adds of vectors, and a stream of reads; both without a loss. REQUIRES: Measure was called.
+  DeviceSpec device() const;
+
+ private:
+  WorkerTeam& team_;
+  std::byte* const memory_;
+  const std::vector<std::span<const std::byte>> ranges_;  // one, or none if there is no memory
+  const StreamRead how_;
+  std::vector<double> gflops_, gb_per_s_;
+};
+
+}  // namespace lamina

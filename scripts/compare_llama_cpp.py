@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Decoding of a local lamina cluster, of the same engine in one process, and of llama.cpp's batched decoding on the same cores.
+
+  scripts/compare_llama_cpp.py --model configs/models/llama-1.1b --gguf tinyllama-f16.gguf --llama-batched-bench ~/llama.cpp/build/bin/llama-batched-bench
+
+For each batch and context the programs run in turn, --rounds times over, and medians are compared: a machine whose speed drifts does not
+decide. lamina's weights and prompts are made up (--load-format dummy, --decode-only); llama.cpp computes one prompt and copies its KV to
+every sequence. Without --gguf only lamina is measured. The models should have the same shape.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def run_json(command):
+    """The last line of what the command prints that is a JSON object."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not lines:
+        sys.exit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr[-2000:]}")
+    return json.loads(lines[-1])
+
+
+def lamina(args, batch, context):
+    memory = max(256, 2 * batch * (context + args.tokens + 64) * args.kv_bytes_per_token // args.memory_nodes >> 20)
+    return run_json([args.lamina, "bench", "throughput", args.model, "--load-format", "dummy", "--decode-only", "--num-prompts", str(batch),
+                     "--max-num-seqs", str(batch), "--input-len", str(context), "--output-len", str(args.tokens), "--memory", f"{memory}MiB",
+                     "--memory-nodes", str(args.memory_nodes), "--repeats", str(args.repeats), "--json"])
+
+
+def llama_cpp(args, batch, context):
+    return run_json([args.llama_batched_bench, "-m", args.gguf, "-c", str(batch * (context + args.tokens + 256)), "-npp", str(context), "-ntg",
+                     str(args.tokens), "-npl", str(batch), "-pps", "-fa", args.flash_attention, "-t", str(args.threads), "--output-format",
+                     "jsonl"])["speed_tg"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default=str(ROOT / "configs/models/llama-1.1b"), help="directory with a config.json")
+    parser.add_argument("--gguf", help="a model of the same shape for llama.cpp")
+    parser.add_argument("--llama-batched-bench", help="the program, from a build of llama.cpp")
+    parser.add_argument("--lamina", default=str(ROOT / "build/release/bin/lamina"))
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--context", type=int, nargs="+", default=[512, 2048])
+    parser.add_argument("--tokens", type=int, default=32, help="generated for each sequence")
+    parser.add_argument("--memory-nodes", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=1, help="pairs of runs of lamina in each round, after a warm-up")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of llama.cpp; lamina takes all cores")
+    parser.add_argument("--flash-attention", choices=["on", "off"], default="off", help="of llama.cpp; off is its faster setting on CPUs")
+    args = parser.parse_args()
+    if (args.gguf is None) != (args.llama_batched_bench is None):
+        parser.error("--gguf and --llama-batched-bench go together")
+    config = json.loads((pathlib.Path(args.model) / "config.json").read_text())
+    head_dim = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    args.kv_bytes_per_token = 4 * config["num_hidden_layers"] * config.get("num_key_value_heads", config["num_attention_heads"]) * head_dim
+
+    print("| batch | context | cluster, tokens/s | in one process | cluster / one process | cluster / limit | llama.cpp | cluster / llama.cpp |")
+    print("|---|---|---|---|---|---|---|---|")
+    for context in args.context:
+        for batch in args.batch:
+            ours, theirs = [], []
+            for number in range(args.rounds):
+                print(f"batch {batch}, context {context}: round {number + 1} of {args.rounds}", file=sys.stderr)
+                ours.append(lamina(args, batch, context))
+                if args.gguf:
+                    theirs.append(llama_cpp(args, batch, context))
+            median = lambda get: statistics.median(get(one) for one in ours)
+            cluster = median(lambda one: one["value"])
+            peer = statistics.median(theirs) if theirs else None
+            print(f"| {batch} | {context} | {cluster:.1f} | {median(lambda one: one['reference_value']):.1f} | {median(lambda one: one['ratio']):.2f} "
+                  f"| {median(lambda one: one['details']['share_of_limit']):.2f} | {f'{peer:.1f}' if peer else '-'} "
+                  f"| {f'{cluster / peer:.2f}' if peer else '-'} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
