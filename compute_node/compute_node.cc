@@ -1,8 +1,12 @@
 #include "compute_node/compute_node.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "base/log.h"
 #include "compute_node/local_attention.h"
@@ -18,6 +22,7 @@ namespace {
 constexpr auto kConnectTimeout = std::chrono::seconds(20);
 constexpr auto kProgressInterval = milliseconds(200);
 constexpr auto kLinger = std::chrono::seconds(1);
+constexpr auto kKeepModel = std::chrono::seconds(60);
 constexpr size_t kRecordsPerAnswer = 4096;     // 160 kB: tens of microseconds in which no slice runs
 constexpr auto kPatience = microseconds(200);  // polling before a wait sleeps: a reply of a small batch takes tens of microseconds
 
@@ -32,6 +37,18 @@ DType FromProto(control::KvDType dtype) {
 std::unique_ptr<ComputeDevice> MakeDevice(const ComputeNodeOptions& options, WorkerTeam& team) {
   if (options.modelled) return std::make_unique<ModelledDevice>(*options.modelled);
   return std::make_unique<CpuDevice>(team);
+}
+
+// Two requests for weights that are the same, from files that did not change, have the same.
+std::string SourceOf(const control::ConfigureCompute& request) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (std::filesystem::directory_iterator file(request.model(), error), end; !error && file != end; file.increment(error)) {
+    files.push_back(fmt::format("{} {} {}", file->path().filename().string(), file->is_regular_file(error) ? file->file_size(error) : 0,
+                                file->last_write_time(error).time_since_epoch().count()));
+  }
+  std::ranges::sort(files);
+  return fmt::format("{}\n{}\n{}\n{}", request.model(), request.load_format(), request.dummy_seed(), fmt::join(files, "\n"));
 }
 
 void AddPaths(const std::vector<AttentionBackend::ChosenPath>& paths, control::Configured& answer) {
@@ -110,6 +127,7 @@ void ComputeNode::Work(Backoff& backoff) {
   if (!under_way && (session_ == nullptr || !session_->runner->among_several() || Clock::now() > last_under_way_ + kLinger)) {
     std::array<pollfd, 2> polls = {pollfd{control_->fd(), POLLIN, 0}, pollfd{stop_wake_.fd(), POLLIN, 0}};
     poll(polls.data(), polls.size(), 1000);
+    if (session_ == nullptr && model_.loaded != nullptr && Clock::now() > model_.used_last + kKeepModel) model_ = {};
     return;
   }
   std::vector<control::StepResult> results;
@@ -135,7 +153,7 @@ void ComputeNode::Run() {
       case ControlEvent::Kind::kLost:
         if (session_ != nullptr && session_->connection == event->connection) {
           LAMINA_LOG_INFO("session over: {}", event->status.message());
-          session_.reset();
+          EndSession();
         }
         control_->Close(event->connection);
         break;
@@ -229,19 +247,10 @@ void ComputeNode::SendConfigured(uint64_t connection, const Result<control::Conf
   Send(connection, control::CONFIGURED, answer);
 }
 
-Result<control::Configured> ComputeNode::Open(uint64_t connection, const control::ConfigureCompute& request) {
-  const control::Limits& limits = request.limits();
-  if (limits.max_num_seqs() < 1 || limits.max_num_batched_tokens() < limits.max_num_seqs() || limits.max_model_len() < 1) {
-    return InvalidArgument("limits that cannot be: " + limits.ShortDebugString());
-  }
-  auto session = std::make_unique<Session>();
-  session->connection = connection;
-  session->epoch = request.epoch();
-  session->token = request.session_token();
-  session->payload_checksum = request.payload_checksum();
-  session->self = NodeId{request.node_id()};
-  session->limits = limits;
-  session->wire_dtype = FromProto(request.attention().wire_dtype());
+Status ComputeNode::LoadModel(uint64_t connection, const control::ConfigureCompute& request) {
+  std::string source = SourceOf(request);
+  if (model_.loaded != nullptr && model_.source == source) return OkStatus();
+  model_ = {};  // before the next one needs its memory
   WeightOptions weights;
   weights.model_dir = request.model();
   weights.load_format = request.load_format();
@@ -255,7 +264,32 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
     progress.set_total_bytes(total);
     Send(connection, control::LOAD_PROGRESS, progress);
   };
-  LAMINA_ASSIGN_OR_RETURN(session->model, device_->Load(weights));
+  LAMINA_ASSIGN_OR_RETURN(model_.loaded, device_->Load(weights));
+  model_.source = std::move(source);
+  model_.used_last = Clock::now();
+  return OkStatus();
+}
+
+void ComputeNode::EndSession() {
+  session_.reset();
+  model_.used_last = Clock::now();
+}
+
+Result<control::Configured> ComputeNode::Open(uint64_t connection, const control::ConfigureCompute& request) {
+  const control::Limits& limits = request.limits();
+  if (limits.max_num_seqs() < 1 || limits.max_num_batched_tokens() < limits.max_num_seqs() || limits.max_model_len() < 1) {
+    return InvalidArgument("limits that cannot be: " + limits.ShortDebugString());
+  }
+  auto session = std::make_unique<Session>();
+  session->connection = connection;
+  session->epoch = request.epoch();
+  session->token = request.session_token();
+  session->payload_checksum = request.payload_checksum();
+  session->self = NodeId{request.node_id()};
+  session->limits = limits;
+  session->wire_dtype = FromProto(request.attention().wire_dtype());
+  LAMINA_RETURN_IF_ERROR(LoadModel(connection, request));
+  session->model = model_.loaded.get();
   if (!request.memory_nodes().empty()) {
     const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
     LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));

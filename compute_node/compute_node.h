@@ -53,8 +53,14 @@ class ComputeNode {
     control::Limits limits;
     DType wire_dtype = DType::kF32;
     std::shared_ptr<Ladder> ladder;  // null: attention stays here
-    std::unique_ptr<LoadedModel> model;
+    const LoadedModel* model = nullptr;
     std::unique_ptr<StepRunner> runner;  // borrows model
+  };
+  // Stays for a while when its session is over: managers that reconnect want it again.
+  struct Model {
+    std::unique_ptr<LoadedModel> loaded;
+    std::string source;  // what it was loaded from: SourceOf
+    TimePoint used_last{};
   };
 
   ComputeNode(const ComputeNodeOptions& options, std::unique_ptr<ControlServer> control);
@@ -67,12 +73,15 @@ class ComputeNode {
   void JoinOthers(const std::string& payload);
   Result<control::Configured> Join(const control::ConnectCompute& request);
   void SendConfigured(uint64_t connection, const Result<control::Configured>& outcome);
+  Status LoadModel(uint64_t connection, const control::ConfigureCompute& request);
+  void EndSession();
   void Send(uint64_t connection, control::MessageType type, const google::protobuf::MessageLite& message);
 
   const ComputeNodeOptions options_;
   std::unique_ptr<ControlServer> control_;
   WorkerTeam team_;
   const std::unique_ptr<ComputeDevice> device_;
+  Model model_;
   std::unique_ptr<Session> session_;
   TimePoint last_under_way_{};
   WakeFd stop_wake_;

@@ -85,34 +85,81 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
 
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterConfig& config, const ModelConfig& model,
                                                                   const StartProgress& progress) {
-  std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model));
-  if (executor->num_memory_nodes_ % config.kv_head_parallel != 0) {
-    return InvalidArgument(fmt::format("kv_head_parallel {}: {} memory nodes cannot be grouped like that", config.kv_head_parallel,
-                                       executor->num_memory_nodes_));
-  }
-  const Deadline deadline = Deadline::After(config.start_timeout);
-  LAMINA_ASSIGN_OR_RETURN(executor->session_token_, RandomBytes(kSessionTokenBytes));
-  LAMINA_ASSIGN_OR_RETURN(const ControlOptions control, executor->control_options());
-  for (std::unique_ptr<Node>& node : executor->nodes_) LAMINA_RETURN_IF_ERROR(executor->ConnectNode(*node, control, deadline, progress));
-  for (std::unique_ptr<Node>& node : executor->nodes_) {
-    if (node->config.role == NodeRole::kMemory) LAMINA_RETURN_IF_ERROR(executor->ConfigureMemory(*node, deadline));
-  }
-  LAMINA_RETURN_IF_ERROR(executor->ConfigureCompute(progress));
-  LAMINA_RETURN_IF_ERROR(executor->JoinComputeNodes(progress));
+  std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, {}));
+  LAMINA_RETURN_IF_ERROR(executor->Open(Deadline::After(config.start_timeout), progress));
   return executor;
 }
 
-ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig& model)
+Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const ClusterConfig& config, const ModelConfig& model,
+                                                                         std::map<NodeId, std::string> lost,
+                                                                         const StartProgress& progress) {
+  while (true) {
+    std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, lost));
+    const std::string& last = lost.rbegin()->second;
+    if (executor->compute_.empty()) return PeerLost("no compute node is left: " + last);
+    if (executor->kv_nodes().empty()) return PeerLost("no memory node is left: " + last);
+    // A node that did not notice yet is busy with its session for at most the peer timeout.
+    const Status opened = executor->Open(Deadline::After(std::min(config.start_timeout, 2 * config.peer_timeout + kQuietWait)), progress);
+    if (opened.ok()) return executor;
+    const size_t num_lost = lost.size();
+    {
+      std::lock_guard lock(executor->mutex_);
+      for (const std::unique_ptr<Node>& node : executor->nodes_) {
+        if (!node->lost.ok() && !node->left_out) lost.emplace(node->id, node->lost.message());
+      }
+    }
+    if (lost.size() == num_lost) return opened;
+  }
+}
+
+Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
+                      std::function<void(ClusterExecutor&)> use) {
+  return [=](const std::map<NodeId, std::string>& lost) -> Result<std::unique_ptr<StepExecutor>> {
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor, ClusterExecutor::ConnectWithout(config, model, lost, progress));
+    if (use != nullptr) use(*executor);
+    return std::unique_ptr<StepExecutor>(std::move(executor));
+  };
+}
+
+Status ClusterExecutor::Open(Deadline deadline, const StartProgress& progress) {
+  if (num_memory_nodes_ % config_.kv_head_parallel != 0) {
+    return InvalidArgument(
+        fmt::format("kv_head_parallel {}: {} memory nodes cannot be grouped like that", config_.kv_head_parallel, num_memory_nodes_));
+  }
+  LAMINA_ASSIGN_OR_RETURN(session_token_, RandomBytes(kSessionTokenBytes));
+  LAMINA_ASSIGN_OR_RETURN(const ControlOptions control, control_options());
+  for (std::unique_ptr<Node>& node : nodes_) {
+    if (node->left_out) continue;
+    if (Status connected = ConnectNode(*node, control, deadline, progress); !connected.ok()) {
+      std::lock_guard lock(mutex_);
+      return node->lost = connected;
+    }
+  }
+  for (std::unique_ptr<Node>& node : nodes_) {
+    if (node->config.role == NodeRole::kMemory && !node->left_out) LAMINA_RETURN_IF_ERROR(ConfigureMemory(*node, deadline));
+  }
+  LAMINA_RETURN_IF_ERROR(ConfigureCompute(progress));
+  return JoinComputeNodes(progress);
+}
+
+ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig& model, const std::map<NodeId, std::string>& lost)
     : config_(config), model_(model), epoch_(NewEpoch()) {
   for (const NodeConfig& node : config.nodes) {
     nodes_.push_back(std::make_unique<Node>());
     nodes_.back()->id = nodes_.back()->kv_group = NodeId{static_cast<uint32_t>(nodes_.size())};
     nodes_.back()->config = node;
-    if (node.role == NodeRole::kMemory) {
-      GiveHeads(*nodes_.back(), num_memory_nodes_++);
-    } else {
-      compute_.push_back(nodes_.back().get());
+    if (node.role == NodeRole::kMemory) GiveHeads(*nodes_.back(), num_memory_nodes_++);
+  }
+  for (const auto& [id, why] : lost) {
+    const NodeId group = KvNodeOf(id);
+    for (std::unique_ptr<Node>& node : nodes_) {
+      if (node->kv_group != group) continue;
+      node->left_out = true;
+      node->lost = PeerLost(why);
     }
+  }
+  for (std::unique_ptr<Node>& node : nodes_) {
+    if (node->config.role == NodeRole::kCompute && !node->left_out) compute_.push_back(node.get());
   }
 }
 
@@ -226,7 +273,7 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   if (!local()) request.set_session_token(session_token_);
   request.set_joins_others(compute_.size() > 1);
   for (const std::unique_ptr<Node>& memory : nodes_) {
-    if (memory->config.role != NodeRole::kMemory) continue;
+    if (memory->config.role != NodeRole::kMemory || memory->left_out) continue;
     control::MemoryPeer& peer = *request.add_memory_nodes();
     peer.set_node_id(memory->id.value);
     peer.set_node_name(memory->config.name);
@@ -309,7 +356,7 @@ Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience, co
 std::vector<KvNode> ClusterExecutor::kv_nodes() const {
   std::vector<KvNode> kv;
   for (const std::unique_ptr<Node>& node : nodes_) {
-    if ((node->config.role == NodeRole::kMemory) == local()) continue;
+    if ((node->config.role == NodeRole::kMemory) == local() || node->left_out) continue;
     const int64_t capacity = node->configured.capacity_tokens();
     if (node->kv_group == node->id) {
       kv.push_back({node->id, capacity});
@@ -324,9 +371,9 @@ void ClusterExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
   std::lock_guard lock(mutex_);
   on_event_ = std::move(on_event);
   for (const std::unique_ptr<Node>& node : nodes_) {  // one that died since it was configured
-    if (node->lost.ok()) continue;
+    if (node->lost.ok() || node->left_out) continue;
     const bool memory = node->config.role == NodeRole::kMemory;
-    on_event_({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kAllLost, {}, node->id, node->lost});
+    on_event_({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost, {}, node->id, node->lost});
   }
 }
 
@@ -355,7 +402,8 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
   for (const control::LostPeer& peer : event.result.lost_peers()) {
     if (std::ranges::none_of(compute_, [&](const Node* other) { return other->id.value == peer.node_id(); })) continue;
     if (on_event)
-      on_event({ExecutorEvent::Kind::kAllLost, {}, NodeId{peer.node_id()}, PeerLost(node.name() + " lost compute node " + peer.message())});
+      on_event(
+          {ExecutorEvent::Kind::kComputeLost, {}, NodeId{peer.node_id()}, PeerLost(node.name() + " lost compute node " + peer.message())});
     return;
   }
   if (on_event) on_event(std::move(event));
@@ -380,7 +428,9 @@ void ClusterExecutor::AddTimes(Node& sender, const control::StepResult& result) 
 
 void ClusterExecutor::RecordTrace(TraceFile& file) {
   std::vector<TraceCollector::Node> nodes;
-  for (const std::unique_ptr<Node>& node : nodes_) nodes.push_back({node->id, node->name(), node->config.role == NodeRole::kCompute});
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (!node->left_out) nodes.push_back({node->id, node->name(), node->config.role == NodeRole::kCompute});
+  }
   trace_ = std::make_unique<TraceCollector>(file, epoch_, nodes, [this](NodeId node, const control::TraceRequest& request) {
     return nodes_[node.value - 1]->connection->Send(control::TRACE_REQUEST, request.SerializeAsString());
   });
@@ -420,7 +470,7 @@ void ClusterExecutor::AskForStats() {
   control::StatsRequest request;
   request.set_epoch(epoch_);
   for (const std::unique_ptr<Node>& node : nodes_) {
-    if (node->config.role != NodeRole::kMemory) continue;
+    if (node->config.role != NodeRole::kMemory || node->left_out) continue;
     if (Status sent = node->connection->Send(control::STATS_REQUEST, request.SerializeAsString()); !sent.ok())
       LAMINA_LOG_DEBUG("{}", sent.message());
   }
@@ -435,12 +485,12 @@ void ClusterExecutor::OnLost(Node& node, const Status& status) {
     on_event = on_event_;
   }
   const bool memory = node.config.role == NodeRole::kMemory;
-  if (on_event) on_event({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kAllLost, {}, node.id, named});
+  if (on_event) on_event({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost, {}, node.id, named});
 }
 
 void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
   for (const std::unique_ptr<Node>& node : nodes_) {
-    if (node->config.role != NodeRole::kMemory) continue;
+    if (node->config.role != NodeRole::kMemory || node->left_out) continue;
     const control::MemoryOrder order = MakeMemoryOrder(epoch_, plan, node->kv_group);
     if (order.released().empty() && order.decode().empty() && order.prefill().empty()) continue;
     // A node that is lost says so through OnLost; the compute node finds out by itself.

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,6 +33,11 @@ class ClusterExecutor : public StepExecutor {
   // that names it, its address and the cause. REQUIRES: ResolveConfig accepted `config`.
   static Result<std::unique_ptr<ClusterExecutor>> Connect(const ClusterConfig& config, const ModelConfig& model,
                                                           const StartProgress& progress);
+
+  // The same with the nodes of `config` that are not lost, and without those that turn out to be. kPeerLost if no compute node is left, or
+  // none that holds KV; names what was lost.
+  static Result<std::unique_ptr<ClusterExecutor>> ConnectWithout(const ClusterConfig& config, const ModelConfig& model,
+                                                                 std::map<NodeId, std::string> lost, const StartProgress& progress);
   ~ClusterExecutor() override;
 
   std::vector<KvNode> kv_nodes() const override;
@@ -53,6 +59,7 @@ class ClusterExecutor : public StepExecutor {
     NodeId kv_group;        // the first of the memory nodes that hold the same tokens; itself for others
     int first_kv_head = 0;  // of each token it holds kv_heads [first_kv_head, first_kv_head + num_kv_heads)
     int num_kv_heads = 0;
+    bool left_out = false;  // lost before this executor, or it shares tokens with a node that was: has no connection
     std::unique_ptr<ControlConnection> connection;
     Inbox<ControlFrame> answers;  // until Start
     control::Configured configured;
@@ -65,8 +72,9 @@ class ClusterExecutor : public StepExecutor {
     std::string name() const { return (config.role == NodeRole::kMemory ? "memory node " : "compute node ") + config.name; }
   };
 
-  ClusterExecutor(const ClusterConfig& config, const ModelConfig& model);
+  ClusterExecutor(const ClusterConfig& config, const ModelConfig& model, const std::map<NodeId, std::string>& lost);
 
+  Status Open(Deadline deadline, const StartProgress& progress);
   void GiveHeads(Node& node, int index);
   Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline, const StartProgress& progress);
   Status ConfigureMemory(Node& node, Deadline deadline);
@@ -91,7 +99,7 @@ class ClusterExecutor : public StepExecutor {
   const uint64_t epoch_;
   std::string session_token_;  // what compute nodes show to memory nodes
   int num_memory_nodes_ = 0;
-  std::vector<Node*> compute_;  // of nodes_
+  std::vector<Node*> compute_;  // of nodes_, without those that are left out
   NodeId last_kv_group_;
   int steps_since_stats_ = 0;  // the engine's thread
   std::mutex mutex_;
@@ -100,5 +108,9 @@ class ClusterExecutor : public StepExecutor {
   std::unique_ptr<TraceCollector> trace_;     // null: no trace is written
   std::vector<std::unique_ptr<Node>> nodes_;  // fixed after Connect; last: their connections' threads use the members above
 };
+
+// For ServingEngineOptions. `use`, if not null, gets each new executor before it starts.
+Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
+                      std::function<void(ClusterExecutor&)> use = nullptr);
 
 }  // namespace lamina

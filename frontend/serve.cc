@@ -157,8 +157,12 @@ Status StartLocalCluster(Manager& manager) {
 
 Status StartEngine(Manager& manager) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor, ClusterExecutor::Connect(manager.config, manager.model, Say));
-  if (manager.trace != nullptr) executor->RecordTrace(*manager.trace);
+  const auto record = [trace = manager.trace.get()](ClusterExecutor& nodes) {
+    if (trace != nullptr) nodes.RecordTrace(*trace);
+  };
+  record(*executor);
   ServingEngineOptions options = ServingEngineOptions::Of(manager.config, manager.model);
+  options.reconnect = ReconnectTo(manager.config, manager.model, Say, record);
   options.observer = manager.metrics.get();
   manager.engine = std::make_unique<ServingEngine>(options, std::move(executor));
   manager.server->SetEngine(manager.engine.get());

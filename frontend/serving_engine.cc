@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <utility>
 
 #include "base/log.h"
 #include "splitter/step_times.h"
@@ -64,13 +66,17 @@ ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_pt
                                              : MakeLeastLoadedPlacement()),
       in_flight_(static_cast<size_t>(options.scheduler.num_batches)),
       pipeline_(options.pipeline),
-      chooser_(options.num_compute_nodes, options.scheduler.num_batches),
-      last_result_(in_flight_.size()),
-      executor_(std::move(executor)) {
+      chooser_(std::in_place, options.num_compute_nodes, options.scheduler.num_batches),
+      last_result_(in_flight_.size()) {
   scheduler_.SetPipeline(options.pipeline);
-  for (const KvNode& node : executor_->kv_nodes()) scheduler_.AddNode(node);
-  executor_->Start([this](ExecutorEvent event) { events_.Push(std::move(event)); });
+  for (const KvNode& node : executor->kv_nodes()) scheduler_.AddNode(node);
+  StartExecutor(std::move(executor));
   thread_ = std::thread([this] { Loop(); });
+}
+
+void ServingEngine::StartExecutor(std::shared_ptr<StepExecutor> executor) {
+  executor_ = std::move(executor);
+  executor_->Start([this, generation = ++generation_](ExecutorEvent event) { events_.Push({generation, std::move(event)}); });
 }
 
 ServingEngine::~ServingEngine() {
@@ -80,6 +86,7 @@ ServingEngine::~ServingEngine() {
   }
   wake_.Signal();
   thread_.join();
+  if (reconnecting_.joinable()) reconnecting_.join();
   executor_.reset();  // its threads push into events_
 }
 
@@ -153,7 +160,13 @@ void ServingEngine::Stop(RequestId request, int index) {
 
 EngineStatus ServingEngine::status() {
   EngineStatus status;
-  status.nodes = executor_->nodes();
+  std::shared_ptr<StepExecutor> executor;
+  {
+    std::lock_guard lock(mutex_);
+    executor = executor_;
+    status.nodes = nodes_meanwhile_;
+  }
+  if (executor != nullptr) status.nodes = executor->nodes();  // may wait for its connections
   std::lock_guard lock(mutex_);
   status.serving = dead_.ok();
   status.detail = dead_.message();
@@ -164,7 +177,7 @@ EngineStatus ServingEngine::status() {
       node.detail = lost->second;
     }
     for (const NodeUse& use : status.scheduler.nodes) {
-      if (use.id != executor_->KvNodeOf(node.id)) continue;
+      if (use.id != (executor != nullptr ? executor->KvNodeOf(node.id) : node.id)) continue;
       node.capacity_tokens = use.capacity_tokens;
       node.used_tokens = use.used_tokens;
       node.num_sequences = use.num_sequences;
@@ -181,9 +194,12 @@ void ServingEngine::Loop() {
       std::lock_guard lock(mutex_);
       if (stopping_) return;
       out.swap(pending_);
-      while (std::optional<ExecutorEvent> event = events_.TryPop()) HandleEvent(*event, out);
+      if (reconnected_) TakeReconnected(out);
+      while (std::optional<Event> event = events_.TryPop()) {
+        if (event->generation == generation_ && executor_ != nullptr) HandleEvent(event->event, out);
+      }
       CheckDeadlines(out);
-      if (dead_.ok()) SubmitSteps();
+      if (dead_.ok() && executor_ != nullptr) SubmitSteps();
       deadline = Deadline(CheckDeadlines(out));
     }
     for (const Delivery& delivery : out) delivery.sink(delivery.event);
@@ -256,10 +272,7 @@ void ServingEngine::HandleEvent(const ExecutorEvent& event, Deliveries& out) {
     case ExecutorEvent::Kind::kSpeeds:
       for (const NodeSpeed& measured : event.speeds) scheduler_.SetSpeed(measured.node, measured.speed);
       return;
-    case ExecutorEvent::Kind::kAllLost:
-      lost_.emplace(event.node, event.status.message());
-      LoseAll(event.status, out);
-      return;
+    case ExecutorEvent::Kind::kComputeLost: LoseCompute(event.node, event.status, out); return;
   }
 }
 
@@ -314,9 +327,9 @@ void ServingEngine::ChoosePipeline(const StepPlan& plan, const control::StepResu
     cost.rows = static_cast<double>(plan.work.size());
     cost.round = Seconds(now - before);
     if (pipeline_.num_batches > 1) cost.wires.reset();  // waiting behind other batches is in them
-    chooser_.Observe(cost, pipeline_);
+    chooser_->Observe(cost, pipeline_);
   }
-  const Pipeline next = chooser_.Choose(num_running, pipeline_);
+  const Pipeline next = chooser_->Choose(num_running, pipeline_);
   if (next == pipeline_) return;
   pipeline_ = next;
   scheduler_.SetPipeline(next);
@@ -388,6 +401,51 @@ void ServingEngine::LoseNode(NodeId node, const Status& status, Deliveries& out)
   for (const SequenceId sequence : scheduler_.LoseNode(executor_->KvNodeOf(node))) FailSequence(sequence, status, out);
   const std::vector<NodeUse> left = scheduler_.stats().nodes;
   if (left.empty()) LoseAll(PeerLost("no memory node is left; the last one: " + status.message()), out);
+}
+
+// The executor goes, with its connections, on a thread of its own: that waits for nodes.
+void ServingEngine::LoseCompute(NodeId node, const Status& status, Deliveries& out) {
+  lost_.emplace(node, status.message());
+  if (options_.reconnect == nullptr || !dead_.ok()) return LoseAll(status, out);
+  LAMINA_LOG_ERROR("{}; what runs starts again on the nodes that are left", status.message());
+  for (std::optional<InFlight>& step : in_flight_) step.reset();
+  scheduler_.Restart();
+  nodes_meanwhile_ = executor_->nodes();
+  for (NodeStatus& one : nodes_meanwhile_) {
+    if (one.state == "ready") one.state = "reconnecting";
+  }
+  reconnecting_ = std::thread([this, before = std::exchange(executor_, nullptr), lost = lost_]() mutable {
+    before.reset();
+    Result<std::unique_ptr<StepExecutor>> after = options_.reconnect(lost);
+    std::lock_guard lock(mutex_);
+    reconnected_ = std::move(after);
+    wake_.Signal();
+  });
+}
+
+void ServingEngine::TakeReconnected(Deliveries& out) {
+  reconnecting_.join();
+  Result<std::unique_ptr<StepExecutor>> after = *std::exchange(reconnected_, std::nullopt);
+  if (!after.ok()) return LoseAll(after.status(), out);
+  StartExecutor(std::move(*after));
+  std::set<NodeId> left;
+  for (const KvNode& node : executor_->kv_nodes()) left.insert(node.id);
+  for (const NodeUse& node : scheduler_.stats().nodes) {
+    if (!left.contains(node.id)) LoseNode(node.id, PeerLost("memory node lost with " + lost_.begin()->second), out);
+  }
+  UsePipelineOf(executor_->nodes());
+  LAMINA_LOG_INFO("reconnected: {} sequences start again", scheduler_.stats().num_waiting);
+}
+
+// One batch fewer than at first for each compute node that is lost.
+void ServingEngine::UsePipelineOf(const std::vector<NodeStatus>& nodes) {
+  const auto is_left = [](const NodeStatus& node) { return node.role == "compute" && node.state == "ready"; };
+  const int num_left = static_cast<int>(std::ranges::count_if(nodes, is_left));
+  const int num_lost = options_.num_compute_nodes - num_left;
+  chooser_.emplace(num_left, std::max(1, options_.scheduler.num_batches - num_lost));
+  pipeline_ = {std::max(1, options_.pipeline.num_batches - num_lost), options_.pipeline.rotates && num_left > 1};
+  scheduler_.SetPipeline(pipeline_);
+  std::ranges::fill(last_result_, TimePoint{});
 }
 
 void ServingEngine::LoseAll(const Status& status, Deliveries& out) {

@@ -2,6 +2,9 @@
 //
 // This is the manager's loop. A step: NextStep -> Submit -> (nodes work) -> kStepDone -> tokens to sinks -> CompleteStep -> NextStep. Each
 // batch has at most one step in flight.
+//
+// When a compute node is lost, the nodes that are left are connected anew and every sequence starts again there with the tokens it has:
+// requests only wait. When a memory node is lost, sequences with KV on it fail.
 #pragma once
 
 #include <map>
@@ -31,6 +34,7 @@ struct ServingEngineOptions {
   int64_t vocab_size = 0;
   Clock::duration step_timeout = std::chrono::seconds(60);
   int64_t spread_tokens = 0;           // sequences of more tokens are spread over nodes; 0: none is
+  Reconnect reconnect;                 // none: when a compute node is lost, nothing can be served any more
   EngineObserver* observer = nullptr;  // borrowed; may be null
 
   // REQUIRES: ResolveConfig accepted `config`.
@@ -88,6 +92,10 @@ class ServingEngine : public Engine {
   void FinishSequence(SequenceId sequence, TokenEvent event, Deliveries& out);
   void FailSequence(SequenceId sequence, const Status& status, Deliveries& out);
   void LoseNode(NodeId node, const Status& status, Deliveries& out);
+  void LoseCompute(NodeId node, const Status& status, Deliveries& out);
+  void TakeReconnected(Deliveries& out);
+  void UsePipelineOf(const std::vector<NodeStatus>& nodes);
+  void StartExecutor(std::shared_ptr<StepExecutor> executor);
   void LoseAll(const Status& status, Deliveries& out);
   control::NewSequence Announce(SequenceId sequence) const;
   Status Check(const GenerateRequest& request) const;
@@ -103,15 +111,23 @@ class ServingEngine : public Engine {
   std::vector<std::optional<InFlight>> in_flight_;  // by batch
   size_t last_batch_ = 0;                           // submitted last
   Pipeline pipeline_;
-  PipelineChooser chooser_;
-  std::vector<TimePoint> last_result_;  // by batch; the epoch: its step before was not a decode step of the same pipeline
-  Status dead_;                         // why nothing can be served any more
-  std::map<NodeId, std::string> lost_;  // lost memory nodes and why
+  std::optional<PipelineChooser> chooser_;  // always there
+  std::vector<TimePoint> last_result_;      // by batch; the epoch: its step before was not a decode step of the same pipeline
+  Status dead_;                             // why nothing can be served any more
+  std::map<NodeId, std::string> lost_;      // nodes, and why
   bool stopping_ = false;
+  std::shared_ptr<StepExecutor> executor_;   // null: being reconnected
+  uint64_t generation_ = 0;                  // of executor_
+  std::vector<NodeStatus> nodes_meanwhile_;  // while it is null
+  std::optional<Result<std::unique_ptr<StepExecutor>>> reconnected_;
 
-  Inbox<ExecutorEvent> events_;
+  struct Event {
+    uint64_t generation = 0;
+    ExecutorEvent event;
+  };
+  Inbox<Event> events_;
   WakeFd wake_;
-  std::unique_ptr<StepExecutor> executor_;
+  std::thread reconnecting_;  // the engine's thread, and the destructor
   std::thread thread_;
 };
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,10 +26,10 @@ struct NodeSpeed {
 // What executors report, whenever it happens.
 struct ExecutorEvent {
   enum class Kind {
-    kStepDone,  // `result` of a step in flight
-    kNodeLost,  // a memory node: `node`, `status`
-    kAllLost,   // a compute node: nothing can run any more; `status`
-    kSpeeds,    // of attention on kv_nodes(), measured anew: `speeds`
+    kStepDone,     // `result` of a step in flight
+    kNodeLost,     // a memory node: `node`, `status`
+    kComputeLost,  // a compute node: no step in flight will be done, nothing more can run here; `node`, `status`
+    kSpeeds,       // of attention on kv_nodes(), measured anew: `speeds`
   };
   Kind kind = Kind::kStepDone;
   control::StepResult result;
@@ -49,12 +51,17 @@ class StepExecutor {
   // Events go to `on_event` from here on, from any thread. REQUIRES: called once.
   virtual void Start(std::function<void(ExecutorEvent)> on_event) = 0;
 
-  // Sends a step's orders. One kStepDone or kAllLost follows. Thread: the engine's.
+  // Sends a step's orders. One kStepDone or kComputeLost follows. Thread: the engine's.
   virtual void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) = 0;
 
   // The nodes' own view for `lamina cluster status`. Thread: any.
   virtual std::vector<NodeStatus> nodes() = 0;
 };
+
+// Makes an executor of the nodes that are left, which have forgotten everything: after a compute node was lost, and the executor of before
+// is gone. `lost`: nodes by id, with the reason; the new executor numbers its nodes as the one before and tells more that it finds lost.
+// kPeerLost if too little is left. Thread: any.
+using Reconnect = std::function<Result<std::unique_ptr<StepExecutor>>(const std::map<NodeId, std::string>& lost)>;
 
 // The orders of one step. Work with slots and no tokens is for its memory nodes alone. `local`: attention stays on the compute node, which
 // needs the slots then. `node`: as routes name it.

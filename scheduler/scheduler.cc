@@ -60,6 +60,20 @@ std::vector<SequenceId> Scheduler::LoseNode(NodeId node) {
   return ids;
 }
 
+void Scheduler::Restart() {
+  for (Batch& batch : state_->batches) {
+    batch.in_flight = false;
+    for (const Leaving& leaving : std::exchange(batch.leaving, {})) state_->FreeSlots(leaving.id, leaving.extents);
+  }
+  std::vector<Sequence*> ran;
+  for (const auto& [arrival, sequence] : state_->running) ran.push_back(sequence);
+  for (Sequence* sequence : ran) {
+    state_->GiveUpSlots(*sequence);
+    state_->Enqueue(*sequence, /*preempted=*/true);
+  }
+  state_->released.clear();
+}
+
 Status Scheduler::Add(SequenceSpec spec) {
   const auto number = [](int64_t value) { return std::to_string(value); };
   const int64_t prompt_tokens = static_cast<int64_t>(spec.prompt.size());

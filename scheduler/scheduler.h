@@ -112,6 +112,9 @@ class Scheduler {
   // Unknown nodes are ignored. REQUIRES: speed > 0.
   void SetSpeed(NodeId node, double speed);
 
+  // All nodes have forgotten everything, and no step in flight will be completed: what ran waits again, in front, with the tokens it has.
+  void Restart();
+
   // How steps share the compute nodes from the next plans on; before the first call num_batches in flight that do not rotate. A batch too
   // many ends as its steps do. REQUIRES: pipeline.num_batches is 1 to SchedulerOptions::num_batches.
   void SetPipeline(const Pipeline& pipeline);

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
+#include <functional>
 
 #include "frontend/cluster_executor.h"
 #include "tests/support/serving.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
 namespace {
@@ -22,14 +25,14 @@ GenerateRequest LongRequest(TokenId first) {
   return request;
 }
 
-// `kind`: a transport; or two compute nodes with a rotational pipeline.
-Deployment ShortTimeouts(const std::string& kind) {
+// `kind`: a transport; or a pipeline with several compute nodes.
+Deployment ShortTimeouts(const std::string& kind, int num_compute_nodes = 2) {
   Deployment deployment;
-  if (kind == "rotational") {
-    deployment.num_compute_nodes = 2;
-    deployment.pipeline = kind;
-  } else {
+  if (kind == "tcp" || kind == "shm") {
     deployment.transport = kind;
+  } else {
+    deployment.num_compute_nodes = num_compute_nodes;
+    deployment.pipeline = kind;
   }
   deployment.peer_timeout = seconds(2);
   deployment.step_timeout = seconds(8);
@@ -134,32 +137,6 @@ TEST_P(FailureTest, WithoutMemoryNodesNothingIsServedAndItSaysWhy) {
   EXPECT_EQ(engine().Submit(LongRequest(100), late.sink()).status().code(), StatusCode::kPeerLost);
 }
 
-TEST_P(FailureTest, AKilledComputeNodeEndsEverythingWithAReason) {
-  Serve(ShortTimeouts(GetParam()));
-  const std::vector<Collector> collectors = SubmitMany(4);
-  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
-  ASSERT_TRUE(cluster().Kill("c0", SIGKILL).ok());
-  for (const Collector& collector : collectors) {
-    ASSERT_TRUE(collector.Wait(Deadline::After(seconds(30))));
-    EXPECT_EQ(collector.results()[0].reason, FinishReason::kError);
-    EXPECT_THAT(collector.results()[0].error.message(), HasSubstr("c0"));
-  }
-  EXPECT_FALSE(engine().status().serving);
-  EXPECT_EQ(Node("c0").state, "lost");
-}
-
-TEST_P(FailureTest, AHangingComputeNodeIsNoticed) {
-  Serve(ShortTimeouts(GetParam()));
-  const std::vector<Collector> collectors = SubmitMany(2);
-  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
-  ASSERT_TRUE(cluster().Kill("c0", SIGSTOP).ok());
-  for (const Collector& collector : collectors) {
-    ASSERT_TRUE(collector.Wait(Deadline::After(seconds(20))));
-    EXPECT_EQ(collector.results()[0].reason, FinishReason::kError);
-  }
-  EXPECT_FALSE(engine().status().serving);
-}
-
 TEST_P(FailureTest, NodesServeTheNextManagerWhenOneIsGone) {
   Serve(ShortTimeouts(GetParam()));
   const std::vector<std::vector<TokenId>> expected = Undisturbed(2);
@@ -178,7 +155,130 @@ TEST_P(FailureTest, NodesServeTheNextManagerWhenOneIsGone) {
   EXPECT_EQ(Undisturbed(2), expected);
 }
 
+class OneComputeNode : public FailureTest {};
+
+TEST_P(OneComputeNode, EndsEverythingWithAReasonWhenItIsKilled) {
+  Serve(ShortTimeouts(GetParam()));
+  const std::vector<Collector> collectors = SubmitMany(4);
+  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
+  ASSERT_TRUE(cluster().Kill("c0", SIGKILL).ok());
+  for (const Collector& collector : collectors) {
+    ASSERT_TRUE(collector.Wait(Deadline::After(seconds(30))));
+    EXPECT_EQ(collector.results()[0].reason, FinishReason::kError);
+    EXPECT_THAT(collector.results()[0].error.message(), HasSubstr("c0"));
+  }
+  EXPECT_FALSE(engine().status().serving);
+  EXPECT_EQ(Node("c0").state, "lost");
+}
+
+TEST_P(OneComputeNode, IsNoticedWhenItHangs) {
+  Serve(ShortTimeouts(GetParam()));
+  const std::vector<Collector> collectors = SubmitMany(2);
+  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
+  ASSERT_TRUE(cluster().Kill("c0", SIGSTOP).ok());
+  for (const Collector& collector : collectors) {
+    ASSERT_TRUE(collector.Wait(Deadline::After(seconds(20))));
+    EXPECT_EQ(collector.results()[0].reason, FinishReason::kError);
+  }
+  EXPECT_FALSE(engine().status().serving);
+}
+
+INSTANTIATE_TEST_SUITE_P(Clusters, OneComputeNode, ::testing::Values("tcp", "shm"), [](const auto& info) { return info.param; });
+
+class SeveralComputeNodes : public FailureTest {
+ protected:
+  // All of them in the middle, when `disturb` is called.
+  void ExpectAllGoOn(const std::vector<std::vector<TokenId>>& expected, const std::function<void()>& disturb) {
+    const std::vector<Collector> collectors = SubmitMany(static_cast<int>(expected.size()));
+    for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
+    disturb();
+    for (size_t i = 0; i < collectors.size(); ++i) {
+      ASSERT_TRUE(collectors[i].Wait(Deadline::After(seconds(60)))) << "request " << i << " hangs";
+      EXPECT_TRUE(collectors[i].results()[0].error.ok()) << "request " << i << ": " << collectors[i].results()[0].error;
+      EXPECT_EQ(collectors[i].results()[0].tokens, expected[i]) << "request " << i;
+    }
+    EXPECT_TRUE(engine().status().serving);
+    EXPECT_EQ(AwaitNoTokens(engine(), Deadline::After(seconds(10))), "");
+  }
+};
+
+TEST_P(SeveralComputeNodes, TheOthersGoOnWhenOneIsKilled) {
+  Serve(ShortTimeouts(GetParam(), 3));
+  const std::vector<std::vector<TokenId>> expected = Undisturbed(6);
+  ExpectAllGoOn(expected, [&] { ASSERT_TRUE(cluster().Kill("c1", SIGKILL).ok()); });
+  EXPECT_EQ(Node("c1").state, "lost");
+  EXPECT_EQ(Node("c0").state, "ready");
+  ExpectAllGoOn(expected, [&] { ASSERT_TRUE(cluster().Kill("c0", SIGKILL).ok()); });
+  EXPECT_EQ(Node("c0").state, "lost");
+  EXPECT_EQ(Node("c2").state, "ready");
+  ASSERT_TRUE(cluster().Kill("c2", SIGKILL).ok());
+  ASSERT_TRUE(AwaitTrue([&] { return !engine().status().serving; }, Deadline::After(seconds(20))));
+  EXPECT_THAT(engine().status().detail, HasSubstr("no compute node is left"));
+  EXPECT_THAT(engine().status().detail, HasSubstr("c2"));
+}
+
+TEST_P(SeveralComputeNodes, TheOthersGoOnWhenOneHangs) {
+  Serve(ShortTimeouts(GetParam()));
+  ExpectAllGoOn(Undisturbed(4), [&] { ASSERT_TRUE(cluster().Kill("c0", SIGSTOP).ok()); });
+  EXPECT_EQ(Node("c0").state, "lost");
+}
+
+// The second is found lost while the nodes are reconnected, or just after.
+TEST_P(SeveralComputeNodes, TheOthersGoOnWhenAComputeNodeAndAMemoryNodeDieTogether) {
+  Deployment deployment = ShortTimeouts(GetParam(), 3);
+  deployment.num_memory_nodes = 3;
+  Serve(deployment);
+  const std::vector<std::vector<TokenId>> expected = Undisturbed(6);
+  const std::vector<Collector> collectors = SubmitMany(6);
+  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
+  ASSERT_TRUE(cluster().Kill("c2", SIGKILL).ok());
+  ASSERT_TRUE(cluster().Kill("m0", SIGKILL).ok());
+  for (size_t i = 0; i < collectors.size(); ++i) {
+    ASSERT_TRUE(collectors[i].Wait(Deadline::After(seconds(60)))) << "request " << i << " hangs";
+    const Generated got = collectors[i].results()[0];
+    if (got.error.ok()) {
+      EXPECT_EQ(got.tokens, expected[i]) << "request " << i;
+    } else {
+      EXPECT_THAT(got.error.message(), HasSubstr("m0")) << "its KV was there";
+    }
+  }
+  EXPECT_TRUE(AwaitTrue([&] { return Node("m0").state == "lost" && Node("c2").state == "lost" && Node("m1").state == "ready"; },
+                        Deadline::After(seconds(20))));
+  EXPECT_EQ(Undisturbed(6), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Pipelines, SeveralComputeNodes, ::testing::Values("none", "fixed", "rotational", "auto"),
+                         [](const auto& info) { return info.param; });
+
 INSTANTIATE_TEST_SUITE_P(Clusters, FailureTest, ::testing::Values("tcp", "shm", "rotational"), [](const auto& info) { return info.param; });
+
+TEST(Restart, WeightsAreLoadedAgainOnlyIfTheirFilesChanged) {
+  const TemporaryFolder folder;
+  const std::filesystem::path model = folder / "model";
+  std::filesystem::copy(Deployment().model, model);
+  LocalClusterOptions options;
+  options.num_memory_nodes = 1;
+  options.memory_bytes = 1 << 24;
+  options.bin_dir = LAMINA_BIN_DIR;
+  const auto cluster = LocalCluster::Create(options);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  ClusterConfig config = (*cluster)->config();
+  config.model_path = model;
+  const Result<ModelConfig> described = ModelConfig::Load(model);
+  ASSERT_TRUE(described.ok());
+  ASSERT_TRUE(ResolveConfig(config, *described).ok());
+  const auto loads = [&] {
+    bool loaded = false;
+    const auto executor = ClusterExecutor::Connect(
+        config, *described, [&](const std::string& line) { loaded |= line.find("of weights") != std::string::npos; });
+    EXPECT_TRUE(executor.ok()) << executor.status();
+    return loaded;
+  };
+  EXPECT_TRUE(loads());
+  EXPECT_FALSE(loads());
+  std::filesystem::last_write_time(model / "model.safetensors", std::filesystem::file_time_type::clock::now());
+  EXPECT_TRUE(loads());
+}
 
 TEST(StartFailure, NamesTheNodeThatCannotBeReached) {
   ClusterConfig config;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <map>
+#include <optional>
 
 #include "splitter/step_times.h"
 #include "tests/support/serving.h"
@@ -56,6 +58,11 @@ class FakeExecutor : public StepExecutor {
       status.state = "ready";
       nodes.push_back(status);
     }
+    nodes.emplace_back();
+    nodes.back().id = NodeId{9};
+    nodes.back().name = "c0";
+    nodes.back().role = "compute";
+    nodes.back().state = "ready";
     return nodes;
   }
 
@@ -245,6 +252,104 @@ TEST_F(ServingEngineTest, ALostNodeFailsItsSequencesAndOnlyThose) {
   EXPECT_EQ(Await(second).reason, FinishReason::kLength);
   EXPECT_TRUE(engine_->status().serving);
   EXPECT_EQ(engine_->status().nodes[0].state, "lost");
+}
+
+// Nodes that are reconnected when the test lets them.
+class ReconnectTest : public ServingEngineTest {
+ protected:
+  ReconnectTest() {
+    shared_->answer_at_once = false;
+    options_.reconnect = [this](const std::map<NodeId, std::string>& lost) -> Result<std::unique_ptr<StepExecutor>> {
+      std::unique_lock lock(mutex_);
+      lost_ = lost;
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return outcome_.has_value(); });
+      if (!outcome_->ok()) return *outcome_;
+      return std::unique_ptr<StepExecutor>(std::make_unique<FakeExecutor>(after_));
+    };
+  }
+
+  void LoseCompute() {
+    shared_->on_event({ExecutorEvent::Kind::kComputeLost, {}, NodeId{9}, PeerLost("lost compute node c9: test")});
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, seconds(10), [&] { return !lost_.empty(); }));
+    EXPECT_THAT(lost_[NodeId{9}], HasSubstr("c9"));
+  }
+
+  void EndReconnecting(const Status& outcome) {
+    std::lock_guard lock(mutex_);
+    outcome_ = outcome;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<NodeId, std::string> lost_;
+  std::optional<Status> outcome_;
+  std::shared_ptr<FakeExecutor::Shared> after_ = std::make_shared<FakeExecutor::Shared>();
+};
+
+TEST_F(ReconnectTest, WhatRanStartsAgainWithItsTokens) {
+  Create();
+  const Collector first, meanwhile, aborted;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 3), first.sink()).ok());
+  shared_->on_event(FakeExecutor::Answer(NextSubmitted()));
+  const StepPlan in_flight = NextSubmitted();
+  LoseCompute();
+  EXPECT_TRUE(engine_->status().serving);
+  EXPECT_EQ(engine_->status().nodes.front().state, "reconnecting");
+  shared_->on_event(FakeExecutor::Answer(in_flight));  // too late: nobody knows that step any more
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1}, 1), meanwhile.sink()).ok());
+  const Result<RequestId> unwanted = engine_->Submit(GreedyRequest({1}, 1), aborted.sink());
+  ASSERT_TRUE(unwanted.ok());
+  engine_->Abort(*unwanted);
+  EXPECT_EQ(Await(aborted).reason, FinishReason::kAbort);
+  EndReconnecting(OkStatus());
+  EXPECT_THAT(Await(first).tokens, ElementsAre(20, 30, 40));
+  EXPECT_EQ(Await(meanwhile).reason, FinishReason::kLength);
+  std::lock_guard lock(after_->mutex);
+  ASSERT_FALSE(after_->announced.empty());
+  EXPECT_THAT(after_->announced[0].tokens(), ElementsAre(1, 2, 20));
+  EXPECT_EQ(after_->announced[0].num_prompt_tokens(), 2);
+  EXPECT_TRUE(engine_->status().serving);
+  EXPECT_EQ(engine_->status().scheduler.num_running, 0);
+}
+
+TEST_F(ReconnectTest, AMemoryNodeThatDidNotComeBackFailsItsSequences) {
+  shared_->kv_nodes = {{kNode, 40}, {kOther, 90}};
+  after_->kv_nodes = {{kNode, 40}};
+  Create();
+  const Collector large, small;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 60), large.sink()).ok());
+  NextSubmitted();
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), small.sink()).ok());
+  LoseCompute();
+  EndReconnecting(OkStatus());
+  EXPECT_EQ(Await(large).reason, FinishReason::kError) << "it fits no node that is left";
+  EXPECT_EQ(Await(small).reason, FinishReason::kLength);
+  EXPECT_TRUE(engine_->status().serving);
+}
+
+TEST_F(ReconnectTest, EndsEverythingWithItsReasonIfItFails) {
+  Create();
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 3), collector.sink()).ok());
+  NextSubmitted();
+  LoseCompute();
+  EndReconnecting(PeerLost("no compute node is left: test"));
+  EXPECT_EQ(Await(collector).reason, FinishReason::kError);
+  EXPECT_THAT(collector.results()[0].error.message(), HasSubstr("no compute node is left"));
+  EXPECT_FALSE(engine_->status().serving);
+}
+
+TEST_F(ReconnectTest, TheEngineMayEndMeanwhile) {
+  Create();
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 3), collector.sink()).ok());
+  NextSubmitted();
+  LoseCompute();
+  EndReconnecting(OkStatus());
+  engine_.reset();
 }
 
 TEST_F(ServingEngineTest, AStepThatIsNeverAnsweredEndsAtItsDeadline) {

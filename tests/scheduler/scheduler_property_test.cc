@@ -28,6 +28,7 @@ class RandomLoad {
       if (Below(10) == 0) AddOne();
       if (Below(50) == 0) FinishOne();
       if (Below(400) == 0) LoseOne();
+      if (restarts_ && Below(100) == 0) cluster_.Restart();
       cluster_.Complete(options_.num_batches == 1 ? 0 : static_cast<int>(Below(static_cast<uint32_t>(options_.num_batches))));
       if (Below(50) == 0) FinishOne();
       if (Below(400) == 0) LoseOne();
@@ -38,6 +39,9 @@ class RandomLoad {
     cluster_.RunUntilIdle();
     CheckResults();
   }
+
+  // From here on all nodes forget everything now and then.
+  void AlsoRestart() { restarts_ = true; }
 
   int64_t num_preemptions() { return cluster_.nodes().num_preemptions(); }
   size_t num_spread() { return cluster_.nodes().num_spread(); }
@@ -125,6 +129,7 @@ class RandomLoad {
 
   std::mt19937 random_;
   const bool spread_;
+  bool restarts_ = false;
   uint32_t num_nodes_ = 0;
   uint32_t next_node_ = 0;
   SchedulerOptions options_;
@@ -154,6 +159,13 @@ TEST_P(SchedulerProperty, AlsoWithSeveralBatchesInFlight) {
     load.Run(3000);
     EXPECT_GT(load.num_completed(), 20u);
   }
+}
+
+TEST_P(SchedulerProperty, AlsoWhenAllNodesForgetEverything) {
+  RandomLoad load(GetParam(), GetParam() % 2 == 0, 1 + static_cast<int>(GetParam() % 4));
+  load.AlsoRestart();
+  load.Run(3000);
+  EXPECT_GT(load.num_completed(), 20u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SchedulerProperty, testing::Range(0u, 24u));

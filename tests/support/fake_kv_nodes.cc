@@ -51,6 +51,17 @@ void FakeKvNodes::Completed(int batch) {
   }
 }
 
+void FakeKvNodes::Restart(std::span<const Scheduler::Sampled> never_told) {
+  for (const auto& [id, token] : never_told) {
+    if (const auto open = sequences_.find(id); open != sequences_.end()) open->second.tokens.pop_back();
+  }
+  tables_.clear();
+  content_.clear();
+  in_flight_.clear();
+  leaving_.clear();
+  due_.clear();
+}
+
 bool FakeKvNodes::done(SequenceId sequence) const {
   const auto it = sequences_.find(sequence);
   return it != sequences_.end() && it->second.tokens.size() == it->second.max_tokens;
@@ -240,6 +251,12 @@ std::vector<SequenceId> FakeCluster::LoseNode(uint32_t node) {
   nodes_.LoseNode(NodeId{node});
   for (const SequenceId id : failed) nodes_.Forget(id);
   return failed;
+}
+
+void FakeCluster::Restart() {
+  scheduler_.Restart();
+  for (const auto& [batch, sampled] : std::exchange(sampled_, {})) nodes_.Restart(sampled);
+  nodes_.Restart({});
 }
 
 StepPlan FakeCluster::Plan(int batch) {

@@ -27,10 +27,11 @@ class FakeKvNodes {
   FakeKvNodes(const SchedulerOptions& options, bool spreads) : options_(options), spreads_(spreads) {}
 
   void AddNode(const KvNode& node) { capacity_tokens_[node.id] = node.capacity_tokens; }
-  void LoseNode(NodeId node);                 // its content is gone; sequences on it must be released
-  void Accept(const SequenceSpec& sequence);  // the scheduler took it, in this order
-  void Forget(SequenceId sequence);           // the scheduler was told to finish it, or said that it failed
-  void Completed(int batch);                  // its step is no more in flight
+  void LoseNode(NodeId node);                                    // its content is gone; sequences on it must be released
+  void Accept(const SequenceSpec& sequence);                     // the scheduler took it, in this order
+  void Forget(SequenceId sequence);                              // the scheduler was told to finish it, or said that it failed
+  void Completed(int batch);                                     // its step is no more in flight
+  void Restart(std::span<const Scheduler::Sampled> never_told);  // all content is gone, and so are these tokens of steps in flight
 
   // Checks the plan, carries it out and returns what it samples. Failures are gtest failures.
   std::vector<Scheduler::Sampled> Run(const StepPlan& plan);
@@ -96,6 +97,7 @@ class FakeCluster {
   void Finish(uint64_t id);
   void AddNode(const KvNode& node);
   std::vector<SequenceId> LoseNode(uint32_t node);
+  void Restart();
 
   // NextStep; between Plan and Complete the batch's step is in flight.
   StepPlan Plan(int batch = 0);

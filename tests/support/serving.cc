@@ -136,7 +136,9 @@ Result<std::unique_ptr<Serving>> Serving::Connect(ClusterConfig config, const De
   LAMINA_ASSIGN_OR_RETURN(config, Apply(deployment, model, std::move(config)));
   auto serving = std::make_unique<Serving>();
   LAMINA_ASSIGN_OR_RETURN(auto executor, ClusterExecutor::Connect(config, model, {}));
-  serving->engine = std::make_unique<ServingEngine>(ServingEngineOptions::Of(config, model), std::move(executor));
+  ServingEngineOptions options = ServingEngineOptions::Of(config, model);
+  options.reconnect = ReconnectTo(config, model, {});
+  serving->engine = std::make_unique<ServingEngine>(options, std::move(executor));
   return serving;
 }
 
