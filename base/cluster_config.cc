@@ -186,6 +186,16 @@ void ReadPipeline(YamlMap map, ClusterConfig* config) {
   map.Close();
 }
 
+void ReadParallel(YamlMap map, ClusterConfig* config) {
+  map.ReadInt("pipeline_parallel_size", &config->pipeline_parallel_size, 1, 256);
+  const auto num_compute = std::ranges::count(config->nodes, NodeRole::kCompute, &NodeConfig::role);
+  if (config->shares_model() && config->pipeline_parallel_size != num_compute) {
+    map.Fail("pipeline_parallel_size", "'pipeline_parallel_size' is " + std::to_string(config->pipeline_parallel_size) +
+                                           ": it needs as many nodes with the role compute, and there are " + std::to_string(num_compute));
+  }
+  map.Close();
+}
+
 void ReadLimits(YamlMap map, ClusterConfig* config) {
   map.ReadInt("max_num_seqs", &config->max_num_seqs, 1, 65536);
   map.ReadInt("max_num_batched_tokens", &config->max_num_batched_tokens, 1, 1 << 20);
@@ -252,6 +262,7 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   ReadAttention(map.Child("attention"), &config);
   ReadNetwork(map.Child("network"), &config);
   ReadPipeline(map.Child("pipeline"), &config);
+  ReadParallel(map.Child("parallel"), &config);
   ReadLimits(map.Child("limits"), &config);
   map.Close();
   LAMINA_RETURN_IF_ERROR(errors.status());

@@ -139,7 +139,11 @@ double IdealSeconds(const ModelledCluster& cluster, const StepTimes& step, int n
   const int most = (num_batches + cluster.num_compute - 1) / cluster.num_compute;  // batches of one compute node
   const double fixed = step.linear * most, rotational = step.linear * num_batches / cluster.num_compute;
   const std::string& pipeline = cluster.config.pipeline;
-  const double compute = pipeline == "rotational" ? rotational : pipeline == "auto" ? std::min(fixed, rotational) : fixed;
+  const double stages = step.linear * num_batches / cluster.config.pipeline_parallel_size;
+  const double compute = cluster.config.shares_model() ? stages
+                         : pipeline == "rotational"    ? rotational
+                         : pipeline == "auto"          ? std::min(fixed, rotational)
+                                                       : fixed;
   return std::max({step.linear + step.attention, compute, num_batches * step.attention});
 }
 

@@ -14,19 +14,26 @@
 #include "kernels/sampling.h"
 #include "kernels/token_slab.h"
 #include "splitter/model_config.h"
+#include "splitter/model_share.h"
 #include "splitter/slices.h"
 
 namespace lamina {
 
-// A model that is ready to run. Immutable.
+// A model, or this node's share of it, that is ready to run. Immutable.
 struct LoadedModel {
   ModelConfig config;
-  SlicedModel sliced;
-  std::unique_ptr<Weights> weights;  // null on a modelled device
-  int64_t weight_bytes = 0;          // as stored in the checkpoint
+  SlicedModel sliced;  // all slices
+  ModelShare share;
+  std::vector<int> first_slices;     // as CutIntoStages
+  std::unique_ptr<Weights> weights;  // of the slices that run here; null on a modelled device
+  int64_t weight_bytes = 0;          // of those, as stored in the checkpoint
 
-  // Reads config.json, traces and cuts the graph; no weights yet.
-  static Result<std::unique_ptr<LoadedModel>> Describe(const std::string& model_dir);
+  // Reads config.json, traces and cuts the graph; no weights yet. kInvalidArgument if the model cannot be shared like that.
+  static Result<std::unique_ptr<LoadedModel>> Describe(const std::string& model_dir, const ModelShare& share = {});
+
+  SliceRange slices() const { return {first_slices[static_cast<size_t>(share.stage)], first_slices[static_cast<size_t>(share.stage) + 1]}; }
+  int StageOf(int slice) const;
+  Graph part() const { return PartOf(sliced, share, slices()); }
 
   // Describe, and loads the weights into this machine's memory.
   static Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options, WorkerTeam& team);

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "compute_node/local_attention.h"
 #include "compute_node/modelled_device.h"
 #include "compute_node/remote_attention.h"
@@ -34,6 +35,10 @@ std::unique_ptr<ComputeDevice> MakeDevice(const ComputeNodeOptions& options, Wor
   return std::make_unique<CpuDevice>(team);
 }
 
+ModelShare FromProto(const control::ModelShare& proto) {
+  return {std::max(proto.num_stages(), 1), proto.stage(), std::max(proto.num_ranks(), 1), proto.rank()};
+}
+
 void AddPaths(const std::vector<AttentionBackend::ChosenPath>& paths, control::Configured& answer) {
   for (const AttentionBackend::ChosenPath& path : paths) {
     control::DataPath& told = *answer.add_paths();
@@ -46,7 +51,8 @@ void AddPaths(const std::vector<AttentionBackend::ChosenPath>& paths, control::C
 }  // namespace
 
 Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::ConfigureCompute& request, int64_t kv_capacity_tokens,
-                                                               ComputeDevice& device, std::shared_ptr<Ladder> ladder) {
+                                                               ComputeDevice& device, std::shared_ptr<Ladder> ladder,
+                                                               std::optional<SliceRange> slices) {
   const control::AttentionSpec& spec = request.attention();
   const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale()};
   const DType dtype = FromProto(spec.kv_dtype());
@@ -69,6 +75,7 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   options.wire = {spec.num_heads(), spec.num_kv_heads(),          spec.head_dim(),  dtype, request.limits().max_num_seqs(),
                   num_batches,      FromProto(spec.wire_dtype()), request.overlap()};
   options.num_layers = spec.num_layers();
+  if (slices) options.own_layers = {slices->first, std::min(slices->end, spec.num_layers())};
   options.prefill_cache_tokens = num_batches * (request.limits().max_model_len() + request.limits().max_num_batched_tokens());
   options.peer_timeout = milliseconds(request.limits().peer_timeout_ms());
   std::vector<MemoryPeerAddress> peers;
@@ -246,6 +253,7 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
   weights.model_dir = request.model();
   weights.load_format = request.load_format();
   weights.dummy_seed = request.dummy_seed();
+  weights.share = FromProto(request.share());
   TimePoint last_report = Clock::now() - kProgressInterval;
   weights.on_progress = [&](int64_t loaded, int64_t total) {
     if (loaded < total && Clock::now() - last_report < kProgressInterval) return;
@@ -263,8 +271,12 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
       session->ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()), request.modelled_link().bytes_per_s()});
   }
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention,
-                          MakeAttentionBackend(request, request.local_kv_tokens(), *device_, session->ladder));
+                          MakeAttentionBackend(request, request.local_kv_tokens(), *device_, session->ladder, session->model->slices()));
   control::Configured answer;
+  if (const LoadedModel& model = *session->model; !model.share.whole()) {
+    answer.set_holds(DescribeShare(model.sliced, model.share, model.slices()));
+    LAMINA_LOG_INFO("holds {} of {}: {}", answer.holds(), request.model(), FormatGigabytes(model.weight_bytes));
+  }
   AddPaths(attention->paths(), answer);
   if (request.joins_others()) {
     if (session->ladder == nullptr) return InvalidArgument("several compute nodes need memory nodes");

@@ -101,9 +101,9 @@ class ModelledKv final : public LocalKv {
 }  // namespace
 
 Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& options) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Describe(options.model_dir));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Describe(options.model_dir, options.share));
   LAMINA_RETURN_IF_ERROR(CheckProfile(spec_, model->config));
-  model->weight_bytes = WeightBytes(model->sliced.graph, model->config.dtype);
+  model->weight_bytes = WeightBytes(model->part(), model->config.dtype);
   if (model->weight_bytes > spec_.memory_bytes) {
     return OutOfSpace(options.model_dir + " has " + FormatGigabytes(model->weight_bytes) + " of weights, more than the " +
                       FormatGigabytes(spec_.memory_bytes) + " of device " + spec_.name);

@@ -106,6 +106,7 @@ bool StepRunner::Advance(std::vector<control::StepResult>& results) {
 }
 
 int StepRunner::NodeOf(int number, int slice) const {
+  if (!model_.share.whole()) return model_.StageOf(slice) * model_.share.num_ranks + model_.share.rank;
   return (number + (batches_[static_cast<size_t>(number)].rotates ? slice : 0)) % others_->num_nodes();
 }
 

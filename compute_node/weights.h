@@ -15,6 +15,7 @@
 #include "kernels/linear.h"
 #include "splitter/graph.h"
 #include "splitter/model_config.h"
+#include "splitter/model_share.h"
 
 namespace lamina {
 
@@ -22,6 +23,7 @@ struct WeightOptions {
   std::string model_dir;
   std::string load_format = "auto";  // auto | safetensors | dummy (random weights from the shapes alone; no file is read)
   uint64_t dummy_seed = 0;
+  ModelShare share = {};
   std::function<void(int64_t loaded_bytes, int64_t total_bytes)> on_progress;  // called on the loading thread, after each tensor
 };
 

@@ -39,9 +39,33 @@ bool WaitReadable(int fd, Deadline deadline) {
 
 }  // namespace
 
+// No compute node holds the whole model.
+static Status ResolveStages(ClusterConfig& config, int num_compute) {
+  const int stages = config.pipeline_parallel_size, ranks = config.tensor_parallel_size;
+  if (stages * ranks != num_compute) {
+    return InvalidArgument(fmt::format("pipeline_parallel_size {} and tensor_parallel_size {} need {} compute nodes, and there are {}",
+                                       stages, ranks, stages * ranks, num_compute));
+  }
+  if (config.pipeline == "rotational") {
+    return InvalidArgument(
+        "pipeline policy rotational moves batches between compute nodes that hold the whole model; with pipeline_parallel_size or "
+        "tensor_parallel_size each holds its own part: use auto, fixed or none");
+  }
+  if (config.num_batches == 0)
+    config.num_batches = std::min(config.pipeline == "auto" ? 2 * stages : config.pipeline == "none" ? 1 : stages + 1, kMaxBatches);
+  if (config.pipeline == "none" && config.num_batches != 1) {
+    return InvalidArgument(
+        fmt::format("num_batches {}: with pipeline_parallel_size or tensor_parallel_size pipeline policy none has one; "
+                    "auto and fixed have more",
+                    config.num_batches));
+  }
+  return OkStatus();
+}
+
 // Also for a config without nodes: that of an engine in one process.
 static Status ResolvePipeline(ClusterConfig& config) {
   const int num_compute = std::max(1, static_cast<int>(std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role)));
+  if (config.shares_model()) return ResolveStages(config, num_compute);
   if (config.num_batches == 0) {
     const int most = config.pipeline == "auto" ? 2 * num_compute : config.pipeline == "none" ? num_compute : num_compute + 1;
     config.num_batches = std::min(most, kMaxBatches);
@@ -225,6 +249,7 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   if (local()) request.set_local_kv_tokens(node.config.memory_bytes / kv_bytes_per_token);
   if (!local()) request.set_session_token(session_token_);
   request.set_joins_others(compute_.size() > 1);
+  if (config_.shares_model()) *request.mutable_share() = ShareOf(node);
   for (const std::unique_ptr<Node>& memory : nodes_) {
     if (memory->config.role != NodeRole::kMemory) continue;
     control::MemoryPeer& peer = *request.add_memory_nodes();
@@ -236,6 +261,16 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
     peer.set_num_kv_heads(memory->num_kv_heads);
   }
   return request;
+}
+
+control::ModelShare ClusterExecutor::ShareOf(const Node& node) const {
+  const auto index = static_cast<int>(std::ranges::find(compute_, &node) - compute_.begin());
+  control::ModelShare share;
+  share.set_num_stages(config_.pipeline_parallel_size);
+  share.set_stage(index / config_.tensor_parallel_size);
+  share.set_num_ranks(config_.tensor_parallel_size);
+  share.set_rank(index % config_.tensor_parallel_size);
+  return share;
 }
 
 // All load at the same time.
@@ -470,6 +505,8 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
     if (config_.kv_head_parallel > 1 && memory)
       status.kv_heads = fmt::format("{}..{}", node->first_kv_head, node->first_kv_head + node->num_kv_heads - 1);
     status.name = node->config.name;
+    status.holds = node->configured.holds();
+    status.weight_bytes = node->configured.weight_bytes();
     status.role = memory ? "memory" : "compute";
     status.address = node->address();
     status.state = node->lost.ok() ? "ready" : "lost";

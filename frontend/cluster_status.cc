@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/units.h"
 #include "frontend/http_client.h"
 
 namespace lamina {
@@ -55,6 +56,16 @@ std::string KvUse(const json& node) {
   const std::string kv_heads = Text(node, "kv_heads");
   return std::to_string(used) + " / " + std::to_string(capacity) + " (" + std::to_string(used * 100 / capacity) + "%)" +
          (kv_heads.empty() ? "" : " of kv_heads " + kv_heads);
+}
+
+// What each compute node has of a model that none holds alone; "" if all hold it.
+std::string Shares(const json& document) {
+  std::string text;
+  for (const json& node : document.is_object() ? document.value("nodes", json::array()) : json::array()) {
+    if (const std::string holds = Text(node, "holds"); !holds.empty())
+      text += "\n" + Text(node, "name") + " holds " + holds + ": " + FormatGigabytes(Number(node, "weight_bytes")) + " of weights";
+  }
+  return text.empty() ? "" : text + "\n";
 }
 
 // Which data paths were passed over, with the reasons; a line for each set of nodes that has the same ones.
@@ -126,7 +137,7 @@ std::string StatusTable(const std::string& status_json) {
                       transport.empty() ? "-" : transport, KvUse(node), Text(node, "num_sequences"), Text(node, "detail")});
     }
   }
-  text += Table(rows) + NotUsed(document);
+  text += Table(rows) + Shares(document) + NotUsed(document);
   const json scheduler = document.is_object() ? document.value("scheduler", json::object()) : json::object();
   text += "\nrequests: " + std::to_string(Number(scheduler, "num_running")) + " running, " +
           std::to_string(Number(scheduler, "num_waiting")) + " waiting; " + std::to_string(Number(scheduler, "num_preemptions")) +

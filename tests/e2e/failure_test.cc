@@ -22,12 +22,14 @@ GenerateRequest LongRequest(TokenId first) {
   return request;
 }
 
-// `kind`: a transport; or two compute nodes with a rotational pipeline.
+// `kind`: a transport; or two compute nodes, with a rotational pipeline or with half of the layers each.
 Deployment ShortTimeouts(const std::string& kind) {
   Deployment deployment;
   if (kind == "rotational") {
     deployment.num_compute_nodes = 2;
     deployment.pipeline = kind;
+  } else if (kind == "stages") {
+    deployment.pipeline_parallel_size = 2;
   } else {
     deployment.transport = kind;
   }
@@ -178,7 +180,64 @@ TEST_P(FailureTest, NodesServeTheNextManagerWhenOneIsGone) {
   EXPECT_EQ(Undisturbed(2), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Clusters, FailureTest, ::testing::Values("tcp", "shm", "rotational"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Clusters, FailureTest, ::testing::Values("tcp", "shm", "rotational", "stages"),
+                         [](const auto& info) { return info.param; });
+
+// Of a model that no compute node holds alone each is needed.
+TEST(SharedModelFailure, TheLossOfAnyComputeNodeEndsEverythingAndNamesIt) {
+  for (const char* victim : {"c0", "c1", "c2"}) {
+    SCOPED_TRACE(victim);
+    Deployment deployment;
+    deployment.pipeline_parallel_size = 3;
+    deployment.peer_timeout = seconds(2);
+    deployment.step_timeout = seconds(8);
+    const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+    ASSERT_TRUE(serving.ok()) << serving.status();
+    std::vector<Collector> collectors(4);
+    for (size_t i = 0; i < collectors.size(); ++i)
+      ASSERT_TRUE((*serving)->engine->Submit(LongRequest(100 + static_cast<TokenId>(i)), collectors[i].sink()).ok());
+    for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
+    ASSERT_TRUE((*serving)->cluster->Kill(victim, SIGKILL).ok());
+    for (const Collector& collector : collectors) {
+      ASSERT_TRUE(collector.Wait(Deadline::After(seconds(20))));
+      EXPECT_EQ(collector.results()[0].reason, FinishReason::kError);
+      EXPECT_THAT(collector.results()[0].error.message(), HasSubstr(victim));
+    }
+    EXPECT_FALSE((*serving)->engine->status().serving);
+  }
+}
+
+TEST(StartFailure, ASharedModelNeedsItsComputeNodesAndAFittingPipeline) {
+  const Result<ModelConfig> model = ModelConfig::Load(Deployment().model);
+  ASSERT_TRUE(model.ok());
+  ClusterConfig config;
+  config.nodes.resize(3);
+  config.nodes[0].role = config.nodes[1].role = NodeRole::kCompute;
+  config.pipeline_parallel_size = 3;
+  EXPECT_THAT(ResolveConfig(config, *model).message(), HasSubstr("need 3 compute nodes, and there are 2"));
+  config.pipeline_parallel_size = 2;
+  config.pipeline = "rotational";
+  EXPECT_THAT(ResolveConfig(config, *model).message(), HasSubstr("use auto, fixed or none"));
+  config.pipeline = "none";
+  config.num_batches = 2;
+  EXPECT_THAT(ResolveConfig(config, *model).message(), HasSubstr("pipeline policy none has one"));
+  config.pipeline = "fixed";
+  config.num_batches = 0;
+  ASSERT_TRUE(ResolveConfig(config, *model).ok());
+  EXPECT_EQ(config.num_batches, 3);
+  config.pipeline = "auto";
+  config.num_batches = 0;
+  ASSERT_TRUE(ResolveConfig(config, *model).ok());
+  EXPECT_EQ(config.num_batches, 4);
+}
+
+TEST(StartFailure, MoreStagesThanSlicesIsTheComputeNodesClearError) {
+  Deployment deployment;
+  deployment.pipeline_parallel_size = 6;  // of 4 layers
+  const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+  ASSERT_FALSE(serving.ok());
+  EXPECT_THAT(serving.status().message(), HasSubstr("pipeline_parallel_size 6: a model of 4 layers can have 1 to 5 stages"));
+}
 
 TEST(StartFailure, NamesTheNodeThatCannotBeReached) {
   ClusterConfig config;

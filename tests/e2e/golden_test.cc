@@ -99,6 +99,23 @@ std::vector<Deployment> AllDeployments() {
       }
     }
   }
+  Deployment stages;  // each compute node has some of the layers
+  for (const char* kv_dtype : {"float32", "bfloat16"}) {
+    stages.kv_dtype = kv_dtype;
+    for (const int num_stages : {2, 3}) {
+      stages.pipeline_parallel_size = num_stages;
+      for (const int num_memory_nodes : {1, 2}) {
+        stages.num_memory_nodes = num_memory_nodes;
+        stages.transport = num_memory_nodes == 1 ? "tcp" : "shm";
+        all.push_back(stages);
+      }
+    }
+  }
+  stages.pipeline = "fixed";
+  all.push_back(stages);
+  stages.kv_head_parallel = 2;
+  stages.overlap = "on";
+  all.push_back(stages);
   Deployment rounded;  // what crosses the wire
   rounded.wire_dtype = "float16";
   for (const char* transport : {"tcp", "shm"}) {
