@@ -188,10 +188,13 @@ void ReadPipeline(YamlMap map, ClusterConfig* config) {
 
 void ReadParallel(YamlMap map, ClusterConfig* config) {
   map.ReadInt("pipeline_parallel_size", &config->pipeline_parallel_size, 1, 256);
+  map.ReadInt("tensor_parallel_size", &config->tensor_parallel_size, 1, 256);
   const auto num_compute = std::ranges::count(config->nodes, NodeRole::kCompute, &NodeConfig::role);
-  if (config->shares_model() && config->pipeline_parallel_size != num_compute) {
-    map.Fail("pipeline_parallel_size", "'pipeline_parallel_size' is " + std::to_string(config->pipeline_parallel_size) +
-                                           ": it needs as many nodes with the role compute, and there are " + std::to_string(num_compute));
+  const int64_t shares = int64_t{config->pipeline_parallel_size} * config->tensor_parallel_size;
+  if (config->shares_model() && shares != num_compute) {
+    const std::string key = config->tensor_parallel_size > 1 ? "tensor_parallel_size" : "pipeline_parallel_size";
+    map.Fail(key, "pipeline_parallel_size x tensor_parallel_size is " + std::to_string(shares) +
+                      ": it needs as many nodes with the role compute, and there are " + std::to_string(num_compute));
   }
   map.Close();
 }

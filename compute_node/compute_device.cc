@@ -5,17 +5,19 @@
 #include "compute_node/local_attention.h"
 #include "compute_node/slice_executor.h"
 #include "kernels/elementwise.h"
+#include "splitter/tensor_parallel.h"
 
 namespace lamina {
 
 Result<std::unique_ptr<LoadedModel>> LoadedModel::Describe(const std::string& model_dir, const ModelShare& share) {
-  auto model = std::make_unique<LoadedModel>();
-  LAMINA_ASSIGN_OR_RETURN(model->config, ModelConfig::Load(model_dir));
-  LAMINA_ASSIGN_OR_RETURN(Graph graph, TraceModel(model->config));
-  LAMINA_ASSIGN_OR_RETURN(model->sliced, SplitGraph(std::move(graph)));
-  LAMINA_ASSIGN_OR_RETURN(model->first_slices, CutIntoStages(model->sliced, share.num_stages));
   if (share.stage < 0 || share.stage >= share.num_stages || share.rank < 0 || share.rank >= share.num_ranks)
     return InvalidArgument("a share of the model that cannot be");
+  auto model = std::make_unique<LoadedModel>();
+  LAMINA_ASSIGN_OR_RETURN(model->config, ModelConfig::Load(model_dir));
+  LAMINA_ASSIGN_OR_RETURN(const Graph whole, TraceModel(model->config));
+  LAMINA_ASSIGN_OR_RETURN(Graph graph, GraphOfRank(whole, share.num_ranks, share.rank));
+  LAMINA_ASSIGN_OR_RETURN(model->sliced, SplitGraph(std::move(graph)));
+  LAMINA_ASSIGN_OR_RETURN(model->first_slices, CutIntoStages(model->sliced, share.num_stages));
   model->share = share;
   return model;
 }
@@ -45,5 +47,11 @@ Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, 
 void CpuDevice::Pack(const float* value, int64_t n, DType dtype, std::byte* message) { ConvertFromFloat(value, n, dtype, message); }
 
 void CpuDevice::Unpack(const std::byte* message, int64_t n, DType dtype, float* value) { ConvertToFloat(message, dtype, n, value); }
+
+void CpuDevice::AddUnpacked(const std::byte* message, int64_t n, DType dtype, float* value) {
+  scratch_.resize(static_cast<size_t>(n));
+  ConvertToFloat(message, dtype, n, scratch_.data());
+  Add(value, scratch_.data(), n, value);
+}
 
 }  // namespace lamina

@@ -5,7 +5,6 @@
 #include <array>
 
 #include "base/log.h"
-#include "base/units.h"
 #include "compute_node/local_attention.h"
 #include "compute_node/modelled_device.h"
 #include "compute_node/remote_attention.h"
@@ -214,7 +213,12 @@ Result<control::Configured> ComputeNode::Join(const control::ConnectCompute& req
   options.self = session_->self;
   options.num_batches = std::max(session_->limits.num_batches(), 1);
   options.payload_bytes = MaxContextBytes({session_->model->sliced, session_->wire_dtype}, session_->limits.max_num_batched_tokens());
+  if (session_->model->share.num_ranks > 1)
+    options.sum_bytes = MaxPartialSumBytes(session_->model->sliced, session_->wire_dtype, session_->limits.max_num_batched_tokens());
   options.peer_timeout = milliseconds(session_->limits.peer_timeout_ms());
+  const ModelShare& share = session_->model->share;
+  if (!share.whole() && request.nodes_size() != share.num_stages * share.num_ranks)
+    return InvalidArgument("an order to join " + std::to_string(request.nodes_size()) + " compute nodes, which do not make up the model");
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ContextExchange> others,
                           ContextExchange::Join(options, session_->ladder, nodes, Deadline::After(kConnectTimeout)));
   control::Configured answer;
@@ -275,7 +279,7 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
   control::Configured answer;
   if (const LoadedModel& model = *session->model; !model.share.whole()) {
     answer.set_holds(DescribeShare(model.sliced, model.share, model.slices()));
-    LAMINA_LOG_INFO("holds {} of {}: {}", answer.holds(), request.model(), FormatGigabytes(model.weight_bytes));
+    LAMINA_LOG_INFO("holds {} of {}: {:.1f} MB", answer.holds(), request.model(), static_cast<double>(model.weight_bytes) * 1e-6);
   }
   AddPaths(attention->paths(), answer);
   if (request.joins_others()) {

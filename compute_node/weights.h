@@ -30,7 +30,8 @@ struct WeightOptions {
 // Immutable once loaded.
 class Weights {
  public:
-  // Loads every weight that the graph names. kNotFound and kInvalidArgument name the tensor, its file, its shape and the expected one.
+  // Loads every weight, or part of one, that the graph names. kNotFound and kInvalidArgument name the tensor, its file, its shape and the
+  // expected one.
   static Result<std::unique_ptr<Weights>> Load(const Graph& graph, const ModelConfig& config, const WeightOptions& options,
                                                WorkerTeam& team);
 

@@ -39,6 +39,23 @@ bool WaitReadable(int fd, Deadline deadline) {
 
 }  // namespace
 
+// Each memory node holds kv_heads of one rank, which it works for.
+static Status ResolveRanks(ClusterConfig& config, const ModelConfig& model) {
+  const int ranks = config.tensor_parallel_size;
+  if (ranks == 1) return OkStatus();
+  if (model.num_kv_heads % ranks != 0) {
+    return InvalidArgument(fmt::format(
+        "tensor_parallel_size {} does not divide the model's {} kv_heads: each compute node of a stage computes as many of them", ranks,
+        model.num_kv_heads));
+  }
+  if (config.kv_head_parallel == 1) config.kv_head_parallel = ranks;
+  if (config.kv_head_parallel % ranks == 0) return OkStatus();
+  return InvalidArgument(fmt::format(
+      "kv_head_parallel {} must be a multiple of tensor_parallel_size {}: a memory node works for the one compute node that computes its "
+      "kv_heads",
+      config.kv_head_parallel, ranks));
+}
+
 // No compute node holds the whole model.
 static Status ResolveStages(ClusterConfig& config, int num_compute) {
   const int stages = config.pipeline_parallel_size, ranks = config.tensor_parallel_size;
@@ -96,6 +113,7 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
         fmt::format("kv_head_parallel {} is more than the model's {} kv_heads", config.kv_head_parallel, model.num_kv_heads));
   }
   LAMINA_RETURN_IF_ERROR(ResolvePipeline(config));
+  LAMINA_RETURN_IF_ERROR(ResolveRanks(config, model));
   if (config.kv_dtype == "auto") config.kv_dtype = DTypeName(model.dtype);
   if (config.wire_dtype == "auto") config.wire_dtype = DTypeName(config.has_modelled() ? model.dtype : DType::kF32);
   if (config.overlap == "auto") config.overlap = config.models_network() ? "on" : "off";
@@ -140,13 +158,15 @@ ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig&
   }
 }
 
-// Neighbouring memory nodes form a group; the first ones of it take a kv_head more where the heads cannot be shared evenly.
+// Neighbouring memory nodes form a group, and those of it that work for one rank are neighbours too; the first ones of these take a kv_head
+// more where the heads cannot be shared evenly.
 void ClusterExecutor::GiveHeads(Node& node, int index) {
-  const int size = config_.kv_head_parallel, place = index % size;
-  const int even = model_.num_kv_heads / size, more = model_.num_kv_heads % size;
-  node.kv_group = place == 0 ? node.id : last_kv_group_;
+  const int ranks = config_.tensor_parallel_size, heads_of_rank = model_.num_kv_heads / ranks;
+  const int size = config_.kv_head_parallel / ranks, rank = index / size % ranks, place = index % size;
+  const int even = heads_of_rank / size, more = heads_of_rank % size;
+  node.kv_group = index % config_.kv_head_parallel == 0 ? node.id : last_kv_group_;
   last_kv_group_ = node.kv_group;
-  node.first_kv_head = place * even + std::min(place, more);
+  node.first_kv_head = rank * heads_of_rank + place * even + std::min(place, more);
   node.num_kv_heads = even + (place < more ? 1 : 0);
 }
 
@@ -249,15 +269,20 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   if (local()) request.set_local_kv_tokens(node.config.memory_bytes / kv_bytes_per_token);
   if (!local()) request.set_session_token(session_token_);
   request.set_joins_others(compute_.size() > 1);
+  const int ranks = config_.tensor_parallel_size, own_kv_heads = model_.num_kv_heads / ranks;
   if (config_.shares_model()) *request.mutable_share() = ShareOf(node);
+  request.mutable_attention()->set_num_heads(model_.num_heads / ranks);
+  request.mutable_attention()->set_num_kv_heads(own_kv_heads);
+  const int first_kv_head = request.share().rank() * own_kv_heads;
   for (const std::unique_ptr<Node>& memory : nodes_) {
     if (memory->config.role != NodeRole::kMemory) continue;
+    if (memory->first_kv_head < first_kv_head || memory->first_kv_head >= first_kv_head + own_kv_heads) continue;
     control::MemoryPeer& peer = *request.add_memory_nodes();
     peer.set_node_id(memory->id.value);
     peer.set_node_name(memory->config.name);
     peer.set_offers(memory->configured.offers());
     peer.set_group_id(memory->kv_group.value);
-    peer.set_first_kv_head(memory->first_kv_head);
+    peer.set_first_kv_head(memory->first_kv_head - first_kv_head);
     peer.set_num_kv_heads(memory->num_kv_heads);
   }
   return request;

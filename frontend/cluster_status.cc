@@ -1,11 +1,12 @@
 #include "frontend/cluster_status.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/units.h"
 #include "frontend/http_client.h"
 
 namespace lamina {
@@ -63,7 +64,8 @@ std::string Shares(const json& document) {
   std::string text;
   for (const json& node : document.is_object() ? document.value("nodes", json::array()) : json::array()) {
     if (const std::string holds = Text(node, "holds"); !holds.empty())
-      text += "\n" + Text(node, "name") + " holds " + holds + ": " + FormatGigabytes(Number(node, "weight_bytes")) + " of weights";
+      text += fmt::format("\n{} holds {}: {:.1f} MB of weights", Text(node, "name"), holds,
+                          static_cast<double>(Number(node, "weight_bytes")) * 1e-6);
   }
   return text.empty() ? "" : text + "\n";
 }

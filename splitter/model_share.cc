@@ -44,7 +44,7 @@ Result<std::vector<int>> CutIntoStages(const SlicedModel& model, int num_stages)
   return cuts;
 }
 
-Graph PartOf(const SlicedModel& model, const ModelShare&, const SliceRange& range) {
+Graph PartOf(const SlicedModel& model, const ModelShare& share, const SliceRange& range) {
   Graph part;
   part.values = model.graph.values;
   part.logits = model.graph.logits;
@@ -52,13 +52,17 @@ Graph PartOf(const SlicedModel& model, const ModelShare&, const SliceRange& rang
     const std::vector<Op>& program = model.slices[static_cast<size_t>(k)].program;
     part.ops.insert(part.ops.end(), program.begin(), program.end());
   }
+  const bool samples = share.rank == 0 || range.end < std::ssize(model.slices);
+  while (!samples && !part.ops.empty() && part.ops.back().kind != OpKind::kAllReduce) part.ops.pop_back();
   return part;
 }
 
-std::string DescribeShare(const SlicedModel& model, const ModelShare&, const SliceRange& range) {
+std::string DescribeShare(const SlicedModel& model, const ModelShare& share, const SliceRange& range) {
   const int num_layers = static_cast<int>(model.attentions.size());
   const int first = std::max(range.first - 1, 0), last = std::min(range.end - 1, num_layers - 1);
-  return "layers " + std::to_string(first) + ".." + std::to_string(last);
+  const std::string rank =
+      share.num_ranks == 1 ? "" : "part " + std::to_string(share.rank) + " of " + std::to_string(share.num_ranks) + " of ";
+  return rank + "layers " + std::to_string(first) + ".." + std::to_string(last);
 }
 
 }  // namespace lamina

@@ -27,7 +27,8 @@ struct SliceRange {
   int first = 0, end = 0;
 };
 
-// What a node with that share runs of `range`, with the model's values: the operators whose weights it holds.
+// What a node with that share runs of `range`, with the model's values: the operators whose weights it holds. What follows the last
+// all-reduce, the head, is for rank 0 alone, which samples.
 Graph PartOf(const SlicedModel& model, const ModelShare& share, const SliceRange& range);
 
 // For people: "layers 0..16". A model is cut at an attention, and both stages name that layer: its projections to q, k and v are on one,

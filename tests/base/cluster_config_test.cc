@@ -134,8 +134,13 @@ TEST(ClusterConfig, AModelIsSharedByAllComputeNodes) {
   ASSERT_TRUE(parse(3, "pipeline_parallel_size: 3").ok());
   EXPECT_EQ(parse(3, "pipeline_parallel_size: 3")->pipeline_parallel_size, 3);
   EXPECT_TRUE(parse(3, "pipeline_parallel_size: 3")->shares_model());
-  EXPECT_THAT(parse(2, "pipeline_parallel_size: 3").status().message(),
-              testing::HasSubstr("c.yaml:7: 'pipeline_parallel_size' is 3: it needs as many nodes with the role compute, and there are 2"));
+  EXPECT_THAT(
+      parse(2, "pipeline_parallel_size: 3").status().message(),
+      testing::HasSubstr(
+          "c.yaml:7: pipeline_parallel_size x tensor_parallel_size is 3: it needs as many nodes with the role compute, and there are 2"));
+  ASSERT_TRUE(parse(4, "pipeline_parallel_size: 2, tensor_parallel_size: 2").ok());
+  EXPECT_EQ(parse(4, "pipeline_parallel_size: 2, tensor_parallel_size: 2")->tensor_parallel_size, 2);
+  EXPECT_THAT(parse(2, "pipeline_parallel_size: 2, tensor_parallel_size: 2").status().message(), testing::HasSubstr("is 4: it needs"));
   EXPECT_FALSE(parse(2, "pipeline_parallel_size: 0").ok());
 }
 

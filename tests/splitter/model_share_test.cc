@@ -81,7 +81,8 @@ TEST(ModelShare, EveryOperatorIsInOneStage) {
   std::map<std::string, int> seen;
   for (int stage = 0; stage < 3; ++stage) {
     const SliceRange range{cuts[static_cast<size_t>(stage)], cuts[static_cast<size_t>(stage) + 1]};
-    for (const Op& op : PartOf(model, {3, stage}, range).ops) ++seen[op.name];
+    const Graph part = PartOf(model, {3, stage}, range);
+    for (const Op& op : part.ops) ++seen[op.name];
   }
   for (const Op& op : model.graph.ops) {
     const bool runs = op.kind != OpKind::kTokens && op.kind != OpKind::kPositions && op.kind != OpKind::kAttention;
