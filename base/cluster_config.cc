@@ -186,6 +186,19 @@ void ReadPipeline(YamlMap map, ClusterConfig* config) {
   map.Close();
 }
 
+void ReadParallel(YamlMap map, ClusterConfig* config) {
+  map.ReadInt("pipeline_parallel_size", &config->pipeline_parallel_size, 1, 256);
+  map.ReadInt("tensor_parallel_size", &config->tensor_parallel_size, 1, 256);
+  const auto num_compute = std::ranges::count(config->nodes, NodeRole::kCompute, &NodeConfig::role);
+  const int64_t shares = int64_t{config->pipeline_parallel_size} * config->tensor_parallel_size;
+  if (config->shares_model() && shares != num_compute) {
+    const std::string key = config->tensor_parallel_size > 1 ? "tensor_parallel_size" : "pipeline_parallel_size";
+    map.Fail(key, "pipeline_parallel_size x tensor_parallel_size is " + std::to_string(shares) +
+                      ": it needs as many nodes with the role compute, and there are " + std::to_string(num_compute));
+  }
+  map.Close();
+}
+
 void ReadLimits(YamlMap map, ClusterConfig* config) {
   map.ReadInt("max_num_seqs", &config->max_num_seqs, 1, 65536);
   map.ReadInt("max_num_batched_tokens", &config->max_num_batched_tokens, 1, 1 << 20);
@@ -252,6 +265,7 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   ReadAttention(map.Child("attention"), &config);
   ReadNetwork(map.Child("network"), &config);
   ReadPipeline(map.Child("pipeline"), &config);
+  ReadParallel(map.Child("parallel"), &config);
   ReadLimits(map.Child("limits"), &config);
   map.Close();
   LAMINA_RETURN_IF_ERROR(errors.status());

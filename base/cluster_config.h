@@ -74,8 +74,14 @@ struct ClusterConfig {
   //   rotational  slice k of batch j runs on compute node (j + k) mod their number; the context migrates
   //   auto        at first none; then whichever of these, with up to num_batches, the times of slices and attention show to be fastest
   std::string pipeline = "auto";
-  int num_batches = 0;           // in flight at a time; 0: n + 1 on n compute nodes, with auto up to 2 n, with none always n
+  int num_batches = 0;  // in flight at a time; 0: n + 1 on n compute nodes or stages, with auto up to 2 n, with none always n, or 1
+                        // with stages
   std::string overlap = "auto";  // q leaves before k and v, and outputs as they are done: auto (with a modelled network) | on | off
+
+  // parallel: (for models that do not fit one compute node. The product of both is 1 or the number of compute nodes, which stand in `nodes`
+  // stage by stage)
+  int pipeline_parallel_size = 1;  // stages: each runs a contiguous range of layers
+  int tensor_parallel_size = 1;    // compute nodes of a stage, which share its attention heads and its MLPs
 
   // limits:
   int max_num_seqs = 64;
@@ -87,7 +93,8 @@ struct ClusterConfig {
   Clock::duration peer_timeout =
       std::chrono::seconds(10);  // one wait for a peer inside a step; and heartbeat silence, if that is 4 s or more
 
-  bool has_modelled() const;  // some node computes nothing
+  bool has_modelled() const;                                                                    // some node computes nothing
+  bool shares_model() const { return pipeline_parallel_size > 1 || tensor_parallel_size > 1; }  // no compute node holds all of it
   bool models_network() const { return modelled_latency > Clock::duration::zero() || modelled_gb_per_s > 0; }
 
   // "127.0.0.1:7101", as it stands in commands and messages; an IPv6 host gets brackets.

@@ -21,6 +21,7 @@
 #include "frontend/cluster_executor.h"
 #include "frontend/local_cluster.h"
 #include "frontend/serving_engine.h"
+#include "splitter/tensor_parallel.h"
 
 namespace lamina {
 namespace {
@@ -85,11 +86,13 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   if (cluster.config.pipeline == "auto") cluster.config.pipeline = cluster.config.num_batches > 0 ? "fixed" : "none";
   if (!options.pipeline.empty()) cluster.config.pipeline = options.pipeline;
   LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
-  LAMINA_ASSIGN_OR_RETURN(Graph graph, TraceModel(cluster.model));
-  LAMINA_ASSIGN_OR_RETURN(cluster.sliced, SplitGraph(std::move(graph)));
   LAMINA_RETURN_IF_ERROR(ResolveConfig(cluster.config, cluster.model));
+  LAMINA_ASSIGN_OR_RETURN(const Graph whole, TraceModel(cluster.model));
+  LAMINA_ASSIGN_OR_RETURN(Graph graph, GraphOfRank(whole, cluster.config.tensor_parallel_size, 0));
+  LAMINA_ASSIGN_OR_RETURN(cluster.sliced, SplitGraph(std::move(graph)));
   const std::string& kv = cluster.config.kv_dtype;
-  cluster.heads = {cluster.model.num_heads, cluster.model.num_kv_heads, cluster.model.head_dim,
+  const int ranks = cluster.config.tensor_parallel_size;
+  cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks, cluster.model.head_dim,
                    kv == "float32" ? DType::kF32 : DType::kBF16};
   for (const NodeConfig& node : cluster.config.nodes) {
     LAMINA_ASSIGN_OR_RETURN(const std::optional<DeviceSpec> device, FindModelledDevice(node.device, cluster.config.device_catalog));
@@ -139,7 +142,11 @@ double IdealSeconds(const ModelledCluster& cluster, const StepTimes& step, int n
   const int most = (num_batches + cluster.num_compute - 1) / cluster.num_compute;  // batches of one compute node
   const double fixed = step.linear * most, rotational = step.linear * num_batches / cluster.num_compute;
   const std::string& pipeline = cluster.config.pipeline;
-  const double compute = pipeline == "rotational" ? rotational : pipeline == "auto" ? std::min(fixed, rotational) : fixed;
+  const double stages = step.linear * num_batches / cluster.config.pipeline_parallel_size;
+  const double compute = cluster.config.shares_model() ? stages
+                         : pipeline == "rotational"    ? rotational
+                         : pipeline == "auto"          ? std::min(fixed, rotational)
+                                                       : fixed;
   return std::max({step.linear + step.attention, compute, num_batches * step.attention});
 }
 

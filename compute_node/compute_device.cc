@@ -1,22 +1,34 @@
 #include "compute_node/compute_device.h"
 
+#include <algorithm>
+
 #include "compute_node/local_attention.h"
 #include "compute_node/slice_executor.h"
 #include "kernels/elementwise.h"
+#include "splitter/tensor_parallel.h"
 
 namespace lamina {
 
-Result<std::unique_ptr<LoadedModel>> LoadedModel::Describe(const std::string& model_dir) {
+Result<std::unique_ptr<LoadedModel>> LoadedModel::Describe(const std::string& model_dir, const ModelShare& share) {
+  if (share.stage < 0 || share.stage >= share.num_stages || share.rank < 0 || share.rank >= share.num_ranks)
+    return InvalidArgument("a share of the model that cannot be");
   auto model = std::make_unique<LoadedModel>();
   LAMINA_ASSIGN_OR_RETURN(model->config, ModelConfig::Load(model_dir));
-  LAMINA_ASSIGN_OR_RETURN(Graph graph, TraceModel(model->config));
+  LAMINA_ASSIGN_OR_RETURN(const Graph whole, TraceModel(model->config));
+  LAMINA_ASSIGN_OR_RETURN(Graph graph, GraphOfRank(whole, share.num_ranks, share.rank));
   LAMINA_ASSIGN_OR_RETURN(model->sliced, SplitGraph(std::move(graph)));
+  LAMINA_ASSIGN_OR_RETURN(model->first_slices, CutIntoStages(model->sliced, share.num_stages));
+  model->share = share;
   return model;
 }
 
+int LoadedModel::StageOf(int slice) const {
+  return static_cast<int>(std::ranges::upper_bound(first_slices, slice) - first_slices.begin()) - 1;
+}
+
 Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const WeightOptions& options, WorkerTeam& team) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, Describe(options.model_dir));
-  LAMINA_ASSIGN_OR_RETURN(model->weights, Weights::Load(model->sliced.graph, model->config, options, team));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, Describe(options.model_dir, options.share));
+  LAMINA_ASSIGN_OR_RETURN(model->weights, Weights::Load(model->part(), model->config, options, team));
   model->weight_bytes = model->weights->size_bytes();
   return model;
 }
@@ -35,5 +47,11 @@ Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, 
 void CpuDevice::Pack(const float* value, int64_t n, DType dtype, std::byte* message) { ConvertFromFloat(value, n, dtype, message); }
 
 void CpuDevice::Unpack(const std::byte* message, int64_t n, DType dtype, float* value) { ConvertToFloat(message, dtype, n, value); }
+
+void CpuDevice::AddUnpacked(const std::byte* message, int64_t n, DType dtype, float* value) {
+  scratch_.resize(static_cast<size_t>(n));
+  ConvertToFloat(message, dtype, n, scratch_.data());
+  Add(value, scratch_.data(), n, value);
+}
 
 }  // namespace lamina

@@ -14,19 +14,26 @@
 #include "kernels/sampling.h"
 #include "kernels/token_slab.h"
 #include "splitter/model_config.h"
+#include "splitter/model_share.h"
 #include "splitter/slices.h"
 
 namespace lamina {
 
-// A model that is ready to run. Immutable.
+// A model, or this node's share of it, that is ready to run. Immutable.
 struct LoadedModel {
   ModelConfig config;
-  SlicedModel sliced;
-  std::unique_ptr<Weights> weights;  // null on a modelled device
-  int64_t weight_bytes = 0;          // as stored in the checkpoint
+  SlicedModel sliced;  // all slices
+  ModelShare share;
+  std::vector<int> first_slices;     // as CutIntoStages
+  std::unique_ptr<Weights> weights;  // of the slices that run here; null on a modelled device
+  int64_t weight_bytes = 0;          // of those, as stored in the checkpoint
 
-  // Reads config.json, traces and cuts the graph; no weights yet.
-  static Result<std::unique_ptr<LoadedModel>> Describe(const std::string& model_dir);
+  // Reads config.json, traces and cuts the graph; no weights yet. kInvalidArgument if the model cannot be shared like that.
+  static Result<std::unique_ptr<LoadedModel>> Describe(const std::string& model_dir, const ModelShare& share = {});
+
+  SliceRange slices() const { return {first_slices[static_cast<size_t>(share.stage)], first_slices[static_cast<size_t>(share.stage) + 1]}; }
+  int StageOf(int slice) const;
+  Graph part() const { return PartOf(sliced, share, slices()); }
 
   // Describe, and loads the weights into this machine's memory.
   static Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options, WorkerTeam& team);
@@ -40,17 +47,19 @@ class SliceRunner {
   // Starts a step of tokens.size() rows. REQUIRES: at most the max_rows that it was made for; tokens in the vocabulary.
   virtual void Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) = 0;
 
-  // Runs slice `k`. REQUIRES: slices run in order; before slice k > 0 attention k-1's output was written to value(attention_out).
-  virtual void Run(int k) = 0;
+  // Runs slice `k`, or what is left of it, to its end; null. Or to the next all-reduce, which it returns: its input is there, and the next
+  // Run goes on when its output was written. REQUIRES: slices run in order; before slice k > 0 attention k-1's output was written to
+  // value(attention_out).
+  virtual const Op* Run(int k) = 0;
 
-  // Runs slice `k` only until its q is there; Run(k) then runs the rest. REQUIRES: as Run, and the slice is not the last.
-  virtual void RunToQueries(int k) = 0;
+  // As Run, but only until q is there; null then. Run(k) then runs the rest. REQUIRES: as Run, and the slice is not the last.
+  virtual const Op* RunToQueries(int k) = 0;
 
   // Keeps only these rows (ascending) from here on: the last slice is only worth running for rows that are sampled.
   // REQUIRES: called after attention k-1 and before Run(k).
   virtual void KeepRows(int k, std::span<const int> rows) = 0;
 
-  // [rows, width] fp32 of a q, k, v, attention output or value of the context that is live now.
+  // [rows, width] fp32 of a q, k, v, attention output, value of the context, or input or output of an all-reduce that is live now.
   virtual float* value(ValueId id) = 0;
 
   // Chooses the next token from the logits of kept row `row`. REQUIRES: the last slice ran; once per row. Thread: any, one row each.
@@ -93,6 +102,7 @@ class ComputeDevice {
   // n elements from a value of a slice into a message that has them as `dtype` (round to nearest even), and back.
   virtual void Pack(const float* value, int64_t n, DType dtype, std::byte* message) = 0;
   virtual void Unpack(const std::byte* message, int64_t n, DType dtype, float* value) = 0;
+  virtual void AddUnpacked(const std::byte* message, int64_t n, DType dtype, float* value) = 0;  // value += message
 };
 
 // The cores and the memory of this machine.
@@ -105,9 +115,11 @@ class CpuDevice final : public ComputeDevice {
   Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, int64_t capacity_tokens) override;
   void Pack(const float* value, int64_t n, DType dtype, std::byte* message) override;
   void Unpack(const std::byte* message, int64_t n, DType dtype, float* value) override;
+  void AddUnpacked(const std::byte* message, int64_t n, DType dtype, float* value) override;
 
  private:
   WorkerTeam& team_;
+  std::vector<float> scratch_;  // of AddUnpacked
 };
 
 }  // namespace lamina

@@ -48,7 +48,12 @@ std::string SourceOf(const control::ConfigureCompute& request) {
                                 file->last_write_time(error).time_since_epoch().count()));
   }
   std::ranges::sort(files);
-  return fmt::format("{}\n{}\n{}\n{}", request.model(), request.load_format(), request.dummy_seed(), fmt::join(files, "\n"));
+  return fmt::format("{}\n{}\n{}\n{}\n{}", request.model(), request.load_format(), request.dummy_seed(), request.share().ShortDebugString(),
+                     fmt::join(files, "\n"));
+}
+
+ModelShare FromProto(const control::ModelShare& proto) {
+  return {std::max(proto.num_stages(), 1), proto.stage(), std::max(proto.num_ranks(), 1), proto.rank()};
 }
 
 void AddPaths(const std::vector<AttentionBackend::ChosenPath>& paths, control::Configured& answer) {
@@ -63,7 +68,8 @@ void AddPaths(const std::vector<AttentionBackend::ChosenPath>& paths, control::C
 }  // namespace
 
 Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::ConfigureCompute& request, int64_t kv_capacity_tokens,
-                                                               ComputeDevice& device, std::shared_ptr<Ladder> ladder) {
+                                                               ComputeDevice& device, std::shared_ptr<Ladder> ladder,
+                                                               std::optional<SliceRange> slices) {
   const control::AttentionSpec& spec = request.attention();
   const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale()};
   const DType dtype = FromProto(spec.kv_dtype());
@@ -86,6 +92,7 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   options.wire = {spec.num_heads(), spec.num_kv_heads(),          spec.head_dim(),  dtype, request.limits().max_num_seqs(),
                   num_batches,      FromProto(spec.wire_dtype()), request.overlap()};
   options.num_layers = spec.num_layers();
+  if (slices) options.own_layers = {slices->first, std::min(slices->end, spec.num_layers())};
   options.prefill_cache_tokens = num_batches * (request.limits().max_model_len() + request.limits().max_num_batched_tokens());
   options.peer_timeout = milliseconds(request.limits().peer_timeout_ms());
   std::vector<MemoryPeerAddress> peers;
@@ -225,7 +232,12 @@ Result<control::Configured> ComputeNode::Join(const control::ConnectCompute& req
   options.self = session_->self;
   options.num_batches = std::max(session_->limits.num_batches(), 1);
   options.payload_bytes = MaxContextBytes({session_->model->sliced, session_->wire_dtype}, session_->limits.max_num_batched_tokens());
+  if (session_->model->share.num_ranks > 1)
+    options.sum_bytes = MaxPartialSumBytes(session_->model->sliced, session_->wire_dtype, session_->limits.max_num_batched_tokens());
   options.peer_timeout = milliseconds(session_->limits.peer_timeout_ms());
+  const ModelShare& share = session_->model->share;
+  if (!share.whole() && request.nodes_size() != share.num_stages * share.num_ranks)
+    return InvalidArgument("an order to join " + std::to_string(request.nodes_size()) + " compute nodes, which do not make up the model");
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ContextExchange> others,
                           ContextExchange::Join(options, session_->ladder, nodes, Deadline::After(kConnectTimeout)));
   control::Configured answer;
@@ -255,6 +267,7 @@ Status ComputeNode::LoadModel(uint64_t connection, const control::ConfigureCompu
   weights.model_dir = request.model();
   weights.load_format = request.load_format();
   weights.dummy_seed = request.dummy_seed();
+  weights.share = FromProto(request.share());
   TimePoint last_report = Clock::now() - kProgressInterval;
   weights.on_progress = [&](int64_t loaded, int64_t total) {
     if (loaded < total && Clock::now() - last_report < kProgressInterval) return;
@@ -297,8 +310,12 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
       session->ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()), request.modelled_link().bytes_per_s()});
   }
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention,
-                          MakeAttentionBackend(request, request.local_kv_tokens(), *device_, session->ladder));
+                          MakeAttentionBackend(request, request.local_kv_tokens(), *device_, session->ladder, session->model->slices()));
   control::Configured answer;
+  if (const LoadedModel& model = *session->model; !model.share.whole()) {
+    answer.set_holds(DescribeShare(model.sliced, model.share, model.slices()));
+    LAMINA_LOG_INFO("holds {} of {}: {:.1f} MB", answer.holds(), request.model(), static_cast<double>(model.weight_bytes) * 1e-6);
+  }
   AddPaths(attention->paths(), answer);
   if (request.joins_others()) {
     if (session->ladder == nullptr) return InvalidArgument("several compute nodes need memory nodes");

@@ -89,8 +89,9 @@ class ComputeNode {
 };
 
 // The attention backend that a configuration asks for: remote_attention.h with memory nodes, local_attention.h without.
-// `kv_capacity_tokens` is for the latter, `ladder` for the former.
+// `kv_capacity_tokens` is for the latter, `ladder` for the former, and the slices that run here; none: all.
 Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::ConfigureCompute& request, int64_t kv_capacity_tokens,
-                                                               ComputeDevice& device, std::shared_ptr<Ladder> ladder = nullptr);
+                                                               ComputeDevice& device, std::shared_ptr<Ladder> ladder = nullptr,
+                                                               std::optional<SliceRange> slices = std::nullopt);
 
 }  // namespace lamina

@@ -15,6 +15,9 @@ namespace {
 constexpr auto kRoomPatience = microseconds(200);  // polling before a wait for room sleeps
 constexpr auto kAcceptInterval = milliseconds(1);
 
+std::string NameOf(MessageKind kind) { return kind == MessageKind::kContext ? "the context" : "a partial sum"; }
+std::string ThingOf(MessageKind kind) { return kind == MessageKind::kContext ? "slice" : "value"; }
+
 }  // namespace
 
 Result<std::unique_ptr<ContextExchange>> ContextExchange::Join(const ContextExchangeOptions& options, std::shared_ptr<Ladder> ladder,
@@ -77,28 +80,37 @@ Status ContextExchange::Use(Peer& peer, Path path) {
                        " bytes, expected " + std::to_string(window_bytes()));
 }
 
-std::span<std::byte> ContextExchange::payload(int to, int batch) {
-  return Outgoing(peers_[static_cast<size_t>(to)])
-      .subspan(static_cast<uint64_t>(batch) * area_bytes(), area_bytes())
-      .subspan(sizeof(MessageHeader), options_.payload_bytes);
+ContextExchange::Area ContextExchange::AreaOf(int batch, MessageKind kind, uint32_t number) const {
+  const auto index = static_cast<uint64_t>(batch);
+  if (kind == MessageKind::kContext) return {index * context_area_bytes(), context_area_bytes()};
+  const uint64_t behind_contexts = static_cast<uint64_t>(options_.num_batches) * context_area_bytes();
+  return {behind_contexts + (2 * index + number % 2) * sum_area_bytes(), sum_area_bytes()};
 }
 
-Status ContextExchange::Post(int to, int batch, StepId step, int slice, size_t num_rows, size_t payload_bytes) {
+std::span<std::byte> ContextExchange::payload(int to, int batch, MessageKind kind) {
   Peer& peer = peers_[static_cast<size_t>(to)];
-  Area& area = peer.areas[static_cast<size_t>(batch)];
-  area.sent = Notification::Next(area.sent);
-  const MessageHeader header = Seal({.kind = MessageKind::kContext,
+  const Area area = AreaOf(batch, kind, Notification::Next(peer.lanes[LaneIndex(batch, kind)].sent));
+  const size_t bytes = kind == MessageKind::kContext ? options_.payload_bytes : options_.sum_bytes;
+  return Outgoing(peer).subspan(area.offset, area.bytes).subspan(sizeof(MessageHeader), bytes);
+}
+
+Status ContextExchange::Post(int to, int batch, StepId step, int what, size_t num_rows, size_t payload_bytes, MessageKind kind) {
+  Peer& peer = peers_[static_cast<size_t>(to)];
+  Lane& lane = peer.lanes[LaneIndex(batch, kind)];
+  const std::span<std::byte> payload = this->payload(to, batch, kind).first(payload_bytes);
+  lane.sent = Notification::Next(lane.sent);
+  const MessageHeader header = Seal({.kind = kind,
                                      .epoch = options_.epoch,
                                      .step = step.value,
-                                     .layer = static_cast<uint32_t>(slice),
+                                     .layer = static_cast<uint32_t>(what),
                                      .num_rows = static_cast<uint32_t>(num_rows),
-                                     .number = area.sent},
-                                    payload(to, batch).first(payload_bytes), peer.payload_checksum);
-  const uint64_t offset = static_cast<uint64_t>(batch) * area_bytes();
+                                     .number = lane.sent},
+                                    payload, peer.payload_checksum);
+  const uint64_t offset = AreaOf(batch, kind, lane.sent).offset;
   const std::span<std::byte> message = Outgoing(peer).subspan(offset, sizeof(header) + payload_bytes);
   std::memcpy(message.data(), &header, sizeof(header));
   const WriteOp write{message, offset};
-  const Notification announced{MessageKind::kContext, static_cast<uint32_t>(batch), area.sent};
+  const Notification announced{kind, static_cast<uint32_t>(batch), lane.sent};
   const Deadline deadline = Deadline::After(options_.peer_timeout);
   Backoff backoff(kRoomPatience);
   while (!lost_) {
@@ -106,8 +118,8 @@ Status ContextExchange::Post(int to, int batch, StepId step, int slice, size_t n
     if (posted.ok()) return posted;
     if (posted.code() != StatusCode::kTryAgain) return Lose(to, posted.message());
     if (deadline.Passed()) {
-      return Lose(to, "no room for the context of step " + std::to_string(step.value) + " slice " + std::to_string(slice) + " to " +
-                          peer.endpoint->peer_name());
+      return Lose(to, "no room for " + NameOf(kind) + " of step " + std::to_string(step.value) + " " + ThingOf(kind) + " " +
+                          std::to_string(what) + " to " + peer.endpoint->peer_name());
     }
     Poll();
     if (backoff.Idle()) ladder_->Sleep({}, deadline);
@@ -130,31 +142,34 @@ void ContextExchange::Poll() {
 
 void ContextExchange::TakeNotification(int from, uint32_t value) {
   const Notification notification = Notification::Unpack(value).value_or(Notification{});
-  if (notification.kind != MessageKind::kContext || static_cast<int>(notification.slot) >= options_.num_batches) {
+  const bool known =
+      notification.kind == MessageKind::kContext || (notification.kind == MessageKind::kPartialSum && options_.sum_bytes > 0);
+  if (!known || static_cast<int>(notification.slot) >= options_.num_batches) {
     (void)Lose(from, "sent a notification that means nothing: " + std::to_string(value));
     return;
   }
-  Area& area = peers_[static_cast<size_t>(from)].areas[notification.slot];
-  if (area.arrived || notification.number != Notification::Next(area.received)) {  // came twice
+  Lane& lane = peers_[static_cast<size_t>(from)].lanes[LaneIndex(static_cast<int>(notification.slot), notification.kind)];
+  const bool full = Notification::Distance(lane.taken, lane.received) == Depth(notification.kind);
+  if (full || notification.number != Notification::Next(lane.received)) {  // came twice
     ++num_stale_;
     return;
   }
-  area.received = notification.number;
-  area.arrived = true;
+  lane.received = notification.number;
 }
 
-Result<std::span<const std::byte>> ContextExchange::Take(int from, int batch, StepId step, int slice) {
+Result<std::span<const std::byte>> ContextExchange::Take(int from, int batch, StepId step, int what, MessageKind kind) {
   Peer& peer = peers_[static_cast<size_t>(from)];
-  Area& area = peer.areas[static_cast<size_t>(batch)];
-  area.arrived = false;
-  const std::span<const std::byte> bytes = peer.endpoint->window().subspan(static_cast<uint64_t>(batch) * area_bytes(), area_bytes());
-  const Result<ReceivedMessage> message = Open(bytes, MessageKind::kContext, peer.payload_checksum);
+  Lane& lane = peer.lanes[LaneIndex(batch, kind)];
+  lane.taken = Notification::Next(lane.taken);
+  const Area area = AreaOf(batch, kind, lane.taken);
+  const Result<ReceivedMessage> message = Open(peer.endpoint->window().subspan(area.offset, area.bytes), kind, peer.payload_checksum);
   if (!message.ok()) return Lose(from, message.status().message());
   const MessageHeader& header = message->header;
   if (std::tuple(header.epoch, header.step, header.layer, header.number) !=
-      std::tuple(options_.epoch, step.value, static_cast<uint32_t>(slice), area.received)) {
-    return Lose(from, "sent the context of step " + std::to_string(header.step) + " slice " + std::to_string(header.layer) +
-                          " where step " + std::to_string(step.value) + " slice " + std::to_string(slice) + " is next");
+      std::tuple(options_.epoch, step.value, static_cast<uint32_t>(what), lane.taken)) {
+    return Lose(from, "sent " + NameOf(kind) + " of step " + std::to_string(header.step) + " " + ThingOf(kind) + " " +
+                          std::to_string(header.layer) + " where step " + std::to_string(step.value) + " " + ThingOf(kind) + " " +
+                          std::to_string(what) + " is next");
   }
   return message->payload;
 }

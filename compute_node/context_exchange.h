@@ -1,5 +1,5 @@
 // The data paths between compute nodes: a batch's context goes from the one that ran a slice to the one that runs the next, while memory
-// nodes compute attention for it.
+// nodes compute attention for it. Nodes that run a slice together send each other their partial sums (all_reduce.h).
 #pragma once
 
 #include <array>
@@ -32,6 +32,7 @@ struct ContextExchangeOptions {
   NodeId self;
   int num_batches = 1;
   size_t payload_bytes = 0;  // of the largest context, alike on all nodes
+  size_t sum_bytes = 0;      // of the largest partial sum, likewise; 0: there are none
   Clock::duration peer_timeout = std::chrono::seconds(10);
 };
 
@@ -47,17 +48,22 @@ class ContextExchange {
   int self() const { return self_; }  // index in `nodes`, as all indices here
   NodeId node(int index) const { return peers_[static_cast<size_t>(index)].address.node; }
 
-  // A batch's context: fill its payload, then post it. Waits for room at most for the peer timeout; an error is kept in lost().
-  // REQUIRES: `to` has taken the one before of this batch.
-  std::span<std::byte> payload(int to, int batch);
-  Status Post(int to, int batch, StepId step, int slice, size_t num_rows, size_t payload_bytes);
+  // A batch's context or partial sum: fill its payload, then post it. Waits for room at most for the peer timeout; an error is kept in
+  // lost(). `what`: as MessageHeader::layer. REQUIRES: `to` has taken the one before of this batch and kind, of partial sums the one before
+  // that.
+  std::span<std::byte> payload(int to, int batch, MessageKind kind = MessageKind::kContext);
+  Status Post(int to, int batch, StepId step, int what, size_t num_rows, size_t payload_bytes, MessageKind kind = MessageKind::kContext);
 
   // Takes what came.
   void Poll();
-  bool arrived(int from, int batch) const { return peers_[static_cast<size_t>(from)].areas[static_cast<size_t>(batch)].arrived; }
+  bool arrived(int from, int batch, MessageKind kind = MessageKind::kContext) const {
+    const Lane& lane = peers_[static_cast<size_t>(from)].lanes[LaneIndex(batch, kind)];
+    return lane.received != lane.taken;
+  }
 
-  // The payload of what arrived, borrowed until the next one of this batch can come; kCorrupt unless it is for this slice of this step.
-  Result<std::span<const std::byte>> Take(int from, int batch, StepId step, int slice);
+  // The payload of the first that arrived, borrowed until the next one can come into its place; kCorrupt unless it is the one for `what` of
+  // this step.
+  Result<std::span<const std::byte>> Take(int from, int batch, StepId step, int what, MessageKind kind = MessageKind::kContext);
 
   // Bytes of `from` cannot be trusted, or it is gone. Returns the error.
   Status Lose(int from, const std::string& why);
@@ -71,9 +77,8 @@ class ContextExchange {
   std::vector<AttentionBackend::ChosenPath> paths() const;
 
  private:
-  struct Area {
-    uint32_t sent = 0, received = 0;  // numbers of the last messages
-    bool arrived = false;
+  struct Lane {
+    uint32_t sent = 0, received = 0, taken = 0;  // numbers of the last messages of one batch and kind
   };
   struct Peer {
     ContextPeerAddress address;
@@ -81,7 +86,7 @@ class ContextExchange {
     std::unique_ptr<Endpoint> endpoint;  // after the buffer: it goes first; null: this node, or not here yet
     bool payload_checksum = false;
     AttentionBackend::ChosenPath path;
-    std::array<Area, kMaxBatches> areas{};
+    std::array<Lane, 2 * kMaxBatches> lanes{};
   };
 
   ContextExchange(const ContextExchangeOptions& options, std::shared_ptr<Ladder> ladder) : options_(options), ladder_(std::move(ladder)) {}
@@ -93,8 +98,17 @@ class ContextExchange {
     return peer.buffer == nullptr ? peer.endpoint->peer_window() : peer.buffer->bytes();
   }
   void TakeNotification(int from, uint32_t value);
-  uint64_t area_bytes() const { return WireShape::Align(sizeof(MessageHeader) + options_.payload_bytes); }
-  uint64_t window_bytes() const { return area_bytes() * static_cast<uint64_t>(options_.num_batches); }
+  static size_t LaneIndex(int batch, MessageKind kind) {
+    return static_cast<size_t>(kind == MessageKind::kPartialSum ? kMaxBatches + batch : batch);
+  }
+  static uint32_t Depth(MessageKind kind) { return kind == MessageKind::kPartialSum ? 2 : 1; }  // messages that may wait
+  struct Area {
+    uint64_t offset = 0, bytes = 0;
+  };
+  Area AreaOf(int batch, MessageKind kind, uint32_t number) const;
+  uint64_t context_area_bytes() const { return WireShape::Align(sizeof(MessageHeader) + options_.payload_bytes); }
+  uint64_t sum_area_bytes() const { return options_.sum_bytes == 0 ? 0 : WireShape::Align(sizeof(MessageHeader) + options_.sum_bytes); }
+  uint64_t window_bytes() const { return (context_area_bytes() + 2 * sum_area_bytes()) * static_cast<uint64_t>(options_.num_batches); }
 
   const ContextExchangeOptions options_;
   const std::shared_ptr<Ladder> ladder_;

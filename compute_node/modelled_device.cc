@@ -20,6 +20,9 @@ class ModelledSlices final : public SliceRunner {
     for (const Slice& slice : model.sliced.slices) {
       std::vector<ValueId> ids = {slice.q, slice.k, slice.v, slice.attention_out};
       ids.insert(ids.end(), slice.context_out.begin(), slice.context_out.end());
+      for (const Op& op : slice.program) {
+        if (op.kind == OpKind::kAllReduce) ids.insert(ids.end(), {op.inputs[0], op.output});
+      }
       widths.resize(std::max(widths.size(), ids.size()));
       for (size_t role = 0; role < ids.size(); ++role) {
         if (ids[role] < 0) continue;
@@ -30,18 +33,30 @@ class ModelledSlices final : public SliceRunner {
     for (const int64_t width : widths) values_.emplace_back(static_cast<size_t>(width * max_rows));
   }
 
-  void Begin(std::span<const TokenId> tokens, std::span<const int32_t>) override { num_rows_ = static_cast<int64_t>(tokens.size()); }
+  void Begin(std::span<const TokenId> tokens, std::span<const int32_t>) override {
+    num_rows_ = static_cast<int64_t>(tokens.size());
+    next_op_ = 0;
+  }
 
-  void Run(int k) override {
-    if (rest_done_ == TimePoint{}) rest_done_ = timeline_.Book(Clock::now(), SliceTime(k));
+  const Op* Run(int k) override {
+    const std::vector<Op>& program = ProgramOf(k);
+    const size_t end = EndOfPart(k);
+    if (rest_done_ == TimePoint{}) rest_done_ = timeline_.Book(Clock::now(), PartTime(k, end));
     SleepUntil(std::exchange(rest_done_, TimePoint{}));
+    next_op_ = end < program.size() ? end + 1 : 0;
+    return end < program.size() ? &program[end] : nullptr;
   }
 
   // The device goes on by itself while its host sends q.
-  void RunToQueries(int k) override {
+  const Op* RunToQueries(int k) override {
+    const ValueId q = model_.sliced.slices[static_cast<size_t>(k)].q;
+    const size_t end = EndOfPart(k);
+    const auto part = std::span(ProgramOf(k)).subspan(next_op_, end - next_op_);
+    if (std::ranges::find(part, q, &Op::output) == part.end()) return Run(k);  // an all-reduce stands before it
     const Clock::duration rest = FromSeconds(SecondsBehindQueries(device_, model_.sliced, k, model_.config.dtype, num_rows_));
-    rest_done_ = timeline_.Book(Clock::now(), SliceTime(k));
+    rest_done_ = timeline_.Book(Clock::now(), PartTime(k, end));
     SleepUntil(rest_done_ - rest);
+    return nullptr;
   }
 
   void KeepRows(int, std::span<const int> rows) override { num_rows_ = static_cast<int64_t>(rows.size()); }
@@ -61,14 +76,33 @@ class ModelledSlices final : public SliceRunner {
   }
 
  private:
-  Clock::duration SliceTime(int k) const { return FromSeconds(SliceSeconds(device_, model_.sliced, k, model_.config.dtype, num_rows_)); }
+  const std::vector<Op>& ProgramOf(int k) const { return model_.sliced.slices[static_cast<size_t>(k)].program; }
+
+  // Of what is left of slice `k`: the index of the next all-reduce, or the program's size.
+  size_t EndOfPart(int k) const {
+    const std::vector<Op>& program = ProgramOf(k);
+    const auto reduces = std::find_if(program.begin() + static_cast<std::ptrdiff_t>(next_op_), program.end(),
+                                      [](const Op& op) { return op.kind == OpKind::kAllReduce; });
+    return static_cast<size_t>(reduces - program.begin());
+  }
+
+  // Of the operators from the next one to `end`. What adds up the all-reduce before them counts with them.
+  Clock::duration PartTime(int k, size_t end) const {
+    const std::vector<Op>& program = ProgramOf(k);
+    if (next_op_ == 0 && end == program.size()) return FromSeconds(SliceSeconds(device_, model_.sliced, k, model_.config.dtype, num_rows_));
+    Slice part;
+    part.program.assign(program.begin() + static_cast<std::ptrdiff_t>(next_op_ == 0 ? 0 : next_op_ - 1),
+                        program.begin() + static_cast<std::ptrdiff_t>(end));
+    return FromSeconds(LinearSeconds(device_, WorkOf(part, model_.sliced.graph), model_.config.dtype, num_rows_));
+  }
 
   const DeviceSpec& device_;
   const LoadedModel& model_;
   DeviceTimeline& timeline_;
-  std::unordered_map<ValueId, size_t> role_of_;  // q, k, v, attention output, then the context: one slice's are live at a time
+  std::unordered_map<ValueId, size_t> role_of_;  // q, k, v, attention output, context, all-reduces: one slice's are live at a time
   std::vector<std::vector<float>> values_;
   int64_t num_rows_ = 0;
+  size_t next_op_ = 0;     // of the slice that runs
   TimePoint rest_done_{};  // of a slice whose q is there, else none
 };
 
@@ -101,9 +135,12 @@ class ModelledKv final : public LocalKv {
 }  // namespace
 
 Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& options) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Describe(options.model_dir));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Describe(options.model_dir, options.share));
   LAMINA_RETURN_IF_ERROR(CheckProfile(spec_, model->config));
-  model->weight_bytes = WeightBytes(model->sliced.graph, model->config.dtype);
+  if (spec_.profile && options.share.num_ranks > 1)
+    return InvalidArgument("device " + spec_.name + ": its profile " + spec_.profile_path +
+                           " is of whole layers, and with tensor_parallel_size each node runs a part of each; use a device without one");
+  model->weight_bytes = WeightBytes(model->part(), model->config.dtype);
   if (model->weight_bytes > spec_.memory_bytes) {
     return OutOfSpace(options.model_dir + " has " + FormatGigabytes(model->weight_bytes) + " of weights, more than the " +
                       FormatGigabytes(spec_.memory_bytes) + " of device " + spec_.name);

@@ -27,6 +27,7 @@ class ModelledDevice final : public ComputeDevice {
   // Messages hold whatever stands in their memory: such a device's own kernels would write and read them.
   void Pack(const float*, int64_t, DType, std::byte*) override {}
   void Unpack(const std::byte*, int64_t, DType, float*) override {}
+  void AddUnpacked(const std::byte*, int64_t, DType, float*) override {}
 
  private:
   const DeviceSpec spec_;

@@ -23,7 +23,8 @@ std::string Milliseconds(Clock::duration duration) {
 Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
                                                                  const std::vector<MemoryPeerAddress>& addresses, ComputeDevice& device,
                                                                  Deadline deadline) {
-  const KvShape shape{options.num_layers, options.wire.num_kv_heads, options.wire.head_dim, options.wire.kv_dtype};
+  const int num_own_layers = options.own_layers.end > 0 ? options.own_layers.end - options.own_layers.first : options.num_layers;
+  const KvShape shape{std::max(num_own_layers, 1), options.wire.num_kv_heads, options.wire.head_dim, options.wire.kv_dtype};
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> prefill, device.MakeKv(options.attention, shape, options.prefill_cache_tokens));
   std::unique_ptr<RemoteAttention> attention(new RemoteAttention(options, std::move(ladder), std::move(prefill), device));
   const DataHello hello{options.epoch, options.self.value, options.session_token};
@@ -173,8 +174,8 @@ void RemoteAttention::SendRows(Batch& batch, NodeId taker, const float* q, const
       if (!peer(i).lost() && !batch.by_peer[i].prefill.empty()) PushPrefill(batch, i);
     }
     const size_t first = batch.first_prefill, q_width = options_.wire.q_row_elements(), kv_width = options_.wire.kv_row_elements();
-    prefill_->Attend(batch.layer, batch.step, batch.rows.subspan(first), q + first * q_width, k + first * kv_width, v + first * kv_width,
-                     batch.out + first * q_width, batch.failures);
+    prefill_->Attend(batch.layer - options_.own_layers.first, batch.step, batch.rows.subspan(first), q + first * q_width,
+                     k + first * kv_width, v + first * kv_width, batch.out + first * q_width, batch.failures);
   }
 }
 

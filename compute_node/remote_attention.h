@@ -12,6 +12,7 @@
 #include "compute_node/attention_backend.h"
 #include "compute_node/compute_device.h"
 #include "compute_node/memory_peer.h"
+#include "splitter/model_share.h"
 #include "splitter/wire_format.h"
 #include "transport/ladder.h"
 
@@ -25,6 +26,7 @@ struct RemoteAttentionOptions {
   AttentionShape attention;
   WireShape wire;  // of a node that holds all heads
   int num_layers = 0;
+  SliceRange own_layers = {};        // whose q, k and v are computed here; empty: all
   int64_t prefill_cache_tokens = 0;  // room for the prompts of every batch's step and the one that is partly prefilled
   Clock::duration peer_timeout = std::chrono::seconds(10);
 };

@@ -56,21 +56,20 @@ void SliceExecutor::PlanBuffers(int max_rows) {
 void SliceExecutor::Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) {
   tokens_.assign(tokens.begin(), tokens.end());
   positions_.assign(positions.begin(), positions.end());
+  next_op_ = 0;
 }
 
-void SliceExecutor::Run(int k) {
-  if (tokens_.empty()) return;
+// Without rows too it stops at all-reduces: other ranks wait there.
+const Op* SliceExecutor::RunUntil(int k, ValueId there) {
   const std::vector<Op>& program = model_.slices[static_cast<size_t>(k)].program;
-  for (size_t i = std::exchange(next_op_, 0); i < program.size(); ++i) Execute(program[i]);
-}
-
-void SliceExecutor::RunToQueries(int k) {
-  if (tokens_.empty()) return;
-  const Slice& slice = model_.slices[static_cast<size_t>(k)];
-  for (bool there = false; !there; ++next_op_) {
-    Execute(slice.program[next_op_]);
-    there = slice.program[next_op_].output == slice.q;
+  while (next_op_ < program.size()) {
+    const Op& op = program[next_op_++];
+    if (op.kind == OpKind::kAllReduce) return &op;
+    if (!tokens_.empty()) Execute(op);
+    if (op.output == there) return nullptr;
   }
+  if (there < 0) next_op_ = 0;
+  return nullptr;
 }
 
 void SliceExecutor::KeepRows(int k, std::span<const int> rows) {
@@ -122,6 +121,7 @@ void SliceExecutor::Execute(const Op& op) {
     case OpKind::kSiluMul: SiluMul(in(0), in(1), rows * width(op.output), value(op.output)); return;
     case OpKind::kAdd: Add(in(0), in(1), rows * width(op.output), value(op.output)); return;
     case OpKind::kAttention: return;  // never part of a slice
+    case OpKind::kAllReduce: return;  // RunUntil's caller has a part in it
   }
 }
 

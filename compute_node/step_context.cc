@@ -38,7 +38,22 @@ size_t MaxContextBytes(const ContextFormat& format, int max_rows) {
   const auto rows = static_cast<size_t>(max_rows);
   size_t bytes = 0;
   for (size_t k = 1; k < format.model.slices.size(); ++k) bytes = std::max(bytes, BlockBytes(format, static_cast<int>(k), rows, 0));
-  return bytes + kStateBytes + rows * kStateBytesPerRow;
+  return bytes + MaxStateBytes(max_rows);
+}
+
+size_t MaxStateBytes(int max_rows) { return kStateBytes + static_cast<size_t>(max_rows) * kStateBytesPerRow; }
+
+size_t WriteState(control::StepState state, std::span<std::byte> room) {
+  if (state.has_so_far()) {
+    control::StepResult& so_far = *state.mutable_so_far();
+    for (control::FailedSequence& failed : *so_far.mutable_failed()) failed.set_message(Cut(failed.message()));
+    for (control::LostPeer& lost : *so_far.mutable_lost_peers()) lost.set_message(Cut(lost.message()));
+    if (state.ByteSizeLong() > room.size()) so_far.clear_times();
+    if (state.ByteSizeLong() > room.size()) so_far.clear_lost_peers();  // every node finds out by itself
+  }
+  const size_t bytes = state.ByteSizeLong();
+  state.SerializeToArray(room.data(), static_cast<int>(bytes));
+  return bytes;
 }
 
 size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices, size_t num_rows, size_t first_prefill,
@@ -48,14 +63,7 @@ size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, S
     device.Pack(slices.value(id) + first, static_cast<int64_t>(count), format.dtype, payload.data() + end);
     end += count * static_cast<size_t>(ElementSize(format.dtype));
   });
-  for (control::FailedSequence& failed : *state.mutable_so_far()->mutable_failed()) failed.set_message(Cut(failed.message()));
-  for (control::LostPeer& lost : *state.mutable_so_far()->mutable_lost_peers()) lost.set_message(Cut(lost.message()));
-  const auto fits = [&] { return end + state.ByteSizeLong() <= payload.size(); };
-  if (!fits()) state.mutable_so_far()->clear_times();
-  if (!fits()) state.mutable_so_far()->clear_lost_peers();  // every node finds out by itself
-  const size_t state_bytes = state.ByteSizeLong();
-  state.SerializeToArray(payload.data() + end, static_cast<int>(state_bytes));
-  return end + state_bytes;
+  return end + WriteState(std::move(state), payload.subspan(end));
 }
 
 Result<control::StepState> ReadContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices, size_t num_rows,

@@ -21,11 +21,16 @@ struct ContextFormat {
   DType dtype = DType::kF32;
 };
 
+// A state as it stands behind a context or a partial sum; returns its size. Texts that would be too long are cut. REQUIRES: `room` has
+// MaxStateBytes of its rows.
+size_t MaxStateBytes(int max_rows);
+size_t WriteState(control::StepState state, std::span<std::byte> room);
+
 // Of the largest context of any slice, with `max_rows` rows.
 size_t MaxContextBytes(const ContextFormat& format, int max_rows);
 
-// Writes the context that slice `k` needs; returns its size. Texts of a state that would be too long are cut. REQUIRES: `payload` has
-// MaxContextBytes; the values of the slice before are live. The device packs.
+// Writes the context that slice `k` needs; returns its size. REQUIRES: `payload` has MaxContextBytes; the values of the slice before are
+// live. The device packs.
 size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices, size_t num_rows, size_t first_prefill,
                     control::StepState state, std::span<std::byte> payload);
 

@@ -54,6 +54,16 @@ StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, 
   for (Batch& batch : batches_) batch.slices = device.MakeSlices(model, limits.max_num_batched_tokens());
 }
 
+// A rank may wait for each of its memory nodes once before it is lost, and for rows of other batches.
+void StepRunner::JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_dtype) {
+  others_ = std::move(others);
+  wire_dtype_ = wire_dtype;
+  if (model_.share.num_ranks == 1) return;
+  const auto waits = static_cast<int64_t>(attention_->paths().size()) + 1;
+  sums_ = std::make_unique<AllReduce>(*others_, device_, model_, wire_dtype, static_cast<int>(batches_.size()),
+                                      milliseconds(waits * limits_.peer_timeout_ms()));
+}
+
 Status StepRunner::Begin(const control::ComputeOrder& order) {
   if (order.batch() >= batches_.size() || batches_[order.batch()].under_way)
     return InvalidArgument("an order for batch " + std::to_string(order.batch()) + ", which is not there or has a step under way");
@@ -79,7 +89,8 @@ Status StepRunner::Begin(const control::ComputeOrder& order) {
   batch.first_prefill = static_cast<size_t>(std::ranges::find_if(rows, &AttentionWork::prefill) - rows.begin());
   attention_->BeginStep(number, StepId{order.step()}, rows);
   batch.slices->Begin(batch.rows.tokens, batch.rows.positions);
-  batch.has_context = false;
+  batch.has_context = batch.sent_queries = false;
+  if (sums_ != nullptr) sums_->Forget(number);
   batch.under_way = true;
   ++num_under_way_;
   return OkStatus();
@@ -106,12 +117,14 @@ bool StepRunner::Advance(std::vector<control::StepResult>& results) {
 }
 
 int StepRunner::NodeOf(int number, int slice) const {
+  if (!model_.share.whole()) return model_.StageOf(slice) * model_.share.num_ranks + model_.share.rank;
   return (number + (batches_[static_cast<size_t>(number)].rotates ? slice : 0)) % others_->num_nodes();
 }
 
 bool StepRunner::Ready(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   if (!batch.under_way) return false;
+  if (Reducing(number)) return sums_->Ready(number);
   const int k = batch.next_slice;
   if (k == 0) return true;
   if (!RunsHere(number, k - 1) && !batch.has_context) {
@@ -153,35 +166,96 @@ const Op& StepRunner::AttentionBefore(int slice) const {
 
 bool StepRunner::RunSlice(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
-  const int k = batch.next_slice++;
-  batch.has_context = false;
-  const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
+  const Slice& slice = model_.sliced.slices[static_cast<size_t>(batch.next_slice)];
   const bool is_last = slice.attention < 0;
-  if (is_last) batch.slices->KeepRows(k, batch.rows.sampled);
-  int64_t start_ns = trace_.Now();
-  if (is_last) {
-    batch.slices->Run(k);
-    trace_.Ran(StepWork::kSlice, Traced(number, k), start_ns);
-    return true;
+  if (Reducing(number)) {
+    if (!TakeSum(number)) return false;  // lost()
+  } else {
+    batch.has_context = false;
+    batch.num_rows = is_last ? batch.rows.sampled.size() : batch.rows.tokens.size();
+    if (is_last) batch.slices->KeepRows(batch.next_slice, batch.rows.sampled);
   }
-  const Op& attention = AttentionBefore(k + 1);
-  if (attention_->takes_queries_first()) {
-    batch.slices->RunToQueries(k);
-    const int64_t has_q_ns = trace_.Ran(StepWork::kSlice, Traced(number, k), start_ns);
-    const NodeId taker = RunsHere(number, k + 1) ? NodeId{} : others_->node(NodeOf(number, k + 1));
-    attention_->StartQueries(taker, number, attention.layer, batch.slices->value(slice.q));
-    start_ns = trace_.Ran(StepWork::kPost, Traced(number, attention.layer), has_q_ns);
-  }
-  batch.slices->Run(k);
-  const int64_t ran_ns = trace_.Ran(StepWork::kSlice, Traced(number, k), start_ns);
-  if (!RunsHere(number, k + 1)) {
-    PassOn(number, k, ran_ns);
+  if (!is_last) {
+    RunToAttention(number);
     return false;
   }
+  if (const Op* const sum = RunPart(number)) {
+    Reduce(number, *sum);
+    return false;
+  }
+  ++batch.next_slice;
+  return true;
+}
+
+const Op* StepRunner::RunPart(int number) {
+  const int k = batches_[static_cast<size_t>(number)].next_slice;
+  const int64_t start_ns = trace_.Now();
+  const Op* const sum = batches_[static_cast<size_t>(number)].slices->Run(k);
+  trace_.Ran(StepWork::kSlice, Traced(number, k), start_ns);
+  return sum;
+}
+
+void StepRunner::RunToAttention(int number) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  const int k = batch.next_slice;
+  const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
+  const Op& attention = AttentionBefore(k + 1);
+  if (attention_->takes_queries_first() && !batch.sent_queries) {
+    const int64_t start_ns = trace_.Now();
+    const Op* const sum = batch.slices->RunToQueries(k);
+    const int64_t has_q_ns = trace_.Ran(StepWork::kSlice, Traced(number, k), start_ns);
+    if (sum != nullptr) return Reduce(number, *sum);
+    const NodeId taker = RunsHere(number, k + 1) ? NodeId{} : others_->node(NodeOf(number, k + 1));
+    attention_->StartQueries(taker, number, attention.layer, batch.slices->value(slice.q));
+    trace_.Ran(StepWork::kPost, Traced(number, attention.layer), has_q_ns);
+    batch.sent_queries = true;
+  }
+  if (const Op* const sum = RunPart(number)) return Reduce(number, *sum);
+  const int64_t ran_ns = trace_.Now();
+  batch.sent_queries = false;
+  ++batch.next_slice;
+  if (!RunsHere(number, k + 1)) return PassOn(number, k, ran_ns);
   attention_->Start(number, attention.layer, batch.slices->value(slice.q), batch.slices->value(slice.k), batch.slices->value(slice.v),
                     batch.slices->value(attention.output));
   trace_.Ran(StepWork::kPost, Traced(number, attention.layer), ran_ns);
-  return false;
+}
+
+// This rank's part of a sum is there. Behind the last one only rank 0 has something to do.
+void StepRunner::Reduce(int number, const Op& op) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  const StepId step{batch.result.step()};
+  const int64_t start_ns = trace_.Now();
+  if (!sums_->EndsHere(op)) {
+    sums_->Start(number, step, op, batch.num_rows, *batch.slices);
+    trace_.Ran(StepWork::kPost, Traced(number, batch.next_slice), start_ns);
+    return;
+  }
+  attention_->AwaitPushes(number);
+  Account(number);
+  TellTimes(number);
+  control::StepResult so_far = batch.result;
+  for (const auto& [sequence, status] : batch.failures) AddFailure(sequence, status, so_far);
+  if (sums_->HandOver(number, step, op, batch.num_rows, *batch.slices, std::move(so_far))) Leave(number);
+}
+
+// All parts of a sum are here, and with the step's last sum what the other ranks know of it.
+bool StepRunner::TakeSum(int number) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  const int64_t start_ns = trace_.Now();
+  std::vector<control::StepResult> told;
+  if (!sums_->Finish(number, *batch.slices, told)) return false;
+  for (const control::StepResult& other : told) {
+    for (const control::FailedSequence& failed : other.failed())
+      batch.failures.emplace(SequenceId{failed.sequence()}, Status(static_cast<StatusCode>(failed.status()), failed.message()));
+    batch.result.mutable_lost_peers()->MergeFrom(other.lost_peers());
+    batch.result.mutable_times()->MergeFrom(other.times());
+    batch.result.set_attention_wait_us(std::max(batch.result.attention_wait_us(), other.attention_wait_us()));
+    batch.result.set_bytes_to_memory(batch.result.bytes_to_memory() + other.bytes_to_memory());
+    batch.result.set_bytes_from_memory(batch.result.bytes_from_memory() + other.bytes_from_memory());
+    batch.result.set_stale_messages(batch.result.stale_messages() + other.stale_messages());
+  }
+  trace_.Ran(StepWork::kTake, Traced(number, batch.next_slice), start_ns);
+  return true;
 }
 
 TracedWork StepRunner::Traced(int number, int layer) const {

@@ -1,7 +1,8 @@
 // Carries out ComputeOrders: slices, attention, sampling. This is where a decode step happens on a compute node.
 //
 // Each batch has at most one step under way. While memory nodes compute the attention of one batch, slices of another are run. With several
-// compute nodes each runs its share of the batches, or of each batch's slices: then the context goes from node to node.
+// compute nodes each runs its share of the batches, or of each batch's slices: then the context goes from node to node. Or several run each
+// slice together: then a batch also waits at all-reduces, and others run meanwhile.
 #pragma once
 
 #include <memory>
@@ -13,6 +14,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/worker_team.h"
+#include "compute_node/all_reduce.h"
 #include "compute_node/attention_backend.h"
 #include "compute_node/compute_device.h"
 #include "compute_node/context_exchange.h"
@@ -33,10 +35,7 @@ class StepRunner {
   Status Begin(const control::ComputeOrder& order);
 
   // From here on this is one of several compute nodes. REQUIRES: no step was begun.
-  void JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_dtype) {
-    others_ = std::move(others);
-    wire_dtype_ = wire_dtype;
-  }
+  void JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_dtype);
 
   bool idle() const { return num_under_way_ == 0; }
   bool among_several() const { return others_ != nullptr; }
@@ -67,7 +66,9 @@ class StepRunner {
     bool under_way = false;
     bool rotates = false;
     bool has_context = false;           // for next_slice, from the node that ran the one before
-    int next_slice = 0;                 // that runs here
+    int next_slice = 0;                 // that runs here, or is run
+    bool sent_queries = false;          // of next_slice
+    size_t num_rows = 0;                // of next_slice
     size_t first_prefill = 0;           // rows[first_prefill..] are prefill
     AttentionBackend::Traffic counted;  // is in `result`
     Rows rows;
@@ -88,7 +89,12 @@ class StepRunner {
   const Op& AttentionBefore(int slice) const;
   bool Ready(int number);
   Status TakeContext(int number);
-  bool RunSlice(int number);  // the next one, and starts the attention behind it; true: it was the last
+  bool Reducing(int number) const { return sums_ != nullptr && sums_->under_way(number); }
+  bool RunSlice(int number);  // the next one, or as far as an all-reduce, and starts the attention behind it; true: the step ends here
+  void RunToAttention(int number);
+  const Op* RunPart(int number);  // as SliceRunner::Run
+  void Reduce(int number, const Op& op);
+  bool TakeSum(int number);
   void PassOn(int number, int slice, int64_t ran_ns);
   void Leave(int number);  // nothing more of the step runs here
   void Account(int number);
@@ -106,6 +112,7 @@ class StepRunner {
   ComputeDevice& device_;
   DType wire_dtype_ = DType::kF32;           // of contexts
   std::unique_ptr<ContextExchange> others_;  // null: this is the only compute node
+  std::unique_ptr<AllReduce> sums_;          // null: each slice runs on one node
   std::vector<Batch> batches_;
   int num_under_way_ = 0;
   int last_ = 0;  // the batch that ran last

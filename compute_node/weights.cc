@@ -35,24 +35,53 @@ uint64_t Mix(uint64_t x) {  // SplitMix64's finaliser (Steele, Lea, Flood 2014)
   return x ^ (x >> 31);
 }
 
-// Random values around 0 with the spread that keeps activations of a random model near 1; norms are 1, biases too small to matter.
-std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType dtype) {
+const std::vector<int64_t>& WholeShape(const WeightRef& weight) { return weight.whole.empty() ? weight.shape : weight.whole; }
+
+int64_t First(const WeightRef& weight, size_t dim) { return weight.first.empty() ? 0 : weight.first[dim]; }
+
+// Calls visit(first, count) for each run of consecutive elements of the whole tensor that make up the part.
+template <typename Visit>
+void ForEachRun(const WeightRef& weight, Visit visit) {
   const int64_t n = NumElements(weight.shape);
-  std::vector<std::byte> bytes(static_cast<size_t>(n) * ElementSize(dtype));
+  if (weight.shape.size() != 2) return visit(First(weight, 0), n);
+  const int64_t width = weight.shape[1], whole_width = WholeShape(weight)[1];
+  if (width == whole_width) return visit(First(weight, 0) * whole_width, n);
+  for (int64_t row = 0; row < weight.shape[0]; ++row) visit((First(weight, 0) + row) * whole_width + First(weight, 1), width);
+}
+
+// Random values around 0 with the spread that keeps activations of a random model near 1; norms are 1, biases too small to matter. A part
+// has the values that it has in the whole tensor.
+std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType dtype) {
+  std::vector<std::byte> bytes(static_cast<size_t>(NumElements(weight.shape)) * ElementSize(dtype));
   const uint64_t name_seed = Mix(seed + std::hash<std::string>{}(weight.name));
-  const float spread = weight.shape.size() == 2 ? std::sqrt(3.0f / static_cast<float>(weight.shape[1])) : 0.0f;
+  const float spread = weight.shape.size() == 2 ? std::sqrt(3.0f / static_cast<float>(WholeShape(weight)[1])) : 0.0f;
   const float centre = weight.name.find("norm") != std::string::npos ? 1.0f : 0.0f;
   constexpr int64_t kBlock = 4096;
   std::vector<float> block(kBlock);
-  for (int64_t begin = 0; begin < n; begin += kBlock) {
-    const int64_t count = std::min(kBlock, n - begin);
-    for (int64_t i = 0; i < count; ++i) {
-      const auto unit = static_cast<float>(Mix(name_seed + static_cast<uint64_t>(begin + i)) >> 40) * 0x1p-23f - 1.0f;  // [-1, 1)
-      block[static_cast<size_t>(i)] = centre + spread * unit;
+  std::byte* out = bytes.data();
+  ForEachRun(weight, [&](int64_t first, int64_t n) {
+    for (int64_t begin = first; begin < first + n; begin += kBlock) {
+      const int64_t count = std::min(kBlock, first + n - begin);
+      for (int64_t i = 0; i < count; ++i) {
+        const auto unit = static_cast<float>(Mix(name_seed + static_cast<uint64_t>(begin + i)) >> 40) * 0x1p-23f - 1.0f;  // [-1, 1)
+        block[static_cast<size_t>(i)] = centre + spread * unit;
+      }
+      ConvertFromFloat(block.data(), count, dtype, out);
+      out += static_cast<size_t>(count) * ElementSize(dtype);
     }
-    ConvertFromFloat(block.data(), count, dtype, bytes.data() + static_cast<size_t>(begin) * ElementSize(dtype));
-  }
+  });
   return bytes;
+}
+
+// The part of a tensor: where it lies, or in `copy` if it is not in one piece.
+std::span<const std::byte> PartOf(const WeightRef& weight, const TensorView& whole, std::vector<std::byte>& copy) {
+  const size_t element = ElementSize(whole.dtype);
+  std::span<const std::byte> part;
+  ForEachRun(weight, [&](int64_t first, int64_t n) {
+    part = whole.data.subspan(static_cast<size_t>(first) * element, static_cast<size_t>(n) * element);
+    if (n < NumElements(weight.shape)) copy.insert(copy.end(), part.begin(), part.end());
+  });
+  return copy.empty() ? part : std::span<const std::byte>(copy);
 }
 
 }  // namespace
@@ -77,7 +106,8 @@ Result<std::unique_ptr<Weights>> Weights::Load(const Graph& graph, const ModelCo
       made = DummyTensor(weight, options.dummy_seed, config.dtype);
       tensor.data = made;
     } else {
-      LAMINA_ASSIGN_OR_RETURN(tensor, weights->checkpoint_->Find(weight.name, weight.shape));
+      LAMINA_ASSIGN_OR_RETURN(tensor, weights->checkpoint_->Find(weight.name, WholeShape(weight)));
+      tensor.data = PartOf(weight, tensor, made);
     }
     const int64_t n = NumElements(weight.shape);
     switch (key.second) {

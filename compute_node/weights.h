@@ -15,6 +15,7 @@
 #include "kernels/linear.h"
 #include "splitter/graph.h"
 #include "splitter/model_config.h"
+#include "splitter/model_share.h"
 
 namespace lamina {
 
@@ -22,13 +23,15 @@ struct WeightOptions {
   std::string model_dir;
   std::string load_format = "auto";  // auto | safetensors | dummy (random weights from the shapes alone; no file is read)
   uint64_t dummy_seed = 0;
+  ModelShare share = {};
   std::function<void(int64_t loaded_bytes, int64_t total_bytes)> on_progress;  // called on the loading thread, after each tensor
 };
 
 // Immutable once loaded.
 class Weights {
  public:
-  // Loads every weight that the graph names. kNotFound and kInvalidArgument name the tensor, its file, its shape and the expected one.
+  // Loads every weight, or part of one, that the graph names. kNotFound and kInvalidArgument name the tensor, its file, its shape and the
+  // expected one.
   static Result<std::unique_ptr<Weights>> Load(const Graph& graph, const ModelConfig& config, const WeightOptions& options,
                                                WorkerTeam& team);
 

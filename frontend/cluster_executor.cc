@@ -39,9 +39,50 @@ bool WaitReadable(int fd, Deadline deadline) {
 
 }  // namespace
 
+// Each memory node holds kv_heads of one rank, which it works for.
+static Status ResolveRanks(ClusterConfig& config, const ModelConfig& model) {
+  const int ranks = config.tensor_parallel_size;
+  if (ranks == 1) return OkStatus();
+  if (model.num_kv_heads % ranks != 0) {
+    return InvalidArgument(fmt::format(
+        "tensor_parallel_size {} does not divide the model's {} kv_heads: each compute node of a stage computes as many of them", ranks,
+        model.num_kv_heads));
+  }
+  if (config.kv_head_parallel == 1) config.kv_head_parallel = ranks;
+  if (config.kv_head_parallel % ranks == 0) return OkStatus();
+  return InvalidArgument(fmt::format(
+      "kv_head_parallel {} must be a multiple of tensor_parallel_size {}: a memory node works for the one compute node that computes its "
+      "kv_heads",
+      config.kv_head_parallel, ranks));
+}
+
+// No compute node holds the whole model.
+static Status ResolveStages(ClusterConfig& config, int num_compute) {
+  const int stages = config.pipeline_parallel_size, ranks = config.tensor_parallel_size;
+  if (stages * ranks != num_compute) {
+    return InvalidArgument(fmt::format("pipeline_parallel_size {} and tensor_parallel_size {} need {} compute nodes, and there are {}",
+                                       stages, ranks, stages * ranks, num_compute));
+  }
+  if (config.pipeline == "rotational") {
+    return InvalidArgument(
+        "pipeline policy rotational moves batches between compute nodes that hold the whole model; with pipeline_parallel_size or "
+        "tensor_parallel_size each holds its own part: use auto, fixed or none");
+  }
+  if (config.num_batches == 0)
+    config.num_batches = std::min(config.pipeline == "auto" ? 2 * stages : config.pipeline == "none" ? 1 : stages + 1, kMaxBatches);
+  if (config.pipeline == "none" && config.num_batches != 1) {
+    return InvalidArgument(
+        fmt::format("num_batches {}: with pipeline_parallel_size or tensor_parallel_size pipeline policy none has one; "
+                    "auto and fixed have more",
+                    config.num_batches));
+  }
+  return OkStatus();
+}
+
 // Also for a config without nodes: that of an engine in one process.
 static Status ResolvePipeline(ClusterConfig& config) {
   const int num_compute = std::max(1, static_cast<int>(std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role)));
+  if (config.shares_model()) return ResolveStages(config, num_compute);
   if (config.num_batches == 0) {
     const int most = config.pipeline == "auto" ? 2 * num_compute : config.pipeline == "none" ? num_compute : num_compute + 1;
     config.num_batches = std::min(most, kMaxBatches);
@@ -72,6 +113,7 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
         fmt::format("kv_head_parallel {} is more than the model's {} kv_heads", config.kv_head_parallel, model.num_kv_heads));
   }
   LAMINA_RETURN_IF_ERROR(ResolvePipeline(config));
+  LAMINA_RETURN_IF_ERROR(ResolveRanks(config, model));
   if (config.kv_dtype == "auto") config.kv_dtype = DTypeName(model.dtype);
   if (config.wire_dtype == "auto") config.wire_dtype = DTypeName(config.has_modelled() ? model.dtype : DType::kF32);
   if (config.overlap == "auto") config.overlap = config.models_network() ? "on" : "off";
@@ -97,6 +139,8 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const C
     std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, lost));
     const std::string& last = lost.rbegin()->second;
     if (executor->compute_.empty()) return PeerLost("no compute node is left: " + last);
+    if (config.shares_model() && std::ssize(executor->compute_) < std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role))
+      return PeerLost("no other compute node holds that part of the model: " + last);
     if (executor->kv_nodes().empty()) return PeerLost("no memory node is left: " + last);
     // A node that did not notice yet is busy with its session for at most the peer timeout.
     const Status opened = executor->Open(Deadline::After(std::min(config.start_timeout, 2 * config.peer_timeout + kQuietWait)), progress);
@@ -163,13 +207,15 @@ ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig&
   }
 }
 
-// Neighbouring memory nodes form a group; the first ones of it take a kv_head more where the heads cannot be shared evenly.
+// Neighbouring memory nodes form a group, and those of it that work for one rank are neighbours too; the first ones of these take a kv_head
+// more where the heads cannot be shared evenly.
 void ClusterExecutor::GiveHeads(Node& node, int index) {
-  const int size = config_.kv_head_parallel, place = index % size;
-  const int even = model_.num_kv_heads / size, more = model_.num_kv_heads % size;
-  node.kv_group = place == 0 ? node.id : last_kv_group_;
+  const int ranks = config_.tensor_parallel_size, heads_of_rank = model_.num_kv_heads / ranks;
+  const int size = config_.kv_head_parallel / ranks, rank = index / size % ranks, place = index % size;
+  const int even = heads_of_rank / size, more = heads_of_rank % size;
+  node.kv_group = index % config_.kv_head_parallel == 0 ? node.id : last_kv_group_;
   last_kv_group_ = node.kv_group;
-  node.first_kv_head = place * even + std::min(place, more);
+  node.first_kv_head = rank * heads_of_rank + place * even + std::min(place, more);
   node.num_kv_heads = even + (place < more ? 1 : 0);
 }
 
@@ -272,17 +318,33 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   if (local()) request.set_local_kv_tokens(node.config.memory_bytes / kv_bytes_per_token);
   if (!local()) request.set_session_token(session_token_);
   request.set_joins_others(compute_.size() > 1);
+  const int ranks = config_.tensor_parallel_size, own_kv_heads = model_.num_kv_heads / ranks;
+  if (config_.shares_model()) *request.mutable_share() = ShareOf(node);
+  request.mutable_attention()->set_num_heads(model_.num_heads / ranks);
+  request.mutable_attention()->set_num_kv_heads(own_kv_heads);
+  const int first_kv_head = request.share().rank() * own_kv_heads;
   for (const std::unique_ptr<Node>& memory : nodes_) {
     if (memory->config.role != NodeRole::kMemory || memory->left_out) continue;
+    if (memory->first_kv_head < first_kv_head || memory->first_kv_head >= first_kv_head + own_kv_heads) continue;
     control::MemoryPeer& peer = *request.add_memory_nodes();
     peer.set_node_id(memory->id.value);
     peer.set_node_name(memory->config.name);
     peer.set_offers(memory->configured.offers());
     peer.set_group_id(memory->kv_group.value);
-    peer.set_first_kv_head(memory->first_kv_head);
+    peer.set_first_kv_head(memory->first_kv_head - first_kv_head);
     peer.set_num_kv_heads(memory->num_kv_heads);
   }
   return request;
+}
+
+control::ModelShare ClusterExecutor::ShareOf(const Node& node) const {
+  const auto index = static_cast<int>(std::ranges::find(compute_, &node) - compute_.begin());
+  control::ModelShare share;
+  share.set_num_stages(config_.pipeline_parallel_size);
+  share.set_stage(index / config_.tensor_parallel_size);
+  share.set_num_ranks(config_.tensor_parallel_size);
+  share.set_rank(index % config_.tensor_parallel_size);
+  return share;
 }
 
 // All load at the same time.
@@ -520,6 +582,8 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
     if (config_.kv_head_parallel > 1 && memory)
       status.kv_heads = fmt::format("{}..{}", node->first_kv_head, node->first_kv_head + node->num_kv_heads - 1);
     status.name = node->config.name;
+    status.holds = node->configured.holds();
+    status.weight_bytes = node->configured.weight_bytes();
     status.role = memory ? "memory" : "compute";
     status.address = node->address();
     status.state = node->lost.ok() ? "ready" : "lost";

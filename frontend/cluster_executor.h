@@ -79,6 +79,7 @@ class ClusterExecutor : public StepExecutor {
   Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline, const StartProgress& progress);
   Status ConfigureMemory(Node& node, Deadline deadline);
   Result<control::ConfigureCompute> ComputeRequest(const Node& node) const;
+  control::ModelShare ShareOf(const Node& node) const;  // REQUIRES: a compute node
   Status ConfigureCompute(const StartProgress& progress);
   Status JoinComputeNodes(const StartProgress& progress);
   Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);

@@ -1,5 +1,7 @@
 #include "frontend/cluster_status.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -55,6 +57,17 @@ std::string KvUse(const json& node) {
   const std::string kv_heads = Text(node, "kv_heads");
   return std::to_string(used) + " / " + std::to_string(capacity) + " (" + std::to_string(used * 100 / capacity) + "%)" +
          (kv_heads.empty() ? "" : " of kv_heads " + kv_heads);
+}
+
+// What each compute node has of a model that none holds alone; "" if all hold it.
+std::string Shares(const json& document) {
+  std::string text;
+  for (const json& node : document.is_object() ? document.value("nodes", json::array()) : json::array()) {
+    if (const std::string holds = Text(node, "holds"); !holds.empty())
+      text += fmt::format("\n{} holds {}: {:.1f} MB of weights", Text(node, "name"), holds,
+                          static_cast<double>(Number(node, "weight_bytes")) * 1e-6);
+  }
+  return text.empty() ? "" : text + "\n";
 }
 
 // Which data paths were passed over, with the reasons; a line for each set of nodes that has the same ones.
@@ -126,7 +139,7 @@ std::string StatusTable(const std::string& status_json) {
                       transport.empty() ? "-" : transport, KvUse(node), Text(node, "num_sequences"), Text(node, "detail")});
     }
   }
-  text += Table(rows) + NotUsed(document);
+  text += Table(rows) + Shares(document) + NotUsed(document);
   const json scheduler = document.is_object() ? document.value("scheduler", json::object()) : json::object();
   text += "\nrequests: " + std::to_string(Number(scheduler, "num_running")) + " running, " +
           std::to_string(Number(scheduler, "num_waiting")) + " waiting; " + std::to_string(Number(scheduler, "num_preemptions")) +

@@ -55,6 +55,8 @@ struct NodeStatus {
   std::string state;              // "ready" | "loading" | "lost"
   std::string detail;             // why it is lost, else ""
   std::string kv_heads;           // memory nodes: "0..3", those that it holds; "" if all
+  std::string holds;              // compute nodes: "layers 0..15", the part of the model that it has; "" if all
+  int64_t weight_bytes = 0;       // compute nodes: of the weights that it has
   std::string transport;          // memory nodes: the fabric in use
   std::string transport_refused;  // fabrics that were passed over, with the reasons; "" if none
   int64_t capacity_tokens = 0;

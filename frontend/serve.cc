@@ -78,6 +78,8 @@ Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
   Override(config.kv_head_parallel, options.kv_head_parallel);
   Override(config.pipeline, options.pipeline);
   Override(config.num_batches, options.num_batches);
+  Override(config.pipeline_parallel_size, options.pipeline_parallel_size);
+  Override(config.tensor_parallel_size, options.tensor_parallel_size);
   if (!options.spread_tokens.empty()) {
     const Result<int64_t> length = ParseSize(options.spread_tokens);
     if (!length.ok()) return length.status().WithContext("--spread-tokens");
@@ -132,10 +134,11 @@ Status StartHttp(const ServeOptions& options, Manager& manager) {
 // What the local cluster will be.
 Result<std::vector<NodeConfig>> PlanLocalCluster(const ServeOptions& options) {
   LocalClusterOptions local;
-  local.num_compute_nodes = options.num_compute_nodes;
+  const int num_shares = std::max(options.pipeline_parallel_size, 1) * std::max(options.tensor_parallel_size, 1);
+  local.num_compute_nodes = options.num_compute_nodes > 0 ? options.num_compute_nodes : num_shares;
   local.num_memory_nodes = options.num_memory_nodes;
   if (local.num_compute_nodes > 1 && local.num_memory_nodes == 0)
-    return InvalidArgument("--compute-nodes: several compute nodes need memory nodes; --memory-nodes is 0");
+    return InvalidArgument("several compute nodes need memory nodes; --memory-nodes is 0");
   LAMINA_ASSIGN_OR_RETURN(local.memory_bytes, ParseSize(options.memory));
   local.compute_threads = options.compute_threads;
   local.memory_threads = options.memory_threads;

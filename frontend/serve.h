@@ -15,7 +15,8 @@ struct ServeOptions {
   std::string model;                        // checkpoint folder; with cluster_file: "" takes the YAML's
 
   // The local cluster.
-  int num_compute_nodes = 1, num_memory_nodes = 2;
+  int num_compute_nodes = 0;  // 0: one, or as many as the model is shared by
+  int num_memory_nodes = 2;
   std::string memory = "256MiB";  // of each memory node
   int compute_threads = 0;        // 0: all cores
   int memory_threads = 1;
@@ -24,6 +25,7 @@ struct ServeOptions {
   std::string transport, kv_dtype, wire_dtype, load_format, served_name, pipeline;
   int max_num_seqs = 0, max_num_batched_tokens = 0, max_num_queued_reqs = 0;
   int kv_head_parallel = 0, num_batches = 0;
+  int pipeline_parallel_size = 0, tensor_parallel_size = 0;
   std::string max_model_len, spread_tokens;  // such as 32k
 
   std::string host;  // "": loopback, or with cluster_file the controller's address

@@ -38,6 +38,12 @@ StepCost CostOf(const control::StepResult& result) {
   return cost;
 }
 
+PipelineChooser MakeChooser(const ServingEngineOptions& options) {
+  const int num_batches = options.scheduler.num_batches;
+  if (options.pipeline_parallel_size * options.tensor_parallel_size == 1) return {options.num_compute_nodes, num_batches};
+  return {options.pipeline_parallel_size, num_batches, /*stages=*/true};
+}
+
 }  // namespace
 
 ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const ModelConfig& model) {
@@ -45,8 +51,11 @@ ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const
   options.scheduler.max_num_seqs = config.max_num_seqs;
   options.scheduler.num_batches = config.num_batches;
   options.num_compute_nodes = std::max(1, static_cast<int>(std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role)));
+  options.pipeline_parallel_size = config.pipeline_parallel_size;
+  options.tensor_parallel_size = config.tensor_parallel_size;
   options.chooses_pipeline = config.pipeline == "auto";
-  options.pipeline = {options.chooses_pipeline ? options.num_compute_nodes : config.num_batches, config.pipeline == "rotational"};
+  const int fewest = config.shares_model() ? std::min(config.pipeline_parallel_size, config.num_batches) : options.num_compute_nodes;
+  options.pipeline = {options.chooses_pipeline ? fewest : config.num_batches, config.pipeline == "rotational"};
   options.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   options.scheduler.max_model_len = config.max_model_len;
   options.scheduler.max_queued = config.max_num_queued_reqs;
@@ -66,7 +75,7 @@ ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_pt
                                              : MakeLeastLoadedPlacement()),
       in_flight_(static_cast<size_t>(options.scheduler.num_batches)),
       pipeline_(options.pipeline),
-      chooser_(std::in_place, options.num_compute_nodes, options.scheduler.num_batches),
+      chooser_(MakeChooser(options)),
       last_result_(in_flight_.size()) {
   scheduler_.SetPipeline(options.pipeline);
   for (const KvNode& node : executor->kv_nodes()) scheduler_.AddNode(node);
@@ -325,6 +334,7 @@ void ServingEngine::ChoosePipeline(const StepPlan& plan, const control::StepResu
   if (before != TimePoint{} && result.times_size() > 0) {
     StepCost cost = CostOf(result);
     cost.rows = static_cast<double>(plan.work.size());
+    cost.slices /= options_.tensor_parallel_size;  // which so many nodes run at the same time
     cost.round = Seconds(now - before);
     if (pipeline_.num_batches > 1) cost.wires.reset();  // waiting behind other batches is in them
     chooser_->Observe(cost, pipeline_);

@@ -30,6 +30,7 @@ struct ServingEngineOptions {
   Pipeline pipeline;
   bool chooses_pipeline = false;  // another is taken when steps show that it is faster; num_batches is then the most
   int num_compute_nodes = 1;
+  int pipeline_parallel_size = 1, tensor_parallel_size = 1;  // as base/cluster_config.h
   std::vector<TokenId> eos_tokens;
   int64_t vocab_size = 0;
   Clock::duration step_timeout = std::chrono::seconds(60);

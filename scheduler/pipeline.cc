@@ -38,8 +38,8 @@ double PipelineChooser::Line::At(double x) const {
   return mean_y * (1 + share * (x / mean_x - 1));
 }
 
-PipelineChooser::PipelineChooser(int num_compute_nodes, int max_batches)
-    : num_compute_nodes_(num_compute_nodes), max_batches_(max_batches) {}
+PipelineChooser::PipelineChooser(int num_compute_nodes, int max_batches, bool stages)
+    : num_compute_nodes_(num_compute_nodes), max_batches_(max_batches), stages_(stages) {}
 
 void PipelineChooser::Observe(const StepCost& cost, const Pipeline& now) {
   ++num_observed_;
@@ -76,7 +76,7 @@ double PipelineChooser::Predict(int num_rows, const Pipeline& pipeline) const {
   const double rows = std::ceil(static_cast<double>(num_rows) / n);
   const double slices = slices_.At(rows), attention = attention_.At(rows);
   const int most_batches = (n + num_compute_nodes_ - 1) / num_compute_nodes_;  // of one compute node
-  const double compute = pipeline.rotates ? slices * n / num_compute_nodes_ : slices * most_batches;
+  const double compute = pipeline.rotates || stages_ ? slices * n / num_compute_nodes_ : slices * most_batches;
   return std::max({slices + attention + wires_.At(rows), compute, attention * n});
 }
 
@@ -85,7 +85,7 @@ Pipeline PipelineChooser::Choose(int num_rows, const Pipeline& now) const {
   std::vector<Pipeline> simplest_first;
   for (int n = 1; n <= std::min(max_batches_, num_rows); ++n) {
     simplest_first.push_back({n, false});
-    if (num_compute_nodes_ > 1) simplest_first.push_back({n, true});
+    if (num_compute_nodes_ > 1 && !stages_) simplest_first.push_back({n, true});
   }
   const auto time = [&](const Pipeline& pipeline) { return Round(num_rows, pipeline); };
   const double shortest = time(std::ranges::min(simplest_first, {}, time));

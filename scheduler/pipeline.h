@@ -35,8 +35,9 @@ struct StepCost {
 // may be that good in truth, as when nodes share cores. So a pipeline that promises more is tried, and its rounds are measured.
 class PipelineChooser {
  public:
-  // At most `max_batches` in flight.
-  PipelineChooser(int num_compute_nodes, int max_batches);
+  // At most `max_batches` in flight. `stages`: each compute node runs its own range of slices of every batch. Then no pipeline rotates, and
+  // all nodes share the work of all batches evenly.
+  PipelineChooser(int num_compute_nodes, int max_batches, bool stages = false);
 
   void Observe(const StepCost& cost, const Pipeline& now);  // older ones fade
 
@@ -76,6 +77,7 @@ class PipelineChooser {
   double Round(int num_rows, const Pipeline& pipeline) const;
 
   const int num_compute_nodes_, max_batches_;
+  const bool stages_;
   int64_t num_observed_ = 0;
   // Attention reads every row's own KV. A slice reads its weights whatever the number of rows, or is bound by arithmetic.
   Line slices_{{1, 0}}, attention_{{1, 1}}, wires_{{1, 0}};

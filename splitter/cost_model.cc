@@ -22,6 +22,7 @@ LinearWork WorkOf(const Slice& slice, const Graph& graph) {
   const auto width = [&](ValueId id) { return static_cast<double>(graph.values[static_cast<size_t>(id)].width); };
   for (const Op& op : slice.program) {
     if (op.kind == OpKind::kEmbedding) work.row_elements += 2 * width(op.output);
+    if (op.kind == OpKind::kAllReduce) work.row_elements += (op.num_ranks + 1) * width(op.output);
     if (op.kind != OpKind::kLinear) continue;
     work.weights += NumElements(op.weights[0]);
     work.row_elements += width(op.inputs[0]) + width(op.output);

@@ -17,7 +17,7 @@ namespace lamina {
 // A slice's linear layers; norms, rotations and sums ride along with them, as fused kernels do.
 struct LinearWork {
   double weights = 0;       // elements of the matrices: read once per run, 2 operations each per row
-  double row_elements = 0;  // what each row reads and writes: inputs and outputs of the matrices
+  double row_elements = 0;  // what each row reads and writes: inputs and outputs of the matrices, parts and sum of all-reduces
 };
 LinearWork WorkOf(const Slice& slice, const Graph& graph);
 

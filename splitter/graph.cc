@@ -15,6 +15,7 @@ std::string_view OpName(OpKind kind) {
     case OpKind::kSiluMul: return "silu_mul";
     case OpKind::kAdd: return "add";
     case OpKind::kAttention: return "attention";
+    case OpKind::kAllReduce: return "all_reduce";
   }
   return "unknown";
 }

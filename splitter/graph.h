@@ -12,10 +12,12 @@ namespace lamina {
 // Index into Graph::values.
 using ValueId = int32_t;
 
-// A tensor of the checkpoint.
+// A tensor of the checkpoint, or the part of it that one of several ranks reads.
 struct WeightRef {
-  std::string name;            // as in the safetensors file
-  std::vector<int64_t> shape;  // linear: [out_features, in_features]
+  std::string name;                 // as in the safetensors file
+  std::vector<int64_t> shape;       // linear: [out_features, in_features]
+  std::vector<int64_t> whole = {};  // the tensor's shape; empty: `shape`, all of it is read
+  std::vector<int64_t> first = {};  // of each dimension elements [first, first + shape) are read; empty: all
 };
 
 enum class OpKind {
@@ -28,6 +30,7 @@ enum class OpKind {
   kSiluMul,    // gate, up -> their width
   kAdd,        // a, b -> their width
   kAttention,  // q [heads*head_dim], k, v [kv_heads*head_dim] -> [heads*head_dim]; layer, num_heads, num_kv_heads, head_dim, scale
+  kAllReduce,  // this rank's partial sum -> the sum over all ranks, of its width; num_ranks
 };
 std::string_view OpName(OpKind kind);
 
@@ -45,6 +48,7 @@ struct Op {
   int num_kv_heads = 0;
   int head_dim = 0;
   float scale = 0;
+  int num_ranks = 0;
 };
 
 struct Value {

@@ -8,6 +8,8 @@
 //   [reply area] x num_batches   MessageHeader, then the attention output of the rows of one layer
 // Compute node's window (written by another compute node):
 //   [context area] x num_batches MessageHeader, then what the next slice needs: compute_node/step_context.h
+//   [sum area] x 2 num_batches   if they run slices together: MessageHeader, then a partial sum [rows, width] in the wire dtype, then a
+//                                control::StepState. Message `number` of batch b is in area 2 b + number mod 2: a rank may be one sum ahead
 // Heads are those that the memory node holds.
 //
 // With overlap (Configure) a decode message comes in two parts, with a header each, so that attention can begin before k and v are there:
@@ -49,7 +51,8 @@ enum class MessageKind : uint16_t {
   kReply = 3,
   kPushDone = 4,
   kContext = 5,
-  kQueries = 6
+  kQueries = 6,
+  kPartialSum = 7
 };  // kPushDone is only ever a notification
 
 struct MessageHeader {
@@ -58,7 +61,7 @@ struct MessageHeader {
   uint16_t status = 0;            // 6   reply: StatusCode
   uint64_t epoch = 0;             // 8
   uint64_t step = 0;              // 16
-  uint32_t layer = 0;             // 24  context: the slice that needs it
+  uint32_t layer = 0;             // 24  context: the slice that needs it; partial sum: ValueId of the sum
   uint32_t first_row = 0;         // 28  index into the order's rows
   uint32_t num_rows = 0;          // 32
   uint32_t payload_bytes = 0;     // 36
@@ -85,13 +88,14 @@ bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric);
 // kPushDone has the number of the push.
 struct Notification {
   MessageKind kind{};
-  uint32_t slot = 0;  // decode, queries, reply, context: batch, < kMaxBatches; push: < kPushSlots
+  uint32_t slot = 0;  // decode, queries, reply, context, partial sum: batch, < kMaxBatches; push: < kPushSlots
   uint32_t number = 0;
 
   uint32_t Pack() const { return static_cast<uint32_t>(kind) << 28 | slot << 24 | number; }
   static std::optional<Notification> Unpack(uint32_t value);  // none: means nothing
 
   static constexpr uint32_t Next(uint32_t number) { return (number + 1) & 0xffffff; }
+  static constexpr uint32_t Distance(uint32_t from, uint32_t to) { return (to - from) & 0xffffff; }  // calls of Next
 };
 
 // Sizes and offsets that both ends derive from the same Configure message.

@@ -13,8 +13,10 @@ void RegisterServe(CLI::App& app) {
                       "Checkpoint folder (Hugging Face layout); without --cluster a local cluster is started for it");
   command->add_option("--cluster", options->cluster_file, "Cluster YAML whose nodes run already (see `lamina cluster up`)")
       ->envname("LAMINA_CLUSTER");
-  AddOption(*command, "--compute-nodes", options->num_compute_nodes, "Compute nodes of the local cluster, each with the whole model")
-      ->check(CLI::Range(1, 16));
+  AddOption(*command, "--compute-nodes", options->num_compute_nodes,
+            "Compute nodes of the local cluster, each with the whole model; 0: one, or as many as --pipeline-parallel-size and "
+            "--tensor-parallel-size need")
+      ->check(CLI::Range(0, 16));
   AddOption(*command, "--memory-nodes", options->num_memory_nodes,
             "Memory nodes of the local cluster; 0: attention stays on the compute node")
       ->check(CLI::Range(0, 64));
@@ -42,6 +44,12 @@ void RegisterServe(CLI::App& app) {
   AddOption(*command, "--num-batches", options->num_batches,
             "In flight at a time: while memory nodes attend for one, compute nodes run slices of another; 0: the policy's or the YAML's")
       ->check(CLI::Range(0, 16));
+  AddOption(*command, "--pipeline-parallel-size", options->pipeline_parallel_size,
+            "So many compute nodes hold and run different layers of the model; 0: 1 or the YAML's")
+      ->check(CLI::Range(0, 256));
+  AddOption(*command, "--tensor-parallel-size", options->tensor_parallel_size,
+            "So many compute nodes run each layer together, with their share of its heads and its MLP each; 0: 1 or the YAML's")
+      ->check(CLI::Range(0, 256));
   AddOption(*command, "--load-format", options->load_format, "auto | safetensors | dummy (random weights)")
       ->check(CLI::IsMember({"auto", "safetensors", "dummy"}));
   AddOption(*command, "--host", options->host, "Address of the HTTP server; default: loopback, or the YAML's controller");

@@ -14,6 +14,8 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
                      {"state", node.state},
                      {"detail", node.detail},
                      {"kv_heads", node.kv_heads},
+                     {"holds", node.holds},
+                     {"weight_bytes", node.weight_bytes},
                      {"transport", node.transport},
                      {"transport_refused", node.transport_refused},
                      {"capacity_tokens", node.capacity_tokens},

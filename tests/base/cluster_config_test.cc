@@ -123,6 +123,27 @@ TEST(ClusterConfig, MemoryNodesFormWholeGroups) {
   EXPECT_THAT(parse(2).status().message(), testing::HasSubstr("c.yaml:8: 'kv_head_parallel' is 2: the 3 memory nodes cannot be grouped"));
 }
 
+TEST(ClusterConfig, AModelIsSharedByAllComputeNodes) {
+  const auto parse = [](int num_compute, const std::string& parallel) {
+    std::string yaml = "version: 1\nmodel: {path: /m}\nnodes:\n- {name: m0, role: memory, port: 1, memory: 1GiB}\n";
+    for (int i = 0; i < num_compute; ++i)
+      yaml += "- {name: c" + std::to_string(i) + ", role: compute, port: " + std::to_string(2 + i) + "}\n";
+    return ClusterConfig::Parse(yaml + "parallel: {" + parallel + "}\n", "c.yaml");
+  };
+  EXPECT_FALSE(parse(2, "")->shares_model());
+  ASSERT_TRUE(parse(3, "pipeline_parallel_size: 3").ok());
+  EXPECT_EQ(parse(3, "pipeline_parallel_size: 3")->pipeline_parallel_size, 3);
+  EXPECT_TRUE(parse(3, "pipeline_parallel_size: 3")->shares_model());
+  EXPECT_THAT(
+      parse(2, "pipeline_parallel_size: 3").status().message(),
+      testing::HasSubstr(
+          "c.yaml:7: pipeline_parallel_size x tensor_parallel_size is 3: it needs as many nodes with the role compute, and there are 2"));
+  ASSERT_TRUE(parse(4, "pipeline_parallel_size: 2, tensor_parallel_size: 2").ok());
+  EXPECT_EQ(parse(4, "pipeline_parallel_size: 2, tensor_parallel_size: 2")->tensor_parallel_size, 2);
+  EXPECT_THAT(parse(2, "pipeline_parallel_size: 2, tensor_parallel_size: 2").status().message(), testing::HasSubstr("is 4: it needs"));
+  EXPECT_FALSE(parse(2, "pipeline_parallel_size: 0").ok());
+}
+
 TEST(ClusterConfig, WhatTravelsHowIsOneOfAFewWords) {
   const auto error = [](const std::string& section) {
     return ClusterConfig::Parse(std::string(kSmall) + section + "\n", "c.yaml").status().message();

@@ -168,8 +168,8 @@ class PlainSlices final : public SliceRunner {
     for (const Value& value : model.graph.values) values_.emplace_back(rows * static_cast<size_t>(std::max<int64_t>(value.width, 1)));
   }
   void Begin(std::span<const TokenId>, std::span<const int32_t>) override {}
-  void RunToQueries(int) override {}
-  void Run(int) override {}
+  const Op* RunToQueries(int) override { return nullptr; }
+  const Op* Run(int) override { return nullptr; }
   void KeepRows(int, std::span<const int>) override {}
   float* value(ValueId id) override { return values_[static_cast<size_t>(id)].data(); }
   SampledToken Sample(size_t, const SamplingParams&, const SampleContext&) override { return {}; }

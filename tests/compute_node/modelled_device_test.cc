@@ -36,6 +36,46 @@ TEST(ModelledDevice, WeightsThatDoNotFitAreRefused) {
   EXPECT_TRUE(ModelledDevice(Device("2xA100-40G")).Load(Options("llama-33b")).ok());
 }
 
+TEST(ModelledDevice, AShareOfAModelNeedsRoomForItsOwnWeightsOnly) {
+  WeightOptions options = Options("llama-33b");
+  for (const ModelShare& share : {ModelShare{2, 0, 1, 0}, ModelShare{2, 1, 1, 0}, ModelShare{1, 0, 2, 0}, ModelShare{1, 0, 2, 1}}) {
+    options.share = share;
+    ModelledDevice device(Device("A100-40G"));
+    const Result<std::unique_ptr<LoadedModel>> model = device.Load(options);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_NEAR(static_cast<double>((*model)->weight_bytes), 65.1e9 / 2, 1.2e9);
+  }
+}
+
+// A rank reads its part of the matrices, and each sum's parts and result.
+TEST(ModelledDevice, RanksTakeTheTimeOfTheirParts) {
+  WeightOptions options = Options("llama-13b");
+  options.share = {1, 0, 2, 0};
+  ModelledDevice device(Device("A100-40G"));
+  const std::unique_ptr<LoadedModel> model = *device.Load(options);
+  const std::unique_ptr<SliceRunner> slices = device.MakeSlices(*model, 8);
+  const std::vector<TokenId> tokens(8, 5);
+  const std::vector<int32_t> positions(8, 0);
+  slices->Begin(tokens, positions);
+  int sums = 0;
+  const TimePoint start = Clock::now();
+  for (int k = 0; k <= 40; ++k) {
+    if (k < 40) {
+      while (const Op* op = slices->RunToQueries(k)) {
+        ++sums;
+        std::fill_n(slices->value(op->inputs[0]), 8 * 5120, 1.0f);  // out of bounds: for the address sanitizer
+        std::fill_n(slices->value(op->output), 8 * 5120, 1.0f);
+      }
+    }
+    while (slices->Run(k) != nullptr) ++sums;
+  }
+  EXPECT_EQ(sums, 2 * 40);
+  const DeviceSpec a100 = Device("A100-40G");
+  const double parts = 0.999 * 0.5 * (26.0e9 - 2 * 2 * 32000 * 5120) / a100.reached_bytes_per_s();
+  EXPECT_GE(SecondsSince(start), parts);
+  EXPECT_GE(SecondsSince(start), 0.98 * StepSeconds(a100, model->sliced, DType::kF16, 8, 8));
+}
+
 class ModelledSlicesTest : public ::testing::Test {
  protected:
   ModelledDevice device_{Device("A100-40G")};

@@ -25,10 +25,12 @@ GenerateRequest LongRequest(TokenId first) {
   return request;
 }
 
-// `kind`: a transport; or a pipeline with several compute nodes.
+// `kind`: a transport; or a pipeline with several compute nodes, or "stages" of two with half of the layers each.
 Deployment ShortTimeouts(const std::string& kind, int num_compute_nodes = 2) {
   Deployment deployment;
-  if (kind == "tcp" || kind == "shm") {
+  if (kind == "stages") {
+    deployment.pipeline_parallel_size = 2;
+  } else if (kind == "tcp" || kind == "shm") {
     deployment.transport = kind;
   } else {
     deployment.num_compute_nodes = num_compute_nodes;
@@ -250,7 +252,145 @@ TEST_P(SeveralComputeNodes, TheOthersGoOnWhenAComputeNodeAndAMemoryNodeDieTogeth
 INSTANTIATE_TEST_SUITE_P(Pipelines, SeveralComputeNodes, ::testing::Values("none", "fixed", "rotational", "auto"),
                          [](const auto& info) { return info.param; });
 
-INSTANTIATE_TEST_SUITE_P(Clusters, FailureTest, ::testing::Values("tcp", "shm", "rotational"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Clusters, FailureTest, ::testing::Values("tcp", "shm", "rotational", "stages"),
+                         [](const auto& info) { return info.param; });
+
+// Of a model that no compute node holds alone each is needed.
+class SharedModelFailureTest : public ::testing::TestWithParam<std::tuple<int, int, const char*>> {};
+
+TEST_P(SharedModelFailureTest, TheLossOfAnyComputeNodeEndsEverythingAndNamesIt) {
+  const auto [stages, ranks, victim] = GetParam();
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    SCOPED_TRACE(signal);
+    Deployment deployment;
+    deployment.pipeline_parallel_size = stages;
+    deployment.tensor_parallel_size = ranks;
+    deployment.peer_timeout = seconds(2);
+    deployment.step_timeout = seconds(8);
+    const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+    ASSERT_TRUE(serving.ok()) << serving.status();
+    std::vector<Collector> collectors(4);
+    for (size_t i = 0; i < collectors.size(); ++i)
+      ASSERT_TRUE((*serving)->engine->Submit(LongRequest(100 + static_cast<TokenId>(i)), collectors[i].sink()).ok());
+    for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
+    ASSERT_TRUE((*serving)->cluster->Kill(victim, signal).ok());
+    for (const Collector& collector : collectors) {
+      ASSERT_TRUE(collector.Wait(Deadline::After(seconds(20))));
+      EXPECT_EQ(collector.results()[0].reason, FinishReason::kError);
+      EXPECT_THAT(collector.results()[0].error.message(), HasSubstr(victim));
+    }
+    EXPECT_FALSE((*serving)->engine->status().serving);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, SharedModelFailureTest,
+                         ::testing::Values(std::tuple(3, 1, "c0"), std::tuple(3, 1, "c1"), std::tuple(3, 1, "c2"), std::tuple(1, 2, "c0"),
+                                           std::tuple(1, 2, "c1"), std::tuple(2, 2, "c3")));
+
+// The loss of a memory node ends the requests of its whole group, and nothing else: ranks hear of it from each other.
+TEST(SharedModel, AMemoryNodeOfOneRankEndsOnlyTheRequestsOfItsGroup) {
+  Deployment deployment;
+  deployment.tensor_parallel_size = 2;
+  deployment.num_memory_nodes = 4;
+  deployment.peer_timeout = seconds(2);
+  deployment.step_timeout = seconds(8);
+  const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+  ASSERT_TRUE(serving.ok()) << serving.status();
+  std::vector<Collector> collectors(4);
+  for (size_t i = 0; i < collectors.size(); ++i)
+    ASSERT_TRUE((*serving)->engine->Submit(LongRequest(100 + static_cast<TokenId>(i)), collectors[i].sink()).ok());
+  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
+  ASSERT_TRUE((*serving)->cluster->Kill("m1", SIGKILL).ok());  // rank 1's, of the group m0, m1
+  int failed = 0;
+  for (const Collector& collector : collectors) {
+    ASSERT_TRUE(collector.Wait(Deadline::After(seconds(30))));
+    const Generated got = collector.results()[0];
+    failed += got.reason == FinishReason::kError ? 1 : 0;
+    if (got.reason == FinishReason::kError) {
+      EXPECT_THAT(got.error.message(), HasSubstr("m1"));
+    } else {
+      EXPECT_EQ(got.tokens.size(), static_cast<size_t>(kLong));
+    }
+  }
+  EXPECT_EQ(failed, 2);
+  EXPECT_TRUE((*serving)->engine->status().serving);
+  EXPECT_EQ(AwaitNoTokens(*(*serving)->engine, Deadline::After(seconds(10))), "");
+}
+
+TEST(StartFailure, RanksNeedTheirHeadsAndTheirMemoryNodes) {
+  const Result<ModelConfig> model = ModelConfig::Load(Deployment().model);  // 4 kv_heads
+  ASSERT_TRUE(model.ok());
+  ClusterConfig config;
+  config.nodes.resize(6);
+  config.nodes[0].role = config.nodes[1].role = config.nodes[2].role = NodeRole::kCompute;
+  config.tensor_parallel_size = 3;
+  EXPECT_THAT(ResolveConfig(config, *model).message(), HasSubstr("tensor_parallel_size 3 does not divide the model's 4 kv_heads"));
+  config.nodes.resize(2);
+  config.tensor_parallel_size = 2;
+  config.num_batches = 0;
+  config.kv_head_parallel = 3;
+  EXPECT_THAT(ResolveConfig(config, *model).message(), HasSubstr("kv_head_parallel 3 must be a multiple of tensor_parallel_size 2"));
+  config.num_batches = 0;
+  config.kv_head_parallel = 1;
+  ASSERT_TRUE(ResolveConfig(config, *model).ok());
+  EXPECT_EQ(config.kv_head_parallel, 2);
+}
+
+// What each compute node says that it holds, and together they hold the model.
+TEST(SharedModel, StatusSaysWhatEachNodeHolds) {
+  std::vector<int64_t> bytes;
+  std::vector<std::string> holds;
+  for (const auto& [stages, ranks] : {std::pair(1, 1), std::pair(2, 1), std::pair(1, 2)}) {
+    Deployment deployment;
+    deployment.pipeline_parallel_size = stages;
+    deployment.tensor_parallel_size = ranks;
+    const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+    ASSERT_TRUE(serving.ok()) << serving.status();
+    for (const NodeStatus& node : (*serving)->engine->status().nodes) {
+      if (node.role != "compute") continue;
+      bytes.push_back(node.weight_bytes);
+      holds.push_back(node.holds);
+    }
+  }
+  ASSERT_EQ(bytes.size(), 5u);
+  EXPECT_THAT(holds, ::testing::ElementsAre("", "layers 0..2", "layers 2..3", "part 0 of 2 of layers 0..3", "part 1 of 2 of layers 0..3"));
+  EXPECT_GE(bytes[1] + bytes[2], bytes[0]);
+  EXPECT_LT(std::max(bytes[1], bytes[2]), bytes[0] * 7 / 10);
+  EXPECT_LT(bytes[3], bytes[0]);
+  EXPECT_LT(bytes[4], bytes[3]) << "the head is on rank 0";
+}
+
+TEST(StartFailure, ASharedModelNeedsItsComputeNodesAndAFittingPipeline) {
+  const Result<ModelConfig> model = ModelConfig::Load(Deployment().model);
+  ASSERT_TRUE(model.ok());
+  ClusterConfig config;
+  config.nodes.resize(3);
+  config.nodes[0].role = config.nodes[1].role = NodeRole::kCompute;
+  config.pipeline_parallel_size = 3;
+  EXPECT_THAT(ResolveConfig(config, *model).message(), HasSubstr("need 3 compute nodes, and there are 2"));
+  config.pipeline_parallel_size = 2;
+  config.pipeline = "rotational";
+  EXPECT_THAT(ResolveConfig(config, *model).message(), HasSubstr("use auto, fixed or none"));
+  config.pipeline = "none";
+  config.num_batches = 2;
+  EXPECT_THAT(ResolveConfig(config, *model).message(), HasSubstr("pipeline policy none has one"));
+  config.pipeline = "fixed";
+  config.num_batches = 0;
+  ASSERT_TRUE(ResolveConfig(config, *model).ok());
+  EXPECT_EQ(config.num_batches, 3);
+  config.pipeline = "auto";
+  config.num_batches = 0;
+  ASSERT_TRUE(ResolveConfig(config, *model).ok());
+  EXPECT_EQ(config.num_batches, 4);
+}
+
+TEST(StartFailure, MoreStagesThanSlicesIsTheComputeNodesClearError) {
+  Deployment deployment;
+  deployment.pipeline_parallel_size = 6;  // of 4 layers
+  const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+  ASSERT_FALSE(serving.ok());
+  EXPECT_THAT(serving.status().message(), HasSubstr("pipeline_parallel_size 6: a model of 4 layers can have 1 to 5 stages"));
+}
 
 TEST(Restart, WeightsAreLoadedAgainOnlyIfTheirFilesChanged) {
   const TemporaryFolder folder;

@@ -59,6 +59,10 @@ void RunSeed(uint64_t seed, Outcome& outcome) {
     options.num_compute_nodes = 2;
     options.num_batches = 0;
   }
+  if (seed % 5 == 2) {
+    options.num_compute_nodes = options.tensor_parallel_size = 2;
+    options.kv_head_parallel = 2;
+  }
   options.overlap = seed % 5 >= 3;
   Result<std::unique_ptr<FaultyCluster>> cluster = FaultyCluster::Create(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();

@@ -35,7 +35,8 @@ TEST_P(GoldenTest, UnderPreemptionAndShortChunks) {
   const std::vector<GoldenPrompt> golden = GoldenPrompts(GetParam().kv_dtype);
   Deployment deployment = GetParam();
   const int64_t bytes_per_token = int64_t{2} * 4 * 4 * 32 * (deployment.kv_dtype == "float32" ? 4 : 2);
-  const int num_shares = deployment.spread_tokens > 0 ? deployment.num_memory_nodes : deployment.kv_head_parallel;
+  const int num_shares =
+      deployment.spread_tokens > 0 ? deployment.num_memory_nodes : std::max(deployment.kv_head_parallel, deployment.tensor_parallel_size);
   deployment.memory_bytes = bytes_per_token * 240 / num_shares;  // of a sequence
   deployment.max_num_seqs = 8;
   deployment.max_num_batched_tokens = 11;
@@ -99,6 +100,45 @@ std::vector<Deployment> AllDeployments() {
       }
     }
   }
+  Deployment stages;  // each compute node has some of the layers
+  for (const char* kv_dtype : {"float32", "bfloat16"}) {
+    stages.kv_dtype = kv_dtype;
+    for (const int num_stages : {2, 3}) {
+      stages.pipeline_parallel_size = num_stages;
+      for (const int num_memory_nodes : {1, 2}) {
+        stages.num_memory_nodes = num_memory_nodes;
+        stages.transport = num_memory_nodes == 1 ? "tcp" : "shm";
+        all.push_back(stages);
+      }
+    }
+  }
+  stages.pipeline = "fixed";
+  all.push_back(stages);
+  stages.kv_head_parallel = 2;
+  stages.overlap = "on";
+  all.push_back(stages);
+  Deployment ranks;  // compute nodes run each layer together
+  ranks.tensor_parallel_size = 2;
+  for (const char* kv_dtype : {"float32", "bfloat16"}) {
+    ranks.kv_dtype = kv_dtype;
+    for (const char* transport : {"tcp", "shm"}) {
+      ranks.transport = transport;
+      all.push_back(ranks);
+    }
+    ranks.pipeline_parallel_size = 2;
+    all.push_back(ranks);
+    ranks.pipeline_parallel_size = 1;
+  }
+  ranks.pipeline = "fixed";
+  ranks.num_batches = 3;
+  all.push_back(ranks);
+  ranks.overlap = "on";
+  ranks.num_memory_nodes = 4;
+  ranks.spread_tokens = 16;
+  all.push_back(ranks);
+  ranks.spread_tokens = 0;
+  ranks.tensor_parallel_size = 4;
+  all.push_back(ranks);
   Deployment rounded;  // what crosses the wire
   rounded.wire_dtype = "float16";
   for (const char* transport : {"tcp", "shm"}) {

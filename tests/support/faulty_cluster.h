@@ -16,10 +16,12 @@ namespace lamina::testing {
 struct FaultyClusterOptions {
   int num_compute_nodes = 1;
   int num_memory_nodes = 2;
-  int kv_head_parallel = 1;   // as base/cluster_config.h
-  int64_t spread_tokens = 0;  // likewise
-  int num_batches = 0;        // likewise
-  bool overlap = false;       // likewise, "on"
+  int kv_head_parallel = 1;        // as base/cluster_config.h
+  int64_t spread_tokens = 0;       // likewise
+  int num_batches = 0;             // likewise
+  int pipeline_parallel_size = 1;  // likewise, of the compute nodes
+  int tensor_parallel_size = 1;    // likewise
+  bool overlap = false;            // likewise, "on"
   Clock::duration peer_timeout = std::chrono::milliseconds(150);
   FaultPlan of_compute;  // what happens to q, k and v
   FaultPlan of_memory;   // what happens to answers

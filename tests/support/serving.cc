@@ -66,8 +66,11 @@ std::string Deployment::Name() const {
       (overlap == "on" ? "_overlap" : "") + std::string(modelled_latency > Clock::duration::zero() ? "_modelled_link" : "");
   const std::string batches = num_batches > 1 ? "_" + std::to_string(num_batches) + "_batches" : "";
   const std::string policy = pipeline == "auto" ? "" : "_" + pipeline;
-  return std::to_string(num_compute_nodes) + "_compute_" + std::to_string(num_memory_nodes) + "_memory" + heads + spread + policy +
-         batches + "_" + transport + "_" + kv_dtype + wire + overlapped;
+  const std::string stages = pipeline_parallel_size > 1 ? "_" + std::to_string(pipeline_parallel_size) + "_stages" : "";
+  const std::string ranks = tensor_parallel_size > 1 ? "_" + std::to_string(tensor_parallel_size) + "_ranks" : "";
+  const int num_shares = pipeline_parallel_size * tensor_parallel_size;
+  return std::to_string(num_compute_nodes * num_shares) + "_compute" + stages + ranks + "_" + std::to_string(num_memory_nodes) + "_memory" +
+         heads + spread + policy + batches + "_" + transport + "_" + kv_dtype + wire + overlapped;
 }
 
 namespace {
@@ -90,6 +93,8 @@ Result<ClusterConfig> Apply(const Deployment& deployment, const ModelConfig& mod
   config.spread_tokens = deployment.spread_tokens;
   config.pipeline = deployment.pipeline;
   config.num_batches = deployment.num_batches;
+  config.pipeline_parallel_size = deployment.pipeline_parallel_size;
+  config.tensor_parallel_size = deployment.tensor_parallel_size;
   LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));
   return config;
 }
@@ -120,7 +125,7 @@ Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
     return serving;
   }
   LocalClusterOptions options;
-  options.num_compute_nodes = deployment.num_compute_nodes;
+  options.num_compute_nodes = deployment.num_compute_nodes * deployment.pipeline_parallel_size * deployment.tensor_parallel_size;
   options.num_memory_nodes = deployment.num_memory_nodes;
   options.memory_bytes = deployment.memory_bytes;
   options.transport = deployment.transport;

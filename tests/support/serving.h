@@ -54,10 +54,12 @@ struct Deployment {
   int num_compute_nodes = 1;
   int num_memory_nodes = 2;
   std::string transport = "shm";
-  int kv_head_parallel = 1;       // as base/cluster_config.h
-  int64_t spread_tokens = 0;      // likewise
-  std::string pipeline = "auto";  // likewise
-  int num_batches = 0;            // likewise
+  int kv_head_parallel = 1;        // as base/cluster_config.h
+  int64_t spread_tokens = 0;       // likewise
+  std::string pipeline = "auto";   // likewise
+  int num_batches = 0;             // likewise
+  int pipeline_parallel_size = 1;  // likewise; there are so many times num_compute_nodes
+  int tensor_parallel_size = 1;    // likewise
   std::string kv_dtype = "bfloat16";
   std::string wire_dtype = "auto";
   std::string overlap = "off";
