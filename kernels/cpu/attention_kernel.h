@@ -329,20 +329,27 @@ LAMINA_SIMD float MaxScore(const float* scores, int tokens, float max) {
   return largest.MaxLanes();
 }
 
-// Scores of one head become weights exp(score - max), which are added to the rescaled sum.
+// 64 scores, of which those of `tokens` tokens count, become weights exp(score - max), of which the sum is returned.
+template <class V, bool kAll>
+LAMINA_SIMD V WeightsOf64(V max, int tokens, float* scores) {
+  V weight[4];
+#pragma GCC unroll 4
+  for (int v = 0; v < 4; ++v) {
+    weight[v] = Exp(V::Load(scores + v * 16) - max);
+    if constexpr (!kAll) weight[v] = V::FirstOf(tokens - v * 16, weight[v], V::Zero());
+    weight[v].Store(scores + v * 16);
+  }
+  return (weight[0] + weight[1]) + (weight[2] + weight[3]);
+}
+
+// Scores of one head become weights, which are added to the rescaled sum.
 template <class V>
 LAMINA_SIMD void WeightsOfScores(int tokens, float max, float correction, float* scores, float* sum) {
-  constexpr int kTokensAtOnce = 64;  // divides kTokenBlock
+  const V max_of_all = V::Set(max);
   V total = V::Load(sum) * V::Set(correction);
-  for (int begin = 0; begin < tokens; begin += kTokensAtOnce, scores += kTokensAtOnce) {
-    V weight[4];
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; ++v) {
-      weight[v] = V::FirstOf(tokens - begin - v * 16, Exp(V::Load(scores + v * 16) - V::Set(max)), V::Zero());
-      weight[v].Store(scores + v * 16);
-    }
-    total = total + ((weight[0] + weight[1]) + (weight[2] + weight[3]));
-  }
+  int t = 0;
+  for (; t + 64 <= tokens; t += 64) total = total + WeightsOf64<V, true>(max_of_all, 64, scores + t);
+  if (t < tokens) total = total + WeightsOf64<V, false>(max_of_all, tokens - t, scores + t);
   total.Store(sum);
 }
 
