@@ -140,8 +140,8 @@ struct KeyStretch {
   int head_dim;
 };
 
-// Scores of kHeads heads, a few tokens at a time. Their lanes are added up in registers: on Zen 5 every 512-bit store takes the place of
-// two multiply-adds, and so does a shuffle across 128-bit lanes, of which Sum8 and Sum16 have few.
+// Scores of kHeads heads, a few tokens at a time. Their lanes are added up in registers: on Zen 5 a 512-bit store takes the place of about
+// two multiply-adds, and shuffles across 128-bit lanes compete with them too, those within do not.
 template <class V, typename T, int kHeads>
 struct ScoreTiles {
   static constexpr int kTokens = HeadTiles<V>::Tokens(kHeads);
