@@ -3,7 +3,7 @@
 // Tokens are taken in blocks of kTokenBlock, counted from token 0: first all keys, then, after a step of the online softmax (Milakov &
 // Gimelshein 2018), all values, each as long a stream of memory as the sequence's runs of slots allow. Both go in stretches of
 // kTokenStretch tokens that stay in L1 for all heads of the task, and while one is used the next is asked for. A score is a sum over 16
-// lanes of dimensions, which are then added up (StoreQuads, SumQuads); weighted values are summed token by token over a stretch. No sum
+// lanes of dimensions, which are then added up (Sum2 to Sum16); weighted values are summed token by token over a stretch. No sum
 // ever mixes rows, heads or tokens, so how many of them share a tile does not show in the bits.
 #pragma once
 
@@ -82,14 +82,15 @@ LAMINA_SIMD V LoadPart(const T* p) {
   return V::LoadHalf(p);
 }
 
+// q: [kHeads][16], the same 16 dimensions of each head.
 template <class V, Part kPart, typename T, int kHeads, int kTokens>
-LAMINA_SIMD void AddProducts(const float* q, int64_t q_stride, const T* const (&rows)[kTokens], int dim, V (&sum)[kHeads][kTokens]) {
+LAMINA_SIMD void AddProducts(const float* q, const T* const* rows, int dim, V (&sum)[kHeads][kTokens]) {
   V key[kTokens];
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) key[t] = LoadPart<V, kPart>(rows[t] + dim);
 #pragma GCC unroll 4
   for (int h = 0; h < kHeads; ++h) {
-    const V qh = V::Load(q + h * q_stride);
+    const V qh = V::Load(q + h * 16);
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) sum[h][t] = Fma(qh, key[t], sum[h][t]);
   }
@@ -99,33 +100,35 @@ LAMINA_SIMD void AddProducts(const float* q, int64_t q_stride, const T* const (&
 // fill the core's queue of misses and hold up its loads.
 class Prefetcher {
  public:
-  // `num_sites` calls of Some are to come.
+  // `num_sites` calls of Some are to come, or more. REQUIRES: num_rows > 0.
   template <typename T>
   LAMINA_SIMD void Start(const T* const* rows, int num_rows, int dims, int num_sites) {
-    rows_ = reinterpret_cast<const char* const*>(rows);
+    row_ = reinterpret_cast<const char* const*>(rows);
+    last_row_ = row_ + (num_rows - 1);
     row_bytes_ = dims * static_cast<int>(sizeof(T));
-    at_ = 0;
-    left_ = num_rows * ((row_bytes_ + 63) / 64);
-    per_site_ = (left_ + num_sites - 1) / num_sites;
+    line_ = *row_;
+    row_end_ = line_ + row_bytes_;
+    per_site_ = (num_rows * ((row_bytes_ + 63) / 64) + num_sites - 1) / num_sites;
   }
 
+  // When all have been asked for, the last row again, which costs nothing.
   LAMINA_SIMD void Some() {
-    const int n = per_site_ < left_ ? per_site_ : left_;
-    left_ -= n;
-    for (int i = 0; i < n; ++i) {
-      __builtin_prefetch(*rows_ + at_);
-      at_ += 64;
-      if (at_ < row_bytes_) continue;
-      at_ = 0;
-      ++rows_;
+    for (int i = per_site_; i > 0; --i) {
+      __builtin_prefetch(line_);
+      line_ += 64;
+      if (line_ < row_end_) continue;
+      row_ += row_ < last_row_;
+      line_ = *row_;
+      row_end_ = line_ + row_bytes_;
     }
   }
 
  private:
-  const char* const* rows_ = nullptr;
+  const char* const* row_ = nullptr;
+  const char* const* last_row_ = nullptr;
+  const char* line_ = nullptr;  // of *row_, to be asked for next
+  const char* row_end_ = nullptr;
   int row_bytes_ = 0;
-  int at_ = 0;  // bytes of *rows_ that are asked for
-  int left_ = 0;
   int per_site_ = 0;
 };
 
@@ -137,41 +140,90 @@ struct KeyStretch {
   int head_dim;
 };
 
-// scores[h][tokens] = q[h] k[tokens], for kHeads heads.
+// Scores of kHeads heads, a few tokens at a time. Their lanes are added up in registers: on Zen 5 a 512-bit store takes the place of about
+// two multiply-adds, and shuffles across 128-bit lanes compete with them too, those within do not.
 template <class V, typename T, int kHeads>
-[[gnu::noinline]] void ScoreHeads(const KeyStretch<T>& stretch, const float* q, int64_t q_stride, Prefetcher& prefetcher, float* scores) {
-  constexpr int kTokens = HeadTiles<V>::Tokens(kHeads);
-  alignas(64) float quads[kHeads][64];
-  Prefetcher ahead = prefetcher;
-  for (int begin = 0; begin < stretch.num_tokens; begin += 16) {
-    for (int at = 0; at < 16; at += kTokens) {
-      const T* row[kTokens];
+struct ScoreTiles {
+  static constexpr int kTokens = HeadTiles<V>::Tokens(kHeads);
+  const float* q;  // [head_dim / 16][kHeads][16]
+  int head_dim;
+  Prefetcher prefetcher;
+
+  LAMINA_SIMD void Tile(const T* const* rows, V (&sum)[kHeads][kTokens]) {
+    const T* row[kTokens];
 #pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t) row[t] = stretch.rows[begin + at + t];
+    for (int t = 0; t < kTokens; ++t) row[t] = rows[t];
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 8
+      for (int t = 0; t < kTokens; ++t) sum[h][t] = V::Zero();
+    }
+    const float* from = q;
+    int dim = 0;
+    for (; dim + 32 <= head_dim; dim += 32, from += kHeads * 32) {
+      prefetcher.Some();
+      AddProducts<V, Part::kFirstOf32>(from, row, dim, sum);
+      AddProducts<V, Part::kSecondOf32>(from + kHeads * 16, row, dim, sum);
+    }
+    if (dim + 16 <= head_dim) {
+      AddProducts<V, Part::k16>(from, row, dim, sum);
+      dim += 16;
+      from += kHeads * 16;
+    }
+    if (dim < head_dim) AddProducts<V, Part::k8>(from, row, dim, sum);
+  }
+
+  LAMINA_SIMD void Four(const T* const* rows, typename V::Sums4 (&sums)[kHeads]) {
+    if constexpr (kTokens == 4) {
       V sum[kHeads][kTokens];
+      Tile(rows, sum);
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) sums[h] = V::Sum4(V::Sum2(sum[h][0], sum[h][1]), V::Sum2(sum[h][2], sum[h][3]));
+    } else {
+      V sum[kHeads][kTokens], first[kHeads];
+      Tile(rows, sum);
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) first[h] = V::Sum2(sum[h][0], sum[h][1]);
+      Tile(rows + 2, sum);
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) sums[h] = V::Sum4(first[h], V::Sum2(sum[h][0], sum[h][1]));
+    }
+  }
+
+  LAMINA_SIMD void Eight(const T* const* rows, typename V::Sums8 (&sums)[kHeads]) {
+    if constexpr (kTokens == 8) {
+      V sum[kHeads][kTokens];
+      Tile(rows, sum);
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 8
-        for (int t = 0; t < kTokens; ++t) sum[h][t] = V::Zero();
+        sums[h] = V::Sum8(V::Sum4(V::Sum2(sum[h][0], sum[h][1]), V::Sum2(sum[h][2], sum[h][3])),
+                          V::Sum4(V::Sum2(sum[h][4], sum[h][5]), V::Sum2(sum[h][6], sum[h][7])));
       }
-      int dim = 0;
-      for (; dim + 32 <= stretch.head_dim; dim += 32) {
-        ahead.Some();
-        AddProducts<V, Part::kFirstOf32>(q + dim, q_stride, row, dim, sum);
-        AddProducts<V, Part::kSecondOf32>(q + dim + 16, q_stride, row, dim, sum);
-      }
-      if (dim + 16 <= stretch.head_dim) {
-        AddProducts<V, Part::k16>(q + dim, q_stride, row, dim, sum);
-        dim += 16;
-      }
-      if (dim < stretch.head_dim) AddProducts<V, Part::k8>(q + dim, q_stride, row, dim, sum);
+    } else {
+      typename V::Sums4 first[kHeads], second[kHeads];
+      Four(rows, first);
+      Four(rows + 4, second);
 #pragma GCC unroll 4
-      for (int h = 0; h < kHeads; ++h) V::StoreQuads(sum[h], at, quads[h]);
+      for (int h = 0; h < kHeads; ++h) sums[h] = V::Sum8(first[h], second[h]);
     }
-#pragma GCC unroll 4
-    for (int h = 0; h < kHeads; ++h) V::SumQuads(quads[h]).Store(scores + h * kTokenBlock + begin);
   }
-  prefetcher = ahead;
+
+  // to: [kHeads][kTokenBlock], of which 16 scores are written.
+  LAMINA_SIMD void Sixteen(const T* const* rows, float* to) {
+    typename V::Sums8 first[kHeads], second[kHeads];
+    Eight(rows, first);
+    Eight(rows + 8, second);
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) V::Sum16(first[h], second[h]).Store(to + h * kTokenBlock);
+  }
+};
+
+// scores[h][tokens] = q[h] k[tokens], for kHeads heads.
+template <class V, typename T, int kHeads>
+[[gnu::noinline]] void ScoreHeads(const KeyStretch<T>& stretch, const float* q, Prefetcher& prefetcher, float* scores) {
+  ScoreTiles<V, T, kHeads> tiles = {q, stretch.head_dim, prefetcher};
+  for (int begin = 0; begin < stretch.num_tokens; begin += 16) tiles.Sixteen(stretch.rows + begin, scores + begin);
+  prefetcher = tiles.prefetcher;
 }
 
 // The values of a stretch and what they are weighted with.
@@ -277,20 +329,27 @@ LAMINA_SIMD float MaxScore(const float* scores, int tokens, float max) {
   return largest.MaxLanes();
 }
 
-// Scores of one head become weights exp(score - max), which are added to the rescaled sum.
+// 64 scores, of which those of `tokens` tokens count, become weights exp(score - max), of which the sum is returned.
+template <class V, bool kAll>
+LAMINA_SIMD V WeightsOf64(V max, int tokens, float* scores) {
+  V weight[4];
+#pragma GCC unroll 4
+  for (int v = 0; v < 4; ++v) {
+    weight[v] = Exp(V::Load(scores + v * 16) - max);
+    if constexpr (!kAll) weight[v] = V::FirstOf(tokens - v * 16, weight[v], V::Zero());
+    weight[v].Store(scores + v * 16);
+  }
+  return (weight[0] + weight[1]) + (weight[2] + weight[3]);
+}
+
+// Scores of one head become weights, which are added to the rescaled sum.
 template <class V>
 LAMINA_SIMD void WeightsOfScores(int tokens, float max, float correction, float* scores, float* sum) {
-  constexpr int kTokensAtOnce = 64;  // divides kTokenBlock
+  const V max_of_all = V::Set(max);
   V total = V::Load(sum) * V::Set(correction);
-  for (int begin = 0; begin < tokens; begin += kTokensAtOnce, scores += kTokensAtOnce) {
-    V weight[4];
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; ++v) {
-      weight[v] = V::FirstOf(tokens - begin - v * 16, Exp(V::Load(scores + v * 16) - V::Set(max)), V::Zero());
-      weight[v].Store(scores + v * 16);
-    }
-    total = total + ((weight[0] + weight[1]) + (weight[2] + weight[3]));
-  }
+  int t = 0;
+  for (; t + 64 <= tokens; t += 64) total = total + WeightsOf64<V, true>(max_of_all, 64, scores + t);
+  if (t < tokens) total = total + WeightsOf64<V, false>(max_of_all, tokens - t, scores + t);
   total.Store(sum);
 }
 
@@ -320,15 +379,24 @@ struct AttentionRun {
   }
 
   LAMINA_SIMD void Start() {
-    const int64_t head_dim = task.shape->head_dim;
     for (int h = 0; h < NumHeads(); ++h) {
-      const float* q = task.rows[h / task.num_heads].q + (task.first_head + h % task.num_heads) * head_dim;
-      CopyIntoOrder<T>(q, head_dim, task.shape->scale, s.q + h * stride);
-      for (int64_t d = head_dim; d < stride; ++d) s.q[h * stride + d] = 0;
       for (int64_t d = 0; d < stride; ++d) s.out[h * stride + d] = 0;
       V::Zero().Store(s.sum + h * 16);
       s.max[h] = -__builtin_inff();
     }
+    ForHeadGroups<V>(NumHeads(), [&]<int kHeads>(HeadCount<kHeads>, int first) {
+      for (int h = 0; h < kHeads; ++h) PackQuery(first + h, kHeads, s.q + first * stride + h * 16);
+    });
+  }
+
+  // to: [stride / 16][group][16], this head's 16 of each group.
+  LAMINA_SIMD void PackQuery(int head, int group, float* to) {
+    const int64_t head_dim = task.shape->head_dim;
+    const float* q = task.rows[head / task.num_heads].q + (task.first_head + head % task.num_heads) * head_dim;
+    alignas(64) float ordered[kMaxHeadDim];
+    CopyIntoOrder<T>(q, head_dim, task.shape->scale, ordered);
+    for (int64_t d = head_dim; d < stride; ++d) ordered[d] = 0;
+    for (int64_t d = 0; d < stride; d += 16) V::Load(ordered + d).Store(to + d * group);
   }
 
   // Rows of the stretch of `row` that begins at `begin`; beyond its last token that one's again, so that whole vectors can be read. What
@@ -361,15 +429,21 @@ struct AttentionRun {
     return num_ahead;
   }
 
+  // Of all heads, in the groups that q is packed for; those of rows that have ended are not used.
   LAMINA_SIMD void Score(int64_t begin, int tokens, float* scores) {
-    const int first = FirstRow(begin) * task.num_heads, heads = NumHeads() - first;
+    const int first = FirstRow(begin) * task.num_heads, heads = NumHeads();
     const KeyStretch<T> stretch = {rows, tokens, task.shape->head_dim};
     Prefetcher prefetcher;
-    prefetcher.Start(ahead, num_ahead, stretch.head_dim,
-                     NumHeadGroups<V>(heads) * (tokens * stretch.head_dim / (HeadTiles<V>::Tokens(heads) * 32)) + 1);
+    StartPrefetch(prefetcher,
+                  NumHeadGroups<V>(heads - first) * ((tokens + 15) / 16 * 16 * stretch.head_dim / (HeadTiles<V>::Tokens(heads) * 32)));
     ForHeadGroups<V>(heads, [&]<int kHeads>(HeadCount<kHeads>, int h) {
-      ScoreHeads<V, T, kHeads>(stretch, s.q + (first + h) * stride, stride, prefetcher, scores + (first + h) * kTokenBlock);
+      if (h + kHeads > first) ScoreHeads<V, T, kHeads>(stretch, s.q + h * stride, prefetcher, scores + h * kTokenBlock);
     });
+  }
+
+  // Nothing to come: what is in use, which is there.
+  LAMINA_SIMD void StartPrefetch(Prefetcher& prefetcher, int num_sites) {
+    prefetcher.Start(num_ahead > 0 ? ahead : rows, num_ahead > 0 ? num_ahead : 1, task.shape->head_dim, num_sites > 0 ? num_sites : 1);
   }
 
   // For all heads one thing after the other, so that their chains of dependent operations overlap.
@@ -393,7 +467,7 @@ struct AttentionRun {
   LAMINA_SIMD void AddValues(int first_head, int heads, int tokens, const float* weights, const float* correction) {
     const int head_dim = task.shape->head_dim;
     Prefetcher prefetcher;
-    prefetcher.Start(ahead, num_ahead, head_dim, NumHeadGroups<V>(heads) * tokens * (head_dim / (HeadTiles<V>::Vectors(heads) * 16)) + 1);
+    StartPrefetch(prefetcher, NumHeadGroups<V>(heads) * tokens * (head_dim / (HeadTiles<V>::Vectors(heads) * 16)));
     ForHeadGroups<V>(heads, [&]<int kHeads>(HeadCount<kHeads>, int h) {
       const int head = first_head + h;
       const ValueStretch<T> stretch = {rows, tokens, head_dim, weights + head * kTokenBlock, correction + head};

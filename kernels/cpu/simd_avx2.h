@@ -29,19 +29,15 @@ struct Avx2Vec {
   LAMINA_SIMD static Avx2Vec LoadHalf(const T* p) {
     return {Load8(p), _mm256_setzero_ps()};
   }
-  template <int kCount>
-  LAMINA_SIMD static void StoreQuads(const Avx2Vec (&v)[kCount], int first, float* quads) {
-#pragma GCC unroll 4
-    for (int n = 0; n < kCount; n += 2) {
-      const __m256 a = _mm256_add_ps(v[n].lo, v[n].hi), b = _mm256_add_ps(v[n + 1].lo, v[n + 1].hi);
-      const __m256 ab = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
-      // The quad of v[4 j + k] at 16 k + 4 j, so that SumQuads gets its lanes in order.
-      float* to = quads + (first + n) % 4 * 16 + (first + n) / 4 * 4;
-      _mm_storeu_ps(to, _mm256_castps256_ps128(ab));
-      _mm_storeu_ps(to + 16, _mm256_extractf128_ps(ab, 1));
-    }
+  using Sums4 = __m128;
+  using Sums8 = __m256;
+  LAMINA_SIMD static Avx2Vec Sum2(Avx2Vec a, Avx2Vec b) { return {AddPairs(a.lo, b.lo), AddPairs(a.hi, b.hi)}; }
+  LAMINA_SIMD static Sums4 Sum4(Avx2Vec ab, Avx2Vec cd) {
+    const __m256 sums = _mm256_add_ps(AddNeighbours(ab.lo, cd.lo), AddNeighbours(ab.hi, cd.hi));
+    return _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1));
   }
-  LAMINA_SIMD static Avx2Vec SumQuads(const float* quads) { return {SumHalfQuads(quads), SumHalfQuads(quads + 8)}; }
+  LAMINA_SIMD static Sums8 Sum8(Sums4 a, Sums4 b) { return _mm256_insertf128_ps(_mm256_castps128_ps256(a), b, 1); }
+  LAMINA_SIMD static Avx2Vec Sum16(Sums8 a, Sums8 b) { return {a, b}; }
 
   LAMINA_SIMD void Store(float* p) const {
     _mm256_storeu_ps(p, lo);
@@ -97,15 +93,13 @@ struct Avx2Vec {
   }
   LAMINA_SIMD static __m256 Load8(const F16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 
-  // Two quads of each sixteen floats.
-  LAMINA_SIMD static __m256 SumHalfQuads(const float* quads) {
-    const __m256 ab = AddPairs(_mm256_loadu_ps(quads), _mm256_loadu_ps(quads + 16));
-    const __m256 cd = AddPairs(_mm256_loadu_ps(quads + 32), _mm256_loadu_ps(quads + 48));
-    return _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x88), _mm256_shuffle_ps(ab, cd, 0xdd));
-  }
-  // Lanes 0, 1 and lanes 2, 3 of each quad of a and b.
+  // Of each 128 bits of a and b: lanes 0 + 2 and 1 + 3.
   LAMINA_SIMD static __m256 AddPairs(__m256 a, __m256 b) {
-    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+    return _mm256_add_ps(_mm256_blend_ps(a, b, 0xcc), _mm256_shuffle_ps(a, b, 0x4e));
+  }
+  // Likewise 0 + 1 and 2 + 3.
+  LAMINA_SIMD static __m256 AddNeighbours(__m256 a, __m256 b) {
+    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
   }
 
   LAMINA_SIMD static __m256i RoundToBF16(__m256 x) {  // as ToBF16, one per 32-bit lane

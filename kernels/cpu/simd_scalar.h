@@ -42,19 +42,38 @@ struct ScalarVec {
     for (int i = 0; i < 8; ++i) r.lane[i] = Float(p[i]);
     return r;
   }
-  // Sums of the lanes of 16 vectors, in two parts. First, of `kCount` of them (a multiple of 2, for Avx512Vec of 4) from `first` on, quads:
-  // lane i of 4 is (v[i] + v[i + 8]) + (v[i + 4] + v[i + 12]). Then lane n of the result is (q[0] + q[2]) + (q[1] + q[3]) of v[n]'s quad.
-  // Each class keeps the 64 floats of the 16 quads in the order that it likes.
-  template <int kCount>
-  static void StoreQuads(const ScalarVec (&v)[kCount], int first, float* quads) {
-    for (int n = 0; n < kCount; ++n) {
-      const float* l = v[n].lane;
-      for (int i = 0; i < 4; ++i) quads[4 * (first + n) + i] = (l[i] + l[i + 8]) + (l[i + 4] + l[i + 12]);
-    }
-  }
-  static ScalarVec SumQuads(const float* quads) {
+  // Sums of the lanes of 16 vectors, which come a few at a time: lane n of the result is (s[0] + s[2]) + (s[1] + s[3]) of the n-th vector,
+  // where s[i] is (l[0] + l[2]) + (l[1] + l[3]) of the lanes l of its i-th quad. Each class takes the steps in the order it likes.
+  struct Sums4 {
+    float sum[4];
+  };
+  struct Sums8 {
+    Sums4 first, second;
+  };
+  // Lanes 0 + 2 and 1 + 3 of each quad of a, then of b.
+  static ScalarVec Sum2(ScalarVec a, ScalarVec b) {
     ScalarVec r;
-    for (int n = 0; n < 16; ++n, quads += 4) r.lane[n] = (quads[0] + quads[2]) + (quads[1] + quads[3]);
+    for (int i = 0; i < 16; i += 4) {
+      for (int j = 0; j < 2; ++j) {
+        r.lane[i + j] = a.lane[i + j] + a.lane[i + j + 2];
+        r.lane[i + j + 2] = b.lane[i + j] + b.lane[i + j + 2];
+      }
+    }
+    return r;
+  }
+  static Sums4 Sum4(ScalarVec ab, ScalarVec cd) {
+    Sums4 r;
+    for (int n = 0; n < 4; ++n) {
+      const float* l = (n < 2 ? ab : cd).lane + n % 2 * 2;
+      r.sum[n] = ((l[0] + l[1]) + (l[8] + l[9])) + ((l[4] + l[5]) + (l[12] + l[13]));
+    }
+    return r;
+  }
+  static Sums8 Sum8(Sums4 a, Sums4 b) { return {a, b}; }
+  static ScalarVec Sum16(Sums8 a, Sums8 b) {
+    ScalarVec r;
+    std::memcpy(r.lane, &a, sizeof(a));
+    std::memcpy(r.lane + 8, &b, sizeof(b));
     return r;
   }
 

@@ -133,6 +133,16 @@ TEST(Attention, IsCloseToTheOracleForEveryHeadDim) {
   }
 }
 
+TEST(Attention, IsCloseToTheOracleForGroupsOfWideHeads) {
+  for (int head_dim : {64, 80, 96, 128, 256}) {
+    for (int group : {2, 4, 5, 7, 8, 11, 16}) ExpectCloseToOracle({1, group, head_dim, kAllDTypes[(head_dim / 16 + group) % 3], {131, 33}});
+  }
+}
+
+TEST(Attention, IsCloseToTheOracleForLongContexts) {
+  for (DType dtype : kAllDTypes) ExpectCloseToOracle({1, 8, 32, dtype, {5000, 257, 1, 2049, 3}});
+}
+
 // Scores of several hundred: exp must not overflow, and one token takes nearly all weight.
 TEST(Attention, SurvivesLargeScores) {
   const Scene scene({1, 2, 64, DType::kF32, {300}}, 1000.0f);
@@ -168,8 +178,8 @@ TEST(Attention, ARowDoesNotDependOnItsBatchOrTheTeam) {
 // NaN in the alone case, so a stray read shows too.
 TEST(Attention, PrefillInChunksEqualsDecode) {
   constexpr int64_t kTokens = 150;
-  for (int group : {1, 4, 5}) {
-    const Case c = {2, group, 32, DType::kBF16, {kTokens}};
+  for (int group : {1, 4, 5, 8}) {
+    const Case c = {2, group, 8 * group, DType::kBF16, {kTokens}};
     Scene scene(c);
     WorkerTeam team(2);
     std::vector<int64_t> lengths(kTokens);

@@ -66,21 +66,22 @@ TEST(Linear, EqualsTheReferenceForEveryNumberOfRows) {
 // Sums that are continued over several blocks of inputs, and rows over several blocks of rows.
 TEST(Linear, EqualsTheReferenceWhereBlocksMeet) {
   for (DType dtype : kAllDTypes) ExpectReferenceBits({14, 18, 1600}, dtype);
-  ExpectReferenceBits({200, 20, 1031}, DType::kBF16);
+  for (int64_t rows : {47, 48, 49, 97, 200, 512}) ExpectReferenceBits({rows, 20, 1031}, DType::kBF16);
+  ExpectReferenceBits({49, 35, 4100}, DType::kBF16);
   ExpectReferenceBits({12, 17, 8300}, DType::kBF16);
   ExpectReferenceBits({2, 16, 49300}, DType::kF16);
 }
 
 TEST(Linear, RowsDoNotDependOnTheirBatchOrTheTeam) {
-  const Case c = {37, 300, 520};
   for (DType dtype : kAllDTypes) {
+    const Case c = {dtype == DType::kBF16 ? 131 : 37, 300, 520};
     const Inputs in = MakeInputs(c, dtype);
     WorkerTeam one(1);
     const PackedWeights weights(in.weights.data(), dtype, c.out, c.in, one);
     for (CpuIsa isa : SupportedIsas()) {
       const WithIsa with(isa);
       const std::vector<float> all = RunLinear(weights, in.x, in.bias.data(), one);
-      for (int64_t row : {0, 1, 20, 36}) {
+      for (int64_t row : {int64_t{0}, int64_t{1}, int64_t{20}, c.rows - 1}) {
         const std::vector<float> x(in.x.begin() + row * c.in, in.x.begin() + (row + 1) * c.in);
         const std::vector<float> expected(all.begin() + row * c.out, all.begin() + (row + 1) * c.out);
         EXPECT_TRUE(SameBits(RunLinear(weights, x, in.bias.data(), one), expected)) << "row " << row;
