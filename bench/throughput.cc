@@ -27,6 +27,7 @@ struct Options {
   std::string load_format = "auto";
   std::string kv_dtype = "auto";
   std::string transport = "auto";
+  std::string pipeline = "auto";
   std::string memory = "512MiB";
   int memory_nodes = 2;
   int compute_threads = 0;
@@ -160,6 +161,7 @@ Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
   config.model_path = options.model;
   config.load_format = options.load_format;
   config.kv_dtype = options.kv_dtype;
+  config.pipeline = options.pipeline;
   config.max_num_seqs = limits.max_num_seqs;
   config.max_num_batched_tokens = limits.max_num_batched_tokens;
   config.step_timeout = std::chrono::minutes(10);
@@ -208,6 +210,8 @@ Status AddFloor(const Options& options, const Contestants& both, const MachineLi
 
 Status Measure(const Options& options) {
   if (options.decode_only && options.output_len < 2) return InvalidArgument("--decode-only needs an --output-len of at least 2");
+  if (options.decode_only && options.num_prompts > options.max_num_seqs)
+    return InvalidArgument("--decode-only: all prompts decode at the same time, so --max-num-seqs must be at least --num-prompts");
   if (options.decode_only) LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
   WorkerTeam team(options.compute_threads);
   std::optional<MachineLimits> machine;
@@ -240,6 +244,7 @@ Status Measure(const Options& options) {
              {"load_format", options.load_format},
              {"memory_nodes", options.memory_nodes},
              {"transport", options.transport},
+             {"pipeline", options.pipeline},
              {"num_prompts", options.num_prompts},
              {"input_len", options.input_len},
              {"output_len", options.output_len},
@@ -273,6 +278,9 @@ void RegisterThroughput(CLI::App& app, int& exit_status) {
       ->capture_default_str();
   command->add_option("--memory", options->memory, "KV memory of each memory node")->capture_default_str();
   command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp")->capture_default_str();
+  command->add_option("--pipeline", options->pipeline, "none | fixed | auto: batches in flight of the cluster")
+      ->check(CLI::IsMember({"none", "fixed", "auto"}))
+      ->capture_default_str();
   command->add_option("--compute-threads", options->compute_threads, "0: all cores")->check(CLI::NonNegativeNumber)->capture_default_str();
   command->add_option("--memory-threads", options->memory_threads, "of each memory node")
       ->check(CLI::PositiveNumber)

@@ -100,7 +100,7 @@ Result<std::span<const std::byte>> AllReduce::PartOf(int number, int rank, std::
   if (rank == model_.share.rank) return std::span<const std::byte>(batch.own);
   const int from = NodeOf(rank);
   LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> payload,
-                          others_.Take(from, number, batch.step, batch.op->output, MessageKind::kPartialSum));
+                          others_.Take(from, number, batch.step, batch.op->output, batch.num_rows, MessageKind::kPartialSum));
   if (payload.size() < batch.own.size()) {
     return others_.Lose(from, "sent " + std::to_string(payload.size()) + " bytes as its part of " + batch.op->name + ", expected " +
                                   std::to_string(batch.own.size()));

@@ -39,6 +39,17 @@ std::unique_ptr<ComputeDevice> MakeDevice(const ComputeNodeOptions& options, Wor
   return std::make_unique<CpuDevice>(team);
 }
 
+// What messages hold is laid out by the manager's words, what fills them by the model.
+Status CheckAttention(const control::AttentionSpec& spec, const LoadedModel& model) {
+  for (const Op& attention : model.sliced.attentions) {
+    if (spec.num_layers() == std::ssize(model.sliced.attentions) && spec.num_heads() == attention.num_heads &&
+        spec.num_kv_heads() == attention.num_kv_heads && spec.head_dim() == attention.head_dim)
+      continue;
+    return InvalidArgument("an attention that is not the model's: " + spec.ShortDebugString());
+  }
+  return OkStatus();
+}
+
 // Two requests for weights that are the same, from files that did not change, have the same.
 std::string SourceOf(const control::ConfigureCompute& request) {
   std::vector<std::string> files;
@@ -236,7 +247,9 @@ Result<control::Configured> ComputeNode::Join(const control::ConnectCompute& req
     options.sum_bytes = MaxPartialSumBytes(session_->model->sliced, session_->wire_dtype, session_->limits.max_num_batched_tokens());
   options.peer_timeout = milliseconds(session_->limits.peer_timeout_ms());
   const ModelShare& share = session_->model->share;
-  if (!share.whole() && request.nodes_size() != share.num_stages * share.num_ranks)
+  const int place = share.stage * share.num_ranks + share.rank;
+  if (!share.whole() &&
+      (request.nodes_size() != share.num_stages * share.num_ranks || nodes[static_cast<size_t>(place)].node != options.self))
     return InvalidArgument("an order to join " + std::to_string(request.nodes_size()) + " compute nodes, which do not make up the model");
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ContextExchange> others,
                           ContextExchange::Join(options, session_->ladder, nodes, Deadline::After(kConnectTimeout)));
@@ -290,7 +303,8 @@ void ComputeNode::EndSession() {
 
 Result<control::Configured> ComputeNode::Open(uint64_t connection, const control::ConfigureCompute& request) {
   const control::Limits& limits = request.limits();
-  if (limits.max_num_seqs() < 1 || limits.max_num_batched_tokens() < limits.max_num_seqs() || limits.max_model_len() < 1) {
+  if (limits.max_num_seqs() < 1 || limits.max_num_batched_tokens() < limits.max_num_seqs() || limits.max_model_len() < 1 ||
+      limits.num_batches() > kMaxBatches) {
     return InvalidArgument("limits that cannot be: " + limits.ShortDebugString());
   }
   auto session = std::make_unique<Session>();
@@ -303,6 +317,7 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
   session->wire_dtype = FromProto(request.attention().wire_dtype());
   LAMINA_RETURN_IF_ERROR(LoadModel(connection, request));
   session->model = model_.loaded.get();
+  LAMINA_RETURN_IF_ERROR(CheckAttention(request.attention(), *session->model));
   if (!request.memory_nodes().empty()) {
     const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
     LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));

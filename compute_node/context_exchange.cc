@@ -157,7 +157,7 @@ void ContextExchange::TakeNotification(int from, uint32_t value) {
   lane.received = notification.number;
 }
 
-Result<std::span<const std::byte>> ContextExchange::Take(int from, int batch, StepId step, int what, MessageKind kind) {
+Result<std::span<const std::byte>> ContextExchange::Take(int from, int batch, StepId step, int what, size_t num_rows, MessageKind kind) {
   Peer& peer = peers_[static_cast<size_t>(from)];
   Lane& lane = peer.lanes[LaneIndex(batch, kind)];
   lane.taken = Notification::Next(lane.taken);
@@ -170,6 +170,10 @@ Result<std::span<const std::byte>> ContextExchange::Take(int from, int batch, St
     return Lose(from, "sent " + NameOf(kind) + " of step " + std::to_string(header.step) + " " + ThingOf(kind) + " " +
                           std::to_string(header.layer) + " where step " + std::to_string(step.value) + " " + ThingOf(kind) + " " +
                           std::to_string(what) + " is next");
+  }
+  if (header.num_rows != num_rows) {
+    return Lose(from, "sent " + NameOf(kind) + " of " + std::to_string(header.num_rows) + " rows in step " + std::to_string(step.value) +
+                          ", which has " + std::to_string(num_rows) + " here");
   }
   return message->payload;
 }

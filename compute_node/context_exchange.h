@@ -62,8 +62,9 @@ class ContextExchange {
   }
 
   // The payload of the first that arrived, borrowed until the next one can come into its place; kCorrupt unless it is the one for `what` of
-  // this step.
-  Result<std::span<const std::byte>> Take(int from, int batch, StepId step, int what, MessageKind kind = MessageKind::kContext);
+  // this step, of so many rows.
+  Result<std::span<const std::byte>> Take(int from, int batch, StepId step, int what, size_t num_rows,
+                                          MessageKind kind = MessageKind::kContext);
 
   // Bytes of `from` cannot be trusted, or it is gone. Returns the error.
   Status Lose(int from, const std::string& why);

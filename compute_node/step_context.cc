@@ -49,7 +49,12 @@ size_t WriteState(control::StepState state, std::span<std::byte> room) {
     for (control::FailedSequence& failed : *so_far.mutable_failed()) failed.set_message(Cut(failed.message()));
     for (control::LostPeer& lost : *so_far.mutable_lost_peers()) lost.set_message(Cut(lost.message()));
     if (state.ByteSizeLong() > room.size()) so_far.clear_times();
-    if (state.ByteSizeLong() > room.size()) so_far.clear_lost_peers();  // every node finds out by itself
+    for (control::FailedSequence& failed : *so_far.mutable_failed()) {
+      if (state.ByteSizeLong() > room.size()) failed.clear_message();
+    }
+    if (state.ByteSizeLong() > room.size()) so_far.clear_lost_peers();
+    while (state.ByteSizeLong() > room.size() && so_far.failed_size() > 0)
+      so_far.mutable_failed()->RemoveLast();  // more than there are rows
   }
   const size_t bytes = state.ByteSizeLong();
   state.SerializeToArray(room.data(), static_cast<int>(bytes));

@@ -67,6 +67,8 @@ void StepRunner::JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_
 Status StepRunner::Begin(const control::ComputeOrder& order) {
   if (order.batch() >= batches_.size() || batches_[order.batch()].under_way)
     return InvalidArgument("an order for batch " + std::to_string(order.batch()) + ", which is not there or has a step under way");
+  if (!model_.share.whole() && others_ == nullptr)
+    return InvalidArgument("an order before this node has joined those with the rest of the model");
   const int number = static_cast<int>(order.batch());
   Batch& batch = batches_[order.batch()];
   UpdateSequences(order);
@@ -143,7 +145,8 @@ Status StepRunner::TakeContext(int number) {
   const int k = batch.next_slice;
   const int from = NodeOf(number, k - 1);
   const int64_t start_ns = trace_.Now();
-  LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, others_->Take(from, number, StepId{batch.result.step()}, k));
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> payload,
+                          others_->Take(from, number, StepId{batch.result.step()}, k, batch.rows.tokens.size()));
   Result<control::StepState> state =
       ReadContext({model_.sliced, wire_dtype_}, device_, k, *batch.slices, batch.rows.tokens.size(), batch.first_prefill, payload);
   if (!state.ok()) return others_->Lose(from, state.status().message());

@@ -4,7 +4,9 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
+#include <thread>
 
 #include "base/log.h"
 #include "splitter/wire_format.h"
@@ -27,6 +29,8 @@ uint64_t NewEpoch() {
 constexpr int kStepsPerStats = 32;
 
 constexpr auto kTracePatience = std::chrono::seconds(5);  // for the last records, once no more steps are submitted
+
+constexpr auto kReachWait = std::chrono::seconds(5);  // for daemons that served just now
 
 constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is just starting
 
@@ -128,7 +132,7 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterConfig& config, const ModelConfig& model,
                                                                   const StartProgress& progress) {
   std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, {}));
-  LAMINA_RETURN_IF_ERROR(executor->Open(Deadline::After(config.start_timeout), progress));
+  LAMINA_RETURN_IF_ERROR(executor->Open(config.start_timeout, config.start_timeout, progress));
   return executor;
 }
 
@@ -143,17 +147,32 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const C
       return PeerLost("no other compute node holds that part of the model: " + last);
     if (executor->kv_nodes().empty()) return PeerLost("no memory node is left: " + last);
     // A node that did not notice yet is busy with its session for at most the peer timeout.
-    const Status opened = executor->Open(Deadline::After(std::min(config.start_timeout, 2 * config.peer_timeout + kQuietWait)), progress);
+    const Clock::duration patience = std::min(config.start_timeout, 2 * config.peer_timeout + kQuietWait);
+    const Status opened = executor->Open(std::min<Clock::duration>(patience, kReachWait), patience, progress);
     if (opened.ok()) return executor;
-    const size_t num_lost = lost.size();
+    const std::map<NodeId, std::string> more = executor->NewlyLost(opened);
+    if (more.empty()) return opened;
+    lost.insert(more.begin(), more.end());
+  }
+}
+
+// Those that were lost while the nodes were connected. A node may tell of the loss of another before that other's connection does. If no
+// connection is lost, it was the node that failed.
+std::map<NodeId, std::string> ClusterExecutor::NewlyLost(const Status& why) {
+  std::map<NodeId, std::string> lost;
+  const Deadline deadline = Deadline::After(std::min<Clock::duration>(config_.peer_timeout, kReachWait));
+  while (lost.empty()) {
     {
-      std::lock_guard lock(executor->mutex_);
-      for (const std::unique_ptr<Node>& node : executor->nodes_) {
+      std::lock_guard lock(mutex_);
+      for (const std::unique_ptr<Node>& node : nodes_) {
         if (!node->lost.ok() && !node->left_out) lost.emplace(node->id, node->lost.message());
       }
     }
-    if (lost.size() == num_lost) return opened;
+    if (lost.empty() && (failed_ == nullptr || deadline.Passed())) break;
+    if (lost.empty()) std::this_thread::sleep_for(milliseconds(10));
   }
+  if (lost.empty() && failed_ != nullptr) lost.emplace(failed_->id, why.message());
+  return lost;
 }
 
 Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
@@ -165,7 +184,8 @@ Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model, con
   };
 }
 
-Status ClusterExecutor::Open(Deadline deadline, const StartProgress& progress) {
+Status ClusterExecutor::Open(Clock::duration reach_patience, Clock::duration patience, const StartProgress& progress) {
+  const Deadline reached = Deadline::After(reach_patience), deadline = Deadline::After(patience);
   if (num_memory_nodes_ % config_.kv_head_parallel != 0) {
     return InvalidArgument(
         fmt::format("kv_head_parallel {}: {} memory nodes cannot be grouped like that", config_.kv_head_parallel, num_memory_nodes_));
@@ -174,16 +194,20 @@ Status ClusterExecutor::Open(Deadline deadline, const StartProgress& progress) {
   LAMINA_ASSIGN_OR_RETURN(const ControlOptions control, control_options());
   for (std::unique_ptr<Node>& node : nodes_) {
     if (node->left_out) continue;
-    if (Status connected = ConnectNode(*node, control, deadline, progress); !connected.ok()) {
+    if (Status connected = ConnectNode(*node, control, reached, progress); !connected.ok()) {
       std::lock_guard lock(mutex_);
       return node->lost = connected;
     }
   }
   for (std::unique_ptr<Node>& node : nodes_) {
-    if (node->config.role == NodeRole::kMemory && !node->left_out) LAMINA_RETURN_IF_ERROR(ConfigureMemory(*node, deadline));
+    if (node->config.role != NodeRole::kMemory || node->left_out) continue;
+    failed_ = node.get();
+    LAMINA_RETURN_IF_ERROR(ConfigureMemory(*node, deadline));
   }
   LAMINA_RETURN_IF_ERROR(ConfigureCompute(progress));
-  return JoinComputeNodes(progress);
+  LAMINA_RETURN_IF_ERROR(JoinComputeNodes(progress));
+  failed_ = nullptr;
+  return OkStatus();
 }
 
 ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig& model, const std::map<NodeId, std::string>& lost)
@@ -355,6 +379,7 @@ Status ClusterExecutor::ConfigureCompute(const StartProgress& progress) {
   };
   for (Node* node : compute_) LAMINA_RETURN_IF_ERROR(send(*node));
   for (Node* node : compute_) {
+    failed_ = node;
     const Deadline deadline = Deadline::After(config_.start_timeout);
     Status status = AwaitConfigured(*node, kLoadPatience, progress);
     while (status.code() == StatusCode::kTryAgain && !deadline.Passed()) {
@@ -379,6 +404,7 @@ Status ClusterExecutor::JoinComputeNodes(const StartProgress& progress) {
   }
   for (Node* node : compute_) LAMINA_RETURN_IF_ERROR(node->connection->Send(control::CONNECT_COMPUTE, request.SerializeAsString()));
   for (Node* node : compute_) {
+    failed_ = node;
     const control::Configured before = node->configured;
     LAMINA_RETURN_IF_ERROR(AwaitConfigured(*node, config_.start_timeout, progress));
     node->configured.MergeFrom(before);
@@ -461,14 +487,24 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
     node.stale_messages += event.result.stale_messages();
     AddTimes(node, event.result);
   }
+  if (!on_event) return;
+  // Memory nodes first: they are to be left out when the others are connected anew.
+  std::optional<ExecutorEvent> without_compute;
   for (const control::LostPeer& peer : event.result.lost_peers()) {
-    if (std::ranges::none_of(compute_, [&](const Node* other) { return other->id.value == peer.node_id(); })) continue;
-    if (on_event)
-      on_event(
-          {ExecutorEvent::Kind::kComputeLost, {}, NodeId{peer.node_id()}, PeerLost(node.name() + " lost compute node " + peer.message())});
-    return;
+    if (peer.node_id() < 1 || peer.node_id() > nodes_.size()) {
+      LAMINA_LOG_ERROR("{}: lost a node {} that there is not", node.name(), peer.node_id());
+      continue;
+    }
+    const Node& lost = *nodes_[peer.node_id() - 1];
+    const Status status =
+        PeerLost(node.name() + " lost " + (lost.config.role == NodeRole::kMemory ? "memory" : "compute") + " node " + peer.message());
+    if (lost.config.role == NodeRole::kMemory) {
+      on_event({ExecutorEvent::Kind::kNodeLost, {}, lost.id, status});
+    } else {
+      without_compute = ExecutorEvent{ExecutorEvent::Kind::kComputeLost, {}, lost.id, status};
+    }
   }
-  if (on_event) on_event(std::move(event));
+  on_event(without_compute ? std::move(*without_compute) : std::move(event));
 }
 
 void ClusterExecutor::OnTrace(const Node& node, const ControlFrame& frame) {

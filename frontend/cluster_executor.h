@@ -74,7 +74,9 @@ class ClusterExecutor : public StepExecutor {
 
   ClusterExecutor(const ClusterConfig& config, const ModelConfig& model, const std::map<NodeId, std::string>& lost);
 
-  Status Open(Deadline deadline, const StartProgress& progress);
+  // Reaches all nodes within `reach_patience` and configures memory nodes within `patience`.
+  Status Open(Clock::duration reach_patience, Clock::duration patience, const StartProgress& progress);
+  std::map<NodeId, std::string> NewlyLost(const Status& why);  // REQUIRES: Open failed with it
   void GiveHeads(Node& node, int index);
   Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline, const StartProgress& progress);
   Status ConfigureMemory(Node& node, Deadline deadline);
@@ -102,7 +104,8 @@ class ClusterExecutor : public StepExecutor {
   int num_memory_nodes_ = 0;
   std::vector<Node*> compute_;  // of nodes_, without those that are left out
   NodeId last_kv_group_;
-  int steps_since_stats_ = 0;  // the engine's thread
+  const Node* failed_ = nullptr;  // the one that is being configured; when Open has failed, where
+  int steps_since_stats_ = 0;     // the engine's thread
   std::mutex mutex_;
   std::function<void(ExecutorEvent)> on_event_;  // guarded by mutex_; set by Start
   std::atomic<bool> time_steps_{true};

@@ -316,8 +316,6 @@ void ServingEngine::CompleteStep(const control::StepResult& result, Deliveries& 
   for (const control::FailedSequence& failed : result.failed()) {
     FailSequence(SequenceId{failed.sequence()}, {static_cast<StatusCode>(failed.status()), failed.message()}, out);
   }
-  for (const control::LostPeer& peer : result.lost_peers())
-    LoseNode(NodeId{peer.node_id()}, PeerLost("memory node lost by the compute node: " + peer.message()), out);
 }
 
 // Only steps that decode are compared, and only while nothing else is in flight with them.
@@ -341,6 +339,8 @@ void ServingEngine::ChoosePipeline(const StepPlan& plan, const control::StepResu
   }
   const Pipeline next = chooser_->Choose(num_running, pipeline_);
   if (next == pipeline_) return;
+  LAMINA_LOG_DEBUG("{} batches in flight{} instead of {}{}, for {} sequences", next.num_batches, next.rotates ? ", rotating," : "",
+                   pipeline_.num_batches, pipeline_.rotates ? ", rotating" : "", num_running);
   pipeline_ = next;
   scheduler_.SetPipeline(next);
   std::ranges::fill(last_result_, TimePoint{});
@@ -408,7 +408,11 @@ void ServingEngine::FailSequence(SequenceId sequence, const Status& status, Deli
 void ServingEngine::LoseNode(NodeId node, const Status& status, Deliveries& out) {
   if (!lost_.emplace(node, status.message()).second) return;
   LAMINA_LOG_ERROR("{}", status.message());
-  for (const SequenceId sequence : scheduler_.LoseNode(executor_->KvNodeOf(node))) FailSequence(sequence, status, out);
+  FailSequencesOf(executor_->KvNodeOf(node), status, out);
+}
+
+void ServingEngine::FailSequencesOf(NodeId kv_node, const Status& status, Deliveries& out) {
+  for (const SequenceId sequence : scheduler_.LoseNode(kv_node)) FailSequence(sequence, status, out);
   const std::vector<NodeUse> left = scheduler_.stats().nodes;
   if (left.empty()) LoseAll(PeerLost("no memory node is left; the last one: " + status.message()), out);
 }
@@ -422,6 +426,7 @@ void ServingEngine::LoseCompute(NodeId node, const Status& status, Deliveries& o
   scheduler_.Restart();
   nodes_meanwhile_ = executor_->nodes();
   for (NodeStatus& one : nodes_meanwhile_) {
+    if (one.state == "lost") lost_.emplace(one.id, one.detail);  // its event may be on its way, and comes too late
     if (one.state == "ready") one.state = "reconnecting";
   }
   reconnecting_ = std::thread([this, before = std::exchange(executor_, nullptr), lost = lost_]() mutable {
@@ -436,14 +441,27 @@ void ServingEngine::LoseCompute(NodeId node, const Status& status, Deliveries& o
 void ServingEngine::TakeReconnected(Deliveries& out) {
   reconnecting_.join();
   Result<std::unique_ptr<StepExecutor>> after = *std::exchange(reconnected_, std::nullopt);
-  if (!after.ok()) return LoseAll(after.status(), out);
-  StartExecutor(std::move(*after));
-  std::set<NodeId> left;
-  for (const KvNode& node : executor_->kv_nodes()) left.insert(node.id);
-  for (const NodeUse& node : scheduler_.stats().nodes) {
-    if (!left.contains(node.id)) LoseNode(node.id, PeerLost("memory node lost with " + lost_.begin()->second), out);
+  if (!after.ok()) {
+    for (NodeStatus& one : nodes_meanwhile_) {
+      if (one.state == "reconnecting") one.state = "given up";
+    }
+    return LoseAll(after.status(), out);
   }
-  UsePipelineOf(executor_->nodes());
+  StartExecutor(std::move(*after));
+  const std::vector<NodeStatus> nodes = executor_->nodes();
+  std::map<NodeId, std::string> why;  // by the node that routes name
+  for (const NodeStatus& node : nodes) {
+    if (node.state != "lost") continue;
+    lost_.emplace(node.id, node.detail);
+    why.emplace(executor_->KvNodeOf(node.id), node.detail);
+  }
+  std::map<NodeId, int64_t> left;
+  for (const KvNode& node : executor_->kv_nodes()) left.emplace(node.id, node.capacity_tokens);
+  for (const NodeUse& node : scheduler_.stats().nodes) {
+    if (const auto same = left.find(node.id); same != left.end() && same->second == node.capacity_tokens) continue;
+    FailSequencesOf(node.id, PeerLost(why.contains(node.id) ? why[node.id] : "a memory node came back with another capacity"), out);
+  }
+  UsePipelineOf(nodes);
   LAMINA_LOG_INFO("reconnected: {} sequences start again", scheduler_.stats().num_waiting);
 }
 

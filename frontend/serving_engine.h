@@ -78,7 +78,6 @@ class ServingEngine : public Engine {
   struct InFlight {
     StepPlan plan;
     Deadline deadline;
-    bool decodes_only = false;
   };
 
   void Loop();
@@ -93,6 +92,7 @@ class ServingEngine : public Engine {
   void FinishSequence(SequenceId sequence, TokenEvent event, Deliveries& out);
   void FailSequence(SequenceId sequence, const Status& status, Deliveries& out);
   void LoseNode(NodeId node, const Status& status, Deliveries& out);
+  void FailSequencesOf(NodeId kv_node, const Status& status, Deliveries& out);  // which holds no KV any more
   void LoseCompute(NodeId node, const Status& status, Deliveries& out);
   void TakeReconnected(Deliveries& out);
   void UsePipelineOf(const std::vector<NodeStatus>& nodes);

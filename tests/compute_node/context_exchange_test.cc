@@ -89,7 +89,7 @@ TEST(ContextExchange, EveryPairOfThreeNodesInBothDirections) {
         EXPECT_FALSE(taker.arrived(from, batch));
         Send(sender, to, batch, step, 7, text);
         ASSERT_TRUE(Await(taker, from, batch));
-        const Result<std::span<const std::byte>> payload = taker.Take(from, batch, StepId{step}, 7);
+        const Result<std::span<const std::byte>> payload = taker.Take(from, batch, StepId{step}, 7, 1);
         ASSERT_TRUE(payload.ok()) << payload.status();
         EXPECT_EQ(Text(*payload), text);
       }
@@ -107,7 +107,7 @@ TEST(ContextExchange, ANotificationThatComesTwiceIsDropped) {
   for (uint64_t step = 1; step <= 20; ++step) {
     Send(**nodes[0], 1, 0, step, 1, "context " + std::to_string(step));
     ASSERT_TRUE(Await(**nodes[1], 0, 0));
-    EXPECT_EQ(Text(*(*nodes[1])->Take(0, 0, StepId{step}, 1)), "context " + std::to_string(step));
+    EXPECT_EQ(Text(*(*nodes[1])->Take(0, 0, StepId{step}, 1, 1)), "context " + std::to_string(step));
     (*nodes[1])->Poll();
     EXPECT_FALSE((*nodes[1])->arrived(0, 0)) << "the second one of step " << step;
     EXPECT_EQ((*nodes[1])->TakeStale(), 1);
@@ -120,7 +120,7 @@ TEST(ContextExchange, AnotherStepOrSliceThanTheNextIsAnError) {
     ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
     Send(**nodes[0], 1, 0, step, slice, "context");
     ASSERT_TRUE(Await(**nodes[1], 0, 0));
-    const auto taken = (*nodes[1])->Take(0, 0, StepId{3}, 1);
+    const auto taken = (*nodes[1])->Take(0, 0, StepId{3}, 1, 1);
     ASSERT_FALSE(taken.ok());
     EXPECT_THAT(taken.status().message(), HasSubstr("where step 3 slice 1 is next"));
     ASSERT_TRUE((*nodes[1])->lost());
@@ -135,7 +135,7 @@ TEST(ContextExchange, CorruptBytesAreAnError) {
   ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
   Send(**nodes[0], 1, 0, 3, 1, std::string(1000, 'x'));
   ASSERT_TRUE(Await(**nodes[1], 0, 0));
-  EXPECT_FALSE((*nodes[1])->Take(0, 0, StepId{3}, 1).ok());
+  EXPECT_FALSE((*nodes[1])->Take(0, 0, StepId{3}, 1, 1).ok());
   EXPECT_TRUE((*nodes[1])->lost());
 }
 
