@@ -58,8 +58,8 @@ std::vector<bool> ShardedValues(const Graph& graph) {
 
 Status CheckDivides(int num_ranks, int64_t count, const char* what, const Op& op) {
   if (count % num_ranks == 0) return OkStatus();
-  return InvalidArgument("tensor_parallel_size " + std::to_string(num_ranks) + " does not divide the " + std::to_string(count) + " " + what +
-                         " of " + op.name);
+  return InvalidArgument("tensor_parallel_size " + std::to_string(num_ranks) + " does not divide the " + std::to_string(count) + " " +
+                         what + " of " + op.name);
 }
 
 Status CheckDivides(const Graph& graph, const std::vector<bool>& sharded, int num_ranks) {
