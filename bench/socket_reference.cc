@@ -12,7 +12,7 @@
 namespace lamina {
 namespace {
 
-constexpr auto kConnectDeadline = std::chrono::seconds(20);
+constexpr auto kSocketDeadline = std::chrono::seconds(20);
 
 Status SendBytes(int fd, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -63,7 +63,7 @@ Result<TransportSample> RunOverSocket(const TransportCase& test, const std::stri
   boost::asio::io_context io;
   LAMINA_ASSIGN_OR_RETURN(Tcp::acceptor acceptor, ListenTcp(io, address));
   LAMINA_ASSIGN_OR_RETURN(ChildProcess peer, spawn(test, BoundAddress(acceptor, address)));
-  if (!WaitForFd(acceptor.native_handle(), POLLIN, Deadline::After(kConnectDeadline))) {
+  if (!WaitForFd(acceptor.native_handle(), POLLIN, Deadline::After(kSocketDeadline))) {
     return TimedOut("socket reference: the peer's process did not connect");
   }
   Tcp::socket socket(io);
@@ -83,7 +83,7 @@ Result<TransportSample> RunOverSocket(const TransportCase& test, const std::stri
 
 Status ServeOverSocket(const TransportCase& test, const std::string& address) {
   boost::asio::io_context io;
-  LAMINA_ASSIGN_OR_RETURN(Tcp::socket socket, ConnectTcp(io, address, Deadline::After(kConnectDeadline)));
+  LAMINA_ASSIGN_OR_RETURN(Tcp::socket socket, ConnectTcp(io, address, Deadline::After(kSocketDeadline)));
   std::vector<std::byte> message(test.bytes);
   const int fd = socket.native_handle();
   if (test.measure == TransportMeasure::kBandwidth) {
