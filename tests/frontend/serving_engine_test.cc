@@ -307,12 +307,12 @@ TEST_F(ReconnectTest, WhatRanStartsAgainWithItsTokens) {
   EndReconnecting(OkStatus());
   EXPECT_THAT(Await(first).tokens, ElementsAre(20, 30, 40));
   EXPECT_EQ(Await(meanwhile).reason, FinishReason::kLength);
+  EXPECT_TRUE(engine_->status().serving);
+  EXPECT_EQ(engine_->status().scheduler.num_running, 0);
   std::lock_guard lock(after_->mutex);
   ASSERT_FALSE(after_->announced.empty());
   EXPECT_THAT(after_->announced[0].tokens(), ElementsAre(1, 2, 20));
   EXPECT_EQ(after_->announced[0].num_prompt_tokens(), 2);
-  EXPECT_TRUE(engine_->status().serving);
-  EXPECT_EQ(engine_->status().scheduler.num_running, 0);
 }
 
 TEST_F(ReconnectTest, AMemoryNodeThatDidNotComeBackFailsItsSequences) {
