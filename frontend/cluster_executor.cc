@@ -141,11 +141,17 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const C
                                                                          const StartProgress& progress) {
   while (true) {
     std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, lost));
-    const std::string& last = lost.rbegin()->second;
-    if (executor->compute_.empty()) return PeerLost("no compute node is left: " + last);
+    const auto reasons = [&](NodeRole role) {
+      std::string text;
+      for (const auto& [id, why] : lost) {
+        if (config.nodes[id.value - 1].role == role) text += (text.empty() ? "" : "; ") + why;
+      }
+      return text;
+    };
+    if (executor->compute_.empty()) return PeerLost("no compute node is left: " + reasons(NodeRole::kCompute));
     if (config.shares_model() && std::ssize(executor->compute_) < std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role))
-      return PeerLost("no other compute node holds that part of the model: " + last);
-    if (executor->kv_nodes().empty()) return PeerLost("no memory node is left: " + last);
+      return PeerLost("no other compute node holds that part of the model: " + reasons(NodeRole::kCompute));
+    if (executor->kv_nodes().empty()) return PeerLost("no memory node is left: " + reasons(NodeRole::kMemory));
     // A node that did not notice yet is busy with its session for at most the peer timeout.
     const Clock::duration patience = std::min(config.start_timeout, 2 * config.peer_timeout + kQuietWait);
     const Status opened = executor->Open(std::min<Clock::duration>(patience, kReachWait), patience, progress);
