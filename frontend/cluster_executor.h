@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,16 +13,13 @@
 #include "base/cluster_config.h"
 #include "base/inbox.h"
 #include "frontend/attention_speed.h"
+#include "frontend/resolve_config.h"
 #include "frontend/step_executor.h"
 #include "frontend/trace_collector.h"
 #include "splitter/model_config.h"
 #include "transport/control_channel.h"
 
 namespace lamina {
-
-// Fills in what the YAML leaves to the model: max_model_len, kv_dtype, served_name. kInvalidArgument if limits contradict each other or the
-// model.
-Status ResolveConfig(ClusterConfig& config, const ModelConfig& model);
 
 // Lines for a person who waits: "compute node c0: 1.2 of 4.4 GB of weights".
 using StartProgress = std::function<void(const std::string& line)>;
@@ -107,6 +105,7 @@ class ClusterExecutor : public StepExecutor {
   const Node* failed_ = nullptr;  // the one that is being configured; when Open has failed, where
   int steps_since_stats_ = 0;     // the engine's thread
   std::mutex mutex_;
+  std::condition_variable lost_one_;             // with mutex_
   std::function<void(ExecutorEvent)> on_event_;  // guarded by mutex_; set by Start
   std::atomic<bool> time_steps_{true};
   std::unique_ptr<TraceCollector> trace_;     // null: no trace is written

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/support/faulty_fabric.h"
+#include "tests/support/plain_slices.h"
 #include "tests/support/tiny_checkpoint.h"
 
 namespace lamina {
@@ -18,23 +19,6 @@ using testing::HasSubstr;
 constexpr int kRanks = 3;
 constexpr size_t kRows = 2;
 constexpr int kBatches = 2;
-
-// A buffer for each value.
-class PlainSlices final : public SliceRunner {
- public:
-  explicit PlainSlices(const SlicedModel& model) {
-    for (const Value& value : model.graph.values) values_.emplace_back(kRows * static_cast<size_t>(std::max<int64_t>(value.width, 1)));
-  }
-  void Begin(std::span<const TokenId>, std::span<const int32_t>) override {}
-  const Op* RunToQueries(int) override { return nullptr; }
-  const Op* Run(int) override { return nullptr; }
-  void KeepRows(int, std::span<const int>) override {}
-  float* value(ValueId id) override { return values_[static_cast<size_t>(id)].data(); }
-  SampledToken Sample(size_t, const SamplingParams&, const SampleContext&) override { return {}; }
-
- private:
-  std::vector<std::vector<float>> values_;
-};
 
 struct Rank {
   std::unique_ptr<LoadedModel> model;
@@ -82,7 +66,7 @@ class AllReduceTest : public testing::Test {
         ASSERT_TRUE(joined.ok()) << joined.status();
         rank.exchange = std::move(*joined);
         rank.sums = std::make_unique<AllReduce>(*rank.exchange, device_, *rank.model, wire_dtype, kBatches, patience);
-        for (int batch = 0; batch < kBatches; ++batch) rank.slices.emplace_back(rank.model->sliced);
+        for (int batch = 0; batch < kBatches; ++batch) rank.slices.emplace_back(rank.model->sliced, kRows);
       });
     }
     for (std::thread& thread : threads) thread.join();

@@ -9,6 +9,7 @@
 
 #include "compute_node/step_context.h"
 #include "tests/support/faulty_fabric.h"
+#include "tests/support/plain_slices.h"
 #include "tests/support/tiny_checkpoint.h"
 
 namespace lamina {
@@ -160,23 +161,6 @@ TEST(ContextExchange, StrangersDoNotJoin) {
   }
   EXPECT_THAT(ContextExchange::Join(Options(99), Listening(), {}, Deadline::After(seconds(1))).status().message(), HasSubstr("not among"));
 }
-
-// Slices whose values are a buffer each.
-class PlainSlices final : public SliceRunner {
- public:
-  PlainSlices(const SlicedModel& model, size_t rows) {
-    for (const Value& value : model.graph.values) values_.emplace_back(rows * static_cast<size_t>(std::max<int64_t>(value.width, 1)));
-  }
-  void Begin(std::span<const TokenId>, std::span<const int32_t>) override {}
-  const Op* RunToQueries(int) override { return nullptr; }
-  const Op* Run(int) override { return nullptr; }
-  void KeepRows(int, std::span<const int>) override {}
-  float* value(ValueId id) override { return values_[static_cast<size_t>(id)].data(); }
-  SampledToken Sample(size_t, const SamplingParams&, const SampleContext&) override { return {}; }
-
- private:
-  std::vector<std::vector<float>> values_;
-};
 
 TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
   const TinyCheckpoint checkpoint({});
