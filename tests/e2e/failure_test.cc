@@ -41,6 +41,15 @@ Deployment ShortTimeouts(const std::string& kind, int num_compute_nodes = 2) {
   return deployment;
 }
 
+std::vector<Collector> SubmitLong(Engine& engine, int n) {
+  std::vector<Collector> collectors(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i) {
+    Result<RequestId> id = engine.Submit(LongRequest(100 + i), collectors[static_cast<size_t>(i)].sink());
+    EXPECT_TRUE(id.ok()) << id.status();
+  }
+  return collectors;
+}
+
 class FailureTest : public ::testing::TestWithParam<std::string> {
  protected:
   void Serve(const Deployment& deployment) {
@@ -51,14 +60,7 @@ class FailureTest : public ::testing::TestWithParam<std::string> {
   Engine& engine() { return *serving_->engine; }
   LocalCluster& cluster() { return *serving_->cluster; }
 
-  std::vector<Collector> SubmitMany(int n) {
-    std::vector<Collector> collectors(static_cast<size_t>(n));
-    for (int i = 0; i < n; ++i) {
-      Result<RequestId> id = engine().Submit(LongRequest(100 + i), collectors[static_cast<size_t>(i)].sink());
-      EXPECT_TRUE(id.ok()) << id.status();
-    }
-    return collectors;
-  }
+  std::vector<Collector> SubmitMany(int n) { return SubmitLong(engine(), n); }
 
   // What each request gives when nothing fails.
   std::vector<std::vector<TokenId>> Undisturbed(int n) {
@@ -269,9 +271,7 @@ TEST_P(SharedModelFailureTest, TheLossOfAnyComputeNodeEndsEverythingAndNamesIt) 
     deployment.step_timeout = seconds(8);
     const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
     ASSERT_TRUE(serving.ok()) << serving.status();
-    std::vector<Collector> collectors(4);
-    for (size_t i = 0; i < collectors.size(); ++i)
-      ASSERT_TRUE((*serving)->engine->Submit(LongRequest(100 + static_cast<TokenId>(i)), collectors[i].sink()).ok());
+    const std::vector<Collector> collectors = SubmitLong(*(*serving)->engine, 4);
     for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
     ASSERT_TRUE((*serving)->cluster->Kill(victim, signal).ok());
     for (const Collector& collector : collectors) {
@@ -296,9 +296,7 @@ TEST(SharedModel, AMemoryNodeOfOneRankEndsOnlyTheRequestsOfItsGroup) {
   deployment.step_timeout = seconds(8);
   const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
   ASSERT_TRUE(serving.ok()) << serving.status();
-  std::vector<Collector> collectors(4);
-  for (size_t i = 0; i < collectors.size(); ++i)
-    ASSERT_TRUE((*serving)->engine->Submit(LongRequest(100 + static_cast<TokenId>(i)), collectors[i].sink()).ok());
+  const std::vector<Collector> collectors = SubmitLong(*(*serving)->engine, 4);
   for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
   ASSERT_TRUE((*serving)->cluster->Kill("m1", SIGKILL).ok());  // rank 1's, of the group m0, m1
   int failed = 0;

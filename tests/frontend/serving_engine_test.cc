@@ -276,6 +276,16 @@ class ReconnectTest : public ServingEngineTest {
     EXPECT_THAT(lost_[NodeId{9}], HasSubstr("c9"));
   }
 
+  // Of a request.
+  Collector LoseComputeInTheMiddle() {
+    Create();
+    Collector collector;
+    EXPECT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 3), collector.sink()).ok());
+    NextSubmitted();
+    LoseCompute();
+    return collector;
+  }
+
   void EndReconnecting(const Status& outcome) {
     std::lock_guard lock(mutex_);
     outcome_ = outcome;
@@ -331,11 +341,7 @@ TEST_F(ReconnectTest, AMemoryNodeThatDidNotComeBackFailsItsSequences) {
 }
 
 TEST_F(ReconnectTest, EndsEverythingWithItsReasonIfItFails) {
-  Create();
-  const Collector collector;
-  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 3), collector.sink()).ok());
-  NextSubmitted();
-  LoseCompute();
+  const Collector collector = LoseComputeInTheMiddle();
   EndReconnecting(PeerLost("no compute node is left: test"));
   EXPECT_EQ(Await(collector).reason, FinishReason::kError);
   EXPECT_THAT(collector.results()[0].error.message(), HasSubstr("no compute node is left"));
@@ -343,11 +349,7 @@ TEST_F(ReconnectTest, EndsEverythingWithItsReasonIfItFails) {
 }
 
 TEST_F(ReconnectTest, TheEngineMayEndMeanwhile) {
-  Create();
-  const Collector collector;
-  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 3), collector.sink()).ok());
-  NextSubmitted();
-  LoseCompute();
+  const Collector collector = LoseComputeInTheMiddle();
   EndReconnecting(OkStatus());
   engine_.reset();
 }
