@@ -160,6 +160,7 @@ void ReadAttention(YamlMap map, ClusterConfig* config) {
   map.ReadInt("kv_head_parallel", &config->kv_head_parallel, 1, 1024);
   map.ReadSize("spread_tokens", &config->spread_tokens, 0);
   map.ReadChoice("wire_dtype", &config->wire_dtype, {"auto", "float32", "bfloat16", "float16"});
+  map.ReadBool("prefix_caching", &config->prefix_caching);
   const auto num_memory = std::ranges::count_if(config->nodes, [](const NodeConfig& node) { return node.role == NodeRole::kMemory; });
   if (num_memory % config->kv_head_parallel != 0) {
     map.Fail("kv_head_parallel", "'kv_head_parallel' is " + std::to_string(config->kv_head_parallel) + ": the " +

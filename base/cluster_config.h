@@ -62,6 +62,7 @@ struct ClusterConfig {
   int64_t spread_tokens = 0;  // a sequence of more tokens is spread over several nodes (or such groups) and may outgrow one; 0: none is
   std::string wire_dtype = "auto";  // of q and outputs on their way: auto (float32; with modelled devices the model's) | float32 | bfloat16
                                     // | float16. k and v travel as they are stored
+  bool prefix_caching = true;       // K and V of earlier requests stay, while there is room, for those that begin with the same tokens
 
   // network: (a link that all nodes are taken to have, as they are on one machine; without both, the transport's own time is all)
   Clock::duration modelled_latency{};  // from one node to another

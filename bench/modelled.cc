@@ -222,6 +222,7 @@ Status SubmitAll(Engine& engine, const ModelledOptions& options, int batch, int6
 
 Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster cluster, LocalCluster& daemons, int batch, TraceFile* trace) {
   cluster.config.max_num_seqs = cluster.config.max_num_batched_tokens = batch;
+  cluster.config.prefix_caching = false;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> nodes, ClusterExecutor::Connect(cluster.config, cluster.model, {}));
   const int64_t length = TokensOf(options, cluster.config);
   int64_t room = 0;  // sequences

@@ -162,6 +162,7 @@ Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
   config.load_format = options.load_format;
   config.kv_dtype = options.kv_dtype;
   config.pipeline = options.pipeline;
+  config.prefix_caching = false;  // every pair of runs has the same prompts
   config.max_num_seqs = limits.max_num_seqs;
   config.max_num_batched_tokens = limits.max_num_batched_tokens;
   config.step_timeout = std::chrono::minutes(10);

@@ -97,6 +97,9 @@ class AttentionBackend {
     return OkStatus();
   }
 
+  // A sequence starts with slots that hold its first tokens' K and V already: KvStore::Share. Likewise.
+  virtual Status Share(SequenceId /*sequence*/, std::span<const TokenSlot> /*slots*/, StepId /*step*/) { return OkStatus(); }
+
   // The sequence is over or preempted; unknown ones are ignored.
   virtual void Release(SequenceId sequence) = 0;
 

@@ -77,6 +77,7 @@ class LocalKv {
   virtual Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) {
     return Append(sequence, position, slots, step);  // as a device that keeps no K and V does it
   }
+  virtual Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) = 0;
   virtual void Release(SequenceId sequence) = 0;
 
   // Stores k and v of `rows` and computes their attention. Row i of q, k, v, out belongs to rows[i]; rows of failed sequences are skipped,

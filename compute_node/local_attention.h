@@ -23,6 +23,7 @@ class CpuKv final : public LocalKv {
   Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
     return store_->AppendDummy(sequence, position, slots, step);
   }
+  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override { return store_->Share(sequence, slots, step); }
   void Release(SequenceId sequence) override { store_->Release(sequence); }
   void Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q, const float* k, const float* v, float* out,
               Failures& failures) override;
@@ -47,6 +48,7 @@ class LocalAttention : public AttentionBackend {
   Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
     return kv_->AppendDummy(sequence, position, slots, step);
   }
+  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override { return kv_->Share(sequence, slots, step); }
   void Release(SequenceId sequence) override { kv_->Release(sequence); }
   const Failures& failures(int batch) const override { return batches_[static_cast<size_t>(batch)].failures; }
 

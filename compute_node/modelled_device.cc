@@ -112,6 +112,7 @@ class ModelledKv final : public LocalKv {
       : device_(device), heads_{shape.num_heads, shape.num_kv_heads, shape.head_dim, dtype}, timeline_(timeline) {}
 
   Status Append(SequenceId, int64_t, std::span<const TokenSlot>, StepId) override { return OkStatus(); }
+  Status Share(SequenceId, std::span<const TokenSlot>, StepId) override { return OkStatus(); }
   void Release(SequenceId) override {}
 
   void Attend(int, StepId, std::span<const AttentionWork> rows, const float*, const float*, const float*, float*,

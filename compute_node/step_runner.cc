@@ -413,6 +413,7 @@ StepRunner::Rows StepRunner::Collect(const control::ComputeOrder& order, Failure
       continue;
     }
     Status status = Check(work);
+    if (status.ok()) status = Share(work, StepId{order.step()});
     const int64_t room = limits_.max_num_batched_tokens() - static_cast<int64_t>(rows.tokens.size());
     if (status.ok() && work.tokens_size() > room) status = InternalError("the order has more rows than max_num_batched_tokens");
     if (status.ok() && !rows.attention.empty() && rows.attention.back().prefill && !work.prefill()) {
@@ -434,6 +435,17 @@ Status StepRunner::AppendDummy(const control::ComputeWork& work, StepId step) co
     LAMINA_RETURN_IF_ERROR(attention_->AppendDummy(SequenceId{work.sequence()}, position,
                                                    {part.slots().data(), static_cast<size_t>(part.slots_size())}, step));
     position += part.slots_size();
+  }
+  return OkStatus();
+}
+
+// Does nothing unless the work says that a beginning of the sequence is there already.
+Status StepRunner::Share(const control::ComputeWork& work, StepId step) const {
+  for (const control::KvPart& part : work.route()) {
+    if (part.shared_size() == 0) continue;
+    if (part.shared_size() != work.first_position()) return InternalError("the order's shared slots are not those of the tokens before");
+    LAMINA_RETURN_IF_ERROR(
+        attention_->Share(SequenceId{work.sequence()}, {part.shared().data(), static_cast<size_t>(part.shared_size())}, step));
   }
   return OkStatus();
 }

@@ -82,6 +82,7 @@ class StepRunner {
   Rows Collect(const control::ComputeOrder& order, Failures& failures) const;
   Status Check(const control::ComputeWork& work) const;
   Status AppendDummy(const control::ComputeWork& work, StepId step) const;  // instead of AddRows
+  Status Share(const control::ComputeWork& work, StepId step) const;
   static void AddRows(const control::ComputeWork& work, Rows& rows);
   void Learn(const control::ComputeWork& work);
   int NodeOf(int number, int slice) const;  // index among the compute nodes

@@ -44,6 +44,7 @@ struct TokenEvent {
   std::optional<TokenId> stop_token;  // which one ended it, for kStop
   Status error;                       // for kError: what the client is told
   bool first = false;                 // the first token of this continuation
+  int64_t num_cached = 0;             // with the first one: prompt tokens whose KV was there from an earlier request
 };
 
 // A memory or compute node as `lamina cluster status` shows it.
@@ -89,7 +90,7 @@ class EngineObserver {
   virtual void OnNextToken(double /*since_last*/) {}
   virtual void OnFinished(const Finished&) {}
   struct Step {
-    int num_decode = 0;
+    int64_t num_decode = 0;
     int64_t num_prefill_tokens = 0;
     double total = 0, attention_wait = 0;
     int64_t bytes_to_memory = 0, bytes_from_memory = 0;

@@ -130,9 +130,9 @@ struct Metrics::Families {
   Counter& preemptions = group.AddCounter("vllm:num_preemptions_total", "Sequences that lost their KV cache for a while.");
   Counter& prompt_tokens = group.AddCounter("vllm:prompt_tokens_total", "Prefill tokens computed.");
   Counter& generation_tokens = group.AddCounter("vllm:generation_tokens_total", "Tokens generated.");
-  Counter& prefix_queries =
-      group.AddCounter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in a prefix cache; there is none: 0.");
-  Counter& prefix_hits = group.AddCounter("vllm:prefix_cache_hits_total", "Prompt tokens found in a prefix cache; there is none: 0.");
+  Counter& prefix_queries = group.AddCounter("vllm:prefix_cache_queries_total", "Tokens of sequences when they started.");
+  Counter& prefix_hits =
+      group.AddCounter("vllm:prefix_cache_hits_total", "Of those: tokens whose KV was there from a sequence that began alike.");
   Counter& stopped = Success("stop");
   Counter& length = Success("length");
   Counter& aborted = Success("abort");
@@ -204,8 +204,12 @@ std::string Metrics::Serialize(const EngineStatus& status) {
   std::lock_guard lock(families_->nodes_mutex);
   families_->running.Set(status.scheduler.num_running);
   families_->waiting.Set(status.scheduler.num_waiting);
-  const double new_preemptions = static_cast<double>(status.scheduler.num_preemptions) - families_->preemptions.Value();
-  if (new_preemptions > 0) families_->preemptions.Increment(new_preemptions);
+  const auto count = [](Counter& counter, int64_t total) {
+    if (const double more = static_cast<double>(total) - counter.Value(); more > 0) counter.Increment(more);
+  };
+  count(families_->preemptions, status.scheduler.num_preemptions);
+  count(families_->prefix_queries, status.scheduler.num_started_tokens);
+  count(families_->prefix_hits, status.scheduler.num_shared_tokens);
   double used = 0;
   double capacity = 0;
   for (const NodeUse& node : status.scheduler.nodes) {

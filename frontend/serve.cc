@@ -76,6 +76,7 @@ Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
     config.max_model_len = *length;
   }
   Override(config.kv_head_parallel, options.kv_head_parallel);
+  if (options.no_prefix_caching) config.prefix_caching = false;
   Override(config.pipeline, options.pipeline);
   Override(config.num_batches, options.num_batches);
   Override(config.pipeline_parallel_size, options.pipeline_parallel_size);

@@ -23,6 +23,7 @@ struct ServeOptions {
 
   // "" or 0: the YAML's, else the default of base/cluster_config.h.
   std::string transport, kv_dtype, wire_dtype, load_format, served_name, pipeline;
+  bool no_prefix_caching = false;
   int max_num_seqs = 0, max_num_batched_tokens = 0, max_num_queued_reqs = 0;
   int kv_head_parallel = 0, num_batches = 0;
   int pipeline_parallel_size = 0, tensor_parallel_size = 0;

@@ -59,6 +59,7 @@ ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const
   options.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   options.scheduler.max_model_len = config.max_model_len;
   options.scheduler.max_queued = config.max_num_queued_reqs;
+  options.scheduler.prefix_caching = config.prefix_caching;
   options.eos_tokens = model.eos_tokens;
   options.vocab_size = model.vocab_size;
   options.step_timeout = config.step_timeout;
@@ -124,7 +125,8 @@ Result<RequestId> ServingEngine::Submit(GenerateRequest request, Sink sink) {
   Request entry{std::move(request), std::move(sink), {}, 0};
   for (int i = 0; i < entry.spec.n; ++i) {
     const SequenceId sequence{++last_sequence_};
-    if (Status status = scheduler_.Add({sequence, entry.spec.prompt, entry.spec.max_new_tokens}); !status.ok()) {
+    const uint64_t group = entry.spec.n > 1 ? id.value : 0;
+    if (Status status = scheduler_.Add({sequence, entry.spec.prompt, entry.spec.max_new_tokens, group}); !status.ok()) {
       for (const SequenceId added : entry.sequences) {
         scheduler_.Finish(added);
         continuations_.erase(added);
@@ -251,10 +253,12 @@ void ServingEngine::SubmitNextStep(size_t batch) {
   if (plan.empty()) return;
   std::vector<control::NewSequence> added;
   for (const Work& work : plan.work) {
-    if (!work.prefill || work.first_position != 0) continue;
+    if (!work.first) continue;
     added.push_back(Announce(work.sequence));
     Continuation& continuation = continuations_.at(work.sequence);
-    if (!continuation.started) continuation.started = Clock::now();
+    if (continuation.started) continue;  // again, after a preemption
+    continuation.started = Clock::now();
+    continuation.num_cached = work.first_position;
   }
   executor_->Submit(plan, added);
   in_flight_[batch] = {std::move(plan), Deadline::After(options_.step_timeout)};
@@ -289,11 +293,7 @@ void ServingEngine::ObserveStep(const StepPlan& plan, const control::StepResult&
   if (options_.observer == nullptr || plan.work.empty()) return;
   EngineObserver::Step step;
   for (const Work& work : plan.work) {
-    if (work.prefill) {
-      step.num_prefill_tokens += static_cast<int64_t>(work.tokens.size());
-    } else {
-      ++step.num_decode;
-    }
+    (work.prefill ? step.num_prefill_tokens : step.num_decode) += std::ssize(work.tokens);
   }
   step.total = static_cast<double>(result.total_us()) * 1e-6;
   step.attention_wait = static_cast<double>(result.attention_wait_us()) * 1e-6;
@@ -331,7 +331,7 @@ void ServingEngine::ChoosePipeline(const StepPlan& plan, const control::StepResu
   const int num_running = scheduler_.stats().num_running;
   if (before != TimePoint{} && result.times_size() > 0) {
     StepCost cost = CostOf(result);
-    cost.rows = static_cast<double>(plan.work.size());
+    for (const Work& work : plan.work) cost.rows += static_cast<double>(work.tokens.size());
     cost.slices /= options_.tensor_parallel_size;  // which so many nodes run at the same time
     cost.round = Seconds(now - before);
     if (pipeline_.num_batches > 1) cost.wires.reset();  // waiting behind other batches is in them
@@ -359,7 +359,10 @@ void ServingEngine::DeliverToken(const control::SampledToken& sampled, Deliverie
   event.rank = sampled.rank();
   for (const control::TokenLogprob& top : sampled.top()) event.top.push_back({top.token(), top.logprob()});
   event.first = continuation.num_generated++ == 0;
-  if (event.first) continuation.first_token = now;
+  if (event.first) {
+    continuation.first_token = now;
+    event.num_cached = continuation.num_cached;
+  }
   if (options_.observer != nullptr) {
     if (event.first) {
       options_.observer->OnFirstToken(Seconds(now - continuation.submitted));

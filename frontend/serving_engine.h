@@ -62,6 +62,7 @@ class ServingEngine : public Engine {
     int64_t num_generated = 0;
     TimePoint submitted, first_token, last_token;
     std::optional<TimePoint> started;  // first prefill chunk sent
+    int64_t num_cached = 0;            // as TokenEvent's
   };
   struct Request {
     GenerateRequest spec;

@@ -22,7 +22,9 @@ control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std
       control::KvPart& told = *out.add_route();
       told.set_node_id(part.node.value);
       told.set_num_tokens(static_cast<int32_t>(part.slots.size()));
-      if (local) told.mutable_slots()->Add(part.slots.begin(), part.slots.end());
+      if (!local) continue;
+      told.mutable_slots()->Add(part.slots.begin(), part.slots.end());
+      told.mutable_shared()->Add(part.shared.begin(), part.shared.end());
     }
     out.set_first_position(work.first_position);
     out.mutable_tokens()->Add(work.tokens.begin(), work.tokens.end());
@@ -31,6 +33,24 @@ control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std
   }
   return order;
 }
+
+namespace {
+
+void AddDecodeRows(SequenceId sequence, const KvPart& part, control::MemoryOrder& order) {
+  if (!part.shared.empty()) {
+    control::SharedPrefix& shared = *order.add_shared();
+    shared.set_sequence(sequence.value);
+    shared.mutable_slots()->Add(part.shared.begin(), part.shared.end());
+  }
+  for (size_t i = 0; i < std::max<size_t>(part.slots.size(), 1); ++i) {
+    control::DecodeRow& row = *order.add_decode();
+    row.set_sequence(sequence.value);
+    row.set_num_stored(part.num_stored + static_cast<int64_t>(i));
+    if (!part.slots.empty()) row.set_slot(part.slots[i]);
+  }
+}
+
+}  // namespace
 
 control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeId node) {
   control::MemoryOrder order;
@@ -48,10 +68,7 @@ control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeI
       chunk.set_num_stored(part->num_stored);
       chunk.mutable_slots()->Add(part->slots.begin(), part->slots.end());
     } else {
-      control::DecodeRow& row = *order.add_decode();
-      row.set_sequence(work.sequence.value);
-      row.set_num_stored(part->num_stored);
-      if (!part->slots.empty()) row.set_slot(part->slots.front());
+      AddDecodeRows(work.sequence, *part, order);
     }
   }
   return order;

@@ -34,6 +34,7 @@ class KvStore {
   // Likewise, and K and V of these tokens are made up and count as written in all layers: for benchmarks of decoding at a long context.
   // REQUIRES: all tokens before them were written.
   Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step);
+  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) { return tables_.Share(sequence, slots, step); }
   void Release(SequenceId sequence) { tables_.Release(sequence); }
 
   // Stores K and V of one token and layer, fp32 (rounded to the slab's type) or already in the slab's type.

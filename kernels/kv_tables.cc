@@ -25,6 +25,13 @@ Status KvTables::Append(SequenceId sequence, int64_t position, std::span<const T
   return OkStatus();
 }
 
+Status KvTables::Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) {
+  LAMINA_RETURN_IF_ERROR(Append(sequence, 0, slots, step));
+  std::vector<int64_t>& written = tables_[sequence].written;
+  written.assign(written.size(), static_cast<int64_t>(slots.size()));
+  return OkStatus();
+}
+
 void KvTables::Release(SequenceId sequence) {
   const auto found = tables_.find(sequence);
   if (found == tables_.end()) return;

@@ -25,12 +25,16 @@ class KvTables {
   KvTables(int num_layers, int64_t capacity_tokens) : num_layers_(num_layers), capacity_tokens_(capacity_tokens) {}
 
   int64_t capacity_tokens() const { return capacity_tokens_; }
-  int64_t used_tokens() const { return used_tokens_; }  // entries of all tables
+  int64_t used_tokens() const { return used_tokens_; }  // entries of all tables: a shared slot has several
   int64_t num_sequences() const { return static_cast<int64_t>(tables_.size()); }
 
   // Continues the table of `sequence`: tokens position, position + 1, ... live in `slots`. Position 0 starts a table. kCorrupt if position
   // is not the table's length or a slot is out of range; nothing is changed then.
   Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step);
+
+  // Starts the table of `sequence` with slots that hold K and V of other sequences' tokens already, which count as written in all layers.
+  // kCorrupt as Append's.
+  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step);
 
   // Forgets the sequence. Unknown ones are ignored.
   void Release(SequenceId sequence);

@@ -25,23 +25,29 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
   for (const uint64_t released : order.released()) store_->Release(SequenceId{released});
   StepRows rows;
   rows.batch = order.batch();
-  const auto append = [&](SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, bool dummy) {
-    Status status = dummy ? store_->AppendDummy(sequence, position, slots, step) : store_->Append(sequence, position, slots, step);
-    if (!status.ok()) {
-      LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
-      store_->Release(sequence);
-    }
+  const auto take = [&](SequenceId sequence, const Status& status) {
+    if (status.ok()) return;
+    LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
+    store_->Release(sequence);
   };
+  for (const control::SharedPrefix& shared : order.shared()) {
+    const SequenceId sequence{shared.sequence()};
+    take(sequence, store_->Share(sequence, {shared.slots().data(), static_cast<size_t>(shared.slots_size())}, step));
+  }
   for (const control::DecodeRow& row : order.decode()) {
+    const SequenceId sequence{row.sequence()};
     const TokenSlot slot = row.slot();
-    if (row.has_slot()) append(SequenceId{row.sequence()}, row.num_stored(), {&slot, 1}, /*dummy=*/false);
-    rows.decode.push_back({SequenceId{row.sequence()}, row.num_stored(), row.has_slot()});
+    if (row.has_slot()) take(sequence, store_->Append(sequence, row.num_stored(), {&slot, 1}, step));
+    const bool goes_on = !rows.decode.empty() && rows.decode.back().sequence == sequence;
+    rows.decode.push_back({sequence, row.num_stored(), goes_on ? rows.decode.back().num_before : row.num_stored(), row.has_slot()});
   }
   for (const control::PrefillChunk& chunk : order.prefill()) {
-    append(SequenceId{chunk.sequence()}, chunk.num_stored(), {chunk.slots().data(), static_cast<size_t>(chunk.slots_size())},
-           order.dummy_prefill());
+    const SequenceId sequence{chunk.sequence()};
+    const std::span<const TokenSlot> slots(chunk.slots().data(), static_cast<size_t>(chunk.slots_size()));
+    take(sequence, order.dummy_prefill() ? store_->AppendDummy(sequence, chunk.num_stored(), slots, step)
+                                         : store_->Append(sequence, chunk.num_stored(), slots, step));
     for (int i = 0; i < chunk.slots_size() && !order.dummy_prefill(); ++i)
-      rows.prefill.push_back({SequenceId{chunk.sequence()}, chunk.num_stored() + i, true});
+      rows.prefill.push_back({SequenceId{chunk.sequence()}, chunk.num_stored() + i, chunk.num_stored(), true});
   }
   if (const auto twice = steps_.find(step); twice != steps_.end()) EndStep(twice->second);
   rows.under_way = !rows.decode.empty();
@@ -188,10 +194,10 @@ Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
   queries_.clear();
   for (size_t i = 0; i < begun.num_rows; ++i) {
     std::span<const TokenSlot> slots;  // none yet: the first token of a sequence is the one that comes
-    if (rows[i].num_stored > 0) {
-      LAMINA_ASSIGN_OR_RETURN(slots, store_->Readable(static_cast<int>(message.header.layer), rows[i].sequence, rows[i].num_stored));
+    if (rows[i].num_before > 0) {
+      LAMINA_ASSIGN_OR_RETURN(slots, store_->Readable(static_cast<int>(message.header.layer), rows[i].sequence, rows[i].num_before));
     }
-    attended_tokens_ += rows[i].num_stored;
+    attended_tokens_ += rows[i].num_before;
     queries_.push_back({message.payload.data() + i * q_bytes, slots, out + i * q_bytes, Lse(message.header, i, out)});
   }
   store_->Attend(attention_, static_cast<int>(message.header.layer), wire_.wire_dtype, queries_);
@@ -225,7 +231,7 @@ Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_va
     const bool was_begun = i < begun.num_rows;
     if (was_begun && !rows[i].stores) continue;
     LAMINA_ASSIGN_OR_RETURN(std::span<const TokenSlot> slots, store_->Readable(layer, rows[i].sequence, num_tokens));
-    if (was_begun) slots = slots.last(1);
+    if (was_begun) slots = slots.subspan(static_cast<size_t>(rows[i].num_before));
     attended_tokens_ += std::ssize(slots);
     (was_begun ? queries_ : rest).push_back({begun.queries.payload.data() + i * q_bytes, slots, out + i * q_bytes, Lse(header, i, out)});
   }

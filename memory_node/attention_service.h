@@ -61,6 +61,7 @@ class AttentionService {
   struct Row {
     SequenceId sequence;
     int64_t num_stored = 0;  // tokens before this one here
+    int64_t num_before = 0;  // of those, before the step: its sequence may have several rows
     bool stores = false;     // its token gets a slot here
   };
   struct StepRows {

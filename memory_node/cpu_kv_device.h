@@ -25,6 +25,7 @@ class CpuKvDevice final : public KvDevice {
   Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
     return store_->AppendDummy(sequence, position, slots, step);
   }
+  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override { return store_->Share(sequence, slots, step); }
   void Release(SequenceId sequence) override { store_->Release(sequence); }
   Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step) override {
     return store_->WriteRaw(layer, sequence, position, k, v, step);

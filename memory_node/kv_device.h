@@ -36,6 +36,7 @@ class KvDevice {
   virtual Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) {
     return Append(sequence, position, slots, step);
   }
+  virtual Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) = 0;
   virtual void Release(SequenceId sequence) = 0;
   virtual Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step) = 0;
   virtual Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const = 0;

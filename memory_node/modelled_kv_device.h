@@ -23,6 +23,7 @@ class ModelledKvDevice final : public KvDevice {
   Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
     return tables_.Append(sequence, position, slots, step);
   }
+  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override { return tables_.Share(sequence, slots, step); }
   void Release(SequenceId sequence) override { tables_.Release(sequence); }
   Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step) override;
   Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const override;

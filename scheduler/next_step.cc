@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -12,7 +13,7 @@ namespace lamina {
 namespace {
 
 NodeLoad LoadOf(const KvPool& pool) {
-  return {pool.id, pool.allocator.capacity(), pool.allocator.num_free(), static_cast<int>(pool.running.size()), pool.speed};
+  return {pool.id(), pool.capacity(), pool.num_free(), static_cast<int>(pool.running.size()), pool.speed};
 }
 
 // What placement sees of a node when a sequence starts: slots for the growth of those that are there count as used.
@@ -31,7 +32,7 @@ std::vector<KvPart> DecodeRoute(const Sequence& sequence) {
   std::vector<KvPart> route;
   for (size_t i = 0; i < sequence.extents.size(); ++i) {
     const Extent& extent = sequence.extents[i];
-    KvPart part{extent.pool->id, extent.num_tokens(), {}};
+    KvPart part{extent.pool->id(), extent.num_tokens(), {}};
     if (i == sequence.newest) {
       part.slots.push_back(extent.slots.back());
       --part.num_stored;
@@ -49,7 +50,7 @@ std::vector<KvPart> PrefillRoute(const Sequence& sequence, int64_t first, int64_
     const int64_t begin = std::clamp<int64_t>(first - extent_first, 0, extent.num_tokens());
     const int64_t end = std::clamp<int64_t>(first + count - extent_first, 0, extent.num_tokens());
     extent_first += extent.num_tokens();
-    if (begin < end) route.push_back({extent.pool->id, begin, {extent.slots.begin() + begin, extent.slots.begin() + end}});
+    if (begin < end) route.push_back({extent.pool->id(), begin, {extent.slots.begin() + begin, extent.slots.begin() + end}});
   }
   return route;
 }
@@ -69,6 +70,7 @@ StepPlan Scheduler::NextStep(int batch) {
   plan.rotates = planned.rotates;
   state_->PlanDecode(plan);
   state_->PlanPrefill(plan, state_->options.max_num_batched_tokens - static_cast<int64_t>(plan.work.size()));
+  std::ranges::stable_partition(plan.work, std::logical_not<>(), &Work::prefill);
   plan.released = std::exchange(state_->released, {});
   if (!plan.empty()) ++state_->next_step.value;
   planned.in_flight = !plan.work.empty();
@@ -134,23 +136,23 @@ Scheduler::State::Growth Scheduler::State::GrowByOne(Sequence& sequence, StepPla
     pool->running.emplace(sequence.arrival, &sequence);
   }
   sequence.newest = static_cast<size_t>(extent - sequence.extents.begin());
-  return pool->allocator.Allocate(1, extent->slots) ? Growth::kGrown : Growth::kHasToWait;  // PoolToGrow saw a free one
+  return pool->Allocate(1, extent->slots) ? Growth::kGrown : Growth::kHasToWait;  // PoolToGrow saw a free one
 }
 
 KvPool* Scheduler::State::PoolToGrow(const Sequence& sequence) {
   if (!placement->spreads()) {
     KvPool* const pool = sequence.extents.front().pool;
-    return pool->allocator.num_free() > 0 ? pool : nullptr;
+    return pool->num_free() > 0 ? pool : nullptr;
   }
   std::vector<NodeLoad> loads;
   for (const auto& [id, pool] : pools) {
-    if (pool.allocator.num_free() > 0) loads.push_back(LoadOf(pool));
+    if (pool.num_free() > 0) loads.push_back(LoadOf(pool));
   }
   if (loads.empty()) return nullptr;
   std::vector<KvShare> held;
-  for (const Extent& extent : sequence.extents) held.push_back({extent.pool->id, extent.num_tokens()});
+  for (const Extent& extent : sequence.extents) held.push_back({extent.pool->id(), extent.num_tokens()});
   const auto chosen = pools.find(placement->Grow(held, loads));
-  if (chosen != pools.end() && chosen->second.allocator.num_free() > 0) return &chosen->second;
+  if (chosen != pools.end() && chosen->second.num_free() > 0) return &chosen->second;
   return &pools.at(loads.front().id);  // whatever the policy says, a free slot is used before anybody is preempted
 }
 
@@ -195,14 +197,26 @@ bool Scheduler::State::MayStart(int batch) const {
                      [&](const Batch& other) { return here <= other.num_running; });
 }
 
-int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens) {
+// Decode rows: memory nodes take max_num_seqs at a time.
+int64_t Scheduler::State::NumRowsLeft(const StepPlan& plan) const {
+  int64_t left = options.max_num_seqs;
+  for (const Work& work : plan.work) left -= work.prefill ? 0 : std::ssize(work.tokens);
+  return left;
+}
+
+int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens) const {
+  const bool shares = sequence.num_shared > 0;
   const int64_t first = sequence.num_computed;
-  const int64_t count = std::min(budget_tokens, sequence.num_tokens() - first);
+  const int64_t count = std::min({budget_tokens, sequence.num_tokens() - first, shares ? NumRowsLeft(plan) : budget_tokens});
   sequence.num_in_flight = count;
   sequence.samples = first + count == sequence.num_tokens();
   if (count == 0) return budget_tokens;
-  Work work{sequence.id, PrefillRoute(sequence, first, count), first, {}, true, sequence.samples};
+  Work work{sequence.id, PrefillRoute(sequence, first, count), first, {}, !shares, sequence.samples, first == sequence.num_shared};
   work.tokens.assign(sequence.tokens.begin() + first, sequence.tokens.begin() + first + count);
+  if (work.first && shares) {
+    const std::vector<TokenSlot>& slots = sequence.extents.front().slots;
+    work.route.front().shared.assign(slots.begin(), slots.begin() + first);
+  }
   plan.work.push_back(std::move(work));
   return budget_tokens - count;
 }
@@ -216,8 +230,10 @@ Sequence* Scheduler::State::StartNext(const StepPlan& plan, std::vector<NodeLoad
   Sequence& sequence = it->second;
   // Not in the plan that preempted it. Nobody overtakes it either: they would only take the slots that it made free.
   if (sequence.preempted_in == plan.step) return nullptr;
-  const std::vector<KvShare> shares = placement->Place(sequence.num_tokens(), sequence.growth(), loads);
-  if (!TakeSlots(sequence, shares)) return nullptr;
+  if (WaitsForGroup(sequence) || NumRowsLeft(plan) == 0) return nullptr;
+  if (!TakeShared(sequence) && !TakeSlots(sequence, placement->Place(sequence.num_tokens(), sequence.growth(), loads))) return nullptr;
+  num_started_tokens += sequence.num_tokens();
+  num_shared_tokens += sequence.num_shared;
   queue->Remove(sequence.id);
   sequence.prefilling = true;
   sequence.batch = plan.batch;
@@ -227,10 +243,45 @@ Sequence* Scheduler::State::StartNext(const StepPlan& plan, std::vector<NodeLoad
   for (const Extent& extent : sequence.extents) {
     extent.pool->running.emplace(sequence.arrival, &sequence);
     for (NodeLoad& load : loads) {
-      if (load.id == extent.pool->id) load = LoadWithGrowth(*extent.pool);
+      if (load.id == extent.pool->id()) load = LoadWithGrowth(*extent.pool);
     }
   }
   return &sequence;
+}
+
+// One of its group computes what it will share, and a second step of that one will prove it.
+bool Scheduler::State::WaitsForGroup(const Sequence& sequence) const {
+  if (!options.prefix_caching || sequence.group == 0) return false;
+  return std::ranges::any_of(running, [&](const auto& entry) {
+    const Sequence& other = *entry.second;
+    return other.group == sequence.group && other.num_proven == 0 && other.num_tokens() + 1 < other.max_tokens;
+  });
+}
+
+bool Scheduler::State::TakeShared(Sequence& sequence) {
+  if (!options.prefix_caching) return false;
+  const std::span<const TokenId> tokens = std::span(sequence.tokens).first(sequence.tokens.size() - 1);  // the last is computed: it samples
+  KvPool* best = nullptr;
+  int64_t longest = sequence.num_tokens() / 2;
+  for (auto& [id, pool] : pools) {
+    const int64_t length = pool.CachedLength(tokens);
+    if (length <= longest) continue;
+    longest = length;
+    best = &pool;
+  }
+  if (best == nullptr) return false;
+  std::vector<TokenSlot> slots = best->Share(tokens);
+  const NodeLoad load = LoadWithGrowth(*best);
+  const int64_t num_left = sequence.num_tokens() - longest;
+  const std::vector<KvShare> shares = placement->Place(num_left, sequence.growth(), {&load, 1});
+  if (shares.size() != 1 || !best->Allocate(num_left, slots)) {
+    best->Release(slots);
+    return false;
+  }
+  sequence.extents = {{best, std::move(slots)}};
+  sequence.newest = 0;
+  sequence.num_computed = sequence.num_shared = longest;
+  return true;
 }
 
 // All or nothing: false, and nothing is taken, if the shares are not what the sequence needs or do not fit.
@@ -240,11 +291,11 @@ bool Scheduler::State::TakeSlots(Sequence& sequence, std::span<const KvShare> sh
   bool fits = !shares.empty() && (shares.size() == 1 || placement->spreads());
   for (const KvShare& share : shares) {
     const auto pool = pools.find(share.node);
-    const auto is_same = [&](const Extent& extent) { return extent.pool->id == share.node; };
+    const auto is_same = [&](const Extent& extent) { return extent.pool->id() == share.node; };
     fits = fits && pool != pools.end() && share.num_tokens > 0 && std::none_of(extents.begin(), extents.end(), is_same);
     if (!fits) break;
     extents.push_back({&pool->second, {}});
-    fits = pool->second.allocator.Allocate(share.num_tokens, extents.back().slots);
+    fits = pool->second.Allocate(share.num_tokens, extents.back().slots);
     num_tokens += share.num_tokens;
   }
   if (fits && num_tokens == sequence.num_tokens()) {
@@ -252,7 +303,7 @@ bool Scheduler::State::TakeSlots(Sequence& sequence, std::span<const KvShare> sh
     sequence.newest = sequence.extents.size() - 1;
     return true;
   }
-  for (const Extent& extent : extents) extent.pool->allocator.Release(extent.slots);
+  for (const Extent& extent : extents) extent.pool->Release(extent.slots);
   return false;
 }
 

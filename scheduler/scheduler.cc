@@ -26,7 +26,7 @@ void Scheduler::AddNode(const KvNode& node) {
     std::fprintf(stderr, "lamina: Scheduler::AddNode: node %u is there already\n", node.id.value);
     std::abort();
   }
-  state_->pools.emplace(node.id, KvPool{node.id, SlotAllocator(node.capacity_tokens), {}});
+  state_->pools.try_emplace(node.id, node.id, node.capacity_tokens);
 }
 
 void Scheduler::SetSpeed(NodeId node, double speed) {
@@ -71,6 +71,7 @@ void Scheduler::Restart() {
     state_->GiveUpSlots(*sequence);
     state_->Enqueue(*sequence, /*preempted=*/true);
   }
+  for (auto& [id, pool] : state_->pools) pool.DropPrefixes();
   state_->released.clear();
 }
 
@@ -98,6 +99,7 @@ Status Scheduler::Add(SequenceSpec spec) {
   Sequence& sequence = state_->sequences[spec.id];
   sequence.id = spec.id;
   sequence.arrival = state_->next_arrival++;
+  sequence.group = spec.group;
   sequence.tokens = std::move(spec.prompt);
   sequence.max_tokens = max_tokens;
   state_->Enqueue(sequence, /*preempted=*/false);
@@ -120,6 +122,8 @@ void Scheduler::CompleteStep(std::span<const Sampled> sampled, int batch) {
     if (it == state_->sequences.end() || it->second.batch != batch || it->second.num_in_flight == 0 || !it->second.samples) continue;
     Sequence& sequence = it->second;
     sequence.num_computed += std::exchange(sequence.num_in_flight, 0);
+    const bool proves = !sequence.prefilling || sequence.num_shared > 0;
+    if (proves && std::exchange(sequence.num_proven, sequence.num_computed) == 0) state_->KeepProven(sequence);
     sequence.prefilling = false;
     sequence.tokens.push_back(token);
     if (sequence.num_tokens() < sequence.max_tokens) continue;
@@ -142,8 +146,10 @@ SchedulerStats Scheduler::stats() const {
   stats.num_running = static_cast<int>(state_->running.size());
   stats.num_waiting = static_cast<int>(state_->queue->size());
   stats.num_preemptions = state_->num_preemptions;
+  stats.num_started_tokens = state_->num_started_tokens;
+  stats.num_shared_tokens = state_->num_shared_tokens;
   for (const auto& [id, pool] : state_->pools) {
-    stats.nodes.push_back({id, pool.allocator.capacity(), pool.allocator.num_used(), static_cast<int>(pool.running.size())});
+    stats.nodes.push_back({id, pool.capacity(), pool.capacity() - pool.num_free(), pool.num_idle(), static_cast<int>(pool.running.size())});
   }
   return stats;
 }
@@ -158,7 +164,7 @@ int64_t Scheduler::State::capacity_for_one(std::optional<NodeId> without) const 
   int64_t capacity = 0;
   for (const auto& [id, pool] : pools) {
     if (id == without) continue;
-    capacity = placement->spreads() ? capacity + pool.allocator.capacity() : std::max(capacity, pool.allocator.capacity());
+    capacity = placement->spreads() ? capacity + pool.capacity() : std::max(capacity, pool.capacity());
   }
   return capacity;
 }
@@ -168,11 +174,19 @@ void Scheduler::State::Enqueue(const Sequence& sequence, bool preempted) {
 }
 
 void Scheduler::State::FreeSlots(SequenceId sequence, const std::vector<Extent>& extents) {
-  for (const Extent& extent : extents) extent.pool->allocator.Release(extent.slots);
+  for (const Extent& extent : extents) extent.pool->Release(extent.slots);
   released.push_back(sequence);
 }
 
+void Scheduler::State::KeepProven(const Sequence& sequence) {
+  if (!options.prefix_caching || sequence.extents.size() != 1 || sequence.num_proven == 0) return;
+  const Extent& extent = sequence.extents.front();
+  const auto num_tokens = static_cast<size_t>(sequence.num_proven);
+  extent.pool->Keep(std::span(sequence.tokens).first(num_tokens), std::span(extent.slots).first(num_tokens));
+}
+
 void Scheduler::State::GiveUpSlots(Sequence& sequence) {
+  KeepProven(sequence);
   for (const Extent& extent : sequence.extents) extent.pool->running.erase(sequence.arrival);
   running.erase(sequence.arrival);
   if (sequence.prefilling) std::erase(prefilling, &sequence);
@@ -185,6 +199,8 @@ void Scheduler::State::GiveUpSlots(Sequence& sequence) {
   }
   sequence.extents.clear();
   sequence.num_computed = 0;
+  sequence.num_proven = 0;
+  sequence.num_shared = 0;
   sequence.prefilling = false;
   sequence.num_in_flight = 0;
 }

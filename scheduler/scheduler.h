@@ -13,6 +13,10 @@
 // never waits half-way for room; every decoded token takes one more. A start also leaves a few slots free for each sequence on the node
 // to grow into, so that it does not cause the next preemption.
 //
+// Prefixes (prefix_caching): what a completed step has attended to on a node stays there as long as nobody else wants the room. A sequence
+// at least half of whose tokens are found so starts on that node with their slots, shared, and computes the rest by decode rows. Sequences
+// on several nodes neither leave nor take such a beginning.
+//
 // Progress: the oldest sequence of a node (by Add order, kept over preemptions) is preempted only when it is alone there and has outgrown
 // the node; the largest node has room for every accepted sequence. So with the FIFO queue every sequence ends. Where sequences spread over
 // nodes, the same holds with all nodes taken as one.
@@ -37,6 +41,7 @@ struct SchedulerOptions {
   int max_num_batched_tokens = 512;  // rows of one step: decoding rows plus prefill tokens
   int64_t max_model_len = 0;         // prompt + output tokens of one sequence
   int max_queued = 1024;             // waiting sequences; more are refused with kTryAgain
+  bool prefix_caching = false;       // K and V of sequences that are over, or run, serve others that begin with the same tokens
 };
 
 // A pool of token slots that sequences can be placed on: a memory node, several that hold different kv_heads of the same tokens (`id` is
@@ -50,24 +55,28 @@ struct SequenceSpec {
   SequenceId id;
   std::vector<TokenId> prompt;  // at least one token
   int64_t max_new_tokens = 0;   // at least 1
+  uint64_t group = 0;           // not 0: with prefix_caching the first of the group computes the prompt, the others wait to share it
 };
 
 // What of a sequence is on one node, and what of a Work goes there.
 struct KvPart {
   NodeId node;
-  int64_t num_stored = 0;        // tokens of the sequence that are there before the step
-  std::vector<TokenSlot> slots;  // where the K and V of this step's tokens go
+  int64_t num_stored = 0;              // tokens of the sequence that are there before the step
+  std::vector<TokenSlot> slots;        // where the K and V of this step's tokens go
+  std::vector<TokenSlot> shared = {};  // with the sequence's first work: where K and V of its first num_stored tokens are already
 };
 
 // One sequence's part of a step: tokens[i] stands at position first_position + i.
 struct Work {
   SequenceId sequence;
   std::vector<KvPart> route;  // prefill: where the chunk's tokens go, in their order. Decode: every node that holds tokens of the sequence
-                              // or gets this one; exactly one part has a slot
+                              // or gets these; exactly one part has slots
   int64_t first_position = 0;
-  std::vector<TokenId> tokens;  // decode: the one sampled last; prefill: a chunk of prompt (and, after a preemption, generated) tokens
+  std::vector<TokenId> tokens;  // decode: the one sampled last; prefill: a chunk of prompt (and, after a preemption, generated) tokens. A
+                                // prompt that begins as another did is prefilled by decode rows, several of them in a step
   bool prefill = false;         // KV of the tokens before is on the compute node's prefill cache, not on memory nodes alone
   bool sample = false;          // the last token's logits choose the next token (decode, or a prefill's last chunk)
+  bool first = false;           // since it got its slots
 };
 
 struct StepPlan {
@@ -87,15 +96,18 @@ struct StepPlan {
 struct NodeUse {
   NodeId id;
   int64_t capacity_tokens = 0;
-  int64_t used_tokens = 0;
+  int64_t used_tokens = 0;    // by sequences
+  int64_t cached_tokens = 0;  // idle, but there for sequences that begin alike
   int num_sequences = 0;
 };
 
 struct SchedulerStats {
   int num_running = 0;  // have slots
   int num_waiting = 0;
-  int64_t num_preemptions = 0;  // since the start
-  std::vector<NodeUse> nodes;   // in the order of their ids
+  int64_t num_preemptions = 0;     // since the start
+  int64_t num_started_tokens = 0;  // likewise: of sequences when they started
+  int64_t num_shared_tokens = 0;   // of those: found in the cache
+  std::vector<NodeUse> nodes;      // in the order of their ids
 };
 
 // Thread: one owner. Steps of one batch do not overlap: its NextStep and CompleteStep alternate; Add, Finish and LoseNode may come at any

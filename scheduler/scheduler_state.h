@@ -8,16 +8,14 @@
 #include <unordered_map>
 #include <vector>
 
+#include "scheduler/kv_pool.h"
 #include "scheduler/scheduler.h"
-#include "scheduler/slot_allocator.h"
 
 namespace lamina {
 
 // Slots that a start leaves free for each sequence on the node: so many steps pass before it can cause a preemption. A preemption costs the
 // prefill of hundreds of tokens, 16 idle slots cost a few percent of a node that holds sequences of hundreds of tokens.
 inline constexpr int64_t kGrowthTokens = 16;
-
-struct KvPool;
 
 // A sequence's tokens on one node.
 struct Extent {
@@ -32,6 +30,7 @@ struct Extent {
 struct Sequence {
   SequenceId id;
   uint64_t arrival = 0;
+  uint64_t group = 0;           // as SequenceSpec's
   std::vector<TokenId> tokens;  // prompt and generated
   int64_t max_tokens = 0;       // prompt + max_new_tokens
 
@@ -40,7 +39,9 @@ struct Sequence {
   std::vector<Extent> extents;  // each on another pool
   size_t newest = 0;            // the extent of the token that got its slot last
   int64_t num_computed = 0;     // tokens whose KV is in its slots after the last completed step
+  int64_t num_proven = 0;       // of those: a completed step has attended to them on the node, so they are there for others too
   bool prefilling = false;      // until the step that samples its first token is completed
+  int64_t num_shared = 0;       // tokens whose KV was there when it started: it is prefilled as decode rows, which attend to them
 
   int batch = 0;
 
@@ -70,13 +71,6 @@ struct Batch {
   bool rotates = false;
 };
 
-struct KvPool {
-  NodeId id;
-  SlotAllocator allocator;
-  std::map<uint64_t, Sequence*> running;  // by arrival: the newest is last
-  double speed = 1;
-};
-
 struct Scheduler::State {
   SchedulerOptions options;
   std::unique_ptr<QueuePolicy> queue;
@@ -87,7 +81,7 @@ struct Scheduler::State {
   std::unordered_map<SequenceId, Sequence> sequences;
   std::vector<Sequence*> prefilling;  // running and not prefilled yet, in the order of their start
   std::vector<SequenceId> released;   // for the next plan
-  int64_t num_preemptions = 0;
+  int64_t num_preemptions = 0, num_started_tokens = 0, num_shared_tokens = 0;
   uint64_t next_arrival = 0;
   StepId next_step{1};
   std::vector<Batch> batches;
@@ -106,9 +100,13 @@ struct Scheduler::State {
   void PlanDecode(StepPlan& plan);
   void PlanPrefill(StepPlan& plan, int64_t budget_tokens);
   // Gives a started sequence as much of the budget as it can use and returns what is left of it.
-  static int64_t PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens);
+  int64_t PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens) const;
+  int64_t NumRowsLeft(const StepPlan& plan) const;
   Sequence* StartNext(const StepPlan& plan, std::vector<NodeLoad>& loads);
+  bool WaitsForGroup(const Sequence& sequence) const;
   bool TakeSlots(Sequence& sequence, std::span<const KvShare> shares);
+  bool TakeShared(Sequence& sequence);        // those of a beginning that is there, and the rest; likewise
+  void KeepProven(const Sequence& sequence);  // for others that begin alike
   enum class Growth { kGrown, kPreempted, kHasToWait };
   Growth GrowByOne(Sequence& sequence, StepPlan& plan);
   KvPool* PoolToGrow(const Sequence& sequence);  // nullptr: all that it may grow on are full

@@ -38,6 +38,8 @@ void RegisterServe(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   AddOption(*command, "--spread-tokens", options->spread_tokens,
             "Sequences of more tokens, such as 4k, are spread over several memory nodes; default: none is, or the YAML's");
+  command->add_flag("--no-enable-prefix-caching", options->no_prefix_caching,
+                    "Forget the KV of a request with it; default: it stays, while there is room, for requests that begin alike");
   AddOption(*command, "--pipeline", options->pipeline,
             "How batches share compute nodes: auto | none | fixed | rotational; default: auto, or the YAML's")
       ->check(CLI::IsMember({"auto", "none", "fixed", "rotational"}));

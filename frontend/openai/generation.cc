@@ -85,6 +85,7 @@ bool Generation::OnEvent(int prompt, const TokenEvent& event) {
 
 void Generation::TakeToken(Choice& choice, const TokenEvent& event) {
   ++usage_.completion_tokens;
+  if (event.index == 0) usage_.cached_tokens += event.num_cached;
   if (spec_.options.sampling.num_logprobs() >= 0) choice.logprobs.Add(event);
   const bool ends_it = event.finish == FinishReason::kStop && event.stop_token.has_value();
   if (!ends_it || spec_.options.include_stop_in_output) choice.output.text += choice.detokenizer.Push(*event.token);

@@ -24,6 +24,7 @@ struct ChoiceOutput {
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;  // of the prompts: KV was there from earlier requests
 };
 
 // "stop", "length", "abort", "error".

@@ -98,6 +98,19 @@ TEST_F(KvStoreTest, MadeUpTokensAreThereInAllLayersAndDiffer) {
   EXPECT_TRUE(Write(0, kA, 3, 1).ok());
 }
 
+TEST_F(KvStoreTest, SharedTokensAreThereInAllLayers) {
+  const std::vector<TokenSlot> slots = {1, 0, 2};
+  ASSERT_TRUE(store_->Share(kA, std::span(slots).first(2), kStep).ok());
+  for (int layer = 0; layer < store_->shape().num_layers; ++layer) {
+    const Result<std::span<const TokenSlot>> readable = store_->Readable(layer, kA, 2);
+    ASSERT_TRUE(readable.ok()) << readable.status();
+    EXPECT_EQ((*readable)[0], 1u);
+  }
+  ASSERT_TRUE(store_->Append(kA, 2, std::span(slots).last(1), kStep).ok());
+  EXPECT_EQ(store_->Readable(0, kA, 3).status().code(), StatusCode::kCorrupt) << "its own token is not written yet";
+  EXPECT_EQ(store_->Share(kA, slots, kStep).code(), StatusCode::kCorrupt) << "it has a table";
+}
+
 TEST_F(KvStoreTest, ALateMessageForARecomputedSequenceIsDropped) {
   const std::array<TokenSlot, 1> slots = {0};
   ASSERT_TRUE(store_->Append(kA, 0, slots, StepId{1}).ok());

@@ -217,6 +217,60 @@ TEST_F(AttentionServiceTest, ADecodeInTwoPartsGivesTheSameOutputs) {
   }
 }
 
+// Its first tokens are those of another sequence; the rest of its prompt comes as decode rows, several in one step.
+TEST_F(AttentionServiceTest, ASequenceMayShareItsBeginningAndHaveSeveralRows) {
+  Prefill(kA, 1, {5, 3, 8});
+  for (const bool in_two_parts : {false, true}) {
+    const SequenceId sequence = in_two_parts ? SequenceId{3} : kB;
+    const uint64_t step = in_two_parts ? 3 : 2;
+    Remembered& remembered = remembered_[sequence];
+    for (size_t i = 0; i < 2; ++i) {
+      remembered.k.push_back(remembered_[kA].k[i]);
+      remembered.v.push_back(remembered_[kA].v[i]);
+    }
+    control::MemoryOrder order;
+    order.set_step(step);
+    control::SharedPrefix& shared = *order.add_shared();
+    shared.set_sequence(sequence.value);
+    for (const uint32_t slot : {5u, 3u}) shared.add_slots(slot);
+    std::vector<Row> q, k, v, expected;
+    for (uint32_t i = 0; i < 3; ++i) {
+      control::DecodeRow& row = *order.add_decode();
+      row.set_sequence(sequence.value);
+      row.set_num_stored(2 + i);
+      row.set_slot((in_two_parts ? 9 : 12) + i);
+      q.push_back(Random(kQ));
+      k.push_back(Random(kKv));
+      v.push_back(Random(kKv));
+      remembered.k.push_back(k.back());
+      remembered.v.push_back(v.back());
+      expected.push_back(remembered.Attend(q.back()));
+    }
+    service_->Apply(order);
+    std::vector<Row> out;
+    if (in_two_parts) {
+      std::vector<std::byte> reply(kWire.reply_area_bytes());
+      const ReceivedMessage queries = Pack(MessageKind::kQueries, step, {q});
+      const std::vector<std::byte> first_part = std::move(area_);
+      AttentionService::Begun begun = service_->Begin(queries, reply);
+      const size_t bytes = service_->End(begun, Pack(MessageKind::kDecode, step, {k, v}), 1, reply, true, [](auto) { return false; });
+      const Result<ReceivedMessage> answer = Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
+      ASSERT_TRUE(answer.ok()) << answer.status();
+      ASSERT_EQ(answer->header.status, 0);
+      out.assign(3, Row(kQ));
+      for (size_t i = 0; i < 3; ++i) std::memcpy(out[i].data(), answer->payload.data() + i * kQ * 4, kQ * 4);
+    } else {
+      const Result<std::vector<Row>> decoded = Decode(Pack(MessageKind::kDecode, step, {q, k, v}));
+      ASSERT_TRUE(decoded.ok()) << decoded.status();
+      out = *decoded;
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      for (size_t d = 0; d < kQ; ++d) EXPECT_NEAR(out[i][d], expected[i][d], 1e-5) << "row " << i << " element " << d;
+    }
+  }
+  EXPECT_EQ(service_->stats().used_tokens(), 13);
+}
+
 TEST_F(AttentionServiceTest, KeysAndValuesOfAnotherMessageAreAnError) {
   Prefill(kA, 1, {0});
   OrderDecode(2, {{kA, 1}});

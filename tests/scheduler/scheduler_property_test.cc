@@ -13,10 +13,10 @@ namespace {
 
 class RandomLoad {
  public:
-  RandomLoad(uint32_t seed, bool spread, int num_batches = 1)
+  RandomLoad(uint32_t seed, bool spread, int num_batches = 1, bool prefix_caching = false)
       : random_(seed),
         spread_(spread),
-        cluster_(options_ = RandomOptions(num_batches), RandomNodes(), MakeFifoQueue(),
+        cluster_(options_ = RandomOptions(num_batches, prefix_caching), RandomNodes(), MakeFifoQueue(),
                  spread ? MakeSpreadPlacement(1 + Below(60)) : MakeLeastLoadedPlacement()) {}
 
   void Run(int num_steps) {
@@ -45,14 +45,16 @@ class RandomLoad {
 
   int64_t num_preemptions() { return cluster_.nodes().num_preemptions(); }
   size_t num_spread() { return cluster_.nodes().num_spread(); }
+  int64_t num_shared() { return cluster_.nodes().num_shared(); }
   size_t num_completed() const { return cluster_.results().size(); }
 
  private:
   uint32_t Below(uint32_t end) { return static_cast<uint32_t>(random_() % end); }
 
-  SchedulerOptions RandomOptions(int num_batches) {
+  SchedulerOptions RandomOptions(int num_batches, bool prefix_caching) {
     SchedulerOptions options;
     options.num_batches = num_batches;
+    options.prefix_caching = prefix_caching;
     options.max_num_seqs = 1 + static_cast<int>(Below(12));
     options.max_num_batched_tokens = options.max_num_seqs + static_cast<int>(Below(60));
     options.max_model_len = 180;
@@ -74,7 +76,8 @@ class RandomLoad {
   void AddOne() {
     const int64_t prompt_tokens = 1 + Below(Below(4) == 0 ? 60 : 10), max_new_tokens = 1 + Below(Below(3) == 0 ? 10 : 120);
     const uint64_t id = next_id_++;
-    const Status status = cluster_.Add(id, prompt_tokens, max_new_tokens);
+    const uint64_t group = options_.prefix_caching && Below(3) == 0 ? 1 + id % 2 : 0;
+    const Status status = cluster_.Add(id, prompt_tokens, max_new_tokens, group);
     if (status.ok()) {
       accepted_[SequenceId{id}] = {prompt_tokens, max_new_tokens};
     } else if (status.code() == StatusCode::kInvalidArgument) {
@@ -99,7 +102,7 @@ class RandomLoad {
     std::advance(it, Below(static_cast<uint32_t>(accepted_.size())));
     if (cluster_.results().contains(it->first)) return;
     const auto& [prompt_tokens, max_new_tokens] = it->second;
-    const std::vector<TokenId> alone = GenerateAlone(MakePrompt(it->first, prompt_tokens), max_new_tokens);
+    const std::vector<TokenId> alone = GenerateAlone(cluster_.Prompt(it->first, prompt_tokens), max_new_tokens);
     const std::span<const TokenId> tokens = cluster_.scheduler().Tokens(it->first);
     EXPECT_GE(tokens.size(), static_cast<size_t>(prompt_tokens));
     EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), alone.begin()));
@@ -121,7 +124,7 @@ class RandomLoad {
     for (const auto& [id, sizes] : accepted_) {
       const auto result = cluster_.results().find(id);
       ASSERT_NE(result, cluster_.results().end()) << "sequence " << id << " did not complete";
-      EXPECT_EQ(result->second, GenerateAlone(MakePrompt(id, sizes.first), sizes.second));
+      EXPECT_EQ(result->second, GenerateAlone(cluster_.Prompt(id, sizes.first), sizes.second));
     }
     const std::vector<SequenceId>& starts = cluster_.nodes().first_starts();
     EXPECT_TRUE(std::is_sorted(starts.begin(), starts.end()));
@@ -168,6 +171,15 @@ TEST_P(SchedulerProperty, AlsoWhenAllNodesForgetEverything) {
   EXPECT_GT(load.num_completed(), 20u);
 }
 
+TEST_P(SchedulerProperty, AlsoWhereSequencesShareTheirBeginnings) {
+  for (const int num_batches : {1, 3}) {
+    RandomLoad load(GetParam(), GetParam() % 4 == 3, num_batches, /*prefix_caching=*/true);
+    if (GetParam() % 3 == 0) load.AlsoRestart();
+    load.Run(3000);
+    EXPECT_GT(load.num_completed(), 20u);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, SchedulerProperty, testing::Range(0u, 24u));
 
 // The promises above would be cheap if nothing was ever preempted.
@@ -184,6 +196,16 @@ TEST(RandomLoad, Preempts) {
     EXPECT_GT(num_preemptions, 50);
     EXPECT_EQ(num_spread > 50, spread) << num_spread;
   }
+}
+
+TEST(RandomLoad, SharesBeginnings) {
+  int64_t num_shared = 0;
+  for (uint32_t seed = 100; seed < 108; ++seed) {
+    RandomLoad load(seed, /*spread=*/false, 1, /*prefix_caching=*/true);
+    load.Run(1000);
+    num_shared += load.num_shared();
+  }
+  EXPECT_GT(num_shared, 400);
 }
 
 }  // namespace

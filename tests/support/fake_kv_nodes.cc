@@ -47,6 +47,10 @@ bool FakeKvNodes::InFlight(SequenceId sequence) const {
 
 void FakeKvNodes::Completed(int batch) {
   for (const SequenceId sequence : std::exchange(in_flight_[batch], {})) {
+    const Table& table = tables_.at(sequence);
+    for (const Place& place : table.places) {
+      if (const auto content = content_.find(place); content != content_.end() && table.attended) content->second.proven = true;
+    }
     if (leaving_.erase(sequence) > 0) due_.insert(sequence);
   }
 }
@@ -77,12 +81,14 @@ std::vector<Scheduler::Sampled> FakeKvNodes::Run(const StepPlan& plan) {
   Release(plan);
   CheckShape(plan);
   std::vector<Scheduler::Sampled> sampled;
+  const auto num_started = std::ssize(first_starts_);
   for (const Work& work : plan.work) {
     EXPECT_FALSE(InFlight(work.sequence)) << "sequence " << work.sequence << " is in two steps at a time";
     in_flight_[plan.batch].insert(work.sequence);
     Write(work);
     if (work.sample && sequences_.contains(work.sequence)) sampled.push_back({work.sequence, Sample(work)});
   }
+  if (options_.prefix_caching) std::ranges::sort(first_starts_.begin() + num_started, first_starts_.end());  // decode rows stand first
   for (const auto& [id, token] : sampled) {
     sequences_.at(id).tokens.push_back(token);
     if (done(id)) Leave(id);
@@ -99,7 +105,9 @@ void FakeKvNodes::Release(const StepPlan& plan) {
       continue;
     }
     EXPECT_FALSE(InFlight(id)) << "sequence " << id << " is released in flight";
-    for (const Place& place : it->second.places) content_.erase(place);
+    for (const Place& place : it->second.places) {
+      if (const auto content = content_.find(place); content != content_.end()) --content->second.num_owners;
+    }
     if (due_.erase(id) == 0) victims.insert(*it);
     tables_.erase(it);
   }
@@ -130,7 +138,7 @@ void FakeKvNodes::CheckVictims(const std::map<SequenceId, Table>& victims, const
 }
 
 void FakeKvNodes::CheckShape(const StepPlan& plan) const {
-  int64_t num_rows = 0;
+  int64_t num_rows = 0, num_decode_rows = 0;
   size_t num_decode = 0, num_partial = 0, num_starts = 0;
   bool in_prefill = false;
   std::set<SequenceId> seen;
@@ -140,23 +148,29 @@ void FakeKvNodes::CheckShape(const StepPlan& plan) const {
     EXPECT_TRUE(sequences_.contains(work.sequence)) << "work for sequence " << work.sequence << ", which is over";
     EXPECT_FALSE(in_prefill && !work.prefill) << "decode after prefill";
     in_prefill = work.prefill;
-    num_decode += work.prefill ? 0 : 1;
+    const auto table = tables_.find(work.sequence);
+    const bool decodes = table != tables_.end() && table->second.decoding;
+    num_decode += decodes ? 1 : 0;
+    num_decode_rows += work.prefill ? 0 : static_cast<int64_t>(work.tokens.size());
     num_partial += work.sample ? 0 : 1;
-    num_starts += tables_.contains(work.sequence) ? 0 : 1;
-    EXPECT_TRUE(work.prefill || (work.tokens.size() == 1 && work.sample));
+    num_starts += table == tables_.end() ? 1 : 0;
+    EXPECT_EQ(work.first, table == tables_.end());
+    EXPECT_TRUE(!decodes || (!work.prefill && work.tokens.size() == 1 && work.sample));
   }
   EXPECT_LE(num_rows, options_.max_num_batched_tokens);
-  EXPECT_LE(num_partial, 1u);
+  EXPECT_LE(num_decode_rows, options_.max_num_seqs);
+  EXPECT_LE(num_partial, options_.prefix_caching ? 2u : 1u);
   EXPECT_LE(tables_.size() + num_starts - leaving_.size(), static_cast<size_t>(options_.max_num_seqs));
   if (options_.num_batches > 1) return;
   size_t num_decoding = 0;
   for (const auto& [id, table] : tables_) {
     num_decoding += table.decoding ? 1 : 0;
+    if (table.shares && !table.decoding) continue;  // when there are rows for it
     // A sequence that runs is never skipped, and one that is partly prefilled goes on before others start.
     EXPECT_TRUE(seen.contains(id)) << "sequence " << id << " has slots and got no work";
-    if (!table.decoding && num_decode < plan.work.size()) {
-      EXPECT_EQ(plan.work[num_decode].sequence, id);
-    }
+    if (table.decoding) continue;
+    const auto prefill = std::ranges::find_if(plan.work, &Work::prefill);
+    EXPECT_TRUE(prefill != plan.work.end() && prefill->sequence == id);
   }
   EXPECT_EQ(num_decode, num_decoding);
 }
@@ -188,6 +202,31 @@ std::vector<FakeKvNodes::Place> FakeKvNodes::PlacesOf(const Work& work, Table& t
   return places;
 }
 
+int64_t FakeKvNodes::num_held_tokens() const {
+  return std::ranges::count_if(content_, [](const auto& entry) { return entry.second.num_owners > 0; });
+}
+
+void FakeKvNodes::TakeShared(const Work& work, Table& table) {
+  for (const KvPart& part : work.route) {
+    if (part.shared.empty()) continue;
+    EXPECT_EQ(work.route.size(), 1u);
+    EXPECT_EQ(static_cast<int64_t>(part.shared.size()), work.first_position);
+    table.shares = true;
+    ++num_shared_;
+    const std::span<const TokenId> tokens = sequences_.at(work.sequence).tokens;
+    for (size_t i = 0; i < part.shared.size(); ++i) {
+      const Place place{part.node, part.shared[i]};
+      ASSERT_TRUE(content_.contains(place)) << "nothing was ever written there";
+      Content& content = content_[place];
+      EXPECT_TRUE(content.proven) << "it may not have come yet";
+      EXPECT_EQ(content.behind, NextToken(tokens.first(i + 1))) << "of another text";
+      ++content.num_owners;
+      table.places.push_back(place);
+      ++table.num_there[part.node];
+    }
+  }
+}
+
 void FakeKvNodes::Write(const Work& work) {
   if (started_.insert(work.sequence).second) first_starts_.push_back(work.sequence);
   const bool starts = !tables_.contains(work.sequence);
@@ -195,7 +234,8 @@ void FakeKvNodes::Write(const Work& work) {
   if (accepted == sequences_.end()) return;  // CheckShape said so
   Table& table = tables_[work.sequence];
   if (starts) table.arrival = accepted->second.arrival;
-  EXPECT_EQ(work.prefill, !table.decoding);
+  if (starts) TakeShared(work, table);
+  EXPECT_EQ(work.prefill, !table.decoding && !table.shares);
   EXPECT_FALSE(work.tokens.empty());
   const std::vector<Place> places = PlacesOf(work, table);
   ASSERT_EQ(work.tokens.size(), places.size());
@@ -204,9 +244,12 @@ void FakeKvNodes::Write(const Work& work) {
   for (size_t i = 0; i < places.size(); ++i) {
     const size_t position = static_cast<size_t>(work.first_position) + i;
     EXPECT_TRUE(position < expected.size() && expected[position] == work.tokens[i]) << "a wrong token in sequence " << work.sequence;
-    EXPECT_TRUE(content_.emplace(places[i], work.tokens[i]).second) << "slot " << places[i].second << " is in use";
+    Content& content = content_[places[i]];
+    EXPECT_EQ(content.num_owners, 0) << "slot " << places[i].second << " is in use";
+    content = {work.tokens[i], NextToken(std::span(expected).first(position + 1)), 1, false};
     table.places.push_back(places[i]);
   }
+  table.attended = !work.prefill;
   EXPECT_EQ(work.sample, table.places.size() == expected.size()) << "a prefill samples after its last token, and only then";
   table.decoding = work.sample;
 }
@@ -214,7 +257,7 @@ void FakeKvNodes::Write(const Work& work) {
 TokenId FakeKvNodes::Sample(const Work& work) {
   const Table& table = tables_.at(work.sequence);
   std::vector<TokenId> read;
-  for (const Place& place : table.places) read.push_back(content_.at(place));
+  for (const Place& place : table.places) read.push_back(content_.at(place).token);
   return NextToken(read);
 }
 
@@ -222,12 +265,18 @@ FakeCluster::FakeCluster(const SchedulerOptions& options, const std::vector<KvNo
                          std::unique_ptr<PlacementPolicy> placement)
     : nodes_(options, placement->spreads()),
       num_batches_(options.num_batches),
+      prefix_caching_(options.prefix_caching),
       scheduler_(options, std::move(queue), std::move(placement)) {
   for (const KvNode& node : nodes) AddNode(node);
 }
 
-Status FakeCluster::Add(uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens) {
-  const SequenceSpec spec{SequenceId{id}, MakePrompt(SequenceId{id}, prompt_tokens), max_new_tokens};
+std::vector<TokenId> FakeCluster::Prompt(SequenceId id, int64_t num_tokens) const {
+  constexpr uint64_t kTexts = 4;
+  return MakePrompt(prefix_caching_ ? SequenceId{id.value % kTexts} : id, num_tokens);
+}
+
+Status FakeCluster::Add(uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens, uint64_t group) {
+  const SequenceSpec spec{SequenceId{id}, Prompt(SequenceId{id}, prompt_tokens), max_new_tokens, group};
   Status status = scheduler_.Add(spec);
   if (status.ok()) nodes_.Accept(spec);
   return status;

@@ -41,7 +41,8 @@ class FakeKvNodes {
   bool holds(SequenceId sequence) const { return tables_.contains(sequence); }
   const std::vector<SequenceId>& first_starts() const { return first_starts_; }
   int64_t num_preemptions() const { return num_preemptions_; }
-  int64_t num_held_tokens() const { return static_cast<int64_t>(content_.size()); }
+  int64_t num_held_tokens() const;  // in slots that a sequence owns
+  int64_t num_shared() const { return num_shared_; }
   size_t num_spread() const { return spread_.size(); }  // sequences that were on several nodes at a time
 
  private:
@@ -51,11 +52,19 @@ class FakeKvNodes {
     std::vector<TokenId> tokens;
     size_t max_tokens = 0;
   };
+  struct Content {
+    TokenId token = 0;
+    TokenId behind = 0;   // what the token and all before it come to
+    int num_owners = 0;   // 0: the slot may be written again
+    bool proven = false;  // a decode step that is completed has read it
+  };
   struct Table {  // of a sequence that has slots
     uint64_t arrival = 0;
+    bool shares = false;                  // its first tokens with others: the rest of its prefill are decode rows
     std::vector<Place> places;            // by position
     std::map<NodeId, int64_t> num_there;  // tokens by node
     bool decoding = false;                // its prefill is complete
+    bool attended = false;                // its last rows were decode rows
 
     bool shares_node(const Table& other) const;
   };
@@ -65,6 +74,7 @@ class FakeKvNodes {
   void Release(const StepPlan& plan);
   void CheckVictims(const std::map<SequenceId, Table>& victims, const StepPlan& plan) const;
   void CheckShape(const StepPlan& plan) const;
+  void TakeShared(const Work& work, Table& table);
   void Write(const Work& work);
   std::vector<Place> PlacesOf(const Work& work, Table& table);
   TokenId Sample(const Work& work);
@@ -75,14 +85,14 @@ class FakeKvNodes {
   std::set<SequenceId> spread_;
   std::map<SequenceId, Accepted> sequences_;
   std::map<SequenceId, Table> tables_;
-  std::map<Place, TokenId> content_;
+  std::map<Place, Content> content_;
   std::map<int, std::set<SequenceId>> in_flight_;  // by batch
   std::set<SequenceId> leaving_;                   // over, but in flight: will be due
   std::set<SequenceId> due_;                       // must be in the next plan's released
   std::vector<SequenceId> first_starts_;
   std::set<SequenceId> started_;
   uint64_t next_arrival_ = 0;
-  int64_t num_preemptions_ = 0;
+  int64_t num_preemptions_ = 0, num_shared_ = 0;
   StepId last_step_;
 };
 
@@ -93,7 +103,10 @@ class FakeCluster {
   FakeCluster(const SchedulerOptions& options, const std::vector<KvNode>& nodes, std::unique_ptr<QueuePolicy> queue = MakeFifoQueue(),
               std::unique_ptr<PlacementPolicy> placement = MakeLeastLoadedPlacement());
 
-  Status Add(uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens);
+  // With prefix caching the prompts of some ids are alike as far as they go.
+  std::vector<TokenId> Prompt(SequenceId id, int64_t num_tokens) const;
+
+  Status Add(uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens, uint64_t group = 0);
   void Finish(uint64_t id);
   void AddNode(const KvNode& node);
   std::vector<SequenceId> LoseNode(uint32_t node);
@@ -114,6 +127,7 @@ class FakeCluster {
  private:
   FakeKvNodes nodes_;
   int num_batches_;
+  bool prefix_caching_;
   Scheduler scheduler_;
   std::map<int, std::vector<Scheduler::Sampled>> sampled_;  // of the steps in flight
   std::map<SequenceId, std::vector<TokenId>> results_;
