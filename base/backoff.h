@@ -8,23 +8,34 @@
 namespace lamina {
 
 // Waking a sleeping thread costs about 50 us, so a loop that expects something soon polls on for a while. Politely: after the first
-// microseconds it offers its core to any other thread that wants to run, so that more processes than cores still make progress. Value type.
+// microseconds it offers its core to any other thread that wants to run. And while waits last long, what is waited for may need this very
+// core: after a wait longer than the patience it polls only briefly, until one was shorter again. So more processes than cores still make
+// progress. Value type.
 class Backoff {
  public:
-  explicit Backoff(Clock::duration patience) : patience_(patience) {}
+  explicit Backoff(Clock::duration patience) : patience_(patience), allowed_(patience) {}
 
   // Something happened: start anew.
-  void Reset() { polls_ = 0; }
+  void Reset() {
+    polls_ = 0;
+    if (!slept_) return;
+    slept_ = false;
+    allowed_ = Clock::now() - wait_began_ > patience_ ? patience_ / kBrief : patience_;
+  }
 
   // Nothing happened in this poll. Returns true when it is time to sleep; the count starts anew then.
   bool Idle() {
-    if (polls_++ == 0) since_ = Clock::now();
+    if (polls_++ == 0) {
+      polling_since_ = Clock::now();
+      if (!slept_) wait_began_ = polling_since_;
+    }
     if (polls_ < kEagerPolls) {
       __builtin_ia32_pause();
       return false;
     }
-    if (Clock::now() - since_ >= patience_) {
+    if (Clock::now() - polling_since_ >= allowed_) {
       polls_ = 0;
+      slept_ = true;
       return true;
     }
     sched_yield();
@@ -33,9 +44,13 @@ class Backoff {
 
  private:
   static constexpr int kEagerPolls = 64;  // a few microseconds
+  static constexpr int kBrief = 16;       // parts of the patience
 
   Clock::duration patience_;
-  TimePoint since_;
+  Clock::duration allowed_;  // polling now
+  TimePoint polling_since_;  // the first poll, or the first after it slept
+  TimePoint wait_began_;
+  bool slept_ = false;  // in this wait
   int polls_ = 0;
 };
 

@@ -54,6 +54,7 @@ struct Partition {
   int64_t spread_tokens;
 };
 
+// golden_product_test.cc runs every combination of pipeline and partition, with all prompts at once. Here each of them stands once.
 std::vector<Deployment> AllDeployments() {
   std::vector<Deployment> all;
   for (const char* kv_dtype : {"float32", "bfloat16"}) {
@@ -71,45 +72,40 @@ std::vector<Deployment> AllDeployments() {
         all.push_back(deployment);
       }
     }
-    deployment.transport = "shm";
-    for (const Partition& partition :
-         {Partition{2, 2, 0}, {3, 3, 0}, {4, 4, 0}, {4, 2, 0}, {2, 1, 16}, {3, 1, 1}, {4, 1, 16}, {4, 2, 16}}) {
-      deployment.num_memory_nodes = partition.num_memory_nodes;
-      deployment.kv_head_parallel = partition.kv_head_parallel;
-      deployment.spread_tokens = partition.spread_tokens;
-      for (const int num_batches : {1, 3}) {
-        deployment.num_batches = num_batches;
-        all.push_back(deployment);
-      }
-    }
-    deployment.num_batches = 2;
-    deployment.kv_head_parallel = 1;
-    deployment.spread_tokens = 0;
-    for (const int num_memory_nodes : {0, 1, 2, 3}) {
-      deployment.num_memory_nodes = num_memory_nodes;
-      all.push_back(deployment);
-    }
-    deployment.transport = "shm";
-    deployment.num_batches = 0;
-    for (const char* pipeline : {"none", "fixed", "rotational"}) {
-      for (const int num_compute_nodes : {2, 3}) {
-        deployment.pipeline = pipeline;
-        deployment.num_compute_nodes = num_compute_nodes;
-        deployment.num_memory_nodes = num_compute_nodes == 2 ? 2 : 1;
-        all.push_back(deployment);
-      }
+  }
+  Deployment shared;  // attention
+  for (const Partition& partition : {Partition{2, 2, 0}, {3, 3, 0}, {4, 4, 0}, {4, 2, 0}, {2, 1, 16}, {3, 1, 1}, {4, 1, 16}, {4, 2, 16}}) {
+    shared.num_memory_nodes = partition.num_memory_nodes;
+    shared.kv_head_parallel = partition.kv_head_parallel;
+    shared.spread_tokens = partition.spread_tokens;
+    shared.num_batches = shared.num_batches == 1 ? 3 : 1;
+    shared.kv_dtype = partition.num_memory_nodes == 4 ? "bfloat16" : "float32";
+    all.push_back(shared);
+  }
+  Deployment in_flight;  // several batches
+  in_flight.num_batches = 2;
+  for (const int num_memory_nodes : {0, 2}) {
+    in_flight.num_memory_nodes = num_memory_nodes;
+    all.push_back(in_flight);
+  }
+  in_flight.num_batches = 0;
+  for (const char* pipeline : {"none", "fixed", "rotational"}) {
+    in_flight.pipeline = pipeline;
+    for (const int num_compute_nodes : {2, 3}) {
+      in_flight.num_compute_nodes = num_compute_nodes;
+      in_flight.num_memory_nodes = num_compute_nodes == 2 ? 2 : 1;
+      in_flight.kv_dtype = num_compute_nodes == 2 ? "bfloat16" : "float32";
+      all.push_back(in_flight);
     }
   }
   Deployment stages;  // each compute node has some of the layers
-  for (const char* kv_dtype : {"float32", "bfloat16"}) {
-    stages.kv_dtype = kv_dtype;
-    for (const int num_stages : {2, 3}) {
-      stages.pipeline_parallel_size = num_stages;
-      for (const int num_memory_nodes : {1, 2}) {
-        stages.num_memory_nodes = num_memory_nodes;
-        stages.transport = num_memory_nodes == 1 ? "tcp" : "shm";
-        all.push_back(stages);
-      }
+  for (const int num_stages : {2, 3}) {
+    stages.pipeline_parallel_size = num_stages;
+    for (const int num_memory_nodes : {1, 2}) {
+      stages.num_memory_nodes = num_memory_nodes;
+      stages.transport = num_memory_nodes == 1 ? "tcp" : "shm";
+      stages.kv_dtype = num_memory_nodes == 1 ? "float32" : "bfloat16";
+      all.push_back(stages);
     }
   }
   stages.pipeline = "fixed";
