@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "scheduler/scheduler_state.h"
@@ -261,11 +262,21 @@ bool Scheduler::State::WaitsForGroup(const Sequence& sequence) const {
 bool Scheduler::State::TakeShared(Sequence& sequence) {
   if (!options.prefix_caching) return false;
   const std::span<const TokenId> tokens = std::span(sequence.tokens).first(sequence.tokens.size() - 1);  // the last is computed: it samples
+  const auto read = [](const KvPool& pool) {                                                             // by each decode step, in tokens
+    int64_t sum = 0;
+    for (const auto& [arrival, other] : pool.running) sum += other->num_slots();
+    return sum;
+  };
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const auto& [id, pool] : pools) least = std::min(least, read(pool));
   KvPool* best = nullptr;
-  int64_t longest = sequence.num_tokens() / 2;
+  int64_t longest = 0, most = 0;
   for (auto& [id, pool] : pools) {
     const int64_t length = pool.CachedLength(tokens);
-    if (length <= longest) continue;
+    // What is not computed again has to be worth the tokens that the node reads more than another. A group shares in any case.
+    const int64_t worth = length - (sequence.group == 0 ? read(pool) - least : 0);
+    if (2 * length <= sequence.num_tokens() || worth <= most) continue;
+    most = worth;
     longest = length;
     best = &pool;
   }
