@@ -1,7 +1,6 @@
 #include "frontend/step_executor.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace lamina {
 
@@ -46,11 +45,15 @@ control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeI
       control::PrefillChunk& chunk = *order.add_prefill();
       chunk.set_sequence(work.sequence.value);
       chunk.set_num_stored(part->num_stored);
+      int64_t position = work.first_position;  // the parts of a route follow each other
+      for (auto before = work.route.begin(); before != part; ++before) position += std::ssize(before->slots);
+      chunk.set_first_position(position);
       chunk.mutable_slots()->Add(part->slots.begin(), part->slots.end());
     } else {
       control::DecodeRow& row = *order.add_decode();
       row.set_sequence(work.sequence.value);
       row.set_num_stored(part->num_stored);
+      row.set_position(work.first_position);
       if (!part->slots.empty()) row.set_slot(part->slots.front());
     }
   }
@@ -71,7 +74,9 @@ control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::st
   spec.set_num_heads(model.num_heads);
   spec.set_num_kv_heads(model.num_kv_heads);
   spec.set_head_dim(model.head_dim);
-  spec.set_scale(1.0f / std::sqrt(static_cast<float>(model.head_dim)));
+  spec.set_scale(static_cast<float>(model.AttentionScale()));
+  spec.set_soft_cap(static_cast<float>(model.attention_soft_cap));
+  spec.mutable_windows()->Add(model.windows.begin(), model.windows.end());
   spec.set_kv_dtype(ToProto(kv_dtype));
   spec.set_wire_dtype(ToProto(wire_dtype));
   return spec;

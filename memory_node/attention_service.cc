@@ -17,29 +17,42 @@ constexpr size_t kShareLeft = 4;
 
 }  // namespace
 
-AttentionService::AttentionService(const WireShape& wire, float scale, uint64_t epoch, std::unique_ptr<KvDevice> store)
-    : wire_(wire), attention_{wire.num_heads, wire.num_kv_heads, wire.head_dim, scale}, epoch_(epoch), store_(std::move(store)) {}
+AttentionService::AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch, std::unique_ptr<KvDevice> store)
+    : wire_(wire),
+      attention_{wire.num_heads, wire.num_kv_heads, wire.head_dim, rules.scale, rules.soft_cap},
+      windows_(rules.windows),
+      epoch_(epoch),
+      store_(std::move(store)) {}
+
+void AttentionService::Append(const NewTokens& tokens, StepId step) {
+  const auto& [sequence, num_stored, slots, first_position, dummy] = tokens;
+  Status status = dummy ? store_->AppendDummy(sequence, num_stored, slots, step) : store_->Append(sequence, num_stored, slots, step);
+  if (status.ok() && first_position < 0) status = Corrupt("a token at position " + std::to_string(first_position));
+  if (!status.ok()) {
+    LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
+    store_->Release(sequence);
+    positions_.Release(sequence);
+  } else if (!windows_.empty()) {
+    positions_.Append(sequence, num_stored, first_position);
+  }
+}
 
 void AttentionService::Apply(const control::MemoryOrder& order) {
   const StepId step{order.step()};
-  for (const uint64_t released : order.released()) store_->Release(SequenceId{released});
+  for (const uint64_t released : order.released()) {
+    store_->Release(SequenceId{released});
+    positions_.Release(SequenceId{released});
+  }
   StepRows rows;
   rows.batch = order.batch();
-  const auto append = [&](SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, bool dummy) {
-    Status status = dummy ? store_->AppendDummy(sequence, position, slots, step) : store_->Append(sequence, position, slots, step);
-    if (!status.ok()) {
-      LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
-      store_->Release(sequence);
-    }
-  };
   for (const control::DecodeRow& row : order.decode()) {
     const TokenSlot slot = row.slot();
-    if (row.has_slot()) append(SequenceId{row.sequence()}, row.num_stored(), {&slot, 1}, /*dummy=*/false);
-    rows.decode.push_back({SequenceId{row.sequence()}, row.num_stored(), row.has_slot()});
+    if (row.has_slot()) Append({SequenceId{row.sequence()}, row.num_stored(), {&slot, 1}, row.position()}, step);
+    rows.decode.push_back({SequenceId{row.sequence()}, row.num_stored(), row.has_slot(), row.position()});
   }
   for (const control::PrefillChunk& chunk : order.prefill()) {
-    append(SequenceId{chunk.sequence()}, chunk.num_stored(), {chunk.slots().data(), static_cast<size_t>(chunk.slots_size())},
-           order.dummy_prefill());
+    const std::span<const TokenSlot> slots(chunk.slots().data(), static_cast<size_t>(chunk.slots_size()));
+    Append({SequenceId{chunk.sequence()}, chunk.num_stored(), slots, chunk.first_position(), order.dummy_prefill()}, step);
     for (int i = 0; i < chunk.slots_size() && !order.dummy_prefill(); ++i)
       rows.prefill.push_back({SequenceId{chunk.sequence()}, chunk.num_stored() + i, true});
   }
@@ -101,13 +114,22 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
       k += kv_bytes;
       v += kv_bytes;
     }
-    LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots, store_->Readable(layer, rows[i].sequence, num_tokens));
-    attended_tokens_ += num_tokens;
+    LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots, Attended(message.header, rows[i], num_tokens));
+    attended_tokens_ += std::ssize(slots);
     float* const lse = wants_lse ? Lse(message.header, i, out) : nullptr;
     queries_.push_back({q + i * q_bytes, slots, out + i * q_bytes, lse});
   }
   store_->Attend(attention_, layer, wire_.wire_dtype, queries_);
   return OkStatus();
+}
+
+// Of the first `num_tokens` of the row's tokens here those that it attends to in the message's layer.
+Result<std::span<const TokenSlot>> AttentionService::Attended(const MessageHeader& header, const Row& row, int64_t num_tokens) const {
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots,
+                          store_->Readable(static_cast<int>(header.layer), row.sequence, num_tokens));
+  const int64_t window = header.layer < windows_.size() ? windows_[header.layer] : 0;
+  if (window == 0 || row.position < window) return slots;
+  return slots.subspan(static_cast<size_t>(positions_.NumBefore(row.sequence, row.position - window + 1, std::ssize(slots))));
 }
 
 // There is room for it in every reply area, wanted or not.
@@ -189,9 +211,9 @@ Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
   for (size_t i = 0; i < begun.num_rows; ++i) {
     std::span<const TokenSlot> slots;  // none yet: the first token of a sequence is the one that comes
     if (rows[i].num_stored > 0) {
-      LAMINA_ASSIGN_OR_RETURN(slots, store_->Readable(static_cast<int>(message.header.layer), rows[i].sequence, rows[i].num_stored));
+      LAMINA_ASSIGN_OR_RETURN(slots, Attended(message.header, rows[i], rows[i].num_stored));
     }
-    attended_tokens_ += rows[i].num_stored;
+    attended_tokens_ += std::ssize(slots);
     queries_.push_back({message.payload.data() + i * q_bytes, slots, out + i * q_bytes, Lse(message.header, i, out)});
   }
   store_->Attend(attention_, static_cast<int>(message.header.layer), wire_.wire_dtype, queries_);
@@ -224,7 +246,7 @@ Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_va
     }
     const bool was_begun = i < begun.num_rows;
     if (was_begun && !rows[i].stores) continue;
-    LAMINA_ASSIGN_OR_RETURN(std::span<const TokenSlot> slots, store_->Readable(layer, rows[i].sequence, num_tokens));
+    LAMINA_ASSIGN_OR_RETURN(std::span<const TokenSlot> slots, Attended(header, rows[i], num_tokens));
     if (was_begun) slots = slots.last(1);
     attended_tokens_ += std::ssize(slots);
     (was_begun ? queries_ : rest).push_back({begun.queries.payload.data() + i * q_bytes, slots, out + i * q_bytes, Lse(header, i, out)});
