@@ -186,12 +186,15 @@ Result<double> Floor(const Options& options, const Contestants& both, const Devi
   LAMINA_ASSIGN_OR_RETURN(Graph graph, TraceModel(both.model));
   LAMINA_ASSIGN_OR_RETURN(const SlicedModel sliced, SplitGraph(std::move(graph)));
   const int rows = std::min(options.num_prompts, options.max_num_seqs);
-  AttentionLoad load;
-  for (int i = 0; i < rows; ++i) load.AddDecode(options.input_len + options.output_len / 2);
+  const int64_t context = options.input_len + options.output_len / 2;
   const AttentionHeads heads{both.model.num_heads, both.model.num_kv_heads, both.model.head_dim,
                              both.kv_dtype == "float32" ? DType::kF32 : DType::kBF16};
-  const double seconds =
-      StepSeconds(machine, sliced, both.model.dtype, rows, rows) + both.model.num_layers * AttentionSeconds(machine, heads, load);
+  double seconds = StepSeconds(machine, sliced, both.model.dtype, rows, rows);
+  for (const Op& attention : sliced.attentions) {
+    AttentionLoad load;
+    for (int i = 0; i < rows; ++i) load.AddDecode(attention.window == 0 ? context : std::min(context, attention.window));
+    seconds += AttentionSeconds(machine, heads, load);
+  }
   return rows / seconds;
 }
 

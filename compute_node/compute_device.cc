@@ -39,9 +39,10 @@ std::unique_ptr<SliceRunner> CpuDevice::MakeSlices(const LoadedModel& model, int
   return std::make_unique<SliceExecutor>(model.sliced, model.config, *model.weights, max_rows, team_);
 }
 
-Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, int64_t capacity_tokens) {
+Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
+                                                   int64_t capacity_tokens) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(kv, capacity_tokens));
-  return std::unique_ptr<LocalKv>(std::make_unique<CpuKv>(shape, std::move(store), team_));
+  return std::unique_ptr<LocalKv>(std::make_unique<CpuKv>(shape, windows, std::move(store), team_));
 }
 
 void CpuDevice::Pack(const float* value, int64_t n, DType dtype, std::byte* message) { ConvertFromFloat(value, n, dtype, message); }

@@ -97,8 +97,10 @@ class ComputeDevice {
   // Borrows the model; `max_rows` is the largest step.
   virtual std::unique_ptr<SliceRunner> MakeSlices(const LoadedModel& model, int max_rows) = 0;
 
-  // kOutOfSpace if the memory cannot be had.
-  virtual Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, int64_t capacity_tokens) = 0;
+  // `windows`: by layer, the tokens that a row attends to, itself among them, 0: all; empty: all in every layer. kOutOfSpace if the memory
+  // cannot be had.
+  virtual Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
+                                                  int64_t capacity_tokens) = 0;
 
   // n elements from a value of a slice into a message that has them as `dtype` (round to nearest even), and back.
   virtual void Pack(const float* value, int64_t n, DType dtype, std::byte* message) = 0;
@@ -113,7 +115,8 @@ class CpuDevice final : public ComputeDevice {
 
   Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
   std::unique_ptr<SliceRunner> MakeSlices(const LoadedModel& model, int max_rows) override;
-  Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, int64_t capacity_tokens) override;
+  Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
+                                          int64_t capacity_tokens) override;
   void Pack(const float* value, int64_t n, DType dtype, std::byte* message) override;
   void Unpack(const std::byte* message, int64_t n, DType dtype, float* value) override;
   void AddUnpacked(const std::byte* message, int64_t n, DType dtype, float* value) override;

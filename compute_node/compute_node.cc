@@ -41,9 +41,12 @@ std::unique_ptr<ComputeDevice> MakeDevice(const ComputeNodeOptions& options, Wor
 
 // What messages hold is laid out by the manager's words, what fills them by the model.
 Status CheckAttention(const control::AttentionSpec& spec, const LoadedModel& model) {
+  const bool has_windows = !spec.windows().empty();
   for (const Op& attention : model.sliced.attentions) {
-    if (spec.num_layers() == std::ssize(model.sliced.attentions) && spec.num_heads() == attention.num_heads &&
-        spec.num_kv_heads() == attention.num_kv_heads && spec.head_dim() == attention.head_dim)
+    if ((!has_windows || spec.windows_size() == spec.num_layers()) && spec.num_layers() == std::ssize(model.sliced.attentions) &&
+        spec.num_heads() == attention.num_heads && spec.num_kv_heads() == attention.num_kv_heads && spec.head_dim() == attention.head_dim &&
+        spec.scale() == attention.scale && spec.soft_cap() == attention.soft_cap &&
+        (has_windows ? spec.windows(attention.layer) : 0) == attention.window)
       continue;
     return InvalidArgument("an attention that is not the model's: " + spec.ShortDebugString());
   }
@@ -82,12 +85,13 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
                                                                ComputeDevice& device, std::shared_ptr<Ladder> ladder,
                                                                std::optional<SliceRange> slices) {
   const control::AttentionSpec& spec = request.attention();
-  const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale()};
+  const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale(), spec.soft_cap()};
+  const std::vector<int64_t> windows(spec.windows().begin(), spec.windows().end());
   const DType dtype = FromProto(spec.kv_dtype());
   const int num_batches = std::max(request.limits().num_batches(), 1);
   if (request.memory_nodes().empty()) {
     const KvShape kv{spec.num_layers(), spec.num_kv_heads(), spec.head_dim(), dtype};
-    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store, device.MakeKv(shape, kv, kv_capacity_tokens));
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store, device.MakeKv(shape, kv, windows, kv_capacity_tokens));
     return std::unique_ptr<AttentionBackend>(std::make_unique<LocalAttention>(std::move(store), num_batches));
   }
   if (request.session_token().size() != kSessionTokenBytes) {
@@ -103,6 +107,7 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   options.wire = {spec.num_heads(), spec.num_kv_heads(),          spec.head_dim(),  dtype, request.limits().max_num_seqs(),
                   num_batches,      FromProto(spec.wire_dtype()), request.overlap()};
   options.num_layers = spec.num_layers();
+  options.windows = windows;
   if (slices) options.own_layers = {slices->first, std::min(slices->end, spec.num_layers())};
   options.prefill_cache_tokens = num_batches * (request.limits().max_model_len() + request.limits().max_num_batched_tokens());
   options.peer_timeout = milliseconds(request.limits().peer_timeout_ms());

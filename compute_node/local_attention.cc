@@ -2,8 +2,8 @@
 
 namespace lamina {
 
-CpuKv::CpuKv(const AttentionShape& shape, std::unique_ptr<KvStore> store, WorkerTeam& team)
-    : shape_(shape), store_(std::move(store)), team_(team) {}
+CpuKv::CpuKv(const AttentionShape& shape, const std::vector<int64_t>& windows, std::unique_ptr<KvStore> store, WorkerTeam& team)
+    : shape_(shape), windows_(windows), store_(std::move(store)), team_(team) {}
 
 void CpuKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q, const float* k, const float* v, float* out,
                    Failures& failures) {
@@ -15,6 +15,7 @@ void CpuKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows, 
     if (!status.ok()) failures.emplace(rows[i].sequence, std::move(status));
   }
   scratch_.clear();
+  const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(layer)];
   for (size_t i = 0; i < rows.size(); ++i) {
     if (failures.contains(rows[i].sequence)) continue;
     Result<std::span<const TokenSlot>> slots = store_->Readable(layer, rows[i].sequence, rows[i].position + 1);
@@ -22,7 +23,8 @@ void CpuKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows, 
       failures.emplace(rows[i].sequence, slots.status());
       continue;
     }
-    scratch_.push_back({q + i * q_width, slots->data(), static_cast<int64_t>(slots->size()), out + i * q_width, nullptr});
+    const std::span<const TokenSlot> attended = InWindow(*slots, window);
+    scratch_.push_back({q + i * q_width, attended.data(), std::ssize(attended), out + i * q_width, nullptr});
   }
   Attention(shape_, store_->View(layer), scratch_, team_);
 }

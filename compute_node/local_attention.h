@@ -15,7 +15,7 @@ namespace lamina {
 // KV in this machine's memory, attention on its cores. The same code serves decode and prefill, so both give the same bits.
 class CpuKv final : public LocalKv {
  public:
-  CpuKv(const AttentionShape& shape, std::unique_ptr<KvStore> store, WorkerTeam& team);
+  CpuKv(const AttentionShape& shape, const std::vector<int64_t>& windows, std::unique_ptr<KvStore> store, WorkerTeam& team);
 
   Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
     return store_->Append(sequence, position, slots, step);
@@ -30,6 +30,7 @@ class CpuKv final : public LocalKv {
 
  private:
   const AttentionShape shape_;
+  const std::vector<int64_t> windows_;  // as ComputeDevice::MakeKv
   const std::unique_ptr<KvStore> store_;
   WorkerTeam& team_;
   std::vector<AttentionRow> scratch_;

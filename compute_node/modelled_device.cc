@@ -108,20 +108,21 @@ class ModelledSlices final : public SliceRunner {
 
 class ModelledKv final : public LocalKv {
  public:
-  ModelledKv(const DeviceSpec& device, const AttentionShape& shape, DType dtype, DeviceTimeline& timeline)
-      : device_(device), heads_{shape.num_heads, shape.num_kv_heads, shape.head_dim, dtype}, timeline_(timeline) {}
+  ModelledKv(const DeviceSpec& device, const AttentionHeads& heads, const std::vector<int64_t>& windows, DeviceTimeline& timeline)
+      : device_(device), heads_(heads), windows_(windows), timeline_(timeline) {}
 
   Status Append(SequenceId, int64_t, std::span<const TokenSlot>, StepId) override { return OkStatus(); }
   Status Share(SequenceId, std::span<const TokenSlot>, StepId) override { return OkStatus(); }
   void Release(SequenceId) override {}
 
-  void Attend(int, StepId, std::span<const AttentionWork> rows, const float*, const float*, const float*, float*,
+  void Attend(int layer, StepId, std::span<const AttentionWork> rows, const float*, const float*, const float*, float*,
               Failures& failures) override {
+    const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(layer)];
     AttentionLoad load;
     for (size_t i = 0; i < rows.size();) {
       size_t end = i + 1;  // rows [i, end) are one sequence's, in order of position
       while (end < rows.size() && rows[end].sequence == rows[i].sequence) ++end;
-      if (!failures.contains(rows[i].sequence)) load.AddPrefill(rows[i].position, static_cast<int64_t>(end - i));
+      if (!failures.contains(rows[i].sequence)) load.AddPrefill(rows[i].position, static_cast<int64_t>(end - i), window);
       i = end;
     }
     timeline_.Run(FromSeconds(AttentionSeconds(device_, heads_, load)));
@@ -130,6 +131,7 @@ class ModelledKv final : public LocalKv {
  private:
   const DeviceSpec& device_;
   const AttentionHeads heads_;
+  const std::vector<int64_t> windows_;
   DeviceTimeline& timeline_;
 };
 
@@ -153,8 +155,10 @@ std::unique_ptr<SliceRunner> ModelledDevice::MakeSlices(const LoadedModel& model
   return std::make_unique<ModelledSlices>(spec_, model, max_rows, timeline_);
 }
 
-Result<std::unique_ptr<LocalKv>> ModelledDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, int64_t) {
-  return std::unique_ptr<LocalKv>(std::make_unique<ModelledKv>(spec_, shape, kv.dtype, timeline_));
+Result<std::unique_ptr<LocalKv>> ModelledDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
+                                                        int64_t) {
+  const AttentionHeads heads{shape.num_heads, shape.num_kv_heads, shape.head_dim, kv.dtype};
+  return std::unique_ptr<LocalKv>(std::make_unique<ModelledKv>(spec_, heads, windows, timeline_));
 }
 
 }  // namespace lamina

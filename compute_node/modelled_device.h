@@ -22,7 +22,8 @@ class ModelledDevice final : public ComputeDevice {
   // Every row samples the lowest token that is neither the model's beginning nor an end of a text, nor banned for it.
   std::unique_ptr<SliceRunner> MakeSlices(const LoadedModel& model, int max_rows) override;
 
-  Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, int64_t capacity_tokens) override;
+  Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
+                                          int64_t capacity_tokens) override;
 
   // Messages hold whatever stands in their memory: such a device's own kernels would write and read them.
   void Pack(const float*, int64_t, DType, std::byte*) override {}

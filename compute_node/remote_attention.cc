@@ -25,7 +25,9 @@ Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(const RemoteAtt
                                                                  Deadline deadline) {
   const int num_own_layers = options.own_layers.end > 0 ? options.own_layers.end - options.own_layers.first : options.num_layers;
   const KvShape shape{std::max(num_own_layers, 1), options.wire.num_kv_heads, options.wire.head_dim, options.wire.kv_dtype};
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> prefill, device.MakeKv(options.attention, shape, options.prefill_cache_tokens));
+  std::vector<int64_t> windows;  // of own layers
+  if (!options.windows.empty()) windows.assign(options.windows.begin() + options.own_layers.first, options.windows.end());
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> prefill, device.MakeKv(options.attention, shape, windows, options.prefill_cache_tokens));
   std::unique_ptr<RemoteAttention> attention(new RemoteAttention(options, std::move(ladder), std::move(prefill), device));
   const DataHello hello{options.epoch, options.self.value, options.session_token};
   for (const MemoryPeerAddress& address : addresses) {

@@ -24,7 +24,8 @@ struct RemoteAttentionOptions {
   std::string payload_checksum = "auto";  // NeedsPayloadChecksum
   NodeId self;
   AttentionShape attention;
-  WireShape wire;  // of a node that holds all heads
+  std::vector<int64_t> windows = {};  // as control::AttentionSpec's
+  WireShape wire;                     // of a node that holds all heads
   int num_layers = 0;
   SliceRange own_layers = {};        // whose q, k and v are computed here; empty: all
   int64_t prefill_cache_tokens = 0;  // room for the prompts of every batch's step and the one that is partly prefilled

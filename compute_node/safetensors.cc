@@ -141,11 +141,13 @@ Result<const SafetensorsFile*> Checkpoint::AddFile(const std::string& path) {
 }
 
 Result<TensorView> Checkpoint::Find(const std::string& name, std::span<const int64_t> expected_shape) const {
-  const auto found = file_of_.find(name);
+  auto found = file_of_.find(name);
+  constexpr std::string_view kPrefix = "model.";  // which files lack that were saved without the language model's head
+  if (found == file_of_.end() && name.starts_with(kPrefix)) found = file_of_.find(name.substr(kPrefix.size()));
   if (found == file_of_.end()) {
     return NotFound("tensor " + name + " is not in " + where_ + ", expected with shape " + ShapeText(expected_shape));
   }
-  LAMINA_ASSIGN_OR_RETURN(const TensorView view, found->second->Find(name));
+  LAMINA_ASSIGN_OR_RETURN(const TensorView view, found->second->Find(found->first));
   if (!std::equal(view.shape.begin(), view.shape.end(), expected_shape.begin(), expected_shape.end())) {
     return InvalidArgument("tensor " + name + " in " + found->second->path() + " has shape " + ShapeText(view.shape) + ", expected " +
                            ShapeText(expected_shape) + " as config.json says");

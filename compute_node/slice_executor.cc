@@ -110,6 +110,21 @@ void SliceExecutor::Execute(const Op& op) {
     case OpKind::kRmsNorm:
       RmsNorm(in(0), weights_.Vector(op.weights[0].name).data(), op.eps, rows, width(op.output), value(op.output));
       return;
+    case OpKind::kPositionEmbedding: {
+      const Weights::Table& table = weights_.Rows(op.weights[0].name);
+      table_rows_.clear();
+      for (const int32_t position : positions_) table_rows_.push_back(static_cast<TokenId>(op.first_row + position));
+      Embedding(table.data, table.dtype, width(op.output), table_rows_, value(op.output));
+      return;
+    }
+    case OpKind::kHeadNorm:
+      RmsNorm(in(0), weights_.Vector(op.weights[0].name).data(), op.eps, rows * op.num_heads, op.head_dim, value(op.output));
+      return;
+    case OpKind::kLayerNorm: {
+      const LayerNormWeights weights{weights_.Vector(op.weights[0].name).data(), weights_.Vector(op.weights[1].name).data()};
+      LayerNorm(in(0), weights, op.eps, rows, width(op.output), value(op.output));
+      return;
+    }
     case OpKind::kLinear: {
       const float* bias = op.weights.size() > 1 ? weights_.Vector(op.weights[1].name).data() : nullptr;
       Linear(weights_.Matrix(op.weights[0].name), in(0), rows, bias, value(op.output), team_);
@@ -119,6 +134,11 @@ void SliceExecutor::Execute(const Op& op) {
       Rope(in(0), positions_, inv_freq_, {op.num_heads, op.head_dim, static_cast<int>(inv_freq_.size()) * 2}, value(op.output));
       return;
     case OpKind::kSiluMul: SiluMul(in(0), in(1), rows * width(op.output), value(op.output)); return;
+    case OpKind::kGeluMul: GeluMul(in(0), in(1), rows * width(op.output), value(op.output)); return;
+    case OpKind::kRelu: Relu(in(0), rows * width(op.output), value(op.output)); return;
+    case OpKind::kScale: Scale(in(0), op.scale, rows * width(op.output), value(op.output)); return;
+    case OpKind::kSoftCap: SoftCap(in(0), op.soft_cap, rows * width(op.output), value(op.output)); return;
+    case OpKind::kExperts: experts_.Run(op, weights_, in(0), in(1), rows, value(op.output), team_); return;
     case OpKind::kAdd: Add(in(0), in(1), rows * width(op.output), value(op.output)); return;
     case OpKind::kAttention: return;  // never part of a slice
     case OpKind::kAllReduce: return;  // RunUntil's caller has a part in it

@@ -8,6 +8,7 @@
 #include "base/ids.h"
 #include "base/worker_team.h"
 #include "compute_node/compute_device.h"
+#include "compute_node/experts.h"
 #include "compute_node/weights.h"
 #include "splitter/model_config.h"
 #include "splitter/slices.h"
@@ -47,6 +48,8 @@ class SliceExecutor final : public SliceRunner {
   size_t next_op_ = 0;  // of the slice that RunToQueries has begun
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
+  std::vector<TokenId> table_rows_;  // scratch
+  ExpertLayer experts_;              // likewise
 };
 
 }  // namespace lamina

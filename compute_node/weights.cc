@@ -16,7 +16,8 @@ std::map<std::pair<std::string, Role>, WeightRef> NamedWeights(const Graph& grap
   std::map<std::pair<std::string, Role>, WeightRef> named;
   for (const Op& op : graph.ops) {
     for (const WeightRef& weight : op.weights) {
-      const Role role = op.kind == OpKind::kEmbedding ? Role::kTable : weight.shape.size() == 2 ? Role::kMatrix : Role::kVector;
+      const bool looked_up = op.kind == OpKind::kEmbedding || op.kind == OpKind::kPositionEmbedding;
+      const Role role = looked_up ? Role::kTable : weight.shape.size() == 2 ? Role::kMatrix : Role::kVector;
       named.emplace(std::pair(weight.name, role), weight);
     }
   }
@@ -55,7 +56,8 @@ std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType
   std::vector<std::byte> bytes(static_cast<size_t>(NumElements(weight.shape)) * ElementSize(dtype));
   const uint64_t name_seed = Mix(seed + std::hash<std::string>{}(weight.name));
   const float spread = weight.shape.size() == 2 ? std::sqrt(3.0f / static_cast<float>(WholeShape(weight)[1])) : 0.0f;
-  const float centre = weight.name.find("norm") != std::string::npos ? 1.0f : 0.0f;
+  const bool scales = weight.name.find("norm") != std::string::npos && !weight.name.ends_with(".bias");
+  const float centre = scales ? 1.0f - weight.plus : 0.0f;
   constexpr int64_t kBlock = 4096;
   std::vector<float> block(kBlock);
   std::byte* out = bytes.data();
@@ -118,6 +120,7 @@ Result<std::unique_ptr<Weights>> Weights::Load(const Graph& graph, const ModelCo
         std::vector<float>& vector = weights->vectors_[weight.name];
         vector.resize(static_cast<size_t>(n));
         ConvertToFloat(tensor.data.data(), tensor.dtype, n, vector.data());
+        for (float& element : vector) element += weight.plus;
         break;
       }
       case Role::kTable:

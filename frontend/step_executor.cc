@@ -1,7 +1,6 @@
 #include "frontend/step_executor.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace lamina {
 
@@ -36,16 +35,17 @@ control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std
 
 namespace {
 
-void AddDecodeRows(SequenceId sequence, const KvPart& part, control::MemoryOrder& order) {
+void AddDecodeRows(const Work& work, const KvPart& part, control::MemoryOrder& order) {
   if (!part.shared.empty()) {
     control::SharedPrefix& shared = *order.add_shared();
-    shared.set_sequence(sequence.value);
+    shared.set_sequence(work.sequence.value);
     shared.mutable_slots()->Add(part.shared.begin(), part.shared.end());
   }
   for (size_t i = 0; i < std::max<size_t>(part.slots.size(), 1); ++i) {
     control::DecodeRow& row = *order.add_decode();
-    row.set_sequence(sequence.value);
+    row.set_sequence(work.sequence.value);
     row.set_num_stored(part.num_stored + static_cast<int64_t>(i));
+    row.set_position(work.first_position + static_cast<int64_t>(i));
     if (!part.slots.empty()) row.set_slot(part.slots[i]);
   }
 }
@@ -66,9 +66,12 @@ control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeI
       control::PrefillChunk& chunk = *order.add_prefill();
       chunk.set_sequence(work.sequence.value);
       chunk.set_num_stored(part->num_stored);
+      int64_t position = work.first_position;  // the parts of a route follow each other
+      for (auto before = work.route.begin(); before != part; ++before) position += std::ssize(before->slots);
+      chunk.set_first_position(position);
       chunk.mutable_slots()->Add(part->slots.begin(), part->slots.end());
     } else {
-      AddDecodeRows(work.sequence, *part, order);
+      AddDecodeRows(work, *part, order);
     }
   }
   return order;
@@ -88,7 +91,9 @@ control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::st
   spec.set_num_heads(model.num_heads);
   spec.set_num_kv_heads(model.num_kv_heads);
   spec.set_head_dim(model.head_dim);
-  spec.set_scale(1.0f / std::sqrt(static_cast<float>(model.head_dim)));
+  spec.set_scale(static_cast<float>(model.AttentionScale()));
+  spec.set_soft_cap(static_cast<float>(model.attention_soft_cap));
+  spec.mutable_windows()->Add(model.windows.begin(), model.windows.end());
   spec.set_kv_dtype(ToProto(kv_dtype));
   spec.set_wire_dtype(ToProto(wire_dtype));
   return spec;

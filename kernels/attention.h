@@ -19,6 +19,7 @@ struct AttentionShape {
   int num_kv_heads = 0;  // divides num_heads
   int head_dim = 0;      // multiple of 8, at most 256
   float scale = 0;       // usually 1/sqrt(head_dim)
+  float soft_cap = 0;    // scaled scores s become soft_cap * tanh(s / soft_cap); 0: they stay
 
   int group() const { return num_heads / num_kv_heads; }
 };
@@ -42,8 +43,13 @@ struct AttentionRow {
   float* lse = nullptr;              // [num_heads] natural log-sum-exp of the scaled scores; may be null
 };
 
-// out = softmax(scale * q k^T) v per row and head. Rows of one sequence with growing num_tokens (prefill) are best passed next to each
-// other.
+// Attention with a window of so many tokens, the row's own among them, is attention over the last ones. 0: over all.
+inline std::span<const TokenSlot> InWindow(std::span<const TokenSlot> slots, int64_t window) {
+  return window == 0 || std::ssize(slots) <= window ? slots : slots.last(static_cast<size_t>(window));
+}
+
+// out = softmax(scale * q k^T) v per row and head, with capped scores if shape.soft_cap says so. Rows of one sequence with growing
+// num_tokens (prefill) are best passed next to each other.
 void Attention(const AttentionShape& shape, const KvView& kv, std::span<const AttentionRow> rows, WorkerTeam& team);
 
 // Merges attention over keys B into attention over disjoint keys A, both normalised with their log-sum-exp. Identity: lse == -inf.

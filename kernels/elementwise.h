@@ -26,8 +26,28 @@ struct RopeShape {
 };
 void Rope(const float* x, std::span<const int32_t> positions, std::span<const float> inv_freq, const RopeShape& shape, float* y);
 
+// y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias. x, y: [rows, dim]; weight, bias: [dim]. y may be x.
+struct LayerNormWeights {
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+};
+void LayerNorm(const float* x, const LayerNormWeights& weights, float eps, int64_t rows, int64_t dim, float* y);
+
 // y = silu(gate) * up, n elements. y may be either input.
 void SiluMul(const float* gate, const float* up, int64_t n, float* y);
+
+// y = gelu(gate) * up with gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), n elements (Hendrycks & Gimpel 2016, section
+// 2). y may be either input.
+void GeluMul(const float* gate, const float* up, int64_t n, float* y);
+
+// y = max(x, 0), n elements; NaN stays. y may be x.
+void Relu(const float* x, int64_t n, float* y);
+
+// y = x * factor, n elements. y may be x.
+void Scale(const float* x, float factor, int64_t n, float* y);
+
+// y = cap * tanh(x / cap), n elements. y may be x. REQUIRES: cap > 0.
+void SoftCap(const float* x, float cap, int64_t n, float* y);
 
 // y = a + b, n elements. y may be either input.
 void Add(const float* a, const float* b, int64_t n, float* y);

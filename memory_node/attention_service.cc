@@ -17,37 +17,55 @@ constexpr size_t kShareLeft = 4;
 
 }  // namespace
 
-AttentionService::AttentionService(const WireShape& wire, float scale, uint64_t epoch, std::unique_ptr<KvDevice> store)
-    : wire_(wire), attention_{wire.num_heads, wire.num_kv_heads, wire.head_dim, scale}, epoch_(epoch), store_(std::move(store)) {}
+AttentionService::AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch, std::unique_ptr<KvDevice> store)
+    : wire_(wire),
+      attention_{wire.num_heads, wire.num_kv_heads, wire.head_dim, rules.scale, rules.soft_cap},
+      windows_(rules.windows),
+      epoch_(epoch),
+      store_(std::move(store)) {}
+
+void AttentionService::Append(const NewTokens& tokens, StepId step) {
+  const auto& [sequence, num_stored, slots, first_position, kv] = tokens;
+  Status status = kv == NewTokens::Kv::kShared   ? store_->Share(sequence, slots, step)
+                  : kv == NewTokens::Kv::kMadeUp ? store_->AppendDummy(sequence, num_stored, slots, step)
+                                                 : store_->Append(sequence, num_stored, slots, step);
+  if (status.ok() && first_position < 0) status = Corrupt("a token at position " + std::to_string(first_position));
+  if (!status.ok()) {
+    LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
+    store_->Release(sequence);
+    positions_.Release(sequence);
+  } else if (!windows_.empty()) {
+    positions_.Append(sequence, num_stored, first_position);
+  }
+}
 
 void AttentionService::Apply(const control::MemoryOrder& order) {
   const StepId step{order.step()};
-  for (const uint64_t released : order.released()) store_->Release(SequenceId{released});
+  for (const uint64_t released : order.released()) {
+    store_->Release(SequenceId{released});
+    positions_.Release(SequenceId{released});
+  }
   StepRows rows;
   rows.batch = order.batch();
-  const auto take = [&](SequenceId sequence, const Status& status) {
-    if (status.ok()) return;
-    LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
-    store_->Release(sequence);
-  };
   for (const control::SharedPrefix& shared : order.shared()) {
-    const SequenceId sequence{shared.sequence()};
-    take(sequence, store_->Share(sequence, {shared.slots().data(), static_cast<size_t>(shared.slots_size())}, step));
+    const std::span<const TokenSlot> slots(shared.slots().data(), static_cast<size_t>(shared.slots_size()));
+    Append({SequenceId{shared.sequence()}, 0, slots, 0, NewTokens::Kv::kShared}, step);
   }
   for (const control::DecodeRow& row : order.decode()) {
     const SequenceId sequence{row.sequence()};
     const TokenSlot slot = row.slot();
-    if (row.has_slot()) take(sequence, store_->Append(sequence, row.num_stored(), {&slot, 1}, step));
+    if (row.has_slot()) Append({sequence, row.num_stored(), {&slot, 1}, row.position()}, step);
     const bool goes_on = !rows.decode.empty() && rows.decode.back().sequence == sequence;
-    rows.decode.push_back({sequence, row.num_stored(), goes_on ? rows.decode.back().num_before : row.num_stored(), row.has_slot()});
+    const int64_t num_before = goes_on ? rows.decode.back().num_before : row.num_stored();
+    rows.decode.push_back({sequence, row.num_stored(), num_before, row.has_slot(), row.position()});
   }
   for (const control::PrefillChunk& chunk : order.prefill()) {
     const SequenceId sequence{chunk.sequence()};
     const std::span<const TokenSlot> slots(chunk.slots().data(), static_cast<size_t>(chunk.slots_size()));
-    take(sequence, order.dummy_prefill() ? store_->AppendDummy(sequence, chunk.num_stored(), slots, step)
-                                         : store_->Append(sequence, chunk.num_stored(), slots, step));
+    const auto kv = order.dummy_prefill() ? NewTokens::Kv::kMadeUp : NewTokens::Kv::kComes;
+    Append({sequence, chunk.num_stored(), slots, chunk.first_position(), kv}, step);
     for (int i = 0; i < chunk.slots_size() && !order.dummy_prefill(); ++i)
-      rows.prefill.push_back({SequenceId{chunk.sequence()}, chunk.num_stored() + i, chunk.num_stored(), true});
+      rows.prefill.push_back({sequence, chunk.num_stored() + i, chunk.num_stored(), true, chunk.first_position() + i});
   }
   if (const auto twice = steps_.find(step); twice != steps_.end()) EndStep(twice->second);
   rows.under_way = !rows.decode.empty();
@@ -107,13 +125,22 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
       k += kv_bytes;
       v += kv_bytes;
     }
-    LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots, store_->Readable(layer, rows[i].sequence, num_tokens));
-    attended_tokens_ += num_tokens;
+    LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots, Attended(message.header, rows[i], num_tokens));
+    attended_tokens_ += std::ssize(slots);
     float* const lse = wants_lse ? Lse(message.header, i, out) : nullptr;
     queries_.push_back({q + i * q_bytes, slots, out + i * q_bytes, lse});
   }
   store_->Attend(attention_, layer, wire_.wire_dtype, queries_);
   return OkStatus();
+}
+
+// Of the first `num_tokens` of the row's tokens here those that it attends to in the message's layer.
+Result<std::span<const TokenSlot>> AttentionService::Attended(const MessageHeader& header, const Row& row, int64_t num_tokens) const {
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots,
+                          store_->Readable(static_cast<int>(header.layer), row.sequence, num_tokens));
+  const int64_t window = header.layer < windows_.size() ? windows_[header.layer] : 0;
+  if (window == 0 || row.position < window) return slots;
+  return slots.subspan(static_cast<size_t>(positions_.NumBefore(row.sequence, row.position - window + 1, std::ssize(slots))));
 }
 
 // There is room for it in every reply area, wanted or not.
@@ -195,9 +222,9 @@ Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
   for (size_t i = 0; i < begun.num_rows; ++i) {
     std::span<const TokenSlot> slots;  // none yet: the first token of a sequence is the one that comes
     if (rows[i].num_before > 0) {
-      LAMINA_ASSIGN_OR_RETURN(slots, store_->Readable(static_cast<int>(message.header.layer), rows[i].sequence, rows[i].num_before));
+      LAMINA_ASSIGN_OR_RETURN(slots, Attended(message.header, rows[i], rows[i].num_before));
     }
-    attended_tokens_ += rows[i].num_before;
+    attended_tokens_ += std::ssize(slots);
     queries_.push_back({message.payload.data() + i * q_bytes, slots, out + i * q_bytes, Lse(message.header, i, out)});
   }
   store_->Attend(attention_, static_cast<int>(message.header.layer), wire_.wire_dtype, queries_);
@@ -230,8 +257,8 @@ Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_va
     }
     const bool was_begun = i < begun.num_rows;
     if (was_begun && !rows[i].stores) continue;
-    LAMINA_ASSIGN_OR_RETURN(std::span<const TokenSlot> slots, store_->Readable(layer, rows[i].sequence, num_tokens));
-    if (was_begun) slots = slots.subspan(static_cast<size_t>(rows[i].num_before));
+    LAMINA_ASSIGN_OR_RETURN(std::span<const TokenSlot> slots, Attended(header, rows[i], num_tokens));
+    if (was_begun) slots = slots.last(static_cast<size_t>(std::min(std::ssize(slots), num_tokens - rows[i].num_before)));
     attended_tokens_ += std::ssize(slots);
     (was_begun ? queries_ : rest).push_back({begun.queries.payload.data() + i * q_bytes, slots, out + i * q_bytes, Lse(header, i, out)});
   }

@@ -12,15 +12,23 @@
 #include "base/status.h"
 #include "memory_node/kv_device.h"
 #include "memory_node/service_times.h"
+#include "memory_node/token_positions.h"
 #include "splitter/control.pb.h"
 #include "splitter/wire_format.h"
 
 namespace lamina {
 
+// What becomes of q k^T, besides the softmax.
+struct ScoreRules {
+  float scale = 0;
+  float soft_cap = 0;                 // as AttentionShape's
+  std::vector<int64_t> windows = {};  // by layer: the tokens that a row attends to, itself among them, 0: all; empty: all in every layer
+};
+
 // Thread: one owner.
 class AttentionService {
  public:
-  AttentionService(const WireShape& wire, float scale, uint64_t epoch, std::unique_ptr<KvDevice> store);
+  AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch, std::unique_ptr<KvDevice> store);
 
   // Applies an order: releases, new slots; its rows become known for the messages of its step. An order that contradicts the tables is
   // refused as a whole for the sequence concerned: that sequence is forgotten, and messages about it get an error.
@@ -63,6 +71,14 @@ class AttentionService {
     int64_t num_stored = 0;  // tokens before this one here
     int64_t num_before = 0;  // of those, before the step: its sequence may have several rows
     bool stores = false;     // its token gets a slot here
+    int64_t position = 0;    // in its sequence
+  };
+  struct NewTokens {
+    SequenceId sequence;
+    int64_t num_stored = 0;  // tokens before them here
+    std::span<const TokenSlot> slots;
+    int64_t first_position = 0;  // in the sequence
+    enum class Kv { kComes, kMadeUp, kShared } kv = Kv::kComes;
   };
   struct StepRows {
     uint32_t batch = 0;
@@ -71,6 +87,8 @@ class AttentionService {
     bool under_way = false;    // times_ counts it
   };
 
+  void Append(const NewTokens& tokens, StepId step);
+  Result<std::span<const TokenSlot>> Attended(const MessageHeader& header, const Row& row, int64_t num_tokens) const;
   void ForgetBefore(StepId step);  // steps of its batch
   void EndStep(StepRows& step);
   Result<std::span<const Row>> RowsOf(const MessageHeader& header, bool prefill) const;
@@ -83,8 +101,10 @@ class AttentionService {
 
   const WireShape wire_;
   const AttentionShape attention_;
+  const std::vector<int64_t> windows_;
   const uint64_t epoch_;
   const std::unique_ptr<KvDevice> store_;
+  TokenPositions positions_;          // if there are windows
   std::map<StepId, StepRows> steps_;  // a few: those whose messages may still come
   StepId newest_step_;
   ServiceTimes times_;

@@ -3,7 +3,9 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/backoff.h"
 #include "base/log.h"
@@ -35,10 +37,16 @@ Status CheckShape(const control::AttentionSpec& spec, const control::Limits& lim
   const bool ok = spec.num_layers() > 0 && spec.num_layers() <= 1024 && spec.num_kv_heads() > 0 && spec.num_heads() > 0 &&
                   spec.num_heads() <= 1024 && spec.num_heads() % spec.num_kv_heads() == 0 && spec.head_dim() > 0 &&
                   spec.head_dim() <= 256 && spec.head_dim() % 8 == 0 && limits.max_num_seqs() > 0 && limits.max_num_seqs() <= 65536 &&
-                  limits.num_batches() <= kMaxBatches;
+                  limits.num_batches() <= kMaxBatches && spec.soft_cap() >= 0 && std::isfinite(spec.soft_cap()) &&
+                  (spec.windows().empty() || spec.windows_size() == spec.num_layers()) &&
+                  std::ranges::all_of(spec.windows(), [](int64_t window) { return window >= 0; });
   if (ok) return OkStatus();
   return InvalidArgument("attention shape not supported: " + spec.ShortDebugString() + " with " + limits.ShortDebugString() +
                          "; head_dim must be a multiple of 8 up to 256 and kv heads must divide heads");
+}
+
+ScoreRules RulesOf(const control::AttentionSpec& spec) {
+  return {spec.scale(), spec.soft_cap(), {spec.windows().begin(), spec.windows().end()}};
 }
 
 }  // namespace
@@ -185,7 +193,7 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
                    FromProto(spec.wire_dtype()),
                    request.overlap()};
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvDevice> device, MakeKvDevice(shape, capacity));
-  session->service = std::make_unique<AttentionService>(session->wire, spec.scale(), request.epoch(), std::move(device));
+  session->service = std::make_unique<AttentionService>(session->wire, RulesOf(spec), request.epoch(), std::move(device));
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
   LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));
   if (request.has_modelled_link())

@@ -15,14 +15,35 @@ double RooflineSeconds(const DeviceSpec& device, double operations, double batch
   return std::max(operations / (device.peak_flops_per_s() * device.Mfu(batch)), bytes / device.reached_bytes_per_s());
 }
 
+// The last matrix: what follows it rides along.
+const Op& HeadOf(const Graph& graph) {
+  const auto producer = [&](ValueId value) -> const Op& {
+    return graph.ops[static_cast<size_t>(graph.values[static_cast<size_t>(value)].producer)];
+  };
+  const Op* op = &producer(graph.logits);
+  while (op->kind != OpKind::kLinear && !op->inputs.empty()) op = &producer(op->inputs[0]);
+  return *op;
+}
+
 }  // namespace
 
 LinearWork WorkOf(const Slice& slice, const Graph& graph) {
   LinearWork work;
   const auto width = [&](ValueId id) { return static_cast<double>(graph.values[static_cast<size_t>(id)].width); };
   for (const Op& op : slice.program) {
-    if (op.kind == OpKind::kEmbedding) work.row_elements += 2 * width(op.output);
+    if (op.kind == OpKind::kEmbedding || op.kind == OpKind::kPositionEmbedding) work.row_elements += 2 * width(op.output);
     if (op.kind == OpKind::kAllReduce) work.row_elements += (op.num_ranks + 1) * width(op.output);
+    if (op.kind == OpKind::kExperts) {
+      double weights = 0, rows = 0;
+      for (const WeightRef& weight : op.weights) {
+        weights += NumElements(weight);
+        rows += static_cast<double>(weight.shape[0] + weight.shape[1]);
+      }
+      const double routed = static_cast<double>(op.experts_per_token) / op.num_experts;
+      work.weights += weights;
+      work.unrouted += weights * (1 - routed);
+      work.row_elements += rows * routed;
+    }
     if (op.kind != OpKind::kLinear) continue;
     work.weights += NumElements(op.weights[0]);
     work.row_elements += width(op.inputs[0]) + width(op.output);
@@ -34,7 +55,7 @@ double LinearSeconds(const DeviceSpec& device, const LinearWork& work, DType dty
   if (rows == 0) return 0;
   const auto batch = static_cast<double>(rows);
   const double bytes = static_cast<double>(ElementSize(dtype)) * (work.weights + batch * work.row_elements);
-  return RooflineSeconds(device, 2 * work.weights * batch, batch, bytes);
+  return RooflineSeconds(device, 2 * (work.weights - work.unrouted) * batch, batch, bytes);
 }
 
 double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype, int64_t rows) {
@@ -45,7 +66,7 @@ double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, D
   if (slice.attention_out >= 0) seconds += device.profile->AfterAttentionSeconds(static_cast<double>(rows));
   if (slice.attention >= 0) return seconds + device.profile->BeforeAttentionSeconds(static_cast<double>(rows));
   Slice head;
-  head.program.push_back(model.graph.ops[static_cast<size_t>(model.graph.values[static_cast<size_t>(model.graph.logits)].producer)]);
+  head.program.push_back(HeadOf(model.graph));
   return seconds + LinearSeconds(device, WorkOf(head, model.graph), dtype, rows);
 }
 
@@ -86,10 +107,11 @@ void AttentionLoad::AddDecode(int64_t context) {
   pairs += context;
 }
 
-void AttentionLoad::AddPrefill(int64_t first, int64_t count) {
+void AttentionLoad::AddPrefill(int64_t first, int64_t count, int64_t window) {
   queries += count;
-  kv_tokens += first + count;
-  pairs += count * first + count * (count + 1) / 2;
+  const int64_t all = window == 0 ? count : std::clamp<int64_t>(window - first, 0, count);  // rows that look at every token before them
+  pairs += all * first + all * (all + 1) / 2 + (count - all) * window;
+  kv_tokens += first + count - (window == 0 ? 0 : std::max<int64_t>(0, first + 1 - window));
 }
 
 double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads, const AttentionLoad& load) {

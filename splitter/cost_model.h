@@ -17,6 +17,7 @@ namespace lamina {
 // A slice's linear layers; norms, rotations and sums ride along with them, as fused kernels do.
 struct LinearWork {
   double weights = 0;       // elements of the matrices: read once per run, 2 operations each per row
+  double unrouted = 0;      // of these the ones that a row has no part in: of experts that it does not go to
   double row_elements = 0;  // what each row reads and writes: inputs and outputs of the matrices, parts and sum of all-reduces
 };
 LinearWork WorkOf(const Slice& slice, const Graph& graph);
@@ -42,8 +43,9 @@ struct AttentionLoad {
   int64_t kv_tokens = 0;  // tokens whose K and V are read
   int64_t pairs = 0;      // of a query and a token that it attends to
 
-  void AddDecode(int64_t context);                // one row over tokens [0, context)
-  void AddPrefill(int64_t first, int64_t count);  // rows at positions first, first + 1, ... of one sequence, causal
+  void AddDecode(int64_t context);  // one row over so many tokens
+  // Rows at positions first, first + 1, ... of one sequence, causal, each over the last `window` tokens (0: over all).
+  void AddPrefill(int64_t first, int64_t count, int64_t window = 0);
 };
 
 struct AttentionHeads {

@@ -24,18 +24,22 @@ std::string Role(const Slice& slice, ValueId value) {
   return role;
 }
 
+std::string WindowText(const Op& attention) {
+  return attention.window == 0 ? "" : fmt::format(", over the last {} tokens", attention.window);
+}
+
 // Equal for slices that do the same work on other layers' weights.
 std::string Fingerprint(const SlicedModel& model, const Slice& slice) {
   std::string text;
   for (const Op& op : slice.program) {
-    text += fmt::format("{} {} {} {} {} {}|", OpName(op.kind), ValueOf(model, op.output).width, op.weights.size(), op.eps, op.num_heads,
-                        op.head_dim);
+    text += fmt::format("{} {} {} {} {} {} {} {}|", OpName(op.kind), ValueOf(model, op.output).width, op.weights.size(), op.eps,
+                        op.num_heads, op.head_dim, op.scale, op.soft_cap);
     for (const ValueId input : op.inputs) text += fmt::format("{},", ValueOf(model, input).width);
     text += Role(slice, op.output);
   }
   for (const ValueId value : slice.context_in) text += fmt::format("in {}|", ValueOf(model, value).width);
   for (const ValueId value : slice.context_out) text += fmt::format("out {}|", ValueOf(model, value).width);
-  return text + (slice.attention < 0 ? "last" : "");
+  return text + (slice.attention < 0 ? "last" : WindowText(model.attentions[slice.attention]));
 }
 
 std::string ContextText(const SlicedModel& model, const std::vector<ValueId>& context) {
@@ -48,7 +52,12 @@ std::string ContextText(const SlicedModel& model, const std::vector<ValueId>& co
   return text;
 }
 
-std::string SliceText(const SlicedModel& model, const Slice& slice, size_t name_width) {
+// Characters that the longest entry takes.
+struct Columns {
+  size_t op = 0, name = 0;
+};
+
+std::string SliceText(const SlicedModel& model, const Slice& slice, const Columns& columns) {
   std::string text = fmt::format("\nslice {}\n", slice.index);
   if (slice.index > 0) {
     text += fmt::format("  attention output  {}\n", ValueOf(model, slice.attention_out).name);
@@ -56,14 +65,15 @@ std::string SliceText(const SlicedModel& model, const Slice& slice, size_t name_
   }
   for (const Op& op : slice.program) {
     const std::string role = Role(slice, op.output) + (op.output == model.graph.logits ? " -> logits" : "");
-    text += fmt::format("    {:<10} {:<{}} {:>7}{}\n", OpName(op.kind), op.name, name_width, ValueOf(model, op.output).width, role);
+    text += fmt::format("    {:<{}} {:<{}} {:>7}{}\n", OpName(op.kind), columns.op, op.name, columns.name, ValueOf(model, op.output).width,
+                        role);
   }
   if (slice.attention < 0) return text;
   const Op& attention = model.attentions[slice.attention];
   text += fmt::format("  context out       {}\n", ContextText(model, slice.context_out));
-  text += fmt::format("  attention {:<7} q {} + k {} + v {} bytes per token there, {} back\n", slice.attention,
+  text += fmt::format("  attention {:<7} q {} + k {} + v {} bytes per token there, {} back{}\n", slice.attention,
                       ValueOf(model, slice.q).bytes_per_token, ValueOf(model, slice.k).bytes_per_token,
-                      ValueOf(model, slice.v).bytes_per_token, ValueOf(model, attention.output).bytes_per_token);
+                      ValueOf(model, slice.v).bytes_per_token, ValueOf(model, attention.output).bytes_per_token, WindowText(attention));
   return text;
 }
 
@@ -91,6 +101,7 @@ ordered_json AttentionJson(const SlicedModel& model, int index) {
           {"num_heads", op.num_heads},
           {"num_kv_heads", op.num_kv_heads},
           {"head_dim", op.head_dim},
+          {"window", op.window},
           {"q", ValueOf(model, op.inputs[0]).name},
           {"k", ValueOf(model, op.inputs[1]).name},
           {"v", ValueOf(model, op.inputs[2]).name},
@@ -112,15 +123,15 @@ ordered_json SliceJson(const SlicedModel& model, const Slice& slice) {
 }  // namespace
 
 std::string DescribeSlices(const SlicedModel& model, const ModelConfig& config) {
-  size_t name_width = 0;
-  for (const Op& op : model.graph.ops) name_width = std::max(name_width, op.name.size());
+  Columns columns;
+  for (const Op& op : model.graph.ops) columns = {std::max(columns.op, OpName(op.kind).size()), std::max(columns.name, op.name.size())};
 
   std::string text = fmt::format("{}: {} layers, hidden size {}, {} heads and {} KV heads of {}\n", config.architecture, config.num_layers,
                                  config.hidden_size, config.num_heads, config.num_kv_heads, config.head_dim);
   text += fmt::format("{} attentions, {} slices; widths are elements per token, bytes are of fp32\n", model.attentions.size(),
                       model.slices.size());
   for (size_t i = 0; i < model.slices.size();) {
-    text += SliceText(model, model.slices[i], name_width);
+    text += SliceText(model, model.slices[i], columns);
     const std::string fingerprint = Fingerprint(model, model.slices[i]);
     size_t end = i + 1;
     while (end < model.slices.size() && Fingerprint(model, model.slices[end]) == fingerprint) ++end;

@@ -9,10 +9,18 @@ std::string_view OpName(OpKind kind) {
     case OpKind::kTokens: return "tokens";
     case OpKind::kPositions: return "positions";
     case OpKind::kEmbedding: return "embedding";
+    case OpKind::kPositionEmbedding: return "position_embedding";
     case OpKind::kRmsNorm: return "rms_norm";
+    case OpKind::kHeadNorm: return "head_norm";
+    case OpKind::kLayerNorm: return "layer_norm";
     case OpKind::kLinear: return "linear";
     case OpKind::kRope: return "rope";
     case OpKind::kSiluMul: return "silu_mul";
+    case OpKind::kGeluMul: return "gelu_mul";
+    case OpKind::kRelu: return "relu";
+    case OpKind::kScale: return "scale";
+    case OpKind::kSoftCap: return "soft_cap";
+    case OpKind::kExperts: return "experts";
     case OpKind::kAdd: return "add";
     case OpKind::kAttention: return "attention";
     case OpKind::kAllReduce: return "all_reduce";

@@ -18,18 +18,29 @@ struct WeightRef {
   std::vector<int64_t> shape;       // linear: [out_features, in_features]
   std::vector<int64_t> whole = {};  // the tensor's shape; empty: `shape`, all of it is read
   std::vector<int64_t> first = {};  // of each dimension elements [first, first + shape) are read; empty: all
+  float plus = 0;                   // vectors: what the operator adds to each element that stands in the checkpoint
 };
 
 enum class OpKind {
-  kTokens,     // -> [1]; the row's token id. Known to every slice without cost: it stands in the order
-  kPositions,  // -> [1]; the row's position in its sequence, likewise
-  kEmbedding,  // tokens -> [dim]; weights: table [vocab, dim]
-  kRmsNorm,    // x -> x's width; weights: [dim]; eps
-  kLinear,     // x -> [out]; weights: [out, in], optionally bias [out]
-  kRope,       // x, positions -> x's width; num_heads, head_dim
-  kSiluMul,    // gate, up -> their width
+  kTokens,             // -> [1]; the row's token id. Known to every slice without cost: it stands in the order
+  kPositions,          // -> [1]; the row's position in its sequence, likewise
+  kEmbedding,          // tokens -> [dim]; weights: table [vocab, dim]
+  kPositionEmbedding,  // positions -> [dim]; weights: table [positions, dim]; first_row, which is position 0's
+  kRmsNorm,            // x -> x's width; weights: [dim]; eps
+  kHeadNorm,           // x -> x's width, RMSNorm of each head by itself; weights: [head_dim]; eps, num_heads, head_dim
+  kLayerNorm,          // x -> x's width; weights: [dim], bias [dim]; eps
+  kLinear,             // x -> [out]; weights: [out, in], optionally bias [out]
+  kRope,               // x, positions -> x's width; num_heads, head_dim
+  kSiluMul,            // gate, up -> their width
+  kGeluMul,            // gate, up -> their width; gelu by its tanh formula
+  kRelu,               // x -> x's width
+  kScale,              // x -> x's width; scale
+  kSoftCap,            // x -> x's width, soft_cap * tanh(x / soft_cap); soft_cap
+  kExperts,    // x, router's logits [num_experts] -> x's width: SwiGLU of the experts_per_token likeliest experts, weighted with the
+               // softmax over their logits; weights: w1 (gate), w3 (up), w2 (down) of each expert; num_experts, experts_per_token
   kAdd,        // a, b -> their width
-  kAttention,  // q [heads*head_dim], k, v [kv_heads*head_dim] -> [heads*head_dim]; layer, num_heads, num_kv_heads, head_dim, scale
+  kAttention,  // q [heads*head_dim], k, v [kv_heads*head_dim] -> [heads*head_dim]; layer, num_heads, num_kv_heads, head_dim, scale,
+               // window, soft_cap
   kAllReduce,  // this rank's partial sum -> the sum over all ranks, of its width; num_ranks
 };
 std::string_view OpName(OpKind kind);
@@ -48,6 +59,11 @@ struct Op {
   int num_kv_heads = 0;
   int head_dim = 0;
   float scale = 0;
+  float soft_cap = 0;  // attention: of the scaled scores; 0: none
+  int64_t window = 0;  // tokens that a row attends to, itself among them; 0: all
+  int64_t first_row = 0;
+  int num_experts = 0;
+  int experts_per_token = 0;
   int num_ranks = 0;
 };
 

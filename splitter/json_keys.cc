@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 namespace lamina {
 namespace {
@@ -31,6 +32,15 @@ bool JsonKeys::Has(std::string_view key) const { return Find(key) != nullptr; }
 const json* JsonKeys::Find(std::string_view key) const {
   const auto found = object_.find(key);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+bool JsonKeys::IsNull(std::string_view key) const {
+  const auto found = object_.find(key);
+  return found != object_.end() && found->is_null();
+}
+
+void JsonKeys::Keep(Status status) {
+  if (status_.ok()) status_ = std::move(status);
 }
 
 std::optional<int64_t> JsonKeys::IntIn(const json& value, IntRange range) const {

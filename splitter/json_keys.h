@@ -30,9 +30,12 @@ class JsonKeys {
   JsonKeys(const nlohmann::json& object, std::string where) : object_(object), where_(std::move(where)) {}
 
   const Status& status() const { return status_; }
+  const std::string& where() const { return where_; }
+  void Keep(Status status);  // of a reader of a nested object, unless something failed before
 
   bool Has(std::string_view key) const;
   const nlohmann::json* Find(std::string_view key) const;  // null if absent
+  bool IsNull(std::string_view key) const;                 // it stands there, with null
 
   int64_t Int(std::string_view key, IntRange range);  // must be there
   std::optional<int64_t> OptionalInt(std::string_view key, IntRange range);

@@ -14,15 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-// Beyond any published model, and small enough that products of them fit in 64 bits.
-constexpr IntRange kVocab = {1, 1 << 24};
-constexpr IntRange kWidth = {1, 1 << 20};
-constexpr IntRange kLayers = {1, 4096};
-constexpr IntRange kHeads = {1, 4096};
-constexpr IntRange kHeadDim = {2, 4096};
-constexpr IntRange kPositions = {1, std::numeric_limits<int32_t>::max()};
-constexpr RealRange kPositive = {1e-12, 1e12};
-
 Result<DType> ParseDType(JsonKeys& keys) {
   const std::string_view key = keys.Has("dtype") ? "dtype" : "torch_dtype";
   const std::string name = keys.OptionalString(key).value_or("bfloat16");
@@ -47,79 +38,6 @@ std::string ParseArchitecture(JsonKeys& keys) {
   return name;
 }
 
-void ParseSizes(JsonKeys& keys, ModelConfig& config) {
-  config.vocab_size = keys.Int("vocab_size", kVocab);
-  config.hidden_size = keys.Int("hidden_size", kWidth);
-  config.intermediate_size = keys.Int("intermediate_size", kWidth);
-  config.num_layers = static_cast<int>(keys.Int("num_hidden_layers", kLayers));
-  config.num_heads = static_cast<int>(keys.Int("num_attention_heads", kHeads));
-  config.num_kv_heads = static_cast<int>(keys.OptionalInt("num_key_value_heads", kHeads).value_or(config.num_heads));
-  config.max_positions = keys.Int("max_position_embeddings", kPositions);
-  if (!keys.status().ok()) return;
-
-  if (config.num_heads % config.num_kv_heads != 0) {
-    keys.Reject("num_key_value_heads", "a divisor of num_attention_heads = " + std::to_string(config.num_heads));
-  }
-  if (!keys.Has("head_dim") && config.hidden_size % config.num_heads != 0) {
-    keys.Reject("num_attention_heads", "a divisor of hidden_size = " + std::to_string(config.hidden_size) + ", or a head_dim");
-  }
-  const std::optional<int64_t> head_dim = keys.OptionalInt("head_dim", kHeadDim);
-  config.head_dim = static_cast<int>(head_dim.value_or(config.hidden_size / config.num_heads));
-  if (config.head_dim % 2 != 0 || config.head_dim > kHeadDim.max) {
-    keys.Reject(head_dim ? "head_dim" : "num_attention_heads", "even heads of at most " + std::to_string(kHeadDim.max) +
-                                                                   " for the rotary embedding, found " + std::to_string(config.head_dim));
-  }
-}
-
-void ParseScaling(JsonKeys& keys, RopeScaling& scaling) {
-  const std::string_view key = keys.Has("rope_type") ? "rope_type" : "type";
-  const std::string type = keys.OptionalString(key).value_or("default");
-  if (type == "default") return;
-  if (type != "linear" && type != "llama3") {
-    keys.Reject(key, "\"default\", \"linear\" or \"llama3\"", StatusCode::kUnimplemented);
-    return;
-  }
-  scaling.factor = keys.Real("factor", kPositive);
-  scaling.kind = RopeScaling::Kind::kLinear;
-  if (type == "linear") return;
-  scaling.kind = RopeScaling::Kind::kLlama3;
-  scaling.low_freq_factor = keys.Real("low_freq_factor", kPositive);
-  scaling.high_freq_factor = keys.Real("high_freq_factor", kPositive);
-  scaling.original_max_positions = keys.Real("original_max_position_embeddings", kPositive);
-  if (keys.status().ok() && scaling.high_freq_factor <= scaling.low_freq_factor)
-    keys.Reject("high_freq_factor", "more than low_freq_factor");
-}
-
-// Older files: "rope_theta" and "rope_scaling"; newer ones: "rope_parameters" with both.
-Status ParseRope(JsonKeys& keys, const std::string& file, ModelConfig& config) {
-  config.rope_theta = keys.OptionalReal("rope_theta", kPositive).value_or(config.rope_theta);
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const json* object = keys.Find(key);
-    if (object == nullptr) continue;
-    if (!object->is_object()) {
-      keys.Reject(key, "an object or null");
-      continue;
-    }
-    JsonKeys nested(*object, file + ": " + key);
-    config.rope_theta = nested.OptionalReal("rope_theta", kPositive).value_or(config.rope_theta);
-    ParseScaling(nested, config.rope_scaling);
-    LAMINA_RETURN_IF_ERROR(nested.status());
-  }
-  return keys.status();
-}
-
-void ParseLlama(JsonKeys& keys, ModelConfig& config) {
-  config.model_type = keys.OptionalString("model_type").value_or("llama");
-  config.norm_eps = keys.Real("rms_norm_eps", {0, 1});
-  config.attention_bias = keys.OptionalBool("attention_bias").value_or(false);
-  config.mlp_bias = keys.OptionalBool("mlp_bias").value_or(false);
-  config.tied_head = keys.OptionalBool("tie_word_embeddings").value_or(false);
-  if (keys.OptionalString("hidden_act").value_or("silu") != "silu") keys.Reject("hidden_act", "\"silu\"", StatusCode::kUnimplemented);
-  if (keys.Has("quantization_config")) {
-    keys.Reject("quantization_config", "no quantization: float32, float16 or bfloat16 weights", StatusCode::kUnimplemented);
-  }
-}
-
 void ParseSpecialTokens(JsonKeys& keys, ModelConfig& config) {
   const IntRange ids = {0, config.vocab_size - 1};
   if (const std::optional<int64_t> bos = keys.OptionalInt("bos_token_id", ids); bos && !config.bos_token) {
@@ -141,10 +59,13 @@ void ParseGeneration(JsonKeys& keys, ModelConfig::Generation& generation) {
   generation.top_p = real("top_p", {0, 1});
   generation.min_p = real("min_p", {0, 1});
   generation.repetition_penalty = real("repetition_penalty", {1e-6, 1e6});
-  if (const std::optional<int64_t> top_k = keys.OptionalInt("top_k", {-1, kVocab.max})) generation.top_k = static_cast<int32_t>(*top_k);
+  if (const std::optional<int64_t> top_k = keys.OptionalInt("top_k", {-1, std::numeric_limits<int32_t>::max()}))
+    generation.top_k = static_cast<int32_t>(*top_k);
 }
 
 }  // namespace
+
+double ModelConfig::AttentionScale() const { return 1 / std::sqrt(query_pre_attn_scalar > 0 ? query_pre_attn_scalar : head_dim); }
 
 std::vector<float> ModelConfig::InverseFrequencies() const {
   const auto rescaled = [this](double frequency) {
@@ -171,13 +92,15 @@ Result<ModelConfig> ModelConfig::Parse(const std::string& config_json, const std
   LAMINA_ASSIGN_OR_RETURN(const json config_object, ParseJsonObject(config_json, config_file));
   JsonKeys keys(config_object, config_file);
   ModelConfig config;
+  config.model_type = keys.OptionalString("model_type").value_or("");
   config.architecture = ParseArchitecture(keys);
   LAMINA_RETURN_IF_ERROR(keys.status());
   LAMINA_ASSIGN_OR_RETURN(config.dtype, ParseDType(keys));
-  ParseSizes(keys, config);
-  ParseLlama(keys, config);
+  if (keys.Has("quantization_config")) {
+    keys.Reject("quantization_config", "no quantization: float32, float16 or bfloat16 weights", StatusCode::kUnimplemented);
+  }
+  FindArchitecture(config.architecture)->read(keys, config);
   LAMINA_RETURN_IF_ERROR(keys.status());
-  LAMINA_RETURN_IF_ERROR(ParseRope(keys, config_file, config));
   ParseSpecialTokens(keys, config);
   LAMINA_RETURN_IF_ERROR(keys.status());
   if (generation_json.empty()) return config;

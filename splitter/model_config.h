@@ -37,9 +37,20 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   RopeScaling rope_scaling;
-  bool attention_bias = false;  // q, k, v and o
+  bool qkv_bias = false;
+  bool o_bias = false;
   bool mlp_bias = false;
-  bool tied_head = false;  // lm_head.weight is embed_tokens.weight
+  bool tied_head = false;            // lm_head.weight is embed_tokens.weight
+  std::vector<int64_t> windows;      // [num_layers] tokens that a row attends to, itself among them; 0: all. Empty: all in every layer
+  double query_pre_attn_scalar = 0;  // scores are divided by its root; 0: by that of head_dim
+  double attention_soft_cap = 0;     // of the scaled scores; 0: none
+  double logit_soft_cap = 0;         // of the logits; 0: none
+  bool head_norm = false;            // q and k are normed head by head
+  int64_t embedding_size = 0;        // of a token, projected to hidden_size and back; 0: it is hidden_size
+  int num_experts = 0;               // 0: one MLP
+  int experts_per_token = 0;
+  bool norm_first = true;  // norms stand before attention and MLP, not behind them
+  bool final_norm = true;
   std::optional<TokenId> bos_token;
   std::vector<TokenId> eos_tokens;  // of both files
 
@@ -48,6 +59,9 @@ struct ModelConfig {
     std::optional<float> temperature, top_p, min_p, repetition_penalty;
     std::optional<int32_t> top_k;
   } generation;
+
+  int64_t WindowOf(int layer) const { return windows.empty() ? 0 : windows[static_cast<size_t>(layer)]; }
+  double AttentionScale() const;
 
   // Frequencies for the rotary embedding, [head_dim / 2], rescaled as the model says.
   std::vector<float> InverseFrequencies() const;

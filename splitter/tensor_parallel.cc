@@ -10,8 +10,21 @@ namespace {
 
 // Each element, or each head, of the output needs only those of the inputs in the same place.
 bool WorksInPlace(OpKind kind) {
-  return kind == OpKind::kRope || kind == OpKind::kSiluMul || kind == OpKind::kAdd || kind == OpKind::kAttention;
+  switch (kind) {
+    case OpKind::kHeadNorm:
+    case OpKind::kRope:
+    case OpKind::kSiluMul:
+    case OpKind::kGeluMul:
+    case OpKind::kRelu:
+    case OpKind::kScale:
+    case OpKind::kSoftCap:
+    case OpKind::kAdd:
+    case OpKind::kAttention: return true;
+    default: return false;
+  }
 }
+
+bool WorksByHead(OpKind kind) { return kind == OpKind::kRope || kind == OpKind::kHeadNorm; }
 
 bool IsKnownEverywhere(const Graph& graph, ValueId value) {
   const OpKind kind = graph.ops[static_cast<size_t>(graph.values[static_cast<size_t>(value)].producer)].kind;
@@ -72,7 +85,7 @@ Status CheckDivides(const Graph& graph, const std::vector<bool>& sharded, int nu
   }
   for (const Op& op : graph.ops) {
     if (!is_sharded(op)) continue;
-    if (op.kind == OpKind::kRope) LAMINA_RETURN_IF_ERROR(CheckDivides(num_ranks, op.num_heads, "heads", op));
+    if (WorksByHead(op.kind)) LAMINA_RETURN_IF_ERROR(CheckDivides(num_ranks, op.num_heads, "heads", op));
     LAMINA_RETURN_IF_ERROR(CheckDivides(num_ranks, graph.values[static_cast<size_t>(op.output)].width, "elements", op));
   }
   return OkStatus();

@@ -59,9 +59,35 @@ Tensor Embedding(Tensor tokens, const Path& at, int64_t vocab_size, int64_t widt
   return tracer.Record(std::move(op), at, {tokens}, width);
 }
 
-Tensor RmsNorm(Tensor x, const Path& at, double eps) {
+Tensor PositionEmbedding(Tensor positions, const Path& at, const PositionTable& table, int64_t width) {
+  Tracer& tracer = positions.tracer();
+  tracer.Require(positions.id() == tracer.positions().id(), at, "the positions as input");
+  Op op = MakeOp(OpKind::kPositionEmbedding);
+  op.weights = {{at.text() + ".weight", {table.first_row + table.max_positions, width}}};
+  op.first_row = table.first_row;
+  return tracer.Record(std::move(op), at, {positions}, width);
+}
+
+Tensor RmsNorm(Tensor x, const Path& at, const RmsNormOptions& options) {
   Op op = MakeOp(OpKind::kRmsNorm);
-  op.weights = {{at.text() + ".weight", {x.width()}}};
+  op.weights = {{.name = at.text() + ".weight", .shape = {x.width()}, .plus = static_cast<float>(options.plus)}};
+  op.eps = static_cast<float>(options.eps);
+  return x.tracer().Record(std::move(op), at, {x}, x.width());
+}
+
+Tensor HeadNorm(Tensor x, const Path& at, int num_heads, int head_dim, double eps) {
+  x.tracer().Require(x.width() == int64_t{num_heads} * head_dim, at, "num_heads * head_dim elements");
+  Op op = MakeOp(OpKind::kHeadNorm);
+  op.weights = {{at.text() + ".weight", {head_dim}}};
+  op.eps = static_cast<float>(eps);
+  op.num_heads = num_heads;
+  op.head_dim = head_dim;
+  return x.tracer().Record(std::move(op), at, {x}, x.width());
+}
+
+Tensor LayerNorm(Tensor x, const Path& at, double eps) {
+  Op op = MakeOp(OpKind::kLayerNorm);
+  op.weights = {{at.text() + ".weight", {x.width()}}, {at.text() + ".bias", {x.width()}}};
   op.eps = static_cast<float>(eps);
   return x.tracer().Record(std::move(op), at, {x}, x.width());
 }
@@ -89,9 +115,45 @@ Tensor SiluMul(Tensor gate, Tensor up, const Path& at) {
   return gate.tracer().Record(MakeOp(OpKind::kSiluMul), at, {gate, up}, gate.width());
 }
 
+Tensor GeluMul(Tensor gate, Tensor up, const Path& at) {
+  gate.tracer().Require(gate.width() == up.width(), at, "gate and up of the same width");
+  return gate.tracer().Record(MakeOp(OpKind::kGeluMul), at, {gate, up}, gate.width());
+}
+
+Tensor Relu(Tensor x, const Path& at) { return x.tracer().Record(MakeOp(OpKind::kRelu), at, {x}, x.width()); }
+
+Tensor Scale(Tensor x, const Path& at, double factor) {
+  Op op = MakeOp(OpKind::kScale);
+  op.scale = static_cast<float>(factor);
+  return x.tracer().Record(std::move(op), at, {x}, x.width());
+}
+
+Tensor SoftCap(Tensor x, const Path& at, double cap) {
+  x.tracer().Require(cap > 0, at, "a cap above 0");
+  Op op = MakeOp(OpKind::kSoftCap);
+  op.soft_cap = static_cast<float>(cap);
+  return x.tracer().Record(std::move(op), at, {x}, x.width());
+}
+
 Tensor Add(Tensor a, Tensor b, const Path& at) {
   a.tracer().Require(a.width() == b.width(), at, "two terms of the same width");
   return a.tracer().Record(MakeOp(OpKind::kAdd), at, {a, b}, a.width());
+}
+
+Tensor Experts(Tensor x, Tensor router, const Path& at, const ExpertShape& shape) {
+  Tracer& tracer = x.tracer();
+  tracer.Require(router.width() == shape.num_experts, at, "a logit for each expert");
+  tracer.Require(shape.per_token > 0 && shape.per_token <= shape.num_experts, at, "1 to num_experts experts per token");
+  Op op = MakeOp(OpKind::kExperts);
+  op.num_experts = shape.num_experts;
+  op.experts_per_token = shape.per_token;
+  for (int expert = 0; expert < shape.num_experts; ++expert) {
+    const Path of_expert = at / expert;
+    op.weights.push_back({of_expert.text() + ".w1.weight", {shape.intermediate_size, x.width()}});
+    op.weights.push_back({of_expert.text() + ".w3.weight", {shape.intermediate_size, x.width()}});
+    op.weights.push_back({of_expert.text() + ".w2.weight", {x.width(), shape.intermediate_size}});
+  }
+  return tracer.Record(std::move(op), at, {x, router}, x.width());
 }
 
 Tensor Attention(Tensor q, Tensor k, Tensor v, const Path& at, const AttentionShape& shape) {
@@ -106,6 +168,8 @@ Tensor Attention(Tensor q, Tensor k, Tensor v, const Path& at, const AttentionSh
   op.num_kv_heads = shape.num_kv_heads;
   op.head_dim = shape.head_dim;
   op.scale = static_cast<float>(shape.scale);
+  op.window = shape.window;
+  op.soft_cap = static_cast<float>(shape.soft_cap);
   return tracer.Record(std::move(op), at, {q, k, v}, q.width());
 }
 

@@ -76,8 +76,25 @@ class Tracer {
 // table: "<at>.weight" [vocab_size, width].
 Tensor Embedding(Tensor tokens, const Path& at, int64_t vocab_size, int64_t width);
 
-// weight: "<at>.weight" [x's width].
-Tensor RmsNorm(Tensor x, const Path& at, double eps);
+// table: "<at>.weight" [first_row + max_positions, width]; position p has row first_row + p.
+struct PositionTable {
+  int64_t max_positions = 0;
+  int64_t first_row = 0;
+};
+Tensor PositionEmbedding(Tensor positions, const Path& at, const PositionTable& table, int64_t width);
+
+// weight: "<at>.weight" [x's width]. A checkpoint may hold it without a part that all elements have in common.
+struct RmsNormOptions {
+  double eps = 0;
+  double plus = 0;  // added to each element of the weight
+};
+Tensor RmsNorm(Tensor x, const Path& at, const RmsNormOptions& options);
+
+// Each of num_heads heads of head_dim is normed by itself. weight: "<at>.weight" [head_dim].
+Tensor HeadNorm(Tensor x, const Path& at, int num_heads, int head_dim, double eps);
+
+// weight and bias: "<at>.weight", "<at>.bias" [x's width].
+Tensor LayerNorm(Tensor x, const Path& at, double eps);
 
 // weight: "<at>.weight" [out_features, x's width], bias: "<at>.bias" [out_features].
 struct LinearOptions {
@@ -90,7 +107,20 @@ Tensor Linear(Tensor x, const Path& at, int64_t out_features, const LinearOption
 Tensor Rope(Tensor x, Tensor positions, const Path& at, int num_heads, int head_dim);
 
 Tensor SiluMul(Tensor gate, Tensor up, const Path& at);
+Tensor GeluMul(Tensor gate, Tensor up, const Path& at);  // gelu by its tanh formula
+Tensor Relu(Tensor x, const Path& at);
+Tensor Scale(Tensor x, const Path& at, double factor);
+Tensor SoftCap(Tensor x, const Path& at, double cap);  // cap * tanh(x / cap)
 Tensor Add(Tensor a, Tensor b, const Path& at);
+
+// Of `router` [num_experts], a row's logits, the likeliest `per_token` experts count, with the softmax over their logits. Expert e is
+// w2(silu(w1 x) * w3 x). weights: "<at>.<e>.w1.weight" and w3 [intermediate_size, x's width], w2 [x's width, intermediate_size].
+struct ExpertShape {
+  int num_experts = 0;
+  int per_token = 0;
+  int64_t intermediate_size = 0;
+};
+Tensor Experts(Tensor x, Tensor router, const Path& at, const ExpertShape& shape);
 
 // Softmax attention of each row over its sequence so far; the cache of earlier tokens' k and v is implied by `layer`.
 struct AttentionShape {
@@ -99,6 +129,8 @@ struct AttentionShape {
   int num_kv_heads = 0;
   int head_dim = 0;
   double scale = 0;
+  int64_t window = 0;   // tokens that a row attends to, itself among them; 0: all
+  double soft_cap = 0;  // scaled scores s become soft_cap * tanh(s / soft_cap); 0: they stay
 };
 Tensor Attention(Tensor q, Tensor k, Tensor v, const Path& at, const AttentionShape& shape);
 

@@ -329,6 +329,12 @@ LAMINA_SIMD float MaxScore(const float* scores, int tokens, float max) {
   return largest.MaxLanes();
 }
 
+// Scores of `tokens` tokens, rounded up to whole vectors, are capped.
+template <class V>
+LAMINA_SIMD void CapScores(float cap, int tokens, float* scores) {
+  for (int t = 0; t < tokens; t += 16) SoftCapped(V::Load(scores + t), V::Set(cap)).Store(scores + t);
+}
+
 // 64 scores, of which those of `tokens` tokens count, become weights exp(score - max), of which the sum is returned.
 template <class V, bool kAll>
 LAMINA_SIMD V WeightsOf64(V max, int tokens, float* scores) {
@@ -450,6 +456,7 @@ struct AttentionRun {
   LAMINA_SIMD void Softmax(int64_t block_begin) {
     const int first = FirstRow(block_begin) * task.num_heads;
     for (int h = first; h < NumHeads(); ++h) {
+      if (task.shape->soft_cap > 0) CapScores<V>(task.shape->soft_cap, TokensOfHead(h, block_begin), s.scores + h * kTokenBlock);
       const float max = MaxScore<V>(s.scores + h * kTokenBlock, TokensOfHead(h, block_begin), s.max[h]);
       s.correction[h] = s.max[h] - max;  // the first block: -inf, of an output and a sum that are 0
       s.max[h] = max;

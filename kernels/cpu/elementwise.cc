@@ -41,7 +41,24 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
   }
 }
 
+void LayerNorm(const float* x, const LayerNormWeights& weights, float eps, int64_t rows, int64_t dim, float* y) {
+  const KernelTable& kernels = ActiveKernels();
+  for (int64_t r = 0; r < rows; ++r) kernels.layer_norm(x + r * dim, weights, eps, dim, y + r * dim);
+}
+
 void SiluMul(const float* gate, const float* up, int64_t n, float* y) { ActiveKernels().silu_mul(gate, up, n, y); }
+
+void GeluMul(const float* gate, const float* up, int64_t n, float* y) { ActiveKernels().gelu_mul(gate, up, n, y); }
+
+void Relu(const float* x, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] < 0 ? 0 : x[i];
+}
+
+void Scale(const float* x, float factor, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * factor;
+}
+
+void SoftCap(const float* x, float cap, int64_t n, float* y) { ActiveKernels().soft_cap(x, cap, n, y); }
 
 void Add(const float* a, const float* b, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];  // bound by memory: what the compiler makes of it is enough

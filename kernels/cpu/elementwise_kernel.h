@@ -27,24 +27,42 @@ LAMINA_SIMD void StoreUpTo(V v, T* p, int64_t n) {
   }
 }
 
-template <class V>
-void RmsNormRow(const float* x, const float* weight, float eps, int64_t dim, float* y) {
+// Four sums over the vectors of a row, sum = f(sum, v, lanes of v that count), the others 0; and the sum of their lanes.
+template <class V, class F>
+LAMINA_SIMD float SumOverRow(const float* x, int64_t dim, const F& f) {
   V sum[4] = {V::Zero(), V::Zero(), V::Zero(), V::Zero()};
   int64_t i = 0;
   for (; i + 64 <= dim; i += 64) {
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      const V v = V::Load(x + i + j * 16);
-      sum[j] = Fma(v, v, sum[j]);
-    }
+    for (int j = 0; j < 4; ++j) sum[j] = f(sum[j], V::Load(x + i + j * 16), 16);
   }
   for (; i < dim; i += 16) {
-    const V v = LoadUpTo<V>(x + i, dim - i < 16 ? dim - i : 16);
-    sum[0] = Fma(v, v, sum[0]);
+    const int64_t n = dim - i < 16 ? dim - i : 16;
+    sum[0] = f(sum[0], LoadUpTo<V>(x + i, n), n);
   }
-  const float squares = ((sum[0] + sum[1]) + (sum[2] + sum[3])).SumLanes();
+  return ((sum[0] + sum[1]) + (sum[2] + sum[3])).SumLanes();
+}
+
+template <class V>
+void RmsNormRow(const float* x, const float* weight, float eps, int64_t dim, float* y) {
+  const float squares = SumOverRow<V>(x, dim, [](V sum, V v, int64_t) { return Fma(v, v, sum); });
   const V scale = V::Set(1.0f / __builtin_sqrtf(squares / static_cast<float>(dim) + eps));
   ForVectors<V>(dim, [&](int64_t at, int64_t n) { StoreUpTo(LoadUpTo<V>(x + at, n) * scale * LoadUpTo<V>(weight + at, n), y + at, n); });
+}
+
+template <class V>
+void LayerNormRow(const float* x, const LayerNormWeights& weights, float eps, int64_t dim, float* y) {
+  const auto count = static_cast<float>(dim);
+  const V mean = V::Set(SumOverRow<V>(x, dim, [](V sum, V v, int64_t) { return sum + v; }) / count);
+  const float squares = SumOverRow<V>(x, dim, [&](V sum, V v, int64_t n) {
+    const V off = V::FirstOf(static_cast<int>(n), v - mean, V::Zero());
+    return Fma(off, off, sum);
+  });
+  const V scale = V::Set(1.0f / __builtin_sqrtf(squares / count + eps));
+  ForVectors<V>(dim, [&](int64_t at, int64_t n) {
+    const V normed = (LoadUpTo<V>(x + at, n) - mean) * scale;
+    StoreUpTo(Fma(normed, LoadUpTo<V>(weights.weight + at, n), LoadUpTo<V>(weights.bias + at, n)), y + at, n);
+  });
 }
 
 template <class V>
@@ -63,6 +81,22 @@ void SiluMulAll(const float* gate, const float* up, int64_t n, float* y) {
     const V g = LoadUpTo<V>(gate + at, m);
     StoreUpTo(g / (V::Set(1.0f) + Exp(V::Zero() - g)) * LoadUpTo<V>(up + at, m), y + at, m);
   });
+}
+
+template <class V>
+void GeluMulAll(const float* gate, const float* up, int64_t n, float* y) {
+  ForVectors<V>(n, [&](int64_t at, int64_t m) {
+    const V g = LoadUpTo<V>(gate + at, m);
+    const V cubed = g * g * g;
+    // (1 + tanh(u)) / 2 is 1 / (1 + e^-2u).
+    const V minus_2u = Fma(cubed, V::Set(0.044715f), g) * V::Set(-1.5957691216f);
+    StoreUpTo(g / (V::Set(1.0f) + Exp(minus_2u)) * LoadUpTo<V>(up + at, m), y + at, m);
+  });
+}
+
+template <class V>
+void SoftCapAll(const float* x, float cap, int64_t n, float* y) {
+  ForVectors<V>(n, [&](int64_t at, int64_t m) { StoreUpTo(SoftCapped(LoadUpTo<V>(x + at, m), V::Set(cap)), y + at, m); });
 }
 
 template <class V>

@@ -10,6 +10,7 @@
 #include "base/float16.h"
 #include "kernels/attention.h"
 #include "kernels/cpu_features.h"
+#include "kernels/elementwise.h"
 
 namespace lamina {
 
@@ -76,9 +77,12 @@ struct AttentionScratch {
 struct KernelTable {
   void (*linear)(const LinearArgs& args, int64_t panel_begin, int64_t panel_end, LinearScratch& scratch);
   void (*attention)(const AttentionTask& task, AttentionScratch& scratch);
-  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* y);     // one row
-  void (*rotate)(const float* x, const float* cos, const float* sin, int64_t half, float* y);  // one head, 2 * half elements
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* y);                // one row
+  void (*layer_norm)(const float* x, const LayerNormWeights& weights, float eps, int64_t dim, float* y);  // one row
+  void (*rotate)(const float* x, const float* cos, const float* sin, int64_t half, float* y);             // one head, 2 * half elements
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
+  void (*gelu_mul)(const float* gate, const float* up, int64_t n, float* y);
+  void (*soft_cap)(const float* x, float cap, int64_t n, float* y);
   void (*exp_scaled)(const float* x, float max, float scale, int64_t n, float* y);  // y = exp((x - max) * scale), at least 1e-38
   void (*convert_from_float)(const float* x, int64_t n, DType dtype, void* y);
   void (*convert_to_float)(const void* x, DType dtype, int64_t n, float* y);

@@ -25,6 +25,14 @@ LAMINA_SIMD V Exp(V x) {
   return y * V::PowerOfTwo(shifted);
 }
 
+// cap * tanh(x / cap), within about 1e-7 * cap. e^2u overflows to a tanh of 1, and NaN stays NaN.
+template <class V>
+LAMINA_SIMD V SoftCapped(V x, V cap) {
+  const V u = x / cap;
+  const V one = V::Set(1.0f);
+  return cap * (one - V::Set(2.0f) / (Exp(u + u) + one));
+}
+
 // The first n of 16 elements, the upper lanes 0. For tails.
 template <class V, typename T>
 LAMINA_SIMD V LoadFirst(const T* p, int64_t n) {

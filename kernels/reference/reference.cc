@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 namespace lamina::reference {
@@ -18,8 +19,10 @@ void AttendHead(const AttentionShape& shape, const KvView& kv, const AttentionRo
   for (int64_t t = 0; t < row.num_tokens; ++t) {
     double score = 0;
     for (int d = 0; d < shape.head_dim; ++d) score += double{row.q[head * shape.head_dim + d]} * At(kv.k, kv.dtype, at(t) + d);
-    weights[static_cast<size_t>(t)] = score * shape.scale;
-    max = std::max(max, score * shape.scale);
+    score *= shape.scale;
+    if (shape.soft_cap > 0) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
+    weights[static_cast<size_t>(t)] = score;
+    max = std::max(max, score);
   }
   for (double& w : weights) sum += w = std::exp(w - max);
   for (int d = 0; d < shape.head_dim; ++d) {
@@ -77,6 +80,16 @@ void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64
   }
 }
 
+void LayerNorm(const float* x, const LayerNormWeights& weights, float eps, int64_t rows, int64_t dim, float* y) {
+  for (int64_t r = 0; r < rows; ++r, x += dim, y += dim) {
+    double mean = 0, squares = 0;
+    for (int64_t d = 0; d < dim; ++d) mean += x[d] / static_cast<double>(dim);
+    for (int64_t d = 0; d < dim; ++d) squares += (x[d] - mean) * (x[d] - mean);
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(dim) + eps);
+    for (int64_t d = 0; d < dim; ++d) y[d] = static_cast<float>((x[d] - mean) * scale * weights.weight[d] + weights.bias[d]);
+  }
+}
+
 void Rope(const float* x, std::span<const int32_t> positions, std::span<const float> inv_freq, const RopeShape& shape, float* y) {
   const int half = shape.rotary_dim / 2;
   for (int32_t position : positions) {
@@ -94,6 +107,26 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
 
 void SiluMul(const float* gate, const float* up, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(gate[i] / (1 + std::exp(-double{gate[i]})) * up[i]);
+}
+
+void GeluMul(const float* gate, const float* up, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = gate[i];
+    const double gelu = x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    y[i] = static_cast<float>(gelu * up[i]);
+  }
+}
+
+void Relu(const float* x, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = std::isnan(x[i]) ? x[i] : std::max(x[i], 0.0f);
+}
+
+void Scale(const float* x, float factor, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * factor;
+}
+
+void SoftCap(const float* x, float cap, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(cap * std::tanh(double{x[i]} / cap));
 }
 
 void Add(const float* a, const float* b, int64_t n, float* y) {

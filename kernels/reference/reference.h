@@ -1,5 +1,5 @@
 // Every operator in its plainest form: one loop per sum, one thread, no vectors. What the kernels are tested against, and the place to
-// read what an operator means. Attention, RmsNorm, Rope and SiluMul compute in double; Linear is the exact sequence of fused
+// read what an operator means. What is more than one rounding computes in double, but Linear is the exact sequence of fused
 // multiply-adds that kernels/linear.h promises.
 #pragma once
 
@@ -30,7 +30,12 @@ void Attention(const AttentionShape& shape, const KvView& kv, std::span<const At
 void Embedding(const void* table, DType dtype, int64_t dim, std::span<const TokenId> tokens, float* y);
 void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64_t dim, float* y);
 void Rope(const float* x, std::span<const int32_t> positions, std::span<const float> inv_freq, const RopeShape& shape, float* y);
+void LayerNorm(const float* x, const LayerNormWeights& weights, float eps, int64_t rows, int64_t dim, float* y);
 void SiluMul(const float* gate, const float* up, int64_t n, float* y);
+void GeluMul(const float* gate, const float* up, int64_t n, float* y);
+void Relu(const float* x, int64_t n, float* y);
+void Scale(const float* x, float factor, int64_t n, float* y);
+void SoftCap(const float* x, float cap, int64_t n, float* y);
 void Add(const float* a, const float* b, int64_t n, float* y);
 
 }  // namespace lamina::reference

@@ -1,12 +1,22 @@
 #include "splitter/models/registry.h"
 
+#include "splitter/models/gemma2.h"
 #include "splitter/models/llama.h"
+#include "splitter/models/mistral.h"
+#include "splitter/models/opt.h"
+#include "splitter/models/qwen.h"
 
 namespace lamina {
 namespace {
 
 constexpr Architecture kArchitectures[] = {
-    {"LlamaForCausalLM", LlamaForward},
+    {"LlamaForCausalLM", ReadLlama, LlamaForward},        //
+    {"Qwen2ForCausalLM", ReadQwen2, LlamaForward},        //
+    {"MistralForCausalLM", ReadMistral, LlamaForward},    //
+    {"Qwen3ForCausalLM", ReadQwen3, LlamaForward},        //
+    {"OPTForCausalLM", ReadOpt, OptForward},              //
+    {"Gemma2ForCausalLM", ReadGemma2, Gemma2Forward},     //
+    {"MixtralForCausalLM", ReadMixtral, MixtralForward},  //
 };
 
 }  // namespace

@@ -1,11 +1,12 @@
-// Which architectures lamina can run. To add one: write its forward code beside llama.cc, add a line to the table in registry.cc, and teach
-// ModelConfig::Parse its keys.
+// Which architectures lamina can run. To add one: write its forward code beside llama.cc, with a function that reads its keys of
+// config.json, and add a line to the table in registry.cc.
 #pragma once
 
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "splitter/json_keys.h"
 #include "splitter/model_config.h"
 #include "splitter/tracer.h"
 
@@ -14,8 +15,13 @@ namespace lamina {
 // Forward code: logits of a row from its token and position.
 using ForwardFunction = Tensor (*)(const ModelConfig& config, Tensor tokens, Tensor positions);
 
+// Reads what the family's config.json says about sizes and layers, with the family's defaults. What is wrong, or not known and would change
+// the result, is kept in the keys' status.
+using ReadFunction = void (*)(JsonKeys& keys, ModelConfig& config);
+
 struct Architecture {
   std::string_view name;  // as in "architectures" of config.json
+  ReadFunction read = nullptr;
   ForwardFunction forward = nullptr;
 };
 

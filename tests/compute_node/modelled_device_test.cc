@@ -139,7 +139,7 @@ TEST(ModelledKv, PrefillTakesItsOperations) {
   slow.mfu = {{1, 1.0}};
   ModelledDevice device(slow);
   const AttentionShape shape{.num_heads = 4, .num_kv_heads = 4, .head_dim = 64, .scale = 1};
-  const std::unique_ptr<LocalKv> kv = *device.MakeKv(shape, {2, 4, 64, DType::kBF16}, 1000);
+  const std::unique_ptr<LocalKv> kv = *device.MakeKv(shape, {2, 4, 64, DType::kBF16}, {}, 1000);
   std::vector<AttentionWork> rows;
   for (const uint64_t sequence : {1, 2}) {
     for (int64_t position = 0; position < 300; ++position)

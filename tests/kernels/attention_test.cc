@@ -20,6 +20,7 @@ struct Case {
   int num_kv_heads, group, head_dim;
   DType dtype;
   std::vector<int64_t> num_tokens;  // of each row's sequence
+  float soft_cap = 0;
 };
 
 std::string Name(const Case& c) {
@@ -51,7 +52,7 @@ class Scene {
         slab_->Write(1, slots[used], RandomFloats(width, seed * 2 + 1).data(), RandomFloats(width, seed * 2 + 2).data());
       }
     }
-    shape_ = {c.num_kv_heads * c.group, c.num_kv_heads, c.head_dim, 1.0f / std::sqrt(static_cast<float>(c.head_dim))};
+    shape_ = {c.num_kv_heads * c.group, c.num_kv_heads, c.head_dim, 1.0f / std::sqrt(static_cast<float>(c.head_dim)), c.soft_cap};
     q_ = RandomFloats(c.num_tokens.size() * RowFloats(), 5, scale_of_q);
   }
 
@@ -141,6 +142,33 @@ TEST(Attention, IsCloseToTheOracleForGroupsOfWideHeads) {
 
 TEST(Attention, IsCloseToTheOracleForLongContexts) {
   for (DType dtype : kAllDTypes) ExpectCloseToOracle({1, 8, 32, dtype, {5000, 257, 1, 2049, 3}});
+}
+
+TEST(Attention, IsCloseToTheOracleWithCappedScores) {
+  for (DType dtype : kAllDTypes) {
+    for (int group : {1, 3, 8}) ExpectCloseToOracle({2, group, 40, dtype, {0, 1, 17, 33, 256, 700}, /*soft_cap=*/0.5f});
+  }
+}
+
+TEST(Attention, CapsMatter) {
+  const Case plain = {1, 2, 64, DType::kF32, {100}};
+  Case capped = plain;
+  capped.soft_cap = 0.5f;
+  WorkerTeam team(1);
+  EXPECT_GT(LargestError(Scene(plain, 20).RunAll(&team).out, Scene(capped, 20).RunAll(&team).out), 0.01);
+}
+
+TEST(InWindow, IsTheLastTokensOfThoseThereAre) {
+  const std::vector<TokenSlot> slots = {5, 3, 9, 4};
+  const auto in = [&](int64_t window) {
+    const std::span<const TokenSlot> last = InWindow(slots, window);
+    return std::vector<TokenSlot>(last.begin(), last.end());
+  };
+  EXPECT_EQ(in(0), slots);
+  EXPECT_EQ(in(1), std::vector<TokenSlot>({4}));
+  EXPECT_EQ(in(3), std::vector<TokenSlot>({3, 9, 4}));
+  EXPECT_EQ(in(4), slots);
+  EXPECT_EQ(in(100), slots);
 }
 
 // Scores of several hundred: exp must not overflow, and one token takes nearly all weight.

@@ -137,6 +137,102 @@ TEST(SiluMul, IsAccurateOverTheWholeRange) {
   }
 }
 
+TEST(LayerNorm, MatchesTheReference) {
+  for (int64_t dim : kLengths) {
+    for (float scale : {1e-2f, 1.0f, 100.0f}) {
+      const auto n = static_cast<size_t>(dim);
+      std::vector<float> x = RandomFloats(n * 3, 1, scale);
+      for (float& element : x) element += 2 * scale;  // a mean that matters
+      const std::vector<float> weight = RandomFloats(n, 2), bias = RandomFloats(n, 3);
+      const LayerNormWeights weights{weight.data(), bias.data()};
+      std::vector<float> expected(n * 3);
+      reference::LayerNorm(x.data(), weights, 1e-5f, 3, dim, expected.data());
+      ExpectOnEveryIsa(expected, 1e-5, [&] {
+        std::vector<float> y(n * 3);
+        LayerNorm(x.data(), weights, 1e-5f, 3, dim, y.data());
+        return y;
+      });
+      ExpectOnEveryIsa(expected, 1e-5, [&] {
+        std::vector<float> y = x;
+        LayerNorm(y.data(), weights, 1e-5f, 3, dim, y.data());
+        return y;
+      });
+    }
+  }
+}
+
+TEST(GeluMul, MatchesTheReference) {
+  for (int64_t n : kLengths) {
+    const std::vector<float> gate = RandomFloats(static_cast<size_t>(n), 4, 8), up = RandomFloats(static_cast<size_t>(n), 5);
+    std::vector<float> expected(gate.size());
+    reference::GeluMul(gate.data(), up.data(), n, expected.data());
+    ExpectOnEveryIsa(expected, 1e-6, [&] {
+      std::vector<float> y = gate;
+      GeluMul(y.data(), up.data(), n, y.data());
+      return y;
+    });
+  }
+}
+
+TEST(GeluMul, SaturatesAndKeepsNaN) {
+  const std::vector<float> gate = {-1e30f, -20.0f, 0.0f, 20.0f, 1e30f, NAN}, up(6, 1.0f);
+  for (CpuIsa isa : SupportedIsas()) {
+    const WithIsa with(isa);
+    std::vector<float> y(6);
+    GeluMul(gate.data(), up.data(), 6, y.data());
+    EXPECT_NEAR(y[0], 0, 1e-7);
+    EXPECT_NEAR(y[1], 0, 1e-30);
+    EXPECT_EQ(y[2], 0);
+    EXPECT_EQ(y[3], 20);
+    EXPECT_EQ(y[4], 1e30f);
+    EXPECT_TRUE(std::isnan(y[5]));
+  }
+}
+
+TEST(SoftCap, MatchesTheReference) {
+  for (int64_t n : kLengths) {
+    for (float cap : {0.5f, 30.0f, 50.0f}) {
+      const std::vector<float> x = RandomFloats(static_cast<size_t>(n), 6, 4 * cap);
+      std::vector<float> expected(x.size());
+      reference::SoftCap(x.data(), cap, n, expected.data());
+      ExpectOnEveryIsa(expected, 3e-7 * (1 + double{cap}), [&] {
+        std::vector<float> y = x;
+        SoftCap(y.data(), cap, n, y.data());
+        return y;
+      });
+    }
+  }
+}
+
+TEST(SoftCap, SaturatesAndKeepsNaN) {
+  const std::vector<float> x = {-1e30f, 0.0f, 1e30f, NAN};
+  for (CpuIsa isa : SupportedIsas()) {
+    const WithIsa with(isa);
+    std::vector<float> y(4);
+    SoftCap(x.data(), 30, 4, y.data());
+    EXPECT_EQ(y[0], -30);
+    EXPECT_EQ(y[1], 0);
+    EXPECT_EQ(y[2], 30);
+    EXPECT_TRUE(std::isnan(y[3]));
+  }
+}
+
+TEST(ReluAndScale, MatchTheReference) {
+  for (int64_t n : kLengths) {
+    std::vector<float> x = RandomFloats(static_cast<size_t>(n), 7, 3);
+    std::vector<float> expected(x.size()), y(x.size());
+    reference::Relu(x.data(), n, expected.data());
+    Relu(x.data(), n, y.data());
+    EXPECT_TRUE(SameBits(y, expected));
+    reference::Scale(x.data(), 1.7f, n, expected.data());
+    Scale(x.data(), 1.7f, n, x.data());
+    EXPECT_TRUE(SameBits(x, expected));
+  }
+  float nan = NAN;
+  Relu(&nan, 1, &nan);
+  EXPECT_TRUE(std::isnan(nan));
+}
+
 TEST(Add, Adds) {
   for (int64_t n : kLengths) {
     const std::vector<float> a = RandomFloats(static_cast<size_t>(n), 6), b = RandomFloats(static_cast<size_t>(n), 7);

@@ -48,7 +48,8 @@ class AttentionServiceTest : public ::testing::Test {
  protected:
   AttentionServiceTest() {
     const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = DType::kF32};
-    service_ = std::make_unique<AttentionService>(kWire, kScale, kEpoch, std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
+    service_ = std::make_unique<AttentionService>(kWire, ScoreRules{kScale}, kEpoch,
+                                                  std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
   }
 
   Row Random(size_t n) {
@@ -142,6 +143,85 @@ TEST_F(AttentionServiceTest, DecodesOverPushedAndNewTokens) {
     for (size_t i = 0; i < 2; ++i) {
       const Row expected = remembered_[i == 0 ? kA : kB].Attend(q[i]);
       for (size_t d = 0; d < kQ; ++d) EXPECT_NEAR((*out)[i][d], expected[d], 1e-5) << "row " << i << " element " << d;
+    }
+  }
+}
+
+// This node has positions 2, 3 and 6 to 8 of a sequence; the rest is elsewhere. Each row sees those of the last 4 positions.
+TEST_F(AttentionServiceTest, AWindowIsCountedInPositionsOfTheSequence) {
+  const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = DType::kF32};
+  for (const bool in_two_parts : {false, true}) {
+    SCOPED_TRACE(in_two_parts ? "in two parts" : "in one part");
+    service_ = std::make_unique<AttentionService>(kWire, ScoreRules{.scale = kScale, .windows = {4}}, kEpoch,
+                                                  std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
+    Remembered all;
+    uint64_t step = 0;
+    const auto prefill = [&](int64_t first_position, const std::vector<TokenSlot>& slots) {
+      control::MemoryOrder order;
+      order.set_step(++step);
+      control::PrefillChunk& chunk = *order.add_prefill();
+      chunk.set_sequence(kA.value);
+      chunk.set_num_stored(std::ssize(all.k));
+      chunk.set_first_position(first_position);
+      chunk.mutable_slots()->Add(slots.begin(), slots.end());
+      service_->Apply(order);
+      std::vector<Row> k, v;
+      for (size_t i = 0; i < slots.size(); ++i) {
+        k.push_back(Random(kKv));
+        v.push_back(Random(kKv));
+      }
+      all.k.insert(all.k.end(), k.begin(), k.end());
+      all.v.insert(all.v.end(), v.begin(), v.end());
+      ASSERT_TRUE(service_->Push(Pack(MessageKind::kPush, step, {k, v})).ok());
+    };
+    prefill(2, {5, 3});
+    prefill(6, {8, 1});
+    // position of the row, whether its token is stored here, the first token here that it sees
+    struct Step {
+      int64_t position;
+      bool stores;
+      size_t first;
+    };
+    for (const Step& now : {Step{8, true, 2}, {9, false, 2}, {10, false, 3}, {11, false, 4}, {12, false, 5}}) {
+      SCOPED_TRACE("position " + std::to_string(now.position));
+      control::MemoryOrder order;
+      order.set_step(++step);
+      control::DecodeRow& row = *order.add_decode();
+      row.set_sequence(kA.value);
+      row.set_num_stored(std::ssize(all.k));
+      row.set_position(now.position);
+      if (now.stores) row.set_slot(9);
+      service_->Apply(order);
+      const Row q = Random(kQ);
+      std::vector<Row> k, v;
+      if (now.stores) {
+        k.push_back(Random(kKv));
+        v.push_back(Random(kKv));
+        all.k.push_back(k[0]);
+        all.v.push_back(v[0]);
+      }
+      Remembered seen;
+      seen.k.assign(all.k.begin() + static_cast<std::ptrdiff_t>(now.first), all.k.end());
+      seen.v.assign(all.v.begin() + static_cast<std::ptrdiff_t>(now.first), all.v.end());
+      const Row expected = seen.k.empty() ? Row(kQ, 0) : seen.Attend(q);
+      std::vector<std::byte> reply(kWire.reply_area_bytes());
+      size_t bytes = 0;
+      if (in_two_parts) {
+        const ReceivedMessage queries = Pack(MessageKind::kQueries, step, {{q}}, kEpoch, kWantsLse);
+        const std::vector<std::byte> first_part = std::move(area_);
+        AttentionService::Begun begun = service_->Begin(queries, reply);
+        ReceivedMessage second = Pack(MessageKind::kDecode, step, {k, v}, kEpoch, kWantsLse);
+        second.header.num_rows = 1;
+        bytes = service_->End(begun, second, 1, reply, true, [](std::span<const std::byte>) { return false; });
+      } else {
+        bytes = service_->Decode(Pack(MessageKind::kDecode, step, {{q}, k, v}, kEpoch, kWantsLse), 1, reply, true);
+      }
+      const Result<ReceivedMessage> answer = Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
+      ASSERT_TRUE(answer.ok()) << answer.status();
+      ASSERT_EQ(answer->header.status, 0);
+      Row out(kQ);
+      std::memcpy(out.data(), answer->payload.data(), kQ * 4);
+      for (size_t d = 0; d < kQ; ++d) EXPECT_NEAR(out[d], expected[d], 1e-5) << "element " << d;
     }
   }
 }
@@ -293,7 +373,7 @@ TEST_F(AttentionServiceTest, QueriesAndOutputsHaveTheWireDtypeAndKvItsOwn) {
   wire.wire_dtype = DType::kF16;
   wire.kv_dtype = DType::kBF16;
   const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = DType::kBF16};
-  AttentionService service(wire, kScale, kEpoch, std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
+  AttentionService service(wire, {kScale}, kEpoch, std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
   control::MemoryOrder order;
   order.set_step(1);
   for (const uint64_t sequence : {1, 2}) {

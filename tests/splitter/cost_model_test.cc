@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
+#include "splitter/tracer.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
@@ -148,6 +150,33 @@ TEST(CostModel, PrefillAttentionIsBoundByOperations) {
   in_chunks.AddPrefill(1000, 200);
   in_chunks.AddPrefill(1200, 300);
   EXPECT_EQ(in_chunks.pairs, load.pairs) << "chunks do the same work";
+}
+
+TEST(CostModel, WithAWindowPrefillCountsWhatIsInsideIt) {
+  for (const int64_t first : {0, 3, 11, 40}) {
+    for (const int64_t window : {1, 4, 12, 100}) {
+      AttentionLoad load;
+      load.AddPrefill(first, 9, window);
+      int64_t pairs = 0;
+      for (int64_t position = first; position < first + 9; ++position) pairs += std::min(position + 1, window);
+      EXPECT_EQ(load.pairs, pairs) << first << " " << window;
+      EXPECT_EQ(load.kv_tokens, first + 9 - std::max<int64_t>(0, first - window + 1)) << first << " " << window;
+    }
+  }
+}
+
+// All experts are read, and a row is multiplied with those that it goes to.
+TEST(CostModel, ExpertsAreReadOnceAndARowUsesSome) {
+  Tracer tracer;
+  const Tensor x = Embedding(tracer.tokens(), Path("embed"), 100, 64);
+  const Tensor y = Experts(x, Linear(x, Path("router"), 8), Path("experts"), {.num_experts = 8, .per_token = 2, .intermediate_size = 96});
+  const Graph graph = *tracer.Finish(y);
+  Slice slice;
+  slice.program = graph.ops;
+  const LinearWork work = WorkOf(slice, graph);
+  const double expert = 3 * 64 * 96;
+  EXPECT_EQ(work.weights, 64 * 8 + 8 * expert);
+  EXPECT_EQ(work.unrouted, 6 * expert);
 }
 
 TEST(CostModel, NoTokensTakeNoTime) { EXPECT_EQ(AttentionSeconds(Round(), {32, 32, 128}, {}), 0); }

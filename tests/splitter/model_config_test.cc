@@ -49,7 +49,7 @@ TEST(ModelConfigTest, ReadsTheShippedModel) {
   EXPECT_DOUBLE_EQ(config->norm_eps, 1e-5);
   EXPECT_DOUBLE_EQ(config->rope_theta, 10000);
   EXPECT_EQ(config->rope_scaling.kind, RopeScaling::Kind::kNone);
-  EXPECT_FALSE(config->attention_bias || config->mlp_bias || config->tied_head);
+  EXPECT_FALSE(config->qkv_bias || config->o_bias || config->mlp_bias || config->tied_head);
   EXPECT_EQ(config->bos_token, 1);
   EXPECT_THAT(config->eos_tokens, ElementsAre(2));
 }
@@ -79,7 +79,7 @@ TEST(ModelConfigTest, ReadsWhatDiffersBetweenModels) {
   const ModelConfig parsed = Parsed(config);
   EXPECT_EQ(parsed.dtype, DType::kF32);
   EXPECT_EQ(parsed.head_dim, 128);
-  EXPECT_TRUE(parsed.attention_bias && parsed.mlp_bias && parsed.tied_head);
+  EXPECT_TRUE(parsed.qkv_bias && parsed.o_bias && parsed.mlp_bias && parsed.tied_head);
   EXPECT_DOUBLE_EQ(parsed.rope_theta, 500000);
 }
 

@@ -25,7 +25,7 @@ ModelConfig Llama() {
   config.num_heads = 8;
   config.num_kv_heads = 4;
   config.head_dim = 8;
-  config.attention_bias = config.mlp_bias = true;
+  config.qkv_bias = config.o_bias = config.mlp_bias = true;
   return config;
 }
 
@@ -178,7 +178,7 @@ TEST(TensorParallel, ASumWithAReplicatedValueIsReplicated) {
 
 TEST(TensorParallel, AttentionWhoseInputsAreNeededWholeIsRefused) {
   Sketch sketch;
-  const Tensor q = RmsNorm(Linear(sketch.x, Path("q"), 16, {}), Path("q_norm"), 1e-5);  // over all heads
+  const Tensor q = RmsNorm(Linear(sketch.x, Path("q"), 16, {}), Path("q_norm"), {.eps = 1e-5});  // over all heads
   const Tensor out = sketch.Attend(q, Linear(sketch.x, Path("k"), 16, {}), Linear(sketch.x, Path("v"), 16, {}), "attention");
   const Status status = sketch.Rank(Linear(Linear(out, Path("o"), 16, {}), Path("head"), 10, {})).status();
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);

@@ -1,0 +1,161 @@
+// Every model family on this machine's kernels against Hugging Face transformers.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "compute_node/compute_device.h"
+#include "compute_node/local_attention.h"
+#include "compute_node/slice_executor.h"
+#include "tests/support/families.h"
+
+namespace lamina {
+namespace {
+
+using testing::Families;
+using testing::Family;
+
+constexpr int kMaxRows = 16;
+constexpr SequenceId kSequence{1};
+
+// The same graph without a splitter: what stands before an attention in the forward code runs before it.
+SlicedModel InForwardOrder(const SlicedModel& model) {
+  SlicedModel plain;
+  plain.graph = model.graph;
+  plain.attentions = model.attentions;
+  plain.slices.resize(model.slices.size());
+  Slice* slice = plain.slices.data();
+  for (const Op& op : model.graph.ops) {
+    if (op.kind == OpKind::kTokens || op.kind == OpKind::kPositions) continue;
+    if (op.kind != OpKind::kAttention) {
+      slice->program.push_back(op);
+      continue;
+    }
+    slice->attention = slice->index;
+    slice[1].index = slice->index + 1;
+    (++slice)->attention_out = op.output;
+  }
+  return plain;
+}
+
+// One sequence through slices and local attention. With two executors slice k runs on number k % 2, which gets nothing but the context and
+// the attention's output, as another node would.
+class Runner {
+ public:
+  Runner(const LoadedModel& model, const SlicedModel& sliced, int num_executors) : sliced_(sliced) {
+    const Op& first = sliced.attentions[0];
+    const AttentionShape shape{first.num_heads, first.num_kv_heads, first.head_dim, first.scale, first.soft_cap};
+    const KvShape kv{static_cast<int>(sliced.attentions.size()), first.num_kv_heads, first.head_dim, DType::kF32};
+    std::vector<int64_t> windows;
+    for (const Op& op : sliced.attentions) windows.push_back(op.window);
+    CpuDevice device(team_);
+    attention_ = std::make_unique<LocalAttention>(*device.MakeKv(shape, kv, windows, 64), 1);
+    for (int i = 0; i < num_executors; ++i)
+      executors_.push_back(std::make_unique<SliceExecutor>(sliced, model.config, *model.weights, kMaxRows, team_));
+  }
+
+  // Logits of the last one of `tokens`, which continue the sequence.
+  std::vector<float> Step(std::span<const TokenId> tokens) {
+    std::vector<int32_t> positions;
+    std::vector<AttentionWork> rows;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const auto position = static_cast<int32_t>(num_tokens_ + std::ssize(rows));
+      positions.push_back(position);
+      rows.push_back({.sequence = kSequence, .node = NodeId{}, .position = position, .slot = static_cast<TokenSlot>(63 - position)});
+    }
+    num_tokens_ += std::ssize(tokens);
+    attention_->BeginStep(0, StepId{++step_}, rows);
+    for (const auto& executor : executors_) executor->Begin(tokens, positions);
+    for (const Slice& slice : sliced_.slices) RunSlice(slice, tokens.size());
+    EXPECT_TRUE(attention_->failures(0).empty());
+    attention_->EndStep(0);
+    const SliceExecutor& last = *ExecutorOf(sliced_.slices.back());
+    const auto width = static_cast<size_t>(last.width(sliced_.graph.logits));
+    const float* const logits = ExecutorOf(sliced_.slices.back())->value(sliced_.graph.logits) + (tokens.size() - 1) * width;
+    return {logits, logits + width};
+  }
+
+ private:
+  SliceExecutor* ExecutorOf(const Slice& slice) const { return executors_[static_cast<size_t>(slice.index) % executors_.size()].get(); }
+
+  void RunSlice(const Slice& slice, size_t rows) {
+    SliceExecutor& executor = *ExecutorOf(slice);
+    EXPECT_EQ(executor.Run(slice.index), nullptr);
+    if (slice.attention < 0) return;
+    const Op& op = sliced_.attentions[static_cast<size_t>(slice.attention)];
+    SliceExecutor& next = *ExecutorOf(sliced_.slices[static_cast<size_t>(slice.index) + 1]);
+    std::vector<float> out(rows * static_cast<size_t>(executor.width(op.output)));
+    attention_->Start(0, op.layer, executor.value(op.inputs[0]), executor.value(op.inputs[1]), executor.value(op.inputs[2]), out.data());
+    EXPECT_TRUE(attention_->Finish(0));
+    for (const ValueId id : slice.context_out) {
+      if (&next != &executor) std::copy_n(executor.value(id), rows * static_cast<size_t>(executor.width(id)), next.value(id));
+    }
+    std::ranges::copy(out, next.value(op.output));
+  }
+
+  WorkerTeam team_{1};
+  const SlicedModel& sliced_;
+  std::unique_ptr<LocalAttention> attention_;
+  std::vector<std::unique_ptr<SliceExecutor>> executors_;
+  int64_t num_tokens_ = 0;
+  uint64_t step_ = 0;
+};
+
+// Logits that choose each of the family's tokens: the prompt in chunks of 7, then token by token.
+std::vector<std::vector<float>> AllLogits(Runner runner, const Family& family) {
+  std::vector<std::vector<float>> all;
+  const std::span<const TokenId> prompt = family.prompt;
+  std::vector<float> logits;
+  for (size_t begin = 0; begin < prompt.size(); begin += 7)
+    logits = runner.Step(prompt.subspan(begin, std::min<size_t>(7, prompt.size() - begin)));
+  for (const TokenId& token : family.tokens) {
+    all.push_back(std::move(logits));
+    logits = runner.Step({&token, 1});
+  }
+  return all;
+}
+
+class FamiliesTest : public ::testing::TestWithParam<Family> {
+ protected:
+  void SetUp() override {
+    WeightOptions options;
+    options.model_dir = GetParam().dir;
+    Result<std::unique_ptr<LoadedModel>> model = LoadedModel::Load(options, team_);
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = std::move(*model);
+  }
+
+  WorkerTeam team_{1};
+  std::unique_ptr<LoadedModel> model_;
+};
+
+void ExpectTransformersLogits(const std::vector<std::vector<float>>& logits, const Family& family) {
+  ASSERT_EQ(logits.size(), family.logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const std::vector<float>& expected = family.logits[i];
+    ASSERT_EQ(logits[i].size(), expected.size());
+    float largest = 0;
+    for (const float logit : expected) largest = std::max(largest, std::abs(logit));
+    for (size_t j = 0; j < expected.size(); ++j) ASSERT_NEAR(logits[i][j], expected[j], 2e-4f * largest) << "token " << i << " logit " << j;
+    const auto chosen = std::ranges::max_element(logits[i]) - logits[i].begin();
+    ASSERT_EQ(chosen, family.tokens[i]) << "token " << i;
+  }
+}
+
+TEST_P(FamiliesTest, SlicesGiveTheLogitsOfTransformers) {
+  ExpectTransformersLogits(AllLogits(Runner(*model_, model_->sliced, 1), GetParam()), GetParam());
+}
+
+TEST_P(FamiliesTest, SlicesAreTheUnsplitModelBitForBit) {
+  const SlicedModel unsplit = InForwardOrder(model_->sliced);
+  const std::vector<std::vector<float>> whole = AllLogits(Runner(*model_, unsplit, 1), GetParam());
+  ExpectTransformersLogits(whole, GetParam());
+  EXPECT_EQ(AllLogits(Runner(*model_, model_->sliced, 1), GetParam()), whole);
+  EXPECT_EQ(AllLogits(Runner(*model_, model_->sliced, 2), GetParam()), whole) << "on two executors, which share the context only";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FamiliesTest, ::testing::ValuesIn(Families()), [](const auto& info) { return TestName(info.param); });
+
+}  // namespace
+}  // namespace lamina

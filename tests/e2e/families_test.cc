@@ -1,0 +1,69 @@
+// Every model family over real processes: the greedy tokens that Hugging Face transformers chooses.
+#include <gtest/gtest.h>
+
+#include "tests/support/families.h"
+#include "tests/support/serving.h"
+
+namespace lamina::testing {
+namespace {
+
+struct FamilyCase {
+  std::string family;
+  int num_memory_nodes = 2;
+  int kv_head_parallel = 1;
+  int64_t spread_tokens = 0;
+  int tensor_parallel_size = 1;
+  std::string overlap = "off";
+
+  Deployment deployment() const {
+    Deployment deployment;
+    deployment.model = FamilyOf(family).dir;
+    deployment.kv_dtype = "float32";
+    deployment.num_memory_nodes = num_memory_nodes;
+    deployment.kv_head_parallel = kv_head_parallel;
+    deployment.spread_tokens = spread_tokens;
+    deployment.tensor_parallel_size = tensor_parallel_size;
+    deployment.overlap = overlap;
+    deployment.max_num_batched_tokens = 11;  // the prompt comes in two chunks
+    return deployment;
+  }
+};
+
+class FamiliesServedTest : public ::testing::TestWithParam<FamilyCase> {};
+
+// Two requests at a time, so that with whole sequences on a node both memory nodes have one.
+TEST_P(FamiliesServedTest, TokensAreThoseOfTransformers) {
+  const Family& family = FamilyOf(GetParam().family);
+  Result<std::unique_ptr<Serving>> serving = Serving::Create(GetParam().deployment());
+  ASSERT_TRUE(serving.ok()) << serving.status();
+  std::vector<Collector> collectors(2);
+  for (const Collector& collector : collectors) {
+    const auto request = GreedyRequest(family.prompt, std::ssize(family.tokens));
+    ASSERT_TRUE((*serving)->engine->Submit(request, collector.sink()).ok());
+  }
+  for (const Collector& collector : collectors) {
+    ASSERT_TRUE(collector.Wait(Deadline::After(std::chrono::seconds(60))));
+    const Generated got = collector.results()[0];
+    ASSERT_TRUE(got.error.ok()) << got.error;
+    EXPECT_EQ(got.tokens, family.tokens);
+  }
+  EXPECT_EQ(AwaitNoTokens(*(*serving)->engine, Deadline::After(std::chrono::seconds(10))), "");
+}
+
+std::vector<FamilyCase> AllCases() {
+  std::vector<FamilyCase> all;
+  for (const Family& family : Families()) all.push_back({.family = family.name});
+  // A window of 12 tokens: shared by heads, by ranges that are shorter and longer than it, and with q ahead of k and v.
+  all.push_back({.family = "mistral", .kv_head_parallel = 2});
+  all.push_back({.family = "mistral", .num_memory_nodes = 3, .spread_tokens = 5});
+  all.push_back({.family = "qwen2-window", .spread_tokens = 16, .overlap = "on"});
+  // What ranks share by head or element.
+  for (const char* name : {"qwen3", "opt", "gemma2"}) all.push_back({.family = name, .kv_head_parallel = 2, .tensor_parallel_size = 2});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FamiliesServedTest, ::testing::ValuesIn(AllCases()),
+                         [](const auto& info) { return TestName(FamilyOf(info.param.family)) + "_on_" + info.param.deployment().Name(); });
+
+}  // namespace
+}  // namespace lamina::testing

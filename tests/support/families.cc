@@ -1,0 +1,43 @@
+#include "tests/support/families.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace lamina::testing {
+namespace {
+
+constexpr const char* kNames[] = {"llama2", "llama31", "qwen2", "qwen2-window", "mistral", "qwen3", "opt", "opt-350m", "gemma2", "mixtral"};
+
+Family Read(const std::string& name) {
+  Family family;
+  family.name = name;
+  family.dir = LAMINA_SOURCE_DIR "/tests/fixtures/families/" + name;
+  std::ifstream file(family.dir + "/golden.json");
+  const auto golden = nlohmann::json::parse(file);
+  family.prompt = golden["prompt"].get<std::vector<TokenId>>();
+  family.tokens = golden["tokens"].get<std::vector<TokenId>>();
+  family.logits = golden["logits"].get<std::vector<std::vector<float>>>();
+  return family;
+}
+
+}  // namespace
+
+const std::vector<Family>& Families() {
+  static const std::vector<Family> families = [] {
+    std::vector<Family> all;
+    for (const char* name : kNames) all.push_back(Read(name));
+    return all;
+  }();
+  return families;
+}
+
+const Family& FamilyOf(const std::string& name) { return *std::ranges::find(Families(), name, &Family::name); }
+
+std::string TestName(const Family& family) {
+  std::string name = family.name;
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
+}  // namespace lamina::testing

@@ -1,0 +1,28 @@
+// The model families that lamina runs, each with a small random checkpoint and what Hugging Face transformers answers with it:
+// tests/fixtures/families, made by make_families.py there.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace lamina::testing {
+
+struct Family {
+  std::string name;  // "mistral"
+  std::string dir;   // of the checkpoint
+
+  std::vector<TokenId> prompt;
+  std::vector<TokenId> tokens;             // greedy, behind the prompt
+  std::vector<std::vector<float>> logits;  // [tokens][vocab] of the rows that chose them, fp32
+};
+
+// Throws what nlohmann-json throws if a fixture is not as it should be.
+const std::vector<Family>& Families();
+const Family& FamilyOf(const std::string& name);
+
+// For parameterised tests: letters, digits and '_'.
+std::string TestName(const Family& family);
+
+}  // namespace lamina::testing
