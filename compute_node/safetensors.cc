@@ -69,6 +69,21 @@ Status NoCheckpoint(const std::string& dir) {
   return NotFound("no weights in " + dir + ": expected model.safetensors or model.safetensors.index.json");
 }
 
+// Downloads break off: says all that is missing at once.
+Status CheckShardsExist(const std::string& dir, const std::string& index_path, const std::vector<std::string>& shards) {
+  constexpr int kMaxNamed = 8;
+  std::string missing;
+  int num_missing = 0;
+  for (const std::string& shard : shards) {
+    if (Exists(dir + "/" + shard)) continue;
+    if (++num_missing <= kMaxNamed) missing += (missing.empty() ? "" : ", ") + shard;
+  }
+  if (num_missing == 0) return OkStatus();
+  if (num_missing > kMaxNamed) missing += " and " + std::to_string(num_missing - kMaxNamed) + " more";
+  return NotFound(index_path + " names " + std::to_string(shards.size()) + " files, of which " + std::to_string(num_missing) +
+                  " are not there: " + missing + ". Download them into the same folder");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
@@ -122,6 +137,12 @@ Status Checkpoint::OpenShards(const std::string& dir, const std::string& index_p
     if (!shard.is_string() || !IsInside(shard.get<std::string>())) {
       return Corrupt(index_path + ": the file of tensor " + tensor + " must be a path within the model's directory, without \"..\"");
     }
+    shards[shard.get<std::string>()] = nullptr;
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, file] : shards) names.push_back(name);
+  LAMINA_RETURN_IF_ERROR(CheckShardsExist(dir, index_path, names));
+  for (const auto& [tensor, shard] : weight_map->items()) {
     const SafetensorsFile*& file = shards[shard.get<std::string>()];
     if (file == nullptr) {
       LAMINA_ASSIGN_OR_RETURN(file, AddFile(dir + "/" + shard.get<std::string>()));

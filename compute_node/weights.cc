@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "kernels/elementwise.h"
 
@@ -86,6 +87,15 @@ std::span<const std::byte> PartOf(const WeightRef& weight, const TensorView& who
   return copy.empty() ? part : std::span<const std::byte>(copy);
 }
 
+// Who wants a tensor that cannot be had, and what may be wrong.
+Status MissingWeight(const Status& status, const std::string& name, const ModelConfig& config) {
+  std::string message = status.message() + "; " + config.architecture + ", the architecture in config.json, has it";
+  if (status.code() == StatusCode::kNotFound && name == "lm_head.weight") {
+    message += ". If the model's head is its embedding, config.json needs \"tie_word_embeddings\": true";
+  }
+  return {status.code(), std::move(message)};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Weights>> Weights::Load(const Graph& graph, const ModelConfig& config, const WeightOptions& options,
@@ -108,7 +118,9 @@ Result<std::unique_ptr<Weights>> Weights::Load(const Graph& graph, const ModelCo
       made = DummyTensor(weight, options.dummy_seed, config.dtype);
       tensor.data = made;
     } else {
-      LAMINA_ASSIGN_OR_RETURN(tensor, weights->checkpoint_->Find(weight.name, WholeShape(weight)));
+      const Result<TensorView> found = weights->checkpoint_->Find(weight.name, WholeShape(weight));
+      if (!found.ok()) return MissingWeight(found.status(), weight.name, config);
+      tensor = *found;
       tensor.data = PartOf(weight, tensor, made);
     }
     const int64_t n = NumElements(weight.shape);

@@ -2,8 +2,8 @@
 
 BUILD_PACKAGES=(
   ccache cmake g++ ninja-build pkg-config
-  ibverbs-providers libboost1.81-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libibverbs-dev libprotobuf-dev libspdlog-dev
-  libssl-dev libucx-dev libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler
+  ibverbs-providers libboost1.81-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libibverbs-dev libicu-dev libpcre2-dev
+  libprotobuf-dev libspdlog-dev libssl-dev libucx-dev libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler
 )
 TEST_PACKAGES=(
   busybox-static clang clang-format curl iproute2 kmod libclang-rt-14-dev openssl perftest python3 qemu-system-x86 ucx-utils

@@ -112,7 +112,13 @@ Result<std::vector<TokenId>> ApiService::Tokenize(const std::string& text, bool 
     return InvalidArgument("the prompt has " + std::to_string(text.size()) + " bytes, which cannot fit into the model's context of " +
                            std::to_string(max_model_len()) + " tokens");
   }
-  return model_.tokenizer->Encode(text, add_special_tokens);
+  std::vector<TokenId> tokens = model_.tokenizer->Encode(text, add_special_tokens);
+  for (const TokenId token : tokens) {  // tokens may have been added to a tokenizer and not to its model
+    if (token < model_.config.vocab_size) continue;
+    return InvalidArgument("the text has the token " + std::to_string(token) + ", \"" + model_.tokenizer->IdToPiece(token) +
+                           "\", but the model's vocabulary has " + std::to_string(model_.config.vocab_size));
+  }
+  return tokens;
 }
 
 bool ApiService::StartsWithBos(const std::string& text) const {

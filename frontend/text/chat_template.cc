@@ -28,16 +28,15 @@ std::string TemplateText(const nlohmann::json& value) {
 
 struct ChatTemplate::State {
   chat::Block block;
-  std::string bos_token;
-  std::string eos_token;
+  SpecialTokens special_tokens;
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<State> state) : state_(std::move(state)) {}
 ChatTemplate::~ChatTemplate() = default;
 
-Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(const std::string& source, std::string bos_token, std::string eos_token) {
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(const std::string& source, SpecialTokens special_tokens) {
   LAMINA_ASSIGN_OR_RETURN(chat::Block block, chat::Parse(source));
-  auto state = std::make_unique<State>(State{std::move(block), std::move(bos_token), std::move(eos_token)});
+  auto state = std::make_unique<State>(State{std::move(block), std::move(special_tokens)});
   return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(state)));
 }
 
@@ -59,14 +58,19 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& dir)
     if (source.empty())
       return NotFound(dir + ": the model has no chat template (neither chat_template.jinja nor chat_template in tokenizer_config.json)");
   }
-  const auto token = [&](const char* key) { return config.contains(key) ? SpecialTokenText(config[key]) : std::string(); };
-  auto parsed = Parse(source, token("bos_token"), token("eos_token"));
+  SpecialTokens special_tokens = {{"bos_token", ""}, {"eos_token", ""}};
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}) {
+    if (config.contains(name) && !config[name].is_null()) special_tokens[name] = SpecialTokenText(config[name]);
+  }
+  auto parsed = Parse(source, std::move(special_tokens));
   if (!parsed.ok()) return parsed.status().WithContext(path);
   return parsed;
 }
 
 Result<std::string> ChatTemplate::Render(const ChatInput& input) const {
   chat::Dict globals;
+  globals.Set("tools", chat::Value::MakeNone());
+  globals.Set("documents", chat::Value::MakeNone());
   for (const auto& [name, value] : input.variables.items()) globals.Set(name, chat::Value::FromJson(value));
   chat::List messages;
   for (const ChatMessage& message : input.messages) {
@@ -78,9 +82,10 @@ Result<std::string> ChatTemplate::Render(const ChatInput& input) const {
   }
   globals.Set("messages", chat::Value(std::move(messages)));
   globals.Set("add_generation_prompt", chat::Value(input.add_generation_prompt));
-  globals.Set("bos_token", chat::Value(state_->bos_token));
-  globals.Set("eos_token", chat::Value(state_->eos_token));
-  return chat::Render(state_->block, std::move(globals), chat::RenderLimits());
+  for (const auto& [name, text] : state_->special_tokens) globals.Set(name, chat::Value(text));
+  chat::RenderLimits limits;
+  limits.now = input.now;
+  return chat::Render(state_->block, std::move(globals), limits);
 }
 
 }  // namespace lamina

@@ -1,11 +1,15 @@
 // Turns a conversation into a prompt, with the template that comes with a chat model.
 //
 // Templates are written in Jinja. This reads the part of the language that chat templates use: text, {{ output }}, {% for %} with else,
-// filter, break, continue and `loop`, {% if %}, {% set %}, namespace(), the operators, inline if, indexing and slices, common filters,
-// tests, string and dict methods, comments and white space control with trim_blocks and lstrip_blocks on. What it cannot do (macros,
-// includes, {% set %} blocks, ...) is named in an error when the template is loaded, or when it is reached.
+// filter, break, continue and `loop`, {% if %}, {% set %} with its blocks, {% macro %}, {% generation %}, namespace(), the operators,
+// inline if, indexing and slices, common filters, tests, string and dict methods, comments and white space control with trim_blocks and
+// lstrip_blocks on. As in the transformers library, raise_exception() and strftime_now() are there, and `tools` and `documents` are none
+// unless they are given. What it cannot do (includes, {% call %}, chained comparisons, ...) is named in an error when the template is
+// loaded, or when it is reached.
 #pragma once
 
+#include <ctime>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,6 +29,7 @@ struct ChatInput {
   std::vector<ChatMessage> messages;
   bool add_generation_prompt = true;
   nlohmann::json variables = nlohmann::json::object();  // further variables by name; they cannot replace those of lamina
+  std::time_t now = std::time(nullptr);                 // what strftime_now() writes, as local time
 };
 
 // Thread: any; immutable after loading.
@@ -36,8 +41,9 @@ class ChatTemplate {
   // "template"} of which "default" is taken). kNotFound: the model has none. Others as Parse, with the file's name.
   static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& dir);
 
-  // `bos_token`, `eos_token`: as text; templates write them into the prompt. kInvalidArgument, kUnimplemented: "line N: ...".
-  static Result<std::unique_ptr<ChatTemplate>> Parse(const std::string& source, std::string bos_token, std::string eos_token);
+  // `special_tokens`: texts by name ("bos_token"); templates write them into the prompt. kInvalidArgument, kUnimplemented: "line N: ...".
+  using SpecialTokens = std::map<std::string, std::string>;
+  static Result<std::unique_ptr<ChatTemplate>> Parse(const std::string& source, SpecialTokens special_tokens);
 
   // The prompt's text. It holds the beginning-of-sequence token already if the template wants one: tokenise it without adding another.
   // Errors are the client's: the template refused the conversation, or something is missing in it. REQUIRES: JSON values are nested less

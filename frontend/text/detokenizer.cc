@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "frontend/text/utf8.h"
-
 namespace lamina {
 namespace {
 
@@ -68,7 +66,7 @@ std::string Detokenizer::TakeCertain() {
 
 std::string Detokenizer::Finish() {
   if (matched_stop_) return "";
-  TakeAllUtf8(state_.incomplete, held_);
+  tokenizer_.Finish(state_, held_);
   std::string rest = TakeCertain();
   return rest + std::exchange(held_, {});
 }

@@ -45,11 +45,13 @@ using Block = std::vector<Node>;
 
 struct Node {
   enum class Kind {
-    kText,    // text
-    kOutput,  // expr
-    kIf,      // branches; an else branch has no condition
-    kFor,     // for names in expr (if condition) body else otherwise
-    kSet,     // names[0] = expr, or names[0].names[1] = expr
+    kText,     // text
+    kOutput,   // expr
+    kIf,       // branches; an else branch has no condition
+    kFor,      // for names in expr (if condition) body else otherwise
+    kSet,      // names[0] = expr, or names[0].names[1] = expr if into_attribute, or names = the parts of expr
+    kCapture,  // names[0] = what body puts out
+    kMacro,    // names[0](names[1], ...), of which the last have defaults: puts out body when it is called
     kBreak,
     kContinue,
   };
@@ -63,12 +65,14 @@ struct Node {
   ExprPtr expr;
   ExprPtr condition;
   std::vector<std::string> names;
+  bool into_attribute = false;
+  std::vector<ExprPtr> defaults;
   std::vector<Branch> branches;
   Block body;
   Block otherwise;
 };
 
-// kInvalidArgument: "line N: what is wrong"; kUnimplemented: "line N: {% macro %} is not supported".
+// kInvalidArgument: "line N: what is wrong"; kUnimplemented: "line N: {% include %} is not supported".
 Result<Block> Parse(std::string source);
 
 }  // namespace lamina::chat

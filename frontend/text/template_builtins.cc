@@ -5,6 +5,8 @@
 #include <charconv>
 #include <unordered_map>
 
+#include "frontend/text/template_operators.h"
+#include "frontend/text/template_selection.h"
 #include "frontend/text/utf8.h"
 
 namespace lamina::chat {
@@ -84,11 +86,11 @@ std::string Replace(const std::string& text, const std::string& from, const std:
   return result.append(text, at);
 }
 
-Value Split(const std::string& text, const std::string* separator) {
+Value Split(const std::string& text, const std::string* separator, size_t max_splits) {
   List parts;
   if (separator != nullptr && !separator->empty()) {
     size_t at = 0;
-    for (size_t found = text.find(*separator); found != std::string::npos; found = text.find(*separator, at)) {
+    for (size_t found = text.find(*separator); found != std::string::npos && parts.size() < max_splits; found = text.find(*separator, at)) {
       parts.emplace_back(text.substr(at, found - at));
       at = found + separator->size();
     }
@@ -176,8 +178,11 @@ Result<Value> FilterReplace(const Value& value, const Arguments& arguments) {
 }
 
 Result<Value> FilterToJson(const Value& value, const Arguments& arguments) {
-  const Value* indent = arguments.Get(99, "indent");
+  const Value* indent = arguments.Get(1, "indent");
   if (value.is_undefined()) return WrongType(value, "a value");
+  for (const auto& [name, setting] : arguments.named) {
+    if (name != "indent" && setting.Truthy()) return Unimplemented("the argument '" + name + "' is not supported");
+  }
   if (indent == nullptr || indent->integer() == nullptr) return Value(value.ToJson());
   return Value(value.ToJson(static_cast<int>(std::clamp<int64_t>(*indent->integer(), 0, 16))));
 }
@@ -226,6 +231,11 @@ const std::unordered_map<std::string_view, Filter>& Filters() {
       {"list", FilterList},
       {"first", FilterFirst},
       {"last", FilterLast},
+      {"map", FilterMap},
+      {"select", FilterSelect},
+      {"reject", FilterReject},
+      {"selectattr", FilterSelectAttr},
+      {"rejectattr", FilterRejectAttr},
       {"upper", [](const Value& v, const Arguments&) -> Result<Value> { return Value(Upper(v.ToText())); }},
       {"lower", [](const Value& v, const Arguments&) -> Result<Value> { return Value(Lower(v.ToText())); }},
       {"title", [](const Value& v, const Arguments&) -> Result<Value> { return Value(Title(v.ToText())); }},
@@ -237,7 +247,6 @@ const std::unordered_map<std::string_view, Filter>& Filters() {
 }
 
 const std::unordered_map<std::string_view, Test>& Tests() {
-  static const auto equal = [](const Value& v, const Arguments& a) { return a.Get(0, "other") != nullptr && v.Equals(*a.Get(0, "other")); };
   static const auto sequence = [](const Value& v, const Arguments&) {
     return v.string() != nullptr || v.list() != nullptr || v.dict() != nullptr;
   };
@@ -257,10 +266,20 @@ const std::unordered_map<std::string_view, Test>& Tests() {
       {"even", [](const Value& v, const Arguments&) { return v.integer() != nullptr && *v.integer() % 2 == 0; }},
       {"iterable", sequence},
       {"sequence", sequence},
-      {"equalto", equal},
-      {"eq", equal},
+      {"callable", [](const Value& v, const Arguments&) { return v.function() != nullptr; }},
+      {"lower", [](const Value& v, const Arguments&) { return v.ToText() == Lower(v.ToText()) && Upper(v.ToText()) != Lower(v.ToText()); }},
+      {"upper", [](const Value& v, const Arguments&) { return v.ToText() == Upper(v.ToText()) && Upper(v.ToText()) != Lower(v.ToText()); }},
   };
   return tests;
+}
+
+// Tests that are operators: value is lt(other).
+std::string_view OperatorOf(std::string_view test) {
+  static const std::unordered_map<std::string_view, std::string_view> operators = {
+      {"eq", "=="}, {"equalto", "=="},    {"ne", "!="}, {"lt", "<"},  {"lessthan", "<"},
+      {"gt", ">"},  {"greaterthan", ">"}, {"le", "<="}, {"ge", ">="}, {"in", "in"}};
+  const auto found = operators.find(test);
+  return found == operators.end() ? std::string_view() : found->second;
 }
 
 Result<Value> StringMethod(const std::string& text, const std::string& name, const Arguments& arguments) {
@@ -271,7 +290,12 @@ Result<Value> StringMethod(const std::string& text, const std::string& name, con
   if (name == "lower") return Value(Lower(text));
   if (name == "capitalize") return Value(Capitalize(text));
   if (name == "title") return Value(Title(text));
-  if (name == "split" && arguments.positional.size() <= 1) return Split(text, first_text);
+  if (name == "split") {
+    const Value* limit = arguments.Get(1, "maxsplit");
+    const bool limited = limit != nullptr && limit->integer() != nullptr && *limit->integer() >= 0;
+    if (limited && first_text == nullptr) return Unimplemented("the string method .split() with a limit needs a separator");
+    return Split(text, first_text, limited ? static_cast<size_t>(*limit->integer()) : SIZE_MAX);
+  }
   if (name == "replace") return FilterReplace(Value(text), arguments);
   if (name == "startswith" || name == "endswith") {
     LAMINA_ASSIGN_OR_RETURN(const std::string part, RequiredString(arguments, 0, "prefix"));
@@ -315,6 +339,12 @@ Result<Value> ApplyFilter(const std::string& name, const Value& value, const Arg
 }
 
 Result<bool> ApplyTest(const std::string& name, const Value& value, const Arguments& arguments) {
+  if (const std::string_view op = OperatorOf(name); !op.empty()) {
+    const Value* other = arguments.Get(0, "other");
+    if (other == nullptr) return InvalidArgument("the test 'is " + name + "' takes an argument");
+    LAMINA_ASSIGN_OR_RETURN(const Value result, ApplyOperator(op, value, *other));
+    return result.Truthy();
+  }
   const auto found = Tests().find(name);
   if (found == Tests().end()) return Unimplemented("the test 'is " + name + "' is not supported");
   return found->second(value, arguments);

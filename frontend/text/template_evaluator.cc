@@ -1,15 +1,19 @@
 #include "frontend/text/template_evaluator.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "frontend/text/template_builtins.h"
+#include "frontend/text/template_functions.h"
 #include "frontend/text/template_operators.h"
 #include "frontend/text/utf8.h"
 
 namespace lamina::chat {
 namespace {
 
-constexpr int64_t kMaxRange = 100'000;  // entries of range()
+constexpr int64_t kMaxBound = 100'000'000;  // of slices; beyond the end of anything
+constexpr int kMaxDepth = 2000;             // of what is being evaluated, through macros that call each other: a megabyte of stack
 
 // The first error is kept and everything after it is skipped.
 class Evaluator {
@@ -45,11 +49,27 @@ class Evaluator {
     return value;
   }
 
+  // Counts nesting while it lives; too much of it is an error.
+  class Deeper {
+   public:
+    Deeper(Evaluator& evaluator, int line) : evaluator_(evaluator) {
+      if (++evaluator_.depth_ > kMaxDepth) evaluator_.Fail(line, OutOfSpace("the template calls itself too often"));
+    }
+    ~Deeper() { --evaluator_.depth_; }
+    Deeper(const Deeper&) = delete;
+    Deeper& operator=(const Deeper&) = delete;
+
+   private:
+    Evaluator& evaluator_;
+  };
+
   Flow Execute(const Block& block);
   Flow Execute(const Node& node);
+  Value Capture(const Block& block);
   Flow ExecuteIf(const Node& node);
   Flow ExecuteFor(const Node& node);
   void ExecuteSet(const Node& node);
+  void SetAttribute(const Node& node, const Value& value);
   void Bind(const Node& node, const Value& item);
   static Value MakeLoop(const List& items, size_t i);
 
@@ -61,8 +81,7 @@ class Evaluator {
   Value EvaluateIndex(const Expr& expr);
   Value EvaluateSlice(const Expr& expr);
   Value EvaluateCall(const Expr& expr);
-  Value CallFunction(const Expr& expr, const std::string& name, const Arguments& arguments);
-  Value MakeRange(const Expr& expr, const Arguments& arguments);
+  Value CallMacro(const Expr& expr, const Value::Function& function, const Arguments& arguments);
   Value EvaluateBinary(const Expr& expr);
   Arguments EvaluateArguments(const Expr& expr);
 
@@ -71,6 +90,7 @@ class Evaluator {
   std::string output_;
   Status error_;
   int64_t steps_ = 0;
+  int depth_ = 0;
 };
 
 Evaluator::Flow Evaluator::Execute(const Block& block) {
@@ -83,12 +103,16 @@ Evaluator::Flow Evaluator::Execute(const Block& block) {
 }
 
 Evaluator::Flow Evaluator::Execute(const Node& node) {
+  const Deeper deeper(*this, node.line);
+  if (!error_.ok()) return Flow::kBreak;
   switch (node.kind) {
     case Node::Kind::kText: output_ += node.text; break;
     case Node::Kind::kOutput: output_ += Evaluate(*node.expr).ToText(); break;
     case Node::Kind::kIf: return ExecuteIf(node);
     case Node::Kind::kFor: return ExecuteFor(node);
     case Node::Kind::kSet: ExecuteSet(node); break;
+    case Node::Kind::kCapture: scopes_.back().Set(node.names[0], Capture(node.body)); break;
+    case Node::Kind::kMacro: scopes_.back().Set(node.names[0], Value(Value::Function{node.names[0], &node, scopes_.size()})); break;
     case Node::Kind::kBreak: return Flow::kBreak;
     case Node::Kind::kContinue: return Flow::kContinue;
   }
@@ -157,21 +181,32 @@ Value Evaluator::MakeLoop(const List& items, size_t i) {
   return Value(std::move(loop));
 }
 
+// What `block` puts out, instead of putting it out.
+Value Evaluator::Capture(const Block& block) {
+  std::string before = std::exchange(output_, {});
+  Execute(block);
+  return Value(std::exchange(output_, std::move(before)));
+}
+
 void Evaluator::ExecuteSet(const Node& node) {
   Value value = Evaluate(*node.expr);
-  if (node.names.size() == 1) return scopes_.back().Set(node.names[0], std::move(value));
+  node.into_attribute ? SetAttribute(node, value) : Bind(node, value);
+}
+
+void Evaluator::SetAttribute(const Node& node, const Value& value) {
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
     const Value* found = scope->Find(node.names[0]);
     if (found == nullptr) continue;
     if (found->dict() == nullptr || !found->dict()->is_namespace) break;
     if (value.dict() != nullptr && value.dict()->is_namespace) return Fail(node.line, "a namespace cannot be put into a namespace");
     Value target = *found;
-    return target.mutable_dict()->Set(node.names[1], std::move(value));
+    return target.mutable_dict()->Set(node.names[1], value);
   }
   Fail(node.line, "'" + node.names[0] + "' is not a namespace(), only their attributes can be set");
 }
 
 Value Evaluator::Evaluate(const Expr& expr) {
+  const Deeper deeper(*this, expr.line);
   if (!Step(expr.line)) return Value();
   switch (expr.kind) {
     case Expr::Kind::kLiteral: return expr.literal;
@@ -206,6 +241,7 @@ Value Evaluator::EvaluateName(const Expr& expr) const {
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
     if (const Value* value = scope->Find(expr.name)) return *value;
   }
+  if (IsFunction(expr.name)) return Value(Value::Function{expr.name});
   return Value::MakeUndefined(expr.name);
 }
 
@@ -270,7 +306,7 @@ Value Evaluator::EvaluateSlice(const Expr& expr) {
     const Value value = Evaluate(*expr.args[i]);
     if (value.is_none()) return fallback;
     if (value.integer() == nullptr) Fail(expr.line, "bounds of a slice must be integers, not a " + value.TypeName());
-    return value.integer() == nullptr ? fallback : std::clamp<int64_t>(*value.integer(), -kMaxRange * 1000, kMaxRange * 1000);
+    return value.integer() == nullptr ? fallback : std::clamp<int64_t>(*value.integer(), -kMaxBound, kMaxBound);
   };
   const int64_t step = part(3, 1);
   if (step == 0) {
@@ -312,54 +348,53 @@ Value Evaluator::EvaluateCall(const Expr& expr) {
     Fail(expr.line, "only functions and methods can be called");
     return Value();
   }
+  const Value function = EvaluateName(callee);
   const Arguments arguments = EvaluateArguments(expr);
   if (!error_.ok()) return Value();
-  return CallFunction(expr, callee.name, arguments);
-}
-
-Value Evaluator::CallFunction(const Expr& expr, const std::string& name, const Arguments& arguments) {
-  if (name == "raise_exception") {
-    const Value* message = arguments.Get(0, "message");
-    error_ = InvalidArgument(message == nullptr ? "the chat template refused this conversation" : message->ToText());
+  if (function.function() == nullptr) {
+    Fail(expr.line, function.is_undefined() ? Unimplemented("the function " + callee.name + "() is not supported")
+                                            : InvalidArgument("'" + callee.name + "' is a " + function.TypeName() + ", not a function"));
     return Value();
   }
-  if (name == "namespace" || name == "dict") {
-    Dict dict;
-    if (!arguments.positional.empty()) {
-      const Dict* source = arguments.positional[0].dict();
-      if (source == nullptr) Fail(expr.line, name + "() takes a dict or name=value");
-      if (source != nullptr) dict = *source;
-    }
-    for (const auto& [key, value] : arguments.named) dict.Set(key, value);
-    dict.is_namespace = name == "namespace";
-    return Value(std::move(dict));
+  if (function.function()->macro != nullptr) return CallMacro(expr, *function.function(), arguments);
+  Result<Value> result = CallFunction(callee.name, arguments, limits_.now);
+  if (result.ok()) return *std::move(result);
+  if (callee.name == "raise_exception") {
+    error_ = result.status();  // the client gets the template's own words
+  } else {
+    Fail(expr.line, result.status());
   }
-  if (name == "range") return MakeRange(expr, arguments);
-  Fail(expr.line, Unimplemented("the function " + name + "() is not supported"));
   return Value();
 }
 
-Value Evaluator::MakeRange(const Expr& expr, const Arguments& arguments) {
-  std::vector<int64_t> numbers;
-  for (const Value& value : arguments.positional) {
-    if (value.integer() != nullptr) numbers.push_back(std::clamp<int64_t>(*value.integer(), INT32_MIN, INT32_MAX));
-  }
-  if (numbers.empty() || numbers.size() > 3 || numbers.size() != arguments.positional.size() || (numbers.size() == 3 && numbers[2] == 0)) {
-    Fail(expr.line, "range() takes one to three integers, and the step cannot be 0");
+// A macro sees its parameters and what stands around its definition, not around its call.
+Value Evaluator::CallMacro(const Expr& expr, const Value::Function& function, const Arguments& arguments) {
+  const Node& macro = *function.macro;
+  const size_t num_parameters = macro.names.size() - 1;
+  if (arguments.positional.size() > num_parameters) {
+    Fail(expr.line, "macro " + macro.names[0] + "() takes " + std::to_string(num_parameters) + " arguments");
     return Value();
   }
-  const int64_t begin = numbers.size() == 1 ? 0 : numbers[0];
-  const int64_t end = numbers.size() == 1 ? numbers[0] : numbers[1];
-  const int64_t step = numbers.size() == 3 ? numbers[2] : 1;
-  List items;
-  for (int64_t i = begin; step > 0 ? i < end : i > end; i += step) {
-    if (static_cast<int64_t>(items.size()) == kMaxRange) {
-      Fail(expr.line, OutOfSpace("range() of more than " + std::to_string(kMaxRange) + " entries"));
-      break;
-    }
-    items.push_back(Value(i));
+  const auto hidden_begin = scopes_.begin() + static_cast<std::ptrdiff_t>(std::min(function.num_scopes, scopes_.size()));
+  std::vector<Dict> hidden(std::make_move_iterator(hidden_begin), std::make_move_iterator(scopes_.end()));
+  scopes_.erase(hidden_begin, scopes_.end());
+  scopes_.emplace_back();
+  for (size_t i = 0; i < num_parameters; ++i) {
+    const std::string& name = macro.names[i + 1];
+    const Value* given = arguments.Get(i, name);
+    const size_t first_default = num_parameters - macro.defaults.size();
+    Value value = given != nullptr     ? *given
+                  : i >= first_default ? Evaluate(*macro.defaults[i - first_default])
+                                       : Value::MakeUndefined(name);
+    scopes_.back().Set(name, std::move(value));
   }
-  return Value(std::move(items));
+  for (const auto& [name, value] : arguments.named) {
+    if (scopes_.back().Find(name) == nullptr) Fail(expr.line, "macro " + macro.names[0] + "() has no parameter '" + name + "'");
+  }
+  Value text = Capture(macro.body);
+  scopes_.pop_back();
+  std::move(hidden.begin(), hidden.end(), std::back_inserter(scopes_));
+  return text;
 }
 
 Value Evaluator::EvaluateBinary(const Expr& expr) {

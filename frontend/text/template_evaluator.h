@@ -1,6 +1,7 @@
 // Renders a parsed chat template.
 #pragma once
 
+#include <ctime>
 #include <string>
 
 #include "base/status.h"
@@ -12,6 +13,7 @@ namespace lamina::chat {
 struct RenderLimits {
   int64_t max_steps = 2'000'000;  // statements and expressions evaluated: far beyond any real conversation, about a second of work
   size_t max_output_bytes = size_t{32} << 20;  // also of any one string that is put together on the way
+  std::time_t now = std::time(nullptr);        // for strftime_now()
 };
 
 // kInvalidArgument: raise_exception() was called (its message), or "line N: ..."; kUnimplemented names what is not supported; kOutOfSpace:

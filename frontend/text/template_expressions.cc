@@ -286,13 +286,26 @@ ExprPtr ExpressionParser::ParseFilters(ExprPtr expr) {
   return expr;
 }
 
+// Whether a test's argument without ( ) is next: value is eq other.
+bool ExpressionParser::BeginsArgument() const {
+  static constexpr std::string_view kOthers[] = {"else", "or", "and", "if", "is", "in", "not", "recursive"};
+  switch (Peek().kind) {
+    case Kind::kString:
+    case Kind::kInteger:
+    case Kind::kFloat: return true;
+    case Kind::kOperator: return IsOperator("[") || IsOperator("{");
+    case Kind::kName: return std::find(std::begin(kOthers), std::end(kOthers), Peek().text) == std::end(kOthers);
+    default: return false;
+  }
+}
+
 ExprPtr ExpressionParser::ParseTest(ExprPtr expr) {
   const bool negated = TakeName("not");
   ExprPtr test = Make(Expr::Kind::kTest, ExpectName(), std::move(expr));
   if (TakeOperator("(")) {
     ParseArguments(*test);
-  } else if (Peek().kind == Kind::kString || Peek().kind == Kind::kInteger) {
-    Adopt(*test, ParsePrimary());
+  } else if (BeginsArgument()) {
+    Adopt(*test, ParsePostfix(ParsePrimary()));
   }
   return negated ? Make(Expr::Kind::kNot, "", std::move(test)) : std::move(test);
 }

@@ -64,6 +64,7 @@ class ExpressionParser {
   ExprPtr ParseSubscript(ExprPtr expr);
   ExprPtr ParseFilters(ExprPtr expr);
   ExprPtr ParseTest(ExprPtr expr);
+  bool BeginsArgument() const;
   void ParseArguments(Expr& call);
 
   std::vector<Token> tokens_;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <initializer_list>
+#include <utility>
 
 #include "frontend/text/template_ast.h"
 #include "frontend/text/template_expressions.h"
@@ -26,6 +27,9 @@ class Parser : private ExpressionParser {
   Node ParseIf(int line);
   Node ParseFor(int line);
   Node ParseSet(int line);
+  Node ParseMacro(int line);
+  Node ParseGeneration(int line);
+  Block ParseBody(std::string_view end_name);
   void ExpectBlockEnd() { ExpectKind(Kind::kBlockEnd, "%}"); }
 
   int loops_ = 0;  // around the current statement
@@ -65,6 +69,10 @@ void Parser::ParseStatement(Block& block) {
     block.push_back(ParseFor(line));
   } else if (TakeName("set")) {
     block.push_back(ParseSet(line));
+  } else if (TakeName("macro")) {
+    block.push_back(ParseMacro(line));
+  } else if (TakeName("generation")) {
+    block.push_back(ParseGeneration(line));
   } else if (IsName("break") || IsName("continue")) {
     if (loops_ == 0) return Fail(Spelling(Peek()) + " outside of a loop");
     Node node;
@@ -122,16 +130,64 @@ Node Parser::ParseFor(int line) {
   return node;
 }
 
+// The statements of a block that the tag before has opened; the tag of its end is consumed up to its %}.
+Block Parser::ParseBody(std::string_view end_name) {
+  ExpectBlockEnd();
+  Block body = ParseBlock({end_name});
+  TakeName(end_name);
+  return body;
+}
+
 Node Parser::ParseSet(int line) {
   Node node;
   node.kind = Node::Kind::kSet;
   node.line = line;
   node.names.push_back(ExpectName());
-  if (TakeOperator(".")) node.names.push_back(ExpectName());
+  if (TakeOperator(".")) {
+    node.into_attribute = true;
+    node.names.push_back(ExpectName());
+  }
+  while (!node.into_attribute && TakeOperator(",")) node.names.push_back(ExpectName());
+  if (node.names.size() == 1 && Peek().kind == Kind::kBlockEnd) {
+    node.kind = Node::Kind::kCapture;
+    node.body = ParseBody("endset");
+    return node;
+  }
   if (!IsOperator("=") && error().ok())
-    Fail("{% set %} of this form is not supported; only NAME = EXPRESSION is", StatusCode::kUnimplemented);
+    Fail("{% set %} of this form is not supported; NAME = EXPRESSION and {% set NAME %} are", StatusCode::kUnimplemented);
   Expect("=");
   node.expr = ParseExpr();
+  return node;
+}
+
+Node Parser::ParseMacro(int line) {
+  Node node;
+  node.kind = Node::Kind::kMacro;
+  node.line = line;
+  node.names.push_back(ExpectName());
+  Expect("(");
+  while (error().ok() && !IsOperator(")")) {
+    node.names.push_back(ExpectName());
+    if (TakeOperator("=")) {
+      node.defaults.push_back(ParseExpr());
+    } else if (!node.defaults.empty()) {
+      Fail("a parameter without a default behind one that has one");
+    }
+    if (!TakeOperator(",")) break;
+  }
+  Expect(")");
+  const int loops = std::exchange(loops_, 0);
+  node.body = ParseBody("endmacro");
+  loops_ = loops;
+  return node;
+}
+
+// Marks for training what the model itself says; puts out the same.
+Node Parser::ParseGeneration(int line) {
+  Node node;
+  node.kind = Node::Kind::kIf;
+  node.line = line;
+  node.branches.push_back({nullptr, ParseBody("endgeneration")});
   return node;
 }
 

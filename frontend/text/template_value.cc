@@ -106,7 +106,7 @@ bool Value::Truthy() const {
   if (string() != nullptr) return !string()->empty();
   if (list() != nullptr) return !list()->empty();
   if (dict() != nullptr) return !dict()->items().empty();
-  return false;
+  return function() != nullptr;
 }
 
 std::string Value::ToText() const {
@@ -129,6 +129,7 @@ std::string Value::Repr() const {
       return QuotedForPython(key) + ": " + item.Repr();
     });
   }
+  if (function() != nullptr) return "<function " + function()->name + ">";
   return is_undefined() ? "Undefined" : "None";
 }
 
@@ -140,6 +141,7 @@ std::string Value::TypeName() const {
   if (integer() != nullptr || real() != nullptr) return "number";
   if (list() != nullptr) return "list";
   if (dict() != nullptr) return "dict";
+  if (function() != nullptr) return "function";
   if (is_none()) return "none";
   return undefined_name().empty() ? "undefined value" : "undefined '" + undefined_name() + "'";
 }

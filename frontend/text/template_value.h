@@ -13,6 +13,7 @@
 namespace lamina::chat {
 
 class Value;
+struct Node;
 using List = std::vector<Value>;
 
 // Keeps insertion order, as Python's dict. Template dicts have few keys: a linear search is the fastest.
@@ -37,6 +38,11 @@ class Value {
     std::string name;  // what was looked up, for messages
   };
   struct None {};
+  struct Function {
+    std::string name;
+    const Node* macro = nullptr;  // null: built in. Borrowed from the template
+    size_t num_scopes = 0;        // around the definition of a macro
+  };
 
   Value() : data_(Undefined{}) {}
   explicit Value(bool value) : data_(value) {}
@@ -45,6 +51,7 @@ class Value {
   explicit Value(std::string value) : data_(std::make_shared<const std::string>(std::move(value))) {}
   explicit Value(List value) : data_(std::make_shared<List>(std::move(value))) {}
   explicit Value(Dict value) : data_(std::make_shared<Dict>(std::move(value))) {}
+  explicit Value(Function value) : data_(std::make_shared<const Function>(std::move(value))) {}
   static Value MakeNone() { return Value(None{}); }
   static Value MakeUndefined(std::string name) { return Value(Undefined{std::move(name)}); }
   static Value FromJson(const nlohmann::json& json);  // REQUIRES: nesting is bounded
@@ -57,6 +64,7 @@ class Value {
   const std::string* string() const { return Pointee<const std::string>(); }
   const List* list() const { return Pointee<List>(); }
   const Dict* dict() const { return Pointee<Dict>(); }
+  const Function* function() const { return Pointee<const Function>(); }
   Dict* mutable_dict() { return const_cast<Dict*>(Pointee<Dict>()); }                    // nullptr unless dict(); for namespace() objects
   const std::string& undefined_name() const { return std::get<Undefined>(data_).name; }  // REQUIRES: is_undefined()
 
@@ -77,7 +85,8 @@ class Value {
   }
   bool AsNumber(double* number) const;
 
-  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>, std::shared_ptr<List>, std::shared_ptr<Dict>>
+  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>, std::shared_ptr<List>, std::shared_ptr<Dict>,
+               std::shared_ptr<const Function>>
       data_;
 };
 

@@ -16,7 +16,7 @@ namespace lamina {
 // Where a text stands that is decoded token by token: value type, one for each text.
 struct DecodeState {
   bool at_start = true;    // nothing but special tokens so far: a leading space that the encoder added is still to be dropped
-  std::string incomplete;  // bytes of a character that is not whole yet
+  std::string incomplete;  // bytes whose characters are not certain yet
 };
 
 // Thread: any; immutable after loading.
@@ -36,6 +36,9 @@ class Tokenizer {
   // model's vocabulary may be padded beyond its tokenizer's).
   virtual void Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const = 0;
 
+  // Appends what waits in `state`: nothing follows. Bytes that form no character become U+FFFD.
+  virtual void Finish(DecodeState& state, std::string& text) const;
+
   // The bytes that `id` stands for in the middle of a text; may be part of a character. "" outside the vocabulary; special tokens as they
   // are written.
   virtual std::string TokenBytes(TokenId id) const = 0;
@@ -51,9 +54,9 @@ class Tokenizer {
   std::string Decode(std::span<const TokenId> ids, bool skip_special) const;
 };
 
-// Reads the tokenizer of a Hugging Face checkpoint folder: tokenizer.model (SentencePiece) with tokenizer_config.json and added_tokens.json
-// if they are there. kNotFound: there is no tokenizer; kUnimplemented: only a tokenizer.json; kInvalidArgument: a file is broken. Messages
-// name the file.
+// Reads the tokenizer of a Hugging Face checkpoint folder, with tokenizer_config.json if it is there: tokenizer.json, else or if that
+// cannot be read (a warning says why) tokenizer.model (SentencePiece). kNotFound: there is no tokenizer; kUnimplemented: one of a kind that
+// is not supported; kInvalidArgument: a file is broken. Messages name the file.
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& dir);
 
 }  // namespace lamina

@@ -1,5 +1,7 @@
 #include "frontend/text/utf8.h"
 
+#include <algorithm>
+
 namespace lamina {
 namespace {
 
@@ -26,40 +28,46 @@ size_t LengthFromFirstByte(uint8_t first) {
   return 0;
 }
 
+// Bytes at the beginning of `text` that fit into one character, which they may complete or not; 1 if the first can start none.
+size_t FittingBytes(std::string_view text) {
+  const uint8_t first = ByteAt(text, 0);
+  const size_t size = LengthFromFirstByte(first);
+  size_t n = 1;
+  while (n < size && n < text.size() && (n == 1 ? SecondByteFits(first, ByteAt(text, 1)) : IsContinuation(ByteAt(text, n)))) ++n;
+  return n;
+}
+
 }  // namespace
 
 Utf8Prefix ClassifyUtf8(std::string_view text, size_t* length) {
-  const uint8_t first = ByteAt(text, 0);
-  const size_t size = LengthFromFirstByte(first);
+  const size_t size = LengthFromFirstByte(ByteAt(text, 0));
+  const size_t fitting = FittingBytes(text);
   *length = 1;
-  if (size == 0) return Utf8Prefix::kInvalid;
-  for (size_t i = 1; i < size; ++i) {
-    if (i == text.size()) return Utf8Prefix::kIncomplete;
-    const bool fits = i == 1 ? SecondByteFits(first, ByteAt(text, 1)) : IsContinuation(ByteAt(text, i));
-    if (!fits) return Utf8Prefix::kInvalid;
-  }
+  if (size == 0 || (fitting < size && fitting < text.size())) return Utf8Prefix::kInvalid;
+  if (fitting < size) return Utf8Prefix::kIncomplete;
   *length = size;
   return Utf8Prefix::kComplete;
 }
 
-void TakeCompleteUtf8(std::string& pending, std::string& text) {
+void TakeCompleteUtf8(std::string& pending, std::string& text, Repair repair) {
   std::string_view rest = pending;
   while (!rest.empty()) {
     size_t length = 0;
     const Utf8Prefix prefix = ClassifyUtf8(rest, &length);
     if (prefix == Utf8Prefix::kIncomplete) break;
+    if (prefix == Utf8Prefix::kInvalid && repair == Repair::kEachSubpart) length = FittingBytes(rest);
     text += prefix == Utf8Prefix::kComplete ? rest.substr(0, length) : kReplacementCharacter;
     rest.remove_prefix(length);
   }
   pending.erase(0, pending.size() - rest.size());
 }
 
-void TakeAllUtf8(std::string& pending, std::string& text) {
+void TakeAllUtf8(std::string& pending, std::string& text, Repair repair) {
   while (!pending.empty()) {
-    TakeCompleteUtf8(pending, text);
+    TakeCompleteUtf8(pending, text, repair);
     if (pending.empty()) break;
-    text += kReplacementCharacter;  // the first byte of a character that never ends; the bytes behind it are looked at anew
-    pending.erase(0, 1);
+    text += kReplacementCharacter;  // a character that never ends
+    pending.erase(0, repair == Repair::kEachByte ? 1 : pending.size());
   }
 }
 
@@ -72,6 +80,15 @@ size_t CountCodePoints(std::string_view text) {
     ++count;
   }
   return count;
+}
+
+uint32_t FirstCodePoint(std::string_view text, size_t* length) {
+  const uint8_t first = ByteAt(text, 0);
+  *length = std::clamp<size_t>(LengthFromFirstByte(first), 1, text.size());
+  if (*length == 1) return first;
+  uint32_t code_point = first & (0x7Fu >> *length);
+  for (size_t i = 1; i < *length; ++i) code_point = code_point << 6 | (ByteAt(text, i) & 0x3Fu);
+  return code_point;
 }
 
 void AppendCodePoint(uint32_t code_point, std::string& text) {

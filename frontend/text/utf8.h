@@ -16,15 +16,22 @@ enum class Utf8Prefix { kComplete, kIncomplete, kInvalid };
 // complete; or a byte that can start none. Surrogates, overlong forms and values above U+10FFFF are invalid.
 Utf8Prefix ClassifyUtf8(std::string_view text, size_t* length);
 
-// Moves every whole character from `pending` to the end of `text` and puts U+FFFD for each byte that belongs to none. What may still be
-// completed stays in `pending`: at most three bytes.
-void TakeCompleteUtf8(std::string& pending, std::string& text);
+// What stands for bytes that belong to no character: U+FFFD for each of them, or one for as many as begin a character that does not go on
+// ("maximal subpart": Unicode standard, 3.9; Python and Rust do that).
+enum class Repair { kEachByte, kEachSubpart };
 
-// As TakeCompleteUtf8, but nothing follows: the rest becomes U+FFFD, one for each byte. `pending` is empty afterwards.
-void TakeAllUtf8(std::string& pending, std::string& text);
+// Moves every whole character from `pending` to the end of `text`, with U+FFFD for bytes that belong to none. What may still be completed
+// stays in `pending`: at most three bytes.
+void TakeCompleteUtf8(std::string& pending, std::string& text, Repair repair = Repair::kEachByte);
+
+// As TakeCompleteUtf8, but nothing follows: the rest becomes U+FFFD too. `pending` is empty afterwards.
+void TakeAllUtf8(std::string& pending, std::string& text, Repair repair = Repair::kEachByte);
 
 // Number of characters (code points); an ill-formed byte counts as one.
 size_t CountCodePoints(std::string_view text);
+
+// The code point that `text` starts with, of *length bytes. REQUIRES: not empty and well-formed.
+uint32_t FirstCodePoint(std::string_view text, size_t* length);
 
 // REQUIRES: a code point, not a surrogate; anything else becomes U+FFFD.
 void AppendCodePoint(uint32_t code_point, std::string& text);

@@ -16,6 +16,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // A file with this header and `data_bytes` bytes 0, 1, 2, ...
 std::string File(const std::string& header, size_t data_bytes) {
@@ -209,6 +210,16 @@ TEST_F(SafetensorsTest, AnIndexThatDisagreesWithItsShardsIsRejected) {
   EXPECT_THAT(OpenStatus().message(), HasSubstr("weight_map"));
   Write("model.safetensors.index.json", "{");
   EXPECT_FALSE(OpenStatus().ok());
+}
+
+TEST_F(SafetensorsTest, AllMissingShardsAreNamed) {
+  nlohmann::json map;
+  for (int i = 0; i < 12; ++i) map["t" + std::to_string(i)] = "part-" + std::string(i < 10 ? "0" : "") + std::to_string(i) + ".safetensors";
+  WriteIndex(map);
+  Write("part-03.safetensors", File(R"({"t3":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1));
+  EXPECT_EQ(OpenStatus().code(), StatusCode::kNotFound);
+  EXPECT_THAT(OpenStatus().message(), AllOf(HasSubstr("names 12 files, of which 11 are not there: part-00.safetensors, part-01"),
+                                            HasSubstr("part-08.safetensors and 3 more"), Not(HasSubstr("part-03"))));
 }
 
 TEST_F(SafetensorsTest, OnlyAPickleSaysHowToConvertIt) {

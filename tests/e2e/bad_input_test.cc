@@ -111,7 +111,8 @@ const BadModel kBadModels[] = {
     {"ConfigOfWrongType", Config([](json& c) { c["num_hidden_layers"] = "four"; }), "\"num_hidden_layers\""},
     {"HeadsDoNotDivide", Config([](json& c) { c["num_key_value_heads"] = 3; }), "num_key_value_heads"},
     {"UnknownArchitecture", Config([](json& c) { c["architectures"] = {"GPT9ForCausalLM"}; }), "GPT9ForCausalLM"},
-    {"NoTokenizer", [](const fs::path& folder) { fs::remove(folder / "tokenizer.model"); }, "there is no tokenizer.model"},
+    {"NoTokenizer", [](const fs::path& folder) { fs::remove(folder / "tokenizer.model"); },
+     "there is no tokenizer.json or tokenizer.model"},
     {"TokenizerIsGarbage", [](const fs::path& folder) { WriteFile(folder / "tokenizer.model", std::string(2000, '\x9a')); },
      "tokenizer.model"},
 };

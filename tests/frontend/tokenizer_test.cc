@@ -185,8 +185,8 @@ TEST(Tokenizer, MissingFilesAreNamed) {
   CheckpointFolder bpe;
   bpe.Write("tokenizer.json", "{}");
   const Status status = LoadTokenizer(bpe.dir()).status();
-  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), HasSubstr("tokenizer.json"));
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("tokenizer.json: model is missing"));
 }
 
 TEST(Tokenizer, BrokenFilesAreNamed) {

@@ -55,5 +55,42 @@ TEST(Utf8, CodePointsAreWritten) {
   EXPECT_EQ(text, "A\xC3\xA9\xE2\x98\x83\xF0\x9F\x98\x80\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
+// What Python's bytes.decode(errors="replace") makes of the same bytes.
+TEST(Utf8, OneMarkForEachBrokenSequenceIfAsked) {
+  const std::pair<std::string, std::string> cases[] = {{"\xE2\x98", "?"},
+                                                       {"\xE2\x98z", "?z"},
+                                                       {"\xF0\x9F\x98\xE2\x98\x83", "?\xE2\x98\x83"},
+                                                       {"\xFF\xFE", "??"},
+                                                       {"\xE0\x80", "??"},
+                                                       {"\xED\xA0\x80", "???"},
+                                                       {"\xC3\xC3\xA9", "?\xC3\xA9"},
+                                                       {"\xF4\x90\x80", "???"},
+                                                       {"\x80", "?"}};
+  for (const auto& [bytes, marks] : cases) {
+    std::string expected;
+    for (const char c : marks) c == '?' ? expected += kReplacementCharacter : expected += c;
+    for (size_t step = 1; step <= bytes.size(); ++step) {
+      std::string pending, text;
+      for (size_t at = 0; at < bytes.size(); at += step) {
+        pending += bytes.substr(at, step);
+        TakeCompleteUtf8(pending, text, Repair::kEachSubpart);
+      }
+      TakeAllUtf8(pending, text, Repair::kEachSubpart);
+      EXPECT_EQ(text, expected) << ::testing::PrintToString(bytes) << " in steps of " << step;
+    }
+  }
+}
+
+TEST(Utf8, FirstCodePointReadsWhatAppendCodePointWrites) {
+  for (const uint32_t code_point : {0x0u, 0x7Fu, 0x80u, 0x7FFu, 0x800u, 0x2603u, 0xFFFDu, 0x10000u, 0x10FFFFu}) {
+    std::string text;
+    AppendCodePoint(code_point, text);
+    const size_t size = text.size();
+    size_t length = 0;
+    EXPECT_EQ(FirstCodePoint(text + "x", &length), code_point);
+    EXPECT_EQ(length, size);
+  }
+}
+
 }  // namespace
 }  // namespace lamina

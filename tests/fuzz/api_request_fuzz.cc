@@ -12,7 +12,7 @@ const lamina::ChatTemplate& Template() {
   static const auto parsed = lamina::ChatTemplate::Parse(
       "{% for m in messages %}{{ m.role|upper }}: {{ m['content']|trim }}{{ m|tojson }}{{ m.name[1:] if m.name is string }}{% endfor %}{{ "
       "kwargs }}{{ extra|default('x') }}",
-      "<s>", "</s>");
+      {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
   return *parsed.value();
 }
 

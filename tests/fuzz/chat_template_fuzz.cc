@@ -7,7 +7,8 @@
 #include "frontend/text/chat_template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto parsed = lamina::ChatTemplate::Parse(std::string(reinterpret_cast<const char*>(data), size), "<s>", "</s>");
+  const auto parsed =
+      lamina::ChatTemplate::Parse(std::string(reinterpret_cast<const char*>(data), size), {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
   if (!parsed.ok()) {
     if (parsed.status().message().empty()) std::abort();
     return 0;

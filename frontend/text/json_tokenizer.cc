@@ -1,0 +1,294 @@
+#include "frontend/text/json_tokenizer.h"
+
+#include <algorithm>
+#include <charconv>
+#include <span>
+#include <unordered_map>
+#include <utility>
+
+#include "frontend/text/added_tokens.h"
+#include "frontend/text/json_file.h"
+#include "frontend/text/normalizer.h"
+#include "frontend/text/pre_tokenizer.h"
+#include "frontend/text/ranked_bpe.h"
+#include "frontend/text/template_processor.h"
+#include "frontend/text/token_decoder.h"
+
+namespace lamina {
+namespace {
+
+struct Entry {
+  TokenDecoder::Token decoded;
+  bool in_use = false;
+  bool special = false;
+};
+
+class JsonTokenizer final : public Tokenizer {
+ public:
+  Status Read(const JsonNode& file, const JsonNode& config);
+
+  std::vector<TokenId> Encode(std::string_view text, bool add_special_tokens) const override;
+  int64_t MinTokens(std::string_view text) const override;
+  void Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const override;
+  void Finish(DecodeState& state, std::string& text) const override { decoder_.Finish(state, text); }
+  std::string TokenBytes(TokenId id) const override { return InVocabulary(id) ? entries_[static_cast<size_t>(id)].decoded.text : ""; }
+  std::string IdToPiece(TokenId id) const override;
+  int64_t vocab_size() const override { return static_cast<int64_t>(entries_.size()); }
+  std::optional<TokenId> bos() const override { return bos_; }
+  std::optional<TokenId> eos() const override { return eos_; }
+
+ private:
+  class WordCache;
+
+  bool InVocabulary(TokenId id) const {
+    return id >= 0 && static_cast<size_t>(id) < entries_.size() && entries_[static_cast<size_t>(id)].in_use;
+  }
+  Status ReadAddedTokens(const JsonNode& file);
+  Status ReadConfigTokens(const JsonNode& config);
+  Status ReadSpecialNames(const JsonNode& config);
+  Status ReadConfig(const JsonNode& config);
+  Status AddToken(const JsonNode& node, int64_t id, bool normalized_by_default);
+  std::optional<TokenId> IdOf(const std::string& text) const;
+  void PrepareFinders();
+  void PrepareEntries();
+  void EncodeText(std::string_view text, bool is_start, WordCache& cache, std::vector<TokenId>& ids) const;
+  void EncodeWords(std::string_view text, bool is_start, WordCache& cache, std::vector<TokenId>& ids) const;
+
+  std::optional<Normalizer> normalizer_;
+  std::optional<PreTokenizer> pre_tokenizer_;
+  std::optional<RankedBpe> bpe_;
+  TokenDecoder decoder_;
+  TemplateProcessor processor_;
+  std::unordered_map<std::string, AddedToken> added_;  // by text
+  AddedTokenFinder in_raw_text_, in_normalized_text_;
+  std::vector<Entry> entries_;  // by id
+  std::unordered_map<TokenId, std::string> added_pieces_;
+  size_t max_token_bytes_ = 1;
+  bool added_tokens_take_spaces_ = false;
+  std::optional<TokenId> bos_, eos_;
+};
+
+// The words of one text that were encoded already: most of them come again. It lives as long as one call, so threads share nothing.
+class JsonTokenizer::WordCache {
+ public:
+  explicit WordCache(const RankedBpe& bpe) : bpe_(bpe) {}
+
+  void Encode(std::string_view word, std::vector<TokenId>& ids) {
+    if (word.size() > kMaxWordBytes) return bpe_.Encode(word, ids);
+    const auto [found, is_new] = words_.try_emplace(std::string(word));
+    if (is_new) bpe_.Encode(word, found->second);
+    ids.insert(ids.end(), found->second.begin(), found->second.end());
+  }
+
+ private:
+  static constexpr size_t kMaxWordBytes = 32;  // longer ones seldom come twice
+
+  const RankedBpe& bpe_;
+  std::unordered_map<std::string, std::vector<TokenId>> words_;
+};
+
+Status JsonTokenizer::Read(const JsonNode& file, const JsonNode& config) {
+  if (file.Has("normalizer")) {
+    LAMINA_ASSIGN_OR_RETURN(const JsonNode node, file.Get("normalizer"));
+    LAMINA_ASSIGN_OR_RETURN(normalizer_, Normalizer::Read(node));
+  }
+  if (file.Has("pre_tokenizer")) {
+    LAMINA_ASSIGN_OR_RETURN(const JsonNode node, file.Get("pre_tokenizer"));
+    LAMINA_ASSIGN_OR_RETURN(pre_tokenizer_, PreTokenizer::Read(node));
+  }
+  if (file.Has("decoder")) {
+    LAMINA_ASSIGN_OR_RETURN(const JsonNode node, file.Get("decoder"));
+    LAMINA_ASSIGN_OR_RETURN(decoder_, TokenDecoder::Read(node));
+  }
+  LAMINA_ASSIGN_OR_RETURN(const JsonNode model, file.Get("model"));
+  LAMINA_ASSIGN_OR_RETURN(bpe_, RankedBpe::Read(model, pre_tokenizer_ && pre_tokenizer_->is_byte_level()));
+  if (file.Has("post_processor")) {
+    LAMINA_ASSIGN_OR_RETURN(const JsonNode node, file.Get("post_processor"));
+    LAMINA_ASSIGN_OR_RETURN(processor_, TemplateProcessor::Read(node));
+  }
+  LAMINA_RETURN_IF_ERROR(ReadAddedTokens(file));
+  LAMINA_RETURN_IF_ERROR(ReadConfigTokens(config));
+  LAMINA_RETURN_IF_ERROR(ReadSpecialNames(config));
+  LAMINA_RETURN_IF_ERROR(ReadConfig(config));
+  PrepareFinders();
+  PrepareEntries();
+  return OkStatus();
+}
+
+Status JsonTokenizer::ReadAddedTokens(const JsonNode& file) {
+  return file.ForEach("added_tokens", [&](const JsonNode& node) -> Status {
+    LAMINA_ASSIGN_OR_RETURN(const JsonNode id_node, node.Get("id"));
+    LAMINA_ASSIGN_OR_RETURN(const int64_t id, id_node.Int(0, INT32_MAX));
+    return AddToken(node, id, true);
+  });
+}
+
+// tokenizer_config.json repeats the added tokens; what it says about one replaces what tokenizer.json says.
+Status JsonTokenizer::ReadConfigTokens(const JsonNode& config) {
+  if (!config.Has("added_tokens_decoder")) return OkStatus();
+  LAMINA_ASSIGN_OR_RETURN(const JsonNode tokens, config.Get("added_tokens_decoder"));
+  if (!tokens.value().is_object()) return tokens.Invalid("an object from id to token");
+  for (const auto& [key, value] : tokens.value().items()) {
+    int64_t id = -1;
+    const auto read = std::from_chars(key.data(), key.data() + key.size(), id);
+    const JsonNode node(value, tokens.path() + "[\"" + key.substr(0, 80) + "\"]");
+    if (read.ec != std::errc() || read.ptr != key.data() + key.size()) return node.Invalid("an id as its key");
+    LAMINA_RETURN_IF_ERROR(AddToken(node, id, true));
+  }
+  return OkStatus();
+}
+
+// A token that the vocabulary has keeps the id that it has there.
+Status JsonTokenizer::AddToken(const JsonNode& node, int64_t id, bool normalized_by_default) {
+  AddedToken token;
+  LAMINA_ASSIGN_OR_RETURN(const JsonNode content, node.Get("content"));
+  LAMINA_ASSIGN_OR_RETURN(token.text, content.Text());
+  LAMINA_ASSIGN_OR_RETURN(token.special, node.Flag("special", false));
+  LAMINA_ASSIGN_OR_RETURN(token.normalized, node.Flag("normalized", normalized_by_default && !token.special));
+  LAMINA_ASSIGN_OR_RETURN(token.single_word, node.Flag("single_word", false));
+  LAMINA_ASSIGN_OR_RETURN(token.lstrip, node.Flag("lstrip", false));
+  LAMINA_ASSIGN_OR_RETURN(token.rstrip, node.Flag("rstrip", false));
+  if (token.text.empty()) return OkStatus();
+  const int64_t max_id = static_cast<int64_t>(bpe_->pieces().size() + added_.size()) * 4 + (1 << 16);  // bounds what a small file can need
+  if (id < 0 || id > max_id) {
+    return InvalidArgument(node.path() + ": the id " + std::to_string(id) + " is far beyond the vocabulary of " +
+                           std::to_string(bpe_->pieces().size()) + " tokens");
+  }
+  token.id = IdOf(token.text).value_or(static_cast<TokenId>(id));
+  added_[token.text] = std::move(token);
+  return OkStatus();
+}
+
+// Tokens that tokenizer_config.json names are special even where no list of added tokens has them.
+Status JsonTokenizer::ReadSpecialNames(const JsonNode& config) {
+  const auto add = [&](const nlohmann::json& value) {
+    const std::string text = SpecialTokenText(value);
+    const std::optional<TokenId> id = IdOf(text);
+    if (id && !added_.contains(text)) added_[text] = {text, *id, /*special=*/true};
+  };
+  for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    if (config.Has(key)) add(config.value()[key]);
+  }
+  return config.ForEach("additional_special_tokens", [&](const JsonNode& node) {
+    add(node.value());
+    return OkStatus();
+  });
+}
+
+std::optional<TokenId> JsonTokenizer::IdOf(const std::string& text) const {
+  if (const auto found = added_.find(text); found != added_.end()) return found->second.id;
+  return bpe_->Find(text);
+}
+
+// Of a Llama or Gemma tokenizer the template follows "add_bos_token" and "add_eos_token", as in the transformers library.
+Status JsonTokenizer::ReadConfig(const JsonNode& config) {
+  const auto id_of = [&](const char* key) { return config.Has(key) ? IdOf(SpecialTokenText(config.value()[key])) : std::nullopt; };
+  bos_ = id_of("bos_token");
+  eos_ = id_of("eos_token");
+  LAMINA_ASSIGN_OR_RETURN(const std::string tokenizer_class, config.Text("tokenizer_class", ""));
+  LAMINA_ASSIGN_OR_RETURN(const bool add_bos, config.Flag("add_bos_token", true));
+  LAMINA_ASSIGN_OR_RETURN(const bool add_eos, config.Flag("add_eos_token", false));
+  const bool decides = tokenizer_class.starts_with("LlamaTokenizer") || tokenizer_class.starts_with("CodeLlamaTokenizer") ||
+                       tokenizer_class.starts_with("GemmaTokenizer");
+  if (decides) processor_ = TemplateProcessor(add_bos ? bos_ : std::nullopt, add_eos ? eos_ : std::nullopt);
+  if (!bos_ && !processor_.before().empty()) bos_ = processor_.before().front();
+  return OkStatus();
+}
+
+void JsonTokenizer::PrepareFinders() {
+  for (const auto& [text, token] : added_) {
+    if (token.normalized) {
+      in_normalized_text_.Add(token, normalizer_ ? normalizer_->Apply(text) : text);
+    } else {
+      in_raw_text_.Add(token, text);
+    }
+    added_tokens_take_spaces_ |= token.lstrip || token.rstrip;
+    max_token_bytes_ = std::max(max_token_bytes_, text.size());
+  }
+}
+
+void JsonTokenizer::PrepareEntries() {
+  const std::vector<std::string>& pieces = bpe_->pieces();
+  entries_.resize(pieces.size());
+  const auto set = [&](TokenId id, const std::string& piece, bool special) {
+    if (entries_.size() <= static_cast<size_t>(id)) entries_.resize(static_cast<size_t>(id) + 1);
+    entries_[static_cast<size_t>(id)] = {decoder_.Prepare(piece), true, special};
+  };
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    if (!pieces[id].empty()) set(static_cast<TokenId>(id), pieces[id], false);
+    max_token_bytes_ = std::max(max_token_bytes_, pieces[id].size());
+  }
+  for (const auto& [text, token] : added_) {
+    added_pieces_[token.id] = text;
+    set(token.id, text, token.special);
+  }
+}
+
+std::vector<TokenId> JsonTokenizer::Encode(std::string_view text, bool add_special_tokens) const {
+  std::vector<TokenId> ids;
+  if (add_special_tokens) ids = processor_.before();
+  WordCache cache(*bpe_);
+  in_raw_text_.Divide(text, [&](std::string_view piece, std::optional<TokenId> id) {
+    id ? ids.push_back(*id) : EncodeText(piece, piece.data() == text.data(), cache, ids);
+  });
+  if (add_special_tokens) ids.insert(ids.end(), processor_.after().begin(), processor_.after().end());
+  return ids;
+}
+
+void JsonTokenizer::EncodeText(std::string_view text, bool is_start, WordCache& cache, std::vector<TokenId>& ids) const {
+  const std::string normalized = normalizer_ ? normalizer_->Apply(std::string(text)) : std::string();
+  const std::string_view searched = normalizer_ ? std::string_view(normalized) : text;
+  in_normalized_text_.Divide(searched, [&](std::string_view piece, std::optional<TokenId> id) {
+    id ? ids.push_back(*id) : EncodeWords(piece, is_start && piece.data() == searched.data(), cache, ids);
+  });
+}
+
+void JsonTokenizer::EncodeWords(std::string_view text, bool is_start, WordCache& cache, std::vector<TokenId>& ids) const {
+  if (!pre_tokenizer_) return cache.Encode(text, ids);
+  const PreTokenizer::Words words = pre_tokenizer_->Divide(text, is_start);
+  for (const std::string_view word : words.words) cache.Encode(word, ids);
+}
+
+int64_t JsonTokenizer::MinTokens(std::string_view text) const {
+  const std::optional<size_t> shrink = normalizer_ ? normalizer_->max_shrink() : 1;
+  const bool loses_text =
+      !bpe_->loses_nothing() || added_tokens_take_spaces_ || (pre_tokenizer_ && pre_tokenizer_->drops_text()) || !shrink;
+  return loses_text ? 0 : static_cast<int64_t>(text.size() / max_token_bytes_ / *shrink);
+}
+
+void JsonTokenizer::Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const {
+  if (!InVocabulary(id)) return;
+  const Entry& entry = entries_[static_cast<size_t>(id)];
+  if (!entry.special || !skip_special) decoder_.Append(state, entry.decoded, text);
+}
+
+std::string JsonTokenizer::IdToPiece(TokenId id) const {
+  if (!InVocabulary(id)) return "";
+  if (const auto added = added_pieces_.find(id); added != added_pieces_.end()) return added->second;
+  return bpe_->pieces()[static_cast<size_t>(id)];
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> LoadJsonTokenizer(const std::string& dir) {
+  const std::string path = dir + "/tokenizer.json";
+  LAMINA_ASSIGN_OR_RETURN(const nlohmann::json file, ReadJsonFile(path));
+  nlohmann::json config = nlohmann::json::object();
+  if (auto read = ReadJsonFile(dir + "/tokenizer_config.json"); read.ok()) {
+    config = *std::move(read);
+  } else if (read.status().code() != StatusCode::kNotFound) {
+    return read.status();
+  }
+  return ParseJsonTokenizer(file, config, path);
+}
+
+Result<std::unique_ptr<Tokenizer>> ParseJsonTokenizer(const nlohmann::json& tokenizer, const nlohmann::json& config,
+                                                      const std::string& path) {
+  const size_t folder_end = path.rfind('/') + 1;  // 0 if there is none
+  auto read = std::make_unique<JsonTokenizer>();
+  LAMINA_RETURN_IF_ERROR(
+      read->Read(JsonNode(tokenizer, path + ": "), JsonNode(config, path.substr(0, folder_end) + "tokenizer_config.json: ")));
+  return std::unique_ptr<Tokenizer>(std::move(read));
+}
+
+}  // namespace lamina

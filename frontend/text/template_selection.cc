@@ -1,0 +1,84 @@
+#include "frontend/text/template_selection.h"
+
+#include <string>
+#include <utility>
+
+namespace lamina::chat {
+namespace {
+
+// "a.b" of an entry, the entry itself for ""; undefined if it has none.
+Value Attribute(const Value& entry, std::string_view path) {
+  const Value* found = &entry;
+  while (!path.empty()) {
+    const size_t dot = path.find('.');
+    const std::string_view name = path.substr(0, dot);
+    path.remove_prefix(dot == std::string_view::npos ? path.size() : dot + 1);
+    found = found->dict() == nullptr ? nullptr : found->dict()->Find(name);
+    if (found == nullptr) return Value::MakeUndefined(std::string(name));
+  }
+  return *found;
+}
+
+Result<std::string> Name(const Arguments& arguments, size_t index) {
+  if (index >= arguments.positional.size()) return InvalidArgument("an argument is missing");
+  if (arguments.positional[index].string() == nullptr)
+    return InvalidArgument("expected a name but got a " + arguments.positional[index].TypeName());
+  return *arguments.positional[index].string();
+}
+
+// What stands behind the first `count` arguments.
+Arguments Behind(const Arguments& arguments, size_t count) {
+  Arguments rest = arguments;
+  rest.positional.erase(rest.positional.begin(), rest.positional.begin() + static_cast<std::ptrdiff_t>(count));
+  return rest;
+}
+
+Result<Value> Select(const Value& value, const Arguments& arguments, bool by_attribute, bool wanted) {
+  LAMINA_ASSIGN_OR_RETURN(List items, Iterate(value));
+  std::string path, test;
+  size_t num_names = 0;
+  if (by_attribute) {
+    LAMINA_ASSIGN_OR_RETURN(path, Name(arguments, num_names++));
+  }
+  if (arguments.positional.size() > num_names) {
+    LAMINA_ASSIGN_OR_RETURN(test, Name(arguments, num_names++));
+  }
+  const Arguments rest = Behind(arguments, num_names);
+  List selected;
+  for (Value& item : items) {
+    const Value tested = Attribute(item, path);
+    Result<bool> result = test.empty() ? Result<bool>(tested.Truthy()) : ApplyTest(test, tested, rest);
+    if (!result.ok()) return result.status();
+    if (*result == wanted) selected.push_back(std::move(item));
+  }
+  return Value(std::move(selected));
+}
+
+}  // namespace
+
+Result<Value> FilterSelect(const Value& value, const Arguments& arguments) { return Select(value, arguments, false, true); }
+Result<Value> FilterReject(const Value& value, const Arguments& arguments) { return Select(value, arguments, false, false); }
+Result<Value> FilterSelectAttr(const Value& value, const Arguments& arguments) { return Select(value, arguments, true, true); }
+Result<Value> FilterRejectAttr(const Value& value, const Arguments& arguments) { return Select(value, arguments, true, false); }
+
+Result<Value> FilterMap(const Value& value, const Arguments& arguments) {
+  LAMINA_ASSIGN_OR_RETURN(List items, Iterate(value));
+  if (!arguments.positional.empty()) {
+    LAMINA_ASSIGN_OR_RETURN(const std::string filter, Name(arguments, 0));
+    const Arguments rest = Behind(arguments, 1);
+    for (Value& item : items) {
+      LAMINA_ASSIGN_OR_RETURN(item, ApplyFilter(filter, item, rest));
+    }
+    return Value(std::move(items));
+  }
+  const Value* path = arguments.Get(0, "attribute");
+  const Value* fallback = arguments.Get(1, "default");
+  if (path == nullptr || path->string() == nullptr) return InvalidArgument("map() takes a filter's name or attribute=NAME");
+  for (Value& item : items) {
+    item = Attribute(item, *path->string());
+    if (item.is_undefined() && fallback != nullptr) item = *fallback;
+  }
+  return Value(std::move(items));
+}
+
+}  // namespace lamina::chat

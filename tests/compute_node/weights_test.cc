@@ -1,0 +1,86 @@
+#include "compute_node/weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "splitter/slices.h"
+#include "tests/support/tiny_checkpoint.h"
+
+namespace lamina {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+Result<std::unique_ptr<Weights>> LoadFrom(const std::string& dir) {
+  LAMINA_ASSIGN_OR_RETURN(const ModelConfig config, ModelConfig::Load(dir));
+  LAMINA_ASSIGN_OR_RETURN(const Graph graph, TraceModel(config));
+  WorkerTeam team(1);
+  WeightOptions options;
+  options.model_dir = dir;
+  return Weights::Load(graph, config, options, team);
+}
+
+// Changes a JSON file on disk.
+void Edit(const std::string& path, const std::function<void(nlohmann::json&)>& change) {
+  std::ifstream in(path);
+  nlohmann::json json = nlohmann::json::parse(in);
+  change(json);
+  std::ofstream(path) << json;
+}
+
+TEST(WeightsTest, MissingTensorsAreNamedWithFileShapeAndArchitecture) {
+  const TinyCheckpoint checkpoint({.num_shards = 2});
+  const std::string index = checkpoint.dir() + "/model.safetensors.index.json";
+  Edit(index, [](nlohmann::json& json) { json["weight_map"].erase("model.layers.1.mlp.up_proj.weight"); });
+  const Status status = LoadFrom(checkpoint.dir()).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("model.layers.1.mlp.up_proj.weight"), HasSubstr(index), HasSubstr("[48, 32]"),
+                                      HasSubstr("LlamaForCausalLM"), Not(HasSubstr("tie_word_embeddings"))));
+}
+
+TEST(WeightsTest, AHeadThatIsNotThereMayBeTied) {
+  const TinyCheckpoint checkpoint({.tied_head = true});
+  EXPECT_TRUE(LoadFrom(checkpoint.dir()).ok()) << LoadFrom(checkpoint.dir()).status();
+  Edit(checkpoint.dir() + "/config.json", [](nlohmann::json& json) { json["tie_word_embeddings"] = false; });
+  const Status status = LoadFrom(checkpoint.dir()).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("lm_head.weight"), HasSubstr("\"tie_word_embeddings\": true")));
+}
+
+// As in the transformers library: what config.json says decides, even if the file has a head of its own.
+TEST(WeightsTest, ATiedHeadIgnoresTheHeadInTheFile) {
+  const TinyCheckpoint checkpoint({});
+  const auto untied = LoadFrom(checkpoint.dir());
+  ASSERT_TRUE(untied.ok()) << untied.status();
+  Edit(checkpoint.dir() + "/config.json", [](nlohmann::json& json) { json["tie_word_embeddings"] = true; });
+  const auto tied = LoadFrom(checkpoint.dir());
+  ASSERT_TRUE(tied.ok()) << tied.status();
+  EXPECT_EQ((*tied)->Matrix("model.embed_tokens.weight").out_features(), 96);
+  EXPECT_EQ((*untied)->Matrix("lm_head.weight").out_features(), 96);
+}
+
+TEST(WeightsTest, EveryDtypeHoldsTheSameModel) {
+  const TinyCheckpoint exact({.dtype = "F32"});
+  const auto expected = LoadFrom(exact.dir());
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  const std::vector<float>& norm = (*expected)->Vector("model.layers.0.input_layernorm.weight");
+  // The checkpoint writes the nearest lower magnitude: less than one unit of the last place is lost.
+  for (const auto& [dtype, error] : {std::pair("F16", 0x1p-10f), std::pair("BF16", 0x1p-7f)}) {
+    const TinyCheckpoint rounded({.dtype = dtype});
+    const auto weights = LoadFrom(rounded.dir());
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    EXPECT_EQ((*weights)->size_bytes() * 2, (*expected)->size_bytes());
+    const std::vector<float>& values = (*weights)->Vector("model.layers.0.input_layernorm.weight");
+    ASSERT_EQ(values.size(), norm.size());
+    for (size_t i = 0; i < norm.size(); ++i) EXPECT_NEAR(values[i], norm[i], error * norm[i]) << dtype;
+  }
+}
+
+}  // namespace
+}  // namespace lamina
