@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ namespace lamina {
 struct GenerateRequest {
   std::vector<TokenId> prompt;  // at least one token
   int n = 1;
+  uint64_t prefix_group = 0;    // not 0: with others of this number it goes where the KV of its beginning is, however many are there
   int64_t max_new_tokens = 16;  // prompt + max_new_tokens <= max_model_len
   bool ignore_eos = false;
   std::vector<TokenId> stop_tokens;  // besides the model's end-of-sequence tokens
@@ -118,6 +120,7 @@ class Engine {
 
   virtual EngineStatus status() = 0;
   virtual int64_t max_model_len() const = 0;
+  virtual std::span<const TokenId> eos_tokens() const = 0;  // end an answer
 };
 
 }  // namespace lamina

@@ -125,7 +125,7 @@ Result<RequestId> ServingEngine::Submit(GenerateRequest request, Sink sink) {
   Request entry{std::move(request), std::move(sink), {}, 0};
   for (int i = 0; i < entry.spec.n; ++i) {
     const SequenceId sequence{++last_sequence_};
-    const uint64_t group = entry.spec.n > 1 ? id.value : 0;
+    const uint64_t group = entry.spec.prefix_group == 0 && entry.spec.n > 1 ? id.value : entry.spec.prefix_group;
     if (Status status = scheduler_.Add({sequence, entry.spec.prompt, entry.spec.max_new_tokens, group}); !status.ok()) {
       for (const SequenceId added : entry.sequences) {
         scheduler_.Finish(added);

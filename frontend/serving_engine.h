@@ -54,6 +54,7 @@ class ServingEngine : public Engine {
   void Stop(RequestId request, int index) override;
   EngineStatus status() override;
   int64_t max_model_len() const override { return options_.scheduler.max_model_len; }
+  std::span<const TokenId> eos_tokens() const override { return options_.eos_tokens; }
 
  private:
   struct Continuation {

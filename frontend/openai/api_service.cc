@@ -185,9 +185,9 @@ void ApiService::HandleChat(const std::shared_ptr<Exchange>& exchange) {
 void ApiService::Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exchange) {
   if (!spec.options.has_seed) spec.options.sampling.set_seed(RandomSeed());
   const uint64_t id = next_generation_++;
-  auto generation = std::make_unique<Generation>(std::move(spec), *model_.tokenizer, *engine_, exchange);
-  const Status status = generation->Start([&](int prompt) -> Engine::Sink {
-    return [events = events_, id, prompt](const TokenEvent& event) { events->Push({id, prompt, event}); };
+  auto generation = Generation::Create(std::move(spec), *model_.tokenizer, *engine_, exchange);
+  const Status status = generation->Start([events = events_, id](int part) -> Engine::Sink {
+    return [events, id, part](const TokenEvent& event) { events->Push({id, part, event}); };
   });
   if (!status.ok()) return Answer(exchange, status);
   generations_.emplace(id, std::move(generation));
@@ -210,7 +210,7 @@ void ApiService::DeliverEvents() {
     if (!item) return;
     const auto found = generations_.find(item->generation);
     if (found == generations_.end()) continue;  // it ended before: its client left, or a stop string was found
-    if (found->second->OnEvent(item->prompt, item->event)) End(item->generation);
+    if (found->second->OnEvent(item->part, item->event)) End(item->generation);
   }
 }
 

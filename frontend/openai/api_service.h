@@ -60,7 +60,7 @@ class ApiService {
  private:
   struct EngineEvent {
     uint64_t generation;
-    int prompt;
+    int part;  // of it
     TokenEvent event;
   };
   using Handler = void (ApiService::*)(const std::shared_ptr<Exchange>&);

@@ -31,11 +31,14 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
     uses.push_back({{"id", use.id.value},
                     {"capacity_tokens", use.capacity_tokens},
                     {"used_tokens", use.used_tokens},
+                    {"cached_tokens", use.cached_tokens},
                     {"num_sequences", use.num_sequences}});
   }
   ordered_json scheduler = {{"num_running", status.scheduler.num_running},
                             {"num_waiting", status.scheduler.num_waiting},
                             {"num_preemptions", status.scheduler.num_preemptions},
+                            {"num_started_tokens", status.scheduler.num_started_tokens},
+                            {"num_shared_tokens", status.scheduler.num_shared_tokens},
                             {"nodes", std::move(uses)}};
   return {{"serving", status.serving}, {"detail", status.detail}, {"nodes", std::move(nodes)}, {"scheduler", std::move(scheduler)}};
 }

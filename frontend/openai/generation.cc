@@ -1,146 +1,34 @@
 #include "frontend/openai/generation.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "frontend/openai/api_error.h"
+#include "frontend/openai/beam_generation.h"
+#include "frontend/openai/sampled_generation.h"
 
 namespace lamina {
 
-Generation::Generation(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange)
-    : spec_(std::move(spec)), tokenizer_(tokenizer), engine_(engine), exchange_(std::move(exchange)), format_(spec_.kind, spec_.model) {
-  const GenerationOptions& options = spec_.options;
-  for (const GenerationSpec::Prompt& prompt : spec_.prompts) {
-    usage_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
-    for (int i = 0; i < options.n; ++i) {
-      DetokenizerOptions text{options.stop, options.include_stop_in_output, options.skip_special_tokens, options.min_tokens};
-      choices_.push_back(
-          {Detokenizer(tokenizer_, std::move(text), prompt.tokens), LogprobCollector(spec_.kind, tokenizer_), {}, false, false});
-      choices_.back().output.index = static_cast<int>(choices_.size()) - 1;
-      choices_.back().output.text = prompt.echo;
-    }
-  }
-  num_open_ = choices_.size();
+std::unique_ptr<Generation> Generation::Create(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine,
+                                               std::shared_ptr<Exchange> exchange) {
+  if (spec.options.beam_search) return std::make_unique<BeamGeneration>(std::move(spec), tokenizer, engine, std::move(exchange));
+  return std::make_unique<SampledGeneration>(std::move(spec), tokenizer, engine, std::move(exchange));
 }
 
-Status Generation::Start(const MakeSink& make_sink) {
-  for (size_t prompt = 0; prompt < spec_.prompts.size(); ++prompt) {
-    if (Status status = SubmitPrompt(static_cast<int>(prompt), make_sink); !status.ok()) {
-      Abort();
-      return status;
-    }
-  }
-  return OkStatus();
-}
-
-Status Generation::SubmitPrompt(int prompt, const MakeSink& make_sink) {
-  std::vector<TokenId>& tokens = spec_.prompts[static_cast<size_t>(prompt)].tokens;
-  const int64_t length = static_cast<int64_t>(tokens.size());
-  const int64_t context = engine_.max_model_len();
+Result<int64_t> MaxNewTokens(const GenerationSpec& spec, const GenerationSpec::Prompt& prompt, int64_t max_model_len) {
+  const auto length = std::ssize(prompt.tokens);
   if (length == 0) return InvalidArgument("the prompt is empty");
-  if (length >= context) {
-    return InvalidArgument("the prompt has " + std::to_string(length) + " tokens, but the model's context is " + std::to_string(context) +
-                           " tokens for prompt and answer together; at most " + std::to_string(context - 1) + " are possible for a prompt");
+  if (length >= max_model_len) {
+    return InvalidArgument("the prompt has " + std::to_string(length) + " tokens, but the model's context is " +
+                           std::to_string(max_model_len) + " tokens for prompt and answer together; at most " +
+                           std::to_string(max_model_len - 1) + " are possible for a prompt");
   }
-  const GenerationOptions& options = spec_.options;
-  if (options.max_tokens.value_or(0) > context - length) {
-    return InvalidArgument("max_tokens " + std::to_string(*options.max_tokens) + " is too large: the model's context is " +
-                           std::to_string(context) + " tokens and the prompt has " + std::to_string(length) + "; at most " +
-                           std::to_string(context - length) + " are possible");
+  const int64_t room = max_model_len - length;
+  const int64_t asked_for = spec.options.max_tokens.value_or(0);
+  if (asked_for > room) {
+    return InvalidArgument("max_tokens " + std::to_string(asked_for) + " is too large: the model's context is " +
+                           std::to_string(max_model_len) + " tokens and the prompt has " + std::to_string(length) + "; at most " +
+                           std::to_string(room) + " are possible");
   }
-  GenerateRequest request;
-  request.n = options.n;
-  request.max_new_tokens = std::min(options.max_tokens.value_or(spec_.default_max_tokens), context - length);
-  request.ignore_eos = options.ignore_eos;
-  request.stop_tokens = options.stop_token_ids;
-  request.sampling = options.sampling;
-  request.sampling.set_min_tokens(static_cast<int32_t>(std::min(options.min_tokens, request.max_new_tokens)));
-  request.prompt = std::move(tokens);
-  LAMINA_ASSIGN_OR_RETURN(const RequestId id, engine_.Submit(std::move(request), make_sink(prompt)));
-  requests_.push_back(id);
-  return OkStatus();
-}
-
-bool Generation::OnEvent(int prompt, const TokenEvent& event) {
-  const size_t index = static_cast<size_t>(prompt) * static_cast<size_t>(spec_.options.n) + static_cast<size_t>(event.index);
-  if (index >= choices_.size() || choices_[index].done) return num_open_ == 0;
-  Choice& choice = choices_[index];
-  if (event.finish == FinishReason::kError) {
-    Fail(event.error.ok() ? InternalError("the request failed") : event.error);
-    return true;
-  }
-  if (event.token) TakeToken(choice, event);
-  if (choice.detokenizer.matched_stop()) {
-    choice.done = true;
-    choice.output.finish = FinishReason::kStop;
-    choice.output.stop_reason = *choice.detokenizer.matched_stop();
-    if (!event.finish) engine_.Stop(requests_[static_cast<size_t>(prompt)], event.index);
-  } else if (event.finish) {
-    FinishChoice(choice, event);
-  }
-  if (spec_.options.stream && (choice.done || !choice.output.text.empty())) SendChunk(choice);
-  if (choice.done && --num_open_ == 0) Complete();
-  return num_open_ == 0;
-}
-
-void Generation::TakeToken(Choice& choice, const TokenEvent& event) {
-  ++usage_.completion_tokens;
-  if (event.index == 0) usage_.cached_tokens += event.num_cached;
-  if (spec_.options.sampling.num_logprobs() >= 0) choice.logprobs.Add(event);
-  const bool ends_it = event.finish == FinishReason::kStop && event.stop_token.has_value();
-  if (!ends_it || spec_.options.include_stop_in_output) choice.output.text += choice.detokenizer.Push(*event.token);
-}
-
-void Generation::FinishChoice(Choice& choice, const TokenEvent& event) {
-  choice.done = true;
-  choice.output.text += choice.detokenizer.Finish();
-  choice.output.finish = event.finish;
-  const auto& asked_for = spec_.options.stop_token_ids;
-  if (choice.detokenizer.matched_stop()) {  // the held-back end became complete by the last, incomplete character
-    choice.output.finish = FinishReason::kStop;
-    choice.output.stop_reason = *choice.detokenizer.matched_stop();
-  } else if (event.stop_token && std::find(asked_for.begin(), asked_for.end(), *event.stop_token) != asked_for.end()) {
-    choice.output.stop_reason = *event.stop_token;
-  }
-}
-
-void Generation::SendChunk(Choice& choice) {
-  const GenerationOptions& options = spec_.options;
-  choice.output.logprobs = choice.logprobs.Take();
-  const Usage* usage = options.continuous_usage && options.include_usage ? &usage_ : nullptr;
-  exchange_->SendEvent(format_.Chunk(choice.output, !choice.sent_first, usage, options.include_usage));
-  stream_begun_ = true;
-  choice.sent_first = true;
-  choice.output.text.clear();
-}
-
-void Generation::Complete() {
-  if (spec_.options.stream) {
-    if (spec_.options.include_usage) exchange_->SendEvent(format_.UsageChunk(usage_));
-    exchange_->SendEvent("[DONE]");
-    return exchange_->EndStream();
-  }
-  std::vector<ChoiceOutput> outputs;
-  for (Choice& choice : choices_) {
-    choice.output.logprobs = choice.logprobs.Take();
-    outputs.push_back(std::move(choice.output));
-  }
-  exchange_->Respond({200, "application/json", format_.Full(outputs, usage_), {}});
-}
-
-void Generation::Abort() {
-  for (const RequestId request : requests_) engine_.Abort(request);
-  requests_.clear();
-  num_open_ = 0;
-}
-
-void Generation::Fail(const Status& status) {
-  Abort();
-  const ApiError error = ApiError::From(status);
-  if (!stream_begun_) return exchange_->Respond(ErrorResponse(error));
-  exchange_->SendEvent(ErrorJson(error));
-  exchange_->SendEvent("[DONE]");
-  exchange_->EndStream();
+  return std::min(spec.options.max_tokens.value_or(spec.default_max_tokens), room);
 }
 
 }  // namespace lamina

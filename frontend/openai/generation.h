@@ -10,7 +10,7 @@
 #include "frontend/openai/exchange.h"
 #include "frontend/openai/requests.h"
 #include "frontend/openai/responses.h"
-#include "frontend/text/detokenizer.h"
+#include "frontend/text/tokenizer.h"
 
 namespace lamina {
 
@@ -26,53 +26,33 @@ struct GenerationSpec {
   int64_t default_max_tokens = 16;
 };
 
-// Thread: the server's. Choices are numbered prompt by prompt, `n` for each.
+// Thread: the server's.
 class Generation {
  public:
-  // Makes the sink for a prompt; it hands events to the server's thread, where they come back by OnEvent.
-  using MakeSink = std::function<Engine::Sink(int prompt)>;
+  // Makes the sink for a part of the request; it hands events to the server's thread, where they come back by OnEvent. May be called until
+  // the generation is over.
+  using MakeSink = std::function<Engine::Sink(int part)>;
 
-  // Borrows the tokenizer and the engine.
-  Generation(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange);
+  // By sampling, or by beam search if the options say so. Borrows the tokenizer and the engine.
+  static std::unique_ptr<Generation> Create(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine,
+                                            std::shared_ptr<Exchange> exchange);
+  virtual ~Generation() = default;
 
   // Hands all prompts to the engine, or none: on an error nothing is left running and nothing was answered. kInvalidArgument: a prompt is
   // too long.
-  Status Start(const MakeSink& make_sink);
+  virtual Status Start(MakeSink make_sink) = 0;
 
   // Returns true when the answer is complete: the generation can go.
-  bool OnEvent(int prompt, const TokenEvent& event);
+  virtual bool OnEvent(int part, const TokenEvent& event) = 0;
 
   // Ends everything in the engine; the client is gone.
-  void Abort();
+  virtual void Abort() = 0;
 
   // Ends everything and tells the client why: an error answer, or an error event if the stream has begun.
-  void Fail(const Status& status);
-
- private:
-  struct Choice {
-    Detokenizer detokenizer;
-    LogprobCollector logprobs;
-    ChoiceOutput output;  // whole answers: all text; streams: what has not been sent
-    bool sent_first = false;
-    bool done = false;
-  };
-
-  Status SubmitPrompt(int prompt, const MakeSink& make_sink);
-  void TakeToken(Choice& choice, const TokenEvent& event);
-  void FinishChoice(Choice& choice, const TokenEvent& event);
-  void SendChunk(Choice& choice);
-  void Complete();
-
-  GenerationSpec spec_;
-  const Tokenizer& tokenizer_;
-  Engine& engine_;
-  std::shared_ptr<Exchange> exchange_;
-  ResponseFormat format_;
-  std::vector<RequestId> requests_;  // one for each prompt
-  std::vector<Choice> choices_;
-  Usage usage_;
-  size_t num_open_ = 0;
-  bool stream_begun_ = false;
+  virtual void Fail(const Status& status) = 0;
 };
+
+// How many tokens the answer to a prompt may have. kInvalidArgument: the prompt leaves no room for so many.
+Result<int64_t> MaxNewTokens(const GenerationSpec& spec, const GenerationSpec::Prompt& prompt, int64_t max_model_len);
 
 }  // namespace lamina

@@ -10,7 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxNesting = 100;       // of a body; everything that walks JSON may recurse
+constexpr int kMaxNesting = 100;  // of a body; everything that walks JSON may recurse
+constexpr int64_t kMaxBeams = 64;
 constexpr int64_t kMaxChoices = 1024;  // prompts x n of one request: as many sequences as the queue holds by default
 constexpr size_t kMaxStopStrings = 32;
 constexpr size_t kMaxStopBytes = 4096;  // all stop strings together: every token is checked against them
@@ -121,8 +122,7 @@ void ReadSampling(FieldReader& reader, const RequestRules& rules, GenerationOpti
 }
 
 // Fields of other servers that would change the answer: refused, so that nobody believes they had an effect.
-void RefuseUnsupported(FieldReader& reader, int n) {
-  reader.Refuse("use_beam_search", "leave it out to sample");
+void RefuseUnsupported(FieldReader& reader) {
   reader.Refuse("suffix", "only text behind a prompt can be generated");
   reader.Refuse("prompt_logprobs", "log-probabilities are given for generated tokens only");
   for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"})
@@ -131,11 +131,39 @@ void RefuseUnsupported(FieldReader& reader, int n) {
     const bool is_text = format->is_object() && format->contains("type") && (*format)["type"] == "text";
     if (!is_text) reader.Fail("response_format", "'response_format' is not supported except {\"type\": \"text\"}");
   }
-  int64_t best_of = n;
-  reader.ReadInteger("best_of", 1, kMaxChoices, best_of);
-  if (best_of > n) reader.Fail("best_of", "'best_of' above 'n' is not supported");
-  for (const char* name : {"user", "priority", "length_penalty", "early_stopping", "store", "metadata", "service_tier"})
-    reader.Ignore(name);
+  for (const char* name : {"user", "priority", "store", "metadata", "service_tier"}) reader.Ignore(name);
+}
+
+// Reads what it needs of the other options: they come first.
+void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
+  bool use = false, early_stopping = false;
+  int64_t width = out.n;
+  float length_penalty = 1;
+  reader.Read("use_beam_search", use);
+  reader.ReadInteger("best_of", out.n, kMaxBeams, width);
+  reader.ReadNumber("length_penalty", -100, 100, length_penalty);
+  reader.Read("early_stopping", early_stopping);
+  if (!use) {
+    if (width > out.n) reader.Fail("best_of", "'best_of' above 'n' is only supported with 'use_beam_search'");
+    return;
+  }
+  if (width < 2) return reader.Fail("use_beam_search", "'use_beam_search' needs an 'n' or 'best_of' of at least 2, the number of beams");
+  const control::SamplingParams& sampling = out.sampling;
+  const std::pair<const char*, bool> without[] = {
+      {"stream", out.stream},
+      {"stop", !out.stop.empty()},
+      {"min_tokens", out.min_tokens > 0},
+      {"logit_bias", sampling.logit_bias_size() > 0},
+      {"frequency_penalty", sampling.frequency_penalty() != 0},
+      {"presence_penalty", sampling.presence_penalty() != 0},
+      {"repetition_penalty", sampling.repetition_penalty() != 1},
+      {"logprobs", sampling.num_logprobs() >= 0},
+  };
+  for (const auto& [name, used] : without) {
+    if (used && reader.Find(name) != nullptr)
+      return reader.Fail(name, std::string("'") + name + "' is not supported with 'use_beam_search'");
+  }
+  out.beam_search = {static_cast<int>(width), length_penalty, early_stopping};
 }
 
 void ReadStreamOptions(FieldReader& reader, GenerationOptions& out) {
@@ -167,7 +195,7 @@ void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptio
   reader.Read("include_stop_str_in_output", out.include_stop_in_output);
   reader.Read("skip_special_tokens", out.skip_special_tokens);
   ReadSampling(reader, rules, out);
-  RefuseUnsupported(reader, out.n);
+  RefuseUnsupported(reader);
 }
 
 bool IsTokenList(const json& value) { return value.is_array() && !value.empty() && value[0].is_number(); }
@@ -284,6 +312,7 @@ std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& ru
   out.options.sampling.set_num_logprobs(static_cast<int32_t>(logprobs));
   if (out.echo && logprobs >= 0)
     reader.Fail("echo", "'echo' together with 'logprobs' is not supported: log-probabilities are given for generated tokens only");
+  ReadBeamSearch(reader, out.options);
   if (static_cast<int64_t>(out.prompts.size()) * out.options.n > kMaxChoices)
     reader.Fail("n", "a request can have at most 1024 choices (prompts times 'n')");
   unknown_fields = reader.Unknown(kMaxUnknownFields);
@@ -295,6 +324,7 @@ std::optional<ApiError> ParseChat(const json& body, const RequestRules& rules, C
   ReadOptions(reader, rules, out.options);
   ReadChatInput(reader, out.input);
   ReadChatLogprobs(reader, out.options.sampling);
+  ReadBeamSearch(reader, out.options);
   const json* tool_choice = reader.Find("tool_choice");
   if (tool_choice == nullptr || *tool_choice != "none") reader.Refuse("tools", "tools cannot be called");
   reader.Ignore("tools");

@@ -30,6 +30,12 @@ struct GenerationOptions {
   bool include_stop_in_output = false;
   bool skip_special_tokens = true;
   bool has_seed = false;  // else the caller draws one
+  struct BeamSearch {
+    int width = 1;  // at least n
+    double length_penalty = 1;
+    bool early_stopping = false;
+  };
+  std::optional<BeamSearch> beam_search;  // instead of sampling
   control::SamplingParams sampling;
 };
 

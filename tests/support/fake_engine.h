@@ -29,6 +29,7 @@ class FakeEngine final : public Engine {
   void Stop(RequestId request, int index) override;
   EngineStatus status() override;
   int64_t max_model_len() const override { return max_model_len_; }
+  std::span<const TokenId> eos_tokens() const override { return {&eos_, 1}; }
 
   // Continuations stop after so many tokens until Resume().
   void PauseAfter(size_t tokens);

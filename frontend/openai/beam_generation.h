@@ -1,0 +1,48 @@
+// Text by beam search: in every step each beam is a request for one token and the most likely ones, which finds K and V of the beam in the
+// prefix cache. The answer is sent when all is done.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "frontend/beam_search.h"
+#include "frontend/openai/exchange.h"
+#include "frontend/openai/generation.h"
+#include "frontend/openai/responses.h"
+
+namespace lamina {
+
+// Choices are numbered prompt by prompt, the best `n` of each; a part is a beam of a prompt.
+class BeamGeneration final : public Generation {
+ public:
+  // Borrows the tokenizer and the engine. REQUIRES: options.beam_search.
+  BeamGeneration(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange);
+
+  Status Start(MakeSink make_sink) override;
+  bool OnEvent(int part, const TokenEvent& event) override;
+  void Abort() override;
+  void Fail(const Status& status) override;
+
+ private:
+  struct Search {
+    BeamSearch beams;
+    std::vector<std::vector<TokenLogprobInfo>> next;  // of each beam of the step that runs
+    std::vector<RequestId> requests;                  // likewise
+    int num_open = 0;                                 // of those
+    uint64_t group = 0;                               // GenerateRequest::prefix_group
+  };
+
+  Status Step(int prompt);
+  void Complete();
+
+  GenerationSpec spec_;
+  const Tokenizer& tokenizer_;
+  Engine& engine_;
+  std::shared_ptr<Exchange> exchange_;
+  ResponseFormat format_;
+  MakeSink make_sink_;
+  std::vector<Search> searches_;  // one for each prompt
+  Usage usage_;
+};
+
+}  // namespace lamina

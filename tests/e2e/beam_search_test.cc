@@ -1,0 +1,79 @@
+// Beam search over the API of a served cluster: the answers of Hugging Face transformers (tests/frontend/beam_search_golden.py).
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/golden_prompts.h"
+#include "tests/support/server_process.h"
+
+namespace lamina::testing {
+namespace {
+
+using nlohmann::json;
+using std::chrono::seconds;
+
+class BeamSearchServed : public ::testing::Test {
+ protected:
+  void Serve(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {TinyStoriesDir(), "--kv-dtype", "float32"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start(arguments);
+    ASSERT_TRUE(started.ok()) << started.status();
+    server_ = std::move(*started);
+  }
+
+  json Post(const std::string& path, const json& body) {
+    const Result<ClientResponse> response = server_->client().Post(path, body.dump(), Deadline::After(seconds(60)));
+    EXPECT_TRUE(response.ok()) << response.status();
+    EXPECT_EQ(response->status, 200) << response->body;
+    return response->json();
+  }
+
+  std::string TextOf(const std::vector<TokenId>& tokens) { return Post("/detokenize", {{"tokens", tokens}})["prompt"]; }
+
+  void ExpectGolden() {
+    std::ifstream file(LAMINA_SOURCE_DIR "/tests/frontend/beam_search_golden.json");
+    for (const json& golden : json::parse(file)["cases"]) {
+      const auto prompt = golden["prompt_ids"].get<std::vector<TokenId>>();
+      const std::string prompt_text = TextOf(prompt);
+      const json answer = Post("/v1/completions", {{"prompt", prompt},
+                                                   {"use_beam_search", true},
+                                                   {"n", golden["width"]},
+                                                   {"length_penalty", golden["length_penalty"]},
+                                                   {"early_stopping", golden["early_stopping"]},
+                                                   {"max_tokens", golden["max_new_tokens"]}});
+      ASSERT_EQ(answer["choices"].size(), golden["answers"].size());
+      for (size_t i = 0; i < golden["answers"].size(); ++i) {
+        auto tokens = golden["answers"][i]["tokens"].get<std::vector<TokenId>>();
+        const bool ended = tokens.back() == kEnd;
+        if (ended) tokens.pop_back();
+        tokens.insert(tokens.begin(), prompt.begin(), prompt.end());
+        EXPECT_EQ(prompt_text + answer["choices"][i]["text"].get<std::string>(), TextOf(tokens))
+            << "answer " << i << " of " << golden["width"] << ", length_penalty " << golden["length_penalty"];
+        EXPECT_EQ(answer["choices"][i]["finish_reason"], ended ? "stop" : "length");
+      }
+    }
+    EXPECT_EQ(server_->AwaitIdle(Deadline::After(seconds(10))), "");
+  }
+
+  static constexpr TokenId kEnd = 2;
+  std::unique_ptr<ServerProcess> server_;
+};
+
+TEST_F(BeamSearchServed, AnswersAsTransformersDoes) {
+  Serve({"--memory-nodes", "2"});
+  ExpectGolden();
+  const json scheduler = server_->Status()["scheduler"];
+  EXPECT_GT(scheduler["num_shared_tokens"].get<double>(), 0.9 * scheduler["num_started_tokens"].get<double>())
+      << "a beam computes one token in a step";
+}
+
+TEST_F(BeamSearchServed, AlsoWithoutAPrefixCache) {
+  Serve({"--memory-nodes", "1", "--no-enable-prefix-caching"});
+  ExpectGolden();
+  EXPECT_EQ(server_->Status()["scheduler"]["num_shared_tokens"], 0);
+}
+
+}  // namespace
+}  // namespace lamina::testing
