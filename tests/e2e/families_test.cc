@@ -1,6 +1,8 @@
 // Every model family over real processes: the greedy tokens that Hugging Face transformers chooses.
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "tests/support/families.h"
 #include "tests/support/serving.h"
 
@@ -24,10 +26,13 @@ struct FamilyCase {
     deployment.spread_tokens = spread_tokens;
     deployment.tensor_parallel_size = tensor_parallel_size;
     deployment.overlap = overlap;
+    deployment.max_num_seqs = 8;
     deployment.max_num_batched_tokens = 11;  // the prompt comes in two chunks
     return deployment;
   }
 };
+
+void PrintTo(const FamilyCase& c, std::ostream* out) { *out << c.family; }
 
 class FamiliesServedTest : public ::testing::TestWithParam<FamilyCase> {};
 
@@ -58,7 +63,8 @@ std::vector<FamilyCase> AllCases() {
   all.push_back({.family = "mistral", .num_memory_nodes = 3, .spread_tokens = 5});
   all.push_back({.family = "qwen2-window", .spread_tokens = 16, .overlap = "on"});
   // What ranks share by head or element.
-  for (const char* name : {"qwen3", "opt", "gemma2"}) all.push_back({.family = name, .kv_head_parallel = 2, .tensor_parallel_size = 2});
+  for (const char* name : {"qwen3", "opt", "gemma2", "mixtral"})
+    all.push_back({.family = name, .kv_head_parallel = 2, .tensor_parallel_size = 2});
   return all;
 }
 
