@@ -20,6 +20,7 @@ void RegisterComplete(CLI::App& app);
 void RegisterChat(CLI::App& app);
 void RegisterCluster(CLI::App& app);
 void RegisterSplit(CLI::App& app);
+void RegisterTokenize(CLI::App& app);
 void RegisterDoctor(CLI::App& app);
 void RegisterBench(CLI::App& app);
 

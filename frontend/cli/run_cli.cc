@@ -55,6 +55,7 @@ int RunCli(int argc, char** argv) {
   RegisterChat(app);
   RegisterCluster(app);
   RegisterSplit(app);
+  RegisterTokenize(app);
   RegisterDoctor(app);
   RegisterBench(app);
   if (const std::string mistake = UnknownCommand(app, argc, argv); !mistake.empty()) {

@@ -74,17 +74,25 @@ class JsonTokenizer::WordCache {
   explicit WordCache(const RankedBpe& bpe) : bpe_(bpe) {}
 
   void Encode(std::string_view word, std::vector<TokenId>& ids) {
-    if (word.size() > kMaxWordBytes) return bpe_.Encode(word, ids);
-    const auto [found, is_new] = words_.try_emplace(std::string(word));
-    if (is_new) bpe_.Encode(word, found->second);
-    ids.insert(ids.end(), found->second.begin(), found->second.end());
+    while (!word.empty()) {
+      const size_t bytes = bpe_.FirstPart(word);
+      EncodePart(word.substr(0, bytes), ids);
+      word.remove_prefix(bytes);
+    }
   }
 
  private:
-  static constexpr size_t kMaxWordBytes = 32;  // longer ones seldom come twice
+  static constexpr size_t kMaxPartBytes = 32;  // longer ones seldom come twice
+
+  void EncodePart(std::string_view part, std::vector<TokenId>& ids) {
+    if (part.size() > kMaxPartBytes) return bpe_.Encode(part, ids);
+    const auto [found, is_new] = parts_.try_emplace(std::string(part));
+    if (is_new) bpe_.Encode(part, found->second);
+    ids.insert(ids.end(), found->second.begin(), found->second.end());
+  }
 
   const RankedBpe& bpe_;
-  std::unordered_map<std::string, std::vector<TokenId>> words_;
+  std::unordered_map<std::string, std::vector<TokenId>> parts_;
 };
 
 Status JsonTokenizer::Read(const JsonNode& file, const JsonNode& config) {

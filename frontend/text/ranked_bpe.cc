@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "frontend/text/byte_alphabet.h"
+#include "frontend/text/sentencepiece_model.h"
 #include "frontend/text/utf8.h"
 
 namespace lamina {
@@ -14,6 +15,14 @@ namespace {
 
 // Ids may have gaps, but not so many that a small file needs much memory.
 int64_t MaxId(size_t num_pieces) { return static_cast<int64_t>(num_pieces) * 4 + (1 << 16); }
+
+// Bytes up to the first space that stands behind something else than a space; all if there is none.
+size_t BytesBeforeInnerSpace(std::string_view text) {
+  for (size_t at = text.find(kSpaceMark); at != std::string_view::npos; at = text.find(kSpaceMark, at + kSpaceMark.size())) {
+    if (at > 0 && !text.substr(0, at).ends_with(kSpaceMark)) return at;
+  }
+  return text.size();
+}
 
 std::string SpellFallback(size_t byte) {
   char text[8];
@@ -143,6 +152,8 @@ void RankedBpe::Encode(std::string_view word, std::vector<TokenId>& ids) const {
   symbols.Emit(ids);
 }
 
+size_t RankedBpe::FirstPart(std::string_view word) const { return cuts_at_spaces_ ? BytesBeforeInnerSpace(word) : word.size(); }
+
 std::optional<TokenId> RankedBpe::Find(std::string_view spelled) const {
   const auto found = ids_.find(std::string(spelled));
   if (found == ids_.end()) return std::nullopt;
@@ -232,6 +243,7 @@ Status RankedBpe::AddMerge(const JsonNode& entry, uint32_t rank) {
   for (const auto& [id, text] : {std::pair(left_id, left), std::pair(right_id, right), std::pair(merged_id, left + right)}) {
     if (id == ids_.end()) return InvalidArgument(entry.path() + ": \"" + text.substr(0, 80) + "\" is not in model.vocab");
   }
+  joins_spaces_ |= BytesBeforeInnerSpace(merged_id->first) < merged_id->first.size();
   merges_.Set(left_id->second, right_id->second, {rank, merged_id->second});
   return OkStatus();
 }
@@ -241,6 +253,7 @@ void RankedBpe::FindBytes(bool byte_level) {
     byte_ids_[byte] = Find(byte_level ? SpellByte(static_cast<unsigned char>(byte)) : SpellFallback(byte)).value_or(-1);
   }
   const bool has_all_bytes = std::all_of(byte_ids_.begin(), byte_ids_.end(), [](TokenId id) { return id >= 0; });
+  cuts_at_spaces_ = !byte_level && !joins_spaces_ && !ignore_merges_ && Find(kSpaceMark).has_value();
   loses_nothing_ = has_all_bytes && (byte_level || byte_fallback_);
   if (!ignore_merges_) return;
   whole_word_texts_.resize(pieces_.size());

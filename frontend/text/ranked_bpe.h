@@ -30,6 +30,10 @@ class RankedBpe {
   // The ids of `word`, appended to `ids`. Takes n log n time. REQUIRES: valid UTF-8 of less than 2 GiB.
   void Encode(std::string_view word, std::vector<TokenId>& ids) const;
 
+  // Bytes at the beginning of `word` whose tokens do not depend on the rest: all of it, or up to a space (as U+2581) that no merge joins
+  // with what stands before it. Parts are encoded faster than the whole. REQUIRES: not empty.
+  size_t FirstPart(std::string_view word) const;
+
   std::optional<TokenId> Find(std::string_view spelled) const;
 
   // By id, as the file spells them; "" where there is none.
@@ -77,6 +81,8 @@ class RankedBpe {
   bool byte_fallback_ = false;
   bool ignore_merges_ = false;  // a word that is in the vocabulary is not merged
   bool fuse_unk_ = false;
+  bool joins_spaces_ = false;  // a merge joins a space with what stands before it
+  bool cuts_at_spaces_ = false;
   bool loses_nothing_ = false;
   std::optional<TokenId> unk_;
   std::array<TokenId, 256> byte_ids_ = {};  // -1: none

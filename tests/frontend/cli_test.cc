@@ -69,8 +69,16 @@ class FakeApi {
 };
 
 TEST(Cli, EveryCommandHasHelpWithAnExample) {
-  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-           {}, {"serve"}, {"complete"}, {"chat"}, {"cluster"}, {"cluster", "up"}, {"cluster", "down"}, {"cluster", "status"}, {"split"}}) {
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{{},
+                                                                                       {"serve"},
+                                                                                       {"complete"},
+                                                                                       {"chat"},
+                                                                                       {"cluster"},
+                                                                                       {"cluster", "up"},
+                                                                                       {"cluster", "down"},
+                                                                                       {"cluster", "status"},
+                                                                                       {"split"},
+                                                                                       {"tokenize"}}) {
     std::vector<std::string> arguments = command;
     arguments.push_back("--help");
     const CommandOutput output = Lamina(arguments);
@@ -83,7 +91,7 @@ TEST(Cli, EveryCommandHasHelpWithAnExample) {
 TEST(Cli, UsageErrorsExitWithTwo) {
   const CommandOutput unknown = Lamina({"fly"});
   EXPECT_EQ(unknown.exit_status, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("unknown command 'fly'; commands: serve complete chat cluster split doctor bench"));
+  EXPECT_THAT(unknown.err, HasSubstr("unknown command 'fly'; commands: serve complete chat cluster split tokenize doctor bench"));
   for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{{},
                                                                                          {""},
                                                                                          {"--fly"},
@@ -92,7 +100,8 @@ TEST(Cli, UsageErrorsExitWithTwo) {
                                                                                          {"complete", "x", "--max-tokens", "many"},
                                                                                          {"cluster"},
                                                                                          {"cluster", "up"},
-                                                                                         {"split"}}) {
+                                                                                         {"split"},
+                                                                                         {"tokenize"}}) {
     const CommandOutput output = Lamina(arguments);
     EXPECT_EQ(output.exit_status, 2) << ShellJoin(arguments);
     EXPECT_THAT(output.err, Not(IsEmpty())) << ShellJoin(arguments);
@@ -163,6 +172,18 @@ TEST(Cli, Split) {
   const CommandOutput missing = Lamina({"split", "/nonexistent"});
   EXPECT_EQ(missing.exit_status, 1);
   EXPECT_THAT(missing.err, HasSubstr("/nonexistent"));
+}
+
+TEST(Cli, Tokenize) {
+  const std::string model = LAMINA_SOURCE_DIR "/models/tiny-stories";
+  const CommandOutput text = Lamina({"tokenize", model, "Once upon"});
+  EXPECT_EQ(text.exit_status, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("       1  \"<s>\"\n"));
+  EXPECT_THAT(text.out, HasSubstr(" tokens, 9 bytes\n"));
+  const json ids = json::parse(Lamina({"tokenize", model, "Once upon", "--json"}).out, nullptr, false);
+  const json bare = json::parse(Lamina({"tokenize", model, "Once upon", "--json", "--no-special-tokens"}).out, nullptr, false);
+  EXPECT_EQ(ids.size(), bare.size() + 1);
+  EXPECT_EQ(Lamina({"tokenize", "/nonexistent", "x"}).exit_status, 1);
 }
 
 TEST(Cli, ClusterErrorsNameFileAndLine) {

@@ -128,6 +128,17 @@ TEST(JsonTokenizer, MergesAsStringsOrPairs) {
   EXPECT_EQ(Parse(file)->Encode("the small house", false), ids);
 }
 
+// Text without a pre-tokenizer is cut at spaces where no merge reaches over them; here one does.
+TEST(JsonTokenizer, MergesMayReachOverSpaces) {
+  json file = {
+      {"normalizer", {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}}},
+      {"model",
+       {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"\u2581", 2}, {"\u2581b", 3}, {"a\u2581", 4}}}, {"merges", {"\u2581 b"}}}}};
+  EXPECT_THAT(Parse(file)->Encode("a b a b", false), ElementsAre(0, 3, 2, 0, 3));
+  file["model"]["merges"] = {"a \u2581", "\u2581 b"};
+  EXPECT_THAT(Parse(file)->Encode("a b a b", false), ElementsAre(4, 1, 2, 4, 1));
+}
+
 struct Refusal {
   const char* name;
   const char* pointer;  // what of the file is replaced
