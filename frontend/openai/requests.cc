@@ -140,7 +140,7 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
   int64_t width = out.n;
   float length_penalty = 1;
   reader.Read("use_beam_search", use);
-  reader.ReadInteger("best_of", out.n, kMaxBeams, width);
+  reader.ReadInteger("best_of", 1, kMaxBeams, width);
   reader.ReadNumber("length_penalty", -100, 100, length_penalty);
   reader.Read("early_stopping", early_stopping);
   if (!use) {
@@ -148,6 +148,8 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
     return;
   }
   if (width < 2) return reader.Fail("use_beam_search", "'use_beam_search' needs an 'n' or 'best_of' of at least 2, the number of beams");
+  if (width > kMaxBeams) return reader.Fail("n", "'use_beam_search' can have at most 64 beams");
+  if (width < out.n) return reader.Fail("best_of", "'best_of' is the number of beams, and cannot be less than 'n'");
   const control::SamplingParams& sampling = out.sampling;
   const std::pair<const char*, bool> without[] = {
       {"stream", out.stream},

@@ -24,10 +24,11 @@ class BeamSearchServed : public ::testing::Test {
   }
 
   json Post(const std::string& path, const json& body) {
-    const Result<ClientResponse> response = server_->client().Post(path, body.dump(), Deadline::After(seconds(60)));
+    const Result<HttpResponse> response = server_->client().PostJson(path, body.dump());
     EXPECT_TRUE(response.ok()) << response.status();
+    if (!response.ok()) return {};
     EXPECT_EQ(response->status, 200) << response->body;
-    return response->json();
+    return json::parse(response->body);
   }
 
   std::string TextOf(const std::vector<TokenId>& tokens) { return Post("/detokenize", {{"tokens", tokens}})["prompt"]; }

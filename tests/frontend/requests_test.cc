@@ -187,13 +187,29 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"prompt": [1, "a"]})", "prompt", "not a string"}, BadRequest{R"({"prompt": [1, -1]})", "prompt", "not -1"},
         BadRequest{R"({"prompt": [1.5]})", "prompt", "not 1.5"}, BadRequest{R"({"prompt": [[]]})", "prompt", "not empty"},
         BadRequest{R"({"prompt": [[1], [[2]]]})", "prompt", ""}, BadRequest{R"({"prompt": [[1, 1024]]})", "prompt", "between 0 and 1023"},
-        BadRequest{R"({"best_of": 2})", "best_of", "not supported"}, BadRequest{R"({"best_of": 0})", "best_of", "between"},
-        BadRequest{R"({"use_beam_search": true})", "use_beam_search", "not supported"},
+        BadRequest{R"({"best_of": 2})", "best_of", "only supported with 'use_beam_search'"},
+        BadRequest{R"({"best_of": 0})", "best_of", "between"}, BadRequest{R"({"use_beam_search": true})", "use_beam_search", "at least 2"},
+        BadRequest{R"({"use_beam_search": true, "n": 65})", "n", "at most 64"},
+        BadRequest{R"({"use_beam_search": true, "n": 4, "best_of": 3})", "best_of", "less than 'n'"},
+        BadRequest{R"({"use_beam_search": true, "n": 4, "stream": true})", "stream", "not supported with"},
+        BadRequest{R"({"use_beam_search": true, "n": 4, "logprobs": 1})", "logprobs", "not supported with"},
         BadRequest{R"({"suffix": "end"})", "suffix", "not supported"},
         BadRequest{R"({"prompt_logprobs": 1})", "prompt_logprobs", "not supported"},
         BadRequest{R"({"echo": true, "logprobs": 1})", "echo", "not supported"}, BadRequest{R"({"echo": "yes"})", "echo", "true or false"},
         BadRequest{R"({"guided_json": {"type": "object"}})", "guided_json", "not supported"},
         BadRequest{R"({"response_format": {"type": "json_object"}})", "response_format", "not supported"}));
+
+TEST(ParseCompletion, BeamSearch) {
+  const auto parsed =
+      Completion({{"prompt", "a"}, {"use_beam_search", true}, {"n", 2}, {"best_of", 5}, {"length_penalty", 0.5}, {"early_stopping", true}});
+  ASSERT_FALSE(parsed.error.has_value()) << parsed.error->message;
+  const auto& beams = parsed.request.options.beam_search;
+  ASSERT_TRUE(beams.has_value());
+  EXPECT_EQ(beams->width, 5);
+  EXPECT_EQ(beams->length_penalty, 0.5);
+  EXPECT_TRUE(beams->early_stopping);
+  EXPECT_FALSE(Completion({{"prompt", "a"}, {"n", 2}, {"length_penalty", 0.5}}).request.options.beam_search.has_value());
+}
 
 TEST(ParseCompletion, LimitsOnLists) {
   EXPECT_THAT(Completion({{"prompt", std::vector<std::string>(1025, "a")}}).error->message, HasSubstr("at most 1024"));
