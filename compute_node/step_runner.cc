@@ -388,7 +388,8 @@ Status StepRunner::Check(const control::ComputeWork& work) const {
   if (found == sequences_.end()) return InternalError("the order names a sequence that was not announced");
   const std::vector<TokenId>& known = found->second.tokens;
   const int64_t end = work.first_position() + work.tokens_size();
-  if (work.tokens_size() == 0 || work.first_position() < 0 || end > static_cast<int64_t>(known.size()) || end > limits_.max_model_len()) {
+  const int64_t longest = std::min<int64_t>(limits_.max_model_len(), model_.config.max_positions);  // tables of positions end there
+  if (work.tokens_size() == 0 || work.first_position() < 0 || end > static_cast<int64_t>(known.size()) || end > longest) {
     return InternalError("the order's positions " + std::to_string(work.first_position()) + ".." + std::to_string(end) +
                          " do not fit a sequence of " + std::to_string(known.size()) + " tokens");
   }
