@@ -13,6 +13,8 @@
 
 namespace lamina {
 
+inline constexpr int kMaxSequenceDepth = 16;  // of sequences of steps in sequences of steps
+
 // Borrows the JSON. A key whose value is null counts as absent.
 class JsonNode {
  public:

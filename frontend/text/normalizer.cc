@@ -6,8 +6,7 @@
 namespace lamina {
 namespace {
 
-constexpr int kMaxDepth = 16;  // of sequences in sequences
-constexpr std::string_view kUnderstood =
+constexpr std::string_view kUnderstoodNormalizers =
     "understood are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip and Sequence (convert the tokenizer, or use its "
     "tokenizer.model)";
 
@@ -42,7 +41,7 @@ Result<Normalizer> Normalizer::Read(const JsonNode& node) {
 Status Normalizer::Add(const JsonNode& node, int depth) {
   LAMINA_ASSIGN_OR_RETURN(const JsonNode type_node, node.Get("type"));
   LAMINA_ASSIGN_OR_RETURN(const std::string type, type_node.Text());
-  if (type == "Sequence" && depth < kMaxDepth) {
+  if (type == "Sequence" && depth < kMaxSequenceDepth) {
     return node.ForEach("normalizers", [&](const JsonNode& entry) { return Add(entry, depth + 1); });
   }
   if (type == "Replace") return AddReplace(node);
@@ -62,7 +61,7 @@ Status Normalizer::Add(const JsonNode& node, int depth) {
     LAMINA_ASSIGN_OR_RETURN(step.right, node.Flag("strip_right", true));
     max_shrink_ = std::nullopt;
   } else {
-    return type_node.Unsupported(kUnderstood);
+    return type_node.Unsupported(kUnderstoodNormalizers);
   }
   steps_.push_back(std::move(step));
   return OkStatus();

@@ -8,8 +8,7 @@
 namespace lamina {
 namespace {
 
-constexpr int kMaxDepth = 16;  // of sequences in sequences
-constexpr std::string_view kUnderstood = "understood are ByteLevel, Split, Digits, Punctuation, Metaspace and Sequence";
+constexpr std::string_view kUnderstoodPreTokenizers = "understood are ByteLevel, Split, Digits, Punctuation, Metaspace and Sequence";
 
 // How GPT-2 divides text; what ByteLevel stands for.
 constexpr std::string_view kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -25,7 +24,7 @@ Result<PreTokenizer> PreTokenizer::Read(const JsonNode& node) {
 Status PreTokenizer::Add(const JsonNode& node, int depth) {
   LAMINA_ASSIGN_OR_RETURN(const JsonNode type_node, node.Get("type"));
   const nlohmann::json& type = type_node.value();
-  if (type == "Sequence" && depth < kMaxDepth) {
+  if (type == "Sequence" && depth < kMaxSequenceDepth) {
     return node.ForEach("pretokenizers", [&](const JsonNode& entry) { return Add(entry, depth + 1); });
   }
   if (is_byte_level_) return node.Unsupported("nothing may follow ByteLevel");
@@ -40,7 +39,7 @@ Status PreTokenizer::Add(const JsonNode& node, int depth) {
     LAMINA_ASSIGN_OR_RETURN(const Behavior behavior, ReadBehavior(node, "Isolated"));
     return AddPattern(R"([\p{P}$+<=>\^`|~])", behavior);
   }
-  return type_node.Unsupported(kUnderstood);
+  return type_node.Unsupported(kUnderstoodPreTokenizers);
 }
 
 Status PreTokenizer::AddPattern(std::string_view pattern, Behavior behavior) {

@@ -13,7 +13,7 @@ namespace lamina::chat {
 namespace {
 
 constexpr int64_t kMaxBound = 100'000'000;  // of slices; beyond the end of anything
-constexpr int kMaxDepth = 2000;             // of what is being evaluated, through macros that call each other: a megabyte of stack
+constexpr int kMaxEvaluationDepth = 600;    // of what is being evaluated, through macros that call each other; a template itself nests less
 
 // The first error is kept and everything after it is skipped.
 class Evaluator {
@@ -53,7 +53,7 @@ class Evaluator {
   class Deeper {
    public:
     Deeper(Evaluator& evaluator, int line) : evaluator_(evaluator) {
-      if (++evaluator_.depth_ > kMaxDepth) evaluator_.Fail(line, OutOfSpace("the template calls itself too often"));
+      if (++evaluator_.depth_ > kMaxEvaluationDepth) evaluator_.Fail(line, OutOfSpace("the template calls itself too often"));
     }
     ~Deeper() { --evaluator_.depth_; }
     Deeper(const Deeper&) = delete;

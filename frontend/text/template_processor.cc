@@ -3,8 +3,6 @@
 namespace lamina {
 namespace {
 
-constexpr int kMaxDepth = 16;  // of sequences in sequences
-
 // The ids of a special token of the template; "special_tokens" lists them by name.
 Status AddSpecial(const JsonNode& processor, const JsonNode& piece, std::vector<TokenId>& ids) {
   LAMINA_ASSIGN_OR_RETURN(const JsonNode name_node, piece.Get("id"));
@@ -34,7 +32,7 @@ Result<TemplateProcessor> TemplateProcessor::Read(const JsonNode& node) {
 Status TemplateProcessor::Add(const JsonNode& node, int depth) {
   LAMINA_ASSIGN_OR_RETURN(const JsonNode type_node, node.Get("type"));
   LAMINA_ASSIGN_OR_RETURN(const std::string type, type_node.Text());
-  if (type == "Sequence" && depth < kMaxDepth) {
+  if (type == "Sequence" && depth < kMaxSequenceDepth) {
     return node.ForEach("processors", [&](const JsonNode& entry) { return Add(entry, depth + 1); });
   }
   if (type == "ByteLevel") return OkStatus();  // about offsets only

@@ -10,7 +10,7 @@
 namespace lamina {
 namespace {
 
-constexpr std::string_view kUnderstood =
+constexpr std::string_view kUnderstoodDecoders =
     "understood are ByteLevel, Metaspace and a Sequence of Replace, ByteFallback, Fuse and Strip, in this order";
 
 // "<0x0A>" is a byte.
@@ -65,7 +65,7 @@ Result<TokenDecoder> TokenDecoder::Read(const JsonNode& node) {
     decoder.kind_ = Kind::kSequence;
     LAMINA_RETURN_IF_ERROR(decoder.ReadStep(node, type));
   } else {
-    return type_node.Unsupported(kUnderstood);
+    return type_node.Unsupported(kUnderstoodDecoders);
   }
   return decoder;
 }
@@ -86,7 +86,7 @@ Status TokenDecoder::ReadSequence(const JsonNode& node) {
 }
 
 Status TokenDecoder::ReadStep(const JsonNode& step, const std::string& type) {
-  if (!strip_.empty()) return step.Unsupported(kUnderstood);
+  if (!strip_.empty()) return step.Unsupported(kUnderstoodDecoders);
   if (type == "Replace" && !byte_fallback_ && !fuse_) {
     LAMINA_ASSIGN_OR_RETURN(auto pattern, ReadPattern(step));
     LAMINA_ASSIGN_OR_RETURN(std::string content, step.Text("content", ""));
@@ -99,7 +99,7 @@ Status TokenDecoder::ReadStep(const JsonNode& step, const std::string& type) {
   } else if (type == "ByteFallback" && !byte_fallback_ && !fuse_) {
     byte_fallback_ = true;
   } else {
-    return step.Get("type")->Unsupported(kUnderstood);
+    return step.Get("type")->Unsupported(kUnderstoodDecoders);
   }
   return OkStatus();
 }
