@@ -35,7 +35,9 @@ class BeamSearchServed : public ::testing::Test {
 
   void ExpectGolden() {
     std::ifstream file(LAMINA_SOURCE_DIR "/tests/frontend/beam_search_golden.json");
-    for (const json& golden : json::parse(file)["cases"]) {
+    const json cases = json::parse(file)["cases"];
+    ASSERT_EQ(cases.size(), 27u);
+    for (const json& golden : cases) {
       const auto prompt = golden["prompt_ids"].get<std::vector<TokenId>>();
       const std::string prompt_text = TextOf(prompt);
       const json answer = Post("/v1/completions", {{"prompt", prompt},
