@@ -9,8 +9,8 @@ namespace lamina {
 
 // Waking a sleeping thread costs about 50 us, so a loop that expects something soon polls on for a while. Politely: after the first
 // microseconds it offers its core to any other thread that wants to run. And while waits last long, what is waited for may need this very
-// core: after a wait longer than the patience it polls only briefly, until one was shorter again. So more processes than cores still make
-// progress. Value type.
+// core: after a wait longer than the patience it polls only briefly, until one that it slept in was shorter. So more processes than cores
+// still make progress. Value type.
 class Backoff {
  public:
   explicit Backoff(Clock::duration patience) : patience_(patience), allowed_(patience) {}

@@ -387,11 +387,11 @@ Status StepRunner::Check(const control::ComputeWork& work) const {
   const auto found = sequences_.find(SequenceId{work.sequence()});
   if (found == sequences_.end()) return InternalError("the order names a sequence that was not announced");
   const std::vector<TokenId>& known = found->second.tokens;
-  const int64_t end = work.first_position() + work.tokens_size();
-  const int64_t longest = std::min<int64_t>(limits_.max_model_len(), model_.config.max_positions);  // tables of positions end there
-  if (work.tokens_size() == 0 || work.first_position() < 0 || end > static_cast<int64_t>(known.size()) || end > longest) {
-    return InternalError("the order's positions " + std::to_string(work.first_position()) + ".." + std::to_string(end) +
-                         " do not fit a sequence of " + std::to_string(known.size()) + " tokens");
+  // Tables of positions end at max_positions.
+  const int64_t longest = std::min({limits_.max_model_len(), model_.config.max_positions, static_cast<int64_t>(known.size())});
+  if (work.tokens_size() == 0 || work.first_position() < 0 || work.first_position() > longest - work.tokens_size()) {
+    return InternalError("the order's positions, " + std::to_string(work.tokens_size()) + " from " + std::to_string(work.first_position()) +
+                         " on, do not fit a sequence of " + std::to_string(known.size()) + " tokens");
   }
   int64_t num_routed = 0;
   for (const control::KvPart& part : work.route()) num_routed += part.num_tokens();

@@ -38,6 +38,9 @@ StepCost CostOf(const control::StepResult& result) {
   return cost;
 }
 
+// Also what is left of a prompt whose beginning is shared.
+bool IsPrefill(const Work& work) { return work.prefill || work.tokens.size() > 1; }
+
 PipelineChooser MakeChooser(const ServingEngineOptions& options) {
   const int num_batches = options.scheduler.num_batches;
   if (options.pipeline_parallel_size * options.tensor_parallel_size == 1) return {options.num_compute_nodes, num_batches};
@@ -104,7 +107,8 @@ Status ServingEngine::Check(const GenerateRequest& request) const {
   if (!dead_.ok()) return dead_;
   if (request.prompt.empty()) return InvalidArgument("the prompt is empty");
   if (request.n < 1 || request.n > options_.scheduler.max_queued)
-    return InvalidArgument("n must be at least 1, not " + std::to_string(request.n));
+    return InvalidArgument("n must be between 1 and " + std::to_string(options_.scheduler.max_queued) + ", not " +
+                           std::to_string(request.n));
   if (request.max_new_tokens < 1) return InvalidArgument("max_tokens must be at least 1, not " + std::to_string(request.max_new_tokens));
   for (const TokenId token : request.prompt) {
     if (token < 0 || token >= options_.vocab_size) {
@@ -293,7 +297,7 @@ void ServingEngine::ObserveStep(const StepPlan& plan, const control::StepResult&
   if (options_.observer == nullptr || plan.work.empty()) return;
   EngineObserver::Step step;
   for (const Work& work : plan.work) {
-    (work.prefill ? step.num_prefill_tokens : step.num_decode) += std::ssize(work.tokens);
+    (IsPrefill(work) ? step.num_prefill_tokens : step.num_decode) += std::ssize(work.tokens);
   }
   step.total = static_cast<double>(result.total_us()) * 1e-6;
   step.attention_wait = static_cast<double>(result.attention_wait_us()) * 1e-6;
@@ -323,7 +327,7 @@ void ServingEngine::ChoosePipeline(const StepPlan& plan, const control::StepResu
   if (plan.work.empty()) return;
   const auto batch = static_cast<size_t>(plan.batch);
   const TimePoint now = Clock::now(), before = std::exchange(last_result_[batch], now);
-  const auto prefills = [](const StepPlan& p) { return std::ranges::any_of(p.work, &Work::prefill); };
+  const auto prefills = [](const StepPlan& p) { return std::ranges::any_of(p.work, IsPrefill); };
   if (std::ranges::any_of(in_flight_, [&](const std::optional<InFlight>& s) { return s && prefills(s->plan); })) {
     std::ranges::fill(last_result_, TimePoint{});
     return;
@@ -331,7 +335,7 @@ void ServingEngine::ChoosePipeline(const StepPlan& plan, const control::StepResu
   const int num_running = scheduler_.stats().num_running;
   if (before != TimePoint{} && result.times_size() > 0) {
     StepCost cost = CostOf(result);
-    for (const Work& work : plan.work) cost.rows += static_cast<double>(work.tokens.size());
+    cost.rows = static_cast<double>(plan.work.size());
     cost.slices /= options_.tensor_parallel_size;  // which so many nodes run at the same time
     cost.round = Seconds(now - before);
     if (pipeline_.num_batches > 1) cost.wires.reset();  // waiting behind other batches is in them

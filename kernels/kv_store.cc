@@ -44,7 +44,7 @@ Status KvStore::WriteRaw(int layer, SequenceId sequence, int64_t position, const
 
 Result<std::span<const TokenSlot>> KvStore::Readable(int layer, SequenceId sequence, int64_t num_tokens) const {
   LAMINA_ASSIGN_OR_RETURN(const KvTables::Table* const table, tables_.Find(sequence));
-  if (layer < 0 || layer >= shape().num_layers || num_tokens > table->written[static_cast<size_t>(layer)]) {
+  if (layer < 0 || layer >= shape().num_layers || num_tokens < 0 || num_tokens > table->written[static_cast<size_t>(layer)]) {
     return Corrupt(NameOf(sequence) + " layer " + std::to_string(layer) + ": attention over " + std::to_string(num_tokens) +
                    " tokens, but not all of them were written");
   }

@@ -231,8 +231,11 @@ Sequence* Scheduler::State::StartNext(const StepPlan& plan, std::vector<NodeLoad
   Sequence& sequence = it->second;
   // Not in the plan that preempted it. Nobody overtakes it either: they would only take the slots that it made free.
   if (sequence.preempted_in == plan.step) return nullptr;
-  if (WaitsForGroup(sequence) || NumRowsLeft(plan) == 0) return nullptr;
-  if (!TakeShared(sequence) && !TakeSlots(sequence, placement->Place(sequence.num_tokens(), sequence.growth(), loads))) return nullptr;
+  if (WaitsForGroup(sequence)) return nullptr;
+  const Beginning beginning = FindBeginning(sequence, loads);
+  if (beginning.pool != nullptr && NumRowsLeft(plan) == 0) return nullptr;
+  if (!TakeShared(sequence, beginning) && !TakeSlots(sequence, placement->Place(sequence.num_tokens(), sequence.growth(), loads)))
+    return nullptr;
   num_started_tokens += sequence.num_tokens();
   num_shared_tokens += sequence.num_shared;
   queue->Remove(sequence.id);
@@ -259,39 +262,44 @@ bool Scheduler::State::WaitsForGroup(const Sequence& sequence) const {
   });
 }
 
-bool Scheduler::State::TakeShared(Sequence& sequence) {
-  if (!options.prefix_caching) return false;
-  const std::span<const TokenId> tokens = std::span(sequence.tokens).first(sequence.tokens.size() - 1);  // the last is computed: it samples
-  const auto read = [](const KvPool& pool) {                                                             // by each decode step, in tokens
+Scheduler::State::Beginning Scheduler::State::FindBeginning(const Sequence& sequence, std::span<const NodeLoad> loads) {
+  if (!options.prefix_caching) return {};
+  if (placement->spreads() && placement->Place(sequence.num_tokens(), sequence.growth(), loads).size() != 1) return {};
+  const auto read = [](const KvPool& pool) {  // by each decode step, in tokens
     int64_t sum = 0;
     for (const auto& [arrival, other] : pool.running) sum += other->num_slots();
     return sum;
   };
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const auto& [id, pool] : pools) least = std::min(least, read(pool));
-  KvPool* best = nullptr;
-  int64_t longest = 0, most = 0;
+  Beginning best;
+  int64_t most = 0;
   for (auto& [id, pool] : pools) {
-    const int64_t length = pool.CachedLength(tokens);
+    const int64_t length = pool.CachedLength(sequence.all_but_last());
     // What is not computed again has to be worth the tokens that the node reads more than another. A group shares in any case.
     const int64_t worth = length - (sequence.group == 0 ? read(pool) - least : 0);
-    if (2 * length <= sequence.num_tokens() || worth <= most) continue;
+    const bool enough = sequence.group != 0 || 2 * length > sequence.num_tokens();
+    if (!enough || sequence.num_tokens() - length > kMaxCatchUpSteps * options.max_num_seqs || worth <= most) continue;
     most = worth;
-    longest = length;
-    best = &pool;
+    best = {&pool, length};
   }
-  if (best == nullptr) return false;
-  std::vector<TokenSlot> slots = best->Share(tokens);
-  const NodeLoad load = LoadWithGrowth(*best);
-  const int64_t num_left = sequence.num_tokens() - longest;
+  return best;
+}
+
+bool Scheduler::State::TakeShared(Sequence& sequence, const Beginning& beginning) {
+  if (beginning.pool == nullptr) return false;
+  KvPool& pool = *beginning.pool;
+  std::vector<TokenSlot> slots = pool.Share(sequence.all_but_last());
+  const NodeLoad load = LoadWithGrowth(pool);
+  const int64_t num_left = sequence.num_tokens() - beginning.length;
   const std::vector<KvShare> shares = placement->Place(num_left, sequence.growth(), {&load, 1});
-  if (shares.size() != 1 || !best->Allocate(num_left, slots)) {
-    best->Release(slots);
+  if (shares.size() != 1 || !pool.Allocate(num_left, slots)) {
+    pool.Release(slots);
     return false;
   }
-  sequence.extents = {{best, std::move(slots)}};
+  sequence.extents = {{&pool, std::move(slots)}};
   sequence.newest = 0;
-  sequence.num_computed = sequence.num_shared = longest;
+  sequence.num_computed = sequence.num_shared = beginning.length;
   return true;
 }
 

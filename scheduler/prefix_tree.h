@@ -15,7 +15,7 @@
 namespace lamina {
 
 // Every edge is a run of tokens and the slots of their K and V. K and V of a token depend on all tokens before it, so what is found is
-// always a beginning. Calls are O(tokens in the call), Evict also sorts the leaves.
+// always a beginning. Calls are O(tokens in the call), Evict also looks at all edges.
 class PrefixTree {
  public:
   PrefixTree() = default;

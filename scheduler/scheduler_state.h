@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -16,6 +17,9 @@ namespace lamina {
 // Slots that a start leaves free for each sequence on the node: so many steps pass before it can cause a preemption. A preemption costs the
 // prefill of hundreds of tokens, 16 idle slots cost a few percent of a node that holds sequences of hundreds of tokens.
 inline constexpr int64_t kGrowthTokens = 16;
+
+// What is left of a prompt whose beginning is shared comes as decode rows, which take turns with everybody's: at most so many steps' worth.
+inline constexpr int64_t kMaxCatchUpSteps = 4;
 
 // A sequence's tokens on one node.
 struct Extent {
@@ -54,6 +58,7 @@ struct Sequence {
   bool running() const { return !extents.empty(); }
   int64_t num_slots() const;
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
+  std::span<const TokenId> all_but_last() const { return std::span(tokens).first(tokens.size() - 1); }  // that one is computed: it samples
   // Slots it will take in the next steps, beyond those for tokens.size(): the token that is sampled last never gets one.
   int64_t growth() const { return std::min(kGrowthTokens, max_tokens - num_tokens() - 1); }
 };
@@ -105,8 +110,13 @@ struct Scheduler::State {
   Sequence* StartNext(const StepPlan& plan, std::vector<NodeLoad>& loads);
   bool WaitsForGroup(const Sequence& sequence) const;
   bool TakeSlots(Sequence& sequence, std::span<const KvShare> shares);
-  bool TakeShared(Sequence& sequence);        // those of a beginning that is there, and the rest; likewise
-  void KeepProven(const Sequence& sequence);  // for others that begin alike
+  struct Beginning {  // of a sequence, with KV that is there
+    KvPool* pool = nullptr;
+    int64_t length = 0;
+  };
+  Beginning FindBeginning(const Sequence& sequence, std::span<const NodeLoad> loads);  // that is worth sharing; nullptr: none
+  bool TakeShared(Sequence& sequence, const Beginning& beginning);                     // its slots and the rest; likewise
+  void KeepProven(const Sequence& sequence);                                           // for others that begin alike
   enum class Growth { kGrown, kPreempted, kHasToWait };
   Growth GrowByOne(Sequence& sequence, StepPlan& plan);
   KvPool* PoolToGrow(const Sequence& sequence);  // nullptr: all that it may grow on are full

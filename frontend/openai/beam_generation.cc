@@ -31,7 +31,8 @@ Status BeamGeneration::Start(MakeSink make_sink) {
   return OkStatus();
 }
 
-// The first step of a prompt generates a second token, which is not used: only what a step has attended to can be shared.
+// A step whose beams are not in the cache, as the first one, generates a second token, which is not used: only what a step has attended to
+// can be shared.
 Status BeamGeneration::Step(int prompt) {
   Search& search = searches_[static_cast<size_t>(prompt)];
   const std::vector<BeamSearch::Beam>& beams = search.beams.beams();
@@ -41,9 +42,8 @@ Status BeamGeneration::Step(int prompt) {
   for (size_t i = 0; i < beams.size(); ++i) {
     GenerateRequest request;
     request.prompt = spec_.prompts[static_cast<size_t>(prompt)].tokens;
-    const bool first = beams[i].tokens.empty();
-    request.max_new_tokens = first ? std::min<int64_t>(2, engine_.max_model_len() - std::ssize(request.prompt)) : 1;
     request.prompt.insert(request.prompt.end(), beams[i].tokens.begin(), beams[i].tokens.end());
+    request.max_new_tokens = search.shares ? 1 : std::min<int64_t>(2, engine_.max_model_len() - std::ssize(request.prompt));
     request.ignore_eos = true;
     request.prefix_group = search.group;
     request.sampling.set_temperature(0);
@@ -55,6 +55,7 @@ Status BeamGeneration::Step(int prompt) {
     search.requests.push_back(id);
   }
   if (search.group == 0) search.group = search.requests.front().value;
+  search.shares = true;
   return OkStatus();
 }
 
@@ -67,7 +68,11 @@ bool BeamGeneration::OnEvent(int part, const TokenEvent& event) {
   }
   if (event.first) {
     search.next[static_cast<size_t>(part % spec_.options.beam_search->width)] = event.top;
-    if (search.beams.beams().front().tokens.empty()) usage_.cached_tokens += event.num_cached;
+    if (search.beams.beams().front().tokens.empty()) {
+      usage_.cached_tokens += event.num_cached;  // the second token's row proves what it attends to
+    } else {
+      search.shares &= event.num_cached > 0;
+    }
   }
   if (!event.finish || --search.num_open > 0) return false;
   search.beams.Advance(search.next);

@@ -29,10 +29,11 @@ class BeamGeneration final : public Generation {
     std::vector<std::vector<TokenLogprobInfo>> next;  // of each beam of the step that runs
     std::vector<RequestId> requests;                  // likewise
     int num_open = 0;                                 // of those
+    bool shares = false;                              // the step before found its beams' KV in the prefix cache
     uint64_t group = 0;                               // GenerateRequest::prefix_group
   };
 
-  Status Step(int prompt);
+  Status Step(int prompt);  // starts it
   void Complete();
 
   GenerationSpec spec_;

@@ -12,6 +12,7 @@ using nlohmann::json;
 
 constexpr int kMaxNesting = 100;  // of a body; everything that walks JSON may recurse
 constexpr int64_t kMaxBeams = 64;
+constexpr int64_t kMaxBeamEnds = 8;    // for each one every beam has to be offered more tokens
 constexpr int64_t kMaxChoices = 1024;  // prompts x n of one request: as many sequences as the queue holds by default
 constexpr size_t kMaxStopStrings = 32;
 constexpr size_t kMaxStopBytes = 4096;  // all stop strings together: every token is checked against them
@@ -148,6 +149,8 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
     return;
   }
   if (width < 2) return reader.Fail("use_beam_search", "'use_beam_search' needs an 'n' or 'best_of' of at least 2, the number of beams");
+  if (std::ssize(out.stop_token_ids) > kMaxBeamEnds)
+    return reader.Fail("stop_token_ids", "'stop_token_ids' can have at most 8 tokens with 'use_beam_search'");
   if (width > kMaxBeams) return reader.Fail("n", "'use_beam_search' can have at most 64 beams");
   if (width < out.n) return reader.Fail("best_of", "'best_of' is the number of beams, and cannot be less than 'n'");
   const control::SamplingParams& sampling = out.sampling;
@@ -315,8 +318,9 @@ std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& ru
   if (out.echo && logprobs >= 0)
     reader.Fail("echo", "'echo' together with 'logprobs' is not supported: log-probabilities are given for generated tokens only");
   ReadBeamSearch(reader, out.options);
-  if (static_cast<int64_t>(out.prompts.size()) * out.options.n > kMaxChoices)
-    reader.Fail("n", "a request can have at most 1024 choices (prompts times 'n')");
+  const int choices = out.options.beam_search ? out.options.beam_search->width : out.options.n;
+  if (static_cast<int64_t>(out.prompts.size()) * choices > kMaxChoices)
+    reader.Fail("n", "a request can have at most 1024 choices (prompts times 'n', or beams)");
   unknown_fields = reader.Unknown(kMaxUnknownFields);
   return reader.error();
 }

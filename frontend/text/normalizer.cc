@@ -6,6 +6,8 @@
 namespace lamina {
 namespace {
 
+constexpr size_t kMaxShrink = 1 << 20;  // to which it says something about a text's tokens
+
 constexpr std::string_view kUnderstoodNormalizers =
     "understood are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip and Sequence (convert the tokenizer, or use its "
     "tokenizer.model)";
@@ -48,10 +50,10 @@ Status Normalizer::Add(const JsonNode& node, int depth) {
   Step step;
   if (const auto form = FormOf(type)) {
     step.form = *form;
-    if (max_shrink_) *max_shrink_ *= 4;  // a character of 4 bytes becomes 1; composition makes at most 9 bytes 3
+    MayShrink(4);  // a character of 4 bytes becomes 1; composition makes at most 9 bytes 3
   } else if (type == "Lowercase") {
     step.kind = Step::Kind::kLowercase;
-    if (max_shrink_) *max_shrink_ *= 3;  // the Kelvin sign becomes k
+    MayShrink(3);  // the Kelvin sign becomes k
   } else if (type == "Prepend") {
     step.kind = Step::Kind::kPrepend;
     LAMINA_ASSIGN_OR_RETURN(step.content, node.Text("prepend", ""));
@@ -73,14 +75,19 @@ Status Normalizer::AddReplace(const JsonNode& node) {
   LAMINA_ASSIGN_OR_RETURN(step.pattern, ReadPattern(node));
   LAMINA_ASSIGN_OR_RETURN(step.content, node.Text("content", ""));
   const nlohmann::json& pattern = node.value()["pattern"];
-  const bool is_text = pattern.contains("String");
-  if (!is_text || step.content.empty()) {
+  const auto text = pattern.find("String");
+  if (text == pattern.end() || !text->is_string() || step.content.empty()) {
     max_shrink_ = std::nullopt;
-  } else if (max_shrink_) {
-    *max_shrink_ *= pattern["String"].get_ref<const std::string&>().size() / step.content.size() + 1;
+  } else {
+    MayShrink(text->get_ref<const std::string&>().size() / step.content.size() + 1);
   }
   steps_.push_back(std::move(step));
   return OkStatus();
+}
+
+void Normalizer::MayShrink(size_t factor) {
+  if (max_shrink_ && factor > kMaxShrink / *max_shrink_) max_shrink_ = std::nullopt;
+  if (max_shrink_) *max_shrink_ *= factor;
 }
 
 std::string Normalizer::Apply(std::string text) const {

@@ -39,6 +39,7 @@ class Normalizer {
 
   Status Add(const JsonNode& node, int depth);
   Status AddReplace(const JsonNode& node);
+  void MayShrink(size_t factor);  // by one more step
   static std::string Apply(const Step& step, std::string text);
 
   std::vector<Step> steps_;

@@ -54,6 +54,7 @@ class Translation {
       if (rest_.starts_with("]")) Refuse("a class that begins with ]");
       return;
     }
+    if (rest_.starts_with("{,")) return Refuse("{, (an interval without a lower end)");
     if (rest_.starts_with("}+")) return Refuse("}+ (a possessive interval in PCRE, a repeated one in Oniguruma)");
     Keep(1);
   }

@@ -8,6 +8,8 @@
 namespace lamina {
 namespace {
 
+constexpr int64_t kMaxExperts = 65'536;
+
 Tensor MixtureOfExperts(const ModelConfig& c, const Path& layer, Tensor x) {
   const Path at = layer / "block_sparse_moe";
   const Tensor router = Linear(x, at / "gate", c.num_experts);
@@ -29,6 +31,8 @@ void ReadMixtral(JsonKeys& keys, ModelConfig& config) {
       keys, 0, [](int) { return true; }, config);
   config.num_experts = static_cast<int>(keys.Int("num_local_experts", {1, 1024}));
   config.experts_per_token = static_cast<int>(keys.Int("num_experts_per_tok", {1, 1024}));
+  if (int64_t{config.num_experts} * config.num_layers > kMaxExperts)
+    keys.Reject("num_local_experts", "at most " + std::to_string(kMaxExperts) + " in all layers");
   if (config.experts_per_token > config.num_experts)
     keys.Reject("num_experts_per_tok", "at most num_local_experts = " + std::to_string(config.num_experts));
 }

@@ -139,6 +139,16 @@ TEST(JsonTokenizer, MergesMayReachOverSpaces) {
   EXPECT_THAT(Parse(file)->Encode("a b a b", false), ElementsAre(4, 1, 2, 4, 1));
 }
 
+TEST(JsonTokenizer, NormalizersThatMayShrinkATextWithoutEndSayNothingOfItsTokens) {
+  json file = FileOf("gpt2");
+  const json nfc = {{"type", "NFC"}};
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", json::array()}};
+  for (int i = 0; i < 40; ++i) file["normalizer"]["normalizers"].push_back(nfc);
+  EXPECT_EQ(Parse(file)->MinTokens(std::string(1000, 'a')), 0);
+  file["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", nullptr}, {"Regex", "a"}}}, {"content", "b"}};
+  EXPECT_EQ(Parse(file)->MinTokens(std::string(1000, 'a')), 0);
+}
+
 struct Refusal {
   const char* name;
   const char* pointer;  // what of the file is replaced
@@ -191,6 +201,7 @@ const Refusal kRefusals[] = {
     {"Intersection", "/pre_tokenizer/pretokenizers/0/pattern/Regex", "[a-z&&[^b]]", "pattern.Regex: the regular expression uses &&"},
     {"BackReference", "/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a)\\1", "uses \"\\1\""},
     {"PossessiveInterval", "/pre_tokenizer/pretokenizers/0/pattern/Regex", "\\p{N}{1,3}+", "uses }+"},
+    {"OpenInterval", "/pre_tokenizer/pretokenizers/0/pattern/Regex", "a{,3}", "uses {,"},
     {"Verb", "/pre_tokenizer/pretokenizers/0/pattern/Regex", "(*UCP)a", "uses \"(*\""},
     {"Processor", "/post_processor", {{"type", "BertProcessing"}}, "post_processor.type is \"BertProcessing\""},
     {"TemplateWithoutText", "/post_processor/processors/1/single", json::array(), "single has the text 0 times"},

@@ -190,6 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"best_of": 2})", "best_of", "only supported with 'use_beam_search'"},
         BadRequest{R"({"best_of": 0})", "best_of", "between"}, BadRequest{R"({"use_beam_search": true})", "use_beam_search", "at least 2"},
         BadRequest{R"({"use_beam_search": true, "n": 65})", "n", "at most 64"},
+        BadRequest{R"({"use_beam_search": true, "n": 2, "stop_token_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9]})", "stop_token_ids", "at most 8"},
         BadRequest{R"({"use_beam_search": true, "n": 4, "best_of": 3})", "best_of", "less than 'n'"},
         BadRequest{R"({"use_beam_search": true, "n": 4, "stream": true})", "stream", "not supported with"},
         BadRequest{R"({"use_beam_search": true, "n": 4, "logprobs": 1})", "logprobs", "not supported with"},
@@ -208,6 +209,9 @@ TEST(ParseCompletion, BeamSearch) {
   EXPECT_EQ(beams->width, 5);
   EXPECT_EQ(beams->length_penalty, 0.5);
   EXPECT_TRUE(beams->early_stopping);
+  const std::vector<std::string> prompts(33, "a");
+  EXPECT_THAT(Completion({{"prompt", prompts}, {"use_beam_search", true}, {"n", 2}, {"best_of", 32}}).error->message,
+              HasSubstr("at most 1024"));
   EXPECT_FALSE(Completion({{"prompt", "a"}, {"n", 2}, {"length_penalty", 0.5}}).request.options.beam_search.has_value());
 }
 
