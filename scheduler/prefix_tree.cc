@@ -88,7 +88,8 @@ std::vector<PrefixTree::Edge*> PrefixTree::Edges() {
 }
 
 void PrefixTree::Forget(Edge& edge, std::vector<TokenSlot>& slots) {
-  for (Edge *at = &edge, *parent = nullptr; parent != edge.parent; at = parent) {
+  const Edge* const before = edge.parent;
+  for (Edge *at = &edge, *parent = nullptr; parent != before; at = parent) {
     while (!at->children.empty()) at = at->children.begin()->second.get();
     slots.insert(slots.end(), at->slots.begin(), at->slots.end());
     num_tokens_ -= std::ssize(at->slots);

@@ -66,7 +66,7 @@ class AttentionServiceTest : public ::testing::Test {
       for (const Row& row : part) flat.insert(flat.end(), row.begin(), row.end());
     }
     area_.assign(sizeof(MessageHeader) + flat.size() * 4, std::byte{});
-    std::memcpy(area_.data() + sizeof(MessageHeader), flat.data(), flat.size() * 4);
+    if (!flat.empty()) std::memcpy(area_.data() + sizeof(MessageHeader), flat.data(), flat.size() * 4);
     const MessageHeader header =
         Seal({.kind = kind, .epoch = epoch, .step = step, .num_rows = static_cast<uint32_t>(parts[0].size()), .flags = flags},
              std::span<const std::byte>(area_).subspan(sizeof(MessageHeader)), true);
