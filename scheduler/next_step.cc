@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <iterator>
 #include <limits>
 #include <utility>
@@ -71,7 +70,7 @@ StepPlan Scheduler::NextStep(int batch) {
   plan.rotates = planned.rotates;
   state_->PlanDecode(plan);
   state_->PlanPrefill(plan, state_->options.max_num_batched_tokens - static_cast<int64_t>(plan.work.size()));
-  std::ranges::stable_partition(plan.work, std::logical_not<>(), &Work::prefill);
+  std::stable_partition(plan.work.begin(), plan.work.end(), [](const Work& work) { return !work.prefill; });
   plan.released = std::exchange(state_->released, {});
   if (!plan.empty()) ++state_->next_step.value;
   planned.in_flight = !plan.work.empty();
