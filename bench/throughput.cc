@@ -27,7 +27,7 @@ struct Options {
   std::string load_format = "auto";
   std::string kv_dtype = "auto";
   std::string transport = "auto";
-  std::string pipeline = "auto";
+  std::string pipeline = "none";  // all share this machine's cores
   std::string memory = "512MiB";
   int memory_nodes = 2;
   int compute_threads = 0;

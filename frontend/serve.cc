@@ -225,6 +225,8 @@ Status Serve(const ServeOptions& options) {
   } else {
     if (options.model.empty()) return InvalidArgument("name a model folder, or a cluster with --cluster FILE");
     LAMINA_ASSIGN_OR_RETURN(manager.config.nodes, PlanLocalCluster(options));
+    if (options.num_batches == 0)
+      manager.config.pipeline = "none";  // its nodes share cores: what one does meanwhile the other has to wait for
   }
   LAMINA_RETURN_IF_ERROR(ApplyOptions(options, manager.config));
   LAMINA_RETURN_IF_ERROR(LoadModelFiles(manager));
