@@ -8,9 +8,6 @@
 
 namespace lamina {
 
-BeamGeneration::BeamGeneration(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange)
-    : spec_(std::move(spec)), tokenizer_(tokenizer), engine_(engine), exchange_(std::move(exchange)), format_(spec_.kind, spec_.model) {}
-
 Status BeamGeneration::Start(MakeSink make_sink) {
   make_sink_ = std::move(make_sink);
   const GenerationOptions& options = spec_.options;
@@ -19,8 +16,7 @@ Status BeamGeneration::Start(MakeSink make_sink) {
   if (!options.ignore_eos) search.ends.insert(search.ends.end(), engine_.eos_tokens().begin(), engine_.eos_tokens().end());
   for (const GenerationSpec::Prompt& prompt : spec_.prompts) {
     LAMINA_ASSIGN_OR_RETURN(search.max_new_tokens, MaxNewTokens(spec_, prompt, engine_.max_model_len()));
-    searches_.push_back({BeamSearch(search), {}, {}, 0, 0});
-    usage_.prompt_tokens += std::ssize(prompt.tokens);
+    searches_.push_back({BeamSearch(search), {}, {}});
   }
   for (int prompt = 0; prompt < static_cast<int>(searches_.size()); ++prompt) {
     if (Status status = Step(prompt); !status.ok()) {

@@ -3,20 +3,20 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "frontend/beam_search.h"
-#include "frontend/openai/exchange.h"
 #include "frontend/openai/generation.h"
-#include "frontend/openai/responses.h"
 
 namespace lamina {
 
 // Choices are numbered prompt by prompt, the best `n` of each; a part is a beam of a prompt.
 class BeamGeneration final : public Generation {
  public:
-  // Borrows the tokenizer and the engine. REQUIRES: options.beam_search.
-  BeamGeneration(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange);
+  // As Generation::Create. REQUIRES: options.beam_search.
+  BeamGeneration(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange)
+      : Generation(std::move(spec), tokenizer, engine, std::move(exchange)) {}
 
   Status Start(MakeSink make_sink) override;
   bool OnEvent(int part, const TokenEvent& event) override;
@@ -36,14 +36,8 @@ class BeamGeneration final : public Generation {
   Status Step(int prompt);  // starts it
   void Complete();
 
-  GenerationSpec spec_;
-  const Tokenizer& tokenizer_;
-  Engine& engine_;
-  std::shared_ptr<Exchange> exchange_;
-  ResponseFormat format_;
   MakeSink make_sink_;
   std::vector<Search> searches_;  // one for each prompt
-  Usage usage_;
 };
 
 }  // namespace lamina

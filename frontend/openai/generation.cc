@@ -7,6 +7,11 @@
 
 namespace lamina {
 
+Generation::Generation(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange)
+    : spec_(std::move(spec)), tokenizer_(tokenizer), engine_(engine), exchange_(std::move(exchange)), format_(spec_.kind, spec_.model) {
+  for (const GenerationSpec::Prompt& prompt : spec_.prompts) usage_.prompt_tokens += std::ssize(prompt.tokens);
+}
+
 std::unique_ptr<Generation> Generation::Create(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine,
                                                std::shared_ptr<Exchange> exchange) {
   if (spec.options.beam_search) return std::make_unique<BeamGeneration>(std::move(spec), tokenizer, engine, std::move(exchange));

@@ -50,6 +50,16 @@ class Generation {
 
   // Ends everything and tells the client why: an error answer, or an error event if the stream has begun.
   virtual void Fail(const Status& status) = 0;
+
+ protected:
+  Generation(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange);
+
+  GenerationSpec spec_;
+  const Tokenizer& tokenizer_;
+  Engine& engine_;
+  std::shared_ptr<Exchange> exchange_;
+  ResponseFormat format_;
+  Usage usage_;
 };
 
 // How many tokens the answer to a prompt may have. kInvalidArgument: the prompt leaves no room for so many.

@@ -8,10 +8,9 @@
 namespace lamina {
 
 SampledGeneration::SampledGeneration(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange)
-    : spec_(std::move(spec)), tokenizer_(tokenizer), engine_(engine), exchange_(std::move(exchange)), format_(spec_.kind, spec_.model) {
+    : Generation(std::move(spec), tokenizer, engine, std::move(exchange)) {
   const GenerationOptions& options = spec_.options;
   for (const GenerationSpec::Prompt& prompt : spec_.prompts) {
-    usage_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
     for (int i = 0; i < options.n; ++i) {
       DetokenizerOptions text{options.stop, options.include_stop_in_output, options.skip_special_tokens, options.min_tokens};
       choices_.push_back(

@@ -4,9 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "frontend/openai/exchange.h"
 #include "frontend/openai/generation.h"
-#include "frontend/openai/responses.h"
 #include "frontend/text/detokenizer.h"
 
 namespace lamina {
@@ -14,7 +12,7 @@ namespace lamina {
 // Choices are numbered prompt by prompt, `n` for each; a part is a prompt.
 class SampledGeneration final : public Generation {
  public:
-  // Borrows the tokenizer and the engine.
+  // As Generation::Create.
   SampledGeneration(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange);
 
   Status Start(MakeSink make_sink) override;
@@ -37,14 +35,8 @@ class SampledGeneration final : public Generation {
   void SendChunk(Choice& choice);
   void Complete();
 
-  GenerationSpec spec_;
-  const Tokenizer& tokenizer_;
-  Engine& engine_;
-  std::shared_ptr<Exchange> exchange_;
-  ResponseFormat format_;
   std::vector<RequestId> requests_;  // one for each prompt
   std::vector<Choice> choices_;
-  Usage usage_;
   size_t num_open_ = 0;
   bool stream_begun_ = false;
 };

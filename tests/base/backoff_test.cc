@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <thread>
 
 namespace lamina {
 namespace {
@@ -27,7 +26,6 @@ TEST(Backoff, PollsForItsPatience) {
 TEST(Backoff, PollsBrieflyAfterALongWait) {
   Backoff backoff(kPatience);
   PollUntilSleep(backoff);
-  std::this_thread::sleep_for(milliseconds(1));
   backoff.Reset();
   Clock::duration least = kPatience;  // others may want the core
   for (int woken_for_nothing = 0; woken_for_nothing < 10; ++woken_for_nothing) least = std::min(least, PollUntilSleep(backoff));

@@ -115,6 +115,25 @@ class AttentionServiceTest : public ::testing::Test {
     service_->Apply(order);
   }
 
+  struct DecodeRows {
+    std::vector<Row> q, k, v, expected;
+  };
+
+  // One more row for the sequence, behind the tokens that it has, with random contents.
+  void AddRow(control::MemoryOrder& order, SequenceId sequence, TokenSlot slot, DecodeRows& rows) {
+    Remembered& remembered = remembered_[sequence];
+    control::DecodeRow& row = *order.add_decode();
+    row.set_sequence(sequence.value);
+    row.set_num_stored(static_cast<int64_t>(remembered.k.size()));
+    row.set_slot(slot);
+    rows.q.push_back(Random(kQ));
+    rows.k.push_back(Random(kKv));
+    rows.v.push_back(Random(kKv));
+    remembered.k.push_back(rows.k.back());
+    remembered.v.push_back(rows.v.back());
+    rows.expected.push_back(remembered.Attend(rows.q.back()));
+  }
+
   std::mt19937 random_{1};
   WorkerTeam team_{2};
   std::unique_ptr<AttentionService> service_;
@@ -251,36 +270,26 @@ TEST_F(AttentionServiceTest, ADecodeInTwoPartsGivesTheSameOutputs) {
   Prefill(kB, 2, {0});
   control::MemoryOrder order;
   order.set_step(3);
-  std::vector<Row> q, k, v, expected;
+  DecodeRows rows;
   const std::vector<SequenceId> sequences = {kA, kB, SequenceId{3}, SequenceId{4}};  // the last two have no token yet
   for (size_t i = 0; i < sequences.size(); ++i) {
-    control::DecodeRow& row = *order.add_decode();
-    row.set_sequence(sequences[i].value);
-    Remembered& remembered = remembered_[sequences[i]];
-    row.set_num_stored(static_cast<int64_t>(remembered.k.size()));
-    row.set_slot(static_cast<TokenSlot>(8 + i));
-    q.push_back(Random(kQ));
-    k.push_back(Random(kKv));
-    v.push_back(Random(kKv));
-    remembered.k.push_back(k.back());
-    remembered.v.push_back(v.back());
-    expected.push_back(remembered.Attend(q.back()));
+    AddRow(order, sequences[i], static_cast<TokenSlot>(8 + i), rows);
   }
   service_->Apply(order);
   std::vector<std::byte> reply(kWire.reply_area_bytes());
-  const ReceivedMessage queries = Pack(MessageKind::kQueries, 3, {q});
+  const ReceivedMessage queries = Pack(MessageKind::kQueries, 3, {rows.q});
   const std::vector<std::byte> first_part = std::move(area_);  // stays in its area meanwhile
   AttentionService::Begun begun = service_->Begin(queries, reply);
   EXPECT_EQ(begun.num_rows, 3u) << "of four";
   size_t early_bytes = 0;
-  ReceivedMessage second = Pack(MessageKind::kDecode, 3, {k, v});
+  ReceivedMessage second = Pack(MessageKind::kDecode, 3, {rows.k, rows.v});
   const size_t bytes = service_->End(begun, second, 1, reply, true, [&](std::span<const std::byte> outputs) {
     early_bytes = outputs.size();
     EXPECT_EQ(outputs.data(), reply.data() + sizeof(MessageHeader));
     for (size_t i = 0; i < 3 * kQ; ++i) {
       float out = 0;
       std::memcpy(&out, outputs.data() + i * 4, 4);
-      EXPECT_NEAR(out, expected[i / kQ][i % kQ], 1e-5) << "complete before the last row is computed";
+      EXPECT_NEAR(out, rows.expected[i / kQ][i % kQ], 1e-5) << "complete before the last row is computed";
     }
     return true;
   });
@@ -293,7 +302,7 @@ TEST_F(AttentionServiceTest, ADecodeInTwoPartsGivesTheSameOutputs) {
   for (size_t i = 0; i < 4 * kQ; ++i) {
     float out = 0;
     std::memcpy(&out, answer->payload.data() + i * 4, 4);
-    EXPECT_NEAR(out, expected[i / kQ][i % kQ], 1e-5) << "row " << i / kQ;
+    EXPECT_NEAR(out, rows.expected[i / kQ][i % kQ], 1e-5) << "row " << i / kQ;
   }
 }
 
@@ -313,39 +322,31 @@ TEST_F(AttentionServiceTest, ASequenceMayShareItsBeginningAndHaveSeveralRows) {
     control::SharedPrefix& shared = *order.add_shared();
     shared.set_sequence(sequence.value);
     for (const uint32_t slot : {5u, 3u}) shared.add_slots(slot);
-    std::vector<Row> q, k, v, expected;
+    DecodeRows rows;
     for (uint32_t i = 0; i < 3; ++i) {
-      control::DecodeRow& row = *order.add_decode();
-      row.set_sequence(sequence.value);
-      row.set_num_stored(2 + i);
-      row.set_slot((in_two_parts ? 9 : 12) + i);
-      q.push_back(Random(kQ));
-      k.push_back(Random(kKv));
-      v.push_back(Random(kKv));
-      remembered.k.push_back(k.back());
-      remembered.v.push_back(v.back());
-      expected.push_back(remembered.Attend(q.back()));
+      AddRow(order, sequence, (in_two_parts ? 9 : 12) + i, rows);
     }
     service_->Apply(order);
     std::vector<Row> out;
     if (in_two_parts) {
       std::vector<std::byte> reply(kWire.reply_area_bytes());
-      const ReceivedMessage queries = Pack(MessageKind::kQueries, step, {q});
+      const ReceivedMessage queries = Pack(MessageKind::kQueries, step, {rows.q});
       const std::vector<std::byte> first_part = std::move(area_);
       AttentionService::Begun begun = service_->Begin(queries, reply);
-      const size_t bytes = service_->End(begun, Pack(MessageKind::kDecode, step, {k, v}), 1, reply, true, [](auto) { return false; });
+      const size_t bytes =
+          service_->End(begun, Pack(MessageKind::kDecode, step, {rows.k, rows.v}), 1, reply, true, [](auto) { return false; });
       const Result<ReceivedMessage> answer = Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
       ASSERT_TRUE(answer.ok()) << answer.status();
       ASSERT_EQ(answer->header.status, 0);
       out.assign(3, Row(kQ));
       for (size_t i = 0; i < 3; ++i) std::memcpy(out[i].data(), answer->payload.data() + i * kQ * 4, kQ * 4);
     } else {
-      const Result<std::vector<Row>> decoded = Decode(Pack(MessageKind::kDecode, step, {q, k, v}));
+      const Result<std::vector<Row>> decoded = Decode(Pack(MessageKind::kDecode, step, {rows.q, rows.k, rows.v}));
       ASSERT_TRUE(decoded.ok()) << decoded.status();
       out = *decoded;
     }
     for (size_t i = 0; i < 3; ++i) {
-      for (size_t d = 0; d < kQ; ++d) EXPECT_NEAR(out[i][d], expected[i][d], 1e-5) << "row " << i << " element " << d;
+      for (size_t d = 0; d < kQ; ++d) EXPECT_NEAR(out[i][d], rows.expected[i][d], 1e-5) << "row " << i << " element " << d;
     }
   }
   EXPECT_EQ(service_->stats().used_tokens(), 13);
