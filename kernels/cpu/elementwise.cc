@@ -16,6 +16,18 @@ void Embedding(const void* table, DType dtype, int64_t dim, std::span<const Toke
   }
 }
 
+namespace {
+
+void RotateInterleaved(const float* x, const float* cos, const float* sin, int64_t half, float* y) {
+  for (int64_t j = 0; j < half; ++j) {
+    const float a = x[2 * j], b = x[2 * j + 1];
+    y[2 * j] = a * cos[j] - b * sin[j];
+    y[2 * j + 1] = b * cos[j] + a * sin[j];
+  }
+}
+
+}  // namespace
+
 void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64_t dim, float* y) {
   const KernelTable& kernels = ActiveKernels();
   for (int64_t r = 0; r < rows; ++r) kernels.rms_norm(x + r * dim, weight, eps, dim, y + r * dim);
@@ -28,6 +40,7 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
   sin.resize(inv_freq.size());
   const KernelTable& kernels = ActiveKernels();
   const auto copied = static_cast<size_t>(shape.head_dim - shape.rotary_dim) * sizeof(float);
+  const auto rotate = shape.interleaved ? &RotateInterleaved : kernels.rotate;
   for (int32_t position : positions) {
     for (size_t j = 0; j < inv_freq.size(); ++j) {
       const float angle = static_cast<float>(position) * inv_freq[j];
@@ -35,7 +48,7 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
       sin[j] = std::sin(angle);
     }
     for (int h = 0; h < shape.num_heads; ++h, x += shape.head_dim, y += shape.head_dim) {
-      kernels.rotate(x, cos.data(), sin.data(), half, y);
+      rotate(x, cos.data(), sin.data(), half, y);
       if (copied > 0 && x != y) std::memcpy(y + shape.rotary_dim, x + shape.rotary_dim, copied);
     }
   }
@@ -50,6 +63,12 @@ void SiluMul(const float* gate, const float* up, int64_t n, float* y) { ActiveKe
 
 void GeluMul(const float* gate, const float* up, int64_t n, float* y) { ActiveKernels().gelu_mul(gate, up, n, y); }
 
+void Silu(const float* x, int64_t n, float* y) { ActiveKernels().silu_mul(x, nullptr, n, y); }
+
+void GeluTanh(const float* x, int64_t n, float* y) { ActiveKernels().gelu_mul(x, nullptr, n, y); }
+
+void Gelu(const float* x, int64_t n, float* y) { ActiveKernels().gelu(x, n, y); }
+
 void Relu(const float* x, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] < 0 ? 0 : x[i];
 }
@@ -62,6 +81,10 @@ void SoftCap(const float* x, float cap, int64_t n, float* y) { ActiveKernels().s
 
 void Add(const float* a, const float* b, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];  // bound by memory: what the compiler makes of it is enough
+}
+
+void Mul(const float* a, const float* b, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = a[i] * b[i];
 }
 
 void ConvertFromFloat(const float* x, int64_t n, DType dtype, void* y) { ActiveKernels().convert_from_float(x, n, dtype, y); }

@@ -27,6 +27,12 @@ LAMINA_SIMD void StoreUpTo(V v, T* p, int64_t n) {
   }
 }
 
+// p[at, at + n), or `otherwise` in every lane if p is null.
+template <class V>
+LAMINA_SIMD V LoadOr(const float* p, int64_t at, int64_t n, float otherwise) {
+  return p == nullptr ? V::Set(otherwise) : LoadUpTo<V>(p + at, n);
+}
+
 // Four sums over the vectors of a row, sum = f(sum, v, lanes of v that count), the others 0; and the sum of their lanes.
 template <class V, class F>
 LAMINA_SIMD float SumOverRow(const float* x, int64_t dim, const F& f) {
@@ -47,7 +53,7 @@ template <class V>
 void RmsNormRow(const float* x, const float* weight, float eps, int64_t dim, float* y) {
   const float squares = SumOverRow<V>(x, dim, [](V sum, V v, int64_t) { return Fma(v, v, sum); });
   const V scale = V::Set(1.0f / __builtin_sqrtf(squares / static_cast<float>(dim) + eps));
-  ForVectors<V>(dim, [&](int64_t at, int64_t n) { StoreUpTo(LoadUpTo<V>(x + at, n) * scale * LoadUpTo<V>(weight + at, n), y + at, n); });
+  ForVectors<V>(dim, [&](int64_t at, int64_t n) { StoreUpTo(LoadUpTo<V>(x + at, n) * scale * LoadOr<V>(weight, at, n, 1.0f), y + at, n); });
 }
 
 template <class V>
@@ -61,7 +67,7 @@ void LayerNormRow(const float* x, const LayerNormWeights& weights, float eps, in
   const V scale = V::Set(1.0f / __builtin_sqrtf(squares / count + eps));
   ForVectors<V>(dim, [&](int64_t at, int64_t n) {
     const V normed = (LoadUpTo<V>(x + at, n) - mean) * scale;
-    StoreUpTo(Fma(normed, LoadUpTo<V>(weights.weight + at, n), LoadUpTo<V>(weights.bias + at, n)), y + at, n);
+    StoreUpTo(Fma(normed, LoadOr<V>(weights.weight, at, n, 1.0f), LoadOr<V>(weights.bias, at, n, 0.0f)), y + at, n);
   });
 }
 
@@ -79,7 +85,7 @@ template <class V>
 void SiluMulAll(const float* gate, const float* up, int64_t n, float* y) {
   ForVectors<V>(n, [&](int64_t at, int64_t m) {
     const V g = LoadUpTo<V>(gate + at, m);
-    StoreUpTo(g / (V::Set(1.0f) + Exp(V::Zero() - g)) * LoadUpTo<V>(up + at, m), y + at, m);
+    StoreUpTo(g / (V::Set(1.0f) + Exp(V::Zero() - g)) * LoadOr<V>(up, at, m, 1.0f), y + at, m);
   });
 }
 
@@ -90,7 +96,23 @@ void GeluMulAll(const float* gate, const float* up, int64_t n, float* y) {
     const V cubed = g * g * g;
     // (1 + tanh(u)) / 2 is 1 / (1 + e^-2u).
     const V minus_2u = Fma(cubed, V::Set(0.044715f), g) * V::Set(-1.5957691216f);
-    StoreUpTo(g / (V::Set(1.0f) + Exp(minus_2u)) * LoadUpTo<V>(up + at, m), y + at, m);
+    StoreUpTo(g / (V::Set(1.0f) + Exp(minus_2u)) * LoadOr<V>(up, at, m, 1.0f), y + at, m);
+  });
+}
+
+// max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), with erfc(z) = (a1 t + ... + a5 t^5) e^(-z^2) and t = 1 / (1 + 0.3275911 z).
+template <class V>
+void GeluAll(const float* x, int64_t n, float* y) {
+  ForVectors<V>(n, [&](int64_t at, int64_t m) {
+    const V v = LoadUpTo<V>(x + at, m);
+    const V size = Min(V::Set(20.0f), Max(V::Zero() - v, v));  // NaN stays as the second one; beyond 20 nothing changes
+    const V t = V::Set(1.0f) / Fma(size, V::Set(0.3275911f * 0.70710678f), V::Set(1.0f));
+    V sum = Fma(t, V::Set(1.061405429f), V::Set(-1.453152027f));
+    sum = Fma(sum, t, V::Set(1.421413741f));
+    sum = Fma(sum, t, V::Set(-0.284496736f));
+    sum = Fma(sum, t, V::Set(0.254829592f));
+    const V erfc = sum * t * Exp(v * v * V::Set(-0.5f));
+    StoreUpTo(Max(V::Zero(), v) - size * V::Set(0.5f) * erfc, y + at, m);
   });
 }
 

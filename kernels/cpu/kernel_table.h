@@ -80,8 +80,9 @@ struct KernelTable {
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* y);                // one row
   void (*layer_norm)(const float* x, const LayerNormWeights& weights, float eps, int64_t dim, float* y);  // one row
   void (*rotate)(const float* x, const float* cos, const float* sin, int64_t half, float* y);             // one head, 2 * half elements
-  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);  // up: null for ones, here and in gelu_mul
   void (*gelu_mul)(const float* gate, const float* up, int64_t n, float* y);
+  void (*gelu)(const float* x, int64_t n, float* y);
   void (*soft_cap)(const float* x, float cap, int64_t n, float* y);
   void (*exp_scaled)(const float* x, float max, float scale, int64_t n, float* y);  // y = exp((x - max) * scale), at least 1e-38
   void (*convert_from_float)(const float* x, int64_t n, DType dtype, void* y);

@@ -96,9 +96,10 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
     for (int h = 0; h < shape.num_heads; ++h, x += shape.head_dim, y += shape.head_dim) {
       for (int j = 0; j < half; ++j) {
         const double angle = static_cast<float>(position) * inv_freq[static_cast<size_t>(j)];
-        const double a = x[j], b = x[j + half];
-        y[j] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
-        y[j + half] = static_cast<float>(b * std::cos(angle) + a * std::sin(angle));
+        const int first = shape.interleaved ? 2 * j : j, second = shape.interleaved ? 2 * j + 1 : j + half;
+        const double a = x[first], b = x[second];
+        y[first] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
+        y[second] = static_cast<float>(b * std::cos(angle) + a * std::sin(angle));
       }
       for (int j = shape.rotary_dim; j < shape.head_dim; ++j) y[j] = x[j];
     }
@@ -115,6 +116,10 @@ void GeluMul(const float* gate, const float* up, int64_t n, float* y) {
     const double gelu = x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
     y[i] = static_cast<float>(gelu * up[i]);
   }
+}
+
+void Gelu(const float* x, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(double{x[i]} / 2 * std::erfc(-double{x[i]} / std::numbers::sqrt2));
 }
 
 void Relu(const float* x, int64_t n, float* y) {

@@ -33,6 +33,7 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
 void LayerNorm(const float* x, const LayerNormWeights& weights, float eps, int64_t rows, int64_t dim, float* y);
 void SiluMul(const float* gate, const float* up, int64_t n, float* y);
 void GeluMul(const float* gate, const float* up, int64_t n, float* y);
+void Gelu(const float* x, int64_t n, float* y);
 void Relu(const float* x, int64_t n, float* y);
 void Scale(const float* x, float factor, int64_t n, float* y);
 void SoftCap(const float* x, float cap, int64_t n, float* y);

@@ -58,7 +58,8 @@ TEST(RmsNorm, ZerosStayZeros) {
 }
 
 TEST(Rope, MatchesTheReference) {
-  constexpr RopeShape kShapes[] = {{1, 8, 8}, {3, 48, 48}, {2, 64, 64}, {2, 128, 128}, {4, 80, 32}, {2, 96, 24}};
+  constexpr RopeShape kShapes[] = {{1, 8, 8},   {3, 48, 48}, {2, 64, 64},       {2, 128, 128},
+                                   {4, 80, 32}, {2, 96, 24}, {3, 48, 48, true}, {2, 80, 32, true}};
   const std::vector<int32_t> positions = {0, 1, 17, 4095, 100000};
   for (const RopeShape& shape : kShapes) {
     std::vector<float> inv_freq;
@@ -88,6 +89,58 @@ TEST(Rope, AQuarterTurnSwapsTheHalves) {
   Rope(x.data(), std::vector<int32_t>{1}, inv_freq, {1, 8, 8}, y.data());
   const std::vector<float> expected = {-5, -6, -7, -8, 1, 2, 3, 4};
   EXPECT_LT(LargestError(y, expected), 1e-6);
+}
+
+TEST(Gelu, MatchesTheErrorFunction) {
+  std::vector<float> x;
+  for (float at = -12; at < 12; at += 0.0037f) x.push_back(at);
+  for (const float at : {0.0f, -0.0f, 1e-20f, -40.0f, 40.0f, 1e30f, -1e30f}) x.push_back(at);
+  std::vector<float> expected(x.size());
+  reference::Gelu(x.data(), std::ssize(x), expected.data());
+  std::vector<float> first;
+  for (const CpuIsa isa : SupportedIsas()) {
+    const WithIsa with(isa);
+    std::vector<float> y = x;
+    Gelu(y.data(), std::ssize(y), y.data());
+    for (size_t i = 0; i < x.size(); ++i) {
+      ASSERT_NEAR(y[i], expected[i], 1e-6 + 2e-7 * std::abs(expected[i])) << "of " << x[i];
+    }
+    if (first.empty()) first = y;
+    EXPECT_TRUE(SameBits(y, first)) << "differs from the scalar kernels";
+    const float odd[] = {NAN, INFINITY, -INFINITY};
+    float of_odd[3];
+    Gelu(odd, 3, of_odd);
+    EXPECT_TRUE(std::isnan(of_odd[0]));
+    EXPECT_EQ(of_odd[1], INFINITY);
+    EXPECT_NEAR(of_odd[2], 0, 1e-30);
+  }
+}
+
+// Without a second factor, and without weights: as with ones and zeros.
+TEST(Elementwise, WhatIsLeftOutIsOnesAndZeros) {
+  const std::vector<float> x = RandomFloats(100, 8, 3), ones(100, 1.0f), zeros(100, 0.0f);
+  const auto expect_same = [&](auto&& without, auto&& with) {
+    for (const CpuIsa isa : SupportedIsas()) {
+      const WithIsa with_isa(isa);
+      std::vector<float> a(100), b(100);
+      without(a.data());
+      with(b.data());
+      EXPECT_TRUE(SameBits(a, b));
+      EXPECT_FALSE(SameBits(a, x));
+    }
+  };
+  expect_same([&](float* y) { Silu(x.data(), 100, y); }, [&](float* y) { SiluMul(x.data(), ones.data(), 100, y); });
+  expect_same([&](float* y) { GeluTanh(x.data(), 100, y); }, [&](float* y) { GeluMul(x.data(), ones.data(), 100, y); });
+  expect_same([&](float* y) { RmsNorm(x.data(), nullptr, 1e-5f, 2, 50, y); },
+              [&](float* y) { RmsNorm(x.data(), ones.data(), 1e-5f, 2, 50, y); });
+  expect_same([&](float* y) { LayerNorm(x.data(), {}, 1e-5f, 2, 50, y); },
+              [&](float* y) {
+                LayerNorm(x.data(), {ones.data(), zeros.data()}, 1e-5f, 2, 50, y);
+              });
+  expect_same([&](float* y) { Mul(x.data(), x.data(), 100, y); },
+              [&](float* y) {
+                for (size_t i = 0; i < 100; ++i) y[i] = x[i] * x[i];
+              });
 }
 
 TEST(SiluMul, MatchesTheReference) {
