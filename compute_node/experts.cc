@@ -46,7 +46,7 @@ void ExpertLayer::Run(const Op& op, const Weights& weights, const float* x, cons
 void ExpertLayer::RunExpert(const Op& op, int expert, const Weights& weights, const float* x, float* y, WorkerTeam& team) {
   const std::vector<RoutedRow>& routed = rows_of_[static_cast<size_t>(expert)];
   const WeightRef* const names = &op.weights[static_cast<size_t>(expert) * 3];
-  const PackedWeights &w1 = weights.Matrix(names[0].name), &w3 = weights.Matrix(names[1].name), &w2 = weights.Matrix(names[2].name);
+  const PackedWeights &w1 = weights.Matrix(names[0]), &w3 = weights.Matrix(names[1]), &w2 = weights.Matrix(names[2]);
   const int64_t rows = std::ssize(routed), width = w1.in_features(), inner = w1.out_features();
   x_.resize(static_cast<size_t>(rows * width));
   out_.resize(x_.size());

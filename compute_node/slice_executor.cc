@@ -9,8 +9,8 @@
 
 namespace lamina {
 
-SliceExecutor::SliceExecutor(const SlicedModel& model, const ModelConfig& config, const Weights& weights, int max_rows, WorkerTeam& team)
-    : model_(model), weights_(weights), team_(team), inv_freq_(config.InverseFrequencies()) {
+SliceExecutor::SliceExecutor(const SlicedModel& model, const Weights& weights, int max_rows, WorkerTeam& team)
+    : model_(model), weights_(weights), team_(team) {
   PlanBuffers(max_rows);
 }
 
@@ -99,47 +99,43 @@ SampledToken SliceExecutor::Sample(size_t row, const SamplingParams& params, con
 void SliceExecutor::Execute(const Op& op) {
   const int64_t rows = num_rows();
   const auto in = [&](size_t i) { return static_cast<const float*>(value(op.inputs[i])); };
+  const auto vector = [&](size_t i) { return i < op.weights.size() ? weights_.Vector(op.weights[i]).data() : nullptr; };
   switch (op.kind) {
     case OpKind::kTokens:
     case OpKind::kPositions: return;  // they stand in the order
     case OpKind::kEmbedding: {
-      const Weights::Table& table = weights_.Rows(op.weights[0].name);
+      const Weights::Table& table = weights_.Rows(op.weights[0]);
       Embedding(table.data, table.dtype, width(op.output), tokens_, value(op.output));
       return;
     }
-    case OpKind::kRmsNorm:
-      RmsNorm(in(0), weights_.Vector(op.weights[0].name).data(), op.eps, rows, width(op.output), value(op.output));
-      return;
+    case OpKind::kRmsNorm: RmsNorm(in(0), vector(0), op.eps, rows, width(op.output), value(op.output)); return;
     case OpKind::kPositionEmbedding: {
-      const Weights::Table& table = weights_.Rows(op.weights[0].name);
+      const Weights::Table& table = weights_.Rows(op.weights[0]);
       table_rows_.clear();
       for (const int32_t position : positions_) table_rows_.push_back(static_cast<TokenId>(op.first_row + position));
       Embedding(table.data, table.dtype, width(op.output), table_rows_, value(op.output));
       return;
     }
-    case OpKind::kHeadNorm:
-      RmsNorm(in(0), weights_.Vector(op.weights[0].name).data(), op.eps, rows * op.num_heads, op.head_dim, value(op.output));
-      return;
-    case OpKind::kLayerNorm: {
-      const LayerNormWeights weights{weights_.Vector(op.weights[0].name).data(), weights_.Vector(op.weights[1].name).data()};
-      LayerNorm(in(0), weights, op.eps, rows, width(op.output), value(op.output));
-      return;
-    }
-    case OpKind::kLinear: {
-      const float* bias = op.weights.size() > 1 ? weights_.Vector(op.weights[1].name).data() : nullptr;
-      Linear(weights_.Matrix(op.weights[0].name), in(0), rows, bias, value(op.output), team_);
+    case OpKind::kHeadNorm: RmsNorm(in(0), vector(0), op.eps, rows * op.num_heads, op.head_dim, value(op.output)); return;
+    case OpKind::kLayerNorm: LayerNorm(in(0), {vector(0), vector(1)}, op.eps, rows, width(op.output), value(op.output)); return;
+    case OpKind::kLinear: Linear(weights_.Matrix(op.weights[0]), in(0), rows, vector(1), value(op.output), team_); return;
+    case OpKind::kRope: {
+      const std::vector<float>& frequencies = op.inverse_frequencies;
+      const RopeShape shape{op.num_heads, op.head_dim, static_cast<int>(frequencies.size()) * 2, op.interleaved};
+      Rope(in(0), positions_, frequencies, shape, value(op.output));
       return;
     }
-    case OpKind::kRope:
-      Rope(in(0), positions_, inv_freq_, {op.num_heads, op.head_dim, static_cast<int>(inv_freq_.size()) * 2}, value(op.output));
-      return;
     case OpKind::kSiluMul: SiluMul(in(0), in(1), rows * width(op.output), value(op.output)); return;
     case OpKind::kGeluMul: GeluMul(in(0), in(1), rows * width(op.output), value(op.output)); return;
+    case OpKind::kSilu: Silu(in(0), rows * width(op.output), value(op.output)); return;
+    case OpKind::kGelu: Gelu(in(0), rows * width(op.output), value(op.output)); return;
+    case OpKind::kGeluTanh: GeluTanh(in(0), rows * width(op.output), value(op.output)); return;
     case OpKind::kRelu: Relu(in(0), rows * width(op.output), value(op.output)); return;
     case OpKind::kScale: Scale(in(0), op.scale, rows * width(op.output), value(op.output)); return;
     case OpKind::kSoftCap: SoftCap(in(0), op.soft_cap, rows * width(op.output), value(op.output)); return;
     case OpKind::kExperts: experts_.Run(op, weights_, in(0), in(1), rows, value(op.output), team_); return;
     case OpKind::kAdd: Add(in(0), in(1), rows * width(op.output), value(op.output)); return;
+    case OpKind::kMul: Mul(in(0), in(1), rows * width(op.output), value(op.output)); return;
     case OpKind::kAttention: return;  // never part of a slice
     case OpKind::kAllReduce: return;  // RunUntil's caller has a part in it
   }

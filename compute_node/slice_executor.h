@@ -10,7 +10,6 @@
 #include "compute_node/compute_device.h"
 #include "compute_node/experts.h"
 #include "compute_node/weights.h"
-#include "splitter/model_config.h"
 #include "splitter/slices.h"
 
 namespace lamina {
@@ -20,7 +19,7 @@ namespace lamina {
 class SliceExecutor final : public SliceRunner {
  public:
   // Borrows everything; `max_rows` is the largest step.
-  SliceExecutor(const SlicedModel& model, const ModelConfig& config, const Weights& weights, int max_rows, WorkerTeam& team);
+  SliceExecutor(const SlicedModel& model, const Weights& weights, int max_rows, WorkerTeam& team);
 
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) override;
   const Op* Run(int k) override { return RunUntil(k, -1); }
@@ -42,7 +41,6 @@ class SliceExecutor final : public SliceRunner {
   const SlicedModel& model_;
   const Weights& weights_;
   WorkerTeam& team_;
-  const std::vector<float> inv_freq_;
   std::vector<int> buffer_of_;  // [values] index into buffers_, -1 for tokens and positions
   std::vector<std::vector<float>> buffers_;
   size_t next_op_ = 0;  // of the slice that RunToQueries has begun

@@ -19,7 +19,7 @@ std::map<std::pair<std::string, Role>, WeightRef> NamedWeights(const Graph& grap
     for (const WeightRef& weight : op.weights) {
       const bool looked_up = op.kind == OpKind::kEmbedding || op.kind == OpKind::kPositionEmbedding;
       const Role role = looked_up ? Role::kTable : weight.shape.size() == 2 ? Role::kMatrix : Role::kVector;
-      named.emplace(std::pair(weight.name, role), weight);
+      named.emplace(std::pair(weight.id(), role), weight);
     }
   }
   return named;
@@ -41,14 +41,21 @@ const std::vector<int64_t>& WholeShape(const WeightRef& weight) { return weight.
 
 int64_t First(const WeightRef& weight, size_t dim) { return weight.first.empty() ? 0 : weight.first[dim]; }
 
-// Calls visit(first, count) for each run of consecutive elements of the whole tensor that make up the part.
+// Calls visit(first, count) for each run of consecutive elements of the whole tensor that make up the part. A vector has rows of 1.
 template <typename Visit>
 void ForEachRun(const WeightRef& weight, Visit visit) {
-  const int64_t n = NumElements(weight.shape);
-  if (weight.shape.size() != 2) return visit(First(weight, 0), n);
-  const int64_t width = weight.shape[1], whole_width = WholeShape(weight)[1];
-  if (width == whole_width) return visit(First(weight, 0) * whole_width, n);
-  for (int64_t row = 0; row < weight.shape[0]; ++row) visit((First(weight, 0) + row) * whole_width + First(weight, 1), width);
+  const bool is_matrix = weight.shape.size() == 2;
+  const int64_t rows = weight.shape[0], width = is_matrix ? weight.shape[1] : 1;
+  const int64_t whole_width = is_matrix ? WholeShape(weight)[1] : 1, first_column = is_matrix ? First(weight, 1) : 0;
+  const int64_t block = weight.blocks.size > 0 ? weight.blocks.size : rows;
+  for (int64_t done = 0; done < rows; done += block) {
+    const int64_t first = First(weight, 0) + (done == 0 ? 0 : done / block * weight.blocks.step), count = std::min(block, rows - done);
+    if (width == whole_width) {
+      visit(first * whole_width, count * width);
+      continue;
+    }
+    for (int64_t row = first; row < first + count; ++row) visit(row * whole_width + first_column, width);
+  }
 }
 
 // Random values around 0 with the spread that keeps activations of a random model near 1; norms are 1, biases too small to matter. A part
@@ -57,7 +64,7 @@ std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType
   std::vector<std::byte> bytes(static_cast<size_t>(NumElements(weight.shape)) * ElementSize(dtype));
   const uint64_t name_seed = Mix(seed + std::hash<std::string>{}(weight.name));
   const float spread = weight.shape.size() == 2 ? std::sqrt(3.0f / static_cast<float>(WholeShape(weight)[1])) : 0.0f;
-  const bool scales = weight.name.find("norm") != std::string::npos && !weight.name.ends_with(".bias");
+  const bool scales = weight.shape.size() == 1 && !weight.name.ends_with(".bias");  // a norm's
   const float centre = scales ? 1.0f - weight.plus : 0.0f;
   constexpr int64_t kBlock = 4096;
   std::vector<float> block(kBlock);
@@ -76,9 +83,26 @@ std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType
   return bytes;
 }
 
+// The part of a tensor that the checkpoint holds with its axes the other way round.
+void CopyTransposed(const WeightRef& weight, const TensorView& whole, std::vector<std::byte>& copy) {
+  const size_t element = ElementSize(whole.dtype);
+  const int64_t rows = WholeShape(weight)[0], width = WholeShape(weight)[1];
+  copy.resize(static_cast<size_t>(NumElements(weight.shape)) * element);
+  std::byte* out = copy.data();
+  ForEachRun(weight, [&](int64_t first, int64_t n) {
+    for (int64_t i = first; i < first + n; ++i, out += element) {
+      std::memcpy(out, whole.data.data() + static_cast<size_t>(i % width * rows + i / width) * element, element);
+    }
+  });
+}
+
 // The part of a tensor: where it lies, or in `copy` if it is not in one piece.
 std::span<const std::byte> PartOf(const WeightRef& weight, const TensorView& whole, std::vector<std::byte>& copy) {
   const size_t element = ElementSize(whole.dtype);
+  if (weight.transposed) {
+    CopyTransposed(weight, whole, copy);
+    return copy;
+  }
   std::span<const std::byte> part;
   ForEachRun(weight, [&](int64_t first, int64_t n) {
     part = whole.data.subspan(static_cast<size_t>(first) * element, static_cast<size_t>(n) * element);
@@ -118,7 +142,9 @@ Result<std::unique_ptr<Weights>> Weights::Load(const Graph& graph, const ModelCo
       made = DummyTensor(weight, options.dummy_seed, config.dtype);
       tensor.data = made;
     } else {
-      const Result<TensorView> found = weights->checkpoint_->Find(weight.name, WholeShape(weight));
+      std::vector<int64_t> stored = WholeShape(weight);
+      if (weight.transposed) std::ranges::reverse(stored);
+      const Result<TensorView> found = weights->checkpoint_->Find(weight.name, stored);
       if (!found.ok()) return MissingWeight(found.status(), weight.name, config);
       tensor = *found;
       tensor.data = PartOf(weight, tensor, made);
@@ -126,18 +152,18 @@ Result<std::unique_ptr<Weights>> Weights::Load(const Graph& graph, const ModelCo
     const int64_t n = NumElements(weight.shape);
     switch (key.second) {
       case Role::kMatrix:
-        weights->matrices_.emplace(weight.name, PackedWeights(tensor.data.data(), tensor.dtype, weight.shape[0], weight.shape[1], team));
+        weights->matrices_.emplace(key.first, PackedWeights(tensor.data.data(), tensor.dtype, weight.shape[0], weight.shape[1], team));
         break;
       case Role::kVector: {
-        std::vector<float>& vector = weights->vectors_[weight.name];
+        std::vector<float>& vector = weights->vectors_[key.first];
         vector.resize(static_cast<size_t>(n));
         ConvertToFloat(tensor.data.data(), tensor.dtype, n, vector.data());
         for (float& element : vector) element += weight.plus;
         break;
       }
       case Role::kTable:
-        if (dummy) tensor.data = weights->dummy_tables_[weight.name] = std::move(made);
-        weights->tables_[weight.name] = {tensor.data.data(), tensor.dtype};
+        if (dummy) tensor.data = weights->dummy_tables_[key.first] = std::move(made);
+        weights->tables_[key.first] = {tensor.data.data(), tensor.dtype};
         break;
     }
     weights->size_bytes_ += static_cast<int64_t>(tensor.data.size());

@@ -29,6 +29,12 @@ struct WeightOptions {
 
 // Immutable once loaded.
 class Weights {
+  // Of the maps below. Most weights have no part: their name needs no copy.
+  template <typename Map>
+  static const auto& Of(const Map& map, const WeightRef& weight) {
+    return weight.part.empty() ? map.at(weight.name) : map.at(weight.id());
+  }
+
  public:
   // Loads every weight, or part of one, that the graph names. kNotFound and kInvalidArgument name the tensor, its file, its shape and the
   // expected one.
@@ -36,13 +42,13 @@ class Weights {
                                                WorkerTeam& team);
 
   // REQUIRES (all three): the graph names it in that role.
-  const PackedWeights& Matrix(const std::string& name) const { return matrices_.at(name); }
-  const std::vector<float>& Vector(const std::string& name) const { return vectors_.at(name); }
+  const PackedWeights& Matrix(const WeightRef& weight) const { return Of(matrices_, weight); }
+  const std::vector<float>& Vector(const WeightRef& weight) const { return Of(vectors_, weight); }
   struct Table {
     const void* data = nullptr;  // [vocab, dim]
     DType dtype = DType::kBF16;
   };
-  const Table& Rows(const std::string& name) const { return tables_.at(name); }
+  const Table& Rows(const WeightRef& weight) const { return Of(tables_, weight); }
 
   int64_t size_bytes() const { return size_bytes_; }  // as stored in the checkpoint
 
@@ -50,6 +56,7 @@ class Weights {
   Weights() = default;
 
   std::unique_ptr<Checkpoint> checkpoint_;  // null for dummy weights; embedding tables point into it
+  // By WeightRef::id().
   std::unordered_map<std::string, std::vector<std::byte>> dummy_tables_;
   std::unordered_map<std::string, PackedWeights> matrices_;
   std::unordered_map<std::string, std::vector<float>> vectors_;

@@ -130,7 +130,7 @@ int64_t WeightBytes(const Graph& graph, DType dtype) {
   double elements = 0;
   for (const Op& op : graph.ops) {
     for (const WeightRef& weight : op.weights) {
-      if (seen.insert(weight.name).second) elements += NumElements(weight);
+      if (seen.insert(weight.id()).second) elements += NumElements(weight);
     }
   }
   return static_cast<int64_t>(elements) * static_cast<int64_t>(ElementSize(dtype));

@@ -17,11 +17,15 @@ std::string_view OpName(OpKind kind) {
     case OpKind::kRope: return "rope";
     case OpKind::kSiluMul: return "silu_mul";
     case OpKind::kGeluMul: return "gelu_mul";
+    case OpKind::kSilu: return "silu";
+    case OpKind::kGelu: return "gelu";
+    case OpKind::kGeluTanh: return "gelu_tanh";
     case OpKind::kRelu: return "relu";
     case OpKind::kScale: return "scale";
     case OpKind::kSoftCap: return "soft_cap";
     case OpKind::kExperts: return "experts";
     case OpKind::kAdd: return "add";
+    case OpKind::kMul: return "mul";
     case OpKind::kAttention: return "attention";
     case OpKind::kAllReduce: return "all_reduce";
   }

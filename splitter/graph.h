@@ -19,6 +19,17 @@ struct WeightRef {
   std::vector<int64_t> whole = {};  // the tensor's shape; empty: `shape`, all of it is read
   std::vector<int64_t> first = {};  // of each dimension elements [first, first + shape) are read; empty: all
   float plus = 0;                   // vectors: what the operator adds to each element that stands in the checkpoint
+  bool transposed = false;          // the checkpoint holds [in_features, out_features]; the shapes here are as if it did not
+
+  // Rows of a part that do not follow each other: blocks of `size` rows, `step` apart, the first one at first[0]. size 0: they do.
+  struct Blocks {
+    int64_t size = 0;
+    int64_t step = 0;
+  } blocks = {};
+
+  // What the part is called where the graph reads several parts of one tensor: name and part, "attn.weight[0:64]".
+  std::string part = {};
+  std::string id() const { return name + part; }
 };
 
 enum class OpKind {
@@ -26,19 +37,23 @@ enum class OpKind {
   kPositions,          // -> [1]; the row's position in its sequence, likewise
   kEmbedding,          // tokens -> [dim]; weights: table [vocab, dim]
   kPositionEmbedding,  // positions -> [dim]; weights: table [positions, dim]; first_row, which is position 0's
-  kRmsNorm,            // x -> x's width; weights: [dim]; eps
-  kHeadNorm,           // x -> x's width, RMSNorm of each head by itself; weights: [head_dim]; eps, num_heads, head_dim
-  kLayerNorm,          // x -> x's width; weights: [dim], bias [dim]; eps
+  kRmsNorm,            // x -> x's width; weights: [dim] or none; eps
+  kHeadNorm,           // x -> x's width, RMSNorm of each head by itself; weights: [head_dim] or none; eps, num_heads, head_dim
+  kLayerNorm,          // x -> x's width; weights: [dim], bias [dim], or only the first, or none; eps
   kLinear,             // x -> [out]; weights: [out, in], optionally bias [out]
-  kRope,               // x, positions -> x's width; num_heads, head_dim
+  kRope,               // x, positions -> x's width; num_heads, head_dim, inverse_frequencies, interleaved
   kSiluMul,            // gate, up -> their width
   kGeluMul,            // gate, up -> their width; gelu by its tanh formula
+  kSilu,               // x -> x's width
+  kGelu,               // x -> x's width, by the error function
+  kGeluTanh,           // x -> x's width, by the tanh formula
   kRelu,               // x -> x's width
   kScale,              // x -> x's width; scale
   kSoftCap,            // x -> x's width, soft_cap * tanh(x / soft_cap); soft_cap
   kExperts,    // x, router's logits [num_experts] -> x's width: SwiGLU of the experts_per_token likeliest experts, weighted with the
                // softmax over their logits; weights: w1 (gate), w3 (up), w2 (down) of each expert; num_experts, experts_per_token
   kAdd,        // a, b -> their width
+  kMul,        // a, b -> their width
   kAttention,  // q [heads*head_dim], k, v [kv_heads*head_dim] -> [heads*head_dim]; layer, num_heads, num_kv_heads, head_dim, scale,
                // window, soft_cap
   kAllReduce,  // this rank's partial sum -> the sum over all ranks, of its width; num_ranks
@@ -62,6 +77,8 @@ struct Op {
   float soft_cap = 0;  // attention: of the scaled scores; 0: none
   int64_t window = 0;  // tokens that a row attends to, itself among them; 0: all
   int64_t first_row = 0;
+  std::vector<float> inverse_frequencies = {};  // of the first pairs of each head; the rest of a head stays
+  bool interleaved = false;                     // pairs are (0, 1), (2, 3), ...; else (0, n), (1, n + 1), ... of n frequencies
   int num_experts = 0;
   int experts_per_token = 0;
   int num_ranks = 0;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numbers>
 
+#include "splitter/exported/imported_model.h"
 #include "splitter/json_keys.h"
 #include "splitter/models/registry.h"
 
@@ -25,15 +26,16 @@ Result<DType> ParseDType(JsonKeys& keys) {
 }
 
 // "architectures": a list whose first entry counts.
-std::string ParseArchitecture(JsonKeys& keys) {
+std::string ParseArchitecture(JsonKeys& keys, bool imported) {
   const json* list = keys.Find("architectures");
   if (list == nullptr || !list->is_array() || list->empty() || !list->front().is_string()) {
     keys.Reject("architectures", "a list with the name of one of these: " + ArchitectureNames());
     return "";
   }
   std::string name = list->front().get<std::string>();
-  if (FindArchitecture(name) == nullptr) {
-    keys.Reject("architectures", "one that has forward code: " + ArchitectureNames(), StatusCode::kUnimplemented);
+  if (!imported && FindArchitecture(name) == nullptr) {
+    keys.Reject("architectures", "one that has forward code: " + ArchitectureNames() + "; scripts/export_model.py can export another one",
+                StatusCode::kUnimplemented);
   }
   return name;
 }
@@ -87,26 +89,30 @@ std::vector<float> ModelConfig::InverseFrequencies() const {
   return frequencies;
 }
 
-Result<ModelConfig> ModelConfig::Parse(const std::string& config_json, const std::string& generation_json, const std::string& where) {
+Result<ModelConfig> ModelConfig::Parse(const Files& files, const std::string& where) {
   const std::string config_file = where + "/config.json";
-  LAMINA_ASSIGN_OR_RETURN(const json config_object, ParseJsonObject(config_json, config_file));
+  LAMINA_ASSIGN_OR_RETURN(const json config_object, ParseJsonObject(files.config, config_file));
   JsonKeys keys(config_object, config_file);
   ModelConfig config;
   config.model_type = keys.OptionalString("model_type").value_or("");
-  config.architecture = ParseArchitecture(keys);
+  config.architecture = ParseArchitecture(keys, !files.graph.empty());
   LAMINA_RETURN_IF_ERROR(keys.status());
   LAMINA_ASSIGN_OR_RETURN(config.dtype, ParseDType(keys));
   if (keys.Has("quantization_config")) {
     keys.Reject("quantization_config", "no quantization: float32, float16 or bfloat16 weights", StatusCode::kUnimplemented);
   }
-  FindArchitecture(config.architecture)->read(keys, config);
-  LAMINA_RETURN_IF_ERROR(keys.status());
+  if (files.graph.empty()) {
+    FindArchitecture(config.architecture)->read(keys, config);
+    LAMINA_RETURN_IF_ERROR(keys.status());
+  } else {
+    LAMINA_RETURN_IF_ERROR(ReadImportedModel(files.graph, where + "/" + kImportedGraphFile, config));
+  }
   ParseSpecialTokens(keys, config);
   LAMINA_RETURN_IF_ERROR(keys.status());
-  if (generation_json.empty()) return config;
+  if (files.generation.empty()) return config;
 
   const std::string generation_file = where + "/generation_config.json";
-  LAMINA_ASSIGN_OR_RETURN(const json generation_object, ParseJsonObject(generation_json, generation_file));
+  LAMINA_ASSIGN_OR_RETURN(const json generation_object, ParseJsonObject(files.generation, generation_file));
   JsonKeys generation_keys(generation_object, generation_file);
   ParseSpecialTokens(generation_keys, config);
   ParseGeneration(generation_keys, config.generation);
@@ -115,13 +121,15 @@ Result<ModelConfig> ModelConfig::Parse(const std::string& config_json, const std
 }
 
 Result<ModelConfig> ModelConfig::Load(const std::string& dir) {
-  LAMINA_ASSIGN_OR_RETURN(const std::string config_json, ReadTextFile(dir + "/config.json"));
-  std::string generation_json;
+  Files files;
+  LAMINA_ASSIGN_OR_RETURN(files.config, ReadTextFile(dir + "/config.json"));
   std::error_code ignored;  // cannot be looked at: as good as absent
-  if (std::filesystem::exists(dir + "/generation_config.json", ignored)) {
-    LAMINA_ASSIGN_OR_RETURN(generation_json, ReadTextFile(dir + "/generation_config.json"));
+  for (const auto& [name, text] : {std::pair("generation_config.json", &files.generation), {kImportedGraphFile, &files.graph}}) {
+    const std::string path = dir + "/" + name;
+    if (!std::filesystem::exists(path, ignored)) continue;
+    LAMINA_ASSIGN_OR_RETURN(*text, ReadTextFile(path));
   }
-  return Parse(config_json, generation_json, dir);
+  return Parse(files, dir);
 }
 
 }  // namespace lamina

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "base/status.h"
 
 namespace lamina {
+
+struct Graph;
 
 // Rotary frequencies' rescaling ("rope_scaling" or "rope_parameters" of config.json).
 struct RopeScaling {
@@ -51,6 +54,7 @@ struct ModelConfig {
   int experts_per_token = 0;
   bool norm_first = true;  // norms stand before attention and MLP, not behind them
   bool final_norm = true;
+  std::shared_ptr<const Graph> imported;  // the model as lamina_graph.json has it (docs/export.md); null: forward code is run
   std::optional<TokenId> bos_token;
   std::vector<TokenId> eos_tokens;  // of both files
 
@@ -66,11 +70,17 @@ struct ModelConfig {
   // Frequencies for the rotary embedding, [head_dim / 2], rescaled as the model says.
   std::vector<float> InverseFrequencies() const;
 
-  // Reads DIR/config.json and, if there, DIR/generation_config.json. kNotFound names the missing file; kInvalidArgument names file, key,
-  // what stood there and what was expected (missing key, wrong type, a size that is zero, negative or absurd, heads that do not divide);
-  // kUnimplemented for an architecture without a file in splitter/models/, naming those that exist.
+  // Reads DIR/config.json and, if there, DIR/generation_config.json and DIR/lamina_graph.json. kNotFound names the missing file;
+  // kInvalidArgument names file, key, what stood there and what was expected (missing key, wrong type, a size that is zero, negative or
+  // absurd, heads that do not divide); kUnimplemented for an architecture that has neither a file in splitter/models/ nor a
+  // lamina_graph.json, naming what there is to do.
   static Result<ModelConfig> Load(const std::string& dir);
-  static Result<ModelConfig> Parse(const std::string& config_json, const std::string& generation_json, const std::string& where);
+  struct Files {
+    std::string config;
+    std::string generation = {};  // the texts of the files; empty: there is none
+    std::string graph = {};
+  };
+  static Result<ModelConfig> Parse(const Files& files, const std::string& where);
 };
 
 }  // namespace lamina

@@ -90,6 +90,7 @@ int64_t SlicedModel::attention_bytes_per_token(int attention) const {
 }
 
 Result<Graph> TraceModel(const ModelConfig& config) {
+  if (config.imported != nullptr) return *config.imported;
   const Architecture* architecture = FindArchitecture(config.architecture);
   if (architecture == nullptr) {
     return Unimplemented("architecture " + config.architecture + " has no forward code; there is: " + ArchitectureNames());

@@ -36,7 +36,8 @@ struct SlicedModel {
   int64_t attention_bytes_per_token(int attention) const;
 };
 
-// Runs the forward code of the config's architecture symbolically. kUnimplemented for an architecture that has none.
+// Runs the forward code of the config's architecture symbolically, or takes the graph that was imported. kUnimplemented for an architecture
+// that has neither.
 Result<Graph> TraceModel(const ModelConfig& config);
 
 // kInvalidArgument if an attention is unreachable or the graph cannot be cut there, naming the operator.

@@ -15,10 +15,14 @@ bool WorksInPlace(OpKind kind) {
     case OpKind::kRope:
     case OpKind::kSiluMul:
     case OpKind::kGeluMul:
+    case OpKind::kSilu:
+    case OpKind::kGelu:
+    case OpKind::kGeluTanh:
     case OpKind::kRelu:
     case OpKind::kScale:
     case OpKind::kSoftCap:
     case OpKind::kAdd:
+    case OpKind::kMul:
     case OpKind::kAttention: return true;
     default: return false;
   }
@@ -87,18 +91,22 @@ Status CheckDivides(const Graph& graph, const std::vector<bool>& sharded, int nu
     if (!is_sharded(op)) continue;
     if (WorksByHead(op.kind)) LAMINA_RETURN_IF_ERROR(CheckDivides(num_ranks, op.num_heads, "heads", op));
     LAMINA_RETURN_IF_ERROR(CheckDivides(num_ranks, graph.values[static_cast<size_t>(op.output)].width, "elements", op));
+    if (op.kind != OpKind::kLinear || op.weights[0].blocks.size == 0) continue;
+    LAMINA_RETURN_IF_ERROR(CheckDivides(num_ranks, op.weights[0].shape[0] / op.weights[0].blocks.size, "blocks", op));
   }
   return OkStatus();
 }
 
-// Of dimension `dim` only the rank's range.
+// Of dimension `dim` only the rank's range. REQUIRES: it is made of whole blocks, as CheckDivides has seen to.
 void Shard(WeightRef& weight, size_t dim, int num_ranks, int rank) {
   if (weight.whole.empty()) {
     weight.whole = weight.shape;
     weight.first.assign(weight.shape.size(), 0);
   }
   weight.shape[dim] /= num_ranks;
-  weight.first[dim] += weight.shape[dim] * rank;
+  const int64_t skipped = weight.shape[dim] * rank;
+  const bool by_block = dim == 0 && weight.blocks.size > 0;
+  weight.first[dim] += by_block ? skipped / weight.blocks.size * weight.blocks.step : skipped;
 }
 
 // Builds a rank's graph, operator by operator.

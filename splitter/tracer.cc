@@ -99,14 +99,17 @@ Tensor Linear(Tensor x, const Path& at, int64_t out_features, const LinearOption
   return x.tracer().Record(std::move(op), at, {x}, out_features);
 }
 
-Tensor Rope(Tensor x, Tensor positions, const Path& at, int num_heads, int head_dim) {
+Tensor Rope(Tensor x, Tensor positions, const Path& at, const RopeHeads& heads) {
   Tracer& tracer = x.tracer();
   tracer.Require(positions.id() == tracer.positions().id(), at, "the positions as second input");
-  tracer.Require(x.width() == int64_t{num_heads} * head_dim, at, "num_heads * head_dim elements");
-  tracer.Require(head_dim % 2 == 0, at, "an even head_dim");
+  tracer.Require(x.width() == int64_t{heads.num_heads} * heads.head_dim, at, "num_heads * head_dim elements");
+  const int64_t turned = 2 * std::ssize(heads.inverse_frequencies);
+  tracer.Require(turned > 0 && turned <= heads.head_dim, at, "1 to head_dim / 2 frequencies");
   Op op = MakeOp(OpKind::kRope);
-  op.num_heads = num_heads;
-  op.head_dim = head_dim;
+  op.num_heads = heads.num_heads;
+  op.head_dim = heads.head_dim;
+  op.inverse_frequencies = heads.inverse_frequencies;
+  op.interleaved = heads.interleaved;
   return tracer.Record(std::move(op), at, {x, positions}, x.width());
 }
 
@@ -138,6 +141,11 @@ Tensor SoftCap(Tensor x, const Path& at, double cap) {
 Tensor Add(Tensor a, Tensor b, const Path& at) {
   a.tracer().Require(a.width() == b.width(), at, "two terms of the same width");
   return a.tracer().Record(MakeOp(OpKind::kAdd), at, {a, b}, a.width());
+}
+
+Tensor Mul(Tensor a, Tensor b, const Path& at) {
+  a.tracer().Require(a.width() == b.width(), at, "two factors of the same width");
+  return a.tracer().Record(MakeOp(OpKind::kMul), at, {a, b}, a.width());
 }
 
 Tensor Experts(Tensor x, Tensor router, const Path& at, const ExpertShape& shape) {

@@ -103,8 +103,14 @@ struct LinearOptions {
 };
 Tensor Linear(Tensor x, const Path& at, int64_t out_features, const LinearOptions& options = {});
 
-// x: num_heads heads of head_dim each, turned by their row's position.
-Tensor Rope(Tensor x, Tensor positions, const Path& at, int num_heads, int head_dim);
+// x: num_heads heads of head_dim each, of which the first pairs are turned by their row's position times a frequency.
+struct RopeHeads {
+  int num_heads = 0;
+  int head_dim = 0;
+  std::vector<float> inverse_frequencies = {};  // at most head_dim / 2, one for each pair
+  bool interleaved = false;                     // as in Op
+};
+Tensor Rope(Tensor x, Tensor positions, const Path& at, const RopeHeads& heads);
 
 Tensor SiluMul(Tensor gate, Tensor up, const Path& at);
 Tensor GeluMul(Tensor gate, Tensor up, const Path& at);  // gelu by its tanh formula
@@ -112,6 +118,7 @@ Tensor Relu(Tensor x, const Path& at);
 Tensor Scale(Tensor x, const Path& at, double factor);
 Tensor SoftCap(Tensor x, const Path& at, double cap);  // cap * tanh(x / cap)
 Tensor Add(Tensor a, Tensor b, const Path& at);
+Tensor Mul(Tensor a, Tensor b, const Path& at);
 
 // Of `router` [num_experts], a row's logits, the likeliest `per_token` experts count, with the softmax over their logits. Expert e is
 // w2(silu(w1 x) * w3 x). weights: "<at>.<e>.w1.weight" and w3 [intermediate_size, x's width], w2 [x's width, intermediate_size].

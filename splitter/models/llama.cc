@@ -56,8 +56,9 @@ Tensor LlamaAttention(const ModelConfig& c, const Path& at, int layer, Tensor x,
     q = HeadNorm(q, at / "q_norm", c.num_heads, c.head_dim, c.norm_eps);
     k = HeadNorm(k, at / "k_norm", c.num_kv_heads, c.head_dim, c.norm_eps);
   }
-  q = Rope(q, positions, at / "q_rope", c.num_heads, c.head_dim);
-  k = Rope(k, positions, at / "k_rope", c.num_kv_heads, c.head_dim);
+  const std::vector<float> frequencies = c.InverseFrequencies();
+  q = Rope(q, positions, at / "q_rope", {c.num_heads, c.head_dim, frequencies});
+  k = Rope(k, positions, at / "k_rope", {c.num_kv_heads, c.head_dim, frequencies});
   const Tensor out = Attention(q, k, v, at / "attention", ShapeOfAttention(c, layer));
   return Linear(out, at / "o_proj", c.hidden_size, {.bias = c.o_bias});
 }

@@ -51,8 +51,7 @@ class Runner {
     for (const Op& op : sliced.attentions) windows.push_back(op.window);
     CpuDevice device(team_);
     attention_ = std::make_unique<LocalAttention>(*device.MakeKv(shape, kv, windows, 64), 1);
-    for (int i = 0; i < num_executors; ++i)
-      executors_.push_back(std::make_unique<SliceExecutor>(sliced, model.config, *model.weights, kMaxRows, team_));
+    for (int i = 0; i < num_executors; ++i) executors_.push_back(std::make_unique<SliceExecutor>(sliced, *model.weights, kMaxRows, team_));
   }
 
   // Logits of the last one of `tokens`, which continue the sequence.

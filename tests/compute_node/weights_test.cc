@@ -13,6 +13,9 @@
 namespace lamina {
 namespace {
 
+// The whole tensor.
+WeightRef Named(const std::string& name) { return {.name = name, .shape = {}}; }
+
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -61,22 +64,22 @@ TEST(WeightsTest, ATiedHeadIgnoresTheHeadInTheFile) {
   Edit(checkpoint.dir() + "/config.json", [](nlohmann::json& json) { json["tie_word_embeddings"] = true; });
   const auto tied = LoadFrom(checkpoint.dir());
   ASSERT_TRUE(tied.ok()) << tied.status();
-  EXPECT_EQ((*tied)->Matrix("model.embed_tokens.weight").out_features(), 96);
-  EXPECT_EQ((*untied)->Matrix("lm_head.weight").out_features(), 96);
+  EXPECT_EQ((*tied)->Matrix(Named("model.embed_tokens.weight")).out_features(), 96);
+  EXPECT_EQ((*untied)->Matrix(Named("lm_head.weight")).out_features(), 96);
 }
 
 TEST(WeightsTest, EveryDtypeHoldsTheSameModel) {
   const TinyCheckpoint exact({.dtype = "F32"});
   const auto expected = LoadFrom(exact.dir());
   ASSERT_TRUE(expected.ok()) << expected.status();
-  const std::vector<float>& norm = (*expected)->Vector("model.layers.0.input_layernorm.weight");
+  const std::vector<float>& norm = (*expected)->Vector(Named("model.layers.0.input_layernorm.weight"));
   // The checkpoint writes the nearest lower magnitude: less than one unit of the last place is lost.
   for (const auto& [dtype, error] : {std::pair("F16", 0x1p-10f), std::pair("BF16", 0x1p-7f)}) {
     const TinyCheckpoint rounded({.dtype = dtype});
     const auto weights = LoadFrom(rounded.dir());
     ASSERT_TRUE(weights.ok()) << weights.status();
     EXPECT_EQ((*weights)->size_bytes() * 2, (*expected)->size_bytes());
-    const std::vector<float>& values = (*weights)->Vector("model.layers.0.input_layernorm.weight");
+    const std::vector<float>& values = (*weights)->Vector(Named("model.layers.0.input_layernorm.weight"));
     ASSERT_EQ(values.size(), norm.size());
     for (size_t i = 0; i < norm.size(); ++i) EXPECT_NEAR(values[i], norm[i], error * norm[i]) << dtype;
   }

@@ -63,7 +63,7 @@ std::vector<FamilyCase> AllCases() {
   all.push_back({.family = "mistral", .num_memory_nodes = 3, .spread_tokens = 5});
   all.push_back({.family = "qwen2-window", .spread_tokens = 16, .overlap = "on"});
   // What ranks share by head or element.
-  for (const char* name : {"qwen3", "opt", "gemma2", "mixtral"})
+  for (const char* name : {"qwen3", "opt", "gemma2", "mixtral", "gptneox", "gpt2"})
     all.push_back({.family = name, .kv_head_parallel = 2, .tensor_parallel_size = 2});
   return all;
 }

@@ -7,7 +7,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  const auto config = lamina::ModelConfig::Parse(text, "", "/m");
+  const auto config = lamina::ModelConfig::Parse({.config = text}, "/m");
   if (!config.ok()) {
     if (config.status().message().rfind("/m/config.json", 0) != 0) std::abort();
     return 0;

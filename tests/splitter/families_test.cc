@@ -56,8 +56,10 @@ TEST_P(FamilySlicesTest, AreSharedByTwoRanks) {
   EXPECT_EQ(sums, in_layers + (GetParam().name == "opt-350m" ? 1 : 0));
 }
 
+class FamilyCodeTest : public ::testing::TestWithParam<Family> {};
+
 // Shapes only: no weight is read.
-TEST_P(FamilySlicesTest, OfAModelWithSeventyBillionParametersAreFoundInASecond) {
+TEST_P(FamilyCodeTest, SlicesOfAModelWithSeventyBillionParametersAreFoundInASecond) {
   ModelConfig config = *ModelConfig::Load(GetParam().dir);
   config.num_layers = 80;
   config.hidden_size = 8192;
@@ -73,7 +75,15 @@ TEST_P(FamilySlicesTest, OfAModelWithSeventyBillionParametersAreFoundInASecond) 
   EXPECT_EQ(model->slices.size(), 81u);
 }
 
+std::vector<Family> FamiliesWithCode() {
+  std::vector<Family> with_code = Families();
+  std::erase_if(with_code, [](const Family& family) { return family.exported; });
+  return with_code;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, FamilySlicesTest, ::testing::ValuesIn(Families()), [](const auto& info) { return TestName(info.param); });
+INSTANTIATE_TEST_SUITE_P(All, FamilyCodeTest, ::testing::ValuesIn(FamiliesWithCode()),
+                         [](const auto& info) { return TestName(info.param); });
 
 TEST(FamiliesTest, EveryArchitectureHasAFixture) {
   for (const Architecture& architecture : Architectures()) {
@@ -96,7 +106,7 @@ std::vector<int64_t> WindowsOf(const std::string& family, const char* patch) {
                  {"rms_norm_eps", 1e-6},
                  {"query_pre_attn_scalar", 8}};
   config.update(json::parse(patch));
-  const Result<ModelConfig> parsed = ModelConfig::Parse(config.dump(), "", "dir");
+  const Result<ModelConfig> parsed = ModelConfig::Parse({.config = config.dump()}, "dir");
   EXPECT_TRUE(parsed.ok()) << parsed.status();
   return parsed.ok() ? parsed->windows : std::vector<int64_t>{-1};
 }
@@ -128,7 +138,7 @@ TEST_P(RefusalTest, NamesTheKey) {
   ASSERT_TRUE(text.ok()) << text.status();
   json config = json::parse(*text);
   config.update(json::parse(GetParam().patch));
-  const Result<ModelConfig> parsed = ModelConfig::Parse(config.dump(), "", "dir");
+  const Result<ModelConfig> parsed = ModelConfig::Parse({.config = config.dump()}, "dir");
   ASSERT_FALSE(parsed.ok());
   EXPECT_THAT(parsed.status().message(), HasSubstr(std::string("dir/config.json: \"") + GetParam().says));
 }

@@ -23,7 +23,7 @@ json Llama() {
 }
 
 Result<ModelConfig> Parse(const json& config, const std::string& generation = "") {
-  return ModelConfig::Parse(config.dump(), generation, "dir");
+  return ModelConfig::Parse({.config = config.dump(), .generation = generation}, "dir");
 }
 
 ModelConfig Parsed(const json& config, const std::string& generation = "") {
@@ -222,10 +222,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadKey{R"({"rope_theta": -1})", kInvalid, R"("rope_theta" is -1)"}));
 
 TEST(ModelConfigTest, BrokenFilesAreNamed) {
-  const Result<ModelConfig> cut = ModelConfig::Parse("{\"vocab_size\": ", "", "dir");
+  const Result<ModelConfig> cut = ModelConfig::Parse({.config = "{\"vocab_size\": "}, "dir");
   EXPECT_EQ(cut.status().code(), kInvalid);
   EXPECT_THAT(cut.status().message(), HasSubstr("dir/config.json is not JSON"));
-  EXPECT_THAT(ModelConfig::Parse("[]", "", "dir").status().message(), HasSubstr("expected a JSON object"));
+  EXPECT_THAT(ModelConfig::Parse({.config = "[]"}, "dir").status().message(), HasSubstr("expected a JSON object"));
   EXPECT_THAT(Parse(Llama(), "{").status().message(), HasSubstr("dir/generation_config.json is not JSON"));
   EXPECT_THAT(Parse(Llama(), R"({"temperature": "hot"})").status().message(),
               HasSubstr("dir/generation_config.json: \"temperature\" is \"hot\""));

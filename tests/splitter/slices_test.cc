@@ -134,7 +134,7 @@ Graph ParallelBlocks(int num_layers) {
     const Tensor mlp = Linear(Linear(h, at / "up", 128), at / "down", 32);  // written first, yet must not delay q
     const Tensor k = Linear(h, at / "k", 32);
     const Tensor v = Linear(h, at / "v", 32);
-    const Tensor q = Rope(Linear(h, at / "q", 32), tracer.positions(), at / "q_rope", 2, 16);
+    const Tensor q = Rope(Linear(h, at / "q", 32), tracer.positions(), at / "q_rope", {2, 16, {1, 0.5f}});
     const Tensor out =
         Attention(q, k, v, at / "attention", {.layer = layer, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16, .scale = 0.25});
     x = Add(Add(x, mlp, at / "inner"), Linear(out, at / "o", 32), at / "outer");

@@ -1,18 +1,21 @@
 #include "tests/support/families.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace lamina::testing {
 namespace {
 
-constexpr const char* kNames[] = {"llama2", "llama31", "qwen2", "qwen2-window", "mistral", "qwen3", "opt", "opt-350m", "gemma2", "mixtral"};
+constexpr const char* kNames[] = {"llama2", "llama31", "qwen2",   "qwen2-window", "mistral", "qwen3",  "opt",        "opt-350m",
+                                  "gemma2", "mixtral", "gptneox", "phi",          "gpt2",    "cohere", "phi3-window"};
 
 Family Read(const std::string& name) {
   Family family;
   family.name = name;
   family.dir = LAMINA_SOURCE_DIR "/tests/fixtures/families/" + name;
+  family.exported = std::filesystem::exists(family.dir + "/lamina_graph.json");
   std::ifstream file(family.dir + "/golden.json");
   const auto golden = nlohmann::json::parse(file);
   family.prompt = golden["prompt"].get<std::vector<TokenId>>();
@@ -33,6 +36,8 @@ const std::vector<Family>& Families() {
 }
 
 const Family& FamilyOf(const std::string& name) { return *std::ranges::find(Families(), name, &Family::name); }
+
+void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
 
 std::string TestName(const Family& family) {
   std::string name = family.name;

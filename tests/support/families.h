@@ -2,6 +2,7 @@
 // tests/fixtures/families, made by make_families.py there.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,9 @@
 namespace lamina::testing {
 
 struct Family {
-  std::string name;  // "mistral"
-  std::string dir;   // of the checkpoint
+  std::string name;       // "mistral"
+  std::string dir;        // of the checkpoint
+  bool exported = false;  // lamina knows it from lamina_graph.json alone
 
   std::vector<TokenId> prompt;
   std::vector<TokenId> tokens;             // greedy, behind the prompt
@@ -24,5 +26,6 @@ const Family& FamilyOf(const std::string& name);
 
 // For parameterised tests: letters, digits and '_'.
 std::string TestName(const Family& family);
+void PrintTo(const Family& family, std::ostream* out);
 
 }  // namespace lamina::testing

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Exports a model that lamina has no forward code for: writes CHECKPOINT/lamina_graph.json, which every lamina command then reads.
+
+  export_model.py CHECKPOINT [--rows N] [--out FILE]
+
+CHECKPOINT is a Hugging Face folder (config.json, *.safetensors) of a decoder that transformers can run with PyTorch's
+scaled_dot_product_attention. Needs torch 2.6 and transformers; no weight is read, only their names and shapes. What the file holds
+stands in docs/export.md. An export sees a window of attention only if it has more rows than the window, so that N is by default larger
+than config.json's sliding_window.
+"""
+import argparse
+import json
+import pathlib
+import sys
+
+import torch
+import transformers
+from safetensors import safe_open
+from torch.fx.operator_schemas import normalize_function
+from transformers.modeling_utils import no_init_weights
+
+FORMAT, VERSION = "lamina graph", 1
+MIN_ROWS = 32
+MOST_ELEMENTS = 1 << 16  # of a constant
+NEVER = -1e9  # what a mask adds to a score that does not count is below this
+
+
+class Decoder(torch.nn.Module):
+    """A row of logits for each token and its position: all that lamina needs to know of a model."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens, positions):
+        return self.model(input_ids=tokens, position_ids=positions, use_cache=False).logits
+
+
+def trace(model, rows):
+    """torch.export's program over `rows` tokens, without in-place operators."""
+    example = (torch.zeros(1, rows, dtype=torch.long), torch.arange(rows)[None])
+    with torch.no_grad():
+        return torch.export.export(Decoder(model), example, strict=False).run_decompositions({})
+
+
+def checkpoint_names(folder):
+    names = set()
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            names.update(file.keys())
+    return names
+
+
+class Writer:
+    def __init__(self, model, program, stored, rows):
+        self.rows, self.program, self.stored = rows, program, stored
+        self.parameters = dict(model.named_parameters(remove_duplicate=False))
+        self.base = model.base_model_prefix + "."
+        self.known = {}  # constants by node
+        self.out = {"weights": {}, "constants": {}, "nodes": []}
+
+    def tensor_name(self, parameter):
+        """What the checkpoint calls it: one of the names that share the parameter, with or without the model's prefix."""
+        same = [name for name, other in self.parameters.items() if other is self.parameters[parameter]]
+        for name in [parameter, *same]:
+            for spelt in (name, name.removeprefix(self.base), self.base + name):
+                if not self.stored or spelt in self.stored:
+                    return spelt
+        raise SystemExit(f"the checkpoint has no tensor {parameter}")
+
+    def fold(self):
+        """What depends on no token and no position is a constant, and known here."""
+        signature = self.program.graph_signature
+        buffers = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
+        values = {**self.program.state_dict, **self.program.constants}
+        for node in self.program.graph.nodes:
+            if node.name in buffers:
+                self.known[node] = values[buffers[node.name]]
+            elif node.op == "call_function" and all(input in self.known for input in node.all_input_nodes):
+                look_up = lambda input: self.known[input]
+                self.known[node] = node.target(*torch.fx.map_arg(node.args, look_up), **torch.fx.map_arg(node.kwargs, look_up))
+
+    def constant(self, node):
+        value = self.known[node]
+        if not isinstance(value, torch.Tensor):
+            raise SystemExit(f"{node.name}: a constant that is no tensor: {type(value).__name__}")
+        described = {"shape": list(value.shape)}
+        if value.dim() >= 2 and value.shape[-2:] == (self.rows, self.rows) and value.numel() == self.rows**2:
+            described["sees"] = self.seen(node, value.reshape(self.rows, self.rows))
+        elif value.numel() <= MOST_ELEMENTS:
+            described["data"] = value.flatten().tolist()
+        else:
+            raise SystemExit(f"{node.name}: a constant of {value.numel()} elements ({source(node)})")
+        return described
+
+    def seen(self, node, mask):
+        """[first, end) of the keys that each row attends to."""
+        if mask.dtype is not torch.bool:
+            if not ((mask == 0) | (mask < NEVER)).all():
+                raise SystemExit(f"{node.name}: a mask that weighs keys, which attention cannot ({source(node)})")
+            mask = mask == 0
+        ranges = []
+        for row in mask:
+            keys = row.nonzero().flatten().tolist()
+            if not keys or keys != list(range(keys[0], keys[-1] + 1)):
+                raise SystemExit(f"{node.name}: a mask that leaves out keys between others ({source(node)})")
+            ranges.append([keys[0], keys[-1] + 1])
+        return ranges
+
+    def argument(self, value):
+        if isinstance(value, torch.fx.Node):
+            if value in self.known:
+                self.out["constants"][value.name] = self.constant(value)
+            return {"node": value.name}
+        if isinstance(value, (list, tuple)):
+            return [self.argument(item) for item in value]
+        if value is None or isinstance(value, (bool, int, str)):
+            return value
+        if isinstance(value, float):
+            return value if abs(value) < float("inf") else str(value)
+        return str(value)  # dtypes, devices
+
+    def node(self, node):
+        if hasattr(node.target, "_schema"):
+            arguments = normalize_function(node.target, node.args, node.kwargs, normalize_to_only_use_kwargs=True).kwargs
+            given = {argument.name: argument.default_value for argument in node.target._schema.arguments if argument.has_default_value()}
+            # "input" is how the normaliser spells "self".
+            given.update({"self" if name == "input" and "self" in names(node) else name: value for name, value in arguments.items()})
+        else:
+            given = dict(zip(("self", "index"), node.args))  # getitem of several outputs
+        value = node.meta.get("val")
+        self.out["nodes"].append({
+            "name": node.name, "op": str(node.target) if hasattr(node.target, "_schema") else node.target.__name__,
+            "args": {name: self.argument(value) for name, value in given.items()},
+            "shape": list(value.shape) if isinstance(value, torch.Tensor) else None,
+            "module": module(node), "source": source(node)})
+
+    def write(self, config):
+        self.fold()
+        (result,) = self.program.graph.output_node().args[0]
+        needed, waiting = set(), [result]
+        while waiting:
+            node = waiting.pop()
+            if node not in needed and node not in self.known:
+                needed.add(node)
+                waiting += node.all_input_nodes
+        weights = self.program.graph_signature.inputs_to_parameters
+        for node in self.program.graph.nodes:
+            if node not in needed:
+                continue
+            if node.name in weights:
+                self.out["weights"][node.name] = {"tensor": self.tensor_name(weights[node.name].removeprefix("model.")),
+                                                  "shape": list(node.meta["val"].shape)}
+            elif node.op == "call_function":
+                self.node(node)
+            elif node.op != "placeholder":
+                raise SystemExit(f"{node.name}: {node.op} has no place in a graph of operators")
+        return {"format": FORMAT, "version": VERSION,
+                "written_by": f"torch {torch.__version__}, transformers {transformers.__version__}", "rows": self.rows,
+                "max_positions": config.max_position_embeddings, "tokens": "tokens", "positions": "positions",
+                "logits": result.name, **self.out}
+
+
+def names(node):
+    return [argument.name for argument in node.target._schema.arguments]
+
+
+def module(node):
+    """The path of the module whose forward code this is, as the checkpoint spells it."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return stack[-1][0].removeprefix("model").removeprefix(".") if stack else ""
+
+
+def source(node):
+    """File, line and text of the forward code, the innermost that is the model's own."""
+    lines = (node.meta.get("stack_trace") or "").splitlines()
+    found = ""
+    for where, text in zip(lines, lines[1:] + [""]):
+        if where.lstrip().startswith('File "') and "/torch/" not in where and "<eval" not in where:
+            _, path, rest = where.split('"', 2)
+            found = f"{pathlib.Path(path).name}:{rest.split('line ')[1].split(',')[0]}: {text.strip()}"
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=pathlib.Path)
+    parser.add_argument("--rows", type=int, help="tokens of the exported program")
+    parser.add_argument("--out", type=pathlib.Path, help="default: CHECKPOINT/lamina_graph.json")
+    arguments = parser.parse_args()
+    config = transformers.AutoConfig.from_pretrained(arguments.checkpoint)
+    rows = arguments.rows or max(MIN_ROWS, (getattr(config, "sliding_window", None) or 0) + 2)
+    with no_init_weights():
+        model = transformers.AutoModelForCausalLM.from_config(config, torch_dtype=torch.float32, attn_implementation="sdpa").eval()
+    model.tie_weights()
+    graph = Writer(model, trace(model, rows), checkpoint_names(arguments.checkpoint), rows).write(config)
+    out = arguments.out or arguments.checkpoint / "lamina_graph.json"
+    nodes = graph.pop("nodes")
+    lines = ",\n".join(json.dumps(node, separators=(",", ":")) for node in nodes)
+    out.write_text(json.dumps(graph, separators=(",", ":"))[:-1] + ',"nodes":[\n' + lines + "]}\n")
+    print(f"{out}: {len(nodes)} operators over {rows} tokens, {len(graph['weights'])} weights", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
