@@ -40,7 +40,7 @@ struct Axis {
 
 bool IsDrawn(const std::pair<double, double>& point) { return std::isfinite(point.first) && std::isfinite(point.second); }
 
-struct Range {
+struct ValueRange {
   double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
 
   void Cover(double value) {
@@ -49,36 +49,36 @@ struct Range {
   }
 };
 
-Axis MakeAxis(Range range, double first_pixel, double last_pixel) {
+Axis MakeAxis(ValueRange range, double first_pixel, double last_pixel) {
   if (!(range.low <= range.high)) range = {0, 1};
   const std::vector<double> ticks = AxisTicks(range.low, range.high, 6);
   return {ticks.front(), ticks.back(), first_pixel, last_pixel};
 }
 
-std::string Text(double x, double y, const char* attributes, const std::string& text) {
+std::string SvgText(double x, double y, const char* attributes, const std::string& text) {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" {}>{}</text>\n", x, y, attributes, EscapeXml(text));
 }
 
-std::string Line(double x1, double y1, double x2, double y2, const char* attributes) {
+std::string SvgLine(double x1, double y1, double x2, double y2, const char* attributes) {
   return fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" {}/>\n", x1, y1, x2, y2, attributes);
 }
 
 std::string DrawAxes(const Chart& chart, const Axis& x, const Axis& y) {
   std::string out;
   for (const double tick : AxisTicks(y.low, y.high, 6)) {
-    out += Line(x.first_pixel, y.At(tick), x.last_pixel, y.At(tick), "stroke=\"#e4e4e4\"");
-    out += Text(x.first_pixel - 6, y.At(tick) + 4, "text-anchor=\"end\"", fmt::format("{:.6g}", tick));
+    out += SvgLine(x.first_pixel, y.At(tick), x.last_pixel, y.At(tick), "stroke=\"#e4e4e4\"");
+    out += SvgText(x.first_pixel - 6, y.At(tick) + 4, "text-anchor=\"end\"", fmt::format("{:.6g}", tick));
   }
   for (const double tick : AxisTicks(x.low, x.high, 6)) {
-    out += Line(x.At(tick), y.first_pixel, x.At(tick), y.first_pixel + 4, "stroke=\"#555\"");
-    out += Text(x.At(tick), y.first_pixel + 17, "text-anchor=\"middle\"", fmt::format("{:.6g}", tick));
+    out += SvgLine(x.At(tick), y.first_pixel, x.At(tick), y.first_pixel + 4, "stroke=\"#555\"");
+    out += SvgText(x.At(tick), y.first_pixel + 17, "text-anchor=\"middle\"", fmt::format("{:.6g}", tick));
   }
-  out += Line(x.first_pixel, y.first_pixel, x.last_pixel, y.first_pixel, "stroke=\"#555\"");
-  out += Text((x.first_pixel + x.last_pixel) / 2, y.first_pixel + 36, "text-anchor=\"middle\"", chart.x_label);
+  out += SvgLine(x.first_pixel, y.first_pixel, x.last_pixel, y.first_pixel, "stroke=\"#555\"");
+  out += SvgText((x.first_pixel + x.last_pixel) / 2, y.first_pixel + 36, "text-anchor=\"middle\"", chart.x_label);
   const double middle = (y.first_pixel + y.last_pixel) / 2;
   out += fmt::format("<text transform=\"translate(16 {:.1f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n", middle,
                      EscapeXml(chart.y_label));
-  return out + Text(x.first_pixel, 16, "font-weight=\"bold\"", chart.title);
+  return out + SvgText(x.first_pixel, 16, "font-weight=\"bold\"", chart.title);
 }
 
 std::string DrawSeries(const ChartSeries& series, const char* color, const Axis& x, const Axis& y) {
@@ -100,11 +100,11 @@ std::string DrawSeries(const ChartSeries& series, const char* color, const Axis&
 std::string DrawMark(const ChartMark& mark, const Axis& x, const Axis& y) {
   constexpr char kDashed[] = "stroke=\"#333\" stroke-dasharray=\"4 3\"";
   if (mark.vertical) {
-    return Line(x.At(mark.at), y.first_pixel, x.At(mark.at), y.last_pixel, kDashed) +
-           Text(x.At(mark.at) + 4, y.last_pixel + 12, "fill=\"#333\"", mark.label);
+    return SvgLine(x.At(mark.at), y.first_pixel, x.At(mark.at), y.last_pixel, kDashed) +
+           SvgText(x.At(mark.at) + 4, y.last_pixel + 12, "fill=\"#333\"", mark.label);
   }
-  return Line(x.first_pixel, y.At(mark.at), x.last_pixel, y.At(mark.at), kDashed) +
-         Text(x.last_pixel, y.At(mark.at) - 4, "fill=\"#333\" text-anchor=\"end\"", mark.label);
+  return SvgLine(x.first_pixel, y.At(mark.at), x.last_pixel, y.At(mark.at), kDashed) +
+         SvgText(x.last_pixel, y.At(mark.at) - 4, "fill=\"#333\" text-anchor=\"end\"", mark.label);
 }
 
 std::string DrawLegend(const Chart& chart) {
@@ -114,14 +114,14 @@ std::string DrawLegend(const Chart& chart) {
     const std::string& name = chart.series[i].name;
     if (name.empty()) continue;
     out += fmt::format("<rect x=\"{:.1f}\" y=\"25\" width=\"10\" height=\"10\" fill=\"{}\"/>\n", at, kPalette[i % kPalette.size()]);
-    out += Text(at + 14, 34, "", name);
+    out += SvgText(at + 14, 34, "", name);
     at += 28 + 6.5 * static_cast<double>(name.size());
   }
   return out;
 }
 
 std::string DrawChart(const Chart& chart) {
-  Range xs, ys;
+  ValueRange xs, ys;
   if (chart.y_from_zero) ys.Cover(0);
   for (const ChartSeries& series : chart.series) {
     for (const auto& point : series.points) {
@@ -168,7 +168,7 @@ std::string DrawCharts(const std::string& heading, const std::vector<Chart>& cha
       "font-family=\"sans-serif\" "
       "font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
       kWidth * columns, kHeading + kHeight * rows);
-  out += Text(20, 22, "font-size=\"15\" font-weight=\"bold\"", heading);
+  out += SvgText(20, 22, "font-size=\"15\" font-weight=\"bold\"", heading);
   for (size_t i = 0; i < charts.size(); ++i) {
     const auto column = static_cast<double>(i % static_cast<size_t>(columns)), row = static_cast<double>(i / static_cast<size_t>(columns));
     out += fmt::format("<g transform=\"translate({:.0f} {:.0f})\">\n{}</g>\n", column * kWidth, kHeading + row * kHeight,

@@ -23,7 +23,7 @@ constexpr auto kProgressInterval = milliseconds(200);
 
 double CpuSeconds() {
   rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
+  getrusage(RUSAGE_THREAD, &usage);
   const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }

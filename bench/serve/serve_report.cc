@@ -20,10 +20,10 @@ struct NamedTime {
   const TimeFigures ServeFigures::*figures;
 };
 
-constexpr NamedTime kTimes[] = {{"ttft", "time to first token (TTFT)", &ServeFigures::ttft},
-                                {"tpot", "time per output token after the first (TPOT)", &ServeFigures::tpot},
-                                {"itl", "between tokens (ITL)", &ServeFigures::itl},
-                                {"e2el", "end to end (E2EL)", &ServeFigures::e2el}};
+constexpr NamedTime kNamedTimes[] = {{"ttft", "time to first token (TTFT)", &ServeFigures::ttft},
+                                     {"tpot", "time per output token after the first (TPOT)", &ServeFigures::tpot},
+                                     {"itl", "between tokens (ITL)", &ServeFigures::itl},
+                                     {"e2el", "end to end (E2EL)", &ServeFigures::e2el}};
 
 // 99 -> "p99", 99.9 -> "p99.9".
 std::string PercentileName(double percent) { return fmt::format("p{:g}", percent); }
@@ -71,23 +71,23 @@ ordered_json GeneratorJson(const LoadResult& load) {
           {"connections", load.num_connections}};
 }
 
-std::string Row(const std::string& name, const std::string& value) { return fmt::format("{:<52}{:>14}\n", name, value); }
+std::string TableRow(const std::string& name, const std::string& value) { return fmt::format("{:<52}{:>14}\n", name, value); }
 
-std::string Row(const std::string& name, double value) { return Row(name, fmt::format("{:.2f}", value)); }
+std::string TableRow(const std::string& name, double value) { return TableRow(name, fmt::format("{:.2f}", value)); }
 
-std::string Rule(const std::string& title) { return fmt::format("{:-^66}\n", title.empty() ? "" : " " + title + " "); }
+std::string TableRule(const std::string& title) { return fmt::format("{:-^66}\n", title.empty() ? "" : " " + title + " "); }
 
 std::string CostText(const ServeReport& report) {
   if (!report.prices) return "";
   const Purchase purchase = PerDollar(report.figures, *report.prices);
-  std::string out = Rule("cost, " + report.prices->table);
+  std::string out = TableRule("cost, " + report.prices->table);
   for (const NodePrice& node : report.prices->nodes) {
-    if (!node.device.empty()) out += Row(fmt::format("{} x {} (USD/h each)", node.count, node.device), node.price_per_hour);
+    if (!node.device.empty()) out += TableRow(fmt::format("{} x {} (USD/h each)", node.count, node.device), node.price_per_hour);
   }
-  out += Row("price (USD/h)", report.prices->per_hour());
-  out += Row("output tokens per dollar", purchase.tokens_per_dollar);
-  out += Row("requests per dollar", purchase.requests_per_dollar);
-  if (purchase.goodput_per_dollar) out += Row("requests within the service level per dollar", *purchase.goodput_per_dollar);
+  out += TableRow("price (USD/h)", report.prices->per_hour());
+  out += TableRow("output tokens per dollar", purchase.tokens_per_dollar);
+  out += TableRow("requests per dollar", purchase.requests_per_dollar);
+  if (purchase.goodput_per_dollar) out += TableRow("requests within the service level per dollar", *purchase.goodput_per_dollar);
   return out;
 }
 
@@ -115,9 +115,9 @@ std::vector<Point> Thinned(const std::vector<Point>& points, size_t most) {
   return out;
 }
 
-using Points = std::vector<std::pair<double, double>>;
+using TimePoints = std::vector<std::pair<double, double>>;
 
-Chart OverTime(const char* title, Points points, const std::optional<double>& limit_ms) {
+Chart OverTime(const char* title, TimePoints points, const std::optional<double>& limit_ms) {
   Chart chart = {
       std::string(title) + " over time", "seconds since the start, when sent", "ms", {{"", Thinned(points, 4000), true}}, {}, true};
   if (limit_ms) chart.marks.push_back({*limit_ms, false, fmt::format("limit {:g} ms", *limit_ms)});
@@ -125,11 +125,11 @@ Chart OverTime(const char* title, Points points, const std::optional<double>& li
 }
 
 // The share of requests that took no longer.
-Chart Distribution(const char* title, const Points& points, const TimeFigures& figures, const std::optional<double>& limit_ms) {
+Chart Distribution(const char* title, const TimePoints& points, const TimeFigures& figures, const std::optional<double>& limit_ms) {
   std::vector<double> values;
   for (const auto& point : points) values.push_back(point.second);
   std::sort(values.begin(), values.end());
-  Points steps;
+  TimePoints steps;
   for (size_t i = 0; i < values.size(); ++i)
     steps.emplace_back(values[i], 100 * static_cast<double>(i + 1) / static_cast<double>(values.size()));
   Chart chart = {std::string(title) + ", share of requests", "ms", "% that took no longer", {{"", Thinned(steps, 1000), false}}, {}, true};
@@ -164,7 +164,7 @@ ordered_json ToJson(const ServeReport& report) {
       {"request_goodput", OrNull(figures.request_goodput)},
       {"output_throughput", figures.output_throughput},
       {"total_token_throughput", figures.total_token_throughput}};
-  for (const NamedTime& time : kTimes) {
+  for (const NamedTime& time : kNamedTimes) {
     const TimeFigures& values = figures.*time.figures;
     const std::string suffix = std::string("_") + time.name + "_ms";
     json["mean" + suffix] = values.mean;
@@ -209,27 +209,27 @@ std::string RequestLines(const LoadResult& load) {
 
 std::string ToText(const ServeReport& report) {
   const ServeFigures& figures = report.figures;
-  std::string out = Rule("lamina bench serve");
-  out += Row("completed requests", std::to_string(figures.completed));
-  out += Row("failed requests", std::to_string(figures.failed));
-  out += Row("duration (s)", figures.duration);
-  out += Row("input tokens", std::to_string(figures.total_input_tokens));
-  out += Row("output tokens", std::to_string(figures.total_output_tokens));
-  out += Row("requests/s", figures.request_throughput);
-  if (figures.request_goodput) out += Row("requests/s within the service level (goodput)", *figures.request_goodput);
-  out += Row("output tokens/s", figures.output_throughput);
-  out += Row("input and output tokens/s", figures.total_token_throughput);
-  for (const NamedTime& time : kTimes) {
+  std::string out = TableRule("lamina bench serve");
+  out += TableRow("completed requests", std::to_string(figures.completed));
+  out += TableRow("failed requests", std::to_string(figures.failed));
+  out += TableRow("duration (s)", figures.duration);
+  out += TableRow("input tokens", std::to_string(figures.total_input_tokens));
+  out += TableRow("output tokens", std::to_string(figures.total_output_tokens));
+  out += TableRow("requests/s", figures.request_throughput);
+  if (figures.request_goodput) out += TableRow("requests/s within the service level (goodput)", *figures.request_goodput);
+  out += TableRow("output tokens/s", figures.output_throughput);
+  out += TableRow("input and output tokens/s", figures.total_token_throughput);
+  for (const NamedTime& time : kNamedTimes) {
     const TimeFigures& values = figures.*time.figures;
-    out += Rule(time.title);
-    out += Row("mean (ms)", values.mean) + Row("median (ms)", values.median);
-    for (const auto& [percent, value] : values.percentiles) out += Row(PercentileName(percent) + " (ms)", value);
+    out += TableRule(time.title);
+    out += TableRow("mean (ms)", values.mean) + TableRow("median (ms)", values.median);
+    for (const auto& [percent, value] : values.percentiles) out += TableRow(PercentileName(percent) + " (ms)", value);
   }
-  return out + CostText(report) + Rule("") + NotesText(report);
+  return out + CostText(report) + TableRule("") + NotesText(report);
 }
 
 std::string DrawServe(const ServeReport& report) {
-  Points ttft, tpot;
+  TimePoints ttft, tpot;
   for (const RequestRecord& record : report.load.records) {
     if (!record.ok()) continue;
     ttft.emplace_back(record.sent, 1e3 * record.ttft);

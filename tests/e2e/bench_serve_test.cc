@@ -32,7 +32,7 @@ class BenchServe : public ::testing::Test {
   }
   static void TearDownTestSuite() { server_.reset(); }
 
-  static CommandOutput Run(std::vector<std::string> arguments) {
+  static CommandOutput RunBench(std::vector<std::string> arguments) {
     const std::vector<std::string> common = {"bench", "serve", "--base-url", server_->url(), "--api-key", "secret"};
     arguments.insert(arguments.begin(), common.begin(), common.end());
     return RunLamina(arguments);
@@ -53,29 +53,29 @@ std::unique_ptr<ServerProcess> BenchServe::server_;
 
 TEST_F(BenchServe, CountsWhatTheServerCounts) {
   const double prompt_before = Counter("vllm:prompt_tokens_total"), output_before = Counter("vllm:generation_tokens_total");
-  const CommandOutput out = Run({"--random-input-len",
-                                 "uniform:20:60",
-                                 "--random-output-len",
-                                 "uniform:1:9",
-                                 "--num-prompts",
-                                 "30",
-                                 "--request-rate",
-                                 "100",
-                                 "--ignore-eos",
-                                 "--num-warmups",
-                                 "0",
-                                 "--json",
-                                 "--price-per-hour",
-                                 "3.6",
-                                 "--goodput",
-                                 "ttft:60000",
-                                 "tpot:60000",
-                                 "--result-filename",
-                                 folder_ / "r.json",
-                                 "--requests-filename",
-                                 folder_ / "r.jsonl",
-                                 "--svg-filename",
-                                 folder_ / "r.svg"});
+  const CommandOutput out = RunBench({"--random-input-len",
+                                      "uniform:20:60",
+                                      "--random-output-len",
+                                      "uniform:1:9",
+                                      "--num-prompts",
+                                      "30",
+                                      "--request-rate",
+                                      "100",
+                                      "--ignore-eos",
+                                      "--num-warmups",
+                                      "0",
+                                      "--json",
+                                      "--price-per-hour",
+                                      "3.6",
+                                      "--goodput",
+                                      "ttft:60000",
+                                      "tpot:60000",
+                                      "--result-filename",
+                                      folder_ / "r.json",
+                                      "--requests-filename",
+                                      folder_ / "r.jsonl",
+                                      "--svg-filename",
+                                      folder_ / "r.svg"});
   ASSERT_EQ(out.exit_status, 0) << out.err;
   const json result = json::parse(out.out);
   EXPECT_EQ(result["completed"], 30);
@@ -103,13 +103,14 @@ TEST_F(BenchServe, CountsWhatTheServerCounts) {
 }
 
 TEST_F(BenchServe, TokenIdsChatsAndClosedLoops) {
-  CommandOutput out = Run({"--random-input-len", "33", "--random-output-len", "3", "--num-prompts", "12", "--prompt-format", "ids",
-                           "--ignore-eos", "--max-concurrency", "2", "--json"});
+  CommandOutput out = RunBench({"--random-input-len", "33", "--random-output-len", "3", "--num-prompts", "12", "--prompt-format", "ids",
+                                "--ignore-eos", "--max-concurrency", "2", "--json"});
   ASSERT_EQ(out.exit_status, 0) << out.err;
   json result = json::parse(out.out);
   EXPECT_EQ(result["total_input_tokens"], 12 * 33);
   EXPECT_EQ(result["generator"]["connections"], 2);
-  out = Run({"--backend", "openai-chat", "--random-input-len", "33", "--random-output-len", "3", "--num-prompts", "5", "--ignore-eos"});
+  out =
+      RunBench({"--backend", "openai-chat", "--random-input-len", "33", "--random-output-len", "3", "--num-prompts", "5", "--ignore-eos"});
   ASSERT_EQ(out.exit_status, 0) << out.err;
   EXPECT_THAT(out.out, HasSubstr("completed requests                                               5"));
 }
@@ -122,7 +123,7 @@ TEST_F(BenchServe, ATraceWhosePrefixesTheServerFinds) {
   WriteFile(folder_ / "trace.jsonl", trace);
   const double hits_before = Counter("vllm:prefix_cache_hits_total");
   const CommandOutput out =
-      Run({"--dataset-path", folder_ / "trace.jsonl", "--request-rate", "trace", "--rate-scale", "0.5", "--ignore-eos", "--json"});
+      RunBench({"--dataset-path", folder_ / "trace.jsonl", "--request-rate", "trace", "--rate-scale", "0.5", "--ignore-eos", "--json"});
   ASSERT_EQ(out.exit_status, 0) << out.err;
   const json result = json::parse(out.out);
   EXPECT_EQ(result["completed"], 4);
@@ -134,14 +135,15 @@ TEST_F(BenchServe, ATraceWhosePrefixesTheServerFinds) {
 
 TEST_F(BenchServe, WhatIsWrongIsSaid) {
   const auto error = [](std::vector<std::string> arguments) {
-    const CommandOutput out = Run(std::move(arguments));
+    const CommandOutput out = RunBench(std::move(arguments));
     EXPECT_EQ(out.exit_status, 1);
     return out.err;
   };
   EXPECT_THAT(error({"--goodput", "speed:3"}), HasSubstr("--goodput 'speed:3'"));
   EXPECT_THAT(error({"--dataset-path", "/no/such"}), HasSubstr("/no/such: No such file"));
   EXPECT_THAT(error({"--result-filename", "/no/such/r.json"}), HasSubstr("cannot write /no/such/r.json"));
-  EXPECT_THAT(error({"--endpoint", "/v1/nothing"}), HasSubstr("the warm-up request failed: HTTP 404"));
+  EXPECT_THAT(error({"--endpoint", "/v1/nothing", "--random-input-len", "9"}), HasSubstr("the warm-up request failed: HTTP 404"));
+  EXPECT_THAT(error({"--random-input-len", "5000"}), HasSubstr("no request fits into 1024 tokens"));
   EXPECT_THAT(RunLamina({"bench", "serve", "--base-url", server_->url()}).err, HasSubstr("API key"));
   EXPECT_THAT(RunLamina({"bench", "serve", "--base-url", "http://127.0.0.1:1"}).err, HasSubstr("cannot connect to 127.0.0.1:1"));
   EXPECT_THAT(RunLamina({"bench", "serve", "--help"}).out, HasSubstr("lamina bench serve --random-input-len"));
