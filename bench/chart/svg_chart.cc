@@ -97,11 +97,15 @@ std::string DrawSeries(const ChartSeries& series, const char* color, const Axis&
   return fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.8\"/>\n", out, color);
 }
 
-std::string DrawMark(const ChartMark& mark, const Axis& x, const Axis& y) {
+// `row`: the words of marks at near values stand below each other.
+std::string DrawMark(const ChartMark& mark, const Axis& x, const Axis& y, double row) {
   constexpr char kDashed[] = "stroke=\"#333\" stroke-dasharray=\"4 3\"";
   if (mark.vertical) {
-    return SvgLine(x.At(mark.at), y.first_pixel, x.At(mark.at), y.last_pixel, kDashed) +
-           SvgText(x.At(mark.at) + 4, y.last_pixel + 12, "fill=\"#333\"", mark.label);
+    const double at = x.At(mark.at);
+    const bool at_the_end = at > x.first_pixel + 0.7 * (x.last_pixel - x.first_pixel);
+    return SvgLine(at, y.first_pixel, at, y.last_pixel, kDashed) +
+           SvgText(at + (at_the_end ? -4 : 4), y.last_pixel + 12 + 14 * row,
+                   at_the_end ? "fill=\"#333\" text-anchor=\"end\"" : "fill=\"#333\"", mark.label);
   }
   return SvgLine(x.first_pixel, y.At(mark.at), x.last_pixel, y.At(mark.at), kDashed) +
          SvgText(x.last_pixel, y.At(mark.at) - 4, "fill=\"#333\" text-anchor=\"end\"", mark.label);
@@ -133,8 +137,9 @@ std::string DrawChart(const Chart& chart) {
   const Axis x = MakeAxis(xs, kLeft, kWidth - kRight), y = MakeAxis(ys, kHeight - kBottom, kTop);
   std::string out = DrawAxes(chart, x, y);
   for (size_t i = 0; i < chart.series.size(); ++i) out += DrawSeries(chart.series[i], kPalette[i % kPalette.size()], x, y);
+  double row = 0;
   for (const ChartMark& mark : chart.marks) {  // one that lies far from all values would squeeze them together
-    if ((mark.vertical ? x : y).Holds(mark.at)) out += DrawMark(mark, x, y);
+    if ((mark.vertical ? x : y).Holds(mark.at)) out += DrawMark(mark, x, y, row++);
   }
   return out + DrawLegend(chart);
 }

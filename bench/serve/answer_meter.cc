@@ -27,7 +27,7 @@ bool OnlyAnnouncesTheRole(const json& choice) {
 
 int64_t CountIn(const json& usage, const char* key) {
   const json* count = FieldOf(usage, key);
-  return count != nullptr && count->is_number() ? count->get<int64_t>() : 0;
+  return count != nullptr && count->is_number_integer() ? count->get<int64_t>() : 0;
 }
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }

@@ -274,7 +274,7 @@ void AddLoadOptions(CLI::App& command, ServeBenchOptions& options) {
   AddOption(command, "--timeout", options.timeout, "Of one request, such as 90s");
   AddOption(command, "--goodput", options.goodput,
             "Limits in milliseconds, ttft:500 tpot:50 e2el:9000: requests within all of them are goodput");
-  AddOption(command, "--metric-percentiles", options.percentiles, "Of all times, such as 50,90,99")
+  AddOption(command, "--metric-percentiles", options.percentiles, "Of all times, such as 50,90,99; default: 90,99")
       ->delimiter(',')
       ->check(CLI::Range(0.0, 100.0));
 }

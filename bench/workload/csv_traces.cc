@@ -91,7 +91,7 @@ Status ReadRows(LineReader& lines, const Columns& columns, ToSeconds to_seconds,
     request.arrival_seconds = *seconds;
     for (const auto& [field, tokens] : {std::pair(columns.input, &request.input_tokens), {columns.output, &request.output_tokens}}) {
       const std::optional<int64_t> count = WholeNumber<int64_t>(fields[field]);
-      if (!count || *count < 0) return lines.Fail("'" + fields[field] + "' is no number of tokens");
+      if (!count || *count < 0 || *count > kMaxTraceTokens) return lines.Fail("'" + fields[field] + "' is no number of tokens");
       *tokens = *count;
     }
     AddOrLeaveOut(std::move(request), trace);

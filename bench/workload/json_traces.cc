@@ -15,7 +15,7 @@ constexpr int64_t kMooncakeBlockTokens = 512;
 
 std::optional<int64_t> CountField(const json& object, const char* key) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_number_integer() || *found < 0) return std::nullopt;
+  if (found == object.end() || !found->is_number_integer() || *found < 0 || *found > kMaxTraceTokens) return std::nullopt;
   return found->get<int64_t>();
 }
 
@@ -54,6 +54,8 @@ class JsonList {
       list.items_ = json::parse(file);
     } catch (const json::parse_error& error) {
       return list.Fail(error.byte, "this is not JSON: " + std::string(error.what()));
+    } catch (const json::exception& error) {  // a number that is too large: nothing says where
+      return InvalidArgument(path + ": this is not JSON: " + error.what());
     }
     if (!list.items_.is_array()) return list.Fail(0, "expected a JSON list");
     return list;

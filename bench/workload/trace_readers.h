@@ -30,6 +30,9 @@ class LineReader {
   int64_t number_ = 0;
 };
 
+// More tokens in one request are a mistake of the file, and sums of so many cannot overflow.
+inline constexpr int64_t kMaxTraceTokens = 1'000'000'000;
+
 // Adds the request if it has tokens on both sides, else counts it as left out.
 void AddOrLeaveOut(TraceRequest request, RequestTrace& trace);
 

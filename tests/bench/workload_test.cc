@@ -92,6 +92,7 @@ TEST_F(TraceTest, AzureErrorsNameTheLine) {
   EXPECT_THAT(error("yesterday,1,2"), HasSubstr("trace:3: 'yesterday' is no time"));
   EXPECT_THAT(error("2023-13-16 18:15:46.68,1,2"), HasSubstr("trace:3: '2023-13-16"));
   EXPECT_THAT(error("2023-11-16 18:15:46.68,x,2"), HasSubstr("trace:3: 'x' is no number of tokens"));
+  EXPECT_THAT(error("2023-11-16 18:15:46.68,9223372036854775807,1"), HasSubstr("is no number of tokens"));
   EXPECT_THAT(error("2023-11-16 18:15:46.68,1,-2"), HasSubstr("trace:3: '-2' is no number of tokens"));
   EXPECT_THAT(error("\r\n2023-11-16 18:15:46.68,1"), HasSubstr("trace:4: 2 fields; the header has 3"));
   EXPECT_THAT(Error("Time,Context\n", TraceFormat::kAzure), HasSubstr("trace:1: there is no column 'TIMESTAMP'"));
@@ -152,6 +153,7 @@ TEST_F(TraceTest, ShareGptIsPrunedAsVllmDoes) {
   EXPECT_THAT(Error("[" + one_turn + ",\n " + ShareGptEntry(4, 4) + ",\n\n 7]", TraceFormat::kShareGpt),
               HasSubstr("trace:4: entry 2: expected an object"));
   EXPECT_THAT(Error("[{},\n", TraceFormat::kShareGpt), HasSubstr("trace:2: this is not JSON"));
+  EXPECT_THAT(Error("[1e999]", TraceFormat::kShareGpt), HasSubstr("trace: this is not JSON"));
   EXPECT_THAT(Error("{}", TraceFormat::kShareGpt), HasSubstr("trace:1: expected a JSON list"));
   EXPECT_THAT(Error("[\n{}]", TraceFormat::kShareGpt), HasSubstr("trace:2: entry 0"));
 }
