@@ -24,6 +24,8 @@ async def ask(host, port, at, body, start, results):
     sent = time.perf_counter()
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(head.encode() + payload)
+    status = await reader.readline()
+    assert b" 200 " in status, status + await reader.read()
     first = last = usage = None
     async for line in reader:
         now = time.perf_counter()
