@@ -104,7 +104,7 @@ std::string DrawMark(const ChartMark& mark, const Axis& x, const Axis& y, double
     const double at = x.At(mark.at);
     const bool at_the_end = at > x.first_pixel + 0.7 * (x.last_pixel - x.first_pixel);
     return SvgLine(at, y.first_pixel, at, y.last_pixel, kDashed) +
-           SvgText(at + (at_the_end ? -4 : 4), y.last_pixel + 12 + 14 * row,
+           SvgText(at + (at_the_end ? -4 : 4), y.first_pixel - 6 - 14 * row,
                    at_the_end ? "fill=\"#333\" text-anchor=\"end\"" : "fill=\"#333\"", mark.label);
   }
   return SvgLine(x.first_pixel, y.At(mark.at), x.last_pixel, y.At(mark.at), kDashed) +
