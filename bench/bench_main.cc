@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "bench/kernels.h"
 #include "bench/modelled.h"
+#include "bench/serve/serve_command.h"
 #include "bench/throughput.h"
 #include "bench/transport.h"
 
@@ -19,6 +20,7 @@ int main(int argc, char** argv) {
   lamina::RegisterModelled(app, exit_status);
   lamina::RegisterKernels(app, exit_status);
   lamina::RegisterThroughput(app, exit_status);
+  lamina::RegisterBenchServe(app, exit_status);
   lamina::RegisterTransport(app, exit_status);
   try {
     app.parse(argc, argv);
