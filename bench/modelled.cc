@@ -95,12 +95,12 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks, cluster.model.head_dim,
                    kv == "float32" ? DType::kF32 : DType::kBF16};
   for (const NodeConfig& node : cluster.config.nodes) {
-    LAMINA_ASSIGN_OR_RETURN(const std::optional<DeviceSpec> device, FindModelledDevice(node.device, cluster.config.device_catalog));
+    LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> device, FindModelledDevice(node.device, cluster.config.device_catalog));
     if (!device) return InvalidArgument(options.cluster + ": node '" + node.name + "' is no modelled device, and all have to be");
     const NodeId id{static_cast<uint32_t>(cluster.devices.size() + 1)};
+    if (node.role == NodeRole::kCompute) LAMINA_RETURN_IF_ERROR(FitProfile(*device, cluster.model, device->tensor_parallel));
     cluster.devices.emplace(id, *device);
     if (node.role != NodeRole::kCompute) continue;
-    LAMINA_RETURN_IF_ERROR(CheckProfile(*device, cluster.model));
     cluster.compute = id;
     ++cluster.num_compute;
   }
