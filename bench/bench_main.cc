@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "bench/kernels.h"
 #include "bench/modelled.h"
+#include "bench/plan/plan.h"
 #include "bench/throughput.h"
 #include "bench/transport.h"
 
@@ -20,6 +21,7 @@ int main(int argc, char** argv) {
   lamina::RegisterKernels(app, exit_status);
   lamina::RegisterThroughput(app, exit_status);
   lamina::RegisterTransport(app, exit_status);
+  lamina::RegisterPlan(app, exit_status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
