@@ -35,7 +35,7 @@ class LayerProfile {
   // at the peak and its bytes at that bandwidth; the logarithm of the slowness is a plane over the logarithms of inputs and outputs, fitted
   // by least squares to all matrices of all profiles and numbers of workers, near ones weighing more. Pointwise operators are linear in
   // their width. On A100s and H100s a layer predicted from two others is within 6 % of the measured one on average, and within 20 % at
-  // worst (tests/splitter/profile_prediction_test.cc). kInvalidArgument: no number of rows was measured for enough different matrices.
+  // worst (tests/base/layer_profile_prediction_test.cc). kInvalidArgument: no number of rows was measured for enough different matrices.
   static Result<LayerProfile> Predict(std::span<const LayerProfile* const> measured, const Shape& shape, int workers,
                                       double peak_flops_per_s, double bytes_per_s);
 
