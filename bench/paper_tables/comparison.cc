@@ -31,7 +31,7 @@ std::string Picture(const Section& section) {
   BarChart chart{section.title, {}, true};
   for (const Comparison& row : section.rows) {
     if (row.paper.from <= 0 || row.ours.from <= 0) return "";
-    chart.bars.push_back({row.what, row.paper.from, row.paper.to, "paper " + FigureText(row.paper, row.unit), true});
+    chart.bars.push_back({row.what, row.paper.from, row.paper.to, section.reference + " " + FigureText(row.paper, row.unit), true});
     chart.bars.push_back({"", row.ours.from, row.ours.to, "ours " + FigureText(row.ours, row.unit), false});
   }
   return ToSvg(chart);
@@ -52,7 +52,8 @@ std::string DifferenceText(const Comparison& row) {
 std::string ToMarkdown(const std::vector<Section>& sections) {
   std::string text = fmt::format("# The papers' figures and ours\n\n{} Commit {}.\n", kIntroduction, kCommit);
   for (const Section& section : sections) {
-    text += fmt::format("\n## {}\n\n{}\n\n| | paper | ours | difference |\n|---|---|---|---|\n", section.title, section.text);
+    text +=
+        fmt::format("\n## {}\n\n{}\n\n| | {} | ours | difference |\n|---|---|---|---|\n", section.title, section.text, section.reference);
     for (const Comparison& row : section.rows) {
       text += fmt::format("| {} | {} | {} | {} |\n", row.what, FigureText(row.paper, row.unit), FigureText(row.ours, row.unit),
                           DifferenceText(row));
@@ -72,8 +73,8 @@ std::string ToHtml(const std::vector<Section>& sections) {
       "{}.</p>\n",
       EscapeXml(kIntroduction), EscapeXml(kCommit));
   for (const Section& section : sections) {
-    html += fmt::format("<h2>{}</h2>\n<p>{}</p>\n<table><tr><th></th><th>paper</th><th>ours</th><th>difference</th></tr>\n",
-                        EscapeXml(section.title), EscapeXml(section.text));
+    html += fmt::format("<h2>{}</h2>\n<p>{}</p>\n<table><tr><th></th><th>{}</th><th>ours</th><th>difference</th></tr>\n",
+                        EscapeXml(section.title), EscapeXml(section.text), section.reference);
     for (const Comparison& row : section.rows) {
       html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", EscapeXml(row.what),
                           EscapeXml(FigureText(row.paper, row.unit)), EscapeXml(FigureText(row.ours, row.unit)), DifferenceText(row));

@@ -25,7 +25,8 @@ struct Section {
   std::string title;
   std::string text;  // what is compared, and how ours comes about
   std::vector<Comparison> rows;
-  std::string remark;  // where ours differ, why; "" if they do not
+  std::string remark;               // where ours differ, why; "" if they do not
+  std::string reference = "paper";  // what ours stand beside
 };
 
 // "+3.1 %"; of a range both ends: "-24.0 % to +8.2 %".

@@ -1,6 +1,7 @@
 // A cluster that a plan considers, and what the cost model says about it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace lamina {
@@ -35,6 +36,7 @@ const char* LimitName(Limit limit);  // "KV capacity"
 struct Prediction {
   ClusterShape shape;
   Schedule schedule;
+  int64_t max_sequences = 0;     // that the KV cache holds, or the options allow; the schedule may have fewer
   int copies = 1;                // of the shape, for a rate that is too high for one
   double tokens_per_second = 0;  // output, of all copies; with a rate: what is asked for
   double tpot_seconds = 0;       // between two tokens of a sequence

@@ -81,6 +81,7 @@ ordered_json ToJson(const Prediction& p) {
           {"price_per_hour", p.price_per_hour},
           {"tokens_per_s", p.tokens_per_second},
           {"sequences", p.schedule.sequences()},
+          {"max_sequences", p.max_sequences},
           {"num_batches", p.schedule.num_batches},
           {"rotates", p.schedule.rotates},
           {"tpot_ms", 1e3 * p.tpot_seconds},
@@ -237,7 +238,9 @@ void RegisterPlan(CLI::App& app, int& exit_status) {
   command->add_option("--nic-gb-per-s", options->options.default_nic_gb_per_s, "of devices for which the catalog gives none")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--memory-utilization", options->options.memory_utilization, "share of a device's memory for weights and KV cache")
+  command
+      ->add_option("--memory-utilization", options->options.memory_utilization,
+                   "share of a device's memory for the KV cache, and for weights that are there too")
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
   command->add_option("--max-num-seqs", options->options.max_sequences, "at a time, at most")

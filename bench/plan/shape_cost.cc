@@ -88,8 +88,9 @@ Result<ComputeSide> ComputeSide::Create(const DeviceSpec& device, const RankMode
   if (side.device_.profile) side.measured_scale_ = std::max(scale.compute, scale.weight_bandwidth);
   const double link = device.interconnect_gb_per_s > 0 ? 1e9 * device.interconnect_gb_per_s : Nic(device, options, scale);
   side.reduce_bytes_per_s_ = link;
-  side.free_bytes_ = options.memory_utilization * static_cast<double>(device.memory_bytes) - static_cast<double>(model.weight_bytes);
-  if (side.free_bytes_ < 0) return OutOfSpace(device.name + ": the weights do not fit");
+  const auto memory = static_cast<double>(device.memory_bytes), weights = static_cast<double>(model.weight_bytes);
+  side.free_bytes_ = std::max(0.0, options.memory_utilization * memory - weights);
+  if (weights > options.weight_utilization * memory) return OutOfSpace(device.name + ": the weights do not fit");
   return side;
 }
 
@@ -252,6 +253,7 @@ Prediction ShapeCost::Describe(const Schedule& schedule) const {
   Prediction prediction;
   prediction.shape = shape_;
   prediction.schedule = schedule;
+  prediction.max_sequences = max_sequences_;
   prediction.tokens_per_second = static_cast<double>(schedule.sequences()) / parts.round;
   prediction.tpot_seconds = parts.round;
   prediction.ttft_seconds = prompt_seconds_ + parts.round;

@@ -25,7 +25,8 @@ namespace lamina {
 struct PlanOptions {
   double latency_us = 33;            // from node to node
   double default_nic_gb_per_s = 25;  // of devices whose NIC the catalog does not know
-  double memory_utilization = 0.9;   // share of a device's memory for weights and KV cache
+  double memory_utilization = 0.9;   // share of a device's memory for the KV cache, and the weights if they are there too
+  double weight_utilization = 0.95;  // share for weights where there is no KV cache: the rest is for activations
   bool prefill = true;               // prompts are computed here; false: their KV cache comes from elsewhere
   double tpot_seconds = 0;           // at most; 0: any
   double ttft_seconds = 0;           // likewise
