@@ -19,7 +19,7 @@ struct ShapeLimits {
   std::vector<std::string> compute_devices, memory_devices;
   int max_replicas = 4;
   int max_ranks = 8;
-  int max_memory_nodes = 64;
+  int max_memory_nodes = 32;
   size_t keep = 20;  // of each kind, the best
 };
 
