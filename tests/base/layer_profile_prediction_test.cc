@@ -22,14 +22,14 @@ struct Layer {
   LayerProfile::Shape shape() const { return {heads, kv_heads, width, mlp}; }
 };
 
-// A device whose matrix products take `slowness` times (inputs / 4096)^steepness of their operations plus their bytes, and whose pointwise
+// A device whose matrix products take `slowness` times (inputs / 8192)^steepness of their operations plus their bytes, and whose pointwise
 // operators take 1 us and 1 ns an element, whatever the number of rows.
 struct Formula {
   double slowness, steepness;
 
   double Matrix(double rows, double inputs, double outputs) const {
     const double ideal = 2 * rows * inputs * outputs / kPeak + 2 * (inputs * outputs + rows * (inputs + outputs)) / kBandwidth;
-    return slowness * std::pow(inputs / 4096, steepness) * ideal;
+    return slowness * std::pow(inputs / 8192, steepness) * ideal;
   }
   static double Pointwise(double elements) { return 1e-6 + 1e-9 * elements; }
 

@@ -188,25 +188,33 @@ TEST(Planner, AHomogeneousClusterHoldsWeightsAndKv) {
   const auto rows = static_cast<double>(alone->schedule.rows);
   const double tokens = std::round(rows * load.context);
   EXPECT_NEAR(alone->tpot_seconds / (Linear(kFast, rows) + Attention(kFast, tokens, rows, tokens)), 1, 1e-6);
-  EXPECT_EQ(alone->limit, Limit::kKvCapacity) << "a dozen sequences share the time of reading the weights";
   EXPECT_EQ(PredictShape(Model(), load, Catalog(), {"Cheap", 1, 1, "", 0}, options).status().code(), StatusCode::kOutOfSpace);
   EXPECT_EQ(PredictShape(Model(), Load(20000, 10), Catalog(), {"Fast", 1, 1, "", 0}, options).status().code(), StatusCode::kOutOfSpace)
       << "the longest request does not fit";
 }
 
 TEST(Planner, SaysWhatLimits) {
+  std::string text = kCatalog;
+  text +=
+      R"(- {name: Strong, bf16_tflops: 10000, memory: 40GB, bandwidth_gb_per_s: 2000, network_gb_per_s: 25, mfu: [{batch: 1, mfu: 0.5}], source: made up}
+- {name: Narrow, bf16_tflops: 10000, memory: 40GB, bandwidth_gb_per_s: 2000, network_gb_per_s: 0.1, mfu: [{batch: 1, mfu: 0.5}], source: made up}
+- {name: Tight, bf16_tflops: 10, memory: 3GB, bandwidth_gb_per_s: 1000, network_gb_per_s: 10, mfu: [{batch: 1, mfu: 0.5}], source: made up}
+- {name: Slow, bf16_tflops: 10, memory: 100GB, bandwidth_gb_per_s: 50, network_gb_per_s: 10, mfu: [{batch: 1, mfu: 0.5}], source: made up}
+)";
+  const DeviceCatalog catalog = *DeviceCatalog::Parse(text, "c.yaml");
   PlanOptions options;
   options.prefill = false;
-  const ClusterShape many{"Fast", 1, 1, "Cheap", 64};
-  EXPECT_EQ(PredictShape(Model(), Load(100, 100), Catalog(), many, options)->limit, Limit::kCompute) << "thousands of short sequences";
-  const ClusterShape one{"Fast", 1, 1, "Cheap", 1};
-  EXPECT_EQ(PredictShape(Model(), Load(900, 100), Catalog(), one, options)->limit, Limit::kKvCapacity);
-  options.tpot_seconds = 0.030;
-  const ClusterShape some{"Fast", 1, 1, "Cheap", 16};
-  EXPECT_EQ(PredictShape(Model(), Load(900, 100), Catalog(), some, options)->limit, Limit::kSlo);
-  options.tpot_seconds = 0;
-  options.latency_us = 5000;  // 0.4 s a step
-  EXPECT_EQ(PredictShape(Model(), Load(900, 100), Catalog(), one, options)->limit, Limit::kNetwork);
+  const auto limit = [&](const ClusterShape& shape, const PlanLoad& load) {
+    const Result<Prediction> prediction = PredictShape(Model(), load, catalog, shape, options);
+    EXPECT_TRUE(prediction.ok()) << prediction.status();
+    return LimitName(prediction->limit);
+  };
+  EXPECT_STREQ(limit({"Fast", 1, 1, "Cheap", 64}, Load(100, 100)), "compute") << "thousands of short sequences";
+  EXPECT_STREQ(limit({"Fast", 1, 1, "Tight", 1}, Load(900, 100)), "KV capacity") << "room for three: their steps read weights";
+  EXPECT_STREQ(limit({"Strong", 1, 1, "Slow", 1}, Load(900, 100)), "KV bandwidth") << "90 GB of K and V at 50 GB/s";
+  EXPECT_STREQ(limit({"Narrow", 1, 1, "Cheap", 4}, Load(900, 100)), "network") << "1.6 MB a row at 0.1 GB/s";
+  options.tpot_seconds = 0.020;  // reading the weights takes 13 ms of it, and each row 0.1
+  EXPECT_STREQ(limit({"Strong", 1, 1, "Cheap", 16}, Load(900, 100)), "SLO");
 }
 
 TEST(Planner, ARateIsServedByTheCheapestThatCan) {
