@@ -26,12 +26,18 @@ std::string FigureText(const Figure& figure, const std::string& unit) {
 
 std::string PercentText(double ours, double paper) { return fmt::format("{:+.1f} %", 100 * (ours / paper - 1)); }
 
+// What has room beside the bars: without what stands behind a colon, if it is long.
+std::string LabelOf(const Comparison& row) {
+  constexpr size_t kLongest = 46;
+  return row.what.size() <= kLongest ? row.what : row.what.substr(0, row.what.find(": "));
+}
+
 // Both figures of each row, on a scale that has room for ratios of 1 and of 60.
 std::string Picture(const Section& section) {
   BarChart chart{section.title, {}, true};
   for (const Comparison& row : section.rows) {
     if (row.paper.from <= 0 || row.ours.from <= 0) return "";
-    chart.bars.push_back({row.what, row.paper.from, row.paper.to, section.reference + " " + FigureText(row.paper, row.unit), true});
+    chart.bars.push_back({LabelOf(row), row.paper.from, row.paper.to, section.reference + " " + FigureText(row.paper, row.unit), true});
     chart.bars.push_back({"", row.ours.from, row.ours.to, "ours " + FigureText(row.ours, row.unit), false});
   }
   return ToSvg(chart);

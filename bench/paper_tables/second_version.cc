@@ -176,9 +176,10 @@ Result<Section> PredictedProfiles(const DeviceCatalog& catalog, const std::strin
       }
       for (const int workers : {1, 2, 4, 8}) {
         LAMINA_ASSIGN_OR_RETURN(const Errors errors, ErrorsOf(files[left_out], others, device, workers));
-        section.rows.push_back({fmt::format("{}, {} in {}: median {:.1f} %, worst {:.1f} %; mean", name, kProfiledModels[left_out], workers,
-                                            100 * errors.all[errors.all.size() / 2], 100 * errors.all.back()),
-                                Figure::One(10), Figure::One(100 * errors.Mean()), "%"});
+        section.rows.push_back(
+            {fmt::format("{}, {}, tensor parallel {}: median {:.1f} %, worst {:.1f} %; mean", name, kProfiledModels[left_out], workers,
+                         100 * errors.all[errors.all.size() / 2], 100 * errors.all.back()),
+             Figure::One(10), Figure::One(100 * errors.Mean()), "%"});
       }
     }
   }

@@ -50,10 +50,10 @@ TEST(PlanCommand, AnswersInATableAndInJson) {
 TEST(PlanCommand, TheClusterItWritesRunsOnModelledDevices) {
   const TemporaryFolder folder;
   const std::string yaml = folder / "cluster.yaml", svg = folder / "plan.svg";
-  const Ran plan =
-      RunLamina("plan configs/models/llama-13b --input-len 200 --output-len 100 --prefill elsewhere --compute A100-40G --memory RTX3090 "
-          "--max-replicas 1 --max-ranks 1 --max-memory-nodes 2 --emit " +
-          yaml + " --svg " + svg);
+  const Ran plan = RunLamina(
+      "plan configs/models/llama-13b --input-len 200 --output-len 100 --prefill elsewhere --compute A100-40G --memory RTX3090 "
+      "--max-replicas 1 --max-ranks 1 --max-memory-nodes 2 --emit " +
+      yaml + " --svg " + svg);
   ASSERT_EQ(plan.status, 0) << plan.output;
   std::ifstream picture(svg);
   EXPECT_THAT(std::string((std::istreambuf_iterator<char>(picture)), {}), HasSubstr("A100-40G + 2 x RTX3090"));
