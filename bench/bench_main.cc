@@ -8,6 +8,7 @@
 #include "bench/modelled.h"
 #include "bench/paper_tables/paper_tables.h"
 #include "bench/plan/plan.h"
+#include "bench/serve/serve_command.h"
 #include "bench/throughput.h"
 #include "bench/transport.h"
 
@@ -21,6 +22,7 @@ int main(int argc, char** argv) {
   lamina::RegisterModelled(app, exit_status);
   lamina::RegisterKernels(app, exit_status);
   lamina::RegisterThroughput(app, exit_status);
+  lamina::RegisterBenchServe(app, exit_status);
   lamina::RegisterTransport(app, exit_status);
   lamina::RegisterPlan(app, exit_status);
   lamina::RegisterPaperTables(app, exit_status);

@@ -90,35 +90,40 @@ struct HttpClient::Call {
   const SseParser::OnData* on_data = nullptr;
 };
 
-Result<HttpClient> HttpClient::Create(const std::string& url, const HttpClientOptions& options) {
+Result<HttpUrl> HttpUrl::Parse(const std::string& url) {
   constexpr std::string_view kScheme = "http://";
   if (url.starts_with("https://")) return Unimplemented("'" + url + "': https is not supported; put a TLS proxy in front, or use http://");
   if (!url.starts_with(kScheme)) return InvalidArgument("'" + url + "' is not a URL such as http://127.0.0.1:8000");
-  HttpClient client;
-  client.options_ = options;
+  HttpUrl parsed;
   std::string rest = url.substr(kScheme.size());
   const size_t slash = rest.find('/');
-  if (slash != std::string::npos) client.prefix_ = rest.substr(slash);
-  while (client.prefix_.ends_with('/')) client.prefix_.pop_back();
+  if (slash != std::string::npos) parsed.prefix = rest.substr(slash);
+  while (parsed.prefix.ends_with('/')) parsed.prefix.pop_back();
   rest = rest.substr(0, slash);
 
   const size_t bracket = rest.starts_with('[') ? rest.find(']') : std::string::npos;  // an IPv6 address
   const size_t colon = rest.find(':', bracket == std::string::npos ? 0 : bracket);
-  client.host_ = bracket == std::string::npos ? rest.substr(0, colon) : rest.substr(1, bracket - 1);
-  client.port_ = colon == std::string::npos ? "80" : rest.substr(colon + 1);
-  const bool is_port =
-      !client.port_.empty() && client.port_.size() <= 5 && client.port_.find_first_not_of("0123456789") == std::string::npos;
-  if (client.host_.empty() || !is_port) return InvalidArgument("'" + url + "' is not a URL such as http://127.0.0.1:8000");
+  parsed.host = bracket == std::string::npos ? rest.substr(0, colon) : rest.substr(1, bracket - 1);
+  parsed.port = colon == std::string::npos ? "80" : rest.substr(colon + 1);
+  const bool is_port = !parsed.port.empty() && parsed.port.size() <= 5 && parsed.port.find_first_not_of("0123456789") == std::string::npos;
+  if (parsed.host.empty() || !is_port) return InvalidArgument("'" + url + "' is not a URL such as http://127.0.0.1:8000");
+  return parsed;
+}
+
+std::string HttpUrl::address() const { return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + port; }
+
+Result<HttpClient> HttpClient::Create(const std::string& url, const HttpClientOptions& options) {
+  HttpClient client;
+  LAMINA_ASSIGN_OR_RETURN(client.url_, HttpUrl::Parse(url));
+  client.options_ = options;
   return client;
 }
 
-std::string HttpClient::address() const { return (host_.find(':') == std::string::npos ? host_ : "[" + host_ + "]") + ":" + port_; }
-
 Result<HttpResponse> HttpClient::Send(const Call& call) const {
   Connection connection(address());
-  LAMINA_RETURN_IF_ERROR(connection.Connect(host_, port_, options_.connect_timeout));
+  LAMINA_RETURN_IF_ERROR(connection.Connect(url_.host, url_.port, options_.connect_timeout));
 
-  http::request<http::string_body> request(call.verb, prefix_ + call.path, 11, call.body);
+  http::request<http::string_body> request(call.verb, url_.prefix + call.path, 11, call.body);
   request.set(http::field::host, address());
   request.set(http::field::user_agent, "lamina");
   request.set(http::field::connection, "close");

@@ -18,6 +18,17 @@ struct HttpResponse {
   bool ok() const { return status >= 200 && status < 300; }
 };
 
+// "http://host[:port][/prefix]".
+struct HttpUrl {
+  std::string host, port;
+  std::string prefix;  // in front of every path; "" or "/..." without a slash at its end
+
+  // kInvalidArgument says what is wrong with it; kUnimplemented for https.
+  static Result<HttpUrl> Parse(const std::string& url);
+
+  std::string address() const;  // "host:port"
+};
+
 struct HttpClientOptions {
   std::string api_key;  // sent as "Authorization: Bearer" unless empty
   Clock::duration connect_timeout = std::chrono::seconds(5);
@@ -28,7 +39,7 @@ struct HttpClientOptions {
 // Thread: any, one call per object at a time.
 class HttpClient {
  public:
-  // `url`: "http://host[:port][/prefix]". kInvalidArgument says what is wrong with it; kUnimplemented for https.
+  // Errors as HttpUrl::Parse.
   static Result<HttpClient> Create(const std::string& url, const HttpClientOptions& options = {});
 
   // Any status of the server is a response. kPeerLost: not reachable, or gone before the answer was complete; kTimeout; kCorrupt: no HTTP.
@@ -40,17 +51,14 @@ class HttpClient {
   // closes the connection. The response has a body only if the status is not 2xx.
   Result<HttpResponse> PostForEvents(const std::string& path, const std::string& json, const SseParser::OnData& on_data) const;
 
-  // "host:port".
-  std::string address() const;
+  std::string address() const { return url_.address(); }
 
  private:
   HttpClient() = default;
   struct Call;
   Result<HttpResponse> Send(const Call& call) const;
 
-  std::string host_;
-  std::string port_;
-  std::string prefix_;
+  HttpUrl url_;
   HttpClientOptions options_;
 };
 

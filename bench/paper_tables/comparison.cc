@@ -4,8 +4,9 @@
 
 #include <algorithm>
 
+#include "bench/chart/bar_chart.h"
+#include "bench/chart/svg_chart.h"
 #include "bench/commit.h"  // generated
-#include "bench/plan/bar_chart.h"
 
 namespace lamina {
 namespace {
@@ -33,7 +34,7 @@ std::string LabelOf(const Comparison& row) {
 }
 
 // Both figures of each row, on a scale that has room for ratios of 1 and of 60.
-std::string Picture(const Section& section) {
+std::string PictureOf(const Section& section) {
   BarChart chart{section.title, {}, true};
   for (const Comparison& row : section.rows) {
     if (row.paper.from <= 0 || row.ours.from <= 0) return "";
@@ -87,7 +88,7 @@ std::string ToHtml(const std::vector<Section>& sections) {
     }
     html += "</table>\n";
     if (!section.remark.empty()) html += fmt::format("<p>{}</p>\n", EscapeXml(section.remark));
-    html += Picture(section);
+    html += PictureOf(section);
   }
   return html + "</body></html>\n";
 }

@@ -101,7 +101,7 @@ Result<Section> PairsOfEqualCost(const DeviceCatalog& plain, const PaperTablesOp
       const auto sequences = static_cast<double>(apart.max_sequences);
       if (pair.model == std::string("llama-3-70b")) seventy = std::max(seventy, sequences);
       details.push_back({fmt::format("{}, {}: room for {:.0f} sequences, limited by {}, against {}, {}", pair.label, trace.label, sequences,
-                                     LimitName(apart.limit), alone.max_sequences, LimitName(alone.limit)),
+                                     BottleneckName(apart.limit), alone.max_sequences, BottleneckName(alone.limit)),
                          {1.161, 1.901},
                          Figure::One(more),
                          "times"});

@@ -11,14 +11,14 @@ std::string ClusterShape::text() const {
   return text;
 }
 
-const char* LimitName(Limit limit) {
+const char* BottleneckName(Bottleneck limit) {
   switch (limit) {
-    case Limit::kCompute: return "compute";
-    case Limit::kWeightBandwidth: return "weight bandwidth";
-    case Limit::kKvBandwidth: return "KV bandwidth";
-    case Limit::kKvCapacity: return "KV capacity";
-    case Limit::kNetwork: return "network";
-    case Limit::kSlo: return "SLO";
+    case Bottleneck::kCompute: return "compute";
+    case Bottleneck::kWeightBandwidth: return "weight bandwidth";
+    case Bottleneck::kKvBandwidth: return "KV bandwidth";
+    case Bottleneck::kKvCapacity: return "KV capacity";
+    case Bottleneck::kNetwork: return "network";
+    case Bottleneck::kSlo: return "SLO";
   }
   return "";
 }

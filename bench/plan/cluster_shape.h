@@ -30,8 +30,8 @@ struct Schedule {
 };
 
 // What would help most if there were twice of it.
-enum class Limit { kCompute, kWeightBandwidth, kKvBandwidth, kKvCapacity, kNetwork, kSlo };
-const char* LimitName(Limit limit);  // "KV capacity"
+enum class Bottleneck { kCompute, kWeightBandwidth, kKvBandwidth, kKvCapacity, kNetwork, kSlo };
+const char* BottleneckName(Bottleneck limit);  // "KV capacity"
 
 struct Prediction {
   ClusterShape shape;
@@ -46,7 +46,7 @@ struct Prediction {
   double linear_seconds = 0, attention_seconds = 0, network_seconds = 0;  // of one step; network: both ways, all layers, nothing hidden
   double prefill_seconds = 0;                                             // of prompts between two steps, on each replica
   double needed_gb_per_s = 0;  // of a compute node's NIC, so that q, k, v and outputs take no longer than the linear layers; 0: homogeneous
-  Limit limit = Limit::kCompute;
+  Bottleneck limit = Bottleneck::kCompute;
 };
 
 }  // namespace lamina

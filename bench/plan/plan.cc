@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
-#include "bench/plan/bar_chart.h"
+#include "bench/chart/bar_chart.h"
 #include "bench/plan/cluster_file.h"
 #include "bench/plan/planner.h"
 #include "bench/workload/trace_reader.h"
@@ -91,7 +91,7 @@ ordered_json ToJson(const Prediction& p) {
           {"network_ms", 1e3 * p.network_seconds},
           {"prefill_ms", 1e3 * p.prefill_seconds},
           {"needed_gb_per_s", p.needed_gb_per_s},
-          {"limit", LimitName(p.limit)}};
+          {"limit", BottleneckName(p.limit)}};
 }
 
 ordered_json ToJson(const PlanCommand& command, const PlanLoad& load, const Plan& plan) {
@@ -126,7 +126,7 @@ void PrintRow(const Prediction& p) {
   const std::string copies = p.copies > 1 ? fmt::format("{} times ", p.copies) : "";
   std::cout << fmt::format("{:>10.0f} {:>8.2f} {:>9.0f} {:>12} {:>8.1f} {:>8.0f} {:>6}  {:<16}  {}{}\n", p.tokens_per_dollar,
                            p.price_per_hour, p.tokens_per_second, Batches(p.schedule), 1e3 * p.tpot_seconds, 1e3 * p.ttft_seconds, needs,
-                           LimitName(p.limit), copies, p.shape.text());
+                           BottleneckName(p.limit), copies, p.shape.text());
 }
 
 void Print(const PlanCommand& command, const ModelConfig& model, const PlanLoad& load, const Plan& plan) {

@@ -67,11 +67,14 @@ std::optional<Prediction> Predict(const Context& context, const ClusterShape& sh
 
 // Doubles one resource after the other and takes the one that gains the most tokens/s, the first of several that gain as much: twice the
 // sequences and twice the bandwidth for weights do, while reading weights takes a step's time.
-Limit FindLimit(const Context& context, const ClusterShape& shape, const DeviceSpec& compute, const DeviceSpec* memory) {
-  const std::pair<Limit, double Scale::*> resources[] = {
-      {Limit::kKvCapacity, &Scale::kv_capacity},   {Limit::kCompute, &Scale::compute}, {Limit::kWeightBandwidth, &Scale::weight_bandwidth},
-      {Limit::kKvBandwidth, &Scale::kv_bandwidth}, {Limit::kNetwork, &Scale::network}, {Limit::kSlo, &Scale::slo}};
-  Limit limit = Limit::kCompute;
+Bottleneck FindBottleneck(const Context& context, const ClusterShape& shape, const DeviceSpec& compute, const DeviceSpec* memory) {
+  const std::pair<Bottleneck, double Scale::*> resources[] = {{Bottleneck::kKvCapacity, &Scale::kv_capacity},
+                                                              {Bottleneck::kCompute, &Scale::compute},
+                                                              {Bottleneck::kWeightBandwidth, &Scale::weight_bandwidth},
+                                                              {Bottleneck::kKvBandwidth, &Scale::kv_bandwidth},
+                                                              {Bottleneck::kNetwork, &Scale::network},
+                                                              {Bottleneck::kSlo, &Scale::slo}};
+  Bottleneck limit = Bottleneck::kCompute;
   double most = 0;
   for (const auto& [resource, factor] : resources) {
     Scale scale;
@@ -144,14 +147,14 @@ std::vector<Prediction> Ranked(const BestOf& best, size_t keep) {
   return ranked;
 }
 
-Status FindLimits(const Context& context, const DeviceCatalog& catalog, std::vector<Prediction>& predictions) {
+Status FindBottlenecks(const Context& context, const DeviceCatalog& catalog, std::vector<Prediction>& predictions) {
   for (Prediction& prediction : predictions) {
     LAMINA_ASSIGN_OR_RETURN(const DeviceSpec compute, catalog.Find(prediction.shape.compute));
     std::optional<DeviceSpec> memory;
     if (!prediction.shape.homogeneous()) {
       LAMINA_ASSIGN_OR_RETURN(memory, catalog.Find(prediction.shape.memory));
     }
-    prediction.limit = FindLimit(context, prediction.shape, compute, memory ? &*memory : nullptr);
+    prediction.limit = FindBottleneck(context, prediction.shape, compute, memory ? &*memory : nullptr);
   }
   return OkStatus();
 }
@@ -202,8 +205,8 @@ Result<Plan> MakePlan(const ModelConfig& model, const PlanLoad& load, const Devi
   }
   plan.disaggregated = Ranked(disaggregated, limits.keep);
   plan.homogeneous = Ranked(homogeneous, limits.keep);
-  LAMINA_RETURN_IF_ERROR(FindLimits(context, catalog, plan.disaggregated));
-  LAMINA_RETURN_IF_ERROR(FindLimits(context, catalog, plan.homogeneous));
+  LAMINA_RETURN_IF_ERROR(FindBottlenecks(context, catalog, plan.disaggregated));
+  LAMINA_RETURN_IF_ERROR(FindBottlenecks(context, catalog, plan.homogeneous));
   return plan;
 }
 
@@ -219,7 +222,7 @@ Result<Prediction> PredictShape(const ModelConfig& model, const PlanLoad& load, 
   LAMINA_ASSIGN_OR_RETURN(ComputeSide side, ComputeSide::Create(compute, context.models.at(shape.num_ranks), options, Unscaled()));
   std::optional<Prediction> prediction = Predict(context, shape, side, memory ? &*memory : nullptr);
   if (!prediction) return OutOfSpace(shape.text() + ": no schedule holds the longest request and keeps the limits");
-  prediction->limit = FindLimit(context, shape, compute, memory ? &*memory : nullptr);
+  prediction->limit = FindBottleneck(context, shape, compute, memory ? &*memory : nullptr);
   return *prediction;
 }
 

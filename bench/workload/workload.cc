@@ -57,7 +57,10 @@ Status LeaveOutLong(const WorkloadOptions& options, RequestTrace& trace) {
         trace.requests, [&](const TraceRequest& request) { return request.input_tokens + request.output_tokens > options.max_total_len; }));
   }
   if (!trace.requests.empty()) return OkStatus();
-  return InvalidArgument(fmt::format("{}: no request fits into {} tokens of prompt and answer", trace.source, options.max_total_len));
+  return InvalidArgument(
+      fmt::format("{}: no request fits into {} tokens of prompt and answer, which is --max-total-len or the context that the server names; "
+                  "ask for shorter ones",
+                  trace.source, options.max_total_len));
 }
 
 // Fisher and Yates.

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "base/cluster_config.h"
-#include "bench/plan/bar_chart.h"
+#include "bench/chart/bar_chart.h"
 #include "bench/plan/cluster_file.h"
 #include "bench/plan/planner.h"
 #include "tests/support/temporary_folder.h"
@@ -207,7 +207,7 @@ TEST(Planner, SaysWhatLimits) {
   const auto limit = [&](const ClusterShape& shape, const PlanLoad& load) {
     const Result<Prediction> prediction = PredictShape(Model(), load, catalog, shape, options);
     EXPECT_TRUE(prediction.ok()) << prediction.status();
-    return LimitName(prediction->limit);
+    return BottleneckName(prediction->limit);
   };
   EXPECT_STREQ(limit({"Fast", 1, 1, "Cheap", 64}, Load(100, 100)), "compute") << "thousands of short sequences";
   EXPECT_STREQ(limit({"Fast", 1, 1, "Tight", 1}, Load(900, 100)), "KV capacity") << "room for three: their steps read weights";

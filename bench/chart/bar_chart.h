@@ -22,7 +22,4 @@ struct BarChart {
 
 std::string ToSvg(const BarChart& chart);
 
-// With &, <, > and quotes as HTML and XML want them.
-std::string EscapeXml(const std::string& text);
-
 }  // namespace lamina

@@ -1,0 +1,39 @@
+// Charts as SVG text that needs nothing else: lines, dots, marked values, axes with round numbers.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lamina {
+
+struct ChartSeries {
+  std::string name;                               // "" stands in no legend
+  std::vector<std::pair<double, double>> points;  // not finite: left out
+  bool dots = false;                              // else a line through the points
+};
+
+// A dashed line across the chart with a few words at it.
+struct ChartMark {
+  double at = 0;
+  bool vertical = false;  // at an x, else at a y
+  std::string label;
+};
+
+struct Chart {
+  std::string title, x_label, y_label;
+  std::vector<ChartSeries> series;  // drawn in turn in the colours of the palette
+  std::vector<ChartMark> marks;
+  bool y_from_zero = true;
+};
+
+// A whole SVG document: the charts in rows of `columns` under the heading. All texts are escaped.
+std::string DrawCharts(const std::string& heading, const std::vector<Chart>& charts, int columns);
+
+// The text as it has to stand in SVG and HTML, quotes too.
+std::string EscapeXml(const std::string& text);
+
+// Round numbers that cover [low, high], about `count` of them. REQUIRES: both finite, low <= high, count >= 2.
+std::vector<double> AxisTicks(double low, double high, int count);
+
+}  // namespace lamina

@@ -1,0 +1,67 @@
+// Sends requests at their times and measures what comes back.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "frontend/http_client.h"
+
+namespace lamina {
+
+struct LoadRequest {
+  double arrival_seconds = 0;  // since the start
+  std::string body;            // JSON
+  int64_t input_tokens = 0;    // as the workload has them
+  int64_t output_tokens = 0;
+};
+
+// What happened to one request. Times in seconds.
+struct RequestRecord {
+  double arrival = 0;         // since the start: when it was due ...
+  double sent = 0;            // ... and when it was sent: later if no slot was free or the generator could not keep up
+  double ttft = 0;            // from sending to the first token
+  double e2el = 0;            // from sending to the last token
+  std::vector<double> itl;    // between one event of the stream and the next
+  int64_t input_tokens = 0;   // as the server counts, else as the workload does
+  int64_t output_tokens = 0;  // as the server counts, else events of the stream
+  int64_t wanted_tokens = 0;  // of output
+  std::string error_kind;     // "": an answer came; else as StreamEnd::error_kind, and the times are 0
+  std::string error;
+
+  bool ok() const { return error_kind.empty(); }
+  // (e2el - ttft) / (output_tokens - 1), 0 for one token. As `vllm bench serve`.
+  double tpot() const { return output_tokens > 1 ? (e2el - ttft) / static_cast<double>(output_tokens - 1) : 0; }
+};
+
+struct LoadProgress {
+  double seconds = 0;
+  size_t total = 0, completed = 0, failed = 0, in_flight = 0;
+  int64_t output_tokens = 0;  // of completed requests
+};
+
+struct LoadOptions {
+  std::string path = "/v1/completions";
+  std::string api_key;
+  int64_t max_concurrency = 0;                           // requests in flight; more wait in their order; 0: any number
+  Clock::duration timeout = std::chrono::minutes(10);    // of one request, from sending to its end
+  std::function<void(const LoadProgress&)> on_progress;  // every 200 ms, and at the end; may be empty
+};
+
+struct LoadResult {
+  std::vector<RequestRecord> records;  // one for each request, in their order
+  double duration_seconds = 0;         // from the start to the end of the last answer
+  double cpu_share = 0;                // of one core, that the generator took
+  double worst_lateness_seconds = 0;   // of sending, among requests that found a slot when they were due
+  double p99_lateness_seconds = 0;
+  int num_connections = 0;
+};
+
+// Blocks until every request is answered or has failed; one thread. kPeerLost: the host is unknown. Whatever happens to a request is in its
+// record.
+Result<LoadResult> RunLoad(const HttpUrl& url, const std::vector<LoadRequest>& requests, const LoadOptions& options);
+
+}  // namespace lamina

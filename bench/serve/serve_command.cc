@@ -1,0 +1,317 @@
+#include "bench/serve/serve_command.h"
+
+#include <fmt/chrono.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "bench/serve/prompts.h"
+#include "bench/serve/serve_report.h"
+#include "bench/serve/served_endpoint.h"
+#include "frontend/cli/commands.h"
+
+namespace lamina {
+namespace {
+
+using nlohmann::json;
+
+struct ServeBenchOptions {
+  std::string base_url = "http://127.0.0.1:8000";
+  std::string backend = "openai";
+  std::string endpoint;
+  std::string api_key;
+  std::string model;
+  std::string tokenizer;
+  std::string prompt_format = "text";
+  int64_t vocab_size = 0;
+  WorkloadOptions workload;
+  int64_t max_concurrency = 0;
+  int64_t num_warmups = 1;
+  bool ignore_eos = false;
+  double temperature = 0;
+  std::string timeout = "10m";
+  std::vector<std::string> goodput;
+  std::vector<double> percentiles = {90, 99};
+  std::vector<std::string> devices;
+  std::string device_catalog = "configs/devices.yaml";
+  double price_per_hour = 0;
+  std::string result_filename, requests_filename, svg_filename;
+  bool json = false;
+
+  bool is_chat() const { return backend == "openai-chat"; }
+};
+
+// Many connections at a time are as many open files.
+void AllowManyOpenFiles() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// What was typed, for the result; the key stays out of files.
+std::string CommandLine() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string line;
+  bool secret = false;
+  for (std::string word; std::getline(file, word, '\0');) {
+    const bool plain = !word.empty() && word.find_first_of(" \t\n'\"\\$*?|&;<>()`#") == std::string::npos;
+    if (secret) word = "KEY";
+    if (word.starts_with("--api-key=")) word = "--api-key=KEY";
+    secret = word == "--api-key";
+    line += (line.empty() ? "" : " ") + (plain || word == "KEY" ? word : "'" + word + "'");
+  }
+  return line;
+}
+
+// The one line that says how it goes: rewritten on a terminal, now and then elsewhere.
+class ProgressLine {
+ public:
+  void Show(const LoadProgress& progress) {
+    constexpr double kSecondsBetweenLines = 10;
+    const bool ended = progress.completed + progress.failed == progress.total;
+    if (!terminal_ && progress.seconds < next_) return;
+    next_ = progress.seconds + kSecondsBetweenLines;
+    const double rate = static_cast<double>(progress.output_tokens) / std::max(1e-3, progress.seconds);
+    std::cerr << (terminal_ ? "\r\033[K" : "")
+              << fmt::format("{:.0f} s: {} of {} requests done, {} in flight, {} failed, {:.0f} output tokens/s", progress.seconds,
+                             progress.completed, progress.total, progress.in_flight, progress.failed, rate)
+              << (!terminal_ || ended ? "\n" : "") << std::flush;
+  }
+
+ private:
+  const bool terminal_ = isatty(STDERR_FILENO) != 0;
+  double next_ = 10;
+};
+
+// The tokenizer that counts prompts, and where it came from; null if none is at hand. What the server was loaded from may be a folder here.
+struct FoundTokenizer {
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::string dir;
+};
+
+Result<FoundTokenizer> FindTokenizer(const ServeBenchOptions& options, const ServedEndpoint& endpoint) {
+  FoundTokenizer found;
+  found.dir = options.tokenizer.empty() ? endpoint.root : options.tokenizer;
+  Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizerOrBytes(found.dir);
+  if (tokenizer.ok()) {
+    found.tokenizer = *std::move(tokenizer);
+    return found;
+  }
+  if (!options.tokenizer.empty()) return tokenizer.status();
+  found.dir.clear();
+  std::cerr << "no tokenizer of the model is here: lengths of prompts are estimates; give --tokenizer DIR, or --prompt-format ids\n";
+  return found;
+}
+
+class BodyMaker {
+ public:
+  BodyMaker(const ServeBenchOptions& options, const ServedEndpoint& endpoint, const Tokenizer* tokenizer, int64_t block_tokens)
+      : options_(options), endpoint_(endpoint), prompts_(tokenizer, options.workload.seed), block_tokens_(block_tokens) {
+    vocab_size_ = options.vocab_size > 0 ? options.vocab_size : tokenizer != nullptr ? tokenizer->vocab_size() : 0;
+  }
+
+  Status Check() const {
+    if (options_.prompt_format != "ids") return OkStatus();
+    if (options_.is_chat()) return InvalidArgument("--prompt-format ids: chats have messages of text; use --backend openai");
+    if (vocab_size_ > 0) return OkStatus();
+    return InvalidArgument("--prompt-format ids needs the model's --vocab-size, or its --tokenizer");
+  }
+
+  std::string Make(const TraceRequest& request, size_t index) const {
+    json body = {{"model", endpoint_.model},
+                 {"stream", true},
+                 {"stream_options", {{"include_usage", true}}},
+                 {"temperature", options_.temperature},
+                 {options_.is_chat() ? "max_completion_tokens" : "max_tokens", request.output_tokens}};
+    if (options_.ignore_eos) body["ignore_eos"] = true;
+    if (options_.is_chat()) {
+      body["messages"] = {{{"role", "user"}, {"content", prompts_.Text(request, index, block_tokens_)}}};
+    } else if (options_.prompt_format == "ids") {
+      body["prompt"] = prompts_.Ids(request, index, block_tokens_, vocab_size_);
+    } else {
+      body["prompt"] = prompts_.Text(request, index, block_tokens_);
+    }
+    return body.dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+
+ private:
+  const ServeBenchOptions& options_;
+  const ServedEndpoint& endpoint_;
+  PromptMaker prompts_;
+  int64_t block_tokens_;
+  int64_t vocab_size_ = 0;
+};
+
+std::vector<LoadRequest> MakeRequests(const RequestTrace& trace, const BodyMaker& bodies) {
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  std::vector<LoadRequest> requests;
+  TimePoint shown = Clock::now();
+  for (size_t i = 0; i < trace.requests.size(); ++i) {
+    const TraceRequest& request = trace.requests[i];
+    requests.push_back({request.arrival_seconds, bodies.Make(request, i), request.input_tokens, request.output_tokens});
+    if (!terminal || SecondsSince(shown) < 0.2) continue;
+    shown = Clock::now();
+    std::cerr << fmt::format("\r\033[Kwriting prompts: {} of {}", i + 1, trace.requests.size()) << std::flush;
+  }
+  if (terminal) std::cerr << "\r\033[K" << std::flush;
+  return requests;
+}
+
+// As the first requests, with texts of their own, so that no later one finds its prompt in a cache. The first error of a server is better
+// seen once than a thousand times.
+Status WarmUp(const ServeBenchOptions& options, const ServedEndpoint& endpoint, const RequestTrace& trace, const BodyMaker& bodies,
+              const LoadOptions& load) {
+  std::vector<LoadRequest> requests;
+  for (size_t i = 0; i < static_cast<size_t>(options.num_warmups); ++i) {
+    TraceRequest request = trace.requests[i % trace.requests.size()];
+    request.prompt.clear();
+    request.prefix_blocks.clear();
+    requests.push_back({0, bodies.Make(request, SIZE_MAX / 4 + i), request.input_tokens, request.output_tokens});
+  }
+  LoadOptions quiet = load;
+  quiet.on_progress = nullptr;
+  LAMINA_ASSIGN_OR_RETURN(const LoadResult result, RunLoad(endpoint.url, requests, quiet));
+  for (const RequestRecord& record : result.records) {
+    if (!record.ok()) return PeerLost("the warm-up request failed: " + record.error_kind + ": " + record.error);
+  }
+  return OkStatus();
+}
+
+Status WriteResult(const std::string& path, const std::string& bytes) {
+  if (path.empty()) return OkStatus();
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << bytes << std::flush;
+  return file ? OkStatus() : InvalidArgument("cannot write " + path);
+}
+
+// The files can be written: better known before an hour of measuring than after it.
+Status CheckWritable(const ServeBenchOptions& options) {
+  for (const std::string& path : {options.result_filename, options.requests_filename, options.svg_filename}) {
+    if (!path.empty() && !std::ofstream(path, std::ios::binary | std::ios::app)) return InvalidArgument("cannot write " + path);
+  }
+  return OkStatus();
+}
+
+// Longer requests than the model's context only give errors.
+void FitIntoContext(const ServedEndpoint& endpoint, WorkloadOptions& workload) {
+  if (workload.max_total_len == 0) workload.max_total_len = endpoint.max_model_len;
+}
+
+Result<ServeReport> MeasureServing(const ServeBenchOptions& options) {
+  ServeReport report;
+  LAMINA_ASSIGN_OR_RETURN(report.level, ServiceLevel::Parse(options.goodput));
+  LAMINA_ASSIGN_OR_RETURN(report.prices, FindPrices(options.devices, options.device_catalog, options.price_per_hour));
+  LoadOptions load;
+  load.path = !options.endpoint.empty() ? options.endpoint : options.is_chat() ? "/v1/chat/completions" : "/v1/completions";
+  load.api_key = options.api_key;
+  load.max_concurrency = options.max_concurrency;
+  LAMINA_ASSIGN_OR_RETURN(load.timeout, ParseDuration(options.timeout));
+  LAMINA_ASSIGN_OR_RETURN(const ServedEndpoint endpoint, FindEndpoint(options.base_url, options.api_key, options.model));
+  LAMINA_ASSIGN_OR_RETURN(const FoundTokenizer found, FindTokenizer(options, endpoint));
+  report.workload = options.workload;
+  FitIntoContext(endpoint, report.workload);
+  LAMINA_ASSIGN_OR_RETURN(const RequestTrace trace,
+                          MakeWorkload(report.workload, found.tokenizer ? TokensOf(*found.tokenizer, found.dir) : EstimatedTokens()));
+  const BodyMaker bodies(options, endpoint, found.tokenizer.get(), trace.block_tokens);
+  LAMINA_RETURN_IF_ERROR(bodies.Check());
+  const std::vector<LoadRequest> requests = MakeRequests(trace, bodies);
+  LAMINA_RETURN_IF_ERROR(WarmUp(options, endpoint, trace, bodies, load));
+
+  ProgressLine progress;
+  load.on_progress = [&progress](const LoadProgress& now) { progress.Show(now); };
+  report.date = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+  LAMINA_ASSIGN_OR_RETURN(report.load, RunLoad(endpoint.url, requests, load));
+  report.figures = Evaluate(report.load, report.level, options.percentiles);
+  report.url = options.base_url;
+  report.backend = options.backend;
+  report.model = endpoint.model;
+  report.tokenizer = found.dir;
+  report.command = CommandLine();
+  report.source = trace.source;
+  report.counted_by = trace.counted_by;
+  report.num_left_out = trace.num_left_out;
+  report.max_concurrency = options.max_concurrency;
+  return report;
+}
+
+Status BenchServe(const ServeBenchOptions& options) {
+  LAMINA_RETURN_IF_ERROR(CheckWritable(options));
+  AllowManyOpenFiles();
+  LAMINA_ASSIGN_OR_RETURN(const ServeReport report, MeasureServing(options));
+  LAMINA_RETURN_IF_ERROR(WriteResult(options.result_filename, ToJson(report).dump(2) + "\n"));
+  LAMINA_RETURN_IF_ERROR(WriteResult(options.requests_filename, RequestLines(report.load)));
+  LAMINA_RETURN_IF_ERROR(WriteResult(options.svg_filename, DrawServe(report)));
+  std::cout << (options.json ? ToJson(report).dump() + "\n" : ToText(report)) << std::flush;
+  return report.figures.completed > 0 ? OkStatus() : PeerLost("no request was answered");
+}
+
+void AddEndpointOptions(CLI::App& command, ServeBenchOptions& options) {
+  AddOption(command, "--base-url", options.base_url, "Server to ask, any that is OpenAI-compatible");
+  AddOption(command, "--backend", options.backend, "openai: completions | openai-chat: chat completions")
+      ->check(CLI::IsMember({"openai", "openai-chat"}));
+  AddOption(command, "--endpoint", options.endpoint, "Path; default: /v1/completions or /v1/chat/completions");
+  AddOption(command, "--api-key", options.api_key, "Sent as a bearer token");
+  AddOption(command, "--model", options.model, "Model's name on the server; default: the server's first");
+  AddOption(command, "--tokenizer", options.tokenizer,
+            "Folder of the model's tokenizer, for prompts of exact lengths; default: what the server names, if it is a folder here");
+  AddOption(command, "--prompt-format", options.prompt_format, "text | ids: lists of token ids, where the server takes them")
+      ->check(CLI::IsMember({"text", "ids"}));
+  AddOption(command, "--vocab-size", options.vocab_size, "Of the model, for ids without a tokenizer")->check(CLI::NonNegativeNumber);
+}
+
+void AddLoadOptions(CLI::App& command, ServeBenchOptions& options) {
+  AddOption(command, "--max-concurrency", options.max_concurrency,
+            "Requests in flight, more wait: a closed loop with --request-rate inf; 0: any")
+      ->check(CLI::NonNegativeNumber);
+  AddOption(command, "--num-warmups", options.num_warmups, "Requests before the clock starts")->check(CLI::NonNegativeNumber);
+  AddOption(command, "--ignore-eos", options.ignore_eos, "Answers go on to their length");
+  AddOption(command, "--temperature", options.temperature, "Of sampling; 0: always the most likely token")->check(CLI::NonNegativeNumber);
+  AddOption(command, "--timeout", options.timeout, "Of one request, such as 90s");
+  AddOption(command, "--goodput", options.goodput,
+            "Limits in milliseconds, ttft:500 tpot:50 e2el:9000: requests within all of them are goodput");
+  AddOption(command, "--metric-percentiles", options.percentiles, "Of all times, such as 50,90,99")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 100.0));
+}
+
+void AddReportOptions(CLI::App& command, ServeBenchOptions& options) {
+  AddOption(command, "--device", options.devices,
+            "What serves, as H100=2, for the cost: priced by the device catalog; can be given several times");
+  AddOption(command, "--device-catalog", options.device_catalog, "Catalog with the hourly prices");
+  AddOption(command, "--price-per-hour", options.price_per_hour, "Of everything that serves, in USD, instead of --device")
+      ->check(CLI::NonNegativeNumber);
+  AddOption(command, "--result-filename", options.result_filename, "Write the figures there as JSON");
+  AddOption(command, "--requests-filename", options.requests_filename, "Write a JSON line for each request there");
+  AddOption(command, "--svg-filename", options.svg_filename, "Draw TTFT and TPOT there");
+  AddOption(command, "--json", options.json, "The figures as a line of JSON on stdout instead of a table");
+}
+
+}  // namespace
+
+void RegisterBenchServe(CLI::App& app, int& exit_status) {
+  auto options = std::make_shared<ServeBenchOptions>();
+  CLI::App* command =
+      app.add_subcommand("serve", "Load an OpenAI-compatible server with requests; latency, throughput and cost of what it answers");
+  AddEndpointOptions(*command, *options);
+  options->workload.AddTo(*command);
+  AddLoadOptions(*command, *options);
+  AddReportOptions(*command, *options);
+  command->footer(
+      "Examples:\n"
+      "  lamina bench serve --random-input-len 200 --random-output-len 50 --num-prompts 100 --request-rate 5 --ignore-eos\n"
+      "  lamina bench serve --dataset-path azure_llm_2023_conv.csv --request-rate trace --num-prompts 500 --ignore-eos \\\n"
+      "      --goodput ttft:500 tpot:50 --device H100=1 --device H20=2 --result-filename run.json --svg-filename run.svg");
+  command->callback([options, &exit_status] {
+    if (const Status status = BenchServe(*options); !status.ok()) {
+      std::cerr << "lamina bench serve: " << status.message() << '\n';
+      exit_status = 1;
+    }
+  });
+}
+
+}  // namespace lamina

@@ -1,0 +1,53 @@
+// What a run of `lamina bench serve` comes to: the figures and names of `vllm bench serve`.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/serve/load_run.h"
+
+namespace lamina {
+
+// Of one kind of time, over requests (itl: over tokens). Milliseconds.
+struct TimeFigures {
+  double mean = 0, median = 0, std = 0;  // std of the population
+  std::map<double, double> percentiles;  // 99 -> value; linear between ranks, as numpy's default
+};
+
+// REQUIRES: percents in [0, 100]. All 0 for no values.
+TimeFigures FiguresOf(std::vector<double> seconds, const std::vector<double>& percents);
+
+// Milliseconds that a request may take; goodput counts those that keep all that are given.
+struct ServiceLevel {
+  std::optional<double> ttft_ms, tpot_ms, e2el_ms;
+
+  bool given() const { return ttft_ms || tpot_ms || e2el_ms; }
+  bool IsKept(const RequestRecord& record) const;
+
+  // {"ttft:500", "tpot:50"}. kInvalidArgument says what was read and what is expected.
+  static Result<ServiceLevel> Parse(const std::vector<std::string>& terms);
+};
+
+struct ErrorKind {
+  int64_t count = 0;
+  std::string example;  // the first one's message
+};
+
+struct ServeFigures {
+  double duration = 0;  // seconds
+  int64_t completed = 0, failed = 0;
+  int64_t shorter_than_wanted = 0;                                                   // completed with fewer tokens than the workload has
+  int64_t total_input_tokens = 0, total_output_tokens = 0;                           // of completed requests
+  double request_throughput = 0, output_throughput = 0, total_token_throughput = 0;  // per second
+  std::optional<double> request_goodput;                                             // per second; none without a ServiceLevel
+  TimeFigures ttft, tpot, itl, e2el;  // of completed requests; tpot of those with two tokens or more
+  std::map<std::string, ErrorKind> errors;
+};
+
+ServeFigures Evaluate(const LoadResult& result, const ServiceLevel& level, const std::vector<double>& percents);
+
+}  // namespace lamina

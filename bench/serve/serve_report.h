@@ -1,0 +1,42 @@
+// A run of `lamina bench serve` as files and for people.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "bench/serve/serve_figures.h"
+#include "bench/serve/serving_cost.h"
+
+#include "bench/workload/workload.h"
+
+namespace lamina {
+
+// Everything that a report shows.
+struct ServeReport {
+  std::string date;                            // "20260131-235959", local time
+  std::string url, backend, model, tokenizer;  // tokenizer: "" none
+  std::string command;                         // the command line
+  WorkloadOptions workload;
+  std::string source, counted_by;  // as RequestTrace
+  int64_t num_left_out = 0;
+  int64_t max_concurrency = 0;
+  ServiceLevel level;
+  std::optional<Prices> prices;
+  LoadResult load;
+  ServeFigures figures;
+};
+
+// One object with the names of `vllm bench serve`, "cost" (null without prices), and what else is known of the run.
+nlohmann::ordered_json ToJson(const ServeReport& report);
+
+// A JSON object for each request, a line each. Times in milliseconds, since the start or since it was sent.
+std::string RequestLines(const LoadResult& load);
+
+// A table.
+std::string ToText(const ServeReport& report);
+
+// TTFT and time per token over the run, and their distributions.
+std::string DrawServe(const ServeReport& report);
+
+}  // namespace lamina
