@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <optional>
 #include <sstream>
 #include <string_view>
 
@@ -63,12 +62,6 @@ constexpr const char* kColumns[] = {"n_head",
                                     "mlp_down_proj_ms",
                                     "add_ms"};
 
-// Sums over the rows with as many tokens.
-struct Measured {
-  int count = 0;
-  double before_ms = 0, after_ms = 0;
-};
-
 }  // namespace
 
 Result<LayerProfile> LayerProfile::Load(const std::string& path, int tensor_parallel) {
@@ -83,26 +76,60 @@ Result<LayerProfile> LayerProfile::Load(const std::string& path, int tensor_para
     if (!columns.contains(column)) return InvalidArgument(path + ":1: there is no column '" + column + "'");
   }
   LayerProfile profile;
-  std::map<int, Measured> measured;  // by tokens
+  profile.path_ = path;
+  std::map<std::pair<int, int>, int> counts;  // lines, by workers and rows
   for (int number = 2; std::getline(in, line); ++number) {
     CsvRow row(columns, SplitAtCommas(line));
-    const bool counts = row.Int("num_tensor_parallel_workers") == tensor_parallel;
+    const int workers = row.Int("num_tensor_parallel_workers"), rows = row.Int("num_tokens");
     const Shape shape{row.Int("n_head"), row.Int("n_kv_head"), row.Int("n_embd"), row.Int("n_expanded_embd")};
-    Measured& sums = measured[counts ? row.Int("num_tokens") : 0];
-    sums.count += 1;
-    sums.before_ms += row.Number("input_layernorm_ms") + row.Number("attn_pre_proj_ms") + row.Number("attn_rope_ms");
-    sums.after_ms += row.Number("attn_post_proj_ms") + row.Number("post_attention_layernorm_ms") + row.Number("mlp_up_proj_ms") +
-                     row.Number("mlp_act_ms") + row.Number("mlp_down_proj_ms") + 2 * row.Number("add_ms");
+    Operators times;
+    times.qkv = row.Number("attn_pre_proj_ms") * 1e-3;
+    times.output = row.Number("attn_post_proj_ms") * 1e-3;
+    times.up = row.Number("mlp_up_proj_ms") * 1e-3;
+    times.down = row.Number("mlp_down_proj_ms") * 1e-3;
+    times.first_norm = row.Number("input_layernorm_ms") * 1e-3;
+    times.second_norm = row.Number("post_attention_layernorm_ms") * 1e-3;
+    times.rotation = row.Number("attn_rope_ms") * 1e-3;
+    times.activation = row.Number("mlp_act_ms") * 1e-3;
+    times.add = row.Number("add_ms") * 1e-3;
     std::string wrong = row.wrong();
     if (wrong.empty() && number > 2 && shape != profile.shape_) wrong = "the shape of the model differs from the line before";
     if (!wrong.empty()) return InvalidArgument(path + ":" + std::to_string(number) + ": " + wrong);
     profile.shape_ = shape;
+    profile.by_workers_[workers][rows].AddToMean(times, ++counts[{workers, rows}]);
   }
-  measured.erase(0);  // other numbers of workers
-  if (measured.empty()) return InvalidArgument(path + ": no row has " + std::to_string(tensor_parallel) + " tensor-parallel workers");
-  for (const auto& [tokens, sums] : measured)
-    profile.points_.push_back({static_cast<double>(tokens), sums.before_ms / sums.count * 1e-3, sums.after_ms / sums.count * 1e-3});
+  LAMINA_RETURN_IF_ERROR(profile.UseWorkers(tensor_parallel));
   return profile;
+}
+
+Status LayerProfile::UseWorkers(int workers) {
+  const auto found = by_workers_.find(workers);
+  if (found == by_workers_.end()) return InvalidArgument(path_ + ": no row has " + std::to_string(workers) + " tensor-parallel workers");
+  workers_ = workers;
+  points_.clear();
+  for (const auto& [rows, times] : found->second) points_.push_back(PointOf(rows, times));
+  return OkStatus();
+}
+
+Result<LayerProfile> LayerProfile::WithWorkers(int workers) const {
+  LayerProfile profile = *this;
+  LAMINA_RETURN_IF_ERROR(profile.UseWorkers(workers));
+  return profile;
+}
+
+void LayerProfile::Operators::AddToMean(const Operators& other, int count) {
+  for (double Operators::*time : kAllOperators) this->*time += (other.*time - this->*time) / count;
+}
+
+LayerProfile::Point LayerProfile::PointOf(int rows, const Operators& times) {
+  return {static_cast<double>(rows), times.first_norm + times.qkv + times.rotation,
+          times.output + times.second_norm + times.up + times.activation + times.down + 2 * times.add};
+}
+
+std::vector<double> LayerProfile::rows() const {
+  std::vector<double> rows;
+  for (const Point& point : points_) rows.push_back(point.rows);
+  return rows;
 }
 
 double LayerProfile::Interpolate(double rows, double Point::*part) const {

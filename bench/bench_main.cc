@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "bench/kernels.h"
 #include "bench/modelled.h"
+#include "bench/paper_tables/paper_tables.h"
+#include "bench/plan/plan.h"
 #include "bench/serve/serve_command.h"
 #include "bench/throughput.h"
 #include "bench/transport.h"
@@ -22,6 +24,8 @@ int main(int argc, char** argv) {
   lamina::RegisterThroughput(app, exit_status);
   lamina::RegisterBenchServe(app, exit_status);
   lamina::RegisterTransport(app, exit_status);
+  lamina::RegisterPlan(app, exit_status);
+  lamina::RegisterPaperTables(app, exit_status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -21,6 +21,7 @@
 #include "frontend/cluster_executor.h"
 #include "frontend/local_cluster.h"
 #include "frontend/serving_engine.h"
+#include "splitter/network_cost.h"
 #include "splitter/tensor_parallel.h"
 
 namespace lamina {
@@ -95,12 +96,12 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks, cluster.model.head_dim,
                    kv == "float32" ? DType::kF32 : DType::kBF16};
   for (const NodeConfig& node : cluster.config.nodes) {
-    LAMINA_ASSIGN_OR_RETURN(const std::optional<DeviceSpec> device, FindModelledDevice(node.device, cluster.config.device_catalog));
+    LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> device, FindModelledDevice(node.device, cluster.config.device_catalog));
     if (!device) return InvalidArgument(options.cluster + ": node '" + node.name + "' is no modelled device, and all have to be");
     const NodeId id{static_cast<uint32_t>(cluster.devices.size() + 1)};
+    if (node.role == NodeRole::kCompute) LAMINA_RETURN_IF_ERROR(FitProfile(*device, cluster.model, device->tensor_parallel));
     cluster.devices.emplace(id, *device);
     if (node.role != NodeRole::kCompute) continue;
-    LAMINA_RETURN_IF_ERROR(CheckProfile(*device, cluster.model));
     cluster.compute = id;
     ++cluster.num_compute;
   }
@@ -168,12 +169,10 @@ StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step&
 // node's NIC to the memory nodes, and the outputs back.
 double NetworkSeconds(const ModelledCluster& cluster, int rows) {
   const AttentionHeads& heads = cluster.heads;
-  const double element = cluster.config.wire_dtype == "float32" ? 4 : 2;
-  const double out = element * heads.num_heads * heads.head_dim;
-  const double kv = 2 * static_cast<double>(ElementSize(heads.dtype)) * heads.num_kv_heads * heads.head_dim;
+  const RowBytes bytes = AttentionRowBytes(heads, cluster.config.wire_dtype == "float32" ? 4 : 2);
   const double latency = std::chrono::duration<double>(cluster.config.modelled_latency).count();
   const double per_byte = cluster.config.modelled_gb_per_s > 0 ? 1e-9 / cluster.config.modelled_gb_per_s : 0;
-  return cluster.model.num_layers * (2 * latency + rows * (2 * out + kv) * per_byte);
+  return cluster.model.num_layers * (2 * latency + rows * bytes.both() * per_byte);
 }
 
 double MedianOf(const std::vector<StepTimes>& steps, const std::function<double(const StepTimes&)>& part) {

@@ -15,7 +15,7 @@ class ModelledDevice final : public ComputeDevice {
  public:
   explicit ModelledDevice(const DeviceSpec& spec) : spec_(spec) {}
 
-  // Reads config.json alone. kInvalidArgument: CheckProfile of cost_model.h. kOutOfSpace names both sizes if the weights would not fit into
+  // Reads config.json alone. kInvalidArgument: FitProfile of cost_model.h. kOutOfSpace names both sizes if the weights would not fit into
   // the device's memory.
   Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
 
@@ -31,7 +31,7 @@ class ModelledDevice final : public ComputeDevice {
   void AddUnpacked(const std::byte*, int64_t, DType, float*) override {}
 
  private:
-  const DeviceSpec spec_;
+  DeviceSpec spec_;  // from Load on with a profile that fits the model
   DeviceTimeline timeline_;
 };
 

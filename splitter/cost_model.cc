@@ -11,8 +11,9 @@ namespace {
 
 double NumElements(const WeightRef& weight) { return std::accumulate(weight.shape.begin(), weight.shape.end(), 1.0, std::multiplies<>()); }
 
-double RooflineSeconds(const DeviceSpec& device, double operations, double batch, double bytes) {
-  return std::max(operations / (device.peak_flops_per_s() * device.Mfu(batch)), bytes / device.reached_bytes_per_s());
+double RooflineSeconds(const DeviceSpec& device, DType dtype, double operations, double batch, double bytes) {
+  const double peak = device.peak_flops_per_s(static_cast<int>(ElementSize(dtype)));
+  return std::max(operations / (peak * device.Mfu(batch)), bytes / device.reached_bytes_per_s());
 }
 
 // The last matrix: what follows it rides along.
@@ -23,6 +24,10 @@ const Op& HeadOf(const Graph& graph) {
   const Op* op = &producer(graph.logits);
   while (op->kind != OpKind::kLinear && !op->inputs.empty()) op = &producer(op->inputs[0]);
   return *op;
+}
+
+LayerProfile::Shape ShapeOf(const ModelConfig& model) {
+  return {model.num_heads, model.num_kv_heads, static_cast<int>(model.hidden_size), static_cast<int>(model.intermediate_size)};
 }
 
 }  // namespace
@@ -55,7 +60,7 @@ double LinearSeconds(const DeviceSpec& device, const LinearWork& work, DType dty
   if (rows == 0) return 0;
   const auto batch = static_cast<double>(rows);
   const double bytes = static_cast<double>(ElementSize(dtype)) * (work.weights + batch * work.row_elements);
-  return RooflineSeconds(device, 2 * (work.weights - work.unrouted) * batch, batch, bytes);
+  return RooflineSeconds(device, dtype, 2 * (work.weights - work.unrouted) * batch, batch, bytes);
 }
 
 double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype, int64_t rows) {
@@ -90,15 +95,34 @@ double StepSeconds(const DeviceSpec& device, const SlicedModel& model, DType dty
 
 Status CheckProfile(const DeviceSpec& device, const ModelConfig& model) {
   if (!device.profile) return OkStatus();
-  const LayerProfile::Shape ours{model.num_heads, model.num_kv_heads, static_cast<int>(model.hidden_size),
-                                 static_cast<int>(model.intermediate_size)};
+  const LayerProfile::Shape ours = ShapeOf(model);
   if (device.profile->shape() == ours) return OkStatus();
   const auto text = [](const LayerProfile::Shape& shape) {
     return std::to_string(shape.num_heads) + " heads, " + std::to_string(shape.num_kv_heads) + " kv heads, hidden size " +
            std::to_string(shape.hidden_size) + " and intermediate size " + std::to_string(shape.intermediate_size);
   };
-  return InvalidArgument("device " + device.name + ": its profile " + device.profile_path + " is of a model with " +
-                         text(device.profile->shape()) + "; this one has " + text(ours));
+  const std::string file = device.profile_paths.empty() ? "" : device.profile_paths.front() + " ";
+  return InvalidArgument("device " + device.name + ": its profile " + file + "is of a model with " + text(device.profile->shape()) +
+                         "; this one has " + text(ours));
+}
+
+Status FitProfile(DeviceSpec& device, const ModelConfig& model, int workers) {
+  if (!device.profile) return OkStatus();
+  const LayerProfile::Shape ours = ShapeOf(model);
+  std::vector<const LayerProfile*> measured = {&*device.profile};
+  for (const LayerProfile& profile : device.other_profiles) measured.push_back(&profile);
+  for (const LayerProfile* profile : measured) {
+    if (profile->shape() != ours) continue;
+    Result<LayerProfile> of_workers = profile->workers() == workers ? Result<LayerProfile>(*profile) : profile->WithWorkers(workers);
+    if (!of_workers.ok()) break;  // measured with other numbers of workers only
+    device.profile = std::move(*of_workers);
+    return OkStatus();
+  }
+  Result<LayerProfile> predicted =
+      LayerProfile::Predict(measured, ours, workers, device.peak_flops_per_s(), device.bandwidth_gb_per_s * 1e9);
+  if (!predicted.ok()) return predicted.status().WithContext("device " + device.name);
+  device.profile = std::move(*predicted);
+  return OkStatus();
 }
 
 void AttentionLoad::AddDecode(int64_t context) {
@@ -122,7 +146,7 @@ double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads, c
   const double elements = 2 * kv_width * tokens + 2 * (q_width + kv_width) * queries;
   const double operations = 4 * q_width * static_cast<double>(load.pairs);  // q k^T and the weighted sum of v
   const double rows_per_token = static_cast<double>(load.pairs) / tokens * heads.num_heads / heads.num_kv_heads;
-  return RooflineSeconds(device, operations, rows_per_token, static_cast<double>(ElementSize(heads.dtype)) * elements);
+  return RooflineSeconds(device, heads.dtype, operations, rows_per_token, static_cast<double>(ElementSize(heads.dtype)) * elements);
 }
 
 int64_t WeightBytes(const Graph& graph, DType dtype) {

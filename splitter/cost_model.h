@@ -37,6 +37,10 @@ double StepSeconds(const DeviceSpec& device, const SlicedModel& model, DType dty
 // kInvalidArgument if the device has a profile of layers of another shape, naming both.
 Status CheckProfile(const DeviceSpec& device, const ModelConfig& model);
 
+// Makes the device's profile one of this model's layers, split among `workers` devices, so that CheckProfile is content: the profile that
+// was measured for them, or one predicted from all that the device has (LayerProfile::Predict). Without profiles nothing changes.
+Status FitProfile(DeviceSpec& device, const ModelConfig& model, int workers);
+
 // Attention of one layer over some sequences. Add up what runs together.
 struct AttentionLoad {
   int64_t queries = 0;    // rows: each reads its q, writes its output and stores its k and v

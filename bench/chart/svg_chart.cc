@@ -15,20 +15,6 @@ constexpr double kLeft = 70, kRight = 20, kTop = 46, kBottom = 50;
 constexpr double kHeading = 34;
 constexpr std::array<const char*, 6> kPalette = {"#1f6fb4", "#d1602a", "#3a9150", "#8a56b0", "#b03a54", "#6b6b6b"};
 
-std::string EscapeXml(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
-
 // From values to pixels.
 struct Axis {
   double low = 0, high = 1;
@@ -145,6 +131,20 @@ std::string DrawChart(const Chart& chart) {
 }
 
 }  // namespace
+
+std::string EscapeXml(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
 
 std::vector<double> AxisTicks(double low, double high, int count) {
   if (high <= low) {

@@ -30,6 +30,9 @@ struct Chart {
 // A whole SVG document: the charts in rows of `columns` under the heading. All texts are escaped.
 std::string DrawCharts(const std::string& heading, const std::vector<Chart>& charts, int columns);
 
+// The text as it has to stand in SVG and HTML, quotes too.
+std::string EscapeXml(const std::string& text);
+
 // Round numbers that cover [low, high], about `count` of them. REQUIRES: both finite, low <= high, count >= 2.
 std::vector<double> AxisTicks(double low, double high, int count);
 

@@ -88,6 +88,50 @@ TEST(DeviceCatalog, AProfileIsReadWhenItsDeviceIsAskedFor) {
   EXPECT_DOUBLE_EQ(big->profile->BeforeAttentionSeconds(1), 3e-3);
 }
 
+TEST(DeviceCatalog, ACatalogCanExtendAnother) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "base.yaml") << kSmall;
+  std::ofstream(folder / "mine.yaml")
+      << "version: 1\nextends: base.yaml\ndevices:\n"
+         "- {name: Big, price_usd: 70, price_source: an offer}\n"
+         "- {name: New, bf16_tflops: 5, fp32_tflops: 2, memory: 2GB, bandwidth_gb_per_s: 3, mfu: [{batch: 1, mfu: "
+         "0.5}], source: me}\n";
+  const Result<DeviceCatalog> catalog = DeviceCatalog::Load(folder / "mine.yaml");
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  ASSERT_EQ(catalog->devices().size(), 3u);
+  const DeviceSpec big = *catalog->Find("Big");
+  EXPECT_EQ(big.price_usd, 70);
+  EXPECT_EQ(big.price_source, "an offer");
+  EXPECT_EQ(big.bandwidth_gb_per_s, 2000) << "what it does not give stays";
+  EXPECT_EQ(big.mfu.size(), 2u);
+  EXPECT_EQ(catalog->Find("Small")->price_usd, 0);
+  const DeviceSpec fresh = *catalog->Find("New");
+  EXPECT_EQ(fresh.peak_flops_per_s(2), 5e12);
+  EXPECT_EQ(fresh.peak_flops_per_s(4), 2e12);
+  EXPECT_EQ(big.peak_flops_per_s(4), 300e12) << "not known: as on two bytes";
+
+  std::ofstream(folder / "circle.yaml") << "version: 1\nextends: circle.yaml\ndevices: []\n";
+  EXPECT_THAT(DeviceCatalog::Load(folder / "circle.yaml").status().message(), HasSubstr("catalogs extend each other in a circle"));
+  std::ofstream(folder / "lost.yaml") << "version: 1\nextends: gone.yaml\ndevices: []\n";
+  const Status lost = DeviceCatalog::Load(folder / "lost.yaml").status();
+  EXPECT_EQ(lost.code(), StatusCode::kNotFound);
+  EXPECT_EQ(lost.message(), folder / "lost.yaml" + ":2: device catalog " + folder / "gone.yaml" + ": no such file");
+  std::ofstream(folder / "unknown.yaml") << "version: 1\nextends: base.yaml\ndevices:\n- {name: Bigg, price_usd: 70}\n";
+  EXPECT_THAT(DeviceCatalog::Load(folder / "unknown.yaml").status().message(), HasSubstr("device 'Bigg' needs 'bf16_tflops'"));
+}
+
+// Whoever reads a price can see how old it is and where it is from.
+TEST(DeviceCatalog, EveryShippedPriceHasASourceWithItsYear) {
+  for (const char* file : {"/configs/devices.yaml", "/configs/devices-2026.yaml"}) {
+    const Result<DeviceCatalog> catalog = DeviceCatalog::Load(std::string(LAMINA_SOURCE_DIR) + file);
+    ASSERT_TRUE(catalog.ok()) << catalog.status();
+    for (const DeviceSpec& device : catalog->devices()) {
+      if (device.price_usd == 0 && device.price_per_hour == 0) continue;
+      EXPECT_THAT(device.price_source, ::testing::AnyOf(HasSubstr("202"), HasSubstr("that of "))) << file << " " << device.name;
+    }
+  }
+}
+
 TEST(DeviceCatalog, AnUnknownNameListsTheKnownOnes) {
   const Status status = DeviceCatalog::Parse(kSmall, "d.yaml")->Find("Huge").status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);

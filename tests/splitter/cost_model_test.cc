@@ -72,7 +72,7 @@ TEST(CostModel, TheLastSliceRunsForTheSampledRowsOnly) {
               LinearSeconds(Round(), last, DType::kF16, 512) - LinearSeconds(Round(), last, DType::kF16, 1), 1e-12);
 }
 
-// Lamina, section 3: the data of a step, 4 e d B L bytes, must not take longer than its linear layers. Table 3 gives GB/s.
+// Lamina, section 4.2: the data of a step, 4 e d B L bytes, must not take longer than its linear layers. Table 3 gives GB/s.
 TEST(CostModel, NetworkBandwidthsOfThePapersTable) {
   const auto needed = [](const SlicedModel& model, const DeviceSpec& device, double d, double layers, int batch) {
     return 4 * 2 * d * batch * layers / StepSeconds(device, model, DType::kF16, batch, batch) * 1e-9;
@@ -111,6 +111,47 @@ TEST(CostModel, AMeasuredProfileTakesThePlaceOfTheRoofline) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), ::testing::HasSubstr("intermediate size 13824; this one has 40 heads, 40 kv heads, hidden size 5120 and "));
   EXPECT_TRUE(CheckProfile(Round(), config).ok()) << "no profile fits every model";
+
+  EXPECT_EQ(FitProfile(device, config, 1).code(), StatusCode::kInvalidArgument) << "one matrix alone takes time: too few to predict from";
+  DeviceSpec without = Round();
+  EXPECT_TRUE(FitProfile(without, config, 1).ok());
+  EXPECT_FALSE(without.profile);
+}
+
+// Matrices take the time of their weights at 1000 GB/s, in milliseconds 2e-9 times their elements: q, k, v 3 x 5120 x 5120, and so on.
+TEST(CostModel, AProfileOfAnotherShapeIsPredictedFrom) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "p.csv")
+      << "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,input_layernorm_ms,attn_pre_proj_ms,attn_rope_ms,"
+         "attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,mlp_down_proj_ms,add_ms\n"
+         "40,40,5120,13824,1,1,0,0.157286,0,0.052429,0,0.283116,0,0.141558,0\n";
+  DeviceSpec device = Round();
+  device.profile = *LayerProfile::Load(folder / "p.csv", 1);
+  ModelConfig config = *ModelConfig::Load(std::string(kConfigs) + "/models/llama-13b");
+  config.intermediate_size = 10000;
+  ASSERT_TRUE(FitProfile(device, config, 1).ok());
+  EXPECT_TRUE(CheckProfile(device, config).ok());
+  const double elements = 5120. * 5120 + 3 * 5120. * 10000;
+  EXPECT_NEAR(device.profile->AfterAttentionSeconds(1) / (2e-12 * elements), 1, 0.01);
+}
+
+TEST(CostModel, AProfileThatWasMeasuredForTheModelIsTakenAsItIs) {
+  const TemporaryFolder folder;
+  const std::string header =
+      "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,input_layernorm_ms,attn_pre_proj_ms,attn_rope_ms,"
+      "attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,mlp_down_proj_ms,add_ms\n";
+  std::ofstream(folder / "other.csv") << header << "32,32,4096,11008,1,1,1,1,1,1,1,1,1,1,1\n";
+  std::ofstream(folder / "same.csv") << header << "40,40,5120,13824,1,1,7,0,0,9,0,0,0,0,0\n"
+                                     << "40,40,5120,13824,1,2,3,0,0,4,0,0,0,0,0\n";
+  DeviceSpec device = Round();
+  device.profile = *LayerProfile::Load(folder / "other.csv", 1);
+  device.other_profiles.push_back(*LayerProfile::Load(folder / "same.csv", 1));
+  const ModelConfig config = *ModelConfig::Load(std::string(kConfigs) + "/models/llama-13b");
+  DeviceSpec two = device;
+  ASSERT_TRUE(FitProfile(device, config, 1).ok());
+  EXPECT_DOUBLE_EQ(device.profile->AfterAttentionSeconds(1), 9e-3);
+  ASSERT_TRUE(FitProfile(two, config, 2).ok());
+  EXPECT_DOUBLE_EQ(two.profile->AfterAttentionSeconds(1), 4e-3);
 }
 
 TEST(CostModel, WeightBytesOfThePapersModels) {

@@ -1,0 +1,24 @@
+// The cluster YAML of a planned shape, with modelled devices: what `lamina bench modelled` and `lamina cluster up` run on one machine.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "bench/plan/cluster_shape.h"
+#include "bench/plan/shape_cost.h"
+
+namespace lamina {
+
+struct ClusterFile {
+  std::string model_dir;  // paths are made absolute
+  std::string catalog;
+  PlanOptions options;
+  double compute_price = 0, memory_price = 0;  // of one device, per hour
+  double nic_gb_per_s = 0;                     // the modelled network's
+  int64_t memory_bytes = 0;                    // of one memory node
+};
+
+// kUnimplemented: a homogeneous shape, as several compute nodes without memory nodes are none of lamina's clusters.
+Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFile& file);
+
+}  // namespace lamina

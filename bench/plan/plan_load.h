@@ -1,0 +1,23 @@
+// What a plan has to know of a workload: means over requests that decode.
+#pragma once
+
+#include <string>
+
+#include "bench/workload/request_trace.h"
+
+namespace lamina {
+
+struct PlanLoad {
+  std::string source;
+  double input_tokens = 0;         // mean, of a prompt
+  double output_tokens = 0;        // mean, of an answer
+  double context = 0;              // tokens of a decoding sequence, mean over all decode steps: long answers count more than short ones
+  double prefill_pairs = 0;        // mean over prompts, of a query and a token that it attends to
+  double longest = 0;              // tokens of the longest request, prompt and answer
+  double requests_per_second = 0;  // to be served; 0: as many as the cluster can
+};
+
+// A request of I prompt tokens and O answer tokens makes O rows, with contexts I + 1 to I + O. REQUIRES: there is a request.
+PlanLoad LoadOf(const RequestTrace& trace);
+
+}  // namespace lamina

@@ -1,0 +1,229 @@
+#include "bench/plan/planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+namespace lamina {
+namespace {
+
+constexpr double kSecondsPerHour = 3600;
+constexpr double kWorthIt = 1.02;  // a gain below this is within what the model leaves out
+// Numbers of memory nodes that are looked at: each up to 8, then in steps that grow.
+constexpr int kMemoryCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128};
+
+const Scale& Unscaled() {
+  static const Scale scale;
+  return scale;
+}
+
+// Everything that shapes share.
+struct Context {
+  const ModelConfig& config;
+  const PlanLoad& load;
+  const PlanOptions& options;
+  std::map<int, RankModel> models;  // by ranks; those that cannot be split are not here
+};
+
+Status AddModel(Context& context, int num_ranks) {
+  Result<RankModel> model = RankModel::Create(context.config, num_ranks);
+  if (!model.ok()) return model.status();
+  context.models.emplace(num_ranks, std::move(*model));
+  return OkStatus();
+}
+
+void Price(const Context& context, double price_per_hour, Prediction& prediction) {
+  const double demand = context.load.requests_per_second * context.load.output_tokens;
+  prediction.price_per_hour = price_per_hour * prediction.copies;
+  prediction.tokens_per_second = demand > 0 ? demand : prediction.tokens_per_second;
+  if (price_per_hour > 0) prediction.tokens_per_dollar = kSecondsPerHour * prediction.tokens_per_second / prediction.price_per_hour;
+}
+
+// The schedule at which the shape, or as many copies of it as the rate needs, runs. Without rows if there is none.
+std::pair<Schedule, int> Schedules(const Context& context, const ShapeCost& cost) {
+  const Schedule best = cost.Best();
+  const double demand = context.load.requests_per_second * context.load.output_tokens;
+  if (best.rows == 0 || demand <= 0) return {best, 1};
+  const int copies = static_cast<int>(std::min(1e6, std::ceil(demand / cost.TokensPerSecond(best))));
+  const Schedule enough = cost.Fewest(demand / copies);
+  return {enough.rows > 0 ? enough : best, copies};
+}
+
+std::optional<Prediction> Predict(const Context& context, const ClusterShape& shape, ComputeSide& compute, const DeviceSpec* memory) {
+  const ShapeCost cost(shape, compute, memory, context.load, context.options);
+  if (cost.max_sequences() == 0) return std::nullopt;
+  const auto [schedule, copies] = Schedules(context, cost);
+  if (schedule.rows == 0) return std::nullopt;
+  Prediction prediction = cost.Describe(schedule);
+  prediction.copies = copies;
+  const double price = shape.num_compute() * HourlyPrice(compute.device(), context.options) +
+                       (memory != nullptr ? shape.num_memory * HourlyPrice(*memory, context.options) : 0);
+  Price(context, price, prediction);
+  return prediction;
+}
+
+// Doubles one resource after the other and takes the one that gains the most tokens/s, the first of several that gain as much: twice the
+// sequences and twice the bandwidth for weights do, while reading weights takes a step's time.
+Bottleneck FindBottleneck(const Context& context, const ClusterShape& shape, const DeviceSpec& compute, const DeviceSpec* memory) {
+  const std::pair<Bottleneck, double Scale::*> resources[] = {{Bottleneck::kKvCapacity, &Scale::kv_capacity},
+                                                              {Bottleneck::kCompute, &Scale::compute},
+                                                              {Bottleneck::kWeightBandwidth, &Scale::weight_bandwidth},
+                                                              {Bottleneck::kKvBandwidth, &Scale::kv_bandwidth},
+                                                              {Bottleneck::kNetwork, &Scale::network},
+                                                              {Bottleneck::kSlo, &Scale::slo}};
+  Bottleneck limit = Bottleneck::kCompute;
+  double most = 0;
+  for (const auto& [resource, factor] : resources) {
+    Scale scale;
+    scale.*factor = 2;
+    Result<ComputeSide> side = ComputeSide::Create(compute, context.models.at(shape.num_ranks), context.options, scale);
+    if (!side.ok()) continue;
+    const ShapeCost cost(shape, *side, memory, context.load, context.options, scale);
+    const Schedule best = cost.Best();
+    const double gained = best.rows > 0 ? cost.TokensPerSecond(best) : 0;
+    if (gained > most * 1.0001) {
+      most = gained;
+      limit = resource;
+    }
+  }
+  return limit;
+}
+
+bool Better(const Prediction& a, const Prediction& b) {
+  if (a.tokens_per_dollar != b.tokens_per_dollar) return a.tokens_per_dollar > b.tokens_per_dollar;
+  return a.price_per_hour < b.price_per_hour;
+}
+
+using BestOf = std::map<std::pair<std::string, std::string>, Prediction>;  // by compute and memory device
+
+void KeepBetter(BestOf& best, std::optional<Prediction> prediction) {
+  if (!prediction) return;
+  const std::pair<std::string, std::string> key(prediction->shape.compute, prediction->shape.memory);
+  const auto [known, is_new] = best.try_emplace(key, *prediction);
+  if (!is_new && Better(*prediction, known->second)) known->second = std::move(*prediction);
+}
+
+// The devices with these names, or all; those without a price are left out.
+Result<std::vector<DeviceSpec>> Choose(const DeviceCatalog& catalog, std::vector<std::string> names, const PlanOptions& options,
+                                       std::vector<std::string>& left_out) {
+  const bool all = names.empty();
+  if (all) {
+    for (const DeviceSpec& device : catalog.devices()) names.push_back(device.name);
+  }
+  std::vector<DeviceSpec> devices;
+  for (const std::string& name : names) {
+    LAMINA_ASSIGN_OR_RETURN(DeviceSpec device, catalog.Find(name));
+    if (HourlyPrice(device, options) > 0) {
+      devices.push_back(std::move(device));
+      continue;
+    }
+    const std::string why = name + ": no price to " + (options.bought ? "buy" : "rent");
+    if (!all) return InvalidArgument("device " + why + " in the catalog; give it one in a catalog of your own that extends it");
+    if (std::find(left_out.begin(), left_out.end(), why) == left_out.end()) left_out.push_back(why);
+  }
+  return devices;
+}
+
+void TryMemory(const Context& context, const ShapeLimits& limits, const DeviceSpec& memory, ComputeSide& compute, Plan& plan,
+               BestOf& best) {
+  const int ranks = compute.model().num_ranks;
+  for (int replicas = 1; replicas <= (ranks > 1 ? 1 : limits.max_replicas); ++replicas) {
+    for (const int count : kMemoryCounts) {
+      if (count > limits.max_memory_nodes || count % ranks != 0) continue;  // each memory node works for one rank
+      ++plan.num_shapes;
+      KeepBetter(best, Predict(context, {compute.device().name, replicas, ranks, memory.name, count}, compute, &memory));
+    }
+  }
+}
+
+std::vector<Prediction> Ranked(const BestOf& best, size_t keep) {
+  std::vector<Prediction> ranked;
+  for (const auto& [key, prediction] : best) ranked.push_back(prediction);
+  std::stable_sort(ranked.begin(), ranked.end(), Better);
+  ranked.resize(std::min(keep, ranked.size()));
+  return ranked;
+}
+
+Status FindBottlenecks(const Context& context, const DeviceCatalog& catalog, std::vector<Prediction>& predictions) {
+  for (Prediction& prediction : predictions) {
+    LAMINA_ASSIGN_OR_RETURN(const DeviceSpec compute, catalog.Find(prediction.shape.compute));
+    std::optional<DeviceSpec> memory;
+    if (!prediction.shape.homogeneous()) {
+      LAMINA_ASSIGN_OR_RETURN(memory, catalog.Find(prediction.shape.memory));
+    }
+    prediction.limit = FindBottleneck(context, prediction.shape, compute, memory ? &*memory : nullptr);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+const Prediction* Plan::best() const {
+  if (homogeneous.empty() && disaggregated.empty()) return nullptr;
+  if (homogeneous.empty()) return &disaggregated.front();
+  if (disaggregated.empty()) return &homogeneous.front();
+  return Better(homogeneous.front(), disaggregated.front()) ? &homogeneous.front() : &disaggregated.front();
+}
+
+std::string Plan::Verdict() const {
+  if (best() == nullptr) return "Nothing in the catalog serves this model and workload within these limits.";
+  if (homogeneous.empty()) return "Disaggregate: no device of the catalog serves this alone, not even with tensor parallelism.";
+  if (disaggregated.empty()) return "Do not disaggregate: no pair of devices serves this within these limits.";
+  const Prediction &apart = disaggregated.front(), &together = homogeneous.front();
+  const double gain = apart.tokens_per_dollar / together.tokens_per_dollar;
+  if (gain >= kWorthIt) {
+    return fmt::format("Disaggregate: {} gives {:.2f} times the tokens per dollar of the best homogeneous cluster, {}.", apart.shape.text(),
+                       gain, together.shape.text());
+  }
+  return fmt::format("Do not disaggregate: {} alone gives {:.2f} times the tokens per dollar of the best disaggregated cluster, {}.",
+                     together.shape.text(), 1 / gain, apart.shape.text());
+}
+
+Result<Plan> MakePlan(const ModelConfig& model, const PlanLoad& load, const DeviceCatalog& catalog, const ShapeLimits& limits,
+                      const PlanOptions& options) {
+  Plan plan;
+  Context context{model, load, options, {}};
+  LAMINA_RETURN_IF_ERROR(AddModel(context, 1));
+  for (int ranks = 2; ranks <= limits.max_ranks; ranks *= 2) {
+    if (const Status status = AddModel(context, ranks); !status.ok()) break;  // heads that cannot be shared by more
+  }
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<DeviceSpec> computes, Choose(catalog, limits.compute_devices, options, plan.left_out));
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<DeviceSpec> memories, Choose(catalog, limits.memory_devices, options, plan.left_out));
+  BestOf disaggregated, homogeneous;
+  for (const DeviceSpec& device : computes) {
+    for (const auto& [ranks, rank_model] : context.models) {
+      Result<ComputeSide> compute = ComputeSide::Create(device, rank_model, options, Unscaled());
+      if (compute.status().code() == StatusCode::kOutOfSpace) continue;
+      LAMINA_RETURN_IF_ERROR(compute.status());
+      ++plan.num_shapes;
+      KeepBetter(homogeneous, Predict(context, {device.name, 1, ranks, "", 0}, *compute, nullptr));
+      for (const DeviceSpec& memory : memories) TryMemory(context, limits, memory, *compute, plan, disaggregated);
+    }
+  }
+  plan.disaggregated = Ranked(disaggregated, limits.keep);
+  plan.homogeneous = Ranked(homogeneous, limits.keep);
+  LAMINA_RETURN_IF_ERROR(FindBottlenecks(context, catalog, plan.disaggregated));
+  LAMINA_RETURN_IF_ERROR(FindBottlenecks(context, catalog, plan.homogeneous));
+  return plan;
+}
+
+Result<Prediction> PredictShape(const ModelConfig& model, const PlanLoad& load, const DeviceCatalog& catalog, const ClusterShape& shape,
+                                const PlanOptions& options) {
+  Context context{model, load, options, {}};
+  LAMINA_RETURN_IF_ERROR(AddModel(context, shape.num_ranks));
+  LAMINA_ASSIGN_OR_RETURN(const DeviceSpec compute, catalog.Find(shape.compute));
+  std::optional<DeviceSpec> memory;
+  if (!shape.homogeneous()) {
+    LAMINA_ASSIGN_OR_RETURN(memory, catalog.Find(shape.memory));
+  }
+  LAMINA_ASSIGN_OR_RETURN(ComputeSide side, ComputeSide::Create(compute, context.models.at(shape.num_ranks), options, Unscaled()));
+  std::optional<Prediction> prediction = Predict(context, shape, side, memory ? &*memory : nullptr);
+  if (!prediction) return OutOfSpace(shape.text() + ": no schedule holds the longest request and keeps the limits");
+  prediction->limit = FindBottleneck(context, shape, compute, memory ? &*memory : nullptr);
+  return *prediction;
+}
+
+}  // namespace lamina

@@ -1,0 +1,72 @@
+// The report holds what the papers printed, and the figures that must come out do.
+#include "bench/paper_tables/paper_tables.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+namespace lamina {
+namespace {
+
+using ::testing::HasSubstr;
+
+PaperTablesOptions Options() {
+  PaperTablesOptions options;
+  options.catalog = LAMINA_SOURCE_DIR "/configs/devices.yaml";
+  options.models = LAMINA_SOURCE_DIR "/configs/models";
+  return options;
+}
+
+DeviceCatalog Catalog() { return *DeviceCatalog::Load(Options().catalog); }
+
+double Difference(const Comparison& row) { return std::abs(row.ours.from / row.paper.from - 1); }
+
+TEST(PaperTables, Table1FollowsFromTheCatalog) {
+  const Result<Section> section = TableOfPrices(Catalog());
+  ASSERT_TRUE(section.ok()) << section.status();
+  ASSERT_EQ(section->rows.size(), 11u);
+  for (size_t i = 0; i < 10; ++i) EXPECT_LT(Difference(section->rows[i]), 0.01) << section->rows[i].what;
+  EXPECT_NEAR(section->rows[10].ours.from, 17500. / 80 / (1600. / 24), 1e-9)
+      << "the smallest advantage: an A100's and an RTX 3090's capacity";
+}
+
+TEST(PaperTables, Table3IsMetWithinFivePercent) {
+  const Result<Section> section = TableOfBandwidths(Catalog(), Options().models);
+  ASSERT_TRUE(section.ok()) << section.status();
+  ASSERT_EQ(section->rows.size(), 12u);
+  for (const Comparison& row : section->rows) EXPECT_LT(Difference(row), 0.05) << row.what;
+}
+
+TEST(PaperTables, PairsOfEqualCostHaveThePapersBatches) {
+  PaperTablesOptions options = Options();
+  if (const char* traces = std::getenv("LAMINA_TRACES")) options.traces = traces;
+  const Result<Section> section = PairsOfEqualCost(Catalog(), options);
+  ASSERT_TRUE(section.ok()) << section.status();
+  ASSERT_EQ(section->rows.size(), 3u + 9u);
+  EXPECT_LT(Difference(section->rows[1]), 0.10) << "batches 2.39 times as large";
+  EXPECT_LT(Difference(section->rows[2]), 0.10) << "about 800 sequences";
+}
+
+TEST(PaperTables, TheReportShowsBothFigures) {
+  const Result<std::vector<Section>> sections = MakePaperTables(Options());
+  ASSERT_TRUE(sections.ok()) << sections.status();
+  EXPECT_EQ(sections->size(), 5u);
+  const std::string markdown = ToMarkdown(*sections), html = ToHtml(*sections);
+  EXPECT_THAT(markdown, HasSubstr("| LLaMA-13B, A100, batch 128 | 4.90 GB/s | "));
+  EXPECT_THAT(html, HasSubstr("<td>LLaMA-13B, A100, batch 128</td><td>4.90 GB/s</td>"));
+  EXPECT_THAT(html, HasSubstr("</svg>"));
+}
+
+TEST(Comparison, DifferencesAreOursOverThePapers) {
+  EXPECT_EQ(DifferenceText({"", Figure::One(2), Figure::One(2.1), ""}), "+5.0 %");
+  EXPECT_EQ(DifferenceText({"", {2, 4}, {1, 5}, ""}), "-50.0 % to +25.0 %");
+  Figure range;
+  for (const double value : {3., 1., 2.}) range.Include(value);
+  EXPECT_EQ(range.from, 1);
+  EXPECT_EQ(range.to, 3);
+}
+
+}  // namespace
+}  // namespace lamina

@@ -1,0 +1,78 @@
+// `lamina plan` as a user runs it: its answer, its files, and that the cluster it writes runs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/temporary_folder.h"
+
+namespace lamina::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Ran {
+  int status = -1;
+  std::string output;  // stdout and stderr
+};
+
+Ran RunLamina(const std::string& arguments) {
+  const std::string command = "cd " LAMINA_SOURCE_DIR " && " LAMINA_BIN_DIR "/lamina " + arguments + " 2>&1";
+  Ran ran;
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return ran;
+  std::array<char, 4096> bytes{};
+  while (const size_t got = fread(bytes.data(), 1, bytes.size(), pipe)) ran.output.append(bytes.data(), got);
+  const int status = pclose(pipe);
+  ran.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return ran;
+}
+
+TEST(PlanCommand, AnswersInATableAndInJson) {
+  const Ran table = RunLamina("plan configs/models/llama-3-70b --input-len 4096 --output-len 512 --tpot 100ms");
+  EXPECT_EQ(table.status, 0) << table.output;
+  EXPECT_THAT(table.output, HasSubstr("isaggregate"));
+  EXPECT_THAT(table.output, HasSubstr("limited by"));
+  const Ran json = RunLamina("plan configs/models/llama-3-70b/config.json --lengths-of azure-conv --rate 20 --price buy --json");
+  ASSERT_EQ(json.status, 0) << json.output;
+  const nlohmann::json parsed = nlohmann::json::parse(json.output, nullptr, false);
+  ASSERT_FALSE(parsed.is_discarded()) << json.output;
+  EXPECT_EQ(parsed.at("prices"), "buy");
+  EXPECT_NEAR(parsed.at("disaggregated").at(0).at("tokens_per_s").get<double>(),
+              20 * parsed.at("workload").at("mean_output_tokens").get<double>(), 1e-6);
+}
+
+TEST(PlanCommand, TheClusterItWritesRunsOnModelledDevices) {
+  const TemporaryFolder folder;
+  const std::string yaml = folder / "cluster.yaml", svg = folder / "plan.svg";
+  const Ran plan = RunLamina(
+      "plan configs/models/llama-13b --input-len 200 --output-len 100 --prefill elsewhere --compute A100-40G --memory RTX3090 "
+      "--max-replicas 1 --max-ranks 1 --max-memory-nodes 2 --emit " +
+      yaml + " --svg " + svg);
+  ASSERT_EQ(plan.status, 0) << plan.output;
+  std::ifstream picture(svg);
+  EXPECT_THAT(std::string((std::istreambuf_iterator<char>(picture)), {}), HasSubstr("A100-40G + 2 x RTX3090"));
+  const Ran bench = RunLamina("bench modelled " + yaml + " --batch 36 --context 200 --steps 5 --json");
+  ASSERT_EQ(bench.status, 0) << bench.output;
+  EXPECT_THAT(bench.output, HasSubstr("\"batch\":36"));
+}
+
+TEST(PlanCommand, MistakesAreNamed) {
+  const Ran model = RunLamina("plan no-such-model");
+  EXPECT_EQ(model.status, 1);
+  EXPECT_THAT(model.output, HasSubstr("no-such-model/config.json"));
+  EXPECT_THAT(RunLamina("plan configs/models/llama-13b --compute A101").output, HasSubstr("has no 'A101'"));
+  EXPECT_THAT(RunLamina("plan configs/models/llama-13b --tpot 100").output, HasSubstr("--tpot"));
+  const Ran never = RunLamina("plan configs/models/llama-13b --tpot 1us");
+  EXPECT_EQ(never.status, 1);
+  EXPECT_THAT(never.output, HasSubstr("no cluster of these devices"));
+  EXPECT_THAT(RunLamina("plan --help").output, HasSubstr("Examples:"));
+}
+
+}  // namespace
+}  // namespace lamina::testing
