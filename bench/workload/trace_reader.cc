@@ -1,0 +1,97 @@
+#include "bench/workload/trace_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "bench/workload/trace_readers.h"
+
+namespace lamina {
+namespace {
+
+constexpr std::array<std::pair<const char*, TraceFormat>, 5> kFormats = {{{"azure", TraceFormat::kAzure},
+                                                                          {"burstgpt", TraceFormat::kBurstGpt},
+                                                                          {"mooncake", TraceFormat::kMooncake},
+                                                                          {"sharegpt", TraceFormat::kShareGpt},
+                                                                          {"alpaca", TraceFormat::kAlpaca}}};
+constexpr char kFormatNames[] = "azure, burstgpt, mooncake, sharegpt, alpaca";
+
+Status ReadAs(const std::string& path, TraceFormat format, const TokenCounter& counter, RequestTrace& trace) {
+  LAMINA_ASSIGN_OR_RETURN(LineReader lines, LineReader::Open(path));
+  switch (format) {
+    case TraceFormat::kAzure: return ReadAzure(lines, trace);
+    case TraceFormat::kBurstGpt: return ReadBurstGpt(lines, trace);
+    case TraceFormat::kMooncake: return ReadMooncake(lines, trace);
+    case TraceFormat::kShareGpt: return ReadShareGpt(path, counter, trace);
+    case TraceFormat::kAlpaca: return ReadAlpaca(path, counter, trace);
+  }
+  return InternalError("no such trace format");
+}
+
+}  // namespace
+
+Result<LineReader> LineReader::Open(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return NotFound(path + ": " + std::strerror(errno));
+  return LineReader(path, std::move(file));
+}
+
+bool LineReader::Next(std::string& line) {
+  while (std::getline(file_, line)) {
+    ++number_;
+    if (number_ == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);  // a byte order mark
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (!line.empty()) return true;
+  }
+  return false;
+}
+
+void AddOrLeaveOut(TraceRequest request, RequestTrace& trace) {
+  if (request.input_tokens < 1 || request.output_tokens < 1) {
+    ++trace.num_left_out;
+  } else {
+    trace.requests.push_back(std::move(request));
+  }
+}
+
+Result<TraceFormat> ParseTraceFormat(const std::string& name) {
+  for (const auto& [known, format] : kFormats) {
+    if (name == known) return format;
+  }
+  return InvalidArgument("'" + name + "' is no format of traces; expected one of " + kFormatNames);
+}
+
+Result<TraceFormat> DetectTraceFormat(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return NotFound(path + ": " + std::strerror(errno));
+  std::string begin(4096, '\0');
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<size_t>(file.gcount()));
+  const std::string first_line = begin.substr(0, begin.find('\n'));
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  if (has(first_line, "ContextTokens") && has(first_line, "GeneratedTokens")) return TraceFormat::kAzure;
+  if (has(first_line, "Request tokens") && has(first_line, "Response tokens")) return TraceFormat::kBurstGpt;
+  if (has(first_line, "\"input_length\"") && has(first_line, "\"output_length\"")) return TraceFormat::kMooncake;
+  if (has(begin, "\"conversations\"")) return TraceFormat::kShareGpt;
+  if (has(begin, "\"instruction\"")) return TraceFormat::kAlpaca;
+  return InvalidArgument(path + ": the beginning is that of no known trace; say what it is with --dataset-name, one of " + kFormatNames);
+}
+
+Result<RequestTrace> ReadTrace(const std::string& path, TraceFormat format, const TokenCounter& counter) {
+  RequestTrace trace;
+  trace.source = path;
+  LAMINA_RETURN_IF_ERROR(ReadAs(path, format, counter, trace));
+  if (trace.requests.empty()) {
+    return InvalidArgument(path + ": no request in it" +
+                           (trace.num_left_out > 0 ? fmt::format("; {} were left out", trace.num_left_out) : ""));
+  }
+  const auto earlier = [](const TraceRequest& a, const TraceRequest& b) { return a.arrival_seconds < b.arrival_seconds; };
+  std::stable_sort(trace.requests.begin(), trace.requests.end(), earlier);
+  const double first = trace.requests.front().arrival_seconds;
+  for (TraceRequest& request : trace.requests) request.arrival_seconds -= first;
+  return trace;
+}
+
+}  // namespace lamina
