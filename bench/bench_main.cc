@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "bench/kernels.h"
 #include "bench/modelled.h"
+#include "bench/simulate/simulate.h"
 #include "bench/throughput.h"
 #include "bench/transport.h"
 
@@ -18,6 +19,7 @@ int main(int argc, char** argv) {
   int exit_status = 0;
   lamina::RegisterModelled(app, exit_status);
   lamina::RegisterKernels(app, exit_status);
+  lamina::RegisterSimulate(app, exit_status);
   lamina::RegisterThroughput(app, exit_status);
   lamina::RegisterTransport(app, exit_status);
   try {

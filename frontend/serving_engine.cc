@@ -41,12 +41,6 @@ StepCost CostOf(const control::StepResult& result) {
 // Also what is left of a prompt whose beginning is shared.
 bool IsPrefill(const Work& work) { return work.prefill || work.tokens.size() > 1; }
 
-StepCycleOptions CycleOf(const ServingEngineOptions& options) {
-  const bool stages = options.pipeline_parallel_size * options.tensor_parallel_size > 1;
-  return {options.pipeline, options.chooses_pipeline, options.scheduler.num_batches,
-          stages ? options.pipeline_parallel_size : options.num_compute_nodes, stages};
-}
-
 }  // namespace
 
 ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const ModelConfig& model) {
@@ -70,6 +64,11 @@ ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const
   return options;
 }
 
+StepCycleOptions ServingEngineOptions::cycle() const {
+  const bool stages = pipeline_parallel_size * tensor_parallel_size > 1;
+  return {pipeline, chooses_pipeline, scheduler.num_batches, stages ? pipeline_parallel_size : num_compute_nodes, stages};
+}
+
 ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_ptr<StepExecutor> executor,
                              std::unique_ptr<QueuePolicy> queue, std::unique_ptr<PlacementPolicy> placement)
     : options_(options),
@@ -78,7 +77,7 @@ ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_pt
                  : options.spread_tokens > 0 ? MakeSpreadPlacement(options.spread_tokens)
                                              : MakeLeastLoadedPlacement()),
       in_flight_(static_cast<size_t>(options.scheduler.num_batches)),
-      cycle_(CycleOf(options)) {
+      cycle_(options.cycle()) {
   scheduler_.SetPipeline(options.pipeline);
   for (const KvNode& node : executor->kv_nodes()) scheduler_.AddNode(node);
   StartExecutor(std::move(executor));

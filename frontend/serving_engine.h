@@ -41,6 +41,8 @@ struct ServingEngineOptions {
 
   // REQUIRES: ResolveConfig accepted `config`.
   static ServingEngineOptions Of(const ClusterConfig& config, const ModelConfig& model);
+
+  StepCycleOptions cycle() const;
 };
 
 class ServingEngine : public Engine {

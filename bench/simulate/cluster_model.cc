@@ -11,9 +11,7 @@
 namespace lamina {
 namespace {
 
-DType ParseDType(const std::string& name) {
-  return name == "float32" ? DType::kF32 : name == "float16" ? DType::kF16 : DType::kBF16;
-}
+DType ParseDType(const std::string& name) { return name == "float32" ? DType::kF32 : name == "float16" ? DType::kF16 : DType::kBF16; }
 
 // So many nodes of a role: those that are there, again from the first one on; their names get a number.
 void Repeat(NodeRole role, int count, bool first_only, std::vector<NodeConfig>& nodes) {
@@ -69,7 +67,8 @@ Result<const DeviceSpec*> DeviceOf(const NodeConfig& node, const ClusterChanges&
   if (device == nullptr) {
     LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> spec, FindModelledDevice(name, cluster.config.device_catalog));
     if (!spec) {
-      return InvalidArgument("node '" + node.name + "' has device cpu, of which nothing is known; say with --cpu-device which device of "
+      return InvalidArgument("node '" + node.name +
+                             "' has device cpu, of which nothing is known; say with --cpu-device which device of "
                              "the catalog stands for it");
     }
     LAMINA_RETURN_IF_ERROR(CheckProfile(*spec, cluster.model));
@@ -93,8 +92,8 @@ Status AddMemoryNode(const NodeConfig& node, NodeId id, const DeviceSpec* device
   memory.rank = index / size % ranks;
   memory.device = device;
   memory.heads = {num_kv_heads * group_size, num_kv_heads, cluster.model.head_dim, cluster.kv_dtype};
-  memory.wire = {memory.heads.num_heads, num_kv_heads, cluster.model.head_dim, cluster.kv_dtype, config.max_num_seqs, config.num_batches,
-                 cluster.wire_dtype, config.overlap == "on"};
+  memory.wire = {memory.heads.num_heads, num_kv_heads,       cluster.model.head_dim, cluster.kv_dtype,
+                 config.max_num_seqs,    config.num_batches, cluster.wire_dtype,     config.overlap == "on"};
   const int64_t token_bytes = 2 * int64_t{cluster.model.num_layers} * static_cast<int64_t>(memory.wire.kv_row_bytes());
   const int64_t capacity = std::min(node.memory_bytes, device->memory_bytes) / token_bytes;
   if (capacity < 1) return OutOfSpace("node '" + node.name + "': its memory is less than one token's KV");
@@ -137,7 +136,8 @@ Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
 Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
   LAMINA_RETURN_IF_ERROR(Change(changes, cluster.config));
   LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
-  if (!changes.cpu_device.empty() && cluster.config.wire_dtype == "auto" && !cluster.config.has_modelled()) cluster.config.wire_dtype = "float32";
+  if (!changes.cpu_device.empty() && cluster.config.wire_dtype == "auto" && !cluster.config.has_modelled())
+    cluster.config.wire_dtype = "float32";
   LAMINA_RETURN_IF_ERROR(ResolveConfig(cluster.config, cluster.model));
   const ClusterConfig& config = cluster.config;
   LAMINA_ASSIGN_OR_RETURN(const Graph whole, TraceModel(cluster.model));

@@ -55,8 +55,8 @@ struct ClusterModel {
 
   std::vector<ComputeNodeModel> compute;
   std::vector<MemoryNodeModel> memory;
-  std::vector<KvNode> kv_nodes;                // as the scheduler places sequences
-  std::vector<std::vector<size_t>> of_group;   // [kv_nodes] indices into memory
+  std::vector<KvNode> kv_nodes;                            // as the scheduler places sequences
+  std::vector<std::vector<size_t>> of_group;               // [kv_nodes] indices into memory
   std::vector<std::shared_ptr<const DeviceSpec>> devices;  // what the pointers above point to
 
   // Of the compute nodes, that which runs slice k of a batch.

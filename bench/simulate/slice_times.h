@@ -34,7 +34,7 @@ class SliceTimes {
 
   const ClusterModel& cluster_;
   const DeviceSpec& device_;
-  std::vector<int> alike_;  // [slices] the first slice that takes as long
+  std::vector<int> alike_;                                                    // [slices] the first slice that takes as long
   std::unordered_map<int64_t, std::vector<std::vector<SlicePart>>> by_rows_;  // [slices]; those that are asked for
 };
 

@@ -58,6 +58,7 @@ int RunCli(int argc, char** argv) {
   RegisterTokenize(app);
   RegisterDoctor(app);
   RegisterBench(app);
+  RegisterSimulate(app);
   if (const std::string mistake = UnknownCommand(app, argc, argv); !mistake.empty()) {
     std::cerr << "lamina: " << mistake << "\n";
     return kExitUsage;
