@@ -252,7 +252,7 @@ bool Simulation::PlanStep(size_t batch, TimePoint now) {
   const double rows = options_.prompts_appear ? static_cast<double>(plan.work.size()) : static_cast<double>(step.rows);
   manager_free_ = manager_.Book(now, FromMicroseconds(options_.host.step_us + options_.host.row_us * rows));
   nodes_.Submit(plan, manager_free_);
-  ++result_.num_steps;
+  if (step.works) ++result_.num_steps;
   result_.num_rows += step.rows;
   return true;
 }
