@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "bench/simulate/measured_run.h"
 #include "bench/simulate/simulation.h"
 #include "bench/simulate/simulation_report.h"
 #include "bench/workload/workload.h"
@@ -24,7 +25,7 @@ struct SimulateOptions {
   std::vector<std::string> slow, fail;
   std::string events_file, host_costs_file;
   std::string json_file, requests_file, svg_file;
-  bool json = false;
+  bool json = false, measure = false;
 };
 
 Result<std::vector<NodeChange>> ChangesOf(const SimulateOptions& options) {
@@ -75,6 +76,24 @@ Status WriteFile(const std::string& path, const std::function<void(std::ostream&
   return OkStatus();
 }
 
+// The simulator's numbers beside those of the same workload on real processes.
+Status Compare(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options,
+               const SimulationResult& simulated, bool as_json) {
+  LAMINA_ASSIGN_OR_RETURN(const SimulationResult measured, Measure(cluster, workload, options));
+  const nlohmann::ordered_json ours = ToServeJson(simulated), real = ToServeJson(measured);
+  nlohmann::ordered_json line = {{"measured", real}, {"error_percent", nlohmann::ordered_json::object()}};
+  std::string text = fmt::format("\n{:<22} {:>12} {:>12} {:>9}\n", "", "simulated", "measured", "error");
+  for (const char* key : {"request_throughput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms",
+                          "mean_itl_ms", "p99_itl_ms", "mean_e2el_ms", "p99_e2el_ms"}) {
+    const double a = ours.at(key).get<double>(), b = real.at(key).get<double>();
+    const double error = b == 0 ? 0 : 100 * (a / b - 1);
+    line["error_percent"][key] = error;
+    text += fmt::format("{:<22} {:>12.3f} {:>12.3f} {:>7.1f} %\n", key, a, b, error);
+  }
+  std::cout << (as_json ? line.dump() + "\n" : text) << std::flush;
+  return OkStatus();
+}
+
 Status RunSimulation(const SimulateOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(const ClusterModel cluster, ClusterModel::Load(options.cluster, options.changes));
   LAMINA_ASSIGN_OR_RETURN(const RequestTrace workload, MakeWorkload(options.workload, EstimatedTokens()));
@@ -106,7 +125,8 @@ Status RunSimulation(const SimulateOptions& options) {
   }
   LAMINA_RETURN_IF_ERROR(WriteFile(options.json_file, [&](std::ostream& out) { out << ToJson(cluster, result).dump(1) << '\n'; }));
   LAMINA_RETURN_IF_ERROR(WriteFile(options.requests_file, [&](std::ostream& out) { WriteRequests(result, out); }));
-  return WriteFile(options.svg_file, [&](std::ostream& out) { out << ToSvg(cluster, result); });
+  LAMINA_RETURN_IF_ERROR(WriteFile(options.svg_file, [&](std::ostream& out) { out << ToSvg(cluster, result); }));
+  return options.measure ? Compare(cluster, workload, simulation, result, options.json) : OkStatus();
 }
 
 void AddClusterOptions(CLI::App& command, SimulateOptions& options) {
@@ -146,6 +166,8 @@ void RegisterSimulate(CLI::App& app, int& exit_status) {
   command->add_option("--slow", options->slow, "NAME:FACTOR@TIME: from then on all that the node does takes so many times as long");
   command->add_option("--fail", options->fail, "NAME@TIME: the node is gone");
   command->add_option("--events", options->events_file, "YAML file with such events: {events: [{at: 10s, slow: m0, factor: 2}]}");
+  command->add_flag("--measure", options->measure,
+                    "then serve the same in real time, with the daemons on this machine, and print the differences");
   command->add_flag("--json", options->json, "a JSON line instead of text");
   command->add_option("--json-out", options->json_file, "the same with the course over time, to a file");
   command->add_option("--requests-out", options->requests_file, "a JSON line for each request");

@@ -5,7 +5,6 @@
 
 #include "bench/simulate/event_queue.h"
 #include "bench/simulate/virtual_nodes.h"
-#include "frontend/serving_engine.h"
 #include "scheduler/step_cycle.h"
 
 namespace lamina {
@@ -34,7 +33,7 @@ class Simulation {
       : cluster_(cluster),
         workload_(workload),
         options_(options),
-        engine_(EngineOptions(cluster, workload, options)),
+        engine_(EngineOptionsOf(cluster, workload, options)),
         scheduler_(engine_.scheduler, MakeFifoQueue(),
                    engine_.spread_tokens > 0 ? MakeSpreadPlacement(engine_.spread_tokens) : MakeLeastLoadedPlacement()),
         cycle_(engine_.cycle()),
@@ -61,14 +60,6 @@ class Simulation {
     bool memory = false;
     size_t index = 0;
   };
-
-  static ServingEngineOptions EngineOptions(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options) {
-    ServingEngineOptions engine = ServingEngineOptions::Of(cluster.config, cluster.model);
-    if (options.prompts_appear) engine.scheduler.max_num_batched_tokens = 1 << 20;            // prompts cost nothing
-    engine.scheduler.prefix_caching &= workload.block_tokens > 0 && !options.prompts_appear;  // nothing else is known to begin alike
-    if (options.max_concurrency > 0) engine.scheduler.max_queued = std::max(engine.scheduler.max_queued, options.max_concurrency);
-    return engine;
-  }
 
   Result<Place> Find(const std::string& name) const;
   void Handle(const VirtualEvent& event);
@@ -272,8 +263,9 @@ void Simulation::TakeResult(int batch, TimePoint now) {
   result_.usage.At(now).tokens += static_cast<double>(sampled.size());
   in_flight.reset();
   for (const Scheduler::Sampled& token : sampled) TakeToken(token.sequence, now);
-  if (options_.max_concurrency > 0) TakeArrivals(now);
   PlanSteps(now);
+  // Clients hear of their tokens when the next steps are on their way.
+  if (options_.max_concurrency > 0) TakeArrivals(now);
   if (options_.progress && result_.num_steps % kProgressSteps == 0) options_.progress(num_ended_, SecondsOf(now));
 }
 
@@ -349,6 +341,15 @@ void Simulation::Observe(TimePoint now) {
 }
 
 }  // namespace
+
+ServingEngineOptions EngineOptionsOf(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options) {
+  ServingEngineOptions engine = ServingEngineOptions::Of(cluster.config, cluster.model);
+  if (options.prompts_appear) engine.scheduler.max_num_batched_tokens = 1 << 20;            // prompts cost nothing
+  engine.scheduler.prefix_caching &= workload.block_tokens > 0 && !options.prompts_appear;  // nothing else is known to begin alike
+  if (options.max_concurrency > 0) engine.scheduler.max_queued = std::max(engine.scheduler.max_queued, options.max_concurrency);
+  engine.eos_tokens.clear();
+  return engine;
+}
 
 Result<SimulationResult> Simulate(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options) {
   Simulation simulation(cluster, workload, options);

@@ -12,6 +12,7 @@
 #include "bench/simulate/host_costs.h"
 #include "bench/simulate/usage.h"
 #include "bench/workload/request_trace.h"
+#include "frontend/serving_engine.h"
 
 namespace lamina {
 
@@ -81,6 +82,9 @@ struct SimulationResult {
   double mean_running = 0, mean_waiting = 0, mean_used_share = 0, peak_used_share = 0;
   std::string failure;  // why nothing could be served any more; else ""
 };
+
+// The engine that serves `workload` on `cluster`, in virtual time and in real time.
+ServingEngineOptions EngineOptionsOf(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options);
 
 // kInvalidArgument: an event names a node that there is not.
 Result<SimulationResult> Simulate(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options);
