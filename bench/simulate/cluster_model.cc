@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "base/units.h"
 #include "frontend/resolve_config.h"
@@ -58,24 +59,20 @@ void FindWindows(ClusterModel& cluster) {
   }
 }
 
-using Devices = std::map<std::string, std::shared_ptr<const DeviceSpec>>;
+using Devices = std::map<std::string, const DeviceSpec*>;  // by name
 
 Result<const DeviceSpec*> DeviceOf(const NodeConfig& node, const ClusterChanges& changes, ClusterModel& cluster, Devices& known) {
   std::string name = node.device;
   if (name == "cpu" && !changes.cpu_device.empty()) name = std::string(kModelledPrefix) + changes.cpu_device;
-  std::shared_ptr<const DeviceSpec>& device = known[name];
-  if (device == nullptr) {
-    LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> spec, FindModelledDevice(name, cluster.config.device_catalog));
-    if (!spec) {
-      return InvalidArgument("node '" + node.name +
-                             "' has device cpu, of which nothing is known; say with --cpu-device which device of "
-                             "the catalog stands for it");
-    }
-    LAMINA_RETURN_IF_ERROR(CheckProfile(*spec, cluster.model));
-    device = std::make_shared<const DeviceSpec>(std::move(*spec));
-    cluster.devices.push_back(device);
+  if (const auto found = known.find(name); found != known.end()) return found->second;
+  LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> spec, FindModelledDevice(name, cluster.config.device_catalog));
+  if (!spec) {
+    return InvalidArgument("node '" + node.name +
+                           "' has device cpu, of which nothing is known; say with --cpu-device which device of the catalog stands for it");
   }
-  return device.get();
+  LAMINA_RETURN_IF_ERROR(CheckProfile(*spec, cluster.model));
+  cluster.devices.push_back(std::make_unique<const DeviceSpec>(std::move(*spec)));
+  return known[name] = cluster.devices.back().get();
 }
 
 // As the executor gives heads and token slots to memory nodes.

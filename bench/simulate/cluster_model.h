@@ -1,7 +1,7 @@
 // A cluster file as the simulator sees it: which devices hold what, and which bytes go where. Nothing of it runs.
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -57,7 +57,7 @@ struct ClusterModel {
   std::vector<MemoryNodeModel> memory;
   std::vector<KvNode> kv_nodes;                            // as the scheduler places sequences
   std::vector<std::vector<size_t>> of_group;               // [kv_nodes] indices into memory
-  std::vector<std::shared_ptr<const DeviceSpec>> devices;  // what the pointers above point to
+  std::vector<std::unique_ptr<const DeviceSpec>> devices;  // what the pointers above point to
 
   // Of the compute nodes, that which runs slice k of a batch.
   int NodeOf(int batch, int slice, bool rotates, int num_left) const;

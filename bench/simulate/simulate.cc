@@ -115,6 +115,7 @@ Status RunSimulation(const SimulateOptions& options) {
   nlohmann::ordered_json json = ToJson(cluster, result);
   json["workload"] = workload.source;
   json["simulation_seconds"] = took;
+  LAMINA_RETURN_IF_ERROR(WriteFile(options.json_file, [&](std::ostream& out) { out << json.dump(1) << '\n'; }));
   if (options.json) {
     json.erase("timeline");
     std::cout << json.dump() << std::endl;
@@ -123,7 +124,6 @@ Status RunSimulation(const SimulateOptions& options) {
               << fmt::format("simulated in       {:.2f} s, {:.0f} requests/s of this machine's time\n", took,
                              static_cast<double>(workload.requests.size()) / took);
   }
-  LAMINA_RETURN_IF_ERROR(WriteFile(options.json_file, [&](std::ostream& out) { out << ToJson(cluster, result).dump(1) << '\n'; }));
   LAMINA_RETURN_IF_ERROR(WriteFile(options.requests_file, [&](std::ostream& out) { WriteRequests(result, out); }));
   LAMINA_RETURN_IF_ERROR(WriteFile(options.svg_file, [&](std::ostream& out) { out << ToSvg(cluster, result); }));
   return options.measure ? Compare(cluster, workload, simulation, result, options.json) : OkStatus();

@@ -361,8 +361,7 @@ TimePoint VirtualNodes::Push(Batch& batch, Compute& from, TimePoint now) {
       now = std::max(now, slot);
       const int64_t bytes = kHeaderBytes + std::min<int64_t>(left, kMaxPushRows) * token_bytes;
       const TimePoint here = Carry(link_, from.nics[static_cast<size_t>(memory.model->rank)], memory.nic, now, bytes);
-      TimePoint attending = memory.device.Book(here, Clock::duration::zero());
-      slot = attending + link_.latency;
+      slot = memory.device.Book(here, Clock::duration::zero()) + link_.latency;
       batch.pushes_done = std::max(batch.pushes_done, slot);
     }
   }
@@ -383,7 +382,6 @@ void VirtualNodes::LoseGroup(size_t group) {
 
 void VirtualNodes::LoseCompute(size_t node) {
   ++generation_;
-  compute_[node].lost = true;
   std::erase(left_, static_cast<int>(node));
   for (Batch& batch : batches_) batch.under_way = false;
   for (Compute& compute : compute_) compute.busy_until = TimePoint{};

@@ -104,7 +104,6 @@ class VirtualNodes {
     TimePoint busy_until;
     int last = 0;  // batch
     double slow = 1;
-    bool lost = false;
     double busy_s = 0, network_s = 0;
     std::vector<std::array<TimePoint, kPushSlots>> pushes;  // [memory] when they are stored; empty: there was none
   };

@@ -6,8 +6,10 @@
 
 #include "bench/simulate/simulation.h"
 #include "bench/simulate/simulation_report.h"
+#include "bench/simulate/virtual_nic.h"
 #include "bench/workload/random_stream.h"
 #include "tests/support/temporary_folder.h"
+#include "transport/modelled/modelled_fabric.h"
 
 namespace lamina {
 namespace {
@@ -361,6 +363,19 @@ TEST_F(SimulateTest, ReportsInTheNamesOfVllm) {
   for (const char* key : {"mean_ttft_ms", "std_e2el_ms", "request_throughput", "limit", "kv", "timeline"})
     EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_NE(ToSvg(cluster, result).find("<polyline"), std::string::npos);
+}
+
+TEST(BurstTimelineTest, BooksAsTheModelledFabricDoes) {
+  RandomStream random(5, 0);
+  BurstTimeline bursts;
+  IngressTimeline pieces;
+  int64_t now_us = 0;
+  for (int i = 0; i < 20000; ++i) {
+    now_us += random.Between(0, 30);
+    const TimePoint ready(microseconds(1000000 + now_us + random.Between(-300, 300)));
+    const Clock::duration cost = microseconds(random.Between(1, 25));
+    ASSERT_EQ(bursts.Book(ready, cost), pieces.Book(ready, cost)) << i;
+  }
 }
 
 TEST(NodeChangeTest, SaysWhatWasExpected) {
