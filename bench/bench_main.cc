@@ -9,6 +9,7 @@
 #include "bench/paper_tables/paper_tables.h"
 #include "bench/plan/plan.h"
 #include "bench/serve/serve_command.h"
+#include "bench/simulate/simulate.h"
 #include "bench/throughput.h"
 #include "bench/transport.h"
 
@@ -21,6 +22,7 @@ int main(int argc, char** argv) {
   int exit_status = 0;
   lamina::RegisterModelled(app, exit_status);
   lamina::RegisterKernels(app, exit_status);
+  lamina::RegisterSimulate(app, exit_status);
   lamina::RegisterThroughput(app, exit_status);
   lamina::RegisterBenchServe(app, exit_status);
   lamina::RegisterTransport(app, exit_status);

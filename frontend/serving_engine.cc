@@ -41,12 +41,6 @@ StepCost CostOf(const control::StepResult& result) {
 // Also what is left of a prompt whose beginning is shared.
 bool IsPrefill(const Work& work) { return work.prefill || work.tokens.size() > 1; }
 
-PipelineChooser MakeChooser(const ServingEngineOptions& options) {
-  const int num_batches = options.scheduler.num_batches;
-  if (options.pipeline_parallel_size * options.tensor_parallel_size == 1) return {options.num_compute_nodes, num_batches};
-  return {options.pipeline_parallel_size, num_batches, /*stages=*/true};
-}
-
 }  // namespace
 
 ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const ModelConfig& model) {
@@ -70,6 +64,11 @@ ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const
   return options;
 }
 
+StepCycleOptions ServingEngineOptions::cycle() const {
+  const bool stages = pipeline_parallel_size * tensor_parallel_size > 1;
+  return {pipeline, chooses_pipeline, scheduler.num_batches, stages ? pipeline_parallel_size : num_compute_nodes, stages};
+}
+
 ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_ptr<StepExecutor> executor,
                              std::unique_ptr<QueuePolicy> queue, std::unique_ptr<PlacementPolicy> placement)
     : options_(options),
@@ -78,9 +77,7 @@ ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_pt
                  : options.spread_tokens > 0 ? MakeSpreadPlacement(options.spread_tokens)
                                              : MakeLeastLoadedPlacement()),
       in_flight_(static_cast<size_t>(options.scheduler.num_batches)),
-      pipeline_(options.pipeline),
-      chooser_(MakeChooser(options)),
-      last_result_(in_flight_.size()) {
+      cycle_(options.cycle()) {
   scheduler_.SetPipeline(options.pipeline);
   for (const KvNode& node : executor->kv_nodes()) scheduler_.AddNode(node);
   StartExecutor(std::move(executor));
@@ -242,19 +239,14 @@ TimePoint ServingEngine::CheckDeadlines(Deliveries& out) {
   return next;
 }
 
-// The batch that has waited longest goes first: it may need what the others would take. Twice round: it may also give them sequences.
 void ServingEngine::SubmitSteps() {
-  const size_t first = last_batch_ + 1;
-  for (size_t i = 0; i < 2 * in_flight_.size(); ++i) {
-    const size_t batch = (first + i) % in_flight_.size();
-    if (!in_flight_[batch]) SubmitNextStep(batch);
-  }
+  cycle_.PlanSteps([this](size_t batch) { return in_flight_[batch].has_value(); }, [this](size_t batch) { return SubmitNextStep(batch); });
 }
 
-void ServingEngine::SubmitNextStep(size_t batch) {
+bool ServingEngine::SubmitNextStep(size_t batch) {
   StepPlan plan = scheduler_.NextStep(static_cast<int>(batch));
-  if (plan.work.empty()) last_result_[batch] = {};
-  if (plan.empty()) return;
+  if (plan.work.empty()) cycle_.NothingToPlan(batch);
+  if (plan.empty()) return false;
   std::vector<control::NewSequence> added;
   for (const Work& work : plan.work) {
     if (!work.first) continue;
@@ -266,7 +258,7 @@ void ServingEngine::SubmitNextStep(size_t batch) {
   }
   executor_->Submit(plan, added);
   in_flight_[batch] = {std::move(plan), Deadline::After(options_.step_timeout)};
-  last_batch_ = batch;
+  return true;
 }
 
 control::NewSequence ServingEngine::Announce(SequenceId sequence) const {
@@ -322,32 +314,24 @@ void ServingEngine::CompleteStep(const control::StepResult& result, Deliveries& 
   }
 }
 
-// Only steps that decode are compared, and only while nothing else is in flight with them.
 void ServingEngine::ChoosePipeline(const StepPlan& plan, const control::StepResult& result) {
   if (plan.work.empty()) return;
-  const auto batch = static_cast<size_t>(plan.batch);
-  const TimePoint now = Clock::now(), before = std::exchange(last_result_[batch], now);
   const auto prefills = [](const StepPlan& p) { return std::ranges::any_of(p.work, IsPrefill); };
-  if (std::ranges::any_of(in_flight_, [&](const std::optional<InFlight>& s) { return s && prefills(s->plan); })) {
-    std::ranges::fill(last_result_, TimePoint{});
-    return;
+  const bool any_prefills = std::ranges::any_of(in_flight_, [&](const std::optional<InFlight>& s) { return s && prefills(s->plan); });
+  std::optional<StepCost> cost;
+  if (result.times_size() > 0) {
+    cost = CostOf(result);
+    cost->rows = static_cast<double>(plan.work.size());
+    cost->slices /= options_.tensor_parallel_size;  // which so many nodes run at the same time
   }
+  const Pipeline before = cycle_.pipeline();
   const int num_running = scheduler_.stats().num_running;
-  if (before != TimePoint{} && result.times_size() > 0) {
-    StepCost cost = CostOf(result);
-    cost.rows = static_cast<double>(plan.work.size());
-    cost.slices /= options_.tensor_parallel_size;  // which so many nodes run at the same time
-    cost.round = Seconds(now - before);
-    if (pipeline_.num_batches > 1) cost.wires.reset();  // waiting behind other batches is in them
-    chooser_->Observe(cost, pipeline_);
-  }
-  const Pipeline next = chooser_->Choose(num_running, pipeline_);
-  if (next == pipeline_) return;
-  LAMINA_LOG_DEBUG("{} batches in flight{} instead of {}{}, for {} sequences", next.num_batches, next.rotates ? ", rotating," : "",
-                   pipeline_.num_batches, pipeline_.rotates ? ", rotating" : "", num_running);
-  pipeline_ = next;
-  scheduler_.SetPipeline(next);
-  std::ranges::fill(last_result_, TimePoint{});
+  const std::optional<Pipeline> next =
+      cycle_.TakeResult(static_cast<size_t>(plan.batch), Clock::now(), any_prefills, num_running, std::move(cost));
+  if (!next) return;
+  LAMINA_LOG_DEBUG("{} batches in flight{} instead of {}{}, for {} sequences", next->num_batches, next->rotates ? ", rotating," : "",
+                   before.num_batches, before.rotates ? ", rotating" : "", num_running);
+  scheduler_.SetPipeline(*next);
 }
 
 void ServingEngine::DeliverToken(const control::SampledToken& sampled, Deliveries& out) {
@@ -472,15 +456,9 @@ void ServingEngine::TakeReconnected(Deliveries& out) {
   LAMINA_LOG_INFO("reconnected: {} sequences start again", scheduler_.stats().num_waiting);
 }
 
-// One batch fewer than at first for each compute node that is lost.
 void ServingEngine::UsePipelineOf(const std::vector<NodeStatus>& nodes) {
   const auto is_left = [](const NodeStatus& node) { return node.role == "compute" && node.state == "ready"; };
-  const int num_left = static_cast<int>(std::ranges::count_if(nodes, is_left));
-  const int num_lost = options_.num_compute_nodes - num_left;
-  chooser_.emplace(num_left, std::max(1, options_.scheduler.num_batches - num_lost));
-  pipeline_ = {std::max(1, options_.pipeline.num_batches - num_lost), options_.pipeline.rotates && num_left > 1};
-  scheduler_.SetPipeline(pipeline_);
-  std::ranges::fill(last_result_, TimePoint{});
+  scheduler_.SetPipeline(cycle_.LeaveNodes(static_cast<int>(std::ranges::count_if(nodes, is_left))));
 }
 
 void ServingEngine::LoseAll(const Status& status, Deliveries& out) {

@@ -22,6 +22,7 @@
 #include "frontend/engine.h"
 #include "frontend/step_executor.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/step_cycle.h"
 
 namespace lamina {
 
@@ -40,6 +41,8 @@ struct ServingEngineOptions {
 
   // REQUIRES: ResolveConfig accepted `config`.
   static ServingEngineOptions Of(const ClusterConfig& config, const ModelConfig& model);
+
+  StepCycleOptions cycle() const;
 };
 
 class ServingEngine : public Engine {
@@ -89,7 +92,7 @@ class ServingEngine : public Engine {
   void ChoosePipeline(const StepPlan& plan, const control::StepResult& result);
   void DeliverToken(const control::SampledToken& sampled, Deliveries& out);
   void SubmitSteps();
-  void SubmitNextStep(size_t batch);
+  bool SubmitNextStep(size_t batch);
   TimePoint CheckDeadlines(Deliveries& out);  // returns the next one
   void FinishSequence(SequenceId sequence, TokenEvent event, Deliveries& out);
   void FailSequence(SequenceId sequence, const Status& status, Deliveries& out);
@@ -112,12 +115,9 @@ class ServingEngine : public Engine {
   uint64_t last_request_ = 0, last_sequence_ = 0;
   Deliveries pending_;                              // made outside the engine's thread, delivered on it
   std::vector<std::optional<InFlight>> in_flight_;  // by batch
-  size_t last_batch_ = 0;                           // submitted last
-  Pipeline pipeline_;
-  std::optional<PipelineChooser> chooser_;  // always there
-  std::vector<TimePoint> last_result_;      // by batch; the epoch: its step before was not a decode step of the same pipeline
-  Status dead_;                             // why nothing can be served any more
-  std::map<NodeId, std::string> lost_;      // nodes, and why
+  StepCycle cycle_;
+  Status dead_;                         // why nothing can be served any more
+  std::map<NodeId, std::string> lost_;  // nodes, and why
   bool stopping_ = false;
   std::shared_ptr<StepExecutor> executor_;   // null: being reconnected
   uint64_t generation_ = 0;                  // of executor_

@@ -178,7 +178,7 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
   for (Sequence* sequence : prefilling) {
     if (sequence->batch == plan.batch) budget_tokens = PlanChunk(*sequence, plan, budget_tokens);
   }
-  if (budget_tokens == 0 || queue->size() == 0) return;
+  if (budget_tokens == 0 || queue->size() == 0 || !MayStart(plan.batch)) return;
   std::vector<NodeLoad> loads;
   for (const auto& [id, pool] : pools) loads.push_back(LoadWithGrowth(pool));
   // A start needs a token of the budget that nobody who runs can use: so those who run are never more than the budget, and all get a row.

@@ -19,22 +19,23 @@ Status ExecBench(std::vector<std::string> arguments) {
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   execv(program.c_str(), argv.data());
-  return NotFound(program + ": " + std::strerror(errno) + "; `lamina bench` and `lamina plan` need it beside lamina");
+  return NotFound(program + ": " + std::strerror(errno) + "; it is needed beside lamina");
 }
 
-}  // namespace
-
-void RegisterPlan(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("plan", "Which devices give the most tokens per dollar for a model: runs lamina-bench plan");
+// `lamina NAME ...` runs `lamina-bench NAME ...`.
+void RegisterForwarded(CLI::App& app, const std::string& name, const std::string& what, const std::string& example) {
+  CLI::App* command = app.add_subcommand(name, what + ": runs lamina-bench " + name);
   command->set_help_flag();  // --help belongs to lamina-bench
   command->prefix_command();
-  command->footer("Example:\n  lamina plan --help");
-  command->callback([command] {
+  command->footer("Example:\n  " + example);
+  command->callback([command, name] {
     std::vector<std::string> arguments = command->remaining();
-    arguments.insert(arguments.begin(), "plan");
+    arguments.insert(arguments.begin(), name);
     Fail(ExecBench(std::move(arguments)));
   });
 }
+
+}  // namespace
 
 void RegisterBench(CLI::App& app) {
   CLI::App* command =
@@ -43,6 +44,16 @@ void RegisterBench(CLI::App& app) {
   command->prefix_command();
   command->footer("Example:\n  lamina bench --help");
   command->callback([command] { Fail(ExecBench(command->remaining())); });
+}
+
+// Commands of their own for people, as they measure nothing.
+void RegisterPlan(CLI::App& app) {
+  RegisterForwarded(app, "plan", "Which devices give the most tokens per dollar for a model", "lamina plan --help");
+}
+
+void RegisterSimulate(CLI::App& app) {
+  RegisterForwarded(app, "simulate", "A cluster in virtual time",
+                    "lamina simulate configs/modelled-13b.yaml --lengths-of azure-conv --request-rate 4");
 }
 
 }  // namespace lamina

@@ -24,6 +24,7 @@ void RegisterTokenize(CLI::App& app);
 void RegisterDoctor(CLI::App& app);
 void RegisterBench(CLI::App& app);
 void RegisterPlan(CLI::App& app);
+void RegisterSimulate(CLI::App& app);
 
 // What the process returns after the callback; 0 unless set. Thread: main.
 void SetExitStatus(int status);

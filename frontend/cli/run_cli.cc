@@ -59,6 +59,7 @@ int RunCli(int argc, char** argv) {
   RegisterDoctor(app);
   RegisterBench(app);
   RegisterPlan(app);
+  RegisterSimulate(app);
   if (const std::string mistake = UnknownCommand(app, argc, argv); !mistake.empty()) {
     std::cerr << "lamina: " << mistake << "\n";
     return kExitUsage;

@@ -78,7 +78,8 @@ TEST(Cli, EveryCommandHasHelpWithAnExample) {
                                                                                        {"cluster", "down"},
                                                                                        {"cluster", "status"},
                                                                                        {"split"},
-                                                                                       {"tokenize"}}) {
+                                                                                       {"tokenize"},
+                                                                                       {"simulate"}}) {
     std::vector<std::string> arguments = command;
     arguments.push_back("--help");
     const CommandOutput output = Lamina(arguments);

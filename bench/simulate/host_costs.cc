@@ -1,0 +1,37 @@
+#include "bench/simulate/host_costs.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/yaml.h"
+
+namespace lamina {
+
+Result<HostCosts> HostCosts::Load(const std::string& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  if (!in) return NotFound(path + ": cannot be opened");
+  text << in.rdbuf();
+  LAMINA_ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(text.str(), path));
+  YamlErrors errors(path);
+  YamlMap map(root, "the top level", errors);
+  HostCosts costs;
+  map.ReadDouble("step_us", &costs.step_us);
+  map.ReadDouble("row_us", &costs.row_us);
+  map.ReadDouble("layer_us", &costs.layer_us);
+  map.ReadDouble("layer_row_us", &costs.layer_row_us);
+  map.ReadDouble("message_us", &costs.message_us);
+  map.ReadDouble("sample_row_us", &costs.sample_row_us);
+  map.Close();
+  LAMINA_RETURN_IF_ERROR(errors.status());
+  return costs;
+}
+
+std::string HostCosts::ToYaml() const {
+  return fmt::format("step_us: {:.4g}\nrow_us: {:.4g}\nlayer_us: {:.4g}\nlayer_row_us: {:.4g}\nmessage_us: {:.4g}\nsample_row_us: {:.4g}\n",
+                     step_us, row_us, layer_us, layer_row_us, message_us, sample_row_us);
+}
+
+}  // namespace lamina

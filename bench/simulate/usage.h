@@ -1,0 +1,36 @@
+// What was busy when, over a run of unknown length: sums in equal pieces of time, which grow so that there are never more than kMaxPieces.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace lamina {
+
+class UsageTimeline {
+ public:
+  static constexpr size_t kMaxPieces = 512;
+
+  struct Piece {
+    double compute_s = 0, memory_s = 0, network_s = 0;  // busy time, of all nodes of a pool together
+    double tokens = 0;                                  // generated
+    double weight = 0;                                  // of the sums below: time that they were seen for
+    double running = 0, waiting = 0, used_share = 0;    // sequences, likewise, and of all token slots; times weight
+  };
+
+  Piece& At(TimePoint at);
+
+  // So many ran, waited and used so much from `from` until `until`.
+  void AddState(TimePoint from, TimePoint until, double running, double waiting, double used_share);
+
+  Clock::duration piece_length() const { return length_; }
+  const std::vector<Piece>& pieces() const { return pieces_; }
+
+ private:
+  Clock::duration length_ = milliseconds(1);
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace lamina
