@@ -23,6 +23,8 @@ FORMAT, VERSION = "lamina graph", 1
 MIN_ROWS = 32
 MOST_ELEMENTS = 1 << 16  # of a constant
 NEVER = -1e9  # what a mask adds to a score that does not count is below this
+# Settings that transformers' scaled_dot_product_attention leaves out without a word: value that means nothing is left out.
+DROPPED = {"attn_logit_softcapping": None, "scale_attn_by_inverse_layer_idx": False, "scale_attn_weights": True}
 
 
 class Decoder(torch.nn.Module):
@@ -110,7 +112,8 @@ class Writer:
     def argument(self, value):
         if isinstance(value, torch.fx.Node):
             if value in self.known:
-                self.out["constants"][value.name] = self.constant(value)
+                if value.name not in self.out["constants"]:
+                    self.out["constants"][value.name] = self.constant(value)
             return {"node": value.name}
         if isinstance(value, (list, tuple)):
             return [self.argument(item) for item in value]
@@ -189,7 +192,17 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, help="default: CHECKPOINT/lamina_graph.json")
     arguments = parser.parse_args()
     config = transformers.AutoConfig.from_pretrained(arguments.checkpoint)
-    rows = arguments.rows or max(MIN_ROWS, (getattr(config, "sliding_window", None) or 0) + 2)
+    for name, neutral in DROPPED.items():
+        if getattr(config, name, neutral) not in (neutral, None):
+            raise SystemExit(f"{name} is {getattr(config, name)}: transformers' scaled_dot_product_attention would leave it out")
+    if not hasattr(config, "max_position_embeddings"):
+        raise SystemExit("config.json has no max_position_embeddings: this architecture cannot be exported yet")
+    window = getattr(config, "sliding_window", None) or 0
+    if window >= config.max_position_embeddings:
+        window = 0  # it never ends before the context does
+    rows = arguments.rows or max(MIN_ROWS, window + 2)
+    if rows <= window:
+        raise SystemExit(f"--rows {rows}: the window of {window} tokens is only seen in an export of more rows")
     with no_init_weights():
         model = transformers.AutoModelForCausalLM.from_config(config, torch_dtype=torch.float32, attn_implementation="sdpa").eval()
     model.tie_weights()

@@ -27,7 +27,7 @@ struct WeightRef {
     int64_t step = 0;
   } blocks = {};
 
-  // What the part is called where the graph reads several parts of one tensor: name and part, "attn.weight[0:64]".
+  // What tells it from others that the graph reads of the same tensor: "attn.weight" + "[0:64]".
   std::string part = {};
   std::string id() const { return name + part; }
 };

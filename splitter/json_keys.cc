@@ -13,6 +13,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kMaxJsonDepth = 100;  // what walks or copies JSON recurses
+
 // A value as a message shows it: short, and valid whatever bytes it holds.
 std::string Shown(const json* value) {
   if (value == nullptr) return "missing";
@@ -117,7 +119,12 @@ void JsonKeys::Reject(std::string_view key, std::string_view expected, StatusCod
 
 Result<json> ParseJsonObject(const std::string& text, const std::string& where) {
   try {
-    json value = json::parse(text);
+    bool too_deep = false;
+    json value = json::parse(text, [&](int depth, json::parse_event_t, json&) {
+      too_deep |= depth > kMaxJsonDepth;
+      return depth <= kMaxJsonDepth;
+    });
+    if (too_deep) return InvalidArgument(fmt::format("{} is nested more than {} deep", where, kMaxJsonDepth));
     if (value.is_object()) return value;
   } catch (const json::exception& error) {
     return InvalidArgument(where + " is not JSON: " + error.what());

@@ -24,7 +24,7 @@ void RegisterSplit(CLI::App& app) {
   auto model = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("split", "Show how a model is cut at its attentions, and what crosses the network");
-  command->add_option("MODEL", *model, "The model's folder; only its config.json is read")->required();
+  command->add_option("MODEL", *model, "The model's folder; no weights are read")->required();
   command->add_flag("--json", *json, "As JSON");
   command->footer("Example:\n  lamina split models/tiny-stories");
   command->callback([model, json] {

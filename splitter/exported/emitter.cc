@@ -108,7 +108,7 @@ Result<Tensor> Importer::EmitLinear(Term* linear, const Columns& columns, int32_
     const int64_t block = blocks ? columns.strides[1].size : 1;
     const bool in_one_piece = !blocks && outer.step == 1;
     part = in_one_piece ? fmt::format("[{}:{}]", columns.offset, columns.offset + outer.size)
-                        : fmt::format("[{}:{} of each {}]", columns.offset, columns.offset + block, outer.step);
+                        : fmt::format("[{}:{} of each {}, {} in all]", columns.offset, columns.offset + block, outer.step, columns.count());
     for (WeightRef& weight : op.weights) {
       weight.whole = weight.shape;
       weight.first.assign(weight.shape.size(), 0);
@@ -118,6 +118,7 @@ Result<Tensor> Importer::EmitLinear(Term* linear, const Columns& columns, int32_
       if (!in_one_piece) weight.blocks = {block, outer.step};
     }
   }
+  if (key.transposed) op.weights[0].part += "^T";
   return tracer_.Record(std::move(op), ModulePath(WithoutWeight(WholeWeight(key.weight).name) + part), {x}, columns.count());
 }
 
@@ -174,7 +175,10 @@ Result<Tensor> Importer::EmitNorm(Term* term) {
     failed_node_ = term->node;
     return Unimplemented("a norm whose weights are not one for each element");
   }
-  if (!op.weights.empty()) op.weights[0].plus = static_cast<float>(key.number2);
+  if (key.weight >= 0 && key.number2 != 0) {
+    op.weights[0].plus = static_cast<float>(key.number2);
+    op.weights[0].part = fmt::format("+{}", key.number2);
+  }
   if (by_head) {
     op.num_heads = static_cast<int>(key.width / key.group);
     op.head_dim = static_cast<int>(key.group);

@@ -34,6 +34,24 @@ Status ReadAttentions(const Graph& graph, ModelConfig& config) {
   return OkStatus();
 }
 
+// Elements of a row that a linear layer reads: in decoders the MLP's.
+int64_t WidestInput(const Graph& graph) {
+  int64_t widest = 0;
+  for (const Op& op : graph.ops) {
+    if (op.kind == OpKind::kLinear) widest = std::max(widest, op.weights[0].shape[1]);
+  }
+  return widest;
+}
+
+// Of the last sum, where in decoders the residual stream ends; else of the embedding.
+int64_t HiddenSize(const Graph& graph) {
+  int64_t size = 0;
+  for (const Op& op : graph.ops) {
+    if (op.kind == OpKind::kEmbedding || op.kind == OpKind::kAdd) size = graph.values[static_cast<size_t>(op.output)].width;
+  }
+  return size;
+}
+
 }  // namespace
 
 Status ReadImportedModel(const std::string& text, const std::string& path, ModelConfig& config) {
@@ -44,11 +62,12 @@ Status ReadImportedModel(const std::string& text, const std::string& path, Model
     if (value.width < 1 || value.width > kMaxWidth) return InvalidArgument(path + ": " + value.name + " has a width that cannot be");
   }
   config.max_positions = program.max_positions;
+  config.intermediate_size = WidestInput(graph);
   config.vocab_size = graph.values[static_cast<size_t>(graph.logits)].width;
   for (const Op& op : graph.ops) {
     if (op.kind != OpKind::kEmbedding) continue;
     if (op.weights[0].shape[0] < config.vocab_size) return InvalidArgument(path + ": there are more logits than rows of " + op.name);
-    config.hidden_size = op.weights[0].shape[1];
+    config.hidden_size = HiddenSize(graph);
   }
   if (config.hidden_size == 0) return InvalidArgument(path + ": no embedding of tokens");
   config.imported = std::make_shared<const Graph>(std::move(graph));

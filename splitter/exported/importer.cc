@@ -17,6 +17,7 @@ Importer::Handler Importer::FindHandler(const std::string& op) {
       {"aten.alias.default", &Importer::Same},
       {"aten.detach.default", &Importer::Same},
       {"aten.lift_fresh_copy.default", &Importer::Same},
+      {"aten.type_as.default", &Importer::Same},
       {"aten._to_copy.default", &Importer::Convert},
       {"aten.view.default", &Importer::Reshape},
       {"aten.reshape.default", &Importer::Reshape},
@@ -128,6 +129,16 @@ Symbol Importer::MakeTensor(TermKey key, Layout layout) {
 
 bool Importer::IsNumber(const Symbol& symbol) const {
   return symbol.Is(Symbol::Kind::kConstant) && program_.nodes[static_cast<size_t>(symbol.node)].data.size() == 1;
+}
+
+bool Importer::IsAsStored(const Symbol& weight) const {
+  return weight.Is(Symbol::Kind::kWeight) && weight.layout == Layout::Of(program_.nodes[static_cast<size_t>(weight.node)].shape, -1);
+}
+
+bool Importer::IsInOrder(const Symbol& constant) const {
+  if (!constant.Is(Symbol::Kind::kConstant)) return false;
+  const Layout stored = Layout::Of(program_.nodes[static_cast<size_t>(constant.node)].shape, -1);
+  return constant.layout.RowColumns(true) == stored.RowColumns();
 }
 
 Result<Graph> ImportProgram(const ExportedProgram& program) { return Importer(program).Run(); }

@@ -84,6 +84,8 @@ class Importer {
   Symbol MakeTensor(TermKey key, Layout layout);
   double NumberOf(const Symbol& constant) const { return program_.nodes[static_cast<size_t>(constant.node)].data[0]; }
   bool IsNumber(const Symbol& symbol) const;
+  bool IsAsStored(const Symbol& weight) const;   // a weight, all of it, its axes as in the checkpoint
+  bool IsInOrder(const Symbol& constant) const;  // all of its elements as they stand in the file, some repeated perhaps
 
   // emitter.cc
   Result<Tensor> Emit(Term* term);

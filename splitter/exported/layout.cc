@@ -172,6 +172,7 @@ Result<Layout> Layout::Permute(std::span<const int64_t> order) const {
 
 Result<Layout> Layout::Slice(int axis, int64_t first, int64_t end, int64_t step) const {
   Layout sliced = *this;
+  step = std::min(step, std::max<int64_t>(end - first, 1));
   Axis& here = sliced.axes_[static_cast<size_t>(axis)];
   if (first == end) {
     here = {{0, 1}};
@@ -214,7 +215,7 @@ Layout Layout::Squeeze(int axis) const {
 Layout Layout::Repeat(int axis, int64_t n, bool each) const {
   Layout repeated = *this;
   Axis& here = repeated.axes_[static_cast<size_t>(axis)];
-  here.insert(each ? here.end() : here.begin(), Stride{n, 0});
+  if (n > 1) here.insert(each ? here.end() : here.begin(), Stride{n, 0});
   return repeated;
 }
 

@@ -42,7 +42,8 @@ std::optional<Columns> Joined(Columns first, int64_t n, int64_t apart, bool inte
 // positions times frequencies, over axes of which one of both has size 1: an outer product, or a product of a column and a row.
 Result<Symbol> Importer::AnglesOf(const Symbol& positions, const Symbol& frequencies) {
   const std::vector<double>& data = program_.nodes[static_cast<size_t>(frequencies.node)].data;
-  if (data.empty() || positions.number != 0) return Unimplemented("positions that are scaled by something else than frequencies");
+  if (data.empty() || !IsInOrder(frequencies) || positions.number != 0)
+    return Unimplemented("positions that are scaled by something else than frequencies");
   const int axes = std::max(positions.layout.num_axes(), frequencies.layout.num_axes());
   const auto axis_of = [axes](const Symbol& symbol, int i) {
     const int at = i - (axes - symbol.layout.num_axes());

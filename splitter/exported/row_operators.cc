@@ -14,12 +14,17 @@ Status NotRows(const char* what) { return Unimplemented(std::string(what) + " is
 
 int64_t LastSize(const Layout& layout) { return layout.num_axes() == 0 ? 1 : layout.size(layout.num_axes() - 1); }
 
+// Whether its last axis holds elements of one row, n of them.
+bool HasRowsOf(const Layout& layout, int64_t n) { return n > 0 && LastSize(layout) == n && layout.RowAxis() < layout.num_axes() - 1; }
+
 }  // namespace
 
 Result<Symbol> Importer::Embedding(Arguments& args) {
   const Symbol table = args.Node("weight"), rows = args.Node("indices");
   LAMINA_RETURN_IF_ERROR(args.status());
-  if (!table.Is(Symbol::Kind::kWeight) || table.layout.num_axes() != 2) return Unimplemented("its table is no weight");
+  if (!IsAsStored(table) || table.number != 0 || table.layout.num_axes() != 2) {
+    return Unimplemented("its table is no weight as it stands in the checkpoint");
+  }
   const bool of_tokens = rows.Is(Symbol::Kind::kTokens);
   if (!of_tokens && !rows.Is(Symbol::Kind::kPositions)) return Unimplemented("it looks up something else than tokens or positions");
   if (rows.layout.RowAxis() < 0) return Unimplemented("it looks up no row per token");
@@ -46,7 +51,10 @@ Result<Symbol> Importer::LinearOf(const Symbol& x, const Symbol& weight, bool in
     return Unimplemented("its matrix is no weight as it stands in the checkpoint");
   }
   const int64_t in = weight.layout.size(in_first ? 0 : 1), out = weight.layout.size(in_first ? 1 : 0);
-  if (x.layout.RowAxis() < 0 || LastSize(x.layout) != in || x.layout.RowColumns().count() != in) {
+  if (bias >= 0 && program_.nodes[static_cast<size_t>(bias)].shape != std::vector<int64_t>{out}) {
+    return Unimplemented("its bias has not one element for each output");
+  }
+  if (x.layout.RowAxis() < 0 || !HasRowsOf(x.layout, in) || x.layout.RowColumns().count() != in) {
     return Unimplemented("it multiplies " + ShapeText(x.layout) + ", not a row per token of " + std::to_string(in) + " elements");
   }
   const Layout stored = Layout::Of(program_.nodes[static_cast<size_t>(weight.node)].shape, -1);
@@ -69,8 +77,8 @@ Result<Symbol> Importer::Linear(Arguments& args) {
   const Symbol bias = args.Has(bias_name) ? args.Node(bias_name) : Symbol();
   LAMINA_RETURN_IF_ERROR(args.status());
   if (has_mat1 && (args.Number("alpha") != 1 || args.Number("beta") != 1)) return Unimplemented("it scales what it adds");
-  if (!bias.Is(Symbol::Kind::kUnused) && (!bias.Is(Symbol::Kind::kWeight) || bias.layout.num_axes() != 1 || bias.number != 0)) {
-    return Unimplemented("its bias is no weight");
+  if (!bias.Is(Symbol::Kind::kUnused) && (!IsAsStored(bias) || bias.number != 0)) {
+    return Unimplemented("its bias is no weight as it stands in the checkpoint");
   }
   return LinearOf(x, weight, has_mat1, bias.node);
 }
@@ -91,10 +99,11 @@ Result<Symbol> Importer::LayerNorm(Arguments& args) {
   const double eps = args.Number("eps");
   LAMINA_RETURN_IF_ERROR(args.status());
   if (!x.Is(Symbol::Kind::kTensor)) return NotRows("what it norms");
-  if (shape.size() != 1 || LastSize(x.layout) != shape[0]) return Unimplemented("it norms over several axes");
+  if (shape.size() != 1 || !HasRowsOf(x.layout, shape[0])) return Unimplemented("it norms over something else than a row or its heads");
   for (const Symbol& part : {weight, bias}) {
-    const bool absent = part.Is(Symbol::Kind::kUnused);
-    if (!absent && (!part.Is(Symbol::Kind::kWeight) || part.number != 0)) return Unimplemented("its weight or bias is no weight");
+    if (!part.Is(Symbol::Kind::kUnused) && (!IsAsStored(part) || part.number != 0)) {
+      return Unimplemented("its weight or bias is no weight as it stands in the checkpoint");
+    }
   }
   Term* const term = TermOf(x);
   return MakeTensor({.kind = TermKind::kLayerNorm,
@@ -114,8 +123,10 @@ Result<Symbol> Importer::RmsNorm(Arguments& args) {
   const double eps = args.Has("eps") ? args.Number("eps") : double{kDefaultEps};
   LAMINA_RETURN_IF_ERROR(args.status());
   if (!x.Is(Symbol::Kind::kTensor)) return NotRows("what it norms");
-  if (shape.size() != 1 || LastSize(x.layout) != shape[0]) return Unimplemented("it norms over several axes");
-  if (!weight.Is(Symbol::Kind::kUnused) && !weight.Is(Symbol::Kind::kWeight)) return Unimplemented("its weight is no weight");
+  if (shape.size() != 1 || !HasRowsOf(x.layout, shape[0])) return Unimplemented("it norms over something else than a row or its heads");
+  if (!weight.Is(Symbol::Kind::kUnused) && !IsAsStored(weight)) {
+    return Unimplemented("its weight is no weight as it stands in the checkpoint");
+  }
   Term* const term = TermOf(x);
   return MakeTensor({.kind = TermKind::kRmsNorm,
                      .args = {term},
@@ -164,7 +175,7 @@ Result<Symbol> Importer::Mean(Arguments& args) {
   LAMINA_RETURN_IF_ERROR(args.status());
   if (!x.Is(Symbol::Kind::kTensor)) return NotRows("its argument");
   const int last = x.layout.num_axes() - 1;
-  if (!keeps || dims.size() != 1 || (dims[0] != -1 && dims[0] != last) || x.layout.RowAxis() == last) {
+  if (!keeps || dims.size() != 1 || (dims[0] != -1 && dims[0] != last) || !HasRowsOf(x.layout, LastSize(x.layout))) {
     return Unimplemented("a mean over anything but the last axis, which is kept");
   }
   Term* const term = TermOf(x);
@@ -242,8 +253,8 @@ Result<Symbol> Importer::Add(Symbol a, Symbol b) {
 
 // A bias.
 Result<Symbol> Importer::AddWeight(const Symbol& a, const Symbol& weight) {
-  const bool fits =
-      a.Is(Symbol::Kind::kTensor) && weight.layout.num_axes() == 1 && weight.number == 0 && weight.layout.size(0) == LastSize(a.layout);
+  const bool fits = a.Is(Symbol::Kind::kTensor) && IsAsStored(weight) && weight.layout.num_axes() == 1 && weight.number == 0 &&
+                    HasRowsOf(a.layout, weight.layout.size(0));
   Term* const term = fits ? TermOf(a) : nullptr;
   const bool takes = term != nullptr && term->key.bias < 0 && (term->Is(TermKind::kLinear) || term->Is(TermKind::kLayerNorm)) &&
                      weight.layout.size(0) == (term->Is(TermKind::kLinear) ? term->key.width : term->key.group);
@@ -286,7 +297,8 @@ Result<Symbol> Importer::Multiply(Symbol a, Symbol b) {
 Result<Symbol> Importer::MultiplyWeight(const Symbol& a, const Symbol& weight) {
   Term* const term = TermOf(a);
   const bool is_norm = term->Is(TermKind::kRmsNorm) || (term->Is(TermKind::kLayerNorm) && weight.number == 0);
-  const bool fits = weight.layout.num_axes() == 1 && weight.layout.size(0) == term->key.group;
+  const bool fits = IsAsStored(weight) && weight.layout.num_axes() == 1 && weight.layout.size(0) == term->key.group &&
+                    HasRowsOf(a.layout, term->key.group);
   if (!is_norm || !fits || term->key.weight >= 0 || term->key.bias >= 0) {
     return Unimplemented("a weight that scales something else than a norm");
   }
@@ -318,7 +330,7 @@ Result<int64_t> Importer::WindowOf(Arguments& args) {
   }
   const Symbol mask = args.Node("attn_mask");
   LAMINA_RETURN_IF_ERROR(args.status());
-  if (!mask.Is(Symbol::Kind::kConstant) || causal) return Unimplemented("a mask that is no constant");
+  if (!IsInOrder(mask) || causal) return Unimplemented("a mask that is no constant");
   const auto& sees = program_.nodes[static_cast<size_t>(mask.node)].sees;
   const auto rows = static_cast<int64_t>(sees.size());
   const int64_t window = rows == 0 ? 0 : rows - sees.back().first;
@@ -350,6 +362,7 @@ Result<Symbol> Importer::Attention(Arguments& args) {
   shape.window = window;
   shape.scale = args.Has("scale") ? args.Number("scale") : 1 / std::sqrt(static_cast<double>(head_dim));
   LAMINA_RETURN_IF_ERROR(args.status());
+  if (!(shape.scale > 1e-6 && shape.scale < 1e6)) return Unimplemented("a scale of scores that is not between 1e-6 and 1e6");
   int value_heads = 0;
   LAMINA_ASSIGN_OR_RETURN(Term* const keys, KeysOrValues(k, &shape.num_kv_heads));
   LAMINA_ASSIGN_OR_RETURN(Term* const values, KeysOrValues(v, &value_heads));

@@ -1,5 +1,6 @@
 // Operators that only look at a tensor in another way.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -8,7 +9,8 @@
 namespace lamina {
 namespace {
 
-constexpr int64_t kMostParts = 1 << 12;  // of one tensor
+constexpr int64_t kMostParts = 1 << 10;  // of one tensor
+constexpr double kMostElements = 1e15;
 
 Result<Symbol> Seen(Symbol symbol, Result<Layout> layout) {
   if (!layout.ok()) return layout.status();
@@ -157,8 +159,10 @@ Result<Symbol> Importer::Index(Arguments& args) {
   if (axis < 0 || axis >= symbol.layout.num_axes()) return InvalidArgument("its argument \"indices\" is none of the axes");
   const Symbol& list = indices[static_cast<size_t>(axis)];
   const std::vector<double>& picked = program_.nodes[static_cast<size_t>(std::max(list.node, 0))].data;
-  if (!list.Is(Symbol::Kind::kConstant) || list.layout.num_axes() != 1 || picked.empty())
+  const bool is_list = IsInOrder(list) && list.layout.num_axes() == 1 && !picked.empty();
+  if (!is_list || !std::ranges::all_of(picked, [](double at) { return std::abs(at) < kMostElements; })) {
     return Unimplemented("it picks elements by value");
+  }
   const int64_t size = symbol.layout.size(axis);
   const auto at = [&](size_t i) { return static_cast<int64_t>(picked[i]) + (picked[i] < 0 ? size : 0); };
   const int64_t first = at(0), last = at(picked.size() - 1), step = picked.size() > 1 ? at(1) - first : 1;
@@ -183,6 +187,7 @@ Result<Symbol> Importer::Split(Arguments& args) {
     for (int64_t first = 0; first < size; first += each) sizes.push_back(std::min(each, size - first));
   }
   LAMINA_RETURN_IF_ERROR(args.status());
+  if (std::ssize(sizes) > kMostParts) return InvalidArgument("its argument \"split_sizes\" has more than 1024 parts");
   Symbol parts;
   parts.kind = Symbol::Kind::kSeveral;
   int64_t first = 0;

@@ -146,6 +146,102 @@ TEST(Export, WhatCannotBeMappedIsNamedWithItsLine) {
   EXPECT_THAT(RefusalOf(angles), HasSubstr("no part of a rotation"));
 }
 
+json OperatorNode(const std::string& name, const std::string& op, json args, const std::vector<int64_t>& shape) {
+  return {{"name", name}, {"op", op}, {"args", std::move(args)}, {"shape", shape}};
+}
+
+json Named(const std::string& name) { return {{"node", name}}; }
+
+// Puts `node` in front of the first node of `op`, which then reads it as `argument`.
+void ReadInstead(json& file, const std::string& op, const std::string& argument, const json& node) {
+  NodeOf(file, op)["args"][argument] = Named(node["name"]);
+  json& nodes = file["nodes"];
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i]["op"] != op) continue;
+    nodes.insert(nodes.begin() + static_cast<json::difference_type>(i), node);
+    return;
+  }
+}
+
+// A weight is read as it stands in the checkpoint, or not at all.
+TEST(Export, ViewsOfWeightsAreRefused) {
+  const auto slice = [](const std::string& of, int64_t first, int64_t end, const std::vector<int64_t>& shape) {
+    return OperatorNode("part", "aten.slice.Tensor", {{"self", Named(of)}, {"dim", 0}, {"start", first}, {"end", end}, {"step", 1}}, shape);
+  };
+  json bias = ReadExport("phi");
+  ReadInstead(bias, "aten.linear.default", "bias", slice("p_model_model_layers_0_mlp_fc1_bias", 0, 32, {32}));
+  EXPECT_THAT(RefusalOf(bias), HasSubstr("its bias is no weight as it stands"));
+
+  json short_bias = ReadExport("phi");
+  NodeOf(short_bias, "aten.linear.default")["args"]["bias"] = Named("p_model_model_layers_0_self_attn_k_proj_bias");
+  EXPECT_THAT(RefusalOf(short_bias), HasSubstr("its bias has not one element for each output"));
+
+  json table = ReadExport("gpt2");
+  ReadInstead(table, "aten.embedding.default", "weight", slice("p_model_lm_head_weight", 1, 128, {127, 32}));
+  EXPECT_THAT(RefusalOf(table), HasSubstr("its table is no weight as it stands"));
+
+  json norm = ReadExport("phi");
+  ReadInstead(norm, "aten.layer_norm.default", "weight", slice("p_model_model_layers_0_mlp_fc1_bias", 32, 64, {32}));
+  EXPECT_THAT(RefusalOf(norm), HasSubstr("its weight or bias is no weight as it stands"));
+}
+
+// As many tokens as a row has elements: the shapes fit, the meaning does not.
+TEST(Export, MixingTokensIsRefused) {
+  const auto turned = [](const std::string& of) {
+    return OperatorNode("turned", "aten.transpose.int", {{"self", Named(of)}, {"dim0", 1}, {"dim1", 2}}, {1, 32, 32});
+  };
+  json linear = ReadExport("phi");
+  ReadInstead(linear, "aten.linear.default", "input", turned("layer_norm"));
+  EXPECT_THAT(RefusalOf(linear), HasSubstr("not a row per token of 32 elements"));
+  json norm = ReadExport("phi");
+  ReadInstead(norm, "aten.layer_norm.default", "input", turned("embedding"));
+  EXPECT_THAT(RefusalOf(norm), HasSubstr("something else than a row or its heads"));
+}
+
+TEST(Export, ViewsOfConstantsAreRefused) {
+  json mask = ReadExport("gpt2");
+  const std::string name = NodeOf(mask, "aten.scaled_dot_product_attention.default")["args"]["attn_mask"]["node"];
+  ReadInstead(mask, "aten.scaled_dot_product_attention.default", "attn_mask",
+              OperatorNode("turned", "aten.transpose.int", {{"self", Named(name)}, {"dim0", 2}, {"dim1", 3}},
+                           mask["constants"][name]["shape"].get<std::vector<int64_t>>()));
+  EXPECT_THAT(RefusalOf(mask), HasSubstr("a mask that is no constant"));
+}
+
+// A matrix that is read both ways, and a norm's weight with and without 1 added, are two weights each.
+TEST(Export, OneTensorReadInTwoWaysIsTwoWeights) {
+  json both = ReadExport("gpt2");
+  json& second = NodeOf(both, "aten.addmm.default", 5);  // the second layer's c_proj, of [32, 32] like the first one's
+  ASSERT_EQ(second["args"]["mat2"], Named("p_model_transformer_h_1_attn_c_proj_weight"));
+  second["op"] = "aten.linear.default";
+  second["args"] = {{"input", second["args"]["mat1"]}, {"weight", Named("p_model_transformer_h_0_attn_c_proj_weight")}, {"bias", nullptr}};
+  const Result<Graph> graph = Import(both);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  std::vector<std::string> ids;
+  for (const Op& op : OpsOf(*graph, OpKind::kLinear)) {
+    if (op.weights[0].name == "h.0.attn.c_proj.weight") ids.push_back(op.weights[0].id());
+  }
+  ASSERT_EQ(ids.size(), 2u);
+  EXPECT_NE(ids[0], ids[1]);
+
+  json plus = ReadExport("phi3-window");
+  const std::string weight = "p_model_model_layers_0_input_layernorm_weight";
+  size_t at = 0;
+  for (size_t i = 0; i < plus["nodes"].size(); ++i) {
+    if (plus["nodes"][i]["args"].value("self", json()) == Named("p_model_model_norm_weight")) at = i;
+  }
+  ASSERT_GT(at, 0u);
+  plus["nodes"][at]["args"]["self"] = Named("more");
+  plus["nodes"].insert(plus["nodes"].begin() + static_cast<json::difference_type>(at),
+                       OperatorNode("more", "aten.add.Tensor", {{"self", Named(weight)}, {"other", 1.0}, {"alpha", 1}}, {32}));
+  const Result<Graph> with_plus = Import(plus);
+  ASSERT_TRUE(with_plus.ok()) << with_plus.status();
+  const std::vector<Op> norms = OpsOf(*with_plus, OpKind::kRmsNorm);
+  ASSERT_EQ(norms.size(), 5u);
+  EXPECT_EQ(norms[0].weights[0].name, norms[4].weights[0].name);
+  EXPECT_EQ(norms[4].weights[0].plus, 1);
+  EXPECT_NE(norms[0].weights[0].id(), norms[4].weights[0].id());
+}
+
 TEST(Export, BrokenFilesAreNamedInASentence) {
   const json good = ReadExport("gpt2");
   const auto expect = [&](const char* what, auto&& change, const char* says) {
@@ -204,9 +300,37 @@ TEST(Export, BrokenFilesAreNamedInASentence) {
   expect(
       "nested", [](json& f) { f["nodes"][0]["args"]["x"] = json::parse("[[[[[[[[1]]]]]]]]"); }, "nested too deep");
   expect(
-      "many parts", [](json& f) { NodeOf(f, "aten.split.Tensor")["args"]["split_size"] = 0; }, "split_size");
+      "no parts", [](json& f) { NodeOf(f, "aten.split.Tensor")["args"]["split_size"] = 0; }, "split_size");
+  expect(
+      "many parts",
+      [](json& f) {
+        json& split = NodeOf(f, "aten.split.Tensor");
+        split["op"] = "aten.split_with_sizes.default";
+        split["args"] = {{"self", split["args"]["self"]}, {"dim", 2}, {"split_sizes", std::vector<int>(20000, 0)}};
+      },
+      "more than 1024 parts");
+  expect(
+      "a scale", [](json& f) { NodeOf(f, "aten.scaled_dot_product_attention.default")["args"]["scale"] = -0.2; }, "a scale of scores");
+  expect(
+      "an empty mean",
+      [](json& f) {
+        f["nodes"].push_back(OperatorNode("none", "aten.slice.Tensor",
+                                          {{"self", Named("embedding")}, {"dim", 2}, {"start", 5}, {"end", 5}, {"step", 1}}, {1, 32, 0}));
+        f["nodes"].push_back(
+            OperatorNode("mean", "aten.mean.dim", {{"self", Named("none")}, {"dim", {-1}}, {"keepdim", true}}, {1, 32, 1}));
+      },
+      "a mean over anything but");
   expect(
       "positions", [](json& f) { f["max_positions"] = 1 << 20; }, "no row for each");
+}
+
+TEST(Export, DeepNestingIsRefusedBeforeAnythingRecurses) {
+  const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
+  for (const std::string& text : {R"({"rows": )" + deep + "}", R"({"nodes": [{"args": {"x": )" + deep + "}}]}"}) {
+    const Result<ExportedProgram> program = ExportedProgram::Parse(text, "m.json");
+    ASSERT_FALSE(program.ok());
+    EXPECT_THAT(program.status().message(), HasSubstr("m.json is nested more than 100 deep"));
+  }
 }
 
 // Every node in turn reads every other value that stands before it: something comes out or a sentence does.
