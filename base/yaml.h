@@ -87,6 +87,8 @@ class YamlMap {
   YamlMap Child(const std::string& key);               // absent: an empty mapping
   std::vector<YamlMap> Items(const std::string& key);  // a sequence of mappings; absent: none
 
+  bool Has(const std::string& key) { return Find(key) != nullptr; }
+
   // The key must be there; `why` ends the message.
   void Require(const std::string& key, const std::string& why = "");
 

@@ -1,7 +1,6 @@
 #include "bench/serve/serve_command.h"
 
 #include <fmt/chrono.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -44,14 +43,6 @@ struct ServeBenchOptions {
   bool is_chat() const { return backend == "openai-chat"; }
   BodyOptions bodies() const { return {is_chat(), prompt_format, vocab_size, ignore_eos, temperature, workload.seed}; }
 };
-
-// Many connections at a time are as many open files.
-void AllowManyOpenFiles() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 // The one line that says how it goes: rewritten on a terminal, now and then elsewhere.
 class ProgressLine {
