@@ -132,8 +132,17 @@ const PointRun& PointResult::median() const {
   return *sorted[(sorted.size() - 1) / 2];
 }
 
-double PointResult::lowest() const { return std::ranges::min(runs, {}, &PointRun::tokens_per_s).tokens_per_s; }
-double PointResult::highest() const { return std::ranges::max(runs, {}, &PointRun::tokens_per_s).tokens_per_s; }
+double PointResult::lowest() const {
+  double lowest = std::numeric_limits<double>::infinity();
+  for (const PointRun& run : runs) lowest = std::min(lowest, run.tokens_per_s);
+  return lowest;
+}
+
+double PointResult::highest() const {
+  double highest = 0;
+  for (const PointRun& run : runs) highest = std::max(highest, run.tokens_per_s);
+  return highest;
+}
 
 double DecodeTokensPerSecond(const std::vector<RequestRecord>& requests) {
   double start = 0, end = 0;
