@@ -134,7 +134,7 @@ Legend DrawLegend(const Chart& chart) {
   for (size_t i = 0; i < chart.series.size(); ++i) {
     const std::string& name = chart.series[i].name;
     if (name.empty()) continue;
-    const double width = 28 + 6.5 * static_cast<double>(name.size());
+    const double width = 30 + 7.1 * static_cast<double>(name.size());
     if (at > kLeft && at + width > kWidth) {
       at = kLeft;
       legend.height += kLegendRow;

@@ -52,6 +52,9 @@ std::vector<std::string> LineChartsOf(const DollarReport& report, const ReportGr
   charts.push_back(LineChart(
       report, group, Titled("Latency and throughput", "output tokens/s", "median time per output token, ms", false),
       [](const PointResult& point) { return std::pair<double, double>(point.median().tokens_per_s, point.median().figures.tpot.median); }));
+  charts.push_back(LineChart(report, group, Titled("Time to first token", kBatch, "median TTFT, ms", true), [](const PointResult& point) {
+    return std::pair<double, double>(point.point.batch, point.median().figures.ttft.median);
+  }));
   return charts;
 }
 

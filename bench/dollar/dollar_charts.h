@@ -9,7 +9,7 @@
 namespace lamina {
 
 // SVG documents. Lines have a mark for each measured point of the group: throughput over batch; tokens per dollar over batch, if there are
-// prices; time per token over throughput.
+// prices; time per token over throughput; time to first token over batch.
 std::vector<std::string> LineChartsOf(const DollarReport& report, const ReportGroup& group);
 
 // The best point of each series by tokens per dollar, a bar each; "" without prices.

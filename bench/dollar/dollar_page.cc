@@ -248,7 +248,8 @@ std::string ToHtml(const DollarReport& report) {
         "k and v, "
         "copying outputs, and attention of prompts. attention: of the slowest memory node, or in one process. network: on the way and not "
         "hidden "
-        "by anything. waiting: queues, and batches that share the nodes. manager: between two steps, HTTP included.</p>\n";
+        "by anything; with several batches in flight also outputs that wait for the compute node. waiting: queues, and batches that share "
+        "the nodes. manager: between two steps, HTTP included.</p>\n";
   }
   html += CommandsSection(report);
   html +=
