@@ -91,7 +91,8 @@ Result<double> ExpectedTime::Estimate(const SweepPoint& point) {
   const double warm_up = prefill + std::min(kWarmUpSteps, load.output_tokens) * step;
   const double run = load.waves * (prefill + load.output_tokens * step);
   const double bytes = config.has_modelled() ? 0 : static_cast<double>(model->weight_bytes);
-  return kStartSeconds + bytes / kLoadBytesPerSecond + warm_up + sweep_.repeats * run;
+  const bool one_process = sweep_.shapes[point.shape].kind == ShapeKind::kOneProcess;
+  return (one_process ? kStartOneProcessSeconds : kStartSeconds) + bytes / kLoadBytesPerSecond + warm_up + sweep_.repeats * run;
 }
 
 std::optional<double> ExpectedTime::Seconds(const SweepPoint& point) {
