@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Holds includes and CMake link lines against the table of who may depend on whom.
+"""Holds includes and CMake link lines against the table of who may depend on whom, and says which types two headers define: programs
+that link both would mix them up.
 
   check_includes.py [ROOT]      prints FILE:LINE for every violation; exit status 1 if there is one
   check_includes.py --self-test runs the check on small trees with known mistakes
@@ -26,6 +27,8 @@ SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 LIBRARY = re.compile(r"\b(lamina_library|lamina_program)\s*\(\s*(\S+)([^)]*)\)")
 LINKED = re.compile(r"\blamina_(\w+)\b")
+NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.MULTILINE)
+TYPE = re.compile(r"^(?:struct|class|enum class|union) (\w+)(?: final)?(?:\s*:(?!:)[^;{]*)?\s*\{", re.MULTILINE)
 
 
 def line_of(text, offset):
@@ -77,8 +80,29 @@ def reachable(links, folder):
     return seen
 
 
+def types_of(path):
+    """(line, name with its namespace) of each type that a header defines outside of others."""
+    text = path.read_text(encoding="utf-8")
+    namespaces = [(match.start(), match.group(1)) for match in NAMESPACE.finditer(text)]
+    for match in TYPE.finditer(text):
+        around = [name for start, name in namespaces if start < match.start()]
+        yield line_of(text, match.start()), "::".join(around[-1:] + [match.group(1)])
+
+
+def defined_twice(root):
+    seen, errors = {}, []
+    for folder in ALLOWED:
+        for path in sorted((root / folder).rglob("*.h")):
+            name = path.relative_to(root)
+            for line, defined in types_of(path):
+                other = seen.setdefault(defined, name)
+                if other != name:
+                    errors.append(f"{name}:{line}: {defined} is defined in {other} too")
+    return errors
+
+
 def check(root):
-    links, errors = {}, []
+    links, errors = {}, defined_twice(root)
     for folder in ALLOWED:
         links[folder], found = links_of(root, folder)
         errors += found
@@ -120,6 +144,8 @@ MISTAKES = [
      ["memory_node/x.cc:1: memory_node includes transport/transport.h, but its CMakeLists.txt does not link lamina_transport"]),
     ({"kernels/CMakeLists.txt": "lamina_library(kernels\n  DEPS lamina_base lamina_transport)\n"},
      ["kernels/CMakeLists.txt:2: kernels must not link transport; it may link: base"]),
+    ({"kernels/a.h": "namespace lamina {\nstruct A {\n", "base/a.h": "namespace lamina {\nstruct A;\nclass B final : public A {\n", "base/b.h": "namespace lamina::b {\nclass A {\n",
+      "kernels/b.h": "\nnamespace lamina {\n\nstruct B {\n  struct A {\n"}, ["kernels/b.h:4: lamina::B is defined in base/a.h too"]),
 ]
 
 

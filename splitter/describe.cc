@@ -53,11 +53,11 @@ std::string ContextText(const SlicedModel& model, const std::vector<ValueId>& co
 }
 
 // Characters that the longest entry takes.
-struct Columns {
+struct SliceTable {
   size_t op = 0, name = 0;
 };
 
-std::string SliceText(const SlicedModel& model, const Slice& slice, const Columns& columns) {
+std::string SliceText(const SlicedModel& model, const Slice& slice, const SliceTable& columns) {
   std::string text = fmt::format("\nslice {}\n", slice.index);
   if (slice.index > 0) {
     text += fmt::format("  attention output  {}\n", ValueOf(model, slice.attention_out).name);
@@ -123,7 +123,7 @@ ordered_json SliceJson(const SlicedModel& model, const Slice& slice) {
 }  // namespace
 
 std::string DescribeSlices(const SlicedModel& model, const ModelConfig& config) {
-  Columns columns;
+  SliceTable columns;
   for (const Op& op : model.graph.ops) columns = {std::max(columns.op, OpName(op.kind).size()), std::max(columns.name, op.name.size())};
 
   std::string text = fmt::format("{}: {} layers, hidden size {}, {} heads and {} KV heads of {}\n", config.architecture, config.num_layers,

@@ -24,7 +24,7 @@ class Answers {
   // Returns how many are open, this one included.
   void Open(size_t request, int64_t input_tokens) {
     std::lock_guard lock(mutex_);
-    SimulatedRequest& record = result_.requests[request];
+    RequestTimes& record = result_.requests[request];
     record.arrival = record.first_token = record.last_token = Now();
     record.input_tokens = static_cast<int32_t>(input_tokens);
     ++num_open_;
@@ -32,7 +32,7 @@ class Answers {
 
   void Take(size_t request, const TokenEvent& event) {
     std::lock_guard lock(mutex_);
-    SimulatedRequest& record = result_.requests[request];
+    RequestTimes& record = result_.requests[request];
     const TimePoint now = Now();
     last_news_ = now;
     if (event.token) {
@@ -44,12 +44,12 @@ class Answers {
       record.last_token = now;
     }
     if (!event.finish) return;
-    End(request, *event.finish == FinishReason::kError ? SimulatedRequest::Outcome::kFailed : SimulatedRequest::Outcome::kDone);
+    End(request, *event.finish == FinishReason::kError ? RequestTimes::Outcome::kFailed : RequestTimes::Outcome::kDone);
   }
 
   void Refuse(size_t request) {
     std::lock_guard lock(mutex_);
-    End(request, SimulatedRequest::Outcome::kRefused);
+    End(request, RequestTimes::Outcome::kRefused);
   }
 
   // Waits until at most so many are open. kTimeout: nothing came for too long.
@@ -70,7 +70,7 @@ class Answers {
   }
 
  private:
-  void End(size_t request, SimulatedRequest::Outcome outcome) {
+  void End(size_t request, RequestTimes::Outcome outcome) {
     result_.requests[request].outcome = outcome;
     --num_open_;
     ended_.notify_all();

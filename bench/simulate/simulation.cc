@@ -13,7 +13,7 @@ namespace {
 constexpr int kStepsPerSpeeds = 32;  // as frontend/cluster_executor.cc asks memory nodes for their counters
 constexpr int64_t kProgressSteps = 256;
 
-using Outcome = SimulatedRequest::Outcome;
+using Outcome = RequestTimes::Outcome;
 
 // Tokens whose values only say which prompts begin alike.
 std::vector<TokenId> PromptOf(const TraceRequest& request, int64_t block_tokens, SequenceId sequence) {
@@ -199,7 +199,7 @@ void Simulation::TakeArrivals(TimePoint now) {
 
 void Simulation::Arrive(size_t request, TimePoint now) {
   const TraceRequest& spec = workload_.requests[request];
-  SimulatedRequest& record = result_.requests[request];
+  RequestTimes& record = result_.requests[request];
   record.arrival = record.first_token = record.last_token = now;
   record.input_tokens = static_cast<int32_t>(spec.input_tokens);
   ++num_open_;
@@ -271,7 +271,7 @@ void Simulation::TakeResult(int batch, TimePoint now) {
 
 void Simulation::TakeToken(SequenceId sequence, TimePoint now) {
   const size_t request = RequestOf(sequence);
-  SimulatedRequest& record = result_.requests[request];
+  RequestTimes& record = result_.requests[request];
   if (record.outcome != Outcome::kUnfinished) return;  // failed while the step ran
   if (record.output_tokens++ == 0) {
     record.first_token = now;

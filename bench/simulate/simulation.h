@@ -40,7 +40,7 @@ struct SimulationOptions {
   std::function<void(int64_t finished, double virtual_s)> progress;  // now and then; may be empty
 };
 
-struct SimulatedRequest {
+struct RequestTimes {
   enum class Outcome : uint8_t { kUnfinished, kDone, kRefused, kFailed };
   Outcome outcome = Outcome::kUnfinished;
   int32_t input_tokens = 0, output_tokens = 0;  // generated
@@ -71,8 +71,8 @@ class DurationCounts {
 };
 
 struct SimulationResult {
-  std::vector<SimulatedRequest> requests;  // in the workload's order
-  DurationCounts token_gaps;               // between two tokens of a request
+  std::vector<RequestTimes> requests;  // in the workload's order
+  DurationCounts token_gaps;           // between two tokens of a request
   UsageTimeline usage;
   TimePoint end;
   int64_t num_steps = 0, num_rows = 0, num_preemptions = 0;

@@ -10,7 +10,7 @@ namespace lamina {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Outcome = SimulatedRequest::Outcome;
+using Outcome = RequestTimes::Outcome;
 
 constexpr double kSaturated = 0.85;  // of the time busy: more of the resource makes it faster
 
@@ -64,7 +64,7 @@ Json TimelineJson(const ClusterModel& cluster, const SimulationResult& result) {
 }
 
 int64_t CountOf(const SimulationResult& result, Outcome outcome) {
-  return std::count_if(result.requests.begin(), result.requests.end(), [&](const SimulatedRequest& r) { return r.outcome == outcome; });
+  return std::count_if(result.requests.begin(), result.requests.end(), [&](const RequestTimes& r) { return r.outcome == outcome; });
 }
 
 const char* OutcomeName(Outcome outcome) {
@@ -104,7 +104,7 @@ Json ToServeJson(const SimulationResult& result) {
   std::vector<double> ttft, tpot, e2e;
   int64_t input = 0, output = 0;
   TimePoint first = TimePoint::max(), last;
-  for (const SimulatedRequest& request : result.requests) {
+  for (const RequestTimes& request : result.requests) {
     if (request.outcome != Outcome::kDone) continue;
     input += request.input_tokens;
     output += request.output_tokens;
@@ -191,7 +191,7 @@ std::string ToText(const ClusterModel& cluster, const SimulationResult& result) 
 }
 
 void WriteRequests(const SimulationResult& result, std::ostream& out) {
-  for (const SimulatedRequest& request : result.requests) {
+  for (const RequestTimes& request : result.requests) {
     Json line = {{"arrival", std::chrono::duration<double>(request.arrival.time_since_epoch()).count()},
                  {"input_tokens", request.input_tokens},
                  {"output_tokens", request.output_tokens},

@@ -11,7 +11,7 @@ namespace lamina {
 Status BeamGeneration::Start(MakeSink make_sink) {
   make_sink_ = std::move(make_sink);
   const GenerationOptions& options = spec_.options;
-  BeamSearchOptions search{options.beam_search->width, options.beam_search->length_penalty, options.beam_search->early_stopping, 0,
+  BeamSearchOptions search{options.best_of, options.beam_search->length_penalty, options.beam_search->early_stopping, 0,
                            options.stop_token_ids};
   if (!options.ignore_eos) search.ends.insert(search.ends.end(), engine_.eos_tokens().begin(), engine_.eos_tokens().end());
   for (const GenerationSpec::Prompt& prompt : spec_.prompts) {
@@ -46,7 +46,7 @@ Status BeamGeneration::Step(int prompt) {
     request.sampling.set_repetition_penalty(1);
     request.sampling.set_top_p(1);
     request.sampling.set_num_logprobs(search.beams.num_offered());
-    const int part = prompt * spec_.options.beam_search->width + static_cast<int>(i);
+    const int part = prompt * spec_.options.best_of + static_cast<int>(i);
     LAMINA_ASSIGN_OR_RETURN(const RequestId id, engine_.Submit(std::move(request), make_sink_(part)));
     search.requests.push_back(id);
   }
@@ -56,14 +56,14 @@ Status BeamGeneration::Step(int prompt) {
 }
 
 bool BeamGeneration::OnEvent(int part, const TokenEvent& event) {
-  const int prompt = part / spec_.options.beam_search->width;
+  const int prompt = part / spec_.options.best_of;
   Search& search = searches_[static_cast<size_t>(prompt)];
   if (event.finish == FinishReason::kError) {
     Fail(event.error.ok() ? InternalError("the request failed") : event.error);
     return true;
   }
   if (event.first) {
-    search.next[static_cast<size_t>(part % spec_.options.beam_search->width)] = event.top;
+    search.next[static_cast<size_t>(part % spec_.options.best_of)] = event.top;
     if (search.beams.beams().front().tokens.empty()) {
       usage_.cached_tokens += event.num_cached;  // the second token's row proves what it attends to
     } else {

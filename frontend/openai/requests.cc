@@ -12,8 +12,9 @@ using nlohmann::json;
 
 constexpr int kMaxNesting = 100;  // of a body; everything that walks JSON may recurse
 constexpr int64_t kMaxBeams = 64;
-constexpr int64_t kMaxBeamEnds = 8;    // for each one every beam has to be offered more tokens
-constexpr int64_t kMaxChoices = 1024;  // prompts x n of one request: as many sequences as the queue holds by default
+constexpr int64_t kMaxBeamEnds = 8;  // for each one every beam has to be offered more tokens
+constexpr int64_t kMaxChoicesOfPrompt = 128;
+constexpr int64_t kMaxChoices = 1024;  // prompts x best_of of one request: as many sequences as the queue holds by default
 constexpr size_t kMaxStopStrings = 32;
 constexpr size_t kMaxStopBytes = 4096;  // all stop strings together: every token is checked against them
 constexpr size_t kMaxStopTokens = 1024;
@@ -138,21 +139,16 @@ void RefuseUnsupported(FieldReader& reader) {
 // Reads what it needs of the other options: they come first.
 void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
   bool use = false, early_stopping = false;
-  int64_t width = out.n;
   float length_penalty = 1;
   reader.Read("use_beam_search", use);
-  reader.ReadInteger("best_of", 1, kMaxBeams, width);
   reader.ReadNumber("length_penalty", -100, 100, length_penalty);
   reader.Read("early_stopping", early_stopping);
-  if (!use) {
-    if (width > out.n) reader.Fail("best_of", "'best_of' above 'n' is only supported with 'use_beam_search'");
-    return;
-  }
-  if (width < 2) return reader.Fail("use_beam_search", "'use_beam_search' needs an 'n' or 'best_of' of at least 2, the number of beams");
+  if (!use) return;
+  if (out.best_of < 2)
+    return reader.Fail("use_beam_search", "'use_beam_search' needs an 'n' or 'best_of' of at least 2, the number of beams");
   if (std::ssize(out.stop_token_ids) > kMaxBeamEnds)
     return reader.Fail("stop_token_ids", "'stop_token_ids' can have at most 8 tokens with 'use_beam_search'");
-  if (width > kMaxBeams) return reader.Fail("n", "'use_beam_search' can have at most 64 beams");
-  if (width < out.n) return reader.Fail("best_of", "'best_of' is the number of beams, and cannot be less than 'n'");
+  if (out.best_of > kMaxBeams) return reader.Fail("best_of", "'use_beam_search' can have at most 64 beams, 'best_of' or 'n'");
   const control::SamplingParams& sampling = out.sampling;
   const std::pair<const char*, bool> without[] = {
       {"stream", out.stream},
@@ -168,7 +164,7 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
     if (used && reader.Find(name) != nullptr)
       return reader.Fail(name, std::string("'") + name + "' is not supported with 'use_beam_search'");
   }
-  out.beam_search = {static_cast<int>(width), length_penalty, early_stopping};
+  out.beam_search = {length_penalty, early_stopping};
 }
 
 void ReadStreamOptions(FieldReader& reader, GenerationOptions& out) {
@@ -184,9 +180,15 @@ void ReadStreamOptions(FieldReader& reader, GenerationOptions& out) {
 void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptions& out) {
   reader.Read("model", out.model);
   int64_t n = 1;
-  reader.ReadInteger("n", 1, 128, n);
+  reader.ReadInteger("n", 1, kMaxChoicesOfPrompt, n);
+  int64_t best_of = n;
+  reader.ReadInteger("best_of", 1, kMaxChoicesOfPrompt, best_of);
+  if (best_of < n) reader.Fail("best_of", "'best_of' is how many answers the best 'n' are taken from, and cannot be less than 'n'");
   out.n = static_cast<int>(n);
+  out.best_of = static_cast<int>(best_of);
   reader.Read("stream", out.stream);
+  if (out.stream && best_of > n)
+    reader.Fail("stream", "'stream' is not supported with a 'best_of' above 'n': the best are known at the end");
   ReadStreamOptions(reader, out);
   int64_t max_tokens = -1;
   reader.ReadInteger("max_tokens", 1, INT64_MAX, max_tokens);
@@ -318,9 +320,8 @@ std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& ru
   if (out.echo && logprobs >= 0)
     reader.Fail("echo", "'echo' together with 'logprobs' is not supported: log-probabilities are given for generated tokens only");
   ReadBeamSearch(reader, out.options);
-  const int choices = out.options.beam_search ? out.options.beam_search->width : out.options.n;
-  if (static_cast<int64_t>(out.prompts.size()) * choices > kMaxChoices)
-    reader.Fail("n", "a request can have at most 1024 choices (prompts times 'n', or beams)");
+  if (static_cast<int64_t>(out.prompts.size()) * out.options.best_of > kMaxChoices)
+    reader.Fail("n", "a request can have at most 1024 choices (prompts times 'n', or 'best_of')");
   unknown_fields = reader.Unknown(kMaxUnknownFields);
   return reader.error();
 }

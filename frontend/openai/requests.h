@@ -18,7 +18,8 @@ namespace lamina {
 // What all requests for text have in common.
 struct GenerationOptions {
   std::string model;  // "" or absent: the one that is served
-  int n = 1;
+  int n = 1;          // answers
+  int best_of = 1;    // sequences that are generated, or beams; at least n. The n most likely by token become the answers
   bool stream = false;
   bool include_usage = false;     // stream: one last chunk with the usage
   bool continuous_usage = false;  // stream: usage in every chunk
@@ -31,7 +32,6 @@ struct GenerationOptions {
   bool skip_special_tokens = true;
   bool has_seed = false;  // else the caller draws one
   struct BeamSearch {
-    int width = 1;  // at least n
     double length_penalty = 1;
     bool early_stopping = false;
   };

@@ -11,10 +11,10 @@ SampledGeneration::SampledGeneration(GenerationSpec spec, const Tokenizer& token
     : Generation(std::move(spec), tokenizer, engine, std::move(exchange)) {
   const GenerationOptions& options = spec_.options;
   for (const GenerationSpec::Prompt& prompt : spec_.prompts) {
-    for (int i = 0; i < options.n; ++i) {
+    for (int i = 0; i < options.best_of; ++i) {
       DetokenizerOptions text{options.stop, options.include_stop_in_output, options.skip_special_tokens, options.min_tokens};
       choices_.push_back(
-          {Detokenizer(tokenizer_, std::move(text), prompt.tokens), LogprobCollector(spec_.kind, tokenizer_), {}, false, false});
+          {Detokenizer(tokenizer_, std::move(text), prompt.tokens), LogprobCollector(spec_.kind, tokenizer_), {}, false, false, 0, 0});
       choices_.back().output.index = static_cast<int>(choices_.size()) - 1;
       choices_.back().output.text = prompt.echo;
     }
@@ -36,11 +36,12 @@ Status SampledGeneration::SubmitPrompt(int prompt, const MakeSink& make_sink) {
   GenerationSpec::Prompt& asked = spec_.prompts[static_cast<size_t>(prompt)];
   const GenerationOptions& options = spec_.options;
   GenerateRequest request;
-  request.n = options.n;
+  request.n = options.best_of;
   LAMINA_ASSIGN_OR_RETURN(request.max_new_tokens, MaxNewTokens(spec_, asked, engine_.max_model_len()));
   request.ignore_eos = options.ignore_eos;
   request.stop_tokens = options.stop_token_ids;
   request.sampling = options.sampling;
+  if (HasToChoose()) request.sampling.set_num_logprobs(std::max(0, options.sampling.num_logprobs()));
   request.sampling.set_min_tokens(static_cast<int32_t>(std::min(options.min_tokens, request.max_new_tokens)));
   request.prompt = std::move(asked.tokens);
   LAMINA_ASSIGN_OR_RETURN(const RequestId id, engine_.Submit(std::move(request), make_sink(prompt)));
@@ -49,7 +50,7 @@ Status SampledGeneration::SubmitPrompt(int prompt, const MakeSink& make_sink) {
 }
 
 bool SampledGeneration::OnEvent(int prompt, const TokenEvent& event) {
-  const size_t index = static_cast<size_t>(prompt) * static_cast<size_t>(spec_.options.n) + static_cast<size_t>(event.index);
+  const size_t index = static_cast<size_t>(prompt) * static_cast<size_t>(spec_.options.best_of) + static_cast<size_t>(event.index);
   if (index >= choices_.size() || choices_[index].done) return num_open_ == 0;
   Choice& choice = choices_[index];
   if (event.finish == FinishReason::kError) {
@@ -72,6 +73,8 @@ bool SampledGeneration::OnEvent(int prompt, const TokenEvent& event) {
 
 void SampledGeneration::TakeToken(Choice& choice, const TokenEvent& event) {
   ++usage_.completion_tokens;
+  ++choice.num_tokens;
+  choice.logprob += event.logprob;
   if (event.index == 0) usage_.cached_tokens += event.num_cached;
   if (spec_.options.sampling.num_logprobs() >= 0) choice.logprobs.Add(event);
   const bool ends_it = event.finish == FinishReason::kStop && event.stop_token.has_value();
@@ -108,11 +111,27 @@ void SampledGeneration::Complete() {
     return exchange_->EndStream();
   }
   std::vector<ChoiceOutput> outputs;
-  for (Choice& choice : choices_) {
-    choice.output.logprobs = choice.logprobs.Take();
-    outputs.push_back(std::move(choice.output));
+  for (Choice* choice : Answers()) {
+    choice->output.logprobs = choice->logprobs.Take();
+    choice->output.index = static_cast<int>(outputs.size());
+    outputs.push_back(std::move(choice->output));
   }
   exchange_->Respond({200, "application/json", format_.Full(outputs, usage_), {}});
+}
+
+std::vector<SampledGeneration::Choice*> SampledGeneration::Answers() {
+  std::vector<Choice*> answers;
+  const auto best_of = static_cast<size_t>(spec_.options.best_of);
+  for (size_t first = 0; first < choices_.size(); first += best_of) {
+    std::vector<Choice*> best;
+    for (size_t i = first; i < first + best_of; ++i) best.push_back(&choices_[i]);
+    if (HasToChoose()) {
+      std::stable_sort(best.begin(), best.end(),
+                       [](const Choice* a, const Choice* b) { return a->LogprobPerToken() > b->LogprobPerToken(); });
+    }
+    answers.insert(answers.end(), best.begin(), best.begin() + spec_.options.n);
+  }
+  return answers;
 }
 
 void SampledGeneration::Abort() {

@@ -1,4 +1,4 @@
-// Text by sampling: tokens go to the client as they come.
+// Text by sampling: tokens go to the client as they come, or of best_of answers the best n, with the highest log-probability per token.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace lamina {
 
-// Choices are numbered prompt by prompt, `n` for each; a part is a prompt.
+// Choices are numbered prompt by prompt, `best_of` for each; a part is a prompt.
 class SampledGeneration final : public Generation {
  public:
   // As Generation::Create.
@@ -27,6 +27,10 @@ class SampledGeneration final : public Generation {
     ChoiceOutput output;  // whole answers: all text; streams: what has not been sent
     bool sent_first = false;
     bool done = false;
+    double logprob = 0;  // of all tokens together
+    int64_t num_tokens = 0;
+
+    double LogprobPerToken() const { return num_tokens == 0 ? 0 : logprob / static_cast<double>(num_tokens); }
   };
 
   Status SubmitPrompt(int prompt, const MakeSink& make_sink);
@@ -34,6 +38,8 @@ class SampledGeneration final : public Generation {
   void FinishChoice(Choice& choice, const TokenEvent& event);
   void SendChunk(Choice& choice);
   void Complete();
+  std::vector<Choice*> Answers();  // of each prompt the best n, if there are more
+  bool HasToChoose() const { return spec_.options.best_of > spec_.options.n; }
 
   std::vector<RequestId> requests_;  // one for each prompt
   std::vector<Choice> choices_;

@@ -39,9 +39,9 @@ const char* Describe(TermKind kind) {
 
 }  // namespace
 
-Path Importer::PathOf(int32_t index) const {
+ModulePath Importer::PathOf(int32_t index) const {
   const ExportedNode& at = program_.nodes[static_cast<size_t>(index)];
-  return Path(at.module.empty() ? at.name : at.module + "." + at.name);
+  return ModulePath(at.module.empty() ? at.name : at.module + "." + at.name);
 }
 
 WeightRef Importer::WholeWeight(int32_t index) const {
@@ -118,7 +118,7 @@ Result<Tensor> Importer::EmitLinear(Term* linear, const Columns& columns, int32_
       if (!in_one_piece) weight.blocks = {block, outer.step};
     }
   }
-  return tracer_.Record(std::move(op), Path(WithoutWeight(WholeWeight(key.weight).name) + part), {x}, columns.count());
+  return tracer_.Record(std::move(op), ModulePath(WithoutWeight(WholeWeight(key.weight).name) + part), {x}, columns.count());
 }
 
 Result<Tensor> Importer::EmitColumns(Term* term) {
@@ -133,7 +133,7 @@ Result<Tensor> Importer::EmitProduct(Term* term) {
     if (gate->tensor || (!gate->Is(TermKind::kSilu) && !gate->Is(TermKind::kGeluTanh))) continue;
     LAMINA_ASSIGN_OR_RETURN(const Tensor x, Emit(gate->arg()));
     LAMINA_ASSIGN_OR_RETURN(const Tensor factor, Emit(up));
-    const Path at = PathOf(term->node);
+    const ModulePath at = PathOf(term->node);
     return gate->Is(TermKind::kSilu) ? SiluMul(x, factor, at) : GeluMul(x, factor, at);
   }
   LAMINA_ASSIGN_OR_RETURN(const Tensor a, Emit(term->arg(0)));

@@ -94,7 +94,7 @@ class Importer {
   Result<Tensor> EmitScale(Term* term);
   Result<Tensor> EmitNorm(Term* term);
   Result<Tensor> EmitRope(Term* term);
-  Path PathOf(int32_t node) const;
+  ModulePath PathOf(int32_t node) const;
   WeightRef WholeWeight(int32_t node) const;
 
   const ExportedProgram& program_;

@@ -343,7 +343,7 @@ Result<Symbol> Importer::Attention(Arguments& args) {
   const int64_t head_dim = q.layout.size(3), heads = q.layout.size(1);
   if (k.layout.size(3) != head_dim || v.layout.size(3) != head_dim) return Unimplemented("heads of different sizes");
   if (head_dim > std::numeric_limits<int>::max() || heads > std::numeric_limits<int>::max()) return InvalidArgument("heads of that size");
-  AttentionShape shape;
+  TracedAttention shape;
   shape.layer = num_attentions_++;
   shape.num_heads = static_cast<int>(heads);
   shape.head_dim = static_cast<int>(head_dim);

@@ -18,13 +18,13 @@ void ReadLlamaLayout(JsonKeys& keys, ModelConfig& config);
 Tensor LlamaForward(const ModelConfig& config, Tensor tokens, Tensor positions);
 
 // Relatives may have another MLP: `mlp` is handed its input and the layer's path.
-using MlpFunction = Tensor (*)(const ModelConfig& config, const Path& at, Tensor x);
+using MlpFunction = Tensor (*)(const ModelConfig& config, const ModulePath& at, Tensor x);
 Tensor LlamaForwardWith(const ModelConfig& config, Tensor tokens, Tensor positions, MlpFunction mlp);
 
 // A block of it: attention over the rotated heads that are projected from x, and the projection back to hidden_size.
-Tensor LlamaAttention(const ModelConfig& config, const Path& at, int layer, Tensor x, Tensor positions);
+Tensor LlamaAttention(const ModelConfig& config, const ModulePath& at, int layer, Tensor x, Tensor positions);
 
 // The attention of a layer as the config shapes it.
-AttentionShape ShapeOfAttention(const ModelConfig& config, int layer);
+TracedAttention AttentionOf(const ModelConfig& config, int layer);
 
 }  // namespace lamina

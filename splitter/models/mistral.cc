@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kMaxExperts = 65'536;
 
-Tensor MixtureOfExperts(const ModelConfig& c, const Path& layer, Tensor x) {
-  const Path at = layer / "block_sparse_moe";
+Tensor MixtureOfExperts(const ModelConfig& c, const ModulePath& layer, Tensor x) {
+  const ModulePath at = layer / "block_sparse_moe";
   const Tensor router = Linear(x, at / "gate", c.num_experts);
   const ExpertShape shape{.num_experts = c.num_experts, .per_token = c.experts_per_token, .intermediate_size = c.intermediate_size};
   return Experts(x, router, at / "experts", shape);

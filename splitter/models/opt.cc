@@ -9,18 +9,18 @@ namespace {
 constexpr double kOptNormEps = 1e-5;         // no key says another
 constexpr int64_t kOptFirstPositionRow = 2;  // the table's first rows belonged to padding when the models were trained
 
-Tensor OptAttention(const ModelConfig& c, const Path& at, int layer, Tensor x) {
+Tensor OptAttention(const ModelConfig& c, const ModulePath& at, int layer, Tensor x) {
   const Tensor q = Linear(x, at / "q_proj", c.hidden_size, {.bias = true});
   const Tensor k = Linear(x, at / "k_proj", c.hidden_size, {.bias = true});
   const Tensor v = Linear(x, at / "v_proj", c.hidden_size, {.bias = true});
-  return Linear(Attention(q, k, v, at / "attention", ShapeOfAttention(c, layer)), at / "out_proj", c.hidden_size, {.bias = true});
+  return Linear(Attention(q, k, v, at / "attention", AttentionOf(c, layer)), at / "out_proj", c.hidden_size, {.bias = true});
 }
 
-Tensor OptMlp(const ModelConfig& c, const Path& at, Tensor x) {
+Tensor OptMlp(const ModelConfig& c, const ModulePath& at, Tensor x) {
   return Linear(Relu(Linear(x, at / "fc1", c.intermediate_size, {.bias = true}), at / "relu"), at / "fc2", c.hidden_size, {.bias = true});
 }
 
-Tensor OptLayer(const ModelConfig& c, const Path& at, int layer, Tensor x) {
+Tensor OptLayer(const ModelConfig& c, const ModulePath& at, int layer, Tensor x) {
   const auto norm = [&](Tensor y, bool here, const char* name) { return here ? LayerNorm(y, at / name, kOptNormEps) : y; };
   const Tensor attention_in = norm(x, c.norm_first, "self_attn_layer_norm");
   x = Add(x, OptAttention(c, at / "self_attn", layer, attention_in), at / "attention_residual");
@@ -45,7 +45,7 @@ void ReadOpt(JsonKeys& keys, ModelConfig& config) {
 }
 
 Tensor OptForward(const ModelConfig& c, Tensor tokens, Tensor positions) {
-  const Path at("model.decoder");
+  const ModulePath at("model.decoder");
   const int64_t embedding_size = c.embedding_size == 0 ? c.hidden_size : c.embedding_size;
   const bool projects = embedding_size != c.hidden_size;
   Tensor x = Embedding(tokens, at / "embed_tokens", c.vocab_size, embedding_size);
@@ -55,7 +55,7 @@ Tensor OptForward(const ModelConfig& c, Tensor tokens, Tensor positions) {
   for (int layer = 0; layer < c.num_layers; ++layer) x = OptLayer(c, at / "layers" / layer, layer, x);
   if (c.final_norm) x = LayerNorm(x, at / "final_layer_norm", kOptNormEps);
   if (projects) x = Linear(x, at / "project_out", embedding_size);
-  return Linear(x, Path("lm_head"), c.vocab_size, {.weight = c.tied_head ? "model.decoder.embed_tokens.weight" : "lm_head.weight"});
+  return Linear(x, ModulePath("lm_head"), c.vocab_size, {.weight = c.tied_head ? "model.decoder.embed_tokens.weight" : "lm_head.weight"});
 }
 
 }  // namespace lamina

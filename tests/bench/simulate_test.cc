@@ -103,7 +103,7 @@ constexpr double kNanosecondsOfASlice = 300e-9;  // each of some hundred pieces 
 
 TEST_F(SimulateTest, OneRequestOnOneNodeTakesTheSumOfItsParts) {
   const SimulationResult result = Run(Cluster(1, 1, "40GB"), Alike(1, 100, 3));
-  const SimulatedRequest& request = result.requests.front();
+  const RequestTimes& request = result.requests.front();
   double prefill = kLayers * PromptAttentionTime(100);
   for (int k = 0; k <= kLayers; ++k) prefill += SliceTime(k, 100, 1);
   EXPECT_NEAR(request.ttft_s(), prefill, kNanosecondsOfASlice);
@@ -117,7 +117,7 @@ TEST_F(SimulateTest, PromptsThatAppearTakeNoTime) {
   SimulationOptions options;
   options.prompts_appear = true;
   const SimulationResult result = Run(Cluster(1, 1, "40GB"), Alike(4, 200, 2), options);
-  for (const SimulatedRequest& request : result.requests) {
+  for (const RequestTimes& request : result.requests) {
     EXPECT_EQ(request.ttft_s(), 0);
     EXPECT_NEAR(request.e2e_s(), StepTime(4, AttentionTime(4, 4 * 201)), kNanosecondsOfASlice);
   }
@@ -161,7 +161,7 @@ TEST_F(SimulateTest, HostCostsComeOnTop) {
   options.host.layer_row_us = 1;
   options.host.message_us = 5;
   options.host.sample_row_us = 3;
-  const SimulatedRequest request = Run(cluster, Alike(4, 200, 3), options).requests[0];
+  const RequestTimes request = Run(cluster, Alike(4, 200, 3), options).requests[0];
   // The first step has nothing to compute, and its orders take their time.
   EXPECT_NEAR(request.ttft_s(), 108e-6, 1e-9);
   EXPECT_NEAR(request.e2e_s() - request.ttft_s() - without, 2 * (108e-6 + kLayers * (14e-6 + 2 * 5e-6) + 12e-6), 1e-6);
@@ -216,7 +216,7 @@ TEST_F(SimulateTest, BatchesInFlightShareTheNodesAsInAnEventLoopOfItsOwn) {
       const ClusterModel cluster = Cluster(1, 1, "40GB", "pipeline: {policy: fixed, num_batches: " + std::to_string(num_batches) + "}\n");
       const SimulationResult result = Run(cluster, Alike(num_batches, context, 6), options);
       std::vector<double> ends;
-      for (const SimulatedRequest& request : result.requests) ends.push_back(request.e2e_s());
+      for (const RequestTimes& request : result.requests) ends.push_back(request.e2e_s());
       std::vector<double> expected = TwoMachines(num_batches, 5, context);
       std::sort(ends.begin(), ends.end());
       std::sort(expected.begin(), expected.end());
@@ -253,8 +253,8 @@ TEST_F(SimulateTest, EveryRequestEndsOnceAndTheSameWayInEveryRun) {
     EXPECT_EQ(result.used_tokens_at_end, 0) << shape.more;
     int64_t tokens = 0;
     for (size_t i = 0; i < workload.requests.size(); ++i) {
-      const SimulatedRequest& request = result.requests[i];
-      ASSERT_EQ(request.outcome, SimulatedRequest::Outcome::kDone) << shape.more;
+      const RequestTimes& request = result.requests[i];
+      ASSERT_EQ(request.outcome, RequestTimes::Outcome::kDone) << shape.more;
       EXPECT_EQ(request.output_tokens, workload.requests[i].output_tokens);
       EXPECT_GT(request.first_token, request.arrival);
       EXPECT_GE(request.last_token, request.first_token);
@@ -275,7 +275,7 @@ TEST_F(SimulateTest, NoMoreThanMaxConcurrencyAreOpen) {
   options.max_concurrency = 3;
   const SimulationResult result = Run(Cluster(1, 2, "4GB"), Mixed(60, 3, 0.001), options);
   std::vector<std::pair<TimePoint, int>> changes;
-  for (const SimulatedRequest& request : result.requests) {
+  for (const RequestTimes& request : result.requests) {
     changes.emplace_back(request.arrival, 1);
     changes.emplace_back(request.last_token, -1);
   }
@@ -288,9 +288,9 @@ TEST_F(SimulateTest, NoMoreThanMaxConcurrencyAreOpen) {
 TEST_F(SimulateTest, RefusesWhatTheServerWouldRefuse) {
   const ClusterModel cluster = Cluster(1, 1, "1GB", "limits: {max_num_seqs: 2, max_num_batched_tokens: 64, max_num_queued_reqs: 5}\n");
   const SimulationResult full = Run(cluster, Alike(10, 10, 10));
-  EXPECT_EQ(std::ranges::count(full.requests, SimulatedRequest::Outcome::kRefused, &SimulatedRequest::outcome), 5);
+  EXPECT_EQ(std::ranges::count(full.requests, RequestTimes::Outcome::kRefused, &RequestTimes::outcome), 5);
   const SimulationResult longer = Run(cluster, Alike(1, 1500, 100));  // than the node's 1,220 token slots
-  EXPECT_EQ(longer.requests[0].outcome, SimulatedRequest::Outcome::kRefused);
+  EXPECT_EQ(longer.requests[0].outcome, RequestTimes::Outcome::kRefused);
 }
 
 TEST_F(SimulateTest, ASlowNodeTakesLongerFromThenOn) {
@@ -312,14 +312,14 @@ TEST_F(SimulateTest, RequestsOfALostMemoryNodeFailAndTheOthersGoOn) {
   SimulationOptions options;
   options.changes = {*NodeChange::ParseFail("m1@500ms")};
   const SimulationResult result = Run(cluster, Alike(8, 100, 400), options);
-  const auto failed = std::ranges::count(result.requests, SimulatedRequest::Outcome::kFailed, &SimulatedRequest::outcome);
+  const auto failed = std::ranges::count(result.requests, RequestTimes::Outcome::kFailed, &RequestTimes::outcome);
   EXPECT_EQ(failed, 4) << "half of them were there";
-  EXPECT_EQ(std::ranges::count(result.requests, SimulatedRequest::Outcome::kDone, &SimulatedRequest::outcome), 4);
+  EXPECT_EQ(std::ranges::count(result.requests, RequestTimes::Outcome::kDone, &RequestTimes::outcome), 4);
   EXPECT_EQ(result.used_tokens_at_end, 0);
   options.changes.push_back(*NodeChange::ParseFail("m0@600ms"));
   const SimulationResult none = Run(cluster, Alike(8, 100, 400, 0.2), options);
   EXPECT_NE(none.failure, "");
-  EXPECT_EQ(std::ranges::count(none.requests, SimulatedRequest::Outcome::kUnfinished, &SimulatedRequest::outcome), 0);
+  EXPECT_EQ(std::ranges::count(none.requests, RequestTimes::Outcome::kUnfinished, &RequestTimes::outcome), 0);
 }
 
 TEST_F(SimulateTest, WhenAComputeNodeIsLostRequestsOnlyWait) {
@@ -329,8 +329,8 @@ TEST_F(SimulateTest, WhenAComputeNodeIsLostRequestsOnlyWait) {
   const SimulationResult whole = Run(cluster, workload, options);
   options.changes = {*NodeChange::ParseFail("c1@500ms")};
   const SimulationResult lost = Run(cluster, workload, options);
-  for (const SimulatedRequest& request : lost.requests) {
-    EXPECT_EQ(request.outcome, SimulatedRequest::Outcome::kDone);
+  for (const RequestTimes& request : lost.requests) {
+    EXPECT_EQ(request.outcome, RequestTimes::Outcome::kDone);
     EXPECT_EQ(request.output_tokens, 300);
   }
   EXPECT_GT(lost.end, whole.end + milliseconds(50)) << "connecting anew, and prefill again";
@@ -356,7 +356,7 @@ TEST_F(SimulateTest, ReportsInTheNamesOfVllm) {
   EXPECT_EQ(json.at("completed"), 3);
   EXPECT_EQ(json.at("total_output_tokens"), 12);
   EXPECT_NEAR(json.at("output_throughput").get<double>(), 12 / json.at("duration").get<double>(), 1e-6);
-  const SimulatedRequest& request = result.requests[1];
+  const RequestTimes& request = result.requests[1];
   EXPECT_NEAR(json.at("median_tpot_ms").get<double>(), 1e3 * request.tpot_s(), 1e-6);
   EXPECT_NEAR(json.at("mean_itl_ms").get<double>(), json.at("mean_tpot_ms").get<double>(), 1e-6);
   EXPECT_NEAR(json.at("p99_itl_ms").get<double>(), json.at("mean_itl_ms").get<double>(), 0.01 * json.at("mean_itl_ms").get<double>());

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <random>
@@ -154,6 +155,30 @@ TEST(Serve, HealthAndClusterStatusTellTheTruthWhenNodesDie) {
   ASSERT_TRUE(refused.ok());
   EXPECT_EQ(refused->status, 503);
   EXPECT_THAT(refused->body, HasSubstr("c0"));
+}
+
+// Of the four answers that `n` gives with the same seed.
+TEST(Serve, BestOfReturnsTheAnswersWithTheHighestLogprobPerToken) {
+  Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({kModel, "--memory-nodes", "2"});
+  ASSERT_TRUE(started.ok()) << started.status();
+  const auto choices_of = [&](json body) {
+    body.update({{"prompt", "Once upon a time"}, {"max_tokens", 24}, {"temperature", 1}, {"seed", 11}, {"logprobs", 0}});
+    const Result<HttpResponse> response = (*started)->client().PostJson("/v1/completions", body.dump());
+    EXPECT_TRUE(response.ok()) << response.status();
+    return json::parse(response.ok() ? response->body : "{}").value("choices", std::vector<json>());
+  };
+  std::vector<json> all = choices_of({{"n", 4}});
+  const std::vector<json> best = choices_of({{"n", 2}, {"best_of", 4}});
+  ASSERT_EQ(all.size(), 4u);
+  ASSERT_EQ(best.size(), 2u);
+  const auto per_token = [](const json& choice) {
+    double sum = 0;
+    for (const json& logprob : choice["logprobs"]["token_logprobs"]) sum += logprob.get<double>();
+    return sum / static_cast<double>(choice["logprobs"]["token_logprobs"].size());
+  };
+  std::sort(all.begin(), all.end(), [&](const json& a, const json& b) { return per_token(a) > per_token(b); });
+  EXPECT_GT(per_token(all[0]), per_token(all[3]) + 1e-3) << "they differ";
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(best[i]["text"], all[i]["text"]);
 }
 
 TEST(Serve, StopsCleanlyOnSigterm) {

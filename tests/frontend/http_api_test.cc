@@ -165,6 +165,29 @@ TEST_F(HttpApi, CompletionLogprobs) {
   EXPECT_EQ(logprobs["top_logprobs"][0], (json{{" Once", -0.25}, {" upon", -1.25}}));
 }
 
+// The fake engine's log-probabilities fall along an answer: the shortest is the most likely by token.
+TEST_F(HttpApi, BestOfReturnsTheMostLikelyByToken) {
+  const std::vector<size_t> lengths = {4, 2, 5, 3};
+  StartServer([&](const GenerateRequest& request, int index) {
+    std::vector<TokenId> tokens(lengths[static_cast<size_t>(index)], request.prompt.back());
+    tokens.back() = 2;
+    return tokens;
+  });
+  const json body = Post("/v1/completions", {{"prompt", {{1, 488}, {1, 489}}}, {"n", 2}, {"best_of", 4}}).json();
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < body["choices"].size(); ++i) {
+    EXPECT_EQ(body["choices"][i]["index"], i);
+    EXPECT_TRUE(body["choices"][i]["logprobs"].is_null());
+    texts.push_back(body["choices"][i]["text"]);
+  }
+  EXPECT_THAT(texts, ElementsAre(" Once", " Once Once", " upon", " upon upon"));
+  EXPECT_EQ(body["usage"]["completion_tokens"], 2 * (4 + 2 + 5 + 3)) << "all that were generated";
+  EXPECT_EQ(engine_->requests().at(0).n, 4);
+  const json shown = Post("/v1/completions", {{"prompt", {1, 488}}, {"best_of", 4}, {"logprobs", 1}}).json();
+  EXPECT_EQ(shown["choices"].size(), 1u);
+  EXPECT_EQ(shown["choices"][0]["logprobs"]["token_logprobs"], (json{-0.25, -0.5}));
+}
+
 TEST_F(HttpApi, ChatCompletion) {
   StartServer();
   const GoldenPrompt golden = GoldenPrompts().at(0);

@@ -92,7 +92,7 @@ TEST(ParseCompletion, EveryFieldIsRead) {
       R"({"model": "m", "prompt": "x", "n": 2, "stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": true},
       "max_tokens": 7, "min_tokens": 3, "ignore_eos": true, "stop": ["a", "b"], "stop_token_ids": [5, 6], "include_stop_str_in_output": true, "skip_special_tokens": false,
       "seed": -1, "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "frequency_penalty": 0.2, "presence_penalty": -0.3, "repetition_penalty": 1.1,
-      "logit_bias": {"7": -100, "8": 2.5}, "logprobs": 4, "best_of": 1, "user": "me", "echo": false, "suffix": null, "use_beam_search": false, "priority": 0})"));
+      "logit_bias": {"7": -100, "8": 2.5}, "logprobs": 4, "best_of": 2, "user": "me", "echo": false, "suffix": null, "use_beam_search": false, "priority": 0})"));
   ASSERT_FALSE(parsed.error) << parsed.error->message;
   const GenerationOptions& options = parsed.request.options;
   EXPECT_EQ(options.model, "m");
@@ -187,11 +187,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"prompt": [1, "a"]})", "prompt", "not a string"}, BadRequest{R"({"prompt": [1, -1]})", "prompt", "not -1"},
         BadRequest{R"({"prompt": [1.5]})", "prompt", "not 1.5"}, BadRequest{R"({"prompt": [[]]})", "prompt", "not empty"},
         BadRequest{R"({"prompt": [[1], [[2]]]})", "prompt", ""}, BadRequest{R"({"prompt": [[1, 1024]]})", "prompt", "between 0 and 1023"},
-        BadRequest{R"({"best_of": 2})", "best_of", "only supported with 'use_beam_search'"},
-        BadRequest{R"({"best_of": 0})", "best_of", "between"}, BadRequest{R"({"use_beam_search": true})", "use_beam_search", "at least 2"},
-        BadRequest{R"({"use_beam_search": true, "n": 65})", "n", "at most 64"},
+        BadRequest{R"({"n": 4, "best_of": 3})", "best_of", "less than 'n'"}, BadRequest{R"({"best_of": 129})", "best_of", "between"},
+        BadRequest{R"({"best_of": 2, "stream": true})", "stream", "at the end"}, BadRequest{R"({"best_of": 0})", "best_of", "between"},
+        BadRequest{R"({"use_beam_search": true})", "use_beam_search", "at least 2"},
+        BadRequest{R"({"use_beam_search": true, "n": 65})", "best_of", "at most 64"},
         BadRequest{R"({"use_beam_search": true, "n": 2, "stop_token_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9]})", "stop_token_ids", "at most 8"},
-        BadRequest{R"({"use_beam_search": true, "n": 4, "best_of": 3})", "best_of", "less than 'n'"},
         BadRequest{R"({"use_beam_search": true, "n": 4, "stream": true})", "stream", "not supported with"},
         BadRequest{R"({"use_beam_search": true, "n": 4, "logprobs": 1})", "logprobs", "not supported with"},
         BadRequest{R"({"suffix": "end"})", "suffix", "not supported"},
@@ -206,13 +206,16 @@ TEST(ParseCompletion, BeamSearch) {
   ASSERT_FALSE(parsed.error.has_value()) << parsed.error->message;
   const auto& beams = parsed.request.options.beam_search;
   ASSERT_TRUE(beams.has_value());
-  EXPECT_EQ(beams->width, 5);
+  EXPECT_EQ(parsed.request.options.n, 2);
+  EXPECT_EQ(parsed.request.options.best_of, 5);
   EXPECT_EQ(beams->length_penalty, 0.5);
   EXPECT_TRUE(beams->early_stopping);
   const std::vector<std::string> prompts(33, "a");
   EXPECT_THAT(Completion({{"prompt", prompts}, {"use_beam_search", true}, {"n", 2}, {"best_of", 32}}).error->message,
               HasSubstr("at most 1024"));
-  EXPECT_FALSE(Completion({{"prompt", "a"}, {"n", 2}, {"length_penalty", 0.5}}).request.options.beam_search.has_value());
+  const auto sampled = Completion({{"prompt", "a"}, {"n", 2}, {"length_penalty", 0.5}}).request.options;
+  EXPECT_FALSE(sampled.beam_search.has_value());
+  EXPECT_EQ(sampled.best_of, 2);
 }
 
 TEST(ParseCompletion, LimitsOnLists) {

@@ -209,8 +209,9 @@ TEST(CostModel, WithAWindowPrefillCountsWhatIsInsideIt) {
 // All experts are read, and a row is multiplied with those that it goes to.
 TEST(CostModel, ExpertsAreReadOnceAndARowUsesSome) {
   Tracer tracer;
-  const Tensor x = Embedding(tracer.tokens(), Path("embed"), 100, 64);
-  const Tensor y = Experts(x, Linear(x, Path("router"), 8), Path("experts"), {.num_experts = 8, .per_token = 2, .intermediate_size = 96});
+  const Tensor x = Embedding(tracer.tokens(), ModulePath("embed"), 100, 64);
+  const Tensor y =
+      Experts(x, Linear(x, ModulePath("router"), 8), ModulePath("experts"), {.num_experts = 8, .per_token = 2, .intermediate_size = 96});
   const Graph graph = *tracer.Finish(y);
   Slice slice;
   slice.program = graph.ops;

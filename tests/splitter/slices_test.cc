@@ -127,9 +127,9 @@ TEST(SlicesTest, AttentionScaleIsTheInverseRootOfHeadDim) { EXPECT_FLOAT_EQ(Spli
 // Attention and MLP of a block read the same norm, and the sum of the rest is formed first.
 Graph ParallelBlocks(int num_layers) {
   Tracer tracer;
-  Tensor x = Embedding(tracer.tokens(), Path("embed"), 50, 32);
+  Tensor x = Embedding(tracer.tokens(), ModulePath("embed"), 50, 32);
   for (int layer = 0; layer < num_layers; ++layer) {
-    const Path at = Path("layers") / layer;
+    const ModulePath at = ModulePath("layers") / layer;
     const Tensor h = RmsNorm(x, at / "norm", {.eps = 1e-5});
     const Tensor mlp = Linear(Linear(h, at / "up", 128), at / "down", 32);  // written first, yet must not delay q
     const Tensor k = Linear(h, at / "k", 32);
@@ -139,7 +139,7 @@ Graph ParallelBlocks(int num_layers) {
         Attention(q, k, v, at / "attention", {.layer = layer, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16, .scale = 0.25});
     x = Add(Add(x, mlp, at / "inner"), Linear(out, at / "o", 32), at / "outer");
   }
-  Result<Graph> graph = tracer.Finish(Linear(x, Path("head"), 50));
+  Result<Graph> graph = tracer.Finish(Linear(x, ModulePath("head"), 50));
   EXPECT_TRUE(graph.ok()) << graph.status();
   return std::move(graph).value();
 }
@@ -156,11 +156,11 @@ TEST(SlicesTest, ParallelBlocksComputeTheirMlpWhileTheAttentionRuns) {
 
 TEST(SlicesTest, ContextIsHandedThroughSlicesThatDoNotReadIt) {
   Tracer tracer;
-  const Tensor x = Embedding(tracer.tokens(), Path("embed"), 50, 32);
-  const AttentionShape shape{.layer = 0, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16, .scale = 1};
-  const Tensor a = Attention(x, x, x, Path("a"), shape);
-  const Tensor b = Attention(a, a, a, Path("b"), shape);
-  Result<Graph> graph = tracer.Finish(Add(Add(x, a, Path("xa")), b, Path("sum")));
+  const Tensor x = Embedding(tracer.tokens(), ModulePath("embed"), 50, 32);
+  const TracedAttention shape{.layer = 0, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16, .scale = 1};
+  const Tensor a = Attention(x, x, x, ModulePath("a"), shape);
+  const Tensor b = Attention(a, a, a, ModulePath("b"), shape);
+  Result<Graph> graph = tracer.Finish(Add(Add(x, a, ModulePath("xa")), b, ModulePath("sum")));
   ASSERT_TRUE(graph.ok());
   Result<SlicedModel> model = SplitGraph(std::move(graph).value());
   ASSERT_TRUE(model.ok()) << model.status();
@@ -172,8 +172,8 @@ TEST(SlicesTest, ContextIsHandedThroughSlicesThatDoNotReadIt) {
 
 TEST(SlicesTest, RejectsAnAttentionThatTheLogitsDoNotNeed) {
   Tracer tracer;
-  const Tensor x = Embedding(tracer.tokens(), Path("embed"), 50, 32);
-  Attention(x, x, x, Path("lost"), {.layer = 0, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16, .scale = 1});
+  const Tensor x = Embedding(tracer.tokens(), ModulePath("embed"), 50, 32);
+  Attention(x, x, x, ModulePath("lost"), {.layer = 0, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16, .scale = 1});
   Result<Graph> graph = tracer.Finish(x);
   ASSERT_TRUE(graph.ok());
   const Result<SlicedModel> model = SplitGraph(std::move(graph).value());
@@ -192,8 +192,8 @@ TEST(SlicesTest, RejectsAGraphThatIsNotInOrder) {
 
 TEST(TracerTest, WidthsThatDoNotFitComeBackFromFinish) {
   Tracer tracer;
-  const Tensor x = Embedding(tracer.tokens(), Path("model.embed"), 50, 32);
-  const Tensor sum = Add(x, Linear(x, Path("model.wide"), 33), Path("model.sum"));
+  const Tensor x = Embedding(tracer.tokens(), ModulePath("model.embed"), 50, 32);
+  const Tensor sum = Add(x, Linear(x, ModulePath("model.wide"), 33), ModulePath("model.sum"));
   const Result<Graph> graph = tracer.Finish(sum);
   ASSERT_FALSE(graph.ok());
   EXPECT_EQ(graph.status().code(), StatusCode::kInternal);

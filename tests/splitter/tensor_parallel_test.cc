@@ -143,17 +143,17 @@ TEST(TensorParallel, WhatCannotBeDividedIsNamed) {
 // Models that no family has, so that the rule is held to its words.
 struct Sketch {
   Tracer tracer;
-  Tensor x = Embedding(tracer.tokens(), Path("embed"), 10, 16);
+  Tensor x = Embedding(tracer.tokens(), ModulePath("embed"), 10, 16);
 
-  Tensor Attend(Tensor q, Tensor k, Tensor v, const std::string& name) { return Attention(q, k, v, Path(name), {0, 4, 4, 4, 1.0}); }
+  Tensor Attend(Tensor q, Tensor k, Tensor v, const std::string& name) { return Attention(q, k, v, ModulePath(name), {0, 4, 4, 4, 1.0}); }
   Result<Graph> Rank(Tensor logits) { return GraphOfRank(*tracer.Finish(logits), 2, 0); }
 };
 
 TEST(TensorParallel, OfLinearsInARowEverySecondReduces) {
   Sketch sketch;
-  Tensor y = Linear(sketch.x, Path("a"), 16, {});
-  for (const char* name : {"b", "c", "d"}) y = Linear(y, Path(name), 16, {});
-  const Graph graph = *sketch.Rank(Linear(y, Path("head"), 10, {}));
+  Tensor y = Linear(sketch.x, ModulePath("a"), 16, {});
+  for (const char* name : {"b", "c", "d"}) y = Linear(y, ModulePath(name), 16, {});
+  const Graph graph = *sketch.Rank(Linear(y, ModulePath("head"), 10, {}));
   EXPECT_THAT(AllReduces(graph), ElementsAre("b.all_reduce", "d.all_reduce"));
   EXPECT_THAT(Find(graph, "a").weights[0].shape, ElementsAre(8, 16));
   EXPECT_THAT(Find(graph, "b").weights[0].shape, ElementsAre(16, 8));
@@ -162,25 +162,25 @@ TEST(TensorParallel, OfLinearsInARowEverySecondReduces) {
 
 TEST(TensorParallel, SumsOfShardedValuesStaySharded) {
   Sketch sketch;
-  const Tensor both = Add(Linear(sketch.x, Path("a"), 32, {}), Linear(sketch.x, Path("b"), 32, {}), Path("sum"));
-  const Graph graph = *sketch.Rank(Linear(Linear(both, Path("c"), 16, {}), Path("head"), 10, {}));
+  const Tensor both = Add(Linear(sketch.x, ModulePath("a"), 32, {}), Linear(sketch.x, ModulePath("b"), 32, {}), ModulePath("sum"));
+  const Graph graph = *sketch.Rank(Linear(Linear(both, ModulePath("c"), 16, {}), ModulePath("head"), 10, {}));
   EXPECT_THAT(Widths(graph, Find(graph, "sum")), ElementsAre(16, 16, 16));
   EXPECT_THAT(AllReduces(graph), ElementsAre("c.all_reduce"));
 }
 
 TEST(TensorParallel, ASumWithAReplicatedValueIsReplicated) {
   Sketch sketch;
-  const Tensor mixed = Add(Linear(sketch.x, Path("a"), 16, {}), sketch.x, Path("sum"));
-  const Graph graph = *sketch.Rank(Linear(mixed, Path("head"), 10, {}));
+  const Tensor mixed = Add(Linear(sketch.x, ModulePath("a"), 16, {}), sketch.x, ModulePath("sum"));
+  const Graph graph = *sketch.Rank(Linear(mixed, ModulePath("head"), 10, {}));
   EXPECT_THAT(Find(graph, "a").weights[0].shape, ElementsAre(16, 16));
   EXPECT_THAT(AllReduces(graph), ElementsAre());
 }
 
 TEST(TensorParallel, AttentionWhoseInputsAreNeededWholeIsRefused) {
   Sketch sketch;
-  const Tensor q = RmsNorm(Linear(sketch.x, Path("q"), 16, {}), Path("q_norm"), {.eps = 1e-5});  // over all heads
-  const Tensor out = sketch.Attend(q, Linear(sketch.x, Path("k"), 16, {}), Linear(sketch.x, Path("v"), 16, {}), "attention");
-  const Status status = sketch.Rank(Linear(Linear(out, Path("o"), 16, {}), Path("head"), 10, {})).status();
+  const Tensor q = RmsNorm(Linear(sketch.x, ModulePath("q"), 16, {}), ModulePath("q_norm"), {.eps = 1e-5});  // over all heads
+  const Tensor out = sketch.Attend(q, Linear(sketch.x, ModulePath("k"), 16, {}), Linear(sketch.x, ModulePath("v"), 16, {}), "attention");
+  const Status status = sketch.Rank(Linear(Linear(out, ModulePath("o"), 16, {}), ModulePath("head"), 10, {})).status();
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_THAT(status.message(), HasSubstr("attention cannot be shared by head"));
 }
