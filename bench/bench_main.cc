@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/log.h"
+#include "bench/dollar/dollar_command.h"
 #include "bench/kernels.h"
 #include "bench/modelled.h"
 #include "bench/paper_tables/paper_tables.h"
@@ -25,6 +26,7 @@ int main(int argc, char** argv) {
   lamina::RegisterSimulate(app, exit_status);
   lamina::RegisterThroughput(app, exit_status);
   lamina::RegisterBenchServe(app, exit_status);
+  lamina::RegisterBenchDollar(app, exit_status);
   lamina::RegisterTransport(app, exit_status);
   lamina::RegisterPlan(app, exit_status);
   lamina::RegisterPaperTables(app, exit_status);

@@ -6,7 +6,7 @@ BUILD_PACKAGES=(
   libprotobuf-dev libspdlog-dev libssl-dev libucx-dev libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler
 )
 TEST_PACKAGES=(
-  busybox-static clang clang-format curl iproute2 kmod libclang-rt-14-dev openssl perftest python3 qemu-system-x86 ucx-utils
+  busybox-static chromium-headless-shell clang clang-format curl iproute2 kmod libclang-rt-14-dev openssl perftest python3 qemu-system-x86 ucx-utils
 )
 
 # install_packages NAME...: installs those that are missing, and says which. Asks for root only then.

@@ -1,0 +1,168 @@
+#include "bench/dollar/dollar_command.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "bench/command_line.h"
+#include "bench/commit.h"  // generated
+#include "bench/dollar/dollar_charts.h"
+#include "bench/dollar/dollar_report.h"
+#include "bench/dollar/expected_time.h"
+#include "bench/report.h"
+#include "bench/serve/load_run.h"
+#include "frontend/version.h"
+
+namespace lamina {
+namespace {
+
+struct DollarOptions {
+  std::string sweep;
+  std::string html = "dollar.html";
+  std::string svg;
+  bool dry_run = false;
+  bool json = false;
+};
+
+std::string NameOf(const Sweep& sweep, const SweepPoint& point) {
+  return fmt::format("{}, context {}, batch {}", SeriesName(sweep, point), point.context, point.batch);
+}
+
+// What is left, from what the points took that are done. A point that cannot be estimated is taken for the mean of the others.
+class TimeLeft {
+ public:
+  explicit TimeLeft(std::vector<std::optional<double>> expected) : expected_(std::move(expected)) {
+    double sum = 0, known = 0;
+    for (const std::optional<double>& seconds : expected_) {
+      if (!seconds) continue;
+      sum += *seconds;
+      ++known;
+    }
+    mean_ = known > 0 ? sum / known : kUnknownSeconds;
+  }
+
+  void Done(double seconds) {
+    guessed_ += Of(num_done_++);
+    taken_ += seconds;
+  }
+
+  double Seconds() const {
+    double left = 0;
+    for (size_t i = num_done_; i < expected_.size(); ++i) left += Of(i);
+    return guessed_ > 0 ? left * taken_ / guessed_ : left;
+  }
+
+ private:
+  static constexpr double kUnknownSeconds = 30;
+
+  double Of(size_t point) const { return expected_[point].value_or(mean_); }
+
+  const std::vector<std::optional<double>> expected_;
+  double mean_ = 0, guessed_ = 0, taken_ = 0;
+  size_t num_done_ = 0;
+};
+
+std::vector<std::optional<double>> Expect(const Sweep& sweep, const std::vector<SweepPoint>& points) {
+  ExpectedTime expected(sweep);
+  std::vector<std::optional<double>> seconds;
+  for (const SweepPoint& point : points) seconds.push_back(expected.Seconds(point));
+  return seconds;
+}
+
+void PrintPlan(const Sweep& sweep, const std::vector<SweepPoint>& points) {
+  const std::vector<std::optional<double>> expected = Expect(sweep, points);
+  for (size_t i = 0; i < points.size(); ++i) {
+    const SweepShape& shape = sweep.shapes[points[i].shape];
+    std::cout << fmt::format("{:<56} {:>16}  {}\n", NameOf(sweep, points[i]),
+                             shape.prices ? fmt::format("{:.3f} USD/h", shape.prices->per_hour()) : "no price",
+                             expected[i] ? "about " + DurationText(*expected[i]) : "time unknown");
+  }
+  std::cout << fmt::format("{} points, {} runs each: about {} and what the runtime and the network add\n", points.size(), sweep.repeats,
+                           DurationText(TimeLeft(expected).Seconds()));
+}
+
+// A line for each point.
+PointResult MeasureWithProgress(const Sweep& sweep, const SweepPoint& point, const std::string& position, TimeLeft& left) {
+  std::cerr << fmt::format("{} {}; about {} left\n", position, NameOf(sweep, point), DurationText(left.Seconds())) << std::flush;
+  PointResult result = MeasurePoint(sweep, point);
+  left.Done(result.seconds);
+  std::cerr << (result.ok() ? fmt::format("    {:.1f} output tokens/s ({:.1f} to {:.1f}), {:.2f} ms per token, in {}\n",
+                                          result.median().tokens_per_s, result.lowest(), result.highest(),
+                                          result.median().figures.tpot.median, DurationText(result.seconds))
+                            : "    not measured: " + result.error + "\n")
+            << std::flush;
+  return result;
+}
+
+Status WritePage(const std::string& path, const std::string& bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << bytes << std::flush;
+  return file ? OkStatus() : InvalidArgument("cannot write " + path);
+}
+
+// The lines of the first group, for documents that take no page.
+std::string FirstPicture(const DollarReport& report) {
+  const std::vector<ReportGroup> groups = GroupsOf(report);
+  if (groups.empty()) return "";
+  const std::string bars = BreakdownBarsOf(report, groups.front());
+  return bars.empty() ? LineChartsOf(report, groups.front()).front() : bars;
+}
+
+Status BenchDollar(const DollarOptions& options) {
+  DollarReport report;
+  LAMINA_ASSIGN_OR_RETURN(report.sweep, Sweep::Load(options.sweep));
+  const std::vector<SweepPoint> points = PointsOf(report.sweep);
+  if (options.dry_run) {
+    PrintPlan(report.sweep, points);
+    return OkStatus();
+  }
+  for (const std::string& path : {options.html, options.svg}) {  // better known before an hour of measuring than after it
+    if (!path.empty() && !std::ofstream(path, std::ios::binary | std::ios::app)) return InvalidArgument("cannot write " + path);
+  }
+  AllowManyOpenFiles();
+  report.date = fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(std::time(nullptr)));
+  report.commit = kCommit;
+  report.version = kVersion;
+  report.machine = MachineName();
+  report.command = CommandLine();
+  const TimePoint start = Clock::now();
+  TimeLeft left(Expect(report.sweep, points));
+  for (size_t i = 0; i < points.size(); ++i)
+    report.points.push_back(MeasureWithProgress(report.sweep, points[i], fmt::format("[{}/{}]", i + 1, points.size()), left));
+  report.seconds = SecondsSince(start);
+  LAMINA_RETURN_IF_ERROR(WritePage(options.html, ToHtml(report)));
+  if (!options.svg.empty()) LAMINA_RETURN_IF_ERROR(WritePage(options.svg, FirstPicture(report)));
+  std::cout << (options.json ? ToJson(report).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n" : ToText(report));
+  std::cerr << "The report is in " << options.html << '\n';
+  const bool any = std::any_of(report.points.begin(), report.points.end(), [](const PointResult& point) { return point.ok(); });
+  return any ? OkStatus() : PeerLost("no point could be measured; the first: " + report.points.front().error);
+}
+
+}  // namespace
+
+void RegisterBenchDollar(CLI::App& app, int& exit_status) {
+  auto options = std::make_shared<DollarOptions>();
+  CLI::App* command = app.add_subcommand("dollar", "Tokens per dollar of several ways to serve a model, as one report in HTML");
+  command->add_option("SWEEP", options->sweep, "YAML of shapes and loads, see docs/bench-dollar.md")->required();
+  command->add_option("--html", options->html, "write the report there")->capture_default_str();
+  command->add_option("--svg", options->svg, "write a picture of where the time of a step goes there");
+  command->add_flag("--dry-run", options->dry_run, "only print the points and the time that they are expected to take");
+  command->add_flag("--json", options->json, "everything as JSON on stdout instead of a table");
+  command->footer(
+      "Examples:\n"
+      "  lamina bench dollar configs/dollar-local.yaml --html report.html\n"
+      "  lamina bench dollar configs/dollar-local.yaml --dry-run");
+  command->callback([options, &exit_status] {
+    if (const Status status = BenchDollar(*options); !status.ok()) {
+      std::cerr << "lamina bench dollar: " << status.message() << '\n';
+      exit_status = 1;
+    }
+  });
+}
+
+}  // namespace lamina
