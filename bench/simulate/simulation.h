@@ -72,6 +72,7 @@ class DurationCounts {
 
 struct SimulationResult {
   std::vector<RequestRecord> requests;  // in the workload's order
+  int64_t num_left_out = 0;             // of the workload's source, which has more (RequestTrace)
   DurationCounts token_gaps;            // between two tokens of a request
   UsageTimeline usage;
   TimePoint end;
