@@ -281,6 +281,7 @@ Measurement Report(const ModelledOptions& options, const ModelledCluster& cluste
              {"batch", batch},
              {"pipeline", cluster.config.pipeline},
              {"num_compute_nodes", cluster.num_compute},
+             {"num_memory_nodes", std::ssize(cluster.devices) - cluster.num_compute},
              {"num_batches", num_batches},
              {"context", options.context},
              {"transport", cluster.config.transport},

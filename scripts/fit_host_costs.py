@@ -1,55 +1,119 @@
 #!/usr/bin/env python3
 """What this machine's processes add to the times of modelled devices, for `lamina simulate --host-costs`.
 
-  lamina bench modelled configs/modelled-13b.yaml --batch 16 64 256 --json > measured.jsonl
+  for cluster in one.yaml two.yaml; do
+    lamina bench modelled $cluster --batch 16 48 96 192 --json
+    lamina bench modelled $cluster --batch 48 144 --num-batches 3 --json
+    lamina bench modelled $cluster --batch 16 --latency 100us --gb-per-s 24 --overlap off --json
+  done > measured.jsonl
   scripts/fit_host_costs.py measured.jsonl --layers 40 > host-costs.yaml
 
-Takes cases with one batch in flight and no modelled network. Of each, `bench modelled` says what the manager, the compute node and the way
-to the memory nodes and back added to a step; over the batch sizes each of these is taken for a constant and a part for each row.
+Needs cases with one batch in flight and with several of which the compute node is the bottleneck. Clusters with different numbers of memory
+nodes tell posts from the rest of a layer, and a modelled network slower than this machine's tells attention from messages; few rows there,
+so that bytes, which overlap with other work, hardly count. Of repeated cases the median counts.
+
+Of a step, what the manager adds is measured by itself. The rest, by layer, is
+  one batch in flight:      layer + layer_row x rows + post x nodes + attend + attend_row x rows / nodes + 2 message (without a network)
+  compute node never idle:  layer + layer_row x rows + post x nodes
+and the costs are the non-negative ones whose steps are nearest to the measured ones, by relative least squares.
 """
 import argparse
 import json
+import statistics
 import sys
 
+NAMES = ("layer_us", "layer_row_us", "post_us", "attend_us", "attend_row_us", "message_us")
 
-def line_through(points):
-    """Constant and slope of the least relative squares, neither below zero."""
-    weights = [1 / max(y, 1e-3) ** 2 for _, y in points]
-    total = sum(weights)
-    mean_x = sum(w * x for w, (x, _) in zip(weights, points)) / total
-    mean_y = sum(w * y for w, (_, y) in zip(weights, points)) / total
-    spread = sum(w * (x - mean_x) ** 2 for w, (x, _) in zip(weights, points))
-    slope = sum(w * (x - mean_x) * (y - mean_y) for w, (x, y) in zip(weights, points)) / spread if spread else 0.0
-    slope = max(slope, 0.0)
-    constant = mean_y - slope * mean_x
-    if constant < 0:
-        constant, slope = 0.0, sum(w * x * y for w, (x, y) in zip(weights, points)) / sum(w * x * x for w, (x, _) in zip(weights, points))
-    return constant, slope
+
+def least_squares(rows):
+    """Non-negative x nearest to a x = y over [(a, y, weight)], by descent along one coordinate after another."""
+    size = len(rows[0][0])
+    square = [[sum(w * a[i] * a[j] for a, _, w in rows) for j in range(size)] for i in range(size)]
+    aim = [sum(w * a[i] * y for a, y, w in rows) for i in range(size)]
+    x = [0.0] * size
+    for _ in range(20000):
+        for i in range(size):
+            if square[i][i] > 0:
+                x[i] = max(0.0, x[i] + (aim[i] - sum(p * q for p, q in zip(square[i], x))) / square[i][i])
+    return x
+
+
+def medians(cases):
+    """One case for all that were measured alike, with the medians of their details."""
+    alike = {}
+    for case in cases:
+        alike.setdefault(json.dumps(case["case"], sort_keys=True) + str("network_ms" in case["details"]), []).append(case)
+    merged = []
+    for group in alike.values():
+        details = {k: statistics.median(c["details"][k] for c in group) for k, v in group[0]["details"].items() if k != "cpu"}
+        merged.append({"case": group[0]["case"], "details": details})
+    return merged
+
+
+def fit(cases, layers):
+    steps, pieces = [], []
+    for case in medians(cases):
+        sizes, ms = case["case"], case["details"]
+        if sizes.get("overlap") == "on":
+            continue
+        batches, nodes = sizes["num_batches"], sizes["num_memory_nodes"]
+        rows = sizes["batch"] / batches
+        weight = (layers * 1e-3 / ms["step_ms"]) ** 2
+        at_compute = [1, rows, nodes]
+        if batches == 1:
+            steps.append(([1, rows], 1e3 * max(ms["manager_ms"], 0), 1 / max(ms["manager_ms"], 0.05) ** 2))
+            network = ms.get("network_ms", 0)
+            added = ms["step_ms"] - ms["ideal_linear_ms"] - ms["ideal_attention_ms"] - network - max(ms["manager_ms"], 0)
+            pieces.append((at_compute + [1, rows / nodes, 0 if network else 2], 1e3 * added / layers, weight))
+        elif batches * ms["ideal_linear_ms"] > 1.5 * (ms["ideal_linear_ms"] + ms["ideal_attention_ms"]):
+            added = ms["step_ms"] / batches - ms["ideal_linear_ms"]
+            pieces.append((at_compute + [0, 0, 0], 1e3 * added / layers, weight * batches**2))
+    if not steps or len(steps) == len(pieces):
+        sys.exit("there must be cases with one batch in flight, and with several of which the compute node is the bottleneck")
+    return dict(zip(("step_us", "row_us"), least_squares(steps))) | dict(zip(NAMES, least_squares(pieces)))
+
+
+def self_check():
+    """Finds the costs that made-up cases were made of."""
+    true = {"step_us": 400, "row_us": 2.5, "layer_us": 12, "layer_row_us": 0.05, "post_us": 9, "attend_us": 21, "attend_row_us": 0.2,
+            "message_us": 7}
+    layers, cases = 40, []
+    for nodes in (1, 2, 4):
+        for batches, network in ((1, 0.0), (1, 9.0), (3, 0.0)):
+            for rows in (16, 64, 192):
+                linear, attention = 20 + 0.1 * rows, 0.02 * rows / nodes
+                compute = layers * (true["layer_us"] + true["layer_row_us"] * rows + true["post_us"] * nodes) / 1e3
+                memory = true["attend_us"] + true["attend_row_us"] * rows / nodes + (0 if network else 2 * true["message_us"])
+                manager = (true["step_us"] + true["row_us"] * rows) / 1e3
+                step = batches * (linear + compute) if batches > 1 else linear + attention + compute + layers * memory / 1e3 + manager + network
+                details = {"step_ms": step, "ideal_linear_ms": linear, "ideal_attention_ms": attention, "manager_ms": manager}
+                if network:
+                    details["network_ms"] = network
+                sizes = {"batch": rows * batches, "num_batches": batches, "num_memory_nodes": nodes}
+                cases += [{"case": sizes, "details": details}] * 2
+                cases.append({"case": sizes, "details": details | {"step_ms": 2 * step}})  # disturbed
+    found = fit(cases, layers)
+    wrong = {name: found[name] for name, value in true.items() if abs(found[name] - value) > 0.01 * value + 0.01}
+    if wrong:
+        sys.exit(f"self-check: {wrong} instead of {true}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", help="lines of `lamina bench modelled --json`")
-    parser.add_argument("--layers", type=int, required=True, help="of the model that was measured")
+    parser.add_argument("files", nargs="*", help="lines of `lamina bench modelled --json`")
+    parser.add_argument("--layers", type=int, help="of the model that was measured")
+    parser.add_argument("--self-check", action="store_true", help="find known costs in made-up measurements, and print nothing else")
     args = parser.parse_args()
-    parts = {"manager_ms": [], "compute_node_ms": [], "memory_nodes_ms": []}
-    with open(args.file, encoding="utf-8") as lines:
-        for line in lines:
-            case = json.loads(line)
-            if case["case"]["num_batches"] != 1 or "network_ms" in case["details"]:
-                continue
-            for name, points in parts.items():
-                points.append((case["case"]["batch"], max(case["details"][name], 0.0)))
-    if not parts["manager_ms"]:
-        sys.exit(f"{args.file}: no case with one batch in flight and without a modelled network")
-    step, row = line_through(parts["manager_ms"])
-    layer, layer_row = line_through(parts["compute_node_ms"])
-    wire, wire_row = line_through(parts["memory_nodes_ms"])
-    print(f"step_us: {1e3 * step:.1f}")
-    print(f"row_us: {1e3 * row:.3f}")
-    print(f"layer_us: {1e3 * layer / args.layers:.2f}")
-    print(f"layer_row_us: {1e3 * (layer_row + wire_row) / args.layers:.4f}")
-    print(f"message_us: {1e3 * wire / args.layers / 2:.2f}")
+    if args.self_check:
+        return self_check()
+    if not args.files or not args.layers:
+        parser.error("needs a file of measurements and --layers")
+    cases = []
+    for name in args.files:
+        with open(name, encoding="utf-8") as lines:
+            cases += [json.loads(line) for line in lines if line.strip()]
+    for name, value in fit(cases, args.layers).items():
+        print(f"{name}: {value:.3f}")
 
 
 if __name__ == "__main__":

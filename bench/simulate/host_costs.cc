@@ -1,7 +1,5 @@
 #include "bench/simulate/host_costs.h"
 
-#include <fmt/format.h>
-
 #include <fstream>
 #include <sstream>
 
@@ -22,16 +20,14 @@ Result<HostCosts> HostCosts::Load(const std::string& path) {
   map.ReadDouble("row_us", &costs.row_us);
   map.ReadDouble("layer_us", &costs.layer_us);
   map.ReadDouble("layer_row_us", &costs.layer_row_us);
+  map.ReadDouble("post_us", &costs.post_us);
+  map.ReadDouble("attend_us", &costs.attend_us);
+  map.ReadDouble("attend_row_us", &costs.attend_row_us);
   map.ReadDouble("message_us", &costs.message_us);
   map.ReadDouble("sample_row_us", &costs.sample_row_us);
   map.Close();
   LAMINA_RETURN_IF_ERROR(errors.status());
   return costs;
-}
-
-std::string HostCosts::ToYaml() const {
-  return fmt::format("step_us: {:.4g}\nrow_us: {:.4g}\nlayer_us: {:.4g}\nlayer_row_us: {:.4g}\nmessage_us: {:.4g}\nsample_row_us: {:.4g}\n",
-                     step_us, row_us, layer_us, layer_row_us, message_us, sample_row_us);
 }
 
 }  // namespace lamina

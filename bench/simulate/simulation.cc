@@ -45,6 +45,7 @@ class Simulation {
       result_.num_kv_tokens += node.capacity_tokens;
     }
     result_.requests.resize(workload.requests.size());
+    result_.num_left_out = workload.num_left_out;
   }
 
   Status Schedule(const std::vector<NodeChange>& changes);

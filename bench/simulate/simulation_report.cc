@@ -144,6 +144,7 @@ Json ToJson(const ClusterModel& cluster, const SimulationResult& result) {
   json.update(ToServeJson(result));
   json["num_refused"] = CountOf(result, Outcome::kRefused);
   json["num_lost"] = CountOf(result, Outcome::kFailed);
+  json["num_left_out"] = result.num_left_out;
   if (!result.failure.empty()) json["failure"] = result.failure;
   json["num_steps"] = result.num_steps;
   json["mean_rows_per_step"] = static_cast<double>(result.num_rows) / static_cast<double>(std::max<int64_t>(result.num_steps, 1));
@@ -168,6 +169,8 @@ std::string ToText(const ClusterModel& cluster, const SimulationResult& result) 
   text +=
       fmt::format("requests           {} done, {} refused, {} failed in {:.2f} s of virtual time\n", json.at("completed").get<int64_t>(),
                   json.at("num_refused").get<int64_t>(), json.at("num_lost").get<int64_t>(), number("duration"));
+  if (result.num_left_out > 0)
+    text += fmt::format("                   {} more left out: longer than --max-total-len, or without an answer\n", result.num_left_out);
   if (!result.failure.empty()) text += "                   " + result.failure + "\n";
   text += fmt::format("throughput         {:.2f} requests/s, {:.0f} output tokens/s, {:.0f} tokens/s\n", number("request_throughput"),
                       number("output_throughput"), number("total_token_throughput"));

@@ -230,14 +230,22 @@ void VirtualNodes::RunPart(int number, TimePoint now) {
     events_.Push(end, VirtualEvent::Kind::kAdvance, batch.node, generation_);
     return EndStep(number, end);
   }
-  const Clock::duration posting = FromMicroseconds(host_.layer_us + host_.layer_row_us * static_cast<double>(batch.rows));
+  const Clock::duration gathering = FromMicroseconds(host_.layer_us + host_.layer_row_us * static_cast<double>(batch.rows));
+  const Clock::duration posting = gathering + PostingTime(batch);
   batch.cost.slices += SecondsOf(posting);
   compute.busy_until = kNever;
+  TimePoint host_free = done;
   if (overlap_ && !batch.asked.empty()) {
     const TimePoint has_q = part.has_q ? std::max(now, done - Scaled(part.behind_q, compute.slow)) : done;
-    events_.Push(has_q, VirtualEvent::Kind::kQueries, number, generation_);
+    const TimePoint sent_q = has_q + PostingTime(batch);
+    events_.Push(sent_q, VirtualEvent::Kind::kQueries, number, generation_);
+    host_free = std::max(done, sent_q);
   }
-  events_.Push(done + posting, VirtualEvent::Kind::kRows, number, generation_);
+  events_.Push(host_free + posting, VirtualEvent::Kind::kRows, number, generation_);
+}
+
+Clock::duration VirtualNodes::PostingTime(const Batch& batch) const {
+  return FromMicroseconds(host_.post_us * static_cast<double>(batch.asked.size()));
 }
 
 void VirtualNodes::EndStep(int number, TimePoint at) {
@@ -245,12 +253,14 @@ void VirtualNodes::EndStep(int number, TimePoint at) {
   events_.Push(at, VirtualEvent::Kind::kResult, number, generation_);
 }
 
-TimePoint VirtualNodes::Attend(Memory& memory, TimePoint ready, Clock::duration time) {
+// The device, and the host that waits for it, do one piece after another.
+TimePoint VirtualNodes::Attend(Memory& memory, TimePoint ready, Clock::duration time, int64_t rows) {
   const Clock::duration scaled = Scaled(time, memory.slow);
+  const double host_us = rows == 0 ? 0 : host_.attend_us + host_.attend_row_us * static_cast<double>(rows);
   const double seconds = SecondsOf(scaled);
   memory.busy_s += seconds;
   memory.attention_us += seconds * 1e6;
-  return memory.device.Book(ready, scaled);
+  return memory.device.Book(ready, scaled + FromMicroseconds(host_us));
 }
 
 void VirtualNodes::PostQueries(int number, TimePoint now) {
@@ -263,7 +273,7 @@ void VirtualNodes::PostQueries(int number, TimePoint now) {
     if (memory.lost) continue;
     const int64_t bytes = kHeaderBytes + asked.rows * static_cast<int64_t>(memory.model->wire.q_row_bytes());
     VirtualNic& nic = from.nics[static_cast<size_t>(memory.model->rank)];
-    Attend(memory, Carry(link_, nic, memory.nic, now, bytes), batch.attention[window + i].first);
+    Attend(memory, Carry(link_, nic, memory.nic, now, bytes), batch.attention[window + i].first, asked.begun);
   }
 }
 
@@ -280,12 +290,12 @@ TimePoint VirtualNodes::Ask(const Asked& asked, const AttentionTimes& times, Com
   const TimePoint here = Carry(link_, from.nics[rank], memory.nic, now, sent_bytes);
   ++memory.messages;
   memory.tokens += times.tokens;
-  if (!overlap_) return Carry(link_, memory.nic, to.nics[rank], Attend(memory, here, times.whole), reply_bytes);
-  const TimePoint begun = Attend(memory, here, times.more);
+  if (!overlap_) return Carry(link_, memory.nic, to.nics[rank], Attend(memory, here, times.whole, asked.rows), reply_bytes);
+  const TimePoint begun = Attend(memory, here, times.more, asked.stores > 0 ? asked.begun : 0);
   if (asked.begun == asked.rows) return Carry(link_, memory.nic, to.nics[rank], begun, reply_bytes);
   const int64_t early_bytes = asked.begun * q_bytes;
   const TimePoint early = Carry(link_, memory.nic, to.nics[rank], begun, early_bytes);
-  const TimePoint done = Attend(memory, begun, times.rest);
+  const TimePoint done = Attend(memory, begun, times.rest, asked.rows - asked.begun);
   return std::max(early, Carry(link_, memory.nic, to.nics[rank], done, reply_bytes - early_bytes));
 }
 
@@ -362,6 +372,7 @@ TimePoint VirtualNodes::Push(Batch& batch, Compute& from, TimePoint now) {
       const int64_t bytes = kHeaderBytes + std::min<int64_t>(left, kMaxPushRows) * token_bytes;
       const TimePoint here = Carry(link_, from.nics[static_cast<size_t>(memory.model->rank)], memory.nic, now, bytes);
       slot = memory.device.Book(here, Clock::duration::zero()) + link_.latency;
+      now += FromMicroseconds(host_.post_us);
       batch.pushes_done = std::max(batch.pushes_done, slot);
     }
   }

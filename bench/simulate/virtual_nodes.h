@@ -136,9 +136,10 @@ class VirtualNodes {
   TimePoint Ask(const Asked& asked, const AttentionTimes& times, Compute& from, Compute& to, TimePoint now);
   TimePoint Push(Batch& batch, Compute& from, TimePoint now);
   TimePoint AddUp(Compute& node, int64_t bytes, TimePoint now);
-  TimePoint Attend(Memory& memory, TimePoint ready, Clock::duration time);
-  int PlaceOf(int number, int slice) const;  // index into compute_
-  size_t WindowBefore(int slice) const;      // index into the cluster's windows, of the attention between slice - 1 and slice
+  TimePoint Attend(Memory& memory, TimePoint ready, Clock::duration time, int64_t rows);
+  Clock::duration PostingTime(const Batch& batch) const;  // of a message to each of its memory nodes
+  int PlaceOf(int number, int slice) const;               // index into compute_
+  size_t WindowBefore(int slice) const;                   // index into the cluster's windows, of the attention between slice - 1 and slice
 
   const ClusterModel& cluster_;
   const HostCosts host_;

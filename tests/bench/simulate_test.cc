@@ -159,12 +159,53 @@ TEST_F(SimulateTest, HostCostsComeOnTop) {
   options.host.row_us = 2;
   options.host.layer_us = 10;
   options.host.layer_row_us = 1;
+  options.host.post_us = 6;
+  options.host.attend_us = 7;
+  options.host.attend_row_us = 0.5;
   options.host.message_us = 5;
   options.host.sample_row_us = 3;
   const RequestTimes request = Run(cluster, Alike(4, 200, 3), options).requests[0];
   // The first step has nothing to compute, and its orders take their time.
   EXPECT_NEAR(request.ttft_s(), 108e-6, 1e-9);
-  EXPECT_NEAR(request.e2e_s() - request.ttft_s() - without, 2 * (108e-6 + kLayers * (14e-6 + 2 * 5e-6) + 12e-6), 1e-6);
+  EXPECT_NEAR(request.e2e_s() - request.ttft_s() - without, 2 * (108e-6 + kLayers * (14e-6 + 6e-6 + 9e-6 + 2 * 5e-6) + 12e-6), 1e-6);
+}
+
+TEST_F(SimulateTest, HostCostsOfPostsGrowWithTheMemoryNodes) {
+  SimulationOptions options;
+  options.prompts_appear = true;
+  const ClusterModel cluster = Cluster(1, 4, "40GB");
+  const double without = Run(cluster, Alike(4, 200, 3), options).requests[0].e2e_s();
+  options.host.post_us = 6;
+  EXPECT_NEAR(Run(cluster, Alike(4, 200, 3), options).requests[0].e2e_s() - without, 2 * kLayers * 4 * 6e-6, 1e-6);
+  options.host = {};
+  options.host.attend_us = 7;  // of all nodes at the same time
+  options.host.attend_row_us = 0.5;
+  EXPECT_NEAR(Run(cluster, Alike(4, 200, 3), options).requests[0].e2e_s() - without, 2 * kLayers * 7.5e-6, 1e-6);
+}
+
+TEST_F(SimulateTest, WithOverlapHostCostsHideBehindTheDeviceAsFarAsItIsBusy) {
+  SimulationOptions options;
+  options.prompts_appear = true;
+  const ClusterModel cluster = Cluster(1, 1, "40GB", "pipeline: {overlap: on}\n");
+  const double without = Run(cluster, Alike(4, 200, 2), options).requests[0].e2e_s();
+  const double behind = LinearTime(2 * kHidden * kHidden, 4), first = AttentionTime(3, 3 * 200);
+  ASSERT_LT(1e-6, behind);  // so q is posted while k and v are still computed: only the second post is seen
+  options.host.post_us = 1;
+  EXPECT_NEAR(Run(cluster, Alike(4, 200, 2), options).requests[0].e2e_s() - without, kLayers * 1e-6, 1e-6);
+  options.host = {};
+  options.host.attend_us = 50;  // of three pieces: what is stored, its new tokens, the fourth row
+  const double late = std::max(first + 50e-6 - behind, 0.0) - std::max(first - behind, 0.0);
+  EXPECT_NEAR(Run(cluster, Alike(4, 200, 2), options).requests[0].e2e_s() - without, kLayers * (2 * 50e-6 + late), 1e-6);
+}
+
+TEST_F(SimulateTest, SaysWhatTheWorkloadLeftOut) {
+  const ClusterModel cluster = Cluster(1, 1, "40GB");
+  RequestTrace workload = Alike(3, 50, 4);
+  EXPECT_EQ(ToText(cluster, Run(cluster, workload)).find("left out"), std::string::npos);
+  workload.num_left_out = 2;
+  const SimulationResult result = Run(cluster, workload);
+  EXPECT_NE(ToText(cluster, result).find("2 more left out"), std::string::npos);
+  EXPECT_EQ(ToJson(cluster, result).at("num_left_out"), 2);
 }
 
 // Batches of one sequence each that share one compute and one memory node. The compute node takes the next batch in turn of those that are
