@@ -72,8 +72,8 @@ class DurationCounts {
 
 struct SimulationResult {
   std::vector<RequestTimes> requests;  // in the workload's order
-  int64_t num_left_out = 0;             // of the workload's source, which has more (RequestTrace)
-  DurationCounts token_gaps;            // between two tokens of a request
+  int64_t num_left_out = 0;            // of the workload's source, which has more (RequestTrace)
+  DurationCounts token_gaps;           // between two tokens of a request
   UsageTimeline usage;
   TimePoint end;
   int64_t num_steps = 0, num_rows = 0, num_preemptions = 0;
