@@ -281,6 +281,41 @@ void YamlMap::ReadStrings(const std::string& key, std::vector<std::pair<std::str
   }
 }
 
+std::vector<const YamlNode*> YamlMap::Scalars(const std::string& key, const std::string& expected) {
+  const YamlNode::Entry* entry = Find(key);
+  if (entry == nullptr) return {};
+  if (entry->value.kind == YamlNode::Kind::kScalar) return {&entry->value};
+  std::vector<const YamlNode*> scalars;
+  for (const YamlNode& item : entry->value.items) {
+    if (item.kind == YamlNode::Kind::kScalar) scalars.push_back(&item);
+  }
+  if (!scalars.empty() && scalars.size() == entry->value.items.size()) return scalars;
+  Fail(key, "'" + key + "' must be a list such as [a, b]: expected " + expected + " in it");
+  return {};
+}
+
+void YamlMap::ReadInts(const std::string& key, std::vector<int>* values, int min, int max) {
+  const std::string expected = "whole numbers from " + std::to_string(min) + " to " + std::to_string(max);
+  std::vector<int> numbers;
+  for (const YamlNode* node : Scalars(key, expected)) {
+    const std::optional<int> number = ParseNumber<int>(node->scalar);
+    if (!number || *number < min || *number > max)
+      return errors_->Add(node->line, "'" + key + "' has '" + node->scalar + "': expected " + expected);
+    numbers.push_back(*number);
+  }
+  if (!numbers.empty()) *values = std::move(numbers);
+}
+
+void YamlMap::ReadChoices(const std::string& key, std::vector<std::string>* values, const std::vector<std::string>& choices) {
+  std::vector<std::string> words;
+  for (const YamlNode* node : Scalars(key, "of " + Join(choices))) {
+    if (std::find(choices.begin(), choices.end(), node->scalar) == choices.end())
+      return errors_->Add(node->line, "'" + key + "' has '" + node->scalar + "': expected one of " + Join(choices));
+    words.push_back(node->scalar);
+  }
+  if (!words.empty()) *values = std::move(words);
+}
+
 YamlMap YamlMap::Child(const std::string& key) {
   static const YamlNode kAbsent;
   const YamlNode::Entry* entry = Find(key);

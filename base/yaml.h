@@ -80,8 +80,14 @@ class YamlMap {
   void ReadDuration(const std::string& key, Clock::duration* value);                                  // as ParseDuration, above zero
   void ReadStrings(const std::string& key, std::vector<std::pair<std::string, std::string>>* value);  // a mapping of scalars
 
+  // Lists such as [1, 4, 16], or one value alone; an empty list is an error.
+  void ReadInts(const std::string& key, std::vector<int>* values, int min, int max);
+  void ReadChoices(const std::string& key, std::vector<std::string>* values, const std::vector<std::string>& choices);
+
   YamlMap Child(const std::string& key);               // absent: an empty mapping
   std::vector<YamlMap> Items(const std::string& key);  // a sequence of mappings; absent: none
+
+  bool Has(const std::string& key) { return Find(key) != nullptr; }
 
   // The key must be there; `why` ends the message.
   void Require(const std::string& key, const std::string& why = "");
@@ -95,6 +101,7 @@ class YamlMap {
  private:
   const YamlNode::Entry* Find(const std::string& key);  // and remembers the key as known
   const YamlNode* Scalar(const std::string& key, const std::string& expected);
+  std::vector<const YamlNode*> Scalars(const std::string& key, const std::string& expected);
 
   const YamlNode& node_;
   std::string section_;

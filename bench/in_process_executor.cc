@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 
 #include "compute_node/compute_node.h"
@@ -43,6 +44,7 @@ void InProcessExecutor::Loop() {
       std::vector<control::StepResult> results;
       if (!runner_->Begin(*order).ok()) std::abort();  // orders of this process
       while (results.empty()) runner_->Advance(results);
+      AddTimes(results.front());
       ExecutorEvent event;
       event.result = std::move(results.front());
       on_event_(std::move(event));
@@ -50,13 +52,22 @@ void InProcessExecutor::Loop() {
   }
 }
 
+void InProcessExecutor::AddTimes(const control::StepResult& result) {
+  std::lock_guard lock(mutex_);
+  for (const control::NodeTimes& told : result.times()) {
+    for (int i = 0; i < std::min<int>(told.ns_size(), kNumStepWorks); ++i) times_.Add(static_cast<StepWork>(i), told.ns(i));
+  }
+}
+
 std::vector<NodeStatus> InProcessExecutor::nodes() {
+  std::lock_guard lock(mutex_);
   NodeStatus self;
   self.id = kSelf;
   self.name = "local";
   self.role = "compute";
   self.state = "ready";
   self.capacity_tokens = kv_tokens_;
+  self.times = times_;
   return {self};
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -46,6 +47,7 @@ class InProcessExecutor : public StepExecutor {
 
   explicit InProcessExecutor(const InProcessOptions& options) : team_(options.num_threads), kv_tokens_(options.kv_tokens) {}
   void Loop();
+  void AddTimes(const control::StepResult& result);
 
   WorkerTeam team_;
   CpuDevice device_{team_};
@@ -54,6 +56,8 @@ class InProcessExecutor : public StepExecutor {
   std::unique_ptr<StepRunner> runner_;  // thread_ only, once started
   Inbox<control::ComputeOrder> orders_;
   std::function<void(ExecutorEvent)> on_event_;
+  std::mutex mutex_;
+  StepTimes times_;  // guarded by mutex_
   WakeFd stop_;
   std::thread thread_;
 };

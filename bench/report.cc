@@ -22,15 +22,15 @@ std::string CpuName() {
   return "unknown CPU";
 }
 
-std::string Host() { return fmt::format("{}, {} threads", CpuName(), std::thread::hardware_concurrency()); }
-
 }  // namespace
+
+std::string MachineName() { return fmt::format("{}, {} threads", CpuName(), std::thread::hardware_concurrency()); }
 
 std::string ToJsonLine(const Measurement& m) {
   nlohmann::ordered_json line = {
-      {"name", m.name},   {"case", m.sizes},    {"value", m.value},         {"unit", m.unit},
-      {"p99", m.p99},     {"p99_of", m.p99_of}, {"reference", m.reference}, {"reference_value", m.reference_value},
-      {"ratio", m.ratio}, {"host", Host()},     {"commit", kCommit}};
+      {"name", m.name},   {"case", m.sizes},       {"value", m.value},         {"unit", m.unit},
+      {"p99", m.p99},     {"p99_of", m.p99_of},    {"reference", m.reference}, {"reference_value", m.reference_value},
+      {"ratio", m.ratio}, {"host", MachineName()}, {"commit", kCommit}};
   if (m.reference.empty()) line["reference"] = line["reference_value"] = line["ratio"] = nullptr;
   if (!m.note.empty()) line["note"] = m.note;
   if (!m.details.is_null()) line["details"] = m.details;

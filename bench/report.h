@@ -26,6 +26,9 @@ struct Measurement {
 std::string ToJsonLine(const Measurement& measurement);
 std::string ToText(const Measurement& measurement);
 
+// "NAME OF THE CPU, 8 threads".
+std::string MachineName();
+
 // REQUIRES: not empty. `share` in [0, 1].
 double Percentile(std::vector<double> values, double share);
 

@@ -28,14 +28,15 @@ std::string ToSvg(const BarChart& chart) {
   const double height = kHeadingHeight + kRowHeight * static_cast<double>(chart.bars.size()) + 8;
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" font-family=\"sans-serif\" "
-      "font-size=\"13\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n<text x=\"8\" y=\"20\" font-weight=\"bold\">{2}</text>\n",
+      "font-size=\"13\">\n<rect class=\"paper\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n<text x=\"8\" y=\"20\" "
+      "font-weight=\"bold\">{2}</text>\n",
       kPictureWidth, height, EscapeXml(chart.title));
   double y = kHeadingHeight;
   for (const ChartBar& bar : chart.bars) {
     const double width = std::max(3.0, x(bar.to) - x(bar.from));
     svg += fmt::format(
         "<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">{}</text><rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"{:.0f}\" "
-        "fill=\"{}\"/><text x=\"{:.1f}\" y=\"{:.0f}\">{}</text>\n",
+        "class=\"bar\" fill=\"{}\"/><text x=\"{:.1f}\" y=\"{:.0f}\">{}</text>\n",
         kLabelWidth - 8, y + 15, EscapeXml(bar.label), x(bar.from), y + 3, width, kRowHeight - 6, kBarColours[bar.second ? 1 : 0],
         x(bar.from) + width + 6, y + 15, EscapeXml(bar.text));
     y += kRowHeight;

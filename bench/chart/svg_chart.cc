@@ -13,14 +13,20 @@ namespace {
 constexpr double kWidth = 520, kHeight = 320;  // of a chart with everything that belongs to it
 constexpr double kLeft = 70, kRight = 20, kTop = 46, kBottom = 50;
 constexpr double kHeading = 34;
-constexpr std::array<const char*, 6> kPalette = {"#1f6fb4", "#d1602a", "#3a9150", "#8a56b0", "#b03a54", "#6b6b6b"};
+constexpr double kLegendRow = 16;
+constexpr std::array<const char*, 8> kPalette = {"#1f6fb4", "#d1602a", "#3a9150", "#8a56b0", "#b03a54", "#6b6b6b", "#1896a3", "#a8862c"};
 
 // From values to pixels.
 struct Axis {
   double low = 0, high = 1;
   double first_pixel = 0, last_pixel = 1;
+  std::vector<double> ticks;
+  bool powers_of_two = false;
 
-  double At(double value) const { return first_pixel + (value - low) / (high - low) * (last_pixel - first_pixel); }
+  double At(double value) const {
+    const double share = powers_of_two ? std::log2(value / low) / std::log2(high / low) : (value - low) / (high - low);
+    return first_pixel + share * (last_pixel - first_pixel);
+  }
   bool Holds(double value) const { return value >= low && value <= high; }
 };
 
@@ -38,7 +44,19 @@ struct ValueRange {
 Axis MakeAxis(ValueRange range, double first_pixel, double last_pixel) {
   if (!(range.low <= range.high)) range = {0, 1};
   const std::vector<double> ticks = AxisTicks(range.low, range.high, 6);
-  return {ticks.front(), ticks.back(), first_pixel, last_pixel};
+  return {ticks.front(), ticks.back(), first_pixel, last_pixel, ticks, false};
+}
+
+// At least one doubling, and not more ticks than have room.
+Axis MakeAxisOfPowers(ValueRange range, double first_pixel, double last_pixel) {
+  constexpr double kMostTicks = 9;
+  if (!(range.low <= range.high) || !(range.low > 0)) range = {1, 2};
+  const double first = std::floor(std::log2(range.low) + 1e-9);
+  const double last = std::max(first + 1, std::ceil(std::log2(range.high) - 1e-9));
+  Axis axis{std::exp2(first), std::exp2(last), first_pixel, last_pixel, {}, true};
+  const double stride = std::ceil((last - first + 1) / kMostTicks);
+  for (double power = first; power <= last; power += stride) axis.ticks.push_back(std::exp2(power));
+  return axis;
 }
 
 std::string SvgText(double x, double y, const char* attributes, const std::string& text) {
@@ -51,15 +69,15 @@ std::string SvgLine(double x1, double y1, double x2, double y2, const char* attr
 
 std::string DrawAxes(const Chart& chart, const Axis& x, const Axis& y) {
   std::string out;
-  for (const double tick : AxisTicks(y.low, y.high, 6)) {
-    out += SvgLine(x.first_pixel, y.At(tick), x.last_pixel, y.At(tick), "stroke=\"#e4e4e4\"");
+  for (const double tick : y.ticks) {
+    out += SvgLine(x.first_pixel, y.At(tick), x.last_pixel, y.At(tick), "class=\"grid\" stroke=\"#e4e4e4\"");
     out += SvgText(x.first_pixel - 6, y.At(tick) + 4, "text-anchor=\"end\"", fmt::format("{:.6g}", tick));
   }
-  for (const double tick : AxisTicks(x.low, x.high, 6)) {
-    out += SvgLine(x.At(tick), y.first_pixel, x.At(tick), y.first_pixel + 4, "stroke=\"#555\"");
+  for (const double tick : x.ticks) {
+    out += SvgLine(x.At(tick), y.first_pixel, x.At(tick), y.first_pixel + 4, "class=\"axis\" stroke=\"#555\"");
     out += SvgText(x.At(tick), y.first_pixel + 17, "text-anchor=\"middle\"", fmt::format("{:.6g}", tick));
   }
-  out += SvgLine(x.first_pixel, y.first_pixel, x.last_pixel, y.first_pixel, "stroke=\"#555\"");
+  out += SvgLine(x.first_pixel, y.first_pixel, x.last_pixel, y.first_pixel, "class=\"axis\" stroke=\"#555\"");
   out += SvgText((x.first_pixel + x.last_pixel) / 2, y.first_pixel + 36, "text-anchor=\"middle\"", chart.x_label);
   const double middle = (y.first_pixel + y.last_pixel) / 2;
   out += fmt::format("<text transform=\"translate(16 {:.1f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n", middle,
@@ -80,34 +98,53 @@ std::string DrawSeries(const ChartSeries& series, const char* color, const Axis&
   for (const auto& point : series.points) {
     if (IsDrawn(point)) out += fmt::format("{:.1f},{:.1f} ", x.At(point.first), y.At(point.second));
   }
-  return fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.8\"/>\n", out, color);
+  std::string marks;
+  for (const auto& point : series.points) {
+    if (!series.marked || !IsDrawn(point)) continue;
+    marks +=
+        fmt::format("<circle class=\"mark\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"><title>{}: {:.6g}, {:.6g}</title></circle>\n",
+                    x.At(point.first), y.At(point.second), color, EscapeXml(series.name), point.first, point.second);
+  }
+  return fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.8\"/>\n", out, color) + marks;
 }
 
 // `row`: the words of marks at near values stand below each other.
 std::string DrawMark(const ChartMark& mark, const Axis& x, const Axis& y, double row) {
-  constexpr char kDashed[] = "stroke=\"#333\" stroke-dasharray=\"4 3\"";
+  constexpr char kDashed[] = "class=\"note\" stroke=\"#333\" stroke-dasharray=\"4 3\"";
   if (mark.vertical) {
     const double at = x.At(mark.at);
     const bool at_the_end = at > x.first_pixel + 0.7 * (x.last_pixel - x.first_pixel);
     return SvgLine(at, y.first_pixel, at, y.last_pixel, kDashed) +
            SvgText(at + (at_the_end ? -4 : 4), y.first_pixel - 6 - 14 * row,
-                   at_the_end ? "fill=\"#333\" text-anchor=\"end\"" : "fill=\"#333\"", mark.label);
+                   at_the_end ? "class=\"note\" fill=\"#333\" text-anchor=\"end\"" : "class=\"note\" fill=\"#333\"", mark.label);
   }
   return SvgLine(x.first_pixel, y.At(mark.at), x.last_pixel, y.At(mark.at), kDashed) +
-         SvgText(x.last_pixel, y.At(mark.at) - 4, "fill=\"#333\" text-anchor=\"end\"", mark.label);
+         SvgText(x.last_pixel, y.At(mark.at) - 4, "class=\"note\" fill=\"#333\" text-anchor=\"end\"", mark.label);
 }
 
-std::string DrawLegend(const Chart& chart) {
-  std::string out;
+// Names of series in rows, as many as have room; `height` is that of the rows behind the first.
+struct Legend {
+  std::string svg;
+  double height = 0;
+};
+
+Legend DrawLegend(const Chart& chart) {
+  Legend legend;
   double at = kLeft;
   for (size_t i = 0; i < chart.series.size(); ++i) {
     const std::string& name = chart.series[i].name;
     if (name.empty()) continue;
-    out += fmt::format("<rect x=\"{:.1f}\" y=\"25\" width=\"10\" height=\"10\" fill=\"{}\"/>\n", at, kPalette[i % kPalette.size()]);
-    out += SvgText(at + 14, 34, "", name);
-    at += 28 + 6.5 * static_cast<double>(name.size());
+    const double width = 28 + 6.5 * static_cast<double>(name.size());
+    if (at > kLeft && at + width > kWidth) {
+      at = kLeft;
+      legend.height += kLegendRow;
+    }
+    legend.svg += fmt::format("<rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"10\" height=\"10\" fill=\"{}\"/>\n", at, 25 + legend.height,
+                              kPalette[i % kPalette.size()]);
+    legend.svg += SvgText(at + 14, 34 + legend.height, "", name);
+    at += width;
   }
-  return out;
+  return legend;
 }
 
 std::string DrawChart(const Chart& chart) {
@@ -120,14 +157,16 @@ std::string DrawChart(const Chart& chart) {
       ys.Cover(point.second);
     }
   }
-  const Axis x = MakeAxis(xs, kLeft, kWidth - kRight), y = MakeAxis(ys, kHeight - kBottom, kTop);
+  const Legend legend = DrawLegend(chart);
+  const Axis x = (chart.x_in_powers_of_two ? MakeAxisOfPowers : MakeAxis)(xs, kLeft, kWidth - kRight);
+  const Axis y = MakeAxis(ys, kHeight - kBottom, kTop + legend.height);
   std::string out = DrawAxes(chart, x, y);
   for (size_t i = 0; i < chart.series.size(); ++i) out += DrawSeries(chart.series[i], kPalette[i % kPalette.size()], x, y);
   double row = 0;
   for (const ChartMark& mark : chart.marks) {  // one that lies far from all values would squeeze them together
     if ((mark.vertical ? x : y).Holds(mark.at)) out += DrawMark(mark, x, y, row++);
   }
-  return out + DrawLegend(chart);
+  return out + legend.svg;
 }
 
 }  // namespace
@@ -168,16 +207,16 @@ std::vector<double> AxisTicks(double low, double high, int count) {
 
 std::string DrawCharts(const std::string& heading, const std::vector<Chart>& charts, int columns) {
   const auto rows = (static_cast<int>(charts.size()) + columns - 1) / columns;
+  const double top = heading.empty() ? 0 : kHeading;
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
       "font-family=\"sans-serif\" "
-      "font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-      kWidth * columns, kHeading + kHeight * rows);
-  out += SvgText(20, 22, "font-size=\"15\" font-weight=\"bold\"", heading);
+      "font-size=\"12\">\n<rect class=\"paper\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+      kWidth * columns, top + kHeight * rows);
+  if (!heading.empty()) out += SvgText(20, 22, "font-size=\"15\" font-weight=\"bold\"", heading);
   for (size_t i = 0; i < charts.size(); ++i) {
     const auto column = static_cast<double>(i % static_cast<size_t>(columns)), row = static_cast<double>(i / static_cast<size_t>(columns));
-    out += fmt::format("<g transform=\"translate({:.0f} {:.0f})\">\n{}</g>\n", column * kWidth, kHeading + row * kHeight,
-                       DrawChart(charts[i]));
+    out += fmt::format("<g transform=\"translate({:.0f} {:.0f})\">\n{}</g>\n", column * kWidth, top + row * kHeight, DrawChart(charts[i]));
   }
   return out + "</svg>\n";
 }

@@ -11,6 +11,7 @@ struct ChartSeries {
   std::string name;                               // "" stands in no legend
   std::vector<std::pair<double, double>> points;  // not finite: left out
   bool dots = false;                              // else a line through the points
+  bool marked = false;                            // a line with a mark at each point: <circle class="mark">
 };
 
 // A dashed line across the chart with a few words at it.
@@ -25,9 +26,11 @@ struct Chart {
   std::vector<ChartSeries> series;  // drawn in turn in the colours of the palette
   std::vector<ChartMark> marks;
   bool y_from_zero = true;
+  bool x_in_powers_of_two = false;  // the x axis; its values are above 0
 };
 
-// A whole SVG document: the charts in rows of `columns` under the heading. All texts are escaped.
+// A whole SVG document: the charts in rows of `columns` under the heading, which takes no room if it is "". All texts are escaped. Fills
+// and strokes are attributes, so that a page's style sheet can replace them by class: paper, grid, axis, note.
 std::string DrawCharts(const std::string& heading, const std::vector<Chart>& charts, int columns);
 
 // The text as it has to stand in SVG and HTML, quotes too.

@@ -143,6 +143,13 @@ class LoadRun {
 
 }  // namespace
 
+void AllowManyOpenFiles() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 Result<LoadResult> RunLoad(const HttpUrl& url, const std::vector<LoadRequest>& requests, const LoadOptions& options) {
   return LoadRun(requests, options).Run(url);
 }

@@ -60,6 +60,9 @@ struct LoadResult {
   int num_connections = 0;
 };
 
+// As many as the system lets this process have: a connection is one.
+void AllowManyOpenFiles();
+
 // Blocks until every request is answered or has failed; one thread. kPeerLost: the host is unknown. Whatever happens to a request is in its
 // record.
 Result<LoadResult> RunLoad(const HttpUrl& url, const std::vector<LoadRequest>& requests, const LoadOptions& options);

@@ -1,7 +1,6 @@
 #include "bench/serve/serve_command.h"
 
 #include <fmt/chrono.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -9,15 +8,14 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
-#include "bench/serve/prompts.h"
+#include "bench/command_line.h"
+#include "bench/serve/request_bodies.h"
 #include "bench/serve/serve_report.h"
 #include "bench/serve/served_endpoint.h"
 #include "frontend/cli/commands.h"
 
 namespace lamina {
 namespace {
-
-using nlohmann::json;
 
 struct ServeBenchOptions {
   std::string base_url = "http://127.0.0.1:8000";
@@ -43,30 +41,8 @@ struct ServeBenchOptions {
   bool json = false;
 
   bool is_chat() const { return backend == "openai-chat"; }
+  BodyOptions bodies() const { return {is_chat(), prompt_format, vocab_size, ignore_eos, temperature, workload.seed}; }
 };
-
-// Many connections at a time are as many open files.
-void AllowManyOpenFiles() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-// What was typed, for the result; the key stays out of files.
-std::string CommandLine() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string line;
-  bool secret = false;
-  for (std::string word; std::getline(file, word, '\0');) {
-    const bool plain = !word.empty() && word.find_first_of(" \t\n'\"\\$*?|&;<>()`#") == std::string::npos;
-    if (secret) word = "KEY";
-    if (word.starts_with("--api-key=")) word = "--api-key=KEY";
-    secret = word == "--api-key";
-    line += (line.empty() ? "" : " ") + (plain || word == "KEY" ? word : "'" + word + "'");
-  }
-  return line;
-}
 
 // The one line that says how it goes: rewritten on a terminal, now and then elsewhere.
 class ProgressLine {
@@ -86,65 +62,6 @@ class ProgressLine {
  private:
   const bool terminal_ = isatty(STDERR_FILENO) != 0;
   double next_ = 10;
-};
-
-// The tokenizer that counts prompts, and where it came from; null if none is at hand. What the server was loaded from may be a folder here.
-struct FoundTokenizer {
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::string dir;
-};
-
-Result<FoundTokenizer> FindTokenizer(const ServeBenchOptions& options, const ServedEndpoint& endpoint) {
-  FoundTokenizer found;
-  found.dir = options.tokenizer.empty() ? endpoint.root : options.tokenizer;
-  Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizerOrBytes(found.dir);
-  if (tokenizer.ok()) {
-    found.tokenizer = *std::move(tokenizer);
-    return found;
-  }
-  if (!options.tokenizer.empty()) return tokenizer.status();
-  found.dir.clear();
-  std::cerr << "no tokenizer of the model is here: lengths of prompts are estimates; give --tokenizer DIR, or --prompt-format ids\n";
-  return found;
-}
-
-class BodyMaker {
- public:
-  BodyMaker(const ServeBenchOptions& options, const ServedEndpoint& endpoint, const Tokenizer* tokenizer, int64_t block_tokens)
-      : options_(options), endpoint_(endpoint), prompts_(tokenizer, options.workload.seed), block_tokens_(block_tokens) {
-    vocab_size_ = options.vocab_size > 0 ? options.vocab_size : tokenizer != nullptr ? tokenizer->vocab_size() : 0;
-  }
-
-  Status Check() const {
-    if (options_.prompt_format != "ids") return OkStatus();
-    if (options_.is_chat()) return InvalidArgument("--prompt-format ids: chats have messages of text; use --backend openai");
-    if (vocab_size_ > 0) return OkStatus();
-    return InvalidArgument("--prompt-format ids needs the model's --vocab-size, or its --tokenizer");
-  }
-
-  std::string Make(const TraceRequest& request, size_t index) const {
-    json body = {{"model", endpoint_.model},
-                 {"stream", true},
-                 {"stream_options", {{"include_usage", true}}},
-                 {"temperature", options_.temperature},
-                 {options_.is_chat() ? "max_completion_tokens" : "max_tokens", request.output_tokens}};
-    if (options_.ignore_eos) body["ignore_eos"] = true;
-    if (options_.is_chat()) {
-      body["messages"] = {{{"role", "user"}, {"content", prompts_.Text(request, index, block_tokens_)}}};
-    } else if (options_.prompt_format == "ids") {
-      body["prompt"] = prompts_.Ids(request, index, block_tokens_, vocab_size_);
-    } else {
-      body["prompt"] = prompts_.Text(request, index, block_tokens_);
-    }
-    return body.dump(-1, ' ', false, json::error_handler_t::replace);
-  }
-
- private:
-  const ServeBenchOptions& options_;
-  const ServedEndpoint& endpoint_;
-  PromptMaker prompts_;
-  int64_t block_tokens_;
-  int64_t vocab_size_ = 0;
 };
 
 std::vector<LoadRequest> MakeRequests(const RequestTrace& trace, const BodyMaker& bodies) {
@@ -212,12 +129,14 @@ Result<ServeReport> MeasureServing(const ServeBenchOptions& options) {
   load.max_concurrency = options.max_concurrency;
   LAMINA_ASSIGN_OR_RETURN(load.timeout, ParseDuration(options.timeout));
   LAMINA_ASSIGN_OR_RETURN(const ServedEndpoint endpoint, FindEndpoint(options.base_url, options.api_key, options.model));
-  LAMINA_ASSIGN_OR_RETURN(const FoundTokenizer found, FindTokenizer(options, endpoint));
+  LAMINA_ASSIGN_OR_RETURN(const FoundTokenizer found, FindTokenizer(options.tokenizer, endpoint));
+  if (found.tokenizer == nullptr)
+    std::cerr << "no tokenizer of the model is here: lengths of prompts are estimates; give --tokenizer DIR, or --prompt-format ids\n";
   report.workload = options.workload;
   FitIntoContext(endpoint, report.workload);
   LAMINA_ASSIGN_OR_RETURN(const RequestTrace trace,
                           MakeWorkload(report.workload, found.tokenizer ? TokensOf(*found.tokenizer, found.dir) : EstimatedTokens()));
-  const BodyMaker bodies(options, endpoint, found.tokenizer.get(), trace.block_tokens);
+  const BodyMaker bodies(options.bodies(), endpoint.model, found.tokenizer.get(), trace.block_tokens);
   LAMINA_RETURN_IF_ERROR(bodies.Check());
   const std::vector<LoadRequest> requests = MakeRequests(trace, bodies);
   LAMINA_RETURN_IF_ERROR(WarmUp(options, endpoint, trace, bodies, load));

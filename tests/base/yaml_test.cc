@@ -17,6 +17,8 @@ struct Values {
   Clock::duration wait = std::chrono::seconds(1);
   std::vector<std::pair<std::string, std::string>> env;
   std::vector<std::string> item_names;
+  std::vector<int> numbers = {5};
+  std::vector<std::string> choices = {"a"};
 };
 
 Status Read(const std::string& text, Values* values) {
@@ -27,6 +29,8 @@ Status Read(const std::string& text, Values* values) {
   map.ReadChoice("choice", &values->choice, {"a", "b"});
   map.ReadInt("number", &values->number, 1, 9);
   map.ReadDouble("price", &values->price);
+  map.ReadInts("numbers", &values->numbers, 1, 9);
+  map.ReadChoices("choices", &values->choices, {"a", "b"});
   YamlMap limits = map.Child("limits");
   limits.ReadSize("size", &values->size, 1);
   limits.ReadDuration("wait", &values->wait);
@@ -65,6 +69,22 @@ TEST(Yaml, ReadsEveryKind) {
   EXPECT_EQ(values.item_names, (std::vector<std::string>{"one", "two"}));
 }
 
+TEST(Yaml, ListsMayBeOneValue) {
+  Values values;
+  ASSERT_TRUE(Read("numbers: [1, 3, 9]\nchoices: [b, a]\n", &values).ok());
+  EXPECT_EQ(values.numbers, (std::vector<int>{1, 3, 9}));
+  EXPECT_EQ(values.choices, (std::vector<std::string>{"b", "a"}));
+  ASSERT_TRUE(Read("numbers: 4\nchoices: b\n", &values).ok());
+  EXPECT_EQ(values.numbers, std::vector<int>{4});
+  EXPECT_EQ(values.choices, std::vector<std::string>{"b"});
+  ASSERT_TRUE(Read("word: x\n", &values).ok());
+  EXPECT_EQ(values.numbers, std::vector<int>{4}) << "an absent key changes nothing";
+  EXPECT_EQ(ErrorOf("word: x\nnumbers: [1,\n 10]\n"), "f.yaml:3: 'numbers' has '10': expected whole numbers from 1 to 9");
+  EXPECT_EQ(ErrorOf("numbers: []\n"), "f.yaml:1: 'numbers' must be a list such as [a, b]: expected whole numbers from 1 to 9 in it");
+  EXPECT_EQ(ErrorOf("numbers: [[1]]\n"), "f.yaml:1: 'numbers' must be a list such as [a, b]: expected whole numbers from 1 to 9 in it");
+  EXPECT_EQ(ErrorOf("choices: [a, c]\n"), "f.yaml:1: 'choices' has 'c': expected one of a, b");
+}
+
 TEST(Yaml, AbsentKeysKeepDefaults) {
   for (const char* text : {"", "# only a comment\n", "limits:\n", "env:\nitems:\n"}) {
     Values values;
@@ -78,7 +98,7 @@ TEST(Yaml, AbsentKeysKeepDefaults) {
 TEST(Yaml, UnknownKeysAreErrorsWithLineAndSection) {
   EXPECT_EQ(ErrorOf("word: a\nlimits:\n  size: 1\n  x: 1\n"), "f.yaml:4: unknown key 'x' under 'limits'; known keys: size, wait");
   EXPECT_EQ(ErrorOf("wort: a\n"),
-            "f.yaml:1: unknown key 'wort' under the file; known keys: word, choice, number, price, limits, env, items");
+            "f.yaml:1: unknown key 'wort' under the file; known keys: word, choice, number, price, numbers, choices, limits, env, items");
 }
 
 TEST(Yaml, TypeErrorsNameLineValueAndExpectation) {

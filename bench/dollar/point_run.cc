@@ -1,0 +1,167 @@
+#include "bench/dollar/point_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "bench/dollar/served_point.h"
+#include "bench/serve/load_run.h"
+#include "bench/serve/request_bodies.h"
+#include "bench/workload/workload.h"
+
+namespace lamina {
+namespace {
+
+constexpr int kWarmUpTokens = 8;  // of each answer
+const std::vector<double> kPercents = {90, 99};
+
+// One point's endpoint and how it is asked.
+class PointClient {
+ public:
+  PointClient(const Sweep& sweep, const SweepPoint& point) : sweep_(sweep), shape_(sweep.shapes[point.shape]), point_(point) {}
+
+  Status Connect(const std::string& url) {
+    LAMINA_ASSIGN_OR_RETURN(endpoint_, FindEndpoint(url, shape_.api_key, shape_.served_model));
+    LAMINA_ASSIGN_OR_RETURN(found_, FindTokenizer(shape_.tokenizer, endpoint_));
+    HttpClientOptions http;
+    http.api_key = shape_.api_key;
+    LAMINA_ASSIGN_OR_RETURN(HttpClient client, HttpClient::Create(url, http));
+    metrics_.emplace(std::move(client));
+    return OkStatus();
+  }
+
+  const std::string& model() const { return endpoint_.model; }
+
+  Result<LoadResult> Ask(int num_requests, int output_tokens, uint64_t seed) {
+    WorkloadOptions workload;
+    workload.dataset_name = "random";
+    workload.input_len = std::to_string(point_.context);
+    workload.output_len = std::to_string(output_tokens);
+    workload.num_prompts = num_requests;
+    workload.seed = seed;
+    const TokenCounter counter = found_.tokenizer ? TokensOf(*found_.tokenizer, found_.dir) : EstimatedTokens();
+    LAMINA_ASSIGN_OR_RETURN(const RequestTrace trace, MakeWorkload(workload, counter));
+    BodyOptions options;
+    // Lists of ids are exactly as long as they should be; of servers elsewhere not all take them.
+    options.prompt_format = shape_.kind != ShapeKind::kEndpoint ? "ids" : "text";
+    options.ignore_eos = true;
+    options.seed = seed;
+    const BodyMaker bodies(options, endpoint_.model, found_.tokenizer.get(), trace.block_tokens);
+    LAMINA_RETURN_IF_ERROR(bodies.Check());
+    std::vector<LoadRequest> requests;
+    for (size_t i = 0; i < trace.requests.size(); ++i) {
+      const TraceRequest& request = trace.requests[i];
+      requests.push_back({0, bodies.Make(request, i), request.input_tokens, request.output_tokens});
+    }
+    LoadOptions load;
+    load.api_key = shape_.api_key;
+    load.max_concurrency = point_.batch;
+    load.timeout = sweep_.load.timeout;
+    LAMINA_ASSIGN_OR_RETURN(LoadResult result, RunLoad(endpoint_.url, requests, load));
+    const auto failed = std::ranges::count_if(result.records, [](const RequestRecord& record) { return !record.ok(); });
+    if (failed == 0) return result;
+    const auto first = std::ranges::find_if(result.records, [](const RequestRecord& record) { return !record.ok(); });
+    return PeerLost(fmt::format("{} of {} requests failed: {}: {}", failed, result.records.size(), first->error_kind, first->error));
+  }
+
+  // "": the endpoint has none.
+  std::string Metrics() const {
+    const Result<HttpResponse> response = metrics_->Get("/metrics");
+    return response.ok() && response->ok() ? response->body : "";
+  }
+
+ private:
+  const Sweep& sweep_;
+  const SweepShape& shape_;
+  const SweepPoint point_;
+  ServedEndpoint endpoint_;
+  FoundTokenizer found_;
+  std::optional<HttpClient> metrics_;
+};
+
+Result<PointRun> MeasureRun(const Sweep& sweep, const SweepPoint& point, PointClient& client, const RunTimes& times, uint64_t seed) {
+  const std::string before = client.Metrics();
+  LAMINA_ASSIGN_OR_RETURN(LoadResult load, client.Ask(point.batch * sweep.load.waves, sweep.load.output_tokens, seed));
+  PointRun run;
+  run.figures = Evaluate(load, {}, kPercents);
+  run.requests = std::move(load.records);
+  run.tokens_per_s = sweep.load.prefill_left_out ? DecodeTokensPerSecond(run.requests) : run.figures.output_throughput;
+  RunTimes timed = times;
+  timed.seconds = run.figures.duration;
+  run.breakdown = BreakdownBetween(before, client.Metrics(), timed);
+  return run;
+}
+
+Status MeasureRuns(const Sweep& sweep, PointResult& result) {
+  const SweepPoint& point = result.point;
+  const SweepShape& shape = sweep.shapes[point.shape];
+  std::unique_ptr<ServedPoint> served;
+  RunTimes times;
+  if (shape.kind != ShapeKind::kEndpoint) {
+    result.model = shape.config.served_name;
+    LAMINA_ASSIGN_OR_RETURN(served, ServedPoint::Start(sweep, point));
+    result.commands = served->commands();
+    result.data_path = served->data_path();
+    times.num_batches = served->num_batches();
+    times.tensor_parallel_size = served->tensor_parallel_size();
+  }
+  PointClient client(sweep, point);
+  const auto check = [&](const Status& status) {  // a daemon's death says more than the requests that it failed
+    if (status.ok() || served == nullptr || served->Check().ok()) return status;
+    return served->Check();
+  };
+  LAMINA_RETURN_IF_ERROR(client.Connect(served != nullptr ? served->url() : shape.url));
+  result.model = client.model();
+  uint64_t seed = static_cast<uint64_t>(sweep.load.seed) * 1000003;
+  LAMINA_RETURN_IF_ERROR(check(client.Ask(point.batch, std::min(kWarmUpTokens, sweep.load.output_tokens), seed).status()));
+  for (int i = 0; i < sweep.repeats; ++i) {
+    Result<PointRun> run = MeasureRun(sweep, point, client, times, ++seed);
+    LAMINA_RETURN_IF_ERROR(check(run.status()));
+    result.runs.push_back(*std::move(run));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+const PointRun& PointResult::median() const {
+  std::vector<const PointRun*> sorted;
+  for (const PointRun& run : runs) sorted.push_back(&run);
+  std::ranges::sort(sorted, {}, [](const PointRun* run) { return run->tokens_per_s; });
+  return *sorted[(sorted.size() - 1) / 2];
+}
+
+double PointResult::lowest() const { return std::ranges::min(runs, {}, &PointRun::tokens_per_s).tokens_per_s; }
+double PointResult::highest() const { return std::ranges::max(runs, {}, &PointRun::tokens_per_s).tokens_per_s; }
+
+double DecodeTokensPerSecond(const std::vector<RequestRecord>& requests) {
+  double start = 0, end = 0;
+  for (const RequestRecord& request : requests) {
+    start = std::max(start, request.sent + request.ttft);
+    end = std::max(end, request.sent + request.e2el);
+  }
+  double tokens = 0;
+  for (const RequestRecord& request : requests) {
+    double at = request.sent + request.ttft;
+    // Events may bring several tokens; the server's count is shared among those behind the first.
+    const double per_event =
+        request.itl.empty() ? 0 : static_cast<double>(request.output_tokens - 1) / static_cast<double>(request.itl.size());
+    for (const double gap : request.itl) {
+      at += gap;
+      if (at > start + 1e-9) tokens += per_event;
+    }
+  }
+  return end > start ? tokens / (end - start) : 0;
+}
+
+PointResult MeasurePoint(const Sweep& sweep, const SweepPoint& point) {
+  PointResult result;
+  result.point = point;
+  const TimePoint start = Clock::now();
+  if (const Status status = MeasureRuns(sweep, result); !status.ok()) result.error = status.message();
+  result.seconds = SecondsSince(start);
+  return result;
+}
+
+}  // namespace lamina

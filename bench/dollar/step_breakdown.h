@@ -1,0 +1,31 @@
+// Where the time of a step went, from what a lamina server's /metrics say before and after a run. In a step every sequence of the batch
+// gets a token, so it is the latency per token too.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace lamina {
+
+// Milliseconds of the mean step. Each part is what the step waited for, so that together they are `step` and `manager`.
+struct StepBreakdown {
+  double step = 0;                // on the compute nodes, from its order to its result
+  double slices = 0;              // running slices
+  double messages = 0;            // gathering and posting q, k and v, copying outputs; where prompts are computed, their attention
+  double sampling = 0;            // logits become tokens
+  double attention = 0;           // on the slowest memory node; without memory nodes on the compute node
+  double network = 0;             // q, k, v and outputs on their way, as far as nothing else happened meanwhile
+  double waiting = 0;             // the rest: queues, and batches that share the nodes
+  std::optional<double> manager;  // between two steps: scheduling, orders, results, HTTP; none if it is not known how many steps overlap
+};
+
+struct RunTimes {
+  double seconds = 0;            // the run's duration
+  int num_batches = 0;           // steps in flight at a time; 0: not known
+  int tensor_parallel_size = 1;  // compute nodes that run a slice together
+};
+
+// None: the texts are not of a lamina server, or no step was made between them.
+std::optional<StepBreakdown> BreakdownBetween(const std::string& metrics_before, const std::string& metrics_after, const RunTimes& run);
+
+}  // namespace lamina
