@@ -172,6 +172,8 @@ void ReadAttention(YamlMap map, ClusterConfig* config) {
 void ReadNetwork(YamlMap map, ClusterConfig* config) {
   map.ReadDuration("modelled_latency", &config->modelled_latency);
   map.ReadDouble("modelled_gb_per_s", &config->modelled_gb_per_s);
+  if (config->modelled_gb_per_s != 0 && (config->modelled_gb_per_s < 0.001 || config->modelled_gb_per_s > 1e6))
+    map.Fail("modelled_gb_per_s", "'modelled_gb_per_s' must be 0 or from 0.001 to 1000000");
   const bool one_host = std::ranges::all_of(config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
   if (config->models_network() && !one_host) {
     map.Fail(config->modelled_gb_per_s > 0 ? "modelled_gb_per_s" : "modelled_latency",

@@ -22,8 +22,10 @@ class DeviceTimeline {
   TimePoint free_at_{};
 };
 
-// Seconds of the cost model as a duration.
+// Seconds of the cost model as a duration. More than a year is a year, as nanoseconds would overflow.
 inline Clock::duration FromSeconds(double seconds) {
+  constexpr double kYear = 366.0 * 86400;
+  if (!(seconds < kYear)) seconds = kYear;
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 

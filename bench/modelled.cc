@@ -16,6 +16,7 @@
 #include "base/cluster_config.h"
 #include "base/device_catalog.h"
 #include "base/units.h"
+#include "bench/number_checks.h"
 #include "bench/prefilled_executor.h"
 #include "bench/report.h"
 #include "frontend/cluster_executor.h"
@@ -406,7 +407,7 @@ void RegisterModelled(CLI::App& app, int& exit_status) {
   command->add_option("--overlap", options->overlap, "auto | on | off, instead of the cluster file's")
       ->check(CLI::IsMember({"auto", "on", "off"}));
   command->add_option("--latency", options->latency, "of the modelled network, such as 33us, instead of the cluster file's");
-  command->add_option("--gb-per-s", options->gb_per_s, "likewise its bandwidth, in 10^9 bytes")->check(CLI::NonNegativeNumber);
+  command->add_option("--gb-per-s", options->gb_per_s, "likewise its bandwidth, in 10^9 bytes")->check(ModelledGbPerSecond());
   command->add_flag("--json", options->json, "a JSON line for each case instead of a table");
   command->callback([options, &exit_status] {
     if (Status status = MeasureModelled(*options); !status.ok()) {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "bench/commit.h"  // generated
+#include "bench/json_text.h"
 
 namespace lamina {
 namespace {
@@ -34,7 +35,7 @@ std::string ToJsonLine(const Measurement& m) {
   if (m.reference.empty()) line["reference"] = line["reference_value"] = line["ratio"] = nullptr;
   if (!m.note.empty()) line["note"] = m.note;
   if (!m.details.is_null()) line["details"] = m.details;
-  return line.dump();
+  return JsonText(line);
 }
 
 std::string ToText(const Measurement& m) {

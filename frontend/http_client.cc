@@ -105,7 +105,11 @@ Result<HttpUrl> HttpUrl::Parse(const std::string& url) {
   const size_t colon = rest.find(':', bracket == std::string::npos ? 0 : bracket);
   parsed.host = bracket == std::string::npos ? rest.substr(0, colon) : rest.substr(1, bracket - 1);
   parsed.port = colon == std::string::npos ? "80" : rest.substr(colon + 1);
-  const bool is_port = !parsed.port.empty() && parsed.port.size() <= 5 && parsed.port.find_first_not_of("0123456789") == std::string::npos;
+  const bool has_digits =
+      !parsed.port.empty() && parsed.port.size() <= 5 && parsed.port.find_first_not_of("0123456789") == std::string::npos;
+  const int port = has_digits ? std::stoi(parsed.port) : 0;
+  const bool is_port = port >= 1 && port <= 65535;
+  if (has_digits && !is_port) return InvalidArgument("'" + url + "': there is no port " + parsed.port + "; they are 1 to 65535");
   if (parsed.host.empty() || !is_port) return InvalidArgument("'" + url + "' is not a URL such as http://127.0.0.1:8000");
   return parsed;
 }

@@ -43,7 +43,8 @@ Result<PlanLoad> LoadOfTrace(const Trace& trace, const std::string& folder) {
     LAMINA_ASSIGN_OR_RETURN(requests, ReadTrace(path, format, EstimatedTokens()));
   }
   PlanLoad load = LoadOf(requests);
-  load.longest = 0;  // as in the paper: whatever is too long for the models is cut
+  load.longest = 0;            // as in the paper: whatever is too long for the models is cut
+  load.context_deviation = 0;  // batches are of the capacity
   return load;
 }
 

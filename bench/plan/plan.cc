@@ -11,6 +11,9 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "bench/chart/bar_chart.h"
+#include "bench/default_catalog.h"
+#include "bench/json_text.h"
+#include "bench/number_checks.h"
 #include "bench/plan/cluster_file.h"
 #include "bench/plan/planner.h"
 #include "bench/workload/trace_reader.h"
@@ -25,7 +28,7 @@ struct PlanCommand {
   std::string model;
   std::string trace, input_len = "1024", output_len = "128", lengths_of;
   double rate = 0;
-  std::string catalog = "configs/devices-2026.yaml";
+  std::string catalog = kDefaultCatalog;
   std::string tpot, ttft, latency = "33us", price = "rent", prefill = "here";
   std::string emit, svg;
   ShapeLimits limits;
@@ -52,8 +55,9 @@ Status ReadSeconds(const std::string& flag, const std::string& text, double* sec
 Result<PlanLoad> ReadLoad(const PlanCommand& command) {
   RequestTrace trace;
   if (!command.trace.empty()) {
-    LAMINA_ASSIGN_OR_RETURN(const TraceFormat format, DetectTraceFormat(command.trace));
-    LAMINA_ASSIGN_OR_RETURN(trace, ReadTrace(command.trace, format, EstimatedTokens()));
+    const Result<TraceFormat> format = DetectTraceFormat(command.trace);
+    if (!format.ok()) return format.status().WithContext("--trace");
+    LAMINA_ASSIGN_OR_RETURN(trace, ReadTrace(command.trace, *format, EstimatedTokens()));
   } else {
     WorkloadOptions workload;
     workload.dataset_name = "random";
@@ -197,7 +201,7 @@ Status RunPlan(PlanCommand& command) {
   LAMINA_ASSIGN_OR_RETURN(const PlanLoad load, ReadLoad(command));
   LAMINA_ASSIGN_OR_RETURN(const Plan plan, MakePlan(model, load, *catalog, command.limits, command.options));
   if (command.json) {
-    std::cout << ToJson(command, load, plan).dump(2) << "\n";
+    std::cout << JsonText(ToJson(command, load, plan), 2) << "\n";
   } else {
     Print(command, model, load, plan);
   }
@@ -223,12 +227,12 @@ void RegisterPlan(CLI::App& app, int& exit_status) {
       ->capture_default_str()
       ->excludes(trace);
   command->add_option("--output-len", options->output_len, "tokens of answers, likewise")->capture_default_str()->excludes(trace);
-  command->add_option("--rate", options->rate, "requests/s to serve; 0: as many as a cluster can")->check(CLI::NonNegativeNumber);
+  command->add_option("--rate", options->rate, "requests/s to serve; 0: as many as a cluster can")->check(NumberAtLeast(0));
   command->add_option("--catalog", options->catalog, "devices and prices; one of your own can extend it")->capture_default_str();
   command->add_option("--price", options->price, "rent: prices per hour | buy: prices spread over --years")
       ->check(CLI::IsMember({"rent", "buy"}))
       ->capture_default_str();
-  command->add_option("--years", options->options.years, "that a bought device is used")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--years", options->options.years, "that a bought device is used")->check(NumberIn(0.01, 100))->capture_default_str();
   command->add_option("--tpot", options->tpot, "time between two tokens at most, such as 100ms");
   command->add_option("--ttft", options->ttft, "time to the first token at most, without waiting, such as 2s");
   command->add_option("--prefill", options->prefill, "here: compute nodes compute prompts | elsewhere: they come from other machines")
@@ -236,12 +240,12 @@ void RegisterPlan(CLI::App& app, int& exit_status) {
       ->capture_default_str();
   command->add_option("--latency", options->latency, "of the network, from node to node")->capture_default_str();
   command->add_option("--nic-gb-per-s", options->options.default_nic_gb_per_s, "of devices for which the catalog gives none")
-      ->check(CLI::PositiveNumber)
+      ->check(NumberIn(0.001, 1e6))
       ->capture_default_str();
   command
       ->add_option("--memory-utilization", options->options.memory_utilization,
                    "share of a device's memory for the KV cache, and for weights that are there too")
-      ->check(CLI::Range(0.01, 1.0))
+      ->check(NumberIn(0.01, 1))
       ->capture_default_str();
   command->add_option("--max-num-seqs", options->options.max_sequences, "at a time, at most")
       ->check(CLI::PositiveNumber)

@@ -12,6 +12,7 @@ struct PlanLoad {
   double input_tokens = 0;         // mean, of a prompt
   double output_tokens = 0;        // mean, of an answer
   double context = 0;              // tokens of a decoding sequence, mean over all decode steps: long answers count more than short ones
+  double context_deviation = 0;    // standard deviation of the same
   double prefill_pairs = 0;        // mean over prompts, of a query and a token that it attends to
   double longest = 0;              // tokens of the longest request, prompt and answer
   double requests_per_second = 0;  // to be served; 0: as many as the cluster can

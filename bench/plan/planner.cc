@@ -1,6 +1,7 @@
 #include "bench/plan/planner.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +12,8 @@ namespace lamina {
 namespace {
 
 constexpr double kSecondsPerHour = 3600;
-constexpr double kWorthIt = 1.02;  // a gain below this is within what the model leaves out
+constexpr double kMostCopies = 1e6;  // of a cluster; more are a typing error
+constexpr double kWorthIt = 1.02;    // a gain below this is within what the model leaves out
 // Numbers of memory nodes that are looked at: each up to 8, then in steps that grow.
 constexpr int kMemoryCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128};
 
@@ -47,7 +49,9 @@ std::pair<Schedule, int> Schedules(const Context& context, const ShapeCost& cost
   const Schedule best = cost.Best();
   const double demand = context.load.requests_per_second * context.load.output_tokens;
   if (best.rows == 0 || demand <= 0) return {best, 1};
-  const int copies = static_cast<int>(std::min(1e6, std::ceil(demand / cost.TokensPerSecond(best))));
+  const double needed = std::ceil(demand / cost.TokensPerSecond(best));
+  if (!(needed <= kMostCopies)) return {Schedule(), 0};
+  const int copies = std::max(1, static_cast<int>(needed));
   const Schedule enough = cost.Fewest(demand / copies);
   return {enough.rows > 0 ? enough : best, copies};
 }
@@ -159,6 +163,17 @@ Status FindBottlenecks(const Context& context, const DeviceCatalog& catalog, std
   return OkStatus();
 }
 
+// "H100, RTX3090".
+std::string Considered(const std::vector<std::string>& devices) {
+  constexpr size_t kMostNames = 6;
+  if (devices.size() > kMostNames) return fmt::format("{} devices", devices.size());
+  return fmt::format("{}", fmt::join(devices, ", "));
+}
+
+bool IsAmong(const std::vector<DeviceSpec>& devices, const std::string& name) {
+  return std::any_of(devices.begin(), devices.end(), [&](const DeviceSpec& device) { return device.name == name; });
+}
+
 }  // namespace
 
 const Prediction* Plan::best() const {
@@ -169,17 +184,19 @@ const Prediction* Plan::best() const {
 }
 
 std::string Plan::Verdict() const {
-  if (best() == nullptr) return "Nothing in the catalog serves this model and workload within these limits.";
-  if (homogeneous.empty()) return "Disaggregate: no device of the catalog serves this alone, not even with tensor parallelism.";
+  const std::string considered = Considered(alone);
+  if (best() == nullptr) return "Nothing among " + considered + " serves this model and workload within these limits.";
+  if (homogeneous.empty()) return "Disaggregate: nothing among " + considered + " serves this alone, not even with tensor parallelism.";
   if (disaggregated.empty()) return "Do not disaggregate: no pair of devices serves this within these limits.";
   const Prediction &apart = disaggregated.front(), &together = homogeneous.front();
   const double gain = apart.tokens_per_dollar / together.tokens_per_dollar;
   if (gain >= kWorthIt) {
-    return fmt::format("Disaggregate: {} gives {:.2f} times the tokens per dollar of the best homogeneous cluster, {}.", apart.shape.text(),
-                       gain, together.shape.text());
+    return fmt::format("Disaggregate: {} gives {:.2f} times the tokens per dollar of the best homogeneous cluster of {}, {}.",
+                       apart.shape.text(), gain, considered, together.shape.text());
   }
-  return fmt::format("Do not disaggregate: {} alone gives {:.2f} times the tokens per dollar of the best disaggregated cluster, {}.",
-                     together.shape.text(), 1 / gain, apart.shape.text());
+  return fmt::format(
+      "Do not disaggregate: {} alone, the best of {}, gives {:.2f} times the tokens per dollar of the best disaggregated cluster, {}.",
+      together.shape.text(), considered, 1 / gain, apart.shape.text());
 }
 
 Result<Plan> MakePlan(const ModelConfig& model, const PlanLoad& load, const DeviceCatalog& catalog, const ShapeLimits& limits,
@@ -192,15 +209,30 @@ Result<Plan> MakePlan(const ModelConfig& model, const PlanLoad& load, const Devi
   }
   LAMINA_ASSIGN_OR_RETURN(const std::vector<DeviceSpec> computes, Choose(catalog, limits.compute_devices, options, plan.left_out));
   LAMINA_ASSIGN_OR_RETURN(const std::vector<DeviceSpec> memories, Choose(catalog, limits.memory_devices, options, plan.left_out));
+  std::vector<DeviceSpec> devices = computes;
+  for (const DeviceSpec& device : memories) {
+    if (!IsAmong(computes, device.name)) devices.push_back(device);  // for homogeneous clusters only
+  }
   BestOf disaggregated, homogeneous;
-  for (const DeviceSpec& device : computes) {
+  for (const DeviceSpec& device : devices) {
+    plan.alone.push_back(device.name);
     for (const auto& [ranks, rank_model] : context.models) {
       Result<ComputeSide> compute = ComputeSide::Create(device, rank_model, options, Unscaled());
       if (compute.status().code() == StatusCode::kOutOfSpace) continue;
       LAMINA_RETURN_IF_ERROR(compute.status());
       ++plan.num_shapes;
       KeepBetter(homogeneous, Predict(context, {device.name, 1, ranks, "", 0}, *compute, nullptr));
+      if (!IsAmong(computes, device.name)) continue;
       for (const DeviceSpec& memory : memories) TryMemory(context, limits, memory, *compute, plan, disaggregated);
+    }
+  }
+  if (disaggregated.empty() && homogeneous.empty() && load.requests_per_second > 0) {
+    PlanLoad any_rate = load;
+    any_rate.requests_per_second = 0;
+    LAMINA_ASSIGN_OR_RETURN(const Plan without, MakePlan(model, any_rate, catalog, limits, options));
+    if (without.best() != nullptr) {
+      return InvalidArgument(fmt::format("{} requests/s need every cluster more than {:.0f} times; ask for a lower rate",
+                                         load.requests_per_second, kMostCopies));
     }
   }
   plan.disaggregated = Ranked(disaggregated, limits.keep);
@@ -221,7 +253,8 @@ Result<Prediction> PredictShape(const ModelConfig& model, const PlanLoad& load, 
   }
   LAMINA_ASSIGN_OR_RETURN(ComputeSide side, ComputeSide::Create(compute, context.models.at(shape.num_ranks), options, Unscaled()));
   std::optional<Prediction> prediction = Predict(context, shape, side, memory ? &*memory : nullptr);
-  if (!prediction) return OutOfSpace(shape.text() + ": no schedule holds the longest request and keeps the limits");
+  if (!prediction)
+    return OutOfSpace(shape.text() + ": no schedule holds the longest request and keeps the limits, or the rate is far too high");
   prediction->limit = FindBottleneck(context, shape, compute, memory ? &*memory : nullptr);
   return *prediction;
 }

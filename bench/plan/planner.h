@@ -26,17 +26,18 @@ struct ShapeLimits {
 struct Plan {
   std::vector<Prediction> disaggregated;  // the best of each pair of devices, most tokens per dollar first
   std::vector<Prediction> homogeneous;    // the best of each device, likewise
+  std::vector<std::string> alone;         // devices that were tried as homogeneous clusters
   std::vector<std::string> left_out;      // devices, and why: "H20: no price to buy"
   int64_t num_shapes = 0;                 // that were looked at
 
   // The best of all; null: nothing serves this.
   const Prediction* best() const;
-  // A sentence: disaggregate or not, and what it gains.
+  // A sentence: disaggregate or not, what it gains, and which devices were considered.
   std::string Verdict() const;
 };
 
-// kNotFound: a device that the catalog does not have. kInvalidArgument: the model, a device's profile, or a device that was asked for has
-// no price.
+// Memory devices that can hold the model are tried alone too. kNotFound: a device that the catalog does not have. kInvalidArgument: the
+// model, a device's profile, a device that was asked for has no price, or a rate for which every cluster is needed a million times.
 Result<Plan> MakePlan(const ModelConfig& model, const PlanLoad& load, const DeviceCatalog& catalog, const ShapeLimits& limits,
                       const PlanOptions& options);
 

@@ -40,6 +40,16 @@ std::vector<RankModel::Group> GroupSlices(const SlicedModel& sliced) {
   return groups;
 }
 
+// Sequences grow and end at different times, so that what n of them use has n times the mean and sqrt(n) times the standard deviation of
+// one. A scheduler that has no room for the next token must preempt: with this headroom it hardly ever does.
+int64_t SequencesThatFit(double tokens, const PlanLoad& load) {
+  if (tokens < load.longest) return 0;
+  constexpr double kDeviations = 3;
+  const double spread = kDeviations * load.context_deviation;
+  const double root = (std::sqrt(spread * spread + 4 * load.context * tokens) - spread) / (2 * load.context);
+  return std::max<int64_t>(1, static_cast<int64_t>(root * root * (1 + 1e-12)));
+}
+
 }  // namespace
 
 double HourlyPrice(const DeviceSpec& device, const PlanOptions& options) {
@@ -146,11 +156,12 @@ ShapeCost::ShapeCost(const ClusterShape& shape, ComputeSide& compute, const Devi
   // Scaling the bandwidth of weights must not touch that of the KV cache on the same device, and the other way round.
   if (memory == nullptr) attention_.bandwidth_gb_per_s /= scale.weight_bandwidth;
   attention_.bandwidth_gb_per_s *= scale.kv_bandwidth;
+  // A sequence stays where it began: on one memory node, or one for each rank.
+  const int pools = memory != nullptr ? std::max(1, shape.num_memory / shape.num_ranks) : 1;
   const double bytes = memory != nullptr ? options.memory_utilization * static_cast<double>(memory->memory_bytes) * shape.num_memory
                                          : compute.free_bytes() * shape.num_ranks;
   const double tokens = scale.kv_capacity * bytes / kv_bytes_;
-  if (tokens >= load.longest) max_sequences_ = static_cast<int64_t>(tokens / load.context);
-  max_sequences_ = std::min(max_sequences_, options.max_sequences);
+  max_sequences_ = std::min(pools * SequencesThatFit(tokens / pools, load), options.max_sequences);
 }
 
 struct ShapeCost::Parts {

@@ -7,7 +7,8 @@
 //   NICs                n steps' q, k, v or outputs, whichever direction has more, prompts' K and V, and contexts that rotate
 // A homogeneous cluster has one batch, and a step is linear layers + attention + prompts. Launches, hosts and schedulers cost nothing, as
 // in modelled devices; nothing of the network is hidden by overlap. Ranks exchange 2 (r - 1) / r of each all-reduced value over their
-// interconnect, or over the NIC if the catalog gives none.
+// interconnect, or over the NIC if the catalog gives none. So many sequences run that the KV cache of a memory node, or of a homogeneous
+// cluster, holds their mean context and three standard deviations.
 #pragma once
 
 #include <map>

@@ -25,9 +25,12 @@ bool OnlyAnnouncesTheRole(const json& choice) {
   return true;
 }
 
+// 0: it does not say, or more than an answer can have.
 int64_t CountIn(const json& usage, const char* key) {
+  constexpr int64_t kMostTokens = 1'000'000'000;  // sums of so many cannot overflow
   const json* count = FieldOf(usage, key);
-  return count != nullptr && count->is_number_integer() ? count->get<int64_t>() : 0;
+  if (count == nullptr || !count->is_number_integer() || *count < 0 || *count > kMostTokens) return 0;
+  return count->get<int64_t>();
 }
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }

@@ -9,6 +9,9 @@
 
 #include "base/units.h"
 #include "bench/command_line.h"
+#include "bench/default_catalog.h"
+#include "bench/json_text.h"
+#include "bench/number_checks.h"
 #include "bench/serve/request_bodies.h"
 #include "bench/serve/serve_report.h"
 #include "bench/serve/served_endpoint.h"
@@ -35,7 +38,7 @@ struct ServeBenchOptions {
   std::vector<std::string> goodput;
   std::vector<double> percentiles = {90, 99};
   std::vector<std::string> devices;
-  std::string device_catalog = "configs/devices.yaml";
+  std::string device_catalog = kDefaultCatalog;
   double price_per_hour = 0;
   std::string result_filename, requests_filename, svg_filename;
   bool json = false;
@@ -162,10 +165,10 @@ Status BenchServe(const ServeBenchOptions& options) {
   LAMINA_RETURN_IF_ERROR(CheckWritable(options));
   AllowManyOpenFiles();
   LAMINA_ASSIGN_OR_RETURN(const ServeReport report, MeasureServing(options));
-  LAMINA_RETURN_IF_ERROR(WriteResult(options.result_filename, ToJson(report).dump(2) + "\n"));
+  LAMINA_RETURN_IF_ERROR(WriteResult(options.result_filename, JsonText(ToJson(report), 2) + "\n"));
   LAMINA_RETURN_IF_ERROR(WriteResult(options.requests_filename, RequestLines(report.load)));
   LAMINA_RETURN_IF_ERROR(WriteResult(options.svg_filename, DrawServe(report)));
-  std::cout << (options.json ? ToJson(report).dump() + "\n" : ToText(report)) << std::flush;
+  std::cout << (options.json ? JsonText(ToJson(report)) + "\n" : ToText(report)) << std::flush;
   return report.figures.completed > 0 ? OkStatus() : PeerLost("no request was answered");
 }
 
@@ -189,21 +192,21 @@ void AddLoadOptions(CLI::App& command, ServeBenchOptions& options) {
       ->check(CLI::NonNegativeNumber);
   AddOption(command, "--num-warmups", options.num_warmups, "Requests before the clock starts")->check(CLI::NonNegativeNumber);
   AddOption(command, "--ignore-eos", options.ignore_eos, "Answers go on to their length");
-  AddOption(command, "--temperature", options.temperature, "Of sampling; 0: always the most likely token")->check(CLI::NonNegativeNumber);
+  AddOption(command, "--temperature", options.temperature, "Of sampling; 0: always the most likely token")->check(NumberAtLeast(0));
   AddOption(command, "--timeout", options.timeout, "Of one request, such as 90s");
   AddOption(command, "--goodput", options.goodput,
             "Limits in milliseconds, ttft:500 tpot:50 e2el:9000: requests within all of them are goodput");
   AddOption(command, "--metric-percentiles", options.percentiles, "Of all times, such as 50,90,99; default: 90,99")
       ->delimiter(',')
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(NumberIn(0, 100));
 }
 
 void AddReportOptions(CLI::App& command, ServeBenchOptions& options) {
   AddOption(command, "--device", options.devices,
             "What serves, as H100=2, for the cost: priced by the device catalog; can be given several times");
-  AddOption(command, "--device-catalog", options.device_catalog, "Catalog with the hourly prices");
+  AddOption(command, "--device-catalog", options.device_catalog, "Catalog with the hourly prices of --device");
   AddOption(command, "--price-per-hour", options.price_per_hour, "Of everything that serves, in USD, instead of --device")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NumberAtLeast(0));
   AddOption(command, "--result-filename", options.result_filename, "Write the figures there as JSON");
   AddOption(command, "--requests-filename", options.requests_filename, "Write a JSON line for each request there");
   AddOption(command, "--svg-filename", options.svg_filename, "Draw TTFT and TPOT there");

@@ -8,6 +8,7 @@
 
 #include "bench/chart/svg_chart.h"
 #include "bench/commit.h"  // generated
+#include "bench/json_text.h"
 
 namespace lamina {
 namespace {
@@ -202,7 +203,7 @@ std::string RequestLines(const LoadResult& load) {
       line["error_kind"] = record.error_kind;
       line["error"] = record.error;
     }
-    out += line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+    out += JsonText(line) + "\n";
   }
   return out;
 }

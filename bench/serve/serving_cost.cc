@@ -31,12 +31,13 @@ Result<std::optional<Prices>> FindPrices(const std::vector<std::string>& devices
   if (per_hour > 0 && !devices.empty()) return InvalidArgument("--device and --price-per-hour: give one of them");
   if (per_hour > 0) return std::optional(Prices{{{"", 1, per_hour}}, "--price-per-hour"});
   if (devices.empty()) return std::optional<Prices>();
-  LAMINA_ASSIGN_OR_RETURN(const DeviceCatalog catalog, DeviceCatalog::Load(catalog_path));
+  const Result<DeviceCatalog> catalog = DeviceCatalog::Load(catalog_path);
+  if (!catalog.ok()) return catalog.status().WithContext("--device-catalog");
   Prices prices;
   prices.table = catalog_path;
   for (const std::string& text : devices) {
     LAMINA_ASSIGN_OR_RETURN(NodePrice node, ParseDevice(text));
-    LAMINA_ASSIGN_OR_RETURN(const DeviceSpec device, catalog.Find(node.device));
+    LAMINA_ASSIGN_OR_RETURN(const DeviceSpec device, catalog->Find(node.device));
     if (device.price_per_hour <= 0)
       return InvalidArgument(catalog_path + " has no price_per_hour for '" + node.device +
                              "'; add one, or give --price-per-hour of all nodes");

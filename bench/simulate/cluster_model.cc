@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "base/units.h"
 #include "frontend/resolve_config.h"
@@ -59,20 +60,20 @@ void FindWindows(ClusterModel& cluster) {
   }
 }
 
-using Devices = std::map<std::string, const DeviceSpec*>;  // by name
+using Devices = std::map<std::pair<NodeRole, std::string>, const DeviceSpec*>;  // by name; only compute nodes have a profile of the model
 
 Result<const DeviceSpec*> DeviceOf(const NodeConfig& node, const ClusterChanges& changes, ClusterModel& cluster, Devices& known) {
   std::string name = node.device;
   if (name == "cpu" && !changes.cpu_device.empty()) name = std::string(kModelledPrefix) + changes.cpu_device;
-  if (const auto found = known.find(name); found != known.end()) return found->second;
+  if (const auto found = known.find({node.role, name}); found != known.end()) return found->second;
   LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> spec, FindModelledDevice(name, cluster.config.device_catalog));
   if (!spec) {
     return InvalidArgument("node '" + node.name +
                            "' has device cpu, of which nothing is known; say with --cpu-device which device of the catalog stands for it");
   }
-  LAMINA_RETURN_IF_ERROR(CheckProfile(*spec, cluster.model));
+  if (node.role == NodeRole::kCompute) LAMINA_RETURN_IF_ERROR(FitProfile(*spec, cluster.model, spec->tensor_parallel));
   cluster.devices.push_back(std::make_unique<const DeviceSpec>(std::move(*spec)));
-  return known[name] = cluster.devices.back().get();
+  return known[{node.role, name}] = cluster.devices.back().get();
 }
 
 // As the executor gives heads and token slots to memory nodes.

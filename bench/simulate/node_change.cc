@@ -16,10 +16,15 @@ Result<double> ParseSeconds(const std::string& text) {
   return std::chrono::duration<double>(*time).count();
 }
 
+// More than this stands still.
+constexpr double kLargestFactor = 1e4;
+
+bool IsFactor(double factor) { return factor >= 1 / kLargestFactor && factor <= kLargestFactor; }
+
 std::optional<double> ParseFactor(const std::string& text) {
   std::istringstream in(text);
   double factor = 0;
-  if (!(in >> factor) || !(in >> std::ws).eof() || factor <= 0) return std::nullopt;
+  if (!(in >> factor) || !(in >> std::ws).eof() || !IsFactor(factor)) return std::nullopt;
   return factor;
 }
 
@@ -27,7 +32,8 @@ std::optional<double> ParseFactor(const std::string& text) {
 
 Result<NodeChange> NodeChange::ParseSlow(const std::string& text) {
   const size_t at = text.rfind('@'), colon = text.rfind(':', at);
-  const Status wrong = InvalidArgument("--slow '" + text + "': expected NAME:FACTOR@TIME, such as m0:2@10s");
+  const Status wrong =
+      InvalidArgument("--slow '" + text + "': expected NAME:FACTOR@TIME, such as m0:2@10s, with a factor from 0.0001 to 10000");
   if (at == std::string::npos || colon == std::string::npos || colon == 0) return wrong;
   const std::optional<double> factor = ParseFactor(text.substr(colon + 1, at - colon - 1));
   const Result<double> seconds = ParseSeconds(text.substr(at + 1));
@@ -62,7 +68,7 @@ Result<std::vector<NodeChange>> NodeChange::Load(const std::string& path) {
     item.ReadString("fail", &fail);
     item.ReadDouble("factor", &change.factor);
     if (slow.empty() == fail.empty()) item.Fail("at", "an event needs either 'slow' or 'fail', with the name of a node");
-    if (change.factor <= 0) item.Fail("factor", "'factor' must be more than 0");
+    if (!IsFactor(change.factor)) item.Fail("factor", "'factor' must be from 0.0001 to 10000");
     change.kind = fail.empty() ? Kind::kSlow : Kind::kFail;
     change.node = fail.empty() ? slow : fail;
     if (const Result<double> seconds = ParseSeconds(at); seconds.ok()) {

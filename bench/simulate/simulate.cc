@@ -8,6 +8,8 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "bench/json_text.h"
+#include "bench/number_checks.h"
 #include "bench/simulate/measured_run.h"
 #include "bench/simulate/simulation.h"
 #include "bench/simulate/simulation_report.h"
@@ -90,7 +92,7 @@ Status Compare(const ClusterModel& cluster, const RequestTrace& workload, const 
     line["error_percent"][key] = error;
     text += fmt::format("{:<22} {:>12.3f} {:>12.3f} {:>7.1f} %\n", key, a, b, error);
   }
-  std::cout << (as_json ? line.dump() + "\n" : text) << std::flush;
+  std::cout << (as_json ? JsonText(line) + "\n" : text) << std::flush;
   return OkStatus();
 }
 
@@ -114,11 +116,13 @@ Status RunSimulation(const SimulateOptions& options) {
   const double took = SecondsSince(start);
   nlohmann::ordered_json json = ToJson(cluster, result);
   json["workload"] = workload.source;
+  json["seed"] = options.workload.seed;
+  json["request_rate"] = options.workload.request_rate;
   json["simulation_seconds"] = took;
-  LAMINA_RETURN_IF_ERROR(WriteFile(options.json_file, [&](std::ostream& out) { out << json.dump(1) << '\n'; }));
+  LAMINA_RETURN_IF_ERROR(WriteFile(options.json_file, [&](std::ostream& out) { out << JsonText(json, 1) << '\n'; }));
   if (options.json) {
     json.erase("timeline");
-    std::cout << json.dump() << std::endl;
+    std::cout << JsonText(json) << std::endl;
   } else {
     std::cout << ToText(cluster, result)
               << fmt::format("simulated in       {:.2f} s, {:.0f} requests/s of this machine's time\n", took,
@@ -126,6 +130,10 @@ Status RunSimulation(const SimulateOptions& options) {
   }
   LAMINA_RETURN_IF_ERROR(WriteFile(options.requests_file, [&](std::ostream& out) { WriteRequests(result, out); }));
   LAMINA_RETURN_IF_ERROR(WriteFile(options.svg_file, [&](std::ostream& out) { out << ToSvg(cluster, result); }));
+  if (json.at("completed") == 0) {
+    const Limit limit = FindLimit(cluster, result);
+    return InvalidArgument("no request was served; limited by " + limit.resource + ": " + limit.why);
+  }
   return options.measure ? Compare(cluster, workload, simulation, result, options.json) : OkStatus();
 }
 
@@ -143,7 +151,7 @@ void AddClusterOptions(CLI::App& command, SimulateOptions& options) {
       ->check(CLI::Range(1, 1 << 24));
   command.add_option("--overlap", changes.overlap, "auto | on | off, instead of the file's")->check(CLI::IsMember({"auto", "on", "off"}));
   command.add_option("--latency", changes.latency, "of the network, such as 33us, instead of the file's");
-  command.add_option("--gb-per-s", changes.gb_per_s, "likewise its bandwidth, in 10^9 bytes")->check(CLI::NonNegativeNumber);
+  command.add_option("--gb-per-s", changes.gb_per_s, "likewise its bandwidth, in 10^9 bytes")->check(ModelledGbPerSecond());
   command.add_option("--cpu-device", changes.cpu_device, "the device of the catalog that nodes with device cpu are taken for");
   command.add_option("--device-catalog", changes.device_catalog, "instead of the file's");
   command.add_option("--host-costs", options.host_costs_file, "YAML file: what the processes of a machine add (docs/simulate.md)");

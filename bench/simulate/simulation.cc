@@ -1,5 +1,7 @@
 #include "bench/simulate/simulation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -12,6 +14,7 @@ namespace {
 
 constexpr int kStepsPerSpeeds = 32;  // as frontend/cluster_executor.cc asks memory nodes for their counters
 constexpr int64_t kProgressSteps = 256;
+constexpr auto kLongestRun = std::chrono::hours(10 * 366 * 24);  // far from where nanoseconds overflow
 
 using Outcome = RequestTimes::Outcome;
 
@@ -49,7 +52,7 @@ class Simulation {
   }
 
   Status Schedule(const std::vector<NodeChange>& changes);
-  SimulationResult Run();
+  Result<SimulationResult> Run();
 
  private:
   struct InFlight {
@@ -66,6 +69,8 @@ class Simulation {
   void Handle(const VirtualEvent& event);
   void TakeArrivals(TimePoint now);
   void Arrive(size_t request, TimePoint now);
+  std::string WhyRefused(const Status& status, const TraceRequest& request) const;
+  void Refuse(size_t request, const std::string& why);
   void ScheduleNextArrival(TimePoint now);
   void PlanSteps(TimePoint now);
   bool PlanStep(size_t batch, TimePoint now);
@@ -125,11 +130,13 @@ Status Simulation::Schedule(const std::vector<NodeChange>& changes) {
   return OkStatus();
 }
 
-SimulationResult Simulation::Run() {
+Result<SimulationResult> Simulation::Run() {
   ScheduleNextArrival(TimePoint{});
   const auto num_requests = static_cast<int64_t>(workload_.requests.size());
   while (!events_.empty() && num_ended_ < num_requests) {
     const VirtualEvent event = events_.Pop();
+    if (event.at > TimePoint(kLongestRun))
+      return InvalidArgument("it takes more than ten years; a device, the network or a slow node is far too slow");
     Handle(event);
     result_.end = event.at;
   }
@@ -206,11 +213,25 @@ void Simulation::Arrive(size_t request, TimePoint now) {
   ++num_open_;
   const SequenceId sequence{request + 1};
   const bool dead = !result_.failure.empty();
-  if (dead ||
-      !scheduler_
-           .Add({sequence, PromptOf(spec, engine_.scheduler.prefix_caching ? workload_.block_tokens : 0, sequence), spec.output_tokens})
-           .ok())
-    End(request, Outcome::kRefused);
+  if (dead) return Refuse(request, "no node is left");
+  const int64_t block_tokens = engine_.scheduler.prefix_caching ? workload_.block_tokens : 0;
+  const Status added = scheduler_.Add({sequence, PromptOf(spec, block_tokens, sequence), spec.output_tokens});
+  if (!added.ok()) Refuse(request, WhyRefused(added, spec));
+}
+
+// Without numbers of the single request, so that many have the same one.
+std::string Simulation::WhyRefused(const Status& status, const TraceRequest& request) const {
+  const int64_t max_model_len = engine_.scheduler.max_model_len;
+  if (status.code() == StatusCode::kTryAgain) return fmt::format("{} were waiting already", engine_.scheduler.max_queued);
+  if (status.code() == StatusCode::kPeerLost) return "no memory node is left";
+  if (request.input_tokens + request.output_tokens > max_model_len)
+    return fmt::format("longer than max_model_len, {} tokens", max_model_len);
+  return "longer than the memory nodes have room for";
+}
+
+void Simulation::Refuse(size_t request, const std::string& why) {
+  ++result_.refusals[why];
+  End(request, Outcome::kRefused);
 }
 
 void Simulation::End(size_t request, Outcome outcome) {

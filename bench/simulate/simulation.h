@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -81,7 +82,8 @@ struct SimulationResult {
   std::vector<double> compute_busy, memory_busy, network_busy;  // share of the time, by node; of compute nodes' NICs
   int64_t num_kv_tokens = 0;                                    // slots of all nodes
   double mean_running = 0, mean_waiting = 0, mean_used_share = 0, peak_used_share = 0;
-  std::string failure;  // why nothing could be served any more; else ""
+  std::string failure;                      // why nothing could be served any more; else ""
+  std::map<std::string, int64_t> refusals;  // requests by why: "longer than max_model_len, 2048 tokens"
 };
 
 // The engine that serves `workload` on `cluster`, in virtual time and in real time.

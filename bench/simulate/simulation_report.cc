@@ -77,9 +77,17 @@ const char* OutcomeName(Outcome outcome) {
   return "unfinished";
 }
 
+// "3 refused: longer than max_model_len, 2048 tokens; 2 refused: ..."; "": none.
+std::string RefusalsText(const SimulationResult& result) {
+  std::string text;
+  for (const auto& [why, count] : result.refusals) text += fmt::format("{}{} refused: {}", text.empty() ? "" : "; ", count, why);
+  return text;
+}
+
 }  // namespace
 
 Limit FindLimit(const ClusterModel& cluster, const SimulationResult& result) {
+  if (CountOf(result, Outcome::kDone) == 0 && !result.refusals.empty()) return {"refusals", RefusalsText(result)};
   const double compute = MeanOf(result.compute_busy), memory = MeanOf(result.memory_busy), network = MeanOf(result.network_busy);
   const double most = std::max({compute, memory, network});
   if (most >= kSaturated) {
@@ -94,6 +102,7 @@ Limit FindLimit(const ClusterModel& cluster, const SimulationResult& result) {
   if (result.mean_waiting >= 1 && result.peak_used_share >= 0.9)
     return {"KV cache", fmt::format("{:.0f} % of the token slots are in use on average while {:.0f} sequences wait",
                                     100 * result.mean_used_share, result.mean_waiting)};
+  if (!result.refusals.empty() && result.mean_waiting < 1) return {"refusals", RefusalsText(result)};
   if (result.mean_waiting < 1 && most < 0.5) return {"requests", "hardly any waits: more could be served"};
   return {"latency", fmt::format("no pool is busy all the time, and the busiest one is {:.0f} %: they wait for each other. More batches in "
                                  "flight may help",
@@ -143,6 +152,7 @@ Json ToJson(const ClusterModel& cluster, const SimulationResult& result) {
                  {"overlap", cluster.config.overlap}}}};
   json.update(ToServeJson(result));
   json["num_refused"] = CountOf(result, Outcome::kRefused);
+  if (!result.refusals.empty()) json["refusals"] = result.refusals;
   json["num_lost"] = CountOf(result, Outcome::kFailed);
   json["num_left_out"] = result.num_left_out;
   if (!result.failure.empty()) json["failure"] = result.failure;
@@ -171,6 +181,7 @@ std::string ToText(const ClusterModel& cluster, const SimulationResult& result) 
                   json.at("num_refused").get<int64_t>(), json.at("num_lost").get<int64_t>(), number("duration"));
   if (result.num_left_out > 0)
     text += fmt::format("                   {} more left out: longer than --max-total-len, or without an answer\n", result.num_left_out);
+  if (!result.refusals.empty()) text += "                   " + RefusalsText(result) + "\n";
   if (!result.failure.empty()) text += "                   " + result.failure + "\n";
   text += fmt::format("throughput         {:.2f} requests/s, {:.0f} output tokens/s, {:.0f} tokens/s\n", number("request_throughput"),
                       number("output_throughput"), number("total_token_throughput"));

@@ -11,7 +11,7 @@ namespace lamina {
 
 // What a user could have more of to serve faster.
 struct Limit {
-  std::string resource;  // "compute nodes" | "memory nodes" | "network" | "KV cache" | "max_num_seqs" | "requests" | "latency"
+  std::string resource;  // "compute nodes" | "memory nodes" | "network" | "KV cache" | "max_num_seqs" | "requests" | "refusals" | "latency"
   std::string why;
 };
 Limit FindLimit(const ClusterModel& cluster, const SimulationResult& result);

@@ -5,14 +5,18 @@
 #include <cmath>
 
 #include "bench/workload/random_stream.h"
+#include "bench/workload/request_trace.h"
 
 namespace lamina {
 namespace {
 
 constexpr uint64_t kArrivalStream = 1;
+constexpr double kLeastBurstiness = 1e-3;  // gaps below it are 0 or the whole run: sums of them cannot be rescaled
 
 Status CheckArrivals(const ArrivalOptions& options) {
-  if (!(options.burstiness > 0)) return InvalidArgument(fmt::format("burstiness {} is not positive", options.burstiness));
+  if (!(options.burstiness >= kLeastBurstiness))
+    return InvalidArgument(
+        fmt::format("a burstiness of {} is less than {}; expected about 1, or inf", options.burstiness, kLeastBurstiness));
   if (options.ramp == Ramp::kNone) {
     if (options.requests_per_second > 0) return OkStatus();
     return InvalidArgument(
@@ -48,6 +52,10 @@ Result<std::vector<double>> MakeArrivals(int64_t count, const ArrivalOptions& op
     now += mean_gap * (constant ? 1 : random.Gamma(options.burstiness) / options.burstiness);
     expected += mean_gap;
     arrivals.push_back(now);
+  }
+  if (!(expected <= kMaxArrivalSeconds)) {
+    return InvalidArgument(
+        fmt::format("{} requests at this request rate take {:.3g} s, more than a year; ask for a higher rate", count, expected));
   }
   if (now > 0) {
     for (double& arrival : arrivals) arrival *= expected / now;

@@ -25,7 +25,7 @@ struct ArrivalOptions {
 
 // Seconds of `count` arrivals, ascending. The first comes one gap after 0, the last exactly when the mean rate says (n / rate; with a ramp
 // the sum of 1 / rate over the requests): the drawn gaps are rescaled to that, so that runs with different seeds offer the same load.
-// kInvalidArgument: a rate or burstiness that is not positive, or a ramp without finite ends.
+// kInvalidArgument: a rate that is not positive, a burstiness below 0.001, a ramp without finite ends, or more than kMaxArrivalSeconds.
 Result<std::vector<double>> MakeArrivals(int64_t count, const ArrivalOptions& options);
 
 }  // namespace lamina

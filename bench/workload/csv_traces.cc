@@ -88,6 +88,7 @@ Status ReadRows(LineReader& lines, const Columns& columns, ToSeconds to_seconds,
     TraceRequest request;
     const std::optional<double> seconds = to_seconds(fields[columns.time]);
     if (!seconds) return lines.Fail("'" + fields[columns.time] + "' is no time; expected " + expected_time);
+    LAMINA_RETURN_IF_ERROR(CheckArrival(lines, *seconds, trace));
     request.arrival_seconds = *seconds;
     for (const auto& [field, tokens] : {std::pair(columns.input, &request.input_tokens), {columns.output, &request.output_tokens}}) {
       const std::optional<int64_t> count = WholeNumber<int64_t>(fields[field]);

@@ -122,6 +122,7 @@ Status ReadMooncake(LineReader& lines, RequestTrace& trace) {
     std::string missing;
     std::optional<TraceRequest> request = MooncakeRequest(object, missing);
     if (!request) return lines.Fail("expected " + missing);
+    LAMINA_RETURN_IF_ERROR(CheckArrival(lines, request->arrival_seconds, trace));
     if (!request->prefix_blocks.empty()) trace.block_tokens = kMooncakeBlockTokens;
     AddOrLeaveOut(*std::move(request), trace);
   }

@@ -8,8 +8,11 @@
 
 namespace lamina {
 
+// A year. Later arrivals are a mistake of a file or of an option, and times in nanoseconds would overflow.
+inline constexpr double kMaxArrivalSeconds = 366.0 * 86400;
+
 struct TraceRequest {
-  double arrival_seconds = 0;          // since the first request; 0 everywhere if the trace has no times
+  double arrival_seconds = 0;          // since the first request, at most kMaxArrivalSeconds; 0 everywhere if the trace has no times
   int64_t input_tokens = 1;            // of the prompt, >= 1
   int64_t output_tokens = 1;           // of the answer, >= 1
   std::vector<int64_t> prefix_blocks;  // an id for each block of the prompt, the last one may be partial: prompts whose ids begin alike

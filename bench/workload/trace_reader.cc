@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -48,6 +49,13 @@ bool LineReader::Next(std::string& line) {
   return false;
 }
 
+Status CheckArrival(const LineReader& lines, double seconds, const RequestTrace& trace) {
+  constexpr double kLatestSeconds = 1e12;  // since 1970, or whenever the file's time began
+  const double first = trace.requests.empty() ? seconds : trace.requests.front().arrival_seconds;
+  if (seconds <= kLatestSeconds && std::abs(seconds - first) <= kMaxArrivalSeconds) return OkStatus();
+  return lines.Fail(fmt::format("a request at {:g} s is more than a year away from the others; is the time in another unit?", seconds));
+}
+
 void AddOrLeaveOut(TraceRequest request, RequestTrace& trace) {
   if (request.input_tokens < 1 || request.output_tokens < 1) {
     ++trace.num_left_out;
@@ -76,7 +84,7 @@ Result<TraceFormat> DetectTraceFormat(const std::string& path) {
   if (has(first_line, "\"input_length\"") && has(first_line, "\"output_length\"")) return TraceFormat::kMooncake;
   if (has(begin, "\"conversations\"")) return TraceFormat::kShareGpt;
   if (has(begin, "\"instruction\"")) return TraceFormat::kAlpaca;
-  return InvalidArgument(path + ": the beginning is that of no known trace; say what it is with --dataset-name, one of " + kFormatNames);
+  return InvalidArgument(path + ": the beginning is that of no known trace, which are " + kFormatNames);
 }
 
 Result<RequestTrace> ReadTrace(const std::string& path, TraceFormat format, const TokenCounter& counter) {
@@ -91,6 +99,8 @@ Result<RequestTrace> ReadTrace(const std::string& path, TraceFormat format, cons
   std::stable_sort(trace.requests.begin(), trace.requests.end(), earlier);
   const double first = trace.requests.front().arrival_seconds;
   for (TraceRequest& request : trace.requests) request.arrival_seconds -= first;
+  if (trace.requests.back().arrival_seconds > kMaxArrivalSeconds)
+    return InvalidArgument(path + ": its requests come over more than a year");
   return trace;
 }
 

@@ -33,6 +33,9 @@ class LineReader {
 // More tokens in one request are a mistake of the file, and sums of so many cannot overflow.
 inline constexpr int64_t kMaxTraceTokens = 1'000'000'000;
 
+// kInvalidArgument: further than kMaxArrivalSeconds from the first request of the trace so far, or later than any clock.
+Status CheckArrival(const LineReader& lines, double seconds, const RequestTrace& trace);
+
 // Adds the request if it has tokens on both sides, else counts it as left out.
 void AddOrLeaveOut(TraceRequest request, RequestTrace& trace);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "bench/number_checks.h"
 #include "bench/workload/length_distribution.h"
 #include "bench/workload/trace_reader.h"
 #include "frontend/cli/commands.h"
@@ -43,9 +44,12 @@ Result<RequestTrace> LoadDataset(const WorkloadOptions& options, const TokenCoun
   }
   if (options.dataset_path.empty()) return InvalidArgument("--dataset-name " + options.dataset_name + " needs a --dataset-path");
   if (!options.lengths_of.empty()) return InvalidArgument("--lengths-of makes lengths up: it goes with no --dataset-path");
-  LAMINA_ASSIGN_OR_RETURN(const TraceFormat format, options.dataset_name == "auto" ? DetectTraceFormat(options.dataset_path)
-                                                                                   : ParseTraceFormat(options.dataset_name));
-  return ReadTrace(options.dataset_path, format, counter);
+  const bool detects = options.dataset_name == "auto";
+  const Result<TraceFormat> format = detects ? DetectTraceFormat(options.dataset_path) : ParseTraceFormat(options.dataset_name);
+  if (detects && format.status().code() == StatusCode::kInvalidArgument)
+    return InvalidArgument(format.status().message() + "; say what it is with --dataset-name");
+  LAMINA_RETURN_IF_ERROR(format.status());
+  return ReadTrace(options.dataset_path, *format, counter);
 }
 
 Status LeaveOutLong(const WorkloadOptions& options, RequestTrace& trace) {
@@ -99,12 +103,14 @@ Status SetArrivals(const WorkloadOptions& options, RequestTrace& trace) {
     if (options.ramp != "none") return InvalidArgument("a ramp has its own rates: leave --request-rate out");
     const double first = trace.requests.front().arrival_seconds;  // the first ones may have been left out
     for (TraceRequest& request : trace.requests) request.arrival_seconds = (request.arrival_seconds - first) / options.rate_scale;
-    return OkStatus();
+    if (trace.requests.back().arrival_seconds <= kMaxArrivalSeconds) return OkStatus();
+    return InvalidArgument(fmt::format("--rate-scale {} makes the trace longer than a year", options.rate_scale));
   }
   if (options.rate_scale != 1) return InvalidArgument("--rate-scale scales a trace's times: it needs --request-rate trace");
   LAMINA_ASSIGN_OR_RETURN(const ArrivalOptions arrivals, ArrivalsOf(options));
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<double> times, MakeArrivals(static_cast<int64_t>(trace.requests.size()), arrivals));
-  for (size_t i = 0; i < times.size(); ++i) trace.requests[i].arrival_seconds = times[i];
+  const Result<std::vector<double>> times = MakeArrivals(static_cast<int64_t>(trace.requests.size()), arrivals);
+  if (!times.ok()) return times.status().WithContext("--request-rate, --burstiness or --ramp-up-*-rps");
+  for (size_t i = 0; i < times->size(); ++i) trace.requests[i].arrival_seconds = (*times)[i];
   trace.has_arrivals = options.ramp != "none" || options.request_rate != "inf";
   return OkStatus();
 }
@@ -124,12 +130,12 @@ void WorkloadOptions::AddTo(CLI::App& command) {
   AddOption(command, "--max-total-len", max_total_len, "Leave out requests whose prompt and answer are longer; 0: none")
       ->check(CLI::NonNegativeNumber);
   AddOption(command, "--request-rate", request_rate, "Requests per second | inf: all at once | trace: at the trace's own times");
-  AddOption(command, "--rate-scale", rate_scale, "Speeds the trace's own times up")->check(CLI::PositiveNumber);
+  AddOption(command, "--rate-scale", rate_scale, "Speeds the trace's own times up")->check(AboveZero());
   AddOption(command, "--burstiness", burstiness, "Shape of the gamma distribution of gaps: 1 Poisson, below 1 bursts, inf constant");
   AddOption(command, "--ramp-up-strategy", ramp, "none | linear | exponential, from one rate to another")
       ->check(CLI::IsMember({"none", "linear", "exponential"}));
-  AddOption(command, "--ramp-up-start-rps", ramp_start, "First rate of the ramp, in requests per second")->check(CLI::NonNegativeNumber);
-  AddOption(command, "--ramp-up-end-rps", ramp_end, "Last rate of the ramp")->check(CLI::NonNegativeNumber);
+  AddOption(command, "--ramp-up-start-rps", ramp_start, "First rate of the ramp, in requests per second")->check(NumberAtLeast(0));
+  AddOption(command, "--ramp-up-end-rps", ramp_end, "Last rate of the ramp")->check(NumberAtLeast(0));
   AddOption(command, "--seed", seed, "Of lengths, texts and arrivals");
 }
 

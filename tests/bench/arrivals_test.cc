@@ -104,7 +104,10 @@ TEST(Arrivals, RampFromOneRateToAnother) {
 TEST(Arrivals, RefuseWhatIsNoRate) {
   EXPECT_THAT(MakeArrivals(1, {.requests_per_second = 0}).status().message(), HasSubstr("not positive"));
   EXPECT_THAT(MakeArrivals(1, {.requests_per_second = std::nan("")}).status().message(), HasSubstr("not positive"));
-  EXPECT_THAT(MakeArrivals(1, {.burstiness = -1}).status().message(), HasSubstr("burstiness -1"));
+  EXPECT_THAT(MakeArrivals(1, {.burstiness = -1}).status().message(), HasSubstr("burstiness of -1"));
+  EXPECT_THAT(MakeArrivals(1, {.burstiness = std::nan("")}).status().message(), HasSubstr("burstiness"));
+  EXPECT_THAT(MakeArrivals(100, {.requests_per_second = 1, .burstiness = 1e-30}).status().message(), HasSubstr("burstiness of 1e-30"));
+  EXPECT_THAT(MakeArrivals(5, {.requests_per_second = 1e-30}).status().message(), HasSubstr("more than a year"));
   EXPECT_THAT(MakeArrivals(1, {.ramp = Ramp::kLinear, .ramp_start = 0, .ramp_end = 3}).status().message(),
               HasSubstr("both must be positive"));
 }

@@ -166,6 +166,17 @@ TEST(AnswerMeter, ARoleIsNoToken) {
   EXPECT_EQ(meter.output_tokens(), 9);
 }
 
+TEST(AnswerMeter, CountsThatNoAnswerHasAreIgnored) {
+  for (const char* count : {"9200000000000000000", "18446744073709551615", "-1", "1.5", "\"2\""}) {
+    AnswerMeter meter{TimePoint()};
+    meter.Take(R"({"choices":[{"text":"a"}]})", TimePoint() + milliseconds(1));
+    meter.Take(R"({"choices":[],"usage":{"prompt_tokens":)" + std::string(count) + R"(,"completion_tokens":)" + count + "}}",
+               TimePoint() + milliseconds(2));
+    EXPECT_EQ(meter.output_tokens(), 1) << count;
+    EXPECT_EQ(meter.prompt_tokens(), 0) << count;
+  }
+}
+
 TEST(AnswerMeter, WithoutUsageEventsAreCounted) {
   AnswerMeter meter{TimePoint()};
   for (const char* event : {R"({"choices":[{"text":"a"}]})", R"({"choices":[{"text":""}]})", "not json", "[]", R"({"choices":3})"})

@@ -11,6 +11,7 @@
 #include "bench/chart/bar_chart.h"
 #include "bench/plan/cluster_file.h"
 #include "bench/plan/planner.h"
+#include "bench/simulate/simulation.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
@@ -81,6 +82,13 @@ double Round(double replicas, double memory, double n, bool rotates, double rows
   return std::max({linear + attention + network + prompts, turns * linear + prompts, n * attention, nics});
 }
 
+// Sequences in so many token slots: the next one would leave less than three standard deviations.
+int Room(double slots, const PlanLoad& load) {
+  int room = 0;
+  while ((room + 1) * load.context + 3 * load.context_deviation * std::sqrt(room + 1) <= slots) ++room;
+  return room;
+}
+
 struct Found {
   double tokens_per_s = 0, tokens_per_dollar = 0;
 };
@@ -89,7 +97,7 @@ Found TryAll(const PlanLoad& load, double tpot, int max_replicas, int max_memory
   Found best;
   for (int replicas = 1; replicas <= max_replicas; ++replicas) {
     for (int memory = 1; memory <= max_memory; ++memory) {
-      const auto room = static_cast<int>(0.9 * kCheap.memory * memory / kKvBytes / load.context);
+      const int room = memory * Room(0.9 * kCheap.memory / kKvBytes, load);
       struct Way {
         int n;
         bool rotates;
@@ -115,6 +123,7 @@ PlanLoad Load(double input, double output) {
   load.input_tokens = input;
   load.output_tokens = output;
   load.context = input + (output + 1) / 2;
+  load.context_deviation = std::sqrt((output * output - 1) / 12);  // of whole numbers that are all as likely
   load.prefill_pairs = input * (input + 1) / 2;
   load.longest = input + output;
   return load;
@@ -145,6 +154,7 @@ TEST(PlanLoad, LongAnswersCountMoreThanShortOnes) {
   EXPECT_DOUBLE_EQ(load.output_tokens, 2);
   EXPECT_DOUBLE_EQ(load.context, (11 + 101 + 102 + 103) / 4.0);
   EXPECT_DOUBLE_EQ(load.prefill_pairs, (10 * 11 / 2 + 100 * 101 / 2) / 2.0);
+  EXPECT_NEAR(load.context_deviation, std::sqrt((11 * 11 + 101 * 101 + 102 * 102 + 103 * 103) / 4.0 - load.context * load.context), 1e-9);
   EXPECT_EQ(load.longest, 103);
 }
 
@@ -183,7 +193,7 @@ TEST(Planner, AHomogeneousClusterHoldsWeightsAndKv) {
   options.prefill = false;
   const Result<Prediction> alone = PredictShape(Model(), load, Catalog(), {"Fast", 1, 1, "", 0}, options);
   ASSERT_TRUE(alone.ok()) << alone.status();
-  const auto room = static_cast<int64_t>((0.9 * kFast.memory - kWeightBytes) / kKvBytes / load.context);
+  const int room = Room((0.9 * kFast.memory - kWeightBytes) / kKvBytes, load);
   EXPECT_EQ(alone->max_sequences, room);
   const auto rows = static_cast<double>(alone->schedule.rows);
   const double tokens = std::round(rows * load.context);
@@ -231,6 +241,8 @@ TEST(Planner, ARateIsServedByTheCheapestThatCan) {
   const Prediction more = PredictShape(Model(), load, Catalog(), {"Fast", 1, 1, "Cheap", 2}, options).value();
   EXPECT_EQ(more.copies, 3);
   EXPECT_DOUBLE_EQ(more.price_per_hour, 3 * 5.0);
+  load.requests_per_second = 1e18;
+  EXPECT_THAT(MakePlan(Model(), load, Catalog(), Limits(), options).status().message(), HasSubstr("more than 1000000 times"));
 }
 
 TEST(Planner, SaysHonestlyWhatIsBetter) {
@@ -244,8 +256,19 @@ TEST(Planner, SaysHonestlyWhatIsBetter) {
   std::string dear = kCatalog;  // memory nodes as dear as compute nodes
   dear.replace(dear.find("price_per_hour: 0.5"), 19, "price_per_hour: 900");
   const Plan together = *MakePlan(Model(), Load(900, 100), *DeviceCatalog::Parse(dear, "d.yaml"), Limits(), options);
-  EXPECT_THAT(together.Verdict(), HasSubstr("Do not disaggregate: 1 x Fast alone gives "));
+  EXPECT_THAT(together.Verdict(), HasSubstr("Do not disaggregate: 1 x Fast alone, the best of Fast, Cheap, gives "));
   EXPECT_TRUE(together.best()->shape.homogeneous());
+
+  // Two memory devices hold the model as well, at a sixteenth of the price: they are cheaper alone than with a compute device.
+  std::string cheap = kCatalog;
+  cheap.replace(cheap.find("price_per_hour: 0.5"), 19, "price_per_hour: 0.25");
+  ShapeLimits limits = Limits();
+  limits.max_ranks = 2;
+  const Plan memory_alone = *MakePlan(Model(), Load(900, 100), *DeviceCatalog::Parse(cheap, "d.yaml"), limits, options);
+  EXPECT_THAT(memory_alone.Verdict(), HasSubstr("Do not disaggregate: 2 x Cheap (tensor parallel) alone, the best of Fast, Cheap, gives "));
+  EXPECT_THAT(memory_alone.disaggregated,
+              ::testing::Each(::testing::Field(&Prediction::shape, ::testing::Field(&ClusterShape::compute, "Fast"))))
+      << "a memory device computes in no disaggregated cluster";
 
   options.tpot_seconds = 1e-6;
   EXPECT_EQ(MakePlan(Model(), Load(900, 100), Catalog(), Limits(), options)->best(), nullptr);
@@ -331,6 +354,46 @@ TEST(ClusterFile, IsWhatClusterCommandsRead) {
   Prediction alone;
   alone.shape = {"H100", 1, 1, "", 0};
   EXPECT_EQ(ToClusterYaml(alone, {}).status().code(), StatusCode::kUnimplemented);
+}
+
+double MiddleTokensPerSecond(const SimulationResult& result) {
+  const std::vector<UsageTimeline::Piece>& pieces = result.usage.pieces();
+  double tokens = 0;
+  for (size_t i = pieces.size() / 4; i < pieces.size() * 3 / 4; ++i) tokens += pieces[i].tokens;
+  const double pieces_seconds = std::chrono::duration<double>(result.usage.piece_length()).count();
+  return tokens / pieces_seconds / static_cast<double>(pieces.size() * 3 / 4 - pieces.size() / 4);
+}
+
+// What limits here is the KV cache. The simulator's scheduler admits, places, lets grow and preempts as the real one.
+TEST(ClusterFile, GivesInTheSimulatorWhatWasPlanned) {
+  const TemporaryFolder folder;
+  const ModelConfig model = *ModelConfig::Load(std::string(kModels) + "llama-33b");
+  const DeviceCatalog catalog = *DeviceCatalog::Load(kShipped);
+  RequestTrace trace;
+  trace.source = "made up";
+  trace.requests.resize(600);
+  PlanOptions options;
+  options.prefill = false;
+  for (size_t i = 0; i < trace.requests.size(); ++i) {
+    trace.requests[i].input_tokens = trace.requests[i].output_tokens = 1000;
+    trace.requests[i].arrival_seconds = 0.5 * static_cast<double>(i);  // faster than they can be served, and not all at once
+  }
+  const Prediction planned = PredictShape(model, LoadOf(trace), catalog, {"H100", 1, 1, "RTX3090", 8}, options).value();
+  ClusterFile file;
+  file.model_dir = std::string(kModels) + "llama-33b";
+  file.catalog = kShipped;
+  file.nic_gb_per_s = 50;
+  file.memory_bytes = 21'600'000'000;
+  std::ofstream(folder / "c.yaml") << *ToClusterYaml(planned, file);
+  const Result<ClusterModel> cluster = ClusterModel::Load(folder / "c.yaml", {});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->config.max_num_seqs, planned.schedule.sequences());
+  SimulationOptions simulation;
+  simulation.prompts_appear = true;
+  const Result<SimulationResult> result = Simulate(*cluster, trace, simulation);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_NEAR(planned.tokens_per_second / MiddleTokensPerSecond(*result), 1, 0.05);
+  EXPECT_LT(result->num_preemptions, 30) << "of 600 requests";
 }
 
 TEST(BarChart, BarsAreInProportion) {

@@ -334,6 +334,22 @@ TEST_F(SimulateTest, RefusesWhatTheServerWouldRefuse) {
   EXPECT_EQ(longer.requests[0].outcome, RequestTimes::Outcome::kRefused);
 }
 
+TEST_F(SimulateTest, SaysWhyItRefuses) {
+  const ClusterModel cluster =
+      Cluster(1, 1, "1GB", "limits: {max_num_seqs: 2, max_num_batched_tokens: 64, max_num_queued_reqs: 5, max_model_len: 2000}\n");
+  const auto refusals = [](const SimulationResult& result) { return result.refusals; };
+  EXPECT_EQ(refusals(Run(cluster, Alike(10, 10, 10))), (std::map<std::string, int64_t>{{"5 were waiting already", 5}}));
+  EXPECT_EQ(refusals(Run(cluster, Alike(1, 1500, 100))),
+            (std::map<std::string, int64_t>{{"longer than the memory nodes have room for", 1}}));
+  RequestTrace some = Alike(4, 10, 10, 1);
+  some.requests[1].input_tokens = some.requests[2].input_tokens = 2000;
+  const SimulationResult result = Run(cluster, some);
+  EXPECT_EQ(result.refusals, (std::map<std::string, int64_t>{{"longer than max_model_len, 2000 tokens", 2}}));
+  EXPECT_EQ(FindLimit(cluster, result).resource, "refusals");
+  EXPECT_EQ(ToJson(cluster, result).at("refusals").at("longer than max_model_len, 2000 tokens"), 2);
+  EXPECT_NE(ToText(cluster, result).find("2 refused: longer than max_model_len, 2000 tokens"), std::string::npos);
+}
+
 TEST_F(SimulateTest, ASlowNodeTakesLongerFromThenOn) {
   SimulationOptions options;
   options.prompts_appear = true;
@@ -423,10 +439,39 @@ TEST(NodeChangeTest, SaysWhatWasExpected) {
   EXPECT_EQ(NodeChange::ParseSlow("m0:2.5@10s")->factor, 2.5);
   EXPECT_EQ(NodeChange::ParseSlow("m0:2.5@250ms")->at_s, 0.25);
   EXPECT_EQ(NodeChange::ParseFail("m-1@3")->node, "m-1");
-  for (const char* wrong : {"m0", "m0:2", "m0@3", ":2@3", "m0:0@3", "m0:x@3", "m0:2@x"}) {
+  for (const char* wrong : {"m0", "m0:2", "m0@3", ":2@3", "m0:0@3", "m0:x@3", "m0:1e300@0s", "m0:1e-300@0s", "m0:nan@0s", "m0:2@x"}) {
     EXPECT_NE(NodeChange::ParseSlow(wrong).status().message().find("NAME:FACTOR@TIME"), std::string::npos) << wrong;
   }
   for (const char* wrong : {"m0", "@3", "m0@"}) EXPECT_FALSE(NodeChange::ParseFail(wrong).ok()) << wrong;
+}
+
+TEST_F(SimulateTest, WhatTakesYearsIsAnErrorAndNoOverflow) {
+  ClusterModel cluster = Cluster(1, 1, "40GB");
+  cluster.config.modelled_gb_per_s = 1e-300;
+  const Status status = Simulate(cluster, Alike(2, 100, 100), {}).status();
+  EXPECT_NE(status.message().find("more than ten years"), std::string::npos) << status.message();
+}
+
+// 7B's layers were measured; 13B's are predicted from them, as daemons do.
+TEST_F(SimulateTest, TakesMeasuredTimesOfAnotherModel) {
+  WriteFile(folder_ / "7b.csv",
+            "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,input_layernorm_ms,attn_pre_proj_ms,"
+            "attn_rope_ms,attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,mlp_down_proj_ms,add_ms\n"
+            "32,32,4096,11008,1,1,0,0.100663,0,0.033554,0,0.180355,0,0.090178,0\n");
+  WriteFile(
+      folder_ / "devices.yaml",
+      "version: 1\n"
+      "devices:\n"
+      "- {name: Flops, bf16_tflops: 100, memory: 80GB, bandwidth_gb_per_s: 1000, mfu: [{batch: 1, mfu: 1}], source: made up,\n"
+      "   profiles: [{file: 7b.csv}]}\n"
+      "- {name: Bytes, bf16_tflops: 1000000000, memory: 80GB, bandwidth_gb_per_s: 1000, mfu: [{batch: 1, mfu: 1}], source: made up}\n");
+  SimulationOptions options;
+  options.prompts_appear = true;
+  const ClusterModel cluster = Cluster(1, 1, "40GB");
+  const SimulationResult result = Run(cluster, Alike(1, 100, 2), options);
+  // 1 ms in 0.5e9 matrix elements of two bytes at 1000 GB/s, the head by its bytes.
+  const double weights = kLayers * (kQkvWeights + kRestWeights) + kHidden * kVocabulary;
+  EXPECT_NEAR(result.requests[0].tpot_s() / (2e-12 * weights + kLayers * AttentionTime(1, 102)), 1, 0.02);
 }
 
 TEST_F(SimulateTest, NamesANodeThatThereIsNot) {
@@ -445,6 +490,8 @@ TEST_F(SimulateTest, EventsComeFromAFileToo) {
   EXPECT_EQ((*changes)[1].at_s, 20);
   WriteFile(folder_ / "wrong.yaml", "events:\n- {at: 10s}\n");
   EXPECT_NE(NodeChange::Load(folder_ / "wrong.yaml").status().message().find("wrong.yaml:2"), std::string::npos);
+  WriteFile(folder_ / "still.yaml", "events:\n- {at: 10s, slow: m0, factor: 1e300}\n");
+  EXPECT_NE(NodeChange::Load(folder_ / "still.yaml").status().message().find("still.yaml:2"), std::string::npos);
 }
 
 }  // namespace

@@ -113,6 +113,26 @@ TEST_F(TraceTest, BurstGptColumnsAreFoundByName) {
               HasSubstr("trace:2: 'soon' is no time"));
 }
 
+TEST_F(TraceTest, TimesBeyondAYearNameTheLine) {
+  const std::string head = "Timestamp,Request tokens,Response tokens\n5,1,1\n";
+  EXPECT_THAT(Error(head + "1e300,1,1\n", TraceFormat::kBurstGpt), HasSubstr("trace:3: a request at 1e+300 s is more than a year away"));
+  EXPECT_THAT(Error("Timestamp,Request tokens,Response tokens\n1e300,1,1\n", TraceFormat::kBurstGpt), HasSubstr("trace:2: "));
+  EXPECT_THAT(Error(head + "40000000,1,1\n", TraceFormat::kBurstGpt), HasSubstr("trace:3: "));
+  EXPECT_THAT(Error("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-01-01 00:00:00,1,1\n2025-01-01 00:00:00,1,1\n", TraceFormat::kAzure),
+              HasSubstr("trace:3: "));
+  EXPECT_THAT(Error("{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1}\n"
+                    "{\"timestamp\": 1e25, \"input_length\": 1, \"output_length\": 1}\n",
+                    TraceFormat::kMooncake),
+              HasSubstr("trace:2: "));
+  WorkloadOptions options;
+  options.request_rate = "trace";
+  options.rate_scale = 1e-30;
+  EXPECT_THAT(Make(kAzure, options).status().message(), HasSubstr("--rate-scale 1e-30 makes the trace longer than a year"));
+  options.rate_scale = 1;
+  options.request_rate = "1e-30";
+  EXPECT_THAT(Make(kAzure, options).status().message(), HasSubstr("--request-rate"));
+}
+
 constexpr char kMooncake[] =
     "{\"timestamp\": 1000, \"input_length\": 600, \"output_length\": 5, \"hash_ids\": [46, 47]}\n"
     "{\"timestamp\": 3500, \"input_length\": 512, \"output_length\": 3, \"hash_ids\": [46]}\n";
@@ -172,6 +192,9 @@ TEST_F(TraceTest, AlpacaJoinsInstructionAndInput) {
 TEST_F(TraceTest, WhatIsNoTraceIsSaid) {
   EXPECT_EQ(DetectTraceFormat(folder_ / "absent").status().code(), StatusCode::kNotFound);
   EXPECT_THAT(DetectTraceFormat(File("once upon a time")).status().message(), HasSubstr("azure, burstgpt, mooncake, sharegpt, alpaca"));
+  EXPECT_THAT(DetectTraceFormat(File("once upon a time")).status().message(), ::testing::Not(HasSubstr("--")))
+      << "each command has options of its own";
+  EXPECT_THAT(Make("once upon a time", {}).status().message(), HasSubstr("say what it is with --dataset-name"));
   EXPECT_THAT(ParseTraceFormat("parquet").status().message(), HasSubstr("'parquet' is no format"));
 }
 

@@ -1,0 +1,18 @@
+// Checks of numbers on command lines.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace lamina {
+
+// A finite number from `low` to `high`. CLI11's own checks let NaN through, as it is neither above nor below anything.
+CLI::Validator NumberIn(double low, double high);
+CLI::Validator NumberAtLeast(double low);
+
+// A finite number above 0.
+CLI::Validator AboveZero();
+
+// 0, which says that bytes take no time, or 10^9 bytes per second of a network that a message gets through.
+CLI::Validator ModelledGbPerSecond();
+
+}  // namespace lamina

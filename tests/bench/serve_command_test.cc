@@ -1,0 +1,114 @@
+// `lamina bench serve` as a user runs it, against servers that answer as no server should.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/bench/timed_server.h"
+#include "tests/support/server_process.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lamina::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+std::string Contents(const std::string& path) {
+  std::ostringstream bytes;
+  bytes << std::ifstream(path).rdbuf();
+  return bytes.str();
+}
+
+TimedAnswer WithStatus(const std::string& status, const std::string& body) {
+  return Plain("HTTP/1.1 " + status + "\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+}
+
+// Names a model, and answers each request in the same way.
+TimedServer ServerThatAnswers(const TimedAnswer& answer) {
+  return TimedServer([answer](const std::string& request) {
+    return request.starts_with("GET") ? WithStatus("200 OK", R"({"data":[{"id":"m"}]})") : answer;
+  });
+}
+
+CommandOutput RunBench(const TimedServer& server, std::vector<std::string> arguments) {
+  const std::vector<std::string> common = {"bench",
+                                           "serve",
+                                           "--base-url",
+                                           server.url_text(),
+                                           "--num-prompts",
+                                           "3",
+                                           "--num-warmups",
+                                           "0",
+                                           "--random-input-len",
+                                           "5",
+                                           "--random-output-len",
+                                           "4"};
+  arguments.insert(arguments.begin(), common.begin(), common.end());
+  return RunLamina(arguments);
+}
+
+TEST(ServeCommand, ReportsAnswersThatAreNotUtf8) {
+  const TimedServer server = ServerThatAnswers(WithStatus("500 Internal Server Error", "\xff\xfe"));
+  const TemporaryFolder folder;
+  const std::string file = folder / "run.json";
+  const CommandOutput out = RunBench(server, {"--json", "--result-filename", file});
+  EXPECT_EQ(out.exit_status, 1);
+  EXPECT_THAT(out.err, HasSubstr("no request was answered"));
+  for (const std::string& text : {out.out, Contents(file)}) {
+    const json report = json::parse(text, nullptr, false);
+    ASSERT_FALSE(report.is_discarded()) << text;
+    EXPECT_EQ(report.at("failed"), 3);
+    EXPECT_EQ(report.at("errors").at("HTTP 500").at("count"), 3);
+  }
+}
+
+// Options of lamina's benchmarks, plans and simulations.
+TEST(CommandLines, NumbersThatAreNoneAreRefusedWithTheirFlag) {
+  const std::string cluster = LAMINA_SOURCE_DIR "/configs/modelled-13b.yaml", model = LAMINA_SOURCE_DIR "/configs/models/llama-13b";
+  const std::vector<std::vector<std::string>> wrong = {
+      {"plan", model, "--rate", "nan"},
+      {"plan", model, "--years", "nan"},
+      {"plan", model, "--years", "1e-300"},
+      {"plan", model, "--nic-gb-per-s", "inf"},
+      {"plan", model, "--memory-utilization", "nan"},
+      {"bench", "serve", "--price-per-hour", "nan"},
+      {"bench", "serve", "--metric-percentiles", "50,nan"},
+      {"bench", "serve", "--temperature", "nan"},
+      {"bench", "serve", "--rate-scale", "nan"},
+      {"simulate", cluster, "--gb-per-s", "nan"},
+      {"simulate", cluster, "--gb-per-s", "1e-300"},
+      {"simulate", cluster, "--ramp-up-start-rps", "nan"},
+      {"simulate", cluster, "--request-rate", "1e-30"},
+      {"simulate", cluster, "--request-rate", "nan"},
+      {"simulate", cluster, "--request-rate", "2", "--burstiness", "1e-30"},
+      {"simulate", cluster, "--slow", "m0:1e300@0s"},
+  };
+  for (const std::vector<std::string>& arguments : wrong) {
+    const CommandOutput out = RunLamina(arguments);
+    EXPECT_NE(out.exit_status, 0) << arguments.back();
+    EXPECT_THAT(out.err, HasSubstr(arguments[arguments.size() - 2])) << arguments.back();
+  }
+}
+
+TEST(CommandLines, ASimulationThatServesNothingFails) {
+  const std::string cluster = LAMINA_SOURCE_DIR "/configs/modelled-13b.yaml";
+  const CommandOutput none =
+      RunLamina({"simulate", cluster, "--random-input-len", "1000000", "--num-prompts", "3", "--seed", "7", "--json"});
+  EXPECT_EQ(none.exit_status, 1);
+  EXPECT_THAT(none.err, HasSubstr("no request was served; limited by refusals: 3 refused: longer than max_model_len"));
+  const json report = json::parse(none.out, nullptr, false);
+  ASSERT_FALSE(report.is_discarded()) << none.out;
+  EXPECT_EQ(report.at("seed"), 7);
+  EXPECT_EQ(report.at("request_rate"), "inf");
+  EXPECT_EQ(report.at("num_left_out"), 0);
+}
+
+TEST(ServeCommand, APortThatThereIsNotIsNamed) {
+  EXPECT_THAT(RunLamina({"bench", "serve", "--base-url", "http://127.0.0.1:99999"}).err, HasSubstr("there is no port 99999"));
+}
+
+}  // namespace
+}  // namespace lamina::testing
