@@ -22,7 +22,7 @@ std::optional<double> FiniteNumber(const std::string& text) {
 }
 
 template <typename Accepts>
-CLI::Validator Check(const std::string& expected, Accepts accepts) {
+CLI::Validator Expect(const std::string& expected, Accepts accepts) {
   const auto check = [expected, accepts](const std::string& text) {
     const std::optional<double> value = FiniteNumber(text);
     return value && accepts(*value) ? std::string() : "'" + text + "' is not " + expected;
@@ -33,20 +33,20 @@ CLI::Validator Check(const std::string& expected, Accepts accepts) {
 }  // namespace
 
 CLI::Validator NumberIn(double low, double high) {
-  return Check(fmt::format("a number from {:g} to {:g}", low, high), [=](double value) { return value >= low && value <= high; });
+  return Expect(fmt::format("a number from {:g} to {:g}", low, high), [=](double value) { return value >= low && value <= high; });
 }
 
 CLI::Validator NumberAtLeast(double low) {
-  return Check(fmt::format("a number of {:g} or more", low), [=](double value) { return value >= low; });
+  return Expect(fmt::format("a number of {:g} or more", low), [=](double value) { return value >= low; });
 }
 
 CLI::Validator AboveZero() {
-  return Check("a number above 0", [](double value) { return value > 0; });
+  return Expect("a number above 0", [](double value) { return value > 0; });
 }
 
 CLI::Validator ModelledGbPerSecond() {
-  return Check(fmt::format("0 or a number from {:g} to {:g}", kSlowestGbPerSecond, kFastestGbPerSecond),
-               [](double value) { return value == 0 || (value >= kSlowestGbPerSecond && value <= kFastestGbPerSecond); });
+  return Expect(fmt::format("0 or a number from {:g} to {:g}", kSlowestGbPerSecond, kFastestGbPerSecond),
+                [](double value) { return value == 0 || (value >= kSlowestGbPerSecond && value <= kFastestGbPerSecond); });
 }
 
 }  // namespace lamina

@@ -33,6 +33,7 @@ TEST(DeviceTimeline, WorkOfNoCostOrLessDelaysNothing) {
 TEST(DeviceTimeline, SecondsOfTheCostModel) {
   EXPECT_EQ(FromSeconds(0.0025), microseconds(2500));
   EXPECT_EQ(FromSeconds(0), Clock::duration::zero());
+  EXPECT_EQ(FromSeconds(1e300), std::chrono::hours(366 * 24)) << "more nanoseconds would overflow";
 }
 
 double CpuSeconds() {

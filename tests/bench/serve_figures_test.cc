@@ -107,7 +107,8 @@ TEST_F(CostTest, NodesArePricedByTheCatalog) {
   EXPECT_DOUBLE_EQ((*prices)->per_hour(), 15.5);
   EXPECT_EQ((*prices)->table, catalog_);
   EXPECT_FALSE(FindPrices({}, catalog_, 0)->has_value());
-  EXPECT_THAT(FindPrices({"Fast"}, "absent.yaml", 0).status().message(), ::testing::StartsWith("--device-catalog: device catalog absent.yaml"));
+  EXPECT_THAT(FindPrices({"Fast"}, "absent.yaml", 0).status().message(),
+              ::testing::StartsWith("--device-catalog: device catalog absent.yaml"));
   EXPECT_THAT(Error({"Old"}), HasSubstr("no price_per_hour for 'Old'"));
   EXPECT_THAT(Error({"New"}), HasSubstr("New"));
   EXPECT_THAT(Error({"Fast=0"}), HasSubstr("--device 'Fast=0'"));
