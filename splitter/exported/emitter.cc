@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMaxDepth = 500;  // operators between two attentions
 
-Op MakeOp(OpKind kind) {
+Op NewOp(OpKind kind) {
   Op op;
   op.kind = kind;
   return op;
@@ -61,7 +61,7 @@ Result<Tensor> Importer::Emit(Term* term) {
 Result<Tensor> Importer::EmitNew(Term* term) {
   const auto unary = [&](OpKind kind) -> Result<Tensor> {
     LAMINA_ASSIGN_OR_RETURN(const Tensor x, Emit(term->arg()));
-    return tracer_.Record(MakeOp(kind), PathOf(term->node), {x}, term->key.width);
+    return tracer_.Record(NewOp(kind), PathOf(term->node), {x}, term->key.width);
   };
   switch (term->key.kind) {
     case TermKind::kLinear: return EmitLinear(term, Columns::All(term->key.width), term->node);
@@ -96,7 +96,7 @@ Result<Tensor> Importer::EmitLinear(Term* linear, const Columns& columns, int32_
     failed_node_ = at;
     return Unimplemented("it takes outputs of a linear layer out of order");
   }
-  Op op = MakeOp(OpKind::kLinear);
+  Op op = NewOp(OpKind::kLinear);
   op.weights.push_back(WholeWeight(key.weight));
   op.weights[0].shape = {key.width, x.width()};
   op.weights[0].transposed = key.transposed;
@@ -166,7 +166,7 @@ Result<Tensor> Importer::EmitNorm(Term* term) {
     return Unimplemented("a LayerNorm of each head by itself");
   }
   LAMINA_ASSIGN_OR_RETURN(const Tensor x, Emit(term->arg()));
-  Op op = MakeOp(!is_rms ? OpKind::kLayerNorm : by_head ? OpKind::kHeadNorm : OpKind::kRmsNorm);
+  Op op = NewOp(!is_rms ? OpKind::kLayerNorm : by_head ? OpKind::kHeadNorm : OpKind::kRmsNorm);
   op.eps = static_cast<float>(key.number);
   if (key.weight >= 0) op.weights.push_back(WholeWeight(key.weight));
   if (key.bias >= 0) op.weights.push_back(WholeWeight(key.bias));

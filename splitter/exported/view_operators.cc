@@ -10,7 +10,7 @@ namespace lamina {
 namespace {
 
 constexpr int64_t kMostParts = 1 << 10;  // of one tensor
-constexpr double kMostElements = 1e15;
+constexpr double kMostIndex = 1e15;
 
 Result<Symbol> Seen(Symbol symbol, Result<Layout> layout) {
   if (!layout.ok()) return layout.status();
@@ -160,7 +160,7 @@ Result<Symbol> Importer::Index(Arguments& args) {
   const Symbol& list = indices[static_cast<size_t>(axis)];
   const std::vector<double>& picked = program_.nodes[static_cast<size_t>(std::max(list.node, 0))].data;
   const bool is_list = IsInOrder(list) && list.layout.num_axes() == 1 && !picked.empty();
-  if (!is_list || !std::ranges::all_of(picked, [](double at) { return std::abs(at) < kMostElements; })) {
+  if (!is_list || !std::ranges::all_of(picked, [](double at) { return std::abs(at) < kMostIndex; })) {
     return Unimplemented("it picks elements by value");
   }
   const int64_t size = symbol.layout.size(axis);
