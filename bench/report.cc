@@ -47,8 +47,14 @@ std::string ToText(const Measurement& m) {
 
 double Percentile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
-  const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
-  return values[std::clamp<size_t>(rank, 1, values.size()) - 1];
+  return PercentileOfSorted(values, share);
+}
+
+double PercentileOfSorted(const std::vector<double>& ascending, double share) {
+  const double rank = share * static_cast<double>(ascending.size() - 1);
+  const auto below = static_cast<size_t>(rank);
+  const size_t above = std::min(below + 1, ascending.size() - 1);
+  return ascending[below] + (rank - static_cast<double>(below)) * (ascending[above] - ascending[below]);
 }
 
 }  // namespace lamina

@@ -29,7 +29,8 @@ std::string ToText(const Measurement& measurement);
 // "NAME OF THE CPU, 8 threads".
 std::string MachineName();
 
-// REQUIRES: not empty. `share` in [0, 1].
+// Linear between the two nearest ranks, as numpy's and vLLM's. REQUIRES: not empty. `share` in [0, 1].
 double Percentile(std::vector<double> values, double share);
+double PercentileOfSorted(const std::vector<double>& ascending, double share);
 
 }  // namespace lamina

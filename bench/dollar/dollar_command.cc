@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "bench/dollar/dollar_charts.h"
 #include "bench/dollar/dollar_report.h"
 #include "bench/dollar/expected_time.h"
+#include "bench/output_file.h"
 #include "bench/report.h"
 #include "bench/serve/load_run.h"
 #include "frontend/version.h"
@@ -99,12 +99,6 @@ PointResult MeasureWithProgress(const Sweep& sweep, const SweepPoint& point, con
   return result;
 }
 
-Status WritePage(const std::string& path, const std::string& bytes) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << bytes << std::flush;
-  return file ? OkStatus() : InvalidArgument("cannot write " + path);
-}
-
 // The lines of the first group, for documents that take no page.
 std::string FirstPicture(const DollarReport& report) {
   const std::vector<ReportGroup> groups = GroupsOf(report);
@@ -121,9 +115,7 @@ Status BenchDollar(const DollarOptions& options) {
     PrintPlan(report.sweep, points);
     return OkStatus();
   }
-  for (const std::string& path : {options.html, options.svg}) {  // better known before an hour of measuring than after it
-    if (!path.empty() && !std::ofstream(path, std::ios::binary | std::ios::app)) return InvalidArgument("cannot write " + path);
-  }
+  LAMINA_RETURN_IF_ERROR(CheckWritable({options.html, options.svg}));
   AllowManyOpenFiles();
   report.date = fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(std::time(nullptr)));
   report.commit = kCommit;
@@ -135,8 +127,8 @@ Status BenchDollar(const DollarOptions& options) {
   for (size_t i = 0; i < points.size(); ++i)
     report.points.push_back(MeasureWithProgress(report.sweep, points[i], fmt::format("[{}/{}]", i + 1, points.size()), left));
   report.seconds = SecondsSince(start);
-  LAMINA_RETURN_IF_ERROR(WritePage(options.html, ToHtml(report)));
-  if (!options.svg.empty()) LAMINA_RETURN_IF_ERROR(WritePage(options.svg, FirstPicture(report)));
+  LAMINA_RETURN_IF_ERROR(WriteOutput(options.html, ToHtml(report)));
+  if (!options.svg.empty()) LAMINA_RETURN_IF_ERROR(WriteOutput(options.svg, FirstPicture(report)));
   std::cout << (options.json ? ToJson(report).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n" : ToText(report));
   std::cerr << "The report is in " << options.html << '\n';
   const bool any = std::any_of(report.points.begin(), report.points.end(), [](const PointResult& point) { return point.ok(); });

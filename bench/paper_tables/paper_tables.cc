@@ -1,18 +1,17 @@
 #include "bench/paper_tables/paper_tables.h"
 
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
+
+#include "bench/output_file.h"
 
 namespace lamina {
 namespace {
 
 Status WriteReport(const std::string& path, const std::vector<Section>& sections) {
-  std::ofstream out(path);
-  out << (std::filesystem::path(path).extension() == ".html" ? ToHtml(sections) : ToMarkdown(sections));
-  if (!out.flush()) return InvalidArgument("--out " + path + ": cannot be written");
-  return OkStatus();
+  return WriteOutput(path, std::filesystem::path(path).extension() == ".html" ? ToHtml(sections) : ToMarkdown(sections))
+      .WithContext("--out");
 }
 
 Status MakeReport(const PaperTablesOptions& options, const std::vector<std::string>& files) {

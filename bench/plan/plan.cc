@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "bench/default_catalog.h"
 #include "bench/json_text.h"
 #include "bench/number_checks.h"
+#include "bench/output_file.h"
 #include "bench/plan/cluster_file.h"
 #include "bench/plan/planner.h"
 #include "bench/workload/trace_reader.h"
@@ -163,12 +163,6 @@ std::string Picture(const PlanCommand& command, const Plan& plan) {
   return ToSvg(chart);
 }
 
-Status WriteFile(const std::string& path, const std::string& text) {
-  std::ofstream out(path);
-  if (!(out << text).flush()) return InvalidArgument(path + ": cannot be written");
-  return OkStatus();
-}
-
 Status Emit(const PlanCommand& command, const DeviceCatalog& catalog, const Plan& plan) {
   if (plan.disaggregated.empty()) return NotFound("--emit: no disaggregated cluster serves this");
   const Prediction& best = plan.disaggregated.front();
@@ -183,7 +177,7 @@ Status Emit(const PlanCommand& command, const DeviceCatalog& catalog, const Plan
   file.nic_gb_per_s = compute.network_gb_per_s > 0 ? compute.network_gb_per_s : command.options.default_nic_gb_per_s;
   file.memory_bytes = static_cast<int64_t>(command.options.memory_utilization * static_cast<double>(memory.memory_bytes));
   LAMINA_ASSIGN_OR_RETURN(const std::string yaml, ToClusterYaml(best, file));
-  return WriteFile(command.emit, yaml);
+  return WriteOutput(command.emit, yaml);
 }
 
 Status RunPlan(PlanCommand& command) {
@@ -205,7 +199,7 @@ Status RunPlan(PlanCommand& command) {
   } else {
     Print(command, model, load, plan);
   }
-  if (!command.svg.empty()) LAMINA_RETURN_IF_ERROR(WriteFile(command.svg, Picture(command, plan)));
+  if (!command.svg.empty()) LAMINA_RETURN_IF_ERROR(WriteOutput(command.svg, Picture(command, plan)));
   if (!command.emit.empty()) LAMINA_RETURN_IF_ERROR(Emit(command, *catalog, plan));
   if (plan.best() == nullptr) return NotFound("no cluster of these devices holds the model and the longest request and keeps the limits");
   return OkStatus();

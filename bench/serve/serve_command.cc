@@ -3,7 +3,6 @@
 #include <fmt/chrono.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +11,7 @@
 #include "bench/default_catalog.h"
 #include "bench/json_text.h"
 #include "bench/number_checks.h"
+#include "bench/output_file.h"
 #include "bench/serve/request_bodies.h"
 #include "bench/serve/serve_report.h"
 #include "bench/serve/served_endpoint.h"
@@ -102,21 +102,6 @@ Status WarmUp(const ServeBenchOptions& options, const ServedEndpoint& endpoint, 
   return OkStatus();
 }
 
-Status WriteResult(const std::string& path, const std::string& bytes) {
-  if (path.empty()) return OkStatus();
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << bytes << std::flush;
-  return file ? OkStatus() : InvalidArgument("cannot write " + path);
-}
-
-// The files can be written: better known before an hour of measuring than after it.
-Status CheckWritable(const ServeBenchOptions& options) {
-  for (const std::string& path : {options.result_filename, options.requests_filename, options.svg_filename}) {
-    if (!path.empty() && !std::ofstream(path, std::ios::binary | std::ios::app)) return InvalidArgument("cannot write " + path);
-  }
-  return OkStatus();
-}
-
 // Longer requests than the model's context only give errors.
 void FitIntoContext(const ServedEndpoint& endpoint, WorkloadOptions& workload) {
   if (workload.max_total_len == 0) workload.max_total_len = endpoint.max_model_len;
@@ -162,12 +147,12 @@ Result<ServeReport> MeasureServing(const ServeBenchOptions& options) {
 }
 
 Status BenchServe(const ServeBenchOptions& options) {
-  LAMINA_RETURN_IF_ERROR(CheckWritable(options));
+  LAMINA_RETURN_IF_ERROR(CheckWritable({options.result_filename, options.requests_filename, options.svg_filename}));
   AllowManyOpenFiles();
   LAMINA_ASSIGN_OR_RETURN(const ServeReport report, MeasureServing(options));
-  LAMINA_RETURN_IF_ERROR(WriteResult(options.result_filename, JsonText(ToJson(report), 2) + "\n"));
-  LAMINA_RETURN_IF_ERROR(WriteResult(options.requests_filename, RequestLines(report.load)));
-  LAMINA_RETURN_IF_ERROR(WriteResult(options.svg_filename, DrawServe(report)));
+  LAMINA_RETURN_IF_ERROR(WriteOutput(options.result_filename, JsonText(ToJson(report), 2) + "\n"));
+  LAMINA_RETURN_IF_ERROR(WriteOutput(options.requests_filename, RequestLines(report.load)));
+  LAMINA_RETURN_IF_ERROR(WriteOutput(options.svg_filename, DrawServe(report)));
   std::cout << (options.json ? JsonText(ToJson(report)) + "\n" : ToText(report)) << std::flush;
   return report.figures.completed > 0 ? OkStatus() : PeerLost("no request was answered");
 }

@@ -4,15 +4,10 @@
 #include <charconv>
 #include <cmath>
 
+#include "bench/report.h"
+
 namespace lamina {
 namespace {
-
-double Interpolated(const std::vector<double>& sorted, double percent) {
-  const double rank = percent / 100 * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(rank);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (rank - static_cast<double>(below)) * (sorted[above] - sorted[below]);
-}
 
 Status BadTerm(const std::string& term) {
   return InvalidArgument("--goodput '" + term + "' is not understood; expected ttft:MS, tpot:MS or e2el:MS");
@@ -31,8 +26,8 @@ TimeFigures FiguresOf(std::vector<double> seconds, const std::vector<double>& pe
   for (const double value : seconds) squares += (value - sum / count) * (value - sum / count);
   figures.mean = 1e3 * sum / count;
   figures.std = 1e3 * std::sqrt(squares / count);
-  figures.median = 1e3 * Interpolated(seconds, 50);
-  for (auto& [percent, value] : figures.percentiles) value = 1e3 * Interpolated(seconds, percent);
+  figures.median = 1e3 * PercentileOfSorted(seconds, 0.5);
+  for (auto& [percent, value] : figures.percentiles) value = 1e3 * PercentileOfSorted(seconds, percent / 100);
   return figures;
 }
 

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <iostream>
 #include <memory>
 
 #include "base/clock.h"
 #include "bench/json_text.h"
 #include "bench/number_checks.h"
+#include "bench/output_file.h"
 #include "bench/simulate/measured_run.h"
 #include "bench/simulate/simulation.h"
 #include "bench/simulate/simulation_report.h"
@@ -69,15 +69,6 @@ class ProgressLine {
   TimePoint next_ = start_ + milliseconds(500);
 };
 
-Status WriteFile(const std::string& path, const std::function<void(std::ostream&)>& write) {
-  if (path.empty()) return OkStatus();
-  std::ofstream out(path);
-  write(out);
-  out.flush();
-  if (!out) return InvalidArgument(path + ": cannot be written");
-  return OkStatus();
-}
-
 // The simulator's numbers beside those of the same workload on real processes.
 Status Compare(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options,
                const SimulationResult& simulated, bool as_json) {
@@ -119,7 +110,7 @@ Status RunSimulation(const SimulateOptions& options) {
   json["seed"] = options.workload.seed;
   json["request_rate"] = options.workload.request_rate;
   json["simulation_seconds"] = took;
-  LAMINA_RETURN_IF_ERROR(WriteFile(options.json_file, [&](std::ostream& out) { out << JsonText(json, 1) << '\n'; }));
+  LAMINA_RETURN_IF_ERROR(WriteOutput(options.json_file, JsonText(json, 1) + '\n'));
   if (options.json) {
     json.erase("timeline");
     std::cout << JsonText(json) << std::endl;
@@ -128,8 +119,8 @@ Status RunSimulation(const SimulateOptions& options) {
               << fmt::format("simulated in       {:.2f} s, {:.0f} requests/s of this machine's time\n", took,
                              static_cast<double>(workload.requests.size()) / took);
   }
-  LAMINA_RETURN_IF_ERROR(WriteFile(options.requests_file, [&](std::ostream& out) { WriteRequests(result, out); }));
-  LAMINA_RETURN_IF_ERROR(WriteFile(options.svg_file, [&](std::ostream& out) { out << ToSvg(cluster, result); }));
+  LAMINA_RETURN_IF_ERROR(WriteOutput(options.requests_file, [&](std::ostream& out) { WriteRequests(result, out); }));
+  LAMINA_RETURN_IF_ERROR(WriteOutput(options.svg_file, ToSvg(cluster, result)));
   if (json.at("completed") == 0) {
     const Limit limit = FindLimit(cluster, result);
     return InvalidArgument("no request was served; limited by " + limit.resource + ": " + limit.why);

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
+
+#include "bench/serve/serve_figures.h"
 
 namespace lamina {
 namespace {
@@ -14,35 +17,25 @@ using Outcome = RequestTimes::Outcome;
 
 constexpr double kSaturated = 0.85;  // of the time busy: more of the resource makes it faster
 
-// numpy's, as vLLM reports them: linear between the two nearest ranks.
-double PercentileOf(const std::vector<double>& sorted, double share) {
-  if (sorted.empty()) return 0;
-  const double place = share * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(place);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
-}
+constexpr std::array kPercents = {50.0, 90.0, 95.0, 99.0};
 
 double MeanOf(const std::vector<double>& values) {
   return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 void AddTimes(const std::string& name, std::vector<double> seconds, Json& json) {
-  std::sort(seconds.begin(), seconds.end());
-  const double mean = MeanOf(seconds);
-  double squares = 0;
-  for (const double value : seconds) squares += (value - mean) * (value - mean);
-  json["mean_" + name] = 1e3 * mean;
-  json["median_" + name] = 1e3 * PercentileOf(seconds, 0.5);
-  json["std_" + name] = seconds.empty() ? 0 : 1e3 * std::sqrt(squares / static_cast<double>(seconds.size()));
-  for (const int percent : {50, 90, 95, 99}) json[fmt::format("p{}_{}", percent, name)] = 1e3 * PercentileOf(seconds, 0.01 * percent);
+  const TimeFigures figures = FiguresOf(std::move(seconds), {kPercents.begin(), kPercents.end()});
+  json["mean_" + name] = figures.mean;
+  json["median_" + name] = figures.median;
+  json["std_" + name] = figures.std;
+  for (const auto& [percent, value] : figures.percentiles) json[fmt::format("p{:g}_{}", percent, name)] = value;
 }
 
 void AddTimes(const std::string& name, const DurationCounts& counts, Json& json) {
   json["mean_" + name] = 1e3 * counts.mean_s();
   json["median_" + name] = 1e3 * counts.PercentileSeconds(0.5);
   json["std_" + name] = 1e3 * counts.stddev_s();
-  for (const int percent : {50, 90, 95, 99}) json[fmt::format("p{}_{}", percent, name)] = 1e3 * counts.PercentileSeconds(0.01 * percent);
+  for (const double percent : kPercents) json[fmt::format("p{:g}_{}", percent, name)] = 1e3 * counts.PercentileSeconds(0.01 * percent);
 }
 
 double MostOf(const std::vector<double>& values) { return values.empty() ? 0 : *std::max_element(values.begin(), values.end()); }

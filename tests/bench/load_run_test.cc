@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "bench/serve/answer_meter.h"
-#include "tests/bench/timed_server.h"
+#include "tests/support/timed_server.h"
 
 namespace lamina::testing {
 namespace {

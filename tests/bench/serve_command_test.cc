@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/bench/timed_server.h"
 #include "tests/support/server_process.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/timed_server.h"
 
 namespace lamina::testing {
 namespace {

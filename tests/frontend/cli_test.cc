@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "frontend/process.h"
-#include "tests/frontend/scripted_server.h"
+#include "tests/support/scripted_server.h"
 
 namespace lamina {
 namespace {

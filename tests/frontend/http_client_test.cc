@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tests/frontend/fake_programs.h"
-#include "tests/frontend/scripted_server.h"
 #include "tests/support/free_port.h"
+#include "tests/support/scripted_server.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {

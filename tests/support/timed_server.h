@@ -87,6 +87,7 @@ class TimedServer {
     close(fd_);
   }
 
+  int port() const { return port_; }
   std::string url_text() const { return "http://127.0.0.1:" + std::to_string(port_); }
   HttpUrl url() const { return *HttpUrl::Parse(url_text()); }
   int most_at_a_time() const { return most_; }

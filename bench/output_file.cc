@@ -1,0 +1,30 @@
+#include "bench/output_file.h"
+
+#include <filesystem>
+#include <fstream>
+
+namespace lamina {
+
+Status WriteOutput(const std::string& path, const std::string& bytes) {
+  return WriteOutput(path, [&](std::ostream& out) { out << bytes; });
+}
+
+Status WriteOutput(const std::string& path, const std::function<void(std::ostream&)>& write) {
+  if (path.empty()) return OkStatus();
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  write(file);
+  return file.flush() ? OkStatus() : InvalidArgument("cannot write " + path);
+}
+
+Status CheckWritable(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (path.empty()) continue;
+    std::error_code ignored;
+    const bool is_new = !std::filesystem::exists(path, ignored);
+    if (!std::ofstream(path, std::ios::binary | std::ios::app)) return InvalidArgument("cannot write " + path);
+    if (is_new) std::filesystem::remove(path, ignored);
+  }
+  return OkStatus();
+}
+
+}  // namespace lamina
