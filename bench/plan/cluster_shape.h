@@ -43,8 +43,9 @@ struct Prediction {
   double ttft_seconds = 0;       // prompt computed and first token out, in a cluster where nobody waits
   double price_per_hour = 0;     // of all copies
   double tokens_per_dollar = 0;
-  double linear_seconds = 0, attention_seconds = 0, network_seconds = 0;  // of one step; network: both ways, all layers, nothing hidden
-  double prefill_seconds = 0;                                             // of prompts between two steps, on each replica
+  // Of one step. Network: both ways, all layers, and lamina's all-reduces, nothing hidden.
+  double linear_seconds = 0, attention_seconds = 0, network_seconds = 0;
+  double prefill_seconds = 0;  // of prompts between two steps, on each replica
   double needed_gb_per_s = 0;  // of a compute node's NIC, so that q, k, v and outputs take no longer than the linear layers; 0: homogeneous
   Bottleneck limit = Bottleneck::kCompute;
 };

@@ -9,7 +9,6 @@
 namespace lamina {
 namespace {
 
-constexpr int64_t kPrefillRows = 512;  // of a prompt that a step computes; the default of limits: max_num_batched_tokens
 constexpr double kHoursPerYear = 8766;
 constexpr double kAboutEqual = 0.995;     // of the best tokens/s: more sequences for less than that only cost latency
 constexpr double kStepOfRows = 1.189207;  // fourth root of 2: between two numbers of rows that are looked at
@@ -70,8 +69,9 @@ Result<RankModel> RankModel::Create(const ModelConfig& config, int num_ranks) {
   for (int layer = 0; layer < config.num_layers; ++layer) ++model.windows[config.WindowOf(layer)];
   model.groups = GroupSlices(model.sliced);
   for (const Op& op : model.sliced.graph.ops) {
-    if (op.kind == OpKind::kAllReduce)
-      model.all_reduce_elements += static_cast<double>(model.sliced.graph.values[static_cast<size_t>(op.output)].width);
+    if (op.kind != OpKind::kAllReduce) continue;
+    ++model.num_all_reduces;
+    model.all_reduce_elements += static_cast<double>(model.sliced.graph.values[static_cast<size_t>(op.output)].width);
   }
   return model;
 }
@@ -96,25 +96,32 @@ Result<ComputeSide> ComputeSide::Create(const DeviceSpec& device, const RankMode
   side.device_.fp32_tflops *= scale.compute;
   side.device_.bandwidth_gb_per_s *= scale.weight_bandwidth;
   if (side.device_.profile) side.measured_scale_ = std::max(scale.compute, scale.weight_bandwidth);
-  const double link = device.interconnect_gb_per_s > 0 ? 1e9 * device.interconnect_gb_per_s : Nic(device, options, scale);
-  side.reduce_bytes_per_s_ = link;
+  side.nic_ = {options.latency_us * 1e-6 / scale.network, Nic(device, options, scale) * 1e-9};
+  side.ring_ = device.interconnect_gb_per_s > 0 ? Link{0, device.interconnect_gb_per_s} : side.nic_;
   const auto memory = static_cast<double>(device.memory_bytes), weights = static_cast<double>(model.weight_bytes);
   side.free_bytes_ = std::max(0.0, options.memory_utilization * memory - weights);
   if (weights > options.weight_utilization * memory) return OutOfSpace(device.name + ": the weights do not fit");
   return side;
 }
 
-double ComputeSide::AllReduceSeconds(double rows) const {
+double ComputeSide::RingSeconds(double rows) const {
   const double ranks = model_->num_ranks, bytes = static_cast<double>(ElementSize(model_->config.dtype)) * model_->all_reduce_elements;
-  return rows * 2 * (ranks - 1) / ranks * bytes / reduce_bytes_per_s_;
+  return model_->num_all_reduces * ring_.latency_seconds + rows * 2 * (ranks - 1) / ranks * bytes * 1e-9 / ring_.gb_per_s;
 }
+
+double ComputeSide::CopySecondsOfRow() const {
+  const double bytes = static_cast<double>(ElementSize(model_->config.dtype)) * model_->all_reduce_elements;
+  return (model_->num_ranks - 1) * bytes * 1e-9 / nic_.gb_per_s;
+}
+
+double ComputeSide::CopySeconds(double rows) const { return model_->num_all_reduces * nic_.latency_seconds + rows * CopySecondsOfRow(); }
 
 double ComputeSide::LinearSeconds(int64_t rows) {
   const auto known = linear_seconds_.find(rows);
   if (known != linear_seconds_.end()) return known->second;
   const DType dtype = model_->config.dtype;
   const int last = static_cast<int>(model_->sliced.slices.size()) - 1;
-  double seconds = SliceSeconds(device_, model_->sliced, last, dtype, rows) + AllReduceSeconds(static_cast<double>(rows));
+  double seconds = SliceSeconds(device_, model_->sliced, last, dtype, rows);
   for (const RankModel::Group& group : model_->groups)
     seconds += group.count * SliceSeconds(device_, model_->sliced, group.slice, dtype, rows);
   seconds /= measured_scale_;
@@ -123,15 +130,14 @@ double ComputeSide::LinearSeconds(int64_t rows) {
 }
 
 double ComputeSide::PrefillSeconds(const PlanLoad& load) {
-  double linear = AllReduceSeconds(kPrefillRows);  // of a step's worth of prompts; the head runs for the last token only
+  double linear = 0;  // of a step's worth of prompts; the head runs for the last token only
   for (const RankModel::Group& group : model_->groups)
     linear += group.count * SliceSeconds(device_, model_->sliced, group.slice, model_->config.dtype, kPrefillRows);
   AttentionLoad attention;
   attention.queries = std::llround(load.input_tokens);
   attention.pairs = std::llround(load.prefill_pairs);
   attention.kv_tokens = std::llround(load.prefill_pairs / kPrefillRows + load.input_tokens);
-  return load.input_tokens / static_cast<double>(kPrefillRows) * linear +
-         model_->config.num_layers * lamina::AttentionSeconds(device_, model_->heads, attention);
+  return StepsOf(load) * linear + model_->config.num_layers * lamina::AttentionSeconds(device_, model_->heads, attention);
 }
 
 ShapeCost::ShapeCost(const ClusterShape& shape, ComputeSide& compute, const DeviceSpec* memory, const PlanLoad& load,
@@ -150,7 +156,11 @@ ShapeCost::ShapeCost(const ClusterShape& shape, ComputeSide& compute, const Devi
   row_bytes_.to_memory *= config.num_layers;
   row_bytes_.from_memory *= config.num_layers;
   context_bytes_ = element * static_cast<double>(config.hidden_size) * config.num_layers;
-  prompt_seconds_ = options.prefill ? compute.PrefillSeconds(load) : 0;
+  rings_ = shape.homogeneous() || options.ring_all_reduces;
+  if (options.prefill) {
+    prompt_seconds_ = compute.PrefillSeconds(load) + (rings_ ? compute.RingSeconds(load) : 0);
+    prompt_copy_seconds_ = rings_ ? 0 : compute.CopySeconds(load);
+  }
   compute_nic_ = Nic(compute.device(), options, scale) * shape.num_ranks;
   memory_nics_ = memory != nullptr ? Nic(*memory, options, scale) * shape.num_memory : 0;
   // Scaling the bandwidth of weights must not touch that of the KV cache on the same device, and the other way round.
@@ -166,7 +176,7 @@ ShapeCost::ShapeCost(const ClusterShape& shape, ComputeSide& compute, const Devi
 
 struct ShapeCost::Parts {
   double linear = 0, attention = 0, network = 0;  // of a step
-  double prompts = 0;                             // of a round, on each replica
+  double prompts = 0, prompt_copies = 0;          // of a round, on each replica
   double nics = 0;                                // of a round, the busiest direction of the busiest node
   double round = 0;
 };
@@ -176,7 +186,7 @@ ShapeCost::Parts ShapeCost::PartsOf(const Schedule& schedule) const {
   const auto rows = static_cast<double>(schedule.rows), batches = static_cast<double>(schedule.num_batches);
   const double replicas = shape_.num_replicas;
   Parts parts;
-  parts.linear = compute_.LinearSeconds(schedule.rows);
+  parts.linear = compute_.LinearSeconds(schedule.rows) + (rings_ ? compute_.RingSeconds(rows) : 0);
   const double prompts = rows * batches / load_.output_tokens;  // that begin in a round
   parts.prompts = prompts * prompt_seconds_ / replicas;
   if (shape_.homogeneous()) {
@@ -188,13 +198,19 @@ ShapeCost::Parts ShapeCost::PartsOf(const Schedule& schedule) const {
   parts.attention = StepAttentionSeconds(attention_, heads, model.windows, rows / shape_.num_memory, load_.context);
   const double slower_way = 1 / std::min(compute_nic_, memory_nics_);
   parts.network = 2 * model.config.num_layers * options_.latency_us * 1e-6 / scale_.network + rows * row_bytes_.both() * slower_way;
+  double copies = 0;  // seconds of each NIC of a compute node
+  if (!rings_) {
+    parts.network += compute_.CopySeconds(rows);
+    parts.prompt_copies = prompts * prompt_copy_seconds_ / replicas;
+    copies = (batches * rows + (options_.prefill ? prompts * load_.input_tokens : 0)) * compute_.CopySecondsOfRow() / replicas;
+  }
   const double pushed = options_.prefill ? prompts * load_.input_tokens * kv_bytes_ : 0;
   const double out = batches * rows * std::max(row_bytes_.to_memory, row_bytes_.from_memory) + pushed;
   const double rotating = schedule.rotates ? batches * rows * context_bytes_ : 0;
-  parts.nics = std::max((out + rotating) / (replicas * compute_nic_), out / memory_nics_);
+  parts.nics = std::max((out + rotating) / (replicas * compute_nic_) + copies, out / memory_nics_);
   const double share = schedule.rotates ? batches / replicas : std::ceil(batches / replicas);
-  parts.round = std::max({parts.linear + parts.attention + parts.network + parts.prompts, share * parts.linear + parts.prompts,
-                          batches * parts.attention, parts.nics});
+  parts.round = std::max({parts.linear + parts.attention + parts.network + parts.prompts + parts.prompt_copies,
+                          share * parts.linear + parts.prompts, batches * parts.attention, parts.nics});
   return parts;
 }
 
@@ -214,7 +230,7 @@ std::vector<Schedule> ShapeCost::Pipelines() const {
 bool ShapeCost::Keeps(const Schedule& schedule) const {
   const Parts parts = PartsOf(schedule);
   if (options_.tpot_seconds > 0 && parts.round > options_.tpot_seconds * scale_.slo) return false;
-  return options_.ttft_seconds <= 0 || prompt_seconds_ + parts.round <= options_.ttft_seconds * scale_.slo;
+  return options_.ttft_seconds <= 0 || prompt_seconds_ + prompt_copy_seconds_ + parts.round <= options_.ttft_seconds * scale_.slo;
 }
 
 // Numbers of rows that ascend, up to the memory's limit or the last that keeps the limits of time, which is among them.
@@ -267,11 +283,11 @@ Prediction ShapeCost::Describe(const Schedule& schedule) const {
   prediction.max_sequences = max_sequences_;
   prediction.tokens_per_second = static_cast<double>(schedule.sequences()) / parts.round;
   prediction.tpot_seconds = parts.round;
-  prediction.ttft_seconds = prompt_seconds_ + parts.round;
+  prediction.ttft_seconds = prompt_seconds_ + prompt_copy_seconds_ + parts.round;
   prediction.linear_seconds = parts.linear;
   prediction.attention_seconds = parts.attention;
   prediction.network_seconds = parts.network;
-  prediction.prefill_seconds = parts.prompts;
+  prediction.prefill_seconds = parts.prompts + parts.prompt_copies;
   if (!shape_.homogeneous())
     prediction.needed_gb_per_s = NeededGbPerS(static_cast<double>(schedule.rows) * row_bytes_.both() / shape_.num_ranks, parts.linear);
   return prediction;

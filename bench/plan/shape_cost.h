@@ -4,11 +4,17 @@
 //   a step's own way    linear layers + attention + network + the prompts that come in between
 //   compute nodes       n / c steps' linear layers (ceil(n / c) if batches do not rotate), and the prompts
 //   memory nodes        n steps' attention, shared evenly
-//   NICs                n steps' q, k, v or outputs, whichever direction has more, prompts' K and V, and contexts that rotate
+//   NICs                n steps' q, k, v or outputs, whichever direction has more, prompts' K and V, contexts that rotate, and copies
 // A homogeneous cluster has one batch, and a step is linear layers + attention + prompts. Launches, hosts and schedulers cost nothing, as
-// in modelled devices; nothing of the network is hidden by overlap. Ranks exchange 2 (r - 1) / r of each all-reduced value over their
-// interconnect, or over the NIC if the catalog gives none. So many sequences run that the KV cache of a memory node, or of a homogeneous
-// cluster, holds their mean context and three standard deviations.
+// in modelled devices; nothing of the network is hidden by overlap.
+//
+// All-reduces of r ranks: lamina's (compute_node/all_reduce.h) send r - 1 copies of each value over the NIC and wait for its latency,
+// while the compute node runs other batches; that is network. Ranks of a homogeneous cluster, which is not lamina's, send 2 (r - 1) / r of
+// it over the devices' interconnect, or over the NIC and with its latency if the catalog gives none; nothing else runs in the meantime, so
+// that this counts with the linear layers.
+//
+// So many sequences run that the KV cache of a memory node, or of a homogeneous cluster, holds their mean context and three standard
+// deviations.
 #pragma once
 
 #include <map>
@@ -34,6 +40,7 @@ struct PlanOptions {
   int64_t max_sequences = 65536;     // at a time
   bool bought = false;               // prices to buy, spread over the years; else to rent
   double years = 3;
+  bool ring_all_reduces = false;  // those of a homogeneous cluster in every shape: of a system that has them
 };
 
 // The price of one device for an hour; 0: unknown.
@@ -59,7 +66,8 @@ struct RankModel {
   AttentionHeads heads;            // of the rank
   std::map<int64_t, int> windows;  // layers by their window; 0: none
   std::vector<Group> groups;       // all but the last slice
-  double all_reduce_elements = 0;  // of a row in a step
+  int num_all_reduces = 0;         // in a step
+  double all_reduce_elements = 0;  // of a row in all of them
   int64_t weight_bytes = 0;
 };
 
@@ -73,21 +81,31 @@ class ComputeSide {
   // kOutOfSpace: the weights do not fit. kInvalidArgument: as FitProfile.
   static Result<ComputeSide> Create(const DeviceSpec& device, const RankModel& model, const PlanOptions& options, const Scale& scale = {});
 
-  double LinearSeconds(int64_t rows);           // of a step, all-reduces included
+  // Without all-reduces.
+  double LinearSeconds(int64_t rows);           // of a step
   double PrefillSeconds(const PlanLoad& load);  // of one prompt, alone on a replica
+
+  // All-reduces of one step, or of one prompt.
+  double RingSeconds(double rows) const;  // over the interconnect
+  double RingSeconds(const PlanLoad& load) const { return StepsOf(load) * RingSeconds(kPrefillRows); }
+  double CopySeconds(double rows) const;  // r - 1 copies over the NIC
+  double CopySeconds(const PlanLoad& load) const { return StepsOf(load) * CopySeconds(kPrefillRows); }
+  double CopySecondsOfRow() const;  // of the NIC in each direction, latency aside
 
   const DeviceSpec& device() const { return device_; }
   const RankModel& model() const { return *model_; }
   double free_bytes() const { return free_bytes_; }  // of one rank, beside the weights
 
  private:
+  static constexpr int64_t kPrefillRows = 512;  // of a prompt that a step computes; the default of limits: max_num_batched_tokens
+
   ComputeSide(const DeviceSpec& device, const RankModel& model) : device_(device), model_(&model) {}
-  double AllReduceSeconds(double rows) const;
+  static double StepsOf(const PlanLoad& load) { return load.input_tokens / static_cast<double>(kPrefillRows); }  // of one prompt
 
   DeviceSpec device_;
   const RankModel* model_;
   double measured_scale_ = 1;  // of times that were measured, which are not told apart into operations and bytes
-  double reduce_bytes_per_s_ = 0;
+  Link ring_, nic_;            // that all-reduces take
   double free_bytes_ = 0;
   std::map<int64_t, double> linear_seconds_;
 };
@@ -128,7 +146,9 @@ class ShapeCost {
   double kv_bytes_ = 0;                       // of a token
   RowBytes row_bytes_;                        // of a row in all layers
   double context_bytes_ = 0;                  // likewise, of what goes from slice to slice
+  bool rings_ = false;                        // all-reduces
   double prompt_seconds_ = 0;                 // of one, on a replica
+  double prompt_copy_seconds_ = 0;            // of one prompt's all-reduces over the NIC
   double compute_nic_ = 0, memory_nics_ = 0;  // bytes/s of a replica's compute nodes, of all memory nodes
   int64_t max_sequences_ = 0;
 };

@@ -297,6 +297,7 @@ TEST(Planner, RanksDivideWeightsAndHeads) {
   const double embeddings = 2. * 2 * 32000 * 8192;
   EXPECT_NEAR(static_cast<double>(four.weight_bytes), (static_cast<double>(one.weight_bytes) - embeddings) / 4 + embeddings, 1e8);
   EXPECT_EQ(four.all_reduce_elements, 2. * 80 * 8192) << "behind attention and MLP of each layer";
+  EXPECT_EQ(four.num_all_reduces, 2 * 80);
   EXPECT_EQ(one.all_reduce_elements, 0);
   EXPECT_EQ(RankModel::Create(*ModelConfig::Load(std::string(kModels) + "llama-33b"), 8).status().code(), StatusCode::kInvalidArgument)
       << "52 heads";
@@ -364,36 +365,101 @@ double MiddleTokensPerSecond(const SimulationResult& result) {
   return tokens / pieces_seconds / static_cast<double>(pieces.size() * 3 / 4 - pieces.size() / 4);
 }
 
-// What limits here is the KV cache. The simulator's scheduler admits, places, lets grow and preempts as the real one.
-TEST(ClusterFile, GivesInTheSimulatorWhatWasPlanned) {
+// Plan against simulator, whose scheduler admits, places, lets grow and preempts as the real one. What limits here is the KV cache.
+struct PlannedAndSimulated {
+  Prediction planned;
+  double simulated_tokens_per_s = 0;
+  int64_t num_preemptions = 0;
+};
+
+PlannedAndSimulated PlanAndSimulate(const ClusterShape& shape, const PlanOptions& options) {
   const TemporaryFolder folder;
-  const ModelConfig model = *ModelConfig::Load(std::string(kModels) + "llama-33b");
-  const DeviceCatalog catalog = *DeviceCatalog::Load(kShipped);
+  const std::string model_dir = std::string(kModels) + "llama-33b";
   RequestTrace trace;
   trace.source = "made up";
   trace.requests.resize(600);
-  PlanOptions options;
-  options.prefill = false;
-  for (size_t i = 0; i < trace.requests.size(); ++i) {
-    trace.requests[i].input_tokens = trace.requests[i].output_tokens = 1000;
-    trace.requests[i].arrival_seconds = 0.5 * static_cast<double>(i);  // faster than they can be served, and not all at once
-  }
-  const Prediction planned = PredictShape(model, LoadOf(trace), catalog, {"H100", 1, 1, "RTX3090", 8}, options).value();
+  for (TraceRequest& request : trace.requests) request.input_tokens = request.output_tokens = 1000;
+  PlannedAndSimulated both;
+  both.planned = PredictShape(*ModelConfig::Load(model_dir), LoadOf(trace), *DeviceCatalog::Load(kShipped), shape, options).value();
+  const double served_seconds = 1000 / both.planned.tokens_per_second;
+  for (size_t i = 0; i < trace.requests.size(); ++i)  // faster than they can be served, and not all at once
+    trace.requests[i].arrival_seconds = 0.62 * served_seconds * static_cast<double>(i);
   ClusterFile file;
-  file.model_dir = std::string(kModels) + "llama-33b";
+  file.model_dir = model_dir;
   file.catalog = kShipped;
+  file.options = options;
   file.nic_gb_per_s = 50;
   file.memory_bytes = 21'600'000'000;
-  std::ofstream(folder / "c.yaml") << *ToClusterYaml(planned, file);
+  std::ofstream(folder / "c.yaml") << *ToClusterYaml(both.planned, file);
   const Result<ClusterModel> cluster = ClusterModel::Load(folder / "c.yaml", {});
-  ASSERT_TRUE(cluster.ok()) << cluster.status();
-  EXPECT_EQ(cluster->config.max_num_seqs, planned.schedule.sequences());
+  EXPECT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->config.max_num_seqs, both.planned.schedule.sequences());
   SimulationOptions simulation;
-  simulation.prompts_appear = true;
+  simulation.prompts_appear = !options.prefill;
   const Result<SimulationResult> result = Simulate(*cluster, trace, simulation);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_NEAR(planned.tokens_per_second / MiddleTokensPerSecond(*result), 1, 0.05);
-  EXPECT_LT(result->num_preemptions, 30) << "of 600 requests";
+  EXPECT_TRUE(result.ok()) << result.status();
+  both.simulated_tokens_per_s = MiddleTokensPerSecond(*result);
+  both.num_preemptions = result->num_preemptions;
+  return both;
+}
+
+TEST(ClusterFile, GivesInTheSimulatorWhatWasPlanned) {
+  PlanOptions options;
+  options.prefill = false;
+  const PlannedAndSimulated both = PlanAndSimulate({"H100", 1, 1, "RTX3090", 8}, options);
+  EXPECT_NEAR(both.planned.tokens_per_second / both.simulated_tokens_per_s, 1, 0.03);
+  EXPECT_LT(both.num_preemptions, 30) << "of 600 requests";
+}
+
+// Ranks add up over the modelled network: at 33 us from node to node as lamina plans, and with latencies that make sums most of a step.
+TEST(ClusterFile, OfRanksGivesInTheSimulatorWhatWasPlanned) {
+  struct Case {
+    int num_ranks;
+    double latency_us;
+  };
+  PlanOptions options;
+  options.prefill = false;
+  for (const Case& c : {Case{2, 33}, Case{2, 200}, Case{4, 100}}) {
+    options.latency_us = c.latency_us;
+    const PlannedAndSimulated both = PlanAndSimulate({"H100", 1, c.num_ranks, "RTX3090", 8}, options);
+    EXPECT_NEAR(both.planned.tokens_per_second / both.simulated_tokens_per_s, 1, 0.03)
+        << c.num_ranks << " ranks, " << c.latency_us << " us";
+    EXPECT_GT(both.planned.network_seconds, (2 + 2) * 60 * c.latency_us * 1e-6) << "q, k, v; outputs; and two sums in each of 60 layers";
+    EXPECT_LT(both.num_preemptions, 60) << "of 600 requests";
+  }
+}
+
+// A homogeneous cluster's devices reduce over their interconnect: r = 2 sends each value once, and nothing of it waits for a network.
+TEST(Planner, RanksOfAHomogeneousClusterReduceOverTheirInterconnect) {
+  std::string text = kCatalog;
+  text +=
+      R"(- {name: Linked, bf16_tflops: 100, memory: 40GB, bandwidth_gb_per_s: 2000, network_gb_per_s: 25, interconnect_gb_per_s: 1, mfu: [{batch: 1, mfu: 0.5}], source: made up}
+- {name: Unlinked, bf16_tflops: 100, memory: 40GB, bandwidth_gb_per_s: 2000, network_gb_per_s: 1, mfu: [{batch: 1, mfu: 0.5}], source: made up}
+- {name: Endless, bf16_tflops: 100, memory: 40GB, bandwidth_gb_per_s: 2000, network_gb_per_s: 1, interconnect_gb_per_s: 1000000000, mfu: [{batch: 1, mfu: 0.5}], source: made up}
+)";
+  const DeviceCatalog catalog = *DeviceCatalog::Parse(text, "c.yaml");
+  PlanOptions options;
+  options.prefill = false;
+  options.max_sequences = 20;
+  const auto step = [&](const char* device, const char* memory, int num_memory) {
+    const Result<Prediction> prediction = PredictShape(Model(), Load(700, 300), catalog, {device, 1, 2, memory, num_memory}, options);
+    EXPECT_TRUE(prediction.ok()) << prediction.status();
+    return *prediction;
+  };
+  const double sent = 20 * 2 * kLayers * 2 * kD;  // 20 rows, two values of two bytes in each layer
+  const Prediction linked = step("Linked", "", 0), unlinked = step("Unlinked", "", 0), endless = step("Endless", "", 0);
+  ASSERT_EQ(linked.schedule.rows, 20);
+  EXPECT_NEAR(linked.tpot_seconds - endless.tpot_seconds, sent / 1e9, 1e-6);
+  EXPECT_NEAR(unlinked.tpot_seconds - linked.tpot_seconds, 2 * kLayers * 33e-6, 1e-9) << "the same bytes, and a latency for each sum";
+
+  const Prediction apart = step("Linked", "Cheap", 4),
+                   one = *PredictShape(Model(), Load(700, 300), catalog, {"Linked", 1, 1, "Cheap", 4}, options);
+  ASSERT_EQ(apart.schedule.sequences(), 20);
+  const double rows = static_cast<double>(apart.schedule.rows);
+  const double q_k_v_and_output = rows * 4 * 2 * kD * kLayers;
+  EXPECT_NEAR(apart.network_seconds, 4 * kLayers * 33e-6 + q_k_v_and_output / 40e9 + rows / 20 * sent / 25e9, 1e-6)
+      << "four NICs of 10 GB/s are slower than two of 25; sums go over the compute nodes'";
+  EXPECT_LT(apart.linear_seconds, one.linear_seconds) << "half the weights, and no sums";
 }
 
 TEST(BarChart, BarsAreInProportion) {
