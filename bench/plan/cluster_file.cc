@@ -36,6 +36,7 @@ const char* PipelineOf(const ClusterShape& shape, const Schedule& schedule) {
 Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFile& file) {
   const ClusterShape& shape = prediction.shape;
   if (shape.homogeneous()) return Unimplemented(shape.text() + ": a cluster file needs memory nodes");
+  if (file.options.latency_us <= 0) return InvalidArgument("a cluster file needs a network with a latency above 0");
   std::string yaml = fmt::format(
       "# {}: {:.0f} output tokens/s at {} sequences, {:.1f} ms between tokens, as planned.\n"
       "# On one machine: lamina bench modelled FILE, or lamina cluster up FILE. For real hosts give each node its host, and leave out "
@@ -54,8 +55,13 @@ Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFil
         "- {{name: m{}, role: memory, host: 127.0.0.1, port: {}, device: \"modelled:{}\", memory: {}, price_per_hour: {:.4f}}}\n", i,
         port++, shape.memory, file.memory_bytes, file.memory_price);
   }
-  yaml += fmt::format("\nmodel:\n  path: {}\n\nnetwork: {{modelled_latency: {}us, modelled_gb_per_s: {}}}\n",
-                      Quoted(Absolute(file.model_dir)), file.options.latency_us, file.nic_gb_per_s);
+  yaml += fmt::format("\nmodel:\n  path: {}\n\n", Quoted(Absolute(file.model_dir)));
+  if (file.compute_nic_gb_per_s != file.memory_nic_gb_per_s) {
+    yaml += fmt::format("# Planned with NICs of {} GB/s of compute nodes and {} of memory nodes; here all nodes have the slower.\n",
+                        file.compute_nic_gb_per_s, file.memory_nic_gb_per_s);
+  }
+  yaml += fmt::format("network: {{modelled_latency: {}us, modelled_gb_per_s: {}}}\n", file.options.latency_us,
+                      std::min(file.compute_nic_gb_per_s, file.memory_nic_gb_per_s));
   yaml +=
       fmt::format("pipeline: {{policy: {}, num_batches: {}}}\n", PipelineOf(shape, prediction.schedule), prediction.schedule.num_batches);
   if (shape.num_ranks > 1) yaml += fmt::format("parallel: {{tensor_parallel_size: {}}}\n", shape.num_ranks);

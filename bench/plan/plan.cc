@@ -174,7 +174,8 @@ Status Emit(const PlanCommand& command, const DeviceCatalog& catalog, const Plan
   file.options = command.options;
   file.compute_price = HourlyPrice(compute, command.options);
   file.memory_price = HourlyPrice(memory, command.options);
-  file.nic_gb_per_s = compute.network_gb_per_s > 0 ? compute.network_gb_per_s : command.options.default_nic_gb_per_s;
+  file.compute_nic_gb_per_s = NicGbPerS(compute, command.options);
+  file.memory_nic_gb_per_s = NicGbPerS(memory, command.options);
   file.memory_bytes = static_cast<int64_t>(command.options.memory_utilization * static_cast<double>(memory.memory_bytes));
   LAMINA_ASSIGN_OR_RETURN(const std::string yaml, ToClusterYaml(best, file));
   return WriteOutput(command.emit, yaml);

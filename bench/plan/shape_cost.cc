@@ -15,7 +15,7 @@ constexpr double kStepOfRows = 1.189207;  // fourth root of 2: between two numbe
 constexpr int kMaxBatches = 16;           // that lamina has in flight
 
 double Nic(const DeviceSpec& device, const PlanOptions& options, const Scale& scale) {
-  return 1e9 * scale.network * (device.network_gb_per_s > 0 ? device.network_gb_per_s : options.default_nic_gb_per_s);
+  return 1e9 * scale.network * NicGbPerS(device, options);
 }
 
 AttentionHeads HeadsOf(const ModelConfig& config, int num_ranks) {
@@ -53,6 +53,10 @@ int64_t SequencesThatFit(double tokens, const PlanLoad& load) {
 
 double HourlyPrice(const DeviceSpec& device, const PlanOptions& options) {
   return options.bought ? device.price_usd / (options.years * kHoursPerYear) : device.price_per_hour;
+}
+
+double NicGbPerS(const DeviceSpec& device, const PlanOptions& options) {
+  return device.network_gb_per_s > 0 ? device.network_gb_per_s : options.default_nic_gb_per_s;
 }
 
 Result<RankModel> RankModel::Create(const ModelConfig& config, int num_ranks) {

@@ -46,6 +46,9 @@ struct PlanOptions {
 // The price of one device for an hour; 0: unknown.
 double HourlyPrice(const DeviceSpec& device, const PlanOptions& options);
 
+// Of one device, in each direction.
+double NicGbPerS(const DeviceSpec& device, const PlanOptions& options);
+
 // What is scaled to find out what limits a shape: twice the resource, all else equal.
 struct Scale {
   double compute = 1, weight_bandwidth = 1, kv_bandwidth = 1, kv_capacity = 1, network = 1, slo = 1;

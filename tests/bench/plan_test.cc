@@ -290,6 +290,13 @@ TEST(Planner, PricesAreThoseThatWereAskedFor) {
   EXPECT_THAT(MakePlan(Model(), Load(700, 300), Catalog(), limits, options)->left_out, ::testing::ElementsAre("Free: no price to rent"));
 }
 
+TEST(Planner, ANicIsTheCatalogsOrTheOneThatWasAskedFor) {
+  PlanOptions options;
+  options.default_nic_gb_per_s = 3;
+  EXPECT_EQ(NicGbPerS(*Catalog().Find("Cheap"), options), 10);
+  EXPECT_EQ(NicGbPerS(*Catalog().Find("Free"), options), 3);
+}
+
 TEST(Planner, RanksDivideWeightsAndHeads) {
   const ModelConfig model = *ModelConfig::Load(std::string(kModels) + "llama-65b");
   const RankModel one = *RankModel::Create(model, 1), four = *RankModel::Create(model, 4);
@@ -336,7 +343,8 @@ TEST(ClusterFile, IsWhatClusterCommandsRead) {
     file.catalog = kShipped;
     file.compute_price = 2.69;
     file.memory_price = 0.22;
-    file.nic_gb_per_s = 50;
+    file.compute_nic_gb_per_s = 50;
+    file.memory_nic_gb_per_s = 25;
     file.memory_bytes = 21'600'000'000;
     const Result<std::string> yaml = ToClusterYaml(prediction, file);
     ASSERT_TRUE(yaml.ok()) << yaml.status();
@@ -348,13 +356,18 @@ TEST(ClusterFile, IsWhatClusterCommandsRead) {
     EXPECT_EQ(config->num_batches, c.schedule.num_batches);
     EXPECT_EQ(config->tensor_parallel_size, c.shape.num_ranks);
     EXPECT_EQ(config->max_num_seqs, c.schedule.sequences());
-    EXPECT_EQ(config->modelled_gb_per_s, 50);
+    EXPECT_EQ(config->modelled_gb_per_s, 25) << "the slower";
     EXPECT_EQ(config->modelled_latency, std::chrono::microseconds(33));
     EXPECT_DOUBLE_EQ(config->nodes.back().price_per_hour, 0.22);
   }
   Prediction alone;
   alone.shape = {"H100", 1, 1, "", 0};
   EXPECT_EQ(ToClusterYaml(alone, {}).status().code(), StatusCode::kUnimplemented);
+  ClusterFile instant;
+  instant.options.latency_us = 0;
+  Prediction apart;
+  apart.shape = {"H100", 1, 1, "RTX3090", 3};
+  EXPECT_EQ(ToClusterYaml(apart, instant).status().code(), StatusCode::kInvalidArgument) << "no cluster file has a network without latency";
 }
 
 double MiddleTokensPerSecond(const SimulationResult& result) {
@@ -380,7 +393,8 @@ PlannedAndSimulated PlanAndSimulate(const ClusterShape& shape, const PlanOptions
   trace.requests.resize(600);
   for (TraceRequest& request : trace.requests) request.input_tokens = request.output_tokens = 1000;
   PlannedAndSimulated both;
-  both.planned = PredictShape(*ModelConfig::Load(model_dir), LoadOf(trace), *DeviceCatalog::Load(kShipped), shape, options).value();
+  const DeviceCatalog catalog = *DeviceCatalog::Load(kShipped);
+  both.planned = PredictShape(*ModelConfig::Load(model_dir), LoadOf(trace), catalog, shape, options).value();
   const double served_seconds = 1000 / both.planned.tokens_per_second;
   for (size_t i = 0; i < trace.requests.size(); ++i)  // faster than they can be served, and not all at once
     trace.requests[i].arrival_seconds = 0.62 * served_seconds * static_cast<double>(i);
@@ -388,7 +402,8 @@ PlannedAndSimulated PlanAndSimulate(const ClusterShape& shape, const PlanOptions
   file.model_dir = model_dir;
   file.catalog = kShipped;
   file.options = options;
-  file.nic_gb_per_s = 50;
+  file.compute_nic_gb_per_s = NicGbPerS(*catalog.Find(shape.compute), options);
+  file.memory_nic_gb_per_s = NicGbPerS(*catalog.Find(shape.memory), options);
   file.memory_bytes = 21'600'000'000;
   std::ofstream(folder / "c.yaml") << *ToClusterYaml(both.planned, file);
   const Result<ClusterModel> cluster = ClusterModel::Load(folder / "c.yaml", {});
@@ -411,21 +426,16 @@ TEST(ClusterFile, GivesInTheSimulatorWhatWasPlanned) {
   EXPECT_LT(both.num_preemptions, 30) << "of 600 requests";
 }
 
-// Ranks add up over the modelled network: at 33 us from node to node as lamina plans, and with latencies that make sums most of a step.
+// Ranks add up over the modelled network: at 33 us from node to node as lamina plans, and with a latency that makes sums most of a step.
 TEST(ClusterFile, OfRanksGivesInTheSimulatorWhatWasPlanned) {
-  struct Case {
-    int num_ranks;
-    double latency_us;
-  };
   PlanOptions options;
   options.prefill = false;
-  for (const Case& c : {Case{2, 33}, Case{2, 200}, Case{4, 100}}) {
-    options.latency_us = c.latency_us;
-    const PlannedAndSimulated both = PlanAndSimulate({"H100", 1, c.num_ranks, "RTX3090", 8}, options);
-    EXPECT_NEAR(both.planned.tokens_per_second / both.simulated_tokens_per_s, 1, 0.03)
-        << c.num_ranks << " ranks, " << c.latency_us << " us";
-    EXPECT_GT(both.planned.network_seconds, (2 + 2) * 60 * c.latency_us * 1e-6) << "q, k, v; outputs; and two sums in each of 60 layers";
-    EXPECT_LT(both.num_preemptions, 60) << "of 600 requests";
+  for (const double latency_us : {33.0, 200.0}) {
+    options.latency_us = latency_us;
+    const PlannedAndSimulated both = PlanAndSimulate({"H100", 1, 2, "RTX3090", 8}, options);
+    EXPECT_NEAR(both.planned.tokens_per_second / both.simulated_tokens_per_s, 1, 0.03) << latency_us << " us";
+    EXPECT_GT(both.planned.network_seconds, (2 + 2) * 60 * latency_us * 1e-6) << "q, k, v; outputs; and two sums in each of 60 layers";
+    EXPECT_LT(both.num_preemptions, 30) << "of 600 requests";
   }
 }
 
