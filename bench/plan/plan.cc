@@ -52,7 +52,7 @@ Status ReadSeconds(const std::string& flag, const std::string& text, double* sec
   return OkStatus();
 }
 
-Result<PlanLoad> ReadLoad(const PlanCommand& command) {
+Result<PlanLoad> ReadLoad(const PlanCommand& command, const ModelConfig& model) {
   RequestTrace trace;
   if (!command.trace.empty()) {
     const Result<TraceFormat> format = DetectTraceFormat(command.trace);
@@ -68,7 +68,13 @@ Result<PlanLoad> ReadLoad(const PlanCommand& command) {
     LAMINA_ASSIGN_OR_RETURN(trace, MakeWorkload(workload, EstimatedTokens()));
   }
   if (trace.requests.empty()) return InvalidArgument(command.trace + ": it has no requests");
+  const int64_t too_long = LeaveOutLonger(model.max_positions, trace);
+  if (trace.requests.empty()) {
+    return InvalidArgument(fmt::format("{}: all {} requests are longer, prompt and answer, than the {} tokens of the model's context",
+                                       trace.source, too_long, model.max_positions));
+  }
   PlanLoad load = LoadOf(trace);
+  load.num_too_long = too_long;
   load.requests_per_second = command.rate;
   return load;
 }
@@ -108,6 +114,7 @@ ordered_json ToJson(const PlanCommand& command, const PlanLoad& load, const Plan
                          {"mean_output_tokens", load.output_tokens},
                          {"mean_context", load.context},
                          {"longest", load.longest},
+                         {"num_too_long", load.num_too_long},
                          {"requests_per_s", load.requests_per_second}}},
                        {"prefill", command.prefill},
                        {"verdict", plan.Verdict()},
@@ -139,8 +146,10 @@ void Print(const PlanCommand& command, const ModelConfig& model, const PlanLoad&
                            load.requests_per_second > 0 ? fmt::format(", {} requests/s", load.requests_per_second) : "",
                            command.options.prefill ? "computed here" : "computed elsewhere");
   std::cout << fmt::format("prices to {} from {}, for devices alone; {} shapes\n\n", command.price, command.catalog, plan.num_shapes);
-  if (load.longest > static_cast<double>(model.max_positions))
-    std::cout << fmt::format("Note: the longest request has {:.0f} tokens, the model {} positions.\n\n", load.longest, model.max_positions);
+  if (load.num_too_long > 0) {
+    std::cout << fmt::format("{} requests are left out: they have more tokens than the model's context of {}, and lamina refuses them.\n\n",
+                             load.num_too_long, model.max_positions);
+  }
   std::cout << " tokens/$       $/h  tokens/s        batch  TPOT/ms  TTFT/ms   GB/s  limited by        cluster\n";
   for (size_t i = 0; i < std::min(command.top, plan.disaggregated.size()); ++i) PrintRow(plan.disaggregated[i]);
   std::cout << "homogeneous\n";
@@ -193,7 +202,7 @@ Status RunPlan(PlanCommand& command) {
   LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(FolderOfModel(command.model)));
   Result<DeviceCatalog> catalog = DeviceCatalog::Load(command.catalog);
   if (!catalog.ok()) return catalog.status().WithContext("--catalog");
-  LAMINA_ASSIGN_OR_RETURN(const PlanLoad load, ReadLoad(command));
+  LAMINA_ASSIGN_OR_RETURN(const PlanLoad load, ReadLoad(command, model));
   LAMINA_ASSIGN_OR_RETURN(const Plan plan, MakePlan(model, load, *catalog, command.limits, command.options));
   if (command.json) {
     std::cout << JsonText(ToJson(command, load, plan), 2) << "\n";

@@ -27,4 +27,10 @@ PlanLoad LoadOf(const RequestTrace& trace) {
   return load;
 }
 
+int64_t LeaveOutLonger(int64_t tokens, RequestTrace& trace) {
+  return static_cast<int64_t>(std::erase_if(trace.requests, [tokens](const TraceRequest& request) {
+    return request.output_tokens > tokens || request.input_tokens > tokens - request.output_tokens;
+  }));
+}
+
 }  // namespace lamina

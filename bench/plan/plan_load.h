@@ -16,9 +16,13 @@ struct PlanLoad {
   double prefill_pairs = 0;        // mean over prompts, of a query and a token that it attends to
   double longest = 0;              // tokens of the longest request, prompt and answer
   double requests_per_second = 0;  // to be served; 0: as many as the cluster can
+  int64_t num_too_long = 0;        // requests that are left out of all this
 };
 
 // A request of I prompt tokens and O answer tokens makes O rows, with contexts I + 1 to I + O. REQUIRES: there is a request.
 PlanLoad LoadOf(const RequestTrace& trace);
+
+// Drops requests whose prompt and answer have more tokens than that, as `lamina serve` refuses them, and returns how many those were.
+int64_t LeaveOutLonger(int64_t tokens, RequestTrace& trace);
 
 }  // namespace lamina

@@ -158,6 +158,20 @@ TEST(PlanLoad, LongAnswersCountMoreThanShortOnes) {
   EXPECT_EQ(load.longest, 103);
 }
 
+TEST(PlanLoad, RequestsThatTheModelHasNoPositionsForAreLeftOut) {
+  RequestTrace trace;
+  const std::pair<int64_t, int64_t> lengths[] = {{60, 40}, {61, 40}, {100, 1}, {1, 100}, {1, INT64_MAX}, {99, 1}};
+  for (const auto& [input, output] : lengths) {
+    trace.requests.emplace_back();
+    trace.requests.back().input_tokens = input;
+    trace.requests.back().output_tokens = output;
+  }
+  EXPECT_EQ(LeaveOutLonger(100, trace), 4);
+  ASSERT_EQ(trace.requests.size(), 2u);
+  EXPECT_EQ(trace.requests[0].input_tokens, 60);
+  EXPECT_EQ(trace.requests[1].input_tokens, 99);
+}
+
 // Prompts computed here and elsewhere, any latency and a tight one.
 TEST(Planner, FindsWhatTryingEverythingFinds) {
   for (const bool prefill : {true, false}) {

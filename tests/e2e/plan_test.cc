@@ -14,6 +14,7 @@
 namespace lamina::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 struct Ran {
@@ -71,6 +72,12 @@ TEST(PlanCommand, MistakesAreNamed) {
   const Ran never = RunLamina("plan configs/models/llama-13b --tpot 1us");
   EXPECT_EQ(never.status, 1);
   EXPECT_THAT(never.output, HasSubstr("no cluster of these devices"));
+  const Ran long_ones = RunLamina("plan configs/models/llama-13b --input-len 3000");
+  EXPECT_EQ(long_ones.status, 1);
+  EXPECT_THAT(long_ones.output, HasSubstr("all 10000 requests are longer, prompt and answer, than the 2048 tokens of the model's context"));
+  const Ran some = RunLamina("plan configs/models/llama-13b --input-len uniform:1000:3000 --output-len 48 --compute H100 --memory H20");
+  EXPECT_EQ(some.status, 0);
+  EXPECT_THAT(some.output, ContainsRegex("[45]... requests are left out: they have more tokens than the model's context of 2048"));
   EXPECT_THAT(RunLamina("plan --help").output, HasSubstr("Examples:"));
 }
 
