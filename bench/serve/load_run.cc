@@ -6,6 +6,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -32,12 +33,13 @@ double CpuSeconds() {
 class LoadRun {
  public:
   LoadRun(const std::vector<LoadRequest>& requests, const LoadOptions& options)
-      : requests_(requests), options_(options), due_(io_), slot_free_(io_), progress_(io_) {
+      : requests_(requests), options_(options), due_(io_), slot_free_(io_), progress_(io_), signals_(io_) {
     result_.records.resize(requests.size());
   }
 
   Result<LoadResult> Run(const HttpUrl& url) {
     LAMINA_ASSIGN_OR_RETURN(connections_, HttpConnections::Create(io_, url, options_.api_key));
+    if (options_.ends_at_signals) AwaitSignal();
     const double cpu_before = CpuSeconds();
     start_ = Clock::now();
     asio::co_spawn(io_, SendAll(), asio::detached);
@@ -54,6 +56,23 @@ class LoadRun {
   }
 
  private:
+  void AwaitSignal() {
+    signals_.add(SIGINT);
+    signals_.add(SIGTERM);
+    signals_.async_wait([this](const error_code& error, int) {
+      if (!error) EndEarly();
+    });
+  }
+
+  // What is under way stays as it is: nothing of it runs again.
+  void EndEarly() {
+    End();
+    result_.ended_early = true;
+    result_.num_unsent = requests_.size() - num_sent_;
+    result_.records.resize(num_sent_);
+    io_.stop();
+  }
+
   asio::awaitable<void> SendAll() {
     error_code ignored;
     for (size_t i = 0; i < requests_.size(); ++i) {
@@ -78,6 +97,9 @@ class LoadRun {
   asio::awaitable<void> Ask(size_t i) {
     const LoadRequest& request = requests_[i];
     RequestRecord& record = result_.records[i];
+    record.error_kind = kInterrupted;  // until it ends
+    record.error = "there was no answer yet when the run was ended";
+    num_sent_ = i + 1;
     const TimePoint sent = Clock::now();
     record.arrival = request.arrival_seconds;
     record.sent = std::chrono::duration<double>(sent - start_).count();
@@ -94,6 +116,8 @@ class LoadRun {
 
   void Finish(RequestRecord& record, const AnswerMeter& meter, const StreamEnd& end) {
     --in_flight_;
+    record.error_kind = end.error_kind;
+    record.error = end.error;
     if (end.ok()) {
       ++num_completed_;
       record.ttft = meter.ttft_seconds();
@@ -104,8 +128,6 @@ class LoadRun {
       num_output_tokens_ += record.output_tokens;
     } else {
       ++num_failed_;
-      record.error_kind = end.error_kind;
-      record.error = end.error;
     }
     slot_free_.cancel();
     if (num_completed_ + num_failed_ == requests_.size()) End();
@@ -114,6 +136,8 @@ class LoadRun {
   void End() {
     end_ = Clock::now();
     progress_.cancel();
+    signals_.cancel();
+    signals_.clear();  // what they did before holds again
     ended_ = true;
   }
 
@@ -132,9 +156,10 @@ class LoadRun {
   const LoadOptions& options_;
   asio::io_context io_{1};
   asio::steady_timer due_, slot_free_, progress_;
+  asio::signal_set signals_;
   std::unique_ptr<HttpConnections> connections_;
   TimePoint start_, end_;
-  size_t in_flight_ = 0, num_completed_ = 0, num_failed_ = 0;
+  size_t num_sent_ = 0, in_flight_ = 0, num_completed_ = 0, num_failed_ = 0;
   int64_t num_output_tokens_ = 0;
   bool ended_ = false;
   std::vector<double> lateness_;

@@ -19,6 +19,8 @@ struct LoadRequest {
   int64_t output_tokens = 0;
 };
 
+inline constexpr char kInterrupted[] = "interrupted";
+
 // What happened to one request. Times in seconds.
 struct RequestRecord {
   double arrival = 0;         // since the start: when it was due ...
@@ -29,10 +31,11 @@ struct RequestRecord {
   int64_t input_tokens = 0;   // as the server counts, else as the workload does
   int64_t output_tokens = 0;  // as the server counts, else events of the stream
   int64_t wanted_tokens = 0;  // of output
-  std::string error_kind;     // "": an answer came; else as StreamEnd::error_kind, and the times are 0
+  std::string error_kind;     // "": an answer came; else as StreamEnd::error_kind or kInterrupted, and the times are 0
   std::string error;
 
   bool ok() const { return error_kind.empty(); }
+  bool interrupted() const { return error_kind == kInterrupted; }  // nobody knows what would have come
   // (e2el - ttft) / (output_tokens - 1), 0 for one token. As `vllm bench serve`.
   double tpot() const { return output_tokens > 1 ? (e2el - ttft) / static_cast<double>(output_tokens - 1) : 0; }
 };
@@ -49,11 +52,16 @@ struct LoadOptions {
   int64_t max_concurrency = 0;                           // requests in flight; more wait in their order; 0: any number
   Clock::duration timeout = std::chrono::minutes(10);    // of one request, from sending to its end
   std::function<void(const LoadProgress&)> on_progress;  // every 200 ms, and at the end; may be empty
+  // SIGINT or SIGTERM ends the run early: nothing more is sent, nobody waits for what is under way. A second one ends the process, as
+  // before and after the run.
+  bool ends_at_signals = false;
 };
 
 struct LoadResult {
-  std::vector<RequestRecord> records;  // one for each request, in their order
-  double duration_seconds = 0;         // from the start to the end of the last answer
+  std::vector<RequestRecord> records;  // one for each request, in their order; of an early end those that were sent
+  bool ended_early = false;            // by a signal
+  size_t num_unsent = 0;               // requests, because of that
+  double duration_seconds = 0;         // from the start to the end of the last answer, or to the early end
   double cpu_share = 0;                // of one core, that the generator took
   double worst_lateness_seconds = 0;   // of sending, among requests that found a slot when they were due
   double p99_lateness_seconds = 0;
@@ -63,8 +71,8 @@ struct LoadResult {
 // As many as the system lets this process have: a connection is one.
 void AllowManyOpenFiles();
 
-// Blocks until every request is answered or has failed; one thread. kPeerLost: the host is unknown. Whatever happens to a request is in its
-// record.
+// Blocks until every request is answered or has failed, or a signal; one thread. kPeerLost: the host is unknown. Whatever happens to a
+// request is in its record.
 Result<LoadResult> RunLoad(const HttpUrl& url, const std::vector<LoadRequest>& requests, const LoadOptions& options);
 
 }  // namespace lamina

@@ -130,9 +130,11 @@ Result<ServeReport> MeasureServing(const ServeBenchOptions& options) {
   LAMINA_RETURN_IF_ERROR(WarmUp(options, endpoint, trace, bodies, load));
 
   ProgressLine progress;
+  load.ends_at_signals = true;
   load.on_progress = [&progress](const LoadProgress& now) { progress.Show(now); };
   report.date = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
   LAMINA_ASSIGN_OR_RETURN(report.load, RunLoad(endpoint.url, requests, load));
+  if (report.load.ended_early) std::cerr << "\ninterrupted: this is what was measured so far; once more ends at once\n" << std::flush;
   report.figures = Evaluate(report.load, report.level, options.percentiles);
   report.url = options.base_url;
   report.backend = options.backend;
@@ -146,7 +148,10 @@ Result<ServeReport> MeasureServing(const ServeBenchOptions& options) {
   return report;
 }
 
-Status BenchServe(const ServeBenchOptions& options) {
+constexpr int kExitInterrupted = 130;  // as shells have it for SIGINT
+
+// The exit status.
+Result<int> BenchServe(const ServeBenchOptions& options) {
   LAMINA_RETURN_IF_ERROR(CheckWritable({options.result_filename, options.requests_filename, options.svg_filename}));
   AllowManyOpenFiles();
   LAMINA_ASSIGN_OR_RETURN(const ServeReport report, MeasureServing(options));
@@ -154,7 +159,9 @@ Status BenchServe(const ServeBenchOptions& options) {
   LAMINA_RETURN_IF_ERROR(WriteOutput(options.requests_filename, RequestLines(report.load)));
   LAMINA_RETURN_IF_ERROR(WriteOutput(options.svg_filename, DrawServe(report)));
   std::cout << (options.json ? JsonText(ToJson(report)) + "\n" : ToText(report)) << std::flush;
-  return report.figures.completed > 0 ? OkStatus() : PeerLost("no request was answered");
+  if (report.load.ended_early) return kExitInterrupted;
+  if (report.figures.completed == 0) return PeerLost("no request was answered");
+  return 0;
 }
 
 void AddEndpointOptions(CLI::App& command, ServeBenchOptions& options) {
@@ -214,10 +221,9 @@ void RegisterBenchServe(CLI::App& app, int& exit_status) {
       "  lamina bench serve --dataset-path azure_llm_2023_conv.csv --request-rate trace --num-prompts 500 --ignore-eos \\\n"
       "      --goodput ttft:500 tpot:50 --device H100=1 --device H20=2 --result-filename run.json --svg-filename run.svg");
   command->callback([options, &exit_status] {
-    if (const Status status = BenchServe(*options); !status.ok()) {
-      std::cerr << "lamina bench serve: " << status.message() << '\n';
-      exit_status = 1;
-    }
+    const Result<int> status = BenchServe(*options);
+    exit_status = status.ok() ? *status : 1;
+    if (!status.ok()) std::cerr << "lamina bench serve: " << status.status().message() << '\n';
   });
 }
 

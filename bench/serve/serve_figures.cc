@@ -60,6 +60,10 @@ ServeFigures Evaluate(const LoadResult& result, const ServiceLevel& level, const
   std::vector<double> ttft, tpot, itl, e2el;
   int64_t num_good = 0;
   for (const RequestRecord& record : result.records) {
+    if (record.interrupted()) {
+      ++figures.interrupted;
+      continue;
+    }
     if (!record.ok()) {
       ++figures.failed;
       ErrorKind& kind = figures.errors[record.error_kind];

@@ -40,6 +40,7 @@ struct ErrorKind {
 struct ServeFigures {
   double duration = 0;  // seconds
   int64_t completed = 0, failed = 0;
+  int64_t interrupted = 0;                                                           // in neither
   int64_t shorter_than_wanted = 0;                                                   // completed with fewer tokens than the workload has
   int64_t total_input_tokens = 0, total_output_tokens = 0;                           // of completed requests
   double request_throughput = 0, output_throughput = 0, total_token_throughput = 0;  // per second

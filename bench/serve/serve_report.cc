@@ -95,6 +95,10 @@ std::string CostText(const ServeReport& report) {
 std::string NotesText(const ServeReport& report) {
   const ServeFigures& figures = report.figures;
   std::string out;
+  if (report.load.ended_early) {
+    out += fmt::format("interrupted: {} requests were still under way and {} not sent; they are in no figure\n", figures.interrupted,
+                       report.load.num_unsent);
+  }
   for (const auto& [kind, error] : figures.errors) out += fmt::format("{} x {}: {}\n", error.count, kind, error.example);
   if (report.num_left_out > 0) out += fmt::format("{} requests of the dataset were left out\n", report.num_left_out);
   if (figures.shorter_than_wanted > 0)
@@ -152,7 +156,7 @@ ordered_json ToJson(const ServeReport& report) {
       {"base_url", report.url},
       {"model_id", report.model},
       {"tokenizer_id", report.tokenizer.empty() ? ordered_json(nullptr) : ordered_json(report.tokenizer)},
-      {"num_prompts", report.load.records.size()},
+      {"num_prompts", report.load.records.size() + report.load.num_unsent},
       {"request_rate", NumberOrText(report.workload.request_rate)},
       {"burstiness", std::isinf(report.workload.burstiness) ? ordered_json("inf") : ordered_json(report.workload.burstiness)},
       {"max_concurrency", report.max_concurrency > 0 ? ordered_json(report.max_concurrency) : ordered_json(nullptr)},
@@ -177,6 +181,8 @@ ordered_json ToJson(const ServeReport& report) {
       {"ttft_ms", OrNull(report.level.ttft_ms)}, {"tpot_ms", OrNull(report.level.tpot_ms)}, {"e2el_ms", OrNull(report.level.e2el_ms)}};
   json["cost"] = CostJson(report);
   json["workload"] = WorkloadJson(report);
+  json["interrupted"] = report.load.ended_early ? ordered_json{{"in_flight", figures.interrupted}, {"not_sent", report.load.num_unsent}}
+                                                : ordered_json(nullptr);
   json["shorter_than_wanted"] = figures.shorter_than_wanted;
   json["errors"] = ordered_json::object();
   for (const auto& [kind, error] : figures.errors) json["errors"][kind] = {{"count", error.count}, {"example", error.example}};

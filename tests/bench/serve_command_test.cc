@@ -1,12 +1,17 @@
 // `lamina bench serve` as a user runs it, against servers that answer as no server should.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <atomic>
+#include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/support/server_process.h"
+#include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/timed_server.h"
 
@@ -63,6 +68,102 @@ TEST(ServeCommand, ReportsAnswersThatAreNotUtf8) {
     EXPECT_EQ(report.at("failed"), 3);
     EXPECT_EQ(report.at("errors").at("HTTP 500").at("count"), 3);
   }
+}
+
+// Answers the first requests with so many tokens at once, and begins answers of seconds then.
+class ServerThatSlowsDown {
+ public:
+  ServerThatSlowsDown(int num_fast, int tokens)
+      : server_([this, num_fast, tokens](const std::string& request) {
+          if (request.starts_with("GET")) return WithStatus("200 OK", R"({"data":[{"id":"m"}]})");
+          if (++num_asked_ <= num_fast) return Tokens(tokens, milliseconds(0), milliseconds(0));
+          return Tokens(2, milliseconds(0), std::chrono::seconds(4));
+        }) {}
+
+  const TimedServer& server() const { return server_; }
+  bool AwaitAsked(int count) const {
+    return AwaitTrue([&] { return num_asked_ >= count; }, Deadline::After(std::chrono::seconds(30)));
+  }
+
+ private:
+  std::atomic<int> num_asked_{0};
+  TimedServer server_;
+};
+
+Result<ChildProcess> StartBench(const TimedServer& server, const std::string& log_path, const std::vector<std::string>& arguments) {
+  ChildProcess::Options options;
+  options.argv = {LAMINA_BIN_DIR "/lamina",
+                  "bench",
+                  "serve",
+                  "--base-url",
+                  server.url_text(),
+                  "--num-prompts",
+                  "20",
+                  "--num-warmups",
+                  "0",
+                  "--random-input-len",
+                  "5",
+                  "--random-output-len",
+                  "4",
+                  "--max-concurrency",
+                  "2"};
+  options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
+  options.log_path = log_path;
+  return ChildProcess::Spawn(options);
+}
+
+TEST(ServeCommand, ASignalEndsARunWithWhatWasMeasured) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const ServerThatSlowsDown slow(5, 3);
+    const TemporaryFolder folder;
+    const std::string log = folder / "log", result = folder / "run.json", requests = folder / "requests.jsonl", svg = folder / "run.svg";
+    Result<ChildProcess> bench =
+        StartBench(slow.server(), log, {"--result-filename", result, "--requests-filename", requests, "--svg-filename", svg});
+    ASSERT_TRUE(bench.ok()) << bench.status();
+    ASSERT_TRUE(slow.AwaitAsked(7)) << Contents(log);
+    const TimePoint signalled = Clock::now();
+    bench->Kill(signal);
+    ASSERT_TRUE(bench->Wait(Deadline::After(std::chrono::seconds(30))));
+    EXPECT_LT(SecondsSince(signalled), 3) << "it waits for answers";
+    EXPECT_EQ(bench->exit_description(), "exited with status 130") << Contents(log);
+    EXPECT_THAT(Contents(log), HasSubstr("interrupted: 2 requests were still under way and 13 not sent"));
+    const json report = json::parse(Contents(result), nullptr, false);
+    ASSERT_FALSE(report.is_discarded()) << Contents(result);
+    EXPECT_EQ(report.at("num_prompts"), 20);
+    EXPECT_EQ(report.at("completed"), 5);
+    EXPECT_EQ(report.at("failed"), 0);
+    EXPECT_EQ(report.at("total_output_tokens"), 15);
+    EXPECT_EQ(report.at("interrupted"), json({{"in_flight", 2}, {"not_sent", 13}}));
+    std::istringstream lines(Contents(requests));
+    int num_lines = 0, num_interrupted = 0;
+    for (std::string line; std::getline(lines, line); ++num_lines)
+      num_interrupted += json::parse(line).value("error_kind", "") == "interrupted" ? 1 : 0;
+    EXPECT_EQ(num_lines, 7);
+    EXPECT_EQ(num_interrupted, 2);
+    EXPECT_THAT(Contents(svg), HasSubstr("</svg>"));
+  }
+}
+
+// Nobody reads the pipe that it writes its requests to, so that the report never ends.
+TEST(ServeCommand, ASecondSignalEndsAtOnce) {
+  const ServerThatSlowsDown slow(5, 6000);
+  const TemporaryFolder folder;
+  const std::string log = folder / "log", pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int held = open(pipe.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(held, 0);
+  Result<ChildProcess> bench = StartBench(slow.server(), log, {"--requests-filename", pipe});
+  ASSERT_TRUE(bench.ok()) << bench.status();
+  ASSERT_TRUE(slow.AwaitAsked(7)) << Contents(log);
+  bench->Kill(SIGINT);
+  ASSERT_TRUE(AwaitTrue([&] { return Contents(log).find("once more ends at once") != std::string::npos; },
+                        Deadline::After(std::chrono::seconds(30))))
+      << Contents(log);
+  EXPECT_TRUE(bench->running());
+  bench->Kill(SIGINT);
+  EXPECT_TRUE(bench->Wait(Deadline::After(std::chrono::seconds(10))));
+  EXPECT_EQ(bench->exit_description(), "was killed by signal 2 (Interrupt)");
+  close(held);
 }
 
 // Options of lamina's benchmarks, plans and simulations.
