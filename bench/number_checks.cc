@@ -44,6 +44,11 @@ CLI::Validator AboveZero() {
   return Expect("a number above 0", [](double value) { return value > 0; });
 }
 
+CLI::Validator CountThatFits(int64_t most) {
+  return Expect(fmt::format("a number from 0 to {}; more do not fit into memory", most),
+                [=](double value) { return value >= 0 && value <= static_cast<double>(most); });
+}
+
 CLI::Validator ModelledGbPerSecond() {
   return Expect(fmt::format("0 or a number from {:g} to {:g}", kSlowestGbPerSecond, kFastestGbPerSecond),
                 [](double value) { return value == 0 || (value >= kSlowestGbPerSecond && value <= kFastestGbPerSecond); });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 
 namespace lamina {
 
@@ -11,6 +12,9 @@ CLI::Validator NumberAtLeast(double low);
 
 // A finite number above 0.
 CLI::Validator AboveZero();
+
+// A whole number of things that are held in memory, from 0 to `most`.
+CLI::Validator CountThatFits(int64_t most);
 
 // 0, which says that bytes take no time, or 10^9 bytes per second of a network that a message gets through.
 CLI::Validator ModelledGbPerSecond();

@@ -67,6 +67,26 @@ class ProgressLine {
   double next_ = 10;
 };
 
+constexpr int64_t kMaxWarmups = 10000;
+
+// Texts of so many tokens take 2 to 3 GB.
+constexpr int64_t kMaxPromptTokens = 500'000'000;
+
+// Bodies are made before the clock starts, and held.
+Status CheckSize(const RequestTrace& trace) {
+  int64_t tokens = 0;
+  for (const TraceRequest& request : trace.requests) {
+    tokens += request.input_tokens;
+    if (tokens > kMaxPromptTokens) {
+      return InvalidArgument(
+          fmt::format("the prompts of {} requests have more than {} tokens altogether and do not fit into memory; ask for "
+                      "fewer with --num-prompts, or for shorter ones",
+                      trace.requests.size(), kMaxPromptTokens));
+    }
+  }
+  return OkStatus();
+}
+
 std::vector<LoadRequest> MakeRequests(const RequestTrace& trace, const BodyMaker& bodies) {
   const bool terminal = isatty(STDERR_FILENO) != 0;
   std::vector<LoadRequest> requests;
@@ -126,6 +146,7 @@ Result<ServeReport> MeasureServing(const ServeBenchOptions& options) {
                           MakeWorkload(report.workload, found.tokenizer ? TokensOf(*found.tokenizer, found.dir) : EstimatedTokens()));
   const BodyMaker bodies(options.bodies(), endpoint.model, found.tokenizer.get(), trace.block_tokens);
   LAMINA_RETURN_IF_ERROR(bodies.Check());
+  LAMINA_RETURN_IF_ERROR(CheckSize(trace));
   const std::vector<LoadRequest> requests = MakeRequests(trace, bodies);
   LAMINA_RETURN_IF_ERROR(WarmUp(options, endpoint, trace, bodies, load));
 
@@ -182,7 +203,7 @@ void AddLoadOptions(CLI::App& command, ServeBenchOptions& options) {
   AddOption(command, "--max-concurrency", options.max_concurrency,
             "Requests in flight, more wait: a closed loop with --request-rate inf; 0: any")
       ->check(CLI::NonNegativeNumber);
-  AddOption(command, "--num-warmups", options.num_warmups, "Requests before the clock starts")->check(CLI::NonNegativeNumber);
+  AddOption(command, "--num-warmups", options.num_warmups, "Requests before the clock starts")->check(CountThatFits(kMaxWarmups));
   AddOption(command, "--ignore-eos", options.ignore_eos, "Answers go on to their length");
   AddOption(command, "--temperature", options.temperature, "Of sampling; 0: always the most likely token")->check(NumberAtLeast(0));
   AddOption(command, "--timeout", options.timeout, "Of one request, such as 90s");

@@ -1,18 +1,13 @@
 #include "bench/simulate/host_costs.h"
 
-#include <fstream>
-#include <sstream>
-
 #include "base/yaml.h"
+#include "bench/input_file.h"
 
 namespace lamina {
 
 Result<HostCosts> HostCosts::Load(const std::string& path) {
-  std::ifstream in(path);
-  std::stringstream text;
-  if (!in) return NotFound(path + ": cannot be opened");
-  text << in.rdbuf();
-  LAMINA_ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(text.str(), path));
+  LAMINA_ASSIGN_OR_RETURN(const std::string text, ReadInput(path, kMaxYamlBytes));
+  LAMINA_ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(text, path));
   YamlErrors errors(path);
   YamlMap map(root, "the top level", errors);
   HostCosts costs;

@@ -1,8 +1,6 @@
-#include <fstream>
-#include <sstream>
-
 #include "base/units.h"
 #include "base/yaml.h"
+#include "bench/input_file.h"
 #include "bench/simulate/simulation.h"
 
 namespace lamina {
@@ -50,11 +48,8 @@ Result<NodeChange> NodeChange::ParseFail(const std::string& text) {
 }
 
 Result<std::vector<NodeChange>> NodeChange::Load(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) return NotFound(path + ": cannot be opened");
-  std::stringstream text;
-  text << in.rdbuf();
-  LAMINA_ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(text.str(), path));
+  LAMINA_ASSIGN_OR_RETURN(const std::string text, ReadInput(path, kMaxYamlBytes));
+  LAMINA_ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(text, path));
   YamlErrors errors(path);
   YamlMap map(root, "the top level", errors);
   map.Require("events", "a list such as [{at: 10s, slow: m0, factor: 2}, {at: 20s, fail: m1}]");

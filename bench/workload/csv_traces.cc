@@ -10,6 +10,8 @@
 namespace lamina {
 namespace {
 
+constexpr size_t kShownBytes = 200;  // of a line that is not understood
+
 std::vector<std::string> SplitCsv(const std::string& line) {
   std::vector<std::string> fields(1);
   bool quoted = false;
@@ -33,14 +35,14 @@ struct Columns {
 
 Result<Columns> FindColumns(LineReader& lines, const std::string& time, const std::string& input, const std::string& output) {
   std::string header;
-  if (!lines.Next(header)) return lines.Fail("the file is empty");
+  if (!lines.Next(header)) return lines.status().ok() ? lines.Fail("the file is empty") : lines.status();
   const std::vector<std::string> names = SplitCsv(header);
   Columns columns;
   columns.count = names.size();
   for (const auto& [name, position] : {std::pair(time, &columns.time), {input, &columns.input}, {output, &columns.output}}) {
     size_t i = 0;
     while (i < names.size() && names[i] != name) ++i;
-    if (i == names.size()) return lines.Fail("there is no column '" + name + "' in the header '" + header + "'");
+    if (i == names.size()) return lines.Fail("there is no column '" + name + "' in the header '" + header.substr(0, kShownBytes) + "'");
     *position = i;
   }
   return columns;
@@ -92,12 +94,13 @@ Status ReadRows(LineReader& lines, const Columns& columns, ToSeconds to_seconds,
     request.arrival_seconds = *seconds;
     for (const auto& [field, tokens] : {std::pair(columns.input, &request.input_tokens), {columns.output, &request.output_tokens}}) {
       const std::optional<int64_t> count = WholeNumber<int64_t>(fields[field]);
-      if (!count || *count < 0 || *count > kMaxTraceTokens) return lines.Fail("'" + fields[field] + "' is no number of tokens");
+      if (!count || *count < 0 || *count > kMaxRequestTokens) return lines.Fail("'" + fields[field] + "' is no number of tokens");
       *tokens = *count;
     }
+    LAMINA_RETURN_IF_ERROR(CheckRoom(lines, trace));
     AddOrLeaveOut(std::move(request), trace);
   }
-  return OkStatus();
+  return lines.status();
 }
 
 }  // namespace

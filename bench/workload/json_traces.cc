@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "bench/input_file.h"
 #include "bench/workload/trace_readers.h"
 
 namespace lamina {
@@ -12,10 +13,12 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMooncakeBlockTokens = 512;
+constexpr int64_t kMaxBlocks = 200'000'000;        // of all requests, of 8 bytes
+constexpr size_t kMaxListBytes = size_t{1} << 30;  // ShareGPT has 0.7 of it, and takes several times that when it is parsed
 
 std::optional<int64_t> CountField(const json& object, const char* key) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_number_integer() || *found < 0 || *found > kMaxTraceTokens) return std::nullopt;
+  if (found == object.end() || !found->is_number_integer() || *found < 0 || *found > kMaxRequestTokens) return std::nullopt;
   return found->get<int64_t>();
 }
 
@@ -49,9 +52,9 @@ class JsonList {
   static Result<JsonList> Read(const std::string& path) {
     JsonList list;
     list.path_ = path;
-    std::ifstream file(path, std::ios::binary);
+    LAMINA_ASSIGN_OR_RETURN(list.text_, ReadInput(path, kMaxListBytes));
     try {
-      list.items_ = json::parse(file);
+      list.items_ = json::parse(list.text_);
     } catch (const json::parse_error& error) {
       return list.Fail(error.byte, "this is not JSON: " + std::string(error.what()));
     } catch (const json::exception& error) {  // a number that is too large: nothing says where
@@ -63,19 +66,12 @@ class JsonList {
 
   const json& items() const { return items_; }
 
-  Status FailAt(size_t item, const std::string& what) const { return Fail(BeginOf(item, Text()), fmt::format("entry {}: {}", item, what)); }
+  Status FailAt(size_t item, const std::string& what) const { return Fail(BeginOf(item, text_), fmt::format("entry {}: {}", item, what)); }
 
  private:
-  // The file is read again: it may be large, and errors are rare.
-  std::string Text() const {
-    std::ifstream file(path_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
   Status Fail(size_t byte, const std::string& what) const {
-    const std::string text = Text();
-    const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(byte, text.size()));
-    return InvalidArgument(fmt::format("{}:{}: {}", path_, 1 + std::count(text.begin(), end, '\n'), what));
+    const auto end = text_.begin() + static_cast<std::ptrdiff_t>(std::min(byte, text_.size()));
+    return InvalidArgument(fmt::format("{}:{}: {}", path_, 1 + std::count(text_.begin(), end, '\n'), what));
   }
 
   // Behind so many commas of the outermost list.
@@ -99,7 +95,7 @@ class JsonList {
     return text.find_first_not_of(" \t\r\n", byte + 1);
   }
 
-  std::string path_;
+  std::string path_, text_;  // the text to say where something is wrong
   json items_;
 };
 
@@ -116,6 +112,7 @@ bool IsShareGptLength(int64_t input, int64_t output) { return input >= 4 && outp
 Status ReadMooncake(LineReader& lines, RequestTrace& trace) {
   trace.has_arrivals = true;
   trace.counted_by = "the trace";
+  int64_t num_blocks = 0;
   for (std::string line; lines.Next(line);) {
     const json object = json::parse(line, nullptr, false);
     if (!object.is_object()) return lines.Fail("this is not a JSON object");
@@ -124,9 +121,13 @@ Status ReadMooncake(LineReader& lines, RequestTrace& trace) {
     if (!request) return lines.Fail("expected " + missing);
     LAMINA_RETURN_IF_ERROR(CheckArrival(lines, request->arrival_seconds, trace));
     if (!request->prefix_blocks.empty()) trace.block_tokens = kMooncakeBlockTokens;
+    num_blocks += std::ssize(request->prefix_blocks);
+    if (num_blocks > kMaxBlocks)
+      return lines.Fail(fmt::format("there are more than {} 'hash_ids', which do not fit into memory", kMaxBlocks));
+    LAMINA_RETURN_IF_ERROR(CheckRoom(lines, trace));
     AddOrLeaveOut(*std::move(request), trace);
   }
-  return OkStatus();
+  return lines.status();
 }
 
 Status ReadShareGpt(const std::string& path, const TokenCounter& counter, RequestTrace& trace) {

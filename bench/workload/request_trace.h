@@ -11,6 +11,13 @@ namespace lamina {
 // A year. Later arrivals are a mistake of a file or of an option, and times in nanoseconds would overflow.
 inline constexpr double kMaxArrivalSeconds = 366.0 * 86400;
 
+// Traces of a service's week have tens of millions of requests, which take 80 bytes each without prompts. More are an endless file or a
+// mistake.
+inline constexpr int64_t kMaxRequests = 30'000'000;
+
+// More tokens in one request are a mistake, and sums of so many cannot overflow.
+inline constexpr int64_t kMaxRequestTokens = 1'000'000'000;
+
 struct TraceRequest {
   double arrival_seconds = 0;          // since the first request, at most kMaxArrivalSeconds; 0 everywhere if the trace has no times
   int64_t input_tokens = 1;            // of the prompt, >= 1

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "bench/workload/trace_readers.h"
@@ -17,18 +18,16 @@ constexpr std::array<std::pair<const char*, TraceFormat>, 5> kFormats = {{{"azur
                                                                           {"mooncake", TraceFormat::kMooncake},
                                                                           {"sharegpt", TraceFormat::kShareGpt},
                                                                           {"alpaca", TraceFormat::kAlpaca}}};
+constexpr std::streamsize kMaxLineBytes = 1 << 20;
+constexpr int64_t kMaxTraceBytes = int64_t{4} << 30;
 constexpr char kFormatNames[] = "azure, burstgpt, mooncake, sharegpt, alpaca";
 
 Status ReadAs(const std::string& path, TraceFormat format, const TokenCounter& counter, RequestTrace& trace) {
+  if (format == TraceFormat::kShareGpt) return ReadShareGpt(path, counter, trace);
+  if (format == TraceFormat::kAlpaca) return ReadAlpaca(path, counter, trace);
   LAMINA_ASSIGN_OR_RETURN(LineReader lines, LineReader::Open(path));
-  switch (format) {
-    case TraceFormat::kAzure: return ReadAzure(lines, trace);
-    case TraceFormat::kBurstGpt: return ReadBurstGpt(lines, trace);
-    case TraceFormat::kMooncake: return ReadMooncake(lines, trace);
-    case TraceFormat::kShareGpt: return ReadShareGpt(path, counter, trace);
-    case TraceFormat::kAlpaca: return ReadAlpaca(path, counter, trace);
-  }
-  return InternalError("no such trace format");
+  if (format == TraceFormat::kAzure) return ReadAzure(lines, trace);
+  return format == TraceFormat::kBurstGpt ? ReadBurstGpt(lines, trace) : ReadMooncake(lines, trace);
 }
 
 }  // namespace
@@ -39,9 +38,28 @@ Result<LineReader> LineReader::Open(const std::string& path) {
   return LineReader(path, std::move(file));
 }
 
+LineReader::LineReader(std::string path, std::ifstream file)
+    : path_(std::move(path)), file_(std::move(file)), buffer_(static_cast<size_t>(kMaxLineBytes) + 2) {}
+
+bool LineReader::NextAny(std::string& line) {
+  if (!status_.ok() || !file_) return false;
+  file_.getline(buffer_.data(), std::ssize(buffer_));
+  const std::streamsize count = file_.gcount();
+  if (count == 0) return false;
+  ++number_;
+  num_bytes_ += count;
+  const bool ended = !file_.eof() && !file_.fail();  // by '\n', which counts
+  if (num_bytes_ > kMaxTraceBytes) {
+    status_ = Fail(fmt::format("the file has more than {} bytes: it is too large for a trace", kMaxTraceBytes));
+  } else if (count > kMaxLineBytes) {
+    status_ = Fail(fmt::format("the line has more than {} bytes: this is no trace", kMaxLineBytes));
+  }
+  line.assign(buffer_.data(), static_cast<size_t>(count - (ended ? 1 : 0)));
+  return status_.ok();
+}
+
 bool LineReader::Next(std::string& line) {
-  while (std::getline(file_, line)) {
-    ++number_;
+  while (NextAny(line)) {
     if (number_ == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);  // a byte order mark
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
     if (!line.empty()) return true;
@@ -54,6 +72,11 @@ Status CheckArrival(const LineReader& lines, double seconds, const RequestTrace&
   const double first = trace.requests.empty() ? seconds : trace.requests.front().arrival_seconds;
   if (seconds <= kLatestSeconds && std::abs(seconds - first) <= kMaxArrivalSeconds) return OkStatus();
   return lines.Fail(fmt::format("a request at {:g} s is more than a year away from the others; is the time in another unit?", seconds));
+}
+
+Status CheckRoom(const LineReader& lines, const RequestTrace& trace) {
+  if (std::ssize(trace.requests) < kMaxRequests) return OkStatus();
+  return lines.Fail(fmt::format("there are more than {} requests, which do not fit into memory", kMaxRequests));
 }
 
 void AddOrLeaveOut(TraceRequest request, RequestTrace& trace) {
@@ -72,6 +95,9 @@ Result<TraceFormat> ParseTraceFormat(const std::string& name) {
 }
 
 Result<TraceFormat> DetectTraceFormat(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    return InvalidArgument(path + " is no regular file, whose beginning would show which trace it is");
   std::ifstream file(path, std::ios::binary);
   if (!file) return NotFound(path + ": " + std::strerror(errno));
   std::string begin(4096, '\0');

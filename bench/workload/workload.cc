@@ -125,8 +125,9 @@ void WorkloadOptions::AddTo(CLI::App& command) {
   AddOption(command, "--random-output-len", output_len, "Likewise of its answer");
   AddOption(command, "--lengths-of", lengths_of,
             "Random lengths, log-normal, as published of azure-conv, azure-code, mooncake-conv, sharegpt or alpaca");
-  AddOption(command, "--num-prompts", num_prompts, "Requests; 0: all of the trace")->check(CLI::NonNegativeNumber);
-  AddOption(command, "--output-len", output_len_override, "Tokens of every answer; 0: the dataset's")->check(CLI::NonNegativeNumber);
+  AddOption(command, "--num-prompts", num_prompts, "Requests; 0: all of the trace")->check(CountThatFits(kMaxRequests));
+  AddOption(command, "--output-len", output_len_override, "Tokens of every answer; 0: the dataset's")
+      ->check(NumberIn(0, static_cast<double>(kMaxRequestTokens)));
   AddOption(command, "--max-total-len", max_total_len, "Leave out requests whose prompt and answer are longer; 0: none")
       ->check(CLI::NonNegativeNumber);
   AddOption(command, "--request-rate", request_rate, "Requests per second | inf: all at once | trace: at the trace's own times");

@@ -186,12 +186,30 @@ TEST(CommandLines, NumbersThatAreNoneAreRefusedWithTheirFlag) {
       {"simulate", cluster, "--request-rate", "nan"},
       {"simulate", cluster, "--request-rate", "2", "--burstiness", "1e-30"},
       {"simulate", cluster, "--slow", "m0:1e300@0s"},
+      {"simulate", cluster, "--num-prompts", "1000000000000"},
+      {"simulate", cluster, "--num-prompts", "-1"},
+      {"simulate", cluster, "--output-len", "9000000000000000000"},
+      {"bench", "serve", "--num-warmups", "1000000000000"},
   };
   for (const std::vector<std::string>& arguments : wrong) {
     const CommandOutput out = RunLamina(arguments);
     EXPECT_NE(out.exit_status, 0) << arguments.back();
     EXPECT_THAT(out.err, HasSubstr(arguments[arguments.size() - 2])) << arguments.back();
   }
+}
+
+TEST(CommandLines, WhatDoesNotFitIntoMemoryIsSaid) {
+  const std::string cluster = LAMINA_SOURCE_DIR "/configs/modelled-13b.yaml";
+  EXPECT_THAT(RunLamina({"simulate", cluster, "--num-prompts", "30000001"}).err,
+              HasSubstr("--num-prompts: '30000001' is not a number from 0 to 30000000; more do not fit into memory"));
+  EXPECT_THAT(RunLamina({"simulate", cluster, "--dataset-path", "/dev/zero"}).err, HasSubstr("say what it is with --dataset-name"));
+  EXPECT_THAT(RunLamina({"simulate", cluster, "--dataset-path", "/dev/zero", "--dataset-name", "mooncake"}).err,
+              HasSubstr("/dev/zero:1: the line has more than 1048576 bytes"));
+  EXPECT_THAT(RunLamina({"simulate", cluster, "--events", "/dev/zero"}).err,
+              HasSubstr("/dev/zero: it begins with a zero byte: this is no text"));
+  const TimedServer server = ServerThatAnswers(WithStatus("200 OK", ""));
+  EXPECT_THAT(RunLamina({"bench", "serve", "--base-url", server.url_text(), "--random-input-len", "1000000", "--num-prompts", "501"}).err,
+              HasSubstr("the prompts of 501 requests have more than 500000000 tokens altogether and do not fit into memory"));
 }
 
 TEST(CommandLines, ASimulationThatServesNothingFails) {

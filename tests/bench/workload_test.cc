@@ -2,10 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <set>
+#include <thread>
+#include <tuple>
 
+#include "bench/input_file.h"
 #include "bench/workload/trace_reader.h"
 #include "tests/support/temporary_folder.h"
 
@@ -196,6 +201,56 @@ TEST_F(TraceTest, WhatIsNoTraceIsSaid) {
       << "each command has options of its own";
   EXPECT_THAT(Make("once upon a time", {}).status().message(), HasSubstr("say what it is with --dataset-name"));
   EXPECT_THAT(ParseTraceFormat("parquet").status().message(), HasSubstr("'parquet' is no format"));
+}
+
+TEST_F(TraceTest, FilesThatNeverEndAreRefused) {
+  for (const TraceFormat format :
+       {TraceFormat::kAzure, TraceFormat::kBurstGpt, TraceFormat::kMooncake, TraceFormat::kShareGpt, TraceFormat::kAlpaca}) {
+    const Status status = ReadTrace("/dev/zero", format, Words()).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr("/dev/zero:"));
+    EXPECT_LT(status.message().size(), 200u);
+  }
+  EXPECT_THAT(DetectTraceFormat("/dev/zero").status().message(), HasSubstr("/dev/zero is no regular file"));
+  EXPECT_THAT(DetectTraceFormat(folder_.path()).status().message(), HasSubstr("is no regular file"));
+}
+
+TEST_F(TraceTest, LinesHaveAnEnd) {
+  constexpr size_t kMiB = 1 << 20;
+  const std::string lines = std::string(kAzure) + "\n";
+  EXPECT_THAT(Error(lines + std::string(kMiB + 1, '1'), TraceFormat::kAzure), HasSubstr("trace:6: the line has more than 1048576 bytes"));
+  EXPECT_THAT(Error(lines + std::string(3 * kMiB, '1') + "\n" + kAzure, TraceFormat::kAzure), HasSubstr("trace:6: the line has more"));
+  std::string long_one = "2024-01-01 02:00:00,7,8";
+  long_one += std::string(kMiB - 1 - long_one.size(), ' ') + "\n2024-01-01 03:00:00,9,8";
+  EXPECT_THAT(InputsOf(Read(lines + long_one)), ::testing::ElementsAre(374, 396, 879, 7, 9)) << "as long as it may be";
+}
+
+TEST_F(TraceTest, APipeIsReadOnce) {
+  const std::string pipe = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(DetectTraceFormat(pipe).status().message(), HasSubstr("is no regular file")) << "what was read would be missing later";
+  for (const auto& [format, bytes, num_requests] :
+       {std::tuple(TraceFormat::kAzure, std::string(kAzure), 3u),
+        std::tuple(TraceFormat::kAlpaca, std::string(R"([{"instruction": "a b", "output": "c"}])"), 1u)}) {
+    std::thread writer([&pipe, text = bytes] { std::ofstream(pipe) << text; });
+    const Result<RequestTrace> trace = ReadTrace(pipe, format, Words());
+    writer.join();
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    EXPECT_EQ(trace->requests.size(), num_requests);
+  }
+}
+
+TEST(InputFile, HasSoManyBytesAndNoMore) {
+  const TemporaryFolder folder;
+  const std::string text(3'000'000, 'x');
+  WriteFile(folder / "text", text);
+  EXPECT_EQ(ReadInput(folder / "text", text.size()).value(), text);
+  EXPECT_THAT(ReadInput(folder / "text", text.size() - 1).status().message(), HasSubstr("more than the 2999999 bytes"));
+  EXPECT_EQ(ReadInput("/dev/zero", 1 << 21).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReadInput(folder / "none", 1).status().code(), StatusCode::kNotFound);
+  EXPECT_FALSE(ReadInput(folder.path(), 1).ok()) << "a folder";
+  WriteFile(folder / "empty", "");
+  EXPECT_EQ(ReadInput(folder / "empty", 0).value(), "");
 }
 
 TEST_F(TraceTest, TheTracesOwnTimesCanBeSpedUp) {
