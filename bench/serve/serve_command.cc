@@ -12,6 +12,7 @@
 #include "bench/json_text.h"
 #include "bench/number_checks.h"
 #include "bench/output_file.h"
+#include "bench/output_options.h"
 #include "bench/serve/request_bodies.h"
 #include "bench/serve/serve_report.h"
 #include "bench/serve/served_endpoint.h"
@@ -40,7 +41,7 @@ struct ServeBenchOptions {
   std::vector<std::string> devices;
   std::string device_catalog = kDefaultCatalog;
   double price_per_hour = 0;
-  std::string result_filename, requests_filename, svg_filename;
+  OutputFiles files;
   bool json = false;
 
   bool is_chat() const { return backend == "openai-chat"; }
@@ -173,12 +174,12 @@ constexpr int kExitInterrupted = 130;  // as shells have it for SIGINT
 
 // The exit status.
 Result<int> BenchServe(const ServeBenchOptions& options) {
-  LAMINA_RETURN_IF_ERROR(CheckWritable({options.result_filename, options.requests_filename, options.svg_filename}));
+  LAMINA_RETURN_IF_ERROR(CheckWritable({options.files.json, options.files.requests, options.files.svg}));
   AllowManyOpenFiles();
   LAMINA_ASSIGN_OR_RETURN(const ServeReport report, MeasureServing(options));
-  LAMINA_RETURN_IF_ERROR(WriteOutput(options.result_filename, JsonText(ToJson(report), 2) + "\n"));
-  LAMINA_RETURN_IF_ERROR(WriteOutput(options.requests_filename, RequestLines(report.load)));
-  LAMINA_RETURN_IF_ERROR(WriteOutput(options.svg_filename, DrawServe(report)));
+  LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.json, JsonText(ToJson(report), 2) + "\n"));
+  LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.requests, RequestLines(report.load)));
+  LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.svg, DrawServe(report)));
   std::cout << (options.json ? JsonText(ToJson(report)) + "\n" : ToText(report)) << std::flush;
   if (report.load.ended_early) return kExitInterrupted;
   if (report.figures.completed == 0) return PeerLost("no request was answered");
@@ -220,9 +221,7 @@ void AddReportOptions(CLI::App& command, ServeBenchOptions& options) {
   AddOption(command, "--device-catalog", options.device_catalog, "Catalog with the hourly prices of --device");
   AddOption(command, "--price-per-hour", options.price_per_hour, "Of everything that serves, in USD, instead of --device")
       ->check(NumberAtLeast(0));
-  AddOption(command, "--result-filename", options.result_filename, "Write the figures there as JSON");
-  AddOption(command, "--requests-filename", options.requests_filename, "Write a JSON line for each request there");
-  AddOption(command, "--svg-filename", options.svg_filename, "Draw TTFT and TPOT there");
+  options.files.AddTo(command, "TTFT and TPOT");
   AddOption(command, "--json", options.json, "The figures as a line of JSON on stdout instead of a table");
 }
 
@@ -240,7 +239,7 @@ void RegisterBenchServe(CLI::App& app, int& exit_status) {
       "Examples:\n"
       "  lamina bench serve --random-input-len 200 --random-output-len 50 --num-prompts 100 --request-rate 5 --ignore-eos\n"
       "  lamina bench serve --dataset-path azure_llm_2023_conv.csv --request-rate trace --num-prompts 500 --ignore-eos \\\n"
-      "      --goodput ttft:500 tpot:50 --device H100=1 --device H20=2 --result-filename run.json --svg-filename run.svg");
+      "      --goodput ttft:500 tpot:50 --device H100=1 --device H20=2 --json-out run.json --svg run.svg");
   command->callback([options, &exit_status] {
     const Result<int> status = BenchServe(*options);
     exit_status = status.ok() ? *status : 1;

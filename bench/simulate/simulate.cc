@@ -10,6 +10,7 @@
 #include "bench/json_text.h"
 #include "bench/number_checks.h"
 #include "bench/output_file.h"
+#include "bench/output_options.h"
 #include "bench/simulate/measured_run.h"
 #include "bench/simulate/simulation.h"
 #include "bench/simulate/simulation_report.h"
@@ -26,7 +27,7 @@ struct SimulateOptions {
   bool decode_only = false;
   std::vector<std::string> slow, fail;
   std::string events_file, host_costs_file;
-  std::string json_file, requests_file, svg_file;
+  OutputFiles files;
   bool json = false, measure = false;
 };
 
@@ -88,6 +89,7 @@ Status Compare(const ClusterModel& cluster, const RequestTrace& workload, const 
 }
 
 Status RunSimulation(const SimulateOptions& options) {
+  LAMINA_RETURN_IF_ERROR(CheckWritable({options.files.json, options.files.requests, options.files.svg}));
   LAMINA_ASSIGN_OR_RETURN(const ClusterModel cluster, ClusterModel::Load(options.cluster, options.changes));
   LAMINA_ASSIGN_OR_RETURN(const RequestTrace workload, MakeWorkload(options.workload, EstimatedTokens()));
   SimulationOptions simulation;
@@ -110,7 +112,7 @@ Status RunSimulation(const SimulateOptions& options) {
   json["seed"] = options.workload.seed;
   json["request_rate"] = options.workload.request_rate;
   json["simulation_seconds"] = took;
-  LAMINA_RETURN_IF_ERROR(WriteOutput(options.json_file, JsonText(json, 1) + '\n'));
+  LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.json, JsonText(json, 1) + '\n'));
   if (options.json) {
     json.erase("timeline");
     std::cout << JsonText(json) << std::endl;
@@ -119,8 +121,8 @@ Status RunSimulation(const SimulateOptions& options) {
               << fmt::format("simulated in       {:.2f} s, {:.0f} requests/s of this machine's time\n", took,
                              static_cast<double>(workload.requests.size()) / took);
   }
-  LAMINA_RETURN_IF_ERROR(WriteOutput(options.requests_file, [&](std::ostream& out) { WriteRequests(result, out); }));
-  LAMINA_RETURN_IF_ERROR(WriteOutput(options.svg_file, ToSvg(cluster, result)));
+  LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.requests, [&](std::ostream& out) { WriteRequests(result, out); }));
+  LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.svg, ToSvg(cluster, result)));
   if (json.at("completed") == 0) {
     const Limit limit = FindLimit(cluster, result);
     return InvalidArgument("no request was served; limited by " + limit.resource + ": " + limit.why);
@@ -167,10 +169,8 @@ void RegisterSimulate(CLI::App& app, int& exit_status) {
   command->add_option("--events", options->events_file, "YAML file with such events: {events: [{at: 10s, slow: m0, factor: 2}]}");
   command->add_flag("--measure", options->measure,
                     "then serve the same in real time, with the daemons on this machine, and print the differences");
-  command->add_flag("--json", options->json, "a JSON line instead of text");
-  command->add_option("--json-out", options->json_file, "the same with the course over time, to a file");
-  command->add_option("--requests-out", options->requests_file, "a JSON line for each request");
-  command->add_option("--svg", options->svg_file, "a picture: how busy the pools were and how long the queue, over time");
+  command->add_flag("--json", options->json, "a JSON line instead of text, without the course over time that --json-out has");
+  options->files.AddTo(*command, "how busy the pools were and how long the queue, over time");
   command->callback([options, &exit_status] {
     if (Status status = RunSimulation(*options); !status.ok()) {
       std::cerr << "lamina simulate: " << status.message() << '\n';
