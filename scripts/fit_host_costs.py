@@ -23,6 +23,8 @@ import statistics
 import sys
 
 NAMES = ("layer_us", "layer_row_us", "post_us", "attend_us", "attend_row_us", "message_us")
+SIZES = ("batch", "num_batches", "num_memory_nodes")
+DETAILS = ("step_ms", "ideal_linear_ms", "ideal_attention_ms", "manager_ms")
 
 
 def least_squares(rows):
@@ -45,9 +47,51 @@ def medians(cases):
         alike.setdefault(json.dumps(case["case"], sort_keys=True) + str("network_ms" in case["details"]), []).append(case)
     merged = []
     for group in alike.values():
-        details = {k: statistics.median(c["details"][k] for c in group) for k, v in group[0]["details"].items() if k != "cpu"}
+        names = [name for name in DETAILS + ("network_ms",) if name in group[0]["details"]]
+        details = {name: statistics.median(c["details"][name] for c in group) for name in names}
         merged.append({"case": group[0]["case"], "details": details})
     return merged
+
+
+def is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e12
+
+
+def what_is_wrong(case):
+    """With a measurement: a few words, None if nothing is."""
+    if not isinstance(case, dict):
+        return "this is no JSON object"
+    for part, names in (("case", SIZES), ("details", DETAILS)):
+        if not isinstance(case.get(part), dict):
+            return f"there is no object '{part}'"
+        for name in names:
+            if not is_number(case[part].get(name)):
+                return f"'{name}' of '{part}' must be a number"
+    if min(case["case"][name] for name in SIZES) < 1 or case["details"]["step_ms"] <= 0:
+        return "batch, num_batches, num_memory_nodes must be 1 or more, and step_ms above 0"
+    if not is_number(case["details"].get("network_ms", 0)):
+        return "'network_ms' of 'details' must be a number"
+    return None
+
+
+def read(path):
+    """The measurements of a file. Leaves with a sentence if there is anything else in it."""
+    cases = []
+    try:
+        with open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    case = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    sys.exit(f"{path}:{number}: this is not JSON: {error}")
+                if wrong := what_is_wrong(case):
+                    sys.exit(f"{path}:{number}: {wrong}; expected a line of `lamina bench modelled --json`")
+                cases.append(case)
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"{path}: cannot be read: {error}")
+    return cases
 
 
 def fit(cases, layers):
@@ -106,12 +150,11 @@ def main():
     args = parser.parse_args()
     if args.self_check:
         return self_check()
-    if not args.files or not args.layers:
+    if not args.files or args.layers is None:
         parser.error("needs a file of measurements and --layers")
-    cases = []
-    for name in args.files:
-        with open(name, encoding="utf-8") as lines:
-            cases += [json.loads(line) for line in lines if line.strip()]
+    if args.layers < 1:
+        parser.error(f"--layers {args.layers}: a model has one or more")
+    cases = [case for path in args.files for case in read(path)]
     for name, value in fit(cases, args.layers).items():
         print(f"{name}: {value:.3f}")
 
