@@ -26,20 +26,26 @@ void ReadShare(YamlMap& map, const std::string& key, double* value) {
   if (*value <= 0 || *value > 1) map.Fail(key, "'" + key + "' must be more than 0 and at most 1");
 }
 
-void ReadMfu(YamlMap& device, DeviceSpec* spec) {
-  if (spec->mfu.empty()) device.Require("mfu", "a list such as [{batch: 128, mfu: 0.25}, {batch: 512, mfu: 0.46}]");
+// Leaves the points as they are if `key` has none.
+void ReadPoints(YamlMap& device, const std::string& key, std::vector<MfuPoint>* points_of_key) {
   std::vector<MfuPoint> points;
-  for (YamlMap& point : device.Items("mfu")) {
+  for (YamlMap& point : device.Items(key)) {
     MfuPoint read;
     point.Require("batch");
     point.ReadInt("batch", &read.batch, 1, kMaxBatch);
     point.Require("mfu");
     ReadShare(point, "mfu", &read.mfu);
     point.Close();
-    if (!points.empty() && read.batch <= points.back().batch) point.Fail("batch", "the batches of 'mfu' must ascend");
+    if (!points.empty() && read.batch <= points.back().batch) point.Fail("batch", "the batches of '" + key + "' must ascend");
     points.push_back(read);
   }
-  if (!points.empty()) spec->mfu = std::move(points);
+  if (!points.empty()) *points_of_key = std::move(points);
+}
+
+void ReadMfu(YamlMap& device, DeviceSpec* spec) {
+  if (spec->mfu.empty()) device.Require("mfu", "a list such as [{batch: 128, mfu: 0.25}, {batch: 512, mfu: 0.46}]");
+  ReadPoints(device, "mfu", &spec->mfu);
+  ReadPoints(device, "attention_mfu", &spec->attention_mfu);
   if (spec->mfu.empty()) device.Fail("mfu", device.section() + " needs at least one point of 'mfu'");
 }
 
@@ -96,17 +102,23 @@ void ReadDevice(YamlMap& map, const std::filesystem::path& folder, DeviceSpec* s
   map.Close();
 }
 
-}  // namespace
-
-double DeviceSpec::Mfu(double batch) const {
-  if (batch <= mfu.front().batch) return mfu.front().mfu;
-  for (size_t i = 1; i < mfu.size(); ++i) {
-    const MfuPoint &low = mfu[i - 1], &high = mfu[i];
+double Interpolate(const std::vector<MfuPoint>& points, double batch) {
+  if (batch <= points.front().batch) return points.front().mfu;
+  for (size_t i = 1; i < points.size(); ++i) {
+    const MfuPoint &low = points[i - 1], &high = points[i];
     if (batch > high.batch) continue;
     const double share = std::log(batch / low.batch) / std::log(static_cast<double>(high.batch) / low.batch);
     return low.mfu + share * (high.mfu - low.mfu);
   }
-  return mfu.back().mfu;
+  return points.back().mfu;
+}
+
+}  // namespace
+
+double DeviceSpec::Mfu(double batch) const { return Interpolate(mfu, batch); }
+
+double DeviceSpec::AttentionMfu(double rows_per_token) const {
+  return Interpolate(attention_mfu.empty() ? mfu : attention_mfu, rows_per_token);
 }
 
 Result<DeviceCatalog> DeviceCatalog::Load(const std::string& path) { return LoadNested(path, 0); }

@@ -33,6 +33,7 @@ struct DeviceSpec {
   double price_per_hour = 0;                 // to rent, USD; 0: unknown
   std::string price_source;                  // of the prices: from where and when, and whether they are an assumption
   std::vector<MfuPoint> mfu;                 // at least one, batches ascending
+  std::vector<MfuPoint> attention_mfu;       // likewise of attention, by the rows that look at a token; empty: as `mfu`
   std::string source;                        // where the other figures come from
   std::vector<std::string> profile_paths;    // of measured layer times, for linear layers instead of the roofline; each of one model
   int tensor_parallel = 1;                   // which of the files' rows this device is
@@ -47,6 +48,7 @@ struct DeviceSpec {
 
   // Linear in log(batch) between the points, and the nearest point's beyond them. REQUIRES: batch > 0.
   double Mfu(double batch) const;
+  double AttentionMfu(double rows_per_token) const;
 };
 
 // Immutable.

@@ -9,6 +9,7 @@
 #include "bench/modelled.h"
 #include "bench/paper_tables/paper_tables.h"
 #include "bench/plan/plan.h"
+#include "bench/profile/profile_command.h"
 #include "bench/serve/serve_command.h"
 #include "bench/simulate/simulate.h"
 #include "bench/throughput.h"
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
   lamina::RegisterBenchDollar(app, exit_status);
   lamina::RegisterTransport(app, exit_status);
   lamina::RegisterPlan(app, exit_status);
+  lamina::RegisterProfile(app, exit_status);
   lamina::RegisterPaperTables(app, exit_status);
   try {
     app.parse(argc, argv);

@@ -60,7 +60,7 @@ void SliceExecutor::Begin(std::span<const TokenId> tokens, std::span<const int32
 }
 
 // Without rows too it stops at all-reduces: other ranks wait there.
-const Op* SliceExecutor::RunUntil(int k, ValueId there) {
+const Op* SliceExecutor::RunTo(int k, ValueId there) {
   const std::vector<Op>& program = model_.slices[static_cast<size_t>(k)].program;
   while (next_op_ < program.size()) {
     const Op& op = program[next_op_++];
@@ -137,7 +137,7 @@ void SliceExecutor::Execute(const Op& op) {
     case OpKind::kAdd: Add(in(0), in(1), rows * width(op.output), value(op.output)); return;
     case OpKind::kMul: Mul(in(0), in(1), rows * width(op.output), value(op.output)); return;
     case OpKind::kAttention: return;  // never part of a slice
-    case OpKind::kAllReduce: return;  // RunUntil's caller has a part in it
+    case OpKind::kAllReduce: return;  // RunTo's caller has a part in it
   }
 }
 

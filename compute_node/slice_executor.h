@@ -22,8 +22,10 @@ class SliceExecutor final : public SliceRunner {
   SliceExecutor(const SlicedModel& model, const Weights& weights, int max_rows, WorkerTeam& team);
 
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) override;
-  const Op* Run(int k) override { return RunUntil(k, -1); }
-  const Op* RunToQueries(int k) override { return RunUntil(k, model_.slices[static_cast<size_t>(k)].q); }
+  const Op* Run(int k) override { return RunTo(k, -1); }
+  const Op* RunToQueries(int k) override { return RunTo(k, model_.slices[static_cast<size_t>(k)].q); }
+  // As RunToQueries, until value `there` is (-1: to the end).
+  const Op* RunTo(int k, ValueId there);
   void KeepRows(int k, std::span<const int> rows) override;
   SampledToken Sample(size_t row, const SamplingParams& params, const SampleContext& context) override;
 
@@ -35,7 +37,6 @@ class SliceExecutor final : public SliceRunner {
 
  private:
   void PlanBuffers(int max_rows);
-  const Op* RunUntil(int k, ValueId there);  // -1: the end
   void Execute(const Op& op);
 
   const SlicedModel& model_;

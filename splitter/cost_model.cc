@@ -11,9 +11,9 @@ namespace {
 
 double NumElements(const WeightRef& weight) { return std::accumulate(weight.shape.begin(), weight.shape.end(), 1.0, std::multiplies<>()); }
 
-double RooflineSeconds(const DeviceSpec& device, DType dtype, double operations, double batch, double bytes) {
+double RooflineSeconds(const DeviceSpec& device, DType dtype, double operations, double mfu, double bytes) {
   const double peak = device.peak_flops_per_s(static_cast<int>(ElementSize(dtype)));
-  return std::max(operations / (peak * device.Mfu(batch)), bytes / device.reached_bytes_per_s());
+  return std::max(operations / (peak * mfu), bytes / device.reached_bytes_per_s());
 }
 
 // The last matrix: what follows it rides along.
@@ -60,7 +60,7 @@ double LinearSeconds(const DeviceSpec& device, const LinearWork& work, DType dty
   if (rows == 0) return 0;
   const auto batch = static_cast<double>(rows);
   const double bytes = static_cast<double>(ElementSize(dtype)) * (work.weights + batch * work.row_elements);
-  return RooflineSeconds(device, dtype, 2 * (work.weights - work.unrouted) * batch, batch, bytes);
+  return RooflineSeconds(device, dtype, 2 * (work.weights - work.unrouted) * batch, device.Mfu(batch), bytes);
 }
 
 double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype, int64_t rows) {
@@ -138,15 +138,22 @@ void AttentionLoad::AddPrefill(int64_t first, int64_t count, int64_t window) {
   kv_tokens += first + count - (window == 0 ? 0 : std::max<int64_t>(0, first + 1 - window));
 }
 
+double AttentionOperations(const AttentionHeads& heads, const AttentionLoad& load) {
+  return 4.0 * heads.num_heads * heads.head_dim * static_cast<double>(load.pairs);  // q k^T and the weighted sum of v
+}
+
+double RowsPerToken(const AttentionHeads& heads, const AttentionLoad& load) {
+  return static_cast<double>(load.pairs) / static_cast<double>(load.kv_tokens) * heads.num_heads / heads.num_kv_heads;
+}
+
 double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads, const AttentionLoad& load) {
   if (load.kv_tokens == 0) return 0;
   const double q_width = static_cast<double>(heads.num_heads) * heads.head_dim;
   const double kv_width = static_cast<double>(heads.num_kv_heads) * heads.head_dim;
   const auto queries = static_cast<double>(load.queries), tokens = static_cast<double>(load.kv_tokens);
   const double elements = 2 * kv_width * tokens + 2 * (q_width + kv_width) * queries;
-  const double operations = 4 * q_width * static_cast<double>(load.pairs);  // q k^T and the weighted sum of v
-  const double rows_per_token = static_cast<double>(load.pairs) / tokens * heads.num_heads / heads.num_kv_heads;
-  return RooflineSeconds(device, heads.dtype, operations, rows_per_token, static_cast<double>(ElementSize(heads.dtype)) * elements);
+  return RooflineSeconds(device, heads.dtype, AttentionOperations(heads, load), device.AttentionMfu(RowsPerToken(heads, load)),
+                         static_cast<double>(ElementSize(heads.dtype)) * elements);
 }
 
 int64_t WeightBytes(const Graph& graph, DType dtype) {

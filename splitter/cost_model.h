@@ -59,8 +59,13 @@ struct AttentionHeads {
   DType dtype = DType::kBF16;  // of the KV cache; queries and outputs count alike
 };
 
-// The utilisation is that of a matrix product over as many rows as look at one token of one kv head: its group of heads in decode, a
-// chunk's rows times that in prefill.
+double AttentionOperations(const AttentionHeads& heads, const AttentionLoad& load);
+
+// How many rows look at one token of one kv head, on average: its group of heads in decode, a chunk's rows times that in prefill. REQUIRES:
+// load.kv_tokens > 0.
+double RowsPerToken(const AttentionHeads& heads, const AttentionLoad& load);
+
+// The utilisation is that measured of attention with so many rows per token, or that of a matrix product over so many rows.
 double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads, const AttentionLoad& load);
 
 // Bytes of all weights that the graph names, each once, at `dtype`.

@@ -11,14 +11,16 @@
 namespace lamina {
 namespace {
 
+constexpr int64_t kWarmUpInput = 16, kWarmUpOutput = 3;
 constexpr auto kLongestSilence = std::chrono::minutes(2);  // of all requests together
 
 // What the engine's thread tells of the requests. Thread: any.
 class Answers {
  public:
-  Answers(size_t num_requests, TimePoint start) : start_(start) { result_.requests.resize(num_requests); }
+  explicit Answers(size_t num_requests) { result_.requests.resize(num_requests); }
 
-  // Times count from the start.
+  // Times count from here. Before the first Open.
+  void Start() { start_ = Clock::now(); }
   TimePoint Now() const { return TimePoint(Clock::now() - start_); }
 
   // Returns how many are open, this one included.
@@ -44,7 +46,9 @@ class Answers {
       record.last_token = now;
     }
     if (!event.finish) return;
-    End(request, *event.finish == FinishReason::kError ? RequestTimes::Outcome::kFailed : RequestTimes::Outcome::kDone);
+    const bool failed = *event.finish == FinishReason::kError;
+    if (failed && error_.ok()) error_ = event.error.ok() ? InternalError("a request failed") : event.error;
+    End(request, failed ? RequestTimes::Outcome::kFailed : RequestTimes::Outcome::kDone);
   }
 
   void Refuse(size_t request) {
@@ -52,15 +56,15 @@ class Answers {
     End(request, RequestTimes::Outcome::kRefused);
   }
 
-  // Waits until at most so many are open. kTimeout: nothing came for too long.
+  // Waits until at most so many are open. kTimeout: nothing came for too long; else why a request failed.
   Status AwaitOpen(int64_t at_most) {
     std::unique_lock lock(mutex_);
     last_news_ = Now();
-    while (num_open_ > at_most) {
+    while (num_open_ > at_most && error_.ok()) {
       ended_.wait_for(lock, milliseconds(500));
       if (Now() > last_news_ + kLongestSilence) return TimedOut("no token came for two minutes");
     }
-    return OkStatus();
+    return error_;
   }
 
   SimulationResult TakeResult() {
@@ -76,11 +80,12 @@ class Answers {
     ended_.notify_all();
   }
 
-  const TimePoint start_;
+  TimePoint start_ = Clock::now();
   std::mutex mutex_;
   std::condition_variable ended_;
   SimulationResult result_;
   int64_t num_open_ = 0;
+  Status error_;  // of the first request that failed
   TimePoint last_news_;
 };
 
@@ -89,8 +94,23 @@ GenerateRequest RequestOf(const TraceRequest& spec, size_t number, int64_t vocab
   request.prompt.assign(static_cast<size_t>(spec.input_tokens), static_cast<TokenId>(static_cast<int64_t>(number) % vocab_size));
   request.max_new_tokens = spec.output_tokens;
   request.ignore_eos = true;
+  request.sampling.set_temperature(0);
+  request.sampling.set_top_p(1);
+  request.sampling.set_repetition_penalty(1);
   request.sampling.set_num_logprobs(-1);
   return request;
+}
+
+// The first step of a process takes longer: it touches memory that nobody has touched.
+Status WarmUp(ServingEngine& engine, const ClusterModel& cluster, Answers& answers) {
+  TraceRequest spec;
+  spec.input_tokens = kWarmUpInput;
+  spec.output_tokens = kWarmUpOutput;
+  answers.Open(0, spec.input_tokens);
+  const Result<RequestId> id =
+      engine.Submit(RequestOf(spec, 0, cluster.model.vocab_size), [&answers](const TokenEvent& event) { answers.Take(0, event); });
+  if (!id.ok()) return id.status();
+  return answers.AwaitOpen(0);
 }
 
 }  // namespace
@@ -109,8 +129,10 @@ Result<SimulationResult> Measure(const ClusterModel& cluster, const RequestTrace
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> nodes, ClusterExecutor::Connect(config, cluster.model, {}));
   std::unique_ptr<StepExecutor> executor = std::move(nodes);
   if (options.prompts_appear) executor = std::make_unique<PrefilledExecutor>(std::move(executor));
-  Answers answers(workload.requests.size(), Clock::now());
+  Answers warm_up(1), answers(workload.requests.size());  // the engine tells them until it is gone
   ServingEngine engine(EngineOptionsOf(cluster, workload, options), std::move(executor));
+  LAMINA_RETURN_IF_ERROR(WarmUp(engine, cluster, warm_up));
+  answers.Start();
   const auto most = options.max_concurrency > 0 ? int64_t{options.max_concurrency} : std::ssize(workload.requests);
   const TimePoint start = Clock::now();
   for (size_t i = 0; i < workload.requests.size(); ++i) {

@@ -56,6 +56,16 @@ TEST(DeviceCatalog, UtilisationIsLinearInTheLogarithmOfTheBatch) {
   EXPECT_DOUBLE_EQ(big.Mfu(4096), 0.6);
 }
 
+TEST(DeviceCatalog, AttentionHasAUtilisationOfItsOwn) {
+  std::string text = kSmall;
+  text.insert(text.find("  source"), "  attention_mfu: [{batch: 1, mfu: 0.1}, {batch: 100, mfu: 0.3}]\n");
+  const Result<DeviceCatalog> catalog = DeviceCatalog::Parse(text, "d.yaml");
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  EXPECT_DOUBLE_EQ(catalog->Find("Big")->AttentionMfu(10), 0.2);
+  EXPECT_DOUBLE_EQ(catalog->Find("Big")->Mfu(64), 0.4);
+  EXPECT_DOUBLE_EQ(catalog->Find("Small")->AttentionMfu(10), 1) << "without one: that of matrix products";
+}
+
 TEST(DeviceCatalog, MistakesAreNamedWithFileAndLine) {
   EXPECT_EQ(ErrorOf("  bf16_tflops: 300\n", ""), "d.yaml:3: device 'Big' needs 'bf16_tflops'");
   EXPECT_EQ(ErrorOf("bandwidth_gb_per_s: 2000", "bandwidth_gb_per_s: fast"),

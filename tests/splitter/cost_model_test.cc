@@ -221,6 +221,16 @@ TEST(CostModel, ExpertsAreReadOnceAndARowUsesSome) {
   EXPECT_EQ(work.unrouted, 6 * expert);
 }
 
+TEST(CostModel, AttentionTakesItsOwnUtilisation) {
+  DeviceSpec device = Round();
+  device.attention_mfu = {{1, 0.001}};
+  const AttentionHeads heads{32, 32, 128};
+  AttentionLoad load;
+  load.AddDecode(1000);
+  EXPECT_DOUBLE_EQ(AttentionSeconds(device, heads, load), AttentionOperations(heads, load) / (0.001 * device.peak_flops_per_s()));
+  EXPECT_DOUBLE_EQ(AttentionOperations(heads, load), 4. * 4096 * 1000);
+}
+
 TEST(CostModel, NoTokensTakeNoTime) { EXPECT_EQ(AttentionSeconds(Round(), {32, 32, 128}, {}), 0); }
 
 }  // namespace

@@ -1,0 +1,18 @@
+// What attention takes on this machine's cores.
+#pragma once
+
+#include "base/status.h"
+#include "base/worker_team.h"
+#include "splitter/cost_model.h"
+
+namespace lamina {
+
+struct AttentionTime {
+  AttentionLoad load;
+  double seconds = 0;  // the median
+};
+
+// Decode over many sequences, whose K and V no cache holds, and chunks of one prompt. kOutOfSpace if their memory cannot be had.
+Result<std::vector<AttentionTime>> MeasureAttention(const AttentionHeads& heads, WorkerTeam& team);
+
+}  // namespace lamina
