@@ -58,17 +58,17 @@ test_folders() {
 run_fuzzers() {
   local fuzzer name corpus log
   log=$(mktemp)
-  for fuzzer in build/fuzz/bin/fuzz_*; do
+  for fuzzer in build/asan/bin/fuzz_*; do
     name=${fuzzer##*/fuzz_}
-    corpus=build/fuzz/corpus/$name
-    mkdir -p "$corpus" build/fuzz/findings
+    corpus=build/asan/corpus/$name
+    mkdir -p "$corpus" build/asan/findings
     local seeds=()
     if [ -d "tests/fuzz/corpus/$name" ]; then
       seeds=("tests/fuzz/corpus/$name")
     fi
-    if ! "$fuzzer" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/findings/ "$corpus" "${seeds[@]}" >"$log" 2>&1; then
+    if ! "$fuzzer" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -artifact_prefix=build/asan/findings/ "$corpus" "${seeds[@]}" >"$log" 2>&1; then
       tail -n 60 "$log" >&2
-      echo "$fuzzer found a failure; the input is in build/fuzz/findings/" >&2
+      echo "$fuzzer found a failure; the input is in build/asan/findings/" >&2
       return 1
     fi
   done
@@ -82,11 +82,11 @@ stage "release build"
 build release
 stage "address and undefined-behaviour sanitizers"
 test_folders asan "${asan_folders[@]}"
+stage "fuzzers"
+build asan fuzzers
+run_fuzzers
 stage "thread sanitizer"
 test_folders tsan "${tsan_folders[@]}"
-stage "fuzzers"
-build fuzz fuzzers
-run_fuzzers
 stage "RDMA (Soft-RoCE)"
 quietly tests/softroce/run.sh build/release
 stage "all tests"

@@ -13,7 +13,6 @@
 namespace lamina {
 namespace {
 
-constexpr int64_t kSlabBytes = int64_t{256} << 20;  // of one layer
 constexpr int64_t kDecodeContext = 512;
 constexpr int64_t kChunks[] = {32, 512};  // rows of a prompt
 constexpr int kRepeats = 7;
@@ -75,9 +74,9 @@ class Bench {
 
 }  // namespace
 
-Result<std::vector<AttentionTime>> MeasureAttention(const AttentionHeads& heads, WorkerTeam& team) {
+Result<std::vector<AttentionTime>> MeasureAttention(const AttentionHeads& heads, WorkerTeam& team, int64_t kv_bytes) {
   const KvShape shape{1, heads.num_kv_heads, heads.head_dim, heads.dtype};
-  const int64_t capacity = std::max(kSlabBytes / shape.bytes_per_token(), 2 * kDecodeContext);
+  const int64_t capacity = std::max(kv_bytes / shape.bytes_per_token(), 2 * kDecodeContext);
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<TokenSlab> slab, TokenSlab::Create(shape, capacity));
   const std::vector<float> row(static_cast<size_t>(heads.num_kv_heads) * static_cast<size_t>(heads.head_dim), 0.5f);
   for (TokenSlot slot = 0; slot < slab->capacity_tokens(); ++slot) slab->Write(0, slot, row.data(), row.data());

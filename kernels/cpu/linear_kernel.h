@@ -82,11 +82,11 @@ LAMINA_SIMD void StoreSums(const TileArgs& a, const V (&sum)[kRows][kPanels]) {
 #pragma GCC unroll 8
     for (int p = 0; p < kPanels; ++p) {
       float* y = a.y + r * a.y_stride + p * kPanelWidth;
-      const float* bias = a.bias + p * kPanelWidth;
+      const float* bias = a.bias == nullptr ? nullptr : a.bias + p * kPanelWidth;
       if (p == kPanels - 1 && a.last_width < kPanelWidth) {
-        StoreFirst(a.bias == nullptr ? sum[r][p] : sum[r][p] + LoadFirst<V>(bias, a.last_width), y, a.last_width);
+        StoreFirst(bias == nullptr ? sum[r][p] : sum[r][p] + LoadFirst<V>(bias, a.last_width), y, a.last_width);
       } else {
-        (a.bias == nullptr ? sum[r][p] : sum[r][p] + V::Load(bias)).Store(y);
+        (bias == nullptr ? sum[r][p] : sum[r][p] + V::Load(bias)).Store(y);
       }
     }
   }

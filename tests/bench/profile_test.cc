@@ -94,7 +94,7 @@ TEST(LayerTimes, AreReadBackAsAProfile) {
 TEST(AttentionTimes, HaveADecodeAndPrompts) {
   WorkerTeam team(1);
   const AttentionHeads heads{4, 2, 64, DType::kBF16};
-  const Result<std::vector<AttentionTime>> times = MeasureAttention(heads, team);
+  const Result<std::vector<AttentionTime>> times = MeasureAttention(heads, team, 4 << 20);
   ASSERT_TRUE(times.ok()) << times.status();
   ASSERT_EQ(times->size(), 3u);
   EXPECT_DOUBLE_EQ(RowsPerToken(heads, times->at(0).load), 2) << "two heads look at each token of a kv head";

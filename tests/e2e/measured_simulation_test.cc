@@ -1,0 +1,53 @@
+// `lamina simulate --measure`: the same workload in virtual time and on this machine's daemons.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "frontend/process.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lamina::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kCatalog[] = R"(version: 1
+devices:
+- {name: laptop, bf16_tflops: 0.1, memory: 8GB, bandwidth_gb_per_s: 10, mfu: [{batch: 1, mfu: 0.5}], source: made up}
+)";
+
+CommandOutput Simulate(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {std::string(LAMINA_BIN_DIR) + "/lamina", "simulate"});
+  Result<CommandOutput> output = RunCommand(arguments, Deadline::After(std::chrono::minutes(2)));
+  EXPECT_TRUE(output.ok()) << output.status();
+  return output.ok() ? *output : CommandOutput{};
+}
+
+TEST(MeasuredSimulation, ServesTheSameRequestsOnDevicesThatCompute) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "laptop.yaml") << kCatalog;
+  const CommandOutput output = Simulate({LAMINA_SOURCE_DIR "/configs/local.yaml", "--device-catalog", folder / "laptop.yaml",
+                                         "--cpu-device", "laptop", "--num-prompts", "6", "--max-concurrency", "3", "--random-input-len",
+                                         "uniform:5:20", "--random-output-len", "uniform:3:8", "--measure", "--json"});
+  ASSERT_EQ(output.exit_status, 0) << output.err;
+  std::istringstream lines(output.out);
+  std::string simulated_line, measured_line;
+  ASSERT_TRUE(std::getline(lines, simulated_line) && std::getline(lines, measured_line)) << output.out;
+  const nlohmann::json simulated = nlohmann::json::parse(simulated_line), measured = nlohmann::json::parse(measured_line).at("measured");
+  for (const char* key : {"completed", "total_input_tokens", "total_output_tokens"}) EXPECT_EQ(measured.at(key), simulated.at(key)) << key;
+  EXPECT_EQ(measured.at("completed"), 6);
+  EXPECT_GT(measured.at("mean_tpot_ms").get<double>(), 0);
+}
+
+TEST(MeasuredSimulation, SaysWhatOnlyTheSimulatorCan) {
+  const CommandOutput slow = Simulate({LAMINA_SOURCE_DIR "/configs/modelled-13b.yaml", "--num-prompts", "2", "--random-output-len", "3",
+                                       "--random-input-len", "8", "--slow", "m0:2@1s", "--measure"});
+  EXPECT_EQ(slow.exit_status, 1);
+  EXPECT_THAT(slow.err, HasSubstr("can only be simulated"));
+}
+
+}  // namespace
+}  // namespace lamina::testing
