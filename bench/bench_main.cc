@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "bench/dollar/dollar_command.h"
-#include "bench/kernels.h"
+#include "bench/kernels/kernels.h"
 #include "bench/modelled.h"
 #include "bench/paper_tables/paper_tables.h"
 #include "bench/plan/plan.h"
@@ -13,7 +13,7 @@
 #include "bench/serve/serve_command.h"
 #include "bench/simulate/simulate.h"
 #include "bench/throughput.h"
-#include "bench/transport.h"
+#include "bench/transport/transport.h"
 
 int main(int argc, char** argv) {
   lamina::InitLogging("bench");

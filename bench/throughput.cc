@@ -11,7 +11,7 @@
 
 #include "base/cluster_config.h"
 #include "bench/in_process_executor.h"
-#include "bench/machine_limits.h"
+#include "bench/kernels/machine_limits.h"
 #include "bench/prefilled_executor.h"
 #include "bench/report.h"
 #include "frontend/cluster_executor.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench/machine_limits.h"
+#include "bench/kernels/machine_limits.h"
 #include "splitter/cost_model.h"
 #include "splitter/model_config.h"
 #include "splitter/slices.h"

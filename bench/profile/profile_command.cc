@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "bench/commit.h"  // generated
-#include "bench/machine_limits.h"
+#include "bench/kernels/machine_limits.h"
 #include "bench/output_file.h"
 #include "bench/profile/attention_times.h"
 #include "bench/profile/layer_times.h"

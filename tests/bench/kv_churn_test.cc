@@ -1,4 +1,4 @@
-#include "bench/kv_churn.h"
+#include "bench/kernels/kv_churn.h"
 
 #include <gtest/gtest.h>
 

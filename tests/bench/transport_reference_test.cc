@@ -1,4 +1,4 @@
-#include "bench/transport_reference.h"
+#include "bench/transport/transport_reference.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

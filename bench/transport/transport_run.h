@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "bench/transport_case.h"
+#include "bench/transport/transport_case.h"
 #include "frontend/process.h"
 #include "transport/transport.h"
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "base/status.h"
-#include "bench/transport_case.h"
-#include "bench/transport_run.h"
+#include "bench/transport/transport_case.h"
+#include "bench/transport/transport_run.h"
 
 namespace lamina {
 

@@ -1,4 +1,4 @@
-#include "bench/transport_run.h"
+#include "bench/transport/transport_run.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "bench/transport.h"
+#include "bench/transport/transport.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -8,9 +8,9 @@
 
 #include "base/units.h"
 #include "bench/report.h"
-#include "bench/socket_reference.h"
-#include "bench/transport_reference.h"
-#include "bench/transport_run.h"
+#include "bench/transport/socket_reference.h"
+#include "bench/transport/transport_reference.h"
+#include "bench/transport/transport_run.h"
 
 namespace lamina {
 namespace {

@@ -4,14 +4,14 @@
 //   shm      ucx_perftest    ucx-utils   ucp_put_lat, ucp_put_bw over UCX's shared memory transports
 //   ucx      ucx_perftest    ucx-utils   the same over what UCX chooses on this host
 //   verbs    ib_write_lat/bw perftest    RDMA writes over the first device
-//   tcp      none: bench/socket_reference.h
+//   tcp      none: bench/transport/socket_reference.h
 #pragma once
 
 #include <string>
 #include <string_view>
 
 #include "base/status.h"
-#include "bench/transport_case.h"
+#include "bench/transport/transport_case.h"
 
 namespace lamina {
 

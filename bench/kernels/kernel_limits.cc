@@ -1,4 +1,4 @@
-#include "bench/kernel_limits.h"
+#include "bench/kernels/kernel_limits.h"
 
 #include <immintrin.h>
 

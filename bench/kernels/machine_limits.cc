@@ -1,4 +1,4 @@
-#include "bench/machine_limits.h"
+#include "bench/kernels/machine_limits.h"
 
 #include <algorithm>
 

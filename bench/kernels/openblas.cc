@@ -1,4 +1,4 @@
-#include "bench/openblas.h"
+#include "bench/kernels/openblas.h"
 
 #include <dlfcn.h>
 

@@ -7,7 +7,7 @@
 
 #include "base/device_catalog.h"
 #include "base/worker_team.h"
-#include "bench/kernel_limits.h"
+#include "bench/kernels/kernel_limits.h"
 
 namespace lamina {
 

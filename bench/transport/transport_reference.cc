@@ -1,4 +1,4 @@
-#include "bench/transport_reference.h"
+#include "bench/transport/transport_reference.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>

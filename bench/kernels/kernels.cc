@@ -1,4 +1,4 @@
-#include "bench/kernels.h"
+#include "bench/kernels/kernels.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -8,9 +8,9 @@
 #include <iostream>
 #include <memory>
 
-#include "bench/kernel_attention.h"
-#include "bench/kernel_limits.h"
-#include "bench/kernel_linear.h"
+#include "bench/kernels/kernel_attention.h"
+#include "bench/kernels/kernel_limits.h"
+#include "bench/kernels/kernel_linear.h"
 
 namespace lamina {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/float16.h"
 #include "base/status.h"
 #include "base/worker_team.h"
-#include "bench/kernel_samples.h"
+#include "bench/kernels/kernel_samples.h"
 #include "kernels/token_slab.h"
 
 namespace lamina {

@@ -1,4 +1,4 @@
-#include "bench/kernel_samples.h"
+#include "bench/kernels/kernel_samples.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "bench/transport_case.h"
+#include "bench/transport/transport_case.h"
 
 #include <algorithm>
 #include <array>

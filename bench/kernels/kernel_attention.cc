@@ -1,4 +1,4 @@
-#include "bench/kernel_attention.h"
+#include "bench/kernels/kernel_attention.h"
 
 #include <fmt/format.h>
 
@@ -10,8 +10,8 @@
 #include <tuple>
 
 #include "base/clock.h"
-#include "bench/kernel_limits.h"
-#include "bench/kv_churn.h"
+#include "bench/kernels/kernel_limits.h"
+#include "bench/kernels/kv_churn.h"
 #include "kernels/reference/reference.h"
 
 namespace lamina {

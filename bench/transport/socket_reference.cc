@@ -1,4 +1,4 @@
-#include "bench/socket_reference.h"
+#include "bench/transport/socket_reference.h"
 
 #include <poll.h>
 #include <sys/socket.h>

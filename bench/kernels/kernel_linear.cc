@@ -1,4 +1,4 @@
-#include "bench/kernel_linear.h"
+#include "bench/kernels/kernel_linear.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/clock.h"
-#include "bench/kernel_limits.h"
+#include "bench/kernels/kernel_limits.h"
 
 namespace lamina {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "base/status.h"
 #include "base/worker_team.h"
-#include "bench/kernel_samples.h"
-#include "bench/openblas.h"
+#include "bench/kernels/kernel_samples.h"
+#include "bench/kernels/openblas.h"
 #include "kernels/linear.h"
 
 namespace lamina {
