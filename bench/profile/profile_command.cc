@@ -91,8 +91,8 @@ Status Profile(ProfileOptions options) {
   weights.load_format = options.load_format;
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model, LoadedModel::Load(weights, team));
   const ModelConfig& config = model->config;
-  const bool wide = options.kv_dtype == "float32" || (options.kv_dtype == "auto" && config.dtype == DType::kF32);
-  const AttentionHeads heads{config.num_heads, config.num_kv_heads, config.head_dim, wide ? DType::kF32 : DType::kBF16};
+  const DType kv = options.kv_dtype == "float32" ? DType::kF32 : options.kv_dtype == "bfloat16" ? DType::kBF16 : config.dtype;
+  const AttentionHeads heads{config.num_heads, config.num_kv_heads, config.head_dim, kv};
 
   MachineLimits limits(team);
   for (int i = 0; i < kLimitSamples; ++i) limits.Measure();

@@ -9,9 +9,9 @@
 #include "base/layer_profile.h"
 #include "bench/profile/attention_times.h"
 #include "bench/profile/layer_times.h"
-#include "frontend/process.h"
 #include "kernels/cpu_features.h"
 #include "tests/support/golden_prompts.h"
+#include "tests/support/server_process.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
@@ -105,10 +105,8 @@ TEST(AttentionTimes, HaveADecodeAndPrompts) {
 }
 
 CommandOutput BenchProfile(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {std::string(LAMINA_BIN_DIR) + "/lamina", "bench", "profile"});
-  Result<CommandOutput> output = RunCommand(arguments, Deadline::After(std::chrono::minutes(2)));
-  EXPECT_TRUE(output.ok()) << output.status();
-  return output.ok() ? *output : CommandOutput{};
+  arguments.insert(arguments.begin(), {"bench", "profile"});
+  return RunLamina(arguments, std::chrono::minutes(2));
 }
 
 TEST(ProfileCommand, WritesADeviceThatFitsTheModel) {

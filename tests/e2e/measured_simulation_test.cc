@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "frontend/process.h"
+#include "tests/support/server_process.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
@@ -20,10 +20,8 @@ devices:
 )";
 
 CommandOutput Simulate(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {std::string(LAMINA_BIN_DIR) + "/lamina", "simulate"});
-  Result<CommandOutput> output = RunCommand(arguments, Deadline::After(std::chrono::minutes(2)));
-  EXPECT_TRUE(output.ok()) << output.status();
-  return output.ok() ? *output : CommandOutput{};
+  arguments.insert(arguments.begin(), {"simulate"});
+  return RunLamina(arguments, std::chrono::minutes(2));
 }
 
 TEST(MeasuredSimulation, ServesTheSameRequestsOnDevicesThatCompute) {
