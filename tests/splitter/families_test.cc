@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "base/clock.h"
 #include "sound_slices.h"
 #include "splitter/models/registry.h"
 #include "splitter/slices.h"
@@ -56,9 +56,15 @@ TEST_P(FamilySlicesTest, AreSharedByTwoRanks) {
   EXPECT_EQ(sums, in_layers + (GetParam().name == "opt-350m" ? 1 : 0));
 }
 
+double ThreadSeconds() {
+  timespec used;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+}
+
 class FamilyCodeTest : public ::testing::TestWithParam<Family> {};
 
-// Shapes only: no weight is read.
+// Shapes only: no weight is read. A second of this thread's own time, in the release build: scripts/test.sh leaves it out of the others.
 TEST_P(FamilyCodeTest, SlicesOfAModelWithSeventyBillionParametersAreFoundInASecond) {
   ModelConfig config = *ModelConfig::Load(GetParam().dir);
   config.num_layers = 80;
@@ -68,9 +74,9 @@ TEST_P(FamilyCodeTest, SlicesOfAModelWithSeventyBillionParametersAreFoundInASeco
   config.num_kv_heads = config.architecture == "OPTForCausalLM" ? 64 : 8;
   config.head_dim = 128;
   if (!config.windows.empty()) config.windows.resize(80, 4096);
-  const TimePoint start = Clock::now();
+  const double start = ThreadSeconds();
   const Result<SlicedModel> model = SplitGraph(*TraceModel(config));
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(1));
+  EXPECT_LT(ThreadSeconds() - start, 1);
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->slices.size(), 81u);
 }
