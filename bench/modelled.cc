@@ -12,10 +12,12 @@
 #include <memory>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "base/cluster_config.h"
 #include "base/device_catalog.h"
 #include "base/units.h"
+#include "bench/ideal_schedule.h"
 #include "bench/number_checks.h"
 #include "bench/prefilled_executor.h"
 #include "bench/report.h"
@@ -96,6 +98,7 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   const int ranks = cluster.config.tensor_parallel_size;
   cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks, cluster.model.head_dim,
                    kv == "float32" ? DType::kF32 : DType::kBF16};
+  std::string compute_device;
   for (const NodeConfig& node : cluster.config.nodes) {
     LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> device, FindModelledDevice(node.device, cluster.config.device_catalog));
     if (!device) return InvalidArgument(options.cluster + ": node '" + node.name + "' is no modelled device, and all have to be");
@@ -103,6 +106,10 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
     if (node.role == NodeRole::kCompute) LAMINA_RETURN_IF_ERROR(FitProfile(*device, cluster.model, device->tensor_parallel));
     cluster.devices.emplace(id, *device);
     if (node.role != NodeRole::kCompute) continue;
+    if (std::exchange(compute_device, node.device) != node.device && cluster.num_compute > 0) {
+      return InvalidArgument(options.cluster + ": node '" + node.name + "' is " + node.device +
+                             ": the ideal is that of compute nodes with one and the same device");
+    }
     cluster.compute = id;
     ++cluster.num_compute;
   }
@@ -131,25 +138,26 @@ std::map<std::string, double> CpuByProcess(LocalCluster& daemons) {
 // Seconds, of one step or the median of several.
 struct StepTimes {
   int batch = 0, rows = 0;
-  double total = 0;      // from its orders to the next one's
-  double linear = 0;     // the cost model's, of the compute node's device
-  double attention = 0;  // likewise, of the slowest memory node in each layer
+  double total = 0;        // from its orders to the next one's
+  double linear = 0;       // the cost model's, of the compute node's device
+  double attention = 0;    // likewise, of the slowest memory node in each layer
+  double memory_busy = 0;  // likewise, mean over the memory nodes
   double attention_wait = 0;
   double compute_node = 0;  // the whole step as that node saw it
   double ideal = 0;         // when nothing but the devices takes time and they are as busy as the pipeline can keep them
 };
 
-// A step of each of the batches in flight; all memory nodes and compute nodes are alike.
+// Of the batch whose step it was, while `num_batches` are in flight.
 double IdealSeconds(const ModelledCluster& cluster, const StepTimes& step, int num_batches) {
-  const int most = (num_batches + cluster.num_compute - 1) / cluster.num_compute;  // batches of one compute node
-  const double fixed = step.linear * most, rotational = step.linear * num_batches / cluster.num_compute;
+  const bool stages = cluster.config.shares_model();
   const std::string& pipeline = cluster.config.pipeline;
-  const double stages = step.linear * num_batches / cluster.config.pipeline_parallel_size;
-  const double compute = cluster.config.shares_model() ? stages
-                         : pipeline == "rotational"    ? rotational
-                         : pipeline == "auto"          ? std::min(fixed, rotational)
-                                                       : fixed;
-  return std::max({step.linear + step.attention, compute, num_batches * step.attention});
+  const IdealSchedule schedule = {stages ? cluster.config.pipeline_parallel_size : cluster.num_compute,
+                                  num_batches,
+                                  stages || pipeline == "rotational" || pipeline == "auto",  // auto may rotate
+                                  step.linear,
+                                  step.attention,
+                                  step.memory_busy};
+  return IdealRounds(schedule)[static_cast<size_t>(std::min(step.batch, num_batches - 1))];
 }
 
 StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step& step, TimePoint next, int batch) {
@@ -158,11 +166,15 @@ StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step&
   times.rows = step.num_rows;
   times.total = std::chrono::duration<double>(next - step.submitted).count();
   times.linear = StepSeconds(cluster.devices.at(cluster.compute), cluster.sliced, cluster.model.dtype, step.num_rows, step.num_rows);
-  for (const auto& [node, load] : step.attention)
-    times.attention = std::max(times.attention, cluster.model.num_layers * AttentionSeconds(cluster.devices.at(node), cluster.heads, load));
+  const auto num_memory = static_cast<double>(std::ssize(cluster.devices) - cluster.num_compute);
+  for (const auto& [node, load] : step.attention) {
+    const double seconds = cluster.model.num_layers * AttentionSeconds(cluster.devices.at(node), cluster.heads, load);
+    times.attention = std::max(times.attention, seconds);
+    times.memory_busy += seconds / num_memory;
+  }
   times.attention_wait = std::chrono::duration<double>(step.attention_wait).count();
   times.compute_node = std::chrono::duration<double>(step.compute_node).count();
-  times.ideal = IdealSeconds(cluster, times, (batch + step.num_rows - 1) / step.num_rows);
+  times.ideal = IdealSeconds(cluster, times, std::max(1, (batch + step.num_rows / 2) / step.num_rows));
   return times;
 }
 
@@ -188,16 +200,16 @@ int64_t TokensOf(const ModelledOptions& options, const ClusterConfig& config) {
   return options.context + steps + kSpareTokens;
 }
 
-// Of all batches together: compute nodes that have different numbers of them give each its own rate. With auto batches come and go, and
-// all sequences get a token in each round.
-double TokensPerSecond(const ModelledCluster& cluster, const std::vector<StepTimes>& steps, int batch) {
-  const auto total = [](const StepTimes& s) { return s.total; };
-  if (cluster.config.pipeline == "auto") return batch / MedianOf(steps, total);
+// Of all batches together, by the seconds from one step of a batch to its next: compute nodes that have different numbers of batches give
+// each its own rate. With auto batches come and go, and all sequences get a token in each round.
+double TokensPerSecond(const ModelledCluster& cluster, const std::vector<StepTimes>& steps, int batch,
+                       const std::function<double(const StepTimes&)>& round) {
+  if (cluster.config.pipeline == "auto") return batch / MedianOf(steps, round);
   double sum = 0;
   for (int number = 0; number < cluster.config.num_batches; ++number) {
     std::vector<StepTimes> of_batch;
     std::ranges::copy_if(steps, std::back_inserter(of_batch), [&](const StepTimes& s) { return s.batch == number; });
-    if (!of_batch.empty()) sum += of_batch.front().rows / MedianOf(of_batch, total);
+    if (!of_batch.empty()) sum += of_batch.front().rows / MedianOf(of_batch, round);
   }
   return sum;
 }
@@ -287,14 +299,14 @@ Measurement Report(const ModelledOptions& options, const ModelledCluster& cluste
              {"context", options.context},
              {"transport", cluster.config.transport},
              {"overlap", cluster.config.overlap}};
-  m.value = TokensPerSecond(cluster, result.steps, batch);
+  m.value = TokensPerSecond(cluster, result.steps, batch, [](const StepTimes& s) { return s.total; });
   m.unit = "output tokens/s";
   m.p99 = Percentile(totals_ms, 0.99);
   m.p99_of = "ms per step";
   const auto ideal = [](const StepTimes& s) { return s.ideal; };
   m.reference = "cost model: the devices' times and nothing else";
-  m.reference_value = batch / median(ideal);
-  m.ratio = median([&](const StepTimes& s) { return ideal(s) / s.total; });
+  m.reference_value = TokensPerSecond(cluster, result.steps, batch, ideal);
+  m.ratio = m.value / m.reference_value;
   m.details = {{"step_ms", 1e3 * median([](const StepTimes& s) { return s.total; })},
                {"ideal_step_ms", 1e3 * median(ideal)},
                {"ideal_linear_ms", 1e3 * median([](const StepTimes& s) { return s.linear; })},
@@ -364,6 +376,7 @@ Status MeasureModelled(const ModelledOptions& options) {
     PrintHeader();
     std::cout << fmt::format("pipeline {}, {} compute nodes\n", cluster.config.pipeline, cluster.num_compute);
   }
+  int num_measured = 0;
   for (const int batch : options.batches) {
     if (cluster.config.pipeline != "auto" && batch % cluster.config.num_batches != 0) {
       std::cerr << fmt::format("batch {} left out: it is no multiple of the {} batches in flight\n", batch, cluster.config.num_batches);
@@ -377,7 +390,9 @@ Status MeasureModelled(const ModelledOptions& options) {
     LAMINA_RETURN_IF_ERROR(result.status());
     const Measurement measurement = Report(options, cluster, *result, batch);
     std::cout << (options.json ? ToJsonLine(measurement) : Row(measurement)) << std::endl;
+    ++num_measured;
   }
+  if (num_measured == 0) return InvalidArgument("no batch could be measured: choose others with --batch, or another --context");
   return trace != nullptr ? trace->Close() : OkStatus();
 }
 
@@ -402,7 +417,8 @@ void RegisterModelled(CLI::App& app, int& exit_status) {
       ->check(CLI::Range(0, 16));
   command->add_option("--pipeline", options->pipeline, "none | fixed | rotational | auto, instead of the cluster file's")
       ->check(CLI::IsMember({"none", "fixed", "rotational", "auto"}));
-  command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp, instead of the cluster file's");
+  command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp, instead of the cluster file's")
+      ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}));
   command->add_option("--trace-out", options->trace_out, "write what the nodes did to this file, for ui.perfetto.dev");
   command->add_option("--overlap", options->overlap, "auto | on | off, instead of the cluster file's")
       ->check(CLI::IsMember({"auto", "on", "off"}));
