@@ -137,7 +137,7 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
   map.ReadString("path", &config->model_path);
   map.ReadString("served_name", &config->served_name);
   map.ReadChoice("load_format", &config->load_format, {"auto", "safetensors", "dummy"});
-  map.ReadChoice("kv_dtype", &config->kv_dtype, {"auto", "float32", "bfloat16", "float16"});
+  map.ReadChoice("kv_dtype", &config->kv_dtype, KvDTypeChoices());
   map.Close();
   if (config->model_path.empty()) return;
 
@@ -218,6 +218,11 @@ void ReadLimits(YamlMap map, ClusterConfig* config) {
 }
 
 }  // namespace
+
+const std::vector<std::string>& KvDTypeChoices() {
+  static const std::vector<std::string> choices = {"auto", "float32", "bfloat16", "float16"};
+  return choices;
+}
 
 bool ClusterConfig::has_modelled() const { return std::ranges::any_of(nodes, IsModelled); }
 

@@ -26,6 +26,9 @@ struct NodeConfig {
   double price_per_hour = 0;   // for tokens per dollar; 0: unknown
 };
 
+// What `kv_dtype` may be, in files and on command lines. auto: the model's own.
+const std::vector<std::string>& KvDTypeChoices();
+
 struct ClusterConfig {
   int version = 1;
 

@@ -73,7 +73,7 @@ class SweepReader {
   void ReadSweptModel(YamlMap map) {
     map.ReadString("path", &model_.model_path);
     map.ReadChoice("load_format", &model_.load_format, {"auto", "safetensors", "dummy"});
-    map.ReadChoice("kv_dtype", &model_.kv_dtype, {"auto", "float32", "bfloat16", "float16"});
+    map.ReadChoice("kv_dtype", &model_.kv_dtype, KvDTypeChoices());
     map.Close();
     if (model_.model_path.empty()) return;
     model_.model_path = BesideSweep(sweep_.path, model_.model_path);

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/cluster_config.h"
 #include "bench/commit.h"  // generated
 #include "bench/kernels/machine_limits.h"
 #include "bench/output_file.h"
@@ -91,7 +92,8 @@ Status Profile(ProfileOptions options) {
   weights.load_format = options.load_format;
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model, LoadedModel::Load(weights, team));
   const ModelConfig& config = model->config;
-  const DType kv = options.kv_dtype == "float32" ? DType::kF32 : options.kv_dtype == "bfloat16" ? DType::kBF16 : config.dtype;
+  DType kv = config.dtype;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) kv = options.kv_dtype == DTypeName(dtype) ? dtype : kv;
   const AttentionHeads heads{config.num_heads, config.num_kv_heads, config.head_dim, kv};
 
   MachineLimits limits(team);
@@ -128,8 +130,8 @@ void RegisterProfile(CLI::App& app, int& exit_status) {
   command->add_option("--load-format", options->load_format, "auto | safetensors | dummy (random weights)")
       ->check(CLI::IsMember({"auto", "safetensors", "dummy"}))
       ->capture_default_str();
-  command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16")
-      ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
+  command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16")
+      ->check(CLI::IsMember(KvDTypeChoices()))
       ->capture_default_str();
   command->add_option("--out", options->out, "folder for NAME.yaml, a catalog with this device, and NAME.csv")
       ->check(CLI::ExistingDirectory)

@@ -28,7 +28,7 @@ void RegisterServe(CLI::App& app) {
   AddOption(*command, "--transport", options->transport, "Data path: auto | verbs | ucx | shm | tcp; default: auto, or the YAML's")
       ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}));
   AddOption(*command, "--kv-dtype", options->kv_dtype, "KV cache: auto | float32 | bfloat16 | float16")
-      ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}));
+      ->check(CLI::IsMember(KvDTypeChoices()));
   AddOption(
       *command, "--wire-dtype", options->wire_dtype,
       "q and attention output between the nodes: auto | float32 | bfloat16 | float16; auto: float32, or the model's with modelled devices")
