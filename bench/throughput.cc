@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/cluster_config.h"
+#include "base/units.h"
 #include "bench/in_process_executor.h"
 #include "bench/kernels/machine_limits.h"
 #include "bench/prefilled_executor.h"
@@ -28,7 +29,7 @@ struct Options {
   std::string kv_dtype = "auto";
   std::string transport = "auto";
   std::string pipeline = "none";  // all share this machine's cores
-  std::string memory = "512MiB";
+  std::string memory;             // "": what all prompts need, at least 512 MiB
   int memory_nodes = 2;
   int compute_threads = 0;
   int memory_threads = 1;
@@ -44,6 +45,10 @@ struct Options {
   bool json = false;
 };
 
+constexpr int kMostThreads = 1024;  // as elsewhere; a system refuses to start some tens of thousands
+constexpr int kMostSequences = 1 << 16, kMostTokens = 1 << 20;
+constexpr int64_t kLeastMemoryBytes = int64_t{512} << 20;
+constexpr double kSpareMemory = 1.25;  // of a memory node: sequences go where attention is fast, not to all nodes evenly
 constexpr auto kRunDeadline = std::chrono::minutes(30);
 
 // One run: all prompts at once, no early ends. Its rate is that of the whole, or from when all sequences have their first token.
@@ -60,6 +65,10 @@ std::vector<TokenId> SyntheticPrompt(int length, int which, int64_t vocab_size) 
     prompt.push_back(static_cast<TokenId>((state >> 33) % static_cast<uint64_t>(vocab_size)));
   }
   return prompt;
+}
+
+Status NotAllAtOnce() {
+  return OutOfSpace("--decode-only: some sequences had to wait for KV memory, so what was measured is a smaller batch; give more --memory");
 }
 
 Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) {
@@ -88,6 +97,7 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
       previous = Clock::now();
       if (event.token) ++num_tokens;
       if (event.first && ++num_first == options.num_prompts && options.decode_only) {
+        if (open < options.num_prompts) error = NotAllAtOnce();
         start = previous;
         num_tokens = 0;
       }
@@ -99,6 +109,7 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
   std::unique_lock lock(mutex);
   if (!done.wait_for(lock, kRunDeadline, [&] { return open == 0; })) return TimedOut("the run did not end within 30 minutes");
   if (!error.ok()) return error;
+  if (options.decode_only && engine.status().scheduler.num_preemptions > 0) return NotAllAtOnce();
   run.tokens_per_second = static_cast<double>(num_tokens) / SecondsSince(start);
   return run;
 }
@@ -110,10 +121,32 @@ std::unique_ptr<Engine> MakeEngine(const Options& options, const ClusterConfig& 
   engine.scheduler.max_queued = 1 << 20;
   engine.eos_tokens.clear();
   if (options.decode_only) {
-    engine.scheduler.max_num_batched_tokens = config.max_num_seqs * (options.input_len + 1);
+    engine.scheduler.max_num_batched_tokens =
+        static_cast<int>(std::min<int64_t>(int64_t{config.max_num_seqs} * (options.input_len + 1), 1 << 30));
     executor = std::make_unique<PrefilledExecutor>(std::move(executor));
   }
   return std::make_unique<ServingEngine>(engine, std::move(executor));
+}
+
+// Of each memory node, for the KV of all sequences that run at a time, at their longest and spread evenly.
+int64_t KvBytesPerNode(const Options& options, const ModelConfig& model) {
+  const std::string dtype = options.kv_dtype == "auto" ? std::string(DTypeName(model.dtype)) : options.kv_dtype;
+  const int64_t per_token = int64_t{2} * model.num_layers * model.num_kv_heads * model.head_dim * (dtype == "float32" ? 4 : 2);
+  const int sequences = std::min(options.num_prompts, options.max_num_seqs);
+  return int64_t{(sequences + options.memory_nodes - 1) / options.memory_nodes} * (options.input_len + options.output_len) * per_token;
+}
+
+Result<int64_t> MemoryBytes(const Options& options, const ModelConfig& model) {
+  const int64_t needed = KvBytesPerNode(options, model);
+  if (options.memory.empty()) return std::max(kLeastMemoryBytes, static_cast<int64_t>(kSpareMemory * static_cast<double>(needed)));
+  LAMINA_ASSIGN_OR_RETURN(const int64_t given, ParseSize(options.memory));
+  if (options.decode_only && given < needed) {
+    return OutOfSpace(
+        fmt::format("--decode-only: {} sequences of {} tokens need {} bytes of KV on each of the {} memory nodes, and --memory is {} "
+                    "bytes; give more, or leave it out",
+                    options.num_prompts, options.input_len + options.output_len, needed, options.memory_nodes, given));
+  }
+  return given;
 }
 
 // Both engines stay up during the whole run and are measured in turn, so that a machine whose speed drifts does not decide the ratio.
@@ -149,7 +182,7 @@ Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
     LAMINA_ASSIGN_OR_RETURN(both.trace, TraceFile::Create(options.trace_out));
   }
   LAMINA_ASSIGN_OR_RETURN(both.model, ModelConfig::Load(options.model));
-  LAMINA_ASSIGN_OR_RETURN(const int64_t memory_bytes, ParseSize(options.memory));
+  LAMINA_ASSIGN_OR_RETURN(const int64_t memory_bytes, MemoryBytes(options, both.model));
   LocalClusterOptions local;
   local.num_memory_nodes = options.memory_nodes;
   local.memory_bytes = memory_bytes;
@@ -275,28 +308,38 @@ void RegisterThroughput(CLI::App& app, int& exit_status) {
   CLI::App* command = app.add_subcommand("throughput", "Tokens per second of a local cluster against the same engine in one process");
   command->footer("Example: lamina bench throughput models/tiny-stories --num-prompts 64 --input-len 200 --output-len 100 --json");
   command->add_option("model", options->model, "checkpoint directory (with --load-format dummy its config.json is enough)")->required();
-  command->add_option("--load-format", options->load_format, "auto | safetensors | dummy (random weights)")->capture_default_str();
-  command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16")->capture_default_str();
+  command->add_option("--load-format", options->load_format, "auto | safetensors | dummy (random weights)")
+      ->check(CLI::IsMember({"auto", "safetensors", "dummy"}))
+      ->capture_default_str();
+  command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16")
+      ->check(CLI::IsMember(KvDTypeChoices()))
+      ->capture_default_str();
   command->add_option("--memory-nodes", options->memory_nodes, "memory nodes of the cluster")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  command->add_option("--memory", options->memory, "KV memory of each memory node")->capture_default_str();
-  command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp")->capture_default_str();
+  command->add_option("--memory", options->memory, "KV memory of each memory node; default: what all prompts need, at least 512MiB");
+  command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp")
+      ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}))
+      ->capture_default_str();
   command->add_option("--pipeline", options->pipeline, "none | fixed | auto: batches in flight of the cluster")
       ->check(CLI::IsMember({"none", "fixed", "auto"}))
       ->capture_default_str();
-  command->add_option("--compute-threads", options->compute_threads, "0: all cores")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--compute-threads", options->compute_threads, "0: all cores")
+      ->check(CLI::Range(0, kMostThreads))
+      ->capture_default_str();
   command->add_option("--memory-threads", options->memory_threads, "of each memory node")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, kMostThreads))
       ->capture_default_str();
   command->add_option("--num-prompts", options->num_prompts, "requests, all submitted at once")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, kMostSequences))
       ->capture_default_str();
-  command->add_option("--input-len", options->input_len, "tokens of each prompt")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--output-len", options->output_len, "tokens generated for each")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--max-num-seqs", options->max_num_seqs, "batch size")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--input-len", options->input_len, "tokens of each prompt")->check(CLI::Range(1, kMostTokens))->capture_default_str();
+  command->add_option("--output-len", options->output_len, "tokens generated for each")
+      ->check(CLI::Range(1, kMostTokens))
+      ->capture_default_str();
+  command->add_option("--max-num-seqs", options->max_num_seqs, "batch size")->check(CLI::Range(1, kMostSequences))->capture_default_str();
   command->add_option("--max-num-batched-tokens", options->max_num_batched_tokens, "rows of one step")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, kMostTokens))
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "measured pairs of runs after one warm-up")
       ->check(CLI::Range(1, 100))
