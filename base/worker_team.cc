@@ -43,6 +43,8 @@ void WaitWhileEqual(std::atomic<T>& value, T old) {
 
 }  // namespace
 
+int NumAllowedCores() { return static_cast<int>(AllowedCores().size()); }
+
 WorkerTeam::WorkerTeam(int num_workers, bool pin) {
   const std::vector<int> cores = AllowedCores();
   if (num_workers <= 0) num_workers = static_cast<int>(cores.size());

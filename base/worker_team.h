@@ -11,11 +11,15 @@
 
 namespace lamina {
 
+// Cores that this thread may run on: its affinity mask, at least 1.
+int NumAllowedCores();
+
 // Static work division only: which worker runs which index never changes a result, because every index is computed alone.
 // Thread: one owner calls Run and ParallelFor; the body runs on all workers at once, the owner being worker 0.
 class WorkerTeam {
  public:
-  // `num_workers` counts the owner; 0 means one per available core. With `pin` worker i runs on the i-th allowed core.
+  // `num_workers` counts the owner; 0 means one per available core. With `pin` worker i runs on the i-th allowed core, and if there are
+  // fewer cores than workers some share one.
   explicit WorkerTeam(int num_workers, bool pin = false);
   ~WorkerTeam();
   WorkerTeam(const WorkerTeam&) = delete;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "bench/kernels/kernel_limits.h"
 #include "bench/kernels/kv_churn.h"
+#include "bench/kernels/machine_memory.h"
 #include "kernels/reference/reference.h"
 
 namespace lamina {
@@ -43,6 +44,7 @@ class Step {
 
   int64_t row_bytes() const { return shape_.head_dim * static_cast<int64_t>(ElementSize(kv_.dtype)); }
   int64_t kv_bytes() const { return num_tokens_ * 2 * shape_.num_kv_heads * row_bytes(); }
+  double mean_tokens() const { return static_cast<double>(num_tokens_) / static_cast<double>(tables_.size()); }  // of a sequence
   // Multiply-adds count two, for q k and for the weighted sum of v.
   double operations_per_byte() const { return 4.0 * shape_.group() * shape_.head_dim / static_cast<double>(2 * row_bytes()); }
 
@@ -157,9 +159,13 @@ std::string ToText(SlotOrder order) {
   return "unknown";
 }
 
-Result<std::unique_ptr<AttentionBench>> AttentionBench::Create(DType dtype, int head_dim, int64_t slab_bytes) {
+Result<std::unique_ptr<AttentionBench>> AttentionBench::Create(DType dtype, int head_dim, int64_t slab_bytes, int64_t longest_context) {
   const KvShape shape = {1, kKvHeads, head_dim, dtype};
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<TokenSlab> slab, TokenSlab::Create(shape, slab_bytes / shape.bytes_per_token()));
+  const auto for_two = static_cast<int64_t>(std::ceil(2 * static_cast<double>(longest_context) / kOccupancy));
+  const int64_t capacity = std::max(slab_bytes / shape.bytes_per_token(), for_two);
+  LAMINA_RETURN_IF_ERROR(
+      CheckFits(static_cast<double>(capacity * shape.bytes_per_token()), fmt::format("two sequences of {} tokens", longest_context)));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<TokenSlab> slab, TokenSlab::Create(shape, capacity));
   // As much randomness as makes every row another one.
   const auto width = static_cast<size_t>(kKvHeads * head_dim);
   const std::vector<float> values = RandomRow(width + 1024, 3);
@@ -169,13 +175,15 @@ Result<std::unique_ptr<AttentionBench>> AttentionBench::Create(DType dtype, int 
   return std::unique_ptr<AttentionBench>(new AttentionBench(std::move(slab)));
 }
 
-AttentionBench::Tables AttentionBench::MakeTables(const AttentionCase& test) const {
+Result<AttentionBench::Tables> AttentionBench::MakeTables(const AttentionCase& test) const {
   const int64_t capacity = slab_->capacity_tokens();
   if (test.order == SlotOrder::kChurn) {
     // The same for all groups and teams: it takes longer than the measurement.
     static std::map<std::tuple<int64_t, int64_t>, Tables> known;
     Tables& tables = known[{capacity, test.context}];
-    if (tables.empty()) tables = RunChurn({capacity, test.context, kOccupancy});
+    if (tables.empty()) {
+      LAMINA_ASSIGN_OR_RETURN(tables, RunChurn({capacity, test.context, kOccupancy}));
+    }
     return tables;
   }
   std::vector<TokenSlot> slots(static_cast<size_t>(capacity));
@@ -183,8 +191,8 @@ AttentionBench::Tables AttentionBench::MakeTables(const AttentionCase& test) con
   if (test.order == SlotOrder::kRandom) std::shuffle(slots.begin(), slots.end(), std::mt19937(11));
   const auto used = static_cast<int64_t>(static_cast<double>(capacity) * kOccupancy);
   Tables tables;
-  for (int64_t at = 0; at == 0 || at + test.context <= used; at += test.context) {
-    tables.emplace_back(slots.begin() + at, slots.begin() + std::min(at + test.context, capacity));
+  for (int64_t at = 0; at + test.context <= used; at += test.context) {
+    tables.emplace_back(slots.begin() + at, slots.begin() + at + test.context);
   }
   return tables;
 }
@@ -192,19 +200,12 @@ AttentionBench::Tables AttentionBench::MakeTables(const AttentionCase& test) con
 Result<Measurement> AttentionBench::Measure(const AttentionCase& test, int repeats, WorkerTeam& team) const {
   const int num_heads = kKvHeads * test.group;
   const AttentionShape shape = {num_heads, kKvHeads, test.head_dim, 1.0f / std::sqrt(static_cast<float>(test.head_dim))};
-  const Tables tables = MakeTables(test);
+  LAMINA_ASSIGN_OR_RETURN(const Tables tables, MakeTables(test));
   Step step(shape, slab_->View(0), tables);
-  nlohmann::json sizes = {{"kv", DTypeName(test.dtype)},
-                          {"head_dim", test.head_dim},
-                          {"group", test.group},
-                          {"context", test.context},
-                          {"slots", ToText(test.order)},
-                          {"kv_heads", kKvHeads},
-                          {"sequences", tables.size()},
-                          {"threads", team.num_workers()},
-                          {"isa", CpuIsaName(ActiveCpuIsa())},
-                          {"mean_run", MeanRunTokens(tables)},
-                          {"repeats", repeats}};
+  nlohmann::json sizes = {{"kv", DTypeName(test.dtype)},       {"head_dim", test.head_dim},         {"group", test.group},
+                          {"context", test.context},           {"slots", ToText(test.order)},       {"kv_heads", kKvHeads},
+                          {"sequences", tables.size()},        {"mean_tokens", step.mean_tokens()}, {"threads", team.num_workers()},
+                          {"isa", CpuIsaName(ActiveCpuIsa())}, {"mean_run", MeanRunTokens(tables)}, {"repeats", repeats}};
   Measurement m;
   if (test.order == SlotOrder::kChurn) {
     const Tables fresh_tables = FreshTables(tables);

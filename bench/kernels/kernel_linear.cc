@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "bench/kernels/kernel_limits.h"
+#include "bench/kernels/machine_memory.h"
 
 namespace lamina {
 namespace {
@@ -20,6 +21,13 @@ size_t NumCopies(int64_t copies_bytes, int64_t bytes) {
 }
 
 }  // namespace
+
+Status LinearBench::CheckFits(int64_t out_features, int64_t in_features, int64_t rows, bool has_blas) {
+  const auto out = static_cast<double>(out_features), in = static_cast<double>(in_features);
+  const double weights = out * in * (has_blas ? 2 + 2 + 4 : 2 + 2);  // in order, packed, of OpenBLAS
+  return lamina::CheckFits(weights + static_cast<double>(rows) * (in + 2 * out) * sizeof(float),
+                           fmt::format("weights of {}x{} and {} rows", out_features, in_features, rows));
+}
 
 LinearBench::LinearBench(int64_t out_features, int64_t in_features, int64_t copies_bytes, const OpenBlas* blas, WorkerTeam& team)
     : out_features_(out_features), in_features_(in_features), blas_(blas) {

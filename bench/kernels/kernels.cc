@@ -4,7 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
 #include <iostream>
 #include <memory>
 
@@ -17,7 +17,7 @@ namespace {
 
 struct KernelOptions {
   std::vector<std::string> kernels = {"attention", "linear"};
-  std::vector<int> threads = {1, 2};
+  std::vector<int> threads = NumAllowedCores() > 1 ? std::vector{1, 2} : std::vector{1};
   std::vector<int64_t> contexts = {1024, 4096};
   std::vector<int> groups = {1, 4, 8};
   std::vector<int> head_dims = {128};
@@ -70,11 +70,36 @@ Teams MakePinnedTeams(const std::vector<int>& threads) {
   return teams;
 }
 
+// Two workers that are pinned to one core would measure how it is shared.
+Status CheckThreads(const std::vector<int>& threads) {
+  const int cores = NumAllowedCores(), most = *std::max_element(threads.begin(), threads.end());
+  if (most <= cores) return OkStatus();
+  return InvalidArgument(fmt::format("--threads {}: they are pinned to a core each, and this process may use {}", most, cores));
+}
+
+struct LinearShape {
+  int64_t out_features = 0, in_features = 0;
+};
+
+Result<LinearShape> ParseShape(const std::string& text) {
+  constexpr int64_t kMostFeatures = int64_t{1} << 24;
+  LinearShape shape;
+  const char* const end = text.data() + text.size();
+  const auto [cross, out_error] = std::from_chars(text.data(), end, shape.out_features);
+  if (out_error == std::errc() && cross != end && *cross == 'x') {
+    const auto [stopped, in_error] = std::from_chars(cross + 1, end, shape.in_features);
+    const int64_t least = std::min(shape.out_features, shape.in_features), most = std::max(shape.out_features, shape.in_features);
+    if (in_error == std::errc() && stopped == end && least >= 1 && most <= kMostFeatures) return shape;
+  }
+  return InvalidArgument(fmt::format("--shapes: \"{}\" is no OUTxIN such as 4096x4096, of 1 to {} each", text, kMostFeatures));
+}
+
 Status MeasureAttention(const KernelOptions& options, const Teams& teams) {
+  const int64_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
   for (const std::string& dtype_name : options.kv_dtypes) {
     const DType dtype = dtype_name == "bf16" ? DType::kBF16 : DType::kF16;
     for (const int head_dim : options.head_dims) {
-      LAMINA_ASSIGN_OR_RETURN(const auto bench, AttentionBench::Create(dtype, head_dim, 2 * WorkingSetBytes(options)));
+      LAMINA_ASSIGN_OR_RETURN(const auto bench, AttentionBench::Create(dtype, head_dim, 2 * WorkingSetBytes(options), longest));
       for (const int64_t context : options.contexts) {
         for (const SlotOrder order : {SlotOrder::kRuns, SlotOrder::kChurn, SlotOrder::kRandom}) {
           if (std::find(options.slots.begin(), options.slots.end(), ToText(order)) == options.slots.end()) continue;
@@ -93,12 +118,11 @@ Status MeasureAttention(const KernelOptions& options, const Teams& teams) {
 }
 
 Status MeasureLinear(const KernelOptions& options, const Teams& teams, const Result<std::unique_ptr<OpenBlas>>& blas) {
-  for (const std::string& shape : options.shapes) {
-    int64_t out_features = 0, in_features = 0;
-    if (std::sscanf(shape.c_str(), "%ldx%ld", &out_features, &in_features) != 2 || out_features < 1 || in_features < 1) {
-      return InvalidArgument("--shapes: \"" + shape + "\" is no OUTxIN such as 4096x4096");
-    }
-    LinearBench bench(out_features, in_features, WorkingSetBytes(options), blas.ok() ? blas->get() : nullptr, *teams.back());
+  const int64_t most_rows = *std::max_element(options.rows.begin(), options.rows.end());
+  for (const std::string& text : options.shapes) {
+    LAMINA_ASSIGN_OR_RETURN(const LinearShape shape, ParseShape(text));
+    LAMINA_RETURN_IF_ERROR(LinearBench::CheckFits(shape.out_features, shape.in_features, most_rows, blas.ok()));
+    LinearBench bench(shape.out_features, shape.in_features, WorkingSetBytes(options), blas.ok() ? blas->get() : nullptr, *teams.back());
     for (const int64_t rows : options.rows) {
       for (const auto& team : teams) {
         LAMINA_ASSIGN_OR_RETURN(const std::vector<Measurement> measured, bench.Measure(rows, options.repeats, *team));
@@ -117,6 +141,7 @@ Status MeasureLinear(const KernelOptions& options, const Teams& teams, const Res
 
 Status Measure(KernelOptions options) {
   LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
+  LAMINA_RETURN_IF_ERROR(CheckThreads(options.threads));
   if (options.quick) {
     options.repeats = 1;
     options.contexts = {256};
@@ -148,7 +173,7 @@ void RegisterKernels(CLI::App& app, int& exit_status) {
     return command->add_option(name, into, help)->delimiter(',')->capture_default_str();
   };
   add_list("--only", options->kernels, "attention, linear")->check(CLI::IsMember({"attention", "linear"}));
-  add_list("--threads", options->threads, "pinned to as many cores")->check(CLI::Range(1, 1024));
+  add_list("--threads", options->threads, "pinned to as many cores; no more than there are")->check(CLI::Range(1, 1024));
   add_list("--contexts", options->contexts, "attention: tokens per sequence")->check(CLI::Range(64, 1 << 17));
   add_list("--groups", options->groups, "attention: query heads per KV head")->check(CLI::Range(1, 64));
   add_list("--head-dims", options->head_dims, "attention: a multiple of 8")->check(CLI::Range(8, 256));

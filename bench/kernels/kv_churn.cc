@@ -1,5 +1,7 @@
 #include "bench/kernels/kv_churn.h"
 
+#include <fmt/format.h>
+
 #include <numeric>
 #include <random>
 
@@ -20,6 +22,12 @@ class ChurnRun {
         allocator_(churn.capacity_tokens),
         random_(churn.seed),
         max_used_(static_cast<int64_t>(static_cast<double>(churn.capacity_tokens) * churn.occupancy)) {}
+
+  Status Check() const {
+    if (churn_.mean_tokens >= 2 && churn_.mean_tokens <= max_used_) return OkStatus();
+    return InvalidArgument(fmt::format("churn: a slab of {} tokens at occupancy {} admits no prompts of up to {} tokens; expected 2 to {}",
+                                       churn_.capacity_tokens, churn_.occupancy, churn_.mean_tokens, max_used_));
+  }
 
   std::vector<std::vector<TokenSlot>> Run() {
     Draw();
@@ -77,7 +85,11 @@ class ChurnRun {
 
 }  // namespace
 
-std::vector<std::vector<TokenSlot>> RunChurn(const KvChurn& churn) { return ChurnRun(churn).Run(); }
+Result<std::vector<std::vector<TokenSlot>>> RunChurn(const KvChurn& churn) {
+  ChurnRun run(churn);
+  LAMINA_RETURN_IF_ERROR(run.Check());
+  return run.Run();
+}
 
 std::vector<std::vector<TokenSlot>> FreshTables(const std::vector<std::vector<TokenSlot>>& tables) {
   std::vector<std::vector<TokenSlot>> fresh;

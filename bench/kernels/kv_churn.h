@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/status.h"
 
 namespace lamina {
 
@@ -17,8 +18,9 @@ struct KvChurn {
   uint32_t seed = 1;
 };
 
-// The slot tables of the sequences that run after `departures` sequences have left (and more than as many have come).
-std::vector<std::vector<TokenSlot>> RunChurn(const KvChurn& churn);
+// The slot tables of the sequences that run after `departures` sequences have left (and more than as many have come). kInvalidArgument if a
+// prompt could be too long to be admitted ever.
+Result<std::vector<std::vector<TokenSlot>>> RunChurn(const KvChurn& churn);
 
 // Tables of the same lengths on a fresh slab, one after the other.
 std::vector<std::vector<TokenSlot>> FreshTables(const std::vector<std::vector<TokenSlot>>& tables);

@@ -6,6 +6,8 @@
 #include <set>
 #include <sstream>
 
+#include "base/worker_team.h"
+#include "bench/kernels/kernel_attention.h"
 #include "frontend/process.h"
 #include "kernels/cpu_features.h"
 
@@ -53,7 +55,36 @@ TEST(KernelsBench, RefusesWhatItDoesNotKnow) {
   const CommandOutput shape = BenchKernels({"--only", "linear", "--shapes", "large"});
   EXPECT_EQ(shape.exit_status, 1);
   EXPECT_THAT(shape.err, HasSubstr("\"large\" is no OUTxIN"));
+  const CommandOutput behind = BenchKernels({"--only", "linear", "--shapes", "16x16foo"});
+  EXPECT_EQ(behind.exit_status, 1);
+  EXPECT_THAT(behind.err, HasSubstr("\"16x16foo\" is no OUTxIN"));
+  const CommandOutput huge = BenchKernels({"--only", "linear", "--shapes", "1000000x1000000"});
+  EXPECT_EQ(huge.exit_status, 1);
+  EXPECT_THAT(huge.err, HasSubstr("more than half of this machine's"));
   EXPECT_THAT(BenchKernels({"--help"}).out, HasSubstr("Example:"));
+}
+
+TEST(KernelsBench, RefusesMoreThreadsThanCores) {
+  const CommandOutput output = BenchKernels({"--quick", "--threads", std::to_string(NumAllowedCores() + 1)});
+  EXPECT_EQ(output.exit_status, 1);
+  EXPECT_THAT(output.err, HasSubstr("they are pinned to a core each, and this process may use " + std::to_string(NumAllowedCores())));
+  EXPECT_EQ(output.out, "");
+}
+
+TEST(AttentionBench, MeasuresTheWholeContextHoweverLargeTheSlab) {
+  if (!CpuSupports(CpuIsa::kAvx2)) GTEST_SKIP() << "this CPU lacks AVX2";
+  constexpr int64_t kContext = 3000, kSlabBytes = 64 << 10;  // KV of 32 tokens
+  const Result<std::unique_ptr<AttentionBench>> bench = AttentionBench::Create(DType::kBF16, 64, kSlabBytes, kContext);
+  ASSERT_TRUE(bench.ok()) << bench.status();
+  WorkerTeam team(1);
+  for (const SlotOrder order : {SlotOrder::kRuns, SlotOrder::kRandom}) {
+    const Result<Measurement> m = (*bench)->Measure({DType::kBF16, 64, 1, kContext, order}, 1, team);
+    ASSERT_TRUE(m.ok()) << m.status();
+    EXPECT_EQ(m->sizes["context"], kContext);
+    EXPECT_EQ(m->sizes["sequences"], 2);
+    EXPECT_EQ(m->sizes["mean_tokens"], kContext);
+  }
+  EXPECT_EQ(AttentionBench::Create(DType::kBF16, 64, kSlabBytes, int64_t{1} << 31).status().code(), StatusCode::kOutOfSpace);
 }
 
 TEST(KernelsBench, HasNoLimitForScalarKernels) {
