@@ -29,10 +29,9 @@ def run_json(command):
 
 
 def lamina(args, batch, context):
-    memory = max(256, 2 * batch * (context + args.tokens + 64) * args.kv_bytes_per_token // args.memory_nodes >> 20)
     return run_json([args.lamina, "bench", "throughput", args.model, "--load-format", "dummy", "--decode-only", "--num-prompts", str(batch),
-                     "--max-num-seqs", str(batch), "--input-len", str(context), "--output-len", str(args.tokens), "--memory", f"{memory}MiB",
-                     "--memory-nodes", str(args.memory_nodes), "--repeats", str(args.repeats), "--json"])
+                     "--max-num-seqs", str(batch), "--input-len", str(context), "--output-len", str(args.tokens),
+                     "--memory-nodes", str(args.memory_nodes), "--compute-threads", str(args.threads), "--repeats", str(args.repeats), "--json"])
 
 
 def llama_cpp(args, batch, context):
@@ -53,14 +52,12 @@ def main():
     parser.add_argument("--memory-nodes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=1, help="pairs of runs of lamina in each round, after a warm-up")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of llama.cpp; lamina takes all cores")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)),
+                        help="of llama.cpp, and of lamina's compute node and its engine in one process; default: the cores that this process may use")
     parser.add_argument("--flash-attention", choices=["on", "off"], default="off", help="of llama.cpp; off is its faster setting on CPUs")
     args = parser.parse_args()
     if (args.gguf is None) != (args.llama_batched_bench is None):
         parser.error("--gguf and --llama-batched-bench go together")
-    config = json.loads((pathlib.Path(args.model) / "config.json").read_text())
-    head_dim = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
-    args.kv_bytes_per_token = 4 * config["num_hidden_layers"] * config.get("num_key_value_heads", config["num_attention_heads"]) * head_dim
 
     print("| batch | context | cluster, tokens/s | in one process | cluster / one process | cluster / limit | llama.cpp | cluster / llama.cpp |")
     print("|---|---|---|---|---|---|---|---|")

@@ -1,0 +1,71 @@
+// scripts/compare_llama_cpp.py with programs in place of both that only write down how they are called.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "frontend/process.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lamina::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CompareLlamaCpp : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    WriteProgram("lamina", R"({"value": 2, "reference_value": 2, "ratio": 1, "details": {"share_of_limit": 0.5}})");
+    WriteProgram("llama", R"({"speed_tg": 4})");
+  }
+
+  void WriteProgram(const std::string& name, const std::string& prints) const {
+    const std::string path = folder_ / name;
+    std::ofstream(path) << "#!/bin/sh\necho \"$@\" > " << path << ".called\necho '" << prints << "'\n";
+    ASSERT_EQ(chmod(path.c_str(), 0755), 0);
+  }
+
+  CommandOutput Run(std::vector<std::string> before, const std::vector<std::string>& more) const {
+    std::vector<std::string> command = std::move(before);
+    command.insert(command.end(),
+                   {"/usr/bin/python3", LAMINA_SOURCE_DIR "/scripts/compare_llama_cpp.py", "--lamina", folder_ / "lamina", "--gguf",
+                    "any.gguf", "--llama-batched-bench", folder_ / "llama", "--batch", "8", "--context", "512", "--rounds", "1"});
+    command.insert(command.end(), more.begin(), more.end());
+    const Result<CommandOutput> output = RunCommand(command, Deadline::After(std::chrono::minutes(1)));
+    EXPECT_TRUE(output.ok()) << output.status();
+    return output.ok() ? *output : CommandOutput{};
+  }
+
+  std::string Called(const std::string& name) const {
+    std::stringstream text;
+    text << std::ifstream(folder_ / (name + ".called")).rdbuf();
+    return text.str();
+  }
+
+  const TemporaryFolder folder_;
+};
+
+TEST_F(CompareLlamaCpp, BothGetTheSameThreads) {
+  const CommandOutput output = Run({}, {"--threads", "3"});
+  ASSERT_EQ(output.exit_status, 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("| 8 | 512 | 2.0 | 2.0 | 1.00 | 0.50 | 4.0 | 0.50 |"));
+  EXPECT_THAT(Called("lamina"), HasSubstr("--compute-threads 3 "));
+  EXPECT_THAT(Called("llama"), HasSubstr("-t 3 "));
+}
+
+TEST_F(CompareLlamaCpp, TheyAreThoseThatTheProcessMayUse) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  int core = 0;
+  while (!CPU_ISSET(core, &allowed)) ++core;
+  const CommandOutput output = Run({"/usr/bin/taskset", "-c", std::to_string(core)}, {});
+  ASSERT_EQ(output.exit_status, 0) << output.err;
+  EXPECT_THAT(Called("lamina"), HasSubstr("--compute-threads 1 "));
+  EXPECT_THAT(Called("llama"), HasSubstr("-t 1 "));
+}
+
+}  // namespace
+}  // namespace lamina::testing
