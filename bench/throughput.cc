@@ -46,7 +46,7 @@ struct Options {
 };
 
 constexpr int kMostThreads = 1024;  // as elsewhere; a system refuses to start some tens of thousands
-constexpr int kMostSequences = 1 << 16, kMostTokens = 1 << 20;
+constexpr int kMostSequences = 1 << 16, kLengthLimit = 1 << 20;
 constexpr int64_t kLeastMemoryBytes = int64_t{512} << 20;
 constexpr double kSpareMemory = 1.25;  // of a memory node: sequences go where attention is fast, not to all nodes evenly
 constexpr auto kRunDeadline = std::chrono::minutes(30);
@@ -333,13 +333,15 @@ void RegisterThroughput(CLI::App& app, int& exit_status) {
   command->add_option("--num-prompts", options->num_prompts, "requests, all submitted at once")
       ->check(CLI::Range(1, kMostSequences))
       ->capture_default_str();
-  command->add_option("--input-len", options->input_len, "tokens of each prompt")->check(CLI::Range(1, kMostTokens))->capture_default_str();
+  command->add_option("--input-len", options->input_len, "tokens of each prompt")
+      ->check(CLI::Range(1, kLengthLimit))
+      ->capture_default_str();
   command->add_option("--output-len", options->output_len, "tokens generated for each")
-      ->check(CLI::Range(1, kMostTokens))
+      ->check(CLI::Range(1, kLengthLimit))
       ->capture_default_str();
   command->add_option("--max-num-seqs", options->max_num_seqs, "batch size")->check(CLI::Range(1, kMostSequences))->capture_default_str();
   command->add_option("--max-num-batched-tokens", options->max_num_batched_tokens, "rows of one step")
-      ->check(CLI::Range(1, kMostTokens))
+      ->check(CLI::Range(1, kLengthLimit))
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "measured pairs of runs after one warm-up")
       ->check(CLI::Range(1, 100))
