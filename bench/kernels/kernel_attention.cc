@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iostream>
 #include <map>
 #include <numeric>
 #include <random>
@@ -19,6 +20,7 @@ namespace lamina {
 namespace {
 
 constexpr double kOccupancy = 0.9;
+constexpr int64_t kLongContext = 1 << 14;  // ageing the slab takes many seconds
 
 std::vector<float> RandomRow(size_t n, uint32_t seed) {
   std::mt19937 random(seed);
@@ -182,6 +184,7 @@ Result<AttentionBench::Tables> AttentionBench::MakeTables(const AttentionCase& t
     static std::map<std::tuple<int64_t, int64_t>, Tables> known;
     Tables& tables = known[{capacity, test.context}];
     if (tables.empty()) {
+      if (test.context >= kLongContext) std::cerr << fmt::format("ageing a slab with sequences of {} tokens\n", test.context);
       LAMINA_ASSIGN_OR_RETURN(tables, RunChurn({capacity, test.context, kOccupancy}));
     }
     return tables;
