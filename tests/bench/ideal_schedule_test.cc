@@ -31,8 +31,8 @@ TEST(IdealSchedule, NodesWithFewerFixedBatchesHaveShorterRounds) {
 
 TEST(IdealSchedule, RotationSpreadsBatchesEvenly) {
   EXPECT_THAT(IdealRounds(Schedule(2, 3, true, 30, 12)), ElementsAre(45, 45, 45));
-  EXPECT_THAT(IdealRounds(Schedule(3, 4, true, 30, 12)), ElementsAre(42, 42, 42, 42))
-      << "a step alone takes longer than 4 / 3 of its slices";
+  EXPECT_THAT(IdealRounds(Schedule(4, 5, true, 40, 9)), ElementsAre(50, 50, 50, 50, 50));
+  EXPECT_THAT(IdealRounds(Schedule(4, 5, true, 40, 11)), ElementsAre(55, 55, 55, 55, 55)) << "the memory nodes are the slower ones";
 }
 
 TEST(IdealSchedule, MemoryNodesAttendForOneBatchAtATime) {
