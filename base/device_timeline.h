@@ -15,6 +15,8 @@ class DeviceTimeline {
     return free_at_;
   }
 
+  TimePoint free_at() const { return free_at_; }  // all that was booked is done then
+
   // Books work that is ready now and returns when it is done.
   void Run(Clock::duration cost);
 

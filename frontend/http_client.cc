@@ -91,14 +91,19 @@ struct HttpClient::Call {
 };
 
 Result<HttpUrl> HttpUrl::Parse(const std::string& url) {
-  constexpr std::string_view kScheme = "http://";
+  constexpr std::string_view kScheme = "http://", kVersionPath = "/v1";
   if (url.starts_with("https://")) return Unimplemented("'" + url + "': https is not supported; put a TLS proxy in front, or use http://");
   if (!url.starts_with(kScheme)) return InvalidArgument("'" + url + "' is not a URL such as http://127.0.0.1:8000");
   HttpUrl parsed;
   std::string rest = url.substr(kScheme.size());
   const size_t slash = rest.find('/');
   if (slash != std::string::npos) parsed.prefix = rest.substr(slash);
-  while (parsed.prefix.ends_with('/')) parsed.prefix.pop_back();
+  const auto trim_slashes = [&parsed] {
+    while (parsed.prefix.ends_with('/')) parsed.prefix.pop_back();
+  };
+  trim_slashes();
+  if (parsed.prefix.ends_with(kVersionPath)) parsed.prefix.resize(parsed.prefix.size() - kVersionPath.size());
+  trim_slashes();
   rest = rest.substr(0, slash);
 
   const size_t bracket = rest.starts_with('[') ? rest.find(']') : std::string::npos;  // an IPv6 address

@@ -18,7 +18,7 @@ struct HttpResponse {
   bool ok() const { return status >= 200 && status < 300; }
 };
 
-// "http://host[:port][/prefix]".
+// "http://host[:port][/prefix]". A "/v1" at its end, as base URLs of OpenAI clients have it, is left out: paths begin with it.
 struct HttpUrl {
   std::string host, port;
   std::string prefix;  // in front of every path; "" or "/..." without a slash at its end

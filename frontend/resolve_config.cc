@@ -54,6 +54,12 @@ Status ResolveStages(ClusterConfig& config, int num_compute) {
 Status ResolvePipeline(ClusterConfig& config) {
   const int num_compute = std::max(1, static_cast<int>(std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role)));
   if (config.shares_model()) return ResolveStages(config, num_compute);
+  if (num_compute > kMaxBatches) {
+    return InvalidArgument(
+        fmt::format("{} compute nodes hold the whole model each and work on a batch each, and at most {} batches can be in flight: have "
+                    "fewer, or let several share the model with tensor_parallel_size or pipeline_parallel_size",
+                    num_compute, kMaxBatches));
+  }
   if (config.num_batches == 0) {
     const int most = config.pipeline == "auto" ? 2 * num_compute : config.pipeline == "none" ? num_compute : num_compute + 1;
     config.num_batches = std::min(most, kMaxBatches);

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -86,10 +88,48 @@ void PrintPlan(const Sweep& sweep, const std::vector<SweepPoint>& points) {
                            DurationText(TimeLeft(expected).Seconds()));
 }
 
+volatile std::sig_atomic_t stop_asked = 0;
+
+// SIGINT or SIGTERM ends the sweep with what was measured so far; a second one ends the process.
+void AwaitInterrupt() {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    std::signal(signal, [](int number) {
+      stop_asked = 1;
+      std::signal(number, SIG_DFL);
+    });
+  }
+}
+
+// The page as it grows, so that nothing is lost when the machine is. Not into pipes, and not where writing takes long.
+class GrowingPage {
+ public:
+  explicit GrowingPage(std::string path) : path_(std::move(path)) {}
+
+  void Write(const DollarReport& report) {
+    constexpr double kShare = 0.02;  // of the time
+    std::error_code ignored;
+    const bool is_file = !std::filesystem::exists(path_, ignored) || std::filesystem::is_regular_file(path_, ignored);
+    if (!is_file || SecondsSince(written_) * kShare < took_) return;
+    const TimePoint start = Clock::now();
+    if (const Status status = WriteOutput(path_, ToHtml(report)); !status.ok()) std::cerr << "    " << status.message() << '\n';
+    written_ = Clock::now();
+    took_ = SecondsSince(start);
+  }
+
+ private:
+  const std::string path_;
+  TimePoint written_;
+  double took_ = 0;
+};
+
 // A line for each point.
 PointResult MeasureWithProgress(const Sweep& sweep, const SweepPoint& point, const std::string& position, TimeLeft& left) {
   std::cerr << fmt::format("{} {}; about {} left\n", position, NameOf(sweep, point), DurationText(left.Seconds())) << std::flush;
-  PointResult result = MeasurePoint(sweep, point);
+  PointResult result = MeasurePoint(sweep, point, [] { return stop_asked != 0; });
+  if (result.interrupted) {
+    std::cerr << "\ninterrupted: the report has what was measured so far; once more ends at once\n" << std::flush;
+    return result;
+  }
   left.Done(result.seconds);
   std::cerr << (result.ok() ? fmt::format("    {:.1f} output tokens/s ({:.1f} to {:.1f}), {:.2f} ms per token, in {}\n",
                                           result.median().tokens_per_s, result.lowest(), result.highest(),
@@ -107,13 +147,28 @@ std::string FirstPicture(const DollarReport& report) {
   return bars.empty() ? LineChartsOf(report, groups.front()).front() : bars;
 }
 
-Status BenchDollar(const DollarOptions& options) {
+void MeasureAll(const std::vector<SweepPoint>& points, GrowingPage page, DollarReport& report) {
+  const TimePoint start = Clock::now();
+  TimeLeft left(Expect(report.sweep, points));
+  report.num_not_measured = points.size();
+  for (size_t i = 0; i < points.size() && stop_asked == 0; ++i) {
+    PointResult result = MeasureWithProgress(report.sweep, points[i], fmt::format("[{}/{}]", i + 1, points.size()), left);
+    if (result.interrupted) break;
+    report.points.push_back(std::move(result));
+    --report.num_not_measured;
+    report.seconds = SecondsSince(start);
+    if (report.num_not_measured > 0) page.Write(report);
+  }
+}
+
+// The exit status.
+Result<int> BenchDollar(const DollarOptions& options) {
   DollarReport report;
   LAMINA_ASSIGN_OR_RETURN(report.sweep, Sweep::Load(options.sweep));
   const std::vector<SweepPoint> points = PointsOf(report.sweep);
   if (options.dry_run) {
     PrintPlan(report.sweep, points);
-    return OkStatus();
+    return 0;
   }
   LAMINA_RETURN_IF_ERROR(CheckWritable({options.html, options.svg}));
   AllowManyOpenFiles();
@@ -122,17 +177,20 @@ Status BenchDollar(const DollarOptions& options) {
   report.version = kVersion;
   report.machine = MachineName();
   report.command = CommandLine();
-  const TimePoint start = Clock::now();
-  TimeLeft left(Expect(report.sweep, points));
-  for (size_t i = 0; i < points.size(); ++i)
-    report.points.push_back(MeasureWithProgress(report.sweep, points[i], fmt::format("[{}/{}]", i + 1, points.size()), left));
-  report.seconds = SecondsSince(start);
+  AwaitInterrupt();
+  MeasureAll(points, GrowingPage(options.html), report);
+  if (report.points.empty()) {
+    std::cerr << "no point was measured, and no report written\n";
+    return kExitInterrupted;
+  }
   LAMINA_RETURN_IF_ERROR(WriteOutput(options.html, ToHtml(report)));
   if (!options.svg.empty()) LAMINA_RETURN_IF_ERROR(WriteOutput(options.svg, FirstPicture(report)));
   std::cout << (options.json ? ToJson(report).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n" : ToText(report));
   std::cerr << "The report is in " << options.html << '\n';
   const bool any = std::any_of(report.points.begin(), report.points.end(), [](const PointResult& point) { return point.ok(); });
-  return any ? OkStatus() : PeerLost("no point could be measured; the first: " + report.points.front().error);
+  if (report.num_not_measured > 0) return kExitInterrupted;
+  if (!any) return PeerLost("no point could be measured; the first: " + report.points.front().error);
+  return 0;
 }
 
 }  // namespace
@@ -150,10 +208,9 @@ void RegisterBenchDollar(CLI::App& app, int& exit_status) {
       "  lamina bench dollar configs/dollar-local.yaml --html report.html\n"
       "  lamina bench dollar configs/dollar-local.yaml --dry-run");
   command->callback([options, &exit_status] {
-    if (const Status status = BenchDollar(*options); !status.ok()) {
-      std::cerr << "lamina bench dollar: " << status.message() << '\n';
-      exit_status = 1;
-    }
+    const Result<int> status = BenchDollar(*options);
+    exit_status = status.ok() ? *status : 1;
+    if (!status.ok()) std::cerr << "lamina bench dollar: " << status.status().message() << '\n';
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -42,6 +43,7 @@ ordered_json ShapeJson(const SweepShape& shape) {
   ordered_json json = {{"name", shape.name},
                        {"kind", KindName(shape.kind)},
                        {"model", shape.config.model_path},
+                       {"label", shape.label},
                        {"nodes", nodes},
                        {"price_per_hour", shape.prices ? ordered_json(shape.prices->per_hour()) : ordered_json(nullptr)},
                        {"prices", prices}};
@@ -78,6 +80,7 @@ ordered_json RunJson(const PointRun& run) {
           {"median_ttft_ms", figures.ttft.median},
           {"median_tpot_ms", figures.tpot.median},
           {"p99_itl_ms", figures.itl.percentiles.contains(99) ? figures.itl.percentiles.at(99) : 0},
+          {"cached_share", OptionalNumber(run.cached_share)},
           {"breakdown", BreakdownJson(run.breakdown)},
           {"requests", requests}};
 }
@@ -108,6 +111,20 @@ ordered_json PointJson(const DollarReport& report, const PointResult& point) {
   return json;
 }
 
+// The most of any run of a series; none where that is too little to count.
+std::map<std::string, double> CachedShares(const DollarReport& report) {
+  constexpr double kLittle = 0.01;  // the token that begins every prompt is always found
+  std::map<std::string, double> shares;
+  for (const PointResult& point : report.points) {
+    for (const PointRun& run : point.runs) {
+      if (!run.cached_share || *run.cached_share < kLittle) continue;
+      double& share = shares[SeriesName(report.sweep, point.point)];
+      share = std::max(share, *run.cached_share);
+    }
+  }
+  return shares;
+}
+
 }  // namespace
 
 std::optional<double> TokensPerDollar(const DollarReport& report, const PointResult& point) {
@@ -126,7 +143,8 @@ std::vector<ReportGroup> GroupsOf(const DollarReport& report) {
   for (size_t i = 0; i < report.points.size(); ++i) {
     const PointResult& point = report.points[i];
     if (!point.ok()) continue;
-    const std::string title = fmt::format("{}, context {}", point.model, point.point.context);
+    const std::string& label = report.sweep.shapes[point.point.shape].label;
+    const std::string title = fmt::format("{}, context {}", label.empty() ? point.model : label, point.point.context);
     auto group = std::find_if(groups.begin(), groups.end(), [&](const ReportGroup& one) { return one.title == title; });
     if (group == groups.end()) group = groups.insert(groups.end(), ReportGroup{title, {}});
     const std::string name = SeriesName(report.sweep, point.point);
@@ -147,6 +165,10 @@ size_t BestOf(const DollarReport& report, const ReportGroup::Series& series) {
 std::vector<std::string> NotesOf(const DollarReport& report) {
   const SweepLoad& load = report.sweep.load;
   std::vector<std::string> notes;
+  if (report.num_not_measured > 0) {
+    notes.push_back(fmt::format("This page has {} of the sweep's {} points: it was written before the others were measured.",
+                                report.points.size(), report.points.size() + report.num_not_measured));
+  }
   notes.push_back(
       load.prefill_left_out
           ? "Prefill is left out: prompts appear with made-up K and V, and rates are those of decoding, from when all requests of "
@@ -164,11 +186,22 @@ std::vector<std::string> NotesOf(const DollarReport& report) {
   for (const PointResult& point : report.points) {
     const std::string series = SeriesName(report.sweep, point.point);
     if (!point.ok() || !said.insert(series).second) continue;
+    const std::string& label = report.sweep.shapes[point.point.shape].label;
+    if (!label.empty() && point.model != label)
+      notes.push_back(fmt::format("{}: the server calls its model '{}', which is taken for {}.", series, point.model, label));
+    if (point.median().figures.counted_by_events > 0)
+      notes.push_back(series + ": the server does not count tokens; events of its streams are taken for them, and may bring several each.");
     if (!point.median().breakdown) {
       notes.push_back(series + ": where the time of a step goes cannot be had from this endpoint, as its /metrics have none of lamina's.");
     } else if (!point.median().breakdown->manager) {
       notes.push_back(series + ": the manager's part of a step cannot be had, as it is not known how many steps overlap.");
     }
+  }
+  for (const auto& [series, share] : CachedShares(report)) {
+    notes.push_back(fmt::format(
+        "{}: its prefix cache held {:.0f} % of the prompts' tokens in one run or more, so rates and first tokens are better than those of "
+        "prompts that are computed. Switch the cache off to compare.",
+        series, 100 * share));
   }
   notes.push_back("Prices have in them what their source says: see " + report.sweep.price_table +
                   " for those that are not the YAML's own.");
@@ -188,6 +221,7 @@ ordered_json ToJson(const DollarReport& report) {
                        {"seconds", report.seconds},
                        {"price_table", sweep.price_table},
                        {"repeats", sweep.repeats},
+                       {"points_not_measured", report.num_not_measured},
                        {"load",
                         {{"batch", sweep.load.batches},
                          {"context", sweep.load.contexts},

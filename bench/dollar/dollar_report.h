@@ -13,7 +13,8 @@ namespace lamina {
 
 struct DollarReport {
   Sweep sweep;
-  std::vector<PointResult> points;                      // as PointsOf
+  std::vector<PointResult> points;                      // as PointsOf, up to where it was ended early or goes on
+  size_t num_not_measured = 0;                          // points behind them
   std::string date, commit, version, machine, command;  // of the measurement
   double seconds = 0;                                   // that it took
 };
@@ -21,7 +22,7 @@ struct DollarReport {
 // Output tokens for a dollar at the median rate; none without a price. REQUIRES: point.ok().
 std::optional<double> TokensPerDollar(const DollarReport& report, const PointResult& point);
 
-// Points of one model and context: what can be drawn into one chart.
+// Points of one model, by its label, and context: what can be drawn into one chart.
 struct ReportGroup {
   std::string title;  // "tiny-stories, context 128"
   struct Series {

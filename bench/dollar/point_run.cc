@@ -8,6 +8,7 @@
 #include "bench/dollar/served_point.h"
 #include "bench/serve/load_run.h"
 #include "bench/serve/request_bodies.h"
+#include "bench/workload/random_stream.h"
 #include "bench/workload/workload.h"
 
 namespace lamina {
@@ -19,7 +20,8 @@ const std::vector<double> kPercents = {90, 99};
 // One point's endpoint and how it is asked.
 class PointClient {
  public:
-  PointClient(const Sweep& sweep, const SweepPoint& point) : sweep_(sweep), shape_(sweep.shapes[point.shape]), point_(point) {}
+  PointClient(const Sweep& sweep, const SweepPoint& point, const std::function<bool()>& interrupted)
+      : sweep_(sweep), shape_(sweep.shapes[point.shape]), point_(point), interrupted_(interrupted) {}
 
   Status Connect(const std::string& url) {
     LAMINA_ASSIGN_OR_RETURN(endpoint_, FindEndpoint(url, shape_.api_key, shape_.served_model));
@@ -58,7 +60,9 @@ class PointClient {
     load.api_key = shape_.api_key;
     load.max_concurrency = point_.batch;
     load.timeout = sweep_.load.timeout;
+    load.ends_when = interrupted_;
     LAMINA_ASSIGN_OR_RETURN(LoadResult result, RunLoad(endpoint_.url, requests, load));
+    if (result.ended_early) return PeerLost("interrupted");
     const auto failed = std::ranges::count_if(result.records, [](const RequestRecord& record) { return !record.ok(); });
     if (failed == 0) return result;
     const auto first = std::ranges::find_if(result.records, [](const RequestRecord& record) { return !record.ok(); });
@@ -75,6 +79,7 @@ class PointClient {
   const Sweep& sweep_;
   const SweepShape& shape_;
   const SweepPoint point_;
+  const std::function<bool()> interrupted_;
   ServedEndpoint endpoint_;
   FoundTokenizer found_;
   std::optional<HttpClient> metrics_;
@@ -89,11 +94,13 @@ Result<PointRun> MeasureRun(const Sweep& sweep, const SweepPoint& point, PointCl
   run.tokens_per_s = sweep.load.prefill_left_out ? DecodeTokensPerSecond(run.requests) : run.figures.output_throughput;
   RunTimes timed = times;
   timed.seconds = run.figures.duration;
-  run.breakdown = BreakdownBetween(before, client.Metrics(), timed);
+  const std::string after = client.Metrics();
+  run.breakdown = BreakdownBetween(before, after, timed);
+  run.cached_share = CachedShareBetween(before, after);
   return run;
 }
 
-Status MeasureRuns(const Sweep& sweep, PointResult& result) {
+Status MeasureRuns(const Sweep& sweep, const std::function<bool()>& interrupted, PointResult& result) {
   const SweepPoint& point = result.point;
   const SweepShape& shape = sweep.shapes[point.shape];
   std::unique_ptr<ServedPoint> served;
@@ -106,14 +113,15 @@ Status MeasureRuns(const Sweep& sweep, PointResult& result) {
     times.num_batches = served->num_batches();
     times.tensor_parallel_size = served->tensor_parallel_size();
   }
-  PointClient client(sweep, point);
+  PointClient client(sweep, point, interrupted);
   const auto check = [&](const Status& status) {  // a daemon's death says more than the requests that it failed
     if (status.ok() || served == nullptr || served->Check().ok()) return status;
     return served->Check();
   };
   LAMINA_RETURN_IF_ERROR(client.Connect(served != nullptr ? served->url() : shape.url));
   result.model = client.model();
-  uint64_t seed = static_cast<uint64_t>(sweep.load.seed) * 1000003;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  uint64_t seed = PromptSeed(sweep, point, static_cast<uint64_t>(std::chrono::duration_cast<microseconds>(now).count()));
   LAMINA_RETURN_IF_ERROR(check(client.Ask(point.batch, std::min(kWarmUpTokens, sweep.load.output_tokens), seed).status()));
   for (int i = 0; i < sweep.repeats; ++i) {
     Result<PointRun> run = MeasureRun(sweep, point, client, times, ++seed);
@@ -144,6 +152,15 @@ double PointResult::highest() const {
   return highest;
 }
 
+uint64_t PromptSeed(const Sweep& sweep, const SweepPoint& point, uint64_t started_us) {
+  const auto fixed = static_cast<uint64_t>(sweep.load.seed) * 1000003;
+  if (sweep.shapes[point.shape].kind != ShapeKind::kEndpoint) return fixed;
+  uint64_t seed = RandomStream(fixed, started_us).Bits();
+  for (const uint64_t part : {static_cast<uint64_t>(point.shape), static_cast<uint64_t>(point.context), static_cast<uint64_t>(point.batch)})
+    seed = RandomStream(seed, part).Bits();
+  return seed;
+}
+
 double DecodeTokensPerSecond(const std::vector<RequestRecord>& requests) {
   double start = 0, end = 0;
   for (const RequestRecord& request : requests) {
@@ -164,11 +181,14 @@ double DecodeTokensPerSecond(const std::vector<RequestRecord>& requests) {
   return end > start ? tokens / (end - start) : 0;
 }
 
-PointResult MeasurePoint(const Sweep& sweep, const SweepPoint& point) {
+PointResult MeasurePoint(const Sweep& sweep, const SweepPoint& point, const std::function<bool()>& interrupted) {
   PointResult result;
   result.point = point;
   const TimePoint start = Clock::now();
-  if (const Status status = MeasureRuns(sweep, result); !status.ok()) result.error = status.message();
+  if (const Status status = MeasureRuns(sweep, interrupted, result); !status.ok()) {
+    result.error = status.message();
+    result.interrupted = interrupted();  // at a terminal daemons get the signal too, and fail in their own ways
+  }
   result.seconds = SecondsSince(start);
   return result;
 }

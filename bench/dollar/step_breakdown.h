@@ -1,5 +1,5 @@
-// Where the time of a step went, from what a lamina server's /metrics say before and after a run. In a step every sequence of the batch
-// gets a token, so it is the latency per token too.
+// What a server's /metrics say before and after a run: where the time of a step went, and what a prefix cache spared. In a step every
+// sequence of the batch gets a token, so it is the latency per token too.
 #pragma once
 
 #include <optional>
@@ -27,5 +27,9 @@ struct RunTimes {
 
 // None: the texts are not of a lamina server, or no step was made between them.
 std::optional<StepBreakdown> BreakdownBetween(const std::string& metrics_before, const std::string& metrics_after, const RunTimes& run);
+
+// The share of the prompts' tokens that the server had in its prefix cache, by the metrics that lamina and vLLM have. None: it does not
+// say, or computed no prompt between them.
+std::optional<double> CachedShareBetween(const std::string& metrics_before, const std::string& metrics_after);
 
 }  // namespace lamina

@@ -97,6 +97,8 @@ class SweepReader {
     } else {
       shape.pipelines = {""};
     }
+    shape.label = shape.kind == ShapeKind::kEndpoint ? model_.served_name : shape.config.served_name;
+    map.ReadString("label", &shape.label);
     map.Close();
     sweep_.shapes.push_back(std::move(shape));
   }

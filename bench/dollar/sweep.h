@@ -27,6 +27,7 @@ struct SweepShape {
   std::vector<std::string> pipelines;  // kCluster: at least one; else one ""
   std::optional<Prices> prices;
   std::string no_price;  // why there are none
+  std::string label;     // the model's name in the report: shapes of one label are held against each other. "": as the server calls it
 
   // kEndpoint:
   std::string url, api_key;

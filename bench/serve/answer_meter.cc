@@ -15,14 +15,21 @@ const json* FieldOf(const json& object, const char* key) {
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
+// Of a completion, or anything that a chat says: content, reasoning, calls of tools.
+bool HasText(const json& choice) {
+  if (const json* text = FieldOf(choice, "text")) return *text != "";
+  const json* delta = FieldOf(choice, "delta");
+  if (delta == nullptr || !delta->is_object()) return false;
+  for (const auto& [key, value] : delta->items()) {
+    if (key != "role" && !value.empty() && value != "") return true;
+  }
+  return false;
+}
+
 // {"delta": {"role": "assistant", "content": ""}} comes before anything is computed.
 bool OnlyAnnouncesTheRole(const json& choice) {
   const json* delta = FieldOf(choice, "delta");
-  if (delta == nullptr || FieldOf(*delta, "role") == nullptr || FieldOf(choice, "finish_reason") != nullptr) return false;
-  for (const auto& [key, value] : delta->items()) {
-    if (key != "role" && !value.empty() && value != "") return false;
-  }
-  return true;
+  return delta != nullptr && FieldOf(*delta, "role") != nullptr && FieldOf(choice, "finish_reason") == nullptr && !HasText(choice);
 }
 
 // 0: it does not say, or more than an answer can have.
@@ -50,17 +57,26 @@ void AnswerMeter::Take(std::string_view data, TimePoint at) {
   }
   const json* choices = FieldOf(event, "choices");
   if (choices == nullptr || !choices->is_array() || choices->empty() || OnlyAnnouncesTheRole((*choices)[0])) return;
-  ++num_events_;
-  if (first_) {
-    itl_seconds_.push_back(Seconds(at - last_));
-  } else {
-    first_ = at;
-  }
-  last_ = at;
+  const bool has_text = HasText((*choices)[0]);
+  if (has_text && num_texts_++ == 0) events_.clear();
+  events_.push_back(at);
+  if (has_text) up_to_last_text_ = events_.size();
 }
 
-double AnswerMeter::ttft_seconds() const { return Seconds(*first_ - sent_); }
+// An empty event at the end is a token, such as the one that ends the text, or only says why the answer is over: the server's count has
+// the former in it.
+size_t AnswerMeter::num_timed_events() const { return counted_by_server() || num_texts_ == 0 ? events_.size() : up_to_last_text_; }
 
-double AnswerMeter::e2el_seconds() const { return Seconds(last_ - sent_); }
+double AnswerMeter::ttft_seconds() const { return Seconds(events_.front() - sent_); }
+
+double AnswerMeter::e2el_seconds() const { return Seconds(events_[num_timed_events() - 1] - sent_); }
+
+std::vector<double> AnswerMeter::itl_seconds() const {
+  std::vector<double> gaps;
+  for (size_t i = 1; i < num_timed_events(); ++i) gaps.push_back(Seconds(events_[i] - events_[i - 1]));
+  return gaps;
+}
+
+int64_t AnswerMeter::output_tokens() const { return counted_by_server() ? output_tokens_ : num_texts_; }
 
 }  // namespace lamina

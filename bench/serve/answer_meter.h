@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,8 +10,9 @@
 
 namespace lamina {
 
-// Takes events as they come. An event with a choice is a token, as `vllm bench serve` counts; one that only announces the role of a chat
-// is not.
+// Takes events as they come. The first with text is the first token: servers send empty ones before anything is computed. Behind it every
+// event with a choice counts, as a token may have no text. Where the server does not count tokens, events with text are taken for them, and
+// an empty event at the end for none.
 class AnswerMeter {
  public:
   explicit AnswerMeter(TimePoint sent) : sent_(sent) {}
@@ -21,19 +21,21 @@ class AnswerMeter {
 
   bool done() const { return done_; }                  // [DONE] came
   const std::string& error() const { return error_; }  // the server's, in the stream; "": none
-  bool has_tokens() const { return first_.has_value(); }
-  double ttft_seconds() const;                                             // REQUIRES: has_tokens()
-  double e2el_seconds() const;                                             // to the last token. REQUIRES: has_tokens()
-  const std::vector<double>& itl_seconds() const { return itl_seconds_; }  // between one event and the next
-  int64_t prompt_tokens() const { return prompt_tokens_; }                 // as the server says; 0: it does not
-  int64_t output_tokens() const { return output_tokens_ > 0 ? output_tokens_ : num_events_; }
+  bool has_tokens() const { return !events_.empty(); }
+  double ttft_seconds() const;                              // REQUIRES: has_tokens()
+  double e2el_seconds() const;                              // to the last token. REQUIRES: has_tokens()
+  std::vector<double> itl_seconds() const;                  // between one event and the next
+  int64_t prompt_tokens() const { return prompt_tokens_; }  // as the server says; 0: it does not
+  int64_t output_tokens() const;
+  bool counted_by_server() const { return output_tokens_ > 0; }  // output_tokens; else they are events
 
  private:
+  size_t num_timed_events() const;
+
   TimePoint sent_;
-  std::optional<TimePoint> first_;
-  TimePoint last_;
-  std::vector<double> itl_seconds_;
-  int64_t num_events_ = 0, prompt_tokens_ = 0, output_tokens_ = 0;
+  std::vector<TimePoint> events_;  // from the first with text; while none has text, from the first
+  size_t up_to_last_text_ = 0;     // events
+  int64_t num_texts_ = 0, prompt_tokens_ = 0, output_tokens_ = 0;
   std::string error_;
   bool done_ = false;
 };

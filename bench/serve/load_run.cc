@@ -43,7 +43,7 @@ class LoadRun {
     const double cpu_before = CpuSeconds();
     start_ = Clock::now();
     asio::co_spawn(io_, SendAll(), asio::detached);
-    if (options_.on_progress) asio::co_spawn(io_, ShowProgress(), asio::detached);
+    if (options_.on_progress || options_.ends_when) asio::co_spawn(io_, ShowProgress(), asio::detached);
     io_.run();
     result_.duration_seconds = std::chrono::duration<double>(end_ - start_).count();
     result_.cpu_share = (CpuSeconds() - cpu_before) / std::max(1e-9, SecondsSince(start_));
@@ -125,6 +125,7 @@ class LoadRun {
       record.itl = meter.itl_seconds();
       if (meter.prompt_tokens() > 0) record.input_tokens = meter.prompt_tokens();
       record.output_tokens = meter.output_tokens();
+      record.counted_by_server = meter.counted_by_server();
       num_output_tokens_ += record.output_tokens;
     } else {
       ++num_failed_;
@@ -146,7 +147,9 @@ class LoadRun {
     while (!ended_) {
       progress_.expires_after(kProgressInterval);
       co_await progress_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-      options_.on_progress({SecondsSince(start_), requests_.size(), num_completed_, num_failed_, in_flight_, num_output_tokens_});
+      if (options_.on_progress)
+        options_.on_progress({SecondsSince(start_), requests_.size(), num_completed_, num_failed_, in_flight_, num_output_tokens_});
+      if (!ended_ && options_.ends_when && options_.ends_when()) co_return EndEarly();
     }
   }
 

@@ -23,15 +23,16 @@ inline constexpr char kInterrupted[] = "interrupted";
 
 // What happened to one request. Times in seconds.
 struct RequestRecord {
-  double arrival = 0;         // since the start: when it was due ...
-  double sent = 0;            // ... and when it was sent: later if no slot was free or the generator could not keep up
-  double ttft = 0;            // from sending to the first token
-  double e2el = 0;            // from sending to the last token
-  std::vector<double> itl;    // between one event of the stream and the next
-  int64_t input_tokens = 0;   // as the server counts, else as the workload does
-  int64_t output_tokens = 0;  // as the server counts, else events of the stream
-  int64_t wanted_tokens = 0;  // of output
-  std::string error_kind;     // "": an answer came; else as StreamEnd::error_kind or kInterrupted, and the times are 0
+  double arrival = 0;             // since the start: when it was due ...
+  double sent = 0;                // ... and when it was sent: later if no slot was free or the generator could not keep up
+  double ttft = 0;                // from sending to the first token
+  double e2el = 0;                // from sending to the last token
+  std::vector<double> itl;        // between one event of the stream and the next
+  int64_t input_tokens = 0;       // as the server counts, else as the workload does
+  int64_t output_tokens = 0;      // as the server counts, else events of the stream with text
+  bool counted_by_server = true;  // output_tokens
+  int64_t wanted_tokens = 0;      // of output
+  std::string error_kind;         // "": an answer came; else as StreamEnd::error_kind or kInterrupted, and the times are 0
   std::string error;
 
   bool ok() const { return error_kind.empty(); }
@@ -55,11 +56,12 @@ struct LoadOptions {
   // SIGINT or SIGTERM ends the run early: nothing more is sent, nobody waits for what is under way. A second one ends the process, as
   // before and after the run.
   bool ends_at_signals = false;
+  std::function<bool()> ends_when;  // asked every 200 ms: true ends the run early, as a signal does; may be empty
 };
 
 struct LoadResult {
   std::vector<RequestRecord> records;  // one for each request, in their order; of an early end those that were sent
-  bool ended_early = false;            // by a signal
+  bool ended_early = false;            // by a signal or ends_when
   size_t num_unsent = 0;               // requests, because of that
   double duration_seconds = 0;         // from the start to the end of the last answer, or to the early end
   double cpu_share = 0;                // of one core, that the generator took

@@ -170,8 +170,6 @@ Result<ServeReport> MeasureServing(const ServeBenchOptions& options) {
   return report;
 }
 
-constexpr int kExitInterrupted = 130;  // as shells have it for SIGINT
-
 // The exit status.
 Result<int> BenchServe(const ServeBenchOptions& options) {
   LAMINA_RETURN_IF_ERROR(CheckWritable({options.files.json, options.files.requests, options.files.svg}));
@@ -187,7 +185,7 @@ Result<int> BenchServe(const ServeBenchOptions& options) {
 }
 
 void AddEndpointOptions(CLI::App& command, ServeBenchOptions& options) {
-  AddOption(command, "--base-url", options.base_url, "Server to ask, any that is OpenAI-compatible");
+  AddOption(command, "--base-url", options.base_url, "Server to ask, any that is OpenAI-compatible; http only, with or without /v1");
   AddOption(command, "--backend", options.backend, "openai: completions | openai-chat: chat completions")
       ->check(CLI::IsMember({"openai", "openai-chat"}));
   AddOption(command, "--endpoint", options.endpoint, "Path; default: /v1/completions or /v1/chat/completions");

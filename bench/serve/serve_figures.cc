@@ -72,6 +72,7 @@ ServeFigures Evaluate(const LoadResult& result, const ServiceLevel& level, const
     }
     ++figures.completed;
     figures.shorter_than_wanted += record.output_tokens < record.wanted_tokens;
+    figures.counted_by_events += !record.counted_by_server;
     figures.total_input_tokens += record.input_tokens;
     figures.total_output_tokens += record.output_tokens;
     num_good += level.IsKept(record);

@@ -42,6 +42,7 @@ struct ServeFigures {
   int64_t completed = 0, failed = 0;
   int64_t interrupted = 0;                                                           // in neither
   int64_t shorter_than_wanted = 0;                                                   // completed with fewer tokens than the workload has
+  int64_t counted_by_events = 0;                                                     // completed, and the server counts no tokens
   int64_t total_input_tokens = 0, total_output_tokens = 0;                           // of completed requests
   double request_throughput = 0, output_throughput = 0, total_token_throughput = 0;  // per second
   std::optional<double> request_goodput;                                             // per second; none without a ServiceLevel

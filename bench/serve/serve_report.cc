@@ -101,6 +101,9 @@ std::string NotesText(const ServeReport& report) {
   }
   for (const auto& [kind, error] : figures.errors) out += fmt::format("{} x {}: {}\n", error.count, kind, error.example);
   if (report.num_left_out > 0) out += fmt::format("{} requests of the dataset were left out\n", report.num_left_out);
+  if (figures.counted_by_events > 0)
+    out += fmt::format("{} answers have no usage: events with text are taken for their output tokens, and may bring several each\n",
+                       figures.counted_by_events);
   if (figures.shorter_than_wanted > 0)
     out += fmt::format("{} answers were shorter than the workload's; --ignore-eos makes servers that know it go on\n",
                        figures.shorter_than_wanted);
@@ -183,6 +186,7 @@ ordered_json ToJson(const ServeReport& report) {
   json["workload"] = WorkloadJson(report);
   json["interrupted"] = report.load.ended_early ? ordered_json{{"in_flight", figures.interrupted}, {"not_sent", report.load.num_unsent}}
                                                 : ordered_json(nullptr);
+  json["counted_by_events"] = figures.counted_by_events;
   json["shorter_than_wanted"] = figures.shorter_than_wanted;
   json["errors"] = ordered_json::object();
   for (const auto& [kind, error] : figures.errors) json["errors"][kind] = {{"count", error.count}, {"example", error.example}};
@@ -200,6 +204,7 @@ std::string RequestLines(const LoadResult& load) {
         {"request", i}, {"due_ms", 1e3 * record.arrival}, {"sent_ms", 1e3 * record.sent}, {"input_tokens", record.input_tokens}};
     if (record.ok()) {
       line["output_tokens"] = record.output_tokens;
+      line["counted_by"] = record.counted_by_server ? "server" : "events";
       line["ttft_ms"] = 1e3 * record.ttft;
       line["tpot_ms"] = 1e3 * record.tpot();
       line["e2el_ms"] = 1e3 * record.e2el;

@@ -22,6 +22,7 @@ std::string TextAt(const json& object, const char* key) {
 Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::string& api_key, const std::string& model) {
   ServedEndpoint endpoint;
   LAMINA_ASSIGN_OR_RETURN(endpoint.url, HttpUrl::Parse(base_url));
+  const std::string list = fmt::format("http://{}{}/v1/models", endpoint.url.address(), endpoint.url.prefix);
   HttpClientOptions http;
   http.api_key = api_key;
   LAMINA_ASSIGN_OR_RETURN(const HttpClient client, HttpClient::Create(base_url, http));
@@ -31,8 +32,8 @@ Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::stri
       endpoint.model = model;
       return endpoint;
     }
-    return PeerLost(fmt::format("{}/v1/models answered with status {}: {}; name the model with --model", base_url, response.status,
-                                ErrorMessageOf(response)));
+    return PeerLost(
+        fmt::format("{} answered with status {}: {}; name the model with --model", list, response.status, ErrorMessageOf(response)));
   }
   const json body = json::parse(response.body, nullptr, false);
   const json data = body.is_object() ? body.value("data", json()) : json();
@@ -46,7 +47,7 @@ Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::stri
   }
   if (endpoint.model.empty()) endpoint.model = model;
   if (!endpoint.model.empty()) return endpoint;
-  return PeerLost(base_url + "/v1/models names no model: is this an OpenAI-compatible server? Name the model with --model");
+  return PeerLost(list + " names no model: is this an OpenAI-compatible server? Name the model with --model");
 }
 
 Result<std::unique_ptr<Tokenizer>> LoadTokenizerOrBytes(const std::string& dir) {

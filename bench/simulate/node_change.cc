@@ -6,10 +6,11 @@
 namespace lamina {
 namespace {
 
+// As ParseDuration; a number alone is in seconds.
 Result<double> ParseSeconds(const std::string& text) {
   if (text == "0" || text == "0s") return 0.0;
-  const bool has_unit = !text.empty() && text.back() == 's';
-  const Result<Clock::duration> time = ParseDuration(has_unit ? text : text + "s");
+  const bool is_number = text.find_first_not_of("0123456789.") == std::string::npos;
+  const Result<Clock::duration> time = ParseDuration(is_number ? text + "s" : text);
   if (!time.ok()) return time.status();
   return std::chrono::duration<double>(*time).count();
 }

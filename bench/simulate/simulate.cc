@@ -124,6 +124,7 @@ Status RunSimulation(const SimulateOptions& options) {
   LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.requests, [&](std::ostream& out) { WriteRequests(result, out); }));
   LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.svg, ToSvg(cluster, result)));
   if (json.at("completed") == 0) {
+    if (!result.failure.empty()) return InvalidArgument("no request was served: " + result.failure);
     const Limit limit = FindLimit(cluster, result);
     return InvalidArgument("no request was served; limited by " + limit.resource + ": " + limit.why);
   }
@@ -134,7 +135,10 @@ void AddClusterOptions(CLI::App& command, SimulateOptions& options) {
   ClusterChanges& changes = options.changes;
   command.add_option("cluster", options.cluster, "cluster YAML; nodes whose device is cpu need --cpu-device")->required();
   command.add_option("--memory-nodes", changes.num_memory_nodes, "so many: the file's, over and over")->check(CLI::Range(1, 100000));
-  command.add_option("--compute-nodes", changes.num_compute_nodes, "so many copies of the file's first one")->check(CLI::Range(1, 1000));
+  command
+      .add_option("--compute-nodes", changes.num_compute_nodes,
+                  "so many copies of the file's first one; at most 16 that hold the whole model each")
+      ->check(CLI::Range(1, 1000));
   command.add_option("--pipeline", changes.pipeline, "none | fixed | rotational | auto, instead of the file's")
       ->check(CLI::IsMember({"none", "fixed", "rotational", "auto"}));
   command.add_option("--num-batches", changes.num_batches, "steps in flight, instead of the file's")->check(CLI::Range(1, kMaxBatches));

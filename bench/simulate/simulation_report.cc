@@ -80,6 +80,7 @@ std::string RefusalsText(const SimulationResult& result) {
 }  // namespace
 
 Limit FindLimit(const ClusterModel& cluster, const SimulationResult& result) {
+  if (!result.failure.empty()) return {"failure", result.failure};
   if (CountOf(result, Outcome::kDone) == 0 && !result.refusals.empty()) return {"refusals", RefusalsText(result)};
   const double compute = MeanOf(result.compute_busy), memory = MeanOf(result.memory_busy), network = MeanOf(result.network_busy);
   const double most = std::max({compute, memory, network});

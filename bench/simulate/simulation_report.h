@@ -9,9 +9,10 @@
 
 namespace lamina {
 
-// What a user could have more of to serve faster.
+// What a user could have more of to serve faster, or what kept all from being served.
 struct Limit {
   std::string resource;  // "compute nodes" | "memory nodes" | "network" | "KV cache" | "max_num_seqs" | "requests" | "refusals" | "latency"
+                         // | "failure"
   std::string why;
 };
 Limit FindLimit(const ClusterModel& cluster, const SimulationResult& result);

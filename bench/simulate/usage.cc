@@ -30,18 +30,27 @@ UsageTimeline::Piece& UsageTimeline::At(TimePoint at) {
   return pieces_[index];
 }
 
-void UsageTimeline::AddState(TimePoint from, TimePoint until, double running, double waiting, double used_share) {
+template <typename Add>
+void UsageTimeline::ForEachPiece(TimePoint from, TimePoint until, Add add) {
   At(until);  // the pieces are long enough now
   while (from < until) {
-    Piece& piece = At(from);
     const TimePoint end = std::min(until, TimePoint(length_ * (from.time_since_epoch() / length_ + 1)));
-    const double seconds = std::chrono::duration<double>(end - from).count();
+    add(At(from), std::chrono::duration<double>(end - from).count());
+    from = end;
+  }
+}
+
+void UsageTimeline::AddBusy(double Piece::*pool, TimePoint from, TimePoint until) {
+  ForEachPiece(from, until, [pool](Piece& piece, double seconds) { piece.*pool += seconds; });
+}
+
+void UsageTimeline::AddState(TimePoint from, TimePoint until, double running, double waiting, double used_share) {
+  ForEachPiece(from, until, [=](Piece& piece, double seconds) {
     piece.weight += seconds;
     piece.running += seconds * running;
     piece.waiting += seconds * waiting;
     piece.used_share += seconds * used_share;
-    from = end;
-  }
+  });
 }
 
 }  // namespace lamina

@@ -22,6 +22,9 @@ class UsageTimeline {
 
   Piece& At(TimePoint at);
 
+  // One node more of a pool, such as &Piece::compute_s, was busy meanwhile.
+  void AddBusy(double Piece::*pool, TimePoint from, TimePoint until);
+
   // So many ran, waited and used so much from `from` until `until`.
   void AddState(TimePoint from, TimePoint until, double running, double waiting, double used_share);
 
@@ -29,6 +32,9 @@ class UsageTimeline {
   const std::vector<Piece>& pieces() const { return pieces_; }
 
  private:
+  template <typename Add>
+  void ForEachPiece(TimePoint from, TimePoint until, Add add);  // with the seconds that lie in it
+
   Clock::duration length_ = milliseconds(1);
   std::vector<Piece> pieces_;
 };

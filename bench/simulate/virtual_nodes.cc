@@ -213,7 +213,7 @@ void VirtualNodes::RunPart(int number, TimePoint now) {
   batch.ready_at = kNever;
   batch.cost.slices += SecondsOf(time);
   compute.busy_s += SecondsOf(time);
-  usage_.At(now).compute_s += SecondsOf(time);
+  usage_.AddBusy(&UsageTimeline::Piece::compute_s, done - time, done);
   if (batch.part + 1 < parts.size()) {
     const auto element = static_cast<int64_t>(ElementSize(cluster_.wire_dtype));
     ++batch.part;
@@ -260,7 +260,9 @@ TimePoint VirtualNodes::Attend(Memory& memory, TimePoint ready, Clock::duration 
   const double seconds = SecondsOf(scaled);
   memory.busy_s += seconds;
   memory.attention_us += seconds * 1e6;
-  return memory.device.Book(ready, scaled + FromMicroseconds(host_us));
+  const TimePoint done = memory.device.Book(ready, scaled + FromMicroseconds(host_us));
+  usage_.AddBusy(&UsageTimeline::Piece::memory_s, done - scaled, done);
+  return done;
 }
 
 void VirtualNodes::PostQueries(int number, TimePoint now) {
@@ -306,7 +308,7 @@ void VirtualNodes::PostRows(int number, TimePoint now) {
   Compute& to = compute_[static_cast<size_t>(next)];
   const size_t window = WindowBefore(batch.slice + 1);
   TimePoint ready = now;
-  double longest = 0, wire = 0, sum = 0, sent = 0;
+  double longest = 0, wire = 0, sent = 0;
   for (size_t i = 0; i < batch.asked.size(); ++i) {
     const Asked& asked = batch.asked[i];
     const Memory& memory = memory_[asked.memory];
@@ -317,27 +319,25 @@ void VirtualNodes::PostRows(int number, TimePoint now) {
     const WireShape& shape = memory.model->wire;
     longest = std::max(longest, seconds);
     wire = std::max(wire, SecondsOf(answered - now) - seconds);
-    sum += seconds;
     sent += static_cast<double>(asked.rows) * static_cast<double>(shape.q_row_bytes()) +
             2 * static_cast<double>(asked.stores) * static_cast<double>(shape.kv_row_bytes());
     ready = std::max(ready, answered);
   }
   batch.cost.attention += longest;
   batch.cost.wires = batch.cost.wires.value_or(0) + std::max(wire, 0.0);
-  UsageTimeline::Piece& piece = usage_.At(now);
-  piece.memory_s += sum;
   TimePoint end = Push(batch, from, now);
   for (const Pushed& pushed : batch.pushed)
     sent += 2 * static_cast<double>(pushed.tokens) * static_cast<double>(memory_[pushed.memory].model->wire.kv_row_bytes());
   if (link_.bytes_per_s > 0) {
     const double seconds = sent / link_.bytes_per_s / static_cast<double>(from.nics.size());
     from.network_s += seconds;
-    piece.network_s += seconds;
+    const TimePoint sent_all = from.nics.front().egress.free_at();
+    usage_.AddBusy(&UsageTimeline::Piece::network_s, sent_all - FromSeconds(seconds), sent_all);
   }
   if (const Clock::duration prefill = Scaled(batch.prefill[window], from.slow); prefill > Clock::duration::zero()) {
     end = from.device.Book(end, prefill);
     from.busy_s += SecondsOf(prefill);
-    piece.compute_s += SecondsOf(prefill);
+    usage_.AddBusy(&UsageTimeline::Piece::compute_s, end - prefill, end);
   }
   if (next != batch.node) {
     end = std::max(end, batch.pushes_done);

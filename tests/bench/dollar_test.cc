@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "bench/dollar/dollar_charts.h"
 #include "bench/dollar/dollar_report.h"
+#include "bench/dollar/point_run.h"
 #include "bench/dollar/step_breakdown.h"
 #include "bench/dollar/sweep.h"
 
@@ -12,6 +14,8 @@ namespace lamina {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -118,6 +122,35 @@ TEST(StepBreakdown, OneProcessAttendsInItsMessages) {
   EXPECT_EQ(b->network, 0);
 }
 
+TEST(CachedShare, IsOfThePromptsBetweenTwoScrapes) {
+  const std::string before = "vllm:prefix_cache_queries_total{engine=\"0\"} 100\nvllm:prefix_cache_hits_total{engine=\"0\"} 90\n";
+  const std::string after =
+      "# TYPE vllm:prefix_cache_hits_total counter\nvllm:prefix_cache_queries_total{engine=\"0\"} 200\n"
+      "vllm:prefix_cache_queries_total{engine=\"1\"} 300.0\nvllm:prefix_cache_hits_total{engine=\"0\"} 100\n"
+      "vllm:prefix_cache_hits_total{engine=\"1\"} 1.5e+02\n";
+  EXPECT_NEAR(*CachedShareBetween(before, after), (10 + 150) / 400.0, 1e-12) << "both engines count";
+  EXPECT_FALSE(CachedShareBetween(after, after)) << "no prompt";
+  EXPECT_FALSE(CachedShareBetween("", "other 1\n"));
+}
+
+// A server that runs already keeps what it was asked: equal prompts would be answered from its prefix cache.
+TEST(PromptSeed, NoTwoPointsAskARunningServerAlike) {
+  const Result<Sweep> sweep = ParseSweep(
+      "load: {batch: [8, 16], context: [16, 32]}\nshapes:\n"
+      "- {name: there, url: 'http://h:1'}\n- {name: again, url: 'http://h:1'}\n- {name: own, one_process: {}}\n");
+  ASSERT_TRUE(sweep.ok()) << sweep.status();
+  std::set<uint64_t> elsewhere, own;
+  for (const SweepPoint& point : PointsOf(*sweep)) {
+    for (const uint64_t started_us : {1'000'000u, 1'000'001u}) {
+      std::set<uint64_t>& seeds = sweep->shapes[point.shape].kind == ShapeKind::kEndpoint ? elsewhere : own;
+      const uint64_t seed = PromptSeed(*sweep, point, started_us);
+      for (uint64_t run = 0; run < 4; ++run) seeds.insert(seed + run);
+    }
+  }
+  EXPECT_EQ(elsewhere.size(), 2 * 4 * 2 * 4u) << "shapes, loads, starts, and a warm-up with three runs";
+  EXPECT_EQ(own.size(), 4u) << "the same prompts each time";
+}
+
 RequestRecord Answered(double ttft, std::vector<double> itl) {
   RequestRecord record;
   record.ttft = record.e2el = ttft;
@@ -192,6 +225,17 @@ TEST(DollarReport, TheMedianRunCounts) {
   EXPECT_THAT(j["notes"].dump(), HasSubstr("two: no tokens per dollar"));
 }
 
+TEST(DollarReport, SaysWhatAPrefixCacheSpared) {
+  DollarReport report = HandMade();
+  report.points[0].runs[1].cached_share = 0.37;
+  report.points[2].runs[0].cached_share = 0.002;
+  const json j = json::parse(ToJson(report).dump());
+  EXPECT_EQ(j["points"][0]["runs"][1]["cached_share"], 0.37);
+  EXPECT_TRUE(j["points"][0]["runs"][0]["cached_share"].is_null());
+  EXPECT_THAT(NotesOf(report), Contains(AllOf(HasSubstr(kHostile), HasSubstr("prefix cache held 37 % of the prompts' tokens"))));
+  EXPECT_THAT(NotesOf(report), Not(Contains(AllOf(HasSubstr("two"), HasSubstr("prefix cache"))))) << "a token that all prompts begin with";
+}
+
 TEST(DollarReport, HostileNamesStayText) {
   const std::string html = ToHtml(HandMade());
   EXPECT_EQ(Count(html, "<script"), 2u) << "the raw data and the page's own";
@@ -215,6 +259,45 @@ TEST(DollarReport, EveryMeasuredPointHasItsMarks) {
   EXPECT_EQ(Count(charts[1], "class=\"mark\""), 2u) << "one shape has no price";
   EXPECT_EQ(Count(DollarBarsOf(report, groups[0]), "class=\"bar\""), 1u);
   EXPECT_EQ(Count(BreakdownBarsOf(report, groups[0]), "class=\"part\""), 3 * 7u);
+}
+
+// Two servers of one model that call it differently are held against each other.
+TEST(DollarReport, ShapesOfOneLabelShareASection) {
+  DollarReport report = HandMade();
+  report.points[2].model = "org/the-model";
+  EXPECT_EQ(GroupsOf(report).size(), 2u) << "nothing says that it is the same";
+  report.sweep.shapes[0].label = report.sweep.shapes[1].label = "the-model";
+  const std::vector<ReportGroup> groups = GroupsOf(report);
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_EQ(groups[0].title, "the-model, context 128");
+  EXPECT_EQ(groups[0].series.size(), 2u);
+  EXPECT_THAT(NotesOf(report), Contains(HasSubstr("two: the server calls its model 'org/the-model', which is taken for the-model.")));
+}
+
+TEST(Sweep, AServerIsTakenToServeTheModelOfTheYaml) {
+  const std::string shapes =
+      "shapes:\n- {name: own, one_process: {}}\n- {name: a, url: 'http://h'}\n- {name: b, url: 'http://h', label: x}\n";
+  const Result<Sweep> sweep = ParseSweep(shapes);
+  ASSERT_TRUE(sweep.ok()) << sweep.status();
+  EXPECT_EQ(sweep->shapes[0].label, "tiny-stories");
+  EXPECT_EQ(sweep->shapes[1].label, "tiny-stories");
+  EXPECT_EQ(sweep->shapes[2].label, "x");
+  EXPECT_EQ(Sweep::Parse("version: 1\nshapes:\n- {name: a, url: 'http://h'}\n", "/nowhere/s.yaml")->shapes[0].label, "");
+}
+
+TEST(DollarReport, SaysWhereTokensAreEvents) {
+  DollarReport report = HandMade();
+  EXPECT_THAT(NotesOf(report), Not(Contains(HasSubstr("events"))));
+  for (PointRun& run : report.points[2].runs) run.figures.counted_by_events = 1;
+  EXPECT_THAT(NotesOf(report), Contains(HasSubstr("two: the server does not count tokens")));
+}
+
+TEST(DollarReport, SaysHowManyPointsAreMissing) {
+  DollarReport report = HandMade();
+  EXPECT_THAT(NotesOf(report), Not(Contains(HasSubstr("points"))));
+  report.num_not_measured = 12;
+  EXPECT_THAT(ToHtml(report), HasSubstr("This page has 4 of the sweep's 16 points"));
+  EXPECT_EQ(json::parse(ToJson(report).dump())["points_not_measured"], 12);
 }
 
 TEST(DollarReport, NothingMeasuredIsAPageToo) {

@@ -166,6 +166,43 @@ TEST(AnswerMeter, ARoleIsNoToken) {
   EXPECT_EQ(meter.output_tokens(), 9);
 }
 
+// An OpenAI endpoint without usage: an empty chunk at once, five tokens, and an empty one that says why the answer is over.
+TEST(AnswerMeter, EmptyEventsAtBothEndsAreNoTokens) {
+  const TimePoint start;
+  for (const bool has_usage : {false, true}) {
+    AnswerMeter meter(start);
+    meter.Take(R"({"choices":[{"text":"","finish_reason":null}]})", start + milliseconds(29));
+    EXPECT_TRUE(meter.has_tokens());
+    for (int i = 0; i < 5; ++i) meter.Take(R"({"choices":[{"text":"a","finish_reason":null}]})", start + milliseconds(102 + 10 * i));
+    meter.Take(R"({"choices":[{"text":"","finish_reason":"stop"}]})", start + milliseconds(152));
+    if (has_usage) meter.Take(R"({"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":6}})", start + milliseconds(152));
+    EXPECT_DOUBLE_EQ(meter.ttft_seconds(), 0.102);
+    EXPECT_EQ(meter.counted_by_server(), has_usage);
+    EXPECT_EQ(meter.output_tokens(), has_usage ? 6 : 5);
+    EXPECT_DOUBLE_EQ(meter.e2el_seconds(), has_usage ? 0.152 : 0.142) << "the server counts the token that ends the text";
+    EXPECT_EQ(meter.itl_seconds().size(), has_usage ? 5u : 4u);
+  }
+}
+
+TEST(AnswerMeter, AnAnswerWithoutTextHasItsTimes) {
+  const TimePoint start;
+  AnswerMeter meter(start);
+  meter.Take(R"({"choices":[{"text":"","finish_reason":"stop"}]})", start + milliseconds(7));
+  meter.Take(R"({"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1}})", start + milliseconds(8));
+  ASSERT_TRUE(meter.has_tokens());
+  EXPECT_DOUBLE_EQ(meter.ttft_seconds(), 0.007);
+  EXPECT_DOUBLE_EQ(meter.e2el_seconds(), 0.007);
+}
+
+TEST(AnswerMeter, ReasoningAndCallsOfToolsAreTokens) {
+  for (const char* delta : {R"({"role":"assistant","reasoning_content":"Hm"})", R"({"tool_calls":[{"index":0}]})", R"({"content":"a"})"}) {
+    AnswerMeter meter{TimePoint()};
+    meter.Take(R"({"choices":[{"delta":)" + std::string(delta) + R"(,"finish_reason":null}]})", TimePoint() + milliseconds(1));
+    meter.Take(R"({"choices":[{"delta":{},"finish_reason":"stop"}]})", TimePoint() + milliseconds(2));
+    EXPECT_EQ(meter.output_tokens(), 1) << delta;
+  }
+}
+
 TEST(AnswerMeter, CountsThatNoAnswerHasAreIgnored) {
   for (const char* count : {"9200000000000000000", "18446744073709551615", "-1", "1.5", "\"2\""}) {
     AnswerMeter meter{TimePoint()};
@@ -179,7 +216,8 @@ TEST(AnswerMeter, CountsThatNoAnswerHasAreIgnored) {
 
 TEST(AnswerMeter, WithoutUsageEventsAreCounted) {
   AnswerMeter meter{TimePoint()};
-  for (const char* event : {R"({"choices":[{"text":"a"}]})", R"({"choices":[{"text":""}]})", "not json", "[]", R"({"choices":3})"})
+  for (const char* event : {R"({"choices":[{"text":"a"}]})", R"({"choices":[{"text":""}]})", R"({"choices":[{"text":"b"}]})", "not json",
+                            "[]", R"({"choices":3})"})
     meter.Take(event, TimePoint() + milliseconds(1));
   EXPECT_EQ(meter.output_tokens(), 2);
   EXPECT_EQ(meter.prompt_tokens(), 0);

@@ -55,6 +55,19 @@ CommandOutput RunBench(const TimedServer& server, std::vector<std::string> argum
   return RunLamina(arguments);
 }
 
+TEST(ServeCommand, TakesABaseUrlWithTheVersion) {
+  const TimedServer server([](const std::string& request) {
+    if (request.starts_with("GET /v1/models ")) return WithStatus("200 OK", R"({"data":[{"id":"m"}]})");
+    return request.starts_with("POST /v1/completions ") ? Tokens(4, milliseconds(0), milliseconds(0)) : WithStatus("404 Not Found", "");
+  });
+  for (const char* end : {"/v1", "/v1/"}) {
+    const CommandOutput out = RunLamina({"bench", "serve", "--base-url", server.url_text() + end, "--num-prompts", "3", "--num-warmups",
+                                         "0", "--random-input-len", "5", "--random-output-len", "4", "--json"});
+    ASSERT_EQ(out.exit_status, 0) << out.err;
+    EXPECT_EQ(json::parse(out.out)["completed"], 3);
+  }
+}
+
 TEST(ServeCommand, ReportsAnswersThatAreNotUtf8) {
   const TimedServer server = ServerThatAnswers(WithStatus("500 Internal Server Error", "\xff\xfe"));
   const TemporaryFolder folder;

@@ -127,6 +127,19 @@ TEST_F(CostTest, ADollarBuysSoMuch) {
   EXPECT_EQ(prices.table, "--price-per-hour");
 }
 
+TEST(ServeFigures, SaysWhoCountedTheTokens) {
+  LoadResult load = SomeLoad();
+  load.records[1].counted_by_server = false;
+  load.records[3].counted_by_server = false;
+  ServeReport report;
+  report.load = load;
+  report.figures = Evaluate(load, {}, {99});
+  EXPECT_EQ(report.figures.counted_by_events, 1) << "of answers; the last one failed";
+  EXPECT_EQ(ToJson(report)["counted_by_events"], 1);
+  EXPECT_THAT(ToText(report), HasSubstr("1 answers have no usage"));
+  EXPECT_THAT(RequestLines(load), HasSubstr("\"counted_by\":\"events\""));
+}
+
 class ServeReportTest : public ::testing::Test {
  protected:
   ServeReportTest() {

@@ -38,6 +38,23 @@ TEST(SimulateCommand, HelpHasAnExample) {
   EXPECT_THAT(help.out, HasSubstr("--json-out"));
 }
 
+TEST(SimulateCommand, LengthsComeFromOnePlace) {
+  for (const char* flag : {"--random-input-len", "--random-output-len"}) {
+    const CommandOutput out = RunLamina({"simulate", kCluster, "--num-prompts", "5", "--lengths-of", "azure-conv", flag, "50"});
+    EXPECT_NE(out.exit_status, 0) << out.out;
+    EXPECT_THAT(out.err, HasSubstr(std::string(flag) + " excludes --lengths-of"));
+  }
+}
+
+TEST(SimulateCommand, SaysHowManyComputeNodesThereCanBe) {
+  EXPECT_EQ(RunSimulate({"--compute-nodes", "16", "--pipeline", "none"}).exit_status, 0);
+  const CommandOutput out = RunSimulate({"--compute-nodes", "17"});
+  EXPECT_NE(out.exit_status, 0);
+  EXPECT_THAT(out.err, HasSubstr("17 compute nodes hold the whole model each"));
+  EXPECT_THAT(out.err, HasSubstr("at most 16 batches can be in flight"));
+  EXPECT_THAT(RunLamina({"simulate", "--help"}).out, HasSubstr("at most 16 that hold the whole"));
+}
+
 TEST(SimulateCommand, JsonIsOneLineThatCanBeRead) {
   const CommandOutput run = RunSimulate({"--json"});
   ASSERT_EQ(run.exit_status, 0) << run.err;

@@ -376,6 +376,8 @@ TEST_F(SimulateTest, RequestsOfALostMemoryNodeFailAndTheOthersGoOn) {
   options.changes.push_back(*NodeChange::ParseFail("m0@600ms"));
   const SimulationResult none = Run(cluster, Alike(8, 100, 400, 0.2), options);
   EXPECT_NE(none.failure, "");
+  EXPECT_EQ(FindLimit(cluster, none).resource, "failure") << FindLimit(cluster, none).why;
+  EXPECT_EQ(FindLimit(cluster, none).why, none.failure);
   EXPECT_EQ(std::ranges::count(none.requests, RequestTimes::Outcome::kUnfinished, &RequestTimes::outcome), 0);
 }
 
@@ -404,6 +406,28 @@ TEST_F(SimulateTest, ReportsWhatLimits) {
   EXPECT_EQ(FindLimit(wide, long_contexts).resource, "memory nodes");
   const SimulationResult idle = Run(wide, Alike(5, 10, 2, 1), options);
   EXPECT_EQ(FindLimit(wide, idle).resource, "requests");
+}
+
+// A slow device works on one piece for longer than a piece of the timeline: each has only what lies in it.
+TEST_F(SimulateTest, NothingIsBusyForMoreThanAllOfTheTime) {
+  const ClusterModel cluster = Cluster(1, 2, "40GB", "pipeline: {policy: fixed, num_batches: 3}\nnetwork: {modelled_gb_per_s: 2}\n");
+  SimulationOptions options;
+  options.changes = {*NodeChange::ParseSlow("c0:20@0"), *NodeChange::ParseSlow("m1:400@0")};
+  const SimulationResult result = Run(cluster, Alike(12, 300, 6), options);
+  const nlohmann::ordered_json timeline = ToJson(cluster, result).at("timeline");
+  const double seconds = timeline.at("seconds_per_point");
+  const double end = std::chrono::duration<double>(result.end.time_since_epoch()).count();
+  for (const auto& [name, busy] : std::map<std::string, std::vector<double>>{
+           {"compute_busy", result.compute_busy}, {"memory_busy", result.memory_busy}, {"network_busy", result.network_busy}}) {
+    double sum = 0;
+    for (const double share : timeline.at(name)) {
+      EXPECT_LE(share, 1 + 1e-6) << name;
+      sum += share;
+    }
+    double mean = 0;
+    for (const double share : busy) mean += share / static_cast<double>(busy.size());
+    EXPECT_NEAR(sum * seconds, mean * end, 1e-3 * end) << name << ": the pieces are all of it";
+  }
 }
 
 TEST_F(SimulateTest, ReportsInTheNamesOfVllm) {
@@ -438,8 +462,12 @@ TEST(BurstTimelineTest, BooksAsTheModelledFabricDoes) {
 TEST(NodeChangeTest, SaysWhatWasExpected) {
   EXPECT_EQ(NodeChange::ParseSlow("m0:2.5@10s")->factor, 2.5);
   EXPECT_EQ(NodeChange::ParseSlow("m0:2.5@250ms")->at_s, 0.25);
+  EXPECT_EQ(NodeChange::ParseSlow("m0:50@1m")->at_s, 60);
+  EXPECT_EQ(NodeChange::ParseFail("m0@2h")->at_s, 7200);
+  EXPECT_EQ(NodeChange::ParseFail("m0@1.5")->at_s, 1.5);
   EXPECT_EQ(NodeChange::ParseFail("m-1@3")->node, "m-1");
-  for (const char* wrong : {"m0", "m0:2", "m0@3", ":2@3", "m0:0@3", "m0:x@3", "m0:1e300@0s", "m0:1e-300@0s", "m0:nan@0s", "m0:2@x"}) {
+  for (const char* wrong :
+       {"m0", "m0:2", "m0@3", ":2@3", "m0:0@3", "m0:x@3", "m0:1e300@0s", "m0:1e-300@0s", "m0:nan@0s", "m0:2@x", "m0:2@1d", "m0:2@"}) {
     EXPECT_NE(NodeChange::ParseSlow(wrong).status().message().find("NAME:FACTOR@TIME"), std::string::npos) << wrong;
   }
   for (const char* wrong : {"m0", "@3", "m0@"}) EXPECT_FALSE(NodeChange::ParseFail(wrong).ok()) << wrong;
@@ -488,6 +516,8 @@ TEST_F(SimulateTest, EventsComeFromAFileToo) {
   EXPECT_EQ((*changes)[0].factor, 2);
   EXPECT_EQ((*changes)[1].kind, NodeChange::Kind::kFail);
   EXPECT_EQ((*changes)[1].at_s, 20);
+  WriteFile(folder_ / "minutes.yaml", "events:\n- {at: 1m, slow: m0, factor: 2}\n");
+  EXPECT_EQ(NodeChange::Load(folder_ / "minutes.yaml")->front().at_s, 60);
   WriteFile(folder_ / "wrong.yaml", "events:\n- {at: 10s}\n");
   EXPECT_NE(NodeChange::Load(folder_ / "wrong.yaml").status().message().find("wrong.yaml:2"), std::string::npos);
   WriteFile(folder_ / "still.yaml", "events:\n- {at: 10s, slow: m0, factor: 1e300}\n");

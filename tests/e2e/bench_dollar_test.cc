@@ -137,6 +137,25 @@ TEST_F(BenchDollar, ServersElsewhereAreMeasuredAndSayWhatTheyCan) {
   EXPECT_THAT(said["points"][1]["error"].get<std::string>(), HasSubstr("127.0.0.1:9"));
 }
 
+// Prompts of the second point and of the second sweep are new to the server, though it keeps those of before.
+TEST_F(BenchDollar, APrefixCacheElsewhereFindsNothing) {
+  Result<std::unique_ptr<ServerProcess>> server = ServerProcess::Start({kDollarModel, "--memory-nodes", "1"});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string sweep =
+      "version: 1\nload: {batch: [4, 8], context: [200], output_tokens: 2}\nrepeats: 2\nshapes:\n- {name: there, url: '" +
+      (*server)->url() + "'}\n";
+  for (int i = 0; i < 2; ++i) {
+    const CommandOutput out = Run(sweep, {"--json"});
+    ASSERT_EQ(out.exit_status, 0) << out.err;
+    const json said = json::parse(out.out);
+    for (const json& point : said["points"]) {
+      for (const json& run : point["runs"])
+        EXPECT_LT(run["cached_share"].get<double>(), 0.02) << "sweep " << i << ", batch " << point["batch"];
+    }
+    EXPECT_THAT(said["notes"].dump(), ::testing::Not(HasSubstr("prefix cache")));
+  }
+}
+
 TEST_F(BenchDollar, ADryRunMeasuresNothing) {
   const CommandOutput out = Run(TwoShapes(), {"--dry-run"});
   ASSERT_EQ(out.exit_status, 0) << out.err;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -131,6 +132,48 @@ TEST_F(BenchServe, ATraceWhosePrefixesTheServerFinds) {
   EXPECT_EQ(result["total_input_tokens"], 4 * 520 + 6);
   EXPECT_GE(result["duration"].get<double>(), 0.6);
   EXPECT_GE(Counter("vllm:prefix_cache_hits_total") - hits_before, 3 * 512);
+}
+
+// Another client, written apart, puts the same load on the same server: the counts are equal, and the times as close as two runs on a busy
+// machine are.
+TEST_F(BenchServe, ASecondClientMeasuresTheSame) {
+  constexpr int kRequests = 25, kRate = 10, kInputTokens = 40, kOutputTokens = 12;
+  const std::string count = std::to_string(kRequests), rate = std::to_string(kRate), input = std::to_string(kInputTokens),
+                    output = std::to_string(kOutputTokens);
+  const auto ours = [&](const std::string& seed) {  // prompts of its own
+    const CommandOutput out =
+        RunBench({"--num-prompts", count, "--request-rate", rate, "--burstiness", "inf", "--prompt-format", "ids", "--ignore-eos",
+                  "--random-input-len", input, "--random-output-len", output, "--seed", seed, "--json"});
+    EXPECT_EQ(out.exit_status, 0) << out.err;
+    return json::parse(out.out, nullptr, false);
+  };
+  const json first = ours("7");
+  const Result<CommandOutput> python =
+      RunCommand({"python3", LAMINA_SOURCE_DIR "/tests/e2e/second_client.py", server_->url(), count, rate, input, output, "3", "secret"},
+                 Deadline::After(std::chrono::seconds(60)));
+  if (python.status().code() == StatusCode::kNotFound) GTEST_SKIP() << "python3 is not installed";
+  ASSERT_TRUE(python.ok()) << python.status();
+  ASSERT_EQ(python->exit_status, 0) << python->err;
+  const json theirs = json::parse(python->out, nullptr, false);
+  const json second = ours("8");
+  for (const json& run : {first, second}) {
+    ASSERT_FALSE(run.is_discarded() || theirs.is_discarded()) << python->out;
+    EXPECT_EQ(run["completed"], theirs["completed"]);
+    EXPECT_EQ(run["completed"], kRequests);
+    EXPECT_EQ(run["total_input_tokens"], theirs["total_input_tokens"]);
+    EXPECT_EQ(run["total_input_tokens"], kRequests * kInputTokens);
+    EXPECT_EQ(run["total_output_tokens"], theirs["total_output_tokens"]);
+    EXPECT_EQ(run["total_output_tokens"], kRequests * kOutputTokens);
+    EXPECT_EQ(run["counted_by_events"], 0);
+    EXPECT_GE(run["duration"].get<double>(), static_cast<double>(kRequests - 1) / kRate);
+    EXPECT_NEAR(run["duration"].get<double>() / theirs["duration"].get<double>(), 1, 0.3);
+  }
+  // Python needs some milliseconds of its own, and the machine is as busy as it is; of our two runs the one that is nearer counts.
+  for (const char* time : {"median_ttft_ms", "median_tpot_ms"}) {
+    const double their = theirs[time].get<double>();
+    const auto ratio = [&](const json& run) { return std::max(run[time].get<double>() / their, their / run[time].get<double>()); };
+    EXPECT_LT(std::min(ratio(first), ratio(second)), 3) << time << ": " << first[time] << ", " << second[time] << " and " << their;
+  }
 }
 
 TEST_F(BenchServe, WhatIsWrongIsSaid) {

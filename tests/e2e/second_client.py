@@ -1,6 +1,6 @@
 """Measures a running OpenAI-compatible server with the standard library's asyncio: a second opinion on `lamina bench serve`.
 
-Usage: second_client.py BASE_URL NUM RATE INPUT_TOKENS OUTPUT_TOKENS [SEED]
+Usage: second_client.py BASE_URL NUM RATE INPUT_TOKENS OUTPUT_TOKENS [SEED [API_KEY]]
 
 Sends NUM completions of random token ids at a constant RATE in requests per second, each over a connection of its own, and prints TTFT, TPOT
 and throughput as JSON. The same load from lamina:
@@ -17,10 +17,13 @@ import time
 import urllib.parse
 
 
+KEY = f"Authorization: Bearer {sys.argv[7]}\r\n" if len(sys.argv) > 7 else ""
+
+
 async def ask(host, port, at, body, start, results):
     await asyncio.sleep(max(0, start + at - time.perf_counter()))
     payload = json.dumps(body).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n{KEY}\r\n"
     sent = time.perf_counter()
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(head.encode() + payload)
@@ -39,7 +42,8 @@ async def ask(host, port, at, body, start, results):
             last = now
     writer.close()
     tokens = usage["completion_tokens"]
-    results.append({"ttft": first - sent, "tpot": (last - first) / (tokens - 1) if tokens > 1 else None, "tokens": tokens, "end": time.perf_counter()})
+    results.append({"ttft": first - sent, "tpot": (last - first) / (tokens - 1) if tokens > 1 else None, "tokens": tokens,
+                    "prompt": usage["prompt_tokens"], "end": time.perf_counter()})
 
 
 async def main():
@@ -57,6 +61,7 @@ async def main():
     tpots = [r["tpot"] for r in results if r["tpot"] is not None]
     print(json.dumps({
         "completed": len(results), "duration": duration,
+        "total_input_tokens": sum(r["prompt"] for r in results), "total_output_tokens": sum(r["tokens"] for r in results),
         "mean_ttft_ms": 1e3 * statistics.mean(r["ttft"] for r in results),
         "median_ttft_ms": 1e3 * statistics.median(r["ttft"] for r in results),
         "mean_tpot_ms": 1e3 * statistics.mean(tpots) if tpots else None,

@@ -155,6 +155,19 @@ TEST(HttpClient, Urls) {
   }
 }
 
+// Clients of OpenAI want the version in their base URL; paths have it here.
+TEST(HttpClient, TheVersionAtTheEndOfAUrlIsLeftOut) {
+  for (const auto& [url, prefix] : std::vector<std::pair<std::string, std::string>>{{"http://host/v1", ""},
+                                                                                    {"http://host/v1/", ""},
+                                                                                    {"http://host/", ""},
+                                                                                    {"http://host/openai/v1", "/openai"},
+                                                                                    {"http://host/openai//v1//", "/openai"},
+                                                                                    {"http://host/v1/chat", "/v1/chat"},
+                                                                                    {"http://host/apiv1", "/apiv1"},
+                                                                                    {"http://host/v1beta", "/v1beta"}})
+    EXPECT_EQ(HttpUrl::Parse(url)->prefix, prefix) << url;
+}
+
 TEST(HttpClient, ErrorMessages) {
   EXPECT_EQ(ErrorMessageOf({400, R"({"error":{"message":"why"}})"}), "why");
   EXPECT_EQ(ErrorMessageOf({500, "<html>"}), "<html>");
