@@ -79,7 +79,7 @@ double Round(double replicas, double memory, double n, bool rotates, double rows
   const double sent = n * 3 * one_way + begin * load.input_tokens * kKvBytes;
   const double nics = std::max((sent + (rotates ? n * one_way : 0)) / (replicas * kFast.nic), sent / (memory * kCheap.nic));
   const double turns = rotates ? n / replicas : std::ceil(n / replicas);
-  return std::max({linear + attention + network + prompts, turns * linear + prompts, n * attention, nics});
+  return std::max({linear + attention + network + prompts * replicas / n, turns * linear + prompts, n * attention, nics});
 }
 
 // Sequences in so many token slots: the next one would leave less than three standard deviations.
