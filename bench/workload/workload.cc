@@ -121,10 +121,13 @@ void WorkloadOptions::AddTo(CLI::App& command) {
   AddOption(command, "--dataset-name", dataset_name, "auto | random | azure | burstgpt | mooncake | sharegpt | alpaca; auto: by the file")
       ->check(CLI::IsMember({"auto", "random", "azure", "burstgpt", "mooncake", "sharegpt", "alpaca"}));
   AddOption(command, "--dataset-path", dataset_path, "File of the trace or dataset");
-  AddOption(command, "--random-input-len", input_len, "Tokens of a random prompt: 512, uniform:LOW:HIGH or lognormal:MEAN:CV");
-  AddOption(command, "--random-output-len", output_len, "Likewise of its answer");
+  CLI::Option* input =
+      AddOption(command, "--random-input-len", input_len, "Tokens of a random prompt: 512, uniform:LOW:HIGH or lognormal:MEAN:CV");
+  CLI::Option* output = AddOption(command, "--random-output-len", output_len, "Likewise of its answer");
   AddOption(command, "--lengths-of", lengths_of,
-            "Random lengths, log-normal, as published of azure-conv, azure-code, mooncake-conv, sharegpt or alpaca");
+            "Random lengths, log-normal, as published of azure-conv, azure-code, mooncake-conv, sharegpt or alpaca")
+      ->excludes(input)
+      ->excludes(output);
   AddOption(command, "--num-prompts", num_prompts, "Requests; 0: all of the trace")->check(CountThatFits(kMaxRequests));
   AddOption(command, "--output-len", output_len_override, "Tokens of every answer; 0: the dataset's")
       ->check(NumberIn(0, static_cast<double>(kMaxRequestTokens)));
