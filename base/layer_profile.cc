@@ -36,7 +36,11 @@ class CsvRow {
     if (wrong_.empty()) wrong_ = "'" + column + "' is '" + cell + "': expected a number, 0 or more";
     return 0;
   }
-  int Int(const std::string& column) { return static_cast<int>(std::min(Number(column), 1e9)); }
+  int Count(const std::string& column) {
+    const double value = Number(column);
+    if (value < 1 && wrong_.empty()) wrong_ = "'" + column + "' is '" + cells_[columns_.at(column)] + "': expected 1 or more";
+    return static_cast<int>(std::min(value, 1e9));
+  }
 
   const std::string& wrong() const { return wrong_; }
 
@@ -80,8 +84,8 @@ Result<LayerProfile> LayerProfile::Load(const std::string& path, int tensor_para
   std::map<std::pair<int, int>, int> counts;  // lines, by workers and rows
   for (int number = 2; std::getline(in, line); ++number) {
     CsvRow row(columns, SplitAtCommas(line));
-    const int workers = row.Int("num_tensor_parallel_workers"), rows = row.Int("num_tokens");
-    const Shape shape{row.Int("n_head"), row.Int("n_kv_head"), row.Int("n_embd"), row.Int("n_expanded_embd")};
+    const int workers = row.Count("num_tensor_parallel_workers"), rows = row.Count("num_tokens");
+    const Shape shape{row.Count("n_head"), row.Count("n_kv_head"), row.Count("n_embd"), row.Count("n_expanded_embd")};
     Operators times;
     times.qkv = row.Number("attn_pre_proj_ms") * 1e-3;
     times.output = row.Number("attn_post_proj_ms") * 1e-3;

@@ -27,7 +27,8 @@ class LayerProfile {
   // rows with `tensor_parallel` workers: n_head, n_kv_head, n_embd, n_expanded_embd, num_tokens, num_tensor_parallel_workers, and in
   // milliseconds input_layernorm_ms, attn_pre_proj_ms, attn_rope_ms, attn_post_proj_ms, post_attention_layernorm_ms, mlp_up_proj_ms,
   // mlp_act_ms, mlp_down_proj_ms, add_ms. Of several rows with as many tokens the mean counts. kNotFound: no such file.
-  // kInvalidArgument: "FILE:LINE: what is wrong", also if rows differ in their shape or none has that many workers.
+  // kInvalidArgument: "FILE:LINE: what is wrong", also if rows differ in their shape, it or a count is 0, or none has that many
+  // workers.
   static Result<LayerProfile> Load(const std::string& path, int tensor_parallel);
 
   // The times of a layer that nobody measured, split among `workers`, from profiles of other layers on the same kind of device, whose peak

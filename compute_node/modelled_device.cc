@@ -140,9 +140,7 @@ class ModelledKv final : public LocalKv {
 Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Describe(options.model_dir, options.share));
   LAMINA_RETURN_IF_ERROR(FitProfile(spec_, model->config, spec_.tensor_parallel));
-  if (spec_.profile && options.share.num_ranks > 1)
-    return InvalidArgument("device " + spec_.name + ": its profile " + spec_.profile_paths.front() +
-                           " is of whole layers, and with tensor_parallel_size each node runs a part of each; use a device without one");
+  LAMINA_RETURN_IF_ERROR(CheckRanks(spec_, options.share.num_ranks));
   model->weight_bytes = WeightBytes(model->part(), model->config.dtype);
   if (model->weight_bytes > spec_.memory_bytes) {
     return OutOfSpace(options.model_dir + " has " + FormatGigabytes(model->weight_bytes) + " of weights, more than the " +

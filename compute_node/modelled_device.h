@@ -15,8 +15,8 @@ class ModelledDevice final : public ComputeDevice {
  public:
   explicit ModelledDevice(const DeviceSpec& spec) : spec_(spec) {}
 
-  // Reads config.json alone. kInvalidArgument: FitProfile of cost_model.h. kOutOfSpace names both sizes if the weights would not fit into
-  // the device's memory.
+  // Reads config.json alone. kInvalidArgument: FitProfile, CheckRanks (cost_model.h). kOutOfSpace names both sizes if the weights would not
+  // fit into the device's memory.
   Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
 
   // Every row samples the lowest token that is neither the model's beginning nor an end of a text, nor banned for it.

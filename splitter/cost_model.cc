@@ -125,6 +125,13 @@ Status FitProfile(DeviceSpec& device, const ModelConfig& model, int workers) {
   return OkStatus();
 }
 
+Status CheckRanks(const DeviceSpec& device, int num_ranks) {
+  if (!device.profile || num_ranks <= 1) return OkStatus();
+  const std::string file = device.profile_paths.empty() ? "" : device.profile_paths.front() + " ";
+  return InvalidArgument("device " + device.name + ": its profile " + file +
+                         "is of whole layers, and with tensor_parallel_size each node runs a part of each; use a device without one");
+}
+
 void AttentionLoad::AddDecode(int64_t context) {
   queries += 1;
   kv_tokens += context;

@@ -41,6 +41,9 @@ Status CheckProfile(const DeviceSpec& device, const ModelConfig& model);
 // was measured for them, or one predicted from all that the device has (LayerProfile::Predict). Without profiles nothing changes.
 Status FitProfile(DeviceSpec& device, const ModelConfig& model, int workers);
 
+// kInvalidArgument: the device has measured times, which are of whole layers, and with tensor_parallel_size each node runs a part of each.
+Status CheckRanks(const DeviceSpec& device, int num_ranks);
+
 // Attention of one layer over some sequences. Add up what runs together.
 struct AttentionLoad {
   int64_t queries = 0;    // rows: each reads its q, writes its output and stores its k and v

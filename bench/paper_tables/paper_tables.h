@@ -9,14 +9,15 @@
 #include "base/status.h"
 #include "bench/paper_tables/comparison.h"
 #include "bench/plan/plan_load.h"
+#include "bench/shipped_files.h"
 
 namespace lamina {
 
 struct PaperTablesOptions {
-  std::string catalog = "configs/devices.yaml";
-  std::string models = "configs/models";  // folder with llama-13b, llama-33b, llama-65b, llama-3-70b
-  std::string traces;                     // folder with the traces of the second version; "": lengths with their published means
-  std::string profiles;                   // folder with measured layer times; "": that section is left out
+  std::string catalog = ShippedPath("configs/devices.yaml");
+  std::string models = ShippedPath("configs/models");  // folder with llama-13b, llama-33b, llama-65b, llama-3-70b
+  std::string traces;    // folder with the traces of the second version; "": lengths with their published means
+  std::string profiles;  // folder with measured layer times; "": that section is left out
 };
 
 // One function for each of the paper's tables and figures.

@@ -65,8 +65,13 @@ Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFil
   yaml +=
       fmt::format("pipeline: {{policy: {}, num_batches: {}}}\n", PipelineOf(shape, prediction.schedule), prediction.schedule.num_batches);
   if (shape.num_ranks > 1) yaml += fmt::format("parallel: {{tensor_parallel_size: {}}}\n", shape.num_ranks);
-  const int64_t sequences = prediction.schedule.sequences();
-  yaml += fmt::format("limits: {{max_num_seqs: {}, max_num_batched_tokens: {}}}\n", sequences, std::max(sequences, kFewestBatchedTokens));
+  const int64_t sequences = prediction.admitted_sequences;
+  if (sequences > prediction.schedule.sequences())
+    yaml += fmt::format("# The rate needs {} sequences on average; more are let run when requests come in bursts.\n",
+                        prediction.schedule.sequences());
+  const int64_t rows_of_prompts = file.options.prefill ? kPrefillRows : 0, batches = prediction.schedule.num_batches;
+  const int64_t batched_tokens = std::max({sequences, (sequences + batches - 1) / batches + rows_of_prompts, kFewestBatchedTokens});
+  yaml += fmt::format("limits: {{max_num_seqs: {}, max_num_batched_tokens: {}}}\n", sequences, batched_tokens);
   return yaml;
 }
 

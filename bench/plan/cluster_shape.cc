@@ -19,6 +19,7 @@ const char* BottleneckName(Bottleneck limit) {
     case Bottleneck::kKvCapacity: return "KV capacity";
     case Bottleneck::kNetwork: return "network";
     case Bottleneck::kSlo: return "SLO";
+    case Bottleneck::kRequests: return "requests";
   }
   return "";
 }

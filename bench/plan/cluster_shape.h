@@ -29,19 +29,22 @@ struct Schedule {
   int64_t sequences() const { return num_batches * rows; }
 };
 
-// What would help most if there were twice of it.
-enum class Bottleneck { kCompute, kWeightBandwidth, kKvBandwidth, kKvCapacity, kNetwork, kSlo };
+// What would help most if there were twice of it. Requests: the cluster could serve more than come.
+enum class Bottleneck { kCompute, kWeightBandwidth, kKvBandwidth, kKvCapacity, kNetwork, kSlo, kRequests };
 const char* BottleneckName(Bottleneck limit);  // "KV capacity"
 
 struct Prediction {
   ClusterShape shape;
   Schedule schedule;
-  int64_t max_sequences = 0;     // that the KV cache holds, or the options allow; the schedule may have fewer
-  int copies = 1;                // of the shape, for a rate that is too high for one
-  double tokens_per_second = 0;  // output, of all copies; with a rate: what is asked for
-  double tpot_seconds = 0;       // between two tokens of a sequence
-  double ttft_seconds = 0;       // prompt computed and first token out, in a cluster where nobody waits
-  double price_per_hour = 0;     // of all copies
+  int64_t max_sequences = 0;       // that the KV cache holds, or the options allow; the schedule may have fewer
+  int64_t admitted_sequences = 0;  // that a cluster lets run at a time: the schedule's; with a rate, whose mean load the schedule carries,
+                                   // those with which its pipeline gives the most: requests come in bursts
+  int copies = 1;                  // of the shape, for a rate that is too high for one
+  double tokens_per_second = 0;    // output, of all copies; with a rate: what is asked for
+  double most_tokens_per_second = 0;  // that the copies can give; without a rate: the same
+  double tpot_seconds = 0;            // between two tokens of a sequence
+  double ttft_seconds = 0;            // prompt computed and first token out, in a cluster where nobody waits
+  double price_per_hour = 0;          // of all copies
   double tokens_per_dollar = 0;
   // Of one step. Network: both ways, all layers, and lamina's all-reduces, nothing hidden.
   double linear_seconds = 0, attention_seconds = 0, network_seconds = 0;

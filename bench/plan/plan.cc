@@ -10,12 +10,12 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "bench/chart/bar_chart.h"
-#include "bench/default_catalog.h"
 #include "bench/json_text.h"
 #include "bench/number_checks.h"
 #include "bench/output_file.h"
 #include "bench/plan/cluster_file.h"
 #include "bench/plan/planner.h"
+#include "bench/shipped_files.h"
 #include "bench/workload/trace_reader.h"
 #include "bench/workload/workload.h"
 
@@ -28,7 +28,7 @@ struct PlanCommand {
   std::string model;
   std::string trace, input_len = "1024", output_len = "128", lengths_of;
   double rate = 0;
-  std::string catalog = kDefaultCatalog;
+  std::string catalog = DefaultCatalog();
   std::string tpot, ttft, latency = "33us", price = "rent", prefill = "here";
   std::string emit, svg;
   ShapeLimits limits;
@@ -92,6 +92,8 @@ ordered_json ToJson(const Prediction& p) {
           {"tokens_per_s", p.tokens_per_second},
           {"sequences", p.schedule.sequences()},
           {"max_sequences", p.max_sequences},
+          {"admitted_sequences", p.admitted_sequences},
+          {"most_tokens_per_s", p.most_tokens_per_second},
           {"num_batches", p.schedule.num_batches},
           {"rotates", p.schedule.rotates},
           {"tpot_ms", 1e3 * p.tpot_seconds},
@@ -115,6 +117,8 @@ ordered_json ToJson(const PlanCommand& command, const PlanLoad& load, const Plan
                          {"mean_context", load.context},
                          {"longest", load.longest},
                          {"num_too_long", load.num_too_long},
+                         {"num_left_out", load.num_left_out},
+                         {"counted_by", load.counted_by},
                          {"requests_per_s", load.requests_per_second}}},
                        {"prefill", command.prefill},
                        {"verdict", plan.Verdict()},
@@ -150,13 +154,23 @@ void Print(const PlanCommand& command, const ModelConfig& model, const PlanLoad&
     std::cout << fmt::format("{} requests are left out: they have more tokens than the model's context of {}, and lamina refuses them.\n\n",
                              load.num_too_long, model.max_positions);
   }
+  if (load.num_left_out > 0) {
+    std::cout << fmt::format(
+        "{} requests of the file are left out: without an answer or, of ShareGPT, shorter or longer than vllm bench serve takes.\n\n",
+        load.num_left_out);
+  }
+  if (load.counted_by.starts_with("estimated")) std::cout << fmt::format("Token counts are {}.\n\n", load.counted_by);
   std::cout << " tokens/$       $/h  tokens/s        batch  TPOT/ms  TTFT/ms   GB/s  limited by        cluster\n";
   for (size_t i = 0; i < std::min(command.top, plan.disaggregated.size()); ++i) PrintRow(plan.disaggregated[i]);
   std::cout << "homogeneous\n";
   for (size_t i = 0; i < std::min(command.top, plan.homogeneous.size()); ++i) PrintRow(plan.homogeneous[i]);
   std::cout
       << "\nbatch: batches in flight x rows, r: rotating. TTFT: without waiting. GB/s: that a compute node's NIC needs for q, k, v and\n"
-         "outputs to take no longer than linear layers. limited by: what would gain most if there were twice of it.\n\n"
+         "outputs to take no longer than linear layers. limited by: what would gain most if there were twice of it.\n"
+      << (load.requests_per_second > 0
+              ? "batch: for the mean load; requests come in bursts, and --emit lets as many run as the limits allow.\n"
+              : "")
+      << '\n'
       << plan.Verdict() << "\n";
   if (!plan.left_out.empty()) std::cout << fmt::format("Left out: {}\n", fmt::join(plan.left_out, "; "));
 }
@@ -177,6 +191,9 @@ Status Emit(const PlanCommand& command, const DeviceCatalog& catalog, const Plan
   const Prediction& best = plan.disaggregated.front();
   LAMINA_ASSIGN_OR_RETURN(const DeviceSpec compute, catalog.Find(best.shape.compute));
   LAMINA_ASSIGN_OR_RETURN(const DeviceSpec memory, catalog.Find(best.shape.memory));
+  if (const Status status = CheckRanks(compute, best.shape.num_ranks); !status.ok())
+    return InvalidArgument("--emit: no modelled cluster of " + best.shape.text() + ": " + status.message() +
+                           ", or plan with --max-ranks 1");
   ClusterFile file;
   file.model_dir = FolderOfModel(command.model);
   file.catalog = command.catalog;
@@ -225,12 +242,18 @@ void RegisterPlan(CLI::App& app, int& exit_status) {
       "  lamina plan MODEL --trace trace.csv --rate 20 --price buy --emit cluster.yaml");
   command->add_option("model", options->model, "folder of the model, or its config.json; weights are not needed")->required();
   CLI::Option* trace = command->add_option("--trace", options->trace, "requests: Azure, BurstGPT, Mooncake, ShareGPT or Alpaca");
-  command->add_option("--lengths-of", options->lengths_of, "lengths as in a published trace: azure-conv | azure-code | mooncake-conv | ...")
-      ->excludes(trace);
+  CLI::Option* lengths = command
+                             ->add_option("--lengths-of", options->lengths_of,
+                                          "lengths as in a published trace: azure-conv | azure-code | mooncake-conv | ...")
+                             ->excludes(trace);
   command->add_option("--input-len", options->input_len, "tokens of prompts: N | uniform:LOW:HIGH | lognormal:MEAN:CV")
       ->capture_default_str()
-      ->excludes(trace);
-  command->add_option("--output-len", options->output_len, "tokens of answers, likewise")->capture_default_str()->excludes(trace);
+      ->excludes(trace)
+      ->excludes(lengths);
+  command->add_option("--output-len", options->output_len, "tokens of answers, likewise")
+      ->capture_default_str()
+      ->excludes(trace)
+      ->excludes(lengths);
   command->add_option("--rate", options->rate, "requests/s to serve; 0: as many as a cluster can")->check(NumberAtLeast(0));
   command->add_option("--catalog", options->catalog, "devices and prices; one of your own can extend it")->capture_default_str();
   command->add_option("--price", options->price, "rent: prices per hour | buy: prices spread over --years")

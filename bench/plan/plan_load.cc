@@ -8,6 +8,8 @@ namespace lamina {
 PlanLoad LoadOf(const RequestTrace& trace) {
   PlanLoad load;
   load.source = trace.source;
+  load.num_left_out = trace.num_left_out;
+  load.counted_by = trace.counted_by;
   double context_sum = 0, context_squares = 0;
   for (const TraceRequest& request : trace.requests) {
     const auto input = static_cast<double>(request.input_tokens), output = static_cast<double>(request.output_tokens);

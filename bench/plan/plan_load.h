@@ -17,6 +17,8 @@ struct PlanLoad {
   double longest = 0;              // tokens of the longest request, prompt and answer
   double requests_per_second = 0;  // to be served; 0: as many as the cluster can
   int64_t num_too_long = 0;        // requests that are left out of all this
+  int64_t num_left_out = 0;        // likewise, by who read them
+  std::string counted_by;          // where the token counts come from
 };
 
 // A request of I prompt tokens and O answer tokens makes O rows, with contexts I + 1 to I + O. REQUIRES: there is a request.

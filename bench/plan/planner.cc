@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kSecondsPerHour = 3600;
 constexpr double kMostCopies = 1e6;  // of a cluster; more are a typing error
+constexpr double kBusy = 0.85;       // of what a cluster can give: with less asked for, more of its resources gain nothing
 constexpr double kWorthIt = 1.02;    // a gain below this is within what the model leaves out
 // Numbers of memory nodes that are looked at: each up to 8, then in steps that grow.
 constexpr int kMemoryCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128};
@@ -44,34 +45,40 @@ void Price(const Context& context, double price_per_hour, Prediction& prediction
   if (price_per_hour > 0) prediction.tokens_per_dollar = kSecondsPerHour * prediction.tokens_per_second / prediction.price_per_hour;
 }
 
-// The schedule at which the shape, or as many copies of it as the rate needs, runs. Without rows if there is none.
-std::pair<Schedule, int> Schedules(const Context& context, const ShapeCost& cost) {
+// The shape, or as many copies of it as the rate needs, without its price. None if no schedule keeps the limits.
+std::optional<Prediction> DescribeBest(const Context& context, const ShapeCost& cost) {
   const Schedule best = cost.Best();
+  if (best.rows == 0) return std::nullopt;
   const double demand = context.load.requests_per_second * context.load.output_tokens;
-  if (best.rows == 0 || demand <= 0) return {best, 1};
+  if (demand <= 0) return cost.Describe(best);
   const double needed = std::ceil(demand / cost.TokensPerSecond(best));
-  if (!(needed <= kMostCopies)) return {Schedule(), 0};
+  if (!(needed <= kMostCopies)) return std::nullopt;
   const int copies = std::max(1, static_cast<int>(needed));
   const Schedule enough = cost.Fewest(demand / copies);
-  return {enough.rows > 0 ? enough : best, copies};
+  Prediction prediction = cost.Describe(enough.rows > 0 ? enough : best);
+  prediction.copies = copies;
+  prediction.admitted_sequences = std::max(prediction.admitted_sequences, cost.BestOf(prediction.schedule).sequences());
+  prediction.most_tokens_per_second = copies * cost.TokensPerSecond(best);
+  return prediction;
 }
 
 std::optional<Prediction> Predict(const Context& context, const ClusterShape& shape, ComputeSide& compute, const DeviceSpec* memory) {
   const ShapeCost cost(shape, compute, memory, context.load, context.options);
   if (cost.max_sequences() == 0) return std::nullopt;
-  const auto [schedule, copies] = Schedules(context, cost);
-  if (schedule.rows == 0) return std::nullopt;
-  Prediction prediction = cost.Describe(schedule);
-  prediction.copies = copies;
+  std::optional<Prediction> prediction = DescribeBest(context, cost);
+  if (!prediction) return std::nullopt;
   const double price = shape.num_compute() * HourlyPrice(compute.device(), context.options) +
                        (memory != nullptr ? shape.num_memory * HourlyPrice(*memory, context.options) : 0);
-  Price(context, price, prediction);
+  Price(context, price, *prediction);
   return prediction;
 }
 
 // Doubles one resource after the other and takes the one that gains the most tokens/s, the first of several that gain as much: twice the
 // sequences and twice the bandwidth for weights do, while reading weights takes a step's time.
-Bottleneck FindBottleneck(const Context& context, const ClusterShape& shape, const DeviceSpec& compute, const DeviceSpec* memory) {
+// With a rate far below what the cluster can give, requests.
+Bottleneck FindBottleneck(const Context& context, const Prediction& prediction, const DeviceSpec& compute, const DeviceSpec* memory) {
+  if (prediction.tokens_per_second < kBusy * prediction.most_tokens_per_second) return Bottleneck::kRequests;
+  const ClusterShape& shape = prediction.shape;
   const std::pair<Bottleneck, double Scale::*> resources[] = {{Bottleneck::kKvCapacity, &Scale::kv_capacity},
                                                               {Bottleneck::kCompute, &Scale::compute},
                                                               {Bottleneck::kWeightBandwidth, &Scale::weight_bandwidth},
@@ -158,7 +165,7 @@ Status FindBottlenecks(const Context& context, const DeviceCatalog& catalog, std
     if (!prediction.shape.homogeneous()) {
       LAMINA_ASSIGN_OR_RETURN(memory, catalog.Find(prediction.shape.memory));
     }
-    prediction.limit = FindBottleneck(context, prediction.shape, compute, memory ? &*memory : nullptr);
+    prediction.limit = FindBottleneck(context, prediction, compute, memory ? &*memory : nullptr);
   }
   return OkStatus();
 }
@@ -255,7 +262,7 @@ Result<Prediction> PredictShape(const ModelConfig& model, const PlanLoad& load, 
   std::optional<Prediction> prediction = Predict(context, shape, side, memory ? &*memory : nullptr);
   if (!prediction)
     return OutOfSpace(shape.text() + ": no schedule holds the longest request and keeps the limits, or the rate is far too high");
-  prediction->limit = FindBottleneck(context, shape, compute, memory ? &*memory : nullptr);
+  prediction->limit = FindBottleneck(context, *prediction, compute, memory ? &*memory : nullptr);
   return *prediction;
 }
 

@@ -213,8 +213,9 @@ ShapeCost::Parts ShapeCost::PartsOf(const Schedule& schedule) const {
   const double rotating = schedule.rotates ? batches * rows * context_bytes_ : 0;
   parts.nics = std::max((out + rotating) / (replicas * compute_nic_) + copies, out / memory_nics_);
   const double share = schedule.rotates ? batches / replicas : std::ceil(batches / replicas);
-  parts.round = std::max({parts.linear + parts.attention + parts.network + parts.prompts + parts.prompt_copies,
-                          share * parts.linear + parts.prompts, batches * parts.attention, parts.nics});
+  const double own_prompts = (parts.prompts + parts.prompt_copies) * replicas / batches;
+  parts.round = std::max({parts.linear + parts.attention + parts.network + own_prompts, share * parts.linear + parts.prompts,
+                          batches * parts.attention, parts.nics});
   return parts;
 }
 
@@ -263,16 +264,27 @@ std::vector<Schedule> ShapeCost::Candidates() const {
   return candidates;
 }
 
-Schedule ShapeCost::Best() const {
-  const std::vector<Schedule> candidates = Candidates();
+Schedule ShapeCost::Best(const std::vector<Schedule>& candidates) const {
   double most = 0;
   for (const Schedule& schedule : candidates) most = std::max(most, TokensPerSecond(schedule));
-  return Fewest(most * kAboutEqual);
+  return Fewest(candidates, most * kAboutEqual);
 }
 
-Schedule ShapeCost::Fewest(double tokens_per_second) const {
+Schedule ShapeCost::Best() const { return Best(Candidates()); }
+
+Schedule ShapeCost::BestOf(const Schedule& pipeline) const {
+  std::vector<Schedule> candidates = Candidates();
+  std::erase_if(candidates, [&](const Schedule& schedule) {
+    return schedule.num_batches != pipeline.num_batches || schedule.rotates != pipeline.rotates;
+  });
+  return Best(candidates);
+}
+
+Schedule ShapeCost::Fewest(double tokens_per_second) const { return Fewest(Candidates(), tokens_per_second); }
+
+Schedule ShapeCost::Fewest(const std::vector<Schedule>& candidates, double tokens_per_second) const {
   Schedule fewest;
-  for (const Schedule& schedule : Candidates()) {
+  for (const Schedule& schedule : candidates) {
     if (TokensPerSecond(schedule) < tokens_per_second) continue;
     if (fewest.rows == 0 || schedule.sequences() < fewest.sequences()) fewest = schedule;
   }
@@ -285,7 +297,8 @@ Prediction ShapeCost::Describe(const Schedule& schedule) const {
   prediction.shape = shape_;
   prediction.schedule = schedule;
   prediction.max_sequences = max_sequences_;
-  prediction.tokens_per_second = static_cast<double>(schedule.sequences()) / parts.round;
+  prediction.admitted_sequences = schedule.sequences();
+  prediction.tokens_per_second = prediction.most_tokens_per_second = static_cast<double>(schedule.sequences()) / parts.round;
   prediction.tpot_seconds = parts.round;
   prediction.ttft_seconds = prompt_seconds_ + prompt_copy_seconds_ + parts.round;
   prediction.linear_seconds = parts.linear;

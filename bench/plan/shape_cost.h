@@ -1,12 +1,13 @@
 // How long a step of a cluster takes that nobody has built, from the cost model (splitter/cost_model.h, splitter/network_cost.h).
 //
 // With n batches of b rows in flight on c replicas a round, in which every sequence gets one token, takes the longest of
-//   a step's own way    linear layers + attention + network + the prompts that come in between
-//   compute nodes       n / c steps' linear layers (ceil(n / c) if batches do not rotate), and the prompts
+//   a step's own way    linear layers + attention + network + the prompts of its own batch
+//   compute nodes       n / c steps' linear layers (ceil(n / c) if batches do not rotate), and the prompts of all of them
 //   memory nodes        n steps' attention, shared evenly
 //   NICs                n steps' q, k, v or outputs, whichever direction has more, prompts' K and V, contexts that rotate, and copies
-// A homogeneous cluster has one batch, and a step is linear layers + attention + prompts. Launches, hosts and schedulers cost nothing, as
-// in modelled devices; nothing of the network is hidden by overlap.
+// A homogeneous cluster has one batch, and a step is linear layers + attention + prompts. Prompts are paid as steps of their own, though
+// they share steps with decoding rows. Launches, hosts and schedulers cost nothing, as in modelled devices; nothing of the network is
+// hidden by overlap.
 //
 // All-reduces of r ranks: lamina's (compute_node/all_reduce.h) send r - 1 copies of each value over the NIC and wait for its latency,
 // while the compute node runs other batches; that is network. Ranks of a homogeneous cluster, which is not lamina's, send 2 (r - 1) / r of
@@ -28,6 +29,8 @@
 #include "splitter/slices.h"
 
 namespace lamina {
+
+inline constexpr int64_t kPrefillRows = 512;  // of prompts that a step computes; the default of limits: max_num_batched_tokens
 
 struct PlanOptions {
   double latency_us = 33;            // from node to node
@@ -100,8 +103,6 @@ class ComputeSide {
   double free_bytes() const { return free_bytes_; }  // of one rank, beside the weights
 
  private:
-  static constexpr int64_t kPrefillRows = 512;  // of a prompt that a step computes; the default of limits: max_num_batched_tokens
-
   ComputeSide(const DeviceSpec& device, const RankModel& model) : device_(device), model_(&model) {}
   static double StepsOf(const PlanLoad& load) { return load.input_tokens / static_cast<double>(kPrefillRows); }  // of one prompt
 
@@ -128,16 +129,19 @@ class ShapeCost {
   // The schedule with the most tokens/s that keeps the limits; of those within 0.5 % the one with the fewest sequences. Without rows if
   // none keeps them.
   Schedule Best() const;
+  Schedule BestOf(const Schedule& pipeline) const;  // likewise, with as many batches that rotate or not
   // The fewest sequences that give so many tokens/s; Best() if none does.
   Schedule Fewest(double tokens_per_second) const;
 
-  // Everything but limit, copies and price.
+  // Everything but limit, copies, price and, with a rate, what is admitted and the most.
   Prediction Describe(const Schedule& schedule) const;
 
  private:
   struct Parts;
   Parts PartsOf(const Schedule& schedule) const;
   std::vector<Schedule> Candidates() const;
+  Schedule Fewest(const std::vector<Schedule>& candidates, double tokens_per_second) const;
+  Schedule Best(const std::vector<Schedule>& candidates) const;
   bool Keeps(const Schedule& schedule) const;
 
   const ClusterShape shape_;

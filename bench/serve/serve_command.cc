@@ -8,7 +8,6 @@
 
 #include "base/units.h"
 #include "bench/command_line.h"
-#include "bench/default_catalog.h"
 #include "bench/json_text.h"
 #include "bench/number_checks.h"
 #include "bench/output_file.h"
@@ -16,6 +15,7 @@
 #include "bench/serve/request_bodies.h"
 #include "bench/serve/serve_report.h"
 #include "bench/serve/served_endpoint.h"
+#include "bench/shipped_files.h"
 #include "frontend/cli/commands.h"
 
 namespace lamina {
@@ -39,7 +39,7 @@ struct ServeBenchOptions {
   std::vector<std::string> goodput;
   std::vector<double> percentiles = {90, 99};
   std::vector<std::string> devices;
-  std::string device_catalog = kDefaultCatalog;
+  std::string device_catalog = DefaultCatalog();
   double price_per_hour = 0;
   OutputFiles files;
   bool json = false;

@@ -71,7 +71,10 @@ Result<const DeviceSpec*> DeviceOf(const NodeConfig& node, const ClusterChanges&
     return InvalidArgument("node '" + node.name +
                            "' has device cpu, of which nothing is known; say with --cpu-device which device of the catalog stands for it");
   }
-  if (node.role == NodeRole::kCompute) LAMINA_RETURN_IF_ERROR(FitProfile(*spec, cluster.model, spec->tensor_parallel));
+  if (node.role == NodeRole::kCompute) {
+    LAMINA_RETURN_IF_ERROR(FitProfile(*spec, cluster.model, spec->tensor_parallel));
+    LAMINA_RETURN_IF_ERROR(CheckRanks(*spec, cluster.config.tensor_parallel_size));
+  }
   cluster.devices.push_back(std::make_unique<const DeviceSpec>(std::move(*spec)));
   return known[{node.role, name}] = cluster.devices.back().get();
 }

@@ -125,7 +125,7 @@ void WorkloadOptions::AddTo(CLI::App& command) {
       AddOption(command, "--random-input-len", input_len, "Tokens of a random prompt: 512, uniform:LOW:HIGH or lognormal:MEAN:CV");
   CLI::Option* output = AddOption(command, "--random-output-len", output_len, "Likewise of its answer");
   AddOption(command, "--lengths-of", lengths_of,
-            "Random lengths, log-normal, as published of azure-conv, azure-code, mooncake-conv, sharegpt or alpaca, instead of those two")
+            "Random lengths, log-normal, as published of azure-conv, azure-code, mooncake-conv, sharegpt or alpaca")
       ->excludes(input)
       ->excludes(output);
   AddOption(command, "--num-prompts", num_prompts, "Requests; 0: all of the trace")->check(CountThatFits(kMaxRequests));

@@ -56,6 +56,19 @@ TEST_F(LayerProfileTest, RowsWithAsManyTokensCountByTheirMean) {
   EXPECT_DOUBLE_EQ(profile->BeforeAttentionSeconds(1), 9e-3);
 }
 
+TEST_F(LayerProfileTest, NoShapeAndNoCountIsZero) {
+  const std::string row = "32,8,4096,11008,1,1,99,1,2,3,4,5,6,7,8,9\n", columns[] = {"n_head", "n_kv_head", "n_embd", "n_expanded_embd"};
+  size_t at = 0;
+  for (const std::string& column : columns) {
+    std::string zero = row;
+    zero.replace(at, row.find(',', at) - at, "0");
+    EXPECT_EQ(ErrorOf(kHeader + zero), folder_ / "p.csv" + ":2: '" + column + "' is '0': expected 1 or more");
+    at = row.find(',', at) + 1;
+  }
+  EXPECT_THAT(ErrorOf(kHeader + row + "32,8,4096,11008,0.5,1,99,1,2,3,4,5,6,7,8,9\n"), HasSubstr(":3: 'num_tokens' is '0.5'"));
+  EXPECT_THAT(ErrorOf(kHeader + row + "32,8,4096,11008,1,0,99,1,2,3,4,5,6,7,8,9\n"), HasSubstr("'num_tensor_parallel_workers'"));
+}
+
 TEST_F(LayerProfileTest, MistakesAreNamedWithFileAndLine) {
   const std::string path = folder_ / "p.csv";
   EXPECT_EQ(ErrorOf("n_head,n_embd\n1,2\n"), path + ":1: there is no column 'n_kv_head'");

@@ -12,6 +12,7 @@
 #include "bench/plan/cluster_file.h"
 #include "bench/plan/planner.h"
 #include "bench/simulate/simulation.h"
+#include "bench/workload/workload.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thread_seconds.h"
 
@@ -80,7 +81,7 @@ double Round(double replicas, double memory, double n, bool rotates, double rows
   const double sent = n * 3 * one_way + begin * load.input_tokens * kKvBytes;
   const double nics = std::max((sent + (rotates ? n * one_way : 0)) / (replicas * kFast.nic), sent / (memory * kCheap.nic));
   const double turns = rotates ? n / replicas : std::ceil(n / replicas);
-  return std::max({linear + attention + network + prompts, turns * linear + prompts, n * attention, nics});
+  return std::max({linear + attention + network + prompts * replicas / n, turns * linear + prompts, n * attention, nics});
 }
 
 // Sequences in so many token slots: the next one would leave less than three standard deviations.
@@ -260,6 +261,53 @@ TEST(Planner, ARateIsServedByTheCheapestThatCan) {
   EXPECT_THAT(MakePlan(Model(), load, Catalog(), Limits(), options).status().message(), HasSubstr("more than 1000000 times"));
 }
 
+// A rate's mean load leaves room for bursts: as many are admitted as keep the limits, whatever the rate.
+TEST(Planner, AClusterForARateAdmitsWhatItsLimitsAllow) {
+  PlanLoad load = Load(700, 300);
+  PlanOptions options;
+  options.prefill = false;
+  options.tpot_seconds = 0.06;
+  const ClusterShape shape{"Fast", 1, 1, "Cheap", 4};
+  const Prediction full = PredictShape(Model(), load, Catalog(), shape, options).value();
+  EXPECT_EQ(full.admitted_sequences, full.schedule.sequences());
+  EXPECT_EQ(full.most_tokens_per_second, full.tokens_per_second);
+  load.requests_per_second = 0.3 * full.tokens_per_second / 300;
+  const Prediction some = PredictShape(Model(), load, Catalog(), shape, options).value();
+  EXPECT_GT(some.admitted_sequences, some.schedule.sequences());
+  EXPECT_DOUBLE_EQ(some.most_tokens_per_second, full.tokens_per_second);
+  const auto batches = static_cast<double>(some.schedule.num_batches), rows = static_cast<double>(some.admitted_sequences) / batches;
+  const auto round = [&](double of_rows) {
+    PlanLoad decoded = load;
+    decoded.input_tokens = decoded.prefill_pairs = 0;
+    return Round(1, 4, batches, false, of_rows, decoded);
+  };
+  EXPECT_LE(round(rows), 0.06);
+  double most = 0;  // tokens/s of a batch
+  for (int64_t n = 1; n * some.schedule.num_batches <= some.max_sequences; ++n) {
+    const auto of_rows = static_cast<double>(n);
+    if (round(of_rows) <= 0.06) most = std::max(most, of_rows / round(of_rows));
+  }
+  EXPECT_GE(rows / round(rows), 0.99 * most);
+}
+
+// Twice of anything gains nothing when requests are what there is too little of.
+TEST(Planner, ALowRateIsLimitedByItsRequests) {
+  PlanLoad load = Load(700, 300);
+  PlanOptions options;
+  options.prefill = false;
+  const ClusterShape shape{"Fast", 1, 1, "Cheap", 2};
+  const Prediction full = PredictShape(Model(), load, Catalog(), shape, options).value();
+  const auto limit_at = [&](double share) {
+    load.requests_per_second = share * full.tokens_per_second / 300;
+    return BottleneckName(PredictShape(Model(), load, Catalog(), shape, options)->limit);
+  };
+  EXPECT_STREQ(limit_at(0.01), "requests");
+  EXPECT_STREQ(limit_at(0.6), "requests");
+  EXPECT_STREQ(limit_at(0.99), BottleneckName(full.limit));
+  EXPECT_STREQ(limit_at(1.2), "requests") << "two copies, half idle";
+  EXPECT_STREQ(limit_at(1.98), BottleneckName(full.limit)) << "two copies";
+}
+
 TEST(Planner, SaysHonestlyWhatIsBetter) {
   PlanOptions options;
   options.prefill = false;
@@ -346,12 +394,14 @@ TEST(ClusterFile, IsWhatClusterCommandsRead) {
   };
   const Case cases[] = {{{"H100", 1, 1, "RTX3090", 3}, {1, 40, false}, "none"},
                         {{"H100", 1, 1, "RTX3090", 3}, {2, 40, false}, "fixed"},
+                        {{"H100", 1, 1, "RTX3090", 3}, {1, 900, false}, "none"},
                         {{"H100", 3, 1, "RTX3090", 2}, {4, 10, true}, "rotational"},
                         {{"H100", 1, 2, "RTX3090", 4}, {2, 700, false}, "fixed"}};
   for (const Case& c : cases) {
     Prediction prediction;
     prediction.shape = c.shape;
     prediction.schedule = c.schedule;
+    prediction.admitted_sequences = c.schedule.sequences() + 5;
     ClusterFile file;
     file.model_dir = std::string(kModels) + "llama-13b";
     file.catalog = kShipped;
@@ -369,7 +419,8 @@ TEST(ClusterFile, IsWhatClusterCommandsRead) {
     EXPECT_EQ(config->pipeline, c.pipeline);
     EXPECT_EQ(config->num_batches, c.schedule.num_batches);
     EXPECT_EQ(config->tensor_parallel_size, c.shape.num_ranks);
-    EXPECT_EQ(config->max_num_seqs, c.schedule.sequences());
+    EXPECT_EQ(config->max_num_seqs, c.schedule.sequences() + 5);
+    EXPECT_GE(config->max_num_batched_tokens, c.schedule.rows + 5 + 512) << "a step that decodes all its rows has room for prompts";
     EXPECT_EQ(config->modelled_gb_per_s, 25) << "the slower";
     EXPECT_EQ(config->modelled_latency, std::chrono::microseconds(33));
     EXPECT_DOUBLE_EQ(config->nodes.back().price_per_hour, 0.22);
@@ -382,6 +433,37 @@ TEST(ClusterFile, IsWhatClusterCommandsRead) {
   Prediction apart;
   apart.shape = {"H100", 1, 1, "RTX3090", 3};
   EXPECT_EQ(ToClusterYaml(apart, instant).status().code(), StatusCode::kInvalidArgument) << "no cluster file has a network without latency";
+}
+
+// A profile is of whole layers, and the runtime refuses to let ranks run parts of them. So does the simulator.
+TEST(ClusterFile, OfRanksWithAMeasuredProfileIsRefusedByTheSimulatorToo) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "p.csv")
+      << "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,input_layernorm_ms,"
+         "attn_pre_proj_ms,attn_rope_ms,attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,"
+         "mlp_down_proj_ms,add_ms\n"
+         "40,40,5120,13824,1,1,0.01,0.1,0.01,0.04,0.01,0.2,0.01,0.1,0.01\n"
+         "40,40,5120,13824,1,2,0.01,0.05,0.01,0.02,0.01,0.1,0.01,0.05,0.01\n";
+  std::ofstream(folder / "d.yaml") << kCatalog
+                                   << "- {name: Measured, bf16_tflops: 100, memory: 40GB, bandwidth_gb_per_s: 2000, profile: p.csv, "
+                                      "mfu: [{batch: 1, mfu: 0.5}], source: made up}\n";
+  for (const int ranks : {1, 2}) {
+    Prediction prediction;
+    prediction.shape = {"Measured", 1, ranks, "Cheap", 2};
+    prediction.schedule = {1, 4, false};
+    prediction.admitted_sequences = 4;
+    ClusterFile file;
+    file.model_dir = std::string(kModels) + "llama-13b";
+    file.catalog = folder / "d.yaml";
+    file.compute_nic_gb_per_s = file.memory_nic_gb_per_s = 10;
+    file.memory_bytes = 20'000'000'000;
+    std::ofstream(folder / "c.yaml") << *ToClusterYaml(prediction, file);
+    const Result<ClusterModel> cluster = ClusterModel::Load(folder / "c.yaml", {});
+    EXPECT_EQ(cluster.ok(), ranks == 1) << cluster.status();
+    if (ranks > 1) {
+      EXPECT_THAT(cluster.status().message(), HasSubstr("is of whole layers"));
+    }
+  }
 }
 
 double MiddleTokensPerSecond(const SimulationResult& result) {
@@ -399,17 +481,26 @@ struct PlannedAndSimulated {
   int64_t num_preemptions = 0;
 };
 
-PlannedAndSimulated PlanAndSimulate(const ClusterShape& shape, const PlanOptions& options) {
+struct Served {
+  std::string model = "llama-33b";
+  int64_t input_tokens = 1000, output_tokens = 1000;
+  int64_t memory_node_bytes = 21'600'000'000;
+};
+
+PlannedAndSimulated PlanAndSimulate(const ClusterShape& shape, const PlanOptions& options, const Served& served = {}) {
   const TemporaryFolder folder;
-  const std::string model_dir = std::string(kModels) + "llama-33b";
+  const std::string model_dir = kModels + served.model;
   RequestTrace trace;
   trace.source = "made up";
   trace.requests.resize(600);
-  for (TraceRequest& request : trace.requests) request.input_tokens = request.output_tokens = 1000;
+  for (TraceRequest& request : trace.requests) {
+    request.input_tokens = served.input_tokens;
+    request.output_tokens = served.output_tokens;
+  }
   PlannedAndSimulated both;
   const DeviceCatalog catalog = *DeviceCatalog::Load(kShipped);
   both.planned = PredictShape(*ModelConfig::Load(model_dir), LoadOf(trace), catalog, shape, options).value();
-  const double served_seconds = 1000 / both.planned.tokens_per_second;
+  const double served_seconds = static_cast<double>(served.output_tokens) / both.planned.tokens_per_second;
   for (size_t i = 0; i < trace.requests.size(); ++i)  // faster than they can be served, and not all at once
     trace.requests[i].arrival_seconds = 0.62 * served_seconds * static_cast<double>(i);
   ClusterFile file;
@@ -418,7 +509,7 @@ PlannedAndSimulated PlanAndSimulate(const ClusterShape& shape, const PlanOptions
   file.options = options;
   file.compute_nic_gb_per_s = NicGbPerS(*catalog.Find(shape.compute), options);
   file.memory_nic_gb_per_s = NicGbPerS(*catalog.Find(shape.memory), options);
-  file.memory_bytes = 21'600'000'000;
+  file.memory_bytes = served.memory_node_bytes;
   std::ofstream(folder / "c.yaml") << *ToClusterYaml(both.planned, file);
   const Result<ClusterModel> cluster = ClusterModel::Load(folder / "c.yaml", {});
   EXPECT_TRUE(cluster.ok()) << cluster.status();
@@ -438,6 +529,59 @@ TEST(ClusterFile, GivesInTheSimulatorWhatWasPlanned) {
   const PlannedAndSimulated both = PlanAndSimulate({"H100", 1, 1, "RTX3090", 8}, options);
   EXPECT_NEAR(both.planned.tokens_per_second / both.simulated_tokens_per_s, 1, 0.03);
   EXPECT_LT(both.num_preemptions, 30) << "of 600 requests";
+}
+
+// Prompts are computed here: several batches are in flight, each with prompts of its own, and waits for no other's. A plan pays prompts
+// as steps of their own, which makes it slower, and has ranks overlap better than they do, which makes it faster.
+TEST(ClusterFile, ThatComputesPromptsGivesInTheSimulatorAboutWhatWasPlanned) {
+  struct Case {
+    ClusterShape shape;
+    Served served;
+    double within;
+  };
+  const Case cases[] = {
+      {{"L40S", 1, 2, "RTX3090", 6}, {"llama-13b", 300, 600, 21'600'000'000}, 0.06},
+      {{"H100", 1, 1, "RTX3090", 8}, {}, 0.14},
+      {{"H100", 1, 2, "H20", 2}, {"llama-3-70b", 2000, 300, 86'400'000'000}, 0.16},
+  };
+  for (const Case& c : cases) {
+    const PlannedAndSimulated both = PlanAndSimulate(c.shape, {}, c.served);
+    EXPECT_NEAR(both.planned.tokens_per_second / both.simulated_tokens_per_s, 1, c.within) << c.served.model << " on " << c.shape.text();
+  }
+}
+
+// At a rate far below what the cluster can give, requests that come in bursts do not queue.
+TEST(ClusterFile, ForARateServesBurstsWithoutQueues) {
+  const TemporaryFolder folder;
+  WorkloadOptions lengths;
+  lengths.input_len = lengths.output_len = "300";
+  lengths.request_rate = "6";
+  lengths.num_prompts = 2000;
+  const RequestTrace trace = *MakeWorkload(lengths, EstimatedTokens());
+  PlanLoad load = LoadOf(trace);
+  load.requests_per_second = 6;
+  PlanOptions options;
+  options.prefill = false;
+  options.tpot_seconds = 0.05;
+  options.ttft_seconds = 0.5;
+  const ClusterShape shape{"A100-80G", 1, 1, "RTX3090", 2};
+  const DeviceCatalog catalog = *DeviceCatalog::Load(kShipped);
+  const Prediction planned = PredictShape(Model(), load, catalog, shape, options).value();
+  ClusterFile file;
+  file.model_dir = std::string(kModels) + "llama-13b";
+  file.catalog = kShipped;
+  file.options = options;
+  file.compute_nic_gb_per_s = file.memory_nic_gb_per_s = 25;
+  file.memory_bytes = 21'600'000'000;
+  std::ofstream(folder / "c.yaml") << *ToClusterYaml(planned, file);
+  const Result<ClusterModel> cluster = ClusterModel::Load(folder / "c.yaml", {});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  SimulationOptions simulation;
+  simulation.prompts_appear = true;
+  const Result<SimulationResult> result = Simulate(*cluster, trace, simulation);
+  ASSERT_TRUE(result.ok()) << result.status();
+  const auto late = std::count_if(result->requests.begin(), result->requests.end(), [](const RequestTimes& r) { return r.ttft_s() > 0.5; });
+  EXPECT_LT(late, 20) << "of 2000: 99 % keep the limit";
 }
 
 // Ranks add up over the modelled network: at 33 us from node to node as lamina plans, and with a latency that makes sums most of a step.

@@ -22,8 +22,8 @@ struct Ran {
   std::string output;  // stdout and stderr
 };
 
-Ran RunLamina(const std::string& arguments) {
-  const std::string command = "cd " LAMINA_SOURCE_DIR " && " LAMINA_BIN_DIR "/lamina " + arguments + " 2>&1";
+Ran RunLamina(const std::string& arguments, const std::string& folder = LAMINA_SOURCE_DIR) {
+  const std::string command = "cd " + folder + " && " LAMINA_BIN_DIR "/lamina " + arguments + " 2>&1";
   Ran ran;
   FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return ran;
@@ -63,7 +63,53 @@ TEST(PlanCommand, TheClusterItWritesRunsOnModelledDevices) {
   EXPECT_THAT(bench.output, HasSubstr("\"batch\":36"));
 }
 
+// A device with a measured profile: its times are of whole layers, which ranks have no use for.
+TEST(PlanCommand, WritesNoClusterThatTheRuntimeRefuses) {
+  const TemporaryFolder folder;
+  const std::string header =
+      "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,input_layernorm_ms,attn_pre_proj_ms,attn_rope_ms,"
+      "attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,mlp_down_proj_ms,add_ms\n";
+  std::ofstream(folder / "p.csv") << header << "40,40,5120,13824,1,2,0.01,0.05,0.01,0.02,0.01,0.1,0.01,0.05,0.01\n"
+                                  << "40,40,5120,13824,1,1,0.01,0.1,0.01,0.04,0.01,0.2,0.01,0.1,0.01\n";
+  std::ofstream(folder / "d.yaml") << "version: 1\nextends: " LAMINA_SOURCE_DIR
+                                      "/configs/devices-2026.yaml\ndevices:\n- {name: A100-40G, memory: 16GB, profile: p.csv}\n";
+  const std::string plan =
+      "plan configs/models/llama-13b --input-len 200 --output-len 100 --prefill elsewhere --compute A100-40G --memory "
+      "RTX3090 --max-replicas 1 --max-ranks 2 --max-memory-nodes 2 --catalog " +
+      (folder / "d.yaml") + " --emit " + (folder / "c.yaml");
+  const Ran two = RunLamina(plan);
+  EXPECT_EQ(two.status, 1);
+  EXPECT_THAT(two.output, ContainsRegex("--emit: .*2 x A100-40G .tensor parallel.*is of whole layers.*--max-ranks 1"));
+  EXPECT_FALSE(std::ifstream(folder / "c.yaml").good());
+}
+
+TEST(PlanCommand, SaysWhatATraceLacksAndWhoCountedItsTokens) {
+  const TemporaryFolder folder;
+  const std::string turn = R"({"value": "once upon a time there was a princess"})";
+  std::ofstream(folder / "s.json") << R"([{"conversations": [)" << turn << "," << turn << R"(]}, {"conversations": [)" << turn << "]}]";
+  const std::string plan = "plan configs/models/llama-13b --compute H100 --memory H20 --trace " + (folder / "s.json");
+  const Ran text = RunLamina(plan);
+  ASSERT_EQ(text.status, 0) << text.output;
+  EXPECT_THAT(text.output, HasSubstr("1 requests of the file are left out"));
+  EXPECT_THAT(text.output, HasSubstr("Token counts are estimated: a token for every 4 bytes."));
+  const nlohmann::json json = nlohmann::json::parse(RunLamina(plan + " --json").output, nullptr, false);
+  ASSERT_FALSE(json.is_discarded());
+  EXPECT_EQ(json.at("workload").at("num_left_out"), 1);
+  EXPECT_EQ(json.at("workload").at("counted_by"), "estimated: a token for every 4 bytes");
+}
+
+TEST(PlanCommand, FindsItsCatalogFromAnyFolder) {
+  const TemporaryFolder folder;
+  const Ran plan = RunLamina("plan " LAMINA_SOURCE_DIR "/configs/models/llama-13b --compute H100 --memory H20", folder.path());
+  EXPECT_EQ(plan.status, 0) << plan.output;
+}
+
 TEST(PlanCommand, MistakesAreNamed) {
+  const Ran both = RunLamina("plan configs/models/llama-13b --lengths-of alpaca --input-len 500");
+  EXPECT_NE(both.status, 0);
+  EXPECT_THAT(both.output, HasSubstr("--lengths-of excludes --input-len"));
+  EXPECT_THAT(RunLamina("simulate configs/modelled-13b.yaml --lengths-of alpaca --random-output-len 5").output,
+              HasSubstr("--random-output-len excludes --lengths-of"));
   const Ran model = RunLamina("plan no-such-model");
   EXPECT_EQ(model.status, 1);
   EXPECT_THAT(model.output, HasSubstr("no-such-model/config.json"));
