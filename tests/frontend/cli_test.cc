@@ -68,6 +68,12 @@ class FakeApi {
   ScriptedServer server_;
 };
 
+// UCX's own place for its messages is stdout.
+TEST(Cli, DoctorsJsonIsAloneOnStdout) {
+  const CommandOutput output = Lamina({"doctor", "--json"}, "UCX_LAMINA_TEST=1 UCX_LOG_LEVEL=info ");
+  EXPECT_TRUE(json::parse(output.out, nullptr, false).is_object()) << output.out;
+}
+
 TEST(Cli, EveryCommandHasHelpWithAnExample) {
   for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{{},
                                                                                        {"serve"},
