@@ -66,7 +66,7 @@ class ClusterExecutor : public StepExecutor {
     AttentionSpeed speed;        // guarded by mutex_; of a memory node
     int64_t stale_messages = 0;  // guarded by mutex_; of a compute node
     StepTimes times;             // guarded by mutex_
-    std::string address() const { return config.host + ":" + std::to_string(config.port); }
+    std::string address() const { return ClusterConfig::Address(config); }
     std::string name() const { return (config.role == NodeRole::kMemory ? "memory node " : "compute node ") + config.name; }
   };
 

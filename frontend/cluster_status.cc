@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/net_address.h"
 #include "frontend/http_client.h"
 
 namespace lamina {
@@ -84,10 +85,7 @@ std::string NotUsed(const json& document) {
 
 }  // namespace
 
-std::string ManagerUrl(const ClusterConfig& config) {
-  const std::string& host = config.controller_host;
-  return "http://" + (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(config.http_port);
-}
+std::string ManagerUrl(const ClusterConfig& config) { return "http://" + JoinHostPort(config.controller_host, config.http_port); }
 
 ManagerAnswer AskManager(const ClusterConfig& config) {
   ManagerAnswer answer;

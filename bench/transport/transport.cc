@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/net_address.h"
 #include "base/units.h"
 #include "bench/report.h"
 #include "bench/transport/socket_reference.h"
@@ -45,7 +46,7 @@ Result<ChildProcess> SpawnPeerProcess(const TransportCase& test, const std::stri
 
 std::string ListenAddress(const Fabric& fabric, const std::string& host) {
   static int counter = 0;
-  if (fabric.name() != "shm") return host + ":0";
+  if (fabric.name() != "shm") return BracketedHost(host) + ":0";
   return "bench-" + std::to_string(getpid()) + "-" + std::to_string(++counter);
 }
 
@@ -53,7 +54,7 @@ Result<double> MeasureReference(const TransportCase& test, const TransportOption
   if (HasReference(test.fabric)) return RunReference(test, options.host);
   TransportCase socket = test;
   socket.fabric = kSocket;
-  LAMINA_ASSIGN_OR_RETURN(const TransportSample sample, RunOverSocket(socket, options.host + ":0", SpawnPeerProcess));
+  LAMINA_ASSIGN_OR_RETURN(const TransportSample sample, RunOverSocket(socket, BracketedHost(options.host) + ":0", SpawnPeerProcess));
   return sample.value;
 }
 

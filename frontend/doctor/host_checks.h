@@ -36,9 +36,6 @@ std::vector<Finding> CheckFabrics(const HostNeeds& needs);
 std::vector<Finding> CheckPorts(const HostNeeds& needs);
 std::vector<Finding> CheckUcx(const HostNeeds& needs);
 
-// The network interface that has this address, "" if none has.
-std::string InterfaceOf(const std::string& ip_address);
-
 // What a peer would say to the files of TLS, and for how long they will do. Nothing without TLS.
 std::vector<Finding> CheckTls(const HostNeeds& needs);
 

@@ -1,35 +1,16 @@
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 
 #include <set>
 #include <sstream>
 
+#include "base/net_address.h"
 #include "frontend/doctor/host_checks.h"
 #include "frontend/process.h"
 #include "transport/ladder.h"
+#include "transport/network_interface.h"
 #include "transport/tcp_socket.h"
 
 namespace lamina {
-
-std::string InterfaceOf(const std::string& ip_address) {
-  ifaddrs* interfaces = nullptr;
-  if (getifaddrs(&interfaces) != 0) return "";
-  std::string found;
-  for (const ifaddrs* entry = interfaces; entry != nullptr && found.empty(); entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr) continue;
-    char text[INET6_ADDRSTRLEN] = "";
-    if (entry->ifa_addr->sa_family == AF_INET) {
-      inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr, text, sizeof(text));
-    } else if (entry->ifa_addr->sa_family == AF_INET6) {
-      inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr, text, sizeof(text));
-    }
-    if (ip_address == text) found = entry->ifa_name;
-  }
-  freeifaddrs(interfaces);
-  return found;
-}
 
 std::vector<Finding> CheckFabrics(const HostNeeds& needs) {
   std::vector<Finding> findings;
@@ -47,9 +28,8 @@ std::vector<Finding> CheckFabrics(const HostNeeds& needs) {
 std::vector<Finding> CheckPorts(const HostNeeds& needs) {
   std::vector<Finding> findings;
   boost::asio::io_context context;
-  const std::string host = needs.address.find(':') == std::string::npos ? needs.address : "[" + needs.address + "]";
   for (const int port : needs.ports) {
-    const std::string address = host + ":" + std::to_string(port);
+    const std::string address = JoinHostPort(needs.address, port);
     const Result<Tcp::acceptor> acceptor = ListenTcp(context, address);
     if (acceptor.ok()) {
       findings.push_back({"port", address, Level::kOk, "free", ""});

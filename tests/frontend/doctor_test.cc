@@ -259,10 +259,27 @@ TEST_F(Doctor, AProbeMeasuresThisHost) {
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_TRUE(answered.ok()) << answered;
     EXPECT_EQ(result->fabric, kind);
-    EXPECT_GT(result->latency_us, 0.05);
+    EXPECT_GT(result->latency_us, 0.02);
     EXPECT_GT(result->bytes_per_second, 1e6);
     EXPECT_LT(result->bytes_per_second, 1e12);
   }
+}
+
+// A sleeper takes 10 us and more to wake. On a machine that is busy otherwise some of the tries have to wait all the same.
+TEST_F(Doctor, AProbesLatencyIsNotThatOfWakingUp) {
+  const std::vector<std::string> kinds = {"shm"};
+  double best_us = 1e9;
+  for (int i = 0; i < 40 && best_us > 5; ++i) {
+    const std::unique_ptr<Ladder> answering = std::move(*Ladder::Open(kinds)), measuring = std::move(*Ladder::Open(kinds));
+    ASSERT_TRUE(answering->Listen("127.0.0.1").ok());
+    std::thread thread([&] { (void)AnswerProbe(*answering, Deadline::After(std::chrono::seconds(30))); });
+    const Result<ProbeResult> result =
+        Probe(*measuring, answering->offers(), std::chrono::milliseconds(50), Deadline::After(std::chrono::seconds(30)));
+    thread.join();
+    ASSERT_TRUE(result.ok()) << result.status();
+    best_us = std::min(best_us, result->latency_us);
+  }
+  EXPECT_LT(best_us, 5);
 }
 
 }  // namespace
