@@ -37,7 +37,7 @@ Status ContextExchange::Connect(Peer& peer, Deadline deadline) {
   const DataHello hello{options_.epoch, options_.self.value, options_.session_token};
   Result<Path> path = ladder_->Connect(peer.address.offers, {window_bytes(), hello.Encode()}, deadline);
   if (!path.ok()) return path.status().WithContext("data path to compute node " + peer.address.name);
-  peer.path = {peer.address.node, std::string(path->fabric->name()), RefusalText(path->refused)};
+  peer.path = {peer.address.node, std::string(path->fabric->name()), RefusalText(path->refused), path->endpoint->through()};
   return Use(peer, std::move(*path));
 }
 

@@ -24,6 +24,9 @@ namespace lamina {
 // Lines for a person who waits: "compute node c0: 1.2 of 4.4 GB of weights".
 using StartProgress = std::function<void(const std::string& line)>;
 
+// The slowest kind of `paths`: of shm, verbs, ucx, tcp the last. Null if there is none.
+const DataPathStatus* WorstPath(std::span<const DataPathStatus> paths);
+
 class ClusterExecutor : public StepExecutor {
  public:
   // Connects to every node of `config` and configures it: memory nodes first (they say where their data path listens), then the compute

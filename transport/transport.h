@@ -73,6 +73,9 @@ class Endpoint {
   virtual const std::string& peer_hello() const = 0;  // what the peer said at connect
   virtual const std::string& peer_name() const = 0;   // address, for messages
   virtual std::string last_error() const = 0;         // why the peer was lost, "" while it is not
+
+  // What the fabric goes through to this peer where its name does not say so, for people: of ucx "tcp/eth0", "rc_verbs/mlx5_0:1".
+  virtual std::string through() const { return ""; }
 };
 
 inline constexpr size_t kMaxHelloBytes = 4096;
