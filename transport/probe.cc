@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/backoff.h"
+#include "base/log.h"
 
 namespace lamina {
 namespace {
@@ -108,7 +109,8 @@ Status AnswerProbe(Ladder& ladder, Deadline deadline) {
   while (!deadline.Passed()) {
     Result<Path> path = ladder.Accept({kWindowBytes, kHello});
     if (!path.ok()) {
-      if (path.status().code() != StatusCode::kTryAgain) return path.status();
+      // As a session does: the other end goes down its ladder.
+      if (path.status().code() != StatusCode::kTryAgain) LAMINA_LOG_WARN("accepting a probe: {}", path.status().message());
       ladder.Sleep({}, Deadline(std::min(deadline.at(), Clock::now() + milliseconds(100))));
       continue;
     }
@@ -129,7 +131,7 @@ Result<ProbeResult> Probe(Ladder& ladder, const std::string& offers, Clock::dura
     return InternalError(path.endpoint->peer_name() + " is no probe of this version");
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Buffer> source, path.fabric->Allocate(kWindowBytes));
   std::memset(source->bytes().data(), 0x5a, source->bytes().size());  // pages of its own: reading untouched ones costs nothing
-  ProbeResult result{std::string(path.fabric->name()), RefusalText(path.refused), 0, 0};
+  ProbeResult result{std::string(path.fabric->name()), path.endpoint->through(), RefusalText(path.refused), 0, 0};
   {
     Prober prober(ladder, path, deadline);
     LAMINA_ASSIGN_OR_RETURN(result.latency_us, MeasureLatency(prober, source->bytes(), duration / 4));

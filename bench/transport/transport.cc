@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
@@ -20,8 +21,10 @@ constexpr uint64_t kMaxLatencyBytes = uint64_t{64} << 10;
 constexpr char kSocket[] = "socket";
 constexpr char kSocketReference[] = "plain non-blocking socket, TCP_NODELAY, polled";
 
+constexpr std::string_view kMeasured[] = {"shm", "tcp", "ucx", "verbs"};  // those that join two processes
+
 struct TransportOptions {
-  std::vector<std::string> fabrics = {"shm", "tcp", "ucx", "verbs"};
+  std::vector<std::string> fabrics{std::begin(kMeasured), std::end(kMeasured)};
   std::string host = "127.0.0.1";
   uint64_t min_bytes = 8;
   uint64_t max_bytes = uint64_t{16} << 20;
@@ -117,6 +120,10 @@ Status MeasureFabric(Fabric& fabric, const TransportOptions& options) {
 
 Status Measure(const TransportOptions& options, bool all_that_exist) {
   if (options.max_bytes < options.min_bytes) return InvalidArgument("--max-bytes is below --min-bytes");
+  for (const std::string& kind : options.fabrics) {
+    if (std::find(std::begin(kMeasured), std::end(kMeasured), kind) == std::end(kMeasured))
+      return InvalidArgument("--fabric " + kind + " cannot be measured between two processes; there are shm, tcp, verbs and ucx");
+  }
   if (!options.json) std::cout << TableHeading() << std::endl;
   for (const std::string& kind : options.fabrics) {
     const Result<std::unique_ptr<Fabric>> fabric = OpenFabric(kind);

@@ -8,9 +8,22 @@
 #include "frontend/process.h"
 #include "transport/ladder.h"
 #include "transport/network_interface.h"
+#include "transport/secret_file.h"
 #include "transport/tcp_socket.h"
 
 namespace lamina {
+
+namespace {
+
+// As a daemon would find that listens there.
+bool IsLoopbackHost(const std::string& host) {
+  boost::asio::io_context context;
+  boost::system::error_code error;
+  const auto found = Tcp::resolver(context).resolve(host, "", Tcp::resolver::passive, error);
+  return !error && !found.empty() && found.begin()->endpoint().address().is_loopback();
+}
+
+}  // namespace
 
 std::vector<Finding> CheckFabrics(const HostNeeds& needs) {
   std::vector<Finding> findings;
@@ -41,6 +54,19 @@ std::vector<Finding> CheckPorts(const HostNeeds& needs) {
     }
   }
   return findings;
+}
+
+std::vector<Finding> CheckSecret(const HostNeeds& needs) {
+  if (!needs.secret_file.empty()) {
+    const Status status = ReadSecretFile(needs.secret_file).status();
+    return {{"secret", needs.secret_file, status.ok() ? Level::kOk : Level::kFail, status.ok() ? "can be read" : status.message(),
+             status.ok() ? "" : "every host of the cluster must have the same file, which only its owner may read"}};
+  }
+  if (!needs.tls.empty() || needs.ports.empty() || needs.address.empty() || IsLoopbackHost(needs.address)) return {};
+  return {{"secret", needs.address, Level::kFail, "not the loopback, and there is neither a secret nor TLS: daemons refuse to listen here",
+           "make a secret with `" + MakeSecretCommand("FILE") +
+               "`, copy it to every host, name it in the cluster YAML as cluster.secret_file; "
+               "or see docs/tls.md"}};
 }
 
 std::vector<Finding> CheckUcx(const HostNeeds& needs) {
@@ -79,6 +105,7 @@ std::vector<Finding> CheckHost(const HostView& host, const HostNeeds& needs) {
   add(CheckGpuDirect(host));
   add(CheckInterface(host, needs, InterfaceOf(needs.address)));
   add(CheckPorts(needs));
+  add(CheckSecret(needs));
   add(CheckTls(needs));
   return all;
 }

@@ -13,6 +13,7 @@
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
 #include "transport/network_interface.h"
+#include "transport/tcp_socket.h"
 
 namespace lamina::testing {
 namespace {
@@ -131,6 +132,16 @@ TEST_F(ClusterCommand, StatusTellsOfNodesThatDied) {
   const CommandOutput down = Run("down");
   EXPECT_EQ(down.exit_status, 0) << down.err;
   for (const auto& [name, pid] : pids) EXPECT_FALSE(Runs(pid)) << name << " stays behind";
+}
+
+TEST_F(ClusterCommand, TheDoctorSaysWhatUpWouldRefuse) {
+  boost::asio::io_context context;
+  const Result<Tcp::acceptor> taken = ListenTcp(context, "127.0.0.1:" + std::to_string(port_));
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  const CommandOutput doctor = RunLamina({"doctor", config(), "--probe-seconds", "0.1"});
+  EXPECT_EQ(doctor.exit_status, 1);
+  EXPECT_THAT(doctor.out, HasSubstr("fail  http-port    http://127.0.0.1:" + std::to_string(port_)));
+  EXPECT_EQ(Run("up").exit_status, 1);
 }
 
 TEST_F(ClusterCommand, AnUpThatFailsLeavesNothingBehind) {
