@@ -15,6 +15,9 @@ bool HasRdmaDevice();
 // raised.
 Status CheckCanLock(size_t bytes);
 
+// UCX takes megabytes for a device's queues. With 64 KiB UCX 1.13 begins anew without end (ucp_worker_create), with 1 MiB it does not.
+inline constexpr size_t kUcxLockedBytes = size_t{4} << 20;
+
 // "this process may lock 65536 bytes of memory (RLIMIT_MEMLOCK): raise that with `ulimit -l unlimited` ...", "" if there is no limit.
 std::string LockedMemoryAdvice();
 

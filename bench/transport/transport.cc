@@ -122,7 +122,7 @@ Status Measure(const TransportOptions& options, bool all_that_exist) {
   if (options.max_bytes < options.min_bytes) return InvalidArgument("--max-bytes is below --min-bytes");
   for (const std::string& kind : options.fabrics) {
     if (std::find(std::begin(kMeasured), std::end(kMeasured), kind) == std::end(kMeasured))
-      return InvalidArgument("--fabric " + kind + " cannot be measured between two processes; there are shm, tcp, verbs and ucx");
+      return InvalidArgument("fabric \"" + kind + "\" does not exist, or joins no two processes; there are shm, tcp, ucx and verbs");
   }
   if (!options.json) std::cout << TableHeading() << std::endl;
   for (const std::string& kind : options.fabrics) {

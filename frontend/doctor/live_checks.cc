@@ -8,6 +8,7 @@
 #include "frontend/process.h"
 #include "transport/ladder.h"
 #include "transport/network_interface.h"
+#include "transport/rdma_host.h"
 #include "transport/secret_file.h"
 #include "transport/tcp_socket.h"
 
@@ -71,6 +72,8 @@ std::vector<Finding> CheckSecret(const HostNeeds& needs) {
 
 std::vector<Finding> CheckUcx(const HostNeeds& needs) {
   const bool must = needs.transport == "ucx" && !needs.fallback;
+  if (const Status locks = HasRdmaDevice() ? CheckCanLock(kUcxLockedBytes) : OkStatus(); !locks.ok())  // it might never return
+    return {{"ucx", "ucx_info", must ? Level::kFail : Level::kWarn, "UCX cannot use the RDMA device here", locks.message()}};
   const Result<CommandOutput> output = RunCommand({"ucx_info", "-v", "-d"}, Deadline::After(std::chrono::seconds(20)));
   if (!output.ok() || output->exit_status != 0) {
     return {{"ucx", "ucx_info", must ? Level::kWarn : Level::kOk, "cannot be asked what UCX has here",

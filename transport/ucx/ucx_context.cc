@@ -17,9 +17,6 @@
 namespace lamina {
 namespace {
 
-// UCX takes megabytes for a device's queues. With 64 KiB UCX 1.13 begins anew without end (ucp_worker_create), with 1 MiB it does not.
-constexpr size_t kUcxLockedBytes = size_t{4} << 20;
-
 constexpr int kArmAttempts = 100;  // each lets UCX do what it says is left
 
 // A peer's message is looked at before it is believed: anything but a notice for an end that exists here is dropped.
