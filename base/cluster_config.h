@@ -18,7 +18,7 @@ enum class NodeRole { kCompute, kMemory };
 struct NodeConfig {
   std::string name;  // unique, [a-z0-9-]+
   NodeRole role = NodeRole::kMemory;
-  std::string host = "127.0.0.1";
+  std::string host = "127.0.0.1";  // as of CanonicalHost (base/net_address.h)
   int port = 0;                // control port of its daemon
   std::string device = "cpu";  // "cpu", or "modelled:NAME": computes nothing, takes the time that device NAME of the catalog would
   int threads = 0;             // 0: all cores of the host
