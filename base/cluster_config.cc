@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/device_catalog.h"
+#include "base/net_address.h"
 #include "base/yaml.h"
 
 namespace lamina {
@@ -43,6 +44,7 @@ void ReadName(YamlMap& map, const std::string& key, std::string* name) {
 
 void ReadHost(YamlMap& map, const std::string& key, std::string* host) {
   map.ReadString(key, host);
+  *host = CanonicalHost(*host);
   if (!IsHost(*host)) map.Fail(key, "'" + key + "' is '" + *host + "': expected a host name or an address");
 }
 
@@ -226,10 +228,7 @@ const std::vector<std::string>& KvDTypeChoices() {
 
 bool ClusterConfig::has_modelled() const { return std::ranges::any_of(nodes, IsModelled); }
 
-std::string ClusterConfig::Address(const NodeConfig& node) {
-  const bool is_ipv6 = node.host.find(':') != std::string::npos;
-  return (is_ipv6 ? "[" + node.host + "]" : node.host) + ":" + std::to_string(node.port);
-}
+std::string ClusterConfig::Address(const NodeConfig& node) { return JoinHostPort(node.host, node.port); }
 
 Result<ClusterConfig> ClusterConfig::Load(const std::string& path) {
   std::error_code error;

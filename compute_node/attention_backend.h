@@ -118,6 +118,7 @@ class AttentionBackend {
     NodeId node;
     std::string fabric;   // "shm"
     std::string refused;  // what was tried or missing before, with the reasons; "" if nothing was
+    std::string through;  // as Endpoint::through
   };
   virtual std::vector<ChosenPath> paths() const { return {}; }
 

@@ -76,6 +76,7 @@ void AddPaths(const std::vector<AttentionBackend::ChosenPath>& paths, control::C
     told.set_node_id(path.node.value);
     told.set_fabric(path.fabric);
     told.set_refused(path.refused);
+    told.set_through(path.through);
   }
 }
 

@@ -37,32 +37,32 @@ Status ContextExchange::Connect(Peer& peer, Deadline deadline) {
   const DataHello hello{options_.epoch, options_.self.value, options_.session_token};
   Result<Path> path = ladder_->Connect(peer.address.offers, {window_bytes(), hello.Encode()}, deadline);
   if (!path.ok()) return path.status().WithContext("data path to compute node " + peer.address.name);
-  peer.path = {peer.address.node, std::string(path->fabric->name()), RefusalText(path->refused)};
+  peer.path = {peer.address.node, std::string(path->fabric->name()), RefusalText(path->refused), path->endpoint->through()};
   return Use(peer, std::move(*path));
 }
 
 Status ContextExchange::AcceptOthers(Deadline deadline) {
-  const DataHello hello{options_.epoch, options_.self.value, ""};
+  const auto missing_peer = [&](const std::string& peer_hello) {
+    const std::optional<DataHello> theirs = DataHello::Decode(peer_hello);
+    const bool member = theirs && theirs->epoch == options_.epoch && EqualInConstantTime(theirs->session_token, options_.session_token);
+    return std::find_if(peers_.begin() + self_ + 1, peers_.end(),
+                        [&](const Peer& p) { return member && p.address.node == NodeId{theirs->node_id} && p.endpoint == nullptr; });
+  };
+  const EndpointOptions options{window_bytes(), DataHello{options_.epoch, options_.self.value, ""}.Encode(),
+                                [&](const std::string& hello) { return missing_peer(hello) != peers_.end(); }};
   const auto missing = [&] {
     return std::find_if(peers_.begin() + self_ + 1, peers_.end(), [](const Peer& peer) { return peer.endpoint == nullptr; });
   };
   while (missing() != peers_.end()) {
     if (deadline.Passed()) return TimedOut("compute node " + missing()->address.name + " did not open its data path to this one in time");
-    Result<Path> path = ladder_->Accept({window_bytes(), hello.Encode()});
+    Result<Path> path = ladder_->Accept(options);
     if (!path.ok()) {
       if (path.status().code() != StatusCode::kTryAgain) LAMINA_LOG_WARN("accepting a compute node: {}", path.status().ToString());
       ladder_->Sleep({}, Deadline::After(kAcceptInterval));
       continue;
     }
-    const std::optional<DataHello> theirs = DataHello::Decode(path->endpoint->peer_hello());
-    const bool member = theirs && theirs->epoch == options_.epoch && EqualInConstantTime(theirs->session_token, options_.session_token);
-    const auto peer = std::find_if(peers_.begin() + self_ + 1, peers_.end(), [&](const Peer& p) {
-      return member && p.address.node == NodeId{theirs->node_id} && p.endpoint == nullptr;
-    });
-    if (peer == peers_.end()) {
-      LAMINA_LOG_WARN("refused a peer at {}: it is no compute node of this manager's session", path->endpoint->peer_name());
-      continue;
-    }
+    const auto peer = missing_peer(path->endpoint->peer_hello());
+    if (peer == peers_.end()) continue;  // two with the same hello: the second
     LAMINA_RETURN_IF_ERROR(Use(*peer, std::move(*path)));
   }
   return OkStatus();

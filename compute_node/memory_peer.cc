@@ -17,9 +17,10 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
   if (peer->endpoint_->peer_window().empty()) {
     LAMINA_ASSIGN_OR_RETURN(peer->buffer_, connected->fabric->Allocate(wire.memory_window_bytes()));
   }
-  peer->path_ = {address.node, std::string(connected->fabric->name()), RefusalText(connected->refused)};
+  peer->path_ = {address.node, std::string(connected->fabric->name()), RefusalText(connected->refused), peer->endpoint_->through()};
   peer->payload_checksum_ = NeedsPayloadChecksum(payload_checksum, peer->path_.fabric);
-  LAMINA_LOG_INFO("data path to memory node {}: {}{}", address.name, peer->path_.fabric,
+  LAMINA_LOG_INFO("data path to memory node {}: {}{}{}", address.name, peer->path_.fabric,
+                  peer->path_.through.empty() ? "" : " through " + peer->path_.through,
                   peer->path_.refused.empty() ? "" : "; not used: " + peer->path_.refused);
   if (peer->endpoint_->peer_window_bytes() < wire.memory_window_bytes()) {
     return InternalError("memory node " + address.name + " offers a window of " + std::to_string(peer->endpoint_->peer_window_bytes()) +

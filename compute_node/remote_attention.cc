@@ -442,9 +442,10 @@ bool RemoteAttention::WaitFor(const Batch& batch, size_t on, const char* what, D
 }
 
 void RemoteAttention::LoseLate(const Batch& batch, size_t late, const char* what) {
-  peer(late).Lose("step " + std::to_string(batch.step.value) + " layer " + std::to_string(batch.layer) + ": " + what +
-                  " did not come from " + peer(late).peer_name() + " over " + peer(late).path().fabric + " within " +
-                  Milliseconds(options_.peer_timeout));
+  const auto number = &batch - batches_.data();
+  peer(late).Lose("step " + std::to_string(batch.step.value) + " batch " + std::to_string(number) + " layer " +
+                  std::to_string(batch.layer) + ": " + what + " did not come from " + peer(late).peer_name() + " over " +
+                  peer(late).path().fabric + " within " + Milliseconds(options_.peer_timeout));
 }
 
 void RemoteAttention::FailRowsOfLost() {

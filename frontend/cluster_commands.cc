@@ -1,12 +1,11 @@
 #include "frontend/cluster_commands.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 #include <unistd.h>
 
 #include <array>
 #include <sstream>
+
+#include "transport/network_interface.h"
 
 namespace lamina {
 namespace {
@@ -14,26 +13,6 @@ namespace {
 // Defines alive(): the process $1 with start time $2 exists and is not a zombie. Fields of /proc/PID/stat are counted behind the name.
 constexpr char kAliveFunction[] =
     "alive() { p=$1; t=$2; set -- $(sed 's/.*) //' /proc/$p/stat 2>/dev/null); [ \"${20}\" = $t ] && [ \"$1\" != Z ]; }\n";
-
-bool IsInterfaceAddress(const std::string& host) {
-  in_addr v4{};
-  in6_addr v6{};
-  const bool is_v4 = inet_pton(AF_INET, host.c_str(), &v4) == 1;
-  const bool is_v6 = inet_pton(AF_INET6, host.c_str(), &v6) == 1;
-  ifaddrs* interfaces = nullptr;
-  if ((!is_v4 && !is_v6) || getifaddrs(&interfaces) != 0) return false;
-  bool found = false;
-  for (const ifaddrs* entry = interfaces; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr) continue;
-    if (is_v4 && entry->ifa_addr->sa_family == AF_INET) {
-      found |= reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr.s_addr == v4.s_addr;
-    } else if (is_v6 && entry->ifa_addr->sa_family == AF_INET6) {
-      found |= IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr, &v6) != 0;
-    }
-  }
-  freeifaddrs(interfaces);
-  return found;
-}
 
 std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig& node) {
   const bool is_memory = node.role == NodeRole::kMemory;
@@ -76,7 +55,7 @@ bool IsLocalHost(const std::string& host) {
     const std::string own = name.data();
     if (host == own || host == own.substr(0, own.find('.'))) return true;
   }
-  return IsInterfaceAddress(host);
+  return !InterfaceOf(host).empty();
 }
 
 std::vector<std::string> CommandOnHost(const ClusterConfig& config, const std::string& host, const std::string& script) {

@@ -17,6 +17,14 @@ constexpr auto kTracePatience = std::chrono::seconds(5);  // for the last record
 
 }  // namespace
 
+const DataPathStatus* WorstPath(std::span<const DataPathStatus> paths) {
+  constexpr std::string_view kFromBest[] = {"shm", "verbs", "ucx", "tcp"};
+  const auto rank = [&](const DataPathStatus& path) { return std::find(std::begin(kFromBest), std::end(kFromBest), path.fabric); };
+  const auto worst =
+      std::max_element(paths.begin(), paths.end(), [&](const DataPathStatus& a, const DataPathStatus& b) { return rank(a) < rank(b); });
+  return worst == paths.end() ? nullptr : &*worst;
+}
+
 ClusterExecutor::~ClusterExecutor() {
   if (trace_ != nullptr) trace_->Finish(Deadline::After(kTracePatience));
   for (std::unique_ptr<Node>& node : nodes_) {
@@ -210,10 +218,12 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
     status.detail = node->lost.message();
     for (const Node* compute : compute_) {
       for (const control::DataPath& path : compute->configured.paths()) {
-        if (path.node_id() != node->id.value) continue;
-        status.transport = path.fabric();
-        status.transport_refused = path.refused();
+        if (path.node_id() == node->id.value) status.paths.push_back({compute->config.name, path.fabric(), path.through(), path.refused()});
       }
+    }
+    if (const DataPathStatus* worst = WorstPath(status.paths)) {
+      status.transport = worst->fabric;
+      status.transport_refused = worst->refused;
     }
     status.capacity_tokens = node->configured.capacity_tokens();
     status.stored_tokens = memory ? node->stats.used_tokens() : 0;

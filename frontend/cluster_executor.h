@@ -24,6 +24,9 @@ namespace lamina {
 // Lines for a person who waits: "compute node c0: 1.2 of 4.4 GB of weights".
 using StartProgress = std::function<void(const std::string& line)>;
 
+// The slowest kind of `paths`: of shm, verbs, ucx, tcp the last. Null if there is none.
+const DataPathStatus* WorstPath(std::span<const DataPathStatus> paths);
+
 class ClusterExecutor : public StepExecutor {
  public:
   // Connects to every node of `config` and configures it: memory nodes first (they say where their data path listens), then the compute
@@ -66,7 +69,7 @@ class ClusterExecutor : public StepExecutor {
     AttentionSpeed speed;        // guarded by mutex_; of a memory node
     int64_t stale_messages = 0;  // guarded by mutex_; of a compute node
     StepTimes times;             // guarded by mutex_
-    std::string address() const { return config.host + ":" + std::to_string(config.port); }
+    std::string address() const { return ClusterConfig::Address(config); }
     std::string name() const { return (config.role == NodeRole::kMemory ? "memory node " : "compute node ") + config.name; }
   };
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/net_address.h"
 #include "frontend/http_client.h"
 
 namespace lamina {
@@ -70,12 +71,63 @@ std::string Shares(const json& document) {
   return text.empty() ? "" : text + "\n";
 }
 
-// Which data paths were passed over, with the reasons; a line for each set of nodes that has the same ones.
+// The paths to a node; empty if it has none, or the manager tells of none.
+json PathsOf(const json& node) {
+  const json paths = node.is_object() ? node.value("paths", json::array()) : json::array();
+  return paths.is_array() ? paths : json::array();
+}
+
+// "shm", "ucx (tcp/eth0)".
+std::string PathText(const json& path) {
+  const std::string through = Text(path, "through");
+  return Text(path, "fabric") + (through.empty() ? "" : " (" + through + ")");
+}
+
+// The node's worst path, as the manager judges it.
+std::string Transport(const json& node) {
+  const std::string worst = Text(node, "transport");
+  const json paths = PathsOf(node);
+  for (const json& path : paths) {
+    if (Text(path, "fabric") == worst) return PathText(path);
+  }
+  return worst.empty() ? "-" : worst;
+}
+
+// The paths to nodes that are not all reached alike: of those the table shows only the worst.
+std::string MixedPaths(const json& document) {
+  std::string text;
+  const json nodes = document.is_object() ? document.value("nodes", json::array()) : json::array();
+  for (const json& node : nodes) {
+    std::map<std::string, std::string> sources;  // by path
+    const json paths = PathsOf(node);
+    for (const json& path : paths) {
+      std::string& from = sources[PathText(path)];
+      from += (from.empty() ? "" : ", ") + Text(path, "from");
+    }
+    if (sources.size() < 2) continue;
+    text += "\ndata paths to " + Text(node, "name") + ":";
+    for (const auto& [path, from] : sources) text += (text.ends_with(':') ? " " : "; ") + path + " from " + from;
+    text += "\n";
+  }
+  return text;
+}
+
+// Which data paths were passed over, with the reasons; a line for each set of pairs that has the same ones.
 std::string NotUsed(const json& document) {
   std::map<std::string, std::string> nodes;  // by reason
-  for (const json& node : document.is_object() ? document.value("nodes", json::array()) : json::array()) {
-    const std::string refused = Text(node, "transport_refused");
-    if (!refused.empty()) nodes[refused] += (nodes[refused].empty() ? "" : ", ") + Text(node, "name");
+  const json all = document.is_object() ? document.value("nodes", json::array()) : json::array();
+  for (const json& node : all) {
+    std::map<std::string, std::string> sources;  // likewise, of this node
+    const json paths = PathsOf(node);
+    for (const json& path : paths) {
+      std::string& from = sources[Text(path, "refused")];
+      from += (from.empty() ? "" : ", ") + Text(path, "from");
+    }
+    if (paths.empty()) sources[Text(node, "transport_refused")] = "";
+    for (const auto& [refused, from] : sources) {
+      if (refused.empty()) continue;
+      nodes[refused] += (nodes[refused].empty() ? "" : ", ") + Text(node, "name") + (sources.size() > 1 ? " from " + from : "");
+    }
   }
   std::string text;
   for (const auto& [refused, names] : nodes) text += "\ndata paths not used to " + names + ": " + refused + "\n";
@@ -84,10 +136,7 @@ std::string NotUsed(const json& document) {
 
 }  // namespace
 
-std::string ManagerUrl(const ClusterConfig& config) {
-  const std::string& host = config.controller_host;
-  return "http://" + (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(config.http_port);
-}
+std::string ManagerUrl(const ClusterConfig& config) { return "http://" + JoinHostPort(config.controller_host, config.http_port); }
 
 ManagerAnswer AskManager(const ClusterConfig& config) {
   ManagerAnswer answer;
@@ -134,12 +183,11 @@ std::string StatusTable(const std::string& status_json) {
   std::vector<std::vector<std::string>> rows = {{"NODE", "ROLE", "ADDRESS", "STATE", "TRANSPORT", "KV TOKENS", "SEQUENCES", "DETAIL"}};
   if (document.is_object() && document.contains("nodes") && document["nodes"].is_array()) {
     for (const json& node : document["nodes"]) {
-      const std::string transport = Text(node, "transport");
-      rows.push_back({Text(node, "name"), Text(node, "role"), Text(node, "address"), Text(node, "state"),
-                      transport.empty() ? "-" : transport, KvUse(node), Text(node, "num_sequences"), Text(node, "detail")});
+      rows.push_back({Text(node, "name"), Text(node, "role"), Text(node, "address"), Text(node, "state"), Transport(node), KvUse(node),
+                      Text(node, "num_sequences"), Text(node, "detail")});
     }
   }
-  text += Table(rows) + Shares(document) + NotUsed(document);
+  text += Table(rows) + Shares(document) + MixedPaths(document) + NotUsed(document);
   const json scheduler = document.is_object() ? document.value("scheduler", json::object()) : json::object();
   text += "\nrequests: " + std::to_string(Number(scheduler, "num_running")) + " running, " +
           std::to_string(Number(scheduler, "num_waiting")) + " waiting; " + std::to_string(Number(scheduler, "num_preemptions")) +

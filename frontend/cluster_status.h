@@ -24,7 +24,8 @@ struct ManagerAnswer {
 ManagerAnswer AskManager(const ClusterConfig& config);
 
 // A table from GET /cluster/status: {serving, detail, nodes[{name, role, address, state, detail, transport, capacity_tokens, used_tokens,
-// num_sequences}], scheduler{num_running, num_waiting, num_preemptions}}. Missing fields stay empty.
+// num_sequences, paths[{from, fabric, through, refused}]}], scheduler{num_running, num_waiting, num_preemptions}}. Missing fields stay
+// empty.
 std::string StatusTable(const std::string& status_json);
 
 // For a manager that is not reachable: why, and which of the recorded processes run. As JSON: {serving: false, detail, processes[{name,

@@ -49,6 +49,14 @@ struct TokenEvent {
   int64_t num_cached = 0;             // with the first one: prompt tokens whose KV was there from an earlier request
 };
 
+// How a compute node reaches another node.
+struct DataPathStatus {
+  std::string from;     // the compute node's name
+  std::string fabric;   // in use: "shm"
+  std::string through;  // what the fabric goes through, if its name does not say so: "tcp/eth0"; else ""
+  std::string refused;  // fabrics that were passed over, with the reasons; "" if none
+};
+
 // A memory or compute node as `lamina cluster status` shows it.
 struct NodeStatus {
   NodeId id;
@@ -60,16 +68,17 @@ struct NodeStatus {
   std::string kv_heads;           // memory nodes: "0..3", those that it holds; "" if all
   std::string holds;              // compute nodes: "layers 0..15", the part of the model that it has; "" if all
   int64_t weight_bytes = 0;       // compute nodes: of the weights that it has
-  std::string transport;          // memory nodes: the fabric in use
-  std::string transport_refused;  // fabrics that were passed over, with the reasons; "" if none
+  std::string transport;          // the fabric in use; of several paths the worst one's, of shm, verbs, ucx, tcp the last
+  std::string transport_refused;  // what was passed over for that path, with the reasons; "" if nothing was
   int64_t capacity_tokens = 0;
   int64_t used_tokens = 0;  // as the scheduler counts
   int num_sequences = 0;
   int64_t stored_tokens = 0;  // memory nodes: as the node itself counted when it was last asked
   int64_t stored_sequences = 0;
-  int64_t stale_messages = 0;  // late or duplicate messages that it dropped
-  int64_t attention_us = 0;    // memory nodes: spent on attention so far
-  StepTimes times = {};        // what its time in steps went into
+  int64_t stale_messages = 0;              // late or duplicate messages that it dropped
+  int64_t attention_us = 0;                // memory nodes: spent on attention so far
+  StepTimes times = {};                    // what its time in steps went into
+  std::vector<DataPathStatus> paths = {};  // of each compute node that connects to it
 };
 
 struct EngineStatus {

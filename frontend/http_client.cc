@@ -6,6 +6,8 @@
 #include <boost/beast/http.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/net_address.h"
+
 namespace lamina {
 namespace {
 
@@ -119,7 +121,7 @@ Result<HttpUrl> HttpUrl::Parse(const std::string& url) {
   return parsed;
 }
 
-std::string HttpUrl::address() const { return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + port; }
+std::string HttpUrl::address() const { return BracketedHost(host) + ":" + port; }
 
 Result<HttpClient> HttpClient::Create(const std::string& url, const HttpClientOptions& options) {
   HttpClient client;

@@ -159,7 +159,7 @@ struct Metrics::Families {
   NodeGauge node_up{registry, "lamina:node_up", "1 if the node is ready, else 0."};
   NodeGauge stale_messages{registry, "lamina:stale_messages",
                            "Late or duplicate messages that a node has dropped since it was configured."};
-  NodeGauge data_path{registry, "lamina:data_path", "1 for the fabric by which a memory node is reached."};
+  NodeGauge data_path{registry, "lamina:data_path", "1 for the fabric by which a compute node reaches the node."};
   std::vector<std::unique_ptr<NodeCounter>> times;  // as kTimedWork
 };
 
@@ -229,7 +229,8 @@ std::string Metrics::Serialize(const EngineStatus& status) {
     }
     families_->node_up.Set(node, node.state == "ready" ? 1 : 0);
     families_->stale_messages.Set(node, static_cast<double>(node.stale_messages));
-    if (!node.transport.empty()) families_->data_path.Set(node, 1, {{"fabric", node.transport}});
+    // Why others were not used is text of many forms, which would make new series: `lamina cluster status` has it.
+    for (const DataPathStatus& path : node.paths) families_->data_path.Set(node, 1, {{"from", path.from}, {"fabric", path.fabric}});
     if (node.capacity_tokens == 0) continue;  // keeps no KV
     families_->slots_used.Set(node, static_cast<double>(node.used_tokens));
     families_->slots_capacity.Set(node, static_cast<double>(node.capacity_tokens));

@@ -11,6 +11,7 @@
 
 #include "base/inbox.h"
 #include "base/log.h"
+#include "base/net_address.h"
 #include "frontend/cluster_executor.h"
 #include "frontend/http_client.h"
 #include "frontend/local_cluster.h"
@@ -113,10 +114,15 @@ Status LoadModelFiles(Manager& manager) {
   return OkStatus();
 }
 
+std::string HttpHost(const ServeOptions& options, const Manager& manager) {
+  if (!options.host.empty()) return CanonicalHost(options.host);
+  return options.cluster_file ? manager.config.controller_host : "127.0.0.1";
+}
+
 Status StartHttp(const ServeOptions& options, Manager& manager) {
   manager.metrics = std::make_unique<Metrics>(manager.config.served_name);
   ServerOptions server;
-  server.host = !options.host.empty() ? options.host : options.cluster_file ? manager.config.controller_host : "127.0.0.1";
+  server.host = HttpHost(options, manager);
   server.port = static_cast<uint16_t>(manager.config.http_port);
   server.service.api_key = options.api_key;
   server.service.max_queued_requests = manager.config.max_num_queued_reqs;
@@ -175,8 +181,9 @@ Status StartEngine(Manager& manager) {
 
 // Asks the server as any client would, prints the text as it comes, then where the KV lived and how fast it was.
 Status AnswerPrompt(const ServeOptions& options, Manager& manager) {
-  LAMINA_ASSIGN_OR_RETURN(const HttpClient client,
-                          HttpClient::Create(fmt::format("http://127.0.0.1:{}", manager.server->port()), {.api_key = options.api_key}));
+  LAMINA_ASSIGN_OR_RETURN(
+      const HttpClient client,
+      HttpClient::Create("http://" + JoinHostPort(HttpHost(options, manager), manager.server->port()), {.api_key = options.api_key}));
   const nlohmann::json request = {{"model", manager.config.served_name},
                                   {"prompt", options.prompt},
                                   {"max_tokens", options.max_tokens},
@@ -240,8 +247,8 @@ Status Serve(const ServeOptions& options) {
     if (node.device != "cpu")
       Say(fmt::format("{} is {}: it takes its time and computes nothing, so answers are arbitrary", node.name, node.device));
   }
-  Say(fmt::format("{} is served on http://{}:{}/v1", manager.config.served_name, options.host.empty() ? "127.0.0.1" : options.host,
-                  manager.server->port()));
+  Say(fmt::format("{} is served on http://{}/v1", manager.config.served_name,
+                  JoinHostPort(HttpHost(options, manager), manager.server->port())));
 
   Status result;
   if (!options.prompt.empty()) result = AnswerPrompt(options, manager);

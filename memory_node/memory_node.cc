@@ -209,7 +209,8 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
 bool MemoryNode::AcceptPeers() {
   next_accept_ = Clock::now() + kAcceptInterval;
   Session& session = *session_;
-  const EndpointOptions options{session.wire.memory_window_bytes(), DataHello{session.epoch, 0, ""}.Encode()};
+  const EndpointOptions options{session.wire.memory_window_bytes(), DataHello{session.epoch, 0, ""}.Encode(),
+                                [this](const std::string& hello) { return IsMember(DataHello::Decode(hello)); }};
   Result<Path> path = session.ladder->Accept(options);
   if (!path.ok()) {
     if (path.status().code() != StatusCode::kTryAgain) LAMINA_LOG_WARN("accepting a compute node: {}", path.status().ToString());
@@ -217,8 +218,9 @@ bool MemoryNode::AcceptPeers() {
   }
   Endpoint& endpoint = *path->endpoint;
   const std::optional<DataHello> hello = DataHello::Decode(endpoint.peer_hello());
-  if (!IsMember(endpoint, hello)) {
-    LAMINA_LOG_WARN("refused a peer at {}: it does not belong to this manager's session", endpoint.peer_name());
+  if (!IsMember(hello) || endpoint.peer_window_bytes() < session.wire.compute_window_bytes()) {
+    LAMINA_LOG_WARN("refused a peer at {}: its window of {} bytes is too small for this session", endpoint.peer_name(),
+                    endpoint.peer_window_bytes());
     return true;
   }
   std::unique_ptr<Buffer> buffer;
@@ -240,9 +242,8 @@ bool MemoryNode::AcceptPeers() {
   return true;
 }
 
-bool MemoryNode::IsMember(const Endpoint& peer, const std::optional<DataHello>& hello) const {
-  return hello && hello->epoch == session_->epoch && EqualInConstantTime(hello->session_token, session_->token) &&
-         peer.peer_window_bytes() >= session_->wire.compute_window_bytes();
+bool MemoryNode::IsMember(const std::optional<DataHello>& hello) const {
+  return hello && hello->epoch == session_->epoch && EqualInConstantTime(hello->session_token, session_->token);
 }
 
 bool MemoryNode::PollPeer(ComputePeer& peer) {

@@ -85,7 +85,7 @@ class MemoryNode {
   Result<std::unique_ptr<KvDevice>> MakeKvDevice(const KvShape& shape, int64_t capacity_tokens);
   Result<control::Configured> Open(const control::ConfigureMemory& request);
   bool AcceptPeers();
-  bool IsMember(const Endpoint& peer, const std::optional<DataHello>& hello) const;
+  bool IsMember(const std::optional<DataHello>& hello) const;
   bool PollPeer(ComputePeer& peer);
   bool HasArea(const Notification& notification) const;
   bool HandleNotification(ComputePeer& peer, const Notification& notification);

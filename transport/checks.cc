@@ -24,6 +24,11 @@ Status CheckOptions(const EndpointOptions& options, const Limits& limits) {
   return OkStatus();
 }
 
+Status CheckMayJoin(const EndpointOptions& options, const std::string& peer_hello) {
+  if (!options.may_join || options.may_join(peer_hello)) return OkStatus();
+  return PeerLost("it does not belong to this session, by what it says of itself");
+}
+
 Status CheckOps(std::span<const WriteOp> ops, const Limits& limits, uint64_t peer_window_bytes) {
   if (ops.size() > limits.max_ops) {
     return InvalidArgument("post of " + to_string(ops.size()) + " writes; at most " + to_string(limits.max_ops));

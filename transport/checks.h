@@ -11,6 +11,9 @@ namespace lamina {
 // kInvalidArgument if the hello or the window is larger than the fabric takes.
 Status CheckOptions(const EndpointOptions& options, const Limits& limits);
 
+// kPeerLost if EndpointOptions::may_join says no to a peer with this hello.
+Status CheckMayJoin(const EndpointOptions& options, const std::string& peer_hello);
+
 // kInvalidArgument if there are too many ops or one of them lies outside the peer's window.
 Status CheckOps(std::span<const WriteOp> ops, const Limits& limits, uint64_t peer_window_bytes);
 

@@ -5,18 +5,19 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <fstream>
 #include <random>
 
 #include "base/log.h"
+#include "base/net_address.h"
 #include "transport/posix.h"
+#include "transport/rdma_host.h"
 
 namespace lamina {
 namespace {
 
-constexpr std::string_view kLadder[] = {"verbs", "ucx", "shm", "tcp"};
-constexpr auto kAttempt = std::chrono::seconds(5);  // for one fabric while others are left
+constexpr std::string_view kLadder[] = {"shm", "verbs", "ucx", "tcp"};  // shm, where it joins two, is the fastest
+constexpr auto kAttempt = std::chrono::seconds(5);                      // for one fabric while others are left
 
 struct Offer {
   std::string fabric;
@@ -34,13 +35,6 @@ std::string HostId() {
   struct stat space {};
   (void)stat("/proc/self/ns/net", &space);
   return boot + "." + std::to_string(space.st_ino);
-}
-
-// Without RDMA, UCX moves data as shm and tcp do, but slower than they (`lamina bench transport`): only who names it first gets it then.
-bool HasRdmaDevice() {
-  std::error_code error;
-  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
-  return !error && devices != std::filesystem::directory_iterator();
 }
 
 std::string UniqueName() {
@@ -92,6 +86,8 @@ Result<std::vector<std::string>> LadderKinds(std::string_view kind, bool fallbac
 Result<std::unique_ptr<Ladder>> Ladder::Open(std::span<const std::string> kinds) {
   std::unique_ptr<Ladder> ladder(new Ladder());
   for (const std::string& kind : kinds) {
+    // Without RDMA, UCX moves data as shm and tcp do, but slower than they (`lamina bench transport`): only who names it first gets it
+    // then.
     if (kind == "ucx" && kind != kinds.front() && !HasRdmaDevice()) {
       ladder->missing_.push_back({kind, "without an RDMA device it does nothing that shm and tcp do not do"});
       continue;
@@ -118,7 +114,7 @@ Status Ladder::Listen(const std::string& host) {
   std::vector<Refusal> refused = missing_;
   for (const std::unique_ptr<Fabric>& fabric : fabrics_) {
     const std::string kind(fabric->name());
-    Result<std::unique_ptr<Listener>> listener = fabric->Listen(IsOfOneHost(kind) ? UniqueName() : host + ":0");
+    Result<std::unique_ptr<Listener>> listener = fabric->Listen(IsOfOneHost(kind) ? UniqueName() : BracketedHost(host) + ":0");
     if (!listener.ok()) {
       refused.push_back({kind, listener.status().message()});
       LAMINA_LOG_INFO("{} is not offered: {}", kind, listener.status().message());
@@ -168,9 +164,6 @@ Result<Path> Ladder::Connect(const std::string& offers, const EndpointOptions& o
       rungs.push_back({fabric.get(), &*offer});
     }
   }
-  // Nothing between two processes of one host is faster than its memory.
-  std::stable_partition(rungs.begin(), rungs.end(), [](const Rung& rung) { return rung.fabric->name() == "shm"; });
-
   for (size_t i = 0; i < rungs.size(); ++i) {
     const bool last = i + 1 == rungs.size();
     const Deadline attempt = last ? deadline : Deadline(std::min(deadline.at(), Clock::now() + kAttempt));

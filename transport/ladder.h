@@ -1,7 +1,8 @@
 // Several fabrics at once: which one joins two nodes is decided per pair, by trying them from the best to the plainest.
 //
 // The listening side offers every fabric that it could open; the connecting side takes the first offer that works for it and keeps the
-// reason why it passed over the others. A pair on one host takes shared memory first; other pairs take the order of the ladder.
+// reason why it passed over the others. The ladder begins with shared memory, as nothing between two processes of one host is faster;
+// between hosts there is none. A fabric that was named comes before all others.
 #pragma once
 
 #include <poll.h>
@@ -57,8 +58,8 @@ class Ladder {
   // nobody connected, called once.
   void Model(const ModelledLink& link);
 
-  // Listens on every open fabric: at free ports of `host` ("10.0.0.1", "[::1]") and at names of shared memory and loopback. A fabric that
-  // cannot listen there is passed over; kNotFound with every reason if none can. REQUIRES: not listening yet.
+  // Listens on every open fabric: at free ports of `host` ("10.0.0.1", "::1", "[::1]") and at names of shared memory and loopback. A fabric
+  // that cannot listen there is passed over; kNotFound with every reason if none can. REQUIRES: not listening yet.
   Status Listen(const std::string& host);
 
   // What the other side connects to: text for another machine's Connect, such as "shm=NAME@HOSTID,tcp=10.0.0.1:4711". "" if not listening.

@@ -5,6 +5,9 @@
 #include <cstring>
 #include <vector>
 
+#include "base/backoff.h"
+#include "base/log.h"
+
 namespace lamina {
 namespace {
 
@@ -12,6 +15,7 @@ constexpr uint64_t kMessageBytes = uint64_t{256} << 10;
 constexpr uint32_t kWindow = 8;  // messages on their way
 constexpr uint64_t kWindowBytes = kMessageBytes * kWindow;
 constexpr size_t kMaxRounds = 2000;
+constexpr auto kPatience = milliseconds(1);  // polling before a wait sleeps, as nodes do: the latency shall be the path's, not of waking up
 constexpr char kHello[] = "lamina probe 1";
 
 // One end of a probe. Every wait ends at the deadline.
@@ -43,7 +47,11 @@ class Prober {
       if (events[i].kind == Event::Kind::kNotification) values_.push_back(events[i].value);
       if (events[i].kind == Event::Kind::kPeerLost) return PeerLost(endpoint_.last_error());
     }
-    if (count > 0) return OkStatus();
+    if (count > 0) {
+      backoff_.Reset();
+      return OkStatus();
+    }
+    if (!backoff_.Idle()) return OkStatus();
     if (deadline_.Passed()) return TimedOut("the probe of " + endpoint_.peer_name() + " got no answer");
     ladder_.Sleep({}, deadline_);
     return OkStatus();
@@ -52,6 +60,7 @@ class Prober {
   Ladder& ladder_;
   Endpoint& endpoint_;
   const Deadline deadline_;
+  Backoff backoff_{kPatience};
   std::vector<uint32_t> values_;
 };
 
@@ -100,7 +109,8 @@ Status AnswerProbe(Ladder& ladder, Deadline deadline) {
   while (!deadline.Passed()) {
     Result<Path> path = ladder.Accept({kWindowBytes, kHello});
     if (!path.ok()) {
-      if (path.status().code() != StatusCode::kTryAgain) return path.status();
+      // As a session does: the other end goes down its ladder.
+      if (path.status().code() != StatusCode::kTryAgain) LAMINA_LOG_WARN("accepting a probe: {}", path.status().message());
       ladder.Sleep({}, Deadline(std::min(deadline.at(), Clock::now() + milliseconds(100))));
       continue;
     }
@@ -121,7 +131,7 @@ Result<ProbeResult> Probe(Ladder& ladder, const std::string& offers, Clock::dura
     return InternalError(path.endpoint->peer_name() + " is no probe of this version");
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Buffer> source, path.fabric->Allocate(kWindowBytes));
   std::memset(source->bytes().data(), 0x5a, source->bytes().size());  // pages of its own: reading untouched ones costs nothing
-  ProbeResult result{std::string(path.fabric->name()), RefusalText(path.refused), 0, 0};
+  ProbeResult result{std::string(path.fabric->name()), path.endpoint->through(), RefusalText(path.refused), 0, 0};
   {
     Prober prober(ladder, path, deadline);
     LAMINA_ASSIGN_OR_RETURN(result.latency_us, MeasureLatency(prober, source->bytes(), duration / 4));

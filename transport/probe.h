@@ -12,6 +12,7 @@ namespace lamina {
 
 struct ProbeResult {
   std::string fabric;           // that was chosen
+  std::string through;          // as Endpoint::through
   std::string refused;          // what was passed over, and why
   double latency_us = 0;        // half a round trip of 8 bytes, median
   double bytes_per_second = 0;  // one direction, large messages

@@ -135,6 +135,7 @@ Status RendezvousListener::Advance(Pending& pending, const EndpointOptions& opti
       (void)pending.link.SendGreeting(host_.name(), {}, {});  // tells a stranger what this end speaks; the connection ends anyway
       return status;
     }
+    LAMINA_RETURN_IF_ERROR(CheckMayJoin(options, pending.link.peer().hello));
     LAMINA_RETURN_IF_ERROR(Answer(pending, options));
   }
   const Status settled = pending.end->Settle();

@@ -5,7 +5,7 @@
 //   greeting   := RendezvousGreeting hello offer     hello: hello_bytes bytes; offer: offer_bytes bytes, the fabric's own
 //
 //   connecting end                    accepting end
-//   greeting           ->             Join: can receive from the peer, and can send
+//   greeting           ->             EndpointOptions::may_join; Join: can receive from the peer, and can send
 //   Join               <-             greeting
 //   Settle                            Settle
 //   ready: can receive ->             Finish: may post

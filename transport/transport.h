@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -73,6 +74,9 @@ class Endpoint {
   virtual const std::string& peer_hello() const = 0;  // what the peer said at connect
   virtual const std::string& peer_name() const = 0;   // address, for messages
   virtual std::string last_error() const = 0;         // why the peer was lost, "" while it is not
+
+  // What the fabric goes through to this peer where its name does not say so, for people: of ucx "tcp/eth0", "rc_verbs/mlx5_0:1".
+  virtual std::string through() const { return ""; }
 };
 
 inline constexpr size_t kMaxHelloBytes = 4096;
@@ -80,6 +84,10 @@ inline constexpr size_t kMaxHelloBytes = 4096;
 struct EndpointOptions {
   uint64_t window_bytes = 0;  // size of the window that this end offers
   std::string hello;          // handed to the peer; at most kMaxHelloBytes
+
+  // For Accept: whether a peer with this hello may join, asked before it is told anything (keys of memory, addresses, `hello`). One that
+  // may not is dropped, as one that breaks off its handshake. Null: every peer may.
+  std::function<bool(const std::string& peer_hello)> may_join = nullptr;
 };
 
 // Waits for peers at one address. Thread: owner.

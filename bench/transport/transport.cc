@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
+#include "base/net_address.h"
 #include "base/units.h"
 #include "bench/report.h"
 #include "bench/transport/socket_reference.h"
@@ -19,8 +21,10 @@ constexpr uint64_t kMaxLatencyBytes = uint64_t{64} << 10;
 constexpr char kSocket[] = "socket";
 constexpr char kSocketReference[] = "plain non-blocking socket, TCP_NODELAY, polled";
 
+constexpr std::string_view kMeasured[] = {"shm", "tcp", "ucx", "verbs"};  // those that join two processes
+
 struct TransportOptions {
-  std::vector<std::string> fabrics = {"shm", "tcp", "ucx", "verbs"};
+  std::vector<std::string> fabrics{std::begin(kMeasured), std::end(kMeasured)};
   std::string host = "127.0.0.1";
   uint64_t min_bytes = 8;
   uint64_t max_bytes = uint64_t{16} << 20;
@@ -45,7 +49,7 @@ Result<ChildProcess> SpawnPeerProcess(const TransportCase& test, const std::stri
 
 std::string ListenAddress(const Fabric& fabric, const std::string& host) {
   static int counter = 0;
-  if (fabric.name() != "shm") return host + ":0";
+  if (fabric.name() != "shm") return BracketedHost(host) + ":0";
   return "bench-" + std::to_string(getpid()) + "-" + std::to_string(++counter);
 }
 
@@ -53,7 +57,7 @@ Result<double> MeasureReference(const TransportCase& test, const TransportOption
   if (HasReference(test.fabric)) return RunReference(test, options.host);
   TransportCase socket = test;
   socket.fabric = kSocket;
-  LAMINA_ASSIGN_OR_RETURN(const TransportSample sample, RunOverSocket(socket, options.host + ":0", SpawnPeerProcess));
+  LAMINA_ASSIGN_OR_RETURN(const TransportSample sample, RunOverSocket(socket, BracketedHost(options.host) + ":0", SpawnPeerProcess));
   return sample.value;
 }
 
@@ -116,6 +120,10 @@ Status MeasureFabric(Fabric& fabric, const TransportOptions& options) {
 
 Status Measure(const TransportOptions& options, bool all_that_exist) {
   if (options.max_bytes < options.min_bytes) return InvalidArgument("--max-bytes is below --min-bytes");
+  for (const std::string& kind : options.fabrics) {
+    if (std::find(std::begin(kMeasured), std::end(kMeasured), kind) == std::end(kMeasured))
+      return InvalidArgument("fabric \"" + kind + "\" does not exist, or joins no two processes; there are shm, tcp, ucx and verbs");
+  }
   if (!options.json) std::cout << TableHeading() << std::endl;
   for (const std::string& kind : options.fabrics) {
     const Result<std::unique_ptr<Fabric>> fabric = OpenFabric(kind);

@@ -30,7 +30,7 @@ TransportCase MakeTransportCase(std::string fabric, TransportMeasure measure, ui
 
 struct TransportSample {
   double value = 0;   // latency: the median round trip's half
-  double p99_us = 0;  // latency: of a round trip's half (fabrics: the mean of 8 in a row); bandwidth: time per message, on average
+  double p99_us = 0;  // latency: of single round trips, the half; bandwidth: time per message, on average
 };
 
 // "latency" and "bandwidth".

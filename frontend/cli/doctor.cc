@@ -35,6 +35,7 @@ Status ConnectToProbe(const DoctorOptions& options) {
   const auto duration = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.probe_seconds));
   LAMINA_ASSIGN_OR_RETURN(const ProbeResult result, Probe(*ladder, options.probe_connect, duration, Deadline::After(kProbeDeadline)));
   const nlohmann::ordered_json report = {{"fabric", result.fabric},
+                                         {"through", result.through},
                                          {"latency_us", result.latency_us},
                                          {"bytes_per_second", result.bytes_per_second},
                                          {"refused", result.refused}};
@@ -78,12 +79,15 @@ void RegisterDoctor(CLI::App& app) {
       ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}));
   AddOption(*command, "--fallback", options->needs.fallback, "Without a YAML: another data path will do");
   AddOption(*command, "--address", options->needs.address, "Without a YAML: this machine's address in the cluster");
-  command->add_option("--port", options->needs.ports, "Without a YAML: a port that a daemon will listen at; can be given several times");
+  command->add_option("--port", options->needs.ports, "Without a YAML: a port that a daemon will listen at; can be given several times")
+      ->check(CLI::Range(1, 65535));
   AddOption(*command, "--manager", options->needs.is_manager, "Without a YAML: the manager runs here");
+  AddOption(*command, "--secret-file", options->needs.secret_file, "Without a YAML: file with the cluster's secret");
   AddOption(*command, "--tls-certificate", options->needs.tls.certificate, "Without a YAML: this machine's certificate");
   AddOption(*command, "--tls-key", options->needs.tls.key, "Without a YAML: the certificate's key");
   AddOption(*command, "--tls-ca", options->needs.tls.ca, "Without a YAML: the CA that all certificates come from");
   command->add_option("--sysroot", options->sysroot, "Folder with /sys and /proc of another machine")->group("");
+  command->add_option("--registered-bytes", options->needs.registered_bytes, "Memory that RDMA will lock")->group("");
   command->add_option("--probe-listen", options->probe_listen, "Answer one measurement at this address")->group("");
   command->add_option("--probe-connect", options->probe_connect, "Measure against what a listening end has offered")->group("");
   command->footer(

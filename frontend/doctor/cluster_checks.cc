@@ -13,7 +13,11 @@
 #include <thread>
 
 #include "frontend/cluster_commands.h"
+#include "frontend/cluster_status.h"
+#include "frontend/doctor/planned_memory.h"
+#include "frontend/http_client.h"
 #include "frontend/process.h"
+#include "frontend/resolve_config.h"
 
 namespace lamina {
 namespace {
@@ -49,18 +53,20 @@ Finding Unreachable(const std::string& host, const std::string& why) {
           "check that `ssh` reaches it without a password and that lamina is installed there at the same path or on the PATH"};
 }
 
-std::vector<Finding> AskHost(const ClusterConfig& config, const std::string& host, const ClusterCheckOptions& options) {
-  const HostNeeds needs = NeedsOf(config, host);
+std::vector<Finding> AskHost(const ClusterConfig& config, const HostNeeds& needs, const ClusterCheckOptions& options) {
+  const std::string& host = needs.address;
   std::vector<std::string> arguments = {"--json", "--address", needs.address, "--transport", needs.transport};
   if (needs.fallback) arguments.push_back("--fallback");
   if (needs.is_manager) arguments.push_back("--manager");
+  arguments.insert(arguments.end(), {"--registered-bytes", std::to_string(needs.registered_bytes)});
+  if (!needs.secret_file.empty()) arguments.insert(arguments.end(), {"--secret-file", needs.secret_file});
   for (const int port : needs.ports) arguments.insert(arguments.end(), {"--port", std::to_string(port)});
   if (!needs.tls.empty()) {
     arguments.insert(arguments.end(), {"--tls-certificate", needs.tls.certificate, "--tls-key", needs.tls.key, "--tls-ca", needs.tls.ca});
   }
   const Result<CommandOutput> output = RunCommand(DoctorOn(config, host, options.bin_dir, arguments), Deadline::After(kHostDeadline));
   if (!output.ok()) return {Unreachable(host, output.status().message())};
-  const json report = json::parse(output->out, nullptr, false);
+  const json report = json::parse(LastLine(output->out), nullptr, false);  // a login shell may greet before
   if (!report.is_object()) return {Unreachable(host, LastLine(output->err.empty() ? output->out : output->err))};
   Result<std::vector<Finding>> findings = FindingsFromJson(report.value("findings", json()));
   if (!findings.ok()) return {Unreachable(host, findings.status().message())};
@@ -107,7 +113,7 @@ Result<json> ProbePair(const ClusterConfig& config, const std::string& from, con
   if (config.transport_fallback) arguments.push_back("--fallback");
   const Result<CommandOutput> output = RunCommand(DoctorOn(config, from, options.bin_dir, arguments), Deadline::After(kHostDeadline));
   if (!output.ok()) return output.status().WithContext(from);
-  json report = json::parse(output->out, nullptr, false);
+  json report = json::parse(LastLine(output->out), nullptr, false);
   if (!report.is_object() || output->exit_status != 0) return InternalError(LastLine(output->err.empty() ? output->out : output->err));
   return report;
 }
@@ -127,11 +133,37 @@ Link LinkOf(const std::vector<Finding>& findings) {
   return link;
 }
 
+// Where the manager will listen for users, on this machine.
+Finding CheckHttpPort(const ClusterConfig& config) {
+  const std::string url = ManagerUrl(config);
+  if (!CanConnect(config.controller_host, config.http_port, std::chrono::seconds(1))) return {"http-port", url, Level::kOk, "free", ""};
+  if (AskManager(config).reachable) return {"http-port", url, Level::kOk, "a manager of lamina answers there", ""};
+  return {"http-port", url, Level::kFail, "something else listens there", "stop it, or change cluster.http_port"};
+}
+
+// What RDMA will lock on each host, if the model is here to tell; else as without a cluster.
+void PlanMemory(ClusterConfig config, const std::string& host, HostNeeds& needs) {
+  const Result<ModelConfig> model = ModelConfig::Load(config.model_path);
+  if (!model.ok() || !ResolveConfig(config, *model).ok()) return;
+  needs.registered_bytes = PlannedLockedBytes(config, *model, host);
+}
+
 Finding JudgeMtu(const std::string& a, int64_t mtu_a, const std::string& b, int64_t mtu_b) {
   const bool equal = mtu_a == mtu_b;
   return {"mtu", a + " - " + b, equal ? Level::kOk : Level::kFail,
           equal ? fmt::format("both {}", mtu_a) : fmt::format("{} and {}", mtu_a, mtu_b),
           equal ? "" : "large messages get lost or cut: `ip link set INTERFACE mtu N` with the same N on both, and on the switch"};
+}
+
+Finding MeasurePair(const ClusterConfig& config, const std::string& from, const std::string& to, double link_bits_per_second,
+                    const ClusterCheckOptions& options) {
+  const Result<json> probe = ProbePair(config, from, to, options);
+  if (!probe.ok()) {
+    return {"pair", from + " -> " + to, Level::kFail, probe.status().message(),
+            "check that a firewall lets the nodes reach each other on any port"};
+  }
+  return JudgePair({from, to, probe->value("fabric", ""), probe->value("through", ""), probe->value("refused", ""),
+                    probe->value("latency_us", 0.0), probe->value("bytes_per_second", 0.0), link_bits_per_second});
 }
 
 }  // namespace
@@ -142,11 +174,30 @@ HostNeeds NeedsOf(const ClusterConfig& config, const std::string& host) {
   needs.transport = config.transport;
   needs.fallback = config.transport_fallback;
   needs.tls = config.tls;
+  needs.secret_file = config.secret_file;
   needs.is_manager = host == config.controller_host;
   for (const NodeConfig& node : config.nodes) {
     if (node.host == host) needs.ports.push_back(node.port);
   }
+  PlanMemory(config, host, needs);
   return needs;
+}
+
+std::vector<std::pair<std::string, std::string>> PairsOf(const ClusterConfig& config) {
+  const std::vector<std::string> compute = HostsOf(config, NodeRole::kCompute), memory = HostsOf(config, NodeRole::kMemory);
+  std::vector<std::pair<std::string, std::string>> pairs;
+  const auto add = [&](const std::string& from, const std::string& to) {
+    const bool known = std::find(pairs.begin(), pairs.end(), std::pair(from, to)) != pairs.end() ||
+                       std::find(pairs.begin(), pairs.end(), std::pair(to, from)) != pairs.end();
+    if (!known) pairs.emplace_back(from, to);
+  };
+  for (const std::string& from : compute) {
+    for (const std::string& to : memory) add(from, to);
+  }
+  for (size_t i = 0; i < compute.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) add(compute[j], compute[i]);
+  }
+  return pairs;
 }
 
 Finding JudgeClock(const std::string& host, double seconds_ahead, double uncertainty) {
@@ -156,19 +207,19 @@ Finding JudgeClock(const std::string& host, double seconds_ahead, double uncerta
           level == Level::kOk ? "" : "logs of the nodes cannot be compared: run chrony or systemd-timesyncd on all hosts"};
 }
 
-Finding JudgePair(const std::string& from, const std::string& to, const std::string& fabric, const std::string& refused, double latency_us,
-                  double bytes_per_second, double link_bits_per_second) {
-  Finding finding{"pair", from + " -> " + to, Level::kOk, "", ""};
-  const double bits = bytes_per_second * 8;
-  finding.cause = fmt::format("{}: {:.1f} us, {:.3f} Gb/s", fabric, latency_us, bits * 1e-9);
-  if (link_bits_per_second > 0 && fabric != "shm") {
-    finding.cause += fmt::format(", {:.0f} % of the link's {:.0f} Gb/s", 100 * bits / link_bits_per_second, link_bits_per_second * 1e-9);
-    if (bits < 0.5 * link_bits_per_second && fabric != "tcp") {
+Finding JudgePair(const MeasuredPair& pair) {
+  Finding finding{"pair", pair.from + " -> " + pair.to, Level::kOk, "", ""};
+  const double bits = pair.bytes_per_second * 8, link = pair.link_bits_per_second;
+  finding.cause = fmt::format("{}{}: {:.{}f} us, {:.3f} Gb/s", pair.fabric, pair.through.empty() ? "" : " (" + pair.through + ")",
+                              pair.latency_us, pair.latency_us < 1 ? 2 : 1, bits * 1e-9);
+  if (link > 0 && pair.fabric != "shm") {
+    finding.cause += fmt::format(", {:.0f} % of the link's {:.0f} Gb/s", 100 * bits / link, link * 1e-9);
+    if (bits < 0.5 * link && pair.fabric != "tcp") {
       finding.level = Level::kWarn;
       finding.fix = "less than half of the link: check MTU, PCIe width (pcie-width) and the switch port";
     }
   }
-  if (!refused.empty()) finding.cause += "; not used: " + refused;
+  if (!pair.refused.empty()) finding.cause += "; not used: " + pair.refused;
   return finding;
 }
 
@@ -183,35 +234,30 @@ std::vector<Finding> CheckCluster(const ClusterConfig& config, const ClusterChec
     for (const std::string& host : *hosts) {
       if (links.contains(host)) continue;
       say("asking " + host);
-      const std::vector<Finding> findings = AskHost(config, host, options);
+      const std::vector<Finding> findings = AskHost(config, NeedsOf(config, host), options);
       links[host] = LinkOf(findings);
       all.insert(all.end(), findings.begin(), findings.end());
       all.push_back(CheckClock(config, host));
     }
   }
   if (!links.contains(config.controller_host)) {  // the manager's own machine, which is this one, as for `lamina cluster up`
-    for (Finding& finding : CheckTls(NeedsOf(config, config.controller_host))) {
-      finding.subject = config.controller_host + " " + finding.subject;
-      all.push_back(std::move(finding));
+    const HostNeeds needs = NeedsOf(config, config.controller_host);
+    for (std::vector<Finding> findings : {CheckSecret(needs), CheckTls(needs)}) {
+      for (Finding& finding : findings) {
+        finding.subject = config.controller_host + " " + finding.subject;
+        all.push_back(std::move(finding));
+      }
     }
   }
-  for (const std::string& from : compute) {
-    for (const std::string& to : memory) {
-      const Link &a = links[from], &b = links[to];
-      if (a.mtu > 0 && b.mtu > 0 && from != to) all.push_back(JudgeMtu(from, a.mtu, to, b.mtu));
-      const double rate = a.bits_per_second > 0 && b.bits_per_second > 0 ? std::min(a.bits_per_second, b.bits_per_second) : 0;
-      for (const auto& [source, target] : {std::pair(from, to), std::pair(to, from)}) {
-        say("measuring " + source + " -> " + target);
-        const Result<json> probe = ProbePair(config, source, target, options);
-        if (probe.ok()) {
-          all.push_back(JudgePair(source, target, probe->value("fabric", ""), probe->value("refused", ""), probe->value("latency_us", 0.0),
-                                  probe->value("bytes_per_second", 0.0), rate));
-        } else {
-          all.push_back({"pair", source + " -> " + target, Level::kFail, probe.status().message(),
-                         "check that a firewall lets the nodes reach each other on any port"});
-        }
-        if (from == to) break;
-      }
+  if (IsLocalHost(config.controller_host)) all.push_back(CheckHttpPort(config));
+  for (const auto& [from, to] : PairsOf(config)) {
+    const Link &a = links[from], &b = links[to];
+    if (a.mtu > 0 && b.mtu > 0 && from != to) all.push_back(JudgeMtu(from, a.mtu, to, b.mtu));
+    const double rate = a.bits_per_second > 0 && b.bits_per_second > 0 ? std::min(a.bits_per_second, b.bits_per_second) : 0;
+    for (const auto& [source, target] : {std::pair(from, to), std::pair(to, from)}) {
+      say("measuring " + source + " -> " + target);
+      all.push_back(MeasurePair(config, source, target, rate, options));
+      if (from == to) break;
     }
   }
   return all;

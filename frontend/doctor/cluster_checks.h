@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/cluster_config.h"
@@ -20,12 +21,23 @@ struct ClusterCheckOptions {
   std::function<void(const std::string& line)> progress;
 };
 
-// Asks every host (as `lamina cluster up` reaches it), then measures every pair of compute and memory host in both directions.
+// Asks every host (as `lamina cluster up` reaches it), then measures every pair of hosts that will exchange data, in both directions.
 std::vector<Finding> CheckCluster(const ClusterConfig& config, const ClusterCheckOptions& options);
 
-// Level and words of a measured pair. `link_bits_per_second`: the slower interface's rate, 0 if it does not tell. Exposed for tests.
-Finding JudgePair(const std::string& from, const std::string& to, const std::string& fabric, const std::string& refused, double latency_us,
-                  double bytes_per_second, double link_bits_per_second);
+// Those pairs: compute and memory hosts, which may be one host, and compute hosts among themselves. Each once. Exposed for tests.
+std::vector<std::pair<std::string, std::string>> PairsOf(const ClusterConfig& config);
+
+// What was measured from one host to another.
+struct MeasuredPair {
+  std::string from, to;
+  std::string fabric, through, refused;  // as in ProbeResult
+  double latency_us = 0;
+  double bytes_per_second = 0;
+  double link_bits_per_second = 0;  // the slower interface's rate, 0 if it does not tell
+};
+
+// Its level and words. Exposed for tests.
+Finding JudgePair(const MeasuredPair& pair);
 
 // The same for the clocks: seconds by which `host` is ahead of this machine, known to within `uncertainty`.
 Finding JudgeClock(const std::string& host, double seconds_ahead, double uncertainty);

@@ -85,7 +85,9 @@ std::vector<Finding> CheckLockedMemory(const HostView& host, const HostNeeds& ne
     int64_t limit = 0;
     std::from_chars(soft.data(), soft.data() + soft.size(), limit);
     const bool enough = limit >= needs.registered_bytes;
-    return {{"memlock", "this process", enough || !needs.needs_rdma() ? Level::kOk : Level::kFail,
+    const bool may_use_rdma = needs.transport != "tcp" && needs.transport != "shm" && !RdmaPorts(host).empty();
+    const Level lack = needs.needs_rdma() ? Level::kFail : may_use_rdma ? Level::kWarn : Level::kOk;
+    return {{"memlock", "this process", enough ? Level::kOk : lack,
              fmt::format("at most {} of locked memory, RDMA needs {}", FormatSize(limit), FormatSize(needs.registered_bytes)),
              enough ? "" : "for RDMA: `ulimit -l unlimited`, in a systemd unit LimitMEMLOCK=infinity"}};
   }

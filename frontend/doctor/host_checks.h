@@ -16,8 +16,9 @@ struct HostNeeds {
   std::string address;             // its IP address or name in the cluster; "": none in particular
   std::string transport = "auto";  // auto | verbs | ucx | shm | tcp
   bool fallback = false;
-  int64_t registered_bytes = int64_t{64} << 20;  // memory that the NIC will have to reach
+  int64_t registered_bytes = int64_t{64} << 20;  // memory that RDMA will lock in one process; without a cluster that of a small model
   std::vector<int> ports;                        // that its daemons will listen at
+  std::string secret_file;                       // "": none
   TlsFiles tls;                                  // empty: no TLS
   bool is_manager = false;                       // the manager runs here
 
@@ -36,11 +37,11 @@ std::vector<Finding> CheckFabrics(const HostNeeds& needs);
 std::vector<Finding> CheckPorts(const HostNeeds& needs);
 std::vector<Finding> CheckUcx(const HostNeeds& needs);
 
-// The network interface that has this address, "" if none has.
-std::string InterfaceOf(const std::string& ip_address);
-
 // What a peer would say to the files of TLS, and for how long they will do. Nothing without TLS.
 std::vector<Finding> CheckTls(const HostNeeds& needs);
+
+// Whether the secret can be read; and, off the loopback, whether there is one, or TLS: without, daemons do not start.
+std::vector<Finding> CheckSecret(const HostNeeds& needs);
 
 // All of the above.
 std::vector<Finding> CheckHost(const HostView& host, const HostNeeds& needs);

@@ -1,35 +1,30 @@
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 
 #include <set>
 #include <sstream>
 
+#include "base/net_address.h"
 #include "frontend/doctor/host_checks.h"
 #include "frontend/process.h"
 #include "transport/ladder.h"
+#include "transport/network_interface.h"
+#include "transport/rdma_host.h"
+#include "transport/secret_file.h"
 #include "transport/tcp_socket.h"
 
 namespace lamina {
 
-std::string InterfaceOf(const std::string& ip_address) {
-  ifaddrs* interfaces = nullptr;
-  if (getifaddrs(&interfaces) != 0) return "";
-  std::string found;
-  for (const ifaddrs* entry = interfaces; entry != nullptr && found.empty(); entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr) continue;
-    char text[INET6_ADDRSTRLEN] = "";
-    if (entry->ifa_addr->sa_family == AF_INET) {
-      inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr, text, sizeof(text));
-    } else if (entry->ifa_addr->sa_family == AF_INET6) {
-      inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr, text, sizeof(text));
-    }
-    if (ip_address == text) found = entry->ifa_name;
-  }
-  freeifaddrs(interfaces);
-  return found;
+namespace {
+
+// As a daemon would find that listens there.
+bool IsLoopbackHost(const std::string& host) {
+  boost::asio::io_context context;
+  boost::system::error_code error;
+  const auto found = Tcp::resolver(context).resolve(host, "", Tcp::resolver::passive, error);
+  return !error && !found.empty() && found.begin()->endpoint().address().is_loopback();
 }
+
+}  // namespace
 
 std::vector<Finding> CheckFabrics(const HostNeeds& needs) {
   std::vector<Finding> findings;
@@ -47,9 +42,8 @@ std::vector<Finding> CheckFabrics(const HostNeeds& needs) {
 std::vector<Finding> CheckPorts(const HostNeeds& needs) {
   std::vector<Finding> findings;
   boost::asio::io_context context;
-  const std::string host = needs.address.find(':') == std::string::npos ? needs.address : "[" + needs.address + "]";
   for (const int port : needs.ports) {
-    const std::string address = host + ":" + std::to_string(port);
+    const std::string address = JoinHostPort(needs.address, port);
     const Result<Tcp::acceptor> acceptor = ListenTcp(context, address);
     if (acceptor.ok()) {
       findings.push_back({"port", address, Level::kOk, "free", ""});
@@ -63,8 +57,23 @@ std::vector<Finding> CheckPorts(const HostNeeds& needs) {
   return findings;
 }
 
+std::vector<Finding> CheckSecret(const HostNeeds& needs) {
+  if (!needs.secret_file.empty()) {
+    const Status status = ReadSecretFile(needs.secret_file).status();
+    return {{"secret", needs.secret_file, status.ok() ? Level::kOk : Level::kFail, status.ok() ? "can be read" : status.message(),
+             status.ok() ? "" : "every host of the cluster must have the same file, which only its owner may read"}};
+  }
+  if (!needs.tls.empty() || needs.ports.empty() || needs.address.empty() || IsLoopbackHost(needs.address)) return {};
+  return {{"secret", needs.address, Level::kFail, "not the loopback, and there is neither a secret nor TLS: daemons refuse to listen here",
+           "make a secret with `" + MakeSecretCommand("FILE") +
+               "`, copy it to every host, name it in the cluster YAML as cluster.secret_file; "
+               "or see docs/tls.md"}};
+}
+
 std::vector<Finding> CheckUcx(const HostNeeds& needs) {
   const bool must = needs.transport == "ucx" && !needs.fallback;
+  if (const Status locks = HasRdmaDevice() ? CheckCanLock(kUcxLockedBytes) : OkStatus(); !locks.ok())  // it might never return
+    return {{"ucx", "ucx_info", must ? Level::kFail : Level::kWarn, "UCX cannot use the RDMA device here", locks.message()}};
   const Result<CommandOutput> output = RunCommand({"ucx_info", "-v", "-d"}, Deadline::After(std::chrono::seconds(20)));
   if (!output.ok() || output->exit_status != 0) {
     return {{"ucx", "ucx_info", must ? Level::kWarn : Level::kOk, "cannot be asked what UCX has here",
@@ -99,6 +108,7 @@ std::vector<Finding> CheckHost(const HostView& host, const HostNeeds& needs) {
   add(CheckGpuDirect(host));
   add(CheckInterface(host, needs, InterfaceOf(needs.address)));
   add(CheckPorts(needs));
+  add(CheckSecret(needs));
   add(CheckTls(needs));
   return all;
 }

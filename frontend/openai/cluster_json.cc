@@ -7,6 +7,9 @@ using nlohmann::ordered_json;
 ordered_json ClusterStatusJson(const EngineStatus& status) {
   ordered_json nodes = ordered_json::array();
   for (const NodeStatus& node : status.nodes) {
+    ordered_json paths = ordered_json::array();
+    for (const DataPathStatus& path : node.paths)
+      paths.push_back({{"from", path.from}, {"fabric", path.fabric}, {"through", path.through}, {"refused", path.refused}});
     nodes.push_back({{"id", node.id.value},
                      {"name", node.name},
                      {"role", node.role},
@@ -24,7 +27,8 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
                      {"stored_tokens", node.stored_tokens},
                      {"stored_sequences", node.stored_sequences},
                      {"stale_messages", node.stale_messages},
-                     {"attention_us", node.attention_us}});
+                     {"attention_us", node.attention_us},
+                     {"paths", std::move(paths)}});
   }
   ordered_json uses = ordered_json::array();
   for (const NodeUse& use : status.scheduler.nodes) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/net_address.h"
 #include "frontend/openai/http_session.h"
 
 namespace lamina {
@@ -46,7 +47,7 @@ class HttpServer::Loop {
     if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-    const std::string where = "cannot listen on " + options_.host + ":" + std::to_string(options_.port) + ": ";
+    const std::string where = "cannot listen on " + JoinHostPort(options_.host, options_.port) + ": ";
     if (error == asio::error::address_in_use)
       return InvalidArgument(where + "the port is in use by another program; stop it or choose another port");
     if (error == asio::error::access_denied) return InvalidArgument(where + "not permitted; choose a port above 1023");

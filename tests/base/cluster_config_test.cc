@@ -209,6 +209,16 @@ TEST(ClusterConfig, NodesMustDiffer) {
   EXPECT_EQ(ErrorOf(Changed("port: 7101", "port: 7100")), "/etc/c.yaml:4: node 'm0' has the address 127.0.0.1:7100 of node 'c0'");
 }
 
+TEST(ClusterConfig, AnIpv6HostHasOneText) {
+  for (const char* host : {"\"::1\"", "\"[::1]\"", "\"0:0:0:0:0:0:0:1\""}) {
+    const Result<ClusterConfig> config =
+        ClusterConfig::Parse(Changed("port: 7100", std::string("port: 7100, host: ") + host), "/etc/c.yaml");
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->nodes[0].host, "::1");
+    EXPECT_EQ(ClusterConfig::Address(config->nodes[0]), "[::1]:7100");
+  }
+}
+
 TEST(ClusterConfig, NodesAreChecked) {
   EXPECT_EQ(ErrorOf(Changed(", memory: 256MiB", "")),
             "/etc/c.yaml:4: node 'm0' needs 'memory': how much it may use for the KV cache, for example 4GiB");

@@ -57,6 +57,10 @@ TEST(TransportBench, RefusesWhatItDoesNotKnow) {
   const CommandOutput pigeon = Bench({"--fabric", "pigeon"});
   EXPECT_EQ(pigeon.exit_status, 1);
   EXPECT_THAT(pigeon.err, HasSubstr("\"pigeon\" does not exist"));
+  const CommandOutput loopback = Bench({"--fabric", "shm,loopback"});
+  EXPECT_EQ(loopback.exit_status, 1);
+  EXPECT_THAT(loopback.err, HasSubstr("\"loopback\" does not exist, or joins no two processes"));
+  EXPECT_EQ(loopback.out, "");
   EXPECT_EQ(Bench({"--max-bytes", "many"}).exit_status, 2);
   EXPECT_EQ(Bench({"--min-bytes", "16", "--max-bytes", "8"}).exit_status, 1);
   EXPECT_THAT(Bench({"--help"}).out, HasSubstr("Example:"));

@@ -12,6 +12,8 @@
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
+#include "transport/network_interface.h"
+#include "transport/tcp_socket.h"
 
 namespace lamina::testing {
 namespace {
@@ -25,22 +27,28 @@ class ClusterCommand : public ::testing::Test {
   void SetUp() override {
     setenv("XDG_STATE_HOME", (folder_ / "state").c_str(), 1);
     port_ = FreePort();
-    std::ofstream(config()) << "version: 1\n"
-                            << "cluster: {name: probe, http_port: " << port_ << "}\n"
-                            << "nodes:\n"
-                            << "  - {name: c0, role: compute, host: 127.0.0.1, port: " << FreePort() << "}\n"
-                            << "  - {name: m0, role: memory, host: 127.0.0.1, port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
-                            << "  - {name: m1, role: memory, host: 127.0.0.1, port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
-                            << "model: {path: " LAMINA_SOURCE_DIR "/models/tiny-stories}\n";
+    WriteConfig("127.0.0.1");
   }
   void TearDown() override { Run("down"); }
+
+  // A cluster on `host`, as it stands in a YAML.
+  void WriteConfig(const std::string& host, const std::string& transport = "auto") const {
+    std::ofstream(config()) << "version: 1\n"
+                            << "cluster: {name: probe, controller: " << host << ", http_port: " << port_ << "}\n"
+                            << "nodes:\n"
+                            << "  - {name: c0, role: compute, host: " << host << ", port: " << FreePort() << "}\n"
+                            << "  - {name: m0, role: memory, host: " << host << ", port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
+                            << "  - {name: m1, role: memory, host: " << host << ", port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
+                            << "transport: {kind: " << transport << "}\n"
+                            << "model: {path: " LAMINA_SOURCE_DIR "/models/tiny-stories}\n";
+  }
 
   std::string config() const { return folder_ / "cluster.yaml"; }
   CommandOutput Run(const std::string& action) const { return RunLamina({"cluster", action, config()}); }
   json Status() const { return json::parse(RunLamina({"cluster", "status", config(), "--json"}).out, nullptr, false); }
-  std::string Complete() const {
-    const CommandOutput output = RunLamina(
-        {"complete", "Once upon a time", "--max-tokens", "8", "--temperature", "0", "--url", "http://127.0.0.1:" + std::to_string(port_)});
+  std::string Complete(const std::string& host = "127.0.0.1") const {
+    const CommandOutput output = RunLamina({"complete", "Once upon a time", "--max-tokens", "8", "--temperature", "0", "--url",
+                                            "http://" + host + ":" + std::to_string(port_)});
     return output.out + output.err;
   }
 
@@ -78,6 +86,27 @@ TEST_F(ClusterCommand, StartsServesAndStopsEverything) {
   EXPECT_THAT(nothing.out, HasSubstr("nothing to stop"));
 }
 
+// Over tcp, so that the data path has such an address too.
+TEST_F(ClusterCommand, ServesAndIsExaminedOverIpv6) {
+  if (InterfaceOf("::1").empty()) GTEST_SKIP() << "this machine has no ::1";
+  WriteConfig("\"[0:0:0:0:0:0:0:1]\"", "tcp");
+  const CommandOutput doctor = RunLamina({"doctor", config(), "--probe-seconds", "0.1", "--json"});
+  EXPECT_EQ(doctor.exit_status, 0) << doctor.out << doctor.err;
+  const json report = json::parse(doctor.out, nullptr, false);
+  std::string path;
+  for (const json& finding : report.value("findings", json::array())) {
+    if (finding["check"] == "pair") path = finding["cause"];
+  }
+  EXPECT_THAT(path, HasSubstr("tcp: "));
+
+  const CommandOutput up = Run("up");
+  ASSERT_EQ(up.exit_status, 0) << up.out << up.err;
+  EXPECT_THAT(up.out, HasSubstr("http://[::1]:" + std::to_string(port_)));
+  EXPECT_THAT(Complete("[::1]"), HasSubstr(", in a "));
+  const json status = Status();
+  for (const json& node : status.value("nodes", json::array())) EXPECT_THAT(node["address"].get<std::string>(), HasSubstr("[::1]:"));
+}
+
 TEST_F(ClusterCommand, StatusTellsOfNodesThatDied) {
   const CommandOutput up = Run("up");
   ASSERT_EQ(up.exit_status, 0) << up.out << up.err;
@@ -103,6 +132,16 @@ TEST_F(ClusterCommand, StatusTellsOfNodesThatDied) {
   const CommandOutput down = Run("down");
   EXPECT_EQ(down.exit_status, 0) << down.err;
   for (const auto& [name, pid] : pids) EXPECT_FALSE(Runs(pid)) << name << " stays behind";
+}
+
+TEST_F(ClusterCommand, TheDoctorSaysWhatUpWouldRefuse) {
+  boost::asio::io_context context;
+  const Result<Tcp::acceptor> taken = ListenTcp(context, "127.0.0.1:" + std::to_string(port_));
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  const CommandOutput doctor = RunLamina({"doctor", config(), "--probe-seconds", "0.1"});
+  EXPECT_EQ(doctor.exit_status, 1);
+  EXPECT_THAT(doctor.out, HasSubstr("fail  http-port    http://127.0.0.1:" + std::to_string(port_)));
+  EXPECT_EQ(Run("up").exit_status, 1);
 }
 
 TEST_F(ClusterCommand, AnUpThatFailsLeavesNothingBehind) {

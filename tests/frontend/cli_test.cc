@@ -68,6 +68,19 @@ class FakeApi {
   ScriptedServer server_;
 };
 
+TEST(Cli, DoctorsPortsArePorts) {
+  const CommandOutput output = Lamina({"doctor", "--port", "99999"});
+  EXPECT_NE(output.exit_status, 0);
+  EXPECT_THAT(output.err, HasSubstr("99999"));
+  EXPECT_THAT(output.out, Not(HasSubstr("YAML")));
+}
+
+// UCX's own place for its messages is stdout.
+TEST(Cli, DoctorsJsonIsAloneOnStdout) {
+  const CommandOutput output = Lamina({"doctor", "--json"}, "UCX_LAMINA_TEST=1 UCX_LOG_LEVEL=info ");
+  EXPECT_TRUE(json::parse(output.out, nullptr, false).is_object()) << output.out;
+}
+
 TEST(Cli, EveryCommandHasHelpWithAnExample) {
   for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{{},
                                                                                        {"serve"},

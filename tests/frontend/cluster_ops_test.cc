@@ -4,13 +4,16 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "frontend/cluster_commands.h"
+#include "frontend/cluster_executor.h"
 #include "frontend/cluster_state.h"
 #include "frontend/cluster_status.h"
 #include "frontend/http_client.h"
+#include "frontend/openai/cluster_json.h"
 #include "frontend/process.h"
 #include "tests/frontend/fake_programs.h"
 #include "tests/support/free_port.h"
@@ -21,6 +24,7 @@ namespace lamina {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A cluster of fake daemons: c0, m0 and m1 on this machine, with state and logs in a temporary folder.
 class ClusterOpsTest : public ::testing::Test {
@@ -333,6 +337,32 @@ TEST_F(ClusterOpsTest, ADamagedStateFileIsNamed) {
     EXPECT_THAT(Down().message(), HasSubstr(path)) << text;
   }
   std::filesystem::remove(path);
+}
+
+TEST(StatusTable, ShowsTheWorstPathAndThatThereAreOthers) {
+  std::vector<DataPathStatus> paths = {{"c0", "shm", "", ""}, {"c1", "tcp", "", "verbs: no device"}, {"c2", "ucx", "tcp/eth0", ""}};
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_EQ(WorstPath(paths)->from, "c1") << turn;
+    std::rotate(paths.begin(), paths.begin() + 1, paths.end());
+  }
+  EXPECT_EQ(WorstPath({}), nullptr);
+
+  EngineStatus status;
+  NodeStatus node;
+  node.name = "m0";
+  node.transport = "tcp";
+  node.transport_refused = "verbs: no device";
+  node.paths = paths;
+  status.nodes = {node};
+  const std::string mixed = StatusTable(ClusterStatusJson(status).dump());
+  EXPECT_THAT(mixed, HasSubstr("\ndata paths to m0: shm from c0; tcp from c1; ucx (tcp/eth0) from c2\n"));
+  EXPECT_THAT(mixed, HasSubstr("\ndata paths not used to m0 from c1: verbs: no device\n"));
+
+  status.nodes[0].transport = "ucx";
+  status.nodes[0].paths = {paths[2]};
+  const std::string alike = StatusTable(ClusterStatusJson(status).dump());
+  EXPECT_THAT(alike, HasSubstr("ucx (tcp/eth0)"));
+  EXPECT_THAT(alike, Not(HasSubstr("data paths")));
 }
 
 TEST(StatusTable, ToleratesWhatItDoesNotKnow) {

@@ -10,8 +10,10 @@
 
 #include "frontend/doctor/cluster_checks.h"
 #include "frontend/doctor/host_checks.h"
+#include "frontend/doctor/planned_memory.h"
 #include "tests/support/certificates.h"
 #include "tests/support/temporary_folder.h"
+#include "transport/network_interface.h"
 #include "transport/probe.h"
 
 namespace lamina {
@@ -116,6 +118,84 @@ TEST_F(Doctor, LockedMemory) {
   EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk);
 }
 
+TEST_F(Doctor, TooLittleLockedMemoryIsAWarningWhereRdmaWouldBeTaken) {
+  Write("/proc/self/limits", "Max locked memory         8388608              8388608              bytes");
+  needs_.transport = "auto";
+  EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk) << "no RDMA device";
+  WriteRoce("4: ACTIVE", "RoCE v2");
+  EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kWarn);
+  needs_.transport = "tcp";
+  EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk);
+}
+
+// 192.0.2.0/24 belongs to nobody.
+TEST_F(Doctor, WithoutASecretDaemonsDoNotStartOffTheLoopback) {
+  needs_.address = "192.0.2.7";
+  EXPECT_TRUE(CheckSecret(needs_).empty()) << "nothing listens";
+  needs_.ports = {7100};
+  EXPECT_EQ(Find(CheckSecret(needs_), "secret").level, Level::kFail);
+  EXPECT_THAT(Find(CheckSecret(needs_), "secret").fix, HasSubstr("openssl rand"));
+  needs_.secret_file = folder_ / "secret";
+  EXPECT_THAT(Find(CheckSecret(needs_), "secret").cause, HasSubstr(needs_.secret_file));
+  EXPECT_EQ(Find(CheckSecret(needs_), "secret").level, Level::kFail) << "there is no such file";
+  std::ofstream(needs_.secret_file) << "0123456789abcdef0123456789abcdef\n";
+  fs::permissions(needs_.secret_file, fs::perms::owner_read);
+  EXPECT_EQ(Find(CheckSecret(needs_), "secret").level, Level::kOk);
+  needs_.secret_file.clear();
+  for (const char* loopback : {"127.0.0.1", "localhost", "::1"}) {
+    needs_.address = loopback;
+    EXPECT_TRUE(CheckSecret(needs_).empty()) << loopback;
+  }
+}
+
+class DoctorOfCluster : public Doctor {
+ protected:
+  void AddNode(const std::string& host, NodeRole role) {
+    NodeConfig node;
+    node.role = role;
+    node.host = host;
+    config_.nodes.push_back(node);
+  }
+
+  ClusterConfig config_;
+};
+
+TEST_F(DoctorOfCluster, HostsThatExchangeDataArePairs) {
+  AddNode("a", NodeRole::kCompute);
+  AddNode("b", NodeRole::kCompute);
+  AddNode("b", NodeRole::kMemory);
+  AddNode("c", NodeRole::kMemory);
+  using Pair = std::pair<std::string, std::string>;
+  EXPECT_THAT(PairsOf(config_), ::testing::UnorderedElementsAre(Pair("a", "b"), Pair("a", "c"), Pair("b", "b"), Pair("b", "c")));
+  config_.nodes.clear();
+  for (const char* host : {"a", "b", "c"}) AddNode(host, NodeRole::kCompute);
+  AddNode("m", NodeRole::kMemory);
+  EXPECT_THAT(PairsOf(config_), ::testing::UnorderedElementsAre(Pair("a", "m"), Pair("b", "m"), Pair("c", "m"), Pair("a", "b"),
+                                                                Pair("a", "c"), Pair("b", "c")));
+}
+
+// Of LLaMA-65B's shape: a decode message of 64 rows has 64 x (4 + 2 x 2) x 8192 bytes, an output half of that.
+TEST_F(DoctorOfCluster, LockedMemoryGrowsWithTheModelAndThePeers) {
+  AddNode("a", NodeRole::kCompute);
+  AddNode("m", NodeRole::kMemory);
+  ModelConfig model;
+  model.hidden_size = 8192;
+  model.num_heads = model.num_kv_heads = 64;
+  model.head_dim = 128;
+  config_.kv_dtype = "bfloat16";
+  config_.wire_dtype = "float32";
+  config_.num_batches = 2;
+  const int64_t once = PlannedLockedBytes(config_, model, "a");
+  EXPECT_GT(once, 2 * (64 * 8 * 8192 + 64 * 4 * 8192));
+  EXPECT_EQ(PlannedLockedBytes(config_, model, "m"), once);
+  AddNode("m2", NodeRole::kMemory);
+  EXPECT_EQ(PlannedLockedBytes(config_, model, "a"), 2 * once);
+  EXPECT_EQ(PlannedLockedBytes(config_, model, "m2"), once);
+  AddNode("b", NodeRole::kCompute);
+  EXPECT_GE(PlannedLockedBytes(config_, model, "a"), 2 * once + 2 * 2 * int64_t{512} * 8192 * 4);
+  EXPECT_EQ(PlannedLockedBytes(config_, model, "elsewhere"), 0);
+}
+
 TEST_F(Doctor, GpusAndNicsOnTheBus) {
   const auto device = [&](const std::string& address, const char* vendor, const char* type, const char* node, const char* width) {
     const std::string folder = "/sys/bus/pci/devices/" + address + "/";
@@ -156,11 +236,12 @@ TEST_F(Doctor, Interfaces) {
 }
 
 TEST_F(Doctor, PairsAndClocks) {
-  EXPECT_EQ(JudgePair("a", "b", "verbs", "", 3, 11e9, 100e9).level, Level::kOk);
-  const Finding slow = JudgePair("a", "b", "verbs", "", 3, 1e9, 100e9);
+  EXPECT_EQ(JudgePair({"a", "b", "verbs", "", "", 3, 11e9, 100e9}).level, Level::kOk);
+  const Finding slow = JudgePair({"a", "b", "verbs", "", "", 3, 1e9, 100e9});
   EXPECT_EQ(slow.level, Level::kWarn);
   EXPECT_THAT(slow.cause, HasSubstr("8 % of the link's 100 Gb/s"));
-  EXPECT_THAT(JudgePair("a", "b", "tcp", "verbs: no device", 3, 1e9, 0).cause, HasSubstr("not used: verbs: no device"));
+  EXPECT_THAT(JudgePair({"a", "b", "tcp", "", "verbs: no device", 3, 1e9, 0}).cause, HasSubstr("not used: verbs: no device"));
+  EXPECT_THAT(JudgePair({"a", "b", "ucx", "tcp/eth0", "", 3, 1e9, 0}).cause, HasSubstr("ucx (tcp/eth0): 3.0 us"));
   EXPECT_EQ(JudgeClock("b", 0.3, 0.01).level, Level::kOk);
   EXPECT_EQ(JudgeClock("b", -2, 0.01).level, Level::kWarn);
   EXPECT_EQ(JudgeClock("b", 2, 3).level, Level::kOk) << "not known well enough";
@@ -259,10 +340,27 @@ TEST_F(Doctor, AProbeMeasuresThisHost) {
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_TRUE(answered.ok()) << answered;
     EXPECT_EQ(result->fabric, kind);
-    EXPECT_GT(result->latency_us, 0.05);
+    EXPECT_GT(result->latency_us, 0.02);
     EXPECT_GT(result->bytes_per_second, 1e6);
     EXPECT_LT(result->bytes_per_second, 1e12);
   }
+}
+
+// A sleeper takes 10 us and more to wake. On a machine that is busy otherwise some of the tries have to wait all the same.
+TEST_F(Doctor, AProbesLatencyIsNotThatOfWakingUp) {
+  const std::vector<std::string> kinds = {"shm"};
+  double best_us = 1e9;
+  for (int i = 0; i < 40 && best_us > 5; ++i) {
+    const std::unique_ptr<Ladder> answering = std::move(*Ladder::Open(kinds)), measuring = std::move(*Ladder::Open(kinds));
+    ASSERT_TRUE(answering->Listen("127.0.0.1").ok());
+    std::thread thread([&] { (void)AnswerProbe(*answering, Deadline::After(std::chrono::seconds(30))); });
+    const Result<ProbeResult> result =
+        Probe(*measuring, answering->offers(), std::chrono::milliseconds(50), Deadline::After(std::chrono::seconds(30)));
+    thread.join();
+    ASSERT_TRUE(result.ok()) << result.status();
+    best_us = std::min(best_us, result->latency_us);
+  }
+  EXPECT_LT(best_us, 5);
 }
 
 }  // namespace

@@ -291,6 +291,7 @@ TEST_F(HttpApi, ClusterStatus) {
   status.serving = true;
   status.nodes.push_back({NodeId{1}, "m0", "memory", "10.0.0.7:7001", "lost", "no heartbeat", "0..1", "layers 2..3", 77, "tcp",
                           "verbs: no device", 1000, 10, 2, 9, 1, 5, 700});
+  status.nodes[0].paths = {{"c0", "tcp", "", "verbs: no device"}};
   status.scheduler.num_waiting = 3;
   status.scheduler.num_preemptions = 4;
   status.scheduler.nodes.push_back({NodeId{1}, 1000, 10, 2});
@@ -301,7 +302,7 @@ TEST_F(HttpApi, ClusterStatus) {
       body["nodes"][0],
       json::parse(
           R"({"id": 1, "name": "m0", "role": "memory", "address": "10.0.0.7:7001", "state": "lost", "detail": "no heartbeat", "kv_heads": "0..1", "holds": "layers 2..3", "weight_bytes": 77, "transport": "tcp", "transport_refused": "verbs: no device",
-      "capacity_tokens": 1000, "used_tokens": 10, "num_sequences": 2, "stored_tokens": 9, "stored_sequences": 1, "stale_messages": 5, "attention_us": 700})"));
+      "capacity_tokens": 1000, "used_tokens": 10, "num_sequences": 2, "stored_tokens": 9, "stored_sequences": 1, "stale_messages": 5, "attention_us": 700, "paths": [{"from": "c0", "fabric": "tcp", "through": "", "refused": "verbs: no device"}]})"));
   EXPECT_EQ(body["scheduler"]["num_waiting"], 3);
   EXPECT_EQ(body["scheduler"]["nodes"][0]["capacity_tokens"], 1000);
 }

@@ -98,6 +98,7 @@ TEST(Metrics, GaugesFollowTheStatus) {
   memory.capacity_tokens = 100;
   memory.used_tokens = 50;
   memory.stale_messages = 6;
+  memory.paths = {{"c0", "shm", "", ""}, {"c1", "tcp", "", "verbs: no device"}};
   status.nodes = {compute, memory};
   std::string text = metrics.Serialize(status);
   EXPECT_THAT(text, HasSubstr(std::string("vllm:num_requests_running") + kLabels + " 5\n"));
@@ -108,12 +109,14 @@ TEST(Metrics, GaugesFollowTheStatus) {
   EXPECT_THAT(text, HasSubstr("lamina:kv_slots_capacity{node=\"m0\",role=\"memory\"} 100\n"));
   EXPECT_THAT(text, HasSubstr("lamina:node_up{node=\"c0\",role=\"compute\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("lamina:stale_messages{node=\"m0\",role=\"memory\"} 6\n"));
+  EXPECT_THAT(text, HasSubstr("lamina:data_path{fabric=\"shm\",from=\"c0\",node=\"m0\",role=\"memory\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("lamina:data_path{fabric=\"tcp\",from=\"c1\",node=\"m0\",role=\"memory\"} 1\n"));
   EXPECT_THAT(text, Not(HasSubstr("lamina:kv_slots_used{node=\"c0\"")));
   status.nodes = {memory};
   status.nodes[0].state = "lost";
   text = metrics.Serialize(status);
   EXPECT_THAT(text, HasSubstr("lamina:node_up{node=\"m0\",role=\"memory\"} 0\n"));
-  EXPECT_THAT(text, Not(HasSubstr("c0")));
+  EXPECT_THAT(text, Not(HasSubstr("node=\"c0\"")));
   EXPECT_THAT(text, HasSubstr(std::string("vllm:num_preemptions_total") + kLabels + " 7\n"));  // counters never fall
 }
 

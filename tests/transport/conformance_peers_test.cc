@@ -35,6 +35,26 @@ TEST_P(FabricConformance, ManyEndpointsOnAFabric) {
   ASSERT_TRUE(Until([&] { return inbound[4].notifications.size() == 11; }, [&] { inbound[4].PollOnce(*servers[4]); }));
 }
 
+TEST_P(FabricConformance, WhoMayNotJoinIsToldNothing) {
+  const EndpointOptions options{64, "server", [](const std::string& hello) { return hello == "client"; }};
+  Status refused;
+  std::atomic<bool> done{false};
+  std::thread knocking([&] {
+    refused = pair_.client_fabric->Connect(pair_.listener->address(), {64, "stranger"}, Deadline::After(kPatience)).status();
+    done = true;
+  });
+  EXPECT_TRUE(Until([&] { return done.load(); },
+                    [&] {
+                      EXPECT_EQ(pair_.listener->Accept(options).status().code(), StatusCode::kTryAgain);
+                      Sleep(*pair_.server_fabric, {}, Deadline::After(milliseconds(5)));
+                    }));
+  knocking.join();
+  EXPECT_EQ(refused.code(), StatusCode::kPeerLost) << refused;
+  pair_.Connect(pair_.server, pair_.client, options, {64, "client"});
+  ASSERT_TRUE(pair_.server && pair_.client);
+  EXPECT_EQ(pair_.server->peer_hello(), "client");
+}
+
 TEST_P(FabricConformance, PeerGoneWhileIdle) {
   pair_.Connect(64);
   pair_.client.reset();

@@ -129,5 +129,26 @@ TEST_F(Verbs, TheLimitOnLockedMemoryIsNamed) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+// By itself UCX begins its set-up anew without end; alarm() turns that into a failure.
+TEST_F(Verbs, UcxIsRefusedWhereItMayLockTooLittleMemory) {
+  if (getuid() != 0) GTEST_SKIP() << "only root can become a user to whom the limit applies";
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    const rlimit limit{64 << 10, 64 << 10};
+    if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || setuid(65534) != 0) _exit(1);
+    const Status status = OpenFabric("ucx").status();
+    std::cerr << status << "\n";
+    if (status.message().find("no transport ucx") != std::string::npos) _exit(0);  // of this build
+    const bool says_why = status.message().find("65536") != std::string::npos && status.message().find("UCX_TLS=^ib") != std::string::npos;
+    if (status.code() != StatusCode::kOutOfSpace || !says_why) _exit(2);
+    setenv("UCX_TLS", "tcp,self", 1);
+    _exit(OpenFabric("ucx").ok() ? 0 : 3);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
 }  // namespace
 }  // namespace lamina

@@ -21,7 +21,7 @@ constexpr Limits kLimits{.max_ops = 64,
 struct WaitingPeer {
   std::shared_ptr<LoopbackConnection> connection;  // shared: becomes that of the two endpoints
   bool accepted = false;
-  bool refused = false;  // the listener went away
+  bool refused = false;  // it may not join, or the listener went away
 };
 
 // A place where peers queue up. Guarded by the directory's mutex.
@@ -79,6 +79,11 @@ class LoopbackListener final : public Listener {
     if (port_.waiting.empty()) return TryAgain();  // it gave up meanwhile
     WaitingPeer* peer = port_.waiting.front();
     port_.waiting.pop_front();
+    if (!CheckMayJoin(options, peer->connection->ends[0].hello).ok()) {
+      peer->refused = true;
+      directory.changed.notify_all();
+      return TryAgain();
+    }
     LoopbackEnd& end = peer->connection->ends[1];
     end.window = std::move(window);
     end.hello = options.hello;
@@ -156,7 +161,7 @@ Result<std::unique_ptr<Endpoint>> LoopbackFabric::Connect(const std::string& add
     std::erase(port.waiting, &peer);
     return TimedOut("loopback " + address + ": the peer listens but does not accept");
   }
-  if (peer.refused) return PeerLost("loopback " + address + ": the listener went away");
+  if (peer.refused) return PeerLost("loopback " + address + ": the listener refused this peer, or went away");
   return std::unique_ptr<Endpoint>(std::make_unique<LoopbackEndpoint>(peer.connection, 0, "loopback " + address, kLimits, endpoints_));
 }
 

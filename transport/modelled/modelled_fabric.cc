@@ -84,6 +84,7 @@ class ModelledEndpoint final : public Endpoint {
   const std::string& peer_hello() const override { return inner_->peer_hello(); }
   const std::string& peer_name() const override { return inner_->peer_name(); }
   std::string last_error() const override { return inner_->last_error(); }
+  std::string through() const override { return inner_->through(); }
 
   // When the next event is to be seen; max: none is known.
   TimePoint next() const { return waiting_.empty() ? TimePoint::max() : waiting_.front().at; }

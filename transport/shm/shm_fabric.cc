@@ -88,12 +88,13 @@ Result<std::unique_ptr<Endpoint>> ShmListener::Accept(const EndpointOptions& opt
     context_.poll_set.Remove(entry->socket.get());
     Pending pending = std::move(*entry);
     entry = pending_.erase(entry);
+    if (peer.ok()) status = CheckMayJoin(options, peer->hello);
     if (status.ok()) {
       peer->name = name_ + " (process " + std::to_string(pending.pid) + ")";
       Result<std::unique_ptr<Endpoint>> endpoint = Finish(std::move(pending.socket), std::move(peer).value(), options);
       if (endpoint.ok() || endpoint.status().code() != StatusCode::kPeerLost) return endpoint;
       status = endpoint.status();
-    } else {
+    } else if (!peer.ok()) {
       // Tells a peer of another version what this end speaks; the connection ends anyway.
       const ShmGreeting greeting;
       (void)send(pending.socket.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL);

@@ -54,11 +54,13 @@ Result<std::unique_ptr<Endpoint>> TcpListener::Accept(const EndpointOptions& opt
     context_.poll_set.Remove(entry->socket.native_handle());
     Pending pending = std::move(*entry);
     entry = pending_.erase(entry);
+    const bool has_greeted = status.ok();
+    if (status.ok()) status = CheckMayJoin(options, pending.greeting.hello());
     if (status.ok()) {
       Result<std::unique_ptr<Endpoint>> endpoint = Finish(std::move(pending), options);
       if (endpoint.ok() || endpoint.status().code() != StatusCode::kPeerLost) return endpoint;
       status = endpoint.status();
-    } else {
+    } else if (!has_greeted) {
       (void)SendTcpGreeting(pending.socket, {});  // tells a peer of another version what this end speaks; the connection ends anyway
     }
     LAMINA_LOG_WARN("tcp {}: dropped {} during its handshake: {}", address_, pending.name, status.message());

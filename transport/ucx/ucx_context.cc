@@ -10,7 +10,9 @@
 #include <fstream>
 
 #include "base/log.h"
+#include "transport/rdma_host.h"
 #include "transport/ucx/ucx_endpoint.h"
+#include "transport/ucx/ucx_log.h"
 
 namespace lamina {
 namespace {
@@ -59,6 +61,32 @@ bool HasUnsafeRails() {
   return major == 1 && minor < 16;
 }
 
+// Whether UCX_TLS, as it is set, lets UCX use RDMA: "all", "rc,sm", "^tcp", but not "tcp,sm", "^ib".
+bool MayUseRdma() {
+  const char* set = std::getenv("UCX_TLS");
+  std::string_view left = set != nullptr ? set : "";
+  if (left.empty()) return true;
+  const bool excludes = left.starts_with('^');
+  if (excludes) left.remove_prefix(1);
+  bool names_all = false, names_some = false;  // of the RDMA transports
+  while (!left.empty()) {
+    const std::string_view name = left.substr(0, left.find(','));
+    left.remove_prefix(std::min(left.size(), name.size() + 1));
+    names_all |= name == "all" || name == "ib";
+    for (const std::string_view kind : {"rc", "dc", "ud"}) names_some |= name.starts_with(kind);
+  }
+  return excludes ? !names_all : names_all || names_some;
+}
+
+// A library that never returns from its own set-up would take this process with it.
+Status CheckLockedMemory() {
+  if (!HasRdmaDevice() || !MayUseRdma()) return OkStatus();
+  const Status status = CheckCanLock(kUcxLockedBytes);
+  if (status.ok()) return status;
+  return OutOfSpace("ucx: too little locked memory for UCX to use the RDMA device here: " + status.message() +
+                    "; or keep UCX from the device with UCX_TLS=^ib");
+}
+
 size_t RoundUpToPages(size_t bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return (bytes + page - 1) / page * page;
@@ -75,6 +103,8 @@ Result<std::unique_ptr<UcxContext>> UcxContext::Create() {
 }
 
 Status UcxContext::Open() {
+  TakeUcxMessages();
+  LAMINA_RETURN_IF_ERROR(CheckLockedMemory());
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_config_read", status) + "; look at the UCX_ variables of the environment");

@@ -25,7 +25,8 @@ std::string UcxText(std::string_view call, ucs_status_t status);
 // Thread: owner. Outlives all that is made with it.
 class UcxContext {
  public:
-  // kInternal with UCX's reason, or kOutOfSpace. Reads UCX's configuration: UCX_TLS, UCX_NET_DEVICES and so on from the environment.
+  // kInternal with UCX's reason, or kOutOfSpace: too little memory, or too little of it may be locked. Reads UCX's configuration: UCX_TLS,
+  // UCX_NET_DEVICES and so on from the environment.
   static Result<std::unique_ptr<UcxContext>> Create();
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;

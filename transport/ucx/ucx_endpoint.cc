@@ -15,17 +15,27 @@ namespace {
 constexpr uint32_t kPollsPerUcxCheck = 4096;
 constexpr uint32_t kMappedPollsPerProgress = 16;
 
-// Whether all of `lanes`, as of UcxContext::Lanes, are transports that UCX makes writes of by messages of its own. UCX 1.13 ends the
-// process if a peer goes in the middle of one, and the peer's memory would not be safe from nonsense.
-bool EmulatesWrites(std::string_view lanes) {
+// The transports in `lanes`, as of UcxContext::Lanes, each once: "tcp/lo" of "lane[0]:  1:tcp/lo.0 md[1] -> ...".
+std::vector<std::string> TransportsOf(std::string_view lanes) {
   constexpr std::string_view kBegin = "]:";
-  for (size_t at = lanes.find(kBegin); at != std::string_view::npos; at = lanes.find(kBegin, at)) {
-    at += kBegin.size();
-    const std::string_view lane = lanes.substr(at);  // "  1:tcp/lo.0 md[1]"
-    const std::string_view name = lane.substr(std::min(lane.find(':'), lane.size() - 1) + 1);
-    if (!name.starts_with("tcp/") && !name.starts_with("ud_")) return false;
+  std::vector<std::string> names;
+  for (size_t at = lanes.find("lane["); at != std::string_view::npos; at = lanes.find("lane[", at + 1)) {
+    const size_t begin = lanes.find(kBegin, at);
+    if (begin == std::string_view::npos) break;
+    const size_t colon = lanes.find(':', begin + kBegin.size());
+    if (colon == std::string_view::npos) break;
+    const std::string_view name = lanes.substr(colon + 1, lanes.find(' ', colon) - colon - 1);
+    std::string transport(name.substr(0, name.rfind('.')));  // without the number of its path
+    if (std::find(names.begin(), names.end(), transport) == names.end()) names.push_back(std::move(transport));
   }
-  return !lanes.empty();
+  return names;
+}
+
+// Whether UCX makes writes over all of these by messages of its own. UCX 1.13 ends the process if a peer goes in the middle of one, and
+// the peer's memory would not be safe from nonsense.
+bool EmulatesWrites(const std::vector<std::string>& transports) {
+  return !transports.empty() && std::all_of(transports.begin(), transports.end(),
+                                            [](const std::string& name) { return name.starts_with("tcp/") || name.starts_with("ud_"); });
 }
 
 std::string_view ToText(UcxPath path) {
@@ -100,8 +110,10 @@ void UcxEndpoint::ChoosePath() {
   const char* const wish = std::getenv("LAMINA_UCX_PATH");
   const std::string_view wanted = wish == nullptr ? "" : wish;
   const std::string lanes = UcxContext::Lanes(ep_);
+  const std::vector<std::string> transports = TransportsOf(lanes);
+  for (const std::string& name : transports) through_ += (through_.empty() ? "" : ", ") + name;
   void* mapped = nullptr;
-  if (wanted == ToText(UcxPath::kMessages) || EmulatesWrites(lanes)) {
+  if (wanted == ToText(UcxPath::kMessages) || EmulatesWrites(transports)) {
     path_ = UcxPath::kMessages;
   } else if (wanted != ToText(UcxPath::kPuts) && ucp_rkey_ptr(key_, peer_.region_address, &mapped) == UCS_OK) {
     path_ = UcxPath::kMapped;

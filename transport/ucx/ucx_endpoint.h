@@ -41,6 +41,7 @@ class UcxEndpoint final : public Endpoint {
   const std::string& peer_hello() const override { return link_->peer().hello; }
   const std::string& peer_name() const override { return link_->peer().name; }
   std::string last_error() const override { return last_error_; }
+  std::string through() const override { return through_; }
 
   // From UcxContext: a notice came; the socket has something, which is the peer's end, as nothing is ever sent there.
   void OnNotice(const UcxNotice& notice, std::span<const std::byte> bytes);
@@ -147,6 +148,7 @@ class UcxEndpoint final : public Endpoint {
   bool lost_ = false;
   bool said_lost_ = false;
   std::string last_error_;
+  std::string through_;  // UCX's transports, as they were when it reached the peer
 };
 
 }  // namespace lamina

@@ -1,11 +1,10 @@
 #include "transport/verbs/verbs_memory.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cerrno>
 
 #include "transport/posix.h"
+#include "transport/rdma_host.h"
 
 namespace lamina {
 namespace {
@@ -21,12 +20,8 @@ Result<VerbsRegistration> RegisterWith(const VerbsDevice& device, std::span<std:
   const int error = errno;
   std::string message =
       "registering " + std::to_string(bytes.size()) + " bytes with " + device.name() + ": " + ErrnoText("ibv_reg_mr", error);
-  rlimit limit{};
-  if (error == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    message += "; this process may lock " + std::to_string(limit.rlim_cur) +
-               " bytes of memory (RLIMIT_MEMLOCK): raise that with `ulimit -l unlimited` before it starts, in containers with "
-               "`--ulimit memlock=-1`, under systemd with LimitMEMLOCK=infinity";
-  }
+  const std::string advice = error == ENOMEM ? LockedMemoryAdvice() : "";
+  if (!advice.empty()) message += "; " + advice;
   return OutOfSpace(message);
 }
 
