@@ -295,8 +295,7 @@ __global__ void AttendSplits(const __grid_constant__ AttentionWork work) {
       ++num_rows;
     }
     Splitter<T, kQueries>(work, row, num_rows, split).Run();
-    row += num_rows;
-    __syncthreads();  // what is in shared memory is not needed any more
+    row += num_rows;  // what the last rows' sums stand in is written again behind the first barrier of the next
   }
 }
 
