@@ -202,6 +202,7 @@ Result<Measurement> MeasureCudaLinear(const CudaLinearSizes& sizes, int repeats,
 
 Status MeasureCudaKernels(int device, const CudaCases& cases, const std::function<void(const Measurement&)>& print) {
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::DescribeDevice(device));
+  LAMINA_RETURN_IF_ERROR(cuda::UseDevice(device));
   LAMINA_ASSIGN_OR_RETURN(const auto stream, cuda::Stream::Create());
   const auto named = [&](Measurement m) {
     m.sizes["device"] = info.name;

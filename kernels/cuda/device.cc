@@ -41,8 +41,8 @@ Result<int> DeviceCount() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) return count;
   cudaGetLastError();
-  if (error == cudaSuccess || error == cudaErrorNoDevice) return NotFound("no CUDA device on this machine");
-  return NotFound(std::string("no usable CUDA device: ") + cudaGetErrorString(error) +
+  if (error == cudaSuccess || error == cudaErrorNoDevice) return NotFound("no CUDA device: this machine has none");
+  return NotFound(std::string("no CUDA device: ") + cudaGetErrorString(error) +
                   "; nvidia-smi shows whether there is one and which driver it has");
 }
 
@@ -51,11 +51,16 @@ Result<DeviceInfo> DescribeDevice(int device) {
   if (device < 0 || device >= count) {
     return NotFound("no CUDA device " + std::to_string(device) + "; there are 0 to " + std::to_string(count - 1));
   }
+  int before = 0;
+  LAMINA_RETURN_IF_ERROR(AsStatus(cudaGetDevice(&before), "cudaGetDevice"));
   LAMINA_RETURN_IF_ERROR(UseDevice(device));
   cudaDeviceProp properties;
-  LAMINA_RETURN_IF_ERROR(AsStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"));
   size_t free_bytes = 0, total_bytes = 0;
-  LAMINA_RETURN_IF_ERROR(AsStatus(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo"));
+  const Status described = AsStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  const Status measured = AsStatus(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  LAMINA_RETURN_IF_ERROR(UseDevice(before));
+  LAMINA_RETURN_IF_ERROR(described);
+  LAMINA_RETURN_IF_ERROR(measured);
   DeviceInfo info;
   info.name = properties.name;
   info.memory_bytes = static_cast<int64_t>(total_bytes);
