@@ -117,7 +117,9 @@ Status Event::Wait() const { return AsStatus(cudaEventSynchronize(static_cast<cu
 
 Result<DeviceBuffer> DeviceBuffer::Create(size_t size_bytes) {
   void* data = nullptr;
-  if (size_bytes > 0 && cudaMalloc(&data, size_bytes) != cudaSuccess) return OutOfMemory(size_bytes);
+  const cudaError_t error = size_bytes > 0 ? cudaMalloc(&data, size_bytes) : cudaSuccess;
+  if (error == cudaErrorMemoryAllocation) return OutOfMemory(size_bytes);
+  LAMINA_RETURN_IF_ERROR(AsStatus(error, "cudaMalloc"));
   return DeviceBuffer(data, size_bytes);
 }
 
