@@ -17,19 +17,14 @@ constexpr int kMergeThreads = 256;
 constexpr size_t kMergeSumBytes = kBlockSumBytes<kMergeThreads>;
 size_t MergeBytes(int64_t num_splits) { return kMergeSumBytes + (static_cast<size_t>(num_splits) + 4 * kMergeThreads) * sizeof(float); }
 
-// A block for each row and head: merges the row's splits. Rows of one are written already, those without tokens not yet. A group of threads
-// adds up every num_groups-th split, four elements per thread; then the groups are added up.
+// A block for each row and head: merges the row's splits, if it has several. A group of threads adds up every num_groups-th split, four
+// elements per thread; then the groups are added up.
 __global__ void MergeSplits(const __grid_constant__ AttentionWork work) {
   const int64_t row = work.first_row + blockIdx.x, num_tokens = work.batch.rows[row].num_tokens;
   const int num_heads = work.shape.num_heads, head_dim = work.shape.head_dim, head = static_cast<int>(blockIdx.y);
   const int num_splits = static_cast<int>((num_tokens + kSplit - 1) / kSplit), thread = static_cast<int>(threadIdx.x);
   const int64_t output = row * num_heads + head;
-  if (num_splits == 1) return;
-  if (num_splits == 0) {
-    for (int d = thread; d < head_dim; d += kMergeThreads) StoreAs(0.0f, work.batch.out, work.batch.out_dtype, output * head_dim + d);
-    if (thread == 0 && work.batch.lse != nullptr) work.batch.lse[output] = -INFINITY;
-    return;
-  }
+  if (num_splits <= 1) return;
 
   float* const weights = reinterpret_cast<float*>(SharedMemory() + kMergeSumBytes);  // [num_splits]
   const float* const lse = work.partial_lse + blockIdx.x * work.num_splits * num_heads + head;
@@ -132,6 +127,7 @@ void Attention(const AttentionShape& shape, const KvView& kv, const AttentionBat
   for (; work.first_row < batch.num_rows; work.first_row += rows_per_launch) {
     work.num_rows = std::min(rows_per_launch, batch.num_rows - work.first_row);
     LaunchForType(work, stream);
+    if (work.num_splits == 1) continue;
     const dim3 grid(static_cast<unsigned>(work.num_rows), static_cast<unsigned>(shape.num_heads));
     Launch(MergeSplits, {grid, dim3(kMergeThreads), MergeBytes(work.num_splits)}, stream, work);
   }

@@ -87,8 +87,9 @@ class Splitter {
     num_tiles_ = (num_tokens_ + kTile - 1) / kTile;
   }
 
-  // All threads of the block call it; nothing happens if none of the rows has tokens in this split.
+  // All threads of the block call it.
   __device__ void Run() {
+    if (split_ == 0) WriteEmptyRows();
     if (num_tokens_ == 0) return;
     const TokenSlot* const row_slots = work_.batch.slots + work_.batch.rows[row_].first_slot + split_ * kSplit;
     for (int t = thread_; t < num_tokens_; t += kSplitThreads) slots()[t] = row_slots[t];
@@ -135,6 +136,16 @@ class Splitter {
   }
   __device__ int64_t RowOf(int query) const { return row_ + query / heads_; }
   __device__ int HeadOf(int query) const { return first_head_ + query % heads_; }
+
+  __device__ void WriteEmptyRows() {
+    for (int i = thread_; i < num_queries_ * work_.shape.head_dim; i += kSplitThreads) {
+      const int query = i / work_.shape.head_dim;
+      if (TokensOfRow(RowOf(query)) == 0) Write(query, i % work_.shape.head_dim, 0.0f);
+    }
+    for (int n = thread_; n < num_queries_; n += kSplitThreads) {
+      if (TokensOfRow(RowOf(n)) == 0) WriteLse(n, -INFINITY);
+    }
+  }
 
   __device__ void LoadQueries() {
     const int head_dim = work_.shape.head_dim;
@@ -252,7 +263,7 @@ class Splitter {
     }
   }
 
-  // A row of one split has its result at once.
+  // A row of one split or none has its result at once.
   __device__ bool IsAlone(int query) const { return work_.batch.rows[RowOf(query)].num_tokens <= kSplit; }
   __device__ int64_t PartialHead(int query) const {
     return ((RowOf(query) - work_.first_row) * work_.num_splits + split_) * work_.shape.num_heads + HeadOf(query);
