@@ -23,6 +23,7 @@ struct Cublas {
   decltype(&cublasDestroy_v2) destroy = nullptr;
   decltype(&cublasSetStream_v2) set_stream = nullptr;
   decltype(&cublasSetWorkspace_v2) set_workspace = nullptr;
+  decltype(&cublasSetMathMode) set_math_mode = nullptr;
   decltype(&cublasGemmEx_64) gemm = nullptr;
   decltype(&cublasGetStatusString) status_string = nullptr;
 
@@ -40,8 +41,8 @@ struct Cublas {
       return function != nullptr;
     };
     if (find("cublasCreate_v2", found.create) && find("cublasDestroy_v2", found.destroy) && find("cublasSetStream_v2", found.set_stream) &&
-        find("cublasSetWorkspace_v2", found.set_workspace) && find("cublasGemmEx_64", found.gemm) &&
-        find("cublasGetStatusString", found.status_string)) {
+        find("cublasSetWorkspace_v2", found.set_workspace) && find("cublasSetMathMode", found.set_math_mode) &&
+        find("cublasGemmEx_64", found.gemm) && find("cublasGetStatusString", found.status_string)) {
       return found;
     }
     return NotFound(std::string(kSharedObject) + " lacks a function: " + dlerror());
@@ -61,6 +62,8 @@ class CublasGemm final : public Gemm {
   Status Open() {
     LAMINA_RETURN_IF_ERROR(AsStatus(cublas_.create(&handle_), "cublasCreate"));
     LAMINA_RETURN_IF_ERROR(AsStatus(cublas_.set_stream(handle_, static_cast<cudaStream_t>(stream_.handle())), "cublasSetStream"));
+    // Partial sums stay in fp32 too.
+    LAMINA_RETURN_IF_ERROR(AsStatus(cublas_.set_math_mode(handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode"));
     return AsStatus(cublas_.set_workspace(handle_, workspace_.data(), workspace_.size_bytes()), "cublasSetWorkspace");
   }
 
