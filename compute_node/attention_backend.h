@@ -107,7 +107,7 @@ class AttentionBackend {
   virtual std::vector<LostNode> TakeLostNodes() { return {}; }
 
   struct Traffic {
-    int64_t wait_us = 0;  // between Start and Finish
+    int64_t wait_us = 0;  // from when attention is asked for, here or by another compute node on this host, to Finish
     int64_t sent_bytes = 0, received_bytes = 0;
     int64_t stale_messages = 0;  // dropped
   };

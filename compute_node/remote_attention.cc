@@ -122,7 +122,7 @@ void RemoteAttention::Start(int number, int layer, const float* q, const float* 
   Batch& batch = batches_[static_cast<size_t>(number)];
   BeginLayer(batch, layer, out, static_cast<size_t>(options_.attention.num_heads));
   SendRows(batch, NodeId{}, q, k, v);
-  batch.started = Clock::now();
+  batch.posted = batch.started = Clock::now();
 }
 
 std::span<const AskedNode> RemoteAttention::StartFor(NodeId taker, int number, int layer, const float* q, const float* k, const float* v,
@@ -146,14 +146,16 @@ void RemoteAttention::AwaitPushes(int number) {
 void RemoteAttention::Expect(int number, int layer, float* out, std::span<const AskedNode> asked) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   BeginLayer(batch, layer, out, static_cast<size_t>(options_.attention.num_heads));
+  batch.posted = batch.started = Clock::now();
   for (size_t i = 0; i < peers_.size(); ++i) {
     const auto found = std::ranges::find(asked, peer(i).address().node, &AskedNode::node);
     if (found == asked.end()) continue;
     peer(i).ExpectReply(number);
     batch.by_peer[i].posted_ns = found->posted_ns;
     batch.by_peer[i].on_our_clock = found->on_our_clock;
+    if (found->on_our_clock && found->posted_ns > 0)
+      batch.posted = std::min(batch.posted, TimePoint(std::chrono::nanoseconds(found->posted_ns)));
   }
-  batch.started = Clock::now();
 }
 
 void RemoteAttention::BeginLayer(Batch& batch, int layer, float* out, size_t num_heads) {
@@ -200,7 +202,7 @@ bool RemoteAttention::Finish(int number) {
     peer(i).Forget(number);
   }
   FailRowsOfLost();
-  batch.traffic.wait_us += std::chrono::duration_cast<microseconds>(Clock::now() - batch.started).count();
+  batch.traffic.wait_us += std::chrono::duration_cast<microseconds>(Clock::now() - batch.posted).count();
   batch.started = TimePoint::max();
   for (const Peer& p : peers_) batch.traffic.stale_messages += p.connection->TakeStale();
   return true;

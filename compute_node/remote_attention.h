@@ -87,7 +87,8 @@ class RemoteAttention : public AttentionBackend {
     const float *q = nullptr, *k = nullptr, *v = nullptr;
     float* out = nullptr;
     std::vector<float> lse;                // [decode rows, num_heads] of what is merged in `out` so far
-    TimePoint started = TimePoint::max();  // until Finish
+    TimePoint started = TimePoint::max();  // of waiting here, until Finish
+    TimePoint posted{};                    // when it was first asked for: before that if another compute node asked
   };
   struct Peer {
     std::unique_ptr<MemoryPeer> connection;

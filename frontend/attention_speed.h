@@ -18,7 +18,7 @@ class AttentionSpeed {
   // and say nothing. Old measurements fade by half with each new one.
   bool Update(const control::Stats& now);
 
-  static constexpr int64_t kMeaningfulUs = 500;
+  static constexpr int64_t kMeaningfulUs = 50;
 
  private:
   control::Stats before_;

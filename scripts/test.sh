@@ -13,7 +13,7 @@ fuzz_seconds=${FUZZ_SECONDS:-10}
 asan_folders=(base kernels transport splitter scheduler memory_node compute_node frontend bench)
 tsan_folders=(base transport memory_node compute_node frontend)
 # What simulates or measures for seconds in the release build takes minutes under a sanitizer.
-only_release='^bench\.(ClusterFile|PaperTables|KernelsBench\.Prints|TransportBench\.Prints|ProfileCommand\.Writes|LayerTimes\.AddUp)|FoundInASecond'
+only_release='^bench\.(ClusterFile|PaperTables|KernelsBench\.Prints|TransportBench\.Prints|ProfileCommand\.Writes|LayerTimes\.AddUp)|FoundInASecond|TakeTwoSeconds'
 export CMAKE_BUILD_PARALLEL_LEVEL=$jobs
 start=$SECONDS
 

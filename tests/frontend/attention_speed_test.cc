@@ -25,10 +25,10 @@ TEST(AttentionSpeed, IsTokensPerMicrosecondSinceTheLastCounters) {
 TEST(AttentionSpeed, IdleAndShortMessagesSayNothing) {
   AttentionSpeed speed;
   EXPECT_FALSE(speed.Update(Counters(0, 0, 0)));
-  EXPECT_FALSE(speed.Update(Counters(10, 4'999, 50'000))) << "499.9 us each";
-  EXPECT_FALSE(speed.Update(Counters(10, 4'999, 50'000))) << "nothing happened";
+  EXPECT_FALSE(speed.Update(Counters(10, 499, 5'000))) << "49.9 us each";
+  EXPECT_FALSE(speed.Update(Counters(10, 499, 5'000))) << "nothing happened";
   EXPECT_FALSE(speed.value());
-  EXPECT_TRUE(speed.Update(Counters(11, 5'999, 52'000)));
+  EXPECT_TRUE(speed.Update(Counters(11, 599, 5'200)));
   EXPECT_DOUBLE_EQ(*speed.value(), 2) << "only what is new counts";
 }
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "sound_slices.h"
@@ -11,6 +10,7 @@
 #include "splitter/slices.h"
 #include "splitter/tensor_parallel.h"
 #include "tests/support/families.h"
+#include "tests/support/thread_seconds.h"
 
 namespace lamina {
 namespace {
@@ -20,6 +20,7 @@ using ::testing::ElementsAre;
 using testing::Families;
 using testing::Family;
 using ::testing::HasSubstr;
+using testing::ThreadSeconds;
 
 class FamilySlicesTest : public ::testing::TestWithParam<Family> {};
 
@@ -54,12 +55,6 @@ TEST_P(FamilySlicesTest, AreSharedByTwoRanks) {
   // The 350m release of OPT ends in two matrices, which are shared like an MLP; experts are not shared.
   const int in_layers = config.num_experts > 0 ? config.num_layers : 2 * config.num_layers;
   EXPECT_EQ(sums, in_layers + (GetParam().name == "opt-350m" ? 1 : 0));
-}
-
-double ThreadSeconds() {
-  timespec used;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
 class FamilyCodeTest : public ::testing::TestWithParam<Family> {};
