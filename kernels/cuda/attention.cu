@@ -23,12 +23,12 @@ __global__ void MergeSplits(const __grid_constant__ AttentionWork work) {
   const int64_t row = work.first_row + blockIdx.x, num_tokens = work.batch.rows[row].num_tokens;
   const int num_heads = work.shape.num_heads, head_dim = work.shape.head_dim, head = static_cast<int>(blockIdx.y);
   const int num_splits = static_cast<int>((num_tokens + kSplit - 1) / kSplit), thread = static_cast<int>(threadIdx.x);
-  const int64_t output = row * num_heads + head;
+  const int64_t output = row * num_heads + head, first_split = static_cast<int64_t>(blockIdx.x) * work.num_splits;
   if (num_splits <= 1) return;
 
   float* const weights = reinterpret_cast<float*>(SharedMemory() + kMergeSumBytes);  // [num_splits]
-  const float* const lse = work.partial_lse + blockIdx.x * work.num_splits * num_heads + head;
-  const float* const out = work.partial_out + (blockIdx.x * work.num_splits * num_heads + head) * head_dim;
+  const float* const lse = work.partial_lse + first_split * num_heads + head;
+  const float* const out = work.partial_out + (first_split * num_heads + head) * head_dim;
   float max = -INFINITY, sum = 0;
   for (int s = thread; s < num_splits; s += kMergeThreads) max = fmaxf(max, weights[s] = lse[static_cast<int64_t>(s) * num_heads]);
   max = BlockMax<kMergeThreads>(max);
@@ -112,7 +112,7 @@ void Attention(const AttentionShape& shape, const KvView& kv, const AttentionBat
   work.shape = shape;
   work.kv = kv;
   work.batch = batch;
-  work.num_splits = std::max<int64_t>(1, SplitsOf(batch.max_tokens));
+  work.num_splits = static_cast<int>(std::max<int64_t>(1, SplitsOf(batch.max_tokens)));
   work.heads_per_block = std::min(shape.group(), kMaxQueries);
   work.head_tiles = (shape.group() + work.heads_per_block - 1) / work.heads_per_block;
   work.rows_per_block = batch.rows_share_slots ? kMaxQueries / work.heads_per_block : 1;

@@ -28,7 +28,7 @@ struct AttentionWork {
   AttentionBatch batch;
   int64_t first_row = 0;
   int64_t num_rows = 0;
-  int64_t num_splits = 0;  // of the longest row
+  int num_splits = 0;      // of the longest row
   int rows_per_block = 1;  // rows_per_block * heads_per_block <= kMaxQueries
   int heads_per_block = 1;
   int head_tiles = 1;            // blocks per GQA group
@@ -68,14 +68,17 @@ struct SplitLayout {
 template <typename T, int kQueries>
 class Splitter {
  public:
-  __device__ Splitter(const AttentionWork& work, int64_t row, int num_rows, int64_t split)
+  __device__ Splitter(const AttentionWork& work, int64_t row, int num_rows, int split)
       : work_(work),
         layout_{work.shape.head_dim},
         row_(row),
         split_(split),
         kv_head_(static_cast<int>(blockIdx.y) / work.head_tiles),
         first_head_(kv_head_ * work.shape.group() + static_cast<int>(blockIdx.y) % work.head_tiles * work.heads_per_block),
-        thread_(static_cast<int>(threadIdx.x)) {
+        thread_(static_cast<int>(threadIdx.x)),
+        num_groups_(kSplitThreads / num_vectors()),
+        group_(thread_ / num_vectors()),
+        vector_(thread_ % num_vectors()) {
     const int heads_left = (kv_head_ + 1) * work.shape.group() - first_head_;
     heads_ = heads_left < work.heads_per_block ? heads_left : work.heads_per_block;
     num_queries_ = num_rows * heads_;
@@ -91,7 +94,7 @@ class Splitter {
   __device__ void Run() {
     if (split_ == 0) WriteEmptyRows();
     if (num_tokens_ == 0) return;
-    const TokenSlot* const row_slots = work_.batch.slots + work_.batch.rows[row_].first_slot + split_ * kSplit;
+    const TokenSlot* const row_slots = work_.batch.slots + work_.batch.rows[row_].first_slot + int64_t{split_} * kSplit;
     for (int t = thread_; t < num_tokens_; t += kSplitThreads) slots()[t] = row_slots[t];
     LoadQueries();
     __syncthreads();
@@ -124,14 +127,16 @@ class Splitter {
     return reinterpret_cast<T*>(at(layout_.tail_at() + (tile % kStages<T> * kTile + token) * TilePitch<T>(work_.shape.head_dim)));
   }
   __device__ int num_vectors() const { return work_.shape.head_dim / kVector; }
+  // Tiles [0, num_tiles_) are K's, the next as many V's.
+  __device__ int FirstToken(int tile) const { return (tile < num_tiles_ ? tile : tile - num_tiles_) * kTile; }
   __device__ int TokensOfTile(int tile) const {
-    const int left = num_tokens_ - tile % num_tiles_ * kTile;
+    const int left = num_tokens_ - FirstToken(tile);
     return left < kTile ? left : kTile;
   }
 
   // Tokens of a row in this split, from its beginning on.
   __device__ int TokensOfRow(int64_t row) const {
-    const int64_t left = work_.batch.rows[row].num_tokens - split_ * kSplit;
+    const int64_t left = work_.batch.rows[row].num_tokens - int64_t{split_} * kSplit;
     return left < 0 ? 0 : left < kSplit ? static_cast<int>(left) : kSplit;
   }
   __device__ int64_t RowOf(int query) const { return row_ + query / heads_; }
@@ -156,12 +161,12 @@ class Splitter {
     }
   }
 
-  // Tiles [0, num_tiles_) are K's, the next as many V's. Beyond them there is nothing to copy, but a group to wait for.
+  // Beyond the last tile there is nothing to copy, but a group to wait for.
   __device__ void StartTile(int tile) {
     const int token = thread_ / kLanesPerToken;
     if (tile < 2 * num_tiles_ && token < TokensOfTile(tile)) {
       const T* const from = static_cast<const T*>(tile < num_tiles_ ? work_.kv.k : work_.kv.v) + kv_head_ * work_.kv.head_stride +
-                            static_cast<int64_t>(slots()[tile % num_tiles_ * kTile + token]) * work_.kv.slot_stride;
+                            static_cast<int64_t>(slots()[FirstToken(tile) + token]) * work_.kv.slot_stride;
       T* const to = TileRow(tile, token);
       for (int i = thread_ % kLanesPerToken; i < num_vectors(); i += kLanesPerToken) CopyVectorAsync(to + i * kVector, from + i * kVector);
     }
@@ -221,17 +226,16 @@ class Splitter {
     __syncthreads();
   }
 
-  // A thread adds up eight elements of every query, over every num_groups-th token of the tile.
-  __device__ int num_groups() const { return kSplitThreads / num_vectors(); }
+  // A thread adds up eight elements of every query, over every num_groups_-th token of the tile.
   __device__ void AddValues(int tile, float (&out)[kQueries][kVector]) {
-    const int vector = thread_ % num_vectors(), group = thread_ / num_vectors(), first = tile % num_tiles_ * kTile;
-    if (group >= num_groups()) return;
-    for (int t = group; t < TokensOfTile(tile); t += num_groups()) {
+    if (group_ >= num_groups_) return;
+    const float* const weights = scores() + FirstToken(tile);
+    for (int t = group_; t < TokensOfTile(tile); t += num_groups_) {
       float v[kVector];
-      LoadVector(TileRow(tile, t) + vector * kVector, v);
+      LoadVector(TileRow(tile, t) + vector_ * kVector, v);
       LAMINA_UNROLL
       for (int n = 0; n < kQueries; ++n) {
-        const float weight = scores()[n * kSplit + first + t];
+        const float weight = weights[n * kSplit + t];
         if (weight == kNotAttended) continue;
         LAMINA_UNROLL
         for (int j = 0; j < kVector; ++j) out[n][j] = fmaf(weight, v[j], out[n][j]);
@@ -242,12 +246,12 @@ class Splitter {
   // Adds up what the groups have, and writes it. REQUIRES: nobody reads a tile any more.
   __device__ void AddGroups(const float (&out)[kQueries][kVector]) {
     float* const all = reinterpret_cast<float*>(at(layout_.tail_at()));
-    const int head_dim = work_.shape.head_dim, vector = thread_ % num_vectors(), group = thread_ / num_vectors();
-    if (group < num_groups()) {
+    const int head_dim = work_.shape.head_dim;
+    if (group_ < num_groups_) {
       LAMINA_UNROLL
       for (int n = 0; n < kQueries; ++n) {
         LAMINA_UNROLL
-        for (int j = 0; j < kVector; ++j) all[(group * kQueries + n) * head_dim + vector * kVector + j] = out[n][j];
+        for (int j = 0; j < kVector; ++j) all[(group_ * kQueries + n) * head_dim + vector_ * kVector + j] = out[n][j];
       }
     }
     __syncthreads();
@@ -255,7 +259,7 @@ class Splitter {
       const int query = i / head_dim;
       if (TokensOfRow(RowOf(query)) == 0) continue;
       float sum = 0;
-      for (int g = 0; g < num_groups(); ++g) sum += all[g * kQueries * head_dim + i];
+      for (int g = 0; g < num_groups_; ++g) sum += all[g * kQueries * head_dim + i];
       Write(query, i % head_dim, sum / sums()[query]);
     }
     for (int n = thread_; n < num_queries_; n += kSplitThreads) {
@@ -287,8 +291,10 @@ class Splitter {
 
   const AttentionWork& work_;
   const SplitLayout<T, kQueries> layout_;
-  const int64_t row_, split_;
+  const int64_t row_;
+  const int split_;
   const int kv_head_, first_head_, thread_;
+  const int num_groups_, group_, vector_;  // of threads that add up values: how many, which one, which elements
   int heads_, num_queries_;
   int num_tokens_, num_tiles_;  // of the row that has most
 };
@@ -296,8 +302,9 @@ class Splitter {
 // Rows of a block that begin at the same slot are attended to together.
 template <typename T, int kQueries>
 __global__ void AttendSplits(const __grid_constant__ AttentionWork work) {
-  const int64_t split = blockIdx.x % work.num_splits, end = work.first_row + work.num_rows;
-  const int64_t begin = work.first_row + blockIdx.x / work.num_splits * work.rows_per_block;
+  const int split = static_cast<int>(blockIdx.x) % work.num_splits;
+  const int64_t begin = work.first_row + int64_t{static_cast<int>(blockIdx.x) / work.num_splits} * work.rows_per_block;
+  const int64_t end = work.first_row + work.num_rows;
   int64_t row = begin;
   while (row < end && row < begin + work.rows_per_block) {
     int num_rows = 1;
