@@ -15,6 +15,7 @@
 
 #include "base/cluster_config.h"
 #include "base/device_catalog.h"
+#include "base/node_device.h"
 #include "base/units.h"
 #include "bench/number_checks.h"
 #include "bench/prefilled_executor.h"

@@ -26,9 +26,9 @@ class ModelledDevice final : public ComputeDevice {
                                           int64_t capacity_tokens) override;
 
   // Messages hold whatever stands in their memory: such a device's own kernels would write and read them.
-  void Pack(const float*, int64_t, DType, std::byte*) override {}
-  void Unpack(const std::byte*, int64_t, DType, float*) override {}
-  void AddUnpacked(const std::byte*, int64_t, DType, float*) override {}
+  std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) override;
+  void Unpack(const std::byte*, DType, const RowParts&, float*) override {}
+  void AddUnpacked(const std::byte*, DType, int64_t, float*) override {}
 
  private:
   DeviceSpec spec_;  // from Load on with a profile that fits the model

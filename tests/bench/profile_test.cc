@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/layer_profile.h"
+#include "base/node_device.h"
 #include "bench/profile/attention_times.h"
 #include "bench/profile/layer_times.h"
 #include "kernels/cpu_features.h"
