@@ -35,8 +35,8 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const WeightOptions& opti
 
 Result<std::unique_ptr<LoadedModel>> CpuDevice::Load(const WeightOptions& options) { return LoadedModel::Load(options, team_); }
 
-std::unique_ptr<SliceRunner> CpuDevice::MakeSlices(const LoadedModel& model, int max_rows) {
-  return std::make_unique<SliceExecutor>(model.sliced, *model.weights, max_rows, team_);
+Result<std::unique_ptr<SliceRunner>> CpuDevice::MakeSlices(const LoadedModel& model, int max_rows) {
+  return std::unique_ptr<SliceRunner>(std::make_unique<SliceExecutor>(model.sliced, *model.weights, max_rows, team_));
 }
 
 Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,

@@ -133,8 +133,9 @@ class ComputeDevice {
   // Makes a model ready. kOutOfSpace: its weights do not fit. Else as Weights::Load and ModelConfig::Load.
   virtual Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) = 0;
 
-  // Borrows the model; `max_rows` is the largest step.
-  virtual std::unique_ptr<SliceRunner> MakeSlices(const LoadedModel& model, int max_rows) = 0;
+  // Borrows the model; `max_rows` is the largest step. kOutOfSpace: its values do not fit. kUnimplemented names an operator that the device
+  // cannot run.
+  virtual Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) = 0;
 
   // `windows`: by layer, the tokens that a row attends to, itself among them, 0: all; empty: all in every layer. kOutOfSpace if the memory
   // cannot be had.
@@ -156,7 +157,7 @@ class CpuDevice final : public ComputeDevice {
   explicit CpuDevice(WorkerTeam& team) : team_(team) {}
 
   Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
-  std::unique_ptr<SliceRunner> MakeSlices(const LoadedModel& model, int max_rows) override;
+  Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) override;
   Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
                                           int64_t capacity_tokens) override;
   std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) override;

@@ -336,7 +336,7 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
     LAMINA_RETURN_IF_ERROR(session->ladder->Listen(control_->host()));
     answer.set_offers(session->ladder->offers());
   }
-  session->runner = std::make_unique<StepRunner>(*session->model, limits, std::move(attention), *device_);
+  LAMINA_ASSIGN_OR_RETURN(session->runner, StepRunner::Create(*session->model, limits, std::move(attention), *device_));
   answer.set_capacity_tokens(request.memory_nodes().empty() ? request.local_kv_tokens() : 0);
   answer.set_weight_bytes(session->model->weight_bytes);
   session_ = std::move(session);

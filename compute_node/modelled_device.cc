@@ -160,8 +160,8 @@ Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& o
   return model;
 }
 
-std::unique_ptr<SliceRunner> ModelledDevice::MakeSlices(const LoadedModel& model, int max_rows) {
-  return std::make_unique<ModelledSlices>(spec_, model, max_rows, timeline_);
+Result<std::unique_ptr<SliceRunner>> ModelledDevice::MakeSlices(const LoadedModel& model, int max_rows) {
+  return std::unique_ptr<SliceRunner>(std::make_unique<ModelledSlices>(spec_, model, max_rows, timeline_));
 }
 
 Result<std::unique_ptr<LocalKv>> ModelledDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,

@@ -20,7 +20,7 @@ class ModelledDevice final : public ComputeDevice {
   Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
 
   // Every row samples the lowest token that is neither the model's beginning nor an end of a text, nor banned for it.
-  std::unique_ptr<SliceRunner> MakeSlices(const LoadedModel& model, int max_rows) override;
+  Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) override;
 
   Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
                                           int64_t capacity_tokens) override;

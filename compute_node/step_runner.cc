@@ -42,6 +42,15 @@ void AddLostPeer(const LostNode& lost, control::StepResult& result) {
 
 }  // namespace
 
+Result<std::unique_ptr<StepRunner>> StepRunner::Create(const LoadedModel& model, const control::Limits& limits,
+                                                       std::unique_ptr<AttentionBackend> attention, ComputeDevice& device) {
+  std::unique_ptr<StepRunner> runner(new StepRunner(model, limits, std::move(attention), device));
+  for (Batch& batch : runner->batches_) {
+    LAMINA_ASSIGN_OR_RETURN(batch.slices, device.MakeSlices(model, limits.max_num_batched_tokens()));
+  }
+  return runner;
+}
+
 StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, std::unique_ptr<AttentionBackend> attention,
                        ComputeDevice& device)
     : model_(model),
@@ -50,7 +59,6 @@ StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, 
       device_(device),
       batches_(static_cast<size_t>(std::max(limits.num_batches(), 1))) {
   attention_->TraceTo(&trace_);
-  for (Batch& batch : batches_) batch.slices = device.MakeSlices(model, limits.max_num_batched_tokens());
 }
 
 // A rank may wait for each of its memory nodes once before it is lost, and for rows of other batches.

@@ -26,8 +26,9 @@ namespace lamina {
 // Thread: one owner.
 class StepRunner {
  public:
-  // Borrows model and device.
-  StepRunner(const LoadedModel& model, const control::Limits& limits, std::unique_ptr<AttentionBackend> attention, ComputeDevice& device);
+  // Borrows model and device. Errors as ComputeDevice::MakeSlices.
+  static Result<std::unique_ptr<StepRunner>> Create(const LoadedModel& model, const control::Limits& limits,
+                                                    std::unique_ptr<AttentionBackend> attention, ComputeDevice& device);
 
   // Takes an order. kInvalidArgument: there is no such batch, or its step before is still under way.
   Status Begin(const control::ComputeOrder& order);
@@ -48,6 +49,8 @@ class StepRunner {
   StepTrace& trace() { return trace_; }
 
  private:
+  StepRunner(const LoadedModel& model, const control::Limits& limits, std::unique_ptr<AttentionBackend> attention, ComputeDevice& device);
+
   struct Sequence {
     std::vector<TokenId> tokens;  // prompt, then what was generated
     size_t num_prompt = 0;
