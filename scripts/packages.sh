@@ -2,7 +2,7 @@
 
 BUILD_PACKAGES=(
   ccache cmake g++ ninja-build pkg-config
-  ibverbs-providers libboost1.81-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libibverbs-dev libicu-dev libpcre2-dev
+  ibverbs-providers libboost1.81-dev libboost-context1.81-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libibverbs-dev libicu-dev libpcre2-dev
   libprotobuf-dev libspdlog-dev libssl-dev libucx-dev libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler
 )
 TEST_PACKAGES=(

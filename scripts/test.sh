@@ -34,7 +34,7 @@ check_style() {
   python3 scripts/check_includes.py --self-test
   python3 scripts/check_includes.py
   find base kernels transport splitter scheduler memory_node compute_node frontend bench tests \
-    \( -name '*.h' -o -name '*.cc' \) -print0 | xargs -0 clang-format --dry-run -Werror
+    \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0 clang-format --dry-run -Werror
 }
 
 # test_folders PRESET FOLDER...: builds and runs the unit tests of the folders; quiet unless one fails.

@@ -1,0 +1,263 @@
+#include "kernels/cuda/emulation/runtime.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+using lamina::cuda::emulation::Enqueue;
+
+struct EmulatedStream {
+  std::deque<std::function<std::string()>> work;
+  bool failed = false;
+};
+
+struct EmulatedEvent {
+  EmulatedStream* stream = nullptr;  // where it was recorded last
+  uint64_t recorded = 0;             // how often
+  uint64_t reached = 0;
+};
+
+namespace {
+
+constexpr int kNumDevices = 2;
+constexpr size_t kDeviceBytes = size_t{4} << 30;
+
+struct Allocation {
+  size_t bytes;
+  int device;
+};
+
+std::recursive_mutex mutex;  // of everything below, and of streams and events
+std::map<uintptr_t, Allocation> allocations;
+std::set<void*> registered;
+std::set<EmulatedStream*> streams;
+size_t used_bytes[kNumDevices];
+std::string failure;  // of a kernel, the last one
+thread_local int device = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t Return(cudaError_t error) {
+  if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
+  return error;
+}
+
+bool OnDevice(const void* memory, size_t bytes) {
+  const auto at = reinterpret_cast<uintptr_t>(memory);
+  const auto next = allocations.upper_bound(at);
+  if (next == allocations.begin()) return false;
+  const auto& [begin, allocation] = *std::prev(next);
+  return at + bytes <= begin + allocation.bytes;
+}
+
+// Does the next thing that the stream was told.
+void Step(EmulatedStream& stream) {
+  const std::function<std::string()> next = std::move(stream.work.front());
+  stream.work.pop_front();
+  std::string wrong = next();
+  if (wrong.empty()) return;
+  stream.failed = true;
+  failure = std::move(wrong);
+}
+
+cudaError_t Drain(EmulatedStream& stream) {
+  while (!stream.work.empty()) Step(stream);
+  return stream.failed ? cudaErrorLaunchFailure : cudaSuccess;
+}
+
+}  // namespace
+
+namespace lamina::cuda::emulation {
+
+void Enqueue(cudaStream_t stream, std::function<std::string()> work) {
+  const std::lock_guard lock(mutex);
+  stream->work.push_back(std::move(work));
+}
+
+}  // namespace lamina::cuda::emulation
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorHostMemoryAlreadyRegistered: return "part or all of the requested memory range is already mapped";
+    case cudaErrorNotReady: return "device not ready";
+    case cudaErrorLaunchFailure: return failure.c_str();
+  }
+  return "unknown error";
+}
+
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = kNumDevices;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int of) {
+  if (of < 0 || of >= kNumDevices) return Return(cudaErrorInvalidDevice);
+  *properties = {"emulated GPU", kDeviceBytes, 9, 0, 1};
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int to) {
+  if (to < 0 || to >= kNumDevices) return Return(cudaErrorInvalidDevice);
+  device = to;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* now) {
+  *now = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  const std::lock_guard lock(mutex);
+  *total_bytes = kDeviceBytes;
+  *free_bytes = kDeviceBytes - used_bytes[device];
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  const std::lock_guard lock(mutex);
+  if (bytes > kDeviceBytes - used_bytes[device] || posix_memalign(memory, 256, bytes) != 0) return Return(cudaErrorMemoryAllocation);
+  std::memset(*memory, 0xff, bytes);
+  allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, device};
+  used_bytes[device] += bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* memory) {
+  if (memory == nullptr) return cudaSuccess;
+  const std::lock_guard lock(mutex);
+  for (EmulatedStream* stream : streams) Drain(*stream);
+  const auto found = allocations.find(reinterpret_cast<uintptr_t>(memory));
+  if (found == allocations.end()) return Return(cudaErrorInvalidValue);
+  used_bytes[found->second.device] -= found->second.bytes;
+  allocations.erase(found);
+  std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned /*flags*/) {
+  if (posix_memalign(memory, 4096, bytes) != 0) return Return(cudaErrorMemoryAllocation);
+  std::memset(*memory, 0xff, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+  const std::lock_guard lock(mutex);
+  for (EmulatedStream* stream : streams) Drain(*stream);
+  std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned /*flags*/) {
+  const std::lock_guard lock(mutex);
+  if (memory == nullptr || bytes == 0) return Return(cudaErrorInvalidValue);
+  return registered.insert(memory).second ? cudaSuccess : Return(cudaErrorHostMemoryAlreadyRegistered);
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+  const std::lock_guard lock(mutex);
+  return registered.erase(memory) == 1 ? cudaSuccess : Return(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  if (OnDevice(to, bytes) != (kind != cudaMemcpyDeviceToHost) || OnDevice(from, bytes) != (kind != cudaMemcpyHostToDevice))
+    return Return(cudaErrorInvalidValue);
+  Enqueue(stream, [=] {
+    std::memcpy(to, from, bytes);
+    return std::string();
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int byte, size_t bytes, cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  if (!OnDevice(memory, bytes)) return Return(cudaErrorInvalidValue);
+  Enqueue(stream, [=] {
+    std::memset(memory, byte, bytes);
+    return std::string();
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+  const std::lock_guard lock(mutex);
+  *stream = new EmulatedStream;
+  streams.insert(*stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  Drain(*stream);
+  streams.erase(stream);
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  return Return(Drain(*stream));
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+  const std::lock_guard lock(mutex);
+  const uint64_t point = event->recorded;
+  EmulatedStream* const other = event->stream;
+  Enqueue(stream, [=] {
+    while (event->reached < point && !other->work.empty()) Step(*other);
+    return std::string();
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+  *event = new EmulatedEvent;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const std::lock_guard lock(mutex);
+  for (EmulatedStream* stream : streams) Drain(*stream);
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  event->stream = stream;
+  const uint64_t point = ++event->recorded;
+  Enqueue(stream, [=] {
+    event->reached = point;
+    return std::string();
+  });
+  return cudaSuccess;
+}
+
+// Whoever asks in a loop sees the work go on.
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(mutex);
+  if (event->reached < event->recorded) Step(*event->stream);
+  if (event->recorded == 0) return cudaSuccess;
+  if (event->stream->failed) return Return(cudaErrorLaunchFailure);
+  return event->reached < event->recorded ? cudaErrorNotReady : cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const std::lock_guard lock(mutex);
+  while (event->reached < event->recorded) Step(*event->stream);
+  return Return(event->recorded > 0 && event->stream->failed ? cudaErrorLaunchFailure : cudaSuccess);
+}

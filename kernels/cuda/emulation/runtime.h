@@ -1,0 +1,82 @@
+// The functions of the CUDA runtime that lamina uses, for kernels that are emulated on the CPU (emulation/simt.h). Two devices with their
+// memory on the host's heap, where AddressSanitizer watches it; fresh memory is full of NaN.
+//
+// Streams are lazy: what they are told is done when somebody waits for it, or asks whether it is done. So a caller that forgets to wait
+// reads what was there before.
+//
+// Names, arguments and errors are those of the CUDA Runtime API (NVIDIA, "CUDA Runtime API", modules Device, Stream, Event and Memory
+// Management). Thread: any; one at a time runs.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorHostMemoryAlreadyRegistered = 712,
+  cudaErrorNotReady = 600,
+  cudaErrorLaunchFailure = 719,
+};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+
+struct EmulatedStream;
+struct EmulatedEvent;
+using cudaStream_t = EmulatedStream*;
+using cudaEvent_t = EmulatedEvent*;
+
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem;
+  int major;
+  int minor;
+  int multiProcessorCount;
+};
+
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaEventDisableTiming = 2;
+inline constexpr unsigned cudaHostAllocDefault = 0;
+inline constexpr unsigned cudaHostRegisterDefault = 0;
+
+// Of the last failure of a launch, in words; else the error's name.
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes);
+
+cudaError_t cudaMalloc(void** memory, size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void* memory);
+// cudaErrorInvalidValue if one end is not in the memory that `kind` says.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* memory, int byte, size_t bytes, cudaStream_t stream);
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+
+namespace lamina::cuda::emulation {
+
+// Adds `work` to the stream; it returns "" or what went wrong, which is then the stream's failure.
+void Enqueue(cudaStream_t stream, std::function<std::string()> work);
+
+}  // namespace lamina::cuda::emulation

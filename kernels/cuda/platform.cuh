@@ -1,0 +1,132 @@
+// What kernels are written with: CUDA C++ by nvcc, or its emulation on the CPU by any C++ compiler. Included by .cu files only.
+//
+// Kernels have dynamic shared memory only, no thread of a block returns before its last barrier, and blocks are multiples of a warp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/float16.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/runtime.h"
+
+#if LAMINA_CUDA_EMULATED
+#include "kernels/cuda/emulation/simt.h"
+#else
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
+namespace lamina::cuda {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+struct LaunchShape {
+  dim3 grid;
+  dim3 block;
+  size_t shared_bytes = 0;
+};
+
+// The block's dynamic shared memory, aligned to 16 bytes at least.
+__device__ inline unsigned char* SharedMemory() {
+#if LAMINA_CUDA_EMULATED
+  return reinterpret_cast<unsigned char*>(emulation::coordinates.shared);
+#else
+  extern __shared__ __align__(128) unsigned char lamina_shared_memory[];
+  return lamina_shared_memory;
+#endif
+}
+
+// Asynchronous copies from global to shared memory, which pass no register. Each thread waits for its own; a barrier makes them visible to
+// the others. Both ends are aligned to 16 bytes.
+__device__ inline void CopyAsync16(void* shared, const void* global) {
+#if LAMINA_CUDA_EMULATED
+  emulation::StartCopy(shared, global, 16);
+#else
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "l"(global)
+               : "memory");
+#endif
+}
+__device__ inline void CommitCopies() {
+#if LAMINA_CUDA_EMULATED
+  emulation::CommitCopies();
+#else
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// Until at most kGroups committed groups of this thread are under way.
+template <int kGroups>
+__device__ inline void WaitForCopies() {
+#if LAMINA_CUDA_EMULATED
+  emulation::WaitForCopies(kGroups);
+#else
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+#endif
+}
+
+// Conversions of storage types, exact or round to nearest even.
+__device__ inline float Load(const float* p) { return *p; }
+__device__ inline void Store(float x, float* p) { *p = x; }
+#if LAMINA_CUDA_EMULATED
+inline float Load(const BF16* p) { return ToFloat(*p); }
+inline float Load(const F16* p) { return ToFloat(*p); }
+inline void Store(float x, BF16* p) { *p = ToBF16(x); }
+inline void Store(float x, F16* p) { *p = ToF16(x); }
+#else
+__device__ inline float Load(const BF16* p) { return __uint_as_float(static_cast<unsigned>(p->bits) << 16); }
+__device__ inline float Load(const F16* p) { return __half2float(__ushort_as_half(p->bits)); }
+__device__ inline void Store(float x, BF16* p) { p->bits = __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
+__device__ inline void Store(float x, F16* p) { p->bits = __half_as_ushort(__float2half_rn(x)); }
+#endif
+
+// Element i of an array of `dtype`, where which one it is costs little beside the rest.
+__device__ inline float LoadAs(const void* array, DType dtype, int64_t i) {
+  if (dtype == DType::kF32) return static_cast<const float*>(array)[i];
+  return dtype == DType::kBF16 ? Load(static_cast<const BF16*>(array) + i) : Load(static_cast<const F16*>(array) + i);
+}
+__device__ inline void StoreAs(float x, void* array, DType dtype, int64_t i) {
+  if (dtype == DType::kF32) {
+    static_cast<float*>(array)[i] = x;
+  } else if (dtype == DType::kBF16) {
+    Store(x, static_cast<BF16*>(array) + i);
+  } else {
+    Store(x, static_cast<F16*>(array) + i);
+  }
+}
+
+// Sum and maximum over the lanes of a warp, the same bits in every lane.
+__device__ inline float WarpSum(float x) {
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(kAllLanes, x, lanes);
+  return x;
+}
+__device__ inline float WarpMax(float x) {
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, lanes));
+  return x;
+}
+
+// Asks the stream to run `kernel`. A launch that the device refuses is the stream's failure.
+template <typename... Parameters, typename... Arguments>
+void Launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream& stream, Arguments... arguments) {
+#if LAMINA_CUDA_EMULATED
+  const std::string refused = emulation::RefusedLaunch(shape.grid, shape.block, shape.shared_bytes);
+  if (!refused.empty()) return stream.Fail(InternalError("a kernel could not be launched: " + refused));
+  emulation::Enqueue(static_cast<cudaStream_t>(stream.handle()), [=] {
+    return emulation::RunGrid(shape.grid, shape.block, shape.shared_bytes, [&] { kernel(static_cast<Parameters>(arguments)...); });
+  });
+#else
+  cudaError_t error = cudaSuccess;
+  if (shape.shared_bytes > 48 << 10) {  // more has to be asked for
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+  }
+  if (error == cudaSuccess) {
+    kernel<<<shape.grid, shape.block, shape.shared_bytes, static_cast<cudaStream_t>(stream.handle())> > >(
+        static_cast<Parameters>(arguments)...);
+    error = cudaGetLastError();
+  }
+  if (error != cudaSuccess) stream.Fail(InternalError(std::string("a kernel could not be launched: ") + cudaGetErrorString(error)));
+#endif
+}
+
+}  // namespace lamina::cuda
