@@ -14,7 +14,7 @@ struct AttentionShape {
   float scale = 0;       // usually 1/sqrt(head_dim)
   float soft_cap = 0;    // scaled scores s become soft_cap * tanh(s / soft_cap); 0: they stay
 
-  int group() const { return num_heads / num_kv_heads; }
+  constexpr int group() const { return num_heads / num_kv_heads; }
 };
 
 // One layer of a slab of token slots, as a kernel sees it. Strides in elements.

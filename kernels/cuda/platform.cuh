@@ -121,11 +121,16 @@ void Launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream& str
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
   }
   if (error == cudaSuccess) {
-    kernel<<<shape.grid, shape.block, shape.shared_bytes, static_cast<cudaStream_t>(stream.handle())> > >(
-        static_cast<Parameters>(arguments)...);
-    error = cudaGetLastError();
+    cudaLaunchConfig_t config = {};
+    config.gridDim = shape.grid;
+    config.blockDim = shape.block;
+    config.dynamicSmemBytes = shape.shared_bytes;
+    config.stream = static_cast<cudaStream_t>(stream.handle());
+    error = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
   }
-  if (error != cudaSuccess) stream.Fail(InternalError(std::string("a kernel could not be launched: ") + cudaGetErrorString(error)));
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  stream.Fail(InternalError(std::string("a kernel could not be launched: ") + cudaGetErrorString(error)));
 #endif
 }
 

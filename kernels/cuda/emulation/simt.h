@@ -78,6 +78,7 @@ inline unsigned Lane() {
 
 // The names of CUDA C++.
 #define __global__
+#define __grid_constant__
 #define __device__
 #define __host__
 #define __forceinline__ inline

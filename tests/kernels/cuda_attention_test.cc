@@ -1,0 +1,285 @@
+#if LAMINA_HAS_CUDA
+#include "kernels/cuda/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "cuda_cases.h"
+#include "kernel_cases.h"
+#include "kernels/reference/reference.h"
+
+namespace lamina::cuda {
+namespace {
+
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+struct Case {
+  const char* name;
+  int num_kv_heads, group, head_dim;
+  DType kv_dtype;
+  std::vector<int64_t> num_tokens;  // of each row's sequence
+  DType q_dtype = DType::kF32, out_dtype = DType::kF32;
+  float soft_cap = 0;
+};
+
+struct Outcome {
+  std::vector<float> out, lse;
+};
+
+std::vector<float> Decode(const std::vector<std::byte>& bytes, DType dtype) {
+  std::vector<float> values(bytes.size() / ElementSize(dtype));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = reference::At(bytes.data(), dtype, static_cast<int64_t>(i));
+  return values;
+}
+
+// What rounding to `dtype` may add to an error.
+double Rounding(DType dtype) { return dtype == DType::kF32 ? 0 : dtype == DType::kBF16 ? 1.0 / 256 : 1.0 / 2048; }
+
+class CudaAttention : public CudaTest {
+ protected:
+  // Sequences in random slots of a slab in which everything else is NaN.
+  void Build(const Case& c, float scale_of_q = 2.0f) {
+    shape_ = {c.num_kv_heads * c.group, c.num_kv_heads, c.head_dim, 1.0f / std::sqrt(static_cast<float>(c.head_dim)), c.soft_cap};
+    const int64_t total = std::accumulate(c.num_tokens.begin(), c.num_tokens.end(), int64_t{0}), capacity = total + total / 2 + 8;
+    slots_.resize(static_cast<size_t>(capacity));
+    std::iota(slots_.begin(), slots_.end(), TokenSlot{0});
+    std::shuffle(slots_.begin(), slots_.end(), std::mt19937(11));
+    const auto slab_size = static_cast<size_t>(capacity * c.num_kv_heads * c.head_dim);
+    std::vector<float> k = RandomFloats(slab_size, 1), v = RandomFloats(slab_size, 2);
+    for (int64_t s = total; s < capacity; ++s) {
+      for (int h = 0; h < c.num_kv_heads; ++h) {
+        const auto at = static_cast<std::ptrdiff_t>((h * capacity + slots_[static_cast<size_t>(s)]) * c.head_dim);
+        std::fill_n(k.begin() + at, c.head_dim, NAN);
+        std::fill_n(v.begin() + at, c.head_dim, NAN);
+      }
+    }
+    k_ = Encode(k, c.kv_dtype);
+    v_ = Encode(v, c.kv_dtype);
+    device_k_ = Upload(k_);
+    device_v_ = Upload(v_);
+    device_slots_ = Upload(slots_);
+    host_kv_ = {k_.data(), v_.data(), capacity * c.head_dim, c.head_dim, c.kv_dtype};
+    device_kv_ = host_kv_;
+    device_kv_.k = device_k_.data();
+    device_kv_.v = device_v_.data();
+    q_ = Encode(RandomFloats(c.num_tokens.size() * RowFloats(), 5, scale_of_q), c.q_dtype);
+    q_dtype_ = c.q_dtype;
+    out_dtype_ = c.out_dtype;
+    rows_.clear();
+    int64_t first = 0;
+    for (const int64_t n : c.num_tokens) {
+      rows_.push_back({first, n});
+      first += n;
+    }
+  }
+
+  size_t RowFloats() const { return static_cast<size_t>(shape_.num_heads * shape_.head_dim); }
+  std::vector<RowTokens> rows() const { return rows_; }
+
+  // Row i has the q of row q_of[i]. The scratch is for `scratch_rows` rows, or for all.
+  Outcome Run(const std::vector<RowTokens>& rows, const std::vector<size_t>& q_of, int64_t scratch_rows = 0) {
+    EXPECT_TRUE(CheckAttention(shape_, device_kv_).ok());
+    const size_t row_bytes = RowFloats() * ElementSize(q_dtype_);
+    std::vector<std::byte> q;
+    AttentionBatch batch;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto from = q_.begin() + static_cast<std::ptrdiff_t>(q_of[i] * row_bytes);
+      q.insert(q.end(), from, from + static_cast<std::ptrdiff_t>(row_bytes));
+      batch.max_tokens = std::max(batch.max_tokens, rows[i].num_tokens);
+    }
+    const DeviceBuffer device_q = Upload(q), device_rows = Upload(rows);
+    batch.q = device_q.data();
+    batch.q_dtype = q_dtype_;
+    batch.slots = device_slots_.as<TokenSlot>();
+    batch.rows = device_rows.as<RowTokens>();
+    batch.num_rows = std::ssize(rows);
+    batch.out_dtype = out_dtype_;
+    const DeviceBuffer lse = Poisoned<float>(rows.size() * static_cast<size_t>(shape_.num_heads));
+    batch.lse = lse.as<float>();
+    const std::vector<std::byte> out = OutputOf<std::byte>(rows.size() * RowFloats() * ElementSize(out_dtype_), [&](std::byte* y) {
+      batch.out = y;
+      const DeviceBuffer scratch =
+          Poisoned<std::byte>(AttentionScratchBytes(shape_, scratch_rows == 0 ? std::ssize(rows) : scratch_rows, batch.max_tokens));
+      Attention(shape_, device_kv_, batch, scratch, stream());
+      EXPECT_TRUE(stream().Synchronize().ok()) << stream().Synchronize();
+    });
+    return {Decode(out, out_dtype_), Download<float>(lse)};
+  }
+
+  Outcome Expected(const std::vector<RowTokens>& rows, const std::vector<size_t>& q_of) {
+    const std::vector<float> q = Decode(q_, q_dtype_);
+    Outcome expected = {std::vector<float>(rows.size() * RowFloats()),
+                        std::vector<float>(rows.size() * static_cast<size_t>(shape_.num_heads))};
+    std::vector<AttentionRow> host_rows;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      host_rows.push_back({&q[q_of[i] * RowFloats()], slots_.data() + rows[i].first_slot, rows[i].num_tokens,
+                           &expected.out[i * RowFloats()], &expected.lse[i * static_cast<size_t>(shape_.num_heads)]});
+    }
+    reference::Attention(shape_, host_kv_, host_rows);
+    return expected;
+  }
+
+  void ExpectClose(const Outcome& got, const Outcome& expected, double tolerance) {
+    EXPECT_LT(LargestError(got.out, expected.out), tolerance + Rounding(out_dtype_));
+    for (size_t i = 0; i < got.lse.size(); ++i) {
+      if (expected.lse[i] == kNothing) {
+        EXPECT_EQ(got.lse[i], kNothing);
+      } else {
+        EXPECT_NEAR(got.lse[i], expected.lse[i], tolerance * (1 + std::abs(expected.lse[i])));
+      }
+    }
+  }
+
+  void ExpectMatchesReference(const Case& c) {
+    SCOPED_TRACE(c.name);
+    Build(c);
+    std::vector<size_t> q_of(c.num_tokens.size());
+    std::iota(q_of.begin(), q_of.end(), size_t{0});
+    ExpectClose(Run(rows_, q_of), Expected(rows_, q_of), 1e-5);
+  }
+
+  AttentionShape shape_;
+  std::vector<TokenSlot> slots_;
+  std::vector<std::byte> k_, v_, q_;
+  DType q_dtype_{}, out_dtype_{};
+  DeviceBuffer device_k_, device_v_, device_slots_;
+  KvView host_kv_, device_kv_;
+  std::vector<RowTokens> rows_;
+};
+
+TEST_F(CudaAttention, MatchesTheReferenceOverTheTableOfShapes) {
+  const Case kCases[] = {
+      {"lengths around tile and split", 2, 2, 64, DType::kBF16, {0, 1, 2, 31, 32, 33, 64, 255, 256, 257, 511, 512, 513, 700}},
+      {"the same in fp16", 1, 4, 64, DType::kF16, {0, 1, 31, 32, 33, 255, 256, 257, 700}},
+      {"the same in fp32", 1, 1, 64, DType::kF32, {0, 1, 31, 32, 33, 255, 256, 257, 700}},
+      {"only empty rows", 2, 4, 64, DType::kBF16, {0, 0}},
+      {"one long row", 1, 1, 32, DType::kBF16, {5000}},
+      {"a 7B model's heads", 32, 1, 128, DType::kBF16, {40, 3}},
+      {"a 70B model's heads", 8, 8, 128, DType::kBF16, {300, 17}},
+      {"capped scores", 2, 4, 64, DType::kBF16, {0, 1, 300, 65}, DType::kF32, DType::kF32, 0.5f},
+      {"bf16 in and out", 2, 4, 128, DType::kBF16, {5, 300}, DType::kBF16, DType::kBF16},
+      {"fp16 in and out", 2, 4, 96, DType::kF16, {5, 300}, DType::kF16, DType::kF16},
+  };
+  for (const Case& c : kCases) ExpectMatchesReference(c);
+}
+
+TEST_F(CudaAttention, MatchesTheReferenceForEveryHeadDim) {
+  for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
+    SCOPED_TRACE(head_dim);
+    ExpectMatchesReference({"head_dim", 1, head_dim % 16 == 0 ? 1 : 3, head_dim, kAllDTypes[head_dim / 8 % 3], {67}});
+  }
+}
+
+TEST_F(CudaAttention, MatchesTheReferenceForEveryGroup) {
+  for (int group = 1; group <= 17; ++group) {
+    SCOPED_TRACE(group);
+    ExpectMatchesReference({"group", 2, group, 40, kAllDTypes[group % 3], {70, 0, 290}});
+  }
+}
+
+TEST_F(CudaAttention, MatchesTheReferenceForWideHeadsInGroups) {
+  for (const int head_dim : {96, 128, 256}) {
+    for (const DType dtype : kAllDTypes) ExpectMatchesReference({"wide heads", 1, 8, head_dim, dtype, {99}});
+  }
+}
+
+// Scores of several hundred: exp must not overflow, and one token takes nearly all weight.
+TEST_F(CudaAttention, SurvivesLargeScores) {
+  Build({"large scores", 1, 2, 64, DType::kF32, {300}}, 1000.0f);
+  ExpectClose(Run(rows(), {0}), Expected(rows(), {0}), 1e-3);
+}
+
+TEST_F(CudaAttention, ARowDoesNotDependOnItsBatchOrTheScratch) {
+  Build({"rows", 2, 3, 40, DType::kBF16, {1, 200, 0, 64, 600, 1000, 257}});
+  const std::vector<size_t> all_q = {0, 1, 2, 3, 4, 5, 6};
+  const Outcome all = Run(rows(), all_q);
+  const Outcome in_pieces = Run(rows(), all_q, 2);
+  EXPECT_TRUE(SameBits(in_pieces.out, all.out) && SameBits(in_pieces.lse, all.lse));
+  const auto heads = static_cast<std::ptrdiff_t>(shape_.num_heads), width = static_cast<std::ptrdiff_t>(RowFloats());
+  for (size_t i = 0; i < all_q.size(); ++i) {
+    const Outcome alone = Run({rows()[i]}, {i});
+    const auto row = static_cast<std::ptrdiff_t>(i);
+    EXPECT_TRUE(SameBits(alone.out, {all.out.begin() + row * width, all.out.begin() + (row + 1) * width})) << "row " << i;
+    EXPECT_TRUE(SameBits(alone.lse, {all.lse.begin() + row * heads, all.lse.begin() + (row + 1) * heads})) << "row " << i;
+  }
+}
+
+// Rows of one sequence with growing numbers of tokens are its prompt; a window begins further on.
+TEST_F(CudaAttention, PromptsAndWindowsAreRowsThatShareSlots) {
+  Build({"prompt", 1, 2, 32, DType::kF16, {300}});
+  const std::vector<RowTokens> rows = {{0, 1}, {0, 2}, {0, 150}, {0, 299}, {0, 300}, {200, 100}, {44, 256}};
+  const std::vector<size_t> q_of(rows.size(), 0);
+  ExpectClose(Run(rows, q_of), Expected(rows, q_of), 1e-5);
+}
+
+TEST_F(CudaAttention, ARowReadsItsOwnTokensOnly) {
+  Build({"stray reads", 1, 2, 64, DType::kBF16, {100}});
+  const Outcome before = Run({{0, 70}}, {0});
+  for (size_t t = 70; t < 100; ++t) FillOnDevice(device_k_.as<std::byte>() + slots_[t] * 64 * 2, 0xff, 64 * 2, stream());
+  for (size_t t = 70; t < 100; ++t) FillOnDevice(device_v_.as<std::byte>() + slots_[t] * 64 * 2, 0xff, 64 * 2, stream());
+  const Outcome after = Run({{0, 70}, {0, 71}}, {0, 0});
+  EXPECT_TRUE(SameBits(before.out, {after.out.begin(), after.out.begin() + static_cast<std::ptrdiff_t>(RowFloats())}));
+  EXPECT_TRUE(std::isnan(after.out.back())) << "a NaN in K or V of its own token does not show";
+}
+
+TEST_F(CudaAttention, LseMayBeNull) {
+  Build({"no lse", 1, 1, 64, DType::kBF16, {10, 0, 300}});
+  const DeviceBuffer q = Upload(q_), device_rows = Upload(rows_), out = Poisoned<float>(3 * 64);
+  const DeviceBuffer scratch = DeviceBuffer::Create(AttentionScratchBytes(shape_, 3, 300)).value();
+  const AttentionBatch batch = {q.data(),    DType::kF32, device_slots_.as<TokenSlot>(), device_rows.as<RowTokens>(), 3, 300, out.data(),
+                                DType::kF32, nullptr};
+  Attention(shape_, device_kv_, batch, scratch, stream());
+  EXPECT_LT(LargestError(Download<float>(out), Expected(rows_, {0, 1, 2}).out), 1e-5);
+}
+
+TEST_F(CudaAttention, SaysWhichShapesItCannotDo) {
+  const auto refused = [](const AttentionShape& shape, const KvView& kv) { return CheckAttention(shape, kv).message(); };
+  const AttentionShape good = {8, 2, 128, 1, 0};
+  KvView kv = {reinterpret_cast<const void*>(256), reinterpret_cast<const void*>(512), 128 * 10, 128, DType::kBF16};
+  EXPECT_EQ(refused(good, kv), "");
+  EXPECT_EQ(refused({8, 2, 264, 1, 0}, kv), "attention with head_dim 264: CUDA kernels have multiples of 8 up to 256");
+  EXPECT_EQ(refused({8, 2, 20, 1, 0}, kv), "attention with head_dim 20: CUDA kernels have multiples of 8 up to 256");
+  EXPECT_EQ(refused({8, 3, 64, 1, 0}, kv), "attention with 8 heads over 3 kv heads: the second must divide the first");
+  kv.slot_stride = 132;
+  EXPECT_EQ(refused(good, kv), "K, V and their strides must be multiples of 16 bytes");
+}
+
+TEST_F(CudaAttention, TooLittleScratchIsAFailure) {
+  Build({"no scratch", 1, 1, 64, DType::kBF16, {300}});
+  const AttentionBatch batch = {nullptr, DType::kF32, nullptr, nullptr, 1, 300, nullptr, DType::kF32, nullptr};
+  const std::unique_ptr<Stream> other = Stream::Create().value();
+  Attention(shape_, device_kv_, batch, DeviceBuffer(), *other);
+  EXPECT_EQ(other->Synchronize().code(), StatusCode::kInternal);
+}
+
+// Attention over two parts of the tokens, merged, is attention over all.
+TEST_F(CudaAttention, PartialsOfDisjointTokensMerge) {
+  for (const DType dtype : kAllDTypes) {
+    Build({"partials", 2, 2, 40, DType::kBF16, {300}, DType::kF32, dtype});
+    const std::vector<RowTokens> first = {{0, 100}, {0, 0}, {0, 300}, {0, 0}}, second = {{100, 200}, {0, 300}, {0, 0}, {0, 0}};
+    const std::vector<RowTokens> all = {{0, 300}, {0, 300}, {0, 300}, {0, 0}};
+    const std::vector<size_t> q_of(4, 0);
+    const Outcome a = Run(first, q_of), b = Run(second, q_of);
+    const DeviceBuffer out = Upload(Encode(a.out, dtype)), lse = Upload(a.lse), more = Upload(Encode(b.out, dtype)),
+                       more_lse = Upload(b.lse);
+    MergePartials({out.data(), dtype, lse.as<float>(), more.data(), dtype, more_lse.as<float>()}, 4, shape_.num_heads, shape_.head_dim,
+                  stream());
+    ExpectClose({Decode(Download<std::byte>(out), dtype), Download<float>(lse)}, Expected(all, q_of), 1e-5 + Rounding(dtype));
+  }
+}
+
+// An out that was never written counts for nothing if its lse says so.
+TEST_F(CudaAttention, MergingIntoNothingIgnoresWhatStandsThere) {
+  const DeviceBuffer out = Poisoned<float>(8), lse = Upload(std::vector<float>{kNothing});
+  const DeviceBuffer more = Upload(RandomFloats(8, 1)), more_lse = Upload(std::vector<float>{0.5f});
+  MergePartials({out.data(), DType::kF32, lse.as<float>(), more.data(), DType::kF32, more_lse.as<float>()}, 1, 1, 8, stream());
+  EXPECT_LT(LargestError(Download<float>(out), RandomFloats(8, 1)), 1e-6);
+  EXPECT_NEAR(Download<float>(lse)[0], 0.5f, 1e-6);
+}
+
+}  // namespace
+}  // namespace lamina::cuda
+#endif
