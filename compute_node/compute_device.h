@@ -31,10 +31,10 @@ struct LoadedModel {
   ModelConfig config;
   SlicedModel sliced;  // all slices
   ModelShare share;
-  std::vector<int> first_slices;     // as CutIntoStages
-  std::unique_ptr<Weights> weights;  // of the slices that run here; null where a device has them in its own memory, or none
+  std::vector<int> first_slices;                  // as CutIntoStages
+  std::unique_ptr<Weights> weights;               // of the slices that run here; null where a device has them in its own memory, or none
   std::unique_ptr<DeviceWeights> device_weights;  // likewise, where a device has them; null elsewhere
-  int64_t weight_bytes = 0;          // of those, as stored in the checkpoint
+  int64_t weight_bytes = 0;                       // of those, as stored in the checkpoint
 
   // Reads config.json, traces and cuts the graph; no weights yet. kInvalidArgument if the model cannot be shared like that.
   static Result<std::unique_ptr<LoadedModel>> Describe(const std::string& model_dir, const ModelShare& share = {});

@@ -23,10 +23,10 @@ namespace lamina {
 struct ComputeNodeOptions {
   std::string name = "compute";
   std::string listen = "127.0.0.1:0";
-  std::string secret_file;             // of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls
-  TlsFiles tls;                        // empty: no TLS
-  int num_threads = 0;   // 0: all cores
-  NodeDevice device;     // the CPU unless another is named
+  std::string secret_file;  // of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls
+  TlsFiles tls;             // empty: no TLS
+  int num_threads = 0;      // 0: all cores
+  NodeDevice device;        // the CPU unless another is named
   OpenLadder open_ladder = Ladder::Open;
 };
 

@@ -26,7 +26,8 @@ Result<std::unique_ptr<ComputeDevice>> MakeCudaDevice(const CudaGpu& gpu, [[mayb
 }  // namespace
 
 Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device, WorkerTeam& team) {
-  if (const auto* const spec = std::get_if<DeviceSpec>(&device)) return std::unique_ptr<ComputeDevice>(std::make_unique<ModelledDevice>(*spec));
+  if (const auto* const spec = std::get_if<DeviceSpec>(&device))
+    return std::unique_ptr<ComputeDevice>(std::make_unique<ModelledDevice>(*spec));
   if (const auto* const gpu = std::get_if<CudaGpu>(&device)) return MakeCudaDevice(*gpu, team);
   return std::unique_ptr<ComputeDevice>(std::make_unique<CpuDevice>(team));
 }

@@ -69,8 +69,8 @@ class RemoteAttention : public AttentionBackend {
     std::vector<DecodeRow> decode;
     std::vector<int> decode_rows, stored_rows;  // their indices into the batch's rows, and of those that store
     std::vector<int> prefill;                   // indices into the batch's rows
-    bool wants_lse = false;    // some decode rows are not whole
-    int64_t posted_ns = 0;     // the decode message that was posted last; 0: it is not timed
+    bool wants_lse = false;                     // some decode rows are not whole
+    int64_t posted_ns = 0;                      // the decode message that was posted last; 0: it is not timed
     bool on_our_clock = true;
   };
   struct Batch {

@@ -43,7 +43,7 @@ class SliceExecutor final : public SliceRunner {
   WorkerTeam& team_;
   const BufferPlan plan_;
   std::vector<std::vector<float>> buffers_;  // as the plan's
-  size_t next_op_ = 0;  // of the slice that RunToQueries has begun
+  size_t next_op_ = 0;                       // of the slice that RunToQueries has begun
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
   std::vector<TokenId> table_rows_;  // scratch

@@ -93,7 +93,8 @@ Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
 
 // Its compute node computes nothing, so the model needs no more than its config.json.
 bool IsModelled(const ClusterConfig& config) {
-  return std::ranges::any_of(config.nodes, [](const NodeConfig& node) { return node.role == NodeRole::kCompute && IsModelledName(node.device); });
+  return std::ranges::any_of(config.nodes,
+                             [](const NodeConfig& node) { return node.role == NodeRole::kCompute && IsModelledName(node.device); });
 }
 
 // Reads what text needs: sizes, tokenizer, chat template. Before any process starts, so that a wrong path fails at once.

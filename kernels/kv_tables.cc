@@ -53,8 +53,7 @@ Result<const KvTables::Table*> KvTables::Find(SequenceId sequence) const {
 
 Result<TokenSlot> KvTables::Claim(int layer, SequenceId sequence, int64_t position, StepId step) {
   LAMINA_ASSIGN_OR_RETURN(Table* const table, Find(sequence, step));
-  if (layer < 0 || layer >= num_layers_)
-    return Corrupt("layer " + std::to_string(layer) + " of " + std::to_string(num_layers_));
+  if (layer < 0 || layer >= num_layers_) return Corrupt("layer " + std::to_string(layer) + " of " + std::to_string(num_layers_));
   int64_t& written = table->written[static_cast<size_t>(layer)];
   if (position != written || position >= static_cast<int64_t>(table->slots.size())) {
     return Corrupt(NameOf(sequence) + " layer " + std::to_string(layer) + ": token " + std::to_string(position) + " came when token " +

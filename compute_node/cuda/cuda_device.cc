@@ -46,8 +46,7 @@ Result<std::unique_ptr<ComputeDevice>> CudaDevice::Create(int index, WorkerTeam&
 
 Result<std::unique_ptr<LoadedModel>> CudaDevice::Load(const WeightOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Describe(options.model_dir, options.share));
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<CudaWeights> weights,
-                          CudaWeights::Load(model->part(), model->config, options, engine_.staged()));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<CudaWeights> weights, CudaWeights::Load(model->part(), model->config, options, engine_.staged()));
   model->weight_bytes = weights->size_bytes();
   model->device_weights = std::move(weights);
   return model;

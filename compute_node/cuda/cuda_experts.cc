@@ -21,8 +21,8 @@ void CudaExperts::Run(const Op& op, const CudaWeights& weights, const float* x, 
 
 void CudaExperts::Route(const Op& op, const float* router, int64_t rows, CudaEngine& engine) {
   const auto num_experts = static_cast<size_t>(op.num_experts);
-  const auto* const logits = reinterpret_cast<const float*>(
-      engine.staged().Fetch(router, static_cast<size_t>(rows) * num_experts * sizeof(float)));
+  const auto* const logits =
+      reinterpret_cast<const float*>(engine.staged().Fetch(router, static_cast<size_t>(rows) * num_experts * sizeof(float)));
   engine.staged().Finish();
   std::vector<RoutedExpert> routed(static_cast<size_t>(rows * op.experts_per_token));
   for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {

@@ -1,5 +1,5 @@
-// A mixture of experts on a GPU. Which row goes to which expert is decided on the host, as experts.h decides it; the rows of each expert are
-// then gathered, run and added on the device.
+// A mixture of experts on a GPU. Which row goes to which expert is decided on the host, as experts.h decides it; the rows of each expert
+// are then gathered, run and added on the device.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ class CudaExperts {
   void Route(const Op& op, const float* router, int64_t rows, CudaEngine& engine);
   void RunExpert(const Op& op, int expert, const CudaWeights& weights, const float* x, float* y, CudaEngine& engine);
 
-  std::vector<Range> ranges_;        // [num_experts]
-  std::vector<int32_t> rows_;        // expert by expert
-  std::vector<float> factors_;       // likewise
-  cuda::DeviceBuffer routes_;        // the rows, then the factors
-  cuda::DeviceBuffer values_;        // of one expert's rows: x, gate, up
+  std::vector<Range> ranges_;   // [num_experts]
+  std::vector<int32_t> rows_;   // expert by expert
+  std::vector<float> factors_;  // likewise
+  cuda::DeviceBuffer routes_;   // the rows, then the factors
+  cuda::DeviceBuffer values_;   // of one expert's rows: x, gate, up
 };
 
 }  // namespace lamina

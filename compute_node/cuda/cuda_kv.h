@@ -14,8 +14,7 @@ namespace lamina {
 // read its output run behind it in the same stream.
 class CudaKv final : public LocalKv {
  public:
-  CudaKv(const AttentionShape& shape, const std::vector<int64_t>& windows, std::unique_ptr<cuda::KvCache> cache,
-         cuda::StagedStream& stream)
+  CudaKv(const AttentionShape& shape, const std::vector<int64_t>& windows, std::unique_ptr<cuda::KvCache> cache, cuda::StagedStream& stream)
       : shape_(shape), windows_(windows), cache_(std::move(cache)), stream_(stream) {}
 
   Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {

@@ -55,10 +55,10 @@ class CudaSlices final : public SliceRunner {
   CudaEngine& engine_;
   WorkerTeam& team_;
   const BufferPlan plan_;
-  cuda::DeviceBuffer memory_;            // of the plan's buffers, then of spare_
-  std::vector<float*> buffers_;          // as the plan's
-  float* spare_ = nullptr;               // [max_rows, the widest value that KeepRows moves]
-  cuda::DeviceBuffer rows_;              // [4, max_rows] int32: tokens, positions, rows of a table, rows to keep or sampled tokens
+  cuda::DeviceBuffer memory_;    // of the plan's buffers, then of spare_
+  std::vector<float*> buffers_;  // as the plan's
+  float* spare_ = nullptr;       // [max_rows, the widest value that KeepRows moves]
+  cuda::DeviceBuffer rows_;      // [4, max_rows] int32: tokens, positions, rows of a table, rows to keep or sampled tokens
   int32_t *device_tokens_ = nullptr, *device_positions_ = nullptr, *device_scratch_ = nullptr, *device_kept_ = nullptr;
   cuda::DeviceBuffer frequencies_;
   std::map<std::vector<float>, const float*> frequencies_at_;

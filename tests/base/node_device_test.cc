@@ -28,7 +28,8 @@ TEST(NodeDevice, AModelledOneIsOfTheCatalog) {
 }
 
 TEST(NodeDevice, OtherNamesAreRefused) {
-  for (const char* name : {"", "gpu", "modelled:", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda: 1", "cuda:1024", "cuda:99999999999", "CPU"}) {
+  for (const char* name :
+       {"", "gpu", "modelled:", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda: 1", "cuda:1024", "cuda:99999999999", "CPU"}) {
     EXPECT_EQ(CheckDeviceName(name).code(), StatusCode::kInvalidArgument) << name;
     EXPECT_EQ(FindDevice(name, kShipped).status().code(), StatusCode::kInvalidArgument) << name;
   }

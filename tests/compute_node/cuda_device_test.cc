@@ -313,7 +313,8 @@ TEST_F(CudaDeviceTest, MadeUpTokensAreAttendedTo) {
 TEST_F(CudaDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
   const Result<std::unique_ptr<LocalKv>> kv = device_->MakeKv({32, 32, 128, 1, 0}, {80, 32, 128, DType::kBF16}, {}, int64_t{1} << 31);
   EXPECT_EQ(kv.status().code(), StatusCode::kOutOfSpace);
-  EXPECT_THAT(kv.status().message(), ::testing::ContainsRegex("cuda:0 \\(.*\\) has [0-9.]+ GB free, and 2147483648 tokens of .* need 2814749.*GB"));
+  EXPECT_THAT(kv.status().message(),
+              ::testing::ContainsRegex("cuda:0 \\(.*\\) has [0-9.]+ GB free, and 2147483648 tokens of .* need 2814749.*GB"));
   const TinyCheckpoint checkpoint({});
   WeightOptions weights;
   weights.model_dir = checkpoint.dir();

@@ -24,7 +24,8 @@ constexpr int64_t kWidth = kHeads * kHeadDim, kKvWidth = kKvHeads * kHeadDim;
 constexpr int64_t kCapacity = 400;
 constexpr AttentionShape kShape{kHeads, kKvHeads, kHeadDim, 0.25f, 0};
 
-// Of outputs and log-sum-exps, which are about 1: sums of up to 300 products in fp32 in another order; rounded to 16 bits, one rounding more.
+// Of outputs and log-sum-exps, which are about 1: sums of up to 300 products in fp32 in another order; rounded to 16 bits, one rounding
+// more.
 float Tolerance(DType dtype) { return dtype == DType::kF32 ? 2e-5f : dtype == DType::kBF16 ? 1.0f / 128 : 1.0f / 1024; }
 
 class CudaKvDeviceTest : public testing::Test {
@@ -76,8 +77,8 @@ class CudaKvDeviceTest : public testing::Test {
   };
 
   // `before`: what the answers are merged with, if it is not empty.
-  Answers Ask(KvDevice& device, int layer, DType dtype, const std::vector<Asked>& asked, const std::vector<std::byte>& q, Answers before = {},
-              bool wants_lse = true) {
+  Answers Ask(KvDevice& device, int layer, DType dtype, const std::vector<Asked>& asked, const std::vector<std::byte>& q,
+              Answers before = {}, bool wants_lse = true) {
     const size_t row_bytes = static_cast<size_t>(kWidth) * ElementSize(dtype);
     const bool merges = !before.out.empty();
     Answers answers = std::move(before);
@@ -222,7 +223,8 @@ TEST_F(CudaKvDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
   options.memory_bytes = int64_t{1} << 50;
   const Status created = MemoryNode::Create(options).status();
   EXPECT_EQ(created.code(), StatusCode::kOutOfSpace);
-  EXPECT_THAT(created.message(), testing::ContainsRegex("--memory 1125899.9 GB is more than the [0-9.]+ GB that cuda:0 \\(.*\\) has free of"));
+  EXPECT_THAT(created.message(),
+              testing::ContainsRegex("--memory 1125899.9 GB is more than the [0-9.]+ GB that cuda:0 \\(.*\\) has free of"));
   options.memory_bytes = int64_t{1} << 20;
   EXPECT_TRUE(MemoryNode::Create(options).ok());
 }

@@ -31,9 +31,8 @@ Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t c
   LAMINA_ASSIGN_OR_RETURN(const DeviceInfo info, DescribeDevice(stream.device()));
   if (bytes > info.free_bytes) {
     return OutOfSpace(name + " (" + info.name + ") has " + FormatGigabytes(info.free_bytes) + " free, and " +
-                      std::to_string(capacity_tokens) + " tokens of " + std::to_string(shape.bytes_per_token()) +
-                      " bytes of KV need " + FormatGigabytes(bytes) +
-                      "; use fewer tokens, or another GPU");
+                      std::to_string(capacity_tokens) + " tokens of " + std::to_string(shape.bytes_per_token()) + " bytes of KV need " +
+                      FormatGigabytes(bytes) + "; use fewer tokens, or another GPU");
   }
   LAMINA_ASSIGN_OR_RETURN(DeviceBuffer slab, DeviceBuffer::Create(static_cast<size_t>(bytes)));
   std::unique_ptr<KvCache> cache(new KvCache(shape, capacity_tokens, std::move(slab), stream));
@@ -70,7 +69,8 @@ Status KvCache::AppendDummy(SequenceId sequence, int64_t position, std::span<con
     dummy_.resize(2 * half * ElementSize(shape_.dtype));
     for (int layer = 0; layer < shape_.num_layers; ++layer) {
       for (size_t i = 0; i < 2 * half; ++i) {
-        if (i % width == 0) state = piece[i / width % piece.size()] * 2654435761u + static_cast<uint32_t>(layer) * 2 + (i >= half ? 1u : 0u);
+        if (i % width == 0)
+          state = piece[i / width % piece.size()] * 2654435761u + static_cast<uint32_t>(layer) * 2 + (i >= half ? 1u : 0u);
         state = state * 1664525u + 1013904223u;
         values[i] = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
       }
@@ -95,7 +95,8 @@ void KvCache::Write(int layer, const void* k, const void* v, DType dtype, std::s
   if (slots.empty()) return;
   GrowTo(slots.size_bytes(), stream_, write_slots_);
   stream_.Copy(slots.data(), slots.size_bytes(), write_slots_.data());
-  WriteKv(k, v, dtype, write_slots_.as<TokenSlot>(), std::ssize(slots), shape_.num_kv_heads, shape_.head_dim, Place(layer), stream_.stream());
+  WriteKv(k, v, dtype, write_slots_.as<TokenSlot>(), std::ssize(slots), shape_.num_kv_heads, shape_.head_dim, Place(layer),
+          stream_.stream());
 }
 
 void KvCache::WriteFromHost(int layer, const std::byte* k, const std::byte* v, std::span<const TokenSlot> slots) {

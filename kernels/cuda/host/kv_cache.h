@@ -11,8 +11,8 @@
 #include "base/status.h"
 #include "kernels/attention_shape.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/rows.h"
 #include "kernels/cuda/host/staged_stream.h"
+#include "kernels/cuda/rows.h"
 #include "kernels/kv_tables.h"
 #include "kernels/token_slab.h"
 

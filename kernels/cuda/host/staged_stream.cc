@@ -26,7 +26,7 @@ void RequireOk(const Status& status, int device) {
 
 void GrowTo(size_t bytes, StagedStream& stream, DeviceBuffer& buffer) {
   if (buffer.size_bytes() >= bytes) return;
-  stream.Finish();         // what it is used for
+  stream.Finish();          // what it is used for
   buffer = DeviceBuffer();  // before the next one needs its memory
   Result<DeviceBuffer> larger = DeviceBuffer::Create(Align(bytes + bytes / 4));
   RequireOk(larger.status(), stream.device());
