@@ -1,11 +1,12 @@
 // y = x W^T + b on a CUDA device, by cuBLAS on tensor cores: weights as they stand in the checkpoint, fp32 accumulation.
 //
 // cuBLAS multiplies operands of one type, and x is fp32. LinearPrecision says what becomes of it:
-//   kSplit    x = high + low, both in the weights' dtype: 16 bits of x with bf16 weights, 22 with fp16. The error of a sum is at most
-//             2^-16 (2^-21) of sum |x w|, about that of the fp32 accumulation itself for long sums. Twice the operations; the same bytes of
-//             weights for up to kStackedRows rows, where linear layers are bound by them.
-//   kRounded  x is rounded to the weights' dtype, as frameworks do it: an error of up to 2^-9 (2^-12) of sum |x w|.
-// With fp16 weights rows of x are scaled by a power of two first, so that nothing overflows. fp32 weights take x as it is (no TF32).
+//   kSplit    x = high + low, both in the weights' dtype, which leaves 2^-16 of x with bf16 weights and 2^-22 with fp16: the error of a sum
+//   is at
+//             most that part of sum |x w|, beside that of the fp32 accumulation. Twice the operations; the same bytes of weights for up to
+//             kStackedRows rows, where linear layers are bound by them.
+//   kRounded  x is rounded to the weights' dtype, as frameworks do it: up to 2^-8 (2^-11) of sum |x w|.
+// With fp16 weights each row of x is scaled by a power of two first, so that nothing overflows. fp32 weights take x as it is (no TF32).
 //
 // Not batch-invariant: cuBLAS chooses its kernel by the number of rows, so the last bits of a row depend on it. The same call gives the
 // same bits again.

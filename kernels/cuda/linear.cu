@@ -1,0 +1,146 @@
+#include "kernels/cuda/linear.h"
+
+#include <math.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/platform.cuh"
+
+namespace lamina::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// The largest |x| of a row. All threads of the block call it. NaN does not count.
+__device__ float LargestOf(const float* x, int64_t n) {
+  float* const of_warp = reinterpret_cast<float*>(SharedMemory());  // [kThreads / kWarpSize]
+  float largest = 0;
+  for (int64_t i = threadIdx.x; i < n; i += kThreads) largest = fmaxf(largest, fabsf(x[i]));
+  largest = WarpMax(largest);
+  if (threadIdx.x % kWarpSize == 0) of_warp[threadIdx.x / kWarpSize] = largest;
+  __syncthreads();
+  for (int i = 0; i < kThreads / kWarpSize; ++i) largest = fmaxf(largest, of_warp[i]);
+  return largest;
+}
+
+// The power of two that brings `largest` to [2^14, 2^15), where fp16 has room above and all of its bits far below.
+__device__ int ExponentFor(float largest) {
+  if (!(largest > 0) || isinf(largest)) return 0;
+  const int exponent = ilogbf(largest);
+  return 14 - (exponent > -100 ? exponent : -100);
+}
+
+// A block for each row: high[r] and, unless null, low[r] of x[r] * 2^exponent; factors[r] = 2^-exponent. fp16 alone is scaled. high, low:
+// [rows, dim] of T.
+template <typename T>
+__global__ void SplitRows(const float* x, int64_t dim, T* high, T* low, float* factors) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * dim;
+  const int exponent = std::is_same_v<T, F16> ? ExponentFor(LargestOf(x + row, dim)) : 0;
+  for (int64_t i = threadIdx.x; i < dim; i += kThreads) {
+    const float scaled = ldexpf(x[row + i], exponent);
+    T rounded;
+    Store(scaled, &rounded);
+    high[row + i] = rounded;
+    if (low != nullptr) Store(scaled - Load(&rounded), low + row + i);
+  }
+  if (threadIdx.x == 0) factors[blockIdx.x] = ldexpf(1.0f, -exponent);
+}
+
+// y = (high + low) * factor of the row + bias, where low, factors and bias may be null. high may be y. Blocks: (rows, pieces of a row).
+__global__ void FinishRows(const float* high, const float* low, const float* factors, const float* bias, int64_t out, float* y) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * out;
+  const float factor = factors == nullptr ? 1.0f : factors[blockIdx.x];
+  for (int64_t o = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x; o < out; o += static_cast<int64_t>(gridDim.y) * kThreads) {
+    const float sum = low == nullptr ? high[row + o] : high[row + o] + low[row + o];
+    y[row + o] = bias == nullptr ? sum * factor : fmaf(sum, factor, bias[o]);
+  }
+}
+
+class GemmLinear final : public Linear {
+ public:
+  GemmLinear(const LinearLimits& limits, LinearPrecision precision, Stream& stream)
+      : limits_(limits), precision_(precision), stream_(stream) {}
+
+  Status Allocate() {
+    LAMINA_ASSIGN_OR_RETURN(gemm_, Gemm::Create(stream_));
+    const int64_t parts = split() ? 2 : 1;
+    LAMINA_ASSIGN_OR_RETURN(x_, DeviceBuffer::Create(static_cast<size_t>(parts * limits_.max_rows * limits_.max_in_features) * 2));
+    LAMINA_ASSIGN_OR_RETURN(factors_, DeviceBuffer::Create(static_cast<size_t>(limits_.max_rows) * sizeof(float)));
+    if (!split()) return OkStatus();
+    const int64_t stacked = 2 * std::min(limits_.max_rows, kStackedRows);
+    LAMINA_ASSIGN_OR_RETURN(y_, DeviceBuffer::Create(static_cast<size_t>(stacked * limits_.max_out_features) * sizeof(float)));
+    return OkStatus();
+  }
+
+  void Run(const LinearWeights& weights, const float* x, int64_t rows, const float* bias, float* y) override {
+    if (rows == 0) return;
+    if (weights.dtype == DType::kF32) {
+      Multiply(weights, x, rows, y);
+      if (bias != nullptr) Finish(rows, weights.out_features, {y, nullptr, nullptr, bias}, y);
+    } else if (weights.dtype == DType::kBF16) {
+      RunHalf<BF16>(weights, x, rows, bias, y);
+    } else {
+      RunHalf<F16>(weights, x, rows, bias, y);
+    }
+  }
+
+  int64_t scratch_bytes() const override { return static_cast<int64_t>(x_.size_bytes() + factors_.size_bytes() + y_.size_bytes()); }
+
+ private:
+  struct Sums {
+    const float* high;
+    const float* low;
+    const float* factors;
+    const float* bias;
+  };
+
+  bool split() const { return precision_ == LinearPrecision::kSplit; }
+
+  template <typename T>
+  void RunHalf(const LinearWeights& weights, const float* x, int64_t rows, const float* bias, float* y) {
+    const int64_t in = weights.in_features, out = weights.out_features;
+    T* const high = x_.as<T>();
+    T* const low = split() ? high + rows * in : nullptr;
+    Launch(SplitRows<T>, {dim3(static_cast<unsigned>(rows)), dim3(kThreads), kThreads / kWarpSize * sizeof(float)}, stream_, x, in, high,
+           low, factors_.as<float>());
+    const float* const factors = std::is_same_v<T, F16> ? factors_.as<float>() : nullptr;
+    if (split() && rows <= kStackedRows) {
+      float* const sums = y_.as<float>();
+      Multiply(weights, high, 2 * rows, sums);
+      Finish(rows, out, {sums, sums + rows * out, factors, bias}, y);
+      return;
+    }
+    Multiply(weights, high, rows, y);
+    if (split()) Multiply(weights, low, rows, y, /*add=*/true);
+    if (factors != nullptr || bias != nullptr) Finish(rows, out, {y, nullptr, factors, bias}, y);
+  }
+
+  void Multiply(const LinearWeights& weights, const void* x, int64_t rows, float* y, bool add = false) {
+    gemm_->Run({x, weights.data, weights.dtype, rows, weights.in_features, weights.out_features, y, add});
+  }
+
+  void Finish(int64_t rows, int64_t out, const Sums& sums, float* y) {
+    const int64_t pieces = std::min<int64_t>((out + kThreads - 1) / kThreads, 64);
+    Launch(FinishRows, {dim3(static_cast<unsigned>(rows), static_cast<unsigned>(pieces)), dim3(kThreads), 0}, stream_, sums.high, sums.low,
+           sums.factors, sums.bias, out, y);
+  }
+
+  const LinearLimits limits_;
+  const LinearPrecision precision_;
+  Stream& stream_;
+  std::unique_ptr<Gemm> gemm_;
+  DeviceBuffer x_;        // [rows, in] high, then low if it is split
+  DeviceBuffer factors_;  // [rows]
+  DeviceBuffer y_;        // [2 rows, out] sums of the high and the low parts
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Linear>> Linear::Create(const LinearLimits& limits, LinearPrecision precision, Stream& stream) {
+  auto linear = std::make_unique<GemmLinear>(limits, precision, stream);
+  LAMINA_RETURN_IF_ERROR(linear->Allocate());
+  return std::unique_ptr<Linear>(std::move(linear));
+}
+
+}  // namespace lamina::cuda
