@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "bench/kernels/kernel_attention.h"
+#include "bench/kernels/kernel_cuda.h"
 #include "bench/kernels/kernel_limits.h"
 #include "bench/kernels/kernel_linear.h"
 
@@ -25,6 +26,7 @@ struct KernelOptions {
   std::vector<std::string> slots = {"runs", "churn", "random"};
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 256, 512};
   std::vector<std::string> shapes = {"4096x4096", "11008x4096", "2048x2048", "5632x2048"};
+  std::string device = "cpu";
   int repeats = 7;
   bool quick = false;
   bool json = false;
@@ -36,7 +38,7 @@ int64_t WorkingSetBytes(const KernelOptions& options) { return int64_t{options.q
 
 std::string CaseText(const nlohmann::json& sizes) {
   std::string text;
-  for (const char* key : {"kv", "head_dim", "group", "context", "slots", "rows", "out", "in", "threads"}) {
+  for (const char* key : {"kv", "head_dim", "group", "context", "slots", "rows", "out", "in", "x", "threads"}) {
     if (!sizes.contains(key)) continue;
     const nlohmann::json& value = sizes[key];
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, value.is_string() ? value.get<std::string>() : value.dump());
@@ -92,13 +94,22 @@ Status MeasureAttention(const KernelOptions& options, const Teams& teams) {
   return OkStatus();
 }
 
+struct MatrixShape {
+  int64_t out_features = 0, in_features = 0;
+};
+Result<MatrixShape> ParseShape(const std::string& text) {
+  MatrixShape shape;
+  if (std::sscanf(text.c_str(), "%ldx%ld", &shape.out_features, &shape.in_features) != 2 || shape.out_features < 1 ||
+      shape.in_features < 1) {
+    return InvalidArgument("--shapes: \"" + text + "\" is no OUTxIN such as 4096x4096");
+  }
+  return shape;
+}
+
 Status MeasureLinear(const KernelOptions& options, const Teams& teams, const Result<std::unique_ptr<OpenBlas>>& blas) {
-  for (const std::string& shape : options.shapes) {
-    int64_t out_features = 0, in_features = 0;
-    if (std::sscanf(shape.c_str(), "%ldx%ld", &out_features, &in_features) != 2 || out_features < 1 || in_features < 1) {
-      return InvalidArgument("--shapes: \"" + shape + "\" is no OUTxIN such as 4096x4096");
-    }
-    LinearBench bench(out_features, in_features, WorkingSetBytes(options), blas.ok() ? blas->get() : nullptr, *teams.back());
+  for (const std::string& text : options.shapes) {
+    LAMINA_ASSIGN_OR_RETURN(const MatrixShape shape, ParseShape(text));
+    LinearBench bench(shape.out_features, shape.in_features, WorkingSetBytes(options), blas.ok() ? blas->get() : nullptr, *teams.back());
     for (const int64_t rows : options.rows) {
       for (const auto& team : teams) {
         LAMINA_ASSIGN_OR_RETURN(const std::vector<Measurement> measured, bench.Measure(rows, options.repeats, *team));
@@ -115,16 +126,42 @@ Status MeasureLinear(const KernelOptions& options, const Teams& teams, const Res
   return OkStatus();
 }
 
+Status MeasureOnCuda(const KernelOptions& options) {
+  int device = 0;
+  if (std::sscanf(options.device.c_str(), "cuda:%d", &device) != 1 && options.device != "cuda") {
+    return InvalidArgument("--device: \"" + options.device + "\" is neither cpu nor cuda:N");
+  }
+  CudaCases cases;
+  const auto has = [&](const char* kernel) {
+    return std::find(options.kernels.begin(), options.kernels.end(), kernel) != options.kernels.end();
+  };
+  cases.attention = has("attention");
+  cases.linear = has("linear");
+  cases.contexts = options.contexts;
+  cases.groups = options.groups;
+  cases.head_dims = options.head_dims;
+  for (const std::string& dtype : options.kv_dtypes) cases.kv_dtypes.push_back(dtype == "bf16" ? DType::kBF16 : DType::kF16);
+  cases.rows = options.rows;
+  for (const std::string& text : options.shapes) {
+    LAMINA_ASSIGN_OR_RETURN(const MatrixShape shape, ParseShape(text));
+    cases.matrices.push_back({shape.out_features, shape.in_features});
+  }
+  cases.repeats = options.repeats;
+  if (options.quick) cases.tokens = 512;
+  return MeasureCudaKernels(device, cases, [&](const Measurement& m) { Print(m, options); });
+}
+
 Status Measure(KernelOptions options) {
-  LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
   if (options.quick) {
     options.repeats = 1;
     options.contexts = {256};
     options.groups = {4};
     options.head_dims = {64};
     options.rows = {1, 16};
-    options.shapes = {"512x256"};
+    options.shapes = {options.device == "cpu" ? "512x256" : "64x32"};  // a GPU may be an emulated one
   }
+  if (options.device != "cpu") return MeasureOnCuda(options);
+  LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
   const Result<std::unique_ptr<OpenBlas>> blas = OpenBlas::Load();  // before the teams pin this thread
   const Teams teams = MakePinnedTeams(options.threads);
   for (const std::string& kernel : options.kernels) {
@@ -142,12 +179,17 @@ void RegisterKernels(CLI::App& app, int& exit_status) {
       "Values are medians over interleaved repeats; a ratio of 1 is par with the reference, more is better. References: for attention the\n"
       "smaller of the measured read bandwidth and what the measured multiply-add peak allows (`slots churn`: the rate on a fresh slab);\n"
       "for linear layers the same of their weights, and OpenBLAS on fp32 weights (package libopenblas0-pthread).\n"
+      "With --device cuda:0 on a GPU: attention against a copy on the device, linear layers against cuBLAS alone. Threads and slots are "
+      "then\n"
+      "the CPU's matter: every token of a sequence stands anywhere.\n"
       "LAMINA_CPU_ISA=avx2 measures the kernels and the limits of that instruction set.\n"
-      "Example:\n  lamina bench kernels --only attention --groups 1,8 --threads 1");
+      "Example:\n  lamina bench kernels --only attention --groups 1,8 --threads 1\n"
+      "  lamina bench kernels --device cuda:0 --contexts 512,4096 --rows 1,64,512");
   const auto add_list = [command](const std::string& name, auto& into, const std::string& help) {
     return command->add_option(name, into, help)->delimiter(',')->capture_default_str();
   };
   add_list("--only", options->kernels, "attention, linear")->check(CLI::IsMember({"attention", "linear"}));
+  command->add_option("--device", options->device, "cpu, or cuda:N")->capture_default_str();
   add_list("--threads", options->threads, "pinned to as many cores")->check(CLI::Range(1, 1024));
   add_list("--contexts", options->contexts, "attention: tokens per sequence")->check(CLI::Range(64, 1 << 17));
   add_list("--groups", options->groups, "attention: query heads per KV head")->check(CLI::Range(1, 64));

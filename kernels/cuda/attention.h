@@ -38,6 +38,10 @@ struct AttentionBatch {
   void* out = nullptr;     // [num_rows, num_heads, head_dim] of out_dtype, normalised
   DType out_dtype = DType::kF32;
   float* lse = nullptr;  // [num_rows, num_heads] natural log-sum-exp of the scaled scores; may be null
+
+  // Most neighbours have the same first_slot, as the rows of a prompt: those share reads of K and V, up to eight queries at a time. The
+  // bits are the same either way; a batch of other rows is slower with it.
+  bool rows_share_slots = false;
 };
 
 // kInvalidArgument says what of the shape the kernels cannot do: head_dim is a multiple of 8 up to 256; k, v and both strides of `kv` in

@@ -6,22 +6,18 @@
 
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/platform.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 namespace lamina::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 
-// The largest |x| of a row. All threads of the block call it. NaN does not count.
+// The largest |x| of a row; NaN does not count.
 __device__ float LargestOf(const float* x, int64_t n) {
-  float* const of_warp = reinterpret_cast<float*>(SharedMemory());  // [kThreads / kWarpSize]
   float largest = 0;
   for (int64_t i = threadIdx.x; i < n; i += kThreads) largest = fmaxf(largest, fabsf(x[i]));
-  largest = WarpMax(largest);
-  if (threadIdx.x % kWarpSize == 0) of_warp[threadIdx.x / kWarpSize] = largest;
-  __syncthreads();
-  for (int i = 0; i < kThreads / kWarpSize; ++i) largest = fmaxf(largest, of_warp[i]);
-  return largest;
+  return BlockMax<kThreads>(largest);
 }
 
 // The power of two that brings `largest` to [2^14, 2^15), where fp16 has room above and all of its bits far below.
@@ -37,8 +33,9 @@ template <typename T>
 __global__ void SplitRows(const float* x, int64_t dim, T* high, T* low, float* factors) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * dim;
   const int exponent = std::is_same_v<T, F16> ? ExponentFor(LargestOf(x + row, dim)) : 0;
+  const float factor = ldexpf(1.0f, exponent);
   for (int64_t i = threadIdx.x; i < dim; i += kThreads) {
-    const float scaled = ldexpf(x[row + i], exponent);
+    const float scaled = x[row + i] * factor;
     T rounded;
     Store(scaled, &rounded);
     high[row + i] = rounded;
@@ -102,8 +99,8 @@ class GemmLinear final : public Linear {
     const int64_t in = weights.in_features, out = weights.out_features;
     T* const high = x_.as<T>();
     T* const low = split() ? high + rows * in : nullptr;
-    Launch(SplitRows<T>, {dim3(static_cast<unsigned>(rows)), dim3(kThreads), kThreads / kWarpSize * sizeof(float)}, stream_, x, in, high,
-           low, factors_.as<float>());
+    Launch(SplitRows<T>, {dim3(static_cast<unsigned>(rows)), dim3(kThreads), kBlockSumBytes<kThreads>}, stream_, x, in, high, low,
+           factors_.as<float>());
     const float* const factors = std::is_same_v<T, F16> ? factors_.as<float>() : nullptr;
     if (split() && rows <= kStackedRows) {
       float* const sums = y_.as<float>();

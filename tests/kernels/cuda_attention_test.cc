@@ -80,7 +80,8 @@ class CudaAttention : public CudaTest {
   std::vector<RowTokens> rows() const { return rows_; }
 
   // Row i has the q of row q_of[i]. The scratch is for `scratch_rows` rows, or for all.
-  Outcome Run(const std::vector<RowTokens>& rows, const std::vector<size_t>& q_of, int64_t scratch_rows = 0) {
+  Outcome Run(const std::vector<RowTokens>& rows, const std::vector<size_t>& q_of, int64_t scratch_rows = 0,
+              bool rows_share_slots = false) {
     EXPECT_TRUE(CheckAttention(shape_, device_kv_).ok());
     const size_t row_bytes = RowFloats() * ElementSize(q_dtype_);
     std::vector<std::byte> q;
@@ -97,6 +98,7 @@ class CudaAttention : public CudaTest {
     batch.rows = device_rows.as<RowTokens>();
     batch.num_rows = std::ssize(rows);
     batch.out_dtype = out_dtype_;
+    batch.rows_share_slots = rows_share_slots;
     const DeviceBuffer lse = Poisoned<float>(rows.size() * static_cast<size_t>(shape_.num_heads));
     batch.lse = lse.as<float>();
     const std::vector<std::byte> out = OutputOf<std::byte>(rows.size() * RowFloats() * ElementSize(out_dtype_), [&](std::byte* y) {
@@ -213,6 +215,30 @@ TEST_F(CudaAttention, PromptsAndWindowsAreRowsThatShareSlots) {
   const std::vector<RowTokens> rows = {{0, 1}, {0, 2}, {0, 150}, {0, 299}, {0, 300}, {200, 100}, {44, 256}};
   const std::vector<size_t> q_of(rows.size(), 0);
   ExpectClose(Run(rows, q_of), Expected(rows, q_of), 1e-5);
+}
+
+// Rows side by side that share reads of K and V: the same bits as each alone, whatever is beside them, and whatever stands in the tokens of
+// later rows.
+TEST_F(CudaAttention, SharedReadsDoNotChangeABit) {
+  for (const int group : {1, 3, 12}) {
+    SCOPED_TRACE(group);
+    Build({"a prompt's rows and others", 2, group, 24, kAllDTypes[group % 3 + group / 12], {300, 40}});
+    std::vector<RowTokens> rows = {{300, 40}, {300, 0}};
+    for (int64_t n : {1, 2, 31, 32, 33, 255, 256, 257, 258, 299}) rows.push_back({0, n});
+    rows.insert(rows.end(), {{300, 5}, {0, 7}, {300, 9}});
+    const size_t width = static_cast<size_t>(shape_.head_dim) * ElementSize(host_kv_.dtype);
+    const auto at = static_cast<size_t>(host_kv_.slot_stride) * slots_[299] * ElementSize(host_kv_.dtype);
+    FillOnDevice(device_v_.as<std::byte>() + at, 0xff, width, stream());  // kv head 0 of the last token, which no row has
+    const std::vector<size_t> q_of(rows.size(), 0);
+    const Outcome alone = Run(rows, q_of), shared = Run(rows, q_of, 0, true), in_pieces = Run(rows, q_of, 5, true);
+    EXPECT_TRUE(SameBits(shared.out, alone.out) && SameBits(shared.lse, alone.lse));
+    EXPECT_TRUE(SameBits(in_pieces.out, alone.out) && SameBits(in_pieces.lse, alone.lse));
+    ExpectClose(shared, Expected(rows, q_of), 1e-5);
+    rows.push_back({0, 300});
+    const Outcome with_nan = Run(rows, std::vector<size_t>(rows.size(), 0), 0, true);
+    EXPECT_TRUE(SameBits({with_nan.out.begin(), with_nan.out.end() - static_cast<std::ptrdiff_t>(RowFloats())}, alone.out));
+    EXPECT_TRUE(std::isnan(with_nan.out[rows.size() * RowFloats() - RowFloats()]));
+  }
 }
 
 TEST_F(CudaAttention, ARowReadsItsOwnTokensOnly) {

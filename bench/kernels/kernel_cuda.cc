@@ -1,0 +1,239 @@
+#include "bench/kernels/kernel_cuda.h"
+
+#include "kernels/cuda/device.h"
+
+#if LAMINA_HAS_CUDA
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "base/clock.h"
+#include "bench/kernels/kernel_samples.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/reference/reference.h"
+#endif
+
+namespace lamina {
+
+#if LAMINA_HAS_CUDA
+namespace {
+
+constexpr int kCudaKvHeads = 8;
+constexpr double kSampleSeconds = 0.02;  // of a sample: a launch and the wait at its end are then lost in it
+
+std::vector<float> ValuesForDevice(size_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> values(n);
+  for (float& x : values) x = uniform(random);
+  return values;
+}
+
+template <typename T>
+Result<cuda::DeviceBuffer> Uploaded(const std::vector<T>& values, cuda::Stream& stream) {
+  LAMINA_ASSIGN_OR_RETURN(cuda::DeviceBuffer buffer, cuda::DeviceBuffer::Create(values.size() * sizeof(T)));
+  cuda::CopyToDevice(buffer.data(), values.data(), buffer.size_bytes(), stream);
+  LAMINA_RETURN_IF_ERROR(stream.Synchronize());
+  return buffer;
+}
+
+// n values of `dtype` on the device: a few thousand random ones, again and again.
+Result<cuda::DeviceBuffer> Filled(size_t n, DType dtype, cuda::Stream& stream) {
+  constexpr size_t kDifferent = 65521;  // a prime: rows begin at different ones
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer values, Uploaded(ValuesForDevice(std::min(n, kDifferent), 3), stream));
+  LAMINA_ASSIGN_OR_RETURN(cuda::DeviceBuffer buffer, cuda::DeviceBuffer::Create(n * ElementSize(dtype)));
+  for (size_t at = 0; at < n; at += kDifferent) {
+    cuda::ConvertFromFloat(values.as<float>(), static_cast<int64_t>(std::min(kDifferent, n - at)), dtype,
+                           buffer.as<std::byte>() + at * ElementSize(dtype), stream);
+  }
+  LAMINA_RETURN_IF_ERROR(stream.Synchronize());
+  return buffer;
+}
+
+// Seconds of one `launch`: of as many as make up a sample, back to back.
+class Timed {
+ public:
+  Timed(std::function<void()> launch, cuda::Stream& stream) : launch_(std::move(launch)), stream_(stream) {
+    Seconds();  // warm-up
+    times_ = static_cast<int>(std::clamp(kSampleSeconds / Seconds(), 1.0, 1000.0));
+  }
+
+  double Seconds() {
+    const TimePoint start = Clock::now();
+    for (int i = 0; i < times_; ++i) launch_();
+    if (Status status = stream_.Synchronize(); failure_.ok()) failure_ = std::move(status);
+    return SecondsSince(start) / times_;
+  }
+  const Status& failure() const { return failure_; }
+
+ private:
+  std::function<void()> launch_;
+  cuda::Stream& stream_;
+  int times_ = 1;
+  Status failure_;
+};
+
+struct CudaAttentionSizes {
+  DType dtype;
+  int head_dim, group;
+  int64_t context, sequences;
+};
+
+// A slab of exactly the tokens of all sequences, each in random slots.
+Result<Measurement> MeasureCudaAttention(const CudaAttentionSizes& sizes, int repeats, cuda::Stream& stream) {
+  const int64_t capacity = sizes.context * sizes.sequences;
+  const int num_heads = kCudaKvHeads * sizes.group;
+  const AttentionShape shape = {num_heads, kCudaKvHeads, sizes.head_dim, 1.0f / std::sqrt(static_cast<float>(sizes.head_dim)), 0};
+  const auto slab_elements = static_cast<size_t>(kCudaKvHeads * capacity * sizes.head_dim),
+             width = static_cast<size_t>(num_heads * sizes.head_dim);
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer k, Filled(slab_elements, sizes.dtype, stream));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer v, Filled(slab_elements, sizes.dtype, stream));
+  const KvView kv = {k.data(), v.data(), capacity * sizes.head_dim, sizes.head_dim, sizes.dtype};
+  LAMINA_RETURN_IF_ERROR(cuda::CheckAttention(shape, kv));
+
+  std::vector<TokenSlot> slots(static_cast<size_t>(capacity));
+  std::iota(slots.begin(), slots.end(), TokenSlot{0});
+  std::shuffle(slots.begin(), slots.end(), std::mt19937(11));
+  std::vector<cuda::RowTokens> rows;
+  for (int64_t i = 0; i < sizes.sequences; ++i) rows.push_back({i * sizes.context, sizes.context});
+  const std::vector<float> q = ValuesForDevice(rows.size() * width, 5);
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer device_q, Uploaded(q, stream));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer device_slots, Uploaded(slots, stream));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer device_rows, Uploaded(rows, stream));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer out, cuda::DeviceBuffer::Create(q.size() * sizeof(float)));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer scratch,
+                          cuda::DeviceBuffer::Create(cuda::AttentionScratchBytes(shape, sizes.sequences, sizes.context)));
+  cuda::AttentionBatch batch;
+  batch.q = device_q.data();
+  batch.slots = device_slots.as<TokenSlot>();
+  batch.rows = device_rows.as<cuda::RowTokens>();
+  batch.num_rows = sizes.sequences;
+  batch.max_tokens = sizes.context;
+  batch.out = out.data();
+
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer copy, cuda::DeviceBuffer::Create(k.size_bytes()));
+  Timed ours([&] { cuda::Attention(shape, kv, batch, scratch, stream); }, stream);
+  Timed other([&] { cuda::CopyOnDevice(copy.data(), k.data(), k.size_bytes(), stream); }, stream);
+  const auto bytes = static_cast<double>(k.size_bytes() + v.size_bytes());
+  const Measurement m = MeasureRatePair("attention",
+                                        {{"kv", DTypeName(sizes.dtype)},
+                                         {"head_dim", sizes.head_dim},
+                                         {"group", sizes.group},
+                                         {"context", sizes.context},
+                                         {"slots", "random"},
+                                         {"kv_heads", kCudaKvHeads},
+                                         {"sequences", sizes.sequences},
+                                         {"repeats", repeats}},
+                                        repeats,
+                                        {"GB/s", "copy on the device, reads and writes", "", [&] { return bytes / ours.Seconds() / 1e9; },
+                                         [&] { return 2 * static_cast<double>(k.size_bytes()) / other.Seconds() / 1e9; }});
+  LAMINA_RETURN_IF_ERROR(ours.failure());
+  LAMINA_RETURN_IF_ERROR(other.failure());
+
+  // The first row against the reference.
+  std::vector<std::byte> host_k(k.size_bytes()), host_v(v.size_bytes());
+  std::vector<float> got(width), expected(width);
+  cuda::CopyToHost(host_k.data(), k.data(), host_k.size(), stream);
+  cuda::CopyToHost(host_v.data(), v.data(), host_v.size(), stream);
+  cuda::CopyToHost(got.data(), out.data(), width * sizeof(float), stream);
+  LAMINA_RETURN_IF_ERROR(stream.Synchronize());
+  const AttentionRow row = {q.data(), slots.data(), sizes.context, expected.data(), nullptr};
+  reference::Attention(shape, {host_k.data(), host_v.data(), kv.head_stride, kv.slot_stride, kv.dtype}, {&row, 1});
+  for (size_t i = 0; i < width; ++i) {
+    if (!(std::abs(got[i] - expected[i]) <= 1e-4)) return InternalError(fmt::format("attention: {} for {}", got[i], expected[i]));
+  }
+  return m;
+}
+
+struct CudaLinearSizes {
+  int64_t rows, out_features, in_features;
+  cuda::LinearPrecision precision;
+};
+
+Result<Measurement> MeasureCudaLinear(const CudaLinearSizes& sizes, int repeats, cuda::Stream& stream) {
+  const int64_t rows = sizes.rows, out_features = sizes.out_features, in_features = sizes.in_features;
+  const cuda::LinearPrecision precision = sizes.precision;
+  const auto x_size = static_cast<size_t>(rows * in_features), y_size = static_cast<size_t>(rows * out_features);
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer weights, Filled(static_cast<size_t>(out_features * in_features), DType::kBF16, stream));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer x, Filled(x_size, DType::kF32, stream));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer rounded, Filled(x_size, DType::kBF16, stream));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer y, cuda::DeviceBuffer::Create(y_size * sizeof(float)));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer other_y, cuda::DeviceBuffer::Create(y_size * sizeof(float)));
+  LAMINA_ASSIGN_OR_RETURN(const auto linear, cuda::Linear::Create({rows, in_features, out_features}, precision, stream));
+  LAMINA_ASSIGN_OR_RETURN(const auto gemm, cuda::Gemm::Create(stream));
+  Timed ours(
+      [&] {
+        linear->Run({weights.data(), DType::kBF16, out_features, in_features}, x.as<float>(), rows, nullptr, y.as<float>());
+      },
+      stream);
+  Timed other(
+      [&] {
+        gemm->Run({rounded.data(), weights.data(), DType::kBF16, rows, in_features, out_features, other_y.as<float>(), false});
+      },
+      stream);
+  const double operations = 2.0 * static_cast<double>(rows * out_features * in_features);
+  const char* const x_is = precision == cuda::LinearPrecision::kSplit ? "split" : "rounded";
+  const Measurement m = MeasureRatePair(
+      "linear", {{"rows", rows}, {"out", out_features}, {"in", in_features}, {"dtype", "bf16"}, {"x", x_is}, {"repeats", repeats}}, repeats,
+      {"GFLOP/s", "cuBLAS alone on rounded rows", fmt::format("x {}", x_is), [&] { return operations / ours.Seconds() / 1e9; },
+       [&] { return operations / other.Seconds() / 1e9; }});
+  LAMINA_RETURN_IF_ERROR(ours.failure());
+  LAMINA_RETURN_IF_ERROR(other.failure());
+
+  // Both are of the same rows, but for rounding.
+  std::vector<float> got(y_size), expected(y_size);
+  cuda::CopyToHost(got.data(), y.data(), y.size_bytes(), stream);
+  cuda::CopyToHost(expected.data(), other_y.data(), other_y.size_bytes(), stream);
+  LAMINA_RETURN_IF_ERROR(stream.Synchronize());
+  const double tolerance = 0x1p-8 * static_cast<double>(in_features);
+  for (size_t i = 0; i < y_size; ++i) {
+    if (!(std::abs(got[i] - expected[i]) <= tolerance)) return InternalError(fmt::format("linear: {} for {}", got[i], expected[i]));
+  }
+  return m;
+}
+
+}  // namespace
+
+Status MeasureCudaKernels(int device, const CudaCases& cases, const std::function<void(const Measurement&)>& print) {
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::DescribeDevice(device));
+  LAMINA_ASSIGN_OR_RETURN(const auto stream, cuda::Stream::Create());
+  const auto named = [&](Measurement m) {
+    m.sizes["device"] = info.name;
+    print(m);
+  };
+  for (const DType dtype : cases.attention ? cases.kv_dtypes : std::vector<DType>()) {
+    for (const int head_dim : cases.head_dims) {
+      for (const int64_t context : cases.contexts) {
+        for (const int group : cases.groups) {
+          const int64_t sequences = std::max<int64_t>(1, cases.tokens / context);
+          LAMINA_ASSIGN_OR_RETURN(Measurement m,
+                                  MeasureCudaAttention({dtype, head_dim, group, context, sequences}, cases.repeats, *stream));
+          named(std::move(m));
+        }
+      }
+    }
+  }
+  for (const CudaCases::Matrix& matrix : cases.linear ? cases.matrices : std::vector<CudaCases::Matrix>()) {
+    for (const int64_t rows : cases.rows) {
+      for (const cuda::LinearPrecision precision : {cuda::LinearPrecision::kSplit, cuda::LinearPrecision::kRounded}) {
+        LAMINA_ASSIGN_OR_RETURN(Measurement m,
+                                MeasureCudaLinear({rows, matrix.out_features, matrix.in_features, precision}, cases.repeats, *stream));
+        named(std::move(m));
+      }
+    }
+  }
+  return OkStatus();
+}
+#else
+Status MeasureCudaKernels(int device, const CudaCases& /*cases*/, const std::function<void(const Measurement&)>& /*print*/) {
+  return cuda::DescribeDevice(device).status();
+}
+#endif
+
+}  // namespace lamina

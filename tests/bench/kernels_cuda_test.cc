@@ -1,0 +1,51 @@
+// `lamina bench kernels --device cuda:0`, which runs where there is a device or its emulation, and says what is missing elsewhere.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "frontend/process.h"
+#include "kernels/cuda/device.h"
+
+namespace lamina {
+namespace {
+
+CommandOutput BenchCudaKernels(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {std::string(LAMINA_BIN_DIR) + "/lamina", "bench", "kernels", "--quick", "--json"});
+  Result<CommandOutput> output = RunCommand(arguments, Deadline::After(std::chrono::minutes(2)));
+  EXPECT_TRUE(output.ok()) << output.status();
+  return output.ok() ? *output : CommandOutput{};
+}
+
+TEST(CudaKernelsBench, PrintsOneLinePerCaseOrWhyItCannot) {
+  const CommandOutput output = BenchCudaKernels({"--device", "cuda:0", "--kv", "bf16"});
+  const Result<int> count = cuda::DeviceCount();
+  if (!count.ok()) {
+    EXPECT_EQ(output.exit_status, 1);
+    EXPECT_EQ(output.err, "lamina bench kernels: " + count.status().message() + "\n");
+    GTEST_SKIP() << "no CUDA device: " << count.status();
+  }
+  ASSERT_EQ(output.exit_status, 0) << output.err;
+  std::vector<std::string> cases;
+  std::istringstream in(output.out);
+  for (std::string text; std::getline(in, text);) {
+    const auto line = nlohmann::json::parse(text);
+    const auto& sizes = line["case"];
+    cases.push_back(line["name"].get<std::string>() +
+                    (sizes.contains("x") ? " " + sizes["rows"].dump() + " " + sizes["x"].get<std::string>() : ""));
+    EXPECT_GT(line["value"].get<double>(), 0) << text;
+    EXPECT_GT(line["reference_value"].get<double>(), 0) << text;
+    EXPECT_FALSE(sizes["device"].get<std::string>().empty());
+  }
+  EXPECT_THAT(cases, testing::ElementsAre("attention", "linear 1 split", "linear 1 rounded", "linear 16 split", "linear 16 rounded"));
+}
+
+TEST(CudaKernelsBench, RefusesWhatIsNoDevice) {
+  const CommandOutput output = BenchCudaKernels({"--device", "gpu"});
+  EXPECT_EQ(output.exit_status, 1);
+  EXPECT_THAT(output.err, testing::HasSubstr("--device: \"gpu\" is neither cpu nor cuda:N"));
+}
+
+}  // namespace
+}  // namespace lamina
