@@ -9,8 +9,8 @@
 #include <set>
 #include <sstream>
 
-#include "base/device_catalog.h"
 #include "base/net_address.h"
+#include "base/node_device.h"
 #include "base/yaml.h"
 
 namespace lamina {
@@ -27,7 +27,7 @@ bool IsName(const std::string& text) {
   return !text.empty() && text.size() <= 63 && text[0] != '-' && std::all_of(text.begin(), text.end(), allowed);
 }
 
-bool IsModelled(const NodeConfig& node) { return node.device.starts_with(kModelledPrefix) && node.device.size() > kModelledPrefix.size(); }
+bool IsModelled(const NodeConfig& node) { return IsModelledName(node.device); }
 
 // Hosts go onto the command line of ssh, where a leading '-' would be an option.
 bool IsHost(const std::string& text) {
@@ -100,8 +100,7 @@ NodeConfig ReadNode(YamlMap& map) {
   map.Require("port", "where its daemon listens");
   map.ReadInt("port", &node.port, 1, kMaxPort);
   map.ReadString("device", &node.device);
-  if (node.device != "cpu" && !IsModelled(node))
-    map.Fail("device", "'device' is '" + node.device + "': expected cpu, or modelled:NAME with a NAME of the device catalog");
+  if (const Status named = CheckDeviceName(node.device); !named.ok()) map.Fail("device", named.message());
   map.ReadInt("threads", &node.threads, 0, 4096);
   map.ReadDouble("price_per_hour", &node.price_per_hour);
   if (node.role == NodeRole::kMemory) {

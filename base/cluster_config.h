@@ -20,7 +20,7 @@ struct NodeConfig {
   NodeRole role = NodeRole::kMemory;
   std::string host = "127.0.0.1";  // as of CanonicalHost (base/net_address.h)
   int port = 0;                    // control port of its daemon
-  std::string device = "cpu";      // "cpu", or "modelled:NAME": computes nothing, takes the time that device NAME of the catalog would
+  std::string device = "cpu";      // see base/node_device.h
   int threads = 0;                 // 0: all cores of the host
   int64_t memory_bytes = 0;        // memory nodes: for the KV cache (required); human sizes: 512MiB, 4GiB
   double price_per_hour = 0;       // for tokens per dollar; 0: unknown

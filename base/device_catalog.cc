@@ -189,15 +189,4 @@ Result<DeviceSpec> DeviceCatalog::Find(std::string_view name) const {
   return NotFound("device catalog " + path_ + " has no '" + std::string(name) + "'; it has: " + (known.empty() ? "nothing" : known));
 }
 
-Result<std::optional<DeviceSpec>> FindModelledDevice(const std::string& device, const std::string& catalog_path) {
-  if (device == "cpu") return std::optional<DeviceSpec>();
-  if (!device.starts_with(kModelledPrefix) || device.size() == kModelledPrefix.size()) {
-    return InvalidArgument("device '" + device + "': expected cpu, or modelled:NAME with a NAME of the device catalog");
-  }
-  if (catalog_path.empty()) return InvalidArgument("device '" + device + "' needs a device catalog");
-  LAMINA_ASSIGN_OR_RETURN(const DeviceCatalog catalog, DeviceCatalog::Load(catalog_path));
-  LAMINA_ASSIGN_OR_RETURN(DeviceSpec spec, catalog.Find(device.substr(kModelledPrefix.size())));
-  return std::optional<DeviceSpec>(std::move(spec));
-}
-
 }  // namespace lamina

@@ -72,10 +72,6 @@ class DeviceCatalog {
   std::vector<DeviceSpec> devices_;
 };
 
-// A `device` of the cluster YAML or of a daemon's --device is "cpu", or "modelled:NAME" with a device of the catalog.
-inline constexpr std::string_view kModelledPrefix = "modelled:";
-
-// The device that "modelled:NAME" stands for; none for "cpu". kInvalidArgument for any other text; else as Load and Find.
-Result<std::optional<DeviceSpec>> FindModelledDevice(const std::string& device, const std::string& catalog_path);
+inline constexpr std::string_view kModelledPrefix = "modelled:";  // of a node's device that is one of the catalog's (node_device.h)
 
 }  // namespace lamina

@@ -6,18 +6,21 @@
 #include <array>
 
 #include "compute_node/compute_node.h"
+#include "compute_node/make_compute_device.h"
 
 namespace lamina {
 
 Result<std::unique_ptr<InProcessExecutor>> InProcessExecutor::Create(const InProcessOptions& options) {
   std::unique_ptr<InProcessExecutor> executor(new InProcessExecutor(options));
-  LAMINA_ASSIGN_OR_RETURN(executor->model_, executor->device_.Load(options.weights));
+  LAMINA_ASSIGN_OR_RETURN(executor->device_, MakeComputeDevice(options.device, executor->team_));
+  LAMINA_ASSIGN_OR_RETURN(executor->model_, executor->device_->Load(options.weights));
   control::ConfigureCompute request;
   *request.mutable_attention() = MakeAttentionSpec(executor->model_->config, options.kv_dtype, /*wire_dtype=*/"float32");
   *request.mutable_limits() = options.limits;
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention, MakeAttentionBackend(request, options.kv_tokens, executor->device_));
-  executor->runner_ =
-      std::make_unique<StepRunner>(*executor->model_, options.limits, std::move(attention), executor->device_, executor->team_);
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention,
+                          MakeAttentionBackend(request, options.kv_tokens, *executor->device_));
+  LAMINA_ASSIGN_OR_RETURN(executor->runner_,
+                          StepRunner::Create(*executor->model_, options.limits, std::move(attention), *executor->device_));
   return executor;
 }
 

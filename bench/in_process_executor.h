@@ -9,6 +9,7 @@
 
 #include "base/cluster_config.h"
 #include "base/inbox.h"
+#include "base/node_device.h"
 #include "base/worker_team.h"
 #include "compute_node/step_runner.h"
 #include "frontend/step_executor.h"
@@ -21,6 +22,7 @@ struct InProcessOptions {
   std::string kv_dtype = "bfloat16";  // float32 | bfloat16 | float16
   int64_t kv_tokens = 0;
   int num_threads = 0;
+  NodeDevice device;  // the CPU unless another is named
 };
 
 // `config` for an engine on an InProcessExecutor: one batch, as there is nothing to overlap with.
@@ -50,7 +52,7 @@ class InProcessExecutor : public StepExecutor {
   void AddTimes(const control::StepResult& result);
 
   WorkerTeam team_;
-  CpuDevice device_{team_};
+  std::unique_ptr<ComputeDevice> device_;
   const int64_t kv_tokens_;
   std::unique_ptr<LoadedModel> model_;
   std::unique_ptr<StepRunner> runner_;  // thread_ only, once started

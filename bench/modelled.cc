@@ -16,6 +16,7 @@
 
 #include "base/cluster_config.h"
 #include "base/device_catalog.h"
+#include "base/node_device.h"
 #include "base/units.h"
 #include "bench/ideal_schedule.h"
 #include "bench/number_checks.h"

@@ -52,7 +52,8 @@ void AllReduce::Begin(Batch& batch, StepId step, const Op& op, size_t num_rows, 
   batch.started = Clock::now();
   const int64_t count = NumElements(batch, op.output);
   batch.own.resize(static_cast<size_t>(count) * static_cast<size_t>(ElementSize(wire_dtype_)));
-  device_.Pack(slices.value(op.inputs[0]), count, wire_dtype_, batch.own.data());
+  const PackedParts own{slices.value(op.inputs[0]), RowParts::Whole(count), wire_dtype_};
+  device_.Pack({&own, 1}, batch.own.data());
 }
 
 void AllReduce::Start(int number, StepId step, const Op& op, size_t num_rows, SliceRunner& slices) {
@@ -122,9 +123,9 @@ bool AllReduce::Finish(int number, SliceRunner& slices, std::vector<control::Ste
     const Result<std::span<const std::byte>> part = PartOf(number, rank, told);
     if (!part.ok()) return false;
     if (rank == 0) {
-      device_.Unpack(part->data(), NumElements(batch, op.output), wire_dtype_, sum);
+      device_.Unpack(part->data(), wire_dtype_, RowParts::Whole(NumElements(batch, op.output)), sum);
     } else {
-      device_.AddUnpacked(part->data(), NumElements(batch, op.output), wire_dtype_, sum);
+      device_.AddUnpacked(part->data(), wire_dtype_, NumElements(batch, op.output), sum);
     }
   }
   batch.op = nullptr;

@@ -35,8 +35,8 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const WeightOptions& opti
 
 Result<std::unique_ptr<LoadedModel>> CpuDevice::Load(const WeightOptions& options) { return LoadedModel::Load(options, team_); }
 
-std::unique_ptr<SliceRunner> CpuDevice::MakeSlices(const LoadedModel& model, int max_rows) {
-  return std::make_unique<SliceExecutor>(model.sliced, *model.weights, max_rows, team_);
+Result<std::unique_ptr<SliceRunner>> CpuDevice::MakeSlices(const LoadedModel& model, int max_rows) {
+  return std::unique_ptr<SliceRunner>(std::make_unique<SliceExecutor>(model.sliced, *model.weights, max_rows, team_));
 }
 
 Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
@@ -45,11 +45,24 @@ Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, 
   return std::unique_ptr<LocalKv>(std::make_unique<CpuKv>(shape, windows, std::move(store), team_));
 }
 
-void CpuDevice::Pack(const float* value, int64_t n, DType dtype, std::byte* message) { ConvertFromFloat(value, n, dtype, message); }
+std::byte* CpuDevice::Pack(std::span<const PackedParts> packed, std::byte* message) {
+  for (const auto& [value, parts, dtype] : packed) {
+    for (const int row : parts.rows) {
+      ConvertFromFloat(value + row * parts.pitch + parts.first, parts.width, dtype, message);
+      message += static_cast<size_t>(parts.width) * ElementSize(dtype);
+    }
+  }
+  return message;
+}
 
-void CpuDevice::Unpack(const std::byte* message, int64_t n, DType dtype, float* value) { ConvertToFloat(message, dtype, n, value); }
+void CpuDevice::Unpack(const std::byte* message, DType dtype, const RowParts& parts, float* value) {
+  for (const int row : parts.rows) {
+    ConvertToFloat(message, dtype, parts.width, value + row * parts.pitch + parts.first);
+    message += static_cast<size_t>(parts.width) * ElementSize(dtype);
+  }
+}
 
-void CpuDevice::AddUnpacked(const std::byte* message, int64_t n, DType dtype, float* value) {
+void CpuDevice::AddUnpacked(const std::byte* message, DType dtype, int64_t n, float* value) {
   scratch_.resize(static_cast<size_t>(n));
   ConvertToFloat(message, dtype, n, scratch_.data());
   Add(value, scratch_.data(), n, value);

@@ -1,4 +1,5 @@
-// What a compute node computes on: this machine's CPU, or a device of the catalog that is only modelled (modelled_device.h).
+// What a compute node computes on: this machine's CPU, a GPU (cuda/cuda_device.h), or a device of the catalog that is only modelled
+// (modelled_device.h).
 #pragma once
 
 #include <memory>
@@ -19,14 +20,21 @@
 
 namespace lamina {
 
+// Weights as a device keeps them in memory of its own; what they are only that device knows.
+class DeviceWeights {
+ public:
+  virtual ~DeviceWeights() = default;
+};
+
 // A model, or this node's share of it, that is ready to run. Immutable.
 struct LoadedModel {
   ModelConfig config;
   SlicedModel sliced;  // all slices
   ModelShare share;
-  std::vector<int> first_slices;     // as CutIntoStages
-  std::unique_ptr<Weights> weights;  // of the slices that run here; null on a modelled device
-  int64_t weight_bytes = 0;          // of those, as stored in the checkpoint
+  std::vector<int> first_slices;                  // as CutIntoStages
+  std::unique_ptr<Weights> weights;               // of the slices that run here; null where a device has them in its own memory, or none
+  std::unique_ptr<DeviceWeights> device_weights;  // likewise, where a device has them; null elsewhere
+  int64_t weight_bytes = 0;                       // of those, as stored in the checkpoint
 
   // Reads config.json, traces and cuts the graph; no weights yet. kInvalidArgument if the model cannot be shared like that.
   static Result<std::unique_ptr<LoadedModel>> Describe(const std::string& model_dir, const ModelShare& share = {});
@@ -39,7 +47,14 @@ struct LoadedModel {
   static Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options, WorkerTeam& team);
 };
 
-// Runs the slices of a model, all rows of a step together. Thread: one owner, except where it says any.
+// What the next token of kept row `row` is chosen with.
+struct SampleWork {
+  size_t row = 0;
+  const SamplingParams* params = nullptr;
+  SampleContext context;
+};
+
+// Runs the slices of a model, all rows of a step together. Thread: one owner.
 class SliceRunner {
  public:
   virtual ~SliceRunner() = default;
@@ -59,11 +74,13 @@ class SliceRunner {
   // REQUIRES: called after attention k-1 and before Run(k).
   virtual void KeepRows(int k, std::span<const int> rows) = 0;
 
-  // [rows, width] fp32 of a q, k, v, attention output, value of the context, or input or output of an all-reduce that is live now.
+  // [rows, width] fp32 of a q, k, v, attention output, value of the context, or input or output of an all-reduce that is live now. In the
+  // device's memory: only the device and what it made may read or write there.
   virtual float* value(ValueId id) = 0;
 
-  // Chooses the next token from the logits of kept row `row`. REQUIRES: the last slice ran; once per row. Thread: any, one row each.
-  virtual SampledToken Sample(size_t row, const SamplingParams& params, const SampleContext& context) = 0;
+  // Chooses next tokens from the logits of kept rows: tokens[i] is the one of work[i], as lamina::Sample chooses it. REQUIRES: the last
+  // slice ran; once per row.
+  virtual void Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) = 0;
 };
 
 // KV that lies on the compute node itself, and attention over it: of prompts while they are computed, or of everything in a cluster without
@@ -86,6 +103,28 @@ class LocalKv {
                       float* out, Failures& failures) = 0;
 };
 
+// Parts of a value's rows: elements [first, first + width) of each of `rows`. A message has them one behind the other.
+struct RowParts {
+  std::span<const int> rows;  // ascending
+  int64_t pitch = 0;          // elements of a whole row
+  int64_t first = 0;
+  int64_t width = 0;
+
+  // n elements in one piece.
+  static RowParts Whole(int64_t n) {
+    static constexpr int kFirst = 0;
+    return {{&kFirst, 1}, n, 0, n};
+  }
+  int64_t num_elements() const { return std::ssize(rows) * width; }
+};
+
+// What goes into a message.
+struct PackedParts {
+  const float* value = nullptr;  // as SliceRunner::value
+  RowParts parts;
+  DType dtype = DType::kF32;  // in the message
+};
+
 // Thread: one owner. Outlives what it makes.
 class ComputeDevice {
  public:
@@ -94,18 +133,22 @@ class ComputeDevice {
   // Makes a model ready. kOutOfSpace: its weights do not fit. Else as Weights::Load and ModelConfig::Load.
   virtual Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) = 0;
 
-  // Borrows the model; `max_rows` is the largest step.
-  virtual std::unique_ptr<SliceRunner> MakeSlices(const LoadedModel& model, int max_rows) = 0;
+  // Borrows the model; `max_rows` is the largest step. kOutOfSpace: its values do not fit. kUnimplemented names an operator that the device
+  // cannot run.
+  virtual Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) = 0;
 
   // `windows`: by layer, the tokens that a row attends to, itself among them, 0: all; empty: all in every layer. kOutOfSpace if the memory
   // cannot be had.
   virtual Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
                                                   int64_t capacity_tokens) = 0;
 
-  // n elements from a value of a slice into a message that has them as `dtype` (round to nearest even), and back.
-  virtual void Pack(const float* value, int64_t n, DType dtype, std::byte* message) = 0;
-  virtual void Unpack(const std::byte* message, int64_t n, DType dtype, float* value) = 0;
-  virtual void AddUnpacked(const std::byte* message, int64_t n, DType dtype, float* value) = 0;  // value += message
+  // Values of slices into a message, one behind the other, rounded to nearest even; returns the end of what was written. A device far from
+  // the message wants few large calls.
+  virtual std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) = 0;
+
+  // The other way. The message is free again when it returns.
+  virtual void Unpack(const std::byte* message, DType dtype, const RowParts& parts, float* value) = 0;
+  virtual void AddUnpacked(const std::byte* message, DType dtype, int64_t n, float* value) = 0;  // value += message, n elements
 };
 
 // The cores and the memory of this machine.
@@ -114,12 +157,12 @@ class CpuDevice final : public ComputeDevice {
   explicit CpuDevice(WorkerTeam& team) : team_(team) {}
 
   Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
-  std::unique_ptr<SliceRunner> MakeSlices(const LoadedModel& model, int max_rows) override;
+  Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) override;
   Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
                                           int64_t capacity_tokens) override;
-  void Pack(const float* value, int64_t n, DType dtype, std::byte* message) override;
-  void Unpack(const std::byte* message, int64_t n, DType dtype, float* value) override;
-  void AddUnpacked(const std::byte* message, int64_t n, DType dtype, float* value) override;
+  std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) override;
+  void Unpack(const std::byte* message, DType dtype, const RowParts& parts, float* value) override;
+  void AddUnpacked(const std::byte* message, DType dtype, int64_t n, float* value) override;
 
  private:
   WorkerTeam& team_;

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "compute_node/local_attention.h"
-#include "compute_node/modelled_device.h"
+#include "compute_node/make_compute_device.h"
 #include "compute_node/remote_attention.h"
 #include "compute_node/step_context.h"
 #include "transport/secret_file.h"
@@ -32,11 +32,6 @@ DType FromProto(control::KvDType dtype) {
     case control::KV_DTYPE_FLOAT16: return DType::kF16;
     default: return DType::kF32;
   }
-}
-
-std::unique_ptr<ComputeDevice> MakeDevice(const ComputeNodeOptions& options, WorkerTeam& team) {
-  if (options.modelled) return std::make_unique<ModelledDevice>(*options.modelled);
-  return std::make_unique<CpuDevice>(team);
 }
 
 // What messages hold is laid out by the manager's words, what fills them by the model.
@@ -128,15 +123,14 @@ Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const ComputeNodeOption
   ControlOptions greeting{.hello = "compute node " + options.name};
   LAMINA_ASSIGN_OR_RETURN(greeting.secret, ReadSecretFile(options.secret_file));
   LAMINA_ASSIGN_OR_RETURN(greeting.tls, TlsContext::Load(options.tls));
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Create(options.listen, greeting));
-  return std::unique_ptr<ComputeNode>(new ComputeNode(options, std::move(control)));
+  std::unique_ptr<ComputeNode> node(new ComputeNode(options));
+  LAMINA_ASSIGN_OR_RETURN(node->device_, MakeComputeDevice(options.device, node->team_));
+  LAMINA_ASSIGN_OR_RETURN(node->control_, ControlServer::Create(options.listen, greeting));
+  return node;
 }
 
-ComputeNode::ComputeNode(const ComputeNodeOptions& options, std::unique_ptr<ControlServer> control)
-    : options_(options),
-      control_(std::move(control)),
-      team_(options.modelled ? 1 : options.num_threads),
-      device_(MakeDevice(options, team_)) {}
+ComputeNode::ComputeNode(const ComputeNodeOptions& options)
+    : options_(options), team_(std::holds_alternative<DeviceSpec>(options.device) ? 1 : options.num_threads) {}
 
 void ComputeNode::Stop() {
   stopping_.store(true);
@@ -343,7 +337,7 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
     LAMINA_RETURN_IF_ERROR(session->ladder->Listen(control_->host()));
     answer.set_offers(session->ladder->offers());
   }
-  session->runner = std::make_unique<StepRunner>(*session->model, limits, std::move(attention), *device_, team_);
+  LAMINA_ASSIGN_OR_RETURN(session->runner, StepRunner::Create(*session->model, limits, std::move(attention), *device_));
   answer.set_capacity_tokens(request.memory_nodes().empty() ? request.local_kv_tokens() : 0);
   answer.set_weight_bytes(session->model->weight_bytes);
   session_ = std::move(session);

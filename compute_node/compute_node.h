@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/backoff.h"
-#include "base/device_catalog.h"
+#include "base/node_device.h"
 #include "base/status.h"
 #include "base/tls_files.h"
 #include "base/worker_team.h"
@@ -23,16 +23,17 @@ namespace lamina {
 struct ComputeNodeOptions {
   std::string name = "compute";
   std::string listen = "127.0.0.1:0";
-  std::string secret_file;             // of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls
-  TlsFiles tls;                        // empty: no TLS
-  int num_threads = 0;                 // 0: all cores
-  std::optional<DeviceSpec> modelled;  // takes this device's time and computes nothing; none: the CPU
+  std::string secret_file;  // of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls
+  TlsFiles tls;             // empty: no TLS
+  int num_threads = 0;      // 0: all cores
+  NodeDevice device;        // the CPU unless another is named
   OpenLadder open_ladder = Ladder::Open;
 };
 
 // Thread: owner, except Stop.
 class ComputeNode {
  public:
+  // kUnimplemented, kNotFound: as MakeComputeDevice. Else as ReadSecretFile, TlsContext::Load and ControlServer::Create.
   static Result<std::unique_ptr<ComputeNode>> Create(const ComputeNodeOptions& options);
 
   const std::string& address() const { return control_->address(); }
@@ -63,7 +64,7 @@ class ComputeNode {
     TimePoint used_last{};
   };
 
-  ComputeNode(const ComputeNodeOptions& options, std::unique_ptr<ControlServer> control);
+  explicit ComputeNode(const ComputeNodeOptions& options);
 
   void Work(Backoff& backoff);
   void HandleFrame(uint64_t connection, const ControlFrame& frame);
@@ -80,7 +81,7 @@ class ComputeNode {
   const ComputeNodeOptions options_;
   std::unique_ptr<ControlServer> control_;
   WorkerTeam team_;
-  const std::unique_ptr<ComputeDevice> device_;
+  std::unique_ptr<ComputeDevice> device_;
   Model model_;
   std::unique_ptr<Session> session_;
   TimePoint last_under_way_{};

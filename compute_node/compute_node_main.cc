@@ -3,8 +3,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "base/device_catalog.h"
 #include "base/log.h"
+#include "base/node_device.h"
 #include "compute_node/compute_node.h"
 
 namespace {
@@ -26,7 +26,8 @@ int main(int argc, char** argv) {
   app.add_option("--tls-certificate", options.tls.certificate, "this host's certificate, for TLS with the manager; needs the next two");
   app.add_option("--tls-key", options.tls.key, "the certificate's private key, mode 600");
   app.add_option("--tls-ca", options.tls.ca, "certificate that the manager's must come from");
-  app.add_option("--device", device, "cpu, or modelled:NAME: computes nothing and takes the time that device NAME of the catalog would")
+  app.add_option("--device", device,
+                 "cpu; cuda:N: GPU number N; or modelled:NAME: computes nothing and takes the time that device NAME of the catalog would")
       ->capture_default_str();
   app.add_option("--device-catalog", device_catalog, "file with the modelled devices, such as configs/devices.yaml");
   app.add_option("--threads", options.num_threads, "threads of the kernels; 0: all cores")
@@ -38,13 +39,13 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   lamina::InitLogging("compute " + options.name);
-  lamina::Result<std::optional<lamina::DeviceSpec>> modelled = lamina::FindModelledDevice(device, device_catalog);
-  if (!modelled.ok()) {
-    LAMINA_LOG_ERROR("--device: {}", modelled.status().message());
+  lamina::Result<lamina::NodeDevice> found = lamina::FindDevice(device, device_catalog);
+  if (!found.ok()) {
+    LAMINA_LOG_ERROR("--device: {}", found.status().message());
     return 2;
   }
-  options.modelled = *std::move(modelled);
-  if (options.modelled) LAMINA_LOG_WARN("modelled device {}: nothing is computed, answers are arbitrary", options.modelled->name);
+  options.device = *std::move(found);
+  if (lamina::IsModelledName(device)) LAMINA_LOG_WARN("{}: nothing is computed, answers are arbitrary", device);
   lamina::Result<std::unique_ptr<lamina::ComputeNode>> node = lamina::ComputeNode::Create(options);
   if (!node.ok()) {
     LAMINA_LOG_ERROR("{}", node.status().message());

@@ -63,7 +63,12 @@ class ModelledSlices final : public SliceRunner {
 
   float* value(ValueId id) override { return values_[role_of_.at(id)].data(); }
 
-  SampledToken Sample(size_t, const SamplingParams& params, const SampleContext& context) override {
+  void Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) override {
+    for (size_t i = 0; i < work.size(); ++i) tokens[i] = LowestToken(*work[i].params, work[i].context);
+  }
+
+ private:
+  SampledToken LowestToken(const SamplingParams& params, const SampleContext& context) const {
     const auto is_in = [](const std::vector<TokenId>& tokens, TokenId token) { return std::ranges::find(tokens, token) != tokens.end(); };
     const bool bans = std::ssize(context.output) < params.min_tokens;
     SampledToken sampled;
@@ -75,7 +80,6 @@ class ModelledSlices final : public SliceRunner {
     return sampled;
   }
 
- private:
   const std::vector<Op>& ProgramOf(int k) const { return model_.sliced.slices[static_cast<size_t>(k)].program; }
 
   // Of what is left of slice `k`: the index of the next all-reduce, or the program's size.
@@ -137,6 +141,11 @@ class ModelledKv final : public LocalKv {
 
 }  // namespace
 
+std::byte* ModelledDevice::Pack(std::span<const PackedParts> packed, std::byte* message) {
+  for (const PackedParts& each : packed) message += static_cast<size_t>(each.parts.num_elements()) * ElementSize(each.dtype);
+  return message;
+}
+
 Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Describe(options.model_dir, options.share));
   LAMINA_RETURN_IF_ERROR(FitProfile(spec_, model->config, spec_.tensor_parallel));
@@ -149,8 +158,8 @@ Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& o
   return model;
 }
 
-std::unique_ptr<SliceRunner> ModelledDevice::MakeSlices(const LoadedModel& model, int max_rows) {
-  return std::make_unique<ModelledSlices>(spec_, model, max_rows, timeline_);
+Result<std::unique_ptr<SliceRunner>> ModelledDevice::MakeSlices(const LoadedModel& model, int max_rows) {
+  return std::unique_ptr<SliceRunner>(std::make_unique<ModelledSlices>(spec_, model, max_rows, timeline_));
 }
 
 Result<std::unique_ptr<LocalKv>> ModelledDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,

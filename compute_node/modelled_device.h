@@ -20,15 +20,15 @@ class ModelledDevice final : public ComputeDevice {
   Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
 
   // Every row samples the lowest token that is neither the model's beginning nor an end of a text, nor banned for it.
-  std::unique_ptr<SliceRunner> MakeSlices(const LoadedModel& model, int max_rows) override;
+  Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) override;
 
   Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
                                           int64_t capacity_tokens) override;
 
   // Messages hold whatever stands in their memory: such a device's own kernels would write and read them.
-  void Pack(const float*, int64_t, DType, std::byte*) override {}
-  void Unpack(const std::byte*, int64_t, DType, float*) override {}
-  void AddUnpacked(const std::byte*, int64_t, DType, float*) override {}
+  std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) override;
+  void Unpack(const std::byte*, DType, const RowParts&, float*) override {}
+  void AddUnpacked(const std::byte*, DType, int64_t, float*) override {}
 
  private:
   DeviceSpec spec_;  // from Load on with a profile that fits the model

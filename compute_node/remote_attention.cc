@@ -1,12 +1,14 @@
 #include "compute_node/remote_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "base/backoff.h"
 #include "kernels/attention.h"
+#include "kernels/elementwise.h"
 
 namespace lamina {
 namespace {
@@ -59,15 +61,19 @@ void RemoteAttention::BeginStep(int number, StepId step, std::span<const Attenti
   batch.rows = rows;
   batch.failures.clear();
   batch.traffic = {};
+  batch.partial.clear();
   batch.first_prefill =
       static_cast<size_t>(std::find_if(rows.begin(), rows.end(), [](const AttentionWork& row) { return row.prefill; }) - rows.begin());
   for (PeerRows& of_peer : batch.by_peer) {
     of_peer.decode.clear();
+    of_peer.decode_rows.clear();
+    of_peer.stored_rows.clear();
     of_peer.prefill.clear();
     of_peer.wants_lse = false;
   }
   for (int i = 0; i < static_cast<int>(rows.size()); ++i) {
     const AttentionWork& row = rows[static_cast<size_t>(i)];
+    if (!row.prefill && !row.also_on.empty()) batch.partial.push_back(i);
     AddRow(batch, i, row.node);
     for (const NodeId node : row.also_on) AddRow(batch, i, node);
   }
@@ -88,6 +94,8 @@ void RemoteAttention::AddRow(Batch& batch, int row, NodeId node) {
       rows.prefill.push_back(row);
     } else {
       rows.decode.push_back({row, node == work.node, work.also_on.empty()});
+      rows.decode_rows.push_back(row);
+      if (rows.decode.back().stores) rows.stored_rows.push_back(row);
       rows.wants_lse |= !work.also_on.empty();
     }
   }
@@ -120,7 +128,7 @@ void RemoteAttention::StartQueries(NodeId taker, int number, int layer, const fl
 
 void RemoteAttention::Start(int number, int layer, const float* q, const float* k, const float* v, float* out) {
   Batch& batch = batches_[static_cast<size_t>(number)];
-  BeginLayer(batch, layer, out, static_cast<size_t>(options_.attention.num_heads));
+  BeginLayer(batch, layer, out);
   SendRows(batch, NodeId{}, q, k, v);
   batch.posted = batch.started = Clock::now();
 }
@@ -128,7 +136,7 @@ void RemoteAttention::Start(int number, int layer, const float* q, const float* 
 std::span<const AskedNode> RemoteAttention::StartFor(NodeId taker, int number, int layer, const float* q, const float* k, const float* v,
                                                      float* out) {
   Batch& batch = batches_[static_cast<size_t>(number)];
-  BeginLayer(batch, layer, out, 0);
+  BeginLayer(batch, layer, out);
   asked_.clear();
   SendRows(batch, taker, q, k, v);
   AwaitPushes(number);
@@ -145,7 +153,7 @@ void RemoteAttention::AwaitPushes(int number) {
 
 void RemoteAttention::Expect(int number, int layer, float* out, std::span<const AskedNode> asked) {
   Batch& batch = batches_[static_cast<size_t>(number)];
-  BeginLayer(batch, layer, out, static_cast<size_t>(options_.attention.num_heads));
+  BeginLayer(batch, layer, out);
   batch.posted = batch.started = Clock::now();
   for (size_t i = 0; i < peers_.size(); ++i) {
     const auto found = std::ranges::find(asked, peer(i).address().node, &AskedNode::node);
@@ -158,10 +166,11 @@ void RemoteAttention::Expect(int number, int layer, float* out, std::span<const 
   }
 }
 
-void RemoteAttention::BeginLayer(Batch& batch, int layer, float* out, size_t num_heads) {
+void RemoteAttention::BeginLayer(Batch& batch, int layer, float* out) const {
   batch.layer = layer;
   batch.out = out;
-  batch.lse.assign(batch.first_prefill * num_heads, -std::numeric_limits<float>::infinity());
+  batch.merged.resize(batch.partial.size() * options_.wire.q_row_elements());
+  batch.lse.assign(batch.partial.size() * static_cast<size_t>(options_.attention.num_heads), -std::numeric_limits<float>::infinity());
 }
 
 void RemoteAttention::SendRows(Batch& batch, NodeId taker, const float* q, const float* k, const float* v) {
@@ -200,6 +209,10 @@ bool RemoteAttention::Finish(int number) {
   for (size_t i = 0; i < peers_.size(); ++i) {
     if (peer(i).asked(number) && !peer(i).lost()) ReadReply(batch, i);
     peer(i).Forget(number);
+  }
+  if (!batch.partial.empty()) {
+    const auto width = static_cast<int64_t>(options_.wire.q_row_elements());
+    device_.Unpack(reinterpret_cast<const std::byte*>(batch.merged.data()), DType::kF32, {batch.partial, width, 0, width}, batch.out);
   }
   FailRowsOfLost();
   batch.traffic.wait_us += std::chrono::duration_cast<microseconds>(Clock::now() - batch.posted).count();
@@ -252,30 +265,17 @@ MessageHeader RemoteAttention::Header(const Batch& batch, size_t first_row, size
           .num_rows = static_cast<uint32_t>(num_rows)};
 }
 
-std::byte* RemoteAttention::PackQueries(const Batch& batch, size_t to, std::byte* end) {
+RowParts RemoteAttention::HeadsOf(size_t to, std::span<const int> rows) const {
   const AttentionShape& shape = options_.attention;
-  const WireShape& wire = peer(to).wire();
   const int64_t first_head = int64_t{peer(to).address().first_kv_head} * shape.group();
-  for (const DecodeRow& row : batch.by_peer[to].decode) {
-    const float* const q = batch.q + (int64_t{row.row} * shape.num_heads + first_head) * shape.head_dim;
-    device_.Pack(q, static_cast<int64_t>(wire.q_row_elements()), wire.wire_dtype, end);
-    end += wire.q_row_bytes();
-  }
-  return end;
+  return {rows, int64_t{shape.num_heads} * shape.head_dim, first_head * shape.head_dim,
+          static_cast<int64_t>(peer(to).wire().q_row_elements())};
 }
 
-std::byte* RemoteAttention::PackKeyValues(const Batch& batch, size_t to, std::byte* end) {
+RowParts RemoteAttention::KvHeadsOf(size_t to, std::span<const int> rows) const {
   const AttentionShape& shape = options_.attention;
-  const WireShape& wire = peer(to).wire();
-  for (const float* rows : {batch.k, batch.v}) {
-    for (const DecodeRow& row : batch.by_peer[to].decode) {
-      if (!row.stores) continue;
-      const float* const value = rows + (int64_t{row.row} * shape.num_kv_heads + peer(to).address().first_kv_head) * shape.head_dim;
-      device_.Pack(value, static_cast<int64_t>(wire.kv_row_elements()), wire.kv_dtype, end);
-      end += wire.kv_row_bytes();
-    }
-  }
-  return end;
+  return {rows, int64_t{shape.num_kv_heads} * shape.head_dim, int64_t{peer(to).address().first_kv_head} * shape.head_dim,
+          static_cast<int64_t>(peer(to).wire().kv_row_elements())};
 }
 
 // Posts when there is room; `post` is given the header.
@@ -304,7 +304,8 @@ void RemoteAttention::MarkPosted(PeerRows& rows) const {
 
 void RemoteAttention::SendQueries(Batch& batch, size_t to, NodeId taker) {
   std::byte* const begin = peer(to).query_payload(batch.number).data();
-  const auto bytes = static_cast<size_t>(PackQueries(batch, to, begin) - begin);
+  const PackedParts q{batch.q, HeadsOf(to, batch.by_peer[to].decode_rows), peer(to).wire().wire_dtype};
+  const auto bytes = static_cast<size_t>(device_.Pack({&q, 1}, begin) - begin);
   Send(batch, to, taker, "room to send q", bytes, [&](const MessageHeader& header) {
     MarkPosted(batch.by_peer[to]);
     return peer(to).PostQueries(batch.number, header, bytes);
@@ -313,8 +314,13 @@ void RemoteAttention::SendQueries(Batch& batch, size_t to, NodeId taker) {
 
 void RemoteAttention::SendDecode(Batch& batch, size_t to, NodeId taker) {
   std::byte* const begin = peer(to).decode_payload(batch.number).data();
-  std::byte* const behind_q = options_.wire.overlap ? begin : PackQueries(batch, to, begin);
-  const auto bytes = static_cast<size_t>(PackKeyValues(batch, to, behind_q) - begin);
+  const PeerRows& rows = batch.by_peer[to];
+  const WireShape& wire = peer(to).wire();
+  const RowParts stored = KvHeadsOf(to, rows.stored_rows);
+  const std::array<PackedParts, 3> qkv = {PackedParts{batch.q, HeadsOf(to, rows.decode_rows), wire.wire_dtype},
+                                          PackedParts{batch.k, stored, wire.kv_dtype}, PackedParts{batch.v, stored, wire.kv_dtype}};
+  const std::span<const PackedParts> packed = std::span(qkv).subspan(options_.wire.overlap ? 1 : 0);  // q has left
+  const auto bytes = static_cast<size_t>(device_.Pack(packed, begin) - begin);
   Send(batch, to, taker, "room to send q, k and v", bytes, [&](const MessageHeader& header) {
     if (!options_.wire.overlap) MarkPosted(batch.by_peer[to]);
     return peer(to).PostDecode(batch.number, header, bytes);
@@ -332,27 +338,21 @@ void RemoteAttention::PushPrefill(Batch& batch, size_t to) {
 void RemoteAttention::PushRows(Batch& batch, size_t to, size_t first, size_t count) {
   std::optional<int> slot;
   if (!WaitFor(batch, to, "a push slot", [&] { return (slot = peer(to).FreePushSlot()).has_value(); })) return;
-  const WireShape& wire = peer(to).wire();
-  const int64_t head_dim = options_.attention.head_dim, width = wire.num_kv_heads * head_dim;
-  const size_t row_bytes = wire.kv_row_bytes();
-  std::byte* const k = peer(to).push_payload(*slot).data();
-  std::byte* const v = k + count * row_bytes;
-  for (size_t i = 0; i < count; ++i) {
-    const int64_t row = batch.by_peer[to].prefill[first + i];
-    const int64_t at = (row * options_.attention.num_kv_heads + peer(to).address().first_kv_head) * head_dim;
-    device_.Pack(batch.k + at, width, wire.kv_dtype, k + i * row_bytes);
-    device_.Pack(batch.v + at, width, wire.kv_dtype, v + i * row_bytes);
-  }
+  const DType dtype = peer(to).wire().kv_dtype;
+  const RowParts rows = KvHeadsOf(to, std::span(batch.by_peer[to].prefill).subspan(first, count));
+  const std::array<PackedParts, 2> kv = {PackedParts{batch.k, rows, dtype}, PackedParts{batch.v, rows, dtype}};
+  std::byte* const payload = peer(to).push_payload(*slot).data();
+  const auto bytes = static_cast<size_t>(device_.Pack(kv, payload) - payload);
   Status posted;
   WaitFor(batch, to, "room to push k and v", [&] {
-    posted = peer(to).PostPush(*slot, Header(batch, first, count), count * 2 * row_bytes);
+    posted = peer(to).PostPush(*slot, Header(batch, first, count), bytes);
     return posted.code() != StatusCode::kTryAgain;
   });
   if (!posted.ok()) {
     peer(to).Lose(posted.message());
     FailRowsOfLost();
   } else {
-    batch.traffic.sent_bytes += static_cast<int64_t>(sizeof(MessageHeader) + count * 2 * row_bytes);
+    batch.traffic.sent_bytes += static_cast<int64_t>(sizeof(MessageHeader) + bytes);
   }
 }
 
@@ -388,30 +388,32 @@ void RemoteAttention::TakeOutputs(Batch& batch, size_t from, std::span<const std
     return peer(from).Lose("answered with another number of rows than asked");
   const std::byte* const out = payload.data();
   const auto* lse = reinterpret_cast<const float*>(out + num_rows * row_bytes);
-  for (size_t i = 0; i < num_rows; ++i) {
-    const DecodeRow& row = rows.decode[i];
-    if (row.whole) {
-      device_.Unpack(out + i * row_bytes, static_cast<int64_t>(wire.q_row_elements()), wire.wire_dtype, OutOf(batch, from, row.row));
-    } else {
-      MergeRow(batch, from, row.row, out + i * row_bytes, lse + i * static_cast<size_t>(wire.num_heads));
+  for (size_t i = 0; i < num_rows;) {
+    if (!rows.decode[i].whole) {
+      MergeRow(batch, from, rows.decode[i].row, out + i * row_bytes, lse + i * static_cast<size_t>(wire.num_heads));
+      ++i;
+      continue;
     }
+    size_t end = i + 1;  // rows [i, end) are whole
+    while (end < num_rows && rows.decode[end].whole) ++end;
+    const RowParts whole = HeadsOf(from, std::span(rows.decode_rows).subspan(i, end - i));
+    device_.Unpack(out + i * row_bytes, wire.wire_dtype, whole, batch.out);
+    i = end;
   }
-}
-
-float* RemoteAttention::OutOf(const Batch& batch, size_t from, int row) const {
-  const int64_t head = int64_t{row} * options_.attention.num_heads + peer(from).address().first_kv_head * options_.attention.group();
-  return batch.out + head * options_.attention.head_dim;
 }
 
 void RemoteAttention::MergeRow(Batch& batch, size_t from, int row, const std::byte* out, const float* lse) {
   const WireShape& wire = peer(from).wire();
   const auto head_dim = static_cast<size_t>(options_.attention.head_dim);
   part_.resize(wire.q_row_elements());
-  device_.Unpack(out, std::ssize(part_), wire.wire_dtype, part_.data());
-  float* const merged = OutOf(batch, from, row);
-  float* const merged_lse = batch.lse.data() + (merged - batch.out) / options_.attention.head_dim;
-  for (size_t head = 0; head < static_cast<size_t>(wire.num_heads); ++head)
-    MergePartial({merged + head * head_dim, head_dim}, merged_lse[head], std::span(part_).subspan(head * head_dim, head_dim), lse[head]);
+  ConvertToFloat(out, wire.wire_dtype, std::ssize(part_), part_.data());
+  const auto index = static_cast<size_t>(std::ranges::lower_bound(batch.partial, row) - batch.partial.begin());
+  const size_t first_head = index * static_cast<size_t>(options_.attention.num_heads) +
+                            static_cast<size_t>(peer(from).address().first_kv_head * options_.attention.group());
+  for (size_t head = 0; head < static_cast<size_t>(wire.num_heads); ++head) {
+    const std::span<float> merged = std::span(batch.merged).subspan((first_head + head) * head_dim, head_dim);
+    MergePartial(merged, batch.lse[first_head + head], std::span(part_).subspan(head * head_dim, head_dim), lse[head]);
+  }
 }
 
 bool RemoteAttention::Progress() {

@@ -67,9 +67,10 @@ class RemoteAttention : public AttentionBackend {
   // Rows of a step that live on one memory node, in the order's order: the row numbers of wire messages index these lists.
   struct PeerRows {
     std::vector<DecodeRow> decode;
-    std::vector<int> prefill;  // indices into the batch's rows
-    bool wants_lse = false;    // some decode rows are not whole
-    int64_t posted_ns = 0;     // the decode message that was posted last; 0: it is not timed
+    std::vector<int> decode_rows, stored_rows;  // their indices into the batch's rows, and of those that store
+    std::vector<int> prefill;                   // indices into the batch's rows
+    bool wants_lse = false;                     // some decode rows are not whole
+    int64_t posted_ns = 0;                      // the decode message that was posted last; 0: it is not timed
     bool on_our_clock = true;
   };
   struct Batch {
@@ -78,6 +79,7 @@ class RemoteAttention : public AttentionBackend {
     std::span<const AttentionWork> rows;
     size_t first_prefill = 0;       // rows[first_prefill..] are prefill
     std::vector<PeerRows> by_peer;  // as peers_
+    std::vector<int> partial;       // decode rows that several nodes attend for, ascending
     Failures failures;
     Traffic traffic;
 
@@ -86,7 +88,7 @@ class RemoteAttention : public AttentionBackend {
     bool sent_queries = false;
     const float *q = nullptr, *k = nullptr, *v = nullptr;
     float* out = nullptr;
-    std::vector<float> lse;                // [decode rows, num_heads] of what is merged in `out` so far
+    std::vector<float> merged, lse;        // [partial rows, num_heads, head_dim] and [partial rows, num_heads], on this host
     TimePoint started = TimePoint::max();  // of waiting here, until Finish
     TimePoint posted{};                    // when it was first asked for: before that if another compute node asked
   };
@@ -100,11 +102,11 @@ class RemoteAttention : public AttentionBackend {
                   ComputeDevice& device);
 
   void AddRow(Batch& batch, int row, NodeId node);
-  static void BeginLayer(Batch& batch, int layer, float* out, size_t num_heads);
+  void BeginLayer(Batch& batch, int layer, float* out) const;
   void SendRows(Batch& batch, NodeId taker, const float* q, const float* k, const float* v);
   void BeginPrefill(Batch& batch);
-  std::byte* PackQueries(const Batch& batch, size_t peer, std::byte* end);  // both return the end of what is packed
-  std::byte* PackKeyValues(const Batch& batch, size_t peer, std::byte* end);
+  RowParts HeadsOf(size_t peer, std::span<const int> rows) const;    // what concerns the node, of q or output
+  RowParts KvHeadsOf(size_t peer, std::span<const int> rows) const;  // likewise, of k or v
   void MarkPosted(PeerRows& rows) const;
   void SendQueries(Batch& batch, size_t peer, NodeId taker);
   void SendDecode(Batch& batch, size_t peer, NodeId taker);
@@ -115,7 +117,6 @@ class RemoteAttention : public AttentionBackend {
   void ReadReply(Batch& batch, size_t peer);
   void TakeOutputs(Batch& batch, size_t peer, std::span<const std::byte> payload);
   void MergeRow(Batch& batch, size_t peer, int row, const std::byte* out, const float* lse);
-  float* OutOf(const Batch& batch, size_t peer, int row) const;  // where its heads of the row's output go
   bool Progress();
   template <typename Done>
   bool WaitFor(const Batch& batch, size_t peer, const char* what, Done done);

@@ -1,7 +1,6 @@
 #include "compute_node/slice_executor.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "kernels/elementwise.h"
@@ -10,47 +9,8 @@
 namespace lamina {
 
 SliceExecutor::SliceExecutor(const SlicedModel& model, const Weights& weights, int max_rows, WorkerTeam& team)
-    : model_(model), weights_(weights), team_(team) {
-  PlanBuffers(max_rows);
-}
-
-// Linear scan over the chain of slices and attentions: a buffer is free again after the last operator that reads its value.
-void SliceExecutor::PlanBuffers(int max_rows) {
-  std::vector<const Op*> chain;
-  for (const Slice& slice : model_.slices) {
-    for (const Op& op : slice.program) chain.push_back(&op);
-    if (slice.attention >= 0) chain.push_back(&model_.attentions[static_cast<size_t>(slice.attention)]);
-  }
-  const size_t num_values = model_.graph.values.size();
-  std::vector<size_t> last_use(num_values, 0);
-  for (size_t i = 0; i < chain.size(); ++i) {
-    for (const ValueId input : chain[i]->inputs) last_use[static_cast<size_t>(input)] = i;
-  }
-  last_use[static_cast<size_t>(model_.graph.logits)] = chain.size();
-
-  buffer_of_.assign(num_values, -1);
-  std::multimap<int64_t, int> free_buffers;  // width -> buffer
-  std::vector<int64_t> widths;
-  for (size_t i = 0; i < chain.size(); ++i) {
-    const Op& op = *chain[i];
-    if (op.kind == OpKind::kTokens || op.kind == OpKind::kPositions) continue;
-    const int64_t op_width = width(op.output);
-    if (const auto reusable = free_buffers.find(op_width); reusable != free_buffers.end()) {
-      buffer_of_[static_cast<size_t>(op.output)] = reusable->second;
-      free_buffers.erase(reusable);
-    } else {
-      buffer_of_[static_cast<size_t>(op.output)] = static_cast<int>(widths.size());
-      widths.push_back(op_width);
-    }
-    std::vector<ValueId> inputs = op.inputs;
-    std::sort(inputs.begin(), inputs.end());
-    inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());
-    for (const ValueId input : inputs) {
-      const int buffer = buffer_of_[static_cast<size_t>(input)];
-      if (buffer >= 0 && last_use[static_cast<size_t>(input)] == i) free_buffers.emplace(width(input), buffer);
-    }
-  }
-  for (const int64_t w : widths) buffers_.emplace_back(static_cast<size_t>(w * max_rows));
+    : model_(model), weights_(weights), team_(team), plan_(PlanBuffers(model)) {
+  for (const int64_t width : plan_.widths) buffers_.emplace_back(static_cast<size_t>(width * max_rows));
 }
 
 void SliceExecutor::Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) {
@@ -91,9 +51,13 @@ void SliceExecutor::KeepRows(int k, std::span<const int> rows) {
   positions_.resize(rows.size());
 }
 
-SampledToken SliceExecutor::Sample(size_t row, const SamplingParams& params, const SampleContext& context) {
+void SliceExecutor::Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) {
   const auto vocab = static_cast<size_t>(width(model_.graph.logits));
-  return lamina::Sample({value(model_.graph.logits) + row * vocab, vocab}, params, context);
+  float* const logits = value(model_.graph.logits);
+  team_.ParallelFor(std::ssize(work), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+      tokens[i] = lamina::Sample({logits + work[i].row * vocab, vocab}, *work[i].params, work[i].context);
+  });
 }
 
 void SliceExecutor::Execute(const Op& op) {

@@ -63,11 +63,11 @@ size_t WriteState(control::StepState state, std::span<std::byte> room) {
 
 size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices, size_t num_rows, size_t first_prefill,
                     control::StepState state, std::span<std::byte> payload) {
-  size_t end = 0;
+  std::vector<PackedParts> packed;
   ForEachBlock(format.model, k, num_rows, first_prefill, [&](ValueId id, size_t first, size_t count) {
-    device.Pack(slices.value(id) + first, static_cast<int64_t>(count), format.dtype, payload.data() + end);
-    end += count * static_cast<size_t>(ElementSize(format.dtype));
+    packed.push_back({slices.value(id) + first, RowParts::Whole(static_cast<int64_t>(count)), format.dtype});
   });
+  const auto end = static_cast<size_t>(device.Pack(packed, payload.data()) - payload.data());
   return end + WriteState(std::move(state), payload.subspan(end));
 }
 
@@ -80,7 +80,7 @@ Result<control::StepState> ReadContext(const ContextFormat& format, ComputeDevic
   }
   size_t end = 0;
   ForEachBlock(format.model, k, num_rows, first_prefill, [&](ValueId id, size_t first, size_t count) {
-    device.Unpack(payload.data() + end, static_cast<int64_t>(count), format.dtype, slices.value(id) + first);
+    device.Unpack(payload.data() + end, format.dtype, RowParts::Whole(static_cast<int64_t>(count)), slices.value(id) + first);
     end += count * static_cast<size_t>(ElementSize(format.dtype));
   });
   control::StepState state;

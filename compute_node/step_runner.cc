@@ -42,16 +42,23 @@ void AddLostPeer(const LostNode& lost, control::StepResult& result) {
 
 }  // namespace
 
+Result<std::unique_ptr<StepRunner>> StepRunner::Create(const LoadedModel& model, const control::Limits& limits,
+                                                       std::unique_ptr<AttentionBackend> attention, ComputeDevice& device) {
+  std::unique_ptr<StepRunner> runner(new StepRunner(model, limits, std::move(attention), device));
+  for (Batch& batch : runner->batches_) {
+    LAMINA_ASSIGN_OR_RETURN(batch.slices, device.MakeSlices(model, limits.max_num_batched_tokens()));
+  }
+  return runner;
+}
+
 StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, std::unique_ptr<AttentionBackend> attention,
-                       ComputeDevice& device, WorkerTeam& team)
+                       ComputeDevice& device)
     : model_(model),
       limits_(limits),
-      team_(team),
       attention_(std::move(attention)),
       device_(device),
       batches_(static_cast<size_t>(std::max(limits.num_batches(), 1))) {
   attention_->TraceTo(&trace_);
-  for (Batch& batch : batches_) batch.slices = device.MakeSlices(model, limits.max_num_batched_tokens());
 }
 
 // A rank may wait for each of its memory nodes once before it is lost, and for rows of other batches.
@@ -475,18 +482,17 @@ void StepRunner::SampleRows(Batch& batch) {
   const Failures& failures = batch.failures;
   control::StepResult& result = batch.result;
   const auto sequence_of = [&](size_t i) { return rows.attention[static_cast<size_t>(rows.sampled[i])].sequence; };
-  std::vector<SampledToken> tokens(rows.sampled.size());
-  team_.ParallelFor(static_cast<int64_t>(tokens.size()), 1, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      if (failures.contains(sequence_of(i))) continue;
-      const Sequence& sequence = sequences_.at(sequence_of(i));
-      const std::span<const TokenId> all(sequence.tokens);
-      tokens[i] = batch.slices->Sample(i, sequence.sampling, {all.first(sequence.num_prompt), all.subspan(sequence.num_prompt)});
-    }
-  });
+  std::vector<SampleWork> work;
+  for (size_t i = 0; i < rows.sampled.size(); ++i) {
+    if (failures.contains(sequence_of(i))) continue;
+    const Sequence& sequence = sequences_.at(sequence_of(i));
+    const std::span<const TokenId> all(sequence.tokens);
+    work.push_back({i, &sequence.sampling, {all.first(sequence.num_prompt), all.subspan(sequence.num_prompt)}});
+  }
+  std::vector<SampledToken> tokens(work.size());
+  batch.slices->Sample(work, tokens);
   for (size_t i = 0; i < tokens.size(); ++i) {
-    const SequenceId id = sequence_of(i);
-    if (failures.contains(id)) continue;
+    const SequenceId id = sequence_of(work[i].row);
     if (tokens[i].token < 0) {
       AddFailure(id, InternalError("the model gave logits that are not numbers"), result);
       continue;

@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "base/worker_team.h"
 #include "compute_node/all_reduce.h"
 #include "compute_node/attention_backend.h"
 #include "compute_node/compute_device.h"
@@ -27,9 +26,9 @@ namespace lamina {
 // Thread: one owner.
 class StepRunner {
  public:
-  // Borrows model, device and team.
-  StepRunner(const LoadedModel& model, const control::Limits& limits, std::unique_ptr<AttentionBackend> attention, ComputeDevice& device,
-             WorkerTeam& team);
+  // Borrows model and device. Errors as ComputeDevice::MakeSlices.
+  static Result<std::unique_ptr<StepRunner>> Create(const LoadedModel& model, const control::Limits& limits,
+                                                    std::unique_ptr<AttentionBackend> attention, ComputeDevice& device);
 
   // Takes an order. kInvalidArgument: there is no such batch, or its step before is still under way.
   Status Begin(const control::ComputeOrder& order);
@@ -50,6 +49,8 @@ class StepRunner {
   StepTrace& trace() { return trace_; }
 
  private:
+  StepRunner(const LoadedModel& model, const control::Limits& limits, std::unique_ptr<AttentionBackend> attention, ComputeDevice& device);
+
   struct Sequence {
     std::vector<TokenId> tokens;  // prompt, then what was generated
     size_t num_prompt = 0;
@@ -107,7 +108,6 @@ class StepRunner {
 
   const LoadedModel& model_;
   const control::Limits limits_;
-  WorkerTeam& team_;
   StepTrace trace_;
   std::unique_ptr<AttentionBackend> attention_;
   ComputeDevice& device_;

@@ -1,177 +1,41 @@
 #include "compute_node/weights.h"
 
-#include <algorithm>
-#include <cstring>
-#include <map>
 #include <utility>
 
 #include "kernels/elementwise.h"
 
 namespace lamina {
-namespace {
-
-enum class Role { kMatrix, kVector, kTable };
-
-// Each weight that the graph names, once per role (a tied head is a table and a matrix).
-std::map<std::pair<std::string, Role>, WeightRef> NamedWeights(const Graph& graph) {
-  std::map<std::pair<std::string, Role>, WeightRef> named;
-  for (const Op& op : graph.ops) {
-    for (const WeightRef& weight : op.weights) {
-      const bool looked_up = op.kind == OpKind::kEmbedding || op.kind == OpKind::kPositionEmbedding;
-      const Role role = looked_up ? Role::kTable : weight.shape.size() == 2 ? Role::kMatrix : Role::kVector;
-      named.emplace(std::pair(weight.id(), role), weight);
-    }
-  }
-  return named;
-}
-
-int64_t NumElements(const std::vector<int64_t>& shape) {
-  int64_t n = 1;
-  for (const int64_t size : shape) n *= size;
-  return n;
-}
-
-uint64_t Mix(uint64_t x) {  // SplitMix64's finaliser (Steele, Lea, Flood 2014)
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-const std::vector<int64_t>& WholeShape(const WeightRef& weight) { return weight.whole.empty() ? weight.shape : weight.whole; }
-
-int64_t First(const WeightRef& weight, size_t dim) { return weight.first.empty() ? 0 : weight.first[dim]; }
-
-// Calls visit(first, count) for each run of consecutive elements of the whole tensor that make up the part. A vector has rows of 1.
-template <typename Visit>
-void ForEachRun(const WeightRef& weight, Visit visit) {
-  const bool is_matrix = weight.shape.size() == 2;
-  const int64_t rows = weight.shape[0], width = is_matrix ? weight.shape[1] : 1;
-  const int64_t whole_width = is_matrix ? WholeShape(weight)[1] : 1, first_column = is_matrix ? First(weight, 1) : 0;
-  const int64_t block = weight.blocks.size > 0 ? weight.blocks.size : rows;
-  for (int64_t done = 0; done < rows; done += block) {
-    const int64_t first = First(weight, 0) + (done == 0 ? 0 : done / block * weight.blocks.step), count = std::min(block, rows - done);
-    if (width == whole_width) {
-      visit(first * whole_width, count * width);
-      continue;
-    }
-    for (int64_t row = first; row < first + count; ++row) visit(row * whole_width + first_column, width);
-  }
-}
-
-// Random values around 0 with the spread that keeps activations of a random model near 1; norms are 1, biases too small to matter. A part
-// has the values that it has in the whole tensor.
-std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType dtype) {
-  std::vector<std::byte> bytes(static_cast<size_t>(NumElements(weight.shape)) * ElementSize(dtype));
-  const uint64_t name_seed = Mix(seed + std::hash<std::string>{}(weight.name));
-  const float spread = weight.shape.size() == 2 ? std::sqrt(3.0f / static_cast<float>(WholeShape(weight)[1])) : 0.0f;
-  const bool scales = weight.shape.size() == 1 && !weight.name.ends_with(".bias");  // a norm's
-  const float centre = scales ? 1.0f - weight.plus : 0.0f;
-  constexpr int64_t kBlock = 4096;
-  std::vector<float> block(kBlock);
-  std::byte* out = bytes.data();
-  ForEachRun(weight, [&](int64_t first, int64_t n) {
-    for (int64_t begin = first; begin < first + n; begin += kBlock) {
-      const int64_t count = std::min(kBlock, first + n - begin);
-      for (int64_t i = 0; i < count; ++i) {
-        const auto unit = static_cast<float>(Mix(name_seed + static_cast<uint64_t>(begin + i)) >> 40) * 0x1p-23f - 1.0f;  // [-1, 1)
-        block[static_cast<size_t>(i)] = centre + spread * unit;
-      }
-      ConvertFromFloat(block.data(), count, dtype, out);
-      out += static_cast<size_t>(count) * ElementSize(dtype);
-    }
-  });
-  return bytes;
-}
-
-// The part of a tensor that the checkpoint holds with its axes the other way round.
-void CopyTransposed(const WeightRef& weight, const TensorView& whole, std::vector<std::byte>& copy) {
-  const size_t element = ElementSize(whole.dtype);
-  const int64_t rows = WholeShape(weight)[0], width = WholeShape(weight)[1];
-  copy.resize(static_cast<size_t>(NumElements(weight.shape)) * element);
-  std::byte* out = copy.data();
-  ForEachRun(weight, [&](int64_t first, int64_t n) {
-    for (int64_t i = first; i < first + n; ++i, out += element) {
-      std::memcpy(out, whole.data.data() + static_cast<size_t>(i % width * rows + i / width) * element, element);
-    }
-  });
-}
-
-// The part of a tensor: where it lies, or in `copy` if it is not in one piece.
-std::span<const std::byte> PartOf(const WeightRef& weight, const TensorView& whole, std::vector<std::byte>& copy) {
-  const size_t element = ElementSize(whole.dtype);
-  if (weight.transposed) {
-    CopyTransposed(weight, whole, copy);
-    return copy;
-  }
-  std::span<const std::byte> part;
-  ForEachRun(weight, [&](int64_t first, int64_t n) {
-    part = whole.data.subspan(static_cast<size_t>(first) * element, static_cast<size_t>(n) * element);
-    if (n < NumElements(weight.shape)) copy.insert(copy.end(), part.begin(), part.end());
-  });
-  return copy.empty() ? part : std::span<const std::byte>(copy);
-}
-
-// Who wants a tensor that cannot be had, and what may be wrong.
-Status MissingWeight(const Status& status, const std::string& name, const ModelConfig& config) {
-  std::string message = status.message() + "; " + config.architecture + ", the architecture in config.json, has it";
-  if (status.code() == StatusCode::kNotFound && name == "lm_head.weight") {
-    message += ". If the model's head is its embedding, config.json needs \"tie_word_embeddings\": true";
-  }
-  return {status.code(), std::move(message)};
-}
-
-}  // namespace
 
 Result<std::unique_ptr<Weights>> Weights::Load(const Graph& graph, const ModelConfig& config, const WeightOptions& options,
                                                WorkerTeam& team) {
-  const bool dummy = options.load_format == "dummy";
-  if (!dummy && options.load_format != "auto" && options.load_format != "safetensors") {
-    return InvalidArgument("load format '" + options.load_format + "'; known: auto, safetensors, dummy");
-  }
+  LAMINA_ASSIGN_OR_RETURN(WeightReader reader, WeightReader::Open(graph, config, options));
   std::unique_ptr<Weights> weights(new Weights());
-  if (!dummy) {
-    LAMINA_ASSIGN_OR_RETURN(weights->checkpoint_, Checkpoint::Open(options.model_dir));
-  }
-  const auto named = NamedWeights(graph);
-  int64_t total = 0, loaded = 0;
-  for (const auto& [key, weight] : named) total += NumElements(weight.shape);
-  for (const auto& [key, weight] : named) {
-    std::vector<std::byte> made;
-    TensorView tensor{config.dtype, weight.shape, {}};
-    if (dummy) {
-      made = DummyTensor(weight, options.dummy_seed, config.dtype);
-      tensor.data = made;
-    } else {
-      std::vector<int64_t> stored = WholeShape(weight);
-      if (weight.transposed) std::ranges::reverse(stored);
-      const Result<TensorView> found = weights->checkpoint_->Find(weight.name, stored);
-      if (!found.ok()) return MissingWeight(found.status(), weight.name, config);
-      tensor = *found;
-      tensor.data = PartOf(weight, tensor, made);
-    }
-    const int64_t n = NumElements(weight.shape);
-    switch (key.second) {
-      case Role::kMatrix:
-        weights->matrices_.emplace(key.first, PackedWeights(tensor.data.data(), tensor.dtype, weight.shape[0], weight.shape[1], team));
-        break;
-      case Role::kVector: {
-        std::vector<float>& vector = weights->vectors_[key.first];
-        vector.resize(static_cast<size_t>(n));
-        ConvertToFloat(tensor.data.data(), tensor.dtype, n, vector.data());
-        for (float& element : vector) element += weight.plus;
-        break;
-      }
-      case Role::kTable:
-        if (dummy) tensor.data = weights->dummy_tables_[key.first] = std::move(made);
-        weights->tables_[key.first] = {tensor.data.data(), tensor.dtype};
-        break;
-    }
-    weights->size_bytes_ += static_cast<int64_t>(tensor.data.size());
-    loaded += n;
-    const auto element = static_cast<int64_t>(ElementSize(config.dtype));
-    if (options.on_progress) options.on_progress(loaded * element, total * element);
-  }
+  const auto take = [&](FoundWeight found) {
+    weights->Take(std::move(found), team);
+    return OkStatus();
+  };
+  LAMINA_ASSIGN_OR_RETURN(weights->size_bytes_, reader.ReadAll(take));
+  weights->checkpoint_ = reader.TakeCheckpoint();
   return weights;
+}
+
+void Weights::Take(FoundWeight found, WorkerTeam& team) {
+  const auto& [dtype, tensor_shape, data] = found.tensor;
+  const std::vector<int64_t>& shape = found.weight.shape;
+  switch (found.role) {
+    case WeightRole::kMatrix: matrices_.emplace(found.id, PackedWeights(data.data(), dtype, shape[0], shape[1], team)); break;
+    case WeightRole::kVector: {
+      std::vector<float>& vector = vectors_[found.id];
+      vector.resize(static_cast<size_t>(shape[0]));
+      ConvertToFloat(data.data(), dtype, shape[0], vector.data());
+      for (float& element : vector) element += found.weight.plus;
+      break;
+    }
+    case WeightRole::kTable:
+      tables_[found.id] = {data.data(), dtype};
+      if (!found.made.empty()) made_tables_[found.id] = std::move(found.made);
+      break;
+  }
 }
 
 }  // namespace lamina

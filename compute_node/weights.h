@@ -1,8 +1,6 @@
 // The model's weights in the form that the kernels want, found by name.
 #pragma once
 
-#include <atomic>
-#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -11,21 +9,12 @@
 #include "base/float16.h"
 #include "base/status.h"
 #include "base/worker_team.h"
-#include "compute_node/safetensors.h"
+#include "compute_node/weight_reader.h"
 #include "kernels/linear.h"
 #include "splitter/graph.h"
 #include "splitter/model_config.h"
-#include "splitter/model_share.h"
 
 namespace lamina {
-
-struct WeightOptions {
-  std::string model_dir;
-  std::string load_format = "auto";  // auto | safetensors | dummy (random weights from the shapes alone; no file is read)
-  uint64_t dummy_seed = 0;
-  ModelShare share = {};
-  std::function<void(int64_t loaded_bytes, int64_t total_bytes)> on_progress;  // called on the loading thread, after each tensor
-};
 
 // Immutable once loaded.
 class Weights {
@@ -36,8 +25,7 @@ class Weights {
   }
 
  public:
-  // Loads every weight, or part of one, that the graph names. kNotFound and kInvalidArgument name the tensor, its file, its shape and the
-  // expected one.
+  // Errors as WeightReader's.
   static Result<std::unique_ptr<Weights>> Load(const Graph& graph, const ModelConfig& config, const WeightOptions& options,
                                                WorkerTeam& team);
 
@@ -54,10 +42,11 @@ class Weights {
 
  private:
   Weights() = default;
+  void Take(FoundWeight found, WorkerTeam& team);
 
-  std::unique_ptr<Checkpoint> checkpoint_;  // null for dummy weights; embedding tables point into it
+  std::unique_ptr<Checkpoint> checkpoint_;  // null for dummy weights; embedding tables point into it, or into made_tables_
   // By WeightRef::id().
-  std::unordered_map<std::string, std::vector<std::byte>> dummy_tables_;
+  std::unordered_map<std::string, std::vector<std::byte>> made_tables_;
   std::unordered_map<std::string, PackedWeights> matrices_;
   std::unordered_map<std::string, std::vector<float>> vectors_;
   std::unordered_map<std::string, Table> tables_;

@@ -5,6 +5,7 @@
 #include <array>
 #include <sstream>
 
+#include "base/node_device.h"
 #include "transport/network_interface.h"
 
 namespace lamina {
@@ -20,7 +21,8 @@ std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig&
                                    ClusterConfig::Address(node)};
   if (is_memory) argv.insert(argv.end(), {"--memory", FormatSize(node.memory_bytes)});
   argv.insert(argv.end(), {"--threads", std::to_string(node.threads)});
-  if (node.device != "cpu") argv.insert(argv.end(), {"--device", node.device, "--device-catalog", config.device_catalog});
+  if (node.device != "cpu") argv.insert(argv.end(), {"--device", node.device});
+  if (IsModelledName(node.device)) argv.insert(argv.end(), {"--device-catalog", config.device_catalog});
   if (!config.secret_file.empty()) argv.insert(argv.end(), {"--secret-file", config.secret_file});
   if (!config.tls.empty()) {
     argv.insert(argv.end(), {"--tls-certificate", config.tls.certificate, "--tls-key", config.tls.key, "--tls-ca", config.tls.ca});

@@ -12,6 +12,7 @@
 #include "base/inbox.h"
 #include "base/log.h"
 #include "base/net_address.h"
+#include "base/node_device.h"
 #include "frontend/cluster_executor.h"
 #include "frontend/http_client.h"
 #include "frontend/local_cluster.h"
@@ -93,7 +94,8 @@ Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
 
 // Its compute node computes nothing, so the model needs no more than its config.json.
 bool IsModelled(const ClusterConfig& config) {
-  return std::ranges::any_of(config.nodes, [](const NodeConfig& node) { return node.role == NodeRole::kCompute && node.device != "cpu"; });
+  return std::ranges::any_of(config.nodes,
+                             [](const NodeConfig& node) { return node.role == NodeRole::kCompute && IsModelledName(node.device); });
 }
 
 // Reads what text needs: sizes, tokenizer, chat template. Before any process starts, so that a wrong path fails at once.
@@ -244,7 +246,7 @@ Status Serve(const ServeOptions& options) {
   if (!options.cluster_file) LAMINA_RETURN_IF_ERROR(StartLocalCluster(manager));
   LAMINA_RETURN_IF_ERROR(StartEngine(manager));
   for (const NodeConfig& node : manager.config.nodes) {
-    if (node.device != "cpu")
+    if (IsModelledName(node.device))
       Say(fmt::format("{} is {}: it takes its time and computes nothing, so answers are arbitrary", node.name, node.device));
   }
   Say(fmt::format("{} is served on http://{}/v1", manager.config.served_name,

@@ -38,21 +38,20 @@ class KvStore {
   void Release(SequenceId sequence) { tables_.Release(sequence); }
 
   // Stores K and V of one token and layer, fp32 (rounded to the slab's type) or already in the slab's type.
-  // kNotFound if the sequence is unknown or younger than `step` (a late message: drop it). kCorrupt if the token before it was not written
-  // or `position` is not in the table.
+  // Errors as KvTables::Claim.
   Status Write(int layer, SequenceId sequence, int64_t position, const float* k, const float* v, StepId step);
   Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step);
 
-  // Slots of tokens [0, num_tokens) for attention in `layer`. kNotFound: unknown sequence. kCorrupt: one of them was not written in this
-  // layer. Valid until the sequence's next Append or Release.
-  Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const;
+  // As KvTables's.
+  Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const {
+    return tables_.Readable(layer, sequence, num_tokens);
+  }
 
   KvView View(int layer) const { return slab_->View(layer); }
 
  private:
   explicit KvStore(std::unique_ptr<TokenSlab> slab)
       : slab_(std::move(slab)), tables_(slab_->shape().num_layers, slab_->capacity_tokens()) {}
-  Result<TokenSlot> Claim(int layer, SequenceId sequence, int64_t position, StepId step);
 
   std::unique_ptr<TokenSlab> slab_;
   KvTables tables_;

@@ -51,4 +51,31 @@ Result<const KvTables::Table*> KvTables::Find(SequenceId sequence) const {
   return &found->second;
 }
 
+Result<TokenSlot> KvTables::Claim(int layer, SequenceId sequence, int64_t position, StepId step) {
+  LAMINA_ASSIGN_OR_RETURN(Table* const table, Find(sequence, step));
+  if (layer < 0 || layer >= num_layers_) return Corrupt("layer " + std::to_string(layer) + " of " + std::to_string(num_layers_));
+  int64_t& written = table->written[static_cast<size_t>(layer)];
+  if (position != written || position >= static_cast<int64_t>(table->slots.size())) {
+    return Corrupt(NameOf(sequence) + " layer " + std::to_string(layer) + ": token " + std::to_string(position) + " came when token " +
+                   std::to_string(written) + " of " + std::to_string(table->slots.size()) + " was due");
+  }
+  ++written;
+  return table->slots[static_cast<size_t>(position)];
+}
+
+Status KvTables::ClaimAll(SequenceId sequence, int64_t num_tokens, StepId step) {
+  LAMINA_ASSIGN_OR_RETURN(Table* const table, Find(sequence, step));
+  std::ranges::fill(table->written, num_tokens);
+  return OkStatus();
+}
+
+Result<std::span<const TokenSlot>> KvTables::Readable(int layer, SequenceId sequence, int64_t num_tokens) const {
+  LAMINA_ASSIGN_OR_RETURN(const Table* const table, Find(sequence));
+  if (layer < 0 || layer >= num_layers_ || num_tokens < 0 || num_tokens > table->written[static_cast<size_t>(layer)]) {
+    return Corrupt(NameOf(sequence) + " layer " + std::to_string(layer) + ": attention over " + std::to_string(num_tokens) +
+                   " tokens, but not all of them were written");
+  }
+  return std::span<const TokenSlot>(table->slots).first(static_cast<size_t>(num_tokens));
+}
+
 }  // namespace lamina

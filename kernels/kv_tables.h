@@ -17,7 +17,7 @@ class KvTables {
  public:
   struct Table {
     std::vector<TokenSlot> slots;  // by position
-    std::vector<int64_t> written;  // [num_layers] tokens written so far; the owner's to keep
+    std::vector<int64_t> written;  // [num_layers] tokens written so far
     StepId since;                  // the step that started the table
   };
 
@@ -35,6 +35,17 @@ class KvTables {
   // Starts the table of `sequence` with slots that hold K and V of other sequences' tokens already, which count as written in all layers.
   // kCorrupt as Append's.
   Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step);
+
+  // The slot for K and V of the sequence's token at `position` in `layer`, which count as written from here on. kNotFound as Find. kCorrupt
+  // if the token before it was not written or `position` is not in the table.
+  Result<TokenSlot> Claim(int layer, SequenceId sequence, int64_t position, StepId step);
+
+  // All tokens of the table count as written in all layers up to `num_tokens`.
+  Status ClaimAll(SequenceId sequence, int64_t num_tokens, StepId step);
+
+  // Slots of tokens [0, num_tokens). kNotFound: unknown sequence. kCorrupt: one of them was not written in this layer. Valid until the
+  // sequence's next Append or Release.
+  Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const;
 
   // Forgets the sequence. Unknown ones are ignored.
   void Release(SequenceId sequence);

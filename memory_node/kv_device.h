@@ -1,5 +1,5 @@
-// What a memory node keeps KV in and attends with: this machine's CPU (cpu_kv_device.h), or a device that is only modelled
-// (modelled_kv_device.h). The attention service does not know which.
+// What a memory node keeps KV in and attends with: this machine's CPU (cpu_kv_device.h), a GPU (cuda/cuda_kv_device.h), or a device that is
+// only modelled (modelled_kv_device.h). The attention service does not know which.
 #pragma once
 
 #include <cstddef>

@@ -10,8 +10,7 @@
 #include "base/backoff.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "memory_node/cpu_kv_device.h"
-#include "memory_node/modelled_kv_device.h"
+#include "memory_node/make_kv_device.h"
 #include "transport/crypto.h"
 #include "transport/secret_file.h"
 #include "transport/tls_context.h"
@@ -52,10 +51,7 @@ ScoreRules RulesOf(const control::AttentionSpec& spec) {
 }  // namespace
 
 Result<std::unique_ptr<MemoryNode>> MemoryNode::Create(const MemoryNodeOptions& options) {
-  if (options.modelled && options.memory_bytes > options.modelled->memory_bytes) {
-    return InvalidArgument("--memory " + FormatGigabytes(options.memory_bytes) + " is more than the " +
-                           FormatGigabytes(options.modelled->memory_bytes) + " of device " + options.modelled->name);
-  }
+  LAMINA_RETURN_IF_ERROR(CheckKvDevice(options.device, options.memory_bytes));
   ControlOptions greeting{.hello = "memory node " + options.name};
   LAMINA_ASSIGN_OR_RETURN(greeting.secret, ReadSecretFile(options.secret_file));
   LAMINA_ASSIGN_OR_RETURN(greeting.tls, TlsContext::Load(options.tls));
@@ -64,7 +60,7 @@ Result<std::unique_ptr<MemoryNode>> MemoryNode::Create(const MemoryNodeOptions& 
 }
 
 MemoryNode::MemoryNode(const MemoryNodeOptions& options, std::unique_ptr<ControlServer> control)
-    : options_(options), control_(std::move(control)), team_(options.modelled ? 1 : options.num_threads) {}
+    : options_(options), control_(std::move(control)), team_(std::holds_alternative<HostCpu>(options.device) ? options.num_threads : 1) {}
 
 MemoryNode::~MemoryNode() = default;
 
@@ -159,14 +155,6 @@ void MemoryNode::Configure(uint64_t connection, const std::string& payload) {
     LAMINA_LOG_WARN("{}", sent.message());
 }
 
-Result<std::unique_ptr<KvDevice>> MemoryNode::MakeKvDevice(const KvShape& shape, int64_t capacity_tokens) {
-  if (options_.modelled) {
-    return std::unique_ptr<KvDevice>(std::make_unique<ModelledKvDevice>(*options_.modelled, shape.dtype, capacity_tokens));
-  }
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(shape, capacity_tokens));
-  return std::unique_ptr<KvDevice>(std::make_unique<CpuKvDevice>(std::move(store), team_));
-}
-
 Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& request) {
   const control::AttentionSpec& spec = request.attention();
   LAMINA_RETURN_IF_ERROR(CheckShape(spec, request.limits()));
@@ -192,7 +180,7 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
                    std::max(request.limits().num_batches(), 1),
                    FromProto(spec.wire_dtype()),
                    request.overlap()};
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvDevice> device, MakeKvDevice(shape, capacity));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvDevice> device, MakeKvDevice(options_.device, shape, capacity, team_));
   session->service = std::make_unique<AttentionService>(session->wire, RulesOf(spec), request.epoch(), std::move(device));
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
   LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/device_catalog.h"
+#include "base/node_device.h"
 #include "base/status.h"
 #include "base/tls_files.h"
 #include "base/worker_team.h"
@@ -29,15 +29,16 @@ struct MemoryNodeOptions {
   std::string listen = "127.0.0.1:0";  // control address; the data path listens on the same host
   std::string secret_file;             // of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls
   TlsFiles tls;                        // empty: no TLS
-  int64_t memory_bytes = 0;            // for the KV cache
+  int64_t memory_bytes = 0;            // for the KV cache; on a modelled device it only counts
   int num_threads = 0;                 // 0: all cores
-  std::optional<DeviceSpec> modelled;  // takes this device's time and computes nothing, memory_bytes only counts; none: the CPU
+  NodeDevice device;                   // the CPU unless another is named
   OpenLadder open_ladder = Ladder::Open;
 };
 
 // Thread: owner, except Stop.
 class MemoryNode {
  public:
+  // Errors as CheckKvDevice, ReadSecretFile, TlsContext::Load and ControlServer::Create.
   static Result<std::unique_ptr<MemoryNode>> Create(const MemoryNodeOptions& options);
   ~MemoryNode();
 
@@ -82,7 +83,6 @@ class MemoryNode {
   bool HandleControl();
   void HandleFrame(uint64_t connection, const ControlFrame& frame);
   void Configure(uint64_t connection, const std::string& payload);
-  Result<std::unique_ptr<KvDevice>> MakeKvDevice(const KvShape& shape, int64_t capacity_tokens);
   Result<control::Configured> Open(const control::ConfigureMemory& request);
   bool AcceptPeers();
   bool IsMember(const std::optional<DataHello>& hello) const;

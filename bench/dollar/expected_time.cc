@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/node_device.h"
 #include "bench/kernels/machine_limits.h"
 #include "splitter/cost_model.h"
 #include "splitter/model_config.h"
@@ -49,6 +50,7 @@ Result<DeviceSpec> ExpectedTime::DeviceOf(const NodeConfig& node, const ClusterC
     if (node.role == NodeRole::kCompute) LAMINA_RETURN_IF_ERROR(FitProfile(*device, model.config, device->tensor_parallel));
     return *device;
   }
+  if (node.device != "cpu") return Unimplemented("nothing is known of device " + node.device + " of node '" + node.name + "'");
   if (!machine_) {
     LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
     WorkerTeam team(0);

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/device_catalog.h"
+#include "base/node_device.h"
 #include "base/yaml.h"
 #include "frontend/http_client.h"
 #include "splitter/model_config.h"

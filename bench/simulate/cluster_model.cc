@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/node_device.h"
 #include "base/units.h"
 #include "frontend/resolve_config.h"
 #include "splitter/model_share.h"
@@ -68,8 +69,9 @@ Result<const DeviceSpec*> DeviceOf(const NodeConfig& node, const ClusterChanges&
   if (const auto found = known.find({node.role, name}); found != known.end()) return found->second;
   LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> spec, FindModelledDevice(name, cluster.config.device_catalog));
   if (!spec) {
-    return InvalidArgument("node '" + node.name +
-                           "' has device cpu, of which nothing is known; say with --cpu-device which device of the catalog stands for it");
+    return InvalidArgument("node '" + node.name + "' has device " + name + ", of which nothing is known; " +
+                           (name == "cpu" ? "say with --cpu-device which device of the catalog stands for it"
+                                          : "write modelled:NAME in its place, with a NAME of the device catalog"));
   }
   if (node.role == NodeRole::kCompute) {
     LAMINA_RETURN_IF_ERROR(FitProfile(*spec, cluster.model, spec->tensor_parallel));

@@ -148,17 +148,5 @@ TEST(DeviceCatalog, AnUnknownNameListsTheKnownOnes) {
   EXPECT_EQ(status.message(), "device catalog d.yaml has no 'Huge'; it has: Big, Small");
 }
 
-TEST(DeviceCatalog, ADeviceIsTheCpuOrAModelledOne) {
-  const std::string shipped = LAMINA_SOURCE_DIR "/configs/devices.yaml";
-  EXPECT_EQ(*FindModelledDevice("cpu", ""), std::nullopt);
-  const Result<std::optional<DeviceSpec>> h100 = FindModelledDevice("modelled:H100", shipped);
-  ASSERT_TRUE(h100.ok()) << h100.status();
-  EXPECT_EQ((*h100)->name, "H100");
-  EXPECT_EQ(FindModelledDevice("modelled:", shipped).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(FindModelledDevice("cuda", shipped).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(FindModelledDevice("modelled:H100", "/nonexistent/d.yaml").status().code(), StatusCode::kNotFound);
-  EXPECT_THAT(FindModelledDevice("modelled:H101", shipped).status().message(), HasSubstr("it has: A100-40G, "));
-}
-
 }  // namespace
 }  // namespace lamina

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/layer_profile.h"
+#include "base/node_device.h"
 #include "bench/profile/attention_times.h"
 #include "bench/profile/layer_times.h"
 #include "kernels/cpu_features.h"
@@ -54,7 +55,7 @@ TEST(LayerTimes, AddUpToAStep) {
   const std::vector<int32_t> positions(kRows, 0);
   double ratio = 0;
   for (int attempt = 0; attempt < 5 && (ratio < 0.8 || ratio > 1.25); ++attempt) {  // others use the machine too
-    const std::unique_ptr<SliceRunner> slices = device.MakeSlices(*model, kRows);
+    const std::unique_ptr<SliceRunner> slices = *device.MakeSlices(*model, kRows);
     std::vector<double> steps;
     for (int i = 0; i < 5; ++i) {
       const TimePoint start = Clock::now();

@@ -124,13 +124,17 @@ TEST_F(ModelledSlicesTest, WhatAttentionReadsAndWritesIsThereForEveryRow) {
 }
 
 TEST_F(ModelledSlicesTest, TheTokenIsValidAndEndsNothing) {
-  EXPECT_EQ(slices_->Sample(0, {}, {}).token, 0);
-  SamplingParams params;
-  params.banned = {0};
-  params.min_tokens = 1;
-  EXPECT_EQ(slices_->Sample(0, params, {}).token, 3) << "1 is the model's bos, 2 its eos";
+  const SamplingParams plain;
+  SamplingParams bans;
+  bans.banned = {0};
+  bans.min_tokens = 1;
   const std::vector<TokenId> output = {5};
-  EXPECT_EQ(slices_->Sample(0, params, {.prompt = {}, .output = output}).token, 0) << "no longer banned";
+  const std::vector<SampleWork> work = {{0, &plain, {}}, {1, &bans, {}}, {2, &bans, {.prompt = {}, .output = output}}};
+  std::vector<SampledToken> tokens(work.size());
+  slices_->Sample(work, tokens);
+  EXPECT_EQ(tokens[0].token, 0);
+  EXPECT_EQ(tokens[1].token, 3) << "1 is the model's bos, 2 its eos";
+  EXPECT_EQ(tokens[2].token, 0) << "no longer banned";
 }
 
 TEST(ModelledKv, PrefillTakesItsOperations) {

@@ -51,7 +51,7 @@ std::vector<float> Logits(const WeightOptions& options, int num_ranks, int64_t& 
     Result<std::unique_ptr<LoadedModel>> model = device.Load(of_rank);
     EXPECT_TRUE(model.ok()) << model.status();
     models.push_back(std::move(*model));
-    ranks.push_back(device.MakeSlices(*models.back(), kRows));
+    ranks.push_back(*device.MakeSlices(*models.back(), kRows));
     ranks.back()->Begin(tokens, positions);
   }
   weight_bytes = models.back()->weight_bytes;
@@ -123,7 +123,7 @@ TEST(TensorParallelSlices, WithoutRowsRanksStillMeetAtEverySum) {
   options.model_dir = checkpoint.dir();
   options.share = {1, 0, 2, 0};
   const std::unique_ptr<LoadedModel> model = *device.Load(options);
-  const std::unique_ptr<SliceRunner> slices = device.MakeSlices(*model, kRows);
+  const std::unique_ptr<SliceRunner> slices = *device.MakeSlices(*model, kRows);
   slices->Begin({}, {});
   int sums = 0;
   for (int k = 0; k < static_cast<int>(model->sliced.slices.size()); ++k) {

@@ -61,8 +61,9 @@ TEST(ModelledKvDevice, AttentionTakesTheTimeOfItsBytes) {
 
 TEST(ModelledKvDevice, ANodeWithMoreMemoryThanItsDeviceDoesNotStart) {
   MemoryNodeOptions options;
-  options.modelled = SlowMemory();
-  options.modelled->memory_bytes = 1 << 30;
+  DeviceSpec device = SlowMemory();
+  device.memory_bytes = 1 << 30;
+  options.device = device;
   options.memory_bytes = 1 << 30;
   EXPECT_TRUE(MemoryNode::Create(options).ok());
   options.memory_bytes += 1;

@@ -19,7 +19,7 @@ class PlainSlices final : public SliceRunner {
   const Op* Run(int) override { return nullptr; }
   void KeepRows(int, std::span<const int>) override {}
   float* value(ValueId id) override { return values_[static_cast<size_t>(id)].data(); }
-  SampledToken Sample(size_t, const SamplingParams&, const SampleContext&) override { return {}; }
+  void Sample(std::span<const SampleWork>, std::span<SampledToken>) override {}
 
  private:
   std::vector<std::vector<float>> values_;

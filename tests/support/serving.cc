@@ -1,5 +1,6 @@
 #include "tests/support/serving.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "bench/in_process_executor.h"
@@ -58,7 +59,10 @@ GenerateRequest GreedyRequest(std::vector<TokenId> prompt, int64_t max_new_token
 }
 
 std::string Deployment::Name() const {
-  if (kind == "in-process") return "one_process_" + kv_dtype;
+  std::string devices = compute_device == "cpu" ? "" : "_computed_on_" + compute_device;
+  for (const std::string& device : memory_devices) devices += "_kept_on_" + device;
+  std::replace(devices.begin(), devices.end(), ':', '_');
+  if (kind == "in-process") return "one_process_" + kv_dtype + devices;
   const std::string heads = kv_head_parallel > 1 ? "_heads_over_" + std::to_string(kv_head_parallel) : "";
   const std::string spread = spread_tokens > 0 ? "_spread_" + std::to_string(spread_tokens) : "";
   const std::string wire = wire_dtype == "auto" ? "" : "_" + wire_dtype + "_wire";
@@ -70,7 +74,7 @@ std::string Deployment::Name() const {
   const std::string ranks = tensor_parallel_size > 1 ? "_" + std::to_string(tensor_parallel_size) + "_ranks" : "";
   const int num_shares = pipeline_parallel_size * tensor_parallel_size;
   return std::to_string(num_compute_nodes * num_shares) + "_compute" + stages + ranks + "_" + std::to_string(num_memory_nodes) + "_memory" +
-         heads + spread + policy + batches + "_" + transport + "_" + kv_dtype + wire + overlapped;
+         heads + spread + policy + batches + "_" + transport + "_" + kv_dtype + wire + overlapped + devices;
 }
 
 namespace {
@@ -103,6 +107,7 @@ Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment, co
   InProcessOptions options;
   options.weights.model_dir = deployment.model;
   options.weights.load_format = deployment.load_format;
+  LAMINA_ASSIGN_OR_RETURN(options.device, FindDevice(deployment.compute_device, ""));
   options.limits.set_max_num_seqs(deployment.max_num_seqs);
   options.limits.set_max_num_batched_tokens(deployment.max_num_batched_tokens);
   options.limits.set_max_model_len(model.max_positions);
@@ -130,6 +135,14 @@ Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
   options.memory_bytes = deployment.memory_bytes;
   options.transport = deployment.transport;
   options.bin_dir = LAMINA_BIN_DIR;
+  options.nodes = LocalNodes(options);
+  size_t num_memory = 0;
+  for (NodeConfig& node : options.nodes) {
+    if (node.role == NodeRole::kCompute)
+      node.device = deployment.compute_device;
+    else if (!deployment.memory_devices.empty())
+      node.device = deployment.memory_devices.at(num_memory++);
+  }
   LAMINA_ASSIGN_OR_RETURN(auto cluster, LocalCluster::Create(options));
   LAMINA_ASSIGN_OR_RETURN(auto serving, Connect(cluster->config(), deployment));
   serving->cluster = std::move(cluster);

@@ -53,6 +53,8 @@ struct Deployment {
   std::string kind = "cluster";  // "cluster" | "in-process"
   int num_compute_nodes = 1;
   int num_memory_nodes = 2;
+  std::string compute_device = "cpu";            // of every compute node, or in process
+  std::vector<std::string> memory_devices = {};  // of each memory node; empty: cpu
   std::string transport = "shm";
   int kv_head_parallel = 1;        // as base/cluster_config.h
   int64_t spread_tokens = 0;       // likewise

@@ -1,0 +1,34 @@
+// What a node computes on, and its name: `device` in the cluster YAML, --device of the daemons.
+//
+//   cpu               the cores and the memory of its host
+//   cuda:N            GPU number N of its host, as CUDA counts them; cuda is cuda:0
+//   modelled:NAME     nothing: it takes the time that device NAME of the catalog would
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "base/device_catalog.h"
+#include "base/status.h"
+
+namespace lamina {
+
+struct HostCpu {};
+struct CudaGpu {
+  int index = 0;
+};
+using NodeDevice = std::variant<HostCpu, CudaGpu, DeviceSpec>;
+
+// Whether the text has one of these forms; the catalog and the GPUs are not asked. kInvalidArgument says what was expected.
+Status CheckDeviceName(const std::string& name);
+bool IsModelledName(std::string_view name);
+
+// Likewise, and finds a modelled one: errors as DeviceCatalog::Load and Find.
+Result<NodeDevice> FindDevice(const std::string& name, const std::string& catalog_path);
+
+// The device that "modelled:NAME" stands for, none for the others. Errors as FindDevice.
+Result<std::optional<DeviceSpec>> FindModelledDevice(const std::string& name, const std::string& catalog_path);
+
+}  // namespace lamina

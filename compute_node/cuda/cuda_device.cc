@@ -1,0 +1,123 @@
+#include "compute_node/cuda/cuda_device.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "compute_node/cuda/cuda_kv.h"
+#include "compute_node/cuda/cuda_slices.h"
+#include "compute_node/cuda/cuda_weights.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/rows.h"
+
+namespace lamina {
+namespace {
+
+static_assert(sizeof(int) == sizeof(int32_t), "rows are uploaded as they stand");
+
+// Rows without gaps need no list of them.
+bool FollowEachOther(std::span<const int> rows) { return rows.empty() || rows.back() - rows.front() + 1 == std::ssize(rows); }
+
+size_t BytesOf(const RowParts& parts, DType dtype) { return static_cast<size_t>(parts.num_elements()) * ElementSize(dtype); }
+
+// `index`: the rows in device memory, where they have gaps.
+cuda::RowSet SetOf(const RowParts& parts, const int32_t* index) {
+  return {std::ssize(parts.rows), parts.width, parts.pitch, FollowEachOther(parts.rows) ? nullptr : index};
+}
+
+// Where the first element is that a message has.
+template <typename T>
+T* BeginOf(T* value, const RowParts& parts) {
+  const int64_t first_row = FollowEachOther(parts.rows) && !parts.rows.empty() ? parts.rows.front() : 0;
+  return value + first_row * parts.pitch + parts.first;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ComputeDevice>> CudaDevice::Create(int index, WorkerTeam& team) {
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::DescribeDevice(index));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::StagedStream> staged, cuda::StagedStream::Create(index));
+  LAMINA_LOG_INFO("cuda:{} is a {} with {} of {} free; kernels: {}", index, info.name, FormatGigabytes(info.free_bytes),
+                  FormatGigabytes(info.memory_bytes), cuda::BuiltWith());
+  return std::unique_ptr<ComputeDevice>(new CudaDevice(std::move(staged), team));
+}
+
+Result<std::unique_ptr<LoadedModel>> CudaDevice::Load(const WeightOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Describe(options.model_dir, options.share));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<CudaWeights> weights, CudaWeights::Load(model->part(), model->config, options, engine_.staged()));
+  model->weight_bytes = weights->size_bytes();
+  model->device_weights = std::move(weights);
+  return model;
+}
+
+Result<std::unique_ptr<SliceRunner>> CudaDevice::MakeSlices(const LoadedModel& model, int max_rows) {
+  const auto& weights = static_cast<const CudaWeights&>(*model.device_weights);  // as Load made them
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<CudaSlices> slices, CudaSlices::Create(model.sliced, weights, max_rows, engine_, team_));
+  return std::unique_ptr<SliceRunner>(std::move(slices));
+}
+
+Result<std::unique_ptr<LocalKv>> CudaDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
+                                                    int64_t capacity_tokens) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::KvCache> cache, cuda::KvCache::Create(kv, capacity_tokens, engine_.staged()));
+  return std::unique_ptr<LocalKv>(std::make_unique<CudaKv>(shape, windows, std::move(cache), engine_.staged()));
+}
+
+// The rows of all parts that have gaps, one list behind the other, in device memory.
+const int32_t* CudaDevice::UploadRows(std::span<const std::span<const int>> rows) {
+  std::vector<int> all;
+  for (const std::span<const int> each : rows) {
+    if (!FollowEachOther(each)) all.insert(all.end(), each.begin(), each.end());
+  }
+  cuda::GrowTo(all.size() * sizeof(int), engine_.staged(), rows_);
+  engine_.staged().Copy(all.data(), all.size() * sizeof(int), rows_.data());
+  return rows_.as<int32_t>();
+}
+
+std::byte* CudaDevice::Pack(std::span<const PackedParts> packed, std::byte* message) {
+  cuda::StagedStream& staged = engine_.staged();
+  staged.Enter();
+  size_t bytes = 0;
+  std::vector<std::span<const int>> rows;
+  for (const PackedParts& each : packed) {
+    bytes += BytesOf(each.parts, each.dtype);
+    rows.push_back(each.parts.rows);
+  }
+  if (bytes == 0) return message;
+  cuda::GrowTo(bytes, staged, message_);
+  const int32_t* index = UploadRows(rows);
+  std::byte* end = message_.as<std::byte>();
+  for (const auto& [value, parts, dtype] : packed) {
+    if (parts.rows.size() == 1) {
+      cuda::ConvertFromFloat(BeginOf(value, parts), parts.width, dtype, end, engine_.stream());
+    } else {
+      cuda::PackRows(BeginOf(value, parts), SetOf(parts, index), dtype, end, engine_.stream());
+    }
+    if (!FollowEachOther(parts.rows)) index += parts.rows.size();
+    end += BytesOf(parts, dtype);
+  }
+  const std::byte* const fetched = staged.Fetch(message_.data(), bytes);
+  staged.Finish();
+  std::memcpy(message, fetched, bytes);
+  return message + bytes;
+}
+
+void CudaDevice::Unpack(const std::byte* message, DType dtype, const RowParts& parts, float* value) {
+  cuda::StagedStream& staged = engine_.staged();
+  staged.Enter();
+  const size_t bytes = BytesOf(parts, dtype);
+  cuda::GrowTo(bytes, staged, message_);
+  staged.Copy(message, bytes, message_.data());
+  if (parts.rows.size() == 1) return cuda::ConvertToFloat(message_.data(), dtype, parts.width, BeginOf(value, parts), engine_.stream());
+  const int32_t* const index = UploadRows({&parts.rows, 1});
+  cuda::UnpackRows(message_.data(), dtype, SetOf(parts, index), BeginOf(value, parts), engine_.stream());
+}
+
+void CudaDevice::AddUnpacked(const std::byte* message, DType dtype, int64_t n, float* value) {
+  cuda::GrowTo(static_cast<size_t>(n) * sizeof(float), engine_.staged(), sum_);
+  Unpack(message, dtype, RowParts::Whole(n), sum_.as<float>());
+  cuda::Add(value, sum_.as<float>(), n, value, engine_.stream());
+}
+
+}  // namespace lamina

@@ -1,0 +1,35 @@
+// A GPU of this machine: weights, values and KV in its memory. Messages go there and come from there through pinned memory.
+#pragma once
+
+#include <memory>
+
+#include "base/worker_team.h"
+#include "compute_node/compute_device.h"
+#include "compute_node/cuda/cuda_engine.h"
+
+namespace lamina {
+
+// A GPU that fails in the middle of a step ends the process. Thread: one owner. Outlives what it makes.
+class CudaDevice final : public ComputeDevice {
+ public:
+  // GPU number `index`. Borrows the team, which samples. Errors as cuda::DescribeDevice.
+  static Result<std::unique_ptr<ComputeDevice>> Create(int index, WorkerTeam& team);
+
+  Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
+  Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) override;
+  Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
+                                          int64_t capacity_tokens) override;
+  std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) override;
+  void Unpack(const std::byte* message, DType dtype, const RowParts& parts, float* value) override;
+  void AddUnpacked(const std::byte* message, DType dtype, int64_t n, float* value) override;
+
+ private:
+  CudaDevice(std::unique_ptr<cuda::StagedStream> staged, WorkerTeam& team) : engine_(std::move(staged)), team_(team) {}
+  const int32_t* UploadRows(std::span<const std::span<const int>> rows);
+
+  CudaEngine engine_;
+  WorkerTeam& team_;
+  cuda::DeviceBuffer message_, rows_, sum_;  // scratch: a message, rows of its parts, what is added
+};
+
+}  // namespace lamina

@@ -1,0 +1,30 @@
+// What the parts of a CUDA compute device share: one GPU, one stream in which all of them work, and linear layers on it.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "kernels/cuda/host/staged_stream.h"
+#include "kernels/cuda/linear.h"
+
+namespace lamina {
+
+// Thread: one owner.
+class CudaEngine {
+ public:
+  explicit CudaEngine(std::unique_ptr<cuda::StagedStream> staged) : staged_(std::move(staged)) {}
+
+  cuda::StagedStream& staged() { return *staged_; }
+  cuda::Stream& stream() { return staged_->stream(); }
+
+  // Makes linear() large enough for these limits and all that were asked for before. Errors as cuda::Linear::Create.
+  Status Reserve(const cuda::LinearLimits& limits);
+  cuda::Linear& linear() { return *linear_; }  // REQUIRES: Reserve. Valid until the next one
+
+ private:
+  const std::unique_ptr<cuda::StagedStream> staged_;
+  cuda::LinearLimits limits_;
+  std::unique_ptr<cuda::Linear> linear_;
+};
+
+}  // namespace lamina

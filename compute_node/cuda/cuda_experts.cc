@@ -1,0 +1,72 @@
+#include "compute_node/cuda/cuda_experts.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/rows.h"
+
+namespace lamina {
+
+void CudaExperts::Run(const Op& op, const CudaWeights& weights, const float* x, const float* router, int64_t rows, float* y,
+                      CudaEngine& engine) {
+  Route(op, router, rows, engine);
+  const int64_t width = op.weights[0].shape[1];
+  cuda::FillOnDevice(y, 0, static_cast<size_t>(rows * width) * sizeof(float), engine.stream());
+  for (int expert = 0; expert < op.num_experts; ++expert) {
+    const Range& range = ranges_[static_cast<size_t>(expert)];
+    if (range.begin < range.end) RunExpert(op, expert, weights, x, y, engine);
+  }
+}
+
+void CudaExperts::Route(const Op& op, const float* router, int64_t rows, CudaEngine& engine) {
+  const auto num_experts = static_cast<size_t>(op.num_experts);
+  const auto* const logits =
+      reinterpret_cast<const float*>(engine.staged().Fetch(router, static_cast<size_t>(rows) * num_experts * sizeof(float)));
+  engine.staged().Finish();
+  std::vector<RoutedExpert> routed(static_cast<size_t>(rows * op.experts_per_token));
+  for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
+    const auto per_token = static_cast<size_t>(op.experts_per_token);
+    RouteRow({logits + row * num_experts, num_experts}, std::span(routed).subspan(row * per_token, per_token));
+  }
+  ranges_.assign(num_experts, {});
+  rows_.clear();
+  factors_.clear();
+  for (int expert = 0; expert < op.num_experts; ++expert) {
+    Range& range = ranges_[static_cast<size_t>(expert)];
+    range.begin = rows_.size();
+    for (size_t i = 0; i < routed.size(); ++i) {
+      if (routed[i].expert != expert) continue;
+      rows_.push_back(static_cast<int32_t>(i / static_cast<size_t>(op.experts_per_token)));
+      factors_.push_back(routed[i].weight);
+    }
+    range.end = rows_.size();
+  }
+  const size_t half = rows_.size() * sizeof(int32_t);
+  cuda::GrowTo(2 * half, engine.staged(), routes_);
+  engine.staged().Copy(rows_.data(), half, routes_.data());
+  engine.staged().Copy(factors_.data(), half, routes_.as<std::byte>() + half);
+}
+
+void CudaExperts::RunExpert(const Op& op, int expert, const CudaWeights& weights, const float* x, float* y, CudaEngine& engine) {
+  const WeightRef* const names = &op.weights[static_cast<size_t>(expert) * 3];
+  const cuda::LinearWeights &w1 = weights.Matrix(names[0]), &w3 = weights.Matrix(names[1]), &w2 = weights.Matrix(names[2]);
+  const Range& range = ranges_[static_cast<size_t>(expert)];
+  const auto rows = static_cast<int64_t>(range.end - range.begin);
+  const int64_t width = w1.in_features, inner = w1.out_features;
+  cuda::GrowTo(static_cast<size_t>(rows * (width + 2 * inner)) * sizeof(float), engine.staged(), values_);
+  float* const gathered = values_.as<float>();  // later the expert's output
+  float* const gate = gathered + rows * width;
+  float* const up = gate + rows * inner;
+  const int32_t* const index = routes_.as<int32_t>() + range.begin;
+  const float* const factors = routes_.as<float>() + rows_.size() + range.begin;
+  const cuda::RowSet set{rows, width, width, index};
+  cuda::PackRows(x, set, DType::kF32, gathered, engine.stream());
+  engine.linear().Run(w1, gathered, rows, nullptr, gate);
+  engine.linear().Run(w3, gathered, rows, nullptr, up);
+  cuda::SiluMul(gate, up, rows * inner, gate, engine.stream());
+  engine.linear().Run(w2, gate, rows, nullptr, gathered);
+  cuda::AddScaledRows(gathered, factors, set, y, engine.stream());
+}
+
+}  // namespace lamina

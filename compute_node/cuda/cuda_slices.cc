@@ -1,0 +1,246 @@
+#include "compute_node/cuda/cuda_slices.h"
+
+#include <algorithm>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "base/units.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/sampling.h"
+#include "kernels/sampling.h"
+
+namespace lamina {
+namespace {
+
+static_assert(std::is_same_v<TokenId, int32_t>, "token ids are uploaded as they stand");
+constexpr size_t kFloatsPerLine = 64;  // buffers begin at multiples of 256 bytes
+
+size_t AlignFloats(size_t n) { return (n + kFloatsPerLine - 1) / kFloatsPerLine * kFloatsPerLine; }
+
+// Values that are live before slice k, and after what ran before it.
+std::vector<ValueId> LiveBefore(const Slice& slice) {
+  std::vector<ValueId> live = slice.context_in;
+  if (slice.attention_out >= 0) live.push_back(slice.attention_out);
+  return live;
+}
+
+// Whether the likeliest token of the raw logits is all that the row wants.
+bool IsGreedy(const SamplingParams& params, const SampleContext& context) {
+  const bool bans = std::ssize(context.output) < params.min_tokens && !params.banned.empty();
+  return params.temperature == 0 && params.num_logprobs < 0 && params.logit_bias.empty() && !bans && params.repetition_penalty == 1.0f &&
+         params.frequency_penalty == 0.0f && params.presence_penalty == 0.0f;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaSlices>> CudaSlices::Create(const SlicedModel& model, const CudaWeights& weights, int max_rows,
+                                                       CudaEngine& engine, WorkerTeam& team) {
+  std::unique_ptr<CudaSlices> slices(new CudaSlices(model, weights, engine, team));
+  engine.staged().Enter();
+  cuda::LinearLimits limits{max_rows, 0, 0};
+  for (const Slice& slice : model.slices) {
+    for (const Op& op : slice.program) {
+      if (op.kind != OpKind::kLinear && op.kind != OpKind::kExperts) continue;
+      for (const WeightRef& weight : op.weights) {
+        if (weight.shape.size() != 2) continue;
+        limits.max_out_features = std::max(limits.max_out_features, weight.shape[0]);
+        limits.max_in_features = std::max(limits.max_in_features, weight.shape[1]);
+      }
+    }
+  }
+  LAMINA_RETURN_IF_ERROR(engine.Reserve(limits));
+  LAMINA_RETURN_IF_ERROR(slices->Allocate(max_rows));
+  LAMINA_RETURN_IF_ERROR(engine.staged().Synchronize());
+  return slices;
+}
+
+Status CudaSlices::Allocate(int max_rows) {
+  const auto rows = static_cast<size_t>(max_rows);
+  size_t floats = 0;
+  std::vector<size_t> begins;
+  for (const int64_t buffer_width : plan_.widths) {
+    begins.push_back(floats);
+    floats += AlignFloats(static_cast<size_t>(buffer_width) * rows);
+  }
+  const size_t spare = floats;
+  int64_t widest = 0;
+  for (const ValueId id : LiveBefore(model_.slices.back())) widest = std::max(widest, width(id));
+  floats += AlignFloats(static_cast<size_t>(widest) * rows);
+  Result<cuda::DeviceBuffer> memory = cuda::DeviceBuffer::Create(floats * sizeof(float));
+  if (!memory.ok()) {
+    return memory.status().WithContext("the values of a step of " + std::to_string(max_rows) + " rows (max_num_batched_tokens) need " +
+                                       FormatGigabytes(static_cast<int64_t>(floats * sizeof(float))));
+  }
+  memory_ = std::move(*memory);
+  for (const size_t begin : begins) buffers_.push_back(memory_.as<float>() + begin);
+  spare_ = memory_.as<float>() + spare;
+  LAMINA_ASSIGN_OR_RETURN(rows_, cuda::DeviceBuffer::Create(4 * rows * sizeof(int32_t)));
+  device_tokens_ = rows_.as<int32_t>();
+  device_positions_ = device_tokens_ + rows;
+  device_scratch_ = device_positions_ + rows;
+  device_kept_ = device_scratch_ + rows;
+  size_t num_frequencies = 0;
+  for (const Op& op : model_.graph.ops) {
+    if (op.kind == OpKind::kRope && frequencies_at_.emplace(op.inverse_frequencies, nullptr).second)
+      num_frequencies += op.inverse_frequencies.size();
+  }
+  LAMINA_ASSIGN_OR_RETURN(frequencies_, cuda::DeviceBuffer::Create(num_frequencies * sizeof(float)));
+  UploadFrequencies();
+  return OkStatus();
+}
+
+void CudaSlices::UploadFrequencies() {
+  float* place = frequencies_.as<float>();
+  for (auto& [frequencies, at] : frequencies_at_) {
+    engine_.staged().Copy(frequencies.data(), frequencies.size() * sizeof(float), place);
+    at = place;
+    place += frequencies.size();
+  }
+}
+
+void CudaSlices::Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) {
+  engine_.staged().Enter();
+  tokens_.assign(tokens.begin(), tokens.end());
+  positions_.assign(positions.begin(), positions.end());
+  next_op_ = 0;
+  UploadRows();
+}
+
+void CudaSlices::UploadRows() {
+  engine_.staged().Copy(tokens_.data(), tokens_.size() * sizeof(TokenId), device_tokens_);
+  engine_.staged().Copy(positions_.data(), positions_.size() * sizeof(int32_t), device_positions_);
+}
+
+// As SliceExecutor::RunTo.
+const Op* CudaSlices::RunTo(int k, ValueId there) {
+  engine_.staged().Enter();
+  const std::vector<Op>& program = model_.slices[static_cast<size_t>(k)].program;
+  const Op* stopped = nullptr;
+  bool is_there = false;
+  while (next_op_ < program.size() && stopped == nullptr && !is_there) {
+    const Op& op = program[next_op_++];
+    if (op.kind == OpKind::kAllReduce) {
+      stopped = &op;
+    } else {
+      if (!tokens_.empty()) Execute(op);
+      is_there = op.output == there;
+    }
+  }
+  if (stopped == nullptr && there < 0) next_op_ = 0;
+  engine_.staged().Finish();
+  return stopped;
+}
+
+void CudaSlices::KeepRows(int k, std::span<const int> rows) {
+  engine_.staged().Enter();
+  bool moves = false;
+  for (size_t i = 0; i < rows.size(); ++i) moves |= rows[i] != static_cast<int>(i);
+  if (moves) {
+    engine_.staged().Copy(rows.data(), rows.size_bytes(), device_kept_);
+    for (const ValueId id : LiveBefore(model_.slices[static_cast<size_t>(k)])) {
+      const cuda::RowSet kept{std::ssize(rows), width(id), width(id), device_kept_};
+      cuda::PackRows(value(id), kept, DType::kF32, spare_, engine_.stream());
+      cuda::CopyOnDevice(value(id), spare_, rows.size() * static_cast<size_t>(width(id)) * sizeof(float), engine_.stream());
+    }
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    tokens_[i] = tokens_[static_cast<size_t>(rows[i])];
+    positions_[i] = positions_[static_cast<size_t>(rows[i])];
+  }
+  tokens_.resize(rows.size());
+  positions_.resize(rows.size());
+  UploadRows();
+}
+
+void CudaSlices::Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) {
+  if (work.empty()) return;
+  cuda::StagedStream& staged = engine_.staged();
+  staged.Enter();
+  const auto vocab = static_cast<size_t>(width(model_.graph.logits));
+  const float* const logits = value(model_.graph.logits);
+  std::vector<float*> fetched(work.size(), nullptr);  // rows of logits on this host; null: greedy
+  const std::byte* chosen = nullptr;                  // [rows] TokenId
+  for (size_t i = 0; i < work.size(); ++i) {
+    if (!IsGreedy(*work[i].params, work[i].context)) {
+      const std::byte* const row = staged.Fetch(logits + work[i].row * vocab, vocab * sizeof(float));
+      fetched[i] = reinterpret_cast<float*>(const_cast<std::byte*>(row));  // Sample may write into this copy
+    } else if (chosen == nullptr) {
+      cuda::ArgMax(logits, num_rows(), static_cast<int64_t>(vocab), device_kept_, engine_.stream());
+      chosen = staged.Fetch(device_kept_, tokens_.size() * sizeof(TokenId));
+    }
+  }
+  staged.Finish();
+  team_.ParallelFor(std::ssize(work), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      if (fetched[i] != nullptr)
+        tokens[i] = lamina::Sample({fetched[i], vocab}, *work[i].params, work[i].context);
+      else
+        tokens[i].token = reinterpret_cast<const TokenId*>(chosen)[work[i].row];
+    }
+  });
+}
+
+void CudaSlices::Execute(const Op& op) {
+  const int64_t rows = num_rows();
+  float* const y = value(op.output);
+  switch (op.kind) {
+    case OpKind::kTokens:
+    case OpKind::kPositions: return;  // they stand in the order
+    case OpKind::kEmbedding: {
+      const CudaWeights::Table table = weights_.Rows(op.weights[0]);
+      cuda::Embedding(table.data, table.dtype, width(op.output), device_tokens_, rows, y, engine_.stream());
+      return;
+    }
+    case OpKind::kPositionEmbedding: {
+      const CudaWeights::Table table = weights_.Rows(op.weights[0]);
+      table_rows_.clear();
+      for (const int32_t position : positions_) table_rows_.push_back(static_cast<TokenId>(op.first_row + position));
+      engine_.staged().Copy(table_rows_.data(), table_rows_.size() * sizeof(TokenId), device_scratch_);
+      cuda::Embedding(table.data, table.dtype, width(op.output), device_scratch_, rows, y, engine_.stream());
+      return;
+    }
+    case OpKind::kRmsNorm:
+    case OpKind::kHeadNorm:
+    case OpKind::kLayerNorm: ExecuteNorm(op, y); return;
+    case OpKind::kLinear: engine_.linear().Run(weights_.Matrix(op.weights[0]), in(op, 0), rows, vector(op, 1), y); return;
+    case OpKind::kRope: {
+      const RopeShape shape{op.num_heads, op.head_dim, static_cast<int>(op.inverse_frequencies.size()) * 2, op.interleaved};
+      cuda::Rope(in(op, 0), device_positions_, frequencies_at_.at(op.inverse_frequencies), shape, rows, y, engine_.stream());
+      return;
+    }
+    case OpKind::kExperts: experts_.Run(op, weights_, in(op, 0), in(op, 1), rows, y, engine_); return;
+    case OpKind::kAttention: return;  // never part of a slice
+    case OpKind::kAllReduce: return;  // RunTo's caller has a part in it
+    default: ExecuteEachElement(op, y); return;
+  }
+}
+
+void CudaSlices::ExecuteNorm(const Op& op, float* y) {
+  cuda::Stream& stream = engine_.stream();
+  const int64_t rows = num_rows();
+  if (op.kind == OpKind::kHeadNorm) return cuda::RmsNorm(in(op, 0), vector(op, 0), op.eps, rows * op.num_heads, op.head_dim, y, stream);
+  if (op.kind == OpKind::kRmsNorm) return cuda::RmsNorm(in(op, 0), vector(op, 0), op.eps, rows, width(op.output), y, stream);
+  cuda::LayerNorm(in(op, 0), {vector(op, 0), vector(op, 1)}, op.eps, rows, width(op.output), y, stream);
+}
+
+void CudaSlices::ExecuteEachElement(const Op& op, float* y) {
+  cuda::Stream& stream = engine_.stream();
+  const int64_t n = num_rows() * width(op.output);
+  switch (op.kind) {
+    case OpKind::kSiluMul: cuda::SiluMul(in(op, 0), in(op, 1), n, y, stream); return;
+    case OpKind::kGeluMul: cuda::GeluMul(in(op, 0), in(op, 1), n, y, stream); return;
+    case OpKind::kSilu: cuda::Silu(in(op, 0), n, y, stream); return;
+    case OpKind::kGelu: cuda::Gelu(in(op, 0), n, y, stream); return;
+    case OpKind::kGeluTanh: cuda::GeluTanh(in(op, 0), n, y, stream); return;
+    case OpKind::kRelu: cuda::Relu(in(op, 0), n, y, stream); return;
+    case OpKind::kScale: cuda::Scale(in(op, 0), op.scale, n, y, stream); return;
+    case OpKind::kSoftCap: cuda::SoftCap(in(op, 0), op.soft_cap, n, y, stream); return;
+    case OpKind::kAdd: cuda::Add(in(op, 0), in(op, 1), n, y, stream); return;
+    case OpKind::kMul: cuda::Mul(in(op, 0), in(op, 1), n, y, stream); return;
+    default: return;  // Execute has the others
+  }
+}
+
+}  // namespace lamina

@@ -1,0 +1,79 @@
+#include "compute_node/cuda/cuda_weights.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "kernels/elementwise.h"
+
+namespace lamina {
+namespace {
+
+constexpr size_t kTensorAlignment = 256;
+
+// A head that is the embedding too stands in memory once. In the order of the weights: its matrix comes before its table.
+bool IsMatrixToo(const WeightReader::Named& table, const WeightReader::Named& before) {
+  return table.role == WeightRole::kTable && before.role == WeightRole::kMatrix && before.id == table.id;
+}
+
+size_t BytesOnDevice(const WeightReader::Named& weight) {
+  const size_t element = weight.role == WeightRole::kVector ? sizeof(float) : ElementSize(weight.dtype);
+  return (static_cast<size_t>(weight.num_elements) * element + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaWeights>> CudaWeights::Load(const Graph& graph, const ModelConfig& config, const WeightOptions& options,
+                                                       cuda::StagedStream& stream) {
+  LAMINA_ASSIGN_OR_RETURN(WeightReader reader, WeightReader::Open(graph, config, options));
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<WeightReader::Named> named, reader.List());
+  size_t needed = 0;
+  for (size_t i = 0; i < named.size(); ++i) {
+    if (i == 0 || !IsMatrixToo(named[i], named[i - 1])) needed += BytesOnDevice(named[i]);
+  }
+  stream.Enter();
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::DescribeDevice(stream.device()));
+  if (needed > static_cast<size_t>(info.free_bytes)) {
+    return OutOfSpace(options.model_dir + " has " + FormatGigabytes(static_cast<int64_t>(needed)) + " of weights for this node, and cuda:" +
+                      std::to_string(stream.device()) + " (" + info.name + ") has " + FormatGigabytes(info.free_bytes) +
+                      " free; share the model among several compute nodes, or stop what else uses the GPU");
+  }
+  std::unique_ptr<CudaWeights> weights(new CudaWeights());
+  LAMINA_ASSIGN_OR_RETURN(weights->memory_, cuda::DeviceBuffer::Create(needed));
+  const auto take = [&](const FoundWeight& found) {
+    weights->Take(found, stream);
+    return OkStatus();
+  };
+  LAMINA_ASSIGN_OR_RETURN(weights->size_bytes_, reader.ReadAll(take));
+  LAMINA_RETURN_IF_ERROR(stream.Synchronize());
+  return weights;
+}
+
+void CudaWeights::Take(const FoundWeight& found, cuda::StagedStream& stream) {
+  const DType dtype = found.tensor.dtype;
+  const std::vector<int64_t>& shape = found.weight.shape;
+  if (found.role == WeightRole::kTable) {
+    if (const auto matrix = matrices_.find(found.id); matrix != matrices_.end()) {
+      tables_[found.id] = {matrix->second.data, dtype};
+      return;
+    }
+  }
+  std::byte* const place = memory_.as<std::byte>() + used_;
+  std::vector<float> vector;
+  std::span<const std::byte> data = found.tensor.data;
+  if (found.role == WeightRole::kVector) {
+    vector.resize(static_cast<size_t>(shape[0]));
+    ConvertToFloat(data.data(), dtype, shape[0], vector.data());
+    for (float& element : vector) element += found.weight.plus;
+    data = std::as_bytes(std::span(vector));
+  }
+  stream.Copy(data.data(), data.size(), place);
+  used_ += (data.size() + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+  switch (found.role) {
+    case WeightRole::kMatrix: matrices_[found.id] = {place, dtype, shape[0], shape[1]}; break;
+    case WeightRole::kVector: vectors_[found.id] = reinterpret_cast<const float*>(place); break;
+    case WeightRole::kTable: tables_[found.id] = {place, dtype}; break;
+  }
+}
+
+}  // namespace lamina

@@ -1,0 +1,16 @@
+// The compute device that a name stands for.
+#pragma once
+
+#include <memory>
+
+#include "base/node_device.h"
+#include "base/status.h"
+#include "compute_node/compute_device.h"
+
+namespace lamina {
+
+// Borrows the team. kUnimplemented: a GPU, and this program was built without CUDA. kNotFound: there is no such GPU; the message says which
+// ones there are.
+Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device, WorkerTeam& team);
+
+}  // namespace lamina

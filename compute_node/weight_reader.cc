@@ -1,0 +1,180 @@
+#include "compute_node/weight_reader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "kernels/elementwise.h"
+
+namespace lamina {
+namespace {
+
+// Each weight that the graph names, once per role (a tied head is a table and a matrix).
+std::map<std::pair<std::string, WeightRole>, WeightRef> NamedWeights(const Graph& graph) {
+  std::map<std::pair<std::string, WeightRole>, WeightRef> named;
+  for (const Op& op : graph.ops) {
+    for (const WeightRef& weight : op.weights) {
+      const bool looked_up = op.kind == OpKind::kEmbedding || op.kind == OpKind::kPositionEmbedding;
+      const WeightRole role = looked_up ? WeightRole::kTable : weight.shape.size() == 2 ? WeightRole::kMatrix : WeightRole::kVector;
+      named.emplace(std::pair(weight.id(), role), weight);
+    }
+  }
+  return named;
+}
+
+int64_t NumElements(const std::vector<int64_t>& shape) {
+  int64_t n = 1;
+  for (const int64_t size : shape) n *= size;
+  return n;
+}
+
+uint64_t Mix(uint64_t x) {  // SplitMix64's finaliser (Steele, Lea, Flood 2014)
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+const std::vector<int64_t>& WholeShape(const WeightRef& weight) { return weight.whole.empty() ? weight.shape : weight.whole; }
+
+int64_t First(const WeightRef& weight, size_t dim) { return weight.first.empty() ? 0 : weight.first[dim]; }
+
+// Calls visit(first, count) for each run of consecutive elements of the whole tensor that make up the part. A vector has rows of 1.
+template <typename Visit>
+void ForEachRun(const WeightRef& weight, Visit visit) {
+  const bool is_matrix = weight.shape.size() == 2;
+  const int64_t rows = weight.shape[0], width = is_matrix ? weight.shape[1] : 1;
+  const int64_t whole_width = is_matrix ? WholeShape(weight)[1] : 1, first_column = is_matrix ? First(weight, 1) : 0;
+  const int64_t block = weight.blocks.size > 0 ? weight.blocks.size : rows;
+  for (int64_t done = 0; done < rows; done += block) {
+    const int64_t first = First(weight, 0) + (done == 0 ? 0 : done / block * weight.blocks.step), count = std::min(block, rows - done);
+    if (width == whole_width) {
+      visit(first * whole_width, count * width);
+      continue;
+    }
+    for (int64_t row = first; row < first + count; ++row) visit(row * whole_width + first_column, width);
+  }
+}
+
+// Random values around 0 with the spread that keeps activations of a random model near 1; norms are 1, biases too small to matter. A part
+// has the values that it has in the whole tensor.
+std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType dtype) {
+  std::vector<std::byte> bytes(static_cast<size_t>(NumElements(weight.shape)) * ElementSize(dtype));
+  const uint64_t name_seed = Mix(seed + std::hash<std::string>{}(weight.name));
+  const float spread = weight.shape.size() == 2 ? std::sqrt(3.0f / static_cast<float>(WholeShape(weight)[1])) : 0.0f;
+  const bool scales = weight.shape.size() == 1 && !weight.name.ends_with(".bias");  // a norm's
+  const float centre = scales ? 1.0f - weight.plus : 0.0f;
+  constexpr int64_t kBlock = 4096;
+  std::vector<float> block(kBlock);
+  std::byte* out = bytes.data();
+  ForEachRun(weight, [&](int64_t first, int64_t n) {
+    for (int64_t begin = first; begin < first + n; begin += kBlock) {
+      const int64_t count = std::min(kBlock, first + n - begin);
+      for (int64_t i = 0; i < count; ++i) {
+        const auto unit = static_cast<float>(Mix(name_seed + static_cast<uint64_t>(begin + i)) >> 40) * 0x1p-23f - 1.0f;  // [-1, 1)
+        block[static_cast<size_t>(i)] = centre + spread * unit;
+      }
+      ConvertFromFloat(block.data(), count, dtype, out);
+      out += static_cast<size_t>(count) * ElementSize(dtype);
+    }
+  });
+  return bytes;
+}
+
+// The part of a tensor that the checkpoint holds with its axes the other way round.
+void CopyTransposed(const WeightRef& weight, const TensorView& whole, std::vector<std::byte>& copy) {
+  const size_t element = ElementSize(whole.dtype);
+  const int64_t rows = WholeShape(weight)[0], width = WholeShape(weight)[1];
+  copy.resize(static_cast<size_t>(NumElements(weight.shape)) * element);
+  std::byte* out = copy.data();
+  ForEachRun(weight, [&](int64_t first, int64_t n) {
+    for (int64_t i = first; i < first + n; ++i, out += element) {
+      std::memcpy(out, whole.data.data() + static_cast<size_t>(i % width * rows + i / width) * element, element);
+    }
+  });
+}
+
+// The part of a tensor: where it lies, or in `copy` if it is not in one piece.
+std::span<const std::byte> PartOf(const WeightRef& weight, const TensorView& whole, std::vector<std::byte>& copy) {
+  const size_t element = ElementSize(whole.dtype);
+  if (weight.transposed) {
+    CopyTransposed(weight, whole, copy);
+    return copy;
+  }
+  std::span<const std::byte> part;
+  ForEachRun(weight, [&](int64_t first, int64_t n) {
+    part = whole.data.subspan(static_cast<size_t>(first) * element, static_cast<size_t>(n) * element);
+    if (n < NumElements(weight.shape)) copy.insert(copy.end(), part.begin(), part.end());
+  });
+  return copy.empty() ? part : std::span<const std::byte>(copy);
+}
+
+// Who wants a tensor that cannot be had, and what may be wrong.
+Status MissingWeight(const Status& status, const std::string& name, const ModelConfig& config) {
+  std::string message = status.message() + "; " + config.architecture + ", the architecture in config.json, has it";
+  if (status.code() == StatusCode::kNotFound && name == "lm_head.weight") {
+    message += ". If the model's head is its embedding, config.json needs \"tie_word_embeddings\": true";
+  }
+  return {status.code(), std::move(message)};
+}
+
+}  // namespace
+
+Result<WeightReader> WeightReader::Open(const Graph& graph, const ModelConfig& config, const WeightOptions& options) {
+  if (options.load_format != "dummy" && options.load_format != "auto" && options.load_format != "safetensors")
+    return InvalidArgument("load format '" + options.load_format + "'; known: auto, safetensors, dummy");
+  WeightReader reader(config, options);
+  if (options.load_format != "dummy") {
+    LAMINA_ASSIGN_OR_RETURN(reader.checkpoint_, Checkpoint::Open(options.model_dir));
+  }
+  reader.named_ = NamedWeights(graph);
+  return reader;
+}
+
+Result<TensorView> WeightReader::FindWhole(const WeightRef& weight) const {
+  std::vector<int64_t> stored = WholeShape(weight);
+  if (weight.transposed) std::ranges::reverse(stored);
+  Result<TensorView> found = checkpoint_->Find(weight.name, stored);
+  if (!found.ok()) return MissingWeight(found.status(), weight.name, config_);
+  return found;
+}
+
+Result<std::vector<WeightReader::Named>> WeightReader::List() const {
+  std::vector<Named> all;
+  for (const auto& [key, weight] : named_) {
+    DType dtype = config_.dtype;
+    if (checkpoint_ != nullptr) {
+      LAMINA_ASSIGN_OR_RETURN(const TensorView whole, FindWhole(weight));
+      dtype = whole.dtype;
+    }
+    all.push_back({key.second, key.first, dtype, NumElements(weight.shape)});
+  }
+  return all;
+}
+
+Result<TensorView> WeightReader::Find(const WeightRef& weight, std::vector<std::byte>& made) const {
+  if (checkpoint_ == nullptr) {
+    made = DummyTensor(weight, options_.dummy_seed, config_.dtype);
+    return TensorView{config_.dtype, weight.shape, made};
+  }
+  LAMINA_ASSIGN_OR_RETURN(TensorView tensor, FindWhole(weight));
+  tensor.data = PartOf(weight, tensor, made);
+  return tensor;
+}
+
+Result<int64_t> WeightReader::ReadAll(const std::function<Status(FoundWeight)>& take) {
+  int64_t total = 0, loaded = 0, bytes = 0;
+  for (const auto& [key, weight] : named_) total += NumElements(weight.shape);
+  for (const auto& [key, weight] : named_) {
+    FoundWeight found{key.second, key.first, weight, {}, {}};
+    LAMINA_ASSIGN_OR_RETURN(found.tensor, Find(weight, found.made));
+    bytes += static_cast<int64_t>(found.tensor.data.size());
+    LAMINA_RETURN_IF_ERROR(take(std::move(found)));
+    loaded += NumElements(weight.shape);
+    const auto element = static_cast<int64_t>(ElementSize(config_.dtype));
+    if (options_.on_progress) options_.on_progress(loaded * element, total * element);
+  }
+  return bytes;
+}
+
+}  // namespace lamina

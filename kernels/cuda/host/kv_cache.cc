@@ -1,0 +1,160 @@
+#include "kernels/cuda/host/kv_cache.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "base/units.h"
+#include "kernels/elementwise.h"
+
+namespace lamina::cuda {
+namespace {
+
+// Larger steps take several launches: partial results of 512 rows of 4096 tokens and 32 heads of 128 need 135 MB.
+constexpr size_t kMaxScratchBytes = size_t{256} << 20;
+
+// Made-up rows are uploaded in pieces of so many.
+constexpr size_t kDummyRows = 256;
+
+}  // namespace
+
+Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t capacity_tokens, StagedStream& stream) {
+  const std::string name = "cuda:" + std::to_string(stream.device());
+  if (shape.num_layers <= 0 || shape.num_kv_heads <= 0 || capacity_tokens <= 0 || capacity_tokens > std::numeric_limits<TokenSlot>::max())
+    return InvalidArgument(name + ": a KV cache of " + std::to_string(capacity_tokens) + " tokens, " + std::to_string(shape.num_layers) +
+                           " layers and " + std::to_string(shape.num_kv_heads) + " kv heads");
+  stream.Enter();
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(shape.bytes_per_token(), capacity_tokens, &bytes)) bytes = std::numeric_limits<int64_t>::max();
+  LAMINA_ASSIGN_OR_RETURN(const DeviceInfo info, DescribeDevice(stream.device()));
+  if (bytes > info.free_bytes) {
+    return OutOfSpace(name + " (" + info.name + ") has " + FormatGigabytes(info.free_bytes) + " free, and " +
+                      std::to_string(capacity_tokens) + " tokens of " + std::to_string(shape.bytes_per_token()) + " bytes of KV need " +
+                      FormatGigabytes(bytes) + "; use fewer tokens, or another GPU");
+  }
+  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer slab, DeviceBuffer::Create(static_cast<size_t>(bytes)));
+  std::unique_ptr<KvCache> cache(new KvCache(shape, capacity_tokens, std::move(slab), stream));
+  LAMINA_RETURN_IF_ERROR(CheckAttention({shape.num_kv_heads, shape.num_kv_heads, shape.head_dim, 1, 0}, cache->View(0)));
+  return cache;
+}
+
+KvPlace KvCache::Place(int layer) const {
+  const int64_t half = int64_t{shape_.num_kv_heads} * capacity_tokens() * shape_.head_dim * static_cast<int64_t>(ElementSize(shape_.dtype));
+  std::byte* const k = slab_.as<std::byte>() + 2 * layer * half;
+  return {k, k + half, capacity_tokens() * shape_.head_dim, shape_.head_dim, shape_.dtype};
+}
+
+KvView KvCache::View(int layer) const {
+  const KvPlace place = Place(layer);
+  return {place.k, place.v, place.head_stride, place.slot_stride, place.dtype};
+}
+
+Status KvCache::Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) {
+  ++version_;
+  return tables_.Append(sequence, position, slots, step);
+}
+
+// As TokenSlab::FillDummy: within [-1, 1], and not alike between slots, layers and heads.
+Status KvCache::AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) {
+  LAMINA_RETURN_IF_ERROR(Append(sequence, position, slots, step));
+  LAMINA_RETURN_IF_ERROR(tables_.ClaimAll(sequence, position + std::ssize(slots), step));
+  const auto width = static_cast<size_t>(shape_.num_kv_heads * shape_.head_dim);
+  std::vector<float> values(2 * kDummyRows * width);
+  uint32_t state = 1;
+  for (size_t first = 0; first < slots.size(); first += kDummyRows) {
+    const std::span<const TokenSlot> piece = slots.subspan(first, std::min(kDummyRows, slots.size() - first));
+    const size_t half = piece.size() * width;
+    dummy_.resize(2 * half * ElementSize(shape_.dtype));
+    for (int layer = 0; layer < shape_.num_layers; ++layer) {
+      for (size_t i = 0; i < 2 * half; ++i) {
+        if (i % width == 0)
+          state = piece[i / width % piece.size()] * 2654435761u + static_cast<uint32_t>(layer) * 2 + (i >= half ? 1u : 0u);
+        state = state * 1664525u + 1013904223u;
+        values[i] = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
+      }
+      lamina::ConvertFromFloat(values.data(), static_cast<int64_t>(2 * half), shape_.dtype, dummy_.data());
+      WriteFromHost(layer, dummy_.data(), dummy_.data() + half * ElementSize(shape_.dtype), piece);
+    }
+  }
+  return OkStatus();
+}
+
+Status KvCache::Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) {
+  ++version_;
+  return tables_.Share(sequence, slots, step);
+}
+
+void KvCache::Release(SequenceId sequence) {
+  ++version_;
+  tables_.Release(sequence);
+}
+
+void KvCache::Write(int layer, const void* k, const void* v, DType dtype, std::span<const TokenSlot> slots) {
+  if (slots.empty()) return;
+  GrowTo(slots.size_bytes(), stream_, write_slots_);
+  stream_.Copy(slots.data(), slots.size_bytes(), write_slots_.data());
+  WriteKv(k, v, dtype, write_slots_.as<TokenSlot>(), std::ssize(slots), shape_.num_kv_heads, shape_.head_dim, Place(layer),
+          stream_.stream());
+}
+
+void KvCache::WriteFromHost(int layer, const std::byte* k, const std::byte* v, std::span<const TokenSlot> slots) {
+  const size_t bytes = slots.size() * static_cast<size_t>(shape_.num_kv_heads * shape_.head_dim) * ElementSize(shape_.dtype);
+  GrowTo(bytes, stream_, write_k_);
+  GrowTo(bytes, stream_, write_v_);
+  stream_.Copy(k, bytes, write_k_.data());
+  stream_.Copy(v, bytes, write_v_.data());
+  Write(layer, write_k_.data(), write_v_.data(), shape_.dtype, slots);
+}
+
+const KvCache::Uploaded& KvCache::Upload(std::span<const std::span<const TokenSlot>> rows) {
+  const auto same = [](std::span<const TokenSlot> a, std::span<const TokenSlot> b) { return a.data() == b.data() && a.size() == b.size(); };
+  for (const Uploaded& uploaded : uploads_) {
+    if (uploaded.version == version_ && std::ranges::equal(uploaded.rows, rows, same)) return uploaded;
+  }
+  Uploaded& uploaded = uploads_[oldest_upload_];
+  oldest_upload_ = (oldest_upload_ + 1) % uploads_.size();
+  uploaded.version = version_;
+  uploaded.rows.assign(rows.begin(), rows.end());
+  std::vector<RowTokens> row_tokens;
+  int64_t total = 0;
+  uploaded.max_tokens = 0;
+  for (const std::span<const TokenSlot> row : rows) {
+    row_tokens.push_back({total, std::ssize(row)});
+    total += std::ssize(row);
+    uploaded.max_tokens = std::max(uploaded.max_tokens, std::ssize(row));
+  }
+  const size_t bytes = static_cast<size_t>(total) * sizeof(TokenSlot);
+  GrowTo(bytes, stream_, uploaded.slots);
+  GrowTo(rows.size() * sizeof(RowTokens), stream_, uploaded.row_tokens);
+  std::byte* const taken = stream_.Take(bytes);
+  std::byte* end = taken;
+  for (const std::span<const TokenSlot> row : rows) {
+    if (!row.empty()) std::memcpy(end, row.data(), row.size_bytes());
+    end += row.size_bytes();
+  }
+  stream_.Upload(taken, bytes, uploaded.slots.data());
+  stream_.Copy(row_tokens.data(), row_tokens.size() * sizeof(RowTokens), uploaded.row_tokens.data());
+  return uploaded;
+}
+
+void KvCache::Attend(const AttentionShape& shape, int layer, const Queries& queries, std::span<const std::span<const TokenSlot>> rows) {
+  if (rows.empty()) return;
+  const Uploaded& uploaded = Upload(rows);
+  const size_t all = AttentionScratchBytes(shape, std::ssize(rows), uploaded.max_tokens);
+  GrowTo(std::max(std::min(all, kMaxScratchBytes), LeastAttentionScratchBytes(shape, uploaded.max_tokens)), stream_, scratch_);
+  AttentionBatch batch;
+  batch.q = queries.q;
+  batch.q_dtype = queries.dtype;
+  batch.slots = uploaded.slots.as<TokenSlot>();
+  batch.rows = uploaded.row_tokens.as<RowTokens>();
+  batch.num_rows = std::ssize(rows);
+  batch.max_tokens = uploaded.max_tokens;
+  batch.out = queries.out;
+  batch.out_dtype = queries.out_dtype;
+  batch.lse = queries.lse;
+  Attention(shape, View(layer), batch, scratch_, stream_.stream());
+}
+
+}  // namespace lamina::cuda

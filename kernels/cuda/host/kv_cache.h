@@ -1,0 +1,93 @@
+// The KV cache of one GPU: tables of token slots on the host, K and V in the device's memory, and attention over them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "kernels/attention_shape.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/host/staged_stream.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/kv_tables.h"
+#include "kernels/token_slab.h"
+
+namespace lamina::cuda {
+
+// Everything that touches the device is only asked for: it is done when the stream gets there. Thread: the stream's owner.
+class KvCache {
+ public:
+  // Borrows the stream. kOutOfSpace: the device has less memory free than the slab needs; the message names both. kInvalidArgument: as
+  // CheckAttention.
+  static Result<std::unique_ptr<KvCache>> Create(const KvShape& shape, int64_t capacity_tokens, StagedStream& stream);
+
+  const KvShape& shape() const { return shape_; }
+  int64_t capacity_tokens() const { return tables_.capacity_tokens(); }
+  int64_t used_tokens() const { return tables_.used_tokens(); }
+  int64_t num_sequences() const { return tables_.num_sequences(); }
+
+  // As KvTables's, and KvStore's AppendDummy.
+  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step);
+  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step);
+  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step);
+  void Release(SequenceId sequence);
+  Result<TokenSlot> Claim(int layer, SequenceId sequence, int64_t position, StepId step) {
+    return tables_.Claim(layer, sequence, position, step);
+  }
+  Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const {
+    return tables_.Readable(layer, sequence, num_tokens);
+  }
+
+  // Stores rows of K and V in claimed slots, no slot twice. k, v: [slots.size(), num_kv_heads, head_dim] of `dtype`, fp32 or the cache's;
+  // device memory.
+  void Write(int layer, const void* k, const void* v, DType dtype, std::span<const TokenSlot> slots);
+
+  // The same from the host's memory, in the cache's dtype.
+  void WriteFromHost(int layer, const std::byte* k, const std::byte* v, std::span<const TokenSlot> slots);
+
+  // Queries and what becomes of them, row by row; device memory. As AttentionBatch's.
+  struct Queries {
+    const void* q = nullptr;
+    void* out = nullptr;
+    DType dtype = DType::kF32;  // of q
+    DType out_dtype = DType::kF32;
+    float* lse = nullptr;
+  };
+  // Row i attends to rows[i], which are parts of tables: what Readable returned. Slots that were uploaded for an earlier layer are used
+  // again, as long as no table has changed.
+  void Attend(const AttentionShape& shape, int layer, const Queries& queries, std::span<const std::span<const TokenSlot>> rows);
+
+ private:
+  // Slots of the rows of a step as the device has them.
+  struct Uploaded {
+    uint64_t version = 0;  // of the tables; 0: nothing is there
+    std::vector<std::span<const TokenSlot>> rows;
+    DeviceBuffer slots;       // TokenSlot, row by row
+    DeviceBuffer row_tokens;  // [rows] RowTokens
+    int64_t max_tokens = 0;
+  };
+
+  KvCache(const KvShape& shape, int64_t capacity_tokens, DeviceBuffer slab, StagedStream& stream)
+      : shape_(shape), stream_(stream), tables_(shape.num_layers, capacity_tokens), slab_(std::move(slab)) {}
+  KvPlace Place(int layer) const;
+  KvView View(int layer) const;
+  const Uploaded& Upload(std::span<const std::span<const TokenSlot>> rows);
+
+  const KvShape shape_;
+  StagedStream& stream_;
+  KvTables tables_;
+  uint64_t version_ = 1;     // of the tables: grows with each change
+  const DeviceBuffer slab_;  // layout as TokenSlab's: per layer K, then V, each [kv_head][slot][head_dim]
+  // Batches in flight take turns, and layers with and without a window.
+  std::array<Uploaded, 8> uploads_;
+  size_t oldest_upload_ = 0;
+  DeviceBuffer scratch_;                          // of attention
+  DeviceBuffer write_slots_, write_k_, write_v_;  // of what is written
+  std::vector<std::byte> dummy_;                  // rows of AppendDummy
+};
+
+}  // namespace lamina::cuda

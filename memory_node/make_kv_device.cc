@@ -1,0 +1,54 @@
+#include "memory_node/make_kv_device.h"
+
+#include <string>
+#include <utility>
+
+#include "base/units.h"
+#include "kernels/cuda/device.h"
+#include "memory_node/cpu_kv_device.h"
+#include "memory_node/modelled_kv_device.h"
+#if LAMINA_HAS_CUDA
+#include "memory_node/cuda/cuda_kv_device.h"
+#endif
+
+namespace lamina {
+namespace {
+
+std::string NameOf(const CudaGpu& gpu) { return "cuda:" + std::to_string(gpu.index); }
+
+Result<std::unique_ptr<KvDevice>> MakeCudaKvDevice(const CudaGpu& gpu, [[maybe_unused]] const KvShape& shape,
+                                                   [[maybe_unused]] int64_t capacity_tokens) {
+#if LAMINA_HAS_CUDA
+  return CudaKvDevice::Create(gpu.index, shape, capacity_tokens);
+#else
+  return Unimplemented(NameOf(gpu) + ": this program was built without CUDA");
+#endif
+}
+
+}  // namespace
+
+Status CheckKvDevice(const NodeDevice& device, int64_t memory_bytes) {
+  if (const auto* const spec = std::get_if<DeviceSpec>(&device); spec != nullptr && memory_bytes > spec->memory_bytes) {
+    return InvalidArgument("--memory " + FormatGigabytes(memory_bytes) + " is more than the " + FormatGigabytes(spec->memory_bytes) +
+                           " of device " + spec->name);
+  }
+  const auto* const gpu = std::get_if<CudaGpu>(&device);
+  if (gpu == nullptr) return OkStatus();
+  const Result<cuda::DeviceInfo> info = cuda::DescribeDevice(gpu->index);
+  if (!info.ok()) return info.status().WithContext(NameOf(*gpu));
+  if (memory_bytes > info->free_bytes) {
+    return OutOfSpace("--memory " + FormatGigabytes(memory_bytes) + " is more than the " + FormatGigabytes(info->free_bytes) + " that " +
+                      NameOf(*gpu) + " (" + info->name + ") has free of " + FormatGigabytes(info->memory_bytes));
+  }
+  return OkStatus();
+}
+
+Result<std::unique_ptr<KvDevice>> MakeKvDevice(const NodeDevice& device, const KvShape& shape, int64_t capacity_tokens, WorkerTeam& team) {
+  if (const auto* const spec = std::get_if<DeviceSpec>(&device))
+    return std::unique_ptr<KvDevice>(std::make_unique<ModelledKvDevice>(*spec, shape.dtype, capacity_tokens));
+  if (const auto* const gpu = std::get_if<CudaGpu>(&device)) return MakeCudaKvDevice(*gpu, shape, capacity_tokens);
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(shape, capacity_tokens));
+  return std::unique_ptr<KvDevice>(std::make_unique<CpuKvDevice>(std::move(store), team));
+}
+
+}  // namespace lamina

@@ -1,0 +1,23 @@
+// The KV device that a name stands for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/node_device.h"
+#include "base/status.h"
+#include "base/worker_team.h"
+#include "kernels/token_slab.h"
+#include "memory_node/kv_device.h"
+
+namespace lamina {
+
+// Whether the device is there and has that much memory, before any model is known. kInvalidArgument: a modelled device has less.
+// kUnimplemented: a GPU, and this program was built without CUDA. kNotFound: there is no such GPU; the message says which ones there are.
+// kOutOfSpace: the GPU has less free.
+Status CheckKvDevice(const NodeDevice& device, int64_t memory_bytes);
+
+// Borrows the team. kOutOfSpace: the memory cannot be had.
+Result<std::unique_ptr<KvDevice>> MakeKvDevice(const NodeDevice& device, const KvShape& shape, int64_t capacity_tokens, WorkerTeam& team);
+
+}  // namespace lamina

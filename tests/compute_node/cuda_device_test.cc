@@ -1,0 +1,367 @@
+// The GPU as a compute device, against the CPU's. Without a GPU these tests run in builds whose kernels are emulated (docs/cuda.md).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "compute_node/compute_device.h"
+#include "compute_node/local_attention.h"
+#include "compute_node/make_compute_device.h"
+#include "kernels/cuda/device.h"
+#include "tests/support/families.h"
+#include "tests/support/tiny_checkpoint.h"
+
+namespace lamina {
+namespace {
+
+using testing::Families;
+using testing::FamilyOf;
+using ::testing::HasSubstr;
+
+constexpr int kMaxRows = 8;
+constexpr SequenceId kSequence{1};
+
+// Of a logit, against the largest one of its row. Linear layers take x in two parts of 16 bits together, and their sums in another order
+// than the CPU's: 2^-16 each, which a few layers carry on.
+constexpr float kLogitTolerance = 1e-3f;
+
+AttentionShape ShapeOf(const SlicedModel& model) {
+  const Op& first = model.attentions[0];
+  return {first.num_heads, first.num_kv_heads, first.head_dim, first.scale, first.soft_cap};
+}
+
+KvShape KvOf(const SlicedModel& model, DType dtype) {
+  const Op& first = model.attentions[0];
+  return {static_cast<int>(model.attentions.size()), first.num_kv_heads, first.head_dim, dtype};
+}
+
+// n elements of a value, on this host.
+std::vector<float> Read(ComputeDevice& device, const float* value, int64_t n) {
+  std::vector<float> read(static_cast<size_t>(n));
+  const PackedParts packed{value, RowParts::Whole(n), DType::kF32};
+  EXPECT_EQ(device.Pack({&packed, 1}, reinterpret_cast<std::byte*>(read.data())), reinterpret_cast<std::byte*>(read.data() + read.size()));
+  return read;
+}
+
+void Write(ComputeDevice& device, const std::vector<float>& values, float* value) {
+  device.Unpack(reinterpret_cast<const std::byte*>(values.data()), DType::kF32, RowParts::Whole(std::ssize(values)), value);
+}
+
+// One sequence through the slices of a model with local attention, on any device.
+class OneSequence {
+ public:
+  OneSequence(ComputeDevice& device, const std::string& dir, DType kv_dtype) : device_(device) {
+    WeightOptions options;
+    options.model_dir = dir;
+    Result<std::unique_ptr<LoadedModel>> model = device.Load(options);
+    EXPECT_TRUE(model.ok()) << model.status();
+    model_ = std::move(*model);
+    std::vector<int64_t> windows;
+    for (const Op& op : model_->sliced.attentions) windows.push_back(op.window);
+    attention_ = std::make_unique<LocalAttention>(*device.MakeKv(ShapeOf(model_->sliced), KvOf(model_->sliced, kv_dtype), windows, 64), 1);
+    slices_ = *device.MakeSlices(*model_, kMaxRows);
+  }
+
+  // Logits of the rows `kept` of `tokens`, which continue the sequence. With `queries_first` each slice runs in two parts.
+  std::vector<float> Step(std::span<const TokenId> tokens, const std::vector<int>& kept, bool queries_first = false) {
+    std::vector<int32_t> positions;
+    std::vector<AttentionWork> rows;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const auto position = static_cast<int32_t>(num_tokens_ + std::ssize(rows));
+      positions.push_back(position);
+      rows.push_back({.sequence = kSequence, .node = NodeId{}, .position = position, .slot = static_cast<TokenSlot>(63 - position)});
+    }
+    num_tokens_ += std::ssize(tokens);
+    attention_->BeginStep(0, StepId{++step_}, rows);
+    slices_->Begin(tokens, positions);
+    for (const Slice& slice : model_->sliced.slices) {
+      if (slice.attention < 0) {
+        slices_->KeepRows(slice.index, kept);
+      } else if (queries_first) {
+        EXPECT_EQ(slices_->RunToQueries(slice.index), nullptr);
+      }
+      EXPECT_EQ(slices_->Run(slice.index), nullptr);
+      if (slice.attention < 0) continue;
+      const Op& op = model_->sliced.attentions[static_cast<size_t>(slice.attention)];
+      attention_->Start(0, op.layer, slices_->value(op.inputs[0]), slices_->value(op.inputs[1]), slices_->value(op.inputs[2]),
+                        slices_->value(op.output));
+      EXPECT_TRUE(attention_->Finish(0));
+    }
+    EXPECT_TRUE(attention_->failures(0).empty());
+    attention_->EndStep(0);
+    return Read(device_, slices_->value(model_->sliced.graph.logits), std::ssize(kept) * vocab());
+  }
+
+  int64_t vocab() const { return model_->sliced.graph.values[static_cast<size_t>(model_->sliced.graph.logits)].width; }
+  SliceRunner& slices() { return *slices_; }
+
+ private:
+  ComputeDevice& device_;
+  std::unique_ptr<LoadedModel> model_;
+  std::unique_ptr<LocalAttention> attention_;
+  std::unique_ptr<SliceRunner> slices_;
+  int64_t num_tokens_ = 0;
+  uint64_t step_ = 0;
+};
+
+void ExpectNear(const std::vector<float>& got, const std::vector<float>& expected, float tolerance) {
+  ASSERT_EQ(got.size(), expected.size());
+  float largest = 0;
+  for (const float x : expected) largest = std::max(largest, std::abs(x));
+  for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance * largest) << "element " << i;
+}
+
+class CudaDeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
+    Result<std::unique_ptr<ComputeDevice>> device = MakeComputeDevice(CudaGpu{0}, team_);
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = std::move(*device);
+  }
+
+  WorkerTeam team_{1};
+  CpuDevice cpu_{team_};
+  std::unique_ptr<ComputeDevice> device_;
+};
+
+class CudaFamiliesTest : public CudaDeviceTest, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(CudaFamiliesTest, SlicesAndAttentionGiveTheLogitsOfTransformers) {
+  const testing::Family& family = FamilyOf(GetParam());
+  OneSequence sequence(*device_, family.dir, DType::kF32);
+  const std::span<const TokenId> prompt = family.prompt;
+  std::vector<float> logits;
+  for (size_t begin = 0; begin < prompt.size(); begin += 7) {
+    const std::span<const TokenId> chunk = prompt.subspan(begin, std::min<size_t>(7, prompt.size() - begin));
+    logits = sequence.Step(chunk, {static_cast<int>(chunk.size()) - 1});
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    SCOPED_TRACE("token " + std::to_string(i));
+    ExpectNear(logits, family.logits[i], kLogitTolerance);
+    logits = sequence.Step({&family.tokens[i], 1}, {0});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaFamiliesTest,
+                         ::testing::Values("llama31", "qwen2-window", "qwen3", "opt-350m", "gemma2", "mixtral", "gptneox", "phi", "gpt2",
+                                           "cohere"),
+                         [](const auto& info) { return TestName(FamilyOf(info.param)); });
+
+TEST_F(CudaDeviceTest, TwoPartsOfASliceAndKeptRowsAreThoseOfTheCpu) {
+  TinyCheckpointOptions options;
+  options.tied_head = true;  // one matrix, two roles
+  options.attention_bias = true;
+  for (const char* dtype : {"BF16", "F16", "F32"}) {
+    SCOPED_TRACE(dtype);
+    options.dtype = dtype;
+    const TinyCheckpoint checkpoint(options);
+    OneSequence here(cpu_, checkpoint.dir(), DType::kBF16), there(*device_, checkpoint.dir(), DType::kBF16);
+    const std::vector<TokenId> prompt = {5, 9, 1, 44, 80, 3}, next = {17, 61, 2};
+    // K and V are rounded to bf16: where the two devices' are on both sides of a rounding, they differ by 2^-8.
+    ExpectNear(there.Step(prompt, {1, 3, 4}), here.Step(prompt, {1, 3, 4}), 1e-2f);
+    ExpectNear(there.Step(next, {0, 1, 2}, /*queries_first=*/true), here.Step(next, {0, 1, 2}), 1e-2f);
+    EXPECT_TRUE(there.Step({}, {}).empty()) << "a step without rows";
+  }
+}
+
+TEST_F(CudaDeviceTest, MessagesAreThoseOfTheCpuBitForBit) {
+  constexpr int64_t kRows = 6, kPitch = 40;
+  TinyCheckpointOptions options;
+  options.hidden_size = kPitch;
+  const TinyCheckpoint checkpoint(options);
+  WeightOptions weights;
+  weights.model_dir = checkpoint.dir();
+  const std::unique_ptr<LoadedModel> model = *device_->Load(weights);
+  const std::unique_ptr<SliceRunner> slices = *device_->MakeSlices(*model, kRows);
+  float* const value = slices->value(model->sliced.slices[1].context_in[0]);  // the residual stream, [rows, hidden_size]
+  std::vector<float> here(kRows * kPitch);
+  for (size_t i = 0; i < here.size(); ++i) here[i] = std::sin(static_cast<float>(i)) * 3;
+  Write(*device_, here, value);
+  EXPECT_EQ(Read(*device_, value, kRows * kPitch), here);
+
+  const std::vector<int> gaps = {0, 2, 5}, run = {2, 3, 4}, one = {4}, none;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const std::vector<int>& rows : {gaps, run, one, none}) {
+      const RowParts parts{rows, kPitch, 8, 24};
+      const auto packed = [&](const float* of) {
+        return std::vector<PackedParts>{{of, parts, dtype}, {of, RowParts{gaps, kPitch, 16, 8}, DType::kF32}, {of, parts, DType::kBF16}};
+      };
+      std::vector<std::byte> expected(4096), got(4096);
+      const auto bytes = cpu_.Pack(packed(here.data()), expected.data()) - expected.data();
+      EXPECT_EQ(device_->Pack(packed(value), got.data()) - got.data(), bytes);
+      EXPECT_EQ(got, expected);
+
+      std::vector<float> before(here.size(), 7.0f);
+      Write(*device_, before, value);
+      device_->Unpack(got.data(), dtype, parts, value);
+      cpu_.Unpack(got.data(), dtype, parts, before.data());
+      EXPECT_EQ(Read(*device_, value, kRows * kPitch), before);
+      device_->AddUnpacked(got.data(), dtype, parts.num_elements(), value);
+      cpu_.AddUnpacked(got.data(), dtype, parts.num_elements(), before.data());
+      EXPECT_EQ(Read(*device_, value, kRows * kPitch), before);
+      Write(*device_, here, value);
+    }
+  }
+}
+
+TEST_F(CudaDeviceTest, RowsAreSampledAsTheirParametersSay) {
+  const TinyCheckpoint checkpoint({});
+  OneSequence sequence(*device_, checkpoint.dir(), DType::kF32);
+  const std::vector<TokenId> prompt = {5, 9, 1, 44, 80};
+  const std::vector<float> logits = sequence.Step(prompt, {0, 2, 3, 4});
+  SamplingParams greedy, drawn, banned;
+  greedy.temperature = banned.temperature = 0;
+  drawn.seed = 7;
+  drawn.num_logprobs = 2;
+  const auto vocab = static_cast<size_t>(sequence.vocab());
+  const auto likeliest = std::max_element(logits.begin() + static_cast<std::ptrdiff_t>(3 * vocab), logits.end());
+  banned.banned = {static_cast<TokenId>(likeliest - logits.begin() - static_cast<std::ptrdiff_t>(3 * vocab))};
+  banned.min_tokens = 1;
+  const std::vector<SampleWork> work = {{0, &greedy, {}}, {1, &drawn, {prompt, {}}}, {3, &banned, {prompt, {}}}, {2, &greedy, {}}};
+  std::vector<SampledToken> tokens(work.size());
+  sequence.slices().Sample(work, tokens);
+  for (size_t i = 0; i < work.size(); ++i) {
+    std::vector<float> row(logits.begin() + static_cast<std::ptrdiff_t>(work[i].row * vocab),
+                           logits.begin() + static_cast<std::ptrdiff_t>((work[i].row + 1) * vocab));
+    const SampledToken expected = lamina::Sample(row, *work[i].params, work[i].context);
+    EXPECT_EQ(tokens[i].token, expected.token) << i;
+    EXPECT_EQ(tokens[i].logprob, expected.logprob) << i;
+    EXPECT_EQ(tokens[i].top.size(), expected.top.size()) << i;
+  }
+  EXPECT_NE(tokens[2].token, banned.banned[0]);
+}
+
+TEST_F(CudaDeviceTest, ASequenceThatFailsLeavesTheOthersAlone) {
+  const AttentionShape shape{4, 2, 8, 0.35f, 0};
+  const KvShape kv{1, 2, 8, DType::kF32};
+  constexpr size_t kRows = 3, kQ = 32, kK = 16;
+  const TinyCheckpoint checkpoint({});
+  WeightOptions weights;
+  weights.model_dir = checkpoint.dir();
+  const std::unique_ptr<LoadedModel> model = *device_->Load(weights);  // its values are memory to work on
+  const std::unique_ptr<SliceRunner> slices = *device_->MakeSlices(*model, kMaxRows);
+  const Slice& slice = model->sliced.slices[0];
+  float *const q = slices->value(slice.q), *const k = slices->value(slice.k), *const v = slices->value(slice.v);
+  float* const out = slices->value(model->sliced.attentions[0].output);
+  std::vector<float> values(kRows * kQ);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::cos(static_cast<float>(i));
+  const std::vector<float> kv_values(values.begin(), values.begin() + kRows * kK);
+
+  std::vector<AttentionWork> rows(kRows);  // of sequences 1, 2 and 3, of which 2 is not known
+  for (size_t i = 0; i < kRows; ++i) rows[i].sequence = SequenceId{i + 1};
+  const auto attended = [&](ComputeDevice& device, const float* q_of, const float* k_of, const float* v_of, float* out_of) {
+    std::unique_ptr<LocalKv> cache = *device.MakeKv(shape, kv, {}, 8);
+    for (const uint64_t sequence : {1, 3}) {
+      const auto slot = static_cast<TokenSlot>(sequence);
+      EXPECT_TRUE(cache->Append(SequenceId{sequence}, 0, {&slot, 1}, StepId{1}).ok());
+    }
+    Failures failures;
+    cache->Attend(0, StepId{1}, rows, q_of, k_of, v_of, out_of, failures);
+    EXPECT_EQ(failures.size(), 1u);
+    EXPECT_EQ(failures.at(SequenceId{2}).code(), StatusCode::kNotFound);
+    return cache;
+  };
+  std::vector<float> expected(kRows * kQ);
+  attended(cpu_, values.data(), kv_values.data(), kv_values.data(), expected.data());
+  Write(*device_, values, q);
+  Write(*device_, kv_values, k);
+  Write(*device_, kv_values, v);
+  const std::unique_ptr<LocalKv> cache = attended(*device_, q, k, v, out);
+  const std::vector<float> got = Read(*device_, out, kRows * kQ);
+  for (const size_t row : {size_t{0}, size_t{2}}) {
+    for (size_t i = row * kQ; i < (row + 1) * kQ; ++i) ASSERT_NEAR(got[i], expected[i], 1e-6f) << "row " << row;
+  }
+  Failures failures;
+  cache->Attend(0, StepId{1}, rows, q, k, v, out, failures);
+  EXPECT_EQ(failures.at(SequenceId{1}).code(), StatusCode::kCorrupt) << "the same token twice";
+}
+
+TEST_F(CudaDeviceTest, MadeUpTokensAreAttendedTo) {
+  const AttentionShape shape{4, 2, 8, 0.35f, 0};
+  const KvShape kv{2, 2, 8, DType::kBF16};
+  const std::unique_ptr<LocalKv> cache = *device_->MakeKv(shape, kv, {}, 600);
+  std::vector<TokenSlot> slots(599);
+  for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<TokenSlot>(i);
+  EXPECT_TRUE(cache->AppendDummy(kSequence, 0, slots, StepId{1}).ok());
+  const TokenSlot last = 599;
+  EXPECT_TRUE(cache->Append(kSequence, 599, {&last, 1}, StepId{2}).ok());
+  const TinyCheckpoint checkpoint({});
+  WeightOptions weights;
+  weights.model_dir = checkpoint.dir();
+  const std::unique_ptr<LoadedModel> model = *device_->Load(weights);
+  const std::unique_ptr<SliceRunner> slices = *device_->MakeSlices(*model, kMaxRows);
+  const Slice& slice = model->sliced.slices[0];
+  Write(*device_, std::vector<float>(32, 0.5f), slices->value(slice.q));
+  Write(*device_, std::vector<float>(16, 0.5f), slices->value(slice.k));
+  Write(*device_, std::vector<float>(16, 0.5f), slices->value(slice.v));
+  const std::vector<AttentionWork> rows = {{.sequence = kSequence, .node = NodeId{}, .position = 599, .slot = last}};
+  float* const out = slices->value(model->sliced.attentions[0].output);
+  std::vector<std::vector<float>> outs;
+  for (const int layer : {0, 1}) {
+    Failures failures;
+    cache->Attend(layer, StepId{2}, rows, slices->value(slice.q), slices->value(slice.k), slices->value(slice.v), out, failures);
+    EXPECT_TRUE(failures.empty());
+    outs.push_back(Read(*device_, out, 32));
+    for (const float x : outs.back()) EXPECT_LT(std::abs(x), 0.2f) << "an average of 599 values around 0, and 0.5";
+  }
+  EXPECT_NE(outs[0], outs[1]);
+}
+
+TEST_F(CudaDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
+  const Result<std::unique_ptr<LocalKv>> kv = device_->MakeKv({32, 32, 128, 1, 0}, {80, 32, 128, DType::kBF16}, {}, int64_t{1} << 31);
+  EXPECT_EQ(kv.status().code(), StatusCode::kOutOfSpace);
+  EXPECT_THAT(kv.status().message(),
+              ::testing::ContainsRegex("cuda:0 \\(.*\\) has [0-9.]+ GB free, and 2147483648 tokens of .* need 2814749.*GB"));
+  const TinyCheckpoint checkpoint({});
+  WeightOptions weights;
+  weights.model_dir = checkpoint.dir();
+  const std::unique_ptr<LoadedModel> model = *device_->Load(weights);
+  const Result<std::unique_ptr<SliceRunner>> slices = device_->MakeSlices(*model, 1 << 30);
+  EXPECT_EQ(slices.status().code(), StatusCode::kOutOfSpace) << slices.status();
+}
+
+TEST_F(CudaDeviceTest, AModelThatDoesNotFitIsRefusedBeforeItIsRead) {
+  WeightOptions weights;
+  weights.model_dir = LAMINA_SOURCE_DIR "/configs/models/llama-65b";
+  weights.load_format = "dummy";
+  if (!LoadedModel::Describe(weights.model_dir).ok()) GTEST_SKIP() << "no such model description";
+  const Status status = device_->Load(weights).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
+  EXPECT_THAT(status.message(), ::testing::AllOf(HasSubstr("of weights for this node, and cuda:0 ("), HasSubstr("free")));
+}
+
+TEST_F(CudaDeviceTest, ProgressEndsWithAllBytes) {
+  const TinyCheckpoint checkpoint({});
+  WeightOptions weights;
+  weights.model_dir = checkpoint.dir();
+  int64_t last = 0, total = 0;
+  weights.on_progress = [&](int64_t loaded, int64_t all) {
+    EXPECT_GT(loaded, last);
+    last = loaded;
+    total = all;
+  };
+  const std::unique_ptr<LoadedModel> model = *device_->Load(weights);
+  EXPECT_EQ(last, total);
+  EXPECT_EQ(model->weight_bytes, (*cpu_.Load(weights))->weight_bytes);
+}
+
+TEST_F(CudaDeviceTest, AGpuThatIsNotThereIsNamed) {
+  const Status status = MakeComputeDevice(CudaGpu{1000}, team_).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("cuda:1000: no CUDA device 1000; there are 0 to "));
+}
+
+TEST(CudaDeviceWithout, AProgramOrAMachineWithoutCudaSaysSo) {
+  const Result<int> count = cuda::DeviceCount();
+  if (count.ok()) GTEST_SKIP() << "this machine has " << *count << " CUDA devices";
+  WorkerTeam team(1);
+  const Status status = MakeComputeDevice(CudaGpu{0}, team).status();
+  EXPECT_EQ(status.code(), count.status().code());
+  EXPECT_THAT(status.message(), HasSubstr("cuda:0: "));
+}
+
+}  // namespace
+}  // namespace lamina
