@@ -213,8 +213,8 @@ ShapeCost::Parts ShapeCost::PartsOf(const Schedule& schedule) const {
   const double rotating = schedule.rotates ? batches * rows * context_bytes_ : 0;
   parts.nics = std::max((out + rotating) / (replicas * compute_nic_) + copies, out / memory_nics_);
   const double share = schedule.rotates ? batches / replicas : std::ceil(batches / replicas);
-  const double own_prompts = (parts.prompts + parts.prompt_copies) * replicas / batches;
-  parts.round = std::max({parts.linear + parts.attention + parts.network + own_prompts, share * parts.linear + parts.prompts,
+  const double own_copies = parts.prompt_copies * replicas / batches;
+  parts.round = std::max({parts.linear + parts.attention + parts.network + parts.prompts + own_copies, share * parts.linear + parts.prompts,
                           batches * parts.attention, parts.nics});
   return parts;
 }

@@ -1,7 +1,8 @@
 // How long a step of a cluster takes that nobody has built, from the cost model (splitter/cost_model.h, splitter/network_cost.h).
 //
 // With n batches of b rows in flight on c replicas a round, in which every sequence gets one token, takes the longest of
-//   a step's own way    linear layers + attention + network + the prompts of its own batch
+//   a step's own way    linear layers + attention + network + all batches' prompts, for which it waits at the compute node, and the
+//                       all-reduces of its own batch's
 //   compute nodes       n / c steps' linear layers (ceil(n / c) if batches do not rotate), and the prompts of all of them
 //   memory nodes        n steps' attention, shared evenly
 //   NICs                n steps' q, k, v or outputs, whichever direction has more, prompts' K and V, contexts that rotate, and copies

@@ -81,7 +81,7 @@ double Round(double replicas, double memory, double n, bool rotates, double rows
   const double sent = n * 3 * one_way + begin * load.input_tokens * kKvBytes;
   const double nics = std::max((sent + (rotates ? n * one_way : 0)) / (replicas * kFast.nic), sent / (memory * kCheap.nic));
   const double turns = rotates ? n / replicas : std::ceil(n / replicas);
-  return std::max({linear + attention + network + prompts * replicas / n, turns * linear + prompts, n * attention, nics});
+  return std::max({linear + attention + network + prompts, turns * linear + prompts, n * attention, nics});
 }
 
 // Sequences in so many token slots: the next one would leave less than three standard deviations.
@@ -531,8 +531,8 @@ TEST(ClusterFile, GivesInTheSimulatorWhatWasPlanned) {
   EXPECT_LT(both.num_preemptions, 30) << "of 600 requests";
 }
 
-// Prompts are computed here: several batches are in flight, each with prompts of its own, and waits for no other's. A plan pays prompts
-// as steps of their own, which makes it slower, and has ranks overlap better than they do, which makes it faster.
+// Prompts are computed here: several batches are in flight, and each waits for the sums of its own prompts only. A plan pays prompts
+// as steps of their own, which makes it slower.
 TEST(ClusterFile, ThatComputesPromptsGivesInTheSimulatorAboutWhatWasPlanned) {
   struct Case {
     ClusterShape shape;
@@ -540,7 +540,7 @@ TEST(ClusterFile, ThatComputesPromptsGivesInTheSimulatorAboutWhatWasPlanned) {
     double within;
   };
   const Case cases[] = {
-      {{"L40S", 1, 2, "RTX3090", 6}, {"llama-13b", 300, 600, 21'600'000'000}, 0.06},
+      {{"L40S", 1, 2, "RTX3090", 6}, {"llama-13b", 300, 600, 21'600'000'000}, 0.1},
       {{"H100", 1, 1, "RTX3090", 8}, {}, 0.14},
       {{"H100", 1, 2, "H20", 2}, {"llama-3-70b", 2000, 300, 86'400'000'000}, 0.16},
   };
