@@ -1,3 +1,7 @@
+#include "base/log.h"
 #include "frontend/cli/commands.h"
 
-int main(int argc, char** argv) { return lamina::RunCli(argc, argv); }
+int main(int argc, char** argv) {
+  lamina::InitLogging("lamina");
+  return lamina::RunCli(argc, argv);
+}

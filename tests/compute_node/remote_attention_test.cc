@@ -322,7 +322,7 @@ TEST_F(RemoteAttentionTest, PrefillIsComputedHereAndItsKvPushed) {
 
 TEST_F(RemoteAttentionTest, ANodeThatIsSilentIsLostAfterThePeerTimeout) {
   ExpectLost([](const ReceivedMessage&) { return std::nullopt; },
-             "step 3 layer 1: the attention output did not come from loopback bad-memory over loopback within 150 ms",
+             "step 3 batch 1 layer 1: the attention output did not come from loopback bad-memory over loopback within 150 ms",
              std::chrono::milliseconds(150));
 }
 
