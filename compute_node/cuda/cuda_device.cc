@@ -39,7 +39,7 @@ T* BeginOf(T* value, const RowParts& parts) {
 Result<std::unique_ptr<ComputeDevice>> CudaDevice::Create(int index, WorkerTeam& team) {
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::DescribeDevice(index));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::StagedStream> staged, cuda::StagedStream::Create(index));
-  LAMINA_LOG_INFO("cuda:{} is a {} with {} of {} free; kernels: {}", index, info.name, FormatGigabytes(info.free_bytes),
+  LAMINA_LOG_INFO("cuda:{}: {}, {} of {} free; kernels: {}", index, info.name, FormatGigabytes(info.free_bytes),
                   FormatGigabytes(info.memory_bytes), cuda::BuiltWith());
   return std::unique_ptr<ComputeDevice>(new CudaDevice(std::move(staged), team));
 }
