@@ -100,7 +100,7 @@ NodeConfig ReadNode(YamlMap& map) {
   map.Require("port", "where its daemon listens");
   map.ReadInt("port", &node.port, 1, kMaxPort);
   map.ReadString("device", &node.device);
-  if (const Status named = CheckDeviceName(node.device); !named.ok()) map.Fail("device", named.message());
+  if (!IsDeviceName(node.device)) map.Fail("device", "'device' is '" + node.device + "': " + std::string(kExpectedDevice));
   map.ReadInt("threads", &node.threads, 0, 4096);
   map.ReadDouble("price_per_hour", &node.price_per_hour);
   if (node.role == NodeRole::kMemory) {

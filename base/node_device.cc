@@ -23,14 +23,10 @@ std::optional<CudaGpu> ParseCuda(std::string_view name) {
 
 bool IsModelledName(std::string_view name) { return name.starts_with(kModelledPrefix) && name.size() > kModelledPrefix.size(); }
 
-Status CheckDeviceName(const std::string& name) {
-  if (name == "cpu" || ParseCuda(name) || IsModelledName(name)) return OkStatus();
-  return InvalidArgument("device '" + name +
-                         "': expected cpu, cuda:N with the number of a GPU, or modelled:NAME with a NAME of the device catalog");
-}
+bool IsDeviceName(std::string_view name) { return name == "cpu" || ParseCuda(name) || IsModelledName(name); }
 
 Result<NodeDevice> FindDevice(const std::string& name, const std::string& catalog_path) {
-  LAMINA_RETURN_IF_ERROR(CheckDeviceName(name));
+  if (!IsDeviceName(name)) return InvalidArgument("device '" + name + "': " + std::string(kExpectedDevice));
   if (const std::optional<CudaGpu> gpu = ParseCuda(name)) return NodeDevice(*gpu);
   if (!IsModelledName(name)) return NodeDevice(HostCpu{});
   if (catalog_path.empty()) return InvalidArgument("device '" + name + "' needs a device catalog");

@@ -21,11 +21,15 @@ struct CudaGpu {
 };
 using NodeDevice = std::variant<HostCpu, CudaGpu, DeviceSpec>;
 
-// Whether the text has one of these forms; the catalog and the GPUs are not asked. kInvalidArgument says what was expected.
-Status CheckDeviceName(const std::string& name);
+// Whether the text has one of these forms; the catalog and the GPUs are not asked.
+bool IsDeviceName(std::string_view name);
 bool IsModelledName(std::string_view name);
 
-// Likewise, and finds a modelled one: errors as DeviceCatalog::Load and Find.
+// For messages about text that has none.
+inline constexpr std::string_view kExpectedDevice =
+    "expected cpu, cuda:N with the number of a GPU, or modelled:NAME with a NAME of the device catalog";
+
+// Finds a modelled one in the catalog. kInvalidArgument: no device name, or no catalog. Else as DeviceCatalog::Load and Find.
 Result<NodeDevice> FindDevice(const std::string& name, const std::string& catalog_path);
 
 // The device that "modelled:NAME" stands for, none for the others. Errors as FindDevice.

@@ -53,7 +53,7 @@ TEST(ModelledDevice, RanksTakeTheTimeOfTheirParts) {
   options.share = {1, 0, 2, 0};
   ModelledDevice device(Device("A100-40G"));
   const std::unique_ptr<LoadedModel> model = *device.Load(options);
-  const std::unique_ptr<SliceRunner> slices = device.MakeSlices(*model, 8);
+  const std::unique_ptr<SliceRunner> slices = *device.MakeSlices(*model, 8);
   const std::vector<TokenId> tokens(8, 5);
   const std::vector<int32_t> positions(8, 0);
   slices->Begin(tokens, positions);
@@ -80,7 +80,7 @@ class ModelledSlicesTest : public ::testing::Test {
  protected:
   ModelledDevice device_{Device("A100-40G")};
   const std::unique_ptr<LoadedModel> model_ = *device_.Load(Options("llama-13b"));
-  const std::unique_ptr<SliceRunner> slices_ = device_.MakeSlices(*model_, 8);
+  const std::unique_ptr<SliceRunner> slices_ = *device_.MakeSlices(*model_, 8);
 };
 
 TEST_F(ModelledSlicesTest, SlicesTakeTheTimeOfTheCostModel) {
