@@ -1,5 +1,5 @@
 // Golden continuations with GPUs in the cluster: as compute node, as memory node, beside CPUs. Without a GPU this runs in builds whose
-// kernels are emulated (docs/cuda.md), so the continuations are short.
+// kernels are emulated (docs/cuda.md), so only the beginnings of a few continuations are compared.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace lamina::testing {
 namespace {
 
-constexpr size_t kPrompts = 2, kTokens = 6;
+constexpr size_t kPrompts = 3, kTokens = 12;
 
 // With K and V in bf16, a value on the other side of a rounding than PyTorch's changes it by 2^-8; the golden run rounds no query and no
 // output on its way.
@@ -45,11 +45,11 @@ TEST_P(CudaGolden, TokensAndLogprobsAreThoseOfPyTorch) {
     const Generated got = collectors[i].results()[0];
     ASSERT_TRUE(got.error.ok()) << got.error;
     const std::vector<TokenId>& expected = golden[i / 2].continuation_ids;
-    ASSERT_GE(expected.size(), kTokens);
-    EXPECT_EQ(got.tokens, std::vector<TokenId>(expected.begin(), expected.begin() + kTokens));
+    const size_t num_tokens = std::min(kTokens, expected.size());
+    EXPECT_EQ(got.tokens, std::vector<TokenId>(expected.begin(), expected.begin() + static_cast<int64_t>(num_tokens)));
     if (i % 2 == 1) continue;
-    ASSERT_EQ(got.logprobs.size(), kTokens);
-    for (size_t j = 0; j < kTokens; ++j) EXPECT_NEAR(got.logprobs[j], golden[i / 2].logprobs[j], Tolerance(GetParam())) << "token " << j;
+    ASSERT_EQ(got.logprobs.size(), num_tokens);
+    for (size_t j = 0; j < num_tokens; ++j) EXPECT_NEAR(got.logprobs[j], golden[i / 2].logprobs[j], Tolerance(GetParam())) << "token " << j;
   }
   EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(std::chrono::seconds(10))), "");
 }
