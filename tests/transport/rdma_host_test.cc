@@ -1,6 +1,7 @@
 #include "transport/rdma_host.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,12 +11,16 @@
 namespace lamina {
 namespace {
 
+constexpr int kLocksNothing = 77;
+
 TEST(RdmaHost, TheLimitOnLockedMemoryIsFoundAndNamed) {
   if (getuid() != 0) GTEST_SKIP() << "only root can become a user to whom the limit applies";
   const pid_t child = fork();
   if (child == 0) {
     const rlimit limit{64 << 10, 64 << 10};
     if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || setuid(65534) != 0) _exit(1);
+    static char pages[256 << 10];
+    if (mlock(pages, sizeof(pages)) == 0) _exit(kLocksNothing);
     if (!CheckCanLock(32 << 10).ok()) _exit(2);
     const Status status = CheckCanLock(1 << 20);
     std::cerr << status << "\n";
@@ -24,7 +29,9 @@ TEST(RdmaHost, TheLimitOnLockedMemoryIsFoundAndNamed) {
   }
   int status = -1;
   waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  if (WEXITSTATUS(status) == kLocksNothing) GTEST_SKIP() << "mlock knows no limit here: that of a sanitizer does nothing";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace
