@@ -7,7 +7,9 @@
 #include <charconv>
 #include <iostream>
 #include <memory>
+#include <variant>
 
+#include "base/node_device.h"
 #include "bench/kernels/kernel_attention.h"
 #include "bench/kernels/kernel_cuda.h"
 #include "bench/kernels/kernel_limits.h"
@@ -142,10 +144,9 @@ Status MeasureLinear(const KernelOptions& options, const Teams& teams, const Res
 }
 
 Status MeasureOnCuda(const KernelOptions& options) {
-  int device = 0;
-  if (std::sscanf(options.device.c_str(), "cuda:%d", &device) != 1 && options.device != "cuda") {
-    return InvalidArgument("--device: \"" + options.device + "\" is neither cpu nor cuda:N");
-  }
+  const Result<NodeDevice> device = FindDevice(options.device, "");
+  const CudaGpu* const gpu = device.ok() ? std::get_if<CudaGpu>(&*device) : nullptr;
+  if (gpu == nullptr) return InvalidArgument("--device: \"" + options.device + "\" is neither cpu nor cuda:N");
   CudaCases cases;
   const auto has = [&](const char* kernel) {
     return std::find(options.kernels.begin(), options.kernels.end(), kernel) != options.kernels.end();
@@ -163,7 +164,7 @@ Status MeasureOnCuda(const KernelOptions& options) {
   }
   cases.repeats = options.repeats;
   if (options.quick) cases.tokens = 512;
-  return MeasureCudaKernels(device, cases, [&](const Measurement& m) { Print(m, options); });
+  return MeasureCudaKernels(gpu->index, cases, [&](const Measurement& m) { Print(m, options); });
 }
 
 Status Measure(KernelOptions options) {

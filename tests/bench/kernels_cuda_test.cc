@@ -42,9 +42,11 @@ TEST(CudaKernelsBench, PrintsOneLinePerCaseOrWhyItCannot) {
 }
 
 TEST(CudaKernelsBench, RefusesWhatIsNoDevice) {
-  const CommandOutput output = BenchCudaKernels({"--device", "gpu"});
-  EXPECT_EQ(output.exit_status, 1);
-  EXPECT_THAT(output.err, testing::HasSubstr("--device: \"gpu\" is neither cpu nor cuda:N"));
+  for (const std::string name : {"gpu", "cuda:0x", "modelled:H100"}) {
+    const CommandOutput output = BenchCudaKernels({"--device", name});
+    EXPECT_EQ(output.exit_status, 1);
+    EXPECT_THAT(output.err, testing::HasSubstr("--device: \"" + name + "\" is neither cpu nor cuda:N"));
+  }
 }
 
 }  // namespace
