@@ -230,22 +230,23 @@ class HostileShmPeer : public HostilePeer {
   Mapping own_, theirs_;
 };
 
-TEST_F(HostileShmPeer, HeadBeyondTheRing) {
+TEST_F(HostileShmPeer, NotificationOutOfTurn) {
   Greet();
-  ControlOf(theirs_).head = kShmRingSlots + 1;
-  ExpectLost("corrupted the ring");
+  ControlOf(theirs_).ring[0] = uint64_t{kShmRingSlots + 1} << 32;
+  ExpectLost("corrupted the ring: notification 513 where 1 belongs");
 }
 
-TEST_F(HostileShmPeer, HeadRunsBackwards) {
+TEST_F(HostileShmPeer, NotificationWithTheNumberOfTheLast) {
   Greet();
-  ControlOf(theirs_).head = 3;
+  for (const uint64_t slot : {0, 1, 2}) ControlOf(theirs_).ring[slot] = (slot + 1) << 32 | slot;
   ASSERT_TRUE(Until([&] { return inbound_.notifications.size() == 3; }, [&] { inbound_.PollOnce(*endpoint_); }));
-  ControlOf(theirs_).head = 2;
-  ExpectLost("corrupted the ring");
+  EXPECT_EQ(inbound_.notifications, (std::vector<uint32_t>{0, 1, 2}));
+  ControlOf(theirs_).ring[3] = uint64_t{3} << 32;
+  ExpectLost("corrupted the ring: notification 3 where 4 belongs");
   EXPECT_EQ(inbound_.notifications.size(), 3u);
 }
 
-TEST_F(HostileShmPeer, TailBeyondTheHead) {
+TEST_F(HostileShmPeer, TailBeyondWhatWasWritten) {
   Greet();
   ControlOf(own_).tail = 5000;
   Status status;

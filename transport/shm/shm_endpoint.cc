@@ -17,9 +17,9 @@ namespace {
 // A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a millisecond.
 constexpr uint32_t kPollsPerCheck = 4096;
 
-// An owner that polls in vain lets the other half of its core, where the peer may run, have it after this many polls in a row (some
-// 100 ns): a reply to a small message has come by then.
-constexpr uint32_t kPollsBeforePause = 32;
+// An owner that polls in vain lets the other half of its core, where the peer may run, have it after this many polls in a row (about a
+// microsecond): a reply to a small message has come by then.
+constexpr uint32_t kPollsBeforePause = 256;
 
 void PauseCore() {
 #if defined(__x86_64__)
@@ -28,6 +28,9 @@ void PauseCore() {
   asm volatile("isb");
 #endif
 }
+
+constexpr uint64_t SlotOf(uint32_t number, uint32_t value) { return uint64_t{number} << 32 | value; }
+constexpr uint32_t NumberIn(uint64_t slot) { return static_cast<uint32_t>(slot >> 32); }
 
 ShmControl& ControlOf(const Mapping& segment) { return *reinterpret_cast<ShmControl*>(segment.bytes().data()); }
 
@@ -84,8 +87,8 @@ Status ShmEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
     if (!op.source.empty() && op.source.data() != place) std::memcpy(place, op.source.data(), op.source.size());
   }
   if (notify.has_value()) {
-    theirs_.ring[head_ % kShmRingSlots].store(*notify, std::memory_order_relaxed);
-    theirs_.head.store(++head_, std::memory_order_seq_cst);  // publishes the window's bytes and the slot
+    std::atomic<uint64_t>& slot = theirs_.ring[num_notified_ % kShmRingSlots];
+    slot.store(SlotOf(++num_notified_, *notify), std::memory_order_seq_cst);  // publishes the window's bytes
     WakePeerIf(theirs_.owner_sleeps);
     wants_room_ = false;
   }
@@ -94,10 +97,10 @@ Status ShmEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
 }
 
 bool ShmEndpoint::RingIsFull() {
-  if (head_ - known_tail_ < kShmRingSlots) return false;
+  if (num_notified_ - known_tail_ < kShmRingSlots) return false;
   known_tail_ = theirs_.tail.load(std::memory_order_seq_cst);
-  if (head_ - known_tail_ > kShmRingSlots) Lose("the peer has corrupted its ring: it claims to have read more than was written");
-  return lost_ || head_ - known_tail_ == kShmRingSlots;
+  if (num_notified_ - known_tail_ > kShmRingSlots) Lose("the peer has corrupted its ring: it claims to have read more than was written");
+  return lost_ || num_notified_ - known_tail_ == kShmRingSlots;
 }
 
 void ShmEndpoint::WakePeerIf(std::atomic<uint32_t>& announced) {
@@ -118,7 +121,7 @@ size_t ShmEndpoint::Poll(std::span<Event> out) {
   }
   size_t count = 0;
   for (; count < out.size() && !sent_.empty(); sent_.Pop()) out[count++] = {.kind = Event::Kind::kSent, .tag = sent_.front()};
-  // The head is read after the socket was found closed: what a peer wrote before its end is not lost.
+  // The ring is read after the socket was found closed: what a peer wrote before its end is not lost.
   const bool was_lost = lost_;
   count += TakeNotifications(out.subspan(count));
   if (was_lost && !said_lost_ && count < out.size()) {
@@ -132,20 +135,37 @@ size_t ShmEndpoint::Poll(std::span<Event> out) {
 
 size_t ShmEndpoint::TakeNotifications(std::span<Event> out) {
   if (ring_broken_ || said_lost_) return 0;
-  const uint32_t available = own_.head.load(std::memory_order_acquire) - tail_;
-  if (available > kShmRingSlots) {
-    ring_broken_ = true;
-    Lose("the peer has corrupted the ring: " + std::to_string(available) + " notifications in " + std::to_string(kShmRingSlots) + " slots");
-    return 0;
+  size_t count = 0;
+  for (; count < out.size(); ++count) {
+    const uint64_t slot = own_.ring[num_taken_ % kShmRingSlots].load(std::memory_order_acquire);
+    if (NumberIn(slot) != num_taken_ + 1) {
+      CheckUnused(slot);
+      break;
+    }
+    out[count] = {.kind = Event::Kind::kNotification, .value = static_cast<uint32_t>(slot)};
+    ++num_taken_;
   }
-  const size_t count = std::min<size_t>(available, out.size());
-  if (count == 0) return 0;
-  for (size_t i = 0; i < count; ++i, ++tail_) {
-    out[i] = {.kind = Event::Kind::kNotification, .value = own_.ring[tail_ % kShmRingSlots].load(std::memory_order_relaxed)};
-  }
-  own_.tail.store(tail_, std::memory_order_seq_cst);
-  WakePeerIf(own_.peer_wants_room);
+  if (num_taken_ - told_tail_ >= kShmTailInterval) TellTail();
   return count;
+}
+
+bool ShmEndpoint::Rings() const {
+  return NumberIn(own_.ring[num_taken_ % kShmRingSlots].load(std::memory_order_seq_cst)) == num_taken_ + 1;
+}
+
+// The next slot holds what was taken from it a round ago, or nothing yet.
+void ShmEndpoint::CheckUnused(uint64_t slot) {
+  if (NumberIn(slot) == num_taken_ + 1 - kShmRingSlots || slot == 0) return;
+  ring_broken_ = true;
+  Lose("the peer has corrupted the ring: notification " + std::to_string(NumberIn(slot)) + " where " + std::to_string(num_taken_ + 1) +
+       " belongs");
+}
+
+// A peer that waits for room has filled the ring since it was last told: there is enough left to take until it is told again.
+void ShmEndpoint::TellTail() {
+  told_tail_ = num_taken_;
+  own_.tail.store(num_taken_, std::memory_order_seq_cst);
+  WakePeerIf(own_.peer_wants_room);
 }
 
 void ShmEndpoint::OnSocket() {
@@ -165,7 +185,7 @@ void ShmEndpoint::AnnounceSleep() {
 
 bool ShmEndpoint::HasWork() {
   if (said_lost_) return false;
-  if (lost_ || !sent_.empty() || own_.head.load(std::memory_order_seq_cst) != tail_) return true;
+  if (lost_ || !sent_.empty() || Rings()) return true;
   if (!wants_room_ || RingIsFull()) return false;
   wants_room_ = false;  // said once: the caller may have given up
   return true;

@@ -59,6 +59,9 @@ class ShmEndpoint final : public Endpoint {
   ShmEndpoint(ShmContext& context, UniqueFd socket, Mapping own_segment, Mapping peer_segment, ShmPeer peer);
 
   size_t TakeNotifications(std::span<Event> out);
+  bool Rings() const;  // the next notification is in own_
+  void CheckUnused(uint64_t slot);
+  void TellTail();
   bool RingIsFull();  // also true when it is broken, which ends the connection
   void WakePeerIf(std::atomic<uint32_t>& announced);
   void Lose(const std::string& cause);
@@ -68,20 +71,21 @@ class ShmEndpoint final : public Endpoint {
   Mapping own_segment_;
   Mapping peer_segment_;
   const ShmPeer peer_;
-  ShmControl& own_;     // the peer writes its head
-  ShmControl& theirs_;  // this end writes its head
+  ShmControl& own_;     // the peer writes its ring
+  ShmControl& theirs_;  // this end writes its ring
 
   BoundedQueue<uint64_t> sent_;  // tags not polled yet
-  uint32_t head_ = 0;            // of theirs_; the copy in shared memory is never read back
+  uint32_t num_notified_ = 0;    // in theirs_; these counters wrap
   uint32_t known_tail_ = 0;      // of theirs_, as last read
-  uint32_t tail_ = 0;            // of own_
+  uint32_t num_taken_ = 0;       // from own_
+  uint32_t told_tail_ = 0;       // of these, told the peer
   bool announced_ = false;
   bool wants_room_ = false;  // a post got kTryAgain
   uint32_t polls_since_check_ = 0;
   uint32_t empty_polls_ = 0;  // in a row
 
   bool lost_ = false;
-  bool ring_broken_ = false;  // own_.head is nonsense
+  bool ring_broken_ = false;  // own_.ring holds nonsense
   bool said_lost_ = false;
   std::string last_error_;
 };

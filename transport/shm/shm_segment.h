@@ -16,10 +16,11 @@
 
 namespace lamina {
 
-static_assert(std::endian::native == std::endian::little && std::atomic<uint32_t>::is_always_lock_free);
+static_assert(std::endian::native == std::endian::little && std::atomic<uint32_t>::is_always_lock_free &&
+              std::atomic<uint64_t>::is_always_lock_free);
 
 inline constexpr std::array<char, 4> kShmMagic = {'L', 'M', 'N', 'S'};
-inline constexpr uint16_t kShmVersion = 1;
+inline constexpr uint16_t kShmVersion = 2;
 
 struct ShmGreeting {
   std::array<char, 4> magic = kShmMagic;  // 0
@@ -29,19 +30,21 @@ struct ShmGreeting {
 };
 static_assert(sizeof(ShmGreeting) == 16 && offsetof(ShmGreeting, window_bytes) == 8);
 
-inline constexpr uint32_t kShmRingSlots = 512;  // power of two, as the indices wrap; with the indices it fits one page
+inline constexpr uint32_t kShmRingSlots = 512;                   // power of two, as the index wraps
+inline constexpr uint32_t kShmTailInterval = kShmRingSlots / 4;  // the tail is written once per so many notifications
 
-// Indices count notifications since the beginning and wrap. Neither side believes what the other writes: an index that is more than
-// kShmRingSlots off ends the connection. Writers and readers of a flag use seq_cst operations on both the flag and the index, so
+// A slot says by itself whether its notification has come, so that one cache line goes to the peer and back for a small message: no line
+// that one end writes for each message is read by the other for anything else. Neither side believes what the other writes: a slot or a
+// tail that cannot be ends the connection. Writers and readers of a flag use seq_cst operations on both the flag and what it is about, so
 // that "announce, then look" and "write, then look for an announcement" cannot both miss.
 struct ShmControl {
-  alignas(64) std::atomic<uint32_t> head;                 // 0     notifications written; peer writes
-  std::atomic<uint32_t> peer_wants_room;                  // 4     peer sleeps until the tail moves; peer sets, owner clears
-  alignas(64) std::atomic<uint32_t> tail;                 // 64    notifications read; owner writes
-  std::atomic<uint32_t> owner_sleeps;                     // 68    owner sleeps until the head moves; owner sets, either clears
-  alignas(64) std::atomic<uint32_t> ring[kShmRingSlots];  // 128   notification i is at i % kShmRingSlots; peer writes
+  alignas(64) std::atomic<uint32_t> tail;                 // 0   notifications read, as far as told; owner writes
+  std::atomic<uint32_t> owner_sleeps;                     // 4   owner sleeps until a notification comes; owner sets, either clears
+  std::atomic<uint32_t> peer_wants_room;                  // 8   peer sleeps until the tail moves; peer sets, owner clears
+  alignas(64) std::atomic<uint64_t> ring[kShmRingSlots];  // 64  notification i, from 0, is at i % kShmRingSlots: its value, and i + 1 in
+                                                          //     the upper 32 bits, where it wraps; peer writes
 };
-inline constexpr size_t kShmControlBytes = 4096;
-static_assert(sizeof(ShmControl) <= kShmControlBytes && offsetof(ShmControl, tail) == 64 && offsetof(ShmControl, ring) == 128);
+inline constexpr size_t kShmControlBytes = 8192;
+static_assert(sizeof(ShmControl) <= kShmControlBytes && offsetof(ShmControl, ring) == 64);
 
 }  // namespace lamina

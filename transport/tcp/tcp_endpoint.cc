@@ -16,6 +16,7 @@ namespace asio = boost::asio;
 
 constexpr size_t kStagingBytes = size_t{64} << 10;  // many small frames per system call; a large payload bypasses it
 constexpr size_t kMaxGather = 64;                   // buffers per system call: what Asio hands to the kernel at once
+constexpr uint32_t kPollsPerRead = 8;               // at most, by an owner that posts all the time
 
 }  // namespace
 
@@ -57,6 +58,11 @@ void TcpEndpoint::Outgoing::Encode(std::span<const WriteOp> ops, std::optional<u
     frames[num_frames - 1].notification = *notify;
   }
   for (size_t i = 0; i < num_frames; ++i) frames[i].checksum = frames[i].Checksum();
+  if (num_buffers > 1 && asio::buffer_size(std::span(buffers).first(num_buffers)) <= together.size()) {
+    const size_t bytes = asio::buffer_copy(asio::buffer(together), std::span(buffers).first(num_buffers));
+    num_buffers = 0;
+    Append(asio::buffer(together.data(), bytes));
+  }
 }
 
 Status TcpEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
@@ -90,7 +96,7 @@ void TcpEndpoint::Flush() {
 
 size_t TcpEndpoint::Write(std::span<const asio::const_buffer> buffers, error_code& error) {
   const int flags = zero_copy_.FlagsFor(asio::buffer_size(buffers));
-  size_t written = socket_.send(buffers, flags, error);
+  size_t written = buffers.size() == 1 ? socket_.send(buffers.front(), flags, error) : socket_.send(buffers, flags, error);
   if (flags != 0 && error == asio::error::no_buffer_space) {
     zero_copy_.Stop();
     written = socket_.send(buffers, 0, error);
@@ -118,6 +124,12 @@ size_t TcpEndpoint::Poll(std::span<Event> out) {
   if (!lost_ && num_written_ < posts_.size()) Flush();
   if (!lost_) zero_copy_.Collect();  // of half-written posts too: what is not collected wakes whoever sleeps
   size_t count = TakeSent(out);
+  // A poll that has something to say already needs no system call to find more.
+  if (count > 0 && !lost_ && ++polls_since_read_ < kPollsPerRead) {
+    stopped_early_ = true;
+    return count;
+  }
+  polls_since_read_ = 0;
   if (!lost_) count += Receive(out.subspan(count));
   if (lost_) count += TakeLost(out.subspan(count));
   stopped_early_ = count == out.size();

@@ -91,7 +91,8 @@ size_t TcpEndpoint::Read(bool& drained) {
   into[1] = asio::buffer(staging_.data() + staged_end_, staged_end - staged_end_);
 
   error_code error;
-  const size_t got = socket_.read_some(into, error);
+  // A single buffer is a cheaper system call.
+  const size_t got = direct_bytes > 0 ? socket_.read_some(into, error) : socket_.read_some(into[1], error);
   if (error == asio::error::would_block) {
     if (!write_error_.empty()) Lose(write_error_);
     return 0;
