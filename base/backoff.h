@@ -8,9 +8,9 @@
 namespace lamina {
 
 // Waking a sleeping thread costs about 50 us, so a loop that expects something soon polls on for a while. Politely: after the first
-// microseconds it offers its core to any other thread that wants to run. And while waits last long, what is waited for may need this very
-// core: after a wait longer than the patience it polls only briefly, until one that it slept in was shorter. So more processes than cores
-// still make progress. Value type.
+// microseconds it offers its core to any other thread that wants to run; one that keeps it for long computes there, and the loop sleeps.
+// And while waits last long, what is waited for may need this very core: after a wait longer than the patience it polls only briefly, until
+// one that it slept in was shorter. So more processes than cores still make progress. Value type.
 class Backoff {
  public:
   explicit Backoff(Clock::duration patience) : patience_(patience), allowed_(patience) {}
@@ -33,18 +33,20 @@ class Backoff {
       __builtin_ia32_pause();
       return false;
     }
-    if (Clock::now() - polling_since_ >= allowed_) {
-      polls_ = 0;
-      slept_ = true;
-      return true;
+    const TimePoint now = Clock::now();
+    if (now - polling_since_ < allowed_) {
+      sched_yield();
+      if (Clock::now() - now < kTaken) return false;
     }
-    sched_yield();
-    return false;
+    polls_ = 0;
+    slept_ = true;
+    return true;
   }
 
  private:
-  static constexpr int kEagerPolls = 64;  // a few microseconds
-  static constexpr int kBrief = 16;       // parts of the patience
+  static constexpr int kEagerPolls = 64;                        // a few microseconds
+  static constexpr int kBrief = 16;                             // parts of the patience
+  static constexpr Clock::duration kTaken = microseconds(200);  // by more than another that polls
 
   Clock::duration patience_;
   Clock::duration allowed_;  // polling now

@@ -25,6 +25,10 @@ bool IsModelledName(std::string_view name) { return name.starts_with(kModelledPr
 
 bool IsDeviceName(std::string_view name) { return name == "cpu" || ParseCuda(name) || IsModelledName(name); }
 
+Clock::duration PollingPatience(const NodeDevice& device) {
+  return std::holds_alternative<HostCpu>(device) ? microseconds(200) : milliseconds(1);
+}
+
 Result<NodeDevice> FindDevice(const std::string& name, const std::string& catalog_path) {
   if (!IsDeviceName(name)) return InvalidArgument("device '" + name + "': " + std::string(kExpectedDevice));
   if (const std::optional<CudaGpu> gpu = ParseCuda(name)) return NodeDevice(*gpu);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <variant>
 
+#include "base/clock.h"
 #include "base/device_catalog.h"
 #include "base/status.h"
 
@@ -28,6 +29,10 @@ bool IsModelledName(std::string_view name);
 // For messages about text that has none.
 inline constexpr std::string_view kExpectedDevice =
     "expected cpu, cuda:N with the number of a GPU, or modelled:NAME with a NAME of the device catalog";
+
+// How long a node polls for the next message before it sleeps. The cores of a host whose device computes have nothing else to do; where
+// they compute themselves, other nodes on them do.
+Clock::duration PollingPatience(const NodeDevice& device);
 
 // Finds a modelled one in the catalog. kInvalidArgument: no device name, or no catalog. Else as DeviceCatalog::Load and Find.
 Result<NodeDevice> FindDevice(const std::string& name, const std::string& catalog_path);

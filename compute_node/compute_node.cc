@@ -23,8 +23,7 @@ constexpr auto kConnectTimeout = std::chrono::seconds(20);
 constexpr auto kProgressInterval = milliseconds(200);
 constexpr auto kLinger = std::chrono::seconds(1);
 constexpr auto kKeepModel = std::chrono::seconds(60);
-constexpr size_t kRecordsPerAnswer = 4096;     // 160 kB: tens of microseconds in which no slice runs
-constexpr auto kPatience = microseconds(200);  // polling before a wait sleeps: a reply of a small batch takes tens of microseconds
+constexpr size_t kRecordsPerAnswer = 4096;  // 160 kB: tens of microseconds in which no slice runs
 
 DType FromProto(control::KvDType dtype) {
   switch (dtype) {
@@ -158,7 +157,7 @@ void ComputeNode::Work(Backoff& backoff) {
 }
 
 void ComputeNode::Run() {
-  Backoff backoff(kPatience);
+  Backoff backoff(PollingPatience(options_.device));
   while (!stopping_.load(std::memory_order_relaxed)) {
     std::optional<ControlEvent> event = control_->TryPop();
     if (!event) {

@@ -18,8 +18,6 @@
 namespace lamina {
 namespace {
 
-// Polling after the last message before the daemon sleeps: the next layer's q, k and v follow within the time of a slice.
-constexpr auto kPatience = microseconds(100);
 constexpr auto kHouseKeeping = std::chrono::seconds(1);
 // Looking for new peers takes system calls, which the messages of those that are here need not wait for.
 constexpr auto kAcceptInterval = std::chrono::milliseconds(1);
@@ -70,7 +68,7 @@ void MemoryNode::Stop() {
 }
 
 void MemoryNode::Run() {
-  Backoff backoff(kPatience);
+  Backoff backoff(PollingPatience(options_.device));
   while (!stopping_.load(std::memory_order_relaxed)) {
     bool busy = HandleControl();
     if (session_ != nullptr) {

@@ -1,13 +1,17 @@
 #include "base/backoff.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 namespace lamina {
 namespace {
 
-constexpr Clock::duration kPatience = milliseconds(40);
+constexpr Clock::duration kPatience = milliseconds(2);
+constexpr int kTries = 1000;  // as other programs may want the core
 
 // How long it polls before it would sleep.
 Clock::duration PollUntilSleep(Backoff& backoff) {
@@ -18,14 +22,40 @@ Clock::duration PollUntilSleep(Backoff& backoff) {
 }
 
 TEST(Backoff, PollsForItsPatience) {
-  Backoff backoff(kPatience);
-  EXPECT_GE(PollUntilSleep(backoff), kPatience);
-  EXPECT_GE(PollUntilSleep(backoff), kPatience) << "woken for nothing";
+  Clock::duration most{}, most_again{};
+  for (int i = 0; i < kTries && std::min(most, most_again) < kPatience; ++i) {
+    Backoff backoff(kPatience);
+    most = std::max(most, PollUntilSleep(backoff));
+    most_again = std::max(most_again, PollUntilSleep(backoff));
+  }
+  EXPECT_GE(most, kPatience);
+  EXPECT_GE(most_again, kPatience) << "woken for nothing";
+}
+
+// This thread's core, and another thread there that computes.
+TEST(Backoff, SleepsWhereOthersCompute) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  std::atomic<bool> stop{false};
+  std::thread computes([&] {
+    while (!stop.load(std::memory_order_relaxed)) continue;
+  });
+  Backoff backoff(std::chrono::seconds(20));
+  const Clock::duration polled = PollUntilSleep(backoff);
+  stop = true;
+  computes.join();
+  EXPECT_LT(polled, std::chrono::seconds(10));
+  EXPECT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
 TEST(Backoff, PollsBrieflyAfterALongWait) {
   Backoff backoff(kPatience);
-  PollUntilSleep(backoff);
+  const TimePoint begin = Clock::now();
+  while (Clock::now() - begin <= 2 * kPatience) PollUntilSleep(backoff);
   backoff.Reset();
   Clock::duration least = kPatience;  // others may want the core
   for (int woken_for_nothing = 0; woken_for_nothing < 10; ++woken_for_nothing) least = std::min(least, PollUntilSleep(backoff));
@@ -37,7 +67,7 @@ TEST(Backoff, PollsForItsPatienceAgainAfterAShortWait) {
   PollUntilSleep(backoff);
   backoff.Reset();
   Clock::duration most = kPatience / 16;
-  for (int short_waits = 0; short_waits < 10; ++short_waits) {
+  for (int short_waits = 0; short_waits < kTries && most < kPatience; ++short_waits) {
     most = std::max(most, PollUntilSleep(backoff));
     backoff.Reset();
   }
@@ -50,7 +80,12 @@ TEST(Backoff, WhatComesWhileItPollsStartsAnew) {
     EXPECT_FALSE(backoff.Idle());
     backoff.Reset();
   }
-  EXPECT_GE(PollUntilSleep(backoff), kPatience);
+  Clock::duration most{};
+  for (int i = 0; i < kTries && most < kPatience; ++i) {
+    most = std::max(most, PollUntilSleep(backoff));
+    backoff.Reset();
+  }
+  EXPECT_GE(most, kPatience);
 }
 
 }  // namespace

@@ -27,6 +27,11 @@ TEST(NodeDevice, AModelledOneIsOfTheCatalog) {
   EXPECT_THAT(FindDevice("modelled:H101", kShipped).status().message(), HasSubstr("it has: A100-40G, "));
 }
 
+TEST(NodeDevice, NodesWhoseHostComputesGiveTheirCoreUpSooner) {
+  EXPECT_LT(PollingPatience(HostCpu{}), PollingPatience(CudaGpu{}));
+  EXPECT_LT(PollingPatience(HostCpu{}), PollingPatience(DeviceSpec{}));
+}
+
 TEST(NodeDevice, OtherNamesAreRefused) {
   for (const char* name :
        {"", "gpu", "modelled:", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda: 1", "cuda:1024", "cuda:99999999999", "CPU"}) {
