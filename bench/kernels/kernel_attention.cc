@@ -14,6 +14,7 @@
 #include "bench/kernels/kernel_limits.h"
 #include "bench/kernels/kv_churn.h"
 #include "bench/kernels/machine_memory.h"
+#include "bench/kernels/random_values.h"
 #include "kernels/reference/reference.h"
 
 namespace lamina {
@@ -22,20 +23,12 @@ namespace {
 constexpr double kOccupancy = 0.9;
 constexpr int64_t kLongContext = 1 << 14;  // ageing the slab takes many seconds
 
-std::vector<float> RandomRow(size_t n, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<float> values(n);
-  for (float& x : values) x = uniform(random);
-  return values;
-}
-
 // One decode step's attention in one layer.
 class Step {
  public:
   Step(const AttentionShape& shape, const KvView& kv, const std::vector<std::vector<TokenSlot>>& tables)
       : shape_(shape), kv_(kv), tables_(tables), row_(static_cast<size_t>(shape.num_heads * shape.head_dim)) {
-    q_ = RandomRow(tables.size() * row_, 5);
+    q_ = RandomValues(tables.size() * row_, 5);
     out_.resize(q_.size());
     for (size_t i = 0; i < tables.size(); ++i) {
       const auto num_tokens = static_cast<int64_t>(tables[i].size());
@@ -170,7 +163,7 @@ Result<std::unique_ptr<AttentionBench>> AttentionBench::Create(DType dtype, int 
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<TokenSlab> slab, TokenSlab::Create(shape, capacity));
   // As much randomness as makes every row another one.
   const auto width = static_cast<size_t>(kKvHeads * head_dim);
-  const std::vector<float> values = RandomRow(width + 1024, 3);
+  const std::vector<float> values = RandomValues(width + 1024, 3);
   for (TokenSlot slot = 0; slot < slab->capacity_tokens(); ++slot) {
     slab->Write(0, slot, &values[slot * 7919u % 1024], &values[slot * 104729u % 1024]);
   }

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "bench/kernels/kernel_samples.h"
+#include "bench/kernels/random_values.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/gemm.h"
@@ -27,14 +28,6 @@ namespace {
 constexpr int kCudaKvHeads = 8;
 constexpr double kSampleSeconds = 0.02;  // of a sample: a launch and the wait at its end are then lost in it
 
-std::vector<float> ValuesForDevice(size_t n, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<float> values(n);
-  for (float& x : values) x = uniform(random);
-  return values;
-}
-
 template <typename T>
 Result<cuda::DeviceBuffer> Uploaded(const std::vector<T>& values, cuda::Stream& stream) {
   LAMINA_ASSIGN_OR_RETURN(cuda::DeviceBuffer buffer, cuda::DeviceBuffer::Create(values.size() * sizeof(T)));
@@ -46,7 +39,7 @@ Result<cuda::DeviceBuffer> Uploaded(const std::vector<T>& values, cuda::Stream& 
 // n values of `dtype` on the device: a few thousand random ones, again and again.
 Result<cuda::DeviceBuffer> Filled(size_t n, DType dtype, cuda::Stream& stream) {
   constexpr size_t kDifferent = 65521;  // a prime: rows begin at different ones
-  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer values, Uploaded(ValuesForDevice(std::min(n, kDifferent), 3), stream));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer values, Uploaded(RandomValues(std::min(n, kDifferent), 3), stream));
   LAMINA_ASSIGN_OR_RETURN(cuda::DeviceBuffer buffer, cuda::DeviceBuffer::Create(n * ElementSize(dtype)));
   for (size_t at = 0; at < n; at += kDifferent) {
     cuda::ConvertFromFloat(values.as<float>(), static_cast<int64_t>(std::min(kDifferent, n - at)), dtype,
@@ -102,7 +95,7 @@ Result<Measurement> MeasureCudaAttention(const CudaAttentionSizes& sizes, int re
   std::shuffle(slots.begin(), slots.end(), std::mt19937(11));
   std::vector<cuda::RowTokens> rows;
   for (int64_t i = 0; i < sizes.sequences; ++i) rows.push_back({i * sizes.context, sizes.context});
-  const std::vector<float> q = ValuesForDevice(rows.size() * width, 5);
+  const std::vector<float> q = RandomValues(rows.size() * width, 5);
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer device_q, Uploaded(q, stream));
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer device_slots, Uploaded(slots, stream));
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer device_rows, Uploaded(rows, stream));

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 
 #include "base/clock.h"
 #include "bench/kernels/kernel_limits.h"
 #include "bench/kernels/machine_memory.h"
+#include "bench/kernels/random_values.h"
 
 namespace lamina {
 namespace {
@@ -31,10 +31,8 @@ Status LinearBench::CheckFits(int64_t out_features, int64_t in_features, int64_t
 
 LinearBench::LinearBench(int64_t out_features, int64_t in_features, int64_t copies_bytes, const OpenBlas* blas, WorkerTeam& team)
     : out_features_(out_features), in_features_(in_features), blas_(blas) {
-  std::mt19937 random(9);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<uint16_t> some(static_cast<size_t>(kRandomWeights));
-  for (uint16_t& w : some) w = ToBF16(uniform(random)).bits;
+  std::vector<uint16_t> some;
+  for (const float w : RandomValues(static_cast<size_t>(kRandomWeights), 9)) some.push_back(ToBF16(w).bits);
   const int64_t n = out_features * in_features;
   source_.resize(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) source_[static_cast<size_t>(i)] = some[static_cast<size_t>(i % kRandomWeights)];
@@ -85,10 +83,7 @@ Status LinearBench::Check(int64_t rows) const {
 
 Result<std::vector<Measurement>> LinearBench::Measure(int64_t rows, int repeats, WorkerTeam& team) {
   const auto outputs = static_cast<size_t>(rows * out_features_), inputs = static_cast<size_t>(rows * in_features_);
-  std::mt19937 random(static_cast<uint32_t>(rows));
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  x_.resize(inputs);
-  for (float& x : x_) x = uniform(random);
+  x_ = RandomValues(inputs, static_cast<uint32_t>(rows));
   y_.assign(outputs, NAN);
   peer_y_.assign(outputs, NAN);
   const size_t calls =

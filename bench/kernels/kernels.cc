@@ -62,15 +62,11 @@ void Print(const Measurement& m, const KernelOptions& options) {
 
 using Teams = std::vector<std::unique_ptr<WorkerTeam>>;
 
-// A team pins its owner, this thread: each of the next may have all cores again.
+// This thread, which owns them all, last: each team may use all cores.
 Teams MakePinnedTeams(const std::vector<int>& threads) {
-  cpu_set_t allowed;
-  const bool known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
   Teams teams;
-  for (const int num_threads : threads) {
-    if (known) sched_setaffinity(0, sizeof(allowed), &allowed);
-    teams.push_back(std::make_unique<WorkerTeam>(num_threads, /*pin=*/true));
-  }
+  for (const int num_threads : threads) teams.push_back(std::make_unique<WorkerTeam>(num_threads, /*pin=*/true));
+  teams.front()->PinOwner();
   return teams;
 }
 

@@ -115,6 +115,7 @@ bool Event::Reached() const { return cudaEventQuery(static_cast<cudaEvent_t>(han
 
 Status Event::Wait() const { return AsStatus(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_)), "the CUDA device failed"); }
 
+template <>
 Result<DeviceBuffer> DeviceBuffer::Create(size_t size_bytes) {
   void* data = nullptr;
   const cudaError_t error = size_bytes > 0 ? cudaMalloc(&data, size_bytes) : cudaSuccess;
@@ -123,10 +124,12 @@ Result<DeviceBuffer> DeviceBuffer::Create(size_t size_bytes) {
   return DeviceBuffer(data, size_bytes);
 }
 
+template <>
 void DeviceBuffer::Free() {
   if (data_ != nullptr) cudaFree(data_);
 }
 
+template <>
 Result<PinnedBuffer> PinnedBuffer::Create(size_t size_bytes) {
   void* data = nullptr;
   if (size_bytes > 0 && cudaHostAlloc(&data, size_bytes, cudaHostAllocDefault) != cudaSuccess) {
@@ -136,6 +139,7 @@ Result<PinnedBuffer> PinnedBuffer::Create(size_t size_bytes) {
   return PinnedBuffer(data, size_bytes);
 }
 
+template <>
 void PinnedBuffer::Free() {
   if (data_ != nullptr) cudaFreeHost(data_);
 }

@@ -82,16 +82,19 @@ class Event {
   void* const handle_;
 };
 
-// Memory of the device, aligned to 256 bytes; contents unspecified.
-class DeviceBuffer {
+enum class MemoryKind { kDevice, kPinned };
+
+// Memory of the runtime's, aligned to 256 bytes; contents unspecified.
+template <MemoryKind kind>
+class MemoryBuffer {
  public:
   // kOutOfSpace, saying how much was asked for and how much is free. 0 bytes: an empty buffer.
-  static Result<DeviceBuffer> Create(size_t size_bytes);
-  DeviceBuffer() = default;
-  ~DeviceBuffer() { Free(); }  // waits for the device
-  DeviceBuffer(DeviceBuffer&& other) noexcept
+  static Result<MemoryBuffer> Create(size_t size_bytes);
+  MemoryBuffer() = default;
+  ~MemoryBuffer() { Free(); }  // waits for the device
+  MemoryBuffer(MemoryBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+  MemoryBuffer& operator=(MemoryBuffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_bytes_, other.size_bytes_);
     return *this;
@@ -105,41 +108,25 @@ class DeviceBuffer {
   size_t size_bytes() const { return size_bytes_; }
 
  private:
-  DeviceBuffer(void* data, size_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
+  MemoryBuffer(void* data, size_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
   void Free();
 
   void* data_ = nullptr;
   size_t size_bytes_ = 0;
 };
 
-// Memory of this machine that a device copies from and to at full speed, beside other work. As DeviceBuffer otherwise.
-class PinnedBuffer {
- public:
-  static Result<PinnedBuffer> Create(size_t size_bytes);
-  PinnedBuffer() = default;
-  ~PinnedBuffer() { Free(); }
-  PinnedBuffer(PinnedBuffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}
-  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_bytes_, other.size_bytes_);
-    return *this;
-  }
+using DeviceBuffer = MemoryBuffer<MemoryKind::kDevice>;
+using PinnedBuffer =
+    MemoryBuffer<MemoryKind::kPinned>;  // of this machine: the device copies from and to it at full speed, beside other work
 
-  void* data() const { return data_; }
-  template <typename T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  size_t size_bytes() const { return size_bytes_; }
-
- private:
-  PinnedBuffer(void* data, size_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
-  void Free();
-
-  void* data_ = nullptr;
-  size_t size_bytes_ = 0;
-};
+template <>
+Result<DeviceBuffer> DeviceBuffer::Create(size_t size_bytes);
+template <>
+void DeviceBuffer::Free();
+template <>
+Result<PinnedBuffer> PinnedBuffer::Create(size_t size_bytes);
+template <>
+void PinnedBuffer::Free();
 
 // Makes memory that was mapped by others (a shared-memory window) pinned while the object lives, so that copies need no staging.
 // kOutOfSpace or kInvalidArgument if the system refuses.
