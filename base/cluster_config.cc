@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/cpu_list.h"
 #include "base/net_address.h"
 #include "base/node_device.h"
 #include "base/yaml.h"
@@ -102,6 +103,15 @@ NodeConfig ReadNode(YamlMap& map) {
   map.ReadString("device", &node.device);
   if (!IsDeviceName(node.device)) map.Fail("device", "'device' is '" + node.device + "': " + std::string(kExpectedDevice));
   map.ReadInt("threads", &node.threads, 0, 4096);
+  map.ReadString("cpus", &node.cpus);
+  if (!node.cpus.empty()) {
+    const Result<std::vector<int>> cpus = ParseCpuList(node.cpus);
+    if (!cpus.ok()) map.Fail("cpus", "'cpus': " + cpus.status().message());
+    if (cpus.ok() && node.threads > std::ssize(*cpus)) {
+      map.Fail("threads", "'threads' is " + std::to_string(node.threads) + ", and 'cpus' names " + std::to_string(cpus->size()) +
+                              ": each thread gets a core of its own");
+    }
+  }
   map.ReadDouble("price_per_hour", &node.price_per_hour);
   if (node.role == NodeRole::kMemory) {
     map.Require("memory", "how much it may use for the KV cache, for example 4GiB");

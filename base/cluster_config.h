@@ -21,7 +21,8 @@ struct NodeConfig {
   std::string host = "127.0.0.1";  // as of CanonicalHost (base/net_address.h)
   int port = 0;                    // control port of its daemon
   std::string device = "cpu";      // see base/node_device.h
-  int threads = 0;                 // 0: all cores of the host
+  int threads = 0;                 // 0: all cores of the host, or of `cpus`
+  std::string cpus = "";           // such as "0-3,8": its daemon runs on these cores, each thread of its kernels on one; "": on any
   int64_t memory_bytes = 0;        // memory nodes: for the KV cache (required); human sizes: 512MiB, 4GiB
   double price_per_hour = 0;       // for tokens per dollar; 0: unknown
 };

@@ -45,7 +45,7 @@ void WaitWhileEqual(std::atomic<T>& value, T old) {
 
 int NumAllowedCores() { return static_cast<int>(AllowedCores().size()); }
 
-WorkerTeam::WorkerTeam(int num_workers, bool pin) {
+WorkerTeam::WorkerTeam(int num_workers, bool pin) : owner_core_(pin ? AllowedCores().front() : -1) {
   const std::vector<int> cores = AllowedCores();
   if (num_workers <= 0) num_workers = static_cast<int>(cores.size());
   for (int worker = 1; worker < num_workers; ++worker) {
@@ -54,7 +54,10 @@ WorkerTeam::WorkerTeam(int num_workers, bool pin) {
       WorkerLoop(worker);
     });
   }
-  if (pin) PinThisThread(cores[0]);
+}
+
+void WorkerTeam::PinOwner() {
+  if (owner_core_ >= 0) PinThisThread(owner_core_);
 }
 
 WorkerTeam::~WorkerTeam() {

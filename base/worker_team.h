@@ -18,14 +18,17 @@ int NumAllowedCores();
 // Thread: one owner calls Run and ParallelFor; the body runs on all workers at once, the owner being worker 0.
 class WorkerTeam {
  public:
-  // `num_workers` counts the owner; 0 means one per available core. With `pin` worker i runs on the i-th allowed core, and if there are
-  // fewer cores than workers some share one.
+  // `num_workers` counts the owner; 0 means one per available core. With `pin` worker i runs on the i-th core that this thread may run on,
+  // and if there are fewer cores than workers some share one; the owner does once it calls PinOwner.
   explicit WorkerTeam(int num_workers, bool pin = false);
   ~WorkerTeam();
   WorkerTeam(const WorkerTeam&) = delete;
   WorkerTeam& operator=(const WorkerTeam&) = delete;
 
   int num_workers() const { return static_cast<int>(threads_.size()) + 1; }
+
+  // Of a team that pins: the owner, which calls this, stays on its core from here on. So do threads that it starts later.
+  void PinOwner();
 
   // Calls body(worker) once on every worker; returns when all have returned. `body` must not throw.
   void Run(const std::function<void(int worker)>& body);
@@ -36,6 +39,7 @@ class WorkerTeam {
  private:
   void WorkerLoop(int worker);
 
+  const int owner_core_;  // -1: the team does not pin
   std::vector<std::thread> threads_;
   const std::function<void(int)>* body_ = nullptr;  // published by generation_
   std::atomic<uint64_t> generation_{0};

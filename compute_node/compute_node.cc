@@ -129,7 +129,7 @@ Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const ComputeNodeOption
 }
 
 ComputeNode::ComputeNode(const ComputeNodeOptions& options)
-    : options_(options), team_(std::holds_alternative<DeviceSpec>(options.device) ? 1 : options.num_threads) {}
+    : options_(options), team_(std::holds_alternative<DeviceSpec>(options.device) ? 1 : options.num_threads, options.pin_threads) {}
 
 void ComputeNode::Stop() {
   stopping_.store(true);
@@ -157,6 +157,7 @@ void ComputeNode::Work(Backoff& backoff) {
 }
 
 void ComputeNode::Run() {
+  team_.PinOwner();
   Backoff backoff(PollingPatience(options_.device));
   while (!stopping_.load(std::memory_order_relaxed)) {
     std::optional<ControlEvent> event = control_->TryPop();

@@ -23,10 +23,11 @@ namespace lamina {
 struct ComputeNodeOptions {
   std::string name = "compute";
   std::string listen = "127.0.0.1:0";
-  std::string secret_file;  // of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls
-  TlsFiles tls;             // empty: no TLS
-  int num_threads = 0;      // 0: all cores
-  NodeDevice device;        // the CPU unless another is named
+  std::string secret_file;   // of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls
+  TlsFiles tls;              // empty: no TLS
+  int num_threads = 0;       // 0: all cores
+  bool pin_threads = false;  // each to one of the cores that the thread that creates the node may run on
+  NodeDevice device;         // the CPU unless another is named
   OpenLadder open_ladder = Ladder::Open;
 };
 

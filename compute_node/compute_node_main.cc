@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/cpu_list.h"
 #include "base/log.h"
 #include "base/node_device.h"
 #include "compute_node/compute_node.h"
@@ -19,7 +20,7 @@ int main(int argc, char** argv) {
       "Example: lamina-compute-node --name c0 --listen 10.0.0.1:7100 --secret-file /etc/lamina/secret",
       "lamina-compute-node");
   lamina::ComputeNodeOptions options;
-  std::string device = "cpu", device_catalog;
+  std::string device = "cpu", device_catalog, cpus;
   app.add_option("--name", options.name, "name in the cluster YAML")->capture_default_str();
   app.add_option("--listen", options.listen, "HOST:PORT for the manager; port 0 takes any free one")->capture_default_str();
   app.add_option("--secret-file", options.secret_file, "file with the cluster's secret; off the loopback there must be one, or TLS");
@@ -30,9 +31,10 @@ int main(int argc, char** argv) {
                  "cpu; cuda:N: GPU number N; or modelled:NAME: computes nothing and takes the time that device NAME of the catalog would")
       ->capture_default_str();
   app.add_option("--device-catalog", device_catalog, "file with the modelled devices, such as configs/devices.yaml");
-  app.add_option("--threads", options.num_threads, "threads of the kernels; 0: all cores")
+  app.add_option("--threads", options.num_threads, "threads of the kernels; 0: all cores, or those of --cpus")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_option("--cpus", cpus, "cores to run on, such as 0-3,8, and to pin the threads of the kernels to; default: any");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -46,6 +48,13 @@ int main(int argc, char** argv) {
   }
   options.device = *std::move(found);
   if (lamina::IsModelledName(device)) LAMINA_LOG_WARN("{}: nothing is computed, answers are arbitrary", device);
+  if (!cpus.empty()) {
+    if (const lamina::Status bound = lamina::RunOnCpus(cpus, options.num_threads); !bound.ok()) {
+      LAMINA_LOG_ERROR("--cpus: {}", bound.message());
+      return 2;
+    }
+    options.pin_threads = true;
+  }
   lamina::Result<std::unique_ptr<lamina::ComputeNode>> node = lamina::ComputeNode::Create(options);
   if (!node.ok()) {
     LAMINA_LOG_ERROR("{}", node.status().message());

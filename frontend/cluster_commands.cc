@@ -21,6 +21,7 @@ std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig&
                                    ClusterConfig::Address(node)};
   if (is_memory) argv.insert(argv.end(), {"--memory", FormatSize(node.memory_bytes)});
   argv.insert(argv.end(), {"--threads", std::to_string(node.threads)});
+  if (!node.cpus.empty()) argv.insert(argv.end(), {"--cpus", node.cpus});
   if (node.device != "cpu") argv.insert(argv.end(), {"--device", node.device});
   if (IsModelledName(node.device)) argv.insert(argv.end(), {"--device-catalog", config.device_catalog});
   if (!config.secret_file.empty()) argv.insert(argv.end(), {"--secret-file", config.secret_file});

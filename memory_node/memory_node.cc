@@ -58,7 +58,9 @@ Result<std::unique_ptr<MemoryNode>> MemoryNode::Create(const MemoryNodeOptions& 
 }
 
 MemoryNode::MemoryNode(const MemoryNodeOptions& options, std::unique_ptr<ControlServer> control)
-    : options_(options), control_(std::move(control)), team_(std::holds_alternative<HostCpu>(options.device) ? options.num_threads : 1) {}
+    : options_(options),
+      control_(std::move(control)),
+      team_(std::holds_alternative<HostCpu>(options.device) ? options.num_threads : 1, options.pin_threads) {}
 
 MemoryNode::~MemoryNode() = default;
 
@@ -68,6 +70,7 @@ void MemoryNode::Stop() {
 }
 
 void MemoryNode::Run() {
+  team_.PinOwner();
   Backoff backoff(PollingPatience(options_.device));
   while (!stopping_.load(std::memory_order_relaxed)) {
     bool busy = HandleControl();

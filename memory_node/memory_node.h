@@ -31,6 +31,7 @@ struct MemoryNodeOptions {
   TlsFiles tls;                        // empty: no TLS
   int64_t memory_bytes = 0;            // for the KV cache; on a modelled device it only counts
   int num_threads = 0;                 // 0: all cores
+  bool pin_threads = false;            // each to one of the cores that the thread that creates the node may run on
   NodeDevice device;                   // the CPU unless another is named
   OpenLadder open_ladder = Ladder::Open;
 };

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/cluster_config.h"
+#include "base/cpu_list.h"
 #include "base/log.h"
 #include "base/node_device.h"
 #include "memory_node/memory_node.h"
@@ -20,7 +21,7 @@ int main(int argc, char** argv) {
       "10.0.0.2:7101 --memory 64GiB --secret-file /etc/lamina/secret",
       "lamina-memory-node");
   lamina::MemoryNodeOptions options;
-  std::string memory, device = "cpu", device_catalog;
+  std::string memory, device = "cpu", device_catalog, cpus;
   app.add_option("--name", options.name, "name in the cluster YAML")->capture_default_str();
   app.add_option("--listen", options.listen, "HOST:PORT for the manager; port 0 takes any free one")->capture_default_str();
   app.add_option("--memory", memory, "memory for the KV cache, such as 4GiB")->required();
@@ -32,9 +33,10 @@ int main(int argc, char** argv) {
                  "cpu; cuda:N: GPU number N; or modelled:NAME: computes nothing and takes the time that device NAME of the catalog would")
       ->capture_default_str();
   app.add_option("--device-catalog", device_catalog, "file with the modelled devices, such as configs/devices.yaml");
-  app.add_option("--threads", options.num_threads, "threads of the kernels; 0: all cores")
+  app.add_option("--threads", options.num_threads, "threads of the kernels; 0: all cores, or those of --cpus")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_option("--cpus", cpus, "cores to run on, such as 0-3,8, and to pin the threads of the kernels to; default: any");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -54,6 +56,13 @@ int main(int argc, char** argv) {
   }
   options.device = *std::move(found);
   if (lamina::IsModelledName(device)) LAMINA_LOG_WARN("{}: nothing is computed, answers are arbitrary", device);
+  if (!cpus.empty()) {
+    if (const lamina::Status bound = lamina::RunOnCpus(cpus, options.num_threads); !bound.ok()) {
+      LAMINA_LOG_ERROR("--cpus: {}", bound.message());
+      return 2;
+    }
+    options.pin_threads = true;
+  }
   lamina::Result<std::unique_ptr<lamina::MemoryNode>> node = lamina::MemoryNode::Create(options);
   if (!node.ok()) {
     LAMINA_LOG_ERROR("{}", node.status().message());

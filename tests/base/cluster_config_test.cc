@@ -70,7 +70,7 @@ version: 1
 cluster: {name: big, controller: head, http_port: 9000}
 defaults: {ssh: ssh -p 2222, env: {A: b}, workdir: /srv, log_dir: /var/log/x}
 nodes:
-- {name: c0, role: compute, host: head, port: 1, device: cpu, threads: 4, price_per_hour: 1.5}
+- {name: c0, role: compute, host: head, port: 1, device: cpu, threads: 4, price_per_hour: 1.5, cpus: "0-2,7"}
 - {name: m0, role: memory, host: "::1", port: 2, memory: 1GiB, threads: 2}
 model: {path: /m/llama/, served_name: llama, load_format: dummy, kv_dtype: float16}
 transport: {kind: verbs, fallback: true, checksum: on}
@@ -88,6 +88,7 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->workdir, "/srv");
   EXPECT_EQ(config->log_dir, "/var/log/x");
   EXPECT_EQ(config->nodes[0].threads, 4);
+  EXPECT_EQ(config->nodes[0].cpus, "0-2,7");
   EXPECT_EQ(config->nodes[0].price_per_hour, 1.5);
   EXPECT_EQ(ClusterConfig::Address(config->nodes[1]), "[::1]:2");
   EXPECT_EQ(config->model_path, "/m/llama");
@@ -235,9 +236,9 @@ TEST(ClusterConfig, NodesAreChecked) {
   EXPECT_EQ(ErrorOf(Changed("name: m0", "name: M0")), "/etc/c.yaml:4: 'name' is 'M0': expected up to 63 of the characters a-z, 0-9 and -");
   EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, host: -oProxyCommand=x")),
             "/etc/c.yaml:3: 'host' is '-oProxyCommand=x': expected a host name or an address");
-  EXPECT_EQ(
-      ErrorOf(Changed("port: 7100", "port: 7100, gpus: 2")),
-      "/etc/c.yaml:3: unknown key 'gpus' under node 'c0'; known keys: name, role, host, port, device, threads, price_per_hour, memory");
+  EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, gpus: 2")),
+            "/etc/c.yaml:3: unknown key 'gpus' under node 'c0'; known keys: name, role, host, port, device, threads, cpus, price_per_hour, "
+            "memory");
 }
 
 TEST(ClusterConfig, ModelledDevicesComeFromACatalog) {

@@ -52,6 +52,8 @@ TEST(WorkerTeam, ZeroMeansOnePerCore) {
 TEST(WorkerTeam, PinnedTeamsWorkWithMoreWorkersThanCores) {
   std::thread owner([] {  // pinning stays with the thread: not the test's own
     WorkerTeam team(5, true);
+    team.PinOwner();
+    EXPECT_EQ(NumAllowedCores(), 1);
     std::atomic<int> sum{0};
     team.Run([&](int worker) { sum += worker; });
     EXPECT_EQ(sum.load(), 10);
