@@ -11,8 +11,6 @@
 namespace lamina {
 namespace {
 
-constexpr int kStepsPerStats = 32;
-
 constexpr auto kTracePatience = std::chrono::seconds(5);  // for the last records, once no more steps are submitted
 
 }  // namespace
@@ -134,6 +132,7 @@ void ClusterExecutor::OnStats(Node& node, const control::Stats& stats) {
     std::lock_guard lock(mutex_);
     node.stats = stats;
     if (node.speed.Update(stats)) event.speeds = Speeds();
+    if (!event.speeds.empty()) speeds_known_ = true;
     on_event = on_event_;
   }
   if (on_event && !event.speeds.empty()) on_event(std::move(event));
@@ -187,10 +186,7 @@ void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewS
     if (Status sent = node->connection->Send(control::MEMORY_ORDER, order.SerializeAsString()); !sent.ok())
       LAMINA_LOG_DEBUG("{}", sent.message());
   }
-  if (++steps_since_stats_ == kStepsPerStats) {
-    steps_since_stats_ = 0;
-    AskForStats();
-  }
+  if (speed_rounds_.Next(speeds_known_)) AskForStats();
   control::ComputeOrder order = MakeComputeOrder(epoch_, plan, added, local());
   order.set_no_times(!time_steps_);
   const std::string bytes = order.SerializeAsString();

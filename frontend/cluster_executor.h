@@ -106,7 +106,8 @@ class ClusterExecutor : public StepExecutor {
   std::vector<Node*> compute_;  // of nodes_, without those that are left out
   NodeId last_kv_group_;
   const Node* failed_ = nullptr;  // the one that is being configured; when Open has failed, where
-  int steps_since_stats_ = 0;     // the engine's thread
+  SpeedRounds speed_rounds_;      // the engine's thread
+  std::atomic<bool> speeds_known_ = false;
   std::mutex mutex_;
   std::condition_variable lost_one_;             // with mutex_
   std::function<void(ExecutorEvent)> on_event_;  // guarded by mutex_; set by Start

@@ -7,12 +7,12 @@
 
 #include "bench/simulate/event_queue.h"
 #include "bench/simulate/virtual_nodes.h"
+#include "frontend/attention_speed.h"
 #include "scheduler/step_cycle.h"
 
 namespace lamina {
 namespace {
 
-constexpr int kStepsPerSpeeds = 32;  // as frontend/cluster_executor.cc asks memory nodes for their counters
 constexpr int64_t kProgressSteps = 256;
 constexpr auto kLongestRun = std::chrono::hours(10 * 366 * 24);  // far from where nanoseconds overflow
 
@@ -100,7 +100,8 @@ class Simulation {
   size_t next_request_ = 0;
   size_t scheduled_ = 0;  // requests before this one have had their event
   int64_t num_open_ = 0, num_ended_ = 0;
-  int steps_since_speeds_ = 0;
+  SpeedRounds speed_rounds_;
+  bool speeds_known_ = false;
   bool reconnecting_ = false;
   // What was seen last, for the sums over time.
   TimePoint observed_;
@@ -258,9 +259,11 @@ bool Simulation::PlanStep(size_t batch, TimePoint now) {
     step.prefills |= work.prefill || work.tokens.size() > 1;
     if (work.sample) step.sampled.push_back(work.sequence);
   }
-  if (++steps_since_speeds_ == kStepsPerSpeeds) {
-    steps_since_speeds_ = 0;
-    for (const auto& [node, speed] : nodes_.MeasureSpeeds()) scheduler_.SetSpeed(node, speed);
+  if (speed_rounds_.Next(speeds_known_)) {
+    for (const auto& [node, speed] : nodes_.MeasureSpeeds()) {
+      scheduler_.SetSpeed(node, speed);
+      speeds_known_ = true;
+    }
   }
   const double rows = options_.prompts_appear ? static_cast<double>(plan.work.size()) : static_cast<double>(step.rows);
   manager_free_ = manager_.Book(now, FromMicroseconds(options_.host.step_us + options_.host.row_us * rows));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace lamina {
 namespace {
 
@@ -25,11 +27,20 @@ TEST(AttentionSpeed, IsTokensPerMicrosecondSinceTheLastCounters) {
 TEST(AttentionSpeed, IdleAndShortMessagesSayNothing) {
   AttentionSpeed speed;
   EXPECT_FALSE(speed.Update(Counters(0, 0, 0)));
-  EXPECT_FALSE(speed.Update(Counters(10, 499, 5'000))) << "49.9 us each";
-  EXPECT_FALSE(speed.Update(Counters(10, 499, 5'000))) << "nothing happened";
+  EXPECT_FALSE(speed.Update(Counters(10, 249, 5'000))) << "24.9 us each";
+  EXPECT_FALSE(speed.Update(Counters(10, 249, 5'000))) << "nothing happened";
   EXPECT_FALSE(speed.value());
-  EXPECT_TRUE(speed.Update(Counters(11, 599, 5'200)));
+  EXPECT_TRUE(speed.Update(Counters(11, 349, 5'200)));
   EXPECT_DOUBLE_EQ(*speed.value(), 2) << "only what is new counts";
+}
+
+TEST(SpeedRounds, ComeOftenUntilAllSpeedsAreKnown) {
+  SpeedRounds rounds;
+  std::vector<int> asked;
+  for (int step = 1; step <= 80; ++step) {
+    if (rounds.Next(/*all_known=*/step > 9)) asked.push_back(step);
+  }
+  EXPECT_EQ(asked, (std::vector<int>{4, 8, 40, 72}));
 }
 
 }  // namespace
