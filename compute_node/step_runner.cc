@@ -114,15 +114,27 @@ bool StepRunner::Advance(std::vector<control::StepResult>& results) {
       return true;
     }
   }
+  const int number = NextReady();
+  if (number < 0) return false;
+  last_ = number;
+  if (RunSlice(number)) results.push_back(End(number));
+  return true;
+}
+
+// In turn. But where batches rotate a step's first slice goes before what else is ready: it is shorter than the others, so it is through
+// with this node, and at the memory nodes, before it is in the way of the batches that come here next.
+int StepRunner::NextReady() {
   const int num_batches = static_cast<int>(batches_.size());
   for (int i = 1; i <= num_batches; ++i) {
     const int number = (last_ + i) % num_batches;
-    if (!Ready(number)) continue;
-    last_ = number;
-    if (RunSlice(number)) results.push_back(End(number));
-    return true;
+    const Batch& batch = batches_[static_cast<size_t>(number)];
+    if (batch.under_way && batch.rotates && batch.next_slice == 0 && !Reducing(number)) return number;
   }
-  return false;
+  for (int i = 1; i <= num_batches; ++i) {
+    const int number = (last_ + i) % num_batches;
+    if (Ready(number)) return number;
+  }
+  return -1;
 }
 
 int StepRunner::NodeOf(int number, int slice) const {

@@ -89,6 +89,7 @@ class StepRunner {
   int NodeOf(int number, int slice) const;  // index among the compute nodes
   bool RunsHere(int number, int slice) const { return others_ == nullptr || NodeOf(number, slice) == others_->self(); }
   const Op& AttentionBefore(int slice) const;
+  int NextReady();  // batch; -1: none
   bool Ready(int number);
   Status TakeContext(int number);
   bool Reducing(int number) const { return sums_ != nullptr && sums_->under_way(number); }

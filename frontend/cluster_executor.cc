@@ -178,6 +178,13 @@ void ClusterExecutor::OnLost(Node& node, const Status& status) {
 }
 
 void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
+  control::ComputeOrder compute_order = MakeComputeOrder(epoch_, plan, added, local());
+  compute_order.set_no_times(!time_steps_);
+  const std::string bytes = compute_order.SerializeAsString();
+  // The first slice runs while memory nodes are told; their messages wait for their order.
+  for (Node* node : compute_) {
+    if (Status sent = node->connection->Send(control::COMPUTE_ORDER, bytes); !sent.ok()) LAMINA_LOG_DEBUG("{}", sent.message());
+  }
   for (const std::unique_ptr<Node>& node : nodes_) {
     if (node->config.role != NodeRole::kMemory || node->left_out) continue;
     const control::MemoryOrder order = MakeMemoryOrder(epoch_, plan, node->kv_group);
@@ -187,12 +194,6 @@ void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewS
       LAMINA_LOG_DEBUG("{}", sent.message());
   }
   if (speed_rounds_.Next(speeds_known_)) AskForStats();
-  control::ComputeOrder order = MakeComputeOrder(epoch_, plan, added, local());
-  order.set_no_times(!time_steps_);
-  const std::string bytes = order.SerializeAsString();
-  for (Node* node : compute_) {
-    if (Status sent = node->connection->Send(control::COMPUTE_ORDER, bytes); !sent.ok()) LAMINA_LOG_DEBUG("{}", sent.message());
-  }
 }
 
 std::vector<NodeStatus> ClusterExecutor::nodes() {

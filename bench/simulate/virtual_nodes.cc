@@ -191,13 +191,18 @@ void VirtualNodes::Advance(int node, TimePoint now) {
   Compute& compute = compute_[static_cast<size_t>(node)];
   if (compute.busy_until > now) return;  // it will be asked again then
   const int num_batches = static_cast<int>(batches_.size());
+  int next = -1;
   for (int i = 1; i <= num_batches; ++i) {
     const int number = (compute.last + i) % num_batches;
     const Batch& batch = batches_[static_cast<size_t>(number)];
     if (!batch.under_way || batch.node != node || batch.ready_at > now) continue;
-    compute.last = number;
-    return RunPart(number, now);
+    const bool first = batch.rotates && batch.slice == 0 && batch.part == 0;  // as StepRunner::NextReady
+    if (next < 0 || first) next = number;
+    if (first) break;
   }
+  if (next < 0) return;
+  compute.last = next;
+  RunPart(next, now);
 }
 
 void VirtualNodes::RunPart(int number, TimePoint now) {
