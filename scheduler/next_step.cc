@@ -190,11 +190,12 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
 }
 
 bool Scheduler::State::MayStart(int batch) const {
-  if (static_cast<int>(running.size()) >= options.max_num_seqs) return false;
-  if (batch >= pipeline.num_batches) return false;
-  const int here = batches[static_cast<size_t>(batch)].num_running;
-  return std::all_of(batches.begin(), batches.begin() + pipeline.num_batches,
-                     [&](const Batch& other) { return here <= other.num_running; });
+  const auto num_running = static_cast<int>(running.size());
+  if (num_running >= options.max_num_seqs || batch >= pipeline.num_batches) return false;
+  // Its share of all that run or may start: a burst fills every batch's next step, and the batches end even.
+  const int num_to_run = num_running + std::min(static_cast<int>(queue->size()), options.max_num_seqs - num_running);
+  const int share = (num_to_run + pipeline.num_batches - 1) / pipeline.num_batches;
+  return batches[static_cast<size_t>(batch)].num_running < share;
 }
 
 // Decode rows: memory nodes take max_num_seqs at a time.
