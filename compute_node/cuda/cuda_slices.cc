@@ -1,6 +1,7 @@
 #include "compute_node/cuda/cuda_slices.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -33,11 +34,14 @@ bool IsGreedy(const SamplingParams& params, const SampleContext& context) {
          params.frequency_penalty == 0.0f && params.presence_penalty == 0.0f;
 }
 
+// Whether the host has a part in it, so that it cannot be recorded.
+bool NeedsTheHost(const Op& op) { return op.kind == OpKind::kExperts || op.kind == OpKind::kPositionEmbedding; }
+
 }  // namespace
 
 Result<std::unique_ptr<CudaSlices>> CudaSlices::Create(const SlicedModel& model, const CudaWeights& weights, int max_rows,
                                                        CudaEngine& engine, WorkerTeam& team) {
-  std::unique_ptr<CudaSlices> slices(new CudaSlices(model, weights, engine, team));
+  std::unique_ptr<CudaSlices> slices(new CudaSlices(model, weights, max_rows, engine, team));
   engine.staged().Enter();
   cuda::LinearLimits limits{max_rows, 0, 0};
   for (const Slice& slice : model.slices) {
@@ -51,13 +55,13 @@ Result<std::unique_ptr<CudaSlices>> CudaSlices::Create(const SlicedModel& model,
     }
   }
   LAMINA_RETURN_IF_ERROR(engine.Reserve(limits));
-  LAMINA_RETURN_IF_ERROR(slices->Allocate(max_rows));
+  LAMINA_RETURN_IF_ERROR(slices->Allocate());
   LAMINA_RETURN_IF_ERROR(engine.staged().Synchronize());
   return slices;
 }
 
-Status CudaSlices::Allocate(int max_rows) {
-  const auto rows = static_cast<size_t>(max_rows);
+Status CudaSlices::Allocate() {
+  const auto rows = static_cast<size_t>(max_rows_);
   size_t floats = 0;
   std::vector<size_t> begins;
   for (const int64_t buffer_width : plan_.widths) {
@@ -70,13 +74,14 @@ Status CudaSlices::Allocate(int max_rows) {
   floats += AlignFloats(static_cast<size_t>(widest) * rows);
   Result<cuda::DeviceBuffer> memory = cuda::DeviceBuffer::Create(floats * sizeof(float));
   if (!memory.ok()) {
-    return memory.status().WithContext("the values of a step of " + std::to_string(max_rows) + " rows (max_num_batched_tokens) need " +
+    return memory.status().WithContext("the values of a step of " + std::to_string(max_rows_) + " rows (max_num_batched_tokens) need " +
                                        FormatGigabytes(static_cast<int64_t>(floats * sizeof(float))));
   }
   memory_ = std::move(*memory);
   for (const size_t begin : begins) buffers_.push_back(memory_.as<float>() + begin);
   spare_ = memory_.as<float>() + spare;
   LAMINA_ASSIGN_OR_RETURN(rows_, cuda::DeviceBuffer::Create(4 * rows * sizeof(int32_t)));
+  cuda::FillOnDevice(rows_.data(), 0, rows_.size_bytes(), engine_.stream());  // tokens and positions that there are, in rows of no step too
   device_tokens_ = rows_.as<int32_t>();
   device_positions_ = device_tokens_ + rows;
   device_scratch_ = device_positions_ + rows;
@@ -117,20 +122,44 @@ void CudaSlices::UploadRows() {
 const Op* CudaSlices::RunTo(int k, ValueId there) {
   engine_.staged().Enter();
   const std::vector<Op>& program = model_.slices[static_cast<size_t>(k)].program;
-  const Op* stopped = nullptr;
+  size_t end = next_op_;
   bool is_there = false;
-  while (next_op_ < program.size() && stopped == nullptr && !is_there) {
-    const Op& op = program[next_op_++];
-    if (op.kind == OpKind::kAllReduce) {
-      stopped = &op;
-    } else {
-      if (!tokens_.empty()) Execute(op);
-      is_there = op.output == there;
-    }
-  }
-  if (stopped == nullptr && there < 0) next_op_ = 0;
+  while (end < program.size() && program[end].kind != OpKind::kAllReduce && !is_there) is_there = program[end++].output == there;
+  Run({k, next_op_, end});
+  const Op* const stopped = end < program.size() && !is_there ? &program[end] : nullptr;  // at an all-reduce
+  next_op_ = stopped != nullptr ? end + 1 : there < 0 ? 0 : end;
   engine_.staged().Finish();
   return stopped;
+}
+
+void CudaSlices::Run(const OpRange& range) {
+  if (tokens_.empty() || range.begin == range.end) return;
+  const std::span<const Op> ops =
+      std::span(model_.slices[static_cast<size_t>(range.slice)].program).subspan(range.begin, range.end - range.begin);
+  const std::optional<int64_t> rows = SliceGraphs::FilledRows(num_rows(), max_rows_);
+  if (rows.has_value() && std::ranges::none_of(ops, NeedsTheHost))
+    graphs_.Run(range, *rows, engine_.stream(), [&] { Launch(ops, *rows); });
+  else
+    Launch(ops, num_rows());
+}
+
+void CudaSlices::Launch(std::span<const Op> ops, int64_t rows) {
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (i + 1 < ops.size() && LaunchAddNorm(ops[i], ops[i + 1], rows))
+      ++i;
+    else
+      Launch(ops[i], rows);
+  }
+}
+
+// A residual and the norm behind it, if that is what they are.
+bool CudaSlices::LaunchAddNorm(const Op& add, const Op& norm, int64_t rows) {
+  if (add.kind != OpKind::kAdd || norm.kind != OpKind::kRmsNorm || norm.inputs[0] != add.output) return false;
+  const float *const a = in(add, 0), *const b = in(add, 1);
+  float *const sum = value(add.output), *const y = value(norm.output);
+  if (y == a || y == b || y == sum) return false;
+  cuda::AddRmsNorm(a, b, vector(norm, 0), norm.eps, rows, width(norm.output), sum, y, engine_.stream());
+  return true;
 }
 
 void CudaSlices::KeepRows(int k, std::span<const int> rows) {
@@ -182,8 +211,7 @@ void CudaSlices::Sample(std::span<const SampleWork> work, std::span<SampledToken
   });
 }
 
-void CudaSlices::Execute(const Op& op) {
-  const int64_t rows = num_rows();
+void CudaSlices::Launch(const Op& op, int64_t rows) {
   float* const y = value(op.output);
   switch (op.kind) {
     case OpKind::kTokens:
@@ -203,7 +231,7 @@ void CudaSlices::Execute(const Op& op) {
     }
     case OpKind::kRmsNorm:
     case OpKind::kHeadNorm:
-    case OpKind::kLayerNorm: ExecuteNorm(op, y); return;
+    case OpKind::kLayerNorm: LaunchNorm(op, rows, y); return;
     case OpKind::kLinear: engine_.linear().Run(weights_.Matrix(op.weights[0]), in(op, 0), rows, vector(op, 1), y); return;
     case OpKind::kRope: {
       const RopeShape shape{op.num_heads, op.head_dim, static_cast<int>(op.inverse_frequencies.size()) * 2, op.interleaved};
@@ -213,21 +241,20 @@ void CudaSlices::Execute(const Op& op) {
     case OpKind::kExperts: experts_.Run(op, weights_, in(op, 0), in(op, 1), rows, y, engine_); return;
     case OpKind::kAttention: return;  // never part of a slice
     case OpKind::kAllReduce: return;  // RunTo's caller has a part in it
-    default: ExecuteEachElement(op, y); return;
+    default: LaunchEachElement(op, rows, y); return;
   }
 }
 
-void CudaSlices::ExecuteNorm(const Op& op, float* y) {
+void CudaSlices::LaunchNorm(const Op& op, int64_t rows, float* y) {
   cuda::Stream& stream = engine_.stream();
-  const int64_t rows = num_rows();
   if (op.kind == OpKind::kHeadNorm) return cuda::RmsNorm(in(op, 0), vector(op, 0), op.eps, rows * op.num_heads, op.head_dim, y, stream);
   if (op.kind == OpKind::kRmsNorm) return cuda::RmsNorm(in(op, 0), vector(op, 0), op.eps, rows, width(op.output), y, stream);
   cuda::LayerNorm(in(op, 0), {vector(op, 0), vector(op, 1)}, op.eps, rows, width(op.output), y, stream);
 }
 
-void CudaSlices::ExecuteEachElement(const Op& op, float* y) {
+void CudaSlices::LaunchEachElement(const Op& op, int64_t rows, float* y) {
   cuda::Stream& stream = engine_.stream();
-  const int64_t n = num_rows() * width(op.output);
+  const int64_t n = rows * width(op.output);
   switch (op.kind) {
     case OpKind::kSiluMul: cuda::SiluMul(in(op, 0), in(op, 1), n, y, stream); return;
     case OpKind::kGeluMul: cuda::GeluMul(in(op, 0), in(op, 1), n, y, stream); return;
@@ -239,7 +266,7 @@ void CudaSlices::ExecuteEachElement(const Op& op, float* y) {
     case OpKind::kSoftCap: cuda::SoftCap(in(op, 0), op.soft_cap, n, y, stream); return;
     case OpKind::kAdd: cuda::Add(in(op, 0), in(op, 1), n, y, stream); return;
     case OpKind::kMul: cuda::Mul(in(op, 0), in(op, 1), n, y, stream); return;
-    default: return;  // Execute has the others
+    default: return;  // Launch has the others
   }
 }
 

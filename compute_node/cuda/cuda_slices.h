@@ -14,6 +14,7 @@
 #include "compute_node/cuda/cuda_engine.h"
 #include "compute_node/cuda/cuda_experts.h"
 #include "compute_node/cuda/cuda_weights.h"
+#include "compute_node/cuda/slice_graphs.h"
 #include "splitter/slices.h"
 
 namespace lamina {
@@ -35,14 +36,17 @@ class CudaSlices final : public SliceRunner {
   void Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) override;
 
  private:
-  CudaSlices(const SlicedModel& model, const CudaWeights& weights, CudaEngine& engine, WorkerTeam& team)
-      : model_(model), weights_(weights), engine_(engine), team_(team), plan_(PlanBuffers(model)) {}
-  Status Allocate(int max_rows);
+  CudaSlices(const SlicedModel& model, const CudaWeights& weights, int max_rows, CudaEngine& engine, WorkerTeam& team)
+      : model_(model), weights_(weights), max_rows_(max_rows), engine_(engine), team_(team), plan_(PlanBuffers(model)) {}
+  Status Allocate();
   void UploadFrequencies();
   const Op* RunTo(int k, ValueId there);
-  void Execute(const Op& op);
-  void ExecuteNorm(const Op& op, float* y);
-  void ExecuteEachElement(const Op& op, float* y);
+  void Run(const OpRange& range);
+  void Launch(std::span<const Op> ops, int64_t rows);
+  bool LaunchAddNorm(const Op& add, const Op& norm, int64_t rows);
+  void Launch(const Op& op, int64_t rows);
+  void LaunchNorm(const Op& op, int64_t rows, float* y);
+  void LaunchEachElement(const Op& op, int64_t rows, float* y);
   void UploadRows();
 
   int64_t num_rows() const { return static_cast<int64_t>(tokens_.size()); }
@@ -52,6 +56,7 @@ class CudaSlices final : public SliceRunner {
 
   const SlicedModel& model_;
   const CudaWeights& weights_;
+  const int64_t max_rows_;
   CudaEngine& engine_;
   WorkerTeam& team_;
   const BufferPlan plan_;
@@ -63,6 +68,7 @@ class CudaSlices final : public SliceRunner {
   cuda::DeviceBuffer frequencies_;
   std::map<std::vector<float>, const float*> frequencies_at_;
   size_t next_op_ = 0;  // of the slice that RunToQueries has begun
+  SliceGraphs graphs_;
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
   std::vector<TokenId> table_rows_;  // scratch

@@ -56,6 +56,9 @@ class Stream {
   // For the functions that work on a stream: keeps the first failure.
   void Fail(Status status);
 
+  // The first failure so far, without waiting for more; the stream forgets it.
+  Status TakeFailure() { return std::exchange(failure_, OkStatus()); }
+
  private:
   explicit Stream(void* handle) : handle_(handle) {}
 

@@ -163,6 +163,29 @@ TEST_F(CudaDeviceTest, TwoPartsOfASliceAndKeptRowsAreThoseOfTheCpu) {
   }
 }
 
+// The first step of a size is launched kernel by kernel, the second is recorded, the others are replayed, each in buffers that hold what
+// larger steps left there.
+TEST_F(CudaDeviceTest, StepsThatAreReplayedAreThoseOfTheCpu) {
+  TinyCheckpointOptions options;
+  options.attention_bias = true;
+  const TinyCheckpoint checkpoint(options);
+  for (const bool queries_first : {false, true}) {
+    OneSequence here(cpu_, checkpoint.dir(), DType::kF32), there(*device_, checkpoint.dir(), DType::kF32);
+    TokenId token = 1;
+    for (const int rows : {8, 3, 5, 3, 1, 5, 3, 8, 5, 1, 3, 1, 8, 1, 5}) {
+      SCOPED_TRACE(rows);
+      std::vector<TokenId> tokens;
+      std::vector<int> kept;
+      for (int i = 0; i < rows; ++i) {
+        token = (token * 29 + 7) % 90;
+        tokens.push_back(token);
+        if (i % 2 == 0) kept.push_back(i);
+      }
+      ExpectNear(there.Step(tokens, kept, queries_first), here.Step(tokens, kept), kLogitTolerance);
+    }
+  }
+}
+
 TEST_F(CudaDeviceTest, MessagesAreThoseOfTheCpuBitForBit) {
   constexpr int64_t kRows = 6, kPitch = 40;
   TinyCheckpointOptions options;

@@ -8,12 +8,19 @@
 #include <mutex>
 #include <set>
 #include <utility>
+#include <vector>
 
 using lamina::cuda::emulation::Enqueue;
+
+struct EmulatedGraph {
+  std::vector<std::function<std::string()>> work;
+  bool invalid = false;  // something was refused while it was recorded
+};
 
 struct EmulatedStream {
   std::deque<std::function<std::string()>> work;
   bool failed = false;
+  EmulatedGraph* recording = nullptr;
 };
 
 struct EmulatedEvent {
@@ -64,6 +71,13 @@ void Step(EmulatedStream& stream) {
   failure = std::move(wrong);
 }
 
+// What cannot be recorded.
+bool Refuses(EmulatedStream& stream) {
+  if (stream.recording == nullptr) return false;
+  stream.recording->invalid = true;
+  return true;
+}
+
 cudaError_t Drain(EmulatedStream& stream) {
   while (!stream.work.empty()) Step(stream);
   return stream.failed ? cudaErrorLaunchFailure : cudaSuccess;
@@ -75,7 +89,10 @@ namespace lamina::cuda::emulation {
 
 void Enqueue(cudaStream_t stream, std::function<std::string()> work) {
   const std::lock_guard lock(mutex);
-  stream->work.push_back(std::move(work));
+  if (stream->recording != nullptr)
+    stream->recording->work.push_back(std::move(work));
+  else
+    stream->work.push_back(std::move(work));
 }
 
 }  // namespace lamina::cuda::emulation
@@ -92,6 +109,8 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorHostMemoryAlreadyRegistered: return "part or all of the requested memory range is already mapped";
     case cudaErrorNotReady: return "device not ready";
     case cudaErrorLaunchFailure: return failure.c_str();
+    case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
   }
   return "unknown error";
 }
@@ -176,6 +195,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const std::lock_guard lock(mutex);
   if (OnDevice(to, bytes) != (kind != cudaMemcpyDeviceToHost) || OnDevice(from, bytes) != (kind != cudaMemcpyHostToDevice))
     return Return(cudaErrorInvalidValue);
+  if (kind != cudaMemcpyDeviceToDevice && Refuses(*stream)) return Return(cudaErrorStreamCaptureUnsupported);
   Enqueue(stream, [=] {
     std::memcpy(to, from, bytes);
     return std::string();
@@ -210,11 +230,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const std::lock_guard lock(mutex);
+  if (Refuses(*stream)) return Return(cudaErrorStreamCaptureUnsupported);
   return Return(Drain(*stream));
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   const std::lock_guard lock(mutex);
+  if (Refuses(*stream)) return Return(cudaErrorStreamCaptureUnsupported);
   const uint64_t point = event->recorded;
   EmulatedStream* const other = event->stream;
   Enqueue(stream, [=] {
@@ -238,6 +260,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(mutex);
+  if (Refuses(*stream)) return Return(cudaErrorStreamCaptureUnsupported);
   event->stream = stream;
   const uint64_t point = ++event->recorded;
   Enqueue(stream, [=] {
@@ -260,4 +283,38 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const std::lock_guard lock(mutex);
   while (event->reached < event->recorded) Step(*event->stream);
   return Return(event->recorded > 0 && event->stream->failed ? cudaErrorLaunchFailure : cudaSuccess);
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
+  const std::lock_guard lock(mutex);
+  if (Refuses(*stream)) return Return(cudaErrorStreamCaptureUnsupported);
+  stream->recording = new EmulatedGraph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::lock_guard lock(mutex);
+  EmulatedGraph* const recorded = std::exchange(stream->recording, nullptr);
+  if (recorded == nullptr) return Return(cudaErrorInvalidValue);
+  *graph = recorded->invalid ? nullptr : recorded;
+  if (!recorded->invalid) return cudaSuccess;
+  delete recorded;
+  return Return(cudaErrorStreamCaptureInvalidated);
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long /*flags*/) {
+  *executable = new EmulatedGraph(*graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { return cudaGraphDestroy(executable); }
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  for (const auto& work : executable->work) Enqueue(stream, work);
+  return cudaSuccess;
 }

@@ -4,8 +4,8 @@
 // Streams are lazy: what they are told is done when somebody waits for it, or asks whether it is done. So a caller that forgets to wait
 // reads what was there before.
 //
-// Names, arguments and errors are those of the CUDA Runtime API (NVIDIA, "CUDA Runtime API", modules Device, Stream, Event and Memory
-// Management). Thread: any; one at a time runs.
+// Names, arguments and errors are those of the CUDA Runtime API (NVIDIA, "CUDA Runtime API", modules Device, Stream, Event, Memory and
+// Graph Management). Thread: any; one at a time runs.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,18 @@ enum cudaError_t {
   cudaErrorHostMemoryAlreadyRegistered = 712,
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 
 struct EmulatedStream;
 struct EmulatedEvent;
+struct EmulatedGraph;
 using cudaStream_t = EmulatedStream*;
 using cudaEvent_t = EmulatedEvent*;
+using cudaGraph_t = EmulatedGraph*;
+using cudaGraphExec_t = EmulatedGraph*;
 
 struct cudaDeviceProp {
   char name[256];
@@ -38,6 +43,8 @@ struct cudaDeviceProp {
   int minor;
   int multiProcessorCount;
 };
+
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
@@ -73,6 +80,15 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+
+// What a stream is told between Begin and End is kept in a graph. Waiting for the stream or its events, events and copies from and to the
+// host are refused in between, and so is then the end; CUDA allows more.
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
 
 namespace lamina::cuda::emulation {
 

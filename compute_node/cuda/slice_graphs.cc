@@ -1,0 +1,40 @@
+#include "compute_node/cuda/slice_graphs.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/log.h"
+
+namespace lamina {
+namespace {
+
+// Close enough together that filling up costs little: linear layers read their weights once for all of them.
+constexpr std::array<int64_t, 15> kGraphRows = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256};
+
+}  // namespace
+
+std::optional<int64_t> SliceGraphs::FilledRows(int64_t rows, int64_t max_rows) {
+  const auto* const next = std::ranges::lower_bound(kGraphRows, rows);
+  if (next == kGraphRows.end()) return std::nullopt;
+  return std::min(*next, max_rows);
+}
+
+void SliceGraphs::Run(const OpRange& range, int64_t rows, cuda::Stream& stream, const std::function<void()>& launch) {
+  Entry& entry = entries_[{range, rows}];
+  if (entry.times == 1) {
+    Result<std::unique_ptr<cuda::Graph>> graph = cuda::Graph::Record(stream, launch);
+    if (graph.ok()) {
+      entry.graph = std::move(*graph);
+      ++num_graphs_;
+    } else if (!std::exchange(has_warned_, true)) {
+      LAMINA_LOG_WARN("slice {}, {} rows: kernels are launched one by one, as they could not be recorded as a CUDA graph: {}", range.slice,
+                      rows, graph.status().message());
+    }
+  }
+  entry.times = std::min(entry.times + 1, 2);
+  if (entry.graph == nullptr) return launch();
+  entry.graph->Replay(stream);
+}
+
+}  // namespace lamina

@@ -1,0 +1,47 @@
+#include "kernels/cuda/graph.h"
+
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/runtime.h"
+
+namespace lamina::cuda {
+namespace {
+
+cudaStream_t HandleOf(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
+
+Status AsStatus(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return OkStatus();
+  cudaGetLastError();
+  return InternalError(std::string(what) + ": " + cudaGetErrorString(error));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Graph>> Graph::Record(Stream& stream, const std::function<void()>& record) {
+  if (Status failure = stream.TakeFailure(); !failure.ok()) {
+    stream.Fail(failure);
+    return failure;
+  }
+  // Other threads of this process may allocate and wait meanwhile.
+  LAMINA_RETURN_IF_ERROR(AsStatus(cudaStreamBeginCapture(HandleOf(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture"));
+  record();
+  const Status recorded = stream.TakeFailure();
+  cudaGraph_t graph = nullptr;
+  const Status ended = AsStatus(cudaStreamEndCapture(HandleOf(stream), &graph), "cudaStreamEndCapture");
+  cudaGraphExec_t executable = nullptr;
+  Status status = recorded.ok() ? ended : recorded;
+  if (status.ok()) status = AsStatus(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  if (!status.ok()) return status;
+  return std::unique_ptr<Graph>(new Graph(executable));
+}
+
+Graph::~Graph() { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_)); }
+
+void Graph::Replay(Stream& stream) const {
+  Status status = AsStatus(cudaGraphLaunch(static_cast<cudaGraphExec_t>(handle_), HandleOf(stream)), "cudaGraphLaunch");
+  if (!status.ok()) stream.Fail(std::move(status));
+}
+
+}  // namespace lamina::cuda
