@@ -116,6 +116,10 @@ NodeConfig ReadNode(YamlMap& map) {
   if (node.role == NodeRole::kMemory) {
     map.Require("memory", "how much it may use for the KV cache, for example 4GiB");
     map.ReadSize("memory", &node.memory_bytes, kMinNodeMemory);
+    map.ReadSize("host_memory", &node.host_memory_bytes, 0);
+    if (node.host_memory_bytes > node.memory_bytes) map.Fail("host_memory", "'host_memory' is a part of 'memory', and larger than that");
+    if (node.host_memory_bytes > 0 && !IsGpuName(node.device))
+      map.Fail("host_memory", "'host_memory' is for memory nodes on a GPU: 'device' is '" + node.device + "'");
   } else {
     int64_t unused = 0;
     map.ReadSize("memory", &unused, 0);

@@ -24,6 +24,7 @@ struct NodeConfig {
   int threads = 0;                 // 0: all cores of the host, or of `cpus`
   std::string cpus = "";           // such as "0-3,8": its daemon runs on these cores, each thread of its kernels on one; "": on any
   int64_t memory_bytes = 0;        // memory nodes: for the KV cache (required); human sizes: 512MiB, 4GiB
+  int64_t host_memory_bytes = 0;   // memory nodes on a GPU: so much of it lies in the host's memory, pinned, and is read from there
   double price_per_hour = 0;       // for tokens per dollar; 0: unknown
 };
 

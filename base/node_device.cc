@@ -23,7 +23,9 @@ std::optional<CudaGpu> ParseCuda(std::string_view name) {
 
 bool IsModelledName(std::string_view name) { return name.starts_with(kModelledPrefix) && name.size() > kModelledPrefix.size(); }
 
-bool IsDeviceName(std::string_view name) { return name == "cpu" || ParseCuda(name) || IsModelledName(name); }
+bool IsGpuName(std::string_view name) { return ParseCuda(name).has_value(); }
+
+bool IsDeviceName(std::string_view name) { return name == "cpu" || IsGpuName(name) || IsModelledName(name); }
 
 Clock::duration PollingPatience(const NodeDevice& device) {
   return std::holds_alternative<HostCpu>(device) ? microseconds(200) : milliseconds(1);

@@ -25,6 +25,7 @@ using NodeDevice = std::variant<HostCpu, CudaGpu, DeviceSpec>;
 // Whether the text has one of these forms; the catalog and the GPUs are not asked.
 bool IsDeviceName(std::string_view name);
 bool IsModelledName(std::string_view name);
+bool IsGpuName(std::string_view name);
 
 // For messages about text that has none.
 inline constexpr std::string_view kExpectedDevice =

@@ -20,6 +20,7 @@ std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig&
   std::vector<std::string> argv = {is_memory ? "lamina-memory-node" : "lamina-compute-node", "--name", node.name, "--listen",
                                    ClusterConfig::Address(node)};
   if (is_memory) argv.insert(argv.end(), {"--memory", FormatSize(node.memory_bytes)});
+  if (node.host_memory_bytes > 0) argv.insert(argv.end(), {"--host-memory", FormatSize(node.host_memory_bytes)});
   argv.insert(argv.end(), {"--threads", std::to_string(node.threads)});
   if (!node.cpus.empty()) argv.insert(argv.end(), {"--cpus", node.cpus});
   if (node.device != "cpu") argv.insert(argv.end(), {"--device", node.device});

@@ -49,7 +49,7 @@ ScoreRules RulesOf(const control::AttentionSpec& spec) {
 }  // namespace
 
 Result<std::unique_ptr<MemoryNode>> MemoryNode::Create(const MemoryNodeOptions& options) {
-  LAMINA_RETURN_IF_ERROR(CheckKvDevice(options.device, options.memory_bytes));
+  LAMINA_RETURN_IF_ERROR(CheckKvDevice(options.device, options.memory_bytes, options.host_memory_bytes));
   ControlOptions greeting{.hello = "memory node " + options.name};
   LAMINA_ASSIGN_OR_RETURN(greeting.secret, ReadSecretFile(options.secret_file));
   LAMINA_ASSIGN_OR_RETURN(greeting.tls, TlsContext::Load(options.tls));
@@ -181,7 +181,8 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
                    std::max(request.limits().num_batches(), 1),
                    FromProto(spec.wire_dtype()),
                    request.overlap()};
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvDevice> device, MakeKvDevice(options_.device, shape, capacity, team_));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvDevice> device,
+                          MakeKvDevice(options_.device, shape, capacity, options_.host_memory_bytes, team_));
   session->service = std::make_unique<AttentionService>(session->wire, RulesOf(spec), request.epoch(), std::move(device));
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
   LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));

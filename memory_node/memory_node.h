@@ -30,6 +30,7 @@ struct MemoryNodeOptions {
   std::string secret_file;             // of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls
   TlsFiles tls;                        // empty: no TLS
   int64_t memory_bytes = 0;            // for the KV cache; on a modelled device it only counts
+  int64_t host_memory_bytes = 0;       // so much of it lies in the host's memory; only on a GPU
   int num_threads = 0;                 // 0: all cores
   bool pin_threads = false;            // each to one of the cores that the thread that creates the node may run on
   NodeDevice device;                   // the CPU unless another is named

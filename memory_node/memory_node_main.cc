@@ -1,5 +1,6 @@
 // lamina-memory-node: holds KV and runs attention. Composition root.
 #include <csignal>
+#include <tuple>
 
 #include <CLI/CLI.hpp>
 
@@ -21,10 +22,13 @@ int main(int argc, char** argv) {
       "10.0.0.2:7101 --memory 64GiB --secret-file /etc/lamina/secret",
       "lamina-memory-node");
   lamina::MemoryNodeOptions options;
-  std::string memory, device = "cpu", device_catalog, cpus;
+  std::string memory, host_memory = "0", device = "cpu", device_catalog, cpus;
   app.add_option("--name", options.name, "name in the cluster YAML")->capture_default_str();
   app.add_option("--listen", options.listen, "HOST:PORT for the manager; port 0 takes any free one")->capture_default_str();
   app.add_option("--memory", memory, "memory for the KV cache, such as 4GiB")->required();
+  app.add_option("--host-memory", host_memory,
+                 "so much of it lies in the host's memory, pinned, where it is read across PCIe: for more KV than a GPU has room for")
+      ->capture_default_str();
   app.add_option("--secret-file", options.secret_file, "file with the cluster's secret; off the loopback there must be one, or TLS");
   app.add_option("--tls-certificate", options.tls.certificate, "this host's certificate, for TLS with the manager; needs the next two");
   app.add_option("--tls-key", options.tls.key, "the certificate's private key, mode 600");
@@ -43,12 +47,15 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   lamina::InitLogging("memory " + options.name);
-  const lamina::Result<int64_t> bytes = lamina::ParseSize(memory);
-  if (!bytes.ok()) {
-    LAMINA_LOG_ERROR("--memory: {}", bytes.status().message());
-    return 2;
+  for (const auto& [option, text, bytes] :
+       {std::tuple{"--memory", &memory, &options.memory_bytes}, std::tuple{"--host-memory", &host_memory, &options.host_memory_bytes}}) {
+    const lamina::Result<int64_t> parsed = lamina::ParseSize(*text);
+    if (!parsed.ok()) {
+      LAMINA_LOG_ERROR("{}: {}", option, parsed.status().message());
+      return 2;
+    }
+    *bytes = *parsed;
   }
-  options.memory_bytes = *bytes;
   lamina::Result<lamina::NodeDevice> found = lamina::FindDevice(device, device_catalog);
   if (!found.ok()) {
     LAMINA_LOG_ERROR("--device: {}", found.status().message());

@@ -60,7 +60,8 @@ Result<std::unique_ptr<SliceRunner>> CudaDevice::MakeSlices(const LoadedModel& m
 
 Result<std::unique_ptr<LocalKv>> CudaDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
                                                     int64_t capacity_tokens) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::KvCache> cache, cuda::KvCache::Create(kv, capacity_tokens, engine_.staged()));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::KvCache> cache,
+                          cuda::KvCache::Create(kv, capacity_tokens, /*host_bytes=*/0, engine_.staged()));
   return std::unique_ptr<LocalKv>(std::make_unique<CudaKv>(shape, windows, std::move(cache), engine_.staged()));
 }
 

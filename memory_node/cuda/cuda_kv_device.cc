@@ -16,11 +16,17 @@ size_t LseBytes(const AttentionShape& shape) { return static_cast<size_t>(shape.
 
 }  // namespace
 
-Result<std::unique_ptr<KvDevice>> CudaKvDevice::Create(int index, const KvShape& shape, int64_t capacity_tokens) {
+Result<std::unique_ptr<KvDevice>> CudaKvDevice::Create(int index, const KvShape& shape, int64_t capacity_tokens, int64_t host_bytes) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::StagedStream> stream, cuda::StagedStream::Create(index));
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::KvCache> cache, cuda::KvCache::Create(shape, capacity_tokens, *stream));
-  LAMINA_LOG_INFO("cuda:{} holds the KV cache: {}; kernels: {}", index, FormatGigabytes(shape.bytes_per_token() * capacity_tokens),
-                  cuda::BuiltWith());
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::KvCache> cache, cuda::KvCache::Create(shape, capacity_tokens, host_bytes, *stream));
+  const int64_t bytes = shape.bytes_per_token() * capacity_tokens;
+  if (cache->host_bytes() > 0) {
+    LAMINA_LOG_INFO("cuda:{} holds the KV cache: {} of {}; the other {}, {} of {} layers, lie in the host's memory; kernels: {}", index,
+                    FormatGigabytes(bytes - cache->host_bytes()), FormatGigabytes(bytes), FormatGigabytes(cache->host_bytes()),
+                    cache->host_layers(), shape.num_layers, cuda::BuiltWith());
+  } else {
+    LAMINA_LOG_INFO("cuda:{} holds the KV cache: {}; kernels: {}", index, FormatGigabytes(bytes), cuda::BuiltWith());
+  }
   return std::unique_ptr<KvDevice>(new CudaKvDevice(std::move(stream), std::move(cache)));
 }
 

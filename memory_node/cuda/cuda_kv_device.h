@@ -14,8 +14,8 @@ namespace lamina {
 // the middle of a step ends the process. Thread: one owner.
 class CudaKvDevice final : public KvDevice {
  public:
-  // On GPU number `index`. Errors as cuda::StagedStream::Create and cuda::KvCache::Create.
-  static Result<std::unique_ptr<KvDevice>> Create(int index, const KvShape& shape, int64_t capacity_tokens);
+  // On GPU number `index`, but for `host_bytes`. Errors as cuda::StagedStream::Create and cuda::KvCache::Create.
+  static Result<std::unique_ptr<KvDevice>> Create(int index, const KvShape& shape, int64_t capacity_tokens, int64_t host_bytes);
 
   int64_t capacity_tokens() const override { return cache_->capacity_tokens(); }
   int64_t used_tokens() const override { return cache_->used_tokens(); }

@@ -71,7 +71,7 @@ cluster: {name: big, controller: head, http_port: 9000}
 defaults: {ssh: ssh -p 2222, env: {A: b}, workdir: /srv, log_dir: /var/log/x}
 nodes:
 - {name: c0, role: compute, host: head, port: 1, device: cpu, threads: 4, price_per_hour: 1.5, cpus: "0-2,7"}
-- {name: m0, role: memory, host: "::1", port: 2, memory: 1GiB, threads: 2}
+- {name: m0, role: memory, host: "::1", port: 2, memory: 1GiB, threads: 2, device: cuda, host_memory: 256MiB}
 model: {path: /m/llama/, served_name: llama, load_format: dummy, kv_dtype: float16}
 transport: {kind: verbs, fallback: true, checksum: on}
 attention: {kv_head_parallel: 1, spread_tokens: 4k, wire_dtype: float16}
@@ -91,6 +91,8 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->nodes[0].cpus, "0-2,7");
   EXPECT_EQ(config->nodes[0].price_per_hour, 1.5);
   EXPECT_EQ(ClusterConfig::Address(config->nodes[1]), "[::1]:2");
+  EXPECT_EQ(config->nodes[0].host_memory_bytes, 0);
+  EXPECT_EQ(config->nodes[1].host_memory_bytes, int64_t{256} << 20);
   EXPECT_EQ(config->model_path, "/m/llama");
   EXPECT_EQ(config->served_name, "llama");
   EXPECT_EQ(config->load_format, "dummy");
@@ -225,6 +227,10 @@ TEST(ClusterConfig, NodesAreChecked) {
             "/etc/c.yaml:4: node 'm0' needs 'memory': how much it may use for the KV cache, for example 4GiB");
   EXPECT_EQ(ErrorOf(Changed("role: compute,", "role: compute, memory: 1GiB,")),
             "/etc/c.yaml:3: 'memory' is for memory nodes: a compute node holds no KV cache");
+  EXPECT_EQ(ErrorOf(Changed("memory: 256MiB", "memory: 256MiB, host_memory: 1MiB")),
+            "/etc/c.yaml:4: 'host_memory' is for memory nodes on a GPU: 'device' is 'cpu'");
+  EXPECT_EQ(ErrorOf(Changed("memory: 256MiB", "memory: 256MiB, device: cuda, host_memory: 257MiB")),
+            "/etc/c.yaml:4: 'host_memory' is a part of 'memory', and larger than that");
   EXPECT_EQ(ErrorOf(Changed(", port: 7100", "")), "/etc/c.yaml:3: node 'c0' needs 'port': where its daemon listens");
   EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, device: gpu")),
             "/etc/c.yaml:3: 'device' is 'gpu': expected cpu, cuda:N with the number of a GPU, or modelled:NAME with a NAME of the device "

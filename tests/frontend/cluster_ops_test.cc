@@ -78,10 +78,12 @@ class ClusterOpsTest : public ::testing::Test {
 TEST_F(ClusterOpsTest, CommandLinesOfTheDaemons) {
   config_.nodes[1].threads = 3;
   config_.nodes[1].cpus = "0-3";
+  config_.nodes[1].device = "cuda:1";
+  config_.nodes[1].host_memory_bytes = int64_t{16} << 20;
   const std::vector<DaemonCommand> commands = DaemonCommands(config_, "/c.yaml", true);
   ASSERT_EQ(commands.size(), 4u);
   EXPECT_EQ(ShellJoin(commands[0].argv), "lamina-memory-node --name m0 --listen 127.0.0.1:" + std::to_string(config_.nodes[1].port) +
-                                             " --memory 64MiB --threads 3 --cpus 0-3");
+                                             " --memory 64MiB --host-memory 16MiB --threads 3 --cpus 0-3 --device cuda:1");
   EXPECT_EQ(ShellJoin(commands[2].argv),
             "lamina-compute-node --name c0 --listen 127.0.0.1:" + std::to_string(config_.nodes[0].port) + " --threads 0");
   EXPECT_EQ(ShellJoin(commands[3].argv), "lamina serve --cluster /c.yaml");

@@ -35,12 +35,12 @@ class CudaKvDeviceTest : public testing::Test {
   }
 
   // The same KV cache on both devices.
-  void Open(DType dtype) {
+  void Open(DType dtype, int64_t host_memory_bytes = 0) {
     dtype_ = dtype;
     const KvShape shape{kLayers, kKvHeads, kHeadDim, dtype};
-    Result<std::unique_ptr<KvDevice>> gpu = MakeKvDevice(CudaGpu{0}, shape, kCapacity, team_);
+    Result<std::unique_ptr<KvDevice>> gpu = MakeKvDevice(CudaGpu{0}, shape, kCapacity, host_memory_bytes, team_);
     ASSERT_TRUE(gpu.ok()) << gpu.status();
-    devices_[0] = *MakeKvDevice(HostCpu{}, shape, kCapacity, team_);
+    devices_[0] = *MakeKvDevice(HostCpu{}, shape, kCapacity, 0, team_);
     devices_[1] = std::move(*gpu);
   }
 
@@ -215,7 +215,7 @@ TEST_F(CudaKvDeviceTest, TablesAreKeptAsOnTheCpu) {
 }
 
 TEST_F(CudaKvDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
-  const Status made = MakeKvDevice(CudaGpu{0}, {80, 32, 128, DType::kBF16}, int64_t{1} << 31, team_).status();
+  const Status made = MakeKvDevice(CudaGpu{0}, {80, 32, 128, DType::kBF16}, int64_t{1} << 31, 0, team_).status();
   EXPECT_EQ(made.code(), StatusCode::kOutOfSpace);
   EXPECT_THAT(made.message(), testing::ContainsRegex("cuda:0 \\(.*\\) has [0-9.]+ GB free, and 2147483648 tokens of .* need 2814749.*GB"));
   MemoryNodeOptions options;
@@ -225,7 +225,45 @@ TEST_F(CudaKvDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
   EXPECT_EQ(created.code(), StatusCode::kOutOfSpace);
   EXPECT_THAT(created.message(),
               testing::ContainsRegex("--memory 1125899.9 GB is more than the [0-9.]+ GB that cuda:0 \\(.*\\) has free of"));
+  EXPECT_THAT(created.message(), HasSubstr("; --host-memory puts a part of it into the host's memory"));
   options.memory_bytes = int64_t{1} << 20;
+  EXPECT_TRUE(MemoryNode::Create(options).ok());
+}
+
+TEST_F(CudaKvDeviceTest, MoreThanTheGpuHasLiesInTheHostsMemory) {
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    const int64_t layer_bytes = 2 * kKvWidth * kCapacity * static_cast<int64_t>(ElementSize(dtype));
+    for (const int64_t host_bytes : {int64_t{1}, layer_bytes, layer_bytes + 1, int64_t{1} << 40}) {
+      SCOPED_TRACE(host_bytes);
+      next_slot_ = 0;
+      const int64_t before = cuda::DescribeDevice(0)->free_bytes;
+      Open(dtype, host_bytes);
+      const int64_t on_host = host_bytes > layer_bytes ? 2 : 1;
+      const int64_t on_device = before - cuda::DescribeDevice(0)->free_bytes;
+      EXPECT_GE(on_device, (kLayers - on_host) * layer_bytes);
+      if (cuda::BuiltWith() == "emulated on the CPU") {  // to the byte
+        EXPECT_EQ(on_device, (kLayers - on_host) * layer_bytes);
+      }
+      AppendTokens(1, 0, 40);
+      AppendTokens(2, 0, 3);
+      for (int layer = 0; layer < kLayers; ++layer) ExpectAlike(layer, dtype, {{1, 0, 40}, {2, 0, 3}, {1, 7, 31}});
+      for (auto& device : devices_) device.reset();
+    }
+  }
+}
+
+TEST_F(CudaKvDeviceTest, HostMemoryIsAPartOfAGpusMemory) {
+  MemoryNodeOptions options;
+  options.memory_bytes = int64_t{1} << 20;
+  options.host_memory_bytes = 1;
+  EXPECT_EQ(MemoryNode::Create(options).status().message(), "--host-memory is for the KV of a GPU: --device cuda:N");
+  options.device = CudaGpu{0};
+  EXPECT_TRUE(MemoryNode::Create(options).ok());
+  options.host_memory_bytes = options.memory_bytes + 1;
+  EXPECT_THAT(MemoryNode::Create(options).status().message(), HasSubstr("--host-memory 0.0 GB is a part of --memory, which is 0.0 GB"));
+  options.memory_bytes = int64_t{1} << 50;
+  EXPECT_THAT(MemoryNode::Create(options).status().message(), HasSubstr("GB less --host-memory 0.0 GB is more than the "));
+  options.host_memory_bytes = options.memory_bytes - 1000;
   EXPECT_TRUE(MemoryNode::Create(options).ok());
 }
 

@@ -20,7 +20,7 @@ constexpr size_t kDummyRows = 256;
 
 }  // namespace
 
-Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t capacity_tokens, StagedStream& stream) {
+Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t capacity_tokens, int64_t host_bytes, StagedStream& stream) {
   const std::string name = "cuda:" + std::to_string(stream.device());
   if (shape.num_layers <= 0 || shape.num_kv_heads <= 0 || capacity_tokens <= 0 || capacity_tokens > std::numeric_limits<TokenSlot>::max())
     return InvalidArgument(name + ": a KV cache of " + std::to_string(capacity_tokens) + " tokens, " + std::to_string(shape.num_layers) +
@@ -29,20 +29,26 @@ Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t c
   int64_t bytes = 0;
   if (__builtin_mul_overflow(shape.bytes_per_token(), capacity_tokens, &bytes)) bytes = std::numeric_limits<int64_t>::max();
   LAMINA_ASSIGN_OR_RETURN(const DeviceInfo info, DescribeDevice(stream.device()));
-  if (bytes > info.free_bytes) {
+  const int64_t layer_bytes = bytes / shape.num_layers;
+  const int64_t host_layers = std::min<int64_t>((host_bytes + layer_bytes - 1) / layer_bytes, shape.num_layers);
+  const int64_t device_bytes = bytes - host_layers * layer_bytes;
+  if (device_bytes > info.free_bytes) {
     return OutOfSpace(name + " (" + info.name + ") has " + FormatGigabytes(info.free_bytes) + " free, and " +
                       std::to_string(capacity_tokens) + " tokens of " + std::to_string(shape.bytes_per_token()) + " bytes of KV need " +
-                      FormatGigabytes(bytes) + "; use fewer tokens, or another GPU");
+                      FormatGigabytes(bytes) + (host_layers > 0 ? ", " + FormatGigabytes(device_bytes) + " of them there" : "") +
+                      "; use fewer tokens, more host memory, or another GPU");
   }
-  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer slab, DeviceBuffer::Create(static_cast<size_t>(bytes)));
-  std::unique_ptr<KvCache> cache(new KvCache(shape, capacity_tokens, std::move(slab), stream));
+  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer slab, DeviceBuffer::Create(static_cast<size_t>(device_bytes)));
+  LAMINA_ASSIGN_OR_RETURN(PinnedBuffer host_slab, PinnedBuffer::Create(static_cast<size_t>(bytes - device_bytes)));
+  std::unique_ptr<KvCache> cache(new KvCache(shape, capacity_tokens, std::move(slab), std::move(host_slab), host_layers, stream));
   LAMINA_RETURN_IF_ERROR(CheckAttention({shape.num_kv_heads, shape.num_kv_heads, shape.head_dim, 1, 0}, cache->View(0)));
   return cache;
 }
 
 KvPlace KvCache::Place(int layer) const {
   const int64_t half = int64_t{shape_.num_kv_heads} * capacity_tokens() * shape_.head_dim * static_cast<int64_t>(ElementSize(shape_.dtype));
-  std::byte* const k = slab_.as<std::byte>() + 2 * layer * half;
+  const int64_t host_layer = layer - (shape_.num_layers - host_layers_);
+  std::byte* const k = host_layer < 0 ? slab_.as<std::byte>() + 2 * layer * half : host_slab_.as<std::byte>() + 2 * host_layer * half;
   return {k, k + half, capacity_tokens() * shape_.head_dim, shape_.head_dim, shape_.dtype};
 }
 

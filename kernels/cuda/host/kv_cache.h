@@ -1,4 +1,8 @@
 // The KV cache of one GPU: tables of token slots on the host, K and V in the device's memory, and attention over them.
+//
+// K and V may be larger than that memory. The last layers' then lie in the host's, pinned, and the kernels read them from there, at the
+// speed of PCIe. A step attends in every layer, so each byte crosses once a step however the cache is divided, and pages that migrate on
+// demand would cross in both directions.
 #pragma once
 
 #include <array>
@@ -21,14 +25,16 @@ namespace lamina::cuda {
 // Everything that touches the device is only asked for: it is done when the stream gets there. Thread: the stream's owner.
 class KvCache {
  public:
-  // Borrows the stream. kOutOfSpace: the device has less memory free than the slab needs; the message names both. kInvalidArgument: as
-  // CheckAttention.
-  static Result<std::unique_ptr<KvCache>> Create(const KvShape& shape, int64_t capacity_tokens, StagedStream& stream);
+  // Borrows the stream. `host_bytes` of it lie in the host's memory, rounded up to whole layers. kOutOfSpace: the device has less memory
+  // free than the rest needs; the message names both; or the host has not that much. kInvalidArgument: as CheckAttention.
+  static Result<std::unique_ptr<KvCache>> Create(const KvShape& shape, int64_t capacity_tokens, int64_t host_bytes, StagedStream& stream);
 
   const KvShape& shape() const { return shape_; }
   int64_t capacity_tokens() const { return tables_.capacity_tokens(); }
   int64_t used_tokens() const { return tables_.used_tokens(); }
   int64_t num_sequences() const { return tables_.num_sequences(); }
+  int64_t host_layers() const { return host_layers_; }
+  int64_t host_bytes() const { return static_cast<int64_t>(host_slab_.size_bytes()); }
 
   // As KvTables's, and KvStore's AppendDummy.
   Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step);
@@ -71,8 +77,14 @@ class KvCache {
     int64_t max_tokens = 0;
   };
 
-  KvCache(const KvShape& shape, int64_t capacity_tokens, DeviceBuffer slab, StagedStream& stream)
-      : shape_(shape), stream_(stream), tables_(shape.num_layers, capacity_tokens), slab_(std::move(slab)) {}
+  KvCache(const KvShape& shape, int64_t capacity_tokens, DeviceBuffer slab, PinnedBuffer host_slab, int64_t host_layers,
+          StagedStream& stream)
+      : shape_(shape),
+        stream_(stream),
+        tables_(shape.num_layers, capacity_tokens),
+        slab_(std::move(slab)),
+        host_slab_(std::move(host_slab)),
+        host_layers_(host_layers) {}
   KvPlace Place(int layer) const;
   KvView View(int layer) const;
   const Uploaded& Upload(std::span<const std::span<const TokenSlot>> rows);
@@ -80,8 +92,11 @@ class KvCache {
   const KvShape shape_;
   StagedStream& stream_;
   KvTables tables_;
-  uint64_t version_ = 1;     // of the tables: grows with each change
-  const DeviceBuffer slab_;  // layout as TokenSlab's: per layer K, then V, each [kv_head][slot][head_dim]
+  uint64_t version_ = 1;  // of the tables: grows with each change
+  // Layout as TokenSlab's: per layer K, then V, each [kv_head][slot][head_dim].
+  const DeviceBuffer slab_;
+  const PinnedBuffer host_slab_;
+  const int64_t host_layers_;
   // Batches in flight take turns, and layers with and without a window.
   std::array<Uploaded, 8> uploads_;
   size_t oldest_upload_ = 0;
