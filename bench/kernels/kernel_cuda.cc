@@ -10,11 +10,11 @@
 #include <numeric>
 #include <random>
 
-#include "base/clock.h"
+#include "bench/kernels/cuda_samples.h"
+#include "bench/kernels/kernel_cuda_slice.h"
 #include "bench/kernels/kernel_samples.h"
 #include "bench/kernels/random_values.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/reference/reference.h"
@@ -26,52 +26,6 @@ namespace lamina {
 namespace {
 
 constexpr int kCudaKvHeads = 8;
-constexpr double kSampleSeconds = 0.02;  // of a sample: a launch and the wait at its end are then lost in it
-
-template <typename T>
-Result<cuda::DeviceBuffer> Uploaded(const std::vector<T>& values, cuda::Stream& stream) {
-  LAMINA_ASSIGN_OR_RETURN(cuda::DeviceBuffer buffer, cuda::DeviceBuffer::Create(values.size() * sizeof(T)));
-  cuda::CopyToDevice(buffer.data(), values.data(), buffer.size_bytes(), stream);
-  LAMINA_RETURN_IF_ERROR(stream.Synchronize());
-  return buffer;
-}
-
-// n values of `dtype` on the device: a few thousand random ones, again and again.
-Result<cuda::DeviceBuffer> Filled(size_t n, DType dtype, cuda::Stream& stream) {
-  constexpr size_t kDifferent = 65521;  // a prime: rows begin at different ones
-  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer values, Uploaded(RandomValues(std::min(n, kDifferent), 3), stream));
-  LAMINA_ASSIGN_OR_RETURN(cuda::DeviceBuffer buffer, cuda::DeviceBuffer::Create(n * ElementSize(dtype)));
-  for (size_t at = 0; at < n; at += kDifferent) {
-    cuda::ConvertFromFloat(values.as<float>(), static_cast<int64_t>(std::min(kDifferent, n - at)), dtype,
-                           buffer.as<std::byte>() + at * ElementSize(dtype), stream);
-  }
-  LAMINA_RETURN_IF_ERROR(stream.Synchronize());
-  return buffer;
-}
-
-// Seconds of one `launch`: of as many as make up a sample, back to back.
-class Timed {
- public:
-  Timed(std::function<void()> launch, cuda::Stream& stream) : launch_(std::move(launch)), stream_(stream) {
-    Seconds();  // warm-up
-    times_ = static_cast<int>(std::clamp(kSampleSeconds / Seconds(), 1.0, 1000.0));
-  }
-
-  double Seconds() {
-    const TimePoint start = Clock::now();
-    for (int i = 0; i < times_; ++i) launch_();
-    if (Status status = stream_.Synchronize(); failure_.ok()) failure_ = std::move(status);
-    return SecondsSince(start) / times_;
-  }
-  const Status& failure() const { return failure_; }
-
- private:
-  std::function<void()> launch_;
-  cuda::Stream& stream_;
-  int times_ = 1;
-  Status failure_;
-};
-
 struct CudaAttentionSizes {
   DType dtype;
   int head_dim, group;
@@ -111,8 +65,8 @@ Result<Measurement> MeasureCudaAttention(const CudaAttentionSizes& sizes, int re
   batch.out = out.data();
 
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer copy, cuda::DeviceBuffer::Create(k.size_bytes()));
-  Timed ours([&] { cuda::Attention(shape, kv, batch, scratch, stream); }, stream);
-  Timed other([&] { cuda::CopyOnDevice(copy.data(), k.data(), k.size_bytes(), stream); }, stream);
+  TimedLaunches ours([&] { cuda::Attention(shape, kv, batch, scratch, stream); }, stream);
+  TimedLaunches other([&] { cuda::CopyOnDevice(copy.data(), k.data(), k.size_bytes(), stream); }, stream);
   const auto bytes = static_cast<double>(k.size_bytes() + v.size_bytes());
   const Measurement m = MeasureRatePair("attention",
                                         {{"kv", DTypeName(sizes.dtype)},
@@ -160,12 +114,12 @@ Result<Measurement> MeasureCudaLinear(const CudaLinearSizes& sizes, int repeats,
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer other_y, cuda::DeviceBuffer::Create(y_size * sizeof(float)));
   LAMINA_ASSIGN_OR_RETURN(const auto linear, cuda::Linear::Create({rows, in_features, out_features}, precision, stream));
   LAMINA_ASSIGN_OR_RETURN(const auto gemm, cuda::Gemm::Create(stream));
-  Timed ours(
+  TimedLaunches ours(
       [&] {
         linear->Run({weights.data(), DType::kBF16, out_features, in_features}, x.as<float>(), rows, nullptr, y.as<float>());
       },
       stream);
-  Timed other(
+  TimedLaunches other(
       [&] {
         gemm->Run({rounded.data(), weights.data(), DType::kBF16, rows, in_features, out_features, other_y.as<float>(), false});
       },
@@ -221,6 +175,9 @@ Status MeasureCudaKernels(int device, const CudaCases& cases, const std::functio
         named(std::move(m));
       }
     }
+  }
+  for (const std::string& model : cases.slices ? cases.models : std::vector<std::string>()) {
+    LAMINA_RETURN_IF_ERROR(MeasureCudaSlice(device, model, cases.rows, cases.repeats, named));
   }
   return OkStatus();
 }

@@ -14,12 +14,13 @@
 #include "bench/kernels/kernel_cuda.h"
 #include "bench/kernels/kernel_limits.h"
 #include "bench/kernels/kernel_linear.h"
+#include "bench/shipped_files.h"
 
 namespace lamina {
 namespace {
 
 struct KernelOptions {
-  std::vector<std::string> kernels = {"attention", "linear"};
+  std::vector<std::string> kernels;  // empty: attention and linear, on a GPU also slice
   std::vector<int> threads = NumAllowedCores() > 1 ? std::vector{1, 2} : std::vector{1};
   std::vector<int64_t> contexts = {1024, 4096};
   std::vector<int> groups = {1, 4, 8};
@@ -28,6 +29,7 @@ struct KernelOptions {
   std::vector<std::string> slots = {"runs", "churn", "random"};
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 256, 512};
   std::vector<std::string> shapes = {"4096x4096", "11008x4096", "2048x2048", "5632x2048"};
+  std::vector<std::string> models = {"configs/models/llama-7b", "configs/models/llama-13b", "configs/models/llama-3-70b"};
   std::string device = "cpu";
   int repeats = 7;
   bool quick = false;
@@ -40,7 +42,7 @@ int64_t WorkingSetBytes(const KernelOptions& options) { return int64_t{options.q
 
 std::string CaseText(const nlohmann::json& sizes) {
   std::string text;
-  for (const char* key : {"kv", "head_dim", "group", "context", "slots", "rows", "out", "in", "x", "threads"}) {
+  for (const char* key : {"kv", "head_dim", "group", "context", "slots", "rows", "out", "in", "x", "model", "threads"}) {
     if (!sizes.contains(key)) continue;
     const nlohmann::json& value = sizes[key];
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, value.is_string() ? value.get<std::string>() : value.dump());
@@ -145,10 +147,12 @@ Status MeasureOnCuda(const KernelOptions& options) {
   if (gpu == nullptr) return InvalidArgument("--device: \"" + options.device + "\" is neither cpu nor cuda:N");
   CudaCases cases;
   const auto has = [&](const char* kernel) {
-    return std::find(options.kernels.begin(), options.kernels.end(), kernel) != options.kernels.end();
+    return options.kernels.empty() || std::find(options.kernels.begin(), options.kernels.end(), kernel) != options.kernels.end();
   };
   cases.attention = has("attention");
   cases.linear = has("linear");
+  cases.slices = has("slice");
+  for (const std::string& model : options.models) cases.models.push_back(ShippedPath(model));
   cases.contexts = options.contexts;
   cases.groups = options.groups;
   cases.head_dims = options.head_dims;
@@ -170,6 +174,7 @@ Status Measure(KernelOptions options) {
     options.groups = {4};
     options.head_dims = {64};
     options.rows = {1, 16};
+    options.models = {"models/tiny-stories"};
     options.shapes = {options.device == "cpu" ? "512x256" : "64x32"};  // a GPU may be an emulated one
   }
   if (options.device != "cpu") return MeasureOnCuda(options);
@@ -177,7 +182,9 @@ Status Measure(KernelOptions options) {
   LAMINA_RETURN_IF_ERROR(CheckThreads(options.threads));
   const Result<std::unique_ptr<OpenBlas>> blas = OpenBlas::Load();  // before the teams pin this thread
   const Teams teams = MakePinnedTeams(options.threads);
+  if (options.kernels.empty()) options.kernels = {"attention", "linear"};
   for (const std::string& kernel : options.kernels) {
+    if (kernel == "slice") return InvalidArgument("--only slice: slices are measured on a GPU, with --device cuda:N");
     LAMINA_RETURN_IF_ERROR(kernel == "attention" ? MeasureAttention(options, teams) : MeasureLinear(options, teams, blas));
   }
   return OkStatus();
@@ -192,15 +199,18 @@ void RegisterKernels(CLI::App& app, int& exit_status) {
       "Values are medians over interleaved repeats; a ratio of 1 is par with the reference, more is better. References: for attention the\n"
       "smaller of the measured read bandwidth and what the measured multiply-add peak allows (`slots churn`: the rate on a fresh slab);\n"
       "for linear layers the same of their weights, and OpenBLAS on fp32 weights (package libopenblas0-pthread).\n"
-      "With --device cuda:0 on a GPU: attention against a copy on the device, linear layers against cuBLAS alone. Threads and slots are\n"
-      "then the CPU's matter: every token of a sequence stands anywhere.\n"
+      "With --device cuda:0 on a GPU: attention against a copy on the device, linear layers against cuBLAS alone, a slice against the\n"
+      "sum of what its linear layers take in cuBLAS alone and its other operators as copies. Threads and slots are then the CPU's matter:\n"
+      "every token of a sequence stands anywhere.\n"
       "LAMINA_CPU_ISA=avx2 measures the kernels and the limits of that instruction set.\n"
       "Example:\n  lamina bench kernels --only attention --groups 1,8 --threads 1\n"
       "  lamina bench kernels --device cuda:0 --contexts 512,4096 --rows 1,64,512");
   const auto add_list = [command](const std::string& name, auto& into, const std::string& help) {
     return command->add_option(name, into, help)->delimiter(',')->capture_default_str();
   };
-  add_list("--only", options->kernels, "attention, linear")->check(CLI::IsMember({"attention", "linear"}));
+  command->add_option("--only", options->kernels, "attention, linear; on a GPU also slice; default: all of them")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"attention", "linear", "slice"}));
   command->add_option("--device", options->device, "cpu, or cuda:N")->capture_default_str();
   add_list("--threads", options->threads, "pinned to as many cores; no more than there are")->check(CLI::Range(1, 1024));
   add_list("--contexts", options->contexts, "attention: tokens per sequence")->check(CLI::Range(64, 1 << 17));
@@ -208,8 +218,9 @@ void RegisterKernels(CLI::App& app, int& exit_status) {
   add_list("--head-dims", options->head_dims, "attention: a multiple of 8")->check(CLI::Range(8, 256));
   add_list("--kv", options->kv_dtypes, "attention: bf16, fp16")->check(CLI::IsMember({"bf16", "fp16"}));
   add_list("--slots", options->slots, "attention: runs, churn, random")->check(CLI::IsMember({"runs", "churn", "random"}));
-  add_list("--rows", options->rows, "linear: rows of the batch")->check(CLI::Range(1, 4096));
+  add_list("--rows", options->rows, "linear, slice: rows of the batch")->check(CLI::Range(1, 4096));
   add_list("--shapes", options->shapes, "linear: outputs x inputs");
+  add_list("--models", options->models, "slice: folders with a config.json, whose middle slice runs with made-up weights");
   command->add_option("--repeats", options->repeats, "of each case and its reference in turn")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

@@ -32,13 +32,19 @@ TEST(CudaKernelsBench, PrintsOneLinePerCaseOrWhyItCannot) {
   for (std::string text; std::getline(in, text);) {
     const auto line = nlohmann::json::parse(text);
     const auto& sizes = line["case"];
-    cases.push_back(line["name"].get<std::string>() +
-                    (sizes.contains("x") ? " " + sizes["rows"].dump() + " " + sizes["x"].get<std::string>() : ""));
+    cases.push_back(line["name"].get<std::string>() + (sizes.contains("rows") ? " " + sizes["rows"].dump() : "") +
+                    (sizes.contains("x") ? " " + sizes["x"].get<std::string>() : ""));
     EXPECT_GT(line["value"].get<double>(), 0) << text;
     EXPECT_GT(line["reference_value"].get<double>(), 0) << text;
     EXPECT_FALSE(sizes["device"].get<std::string>().empty());
   }
-  EXPECT_THAT(cases, testing::ElementsAre("attention", "linear 1 split", "linear 1 rounded", "linear 16 split", "linear 16 rounded"));
+  EXPECT_THAT(cases, testing::ElementsAre("attention", "linear 1 split", "linear 1 rounded", "linear 16 split", "linear 16 rounded", "slice 1", "slice 16"));
+}
+
+TEST(CudaKernelsBench, SlicesAreForGpus) {
+  const CommandOutput output = BenchCudaKernels({"--only", "slice"});
+  EXPECT_EQ(output.exit_status, 1);
+  EXPECT_EQ(output.err, "lamina bench kernels: --only slice: slices are measured on a GPU, with --device cuda:N\n");
 }
 
 TEST(CudaKernelsBench, RefusesWhatIsNoDevice) {
