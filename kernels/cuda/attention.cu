@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/attention_split.cuh"
+#include "kernels/cuda/attention_fma.cuh"
+#include "kernels/cuda/attention_tensor.cuh"
 #include "kernels/cuda/platform.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -56,28 +57,58 @@ __global__ void MergeSplits(const __grid_constant__ AttentionWork work) {
   if (thread == 0 && work.batch.lse != nullptr) work.batch.lse[output] = max + logf(sum);
 }
 
-template <typename T, int kQueries>
+// Rows of a block that begin at the same slot are attended to together, if they may be.
+template <class Split>
+__global__ void AttendSplits(const __grid_constant__ AttentionWork work) {
+  const int split = static_cast<int>(blockIdx.x) % work.num_splits;
+  const auto go_together = [&](int64_t a, int64_t b) {
+    return work.batch.rows[a].first_slot == work.batch.rows[b].first_slot &&
+           (!Split::kNeedsEvenRows || TokensInSplit(work, a, split) == TokensInSplit(work, b, split));
+  };
+  const int64_t begin = work.first_row + int64_t{static_cast<int>(blockIdx.x) / work.num_splits} * work.rows_per_block;
+  const int64_t end = work.first_row + work.num_rows;
+  int64_t row = begin;
+  while (row < end && row < begin + work.rows_per_block) {
+    int num_rows = 1;
+    while (row + num_rows < end && row + num_rows < begin + work.rows_per_block && go_together(row, row + num_rows)) ++num_rows;
+    Split(work, row, num_rows, split).Run();
+    row += num_rows;
+    __syncthreads();  // the next rows write where these stand
+  }
+}
+
+template <class Split>
 void LaunchSplits(const AttentionWork& work, Stream& stream) {
   const int64_t row_tiles = (work.num_rows + work.rows_per_block - 1) / work.rows_per_block;
   const dim3 grid(static_cast<unsigned>(row_tiles * work.num_splits), static_cast<unsigned>(work.shape.num_kv_heads * work.head_tiles));
-  const SplitLayout<T, kQueries> layout = {work.shape.head_dim};
-  Launch(AttendSplits<T, kQueries>, {grid, dim3(kSplitThreads), static_cast<size_t>(layout.total_bytes())}, stream, work);
+  const typename Split::Layout layout = {work.shape.head_dim};
+  Launch(AttendSplits<Split>, {grid, dim3(kSplitThreads), static_cast<size_t>(layout.total_bytes())}, stream, work);
 }
 
 template <typename T>
-void LaunchForQueries(const AttentionWork& work, Stream& stream) {
+void LaunchFma(const AttentionWork& work, Stream& stream) {
   const int queries = work.rows_per_block * work.heads_per_block;
-  if (queries == 1) return LaunchSplits<T, 1>(work, stream);
-  if (queries == 2) return LaunchSplits<T, 2>(work, stream);
-  if (queries <= 4) return LaunchSplits<T, 4>(work, stream);
-  LaunchSplits<T, kMaxQueries>(work, stream);
+  if (queries == 1) return LaunchSplits<FmaSplit<T, 1>>(work, stream);
+  if (queries == 2) return LaunchSplits<FmaSplit<T, 2>>(work, stream);
+  if (queries <= 4) return LaunchSplits<FmaSplit<T, 4>>(work, stream);
+  LaunchSplits<FmaSplit<T, kMaxQueries>>(work, stream);
+}
+
+// Tensor cores pay from 4 query heads per kv head on. Nothing but the shape decides, as rows must not depend on the batch.
+template <typename T>
+void Launch16Bit(const AttentionWork& work, Stream& stream) {
+  const int head_dim = work.shape.head_dim;
+  if (work.shape.group() < 4 || head_dim % kStep != 0) return LaunchFma<T>(work, stream);
+  if (head_dim <= 64) return LaunchSplits<TensorSplit<T, 4>>(work, stream);
+  if (head_dim <= 128) return LaunchSplits<TensorSplit<T, 8>>(work, stream);
+  LaunchSplits<TensorSplit<T, 16>>(work, stream);
 }
 
 void LaunchForType(const AttentionWork& work, Stream& stream) {
   switch (work.kv.dtype) {
-    case DType::kF32: return LaunchForQueries<float>(work, stream);
-    case DType::kBF16: return LaunchForQueries<BF16>(work, stream);
-    case DType::kF16: return LaunchForQueries<F16>(work, stream);
+    case DType::kF32: return LaunchFma<float>(work, stream);
+    case DType::kBF16: return Launch16Bit<BF16>(work, stream);
+    case DType::kF16: return Launch16Bit<F16>(work, stream);
   }
 }
 

@@ -1,4 +1,8 @@
-// One split of attention (kernels/cuda/attention.h): the part of a row's tokens that a block of threads attends to alone.
+// One split of attention (kernels/cuda/attention.h): the part of a row's tokens that a block of threads attends to alone. K first, all of
+// it, then the softmax, then V: in a split of this size nothing has to be corrected afterwards. What a query computes does not depend on
+// those beside it.
+//
+// Here is what all ways to multiply have in common; attention_fma.cuh and attention_tensor.cuh multiply.
 #pragma once
 
 #include <math.h>
@@ -11,9 +15,9 @@ namespace lamina::cuda {
 
 inline constexpr int kSplit = kAttentionSplitTokens;
 inline constexpr int kSplitThreads = 128;
-inline constexpr int kTile = 32;                              // tokens whose K or V is copied together
-inline constexpr int kLanesPerToken = kSplitThreads / kTile;  // that copy a row, and add up a score
-inline constexpr int kMaxQueries = 8;                         // of a block; larger groups take several, whose second reads come from L2
+inline constexpr int kTile = 32;                 // tokens whose K or V is copied together
+inline constexpr int kMaxQueries = 8;            // of a block; larger groups take several, whose second reads come from L2
+inline constexpr int kScoresPitch = kSplit + 4;  // scores of a token for eight queries lie in different banks
 
 // Tiles of K and V that a block has in shared memory, all but one of them on their way. A multiprocessor of compute capability 8.6 has 99
 // KiB.
@@ -36,39 +40,43 @@ struct AttentionWork {
   float* partial_lse = nullptr;  // [num_rows, num_splits, num_heads]
 };
 
-// Bytes from one token to the next in a tile: the eight tokens that a warp reads at a time lie in different banks, two by two.
-template <typename T>
-__host__ __device__ constexpr int TilePitch(int head_dim) {
-  const int row_bytes = head_dim * static_cast<int>(sizeof(T));
-  return row_bytes + (64 - row_bytes % 128 + 128) % 128;
+// Tokens of a row in a split, from its beginning on.
+__device__ inline int TokensInSplit(const AttentionWork& work, int64_t row, int split) {
+  const int64_t left = work.batch.rows[row].num_tokens - int64_t{split} * kSplit;
+  return left < 0 ? 0 : left < kSplit ? static_cast<int>(left) : kSplit;
 }
 
-// Shared memory of a block, in this order.
-template <typename T, int kQueries>
+// Lanes that share a row of K or V, eight elements each; those beyond the row have nothing to do. At least one for each query, which is
+// what adding up takes (attention_fma.cuh).
+__host__ __device__ constexpr int LanesPerRow(int head_dim) {
+  const int vectors = head_dim / kVector;
+  return vectors <= kMaxQueries ? kMaxQueries : vectors <= 16 ? 16 : kWarpSize;
+}
+
+// Shared memory of a block, in this order. kPad: elements between rows of tiles. kTailBytes: what the tiles' place has at least.
+template <typename T, int kQueries, int kPad, int kTailBytes>
 struct SplitLayout {
   int head_dim;
 
+  __host__ __device__ int row_elements() const { return head_dim + kPad; }
   __host__ __device__ int slots_bytes() const { return kSplit * static_cast<int>(sizeof(TokenSlot)); }
-  __host__ __device__ int q_bytes() const { return kQueries * head_dim * 4; }     // [kQueries, head_dim]
-  __host__ __device__ int scores_bytes() const { return kQueries * kSplit * 4; }  // [kQueries, kSplit], then their weights
-  __host__ __device__ int sums_bytes() const { return kQueries * 2 * 4; }         // [kQueries] largest score, [kQueries] sum of weights
-  __host__ __device__ int tiles_bytes() const { return kStages<T> * kTile * TilePitch<T>(head_dim); }
-  // At the end the tiles' place takes [token groups, kQueries, head_dim] sums.
-  __host__ __device__ int tail_bytes() const {
-    const int sums = kSplitThreads * kVector * kQueries * 4;
-    return tiles_bytes() > sums ? tiles_bytes() : sums;
-  }
+  __host__ __device__ int q_bytes() const { return kQueries * head_dim * 4; }           // [kQueries, head_dim]
+  __host__ __device__ int scores_bytes() const { return kQueries * kScoresPitch * 4; }  // [kQueries, kScoresPitch], then their weights
+  __host__ __device__ int sums_bytes() const { return kQueries * 2 * 4; }  // [kQueries] largest score, [kQueries] sum of weights
+  __host__ __device__ int tiles_bytes() const { return kStages<T> * kTile * row_elements() * static_cast<int>(sizeof(T)); }
   __host__ __device__ int sums_at() const { return slots_bytes() + q_bytes() + scores_bytes(); }
   __host__ __device__ int tail_at() const { return (sums_at() + sums_bytes() + 127) / 128 * 128; }
-  __host__ __device__ int total_bytes() const { return tail_at() + tail_bytes(); }
+  __host__ __device__ int total_bytes() const { return tail_at() + (tiles_bytes() > kTailBytes ? tiles_bytes() : kTailBytes); }
 };
 
-// The queries of rows [row, row + num_rows), which begin at the same slot. K first, all of it, then the softmax, then V: in a split of this
-// size nothing has to be corrected afterwards. What a query computes does not depend on those beside it.
-template <typename T, int kQueries>
-class Splitter {
+// The queries of rows [row, row + num_rows), which begin at the same slot.
+template <typename T, int kQueries, int kPad, int kTailBytes>
+class SplitBase {
  public:
-  __device__ Splitter(const AttentionWork& work, int64_t row, int num_rows, int split)
+  using Layout = SplitLayout<T, kQueries, kPad, kTailBytes>;
+
+ protected:
+  __device__ SplitBase(const AttentionWork& work, int64_t row, int num_rows, int split)
       : work_(work),
         layout_{work.shape.head_dim},
         row_(row),
@@ -76,9 +84,12 @@ class Splitter {
         kv_head_(static_cast<int>(blockIdx.y) / work.head_tiles),
         first_head_(kv_head_ * work.shape.group() + static_cast<int>(blockIdx.y) % work.head_tiles * work.heads_per_block),
         thread_(static_cast<int>(threadIdx.x)),
-        num_groups_(kSplitThreads / num_vectors()),
-        group_(thread_ / num_vectors()),
-        vector_(thread_ % num_vectors()) {
+        lanes_(LanesPerRow(work.shape.head_dim)),
+        num_groups_(kSplitThreads / lanes_),
+        group_(thread_ / lanes_),
+        vector_(thread_ % lanes_),
+        has_vector_(vector_ * kVector < work.shape.head_dim),
+        is_even_(true) {
     const int heads_left = (kv_head_ + 1) * work.shape.group() - first_head_;
     heads_ = heads_left < work.heads_per_block ? heads_left : work.heads_per_block;
     num_queries_ = num_rows * heads_;
@@ -87,36 +98,10 @@ class Splitter {
       const int tokens = TokensOfRow(row + i);
       num_tokens_ = tokens > num_tokens_ ? tokens : num_tokens_;
     }
+    for (int i = 0; i < num_rows; ++i) is_even_ &= TokensOfRow(row + i) == num_tokens_;
     num_tiles_ = (num_tokens_ + kTile - 1) / kTile;
   }
 
-  // All threads of the block call it.
-  __device__ void Run() {
-    if (split_ == 0) WriteEmptyRows();
-    if (num_tokens_ == 0) return;
-    const TokenSlot* const row_slots = work_.batch.slots + work_.batch.rows[row_].first_slot + int64_t{split_} * kSplit;
-    for (int t = thread_; t < num_tokens_; t += kSplitThreads) slots()[t] = row_slots[t];
-    LoadQueries();
-    __syncthreads();
-
-    for (int i = 0; i < kStages<T> - 1; ++i) StartTile(i);
-    float out[kQueries][kVector] = {};
-    for (int i = 0; i < 2 * num_tiles_; ++i) {
-      WaitForCopies<kStages<T> - 2>();
-      __syncthreads();  // everybody's copies are there, and nobody reads the stage that is filled next; at num_tiles_ all scores are there
-      StartTile(i + kStages<T> - 1);
-      if (i == num_tiles_) Weigh();
-      if (i < num_tiles_) {
-        Score(i);
-      } else {
-        AddValues(i, out);
-      }
-    }
-    __syncthreads();
-    AddGroups(out);
-  }
-
- private:
   __device__ unsigned char* at(int bytes) const { return SharedMemory() + bytes; }
   __device__ TokenSlot* slots() const { return reinterpret_cast<TokenSlot*>(at(0)); }
   __device__ float* q() const { return reinterpret_cast<float*>(at(layout_.slots_bytes())); }
@@ -124,9 +109,8 @@ class Splitter {
   __device__ float* maxima() const { return reinterpret_cast<float*>(at(layout_.sums_at())); }
   __device__ float* sums() const { return maxima() + kQueries; }
   __device__ T* TileRow(int tile, int token) const {
-    return reinterpret_cast<T*>(at(layout_.tail_at() + (tile % kStages<T> * kTile + token) * TilePitch<T>(work_.shape.head_dim)));
+    return reinterpret_cast<T*>(at(layout_.tail_at())) + (tile % kStages<T> * kTile + token) * layout_.row_elements();
   }
-  __device__ int num_vectors() const { return work_.shape.head_dim / kVector; }
   // Tiles [0, num_tiles_) are K's, the next as many V's.
   __device__ int FirstToken(int tile) const { return (tile < num_tiles_ ? tile : tile - num_tiles_) * kTile; }
   __device__ int TokensOfTile(int tile) const {
@@ -134,13 +118,21 @@ class Splitter {
     return left < kTile ? left : kTile;
   }
 
-  // Tokens of a row in this split, from its beginning on.
-  __device__ int TokensOfRow(int64_t row) const {
-    const int64_t left = work_.batch.rows[row].num_tokens - int64_t{split_} * kSplit;
-    return left < 0 ? 0 : left < kSplit ? static_cast<int>(left) : kSplit;
-  }
+  __device__ int TokensOfRow(int64_t row) const { return TokensInSplit(work_, row, split_); }
   __device__ int64_t RowOf(int query) const { return row_ + query / heads_; }
   __device__ int HeadOf(int query) const { return first_head_ + query % heads_; }
+
+  // Makes slots() and q() ready and starts the first tiles; false where there is nothing to attend to.
+  __device__ bool Begin() {
+    if (split_ == 0) WriteEmptyRows();
+    if (num_tokens_ == 0) return false;
+    const TokenSlot* const row_slots = work_.batch.slots + work_.batch.rows[row_].first_slot + int64_t{split_} * kSplit;
+    for (int t = thread_; t < num_tokens_; t += kSplitThreads) slots()[t] = row_slots[t];
+    LoadQueries();
+    __syncthreads();
+    for (int i = 0; i < kStages<T> - 1; ++i) StartTile(i);
+    return true;
+  }
 
   __device__ void WriteEmptyRows() {
     for (int i = thread_; i < num_queries_ * work_.shape.head_dim; i += kSplitThreads) {
@@ -161,60 +153,44 @@ class Splitter {
     }
   }
 
-  // Beyond the last tile there is nothing to copy, but a group to wait for.
+  // Beyond the last tile there is nothing to copy, but a group to wait for. Rows behind V's last token are zero where rows are padded, for
+  // tensor cores: those multiply them too.
   __device__ void StartTile(int tile) {
-    const int token = thread_ / kLanesPerToken;
-    if (tile < 2 * num_tiles_ && token < TokensOfTile(tile)) {
-      const T* const from = static_cast<const T*>(tile < num_tiles_ ? work_.kv.k : work_.kv.v) + kv_head_ * work_.kv.head_stride +
-                            static_cast<int64_t>(slots()[FirstToken(tile) + token]) * work_.kv.slot_stride;
-      T* const to = TileRow(tile, token);
-      for (int i = thread_ % kLanesPerToken; i < num_vectors(); i += kLanesPerToken) CopyVectorAsync(to + i * kVector, from + i * kVector);
+    if (tile < 2 * num_tiles_ && has_vector_) {
+      const bool is_v = tile >= num_tiles_;
+      const T* const from = static_cast<const T*>(is_v ? work_.kv.v : work_.kv.k) + kv_head_ * work_.kv.head_stride + vector_ * kVector;
+      const int tokens = TokensOfTile(tile);
+      for (int t = group_; t < kTile; t += num_groups_) {
+        T* const to = TileRow(tile, t) + vector_ * kVector;
+        if (t < tokens)
+          CopyVectorAsync(to, from + static_cast<int64_t>(slots()[FirstToken(tile) + t]) * work_.kv.slot_stride);
+        else if (kPad > 0 && is_v)
+          *reinterpret_cast<Words4*>(to) = Words4{};
+      }
     }
     CommitCopies();
   }
 
-  __device__ void Score(int tile) {
-    const int token = thread_ / kLanesPerToken, lane = thread_ % kLanesPerToken;
-    float score[kQueries] = {};
-    if (token < TokensOfTile(tile)) {
-      const T* const k_row = TileRow(tile, token);
-      for (int i = lane; i < num_vectors(); i += kLanesPerToken) {
-        float k[kVector];
-        LoadVector(k_row + i * kVector, k);
-        LAMINA_UNROLL
-        for (int n = 0; n < kQueries; ++n) {
-          float query[kVector];
-          LoadVector(q() + n * work_.shape.head_dim + i * kVector, query);
-          LAMINA_UNROLL
-          for (int j = 0; j < kVector; ++j) score[n] = fmaf(query[j], k[j], score[n]);
-        }
-      }
-    }
-    const float soft_cap = work_.shape.soft_cap;
-    LAMINA_UNROLL
-    for (int n = 0; n < kQueries; ++n) {
-      LAMINA_UNROLL
-      for (int lanes = kLanesPerToken / 2; lanes > 0; lanes /= 2) score[n] += __shfl_xor_sync(kAllLanes, score[n], lanes);
-      if (n % kLanesPerToken != lane || token >= TokensOfTile(tile)) continue;
-      const float scaled = score[n] * work_.shape.scale;
-      scores()[n * kSplit + tile * kTile + token] = soft_cap > 0 ? soft_cap * tanhf(scaled / soft_cap) : scaled;
-    }
+  // Tile i is there for everybody, and nobody reads the stage that is filled next.
+  __device__ void NextTile(int i) {
+    WaitForCopies<kStages<T> - 2>();
+    __syncthreads();
+    StartTile(i + kStages<T> - 1);
   }
 
-  static constexpr float kNotAttended = -1.0f;  // instead of a weight, where a query's row has no such token
-
-  // Scores become weights exp(score - largest score). A warp for each query.
-  __device__ void Weigh() {
+  // Scores become weights exp(score - largest score), and `not_attended` where a query's row has no such token, up to token `end`. A warp
+  // for each query.
+  __device__ void Weigh(float not_attended, int end) {
     const int lane = thread_ % kWarpSize;
     for (int n = thread_ / kWarpSize; n < kQueries; n += kSplitThreads / kWarpSize) {
-      float* const of_query = scores() + n * kSplit;
+      float* const of_query = scores() + n * kScoresPitch;
       const int tokens = n < num_queries_ ? TokensOfRow(RowOf(n)) : 0;
       float max = -INFINITY, sum = 0;
       for (int t = lane; t < tokens; t += kWarpSize) max = fmaxf(max, of_query[t]);
       max = WarpMax(max);
-      for (int t = lane; t < num_tokens_; t += kWarpSize) {
+      for (int t = lane; t < end; t += kWarpSize) {
         const float weight = expf(of_query[t] - max);
-        of_query[t] = t < tokens ? weight : kNotAttended;
+        of_query[t] = t < tokens ? weight : not_attended;
         sum += t < tokens ? weight : 0.0f;
       }
       sum = WarpSum(sum);
@@ -226,42 +202,7 @@ class Splitter {
     __syncthreads();
   }
 
-  // A thread adds up eight elements of every query, over every num_groups_-th token of the tile.
-  __device__ void AddValues(int tile, float (&out)[kQueries][kVector]) {
-    if (group_ >= num_groups_) return;
-    const float* const weights = scores() + FirstToken(tile);
-    for (int t = group_; t < TokensOfTile(tile); t += num_groups_) {
-      float v[kVector];
-      LoadVector(TileRow(tile, t) + vector_ * kVector, v);
-      LAMINA_UNROLL
-      for (int n = 0; n < kQueries; ++n) {
-        const float weight = weights[n * kSplit + t];
-        if (weight == kNotAttended) continue;
-        LAMINA_UNROLL
-        for (int j = 0; j < kVector; ++j) out[n][j] = fmaf(weight, v[j], out[n][j]);
-      }
-    }
-  }
-
-  // Adds up what the groups have, and writes it. REQUIRES: nobody reads a tile any more.
-  __device__ void AddGroups(const float (&out)[kQueries][kVector]) {
-    float* const all = reinterpret_cast<float*>(at(layout_.tail_at()));
-    const int head_dim = work_.shape.head_dim;
-    if (group_ < num_groups_) {
-      LAMINA_UNROLL
-      for (int n = 0; n < kQueries; ++n) {
-        LAMINA_UNROLL
-        for (int j = 0; j < kVector; ++j) all[(group_ * kQueries + n) * head_dim + vector_ * kVector + j] = out[n][j];
-      }
-    }
-    __syncthreads();
-    for (int i = thread_; i < num_queries_ * head_dim; i += kSplitThreads) {
-      const int query = i / head_dim;
-      if (TokensOfRow(RowOf(query)) == 0) continue;
-      float sum = 0;
-      for (int g = 0; g < num_groups_; ++g) sum += all[g * kQueries * head_dim + i];
-      Write(query, i % head_dim, sum / sums()[query]);
-    }
+  __device__ void WriteSums() {
     for (int n = thread_; n < num_queries_; n += kSplitThreads) {
       if (TokensOfRow(RowOf(n)) > 0) WriteLse(n, maxima()[n] + logf(sums()[n]));
     }
@@ -290,31 +231,15 @@ class Splitter {
   }
 
   const AttentionWork& work_;
-  const SplitLayout<T, kQueries> layout_;
+  const Layout layout_;
   const int64_t row_;
   const int split_;
   const int kv_head_, first_head_, thread_;
-  const int num_groups_, group_, vector_;  // of threads that add up values: how many, which one, which elements
+  const int lanes_, num_groups_, group_, vector_;  // of threads that share a row: how many, how many such groups, which one, which elements
+  const bool has_vector_;                          // the row has these elements
   int heads_, num_queries_;
   int num_tokens_, num_tiles_;  // of the row that has most
+  bool is_even_;                // all have as many
 };
-
-// Rows of a block that begin at the same slot are attended to together.
-template <typename T, int kQueries>
-__global__ void AttendSplits(const __grid_constant__ AttentionWork work) {
-  const int split = static_cast<int>(blockIdx.x) % work.num_splits;
-  const int64_t begin = work.first_row + int64_t{static_cast<int>(blockIdx.x) / work.num_splits} * work.rows_per_block;
-  const int64_t end = work.first_row + work.num_rows;
-  int64_t row = begin;
-  while (row < end && row < begin + work.rows_per_block) {
-    int num_rows = 1;
-    while (row + num_rows < end && row + num_rows < begin + work.rows_per_block &&
-           work.batch.rows[row + num_rows].first_slot == work.batch.rows[row].first_slot) {
-      ++num_rows;
-    }
-    Splitter<T, kQueries>(work, row, num_rows, split).Run();
-    row += num_rows;  // what the last rows' sums stand in is written again behind the first barrier of the next
-  }
-}
 
 }  // namespace lamina::cuda

@@ -173,12 +173,18 @@ TEST_F(CudaAttention, MatchesTheReferenceForEveryHeadDim) {
     SCOPED_TRACE(head_dim);
     ExpectMatchesReference({"head_dim", 1, head_dim % 16 == 0 ? 1 : 3, head_dim, kAllDTypes[head_dim / 8 % 3], {67}});
   }
+  for (int head_dim = 16; head_dim <= 256; head_dim += 16) {
+    SCOPED_TRACE(head_dim);
+    ExpectMatchesReference({"on tensor cores", 1, 4, head_dim, head_dim % 32 == 0 ? DType::kBF16 : DType::kF16, {67}});
+  }
 }
 
 TEST_F(CudaAttention, MatchesTheReferenceForEveryGroup) {
   for (int group = 1; group <= 17; ++group) {
     SCOPED_TRACE(group);
     ExpectMatchesReference({"group", 2, group, 40, kAllDTypes[group % 3], {70, 0, 290}});
+    if (group >= 4 && group % 4 < 2)
+      ExpectMatchesReference({"on tensor cores", 2, group, 16, group % 2 == 0 ? DType::kBF16 : DType::kF16, {70, 0, 290}});
   }
 }
 
@@ -192,20 +198,25 @@ TEST_F(CudaAttention, MatchesTheReferenceForWideHeadsInGroups) {
 TEST_F(CudaAttention, SurvivesLargeScores) {
   Build({"large scores", 1, 2, 64, DType::kF32, {300}}, 1000.0f);
   ExpectClose(Run(rows(), {0}), Expected(rows(), {0}), 1e-3);
+  // Two parts of 16 bits leave 2^-17 of a score.
+  Build({"large scores on tensor cores", 1, 4, 64, DType::kBF16, {300}}, 1000.0f);
+  ExpectClose(Run(rows(), {0}), Expected(rows(), {0}), 1e-2);
 }
 
 TEST_F(CudaAttention, ARowDoesNotDependOnItsBatchOrTheScratch) {
-  Build({"rows", 2, 3, 40, DType::kBF16, {1, 200, 0, 64, 600, 1000, 257}});
-  const std::vector<size_t> all_q = {0, 1, 2, 3, 4, 5, 6};
-  const Outcome all = Run(rows(), all_q);
-  const Outcome in_pieces = Run(rows(), all_q, 2);
-  EXPECT_TRUE(SameBits(in_pieces.out, all.out) && SameBits(in_pieces.lse, all.lse));
-  const auto heads = static_cast<std::ptrdiff_t>(shape_.num_heads), width = static_cast<std::ptrdiff_t>(RowFloats());
-  for (size_t i = 0; i < all_q.size(); ++i) {
-    const Outcome alone = Run({rows()[i]}, {i});
-    const auto row = static_cast<std::ptrdiff_t>(i);
-    EXPECT_TRUE(SameBits(alone.out, {all.out.begin() + row * width, all.out.begin() + (row + 1) * width})) << "row " << i;
-    EXPECT_TRUE(SameBits(alone.lse, {all.lse.begin() + row * heads, all.lse.begin() + (row + 1) * heads})) << "row " << i;
+  for (const auto& [group, head_dim] : {std::pair(3, 40), std::pair(4, 32)}) {
+    Build({"rows", 2, group, head_dim, DType::kBF16, {1, 200, 0, 64, 600, 1000, 257}});
+    const std::vector<size_t> all_q = {0, 1, 2, 3, 4, 5, 6};
+    const Outcome all = Run(rows(), all_q);
+    const Outcome in_pieces = Run(rows(), all_q, 2);
+    EXPECT_TRUE(SameBits(in_pieces.out, all.out) && SameBits(in_pieces.lse, all.lse));
+    const auto heads = static_cast<std::ptrdiff_t>(shape_.num_heads), width = static_cast<std::ptrdiff_t>(RowFloats());
+    for (size_t i = 0; i < all_q.size(); ++i) {
+      const Outcome alone = Run({rows()[i]}, {i});
+      const auto row = static_cast<std::ptrdiff_t>(i);
+      EXPECT_TRUE(SameBits(alone.out, {all.out.begin() + row * width, all.out.begin() + (row + 1) * width})) << "row " << i;
+      EXPECT_TRUE(SameBits(alone.lse, {all.lse.begin() + row * heads, all.lse.begin() + (row + 1) * heads})) << "row " << i;
+    }
   }
 }
 
@@ -220,9 +231,9 @@ TEST_F(CudaAttention, PromptsAndWindowsAreRowsThatShareSlots) {
 // Rows side by side that share reads of K and V: the same bits as each alone, whatever is beside them, and whatever stands in the tokens of
 // later rows.
 TEST_F(CudaAttention, SharedReadsDoNotChangeABit) {
-  for (const int group : {1, 3, 12}) {
+  for (const auto& [group, head_dim] : {std::pair(1, 24), std::pair(3, 24), std::pair(12, 24), std::pair(4, 16), std::pair(5, 32)}) {
     SCOPED_TRACE(group);
-    Build({"a prompt's rows and others", 2, group, 24, kAllDTypes[group % 3 + group / 12], {300, 40}});
+    Build({"a prompt's rows and others", 2, group, head_dim, kAllDTypes[group % 3 + group / 12], {300, 40}});
     std::vector<RowTokens> rows = {{300, 40}, {300, 0}};
     for (int64_t n : {1, 2, 31, 32, 33, 255, 256, 257, 258, 299}) rows.push_back({0, n});
     rows.insert(rows.end(), {{300, 5}, {0, 7}, {300, 9}});
@@ -242,13 +253,15 @@ TEST_F(CudaAttention, SharedReadsDoNotChangeABit) {
 }
 
 TEST_F(CudaAttention, ARowReadsItsOwnTokensOnly) {
-  Build({"stray reads", 1, 2, 64, DType::kBF16, {100}});
-  const Outcome before = Run({{0, 70}}, {0});
-  for (size_t t = 70; t < 100; ++t) FillOnDevice(device_k_.as<std::byte>() + slots_[t] * 64 * 2, 0xff, 64 * 2, stream());
-  for (size_t t = 70; t < 100; ++t) FillOnDevice(device_v_.as<std::byte>() + slots_[t] * 64 * 2, 0xff, 64 * 2, stream());
-  const Outcome after = Run({{0, 70}, {0, 71}}, {0, 0});
-  EXPECT_TRUE(SameBits(before.out, {after.out.begin(), after.out.begin() + static_cast<std::ptrdiff_t>(RowFloats())}));
-  EXPECT_TRUE(std::isnan(after.out.back())) << "a NaN in K or V of its own token does not show";
+  for (const int group : {2, 4}) {
+    Build({"stray reads", 1, group, 64, DType::kBF16, {100}});
+    const Outcome before = Run({{0, 70}}, {0});
+    for (size_t t = 70; t < 100; ++t) FillOnDevice(device_k_.as<std::byte>() + slots_[t] * 64 * 2, 0xff, 64 * 2, stream());
+    for (size_t t = 70; t < 100; ++t) FillOnDevice(device_v_.as<std::byte>() + slots_[t] * 64 * 2, 0xff, 64 * 2, stream());
+    const Outcome after = Run({{0, 70}, {0, 71}}, {0, 0});
+    EXPECT_TRUE(SameBits(before.out, {after.out.begin(), after.out.begin() + static_cast<std::ptrdiff_t>(RowFloats())}));
+    EXPECT_TRUE(std::isnan(after.out.back())) << "a NaN in K or V of its own token does not show";
+  }
 }
 
 TEST_F(CudaAttention, LseMayBeNull) {

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdio>
@@ -117,6 +118,7 @@ class Block {
     const unsigned count = size.x * size.y * size.z;
     while (stacks.size() < count) stacks.push_back(std::make_unique<Stack>());
     fibers_.resize(count);
+    gathered_.resize(count / kWarp + 1);
     for (unsigned i = 0; i < count; ++i) {
       fibers_[i].stack = stacks[i].get();
       fibers_[i].index = {i % size.x, i / size.x % size.y, i / size.x / size.y};
@@ -239,6 +241,9 @@ class Block {
           return;
         }
         fiber.result = fibers_[first + fiber.source_lane].value;
+      } else if (fiber.function == WarpFunction::kGather) {
+        gathered_[first / kWarp][lane] = fiber.value;
+        fiber.result = reinterpret_cast<uint64_t>(gathered_[first / kWarp].data());
       } else {
         fiber.result = ballot;
       }
@@ -286,6 +291,7 @@ class Block {
   bool shuffles_ = false;
   std::mt19937_64 random_;
   std::vector<Fiber> fibers_;
+  std::vector<std::array<uint64_t, kWarp>> gathered_;  // by warp: what Gather returns
   std::vector<unsigned> turns_;
   Fiber* current_ = nullptr;
   size_t done_ = 0;

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <type_traits>
 
@@ -55,7 +56,7 @@ struct SourceLine {
 constexpr SourceLine Here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
 
 // What the functions below are made of. Only inside of a kernel.
-enum class WarpFunction { kSync, kShuffle, kBallot };
+enum class WarpFunction { kSync, kShuffle, kBallot, kGather };
 void WaitForBlock(SourceLine where);
 uint64_t WaitForWarp(WarpFunction function, unsigned mask, uint64_t value, unsigned source_lane, SourceLine where);
 void StartCopy(void* to, const void* from, size_t bytes);  // asynchronous, of this thread
@@ -67,6 +68,12 @@ T Shuffle(unsigned mask, T value, unsigned source_lane, SourceLine where) {
   static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
   return std::bit_cast<T>(static_cast<Bits>(WaitForWarp(WarpFunction::kShuffle, mask, std::bit_cast<Bits>(value), source_lane, where)));
+}
+
+// What all 32 lanes of the warp gave, until the next function of the warp that they all call.
+using WarpValues = std::span<const uint64_t, 32>;
+inline WarpValues Gather(uint64_t value, SourceLine where) {
+  return WarpValues(reinterpret_cast<const uint64_t*>(WaitForWarp(WarpFunction::kGather, 0xffffffffu, value, 0, where)), 32);
 }
 
 inline unsigned Lane() {

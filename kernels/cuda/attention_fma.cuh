@@ -1,0 +1,175 @@
+// A split of attention on the multiply-add units: for queries of fp32 precision and K and V of any type.
+//
+// What should bound it is the memory that K and V come from, so shared memory must not: a thread keeps its eight elements of all queries in
+// registers and reads each element of K once for all of them, and the queries' sums over the lanes of a row are added up together. With 4
+// queries an H100's multiprocessor gets a row of 256 bytes of K and one of V in 35 clocks, in which it has 1,024 multiply-adds to do: 8
+// clocks of all its units, and about as much again for everything around them.
+#pragma once
+
+#include "kernels/cuda/attention_split.cuh"
+
+namespace lamina::cuda {
+
+// At the end the tiles' place takes [token groups, kQueries, head_dim] sums.
+template <int kQueries>
+inline constexpr int kGroupSumBytes = kSplitThreads* kVector* kQueries * 4;
+
+template <typename T, int kQueries>
+class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
+  using Base = SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>>;
+
+ public:
+  using typename Base::Layout;
+  static constexpr bool kNeedsEvenRows = false;
+
+  __device__ FmaSplit(const AttentionWork& work, int64_t row, int num_rows, int split) : Base(work, row, num_rows, split) {}
+
+  // All threads of the block call it.
+  __device__ void Run() {
+    if (!this->Begin()) return;
+    ScoreAll();
+    float out[kQueries][kVector] = {};
+    for (int i = num_tiles_; i < 2 * num_tiles_; ++i) {
+      this->NextTile(i);  // for the first one all scores are there
+      if (i == num_tiles_) this->Weigh(kNotAttended, num_tokens_);
+      AddValues(i, out);
+    }
+    __syncthreads();
+    AddGroups(out);
+  }
+
+ private:
+  using Base::at;
+  using Base::FirstToken;
+  using Base::group_;
+  using Base::has_vector_;
+  using Base::is_even_;
+  using Base::lanes_;
+  using Base::layout_;
+  using Base::num_groups_;
+  using Base::num_queries_;
+  using Base::num_tiles_;
+  using Base::num_tokens_;
+  using Base::q;
+  using Base::RowOf;
+  using Base::scores;
+  using Base::sums;
+  using Base::thread_;
+  using Base::TileRow;
+  using Base::TokensOfRow;
+  using Base::TokensOfTile;
+  using Base::vector_;
+  using Base::work_;
+  using Base::Write;
+  using Base::WriteSums;
+
+  static constexpr float kNotAttended = -1.0f;  // instead of a weight, where a query's row has no such token
+
+  // Two tokens at a time: one's sums are added up while the other's products are under way.
+  __device__ void ScoreAll() {
+    float query[kQueries][kVector];
+    LAMINA_UNROLL
+    for (int n = 0; n < kQueries; ++n) LoadVector(q() + n * work_.shape.head_dim + (has_vector_ ? vector_ : 0) * kVector, query[n]);
+    const int lanes_per_query = lanes_ / kQueries, step = num_groups_ * work_.shape.head_dim;
+    const bool writes = vector_ % lanes_per_query == 0;
+    float* const to = scores() + vector_ / lanes_per_query * kScoresPitch + group_;
+    for (int i = 0; i < num_tiles_; ++i) {
+      this->NextTile(i);
+      const int tokens = writes ? TokensOfTile(i) - group_ : 0;
+      const T* k_row = TileRow(i, group_) + vector_ * kVector;
+      for (int t = 0; t < kTile; t += 2 * num_groups_, k_row += 2 * step) {
+        float first[kQueries] = {}, second[kQueries] = {};
+        if (has_vector_) {
+          Multiply(query, k_row, first);
+          Multiply(query, k_row + step, second);
+        }
+        const float first_sum = AddLanes(first), second_sum = AddLanes(second);
+        if (t < tokens) to[i * kTile + t] = Scaled(first_sum);
+        if (t + num_groups_ < tokens) to[i * kTile + t + num_groups_] = Scaled(second_sum);
+      }
+    }
+  }
+
+  // Behind a tile's last token stands anything, and nobody looks at what becomes of it.
+  __device__ static void Multiply(const float (&query)[kQueries][kVector], const T* k_row, float (&score)[kQueries]) {
+    float k[kVector];
+    LoadVector(k_row, k);
+    LAMINA_UNROLL
+    for (int n = 0; n < kQueries; ++n) {
+      LAMINA_UNROLL
+      for (int j = 0; j < kVector; ++j) score[n] = fmaf(query[n][j], k[j], score[n]);
+    }
+  }
+
+  __device__ float Scaled(float score) const {
+    const float scaled = score * work_.shape.scale, soft_cap = work_.shape.soft_cap;
+    return soft_cap > 0 ? soft_cap * tanhf(scaled / soft_cap) : scaled;
+  }
+
+  // The sums of kQueries values over the lanes of a row: lane i gets that of query i / (lanes / kQueries). First half of the lanes go on
+  // with half of the queries each, and so on, so that 8 values take 7 exchanges and not 8 per step. The order of a sum is the same for any
+  // number of queries.
+  __device__ float AddLanes(float (&value)[kQueries]) const {
+    int lanes = lanes_ / 2;
+    LAMINA_UNROLL
+    for (int left = kQueries / 2; left > 0; left /= 2) {
+      const bool is_upper = (vector_ & lanes) != 0;
+      LAMINA_UNROLL
+      for (int n = 0; n < left; ++n) {
+        const float given = is_upper ? value[n] : value[n + left], kept = is_upper ? value[n + left] : value[n];
+        value[n] = kept + __shfl_xor_sync(kAllLanes, given, lanes);
+      }
+      lanes /= 2;
+    }
+    for (; lanes > 0; lanes /= 2) value[0] += __shfl_xor_sync(kAllLanes, value[0], lanes);
+    return value[0];
+  }
+
+  // A thread adds up eight elements of every query, over every num_groups_-th token of the tile.
+  __device__ void AddValues(int tile, float (&out)[kQueries][kVector]) {
+    if (!has_vector_) return;
+    if (is_even_) return AddValues</*kChecks=*/false>(tile, out);
+    AddValues</*kChecks=*/true>(tile, out);
+  }
+
+  // With kChecks some query's row may lack some of the tokens, whose V is then none of its business: it may be NaN.
+  template <bool kChecks>
+  __device__ void AddValues(int tile, float (&out)[kQueries][kVector]) {
+    const float* const weights = scores() + FirstToken(tile);
+    for (int t = group_; t < TokensOfTile(tile); t += num_groups_) {
+      float v[kVector];
+      LoadVector(TileRow(tile, t) + vector_ * kVector, v);
+      LAMINA_UNROLL
+      for (int n = 0; n < kQueries; ++n) {
+        const float weight = weights[n * kScoresPitch + t];
+        if (kChecks && weight == kNotAttended) continue;
+        LAMINA_UNROLL
+        for (int j = 0; j < kVector; ++j) out[n][j] = fmaf(weight, v[j], out[n][j]);
+      }
+    }
+  }
+
+  // Adds up what the groups have, and writes it. REQUIRES: nobody reads a tile any more.
+  __device__ void AddGroups(const float (&out)[kQueries][kVector]) {
+    float* const all = reinterpret_cast<float*>(at(layout_.tail_at()));
+    const int head_dim = work_.shape.head_dim;
+    if (has_vector_) {
+      LAMINA_UNROLL
+      for (int n = 0; n < kQueries; ++n) {
+        LAMINA_UNROLL
+        for (int j = 0; j < kVector; ++j) all[(group_ * kQueries + n) * head_dim + vector_ * kVector + j] = out[n][j];
+      }
+    }
+    __syncthreads();
+    for (int i = thread_; i < num_queries_ * head_dim; i += kSplitThreads) {
+      const int query = i / head_dim;
+      if (TokensOfRow(RowOf(query)) == 0) continue;
+      float sum = 0;
+      for (int g = 0; g < num_groups_; ++g) sum += all[g * kQueries * head_dim + i];
+      Write(query, i % head_dim, sum / sums()[query]);
+    }
+    WriteSums();
+  }
+};
+
+}  // namespace lamina::cuda

@@ -1,0 +1,161 @@
+// A split of attention on tensor cores, for groups of query heads and K and V of 16 bits: 16 tokens x 8 queries at a time.
+//
+// Queries and weights are split into two parts of K's and V's type, x = high + low, which leaves 2^-17 of x with bf16 and 2^-22 with fp16:
+// sums are as exact as the other ways' but for that. Against the multiply-add units (attention_fma.cuh) 8 queries take about a quarter of
+// the instructions, so that memory bounds groups of 8 too. With fp16, queries beyond 65504 overflow.
+#pragma once
+
+#include "kernels/cuda/attention_split.cuh"
+#include "kernels/cuda/tensor_cores.cuh"
+
+namespace lamina::cuda {
+
+inline constexpr int kStep = 16;   // dims, or tokens, of one multiplication
+inline constexpr int kRowPad = 8;  // elements: the rows of an 8 x 8 matrix then lie in different banks
+
+// kSteps: the most that a row of K has.
+template <typename T, int kSteps>
+class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
+  using Base = SplitBase<T, kMaxQueries, kRowPad, 0>;
+
+ public:
+  using typename Base::Layout;
+  static constexpr bool kNeedsEvenRows = true;  // all V of a tile is multiplied for all: what one row lacks may be NaN
+
+  // REQUIRES: head_dim is a multiple of kStep, at most kSteps of them.
+  __device__ TensorSplit(const AttentionWork& work, int64_t row, int num_rows, int split)
+      : Base(work, row, num_rows, split),
+        num_steps_(work.shape.head_dim / kStep),
+        warp_(thread_ / kWarpSize),
+        lane_(thread_ % kWarpSize),
+        major_(lane_ / 4),
+        minor_(lane_ % 4 * 2) {}
+
+  // All threads of the block call it.
+  __device__ void Run() {
+    if (!this->Begin()) return;
+    ScoreAll();
+    float out[kBlocks][4] = {};
+    for (int i = num_tiles_; i < 2 * num_tiles_; ++i) {
+      this->NextTile(i);  // for the first one all scores are there
+      if (i == num_tiles_) this->Weigh(0.0f, num_tiles_ * kTile);
+      AddValues(i, out);
+    }
+    WriteOutputs(out);
+    WriteSums();
+  }
+
+ private:
+  using Base::FirstToken;
+  using Base::num_queries_;
+  using Base::num_tiles_;
+  using Base::q;
+  using Base::RowOf;
+  using Base::scores;
+  using Base::sums;
+  using Base::thread_;
+  using Base::TileRow;
+  using Base::TokensOfRow;
+  using Base::TokensOfTile;
+  using Base::work_;
+  using Base::Write;
+  using Base::WriteSums;
+
+  static constexpr int kWarps = kSplitThreads / kWarpSize;
+  static constexpr int kBlocks = (kSteps + kWarps - 1) / kWarps;  // of kStep dims of V that a warp adds up
+
+  // Two values as a pair of T and what that leaves, as a pair of T.
+  struct Parts {
+    uint32_t high, low;
+  };
+  __device__ static uint32_t Pair(const T& first, const T& second) { return first.bits | static_cast<uint32_t>(second.bits) << 16; }
+  __device__ static Parts Split(float first, float second) {
+    T high[2], low[2];
+    Store(first, &high[0]);
+    Store(second, &high[1]);
+    Store(first - Load(&high[0]), &low[0]);
+    Store(second - Load(&high[1]), &low[1]);
+    return {Pair(high[0], high[1]), Pair(low[0], low[1])};
+  }
+  // Of eight rows beside each other in x, which are the columns of b: elements [first, first + 16), as MultiplyAdd takes them.
+  struct Factor {
+    uint32_t high[2], low[2];
+  };
+  __device__ Factor FactorAt(const float* x, int pitch, int first) const {
+    const float* const at = x + major_ * pitch + first + minor_;
+    const Parts a = Split(at[0], at[1]), b = Split(at[8], at[9]);
+    return {{a.high, b.high}, {a.low, b.low}};
+  }
+
+  // Tokens x queries, half of the warps each tile: a tile has two times 16 tokens.
+  __device__ void ScoreAll() {
+    Factor queries[kSteps];
+    LAMINA_UNROLL
+    for (int s = 0; s < kSteps; ++s) {
+      if (s < num_steps_) queries[s] = FactorAt(q(), work_.shape.head_dim, s * kStep);
+    }
+    for (int i = 0; i < num_tiles_; ++i) {
+      this->NextTile(i);
+      if (warp_ / 2 == i % 2) Score(i, warp_ % 2 * kStep, queries);
+    }
+  }
+
+  // Behind a tile's last token stands anything, and nobody looks at what becomes of it.
+  __device__ void Score(int tile, int first, const Factor (&queries)[kSteps]) {
+    const T* const k_row = TileRow(tile, first + lane_ % 16) + lane_ / 16 * 8;
+    float high[4] = {}, low[4] = {};
+    LAMINA_UNROLL
+    for (int s = 0; s < kSteps; ++s) {
+      if (s >= num_steps_) continue;
+      uint32_t k[4];
+      LoadMatrices(k_row + s * kStep, k);
+      MultiplyAdd<T>(k, queries[s].high, high);
+      MultiplyAdd<T>(k, queries[s].low, low);
+    }
+    const float scale = work_.shape.scale, soft_cap = work_.shape.soft_cap;
+    LAMINA_UNROLL
+    for (int j = 0; j < 4; ++j) {  // elements of (token, query)
+      const int token = first + major_ + j / 2 * 8, query = minor_ + j % 2;
+      const float scaled = (high[j] + low[j]) * scale;
+      if (token < TokensOfTile(tile))
+        scores()[query * kScoresPitch + FirstToken(tile) + token] = soft_cap > 0 ? soft_cap * tanhf(scaled / soft_cap) : scaled;
+    }
+  }
+
+  // Dims x queries: each warp has its own dims, over all tokens.
+  __device__ void AddValues(int tile, float (&out)[kBlocks][4]) {
+    LAMINA_UNROLL
+    for (int first = 0; first < kTile; first += kStep) {
+      const Factor weights = FactorAt(scores(), kScoresPitch, FirstToken(tile) + first);
+      const T* const v_row = TileRow(tile, first + lane_ % 8 + lane_ / 16 * 8) + lane_ / 8 % 2 * 8;
+      LAMINA_UNROLL
+      for (int b = 0; b < kBlocks; ++b) {
+        if (BlockAt(b) >= num_steps_) continue;
+        uint32_t v[4];
+        LoadTransposed(v_row + BlockAt(b) * kStep, v);
+        MultiplyAdd<T>(v, weights.high, out[b]);
+        MultiplyAdd<T>(v, weights.low, out[b]);
+      }
+    }
+  }
+
+  __device__ void WriteOutputs(const float (&out)[kBlocks][4]) {
+    LAMINA_UNROLL
+    for (int j = 0; j < 4; ++j) {  // elements of (dim, query)
+      const int query = minor_ + j % 2;
+      if (query >= num_queries_ || TokensOfRow(RowOf(query)) == 0) continue;
+      LAMINA_UNROLL
+      for (int b = 0; b < kBlocks; ++b) {
+        if (BlockAt(b) < num_steps_) Write(query, BlockAt(b) * kStep + major_ + j / 2 * 8, out[b][j] / sums()[query]);
+      }
+    }
+  }
+
+  __device__ int BlockAt(int b) const { return warp_ + b * kWarps; }
+
+  const int num_steps_;
+  const int warp_, lane_;
+  const int major_, minor_;  // row and first column of this lane's elements (tensor_cores.cuh)
+};
+
+}  // namespace lamina::cuda
