@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/cluster_config.h"
+#include "base/node_device.h"
 #include "base/units.h"
 #include "bench/in_process_executor.h"
 #include "bench/kernels/machine_limits.h"
@@ -33,6 +34,8 @@ struct Options {
   int memory_nodes = 2;
   int compute_threads = 0;
   int memory_threads = 1;
+  std::string device = "cpu";
+  std::string memory_device;  // "": the same
   int num_prompts = 32;
   int input_len = 128;
   int output_len = 64;
@@ -172,6 +175,7 @@ Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, const Clu
   in_process.kv_dtype = config.kv_dtype;
   in_process.kv_tokens = int64_t{options.num_prompts} * (options.input_len + options.output_len + 1);
   in_process.num_threads = options.compute_threads;
+  LAMINA_ASSIGN_OR_RETURN(in_process.device, FindDevice(options.device, ""));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> executor, InProcessExecutor::Create(in_process));
   return MakeEngine(options, InOneProcess(config), model, std::move(executor));
 }
@@ -188,6 +192,8 @@ Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
   local.memory_bytes = memory_bytes;
   local.compute_threads = options.compute_threads;
   local.memory_threads = options.memory_threads;
+  local.device = options.device;
+  local.memory_device = options.memory_device.empty() ? options.device : options.memory_device;
   local.transport = options.transport;
   LAMINA_ASSIGN_OR_RETURN(both.cluster, LocalCluster::Create(local));
   ClusterConfig config = both.cluster->config();
@@ -246,13 +252,18 @@ Status AddFloor(const Options& options, const Contestants& both, const MachineLi
 }
 
 Status Measure(const Options& options) {
+  for (const std::string& device : {options.device, options.memory_device}) {
+    if (!device.empty() && (!IsDeviceName(device) || IsModelledName(device)))
+      return InvalidArgument("--device: \"" + device + "\" is neither cpu nor cuda:N");
+  }
   if (options.decode_only && options.output_len < 2) return InvalidArgument("--decode-only needs an --output-len of at least 2");
   if (options.decode_only && options.num_prompts > options.max_num_seqs)
     return InvalidArgument("--decode-only: all prompts decode at the same time, so --max-num-seqs must be at least --num-prompts");
-  if (options.decode_only) LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
+  const bool has_limits = options.decode_only && options.device == "cpu" && options.memory_device.empty();  // which are known of CPUs only
+  if (has_limits) LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
   WorkerTeam team(options.compute_threads);
   std::optional<MachineLimits> machine;
-  if (options.decode_only) machine.emplace(team);
+  if (has_limits) machine.emplace(team);
   ClusterConfig limits;
   limits.max_num_seqs = options.max_num_seqs;
   limits.max_num_batched_tokens = std::max(options.max_num_batched_tokens, options.max_num_seqs);
@@ -279,6 +290,8 @@ Status Measure(const Options& options) {
   m.name = "throughput";
   m.sizes = {{"model", options.model.substr(options.model.find_last_of('/') + 1)},
              {"load_format", options.load_format},
+             {"device", options.device},
+             {"memory_device", options.memory_device.empty() ? options.device : options.memory_device},
              {"memory_nodes", options.memory_nodes},
              {"transport", options.transport},
              {"pipeline", options.pipeline},
@@ -306,7 +319,9 @@ Status Measure(const Options& options) {
 void RegisterThroughput(CLI::App& app, int& exit_status) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("throughput", "Tokens per second of a local cluster against the same engine in one process");
-  command->footer("Example: lamina bench throughput models/tiny-stories --num-prompts 64 --input-len 200 --output-len 100 --json");
+  command->footer(
+      "Examples:\n  lamina bench throughput models/tiny-stories --num-prompts 64 --input-len 200 --output-len 100 --json\n"
+      "  lamina bench throughput configs/models/llama-7b --load-format dummy --device cuda:0 --memory-nodes 1 --decode-only");
   command->add_option("model", options->model, "checkpoint directory (with --load-format dummy its config.json is enough)")->required();
   command->add_option("--load-format", options->load_format, "auto | safetensors | dummy (random weights)")
       ->check(CLI::IsMember({"auto", "safetensors", "dummy"}))
@@ -330,6 +345,9 @@ void RegisterThroughput(CLI::App& app, int& exit_status) {
   command->add_option("--memory-threads", options->memory_threads, "of each memory node")
       ->check(CLI::Range(1, kMostThreads))
       ->capture_default_str();
+  command->add_option("--device", options->device, "cpu, or cuda:N: of the cluster's nodes and of the engine in one process")
+      ->capture_default_str();
+  command->add_option("--memory-device", options->memory_device, "another one for memory nodes");
   command->add_option("--num-prompts", options->num_prompts, "requests, all submitted at once")
       ->check(CLI::Range(1, kMostSequences))
       ->capture_default_str();

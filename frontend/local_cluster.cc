@@ -59,6 +59,7 @@ std::vector<NodeConfig> LocalNodes(const LocalClusterOptions& options) {
     node.role = compute ? NodeRole::kCompute : NodeRole::kMemory;
     node.name = compute ? "c" + std::to_string(i) : "m" + std::to_string(i - options.num_compute_nodes);
     node.threads = compute ? options.compute_threads : options.memory_threads;
+    node.device = compute ? options.device : options.memory_device;
     node.memory_bytes = compute && options.num_memory_nodes > 0 ? 0 : options.memory_bytes;
     nodes.push_back(node);
   }

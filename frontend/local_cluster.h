@@ -18,12 +18,14 @@
 namespace lamina {
 
 struct LocalClusterOptions {
-  std::vector<NodeConfig> nodes;              // these, on the loopback and free ports; empty: as the next five say
+  std::vector<NodeConfig> nodes;              // these, on the loopback and free ports; empty: as the next seven say
   int num_compute_nodes = 1;                  // c0, c1, ...
   int num_memory_nodes = 2;                   // m0, m1, ...; 0: attention stays on the compute node, c0
   int64_t memory_bytes = int64_t{256} << 20;  // of each memory node
   int compute_threads = 0;                    // of each compute node; 0: all cores
   int memory_threads = 1;                     // of each memory node
+  std::string device = "cpu";                 // of compute nodes: cpu or cuda:N
+  std::string memory_device = "cpu";          // of memory nodes
   std::string transport = "auto";
   std::string device_catalog;  // for modelled devices among `nodes`
   std::string log_dir;         // NAME.log; "": a temporary folder, which is kept only if a daemon ended by itself

@@ -151,6 +151,8 @@ Result<std::vector<NodeConfig>> PlanLocalCluster(const ServeOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(local.memory_bytes, ParseSize(options.memory));
   local.compute_threads = options.compute_threads;
   local.memory_threads = options.memory_threads;
+  local.device = options.device;
+  local.memory_device = options.memory_device.empty() ? options.device : options.memory_device;
   return LocalNodes(local);
 }
 

@@ -20,6 +20,8 @@ struct ServeOptions {
   std::string memory = "256MiB";  // of each memory node
   int compute_threads = 0;        // 0: all cores
   int memory_threads = 1;
+  std::string device = "cpu";  // cpu or cuda:N
+  std::string memory_device;   // of memory nodes; "": the same
 
   // "" or 0: the YAML's, else the default of base/cluster_config.h.
   std::string transport, kv_dtype, wire_dtype, load_format, served_name, pipeline;

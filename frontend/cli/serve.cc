@@ -2,9 +2,22 @@
 
 #include <memory>
 
+#include "base/node_device.h"
 #include "frontend/cli/commands.h"
 
 namespace lamina {
+namespace {
+
+CLI::Validator LocalDevice() {
+  return CLI::Validator(
+      [](const std::string& name) {
+        const bool is_local = IsDeviceName(name) && !IsModelledName(name);
+        return is_local ? "" : "'" + name + "': expected cpu, or cuda:N with the number of a GPU";
+      },
+      "DEVICE");
+}
+
+}  // namespace
 
 void RegisterServe(CLI::App& app) {
   auto options = std::make_shared<ServeOptions>();
@@ -22,9 +35,13 @@ void RegisterServe(CLI::App& app) {
       ->check(CLI::Range(0, 64));
   AddOption(*command, "--memory", options->memory, "KV cache of each memory node of the local cluster");
   AddOption(*command, "--compute-threads", options->compute_threads, "Threads of the local compute node; 0: all cores")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1024));
   AddOption(*command, "--memory-threads", options->memory_threads, "Threads of each local memory node; 0: all cores")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1024));
+  AddOption(*command, "--device", options->device, "What local compute and memory nodes work on: cpu, or cuda:N with the number of a GPU")
+      ->check(LocalDevice());
+  AddOption(*command, "--memory-device", options->memory_device, "Another device for the memory nodes, such as cpu; default: --device's")
+      ->check(LocalDevice());
   AddOption(*command, "--transport", options->transport, "Data path: auto | verbs | ucx | shm | tcp; default: auto, or the YAML's")
       ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}));
   AddOption(*command, "--kv-dtype", options->kv_dtype, "KV cache: auto | float32 | bfloat16 | float16")
@@ -71,7 +88,9 @@ void RegisterServe(CLI::App& app) {
   AddOption(*command, "--prompt", options->prompt, "Answer this first, and show where its KV cache lived");
   AddOption(*command, "--max-tokens", options->max_tokens, "Of that answer")->check(CLI::PositiveNumber);
   AddOption(*command, "--once", options->once, "Stop after that answer");
-  command->footer("Examples:\n  lamina serve models/tiny-stories --memory-nodes 2\n  lamina serve --cluster configs/local.yaml");
+  command->footer(
+      "Examples:\n  lamina serve models/tiny-stories --memory-nodes 2\n  lamina serve models/tiny-stories --device cuda:0 --memory 8GiB\n"
+      "  lamina serve --cluster configs/local.yaml");
   command->callback([options] {
     if (const Status status = Serve(*options); !status.ok()) Fail(status);
   });
