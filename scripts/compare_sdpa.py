@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 
+SAMPLE_SECONDS = 0.02  # as lamina's samples
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -31,7 +32,7 @@ def lamina(args):
 def sdpa(torch, case, device, repeats):
     """GB/s of K and V that PyTorch reads for the case: the best backend's median."""
     kv_heads, group, context, dim = case["kv_heads"], case["group"], case["context"], case["head_dim"]
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[case["kv"]]
+    dtype = getattr(torch, case["kv"])  # lamina's names are PyTorch's
     make = lambda heads, tokens: torch.randn(case["sequences"], heads, tokens, dim, dtype=dtype, device=device)
     q, k, v = make(kv_heads * group, 1), make(kv_heads, context), make(kv_heads, context)
     size = 2 * k.numel() * k.element_size()
@@ -40,16 +41,17 @@ def sdpa(torch, case, device, repeats):
     for backend in (backends.FLASH_ATTENTION, backends.CUDNN_ATTENTION, backends.EFFICIENT_ATTENTION, backends.MATH):
         try:
             with torch.nn.attention.sdpa_kernel(backend):
-                run = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=group > 1)
-                seconds = []
-                for number in range(repeats + 2):
+                def seconds_of(times):
                     torch.cuda.synchronize(device)
                     start = time.perf_counter()
-                    for _ in range(10):
-                        run()
+                    for _ in range(times):
+                        torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=group > 1)
                     torch.cuda.synchronize(device)
-                    if number >= 2:  # the first ones warm up
-                        seconds.append((time.perf_counter() - start) / 10)
+                    return (time.perf_counter() - start) / times
+
+                seconds_of(1)  # warm-up
+                times = max(1, min(1000, int(SAMPLE_SECONDS / seconds_of(1))))
+                seconds = [seconds_of(times) for _ in range(repeats)]
         except RuntimeError:  # this backend does not take the shape
             continue
         best = max(best, size / statistics.median(seconds) / 1e9)

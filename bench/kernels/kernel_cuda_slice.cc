@@ -12,6 +12,7 @@
 #include "bench/kernels/kernel_samples.h"
 #include "compute_node/compute_device.h"
 #include "compute_node/cuda/cuda_slices.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/graph.h"
 
@@ -62,8 +63,8 @@ class SliceParts {
   void Launch() {
     for (const Op& op : slice_.program) {
       if (op.kind == OpKind::kTokens || op.kind == OpKind::kPositions) continue;
-      if (op.kind != OpKind::kLinear) {  // a copy reads half of the bytes and writes the other half
-        cuda::CopyOnDevice(to_.data(), from_.data(), static_cast<size_t>(BytesMoved(op)) / 2, stream_);
+      if (op.kind != OpKind::kLinear) {  // a kernel reads half of the bytes and writes the other half; copies would go to another engine
+        cuda::Scale(from_.as<float>(), 1, BytesMoved(op) / 2 / static_cast<int64_t>(sizeof(float)), to_.as<float>(), stream_);
         continue;
       }
       const cuda::LinearWeights& matrix = weights_.Matrix(op.weights[0]);

@@ -15,6 +15,7 @@ Status CudaEngine::Reserve(const cuda::LinearLimits& limits) {
   // Two parts of x: the tokens are those of the CPU's kernels then, but for ties within the last bits.
   LAMINA_ASSIGN_OR_RETURN(linear_, cuda::Linear::Create(needed, cuda::LinearPrecision::kSplit, stream()));
   limits_ = needed;
+  ++version_;
   return OkStatus();
 }
 

@@ -20,11 +20,13 @@ class CudaEngine {
   // Makes linear() large enough for these limits and all that were asked for before. Errors as cuda::Linear::Create.
   Status Reserve(const cuda::LinearLimits& limits);
   cuda::Linear& linear() { return *linear_; }  // REQUIRES: Reserve. Valid until the next one
+  int version() const { return version_; }     // another one: linear() works in other memory, so graphs with it are of no more use
 
  private:
   const std::unique_ptr<cuda::StagedStream> staged_;
   cuda::LinearLimits limits_;
   std::unique_ptr<cuda::Linear> linear_;
+  int version_ = 0;
 };
 
 }  // namespace lamina

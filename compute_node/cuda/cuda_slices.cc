@@ -134,6 +134,7 @@ const Op* CudaSlices::RunTo(int k, ValueId there) {
 
 void CudaSlices::Run(const OpRange& range) {
   if (tokens_.empty() || range.begin == range.end) return;
+  if (std::exchange(recorded_with_, engine_.version()) != engine_.version()) graphs_.Clear();
   const std::span<const Op> ops =
       std::span(model_.slices[static_cast<size_t>(range.slice)].program).subspan(range.begin, range.end - range.begin);
   const std::optional<int64_t> rows = SliceGraphs::FilledRows(num_rows(), max_rows_);
@@ -155,10 +156,9 @@ void CudaSlices::Launch(std::span<const Op> ops, int64_t rows) {
 // A residual and the norm behind it, if that is what they are.
 bool CudaSlices::LaunchAddNorm(const Op& add, const Op& norm, int64_t rows) {
   if (add.kind != OpKind::kAdd || norm.kind != OpKind::kRmsNorm || norm.inputs[0] != add.output) return false;
-  const float *const a = in(add, 0), *const b = in(add, 1);
   float *const sum = value(add.output), *const y = value(norm.output);
-  if (y == a || y == b || y == sum) return false;
-  cuda::AddRmsNorm(a, b, vector(norm, 0), norm.eps, rows, width(norm.output), sum, y, engine_.stream());
+  if (y == sum) return false;
+  cuda::AddRmsNorm(in(add, 0), in(add, 1), vector(norm, 0), norm.eps, rows, width(norm.output), sum, y, engine_.stream());
   return true;
 }
 

@@ -69,6 +69,7 @@ class CudaSlices final : public SliceRunner {
   std::map<std::vector<float>, const float*> frequencies_at_;
   size_t next_op_ = 0;  // of the slice that RunToQueries has begun
   SliceGraphs graphs_;
+  int recorded_with_ = 0;  // the engine's version
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
   std::vector<TokenId> table_rows_;  // scratch

@@ -5,12 +5,19 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/units.h"
 
 namespace lamina {
 namespace {
 
 // Close enough together that filling up costs little: linear layers read their weights once for all of them.
 constexpr std::array<int64_t, 15> kGraphRows = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256};
+
+Result<std::unique_ptr<cuda::Graph>> RecordIfThereIsMemory(cuda::Stream& stream, const std::function<void()>& launch) {
+  LAMINA_ASSIGN_OR_RETURN(const int64_t free_bytes, cuda::FreeDeviceBytes());
+  if (free_bytes < kGraphReserveBytes) return OutOfSpace("the device has only " + FormatGigabytes(free_bytes) + " of memory free");
+  return cuda::Graph::Record(stream, launch);
+}
 
 }  // namespace
 
@@ -23,7 +30,7 @@ std::optional<int64_t> SliceGraphs::FilledRows(int64_t rows, int64_t max_rows) {
 void SliceGraphs::Run(const OpRange& range, int64_t rows, cuda::Stream& stream, const std::function<void()>& launch) {
   Entry& entry = entries_[{range, rows}];
   if (entry.times == 1) {
-    Result<std::unique_ptr<cuda::Graph>> graph = cuda::Graph::Record(stream, launch);
+    Result<std::unique_ptr<cuda::Graph>> graph = RecordIfThereIsMemory(stream, launch);
     if (graph.ok()) {
       entry.graph = std::move(*graph);
       ++num_graphs_;

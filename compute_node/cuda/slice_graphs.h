@@ -24,6 +24,8 @@ struct OpRange {
   auto operator<=>(const OpRange&) const = default;
 };
 
+inline constexpr int64_t kGraphReserveBytes = int64_t{1} << 30;  // what a step may need later: scratch memory of attention, messages
+
 // Thread: one owner.
 class SliceGraphs {
  public:
@@ -32,8 +34,14 @@ class SliceGraphs {
 
   // Asks the stream for what `launch` asks it for, which must be the same for the same range and rows each time. The first time it is
   // called, the second time it is recorded, and from then on the graph does it. What cannot be recorded is called every time, and the log
-  // says why.
+  // says why: also when less than kGraphReserveBytes of the device's memory is free, as graphs take some of it.
   void Run(const OpRange& range, int64_t rows, cuda::Stream& stream, const std::function<void()>& launch);
+
+  // Forgets all graphs.
+  void Clear() {
+    entries_.clear();
+    num_graphs_ = 0;
+  }
 
   int64_t num_graphs() const { return num_graphs_; }
 

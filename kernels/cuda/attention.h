@@ -4,10 +4,10 @@
 // Batch-invariant: a row's tokens are taken in pieces of kAttentionSplitTokens, each by a block of threads alone, whose partial results are
 // merged in order; so a row's result depends on its own q and slots only.
 //
-// What should bound it on an H100: 3.35 TB/s of K and V over 132 SMs are 25 GB/s each, for which about 20 KB must be on their way at any time
-// (800 ns); a block keeps three tiles of 32 tokens in flight, several blocks are resident. Each element of K and V costs `group` fused
-// multiply-adds, with which the fp32 units could follow up to a group of 4; from there on tensor cores multiply (K and V of 16 bits, head_dim
-// a multiple of 16). Partial results are 1/128 (group 1) to 1/16 (group 8) of the bytes read.
+// What should bound it on an H100: 3.35 TB/s of K and V over 132 SMs are 25 GB/s each, for which about 20 KB must be on their way at any
+// time (800 ns); a block keeps three tiles of 32 tokens in flight, several blocks are resident. Each element of K and V costs `group` fused
+// multiply-adds, with which the fp32 units could follow up to a group of 4; from there on tensor cores multiply (K and V of 16 bits,
+// head_dim a multiple of 16). Partial results are 1/128 (group 1) to 1/16 (group 8) of the bytes read.
 #pragma once
 
 #include <cstddef>

@@ -1,12 +1,12 @@
 // A split of attention on tensor cores, for groups of query heads and K and V of 16 bits: 16 tokens x 8 queries at a time.
 //
-// Queries and weights are split into two parts of K's and V's type, x = high + low, which leaves 2^-17 of x with bf16 and 2^-22 with fp16:
-// sums are as exact as the other ways' but for that. Against the multiply-add units (attention_fma.cuh) 8 queries take about a quarter of
-// the instructions, so that memory bounds groups of 8 too. With fp16, queries beyond 65504 overflow.
+// Queries and weights are split into two parts of K's and V's type (two_parts.cuh); an infinite V may come out as NaN. Against the
+// multiply-add units (attention_fma.cuh) 8 queries take about a quarter of the instructions, so that memory bounds groups of 8 too.
 #pragma once
 
 #include "kernels/cuda/attention_split.cuh"
 #include "kernels/cuda/tensor_cores.cuh"
+#include "kernels/cuda/two_parts.cuh"
 
 namespace lamina::cuda {
 
@@ -61,62 +61,68 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
   using Base::Write;
   using Base::WriteSums;
 
+  static constexpr float kWeightScale = std::is_same_v<T, F16> ? 32768 : 1;  // weights are at most 1
   static constexpr int kWarps = kSplitThreads / kWarpSize;
   static constexpr int kBlocks = (kSteps + kWarps - 1) / kWarps;  // of kStep dims of V that a warp adds up
 
-  // Two values as a pair of T and what that leaves, as a pair of T.
-  struct Parts {
-    uint32_t high, low;
-  };
-  __device__ static uint32_t Pair(const T& first, const T& second) { return first.bits | static_cast<uint32_t>(second.bits) << 16; }
-  __device__ static Parts Split(float first, float second) {
-    T high[2], low[2];
-    Store(first, &high[0]);
-    Store(second, &high[1]);
-    Store(first - Load(&high[0]), &low[0]);
-    Store(second - Load(&high[1]), &low[1]);
-    return {Pair(high[0], high[1]), Pair(low[0], low[1])};
-  }
-  // Of eight rows beside each other in x, which are the columns of b: elements [first, first + 16), as MultiplyAdd takes them.
+  // Of eight rows beside each other in x, which are the columns of b: elements [first, first + 16) times a power of two, as MultiplyAdd
+  // takes them.
   struct Factor {
     uint32_t high[2], low[2];
   };
-  __device__ Factor FactorAt(const float* x, int pitch, int first) const {
+  __device__ Factor FactorAt(const float* x, int pitch, int first, float scale) const {
     const float* const at = x + major_ * pitch + first + minor_;
-    const Parts a = Split(at[0], at[1]), b = Split(at[8], at[9]);
+    const TwoParts a = Split<T>(at[0] * scale, at[1] * scale), b = Split<T>(at[8] * scale, at[9] * scale);
     return {{a.high, b.high}, {a.low, b.low}};
+  }
+
+  // Of the query whose elements this lane has.
+  __device__ int QueryExponent() const {
+    if constexpr (std::is_same_v<T, F16>) {
+      float largest = 0;
+      for (int d = lane_ % 4; d < work_.shape.head_dim; d += 4) largest = fmaxf(largest, fabsf(q()[major_ * work_.shape.head_dim + d]));
+      for (int lanes = 2; lanes > 0; lanes /= 2) largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
+      return ExponentFor(largest);
+    } else {
+      return 0;
+    }
   }
 
   // Tokens x queries, half of the warps each tile: a tile has two times 16 tokens.
   __device__ void ScoreAll() {
+    const int exponent = QueryExponent();
     Factor queries[kSteps];
     LAMINA_UNROLL
     for (int s = 0; s < kSteps; ++s) {
-      if (s < num_steps_) queries[s] = FactorAt(q(), work_.shape.head_dim, s * kStep);
+      if (s < num_steps_) queries[s] = FactorAt(q(), work_.shape.head_dim, s * kStep, ldexpf(1.0f, exponent));
     }
+    float scale[2];  // of the two queries whose scores this lane gets
+    LAMINA_UNROLL
+    for (int j = 0; j < 2; ++j) scale[j] = ldexpf(work_.shape.scale, -__shfl_sync(kAllLanes, exponent, (minor_ + j) * 4));
     for (int i = 0; i < num_tiles_; ++i) {
       this->NextTile(i);
-      if (warp_ / 2 == i % 2) Score(i, warp_ % 2 * kStep, queries);
+      if (warp_ / 2 == i % 2) Score(i, warp_ % 2 * kStep, queries, scale);
     }
   }
 
   // Behind a tile's last token stands anything, and nobody looks at what becomes of it.
-  __device__ void Score(int tile, int first, const Factor (&queries)[kSteps]) {
+  __device__ void Score(int tile, int first, const Factor (&queries)[kSteps], const float (&scale)[2]) {
     const T* const k_row = TileRow(tile, first + lane_ % 16) + lane_ / 16 * 8;
     float high[4] = {}, low[4] = {};
+    uint32_t k[2][4];  // of this step and of the next one
+    LoadMatrices(k_row, k[0]);
     LAMINA_UNROLL
     for (int s = 0; s < kSteps; ++s) {
       if (s >= num_steps_) continue;
-      uint32_t k[4];
-      LoadMatrices(k_row + s * kStep, k);
-      MultiplyAdd<T>(k, queries[s].high, high);
-      MultiplyAdd<T>(k, queries[s].low, low);
+      if (s + 1 < num_steps_) LoadMatrices(k_row + (s + 1) * kStep, k[(s + 1) % 2]);
+      MultiplyAdd<T>(k[s % 2], queries[s].high, high);
+      MultiplyAdd<T>(k[s % 2], queries[s].low, low);
     }
-    const float scale = work_.shape.scale, soft_cap = work_.shape.soft_cap;
+    const float soft_cap = work_.shape.soft_cap;
     LAMINA_UNROLL
     for (int j = 0; j < 4; ++j) {  // elements of (token, query)
       const int token = first + major_ + j / 2 * 8, query = minor_ + j % 2;
-      const float scaled = (high[j] + low[j]) * scale;
+      const float scaled = (high[j] + low[j]) * scale[j % 2];
       if (token < TokensOfTile(tile))
         scores()[query * kScoresPitch + FirstToken(tile) + token] = soft_cap > 0 ? soft_cap * tanhf(scaled / soft_cap) : scaled;
     }
@@ -126,7 +132,7 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
   __device__ void AddValues(int tile, float (&out)[kBlocks][4]) {
     LAMINA_UNROLL
     for (int first = 0; first < kTile; first += kStep) {
-      const Factor weights = FactorAt(scores(), kScoresPitch, FirstToken(tile) + first);
+      const Factor weights = FactorAt(scores(), kScoresPitch, FirstToken(tile) + first, kWeightScale);
       const T* const v_row = TileRow(tile, first + lane_ % 8 + lane_ / 16 * 8) + lane_ / 8 % 2 * 8;
       LAMINA_UNROLL
       for (int b = 0; b < kBlocks; ++b) {
@@ -146,7 +152,7 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
       if (query >= num_queries_ || TokensOfRow(RowOf(query)) == 0) continue;
       LAMINA_UNROLL
       for (int b = 0; b < kBlocks; ++b) {
-        if (BlockAt(b) < num_steps_) Write(query, BlockAt(b) * kStep + major_ + j / 2 * 8, out[b][j] / sums()[query]);
+        if (BlockAt(b) < num_steps_) Write(query, BlockAt(b) * kStep + major_ + j / 2 * 8, out[b][j] / (sums()[query] * kWeightScale));
       }
     }
   }

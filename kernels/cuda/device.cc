@@ -75,6 +75,12 @@ Status UseDevice(int device) {
   return AsStatus(cudaFree(nullptr), "the CUDA device could not be made ready");
 }
 
+Result<int64_t> FreeDeviceBytes() {
+  size_t free_bytes = 0, total_bytes = 0;
+  LAMINA_RETURN_IF_ERROR(AsStatus(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo"));
+  return static_cast<int64_t>(free_bytes);
+}
+
 Result<std::unique_ptr<Stream>> Stream::Create() {
   cudaStream_t handle = nullptr;
   LAMINA_RETURN_IF_ERROR(AsStatus(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "cudaStreamCreate"));

@@ -39,6 +39,9 @@ Result<DeviceInfo> DescribeDevice(int device);
 // The calling thread works with this device from here on; also makes it ready, which takes a moment the first time.
 Status UseDevice(int device);
 
+// Of the device that the calling thread works with.
+Result<int64_t> FreeDeviceBytes();
+
 // Work in the order in which it was asked for, at its own pace.
 class Stream {
  public:

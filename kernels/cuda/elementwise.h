@@ -20,8 +20,8 @@ void Embedding(const void* table, DType dtype, int64_t dim, const TokenId* token
 // x, y: [rows, dim]; weight: [dim], null: ones. A head norm is one of rows * num_heads rows of head_dim.
 void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64_t dim, float* y, Stream& stream);
 
-// sum = a + b and y = RmsNorm(sum) in one pass. All [rows, dim]; sum may be a or b, y none of the others. The same bits as Add, then
-// RmsNorm.
+// sum = a + b and y = RmsNorm(sum) in one pass. All [rows, dim]; sum and y may each be a or b, but not the same one. The same bits as
+// Add, then RmsNorm.
 void AddRmsNorm(const float* a, const float* b, const float* weight, float eps, int64_t rows, int64_t dim, float* sum, float* y,
                 Stream& stream);
 

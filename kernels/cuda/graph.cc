@@ -34,7 +34,9 @@ Result<std::unique_ptr<Graph>> Graph::Record(Stream& stream, const std::function
   if (status.ok()) status = AsStatus(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
   if (graph != nullptr) cudaGraphDestroy(graph);
   if (!status.ok()) return status;
-  return std::unique_ptr<Graph>(new Graph(executable));
+  std::unique_ptr<Graph> recorded_graph(new Graph(executable));
+  LAMINA_RETURN_IF_ERROR(AsStatus(cudaGraphUpload(executable, HandleOf(stream)), "cudaGraphUpload"));  // memory that is missing shows here
+  return recorded_graph;
 }
 
 Graph::~Graph() { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_)); }

@@ -7,6 +7,7 @@
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/platform.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/two_parts.cuh"
 
 namespace lamina::cuda {
 namespace {
@@ -18,13 +19,6 @@ __device__ float LargestOf(const float* x, int64_t n) {
   float largest = 0;
   for (int64_t i = threadIdx.x; i < n; i += kThreads) largest = fmaxf(largest, fabsf(x[i]));
   return BlockMax<kThreads>(largest);
-}
-
-// The power of two that brings `largest` to [2^14, 2^15), where fp16 has room above and all of its bits far below.
-__device__ int ExponentFor(float largest) {
-  if (!(largest > 0) || isinf(largest)) return 0;
-  const int exponent = ilogbf(largest);
-  return 14 - (exponent > -100 ? exponent : -100);
 }
 
 // A block for each row: high[r] and, unless null, low[r] of x[r] * 2^exponent; factors[r] = 2^-exponent. fp16 alone is scaled. high, low:

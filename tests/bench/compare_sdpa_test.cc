@@ -67,10 +67,11 @@ class CompareSdpa : public ::testing::Test {
 };
 
 TEST_F(CompareSdpa, PrintsARowForEachCase) {
-  const CommandOutput output = Run("True", R"(echo '{"case": {"kv": "bf16", "head_dim": 128, "group": 4, "context": 4096, "kv_heads": 8, )"
-                                           R"("sequences": 16}, "value": 2500, "ratio": 0.9}')");
+  const CommandOutput output =
+      Run("True", R"(echo '{"case": {"kv": "bfloat16", "head_dim": 128, "group": 4, "context": 4096, "kv_heads": 8, )"
+                  R"("sequences": 16}, "value": 2500, "ratio": 0.9}')");
   ASSERT_EQ(output.exit_status, 0) << output.err;
-  EXPECT_THAT(output.out, HasSubstr("| bf16 | 128 | 4 | 4096 | 16 | 2500 | 0.90 | "));
+  EXPECT_THAT(output.out, HasSubstr("| bfloat16 | 128 | 4 | 4096 | 16 | 2500 | 0.90 | "));
   std::stringstream called;
   called << std::ifstream(folder_ / "lamina.called").rdbuf();
   EXPECT_EQ(called.str(),

@@ -38,7 +38,8 @@ TEST(CudaKernelsBench, PrintsOneLinePerCaseOrWhyItCannot) {
     EXPECT_GT(line["reference_value"].get<double>(), 0) << text;
     EXPECT_FALSE(sizes["device"].get<std::string>().empty());
   }
-  EXPECT_THAT(cases, testing::ElementsAre("attention", "linear 1 split", "linear 1 rounded", "linear 16 split", "linear 16 rounded", "slice 1", "slice 16"));
+  EXPECT_THAT(cases, testing::ElementsAre("attention", "linear 1 split", "linear 1 rounded", "linear 16 split", "linear 16 rounded",
+                                          "slice 1", "slice 16"));
 }
 
 TEST(CudaKernelsBench, SlicesAreForGpus) {

@@ -203,6 +203,35 @@ TEST_F(CudaAttention, SurvivesLargeScores) {
   ExpectClose(Run(rows(), {0}), Expected(rows(), {0}), 1e-2);
 }
 
+// fp16 ends at 65504: queries beyond it, and weights far below 1 that are many.
+TEST_F(CudaAttention, UsesWhatFp16HasNoExponentsFor) {
+  Build({"large queries", 1, 4, 64, DType::kF16, {300}}, 1e5f);
+  shape_.scale = 1e-6f;
+  ExpectClose(Run(rows(), {0}), Expected(rows(), {0}), 1e-5);
+
+  constexpr size_t kTokens = 256, kDim = 16;
+  Build({"small weights", 1, 4, kDim, DType::kF16, {kTokens}});
+  shape_.scale = 1;
+  std::vector<float> k(k_.size() / 2), v(v_.size() / 2), q(4 * kDim);
+  for (size_t t = 1; t < kTokens; ++t) {  // all but the first token: a weight of 2^-25 and values of 1
+    k[slots_[t] * kDim] = -17.328f;
+    std::fill_n(v.begin() + static_cast<std::ptrdiff_t>(slots_[t] * kDim), kDim, 1.0f);
+  }
+  for (size_t head = 0; head < 4; ++head) q[head * kDim] = 1;
+  k_ = Encode(k, DType::kF16);
+  v_ = Encode(v, DType::kF16);
+  q_ = Encode(q, DType::kF32);
+  host_kv_.k = k_.data();
+  host_kv_.v = v_.data();
+  device_k_ = Upload(k_);
+  device_v_ = Upload(v_);
+  device_kv_.k = device_k_.data();
+  device_kv_.v = device_v_.data();
+  const Outcome got = Run(rows(), {0}), expected = Expected(rows(), {0});
+  EXPECT_GT(expected.out[0], 7e-6f);
+  EXPECT_LT(LargestError(got.out, expected.out), 1e-9);
+}
+
 TEST_F(CudaAttention, ARowDoesNotDependOnItsBatchOrTheScratch) {
   for (const auto& [group, head_dim] : {std::pair(3, 40), std::pair(4, 32)}) {
     Build({"rows", 2, group, head_dim, DType::kBF16, {1, 200, 0, 64, 600, 1000, 257}});

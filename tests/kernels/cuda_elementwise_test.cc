@@ -68,6 +68,10 @@ TEST_F(CudaElementwise, AddRmsNormIsAddThenRmsNorm) {
     AddRmsNorm(a.as<float>(), b.as<float>(), weight.as<float>(), 1e-6f, 2, dim, a.as<float>(), y.as<float>(), stream());
     EXPECT_TRUE(SameBits(Download<float>(a), Download<float>(sum))) << dim;
     EXPECT_TRUE(SameBits(Download<float>(y), fused)) << dim;
+    const DeviceBuffer in_place = Upload(RandomFloats(n, 1));
+    AddRmsNorm(in_place.as<float>(), b.as<float>(), weight.as<float>(), 1e-6f, 2, dim, b.as<float>(), in_place.as<float>(), stream());
+    EXPECT_TRUE(SameBits(Download<float>(b), Download<float>(sum))) << dim;
+    EXPECT_TRUE(SameBits(Download<float>(in_place), fused)) << dim;
   }
 }
 

@@ -1,8 +1,8 @@
 // The KV cache of one GPU: tables of token slots on the host, K and V in the device's memory, and attention over them.
 //
 // K and V may be larger than that memory. The last layers' then lie in the host's, pinned, and the kernels read them from there, at the
-// speed of PCIe. A step attends in every layer, so each byte crosses once a step however the cache is divided, and pages that migrate on
-// demand would cross in both directions.
+// speed of PCIe. A step attends in every layer, so each byte crosses once a step, twice with more than 8 query heads per kv head, however
+// the cache is divided, and pages that migrate on demand would cross in both directions.
 #pragma once
 
 #include <array>

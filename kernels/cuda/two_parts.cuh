@@ -1,0 +1,58 @@
+// fp32 as two values of 16 bits, x = high + low, for tensor cores: low leaves 2^-17 of x with bf16. fp16 has few exponents, so what is
+// split is scaled to its upper end first, where low leaves 2^-22 of the largest element.
+#pragma once
+
+#include <math.h>
+
+#include <type_traits>
+
+#include "kernels/cuda/platform.cuh"
+
+namespace lamina::cuda {
+
+// The power of two that brings `largest` to [2^14, 2^15), where fp16 has room above and all of its bits far below.
+__device__ inline int ExponentFor(float largest) {
+  if (!(largest > 0) || isinf(largest)) return 0;
+  const int exponent = ilogbf(largest);
+  return 14 - (exponent > -100 ? exponent : -100);
+}
+
+// Two values of T beside each other, the first one in the lower half.
+template <typename T>
+__device__ inline uint32_t PairOf(float first, float second) {
+#if LAMINA_CUDA_EMULATED
+  T pair[2];
+  Store(first, &pair[0]);
+  Store(second, &pair[1]);
+  return pair[0].bits | static_cast<uint32_t>(pair[1].bits) << 16;
+#else
+  if constexpr (std::is_same_v<T, BF16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(first, second);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
+#endif
+}
+template <typename T>
+__device__ inline float FirstOf(uint32_t pair) {
+  const T value = {static_cast<uint16_t>(pair)};
+  return Load(&value);
+}
+template <typename T>
+__device__ inline float SecondOf(uint32_t pair) {
+  const T value = {static_cast<uint16_t>(pair >> 16)};
+  return Load(&value);
+}
+
+struct TwoParts {
+  uint32_t high, low;  // pairs of T
+};
+template <typename T>
+__device__ inline TwoParts Split(float first, float second) {
+  const uint32_t high = PairOf<T>(first, second);
+  return {high, PairOf<T>(first - FirstOf<T>(high), second - SecondOf<T>(high))};
+}
+
+}  // namespace lamina::cuda
