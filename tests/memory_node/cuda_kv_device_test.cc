@@ -144,6 +144,8 @@ TEST_F(CudaKvDeviceTest, AttentionIsThatOfTheCpu) {
       ExpectAlike(layer, DType::kF32, {{1, 0, 290}, {2, 0, 3}, {1, 280, 290}, {2, 0, 0}, {1, 0, 1}});
       ExpectAlike(layer, dtype, {{2, 1, 3}, {1, 0, 257}});
     }
+    ExpectAlike(0, dtype, {{1, 0, 30}, {1, 0, 31}, {1, 0, 32}, {1, 2, 33}, {1, 0, 31}, {1, 0, 290}});  // as the rows of a prompt
+    ExpectAlike(1, DType::kF32, {{2, 0, 1}, {2, 0, 2}, {2, 0, 0}, {2, 0, 3}, {1, 250, 251}, {1, 251, 280}, {1, 0, 252}});
     ExpectAlike(0, dtype, {{2, 0, 3}}, /*wants_lse=*/false);
     ExpectAlike(0, dtype, {});
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <string>
 #include <utility>
@@ -17,6 +18,41 @@ constexpr size_t kMaxScratchBytes = size_t{256} << 20;
 
 // Made-up rows are uploaded in pieces of so many.
 constexpr size_t kDummyRows = 256;
+
+// Rows and the slots that they are parts of.
+struct PackedRows {
+  std::vector<RowTokens> rows;
+  std::vector<std::span<const TokenSlot>> pieces;  // that the slots are put together from
+  int64_t num_slots = 0;                           // of all pieces
+  int64_t max_tokens = 0;
+  bool rows_share_slots = false;  // as AttentionBatch's
+};
+
+// The rows of a prompt are parts of one table, each a token longer than the one before: their slots are there once.
+PackedRows Pack(std::span<const std::span<const TokenSlot>> rows) {
+  PackedRows packed;
+  const std::less_equal<const TokenSlot*> not_after;
+  int64_t num_shared = 0;
+  for (const std::span<const TokenSlot> row : rows) {
+    const std::span<const TokenSlot> last = packed.pieces.empty() ? std::span<const TokenSlot>() : packed.pieces.back();
+    int64_t first_slot = packed.num_slots;
+    if (!row.empty() && !last.empty() && not_after(last.data(), row.data()) && not_after(row.data(), last.data() + last.size())) {
+      const auto begin = row.data() - last.data();
+      const size_t size = std::max(last.size(), static_cast<size_t>(begin) + row.size());
+      first_slot += begin - std::ssize(last);
+      packed.pieces.back() = {last.data(), size};
+      packed.num_slots += static_cast<int64_t>(size - last.size());
+    } else if (!row.empty()) {
+      packed.pieces.push_back(row);
+      packed.num_slots += std::ssize(row);
+    }
+    if (!packed.rows.empty() && packed.rows.back().first_slot == first_slot) ++num_shared;
+    packed.rows.push_back({first_slot, std::ssize(row)});
+    packed.max_tokens = std::max(packed.max_tokens, std::ssize(row));
+  }
+  packed.rows_share_slots = 2 * num_shared > std::ssize(rows);
+  return packed;
+}
 
 }  // namespace
 
@@ -123,25 +159,20 @@ const KvCache::Uploaded& KvCache::Upload(std::span<const std::span<const TokenSl
   oldest_upload_ = (oldest_upload_ + 1) % uploads_.size();
   uploaded.version = version_;
   uploaded.rows.assign(rows.begin(), rows.end());
-  std::vector<RowTokens> row_tokens;
-  int64_t total = 0;
-  uploaded.max_tokens = 0;
-  for (const std::span<const TokenSlot> row : rows) {
-    row_tokens.push_back({total, std::ssize(row)});
-    total += std::ssize(row);
-    uploaded.max_tokens = std::max(uploaded.max_tokens, std::ssize(row));
-  }
-  const size_t bytes = static_cast<size_t>(total) * sizeof(TokenSlot);
+  const PackedRows packed = Pack(rows);
+  uploaded.max_tokens = packed.max_tokens;
+  uploaded.rows_share_slots = packed.rows_share_slots;
+  const size_t bytes = static_cast<size_t>(packed.num_slots) * sizeof(TokenSlot);
   GrowTo(bytes, stream_, uploaded.slots);
   GrowTo(rows.size() * sizeof(RowTokens), stream_, uploaded.row_tokens);
   std::byte* const taken = stream_.Take(bytes);
   std::byte* end = taken;
-  for (const std::span<const TokenSlot> row : rows) {
-    if (!row.empty()) std::memcpy(end, row.data(), row.size_bytes());
-    end += row.size_bytes();
+  for (const std::span<const TokenSlot> piece : packed.pieces) {
+    std::memcpy(end, piece.data(), piece.size_bytes());
+    end += piece.size_bytes();
   }
   stream_.Upload(taken, bytes, uploaded.slots.data());
-  stream_.Copy(row_tokens.data(), row_tokens.size() * sizeof(RowTokens), uploaded.row_tokens.data());
+  stream_.Copy(packed.rows.data(), packed.rows.size() * sizeof(RowTokens), uploaded.row_tokens.data());
   return uploaded;
 }
 
@@ -160,6 +191,7 @@ void KvCache::Attend(const AttentionShape& shape, int layer, const Queries& quer
   batch.out = queries.out;
   batch.out_dtype = queries.out_dtype;
   batch.lse = queries.lse;
+  batch.rows_share_slots = uploaded.rows_share_slots;
   Attention(shape, View(layer), batch, scratch_, stream_.stream());
 }
 

@@ -72,9 +72,10 @@ class KvCache {
   struct Uploaded {
     uint64_t version = 0;  // of the tables; 0: nothing is there
     std::vector<std::span<const TokenSlot>> rows;
-    DeviceBuffer slots;       // TokenSlot, row by row
+    DeviceBuffer slots;       // TokenSlot, table by table
     DeviceBuffer row_tokens;  // [rows] RowTokens
     int64_t max_tokens = 0;
+    bool rows_share_slots = false;  // as AttentionBatch's
   };
 
   KvCache(const KvShape& shape, int64_t capacity_tokens, DeviceBuffer slab, PinnedBuffer host_slab, int64_t host_layers,
