@@ -1,24 +1,11 @@
 #include "kernels/cuda/device.h"
 
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/runtime_status.h"
 
 namespace lamina::cuda {
 namespace {
 
 std::string Megabytes(size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
-
-// `what` was asked of the runtime.
-Status AsStatus(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return OkStatus();
-  cudaGetLastError();  // the runtime keeps it for whoever asks next
-  return InternalError(std::string(what) + ": " + cudaGetErrorString(error));
-}
-
-cudaStream_t HandleOf(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
-
-void Keep(cudaError_t error, const char* what, Stream& stream) {
-  if (error != cudaSuccess) stream.Fail(AsStatus(error, what));
-}
 
 Status OutOfMemory(size_t size_bytes) {
   cudaGetLastError();

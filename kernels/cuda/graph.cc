@@ -1,22 +1,8 @@
 #include "kernels/cuda/graph.h"
 
-#include <string>
-#include <utility>
-
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/runtime_status.h"
 
 namespace lamina::cuda {
-namespace {
-
-cudaStream_t HandleOf(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
-
-Status AsStatus(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return OkStatus();
-  cudaGetLastError();
-  return InternalError(std::string(what) + ": " + cudaGetErrorString(error));
-}
-
-}  // namespace
 
 Result<std::unique_ptr<Graph>> Graph::Record(Stream& stream, const std::function<void()>& record) {
   if (Status failure = stream.TakeFailure(); !failure.ok()) {
@@ -42,8 +28,7 @@ Result<std::unique_ptr<Graph>> Graph::Record(Stream& stream, const std::function
 Graph::~Graph() { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_)); }
 
 void Graph::Replay(Stream& stream) const {
-  Status status = AsStatus(cudaGraphLaunch(static_cast<cudaGraphExec_t>(handle_), HandleOf(stream)), "cudaGraphLaunch");
-  if (!status.ok()) stream.Fail(std::move(status));
+  Keep(cudaGraphLaunch(static_cast<cudaGraphExec_t>(handle_), HandleOf(stream)), "cudaGraphLaunch", stream);
 }
 
 }  // namespace lamina::cuda
