@@ -26,15 +26,16 @@ class SliceParts {
                                                     cuda::Stream& stream) {
     std::unique_ptr<SliceParts> parts(new SliceParts(model, slice, weights, rows, stream));
     int64_t widest = 0, most_bytes = 0;
+    DType dtype = DType::kF32;  // of the weights: made-up ones are all alike
     for (const Op& op : slice.program) {
       if (op.kind == OpKind::kExperts) return Unimplemented("slices with experts are not measured: which one a row goes to is data");
-      widest = std::max({widest, parts->width(op.output), parts->width(op.inputs[0])});
+      if (op.kind == OpKind::kLinear) dtype = weights.Matrix(op.weights[0]).dtype;
+      widest = std::max(widest, parts->width(op.output));
+      for (const ValueId input : op.inputs) widest = std::max(widest, parts->width(input));
       most_bytes = std::max(most_bytes, parts->BytesMoved(op));
     }
     const auto size = static_cast<size_t>(rows * widest);
-    LAMINA_ASSIGN_OR_RETURN(parts->x_, Filled(size, DType::kBF16, stream));
-    LAMINA_ASSIGN_OR_RETURN(parts->x16_, Filled(size, DType::kF16, stream));
-    LAMINA_ASSIGN_OR_RETURN(parts->x32_, Filled(size, DType::kF32, stream));
+    LAMINA_ASSIGN_OR_RETURN(parts->x_, Filled(size, dtype, stream));
     LAMINA_ASSIGN_OR_RETURN(parts->y_, cuda::DeviceBuffer::Create(size * sizeof(float)));
     LAMINA_ASSIGN_OR_RETURN(parts->from_, Filled(static_cast<size_t>(most_bytes) / sizeof(float), DType::kF32, stream));
     LAMINA_ASSIGN_OR_RETURN(parts->to_, cuda::DeviceBuffer::Create(static_cast<size_t>(most_bytes)));
@@ -68,8 +69,7 @@ class SliceParts {
         continue;
       }
       const cuda::LinearWeights& matrix = weights_.Matrix(op.weights[0]);
-      const cuda::DeviceBuffer& x = matrix.dtype == DType::kF32 ? x32_ : matrix.dtype == DType::kF16 ? x16_ : x_;
-      gemm_->Run({x.data(), matrix.data, matrix.dtype, rows_, matrix.in_features, matrix.out_features, y_.as<float>(), false});
+      gemm_->Run({x_.data(), matrix.data, matrix.dtype, rows_, matrix.in_features, matrix.out_features, y_.as<float>(), false});
     }
   }
 
@@ -78,7 +78,7 @@ class SliceParts {
   const CudaWeights& weights_;
   const int64_t rows_;
   cuda::Stream& stream_;
-  cuda::DeviceBuffer x_, x16_, x32_, y_, from_, to_;
+  cuda::DeviceBuffer x_, y_, from_, to_;
   std::unique_ptr<cuda::Gemm> gemm_;
   std::unique_ptr<cuda::Graph> graph_;
 };

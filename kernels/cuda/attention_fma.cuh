@@ -72,6 +72,7 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
     for (int n = 0; n < kQueries; ++n) LoadVector(q() + n * work_.shape.head_dim + (has_vector_ ? vector_ : 0) * kVector, query[n]);
     const int lanes_per_query = lanes_ / kQueries, step = num_groups_ * work_.shape.head_dim;
     const bool writes = vector_ % lanes_per_query == 0;
+    const float scale = work_.shape.scale;
     float* const to = scores() + vector_ / lanes_per_query * kScoresPitch + group_;
     for (int i = 0; i < num_tiles_; ++i) {
       this->NextTile(i);
@@ -84,8 +85,8 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
           Multiply(query, k_row + step, second);
         }
         const float first_sum = AddLanes(first), second_sum = AddLanes(second);
-        if (t < tokens) to[i * kTile + t] = Scaled(first_sum);
-        if (t + num_groups_ < tokens) to[i * kTile + t + num_groups_] = Scaled(second_sum);
+        if (t < tokens) to[i * kTile + t] = this->Capped(first_sum * scale);
+        if (t + num_groups_ < tokens) to[i * kTile + t + num_groups_] = this->Capped(second_sum * scale);
       }
     }
   }
@@ -99,11 +100,6 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
       LAMINA_UNROLL
       for (int j = 0; j < kVector; ++j) score[n] = fmaf(query[n][j], k[j], score[n]);
     }
-  }
-
-  __device__ float Scaled(float score) const {
-    const float scaled = score * work_.shape.scale, soft_cap = work_.shape.soft_cap;
-    return soft_cap > 0 ? soft_cap * tanhf(scaled / soft_cap) : scaled;
   }
 
   // The sums of kQueries values over the lanes of a row: lane i gets that of query i / (lanes / kQueries). First half of the lanes go on

@@ -178,6 +178,11 @@ class SplitBase {
     StartTile(i + kStages<T> - 1);
   }
 
+  __device__ float Capped(float score) const {
+    const float soft_cap = work_.shape.soft_cap;
+    return soft_cap > 0 ? soft_cap * tanhf(score / soft_cap) : score;
+  }
+
   // Scores become weights exp(score - largest score), and `not_attended` where a query's row has no such token, up to token `end`. A warp
   // for each query.
   __device__ void Weigh(float not_attended, int end) {

@@ -118,13 +118,11 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
       MultiplyAdd<T>(k[s % 2], queries[s].high, high);
       MultiplyAdd<T>(k[s % 2], queries[s].low, low);
     }
-    const float soft_cap = work_.shape.soft_cap;
     LAMINA_UNROLL
     for (int j = 0; j < 4; ++j) {  // elements of (token, query)
       const int token = first + major_ + j / 2 * 8, query = minor_ + j % 2;
-      const float scaled = (high[j] + low[j]) * scale[j % 2];
       if (token < TokensOfTile(tile))
-        scores()[query * kScoresPitch + FirstToken(tile) + token] = soft_cap > 0 ? soft_cap * tanhf(scaled / soft_cap) : scaled;
+        scores()[query * kScoresPitch + FirstToken(tile) + token] = this->Capped((high[j] + low[j]) * scale[j % 2]);
     }
   }
 
