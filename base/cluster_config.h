@@ -62,6 +62,9 @@ struct ClusterConfig {
   bool transport_fallback = false;        // if the one that was named cannot be had: take what "auto" would; else it is an error
   std::string payload_checksum = "auto";  // of q, k, v and outputs on their way: auto (on for tcp) | on | off
 
+  std::string polling = "auto";  // between GPUs of one host: device (kernels wait for messages themselves) | host | auto: device
+                                 // where it can be had, unless both nodes' processes take turns on one GPU
+
   // attention: (how memory nodes share it; without both, each sequence is on one node)
   int kv_head_parallel = 1;   // so many memory nodes, neighbours in `nodes`, hold different kv_heads of the same tokens
   int64_t spread_tokens = 0;  // a sequence of more tokens is spread over several nodes (or such groups) and may outgrow one; 0: none is

@@ -29,6 +29,7 @@ struct Options {
   std::string load_format = "auto";
   std::string kv_dtype = "auto";
   std::string transport = "auto";
+  std::string polling = "auto";
   std::string pipeline = "none";  // all share this machine's cores
   std::string memory;             // "": what all prompts need, at least 512 MiB
   int memory_nodes = 2;
@@ -199,6 +200,7 @@ Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
   ClusterConfig config = both.cluster->config();
   config.model_path = options.model;
   config.load_format = options.load_format;
+  config.polling = options.polling;
   config.kv_dtype = options.kv_dtype;
   config.pipeline = options.pipeline;
   config.prefix_caching = false;  // every pair of runs has the same prompts
@@ -294,6 +296,7 @@ Status Measure(const Options& options) {
              {"memory_device", options.memory_device.empty() ? options.device : options.memory_device},
              {"memory_nodes", options.memory_nodes},
              {"transport", options.transport},
+             {"polling", options.polling},
              {"pipeline", options.pipeline},
              {"num_prompts", options.num_prompts},
              {"input_len", options.input_len},
@@ -335,6 +338,9 @@ void RegisterThroughput(CLI::App& app, int& exit_status) {
   command->add_option("--memory", options->memory, "KV memory of each memory node; default: what all prompts need, at least 512MiB");
   command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp")
       ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}))
+      ->capture_default_str();
+  command->add_option("--polling", options->polling, "auto | device (GPUs wait for each other themselves) | host")
+      ->check(CLI::IsMember({"auto", "device", "host"}))
       ->capture_default_str();
   command->add_option("--pipeline", options->pipeline, "none | fixed | auto: batches in flight of the cluster")
       ->check(CLI::IsMember({"none", "fixed", "auto"}))

@@ -6,10 +6,12 @@
 #include <span>
 #include <string>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/worker_team.h"
 #include "compute_node/attention_backend.h"
+#include "compute_node/device_link.h"
 #include "compute_node/weights.h"
 #include "kernels/attention.h"
 #include "kernels/sampling.h"
@@ -17,6 +19,7 @@
 #include "splitter/model_config.h"
 #include "splitter/model_share.h"
 #include "splitter/slices.h"
+#include "splitter/wire_format.h"
 
 namespace lamina {
 
@@ -149,6 +152,12 @@ class ComputeDevice {
   // The other way. The message is free again when it returns.
   virtual void Unpack(const std::byte* message, DType dtype, const RowParts& parts, float* value) = 0;
   virtual void AddUnpacked(const std::byte* message, DType dtype, int64_t n, float* value) = 0;  // value += message, n elements
+
+  // A way to a memory node's device. `wire`: between the two; `limit`: of the wait for a reply. Borrows the device. kUnimplemented says why
+  // there is none.
+  virtual Result<std::unique_ptr<DeviceLink>> MakeLink(const WireShape& /*wire*/, Clock::duration /*limit*/) {
+    return Unimplemented("the compute node's device is no GPU");
+  }
 };
 
 // The cores and the memory of this machine.

@@ -97,6 +97,7 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   options.epoch = request.epoch();
   options.session_token = request.session_token();
   options.payload_checksum = request.payload_checksum();
+  if (!request.polling().empty()) options.polling = request.polling();
   options.self = NodeId{request.node_id()};
   options.attention = shape;
   options.wire = {spec.num_heads(), spec.num_kv_heads(),          spec.head_dim(),  dtype, request.limits().max_num_seqs(),

@@ -7,18 +7,33 @@
 #include "base/log.h"
 
 namespace lamina {
+namespace {
 
-Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress& address, const WireShape& wire, const DataHello& hello,
-                                                        const std::string& payload_checksum, Ladder& ladder, Deadline deadline) {
-  std::unique_ptr<MemoryPeer> peer(new MemoryPeer(address, wire, hello.epoch));
-  Result<Path> connected = ladder.Connect(address.offers, {wire.compute_window_bytes(), hello.Encode()}, deadline);
+constexpr auto kLinkInterval = milliseconds(10);  // between looks at what a memory node says to a link; it wakes this node anyway
+
+}  // namespace
+
+Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress& address, const WireShape& wire,
+                                                        const DataPathOptions& options, Result<std::unique_ptr<DeviceLink>> link,
+                                                        Ladder& ladder, Deadline deadline) {
+  std::unique_ptr<MemoryPeer> peer(new MemoryPeer(address, wire, options.hello.epoch));
+  EndpointOptions offered{wire.compute_window_bytes(), options.hello.Encode()};
+  if (link.ok()) offered.device_window = (*link)->window();
+  Result<Path> connected = ladder.Connect(address.offers, offered, deadline);
   if (!connected.ok()) return connected.status().WithContext("data path to memory node " + address.name);
   peer->endpoint_ = std::move(connected->endpoint);
   if (peer->endpoint_->peer_window().empty()) {
     LAMINA_ASSIGN_OR_RETURN(peer->buffer_, connected->fabric->Allocate(wire.memory_window_bytes()));
   }
   peer->path_ = {address.node, std::string(connected->fabric->name()), RefusalText(connected->refused), peer->endpoint_->through()};
-  peer->payload_checksum_ = NeedsPayloadChecksum(payload_checksum, peer->path_.fabric);
+  peer->payload_checksum_ = NeedsPayloadChecksum(options.payload_checksum, peer->path_.fabric);
+  if (options.polling != "host") {
+    Status linked = link.status();
+    if (link.ok()) linked = peer->Link(std::move(*link), options.polling == "device", ladder, deadline);
+    if (peer->lost_) return PeerLost("memory node " + address.name + ": " + peer->why_);
+    peer->path_.through +=
+        std::string(peer->path_.through.empty() ? "" : ", ") + (linked.ok() ? "devices poll" : "hosts poll: " + linked.message());
+  }
   LAMINA_LOG_INFO("data path to memory node {}: {}{}{}", address.name, peer->path_.fabric,
                   peer->path_.through.empty() ? "" : " through " + peer->path_.through,
                   peer->path_.refused.empty() ? "" : "; not used: " + peer->path_.refused);
@@ -29,8 +44,26 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
   return peer;
 }
 
+// Both ends have mapped the other's device window, or none is used.
+Status MemoryPeer::Link(std::unique_ptr<DeviceLink> link, bool in_turns, Ladder& ladder, Deadline deadline) {
+  const DeviceWindow theirs = endpoint_->peer_device_window();
+  if (theirs.descriptor < 0) return Unimplemented("the memory node's device cannot be reached by this one");
+  const Status joined = link->Join(theirs, in_turns);
+  const Notification said{MessageKind::kLink, joined.ok() ? 1u : 0u, 1};
+  LAMINA_RETURN_IF_ERROR(endpoint_->Post({}, said.Pack(), 0));
+  while (!link_answer_ && !lost_ && !deadline.Passed()) {
+    if (!Poll()) ladder.Sleep({}, Deadline::After(kLinkInterval));
+  }
+  if (!link_answer_ && !lost_) Lose("did not say whether its device takes part");
+  LAMINA_RETURN_IF_ERROR(joined);
+  if (!link_answer_.value_or(false)) return Unimplemented("the memory node's device cannot reach this one");
+  link_ = std::move(link);
+  return OkStatus();
+}
+
 void MemoryPeer::Lose(const std::string& why) {
   if (lost_) return;
+  if (link_ != nullptr) link_->GiveUp();
   LAMINA_LOG_ERROR("memory node {} is lost: {}", name(), why);
   lost_ = true;
   why_ = why;
@@ -129,6 +162,9 @@ void MemoryPeer::TakeNotification(uint32_t value) {
     PushArea& area = pushes_[notification.slot];
     fresh = area.busy && notification.number == area.number;
     if (fresh) area.busy = false;
+  } else if (notification.kind == MessageKind::kLink) {
+    fresh = !link_answer_;
+    if (fresh) link_answer_ = notification.slot != 0;
   } else {
     return Lose("sent a notification that means nothing: " + std::to_string(value));
   }

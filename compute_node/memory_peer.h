@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "compute_node/attention_backend.h"
+#include "compute_node/device_link.h"
 #include "splitter/wire_format.h"
 #include "transport/ladder.h"
 
@@ -24,12 +25,21 @@ struct MemoryPeerAddress {
   int num_kv_heads = 0;
 };
 
+// How messages get to memory nodes, besides their addresses.
+struct DataPathOptions {
+  DataHello hello;
+  std::string payload_checksum = "auto";  // NeedsPayloadChecksum
+  std::string polling = "host";           // control::ConfigureCompute's
+};
+
 // Thread: one owner.
 class MemoryPeer {
  public:
-  // `wire`: with the heads that the node holds.
-  static Result<std::unique_ptr<MemoryPeer>> Connect(const MemoryPeerAddress& address, const WireShape& wire, const DataHello& hello,
-                                                     const std::string& payload_checksum, Ladder& ladder, Deadline deadline);
+  // `wire`: with the heads that the node holds. `link`: what this node's device offers for it, or why it offers nothing; it is used if the
+  // node's device takes part.
+  static Result<std::unique_ptr<MemoryPeer>> Connect(const MemoryPeerAddress& address, const WireShape& wire,
+                                                     const DataPathOptions& options, Result<std::unique_ptr<DeviceLink>> link,
+                                                     Ladder& ladder, Deadline deadline);
 
   const MemoryPeerAddress& address() const { return address_; }
   const std::string& name() const { return address_.name; }
@@ -40,6 +50,9 @@ class MemoryPeer {
   bool lost() const { return lost_; }
   const std::string& why() const { return why_; }
   void Lose(const std::string& why);  // the first reason stays
+
+  // How devices talk to each other about decoding rows, instead of by decode messages. Null: by those.
+  DeviceLink* link() const { return link_.get(); }
 
   // With WireShape::overlap: the first part of the decode message that PostDecode completes. Likewise.
   std::span<std::byte> query_payload(int batch);
@@ -80,6 +93,7 @@ class MemoryPeer {
   MemoryPeer(const MemoryPeerAddress& address, const WireShape& wire, uint64_t epoch) : address_(address), wire_(wire), epoch_(epoch) {}
   Status Post(const Notification& announced, MessageHeader header, std::span<std::byte> area, size_t payload_bytes, uint64_t offset);
   void TakeNotification(uint32_t value);
+  Status Link(std::unique_ptr<DeviceLink> link, bool in_turns, Ladder& ladder, Deadline deadline);
   uint64_t decode_offset(int batch) const { return wire_.overlap ? wire_.second_part_offset(batch) : wire_.decode_offset(batch); }
   std::span<std::byte> outgoing() const { return buffer_ == nullptr ? endpoint_->peer_window() : buffer_->bytes(); }
 
@@ -88,6 +102,8 @@ class MemoryPeer {
   const uint64_t epoch_;
   std::unique_ptr<Buffer> buffer_;      // the peer's window, as it is written here; null: it can be written itself
   std::unique_ptr<Endpoint> endpoint_;  // after the buffer: it goes first
+  std::unique_ptr<DeviceLink> link_;
+  std::optional<bool> link_answer_;  // the memory node's
   AttentionBackend::ChosenPath path_;
   bool payload_checksum_ = false;
   std::array<DecodeArea, kMaxBatches> decodes_{};

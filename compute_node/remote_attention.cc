@@ -16,6 +16,9 @@ namespace {
 // Polling before a wait for room sleeps.
 constexpr auto kRoomPatience = microseconds(200);
 
+// Between looks at what a device does, which wakes nobody.
+constexpr auto kDeviceInterval = microseconds(100);
+
 std::string Milliseconds(Clock::duration duration) {
   return std::to_string(std::chrono::duration_cast<milliseconds>(duration).count()) + " ms";
 }
@@ -31,13 +34,15 @@ Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(const RemoteAtt
   if (!options.windows.empty()) windows.assign(options.windows.begin() + options.own_layers.first, options.windows.end());
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> prefill, device.MakeKv(options.attention, shape, windows, options.prefill_cache_tokens));
   std::unique_ptr<RemoteAttention> attention(new RemoteAttention(options, std::move(ladder), std::move(prefill), device));
-  const DataHello hello{options.epoch, options.self.value, options.session_token};
+  const DataPathOptions path{{options.epoch, options.self.value, options.session_token}, options.payload_checksum, options.polling};
   for (const MemoryPeerAddress& address : addresses) {
     WireShape wire = options.wire;
     wire.num_kv_heads = address.num_kv_heads;
     wire.num_heads = address.num_kv_heads * options.attention.group();
+    Result<std::unique_ptr<DeviceLink>> link = Unimplemented("so they were told");
+    if (options.polling != "host") link = device.MakeLink(wire, options.peer_timeout);
     LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<MemoryPeer> peer,
-                            MemoryPeer::Connect(address, wire, hello, options.payload_checksum, *attention->ladder_, deadline));
+                            MemoryPeer::Connect(address, wire, path, std::move(link), *attention->ladder_, deadline));
     attention->peers_.push_back({std::move(peer), false, false});
   }
   for (Batch& batch : attention->batches_) batch.by_peer.resize(addresses.size());
@@ -70,6 +75,7 @@ void RemoteAttention::BeginStep(int number, StepId step, std::span<const Attenti
     of_peer.stored_rows.clear();
     of_peer.prefill.clear();
     of_peer.wants_lse = false;
+    of_peer.linked = PeerRows::Linked::kIdle;
   }
   for (int i = 0; i < static_cast<int>(rows.size()); ++i) {
     const AttentionWork& row = rows[static_cast<size_t>(i)];
@@ -122,7 +128,7 @@ void RemoteAttention::StartQueries(NodeId taker, int number, int layer, const fl
   batch.q = q;
   batch.sent_queries = true;
   for (size_t i = 0; i < peers_.size(); ++i) {
-    if (!peer(i).lost() && !batch.by_peer[i].decode.empty()) SendQueries(batch, i, taker);
+    if (!peer(i).lost() && !batch.by_peer[i].decode.empty() && peer(i).link() == nullptr) SendQueries(batch, i, taker);
   }
 }
 
@@ -205,17 +211,25 @@ bool RemoteAttention::Finish(int number) {
     }
     FailRowsOfLost();
   }
+  bool waits_here = false;  // else the devices do
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    waits_here |= peer(i).asked(number);
+    if (batch.by_peer[i].linked == PeerRows::Linked::kPosted && !peer(i).lost()) AwaitByLink(batch, i);
+  }
+  if (Fetching(batch)) return false;
   // In the peers' order, so that sums do not depend on who answered first.
   for (size_t i = 0; i < peers_.size(); ++i) {
     if (peer(i).asked(number) && !peer(i).lost()) ReadReply(batch, i);
     peer(i).Forget(number);
+    if (batch.by_peer[i].linked == PeerRows::Linked::kAwaited && !peer(i).lost()) EndByLink(batch, i);
+    batch.by_peer[i].linked = PeerRows::Linked::kIdle;
   }
   if (!batch.partial.empty()) {
     const auto width = static_cast<int64_t>(options_.wire.q_row_elements());
     device_.Unpack(reinterpret_cast<const std::byte*>(batch.merged.data()), DType::kF32, {batch.partial, width, 0, width}, batch.out);
   }
   FailRowsOfLost();
-  batch.traffic.wait_us += std::chrono::duration_cast<microseconds>(Clock::now() - batch.posted).count();
+  if (waits_here) batch.traffic.wait_us += std::chrono::duration_cast<microseconds>(Clock::now() - batch.posted).count();
   batch.started = TimePoint::max();
   for (const Peer& p : peers_) batch.traffic.stale_messages += p.connection->TakeStale();
   return true;
@@ -231,8 +245,12 @@ void RemoteAttention::EndStep(int number) {
 
 void RemoteAttention::Sleep(std::span<const int> fds) {
   TimePoint first = Clock::now();
-  for (const Batch& batch : batches_) first = std::min(first, batch.started);
-  ladder_->Sleep(fds, Deadline(first + options_.peer_timeout));
+  bool fetching = false;
+  for (const Batch& batch : batches_) {
+    first = std::min(first, batch.started);
+    fetching |= Fetching(batch);
+  }
+  ladder_->Sleep(fds, fetching ? Deadline::After(kDeviceInterval) : Deadline(first + options_.peer_timeout));
 }
 
 void RemoteAttention::Release(SequenceId sequence) {
@@ -319,6 +337,7 @@ void RemoteAttention::SendDecode(Batch& batch, size_t to, NodeId taker) {
   const RowParts stored = KvHeadsOf(to, rows.stored_rows);
   const std::array<PackedParts, 3> qkv = {PackedParts{batch.q, HeadsOf(to, rows.decode_rows), wire.wire_dtype},
                                           PackedParts{batch.k, stored, wire.kv_dtype}, PackedParts{batch.v, stored, wire.kv_dtype}};
+  if (peer(to).link() != nullptr) return PostByLink(batch, to, qkv);
   const std::span<const PackedParts> packed = std::span(qkv).subspan(options_.wire.overlap ? 1 : 0);  // q has left
   const auto bytes = static_cast<size_t>(device_.Pack(packed, begin) - begin);
   Send(batch, to, taker, "room to send q, k and v", bytes, [&](const MessageHeader& header) {
@@ -326,6 +345,54 @@ void RemoteAttention::SendDecode(Batch& batch, size_t to, NodeId taker) {
     return peer(to).PostDecode(batch.number, header, bytes);
   });
   if (taker != NodeId{} && !peer(to).lost()) asked_.push_back({peer(to).address().node, batch.by_peer[to].posted_ns});
+}
+
+void RemoteAttention::PostByLink(Batch& batch, size_t to, std::span<const PackedParts> qkv) {
+  peer(to).link()->Post(batch.number, qkv);
+  PeerRows& rows = batch.by_peer[to];
+  rows.linked = PeerRows::Linked::kPosted;
+  rows.posted_ns = 0;
+  for (const PackedParts& part : qkv) batch.traffic.sent_bytes += part.parts.num_elements() * static_cast<int64_t>(ElementSize(part.dtype));
+}
+
+// The next slice may be asked for behind this, before the reply is there, unless this host has a part in it: it merges, and it looks at the
+// end of a step whether replies came at all.
+void RemoteAttention::AwaitByLink(Batch& batch, size_t from) {
+  DeviceLink& link = *peer(from).link();
+  const WireShape& wire = peer(from).wire();
+  PeerRows& rows = batch.by_peer[from];
+  link.Await(batch.number);
+  ForEachWhole(batch, from, [&](size_t first, const RowParts& whole) {
+    link.Unpack(batch.number, first * wire.q_row_bytes(), wire.wire_dtype, whole, batch.out);
+  });
+  rows.linked = PeerRows::Linked::kAwaited;
+  rows.fetches = rows.wants_lse || batch.layer == options_.num_layers - 1;
+  if (rows.fetches) link.Fetch(batch.number, rows.wants_lse ? rows.decode.size() * (wire.q_row_bytes() + wire.lse_row_bytes()) : 0);
+}
+
+bool RemoteAttention::Fetching(const Batch& batch) const {
+  for (size_t i = 0; i < batch.by_peer.size(); ++i) {
+    const PeerRows& rows = batch.by_peer[i];
+    if (rows.linked != PeerRows::Linked::kAwaited || !rows.fetches) continue;
+    if (!peer(i).lost() && !peer(i).link()->fetched(batch.number)) return true;
+  }
+  return false;
+}
+
+void RemoteAttention::EndByLink(Batch& batch, size_t from) {
+  const PeerRows& rows = batch.by_peer[from];
+  DeviceLink& link = *peer(from).link();
+  batch.traffic.received_bytes += static_cast<int64_t>(rows.decode.size() * peer(from).wire().q_row_bytes());
+  if (!rows.fetches) return;
+  const int64_t waited_us = link.waited_us();
+  batch.traffic.wait_us += waited_us - std::exchange(peers_[from].waited_us, waited_us);
+  const Status outcome = link.outcome(batch.number);
+  if (outcome.code() == StatusCode::kTimeout)
+    LoseLate(batch, from, "the attention output");
+  else if (!outcome.ok())
+    FailDecodeRows(batch, from, outcome.WithContext("memory node " + peer(from).name()));
+  else if (rows.wants_lse)
+    MergeRows(batch, from, link.payload(batch.number));
 }
 
 void RemoteAttention::PushPrefill(Batch& batch, size_t to) {
@@ -383,22 +450,34 @@ int RemoteAttention::TimesFlags(const Batch& batch) const {
 void RemoteAttention::TakeOutputs(Batch& batch, size_t from, std::span<const std::byte> payload) {
   const WireShape& wire = peer(from).wire();
   const PeerRows& rows = batch.by_peer[from];
-  const size_t num_rows = rows.decode.size(), row_bytes = wire.q_row_bytes();
-  if (payload.size() != num_rows * (wire.q_row_bytes() + (rows.wants_lse ? wire.lse_row_bytes() : 0)))
+  if (payload.size() != rows.decode.size() * (wire.q_row_bytes() + (rows.wants_lse ? wire.lse_row_bytes() : 0)))
     return peer(from).Lose("answered with another number of rows than asked");
-  const std::byte* const out = payload.data();
-  const auto* lse = reinterpret_cast<const float*>(out + num_rows * row_bytes);
-  for (size_t i = 0; i < num_rows;) {
-    if (!rows.decode[i].whole) {
-      MergeRow(batch, from, rows.decode[i].row, out + i * row_bytes, lse + i * static_cast<size_t>(wire.num_heads));
-      ++i;
-      continue;
-    }
-    size_t end = i + 1;  // rows [i, end) are whole
-    while (end < num_rows && rows.decode[end].whole) ++end;
-    const RowParts whole = HeadsOf(from, std::span(rows.decode_rows).subspan(i, end - i));
-    device_.Unpack(out + i * row_bytes, wire.wire_dtype, whole, batch.out);
-    i = end;
+  ForEachWhole(batch, from, [&](size_t first, const RowParts& whole) {
+    device_.Unpack(payload.data() + first * wire.q_row_bytes(), wire.wire_dtype, whole, batch.out);
+  });
+  if (rows.wants_lse) MergeRows(batch, from, payload);
+}
+
+// Calls take(first, rows) for each run of rows that this node alone attends for; `first` is the number of the first one in messages.
+template <typename Take>
+void RemoteAttention::ForEachWhole(const Batch& batch, size_t from, Take take) const {
+  const PeerRows& rows = batch.by_peer[from];
+  for (size_t i = 0; i < rows.decode.size(); ++i) {
+    if (!rows.decode[i].whole) continue;
+    size_t end = i + 1;
+    while (end < rows.decode.size() && rows.decode[end].whole) ++end;
+    take(i, HeadsOf(from, std::span(rows.decode_rows).subspan(i, end - i)));
+    i = end;  // which is not whole, if it is there
+  }
+}
+
+void RemoteAttention::MergeRows(Batch& batch, size_t from, std::span<const std::byte> payload) {
+  const WireShape& wire = peer(from).wire();
+  const PeerRows& rows = batch.by_peer[from];
+  const auto* lse = reinterpret_cast<const float*>(payload.data() + rows.decode.size() * wire.q_row_bytes());
+  for (size_t i = 0; i < rows.decode.size(); ++i) {
+    if (rows.decode[i].whole) continue;
+    MergeRow(batch, from, rows.decode[i].row, payload.data() + i * wire.q_row_bytes(), lse + i * static_cast<size_t>(wire.num_heads));
   }
 }
 

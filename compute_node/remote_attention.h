@@ -22,6 +22,7 @@ struct RemoteAttentionOptions {
   uint64_t epoch = 0;
   std::string session_token;              // shown to the memory nodes
   std::string payload_checksum = "auto";  // NeedsPayloadChecksum
+  std::string polling = "host";           // control::ConfigureCompute's
   NodeId self;
   AttentionShape attention;
   std::vector<int64_t> windows = {};  // as control::AttentionSpec's
@@ -72,6 +73,8 @@ class RemoteAttention : public AttentionBackend {
     bool wants_lse = false;                     // some decode rows are not whole
     int64_t posted_ns = 0;                      // the decode message that was posted last; 0: it is not timed
     bool on_our_clock = true;
+    enum class Linked { kIdle, kPosted, kAwaited } linked = Linked::kIdle;  // over the node's DeviceLink: how far the layer's message is
+    bool fetches = false;                                                   // the host wants to know how it turned out
   };
   struct Batch {
     int number = 0;
@@ -94,8 +97,9 @@ class RemoteAttention : public AttentionBackend {
   };
   struct Peer {
     std::unique_ptr<MemoryPeer> connection;
-    bool failed = false;  // its rows were failed after it was lost
-    bool told = false;    // TakeLostNodes has reported it
+    int64_t waited_us = 0;  // of the link's that were counted
+    bool failed = false;    // its rows were failed after it was lost
+    bool told = false;      // TakeLostNodes has reported it
   };
 
   RemoteAttention(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder, std::unique_ptr<LocalKv> prefill,
@@ -112,10 +116,17 @@ class RemoteAttention : public AttentionBackend {
   void SendDecode(Batch& batch, size_t peer, NodeId taker);
   template <typename Post>
   void Send(Batch& batch, size_t peer, NodeId taker, const char* what, size_t payload_bytes, Post post);
+  void PostByLink(Batch& batch, size_t peer, std::span<const PackedParts> qkv);
+  void AwaitByLink(Batch& batch, size_t peer);
+  void EndByLink(Batch& batch, size_t peer);
+  bool Fetching(const Batch& batch) const;
   void PushPrefill(Batch& batch, size_t peer);
   void PushRows(Batch& batch, size_t peer, size_t first, size_t count);
   void ReadReply(Batch& batch, size_t peer);
   void TakeOutputs(Batch& batch, size_t peer, std::span<const std::byte> payload);
+  template <typename Take>
+  void ForEachWhole(const Batch& batch, size_t peer, Take take) const;
+  void MergeRows(Batch& batch, size_t peer, std::span<const std::byte> payload);
   void MergeRow(Batch& batch, size_t peer, int row, const std::byte* out, const float* lse);
   bool Progress();
   template <typename Done>

@@ -220,6 +220,7 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline) {
   request.set_payload_checksum(config_.payload_checksum);
   if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
   request.set_overlap(config_.overlap == "on");
+  request.set_polling(compute_.size() == 1 ? config_.polling : "host");
   request.set_session_token(session_token_);
   while (true) {
     LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
@@ -241,6 +242,7 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   request.set_payload_checksum(config_.payload_checksum);
   if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
   request.set_overlap(config_.overlap == "on");
+  request.set_polling(compute_.size() == 1 ? config_.polling : "host");
   request.set_model(config_.model_path);
   request.set_load_format(config_.load_format);
   const int64_t kv_bytes_per_token =

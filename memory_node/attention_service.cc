@@ -68,18 +68,76 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
       rows.prefill.push_back({sequence, chunk.num_stored() + i, chunk.num_stored(), true, chunk.first_position() + i});
   }
   if (const auto twice = steps_.find(step); twice != steps_.end()) EndStep(twice->second);
-  rows.under_way = !rows.decode.empty();
+  const bool decodes = !rows.decode.empty();
+  rows.under_way = decodes && ahead_ == nullptr;
+  rows.shares = order.shared_size() > 0;
+  if (ahead_ != nullptr) rows.rows_to_come = std::ssize(rows.prefill) * ahead_->num_layers();
   if (rows.under_way) times_.BeginStep();
-  if (!rows.decode.empty() || !rows.prefill.empty()) steps_[step] = std::move(rows);
+  if (decodes || !rows.prefill.empty()) steps_[step] = std::move(rows);
   newest_step_ = std::max(newest_step_, step);
+  if (ahead_ == nullptr || !decodes) return;
+  to_ask_.push_back(step);
+  AskAhead();
 }
 
-// Messages come in the order of their batch's steps.
+void AttentionService::AskAhead() {
+  std::erase_if(to_ask_, [this](StepId step) { return AskAhead(step); });
+}
+
+// False: pushes have to come first. (Messages of prompts and flags of the device come on ways of their own.)
+bool AttentionService::AskAhead(StepId id) {
+  const auto step = steps_.find(id);
+  if (step == steps_.end()) return true;
+  const bool all_came = std::none_of(steps_.begin(), step, [](const auto& before) { return before.second.rows_to_come > 0; });
+  if (step->second.shares && !all_came) return false;
+  const Result<AheadStep> ahead = CollectAhead(step->second, id);
+  if (ahead.status().code() == StatusCode::kCorrupt && !all_came) return false;
+  ForgetBefore(id);
+  const int num_layers = ahead_->num_layers();
+  attention_messages_ += num_layers;
+  computed_rows_ += std::ssize(step->second.decode) * num_layers;
+  if (!ahead.ok()) {
+    LAMINA_LOG_ERROR("step {}: {}", id.value, ahead.status().ToString());
+    ahead_->Refuse(static_cast<int>(step->second.batch), ahead.status());
+    return true;
+  }
+  for (const int kind : ahead->kind_of_layer) {
+    for (const std::span<const TokenSlot> slots : ahead->tables[static_cast<size_t>(kind)]) attended_tokens_ += std::ssize(slots);
+  }
+  ahead_->Attend(*ahead);
+  return true;
+}
+
+// A prompt's K and V come layer by layer, so what is there in the last one is there in all.
+Result<AheadStep> AttentionService::CollectAhead(const StepRows& step, StepId id) {
+  const int num_layers = ahead_->num_layers();
+  AheadStep ahead;
+  ahead.batch = static_cast<int>(step.batch);
+  std::vector<int64_t> kinds;  // of windows
+  for (int layer = 0; layer < num_layers; ++layer) {
+    const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(layer)];
+    const auto kind = std::ranges::find(kinds, window);
+    ahead.kind_of_layer.push_back(static_cast<int>(kind - kinds.begin()));
+    if (kind == kinds.end()) kinds.push_back(window);
+  }
+  ahead.tables.resize(kinds.size());
+  for (const Row& row : step.decode) {
+    LAMINA_ASSIGN_OR_RETURN(std::span<const TokenSlot> slots, store_->Readable(num_layers - 1, row.sequence, row.num_stored));
+    if (row.stores) {
+      LAMINA_ASSIGN_OR_RETURN(slots, ahead_->Claim(row.sequence, row.num_stored + 1, id));
+    }
+    if (row.stores) ahead.stored.push_back(slots.back());
+    for (size_t kind = 0; kind < kinds.size(); ++kind) ahead.tables[kind].push_back(InWindow(kinds[kind], row, slots));
+  }
+  return ahead;
+}
+
+// Messages come in the order of their batch's steps. What a step that was asked for ahead has to get may come later.
 void AttentionService::ForgetBefore(StepId step) {
   const auto now = steps_.find(step);
   if (now == steps_.end()) return;
   for (auto it = steps_.begin(); it != now;) {
-    const bool over = it->second.batch == now->second.batch;
+    const bool over = it->second.batch == now->second.batch && it->second.rows_to_come == 0;
     if (over) EndStep(it->second);
     it = over ? steps_.erase(it) : std::next(it);
   }
@@ -138,7 +196,10 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
 Result<std::span<const TokenSlot>> AttentionService::Attended(const MessageHeader& header, const Row& row, int64_t num_tokens) const {
   LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots,
                           store_->Readable(static_cast<int>(header.layer), row.sequence, num_tokens));
-  const int64_t window = header.layer < windows_.size() ? windows_[header.layer] : 0;
+  return InWindow(header.layer < windows_.size() ? windows_[header.layer] : 0, row, slots);
+}
+
+std::span<const TokenSlot> AttentionService::InWindow(int64_t window, const Row& row, std::span<const TokenSlot> slots) const {
   if (window == 0 || row.position < window) return slots;
   return slots.subspan(static_cast<size_t>(positions_.NumBefore(row.sequence, row.position - window + 1, std::ssize(slots))));
 }
@@ -284,6 +345,10 @@ Status AttentionService::Push(const ReceivedMessage& message) {
                                      v + i * width_bytes, StepId{message.header.step});
     if (!status.ok() && result.code() != StatusCode::kCorrupt) result = status;
   }
+  if (ahead_ != nullptr) {
+    steps_.at(StepId{message.header.step}).rows_to_come -= std::ssize(rows);
+    AskAhead();
+  }
   return result;
 }
 
@@ -294,7 +359,7 @@ control::Stats AttentionService::stats() const {
   stats.set_used_tokens(store_->used_tokens());
   stats.set_num_sequences(store_->num_sequences());
   stats.set_attention_rows(computed_rows_);
-  stats.set_attention_us(attention_us_);
+  stats.set_attention_us(ahead_ != nullptr ? ahead_->attention_us() : attention_us_);
   stats.set_stale_messages(stale_messages_);
   stats.set_attention_messages(attention_messages_);
   stats.set_attended_tokens(attended_tokens_);

@@ -30,6 +30,14 @@ class AttentionService {
  public:
   AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch, std::unique_ptr<KvDevice> store);
 
+  // What the device is asked ahead with, once the compute node has joined it and Use was called. Errors as KvDevice::MakeAheadAttention.
+  Result<std::unique_ptr<AheadAttention>> MakeAheadAttention() { return store_->MakeAheadAttention(attention_, wire_); }
+
+  // From here on steps are not decoded by messages: Apply asks for them, or Push, once all K and V that a step reads have come. REQUIRES:
+  // no order was applied; of MakeAheadAttention, joined.
+  void Use(std::unique_ptr<AheadAttention> ahead) { ahead_ = std::move(ahead); }
+  AheadAttention* ahead() const { return ahead_.get(); }  // null: none is used
+
   // Applies an order: releases, new slots; its rows become known for the messages of its step. An order that contradicts the tables is
   // refused as a whole for the sequence concerned: that sequence is forgotten, and messages about it get an error.
   void Apply(const control::MemoryOrder& order);
@@ -85,11 +93,17 @@ class AttentionService {
     std::vector<Row> decode;
     std::vector<Row> prefill;  // the tokens of all chunks in a row
     bool under_way = false;    // times_ counts it
+    bool shares = false;       // some tables begin with slots of others
+    int64_t rows_to_come = 0;  // of prefill, in all layers; with ahead_
   };
 
   void Append(const NewTokens& tokens, StepId step);
   Result<std::span<const TokenSlot>> Attended(const MessageHeader& header, const Row& row, int64_t num_tokens) const;
   void ForgetBefore(StepId step);  // steps of its batch
+  void AskAhead();
+  bool AskAhead(StepId id);
+  Result<AheadStep> CollectAhead(const StepRows& step, StepId id);
+  std::span<const TokenSlot> InWindow(int64_t window, const Row& row, std::span<const TokenSlot> slots) const;
   void EndStep(StepRows& step);
   Result<std::span<const Row>> RowsOf(const MessageHeader& header, bool prefill) const;
   float* Lse(const MessageHeader& header, size_t row, std::byte* out) const;  // where a row's goes, behind all outputs
@@ -104,8 +118,10 @@ class AttentionService {
   const std::vector<int64_t> windows_;
   const uint64_t epoch_;
   const std::unique_ptr<KvDevice> store_;
-  TokenPositions positions_;          // if there are windows
-  std::map<StepId, StepRows> steps_;  // a few: those whose messages may still come
+  std::unique_ptr<AheadAttention> ahead_;  // null: messages ask
+  std::vector<StepId> to_ask_;             // it: steps that wait for K and V to come
+  TokenPositions positions_;               // if there are windows
+  std::map<StepId, StepRows> steps_;       // a few: those whose messages may still come
   StepId newest_step_;
   ServiceTimes times_;
   std::vector<KvQuery> queries_, rest_;  // scratch

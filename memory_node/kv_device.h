@@ -4,12 +4,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/float16.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "kernels/attention.h"
+#include "memory_node/ahead_attention.h"
+#include "splitter/wire_format.h"
 
 namespace lamina {
 
@@ -46,6 +49,12 @@ class KvDevice {
 
   // Likewise, and merges with the attention over other tokens that stands in out and lse. REQUIRES: lse is not null.
   virtual void AttendMore(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) = 0;
+
+  // Once it has joined a compute node, WriteRaw only collects what its Attend sees to, and this device's Attend and AttendMore are not
+  // called any more. Borrows the device. kUnimplemented says why there is none.
+  virtual Result<std::unique_ptr<AheadAttention>> MakeAheadAttention(const AttentionShape& /*shape*/, const WireShape& /*wire*/) {
+    return Unimplemented("the memory node's device is no GPU");
+  }
 };
 
 }  // namespace lamina

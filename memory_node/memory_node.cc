@@ -184,6 +184,13 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvDevice> device,
                           MakeKvDevice(options_.device, shape, capacity, options_.host_memory_bytes, team_));
   session->service = std::make_unique<AttentionService>(session->wire, RulesOf(spec), request.epoch(), std::move(device));
+  if (!request.polling().empty() && request.polling() != "host") {
+    Result<std::unique_ptr<AheadAttention>> ahead = session->service->MakeAheadAttention();
+    if (ahead.ok())
+      session->offered = std::move(*ahead);
+    else
+      LAMINA_LOG_INFO("this host polls for messages, not the device: {}", ahead.status().message());
+  }
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
   LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));
   if (request.has_modelled_link())
@@ -200,7 +207,8 @@ bool MemoryNode::AcceptPeers() {
   next_accept_ = Clock::now() + kAcceptInterval;
   Session& session = *session_;
   const EndpointOptions options{session.wire.memory_window_bytes(), DataHello{session.epoch, 0, ""}.Encode(),
-                                [this](const std::string& hello) { return IsMember(DataHello::Decode(hello)); }};
+                                [this](const std::string& hello) { return IsMember(DataHello::Decode(hello)); },
+                                session.offered != nullptr ? session.offered->window() : DeviceWindow{}};
   Result<Path> path = session.ladder->Accept(options);
   if (!path.ok()) {
     if (path.status().code() != StatusCode::kTryAgain) LAMINA_LOG_WARN("accepting a compute node: {}", path.status().ToString());
@@ -256,6 +264,12 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
       peer.lost = true;
     }
   }
+  const AheadAttention* const ahead = peer.joined ? session_->service->ahead() : nullptr;
+  if (!peer.lost && ahead != nullptr && ahead->gave_up()) {
+    LAMINA_LOG_ERROR("compute node at {}: a message did not come in time", peer.endpoint->peer_name());
+    peer.lost = true;
+  }
+  if (peer.lost && ahead != nullptr) session_->service->ahead()->GiveUp();
   bool busy = count > 0;
   while (!peer.lost && !peer.notifications.empty() && HandleNotification(peer, peer.notifications.front())) {
     peer.notifications.pop_front();
@@ -265,7 +279,7 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
 }
 
 bool MemoryNode::HasArea(const Notification& notification) const {
-  return notification.kind == MessageKind::kPush ||
+  return notification.kind == MessageKind::kPush || notification.kind == MessageKind::kLink ||
          ((notification.kind == MessageKind::kDecode || (notification.kind == MessageKind::kQueries && session_->wire.overlap)) &&
           static_cast<int>(notification.slot) < session_->wire.num_batches);
 }
@@ -292,6 +306,10 @@ Result<ReceivedMessage> MemoryNode::OpenArea(const ComputePeer& peer, const Noti
 // Returns false if the message has to wait for its order.
 bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notification) {
   Session& session = *session_;
+  if (notification.kind == MessageKind::kLink) {
+    HandleLink(peer, notification.slot != 0);
+    return true;
+  }
   uint32_t& handled = notification.kind == MessageKind::kPush      ? peer.push_number[notification.slot]
                       : notification.kind == MessageKind::kQueries ? peer.queries_number[notification.slot]
                                                                    : peer.decode_number[notification.slot];
@@ -323,6 +341,23 @@ void MemoryNode::Answer(ComputePeer& peer, std::span<const WriteOp> writes, cons
   if (posted.ok()) return;
   LAMINA_LOG_WARN("answering the compute node at {}: {}", peer.endpoint->peer_name(), posted.ToString());
   peer.lost = true;
+}
+
+// The compute node has mapped this node's device window, or could not. Both windows are used, or none.
+void MemoryNode::HandleLink(ComputePeer& peer, bool wanted) {
+  Session& session = *session_;
+  bool joins = wanted && session.offered != nullptr;
+  if (joins) {
+    const Status joined = session.offered->Join(peer.endpoint->peer_device_window());
+    if (!joined.ok()) LAMINA_LOG_WARN("this host polls for messages, not the device: {}", joined.message());
+    joins = joined.ok();
+  }
+  if (joins) {
+    LAMINA_LOG_INFO("the device polls for messages of the compute node at {}", peer.endpoint->peer_name());
+    session.service->Use(std::move(session.offered));
+    peer.joined = true;
+  }
+  Answer(peer, {}, {MessageKind::kLink, joins ? 1u : 0u, 1});
 }
 
 void MemoryNode::HandlePush(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification, bool stale) {

@@ -67,6 +67,7 @@ class MemoryNode {
     std::array<int64_t, kMaxBatches> noticed_ns{};     // when Poll showed the last message of each decode area
     std::array<uint32_t, kMaxBatches> queries_number{};
     std::array<AttentionService::Begun, kMaxBatches> begun;  // with overlap: the decode messages whose first part is here
+    bool joined = false;                                     // asks the device itself
     bool lost = false;
   };
   struct Session {
@@ -76,6 +77,7 @@ class MemoryNode {
     std::string payload_checksum;  // the manager's setting
     WireShape wire;
     std::unique_ptr<AttentionService> service;
+    std::unique_ptr<AheadAttention> offered;  // to compute nodes, until one of them joins it; null: the device has none
     std::unique_ptr<Ladder> ladder;
     std::vector<ComputePeer> peers;  // last: endpoints and buffers go before the fabrics that made them
   };
@@ -94,6 +96,7 @@ class MemoryNode {
   std::span<const std::byte> AreaOf(const ComputePeer& peer, const Notification& notification) const;
   Result<ReceivedMessage> OpenArea(const ComputePeer& peer, const Notification& notification) const;
   std::span<std::byte> ReplyArea(const ComputePeer& peer, int slot) const;
+  void HandleLink(ComputePeer& peer, bool wanted);
   void HandlePush(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification, bool stale);
   void HandleDecode(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification);
   ComputePeer* TakerOf(ComputePeer& peer, const MessageHeader& header);

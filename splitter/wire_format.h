@@ -26,6 +26,14 @@
 //   reply   out [num_heads, head_dim] in the wire dtype; behind all rows' out, if the decode message has kWantsLse, the log-sum-exp
 //           [num_heads] fp32 of each; on an error (status != 0) a UTF-8 message instead. With kTimes, ReplyTimes (step_times.h)
 //           stand behind all that
+//
+// Device windows. A compute node and a memory node of one host whose devices reach each other's memory have a second window each, in that
+// memory, with the same areas for decode messages and replies. The compute node says with kLink (slot 1) that it has mapped the memory
+// node's; if the memory node answers with kLink (slot 1), all decode messages between the two go through there: the same payload, never in
+// two parts, behind a flag of the device (kernels/cuda/flags.h) instead of a header and a notification. The flag's number counts a batch's
+// messages, from 1; the order says what they are about: one for each layer, for the order's decode rows. A reply always has the
+// log-sum-exp, and no times; on an error the flag's status is a StatusCode and its detail the bytes of the message. Pushes go on as they
+// do.
 #pragma once
 
 #include <cstddef>
@@ -52,8 +60,9 @@ enum class MessageKind : uint16_t {
   kPushDone = 4,
   kContext = 5,
   kQueries = 6,
-  kPartialSum = 7
-};  // kPushDone is only ever a notification
+  kPartialSum = 7,
+  kLink = 8
+};  // kPushDone and kLink are only ever notifications
 
 struct MessageHeader {
   uint32_t magic = kWireMagic;    // 0
@@ -88,7 +97,7 @@ bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric);
 // kPushDone has the number of the push.
 struct Notification {
   MessageKind kind{};
-  uint32_t slot = 0;  // decode, queries, reply, context, partial sum: batch, < kMaxBatches; push: < kPushSlots
+  uint32_t slot = 0;  // decode, queries, reply, context, partial sum: batch, < kMaxBatches; push: < kPushSlots; link: 1 yes, 0 no
   uint32_t number = 0;
 
   uint32_t Pack() const { return static_cast<uint32_t>(kind) << 28 | slot << 24 | number; }

@@ -8,6 +8,7 @@
 // nothing to do sleeps on the fabric's event_fd(). There are no threads, locks or callbacks in here.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -50,6 +51,14 @@ struct Event {
   StatusCode status = StatusCode::kOk;
 };
 
+// Memory of a device that other processes of this host can map. Nothing of it is known here: a fabric that joins processes of one host
+// hands it over.
+struct DeviceWindow {
+  int descriptor = -1;  // -1: there is none
+  uint64_t bytes = 0;
+  std::array<std::byte, 16> device{};  // which device has it, the same in every process
+};
+
 // One peer. Thread: owner (one thread for a fabric and everything made by it).
 // The destructor closes the connection; the peer sees kPeerLost. Sources of uncompleted posts may be freed after it.
 class Endpoint {
@@ -71,6 +80,9 @@ class Endpoint {
   // that is built in place costs nothing to post. The peer may read such bytes before the Post; only its notification says that they count.
   virtual std::span<std::byte> peer_window() { return {}; }
 
+  // What the peer has handed over, if this fabric can; the descriptor is the endpoint's.
+  virtual DeviceWindow peer_device_window() const { return {}; }
+
   virtual const std::string& peer_hello() const = 0;  // what the peer said at connect
   virtual const std::string& peer_name() const = 0;   // address, for messages
   virtual std::string last_error() const = 0;         // why the peer was lost, "" while it is not
@@ -88,6 +100,8 @@ struct EndpointOptions {
   // For Accept: whether a peer with this hello may join, asked before it is told anything (keys of memory, addresses, `hello`). One that
   // may not is dropped, as one that breaks off its handshake. Null: every peer may.
   std::function<bool(const std::string& peer_hello)> may_join = nullptr;
+
+  DeviceWindow device_window = {};  // for the peer to map, where the fabric can hand it over; borrowed until the peer is there
 };
 
 // Waits for peers at one address. Thread: owner.

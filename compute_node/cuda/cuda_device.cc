@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "compute_node/cuda/cuda_kv.h"
+#include "compute_node/cuda/cuda_link.h"
 #include "compute_node/cuda/cuda_slices.h"
 #include "compute_node/cuda/cuda_weights.h"
 #include "kernels/cuda/elementwise.h"
@@ -65,6 +66,10 @@ Result<std::unique_ptr<LocalKv>> CudaDevice::MakeKv(const AttentionShape& shape,
   return std::unique_ptr<LocalKv>(std::make_unique<CudaKv>(shape, windows, std::move(cache), engine_.staged()));
 }
 
+Result<std::unique_ptr<DeviceLink>> CudaDevice::MakeLink(const WireShape& wire, Clock::duration limit) {
+  return CudaLink::Create(wire, limit, *this);
+}
+
 // The rows of all parts that have gaps, one list behind the other, in device memory.
 const int32_t* CudaDevice::UploadRows(std::span<const std::span<const int>> rows) {
   std::vector<int> all;
@@ -76,32 +81,41 @@ const int32_t* CudaDevice::UploadRows(std::span<const std::span<const int>> rows
   return rows_.as<int32_t>();
 }
 
+void CudaDevice::PackOnDevice(std::span<const PackedParts> packed, std::byte* message) {
+  engine_.staged().Enter();
+  std::vector<std::span<const int>> rows;
+  for (const PackedParts& each : packed) rows.push_back(each.parts.rows);
+  const int32_t* index = UploadRows(rows);
+  for (const auto& [value, parts, dtype] : packed) {
+    if (parts.rows.size() == 1) {
+      cuda::ConvertFromFloat(BeginOf(value, parts), parts.width, dtype, message, engine_.stream());
+    } else {
+      cuda::PackRows(BeginOf(value, parts), SetOf(parts, index), dtype, message, engine_.stream());
+    }
+    if (!FollowEachOther(parts.rows)) index += parts.rows.size();
+    message += BytesOf(parts, dtype);
+  }
+}
+
 std::byte* CudaDevice::Pack(std::span<const PackedParts> packed, std::byte* message) {
   cuda::StagedStream& staged = engine_.staged();
   staged.Enter();
   size_t bytes = 0;
-  std::vector<std::span<const int>> rows;
-  for (const PackedParts& each : packed) {
-    bytes += BytesOf(each.parts, each.dtype);
-    rows.push_back(each.parts.rows);
-  }
+  for (const PackedParts& each : packed) bytes += BytesOf(each.parts, each.dtype);
   if (bytes == 0) return message;
   cuda::GrowTo(bytes, staged, message_);
-  const int32_t* index = UploadRows(rows);
-  std::byte* end = message_.as<std::byte>();
-  for (const auto& [value, parts, dtype] : packed) {
-    if (parts.rows.size() == 1) {
-      cuda::ConvertFromFloat(BeginOf(value, parts), parts.width, dtype, end, engine_.stream());
-    } else {
-      cuda::PackRows(BeginOf(value, parts), SetOf(parts, index), dtype, end, engine_.stream());
-    }
-    if (!FollowEachOther(parts.rows)) index += parts.rows.size();
-    end += BytesOf(parts, dtype);
-  }
+  PackOnDevice(packed, message_.as<std::byte>());
   const std::byte* const fetched = staged.Fetch(message_.data(), bytes);
   staged.Finish();
   std::memcpy(message, fetched, bytes);
   return message + bytes;
+}
+
+void CudaDevice::UnpackOnDevice(const std::byte* message, DType dtype, const RowParts& parts, float* value) {
+  engine_.staged().Enter();
+  if (parts.rows.size() == 1) return cuda::ConvertToFloat(message, dtype, parts.width, BeginOf(value, parts), engine_.stream());
+  const int32_t* const index = UploadRows({&parts.rows, 1});
+  cuda::UnpackRows(message, dtype, SetOf(parts, index), BeginOf(value, parts), engine_.stream());
 }
 
 void CudaDevice::Unpack(const std::byte* message, DType dtype, const RowParts& parts, float* value) {
@@ -110,9 +124,7 @@ void CudaDevice::Unpack(const std::byte* message, DType dtype, const RowParts& p
   const size_t bytes = BytesOf(parts, dtype);
   cuda::GrowTo(bytes, staged, message_);
   staged.Copy(message, bytes, message_.data());
-  if (parts.rows.size() == 1) return cuda::ConvertToFloat(message_.data(), dtype, parts.width, BeginOf(value, parts), engine_.stream());
-  const int32_t* const index = UploadRows({&parts.rows, 1});
-  cuda::UnpackRows(message_.data(), dtype, SetOf(parts, index), BeginOf(value, parts), engine_.stream());
+  UnpackOnDevice(message_.as<std::byte>(), dtype, parts, value);
 }
 
 void CudaDevice::AddUnpacked(const std::byte* message, DType dtype, int64_t n, float* value) {

@@ -22,6 +22,13 @@ class CudaDevice final : public ComputeDevice {
   std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) override;
   void Unpack(const std::byte* message, DType dtype, const RowParts& parts, float* value) override;
   void AddUnpacked(const std::byte* message, DType dtype, int64_t n, float* value) override;
+  Result<std::unique_ptr<DeviceLink>> MakeLink(const WireShape& wire, Clock::duration limit) override;
+
+  // As Pack and Unpack, of messages in memory that the device reaches; only asked for.
+  void PackOnDevice(std::span<const PackedParts> packed, std::byte* message);
+  void UnpackOnDevice(const std::byte* message, DType dtype, const RowParts& parts, float* value);
+
+  CudaEngine& engine() { return engine_; }
 
  private:
   CudaDevice(std::unique_ptr<cuda::StagedStream> staged, WorkerTeam& team) : engine_(std::move(staged)), team_(team) {}

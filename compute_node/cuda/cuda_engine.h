@@ -17,6 +17,10 @@ class CudaEngine {
   cuda::StagedStream& staged() { return *staged_; }
   cuda::Stream& stream() { return staged_->stream(); }
 
+  // Whether slices return before the GPU has run them: while there are links, on which replies are waited for by the GPU.
+  void RunAhead(int more_links) { num_links_ += more_links; }
+  bool runs_ahead() const { return num_links_ > 0; }
+
   // Makes linear() large enough for these limits and all that were asked for before. Errors as cuda::Linear::Create.
   Status Reserve(const cuda::LinearLimits& limits);
   cuda::Linear& linear() { return *linear_; }  // REQUIRES: Reserve. Valid until the next one
@@ -27,6 +31,7 @@ class CudaEngine {
   cuda::LinearLimits limits_;
   std::unique_ptr<cuda::Linear> linear_;
   int version_ = 0;
+  int num_links_ = 0;
 };
 
 }  // namespace lamina

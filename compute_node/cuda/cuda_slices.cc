@@ -128,7 +128,7 @@ const Op* CudaSlices::RunTo(int k, ValueId there) {
   Run({k, next_op_, end});
   const Op* const stopped = end < program.size() && !is_there ? &program[end] : nullptr;  // at an all-reduce
   next_op_ = stopped != nullptr ? end + 1 : there < 0 ? 0 : end;
-  engine_.staged().Finish();
+  if (!engine_.runs_ahead()) engine_.staged().Finish();
   return stopped;
 }
 

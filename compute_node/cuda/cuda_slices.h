@@ -19,7 +19,7 @@
 
 namespace lamina {
 
-// Run returns when the GPU is done, so that its time is the slice's. Thread: one owner.
+// Run returns when the GPU is done, so that its time is the slice's; at once if the engine runs ahead. Thread: one owner.
 class CudaSlices final : public SliceRunner {
  public:
   // Borrows everything; `max_rows` is the largest step. kOutOfSpace: the values do not fit, saying how much they need.

@@ -12,6 +12,10 @@
 #include "kernels/cuda/runtime.h"
 
 #if LAMINA_CUDA_EMULATED
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "kernels/cuda/emulation/simt.h"
 #else
 #include <cuda_bf16.h>
@@ -63,6 +67,46 @@ __device__ inline void WaitForCopies() {
   emulation::WaitForCopies(kGroups);
 #else
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+#endif
+}
+
+// Between devices, and between a device and the host: StoreRelease makes what this thread has seen or done visible to the whole system,
+// then writes; whoever reads that by LoadAcquire sees it all.
+__device__ inline uint64_t LoadAcquire(const uint64_t* p) {
+#if LAMINA_CUDA_EMULATED
+  return std::atomic_ref(*const_cast<uint64_t*>(p)).load(std::memory_order_acquire);
+#else
+  uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(p) : "memory");
+  return value;
+#endif
+}
+__device__ inline void StoreRelease(uint64_t value, uint64_t* p) {
+#if LAMINA_CUDA_EMULATED
+  std::atomic_ref(*p).store(value, std::memory_order_release);
+#else
+  __threadfence_system();
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
+#endif
+}
+
+// Of a clock that only differences are taken of. Its steps may be a microsecond.
+__device__ inline uint64_t Nanoseconds() {
+#if LAMINA_CUDA_EMULATED
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+#else
+  uint64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+#endif
+}
+
+// Leaves the multiprocessor to others for a moment.
+__device__ inline void Pause() {
+#if LAMINA_CUDA_EMULATED
+  std::this_thread::sleep_for(std::chrono::microseconds(20));
+#else
+  __nanosleep(40);
 #endif
 }
 

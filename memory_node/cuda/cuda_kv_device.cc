@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "memory_node/cuda/cuda_ahead_attention.h"
 
 namespace lamina {
 namespace {
@@ -38,8 +39,18 @@ Status CudaKvDevice::AppendDummy(SequenceId sequence, int64_t position, std::spa
 // Its slots may be others' soon: what was collected for them must not come behind what is collected for those.
 void CudaKvDevice::Release(SequenceId sequence) {
   stream_->Enter();
-  for (int layer = 0; layer < cache_->shape().num_layers; ++layer) WriteCollected(layer);
+  WriteAllCollected();
   cache_->Release(sequence);
+}
+
+void CudaKvDevice::WriteAllCollected() {
+  for (int layer = 0; layer < cache_->shape().num_layers; ++layer) WriteCollected(layer);
+}
+
+Result<std::unique_ptr<AheadAttention>> CudaKvDevice::MakeAheadAttention(const AttentionShape& shape, const WireShape& wire) {
+  LAMINA_ASSIGN_OR_RETURN(uploads_, cuda::StagedStream::Create(stream_->device()));
+  uploads_->KeepOutgrown();
+  return CudaAheadAttention::Create(shape, wire, *cache_, *uploads_, [this] { WriteAllCollected(); });
 }
 
 Status CudaKvDevice::WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step) {

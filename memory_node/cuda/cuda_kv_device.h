@@ -33,6 +33,7 @@ class CudaKvDevice final : public KvDevice {
   }
   void Attend(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) override;
   void AttendMore(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) override;
+  Result<std::unique_ptr<AheadAttention>> MakeAheadAttention(const AttentionShape& shape, const WireShape& wire) override;
 
  private:
   // Rows of one layer that the device does not have yet; no slot twice.
@@ -44,9 +45,11 @@ class CudaKvDevice final : public KvDevice {
   CudaKvDevice(std::unique_ptr<cuda::StagedStream> stream, std::unique_ptr<cuda::KvCache> cache)
       : stream_(std::move(stream)), cache_(std::move(cache)), collected_(static_cast<size_t>(cache_->shape().num_layers)) {}
   void WriteCollected(int layer);
+  void WriteAllCollected();
   void Attend(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows, bool merges);
 
   const std::unique_ptr<cuda::StagedStream> stream_;  // before what uses it
+  std::unique_ptr<cuda::StagedStream> uploads_;       // of AheadAttention; likewise
   const std::unique_ptr<cuda::KvCache> cache_;
   std::vector<Collected> collected_;                  // by layer
   cuda::DeviceBuffer queries_, out_, lse_;            // scratch: of a call's rows

@@ -60,6 +60,7 @@ TEST(ClusterConfig, SmallFileGetsDefaults) {
   EXPECT_EQ(config->transport, "auto");
   EXPECT_FALSE(config->transport_fallback);
   EXPECT_EQ(config->payload_checksum, "auto");
+  EXPECT_EQ(config->polling, "auto");
   EXPECT_EQ(config->wire_dtype, "auto");
   EXPECT_EQ(config->step_timeout, std::chrono::seconds(60));
 }
@@ -73,7 +74,7 @@ nodes:
 - {name: c0, role: compute, host: head, port: 1, device: cpu, threads: 4, price_per_hour: 1.5, cpus: "0-2,7"}
 - {name: m0, role: memory, host: "::1", port: 2, memory: 1GiB, threads: 2, device: cuda, host_memory: 256MiB}
 model: {path: /m/llama/, served_name: llama, load_format: dummy, kv_dtype: float16}
-transport: {kind: verbs, fallback: true, checksum: on}
+transport: {kind: verbs, fallback: true, checksum: on, polling: host}
 attention: {kv_head_parallel: 1, spread_tokens: 4k, wire_dtype: float16}
 pipeline: {num_batches: 3, overlap: on}
 limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_num_queued_reqs: 5, start_timeout: 1m, step_timeout: 2s, peer_timeout: 300ms}
@@ -100,6 +101,7 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->transport, "verbs");
   EXPECT_TRUE(config->transport_fallback);
   EXPECT_EQ(config->payload_checksum, "on");
+  EXPECT_EQ(config->polling, "host");
   EXPECT_EQ(config->spread_tokens, 4'000);
   EXPECT_EQ(config->num_batches, 3);
   EXPECT_EQ(config->max_num_seqs, 8);

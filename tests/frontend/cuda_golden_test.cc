@@ -23,7 +23,10 @@ class CudaGolden : public ::testing::TestWithParam<Deployment> {
  protected:
   void SetUp() override {
     if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
+    // Emulated GPUs of the daemons then go on by themselves, and can wait for each other.
+    setenv("LAMINA_EMULATED_STREAMS", GetParam().polling == "device" ? "threads" : "", /*overwrite=*/1);
   }
+  void TearDown() override { unsetenv("LAMINA_EMULATED_STREAMS"); }
 };
 
 TEST_P(CudaGolden, TokensAndLogprobsAreThoseOfPyTorch) {
@@ -52,6 +55,15 @@ TEST_P(CudaGolden, TokensAndLogprobsAreThoseOfPyTorch) {
     for (size_t j = 0; j < num_tokens; ++j) EXPECT_NEAR(got.logprobs[j], golden[i / 2].logprobs[j], Tolerance(GetParam())) << "token " << j;
   }
   EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(std::chrono::seconds(10))), "");
+  if (GetParam().polling != "device") return;
+  size_t memory_node = 0;
+  for (const NodeStatus& node : engine.status().nodes) {
+    if (node.role != "memory") continue;
+    ASSERT_EQ(node.paths.size(), 1u);
+    const bool on_gpu = GetParam().memory_devices[memory_node++] != "cpu";
+    EXPECT_EQ(node.paths[0].through, on_gpu ? "devices poll" : "hosts poll: the memory node's device cannot be reached by this one");
+  }
+  EXPECT_EQ(memory_node, GetParam().memory_devices.size());
 }
 
 std::vector<Deployment> WithGpus() {
@@ -76,7 +88,16 @@ std::vector<Deployment> WithGpus() {
   Deployment heads = both_keep;  // each has half of the heads
   heads.kv_head_parallel = 2;
   heads.overlap = "on";
-  return {one_process, two_gpus, cpu_keeps, cpu_computes, both_keep, spread, heads};
+  std::vector<Deployment> all = {one_process, two_gpus, cpu_keeps, cpu_computes, both_keep, spread, heads};
+  two_gpus.num_memory_nodes = 2;
+  two_gpus.memory_devices = {"cuda:0", "cuda:0"};
+  two_gpus.num_batches = 2;
+  two_gpus.pipeline = "fixed";
+  for (Deployment polled : {two_gpus, both_keep, spread, heads}) {
+    polled.polling = "device";
+    all.push_back(polled);
+  }
+  return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(Deployments, CudaGolden, ::testing::ValuesIn(WithGpus()), [](const auto& info) { return info.param.Name(); });

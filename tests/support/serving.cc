@@ -68,13 +68,14 @@ std::string Deployment::Name() const {
   const std::string wire = wire_dtype == "auto" ? "" : "_" + wire_dtype + "_wire";
   const std::string overlapped =
       (overlap == "on" ? "_overlap" : "") + std::string(modelled_latency > Clock::duration::zero() ? "_modelled_link" : "");
+  const std::string polled = polling == "host" ? "" : "_polled_by_" + polling;
   const std::string batches = num_batches > 1 ? "_" + std::to_string(num_batches) + "_batches" : "";
   const std::string policy = pipeline == "auto" ? "" : "_" + pipeline;
   const std::string stages = pipeline_parallel_size > 1 ? "_" + std::to_string(pipeline_parallel_size) + "_stages" : "";
   const std::string ranks = tensor_parallel_size > 1 ? "_" + std::to_string(tensor_parallel_size) + "_ranks" : "";
   const int num_shares = pipeline_parallel_size * tensor_parallel_size;
   return std::to_string(num_compute_nodes * num_shares) + "_compute" + stages + ranks + "_" + std::to_string(num_memory_nodes) + "_memory" +
-         heads + spread + policy + batches + "_" + transport + "_" + kv_dtype + wire + overlapped + devices;
+         heads + spread + policy + batches + "_" + transport + "_" + kv_dtype + wire + overlapped + polled + devices;
 }
 
 namespace {
@@ -86,6 +87,7 @@ Result<ClusterConfig> Apply(const Deployment& deployment, const ModelConfig& mod
   config.kv_dtype = deployment.kv_dtype;
   config.wire_dtype = deployment.wire_dtype;
   config.overlap = deployment.overlap;
+  config.polling = deployment.polling;
   config.modelled_latency = deployment.modelled_latency;
   config.modelled_gb_per_s = deployment.modelled_latency > Clock::duration::zero() ? 10 : 0;
   config.max_num_seqs = deployment.max_num_seqs;

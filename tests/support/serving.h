@@ -65,6 +65,7 @@ struct Deployment {
   std::string kv_dtype = "bfloat16";
   std::string wire_dtype = "auto";
   std::string overlap = "off";
+  std::string polling = "host";        // likewise
   Clock::duration modelled_latency{};  // with it: a modelled network of 10 GB/s
   int max_num_seqs = 32;
   int max_num_batched_tokens = 128;

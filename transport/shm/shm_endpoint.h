@@ -44,6 +44,7 @@ class ShmEndpoint final : public Endpoint {
   std::span<std::byte> window() override { return own_segment_.bytes().subspan(kShmControlBytes); }
   uint64_t peer_window_bytes() const override { return peer_.window_bytes; }
   std::span<std::byte> peer_window() override { return peer_segment_.bytes().subspan(kShmControlBytes); }
+  DeviceWindow peer_device_window() const override { return peer_.described_window; }
   const std::string& peer_hello() const override { return peer_.hello; }
   const std::string& peer_name() const override { return peer_.name; }
   std::string last_error() const override { return last_error_; }

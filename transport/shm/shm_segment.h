@@ -1,8 +1,8 @@
 // What two processes share over the shm fabric: one segment per end, a sealed memfd that its owner reads and its peer writes.
 //
 //   segment  := ShmControl window          window: from offset kShmControlBytes, as large as its owner has offered
-//   greeting := ShmGreeting hello          one SOCK_SEQPACKET message, with two descriptors: the sender's segment and its eventfd;
-//                                          the accepting end answers the connecting end's greeting
+//   greeting := ShmGreeting hello          one SOCK_SEQPACKET message, with two descriptors: the sender's segment and its eventfd, and a
+//                                          third one if it has a device window; the accepting end answers the connecting end's greeting
 //
 // The socket stays open and silent: it closes when a process ends, however it ends. Names are in the abstract socket namespace and
 // memfds have none, so nothing is left behind.
@@ -20,15 +20,17 @@ static_assert(std::endian::native == std::endian::little && std::atomic<uint32_t
               std::atomic<uint64_t>::is_always_lock_free);
 
 inline constexpr std::array<char, 4> kShmMagic = {'L', 'M', 'N', 'S'};
-inline constexpr uint16_t kShmVersion = 2;
+inline constexpr uint16_t kShmVersion = 3;
 
 struct ShmGreeting {
   std::array<char, 4> magic = kShmMagic;  // 0
   uint16_t version = kShmVersion;         // 4
   uint16_t hello_bytes = 0;               // 6   at most kMaxHelloBytes
   uint64_t window_bytes = 0;              // 8   of the sender's segment
+  uint64_t device_window_bytes = 0;       // 16  0: there is none
+  std::array<std::byte, 16> device{};     // 24  that has it
 };
-static_assert(sizeof(ShmGreeting) == 16 && offsetof(ShmGreeting, window_bytes) == 8);
+static_assert(sizeof(ShmGreeting) == 40 && offsetof(ShmGreeting, device_window_bytes) == 16);
 
 inline constexpr uint32_t kShmRingSlots = 512;                   // power of two, as the index wraps
 inline constexpr uint32_t kShmTailInterval = kShmRingSlots / 4;  // the tail is written once per so many notifications

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "lamina-shm/";  // keeps out of the way of other programs' abstract names
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr size_t kNumFds = 2;
+constexpr size_t kNumFds = 2, kNumFdsWithDevice = 3;
 
 struct UnixAddress {
   sockaddr_un address{};
@@ -128,19 +128,23 @@ Status SendShmGreeting(int socket, const EndpointOptions& options, int segment, 
   ShmGreeting greeting;
   greeting.hello_bytes = static_cast<uint16_t>(options.hello.size());
   greeting.window_bytes = options.window_bytes;
+  const bool has_device = options.device_window.descriptor >= 0;
+  greeting.device_window_bytes = has_device ? options.device_window.bytes : 0;
+  greeting.device = options.device_window.device;
+  const size_t num_fds = has_device ? kNumFdsWithDevice : kNumFds;
   iovec parts[2] = {{&greeting, sizeof(greeting)}, {const_cast<char*>(options.hello.data()), options.hello.size()}};
-  alignas(cmsghdr) char control[CMSG_SPACE(kNumFds * sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kNumFdsWithDevice * sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = 2;
   message.msg_control = control;
-  message.msg_controllen = sizeof(control);
+  message.msg_controllen = CMSG_SPACE(num_fds * sizeof(int));
   cmsghdr* header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(kNumFds * sizeof(int));
-  const int fds[kNumFds] = {segment, wake};
-  std::memcpy(CMSG_DATA(header), fds, sizeof(fds));
+  header->cmsg_len = CMSG_LEN(num_fds * sizeof(int));
+  const int fds[kNumFdsWithDevice] = {segment, wake, options.device_window.descriptor};
+  std::memcpy(CMSG_DATA(header), fds, num_fds * sizeof(int));
   if (sendmsg(socket, &message, MSG_NOSIGNAL) < 0) return PeerLost(ErrnoText("sending the greeting"));
   return OkStatus();
 }
@@ -161,10 +165,15 @@ Result<ShmPeer> ReceiveShmGreeting(int socket) {
   if (got == 0) return PeerLost("the peer broke off the handshake");
   std::vector<UniqueFd> fds = TakeDescriptors(message);
   LAMINA_RETURN_IF_ERROR(CheckGreeting(greeting, static_cast<size_t>(got)));
-  if (fds.size() != kNumFds || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) return PeerLost("the peer's greeting is malformed");
+  const bool has_device = greeting.device_window_bytes > 0;
+  if (fds.size() != (has_device ? kNumFdsWithDevice : kNumFds) || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
+    return PeerLost("the peer's greeting is malformed");
   LAMINA_RETURN_IF_ERROR(CheckDescriptors(fds[0].get(), fds[1].get(), greeting.window_bytes));
   hello.resize(greeting.hello_bytes);
-  return ShmPeer{"", std::move(hello), greeting.window_bytes, std::move(fds[0]), std::move(fds[1])};
+  ShmPeer peer{"", std::move(hello), greeting.window_bytes, std::move(fds[0]), std::move(fds[1]), UniqueFd(), {}};
+  if (has_device) peer.device_window = std::move(fds[2]);
+  peer.described_window = {peer.device_window.get(), greeting.device_window_bytes, greeting.device};
+  return peer;
 }
 
 Status CheckShmCredentials(int socket, int& peer_pid) {

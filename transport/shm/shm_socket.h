@@ -29,6 +29,8 @@ struct ShmPeer {
   uint64_t window_bytes = 0;
   UniqueFd segment;
   UniqueFd wake;
+  UniqueFd device_window;         // its descriptor; not checked, as only the device's driver knows it
+  DeviceWindow described_window;  // the rest of it
 };
 
 Status SendShmGreeting(int socket, const EndpointOptions& options, int segment, int wake);

@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulation/runtime.h"
 
+#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -7,6 +8,8 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +24,12 @@ struct EmulatedStream {
   std::deque<std::function<std::string()>> work;
   bool failed = false;
   EmulatedGraph* recording = nullptr;
+
+  // Of a stream that goes on by itself.
+  std::thread thread;
+  bool working = false;  // on what is no more in `work`
+  bool ends = false;
+  bool ahead() const { return thread.joinable(); }
 };
 
 struct EmulatedEvent {
@@ -39,7 +48,12 @@ struct Allocation {
   int device;
 };
 
-std::recursive_mutex mutex;  // of everything below, and of streams and events
+using Lock = std::unique_lock<std::recursive_mutex>;
+
+std::recursive_mutex mutex;           // of everything below, and of streams and events
+std::condition_variable_any changed;  // a stream that goes on by itself was told something, or did it
+bool streams_run_ahead =
+    std::string_view(std::getenv("LAMINA_EMULATED_STREAMS") == nullptr ? "" : std::getenv("LAMINA_EMULATED_STREAMS")) == "threads";
 std::map<uintptr_t, Allocation> allocations;
 std::set<void*> registered;
 std::set<EmulatedStream*> streams;
@@ -61,14 +75,36 @@ bool OnDevice(const void* memory, size_t bytes) {
   return at + bytes <= begin + allocation.bytes;
 }
 
-// Does the next thing that the stream was told.
-void Step(EmulatedStream& stream) {
-  const std::function<std::string()> next = std::move(stream.work.front());
-  stream.work.pop_front();
-  std::string wrong = next();
+void NoteFailure(EmulatedStream& stream, std::string wrong) {
   if (wrong.empty()) return;
   stream.failed = true;
   failure = std::move(wrong);
+}
+
+// Does the next thing that a lazy stream was told.
+void Step(EmulatedStream& stream) {
+  const std::function<std::string()> next = std::move(stream.work.front());
+  stream.work.pop_front();
+  NoteFailure(stream, next());
+}
+
+// What the thread of a stream does.
+void GoOn(EmulatedStream& stream) {
+  Lock lock(mutex);
+  while (true) {
+    changed.wait(lock, [&] { return stream.ends || !stream.work.empty(); });
+    if (stream.work.empty()) return;
+    std::function<std::string()> next = std::move(stream.work.front());
+    stream.work.pop_front();
+    stream.working = true;
+    lock.unlock();
+    std::string wrong = next();
+    next = nullptr;
+    lock.lock();
+    stream.working = false;
+    NoteFailure(stream, std::move(wrong));
+    changed.notify_all();
+  }
 }
 
 // What cannot be recorded.
@@ -78,9 +114,23 @@ bool Refuses(EmulatedStream& stream) {
   return true;
 }
 
-cudaError_t Drain(EmulatedStream& stream) {
+// REQUIRES: `lock` is the only one that this thread has.
+cudaError_t Drain(EmulatedStream& stream, Lock& lock) {
+  if (stream.ahead()) changed.wait(lock, [&] { return stream.work.empty() && !stream.working; });
   while (!stream.work.empty()) Step(stream);
   return stream.failed ? cudaErrorLaunchFailure : cudaSuccess;
+}
+
+void DrainAll(Lock& lock) {
+  for (EmulatedStream* stream : std::set<EmulatedStream*>(streams)) {
+    if (streams.contains(stream)) Drain(*stream, lock);
+  }
+}
+
+// Until the event was reached `times` times, or will not be.
+void Reach(const EmulatedEvent& event, EmulatedStream& stream, uint64_t times, Lock& lock) {
+  if (stream.ahead()) return changed.wait(lock, [&] { return event.reached >= times; });
+  while (event.reached < times && !stream.work.empty()) Step(stream);
 }
 
 }  // namespace
@@ -93,6 +143,28 @@ void Enqueue(cudaStream_t stream, std::function<std::string()> work) {
     stream->recording->work.push_back(std::move(work));
   else
     stream->work.push_back(std::move(work));
+  changed.notify_all();
+}
+
+void SetStreamsRunAhead(bool ahead) {
+  const std::lock_guard lock(mutex);
+  streams_run_ahead = ahead;
+}
+
+bool StreamsRunAhead() {
+  const std::lock_guard lock(mutex);
+  return streams_run_ahead;
+}
+
+void AddDeviceMemory(void* memory, size_t bytes) {
+  const std::lock_guard lock(mutex);
+  allocations[reinterpret_cast<uintptr_t>(memory)] = {bytes, device};
+}
+
+void ForgetDeviceMemory(void* memory) {
+  Lock lock(mutex);
+  DrainAll(lock);
+  allocations.erase(reinterpret_cast<uintptr_t>(memory));
 }
 
 }  // namespace lamina::cuda::emulation
@@ -124,7 +196,8 @@ cudaError_t cudaGetDeviceCount(int* count) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int of) {
   if (of < 0 || of >= kNumDevices) return Return(cudaErrorInvalidDevice);
-  *properties = {"emulated GPU", kDeviceBytes, 9, 0, 1};
+  *properties = {"emulated GPU", {"emulated GPU"}, kDeviceBytes, 9, 0, 1};
+  properties->uuid.bytes[15] = static_cast<char>(of);
   return cudaSuccess;
 }
 
@@ -157,8 +230,8 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 
 cudaError_t cudaFree(void* memory) {
   if (memory == nullptr) return cudaSuccess;
-  const std::lock_guard lock(mutex);
-  for (EmulatedStream* stream : streams) Drain(*stream);
+  Lock lock(mutex);
+  DrainAll(lock);
   const auto found = allocations.find(reinterpret_cast<uintptr_t>(memory));
   if (found == allocations.end()) return Return(cudaErrorInvalidValue);
   used_bytes[found->second.device] -= found->second.bytes;
@@ -174,8 +247,8 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned /*flags*/) {
 }
 
 cudaError_t cudaFreeHost(void* memory) {
-  const std::lock_guard lock(mutex);
-  for (EmulatedStream* stream : streams) Drain(*stream);
+  Lock lock(mutex);
+  DrainAll(lock);
   std::free(memory);
   return cudaSuccess;
 }
@@ -217,21 +290,26 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) 
   const std::lock_guard lock(mutex);
   *stream = new EmulatedStream;
   streams.insert(*stream);
+  if (streams_run_ahead) (*stream)->thread = std::thread(GoOn, std::ref(**stream));
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  const std::lock_guard lock(mutex);
-  Drain(*stream);
+  Lock lock(mutex);
+  Drain(*stream, lock);
   streams.erase(stream);
+  stream->ends = true;
+  changed.notify_all();
+  lock.unlock();
+  if (stream->ahead()) stream->thread.join();
   delete stream;
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  const std::lock_guard lock(mutex);
+  Lock lock(mutex);
   if (Refuses(*stream)) return Return(cudaErrorStreamCaptureUnsupported);
-  return Return(Drain(*stream));
+  return Return(Drain(*stream, lock));
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
@@ -239,8 +317,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   if (Refuses(*stream)) return Return(cudaErrorStreamCaptureUnsupported);
   const uint64_t point = event->recorded;
   EmulatedStream* const other = event->stream;
+  if (other == nullptr) return cudaSuccess;  // never recorded
   Enqueue(stream, [=] {
-    while (event->reached < point && !other->work.empty()) Step(*other);
+    Lock waiting(mutex);
+    Reach(*event, *other, point, waiting);
     return std::string();
   });
   return cudaSuccess;
@@ -252,8 +332,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  const std::lock_guard lock(mutex);
-  for (EmulatedStream* stream : streams) Drain(*stream);
+  Lock lock(mutex);
+  DrainAll(lock);
   delete event;
   return cudaSuccess;
 }
@@ -264,6 +344,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->stream = stream;
   const uint64_t point = ++event->recorded;
   Enqueue(stream, [=] {
+    const std::lock_guard reaching(mutex);
     event->reached = point;
     return std::string();
   });
@@ -273,15 +354,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 // Whoever asks in a loop sees the work go on.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(mutex);
-  if (event->reached < event->recorded) Step(*event->stream);
   if (event->recorded == 0) return cudaSuccess;
+  if (event->reached < event->recorded && !event->stream->ahead()) Step(*event->stream);
   if (event->stream->failed) return Return(cudaErrorLaunchFailure);
   return event->reached < event->recorded ? cudaErrorNotReady : cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  const std::lock_guard lock(mutex);
-  while (event->reached < event->recorded) Step(*event->stream);
+  Lock lock(mutex);
+  if (event->recorded > 0) Reach(*event, *event->stream, event->recorded, lock);
   return Return(event->recorded > 0 && event->stream->failed ? cudaErrorLaunchFailure : cudaSuccess);
 }
 

@@ -2,10 +2,10 @@
 // memory on the host's heap, where AddressSanitizer watches it; fresh memory is full of NaN.
 //
 // Streams are lazy: what they are told is done when somebody waits for it, or asks whether it is done. So a caller that forgets to wait
-// reads what was there before.
+// reads what was there before. Kernels that wait for other streams or processes need streams that go on by themselves: SetStreamsRunAhead.
 //
 // Names, arguments and errors are those of the CUDA Runtime API (NVIDIA, "CUDA Runtime API", modules Device, Stream, Event, Memory and
-// Graph Management). Thread: any; one at a time runs.
+// Graph Management). Thread: any; of lazy streams one at a time runs.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +36,12 @@ using cudaEvent_t = EmulatedEvent*;
 using cudaGraph_t = EmulatedGraph*;
 using cudaGraphExec_t = EmulatedGraph*;
 
+struct cudaUUID_t {
+  char bytes[16];
+};
 struct cudaDeviceProp {
   char name[256];
+  cudaUUID_t uuid;
   size_t totalGlobalMem;
   int major;
   int minor;
@@ -95,5 +99,15 @@ namespace lamina::cuda::emulation {
 
 // Adds `work` to the stream; it returns "" or what went wrong, which is then the stream's failure.
 void Enqueue(cudaStream_t stream, std::function<std::string()> work);
+
+// Whether streams that are made from now on have a thread each, which does at once what they are told, beside other streams. At first that
+// is so if LAMINA_EMULATED_STREAMS is "threads". Without it no memory can be shared with other processes (emulation/driver.h), as nobody
+// would do what they wait for.
+void SetStreamsRunAhead(bool ahead);
+bool StreamsRunAhead();
+
+// For emulation/driver.cc: [memory, memory + bytes) is the current device's from now on, until it is forgotten.
+void AddDeviceMemory(void* memory, size_t bytes);
+void ForgetDeviceMemory(void* memory);
 
 }  // namespace lamina::cuda::emulation

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <string>
 #include <utility>
@@ -18,41 +17,6 @@ constexpr size_t kMaxScratchBytes = size_t{256} << 20;
 
 // Made-up rows are uploaded in pieces of so many.
 constexpr size_t kDummyRows = 256;
-
-// Rows and the slots that they are parts of.
-struct PackedRows {
-  std::vector<RowTokens> rows;
-  std::vector<std::span<const TokenSlot>> pieces;  // that the slots are put together from
-  int64_t num_slots = 0;                           // of all pieces
-  int64_t max_tokens = 0;
-  bool rows_share_slots = false;  // as AttentionBatch's
-};
-
-// The rows of a prompt are parts of one table, each a token longer than the one before: their slots are there once.
-PackedRows Pack(std::span<const std::span<const TokenSlot>> rows) {
-  PackedRows packed;
-  const std::less_equal<const TokenSlot*> not_after;
-  int64_t num_shared = 0;
-  for (const std::span<const TokenSlot> row : rows) {
-    const std::span<const TokenSlot> last = packed.pieces.empty() ? std::span<const TokenSlot>() : packed.pieces.back();
-    int64_t first_slot = packed.num_slots;
-    if (!row.empty() && !last.empty() && not_after(last.data(), row.data()) && not_after(row.data(), last.data() + last.size())) {
-      const auto begin = row.data() - last.data();
-      const size_t size = std::max(last.size(), static_cast<size_t>(begin) + row.size());
-      first_slot += begin - std::ssize(last);
-      packed.pieces.back() = {last.data(), size};
-      packed.num_slots += static_cast<int64_t>(size - last.size());
-    } else if (!row.empty()) {
-      packed.pieces.push_back(row);
-      packed.num_slots += std::ssize(row);
-    }
-    if (!packed.rows.empty() && packed.rows.back().first_slot == first_slot) ++num_shared;
-    packed.rows.push_back({first_slot, std::ssize(row)});
-    packed.max_tokens = std::max(packed.max_tokens, std::ssize(row));
-  }
-  packed.rows_share_slots = 2 * num_shared > std::ssize(rows);
-  return packed;
-}
 
 }  // namespace
 
@@ -134,64 +98,51 @@ void KvCache::Release(SequenceId sequence) {
 }
 
 void KvCache::Write(int layer, const void* k, const void* v, DType dtype, std::span<const TokenSlot> slots) {
-  if (slots.empty()) return;
-  GrowTo(slots.size_bytes(), stream_, write_slots_);
-  stream_.Copy(slots.data(), slots.size_bytes(), write_slots_.data());
+  if (!slots.empty()) WriteThrough(layer, k, v, dtype, slots, stream_);
+}
+
+void KvCache::WriteThrough(int layer, const void* k, const void* v, DType dtype, std::span<const TokenSlot> slots, StagedStream& stream) {
+  GrowTo(slots.size_bytes(), stream, write_slots_);
+  stream.Copy(slots.data(), slots.size_bytes(), write_slots_.data());
   WriteKv(k, v, dtype, write_slots_.as<TokenSlot>(), std::ssize(slots), shape_.num_kv_heads, shape_.head_dim, Place(layer),
-          stream_.stream());
+          stream.stream());
 }
 
 void KvCache::WriteFromHost(int layer, const std::byte* k, const std::byte* v, std::span<const TokenSlot> slots) {
+  if (slots.empty()) return;
   const size_t bytes = slots.size() * static_cast<size_t>(shape_.num_kv_heads * shape_.head_dim) * ElementSize(shape_.dtype);
-  GrowTo(bytes, stream_, write_k_);
-  GrowTo(bytes, stream_, write_v_);
-  stream_.Copy(k, bytes, write_k_.data());
-  stream_.Copy(v, bytes, write_v_.data());
-  Write(layer, write_k_.data(), write_v_.data(), shape_.dtype, slots);
+  GrowTo(bytes, *writes_, write_k_);
+  GrowTo(bytes, *writes_, write_v_);
+  writes_->Copy(k, bytes, write_k_.data());
+  writes_->Copy(v, bytes, write_v_.data());
+  WriteThrough(layer, write_k_.data(), write_v_.data(), shape_.dtype, slots, *writes_);
 }
 
-const KvCache::Uploaded& KvCache::Upload(std::span<const std::span<const TokenSlot>> rows) {
+const UploadedTables& KvCache::Upload(std::span<const std::span<const TokenSlot>> rows) {
   const auto same = [](std::span<const TokenSlot> a, std::span<const TokenSlot> b) { return a.data() == b.data() && a.size() == b.size(); };
   for (const Uploaded& uploaded : uploads_) {
-    if (uploaded.version == version_ && std::ranges::equal(uploaded.rows, rows, same)) return uploaded;
+    if (uploaded.version == version_ && std::ranges::equal(uploaded.rows, rows, same)) return uploaded.tables;
   }
   Uploaded& uploaded = uploads_[oldest_upload_];
   oldest_upload_ = (oldest_upload_ + 1) % uploads_.size();
   uploaded.version = version_;
   uploaded.rows.assign(rows.begin(), rows.end());
-  const PackedRows packed = Pack(rows);
-  uploaded.max_tokens = packed.max_tokens;
-  uploaded.rows_share_slots = packed.rows_share_slots;
-  const size_t bytes = static_cast<size_t>(packed.num_slots) * sizeof(TokenSlot);
-  GrowTo(bytes, stream_, uploaded.slots);
-  GrowTo(rows.size() * sizeof(RowTokens), stream_, uploaded.row_tokens);
-  std::byte* const taken = stream_.Take(bytes);
-  std::byte* end = taken;
-  for (const std::span<const TokenSlot> piece : packed.pieces) {
-    std::memcpy(end, piece.data(), piece.size_bytes());
-    end += piece.size_bytes();
-  }
-  stream_.Upload(taken, bytes, uploaded.slots.data());
-  stream_.Copy(packed.rows.data(), packed.rows.size() * sizeof(RowTokens), uploaded.row_tokens.data());
-  return uploaded;
+  uploaded.tables.Upload(rows, stream_);
+  return uploaded.tables;
 }
 
 void KvCache::Attend(const AttentionShape& shape, int layer, const Queries& queries, std::span<const std::span<const TokenSlot>> rows) {
   if (rows.empty()) return;
-  const Uploaded& uploaded = Upload(rows);
-  const size_t all = AttentionScratchBytes(shape, std::ssize(rows), uploaded.max_tokens);
-  GrowTo(std::max(std::min(all, kMaxScratchBytes), LeastAttentionScratchBytes(shape, uploaded.max_tokens)), stream_, scratch_);
+  const UploadedTables& tables = Upload(rows);
+  const size_t all = AttentionScratchBytes(shape, std::ssize(rows), tables.max_tokens());
+  GrowTo(std::max(std::min(all, kMaxScratchBytes), LeastAttentionScratchBytes(shape, tables.max_tokens())), stream_, scratch_);
   AttentionBatch batch;
   batch.q = queries.q;
   batch.q_dtype = queries.dtype;
-  batch.slots = uploaded.slots.as<TokenSlot>();
-  batch.rows = uploaded.row_tokens.as<RowTokens>();
-  batch.num_rows = std::ssize(rows);
-  batch.max_tokens = uploaded.max_tokens;
   batch.out = queries.out;
   batch.out_dtype = queries.out_dtype;
   batch.lse = queries.lse;
-  batch.rows_share_slots = uploaded.rows_share_slots;
+  tables.FillIn(batch);
   Attention(shape, View(layer), batch, scratch_, stream_.stream());
 }
 

@@ -16,6 +16,7 @@
 #include "kernels/attention_shape.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/host/staged_stream.h"
+#include "kernels/cuda/host/uploaded_tables.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/kv_tables.h"
 #include "kernels/token_slab.h"
@@ -44,15 +45,24 @@ class KvCache {
   Result<TokenSlot> Claim(int layer, SequenceId sequence, int64_t position, StepId step) {
     return tables_.Claim(layer, sequence, position, step);
   }
+  Status ClaimAll(SequenceId sequence, int64_t num_tokens, StepId step) { return tables_.ClaimAll(sequence, num_tokens, step); }
   Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const {
     return tables_.Readable(layer, sequence, num_tokens);
   }
+
+  // Where a layer's K and V are.
+  KvPlace Place(int layer) const;
+  KvView View(int layer) const;
 
   // Stores rows of K and V in claimed slots, no slot twice. k, v: [slots.size(), num_kv_heads, head_dim] of `dtype`, fp32 or the cache's;
   // device memory.
   void Write(int layer, const void* k, const void* v, DType dtype, std::span<const TokenSlot> slots);
 
-  // The same from the host's memory, in the cache's dtype.
+  // From here on what comes from the host's memory is written in the order of this stream, which the caller brings into order with
+  // attention; not with the cache's. REQUIRES: nothing was written yet. Borrowed.
+  void WriteFromHostBy(StagedStream& stream) { writes_ = &stream; }
+
+  // As Write, from the host's memory, in the cache's dtype.
   void WriteFromHost(int layer, const std::byte* k, const std::byte* v, std::span<const TokenSlot> slots);
 
   // Queries and what becomes of them, row by row; device memory. As AttentionBatch's.
@@ -72,26 +82,24 @@ class KvCache {
   struct Uploaded {
     uint64_t version = 0;  // of the tables; 0: nothing is there
     std::vector<std::span<const TokenSlot>> rows;
-    DeviceBuffer slots;       // TokenSlot, table by table
-    DeviceBuffer row_tokens;  // [rows] RowTokens
-    int64_t max_tokens = 0;
-    bool rows_share_slots = false;  // as AttentionBatch's
+    UploadedTables tables;
   };
 
   KvCache(const KvShape& shape, int64_t capacity_tokens, DeviceBuffer slab, PinnedBuffer host_slab, int64_t host_layers,
           StagedStream& stream)
       : shape_(shape),
         stream_(stream),
+        writes_(&stream),
         tables_(shape.num_layers, capacity_tokens),
         slab_(std::move(slab)),
         host_slab_(std::move(host_slab)),
         host_layers_(host_layers) {}
-  KvPlace Place(int layer) const;
-  KvView View(int layer) const;
-  const Uploaded& Upload(std::span<const std::span<const TokenSlot>> rows);
+  void WriteThrough(int layer, const void* k, const void* v, DType dtype, std::span<const TokenSlot> slots, StagedStream& stream);
+  const UploadedTables& Upload(std::span<const std::span<const TokenSlot>> rows);
 
   const KvShape shape_;
   StagedStream& stream_;
+  StagedStream* writes_;  // of WriteFromHost
   KvTables tables_;
   uint64_t version_ = 1;  // of the tables: grows with each change
   // Layout as TokenSlab's: per layer K, then V, each [kv_head][slot][head_dim].

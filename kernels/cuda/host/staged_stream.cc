@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "base/log.h"
@@ -26,8 +27,7 @@ void RequireOk(const Status& status, int device) {
 
 void GrowTo(size_t bytes, StagedStream& stream, DeviceBuffer& buffer) {
   if (buffer.size_bytes() >= bytes) return;
-  stream.Finish();          // what it is used for
-  buffer = DeviceBuffer();  // before the next one needs its memory
+  stream.LetGo(buffer);
   Result<DeviceBuffer> larger = DeviceBuffer::Create(Align(bytes + bytes / 4));
   RequireOk(larger.status(), stream.device());
   buffer = std::move(*larger);
@@ -46,10 +46,23 @@ Result<std::unique_ptr<StagedStream>> StagedStream::Create(int device) {
 
 StagedStream::~StagedStream() { (void)stream_->Synchronize(); }
 
+// Once what it is used for is done, and before the next one needs its memory.
+template <typename Buffer>
+void StagedStream::LetGo(Buffer& buffer) {
+  if (buffer.size_bytes() == 0) return;
+  if (!keeps_outgrown_) {
+    Finish();
+    buffer = Buffer();
+  } else if constexpr (std::is_same_v<Buffer, DeviceBuffer>) {
+    outgrown_.push_back(std::exchange(buffer, Buffer()));
+  } else {
+    outgrown_pinned_.push_back(std::exchange(buffer, Buffer()));
+  }
+}
+
 Status StagedStream::Grow(size_t segment_bytes) {
-  LAMINA_RETURN_IF_ERROR(stream_->Synchronize());
   for (Segment& segment : segments_) {
-    segment.memory = PinnedBuffer();
+    LetGo(segment.memory);
     LAMINA_ASSIGN_OR_RETURN(segment.memory, PinnedBuffer::Create(segment_bytes));
     segment.used = 0;
   }

@@ -25,6 +25,10 @@ class StagedStream {
   // The calling thread works with the device from here on.
   void Enter();
 
+  // From here on memory that has become too small is kept until the stream ends: to free it waits for everything that the device does,
+  // which with kernels that wait for others can be what waits for this thread.
+  void KeepOutgrown() { keeps_outgrown_ = true; }
+
   // Pinned memory to fill. Then Upload sends it, in the stream's order; it belongs to the stream from there on. One at a time.
   std::byte* Take(size_t bytes);
   void Upload(const std::byte* taken, size_t bytes, void* device);
@@ -51,6 +55,9 @@ class StagedStream {
 
   StagedStream(int device, std::unique_ptr<Stream> stream) : device_(device), stream_(std::move(stream)) {}
   Status Grow(size_t segment_bytes);
+  template <typename Buffer>
+  void LetGo(Buffer& buffer);
+  friend void GrowTo(size_t bytes, StagedStream& stream, DeviceBuffer& buffer);
 
   const int device_;
   const std::unique_ptr<Stream> stream_;
@@ -59,6 +66,9 @@ class StagedStream {
   std::vector<PinnedBuffer> fetched_;  // the last one has room
   size_t fetched_used_ = 0;            // of the last one
   bool finished_ = true;               // nothing was fetched since
+  bool keeps_outgrown_ = false;
+  std::vector<DeviceBuffer> outgrown_;
+  std::vector<PinnedBuffer> outgrown_pinned_;
 };
 
 // For what cannot fail but by a device that is of no more use, or by memory that is not there in the middle of a step: the process ends,

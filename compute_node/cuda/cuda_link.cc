@@ -1,0 +1,90 @@
+#include "compute_node/cuda/cuda_link.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace lamina {
+
+Result<std::unique_ptr<DeviceLink>> CudaLink::Create(const WireShape& wire, Clock::duration limit, CudaDevice& device) {
+  std::unique_ptr<CudaLink> link(new CudaLink(wire, limit, device));
+  cuda::StagedStream& staged = device.engine().staged();
+  staged.Enter();
+  LAMINA_ASSIGN_OR_RETURN(link->device_id_, cuda::IdOfDevice(staged.device()));
+  LAMINA_ASSIGN_OR_RETURN(link->window_, cuda::SharedBuffer::Create(wire.compute_window_bytes()));
+  cuda::FillOnDevice(link->window_->data(), 0, link->window_->size_bytes(), link->stream());
+  LAMINA_RETURN_IF_ERROR(staged.Synchronize());
+  LAMINA_ASSIGN_OR_RETURN(link->waits_, cuda::Waits::Create());
+  link->batches_.resize(static_cast<size_t>(wire.num_batches));
+  for (Batch& batch : link->batches_) {
+    LAMINA_ASSIGN_OR_RETURN(batch.fetched, cuda::PinnedBuffer::Create(wire.reply_area_bytes()));
+    LAMINA_ASSIGN_OR_RETURN(batch.done, cuda::Event::Create());
+  }
+  return std::unique_ptr<DeviceLink>(std::move(link));
+}
+
+CudaLink::~CudaLink() {
+  if (waits_ != nullptr) waits_->GiveUp();
+  if (joined_) device_.engine().RunAhead(-1);
+  device_.engine().staged().Enter();
+  (void)device_.engine().staged().Synchronize();
+}
+
+DeviceWindow CudaLink::window() const { return {window_->descriptor(), window_->size_bytes(), device_id_}; }
+
+Status CudaLink::Join(const DeviceWindow& peer, bool in_turns) {
+  device_.engine().staged().Enter();
+  if (peer.bytes < wire_.push_offset(0))
+    return InvalidArgument("the memory node's device window has only " + std::to_string(peer.bytes) + " bytes");
+  if (peer.device == device_id_ && !in_turns) {
+    LAMINA_ASSIGN_OR_RETURN(const bool beside_each_other, cuda::ProcessesShareDevice(device_.engine().staged().device()));
+    if (!beside_each_other) {
+      return Unimplemented(
+          "both nodes' processes take turns on one GPU, for milliseconds each; with MPS (nvidia-cuda-mps-control -d) they "
+          "run beside each other");
+    }
+  }
+  LAMINA_ASSIGN_OR_RETURN(peer_window_, cuda::SharedBuffer::Map(peer.descriptor, peer.bytes));
+  joined_ = true;
+  device_.engine().RunAhead(1);
+  return OkStatus();
+}
+
+void CudaLink::Post(int number, std::span<const PackedParts> packed) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  device_.PackOnDevice(packed, Message(number) + sizeof(cuda::Flag));
+  waits_->Raise(reinterpret_cast<cuda::Flag*>(Message(number)), ++batch.number, 0, 0, stream());
+}
+
+void CudaLink::Await(int batch) {
+  waits_->Await(reinterpret_cast<const cuda::Flag*>(Reply(batch)), batches_[static_cast<size_t>(batch)].number, limit_, stream());
+}
+
+void CudaLink::Unpack(int batch, size_t offset, DType dtype, const RowParts& parts, float* value) {
+  device_.UnpackOnDevice(Reply(batch) + sizeof(cuda::Flag) + offset, dtype, parts, value);
+}
+
+void CudaLink::Fetch(int number, size_t payload_bytes) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  batch.payload_bytes = std::max<size_t>(payload_bytes, WireShape::kMaxErrorBytes);
+  cuda::CopyToHost(batch.fetched.data(), Reply(number), sizeof(cuda::Flag) + batch.payload_bytes, stream());
+  batch.done->Record(stream());
+}
+
+bool CudaLink::fetched(int batch) { return batches_[static_cast<size_t>(batch)].done->Reached(); }
+
+Status CudaLink::outcome(int number) {
+  const Batch& batch = batches_[static_cast<size_t>(number)];
+  const cuda::Flag& flag = *batch.fetched.as<cuda::Flag>();
+  if (flag.number < batch.number) return TimedOut("no reply came");
+  if (flag.status == 0) return OkStatus();
+  const std::span<const std::byte> text = payload(number).first(std::min<size_t>(flag.detail, WireShape::kMaxErrorBytes));
+  return {static_cast<StatusCode>(flag.status), std::string(reinterpret_cast<const char*>(text.data()), text.size())};
+}
+
+std::span<const std::byte> CudaLink::payload(int number) {
+  const Batch& batch = batches_[static_cast<size_t>(number)];
+  return {batch.fetched.as<std::byte>() + sizeof(cuda::Flag), batch.payload_bytes};
+}
+
+}  // namespace lamina

@@ -1,0 +1,57 @@
+// DeviceLink of a GPU.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "compute_node/cuda/cuda_device.h"
+#include "compute_node/device_link.h"
+#include "kernels/cuda/flags.h"
+#include "kernels/cuda/shared_buffer.h"
+#include "splitter/wire_format.h"
+
+namespace lamina {
+
+class CudaLink final : public DeviceLink {
+ public:
+  // Borrows the device. `limit`: of the wait for a reply. Errors as cuda::SharedBuffer::Create and cuda::DeviceBuffer::Create.
+  static Result<std::unique_ptr<DeviceLink>> Create(const WireShape& wire, Clock::duration limit, CudaDevice& device);
+  ~CudaLink() override;
+
+  DeviceWindow window() const override;
+  Status Join(const DeviceWindow& peer, bool in_turns) override;
+  void Post(int batch, std::span<const PackedParts> packed) override;
+  void Await(int batch) override;
+  void Unpack(int batch, size_t offset, DType dtype, const RowParts& parts, float* value) override;
+  void Fetch(int batch, size_t payload_bytes) override;
+  bool fetched(int batch) override;
+  Status outcome(int batch) override;
+  std::span<const std::byte> payload(int batch) override;
+  void GiveUp() override { waits_->GiveUp(); }
+  int64_t waited_us() const override { return static_cast<int64_t>(waits_->log().waited_ns / 1000); }
+
+ private:
+  struct Batch {
+    uint64_t number = 0;         // of the last message
+    cuda::PinnedBuffer fetched;  // the reply's flag, then its payload
+    size_t payload_bytes = 0;    // that were fetched
+    std::unique_ptr<cuda::Event> done;
+  };
+
+  CudaLink(const WireShape& wire, Clock::duration limit, CudaDevice& device) : wire_(wire), limit_(limit), device_(device) {}
+  std::byte* Message(int batch) const { return peer_window_->data() + wire_.decode_offset(batch); }
+  std::byte* Reply(int batch) const { return window_->data() + wire_.reply_offset(batch); }
+  cuda::Stream& stream() { return device_.engine().stream(); }
+
+  const WireShape wire_;
+  const Clock::duration limit_;
+  CudaDevice& device_;
+  cuda::DeviceId device_id_{};
+  std::unique_ptr<cuda::SharedBuffer> window_, peer_window_;
+  std::unique_ptr<cuda::Waits> waits_;
+  std::vector<Batch> batches_;
+  bool joined_ = false;
+};
+
+}  // namespace lamina

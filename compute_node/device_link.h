@@ -1,0 +1,54 @@
+// A compute node's way to a memory node of this host whose device and this one reach each other's device windows (splitter/wire_format.h):
+// q, k and v are written there by kernels, and the device waits for the outputs itself. Everything is only asked for, in the order of the
+// slices: a step's layers can be asked for one after the other before the first of them has run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/float16.h"
+#include "base/status.h"
+#include "transport/transport.h"
+
+namespace lamina {
+
+struct PackedParts;
+struct RowParts;
+
+// Thread: one owner, the device's.
+class DeviceLink {
+ public:
+  virtual ~DeviceLink() = default;  // what is under way ends first, early
+
+  // What the memory node maps; there as long as this object.
+  virtual DeviceWindow window() const = 0;
+
+  // Maps the memory node's window. kInvalidArgument: it is too small, or this device cannot reach it. kUnimplemented: both nodes' processes
+  // take turns on one GPU, where who waits keeps the other from answering; not if `in_turns` says that it may be so. REQUIRES: once, before
+  // anything else.
+  virtual Status Join(const DeviceWindow& peer, bool in_turns) = 0;
+
+  // Sends the batch's next message.
+  virtual void Post(int batch, std::span<const PackedParts> packed) = 0;
+
+  // What is asked for from here on runs when the reply to the last message is there.
+  virtual void Await(int batch) = 0;
+
+  // Elements of the reply's payload, from byte `offset` on, as ComputeDevice::Unpack. REQUIRES: behind Await.
+  virtual void Unpack(int batch, size_t offset, DType dtype, const RowParts& parts, float* value) = 0;
+
+  // The host wants to know how the batch's reply turned out, and its first `payload_bytes`. REQUIRES: behind Await.
+  virtual void Fetch(int batch, size_t payload_bytes) = 0;
+  virtual bool fetched(int batch) = 0;  // never blocks
+  // Both REQUIRE: fetched. Not ok: what the memory node has answered to this or an earlier message of its step, or kTimeout: no reply came.
+  virtual Status outcome(int batch) = 0;
+  virtual std::span<const std::byte> payload(int batch) = 0;  // until the batch's next Fetch
+
+  // The memory node is gone, or is given up: waits end early, and it is told nothing more.
+  virtual void GiveUp() = 0;
+
+  virtual int64_t waited_us() const = 0;  // by the device so far, for replies
+};
+
+}  // namespace lamina

@@ -1,0 +1,86 @@
+#include "kernels/cuda/flags.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/platform.cuh"
+
+namespace lamina::cuda {
+namespace {
+
+constexpr int kPollsPerLook = 32;  // at the host's memory, which is a microsecond away
+
+// In device memory: read by the next wait without asking the host's memory.
+struct WaitState {
+  uint64_t gave_up;     // not 0: a wait ended without its flag
+  uint64_t arrived_ns;  // when the last flag was there
+  uint64_t waited_ns, worked_ns;
+};
+
+// In pinned memory. All words of 64 bits, so that each is read as it was written.
+struct HostLog {
+  uint64_t gave_up, waited_ns, worked_ns;  // the device writes
+  alignas(64) uint64_t gives_up;           // the host writes
+};
+
+__global__ void AwaitKernel(const Flag* flag, uint64_t number, uint64_t limit_ns, WaitState* state, HostLog* log) {
+  if (threadIdx.x != 0 || state->gave_up != 0) return;
+  const uint64_t began = Nanoseconds();
+  uint64_t now = began;
+  for (int polls = 1; LoadAcquire(&flag->number) < number; ++polls) {
+    if (polls % kPollsPerLook == 0 && (LoadAcquire(&log->gives_up) != 0 || Nanoseconds() - began > limit_ns)) {
+      state->gave_up = 1;
+      StoreRelease(1, &log->gave_up);
+      return;
+    }
+    Pause();
+  }
+  now = Nanoseconds();
+  state->arrived_ns = now;
+  state->waited_ns += now - began;
+  StoreRelease(state->waited_ns, &log->waited_ns);
+}
+
+__global__ void RaiseKernel(Flag* flag, uint64_t number, uint32_t status, uint32_t detail, WaitState* state, HostLog* log) {
+  if (threadIdx.x != 0 || state->gave_up != 0) return;
+  flag->status = status;
+  flag->detail = detail;
+  StoreRelease(number, &flag->number);
+  if (state->arrived_ns == 0) return;
+  state->worked_ns += Nanoseconds() - state->arrived_ns;
+  state->arrived_ns = 0;
+  StoreRelease(state->worked_ns, &log->worked_ns);
+}
+
+LaunchShape OneThread() { return {dim3(1), dim3(kWarpSize), 0}; }
+
+uint64_t Read(const uint64_t& word) { return __atomic_load_n(&word, __ATOMIC_ACQUIRE); }
+
+}  // namespace
+
+Result<std::unique_ptr<Waits>> Waits::Create() {
+  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer state, DeviceBuffer::Create(sizeof(WaitState)));
+  LAMINA_ASSIGN_OR_RETURN(PinnedBuffer host, PinnedBuffer::Create(sizeof(HostLog)));
+  *host.as<HostLog>() = {};
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, Stream::Create());
+  FillOnDevice(state.data(), 0, sizeof(WaitState), *stream);
+  LAMINA_RETURN_IF_ERROR(stream->Synchronize());
+  return std::unique_ptr<Waits>(new Waits(std::move(state), std::move(host)));
+}
+
+void Waits::Await(const Flag* flag, uint64_t number, Clock::duration limit, Stream& stream) {
+  const auto limit_ns = static_cast<uint64_t>(std::max<int64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(limit).count(), 0));
+  Launch(AwaitKernel, OneThread(), stream, flag, number, limit_ns, state_.as<WaitState>(), host_.as<HostLog>());
+}
+
+void Waits::Raise(Flag* flag, uint64_t number, uint32_t status, uint32_t detail, Stream& stream) {
+  Launch(RaiseKernel, OneThread(), stream, flag, number, status, detail, state_.as<WaitState>(), host_.as<HostLog>());
+}
+
+void Waits::GiveUp() { __atomic_store_n(&host_.as<HostLog>()->gives_up, uint64_t{1}, __ATOMIC_RELEASE); }
+
+WaitLog Waits::log() const {
+  const HostLog& log = *host_.as<HostLog>();
+  return {Read(log.gave_up) != 0, Read(log.waited_ns), Read(log.worked_ns)};
+}
+
+}  // namespace lamina::cuda

@@ -1,0 +1,132 @@
+#include "memory_node/cuda/cuda_ahead_attention.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/rows.h"
+
+namespace lamina {
+namespace {
+
+// A compute node that is alive sends a layer's message within a step's time, however long its prompts are; one that is not is noticed much
+// earlier.
+constexpr auto kMessageLimit = std::chrono::seconds(60);
+
+// Per batch. Longer rows take more, larger steps several launches.
+constexpr size_t kMaxScratchBytes = size_t{64} << 20;
+
+}  // namespace
+
+Result<std::unique_ptr<AheadAttention>> CudaAheadAttention::Create(const AttentionShape& shape, const WireShape& wire, cuda::KvCache& cache,
+                                                                   cuda::StagedStream& uploads, std::function<void()> write_collected) {
+  std::unique_ptr<CudaAheadAttention> ahead(new CudaAheadAttention(shape, wire, cache, uploads, std::move(write_collected)));
+  uploads.Enter();
+  LAMINA_ASSIGN_OR_RETURN(ahead->device_, cuda::IdOfDevice(uploads.device()));
+  LAMINA_ASSIGN_OR_RETURN(ahead->window_, cuda::SharedBuffer::Create(wire.push_offset(0)));
+  cuda::FillOnDevice(ahead->window_->data(), 0, ahead->window_->size_bytes(), uploads.stream());
+  LAMINA_RETURN_IF_ERROR(uploads.Synchronize());
+  for (int batch = 0; batch < wire.num_batches; ++batch) LAMINA_RETURN_IF_ERROR(ahead->CreateLane());
+  return std::unique_ptr<AheadAttention>(std::move(ahead));
+}
+
+Status CudaAheadAttention::CreateLane() {
+  Lane& lane = lanes_.emplace_back();
+  LAMINA_ASSIGN_OR_RETURN(lane.stream, cuda::Stream::Create());
+  LAMINA_ASSIGN_OR_RETURN(lane.waits, cuda::Waits::Create());
+  LAMINA_ASSIGN_OR_RETURN(lane.uploaded, cuda::Event::Create());
+  const int64_t longest = cache_.capacity_tokens();
+  const size_t scratch = std::min(cuda::AttentionScratchBytes(shape_, wire_.max_rows, longest), kMaxScratchBytes);
+  LAMINA_ASSIGN_OR_RETURN(lane.scratch, cuda::DeviceBuffer::Create(std::max(scratch, cuda::LeastAttentionScratchBytes(shape_, longest))));
+  LAMINA_ASSIGN_OR_RETURN(lane.stored, cuda::DeviceBuffer::Create(static_cast<size_t>(wire_.max_rows) * sizeof(TokenSlot)));
+  LAMINA_ASSIGN_OR_RETURN(lane.text, cuda::PinnedBuffer::Create(WireShape::kMaxErrorBytes));
+  return OkStatus();
+}
+
+CudaAheadAttention::~CudaAheadAttention() {
+  GiveUp();
+  for (const Lane& lane : lanes_) {
+    if (lane.stream != nullptr) (void)lane.stream->Synchronize();
+  }
+}
+
+DeviceWindow CudaAheadAttention::window() const { return {window_->descriptor(), window_->size_bytes(), device_}; }
+
+Status CudaAheadAttention::Join(const DeviceWindow& peer) {
+  uploads_.Enter();
+  if (peer.bytes < wire_.compute_window_bytes())
+    return InvalidArgument("the compute node's device window has only " + std::to_string(peer.bytes) + " bytes");
+  LAMINA_ASSIGN_OR_RETURN(peer_window_, cuda::SharedBuffer::Map(peer.descriptor, peer.bytes));
+  cache_.WriteFromHostBy(uploads_);
+  return OkStatus();
+}
+
+Result<std::span<const TokenSlot>> CudaAheadAttention::Claim(SequenceId sequence, int64_t num_tokens, StepId step) {
+  LAMINA_RETURN_IF_ERROR(cache_.ClaimAll(sequence, num_tokens, step));
+  return cache_.Readable(num_layers() - 1, sequence, num_tokens);
+}
+
+void CudaAheadAttention::Attend(const AheadStep& step) {
+  Lane& lane = lanes_[static_cast<size_t>(step.batch)];
+  uploads_.Enter();
+  write_collected_();
+  if (lane.tables.size() < step.tables.size()) lane.tables.resize(step.tables.size());
+  for (size_t kind = 0; kind < step.tables.size(); ++kind) lane.tables[kind].Upload(step.tables[kind], uploads_);
+  uploads_.Copy(step.stored.data(), step.stored.size() * sizeof(TokenSlot), lane.stored.data());
+  lane.uploaded->Record(uploads_.stream());
+  lane.uploaded->HoldBack(*lane.stream);
+
+  const size_t rows = step.tables[0].size(), stored = step.stored.size();
+  const auto* const message = reinterpret_cast<const cuda::Flag*>(Message(step.batch));
+  auto* const reply = reinterpret_cast<cuda::Flag*>(Reply(step.batch));
+  const std::byte* const q = Message(step.batch) + sizeof(cuda::Flag);
+  const std::byte* const k = q + rows * wire_.q_row_bytes();
+  std::byte* const out = Reply(step.batch) + sizeof(cuda::Flag);
+  for (int layer = 0; layer < num_layers(); ++layer) {
+    lane.waits->Await(message, ++lane.number, kMessageLimit, *lane.stream);
+    cuda::WriteKv(k, k + stored * wire_.kv_row_bytes(), wire_.kv_dtype, lane.stored.as<TokenSlot>(), static_cast<int64_t>(stored),
+                  wire_.num_kv_heads, wire_.head_dim, cache_.Place(layer), *lane.stream);
+    cuda::AttentionBatch batch;
+    batch.q = q;
+    batch.q_dtype = wire_.wire_dtype;
+    batch.out = out;
+    batch.out_dtype = wire_.wire_dtype;
+    batch.lse = reinterpret_cast<float*>(out + rows * wire_.q_row_bytes());
+    lane.tables[static_cast<size_t>(step.kind_of_layer[static_cast<size_t>(layer)])].FillIn(batch);
+    cuda::Attention(shape_, cache_.View(layer), batch, lane.scratch, *lane.stream);
+    lane.waits->Raise(reply, lane.number, 0, 0, *lane.stream);
+  }
+}
+
+void CudaAheadAttention::Refuse(int batch, const Status& why) {
+  Lane& lane = lanes_[static_cast<size_t>(batch)];
+  uploads_.Enter();
+  const size_t bytes = std::min<size_t>(why.message().size(), WireShape::kMaxErrorBytes);
+  std::memcpy(lane.text.data(), why.message().data(), bytes);
+  for (int layer = 0; layer < num_layers(); ++layer) {
+    lane.waits->Await(reinterpret_cast<const cuda::Flag*>(Message(batch)), ++lane.number, kMessageLimit, *lane.stream);
+    if (layer == 0) cuda::CopyToDevice(Reply(batch) + sizeof(cuda::Flag), lane.text.data(), bytes, *lane.stream);
+    lane.waits->Raise(reinterpret_cast<cuda::Flag*>(Reply(batch)), lane.number, static_cast<uint32_t>(why.code()),
+                      static_cast<uint32_t>(bytes), *lane.stream);
+  }
+}
+
+void CudaAheadAttention::GiveUp() {
+  for (const Lane& lane : lanes_) {
+    if (lane.waits != nullptr) lane.waits->GiveUp();
+  }
+}
+
+bool CudaAheadAttention::gave_up() const {
+  return std::ranges::any_of(lanes_, [](const Lane& lane) { return lane.waits->log().gave_up; });
+}
+
+int64_t CudaAheadAttention::attention_us() const {
+  uint64_t ns = 0;
+  for (const Lane& lane : lanes_) ns += lane.waits->log().worked_ns;
+  return static_cast<int64_t>(ns / 1000);
+}
+
+}  // namespace lamina

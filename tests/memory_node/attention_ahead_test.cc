@@ -1,0 +1,240 @@
+// What an attention service asks its device for ahead, and when. The device is played.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kernels/kv_tables.h"
+#include "memory_node/attention_service.h"
+
+namespace lamina {
+namespace {
+
+constexpr uint64_t kEpoch = 9;
+constexpr int kLayers = 2;
+constexpr int64_t kWindow = 2;  // of the second layer
+constexpr WireShape kWire{.num_heads = 2, .num_kv_heads = 1, .head_dim = 8, .kv_dtype = DType::kF32, .max_rows = 4, .num_batches = 2};
+constexpr size_t kKvBytes = 2 * 8 * 4;  // of a pushed row
+
+using Slots = std::vector<TokenSlot>;
+
+// What was asked for.
+struct Asked {
+  int batch = 0;
+  Slots stored;
+  std::vector<std::vector<Slots>> by_layer;  // [layers][rows]
+  Status refused;
+};
+
+class PlayedAhead final : public AheadAttention {
+ public:
+  PlayedAhead(KvTables& tables, std::vector<Asked>& asked) : tables_(tables), asked_(asked) {}
+
+  DeviceWindow window() const override { return {}; }
+  Status Join(const DeviceWindow& /*peer*/) override { return OkStatus(); }
+  int num_layers() const override { return kLayers; }
+  Result<std::span<const TokenSlot>> Claim(SequenceId sequence, int64_t num_tokens, StepId step) override {
+    LAMINA_RETURN_IF_ERROR(tables_.ClaimAll(sequence, num_tokens, step));
+    return tables_.Readable(0, sequence, num_tokens);
+  }
+  void Attend(const AheadStep& step) override {
+    Asked& asked = asked_.emplace_back(Asked{step.batch, step.stored, {}, OkStatus()});
+    for (const int kind : step.kind_of_layer) {
+      std::vector<Slots>& rows = asked.by_layer.emplace_back();
+      for (const auto& slots : step.tables[static_cast<size_t>(kind)]) rows.emplace_back(slots.begin(), slots.end());
+    }
+  }
+  void Refuse(int batch, const Status& why) override { asked_.push_back({batch, {}, {}, why}); }
+  void GiveUp() override {}
+  bool gave_up() const override { return false; }
+  int64_t attention_us() const override { return 1234; }
+
+ private:
+  KvTables& tables_;
+  std::vector<Asked>& asked_;
+};
+
+class PlayedDevice final : public KvDevice {
+ public:
+  explicit PlayedDevice(std::vector<Asked>& asked) : asked_(asked) {}
+
+  int64_t capacity_tokens() const override { return tables_.capacity_tokens(); }
+  int64_t used_tokens() const override { return tables_.used_tokens(); }
+  int64_t num_sequences() const override { return tables_.num_sequences(); }
+  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
+    return tables_.Append(sequence, position, slots, step);
+  }
+  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override { return tables_.Share(sequence, slots, step); }
+  void Release(SequenceId sequence) override { tables_.Release(sequence); }
+  Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* /*k*/, const void* /*v*/, StepId step) override {
+    return tables_.Claim(layer, sequence, position, step).status();
+  }
+  Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const override {
+    return tables_.Readable(layer, sequence, num_tokens);
+  }
+  void Attend(const AttentionShape& /*shape*/, int /*layer*/, DType /*dtype*/, std::span<const KvQuery> /*rows*/) override { FAIL(); }
+  void AttendMore(const AttentionShape& /*shape*/, int /*layer*/, DType /*dtype*/, std::span<const KvQuery> /*rows*/) override { FAIL(); }
+  Result<std::unique_ptr<AheadAttention>> MakeAheadAttention(const AttentionShape& /*shape*/, const WireShape& /*wire*/) override {
+    return std::unique_ptr<AheadAttention>(std::make_unique<PlayedAhead>(tables_, asked_));
+  }
+
+ private:
+  KvTables tables_{kLayers, 32};
+  std::vector<Asked>& asked_;
+};
+
+struct Decoding {
+  uint64_t sequence;
+  int64_t num_stored;
+  std::optional<TokenSlot> slot;
+};
+
+class AttentionAheadTest : public testing::Test {
+ protected:
+  AttentionAheadTest() : service_(kWire, {0.3f, 0, {0, kWindow}}, kEpoch, std::make_unique<PlayedDevice>(asked_)) {
+    service_.Use(*service_.MakeAheadAttention());
+  }
+
+  static void AddDecode(control::MemoryOrder& order, const Decoding& decoding) {
+    control::DecodeRow& row = *order.add_decode();
+    row.set_sequence(decoding.sequence);
+    row.set_num_stored(decoding.num_stored);
+    row.set_position(decoding.num_stored);
+    if (decoding.slot) row.set_slot(*decoding.slot);
+  }
+  static void AddPrompt(control::MemoryOrder& order, uint64_t sequence, const Slots& slots) {
+    control::PrefillChunk& chunk = *order.add_prefill();
+    chunk.set_sequence(sequence);
+    chunk.mutable_slots()->Add(slots.begin(), slots.end());
+  }
+  void Apply(uint64_t step, uint32_t batch, control::MemoryOrder order) {
+    order.set_step(step);
+    order.set_batch(batch);
+    service_.Apply(order);
+  }
+  void Prompt(uint64_t step, uint32_t batch, uint64_t sequence, const Slots& slots) {
+    control::MemoryOrder order;
+    AddPrompt(order, sequence, slots);
+    Apply(step, batch, order);
+  }
+  void Decode(uint64_t step, uint32_t batch, const Decoding& decoding) {
+    control::MemoryOrder order;
+    AddDecode(order, decoding);
+    Apply(step, batch, order);
+  }
+
+  // K and V of the step's first `rows` prompt tokens.
+  Status Push(uint64_t step, int layer, uint32_t rows) {
+    std::vector<std::byte> area(sizeof(MessageHeader) + rows * kKvBytes);
+    const MessageHeader header =
+        Seal({.kind = MessageKind::kPush, .epoch = kEpoch, .step = step, .layer = static_cast<uint32_t>(layer), .num_rows = rows},
+             std::span(area).subspan(sizeof(MessageHeader)), true);
+    std::memcpy(area.data(), &header, sizeof(header));
+    EXPECT_FALSE(service_.IsStale(header)) << "step " << step;
+    return service_.Push(*Open(area, MessageKind::kPush, true));
+  }
+  void PushAll(uint64_t step, uint32_t rows) {
+    for (int layer = 0; layer < kLayers; ++layer) ASSERT_TRUE(Push(step, layer, rows).ok());
+  }
+
+  std::vector<Asked> asked_;
+  AttentionService service_;
+};
+
+TEST_F(AttentionAheadTest, AStepIsAskedForWithItsOrderAndEachLayerWithItsWindow) {
+  Prompt(1, 0, 7, {5, 3, 8});
+  PushAll(1, 3);
+  EXPECT_TRUE(asked_.empty());
+  Decode(2, 1, {7, 3, 6});
+  ASSERT_EQ(asked_.size(), 1u);
+  EXPECT_TRUE(asked_[0].refused.ok());
+  EXPECT_EQ(asked_[0].batch, 1);
+  EXPECT_EQ(asked_[0].stored, Slots{6});
+  ASSERT_EQ(asked_[0].by_layer.size(), 2u);
+  EXPECT_EQ(asked_[0].by_layer[0], std::vector<Slots>{(Slots{5, 3, 8, 6})});
+  EXPECT_EQ(asked_[0].by_layer[1], std::vector<Slots>{(Slots{8, 6})});
+  Decode(3, 1, {7, 4, std::nullopt});  // the token goes to another node
+  ASSERT_EQ(asked_.size(), 2u);
+  EXPECT_EQ(asked_[1].stored, Slots{});
+  EXPECT_EQ(asked_[1].by_layer[0], std::vector<Slots>{(Slots{5, 3, 8, 6})});
+  const control::Stats stats = service_.stats();
+  EXPECT_EQ(stats.attention_us(), 1234);
+  EXPECT_EQ(stats.attention_messages(), 2 * kLayers);
+  EXPECT_EQ(stats.attention_rows(), 2 * kLayers);
+  EXPECT_EQ(stats.attended_tokens(), 4 + 2 + 4 + 1);
+}
+
+TEST_F(AttentionAheadTest, RowsOfOneSequenceAttendToThoseBefore) {
+  Prompt(1, 0, 7, {5});
+  PushAll(1, 1);
+  control::MemoryOrder order;
+  AddDecode(order, {7, 1, 2});
+  AddDecode(order, {7, 2, 4});
+  Apply(2, 0, order);
+  ASSERT_EQ(asked_.size(), 1u);
+  EXPECT_EQ(asked_[0].stored, (Slots{2, 4}));
+  EXPECT_EQ(asked_[0].by_layer[0], (std::vector<Slots>{{5, 2}, {5, 2, 4}}));
+}
+
+TEST_F(AttentionAheadTest, AStepWaitsUntilItsPromptHasComeInAllLayers) {
+  Prompt(1, 0, 7, {5, 3});
+  Decode(2, 0, {7, 2, 6});
+  EXPECT_TRUE(asked_.empty());
+  ASSERT_TRUE(Push(1, 0, 2).ok());
+  EXPECT_TRUE(asked_.empty());
+  ASSERT_TRUE(Push(1, 1, 2).ok());
+  ASSERT_EQ(asked_.size(), 1u);
+  EXPECT_EQ(asked_[0].by_layer[0], std::vector<Slots>{(Slots{5, 3, 6})});
+}
+
+TEST_F(AttentionAheadTest, APromptOfOthersHoldsNothingUpAndIsNotForgotten) {
+  Prompt(1, 0, 7, {5});
+  PushAll(1, 1);
+  control::MemoryOrder order;
+  AddDecode(order, {7, 1, 6});
+  AddPrompt(order, 8, {10, 11});
+  Apply(2, 0, order);
+  EXPECT_EQ(asked_.size(), 1u);
+  Decode(3, 0, {7, 2, 12});  // the batch's next step, while messages of the one before are under way
+  EXPECT_EQ(asked_.size(), 2u);
+  Decode(4, 1, {8, 2, 13});
+  EXPECT_EQ(asked_.size(), 2u);
+  PushAll(2, 2);
+  ASSERT_EQ(asked_.size(), 3u);
+  EXPECT_EQ(asked_[2].by_layer[0], std::vector<Slots>{(Slots{10, 11, 13})});
+}
+
+TEST_F(AttentionAheadTest, WhoSharesTokensWaitsForAllThatWereOrderedBefore) {
+  Prompt(1, 0, 7, {5, 3});
+  control::MemoryOrder order;
+  control::SharedPrefix& shared = *order.add_shared();
+  shared.set_sequence(8);
+  shared.add_slots(5);
+  shared.add_slots(3);
+  AddDecode(order, {8, 2, 6});
+  Apply(2, 1, order);
+  EXPECT_TRUE(asked_.empty());
+  PushAll(1, 2);
+  ASSERT_EQ(asked_.size(), 1u);
+  EXPECT_EQ(asked_[0].by_layer[0], std::vector<Slots>{(Slots{5, 3, 6})});
+}
+
+TEST_F(AttentionAheadTest, WhatCannotComeIsRefused) {
+  Decode(1, 0, {7, 2, 6});  // nobody has told of its tokens
+  ASSERT_EQ(asked_.size(), 1u);
+  EXPECT_EQ(asked_[0].refused.code(), StatusCode::kNotFound);
+  Prompt(2, 0, 8, {5, 3});
+  PushAll(2, 2);
+  Decode(3, 0, {8, 7, std::nullopt});  // more tokens than there are
+  ASSERT_EQ(asked_.size(), 2u);
+  EXPECT_EQ(asked_[1].refused.code(), StatusCode::kCorrupt);
+  Decode(4, 0, {8, 2, 9});
+  ASSERT_EQ(asked_.size(), 3u);
+  EXPECT_TRUE(asked_[2].refused.ok());
+}
+
+}  // namespace
+}  // namespace lamina

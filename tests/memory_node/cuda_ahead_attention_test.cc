@@ -1,0 +1,248 @@
+// Both ends of device windows: a compute node's GPU and a memory node's, in one process, against the CPU's attention. Without a GPU these
+// tests run in builds whose kernels are emulated (docs/cuda.md).
+#if LAMINA_HAS_CUDA
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "compute_node/compute_device.h"
+#include "compute_node/make_compute_device.h"
+#include "kernels/cuda/device.h"
+#include "kernels/elementwise.h"
+#include "memory_node/kv_device.h"
+#include "memory_node/make_kv_device.h"
+
+#if LAMINA_CUDA_EMULATED
+#include "kernels/cuda/emulation/runtime.h"
+#endif
+
+namespace lamina {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr WireShape kWire{
+    .num_heads = 4, .num_kv_heads = 2, .head_dim = 16, .kv_dtype = DType::kF32, .max_rows = 4, .num_batches = 2, .wire_dtype = DType::kF32};
+constexpr AttentionShape kShape{4, 2, 16, 0.25f, 0};
+constexpr int kLayers = 3;
+constexpr size_t kQ = 64, kKv = 32;  // floats per row
+constexpr int64_t kCapacity = 200;
+
+class CudaAheadAttentionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
+#if LAMINA_CUDA_EMULATED
+    cuda::emulation::SetStreamsRunAhead(true);
+#endif
+    const KvShape kv{kLayers, kWire.num_kv_heads, kWire.head_dim, kWire.kv_dtype};
+    memory_ = *MakeKvDevice(CudaGpu{0}, kv, kCapacity, 0, team_);
+    reference_ = *MakeKvDevice(HostCpu{}, kv, kCapacity, 0, team_);
+    compute_ = *MakeComputeDevice(CudaGpu{0}, team_);
+    stream_ = *cuda::Stream::Create();
+    Open(seconds(20));
+  }
+  void TearDown() override {
+    link_.reset();
+    ahead_.reset();
+    compute_.reset();
+    memory_.reset();
+    stream_.reset();
+#if LAMINA_CUDA_EMULATED
+    cuda::emulation::SetStreamsRunAhead(false);
+#endif
+  }
+
+  void Open(Clock::duration limit) {
+    link_.reset();
+    ahead_.reset();
+    Result<std::unique_ptr<DeviceLink>> link = compute_->MakeLink(kWire, limit);
+    Result<std::unique_ptr<AheadAttention>> ahead = memory_->MakeAheadAttention(kShape, kWire);
+    if (link.status().code() == StatusCode::kUnimplemented) GTEST_SKIP() << link.status();
+    ASSERT_TRUE(link.ok() && ahead.ok()) << link.status() << ahead.status();
+    link_ = std::move(*link);
+    ahead_ = std::move(*ahead);
+    ASSERT_TRUE(link_->Join(ahead_->window(), /*in_turns=*/true).ok());
+    ASSERT_TRUE(ahead_->Join(link_->window()).ok());
+  }
+
+  std::vector<float> Random(size_t n) {
+    std::vector<float> values(n);
+    for (float& value : values) value = normal_(random_);
+    return values;
+  }
+
+  cuda::DeviceBuffer OnDevice(const std::vector<float>& values) {
+    cuda::DeviceBuffer buffer = *cuda::DeviceBuffer::Create(values.size() * sizeof(float));
+    cuda::CopyToDevice(buffer.data(), values.data(), buffer.size_bytes(), *stream_);
+    EXPECT_TRUE(stream_->Synchronize().ok());
+    return buffer;
+  }
+
+  void AwaitFetched(int batch) {
+    const Deadline deadline = Deadline::After(seconds(60));
+    while (!link_->fetched(batch) && !deadline.Passed()) std::this_thread::sleep_for(milliseconds(1));
+    ASSERT_TRUE(link_->fetched(batch));
+  }
+
+  // What one batch asks for in a step: rows of sequences, each with a new token.
+  struct Step {
+    int batch = 0;
+    std::vector<uint64_t> sequences;
+    std::vector<std::vector<float>> q, k, v;  // by layer
+    std::vector<cuda::DeviceBuffer> device_q, device_k, device_v, out;
+    std::vector<int> rows;
+  };
+  Step Begin(int batch, const std::vector<uint64_t>& sequences) {
+    Step step{batch, sequences, {}, {}, {}, {}, {}, {}, {}, std::vector<int>(sequences.size())};
+    std::iota(step.rows.begin(), step.rows.end(), 0);
+    for (int layer = 0; layer < kLayers; ++layer) {
+      step.q.push_back(Random(sequences.size() * kQ));
+      step.k.push_back(Random(sequences.size() * kKv));
+      step.v.push_back(Random(sequences.size() * kKv));
+      step.device_q.push_back(OnDevice(step.q.back()));
+      step.device_k.push_back(OnDevice(step.k.back()));
+      step.device_v.push_back(OnDevice(step.v.back()));
+      step.out.push_back(OnDevice(std::vector<float>(sequences.size() * kQ, NAN)));
+    }
+    ++step_;
+    AheadStep ahead;
+    ahead.batch = batch;
+    ahead.tables.resize(1);
+    ahead.kind_of_layer.assign(kLayers, 0);
+    for (const uint64_t sequence : sequences) {
+      const auto slot = static_cast<TokenSlot>(next_slot_++ * 7 % kCapacity);
+      const int64_t length = lengths_[sequence]++;
+      EXPECT_TRUE(memory_->Append(SequenceId{sequence}, length, {&slot, 1}, StepId{step_}).ok());
+      EXPECT_TRUE(reference_->Append(SequenceId{sequence}, length, {&slot, 1}, StepId{step_}).ok());
+      ahead.stored.push_back(slot);
+      ahead.tables[0].push_back(*ahead_->Claim(SequenceId{sequence}, length + 1, StepId{step_}));
+    }
+    ahead_->Attend(ahead);
+    return step;
+  }
+  void Ask(Step& step, int layer) {
+    const auto i = static_cast<size_t>(layer);
+    const RowParts q{step.rows, kQ, 0, kQ}, kv{step.rows, kKv, 0, kKv};
+    const std::array<PackedParts, 3> message = {PackedParts{step.device_q[i].as<float>(), q, kWire.wire_dtype},
+                                                PackedParts{step.device_k[i].as<float>(), kv, kWire.kv_dtype},
+                                                PackedParts{step.device_v[i].as<float>(), kv, kWire.kv_dtype}};
+    link_->Post(step.batch, message);
+    link_->Await(step.batch);
+    link_->Unpack(step.batch, 0, kWire.wire_dtype, q, step.out[i].as<float>());
+    if (layer == kLayers - 1) link_->Fetch(step.batch, 0);
+  }
+  void Check(const Step& step) {
+    AwaitFetched(step.batch);
+    ASSERT_TRUE(link_->outcome(step.batch).ok()) << link_->outcome(step.batch);
+    for (int layer = 0; layer < kLayers; ++layer) {
+      const auto i = static_cast<size_t>(layer);
+      std::vector<float> expected(step.sequences.size() * kQ), got(expected.size());
+      std::vector<KvQuery> queries;
+      for (size_t row = 0; row < step.sequences.size(); ++row) {
+        const SequenceId sequence{step.sequences[row]};
+        const int64_t length = lengths_[sequence.value];
+        ASSERT_TRUE(
+            reference_->WriteRaw(layer, sequence, length - 1, step.k[i].data() + row * kKv, step.v[i].data() + row * kKv, StepId{step_})
+                .ok());
+        queries.push_back({reinterpret_cast<const std::byte*>(step.q[i].data() + row * kQ), *reference_->Readable(layer, sequence, length),
+                           reinterpret_cast<std::byte*>(expected.data() + row * kQ), nullptr});
+      }
+      reference_->Attend(kShape, layer, DType::kF32, queries);
+      cuda::CopyToHost(got.data(), step.out[i].data(), got.size() * sizeof(float), *stream_);
+      ASSERT_TRUE(stream_->Synchronize().ok());
+      for (size_t j = 0; j < got.size(); ++j) ASSERT_NEAR(got[j], expected[j], 2e-5) << "layer " << layer << " element " << j;
+    }
+  }
+
+  WorkerTeam team_{1};
+  std::unique_ptr<KvDevice> memory_, reference_;
+  std::unique_ptr<ComputeDevice> compute_;
+  std::unique_ptr<cuda::Stream> stream_;
+  std::unique_ptr<DeviceLink> link_;
+  std::unique_ptr<AheadAttention> ahead_;
+  std::mt19937 random_{1};
+  std::normal_distribution<float> normal_;
+  uint64_t step_ = 0, next_slot_ = 1;
+  std::map<uint64_t, int64_t> lengths_;
+};
+
+TEST_F(CudaAheadAttentionTest, AllLayersOfTwoBatchesAreAskedForBeforeAnyIsAnswered) {
+  for (int round = 0; round < 4; ++round) {
+    Step first = Begin(0, {1, 2, 3}), second = Begin(1, {4});
+    for (int layer = 0; layer < kLayers; ++layer) {
+      Ask(first, layer);
+      Ask(second, layer);
+    }
+    Check(first);
+    Check(second);
+  }
+  EXPECT_FALSE(ahead_->gave_up());
+  EXPECT_GT(ahead_->attention_us(), 0);
+}
+
+TEST_F(CudaAheadAttentionTest, ARefusedStepIsAnsweredWithItsReason) {
+  ahead_->Refuse(1, Corrupt("sequence 5 has other tokens"));
+  Step step = Begin(0, {1});
+  step.batch = 1;
+  for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
+  AwaitFetched(1);
+  EXPECT_EQ(link_->outcome(1).code(), StatusCode::kCorrupt);
+  EXPECT_EQ(link_->outcome(1).message(), "sequence 5 has other tokens");
+  step.batch = 0;
+  for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
+  Check(step);
+}
+
+TEST_F(CudaAheadAttentionTest, AMemoryNodeThatIsGoneIsNotWaitedForLongerThanTheLimit) {
+  Open(milliseconds(200));
+  Step step = Begin(0, {1});
+  ahead_.reset();
+  const TimePoint start = Clock::now();
+  for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
+  AwaitFetched(0);
+  EXPECT_EQ(link_->outcome(0).code(), StatusCode::kTimeout);
+  EXPECT_LT(Clock::now() - start, seconds(10));
+  lengths_.clear();
+  memory_->Release(SequenceId{1});
+  reference_->Release(SequenceId{1});
+  Open(seconds(20));  // the GPU is as usable as before
+  Step again = Begin(0, {1});
+  for (int layer = 0; layer < kLayers; ++layer) Ask(again, layer);
+  Check(again);
+}
+
+TEST_F(CudaAheadAttentionTest, AComputeNodeThatIsGoneLeavesTheGpuUsable) {
+  const Step asked = Begin(0, {1});  // of which nothing is sent
+  const TimePoint start = Clock::now();
+  ahead_->GiveUp();
+  while (!ahead_->gave_up() && Clock::now() < start + seconds(20)) std::this_thread::yield();
+  EXPECT_TRUE(ahead_->gave_up());
+  lengths_.clear();
+  memory_->Release(SequenceId{1});
+  reference_->Release(SequenceId{1});
+  Open(seconds(20));
+  EXPECT_LT(Clock::now() - start, seconds(20));
+  Step again = Begin(0, {1, 2});
+  for (int layer = 0; layer < kLayers; ++layer) Ask(again, layer);
+  Check(again);
+}
+
+TEST_F(CudaAheadAttentionTest, WindowsOfOtherSizesAreRefused) {
+  DeviceWindow small = ahead_->window();
+  small.bytes = 64;
+  EXPECT_EQ(link_->Join(small, true).code(), StatusCode::kInvalidArgument);
+  small = link_->window();
+  small.bytes = 64;
+  EXPECT_EQ(ahead_->Join(small).code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace lamina
+#endif
