@@ -50,13 +50,6 @@ struct LoadedModel {
   static Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options, WorkerTeam& team);
 };
 
-// What the next token of kept row `row` is chosen with.
-struct SampleWork {
-  size_t row = 0;
-  const SamplingParams* params = nullptr;
-  SampleContext context;
-};
-
 // Runs the slices of a model, all rows of a step together. Thread: one owner.
 class SliceRunner {
  public:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/philox.h"
@@ -12,7 +13,7 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-bool InVocab(TokenId token, std::span<const float> logits) { return token >= 0 && static_cast<size_t>(token) < logits.size(); }
+bool InVocab(TokenId token, int64_t vocab) { return token >= 0 && token < vocab; }
 
 // Whether the row can be sampled from: no NaN, no +inf, something finite.
 bool IsSane(std::span<const float> logits) {
@@ -68,38 +69,36 @@ void FillLogprobs(std::span<const float> raw, int32_t num, SampledToken& sampled
 }
 
 // Repetition penalty (Keskar et al. 2019, section 4.1) over prompt and output; frequency and presence over the output.
-void ApplyPenalties(std::span<float> logits, const SamplingParams& params, const SampleContext& context) {
+void CollectPenalties(const SamplingParams& params, const SampleContext& context, int64_t vocab, std::vector<LogitEdit>& penalties) {
   if (params.repetition_penalty == 1.0f && params.frequency_penalty == 0.0f && params.presence_penalty == 0.0f) return;
-  static thread_local std::vector<int32_t> output_count;  // -1: only in the prompt
-  static thread_local std::vector<TokenId> seen;
-  output_count.assign(logits.size(), 0);
-  seen.clear();
+  static thread_local std::vector<int32_t> output_count;  // by token, 0 between calls; -1: only in the prompt
+  output_count.resize(std::max(output_count.size(), static_cast<size_t>(vocab)));
   for (TokenId token : context.output) {
-    if (InVocab(token, logits) && output_count[static_cast<size_t>(token)]++ == 0) seen.push_back(token);
+    if (InVocab(token, vocab) && output_count[static_cast<size_t>(token)]++ == 0) penalties.push_back({token, 0});
   }
   for (TokenId token : context.prompt) {
-    if (!InVocab(token, logits) || output_count[static_cast<size_t>(token)] != 0) continue;
+    if (!InVocab(token, vocab) || output_count[static_cast<size_t>(token)] != 0) continue;
     output_count[static_cast<size_t>(token)] = -1;
-    seen.push_back(token);
+    penalties.push_back({token, 0});
   }
-  for (TokenId token : seen) {
-    float& l = logits[static_cast<size_t>(token)];
-    l = l > 0 ? l / params.repetition_penalty : l * params.repetition_penalty;
-    const int32_t count = output_count[static_cast<size_t>(token)];
-    if (count > 0) l -= params.frequency_penalty * static_cast<float>(count) + params.presence_penalty;
+  for (LogitEdit& penalty : penalties) {
+    const int32_t count = std::exchange(output_count[static_cast<size_t>(penalty.token)], 0);
+    if (count > 0) penalty.value = params.frequency_penalty * static_cast<float>(count) + params.presence_penalty;
   }
 }
 
 void EditLogits(std::span<float> logits, const SamplingParams& params, const SampleContext& context) {
-  for (const auto& [token, bias] : params.logit_bias) {
-    if (InVocab(token, logits)) logits[static_cast<size_t>(token)] += bias;
+  static thread_local LogitEdits edits;
+  CollectEdits(params, context, std::ssize(logits), edits);
+  for (const LogitEdit& bias : edits.biases) {
+    float& l = logits[static_cast<size_t>(bias.token)];
+    l = bias.value == kNever ? kNever : l + bias.value;
   }
-  if (std::ssize(context.output) < params.min_tokens) {
-    for (TokenId token : params.banned) {
-      if (InVocab(token, logits)) logits[static_cast<size_t>(token)] = kNever;
-    }
+  for (const LogitEdit& penalty : edits.penalties) {
+    float& l = logits[static_cast<size_t>(penalty.token)];
+    l = l > 0 ? l / params.repetition_penalty : l * params.repetition_penalty;
+    l -= penalty.value;
   }
-  ApplyPenalties(logits, params, context);
 }
 
 // The tokens that may be drawn, and how likely each is: exp((logit - max) / temperature).
@@ -176,6 +175,21 @@ TokenId Draw(std::span<const float> logits, const SamplingParams& params, uint64
 }
 
 }  // namespace
+
+void CollectEdits(const SamplingParams& params, const SampleContext& context, int64_t vocab, LogitEdits& edits) {
+  edits.biases.clear();
+  edits.penalties.clear();
+  for (const auto& [token, bias] : params.logit_bias) {
+    if (InVocab(token, vocab)) edits.biases.push_back({token, bias});
+  }
+  if (std::ssize(context.output) < params.min_tokens) {
+    for (TokenId token : params.banned) {
+      if (InVocab(token, vocab)) edits.biases.push_back({token, kNever});
+    }
+  }
+  std::ranges::stable_sort(edits.biases, {}, &LogitEdit::token);
+  CollectPenalties(params, context, vocab, edits.penalties);
+}
 
 SampledToken Sample(std::span<float> logits, const SamplingParams& params, const SampleContext& context) {
   static thread_local std::vector<float> raw;

@@ -44,11 +44,31 @@ struct SampleContext {
   std::span<const TokenId> output;  // generated so far
 };
 
+// What the next token of row `row` of some logits is chosen with.
+struct SampleWork {
+  size_t row = 0;
+  const SamplingParams* params = nullptr;
+  SampleContext context;
+};
+
 // logits: [vocab] fp32, overwritten. Order: logprobs from raw logits; bias, bans, penalties; temperature; top-k, top-p, min-p; draw. The
 // draw uses Random01(seed, position) with position = prompt.size() + output.size(). A NaN, a +inf or a row without any finite logit gives
 // token -1: the caller reports an internal error. Tokens outside the vocabulary are ignored in bias, bans and penalties. Thread: any, one
 // row each.
 SampledToken Sample(std::span<float> logits, const SamplingParams& params, const SampleContext& context);
+
+// How bias, bans and penalties change a row of logits, token by token.
+struct LogitEdit {
+  TokenId token = 0;
+  float value = 0;
+};
+struct LogitEdits {
+  std::vector<LogitEdit> biases;     // ascending by token: each value is added in turn; -inf: the logit becomes it
+  std::vector<LogitEdit> penalties;  // then, no token twice: divided by repetition_penalty (multiplied, if not positive), less the value
+};
+
+// Those of a row of `vocab` logits; tokens outside of it are left out. Thread: any.
+void CollectEdits(const SamplingParams& params, const SampleContext& context, int64_t vocab, LogitEdits& edits);
 
 // Uniform in [0, 1) from a counter-based generator (Philox 4x32-10, Salmon et al. 2011).
 double Random01(uint64_t seed, uint64_t position);

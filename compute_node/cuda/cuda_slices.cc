@@ -9,8 +9,6 @@
 #include "base/units.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/rows.h"
-#include "kernels/cuda/sampling.h"
-#include "kernels/sampling.h"
 
 namespace lamina {
 namespace {
@@ -25,13 +23,6 @@ std::vector<ValueId> LiveBefore(const Slice& slice) {
   std::vector<ValueId> live = slice.context_in;
   if (slice.attention_out >= 0) live.push_back(slice.attention_out);
   return live;
-}
-
-// Whether the likeliest token of the raw logits is all that the row wants.
-bool IsGreedy(const SamplingParams& params, const SampleContext& context) {
-  const bool bans = std::ssize(context.output) < params.min_tokens && !params.banned.empty();
-  return params.temperature == 0 && params.num_logprobs < 0 && params.logit_bias.empty() && !bans && params.repetition_penalty == 1.0f &&
-         params.frequency_penalty == 0.0f && params.presence_penalty == 0.0f;
 }
 
 // Whether the host has a part in it, so that it cannot be recorded.
@@ -86,6 +77,7 @@ Status CudaSlices::Allocate() {
   device_positions_ = device_tokens_ + rows;
   device_scratch_ = device_positions_ + rows;
   device_kept_ = device_scratch_ + rows;
+  LAMINA_ASSIGN_OR_RETURN(sampler_, cuda::Sampler::Create(max_rows_, width(model_.graph.logits), engine_.staged(), team_));
   size_t num_frequencies = 0;
   for (const Op& op : model_.graph.ops) {
     if (op.kind == OpKind::kRope && frequencies_at_.emplace(op.inverse_frequencies, nullptr).second)
@@ -184,31 +176,8 @@ void CudaSlices::KeepRows(int k, std::span<const int> rows) {
 }
 
 void CudaSlices::Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) {
-  if (work.empty()) return;
-  cuda::StagedStream& staged = engine_.staged();
-  staged.Enter();
-  const auto vocab = static_cast<size_t>(width(model_.graph.logits));
-  const float* const logits = value(model_.graph.logits);
-  std::vector<float*> fetched(work.size(), nullptr);  // rows of logits on this host; null: greedy
-  const std::byte* chosen = nullptr;                  // [rows] TokenId
-  for (size_t i = 0; i < work.size(); ++i) {
-    if (!IsGreedy(*work[i].params, work[i].context)) {
-      const std::byte* const row = staged.Fetch(logits + work[i].row * vocab, vocab * sizeof(float));
-      fetched[i] = reinterpret_cast<float*>(const_cast<std::byte*>(row));  // Sample may write into this copy
-    } else if (chosen == nullptr) {
-      cuda::ArgMax(logits, num_rows(), static_cast<int64_t>(vocab), device_kept_, engine_.stream());
-      chosen = staged.Fetch(device_kept_, tokens_.size() * sizeof(TokenId));
-    }
-  }
-  staged.Finish();
-  team_.ParallelFor(std::ssize(work), 1, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      if (fetched[i] != nullptr)
-        tokens[i] = lamina::Sample({fetched[i], vocab}, *work[i].params, work[i].context);
-      else
-        tokens[i].token = reinterpret_cast<const TokenId*>(chosen)[work[i].row];
-    }
-  });
+  engine_.staged().Enter();
+  sampler_->Sample(value(model_.graph.logits), work, tokens);
 }
 
 void CudaSlices::Launch(const Op& op, int64_t rows) {

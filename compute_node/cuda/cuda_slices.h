@@ -15,6 +15,7 @@
 #include "compute_node/cuda/cuda_experts.h"
 #include "compute_node/cuda/cuda_weights.h"
 #include "compute_node/cuda/slice_graphs.h"
+#include "kernels/cuda/host/sampler.h"
 #include "splitter/slices.h"
 
 namespace lamina {
@@ -32,7 +33,7 @@ class CudaSlices final : public SliceRunner {
   void KeepRows(int k, std::span<const int> rows) override;
   float* value(ValueId id) override { return buffers_[plan_.BufferOf(id)]; }
 
-  // Greedy rows on the GPU, all at once; others as lamina::Sample on this host.
+  // On the GPU, all rows at once; what it does not take on this host (kernels/cuda/host/sampler.h).
   void Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) override;
 
  private:
@@ -63,8 +64,9 @@ class CudaSlices final : public SliceRunner {
   cuda::DeviceBuffer memory_;    // of the plan's buffers, then of spare_
   std::vector<float*> buffers_;  // as the plan's
   float* spare_ = nullptr;       // [max_rows, the widest value that KeepRows moves]
-  cuda::DeviceBuffer rows_;      // [4, max_rows] int32: tokens, positions, rows of a table, rows to keep or sampled tokens
+  cuda::DeviceBuffer rows_;      // [4, max_rows] int32: tokens, positions, rows of a table, rows to keep
   int32_t *device_tokens_ = nullptr, *device_positions_ = nullptr, *device_scratch_ = nullptr, *device_kept_ = nullptr;
+  std::unique_ptr<cuda::Sampler> sampler_;
   cuda::DeviceBuffer frequencies_;
   std::map<std::vector<float>, const float*> frequencies_at_;
   size_t next_op_ = 0;  // of the slice that RunToQueries has begun

@@ -69,7 +69,6 @@ class CudaTest : public testing::Test {
 
   Stream& stream() { return *stream_; }
 
- private:
   static constexpr int kNumOrders = 3;
 
   static void SetOrderOfThreads([[maybe_unused]] int order) {
@@ -78,6 +77,7 @@ class CudaTest : public testing::Test {
 #endif
   }
 
+ private:
   std::unique_ptr<Stream> stream_;
 };
 

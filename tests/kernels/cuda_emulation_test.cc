@@ -193,6 +193,24 @@ TEST(Emulation, LanesExchangeValues) {
   }
 }
 
+TEST(Emulation, AtomicSumsCountEveryThreadOnce) {
+  for (uint64_t order : {0, 1, 2}) {
+    unsigned sum = 0xfffffff0u;  // and on beyond 2^32
+    std::vector<unsigned> before(64);
+    EXPECT_EQ(RunBlock(
+                  64, 0,
+                  [&] {
+                    before[threadIdx.x] = atomicAdd(&sum, 1);
+                    __syncthreads();
+                    EXPECT_EQ(sum, 48u);
+                  },
+                  order),
+              "");
+    std::sort(before.begin(), before.end(), [](unsigned a, unsigned b) { return a + 16 < b + 16; });
+    for (unsigned i = 0; i < 64; ++i) EXPECT_EQ(before[i], i - 16);
+  }
+}
+
 // Copies that nobody waited for have not happened, or happened at once.
 TEST(Emulation, AsynchronousCopiesAreLateOrEarly) {
   const std::vector<float> from(4 * 32, 1.0f);

@@ -159,6 +159,30 @@ TEST(Sampling, DrawsFollowPenaltiesAndBias) {
   ExpectDistribution(logits, params, {prompt, output});
 }
 
+TEST(Sampling, EditsAreListedByTokenAndOnlyThoseOfTheVocabulary) {
+  SamplingParams params;
+  params.logit_bias = {{3, 1.0f}, {1, 2.0f}, {3, -4.0f}, {9, 1.0f}, {-1, 1.0f}};
+  params.banned = {3, 9, 0};
+  params.min_tokens = 5;
+  params.frequency_penalty = 0.5f;
+  params.presence_penalty = 0.25f;
+  const std::vector<TokenId> prompt = {2, 4, 2, 9}, output = {4, 0, 4, -1};
+  const auto listed = [](const std::vector<LogitEdit>& edits) {
+    std::vector<std::pair<TokenId, float>> pairs;
+    for (const LogitEdit& edit : edits) pairs.emplace_back(edit.token, edit.value);
+    return pairs;
+  };
+  using Pairs = std::vector<std::pair<TokenId, float>>;
+  LogitEdits edits;
+  for (int i = 0; i < 2; ++i) {  // the second time with what the first left behind
+    CollectEdits(params, {prompt, output}, 9, edits);
+    EXPECT_EQ(listed(edits.biases), (Pairs{{0, kNever}, {1, 2.0f}, {3, 1.0f}, {3, -4.0f}, {3, kNever}}));
+    EXPECT_EQ(listed(edits.penalties), (Pairs{{4, 1.25f}, {0, 0.75f}, {2, 0.0f}}));
+  }
+  CollectEdits({}, {prompt, output}, 9, edits);
+  EXPECT_TRUE(edits.biases.empty() && edits.penalties.empty());
+}
+
 TEST(Sampling, TopPKeepsTheTokenThatCrossesAndAtLeastOne) {
   SamplingParams params;
   params.top_p = 1e-6f;

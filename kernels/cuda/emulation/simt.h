@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 struct uint3 {
   unsigned x = 0, y = 0, z = 0;
@@ -89,6 +90,7 @@ inline unsigned Lane() {
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __launch_bounds__(...)
 #define threadIdx (::lamina::cuda::emulation::coordinates.thread)
 #define blockIdx (::lamina::cuda::emulation::coordinates.block)
 #define blockDim (::lamina::cuda::emulation::coordinates.block_size)
@@ -115,3 +117,5 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, lamina::cuda::emulat
 inline int __any_sync(unsigned mask, int predicate, lamina::cuda::emulation::SourceLine where = lamina::cuda::emulation::Here()) {
   return __ballot_sync(mask, predicate, where) != 0;
 }
+// Threads switch only where they wait, so this one is atomic.
+inline unsigned atomicAdd(unsigned* sum, unsigned value) { return std::exchange(*sum, *sum + value); }

@@ -1,0 +1,125 @@
+#include "kernels/cuda/host/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+namespace lamina::cuda {
+namespace {
+
+static_assert(std::is_trivially_copyable_v<SampleRow> && std::is_trivially_copyable_v<LogitEdit>, "they are uploaded as they stand");
+constexpr int64_t kMaxEdits = int64_t{1} << 20;  // of a step: 4096 different tokens in each of 256 rows
+
+int64_t NumEdits(const LogitEdits& edits) { return std::ssize(edits.biases) + std::ssize(edits.penalties); }
+
+SampleRow RowOf(const SampleWork& work) {
+  const SamplingParams& params = *work.params;
+  SampleRow row;
+  row.row = static_cast<int64_t>(work.row);
+  row.repetition_penalty = params.repetition_penalty;
+  row.num_logprobs = params.num_logprobs;
+  if (params.temperature <= 0) return row;
+  row.random = Random01(params.seed, work.context.prompt.size() + work.context.output.size());
+  row.inverse_temperature = 1.0f / params.temperature;
+  row.top_p = params.top_p;
+  row.top_k = params.top_k;
+  if (params.min_p > 0) row.min_p_distance = -(params.temperature * std::log(params.min_p));
+  return row;
+}
+
+SampledToken TokenOf(const SampleOutput& output, const SamplingParams& params, int64_t vocab) {
+  SampledToken sampled;
+  sampled.token = output.token;
+  if (output.token < 0 || params.num_logprobs < 0) return sampled;
+  const double log_sum = output.max + std::log(static_cast<double>(output.sum) * kWeightUnit);
+  sampled.logprob = static_cast<float>(output.logit - log_sum);
+  sampled.rank = output.rank;
+  const int64_t num_top = std::min<int64_t>(params.num_logprobs, vocab);
+  for (const SampleOutput::Top& top : std::span(output.top).first(static_cast<size_t>(num_top))) {
+    sampled.top.push_back({top.token, static_cast<float>(top.logit - log_sum)});
+  }
+  return sampled;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Sampler>> Sampler::Create(int64_t max_rows, int64_t vocab, StagedStream& stream, WorkerTeam& team) {
+  const auto num_rows = static_cast<size_t>(max_rows);
+  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer rows, DeviceBuffer::Create(num_rows * sizeof(SampleRow)));
+  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer edits, DeviceBuffer::Create(kMaxEdits * sizeof(LogitEdit)));
+  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer outputs, DeviceBuffer::Create(num_rows * sizeof(SampleOutput)));
+  return std::unique_ptr<Sampler>(new Sampler(max_rows, vocab, stream, team, std::move(rows), std::move(edits), std::move(outputs)));
+}
+
+bool Sampler::TakesRow(const SamplingParams& params) const {
+  const float inverse = 1.0f / params.temperature;
+  return vocab_ <= kMaxSampledVocab && params.num_logprobs <= kMaxTopLogprobs &&
+         (params.temperature <= 0 || (inverse > 0 && std::isfinite(inverse))) &&
+         std::ranges::all_of(params.logit_bias, [](const auto& bias) { return std::isfinite(bias.second); });
+}
+
+void Sampler::CollectAll(std::span<const SampleWork> work) {
+  team_.ParallelFor(std::ssize(work), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      if (TakesRow(*work[i].params)) CollectEdits(*work[i].params, work[i].context, vocab_, edits_of_[i]);
+    }
+  });
+}
+
+// Returns how many there are. Sets place_.
+int64_t Sampler::UploadRows(std::span<const SampleWork> work) {
+  std::vector<SampleRow> rows;
+  int64_t num_edits = 0;
+  place_.assign(work.size(), -1);
+  for (size_t i = 0; i < work.size(); ++i) {
+    if (!TakesRow(*work[i].params) || num_edits + NumEdits(edits_of_[i]) > kMaxEdits) continue;
+    place_[i] = std::ssize(rows);
+    SampleRow& row = rows.emplace_back(RowOf(work[i]));
+    row.first_edit = static_cast<int32_t>(num_edits);
+    row.num_biases = static_cast<int32_t>(edits_of_[i].biases.size());
+    row.num_penalties = static_cast<int32_t>(edits_of_[i].penalties.size());
+    num_edits += NumEdits(edits_of_[i]);
+  }
+  stream_.Copy(rows.data(), rows.size() * sizeof(SampleRow), rows_.data());
+  if (num_edits == 0) return std::ssize(rows);
+  const size_t bytes = static_cast<size_t>(num_edits) * sizeof(LogitEdit);
+  std::byte* const taken = stream_.Take(bytes);
+  std::byte* at = taken;
+  for (size_t i = 0; i < work.size(); ++i) {
+    if (place_[i] < 0) continue;
+    for (const std::vector<LogitEdit>* edits : {&edits_of_[i].biases, &edits_of_[i].penalties}) {
+      if (!edits->empty()) std::memcpy(at, edits->data(), edits->size() * sizeof(LogitEdit));
+      at += edits->size() * sizeof(LogitEdit);
+    }
+  }
+  stream_.Upload(taken, bytes, edits_.data());
+  return std::ssize(rows);
+}
+
+void Sampler::Sample(float* logits, std::span<const SampleWork> work, std::span<SampledToken> tokens) {
+  if (work.empty()) return;
+  const auto vocab = static_cast<size_t>(vocab_);
+  CollectAll(work);
+  const int64_t num_rows = UploadRows(work);
+  SampleTokens(logits, vocab_, rows_.as<SampleRow>(), num_rows, edits_.as<LogitEdit>(), outputs_.as<SampleOutput>(), stream_.stream());
+  const std::byte* const outputs = stream_.Fetch(outputs_.data(), static_cast<size_t>(num_rows) * sizeof(SampleOutput));
+  std::vector<float*> fetched(work.size(), nullptr);  // rows of logits that are sampled on this host
+  for (size_t i = 0; i < work.size(); ++i) {
+    if (place_[i] >= 0) continue;
+    const std::byte* const row = stream_.Fetch(logits + work[i].row * vocab, vocab * sizeof(float));
+    fetched[i] = reinterpret_cast<float*>(const_cast<std::byte*>(row));  // lamina::Sample may write into this copy
+  }
+  stream_.Finish();
+  team_.ParallelFor(std::ssize(work), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      if (fetched[i] != nullptr)
+        tokens[i] = lamina::Sample({fetched[i], vocab}, *work[i].params, work[i].context);
+      else
+        tokens[i] = TokenOf(reinterpret_cast<const SampleOutput*>(outputs)[place_[i]], *work[i].params, vocab_);
+    }
+  });
+}
+
+}  // namespace lamina::cuda
