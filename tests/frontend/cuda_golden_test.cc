@@ -1,8 +1,11 @@
 // Golden continuations with GPUs in the cluster: as compute node, as memory node, beside CPUs. Without a GPU this runs in builds whose
 // kernels are emulated (docs/cuda.md), so only the beginnings of a few continuations are compared.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstdlib>
 
 #include "kernels/cuda/device.h"
 #include "tests/support/expect_golden.h"
@@ -99,6 +102,52 @@ std::vector<Deployment> WithGpus() {
   }
   return all;
 }
+
+// A node that dies while a kernel of the compute node waits for it, or only stops answering.
+class CudaLoss : public ::testing::TestWithParam<int> {};
+
+TEST_P(CudaLoss, OfAMemoryNodeEndsOnlyItsOwnRequestsAndTheGpuGoesOn) {
+  if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
+  setenv("LAMINA_EMULATED_STREAMS", "threads", /*overwrite=*/1);
+  Deployment deployment;
+  deployment.compute_device = "cuda:0";
+  deployment.memory_devices = {"cuda:0", "cuda:0"};
+  deployment.polling = "device";
+  deployment.peer_timeout = std::chrono::seconds(4);
+  Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+  unsetenv("LAMINA_EMULATED_STREAMS");
+  ASSERT_TRUE(serving.ok()) << serving.status();
+  Engine& engine = *(*serving)->engine;
+  const std::vector<GoldenPrompt> golden = GoldenPrompts("bfloat16");
+  const auto check = [&](const Generated& got, size_t i) {
+    const std::vector<TokenId>& expected = golden[i].continuation_ids;
+    ASSERT_LE(got.tokens.size(), expected.size());
+    EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected.begin())) << golden[i].prompt;
+  };
+  std::vector<Collector> collectors(4);
+  for (size_t i = 0; i < collectors.size(); ++i)
+    ASSERT_TRUE(engine.Submit(GreedyRequest(golden[i].prompt_ids, kTokens), collectors[i].sink()).ok());
+  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(2, Deadline::After(std::chrono::seconds(60))));
+  ASSERT_TRUE((*serving)->cluster->Kill("m0", GetParam()).ok());
+  int failed = 0;
+  for (size_t i = 0; i < collectors.size(); ++i) {
+    ASSERT_TRUE(collectors[i].Wait(Deadline::After(std::chrono::seconds(60)))) << "request " << i << " hangs";
+    const Generated got = collectors[i].results()[0];
+    failed += got.reason == FinishReason::kError ? 1 : 0;
+    if (got.reason == FinishReason::kError) EXPECT_THAT(got.error.message(), ::testing::HasSubstr("m0"));
+    check(got, i);
+  }
+  EXPECT_EQ(failed, 2) << "placement by load puts half of the requests on each node";
+  Collector again;
+  ASSERT_TRUE(engine.Submit(GreedyRequest(golden[0].prompt_ids, kTokens), again.sink()).ok());
+  ASSERT_TRUE(again.Wait(Deadline::After(std::chrono::seconds(60))));
+  EXPECT_TRUE(again.results()[0].error.ok()) << again.results()[0].error;
+  check(again.results()[0], 0);
+  EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(std::chrono::seconds(10))), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, CudaLoss, ::testing::Values(SIGKILL, SIGSTOP),
+                         [](const auto& info) { return info.param == SIGKILL ? "Killed" : "Stopped"; });
 
 INSTANTIATE_TEST_SUITE_P(Deployments, CudaGolden, ::testing::ValuesIn(WithGpus()), [](const auto& info) { return info.param.Name(); });
 

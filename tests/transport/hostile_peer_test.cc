@@ -292,6 +292,19 @@ TEST_F(HostileShmPeer, WrongDescriptorsAreRefused) {
   ExpectStillServing("shm");
 }
 
+TEST_F(HostileShmPeer, ADeviceWindowThatIsNotHandedOverIsRefused) {
+  const UniqueFd segment = std::move(CreateShmSegment(100)).value();
+  ShmGreeting greeting;
+  greeting.window_bytes = 100;
+  greeting.device_window_bytes = 1 << 20;
+  ASSERT_TRUE(
+      SendShmGreeting(socket_.get(), {100, "", nullptr, {segment.get(), 0, {}}}, segment.get(), wake_.fd()).ok());  // three, none told of
+  ExpectStillServing("shm");
+  socket_ = std::move(ConnectShm(listener_->address(), Deadline::After(kPatience))).value();
+  ASSERT_GE(send(socket_.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL), 0);  // told of, none there
+  ExpectStillServing("shm");
+}
+
 TEST_F(HostileShmPeer, GarbageGreetingsAreDropped) {
   for (const std::string& garbage : {std::string("x"), std::string(16, 'x'), BytesOf(ShmGreeting{}), std::string(100'000, 'x')}) {
     ASSERT_GE(send(socket_.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
