@@ -179,6 +179,12 @@ Status MeasureCudaKernels(int device, const CudaCases& cases, const std::functio
   for (const std::string& model : cases.slices ? cases.models : std::vector<std::string>()) {
     LAMINA_RETURN_IF_ERROR(MeasureCudaSlice(device, model, cases.rows, cases.repeats, named));
   }
+  for (const int64_t context : cases.round_trips ? cases.contexts : std::vector<int64_t>()) {
+    RoundTripCase round_trip = cases.round_trip;
+    round_trip.context = context;
+    LAMINA_ASSIGN_OR_RETURN(Measurement m, MeasureRoundTrip(device, round_trip));
+    named(std::move(m));
+  }
   return OkStatus();
 }
 #else

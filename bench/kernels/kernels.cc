@@ -20,7 +20,7 @@ namespace lamina {
 namespace {
 
 struct KernelOptions {
-  std::vector<std::string> kernels;  // empty: attention and linear, on a GPU also slice
+  std::vector<std::string> kernels;  // empty: attention and linear, on a GPU also slice and round-trip
   std::vector<int> threads = NumAllowedCores() > 1 ? std::vector{1, 2} : std::vector{1};
   std::vector<int64_t> contexts = {1024, 4096};
   std::vector<int> groups = {1, 4, 8};
@@ -152,6 +152,9 @@ Status MeasureOnCuda(const KernelOptions& options) {
   cases.attention = has("attention");
   cases.linear = has("linear");
   cases.slices = has("slice");
+  cases.round_trips = has("round-trip");
+  cases.round_trip.group = options.groups.front();
+  cases.round_trip.head_dim = options.head_dims.front();
   for (const std::string& model : options.models) cases.models.push_back(ShippedPath(model));
   cases.contexts = options.contexts;
   cases.groups = options.groups;
@@ -163,7 +166,11 @@ Status MeasureOnCuda(const KernelOptions& options) {
     cases.matrices.push_back({shape.out_features, shape.in_features});
   }
   cases.repeats = options.repeats;
-  if (options.quick) cases.tokens = 512;
+  if (options.quick) {
+    cases.tokens = 512;
+    cases.round_trip.num_layers = 4;
+    cases.round_trip.num_steps = 2;
+  }
   return MeasureCudaKernels(gpu->index, cases, [&](const Measurement& m) { Print(m, options); });
 }
 
@@ -184,7 +191,8 @@ Status Measure(KernelOptions options) {
   const Teams teams = MakePinnedTeams(options.threads);
   if (options.kernels.empty()) options.kernels = {"attention", "linear"};
   for (const std::string& kernel : options.kernels) {
-    if (kernel == "slice") return InvalidArgument("--only slice: slices are measured on a GPU, with --device cuda:N");
+    if (kernel == "slice" || kernel == "round-trip")
+      return InvalidArgument("--only " + kernel + ": it is measured on a GPU, with --device cuda:N");
     LAMINA_RETURN_IF_ERROR(kernel == "attention" ? MeasureAttention(options, teams) : MeasureLinear(options, teams, blas));
   }
   return OkStatus();
@@ -200,7 +208,8 @@ void RegisterKernels(CLI::App& app, int& exit_status) {
       "smaller of the measured read bandwidth and what the measured multiply-add peak allows (`slots churn`: the rate on a fresh slab);\n"
       "for linear layers the same of their weights, and OpenBLAS on fp32 weights (package libopenblas0-pthread).\n"
       "With --device cuda:0 on a GPU: attention against a copy on the device, linear layers against cuBLAS alone, a slice against the\n"
-      "sum of what its linear layers take in cuBLAS alone and its other operators as copies. Threads and slots are then the CPU's matter:\n"
+      "sum of what its linear layers take in cuBLAS alone and its other operators as copies, and one row's way to a memory node on the\n"
+      "same GPU and back with devices that poll for it against hosts that do. Threads and slots are then the CPU's matter:\n"
       "every token of a sequence stands anywhere.\n"
       "LAMINA_CPU_ISA=avx2 measures the kernels and the limits of that instruction set.\n"
       "Example:\n  lamina bench kernels --only attention --groups 1,8 --threads 1\n"
@@ -208,9 +217,9 @@ void RegisterKernels(CLI::App& app, int& exit_status) {
   const auto add_list = [command](const std::string& name, auto& into, const std::string& help) {
     return command->add_option(name, into, help)->delimiter(',')->capture_default_str();
   };
-  command->add_option("--only", options->kernels, "attention, linear; on a GPU also slice; default: all of them")
+  command->add_option("--only", options->kernels, "attention, linear; on a GPU also slice, round-trip; default: all of them")
       ->delimiter(',')
-      ->check(CLI::IsMember({"attention", "linear", "slice"}));
+      ->check(CLI::IsMember({"attention", "linear", "slice", "round-trip"}));
   command->add_option("--device", options->device, "cpu, or cuda:N")->capture_default_str();
   add_list("--threads", options->threads, "pinned to as many cores; no more than there are")->check(CLI::Range(1, 1024));
   add_list("--contexts", options->contexts, "attention: tokens per sequence")->check(CLI::Range(64, 1 << 17));

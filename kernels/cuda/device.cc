@@ -1,5 +1,7 @@
 #include "kernels/cuda/device.h"
 
+#include <cstdlib>
+
 #include "kernels/cuda/runtime_status.h"
 
 namespace lamina::cuda {
@@ -23,7 +25,11 @@ std::string_view BuiltWith() { return "emulated on the CPU"; }
 std::string_view BuiltWith() { return "nvcc " LAMINA_NVCC_VERSION; }
 #endif
 
+// Asked first of all. The runtime may load a kernel when it is launched for the first time, and wait for the device to do so: for ever, if
+// that runs a kernel that waits for the one to be launched (flags.h). So all of them are loaded at the beginning.
 Result<int> DeviceCount() {
+  static const int loads_early = setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+  (void)loads_early;
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) return count;

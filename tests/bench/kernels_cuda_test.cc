@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -19,7 +20,9 @@ CommandOutput BenchCudaKernels(std::vector<std::string> arguments) {
 }
 
 TEST(CudaKernelsBench, PrintsOneLinePerCaseOrWhyItCannot) {
+  setenv("LAMINA_EMULATED_STREAMS", "threads", /*overwrite=*/1);  // emulated devices then can poll for messages
   const CommandOutput output = BenchCudaKernels({"--device", "cuda:0", "--kv", "bf16"});
+  unsetenv("LAMINA_EMULATED_STREAMS");
   const Result<int> count = cuda::DeviceCount();
   if (!count.ok()) {
     EXPECT_EQ(output.exit_status, 1);
@@ -39,13 +42,15 @@ TEST(CudaKernelsBench, PrintsOneLinePerCaseOrWhyItCannot) {
     EXPECT_FALSE(sizes["device"].get<std::string>().empty());
   }
   EXPECT_THAT(cases, testing::ElementsAre("attention", "linear 1 split", "linear 1 rounded", "linear 16 split", "linear 16 rounded",
-                                          "slice 1", "slice 16"));
+                                          "slice 1", "slice 16", "attention_round_trip 1"));
 }
 
-TEST(CudaKernelsBench, SlicesAreForGpus) {
-  const CommandOutput output = BenchCudaKernels({"--only", "slice"});
-  EXPECT_EQ(output.exit_status, 1);
-  EXPECT_EQ(output.err, "lamina bench kernels: --only slice: slices are measured on a GPU, with --device cuda:N\n");
+TEST(CudaKernelsBench, SlicesAndRoundTripsAreForGpus) {
+  for (const std::string kernel : {"slice", "round-trip"}) {
+    const CommandOutput output = BenchCudaKernels({"--only", kernel});
+    EXPECT_EQ(output.exit_status, 1);
+    EXPECT_EQ(output.err, "lamina bench kernels: --only " + kernel + ": it is measured on a GPU, with --device cuda:N\n");
+  }
 }
 
 TEST(CudaKernelsBench, RefusesWhatIsNoDevice) {

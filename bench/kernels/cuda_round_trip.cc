@@ -1,0 +1,205 @@
+#include "bench/kernels/cuda_round_trip.h"
+
+#include "kernels/cuda/device.h"
+
+#if LAMINA_HAS_CUDA
+#include <poll.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/inbox.h"
+#include "bench/kernels/cuda_samples.h"
+#include "bench/kernels/random_values.h"
+#include "compute_node/make_compute_device.h"
+#include "compute_node/remote_attention.h"
+#include "memory_node/memory_node.h"
+#include "splitter/control.pb.h"
+#include "transport/control_channel.h"
+
+namespace lamina {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr SequenceId kSequence{1};
+constexpr NodeId kMemory{1}, kCompute{2};
+const std::string kToken = "sixteen letters.";
+
+// Both nodes of one way, and the manager between them.
+class RoundTrip {
+ public:
+  static Result<std::unique_ptr<RoundTrip>> Create(int device, const RoundTripCase& sizes, const std::string& polling) {
+    std::unique_ptr<RoundTrip> trip(new RoundTrip(sizes));
+    const KvShape kv{sizes.num_layers, sizes.num_kv_heads, sizes.head_dim, DType::kBF16};
+    MemoryNodeOptions node;
+    node.device = CudaGpu{device};
+    node.memory_bytes = kv.bytes_per_token() * (sizes.context + sizes.num_steps + 1);
+    LAMINA_ASSIGN_OR_RETURN(trip->node_, MemoryNode::Create(node));
+    trip->thread_ = std::thread([node = trip->node_.get()] { node->Run(); });
+    LAMINA_ASSIGN_OR_RETURN(trip->manager_, ConnectControl(trip->node_->address(), {.hello = "benchmark"}, Deadline::After(seconds(10))));
+    trip->manager_->Start({.on_frame = [inbox = &trip->answers_](ControlFrame frame) { inbox->Push(std::move(frame)); }, .on_lost = {}});
+    LAMINA_ASSIGN_OR_RETURN(const std::string offers, trip->Configure(polling));
+    LAMINA_RETURN_IF_ERROR(trip->Connect(device, polling, offers));
+    LAMINA_RETURN_IF_ERROR(trip->FillContext());
+    return trip;
+  }
+
+  ~RoundTrip() {
+    attention_.reset();
+    if (!thread_.joinable()) return;
+    node_->Stop();
+    thread_.join();
+  }
+
+  std::string through() const { return attention_->paths()[0].through; }
+
+  // A step's time by layers, in microseconds.
+  Result<double> Step() {
+    control::MemoryOrder order;
+    control::DecodeRow& row = *order.add_decode();
+    row.set_sequence(kSequence.value);
+    row.set_num_stored(length_);
+    row.set_position(length_);
+    row.set_slot(static_cast<uint32_t>(length_));
+    LAMINA_RETURN_IF_ERROR(Order(order));
+    const std::vector<AttentionWork> work = {{.sequence = kSequence, .node = kMemory, .position = length_++}};
+    std::this_thread::sleep_for(milliseconds(2));  // until the order is there
+    attention_->BeginStep(0, step_, work);
+    const TimePoint start = Clock::now();
+    for (int layer = 0; layer < sizes_.num_layers; ++layer) {
+      attention_->Start(0, layer, q_.as<float>(), k_.as<float>(), v_.as<float>(), out_.as<float>());
+      while (!attention_->Finish(0)) attention_->Poll();
+    }
+    const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count() / sizes_.num_layers;
+    for (const auto& [sequence, status] : attention_->failures(0)) return status;
+    attention_->EndStep(0);
+    return us;
+  }
+
+ private:
+  explicit RoundTrip(const RoundTripCase& sizes) : sizes_(sizes) {}
+  int num_heads() const { return sizes_.group * sizes_.num_kv_heads; }
+
+  Result<std::string> Configure(const std::string& polling) {
+    control::ConfigureMemory request;
+    request.set_epoch(1);
+    request.set_node_id(kMemory.value);
+    request.add_fabrics("shm");
+    request.set_session_token(kToken);
+    request.set_payload_checksum("auto");
+    request.set_polling(polling);
+    control::AttentionSpec& spec = *request.mutable_attention();
+    spec.set_num_layers(sizes_.num_layers);
+    spec.set_num_heads(num_heads());
+    spec.set_num_kv_heads(sizes_.num_kv_heads);
+    spec.set_head_dim(sizes_.head_dim);
+    spec.set_scale(1 / std::sqrt(static_cast<float>(sizes_.head_dim)));
+    spec.set_kv_dtype(control::KV_DTYPE_BFLOAT16);
+    spec.set_wire_dtype(control::KV_DTYPE_BFLOAT16);
+    request.mutable_limits()->set_max_num_seqs(1);
+    LAMINA_RETURN_IF_ERROR(manager_->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
+    pollfd entry{answers_.fd(), POLLIN, 0};
+    poll(&entry, 1, 60'000);
+    const std::optional<ControlFrame> frame = answers_.TryPop();
+    control::Configured answer;
+    if (!frame || !answer.ParseFromString(frame->payload)) return TimedOut("the memory node did not answer");
+    if (answer.status() != 0) return Status(static_cast<StatusCode>(answer.status()), answer.message());
+    return answer.offers();
+  }
+
+  Status Connect(int device, const std::string& polling, const std::string& offers) {
+    LAMINA_ASSIGN_OR_RETURN(compute_, MakeComputeDevice(CudaGpu{device}, team_));
+    RemoteAttentionOptions options;
+    options.epoch = 1;
+    options.session_token = kToken;
+    options.polling = polling;
+    options.self = kCompute;
+    options.attention = {num_heads(), sizes_.num_kv_heads, sizes_.head_dim, 1, 0};
+    options.wire = {num_heads(), sizes_.num_kv_heads, sizes_.head_dim, DType::kBF16, 1, 1, DType::kBF16};
+    options.num_layers = sizes_.num_layers;
+    options.prefill_cache_tokens = 1;
+    LAMINA_ASSIGN_OR_RETURN(std::shared_ptr<Ladder> ladder, Ladder::Open(std::vector<std::string>{"shm"}));
+    const std::vector<MemoryPeerAddress> peers = {{kMemory, "m0", offers, kMemory, 0, sizes_.num_kv_heads}};
+    LAMINA_ASSIGN_OR_RETURN(attention_,
+                            RemoteAttention::Create(options, std::move(ladder), peers, *compute_, Deadline::After(seconds(10))));
+    LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<cuda::Stream> stream, cuda::Stream::Create());
+    const auto q_elements = static_cast<size_t>(num_heads() * sizes_.head_dim),
+               kv_elements = static_cast<size_t>(sizes_.num_kv_heads * sizes_.head_dim);
+    LAMINA_ASSIGN_OR_RETURN(q_, Uploaded(RandomValues(q_elements, 1), *stream));
+    LAMINA_ASSIGN_OR_RETURN(k_, Uploaded(RandomValues(kv_elements, 2), *stream));
+    LAMINA_ASSIGN_OR_RETURN(v_, Uploaded(RandomValues(kv_elements, 3), *stream));
+    LAMINA_ASSIGN_OR_RETURN(out_, cuda::DeviceBuffer::Create(q_elements * sizeof(float)));
+    return stream->Synchronize();
+  }
+
+  // Tokens whose K and V are made up.
+  Status FillContext() {
+    control::MemoryOrder order;
+    order.set_dummy_prefill(true);
+    control::PrefillChunk& chunk = *order.add_prefill();
+    chunk.set_sequence(kSequence.value);
+    for (; length_ < sizes_.context; ++length_) chunk.add_slots(static_cast<uint32_t>(length_));
+    return Order(order);
+  }
+
+  Status Order(control::MemoryOrder& order) {
+    order.set_epoch(1);
+    order.set_step((++step_.value));
+    return manager_->Send(control::MEMORY_ORDER, order.SerializeAsString());
+  }
+
+  const RoundTripCase sizes_;
+  WorkerTeam team_{1};
+  std::unique_ptr<MemoryNode> node_;
+  std::thread thread_;
+  Inbox<ControlFrame> answers_;
+  std::unique_ptr<ControlConnection> manager_;
+  std::unique_ptr<ComputeDevice> compute_;
+  std::unique_ptr<RemoteAttention> attention_;  // borrows it
+  cuda::DeviceBuffer q_, k_, v_, out_;
+  int64_t length_ = 0;
+  StepId step_{0};
+};
+
+constexpr int kWarmUp = 4;  // steps
+
+}  // namespace
+
+Result<Measurement> MeasureRoundTrip(int device, const RoundTripCase& sizes) {
+  RoundTripCase with_warm_up = sizes;
+  with_warm_up.num_steps += kWarmUp;
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<RoundTrip> devices, RoundTrip::Create(device, with_warm_up, "device"));
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<RoundTrip> hosts, RoundTrip::Create(device, with_warm_up, "host"));
+  std::vector<double> device_us, host_us;
+  for (int step = 0; step < with_warm_up.num_steps; ++step) {
+    LAMINA_ASSIGN_OR_RETURN(const double by_devices, devices->Step());
+    LAMINA_ASSIGN_OR_RETURN(const double by_hosts, hosts->Step());
+    if (step < kWarmUp) continue;
+    device_us.push_back(by_devices);
+    host_us.push_back(by_hosts);
+  }
+  Measurement m;
+  m.name = "attention_round_trip";
+  m.sizes = {{"head_dim", sizes.head_dim}, {"group", sizes.group}, {"context", sizes.context}, {"rows", 1}};
+  m.value = Percentile(device_us, 0.5);
+  m.unit = "us";
+  m.p99 = Percentile(device_us, 0.99);
+  m.p99_of = "us, a layer's share of a step";
+  if (devices->through() == "devices poll") {
+    m.reference = "hosts poll";
+    m.reference_value = Percentile(host_us, 0.5);
+    m.ratio = m.reference_value / m.value;
+    m.details = {{"reference_p99", Percentile(host_us, 0.99)}};
+  } else {
+    m.note = devices->through();
+  }
+  return m;
+}
+
+}  // namespace lamina
+#endif
