@@ -22,6 +22,14 @@ double Tolerance(const Deployment& deployment) {
   return deployment.wire_dtype == "float16" ? 1e-2 : deployment.kv_dtype == "float32" ? kLogprobTolerance : 5e-3;
 }
 
+// The shortest first.
+std::vector<GoldenPrompt> ShortPrompts(const std::string& kv_dtype) {
+  std::vector<GoldenPrompt> golden = GoldenPrompts(kv_dtype);
+  std::sort(golden.begin(), golden.end(),
+            [](const GoldenPrompt& a, const GoldenPrompt& b) { return a.prompt_ids.size() < b.prompt_ids.size(); });
+  return golden;
+}
+
 class CudaGolden : public ::testing::TestWithParam<Deployment> {
  protected:
   void SetUp() override {
@@ -33,9 +41,7 @@ class CudaGolden : public ::testing::TestWithParam<Deployment> {
 };
 
 TEST_P(CudaGolden, TokensAndLogprobsAreThoseOfPyTorch) {
-  std::vector<GoldenPrompt> golden = GoldenPrompts(GetParam().kv_dtype);
-  std::sort(golden.begin(), golden.end(),
-            [](const GoldenPrompt& a, const GoldenPrompt& b) { return a.prompt_ids.size() < b.prompt_ids.size(); });
+  const std::vector<GoldenPrompt> golden = ShortPrompts(GetParam().kv_dtype);
   Result<std::unique_ptr<Serving>> serving = Serving::Create(GetParam());
   ASSERT_TRUE(serving.ok()) << serving.status();
   Engine& engine = *(*serving)->engine;
@@ -118,7 +124,7 @@ TEST_P(CudaLoss, OfAMemoryNodeEndsOnlyItsOwnRequestsAndTheGpuGoesOn) {
   unsetenv("LAMINA_EMULATED_STREAMS");
   ASSERT_TRUE(serving.ok()) << serving.status();
   Engine& engine = *(*serving)->engine;
-  const std::vector<GoldenPrompt> golden = GoldenPrompts("bfloat16");
+  const std::vector<GoldenPrompt> golden = ShortPrompts("bfloat16");
   const auto check = [&](const Generated& got, size_t i) {
     const std::vector<TokenId>& expected = golden[i].continuation_ids;
     ASSERT_LE(got.tokens.size(), expected.size());
