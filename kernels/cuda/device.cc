@@ -1,6 +1,7 @@
 #include "kernels/cuda/device.h"
 
 #include <cstdlib>
+#include <mutex>
 
 #include "kernels/cuda/runtime_status.h"
 
@@ -17,6 +18,14 @@ Status OutOfMemory(size_t size_bytes) {
                     (known ? "; " + Megabytes(free_bytes) + " of " + Megabytes(total_bytes) + " are free" : ""));
 }
 
+// What kernels that wait for others (flags.h) ask of the runtime, which reads it when it starts. Kernels are loaded at the beginning: to
+// load one when it is launched for the first time can wait for the device, and for ever if that runs a kernel that waits for this very one.
+// And each stream has a queue of the hardware to itself (up to 32): in a queue of several, work stands behind another stream's wait.
+void PrepareForWaits() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+}
+
 }  // namespace
 
 #if LAMINA_CUDA_EMULATED
@@ -25,11 +34,10 @@ std::string_view BuiltWith() { return "emulated on the CPU"; }
 std::string_view BuiltWith() { return "nvcc " LAMINA_NVCC_VERSION; }
 #endif
 
-// Asked first of all. The runtime may load a kernel when it is launched for the first time, and wait for the device to do so: for ever, if
-// that runs a kernel that waits for the one to be launched (flags.h). So all of them are loaded at the beginning.
+// Asked before anything else.
 Result<int> DeviceCount() {
-  static const int loads_early = setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
-  (void)loads_early;
+  static std::once_flag prepared;
+  std::call_once(prepared, PrepareForWaits);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) return count;
