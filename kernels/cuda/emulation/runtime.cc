@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/emulation/simt.h"
+
 using lamina::cuda::emulation::Enqueue;
 
 struct EmulatedGraph {
@@ -124,7 +126,8 @@ cudaError_t cudaGetDeviceCount(int* count) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int of) {
   if (of < 0 || of >= kNumDevices) return Return(cudaErrorInvalidDevice);
-  *properties = {"emulated GPU", kDeviceBytes, 9, 0, 1};
+  const int capability = lamina::cuda::emulation::ComputeCapability();
+  *properties = {"emulated GPU", kDeviceBytes, capability / 10, capability % 10, 1};
   return cudaSuccess;
 }
 
