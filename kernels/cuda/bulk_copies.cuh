@@ -16,11 +16,13 @@
 #include "kernels/cuda/emulation/bulk_copies.h"
 #endif
 
-// Whether the GPU that is compiled for has them.
+// Whether the GPU that is compiled for has them; to be defined as 0 for kernels without them, which says what they gain.
+#ifndef LAMINA_HAS_BULK_COPIES
 #if LAMINA_CUDA_EMULATED || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
 #define LAMINA_HAS_BULK_COPIES 1
 #else
 #define LAMINA_HAS_BULK_COPIES 0
+#endif
 #endif
 
 namespace lamina::cuda {
