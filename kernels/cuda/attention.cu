@@ -58,8 +58,10 @@ __global__ void MergeSplits(const __grid_constant__ AttentionWork work) {
 }
 
 // Rows of a block that begin at the same slot are attended to together, if they may be.
-template <class Split>
-__global__ void AttendSplits(const __grid_constant__ AttentionWork work) {
+template <class Split, class Copies>
+__device__ void AttendRows(const AttentionWork& work) {
+  const typename Split::Layout layout = {work.shape.head_dim};
+  Copies copies(reinterpret_cast<Mbarrier*>(SharedMemory() + layout.barriers_at()));
   const int split = static_cast<int>(blockIdx.x) % work.num_splits;
   const auto go_together = [&](int64_t a, int64_t b) {
     return work.batch.rows[a].first_slot == work.batch.rows[b].first_slot &&
@@ -71,10 +73,23 @@ __global__ void AttendSplits(const __grid_constant__ AttentionWork work) {
   while (row < end && row < begin + work.rows_per_block) {
     int num_rows = 1;
     while (row + num_rows < end && row + num_rows < begin + work.rows_per_block && go_together(row, row + num_rows)) ++num_rows;
-    Split(work, row, num_rows, split).Run();
+    Split(work, row, num_rows, split).Run(copies);
     row += num_rows;
     __syncthreads();  // the next rows write where these stand
   }
+}
+
+// Tiles come by rows where the GPU can copy them so.
+template <class Split>
+__global__ void AttendSplits(const __grid_constant__ AttentionWork work) {
+#if LAMINA_CUDA_EMULATED
+  if (emulation::ComputeCapability() < 90) return AttendRows<Split, LaneCopies<Split::kNumStages>>(work);
+#endif
+#if LAMINA_HAS_BULK_COPIES
+  AttendRows<Split, BulkCopies<Split::kNumStages, kSplitThreads>>(work);
+#else
+  AttendRows<Split, LaneCopies<Split::kNumStages>>(work);
+#endif
 }
 
 template <class Split>

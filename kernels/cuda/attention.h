@@ -5,9 +5,10 @@
 // merged in order; so a row's result depends on its own q and slots only.
 //
 // What should bound it on an H100: 3.35 TB/s of K and V over 132 SMs are 25 GB/s each, for which about 20 KB must be on their way at any
-// time (800 ns); a block keeps three tiles of 32 tokens in flight, several blocks are resident. Each element of K and V costs `group` fused
-// multiply-adds, with which the fp32 units could follow up to a group of 4; from there on tensor cores multiply (K and V of 16 bits,
-// head_dim a multiple of 16). Partial results are 1/128 (group 1) to 1/16 (group 8) of the bytes read.
+// time (800 ns); a block keeps three tiles of 32 tokens in flight, four from compute capability 9.0 on (bulk asynchronous copies,
+// tile_copies.cuh): 24 or 32 KB with 128 dims of 16 bits, so one block on an SM would do, and several are resident. Each element of K and V
+// costs `group` fused multiply-adds, with which the fp32 units could follow up to a group of 4; from there on tensor cores multiply (K and
+// V of 16 bits, head_dim a multiple of 16). Partial results are 1/128 (group 1) to 1/16 (group 8) of the bytes read.
 #pragma once
 
 #include <cstddef>

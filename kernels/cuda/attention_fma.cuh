@@ -19,18 +19,20 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
   using Base = SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>>;
 
  public:
+  using Base::kNumStages;
   using typename Base::Layout;
   static constexpr bool kNeedsEvenRows = false;
 
   __device__ FmaSplit(const AttentionWork& work, int64_t row, int num_rows, int split) : Base(work, row, num_rows, split) {}
 
   // All threads of the block call it.
-  __device__ void Run() {
-    if (!this->Begin()) return;
-    ScoreAll();
+  template <class Copies>
+  __device__ void Run(Copies& copies) {
+    if (!this->Begin(copies)) return;
+    ScoreAll(copies);
     float out[kQueries][kVector] = {};
     for (int i = num_tiles_; i < 2 * num_tiles_; ++i) {
-      this->NextTile(i);  // for the first one all scores are there
+      this->NextTile(i, copies);  // for the first one all scores are there
       if (i == num_tiles_) this->Weigh(kNotAttended, num_tokens_);
       AddValues(i, out);
     }
@@ -66,7 +68,8 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
   static constexpr float kNotAttended = -1.0f;  // instead of a weight, where a query's row has no such token
 
   // Two tokens at a time: one's sums are added up while the other's products are under way.
-  __device__ void ScoreAll() {
+  template <class Copies>
+  __device__ void ScoreAll(Copies& copies) {
     float query[kQueries][kVector];
     LAMINA_UNROLL
     for (int n = 0; n < kQueries; ++n) LoadVector(q() + n * work_.shape.head_dim + (has_vector_ ? vector_ : 0) * kVector, query[n]);
@@ -75,7 +78,7 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
     const float scale = work_.shape.scale;
     float* const to = scores() + vector_ / lanes_per_query * kScoresPitch + group_;
     for (int i = 0; i < num_tiles_; ++i) {
-      this->NextTile(i);
+      this->NextTile(i, copies);
       const int tokens = writes ? TokensOfTile(i) - group_ : 0;
       const T* k_row = TileRow(i, group_) + vector_ * kVector;
       for (int t = 0; t < kTile; t += 2 * num_groups_, k_row += 2 * step) {

@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/platform.cuh"
+#include "kernels/cuda/tile_copies.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace lamina::cuda {
@@ -19,8 +20,8 @@ inline constexpr int kTile = 32;                 // tokens whose K or V is copie
 inline constexpr int kMaxQueries = 8;            // of a block; larger groups take several, whose second reads come from L2
 inline constexpr int kScoresPitch = kSplit + 4;  // scores of a token for eight queries lie in different banks
 
-// Tiles of K and V that a block has in shared memory, all but one of them on their way. A multiprocessor of compute capability 8.6 has 99
-// KiB.
+// Tiles of K and V that a block has in shared memory, most or all of them on their way (tile_copies.cuh). A multiprocessor of compute
+// capability 8.6 has 99 KiB.
 template <typename T>
 inline constexpr int kStages = sizeof(T) == 4 ? 2 : 4;
 
@@ -65,7 +66,9 @@ struct SplitLayout {
   __host__ __device__ int sums_bytes() const { return kQueries * 2 * 4; }  // [kQueries] largest score, [kQueries] sum of weights
   __host__ __device__ int tiles_bytes() const { return kStages<T> * kTile * row_elements() * static_cast<int>(sizeof(T)); }
   __host__ __device__ int sums_at() const { return slots_bytes() + q_bytes() + scores_bytes(); }
-  __host__ __device__ int tail_at() const { return (sums_at() + sums_bytes() + 127) / 128 * 128; }
+  __host__ __device__ int barriers_at() const { return sums_at() + sums_bytes(); }
+  __host__ __device__ int barriers_bytes() const { return kStages<T> * static_cast<int>(sizeof(Mbarrier)); }
+  __host__ __device__ int tail_at() const { return (barriers_at() + barriers_bytes() + 127) / 128 * 128; }
   __host__ __device__ int total_bytes() const { return tail_at() + (tiles_bytes() > kTailBytes ? tiles_bytes() : kTailBytes); }
 };
 
@@ -74,6 +77,7 @@ template <typename T, int kQueries, int kPad, int kTailBytes>
 class SplitBase {
  public:
   using Layout = SplitLayout<T, kQueries, kPad, kTailBytes>;
+  static constexpr int kNumStages = kStages<T>;
 
  protected:
   __device__ SplitBase(const AttentionWork& work, int64_t row, int num_rows, int split)
@@ -123,14 +127,15 @@ class SplitBase {
   __device__ int HeadOf(int query) const { return first_head_ + query % heads_; }
 
   // Makes slots() and q() ready and starts the first tiles; false where there is nothing to attend to.
-  __device__ bool Begin() {
+  template <class Copies>
+  __device__ bool Begin(Copies& copies) {
     if (split_ == 0) WriteEmptyRows();
     if (num_tokens_ == 0) return false;
     const TokenSlot* const row_slots = work_.batch.slots + work_.batch.rows[row_].first_slot + int64_t{split_} * kSplit;
     for (int t = thread_; t < num_tokens_; t += kSplitThreads) slots()[t] = row_slots[t];
     LoadQueries();
-    __syncthreads();
-    for (int i = 0; i < kStages<T> - 1; ++i) StartTile(i);
+    copies.HandOver();
+    for (int i = 0; i < kStages<T> - 1; ++i) StartTile(i, copies);
     return true;
   }
 
@@ -153,29 +158,29 @@ class SplitBase {
     }
   }
 
-  // Beyond the last tile there is nothing to copy, but a group to wait for. Rows behind V's last token are zero where rows are padded, for
-  // tensor cores: those multiply them too.
-  __device__ void StartTile(int tile) {
-    if (tile < 2 * num_tiles_ && has_vector_) {
-      const bool is_v = tile >= num_tiles_;
-      const T* const from = static_cast<const T*>(is_v ? work_.kv.v : work_.kv.k) + kv_head_ * work_.kv.head_stride + vector_ * kVector;
-      const int tokens = TokensOfTile(tile);
-      for (int t = group_; t < kTile; t += num_groups_) {
-        T* const to = TileRow(tile, t) + vector_ * kVector;
-        if (t < tokens)
-          CopyVectorAsync(to, from + static_cast<int64_t>(slots()[FirstToken(tile) + t]) * work_.kv.slot_stride);
-        else if (kPad > 0 && is_v)
-          *reinterpret_cast<Words4*>(to) = Words4{};
-      }
+  // Beyond the last tile there are no rows.
+  template <class Copies>
+  __device__ void StartTile(int tile, Copies& copies) {
+    const bool is_v = tile >= num_tiles_;
+    const int tokens = tile < 2 * num_tiles_ ? TokensOfTile(tile) : 0;
+    const T* const from = static_cast<const T*>(is_v ? work_.kv.v : work_.kv.k) + kv_head_ * work_.kv.head_stride;
+    const TileRows<T> rows = {TileRow(tile, 0), layout_.row_elements(), from, work_.kv.slot_stride, slots() + FirstToken(tile),
+                              tokens,           work_.shape.head_dim};
+    copies.Start(tile % kStages<T>, rows, {num_groups_, group_, vector_, has_vector_});
+    if (kPad > 0 && is_v && tokens > 0 && tokens < kTile) ClearBehind(tile, tokens);
+  }
+
+  // Rows behind V's last token are zero where rows are padded, for tensor cores: those multiply them too.
+  __device__ void ClearBehind(int tile, int tokens) {
+    for (int t = group_; t < kTile; t += num_groups_) {
+      if (t >= tokens && has_vector_) *reinterpret_cast<Words4*>(TileRow(tile, t) + vector_ * kVector) = Words4{};
     }
-    CommitCopies();
   }
 
   // Tile i is there for everybody, and nobody reads the stage that is filled next.
-  __device__ void NextTile(int i) {
-    WaitForCopies<kStages<T> - 2>();
-    __syncthreads();
-    StartTile(i + kStages<T> - 1);
+  template <class Copies>
+  __device__ void NextTile(int i, Copies& copies) {
+    copies.Next(i % kStages<T>, [&] { StartTile(i + kStages<T> - 1, copies); });
   }
 
   __device__ float Capped(float score) const {

@@ -19,6 +19,7 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
   using Base = SplitBase<T, kMaxQueries, kRowPad, 0>;
 
  public:
+  using Base::kNumStages;
   using typename Base::Layout;
   static constexpr bool kNeedsEvenRows = true;  // all V of a tile is multiplied for all: what one row lacks may be NaN
 
@@ -32,12 +33,13 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
         minor_(lane_ % 4 * 2) {}
 
   // All threads of the block call it.
-  __device__ void Run() {
-    if (!this->Begin()) return;
-    ScoreAll();
+  template <class Copies>
+  __device__ void Run(Copies& copies) {
+    if (!this->Begin(copies)) return;
+    ScoreAll(copies);
     float out[kBlocks][4] = {};
     for (int i = num_tiles_; i < 2 * num_tiles_; ++i) {
-      this->NextTile(i);  // for the first one all scores are there
+      this->NextTile(i, copies);  // for the first one all scores are there
       if (i == num_tiles_) this->Weigh(0.0f, num_tiles_ * kTile);
       AddValues(i, out);
     }
@@ -89,7 +91,8 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
   }
 
   // Tokens x queries, half of the warps each tile: a tile has two times 16 tokens.
-  __device__ void ScoreAll() {
+  template <class Copies>
+  __device__ void ScoreAll(Copies& copies) {
     const int exponent = QueryExponent();
     Factor queries[kSteps];
     LAMINA_UNROLL
@@ -100,7 +103,7 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
     LAMINA_UNROLL
     for (int j = 0; j < 2; ++j) scale[j] = ldexpf(work_.shape.scale, -__shfl_sync(kAllLanes, exponent, (minor_ + j) * 4));
     for (int i = 0; i < num_tiles_; ++i) {
-      this->NextTile(i);
+      this->NextTile(i, copies);
       if (warp_ / 2 == i % 2) Score(i, warp_ % 2 * kStep, queries, scale);
     }
   }

@@ -40,6 +40,8 @@ double Rounding(DType dtype) { return dtype == DType::kF32 ? 0 : dtype == DType:
 
 class CudaAttention : public CudaTest {
  protected:
+  CudaAttention() { HasTwoWays(); }
+
   // Sequences in random slots of a slab in which everything else is NaN.
   void Build(const Case& c, float scale_of_q = 2.0f) {
     shape_ = {c.num_kv_heads * c.group, c.num_kv_heads, c.head_dim, 1.0f / std::sqrt(static_cast<float>(c.head_dim)), c.soft_cap};

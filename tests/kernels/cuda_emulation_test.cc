@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/emulation/bulk_copies.h"
 #include "kernels/cuda/emulation/runtime.h"
 
 namespace lamina::cuda::emulation {
@@ -235,6 +236,212 @@ TEST(Emulation, AsynchronousCopiesAreLateOrEarly) {
   EXPECT_TRUE(std::isnan(sum_after(0, 1)));
   EXPECT_EQ(sum_after(0, 0), 256);
   EXPECT_EQ(sum_after(1, 2), 256);
+}
+
+// A block of 32 threads with an mbarrier for one arrival at byte 0 of its shared memory, and room for 128 floats behind byte 128. Aligned
+// as device memory is.
+struct BulkCase {
+  alignas(16) float from[128];
+  uint64_t* barrier() const { return reinterpret_cast<uint64_t*>(coordinates.shared); }
+  float* to() const { return SharedFloats() + 32; }
+
+  BulkCase() { std::fill_n(from, 128, 1.0f); }
+
+  std::string Run(const std::function<void()>& thread, uint64_t order = 0) const {
+    return RunBlock(
+        32, 128 + sizeof(from),
+        [&] {
+          if (threadIdx.x == 0) InitMbarrier(barrier(), 1);
+          FenceBulkCopies();
+          __syncthreads();
+          thread();
+        },
+        order);
+  }
+  void Copy(int expected, int brought) const {
+    if (threadIdx.x != 0) return;
+    ArriveExpecting(barrier(), expected);
+    StartBulkCopy(to(), from, brought, barrier());
+  }
+};
+
+// Likewise, for whoever does not wait: nothing arrives as long as any thread has something else to do.
+TEST(Emulation, BulkCopiesAreLateOrEarly) {
+  const BulkCase c;
+  const auto sum_after = [&](uint64_t order, unsigned last_to_wait) {
+    float sum = 0;
+    EXPECT_EQ(c.Run(
+                  [&] {
+                    c.Copy(512, 512);
+                    __syncwarp();
+                    if (threadIdx.x <= last_to_wait) WaitForPhase(c.barrier(), 0);
+                    for (unsigned j = 0; j < 4; ++j) sum += c.to()[4 * threadIdx.x + j];
+                  },
+                  order),
+              "");
+    return sum;
+  };
+  for (const uint64_t order : {0, 1, 2, 3}) EXPECT_EQ(sum_after(order, 31), 128);
+  for (const uint64_t order : {0, 2}) EXPECT_TRUE(std::isnan(sum_after(order, 30)));
+  for (const uint64_t order : {1, 3}) EXPECT_EQ(sum_after(order, 30), 128);
+}
+
+TEST(Emulation, PhasesOfAnMbarrierFollowEachOther) {
+  for (const uint64_t order : {0, 1, 2, 3}) {
+    BulkCase c;
+    float sum = 0;
+    EXPECT_EQ(c.Run(
+                  [&] {
+                    for (unsigned phase = 0; phase < 5; ++phase) {
+                      if (threadIdx.x == 0) std::fill_n(c.from, 128, static_cast<float>(phase));
+                      c.Copy(512, 512);
+                      WaitForPhase(c.barrier(), phase % 2);
+                      sum += c.to()[threadIdx.x];
+                      FenceBulkCopies();
+                      __syncthreads();
+                    }
+                  },
+                  order),
+              "");
+    EXPECT_EQ(sum, 32 * (1 + 2 + 3 + 4));
+  }
+}
+
+TEST(Emulation, SeveralThreadsArriveAndCopyInAPhase) {
+  for (const uint64_t order : {0, 1, 2, 3}) {
+    const BulkCase c;
+    float sum = 0;
+    EXPECT_EQ(RunBlock(
+                  32, 128 + 512,
+                  [&] {
+                    const unsigned i = threadIdx.x;
+                    if (i == 0) InitMbarrier(c.barrier(), 32);
+                    FenceBulkCopies();
+                    __syncthreads();
+                    ArriveExpecting(c.barrier(), 16);
+                    StartBulkCopy(c.to() + 4 * i, c.from + 4 * i, 16, c.barrier());
+                    WaitForPhase(c.barrier(), 0);
+                    for (unsigned j = 0; j < 128; ++j) sum += c.to()[j];
+                  },
+                  order),
+              "");
+    EXPECT_EQ(sum, 32 * 128);
+  }
+}
+
+TEST(Emulation, FindsPhasesThatCannotEnd) {
+  const BulkCase c;
+  for (const uint64_t order : {0, 1, 2}) {
+    const auto wait = [&](unsigned parity) { return c.Run([&, parity] { WaitForPhase(c.barrier(), parity); }, order); };
+    EXPECT_THAT(wait(0),
+                HasSubstr("waits for the mbarrier at byte 0 of shared memory, where 0 of 1 have arrived, at cuda_emulation_test.cc:"));
+    EXPECT_EQ(wait(1), "");  // the phase before the first one
+    EXPECT_THAT(c.Run(
+                    [&] {
+                      c.Copy(512, 512);
+                      WaitForPhase(c.barrier(), 0);
+                      WaitForPhase(c.barrier(), 1);
+                    },
+                    order),
+                HasSubstr("where 0 of 1 have arrived"));
+    EXPECT_THAT(c.Run(
+                    [&] {
+                      if (threadIdx.x > 0) WaitForPhase(c.barrier(), 0);
+                      __syncthreads();
+                      c.Copy(512, 512);
+                    },
+                    order),
+                HasSubstr("waits for the block at"));
+  }
+}
+
+TEST(Emulation, FindsBytesThatAreNotThoseExpected) {
+  const BulkCase c;
+  for (const uint64_t order : {0, 1, 2}) {
+    const auto copy = [&](int expected, int brought) {
+      return c.Run(
+          [&, expected, brought] {
+            c.Copy(expected, brought);
+            WaitForPhase(c.barrier(), 0);
+          },
+          order);
+    };
+    EXPECT_EQ(copy(512, 512), "");
+    EXPECT_THAT(copy(512, 496), HasSubstr("which expects 512 bytes, and copies bring 496"));
+    EXPECT_THAT(copy(496, 512), HasSubstr("expects 496 bytes, and copies bring 512"));
+    EXPECT_THAT(copy(1 << 20, 512), HasSubstr("can expect 1048575 bytes"));
+    EXPECT_THAT(c.Run(
+                    [&] {
+                      if (threadIdx.x == 0) StartBulkCopy(c.to(), c.from, 16, c.barrier());
+                    },
+                    order),
+                HasSubstr("expects 0 bytes, and copies bring 16"));
+  }
+}
+
+TEST(Emulation, FindsBulkCopiesThatDoNotFit) {
+  const BulkCase c;
+  const auto copy = [&](int to, int from, int bytes) {
+    return c.Run([&, to, from, bytes] {
+      if (threadIdx.x != 0) return;
+      ArriveExpecting(c.barrier(), 1024);
+      StartBulkCopy(coordinates.shared + to, reinterpret_cast<const std::byte*>(c.from) + from, bytes, c.barrier());
+    });
+  };
+  for (const auto& [to, from, bytes] : {std::tuple(136, 0, 16), {128, 8, 16}, {128, 0, 24}})
+    EXPECT_THAT(copy(to, from, bytes), HasSubstr("a bulk copy's ends and size are not multiples of 16 bytes, at cuda_emulation_test.cc:"));
+  EXPECT_THAT(copy(128, 0, 528), HasSubstr("a bulk copy of 528 bytes does not end in shared memory"));
+  EXPECT_THAT(copy(-16, 0, 16), HasSubstr("a bulk copy of 16 bytes does not end in shared memory"));
+  EXPECT_THAT(copy(128, 0, 0), HasSubstr("a bulk copy of 0 bytes"));
+}
+
+TEST(Emulation, FindsCopiesOverWhatWasNotFenced) {
+  const BulkCase c;
+  for (const uint64_t order : {0, 1, 2}) {
+    const auto copy_twice = [&](unsigned not_fenced) {
+      return c.Run(
+          [&, not_fenced] {
+            for (unsigned phase = 0; phase < 2; ++phase) {
+              c.Copy(512, 512);
+              WaitForPhase(c.barrier(), phase);
+              if (threadIdx.x != not_fenced) FenceBulkCopies();
+              __syncthreads();
+            }
+          },
+          order);
+    };
+    EXPECT_EQ(copy_twice(32), "");
+    EXPECT_THAT(copy_twice(7), HasSubstr("overwrites what some thread has used, and not fenced since"));
+  }
+}
+
+TEST(Emulation, FindsMbarriersThatAreNone) {
+  const BulkCase c;
+  const auto on_one_thread = [&](const std::function<void()>& thread) {
+    return c.Run([&] {
+      if (threadIdx.x == 0) thread();
+    });
+  };
+  EXPECT_THAT(on_one_thread([&] { WaitForPhase(c.barrier() + 1, 0); }), HasSubstr("the mbarrier at byte 8 of shared memory was not made"));
+  EXPECT_THAT(on_one_thread([&] { InitMbarrier(c.barrier(), 1); }), HasSubstr("was made before"));
+  EXPECT_THAT(on_one_thread([&] { InitMbarrier(c.barrier() + 80, 1); }), HasSubstr("8 aligned bytes of shared memory"));
+  EXPECT_THAT(on_one_thread([&] { InitMbarrier(c.barrier() + 1, 0); }), HasSubstr("is made for no arrivals"));
+  EXPECT_THAT(on_one_thread([&] {
+                SharedFloats()[1] = 0;
+                ArriveExpecting(c.barrier(), 16);
+              }),
+              HasSubstr("the mbarrier at byte 0 of shared memory was overwritten"));
+  EXPECT_THAT(on_one_thread([&] {
+                ArriveExpecting(c.barrier(), 16);
+                ArriveExpecting(c.barrier(), 16);
+              }),
+              HasSubstr("has all arrivals of this phase"));
+}
+
+// The next block's shared memory may stand where these bytes are going to.
+TEST(Emulation, FindsBlocksThatEndBeforeTheirCopiesHaveCome) {
+  const BulkCase c;
+  EXPECT_THAT(c.Run([&] { c.Copy(512, 512); }), HasSubstr("the block ends in the middle of a phase of the mbarrier at byte 0"));
 }
 
 TEST(Emulation, RefusesWhatHardwareDoes) {

@@ -104,11 +104,11 @@ class CudaSampling : public CudaTest {
         which.push_back(i);
       }
       if (some.empty()) continue;
-      SetOrderOfThreads(order);
+      Choose(order, /*way=*/0);
       const std::vector<SampledToken> got = SampleOnce(some);
       for (size_t i = 0; i < some.size(); ++i) ExpectSame(got[i], all[which[i]], some[i].name + ", order " + std::to_string(order));
     }
-    SetOrderOfThreads(0);
+    Choose(0, /*way=*/0);
     return all;
   }
 

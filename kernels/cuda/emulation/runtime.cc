@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulation/runtime.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
@@ -12,6 +13,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "kernels/cuda/emulation/simt.h"
 
 using lamina::cuda::emulation::Enqueue;
 
@@ -196,7 +199,8 @@ cudaError_t cudaGetDeviceCount(int* count) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int of) {
   if (of < 0 || of >= kNumDevices) return Return(cudaErrorInvalidDevice);
-  *properties = {"emulated GPU", {"emulated GPU"}, kDeviceBytes, 9, 0, 1};
+  const int capability = lamina::cuda::emulation::ComputeCapability();
+  *properties = {"emulated GPU", {"emulated GPU"}, kDeviceBytes, capability / 10, capability % 10, 1};
   properties->uuid.bytes[15] = static_cast<char>(of);
   return cudaSuccess;
 }
@@ -353,11 +357,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 // Whoever asks in a loop sees the work go on.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  const std::lock_guard lock(mutex);
+  Lock lock(mutex);
   if (event->recorded == 0) return cudaSuccess;
   if (event->reached < event->recorded && !event->stream->ahead()) Step(*event->stream);
   if (event->stream->failed) return Return(cudaErrorLaunchFailure);
-  return event->reached < event->recorded ? cudaErrorNotReady : cudaSuccess;
+  if (event->reached == event->recorded) return cudaSuccess;
+  const bool ahead = event->stream->ahead();
+  lock.unlock();
+  if (ahead) std::this_thread::sleep_for(std::chrono::microseconds(20));  // a core for the stream's thread
+  return cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {

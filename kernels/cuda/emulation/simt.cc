@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/emulation/bulk_copies.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define LAMINA_ADDRESS_SANITIZER 1
 #elif defined(__has_feature)
@@ -38,6 +40,7 @@ constexpr size_t kGuardBytes = 4096;
 constexpr unsigned kWarp = 32;
 
 std::atomic<uint64_t> the_order{0};
+std::atomic<int> the_capability{90};
 
 // Says to AddressSanitizer which stack is in use. `leaving`: where the stack that is left keeps its bookkeeping; null: it will not be used
 // again.
@@ -76,7 +79,7 @@ class Stack {
   void* memory_;
 };
 
-enum class State { kReady, kAtBarrier, kAtWarp, kDone };
+enum class State { kReady, kAtBarrier, kAtWarp, kAtPhase, kDone };
 
 struct Copy {
   void* to;
@@ -97,7 +100,11 @@ struct Fiber {
   uint64_t value = 0;
   unsigned source_lane = 0;
   uint64_t result = 0;
+  // While kAtPhase.
+  const uint64_t* barrier = nullptr;
+  unsigned parity = 0;
 
+  uint64_t fenced = 0;         // when it called FenceBulkCopies last
   std::vector<Copy> copies;    // under way, oldest first
   std::vector<size_t> groups;  // how many of them each committed group has
   size_t uncommitted = 0;
@@ -113,7 +120,8 @@ bool SamePlace(const SourceLine& a, const SourceLine& b) { return a.line == b.li
 // The block that runs on this thread of the host.
 class Block {
  public:
-  Block(dim3 size, const std::function<void()>& thread, uint64_t order) : thread_(thread), eager_copies_(order % 2 == 1) {
+  Block(dim3 size, size_t shared_bytes, const std::function<void()>& thread, uint64_t order)
+      : thread_(thread), eager_copies_(order % 2 == 1), mbarriers_(coordinates.shared, shared_bytes, eager_copies_) {
     static thread_local std::vector<std::unique_ptr<Stack>> stacks;
     const unsigned count = size.x * size.y * size.z;
     while (stacks.size() < count) stacks.push_back(std::make_unique<Stack>());
@@ -139,13 +147,16 @@ class Block {
       if (shuffles_) std::shuffle(turns_.begin(), turns_.end(), random_);
       bool any_ran = false;
       for (const unsigned i : turns_) {
-        if (fibers_[i].state != State::kReady) continue;
+        Fiber& fiber = fibers_[i];
+        if (fiber.state == State::kAtPhase && mbarriers_.IsOver(fiber.barrier, fiber.parity)) fiber.state = State::kReady;
+        if (fiber.state != State::kReady) continue;
         any_ran = true;
-        Resume(fibers_[i]);
+        Resume(fiber);
         if (!failure_.empty()) break;
       }
-      if (failure_.empty() && !any_ran) ReleaseBarrier();
+      if (failure_.empty() && !any_ran && !BringCopies()) ReleaseBarrier();
     }
+    if (failure_.empty()) failure_ = mbarriers_.AtEnd();
     running_ = nullptr;
     for (size_t i = 0; i < fibers_.size() && !failure_.empty(); ++i) fibers_[i].stack->Clean();
     return failure_;
@@ -192,6 +203,29 @@ class Block {
     fiber.groups.erase(fiber.groups.begin(), fiber.groups.begin() + static_cast<int64_t>(done));
   }
 
+  void InitMbarrier(uint64_t* barrier, int num_arrivals, SourceLine where) {
+    if (Fails(mbarriers_.Init(barrier, num_arrivals), where)) Suspend();
+  }
+  void ArriveExpecting(uint64_t* barrier, int num_bytes, SourceLine where) {
+    if (Fails(mbarriers_.Arrive(barrier, num_bytes), where)) Suspend();
+  }
+  void StartBulkCopy(void* to, const void* from, int num_bytes, uint64_t* barrier, SourceLine where) {
+    uint64_t fenced = UINT64_MAX;
+    for (const Fiber& fiber : fibers_) fenced = fiber.state == State::kDone ? fenced : std::min(fenced, fiber.fenced);
+    if (Fails(mbarriers_.StartCopy(to, from, num_bytes, barrier, fenced), where)) Suspend();
+  }
+  void WaitForPhase(uint64_t* barrier, unsigned parity, SourceLine where) {
+    if (Fails(mbarriers_.Check(barrier), where)) Suspend();
+    current_->where = where;
+    current_->barrier = barrier;
+    current_->parity = parity;
+    while (!mbarriers_.IsOver(barrier, parity)) {
+      current_->state = State::kAtPhase;
+      Suspend();
+    }
+  }
+  void FenceBulkCopies() { current_->fenced = mbarriers_.Tick(); }
+
  private:
   static void Enter(transfer_t from) {
     Block& block = *static_cast<Block*>(from.data);
@@ -218,6 +252,18 @@ class Block {
     BeginSwitch(&fiber.bookkeeping, host_bottom_, host_bytes_);
     host_ = boost::context::detail::jump_fcontext(host_, nullptr).fctx;
     EndSwitch(fiber.bookkeeping, nullptr, nullptr);
+  }
+
+  // Whether the current thread did something wrong; it is then to be left.
+  bool Fails(const std::string& wrong, SourceLine where) {
+    if (!wrong.empty()) failure_ = Name(*current_) + ": " + wrong + ", at " + Place(where);
+    return !wrong.empty();
+  }
+
+  // Lets the copies of one phase arrive that some thread waits for; false if there is none that can end.
+  bool BringCopies() {
+    return std::any_of(fibers_.begin(), fibers_.end(),
+                       [&](const Fiber& fiber) { return fiber.state == State::kAtPhase && mbarriers_.BringCopies(fiber.barrier); });
   }
 
   // Lets the lanes of a mask go on when all of them are there.
@@ -270,7 +316,8 @@ class Block {
     for (Fiber& fiber : fibers_) fiber.state = State::kReady;
   }
 
-  static std::string Waits(const Fiber& fiber) {
+  std::string Waits(const Fiber& fiber) const {
+    if (fiber.state == State::kAtPhase) return "for " + mbarriers_.WhatIsMissing(fiber.barrier) + ", at " + Place(fiber.where);
     if (fiber.state == State::kAtBarrier) return "for the block at " + Place(fiber.where);
     char mask[16];
     std::snprintf(mask, sizeof(mask), "0x%08x", fiber.mask);
@@ -288,6 +335,7 @@ class Block {
 
   const std::function<void()>& thread_;
   const bool eager_copies_;
+  Mbarriers mbarriers_;
   bool shuffles_ = false;
   std::mt19937_64 random_;
   std::vector<Fiber> fibers_;
@@ -324,6 +372,8 @@ class SharedMemory {
 }  // namespace
 
 void SetOrder(uint64_t order) { the_order = order; }
+void SetComputeCapability(int capability) { the_capability = capability; }
+int ComputeCapability() { return the_capability; }
 
 std::string RefusedLaunch(dim3 grid, dim3 block, size_t shared_bytes) {
   const auto refused = [](const char* what, uint64_t n, uint64_t limit) {
@@ -349,7 +399,7 @@ std::string RunGrid(dim3 grid, dim3 block, size_t shared_bytes, const std::funct
                          static_cast<unsigned>(i / grid.x / grid.y)};
     const SharedMemory shared(shared_bytes);
     coordinates.shared = shared.data();
-    std::string failure = Block(block, thread, order).Run();
+    std::string failure = Block(block, shared_bytes, thread, order).Run();
     if (!failure.empty()) return failure;
   }
   return "";
@@ -362,5 +412,13 @@ uint64_t WaitForWarp(WarpFunction function, unsigned mask, uint64_t value, unsig
 void StartCopy(void* to, const void* from, size_t bytes) { Block::running().StartCopy({to, from, bytes}); }
 void CommitCopies() { Block::running().CommitCopies(); }
 void WaitForCopies(int groups) { Block::running().WaitForCopies(groups); }
+
+void InitMbarrier(uint64_t* barrier, int num_arrivals, SourceLine where) { Block::running().InitMbarrier(barrier, num_arrivals, where); }
+void ArriveExpecting(uint64_t* barrier, int num_bytes, SourceLine where) { Block::running().ArriveExpecting(barrier, num_bytes, where); }
+void StartBulkCopy(void* shared, const void* global, int num_bytes, uint64_t* barrier, SourceLine where) {
+  Block::running().StartBulkCopy(shared, global, num_bytes, barrier, where);
+}
+void WaitForPhase(uint64_t* barrier, unsigned parity, SourceLine where) { Block::running().WaitForPhase(barrier, parity, where); }
+void FenceBulkCopies() { Block::running().FenceBulkCopies(); }
 
 }  // namespace lamina::cuda::emulation

@@ -33,6 +33,10 @@ namespace lamina::cuda::emulation {
 // odd ones with asynchronous copies as early as possible. For all launches from now on. Thread: any.
 void SetOrder(uint64_t order);
 
+// Kernels that have several ways take that of such a GPU: 80, or 90 as from the beginning. For all launches from now on. Thread: any.
+void SetComputeCapability(int capability);
+int ComputeCapability();
+
 // Runs `thread` for every thread of every block. "" or what went wrong; blocks behind a failure do not run. `shared_bytes` of shared
 // memory.
 std::string RunGrid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
