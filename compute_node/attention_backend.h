@@ -103,6 +103,9 @@ class AttentionBackend {
   // The sequence is over or preempted; unknown ones are ignored.
   virtual void Release(SequenceId sequence) = 0;
 
+  // Nobody wants anything of it any more: what a device still waits for it need not.
+  virtual void GiveUp() {}
+
   virtual const Failures& failures(int batch) const = 0;  // of the batch's current step
   virtual std::vector<LostNode> TakeLostNodes() { return {}; }
 

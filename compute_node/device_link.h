@@ -29,13 +29,14 @@ class DeviceLink {
   // anything else.
   virtual Status Join(const DeviceWindow& peer, bool in_turns) = 0;
 
-  // Sends the batch's next message.
-  virtual void Post(int batch, std::span<const PackedParts> packed) = 0;
+  // Sends the batch's next message; `about` is what AboutMessage says of it.
+  virtual void Post(int batch, uint64_t about, std::span<const PackedParts> packed) = 0;
 
-  // What is asked for from here on runs when the reply to the last message is there.
-  virtual void Await(int batch) = 0;
+  // With `ahead`, what is asked for from here on runs when the reply to the last message is there. Without, the device goes on with other
+  // batches meanwhile, and the host has to see with Fetch that the reply is there before it asks for what works with it.
+  virtual void Await(int batch, bool ahead) = 0;
 
-  // Elements of the reply's payload, from byte `offset` on, as ComputeDevice::Unpack. REQUIRES: behind Await.
+  // Elements of the reply's payload, from byte `offset` on, as ComputeDevice::Unpack. REQUIRES: behind Await; without `ahead`, fetched.
   virtual void Unpack(int batch, size_t offset, DType dtype, const RowParts& parts, float* value) = 0;
 
   // The host wants to know how the batch's reply turned out, and its first `payload_bytes`. REQUIRES: behind Await.

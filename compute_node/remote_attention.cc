@@ -348,26 +348,38 @@ void RemoteAttention::SendDecode(Batch& batch, size_t to, NodeId taker) {
 }
 
 void RemoteAttention::PostByLink(Batch& batch, size_t to, std::span<const PackedParts> qkv) {
-  peer(to).link()->Post(batch.number, qkv);
   PeerRows& rows = batch.by_peer[to];
+  peer(to).link()->Post(batch.number, AboutMessage(batch.step.value, rows.decode.size(), rows.stored_rows.size()), qkv);
   rows.linked = PeerRows::Linked::kPosted;
   rows.posted_ns = 0;
   for (const PackedParts& part : qkv) batch.traffic.sent_bytes += part.parts.num_elements() * static_cast<int64_t>(ElementSize(part.dtype));
 }
 
-// The next slice may be asked for behind this, before the reply is there, unless this host has a part in it: it merges, and it looks at the
-// end of a step whether replies came at all.
+// The next slice may be asked for behind this, before the reply is there, unless this host has a part in it: it merges, it looks at the end
+// of a step whether replies came at all, and with several batches under way it sees to it that the device does not wait for one while it
+// could run slices of another.
 void RemoteAttention::AwaitByLink(Batch& batch, size_t from) {
   DeviceLink& link = *peer(from).link();
   const WireShape& wire = peer(from).wire();
   PeerRows& rows = batch.by_peer[from];
-  link.Await(batch.number);
-  ForEachWhole(batch, from, [&](size_t first, const RowParts& whole) {
-    link.Unpack(batch.number, first * wire.q_row_bytes(), wire.wire_dtype, whole, batch.out);
-  });
+  const bool ahead = RunsAhead(batch);
+  link.Await(batch.number, ahead);
   rows.linked = PeerRows::Linked::kAwaited;
-  rows.fetches = rows.wants_lse || batch.layer == options_.num_layers - 1;
+  rows.taken = ahead;
+  if (ahead) TakeByLink(batch, from);
+  rows.fetches = !ahead || rows.wants_lse || batch.layer == options_.num_layers - 1;
   if (rows.fetches) link.Fetch(batch.number, rows.wants_lse ? rows.decode.size() * (wire.q_row_bytes() + wire.lse_row_bytes()) : 0);
+}
+
+void RemoteAttention::TakeByLink(Batch& batch, size_t from) {
+  const WireShape& wire = peer(from).wire();
+  ForEachWhole(batch, from, [&](size_t first, const RowParts& whole) {
+    peer(from).link()->Unpack(batch.number, first * wire.q_row_bytes(), wire.wire_dtype, whole, batch.out);
+  });
+}
+
+bool RemoteAttention::RunsAhead(const Batch& batch) const {
+  return std::ranges::all_of(batches_, [&](const Batch& other) { return &other == &batch || other.rows.empty(); });
 }
 
 bool RemoteAttention::Fetching(const Batch& batch) const {
@@ -391,8 +403,15 @@ void RemoteAttention::EndByLink(Batch& batch, size_t from) {
     LoseLate(batch, from, "the attention output");
   else if (!outcome.ok())
     FailDecodeRows(batch, from, outcome.WithContext("memory node " + peer(from).name()));
-  else if (rows.wants_lse)
-    MergeRows(batch, from, link.payload(batch.number));
+  if (!outcome.ok()) return;
+  if (!rows.taken) TakeByLink(batch, from);
+  if (rows.wants_lse) MergeRows(batch, from, link.payload(batch.number));
+}
+
+void RemoteAttention::GiveUp() {
+  for (const Peer& p : peers_) {
+    if (p.connection->link() != nullptr) p.connection->link()->GiveUp();
+  }
 }
 
 void RemoteAttention::PushPrefill(Batch& batch, size_t to) {

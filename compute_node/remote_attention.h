@@ -54,6 +54,7 @@ class RemoteAttention : public AttentionBackend {
   void Poll() override { Progress(); }
   void Sleep(std::span<const int> fds) override;
   void Release(SequenceId sequence) override;
+  void GiveUp() override;
   const Failures& failures(int batch) const override { return batches_[static_cast<size_t>(batch)].failures; }
   std::vector<LostNode> TakeLostNodes() override;
   Traffic traffic(int batch) const override { return batches_[static_cast<size_t>(batch)].traffic; }
@@ -75,6 +76,7 @@ class RemoteAttention : public AttentionBackend {
     bool on_our_clock = true;
     enum class Linked { kIdle, kPosted, kAwaited } linked = Linked::kIdle;  // over the node's DeviceLink: how far the layer's message is
     bool fetches = false;                                                   // the host wants to know how it turned out
+    bool taken = false;                                                     // the outputs of whole rows are unpacked, or will be
   };
   struct Batch {
     int number = 0;
@@ -119,6 +121,8 @@ class RemoteAttention : public AttentionBackend {
   void PostByLink(Batch& batch, size_t peer, std::span<const PackedParts> qkv);
   void AwaitByLink(Batch& batch, size_t peer);
   void EndByLink(Batch& batch, size_t peer);
+  void TakeByLink(Batch& batch, size_t peer);
+  bool RunsAhead(const Batch& batch) const;
   bool Fetching(const Batch& batch) const;
   void PushPrefill(Batch& batch, size_t peer);
   void PushRows(Batch& batch, size_t peer, size_t first, size_t count);

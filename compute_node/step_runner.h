@@ -30,6 +30,11 @@ class StepRunner {
   static Result<std::unique_ptr<StepRunner>> Create(const LoadedModel& model, const control::Limits& limits,
                                                     std::unique_ptr<AttentionBackend> attention, ComputeDevice& device);
 
+  // What is under way on devices that wait for others ends early: they are waited for when memory of theirs is freed.
+  ~StepRunner() { attention_->GiveUp(); }
+  StepRunner(const StepRunner&) = delete;
+  StepRunner& operator=(const StepRunner&) = delete;
+
   // Takes an order. kInvalidArgument: there is no such batch, or its step before is still under way.
   Status Begin(const control::ComputeOrder& order);
 

@@ -15,6 +15,7 @@ namespace lamina {
 
 // The decode rows of an order.
 struct AheadStep {
+  StepId id;
   int batch = 0;
   std::vector<TokenSlot> stored;  // where the new tokens' K and V go, of those rows that have one here
   // What each row attends to, new token included. Layers with windows of different sizes have tables of their own.
@@ -42,13 +43,13 @@ class AheadAttention {
   // Asks for all layers of a step. Does not wait for the device. REQUIRES: the batch's step before was answered.
   virtual void Attend(const AheadStep& step) = 0;
 
-  // Likewise, but each layer is answered with an error.
-  virtual void Refuse(int batch, const Status& why) = 0;
+  // Likewise, but each layer is answered with an error. `step` needs no tables.
+  virtual void Refuse(const AheadStep& step, size_t num_rows, const Status& why) = 0;
 
   // The compute node is gone: what is under way ends early, and nobody is answered any more.
   virtual void GiveUp() = 0;
 
-  // GiveUp was called, or a message did not come in time: the compute node is of no more use.
+  // GiveUp was called, or a message did not come in time, or was about something else than ordered: the compute node is of no more use.
   virtual bool gave_up() const = 0;
 
   virtual int64_t attention_us() const = 0;  // so far, as the device has measured it

@@ -41,6 +41,11 @@ void AttentionService::Append(const NewTokens& tokens, StepId step) {
 
 void AttentionService::Apply(const control::MemoryOrder& order) {
   const StepId step{order.step()};
+  if (static_cast<int>(order.batch()) >= wire_.num_batches || order.decode_size() > wire_.max_rows) {
+    LAMINA_LOG_ERROR("step {}: an order of {} rows for batch {}, where there are {} of {}", step.value, order.decode_size(), order.batch(),
+                     wire_.num_batches, wire_.max_rows);
+    return;
+  }
   for (const uint64_t released : order.released()) {
     store_->Release(SequenceId{released});
     positions_.Release(SequenceId{released});
@@ -70,7 +75,6 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
   if (const auto twice = steps_.find(step); twice != steps_.end()) EndStep(twice->second);
   const bool decodes = !rows.decode.empty();
   rows.under_way = decodes && ahead_ == nullptr;
-  rows.shares = order.shared_size() > 0;
   if (ahead_ != nullptr) rows.rows_to_come = std::ssize(rows.prefill) * ahead_->num_layers();
   if (rows.under_way) times_.BeginStep();
   if (decodes || !rows.prefill.empty()) steps_[step] = std::move(rows);
@@ -84,12 +88,12 @@ void AttentionService::AskAhead() {
   std::erase_if(to_ask_, [this](StepId step) { return AskAhead(step); });
 }
 
-// False: pushes have to come first. (Messages of prompts and flags of the device come on ways of their own.)
+// False: pushes have to come first. (Messages of prompts and flags of the device come on ways of their own.) Slots that a step shares were
+// attended to by one that is complete, so what belongs there is there.
 bool AttentionService::AskAhead(StepId id) {
   const auto step = steps_.find(id);
   if (step == steps_.end()) return true;
   const bool all_came = std::none_of(steps_.begin(), step, [](const auto& before) { return before.second.rows_to_come > 0; });
-  if (step->second.shares && !all_came) return false;
   const Result<AheadStep> ahead = CollectAhead(step->second, id);
   if (ahead.status().code() == StatusCode::kCorrupt && !all_came) return false;
   ForgetBefore(id);
@@ -98,7 +102,12 @@ bool AttentionService::AskAhead(StepId id) {
   computed_rows_ += std::ssize(step->second.decode) * num_layers;
   if (!ahead.ok()) {
     LAMINA_LOG_ERROR("step {}: {}", id.value, ahead.status().ToString());
-    ahead_->Refuse(static_cast<int>(step->second.batch), ahead.status());
+    AheadStep refused;
+    refused.id = id;
+    refused.batch = static_cast<int>(step->second.batch);
+    const std::vector<Row>& rows = step->second.decode;
+    refused.stored.resize(static_cast<size_t>(std::ranges::count_if(rows, &Row::stores)));
+    ahead_->Refuse(refused, rows.size(), ahead.status());
     return true;
   }
   for (const int kind : ahead->kind_of_layer) {
@@ -112,6 +121,7 @@ bool AttentionService::AskAhead(StepId id) {
 Result<AheadStep> AttentionService::CollectAhead(const StepRows& step, StepId id) {
   const int num_layers = ahead_->num_layers();
   AheadStep ahead;
+  ahead.id = id;
   ahead.batch = static_cast<int>(step.batch);
   std::vector<int64_t> kinds;  // of windows
   for (int layer = 0; layer < num_layers; ++layer) {
@@ -137,7 +147,7 @@ void AttentionService::ForgetBefore(StepId step) {
   const auto now = steps_.find(step);
   if (now == steps_.end()) return;
   for (auto it = steps_.begin(); it != now;) {
-    const bool over = it->second.batch == now->second.batch && it->second.rows_to_come == 0;
+    const bool over = it->second.batch == now->second.batch && it->second.rows_to_come <= 0;
     if (over) EndStep(it->second);
     it = over ? steps_.erase(it) : std::next(it);
   }

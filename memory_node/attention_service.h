@@ -93,7 +93,6 @@ class AttentionService {
     std::vector<Row> decode;
     std::vector<Row> prefill;  // the tokens of all chunks in a row
     bool under_way = false;    // times_ counts it
-    bool shares = false;       // some tables begin with slots of others
     int64_t rows_to_come = 0;  // of prefill, in all layers; with ahead_
   };
 

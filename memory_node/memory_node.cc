@@ -266,7 +266,8 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
   }
   const AheadAttention* const ahead = peer.joined ? session_->service->ahead() : nullptr;
   if (!peer.lost && ahead != nullptr && ahead->gave_up()) {
-    LAMINA_LOG_ERROR("compute node at {}: a message did not come in time", peer.endpoint->peer_name());
+    LAMINA_LOG_ERROR("compute node at {}: a message to the device did not come in time, or was about something else than ordered",
+                     peer.endpoint->peer_name());
     peer.lost = true;
   }
   if (peer.lost && ahead != nullptr) session_->service->ahead()->GiveUp();
@@ -310,6 +311,11 @@ bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notif
     HandleLink(peer, notification.slot != 0);
     return true;
   }
+  if (peer.joined && notification.kind != MessageKind::kPush) {
+    LAMINA_LOG_ERROR("compute node at {}: a decode message by another way than agreed on", peer.endpoint->peer_name());
+    peer.lost = true;
+    return true;
+  }
   uint32_t& handled = notification.kind == MessageKind::kPush      ? peer.push_number[notification.slot]
                       : notification.kind == MessageKind::kQueries ? peer.queries_number[notification.slot]
                                                                    : peer.decode_number[notification.slot];
@@ -346,7 +352,7 @@ void MemoryNode::Answer(ComputePeer& peer, std::span<const WriteOp> writes, cons
 // The compute node has mapped this node's device window, or could not. Both windows are used, or none.
 void MemoryNode::HandleLink(ComputePeer& peer, bool wanted) {
   Session& session = *session_;
-  bool joins = wanted && session.offered != nullptr;
+  bool joins = wanted && session.offered != nullptr && session.service->newest_step() == StepId{};
   if (joins) {
     const Status joined = session.offered->Join(peer.endpoint->peer_device_window());
     if (!joined.ok()) LAMINA_LOG_WARN("this host polls for messages, not the device: {}", joined.message());

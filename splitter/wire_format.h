@@ -31,9 +31,9 @@
 // memory, with the same areas for decode messages and replies. The compute node says with kLink (slot 1) that it has mapped the memory
 // node's; if the memory node answers with kLink (slot 1), all decode messages between the two go through there: the same payload, never in
 // two parts, behind a flag of the device (kernels/cuda/flags.h) instead of a header and a notification. The flag's number counts a batch's
-// messages, from 1; the order says what they are about: one for each layer, for the order's decode rows. A reply always has the
-// log-sum-exp, and no times; on an error the flag's status is a StatusCode and its detail the bytes of the message. Pushes go on as they
-// do.
+// messages, from 1; the order says what they are about: one for each layer, for the order's decode rows. Both ends check that they mean
+// the same (AboutMessage). A reply always has the log-sum-exp, and no times; on an error the flag's status is a StatusCode and its detail
+// the bytes of the message. Pushes go on as they do.
 #pragma once
 
 #include <cstddef>
@@ -87,6 +87,9 @@ inline constexpr uint16_t kHasPayloadChecksum = 1;
 inline constexpr uint16_t kWantsLse = 2;   // decode: some rows' outputs will be merged with those of other nodes
 inline constexpr uint16_t kTimes = 4;      // decode: wants ReplyTimes (step_times.h); reply: its payload ends with them
 inline constexpr uint16_t kLastLayer = 8;  // decode: nothing of the step follows
+
+// What a message in a device window is about, in 64 bits: its step, the rows in it, and those of them with k and v.
+constexpr uint64_t AboutMessage(uint64_t step, size_t rows, size_t stored) { return step << 36 | uint64_t{rows} << 18 | stored; }
 
 // Whether messages over `fabric` carry a checksum of their payload: `setting` is "on", "off" or "auto", which is on for tcp. There the sums
 // of the packets are weak and often computed by the NIC before the bytes have crossed its bus; RDMA has a strong one, shared memory needs

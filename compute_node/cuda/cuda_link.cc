@@ -14,20 +14,40 @@ Result<std::unique_ptr<DeviceLink>> CudaLink::Create(const WireShape& wire, Cloc
   LAMINA_ASSIGN_OR_RETURN(link->window_, cuda::SharedBuffer::Create(wire.compute_window_bytes()));
   cuda::FillOnDevice(link->window_->data(), 0, link->window_->size_bytes(), link->stream());
   LAMINA_RETURN_IF_ERROR(staged.Synchronize());
-  LAMINA_ASSIGN_OR_RETURN(link->waits_, cuda::Waits::Create());
+  LAMINA_ASSIGN_OR_RETURN(link->raises_, cuda::Waits::Create(link->stream()));
   link->batches_.resize(static_cast<size_t>(wire.num_batches));
   for (Batch& batch : link->batches_) {
+    LAMINA_ASSIGN_OR_RETURN(batch.ahead, cuda::Waits::Create(link->stream()));
+    LAMINA_ASSIGN_OR_RETURN(batch.beside, cuda::Waits::Create(link->stream()));
+    LAMINA_ASSIGN_OR_RETURN(batch.beside_stream, cuda::Stream::Create());
     LAMINA_ASSIGN_OR_RETURN(batch.fetched, cuda::PinnedBuffer::Create(wire.reply_area_bytes()));
-    LAMINA_ASSIGN_OR_RETURN(batch.done, cuda::Event::Create());
+    LAMINA_ASSIGN_OR_RETURN(batch.is_fetched, cuda::Event::Create());
   }
   return std::unique_ptr<DeviceLink>(std::move(link));
 }
 
 CudaLink::~CudaLink() {
-  if (waits_ != nullptr) waits_->GiveUp();
+  GiveUp();
   if (joined_) device_.engine().RunAhead(-1);
   device_.engine().staged().Enter();
   (void)device_.engine().staged().Synchronize();
+  for (const Batch& batch : batches_) {
+    if (batch.beside_stream != nullptr) (void)batch.beside_stream->Synchronize();
+  }
+}
+
+void CudaLink::GiveUp() {
+  if (raises_ != nullptr) raises_->GiveUp();
+  for (const Batch& batch : batches_) {
+    if (batch.ahead != nullptr) batch.ahead->GiveUp();
+    if (batch.beside != nullptr) batch.beside->GiveUp();
+  }
+}
+
+int64_t CudaLink::waited_us() const {
+  uint64_t ns = 0;
+  for (const Batch& batch : batches_) ns += batch.ahead->log().waited_ns + batch.beside->log().waited_ns;
+  return static_cast<int64_t>(ns / 1000);
 }
 
 DeviceWindow CudaLink::window() const { return {window_->descriptor(), window_->size_bytes(), device_id_}; }
@@ -50,14 +70,17 @@ Status CudaLink::Join(const DeviceWindow& peer, bool in_turns) {
   return OkStatus();
 }
 
-void CudaLink::Post(int number, std::span<const PackedParts> packed) {
+void CudaLink::Post(int number, uint64_t about, std::span<const PackedParts> packed) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   device_.PackOnDevice(packed, Message(number) + sizeof(cuda::Flag));
-  waits_->Raise(reinterpret_cast<cuda::Flag*>(Message(number)), ++batch.number, 0, 0, stream());
+  raises_->Raise(reinterpret_cast<cuda::Flag*>(Message(number)), {++batch.number, about}, stream());
 }
 
-void CudaLink::Await(int batch) {
-  waits_->Await(reinterpret_cast<const cuda::Flag*>(Reply(batch)), batches_[static_cast<size_t>(batch)].number, limit_, stream());
+void CudaLink::Await(int number, bool ahead) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  batch.awaits_in = ahead ? &stream() : batch.beside_stream.get();
+  cuda::Waits& waits = ahead ? *batch.ahead : *batch.beside;
+  waits.Await(reinterpret_cast<const cuda::Flag*>(Reply(number)), batch.number, /*about=*/0, limit_, *batch.awaits_in);
 }
 
 void CudaLink::Unpack(int batch, size_t offset, DType dtype, const RowParts& parts, float* value) {
@@ -67,16 +90,18 @@ void CudaLink::Unpack(int batch, size_t offset, DType dtype, const RowParts& par
 void CudaLink::Fetch(int number, size_t payload_bytes) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   batch.payload_bytes = std::max<size_t>(payload_bytes, WireShape::kMaxErrorBytes);
-  cuda::CopyToHost(batch.fetched.data(), Reply(number), sizeof(cuda::Flag) + batch.payload_bytes, stream());
-  batch.done->Record(stream());
+  cuda::CopyToHost(batch.fetched.data(), Reply(number), sizeof(cuda::Flag) + batch.payload_bytes, *batch.awaits_in);
+  batch.is_fetched->Record(*batch.awaits_in);
+  cuda::RequireOk(batch.awaits_in->TakeFailure(), device_.engine().staged().device());
 }
 
-bool CudaLink::fetched(int batch) { return batches_[static_cast<size_t>(batch)].done->Reached(); }
+bool CudaLink::fetched(int batch) { return batches_[static_cast<size_t>(batch)].is_fetched->Reached(); }
 
 Status CudaLink::outcome(int number) {
   const Batch& batch = batches_[static_cast<size_t>(number)];
   const cuda::Flag& flag = *batch.fetched.as<cuda::Flag>();
-  if (flag.number < batch.number) return TimedOut("no reply came");
+  // What ran behind a wait that was given up has worked with what stood there, whatever came later.
+  if (batch.gave_up() || flag.number < batch.number) return TimedOut("no reply came");
   if (flag.status == 0) return OkStatus();
   const std::span<const std::byte> text = payload(number).first(std::min<size_t>(flag.detail, WireShape::kMaxErrorBytes));
   return {static_cast<StatusCode>(flag.status), std::string(reinterpret_cast<const char*>(text.data()), text.size())};

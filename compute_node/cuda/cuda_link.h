@@ -21,22 +21,27 @@ class CudaLink final : public DeviceLink {
 
   DeviceWindow window() const override;
   Status Join(const DeviceWindow& peer, bool in_turns) override;
-  void Post(int batch, std::span<const PackedParts> packed) override;
-  void Await(int batch) override;
+  void Post(int batch, uint64_t about, std::span<const PackedParts> packed) override;
+  void Await(int batch, bool ahead) override;
   void Unpack(int batch, size_t offset, DType dtype, const RowParts& parts, float* value) override;
   void Fetch(int batch, size_t payload_bytes) override;
   bool fetched(int batch) override;
   Status outcome(int batch) override;
   std::span<const std::byte> payload(int batch) override;
-  void GiveUp() override { waits_->GiveUp(); }
-  int64_t waited_us() const override { return static_cast<int64_t>(waits_->log().waited_ns / 1000); }
+  void GiveUp() override;
+  int64_t waited_us() const override;
 
  private:
   struct Batch {
-    uint64_t number = 0;         // of the last message
-    cuda::PinnedBuffer fetched;  // the reply's flag, then its payload
-    size_t payload_bytes = 0;    // that were fetched
-    std::unique_ptr<cuda::Event> done;
+    bool gave_up() const { return ahead->log().gave_up || beside->log().gave_up; }
+
+    uint64_t number = 0;                          // of the last message
+    std::unique_ptr<cuda::Waits> ahead, beside;   // in the engine's stream, in beside_stream
+    std::unique_ptr<cuda::Stream> beside_stream;  // where nothing else stands behind a wait
+    cuda::Stream* awaits_in = nullptr;            // the last Await
+    cuda::PinnedBuffer fetched;                   // the reply's flag, then its payload
+    size_t payload_bytes = 0;                     // that were fetched
+    std::unique_ptr<cuda::Event> is_fetched;
   };
 
   CudaLink(const WireShape& wire, Clock::duration limit, CudaDevice& device) : wire_(wire), limit_(limit), device_(device) {}
@@ -49,7 +54,7 @@ class CudaLink final : public DeviceLink {
   CudaDevice& device_;
   cuda::DeviceId device_id_{};
   std::unique_ptr<cuda::SharedBuffer> window_, peer_window_;
-  std::unique_ptr<cuda::Waits> waits_;
+  std::unique_ptr<cuda::Waits> raises_;  // waits for nothing
   std::vector<Batch> batches_;
   bool joined_ = false;
 };

@@ -22,8 +22,11 @@ Status OutOfMemory(size_t size_bytes) {
 // load one when it is launched for the first time can wait for the device, and for ever if that runs a kernel that waits for this very one.
 // And each stream has a queue of the hardware to itself (up to 32): in a queue of several, work stands behind another stream's wait.
 void PrepareForWaits() {
-  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  static std::once_flag prepared;
+  std::call_once(prepared, [] {
+    setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  });
 }
 
 }  // namespace
@@ -34,10 +37,8 @@ std::string_view BuiltWith() { return "emulated on the CPU"; }
 std::string_view BuiltWith() { return "nvcc " LAMINA_NVCC_VERSION; }
 #endif
 
-// Asked before anything else.
 Result<int> DeviceCount() {
-  static std::once_flag prepared;
-  std::call_once(prepared, PrepareForWaits);
+  PrepareForWaits();
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) return count;
@@ -72,8 +73,13 @@ Result<DeviceInfo> DescribeDevice(int device) {
 }
 
 Status UseDevice(int device) {
+  static thread_local int used = -1;
+  if (used == device) return OkStatus();
+  PrepareForWaits();
   LAMINA_RETURN_IF_ERROR(AsStatus(cudaSetDevice(device), "cudaSetDevice"));
-  return AsStatus(cudaFree(nullptr), "the CUDA device could not be made ready");
+  LAMINA_RETURN_IF_ERROR(AsStatus(cudaFree(nullptr), "the CUDA device could not be made ready"));
+  used = device;
+  return OkStatus();
 }
 
 Result<int64_t> FreeDeviceBytes() {

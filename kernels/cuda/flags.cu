@@ -22,29 +22,34 @@ struct HostLog {
   alignas(64) uint64_t gives_up;           // the host writes
 };
 
-__global__ void AwaitKernel(const Flag* flag, uint64_t number, uint64_t limit_ns, WaitState* state, HostLog* log) {
+__device__ void GiveUpWaiting(WaitState* state, HostLog* log) {
+  state->gave_up = 1;
+  StoreRelease(1, &log->gave_up);
+}
+
+__global__ void AwaitKernel(const Flag* flag, uint64_t number, uint64_t about, uint64_t limit_ns, WaitState* state, HostLog* log) {
   if (threadIdx.x != 0 || state->gave_up != 0) return;
   const uint64_t began = Nanoseconds();
-  uint64_t now = began;
-  for (int polls = 1; LoadAcquire(&flag->number) < number; ++polls) {
-    if (polls % kPollsPerLook == 0 && (LoadAcquire(&log->gives_up) != 0 || Nanoseconds() - began > limit_ns)) {
-      state->gave_up = 1;
-      StoreRelease(1, &log->gave_up);
-      return;
-    }
+  for (unsigned polls = 1; LoadAcquire(&flag->number) < number; ++polls) {
+    if (polls % kPollsPerLook == 0 && (LoadAcquire(&log->gives_up) != 0 || Nanoseconds() - began > limit_ns))
+      return GiveUpWaiting(state, log);
     Pause();
+    FenceAliases();
   }
-  now = Nanoseconds();
+  if (LoadAcquire(&flag->about) != about) return GiveUpWaiting(state, log);
+  const uint64_t now = Nanoseconds();
   state->arrived_ns = now;
   state->waited_ns += now - began;
   StoreRelease(state->waited_ns, &log->waited_ns);
 }
 
-__global__ void RaiseKernel(Flag* flag, uint64_t number, uint32_t status, uint32_t detail, WaitState* state, HostLog* log) {
+__global__ void RaiseKernel(Flag* flag, Flag becomes, WaitState* state, HostLog* log) {
   if (threadIdx.x != 0 || state->gave_up != 0) return;
-  flag->status = status;
-  flag->detail = detail;
-  StoreRelease(number, &flag->number);
+  flag->about = becomes.about;
+  flag->status = becomes.status;
+  flag->detail = becomes.detail;
+  FenceAliases();
+  StoreRelease(becomes.number, &flag->number);
   if (state->arrived_ns == 0) return;
   state->worked_ns += Nanoseconds() - state->arrived_ns;
   state->arrived_ns = 0;
@@ -57,23 +62,22 @@ uint64_t Read(const uint64_t& word) { return __atomic_load_n(&word, __ATOMIC_ACQ
 
 }  // namespace
 
-Result<std::unique_ptr<Waits>> Waits::Create() {
+Result<std::unique_ptr<Waits>> Waits::Create(Stream& stream) {
   LAMINA_ASSIGN_OR_RETURN(DeviceBuffer state, DeviceBuffer::Create(sizeof(WaitState)));
   LAMINA_ASSIGN_OR_RETURN(PinnedBuffer host, PinnedBuffer::Create(sizeof(HostLog)));
   *host.as<HostLog>() = {};
-  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, Stream::Create());
-  FillOnDevice(state.data(), 0, sizeof(WaitState), *stream);
-  LAMINA_RETURN_IF_ERROR(stream->Synchronize());
+  FillOnDevice(state.data(), 0, sizeof(WaitState), stream);
+  LAMINA_RETURN_IF_ERROR(stream.Synchronize());
   return std::unique_ptr<Waits>(new Waits(std::move(state), std::move(host)));
 }
 
-void Waits::Await(const Flag* flag, uint64_t number, Clock::duration limit, Stream& stream) {
+void Waits::Await(const Flag* flag, uint64_t number, uint64_t about, Clock::duration limit, Stream& stream) {
   const auto limit_ns = static_cast<uint64_t>(std::max<int64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(limit).count(), 0));
-  Launch(AwaitKernel, OneThread(), stream, flag, number, limit_ns, state_.as<WaitState>(), host_.as<HostLog>());
+  Launch(AwaitKernel, OneThread(), stream, flag, number, about, limit_ns, state_.as<WaitState>(), host_.as<HostLog>());
 }
 
-void Waits::Raise(Flag* flag, uint64_t number, uint32_t status, uint32_t detail, Stream& stream) {
-  Launch(RaiseKernel, OneThread(), stream, flag, number, status, detail, state_.as<WaitState>(), host_.as<HostLog>());
+void Waits::Raise(Flag* flag, const Flag& becomes, Stream& stream) {
+  Launch(RaiseKernel, OneThread(), stream, flag, becomes, state_.as<WaitState>(), host_.as<HostLog>());
 }
 
 void Waits::GiveUp() { __atomic_store_n(&host_.as<HostLog>()->gives_up, uint64_t{1}, __ATOMIC_RELEASE); }

@@ -21,6 +21,7 @@ namespace lamina::cuda {
 // In the memory of the device that waits for it; alone in its cache line.
 struct alignas(64) Flag {
   uint64_t number = 0;  // of what is there; grows
+  uint64_t about = 0;   // what that is, as both ends know it
   uint32_t status = 0;  // of what is there, and
   uint32_t detail = 0;  // more about it, for the host of who waits
 };
@@ -28,7 +29,7 @@ static_assert(sizeof(Flag) == 64);
 
 // What has come of waits so far.
 struct WaitLog {
-  bool gave_up = false;    // a wait ended without its flag
+  bool gave_up = false;    // a wait ended without its flag, or found one about something else
   uint64_t waited_ns = 0;  // by all of them together
   uint64_t worked_ns = 0;  // from the ends of waits to the flags that were raised behind them
 };
@@ -36,15 +37,15 @@ struct WaitLog {
 // Waits of one stream, which end together. Thread: the stream's owner; GiveUp: any.
 class Waits {
  public:
-  // On the calling thread's device. Errors as DeviceBuffer::Create and PinnedBuffer::Create.
-  static Result<std::unique_ptr<Waits>> Create();
+  // On the calling thread's device. Errors as DeviceBuffer::Create and PinnedBuffer::Create, and the stream's, which is waited for.
+  static Result<std::unique_ptr<Waits>> Create(Stream& stream);
 
-  // The stream goes on behind this when flag->number is `number` or more. `limit`: of this wait.
-  void Await(const Flag* flag, uint64_t number, Clock::duration limit, Stream& stream);
+  // The stream goes on behind this when flag->number is `number` or more; then flag->about must be `about`. `limit`: of this wait.
+  void Await(const Flag* flag, uint64_t number, uint64_t about, Clock::duration limit, Stream& stream);
 
-  // Tells others, in the stream's order, unless a wait was given up. `flag` may be in the memory of another device that this one has
-  // mapped.
-  void Raise(Flag* flag, uint64_t number, uint32_t status, uint32_t detail, Stream& stream);
+  // What `flag` becomes for others, in the stream's order, unless a wait was given up. It may be in the memory of another device that this
+  // one has mapped.
+  void Raise(Flag* flag, const Flag& becomes, Stream& stream);
 
   // Ends the waits that there are and those that will be asked for. For good.
   void GiveUp();

@@ -90,6 +90,14 @@ __device__ inline void StoreRelease(uint64_t value, uint64_t* p) {
 #endif
 }
 
+// The same memory may be mapped twice on a device, for each of two nodes: what was written by way of one mapping is read by way of the
+// other.
+__device__ inline void FenceAliases() {
+#if !LAMINA_CUDA_EMULATED
+  asm volatile("fence.proxy.alias;" ::: "memory");
+#endif
+}
+
 // Of a clock that only differences are taken of. Its steps may be a microsecond.
 __device__ inline uint64_t Nanoseconds() {
 #if LAMINA_CUDA_EMULATED

@@ -1,10 +1,13 @@
 #include "kernels/cuda/shared_buffer.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/driver.h"
@@ -76,6 +79,14 @@ Result<bool> Has(const Driver& driver, CUdevice_attribute attribute, int device)
   return value != 0;
 }
 
+Status CheckWaits(const Driver& driver, int device) {
+  LAMINA_ASSIGN_OR_RETURN(const bool ends_kernels, Has(driver, CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT, device));
+  if (ends_kernels) return Unimplemented("the device has a display, and its driver ends kernels that take long");
+  const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  if (blocking != nullptr && std::string_view(blocking) == "1") return Unimplemented("CUDA_LAUNCH_BLOCKING is set");
+  return OkStatus();
+}
+
 // Lets go of an allocation; mappings of it keep its memory.
 struct Releases {
   const Driver& driver;
@@ -105,6 +116,7 @@ Result<std::unique_ptr<SharedBuffer>> SharedBuffer::Create(size_t size_bytes) {
   LAMINA_ASSIGN_OR_RETURN(const bool has_descriptors,
                           Has(*driver, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device));
   if (!has_descriptors) return Unimplemented("the device cannot share its memory with other processes");
+  LAMINA_RETURN_IF_ERROR(CheckWaits(*driver, device));
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -124,6 +136,7 @@ Result<std::unique_ptr<SharedBuffer>> SharedBuffer::Create(size_t size_bytes) {
   std::unique_ptr<SharedBuffer> buffer(new SharedBuffer);
   error = driver->to_descriptor(&buffer->descriptor_, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
   if (error != CUDA_SUCCESS) return Unimplemented("cuMemExportToShareableHandle: " + Text(*driver, error));
+  fcntl(buffer->descriptor_, F_SETFD, FD_CLOEXEC);
   LAMINA_RETURN_IF_ERROR(buffer->MapHandle(handle, bytes, device));
   return buffer;
 }

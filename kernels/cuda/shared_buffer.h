@@ -26,7 +26,8 @@ Result<bool> ProcessesShareDevice(int device);
 class SharedBuffer {
  public:
   // At least `size_bytes` of the calling thread's device; contents unspecified. kUnimplemented: the device, driver or system cannot share
-  // memory like that, and what is missing; kOutOfSpace.
+  // memory like that, and what is missing, or kernels that wait would be ended (a display's device) or waited for (CUDA_LAUNCH_BLOCKING);
+  // kOutOfSpace.
   static Result<std::unique_ptr<SharedBuffer>> Create(size_t size_bytes);
 
   // Memory that another process, or this one, has made, for the calling thread's device to read and write. The descriptor stays the

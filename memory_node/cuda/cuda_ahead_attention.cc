@@ -16,7 +16,7 @@ namespace {
 constexpr auto kMessageLimit = std::chrono::seconds(60);
 
 // Per batch. Longer rows take more, larger steps several launches.
-constexpr size_t kMaxScratchBytes = size_t{64} << 20;
+constexpr size_t kMaxScratchBytes = size_t{256} << 20;
 
 }  // namespace
 
@@ -35,13 +35,12 @@ Result<std::unique_ptr<AheadAttention>> CudaAheadAttention::Create(const Attenti
 Status CudaAheadAttention::CreateLane() {
   Lane& lane = lanes_.emplace_back();
   LAMINA_ASSIGN_OR_RETURN(lane.stream, cuda::Stream::Create());
-  LAMINA_ASSIGN_OR_RETURN(lane.waits, cuda::Waits::Create());
+  LAMINA_ASSIGN_OR_RETURN(lane.waits, cuda::Waits::Create(uploads_.stream()));
   LAMINA_ASSIGN_OR_RETURN(lane.uploaded, cuda::Event::Create());
   const int64_t longest = cache_.capacity_tokens();
   const size_t scratch = std::min(cuda::AttentionScratchBytes(shape_, wire_.max_rows, longest), kMaxScratchBytes);
   LAMINA_ASSIGN_OR_RETURN(lane.scratch, cuda::DeviceBuffer::Create(std::max(scratch, cuda::LeastAttentionScratchBytes(shape_, longest))));
   LAMINA_ASSIGN_OR_RETURN(lane.stored, cuda::DeviceBuffer::Create(static_cast<size_t>(wire_.max_rows) * sizeof(TokenSlot)));
-  LAMINA_ASSIGN_OR_RETURN(lane.text, cuda::PinnedBuffer::Create(WireShape::kMaxErrorBytes));
   return OkStatus();
 }
 
@@ -79,13 +78,12 @@ void CudaAheadAttention::Attend(const AheadStep& step) {
   lane.uploaded->HoldBack(*lane.stream);
 
   const size_t rows = step.tables[0].size(), stored = step.stored.size();
-  const auto* const message = reinterpret_cast<const cuda::Flag*>(Message(step.batch));
   auto* const reply = reinterpret_cast<cuda::Flag*>(Reply(step.batch));
   const std::byte* const q = Message(step.batch) + sizeof(cuda::Flag);
   const std::byte* const k = q + rows * wire_.q_row_bytes();
   std::byte* const out = Reply(step.batch) + sizeof(cuda::Flag);
   for (int layer = 0; layer < num_layers(); ++layer) {
-    lane.waits->Await(message, ++lane.number, kMessageLimit, *lane.stream);
+    Await(lane, step, rows);
     cuda::WriteKv(k, k + stored * wire_.kv_row_bytes(), wire_.kv_dtype, lane.stored.as<TokenSlot>(), static_cast<int64_t>(stored),
                   wire_.num_kv_heads, wire_.head_dim, cache_.Place(layer), *lane.stream);
     cuda::AttentionBatch batch;
@@ -96,21 +94,36 @@ void CudaAheadAttention::Attend(const AheadStep& step) {
     batch.lse = reinterpret_cast<float*>(out + rows * wire_.q_row_bytes());
     lane.tables[static_cast<size_t>(step.kind_of_layer[static_cast<size_t>(layer)])].FillIn(batch);
     cuda::Attention(shape_, cache_.View(layer), batch, lane.scratch, *lane.stream);
-    lane.waits->Raise(reply, lane.number, 0, 0, *lane.stream);
+    lane.waits->Raise(reply, {lane.number}, *lane.stream);
   }
+  RequireAsked(lane);
 }
 
-void CudaAheadAttention::Refuse(int batch, const Status& why) {
-  Lane& lane = lanes_[static_cast<size_t>(batch)];
+void CudaAheadAttention::Await(Lane& lane, const AheadStep& step, size_t num_rows) {
+  lane.waits->Await(reinterpret_cast<const cuda::Flag*>(Message(step.batch)), ++lane.number,
+                    AboutMessage(step.id.value, num_rows, step.stored.size()), kMessageLimit, *lane.stream);
+}
+
+// Nothing else would ever tell that a launch was refused: the flag behind it is raised all the same.
+void CudaAheadAttention::RequireAsked(Lane& lane) {
+  cuda::RequireOk(lane.stream->TakeFailure(), uploads_.device());
+  cuda::RequireOk(uploads_.stream().TakeFailure(), uploads_.device());
+}
+
+// The text can go there at once: the batch's step before was answered, and its answer read.
+void CudaAheadAttention::Refuse(const AheadStep& step, size_t num_rows, const Status& why) {
+  Lane& lane = lanes_[static_cast<size_t>(step.batch)];
   uploads_.Enter();
   const size_t bytes = std::min<size_t>(why.message().size(), WireShape::kMaxErrorBytes);
-  std::memcpy(lane.text.data(), why.message().data(), bytes);
+  uploads_.Copy(why.message().data(), bytes, Reply(step.batch) + sizeof(cuda::Flag));
+  lane.uploaded->Record(uploads_.stream());
+  lane.uploaded->HoldBack(*lane.stream);
+  auto* const reply = reinterpret_cast<cuda::Flag*>(Reply(step.batch));
   for (int layer = 0; layer < num_layers(); ++layer) {
-    lane.waits->Await(reinterpret_cast<const cuda::Flag*>(Message(batch)), ++lane.number, kMessageLimit, *lane.stream);
-    if (layer == 0) cuda::CopyToDevice(Reply(batch) + sizeof(cuda::Flag), lane.text.data(), bytes, *lane.stream);
-    lane.waits->Raise(reinterpret_cast<cuda::Flag*>(Reply(batch)), lane.number, static_cast<uint32_t>(why.code()),
-                      static_cast<uint32_t>(bytes), *lane.stream);
+    Await(lane, step, num_rows);
+    lane.waits->Raise(reply, {lane.number, 0, static_cast<uint32_t>(why.code()), static_cast<uint32_t>(bytes)}, *lane.stream);
   }
+  RequireAsked(lane);
 }
 
 void CudaAheadAttention::GiveUp() {

@@ -32,7 +32,7 @@ class CudaAheadAttention final : public AheadAttention {
   int num_layers() const override { return cache_.shape().num_layers; }
   Result<std::span<const TokenSlot>> Claim(SequenceId sequence, int64_t num_tokens, StepId step) override;
   void Attend(const AheadStep& step) override;
-  void Refuse(int batch, const Status& why) override;
+  void Refuse(const AheadStep& step, size_t num_rows, const Status& why) override;
   void GiveUp() override;
   bool gave_up() const override;
   int64_t attention_us() const override;
@@ -46,7 +46,6 @@ class CudaAheadAttention final : public AheadAttention {
     std::vector<cuda::UploadedTables> tables;  // by kind of layer
     cuda::DeviceBuffer stored;                 // [rows that store] TokenSlot
     cuda::DeviceBuffer scratch;                // of attention
-    cuda::PinnedBuffer text;                   // why a step is refused
     uint64_t number = 0;                       // of the last message that was asked about
   };
 
@@ -54,6 +53,8 @@ class CudaAheadAttention final : public AheadAttention {
                      std::function<void()> write_collected)
       : shape_(shape), wire_(wire), cache_(cache), uploads_(uploads), write_collected_(std::move(write_collected)) {}
   Status CreateLane();
+  void Await(Lane& lane, const AheadStep& step, size_t num_rows);
+  void RequireAsked(Lane& lane);
   std::byte* Message(int batch) const { return window_->data() + wire_.decode_offset(batch); }
   std::byte* Reply(int batch) const { return peer_window_->data() + wire_.reply_offset(batch); }
 

@@ -47,7 +47,10 @@ class PlayedAhead final : public AheadAttention {
       for (const auto& slots : step.tables[static_cast<size_t>(kind)]) rows.emplace_back(slots.begin(), slots.end());
     }
   }
-  void Refuse(int batch, const Status& why) override { asked_.push_back({batch, {}, {}, why}); }
+  void Refuse(const AheadStep& step, size_t num_rows, const Status& why) override {
+    EXPECT_EQ(num_rows, 1u);
+    asked_.push_back({step.batch, step.stored, {}, why});
+  }
   void GiveUp() override {}
   bool gave_up() const override { return false; }
   int64_t attention_us() const override { return 1234; }
@@ -207,19 +210,32 @@ TEST_F(AttentionAheadTest, APromptOfOthersHoldsNothingUpAndIsNotForgotten) {
   EXPECT_EQ(asked_[2].by_layer[0], std::vector<Slots>{(Slots{10, 11, 13})});
 }
 
-TEST_F(AttentionAheadTest, WhoSharesTokensWaitsForAllThatWereOrderedBefore) {
+// Only what a completed step has attended to is shared: it is there.
+TEST_F(AttentionAheadTest, WhoSharesTokensWaitsForNoPrompt) {
   Prompt(1, 0, 7, {5, 3});
+  PushAll(1, 2);
+  Prompt(2, 0, 9, {12, 13});
   control::MemoryOrder order;
   control::SharedPrefix& shared = *order.add_shared();
   shared.set_sequence(8);
   shared.add_slots(5);
   shared.add_slots(3);
   AddDecode(order, {8, 2, 6});
-  Apply(2, 1, order);
-  EXPECT_TRUE(asked_.empty());
-  PushAll(1, 2);
+  Apply(3, 1, order);
   ASSERT_EQ(asked_.size(), 1u);
   EXPECT_EQ(asked_[0].by_layer[0], std::vector<Slots>{(Slots{5, 3, 6})});
+}
+
+TEST_F(AttentionAheadTest, OrdersThatNoWindowHasRoomForAreDropped) {
+  Prompt(1, 0, 7, {5});
+  PushAll(1, 1);
+  Decode(2, kWire.num_batches, {7, 1, 6});
+  control::MemoryOrder order;
+  for (int i = 0; i <= kWire.max_rows; ++i) AddDecode(order, {7, 1 + i, 10 + i});
+  Apply(3, 0, order);
+  EXPECT_TRUE(asked_.empty());
+  Decode(4, 0, {7, 1, 6});
+  EXPECT_EQ(asked_.size(), 1u);
 }
 
 TEST_F(AttentionAheadTest, WhatCannotComeIsRefused) {

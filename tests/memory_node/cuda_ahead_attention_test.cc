@@ -93,6 +93,7 @@ class CudaAheadAttentionTest : public testing::Test {
 
   // What one batch asks for in a step: rows of sequences, each with a new token.
   struct Step {
+    uint64_t id = 0;
     int batch = 0;
     std::vector<uint64_t> sequences;
     std::vector<std::vector<float>> q, k, v;  // by layer
@@ -100,7 +101,7 @@ class CudaAheadAttentionTest : public testing::Test {
     std::vector<int> rows;
   };
   Step Begin(int batch, const std::vector<uint64_t>& sequences) {
-    Step step{batch, sequences, {}, {}, {}, {}, {}, {}, {}, std::vector<int>(sequences.size())};
+    Step step{++step_, batch, sequences, {}, {}, {}, {}, {}, {}, {}, std::vector<int>(sequences.size())};
     std::iota(step.rows.begin(), step.rows.end(), 0);
     for (int layer = 0; layer < kLayers; ++layer) {
       step.q.push_back(Random(sequences.size() * kQ));
@@ -111,8 +112,8 @@ class CudaAheadAttentionTest : public testing::Test {
       step.device_v.push_back(OnDevice(step.v.back()));
       step.out.push_back(OnDevice(std::vector<float>(sequences.size() * kQ, NAN)));
     }
-    ++step_;
     AheadStep ahead;
+    ahead.id = StepId{step_};
     ahead.batch = batch;
     ahead.tables.resize(1);
     ahead.kind_of_layer.assign(kLayers, 0);
@@ -133,10 +134,11 @@ class CudaAheadAttentionTest : public testing::Test {
     const std::array<PackedParts, 3> message = {PackedParts{step.device_q[i].as<float>(), q, kWire.wire_dtype},
                                                 PackedParts{step.device_k[i].as<float>(), kv, kWire.kv_dtype},
                                                 PackedParts{step.device_v[i].as<float>(), kv, kWire.kv_dtype}};
-    link_->Post(step.batch, message);
-    link_->Await(step.batch);
+    link_->Post(step.batch, AboutMessage(step.id, step.sequences.size(), step.sequences.size()), message);
+    link_->Await(step.batch, ahead_of_replies_);
+    if (!ahead_of_replies_ || layer == kLayers - 1) link_->Fetch(step.batch, 0);
+    if (!ahead_of_replies_) AwaitFetched(step.batch);
     link_->Unpack(step.batch, 0, kWire.wire_dtype, q, step.out[i].as<float>());
-    if (layer == kLayers - 1) link_->Fetch(step.batch, 0);
   }
   void Check(const Step& step) {
     AwaitFetched(step.batch);
@@ -171,6 +173,7 @@ class CudaAheadAttentionTest : public testing::Test {
   std::normal_distribution<float> normal_;
   uint64_t step_ = 0, next_slot_ = 1;
   std::map<uint64_t, int64_t> lengths_;
+  bool ahead_of_replies_ = true;
 };
 
 TEST_F(CudaAheadAttentionTest, AllLayersOfTwoBatchesAreAskedForBeforeAnyIsAnswered) {
@@ -187,9 +190,26 @@ TEST_F(CudaAheadAttentionTest, AllLayersOfTwoBatchesAreAskedForBeforeAnyIsAnswer
   EXPECT_GT(ahead_->attention_us(), 0);
 }
 
+TEST_F(CudaAheadAttentionTest, AHostThatSeesEachReplyGetsTheSame) {
+  ahead_of_replies_ = false;
+  for (int round = 0; round < 2; ++round) {
+    Step first = Begin(0, {1, 2}), second = Begin(1, {4});
+    for (int layer = 0; layer < kLayers; ++layer) {
+      Ask(second, layer);
+      Ask(first, layer);
+    }
+    Check(first);
+    Check(second);
+  }
+}
+
 TEST_F(CudaAheadAttentionTest, ARefusedStepIsAnsweredWithItsReason) {
-  ahead_->Refuse(1, Corrupt("sequence 5 has other tokens"));
   Step step = Begin(0, {1});
+  AheadStep refused;
+  refused.id = StepId{step.id};
+  refused.batch = 1;
+  refused.stored = {0};
+  ahead_->Refuse(refused, 1, Corrupt("sequence 5 has other tokens"));
   step.batch = 1;
   for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
   AwaitFetched(1);
@@ -198,6 +218,19 @@ TEST_F(CudaAheadAttentionTest, ARefusedStepIsAnsweredWithItsReason) {
   step.batch = 0;
   for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
   Check(step);
+}
+
+TEST_F(CudaAheadAttentionTest, AMessageAboutAnotherStepIsNotAnswered) {
+  Open(seconds(2));
+  Step step = Begin(0, {1});
+  ++step.id;
+  Ask(step, 0);
+  link_->Fetch(0, 0);
+  const Deadline deadline = Deadline::After(seconds(20));
+  while (!ahead_->gave_up() && !deadline.Passed()) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_TRUE(ahead_->gave_up());
+  AwaitFetched(0);
+  EXPECT_EQ(link_->outcome(0).code(), StatusCode::kTimeout);
 }
 
 TEST_F(CudaAheadAttentionTest, AMemoryNodeThatIsGoneIsNotWaitedForLongerThanTheLimit) {
