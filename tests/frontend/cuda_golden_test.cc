@@ -141,7 +141,9 @@ TEST_P(CudaLoss, OfAMemoryNodeEndsOnlyItsOwnRequestsAndTheGpuGoesOn) {
     ASSERT_TRUE(collectors[i].Wait(Deadline::After(std::chrono::seconds(60)))) << "request " << i << " hangs";
     const Generated got = collectors[i].results()[0];
     failed += got.reason == FinishReason::kError ? 1 : 0;
-    if (got.reason == FinishReason::kError) EXPECT_THAT(got.error.message(), ::testing::HasSubstr("m0"));
+    if (got.reason == FinishReason::kError) {
+      EXPECT_THAT(got.error.message(), ::testing::HasSubstr("m0"));
+    }
     check(got, i);
   }
   EXPECT_GE(failed, 1) << "m0 had none";
