@@ -68,7 +68,7 @@ class RoundTrip {
     row.set_slot(static_cast<uint32_t>(length_));
     LAMINA_RETURN_IF_ERROR(Order(order));
     const std::vector<AttentionWork> work = {{.sequence = kSequence, .node = kMemory, .position = length_++}};
-    std::this_thread::sleep_for(milliseconds(2));  // until the order is there
+    LAMINA_RETURN_IF_ERROR(AwaitOrder());
     attention_->BeginStep(0, step_, work);
     const TimePoint start = Clock::now();
     for (int layer = 0; layer < sizes_.num_layers; ++layer) {
@@ -102,14 +102,26 @@ class RoundTrip {
     spec.set_kv_dtype(control::KV_DTYPE_BFLOAT16);
     spec.set_wire_dtype(control::KV_DTYPE_BFLOAT16);
     request.mutable_limits()->set_max_num_seqs(1);
-    LAMINA_RETURN_IF_ERROR(manager_->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
+    control::Configured answer;
+    LAMINA_RETURN_IF_ERROR(Ask(control::CONFIGURE_MEMORY, request, answer));
+    if (answer.status() != 0) return Status(static_cast<StatusCode>(answer.status()), answer.message());
+    return answer.offers();
+  }
+
+  Status Ask(uint16_t type, const google::protobuf::MessageLite& request, google::protobuf::MessageLite& answer) {
+    LAMINA_RETURN_IF_ERROR(manager_->Send(type, request.SerializeAsString()));
     pollfd entry{answers_.fd(), POLLIN, 0};
     poll(&entry, 1, 60'000);
     const std::optional<ControlFrame> frame = answers_.TryPop();
-    control::Configured answer;
-    if (!frame || !answer.ParseFromString(frame->payload)) return TimedOut("the memory node did not answer");
-    if (answer.status() != 0) return Status(static_cast<StatusCode>(answer.status()), answer.message());
-    return answer.offers();
+    return frame && answer.ParseFromString(frame->payload) ? OkStatus() : TimedOut("the memory node did not answer");
+  }
+
+  // It is taken up before what is asked behind it is answered.
+  Status AwaitOrder() {
+    control::StatsRequest request;
+    request.set_epoch(1);
+    control::Stats stats;
+    return Ask(control::STATS_REQUEST, request, stats);
   }
 
   Status Connect(int device, const std::string& polling, const std::string& offers) {

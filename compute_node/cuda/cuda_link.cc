@@ -14,7 +14,6 @@ Result<std::unique_ptr<DeviceLink>> CudaLink::Create(const WireShape& wire, Cloc
   LAMINA_ASSIGN_OR_RETURN(link->window_, cuda::SharedBuffer::Create(wire.compute_window_bytes()));
   cuda::FillOnDevice(link->window_->data(), 0, link->window_->size_bytes(), link->stream());
   LAMINA_RETURN_IF_ERROR(staged.Synchronize());
-  LAMINA_ASSIGN_OR_RETURN(link->raises_, cuda::Waits::Create(link->stream()));
   link->batches_.resize(static_cast<size_t>(wire.num_batches));
   for (Batch& batch : link->batches_) {
     LAMINA_ASSIGN_OR_RETURN(batch.ahead, cuda::Waits::Create(link->stream()));
@@ -37,7 +36,6 @@ CudaLink::~CudaLink() {
 }
 
 void CudaLink::GiveUp() {
-  if (raises_ != nullptr) raises_->GiveUp();
   for (const Batch& batch : batches_) {
     if (batch.ahead != nullptr) batch.ahead->GiveUp();
     if (batch.beside != nullptr) batch.beside->GiveUp();
@@ -73,7 +71,7 @@ Status CudaLink::Join(const DeviceWindow& peer, bool in_turns) {
 void CudaLink::Post(int number, uint64_t about, std::span<const PackedParts> packed) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   device_.PackOnDevice(packed, Message(number) + sizeof(cuda::Flag));
-  raises_->Raise(reinterpret_cast<cuda::Flag*>(Message(number)), {++batch.number, about}, stream());
+  batch.ahead->Raise(reinterpret_cast<cuda::Flag*>(Message(number)), {++batch.number, about}, stream());
 }
 
 void CudaLink::Await(int number, bool ahead) {

@@ -54,7 +54,6 @@ class CudaLink final : public DeviceLink {
   CudaDevice& device_;
   cuda::DeviceId device_id_{};
   std::unique_ptr<cuda::SharedBuffer> window_, peer_window_;
-  std::unique_ptr<cuda::Waits> raises_;  // waits for nothing
   std::vector<Batch> batches_;
   bool joined_ = false;
 };

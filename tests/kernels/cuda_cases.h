@@ -11,10 +11,24 @@
 #include "kernels/cuda/device.h"
 
 #if LAMINA_CUDA_EMULATED
+#include "kernels/cuda/emulation/runtime.h"
 #include "kernels/cuda/emulation/simt.h"
 #endif
 
 namespace lamina::cuda {
+
+// Emulated streams go on by themselves while this lives, as a GPU's do.
+class RunningStreams {
+ public:
+#if LAMINA_CUDA_EMULATED
+  RunningStreams() { emulation::SetStreamsRunAhead(true); }
+  ~RunningStreams() { emulation::SetStreamsRunAhead(false); }
+#else
+  RunningStreams() = default;
+#endif
+  RunningStreams(const RunningStreams&) = delete;
+  RunningStreams& operator=(const RunningStreams&) = delete;
+};
 
 class CudaTest : public testing::Test {
  protected:

@@ -7,22 +7,14 @@
 
 #include "tests/kernels/cuda_cases.h"
 
-#if LAMINA_CUDA_EMULATED
-#include "kernels/cuda/emulation/runtime.h"
-#endif
-
 namespace lamina::cuda {
 namespace {
 
 using std::chrono::seconds;
 
-// Streams that go on by themselves, as a GPU's do.
 class CudaFlags : public CudaTest {
  protected:
   void SetUp() override {
-#if LAMINA_CUDA_EMULATED
-    emulation::SetStreamsRunAhead(true);
-#endif
     CudaTest::SetUp();
     if (IsSkipped()) return;
     other_stream_ = Stream::Create().value();
@@ -32,15 +24,10 @@ class CudaFlags : public CudaTest {
     FillOnDevice(flags_.data(), 0, flags_.size_bytes(), stream());
     ASSERT_TRUE(stream().Synchronize().ok());
   }
-  void TearDown() override {
-    other_stream_.reset();
-#if LAMINA_CUDA_EMULATED
-    emulation::SetStreamsRunAhead(false);
-#endif
-  }
 
   Flag* flag(int i) const { return flags_.as<Flag>() + i; }
 
+  const RunningStreams running_;
   std::unique_ptr<Stream> other_stream_;
   std::unique_ptr<Waits> waits_, other_waits_;
   DeviceBuffer flags_;
@@ -98,7 +85,6 @@ TEST_F(CudaFlags, TheHostEndsAWaitAndTheDeviceCanBeUsedFurther) {
   waits_->Await(flag(0), 1, 0, seconds(600), stream());
   const Result<std::unique_ptr<Event>> behind = Event::Create();
   (*behind)->Record(stream());
-  std::this_thread::sleep_for(milliseconds(20));
   EXPECT_FALSE((*behind)->Reached());
   const TimePoint told = Clock::now();
   waits_->GiveUp();

@@ -20,21 +20,12 @@ using testing::HasSubstr;
 class CudaSharedBuffer : public CudaTest {
  protected:
   void SetUp() override {
-#if LAMINA_CUDA_EMULATED
-    emulation::SetStreamsRunAhead(true);
-#endif
     CudaTest::SetUp();
     if (IsSkipped()) return;
     Result<std::unique_ptr<SharedBuffer>> made = SharedBuffer::Create(kBytes);
     if (made.status().code() == StatusCode::kUnimplemented) GTEST_SKIP() << made.status();
     ASSERT_TRUE(made.ok()) << made.status();
     made_ = std::move(*made);
-  }
-  void TearDown() override {
-    made_.reset();
-#if LAMINA_CUDA_EMULATED
-    emulation::SetStreamsRunAhead(false);
-#endif
   }
 
   std::vector<unsigned char> Read(const std::byte* device, size_t bytes) {
@@ -45,6 +36,7 @@ class CudaSharedBuffer : public CudaTest {
   }
 
   static constexpr size_t kBytes = 100'000;
+  const RunningStreams running_;
   std::unique_ptr<SharedBuffer> made_;
 };
 

@@ -16,10 +16,7 @@
 #include "kernels/elementwise.h"
 #include "memory_node/kv_device.h"
 #include "memory_node/make_kv_device.h"
-
-#if LAMINA_CUDA_EMULATED
-#include "kernels/cuda/emulation/runtime.h"
-#endif
+#include "tests/kernels/cuda_cases.h"
 
 namespace lamina {
 namespace {
@@ -38,25 +35,12 @@ class CudaAheadAttentionTest : public testing::Test {
  protected:
   void SetUp() override {
     if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
-#if LAMINA_CUDA_EMULATED
-    cuda::emulation::SetStreamsRunAhead(true);
-#endif
     const KvShape kv{kLayers, kWire.num_kv_heads, kWire.head_dim, kWire.kv_dtype};
     memory_ = *MakeKvDevice(CudaGpu{0}, kv, kCapacity, 0, team_);
     reference_ = *MakeKvDevice(HostCpu{}, kv, kCapacity, 0, team_);
     compute_ = *MakeComputeDevice(CudaGpu{0}, team_);
     stream_ = *cuda::Stream::Create();
     Open(seconds(20));
-  }
-  void TearDown() override {
-    link_.reset();
-    ahead_.reset();
-    compute_.reset();
-    memory_.reset();
-    stream_.reset();
-#if LAMINA_CUDA_EMULATED
-    cuda::emulation::SetStreamsRunAhead(false);
-#endif
   }
 
   void Open(Clock::duration limit) {
@@ -163,6 +147,7 @@ class CudaAheadAttentionTest : public testing::Test {
     }
   }
 
+  const cuda::RunningStreams running_;
   WorkerTeam team_{1};
   std::unique_ptr<KvDevice> memory_, reference_;
   std::unique_ptr<ComputeDevice> compute_;
