@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "base/status.h"
 #include "transport/transport.h"
 

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "base/status.h"
 #include "compute_node/safetensors_header.h"
 

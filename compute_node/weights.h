@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "base/status.h"
 #include "base/worker_team.h"
 #include "compute_node/weight_reader.h"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 
 namespace lamina {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "base/ids.h"
 
 namespace lamina {

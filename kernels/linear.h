@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "base/worker_team.h"
 
 namespace lamina {

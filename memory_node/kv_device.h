@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "kernels/attention.h"

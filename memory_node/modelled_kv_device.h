@@ -3,7 +3,7 @@
 
 #include "base/device_catalog.h"
 #include "base/device_timeline.h"
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "kernels/kv_tables.h"
 #include "memory_node/kv_device.h"
 

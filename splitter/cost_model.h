@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "base/device_catalog.h"
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "splitter/slices.h"
 
 namespace lamina {

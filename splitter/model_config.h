@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "base/ids.h"
 #include "base/status.h"
 

@@ -43,7 +43,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "base/status.h"
 
 namespace lamina {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "base/status.h"
 #include "kernels/cuda/device.h"
 

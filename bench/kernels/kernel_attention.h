@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "base/status.h"
 #include "base/worker_team.h"
 #include "bench/kernels/kernel_samples.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "base/status.h"
 #include "bench/kernels/cuda_round_trip.h"
 #include "bench/report.h"

@@ -7,9 +7,7 @@
 namespace lamina {
 namespace {
 
-DType DTypeOf(const std::string& name) {  // as ResolveConfig leaves it
-  return name == "bfloat16" ? DType::kBF16 : name == "float16" ? DType::kF16 : DType::kF32;
-}
+DType DTypeOf(const std::string& name) { return DTypeNamed(name).value_or(DType::kF32); }  // as ResolveConfig leaves it
 
 // Between a compute node and a memory node each has a window, and a buffer of the size of the other's.
 int64_t BytesPerPair(const ClusterConfig& config, const ModelConfig& model) {

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "kernels/attention.h"
 #include "kernels/cpu_features.h"
 #include "kernels/elementwise.h"

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 
 #define LAMINA_SIMD [[gnu::always_inline]] inline
 

@@ -14,7 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "base/ids.h"
 #include "kernels/attention_shape.h"
 #include "kernels/cuda/device.h"

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "base/ids.h"
 #include "kernels/cuda/device.h"
 #include "kernels/elementwise.h"

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "kernels/cuda/device.h"
 
 namespace lamina::cuda {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/runtime.h"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 

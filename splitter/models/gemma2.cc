@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "splitter/models/config_readers.h"
 #include "splitter/models/llama.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "kernels/cpu_features.h"
 
 namespace lamina {
@@ -44,7 +44,7 @@ inline std::vector<float> RandomFloats(size_t n, uint32_t seed, float scale = 1.
   return values;
 }
 
-// `values` in `dtype`, element by element with the conversions of base/float16.h.
+// `values` in `dtype`, element by element with the conversions of base/dtype.h.
 inline std::vector<std::byte> Encode(const std::vector<float>& values, DType dtype) {
   std::vector<std::byte> bytes(values.size() * ElementSize(dtype));
   for (size_t i = 0; i < values.size(); ++i) {

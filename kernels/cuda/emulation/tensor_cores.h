@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "base/float16.h"
+#include "base/dtype.h"
 #include "kernels/cuda/emulation/simt.h"
 
 namespace lamina::cuda::emulation {

@@ -1,4 +1,4 @@
-#include "base/float16.h"
+#include "base/dtype.h"
 
 #include <gtest/gtest.h>
 
@@ -86,11 +86,56 @@ TEST(BF16, RoundsToNearestEven) {
 // A NaN whose payload lies in the lower half only must not turn into infinity.
 TEST(BF16, NaNStaysNaN) { EXPECT_TRUE(IsNaN(ToBF16(std::bit_cast<float>(0x7f800001u)).bits, 0x7f80)); }
 
+// From its fields, as the specification lists them.
+double ValueOfF8(uint8_t bits) {
+  const int exponent = (bits >> 3) & 0xf, mantissa = bits & 7;
+  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  return (bits & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+TEST(F8, EveryPatternConvertsToItsValueAndBack) {
+  for (uint32_t i = 0; i < 0x100; ++i) {
+    const auto bits = static_cast<uint8_t>(i);
+    const float x = ToFloat(F8{bits});
+    ASSERT_EQ(std::signbit(x), (bits & 0x80) != 0) << i;
+    ASSERT_EQ(ToF8(x).bits, bits) << i;
+    if ((bits & 0x7f) == 0x7f) {
+      ASSERT_TRUE(std::isnan(x)) << i;
+    } else {
+      ASSERT_EQ(double{x}, ValueOfF8(bits)) << i;
+    }
+  }
+}
+
+TEST(F8, RoundsToNearestEven) {
+  for (uint8_t bits = 0; bits < 0x7e; ++bits) {
+    const double low = ValueOfF8(bits), high = ValueOfF8(static_cast<uint8_t>(bits + 1));
+    const auto middle = static_cast<float>((low + high) / 2);
+    for (float sign : {1.0f, -1.0f}) {
+      const int sign_bit = sign < 0 ? 0x80 : 0;
+      ASSERT_EQ(ToF8(sign * middle).bits, (bits + bits % 2) | sign_bit) << int{bits};
+      ASSERT_EQ(ToF8(sign * std::nextafter(middle, 0.0f)).bits, bits | sign_bit) << int{bits};
+      ASSERT_EQ(ToF8(sign * std::nextafter(middle, 1e9f)).bits, (bits + 1) | sign_bit) << int{bits};
+    }
+  }
+}
+
+TEST(F8, WhatIsTooLargeBecomesTheLargest) {
+  for (const float x : {std::nextafter(kMaxF8, 1e9f), 464.0f, 465.0f, 1e30f, INFINITY}) {
+    EXPECT_EQ(ToF8(x).bits, 0x7e) << x;
+    EXPECT_EQ(ToF8(-x).bits, 0xfe) << x;
+  }
+  EXPECT_EQ(ToF8(-1e-30f).bits, 0x80);
+}
+
 TEST(DType, SizesAndNames) {
   EXPECT_EQ(ElementSize(DType::kF32), 4u);
   EXPECT_EQ(ElementSize(DType::kBF16), 2u);
   EXPECT_EQ(ElementSize(DType::kF16), 2u);
+  EXPECT_EQ(ElementSize(DType::kF8), 1u);
   EXPECT_EQ(DTypeName(DType::kF16), "float16");
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8}) EXPECT_EQ(DTypeNamed(DTypeName(dtype)), dtype);
+  EXPECT_EQ(DTypeNamed("float8"), std::nullopt);
 }
 
 }  // namespace

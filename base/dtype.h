@@ -1,0 +1,107 @@
+// Floating point of 16 and 8 bits on the CPU: storage types and exact conversions (round to nearest even).
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace lamina {
+
+// What a tensor's elements are. kF8 is for the KV cache only.
+enum class DType : uint8_t { kF32 = 0, kBF16 = 1, kF16 = 2, kF8 = 3 };
+
+constexpr size_t ElementSize(DType dtype) { return dtype == DType::kF32 ? 4 : dtype == DType::kF8 ? 1 : 2; }
+
+// As users write it.
+constexpr std::string_view DTypeName(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return "float32";
+    case DType::kBF16: return "bfloat16";
+    case DType::kF16: return "float16";
+    case DType::kF8: return "fp8";
+  }
+  return "";
+}
+constexpr std::optional<DType> DTypeNamed(std::string_view name) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8}) {
+    if (name == DTypeName(dtype)) return dtype;
+  }
+  return std::nullopt;
+}
+
+// bfloat16: the upper half of a float.
+struct BF16 {
+  uint16_t bits = 0;
+};
+
+constexpr float ToFloat(BF16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+
+constexpr BF16 ToBF16(float x) {
+  const uint32_t u = std::bit_cast<uint32_t>(x);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((u >> 16) | 0x40u)};  // keep NaN a (quiet) NaN
+  return {static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
+}
+
+// IEEE binary16.
+struct F16 {
+  uint16_t bits = 0;
+};
+
+constexpr float ToFloat(F16 x) {
+  const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
+  const uint32_t exponent = (x.bits >> 10) & 0x1fu;
+  const uint32_t mantissa = x.bits & 0x3ffu;
+  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // subnormal: exact
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
+}
+
+constexpr F16 ToF16(float x) {
+  const uint32_t u = std::bit_cast<uint32_t>(x);
+  const auto sign = static_cast<uint16_t>((u >> 16) & 0x8000u);
+  const uint32_t a = u & 0x7fffffffu;
+  if (a > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};
+  if (a >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};  // rounds to infinity
+  if (a < 0x38800000u) {                                                 // subnormal or zero: let the FPU round
+    const float shifted = std::bit_cast<float>(a) + 0.5f;                // ulp of 0.5 is 2^-24, binary16's smallest step
+    return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u))};
+  }
+  const uint32_t rounded = a + 0xfffu + ((a >> 13) & 1u);
+  return {static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13))};
+}
+
+// E4M3 of the Open Compute Project's OFP8: no infinities, one NaN of each sign, up to 448.
+struct F8 {
+  uint8_t bits = 0;
+};
+
+inline constexpr float kMaxF8 = 448;
+
+constexpr float ToFloat(F8 x) {
+  const uint32_t sign = static_cast<uint32_t>(x.bits & 0x80u) << 24, a = x.bits & 0x7fu;
+  if (a == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
+  if (a >= 8) return std::bit_cast<float>(sign | ((a << 20) + (120u << 23)));
+  const float magnitude = static_cast<float>(a) * 0x1p-9f;  // subnormal: exact
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
+}
+
+// What is larger than kMaxF8, infinity too, becomes kMaxF8.
+constexpr F8 ToF8(float x) {
+  const uint32_t u = std::bit_cast<uint32_t>(x);
+  const auto sign = static_cast<uint8_t>((u >> 24) & 0x80u);
+  const uint32_t a = u & 0x7fffffffu;
+  if (a > 0x7f800000u) return {static_cast<uint8_t>(sign | 0x7fu)};
+  if (a >= std::bit_cast<uint32_t>(kMaxF8)) return {static_cast<uint8_t>(sign | 0x7eu)};
+  if (a < 0x3c800000u) {                                    // subnormal or zero: let the FPU round
+    const float shifted = std::bit_cast<float>(a) + 16384;  // ulp of 2^14 is 2^-9, E4M3's smallest step
+    return {static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x46800000u))};
+  }
+  const uint32_t rounded = a + 0x7ffffu + ((a >> 20) & 1u);
+  return {static_cast<uint8_t>(sign | ((rounded - (120u << 23)) >> 20))};
+}
+
+}  // namespace lamina
