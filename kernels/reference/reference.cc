@@ -42,6 +42,7 @@ float At(const void* array, DType dtype, int64_t i) {
     std::memcpy(&x, p, sizeof(x));
     return x;
   }
+  if (dtype == DType::kF8) return ToFloat(F8{std::to_integer<uint8_t>(*p)});
   uint16_t bits;
   std::memcpy(&bits, p, sizeof(bits));
   return dtype == DType::kBF16 ? ToFloat(BF16{bits}) : ToFloat(F16{bits});

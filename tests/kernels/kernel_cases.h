@@ -22,7 +22,8 @@ inline std::vector<CpuIsa> SupportedIsas() {
   return isas;
 }
 
-constexpr DType kAllDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr DType kAllDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};  // of weights and values
+constexpr DType kKvDTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF8};
 
 // Runs a scope on one instruction set.
 class WithIsa {
@@ -50,6 +51,8 @@ inline std::vector<std::byte> Encode(const std::vector<float>& values, DType dty
   for (size_t i = 0; i < values.size(); ++i) {
     if (dtype == DType::kF32) {
       std::memcpy(&bytes[i * 4], &values[i], 4);
+    } else if (dtype == DType::kF8) {
+      bytes[i] = std::byte{ToF8(values[i]).bits};
     } else {
       const uint16_t bits = dtype == DType::kBF16 ? ToBF16(values[i]).bits : ToF16(values[i]).bits;
       std::memcpy(&bytes[i * 2], &bits, 2);
