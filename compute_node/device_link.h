@@ -1,6 +1,6 @@
-// A compute node's way to a memory node of this host whose device and this one reach each other's device windows (splitter/wire_format.h):
-// q, k and v are written there by kernels, and the device waits for the outputs itself. Everything is only asked for, in the order of the
-// slices: a step's layers can be asked for one after the other before the first of them has run.
+// A compute node's way to a memory node where messages go from device to device, by device windows (splitter/wire_format.h): kernels write
+// q, k and v, and the device waits for the outputs itself. Everything is only asked for, in the order of the slices: a step's layers can be
+// asked for one after the other before the first of them has run, unless this host posts the messages.
 #pragma once
 
 #include <cstddef>
@@ -24,16 +24,22 @@ class DeviceLink {
   // What the memory node maps; there as long as this object.
   virtual DeviceWindow window() const = 0;
 
-  // Maps the memory node's window. kInvalidArgument: it is too small, or this device cannot reach it. kUnimplemented: both nodes' processes
-  // take turns on one GPU, where who waits keeps the other from answering; not if `in_turns` says that it may be so. REQUIRES: once, before
-  // anything else.
+  // Maps the memory node's window, or where there is no descriptor prepares for posts. kInvalidArgument: it is too small, or this device
+  // cannot reach it. kUnimplemented: both nodes' processes take turns on one GPU, where who waits keeps the other from answering; not if
+  // `in_turns` says that it may be so. REQUIRES: once, before anything else.
   virtual Status Join(const DeviceWindow& peer, bool in_turns) = 0;
+
+  // This host posts messages when kernels have written them: it calls Carry whenever it polls, does not sleep while carries(), and does not
+  // wait for the device behind an Await.
+  virtual bool by_posts() const = 0;
+  virtual bool Carry(Endpoint& memory_node) = 0;  // returns whether anything left
+  virtual bool carries() const = 0;
 
   // Sends the batch's next message; `about` is what AboutMessage says of it.
   virtual void Post(int batch, uint64_t about, std::span<const PackedParts> packed) = 0;
 
-  // With `ahead`, what is asked for from here on runs when the reply to the last message is there. Without, the device goes on with other
-  // batches meanwhile, and the host has to see with Fetch that the reply is there before it asks for what works with it.
+  // With `ahead`, what is asked for from here on runs when the reply to the last message is there: not by_posts(). Without, the device goes
+  // on with other batches meanwhile, and the host has to see with Fetch that the reply is there before it asks for what works with it.
   virtual void Await(int batch, bool ahead) = 0;
 
   // Elements of the reply's payload, from byte `offset` on, as ComputeDevice::Unpack. REQUIRES: behind Await; without `ahead`, fetched.

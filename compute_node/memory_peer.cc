@@ -18,7 +18,12 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
                                                         Ladder& ladder, Deadline deadline) {
   std::unique_ptr<MemoryPeer> peer(new MemoryPeer(address, wire, options.hello.epoch));
   EndpointOptions offered{wire.compute_window_bytes(), options.hello.Encode()};
-  if (link.ok()) offered.device_window = (*link)->window();
+  const bool asked_for = options.polling == "device";
+  if (link.ok()) {
+    peer->link_ = std::move(*link);
+    offered.device_window = peer->link_->window();
+    if (!asked_for) offered.device_window.data = nullptr;
+  }
   Result<Path> connected = ladder.Connect(address.offers, offered, deadline);
   if (!connected.ok()) return connected.status().WithContext("data path to memory node " + address.name);
   peer->endpoint_ = std::move(connected->endpoint);
@@ -28,8 +33,8 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
   peer->path_ = {address.node, std::string(connected->fabric->name()), RefusalText(connected->refused), peer->endpoint_->through()};
   peer->payload_checksum_ = NeedsPayloadChecksum(options.payload_checksum, peer->path_.fabric);
   if (options.polling != "host") {
-    Status linked = link.status();
-    if (link.ok()) linked = peer->Link(std::move(*link), options.polling == "device", ladder, deadline);
+    const Status linked = peer->link_ == nullptr ? link.status() : peer->Link(asked_for, ladder, deadline);
+    if (!peer->is_linked_ && offered.device_window.data == nullptr) peer->link_.reset();
     if (peer->lost_) return PeerLost("memory node " + address.name + ": " + peer->why_);
     peer->path_.through +=
         std::string(peer->path_.through.empty() ? "" : ", ") + (linked.ok() ? "devices poll" : "hosts poll: " + linked.message());
@@ -44,11 +49,12 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
   return peer;
 }
 
-// Both ends have mapped the other's device window, or none is used.
-Status MemoryPeer::Link(std::unique_ptr<DeviceLink> link, bool in_turns, Ladder& ladder, Deadline deadline) {
+// Both ends reach the other's device window, or none is used.
+Status MemoryPeer::Link(bool asked_for, Ladder& ladder, Deadline deadline) {
   const DeviceWindow theirs = endpoint_->peer_device_window();
-  if (theirs.descriptor < 0) return Unimplemented("the memory node's device cannot be reached by this one");
-  const Status joined = link->Join(theirs, in_turns);
+  if (theirs.descriptor < 0 && !endpoint_->posts_to_device())
+    return Unimplemented("the memory node's device cannot be reached by this one");
+  const Status joined = link_->Join(theirs, /*in_turns=*/asked_for);
   const Notification said{MessageKind::kLink, joined.ok() ? 1u : 0u, 1};
   LAMINA_RETURN_IF_ERROR(endpoint_->Post({}, said.Pack(), 0));
   while (!link_answer_ && !lost_ && !deadline.Passed()) {
@@ -57,13 +63,13 @@ Status MemoryPeer::Link(std::unique_ptr<DeviceLink> link, bool in_turns, Ladder&
   if (!link_answer_ && !lost_) Lose("did not say whether its device takes part");
   LAMINA_RETURN_IF_ERROR(joined);
   if (!link_answer_.value_or(false)) return Unimplemented("the memory node's device cannot reach this one");
-  link_ = std::move(link);
+  is_linked_ = true;
   return OkStatus();
 }
 
 void MemoryPeer::Lose(const std::string& why) {
   if (lost_) return;
-  if (link_ != nullptr) link_->GiveUp();
+  if (is_linked_) link_->GiveUp();
   LAMINA_LOG_ERROR("memory node {} is lost: {}", name(), why);
   lost_ = true;
   why_ = why;
@@ -147,7 +153,8 @@ bool MemoryPeer::Poll() {
     if (events[i].kind == Event::Kind::kPeerLost) Lose(endpoint_->last_error());
     if (events[i].kind == Event::Kind::kNotification) TakeNotification(events[i].value);
   }
-  return count > 0;
+  const bool left = is_linked_ && !lost_ && link_->Carry(*endpoint_);
+  return count > 0 || left;
 }
 
 void MemoryPeer::TakeNotification(uint32_t value) {

@@ -52,7 +52,7 @@ class MemoryPeer {
   void Lose(const std::string& why);  // the first reason stays
 
   // How devices talk to each other about decoding rows, instead of by decode messages. Null: by those.
-  DeviceLink* link() const { return link_.get(); }
+  DeviceLink* link() const { return is_linked_ ? link_.get() : nullptr; }
 
   // With WireShape::overlap: the first part of the decode message that PostDecode completes. Likewise.
   std::span<std::byte> query_payload(int batch);
@@ -93,17 +93,18 @@ class MemoryPeer {
   MemoryPeer(const MemoryPeerAddress& address, const WireShape& wire, uint64_t epoch) : address_(address), wire_(wire), epoch_(epoch) {}
   Status Post(const Notification& announced, MessageHeader header, std::span<std::byte> area, size_t payload_bytes, uint64_t offset);
   void TakeNotification(uint32_t value);
-  Status Link(std::unique_ptr<DeviceLink> link, bool in_turns, Ladder& ladder, Deadline deadline);
+  Status Link(bool asked_for, Ladder& ladder, Deadline deadline);
   uint64_t decode_offset(int batch) const { return wire_.overlap ? wire_.second_part_offset(batch) : wire_.decode_offset(batch); }
   std::span<std::byte> outgoing() const { return buffer_ == nullptr ? endpoint_->peer_window() : buffer_->bytes(); }
 
   const MemoryPeerAddress address_;
   const WireShape wire_;
   const uint64_t epoch_;
-  std::unique_ptr<Buffer> buffer_;      // the peer's window, as it is written here; null: it can be written itself
-  std::unique_ptr<Endpoint> endpoint_;  // after the buffer: it goes first
+  std::unique_ptr<Buffer> buffer_;  // the peer's window, as it is written here; null: it can be written itself
   std::unique_ptr<DeviceLink> link_;
-  std::optional<bool> link_answer_;  // the memory node's
+  std::unique_ptr<Endpoint> endpoint_;  // after the buffer, and the link's window: it goes first
+  std::optional<bool> link_answer_;     // the memory node's
+  bool is_linked_ = false;
   AttentionBackend::ChosenPath path_;
   bool payload_checksum_ = false;
   std::array<DecodeArea, kMaxBatches> decodes_{};

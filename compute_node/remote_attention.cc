@@ -244,6 +244,7 @@ void RemoteAttention::EndStep(int number) {
 }
 
 void RemoteAttention::Sleep(std::span<const int> fds) {
+  if (Carrying()) return;
   TimePoint first = Clock::now();
   bool fetching = false;
   for (const Batch& batch : batches_) {
@@ -356,8 +357,8 @@ void RemoteAttention::PostByLink(Batch& batch, size_t to, std::span<const Packed
 }
 
 // The next slice may be asked for behind this, before the reply is there, unless this host has a part in it: it merges, it looks at the end
-// of a step whether replies came at all, and with several batches under way it sees to it that the device does not wait for one while it
-// could run slices of another.
+// of a step whether replies came at all, it posts messages for NICs, and with several batches under way it sees to it that the device does
+// not wait for one while it could run slices of another.
 void RemoteAttention::AwaitByLink(Batch& batch, size_t from) {
   DeviceLink& link = *peer(from).link();
   const WireShape& wire = peer(from).wire();
@@ -379,7 +380,14 @@ void RemoteAttention::TakeByLink(Batch& batch, size_t from) {
 }
 
 bool RemoteAttention::RunsAhead(const Batch& batch) const {
-  return std::ranges::all_of(batches_, [&](const Batch& other) { return &other == &batch || other.rows.empty(); });
+  const auto by_posts = [](const Peer& p) { return p.connection->link() != nullptr && p.connection->link()->by_posts(); };
+  return std::ranges::none_of(peers_, by_posts) &&
+         std::ranges::all_of(batches_, [&](const Batch& other) { return &other == &batch || other.rows.empty(); });
+}
+
+bool RemoteAttention::Carrying() const {
+  return std::ranges::any_of(
+      peers_, [](const Peer& p) { return p.connection->link() != nullptr && !p.connection->lost() && p.connection->link()->carries(); });
 }
 
 bool RemoteAttention::Fetching(const Batch& batch) const {
@@ -534,7 +542,7 @@ bool RemoteAttention::WaitFor(const Batch& batch, size_t on, const char* what, D
     if (deadline.Passed()) {
       LoseLate(batch, on, what);
       FailRowsOfLost();
-    } else if (!progress && backoff.Idle()) {
+    } else if (!progress && backoff.Idle() && !Carrying()) {
       ladder_->Sleep({}, deadline);
     }
   }

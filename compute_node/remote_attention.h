@@ -123,6 +123,7 @@ class RemoteAttention : public AttentionBackend {
   void EndByLink(Batch& batch, size_t peer);
   void TakeByLink(Batch& batch, size_t peer);
   bool RunsAhead(const Batch& batch) const;
+  bool Carrying() const;  // links have messages that this host is to post
   bool Fetching(const Batch& batch) const;
   void PushPrefill(Batch& batch, size_t peer);
   void PushRows(Batch& batch, size_t peer, size_t first, size_t count);

@@ -1,6 +1,6 @@
 // Attention that a memory node's device is asked for as soon as a step's order is here, before there are queries: the device waits for each
 // layer's q, k and v in its device window by itself, attends, writes the outputs into the compute node's, and raises the flag there
-// (splitter/wire_format.h, "Device windows"). Neither node's host is on that way.
+// (splitter/wire_format.h, "Device windows"). Neither node's host is on that way, but for posts to NICs.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,13 @@ class AheadAttention {
   // What the compute node maps; there as long as this object.
   virtual DeviceWindow window() const = 0;
 
-  // Maps the compute node's window. kInvalidArgument: it is too small, or this device cannot reach it. REQUIRES: once, before Attend.
+  // Maps the compute node's window, or where there is no descriptor prepares for posts. kInvalidArgument: it is too small, or this device
+  // cannot reach it. REQUIRES: once, before Attend.
   virtual Status Join(const DeviceWindow& peer) = 0;
+
+  // By posts, this host posts replies when kernels have written them: it calls Carry whenever it polls, and does not sleep while carries().
+  virtual bool Carry(Endpoint& compute_node) = 0;  // returns whether anything left
+  virtual bool carries() const = 0;
 
   virtual int num_layers() const = 0;
 

@@ -184,6 +184,7 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvDevice> device,
                           MakeKvDevice(options_.device, shape, capacity, options_.host_memory_bytes, team_));
   session->service = std::make_unique<AttentionService>(session->wire, RulesOf(spec), request.epoch(), std::move(device));
+  session->opens_to_nics = request.polling() == "device";
   if (!request.polling().empty() && request.polling() != "host") {
     Result<std::unique_ptr<AheadAttention>> ahead = session->service->MakeAheadAttention();
     if (ahead.ok())
@@ -206,9 +207,10 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
 bool MemoryNode::AcceptPeers() {
   next_accept_ = Clock::now() + kAcceptInterval;
   Session& session = *session_;
-  const EndpointOptions options{session.wire.memory_window_bytes(), DataHello{session.epoch, 0, ""}.Encode(),
-                                [this](const std::string& hello) { return IsMember(DataHello::Decode(hello)); },
-                                session.offered != nullptr ? session.offered->window() : DeviceWindow{}};
+  EndpointOptions options{session.wire.memory_window_bytes(), DataHello{session.epoch, 0, ""}.Encode(),
+                          [this](const std::string& hello) { return IsMember(DataHello::Decode(hello)); }};
+  if (session.offered != nullptr) options.device_window = session.offered->window();
+  if (!session.opens_to_nics) options.device_window.data = nullptr;
   Result<Path> path = session.ladder->Accept(options);
   if (!path.ok()) {
     if (path.status().code() != StatusCode::kTryAgain) LAMINA_LOG_WARN("accepting a compute node: {}", path.status().ToString());
@@ -272,6 +274,10 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
   }
   if (peer.lost && ahead != nullptr) session_->service->ahead()->GiveUp();
   bool busy = count > 0;
+  if (!peer.lost && peer.joined) {
+    AheadAttention& replies = *session_->service->ahead();
+    busy |= replies.Carry(*peer.endpoint) || replies.carries();
+  }
   while (!peer.lost && !peer.notifications.empty() && HandleNotification(peer, peer.notifications.front())) {
     peer.notifications.pop_front();
     busy = true;
@@ -349,12 +355,14 @@ void MemoryNode::Answer(ComputePeer& peer, std::span<const WriteOp> writes, cons
   peer.lost = true;
 }
 
-// The compute node has mapped this node's device window, or could not. Both windows are used, or none.
+// The compute node reaches this node's device window, or does not. Both windows are used, or none.
 void MemoryNode::HandleLink(ComputePeer& peer, bool wanted) {
   Session& session = *session_;
   bool joins = wanted && session.offered != nullptr && session.service->newest_step() == StepId{};
   if (joins) {
-    const Status joined = session.offered->Join(peer.endpoint->peer_device_window());
+    const DeviceWindow theirs = peer.endpoint->peer_device_window();
+    const bool is_reached = theirs.descriptor >= 0 || peer.endpoint->posts_to_device();
+    const Status joined = is_reached ? session.offered->Join(theirs) : Unimplemented("the compute node's device cannot be reached");
     if (!joined.ok()) LAMINA_LOG_WARN("this host polls for messages, not the device: {}", joined.message());
     joins = joined.ok();
   }

@@ -78,6 +78,7 @@ class MemoryNode {
     WireShape wire;
     std::unique_ptr<AttentionService> service;
     std::unique_ptr<AheadAttention> offered;  // to compute nodes, until one of them joins it; null: the device has none
+    bool opens_to_nics = false;               // what is offered
     std::unique_ptr<Ladder> ladder;
     std::vector<ComputePeer> peers;  // last: endpoints and buffers go before the fabrics that made them
   };

@@ -27,13 +27,14 @@
 //           [num_heads] fp32 of each; on an error (status != 0) a UTF-8 message instead. With kTimes, ReplyTimes (step_times.h)
 //           stand behind all that
 //
-// Device windows. A compute node and a memory node of one host whose devices reach each other's memory have a second window each, in that
-// memory, with the same areas for decode messages and replies. The compute node says with kLink (slot 1) that it has mapped the memory
-// node's; if the memory node answers with kLink (slot 1), all decode messages between the two go through there: the same payload, never in
-// two parts, behind a flag of the device (kernels/cuda/flags.h) instead of a header and a notification. The flag's number counts a batch's
-// messages, from 1; the order says what they are about: one for each layer, for the order's decode rows. Both ends check that they mean
-// the same (AboutMessage). A reply always has the log-sum-exp, and no times; on an error the flag's status is a StatusCode and its detail
-// the bytes of the message. Pushes go on as they do.
+// Device windows. A compute node and a memory node whose devices reach each other's memory, by mapping it or through NICs, have a second
+// window each, in that memory, with the same areas for decode messages and replies. The compute node says with kLink (slot 1) that it has
+// mapped the memory node's, or will post to it; if the memory node answers with kLink (slot 1), all decode messages between the two go
+// through there: the same payload, never in two parts, behind a flag of the device (kernels/cuda/flags.h) instead of a header and a
+// notification. What is posted is the message and then the flag's number. The flag's number counts a batch's messages, from 1; the order
+// says what they are about: one for each layer, for the order's decode rows. Both ends check that they mean the same (AboutMessage). A
+// reply always has the log-sum-exp, and no times; on an error the flag's status is a StatusCode and its detail the bytes of the message.
+// Pushes go on as they do.
 #pragma once
 
 #include <cstddef>
@@ -133,7 +134,8 @@ struct WireShape {
   uint64_t decode_offset(int batch) const { return batch * decode_area_bytes(); }
   uint64_t second_part_offset(int batch) const { return decode_offset(batch) + sizeof(MessageHeader) + max_rows * q_row_bytes(); }
   uint64_t second_part_bytes() const { return sizeof(MessageHeader) + max_rows * 2 * kv_row_bytes(); }
-  uint64_t push_offset(int slot) const { return decode_offset(num_batches) + slot * push_area_bytes(); }
+  uint64_t decode_areas_bytes() const { return decode_offset(num_batches); }
+  uint64_t push_offset(int slot) const { return decode_areas_bytes() + slot * push_area_bytes(); }
   uint64_t memory_window_bytes() const { return push_offset(kPushSlots); }
   uint64_t reply_area_bytes() const {
     return Align(sizeof(MessageHeader) + max_rows * (q_row_bytes() + lse_row_bytes()) + kMaxErrorBytes + kMaxTimesBytes);

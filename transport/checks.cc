@@ -7,9 +7,10 @@ namespace {
 
 using std::to_string;
 
-Status OutsideWindow(const WriteOp& op, uint64_t peer_window_bytes) {
+Status OutsideWindow(const WriteOp& op, uint64_t window_bytes) {
   return InvalidArgument("write of " + to_string(op.source.size()) + " bytes at " + to_string(op.peer_offset) +
-                         " lies outside the peer's window of " + to_string(peer_window_bytes) + " bytes");
+                         " lies outside the peer's " + (op.to_device ? "device window of " : "window of ") + to_string(window_bytes) +
+                         " bytes");
 }
 
 }  // namespace
@@ -29,14 +30,13 @@ Status CheckMayJoin(const EndpointOptions& options, const std::string& peer_hell
   return PeerLost("it does not belong to this session, by what it says of itself");
 }
 
-Status CheckOps(std::span<const WriteOp> ops, const Limits& limits, uint64_t peer_window_bytes) {
+Status CheckOps(std::span<const WriteOp> ops, const Limits& limits, uint64_t peer_window_bytes, uint64_t device_window_bytes) {
   if (ops.size() > limits.max_ops) {
     return InvalidArgument("post of " + to_string(ops.size()) + " writes; at most " + to_string(limits.max_ops));
   }
   for (const WriteOp& op : ops) {
-    if (op.peer_offset > peer_window_bytes || op.source.size() > peer_window_bytes - op.peer_offset) {
-      return OutsideWindow(op, peer_window_bytes);
-    }
+    const uint64_t bytes = op.to_device ? device_window_bytes : peer_window_bytes;
+    if (op.peer_offset > bytes || op.source.size() > bytes - op.peer_offset) return OutsideWindow(op, bytes);
   }
   return OkStatus();
 }

@@ -40,6 +40,13 @@ Result<std::unique_ptr<Fabric>> OpenFabric(std::string_view kind) {
   return InvalidArgument("transport \"" + std::string(kind) + "\" does not exist; there are tcp, shm, verbs, ucx and loopback");
 }
 
+Status PostToDevice(Endpoint& endpoint, std::span<const std::byte> message, uint64_t peer_offset, uint64_t tag) {
+  constexpr size_t kNumber = sizeof(uint64_t);
+  const std::array<WriteOp, 2> ops = {WriteOp{message.subspan(kNumber), peer_offset + kNumber, true},
+                                      WriteOp{message.first(kNumber), peer_offset, true}};
+  return endpoint.Post(ops, std::nullopt, tag);
+}
+
 void Sleep(Fabric& fabric, std::span<const int> fds, Deadline deadline) {
   if (!fabric.Arm()) return;
   std::array<pollfd, 16> few;

@@ -36,6 +36,7 @@ class Buffer {
 struct WriteOp {
   std::span<const std::byte> source;
   uint64_t peer_offset = 0;
+  bool to_device = false;  // of the peer's device window instead; the source lies in this end's. Where Endpoint::posts_to_device
 };
 
 // What Poll returns.
@@ -51,12 +52,14 @@ struct Event {
   StatusCode status = StatusCode::kOk;
 };
 
-// Memory of a device that other processes of this host can map. Nothing of it is known here: a fabric that joins processes of one host
-// hands it over.
+// Memory of a device, for the device of a peer. No host looks at it. Either it is handed over, by a fabric that joins processes of one
+// host, and the peer's device maps it; or NICs read and write it, by posts (WriteOp::to_device).
 struct DeviceWindow {
-  int descriptor = -1;  // -1: there is none
+  int descriptor = -1;  // for processes of this host to map; -1: they cannot
   uint64_t bytes = 0;
   std::array<std::byte, 16> device{};  // which device has it, the same in every process
+  std::byte* data = nullptr;           // this end's, as its device sees it, for NICs of this host; null: they shall not reach it
+  int dma_buf = -1;                    // a DMA-BUF of the memory at `data`; -1: `data` is what NICs are given
 };
 
 // One peer. Thread: owner (one thread for a fabric and everything made by it).
@@ -80,8 +83,11 @@ class Endpoint {
   // that is built in place costs nothing to post. The peer may read such bytes before the Post; only its notification says that they count.
   virtual std::span<std::byte> peer_window() { return {}; }
 
-  // What the peer has handed over, if this fabric can; the descriptor is the endpoint's.
+  // What the peer has handed over, if this fabric can; the descriptor is the endpoint's. Where posts reach it there is no descriptor.
   virtual DeviceWindow peer_device_window() const { return {}; }
+
+  // Whether both ends have device windows that posts go from and to.
+  virtual bool posts_to_device() const { return false; }
 
   virtual const std::string& peer_hello() const = 0;  // what the peer said at connect
   virtual const std::string& peer_name() const = 0;   // address, for messages
@@ -101,7 +107,7 @@ struct EndpointOptions {
   // may not is dropped, as one that breaks off its handshake. Null: every peer may.
   std::function<bool(const std::string& peer_hello)> may_join = nullptr;
 
-  DeviceWindow device_window = {};  // for the peer to map, where the fabric can hand it over; borrowed until the peer is there
+  DeviceWindow device_window = {};  // the descriptors are borrowed until the peer is there, its memory as long as the endpoint
 };
 
 // Waits for peers at one address. Thread: owner.
@@ -152,6 +158,10 @@ class Fabric {
 // "tcp", "shm", "ucx" or "verbs" (or "loopback": both ends in this process). kInvalidArgument for another kind, naming those that exist;
 // kNotFound if this build or this machine lacks what the kind needs, and what that is.
 Result<std::unique_ptr<Fabric>> OpenFabric(std::string_view kind);
+
+// Posts a message from this end's device window to the peer's, without a notification: its first eight bytes say that it is there, and are
+// written after the rest. Errors as Endpoint::Post.
+Status PostToDevice(Endpoint& endpoint, std::span<const std::byte> message, uint64_t peer_offset, uint64_t tag);
 
 // Sleeps until `fabric` or one of `fds` has something, or `deadline`. Returns at once if Arm() says so.
 void Sleep(Fabric& fabric, std::span<const int> fds, Deadline deadline);

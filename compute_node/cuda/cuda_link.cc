@@ -11,7 +11,7 @@ Result<std::unique_ptr<DeviceLink>> CudaLink::Create(const WireShape& wire, Cloc
   cuda::StagedStream& staged = device.engine().staged();
   staged.Enter();
   LAMINA_ASSIGN_OR_RETURN(link->device_id_, cuda::IdOfDevice(staged.device()));
-  LAMINA_ASSIGN_OR_RETURN(link->window_, cuda::SharedBuffer::Create(wire.compute_window_bytes()));
+  LAMINA_ASSIGN_OR_RETURN(link->window_, cuda::SharedBuffer::Create(wire.compute_window_bytes() + wire.decode_areas_bytes()));
   cuda::FillOnDevice(link->window_->data(), 0, link->window_->size_bytes(), link->stream());
   LAMINA_RETURN_IF_ERROR(staged.Synchronize());
   link->batches_.resize(static_cast<size_t>(wire.num_batches));
@@ -48,13 +48,17 @@ int64_t CudaLink::waited_us() const {
   return static_cast<int64_t>(ns / 1000);
 }
 
-DeviceWindow CudaLink::window() const { return {window_->descriptor(), window_->size_bytes(), device_id_}; }
+DeviceWindow CudaLink::window() const {
+  return {window_->descriptor(), window_->size_bytes(), device_id_, window_->reached_by_nics() ? window_->data() : nullptr,
+          window_->dma_buf()};
+}
 
 Status CudaLink::Join(const DeviceWindow& peer, bool in_turns) {
   device_.engine().staged().Enter();
-  if (peer.bytes < wire_.push_offset(0))
+  if (peer.bytes < wire_.decode_areas_bytes())
     return InvalidArgument("the memory node's device window has only " + std::to_string(peer.bytes) + " bytes");
-  if (peer.device == device_id_ && !in_turns) {
+  by_posts_ = peer.descriptor < 0;
+  if (!by_posts_ && peer.device == device_id_ && !in_turns) {
     LAMINA_ASSIGN_OR_RETURN(const bool beside_each_other, cuda::ProcessesShareDevice(device_.engine().staged().device()));
     if (!beside_each_other) {
       return Unimplemented(
@@ -62,7 +66,9 @@ Status CudaLink::Join(const DeviceWindow& peer, bool in_turns) {
           "run beside each other");
     }
   }
-  LAMINA_ASSIGN_OR_RETURN(peer_window_, cuda::SharedBuffer::Map(peer.descriptor, peer.bytes));
+  LAMINA_ASSIGN_OR_RETURN(peer_window_, by_posts_
+                                            ? cuda::PeerWindow::ByPosts(window_->data() + wire_.compute_window_bytes(), wire_.num_batches)
+                                            : cuda::PeerWindow::Map(peer.descriptor, peer.bytes));
   joined_ = true;
   device_.engine().RunAhead(1);
   return OkStatus();
@@ -70,8 +76,18 @@ Status CudaLink::Join(const DeviceWindow& peer, bool in_turns) {
 
 void CudaLink::Post(int number, uint64_t about, std::span<const PackedParts> packed) {
   Batch& batch = batches_[static_cast<size_t>(number)];
-  device_.PackOnDevice(packed, Message(number) + sizeof(cuda::Flag));
-  batch.ahead->Raise(reinterpret_cast<cuda::Flag*>(Message(number)), {++batch.number, about}, stream());
+  const size_t offset = wire_.decode_offset(number);
+  device_.PackOnDevice(packed, peer_window_->at(offset) + sizeof(cuda::Flag));
+  size_t bytes = 0;
+  for (const PackedParts& part : packed) bytes += static_cast<size_t>(part.parts.num_elements()) * ElementSize(part.dtype);
+  peer_window_->Raise(number, offset, bytes, {++batch.number, about}, *batch.ahead, stream());
+}
+
+// A memory node that is gone is noticed by who polls the endpoint.
+bool CudaLink::Carry(Endpoint& memory_node) {
+  return by_posts_ && peer_window_->Carry([&](std::span<const std::byte> message, size_t offset) {
+    return PostToDevice(memory_node, message, offset, 0).code() != StatusCode::kTryAgain;
+  });
 }
 
 void CudaLink::Await(int number, bool ahead) {

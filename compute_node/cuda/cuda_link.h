@@ -8,6 +8,7 @@
 #include "compute_node/cuda/cuda_device.h"
 #include "compute_node/device_link.h"
 #include "kernels/cuda/flags.h"
+#include "kernels/cuda/host/peer_window.h"
 #include "kernels/cuda/shared_buffer.h"
 #include "splitter/wire_format.h"
 
@@ -21,6 +22,9 @@ class CudaLink final : public DeviceLink {
 
   DeviceWindow window() const override;
   Status Join(const DeviceWindow& peer, bool in_turns) override;
+  bool by_posts() const override { return by_posts_; }
+  bool Carry(Endpoint& memory_node) override;
+  bool carries() const override { return peer_window_ != nullptr && peer_window_->carries(); }
   void Post(int batch, uint64_t about, std::span<const PackedParts> packed) override;
   void Await(int batch, bool ahead) override;
   void Unpack(int batch, size_t offset, DType dtype, const RowParts& parts, float* value) override;
@@ -45,7 +49,6 @@ class CudaLink final : public DeviceLink {
   };
 
   CudaLink(const WireShape& wire, Clock::duration limit, CudaDevice& device) : wire_(wire), limit_(limit), device_(device) {}
-  std::byte* Message(int batch) const { return peer_window_->data() + wire_.decode_offset(batch); }
   std::byte* Reply(int batch) const { return window_->data() + wire_.reply_offset(batch); }
   cuda::Stream& stream() { return device_.engine().stream(); }
 
@@ -53,9 +56,10 @@ class CudaLink final : public DeviceLink {
   const Clock::duration limit_;
   CudaDevice& device_;
   cuda::DeviceId device_id_{};
-  std::unique_ptr<cuda::SharedBuffer> window_, peer_window_;
+  std::unique_ptr<cuda::SharedBuffer> window_;  // for replies; behind them an outbox, for messages by posts
+  std::unique_ptr<cuda::PeerWindow> peer_window_;
   std::vector<Batch> batches_;
-  bool joined_ = false;
+  bool joined_ = false, by_posts_ = false;
 };
 
 }  // namespace lamina

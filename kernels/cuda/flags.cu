@@ -43,13 +43,14 @@ __global__ void AwaitKernel(const Flag* flag, uint64_t number, uint64_t about, u
   StoreRelease(state->waited_ns, &log->waited_ns);
 }
 
-__global__ void RaiseKernel(Flag* flag, Flag becomes, WaitState* state, HostLog* log) {
+__global__ void RaiseKernel(Flag* flag, Flag becomes, uint64_t* told, WaitState* state, HostLog* log) {
   if (threadIdx.x != 0 || state->gave_up != 0) return;
   flag->about = becomes.about;
   flag->status = becomes.status;
   flag->detail = becomes.detail;
   FenceAliases();
   StoreRelease(becomes.number, &flag->number);
+  if (told != nullptr) StoreRelease(becomes.number, told);
   if (state->arrived_ns == 0) return;
   state->worked_ns += Nanoseconds() - state->arrived_ns;
   state->arrived_ns = 0;
@@ -76,8 +77,8 @@ void Waits::Await(const Flag* flag, uint64_t number, uint64_t about, Clock::dura
   Launch(AwaitKernel, OneThread(), stream, flag, number, about, limit_ns, state_.as<WaitState>(), host_.as<HostLog>());
 }
 
-void Waits::Raise(Flag* flag, const Flag& becomes, Stream& stream) {
-  Launch(RaiseKernel, OneThread(), stream, flag, becomes, state_.as<WaitState>(), host_.as<HostLog>());
+void Waits::Raise(Flag* flag, const Flag& becomes, Stream& stream, uint64_t* told) {
+  Launch(RaiseKernel, OneThread(), stream, flag, becomes, told, state_.as<WaitState>(), host_.as<HostLog>());
 }
 
 void Waits::GiveUp() { __atomic_store_n(&host_.as<HostLog>()->gives_up, uint64_t{1}, __ATOMIC_RELEASE); }

@@ -3,8 +3,8 @@
 //
 // Order. Who raises a flag first makes everything that its stream did before visible to the whole system (a fence), then writes the number
 // (release). Who waits reads it (acquire, of the whole system); what its stream does behind the wait sees all that was there before the
-// flag was raised. For flags that a NIC writes the same holds if its writes arrive in their order, which is a matter of the link and not
-// shown here.
+// flag was raised. For flags that a NIC writes the same holds if it writes in the order of its work requests and the device sees that order
+// (SharedBuffer::reached_by_nics); that this is so on a link cannot be shown here.
 //
 // No wait is endless: it ends when the flag is there, when the host says so, or after a time; then nothing of the stream's later waits
 // waits any more, and its later flags are not raised. What runs behind a wait that was given up works with what happens to stand there.
@@ -44,8 +44,8 @@ class Waits {
   void Await(const Flag* flag, uint64_t number, uint64_t about, Clock::duration limit, Stream& stream);
 
   // What `flag` becomes for others, in the stream's order, unless a wait was given up. It may be in the memory of another device that this
-  // one has mapped.
-  void Raise(Flag* flag, const Flag& becomes, Stream& stream);
+  // one has mapped. `told`, in pinned memory, gets the number behind it, for this host; null: it is not told.
+  void Raise(Flag* flag, const Flag& becomes, Stream& stream, uint64_t* told = nullptr);
 
   // Ends the waits that there are and those that will be asked for. For good.
   void GiveUp();

@@ -32,6 +32,7 @@ struct Driver {
   decltype(&cuMemMap) map = nullptr;
   decltype(&cuMemUnmap) unmap = nullptr;
   decltype(&cuMemSetAccess) set_access = nullptr;
+  decltype(&cuMemGetHandleForAddressRange) to_range_handle = nullptr;
 };
 
 template <typename Function>
@@ -51,7 +52,7 @@ std::optional<Driver> FindDriver() {
                      Find("cuMemRelease", driver.release) && Find("cuMemExportToShareableHandle", driver.to_descriptor) &&
                      Find("cuMemImportFromShareableHandle", driver.from_descriptor) && Find("cuMemAddressReserve", driver.reserve) &&
                      Find("cuMemAddressFree", driver.free_addresses) && Find("cuMemMap", driver.map) && Find("cuMemUnmap", driver.unmap) &&
-                     Find("cuMemSetAccess", driver.set_access);
+                     Find("cuMemSetAccess", driver.set_access) && Find("cuMemGetHandleForAddressRange", driver.to_range_handle);
   return found ? std::optional(driver) : std::nullopt;
 }
 
@@ -72,10 +73,15 @@ Result<int> CurrentDevice() {
   return device;
 }
 
-Result<bool> Has(const Driver& driver, CUdevice_attribute attribute, int device) {
+Result<int> Attribute(const Driver& driver, CUdevice_attribute attribute, int device) {
   int value = 0;
   if (const CUresult error = driver.attribute(&value, attribute, device); error != CUDA_SUCCESS)
     return InternalError("cuDeviceGetAttribute: " + Text(driver, error));
+  return value;
+}
+
+Result<bool> Has(const Driver& driver, CUdevice_attribute attribute, int device) {
+  LAMINA_ASSIGN_OR_RETURN(const int value, Attribute(driver, attribute, device));
   return value != 0;
 }
 
@@ -138,6 +144,7 @@ Result<std::unique_ptr<SharedBuffer>> SharedBuffer::Create(size_t size_bytes) {
   if (error != CUDA_SUCCESS) return Unimplemented("cuMemExportToShareableHandle: " + Text(*driver, error));
   fcntl(buffer->descriptor_, F_SETFD, FD_CLOEXEC);
   LAMINA_RETURN_IF_ERROR(buffer->MapHandle(handle, bytes, device));
+  if (for_nics) LAMINA_RETURN_IF_ERROR(buffer->OpenToNics(device));
   return buffer;
 }
 
@@ -176,11 +183,25 @@ Status SharedBuffer::MapHandle(uint64_t handle, size_t size_bytes, int device) {
   return OkStatus();
 }
 
+Status SharedBuffer::OpenToNics(int device) {
+  const Driver& driver = **TheDriver();
+  LAMINA_ASSIGN_OR_RETURN(const bool direct, Has(driver, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, device));
+  LAMINA_ASSIGN_OR_RETURN(const int ordering, Attribute(driver, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, device));
+  reached_by_nics_ = direct && ordering >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+  LAMINA_ASSIGN_OR_RETURN(const bool has_dma_buf, Has(driver, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, device));
+  if (!reached_by_nics_ || !has_dma_buf) return OkStatus();
+  const CUresult error =
+      driver.to_range_handle(&dma_buf_, reinterpret_cast<CUdeviceptr>(data_), size_bytes_, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+  if (error != CUDA_SUCCESS) dma_buf_ = -1;  // some systems have the attribute and no DMA-BUF: peer memory is left
+  return OkStatus();
+}
+
 SharedBuffer::~SharedBuffer() {
   const auto address = reinterpret_cast<CUdeviceptr>(data_);
   if (mapped_) (*TheDriver())->unmap(address, size_bytes_);
   if (data_ != nullptr) (*TheDriver())->free_addresses(address, size_bytes_);
   if (descriptor_ >= 0) close(descriptor_);
+  if (dma_buf_ >= 0) close(dma_buf_);
 }
 
 }  // namespace lamina::cuda

@@ -44,14 +44,22 @@ class SharedBuffer {
   // For other processes; this object's. -1 of what was mapped.
   int descriptor() const { return descriptor_; }
 
+  // Whether NICs of this host can read it and write it, and kernels that run see what they write in the order in which they wrote it.
+  // False of what was mapped. dma_buf: a descriptor of it for them, this object's; -1: they are given its address.
+  bool reached_by_nics() const { return reached_by_nics_; }
+  int dma_buf() const { return dma_buf_; }
+
  private:
   SharedBuffer() = default;
   Status MapHandle(uint64_t handle, size_t size_bytes, int device);
+  Status OpenToNics(int device);
 
   std::byte* data_ = nullptr;  // of the address range; null: none is reserved
   size_t size_bytes_ = 0;
   bool mapped_ = false;
   int descriptor_ = -1;
+  bool reached_by_nics_ = false;
+  int dma_buf_ = -1;
 };
 
 }  // namespace lamina::cuda

@@ -25,7 +25,7 @@ Result<std::unique_ptr<AheadAttention>> CudaAheadAttention::Create(const Attenti
   std::unique_ptr<CudaAheadAttention> ahead(new CudaAheadAttention(shape, wire, cache, uploads, std::move(write_collected)));
   uploads.Enter();
   LAMINA_ASSIGN_OR_RETURN(ahead->device_, cuda::IdOfDevice(uploads.device()));
-  LAMINA_ASSIGN_OR_RETURN(ahead->window_, cuda::SharedBuffer::Create(wire.push_offset(0)));
+  LAMINA_ASSIGN_OR_RETURN(ahead->window_, cuda::SharedBuffer::Create(wire.decode_areas_bytes() + wire.compute_window_bytes()));
   cuda::FillOnDevice(ahead->window_->data(), 0, ahead->window_->size_bytes(), uploads.stream());
   LAMINA_RETURN_IF_ERROR(uploads.Synchronize());
   for (int batch = 0; batch < wire.num_batches; ++batch) LAMINA_RETURN_IF_ERROR(ahead->CreateLane());
@@ -51,13 +51,18 @@ CudaAheadAttention::~CudaAheadAttention() {
   }
 }
 
-DeviceWindow CudaAheadAttention::window() const { return {window_->descriptor(), window_->size_bytes(), device_}; }
+DeviceWindow CudaAheadAttention::window() const {
+  return {window_->descriptor(), window_->size_bytes(), device_, window_->reached_by_nics() ? window_->data() : nullptr,
+          window_->dma_buf()};
+}
 
 Status CudaAheadAttention::Join(const DeviceWindow& peer) {
   uploads_.Enter();
   if (peer.bytes < wire_.compute_window_bytes())
     return InvalidArgument("the compute node's device window has only " + std::to_string(peer.bytes) + " bytes");
-  LAMINA_ASSIGN_OR_RETURN(peer_window_, cuda::SharedBuffer::Map(peer.descriptor, peer.bytes));
+  LAMINA_ASSIGN_OR_RETURN(peer_window_, peer.descriptor < 0
+                                            ? cuda::PeerWindow::ByPosts(window_->data() + wire_.decode_areas_bytes(), wire_.num_batches)
+                                            : cuda::PeerWindow::Map(peer.descriptor, peer.bytes));
   cache_.WriteFromHostBy(uploads_);
   return OkStatus();
 }
@@ -78,7 +83,6 @@ void CudaAheadAttention::Attend(const AheadStep& step) {
   lane.uploaded->HoldBack(*lane.stream);
 
   const size_t rows = step.tables[0].size(), stored = step.stored.size();
-  auto* const reply = reinterpret_cast<cuda::Flag*>(Reply(step.batch));
   const std::byte* const q = Message(step.batch) + sizeof(cuda::Flag);
   const std::byte* const k = q + rows * wire_.q_row_bytes();
   std::byte* const out = Reply(step.batch) + sizeof(cuda::Flag);
@@ -94,7 +98,7 @@ void CudaAheadAttention::Attend(const AheadStep& step) {
     batch.lse = reinterpret_cast<float*>(out + rows * wire_.q_row_bytes());
     lane.tables[static_cast<size_t>(step.kind_of_layer[static_cast<size_t>(layer)])].FillIn(batch);
     cuda::Attention(shape_, cache_.View(layer), batch, lane.scratch, *lane.stream);
-    lane.waits->Raise(reply, {lane.number}, *lane.stream);
+    Raise(lane, step.batch, rows * (wire_.q_row_bytes() + wire_.lse_row_bytes()), {lane.number});
   }
   RequireAsked(lane);
 }
@@ -102,6 +106,17 @@ void CudaAheadAttention::Attend(const AheadStep& step) {
 void CudaAheadAttention::Await(Lane& lane, const AheadStep& step, size_t num_rows) {
   lane.waits->Await(reinterpret_cast<const cuda::Flag*>(Message(step.batch)), ++lane.number,
                     AboutMessage(step.id.value, num_rows, step.stored.size()), kMessageLimit, *lane.stream);
+}
+
+void CudaAheadAttention::Raise(Lane& lane, int batch, size_t payload_bytes, const cuda::Flag& becomes) {
+  peer_window_->Raise(batch, wire_.reply_offset(batch), payload_bytes, becomes, *lane.waits, *lane.stream);
+}
+
+// A compute node that is gone is noticed by who polls the endpoint.
+bool CudaAheadAttention::Carry(Endpoint& compute_node) {
+  return peer_window_ != nullptr && peer_window_->Carry([&](std::span<const std::byte> message, size_t offset) {
+    return PostToDevice(compute_node, message, offset, 0).code() != StatusCode::kTryAgain;
+  });
 }
 
 // Nothing else would ever tell that a launch was refused: the flag behind it is raised all the same.
@@ -118,10 +133,9 @@ void CudaAheadAttention::Refuse(const AheadStep& step, size_t num_rows, const St
   uploads_.Copy(why.message().data(), bytes, Reply(step.batch) + sizeof(cuda::Flag));
   lane.uploaded->Record(uploads_.stream());
   lane.uploaded->HoldBack(*lane.stream);
-  auto* const reply = reinterpret_cast<cuda::Flag*>(Reply(step.batch));
   for (int layer = 0; layer < num_layers(); ++layer) {
     Await(lane, step, num_rows);
-    lane.waits->Raise(reply, {lane.number, 0, static_cast<uint32_t>(why.code()), static_cast<uint32_t>(bytes)}, *lane.stream);
+    Raise(lane, step.batch, bytes, {lane.number, 0, static_cast<uint32_t>(why.code()), static_cast<uint32_t>(bytes)});
   }
   RequireAsked(lane);
 }

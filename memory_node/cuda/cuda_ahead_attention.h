@@ -9,6 +9,7 @@
 #include "kernels/attention_shape.h"
 #include "kernels/cuda/flags.h"
 #include "kernels/cuda/host/kv_cache.h"
+#include "kernels/cuda/host/peer_window.h"
 #include "kernels/cuda/host/staged_stream.h"
 #include "kernels/cuda/host/uploaded_tables.h"
 #include "kernels/cuda/shared_buffer.h"
@@ -29,6 +30,8 @@ class CudaAheadAttention final : public AheadAttention {
 
   DeviceWindow window() const override;
   Status Join(const DeviceWindow& peer) override;
+  bool Carry(Endpoint& compute_node) override;
+  bool carries() const override { return peer_window_ != nullptr && peer_window_->carries(); }
   int num_layers() const override { return cache_.shape().num_layers; }
   Result<std::span<const TokenSlot>> Claim(SequenceId sequence, int64_t num_tokens, StepId step) override;
   void Attend(const AheadStep& step) override;
@@ -54,9 +57,10 @@ class CudaAheadAttention final : public AheadAttention {
       : shape_(shape), wire_(wire), cache_(cache), uploads_(uploads), write_collected_(std::move(write_collected)) {}
   Status CreateLane();
   void Await(Lane& lane, const AheadStep& step, size_t num_rows);
+  void Raise(Lane& lane, int batch, size_t payload_bytes, const cuda::Flag& becomes);
   void RequireAsked(Lane& lane);
   std::byte* Message(int batch) const { return window_->data() + wire_.decode_offset(batch); }
-  std::byte* Reply(int batch) const { return peer_window_->data() + wire_.reply_offset(batch); }
+  std::byte* Reply(int batch) const { return peer_window_->at(wire_.reply_offset(batch)); }
 
   const AttentionShape shape_;
   const WireShape wire_;
@@ -64,7 +68,8 @@ class CudaAheadAttention final : public AheadAttention {
   cuda::StagedStream& uploads_;
   const std::function<void()> write_collected_;
   cuda::DeviceId device_{};
-  std::unique_ptr<cuda::SharedBuffer> window_, peer_window_;
+  std::unique_ptr<cuda::SharedBuffer> window_;  // for messages; behind them an outbox, for replies by posts
+  std::unique_ptr<cuda::PeerWindow> peer_window_;
   std::vector<Lane> lanes_;  // by batch
 };
 

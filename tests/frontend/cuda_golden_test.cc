@@ -8,7 +8,10 @@
 #include <cstdlib>
 
 #include "kernels/cuda/device.h"
+#include "tests/kernels/cuda_cases.h"
 #include "tests/support/expect_golden.h"
+#include "tests/support/faulty_cluster.h"
+#include "tests/support/gpu_nic.h"
 #include "tests/support/serving.h"
 
 namespace lamina::testing {
@@ -109,6 +112,71 @@ std::vector<Deployment> WithGpus() {
   }
   return all;
 }
+
+// Device windows that are posted to, as through NICs: all nodes are in this process, and so is the NIC. Faults in milliseconds.
+class CudaByPosts : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
+    options_.device = CudaGpu{0};
+    options_.polling = "device";
+    options_.num_batches = GetParam();
+    options_.open_fabric = OpenGpuNicFabric;
+    options_.peer_timeout = std::chrono::seconds(20);
+  }
+
+  // The golden continuations' first tokens, some of which may be missing after an error.
+  static void CheckTokens(const Generated& got, const GoldenPrompt& golden, size_t num_tokens) {
+    const std::vector<TokenId>& expected = golden.continuation_ids;
+    ASSERT_LE(got.tokens.size(), std::min(num_tokens, expected.size()));
+    EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected.begin())) << golden.prompt;
+    for (size_t j = 0; j < got.logprobs.size(); ++j) EXPECT_NEAR(got.logprobs[j], golden.logprobs[j], kLogprobTolerance) << "token " << j;
+  }
+
+  const cuda::RunningStreams running_;
+  FaultyClusterOptions options_;
+  const std::vector<GoldenPrompt> golden_ = ShortPrompts("float32");
+};
+
+TEST_P(CudaByPosts, TokensAndLogprobsAreThoseOfPyTorchHoweverLatePostsAre) {
+  options_.of_compute.delay = options_.of_memory.delay = 0.3;
+  Result<std::unique_ptr<FaultyCluster>> cluster = FaultyCluster::Create(options_);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  Engine& engine = (*cluster)->engine();
+  for (const NodeStatus& node : engine.status().nodes) {
+    if (node.role != "memory") continue;
+    EXPECT_EQ(node.paths.at(0).through, "devices poll");
+  }
+  std::vector<Collector> collectors(kPrompts);
+  for (size_t i = 0; i < kPrompts; ++i)
+    ASSERT_TRUE(engine.Submit(GreedyRequest(golden_[i].prompt_ids, kTokens), collectors[i].sink()).ok());
+  for (size_t i = 0; i < kPrompts; ++i) {
+    ASSERT_TRUE(collectors[i].Wait(Deadline::After(std::chrono::seconds(120))));
+    const Generated got = collectors[i].results()[0];
+    ASSERT_TRUE(got.error.ok()) << got.error;
+    EXPECT_EQ(got.tokens.size(), std::min(kTokens, golden_[i].continuation_ids.size()));
+    CheckTokens(got, golden_[i], kTokens);
+  }
+  EXPECT_GT((*cluster)->Stop(), 0u) << "nothing was late";
+}
+
+// Its posts arrive no more, and nobody is told.
+TEST_P(CudaByPosts, AMemoryNodeWhosePostsGetLostIsGivenUpInTime) {
+  options_.of_memory.mute_after_posts = 60;
+  options_.num_memory_nodes = 1;
+  options_.peer_timeout = std::chrono::seconds(1);
+  Result<std::unique_ptr<FaultyCluster>> cluster = FaultyCluster::Create(options_);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  Collector collector;
+  ASSERT_TRUE((*cluster)->engine().Submit(GreedyRequest(golden_[0].prompt_ids, kLongTokens), collector.sink()).ok());
+  ASSERT_TRUE(collector.Wait(Deadline::After(std::chrono::seconds(60)))) << "it hangs";
+  const Generated got = collector.results()[0];
+  EXPECT_EQ(got.reason, FinishReason::kError);
+  EXPECT_THAT(got.error.message(), ::testing::HasSubstr("m0"));
+  CheckTokens(got, golden_[0], kLongTokens);
+}
+
+INSTANTIATE_TEST_SUITE_P(Batches, CudaByPosts, ::testing::Values(1, 2));
 
 // A node that dies while a kernel of the compute node waits for it, or only stops answering.
 class CudaLoss : public ::testing::TestWithParam<int> {};

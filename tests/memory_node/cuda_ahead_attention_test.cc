@@ -1,7 +1,6 @@
 // Both ends of device windows: a compute node's GPU and a memory node's, in one process, against the CPU's attention. Without a GPU these
 // tests run in builds whose kernels are emulated (docs/cuda.md).
 #if LAMINA_HAS_CUDA
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -17,12 +16,12 @@
 #include "memory_node/kv_device.h"
 #include "memory_node/make_kv_device.h"
 #include "tests/kernels/cuda_cases.h"
+#include "tests/support/gpu_nic.h"
 
 namespace lamina {
 namespace {
 
 using std::chrono::seconds;
-using testing::HasSubstr;
 
 constexpr WireShape kWire{
     .num_heads = 4, .num_kv_heads = 2, .head_dim = 16, .kv_dtype = DType::kF32, .max_rows = 4, .num_batches = 2, .wire_dtype = DType::kF32};
@@ -31,7 +30,8 @@ constexpr int kLayers = 3;
 constexpr size_t kQ = 64, kKv = 32;  // floats per row
 constexpr int64_t kCapacity = 200;
 
-class CudaAheadAttentionTest : public testing::Test {
+// With its parameter, messages go by posts, as to another host.
+class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
@@ -44,16 +44,41 @@ class CudaAheadAttentionTest : public testing::Test {
   }
 
   void Open(Clock::duration limit) {
+    compute_end_.reset();
+    memory_end_.reset();
     link_.reset();
     ahead_.reset();
+    ahead_of_replies_ = !GetParam();
     Result<std::unique_ptr<DeviceLink>> link = compute_->MakeLink(kWire, limit);
     Result<std::unique_ptr<AheadAttention>> ahead = memory_->MakeAheadAttention(kShape, kWire);
     if (link.status().code() == StatusCode::kUnimplemented) GTEST_SKIP() << link.status();
     ASSERT_TRUE(link.ok() && ahead.ok()) << link.status() << ahead.status();
     link_ = std::move(*link);
     ahead_ = std::move(*ahead);
-    ASSERT_TRUE(link_->Join(ahead_->window(), /*in_turns=*/true).ok());
-    ASSERT_TRUE(ahead_->Join(link_->window()).ok());
+    DeviceWindow of_link = link_->window(), of_ahead = ahead_->window();
+    if (GetParam()) {
+      const std::unique_ptr<Listener> listener = *nic_->Listen("ahead");
+      std::thread connecting([&] {
+        compute_end_ = *other_nic_->Connect("ahead", {4096, "compute", nullptr, of_link}, Deadline::After(seconds(20)));
+      });
+      while (memory_end_ == nullptr) {
+        if (auto accepted = listener->Accept({4096, "memory", nullptr, of_ahead}); accepted.ok()) memory_end_ = std::move(*accepted);
+      }
+      connecting.join();
+      of_link = memory_end_->peer_device_window();
+      of_ahead = compute_end_->peer_device_window();
+      ASSERT_TRUE(compute_end_->posts_to_device() && memory_end_->posts_to_device());
+    }
+    ASSERT_TRUE(link_->Join(of_ahead, /*in_turns=*/true).ok());
+    ASSERT_TRUE(ahead_->Join(of_link).ok());
+    ASSERT_EQ(link_->by_posts(), GetParam());
+  }
+
+  // What the hosts do whenever they poll.
+  void CarryOn() {
+    if (compute_end_ != nullptr) link_->Carry(*compute_end_);
+    if (memory_end_ != nullptr && ahead_ != nullptr) ahead_->Carry(*memory_end_);
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 
   std::vector<float> Random(size_t n) {
@@ -71,7 +96,7 @@ class CudaAheadAttentionTest : public testing::Test {
 
   void AwaitFetched(int batch) {
     const Deadline deadline = Deadline::After(seconds(60));
-    while (!link_->fetched(batch) && !deadline.Passed()) std::this_thread::sleep_for(milliseconds(1));
+    while (!link_->fetched(batch) && !deadline.Passed()) CarryOn();
     ASSERT_TRUE(link_->fetched(batch));
   }
 
@@ -154,6 +179,8 @@ class CudaAheadAttentionTest : public testing::Test {
   std::unique_ptr<cuda::Stream> stream_;
   std::unique_ptr<DeviceLink> link_;
   std::unique_ptr<AheadAttention> ahead_;
+  const std::unique_ptr<Fabric> nic_ = ::lamina::testing::OpenGpuNicFabric(), other_nic_ = ::lamina::testing::OpenGpuNicFabric();
+  std::unique_ptr<Endpoint> compute_end_, memory_end_;  // by posts; they go before the windows
   std::mt19937 random_{1};
   std::normal_distribution<float> normal_;
   uint64_t step_ = 0, next_slot_ = 1;
@@ -161,7 +188,8 @@ class CudaAheadAttentionTest : public testing::Test {
   bool ahead_of_replies_ = true;
 };
 
-TEST_F(CudaAheadAttentionTest, AllLayersOfTwoBatchesAreAskedForBeforeAnyIsAnswered) {
+TEST_P(CudaAheadAttentionTest, AllLayersOfTwoBatchesAreAskedForBeforeAnyIsAnswered) {
+  if (GetParam()) GTEST_SKIP() << "this host sees each reply where it posts";
   for (int round = 0; round < 4; ++round) {
     Step first = Begin(0, {1, 2, 3}), second = Begin(1, {4});
     for (int layer = 0; layer < kLayers; ++layer) {
@@ -175,7 +203,7 @@ TEST_F(CudaAheadAttentionTest, AllLayersOfTwoBatchesAreAskedForBeforeAnyIsAnswer
   EXPECT_GT(ahead_->attention_us(), 0);
 }
 
-TEST_F(CudaAheadAttentionTest, AHostThatSeesEachReplyGetsTheSame) {
+TEST_P(CudaAheadAttentionTest, AHostThatSeesEachReplyGetsTheSame) {
   ahead_of_replies_ = false;
   for (int round = 0; round < 2; ++round) {
     Step first = Begin(0, {1, 2}), second = Begin(1, {4});
@@ -188,7 +216,7 @@ TEST_F(CudaAheadAttentionTest, AHostThatSeesEachReplyGetsTheSame) {
   }
 }
 
-TEST_F(CudaAheadAttentionTest, ARefusedStepIsAnsweredWithItsReason) {
+TEST_P(CudaAheadAttentionTest, ARefusedStepIsAnsweredWithItsReason) {
   Step step = Begin(0, {1});
   AheadStep refused;
   refused.id = StepId{step.id};
@@ -205,22 +233,23 @@ TEST_F(CudaAheadAttentionTest, ARefusedStepIsAnsweredWithItsReason) {
   Check(step);
 }
 
-TEST_F(CudaAheadAttentionTest, AMessageAboutAnotherStepIsNotAnswered) {
+TEST_P(CudaAheadAttentionTest, AMessageAboutAnotherStepIsNotAnswered) {
   Open(seconds(2));
   Step step = Begin(0, {1});
   ++step.id;
   Ask(step, 0);
   link_->Fetch(0, 0);
   const Deadline deadline = Deadline::After(seconds(20));
-  while (!ahead_->gave_up() && !deadline.Passed()) std::this_thread::sleep_for(milliseconds(1));
+  while (!ahead_->gave_up() && !deadline.Passed()) CarryOn();
   EXPECT_TRUE(ahead_->gave_up());
   AwaitFetched(0);
   EXPECT_EQ(link_->outcome(0).code(), StatusCode::kTimeout);
 }
 
-TEST_F(CudaAheadAttentionTest, AMemoryNodeThatIsGoneIsNotWaitedForLongerThanTheLimit) {
+TEST_P(CudaAheadAttentionTest, AMemoryNodeThatIsGoneIsNotWaitedForLongerThanTheLimit) {
   Open(milliseconds(200));
   Step step = Begin(0, {1});
+  memory_end_.reset();
   ahead_.reset();
   const TimePoint start = Clock::now();
   for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
@@ -236,7 +265,7 @@ TEST_F(CudaAheadAttentionTest, AMemoryNodeThatIsGoneIsNotWaitedForLongerThanTheL
   Check(again);
 }
 
-TEST_F(CudaAheadAttentionTest, AComputeNodeThatIsGoneLeavesTheGpuUsable) {
+TEST_P(CudaAheadAttentionTest, AComputeNodeThatIsGoneLeavesTheGpuUsable) {
   const Step asked = Begin(0, {1});  // of which nothing is sent
   const TimePoint start = Clock::now();
   ahead_->GiveUp();
@@ -252,7 +281,7 @@ TEST_F(CudaAheadAttentionTest, AComputeNodeThatIsGoneLeavesTheGpuUsable) {
   Check(again);
 }
 
-TEST_F(CudaAheadAttentionTest, WindowsOfOtherSizesAreRefused) {
+TEST_P(CudaAheadAttentionTest, WindowsOfOtherSizesAreRefused) {
   DeviceWindow small = ahead_->window();
   small.bytes = 64;
   EXPECT_EQ(link_->Join(small, true).code(), StatusCode::kInvalidArgument);
@@ -260,6 +289,9 @@ TEST_F(CudaAheadAttentionTest, WindowsOfOtherSizesAreRefused) {
   small.bytes = 64;
   EXPECT_EQ(ahead_->Join(small).code(), StatusCode::kInvalidArgument);
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, CudaAheadAttentionTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "ByPosts" : "Mapped"; });
 
 }  // namespace
 }  // namespace lamina

@@ -36,11 +36,10 @@ NodeConfig NodeAt(const std::string& name, NodeRole role, const std::string& add
 
 }  // namespace
 
-OpenLadder FaultyCluster::WithFaults(const FaultPlan& plan) {
-  return [this, plan](std::span<const std::string>) -> Result<std::unique_ptr<Ladder>> {
-    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Fabric> inner, OpenFabric("loopback"));
+OpenLadder FaultyCluster::WithFaults(const FaultyClusterOptions& options, const FaultPlan& plan) {
+  return [this, open = options.open_fabric, plan](std::span<const std::string>) -> Result<std::unique_ptr<Ladder>> {
     std::vector<std::unique_ptr<Fabric>> fabrics;
-    fabrics.push_back(std::make_unique<CountedFabric>(std::make_unique<FaultyFabric>(std::move(inner), plan), num_faults_));
+    fabrics.push_back(std::make_unique<CountedFabric>(std::make_unique<FaultyFabric>(open(), plan), num_faults_));
     return std::make_unique<Ladder>(std::move(fabrics));
   };
 }
@@ -55,7 +54,8 @@ Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyCluster
     node.num_threads = 1;
     FaultPlan plan = options.of_memory;
     plan.seed += static_cast<uint64_t>(i);
-    node.open_ladder = cluster->WithFaults(plan);
+    node.device = options.device;
+    node.open_ladder = cluster->WithFaults(options, plan);
     LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<MemoryNode> memory, MemoryNode::Create(node));
     config.nodes.push_back(NodeAt(node.name, NodeRole::kMemory, memory->address()));
     cluster->threads_.emplace_back([raw = memory.get()] { raw->Run(); });
@@ -67,7 +67,8 @@ Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyCluster
     node.num_threads = 1;
     FaultPlan plan = options.of_compute;
     plan.seed += static_cast<uint64_t>(i);
-    node.open_ladder = cluster->WithFaults(plan);
+    node.device = options.device;
+    node.open_ladder = cluster->WithFaults(options, plan);
     LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ComputeNode> compute, ComputeNode::Create(node));
     config.nodes.push_back(NodeAt(node.name, NodeRole::kCompute, compute->address()));
     cluster->threads_.emplace_back([raw = compute.get()] { raw->Run(); });
@@ -83,6 +84,7 @@ Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyCluster
   config.pipeline_parallel_size = options.pipeline_parallel_size;
   config.tensor_parallel_size = options.tensor_parallel_size;
   config.overlap = options.overlap ? "on" : "off";
+  config.polling = options.polling;
   config.max_num_seqs = 8;
   config.max_num_batched_tokens = 64;
   config.peer_timeout = options.peer_timeout;

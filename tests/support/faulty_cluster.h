@@ -2,7 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -22,9 +24,12 @@ struct FaultyClusterOptions {
   int pipeline_parallel_size = 1;  // likewise, of the compute nodes
   int tensor_parallel_size = 1;    // likewise
   bool overlap = false;            // likewise, "on"
+  std::string polling = "host";    // likewise
+  NodeDevice device;               // of every node
   Clock::duration peer_timeout = std::chrono::milliseconds(150);
-  FaultPlan of_compute;  // what happens to q, k and v
-  FaultPlan of_memory;   // what happens to answers
+  std::function<std::unique_ptr<Fabric>()> open_fabric = [] { return OpenFabric("loopback").value(); };  // under the faults
+  FaultPlan of_compute;                                                                                  // what happens to q, k and v
+  FaultPlan of_memory;                                                                                   // what happens to answers
 };
 
 class FaultyCluster {
@@ -40,7 +45,7 @@ class FaultyCluster {
 
  private:
   FaultyCluster() = default;
-  OpenLadder WithFaults(const FaultPlan& plan);
+  OpenLadder WithFaults(const FaultyClusterOptions& options, const FaultPlan& plan);
 
   std::vector<std::unique_ptr<MemoryNode>> memory_nodes_;
   std::vector<std::unique_ptr<ComputeNode>> compute_nodes_;

@@ -51,7 +51,7 @@ std::string FaultyEndpoint::last_error() const {
 }
 
 Status FaultyEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
-  LAMINA_RETURN_IF_ERROR(CheckOps(ops, fabric_.limits(), peer_window_bytes()));
+  LAMINA_RETURN_IF_ERROR(CheckOps(ops, fabric_.limits(), peer_window_bytes(), peer_device_window().bytes));
   if (lost_) return PeerLost(last_error());
   if (outstanding_.size() >= fabric_.limits().max_outstanding) return TryAgain();
   const FaultPlan& plan = fabric_.plan_;
@@ -101,7 +101,7 @@ uint64_t FaultyEndpoint::Hold(std::span<const WriteOp> ops, std::optional<uint32
 void FaultyEndpoint::Corrupt(Held& post, Outstanding& outstanding) {
   std::vector<WriteOp*> candidates;
   for (WriteOp& op : post.ops) {
-    if (!op.source.empty()) candidates.push_back(&op);
+    if (!op.source.empty() && !op.to_device) candidates.push_back(&op);
   }
   if (candidates.empty()) return;
   WriteOp& op = *candidates[fabric_.random_() % candidates.size()];

@@ -19,7 +19,7 @@ struct FaultPlan {
   uint64_t seed = 1;
   double drop_notification = 0;       // the bytes arrive, the notification does not
   double duplicate_notification = 0;  // the notification arrives twice
-  double corrupt_payload = 0;         // one bit of one write is flipped
+  double corrupt_payload = 0;         // one bit of one write is flipped; not of one to a device
   double delay = 0;                   // the post, and all behind it, waits for `delay_polls` polls of its endpoint
   uint32_t delay_polls = 8;
   double reorder = 0;  // the post goes out behind the next one, or after `delay_polls` polls
@@ -83,6 +83,8 @@ class FaultyEndpoint final : public Endpoint {
   size_t Poll(std::span<Event> out) override;
   std::span<std::byte> window() override { return inner_->window(); }
   uint64_t peer_window_bytes() const override { return inner_->peer_window_bytes(); }
+  DeviceWindow peer_device_window() const override { return inner_->posts_to_device() ? inner_->peer_device_window() : DeviceWindow{}; }
+  bool posts_to_device() const override { return inner_->posts_to_device(); }
   const std::string& peer_hello() const override { return inner_->peer_hello(); }
   const std::string& peer_name() const override { return inner_->peer_name(); }
   std::string last_error() const override;

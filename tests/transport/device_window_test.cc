@@ -50,13 +50,25 @@ class DeviceWindowTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(DeviceWindowTest, IsHandedOverByEachEndThatHasOneWhereTheFabricCan) {
   const UniqueFd first(memfd_create("first", MFD_CLOEXEC)), second(memfd_create("second", MFD_CLOEXEC));
-  DeviceWindow a{first.get(), 12345, {}}, b{second.get(), uint64_t{1} << 40, {}};
+  DeviceWindow a{first.get(), 12345}, b{second.get(), uint64_t{1} << 40};
   a.device.fill(std::byte{1});
   b.device.fill(std::byte{2});
   Exchange(GetParam(), a, b);
   Exchange(GetParam(), a, {});
   Exchange(GetParam(), {}, b);
   Exchange(GetParam(), {}, {});
+}
+
+// Only where NICs reach such memory.
+TEST_P(DeviceWindowTest, IsNotPostedTo) {
+  FabricPair pair(GetParam());
+  std::vector<std::byte> memory(4096);
+  const DeviceWindow window{.bytes = memory.size(), .data = memory.data()};
+  pair.Connect(pair.server, pair.client, {4096, "server", nullptr, window}, {4096, "client", nullptr, window});
+  for (Endpoint* const end : {pair.server.get(), pair.client.get()}) {
+    EXPECT_FALSE(end->posts_to_device());
+    EXPECT_EQ(PostToDevice(*end, memory, 0, 1).code(), StatusCode::kInvalidArgument);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, DeviceWindowTest, testing::Values("shm", "tcp", "modelled-shm"),

@@ -52,6 +52,54 @@ TEST_F(Verbs, SourcesLieInBuffersOrWindows) {
   EXPECT_EQ(pair.client->Post({&freed, 1}, 3, 3).code(), StatusCode::kInvalidArgument);
 }
 
+// Here the device is the CPU: memory that is none of the fabric's own, registered as that of a GPU would be.
+TEST_F(Verbs, DeviceWindowsArePostedFromAndTo) {
+  constexpr size_t kBytes = 8192;
+  std::vector<std::byte> of_server = Pattern(kBytes, 1), of_client = Pattern(kBytes, 2);
+  const DeviceWindow server_window{.bytes = kBytes, .device = {std::byte{7}}, .data = of_server.data()};
+  const DeviceWindow client_window{.bytes = kBytes, .device = {std::byte{9}}, .data = of_client.data()};
+  FabricPair pair("verbs");
+  pair.Connect(pair.server, pair.client, {4096, "server", nullptr, server_window}, {4096, "client", nullptr, client_window});
+  ASSERT_TRUE(pair.server->posts_to_device() && pair.client->posts_to_device());
+  const DeviceWindow seen = pair.client->peer_device_window();
+  EXPECT_EQ(seen.bytes, kBytes);
+  EXPECT_EQ(seen.device, server_window.device);
+  EXPECT_TRUE(seen.descriptor == -1 && seen.data == nullptr);
+
+  std::vector<std::byte> expected = of_server;
+  const std::span<const std::byte> message = std::span<const std::byte>(of_client).subspan(256, 1000);
+  std::copy(message.begin(), message.end(), expected.begin() + 4000);
+  ASSERT_TRUE(PostToDevice(*pair.client, message, 4000, 1).ok());
+  const WriteOp small{std::span<const std::byte>(of_client).first(16), 0, true};  // no longer than inline data
+  std::copy(of_client.begin(), of_client.begin() + 16, expected.begin());
+  ASSERT_TRUE(pair.client->Post({&small, 1}, 5, 2).ok());
+  Inbound at_server, at_client;
+  ASSERT_TRUE(Until([&] { return !at_server.notifications.empty() && at_client.sent.size() == 2; },
+                    [&] {
+                      at_server.PollOnce(*pair.server);
+                      at_client.PollOnce(*pair.client);
+                    }));
+  EXPECT_EQ(of_server, expected);
+  EXPECT_EQ(pair.server->window()[0], std::byte{0}) << "the other window";
+
+  const std::vector<std::byte> heap(64);
+  const WriteOp elsewhere{heap, 0, true}, outside{std::span<const std::byte>(of_client).first(64), kBytes - 32, true};
+  EXPECT_THAT(pair.client->Post({&elsewhere, 1}, 6, 3).message(), HasSubstr("this end's device window"));
+  EXPECT_THAT(pair.client->Post({&outside, 1}, 6, 3).message(), HasSubstr("outside the peer's device window of 8192 bytes"));
+}
+
+// One end has none: nothing is posted to the other's.
+TEST_F(Verbs, DeviceWindowsTakeTwo) {
+  std::vector<std::byte> memory(4096);
+  const DeviceWindow window{.bytes = memory.size(), .data = memory.data()}, hidden{.bytes = memory.size()};
+  FabricPair pair("verbs");
+  pair.Connect(pair.server, pair.client, {4096, "server", nullptr, window}, {4096, "client", nullptr, hidden});
+  for (Endpoint* const end : {pair.server.get(), pair.client.get()}) {
+    EXPECT_FALSE(end->posts_to_device());
+    EXPECT_EQ(PostToDevice(*end, memory, 0, 1).code(), StatusCode::kInvalidArgument);
+  }
+}
+
 // Posts far beyond what the receive queue holds, in both directions at once, while each end polls only now and then.
 TEST_F(Verbs, CreditsNeverRunDry) {
   constexpr uint32_t kPosts = 20'000;

@@ -21,9 +21,15 @@ void VerbsContext::CheckSockets() {
   }
 }
 
-VerbsEndpoint::VerbsEndpoint(VerbsContext& context, std::unique_ptr<VerbsRegions::Memory> window, std::unique_ptr<VerbsQueuePair> pair,
-                             VerbsOffer peer_offer, RendezvousLink link)
-    : context_(context), link_(std::move(link)), window_(std::move(window)), pair_(std::move(pair)), peer_(peer_offer) {
+VerbsEndpoint::VerbsEndpoint(VerbsContext& context, std::unique_ptr<VerbsRegions::Memory> window,
+                             std::unique_ptr<VerbsDeviceWindow> device_window, std::unique_ptr<VerbsQueuePair> pair, VerbsOffer peer_offer,
+                             RendezvousLink link)
+    : context_(context),
+      link_(std::move(link)),
+      window_(std::move(window)),
+      device_window_(std::move(device_window)),
+      pair_(std::move(pair)),
+      peer_(peer_offer) {
   context_.endpoints.push_back(this);
   context_.poll_set.Add(link_.fd(), EPOLLIN | EPOLLRDHUP, this);
 }

@@ -45,14 +45,16 @@ struct VerbsContext {
 class VerbsEndpoint final : public Endpoint {
  public:
   // REQUIRES: `pair` is connected, and the peer's is too.
-  VerbsEndpoint(VerbsContext& context, std::unique_ptr<VerbsRegions::Memory> window, std::unique_ptr<VerbsQueuePair> pair,
-                VerbsOffer peer_offer, RendezvousLink link);
+  VerbsEndpoint(VerbsContext& context, std::unique_ptr<VerbsRegions::Memory> window, std::unique_ptr<VerbsDeviceWindow> device_window,
+                std::unique_ptr<VerbsQueuePair> pair, VerbsOffer peer_offer, RendezvousLink link);
   ~VerbsEndpoint() override;
 
   Status Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) override;
   size_t Poll(std::span<Event> out) override;
   std::span<std::byte> window() override { return window_->bytes(); }
   uint64_t peer_window_bytes() const override { return link_.peer().window_bytes; }
+  DeviceWindow peer_device_window() const override { return {.bytes = peer_.device_window_bytes, .device = peer_.device}; }
+  bool posts_to_device() const override { return device_window_ != nullptr && peer_.device_window_bytes > 0; }
   const std::string& peer_hello() const override { return link_.peer().hello; }
   const std::string& peer_name() const override { return link_.peer().name; }
   std::string last_error() const override { return last_error_; }
@@ -72,7 +74,7 @@ class VerbsEndpoint final : public Endpoint {
   // Sending: verbs_send.cc.
   Result<uint64_t> FindKeys(std::span<const WriteOp> ops);  // fills keys_; returns the number of work requests that the ops need
   Status Build(std::span<const WriteOp> ops, std::optional<uint32_t> notify);  // and hands to the device
-  Status AppendWrite(std::span<const std::byte> source, uint32_t key, uint64_t peer_offset);
+  Status AppendWrite(const WriteOp& op, uint32_t key);
   Status Ring();  // hands what is built to the device
   size_t max_write_bytes() const;
   Status PushBack();  // kTryAgain
@@ -95,7 +97,8 @@ class VerbsEndpoint final : public Endpoint {
   VerbsContext& context_;
   RendezvousLink link_;
   const std::unique_ptr<VerbsRegions::Memory> window_;
-  std::unique_ptr<VerbsQueuePair> pair_;  // null once lost
+  const std::unique_ptr<VerbsDeviceWindow> device_window_;  // null: there is none
+  std::unique_ptr<VerbsQueuePair> pair_;                    // null once lost
   const VerbsOffer peer_;
 
   BoundedQueue<Posted> posts_{kVerbsMaxPosts};

@@ -22,13 +22,20 @@ class VerbsBuffer final : public Buffer {
 
 class VerbsEnd final : public RendezvousEnd {
  public:
-  VerbsEnd(VerbsContext& context, std::unique_ptr<VerbsRegions::Memory> window, std::unique_ptr<VerbsQueuePair> pair)
-      : context_(context), window_(std::move(window)), pair_(std::move(pair)) {}
+  VerbsEnd(VerbsContext& context, std::unique_ptr<VerbsRegions::Memory> window, std::unique_ptr<VerbsDeviceWindow> device_window,
+           std::unique_ptr<VerbsQueuePair> pair)
+      : context_(context), window_(std::move(window)), device_window_(std::move(device_window)), pair_(std::move(pair)) {}
 
   std::string Offer() const override {
     VerbsOffer offer = pair_->Offer();
     offer.window_address = reinterpret_cast<uintptr_t>(window_->bytes().data());
     offer.window_key = window_->remote_key(pair_->device());
+    if (device_window_ != nullptr) {
+      offer.device_window_key = device_window_->remote_key();
+      offer.device_window_address = device_window_->address();
+      offer.device_window_bytes = device_window_->bytes();
+      offer.device = device_window_->device();
+    }
     return std::string(reinterpret_cast<const char*>(&offer), sizeof(offer));
   }
 
@@ -38,14 +45,15 @@ class VerbsEnd final : public RendezvousEnd {
   }
 
   Result<std::unique_ptr<Endpoint>> Finish(RendezvousLink link) override {
-    return std::unique_ptr<Endpoint>(
-        std::make_unique<VerbsEndpoint>(context_, std::move(window_), std::move(pair_), peer_offer_, std::move(link)));
+    return std::unique_ptr<Endpoint>(std::make_unique<VerbsEndpoint>(context_, std::move(window_), std::move(device_window_),
+                                                                     std::move(pair_), peer_offer_, std::move(link)));
   }
 
  private:
   VerbsContext& context_;
   std::unique_ptr<VerbsRegions::Memory> window_;
-  std::unique_ptr<VerbsQueuePair> pair_;  // goes before the window, which it writes
+  std::unique_ptr<VerbsDeviceWindow> device_window_;  // null: there is none
+  std::unique_ptr<VerbsQueuePair> pair_;              // goes before the windows, which it writes
   VerbsOffer peer_offer_;
 };
 
@@ -111,8 +119,10 @@ class VerbsFabric final : public Fabric, private RendezvousHost {
     LAMINA_ASSIGN_OR_RETURN(const VerbsDevices::Place place, context_.devices.Find(local));
     LAMINA_RETURN_IF_ERROR(context_.regions.Use(place.device));
     LAMINA_ASSIGN_OR_RETURN(auto window, context_.regions.NewWindow(place.device, options.window_bytes));
+    auto device_window = VerbsDeviceWindow::Register(place.device, options.device_window);
     LAMINA_ASSIGN_OR_RETURN(auto pair, VerbsQueuePair::Create(place, context_.depths));
-    return std::unique_ptr<RendezvousEnd>(std::make_unique<VerbsEnd>(context_, std::move(window), std::move(pair)));
+    return std::unique_ptr<RendezvousEnd>(
+        std::make_unique<VerbsEnd>(context_, std::move(window), std::move(device_window), std::move(pair)));
   }
 
   VerbsContext context_;

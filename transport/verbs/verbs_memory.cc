@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/log.h"
 #include "transport/posix.h"
 #include "transport/rdma_host.h"
 
@@ -23,6 +24,26 @@ Result<VerbsRegistration> RegisterWith(const VerbsDevice& device, std::span<std:
   const std::string advice = error == ENOMEM ? LockedMemoryAdvice() : "";
   if (!advice.empty()) message += "; " + advice;
   return OutOfSpace(message);
+}
+
+std::unique_ptr<VerbsDeviceWindow> VerbsDeviceWindow::Register(const VerbsDevice& device, const DeviceWindow& window) {
+  if (window.data == nullptr || window.bytes == 0) return nullptr;
+  const auto address = reinterpret_cast<uintptr_t>(window.data);
+  VerbsRegistration registration(window.dma_buf >= 0
+                                     ? ibv_reg_dmabuf_mr(device.domain(), 0, window.bytes, address, window.dma_buf, kWindowAccess)
+                                     : ibv_reg_mr(device.domain(), window.data, window.bytes, kWindowAccess));
+  const int error = errno;
+  if (registration) return std::unique_ptr<VerbsDeviceWindow>(new VerbsDeviceWindow(window, std::move(registration)));
+  LAMINA_LOG_WARN("{} cannot reach {} bytes of a GPU's memory: {}", device.name(), window.bytes,
+                  window.dma_buf >= 0 ? ErrnoText("ibv_reg_dmabuf_mr", error)
+                                      : ErrnoText("ibv_reg_mr", error) + "; is the kernel module nvidia_peermem loaded?");
+  return nullptr;
+}
+
+std::optional<uint32_t> VerbsDeviceWindow::FindKey(std::span<const std::byte> source) const {
+  const auto begin = reinterpret_cast<uintptr_t>(source.data());
+  if (begin < address() || begin - address() > bytes() || source.size() > bytes() - (begin - address())) return std::nullopt;
+  return registration_->lkey;
 }
 
 VerbsRegions::Memory::~Memory() {

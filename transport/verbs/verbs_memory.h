@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include "base/status.h"
 #include "transport/mapping.h"
+#include "transport/transport.h"
 #include "transport/verbs/verbs_device.h"
 
 namespace lamina {
@@ -20,6 +22,27 @@ using VerbsRegistration = std::unique_ptr<ibv_mr, VerbsFree<ibv_dereg_mr>>;
 // Lets `device` read and write `bytes`, and peers write them if `access` says so. kOutOfSpace; if the limit on locked memory is the
 // cause, names it and the fix.
 Result<VerbsRegistration> RegisterWith(const VerbsDevice& device, std::span<std::byte> bytes, int access);
+
+// A device's window for one connection: what the peer writes into through `device`, and the source of posts to the peer's.
+class VerbsDeviceWindow {
+ public:
+  // Null if there is none that NICs shall reach, or the NIC cannot: then the log says why.
+  static std::unique_ptr<VerbsDeviceWindow> Register(const VerbsDevice& device, const DeviceWindow& window);
+
+  uint64_t bytes() const { return window_.bytes; }
+  const std::array<std::byte, 16>& device() const { return window_.device; }
+  uint64_t address() const { return reinterpret_cast<uintptr_t>(window_.data); }
+  uint32_t remote_key() const { return registration_->rkey; }
+
+  // The local key of `source`, if all of it lies in the window.
+  std::optional<uint32_t> FindKey(std::span<const std::byte> source) const;
+
+ private:
+  VerbsDeviceWindow(const DeviceWindow& window, VerbsRegistration registration) : window_(window), registration_(std::move(registration)) {}
+
+  const DeviceWindow window_;
+  const VerbsRegistration registration_;
+};
 
 // All registered memory of a fabric. Lookups do not allocate. Thread: owner.
 class VerbsRegions {

@@ -27,9 +27,12 @@ struct VerbsOffer {
   uint16_t lid = 0;                  // 40  of the port; 0 on RoCE
   uint8_t mtu = 0;                   // 42  enum ibv_mtu
   uint8_t is_infiniband = 0;         // 43  else RoCE
-  uint32_t reserved = 0;             // 44
+  uint32_t device_window_key = 0;    // 44
+  uint64_t device_window_address = 0;
+  uint64_t device_window_bytes = 0;    // 56  0: there is none that this connection reaches
+  std::array<std::byte, 16> device{};  // 64  which device has it
 };
-static_assert(sizeof(VerbsOffer) == 48 && offsetof(VerbsOffer, window_key) == 24 && offsetof(VerbsOffer, mtu) == 42);
+static_assert(sizeof(VerbsOffer) == 80 && offsetof(VerbsOffer, window_key) == 24 && offsetof(VerbsOffer, device) == 64);
 
 // Sizes of an endpoint's queues; the same for all endpoints of a fabric.
 struct VerbsDepths {
@@ -55,7 +58,7 @@ class VerbsQueuePair {
   // Ready to be connected, with all receives posted. kOutOfSpace if the device is full.
   static Result<std::unique_ptr<VerbsQueuePair>> Create(VerbsDevices::Place place, const VerbsDepths& depths);
 
-  // Everything about this end except the window.
+  // Everything about this end except the windows.
   VerbsOffer Offer() const;
 
   // From now on receives from and sends to the peer. Its messages are answered before it is told so.

@@ -21,7 +21,7 @@ uint64_t NumWrites(size_t bytes, size_t max_bytes) { return (bytes + max_bytes -
 size_t VerbsEndpoint::max_write_bytes() const { return std::min<size_t>(kMaxWriteBytes, pair_->port().max_message_bytes); }
 
 Status VerbsEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
-  LAMINA_RETURN_IF_ERROR(CheckOps(ops, context_.limits, peer_window_bytes()));
+  LAMINA_RETURN_IF_ERROR(CheckOps(ops, context_.limits, peer_window_bytes(), posts_to_device() ? peer_.device_window_bytes : 0));
   if (is_broken_) return PeerLost(last_error_);
   if (posts_.full()) return PushBack();
   if (notify.has_value() && num_notified_ - num_credited_ >= peer_.credits) return PushBack();
@@ -51,10 +51,11 @@ Result<uint64_t> VerbsEndpoint::FindKeys(std::span<const WriteOp> ops) {
   uint64_t num_requests = 0;
   for (size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].source.empty()) continue;
-    const std::optional<uint32_t> key = context_.regions.FindKey(ops[i].source, pair_->device());
+    const std::optional<uint32_t> key =
+        ops[i].to_device ? device_window_->FindKey(ops[i].source) : context_.regions.FindKey(ops[i].source, pair_->device());
     if (!key.has_value()) {
-      return InvalidArgument("the source of write " + to_string(i) + ", " + to_string(ops[i].source.size()) +
-                             " bytes, does not lie in a Buffer of this verbs fabric");
+      return InvalidArgument("the source of write " + to_string(i) + ", " + to_string(ops[i].source.size()) + " bytes, does not lie in " +
+                             (ops[i].to_device ? "this end's device window" : "a Buffer of this verbs fabric"));
     }
     keys_[i] = *key;
     num_requests += NumWrites(ops[i].source.size(), max_write_bytes());
@@ -67,11 +68,11 @@ Status VerbsEndpoint::Build(std::span<const WriteOp> ops, std::optional<uint32_t
   for (size_t i = 0; i < ops.size(); ++i) {
     for (size_t begin = 0; begin < ops[i].source.size(); begin += max_bytes) {
       const size_t bytes = std::min(max_bytes, ops[i].source.size() - begin);
-      LAMINA_RETURN_IF_ERROR(AppendWrite(ops[i].source.subspan(begin, bytes), keys_[i], ops[i].peer_offset + begin));
+      LAMINA_RETURN_IF_ERROR(AppendWrite({ops[i].source.subspan(begin, bytes), ops[i].peer_offset + begin, ops[i].to_device}, keys_[i]));
     }
   }
   if (notify.has_value()) {
-    if (num_built_ == 0) LAMINA_RETURN_IF_ERROR(AppendWrite({}, 0, 0));
+    if (num_built_ == 0) LAMINA_RETURN_IF_ERROR(AppendWrite({}, 0));
     ibv_send_wr& last = requests_[num_built_ - 1];
     last.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     last.imm_data = htonl(*notify);
@@ -82,18 +83,20 @@ Status VerbsEndpoint::Build(std::span<const WriteOp> ops, std::optional<uint32_t
   return Ring();
 }
 
-Status VerbsEndpoint::AppendWrite(std::span<const std::byte> source, uint32_t key, uint64_t peer_offset) {
+Status VerbsEndpoint::AppendWrite(const WriteOp& op, uint32_t key) {
   if (num_built_ == requests_.size()) LAMINA_RETURN_IF_ERROR(Ring());  // only when writes were split
   ibv_sge& piece = pieces_[num_built_];
   ibv_send_wr& request = requests_[num_built_++];
-  piece = {reinterpret_cast<uintptr_t>(source.data()), static_cast<uint32_t>(source.size()), key};
+  piece = {reinterpret_cast<uintptr_t>(op.source.data()), static_cast<uint32_t>(op.source.size()), key};
   request.wr_id = ++num_requested_;
   request.next = nullptr;
   request.sg_list = &piece;
-  request.num_sge = source.empty() ? 0 : 1;
+  request.num_sge = op.source.empty() ? 0 : 1;
   request.opcode = IBV_WR_RDMA_WRITE;
-  request.send_flags = source.size() <= pair_->max_inline_bytes() && !source.empty() ? IBV_SEND_INLINE : 0;
-  request.wr.rdma = {peer_.window_address + peer_offset, peer_.window_key};
+  // Inline data is read by this CPU, which does not see a device's memory.
+  request.send_flags = op.source.size() <= pair_->max_inline_bytes() && !op.source.empty() && !op.to_device ? IBV_SEND_INLINE : 0;
+  request.wr.rdma = {(op.to_device ? peer_.device_window_address : peer_.window_address) + op.peer_offset,
+                     op.to_device ? peer_.device_window_key : peer_.window_key};
   if (num_built_ > 1) requests_[num_built_ - 2].next = &request;
   return OkStatus();
 }

@@ -40,10 +40,18 @@ CUresult cuGetErrorString(CUresult error, const char** text) {
 }
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice /*device*/) {
-  if (attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)
-    *value = lamina::cuda::emulation::StreamsRunAhead() ? 1 : 0;
-  else
-    *value = attribute == CU_DEVICE_ATTRIBUTE_MPS_ENABLED ? 1 : 0;  // processes do run beside each other
+  *value = 0;
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+      *value = lamina::cuda::emulation::StreamsRunAhead() ? 1 : 0;
+      break;
+    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:  // processes do run beside each other
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: *value = 1; break;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING: *value = CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER; break;
+    case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT: break;
+  }
   return CUDA_SUCCESS;
 }
 
@@ -121,6 +129,11 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
   return CUDA_SUCCESS;
 }
 
+CUresult cuMemGetHandleForAddressRange(void* /*handle*/, CUdeviceptr /*address*/, size_t /*bytes*/, CUmemRangeHandleType /*type*/,
+                                       unsigned long long /*flags*/) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned /*cuda_version*/, unsigned long long /*flags*/,
                                              cudaDriverEntryPointQueryResult* result) {
   static const std::map<std::string_view, void*> functions = {
@@ -136,6 +149,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
       {"cuMemMap", reinterpret_cast<void*>(&cuMemMap)},
       {"cuMemUnmap", reinterpret_cast<void*>(&cuMemUnmap)},
       {"cuMemSetAccess", reinterpret_cast<void*>(&cuMemSetAccess)},
+      {"cuMemGetHandleForAddressRange", reinterpret_cast<void*>(&cuMemGetHandleForAddressRange)},
   };
   const auto found = functions.find(symbol);
   *function = found == functions.end() ? nullptr : found->second;

@@ -1,6 +1,8 @@
 // The functions of the CUDA driver that share memory between processes, for kernels that are emulated on the CPU: memory is a memfd, and
 // its descriptor is what another process gets. Shares nothing where streams are lazy (emulation/runtime.h).
 //
+// NICs reach such memory by its address, as any memory of this process: there is no DMA-BUF of it.
+//
 // Names, arguments and errors are those of the CUDA Driver API (NVIDIA, "CUDA Driver API", module Virtual Memory Management). Thread: any.
 #pragma once
 
@@ -24,8 +26,13 @@ enum CUdevice_attribute {
   CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT = 17,
   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED = 103,
   CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED = 110,
+  CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED = 116,
+  CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING = 118,
+  CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED = 124,
   CU_DEVICE_ATTRIBUTE_MPS_ENABLED = 133,
 };
+enum CUGPUDirectRDMAWritesOrdering { CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE = 0, CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER = 100 };
+enum CUmemRangeHandleType { CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1 };
 enum CUmemAllocationType { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
 enum CUmemAllocationHandleType { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
 enum CUmemLocationType { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
@@ -61,6 +68,8 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes);
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags);
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes);
 CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count);
+CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
+                                       unsigned long long flags);
 
 // Any of the above by its name. CUDA Runtime API, module Driver Entry Point Access.
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0, cudaDriverEntryPointSymbolNotFound = 1 };

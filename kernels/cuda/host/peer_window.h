@@ -1,0 +1,59 @@
+// The window of a peer's device (transport/transport.h) as kernels of this one write messages into it. Either this device has mapped it. Or
+// they write into an outbox, memory of this device with the same offsets, and the host posts each message to the peer as soon as its
+// kernels are done.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/flags.h"
+#include "kernels/cuda/shared_buffer.h"
+
+namespace lamina::cuda {
+
+// Thread: one owner.
+class PeerWindow {
+ public:
+  // Errors as SharedBuffer::Map.
+  static Result<std::unique_ptr<PeerWindow>> Map(int descriptor, size_t size_bytes);
+
+  // `outbox` is borrowed. Messages of a lane leave in their order. Errors as PinnedBuffer::Create.
+  static Result<std::unique_ptr<PeerWindow>> ByPosts(std::byte* outbox, int num_lanes);
+
+  // Where kernels write what belongs at an offset of the window: a flag, and the message behind it.
+  std::byte* at(size_t offset) const { return data_ + offset; }
+
+  // Behind what `stream` has done to the message: its flag is raised for the peer.
+  void Raise(int lane, size_t offset, size_t payload_bytes, const Flag& becomes, Waits& waits, Stream& stream);
+
+  // By posts: gives `post` what may leave, a flag with its message and their offset, until it returns false, for there is no room now; then
+  // again with the next call. What was to leave behind a wait that was given up is forgotten. Returns whether anything left.
+  using Post = std::function<bool(std::span<const std::byte> message, size_t offset)>;
+  bool Carry(const Post& post);
+
+  // Something was raised that has not left.
+  bool carries() const;
+
+ private:
+  struct Message {
+    uint64_t number;
+    size_t offset, bytes;
+    const Waits* waits;
+  };
+
+  PeerWindow() = default;
+
+  std::unique_ptr<SharedBuffer> mapped_;  // null: by posts
+  std::byte* data_ = nullptr;
+  std::vector<std::deque<Message>> raised_;  // by posts: [lanes]
+  PinnedBuffer told_;                        // likewise, the number of the last message that is there: [lanes] uint64_t
+};
+
+}  // namespace lamina::cuda
