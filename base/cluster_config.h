@@ -62,8 +62,8 @@ struct ClusterConfig {
   bool transport_fallback = false;        // if the one that was named cannot be had: take what "auto" would; else it is an error
   std::string payload_checksum = "auto";  // of q, k, v and outputs on their way: auto (on for tcp) | on | off
 
-  std::string polling = "auto";  // between GPUs of one host: device (kernels wait for messages themselves) | host | auto: device
-                                 // where it can be had, unless both nodes' processes take turns on one GPU
+  std::string polling = "auto";  // between GPUs: device (kernels wait for messages themselves, where they can) | host | auto: device on
+                                 // one host, unless both nodes' processes take turns on one GPU
 
   // attention: (how memory nodes share it; without both, each sequence is on one node)
   int kv_head_parallel = 1;   // so many memory nodes, neighbours in `nodes`, hold different kv_heads of the same tokens

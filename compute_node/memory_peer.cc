@@ -11,6 +11,11 @@ namespace {
 
 constexpr auto kLinkInterval = milliseconds(10);  // between looks at what a memory node says to a link; it wakes this node anyway
 
+std::string WhoPolls(const Status& linked, const DeviceLink* link) {
+  if (!linked.ok()) return "hosts poll: " + linked.message();
+  return link->by_posts() ? "devices poll, hosts post" : "devices poll";
+}
+
 }  // namespace
 
 Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress& address, const WireShape& wire,
@@ -36,8 +41,7 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
     const Status linked = peer->link_ == nullptr ? link.status() : peer->Link(asked_for, ladder, deadline);
     if (!peer->is_linked_ && offered.device_window.data == nullptr) peer->link_.reset();
     if (peer->lost_) return PeerLost("memory node " + address.name + ": " + peer->why_);
-    peer->path_.through +=
-        std::string(peer->path_.through.empty() ? "" : ", ") + (linked.ok() ? "devices poll" : "hosts poll: " + linked.message());
+    peer->path_.through += (peer->path_.through.empty() ? "" : ", ") + WhoPolls(linked, peer->link());
   }
   LAMINA_LOG_INFO("data path to memory node {}: {}{}{}", address.name, peer->path_.fabric,
                   peer->path_.through.empty() ? "" : " through " + peer->path_.through,

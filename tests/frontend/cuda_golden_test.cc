@@ -145,7 +145,7 @@ TEST_P(CudaByPosts, TokensAndLogprobsAreThoseOfPyTorchHoweverLatePostsAre) {
   Engine& engine = (*cluster)->engine();
   for (const NodeStatus& node : engine.status().nodes) {
     if (node.role != "memory") continue;
-    EXPECT_EQ(node.paths.at(0).through, "devices poll");
+    EXPECT_EQ(node.paths.at(0).through, "devices poll, hosts post");
   }
   std::vector<Collector> collectors(kPrompts);
   for (size_t i = 0; i < kPrompts; ++i)
