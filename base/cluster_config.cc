@@ -236,7 +236,7 @@ void ReadLimits(YamlMap map, ClusterConfig* config) {
 }  // namespace
 
 const std::vector<std::string>& KvDTypeChoices() {
-  static const std::vector<std::string> choices = {"auto", "float32", "bfloat16", "float16"};
+  static const std::vector<std::string> choices = {"auto", "float32", "bfloat16", "float16", "fp8"};
   return choices;
 }
 

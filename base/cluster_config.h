@@ -28,7 +28,7 @@ struct NodeConfig {
   double price_per_hour = 0;       // for tokens per dollar; 0: unknown
 };
 
-// What `kv_dtype` may be, in files and on command lines. auto: the model's own.
+// What `kv_dtype` may be, in files and on command lines. auto: the model's own. fp8: E4M3 without scales; what exceeds 448 becomes 448.
 const std::vector<std::string>& KvDTypeChoices();
 
 struct ClusterConfig {
@@ -55,7 +55,7 @@ struct ClusterConfig {
   std::string model_path;            // on the compute node's host; relative to the YAML's folder if not absolute
   std::string served_name;           // "": last part of the path
   std::string load_format = "auto";  // auto | safetensors | dummy
-  std::string kv_dtype = "auto";     // auto (the model's dtype) | float32 | bfloat16 | float16
+  std::string kv_dtype = "auto";     // auto (the model's dtype) | float32 | bfloat16 | float16 | fp8
 
   // transport:
   std::string transport = "auto";         // auto (the best one per pair of nodes) | verbs | ucx | shm | tcp

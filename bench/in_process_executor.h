@@ -19,7 +19,7 @@ namespace lamina {
 struct InProcessOptions {
   WeightOptions weights;
   control::Limits limits;
-  std::string kv_dtype = "bfloat16";  // float32 | bfloat16 | float16
+  std::string kv_dtype = "bfloat16";  // float32 | bfloat16 | float16 | fp8
   int64_t kv_tokens = 0;
   int num_threads = 0;
   NodeDevice device;  // the CPU unless another is named

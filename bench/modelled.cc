@@ -24,6 +24,7 @@
 #include "bench/report.h"
 #include "frontend/cluster_executor.h"
 #include "frontend/local_cluster.h"
+#include "frontend/resolve_config.h"
 #include "frontend/serving_engine.h"
 #include "splitter/network_cost.h"
 #include "splitter/tensor_parallel.h"
@@ -95,10 +96,9 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(const Graph whole, TraceModel(cluster.model));
   LAMINA_ASSIGN_OR_RETURN(Graph graph, GraphOfRank(whole, cluster.config.tensor_parallel_size, 0));
   LAMINA_ASSIGN_OR_RETURN(cluster.sliced, SplitGraph(std::move(graph)));
-  const std::string& kv = cluster.config.kv_dtype;
   const int ranks = cluster.config.tensor_parallel_size;
   cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks, cluster.model.head_dim,
-                   kv == "float32" ? DType::kF32 : DType::kBF16};
+                   DTypeOf(cluster.config.kv_dtype, cluster.model)};
   std::string compute_device;
   for (const NodeConfig& node : cluster.config.nodes) {
     LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> device, FindModelledDevice(node.device, cluster.config.device_catalog));
@@ -183,7 +183,7 @@ StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step&
 // node's NIC to the memory nodes, and the outputs back.
 double NetworkSeconds(const ModelledCluster& cluster, int rows) {
   const AttentionHeads& heads = cluster.heads;
-  const RowBytes bytes = AttentionRowBytes(heads, cluster.config.wire_dtype == "float32" ? 4 : 2);
+  const RowBytes bytes = AttentionRowBytes(heads, ElementSize(DTypeOf(cluster.config.wire_dtype, cluster.model)));
   const double latency = std::chrono::duration<double>(cluster.config.modelled_latency).count();
   const double per_byte = cluster.config.modelled_gb_per_s > 0 ? 1e-9 / cluster.config.modelled_gb_per_s : 0;
   return cluster.model.num_layers * (2 * latency + rows * bytes.both() * per_byte);

@@ -18,6 +18,7 @@
 #include "bench/report.h"
 #include "frontend/cluster_executor.h"
 #include "frontend/local_cluster.h"
+#include "frontend/resolve_config.h"
 #include "frontend/serving_engine.h"
 #include "splitter/cost_model.h"
 
@@ -134,10 +135,9 @@ std::unique_ptr<Engine> MakeEngine(const Options& options, const ClusterConfig& 
 
 // Of each memory node, for the KV of all sequences that run at a time, at their longest and spread evenly.
 int64_t KvBytesPerNode(const Options& options, const ModelConfig& model) {
-  const std::string dtype = options.kv_dtype == "auto" ? std::string(DTypeName(model.dtype)) : options.kv_dtype;
-  const int64_t per_token = int64_t{2} * model.num_layers * model.num_kv_heads * model.head_dim * (dtype == "float32" ? 4 : 2);
   const int sequences = std::min(options.num_prompts, options.max_num_seqs);
-  return int64_t{(sequences + options.memory_nodes - 1) / options.memory_nodes} * (options.input_len + options.output_len) * per_token;
+  return int64_t{(sequences + options.memory_nodes - 1) / options.memory_nodes} * (options.input_len + options.output_len) *
+         KvBytesPerToken(model, options.kv_dtype);
 }
 
 Result<int64_t> MemoryBytes(const Options& options, const ModelConfig& model) {
@@ -228,8 +228,7 @@ Result<double> Floor(const Options& options, const Contestants& both, const Devi
   LAMINA_ASSIGN_OR_RETURN(const SlicedModel sliced, SplitGraph(std::move(graph)));
   const int rows = std::min(options.num_prompts, options.max_num_seqs);
   const int64_t context = options.input_len + options.output_len / 2;
-  const AttentionHeads heads{both.model.num_heads, both.model.num_kv_heads, both.model.head_dim,
-                             both.kv_dtype == "float32" ? DType::kF32 : DType::kBF16};
+  const AttentionHeads heads{both.model.num_heads, both.model.num_kv_heads, both.model.head_dim, DTypeOf(both.kv_dtype, both.model)};
   double seconds = StepSeconds(machine, sliced, both.model.dtype, rows, rows);
   for (const Op& attention : sliced.attentions) {
     AttentionLoad load;
@@ -329,7 +328,7 @@ void RegisterThroughput(CLI::App& app, int& exit_status) {
   command->add_option("--load-format", options->load_format, "auto | safetensors | dummy (random weights)")
       ->check(CLI::IsMember({"auto", "safetensors", "dummy"}))
       ->capture_default_str();
-  command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16")
+  command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16 | fp8")
       ->check(CLI::IsMember(KvDTypeChoices()))
       ->capture_default_str();
   command->add_option("--memory-nodes", options->memory_nodes, "memory nodes of the cluster")

@@ -29,12 +29,15 @@ DType FromProto(control::KvDType dtype) {
   switch (dtype) {
     case control::KV_DTYPE_BFLOAT16: return DType::kBF16;
     case control::KV_DTYPE_FLOAT16: return DType::kF16;
+    case control::KV_DTYPE_FP8: return DType::kF8;
     default: return DType::kF32;
   }
 }
 
 // What messages hold is laid out by the manager's words, what fills them by the model.
 Status CheckAttention(const control::AttentionSpec& spec, const LoadedModel& model) {
+  if (spec.wire_dtype() == control::KV_DTYPE_FP8)
+    return InvalidArgument("queries and outputs cannot travel in fp8: only the KV cache has it");
   const bool has_windows = !spec.windows().empty();
   for (const Op& attention : model.sliced.attentions) {
     if ((!has_windows || spec.windows_size() == spec.num_layers()) && spec.num_layers() == std::ssize(model.sliced.attentions) &&

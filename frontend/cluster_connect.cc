@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/log.h"
+#include "frontend/resolve_config.h"
 #include "splitter/wire_format.h"
 #include "transport/crypto.h"
 #include "transport/ladder.h"
@@ -245,9 +246,7 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   request.set_polling(compute_.size() == 1 ? config_.polling : "host");
   request.set_model(config_.model_path);
   request.set_load_format(config_.load_format);
-  const int64_t kv_bytes_per_token =
-      int64_t{2} * model_.num_layers * model_.num_kv_heads * model_.head_dim * (config_.kv_dtype == "float32" ? 4 : 2);
-  if (local()) request.set_local_kv_tokens(node.config.memory_bytes / kv_bytes_per_token);
+  if (local()) request.set_local_kv_tokens(node.config.memory_bytes / KvBytesPerToken(model_, config_.kv_dtype));
   if (!local()) request.set_session_token(session_token_);
   request.set_joins_others(compute_.size() > 1);
   const int ranks = config_.tensor_parallel_size, own_kv_heads = model_.num_kv_heads / ranks;

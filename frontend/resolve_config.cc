@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "splitter/network_cost.h"
 #include "splitter/wire_format.h"
 
 namespace lamina {
@@ -102,6 +103,12 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
     config.served_name = path.substr(path.rfind('/') + 1);
   }
   return OkStatus();
+}
+
+DType DTypeOf(const std::string& name, const ModelConfig& model) { return DTypeNamed(name).value_or(model.dtype); }
+
+int64_t KvBytesPerToken(const ModelConfig& model, const std::string& kv_dtype) {
+  return KvBytesPerToken({model.num_heads, model.num_kv_heads, model.head_dim, DTypeOf(kv_dtype, model)}, model.num_layers);
 }
 
 }  // namespace lamina

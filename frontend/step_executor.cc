@@ -80,7 +80,13 @@ control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeI
 namespace {
 
 control::KvDType ToProto(const std::string& dtype) {
-  return dtype == "bfloat16" ? control::KV_DTYPE_BFLOAT16 : dtype == "float16" ? control::KV_DTYPE_FLOAT16 : control::KV_DTYPE_FLOAT32;
+  switch (DTypeNamed(dtype).value_or(DType::kF32)) {
+    case DType::kF32: return control::KV_DTYPE_FLOAT32;
+    case DType::kBF16: return control::KV_DTYPE_BFLOAT16;
+    case DType::kF16: return control::KV_DTYPE_FLOAT16;
+    case DType::kF8: return control::KV_DTYPE_FP8;
+  }
+  return control::KV_DTYPE_FLOAT32;
 }
 
 }  // namespace

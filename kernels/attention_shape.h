@@ -24,7 +24,7 @@ struct KvView {
   const void* v = nullptr;
   int64_t head_stride = 0;
   int64_t slot_stride = 0;
-  DType dtype = DType::kBF16;  // kF32 | kBF16 | kF16
+  DType dtype = DType::kBF16;  // kF32 | kBF16 | kF16 | kF8
 };
 
 }  // namespace lamina

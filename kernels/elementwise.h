@@ -61,7 +61,7 @@ void SoftCap(const float* x, float cap, int64_t n, float* y);
 void Add(const float* a, const float* b, int64_t n, float* y);
 void Mul(const float* a, const float* b, int64_t n, float* y);
 
-// Converts n elements between fp32 and `dtype` (round to nearest even).
+// Converts n elements between fp32 and `dtype` (round to nearest even; kF8 saturates, as ToF8).
 void ConvertFromFloat(const float* x, int64_t n, DType dtype, void* y);
 void ConvertToFloat(const void* x, DType dtype, int64_t n, float* y);
 

@@ -14,7 +14,7 @@ namespace lamina {
 class PackedWeights {
  public:
   // `weights`: [out_features, in_features] of `dtype`, row-major, need not be aligned. Packs with `team`. bf16 and fp32 keep every bit,
-  // fp16 too.
+  // fp16 too. REQUIRES: not kF8.
   PackedWeights(const void* weights, DType dtype, int64_t out_features, int64_t in_features, WorkerTeam& team);
   ~PackedWeights();
   PackedWeights(PackedWeights&&) noexcept;

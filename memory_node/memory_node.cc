@@ -26,11 +26,14 @@ DType FromProto(control::KvDType dtype) {
   switch (dtype) {
     case control::KV_DTYPE_BFLOAT16: return DType::kBF16;
     case control::KV_DTYPE_FLOAT16: return DType::kF16;
+    case control::KV_DTYPE_FP8: return DType::kF8;
     default: return DType::kF32;
   }
 }
 
 Status CheckShape(const control::AttentionSpec& spec, const control::Limits& limits) {
+  if (spec.wire_dtype() == control::KV_DTYPE_FP8)
+    return InvalidArgument("queries and outputs cannot travel in fp8: only the KV cache has it");
   const bool ok = spec.num_layers() > 0 && spec.num_layers() <= 1024 && spec.num_kv_heads() > 0 && spec.num_heads() > 0 &&
                   spec.num_heads() <= 1024 && spec.num_heads() % spec.num_kv_heads() == 0 && spec.head_dim() > 0 &&
                   spec.head_dim() <= 256 && spec.head_dim() % 8 == 0 && limits.max_num_seqs() > 0 && limits.max_num_seqs() <= 65536 &&

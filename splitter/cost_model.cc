@@ -158,9 +158,10 @@ double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads, c
   const double q_width = static_cast<double>(heads.num_heads) * heads.head_dim;
   const double kv_width = static_cast<double>(heads.num_kv_heads) * heads.head_dim;
   const auto queries = static_cast<double>(load.queries), tokens = static_cast<double>(load.kv_tokens);
-  const double elements = 2 * kv_width * tokens + 2 * (q_width + kv_width) * queries;
-  return RooflineSeconds(device, heads.dtype, AttentionOperations(heads, load), device.AttentionMfu(RowsPerToken(heads, load)),
-                         static_cast<double>(ElementSize(heads.dtype)) * elements);
+  const DType computed = heads.dtype == DType::kF8 ? DType::kBF16 : heads.dtype;
+  const double bytes = static_cast<double>(ElementSize(heads.dtype)) * 2 * kv_width * (tokens + queries) +
+                       static_cast<double>(ElementSize(computed)) * 2 * q_width * queries;
+  return RooflineSeconds(device, computed, AttentionOperations(heads, load), device.AttentionMfu(RowsPerToken(heads, load)), bytes);
 }
 
 int64_t WeightBytes(const Graph& graph, DType dtype) {

@@ -59,7 +59,7 @@ struct AttentionHeads {
   int num_heads = 0;
   int num_kv_heads = 0;  // divides num_heads
   int head_dim = 0;
-  DType dtype = DType::kBF16;  // of the KV cache; queries and outputs count alike
+  DType dtype = DType::kBF16;  // of the KV cache; queries and outputs count alike, but with kF8 as 16 bits
 };
 
 double AttentionOperations(const AttentionHeads& heads, const AttentionLoad& load);
@@ -68,6 +68,7 @@ double AttentionOperations(const AttentionHeads& heads, const AttentionLoad& loa
 // load.kv_tokens > 0.
 double RowsPerToken(const AttentionHeads& heads, const AttentionLoad& load);
 
+// K and V of 8 bits are widened to 16, so they halve the bytes and leave the arithmetic as it is.
 // The utilisation is that measured of attention with so many rows per token, or that of a matrix product over so many rows.
 double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads, const AttentionLoad& load);
 

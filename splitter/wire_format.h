@@ -26,6 +26,8 @@
 //   reply   out [num_heads, head_dim] in the wire dtype; behind all rows' out, if the decode message has kWantsLse, the log-sum-exp
 //           [num_heads] fp32 of each; on an error (status != 0) a UTF-8 message instead. With kTimes, ReplyTimes (step_times.h)
 //           stand behind all that
+// A row of k or v is a multiple of 8 elements, as head_dim is: with an 8-bit KV dtype v is aligned to 8 bytes and no further. Nothing of
+// wider elements stands behind k and v in a message, so there is no padding.
 //
 // Device windows. A compute node and a memory node whose devices reach each other's memory, by mapping it or through NICs, have a second
 // window each, in that memory, with the same areas for decode messages and replies. The compute node says with kLink (slot 1) that it has

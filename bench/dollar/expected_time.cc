@@ -7,6 +7,7 @@
 
 #include "base/node_device.h"
 #include "bench/kernels/machine_limits.h"
+#include "frontend/resolve_config.h"
 #include "splitter/cost_model.h"
 #include "splitter/model_config.h"
 #include "splitter/slices.h"
@@ -75,8 +76,7 @@ Result<double> ExpectedTime::Estimate(const SweepPoint& point) {
   }
   const DeviceSpec& attends = memory ? *memory : *compute;
   const ModelConfig& shape = model->config;
-  const AttentionHeads heads{shape.num_heads, shape.num_kv_heads, shape.head_dim,
-                             config.kv_dtype == "float32" ? DType::kF32 : DType::kBF16};
+  const AttentionHeads heads{shape.num_heads, shape.num_kv_heads, shape.head_dim, DTypeOf(config.kv_dtype, shape)};
   AttentionLoad decode;
   const int rows = (point.batch + std::max(1, num_memory) - 1) / std::max(1, num_memory);  // of the fullest memory node
   for (int i = 0; i < rows; ++i) decode.AddDecode(point.context + load.output_tokens / 2);

@@ -12,15 +12,11 @@
 #include "frontend/cluster_executor.h"
 #include "frontend/local_cluster.h"
 #include "frontend/openai/http_server.h"
+#include "frontend/resolve_config.h"
 #include "frontend/serving_engine.h"
 
 namespace lamina {
 namespace {
-
-// Of K and V of one token, in all layers.
-int64_t KvBytesPerToken(const ModelConfig& model, const std::string& kv_dtype) {
-  return int64_t{2} * model.num_layers * model.num_kv_heads * model.head_dim * (kv_dtype == "float32" ? 4 : 2);
-}
 
 class LocalPoint : public ServedPoint {
  public:

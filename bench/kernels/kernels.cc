@@ -25,7 +25,7 @@ struct KernelOptions {
   std::vector<int64_t> contexts = {1024, 4096};
   std::vector<int> groups = {1, 4, 8};
   std::vector<int> head_dims = {128};
-  std::vector<std::string> kv_dtypes = {"bf16", "fp16"};
+  std::vector<std::string> kv_dtypes = {"bf16", "fp16", "fp8"};
   std::vector<std::string> slots = {"runs", "churn", "random"};
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 256, 512};
   std::vector<std::string> shapes = {"4096x4096", "11008x4096", "2048x2048", "5632x2048"};
@@ -96,10 +96,12 @@ Result<LinearShape> ParseShape(const std::string& text) {
   return InvalidArgument(fmt::format("--shapes: \"{}\" is no OUTxIN such as 4096x4096, of 1 to {} each", text, kMostFeatures));
 }
 
+DType KvDTypeOf(const std::string& name) { return name == "bf16" ? DType::kBF16 : name == "fp16" ? DType::kF16 : DType::kF8; }
+
 Status MeasureAttention(const KernelOptions& options, const Teams& teams) {
   const int64_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
   for (const std::string& dtype_name : options.kv_dtypes) {
-    const DType dtype = dtype_name == "bf16" ? DType::kBF16 : DType::kF16;
+    const DType dtype = KvDTypeOf(dtype_name);
     for (const int head_dim : options.head_dims) {
       LAMINA_ASSIGN_OR_RETURN(const auto bench, AttentionBench::Create(dtype, head_dim, 2 * WorkingSetBytes(options), longest));
       for (const int64_t context : options.contexts) {
@@ -159,7 +161,7 @@ Status MeasureOnCuda(const KernelOptions& options) {
   cases.contexts = options.contexts;
   cases.groups = options.groups;
   cases.head_dims = options.head_dims;
-  for (const std::string& dtype : options.kv_dtypes) cases.kv_dtypes.push_back(dtype == "bf16" ? DType::kBF16 : DType::kF16);
+  for (const std::string& dtype : options.kv_dtypes) cases.kv_dtypes.push_back(KvDTypeOf(dtype));
   cases.rows = options.rows;
   for (const std::string& text : options.shapes) {
     LAMINA_ASSIGN_OR_RETURN(const LinearShape shape, ParseShape(text));
@@ -225,7 +227,7 @@ void RegisterKernels(CLI::App& app, int& exit_status) {
   add_list("--contexts", options->contexts, "attention: tokens per sequence")->check(CLI::Range(64, 1 << 17));
   add_list("--groups", options->groups, "attention: query heads per KV head")->check(CLI::Range(1, 64));
   add_list("--head-dims", options->head_dims, "attention: a multiple of 8")->check(CLI::Range(8, 256));
-  add_list("--kv", options->kv_dtypes, "attention: bf16, fp16")->check(CLI::IsMember({"bf16", "fp16"}));
+  add_list("--kv", options->kv_dtypes, "attention: bf16, fp16, fp8")->check(CLI::IsMember({"bf16", "fp16", "fp8"}));
   add_list("--slots", options->slots, "attention: runs, churn, random")->check(CLI::IsMember({"runs", "churn", "random"}));
   add_list("--rows", options->rows, "linear, slice: rows of the batch")->check(CLI::Range(1, 4096));
   add_list("--shapes", options->shapes, "linear: outputs x inputs");

@@ -16,6 +16,7 @@
 #include "bench/profile/attention_times.h"
 #include "bench/profile/layer_times.h"
 #include "bench/report.h"
+#include "frontend/resolve_config.h"
 #include "splitter/network_cost.h"
 
 namespace lamina {
@@ -92,9 +93,7 @@ Status Profile(ProfileOptions options) {
   weights.load_format = options.load_format;
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model, LoadedModel::Load(weights, team));
   const ModelConfig& config = model->config;
-  DType kv = config.dtype;
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) kv = options.kv_dtype == DTypeName(dtype) ? dtype : kv;
-  const AttentionHeads heads{config.num_heads, config.num_kv_heads, config.head_dim, kv};
+  const AttentionHeads heads{config.num_heads, config.num_kv_heads, config.head_dim, DTypeOf(options.kv_dtype, config)};
 
   MachineLimits limits(team);
   for (int i = 0; i < kLimitSamples; ++i) limits.Measure();
@@ -130,7 +129,7 @@ void RegisterProfile(CLI::App& app, int& exit_status) {
   command->add_option("--load-format", options->load_format, "auto | safetensors | dummy (random weights)")
       ->check(CLI::IsMember({"auto", "safetensors", "dummy"}))
       ->capture_default_str();
-  command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16")
+  command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16 | fp8")
       ->check(CLI::IsMember(KvDTypeChoices()))
       ->capture_default_str();
   command->add_option("--out", options->out, "folder for NAME.yaml, a catalog with this device, and NAME.csv")

@@ -14,8 +14,6 @@
 namespace lamina {
 namespace {
 
-DType ParseDType(const std::string& name) { return name == "float32" ? DType::kF32 : name == "float16" ? DType::kF16 : DType::kBF16; }
-
 // So many nodes of a role: those that are there, again from the first one on; their names get a number.
 void Repeat(NodeRole role, int count, bool first_only, std::vector<NodeConfig>& nodes) {
   if (count == 0) return;
@@ -147,8 +145,8 @@ Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
   LAMINA_ASSIGN_OR_RETURN(Graph graph, GraphOfRank(whole, config.tensor_parallel_size, 0));
   LAMINA_ASSIGN_OR_RETURN(cluster.sliced, SplitGraph(std::move(graph)));
   LAMINA_ASSIGN_OR_RETURN(cluster.first_slices, CutIntoStages(cluster.sliced, config.pipeline_parallel_size));
-  cluster.kv_dtype = ParseDType(config.kv_dtype);
-  cluster.wire_dtype = ParseDType(config.wire_dtype);
+  cluster.kv_dtype = DTypeOf(config.kv_dtype, cluster.model);
+  cluster.wire_dtype = DTypeOf(config.wire_dtype, cluster.model);
   const int ranks = config.tensor_parallel_size;
   cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks, cluster.model.head_dim, cluster.kv_dtype};
   FindWindows(cluster);

@@ -44,7 +44,7 @@ void RegisterServe(CLI::App& app) {
       ->check(LocalDevice());
   AddOption(*command, "--transport", options->transport, "Data path: auto | verbs | ucx | shm | tcp; default: auto, or the YAML's")
       ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}));
-  AddOption(*command, "--kv-dtype", options->kv_dtype, "KV cache: auto | float32 | bfloat16 | float16")
+  AddOption(*command, "--kv-dtype", options->kv_dtype, "KV cache: auto | float32 | bfloat16 | float16 | fp8 (E4M3 without scales)")
       ->check(CLI::IsMember(KvDTypeChoices()));
   AddOption(
       *command, "--wire-dtype", options->wire_dtype,

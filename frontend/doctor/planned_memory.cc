@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
+#include "frontend/resolve_config.h"
 #include "splitter/wire_format.h"
 
 namespace lamina {
 namespace {
-
-DType DTypeOf(const std::string& name) { return DTypeNamed(name).value_or(DType::kF32); }  // as ResolveConfig leaves it
 
 // Between a compute node and a memory node each has a window, and a buffer of the size of the other's.
 int64_t BytesPerPair(const ClusterConfig& config, const ModelConfig& model) {
@@ -15,10 +14,10 @@ int64_t BytesPerPair(const ClusterConfig& config, const ModelConfig& model) {
   const WireShape wire{kv_heads * (model.num_heads / model.num_kv_heads),
                        kv_heads,
                        model.head_dim,
-                       DTypeOf(config.kv_dtype),
+                       DTypeOf(config.kv_dtype, model),
                        config.max_num_seqs,
                        std::max(1, config.num_batches),
-                       DTypeOf(config.wire_dtype),
+                       DTypeOf(config.wire_dtype, model),
                        config.overlap == "on"};
   return static_cast<int64_t>(wire.memory_window_bytes() + wire.compute_window_bytes());
 }

@@ -29,12 +29,28 @@ struct HeadTiles {
 // The order of a row's elements in the kernel: as the first and second vector of 32 elements come out of memory. An odd 16 and the last 8
 // elements follow in their own order, the 8 with zeros.
 template <class V, typename T>
-LAMINA_SIMD V LoadFirstOf32(const T* p) {
+LAMINA_SIMD V Load16(const T* p) {
   return V::Load(p);
+}
+template <class V>
+LAMINA_SIMD V Load16(const F8* p) {
+  return V::LoadScaled(p);
+}
+template <class V, typename T>
+LAMINA_SIMD V Load8(const T* p) {
+  return V::LoadHalf(p);
+}
+template <class V>
+LAMINA_SIMD V Load8(const F8* p) {
+  return V::LoadHalfScaled(p);
+}
+template <class V, typename T>
+LAMINA_SIMD V LoadFirstOf32(const T* p) {
+  return Load16<V>(p);
 }
 template <class V, typename T>
 LAMINA_SIMD V LoadSecondOf32(const T* p) {
-  return V::Load(p + 16);
+  return Load16<V>(p + 16);
 }
 template <class V>
 LAMINA_SIMD V LoadFirstOf32(const BF16* p) {
@@ -44,6 +60,12 @@ template <class V>
 LAMINA_SIMD V LoadSecondOf32(const BF16* p) {
   return V::LoadOdd(p);
 }
+
+// What elements are multiplied with as they are loaded. A power of two, so q and the outputs make up for it exactly.
+template <typename T>
+inline constexpr float kLoadScale = 1;
+template <>
+inline constexpr float kLoadScale<F8> = kF8LoadScale;
 
 // Into and out of that order, for rows of T, times `factor` or divided by `divisor`.
 template <typename T>
@@ -78,8 +100,8 @@ template <class V, Part kPart, typename T>
 LAMINA_SIMD V LoadPart(const T* p) {
   if constexpr (kPart == Part::kFirstOf32) return LoadFirstOf32<V>(p);
   if constexpr (kPart == Part::kSecondOf32) return LoadSecondOf32<V>(p);
-  if constexpr (kPart == Part::k16) return V::Load(p);
-  return V::LoadHalf(p);
+  if constexpr (kPart == Part::k16) return Load16<V>(p);
+  return Load8<V>(p);
 }
 
 // q: [kHeads][16], the same 16 dimensions of each head.
@@ -400,7 +422,7 @@ struct AttentionRun {
     const int64_t head_dim = task.shape->head_dim;
     const float* q = task.rows[head / task.num_heads].q + (task.first_head + head % task.num_heads) * head_dim;
     alignas(64) float ordered[kMaxHeadDim];
-    CopyIntoOrder<T>(q, head_dim, task.shape->scale, ordered);
+    CopyIntoOrder<T>(q, head_dim, task.shape->scale / kLoadScale<T>, ordered);
     for (int64_t d = head_dim; d < stride; ++d) ordered[d] = 0;
     for (int64_t d = 0; d < stride; d += 16) V::Load(ordered + d).Store(to + d * group);
   }
@@ -522,7 +544,7 @@ struct AttentionRun {
       const int head = task.first_head + h % task.num_heads;
       const float sum = V::Load(s.sum + h * 16).SumLanes();
       const bool empty = row.num_tokens == 0;
-      CopyOutOfOrder<T>(s.out + h * stride, head_dim, empty ? 1 : sum, row.out + head * head_dim);
+      CopyOutOfOrder<T>(s.out + h * stride, head_dim, empty ? 1 : sum * kLoadScale<T>, row.out + head * head_dim);
       if (row.lse != nullptr) row.lse[head] = empty ? -__builtin_inff() : static_cast<float>(s.max[h] + log(static_cast<double>(sum)));
     }
   }
@@ -544,6 +566,7 @@ void Attend(const AttentionTask& task, AttentionScratch& scratch) {
     case DType::kF32: return AttendOf<V, float>(task, scratch);
     case DType::kBF16: return AttendOf<V, BF16>(task, scratch);
     case DType::kF16: return AttendOf<V, F16>(task, scratch);
+    case DType::kF8: return AttendOf<V, F8>(task, scratch);
   }
 }
 

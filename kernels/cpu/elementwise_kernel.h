@@ -137,6 +137,7 @@ void ConvertFrom(const float* x, int64_t n, DType dtype, void* y) {
     case DType::kF32: return ConvertAll<V>(x, n, static_cast<float*>(y));
     case DType::kBF16: return ConvertAll<V>(x, n, static_cast<BF16*>(y));
     case DType::kF16: return ConvertAll<V>(x, n, static_cast<F16*>(y));
+    case DType::kF8: return ConvertAll<V>(x, n, static_cast<F8*>(y));
   }
 }
 
@@ -146,6 +147,7 @@ void ConvertTo(const void* x, DType dtype, int64_t n, float* y) {
     case DType::kF32: return ConvertAll<V>(static_cast<const float*>(x), n, y);
     case DType::kBF16: return ConvertAll<V>(static_cast<const BF16*>(x), n, y);
     case DType::kF16: return ConvertAll<V>(static_cast<const F16*>(x), n, y);
+    case DType::kF8: return ConvertAll<V>(static_cast<const F8*>(x), n, y);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include "kernels/cpu/simd_f8.h"
 #include "kernels/cpu/simd_scalar.h"
 
 namespace lamina {
@@ -29,6 +30,15 @@ struct Avx2Vec {
   LAMINA_SIMD static Avx2Vec LoadHalf(const T* p) {
     return {Load8(p), _mm256_setzero_ps()};
   }
+  LAMINA_SIMD static Avx2Vec Load(const F8* p) { return LoadScaled(p) * Set(1 / kF8LoadScale); }
+  LAMINA_SIMD static Avx2Vec LoadScaled(const F8* p) {
+    const __m256i halves = HalvesOfF8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+  }
+  LAMINA_SIMD static Avx2Vec LoadHalfScaled(const F8* p) {
+    const __m256i halves = HalvesOfF8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_setzero_ps()};
+  }
   using Sums4 = __m128;
   using Sums8 = __m256;
   LAMINA_SIMD static Avx2Vec Sum2(Avx2Vec a, Avx2Vec b) { return {AddPairs(a.lo, b.lo), AddPairs(a.hi, b.hi)}; }
@@ -50,6 +60,10 @@ struct Avx2Vec {
   LAMINA_SIMD void Store(F16* p) const {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(lo, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(hi, _MM_FROUND_TO_NEAREST_INT));
+  }
+  LAMINA_SIMD void Store(F8* p) const {
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(RoundToF8(lo), RoundToF8(hi)), 0xd8);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(_mm256_castsi256_si128(packed), _mm256_extracti128_si256(packed, 1)));
   }
 
   LAMINA_SIMD float SumLanes() const {
@@ -109,6 +123,20 @@ struct Avx2Vec {
     const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, bias), 16);
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
     return _mm256_blendv_epi8(rounded, _mm256_or_si256(upper, _mm256_set1_epi32(0x40)), nan);
+  }
+  LAMINA_SIMD static __m256i RoundToF8(__m256 x) {  // as ToF8, one per 32-bit lane
+    const __m256i u = _mm256_castps_si256(x);
+    const __m256i a = _mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff));
+    const __m256i capped = _mm256_min_epi32(a, _mm256_set1_epi32(kMaxF8Bits));
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(capped, 20), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(capped, odd), _mm256_set1_epi32(0x7ffff - (120 << 23)));
+    const __m256 shifted = _mm256_add_ps(_mm256_castsi256_ps(capped), _mm256_set1_ps(16384));
+    const __m256i subnormal = _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(0x46800000));
+    const __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x3c800000), capped);
+    const __m256i nan = _mm256_cmpgt_epi32(a, _mm256_set1_epi32(0x7f800000));
+    const __m256i magnitude = _mm256_blendv_epi8(_mm256_srli_epi32(rounded, 20), subnormal, small);
+    const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(u, 24), _mm256_set1_epi32(0x80));
+    return _mm256_or_si256(_mm256_or_si256(magnitude, sign), _mm256_and_si256(nan, _mm256_set1_epi32(0x7f)));
   }
   LAMINA_SIMD static __m256 PowerOfTwo8(__m256 x) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(127)), 23));

@@ -8,6 +8,7 @@
 
 #include <immintrin.h>
 
+#include "kernels/cpu/simd_f8.h"
 #include "kernels/cpu/simd_scalar.h"
 
 namespace lamina {
@@ -33,6 +34,13 @@ struct Avx512Vec {
   }
   LAMINA_SIMD static Avx512Vec LoadHalf(const F16* p) {
     return {_mm512_cvtph_ps(_mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+  }
+  LAMINA_SIMD static Avx512Vec Load(const F8* p) { return LoadScaled(p) * Set(1 / kF8LoadScale); }
+  LAMINA_SIMD static Avx512Vec LoadScaled(const F8* p) {
+    return {_mm512_cvtph_ps(HalvesOfF8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+  }
+  LAMINA_SIMD static Avx512Vec LoadHalfScaled(const F8* p) {
+    return {_mm512_cvtph_ps(HalvesOfF8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))))};
   }
 
   using Sums4 = __m512;
@@ -62,6 +70,21 @@ struct Avx512Vec {
   }
   LAMINA_SIMD void Store(F16* p) const {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  }
+  LAMINA_SIMD void Store(F8* p) const {  // as ToF8
+    const __m512i u = _mm512_castps_si512(v);
+    const __m512i a = _mm512_and_si512(u, _mm512_set1_epi32(0x7fffffff));
+    const __m512i capped = _mm512_min_epi32(a, _mm512_set1_epi32(kMaxF8Bits));
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(capped, 20), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(capped, odd), _mm512_set1_epi32(0x7ffff - (120 << 23)));
+    const __m512 shifted = _mm512_add_ps(_mm512_castsi512_ps(capped), _mm512_set1_ps(16384));
+    const __m512i subnormal = _mm512_sub_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(0x46800000));
+    const __mmask16 small = _mm512_cmpgt_epi32_mask(_mm512_set1_epi32(0x3c800000), capped);
+    const __mmask16 nan = _mm512_cmpgt_epi32_mask(a, _mm512_set1_epi32(0x7f800000));
+    const __m512i magnitude = _mm512_mask_mov_epi32(_mm512_srli_epi32(rounded, 20), small, subnormal);
+    const __m512i sign = _mm512_and_si512(_mm512_srli_epi32(u, 24), _mm512_set1_epi32(0x80));
+    const __m512i result = _mm512_or_si512(_mm512_mask_mov_epi32(magnitude, nan, _mm512_set1_epi32(0x7f)), sign);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(result));
   }
 
   LAMINA_SIMD float SumLanes() const {

@@ -14,6 +14,10 @@
 
 namespace lamina {
 
+// F8s times this are what LoadScaled reads: their bits, put where those of a binary16 are, mean that, subnormals too. Who can take the
+// factor into account elsewhere spares a multiplication.
+inline constexpr float kF8LoadScale = 0x1p-8f;
+
 struct ScalarVec {
   static constexpr int kRegisters = 8;  // how many vectors the register file holds
   float lane[16];
@@ -42,6 +46,9 @@ struct ScalarVec {
     for (int i = 0; i < 8; ++i) r.lane[i] = Float(p[i]);
     return r;
   }
+  // Likewise of 16 and of 8 F8s, times kF8LoadScale.
+  static ScalarVec LoadScaled(const F8* p) { return Load(p) * Set(kF8LoadScale); }
+  static ScalarVec LoadHalfScaled(const F8* p) { return LoadHalf(p) * Set(kF8LoadScale); }
   // Sums of the lanes of 16 vectors, which come a few at a time: lane n of the result is (s[0] + s[2]) + (s[1] + s[3]) of the n-th vector,
   // where s[i] is (l[0] + l[2]) + (l[1] + l[3]) of the lanes l of its i-th quad. Each class takes the steps in the order it likes.
   struct Sums4 {
@@ -83,6 +90,9 @@ struct ScalarVec {
   }
   void Store(F16* p) const {
     for (int i = 0; i < 16; ++i) p[i] = ToF16(lane[i]);
+  }
+  void Store(F8* p) const {
+    for (int i = 0; i < 16; ++i) p[i] = ToF8(lane[i]);
   }
 
   // Sum of the lanes: halves are added to each other until one lane is left.
@@ -139,6 +149,7 @@ struct ScalarVec {
   static float Float(float x) { return x; }
   static float Float(BF16 x) { return ToFloat(x); }
   static float Float(F16 x) { return ToFloat(x); }
+  static float Float(F8 x) { return ToFloat(x); }
   static ScalarVec Spread(const BF16* p) {
     ScalarVec r;
     for (int i = 0; i < 16; ++i) r.lane[i] = ToFloat(p[2 * i]);

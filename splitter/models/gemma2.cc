@@ -16,6 +16,7 @@ double Gemma2EmbeddingFactor(const ModelConfig& c) {
     case DType::kBF16: return ToFloat(ToBF16(root));
     case DType::kF16: return ToFloat(ToF16(root));
     case DType::kF32: return root;
+    case DType::kF8: break;  // no model is
   }
   return root;
 }

@@ -154,6 +154,8 @@ TEST(ClusterConfig, WhatTravelsHowIsOneOfAFewWords) {
     return ClusterConfig::Parse(std::string(kSmall) + section + "\n", "c.yaml").status().message();
   };
   EXPECT_EQ(error("attention: {wire_dtype: bfloat16}"), "");
+  EXPECT_THAT(error("attention: {wire_dtype: fp8}"),
+              testing::AllOf(testing::HasSubstr("'wire_dtype' is 'fp8'"), testing::HasSubstr("float16")));
   EXPECT_THAT(error("attention: {wire_dtype: float8}"),
               testing::AllOf(testing::HasSubstr("'wire_dtype' is 'float8'"), testing::HasSubstr("float16")));
   EXPECT_EQ(error("pipeline: {overlap: off}"), "");

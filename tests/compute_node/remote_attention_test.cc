@@ -186,6 +186,26 @@ TEST_F(RemoteAttentionTest, RowsGoToTheirNodeAndComeBackToTheirPlace) {
   attention_.reset();
 }
 
+TEST_F(RemoteAttentionTest, KeysAndValuesTravelInTheirOwnDtype) {
+  std::atomic<size_t> payload_bytes{0};
+  std::atomic<float> last_v{0};
+  PlayedMemoryNode node("memory-1", [&](const ReceivedMessage& message) {
+    payload_bytes = message.payload.size();
+    last_v = ToFloat(F8{std::to_integer<uint8_t>(message.payload.back())});
+    return TwiceQ(message);
+  });
+  RemoteAttentionOptions options = Options();
+  options.wire.kv_dtype = DType::kF8;
+  attention_ = *RemoteAttention::Create(options, Loopback(), {{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}}, device_,
+                                        Deadline::After(seconds(10)));
+  Decode(2, {{100, 1}});
+  EXPECT_TRUE(attention_->failures(batch_).empty());
+  EXPECT_EQ(payload_bytes, kQ * 4 + 2 * kKv);
+  EXPECT_EQ(last_v, 1.0f);
+  ExpectTwiceQ(0);
+  attention_.reset();
+}
+
 TEST_F(RemoteAttentionTest, QueriesAndOutputsCanTravelInHalfTheBytes) {
   std::atomic<size_t> payload_bytes{0};
   std::atomic<float> last_v{0};

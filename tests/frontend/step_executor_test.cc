@@ -33,6 +33,10 @@ TEST(AttentionSpecTest, HasTheModelsScaleCapAndWindows) {
   model.num_layers = 2;
   model.head_dim = 16;
   EXPECT_EQ(MakeAttentionSpec(model, "float32", "float32").scale(), 0.25f);
+  EXPECT_EQ(MakeAttentionSpec(model, "float32", "float16").kv_dtype(), control::KV_DTYPE_FLOAT32);
+  EXPECT_EQ(MakeAttentionSpec(model, "float32", "float16").wire_dtype(), control::KV_DTYPE_FLOAT16);
+  EXPECT_EQ(MakeAttentionSpec(model, "bfloat16", "float32").kv_dtype(), control::KV_DTYPE_BFLOAT16);
+  EXPECT_EQ(MakeAttentionSpec(model, "fp8", "float32").kv_dtype(), control::KV_DTYPE_FP8);
   EXPECT_TRUE(MakeAttentionSpec(model, "float32", "float32").windows().empty());
   model.query_pre_attn_scalar = 64;
   model.attention_soft_cap = 50;

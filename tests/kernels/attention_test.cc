@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <utility>
 
 #include "kernel_cases.h"
 #include "kernels/reference/reference.h"
@@ -93,6 +94,14 @@ class Scene {
   std::vector<float> q_;
 };
 
+std::vector<std::pair<CpuIsa, DType>> IsasAndKvDTypes() {
+  std::vector<std::pair<CpuIsa, DType>> pairs;
+  for (CpuIsa isa : SupportedIsas()) {
+    for (DType dtype : kKvDTypes) pairs.emplace_back(isa, dtype);
+  }
+  return pairs;
+}
+
 std::vector<float> Slice(const std::vector<float>& v, size_t begin, size_t n) {
   return {v.begin() + static_cast<int64_t>(begin), v.begin() + static_cast<int64_t>(begin + n)};
 }
@@ -121,31 +130,39 @@ void ExpectCloseToOracle(const Case& c) {
 }
 
 TEST(Attention, IsCloseToADoublePrecisionOracleForEveryLength) {
-  for (DType dtype : kAllDTypes) ExpectCloseToOracle({2, 4, 64, dtype, {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000}});
+  for (DType dtype : kKvDTypes) ExpectCloseToOracle({2, 4, 64, dtype, {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000}});
 }
 
 TEST(Attention, IsCloseToTheOracleForEveryGroup) {
-  for (int group : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 71}) ExpectCloseToOracle({2, group, 32, DType::kBF16, {70, 3}});
+  for (int group : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 71}) {
+    for (DType dtype : {DType::kBF16, DType::kF8}) ExpectCloseToOracle({2, group, 32, dtype, {70, 3}});
+  }
 }
 
 TEST(Attention, IsCloseToTheOracleForEveryHeadDim) {
   for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
-    for (int group : {1, 3, 8}) ExpectCloseToOracle({1, group, head_dim, kAllDTypes[head_dim / 8 % 3], {67}});
+    for (int group : {1, 3, 8}) {
+      ExpectCloseToOracle({1, group, head_dim, kAllDTypes[head_dim / 8 % 3], {67}});
+      ExpectCloseToOracle({1, group, head_dim, DType::kF8, {67}});
+    }
   }
 }
 
 TEST(Attention, IsCloseToTheOracleForGroupsOfWideHeads) {
   for (int head_dim : {64, 80, 96, 128, 256}) {
-    for (int group : {2, 4, 5, 7, 8, 11, 16}) ExpectCloseToOracle({1, group, head_dim, kAllDTypes[(head_dim / 16 + group) % 3], {131, 33}});
+    for (int group : {2, 4, 5, 7, 8, 11, 16}) {
+      ExpectCloseToOracle({1, group, head_dim, kAllDTypes[(head_dim / 16 + group) % 3], {131, 33}});
+      ExpectCloseToOracle({1, group, head_dim, DType::kF8, {131, 33}});
+    }
   }
 }
 
 TEST(Attention, IsCloseToTheOracleForLongContexts) {
-  for (DType dtype : kAllDTypes) ExpectCloseToOracle({1, 8, 32, dtype, {5000, 257, 1, 2049, 3}});
+  for (DType dtype : kKvDTypes) ExpectCloseToOracle({1, 8, 32, dtype, {5000, 257, 1, 2049, 3}});
 }
 
 TEST(Attention, IsCloseToTheOracleWithCappedScores) {
-  for (DType dtype : kAllDTypes) {
+  for (DType dtype : kKvDTypes) {
     for (int group : {1, 3, 8}) ExpectCloseToOracle({2, group, 40, dtype, {0, 1, 17, 33, 256, 700}, /*soft_cap=*/0.5f});
   }
 }
@@ -182,7 +199,7 @@ TEST(Attention, SurvivesLargeScores) {
 }
 
 TEST(Attention, ARowDoesNotDependOnItsBatchOrTheTeam) {
-  for (DType dtype : kAllDTypes) {
+  for (DType dtype : kKvDTypes) {
     const Case c = {2, 3, 40, dtype, {1, 200, 0, 64, 130, 1000, 31}};
     const Scene scene(c);
     for (CpuIsa isa : SupportedIsas()) {
@@ -207,7 +224,7 @@ TEST(Attention, ARowDoesNotDependOnItsBatchOrTheTeam) {
 TEST(Attention, PrefillInChunksEqualsDecode) {
   constexpr int64_t kTokens = 150;
   for (int group : {1, 4, 5, 8}) {
-    const Case c = {2, group, 8 * group, DType::kBF16, {kTokens}};
+    const Case c = {2, group, 8 * group, group == 5 ? DType::kF8 : DType::kBF16, {kTokens}};
     Scene scene(c);
     WorkerTeam team(2);
     std::vector<int64_t> lengths(kTokens);
@@ -229,9 +246,9 @@ TEST(Attention, PrefillInChunksEqualsDecode) {
 }
 
 TEST(Attention, ARowNeverReadsTokensBeyondItsOwn) {
-  Scene scene({1, 2, 64, DType::kF16, {100}});
   WorkerTeam team(1);
-  for (CpuIsa isa : SupportedIsas()) {
+  for (const auto& [isa, dtype] : IsasAndKvDTypes()) {
+    Scene scene({1, 2, 64, dtype, {100}});
     const WithIsa with(isa);
     const Outcome before = scene.Run(&team, {0}, {70});
     for (int64_t t = 70; t < 100; ++t) scene.slab().Poison(scene.slots(0)[static_cast<size_t>(t)]);
@@ -243,12 +260,39 @@ TEST(Attention, ARowNeverReadsTokensBeyondItsOwn) {
 }
 
 TEST(Attention, NaNInKShowsInTheOutput) {
-  Scene scene({1, 1, 16, DType::kF32, {90}});
-  scene.slab().Poison(scene.slots(0)[80]);
   WorkerTeam team(1);
-  for (CpuIsa isa : SupportedIsas()) {
+  for (const auto& [isa, dtype] : IsasAndKvDTypes()) {
+    Scene scene({1, 1, 40, dtype, {90}});
+    scene.slab().Poison(scene.slots(0)[80]);
     const WithIsa with(isa);
     for (float x : scene.RunAll(&team).out) EXPECT_TRUE(std::isnan(x));
+  }
+}
+
+// Attention over a single token is its v: every FP8 there is, at every place in a row, and those of both signs of NaN.
+TEST(Attention, ReadsEveryF8) {
+  constexpr int kHeadDim = 56;  // a first and a second of 32, a 16 and an 8
+  auto slab = TokenSlab::Create({1, 1, kHeadDim, DType::kF8}, 256).value();
+  const std::vector<float> q(kHeadDim, 1.0f);
+  WorkerTeam team(1);
+  for (TokenSlot slot = 0; slot < 256; ++slot) {
+    std::vector<F8> k(kHeadDim), v(kHeadDim);
+    for (size_t d = 0; d < v.size(); ++d) v[d].bits = static_cast<uint8_t>(slot + d);
+    slab->WriteRaw(0, slot, k.data(), v.data());
+    for (CpuIsa isa : SupportedIsas()) {
+      const WithIsa with(isa);
+      std::vector<float> out(kHeadDim);
+      const AttentionRow row = {q.data(), &slot, 1, out.data(), nullptr};
+      Attention({1, 1, kHeadDim, 1, 0}, slab->View(0), {&row, 1}, team);
+      for (size_t d = 0; d < v.size(); ++d) {
+        const float expected = ToFloat(v[d]);
+        if (std::isnan(expected)) {
+          EXPECT_TRUE(std::isnan(out[d])) << CpuIsaName(isa) << " of " << int{v[d].bits};
+        } else {
+          EXPECT_EQ(out[d], expected) << CpuIsaName(isa) << " of " << int{v[d].bits};
+        }
+      }
+    }
   }
 }
 

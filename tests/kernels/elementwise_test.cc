@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <numbers>
+#include <numeric>
 
 #include "kernel_cases.h"
 #include "kernels/reference/reference.h"
@@ -347,6 +349,37 @@ TEST(Convert, AgreesWithFloat16) {
   }
 }
 
+// Every pattern of E4M3; floats of every exponent around each place where rounding turns, with ties, and what saturates.
+TEST(Convert, AgreesWithF8) {
+  std::vector<uint8_t> patterns(256);
+  std::iota(patterns.begin(), patterns.end(), uint8_t{0});
+  std::vector<float> values = {448, std::nextafter(448.0f, 0.0f), std::nextafter(448.0f, 1e9f), 464, 480, 1e30f, -1e30f};
+  for (uint32_t upper = 0; upper < 0x2000; ++upper) {  // sign, exponent, three bits of mantissa and the one behind, which rounds
+    for (const uint32_t lower : {0x0u, 0x1u, 0x3ffffu, 0x40000u, 0x40001u, 0x7ffffu})
+      values.push_back(std::bit_cast<float>(upper << 19 | lower));
+  }
+  for (int eighths = -129; eighths <= 129; ++eighths) values.push_back(static_cast<float>(eighths) * 0x1p-12f);  // subnormals' eighths
+  for (CpuIsa isa : SupportedIsas()) {
+    SCOPED_TRACE(CpuIsaName(isa));
+    const WithIsa with(isa);
+    std::vector<float> all(256);
+    ConvertToFloat(patterns.data(), DType::kF8, 256, all.data());
+    for (const uint8_t bits : patterns) {
+      const float expected = ToFloat(F8{bits});
+      if (std::isnan(expected)) {
+        EXPECT_TRUE(std::isnan(all[bits])) << int{bits};
+      } else {
+        EXPECT_EQ(std::bit_cast<uint32_t>(all[bits]), std::bit_cast<uint32_t>(expected)) << int{bits};
+      }
+    }
+    std::vector<uint8_t> got(values.size());
+    ConvertFromFloat(values.data(), std::ssize(values), DType::kF8, got.data());
+    size_t wrong = 0;
+    for (size_t i = 0; i < values.size(); ++i) wrong += got[i] != ToF8(values[i]).bits;
+    EXPECT_EQ(wrong, 0u);
+  }
+}
+
 TEST(Convert, WritesExactlyNElements) {
   const std::vector<float> x = RandomFloats(40, 9);
   for (CpuIsa isa : SupportedIsas()) {
@@ -355,6 +388,9 @@ TEST(Convert, WritesExactlyNElements) {
       std::vector<uint16_t> half(41, 0xabcd);
       ConvertFromFloat(x.data(), n, DType::kBF16, half.data());
       EXPECT_EQ(half[static_cast<size_t>(n)], 0xabcd);
+      std::vector<uint8_t> quarter(41, 0xab);
+      ConvertFromFloat(x.data(), n, DType::kF8, quarter.data());
+      EXPECT_EQ(quarter[static_cast<size_t>(n)], 0xab);
       std::vector<float> copy(41, -7.0f);
       ConvertToFloat(x.data(), DType::kF32, n, copy.data());
       EXPECT_EQ(copy[static_cast<size_t>(n)], -7.0f);

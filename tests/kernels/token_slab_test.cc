@@ -50,7 +50,7 @@ void ExpectHoldsItsContents(const KvShape& shape, int64_t capacity, bool raw) {
 }
 
 TEST(TokenSlab, HoldsWhatWasWritten) {
-  for (DType dtype : kAllDTypes) {
+  for (DType dtype : kKvDTypes) {
     for (bool raw : {false, true}) ExpectHoldsItsContents({3, 2, 24, dtype}, 17, raw);
   }
 }
@@ -58,7 +58,29 @@ TEST(TokenSlab, HoldsWhatWasWritten) {
 TEST(TokenSlab, CountsBytesPerToken) {
   const KvShape shape = {22, 4, 64, DType::kBF16};
   EXPECT_EQ(shape.bytes_per_token(), 22528);
+  EXPECT_EQ(KvShape({22, 4, 64, DType::kF8}).bytes_per_token(), 11264);
   EXPECT_EQ(TokenSlab::Create(shape, 100).value()->capacity_tokens(), 100);
+}
+
+TEST(TokenSlab, WhatExceedsF8Saturates) {
+  auto slab = TokenSlab::Create({1, 1, 8, DType::kF8}, 2).value();
+  const std::vector<float> k = {447, 448, 449, 1e9f, INFINITY, -1e9f, 1e-9f, -0.75f}, v(8, -500.0f);
+  slab->Write(0, 1, k.data(), v.data());
+  const KvView view = slab->View(0);
+  EXPECT_EQ(ReadRow(view, view.k, 0, 1, 8), (std::vector<float>{448, 448, 448, 448, 448, -448, 0, -0.75f}));
+  EXPECT_EQ(ReadRow(view, view.v, 0, 1, 8), std::vector<float>(8, -448.0f));
+}
+
+TEST(TokenSlab, DummiesAreWithinOneAndDiffer) {
+  for (DType dtype : kKvDTypes) {
+    auto slab = TokenSlab::Create({1, 1, 64, dtype}, 2).value();
+    for (const TokenSlot slot : {0, 1}) slab->FillDummy(slot);
+    const KvView view = slab->View(0);
+    const std::vector<float> first = ReadRow(view, view.k, 0, 0, 64), second = ReadRow(view, view.k, 0, 1, 64);
+    for (const float x : first) EXPECT_LE(std::abs(x), 1);
+    EXPECT_NE(first, second);
+    EXPECT_NE(first, std::vector<float>(64, first[0]));
+  }
 }
 
 TEST(TokenSlab, MemoryStartsZeroed) {
@@ -68,7 +90,7 @@ TEST(TokenSlab, MemoryStartsZeroed) {
 }
 
 TEST(TokenSlab, PoisonHitsItsSlotInAllLayersAndNoOther) {
-  for (DType dtype : kAllDTypes) {
+  for (DType dtype : kKvDTypes) {
     auto slab = TokenSlab::Create({2, 2, 8, dtype}, 4).value();
     slab->Poison(2);
     for (int layer = 0; layer < 2; ++layer) {

@@ -52,6 +52,8 @@ class AttentionServiceTest : public ::testing::Test {
                                                   std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
   }
 
+  void ExpectWireAndKvDtypes(DType kv_dtype);
+
   Row Random(size_t n) {
     Row row(n);
     for (float& x : row) x = std::normal_distribution<float>()(random_);
@@ -369,11 +371,11 @@ TEST_F(AttentionServiceTest, KeysAndValuesOfAnotherMessageAreAnError) {
 }
 
 // Attention over a single token is its v, whatever q is.
-TEST_F(AttentionServiceTest, QueriesAndOutputsHaveTheWireDtypeAndKvItsOwn) {
+void AttentionServiceTest::ExpectWireAndKvDtypes(DType kv_dtype) {
   WireShape wire = kWire;
   wire.wire_dtype = DType::kF16;
-  wire.kv_dtype = DType::kBF16;
-  const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = DType::kBF16};
+  wire.kv_dtype = kv_dtype;
+  const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = kv_dtype};
   AttentionService service(wire, {kScale}, kEpoch, std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
   control::MemoryOrder order;
   order.set_step(1);
@@ -383,15 +385,25 @@ TEST_F(AttentionServiceTest, QueriesAndOutputsHaveTheWireDtypeAndKvItsOwn) {
     row.set_slot(static_cast<uint32_t>(sequence));
   }
   service.Apply(order);
-  std::vector<uint16_t> payload;
-  for (size_t i = 0; i < 2 * kQ; ++i) payload.push_back(ToF16(0.25f * static_cast<float>(i)).bits);
-  for (size_t i = 0; i < 4 * kKv; ++i) payload.push_back(ToBF16(static_cast<float>(i)).bits);  // k, k, v, v
+  std::vector<std::byte> payload;
+  const auto append = [&](auto element) {
+    const auto bytes = std::as_bytes(std::span(&element, 1));
+    payload.insert(payload.end(), bytes.begin(), bytes.end());
+  };
+  const auto kv_element = [](size_t i) { return static_cast<float>(i % 16) * (i < 3 * kKv ? 1 : -1); };  // 8 bits hold them all
+  for (size_t i = 0; i < 2 * kQ; ++i) append(ToF16(0.25f * static_cast<float>(i)));
+  for (size_t i = 0; i < 4 * kKv; ++i) {  // k, k, v, v
+    if (kv_dtype == DType::kF8) {
+      append(ToF8(kv_element(i)));
+    } else {
+      append(ToBF16(kv_element(i)));
+    }
+  }
   const auto decode = [&] {
     MessageHeader header{.kind = MessageKind::kDecode, .epoch = kEpoch, .step = 1, .num_rows = 2};
-    const std::span<const std::byte> bytes = std::as_bytes(std::span(payload));
-    header = Seal(header, bytes, false);
+    header = Seal(header, payload, false);
     area_.resize(wire.reply_area_bytes());
-    service.Decode({header, bytes}, 1, area_, true);
+    service.Decode({header, payload}, 1, area_, true);
     return *Open(area_, MessageKind::kReply, true);
   };
   const ReceivedMessage reply = decode();
@@ -401,10 +413,15 @@ TEST_F(AttentionServiceTest, QueriesAndOutputsHaveTheWireDtypeAndKvItsOwn) {
     F16 out;
     std::memcpy(&out, reply.payload.data() + i * 2, 2);
     const size_t row = i / kQ, head = i % kQ / 8, d = i % 8;
-    EXPECT_EQ(ToFloat(out), static_cast<float>(2 * kKv + row * kKv + head / 2 * 8 + d)) << "row " << row << " head " << head;
+    EXPECT_EQ(ToFloat(out), kv_element(2 * kKv + row * kKv + head / 2 * 8 + d)) << "row " << row << " head " << head;
   }
-  payload.resize(payload.size() + kQ);  // as if a row's q were fp32
+  payload.resize(payload.size() + 2 * kQ);  // as if a row's q were fp32
   EXPECT_EQ(decode().header.status, static_cast<uint16_t>(StatusCode::kCorrupt));
+}
+
+TEST_F(AttentionServiceTest, QueriesAndOutputsHaveTheWireDtypeAndKvItsOwn) {
+  ExpectWireAndKvDtypes(DType::kBF16);
+  ExpectWireAndKvDtypes(DType::kF8);
 }
 
 TEST_F(AttentionServiceTest, AnswersAnErrorInsteadOfAttentionOverMissingTokens) {

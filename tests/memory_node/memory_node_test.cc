@@ -61,13 +61,14 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
     ASSERT_TRUE(frame && frame->type == answer_type && answer.ParseFromString(frame->payload));
   }
 
-  control::Configured Configure(const std::string& token) {
+  control::Configured Configure(const std::string& token, const control::AttentionSpec& dtypes = {}) {
     control::ConfigureMemory request;
     request.set_epoch(kEpoch);
     request.add_fabrics(GetParam());
     request.set_session_token(token);
     request.set_payload_checksum("auto");
     control::AttentionSpec& spec = *request.mutable_attention();
+    spec = dtypes;
     spec.set_num_layers(1);
     spec.set_num_heads(2);
     spec.set_num_kv_heads(1);
@@ -121,6 +122,20 @@ TEST_P(MemoryNodeTest, OnlyWhoShowsTheSessionsTokenJoinsTheDataPath) {
     EXPECT_EQ(stranger.status().code(), StatusCode::kPeerLost) << stranger.status();
   }
   EXPECT_FALSE(IsLost(*member.endpoint));
+}
+
+TEST_P(MemoryNodeTest, KeepsKvIn8BitsButTakesNoQueriesInThem) {
+  const control::Configured wide = Configure(kToken);
+  ASSERT_EQ(wide.status(), 0u) << wide.message();
+  control::AttentionSpec dtypes;
+  dtypes.set_kv_dtype(control::KV_DTYPE_FP8);
+  const control::Configured narrow = Configure(kToken, dtypes);
+  ASSERT_EQ(narrow.status(), 0u) << narrow.message();
+  EXPECT_EQ(narrow.capacity_tokens(), 4 * wide.capacity_tokens());
+  dtypes.set_wire_dtype(control::KV_DTYPE_FP8);
+  const control::Configured refused = Configure(kToken, dtypes);
+  EXPECT_EQ(refused.status(), static_cast<uint32_t>(StatusCode::kInvalidArgument));
+  EXPECT_THAT(refused.message(), HasSubstr("cannot travel in fp8"));
 }
 
 TEST_P(MemoryNodeTest, MessagesOfAnotherEpochAreDroppedAndCounted) {

@@ -231,6 +231,18 @@ TEST(CostModel, AttentionTakesItsOwnUtilisation) {
   EXPECT_DOUBLE_EQ(AttentionOperations(heads, load), 4. * 4096 * 1000);
 }
 
+TEST(CostModel, KeysAndValuesOf8BitsHalveTheirBytesAndNoArithmetic) {
+  DeviceSpec device = Round();
+  AttentionLoad load;
+  load.AddDecode(1000);
+  const AttentionHeads wide{32, 32, 128, DType::kBF16}, narrow{32, 32, 128, DType::kF8};
+  const double query_bytes = 2. * 2 * 4096, kv_bytes = 2. * 4096 * 1001;
+  EXPECT_DOUBLE_EQ(AttentionSeconds(device, wide, load), (query_bytes + 2 * kv_bytes) / device.reached_bytes_per_s());
+  EXPECT_DOUBLE_EQ(AttentionSeconds(device, narrow, load), (query_bytes + kv_bytes) / device.reached_bytes_per_s());
+  device.attention_mfu = {{1, 0.001}};  // bound by arithmetic
+  EXPECT_DOUBLE_EQ(AttentionSeconds(device, narrow, load), AttentionSeconds(device, wide, load));
+}
+
 TEST(CostModel, NoTokensTakeNoTime) { EXPECT_EQ(AttentionSeconds(Round(), {32, 32, 128}, {}), 0); }
 
 }  // namespace

@@ -128,6 +128,30 @@ TEST(WireFormat, RowsHaveTheSizesOfTheirDtypes) {
   EXPECT_EQ(shape.kv_row_bytes(), 4u * 32 * 4);
   EXPECT_EQ(shape.lse_row_bytes(), 8u * 4) << "always fp32";
   EXPECT_LT(shape.reply_area_bytes(), reply);
+  shape.kv_dtype = DType::kF8;
+  EXPECT_EQ(shape.kv_row_bytes(), 4u * 32);
+  EXPECT_EQ(shape.decode_row_bytes(), 8u * 32 * 2 + 2 * 4 * 32);
+}
+
+// Headers, q, outputs and log-sum-exps are read where they stand.
+TEST(WireFormat, WhatIsReadInPlaceIsAlignedHoweverNarrowKeysAndValuesAre) {
+  for (const DType wire_dtype : {DType::kF32, DType::kF16}) {
+    const WireShape shape{.num_heads = 3,
+                          .num_kv_heads = 1,
+                          .head_dim = 8,
+                          .kv_dtype = DType::kF8,
+                          .max_rows = 7,
+                          .num_batches = 3,
+                          .wire_dtype = wire_dtype,
+                          .overlap = true};
+    for (int batch = 0; batch < 3; ++batch) {
+      EXPECT_EQ(shape.decode_offset(batch) % alignof(MessageHeader), 0u);
+      EXPECT_EQ(shape.second_part_offset(batch) % alignof(MessageHeader), 0u);
+    }
+    for (int slot = 0; slot < kPushSlots; ++slot) EXPECT_EQ(shape.push_offset(slot) % alignof(MessageHeader), 0u);
+    EXPECT_EQ(shape.q_row_bytes() % sizeof(float), 0u) << "log-sum-exps stand behind outputs";
+    EXPECT_EQ(shape.kv_row_bytes() % 8, 0u);
+  }
 }
 
 TEST(WireFormat, HelloRoundTrip) {

@@ -114,8 +114,7 @@ Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment, co
   options.limits.set_max_num_batched_tokens(deployment.max_num_batched_tokens);
   options.limits.set_max_model_len(model.max_positions);
   options.kv_dtype = deployment.kv_dtype;
-  options.kv_tokens = deployment.memory_bytes /
-                      (int64_t{2} * model.num_layers * model.num_kv_heads * model.head_dim * (deployment.kv_dtype == "float32" ? 4 : 2));
+  options.kv_tokens = deployment.memory_bytes / KvBytesPerToken(model, deployment.kv_dtype);
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> executor, InProcessExecutor::Create(options));
   return std::unique_ptr<StepExecutor>(std::move(executor));
 }
