@@ -111,7 +111,7 @@ void LaunchFma(const AttentionWork& work, Stream& stream) {
 
 // Tensor cores pay from 4 query heads per kv head on. Nothing but the shape decides, as rows must not depend on the batch.
 template <typename T>
-void Launch16Bit(const AttentionWork& work, Stream& stream) {
+void LaunchNarrow(const AttentionWork& work, Stream& stream) {
   const int head_dim = work.shape.head_dim;
   if (work.shape.group() < 4 || head_dim % kStep != 0) return LaunchFma<T>(work, stream);
   if (head_dim <= 64) return LaunchSplits<TensorSplit<T, 4>>(work, stream);
@@ -122,8 +122,9 @@ void Launch16Bit(const AttentionWork& work, Stream& stream) {
 void LaunchForType(const AttentionWork& work, Stream& stream) {
   switch (work.kv.dtype) {
     case DType::kF32: return LaunchFma<float>(work, stream);
-    case DType::kBF16: return Launch16Bit<BF16>(work, stream);
-    case DType::kF16: return Launch16Bit<F16>(work, stream);
+    case DType::kBF16: return LaunchNarrow<BF16>(work, stream);
+    case DType::kF16: return LaunchNarrow<F16>(work, stream);
+    case DType::kF8: return LaunchNarrow<F8>(work, stream);
   }
 }
 
@@ -142,6 +143,10 @@ Status CheckAttention(const AttentionShape& shape, const KvView& kv) {
   }
   if (shape.head_dim < 8 || shape.head_dim > 256 || shape.head_dim % 8 != 0) {
     return InvalidArgument("attention with head_dim " + std::to_string(shape.head_dim) + ": CUDA kernels have multiples of 8 up to 256");
+  }
+  if (kv.dtype == DType::kF8 && shape.head_dim % 16 != 0) {
+    return InvalidArgument("attention with head_dim " + std::to_string(shape.head_dim) +
+                           " over K and V in fp8: CUDA kernels have multiples of 16 up to 256; K and V in bfloat16 or float16 do");
   }
   const auto bytes = static_cast<int64_t>(ElementSize(kv.dtype));
   const uintptr_t all = reinterpret_cast<uintptr_t>(kv.k) | reinterpret_cast<uintptr_t>(kv.v) |

@@ -20,10 +20,10 @@ inline constexpr int kTile = 32;                 // tokens whose K or V is copie
 inline constexpr int kMaxQueries = 8;            // of a block; larger groups take several, whose second reads come from L2
 inline constexpr int kScoresPitch = kSplit + 4;  // scores of a token for eight queries lie in different banks
 
-// Tiles of K and V that a block has in shared memory, most or all of them on their way (tile_copies.cuh). A multiprocessor of compute
-// capability 8.6 has 99 KiB.
+// Tiles of K and V that a block has in shared memory, most or all of them on their way (tile_copies.cuh): as many bytes of every type. A
+// multiprocessor of compute capability 8.6 has 99 KiB.
 template <typename T>
-inline constexpr int kStages = sizeof(T) == 4 ? 2 : 4;
+inline constexpr int kStages = 8 / sizeof(T);
 
 // What a launch works on: `num_rows` rows from `first_row` on, `rows_per_block` of them in a block. Blocks: (row tiles x num_splits, kv
 // heads x head_tiles). A query is a row and a head; a block's have one kv head.
@@ -54,12 +54,13 @@ __host__ __device__ constexpr int LanesPerRow(int head_dim) {
   return vectors <= kMaxQueries ? kMaxQueries : vectors <= 16 ? 16 : kWarpSize;
 }
 
-// Shared memory of a block, in this order. kPad: elements between rows of tiles. kTailBytes: what the tiles' place has at least.
+// Shared memory of a block, in this order. kPad: elements between rows of tiles; padded rows of F8 are an odd number of 16 bytes apart, as
+// those of 16 bits are anyway, and end behind a multiple of 32 elements. kTailBytes: what the tiles' place has at least.
 template <typename T, int kQueries, int kPad, int kTailBytes>
 struct SplitLayout {
   int head_dim;
 
-  __host__ __device__ int row_elements() const { return head_dim + kPad; }
+  __host__ __device__ int row_elements() const { return (kPad > 0 && sizeof(T) == 1 ? (head_dim + 31) / 32 * 32 : head_dim) + kPad; }
   __host__ __device__ int slots_bytes() const { return kSplit * static_cast<int>(sizeof(TokenSlot)); }
   __host__ __device__ int q_bytes() const { return kQueries * head_dim * 4; }           // [kQueries, head_dim]
   __host__ __device__ int scores_bytes() const { return kQueries * kScoresPitch * 4; }  // [kQueries, kScoresPitch], then their weights
@@ -158,6 +159,16 @@ class SplitBase {
     }
   }
 
+  // What this thread copies. Of F8 that is twice as many elements as it computes with, so half of the lanes copy a row.
+  __device__ TilePart Part() const {
+    if constexpr (kCopied<T> == kVector) {
+      return {num_groups_, group_, vector_, has_vector_};
+    } else {
+      const int lanes = lanes_ / 2, vector = thread_ % lanes;
+      return {2 * num_groups_, thread_ / lanes, vector, vector * kCopied<T> < work_.shape.head_dim};
+    }
+  }
+
   // Beyond the last tile there are no rows.
   template <class Copies>
   __device__ void StartTile(int tile, Copies& copies) {
@@ -166,14 +177,15 @@ class SplitBase {
     const T* const from = static_cast<const T*>(is_v ? work_.kv.v : work_.kv.k) + kv_head_ * work_.kv.head_stride;
     const TileRows<T> rows = {TileRow(tile, 0), layout_.row_elements(), from, work_.kv.slot_stride, slots() + FirstToken(tile),
                               tokens,           work_.shape.head_dim};
-    copies.Start(tile % kStages<T>, rows, {num_groups_, group_, vector_, has_vector_});
+    copies.Start(tile % kStages<T>, rows, Part());
     if (kPad > 0 && is_v && tokens > 0 && tokens < kTile) ClearBehind(tile, tokens);
   }
 
   // Rows behind V's last token are zero where rows are padded, for tensor cores: those multiply them too.
   __device__ void ClearBehind(int tile, int tokens) {
-    for (int t = group_; t < kTile; t += num_groups_) {
-      if (t >= tokens && has_vector_) *reinterpret_cast<Words4*>(TileRow(tile, t) + vector_ * kVector) = Words4{};
+    const TilePart part = Part();
+    for (int t = part.group; t < kTile; t += part.num_groups) {
+      if (t >= tokens && part.has_vector) *reinterpret_cast<Words4*>(TileRow(tile, t) + part.vector * kCopied<T>) = Words4{};
     }
   }
 

@@ -1,22 +1,25 @@
-// A split of attention on tensor cores, for groups of query heads and K and V of 16 bits: 16 tokens x 8 queries at a time.
+// A split of attention on tensor cores, for groups of query heads and K and V of 16 or 8 bits: 16 tokens x 8 queries at a time.
 //
-// Queries and weights are split into two parts of K's and V's type (two_parts.cuh); an infinite V may come out as NaN. Against the
-// multiply-add units (attention_fma.cuh) 8 queries take about a quarter of the instructions, so that memory bounds groups of 8 too.
+// Queries and weights are split into two parts of K's and V's type (two_parts.cuh), of F16 if that is F8; an infinite V may come out as
+// NaN. Against the multiply-add units (attention_fma.cuh) 8 queries take about a quarter of the instructions, so that memory bounds groups
+// of 8 too.
 #pragma once
 
 #include "kernels/cuda/attention_split.cuh"
 #include "kernels/cuda/tensor_cores.cuh"
+#include "kernels/cuda/tile_fragments.cuh"
 #include "kernels/cuda/two_parts.cuh"
 
 namespace lamina::cuda {
 
-inline constexpr int kStep = 16;   // dims, or tokens, of one multiplication
-inline constexpr int kRowPad = 8;  // elements: the rows of an 8 x 8 matrix then lie in different banks
+// Elements, 16 bytes: the rows that are loaded together then lie in different banks.
+template <typename T>
+inline constexpr int kRowPad = 16 / sizeof(T);
 
 // kSteps: the most that a row of K has.
 template <typename T, int kSteps>
-class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
-  using Base = SplitBase<T, kMaxQueries, kRowPad, 0>;
+class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
+  using Base = SplitBase<T, kMaxQueries, kRowPad<T>, 0>;
 
  public:
   using Base::kNumStages;
@@ -63,24 +66,25 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
   using Base::Write;
   using Base::WriteSums;
 
-  static constexpr float kWeightScale = std::is_same_v<T, F16> ? 32768 : 1;  // weights are at most 1
+  using Loaded = Fragments<T>;
+  using Part = typename Loaded::Multiplied;
+
+  static constexpr float kWeightScale = std::is_same_v<Part, F16> ? 32768 : 1;  // weights are at most 1
   static constexpr int kWarps = kSplitThreads / kWarpSize;
   static constexpr int kBlocks = (kSteps + kWarps - 1) / kWarps;  // of kStep dims of V that a warp adds up
 
-  // Of eight rows beside each other in x, which are the columns of b: elements [first, first + 16) times a power of two, as MultiplyAdd
-  // takes them.
+  // A column of b, times a power of two, as MultiplyAdd takes it: this lane has two elements from `at` on and two `apart` from them.
   struct Factor {
     uint32_t high[2], low[2];
   };
-  __device__ Factor FactorAt(const float* x, int pitch, int first, float scale) const {
-    const float* const at = x + major_ * pitch + first + minor_;
-    const TwoParts a = Split<T>(at[0] * scale, at[1] * scale), b = Split<T>(at[8] * scale, at[9] * scale);
+  __device__ static Factor FactorAt(const float* at, int apart, float scale) {
+    const TwoParts a = Split<Part>(at[0] * scale, at[1] * scale), b = Split<Part>(at[apart] * scale, at[apart + 1] * scale);
     return {{a.high, b.high}, {a.low, b.low}};
   }
 
   // Of the query whose elements this lane has.
   __device__ int QueryExponent() const {
-    if constexpr (std::is_same_v<T, F16>) {
+    if constexpr (std::is_same_v<Part, F16>) {
       float largest = 0;
       for (int d = lane_ % 4; d < work_.shape.head_dim; d += 4) largest = fmaxf(largest, fabsf(q()[major_ * work_.shape.head_dim + d]));
       for (int lanes = 2; lanes > 0; lanes /= 2) largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
@@ -97,7 +101,8 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
     Factor queries[kSteps];
     LAMINA_UNROLL
     for (int s = 0; s < kSteps; ++s) {
-      if (s < num_steps_) queries[s] = FactorAt(q(), work_.shape.head_dim, s * kStep, ldexpf(1.0f, exponent));
+      const float* const at = q() + major_ * work_.shape.head_dim + s * kStep + Loaded::FirstDim(lane_);
+      if (s < num_steps_) queries[s] = FactorAt(at, Loaded::kDimsApart, ldexpf(1.0f, exponent));
     }
     float scale[2];  // of the two queries whose scores this lane gets
     LAMINA_UNROLL
@@ -110,16 +115,19 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
 
   // Behind a tile's last token stands anything, and nobody looks at what becomes of it.
   __device__ void Score(int tile, int first, const Factor (&queries)[kSteps], const float (&scale)[2]) {
-    const T* const k_row = TileRow(tile, first + lane_ % 16) + lane_ / 16 * 8;
+    const T* const k_row = TileRow(tile, first + Loaded::TokenOfK(lane_)) + Loaded::DimOfK(lane_);
     float high[4] = {}, low[4] = {};
-    uint32_t k[2][4];  // of this step and of the next one
-    LoadMatrices(k_row, k[0]);
+    Loaded k[2];  // of this step and of the next one
+    k[0].LoadK(k_row);
     LAMINA_UNROLL
     for (int s = 0; s < kSteps; ++s) {
       if (s >= num_steps_) continue;
-      if (s + 1 < num_steps_) LoadMatrices(k_row + (s + 1) * kStep, k[(s + 1) % 2]);
-      MultiplyAdd<T>(k[s % 2], queries[s].high, high);
-      MultiplyAdd<T>(k[s % 2], queries[s].low, low);
+      const int next = s + 1;
+      if (next % Loaded::kSteps == 0 && next < num_steps_) k[next / Loaded::kSteps % 2].LoadK(k_row + next * kStep);
+      uint32_t a[4];
+      k[s / Loaded::kSteps % 2].GetK(s % Loaded::kSteps, a);
+      MultiplyAdd<Part>(a, queries[s].high, high);
+      MultiplyAdd<Part>(a, queries[s].low, low);
     }
     LAMINA_UNROLL
     for (int j = 0; j < 4; ++j) {  // elements of (token, query)
@@ -131,17 +139,19 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
 
   // Dims x queries: each warp has its own dims, over all tokens.
   __device__ void AddValues(int tile, float (&out)[kBlocks][4]) {
+    Loaded v[kBlocks];
     LAMINA_UNROLL
-    for (int first = 0; first < kTile; first += kStep) {
-      const Factor weights = FactorAt(scores(), kScoresPitch, FirstToken(tile) + first, kWeightScale);
-      const T* const v_row = TileRow(tile, first + lane_ % 8 + lane_ / 16 * 8) + lane_ / 8 % 2 * 8;
+    for (int s = 0; s < kTile / kStep; ++s) {
+      const Factor weights = FactorAt(scores() + major_ * kScoresPitch + FirstToken(tile) + s * kStep + minor_, 8, kWeightScale);
+      const T* const v_row = TileRow(tile, s * kStep + Loaded::TokenOfV(lane_)) + Loaded::DimOfV(lane_);
       LAMINA_UNROLL
       for (int b = 0; b < kBlocks; ++b) {
         if (BlockAt(b) >= num_steps_) continue;
-        uint32_t v[4];
-        LoadTransposed(v_row + BlockAt(b) * kStep, v);
-        MultiplyAdd<T>(v, weights.high, out[b]);
-        MultiplyAdd<T>(v, weights.low, out[b]);
+        if (s % Loaded::kSteps == 0) v[b].LoadV(v_row + BlockAt(b) * kStep);
+        uint32_t a[4];
+        v[b].GetV(s % Loaded::kSteps, a);
+        MultiplyAdd<Part>(a, weights.high, out[b]);
+        MultiplyAdd<Part>(a, weights.low, out[b]);
       }
     }
   }
@@ -153,7 +163,8 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad, 0> {
       if (query >= num_queries_ || TokensOfRow(RowOf(query)) == 0) continue;
       LAMINA_UNROLL
       for (int b = 0; b < kBlocks; ++b) {
-        if (BlockAt(b) < num_steps_) Write(query, BlockAt(b) * kStep + major_ + j / 2 * 8, out[b][j] / (sums()[query] * kWeightScale));
+        const int dim = BlockAt(b) * kStep + Loaded::DimOfRow(major_ + j / 2 * 8);
+        if (BlockAt(b) < num_steps_) Write(query, dim, out[b][j] / (sums()[query] * kWeightScale));
       }
     }
   }

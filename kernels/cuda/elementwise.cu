@@ -79,7 +79,7 @@ __global__ void EmbedRows(const void* table, DType dtype, int64_t dim, const Tok
 }
 
 __global__ void Convert(const void* x, DType from, int64_t n, void* y, DType to) {
-  for (int64_t i = FirstElement(); i < n; i += ElementStep()) StoreAs(LoadAs(x, from, i), y, to, i);
+  for (int64_t i = FirstElement(); i < n; i += ElementStep()) StoreKvAs(LoadKvAs(x, from, i), y, to, i);
 }
 
 // A block for each row. Every thread takes every kThreads-th element, so sums have one order whatever the number of rows.

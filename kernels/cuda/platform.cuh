@@ -133,7 +133,11 @@ __device__ inline void Store(float x, BF16* p) { p->bits = __bfloat16_as_ushort(
 __device__ inline void Store(float x, F16* p) { p->bits = __half_as_ushort(__float2half_rn(x)); }
 #endif
 
-// Element i of an array of `dtype`, where which one it is costs little beside the rest.
+// E4M3 as base/dtype.h has it, so that every GPU stores the same bits. For single elements: vectors.cuh is faster.
+__device__ inline float Load(const F8* p) { return ToFloat(*p); }
+__device__ inline void Store(float x, F8* p) { *p = ToF8(x); }
+
+// Element i of an array of `dtype`, which is not kF8, where which one it is costs little beside the rest.
 __device__ inline float LoadAs(const void* array, DType dtype, int64_t i) {
   if (dtype == DType::kF32) return static_cast<const float*>(array)[i];
   return dtype == DType::kBF16 ? Load(static_cast<const BF16*>(array) + i) : Load(static_cast<const F16*>(array) + i);
@@ -145,6 +149,18 @@ __device__ inline void StoreAs(float x, void* array, DType dtype, int64_t i) {
     Store(x, static_cast<BF16*>(array) + i);
   } else {
     Store(x, static_cast<F16*>(array) + i);
+  }
+}
+
+// Likewise of what may be K or V: kF8 too.
+__device__ inline float LoadKvAs(const void* array, DType dtype, int64_t i) {
+  return dtype == DType::kF8 ? Load(static_cast<const F8*>(array) + i) : LoadAs(array, dtype, i);
+}
+__device__ inline void StoreKvAs(float x, void* array, DType dtype, int64_t i) {
+  if (dtype == DType::kF8) {
+    Store(x, static_cast<F8*>(array) + i);
+  } else {
+    StoreAs(x, array, dtype, i);
   }
 }
 

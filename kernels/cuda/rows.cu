@@ -16,7 +16,7 @@ __device__ int64_t Start(const RowSet& rows) {
 
 __global__ void Pack(const float* x, RowSet rows, DType dtype, void* y) {
   const int64_t from = Start(rows), to = blockIdx.x * rows.width;
-  for (int64_t i = threadIdx.x; i < rows.width; i += kThreads) StoreAs(x[from + i], y, dtype, to + i);
+  for (int64_t i = threadIdx.x; i < rows.width; i += kThreads) StoreKvAs(x[from + i], y, dtype, to + i);
 }
 
 __global__ void Unpack(const void* x, DType dtype, RowSet rows, float* y) {
@@ -41,8 +41,8 @@ __global__ void WriteSlots(const void* k, const void* v, DType dtype, const Toke
   const int64_t row = static_cast<int64_t>(blockIdx.x) * width, slot = static_cast<int64_t>(slots[blockIdx.x]) * place.slot_stride;
   for (int i = static_cast<int>(threadIdx.x); i < width; i += kThreads) {
     const int64_t to = i / head_dim * place.head_stride + slot + i % head_dim;
-    StoreAs(LoadAs(k, dtype, row + i), place.k, place.dtype, to);
-    StoreAs(LoadAs(v, dtype, row + i), place.v, place.dtype, to);
+    StoreKvAs(LoadKvAs(k, dtype, row + i), place.k, place.dtype, to);
+    StoreKvAs(LoadKvAs(v, dtype, row + i), place.v, place.dtype, to);
   }
 }
 

@@ -28,7 +28,7 @@ struct TileRows {
   __device__ const T* From(int row) const { return from + static_cast<int64_t>(slots[row]) * slot_stride; }
 };
 
-// What of a tile a lane copies: eight elements of every num_groups-th row, if rows have these.
+// What of a tile a lane copies: kCopied elements of every num_groups-th row, if rows have these.
 struct TilePart {
   int num_groups, group, vector;
   bool has_vector;
@@ -47,7 +47,7 @@ class LaneCopies {
   template <typename T>
   __device__ void Start(int /*stage*/, const TileRows<T>& rows, const TilePart& part) {
     for (int row = part.group; part.has_vector && row < rows.num_rows; row += part.num_groups) {
-      CopyVectorAsync(rows.To(row) + part.vector * kVector, rows.From(row) + part.vector * kVector);
+      CopyVectorAsync(rows.To(row) + part.vector * kCopied<T>, rows.From(row) + part.vector * kCopied<T>);
     }
     CommitCopies();
   }

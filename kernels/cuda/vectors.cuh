@@ -1,4 +1,4 @@
-// Eight elements at a time: 16 bytes of a 16-bit type, which is what one load of a thread takes.
+// Eight elements at a time: 16 bytes of a 16-bit type, which is what one load of a thread takes, and 8 bytes of F8.
 #pragma once
 
 #include "kernels/cuda/platform.cuh"
@@ -14,6 +14,9 @@ namespace lamina::cuda {
 
 inline constexpr int kVector = 8;
 
+struct alignas(8) Words2 {
+  uint32_t word[2];
+};
 struct alignas(16) Words4 {
   uint32_t word[4];
 };
@@ -29,7 +32,28 @@ __device__ inline float AsFloat(uint32_t bits) {
 #endif
 }
 
-// x = p[0, 8). p is aligned to 16 bytes.
+#if !LAMINA_CUDA_EMULATED
+__device__ inline __half2 AsHalves(uint32_t bits) { return *reinterpret_cast<const __half2*>(&bits); }
+#endif
+
+// Two elements of F8, the lower half of `pair`, as two of F16 beside each other: exact.
+__device__ inline uint32_t HalvesOf(uint32_t pair) {
+#if LAMINA_CUDA_EMULATED
+  const F8 first = {static_cast<uint8_t>(pair)}, second = {static_cast<uint8_t>(pair >> 8)};
+  return ToF16(ToFloat(first)).bits | static_cast<uint32_t>(ToF16(ToFloat(second)).bits) << 16;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint32_t halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(pair)));
+  return halves;
+#else
+  // The same bits, further left, are 2^-8 of it in F16, below its normal numbers too. But 480 there is NaN here.
+  const uint32_t apart = __byte_perm(pair, 0, 0x1404);
+  const __half2 scaled = __hmul2(AsHalves((apart & 0x80008000u) | (apart & 0x7f007f00u) >> 1), AsHalves(0x5c005c00u));
+  return *reinterpret_cast<const uint32_t*>(&scaled) | __heq2_mask(__habs2(scaled), AsHalves(0x5f805f80u));
+#endif
+}
+
+// x = p[0, 8). p is aligned to 16 bytes, or those of eight elements if they are fewer.
 __device__ inline void LoadVector(const BF16* p, float (&x)[kVector]) {
   const Words4 words = *reinterpret_cast<const Words4*>(p);
   LAMINA_UNROLL
@@ -47,6 +71,16 @@ __device__ inline void LoadVector(const F16* p, float (&x)[kVector]) {
     x[2 * i + 1] = Load(&high);
   }
 }
+__device__ inline void LoadVector(const F8* p, float (&x)[kVector]) {
+  const Words2 words = *reinterpret_cast<const Words2*>(p);
+  LAMINA_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t halves = HalvesOf(words.word[i / 2] >> i % 2 * 16);
+    const F16 low = {static_cast<uint16_t>(halves)}, high = {static_cast<uint16_t>(halves >> 16)};
+    x[2 * i] = Load(&low);
+    x[2 * i + 1] = Load(&high);
+  }
+}
 __device__ inline void LoadVector(const float* p, float (&x)[kVector]) {
   LAMINA_UNROLL
   for (int half = 0; half < 2; ++half) {
@@ -56,7 +90,9 @@ __device__ inline void LoadVector(const float* p, float (&x)[kVector]) {
   }
 }
 
-// Copies eight elements of T to shared memory (platform.cuh).
+// Copies kCopied elements of T to shared memory (platform.cuh): eight, or 16 bytes if these are more.
+template <typename T>
+inline constexpr int kCopied = sizeof(T) == 1 ? 16 : kVector;
 template <typename T>
 __device__ inline void CopyVectorAsync(T* shared, const T* global) {
   CopyAsync16(shared, global);
