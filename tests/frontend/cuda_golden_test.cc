@@ -13,6 +13,7 @@
 #include "tests/support/faulty_cluster.h"
 #include "tests/support/gpu_nic.h"
 #include "tests/support/serving.h"
+#include "transport/transport.h"
 
 namespace lamina::testing {
 namespace {
@@ -38,6 +39,9 @@ class CudaGolden : public ::testing::TestWithParam<Deployment> {
  protected:
   void SetUp() override {
     if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
+    if (GetParam().transport == "verbs") {  // a NIC, or scripts/softroce.sh
+      if (const Status status = OpenFabric("verbs").status(); !status.ok()) GTEST_SKIP() << status;
+    }
     // Emulated GPUs of the daemons then go on by themselves, and can wait for each other.
     setenv("LAMINA_EMULATED_STREAMS", GetParam().polling == "device" ? "threads" : "", /*overwrite=*/1);
   }
@@ -73,8 +77,10 @@ TEST_P(CudaGolden, TokensAndLogprobsAreThoseOfPyTorch) {
   for (const NodeStatus& node : engine.status().nodes) {
     if (node.role != "memory") continue;
     ASSERT_EQ(node.paths.size(), 1u);
-    const bool on_gpu = GetParam().memory_devices[memory_node++] != "cpu";
-    EXPECT_EQ(node.paths[0].through, on_gpu ? "devices poll" : "hosts poll: the memory node's device cannot be reached by this one");
+    const bool on_gpu = GetParam().memory_devices[memory_node++] != "cpu", by_nics = GetParam().transport == "verbs";
+    EXPECT_EQ(node.paths[0].through, !on_gpu   ? "hosts poll: the memory node's device cannot be reached by this one"
+                                     : by_nics ? "devices poll, hosts post"
+                                               : "devices poll");
   }
   EXPECT_EQ(memory_node, GetParam().memory_devices.size());
 }
@@ -106,7 +112,9 @@ std::vector<Deployment> WithGpus() {
   two_gpus.memory_devices = {"cuda:0", "cuda:0"};
   two_gpus.num_batches = 2;
   two_gpus.pipeline = "fixed";
-  for (Deployment polled : {two_gpus, both_keep, spread, heads}) {
+  Deployment by_nics = two_gpus;
+  by_nics.transport = "verbs";
+  for (Deployment polled : {two_gpus, both_keep, spread, heads, by_nics}) {
     polled.polling = "device";
     all.push_back(polled);
   }
