@@ -8,7 +8,10 @@
 // time (800 ns); a block keeps three tiles of 32 tokens in flight, four from compute capability 9.0 on (bulk asynchronous copies,
 // tile_copies.cuh): 24 or 32 KB with 128 dims of 16 bits, so one block on an SM would do, and several are resident. Each element of K and V
 // costs `group` fused multiply-adds, with which the fp32 units could follow up to a group of 4; from there on tensor cores multiply (K and
-// V of 16 bits, head_dim a multiple of 16). Partial results are 1/128 (group 1) to 1/16 (group 8) of the bytes read.
+// V of 16 bits or in FP8, head_dim a multiple of 16). Partial results are 1/128 (group 1) to 1/16 (group 8) of the bytes read; in FP8,
+// which has twice as many tiles of half the size on their way, twice that.
+//
+// K and V in FP8 are exact in fp16, and attended to as if they stood there so.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +34,8 @@ struct RowTokens {
 
 // Device memory, dense.
 struct AttentionBatch {
-  const void* q = nullptr;  // [num_rows, num_heads, head_dim] of q_dtype, aligned to its elements
-  DType q_dtype = DType::kF32;
+  const void* q = nullptr;      // [num_rows, num_heads, head_dim] of q_dtype, aligned to its elements
+  DType q_dtype = DType::kF32;  // not kF8, as out_dtype
   const TokenSlot* slots = nullptr;
   const RowTokens* rows = nullptr;  // [num_rows]
   int64_t num_rows = 0;
@@ -46,8 +49,8 @@ struct AttentionBatch {
   bool rows_share_slots = false;
 };
 
-// kInvalidArgument says what of the shape the kernels cannot do: head_dim is a multiple of 8 up to 256; k, v and both strides of `kv` in
-// bytes are multiples of 16. To be asked once, when shapes are known.
+// kInvalidArgument says what of the shape the kernels cannot do: head_dim is a multiple of 8 up to 256, of 16 for K and V in FP8; k, v and
+// both strides of `kv` in bytes are multiples of 16. To be asked once, when shapes are known.
 Status CheckAttention(const AttentionShape& shape, const KvView& kv);
 
 // Scratch memory with which all rows run in one launch, and the least that is enough; rows then run in several.

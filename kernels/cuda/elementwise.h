@@ -14,7 +14,7 @@
 
 namespace lamina::cuda {
 
-// y[r] = table[tokens[r]]. table: [vocab, dim] of `dtype`; tokens: [rows]. REQUIRES: every token in [0, vocab).
+// y[r] = table[tokens[r]]. table: [vocab, dim] of `dtype`, not kF8; tokens: [rows]. REQUIRES: every token in [0, vocab).
 void Embedding(const void* table, DType dtype, int64_t dim, const TokenId* tokens, int64_t rows, float* y, Stream& stream);
 
 // x, y: [rows, dim]; weight: [dim], null: ones. A head norm is one of rows * num_heads rows of head_dim.
@@ -43,7 +43,7 @@ void SoftCap(const float* x, float cap, int64_t n, float* y, Stream& stream);
 void Add(const float* a, const float* b, int64_t n, float* y, Stream& stream);
 void Mul(const float* a, const float* b, int64_t n, float* y, Stream& stream);
 
-// Between fp32 and `dtype`, round to nearest even.
+// Between fp32 and `dtype`, round to nearest even; kF8 to the bits of base/dtype.h.
 void ConvertFromFloat(const float* x, int64_t n, DType dtype, void* y, Stream& stream);
 void ConvertToFloat(const void* x, DType dtype, int64_t n, float* y, Stream& stream);
 

@@ -66,13 +66,14 @@ class GemmLinear final : public Linear {
 
   void Run(const LinearWeights& weights, const float* x, int64_t rows, const float* bias, float* y) override {
     if (rows == 0) return;
-    if (weights.dtype == DType::kF32) {
-      Multiply(weights, x, rows, y);
-      if (bias != nullptr) Finish(rows, weights.out_features, {y, nullptr, nullptr, bias}, y);
-    } else if (weights.dtype == DType::kBF16) {
-      RunHalf<BF16>(weights, x, rows, bias, y);
-    } else {
-      RunHalf<F16>(weights, x, rows, bias, y);
+    switch (weights.dtype) {
+      case DType::kF32:
+        Multiply(weights, x, rows, y);
+        if (bias != nullptr) Finish(rows, weights.out_features, {y, nullptr, nullptr, bias}, y);
+        return;
+      case DType::kBF16: return RunHalf<BF16>(weights, x, rows, bias, y);
+      case DType::kF16: return RunHalf<F16>(weights, x, rows, bias, y);
+      case DType::kF8: return stream_.Fail(InternalError("a linear layer with weights in fp8"));
     }
   }
 

@@ -29,7 +29,7 @@ inline constexpr int64_t kStackedRows = 64;  // up to which high and low parts s
 // Device memory, dense; data aligned to 16 bytes, or else slower.
 struct LinearWeights {
   const void* data = nullptr;  // [out_features, in_features] of `dtype`, row-major
-  DType dtype = DType::kBF16;
+  DType dtype = DType::kBF16;  // not kF8
   int64_t out_features = 0;
   int64_t in_features = 0;
 };

@@ -19,11 +19,11 @@ struct RowSet {
   const int32_t* index = nullptr;  // [num_rows] of rows, device memory; null: the first num_rows
 };
 
-// y[i] = row i of x, densely, as `dtype` (round to nearest even). x: fp32; y: [num_rows, width]. Also how KeepRows gathers: dtype kF32. No
-// overlap.
+// y[i] = row i of x, densely, as `dtype` (round to nearest even; kF8 to the bits of base/dtype.h). x: fp32; y: [num_rows, width]. Also
+// how KeepRows gathers: dtype kF32. No overlap.
 void PackRows(const float* x, const RowSet& rows, DType dtype, void* y, Stream& stream);
 
-// Row i of y = x[i], or += x[i]. x: [num_rows, width] of `dtype`; y: fp32. REQUIRES: no row twice.
+// Row i of y = x[i], or += x[i]. x: [num_rows, width] of `dtype`, not kF8; y: fp32. REQUIRES: no row twice.
 void UnpackRows(const void* x, DType dtype, const RowSet& rows, float* y, Stream& stream);
 void AddUnpackedRows(const void* x, DType dtype, const RowSet& rows, float* y, Stream& stream);
 
@@ -40,8 +40,8 @@ struct KvPlace {
   DType dtype = DType::kBF16;
 };
 
-// Stores k[i] and v[i] in slots[i] of `place`, converted if the dtypes differ (round to nearest even). k, v: [num_rows, num_kv_heads,
-// head_dim] of `dtype`, which is kF32 or the place's. slots: [num_rows], none twice.
+// Stores k[i] and v[i] in slots[i] of `place`, converted if the dtypes differ (as by PackRows). k, v: [num_rows, num_kv_heads, head_dim] of
+// `dtype`, which is kF32 or the place's. slots: [num_rows], none twice.
 void WriteKv(const void* k, const void* v, DType dtype, const TokenSlot* slots, int64_t num_rows, int num_kv_heads, int head_dim,
              const KvPlace& place, Stream& stream);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 #include "cuda_cases.h"
 #include "kernel_cases.h"
@@ -166,6 +167,12 @@ TEST_F(CudaAttention, MatchesTheReferenceOverTheTableOfShapes) {
       {"capped scores", 2, 4, 64, DType::kBF16, {0, 1, 300, 65}, DType::kF32, DType::kF32, 0.5f},
       {"bf16 in and out", 2, 4, 128, DType::kBF16, {5, 300}, DType::kBF16, DType::kBF16},
       {"fp16 in and out", 2, 4, 96, DType::kF16, {5, 300}, DType::kF16, DType::kF16},
+      {"lengths in fp8", 2, 2, 64, DType::kF8, {0, 1, 2, 31, 32, 33, 64, 255, 256, 257, 511, 512, 513, 700}},
+      {"the same on tensor cores", 1, 4, 64, DType::kF8, {0, 1, 2, 31, 32, 33, 64, 255, 256, 257, 511, 512, 513, 700}},
+      {"a 7B model's heads in fp8", 32, 1, 128, DType::kF8, {40, 3}},
+      {"a 70B model's heads in fp8", 8, 8, 128, DType::kF8, {300, 17}},
+      {"fp8 with capped scores", 2, 4, 64, DType::kF8, {0, 1, 300, 65}, DType::kF32, DType::kF32, 0.5f},
+      {"fp8 with bf16 in and out", 2, 4, 96, DType::kF8, {5, 300}, DType::kBF16, DType::kBF16},
   };
   for (const Case& c : kCases) ExpectMatchesReference(c);
 }
@@ -178,6 +185,8 @@ TEST_F(CudaAttention, MatchesTheReferenceForEveryHeadDim) {
   for (int head_dim = 16; head_dim <= 256; head_dim += 16) {
     SCOPED_TRACE(head_dim);
     ExpectMatchesReference({"on tensor cores", 1, 4, head_dim, head_dim % 32 == 0 ? DType::kBF16 : DType::kF16, {67}});
+    ExpectMatchesReference({"fp8", 1, 2, head_dim, DType::kF8, {67}});
+    ExpectMatchesReference({"fp8 on tensor cores", 1, 4, head_dim, DType::kF8, {67}});
   }
 }
 
@@ -185,6 +194,7 @@ TEST_F(CudaAttention, MatchesTheReferenceForEveryGroup) {
   for (int group = 1; group <= 17; ++group) {
     SCOPED_TRACE(group);
     ExpectMatchesReference({"group", 2, group, 40, kAllDTypes[group % 3], {70, 0, 290}});
+    ExpectMatchesReference({"group over fp8", 2, group, 16, DType::kF8, {70, 0, 290}});
     if (group >= 4 && group % 4 < 2)
       ExpectMatchesReference({"on tensor cores", 2, group, 16, group % 2 == 0 ? DType::kBF16 : DType::kF16, {70, 0, 290}});
   }
@@ -192,7 +202,7 @@ TEST_F(CudaAttention, MatchesTheReferenceForEveryGroup) {
 
 TEST_F(CudaAttention, MatchesTheReferenceForWideHeadsInGroups) {
   for (const int head_dim : {96, 128, 256}) {
-    for (const DType dtype : kAllDTypes) ExpectMatchesReference({"wide heads", 1, 8, head_dim, dtype, {99}});
+    for (const DType dtype : kKvDTypes) ExpectMatchesReference({"wide heads", 1, 8, head_dim, dtype, {99}});
   }
 }
 
@@ -207,9 +217,11 @@ TEST_F(CudaAttention, SurvivesLargeScores) {
 
 // fp16 ends at 65504: queries beyond it, and weights far below 1 that are many.
 TEST_F(CudaAttention, UsesWhatFp16HasNoExponentsFor) {
-  Build({"large queries", 1, 4, 64, DType::kF16, {300}}, 1e5f);
-  shape_.scale = 1e-6f;
-  ExpectClose(Run(rows(), {0}), Expected(rows(), {0}), 1e-5);
+  for (const DType dtype : {DType::kF16, DType::kF8}) {
+    Build({"large queries", 1, 4, 64, dtype, {300}}, 1e5f);
+    shape_.scale = 1e-6f;
+    ExpectClose(Run(rows(), {0}), Expected(rows(), {0}), 1e-5);
+  }
 
   constexpr size_t kTokens = 256, kDim = 16;
   Build({"small weights", 1, 4, kDim, DType::kF16, {kTokens}});
@@ -234,9 +246,36 @@ TEST_F(CudaAttention, UsesWhatFp16HasNoExponentsFor) {
   EXPECT_LT(LargestError(got.out, expected.out), 1e-9);
 }
 
+// A row of one token has its V as output, and with a q that is 1 in one dim, that dim of its K as score.
+TEST_F(CudaAttention, EveryNumberInFp8IsExact) {
+  constexpr size_t kDim = 256;
+  std::vector<float> expected(kDim);
+  for (size_t d = 0; d < kDim; ++d) expected[d] = d % 128 == 127 ? 0 : ToFloat(F8{static_cast<uint8_t>(d)});
+  for (const int group : {1, 4}) {
+    SCOPED_TRACE(group);
+    Build({"all numbers", 1, group, kDim, DType::kF8, {1}});
+    shape_.scale = 1;
+    k_ = Encode(std::vector<float>(k_.size(), NAN), DType::kF8);
+    for (size_t d = 0; d < kDim; ++d) k_[slots_[0] * kDim + d] = std::byte{ToF8(expected[d]).bits};
+    device_k_ = Upload(k_);
+    device_kv_.k = device_kv_.v = device_k_.data();
+    std::vector<float> q(kDim * RowFloats());
+    for (size_t row = 0; row < kDim; ++row) {
+      for (size_t head = 0; head < static_cast<size_t>(group); ++head) q[row * RowFloats() + head * kDim + row] = 1;
+    }
+    q_ = Encode(q, DType::kF32);
+    std::vector<size_t> q_of(kDim);
+    std::iota(q_of.begin(), q_of.end(), size_t{0});
+    const Outcome got = Run(std::vector<RowTokens>(kDim, {0, 1}), q_of);
+    for (size_t i = 0; i < got.out.size(); ++i) ASSERT_EQ(got.out[i], expected[i % kDim]) << i;
+    for (size_t i = 0; i < got.lse.size(); ++i) ASSERT_EQ(got.lse[i], expected[i / static_cast<size_t>(group)]) << i;
+  }
+}
+
 TEST_F(CudaAttention, ARowDoesNotDependOnItsBatchOrTheScratch) {
-  for (const auto& [group, head_dim] : {std::pair(3, 40), std::pair(4, 32)}) {
-    Build({"rows", 2, group, head_dim, DType::kBF16, {1, 200, 0, 64, 600, 1000, 257}});
+  for (const auto& [group, head_dim, dtype] :
+       {std::tuple(3, 40, DType::kBF16), std::tuple(4, 32, DType::kBF16), std::tuple(3, 48, DType::kF8), std::tuple(4, 48, DType::kF8)}) {
+    Build({"rows", 2, group, head_dim, dtype, {1, 200, 0, 64, 600, 1000, 257}});
     const std::vector<size_t> all_q = {0, 1, 2, 3, 4, 5, 6};
     const Outcome all = Run(rows(), all_q);
     const Outcome in_pieces = Run(rows(), all_q, 2);
@@ -262,9 +301,18 @@ TEST_F(CudaAttention, PromptsAndWindowsAreRowsThatShareSlots) {
 // Rows side by side that share reads of K and V: the same bits as each alone, whatever is beside them, and whatever stands in the tokens of
 // later rows.
 TEST_F(CudaAttention, SharedReadsDoNotChangeABit) {
-  for (const auto& [group, head_dim] : {std::pair(1, 24), std::pair(3, 24), std::pair(12, 24), std::pair(4, 16), std::pair(5, 32)}) {
-    SCOPED_TRACE(group);
-    Build({"a prompt's rows and others", 2, group, head_dim, kAllDTypes[group % 3 + group / 12], {300, 40}});
+  const Case kCases[] = {
+      {"group 1", 2, 1, 24, DType::kBF16, {300, 40}},
+      {"group 3", 2, 3, 24, DType::kF32, {300, 40}},
+      {"group 12", 2, 12, 24, DType::kBF16, {300, 40}},
+      {"bf16 on tensor cores", 2, 4, 16, DType::kBF16, {300, 40}},
+      {"fp16 on tensor cores", 2, 5, 32, DType::kF16, {300, 40}},
+      {"fp8", 2, 1, 48, DType::kF8, {300, 40}},
+      {"fp8 on tensor cores", 2, 4, 48, DType::kF8, {300, 40}},
+  };
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.name);
+    Build(c);
     std::vector<RowTokens> rows = {{300, 40}, {300, 0}};
     for (int64_t n : {1, 2, 31, 32, 33, 255, 256, 257, 258, 299}) rows.push_back({0, n});
     rows.insert(rows.end(), {{300, 5}, {0, 7}, {300, 9}});
@@ -284,11 +332,14 @@ TEST_F(CudaAttention, SharedReadsDoNotChangeABit) {
 }
 
 TEST_F(CudaAttention, ARowReadsItsOwnTokensOnly) {
-  for (const int group : {2, 4}) {
-    Build({"stray reads", 1, group, 64, DType::kBF16, {100}});
+  for (const auto& [group, dtype] :
+       {std::pair(2, DType::kBF16), std::pair(4, DType::kBF16), std::pair(2, DType::kF8), std::pair(4, DType::kF8)}) {
+    Build({"stray reads", 1, group, 64, dtype, {100}});
     const Outcome before = Run({{0, 70}}, {0});
-    for (size_t t = 70; t < 100; ++t) FillOnDevice(device_k_.as<std::byte>() + slots_[t] * 64 * 2, 0xff, 64 * 2, stream());
-    for (size_t t = 70; t < 100; ++t) FillOnDevice(device_v_.as<std::byte>() + slots_[t] * 64 * 2, 0xff, 64 * 2, stream());
+    const size_t bytes = 64 * ElementSize(dtype);
+    const uint8_t nan = dtype == DType::kF8 ? 0x7f : 0xff;
+    for (size_t t = 70; t < 100; ++t) FillOnDevice(device_k_.as<std::byte>() + slots_[t] * bytes, nan, bytes, stream());
+    for (size_t t = 70; t < 100; ++t) FillOnDevice(device_v_.as<std::byte>() + slots_[t] * bytes, nan, bytes, stream());
     const Outcome after = Run({{0, 70}, {0, 71}}, {0, 0});
     EXPECT_TRUE(SameBits(before.out, {after.out.begin(), after.out.begin() + static_cast<std::ptrdiff_t>(RowFloats())}));
     EXPECT_TRUE(std::isnan(after.out.back())) << "a NaN in K or V of its own token does not show";
@@ -313,6 +364,17 @@ TEST_F(CudaAttention, SaysWhichShapesItCannotDo) {
   EXPECT_EQ(refused({8, 2, 264, 1, 0}, kv), "attention with head_dim 264: CUDA kernels have multiples of 8 up to 256");
   EXPECT_EQ(refused({8, 2, 20, 1, 0}, kv), "attention with head_dim 20: CUDA kernels have multiples of 8 up to 256");
   EXPECT_EQ(refused({8, 3, 64, 1, 0}, kv), "attention with 8 heads over 3 kv heads: the second must divide the first");
+  KvView in_fp8 = kv;
+  in_fp8.dtype = DType::kF8;
+  EXPECT_EQ(refused(good, in_fp8), "");
+  for (const int head_dim : {8, 24, 40}) {
+    EXPECT_EQ(refused({8, 2, head_dim, 1, 0}, in_fp8),
+              "attention with head_dim " + std::to_string(head_dim) +
+                  " over K and V in fp8: CUDA kernels have multiples of 16 up to 256; K and V in bfloat16 or float16 do");
+    EXPECT_EQ(refused({8, 2, head_dim, 1, 0}, kv), "");
+  }
+  in_fp8.slot_stride = 136;
+  EXPECT_EQ(refused(good, in_fp8), "K, V and their strides must be multiples of 16 bytes");
   kv.slot_stride = 132;
   EXPECT_EQ(refused(good, kv), "K, V and their strides must be multiples of 16 bytes");
 }

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <random>
+
 #include "cuda_cases.h"
 #include "kernel_cases.h"
 #include "kernels/reference/reference.h"
@@ -222,6 +227,29 @@ TEST_F(CudaElementwise, ConversionsAreThoseOfTheCpu) {
       ASSERT_EQ(got[i], dtype == DType::kBF16 ? ToBF16(between[i]).bits : ToF16(between[i]).bits) << between[i];
     }
   }
+}
+
+// All patterns one way, NaN too; the other way what lies between and around them, and any bits.
+TEST_F(CudaElementwise, ConversionsOfFp8AreThoseOfTheCpu) {
+  std::vector<uint8_t> bits(256);
+  std::iota(bits.begin(), bits.end(), uint8_t{0});
+  const DeviceBuffer bytes = Upload(bits);
+  const std::vector<float> floats =
+      OutputOf<float>(bits.size(), [&](float* y) { ConvertToFloat(bytes.data(), DType::kF8, std::ssize(bits), y, stream()); });
+  std::vector<float> x = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, -NAN, 464, 465, 480, -1e30f, 1e-30f, -1e-40f};
+  for (size_t i = 0; i < bits.size(); ++i) {
+    const float expected = ToFloat(F8{bits[i]});
+    ASSERT_EQ(std::bit_cast<uint32_t>(floats[i]), std::bit_cast<uint32_t>(expected)) << i;
+    const float border = (expected + ToFloat(F8{static_cast<uint8_t>(bits[i] + 1)})) / 2;
+    for (const float at : {expected, border}) x.insert(x.end(), {at, std::nextafter(at, INFINITY), std::nextafter(at, -INFINITY)});
+  }
+  std::mt19937 random(3);
+  for (int i = 0; i < 50000; ++i) x.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
+  for (const float value : RandomFloats(50000, 4, 500)) x.push_back(value);
+  const DeviceBuffer device_x = Upload(x);
+  const std::vector<uint8_t> got =
+      OutputOf<uint8_t>(x.size(), [&](uint8_t* y) { ConvertFromFloat(device_x.as<float>(), std::ssize(x), DType::kF8, y, stream()); });
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(got[i], ToF8(x[i]).bits) << x[i];
 }
 
 TEST_F(CudaElementwise, NothingToDoIsNothingDone) {

@@ -112,6 +112,12 @@ TEST_F(CudaLinear, NoRowsAreNothingDone) {
   EXPECT_GT(linear->scratch_bytes(), 0);
 }
 
+TEST_F(CudaLinear, WeightsInFp8AreAFailure) {
+  const std::unique_ptr<Stream> other = Stream::Create().value();
+  Linear::Create({4, 16, 8}, LinearPrecision::kSplit, *other).value()->Run({nullptr, DType::kF8, 8, 16}, nullptr, 1, nullptr, nullptr);
+  EXPECT_EQ(other->Synchronize().message(), "a linear layer with weights in fp8");
+}
+
 }  // namespace
 }  // namespace lamina::cuda
 #endif

@@ -35,22 +35,25 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
-    const KvShape kv{kLayers, kWire.num_kv_heads, kWire.head_dim, kWire.kv_dtype};
-    memory_ = *MakeKvDevice(CudaGpu{0}, kv, kCapacity, 0, team_);
-    reference_ = *MakeKvDevice(HostCpu{}, kv, kCapacity, 0, team_);
     compute_ = *MakeComputeDevice(CudaGpu{0}, team_);
     stream_ = *cuda::Stream::Create();
+    MakeMemory();
+  }
+
+  // K and V of wire_.kv_dtype.
+  void MakeMemory() {
+    Close();
+    const KvShape kv{kLayers, wire_.num_kv_heads, wire_.head_dim, wire_.kv_dtype};
+    memory_ = *MakeKvDevice(CudaGpu{0}, kv, kCapacity, 0, team_);
+    reference_ = *MakeKvDevice(HostCpu{}, kv, kCapacity, 0, team_);
     Open(seconds(20));
   }
 
   void Open(Clock::duration limit) {
-    compute_end_.reset();
-    memory_end_.reset();
-    link_.reset();
-    ahead_.reset();
+    Close();
     ahead_of_replies_ = !GetParam();
-    Result<std::unique_ptr<DeviceLink>> link = compute_->MakeLink(kWire, limit);
-    Result<std::unique_ptr<AheadAttention>> ahead = memory_->MakeAheadAttention(kShape, kWire);
+    Result<std::unique_ptr<DeviceLink>> link = compute_->MakeLink(wire_, limit);
+    Result<std::unique_ptr<AheadAttention>> ahead = memory_->MakeAheadAttention(kShape, wire_);
     if (link.status().code() == StatusCode::kUnimplemented) GTEST_SKIP() << link.status();
     ASSERT_TRUE(link.ok() && ahead.ok()) << link.status() << ahead.status();
     link_ = std::move(*link);
@@ -72,6 +75,13 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
     ASSERT_TRUE(link_->Join(of_ahead, /*in_turns=*/true).ok());
     ASSERT_TRUE(ahead_->Join(of_link).ok());
     ASSERT_EQ(link_->by_posts(), GetParam());
+  }
+
+  void Close() {
+    compute_end_.reset();
+    memory_end_.reset();
+    link_.reset();
+    ahead_.reset();
   }
 
   // What the hosts do whenever they poll.
@@ -140,14 +150,14 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
   void Ask(Step& step, int layer) {
     const auto i = static_cast<size_t>(layer);
     const RowParts q{step.rows, kQ, 0, kQ}, kv{step.rows, kKv, 0, kKv};
-    const std::array<PackedParts, 3> message = {PackedParts{step.device_q[i].as<float>(), q, kWire.wire_dtype},
-                                                PackedParts{step.device_k[i].as<float>(), kv, kWire.kv_dtype},
-                                                PackedParts{step.device_v[i].as<float>(), kv, kWire.kv_dtype}};
+    const std::array<PackedParts, 3> message = {PackedParts{step.device_q[i].as<float>(), q, wire_.wire_dtype},
+                                                PackedParts{step.device_k[i].as<float>(), kv, wire_.kv_dtype},
+                                                PackedParts{step.device_v[i].as<float>(), kv, wire_.kv_dtype}};
     link_->Post(step.batch, AboutMessage(step.id, step.sequences.size(), step.sequences.size()), message);
     link_->Await(step.batch, ahead_of_replies_);
     if (!ahead_of_replies_ || layer == kLayers - 1) link_->Fetch(step.batch, 0);
     if (!ahead_of_replies_) AwaitFetched(step.batch);
-    link_->Unpack(step.batch, 0, kWire.wire_dtype, q, step.out[i].as<float>());
+    link_->Unpack(step.batch, 0, wire_.wire_dtype, q, step.out[i].as<float>());
   }
   void Check(const Step& step) {
     AwaitFetched(step.batch);
@@ -159,9 +169,8 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
       for (size_t row = 0; row < step.sequences.size(); ++row) {
         const SequenceId sequence{step.sequences[row]};
         const int64_t length = lengths_[sequence.value];
-        ASSERT_TRUE(
-            reference_->WriteRaw(layer, sequence, length - 1, step.k[i].data() + row * kKv, step.v[i].data() + row * kKv, StepId{step_})
-                .ok());
+        const std::vector<std::byte> k = AsKv(step.k[i].data() + row * kKv), v = AsKv(step.v[i].data() + row * kKv);
+        ASSERT_TRUE(reference_->WriteRaw(layer, sequence, length - 1, k.data(), v.data(), StepId{step_}).ok());
         queries.push_back({reinterpret_cast<const std::byte*>(step.q[i].data() + row * kQ), *reference_->Readable(layer, sequence, length),
                            reinterpret_cast<std::byte*>(expected.data() + row * kQ), nullptr});
       }
@@ -172,7 +181,14 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
     }
   }
 
+  std::vector<std::byte> AsKv(const float* row) const {
+    std::vector<std::byte> bytes(wire_.kv_row_bytes());
+    ConvertFromFloat(row, kKv, wire_.kv_dtype, bytes.data());
+    return bytes;
+  }
+
   const cuda::RunningStreams running_;
+  WireShape wire_ = kWire;
   WorkerTeam team_{1};
   std::unique_ptr<KvDevice> memory_, reference_;
   std::unique_ptr<ComputeDevice> compute_;
@@ -201,6 +217,16 @@ TEST_P(CudaAheadAttentionTest, AllLayersOfTwoBatchesAreAskedForBeforeAnyIsAnswer
   }
   EXPECT_FALSE(ahead_->gave_up());
   EXPECT_GT(ahead_->attention_us(), 0);
+}
+
+TEST_P(CudaAheadAttentionTest, KAndVInFp8AreAttendedTo) {
+  wire_.kv_dtype = DType::kF8;
+  MakeMemory();
+  for (int round = 0; round < 3; ++round) {
+    Step step = Begin(0, {1, 2, 3});
+    for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
+    Check(step);
+  }
 }
 
 TEST_P(CudaAheadAttentionTest, AHostThatSeesEachReplyGetsTheSame) {

@@ -134,10 +134,11 @@ class CudaKvDeviceTest : public testing::Test {
 };
 
 TEST_F(CudaKvDeviceTest, AttentionIsThatOfTheCpu) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    SCOPED_TRACE(DTypeName(dtype));
+  for (const DType kv_dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8}) {
+    SCOPED_TRACE(DTypeName(kv_dtype));
+    const DType dtype = kv_dtype == DType::kF8 ? DType::kBF16 : kv_dtype;  // of the queries
     next_slot_ = 0;
-    Open(dtype);
+    Open(kv_dtype);
     AppendTokens(1, 0, 290);  // more than one split
     AppendTokens(2, 0, 3);
     for (int layer = 0; layer < kLayers; ++layer) {
@@ -216,6 +217,16 @@ TEST_F(CudaKvDeviceTest, TablesAreKeptAsOnTheCpu) {
   for (const float lse : made_up.lse) EXPECT_TRUE(std::isfinite(lse));
 }
 
+TEST_F(CudaKvDeviceTest, HeadsThatDoNotGoIntoFp8AreRefused) {
+  for (const int head_dim : {8, 24, 40}) {
+    const Status made = MakeKvDevice(CudaGpu{0}, {2, 2, head_dim, DType::kF8}, 16, 0, team_).status();
+    EXPECT_EQ(made.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(made.message(),
+                HasSubstr("head_dim " + std::to_string(head_dim) + " over K and V in fp8: CUDA kernels have multiples of 16"));
+    EXPECT_TRUE(MakeKvDevice(CudaGpu{0}, {2, 2, head_dim, DType::kBF16}, 16, 0, team_).ok());
+  }
+}
+
 TEST_F(CudaKvDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
   const Status made = MakeKvDevice(CudaGpu{0}, {80, 32, 128, DType::kBF16}, int64_t{1} << 31, 0, team_).status();
   EXPECT_EQ(made.code(), StatusCode::kOutOfSpace);
@@ -233,7 +244,8 @@ TEST_F(CudaKvDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
 }
 
 TEST_F(CudaKvDeviceTest, MoreThanTheGpuHasLiesInTheHostsMemory) {
-  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+  for (const DType dtype : {DType::kBF16, DType::kF32, DType::kF8}) {
+    const DType of_queries = dtype == DType::kF8 ? DType::kF32 : dtype;
     const int64_t layer_bytes = 2 * kKvWidth * kCapacity * static_cast<int64_t>(ElementSize(dtype));
     for (const int64_t host_bytes : {int64_t{1}, layer_bytes, layer_bytes + 1, int64_t{1} << 40}) {
       SCOPED_TRACE(host_bytes);
@@ -248,7 +260,7 @@ TEST_F(CudaKvDeviceTest, MoreThanTheGpuHasLiesInTheHostsMemory) {
       }
       AppendTokens(1, 0, 40);
       AppendTokens(2, 0, 3);
-      for (int layer = 0; layer < kLayers; ++layer) ExpectAlike(layer, dtype, {{1, 0, 40}, {2, 0, 3}, {1, 7, 31}});
+      for (int layer = 0; layer < kLayers; ++layer) ExpectAlike(layer, of_queries, {{1, 0, 40}, {2, 0, 3}, {1, 7, 31}});
       for (auto& device : devices_) device.reset();
     }
   }
