@@ -183,7 +183,7 @@ StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step&
 // node's NIC to the memory nodes, and the outputs back.
 double NetworkSeconds(const ModelledCluster& cluster, int rows) {
   const AttentionHeads& heads = cluster.heads;
-  const RowBytes bytes = AttentionRowBytes(heads, ElementSize(DTypeOf(cluster.config.wire_dtype, cluster.model)));
+  const RowBytes bytes = AttentionRowBytes(heads, static_cast<double>(ElementSize(DTypeOf(cluster.config.wire_dtype, cluster.model))));
   const double latency = std::chrono::duration<double>(cluster.config.modelled_latency).count();
   const double per_byte = cluster.config.modelled_gb_per_s > 0 ? 1e-9 / cluster.config.modelled_gb_per_s : 0;
   return cluster.model.num_layers * (2 * latency + rows * bytes.both() * per_byte);
