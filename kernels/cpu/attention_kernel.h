@@ -26,8 +26,13 @@ struct HeadTiles {
   static constexpr int Vectors(int heads) { return kWide ? (heads <= 2 ? 8 : 4) : heads == 1 ? 4 : 2; }
 };
 
-// The order of a row's elements in the kernel: as the first and second vector of 32 elements come out of memory. An odd 16 and the last 8
-// elements follow in their own order, the 8 with zeros.
+// What elements are multiplied with as they are loaded. A power of two, so q and the outputs make up for it exactly.
+template <typename T>
+inline constexpr float kLoadScale = 1;
+template <>
+inline constexpr float kLoadScale<F8> = kF8LoadScale;
+
+// 16 elements, or 8 and zeros, times that.
 template <class V, typename T>
 LAMINA_SIMD V Load16(const T* p) {
   return V::Load(p);
@@ -44,6 +49,9 @@ template <class V>
 LAMINA_SIMD V Load8(const F8* p) {
   return V::LoadHalfScaled(p);
 }
+
+// The order of a row's elements in the kernel: as the first and second vector of 32 elements come out of memory. An odd 16 and the last 8
+// elements follow in their own order, the 8 with zeros.
 template <class V, typename T>
 LAMINA_SIMD V LoadFirstOf32(const T* p) {
   return Load16<V>(p);
@@ -60,12 +68,6 @@ template <class V>
 LAMINA_SIMD V LoadSecondOf32(const BF16* p) {
   return V::LoadOdd(p);
 }
-
-// What elements are multiplied with as they are loaded. A power of two, so q and the outputs make up for it exactly.
-template <typename T>
-inline constexpr float kLoadScale = 1;
-template <>
-inline constexpr float kLoadScale<F8> = kF8LoadScale;
 
 // Into and out of that order, for rows of T, times `factor` or divided by `divisor`.
 template <typename T>

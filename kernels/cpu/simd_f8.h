@@ -9,12 +9,12 @@ namespace lamina {
 
 inline constexpr int kMaxF8Bits = 0x43e00000;  // of kMaxF8 as a float
 
-// 16 F8s as binary16, times kF8LoadScale. F8's only NaN, 0x7f, would be 1.875 there: it becomes a NaN.
+// 16 F8s as binary16, times kF8LoadScale. F8's only NaN, 0x7f, would be 1.875 there: it gets the exponent of a NaN.
 LAMINA_SIMD __m256i HalvesOfF8(__m128i bytes) {
-  const __m256i bits = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);  // the sign stands in bit 15 and in bit 14
-  const __m256i doubled = _mm256_set1_epi16(static_cast<short>(0xc000)), all = _mm256_set1_epi16(static_cast<short>(0xff80));
-  const __m256i nan = _mm256_cmpeq_epi16(_mm256_or_si256(bits, doubled), all);
-  return _mm256_or_si256(_mm256_and_si256(bits, _mm256_set1_epi16(static_cast<short>(0xbf80))), nan);
+  // The sign stands in bit 15 and in bit 14, where it does not belong. One more in the magnitude carries into bit 14 for a NaN only.
+  const __m256i bits = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
+  const __m256i carried = _mm256_add_epi16(bits, _mm256_set1_epi16(0x80));
+  return _mm256_xor_si256(bits, _mm256_and_si256(carried, _mm256_set1_epi16(0x4000)));
 }
 
 }  // namespace lamina

@@ -49,6 +49,16 @@ TEST(KernelsBench, PrintsOneLinePerCaseWithTheLimitOfTheSameRun) {
                                           "linear_against_peer 1", "linear_against_peer 16"));
 }
 
+TEST(KernelsBench, MeasuresEachKvDtype) {
+  if (!CpuSupports(CpuIsa::kAvx2)) GTEST_SKIP() << "this CPU lacks AVX2";
+  const CommandOutput output = BenchKernels({"--quick", "--json", "--threads", "1", "--only", "attention", "--slots", "runs"});
+  ASSERT_EQ(output.exit_status, 0) << output.err;
+  std::vector<std::string> measured;
+  std::istringstream in(output.out);
+  for (std::string text; std::getline(in, text);) measured.push_back(nlohmann::json::parse(text)["case"]["kv"]);
+  EXPECT_THAT(measured, testing::ElementsAre("bfloat16", "float16", "fp8"));
+}
+
 TEST(KernelsBench, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(BenchKernels({"--only", "convolution"}).exit_status, 2);
   EXPECT_EQ(BenchKernels({"--repeats", "0"}).exit_status, 2);

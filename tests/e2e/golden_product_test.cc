@@ -24,7 +24,7 @@ TEST_P(GoldenProduct, AllPromptsAtOnce) {
   Result<std::unique_ptr<Serving>> serving = Serving::Create(GetParam());
   ASSERT_TRUE(serving.ok()) << serving.status();
   Engine& engine = *(*serving)->engine;
-  ExpectGolden(engine, GoldenPrompts(GetParam().kv_dtype), std::chrono::seconds(60), kLogprobTolerance);
+  ExpectGolden(engine, GoldenPrompts(GetParam().kv_dtype), std::chrono::seconds(60), LogprobTolerance(GetParam().kv_dtype));
   EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(std::chrono::seconds(10))), "");
 }
 
@@ -39,7 +39,7 @@ std::vector<Deployment> Product() {
         deployment.num_memory_nodes = partition.num_memory_nodes;
         deployment.kv_head_parallel = partition.kv_head_parallel;
         deployment.spread_tokens = partition.spread_tokens;
-        deployment.kv_dtype = partition.num_memory_nodes % 2 == 0 ? "bfloat16" : "float32";
+        deployment.kv_dtype = partition.num_memory_nodes == 2 ? "fp8" : partition.num_memory_nodes == 4 ? "bfloat16" : "float32";
         all.push_back(deployment);
       }
     }

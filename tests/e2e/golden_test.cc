@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "frontend/resolve_config.h"
 #include "tests/support/expect_golden.h"
 #include "tests/support/serving.h"
 
@@ -11,7 +12,7 @@ namespace {
 class GoldenTest : public ::testing::TestWithParam<Deployment> {
  protected:
   static void Expect(Engine& engine, const std::vector<GoldenPrompt>& golden) {
-    const double tolerance = GetParam().wire_dtype == "float16" ? kRoundedTolerance : kLogprobTolerance;
+    const double tolerance = GetParam().wire_dtype == "float16" ? kRoundedTolerance : LogprobTolerance(GetParam().kv_dtype);
     ExpectGolden(engine, golden, std::chrono::seconds(60), tolerance);
   }
 
@@ -21,7 +22,7 @@ class GoldenTest : public ::testing::TestWithParam<Deployment> {
 
 TEST_P(GoldenTest, EachPromptAloneAndAllAtOnce) {
   const std::vector<GoldenPrompt> golden = GoldenPrompts(GetParam().kv_dtype);
-  ASSERT_EQ(golden.size(), 19u);
+  ASSERT_EQ(golden.size(), GetParam().kv_dtype == "fp8" ? 16u : 19u);
   Result<std::unique_ptr<Serving>> serving = Serving::Create(GetParam());
   ASSERT_TRUE(serving.ok()) << serving.status();
   Engine& engine = *(*serving)->engine;
@@ -34,7 +35,7 @@ TEST_P(GoldenTest, EachPromptAloneAndAllAtOnce) {
 TEST_P(GoldenTest, UnderPreemptionAndShortChunks) {
   const std::vector<GoldenPrompt> golden = GoldenPrompts(GetParam().kv_dtype);
   Deployment deployment = GetParam();
-  const int64_t bytes_per_token = int64_t{2} * 4 * 4 * 32 * (deployment.kv_dtype == "float32" ? 4 : 2);
+  const int64_t bytes_per_token = KvBytesPerToken(*ModelConfig::Load(TinyStoriesDir()), deployment.kv_dtype);
   const int num_shares =
       deployment.spread_tokens > 0 ? deployment.num_memory_nodes : std::max(deployment.kv_head_parallel, deployment.tensor_parallel_size);
   deployment.memory_bytes = bytes_per_token * 240 / num_shares;  // of a sequence
@@ -72,6 +73,27 @@ std::vector<Deployment> AllDeployments() {
         all.push_back(deployment);
       }
     }
+  }
+  Deployment small;  // K and V in 8 bits, in each way to share attention
+  small.kv_dtype = "fp8";
+  small.kind = "in-process";
+  all.push_back(small);
+  small.kind = "cluster";
+  small.num_memory_nodes = 0;
+  all.push_back(small);
+  for (const char* transport : {"tcp", "shm"}) {
+    small.transport = transport;
+    for (const int num_memory_nodes : {1, 2}) {
+      small.num_memory_nodes = num_memory_nodes;
+      all.push_back(small);
+    }
+  }
+  for (const Partition& partition : {Partition{3, 3, 0}, {2, 1, 16}, {4, 2, 16}}) {
+    small.num_memory_nodes = partition.num_memory_nodes;
+    small.kv_head_parallel = partition.kv_head_parallel;
+    small.spread_tokens = partition.spread_tokens;
+    small.overlap = partition.num_memory_nodes == 4 ? "on" : "off";
+    all.push_back(small);
   }
   Deployment shared;  // attention
   for (const Partition& partition : {Partition{2, 2, 0}, {3, 3, 0}, {4, 4, 0}, {4, 2, 0}, {2, 1, 16}, {3, 1, 1}, {4, 1, 16}, {4, 2, 16}}) {

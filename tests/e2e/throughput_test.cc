@@ -43,6 +43,10 @@ TEST(Throughput, DecodeOnlyRefusesMemoryThatDoesNotHoldTheWholeBatch) {
   const std::string needed = std::to_string(3 * 106 * token_bytes);
   EXPECT_THAT(out.err, HasSubstr("5 sequences of 106 tokens need " + needed + " bytes of KV on each of the 2 memory nodes"));
   EXPECT_THAT(out.err, HasSubstr("--memory is 102400 bytes"));
+  std::vector<std::string> in_8_bits = command;
+  in_8_bits.insert(in_8_bits.end(), {"--kv-dtype", "fp8"});
+  const std::string of_8_bits = std::to_string(3 * 106 * token_bytes / (config["torch_dtype"] == "float32" ? 4 : 2));
+  EXPECT_THAT(RunLamina(in_8_bits).err, HasSubstr("need " + of_8_bits + " bytes of KV"));
 }
 
 TEST(Throughput, RefusesWhatNobodyKnows) {

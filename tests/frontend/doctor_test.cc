@@ -188,6 +188,9 @@ TEST_F(DoctorOfCluster, LockedMemoryGrowsWithTheModelAndThePeers) {
   const int64_t once = PlannedLockedBytes(config_, model, "a");
   EXPECT_GT(once, 2 * (64 * 8 * 8192 + 64 * 4 * 8192));
   EXPECT_EQ(PlannedLockedBytes(config_, model, "m"), once);
+  config_.kv_dtype = "fp8";
+  EXPECT_LE(PlannedLockedBytes(config_, model, "a"), once - 2 * 64 * 2 * 8192) << "k and v take half";
+  config_.kv_dtype = "bfloat16";
   AddNode("m2", NodeRole::kMemory);
   EXPECT_EQ(PlannedLockedBytes(config_, model, "a"), 2 * once);
   EXPECT_EQ(PlannedLockedBytes(config_, model, "m2"), once);

@@ -125,17 +125,16 @@ TEST_P(MemoryNodeTest, OnlyWhoShowsTheSessionsTokenJoinsTheDataPath) {
 }
 
 TEST_P(MemoryNodeTest, KeepsKvIn8BitsButTakesNoQueriesInThem) {
-  const control::Configured wide = Configure(kToken);
-  ASSERT_EQ(wide.status(), 0u) << wide.message();
   control::AttentionSpec dtypes;
   dtypes.set_kv_dtype(control::KV_DTYPE_FP8);
-  const control::Configured narrow = Configure(kToken, dtypes);
-  ASSERT_EQ(narrow.status(), 0u) << narrow.message();
-  EXPECT_EQ(narrow.capacity_tokens(), 4 * wide.capacity_tokens());
   dtypes.set_wire_dtype(control::KV_DTYPE_FP8);
   const control::Configured refused = Configure(kToken, dtypes);
   EXPECT_EQ(refused.status(), static_cast<uint32_t>(StatusCode::kInvalidArgument));
   EXPECT_THAT(refused.message(), HasSubstr("cannot travel in fp8"));
+  dtypes.clear_wire_dtype();
+  const control::Configured ready = Configure(kToken, dtypes);
+  ASSERT_EQ(ready.status(), 0u) << ready.message();
+  EXPECT_EQ(ready.capacity_tokens(), (1 << 20) / (2 * 8)) << "K and V of 8 elements, 1 byte each";
 }
 
 TEST_P(MemoryNodeTest, MessagesOfAnotherEpochAreDroppedAndCounted) {

@@ -21,9 +21,11 @@ struct GoldenPrompt {
   std::string finish_reason;
 };
 
-// With the KV cache in float32 or bfloat16.
+// With the KV cache in float32, bfloat16 or fp8; fp8 has fewer prompts.
 inline std::vector<GoldenPrompt> GoldenPrompts(const std::string& kv_dtype = "float32") {
-  std::ifstream file(TinyStoriesDir() + (kv_dtype == "float32" ? "/golden.json" : "/golden_bf16kv.json"));
+  std::ifstream file(TinyStoriesDir() + (kv_dtype == "float32" ? "/golden.json"
+                                         : kv_dtype == "fp8"   ? "/golden_fp8kv.json"
+                                                               : "/golden_bf16kv.json"));
   const nlohmann::json json = nlohmann::json::parse(file);
   std::vector<GoldenPrompt> prompts;
   for (const auto& entry : json["prompts"]) {
