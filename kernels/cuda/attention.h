@@ -8,8 +8,8 @@
 // time (800 ns); a block keeps three tiles of 32 tokens in flight, four from compute capability 9.0 on (bulk asynchronous copies,
 // tile_copies.cuh): 24 or 32 KB with 128 dims of 16 bits, so one block on an SM would do, and several are resident. Each element of K and V
 // costs `group` fused multiply-adds, with which the fp32 units could follow up to a group of 4; from there on tensor cores multiply (K and
-// V of 16 bits or in FP8, head_dim a multiple of 16). Partial results are 1/128 (group 1) to 1/16 (group 8) of the bytes read; in FP8,
-// which has twice as many tiles of half the size on their way, twice that.
+// V of 16 bits or in FP8, head_dim a multiple of 16). Partial results are 1/128 (group 1) to 1/16 (group 8) of the bytes read, twice
+// as much with FP8, of which twice as many tiles of half the size are on their way.
 //
 // K and V in FP8 are exact in fp16, and attended to as if they stood there so.
 #pragma once

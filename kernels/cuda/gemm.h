@@ -19,7 +19,7 @@ class Gemm {
   struct Operands {
     const void* x = nullptr;
     const void* w = nullptr;
-    DType dtype = DType::kBF16;
+    DType dtype = DType::kBF16;  // not kF8
     int64_t rows = 0;
     int64_t in = 0;
     int64_t out = 0;
