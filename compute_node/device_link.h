@@ -29,17 +29,18 @@ class DeviceLink {
   // `in_turns` says that it may be so. REQUIRES: once, before anything else.
   virtual Status Join(const DeviceWindow& peer, bool in_turns) = 0;
 
-  // This host posts messages when kernels have written them: it calls Carry whenever it polls, does not sleep while carries(), and does not
-  // wait for the device behind an Await.
+  // This host posts messages when kernels have written them: it calls Carry whenever it polls, and sleeps only briefly while any batch
+  // carries a message. Carry returns whether anything left; errors as Endpoint::Post.
   virtual bool by_posts() const = 0;
-  virtual bool Carry(Endpoint& memory_node) = 0;  // returns whether anything left
-  virtual bool carries() const = 0;
+  virtual Result<bool> Carry(Endpoint& memory_node) = 0;
+  virtual bool carries(int batch) const = 0;
 
   // Sends the batch's next message; `about` is what AboutMessage says of it.
   virtual void Post(int batch, uint64_t about, std::span<const PackedParts> packed) = 0;
 
   // With `ahead`, what is asked for from here on runs when the reply to the last message is there: not by_posts(). Without, the device goes
   // on with other batches meanwhile, and the host has to see with Fetch that the reply is there before it asks for what works with it.
+  // REQUIRES: !carries(batch), so that no wait of the device stands behind what this host has yet to do.
   virtual void Await(int batch, bool ahead) = 0;
 
   // Elements of the reply's payload, from byte `offset` on, as ComputeDevice::Unpack. REQUIRES: behind Await; without `ahead`, fetched.

@@ -39,7 +39,7 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
   peer->payload_checksum_ = NeedsPayloadChecksum(options.payload_checksum, peer->path_.fabric);
   if (options.polling != "host") {
     const Status linked = peer->link_ == nullptr ? link.status() : peer->Link(asked_for, ladder, deadline);
-    if (!peer->is_linked_ && offered.device_window.data == nullptr) peer->link_.reset();
+    if (!peer->is_linked_ && !peer->endpoint_->posts_to_device()) peer->link_.reset();  // else the endpoint has its memory
     if (peer->lost_) return PeerLost("memory node " + address.name + ": " + peer->why_);
     peer->path_.through += (peer->path_.through.empty() ? "" : ", ") + WhoPolls(linked, peer->link());
   }
@@ -56,8 +56,10 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
 // Both ends reach the other's device window, or none is used.
 Status MemoryPeer::Link(bool asked_for, Ladder& ladder, Deadline deadline) {
   const DeviceWindow theirs = endpoint_->peer_device_window();
-  if (theirs.descriptor < 0 && !endpoint_->posts_to_device())
-    return Unimplemented("the memory node's device cannot be reached by this one");
+  if (theirs.descriptor < 0 && !endpoint_->posts_to_device()) {
+    return Unimplemented("the memory node's device cannot be reached by this one" +
+                         std::string(asked_for ? "" : ", or by NICs, which takes 'polling: device'"));
+  }
   const Status joined = link_->Join(theirs, /*in_turns=*/asked_for);
   const Notification said{MessageKind::kLink, joined.ok() ? 1u : 0u, 1};
   LAMINA_RETURN_IF_ERROR(endpoint_->Post({}, said.Pack(), 0));
@@ -157,8 +159,10 @@ bool MemoryPeer::Poll() {
     if (events[i].kind == Event::Kind::kPeerLost) Lose(endpoint_->last_error());
     if (events[i].kind == Event::Kind::kNotification) TakeNotification(events[i].value);
   }
-  const bool left = is_linked_ && !lost_ && link_->Carry(*endpoint_);
-  return count > 0 || left;
+  if (!is_linked_ || lost_) return count > 0;
+  const Result<bool> left = link_->Carry(*endpoint_);
+  if (!left.ok()) Lose(left.status().message());
+  return count > 0 || !left.ok() || *left;
 }
 
 void MemoryPeer::TakeNotification(uint32_t value) {

@@ -202,7 +202,8 @@ bool RemoteAttention::Finish(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   Progress();
   const auto missing = [&](const Peer& p) {
-    return p.connection->asked(number) && !p.connection->replied(number) && !p.connection->lost();
+    const bool waits = p.connection->asked(number) && !p.connection->replied(number);
+    return !p.connection->lost() && (waits || (p.connection->link() != nullptr && p.connection->link()->carries(number)));
   };
   if (std::any_of(peers_.begin(), peers_.end(), missing)) {
     if (Clock::now() < batch.started + options_.peer_timeout) return false;
@@ -244,9 +245,8 @@ void RemoteAttention::EndStep(int number) {
 }
 
 void RemoteAttention::Sleep(std::span<const int> fds) {
-  if (Carrying()) return;
   TimePoint first = Clock::now();
-  bool fetching = false;
+  bool fetching = Carrying();
   for (const Batch& batch : batches_) {
     first = std::min(first, batch.started);
     fetching |= Fetching(batch);
@@ -386,8 +386,10 @@ bool RemoteAttention::RunsAhead(const Batch& batch) const {
 }
 
 bool RemoteAttention::Carrying() const {
-  return std::ranges::any_of(
-      peers_, [](const Peer& p) { return p.connection->link() != nullptr && !p.connection->lost() && p.connection->link()->carries(); });
+  return std::ranges::any_of(peers_, [&](const Peer& p) {
+    const DeviceLink* const link = p.connection->lost() ? nullptr : p.connection->link();
+    return link != nullptr && std::ranges::any_of(batches_, [&](const Batch& batch) { return link->carries(batch.number); });
+  });
 }
 
 bool RemoteAttention::Fetching(const Batch& batch) const {
@@ -542,8 +544,8 @@ bool RemoteAttention::WaitFor(const Batch& batch, size_t on, const char* what, D
     if (deadline.Passed()) {
       LoseLate(batch, on, what);
       FailRowsOfLost();
-    } else if (!progress && backoff.Idle() && !Carrying()) {
-      ladder_->Sleep({}, deadline);
+    } else if (!progress && backoff.Idle()) {
+      ladder_->Sleep({}, Carrying() ? Deadline::After(kDeviceInterval) : deadline);
     }
   }
   return false;

@@ -35,8 +35,9 @@ class AheadAttention {
   // cannot reach it. REQUIRES: once, before Attend.
   virtual Status Join(const DeviceWindow& peer) = 0;
 
-  // By posts, this host posts replies when kernels have written them: it calls Carry whenever it polls, and does not sleep while carries().
-  virtual bool Carry(Endpoint& compute_node) = 0;  // returns whether anything left
+  // By posts, this host posts replies when kernels have written them: it calls Carry whenever it polls, and sleeps only briefly while
+  // carries(). Carry returns whether anything left; errors as Endpoint::Post.
+  virtual Result<bool> Carry(Endpoint& compute_node) = 0;
   virtual bool carries() const = 0;
 
   virtual int num_layers() const = 0;

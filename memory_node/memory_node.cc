@@ -19,6 +19,7 @@ namespace lamina {
 namespace {
 
 constexpr auto kHouseKeeping = std::chrono::seconds(1);
+constexpr auto kDeviceInterval = std::chrono::microseconds(100);  // between looks at what the device has to send; it wakes nobody
 // Looking for new peers takes system calls, which the messages of those that are here need not wait for.
 constexpr auto kAcceptInterval = std::chrono::milliseconds(1);
 
@@ -86,7 +87,9 @@ void MemoryNode::Run() {
     if (session_ != nullptr && (busy || !backoff.Idle())) continue;
     const std::array<int, 2> fds = {control_->fd(), stop_wake_.fd()};
     if (session_ != nullptr) {
-      session_->ladder->Sleep(fds, Deadline::After(kHouseKeeping));
+      const AheadAttention* const ahead = session_->service->ahead();
+      session_->ladder->Sleep(fds,
+                              ahead != nullptr && ahead->carries() ? Deadline::After(kDeviceInterval) : Deadline::After(kHouseKeeping));
     } else {
       std::array<pollfd, 2> polls = {pollfd{fds[0], POLLIN, 0}, pollfd{fds[1], POLLIN, 0}};
       poll(polls.data(), polls.size(), 1000);
@@ -278,8 +281,11 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
   if (peer.lost && ahead != nullptr) session_->service->ahead()->GiveUp();
   bool busy = count > 0;
   if (!peer.lost && peer.joined) {
-    AheadAttention& replies = *session_->service->ahead();
-    busy |= replies.Carry(*peer.endpoint) || replies.carries();
+    const Result<bool> left = session_->service->ahead()->Carry(*peer.endpoint);
+    if (!left.ok())
+      LAMINA_LOG_ERROR("replies of the device to the compute node at {}: {}", peer.endpoint->peer_name(), left.status().ToString());
+    peer.lost |= !left.ok();
+    busy |= !left.ok() || *left;
   }
   while (!peer.lost && !peer.notifications.empty() && HandleNotification(peer, peer.notifications.front())) {
     peer.notifications.pop_front();

@@ -27,7 +27,7 @@ Result<std::unique_ptr<DeviceLink>> CudaLink::Create(const WireShape& wire, Cloc
 
 CudaLink::~CudaLink() {
   GiveUp();
-  if (joined_) device_.engine().RunAhead(-1);
+  if (runs_ahead_) device_.engine().RunAhead(-1);
   device_.engine().staged().Enter();
   (void)device_.engine().staged().Synchronize();
   for (const Batch& batch : batches_) {
@@ -69,12 +69,15 @@ Status CudaLink::Join(const DeviceWindow& peer, bool in_turns) {
   LAMINA_ASSIGN_OR_RETURN(peer_window_, by_posts_
                                             ? cuda::PeerWindow::ByPosts(window_->data() + wire_.compute_window_bytes(), wire_.num_batches)
                                             : cuda::PeerWindow::Map(peer.descriptor, peer.bytes));
-  joined_ = true;
-  device_.engine().RunAhead(1);
   return OkStatus();
 }
 
 void CudaLink::Post(int number, uint64_t about, std::span<const PackedParts> packed) {
+  if (!runs_ahead_) {
+    runs_ahead_ = true;
+    device_.engine().RunAhead(1);
+    device_.engine().staged().KeepOutgrown();
+  }
   Batch& batch = batches_[static_cast<size_t>(number)];
   const size_t offset = wire_.decode_offset(number);
   device_.PackOnDevice(packed, peer_window_->at(offset) + sizeof(cuda::Flag));
@@ -83,11 +86,9 @@ void CudaLink::Post(int number, uint64_t about, std::span<const PackedParts> pac
   peer_window_->Raise(number, offset, bytes, {++batch.number, about}, *batch.ahead, stream());
 }
 
-// A memory node that is gone is noticed by who polls the endpoint.
-bool CudaLink::Carry(Endpoint& memory_node) {
-  return by_posts_ && peer_window_->Carry([&](std::span<const std::byte> message, size_t offset) {
-    return PostToDevice(memory_node, message, offset, 0).code() != StatusCode::kTryAgain;
-  });
+Result<bool> CudaLink::Carry(Endpoint& memory_node) {
+  return peer_window_->Carry(
+      [&](std::span<const std::byte> message, size_t offset) { return PostToDevice(memory_node, message, offset, 0); });
 }
 
 void CudaLink::Await(int number, bool ahead) {

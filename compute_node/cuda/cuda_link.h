@@ -23,8 +23,8 @@ class CudaLink final : public DeviceLink {
   DeviceWindow window() const override;
   Status Join(const DeviceWindow& peer, bool in_turns) override;
   bool by_posts() const override { return by_posts_; }
-  bool Carry(Endpoint& memory_node) override;
-  bool carries() const override { return peer_window_ != nullptr && peer_window_->carries(); }
+  Result<bool> Carry(Endpoint& memory_node) override;
+  bool carries(int batch) const override { return peer_window_->num_carried(batch) > 0; }
   void Post(int batch, uint64_t about, std::span<const PackedParts> packed) override;
   void Await(int batch, bool ahead) override;
   void Unpack(int batch, size_t offset, DType dtype, const RowParts& parts, float* value) override;
@@ -59,7 +59,7 @@ class CudaLink final : public DeviceLink {
   std::unique_ptr<cuda::SharedBuffer> window_;  // for replies; behind them an outbox, for messages by posts
   std::unique_ptr<cuda::PeerWindow> peer_window_;
   std::vector<Batch> batches_;
-  bool joined_ = false, by_posts_ = false;
+  bool by_posts_ = false, runs_ahead_ = false;
 };
 
 }  // namespace lamina

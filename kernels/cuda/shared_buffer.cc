@@ -144,7 +144,7 @@ Result<std::unique_ptr<SharedBuffer>> SharedBuffer::Create(size_t size_bytes) {
   if (error != CUDA_SUCCESS) return Unimplemented("cuMemExportToShareableHandle: " + Text(*driver, error));
   fcntl(buffer->descriptor_, F_SETFD, FD_CLOEXEC);
   LAMINA_RETURN_IF_ERROR(buffer->MapHandle(handle, bytes, device));
-  if (for_nics) LAMINA_RETURN_IF_ERROR(buffer->OpenToNics(device));
+  if (for_nics) buffer->OpenToNics(device);
   return buffer;
 }
 
@@ -183,17 +183,19 @@ Status SharedBuffer::MapHandle(uint64_t handle, size_t size_bytes, int device) {
   return OkStatus();
 }
 
-Status SharedBuffer::OpenToNics(int device) {
+void SharedBuffer::OpenToNics(int device) {
   const Driver& driver = **TheDriver();
-  LAMINA_ASSIGN_OR_RETURN(const bool direct, Has(driver, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, device));
-  LAMINA_ASSIGN_OR_RETURN(const int ordering, Attribute(driver, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, device));
-  reached_by_nics_ = direct && ordering >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
-  LAMINA_ASSIGN_OR_RETURN(const bool has_dma_buf, Has(driver, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, device));
-  if (!reached_by_nics_ || !has_dma_buf) return OkStatus();
+  const auto attribute = [&](CUdevice_attribute which) {
+    const Result<int> value = Attribute(driver, which, device);
+    return value.ok() ? *value : 0;
+  };
+  reached_by_nics_ = attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) != 0 &&
+                     attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+  if (!reached_by_nics_ || attribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) == 0) return;
   const CUresult error =
       driver.to_range_handle(&dma_buf_, reinterpret_cast<CUdeviceptr>(data_), size_bytes_, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
-  if (error != CUDA_SUCCESS) dma_buf_ = -1;  // some systems have the attribute and no DMA-BUF: peer memory is left
-  return OkStatus();
+  if (error != CUDA_SUCCESS) dma_buf_ = -1;  // some systems have the attribute and no DMA-BUF: the address is left
+  if (dma_buf_ >= 0) fcntl(dma_buf_, F_SETFD, FD_CLOEXEC);
 }
 
 SharedBuffer::~SharedBuffer() {

@@ -52,7 +52,7 @@ class SharedBuffer {
  private:
   SharedBuffer() = default;
   Status MapHandle(uint64_t handle, size_t size_bytes, int device);
-  Status OpenToNics(int device);
+  void OpenToNics(int device);
 
   std::byte* data_ = nullptr;  // of the address range; null: none is reserved
   size_t size_bytes_ = 0;

@@ -15,6 +15,8 @@ namespace {
 // earlier.
 constexpr auto kMessageLimit = std::chrono::seconds(60);
 
+constexpr size_t kLayersByPosts = 2;  // so that the next one waits already when a reply leaves
+
 // Per batch. Longer rows take more, larger steps several launches.
 constexpr size_t kMaxScratchBytes = size_t{256} << 20;
 
@@ -82,41 +84,58 @@ void CudaAheadAttention::Attend(const AheadStep& step) {
   lane.uploaded->Record(uploads_.stream());
   lane.uploaded->HoldBack(*lane.stream);
 
-  const size_t rows = step.tables[0].size(), stored = step.stored.size();
-  const std::byte* const q = Message(step.batch) + sizeof(cuda::Flag);
-  const std::byte* const k = q + rows * wire_.q_row_bytes();
-  std::byte* const out = Reply(step.batch) + sizeof(cuda::Flag);
-  for (int layer = 0; layer < num_layers(); ++layer) {
-    Await(lane, step, rows);
-    cuda::WriteKv(k, k + stored * wire_.kv_row_bytes(), wire_.kv_dtype, lane.stored.as<TokenSlot>(), static_cast<int64_t>(stored),
-                  wire_.num_kv_heads, wire_.head_dim, cache_.Place(layer), *lane.stream);
-    cuda::AttentionBatch batch;
-    batch.q = q;
-    batch.q_dtype = wire_.wire_dtype;
-    batch.out = out;
-    batch.out_dtype = wire_.wire_dtype;
-    batch.lse = reinterpret_cast<float*>(out + rows * wire_.q_row_bytes());
-    lane.tables[static_cast<size_t>(step.kind_of_layer[static_cast<size_t>(layer)])].FillIn(batch);
-    cuda::Attention(shape_, cache_.View(layer), batch, lane.scratch, *lane.stream);
-    Raise(lane, step.batch, rows * (wire_.q_row_bytes() + wire_.lse_row_bytes()), {lane.number});
+  lane.step = step.id;
+  lane.rows = step.tables[0].size();
+  lane.rows_stored = step.stored.size();
+  lane.kind_of_layer = step.kind_of_layer;
+  lane.next_layer = 0;
+  AskLayers(step.batch);
+}
+
+// By posts only so many that replies have to leave for more: launches behind a wait have a limit, at which this thread would stand still
+// and post nothing.
+void CudaAheadAttention::AskLayers(int batch) {
+  Lane& lane = lanes_[static_cast<size_t>(batch)];
+  const std::byte* const q = Message(batch) + sizeof(cuda::Flag);
+  const std::byte* const k = q + lane.rows * wire_.q_row_bytes();
+  std::byte* const out = Reply(batch) + sizeof(cuda::Flag);
+  for (; lane.next_layer < num_layers() && peer_window_->num_carried(batch) < kLayersByPosts; ++lane.next_layer) {
+    const int layer = lane.next_layer;
+    Await(lane, batch);
+    cuda::WriteKv(k, k + lane.rows_stored * wire_.kv_row_bytes(), wire_.kv_dtype, lane.stored.as<TokenSlot>(),
+                  static_cast<int64_t>(lane.rows_stored), wire_.num_kv_heads, wire_.head_dim, cache_.Place(layer), *lane.stream);
+    cuda::AttentionBatch attended;
+    attended.q = q;
+    attended.q_dtype = wire_.wire_dtype;
+    attended.out = out;
+    attended.out_dtype = wire_.wire_dtype;
+    attended.lse = reinterpret_cast<float*>(out + lane.rows * wire_.q_row_bytes());
+    lane.tables[static_cast<size_t>(lane.kind_of_layer[static_cast<size_t>(layer)])].FillIn(attended);
+    cuda::Attention(shape_, cache_.View(layer), attended, lane.scratch, *lane.stream);
+    Raise(lane, batch, lane.rows * (wire_.q_row_bytes() + wire_.lse_row_bytes()), {lane.number});
   }
   RequireAsked(lane);
 }
 
-void CudaAheadAttention::Await(Lane& lane, const AheadStep& step, size_t num_rows) {
-  lane.waits->Await(reinterpret_cast<const cuda::Flag*>(Message(step.batch)), ++lane.number,
-                    AboutMessage(step.id.value, num_rows, step.stored.size()), kMessageLimit, *lane.stream);
+void CudaAheadAttention::Await(Lane& lane, int batch) {
+  lane.waits->Await(reinterpret_cast<const cuda::Flag*>(Message(batch)), ++lane.number,
+                    AboutMessage(lane.step.value, lane.rows, lane.rows_stored), kMessageLimit, *lane.stream);
 }
 
 void CudaAheadAttention::Raise(Lane& lane, int batch, size_t payload_bytes, const cuda::Flag& becomes) {
   peer_window_->Raise(batch, wire_.reply_offset(batch), payload_bytes, becomes, *lane.waits, *lane.stream);
 }
 
-// A compute node that is gone is noticed by who polls the endpoint.
-bool CudaAheadAttention::Carry(Endpoint& compute_node) {
-  return peer_window_ != nullptr && peer_window_->Carry([&](std::span<const std::byte> message, size_t offset) {
-    return PostToDevice(compute_node, message, offset, 0).code() != StatusCode::kTryAgain;
-  });
+Result<bool> CudaAheadAttention::Carry(Endpoint& compute_node) {
+  LAMINA_ASSIGN_OR_RETURN(const bool any, peer_window_->Carry([&](std::span<const std::byte> message, size_t offset) {
+    return PostToDevice(compute_node, message, offset, 0);
+  }));
+  if (!any || gave_up()) return any;
+  uploads_.Enter();
+  for (size_t batch = 0; batch < lanes_.size(); ++batch) {
+    if (lanes_[batch].next_layer < static_cast<int>(lanes_[batch].kind_of_layer.size())) AskLayers(static_cast<int>(batch));
+  }
+  return any;
 }
 
 // Nothing else would ever tell that a launch was refused: the flag behind it is raised all the same.
@@ -133,8 +152,12 @@ void CudaAheadAttention::Refuse(const AheadStep& step, size_t num_rows, const St
   uploads_.Copy(why.message().data(), bytes, Reply(step.batch) + sizeof(cuda::Flag));
   lane.uploaded->Record(uploads_.stream());
   lane.uploaded->HoldBack(*lane.stream);
+  lane.step = step.id;
+  lane.rows = num_rows;
+  lane.rows_stored = step.stored.size();
+  lane.kind_of_layer.clear();  // nothing is left to ask for
   for (int layer = 0; layer < num_layers(); ++layer) {
-    Await(lane, step, num_rows);
+    Await(lane, step.batch);
     Raise(lane, step.batch, bytes, {lane.number, 0, static_cast<uint32_t>(why.code()), static_cast<uint32_t>(bytes)});
   }
   RequireAsked(lane);

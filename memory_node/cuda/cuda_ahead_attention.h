@@ -30,7 +30,7 @@ class CudaAheadAttention final : public AheadAttention {
 
   DeviceWindow window() const override;
   Status Join(const DeviceWindow& peer) override;
-  bool Carry(Endpoint& compute_node) override;
+  Result<bool> Carry(Endpoint& compute_node) override;
   bool carries() const override { return peer_window_ != nullptr && peer_window_->carries(); }
   int num_layers() const override { return cache_.shape().num_layers; }
   Result<std::span<const TokenSlot>> Claim(SequenceId sequence, int64_t num_tokens, StepId step) override;
@@ -50,13 +50,20 @@ class CudaAheadAttention final : public AheadAttention {
     cuda::DeviceBuffer stored;                 // [rows that store] TokenSlot
     cuda::DeviceBuffer scratch;                // of attention
     uint64_t number = 0;                       // of the last message that was asked about
+
+    // The step, and its first layer that was not asked for.
+    StepId step{};
+    size_t rows = 0, rows_stored = 0;
+    std::vector<int> kind_of_layer;
+    int next_layer = 0;
   };
 
   CudaAheadAttention(const AttentionShape& shape, const WireShape& wire, cuda::KvCache& cache, cuda::StagedStream& uploads,
                      std::function<void()> write_collected)
       : shape_(shape), wire_(wire), cache_(cache), uploads_(uploads), write_collected_(std::move(write_collected)) {}
   Status CreateLane();
-  void Await(Lane& lane, const AheadStep& step, size_t num_rows);
+  void AskLayers(int batch);
+  void Await(Lane& lane, int batch);
   void Raise(Lane& lane, int batch, size_t payload_bytes, const cuda::Flag& becomes);
   void RequireAsked(Lane& lane);
   std::byte* Message(int batch) const { return window_->data() + wire_.decode_offset(batch); }

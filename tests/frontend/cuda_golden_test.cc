@@ -22,8 +22,9 @@ constexpr size_t kPrompts = 3, kTokens = 12;
 constexpr size_t kLongTokens = 40;  // long enough that a node can die in the middle
 
 // With K and V in bf16, a value on the other side of a rounding than PyTorch's changes it by 2^-8; the golden run rounds no query and no
-// output on its way.
+// output on its way. In FP8 as LogprobTolerance has it.
 double Tolerance(const Deployment& deployment) {
+  if (deployment.kv_dtype == "fp8") return 2e-2;
   return deployment.wire_dtype == "float16" ? 1e-2 : deployment.kv_dtype == "float32" ? kLogprobTolerance : 5e-3;
 }
 
@@ -107,7 +108,9 @@ std::vector<Deployment> WithGpus() {
   Deployment heads = both_keep;  // each has half of the heads
   heads.kv_head_parallel = 2;
   heads.overlap = "on";
-  std::vector<Deployment> all = {one_process, two_gpus, cpu_keeps, cpu_computes, both_keep, spread, heads};
+  Deployment eight_bits = both_keep;
+  eight_bits.kv_dtype = "fp8";
+  std::vector<Deployment> all = {one_process, two_gpus, cpu_keeps, cpu_computes, both_keep, spread, heads, eight_bits};
   two_gpus.num_memory_nodes = 2;
   two_gpus.memory_devices = {"cuda:0", "cuda:0"};
   two_gpus.num_batches = 2;

@@ -34,8 +34,8 @@ class CudaPeerWindow : public CudaTest {
     bool operator==(const Posted&) const = default;
   };
   bool Carry() {
-    return window_->Carry([&](std::span<const std::byte> message, size_t offset) {
-      if (room_ == 0) return false;
+    const Result<bool> left = window_->Carry([&](std::span<const std::byte> message, size_t offset) -> Status {
+      if (room_ == 0) return TryAgain();
       --room_;
       std::vector<std::byte> copy(message.size());
       const std::unique_ptr<Stream> reads = Stream::Create().value();
@@ -44,8 +44,10 @@ class CudaPeerWindow : public CudaTest {
       Flag flag;
       std::memcpy(&flag, copy.data(), sizeof(flag));
       posted_.push_back({offset, message.size(), flag.number, std::to_integer<unsigned char>(copy[sizeof(Flag)])});
-      return true;
+      return OkStatus();
     });
+    EXPECT_TRUE(left.ok()) << left.status();
+    return left.ok() && *left;
   }
   // Message `number` of a lane: bytes with its number.
   void Send(int lane, uint64_t number, size_t bytes) {
@@ -102,6 +104,15 @@ TEST_F(CudaPeerWindow, LanesGoByThemselvesAndWaitForRoom) {
   Send(1, 2, 24);
   CarryAll(3);
   EXPECT_EQ(posted_[2], (Posted{kArea, sizeof(Flag) + 24, 2, 2}));
+}
+
+TEST_F(CudaPeerWindow, AnErrorOfAPostIsSaid) {
+  Send(0, 1, 8);
+  ASSERT_TRUE(stream().Synchronize().ok());
+  const Result<bool> left = window_->Carry([](std::span<const std::byte>, size_t) { return InvalidArgument("outside the window"); });
+  EXPECT_EQ(left.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(window_->num_carried(0), 1u);
+  EXPECT_EQ(window_->num_carried(1), 0u);
 }
 
 TEST_F(CudaPeerWindow, WhatStandsBehindAWaitThatWasGivenUpIsForgotten) {

@@ -35,7 +35,7 @@ class PlayedAhead final : public AheadAttention {
 
   DeviceWindow window() const override { return {}; }
   Status Join(const DeviceWindow& /*peer*/) override { return OkStatus(); }
-  bool Carry(Endpoint& /*compute_node*/) override { return false; }
+  Result<bool> Carry(Endpoint& /*compute_node*/) override { return false; }
   bool carries() const override { return false; }
   int num_layers() const override { return kLayers; }
   Result<std::span<const TokenSlot>> Claim(SequenceId sequence, int64_t num_tokens, StepId step) override {

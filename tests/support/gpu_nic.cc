@@ -24,7 +24,7 @@ struct Window {
 struct Directory {
   std::mutex mutex;
   uint64_t last = 0;
-  std::map<uint64_t, std::shared_ptr<Window>> windows;
+  std::map<uint64_t, std::weak_ptr<Window>> windows;
 };
 
 Directory& TheDirectory() {
@@ -41,6 +41,7 @@ std::shared_ptr<Window> Enter(EndpointOptions& options) {
   if (window->memory.data == nullptr) window->memory.bytes = 0;
   Directory& directory = TheDirectory();
   const std::lock_guard lock(directory.mutex);
+  std::erase_if(directory.windows, [](const auto& entry) { return entry.second.expired(); });
   directory.windows[++directory.last] = window;
   const std::string number = std::to_string(directory.last);
   options.hello = std::string(kNumberDigits - number.size(), '0') + number + options.hello;
@@ -55,8 +56,9 @@ class NicEndpoint final : public Endpoint {
     {
       Directory& directory = TheDirectory();
       const std::lock_guard lock(directory.mutex);
-      theirs_ = directory.windows.at(std::stoull(said.substr(0, kNumberDigits)));
+      theirs_ = directory.windows.at(std::stoull(said.substr(0, kNumberDigits))).lock();
     }
+    if (theirs_ == nullptr) theirs_ = std::make_shared<Window>();  // gone already
     const std::lock_guard lock(theirs_->mutex);
     their_memory_ = theirs_->memory;
   }

@@ -71,6 +71,40 @@ TEST_P(DeviceWindowTest, IsNotPostedTo) {
   }
 }
 
+// Takes a post, and does nothing with it.
+class RecordingEndpoint final : public Endpoint {
+ public:
+  Status Post(std::span<const WriteOp> posted, std::optional<uint32_t> notify, uint64_t tag) override {
+    ops.assign(posted.begin(), posted.end());
+    EXPECT_EQ(notify, std::nullopt);
+    EXPECT_EQ(tag, 9u);
+    return TryAgain();
+  }
+  size_t Poll(std::span<Event> /*out*/) override { return 0; }
+  std::span<std::byte> window() override { return {}; }
+  uint64_t peer_window_bytes() const override { return 0; }
+  const std::string& peer_hello() const override { return text; }
+  const std::string& peer_name() const override { return text; }
+  std::string last_error() const override { return ""; }
+
+  std::vector<WriteOp> ops;
+  std::string text;
+};
+
+TEST(PostToDevice, WhatSaysThatItIsThereIsWrittenLast) {
+  RecordingEndpoint endpoint;
+  const std::vector<std::byte> message(100);
+  EXPECT_EQ(PostToDevice(endpoint, message, 4096, 9).code(), StatusCode::kTryAgain);
+  ASSERT_EQ(endpoint.ops.size(), 2u);
+  EXPECT_TRUE(endpoint.ops[0].to_device && endpoint.ops[1].to_device);
+  EXPECT_EQ(endpoint.ops[0].source.data(), message.data() + 8);
+  EXPECT_EQ(endpoint.ops[0].source.size(), 92u);
+  EXPECT_EQ(endpoint.ops[0].peer_offset, 4104u);
+  EXPECT_EQ(endpoint.ops[1].source.data(), message.data());
+  EXPECT_EQ(endpoint.ops[1].source.size(), 8u);
+  EXPECT_EQ(endpoint.ops[1].peer_offset, 4096u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Fabrics, DeviceWindowTest, testing::Values("shm", "tcp", "modelled-shm"),
                          [](const auto& info) { return info.param == "modelled-shm" ? std::string("modelledshm") : info.param; });
 

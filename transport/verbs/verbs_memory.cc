@@ -29,14 +29,18 @@ Result<VerbsRegistration> RegisterWith(const VerbsDevice& device, std::span<std:
 std::unique_ptr<VerbsDeviceWindow> VerbsDeviceWindow::Register(const VerbsDevice& device, const DeviceWindow& window) {
   if (window.data == nullptr || window.bytes == 0) return nullptr;
   const auto address = reinterpret_cast<uintptr_t>(window.data);
-  VerbsRegistration registration(window.dma_buf >= 0
-                                     ? ibv_reg_dmabuf_mr(device.domain(), 0, window.bytes, address, window.dma_buf, kWindowAccess)
-                                     : ibv_reg_mr(device.domain(), window.data, window.bytes, kWindowAccess));
-  const int error = errno;
+  VerbsRegistration registration;
+  std::string why;
+  if (window.dma_buf >= 0) {
+    registration.reset(ibv_reg_dmabuf_mr(device.domain(), 0, window.bytes, address, window.dma_buf, kWindowAccess));
+    if (!registration) why = ErrnoText("ibv_reg_dmabuf_mr", errno) + "; ";
+  }
+  if (!registration) {  // by its address, which a module of the kernel knows
+    registration.reset(ibv_reg_mr(device.domain(), window.data, window.bytes, kWindowAccess));
+    if (!registration) why += ErrnoText("ibv_reg_mr", errno) + "; is nvidia_peermem loaded?";
+  }
   if (registration) return std::unique_ptr<VerbsDeviceWindow>(new VerbsDeviceWindow(window, std::move(registration)));
-  LAMINA_LOG_WARN("{} cannot reach {} bytes of a GPU's memory: {}", device.name(), window.bytes,
-                  window.dma_buf >= 0 ? ErrnoText("ibv_reg_dmabuf_mr", error)
-                                      : ErrnoText("ibv_reg_mr", error) + "; is the kernel module nvidia_peermem loaded?");
+  LAMINA_LOG_WARN("{} cannot reach {} bytes of a GPU's memory: {}", device.name(), window.bytes, why);
   return nullptr;
 }
 

@@ -18,21 +18,22 @@ namespace lamina {
 
 // What each end tells the other through the rendezvous.
 struct VerbsOffer {
-  std::array<uint8_t, 16> gid = {};  // 0   of the port
-  uint64_t window_address = 0;       // 16  as the owner of the window sees it
-  uint32_t window_key = 0;           // 24  0 if the window is empty
-  uint32_t queue_pair = 0;           // 28  24 bits
-  uint32_t first_packet = 0;         // 32  sequence number of what this end sends, 24 bits
-  uint32_t credits = 0;              // 36  notifications that the peer may send before this end returns credits
-  uint16_t lid = 0;                  // 40  of the port; 0 on RoCE
-  uint8_t mtu = 0;                   // 42  enum ibv_mtu
-  uint8_t is_infiniband = 0;         // 43  else RoCE
-  uint32_t device_window_key = 0;    // 44
-  uint64_t device_window_address = 0;
+  std::array<uint8_t, 16> gid = {};    // 0   of the port
+  uint64_t window_address = 0;         // 16  as the owner of the window sees it
+  uint32_t window_key = 0;             // 24  0 if the window is empty
+  uint32_t queue_pair = 0;             // 28  24 bits
+  uint32_t first_packet = 0;           // 32  sequence number of what this end sends, 24 bits
+  uint32_t credits = 0;                // 36  notifications that the peer may send before this end returns credits
+  uint16_t lid = 0;                    // 40  of the port; 0 on RoCE
+  uint8_t mtu = 0;                     // 42  enum ibv_mtu
+  uint8_t is_infiniband = 0;           // 43  else RoCE
+  uint32_t device_window_key = 0;      // 44
+  uint64_t device_window_address = 0;  // 48
   uint64_t device_window_bytes = 0;    // 56  0: there is none that this connection reaches
   std::array<std::byte, 16> device{};  // 64  which device has it
 };
-static_assert(sizeof(VerbsOffer) == 80 && offsetof(VerbsOffer, window_key) == 24 && offsetof(VerbsOffer, device) == 64);
+static_assert(sizeof(VerbsOffer) == 80 && offsetof(VerbsOffer, window_key) == 24 && offsetof(VerbsOffer, device_window_address) == 48 &&
+              offsetof(VerbsOffer, device) == 64);
 
 // Sizes of an endpoint's queues; the same for all endpoints of a fabric.
 struct VerbsDepths {

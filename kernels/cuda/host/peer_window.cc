@@ -28,15 +28,17 @@ void PeerWindow::Raise(int lane, size_t offset, size_t payload_bytes, const Flag
   waits.Raise(flag, becomes, stream, told_.as<uint64_t>() + lane);
 }
 
-bool PeerWindow::Carry(const Post& post) {
+Result<bool> PeerWindow::Carry(const Post& post) {
   bool any = false;
   for (size_t lane = 0; lane < raised_.size(); ++lane) {
     std::deque<Message>& raised = raised_[lane];
     while (!raised.empty()) {
       const Message& next = raised.front();
       const bool is_there = __atomic_load_n(told_.as<uint64_t>() + lane, __ATOMIC_ACQUIRE) >= next.number;
-      if (is_there && !post({at(next.offset), next.bytes}, next.offset)) return any;
       if (!is_there && !next.waits->log().gave_up) break;
+      const Status posted = is_there ? post({at(next.offset), next.bytes}, next.offset) : OkStatus();
+      if (posted.code() == StatusCode::kTryAgain) return any;
+      LAMINA_RETURN_IF_ERROR(posted);
       raised.pop_front();
       any = true;
     }

@@ -33,13 +33,14 @@ class PeerWindow {
   // Behind what `stream` has done to the message: its flag is raised for the peer.
   void Raise(int lane, size_t offset, size_t payload_bytes, const Flag& becomes, Waits& waits, Stream& stream);
 
-  // By posts: gives `post` what may leave, a flag with its message and their offset, until it returns false, for there is no room now; then
-  // again with the next call. What was to leave behind a wait that was given up is forgotten. Returns whether anything left.
-  using Post = std::function<bool(std::span<const std::byte> message, size_t offset)>;
-  bool Carry(const Post& post);
+  // By posts: gives `post` what may leave, a flag with its message and their offset, until it returns kTryAgain; then again with the next
+  // call. Its other errors are returned. What was to leave behind a wait that was given up is forgotten. Returns whether anything left.
+  using Post = std::function<Status(std::span<const std::byte> message, size_t offset)>;
+  Result<bool> Carry(const Post& post);
 
-  // Something was raised that has not left.
-  bool carries() const;
+  // So many messages of the lane were raised and have not left.
+  size_t num_carried(int lane) const { return raised_.empty() ? 0 : raised_[static_cast<size_t>(lane)].size(); }
+  bool carries() const;  // any
 
  private:
   struct Message {

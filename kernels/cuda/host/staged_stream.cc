@@ -102,6 +102,7 @@ const std::byte* StagedStream::Fetch(const void* device, size_t bytes) {
     size_t total = 0;
     for (const PinnedBuffer& buffer : fetched_) total += buffer.size_bytes();
     if (fetched_.size() > 1) {
+      for (PinnedBuffer& buffer : fetched_) LetGo(buffer);
       fetched_.clear();
       Result<PinnedBuffer> one = PinnedBuffer::Create(total);
       RequireOk(one.status(), device_);
