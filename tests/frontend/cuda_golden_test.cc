@@ -158,15 +158,22 @@ TEST_P(CudaByPosts, TokensAndLogprobsAreThoseOfPyTorchHoweverLatePostsAre) {
     if (node.role != "memory") continue;
     EXPECT_EQ(node.paths.at(0).through, "devices poll, hosts post");
   }
-  std::vector<Collector> collectors(kPrompts);
-  for (size_t i = 0; i < kPrompts; ++i)
-    ASSERT_TRUE(engine.Submit(GreedyRequest(golden_[i].prompt_ids, kTokens), collectors[i].sink()).ok());
-  for (size_t i = 0; i < kPrompts; ++i) {
+  // The last prompt, the longest, comes while the others decode, and takes larger buffers than there are.
+  std::vector<GoldenPrompt> golden(golden_.begin(), golden_.begin() + kPrompts);
+  golden.push_back(golden_.back());
+  std::vector<Collector> collectors(golden.size());
+  for (size_t i = 0; i < golden.size(); ++i) {
+    if (i == kPrompts) {
+      ASSERT_TRUE(collectors[0].WaitForTokens(2, Deadline::After(std::chrono::seconds(60))));
+    }
+    ASSERT_TRUE(engine.Submit(GreedyRequest(golden[i].prompt_ids, kTokens), collectors[i].sink()).ok());
+  }
+  for (size_t i = 0; i < golden.size(); ++i) {
     ASSERT_TRUE(collectors[i].Wait(Deadline::After(std::chrono::seconds(120))));
     const Generated got = collectors[i].results()[0];
     ASSERT_TRUE(got.error.ok()) << got.error;
-    EXPECT_EQ(got.tokens.size(), std::min(kTokens, golden_[i].continuation_ids.size()));
-    CheckTokens(got, golden_[i], kTokens);
+    EXPECT_EQ(got.tokens.size(), std::min(kTokens, golden[i].continuation_ids.size()));
+    CheckTokens(got, golden[i], kTokens);
   }
   EXPECT_GT((*cluster)->Stop(), 0u) << "nothing was late";
 }
