@@ -88,7 +88,7 @@ Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyCluster
   config.max_num_seqs = 8;
   config.max_num_batched_tokens = 64;
   config.peer_timeout = options.peer_timeout;
-  config.step_timeout = std::chrono::seconds(5);
+  config.step_timeout = options.step_timeout;
   LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(config.model_path));
   LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor, ClusterExecutor::Connect(config, model, {}));

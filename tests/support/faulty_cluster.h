@@ -27,6 +27,7 @@ struct FaultyClusterOptions {
   std::string polling = "host";    // likewise
   NodeDevice device;               // of every node
   Clock::duration peer_timeout = std::chrono::milliseconds(150);
+  Clock::duration step_timeout = std::chrono::seconds(5);
   std::function<std::unique_ptr<Fabric>()> open_fabric = [] { return OpenFabric("loopback").value(); };  // under the faults
   FaultPlan of_compute;                                                                                  // what happens to q, k and v
   FaultPlan of_memory;                                                                                   // what happens to answers

@@ -1,3 +1,4 @@
+#if LAMINA_HAS_CUDA
 #include "tests/support/gpu_nic.h"
 
 #include <algorithm>
@@ -159,3 +160,4 @@ class NicFabric final : public Fabric {
 std::unique_ptr<Fabric> OpenGpuNicFabric() { return std::make_unique<NicFabric>(); }
 
 }  // namespace lamina::testing
+#endif

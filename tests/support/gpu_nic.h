@@ -7,6 +7,7 @@
 
 namespace lamina::testing {
 
+// In builds with CUDA kernels.
 std::unique_ptr<Fabric> OpenGpuNicFabric();
 
 }  // namespace lamina::testing

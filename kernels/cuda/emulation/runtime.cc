@@ -124,8 +124,10 @@ cudaError_t Drain(EmulatedStream& stream, Lock& lock) {
   return stream.failed ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
+// Others may destroy their streams meanwhile.
 void DrainAll(Lock& lock) {
   for (EmulatedStream* stream : std::set<EmulatedStream*>(streams)) {
+    changed.wait(lock, [&] { return !streams.contains(stream) || !stream->ahead() || (stream->work.empty() && !stream->working); });
     if (streams.contains(stream)) Drain(*stream, lock);
   }
 }
