@@ -26,39 +26,21 @@ struct HeadTiles {
   static constexpr int Vectors(int heads) { return kWide ? (heads <= 2 ? 8 : 4) : heads == 1 ? 4 : 2; }
 };
 
-// What elements are multiplied with as they are loaded. A power of two, so q and the outputs make up for it exactly.
+// What elements are multiplied with before arithmetic takes them. A power of two, so q and the outputs make up for it exactly.
 template <typename T>
-inline constexpr float kLoadScale = 1;
+inline constexpr float kScaleOf = 1;
 template <>
-inline constexpr float kLoadScale<F8> = kF8LoadScale;
-
-// 16 elements, or 8 and zeros, times that.
-template <class V, typename T>
-LAMINA_SIMD V Load16(const T* p) {
-  return V::Load(p);
-}
-template <class V>
-LAMINA_SIMD V Load16(const F8* p) {
-  return V::LoadScaled(p);
-}
-template <class V, typename T>
-LAMINA_SIMD V Load8(const T* p) {
-  return V::LoadHalf(p);
-}
-template <class V>
-LAMINA_SIMD V Load8(const F8* p) {
-  return V::LoadHalfScaled(p);
-}
+inline constexpr float kScaleOf<F8> = kF8Scale;
 
 // The order of a row's elements in the kernel: as the first and second vector of 32 elements come out of memory. An odd 16 and the last 8
 // elements follow in their own order, the 8 with zeros.
 template <class V, typename T>
 LAMINA_SIMD V LoadFirstOf32(const T* p) {
-  return Load16<V>(p);
+  return V::Load(p);
 }
 template <class V, typename T>
 LAMINA_SIMD V LoadSecondOf32(const T* p) {
-  return Load16<V>(p + 16);
+  return V::Load(p + 16);
 }
 template <class V>
 LAMINA_SIMD V LoadFirstOf32(const BF16* p) {
@@ -67,6 +49,32 @@ LAMINA_SIMD V LoadFirstOf32(const BF16* p) {
 template <class V>
 LAMINA_SIMD V LoadSecondOf32(const BF16* p) {
   return V::LoadOdd(p);
+}
+template <class V>
+LAMINA_SIMD V LoadFirstOf32(const F8* p) {
+  return V::LoadFirstScaled(p);
+}
+template <class V>
+LAMINA_SIMD V LoadSecondOf32(const F8* p) {
+  return V::LoadSecondScaled(p);
+}
+
+// An odd 16, and 8 and zeros.
+template <class V, typename T>
+LAMINA_SIMD V Load16(const T* p) {
+  return V::Load(p);
+}
+template <class V, typename T>
+LAMINA_SIMD V Load8(const T* p) {
+  return V::LoadHalf(p);
+}
+template <class V>
+LAMINA_SIMD V Load16(const F8* p) {
+  return V::LoadScaled(p);
+}
+template <class V>
+LAMINA_SIMD V Load8(const F8* p) {
+  return V::LoadHalfScaled(p);
 }
 
 // Into and out of that order, for rows of T, times `factor` or divided by `divisor`.
@@ -383,13 +391,17 @@ LAMINA_SIMD void WeightsOfScores(int tokens, float max, float correction, float*
   total.Store(sum);
 }
 
-template <class V, typename T>
+// Of stored elements T. C is what arithmetic takes: T, or what T is widened to, a stretch at a time for all heads of the task.
+template <class V, typename T, typename C>
 struct AttentionRun {
+  static constexpr bool kWidens = !std::is_same_v<C, T>;
+
   const AttentionTask& task;
   AttentionScratch& s;
   int64_t stride;     // from one head's q or output to the next in the scratch
   const T** rows;     // K or V of the stretch that is used
   const T** ahead;    // of the next one
+  const C** used;     // `rows`, or where they are widened
   int num_ahead = 0;  // tokens of it
 
   LAMINA_SIMD int NumHeads() const { return task.num_rows * task.num_heads; }
@@ -409,6 +421,9 @@ struct AttentionRun {
   }
 
   LAMINA_SIMD void Start() {
+    if constexpr (kWidens) {
+      for (int t = 0; t < kTokenStretch; ++t) used[t] = s.widened + t * task.shape->head_dim;
+    }
     for (int h = 0; h < NumHeads(); ++h) {
       for (int64_t d = 0; d < stride; ++d) s.out[h * stride + d] = 0;
       V::Zero().Store(s.sum + h * 16);
@@ -424,7 +439,7 @@ struct AttentionRun {
     const int64_t head_dim = task.shape->head_dim;
     const float* q = task.rows[head / task.num_heads].q + (task.first_head + head % task.num_heads) * head_dim;
     alignas(64) float ordered[kMaxHeadDim];
-    CopyIntoOrder<T>(q, head_dim, task.shape->scale / kLoadScale<T>, ordered);
+    CopyIntoOrder<C>(q, head_dim, task.shape->scale / kScaleOf<T>, ordered);
     for (int64_t d = head_dim; d < stride; ++d) ordered[d] = 0;
     for (int64_t d = 0; d < stride; d += 16) V::Load(ordered + d).Store(to + d * group);
   }
@@ -453,21 +468,37 @@ struct AttentionRun {
 
   // What was ahead is used now.
   LAMINA_SIMD int NextStretch() {
-    const T** used = rows;
+    const T** free = rows;
     rows = ahead;
-    ahead = used;
+    ahead = free;
+    if constexpr (kWidens) {
+      for (int t = 0; t < (num_ahead + 15) / 16 * 16; ++t) Widen(rows[t], s.widened + t * task.shape->head_dim);
+    } else {
+      used = rows;
+    }
     return num_ahead;
+  }
+
+  LAMINA_SIMD void Widen(const T* row, C* to) {
+    const int dims = task.shape->head_dim;
+    int d = 0;
+    for (; d + 32 <= dims; d += 32) V::template Widen<32>(row + d, to + d);
+    if (d + 16 <= dims) {
+      V::template Widen<16>(row + d, to + d);
+      d += 16;
+    }
+    if (d < dims) V::template Widen<8>(row + d, to + d);
   }
 
   // Of all heads, in the groups that q is packed for; those of rows that have ended are not used.
   LAMINA_SIMD void Score(int64_t begin, int tokens, float* scores) {
     const int first = FirstRow(begin) * task.num_heads, heads = NumHeads();
-    const KeyStretch<T> stretch = {rows, tokens, task.shape->head_dim};
+    const KeyStretch<C> stretch = {used, tokens, task.shape->head_dim};
     Prefetcher prefetcher;
     StartPrefetch(prefetcher,
                   NumHeadGroups<V>(heads - first) * ((tokens + 15) / 16 * 16 * stretch.head_dim / (HeadTiles<V>::Tokens(heads) * 32)));
     ForHeadGroups<V>(heads, [&]<int kHeads>(HeadCount<kHeads>, int h) {
-      if (h + kHeads > first) ScoreHeads<V, T, kHeads>(stretch, s.q + h * stride, prefetcher, scores + h * kTokenBlock);
+      if (h + kHeads > first) ScoreHeads<V, C, kHeads>(stretch, s.q + h * stride, prefetcher, scores + h * kTokenBlock);
     });
   }
 
@@ -501,8 +532,8 @@ struct AttentionRun {
     StartPrefetch(prefetcher, NumHeadGroups<V>(heads) * tokens * (head_dim / (HeadTiles<V>::Vectors(heads) * 16)));
     ForHeadGroups<V>(heads, [&]<int kHeads>(HeadCount<kHeads>, int h) {
       const int head = first_head + h;
-      const ValueStretch<T> stretch = {rows, tokens, head_dim, weights + head * kTokenBlock, correction + head};
-      ValueHeads<V, T, kHeads>(stretch, prefetcher, s.out + head * stride, stride);
+      const ValueStretch<C> stretch = {used, tokens, head_dim, weights + head * kTokenBlock, correction + head};
+      ValueHeads<V, C, kHeads>(stretch, prefetcher, s.out + head * stride, stride);
     });
   }
 
@@ -546,16 +577,20 @@ struct AttentionRun {
       const int head = task.first_head + h % task.num_heads;
       const float sum = V::Load(s.sum + h * 16).SumLanes();
       const bool empty = row.num_tokens == 0;
-      CopyOutOfOrder<T>(s.out + h * stride, head_dim, empty ? 1 : sum * kLoadScale<T>, row.out + head * head_dim);
+      CopyOutOfOrder<C>(s.out + h * stride, head_dim, empty ? 1 : sum * kScaleOf<T>, row.out + head * head_dim);
       if (row.lse != nullptr) row.lse[head] = empty ? -__builtin_inff() : static_cast<float>(s.max[h] + log(static_cast<double>(sum)));
     }
   }
 };
 
-template <class V, typename T>
+template <class V, typename T, typename C = T>
 void AttendOf(const AttentionTask& task, AttentionScratch& s) {
-  AttentionRun<V, T> run = {task, s, (task.shape->head_dim + 15) / 16 * 16, reinterpret_cast<const T**>(s.kv_rows[0]),
-                            reinterpret_cast<const T**>(s.kv_rows[1])};
+  AttentionRun<V, T, C> run = {.task = task,
+                               .s = s,
+                               .stride = (task.shape->head_dim + 15) / 16 * 16,
+                               .rows = reinterpret_cast<const T**>(s.kv_rows[0]),
+                               .ahead = reinterpret_cast<const T**>(s.kv_rows[1]),
+                               .used = reinterpret_cast<const C**>(s.widened_rows)};
   run.Start();
   run.FindKeysAhead(0);
   for (int64_t begin = 0; begin < run.NumTokens(); begin += kTokenBlock) run.Block(begin);
@@ -568,7 +603,9 @@ void Attend(const AttentionTask& task, AttentionScratch& scratch) {
     case DType::kF32: return AttendOf<V, float>(task, scratch);
     case DType::kBF16: return AttendOf<V, BF16>(task, scratch);
     case DType::kF16: return AttendOf<V, F16>(task, scratch);
-    case DType::kF8: return AttendOf<V, F8>(task, scratch);
+    case DType::kF8:  // widening takes several instructions, but each group of heads then reads twice the bytes
+      if (NumHeadGroups<V>(task.num_rows * task.num_heads) > 1) return AttendOf<V, F8, F16>(task, scratch);
+      return AttendOf<V, F8>(task, scratch);
   }
 }
 

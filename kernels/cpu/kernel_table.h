@@ -67,7 +67,9 @@ struct AttentionScratch {
   float max[kMaxTaskHeads];
   alignas(64) float correction[kMaxTaskHeads];
   float ones[kMaxTaskHeads];
-  const void* kv_rows[2][kTokenStretch];  // K or V of this stretch and the next
+  const void* kv_rows[2][kTokenStretch];                 // K or V of this stretch and the next
+  alignas(64) F16 widened[kTokenStretch * kMaxHeadDim];  // of this stretch, if its elements are widened: [kTokenStretch][head_dim]
+  const void* widened_rows[kTokenStretch];               // where its rows begin
 
   AttentionScratch() {
     for (float& one : ones) one = 1;

@@ -30,14 +30,18 @@ struct Avx2Vec {
   LAMINA_SIMD static Avx2Vec LoadHalf(const T* p) {
     return {Load8(p), _mm256_setzero_ps()};
   }
-  LAMINA_SIMD static Avx2Vec Load(const F8* p) { return LoadScaled(p) * Set(1 / kF8LoadScale); }
+  LAMINA_SIMD static Avx2Vec Load(const F8* p) { return LoadScaled(p) * Set(1 / kF8Scale); }
   LAMINA_SIMD static Avx2Vec LoadScaled(const F8* p) {
-    const __m256i halves = HalvesOfF8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m256i halves = Load16HalvesOfF8(p);
     return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
   }
-  LAMINA_SIMD static Avx2Vec LoadHalfScaled(const F8* p) {
-    const __m256i halves = HalvesOfF8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-    return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_setzero_ps()};
+  LAMINA_SIMD static Avx2Vec LoadFirstScaled(const F8* p) { return LoadScaled(p); }
+  LAMINA_SIMD static Avx2Vec LoadSecondScaled(const F8* p) { return LoadScaled(p + 16); }
+  LAMINA_SIMD static Avx2Vec LoadHalfScaled(const F8* p) { return {_mm256_cvtph_ps(Load8HalvesOfF8(p)), _mm256_setzero_ps()}; }
+  template <int n>
+  LAMINA_SIMD static void Widen(const F8* p, F16* y) {
+    for (int i = 0; i + 16 <= n; i += 16) _mm256_storeu_si256(reinterpret_cast<__m256i*>(y + i), Load16HalvesOfF8(p + i));
+    if constexpr (n == 8) _mm_storeu_si128(reinterpret_cast<__m128i*>(y), Load8HalvesOfF8(p));
   }
   using Sums4 = __m128;
   using Sums8 = __m256;

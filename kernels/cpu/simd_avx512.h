@@ -1,4 +1,5 @@
-// ScalarVec's operations on one AVX-512 register. Only kernels_avx512.cc, which is compiled for AVX-512F, FMA and F16C, may include this.
+// ScalarVec's operations on one AVX-512 register. Only kernels_avx512.cc, which is compiled for AVX-512F and BW, FMA and F16C, may include
+// this.
 //
 // There are no kernels of AVX512_BF16. Its dot product takes two products per lane, but q, weights of V and inputs are fp32 and would have
 // to be split into a high and a low bf16: two dot products for what two multiply-adds do, at the same rate. Measured on Zen 5: 7.9 G/s of
@@ -35,12 +36,18 @@ struct Avx512Vec {
   LAMINA_SIMD static Avx512Vec LoadHalf(const F16* p) {
     return {_mm512_cvtph_ps(_mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
   }
-  LAMINA_SIMD static Avx512Vec Load(const F8* p) { return LoadScaled(p) * Set(1 / kF8LoadScale); }
-  LAMINA_SIMD static Avx512Vec LoadScaled(const F8* p) {
-    return {_mm512_cvtph_ps(HalvesOfF8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+  LAMINA_SIMD static Avx512Vec Load(const F8* p) { return LoadScaled(p) * Set(1 / kF8Scale); }
+  LAMINA_SIMD static Avx512Vec LoadScaled(const F8* p) { return {_mm512_cvtph_ps(Load16HalvesOfF8(p))}; }
+  LAMINA_SIMD static Avx512Vec LoadFirstScaled(const F8* p) { return {_mm512_cvtph_ps(_mm512_castsi512_si256(Load32HalvesOfF8(p)))}; }
+  LAMINA_SIMD static Avx512Vec LoadSecondScaled(const F8* p) {
+    return {_mm512_cvtph_ps(_mm512_extracti64x4_epi64(Load32HalvesOfF8(p), 1))};
   }
-  LAMINA_SIMD static Avx512Vec LoadHalfScaled(const F8* p) {
-    return {_mm512_cvtph_ps(HalvesOfF8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))))};
+  LAMINA_SIMD static Avx512Vec LoadHalfScaled(const F8* p) { return {_mm512_cvtph_ps(_mm256_zextsi128_si256(Load8HalvesOfF8(p)))}; }
+  template <int n>
+  LAMINA_SIMD static void Widen(const F8* p, F16* y) {
+    if constexpr (n == 32) _mm512_storeu_si512(y, Load32HalvesOfF8(p));
+    if constexpr (n == 16) _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), Load16HalvesOfF8(p));
+    if constexpr (n == 8) _mm_storeu_si128(reinterpret_cast<__m128i*>(y), Load8HalvesOfF8(p));
   }
 
   using Sums4 = __m512;
@@ -118,6 +125,11 @@ struct Avx512Vec {
   LAMINA_SIMD friend Avx512Vec Min(Avx512Vec a, Avx512Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
 
  private:
+  LAMINA_SIMD static __m512i Load32HalvesOfF8(const F8* p) {  // as HalvesOfF8
+    const __m512i bits = _mm512_slli_epi16(_mm512_cvtepi8_epi16(Bits(p)), 7);
+    const __m512i carried = _mm512_add_epi16(bits, _mm512_set1_epi16(0x80));
+    return _mm512_ternarylogic_epi32(bits, carried, _mm512_set1_epi16(0x4000), 0x78);  // bits ^ (carried & 0x4000)
+  }
   LAMINA_SIMD static __m256i Bits(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   LAMINA_SIMD __m256 UpperHalf() const { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1)); }
 };

@@ -14,9 +14,9 @@
 
 namespace lamina {
 
-// F8s times this are what LoadScaled reads: their bits, put where those of a binary16 are, mean that, subnormals too. Who can take the
-// factor into account elsewhere spares a multiplication.
-inline constexpr float kF8LoadScale = 0x1p-8f;
+// F8s times this are what LoadScaled and Widen make of them: their bits, put where those of an F16 are, mean that, subnormals too. Who can
+// take the factor into account elsewhere spares a multiplication.
+inline constexpr float kF8Scale = 0x1p-8f;
 
 struct ScalarVec {
   static constexpr int kRegisters = 8;  // how many vectors the register file holds
@@ -46,9 +46,16 @@ struct ScalarVec {
     for (int i = 0; i < 8; ++i) r.lane[i] = Float(p[i]);
     return r;
   }
-  // Likewise of 16 and of 8 F8s, times kF8LoadScale.
-  static ScalarVec LoadScaled(const F8* p) { return Load(p) * Set(kF8LoadScale); }
-  static ScalarVec LoadHalfScaled(const F8* p) { return LoadHalf(p) * Set(kF8LoadScale); }
+  // Likewise of F8s, times kF8Scale; First and Second of 32 are best asked for together.
+  static ScalarVec LoadScaled(const F8* p) { return Load(p) * Set(kF8Scale); }
+  static ScalarVec LoadFirstScaled(const F8* p) { return LoadScaled(p); }
+  static ScalarVec LoadSecondScaled(const F8* p) { return LoadScaled(p + 16); }
+  static ScalarVec LoadHalfScaled(const F8* p) { return LoadHalf(p) * Set(kF8Scale); }
+  // 32, 16 or 8 F8s, times kF8Scale.
+  template <int n>
+  static void Widen(const F8* p, F16* y) {
+    for (int i = 0; i < n; ++i) y[i] = ToF16(ToFloat(p[i]) * kF8Scale);
+  }
   // Sums of the lanes of 16 vectors, which come a few at a time: lane n of the result is (s[0] + s[2]) + (s[1] + s[3]) of the n-th vector,
   // where s[i] is (l[0] + l[2]) + (l[1] + l[3]) of the lanes l of its i-th quad. Each class takes the steps in the order it likes.
   struct Sums4 {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "kernel_cases.h"
@@ -223,9 +224,10 @@ TEST(Attention, ARowDoesNotDependOnItsBatchOrTheTeam) {
 // NaN in the alone case, so a stray read shows too.
 TEST(Attention, PrefillInChunksEqualsDecode) {
   constexpr int64_t kTokens = 150;
-  for (int group : {1, 4, 5, 8}) {
-    const Case c = {2, group, 8 * group, group == 5 ? DType::kF8 : DType::kBF16, {kTokens}};
-    Scene scene(c);
+  for (const auto& [group, head_dim, dtype] :
+       {std::tuple(1, 8, DType::kBF16), std::tuple(4, 32, DType::kBF16), std::tuple(8, 64, DType::kBF16), std::tuple(1, 56, DType::kF8),
+        std::tuple(5, 40, DType::kF8)}) {
+    Scene scene({2, group, head_dim, dtype, {kTokens}});
     WorkerTeam team(2);
     std::vector<int64_t> lengths(kTokens);
     std::iota(lengths.begin(), lengths.end(), int64_t{1});
@@ -269,27 +271,31 @@ TEST(Attention, NaNInKShowsInTheOutput) {
   }
 }
 
-// Attention over a single token is its v: every FP8 there is, at every place in a row, and those of both signs of NaN.
+// Attention over a single token is its v: every FP8 there is, at every place in a row, and those of both signs of NaN; for one head, and
+// for as many as share what is widened.
 TEST(Attention, ReadsEveryF8) {
   constexpr int kHeadDim = 56;  // a first and a second of 32, a 16 and an 8
   auto slab = TokenSlab::Create({1, 1, kHeadDim, DType::kF8}, 256).value();
-  const std::vector<float> q(kHeadDim, 1.0f);
   WorkerTeam team(1);
   for (TokenSlot slot = 0; slot < 256; ++slot) {
     std::vector<F8> k(kHeadDim), v(kHeadDim);
     for (size_t d = 0; d < v.size(); ++d) v[d].bits = static_cast<uint8_t>(slot + d);
     slab->WriteRaw(0, slot, k.data(), v.data());
-    for (CpuIsa isa : SupportedIsas()) {
-      const WithIsa with(isa);
-      std::vector<float> out(kHeadDim);
-      const AttentionRow row = {q.data(), &slot, 1, out.data(), nullptr};
-      Attention({1, 1, kHeadDim, 1, 0}, slab->View(0), {&row, 1}, team);
-      for (size_t d = 0; d < v.size(); ++d) {
-        const float expected = ToFloat(v[d]);
-        if (std::isnan(expected)) {
-          EXPECT_TRUE(std::isnan(out[d])) << CpuIsaName(isa) << " of " << int{v[d].bits};
-        } else {
-          EXPECT_EQ(out[d], expected) << CpuIsaName(isa) << " of " << int{v[d].bits};
+    for (const int heads : {1, 5}) {
+      for (const CpuIsa isa : SupportedIsas()) {
+        const WithIsa with(isa);
+        const std::vector<float> q(static_cast<size_t>(heads) * kHeadDim, 1.0f);
+        std::vector<float> out(q.size());
+        const AttentionRow row = {q.data(), &slot, 1, out.data(), nullptr};
+        Attention({heads, 1, kHeadDim, 1, 0}, slab->View(0), {&row, 1}, team);
+        for (size_t i = 0; i < out.size(); ++i) {
+          const F8 stored = v[i % kHeadDim];
+          const float expected = ToFloat(stored);
+          if (std::isnan(expected)) {
+            EXPECT_TRUE(std::isnan(out[i])) << CpuIsaName(isa) << " of " << int{stored.bits};
+          } else {
+            EXPECT_EQ(out[i], expected) << CpuIsaName(isa) << " of " << int{stored.bits};
+          }
         }
       }
     }
