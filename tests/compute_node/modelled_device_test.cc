@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "splitter/cost_model.h"
 
 namespace lamina {
@@ -96,18 +98,22 @@ TEST_F(ModelledSlicesTest, SlicesTakeTheTimeOfTheCostModel) {
 TEST_F(ModelledSlicesTest, QueriesAreThereBeforeTheSliceEnds) {
   const std::vector<TokenId> tokens(8, 5);
   const std::vector<int32_t> positions(8, 0);
-  slices_->Begin(tokens, positions);
   const DeviceSpec a100 = Device("A100-40G");
   const double slice = SliceSeconds(a100, model_->sliced, 0, DType::kF16, 8);
   const double behind = SecondsBehindQueries(a100, model_->sliced, 0, DType::kF16, 8);
-  const TimePoint start = Clock::now();
-  slices_->RunToQueries(0);
-  EXPECT_GE(SecondsSince(start), 0.999 * (slice - behind));
-  SleepUntil(start + FromSeconds(slice));  // the device does not wait for its host
-  const TimePoint again = Clock::now();
-  slices_->Run(0);
-  EXPECT_GE(SecondsSince(start), 0.999 * slice);
-  EXPECT_LT(SecondsSince(again), slice) << "the slice is not begun anew";
+  double quickest = 1;
+  for (int i = 0; i < 50 && quickest >= slice; ++i) {  // this machine may do something else just then, but not each time
+    slices_->Begin(tokens, positions);
+    const TimePoint start = Clock::now();
+    slices_->RunToQueries(0);
+    EXPECT_GE(SecondsSince(start), 0.999 * (slice - behind));
+    SleepUntil(start + FromSeconds(slice));  // the device does not wait for its host
+    const TimePoint again = Clock::now();
+    slices_->Run(0);
+    EXPECT_GE(SecondsSince(start), 0.999 * slice);
+    quickest = std::min(quickest, SecondsSince(again));
+  }
+  EXPECT_LT(quickest, slice) << "the slice is begun anew";
 }
 
 TEST_F(ModelledSlicesTest, WhatAttentionReadsAndWritesIsThereForEveryRow) {
