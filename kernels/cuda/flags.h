@@ -47,7 +47,7 @@ class Waits {
   // one has mapped. `told`, in pinned memory, gets the number behind it, for this host; null: it is not told.
   void Raise(Flag* flag, const Flag& becomes, Stream& stream, uint64_t* told = nullptr);
 
-  // Ends the waits that there are and those that will be asked for. For good.
+  // Ends the waits that there are and those that will be asked for, for good, as soon as one has to wait: a flag that is there is taken.
   void GiveUp();
 
   // As of now; everything in it only grows.
