@@ -201,6 +201,17 @@ INSTANTIATE_TEST_SUITE_P(Batches, CudaByPosts, ::testing::Values(1, 2));
 
 #endif
 
+// However slow emulated GPUs are on a busy machine.
+bool EndsOrGoesOn(const Collector& collector) {
+  size_t before = 0;
+  while (!collector.Wait(Deadline::After(std::chrono::seconds(60)))) {
+    const size_t now = collector.results()[0].tokens.size();
+    if (now == before) return false;
+    before = now;
+  }
+  return true;
+}
+
 // A node that dies while a kernel of the compute node waits for it, or only stops answering.
 class CudaLoss : public ::testing::TestWithParam<int> {};
 
@@ -229,7 +240,7 @@ TEST_P(CudaLoss, OfAMemoryNodeEndsOnlyItsOwnRequestsAndTheGpuGoesOn) {
   ASSERT_TRUE((*serving)->cluster->Kill("m0", GetParam()).ok());
   int failed = 0;
   for (size_t i = 0; i < collectors.size(); ++i) {
-    ASSERT_TRUE(collectors[i].Wait(Deadline::After(std::chrono::seconds(60)))) << "request " << i << " hangs";
+    ASSERT_TRUE(EndsOrGoesOn(collectors[i])) << "request " << i << " hangs";
     const Generated got = collectors[i].results()[0];
     failed += got.reason == FinishReason::kError ? 1 : 0;
     if (got.reason == FinishReason::kError) {
