@@ -15,6 +15,8 @@ set(LAMINA_SANITIZE "" CACHE STRING "address,undefined | thread | empty")
 
 find_program(LAMINA_CCACHE ccache)
 if(LAMINA_CCACHE)
+  # Paths below the checkout are hashed relative to it, so that one cache serves every checkout of a machine.
+  set(LAMINA_CCACHE ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${LAMINA_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${LAMINA_CCACHE})
 endif()
 

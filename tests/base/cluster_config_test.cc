@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
@@ -266,11 +267,11 @@ TEST(ClusterConfig, ModelledDevicesComeFromACatalog) {
 TEST(ClusterConfig, AnUnknownModelledDeviceNamesItsNodeAndTheKnownOnes) {
   const TemporaryFolder folder;
   std::ofstream(folder / "c.yaml") << Changed("port: 7100", "port: 7100, device: \"modelled:A10\"")
-                                   << "cluster: {device_catalog: " LAMINA_SOURCE_DIR "/configs/devices.yaml}\n";
+                                   << "cluster: {device_catalog: " << SourcePath("/configs/devices.yaml") << "}\n";
   const Status status = ClusterConfig::Load(folder / "c.yaml").status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_THAT(status.message(),
-              HasSubstr("node 'c0': device catalog " LAMINA_SOURCE_DIR "/configs/devices.yaml has no 'A10'; it has: A100-40G, "));
+              HasSubstr("node 'c0': device catalog " + SourcePath("/configs/devices.yaml") + " has no 'A10'; it has: A100-40G, "));
 }
 
 TEST(ClusterConfig, SharedMemoryNeedsOneHost) {
@@ -294,7 +295,7 @@ TEST(ClusterConfig, AbsentFileIsNotFound) { EXPECT_EQ(ClusterConfig::Load("/none
 
 TEST(ClusterConfig, EveryShippedFileParses) {
   int num_files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(LAMINA_SOURCE_DIR "/configs")) {
+  for (const auto& entry : std::filesystem::directory_iterator(SourcePath("/configs"))) {
     if (!IsClusterFile(entry.path())) continue;
     const Result<ClusterConfig> config = ClusterConfig::Load(entry.path());
     EXPECT_TRUE(config.ok()) << config.status();
@@ -304,7 +305,7 @@ TEST(ClusterConfig, EveryShippedFileParses) {
 }
 
 TEST(ClusterConfig, TheLocalFileFindsTheShippedModel) {
-  const Result<ClusterConfig> config = ClusterConfig::Load(LAMINA_SOURCE_DIR "/configs/local.yaml");
+  const Result<ClusterConfig> config = ClusterConfig::Load(SourcePath("/configs/local.yaml"));
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_TRUE(std::filesystem::exists(config->model_path + "/config.json")) << config->model_path;
   EXPECT_EQ(config->served_name, "tiny-stories");

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
@@ -133,7 +134,7 @@ TEST(DeviceCatalog, ACatalogCanExtendAnother) {
 // Whoever reads a price can see how old it is and where it is from.
 TEST(DeviceCatalog, EveryShippedPriceHasASourceWithItsYear) {
   for (const char* file : {"/configs/devices.yaml", "/configs/devices-2026.yaml"}) {
-    const Result<DeviceCatalog> catalog = DeviceCatalog::Load(std::string(LAMINA_SOURCE_DIR) + file);
+    const Result<DeviceCatalog> catalog = DeviceCatalog::Load(std::string(SourcePath()) + file);
     ASSERT_TRUE(catalog.ok()) << catalog.status();
     for (const DeviceSpec& device : catalog->devices()) {
       if (device.price_usd == 0 && device.price_per_hour == 0) continue;

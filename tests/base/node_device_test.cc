@@ -1,4 +1,5 @@
 #include "base/node_device.h"
+#include "tests/support/paths.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr char kShipped[] = LAMINA_SOURCE_DIR "/configs/devices.yaml";
+const std::string kShipped = SourcePath("/configs/devices.yaml");
 
 TEST(NodeDevice, CpuAndGpusNeedNoCatalog) {
   EXPECT_TRUE(std::holds_alternative<HostCpu>(*FindDevice("cpu", "")));

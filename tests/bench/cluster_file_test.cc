@@ -11,6 +11,7 @@
 #include "bench/plan/planner.h"
 #include "bench/simulate/simulation.h"
 #include "bench/workload/workload.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
@@ -18,8 +19,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kModels[] = LAMINA_SOURCE_DIR "/configs/models/";
-constexpr char kShipped[] = LAMINA_SOURCE_DIR "/configs/devices-2026.yaml";
+const std::string kModels = SourcePath("/configs/models/");
+const std::string kShipped = SourcePath("/configs/devices-2026.yaml");
 
 // Every kind of shape gives a file that the reader of cluster files takes.
 TEST(ClusterFile, IsWhatClusterCommandsRead) {

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "frontend/process.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
@@ -31,8 +32,8 @@ class CompareLlamaCpp : public ::testing::Test {
   CommandOutput Run(std::vector<std::string> before, const std::vector<std::string>& more) const {
     std::vector<std::string> command = std::move(before);
     command.insert(command.end(),
-                   {"/usr/bin/python3", LAMINA_SOURCE_DIR "/scripts/compare_llama_cpp.py", "--lamina", folder_ / "lamina", "--gguf",
-                    "any.gguf", "--llama-batched-bench", folder_ / "llama", "--batch", "8", "--context", "512", "--rounds", "1"});
+                   {"/usr/bin/python3", SourcePath("/scripts/compare_llama_cpp.py"), "--lamina", folder_ / "lamina", "--gguf", "any.gguf",
+                    "--llama-batched-bench", folder_ / "llama", "--batch", "8", "--context", "512", "--rounds", "1"});
     command.insert(command.end(), more.begin(), more.end());
     const Result<CommandOutput> output = RunCommand(command, Deadline::After(std::chrono::minutes(1)));
     EXPECT_TRUE(output.ok()) << output.status();

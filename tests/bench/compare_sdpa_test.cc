@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "frontend/process.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
@@ -56,8 +57,8 @@ class CompareSdpa : public ::testing::Test {
     const std::string script =
         "import sys, runpy; sys.path.insert(0, sys.argv.pop(1)); sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')";
     const Result<CommandOutput> output =
-        RunCommand({"/usr/bin/python3", "-I", "-S", "-c", script, folder_ / "modules", LAMINA_SOURCE_DIR "/scripts/compare_sdpa.py",
-                    "--lamina", program, "--contexts", "4096", "--groups", "4", "--rounds", "1"},
+        RunCommand({"/usr/bin/python3", "-I", "-S", "-c", script, folder_ / "modules", SourcePath("/scripts/compare_sdpa.py"), "--lamina",
+                    program, "--contexts", "4096", "--groups", "4", "--rounds", "1"},
                    Deadline::After(std::chrono::minutes(1)));
     EXPECT_TRUE(output.ok()) << output.status();
     return output.ok() ? *output : CommandOutput{};

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "frontend/process.h"
+#include "tests/support/paths.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/timed_server.h"
@@ -44,7 +45,7 @@ class EndedSweep : public ::testing::Test {
               "- {name: there, url: '" +
                   server_.url_text() + "'}\n");
     ChildProcess::Options options;
-    options.argv = {LAMINA_BIN_DIR "/lamina", "bench", "dollar", folder_ / "s.yaml", "--html", page_};
+    options.argv = {BinPath("/lamina"), "bench", "dollar", folder_ / "s.yaml", "--html", page_};
     options.log_path = log_;
     Result<ChildProcess> started = ChildProcess::Spawn(options);
     ASSERT_TRUE(started.ok()) << started.status();

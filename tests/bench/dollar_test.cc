@@ -9,6 +9,7 @@
 #include "bench/dollar/point_run.h"
 #include "bench/dollar/step_breakdown.h"
 #include "bench/dollar/sweep.h"
+#include "tests/support/paths.h"
 
 namespace lamina {
 namespace {
@@ -19,8 +20,8 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kSweepModel[] = LAMINA_SOURCE_DIR "/models/tiny-stories";
-constexpr char kPriceTable[] = LAMINA_SOURCE_DIR "/configs/devices-2026.yaml";
+const std::string kSweepModel = SourcePath("/models/tiny-stories");
+const std::string kPriceTable = SourcePath("/configs/devices-2026.yaml");
 
 // Line 3 begins with `rest`.
 Result<Sweep> ParseSweep(const std::string& rest) {

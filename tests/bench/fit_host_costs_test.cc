@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "frontend/process.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
 namespace {
 
 int RunScript(const std::string& arguments) {
-  return std::system(("python3 " LAMINA_SOURCE_DIR "/scripts/fit_host_costs.py " + arguments + " > /dev/null 2>&1").c_str());
+  return std::system(("python3 " + SourcePath("/scripts/fit_host_costs.py") + " " + arguments + " > /dev/null 2>&1").c_str());
 }
 
 TEST(FitHostCostsTest, FindsWhatMadeUpMeasurementsWereMadeOf) {
@@ -37,7 +38,7 @@ TEST(FitHostCostsTest, RefusesMeasurementsThatTellTooLittle) {
 
 // What it wrote of mistakes, and how it ended.
 CommandOutput RunScriptForOutput(const std::vector<std::string>& arguments) {
-  std::vector<std::string> argv = {"python3", LAMINA_SOURCE_DIR "/scripts/fit_host_costs.py"};
+  std::vector<std::string> argv = {"python3", SourcePath("/scripts/fit_host_costs.py")};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   Result<CommandOutput> output = RunCommand(argv, Deadline::After(std::chrono::seconds(60)));
   return output.ok() ? *output : CommandOutput{-1, "", output.status().ToString()};

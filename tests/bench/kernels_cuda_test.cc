@@ -8,12 +8,13 @@
 
 #include "frontend/process.h"
 #include "kernels/cuda/device.h"
+#include "tests/support/paths.h"
 
 namespace lamina {
 namespace {
 
 CommandOutput BenchCudaKernels(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {std::string(LAMINA_BIN_DIR) + "/lamina", "bench", "kernels", "--quick", "--json"});
+  arguments.insert(arguments.begin(), {BinPath("/lamina"), "bench", "kernels", "--quick", "--json"});
   Result<CommandOutput> output = RunCommand(arguments, Deadline::After(std::chrono::minutes(2)));
   EXPECT_TRUE(output.ok()) << output.status();
   return output.ok() ? *output : CommandOutput{};

@@ -10,6 +10,7 @@
 #include "bench/kernels/kernel_attention.h"
 #include "frontend/process.h"
 #include "kernels/cpu_features.h"
+#include "tests/support/paths.h"
 
 namespace lamina {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 
 CommandOutput BenchKernels(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {std::string(LAMINA_BIN_DIR) + "/lamina", "bench", "kernels"});
+  arguments.insert(arguments.begin(), {BinPath("/lamina"), "bench", "kernels"});
   Result<CommandOutput> output = RunCommand(arguments, Deadline::After(std::chrono::minutes(2)));
   EXPECT_TRUE(output.ok()) << output.status();
   return output.ok() ? *output : CommandOutput{};
@@ -98,7 +99,7 @@ TEST(AttentionBench, MeasuresTheWholeContextHoweverLargeTheSlab) {
 }
 
 TEST(KernelsBench, HasNoLimitForScalarKernels) {
-  const std::string program = std::string(LAMINA_BIN_DIR) + "/lamina";
+  const std::string program = BinPath("/lamina");
   const Result<CommandOutput> output = RunCommand({"/usr/bin/env", "LAMINA_CPU_ISA=scalar", program, "bench", "kernels", "--quick"},
                                                   Deadline::After(std::chrono::minutes(2)));
   ASSERT_TRUE(output.ok()) << output.status();

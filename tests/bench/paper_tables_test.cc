@@ -1,5 +1,6 @@
 // The report holds what the papers printed, and the figures that must come out do.
 #include "bench/paper_tables/paper_tables.h"
+#include "tests/support/paths.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +15,8 @@ using ::testing::HasSubstr;
 
 PaperTablesOptions Options() {
   PaperTablesOptions options;
-  options.catalog = LAMINA_SOURCE_DIR "/configs/devices.yaml";
-  options.models = LAMINA_SOURCE_DIR "/configs/models";
+  options.catalog = SourcePath("/configs/devices.yaml");
+  options.models = SourcePath("/configs/models");
   return options;
 }
 

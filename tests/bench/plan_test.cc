@@ -9,6 +9,7 @@
 #include "bench/chart/bar_chart.h"
 #include "bench/plan/planner.h"
 #include "bench/workload/workload.h"
+#include "tests/support/paths.h"
 #include "tests/support/thread_seconds.h"
 
 namespace lamina {
@@ -16,8 +17,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kModels[] = LAMINA_SOURCE_DIR "/configs/models/";
-constexpr char kShipped[] = LAMINA_SOURCE_DIR "/configs/devices-2026.yaml";
+const std::string kModels = SourcePath("/configs/models/");
+const std::string kShipped = SourcePath("/configs/devices-2026.yaml");
 
 // Fast: 100 TFLOP/s of which half are reached, 2000 GB/s, 4 $/h. Cheap: a tenth of the operations, half the bandwidth, 0.5 $/h.
 constexpr char kCatalog[] = R"(version: 1

@@ -6,11 +6,12 @@
 
 #include "bench/serve/served_endpoint.h"
 #include "frontend/text/byte_tokenizer.h"
+#include "tests/support/paths.h"
 
 namespace lamina {
 namespace {
 
-constexpr char kModel[] = LAMINA_SOURCE_DIR "/models/tiny-stories";
+const std::string kModel = SourcePath("/models/tiny-stories");
 
 TraceRequest OfLength(int64_t tokens, std::vector<int64_t> blocks = {}) {
   TraceRequest request;
@@ -59,7 +60,7 @@ TEST_P(PromptsTest, AreAFunctionOfSeedAndRequest) {
 }
 
 // A tokenizer of words, and a model that has none: each byte is a token.
-INSTANTIATE_TEST_SUITE_P(Tokenizers, PromptsTest, ::testing::Values(kModel, LAMINA_SOURCE_DIR "/configs/models/llama-13b"));
+INSTANTIATE_TEST_SUITE_P(Tokenizers, PromptsTest, ::testing::Values(kModel, SourcePath("/configs/models/llama-13b")));
 
 TEST(Prompts, WithoutATokenizerWordsAreCounted) {
   const PromptMaker maker(nullptr, 5);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
@@ -105,7 +106,7 @@ class ServerThatSlowsDown {
 
 Result<ChildProcess> StartBench(const TimedServer& server, const std::string& log_path, const std::vector<std::string>& arguments) {
   ChildProcess::Options options;
-  options.argv = {LAMINA_BIN_DIR "/lamina",
+  options.argv = {BinPath("/lamina"),
                   "bench",
                   "serve",
                   "--base-url",
@@ -181,7 +182,7 @@ TEST(ServeCommand, ASecondSignalEndsAtOnce) {
 
 // Options of lamina's benchmarks, plans and simulations.
 TEST(CommandLines, NumbersThatAreNoneAreRefusedWithTheirFlag) {
-  const std::string cluster = LAMINA_SOURCE_DIR "/configs/modelled-13b.yaml", model = LAMINA_SOURCE_DIR "/configs/models/llama-13b";
+  const std::string cluster = SourcePath("/configs/modelled-13b.yaml"), model = SourcePath("/configs/models/llama-13b");
   const std::vector<std::vector<std::string>> wrong = {
       {"plan", model, "--rate", "nan"},
       {"plan", model, "--years", "nan"},
@@ -212,7 +213,7 @@ TEST(CommandLines, NumbersThatAreNoneAreRefusedWithTheirFlag) {
 }
 
 TEST(CommandLines, WhatDoesNotFitIntoMemoryIsSaid) {
-  const std::string cluster = LAMINA_SOURCE_DIR "/configs/modelled-13b.yaml";
+  const std::string cluster = SourcePath("/configs/modelled-13b.yaml");
   EXPECT_THAT(RunLamina({"simulate", cluster, "--num-prompts", "30000001"}).err,
               HasSubstr("--num-prompts: '30000001' is not a number from 0 to 30000000; more do not fit into memory"));
   EXPECT_THAT(RunLamina({"simulate", cluster, "--dataset-path", "/dev/zero"}).err, HasSubstr("say what it is with --dataset-name"));
@@ -226,7 +227,7 @@ TEST(CommandLines, WhatDoesNotFitIntoMemoryIsSaid) {
 }
 
 TEST(CommandLines, ASimulationThatServesNothingFails) {
-  const std::string cluster = LAMINA_SOURCE_DIR "/configs/modelled-13b.yaml";
+  const std::string cluster = SourcePath("/configs/modelled-13b.yaml");
   const CommandOutput none =
       RunLamina({"simulate", cluster, "--random-input-len", "1000000", "--num-prompts", "3", "--seed", "7", "--json"});
   EXPECT_EQ(none.exit_status, 1);

@@ -7,13 +7,14 @@
 #include <fstream>
 
 #include "frontend/process.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
 namespace {
 
 TEST(ShippedFiles, AreFoundFromAnyFolder) {
-  if (!ProgramFolder().starts_with(LAMINA_SOURCE_DIR)) GTEST_SKIP() << "this program was built outside of lamina's folder";
+  if (!ProgramFolder().starts_with(SourcePath())) GTEST_SKIP() << "this program was built outside of lamina's folder";
   const TemporaryFolder folder;
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
@@ -22,8 +23,8 @@ TEST(ShippedFiles, AreFoundFromAnyFolder) {
   std::ofstream("configs/devices-2026.yaml") << "devices: []\n";
   const std::string own = DefaultCatalog();
   std::filesystem::current_path(before);
-  EXPECT_EQ(catalog, LAMINA_SOURCE_DIR "/configs/devices-2026.yaml");
-  EXPECT_EQ(models, LAMINA_SOURCE_DIR "/configs/models");
+  EXPECT_EQ(catalog, SourcePath("/configs/devices-2026.yaml"));
+  EXPECT_EQ(models, SourcePath("/configs/models"));
   EXPECT_EQ(none, "configs/no-such.yaml") << "for the message of whoever opens it";
   EXPECT_EQ(own, "configs/devices-2026.yaml") << "of the working folder";
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/temporary_folder.h"
 
@@ -16,7 +17,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr char kCluster[] = LAMINA_SOURCE_DIR "/configs/modelled-13b.yaml";
+const std::string kCluster = SourcePath("/configs/modelled-13b.yaml");
 
 CommandOutput RunSimulate(std::vector<std::string> arguments) {
   const std::vector<std::string> common = {"simulate",           kCluster, "--num-prompts",       "5",

@@ -8,6 +8,7 @@
 #include "bench/simulate/simulation_report.h"
 #include "bench/simulate/virtual_nic.h"
 #include "bench/workload/random_stream.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 #include "transport/modelled/modelled_fabric.h"
 
@@ -53,7 +54,7 @@ class SimulateTest : public testing::Test {
     for (int i = 0; i < num_memory; ++i)
       yaml += "- {name: m" + std::to_string(i) + ", role: memory, port: " + std::to_string(7100 + i) +
               ", device: \"modelled:Bytes\", memory: " + memory + "}\n";
-    yaml += "model: {path: " LAMINA_SOURCE_DIR "/configs/models/llama-13b}\n" + more;
+    yaml += "model: {path: " + SourcePath("/configs/models/llama-13b") + "}\n" + more;
     WriteFile(folder_ / "cluster.yaml", yaml);
     Result<ClusterModel> cluster = ClusterModel::Load(folder_ / "cluster.yaml", {});
     EXPECT_TRUE(cluster.ok()) << cluster.status().message();

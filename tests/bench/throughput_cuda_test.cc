@@ -7,16 +7,17 @@
 
 #include "frontend/process.h"
 #include "kernels/cuda/device.h"
+#include "tests/support/paths.h"
 
 namespace lamina {
 namespace {
 
 using testing::HasSubstr;
 
-constexpr char kModel[] = LAMINA_SOURCE_DIR "/models/tiny-stories";
+const std::string kModel = SourcePath("/models/tiny-stories");
 
 CommandOutput Lamina(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), std::string(LAMINA_BIN_DIR) + "/lamina");
+  arguments.insert(arguments.begin(), BinPath("/lamina"));
   Result<CommandOutput> output = RunCommand(arguments, Deadline::After(std::chrono::minutes(4)));
   EXPECT_TRUE(output.ok()) << output.status();
   return output.ok() ? *output : CommandOutput{};

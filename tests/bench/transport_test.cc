@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "frontend/process.h"
+#include "tests/support/paths.h"
 
 namespace lamina {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 
 CommandOutput Bench(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {std::string(LAMINA_BIN_DIR) + "/lamina", "bench", "transport"});
+  arguments.insert(arguments.begin(), {BinPath("/lamina"), "bench", "transport"});
   Result<CommandOutput> output = RunCommand(arguments, Deadline::After(std::chrono::minutes(2)));
   EXPECT_TRUE(output.ok()) << output.status();
   return output.ok() ? *output : CommandOutput{};
@@ -43,7 +44,7 @@ TEST(TransportBench, PrintsOneLinePerFabricMeasureAndSize) {
 }
 
 TEST(TransportBench, MissingReferenceIsSaidNotInvented) {
-  std::string path = LAMINA_BIN_DIR;
+  std::string path = BinPath();
   const Result<CommandOutput> output = RunCommand({"/usr/bin/env", "PATH=" + path, path + "/lamina", "bench", "transport", "--json",
                                                    "--fabric", "shm", "--min-bytes", "8", "--max-bytes", "8", "--repeats", "1"},
                                                   Deadline::After(std::chrono::minutes(2)));

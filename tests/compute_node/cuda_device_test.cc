@@ -11,6 +11,7 @@
 #include "compute_node/make_compute_device.h"
 #include "kernels/cuda/device.h"
 #include "tests/support/families.h"
+#include "tests/support/paths.h"
 #include "tests/support/tiny_checkpoint.h"
 
 namespace lamina {
@@ -352,7 +353,7 @@ TEST_F(CudaDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
 
 TEST_F(CudaDeviceTest, AModelThatDoesNotFitIsRefusedBeforeItIsRead) {
   WeightOptions weights;
-  weights.model_dir = LAMINA_SOURCE_DIR "/configs/models/llama-65b";
+  weights.model_dir = SourcePath("/configs/models/llama-65b");
   weights.load_format = "dummy";
   if (!LoadedModel::Describe(weights.model_dir).ok()) GTEST_SKIP() << "no such model description";
   const Status status = device_->Load(weights).status();

@@ -6,13 +6,14 @@
 #include <algorithm>
 
 #include "splitter/cost_model.h"
+#include "tests/support/paths.h"
 
 namespace lamina {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kConfigs[] = LAMINA_SOURCE_DIR "/configs";
+const std::string kConfigs = SourcePath("/configs");
 
 DeviceSpec Device(const std::string& name) { return *DeviceCatalog::Load(std::string(kConfigs) + "/devices.yaml")->Find(name); }
 

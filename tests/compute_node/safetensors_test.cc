@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_checkpoint.h"
 
@@ -250,7 +251,7 @@ TEST(CheckpointTest, ShardedAndSingleHoldTheSameTensors) {
 }
 
 TEST(CheckpointTest, ReadsTheShippedModel) {
-  const auto checkpoint = Checkpoint::Open(LAMINA_SOURCE_DIR "/models/tiny-stories");
+  const auto checkpoint = Checkpoint::Open(SourcePath("/models/tiny-stories"));
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   const std::vector<int64_t> shape = {1024, 256};
   const Result<TensorView> head = (*checkpoint)->Find("lm_head.weight", shape);

@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "tests/support/free_port.h"
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
@@ -25,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-const fs::path kModel = LAMINA_SOURCE_DIR "/models/tiny-stories";
+const fs::path kModel = SourcePath("/models/tiny-stories");
 
 std::string ReadFile(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/golden_prompts.h"
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 
 namespace lamina::testing {
@@ -34,7 +35,7 @@ class BeamSearchServed : public ::testing::Test {
   std::string TextOf(const std::vector<TokenId>& tokens) { return Post("/detokenize", {{"tokens", tokens}})["prompt"]; }
 
   void ExpectGolden() {
-    std::ifstream file(LAMINA_SOURCE_DIR "/tests/frontend/beam_search_golden.json");
+    std::ifstream file(SourcePath("/tests/frontend/beam_search_golden.json"));
     const json cases = json::parse(file)["cases"];
     ASSERT_EQ(cases.size(), 27u);
     for (const json& golden : cases) {

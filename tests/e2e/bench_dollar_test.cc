@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/temporary_folder.h"
 
@@ -17,8 +18,8 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr char kDollarModel[] = LAMINA_SOURCE_DIR "/models/tiny-stories";
-constexpr char kDollarConfigs[] = LAMINA_SOURCE_DIR "/configs";
+const std::string kDollarModel = SourcePath("/models/tiny-stories");
+const std::string kDollarConfigs = SourcePath("/configs");
 
 class BenchDollar : public ::testing::Test {
  protected:

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/temporary_folder.h"
 
@@ -16,7 +17,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr char kModel[] = LAMINA_SOURCE_DIR "/models/tiny-stories";
+const std::string kModel = SourcePath("/models/tiny-stories");
 
 std::string Contents(const std::string& path) {
   std::ostringstream bytes;
@@ -149,7 +150,7 @@ TEST_F(BenchServe, ASecondClientMeasuresTheSame) {
   };
   const json first = ours("7");
   const Result<CommandOutput> python =
-      RunCommand({"python3", LAMINA_SOURCE_DIR "/tests/e2e/second_client.py", server_->url(), count, rate, input, output, "3", "secret"},
+      RunCommand({"python3", SourcePath("/tests/e2e/second_client.py"), server_->url(), count, rate, input, output, "3", "secret"},
                  Deadline::After(std::chrono::seconds(60)));
   if (python.status().code() == StatusCode::kNotFound) GTEST_SKIP() << "python3 is not installed";
   ASSERT_TRUE(python.ok()) << python.status();

@@ -9,6 +9,7 @@
 
 #include "frontend/http_client.h"
 #include "tests/support/free_port.h"
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
@@ -40,7 +41,7 @@ class ClusterCommand : public ::testing::Test {
                             << "  - {name: m0, role: memory, host: " << host << ", port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
                             << "  - {name: m1, role: memory, host: " << host << ", port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
                             << "transport: {kind: " << transport << "}\n"
-                            << "model: {path: " LAMINA_SOURCE_DIR "/models/tiny-stories}\n";
+                            << "model: {path: " << SourcePath("/models/tiny-stories") << "}\n";
   }
 
   std::string config() const { return folder_ / "cluster.yaml"; }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "frontend/process.h"
+#include "tests/support/paths.h"
 #include "transport/posix.h"
 
 namespace lamina {
@@ -43,7 +44,7 @@ TEST(Cpus, EachThreadOfTheKernelsGetsOneAndTheOthersAny) {
   if (cores.size() < 2) GTEST_SKIP() << "one core is all that there is";
   const std::string first = std::to_string(cores[0]), second = std::to_string(cores[1]);
   for (const char* program : {"lamina-memory-node", "lamina-compute-node"}) {
-    std::vector<std::string> argv = {std::string(LAMINA_BIN_DIR "/") + program, "--cpus", second + "," + first};
+    std::vector<std::string> argv = {BinPath("/") + program, "--cpus", second + "," + first};
     if (std::string(program) == "lamina-memory-node") argv.insert(argv.end(), {"--memory", "16MiB"});
     Result<ChildProcess> node = ChildProcess::Spawn({.argv = argv, .env = {}, .log_path = "/dev/null"});
     ASSERT_TRUE(node.ok()) << node.status();

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "frontend/cluster_executor.h"
+#include "tests/support/paths.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
 
@@ -397,7 +398,7 @@ TEST(Restart, WeightsAreLoadedAgainOnlyIfTheirFilesChanged) {
   LocalClusterOptions options;
   options.num_memory_nodes = 1;
   options.memory_bytes = 1 << 24;
-  options.bin_dir = LAMINA_BIN_DIR;
+  options.bin_dir = BinPath();
   const auto cluster = LocalCluster::Create(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   ClusterConfig config = (*cluster)->config();

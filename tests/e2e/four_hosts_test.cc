@@ -7,6 +7,7 @@
 #include <fstream>
 #include <optional>
 
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
@@ -66,7 +67,7 @@ class FourHosts : public ::testing::Test {
            << "  - {name: c0, role: compute, host: " << Host(1) << ", port: 7100}\n";
     for (int i = 2; i <= kNumHosts; ++i)
       config << "  - {name: m" << i << ", role: memory, host: " << Host(i) << ", port: 7100, memory: 16MiB, threads: 1}\n";
-    config << "model: {path: " LAMINA_SOURCE_DIR "/models/tiny-stories}\n";
+    config << "model: {path: " + SourcePath("/models/tiny-stories") + "}\n";
   }
 
   // Delay and rate by netem; where the kernel has none, the rate alone.
@@ -89,7 +90,7 @@ class FourHosts : public ::testing::Test {
 
   // The command as someone on the first host gives it.
   CommandOutput Lamina(const std::string& arguments) const {
-    return Shell("export XDG_STATE_HOME=" + folder_ / "state" + "; exec ip netns exec " + Space(1) + " " LAMINA_BIN_DIR "/lamina " +
+    return Shell("export XDG_STATE_HOME=" + folder_ / "state" + "; exec ip netns exec " + Space(1) + " " + BinPath("/lamina") + " " +
                  arguments);
   }
 

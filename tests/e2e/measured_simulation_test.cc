@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/temporary_folder.h"
 
@@ -27,9 +28,9 @@ CommandOutput Simulate(std::vector<std::string> arguments) {
 TEST(MeasuredSimulation, ServesTheSameRequestsOnDevicesThatCompute) {
   const TemporaryFolder folder;
   std::ofstream(folder / "laptop.yaml") << kCatalog;
-  const CommandOutput output = Simulate({LAMINA_SOURCE_DIR "/configs/local.yaml", "--device-catalog", folder / "laptop.yaml",
-                                         "--cpu-device", "laptop", "--num-prompts", "6", "--max-concurrency", "3", "--random-input-len",
-                                         "uniform:5:20", "--random-output-len", "uniform:3:8", "--measure", "--json"});
+  const CommandOutput output = Simulate({SourcePath("/configs/local.yaml"), "--device-catalog", folder / "laptop.yaml", "--cpu-device",
+                                         "laptop", "--num-prompts", "6", "--max-concurrency", "3", "--random-input-len", "uniform:5:20",
+                                         "--random-output-len", "uniform:3:8", "--measure", "--json"});
   ASSERT_EQ(output.exit_status, 0) << output.err;
   std::istringstream lines(output.out);
   std::string simulated_line, measured_line;
@@ -41,7 +42,7 @@ TEST(MeasuredSimulation, ServesTheSameRequestsOnDevicesThatCompute) {
 }
 
 TEST(MeasuredSimulation, SaysWhatOnlyTheSimulatorCan) {
-  const CommandOutput slow = Simulate({LAMINA_SOURCE_DIR "/configs/modelled-13b.yaml", "--num-prompts", "2", "--random-output-len", "3",
+  const CommandOutput slow = Simulate({SourcePath("/configs/modelled-13b.yaml"), "--num-prompts", "2", "--random-output-len", "3",
                                        "--random-input-len", "8", "--slow", "m0:2@1s", "--measure"});
   EXPECT_EQ(slow.exit_status, 1);
   EXPECT_THAT(slow.err, HasSubstr("can only be simulated"));

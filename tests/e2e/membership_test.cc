@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "tests/support/free_port.h"
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
@@ -30,7 +31,7 @@ class Membership : public ::testing::Test {
                             << "nodes:\n"
                             << "  - {name: c0, role: compute, host: 127.0.0.1, port: " << ports_[1] << "}\n"
                             << "  - {name: m0, role: memory, host: 127.0.0.1, port: " << ports_[2] << ", memory: 16MiB, threads: 1}\n"
-                            << "model: {path: " LAMINA_SOURCE_DIR "/models/tiny-stories}\n"
+                            << "model: {path: " << SourcePath("/models/tiny-stories") << "}\n"
                             << "limits: {start_timeout: 20s}\n";
     WriteSecret("secret", "the secret of this cluster\n");
   }
@@ -46,7 +47,7 @@ class Membership : public ::testing::Test {
   // A daemon as somebody else starts it.
   ChildProcess Start(const std::string& program, const std::string& name, int port, const std::vector<std::string>& arguments) const {
     ChildProcess::Options options;
-    options.argv = {LAMINA_BIN_DIR "/" + program, "--name", name, "--listen", "127.0.0.1:" + std::to_string(port)};
+    options.argv = {BinPath("/") + program, "--name", name, "--listen", "127.0.0.1:" + std::to_string(port)};
     options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
     options.log_path = folder_ / (name + ".log");
     return std::move(*ChildProcess::Spawn(options));
@@ -99,8 +100,8 @@ TEST_F(Membership, ASecretThatOthersCanReadStartsNothing) {
 
 TEST_F(Membership, OffTheLoopbackADaemonWithoutASecretRefusesToStart) {
   for (const std::vector<std::string>& argv :
-       {std::vector<std::string>{LAMINA_BIN_DIR "/lamina-memory-node", "--listen", "0.0.0.0:0", "--memory", "16MiB"},
-        std::vector<std::string>{LAMINA_BIN_DIR "/lamina-compute-node", "--listen", "0.0.0.0:0"}}) {
+       {std::vector<std::string>{BinPath("/lamina-memory-node"), "--listen", "0.0.0.0:0", "--memory", "16MiB"},
+        std::vector<std::string>{BinPath("/lamina-compute-node"), "--listen", "0.0.0.0:0"}}) {
     const Result<CommandOutput> output = RunCommand(argv, Deadline::After(seconds(20)));
     ASSERT_TRUE(output.ok()) << output.status();
     EXPECT_EQ(output->exit_status, 1);

@@ -10,6 +10,7 @@
 #include "base/device_catalog.h"
 #include "splitter/cost_model.h"
 #include "tests/support/free_port.h"
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
@@ -22,8 +23,8 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr char kConfigs[] = LAMINA_SOURCE_DIR "/configs";
-constexpr char kLlama13b[] = LAMINA_SOURCE_DIR "/configs/models/llama-13b";
+const std::string kConfigs = SourcePath("/configs");
+const std::string kLlama13b = SourcePath("/configs/models/llama-13b");
 
 NodeConfig Node(const std::string& name, NodeRole role) {
   NodeConfig node;
@@ -50,7 +51,7 @@ TEST(Modelled, Llama13bTakesTheTimeOfItsDevicesAndNoMemory) {
   LocalClusterOptions options;
   options.nodes = {Node("c0", NodeRole::kCompute), Node("m0", NodeRole::kMemory), Node("m1", NodeRole::kMemory)};
   options.device_catalog = std::string(kConfigs) + "/devices.yaml";
-  options.bin_dir = LAMINA_BIN_DIR;
+  options.bin_dir = BinPath();
   const Result<std::unique_ptr<LocalCluster>> cluster = LocalCluster::Create(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   Deployment deployment;

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
@@ -22,8 +23,8 @@ struct Ran {
   std::string output;  // stdout and stderr
 };
 
-Ran RunLamina(const std::string& arguments, const std::string& folder = LAMINA_SOURCE_DIR) {
-  const std::string command = "cd " + folder + " && " LAMINA_BIN_DIR "/lamina " + arguments + " 2>&1";
+Ran RunLamina(const std::string& arguments, const std::string& folder = SourcePath()) {
+  const std::string command = "cd " + folder + " && " + BinPath("/lamina") + " " + arguments + " 2>&1";
   Ran ran;
   FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return ran;
@@ -71,8 +72,8 @@ TEST(PlanCommand, WritesNoClusterThatTheRuntimeRefuses) {
       "attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,mlp_down_proj_ms,add_ms\n";
   std::ofstream(folder / "p.csv") << header << "40,40,5120,13824,1,2,0.01,0.05,0.01,0.02,0.01,0.1,0.01,0.05,0.01\n"
                                   << "40,40,5120,13824,1,1,0.01,0.1,0.01,0.04,0.01,0.2,0.01,0.1,0.01\n";
-  std::ofstream(folder / "d.yaml") << "version: 1\nextends: " LAMINA_SOURCE_DIR
-                                      "/configs/devices-2026.yaml\ndevices:\n- {name: A100-40G, memory: 16GB, profile: p.csv}\n";
+  std::ofstream(folder / "d.yaml") << "version: 1\nextends: " << SourcePath()
+                                   << "/configs/devices-2026.yaml\ndevices:\n- {name: A100-40G, memory: 16GB, profile: p.csv}\n";
   const std::string plan =
       "plan configs/models/llama-13b --input-len 200 --output-len 100 --prefill elsewhere --compute A100-40G --memory "
       "RTX3090 --max-replicas 1 --max-ranks 2 --max-memory-nodes 2 --catalog " +
@@ -100,7 +101,7 @@ TEST(PlanCommand, SaysWhatATraceLacksAndWhoCountedItsTokens) {
 
 TEST(PlanCommand, FindsItsCatalogFromAnyFolder) {
   const TemporaryFolder folder;
-  const Ran plan = RunLamina("plan " LAMINA_SOURCE_DIR "/configs/models/llama-13b --compute H100 --memory H20", folder.path());
+  const Ran plan = RunLamina("plan " + SourcePath("/configs/models/llama-13b") + " --compute H100 --memory H20", folder.path());
   EXPECT_EQ(plan.status, 0) << plan.output;
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/support/free_port.h"
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
 
@@ -19,7 +20,7 @@ using nlohmann::json;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-const std::string kModel = LAMINA_SOURCE_DIR "/models/tiny-stories";
+const std::string kModel = SourcePath("/models/tiny-stories");
 
 struct Streamed {
   std::string text;

@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
 
@@ -55,7 +56,7 @@ double SlowOverFast(const Skew& skew) {
   options.nodes = {Node("c0", NodeRole::kCompute, "compute"), Node("m0", NodeRole::kMemory, "fast", skew.deployment.memory_bytes),
                    Node("m1", NodeRole::kMemory, "slow", skew.deployment.memory_bytes)};
   options.device_catalog = catalog;
-  options.bin_dir = LAMINA_BIN_DIR;
+  options.bin_dir = BinPath();
   const Result<std::unique_ptr<LocalCluster>> cluster = LocalCluster::Create(options);
   EXPECT_TRUE(cluster.ok()) << cluster.status();
   if (!cluster.ok()) return 0;
@@ -105,7 +106,7 @@ TEST(Skew, ASlowNodeGetsFewerTokens) {
 TEST(Skew, AlsoWhereAttentionTakesMicroseconds) {
   const std::string a100 = ", bf16_tflops: 312, memory: 40GB, mfu: [{batch: 1, mfu: 0.4}], source: made up, bandwidth_gb_per_s: ";
   Skew skew{"- {name: compute" + a100 + "1250}\n- {name: fast" + a100 + "1250}\n- {name: slow" + a100 + "625}\n", {}, 32, 300, 200};
-  skew.deployment.model = LAMINA_SOURCE_DIR "/configs/models/llama-13b";
+  skew.deployment.model = SourcePath("/configs/models/llama-13b");
   skew.deployment.load_format = "dummy";
   skew.deployment.spread_tokens = 32;
   skew.deployment.memory_bytes = 30'000'000'000;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 
 namespace lamina::testing {
@@ -15,7 +16,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr char kModel[] = LAMINA_SOURCE_DIR "/models/tiny-stories";
+const std::string kModel = SourcePath("/models/tiny-stories");
 
 TEST(Throughput, DecodeOnlyIsHeldAgainstThisMachinesLimits) {
   const CommandOutput out = RunLamina({"bench", "throughput", kModel, "--load-format", "dummy", "--decode-only", "--num-prompts", "3",

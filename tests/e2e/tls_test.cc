@@ -8,6 +8,7 @@
 
 #include "tests/support/certificates.h"
 #include "tests/support/free_port.h"
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/temporary_folder.h"
 
@@ -40,15 +41,16 @@ class Tls : public ::testing::Test {
                             "  - {name: m0, role: memory, host: 127.0.0.1, port: " +
                             std::to_string(ports_[2]) +
                             ", memory: 16MiB, threads: 1}\n"
-                            "model: {path: " LAMINA_SOURCE_DIR
-                            "/models/tiny-stories}\n"
+                            "model: {path: " +
+                            SourcePath("/models/tiny-stories") +
+                            "}\n"
                             "limits: {start_timeout: 20s}\n");
   }
   std::string config() const { return folder_ / "cluster.yaml"; }
 
   // A daemon as somebody else starts it.
   ChildProcess Start(std::vector<std::string> argv, int port, const TlsFiles& files) const {
-    argv[0] = LAMINA_BIN_DIR "/" + argv[0];
+    argv[0] = BinPath("/") + argv[0];
     argv.insert(argv.end(), {"--listen", "127.0.0.1:" + std::to_string(port)});
     if (!files.empty()) argv.insert(argv.end(), {"--tls-certificate", files.certificate, "--tls-key", files.key, "--tls-ca", files.ca});
     return std::move(*ChildProcess::Spawn({std::move(argv), {}, folder_ / "daemons.log"}));
@@ -56,7 +58,7 @@ class Tls : public ::testing::Test {
 
   // The commands of docs/tls.md, run in the folder for the address that this test's nodes have.
   Result<CommandOutput> MakeAsDocumented() const {
-    std::ifstream document(LAMINA_SOURCE_DIR "/docs/tls.md");
+    std::ifstream document(SourcePath("/docs/tls.md"));
     std::string script = "set -e\ncd " + folder_.path() + "\n", line;
     bool in_commands = false;
     while (std::getline(document, line)) {

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "frontend/cluster_executor.h"
+#include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
@@ -21,7 +22,7 @@ using nlohmann::json;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-constexpr char kModel[] = LAMINA_SOURCE_DIR "/models/tiny-stories";
+const std::string kModel = SourcePath("/models/tiny-stories");
 constexpr int kLayers = 4;  // of that model
 constexpr uint32_t kCompute = 1;
 constexpr double kRounding = 0.0011;  // us: a start and a duration are rounded to 1 ns
@@ -143,7 +144,7 @@ class TraceOf : public ::testing::TestWithParam<TracedCluster> {
     for (const char* program : {"lamina-compute-node", "lamina-memory-node"}) {
       const bool memory = std::string(program) == "lamina-memory-node";
       WriteFile(folder_ / program,
-                std::string("#!/bin/sh\nexec ") + (memory ? kInTimeNamespace : "") + LAMINA_BIN_DIR "/" + program + " \"$@\"\n");
+                std::string("#!/bin/sh\nexec ") + (memory ? kInTimeNamespace : "") + BinPath("/") + program + " \"$@\"\n");
       std::filesystem::permissions(folder_ / program, std::filesystem::perms::owner_all);
     }
     return folder_.path();
@@ -163,7 +164,7 @@ TEST_P(TraceOf, EveryStepIsWholeAndAddsUpToTheCounters) {
   options.num_memory_nodes = 2;
   options.memory_bytes = int64_t{16} << 20;
   options.transport = transport;
-  options.bin_dir = foreign_clocks ? ForeignClocks() : LAMINA_BIN_DIR;
+  options.bin_dir = foreign_clocks ? ForeignClocks() : BinPath();
   const auto cluster = LocalCluster::Create(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   ClusterConfig config = (*cluster)->config();
@@ -224,8 +225,8 @@ TEST(TraceOption, EveryCommandWritesOne) {
                                               "--repeats", "1", "--step-times-cost", "--trace-out", folder / "throughput.json"});
   EXPECT_EQ(throughput.exit_status, 0) << throughput.err;
   EXPECT_THAT(throughput.out, HasSubstr("steps not timed"));
-  const CommandOutput modelled = RunLamina({"bench", "modelled", LAMINA_SOURCE_DIR "/configs/modelled-13b.yaml", "--batch", "2", "4",
-                                            "--context", "64", "--steps", "2", "--trace-out", folder / "modelled.json"});
+  const CommandOutput modelled = RunLamina({"bench", "modelled", SourcePath("/configs/modelled-13b.yaml"), "--batch", "2", "4", "--context",
+                                            "64", "--steps", "2", "--trace-out", folder / "modelled.json"});
   EXPECT_EQ(modelled.exit_status, 0) << modelled.err;
   const CommandOutput serve =
       RunLamina({"serve", kModel, "--port", "0", "--prompt", "Once", "--max-tokens", "4", "--once", "--trace-out", folder / "serve.json"});
@@ -239,7 +240,7 @@ TEST(TraceOption, EveryCommandWritesOne) {
 
 TEST(TraceOption, AWrongPathIsAnErrorBeforeAnythingStarts) {
   for (const std::vector<std::string>& command : {std::vector<std::string>{"bench", "throughput", kModel},
-                                                  {"bench", "modelled", LAMINA_SOURCE_DIR "/configs/modelled-13b.yaml"},
+                                                  {"bench", "modelled", SourcePath("/configs/modelled-13b.yaml")},
                                                   {"serve", kModel, "--port", "0"}}) {
     std::vector<std::string> arguments = command;
     arguments.insert(arguments.end(), {"--trace-out", "/absent/t.json"});

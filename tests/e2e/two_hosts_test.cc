@@ -9,6 +9,7 @@
 
 #include "frontend/process.h"
 #include "tests/support/expect_golden.h"
+#include "tests/support/paths.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/transport/fabric_pair.h"
@@ -30,13 +31,8 @@ class GoldenOnTwoHosts : public ::testing::TestWithParam<std::string> {
 
   void Spawn(const std::string& program, int port, const std::vector<std::string>& more) {
     ChildProcess::Options options;
-    options.argv = {LAMINA_BIN_DIR "/" + program,
-                    "--name",
-                    std::to_string(port),
-                    "--listen",
-                    here_ + ":" + std::to_string(port),
-                    "--secret-file",
-                    secret()};
+    options.argv = {BinPath("/") + program, "--name", std::to_string(port), "--listen", here_ + ":" + std::to_string(port),
+                    "--secret-file",        secret()};
     options.argv.insert(options.argv.end(), more.begin(), more.end());
     options.log_path = folder_ / std::to_string(port);
     Result<ChildProcess> child = ChildProcess::Spawn(options);

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tests/support/golden_prompts.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
@@ -45,7 +46,7 @@ Result<std::string> Render(const std::string& source) {
 }
 
 TEST(ChatTemplate, AgreesWithJinja) {
-  std::ifstream file(std::string(LAMINA_SOURCE_DIR) + "/tests/frontend/chat_template_golden.json");
+  std::ifstream file(SourcePath("/tests/frontend/chat_template_golden.json"));
   const nlohmann::json all = nlohmann::json::parse(file);
   ASSERT_GT(all["cases"].size(), 300u);
   for (const nlohmann::json& golden : all["cases"]) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "frontend/process.h"
+#include "tests/support/paths.h"
 #include "tests/support/scripted_server.h"
 
 namespace lamina {
@@ -19,7 +20,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 CommandOutput Lamina(std::vector<std::string> arguments, const std::string& before = "") {
-  arguments.insert(arguments.begin(), LAMINA_BIN_DIR "/lamina");
+  arguments.insert(arguments.begin(), BinPath("/lamina"));
   const Result<CommandOutput> output = RunCommand({"sh", "-c", before + ShellJoin(arguments)}, Deadline::After(std::chrono::seconds(30)));
   EXPECT_TRUE(output.ok()) << output.status();
   return output.ok() ? *output : CommandOutput();
@@ -178,10 +179,10 @@ TEST(Cli, ChatKeepsTheHistory) {
 }
 
 TEST(Cli, Split) {
-  const CommandOutput text = Lamina({"split", LAMINA_SOURCE_DIR "/models/tiny-stories"});
+  const CommandOutput text = Lamina({"split", SourcePath("/models/tiny-stories")});
   EXPECT_EQ(text.exit_status, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("5 slices"));
-  const CommandOutput as_json = Lamina({"split", LAMINA_SOURCE_DIR "/models/tiny-stories", "--json"});
+  const CommandOutput as_json = Lamina({"split", SourcePath("/models/tiny-stories"), "--json"});
   EXPECT_EQ(json::parse(as_json.out, nullptr, false)["slices"].size(), 5u) << as_json.out;
   const CommandOutput missing = Lamina({"split", "/nonexistent"});
   EXPECT_EQ(missing.exit_status, 1);
@@ -189,7 +190,7 @@ TEST(Cli, Split) {
 }
 
 TEST(Cli, Tokenize) {
-  const std::string model = LAMINA_SOURCE_DIR "/models/tiny-stories";
+  const std::string model = SourcePath("/models/tiny-stories");
   const CommandOutput text = Lamina({"tokenize", model, "Once upon"});
   EXPECT_EQ(text.exit_status, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("       1  \"<s>\"\n"));
@@ -204,9 +205,9 @@ TEST(Cli, ClusterErrorsNameFileAndLine) {
   const CommandOutput missing = Lamina({"cluster", "up", "--config", "/nonexistent.yaml"});
   EXPECT_EQ(missing.exit_status, 1);
   EXPECT_EQ(missing.err, "lamina: /nonexistent.yaml: no such file\n");
-  const CommandOutput dry = Lamina({"cluster", "up", "--dry-run", "--config", LAMINA_SOURCE_DIR "/configs/local.yaml"});
+  const CommandOutput dry = Lamina({"cluster", "up", "--dry-run", "--config", SourcePath("/configs/local.yaml")});
   EXPECT_EQ(dry.exit_status, 0) << dry.err;
-  EXPECT_THAT(dry.out, HasSubstr(LAMINA_BIN_DIR "/lamina-memory-node --name m1 --listen 127.0.0.1:7102 --memory 256MiB --threads 1"));
+  EXPECT_THAT(dry.out, HasSubstr(BinPath("/lamina-memory-node") + " --name m1 --listen 127.0.0.1:7102 --memory 256MiB --threads 1"));
 }
 
 }  // namespace

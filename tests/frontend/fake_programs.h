@@ -6,12 +6,14 @@
 #include <sstream>
 #include <string>
 
+#include "tests/support/paths.h"
+
 namespace lamina {
 
 inline void MakeFakePrograms(const std::string& bin_dir) {
   std::filesystem::create_directories(bin_dir);
   for (const char* name : {"lamina", "lamina-memory-node", "lamina-compute-node"}) {
-    std::filesystem::create_symlink(LAMINA_SOURCE_DIR "/tests/frontend/fake_daemon.py", bin_dir + "/" + name);
+    std::filesystem::create_symlink(SourcePath("/tests/frontend/fake_daemon.py"), bin_dir + "/" + name);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "frontend/text/detokenizer.h"
+#include "tests/support/paths.h"
 
 namespace lamina {
 namespace {
@@ -20,7 +21,7 @@ using ::testing::HasSubstr;
 // tokenizer_json_golden.json was written with the tokenizers library.
 const json& Golden() {
   static const json golden = [] {
-    std::ifstream file(std::string(LAMINA_SOURCE_DIR) + "/tests/frontend/tokenizer_json_golden.json");
+    std::ifstream file(SourcePath("/tests/frontend/tokenizer_json_golden.json"));
     return json::parse(file);
   }();
   return golden;
@@ -264,7 +265,7 @@ class Folder {
     return *this;
   }
   Folder& CopyModel() {
-    std::filesystem::copy_file(std::string(LAMINA_SOURCE_DIR) + "/models/tiny-stories/tokenizer.model", dir_ + "/tokenizer.model");
+    std::filesystem::copy_file(SourcePath("/models/tiny-stories/tokenizer.model"), dir_ + "/tokenizer.model");
     return *this;
   }
   const std::string& dir() const { return dir_; }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "tests/support/golden_prompts.h"
+#include "tests/support/paths.h"
 
 namespace lamina {
 namespace {
@@ -73,7 +74,7 @@ TEST(Tokenizer, GoldenPromptsDecode) {
 
 // tokenizer_golden.json was written with the SentencePiece library.
 TEST(Tokenizer, AgreesWithSentencePiece) {
-  std::ifstream file(std::string(LAMINA_SOURCE_DIR) + "/tests/frontend/tokenizer_golden.json");
+  std::ifstream file(SourcePath("/tests/frontend/tokenizer_golden.json"));
   const nlohmann::json golden = nlohmann::json::parse(file);
   ASSERT_EQ(golden.size(), 3u);
   for (const auto& model : golden) {

@@ -8,12 +8,13 @@
 #include <fstream>
 
 #include "splitter/tracer.h"
+#include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
 namespace {
 
-constexpr char kConfigs[] = LAMINA_SOURCE_DIR "/configs";
+const std::string kConfigs = SourcePath("/configs");
 
 SlicedModel Load(const std::string& name) {
   const Result<ModelConfig> config = ModelConfig::Load(std::string(kConfigs) + "/models/" + name);

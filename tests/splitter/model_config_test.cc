@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/tiny_checkpoint.h"
 
 namespace lamina {
@@ -33,7 +34,7 @@ ModelConfig Parsed(const json& config, const std::string& generation = "") {
 }
 
 TEST(ModelConfigTest, ReadsTheShippedModel) {
-  const Result<ModelConfig> config = ModelConfig::Load(LAMINA_SOURCE_DIR "/models/tiny-stories");
+  const Result<ModelConfig> config = ModelConfig::Load(SourcePath("/models/tiny-stories"));
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->architecture, "LlamaForCausalLM");
   EXPECT_EQ(config->model_type, "llama");

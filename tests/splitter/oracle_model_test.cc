@@ -7,12 +7,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
 #include "tests/support/tiny_checkpoint.h"
 
 namespace lamina {
 namespace {
 
-const std::string kModelDir = LAMINA_SOURCE_DIR "/models/tiny-stories";
+const std::string kModelDir = SourcePath("/models/tiny-stories");
 
 void ExpectReproduces(const std::string& golden_file, bool bf16_kv) {
   const OracleModel model = OracleModel::Load(kModelDir);

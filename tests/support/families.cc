@@ -5,6 +5,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/paths.h"
+
 namespace lamina::testing {
 namespace {
 
@@ -14,7 +16,7 @@ constexpr const char* kNames[] = {"llama2", "llama31", "qwen2",   "qwen2-window"
 Family Read(const std::string& name) {
   Family family;
   family.name = name;
-  family.dir = LAMINA_SOURCE_DIR "/tests/fixtures/families/" + name;
+  family.dir = SourcePath("/tests/fixtures/families/") + name;
   family.exported = std::filesystem::exists(family.dir + "/lamina_graph.json");
   std::ifstream file(family.dir + "/golden.json");
   const auto golden = nlohmann::json::parse(file);

@@ -1,6 +1,7 @@
 #include "tests/support/faulty_cluster.h"
 
 #include "frontend/cluster_executor.h"
+#include "tests/support/paths.h"
 
 namespace lamina::testing {
 namespace {
@@ -75,7 +76,7 @@ Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyCluster
     cluster->compute_nodes_.push_back(std::move(compute));
   }
 
-  config.model_path = LAMINA_SOURCE_DIR "/models/tiny-stories";
+  config.model_path = SourcePath("/models/tiny-stories");
   config.kv_dtype = "float32";
   config.payload_checksum = "on";
   config.kv_head_parallel = options.kv_head_parallel;

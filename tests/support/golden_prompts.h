@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "tests/support/paths.h"
 
 namespace lamina::testing {
 
-inline std::string TinyStoriesDir() { return std::string(LAMINA_SOURCE_DIR) + "/models/tiny-stories"; }
+inline std::string TinyStoriesDir() { return SourcePath("/models/tiny-stories"); }
 
 struct GoldenPrompt {
   std::string prompt;

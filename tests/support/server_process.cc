@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "tests/support/free_port.h"
+#include "tests/support/paths.h"
 #include "tests/support/serving.h"
 
 namespace lamina::testing {
@@ -26,7 +27,7 @@ std::string ReadAll(const std::string& path) {
 bool Runs(pid_t pid) { return FindProcess(pid).has_value(); }
 
 CommandOutput RunLamina(const std::vector<std::string>& arguments, Clock::duration limit) {
-  std::vector<std::string> argv = {LAMINA_BIN_DIR "/lamina"};
+  std::vector<std::string> argv = {BinPath("/lamina")};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   Result<CommandOutput> output = RunCommand(argv, Deadline::After(limit));
   if (!output.ok()) return {-1, "", output.status().ToString()};
@@ -39,7 +40,7 @@ Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(std::vector<std::str
   server->log_path_ =
       (fs::temp_directory_path() / ("lamina-serve-" + std::to_string(getpid()) + "-" + std::to_string(server->port_))).string();
   ChildProcess::Options options;
-  options.argv = {LAMINA_BIN_DIR "/lamina", "serve", "--port", std::to_string(server->port_)};
+  options.argv = {BinPath("/lamina"), "serve", "--port", std::to_string(server->port_)};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
   options.log_path = server->log_path_;
   LAMINA_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Spawn(options));

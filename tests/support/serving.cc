@@ -5,6 +5,7 @@
 
 #include "bench/in_process_executor.h"
 #include "frontend/cluster_executor.h"
+#include "tests/support/paths.h"
 
 namespace lamina::testing {
 
@@ -135,7 +136,7 @@ Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
   options.num_memory_nodes = deployment.num_memory_nodes;
   options.memory_bytes = deployment.memory_bytes;
   options.transport = deployment.transport;
-  options.bin_dir = LAMINA_BIN_DIR;
+  options.bin_dir = BinPath();
   options.nodes = LocalNodes(options);
   size_t num_memory = 0;
   for (NodeConfig& node : options.nodes) {

@@ -12,6 +12,7 @@
 #include "frontend/engine.h"
 #include "frontend/local_cluster.h"
 #include "frontend/serving_engine.h"
+#include "tests/support/paths.h"
 
 namespace lamina::testing {
 
@@ -73,7 +74,7 @@ struct Deployment {
   int max_queued = 1024;
   Clock::duration peer_timeout = std::chrono::seconds(10);
   Clock::duration step_timeout = std::chrono::seconds(60);
-  std::string model = LAMINA_SOURCE_DIR "/models/tiny-stories";
+  std::string model = SourcePath("/models/tiny-stories");
   std::string load_format = "auto";
 
   std::string Name() const;  // for test names: letters, digits and '_'
