@@ -393,6 +393,7 @@ void ServingEngine::FailSequence(SequenceId sequence, const Status& status, Deli
   TokenEvent event;
   event.finish = FinishReason::kError;
   event.error = status;
+  scheduler_.Fail(sequence);
   FinishSequence(sequence, std::move(event), out);
 }
 

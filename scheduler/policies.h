@@ -21,7 +21,8 @@ struct Waiting {
 };
 
 // The order of the waiting line. Pure object; holds ids only. The scheduler serves strictly in this order: as long as the sequence at the
-// top finds no room, nobody behind it is served, so a long prompt is not overtaken for ever.
+// top finds no room, nobody behind it is served, so a long prompt is not overtaken for ever. Those that wait for another of their group to
+// compute what they will share are passed over: removed, and pushed again, with the same Waiting, when the step is planned.
 class QueuePolicy {
  public:
   virtual ~QueuePolicy() = default;

@@ -111,6 +111,13 @@ void Scheduler::Finish(SequenceId sequence) {
   if (it != state_->sequences.end()) state_->Forget(it->second);
 }
 
+void Scheduler::Fail(SequenceId sequence) {
+  const auto it = state_->sequences.find(sequence);
+  if (it == state_->sequences.end()) return;
+  if (it->second.running()) state_->WithdrawKept(it->second);
+  state_->Forget(it->second);
+}
+
 void Scheduler::CompleteStep(std::span<const Sampled> sampled, int batch) {
   Batch& completed = state_->batches[static_cast<size_t>(batch)];
   if (!completed.in_flight) return;
@@ -183,6 +190,13 @@ void Scheduler::State::KeepProven(const Sequence& sequence) {
   const Extent& extent = sequence.extents.front();
   const auto num_tokens = static_cast<size_t>(sequence.num_proven);
   extent.pool->Keep(std::span(sequence.tokens).first(num_tokens), std::span(extent.slots).first(num_tokens));
+}
+
+// What it left for others when it had one extent are that one's first slots.
+void Scheduler::State::WithdrawKept(Sequence& sequence) {
+  sequence.num_proven = 0;
+  const Extent& first = sequence.extents.front();
+  first.pool->Withdraw(std::span(sequence.tokens).first(first.slots.size()), first.slots);
 }
 
 void Scheduler::State::GiveUpSlots(Sequence& sequence) {

@@ -15,7 +15,8 @@
 //
 // Prefixes (prefix_caching): what a completed step has attended to on a node stays there as long as nobody else wants the room. A sequence
 // at least half of whose tokens are found so starts on that node with their slots, shared, and computes the rest by decode rows. Sequences
-// on several nodes neither leave nor take such a beginning.
+// on several nodes neither leave nor take such a beginning. While the first of a group computes what the others will share, those wait and
+// whoever is behind them in the queue does not; then all that fit start at once.
 //
 // Progress: the oldest sequence of a node (by Add order, kept over preemptions) is preempted only when it is alone there and has outgrown
 // the node; the largest node has room for every accepted sequence. So with the FIFO queue every sequence ends. Where sequences spread over
@@ -144,6 +145,10 @@ class Scheduler {
   // The sequence is over (finished or aborted); its slots are freed and reported in the next plan's `released`: if it is in a step
   // in flight, in the next plan after that, because its KV may still be read. Unknown ids are ignored.
   void Finish(SequenceId sequence);
+
+  // As Finish, for a sequence whose KV may be wrong: nothing of it is there for others from now on, be it computed or shared by it. Those
+  // that share it already go on.
+  void Fail(SequenceId sequence);
 
   // The batch's next step; empty() when nothing of it can run, and it may hold `released` only, for the nodes to free their tables. With
   // several batches a sequence that needs a slot may have to sit a step out: those that could be preempted for it are in flight.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -107,8 +108,9 @@ struct Scheduler::State {
   // Gives a started sequence as much of the budget as it can use and returns what is left of it.
   int64_t PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens) const;
   int64_t NumRowsLeft(const StepPlan& plan) const;
-  Sequence* StartNext(const StepPlan& plan, std::vector<NodeLoad>& loads);
-  bool WaitsForGroup(const Sequence& sequence) const;
+  bool Start(Sequence& sequence, const StepPlan& plan, std::vector<NodeLoad>& loads);
+  bool WillProve(const Sequence& sequence) const;  // the beginning that its group will share. REQUIRES: it runs
+  std::set<uint64_t> AwaitedGroups() const;        // one of each will
   bool TakeSlots(Sequence& sequence, std::span<const KvShare> shares);
   struct Beginning {  // of a sequence, with KV that is there
     KvPool* pool = nullptr;
@@ -117,6 +119,7 @@ struct Scheduler::State {
   Beginning FindBeginning(const Sequence& sequence, std::span<const NodeLoad> loads);  // that is worth sharing; nullptr: none
   bool TakeShared(Sequence& sequence, const Beginning& beginning);                     // its slots and the rest; likewise
   void KeepProven(const Sequence& sequence);                                           // for others that begin alike
+  void WithdrawKept(Sequence& sequence);  // it leaves nothing for others, nor does what it shares. REQUIRES: it runs
   enum class Growth { kGrown, kPreempted, kHasToWait };
   Growth GrowByOne(Sequence& sequence, StepPlan& plan);
   KvPool* PoolToGrow(const Sequence& sequence);  // nullptr: all that it may grow on are full
