@@ -181,6 +181,7 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
   if (budget_tokens == 0 || queue->size() == 0 || !MayStart(plan.batch)) return;
   std::vector<NodeLoad> loads;
   for (const auto& [id, pool] : pools) loads.push_back(LoadWithGrowth(pool));
+  start_bytes = 0;
   // A start needs a token of the budget that nobody who runs can use: so those who run are never more than the budget, and all get a row.
   while (budget_tokens > 0 && MayStart(plan.batch)) {
     Sequence* const started = StartNext(plan, loads);
@@ -232,10 +233,12 @@ Sequence* Scheduler::State::StartNext(const StepPlan& plan, std::vector<NodeLoad
   // Not in the plan that preempted it. Nobody overtakes it either: they would only take the slots that it made free.
   if (sequence.preempted_in == plan.step) return nullptr;
   if (WaitsForGroup(sequence)) return nullptr;
+  if (start_bytes > 0 && start_bytes + sequence.start_bytes() > options.max_start_bytes) return nullptr;
   const Beginning beginning = FindBeginning(sequence, loads);
   if (beginning.pool != nullptr && NumRowsLeft(plan) == 0) return nullptr;
   if (!TakeShared(sequence, beginning) && !TakeSlots(sequence, placement->Place(sequence.num_tokens(), sequence.growth(), loads)))
     return nullptr;
+  start_bytes += sequence.start_bytes();
   num_started_tokens += sequence.num_tokens();
   num_shared_tokens += sequence.num_shared;
   queue->Remove(sequence.id);
