@@ -11,6 +11,8 @@
 namespace lamina {
 namespace {
 
+// People and scrapers look more seldom; ten answers a second cost a node nothing.
+constexpr auto kStatsInterval = milliseconds(100);
 constexpr size_t kMaxOrderBytes = kMaxFrameBytes - 64;    // but for what does not depend on the step's work
 constexpr auto kTracePatience = std::chrono::seconds(5);  // for the last records, once no more steps are submitted
 
@@ -235,8 +237,18 @@ void ClusterExecutor::AddLeftOut(control::StepResult& result) {
   left_out_.erase(found);
 }
 
+// Anybody may ask as often as they like, but it does not wake memory nodes each time.
+void ClusterExecutor::AskForStatsAgain() {
+  {
+    std::lock_guard lock(mutex_);
+    if (Clock::now() < next_stats_) return;
+    next_stats_ = Clock::now() + kStatsInterval;
+  }
+  AskForStats();
+}
+
 std::vector<NodeStatus> ClusterExecutor::nodes() {
-  AskForStats();  // the answers count for the next call
+  AskForStatsAgain();  // the answers count for the next call
   std::vector<NodeStatus> result;
   for (const std::unique_ptr<Node>& node : nodes_) {
     const bool memory = node->config.role == NodeRole::kMemory;

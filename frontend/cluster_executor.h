@@ -92,6 +92,7 @@ class ClusterExecutor : public StepExecutor {
   void AddTimes(Node& sender, const control::StepResult& result);  // REQUIRES: mutex_ is held
   std::vector<NodeSpeed> Speeds() const;                           // empty until all are known. REQUIRES: mutex_ is held
   void AskForStats();
+  void AskForStatsAgain();  // unless that was just done
   void OnLost(Node& node, const Status& status);
   bool OrdersFit(const StepPlan& plan, std::span<const control::NewSequence> added) const;
   void SendOrders(const StepPlan& plan, std::span<const control::NewSequence> added);
@@ -115,6 +116,7 @@ class ClusterExecutor : public StepExecutor {
   std::mutex mutex_;
   std::condition_variable lost_one_;                    // with mutex_
   std::function<void(ExecutorEvent)> on_event_;         // guarded by mutex_; set by Start
+  TimePoint next_stats_{};                              // guarded by mutex_
   std::map<StepId, std::vector<SequenceId>> left_out_;  // guarded by mutex_; of steps in flight: sequences that have no part in them
   std::atomic<bool> time_steps_{true};
   std::unique_ptr<TraceCollector> trace_;     // null: no trace is written
