@@ -92,7 +92,12 @@ class ClusterExecutor : public StepExecutor {
   void AddTimes(Node& sender, const control::StepResult& result);  // REQUIRES: mutex_ is held
   std::vector<NodeSpeed> Speeds() const;                           // empty until all are known. REQUIRES: mutex_ is held
   void AskForStats();
+  void AskForStatsAgain();  // unless that was just done
   void OnLost(Node& node, const Status& status);
+  bool OrdersFit(const StepPlan& plan, std::span<const control::NewSequence> added) const;
+  void SendOrders(const StepPlan& plan, std::span<const control::NewSequence> added);
+  void SendOrder(Node& node, control::MessageType type, std::string order);
+  void AddLeftOut(control::StepResult& result);  // REQUIRES: mutex_ is held
   bool local() const { return num_memory_nodes_ == 0; }
   control::Limits limits() const;
   control::ModelledLink modelled_link() const;
@@ -109,8 +114,10 @@ class ClusterExecutor : public StepExecutor {
   SpeedRounds speed_rounds_;      // the engine's thread
   std::atomic<bool> speeds_known_ = false;
   std::mutex mutex_;
-  std::condition_variable lost_one_;             // with mutex_
-  std::function<void(ExecutorEvent)> on_event_;  // guarded by mutex_; set by Start
+  std::condition_variable lost_one_;                    // with mutex_
+  std::function<void(ExecutorEvent)> on_event_;         // guarded by mutex_; set by Start
+  TimePoint next_stats_{};                              // guarded by mutex_
+  std::map<StepId, std::vector<SequenceId>> left_out_;  // guarded by mutex_; of steps in flight: sequences that have no part in them
   std::atomic<bool> time_steps_{true};
   std::unique_ptr<TraceCollector> trace_;     // null: no trace is written
   std::vector<std::unique_ptr<Node>> nodes_;  // fixed after Connect; last: their connections' threads use the members above

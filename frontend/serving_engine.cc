@@ -127,7 +127,8 @@ Result<RequestId> ServingEngine::Submit(GenerateRequest request, Sink sink) {
   for (int i = 0; i < entry.spec.n; ++i) {
     const SequenceId sequence{++last_sequence_};
     const uint64_t group = entry.spec.prefix_group == 0 && entry.spec.n > 1 ? id.value : entry.spec.prefix_group;
-    if (Status status = scheduler_.Add({sequence, entry.spec.prompt, entry.spec.max_new_tokens, group}); !status.ok()) {
+    const auto told_bytes = static_cast<int64_t>(entry.spec.sampling.ByteSizeLong());
+    if (Status status = scheduler_.Add({sequence, entry.spec.prompt, entry.spec.max_new_tokens, group, told_bytes}); !status.ok()) {
       for (const SequenceId added : entry.sequences) {
         scheduler_.Finish(added);
         continuations_.erase(added);

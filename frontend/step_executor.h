@@ -68,6 +68,20 @@ using Reconnect = std::function<Result<std::unique_ptr<StepExecutor>>(const std:
 control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std::span<const control::NewSequence> added, bool local);
 control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeId node);
 
+// None of a step's orders is larger; it may be much more than they are.
+size_t MaxOrderBytes(const StepPlan& plan, std::span<const control::NewSequence> added);
+
+// A step of which parts are left out because its orders would be too large.
+struct FittedStep {
+  StepPlan plan;
+  std::vector<control::NewSequence> added;
+  std::vector<SequenceId> left_out;  // they have no part in it, and nodes are not told of them
+};
+
+// Leaves out the sequences that start, and if orders do not fit without them either, all work.
+FittedStep FitOrders(const StepPlan& plan, std::span<const control::NewSequence> added,
+                     const std::function<bool(const StepPlan&, std::span<const control::NewSequence>)>& fits);
+
 // The shape of a model's attention as nodes are told it. The dtypes: float32 | bfloat16 | float16.
 control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::string& kv_dtype, const std::string& wire_dtype);
 

@@ -183,6 +183,7 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
   for (const auto& [id, pool] : pools) loads.push_back(LoadWithGrowth(pool));
   std::set<uint64_t> awaited = AwaitedGroups();
   std::vector<Waiting> passed_over;
+  start_bytes = 0;
   // A start needs a token of the budget that nobody who runs can use: so those who run are never more than the budget, and all get a row.
   while (budget_tokens > 0 && MayStart(plan.batch)) {
     const std::optional<Waiting> top = queue->Top();
@@ -238,10 +239,12 @@ int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan, int64_t 
 
 // Gives the queue's top its slots. False if it has to wait, and everybody behind it too.
 bool Scheduler::State::Start(Sequence& sequence, const StepPlan& plan, std::vector<NodeLoad>& loads) {
+  if (start_bytes > 0 && start_bytes + sequence.start_bytes() > options.max_start_bytes) return false;
   const Beginning beginning = FindBeginning(sequence, loads);
   if (beginning.pool != nullptr && NumRowsLeft(plan) == 0) return false;
   if (!TakeShared(sequence, beginning) && !TakeSlots(sequence, placement->Place(sequence.num_tokens(), sequence.growth(), loads)))
     return false;
+  start_bytes += sequence.start_bytes();
   num_started_tokens += sequence.num_tokens();
   num_shared_tokens += sequence.num_shared;
   queue->Remove(sequence.id);

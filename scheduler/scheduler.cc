@@ -100,6 +100,7 @@ Status Scheduler::Add(SequenceSpec spec) {
   sequence.id = spec.id;
   sequence.arrival = state_->next_arrival++;
   sequence.group = spec.group;
+  sequence.told_bytes = spec.told_bytes;
   sequence.tokens = std::move(spec.prompt);
   sequence.max_tokens = max_tokens;
   state_->Enqueue(sequence, /*preempted=*/false);

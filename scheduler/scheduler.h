@@ -36,6 +36,10 @@
 
 namespace lamina {
 
+// For each token of a sequence that starts nodes are told the token, and maybe the slot where its K and V are already: at most five bytes
+// each.
+inline constexpr int64_t kStartBytesPerToken = 10;
+
 struct SchedulerOptions {
   int max_num_seqs = 64;             // sequences that hold slots at a time: the rows that may decode in one step of every batch
   int num_batches = 1;               // at most
@@ -43,6 +47,9 @@ struct SchedulerOptions {
   int64_t max_model_len = 0;         // prompt + output tokens of one sequence
   int max_queued = 1024;             // waiting sequences; more are refused with kTryAgain
   bool prefix_caching = false;       // K and V of sequences that are over, or run, serve others that begin with the same tokens
+  // What nodes are told of the sequences that start in one step comes to at most so many bytes (kStartBytesPerToken), unless a single one
+  // needs more: that one starts alone. A third of the largest frame of the control channel, which leaves room for the other rows.
+  int64_t max_start_bytes = int64_t{20} << 20;
 };
 
 // A pool of token slots that sequences can be placed on: a memory node, several that hold different kv_heads of the same tokens (`id` is
@@ -57,6 +64,7 @@ struct SequenceSpec {
   std::vector<TokenId> prompt;  // at least one token
   int64_t max_new_tokens = 0;   // at least 1
   uint64_t group = 0;           // not 0: with prefix_caching the first of the group computes the prompt, the others wait to share it
+  int64_t told_bytes = 0;       // what nodes are told of it when it starts, besides its tokens
 };
 
 // What of a sequence is on one node, and what of a Work goes there.

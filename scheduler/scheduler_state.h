@@ -36,6 +36,7 @@ struct Sequence {
   SequenceId id;
   uint64_t arrival = 0;
   uint64_t group = 0;           // as SequenceSpec's
+  int64_t told_bytes = 0;       // likewise
   std::vector<TokenId> tokens;  // prompt and generated
   int64_t max_tokens = 0;       // prompt + max_new_tokens
 
@@ -59,6 +60,7 @@ struct Sequence {
   bool running() const { return !extents.empty(); }
   int64_t num_slots() const;
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t start_bytes() const { return kStartBytesPerToken * num_tokens() + told_bytes; }
   std::span<const TokenId> all_but_last() const { return std::span(tokens).first(tokens.size() - 1); }  // that one is computed: it samples
   // Slots it will take in the next steps, beyond those for tokens.size(): the token that is sampled last never gets one.
   int64_t growth() const { return std::min(kGrowthTokens, max_tokens - num_tokens() - 1); }
@@ -90,6 +92,7 @@ struct Scheduler::State {
   int64_t num_preemptions = 0, num_started_tokens = 0, num_shared_tokens = 0;
   uint64_t next_arrival = 0;
   StepId next_step{1};
+  int64_t start_bytes = 0;  // of those that the plan under way has started
   std::vector<Batch> batches;
   Pipeline pipeline;
 
