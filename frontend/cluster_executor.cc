@@ -177,6 +177,15 @@ void ClusterExecutor::OnLost(Node& node, const Status& status) {
   if (on_event) on_event({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost, {}, node.id, named});
 }
 
+void ClusterExecutor::Leave(NodeId node) {
+  Node& left = *nodes_[node.value - 1];
+  {
+    std::lock_guard lock(mutex_);
+    if (left.lost.ok()) left.lost = PeerLost(left.name() + " at " + left.address() + ": another node lost it");
+  }
+  if (left.connection != nullptr) left.connection->Close(Deadline::After(Clock::duration::zero()));
+}
+
 void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
   control::ComputeOrder compute_order = MakeComputeOrder(epoch_, plan, added, local());
   compute_order.set_no_times(!time_steps_);
