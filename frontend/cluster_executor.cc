@@ -181,6 +181,15 @@ void ClusterExecutor::OnLost(Node& node, const Status& status) {
   if (on_event) on_event({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost, {}, node.id, named});
 }
 
+void ClusterExecutor::Leave(NodeId node) {
+  Node& left = *nodes_[node.value - 1];
+  {
+    std::lock_guard lock(mutex_);
+    if (left.lost.ok()) left.lost = PeerLost(left.name() + " at " + left.address() + ": another node lost it");
+  }
+  if (left.connection != nullptr) left.connection->Close(Deadline::After(Clock::duration::zero()));
+}
+
 // The scheduler bounds what starts in one step, so orders fit, unless a single sequence is too long for any. The rest of its step goes on.
 void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
   if (MaxOrderBytes(plan, added) <= kMaxOrderBytes) return SendOrders(plan, added);

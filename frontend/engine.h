@@ -63,7 +63,7 @@ struct NodeStatus {
   std::string name;
   std::string role;  // "compute" | "memory"
   std::string address;
-  std::string state;              // "ready" | "loading" | "lost"; while others are connected anew "reconnecting", "given up" if that failed
+  std::string state;              // "ready" | "loading" | "lost"; while others are connected anew "reconnecting", "given up" if that is over
   std::string detail;             // why it is lost, else ""
   std::string kv_heads;           // memory nodes: "0..3", those that it holds; "" if all
   std::string holds;              // compute nodes: "layers 0..15", the part of the model that it has; "" if all

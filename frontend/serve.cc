@@ -26,6 +26,7 @@ namespace lamina {
 namespace {
 
 constexpr auto kDrain = std::chrono::seconds(10);
+constexpr auto kLookInterval = milliseconds(200);  // at the processes of a local cluster, and at whether there is any hope
 
 WakeFd& StopRequested() {
   static WakeFd wake;
@@ -177,9 +178,19 @@ Status StartEngine(Manager& manager) {
   record(*executor);
   ServingEngineOptions options = ServingEngineOptions::Of(manager.config, manager.model);
   options.reconnect = ReconnectTo(manager.config, manager.model, Say, record);
+  options.look = LookAmong(manager.config, manager.model);
   options.observer = manager.metrics.get();
   manager.engine = std::make_unique<ServingEngine>(options, std::move(executor));
   manager.server->SetEngine(manager.engine.get());
+  return OkStatus();
+}
+
+// An error: nothing will be served any more. Somebody above, such as a supervisor, has to act then.
+Status ServeUntilStopped(Manager& manager) {
+  while (!IsStopRequested(Deadline::After(kLookInterval))) {
+    LAMINA_RETURN_IF_ERROR(manager.engine->given_up());
+    if (manager.local != nullptr) manager.local->Revive();
+  }
   return OkStatus();
 }
 
@@ -258,7 +269,7 @@ Status Serve(const ServeOptions& options) {
   if (!options.prompt.empty()) result = AnswerPrompt(options, manager);
   if (result.ok() && !options.once) {
     Say("Ctrl-C stops it. Try: lamina complete \"Once upon a time\"");
-    while (!IsStopRequested(Deadline::After(std::chrono::hours(1)))) continue;
+    result = ServeUntilStopped(manager);
     Say("Stopping");
   }
   manager.server->Stop(IsStopRequested(Deadline::After(milliseconds(0))) ? Clock::duration(kDrain) : Clock::duration::zero());

@@ -42,7 +42,8 @@ struct ServeOptions {
   bool once = false;         // stop after the answer
 };
 
-// Serves until SIGINT or SIGTERM (or after the prompt's answer with `once`). Progress and the answer go to stdout, errors come back.
+// Serves until SIGINT or SIGTERM (or after the prompt's answer with `once`), or until too few nodes were there for start_timeout: kPeerLost.
+// Daemons of a local cluster that end are started again. Progress and the answer go to stdout, errors come back.
 Status Serve(const ServeOptions& options);
 
 }  // namespace lamina

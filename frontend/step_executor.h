@@ -5,7 +5,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -54,6 +56,9 @@ class StepExecutor {
   // Sends a step's orders. One kStepDone or kComputeLost follows. Thread: the engine's.
   virtual void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) = 0;
 
+  // Ends the session of a memory node that others have lost, so that it is free to be taken again. Thread: the engine's.
+  virtual void Leave(NodeId /*node*/) {}
+
   // The nodes' own view for `lamina cluster status`. Thread: any.
   virtual std::vector<NodeStatus> nodes() = 0;
 };
@@ -62,6 +67,11 @@ class StepExecutor {
 // is gone. `lost`: nodes by id, with the reason; the new executor numbers its nodes as the one before and tells more that it finds lost.
 // kPeerLost if too little is left. Thread: any.
 using Reconnect = std::function<Result<std::unique_ptr<StepExecutor>>(const std::map<NodeId, std::string>& lost)>;
+
+// Which of these nodes, given with the reasons why they are lost, could serve again: they answer and have no session with anybody; a
+// compute node has the weights by then, so this may take long. Of memory nodes that hold the same tokens all or none. Ends early when asked
+// to stop. Thread: any.
+using LookForNodes = std::function<std::set<NodeId>(const std::map<NodeId, std::string>& lost, std::stop_token stop)>;
 
 // The orders of one step. Work with slots and no tokens is for its memory nodes alone. `local`: attention stays on the compute node, which
 // needs the slots then. `node`: as routes name it.
