@@ -276,7 +276,7 @@ control::NewSequence ServingEngine::Announce(SequenceId sequence) const {
   control::NewSequence announced;
   announced.set_sequence(sequence.value);
   *announced.mutable_sampling() = spec.sampling;
-  announced.mutable_sampling()->set_seed(spec.sampling.seed() + static_cast<uint64_t>(continuation.index));
+  announced.mutable_sampling()->set_seed(ChoiceSeed(spec.sampling.seed(), spec.prompt_index, static_cast<uint64_t>(continuation.index)));
   announced.mutable_tokens()->Add(tokens.begin(), tokens.end());
   announced.set_num_prompt_tokens(static_cast<int32_t>(spec.prompt.size()));
   return announced;

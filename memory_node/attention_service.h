@@ -52,7 +52,8 @@ class AttentionService {
 
   // The same for a decode message in two parts (WireShape::overlap). Begin attends over the tokens that are stored already, for most rows;
   // End stores k and v, completes those rows, hands their outputs to `post_early`, which may put them on their way (and says whether it
-  // did), and then attends for the rest. `queries` and `reply` stay as they are in between.
+  // did), and then attends for the rest. `queries` and `reply` stay as they are in between. Not batch-invariant: the rows that are begun
+  // sum in another order than the rest, and how many these are depends on the rows of the message. So last bits depend on the neighbours.
   struct Begun {
     ReceivedMessage queries;
     size_t num_rows = 0;     // that were begun: their output and log-sum-exp over stored tokens stand in the reply

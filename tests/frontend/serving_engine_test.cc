@@ -181,6 +181,7 @@ TEST_F(ServingEngineTest, AnnouncesContinuationsWithTheirOwnSeedsAndTheTokensBan
   Create();
   GenerateRequest request = GreedyRequest({1, 2}, 1);
   request.n = 3;
+  request.prompt_index = 4;
   request.sampling.set_seed(500);
   request.stop_tokens = {8};
   const Collector collector(3);
@@ -189,11 +190,33 @@ TEST_F(ServingEngineTest, AnnouncesContinuationsWithTheirOwnSeedsAndTheTokensBan
   std::lock_guard lock(shared_->mutex);
   ASSERT_EQ(shared_->announced.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(shared_->announced[i].sampling().seed(), 500 + i);
+    EXPECT_EQ(shared_->announced[i].sampling().seed(), ChoiceSeed(500, 4, i));
     EXPECT_THAT(shared_->announced[i].sampling().banned_until_min(), ElementsAre(70, 8));
     EXPECT_THAT(shared_->announced[i].tokens(), ElementsAre(1, 2));
     EXPECT_EQ(shared_->announced[i].num_prompt_tokens(), 2);
   }
+}
+
+TEST(ChoiceSeed, KeepsTheSeedForTheFirstChoiceOnly) {
+  for (const uint64_t seed : {uint64_t{0}, uint64_t{7}, UINT64_MAX}) {
+    EXPECT_EQ(ChoiceSeed(seed, 0, 0), seed);
+    EXPECT_NE(ChoiceSeed(seed, 0, 1), seed);
+    EXPECT_NE(ChoiceSeed(seed, 1, 0), seed);
+  }
+}
+
+// Neither within a request nor between requests whose seeds are neighbours.
+TEST(ChoiceSeed, NoTwoAreEqual) {
+  std::set<uint64_t> seeds;
+  size_t num = 0;
+  for (const uint64_t near : {uint64_t{0}, uint64_t{1} << 32, UINT64_MAX - 4}) {
+    for (uint64_t seed = near; seed < near + 4; ++seed) {
+      for (uint64_t prompt = 0; prompt < 32; ++prompt) {
+        for (uint64_t choice = 0; choice < 32; ++choice, ++num) seeds.insert(ChoiceSeed(seed, prompt, choice));
+      }
+    }
+  }
+  EXPECT_EQ(seeds.size(), num);
 }
 
 TEST_F(ServingEngineTest, RefusesWhatCannotBeServed) {
