@@ -411,7 +411,7 @@ void ServingEngine::FailSequencesOf(NodeId kv_node, const Status& status, Delive
 
 // The executor goes, with its connections, on a thread of its own: that waits for nodes.
 void ServingEngine::LoseCompute(NodeId node, const Status& status, Deliveries& out) {
-  lost_.emplace(node, status.message());
+  if (node != NodeId{}) lost_.emplace(node, status.message());
   if (options_.reconnect == nullptr || !dead_.ok()) return LoseAll(status, out);
   LAMINA_LOG_ERROR("{}; what runs starts again on the nodes that are left", status.message());
   for (std::optional<InFlight>& step : in_flight_) step.reset();
