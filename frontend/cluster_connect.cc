@@ -57,6 +57,7 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterC
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const ClusterConfig& config, const ModelConfig& model,
                                                                          std::map<NodeId, std::string> lost,
                                                                          const StartProgress& progress) {
+  const Deadline mended = Deadline::After(config.start_timeout);
   while (true) {
     std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, lost));
     const auto reasons = [&](NodeRole role) {
@@ -76,6 +77,7 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const C
     if (opened.ok()) return executor;
     const std::map<NodeId, std::string> more = executor->NewlyLost(opened);
     if (more.empty()) return opened;
+    if (executor->HasCut() && !mended.Passed()) continue;
     lost.insert(more.begin(), more.end());
   }
 }
@@ -94,6 +96,13 @@ std::map<NodeId, std::string> ClusterExecutor::NewlyLost(const Status& why) {
   lost_one_.wait_for(lock, std::min<Clock::duration>(config_.peer_timeout, kReachWait), found);
   if (lost.empty() && failed_ != nullptr) lost.emplace(failed_->id, why.message());
   return lost;
+}
+
+// All nodes live, but compute nodes do not reach each other, and nobody else has their parts of the model.
+bool ClusterExecutor::HasCut() {
+  std::lock_guard lock(mutex_);
+  const auto lives = [](const std::unique_ptr<Node>& node) { return node->lost.ok() || node->left_out; };
+  return config_.shares_model() && failed_ != nullptr && failed_->config.role == NodeRole::kCompute && std::ranges::all_of(nodes_, lives);
 }
 
 Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
