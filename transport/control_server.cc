@@ -1,6 +1,13 @@
 #include "transport/control_server.h"
 
 namespace lamina {
+namespace {
+
+constexpr size_t kShownHelloBytes = 100;  // who a node says it is takes a few words
+
+std::string Shown(const std::string& hello) { return hello.size() <= kShownHelloBytes ? hello : hello.substr(0, kShownHelloBytes) + "..."; }
+
+}  // namespace
 
 Result<std::unique_ptr<ControlServer>> ControlServer::Create(const std::string& address, const ControlOptions& options) {
   std::unique_ptr<ControlServer> server(new ControlServer());
@@ -59,7 +66,7 @@ void ControlServer::Close(uint64_t connection) {
 
 std::string ControlServer::PeerName(uint64_t connection) const {
   const std::shared_ptr<ControlConnection> target = Find(connection);
-  return target == nullptr ? "a closed connection" : target->peer_hello() + " at " + target->peer_address();
+  return target == nullptr ? "a closed connection" : Shown(target->peer_hello()) + " at " + target->peer_address();
 }
 
 }  // namespace lamina
