@@ -8,6 +8,7 @@
 #include <optional>
 #include <random>
 
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "frontend/resolve_config.h"
 #include "splitter/wire_format.h"
@@ -29,6 +30,8 @@ uint64_t NewEpoch() {
 
 constexpr auto kReachWait = std::chrono::seconds(5);  // for daemons that served just now
 
+constexpr size_t kDescriptorsPerNode = 3;  // its socket, and what wakes the connection's thread and who waits for answers
+
 constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is just starting
 
 bool IsTransient(const Status& status) { return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout; }
@@ -42,6 +45,7 @@ bool WaitReadable(int fd, Deadline deadline) {
 
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterConfig& config, const ModelConfig& model,
                                                                   const StartProgress& progress) {
+  LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
   std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, {}));
   LAMINA_RETURN_IF_ERROR(executor->Open(config.start_timeout, config.start_timeout, progress));
   return executor;
@@ -51,6 +55,7 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const C
                                                                          std::map<NodeId, std::string> lost,
                                                                          const StartProgress& progress) {
   while (true) {
+    LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
     std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, lost));
     const auto reasons = [&](NodeRole role) {
       std::string text;
