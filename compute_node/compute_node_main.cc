@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/cpu_list.h"
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "base/node_device.h"
 #include "compute_node/compute_node.h"
@@ -41,6 +42,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   lamina::InitLogging("compute " + options.name);
+  lamina::RaiseDescriptorLimit();
   lamina::Result<lamina::NodeDevice> found = lamina::FindDevice(device, device_catalog);
   if (!found.ok()) {
     LAMINA_LOG_ERROR("--device: {}", found.status().message());

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "frontend/resolve_config.h"
 #include "splitter/wire_format.h"
@@ -31,6 +32,8 @@ uint64_t NewEpoch() {
 
 constexpr auto kReachWait = std::chrono::seconds(5);  // for daemons that served just now
 
+constexpr size_t kDescriptorsPerNode = 3;  // its socket, and what wakes the connection's thread and who waits for answers
+
 constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is just starting
 
 // For a node that serves another manager, whose host may be gone: nodes notice that after ControlOptions::peer_timeout.
@@ -49,6 +52,7 @@ bool WaitReadable(int fd, Deadline deadline) {
 
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterConfig& config, const ModelConfig& model,
                                                                   const StartProgress& progress) {
+  LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
   std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, {}));
   LAMINA_RETURN_IF_ERROR(executor->Open(config.start_timeout, config.start_timeout, progress));
   return executor;
@@ -59,6 +63,7 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const C
                                                                          const StartProgress& progress) {
   const Deadline mended = Deadline::After(config.start_timeout);
   while (true) {
+    LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
     std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, lost));
     const auto reasons = [&](NodeRole role) {
       std::string text;

@@ -10,10 +10,12 @@ namespace {
 constexpr auto kCommandTimeout = std::chrono::seconds(30);  // a command on a host, beyond what it waits for by itself
 constexpr int kTailLines = 20;
 
-// Runs the script on the host and returns what it printed.
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// Runs the script on the host, with `env` if that is this machine, and returns what it printed.
 Result<std::string> RunOnHost(const ClusterConfig& config, const std::string& host, const std::string& script,
-                              Clock::duration timeout = kCommandTimeout) {
-  const Result<CommandOutput> output = RunCommand(CommandOnHost(config, host, script), Deadline::After(timeout));
+                              Clock::duration timeout = kCommandTimeout, const Environment& env = {}) {
+  const Result<CommandOutput> output = RunCommand(CommandOnHost(config, host, script), Deadline::After(timeout), env);
   if (!output.ok()) return output.status().WithContext(host);
   if (output->exit_status != 0) {
     const std::string reason = output->err.substr(0, output->err.find_last_not_of('\n') + 1);
@@ -45,7 +47,8 @@ Status StopDaemon(const ClusterConfig& config, const DaemonRecord& daemon, Clock
 int GraceSeconds(Clock::duration grace) { return static_cast<int>(std::chrono::ceil<std::chrono::seconds>(grace).count()); }
 
 Result<DaemonRecord> StartDaemon(const ClusterConfig& config, const DaemonCommand& command, const std::string& bin_dir) {
-  const Result<std::string> printed = RunOnHost(config, command.host, StartScript(config, command, bin_dir));
+  const Result<std::string> printed =
+      RunOnHost(config, command.host, StartScript(config, command, bin_dir), kCommandTimeout, HiddenEnvironment(config, command));
   if (!printed.ok()) return printed.status().WithContext("cannot start " + command.name);
   DaemonRecord daemon;
   daemon.name = command.name;

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "frontend/api_key.h"
 #include "frontend/cluster_commands.h"
 
 namespace lamina {
@@ -131,6 +132,7 @@ Status LocalCluster::Spawn(const NodeConfig& node) {
   ChildProcess::Options options;
   options.argv = DaemonCommands(one, "", false)[0].argv;
   options.argv[0] = options_.bin_dir + "/" + options.argv[0];
+  options.env = {{kApiKeyVariable, ""}, {kApiKeyFileVariable, ""}};  // only the API server needs its key
   options.log_path = options_.log_dir + "/" + node.name + ".log";
   LAMINA_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Spawn(options));
   children_.insert_or_assign(node.name, std::move(child));

@@ -66,28 +66,38 @@ const std::unordered_map<std::string_view, ApiService::Route>& ApiService::Route
   return routes;
 }
 
+// The scheme in any case (RFC 9110, section 11.1).
 bool ApiService::Authorized(const InboundRequest& request) const {
   if (options_.api_key.empty()) return true;
-  constexpr std::string_view kScheme = "Bearer ";
+  constexpr std::string_view kScheme = "bearer ";
   const std::string_view given = request.authorization;
-  return given.starts_with(kScheme) && SameKey(given.substr(kScheme.size()), options_.api_key);
+  const bool is_bearer = given.size() >= kScheme.size() && std::equal(kScheme.begin(), kScheme.end(), given.begin(), [](char a, char b) {
+                           return a == (b >= 'A' && b <= 'Z' ? static_cast<char>(b - 'A' + 'a') : b);
+                         });
+  return is_bearer && SameKey(given.substr(kScheme.size()), options_.api_key);
 }
 
-void ApiService::Handle(const std::shared_ptr<Exchange>& exchange) {
-  const InboundRequest& request = exchange->request();
+std::optional<OutboundResponse> ApiService::Screen(const InboundRequest& request) const {
   const auto route = Routes().find(request.path);
   if (route == Routes().end())
-    return Answer(exchange, ApiError{404, "there is nothing at this path; see /v1/models, /v1/completions and /v1/chat/completions", ""});
+    return ErrorResponse({404, "there is nothing at this path; see /v1/models, /v1/completions and /v1/chat/completions", ""});
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   if (method != route->second.method) {
     OutboundResponse response = ErrorResponse({405, std::string(route->first) + " takes " + route->second.method + " requests", ""});
     response.headers.emplace_back("Allow", route->second.method);
-    return exchange->Respond(std::move(response));
+    return response;
   }
-  if (!route->second.open && !Authorized(request)) {
-    return Answer(exchange, ApiError{401, "a valid API key is needed: Authorization: Bearer KEY", ""});
-  }
-  (this->*route->second.handler)(exchange);
+  if (route->second.open || Authorized(request)) return std::nullopt;
+  return ErrorResponse({401, "a valid API key is needed: Authorization: Bearer KEY", ""});
+}
+
+bool ApiService::IsOpen(std::string_view path) {
+  const auto route = Routes().find(path);
+  return route != Routes().end() && route->second.open;
+}
+
+void ApiService::Handle(const std::shared_ptr<Exchange>& exchange) {
+  (this->*Routes().find(exchange->request().path)->second.handler)(exchange);
 }
 
 Status ApiService::CheckAccepting() const {
@@ -136,7 +146,7 @@ Result<std::string> ApiService::RenderChat(const ChatInput& input) const {
 void ApiService::HandleCompletion(const std::shared_ptr<Exchange>& exchange) {
   if (Status status = CheckAccepting(); !status.ok()) return Answer(exchange, status);
   json body;
-  if (auto error = ParseBody(exchange->request().body, body)) return Answer(exchange, *error);
+  if (auto error = ParseBody(exchange->TakeBody(), body)) return Answer(exchange, *error);
   CompletionRequest request;
   std::vector<std::string> unknown;
   if (auto error = ParseCompletion(body, rules_, request, unknown)) return Answer(exchange, *error);
@@ -163,7 +173,7 @@ void ApiService::HandleCompletion(const std::shared_ptr<Exchange>& exchange) {
 void ApiService::HandleChat(const std::shared_ptr<Exchange>& exchange) {
   if (Status status = CheckAccepting(); !status.ok()) return Answer(exchange, status);
   json body;
-  if (auto error = ParseBody(exchange->request().body, body)) return Answer(exchange, *error);
+  if (auto error = ParseBody(exchange->TakeBody(), body)) return Answer(exchange, *error);
   ChatRequest request;
   std::vector<std::string> unknown;
   if (auto error = ParseChat(body, rules_, request, unknown)) return Answer(exchange, *error);
@@ -281,7 +291,7 @@ void ApiService::HandleClusterStatus(const std::shared_ptr<Exchange>& exchange) 
 
 void ApiService::HandleTokenize(const std::shared_ptr<Exchange>& exchange) {
   json body;
-  if (auto error = ParseBody(exchange->request().body, body)) return Answer(exchange, *error);
+  if (auto error = ParseBody(exchange->TakeBody(), body)) return Answer(exchange, *error);
   TokenizeRequest request;
   if (auto error = ParseTokenize(body, request)) return Answer(exchange, *error);
   if (auto error = CheckModel(request.model)) return Answer(exchange, *error);
@@ -301,7 +311,7 @@ void ApiService::HandleTokenize(const std::shared_ptr<Exchange>& exchange) {
 
 void ApiService::HandleDetokenize(const std::shared_ptr<Exchange>& exchange) {
   json body;
-  if (auto error = ParseBody(exchange->request().body, body)) return Answer(exchange, *error);
+  if (auto error = ParseBody(exchange->TakeBody(), body)) return Answer(exchange, *error);
   DetokenizeRequest request;
   if (auto error = ParseDetokenize(body, rules_, request)) return Answer(exchange, *error);
   if (auto error = CheckModel(request.model)) return Answer(exchange, *error);

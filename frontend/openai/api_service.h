@@ -3,8 +3,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "base/inbox.h"
@@ -41,7 +43,14 @@ class ApiService {
   ApiService(ServiceOptions options, ServedModel model, Metrics& metrics);
   ~ApiService();
 
-  // Answers at once, or later from DeliverEvents.
+  // The answer to a request of which only the header is needed to refuse it: wrong path or method, no valid API key. nullopt: its body is
+  // needed.
+  std::optional<OutboundResponse> Screen(const InboundRequest& request) const;
+
+  // Whether the path answers without the API key and without a body: /health and its like.
+  static bool IsOpen(std::string_view path);
+
+  // Answers at once, or later from DeliverEvents. REQUIRES: Screen let the request pass.
   void Handle(const std::shared_ptr<Exchange>& exchange);
 
   // nullptr: there is none (any more); requests under way fail with 503. Borrowed until replaced.

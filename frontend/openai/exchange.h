@@ -31,6 +31,10 @@ class Exchange {
 
   virtual const InboundRequest& request() const = 0;
 
+  // Moves the body out of the request. Until then it counts as memory of the server's that bodies may take, so that others are refused:
+  // whoever has parsed it needs it no more.
+  virtual std::string TakeBody() = 0;
+
   // The whole answer.
   virtual void Respond(OutboundResponse response) = 0;
 

@@ -327,6 +327,8 @@ TEST_F(HttpApi, ApiKey) {
   EXPECT_EQ(Request("POST", "/v1/completions", body, "Authorization: Bearer sesamesesame\r\n").status, 401);
   EXPECT_EQ(Request("POST", "/v1/completions", body, "Authorization: sesame\r\n").status, 401);
   EXPECT_EQ(Request("POST", "/v1/completions", body, "Authorization: Bearer sesame\r\n").status, 200);
+  for (const char* scheme : {"bearer", "BEARER"})
+    EXPECT_EQ(Request("POST", "/v1/completions", body, std::string("Authorization: ") + scheme + " sesame\r\n").status, 200) << scheme;
   EXPECT_EQ(Get("/v1/models").status, 401);
   EXPECT_EQ(Get("/cluster/status").status, 401);
   EXPECT_EQ(Get("/health").status, 200);

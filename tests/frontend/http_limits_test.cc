@@ -135,21 +135,102 @@ TEST_F(HttpLimits, TheRequestTimeoutDoesNotCutGenerations) {
   EXPECT_TRUE(connection.ReceiveUntil("[DONE]"));
 }
 
-TEST_F(HttpLimits, TooManyConnectionsAre503) {
+TEST_F(HttpLimits, TheConnectionThatWaitsLongestMakesRoom) {
   options_.max_connections = 2;
   StartServer();
   ClientConnection first(port());
   ClientConnection second(port());
-  for (ClientConnection* connection : {&first, &second}) {
+  for (ClientConnection* connection : {&second, &first}) {
     connection->SendRequest("GET", "/version");
     EXPECT_EQ(connection->Receive().status, 200);
   }
-  EXPECT_EQ(ClientConnection(port()).Receive().status, 503);
-  first.Close();
-  const Deadline deadline = Soon();
+  ClientConnection third(port());
+  third.SendRequest("GET", "/version");
+  EXPECT_EQ(third.Receive().status, 200);
+  EXPECT_TRUE(second.ReceivedEnd()) << "the other one waited longer";
+  first.SendRequest("GET", "/version");
+  EXPECT_EQ(first.Receive().status, 200);
+}
+
+TEST_F(HttpLimits, RequestsUnderWayMakeNoRoomAndHealthIsAnsweredBesideThem) {
+  options_.max_connections = 2;
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  engine_->PauseAfter(1);
+  ClientConnection first(port());
+  ClientConnection second(port());
+  for (ClientConnection* connection : {&first, &second}) {
+    connection->SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})");
+    ASSERT_TRUE(connection->ReceiveUntil("Once"));
+  }
+  std::vector<std::unique_ptr<ClientConnection>> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<ClientConnection>(port()));
+  EXPECT_EQ(Get("/v1/models").status, 503);
+  const ClientResponse health = Get("/health");
+  EXPECT_EQ(health.status, 200);
+  EXPECT_EQ(health.headers.at("connection"), "close");
+  silent.clear();
+  engine_->Resume();
+  for (ClientConnection* connection : {&first, &second}) EXPECT_TRUE(connection->ReceiveUntil("[DONE]"));
+  const Deadline deadline = Soon();  // both wait for their next requests now, or will when they have seen that theirs is sent
   int status = 503;
-  while (status == 503 && !deadline.Passed()) status = Get("/version").status;
+  while (status == 503 && !deadline.Passed()) status = Get("/v1/models").status;
   EXPECT_EQ(status, 200);
+}
+
+std::string HeaderOf(const std::string& path, size_t body_bytes, const std::string& more = "") {
+  return "POST " + path + " HTTP/1.1\r\nHost: t\r\nContent-Length: " + std::to_string(body_bytes) + "\r\n" + more + "\r\n";
+}
+
+TEST_F(HttpLimits, WhatTheHeaderShowsIsRefusedBeforeTheBody) {
+  options_.service.api_key = "sesame";
+  StartServer();
+  for (const char* more : {"", "Expect: 100-continue\r\n"}) {
+    ClientConnection keyless(port());
+    keyless.Send(HeaderOf("/v1/completions", 1'000'000, more));  // and no byte of it
+    const ClientResponse refused = keyless.Receive();
+    EXPECT_EQ(refused.status, 401);
+    EXPECT_EQ(refused.headers.at("connection"), "close");
+  }
+  ClientConnection nowhere(port());
+  nowhere.Send(HeaderOf("/nowhere", 1'000'000));
+  EXPECT_EQ(nowhere.Receive().status, 404);
+  EXPECT_EQ(Request("GET", "/health", std::string(5'000, 'x')).status, 413) << "no key, no long body";
+}
+
+TEST_F(HttpLimits, TheLargestOfTooManyBodiesIsRefused) {
+  options_.max_body_bytes_in_flight = 1'000'000;
+  StartServer();
+  ClientConnection large(port());
+  large.Send(HeaderOf("/v1/completions", 400'000) + std::string(300'000, ' '));
+  ClientConnection larger(port());
+  larger.Send(HeaderOf("/v1/completions", 1'000'000) + std::string(900'000, ' '));  // the larger one when both have the limit's worth
+  const ClientResponse refused = larger.Receive();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(refused.json()["error"]["message"].get<std::string>(), HasSubstr("1000000"));
+  EXPECT_EQ(Request("POST", "/v1/completions", R"({"prompt": "x"})").status, 200) << "small ones are served on";
+  large.Send(std::string(100'000 - 15, ' ') + R"({"prompt": "x"})");
+  EXPECT_EQ(large.Receive().status, 200) << "and what had its place too";
+}
+
+TEST_F(HttpLimits, ParsedBodiesDoNotCount) {
+  options_.max_body_bytes_in_flight = 1'000'000;
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  engine_->PauseAfter(1);
+  std::vector<std::unique_ptr<ClientConnection>> connections;
+  for (int i = 0; i < 4; ++i) {
+    connections.push_back(std::make_unique<ClientConnection>(port()));
+    connections.back()->SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})" + std::string(600'000, ' '));
+    EXPECT_TRUE(connections.back()->ReceiveUntil("Once")) << i;
+  }
+  engine_->Resume();
+}
+
+TEST(OpenServerWarning, OnlyWhatStrangersReachWithoutAKey) {
+  for (const char* loopback : {"127.0.0.1", "127.1.2.3", "::1"}) EXPECT_EQ(OpenServerWarning(loopback, false), "");
+  for (const char* open : {"0.0.0.0", "::", "192.0.2.1"}) {
+    EXPECT_THAT(OpenServerWarning(open, false), HasSubstr("--api-key-file"));
+    EXPECT_EQ(OpenServerWarning(open, true), "");
+  }
 }
 
 TEST_F(HttpLimits, APortInUseIsToldClearly) {
