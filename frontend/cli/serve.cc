@@ -83,6 +83,9 @@ void RegisterServe(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   AddOption(*command, "--max-num-queued-reqs", options->max_num_queued_reqs, "Waiting requests before 503; 0: 1024 or the YAML's")
       ->check(CLI::NonNegativeNumber);
+  AddOption(*command, "--drain-timeout", options->drain_timeout_s,
+            "Seconds that requests under way get to end in after SIGTERM or Ctrl-C; -1: 10 or the YAML's; a second Ctrl-C ends at once")
+      ->check(CLI::Range(-1, 86400));
   AddOption(*command, "--api-key", options->api_key, "Clients must send it as a bearer token");
   AddOption(*command, "--trace-out", options->trace_out, "Write what the nodes do to this file, for ui.perfetto.dev; 1 GB at most");
   AddOption(*command, "--prompt", options->prompt, "Answer this first, and show where its KV cache lived");
