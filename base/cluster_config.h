@@ -97,7 +97,7 @@ struct ClusterConfig {
   int max_num_batched_tokens = 512;
   int64_t max_model_len = 0;  // 0: the model's
   int max_num_queued_reqs = 1024;
-  Clock::duration start_timeout = std::chrono::seconds(60);  // reaching nodes; loading weights has no limit while it makes progress
+  Clock::duration start_timeout = std::chrono::seconds(60);  // reaching nodes, at first or in an outage; loading weights may take longer
   Clock::duration step_timeout = std::chrono::seconds(60);   // one step
   Clock::duration peer_timeout =
       std::chrono::seconds(10);  // one wait for a peer inside a step; and heartbeat silence, if that is 4 s or more

@@ -229,6 +229,10 @@ void ComputeNode::Configure(uint64_t connection, const std::string& payload) {
   if (!request.ParseFromString(payload)) return SendConfigured(connection, InvalidArgument("the Configure message cannot be parsed"));
   if (session_ != nullptr)
     return SendConfigured(connection, TryAgain("it serves " + control_->PeerName(session_->connection) + " already"));
+  if (request.prepare_only()) {
+    const Status loaded = LoadModel(connection, request);
+    return SendConfigured(connection, loaded.ok() ? Result<control::Configured>(control::Configured()) : loaded);
+  }
   const Result<control::Configured> opened = Open(connection, request);
   if (opened.ok())
     LAMINA_LOG_INFO("ready for {}: {} with {} memory nodes", control_->PeerName(connection), request.model(), request.memory_nodes_size());

@@ -459,6 +459,7 @@ void RemoteAttention::ReadReply(Batch& batch, size_t from) {
   batch.traffic.received_bytes += static_cast<int64_t>(sizeof(MessageHeader) + reply->payload.size());
   const std::optional<ReplyTimes> times = (reply->header.flags & kTimes) != 0 ? CutReplyTimes(reply->payload) : std::nullopt;
   if (reply->header.status == 0) {
+    if ((reply->header.flags & kFailedRows) != 0 && !TakeFailedRows(batch, from, reply->payload)) return;
     TakeOutputs(batch, from, reply->payload);
   } else {
     const std::string text(reinterpret_cast<const char*>(reply->payload.data()), reply->payload.size());
@@ -476,11 +477,31 @@ int RemoteAttention::TimesFlags(const Batch& batch) const {
   return (trace_ != nullptr && trace_->on() ? kTimes : 0) | (batch.layer == options_.num_layers - 1 ? kLastLayer : 0);
 }
 
+size_t RemoteAttention::OutputBytes(const Batch& batch, size_t from) const {
+  const WireShape& wire = peer(from).wire();
+  const PeerRows& rows = batch.by_peer[from];
+  return rows.decode.size() * (wire.q_row_bytes() + (rows.wants_lse ? wire.lse_row_bytes() : 0));
+}
+
+// Cuts them off. False: the bytes mean nothing, and the node is lost.
+bool RemoteAttention::TakeFailedRows(Batch& batch, size_t from, std::span<const std::byte>& payload) {
+  const std::vector<DecodeRow>& rows = batch.by_peer[from].decode;
+  const size_t output_bytes = std::min(OutputBytes(batch, from), payload.size());
+  const Result<FailedRows> failed = FailedRows::Read(payload.subspan(output_bytes), rows.size());
+  if (!failed.ok()) {
+    peer(from).Lose(failed.status().message());
+    return false;
+  }
+  const Status why = failed->why.WithContext("memory node " + peer(from).name());
+  for (const uint32_t row : failed->rows) FailRow(batch, rows[row].row, why);
+  payload = payload.first(output_bytes);
+  return true;
+}
+
 void RemoteAttention::TakeOutputs(Batch& batch, size_t from, std::span<const std::byte> payload) {
   const WireShape& wire = peer(from).wire();
   const PeerRows& rows = batch.by_peer[from];
-  if (payload.size() != rows.decode.size() * (wire.q_row_bytes() + (rows.wants_lse ? wire.lse_row_bytes() : 0)))
-    return peer(from).Lose("answered with another number of rows than asked");
+  if (payload.size() != OutputBytes(batch, from)) return peer(from).Lose("answered with another number of rows than asked");
   ForEachWhole(batch, from, [&](size_t first, const RowParts& whole) {
     device_.Unpack(payload.data() + first * wire.q_row_bytes(), wire.wire_dtype, whole, batch.out);
   });

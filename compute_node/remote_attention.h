@@ -128,6 +128,8 @@ class RemoteAttention : public AttentionBackend {
   void PushPrefill(Batch& batch, size_t peer);
   void PushRows(Batch& batch, size_t peer, size_t first, size_t count);
   void ReadReply(Batch& batch, size_t peer);
+  size_t OutputBytes(const Batch& batch, size_t from) const;  // of its reply
+  bool TakeFailedRows(Batch& batch, size_t from, std::span<const std::byte>& payload);
   void TakeOutputs(Batch& batch, size_t peer, std::span<const std::byte> payload);
   template <typename Take>
   void ForEachWhole(const Batch& batch, size_t peer, Take take) const;

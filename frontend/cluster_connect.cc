@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <optional>
 #include <random>
+#include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "frontend/resolve_config.h"
@@ -30,6 +32,11 @@ uint64_t NewEpoch() {
 constexpr auto kReachWait = std::chrono::seconds(5);  // for daemons that served just now
 
 constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is just starting
+
+// For a node that serves another manager, whose host may be gone: nodes notice that after ControlOptions::peer_timeout.
+constexpr auto kTakeOverWait = std::chrono::seconds(12);
+
+constexpr auto kLookWait = std::chrono::seconds(1);  // for a daemon that may not be there; it is asked again later
 
 bool IsTransient(const Status& status) { return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout; }
 
@@ -99,6 +106,59 @@ Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model, con
   };
 }
 
+LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model) {
+  return [=](const std::map<NodeId, std::string>& lost, std::stop_token stop) {
+    return ClusterExecutor::Look(config, model, lost, std::move(stop));
+  };
+}
+
+std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelConfig& model, const std::map<NodeId, std::string>& lost,
+                                       std::stop_token stop) {
+  ClusterExecutor asking(config, model, {});
+  const Result<ControlOptions> control = asking.control_options();
+  if (!control.ok()) {
+    LAMINA_LOG_ERROR("cannot look for lost nodes: {}", control.status().message());
+    return {};
+  }
+  const std::stop_callback end_waits(stop, [&] {
+    std::lock_guard lock(asking.mutex_);
+    for (std::unique_ptr<Node>& node : asking.nodes_) node->lost = TryAgain("the manager stops");
+  });
+  std::set<NodeId> free;
+  std::mutex mutex;
+  std::vector<std::jthread> threads;  // one that hangs must not hold up the others
+  for (const auto& [id, why] : lost) {
+    threads.emplace_back([&, node = asking.nodes_[id.value - 1].get()] {
+      const Status answer = asking.AskIfFree(*node, *control);
+      if (!answer.ok()) return LAMINA_LOG_DEBUG("{} is not back: {}", node->name(), answer.message());
+      std::lock_guard lock(mutex);
+      free.insert(node->id);
+    });
+  }
+  threads.clear();
+  for (const std::unique_ptr<Node>& node : asking.nodes_) {
+    if (!lost.contains(node->id) || free.contains(node->id)) continue;
+    std::erase_if(free, [&](NodeId other) { return asking.KvNodeOf(other) == node->kv_group; });
+  }
+  return free;
+}
+
+// Compute nodes load their weights, which takes no more time then when they are connected in earnest.
+Status ClusterExecutor::AskIfFree(Node& node, const ControlOptions& options) {
+  LAMINA_RETURN_IF_ERROR(ConnectNode(node, options, Deadline::After(kLookWait), {}));
+  const Clock::duration patience = std::max<Clock::duration>(config_.peer_timeout, kLookWait);
+  if (node.config.role == NodeRole::kMemory) {
+    control::ConfigureMemory request;
+    request.set_prepare_only(true);
+    LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
+  } else {
+    LAMINA_ASSIGN_OR_RETURN(control::ConfigureCompute request, ComputeRequest(node));
+    request.set_prepare_only(true);
+    LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_COMPUTE, request.SerializeAsString()));
+  }
+  return AwaitConfigured(node, patience, {});
+}
+
 Status ClusterExecutor::Open(Clock::duration reach_patience, Clock::duration patience, const StartProgress& progress) {
   const Deadline reached = Deadline::After(reach_patience), deadline = Deadline::After(patience);
   if (num_memory_nodes_ % config_.kv_head_parallel != 0) {
@@ -117,7 +177,7 @@ Status ClusterExecutor::Open(Clock::duration reach_patience, Clock::duration pat
   for (std::unique_ptr<Node>& node : nodes_) {
     if (node->config.role != NodeRole::kMemory || node->left_out) continue;
     failed_ = node.get();
-    LAMINA_RETURN_IF_ERROR(ConfigureMemory(*node, deadline));
+    LAMINA_RETURN_IF_ERROR(ConfigureMemory(*node, deadline, progress));
   }
   LAMINA_RETURN_IF_ERROR(ConfigureCompute(progress));
   LAMINA_RETURN_IF_ERROR(JoinComputeNodes(progress));
@@ -208,8 +268,7 @@ Status ClusterExecutor::ConnectNode(Node& node, const ControlOptions& options, D
   return OkStatus();
 }
 
-// A node that still serves another manager answers kTryAgain: its session may be about to end.
-Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline) {
+Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline, const StartProgress& progress) {
   control::ConfigureMemory request;
   request.set_epoch(epoch_);
   request.set_node_id(node.id.value);
@@ -225,10 +284,25 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline) {
   request.set_overlap(config_.overlap == "on");
   request.set_polling(compute_.size() == 1 ? config_.polling : "host");
   request.set_session_token(session_token_);
+  const Clock::duration patience = std::max<Clock::duration>(deadline.Remaining(), kQuietWait);
+  return ConfigureOnceFree(node, control::CONFIGURE_MEMORY, request.SerializeAsString(), patience, progress);
+}
+
+// A node that serves another manager says so at once. That one may be gone without the node having noticed yet, so it is asked again for a
+// while.
+Status ClusterExecutor::ConfigureOnceFree(Node& node, control::MessageType type, const std::string& request, Clock::duration patience,
+                                          const StartProgress& progress) {
+  const Deadline deadline = Deadline::After(std::min<Clock::duration>(config_.start_timeout, kTakeOverWait));
+  bool told = false;
   while (true) {
-    LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
-    const Status status = AwaitConfigured(node, deadline.Remaining(), {});
-    if (status.code() != StatusCode::kTryAgain || deadline.Passed()) return status;
+    LAMINA_RETURN_IF_ERROR(node.connection->Send(static_cast<uint16_t>(type), request));
+    const Status status = AwaitConfigured(node, patience, progress);
+    if (status.code() != StatusCode::kTryAgain) return status;
+    if (deadline.Passed()) return {status.code(), status.message() + "; stop that manager first: a node serves one at a time"};
+    if (progress && !std::exchange(told, true)) {
+      progress(fmt::format("waiting up to {:.0f} s, in case it is gone: {}", std::chrono::duration<double>(deadline.Remaining()).count(),
+                           status.message()));
+    }
     WaitReadable(node.answers.fd(), Deadline::After(milliseconds(200)));
   }
 }
@@ -282,20 +356,17 @@ control::ModelShare ClusterExecutor::ShareOf(const Node& node) const {
 
 // All load at the same time.
 Status ClusterExecutor::ConfigureCompute(const StartProgress& progress) {
-  const auto send = [this](Node& node) -> Status {
-    LAMINA_ASSIGN_OR_RETURN(const control::ConfigureCompute request, ComputeRequest(node));
-    return node.connection->Send(control::CONFIGURE_COMPUTE, request.SerializeAsString());
-  };
-  for (Node* node : compute_) LAMINA_RETURN_IF_ERROR(send(*node));
+  std::vector<std::string> requests;
   for (Node* node : compute_) {
-    failed_ = node;
-    const Deadline deadline = Deadline::After(config_.start_timeout);
-    Status status = AwaitConfigured(*node, kLoadPatience, progress);
-    while (status.code() == StatusCode::kTryAgain && !deadline.Passed()) {
-      WaitReadable(node->answers.fd(), Deadline::After(milliseconds(200)));
-      LAMINA_RETURN_IF_ERROR(send(*node));
-      status = AwaitConfigured(*node, kLoadPatience, progress);
-    }
+    LAMINA_ASSIGN_OR_RETURN(const control::ConfigureCompute request, ComputeRequest(*node));
+    requests.push_back(request.SerializeAsString());
+    LAMINA_RETURN_IF_ERROR(node->connection->Send(control::CONFIGURE_COMPUTE, requests.back()));
+  }
+  for (size_t i = 0; i < compute_.size(); ++i) {
+    failed_ = compute_[i];
+    Status status = AwaitConfigured(*compute_[i], kLoadPatience, progress);
+    if (status.code() == StatusCode::kTryAgain)
+      status = ConfigureOnceFree(*compute_[i], control::CONFIGURE_COMPUTE, requests[i], kLoadPatience, progress);
     LAMINA_RETURN_IF_ERROR(status);
   }
   return OkStatus();

@@ -11,6 +11,9 @@
 namespace lamina {
 namespace {
 
+// People and scrapers look more seldom; ten answers a second cost a node nothing.
+constexpr auto kStatsInterval = milliseconds(100);
+constexpr size_t kMaxOrderBytes = kMaxFrameBytes - 64;    // but for what does not depend on the step's work
 constexpr auto kTracePatience = std::chrono::seconds(5);  // for the last records, once no more steps are submitted
 
 }  // namespace
@@ -75,6 +78,7 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
     std::lock_guard lock(mutex_);
     node.stale_messages += event.result.stale_messages();
     AddTimes(node, event.result);
+    AddLeftOut(event.result);
   }
   if (!on_event) return;
   // Memory nodes first: they are to be left out when the others are connected anew.
@@ -177,27 +181,83 @@ void ClusterExecutor::OnLost(Node& node, const Status& status) {
   if (on_event) on_event({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost, {}, node.id, named});
 }
 
+void ClusterExecutor::Leave(NodeId node) {
+  Node& left = *nodes_[node.value - 1];
+  {
+    std::lock_guard lock(mutex_);
+    if (left.lost.ok()) left.lost = PeerLost(left.name() + " at " + left.address() + ": another node lost it");
+  }
+  if (left.connection != nullptr) left.connection->Close(Deadline::After(Clock::duration::zero()));
+}
+
+// The scheduler bounds what starts in one step, so orders fit, unless a single sequence is too long for any. The rest of its step goes on.
 void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
+  if (MaxOrderBytes(plan, added) <= kMaxOrderBytes) return SendOrders(plan, added);
+  const FittedStep fitted = FitOrders(plan, added, [this](const auto& some, const auto& news) { return OrdersFit(some, news); });
+  if (!fitted.left_out.empty()) {
+    LAMINA_LOG_ERROR("step {}: its orders are larger than the {} bytes that a node takes; {} sequences of it fail", plan.step.value,
+                     kMaxFrameBytes, fitted.left_out.size());
+    std::lock_guard lock(mutex_);
+    left_out_[plan.step] = fitted.left_out;
+  }
+  SendOrders(fitted.plan, fitted.added);
+}
+
+bool ClusterExecutor::OrdersFit(const StepPlan& plan, std::span<const control::NewSequence> added) const {
+  if (MakeComputeOrder(epoch_, plan, added, local()).ByteSizeLong() > kMaxOrderBytes) return false;
+  return std::ranges::all_of(nodes_, [&](const std::unique_ptr<Node>& node) {
+    return node->config.role != NodeRole::kMemory || MakeMemoryOrder(epoch_, plan, node->kv_group).ByteSizeLong() <= kMaxOrderBytes;
+  });
+}
+
+void ClusterExecutor::SendOrders(const StepPlan& plan, std::span<const control::NewSequence> added) {
   control::ComputeOrder compute_order = MakeComputeOrder(epoch_, plan, added, local());
   compute_order.set_no_times(!time_steps_);
   const std::string bytes = compute_order.SerializeAsString();
   // The first slice runs while memory nodes are told; their messages wait for their order.
-  for (Node* node : compute_) {
-    if (Status sent = node->connection->Send(control::COMPUTE_ORDER, bytes); !sent.ok()) LAMINA_LOG_DEBUG("{}", sent.message());
-  }
+  for (Node* node : compute_) SendOrder(*node, control::COMPUTE_ORDER, bytes);
   for (const std::unique_ptr<Node>& node : nodes_) {
     if (node->config.role != NodeRole::kMemory || node->left_out) continue;
     const control::MemoryOrder order = MakeMemoryOrder(epoch_, plan, node->kv_group);
     if (order.released().empty() && order.decode().empty() && order.prefill().empty()) continue;
-    // A node that is lost says so through OnLost; the compute node finds out by itself.
-    if (Status sent = node->connection->Send(control::MEMORY_ORDER, order.SerializeAsString()); !sent.ok())
-      LAMINA_LOG_DEBUG("{}", sent.message());
+    SendOrder(*node, control::MEMORY_ORDER, order.SerializeAsString());
   }
   if (speed_rounds_.Next(speeds_known_)) AskForStats();
 }
 
+// A node that is lost says so through OnLost; the compute node finds out about a memory node by itself. One that gets no order for another
+// reason would be waited for until the step's deadline: it is of no use any more.
+void ClusterExecutor::SendOrder(Node& node, control::MessageType type, std::string order) {
+  const Status sent = node.connection->Send(static_cast<uint16_t>(type), std::move(order));
+  if (sent.ok() || sent.code() == StatusCode::kPeerLost) return;
+  OnLost(node, sent);
+}
+
+void ClusterExecutor::AddLeftOut(control::StepResult& result) {
+  const auto found = left_out_.find(StepId{result.step()});
+  if (found == left_out_.end()) return;
+  for (const SequenceId sequence : found->second) {
+    control::FailedSequence& failed = *result.add_failed();
+    failed.set_sequence(sequence.value);
+    failed.set_status(static_cast<uint32_t>(StatusCode::kOutOfSpace));
+    failed.set_message("what nodes have to be told to start this sequence is more than they take: " + std::to_string(kMaxFrameBytes) +
+                       " bytes; a shorter prompt may do");
+  }
+  left_out_.erase(found);
+}
+
+// Anybody may ask as often as they like, but it does not wake memory nodes each time.
+void ClusterExecutor::AskForStatsAgain() {
+  {
+    std::lock_guard lock(mutex_);
+    if (Clock::now() < next_stats_) return;
+    next_stats_ = Clock::now() + kStatsInterval;
+  }
+  AskForStats();
+}
+
 std::vector<NodeStatus> ClusterExecutor::nodes() {
-  AskForStats();  // the answers count for the next call
+  AskForStatsAgain();  // the answers count for the next call
   std::vector<NodeStatus> result;
   for (const std::unique_ptr<Node>& node : nodes_) {
     const bool memory = node->config.role == NodeRole::kMemory;

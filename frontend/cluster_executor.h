@@ -7,6 +7,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -40,12 +42,17 @@ class ClusterExecutor : public StepExecutor {
   // none that holds KV; names what was lost.
   static Result<std::unique_ptr<ClusterExecutor>> ConnectWithout(const ClusterConfig& config, const ModelConfig& model,
                                                                  std::map<NodeId, std::string> lost, const StartProgress& progress);
+
+  // As LookForNodes.
+  static std::set<NodeId> Look(const ClusterConfig& config, const ModelConfig& model, const std::map<NodeId, std::string>& lost,
+                               std::stop_token stop);
   ~ClusterExecutor() override;
 
   std::vector<KvNode> kv_nodes() const override;
   NodeId KvNodeOf(NodeId node) const override { return nodes_[node.value - 1]->kv_group; }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
   void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
+  void Leave(NodeId node) override;
   std::vector<NodeStatus> nodes() override;
 
   // Writes what the nodes do into `file`, which is borrowed until the executor is gone. REQUIRES: before Start, at most once.
@@ -81,11 +88,14 @@ class ClusterExecutor : public StepExecutor {
   std::map<NodeId, std::string> NewlyLost(const Status& why);  // REQUIRES: Open failed with it
   void GiveHeads(Node& node, int index);
   Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline, const StartProgress& progress);
-  Status ConfigureMemory(Node& node, Deadline deadline);
+  Status AskIfFree(Node& node, const ControlOptions& options);
+  Status ConfigureMemory(Node& node, Deadline deadline, const StartProgress& progress);
   Result<control::ConfigureCompute> ComputeRequest(const Node& node) const;
   control::ModelShare ShareOf(const Node& node) const;  // REQUIRES: a compute node
   Status ConfigureCompute(const StartProgress& progress);
   Status JoinComputeNodes(const StartProgress& progress);
+  Status ConfigureOnceFree(Node& node, control::MessageType type, const std::string& request, Clock::duration patience,
+                           const StartProgress& progress);
   Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);
   void OnFrame(Node& node, ControlFrame frame);
   void OnStats(Node& node, const control::Stats& stats);
@@ -93,7 +103,12 @@ class ClusterExecutor : public StepExecutor {
   void AddTimes(Node& sender, const control::StepResult& result);  // REQUIRES: mutex_ is held
   std::vector<NodeSpeed> Speeds() const;                           // empty until all are known. REQUIRES: mutex_ is held
   void AskForStats();
+  void AskForStatsAgain();  // unless that was just done
   void OnLost(Node& node, const Status& status);
+  bool OrdersFit(const StepPlan& plan, std::span<const control::NewSequence> added) const;
+  void SendOrders(const StepPlan& plan, std::span<const control::NewSequence> added);
+  void SendOrder(Node& node, control::MessageType type, std::string order);
+  void AddLeftOut(control::StepResult& result);  // REQUIRES: mutex_ is held
   bool local() const { return num_memory_nodes_ == 0; }
   control::Limits limits() const;
   control::ModelledLink modelled_link() const;
@@ -111,14 +126,19 @@ class ClusterExecutor : public StepExecutor {
   SpeedRounds speed_rounds_;      // the engine's thread
   std::atomic<bool> speeds_known_ = false;
   std::mutex mutex_;
-  std::condition_variable lost_one_;             // with mutex_
-  std::function<void(ExecutorEvent)> on_event_;  // guarded by mutex_; set by Start
+  std::condition_variable lost_one_;                    // with mutex_
+  std::function<void(ExecutorEvent)> on_event_;         // guarded by mutex_; set by Start
+  TimePoint next_stats_{};                              // guarded by mutex_
+  std::map<StepId, std::vector<SequenceId>> left_out_;  // guarded by mutex_; of steps in flight: sequences that have no part in them
   std::atomic<bool> time_steps_{true};
   std::unique_ptr<TraceCollector> trace_;     // null: no trace is written
   std::vector<std::unique_ptr<Node>> nodes_;  // fixed after Connect; last: their connections' threads use the members above
 };
 
-// For ServingEngineOptions. `use`, if not null, gets each new executor before it starts.
+// For ServingEngineOptions.
+LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model);
+
+// Likewise. `use`, if not null, gets each new executor before it starts.
 Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
                       std::function<void(ClusterExecutor&)> use = nullptr);
 

@@ -17,6 +17,11 @@
 
 namespace lamina {
 
+// The seed of one continuation. Those of a client's request share no random numbers with each other, nor with those of another seed,
+// however near: the first continuation of the first prompt has the seed itself, each other one a hash of it and of both numbers, and no two
+// of one seed's hashes are equal. REQUIRES: prompt_index and continuation are below 2^32.
+uint64_t ChoiceSeed(uint64_t seed, uint64_t prompt_index, uint64_t continuation);
+
 // One request: a prompt and n independent continuations of it.
 struct GenerateRequest {
   std::vector<TokenId> prompt;  // at least one token
@@ -25,7 +30,8 @@ struct GenerateRequest {
   int64_t max_new_tokens = 16;  // prompt + max_new_tokens <= max_model_len
   bool ignore_eos = false;
   std::vector<TokenId> stop_tokens;  // besides the model's end-of-sequence tokens
-  control::SamplingParams sampling;  // seed: continuation i uses seed + i. banned_until_min is filled by the engine
+  uint64_t prompt_index = 0;         // among the prompts that a client sent together
+  control::SamplingParams sampling;  // seed: of the client's request, see ChoiceSeed. banned_until_min is filled by the engine
 };
 
 enum class FinishReason { kStop, kLength, kAbort, kError };
@@ -63,7 +69,7 @@ struct NodeStatus {
   std::string name;
   std::string role;  // "compute" | "memory"
   std::string address;
-  std::string state;              // "ready" | "loading" | "lost"; while others are connected anew "reconnecting", "given up" if that failed
+  std::string state;              // "ready" | "loading" | "lost"; while others are connected anew "reconnecting", "given up" if that is over
   std::string detail;             // why it is lost, else ""
   std::string kv_heads;           // memory nodes: "0..3", those that it holds; "" if all
   std::string holds;              // compute nodes: "layers 0..15", the part of the model that it has; "" if all

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -28,6 +29,10 @@ namespace fs = std::filesystem;
 
 constexpr auto kStopGrace = std::chrono::seconds(5);
 constexpr int kLogTailLines = 20;
+
+constexpr auto kFirstRevival = std::chrono::seconds(1);
+constexpr auto kLastRevival = std::chrono::seconds(30);
+constexpr auto kHealthyAfter = std::chrono::minutes(1);
 
 constexpr std::string_view kLogFolderPattern = "lamina-XXXXXX";
 constexpr char kOwnerFile[] = "owner";  // in a temporary log folder; locked by the process whose logs they are, for as long as it lives
@@ -238,6 +243,25 @@ Status LocalCluster::Restart(const std::string& node) {
     return WaitUntilListening(config, Deadline::After(options_.start_timeout));
   }
   return NotFound("there is no node '" + node + "'");
+}
+
+void LocalCluster::Revive() {
+  const TimePoint now = Clock::now();
+  for (const NodeConfig& node : config_.nodes) {
+    if (children_.at(node.name).running() || expected_end_[node.name]) continue;
+    Revival& revival = revivals_[node.name];
+    if (!revival.due) {
+      const bool again = revival.wait > Clock::duration::zero() && now - revival.started < kHealthyAfter;
+      revival.wait = again ? std::min<Clock::duration>(2 * revival.wait, kLastRevival) : kFirstRevival;
+      revival.due = now + revival.wait;
+      LAMINA_LOG_ERROR("{}\nIt is started again in {} s", DescribeEnd(node.name),
+                       std::chrono::duration_cast<std::chrono::seconds>(revival.wait).count());
+    }
+    if (now < *revival.due) continue;
+    revival.due.reset();
+    revival.started = now;
+    if (const Status spawned = Spawn(node); !spawned.ok()) LAMINA_LOG_ERROR("{}", spawned.message());
+  }
 }
 
 std::string LocalCluster::DescribeEnd(const std::string& node) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,10 @@ class LocalCluster {
   // Starts a daemon again that ended, with the same name, port and options.
   Status Restart(const std::string& node);
 
+  // Reaps daemons that ended by themselves and starts each again: a second after its end, and twice as long after each further one, up to
+  // half a minute, until it has run for a minute. Returns at once; to be called often.
+  void Revive();
+
   const std::string& log_dir() const { return options_.log_dir; }
 
  private:
@@ -80,6 +85,12 @@ class LocalCluster {
   ClusterConfig config_;
   std::map<std::string, ChildProcess> children_;
   std::map<std::string, bool> expected_end_;  // by Kill
+  struct Revival {
+    TimePoint started{};
+    std::optional<TimePoint> due;  // it has ended
+    Clock::duration wait{};        // before the next start
+  };
+  std::map<std::string, Revival> revivals_;  // of those that ended once
 };
 
 }  // namespace lamina

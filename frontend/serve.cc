@@ -25,6 +25,8 @@
 namespace lamina {
 namespace {
 
+constexpr auto kLookInterval = milliseconds(200);  // at the processes of a local cluster, and at whether there is any hope
+
 WakeFd& StopRequested() {
   static WakeFd wake;
   return wake;
@@ -180,9 +182,19 @@ Status StartEngine(Manager& manager) {
   record(*executor);
   ServingEngineOptions options = ServingEngineOptions::Of(manager.config, manager.model);
   options.reconnect = ReconnectTo(manager.config, manager.model, Say, record);
+  options.look = LookAmong(manager.config, manager.model);
   options.observer = manager.metrics.get();
   manager.engine = std::make_unique<ServingEngine>(options, std::move(executor));
   manager.server->SetEngine(manager.engine.get());
+  return OkStatus();
+}
+
+// An error: nothing will be served any more. Somebody above, such as a supervisor, has to act then.
+Status ServeUntilStopped(Manager& manager) {
+  while (!IsStopRequested(Deadline::After(kLookInterval))) {
+    LAMINA_RETURN_IF_ERROR(manager.engine->given_up());
+    if (manager.local != nullptr) manager.local->Revive();
+  }
   return OkStatus();
 }
 
@@ -301,7 +313,7 @@ Status Serve(const ServeOptions& options) {
   if (!options.prompt.empty()) result = AnswerPrompt(options, manager);
   if (result.ok() && !options.once) {
     Say("Ctrl-C stops it. Try: lamina complete \"Once upon a time\"");
-    while (!IsStopRequested(Deadline::After(std::chrono::hours(1)))) continue;
+    result = ServeUntilStopped(manager);
     Say("Stopping");
   }
   const Status stopped = StopServing(manager);

@@ -43,8 +43,10 @@ struct ServeOptions {
   bool once = false;         // stop after the answer
 };
 
-// Serves until SIGINT or SIGTERM (or after the prompt's answer with `once`). Progress and the answer go to stdout, errors come back. The
-// signals end a start-up at once; later, new requests are refused and those under way may end within the drain timeout. That some could
+// Serves until SIGINT or SIGTERM (or after the prompt's answer with `once`), or until too few nodes were there for start_timeout:
+// kPeerLost. Daemons of a local cluster that end are started again. Progress and the answer go to stdout, errors come back.
+//
+// The signals end a start-up at once; later, new requests are refused and those under way may end within the drain timeout. That some could
 // not is an error. A second SIGINT ends the process.
 Status Serve(const ServeOptions& options);
 

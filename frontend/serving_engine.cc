@@ -60,6 +60,7 @@ ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const
   options.eos_tokens = model.eos_tokens;
   options.vocab_size = model.vocab_size;
   options.step_timeout = config.step_timeout;
+  options.give_up_after = config.start_timeout;
   options.spread_tokens = config.spread_tokens;
   return options;
 }
@@ -77,7 +78,8 @@ ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_pt
                  : options.spread_tokens > 0 ? MakeSpreadPlacement(options.spread_tokens)
                                              : MakeLeastLoadedPlacement()),
       in_flight_(static_cast<size_t>(options.scheduler.num_batches)),
-      cycle_(options.cycle()) {
+      cycle_(options.cycle()),
+      outages_(options.retry) {
   scheduler_.SetPipeline(options.pipeline);
   for (const KvNode& node : executor->kv_nodes()) scheduler_.AddNode(node);
   StartExecutor(std::move(executor));
@@ -95,13 +97,15 @@ ServingEngine::~ServingEngine() {
     stopping_ = true;
   }
   wake_.Signal();
+  stop_looking_.request_stop();
   thread_.join();
   if (reconnecting_.joinable()) reconnecting_.join();
+  if (looking_.joinable()) looking_.join();
   executor_.reset();  // its threads push into events_
 }
 
 Status ServingEngine::Check(const GenerateRequest& request) const {
-  if (!dead_.ok()) return dead_;
+  LAMINA_RETURN_IF_ERROR(WhyNotServing());
   if (request.prompt.empty()) return InvalidArgument("the prompt is empty");
   if (request.n < 1 || request.n > options_.scheduler.max_queued)
     return InvalidArgument("n must be between 1 and " + std::to_string(options_.scheduler.max_queued) + ", not " +
@@ -127,7 +131,8 @@ Result<RequestId> ServingEngine::Submit(GenerateRequest request, Sink sink) {
   for (int i = 0; i < entry.spec.n; ++i) {
     const SequenceId sequence{++last_sequence_};
     const uint64_t group = entry.spec.prefix_group == 0 && entry.spec.n > 1 ? id.value : entry.spec.prefix_group;
-    if (Status status = scheduler_.Add({sequence, entry.spec.prompt, entry.spec.max_new_tokens, group}); !status.ok()) {
+    const auto told_bytes = static_cast<int64_t>(entry.spec.sampling.ByteSizeLong());
+    if (Status status = scheduler_.Add({sequence, entry.spec.prompt, entry.spec.max_new_tokens, group, told_bytes}); !status.ok()) {
       for (const SequenceId added : entry.sequences) {
         scheduler_.Finish(added);
         continuations_.erase(added);
@@ -180,11 +185,12 @@ EngineStatus ServingEngine::status() {
   }
   if (executor != nullptr) status.nodes = executor->nodes();  // may wait for its connections
   std::lock_guard lock(mutex_);
-  status.serving = dead_.ok();
-  status.detail = dead_.message();
+  const Status why_not = WhyNotServing();
+  status.serving = why_not.ok();
+  status.detail = why_not.message();
   status.scheduler = scheduler_.stats();
   for (NodeStatus& node : status.nodes) {
-    if (const auto lost = lost_.find(node.id); lost != lost_.end()) {
+    if (const auto lost = outages_.lost().find(node.id); lost != outages_.lost().end()) {
       node.state = "lost";
       node.detail = lost->second;
     }
@@ -207,12 +213,14 @@ void ServingEngine::Loop() {
       if (stopping_) return;
       out.swap(pending_);
       if (reconnected_) TakeReconnected(out);
+      if (found_) TakeFound();
       while (std::optional<Event> event = events_.TryPop()) {
         if (event->generation == generation_ && executor_ != nullptr) HandleEvent(event->event, out);
       }
       CheckDeadlines(out);
-      if (dead_.ok() && executor_ != nullptr) SubmitSteps();
-      deadline = Deadline(CheckDeadlines(out));
+      TryAgainIfDue();
+      if (given_up_.ok() && executor_ != nullptr) SubmitSteps();
+      deadline = Deadline(std::min(CheckDeadlines(out), next_try()));
     }
     for (const Delivery& delivery : out) delivery.sink(delivery.event);
     std::array<pollfd, 2> polls = {pollfd{events_.fd(), POLLIN, 0}, pollfd{wake_.fd(), POLLIN, 0}};
@@ -231,9 +239,9 @@ TimePoint ServingEngine::CheckDeadlines(Deliveries& out) {
     for (const NodeStatus& node : executor_->nodes()) {
       if (node.role == "compute") names += (names.empty() ? "" : ", ") + node.name;
     }
-    LoseAll(TimedOut("step " + std::to_string(step->plan.step.value) + " was not answered within " +
-                     std::to_string(static_cast<int>(Seconds(options_.step_timeout))) + " s: compute node " + names + " hangs"),
-            out);
+    LoseStep(TimedOut("step " + std::to_string(step->plan.step.value) + " was not answered within " +
+                      std::to_string(static_cast<int>(Seconds(options_.step_timeout))) + " s: compute node " + names + " hangs"),
+             out);
     return TimePoint::max();
   }
   return next;
@@ -268,7 +276,7 @@ control::NewSequence ServingEngine::Announce(SequenceId sequence) const {
   control::NewSequence announced;
   announced.set_sequence(sequence.value);
   *announced.mutable_sampling() = spec.sampling;
-  announced.mutable_sampling()->set_seed(spec.sampling.seed() + static_cast<uint64_t>(continuation.index));
+  announced.mutable_sampling()->set_seed(ChoiceSeed(spec.sampling.seed(), spec.prompt_index, static_cast<uint64_t>(continuation.index)));
   announced.mutable_tokens()->Add(tokens.begin(), tokens.end());
   announced.set_num_prompt_tokens(static_cast<int32_t>(spec.prompt.size()));
   return announced;
@@ -393,83 +401,15 @@ void ServingEngine::FailSequence(SequenceId sequence, const Status& status, Deli
   TokenEvent event;
   event.finish = FinishReason::kError;
   event.error = status;
+  scheduler_.Fail(sequence);
   FinishSequence(sequence, std::move(event), out);
 }
 
-void ServingEngine::LoseNode(NodeId node, const Status& status, Deliveries& out) {
-  if (!lost_.emplace(node, status.message()).second) return;
-  LAMINA_LOG_ERROR("{}", status.message());
-  FailSequencesOf(executor_->KvNodeOf(node), status, out);
-}
-
-void ServingEngine::FailSequencesOf(NodeId kv_node, const Status& status, Deliveries& out) {
-  for (const SequenceId sequence : scheduler_.LoseNode(kv_node)) FailSequence(sequence, status, out);
-  const std::vector<NodeUse> left = scheduler_.stats().nodes;
-  if (left.empty()) LoseAll(PeerLost("no memory node is left; the last one: " + status.message()), out);
-}
-
-// The executor goes, with its connections, on a thread of its own: that waits for nodes.
-void ServingEngine::LoseCompute(NodeId node, const Status& status, Deliveries& out) {
-  lost_.emplace(node, status.message());
-  if (options_.reconnect == nullptr || !dead_.ok()) return LoseAll(status, out);
-  LAMINA_LOG_ERROR("{}; what runs starts again on the nodes that are left", status.message());
-  for (std::optional<InFlight>& step : in_flight_) step.reset();
-  scheduler_.Restart();
-  nodes_meanwhile_ = executor_->nodes();
-  for (NodeStatus& one : nodes_meanwhile_) {
-    if (one.state == "lost") lost_.emplace(one.id, one.detail);  // its event may be on its way, and comes too late
-    if (one.state == "ready") one.state = "reconnecting";
-  }
-  reconnecting_ = std::thread([this, before = std::exchange(executor_, nullptr), lost = lost_]() mutable {
-    before.reset();
-    Result<std::unique_ptr<StepExecutor>> after = options_.reconnect(lost);
-    std::lock_guard lock(mutex_);
-    reconnected_ = std::move(after);
-    wake_.Signal();
-  });
-}
-
-void ServingEngine::TakeReconnected(Deliveries& out) {
-  reconnecting_.join();
-  Result<std::unique_ptr<StepExecutor>> after = *std::exchange(reconnected_, std::nullopt);
-  if (!after.ok()) {
-    for (NodeStatus& one : nodes_meanwhile_) {
-      if (one.state == "reconnecting") one.state = "given up";
-    }
-    return LoseAll(after.status(), out);
-  }
-  StartExecutor(std::move(*after));
-  const std::vector<NodeStatus> nodes = executor_->nodes();
-  std::map<NodeId, std::string> why;  // by the node that routes name
-  for (const NodeStatus& node : nodes) {
-    if (node.state != "lost") continue;
-    lost_.emplace(node.id, node.detail);
-    why.emplace(executor_->KvNodeOf(node.id), node.detail);
-  }
-  std::map<NodeId, int64_t> left;
-  for (const KvNode& node : executor_->kv_nodes()) left.emplace(node.id, node.capacity_tokens);
-  for (const NodeUse& node : scheduler_.stats().nodes) {
-    if (const auto same = left.find(node.id); same != left.end() && same->second == node.capacity_tokens) continue;
-    FailSequencesOf(node.id, PeerLost(why.contains(node.id) ? why[node.id] : "a memory node came back with another capacity"), out);
-  }
-  UsePipelineOf(nodes);
-  LAMINA_LOG_INFO("reconnected: {} sequences start again", scheduler_.stats().num_waiting);
-}
-
-void ServingEngine::UsePipelineOf(const std::vector<NodeStatus>& nodes) {
-  const auto is_left = [](const NodeStatus& node) { return node.role == "compute" && node.state == "ready"; };
-  scheduler_.SetPipeline(cycle_.LeaveNodes(static_cast<int>(std::ranges::count_if(nodes, is_left))));
-}
-
-void ServingEngine::LoseAll(const Status& status, Deliveries& out) {
-  if (!dead_.ok()) return;
-  dead_ = PeerLost(status.message());
-  LAMINA_LOG_ERROR("cannot serve any more: {}", status.message());
-  for (std::optional<InFlight>& step : in_flight_) step.reset();
+void ServingEngine::FailAll(const Status& status, Deliveries& out) {
   std::vector<SequenceId> all;
   for (const auto& [sequence, continuation] : continuations_) all.push_back(sequence);
   std::sort(all.begin(), all.end());
-  for (const SequenceId sequence : all) FailSequence(sequence, dead_, out);
+  for (const SequenceId sequence : all) FailSequence(sequence, status, out);
 }
 
 void ServingEngine::Observe(const Continuation& continuation, FinishReason reason, const Request& request) {

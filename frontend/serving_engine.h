@@ -3,14 +3,20 @@
 // This is the manager's loop. A step: NextStep -> Submit -> (nodes work) -> kStepDone -> tokens to sinks -> CompleteStep -> NextStep. Each
 // batch has at most one step in flight.
 //
-// When a compute node is lost, the nodes that are left are connected anew and every sequence starts again there with the tokens it has:
-// requests only wait. When a memory node is lost, sequences with KV on it fail.
+// When a compute node is lost, or a step comes too late, the nodes that are left are connected anew and every sequence starts again there
+// with the tokens it has: requests only wait. When a memory node is lost, sequences with KV on it fail. Nodes that are lost are looked for:
+// one that could serve again is connected, with an empty pool, in the same way.
+//
+// When too little is left to serve with (no memory node, no compute node, or not all that share a model) every request fails and new ones
+// are refused, while nodes are still looked for. If that does not help within `give_up_after`, the engine gives up: given_up() says why.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -20,6 +26,7 @@
 #include "base/cluster_config.h"
 #include "base/inbox.h"
 #include "frontend/engine.h"
+#include "frontend/node_outages.h"
 #include "frontend/step_executor.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/step_cycle.h"
@@ -35,9 +42,12 @@ struct ServingEngineOptions {
   std::vector<TokenId> eos_tokens;
   int64_t vocab_size = 0;
   Clock::duration step_timeout = std::chrono::seconds(60);
-  int64_t spread_tokens = 0;           // sequences of more tokens are spread over nodes; 0: none is
-  Reconnect reconnect;                 // none: when a compute node is lost, nothing can be served any more
-  EngineObserver* observer = nullptr;  // borrowed; may be null
+  int64_t spread_tokens = 0;  // sequences of more tokens are spread over nodes; 0: none is
+  Reconnect reconnect;        // none: when a compute node or the last memory node is lost, the engine gives up
+  LookForNodes look;          // none: a node that is lost stays so
+  RetryOptions retry;
+  Clock::duration give_up_after = std::chrono::seconds(60);  // of serving nothing
+  EngineObserver* observer = nullptr;                        // borrowed; may be null
 
   // REQUIRES: ResolveConfig accepted `config`.
   static ServingEngineOptions Of(const ClusterConfig& config, const ModelConfig& model);
@@ -59,6 +69,9 @@ class ServingEngine : public Engine {
   int64_t max_model_len() const override { return options_.scheduler.max_model_len; }
   std::span<const TokenId> eos_tokens() const override { return options_.eos_tokens; }
 
+  // Not ok once nothing will be served any more: why. Thread: any.
+  Status given_up();
+
  private:
   struct Continuation {
     RequestId request;
@@ -67,6 +80,7 @@ class ServingEngine : public Engine {
     TimePoint submitted, first_token, last_token;
     std::optional<TimePoint> started;  // first prefill chunk sent
     int64_t num_cached = 0;            // as TokenEvent's
+    int num_late_steps = 0;            // that it was in and that were not answered in time
   };
   struct Request {
     GenerateRequest spec;
@@ -96,13 +110,24 @@ class ServingEngine : public Engine {
   TimePoint CheckDeadlines(Deliveries& out);  // returns the next one
   void FinishSequence(SequenceId sequence, TokenEvent event, Deliveries& out);
   void FailSequence(SequenceId sequence, const Status& status, Deliveries& out);
+  void FailAll(const Status& status, Deliveries& out);
+
+  // Losses and returns: serving_outage.cc.
   void LoseNode(NodeId node, const Status& status, Deliveries& out);
   void FailSequencesOf(NodeId kv_node, const Status& status, Deliveries& out);  // which holds no KV any more
   void LoseCompute(NodeId node, const Status& status, Deliveries& out);
+  void LoseStep(const Status& status, Deliveries& out);
+  void BeginReconnecting(std::map<NodeId, std::string> left_out, std::map<NodeId, std::string> doubtful = {});
   void TakeReconnected(Deliveries& out);
+  void TakePools(const std::vector<NodeStatus>& nodes, Deliveries& out);
   void UsePipelineOf(const std::vector<NodeStatus>& nodes);
+  void BeginOutage(const Status& status, Deliveries& out);
+  void GiveUp(const Status& status, Deliveries& out);
+  void TryAgainIfDue();
+  void TakeFound();
+  TimePoint next_try() const;  // the end of time: none is due
+  Status WhyNotServing() const;
   void StartExecutor(std::shared_ptr<StepExecutor> executor);
-  void LoseAll(const Status& status, Deliveries& out);
   control::NewSequence Announce(SequenceId sequence) const;
   Status Check(const GenerateRequest& request) const;
   void Observe(const Continuation& continuation, FinishReason reason, const Request& request);
@@ -116,13 +141,16 @@ class ServingEngine : public Engine {
   Deliveries pending_;                              // made outside the engine's thread, delivered on it
   std::vector<std::optional<InFlight>> in_flight_;  // by batch
   StepCycle cycle_;
-  Status dead_;                         // why nothing can be served any more
-  std::map<NodeId, std::string> lost_;  // nodes, and why
+  NodeOutages outages_;
+  Status outage_;             // why nothing can be served at the moment
+  TimePoint outage_since_{};  // of that
+  Status given_up_;           // why nothing will be served any more
   bool stopping_ = false;
-  std::shared_ptr<StepExecutor> executor_;   // null: being reconnected
+  std::shared_ptr<StepExecutor> executor_;   // null: being reconnected, or nothing can be served
   uint64_t generation_ = 0;                  // of executor_
   std::vector<NodeStatus> nodes_meanwhile_;  // while it is null
   std::optional<Result<std::unique_ptr<StepExecutor>>> reconnected_;
+  std::optional<std::set<NodeId>> found_;  // by looking_
 
   struct Event {
     uint64_t generation = 0;
@@ -130,7 +158,10 @@ class ServingEngine : public Engine {
   };
   Inbox<Event> events_;
   WakeFd wake_;
-  std::thread reconnecting_;  // the engine's thread, and the destructor
+  std::stop_source stop_looking_;
+  // The engine's thread, and the destructor. Both wait for nodes.
+  std::thread reconnecting_;  // makes the next executor
+  std::thread looking_;       // for nodes that are lost, while others serve
   std::thread thread_;
 };
 

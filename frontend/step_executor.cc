@@ -77,6 +77,37 @@ control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeI
   return order;
 }
 
+size_t MaxOrderBytes(const StepPlan& plan, std::span<const control::NewSequence> added) {
+  // Of protobuf: a number of 32 bits takes up to 5 bytes, one of 64 bits 10, and a tag or the length of a message 1 or 2 more.
+  constexpr size_t kNumber = 5, kLongNumber = 10, kDecodeRow = 48, kPart = 32, kWork = 48, kOrder = 64;
+  size_t bytes = kOrder + plan.released.size() * kLongNumber;
+  for (const control::NewSequence& sequence : added)
+    bytes += kWork + sequence.sampling().ByteSizeLong() + static_cast<size_t>(sequence.tokens_size()) * kNumber;
+  for (const Work& work : plan.work) {
+    bytes += kWork + work.tokens.size() * kNumber;
+    for (const KvPart& part : work.route) {
+      const size_t slots = work.prefill ? part.slots.size() * kNumber : std::max<size_t>(part.slots.size(), 1) * kDecodeRow;
+      bytes += kPart + slots + part.shared.size() * kNumber;
+    }
+  }
+  return bytes;
+}
+
+FittedStep FitOrders(const StepPlan& plan, std::span<const control::NewSequence> added,
+                     const std::function<bool(const StepPlan&, std::span<const control::NewSequence>)>& fits) {
+  FittedStep fitted{plan, {added.begin(), added.end()}, {}};
+  for (const bool all : {false, true}) {
+    if (fits(fitted.plan, fitted.added)) break;
+    const auto goes = [all](const Work& work) { return all || work.first; };
+    for (const Work& work : fitted.plan.work) {
+      if (goes(work)) fitted.left_out.push_back(work.sequence);
+    }
+    std::erase_if(fitted.plan.work, goes);
+    fitted.added.clear();
+  }
+  return fitted;
+}
+
 namespace {
 
 control::KvDType ToProto(const std::string& dtype) {

@@ -5,7 +5,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -54,6 +56,9 @@ class StepExecutor {
   // Sends a step's orders. One kStepDone or kComputeLost follows. Thread: the engine's.
   virtual void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) = 0;
 
+  // Ends the session of a memory node that others have lost, so that it is free to be taken again. Thread: the engine's.
+  virtual void Leave(NodeId /*node*/) {}
+
   // The nodes' own view for `lamina cluster status`. Thread: any.
   virtual std::vector<NodeStatus> nodes() = 0;
 };
@@ -63,10 +68,29 @@ class StepExecutor {
 // kPeerLost if too little is left. Thread: any.
 using Reconnect = std::function<Result<std::unique_ptr<StepExecutor>>(const std::map<NodeId, std::string>& lost)>;
 
+// Which of these nodes, given with the reasons why they are lost, could serve again: they answer and have no session with anybody; a
+// compute node has the weights by then, so this may take long. Of memory nodes that hold the same tokens all or none. Ends early when asked
+// to stop. Thread: any.
+using LookForNodes = std::function<std::set<NodeId>(const std::map<NodeId, std::string>& lost, std::stop_token stop)>;
+
 // The orders of one step. Work with slots and no tokens is for its memory nodes alone. `local`: attention stays on the compute node, which
 // needs the slots then. `node`: as routes name it.
 control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std::span<const control::NewSequence> added, bool local);
 control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeId node);
+
+// None of a step's orders is larger; it may be much more than they are.
+size_t MaxOrderBytes(const StepPlan& plan, std::span<const control::NewSequence> added);
+
+// A step of which parts are left out because its orders would be too large.
+struct FittedStep {
+  StepPlan plan;
+  std::vector<control::NewSequence> added;
+  std::vector<SequenceId> left_out;  // they have no part in it, and nodes are not told of them
+};
+
+// Leaves out the sequences that start, and if orders do not fit without them either, all work.
+FittedStep FitOrders(const StepPlan& plan, std::span<const control::NewSequence> added,
+                     const std::function<bool(const StepPlan&, std::span<const control::NewSequence>)>& fits);
 
 // The shape of a model's attention as nodes are told it. The dtypes: float32 | bfloat16 | float16.
 control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::string& kv_dtype, const std::string& wire_dtype);

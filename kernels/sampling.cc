@@ -130,7 +130,7 @@ void KeepTopK(std::span<const float> logits, int32_t top_k, Candidates& c) {
 // them: dropping these first leaves little to sort of a large vocabulary.
 void KeepTopP(std::span<const float> logits, const SamplingParams& params, float max, Candidates& c) {
   if (params.top_p >= 1.0f) return;
-  Weigh(logits, max, params.temperature, c);
+  Weigh(logits, max, DrawTemperature(params), c);
   const double total = Total(c), enough = params.top_p * total;
   const double least = (total - enough) / static_cast<double>(c.ids.size());
   size_t n = 0;
@@ -139,7 +139,7 @@ void KeepTopP(std::span<const float> logits, const SamplingParams& params, float
   }
   c.ids.resize(n);
   std::sort(c.ids.begin(), c.ids.end(), ByLogit{logits});
-  Weigh(logits, max, params.temperature, c);
+  Weigh(logits, max, DrawTemperature(params), c);
   double sum = 0;
   size_t kept = 0;
   while (kept < n && sum < enough) sum += c.weights[kept++];
@@ -148,7 +148,7 @@ void KeepTopP(std::span<const float> logits, const SamplingParams& params, float
 
 void KeepMinP(std::span<const float> logits, const SamplingParams& params, float max, Candidates& c) {
   if (params.min_p <= 0.0f) return;
-  const float least = max + params.temperature * std::log(params.min_p);
+  const float least = max + DrawTemperature(params) * std::log(params.min_p);
   std::erase_if(c.ids, [&](TokenId token) { return logits[static_cast<size_t>(token)] < least; });
 }
 
@@ -164,7 +164,7 @@ TokenId Draw(std::span<const float> logits, const SamplingParams& params, uint64
   KeepMinP(logits, params, max, c);
   // One order for the draw, whatever the filters left behind.
   if (!std::is_sorted(c.ids.begin(), c.ids.end())) std::sort(c.ids.begin(), c.ids.end());
-  Weigh(logits, max, params.temperature, c);
+  Weigh(logits, max, DrawTemperature(params), c);
   const double target = Random01(params.seed, position) * Total(c);
   double sum = 0;
   for (size_t i = 0; i < c.ids.size(); ++i) {
@@ -200,7 +200,7 @@ SampledToken Sample(std::span<float> logits, const SamplingParams& params, const
   if (wants_logprobs) raw.assign(logits.begin(), logits.end());
   EditLogits(logits, params, context);
   if (!IsSane(logits)) return sampled;
-  if (params.temperature <= 0.0f) {
+  if (DrawTemperature(params) == 0.0f) {
     sampled.token = static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());  // the first of equals
   } else {
     sampled.token = Draw(logits, params, context.prompt.size() + context.output.size());

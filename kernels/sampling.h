@@ -2,6 +2,7 @@
 // on the batch, the node or whether the sequence was preempted and recomputed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -11,8 +12,13 @@
 
 namespace lamina {
 
+// Below: greedy. Such a temperature tells apart what differs by less than fp32 logits are exact, and its inverse overflows in the end.
+inline constexpr float kLeastTemperature = 1e-5f;
+// Above: taken for this. All that is left is equally likely then, and its inverse is still a normal number.
+inline constexpr float kMaxTemperature = 1e30f;
+
 struct SamplingParams {
-  float temperature = 1.0f;         // 0: greedy (ties: lowest id)
+  float temperature = 1.0f;         // below kLeastTemperature: greedy (ties: lowest id)
   float top_p = 1.0f;               // (0, 1]
   int32_t top_k = 0;                // 0: off
   float min_p = 0.0f;               // [0, 1]
@@ -25,6 +31,11 @@ struct SamplingParams {
   std::vector<TokenId> banned;  // never chosen while fewer than min_tokens are generated (eos and stop tokens)
   int32_t min_tokens = 0;
 };
+
+// What tokens are drawn with: 0, greedy, or between kLeastTemperature and kMaxTemperature. NaN is greedy.
+inline float DrawTemperature(const SamplingParams& params) {
+  return params.temperature >= kLeastTemperature ? std::min(params.temperature, kMaxTemperature) : 0.0f;
+}
 
 struct TokenLogprob {
   TokenId token = 0;

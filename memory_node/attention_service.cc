@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -173,7 +174,23 @@ Result<std::span<const AttentionService::Row>> AttentionService::RowsOf(const Me
   return std::span<const Row>(rows).subspan(header.first_row, header.num_rows);
 }
 
-Status AttentionService::Attend(const ReceivedMessage& message, std::span<const Row> rows, std::byte* out) {
+// Stores the row's token if it gets a slot here. Returns the tokens that the row attends to.
+Result<std::span<const TokenSlot>> AttentionService::Store(const MessageHeader& header, const Row& row, const std::byte* k,
+                                                           const std::byte* v) {
+  if (!row.stores) return Attended(header, row, row.num_stored);
+  LAMINA_RETURN_IF_ERROR(store_->WriteRaw(static_cast<int>(header.layer), row.sequence, row.num_stored, k, v, StepId{header.step}));
+  return Attended(header, row, row.num_stored + 1);
+}
+
+// The row gets an output that adds nothing to what other nodes have for it.
+void AttentionService::Fail(const MessageHeader& header, size_t row, const Status& why, std::byte* out, FailedRows& failed) const {
+  failed.Add(row, why);
+  std::memset(out + row * wire_.q_row_bytes(), 0, wire_.q_row_bytes());
+  if ((header.flags & kWantsLse) == 0) return;
+  std::fill_n(Lse(header, row, out), wire_.num_heads, -std::numeric_limits<float>::infinity());
+}
+
+Status AttentionService::Attend(const ReceivedMessage& message, std::span<const Row> rows, std::byte* out, FailedRows& failed) {
   const int layer = static_cast<int>(message.header.layer);
   const size_t n = rows.size();
   const size_t q_bytes = wire_.q_row_bytes(), kv_bytes = wire_.kv_row_bytes();
@@ -186,17 +203,16 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
   const bool wants_lse = (message.header.flags & kWantsLse) != 0;
   queries_.clear();
   for (size_t i = 0; i < n; ++i) {
-    const StepId step{message.header.step};
-    int64_t num_tokens = rows[i].num_stored;
-    if (rows[i].stores) {
-      LAMINA_RETURN_IF_ERROR(store_->WriteRaw(layer, rows[i].sequence, num_tokens++, k, v, step));
-      k += kv_bytes;
-      v += kv_bytes;
+    const Result<std::span<const TokenSlot>> slots = Store(message.header, rows[i], k, v);
+    k += rows[i].stores ? kv_bytes : 0;
+    v += rows[i].stores ? kv_bytes : 0;
+    if (!slots.ok()) {
+      Fail(message.header, i, slots.status(), out, failed);
+      continue;
     }
-    LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots, Attended(message.header, rows[i], num_tokens));
-    attended_tokens_ += std::ssize(slots);
+    attended_tokens_ += std::ssize(*slots);
     float* const lse = wants_lse ? Lse(message.header, i, out) : nullptr;
-    queries_.push_back({q + i * q_bytes, slots, out + i * q_bytes, lse});
+    queries_.push_back({q + i * q_bytes, *slots, out + i * q_bytes, lse});
   }
   store_->Attend(attention_, layer, wire_.wire_dtype, queries_);
   return OkStatus();
@@ -224,13 +240,17 @@ size_t AttentionService::Decode(const ReceivedMessage& message, uint32_t number,
   times_.BeginWork();
   ForgetBefore(StepId{message.header.step});
   const Result<std::span<const Row>> rows = RowsOf(message.header, /*prefill=*/false);
-  const Status status = rows.ok() ? Attend(message, *rows, reply.data() + sizeof(MessageHeader)) : rows.status();
+  FailedRows failed;
+  const Status status = rows.ok() ? Attend(message, *rows, reply.data() + sizeof(MessageHeader), failed) : rows.status();
   attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
-  return Answer(message.header, status, number, 0, reply, payload_checksum);
+  return Answer({message.header, status, failed}, number, reply, payload_checksum);
 }
 
-size_t AttentionService::Answer(const MessageHeader& asked, const Status& status, uint32_t number, int64_t attended_before_ns,
-                                std::span<std::byte> reply, bool payload_checksum) {
+size_t AttentionService::Answer(Outcome answer, uint32_t number, std::span<std::byte> reply, bool payload_checksum) {
+  const MessageHeader& asked = answer.asked;
+  Status& status = answer.status;
+  const size_t num_failed = answer.failed.rows.size();
+  if (status.ok() && num_failed > 0 && num_failed == asked.num_rows) status = answer.failed.why;
   MessageHeader header{.kind = MessageKind::kReply,
                        .status = static_cast<uint16_t>(status.code()),
                        .epoch = epoch_,
@@ -244,9 +264,12 @@ size_t AttentionService::Answer(const MessageHeader& asked, const Status& status
   if (!status.ok()) {
     bytes = std::min<size_t>(status.message().size(), WireShape::kMaxErrorBytes);
     std::memcpy(payload.data(), status.message().data(), bytes);
+  } else if (num_failed > 0) {
+    header.flags |= kFailedRows;
+    bytes += answer.failed.Write(payload.subspan(bytes));
   }
   if (const auto step = steps_.find(StepId{header.step}); step != steps_.end() && (asked.flags & kLastLayer) != 0) EndStep(step->second);
-  const ReplyTimes times = times_.Take(attended_before_ns);
+  const ReplyTimes times = times_.Take(answer.attended_before_ns);
   if ((asked.flags & kTimes) != 0) {
     header.flags |= kTimes;
     std::memcpy(payload.data() + bytes, &times, sizeof(times));
@@ -277,9 +300,9 @@ size_t AttentionService::End(Begun& begun, const ReceivedMessage& keys_values, u
   const TimePoint start = Clock::now();
   times_.BeginWork();
   if (begun.status.ok()) begun.status = AttendRest(begun, keys_values, reply.data() + sizeof(MessageHeader), post_early);
-  if (!begun.status.ok()) begun.early_bytes = 0;  // the sentence stands there instead
+  if (!begun.status.ok() || begun.failed.rows.size() == begun.queries.header.num_rows) begun.early_bytes = 0;  // a sentence stands there
   attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
-  return Answer(begun.queries.header, begun.status, number, begun.attended_ns, reply, payload_checksum);
+  return Answer({begun.queries.header, begun.status, begun.failed, begun.attended_ns}, number, reply, payload_checksum);
 }
 
 Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
@@ -293,7 +316,12 @@ Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
   for (size_t i = 0; i < begun.num_rows; ++i) {
     std::span<const TokenSlot> slots;  // none yet: the first token of a sequence is the one that comes
     if (rows[i].num_before > 0) {
-      LAMINA_ASSIGN_OR_RETURN(slots, Attended(message.header, rows[i], rows[i].num_before));
+      const Result<std::span<const TokenSlot>> stored = Attended(message.header, rows[i], rows[i].num_before);
+      if (!stored.ok()) {
+        Fail(message.header, i, stored.status(), out, begun.failed);
+        continue;
+      }
+      slots = *stored;
     }
     attended_tokens_ += std::ssize(slots);
     queries_.push_back({message.payload.data() + i * q_bytes, slots, out + i * q_bytes, Lse(message.header, i, out)});
@@ -319,16 +347,19 @@ Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_va
   queries_.clear();
   std::vector<KvQuery>& rest = rest_;
   rest.clear();
+  const FailedRows failed_before = begun.failed;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const int64_t num_tokens = rows[i].num_stored + (rows[i].stores ? 1 : 0);
-    if (rows[i].stores) {
-      LAMINA_RETURN_IF_ERROR(
-          store_->WriteRaw(layer, rows[i].sequence, rows[i].num_stored, k, k + num_stores * kv_bytes, StepId{header.step}));
-      k += kv_bytes;
-    }
+    const std::byte* const row_k = k;
+    k += rows[i].stores ? kv_bytes : 0;
     const bool was_begun = i < begun.num_rows;
-    if (was_begun && !rows[i].stores) continue;
-    LAMINA_ASSIGN_OR_RETURN(std::span<const TokenSlot> slots, Attended(header, rows[i], num_tokens));
+    if (was_begun && (!rows[i].stores || failed_before.Has(i))) continue;
+    const Result<std::span<const TokenSlot>> attended = Store(header, rows[i], row_k, row_k + num_stores * kv_bytes);
+    if (!attended.ok()) {
+      Fail(header, i, attended.status(), out, begun.failed);
+      continue;
+    }
+    std::span<const TokenSlot> slots = *attended;
+    const int64_t num_tokens = rows[i].num_stored + (rows[i].stores ? 1 : 0);
     if (was_begun) slots = slots.last(static_cast<size_t>(std::min(std::ssize(slots), num_tokens - rows[i].num_before)));
     attended_tokens_ += std::ssize(slots);
     (was_begun ? queries_ : rest).push_back({begun.queries.payload.data() + i * q_bytes, slots, out + i * q_bytes, Lse(header, i, out)});

@@ -46,19 +46,21 @@ class AttentionService {
   StepId newest_step() const { return newest_step_; }
 
   // Computes a decode message and writes the whole reply (header and payload, with its checksum if so asked) to `reply`, of
-  // WireShape::compute_window_bytes(). Returns its size. Failures are answered in the reply's status, with a sentence. `number`: of the
-  // reply.
+  // WireShape::compute_window_bytes(). Returns its size. Failures are answered in the reply, with a sentence: in its status if they concern
+  // the whole message or all its rows, else as FailedRows. `number`: of the reply.
   size_t Decode(const ReceivedMessage& message, uint32_t number, std::span<std::byte> reply, bool payload_checksum);
 
   // The same for a decode message in two parts (WireShape::overlap). Begin attends over the tokens that are stored already, for most rows;
   // End stores k and v, completes those rows, hands their outputs to `post_early`, which may put them on their way (and says whether it
-  // did), and then attends for the rest. `queries` and `reply` stay as they are in between.
+  // did), and then attends for the rest. `queries` and `reply` stay as they are in between. Not batch-invariant: the rows that are begun
+  // sum in another order than the rest, and how many these are depends on the rows of the message. So last bits depend on the neighbours.
   struct Begun {
     ReceivedMessage queries;
     size_t num_rows = 0;     // that were begun: their output and log-sum-exp over stored tokens stand in the reply
     size_t early_bytes = 0;  // of the reply's payload that were posted; the rest is the caller's to post
     int64_t attended_ns = 0;
     Status status;
+    FailedRows failed;
   };
   using PostEarly = std::function<bool(std::span<const std::byte> outputs)>;
   Begun Begin(const ReceivedMessage& queries, std::span<std::byte> reply);
@@ -108,9 +110,16 @@ class AttentionService {
   float* Lse(const MessageHeader& header, size_t row, std::byte* out) const;  // where a row's goes, behind all outputs
   Status AttendStored(Begun& begun, std::byte* out);
   Status AttendRest(Begun& begun, const ReceivedMessage& keys_values, std::byte* out, const PostEarly& post_early);
-  size_t Answer(const MessageHeader& asked, const Status& status, uint32_t number, int64_t attended_before_ns, std::span<std::byte> reply,
-                bool payload_checksum);
-  Status Attend(const ReceivedMessage& message, std::span<const Row> rows, std::byte* out);
+  struct Outcome {
+    const MessageHeader& asked;
+    Status status;  // of the whole message
+    const FailedRows& failed;
+    int64_t attended_before_ns = 0;
+  };
+  size_t Answer(Outcome outcome, uint32_t number, std::span<std::byte> reply, bool payload_checksum);
+  Status Attend(const ReceivedMessage& message, std::span<const Row> rows, std::byte* out, FailedRows& failed);
+  Result<std::span<const TokenSlot>> Store(const MessageHeader& header, const Row& row, const std::byte* k, const std::byte* v);
+  void Fail(const MessageHeader& header, size_t row, const Status& why, std::byte* out, FailedRows& failed) const;
 
   const WireShape wire_;
   const AttentionShape attention_;

@@ -151,6 +151,8 @@ void MemoryNode::Configure(uint64_t connection, const std::string& payload) {
     status = InvalidArgument("memory node " + options_.name + ": the Configure message cannot be parsed");
   } else if (session_ != nullptr) {
     status = TryAgain("memory node " + options_.name + " serves " + control_->PeerName(session_->connection) + " already");
+  } else if (request.prepare_only()) {
+    LAMINA_LOG_DEBUG("{} asked whether this node is free", control_->PeerName(connection));
   } else if (Result<control::Configured> opened = Open(request); opened.ok()) {
     answer = *opened;
     session_->connection = connection;

@@ -13,14 +13,18 @@ constexpr int64_t kEvictedShare = 128;
 bool KvPool::Allocate(int64_t num_slots, std::vector<TokenSlot>& slots) {
   if (num_slots > num_free()) return false;
   if (num_slots > allocator_.num_free()) Evict(std::max(num_slots - allocator_.num_free(), capacity() / kEvictedShare));
-  return allocator_.Allocate(num_slots, slots);
+  const size_t before = slots.size();
+  if (!allocator_.Allocate(num_slots, slots)) return false;
+  for (const TokenSlot slot : std::span(slots).subspan(before)) {
+    if (slot >= uses_.size()) uses_.resize(std::max<size_t>(size_t{slot} + 1, 2 * uses_.size()), Use::kOwners);
+    use(slot) = Use::kOwners;
+  }
+  return true;
 }
 
-// The last owner of a slot that had several is the tree: sequences share only what they found in it, and what is shared stays there, as
-// all that stands before it is in use too.
 void KvPool::Release(std::span<const TokenSlot> slots) {
   allocator_.Release(slots);
-  num_idle_ += std::ranges::count_if(slots, [&](TokenSlot slot) { return allocator_.num_refs(slot) == 1; });
+  num_idle_ += std::ranges::count_if(slots, [&](TokenSlot slot) { return use(slot) == Use::kKept && allocator_.num_refs(slot) == 1; });
 }
 
 std::vector<TokenSlot> KvPool::Share(std::span<const TokenId> tokens) {
@@ -30,13 +34,29 @@ std::vector<TokenSlot> KvPool::Share(std::span<const TokenId> tokens) {
   return slots;
 }
 
-void KvPool::Keep(std::span<const TokenId> tokens, std::span<const TokenSlot> slots) { allocator_.AddRef(prefixes_.Insert(tokens, slots)); }
+void KvPool::Keep(std::span<const TokenId> tokens, std::span<const TokenSlot> slots) {
+  const auto withdrawn = std::ranges::find_if(slots, [&](TokenSlot slot) { return use(slot) == Use::kWithdrawn; });
+  const auto num = static_cast<size_t>(withdrawn - slots.begin());
+  const std::span<const TokenSlot> learned = prefixes_.Insert(tokens.first(num), slots.first(num));
+  allocator_.AddRef(learned);
+  for (const TokenSlot slot : learned) use(slot) = Use::kKept;
+}
+
+void KvPool::Withdraw(std::span<const TokenId> tokens, std::span<const TokenSlot> slots) {
+  ReleaseForgotten(prefixes_.Withdraw(tokens, slots));
+  for (const TokenSlot slot : slots) use(slot) = Use::kWithdrawn;
+}
 
 void KvPool::Evict(int64_t num_slots) {
-  const auto in_use = [&](TokenSlot slot) { return allocator_.num_refs(slot) > 1; };
-  const std::vector<TokenSlot> evicted = prefixes_.Evict(num_slots, in_use);
-  num_idle_ -= std::ssize(evicted) - std::ranges::count_if(evicted, in_use);
-  allocator_.Release(evicted);
+  ReleaseForgotten(prefixes_.Evict(num_slots, [&](TokenSlot slot) { return allocator_.num_refs(slot) > 1; }));
+}
+
+void KvPool::ReleaseForgotten(std::span<const TokenSlot> slots) {
+  for (const TokenSlot slot : slots) {
+    use(slot) = Use::kOwners;
+    if (allocator_.num_refs(slot) == 1) --num_idle_;
+  }
+  allocator_.Release(slots);
 }
 
 void KvPool::DropPrefixes() { Evict(prefixes_.num_tokens()); }

@@ -34,8 +34,13 @@ class KvPool {
   int64_t CachedLength(std::span<const TokenId> tokens) const { return prefixes_.Length(tokens); }
   std::vector<TokenSlot> Share(std::span<const TokenId> tokens);
 
-  // From now on slots[i] holds K and V of tokens[i] behind those before, for others too. REQUIRES: the caller owns the slots.
+  // From now on slots[i] holds K and V of tokens[i] behind those before, for others too; of slots that were withdrawn, and those behind
+  // them, nothing is kept. REQUIRES: the caller owns the slots.
   void Keep(std::span<const TokenId> tokens, std::span<const TokenSlot> slots);
+
+  // What these slots hold may be wrong: nobody else gets them, nor what is kept behind them, and they are not kept again before they are
+  // free. REQUIRES: as Keep.
+  void Withdraw(std::span<const TokenId> tokens, std::span<const TokenSlot> slots);
 
   // Nothing idle is worth anything any more. REQUIRES: nothing is in use.
   void DropPrefixes();
@@ -44,11 +49,16 @@ class KvPool {
   double speed = 1;
 
  private:
+  enum class Use : uint8_t { kOwners, kKept, kWithdrawn };  // kKept: the tree is one of the owners
+
   void Evict(int64_t num_slots);
+  void ReleaseForgotten(std::span<const TokenSlot> slots);  // by the tree
+  Use& use(TokenSlot slot) { return uses_[slot]; }
 
   NodeId id_;
   SlotAllocator allocator_;
   PrefixTree prefixes_;
+  std::vector<Use> uses_;  // of each slot up to the highest one that was ever in use
   int64_t num_idle_ = 0;
 };
 

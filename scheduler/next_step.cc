@@ -181,12 +181,27 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
   if (budget_tokens == 0 || queue->size() == 0 || !MayStart(plan.batch)) return;
   std::vector<NodeLoad> loads;
   for (const auto& [id, pool] : pools) loads.push_back(LoadWithGrowth(pool));
+  std::set<uint64_t> awaited = AwaitedGroups();
+  std::vector<Waiting> passed_over;
+  start_bytes = 0;
   // A start needs a token of the budget that nobody who runs can use: so those who run are never more than the budget, and all get a row.
   while (budget_tokens > 0 && MayStart(plan.batch)) {
-    Sequence* const started = StartNext(plan, loads);
-    if (started == nullptr) return;
-    budget_tokens = PlanChunk(*started, plan, budget_tokens);
+    const std::optional<Waiting> top = queue->Top();
+    const auto it = top ? sequences.find(top->sequence) : sequences.end();
+    // Not in the plan that preempted it. Nobody overtakes it either: they would only take the slots that it made free.
+    if (it == sequences.end() || it->second.preempted_in == plan.step) break;
+    Sequence& sequence = it->second;
+    // It holds nothing and takes nothing, so whoever is behind it need not wait with it.
+    if (awaited.contains(sequence.group) && sequence.num_tokens() > 1) {
+      queue->Remove(sequence.id);
+      passed_over.push_back(*top);
+      continue;
+    }
+    if (!Start(sequence, plan, loads)) break;
+    if (WillProve(sequence)) awaited.insert(sequence.group);
+    budget_tokens = PlanChunk(sequence, plan, budget_tokens);
   }
+  for (const Waiting& waiting : passed_over) queue->Push(waiting);
 }
 
 bool Scheduler::State::MayStart(int batch) const {
@@ -222,20 +237,14 @@ int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan, int64_t 
   return budget_tokens - count;
 }
 
-// Gives the queue's top its slots. nullptr if it has to wait, and everybody behind it too.
-Sequence* Scheduler::State::StartNext(const StepPlan& plan, std::vector<NodeLoad>& loads) {
-  const std::optional<Waiting> top = queue->Top();
-  if (!top) return nullptr;
-  const auto it = sequences.find(top->sequence);
-  if (it == sequences.end()) return nullptr;
-  Sequence& sequence = it->second;
-  // Not in the plan that preempted it. Nobody overtakes it either: they would only take the slots that it made free.
-  if (sequence.preempted_in == plan.step) return nullptr;
-  if (WaitsForGroup(sequence)) return nullptr;
+// Gives the queue's top its slots. False if it has to wait, and everybody behind it too.
+bool Scheduler::State::Start(Sequence& sequence, const StepPlan& plan, std::vector<NodeLoad>& loads) {
+  if (start_bytes > 0 && start_bytes + sequence.start_bytes() > options.max_start_bytes) return false;
   const Beginning beginning = FindBeginning(sequence, loads);
-  if (beginning.pool != nullptr && NumRowsLeft(plan) == 0) return nullptr;
+  if (beginning.pool != nullptr && NumRowsLeft(plan) == 0) return false;
   if (!TakeShared(sequence, beginning) && !TakeSlots(sequence, placement->Place(sequence.num_tokens(), sequence.growth(), loads)))
-    return nullptr;
+    return false;
+  start_bytes += sequence.start_bytes();
   num_started_tokens += sequence.num_tokens();
   num_shared_tokens += sequence.num_shared;
   queue->Remove(sequence.id);
@@ -250,16 +259,21 @@ Sequence* Scheduler::State::StartNext(const StepPlan& plan, std::vector<NodeLoad
       if (load.id == extent.pool->id()) load = LoadWithGrowth(*extent.pool);
     }
   }
-  return &sequence;
+  return true;
 }
 
-// One of its group computes what it will share, and a second step of that one will prove it.
-bool Scheduler::State::WaitsForGroup(const Sequence& sequence) const {
-  if (!options.prefix_caching || sequence.group == 0) return false;
-  return std::ranges::any_of(running, [&](const auto& entry) {
-    const Sequence& other = *entry.second;
-    return other.group == sequence.group && other.num_proven == 0 && other.num_tokens() + 1 < other.max_tokens;
-  });
+// A second step of a sequence that computes its group's beginning proves it. Those that share one themselves have nothing to wait for.
+bool Scheduler::State::WillProve(const Sequence& sequence) const {
+  return options.prefix_caching && sequence.group != 0 && sequence.num_shared == 0 && sequence.num_proven == 0 &&
+         sequence.extents.size() == 1 && sequence.num_tokens() + 1 < sequence.max_tokens;
+}
+
+std::set<uint64_t> Scheduler::State::AwaitedGroups() const {
+  std::set<uint64_t> groups;
+  for (const auto& [arrival, sequence] : running) {
+    if (WillProve(*sequence)) groups.insert(sequence->group);
+  }
+  return groups;
 }
 
 Scheduler::State::Beginning Scheduler::State::FindBeginning(const Sequence& sequence, std::span<const NodeLoad> loads) {

@@ -21,7 +21,8 @@ struct Waiting {
 };
 
 // The order of the waiting line. Pure object; holds ids only. The scheduler serves strictly in this order: as long as the sequence at the
-// top finds no room, nobody behind it is served, so a long prompt is not overtaken for ever.
+// top finds no room, nobody behind it is served, so a long prompt is not overtaken for ever. Those that wait for another of their group to
+// compute what they will share are passed over: removed, and pushed again, with the same Waiting, when the step is planned.
 class QueuePolicy {
  public:
   virtual ~QueuePolicy() = default;
@@ -77,7 +78,7 @@ std::unique_ptr<PlacementPolicy> MakeLeastLoadedPlacement();
 
 // Sequences of up to `spread_tokens` tokens whole, longer ones over as many nodes as they have that many tokens, so that the nodes'
 // attention takes about the same time: used tokens over speed. A sequence that grows takes a further node when it has outgrown those it is
-// on, or when they are full. REQUIRES: spread_tokens >= 1.
+// on, or when they are full. So the others decide where tokens lie, and the last bits of merged outputs. REQUIRES: spread_tokens >= 1.
 std::unique_ptr<PlacementPolicy> MakeSpreadPlacement(int64_t spread_tokens);
 
 }  // namespace lamina

@@ -78,6 +78,24 @@ std::span<const TokenSlot> PrefixTree::Insert(std::span<const TokenId> tokens, s
   return learned;
 }
 
+std::vector<TokenSlot> PrefixTree::Withdraw(std::span<const TokenId> tokens, std::span<const TokenSlot> slots) {
+  std::vector<TokenSlot> forgotten;
+  for (Edge* edge = Child(root_, tokens); edge != nullptr; edge = Child(*edge, tokens)) {
+    const int64_t common = Common(*edge, tokens);
+    int64_t others = 0;  // slots that hold the same text for somebody else
+    while (others < common && edge->slots[static_cast<size_t>(others)] != slots[static_cast<size_t>(others)]) ++others;
+    if (others < common) {
+      if (others > 0) Cut(*edge, others);
+      Forget(others > 0 ? *edge->children.begin()->second : *edge, forgotten);
+      break;
+    }
+    if (common < std::ssize(edge->tokens)) break;
+    tokens = tokens.subspan(static_cast<size_t>(common));
+    slots = slots.subspan(static_cast<size_t>(common));
+  }
+  return forgotten;
+}
+
 std::vector<PrefixTree::Edge*> PrefixTree::Edges() {
   std::vector<Edge*> edges = {&root_};
   for (size_t i = 0; i < edges.size(); ++i) {

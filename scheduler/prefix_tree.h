@@ -35,6 +35,10 @@ class PrefixTree {
   // behind the tokens that were there before, whose slots stay. REQUIRES: as many slots as tokens.
   std::span<const TokenSlot> Insert(std::span<const TokenId> tokens, std::span<const TokenSlot> slots);
 
+  // Forgets every token whose slot is slots[i] for tokens[i], with all that follows it, in use or not, and returns the slots that were
+  // forgotten. REQUIRES: as many slots as tokens.
+  std::vector<TokenSlot> Withdraw(std::span<const TokenId> tokens, std::span<const TokenSlot> slots);
+
   // Forgets tokens until `num_tokens` slots that are not in use are forgotten, or all such, and returns what was forgotten. First edges
   // that no other follows, those that were used longest ago before the others; then any that are not in use, with all that follows, though
   // some of that may be in use (by a sequence that has the tokens before it in other slots). REQUIRES: the slots of an edge are in use all

@@ -100,6 +100,7 @@ Status Scheduler::Add(SequenceSpec spec) {
   sequence.id = spec.id;
   sequence.arrival = state_->next_arrival++;
   sequence.group = spec.group;
+  sequence.told_bytes = spec.told_bytes;
   sequence.tokens = std::move(spec.prompt);
   sequence.max_tokens = max_tokens;
   state_->Enqueue(sequence, /*preempted=*/false);
@@ -109,6 +110,13 @@ Status Scheduler::Add(SequenceSpec spec) {
 void Scheduler::Finish(SequenceId sequence) {
   const auto it = state_->sequences.find(sequence);
   if (it != state_->sequences.end()) state_->Forget(it->second);
+}
+
+void Scheduler::Fail(SequenceId sequence) {
+  const auto it = state_->sequences.find(sequence);
+  if (it == state_->sequences.end()) return;
+  if (it->second.running()) state_->WithdrawKept(it->second);
+  state_->Forget(it->second);
 }
 
 void Scheduler::CompleteStep(std::span<const Sampled> sampled, int batch) {
@@ -183,6 +191,13 @@ void Scheduler::State::KeepProven(const Sequence& sequence) {
   const Extent& extent = sequence.extents.front();
   const auto num_tokens = static_cast<size_t>(sequence.num_proven);
   extent.pool->Keep(std::span(sequence.tokens).first(num_tokens), std::span(extent.slots).first(num_tokens));
+}
+
+// What it left for others when it had one extent are that one's first slots.
+void Scheduler::State::WithdrawKept(Sequence& sequence) {
+  sequence.num_proven = 0;
+  const Extent& first = sequence.extents.front();
+  first.pool->Withdraw(std::span(sequence.tokens).first(first.slots.size()), first.slots);
 }
 
 void Scheduler::State::GiveUpSlots(Sequence& sequence) {

@@ -15,7 +15,8 @@
 //
 // Prefixes (prefix_caching): what a completed step has attended to on a node stays there as long as nobody else wants the room. A sequence
 // at least half of whose tokens are found so starts on that node with their slots, shared, and computes the rest by decode rows. Sequences
-// on several nodes neither leave nor take such a beginning.
+// on several nodes neither leave nor take such a beginning. While the first of a group computes what the others will share, those wait and
+// whoever is behind them in the queue does not; then all that fit start at once.
 //
 // Progress: the oldest sequence of a node (by Add order, kept over preemptions) is preempted only when it is alone there and has outgrown
 // the node; the largest node has room for every accepted sequence. So with the FIFO queue every sequence ends. Where sequences spread over
@@ -35,6 +36,10 @@
 
 namespace lamina {
 
+// For each token of a sequence that starts nodes are told the token, and maybe the slot where its K and V are already: at most five bytes
+// each.
+inline constexpr int64_t kStartBytesPerToken = 10;
+
 struct SchedulerOptions {
   int max_num_seqs = 64;             // sequences that hold slots at a time: the rows that may decode in one step of every batch
   int num_batches = 1;               // at most
@@ -42,6 +47,9 @@ struct SchedulerOptions {
   int64_t max_model_len = 0;         // prompt + output tokens of one sequence
   int max_queued = 1024;             // waiting sequences; more are refused with kTryAgain
   bool prefix_caching = false;       // K and V of sequences that are over, or run, serve others that begin with the same tokens
+  // What nodes are told of the sequences that start in one step comes to at most so many bytes (kStartBytesPerToken), unless a single one
+  // needs more: that one starts alone. A third of the largest frame of the control channel, which leaves room for the other rows.
+  int64_t max_start_bytes = int64_t{20} << 20;
 };
 
 // A pool of token slots that sequences can be placed on: a memory node, several that hold different kv_heads of the same tokens (`id` is
@@ -56,6 +64,7 @@ struct SequenceSpec {
   std::vector<TokenId> prompt;  // at least one token
   int64_t max_new_tokens = 0;   // at least 1
   uint64_t group = 0;           // not 0: with prefix_caching the first of the group computes the prompt, the others wait to share it
+  int64_t told_bytes = 0;       // what nodes are told of it when it starts, besides its tokens
 };
 
 // What of a sequence is on one node, and what of a Work goes there.
@@ -144,6 +153,10 @@ class Scheduler {
   // The sequence is over (finished or aborted); its slots are freed and reported in the next plan's `released`: if it is in a step
   // in flight, in the next plan after that, because its KV may still be read. Unknown ids are ignored.
   void Finish(SequenceId sequence);
+
+  // As Finish, for a sequence whose KV may be wrong: nothing of it is there for others from now on, be it computed or shared by it. Those
+  // that share it already go on.
+  void Fail(SequenceId sequence);
 
   // The batch's next step; empty() when nothing of it can run, and it may hold `released` only, for the nodes to free their tables. With
   // several batches a sequence that needs a slot may have to sit a step out: those that could be preempted for it are in flight.

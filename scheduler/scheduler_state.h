@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -35,6 +36,7 @@ struct Sequence {
   SequenceId id;
   uint64_t arrival = 0;
   uint64_t group = 0;           // as SequenceSpec's
+  int64_t told_bytes = 0;       // likewise
   std::vector<TokenId> tokens;  // prompt and generated
   int64_t max_tokens = 0;       // prompt + max_new_tokens
 
@@ -58,6 +60,7 @@ struct Sequence {
   bool running() const { return !extents.empty(); }
   int64_t num_slots() const;
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t start_bytes() const { return kStartBytesPerToken * num_tokens() + told_bytes; }
   std::span<const TokenId> all_but_last() const { return std::span(tokens).first(tokens.size() - 1); }  // that one is computed: it samples
   // Slots it will take in the next steps, beyond those for tokens.size(): the token that is sampled last never gets one.
   int64_t growth() const { return std::min(kGrowthTokens, max_tokens - num_tokens() - 1); }
@@ -89,6 +92,7 @@ struct Scheduler::State {
   int64_t num_preemptions = 0, num_started_tokens = 0, num_shared_tokens = 0;
   uint64_t next_arrival = 0;
   StepId next_step{1};
+  int64_t start_bytes = 0;  // of those that the plan under way has started
   std::vector<Batch> batches;
   Pipeline pipeline;
 
@@ -107,8 +111,9 @@ struct Scheduler::State {
   // Gives a started sequence as much of the budget as it can use and returns what is left of it.
   int64_t PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens) const;
   int64_t NumRowsLeft(const StepPlan& plan) const;
-  Sequence* StartNext(const StepPlan& plan, std::vector<NodeLoad>& loads);
-  bool WaitsForGroup(const Sequence& sequence) const;
+  bool Start(Sequence& sequence, const StepPlan& plan, std::vector<NodeLoad>& loads);
+  bool WillProve(const Sequence& sequence) const;  // the beginning that its group will share. REQUIRES: it runs
+  std::set<uint64_t> AwaitedGroups() const;        // one of each will
   bool TakeSlots(Sequence& sequence, std::span<const KvShare> shares);
   struct Beginning {  // of a sequence, with KV that is there
     KvPool* pool = nullptr;
@@ -117,6 +122,7 @@ struct Scheduler::State {
   Beginning FindBeginning(const Sequence& sequence, std::span<const NodeLoad> loads);  // that is worth sharing; nullptr: none
   bool TakeShared(Sequence& sequence, const Beginning& beginning);                     // its slots and the rest; likewise
   void KeepProven(const Sequence& sequence);                                           // for others that begin alike
+  void WithdrawKept(Sequence& sequence);  // it leaves nothing for others, nor does what it shares. REQUIRES: it runs
   enum class Growth { kGrown, kPreempted, kHasToWait };
   Growth GrowByOne(Sequence& sequence, StepPlan& plan);
   KvPool* PoolToGrow(const Sequence& sequence);  // nullptr: all that it may grow on are full

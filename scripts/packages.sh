@@ -1,13 +1,13 @@
 # The Debian 12 packages that lamina needs, and how they are installed. Sourced by the other scripts.
 
 BUILD_PACKAGES=(
-  ccache cmake g++ ninja-build pkg-config
+  ccache cmake g++ git ninja-build pkg-config
   ibverbs-providers libboost1.81-dev libboost-context1.81-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libibverbs-dev libicu-dev libpcre2-dev
   libprotobuf-dev libspdlog-dev libssl-dev libucx-dev libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler
 )
-TEST_PACKAGES=(
-  busybox-static chromium-headless-shell clang clang-format curl iproute2 kmod libclang-rt-14-dev openssl perftest python3 qemu-system-x86 ucx-utils
-)
+TEST_PACKAGES=(chromium-headless-shell curl iproute2 openssl python3 ucx-utils)
+# What `scripts/test.sh --all` needs beside those.
+ALL_TEST_PACKAGES=(busybox-static clang clang-format kmod libclang-rt-14-dev perftest qemu-system-x86)
 
 # install_packages NAME...: installs those that are missing, and says which. Asks for root only then.
 install_packages() {

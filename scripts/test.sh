@@ -1,12 +1,23 @@
 #!/usr/bin/env bash
-# Everything that has to pass before a change is merged. Installs what is missing, then: style and dependency checks, the release build, unit
-# tests under sanitizers, fuzzers, RDMA on emulated machines with Soft-RoCE, and at the end the whole test suite of the release build.
+# Installs what is missing, builds the release preset and runs all of its tests.
 #
-#   scripts/test.sh          FUZZ_SECONDS=10 is how long each fuzzer runs
+#   scripts/test.sh [--all]
+#     --all   everything that has to pass before a change is merged, which is what CI runs: before these tests also style and
+#             dependency checks, unit tests under sanitizers, fuzzers, and RDMA on emulated machines with Soft-RoCE.
+#             FUZZ_SECONDS=10 is how long each fuzzer runs
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/packages.sh
 source scripts/build.sh
+
+case "$*" in
+  "") all= ;;
+  --all) all=yes ;;
+  *)
+    echo "usage: scripts/test.sh [--all]" >&2
+    exit 2
+    ;;
+esac
 
 jobs=$(nproc)
 fuzz_seconds=${FUZZ_SECONDS:-10}
@@ -49,7 +60,8 @@ test_folders() {
   done
   build "$preset" "${targets[@]}"
   log=$(mktemp)
-  if ! ctest --preset "$preset" --label-regex "^($labels)\$" --exclude-regex "$only_release" --no-tests=error --parallel "$jobs" >"$log" 2>&1; then
+  if ! ctest --preset "$preset" --label-regex "^($labels)\$" --exclude-regex "$only_release" --no-tests=error --parallel "$jobs" 2>&1 |
+    show_progress "$log"; then
     cat "$log" >&2
     echo "Tests of preset '$preset' failed." >&2
     return 1
@@ -77,19 +89,23 @@ run_fuzzers() {
   rm -f "$log"
 }
 
-install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
-stage "style and dependencies"
-check_style
+install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" ${all:+"${ALL_TEST_PACKAGES[@]}"}
+if [ -n "$all" ]; then
+  stage "style and dependencies"
+  check_style
+fi
 stage "release build"
 build release
-stage "address and undefined-behaviour sanitizers"
-test_folders asan "${asan_folders[@]}"
-stage "fuzzers"
-build asan fuzzers
-run_fuzzers
-stage "thread sanitizer"
-test_folders tsan "${tsan_folders[@]}"
-stage "RDMA (Soft-RoCE)"
-quietly tests/softroce/run.sh build/release
-stage "all tests"
+if [ -n "$all" ]; then
+  stage "address and undefined-behaviour sanitizers"
+  test_folders asan "${asan_folders[@]}"
+  stage "fuzzers"
+  build asan fuzzers
+  run_fuzzers
+  stage "thread sanitizer"
+  test_folders tsan "${tsan_folders[@]}"
+  stage "RDMA (Soft-RoCE)"
+  quietly tests/softroce/run.sh build/release
+fi
+stage "all tests of the release build"
 ctest --preset release --parallel "$jobs"

@@ -2,6 +2,8 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace lamina {
@@ -19,6 +21,42 @@ std::optional<Notification> Notification::Unpack(uint32_t value) {
   const bool known = notification.kind >= MessageKind::kDecode && notification.kind <= MessageKind::kLink;
   if (!known || notification.slot >= static_cast<uint32_t>(pushes ? kPushSlots : kMaxBatches)) return std::nullopt;
   return notification;
+}
+
+void FailedRows::Add(size_t row, const Status& status) {
+  if (rows.empty()) why = status;
+  rows.push_back(static_cast<uint32_t>(row));
+}
+
+bool FailedRows::Has(size_t row) const { return std::ranges::find(rows, static_cast<uint32_t>(row)) != rows.end(); }
+
+size_t FailedRows::Write(std::span<std::byte> into) const {
+  const std::array<uint32_t, 2> head = {static_cast<uint32_t>(why.code()), static_cast<uint32_t>(rows.size())};
+  const size_t rows_bytes = rows.size() * sizeof(uint32_t), text_bytes = std::min<size_t>(why.message().size(), kMaxErrorBytes);
+  std::memcpy(into.data(), head.data(), sizeof(head));
+  std::memcpy(into.data() + sizeof(head), rows.data(), rows_bytes);
+  std::memcpy(into.data() + sizeof(head) + rows_bytes, why.message().data(), text_bytes);
+  return sizeof(head) + rows_bytes + text_bytes;
+}
+
+Result<FailedRows> FailedRows::Read(std::span<const std::byte> bytes, size_t num_rows) {
+  std::array<uint32_t, 2> head{};
+  if (bytes.size() < sizeof(head)) return Corrupt("failed rows in " + std::to_string(bytes.size()) + " bytes");
+  std::memcpy(head.data(), bytes.data(), sizeof(head));
+  const auto& [status, count] = head;
+  const std::span<const std::byte> behind = bytes.subspan(sizeof(head));
+  if (status == 0 || count > num_rows || behind.size() / sizeof(uint32_t) < count)
+    return Corrupt(std::to_string(count) + " failed rows of " + std::to_string(num_rows) + " in " + std::to_string(bytes.size()) +
+                   " bytes");
+  FailedRows failed;
+  failed.rows.resize(count);
+  if (count > 0) std::memcpy(failed.rows.data(), behind.data(), count * sizeof(uint32_t));
+  for (const uint32_t row : failed.rows) {
+    if (row >= num_rows) return Corrupt("failed row " + std::to_string(row) + " of " + std::to_string(num_rows));
+  }
+  const std::span<const std::byte> text = behind.subspan(count * sizeof(uint32_t));
+  failed.why = Status(static_cast<StatusCode>(status), std::string(reinterpret_cast<const char*>(text.data()), text.size()));
+  return failed;
 }
 
 bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric) {

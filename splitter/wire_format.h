@@ -24,8 +24,9 @@
 //           all rows whose token is stored on this node (the order says which), then their v
 //   push    all rows' k, then all rows' v, [num_kv_heads, head_dim] each in the KV dtype
 //   reply   out [num_heads, head_dim] in the wire dtype; behind all rows' out, if the decode message has kWantsLse, the log-sum-exp
-//           [num_heads] fp32 of each; on an error (status != 0) a UTF-8 message instead. With kTimes, ReplyTimes (step_times.h)
-//           stand behind all that
+//           [num_heads] fp32 of each; on an error (status != 0) a UTF-8 message instead. With kFailedRows some rows have no output, and
+//           behind all that stand u32 status (StatusCode), u32 count, count x u32 row, and a UTF-8 message. With kTimes, ReplyTimes
+//           (step_times.h) stand behind all that
 // A row of k or v is a multiple of 8 elements, as head_dim is: with an 8-bit KV dtype v is aligned to 8 bytes and no further. Nothing of
 // wider elements stands behind k and v in a message, so there is no padding.
 //
@@ -45,6 +46,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/status.h"
@@ -87,9 +89,10 @@ static_assert(sizeof(MessageHeader) == 64 && offsetof(MessageHeader, header_chec
 
 // MessageHeader::flags
 inline constexpr uint16_t kHasPayloadChecksum = 1;
-inline constexpr uint16_t kWantsLse = 2;   // decode: some rows' outputs will be merged with those of other nodes
-inline constexpr uint16_t kTimes = 4;      // decode: wants ReplyTimes (step_times.h); reply: its payload ends with them
-inline constexpr uint16_t kLastLayer = 8;  // decode: nothing of the step follows
+inline constexpr uint16_t kWantsLse = 2;     // decode: some rows' outputs will be merged with those of other nodes
+inline constexpr uint16_t kTimes = 4;        // decode: wants ReplyTimes (step_times.h); reply: its payload ends with them
+inline constexpr uint16_t kLastLayer = 8;    // decode: nothing of the step follows
+inline constexpr uint16_t kFailedRows = 16;  // reply: FailedRows stand in it
 
 // What a message in a device window is about, in 64 bits: its step, the rows in it, and those of them with k and v.
 constexpr uint64_t AboutMessage(uint64_t step, size_t rows, size_t stored) { return step << 36 | uint64_t{rows} << 18 | stored; }
@@ -111,6 +114,23 @@ struct Notification {
 
   static constexpr uint32_t Next(uint32_t number) { return (number + 1) & 0xffffff; }
   static constexpr uint32_t Distance(uint32_t from, uint32_t to) { return (to - from) & 0xffffff; }  // calls of Next
+};
+
+inline constexpr uint64_t kMaxErrorBytes = 1024;  // of a message to people
+
+// Rows of a decode message that got no output, while the others did; `why`: of the first.
+struct FailedRows {
+  std::vector<uint32_t> rows;
+  Status why;
+
+  void Add(size_t row, const Status& status);
+  bool Has(size_t row) const;
+
+  static constexpr uint64_t MaxBytes(int max_rows) { return 8 + uint64_t{4} * static_cast<uint64_t>(max_rows) + kMaxErrorBytes; }
+  // REQUIRES: room for MaxBytes. Returns how many it wrote.
+  size_t Write(std::span<std::byte> into) const;
+  // kCorrupt: they are not those of a message of `num_rows` rows.
+  static Result<FailedRows> Read(std::span<const std::byte> bytes, size_t num_rows);
 };
 
 // Sizes and offsets that both ends derive from the same Configure message.
@@ -140,12 +160,12 @@ struct WireShape {
   uint64_t push_offset(int slot) const { return decode_areas_bytes() + slot * push_area_bytes(); }
   uint64_t memory_window_bytes() const { return push_offset(kPushSlots); }
   uint64_t reply_area_bytes() const {
-    return Align(sizeof(MessageHeader) + max_rows * (q_row_bytes() + lse_row_bytes()) + kMaxErrorBytes + kMaxTimesBytes);
+    return Align(sizeof(MessageHeader) + max_rows * (q_row_bytes() + lse_row_bytes()) + FailedRows::MaxBytes(max_rows) + kMaxTimesBytes);
   }
   uint64_t reply_offset(int batch) const { return batch * reply_area_bytes(); }
   uint64_t compute_window_bytes() const { return reply_offset(num_batches); }
 
-  static constexpr uint64_t kMaxErrorBytes = 1024;
+  static constexpr uint64_t kMaxErrorBytes = lamina::kMaxErrorBytes;
   static constexpr uint64_t kMaxTimesBytes = 64;
   static constexpr uint64_t Align(uint64_t bytes) { return (bytes + 4095) & ~uint64_t{4095}; }
 };

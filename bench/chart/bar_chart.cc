@@ -18,7 +18,7 @@ constexpr const char* kBarColours[] = {"#4e79a7", "#f28e2b"};
 std::string ToSvg(const BarChart& chart) {
   double low = chart.logarithmic ? 1e300 : 0, high = 0;
   for (const ChartBar& bar : chart.bars) {
-    high = std::max(high, bar.to);
+    high = std::max({high, bar.to, bar.highest});
     if (chart.logarithmic) low = std::min(low, bar.from);
   }
   const auto x = [&](double value) {
@@ -33,12 +33,19 @@ std::string ToSvg(const BarChart& chart) {
       kPictureWidth, height, EscapeXml(chart.title));
   double y = kHeadingHeight;
   for (const ChartBar& bar : chart.bars) {
+    const bool has_spread = bar.highest > bar.lowest;
     const double width = std::max(3.0, x(bar.to) - x(bar.from));
     svg += fmt::format(
         "<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">{}</text><rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"{:.0f}\" "
         "class=\"bar\" fill=\"{}\"/><text x=\"{:.1f}\" y=\"{:.0f}\">{}</text>\n",
         kLabelWidth - 8, y + 15, EscapeXml(bar.label), x(bar.from), y + 3, width, kRowHeight - 6, kBarColours[bar.second ? 1 : 0],
-        x(bar.from) + width + 6, y + 15, EscapeXml(bar.text));
+        std::max(x(bar.from) + width, has_spread ? x(bar.highest) : 0) + 6, y + 15, EscapeXml(bar.text));
+    if (has_spread) {
+      svg += fmt::format(
+          "<path class=\"spread axis\" d=\"M{0:.1f} {2:.1f}H{1:.1f}M{0:.1f} {3:.1f}V{4:.1f}M{1:.1f} {3:.1f}V{4:.1f}\" fill=\"none\" "
+          "stroke=\"#333\"/>\n",
+          x(bar.lowest), x(bar.highest), y + kRowHeight / 2, y + kRowHeight / 2 - 4, y + kRowHeight / 2 + 4);
+    }
     y += kRowHeight;
   }
   return svg + "</svg>\n";

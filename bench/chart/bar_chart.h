@@ -10,8 +10,9 @@ namespace lamina {
 struct ChartBar {
   std::string label;
   double from = 0, to = 0;
-  std::string text;     // behind the bar
-  bool second = false;  // in the second colour
+  std::string text;                // behind the bar
+  bool second = false;             // in the second colour
+  double lowest = 0, highest = 0;  // an error bar, if they differ
 };
 
 struct BarChart {

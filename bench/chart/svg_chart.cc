@@ -85,6 +85,14 @@ std::string DrawAxes(const Chart& chart, const Axis& x, const Axis& y) {
   return out + SvgText(x.first_pixel, 16, "font-weight=\"bold\"", chart.title);
 }
 
+std::string ErrorBar(double x, double low, double high, const char* color) {
+  constexpr double kEnd = 4;  // half of the short lines at its ends
+  return fmt::format(
+      "<path class=\"spread\" d=\"M{0:.1f} {3:.1f}H{1:.1f}M{0:.1f} {4:.1f}H{1:.1f}M{2:.1f} {3:.1f}V{4:.1f}\" fill=\"none\" "
+      "stroke=\"{5}\"/>\n",
+      x - kEnd, x + kEnd, x, low, high, color);
+}
+
 std::string DrawSeries(const ChartSeries& series, const char* color, const Axis& x, const Axis& y) {
   std::string out;
   if (series.dots) {
@@ -99,6 +107,11 @@ std::string DrawSeries(const ChartSeries& series, const char* color, const Axis&
     if (IsDrawn(point)) out += fmt::format("{:.1f},{:.1f} ", x.At(point.first), y.At(point.second));
   }
   std::string marks;
+  for (size_t i = 0; i < series.spreads.size(); ++i) {
+    const auto& [low, high] = series.spreads[i];
+    if (IsDrawn(series.points[i]) && IsDrawn(series.spreads[i]))
+      marks += ErrorBar(x.At(series.points[i].first), y.At(low), y.At(high), color);
+  }
   for (const auto& point : series.points) {
     if (!series.marked || !IsDrawn(point)) continue;
     marks +=
@@ -155,6 +168,11 @@ std::string DrawChart(const Chart& chart) {
       if (!IsDrawn(point)) continue;
       xs.Cover(point.first);
       ys.Cover(point.second);
+    }
+    for (const auto& spread : series.spreads) {
+      if (!IsDrawn(spread)) continue;
+      ys.Cover(spread.first);
+      ys.Cover(spread.second);
     }
   }
   const Legend legend = DrawLegend(chart);

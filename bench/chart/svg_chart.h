@@ -8,10 +8,11 @@
 namespace lamina {
 
 struct ChartSeries {
-  std::string name;                               // "" stands in no legend
-  std::vector<std::pair<double, double>> points;  // not finite: left out
-  bool dots = false;                              // else a line through the points
-  bool marked = false;                            // a line with a mark at each point: <circle class="mark">
+  std::string name;                                     // "" stands in no legend
+  std::vector<std::pair<double, double>> points;        // not finite: left out
+  bool dots = false;                                    // else a line through the points
+  bool marked = false;                                  // a line with a mark at each point: <circle class="mark">
+  std::vector<std::pair<double, double>> spreads = {};  // by point: from where to where y spreads, an error bar; none: no bars
 };
 
 // A dashed line across the chart with a few words at it.

@@ -8,11 +8,13 @@
 #include "bench/chart/bar_chart.h"
 #include "bench/chart/stacked_bars.h"
 #include "bench/chart/svg_chart.h"
+#include "bench/dollar/dollar_verdict.h"
 
 namespace lamina {
 namespace {
 
 using PointOf = std::function<std::pair<double, double>(const PointResult&)>;
+using SpreadOf = std::function<std::optional<Spread>(const PointResult&)>;
 
 std::string LineChart(const DollarReport& report, const ReportGroup& group, Chart chart, const PointOf& point_of) {
   for (const ReportGroup::Series& series : group.series) {
@@ -20,6 +22,24 @@ std::string LineChart(const DollarReport& report, const ReportGroup& group, Char
     line.name = series.name;
     line.marked = true;
     for (const size_t point : series.points) line.points.push_back(point_of(report.points[point]));
+    chart.series.push_back(std::move(line));
+  }
+  return DrawCharts("", {chart}, 1);
+}
+
+// Over the batch, with error bars from the lowest to the highest run.
+std::string SpreadChart(const DollarReport& report, const ReportGroup& group, Chart chart, double scale, const SpreadOf& spread_of) {
+  const double none = std::nan("");
+  for (const ReportGroup::Series& series : group.series) {
+    ChartSeries line;
+    line.name = series.name;
+    line.marked = true;
+    for (const size_t index : series.points) {
+      const PointResult& point = report.points[index];
+      const Spread spread = spread_of(point).value_or(Spread{none, none, none});
+      line.points.emplace_back(point.point.batch, spread.median * scale);
+      line.spreads.emplace_back(spread.lowest * scale, spread.highest * scale);
+    }
     chart.series.push_back(std::move(line));
   }
   return DrawCharts("", {chart}, 1);
@@ -39,15 +59,10 @@ Chart Titled(const char* title, const char* x, const char* y, bool over_batch) {
 std::vector<std::string> LineChartsOf(const DollarReport& report, const ReportGroup& group) {
   constexpr char kBatch[] = "batch: requests in flight";
   std::vector<std::string> charts;
-  charts.push_back(LineChart(report, group, Titled("Throughput", kBatch, "output tokens/s", true), [](const PointResult& point) {
-    return std::pair<double, double>(point.point.batch, point.median().tokens_per_s);
-  }));
+  charts.push_back(SpreadChart(report, group, Titled("Throughput", kBatch, "output tokens/s", true), 1, RateSpread));
   if (group.has_prices(report)) {
-    charts.push_back(LineChart(report, group, Titled("Tokens per dollar", kBatch, "million output tokens/USD", true),
-                               [&report](const PointResult& point) {
-                                 const double none = std::nan("");
-                                 return std::pair<double, double>(point.point.batch, TokensPerDollar(report, point).value_or(none) * 1e-6);
-                               }));
+    charts.push_back(SpreadChart(report, group, Titled("Tokens per dollar", kBatch, "million output tokens/USD", true), 1e-6,
+                                 [&report](const PointResult& point) { return DollarSpread(report, point); }));
   }
   charts.push_back(LineChart(
       report, group, Titled("Latency and throughput", "output tokens/s", "median time per output token, ms", false),
@@ -64,9 +79,11 @@ std::string DollarBarsOf(const DollarReport& report, const ReportGroup& group) {
   chart.title = "Most tokens per dollar, million output tokens/USD";
   for (const ReportGroup::Series& series : group.series) {
     const PointResult& best = report.points[BestOf(report, series)];
-    const std::optional<double> per_dollar = TokensPerDollar(report, best);
-    if (!per_dollar) continue;
-    chart.bars.push_back({series.name, 0, *per_dollar * 1e-6, fmt::format("{:.3g} at batch {}", *per_dollar * 1e-6, best.point.batch)});
+    const std::optional<Spread> spread = DollarSpread(report, best);
+    if (!spread) continue;
+    const double median = spread->median * 1e-6;
+    chart.bars.push_back({series.name, 0, median, fmt::format("{:.3g} at batch {}", median, best.point.batch), false, spread->lowest * 1e-6,
+                          spread->highest * 1e-6});
   }
   return ToSvg(chart);
 }

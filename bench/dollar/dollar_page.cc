@@ -9,6 +9,7 @@
 #include "bench/chart/svg_chart.h"
 #include "bench/dollar/dollar_charts.h"
 #include "bench/dollar/dollar_report.h"
+#include "bench/dollar/dollar_verdict.h"
 #include "bench/dollar/expected_time.h"
 
 namespace lamina {
@@ -147,22 +148,32 @@ std::string PriceText(const SweepShape& shape) {
   return fmt::format("{} USD/h; together {:g}", text, shape.prices->per_hour());
 }
 
+std::string RatioText(const Spread& a, const Spread& b) {
+  return Differ(a, b) ? fmt::format("{:.2f}", a.median / b.median) : "no difference";
+}
+
 // The best point of each series, held against the first series' best.
 std::string BestTable(const DollarReport& report, const ReportGroup& group) {
   std::string html =
-      "<div class=\"card\"><table><thead><tr><th class=\"text\">shape</th><th>at batch</th><th>tokens/s</th><th>of the first</th>"
+      "<div class=\"card\"><table><thead><tr><th class=\"text\">shape</th><th>at batch</th><th>tokens/s</th><th>lowest to "
+      "highest</th><th>of the first</th>"
       "<th>USD/h</th><th>million tokens/USD</th><th>of the first</th></tr></thead><tbody>\n";
   const PointResult& first = report.points[BestOf(report, group.series.front())];
-  const std::optional<double> first_per_dollar = TokensPerDollar(report, first);
+  const std::optional<Spread> first_per_dollar = DollarSpread(report, first);
   for (const ReportGroup::Series& series : group.series) {
     const PointResult& best = report.points[BestOf(report, series)];
-    const std::optional<double> per_dollar = TokensPerDollar(report, best);
+    const std::optional<Spread> per_dollar = DollarSpread(report, best);
     const std::optional<Prices>& prices = report.sweep.shapes[best.point.shape].prices;
     html += fmt::format(
-        "<tr><td class=\"text\">{}</td><td>{}</td><td>{:.1f}</td><td>{:.2f}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-        EscapeXml(series.name), best.point.batch, best.median().tokens_per_s, best.median().tokens_per_s / first.median().tokens_per_s,
-        prices ? fmt::format("{:.3f}", prices->per_hour()) : "&ndash;", per_dollar ? fmt::format("{:.3f}", *per_dollar * 1e-6) : "&ndash;",
-        per_dollar && first_per_dollar ? fmt::format("{:.2f}", *per_dollar / *first_per_dollar) : "&ndash;");
+        "<tr><td class=\"text\">{}</td><td>{}</td><td>{:.1f}</td><td>{:.1f} to "
+        "{:.1f}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+        EscapeXml(series.name), best.point.batch, best.median().tokens_per_s, best.lowest(), best.highest(),
+        &best == &first ? "1" : RatioText(RateSpread(best), RateSpread(first)),
+        prices ? fmt::format("{:.3f}", prices->per_hour()) : "&ndash;",
+        per_dollar ? fmt::format("{:.3f}", per_dollar->median * 1e-6) : "&ndash;",
+        !per_dollar || !first_per_dollar ? "&ndash;"
+        : &best == &first                ? "1"
+                                         : RatioText(*per_dollar, *first_per_dollar));
   }
   return html + "</tbody></table></div>\n";
 }
@@ -178,20 +189,27 @@ std::string GroupSection(const DollarReport& report, const ReportGroup& group) {
 }
 
 std::string CommandsSection(const DollarReport& report) {
-  std::string html = "<h2>Commands</h2><div class=\"card\"><h3>This report</h3><pre>" + EscapeXml(report.command) + "</pre>\n";
+  std::string html =
+      "<h2>Commands</h2><div class=\"card\"><h3>This report</h3><pre>" + EscapeXml(WithoutFolders(report.command)) + "</pre>\n";
   std::vector<std::string> shown;
   for (const PointResult& point : report.points) {
     const std::string series = SeriesName(report.sweep, point.point);
     if (point.commands.empty() || std::find(shown.begin(), shown.end(), series) != shown.end()) continue;
     shown.push_back(series);
     html += fmt::format("<h3>{}, batch {}</h3><pre>", EscapeXml(series), point.point.batch);
-    for (const std::string& command : point.commands) html += EscapeXml(command) + "\n";
+    for (const std::string& command : point.commands) html += EscapeXml(WithoutFolders(command)) + "\n";
     html += "</pre>\n";
   }
   return html +
          "<p class=\"soft\">Daemons are started anew for each point. The manager, its HTTP server and the load generator are in "
          "lamina-bench; so "
          "is a model in one process.</p></div>\n";
+}
+
+std::string VerdictSection(const DollarReport& report) {
+  std::string html;
+  for (const ReportGroup& group : GroupsOf(report)) html += "<p class=\"verdict\">" + EscapeXml(VerdictOf(report, group)) + "</p>\n";
+  return html.empty() ? "" : "<h2>Verdict</h2><div class=\"card\">\n" + html + "</div>\n";
 }
 
 // Nothing in it can end the script element that it stands in: only texts have these characters, and there they may be escaped.
@@ -217,7 +235,7 @@ std::string Header(const DollarReport& report) {
           Terms({{"measured", report.date + ", in " + DurationText(report.seconds)},
                  {"machine", report.machine},
                  {"lamina", report.version + ", commit " + report.commit},
-                 {"sweep", sweep.path},
+                 {"sweep", WithoutFolders(sweep.path)},
                  {"answers", fmt::format("{} tokens each", sweep.load.output_tokens)},
                  {"runs", fmt::format("{} of each point; the one with the median rate is shown", sweep.repeats)}}) +
           "</div>\n<h2>What is compared</h2><div class=\"card\">";
@@ -254,7 +272,8 @@ std::string ToHtml(const DollarReport& report) {
   html += CommandsSection(report);
   html +=
       "<h2>Raw data</h2><div class=\"card\"><p><span id=\"counts\">JSON</span> <button id=\"save\">Save as "
-      "JSON</button></p></div>\n</main>\n";
+      "JSON</button></p></div>\n";
+  html += VerdictSection(report) + "</main>\n";
   html += "<script type=\"application/json\" id=\"raw\">" + JsonInScript(json) + "</script>\n<script>" + kScript +
           "</script>\n</body></html>\n";
   return html;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "bench/dollar/dollar_verdict.h"
 #include "bench/report.h"
 
 namespace lamina {
@@ -42,7 +43,7 @@ ordered_json ShapeJson(const SweepShape& shape) {
   }
   ordered_json json = {{"name", shape.name},
                        {"kind", KindName(shape.kind)},
-                       {"model", shape.config.model_path},
+                       {"model", WithoutFolders(shape.config.model_path)},
                        {"label", shape.label},
                        {"nodes", nodes},
                        {"price_per_hour", shape.prices ? ordered_json(shape.prices->per_hour()) : ordered_json(nullptr)},
@@ -93,7 +94,7 @@ ordered_json PointJson(const DollarReport& report, const PointResult& point) {
                        {"model", point.model},
                        {"context", point.point.context},
                        {"batch", point.point.batch},
-                       {"error", point.ok() ? ordered_json(nullptr) : ordered_json(point.error)}};
+                       {"error", point.ok() ? ordered_json(nullptr) : ordered_json(WithoutFolders(point.error))}};
   if (point.ok()) {
     const ordered_json run = RunJson(point.median());
     json["tokens_per_s"] = point.median().tokens_per_s;
@@ -105,7 +106,8 @@ ordered_json PointJson(const DollarReport& report, const PointResult& point) {
   }
   json["data_path"] = point.data_path;
   json["seconds"] = point.seconds;
-  json["commands"] = point.commands;
+  json["commands"] = ordered_json::array();
+  for (const std::string& command : point.commands) json["commands"].push_back(WithoutFolders(command));
   json["runs"] = ordered_json::array();
   for (const PointRun& run : point.runs) json["runs"].push_back(RunJson(run));
   return json;
@@ -126,6 +128,22 @@ std::map<std::string, double> CachedShares(const DollarReport& report) {
 }
 
 }  // namespace
+
+// A path begins where a word does, or behind = and punctuation. What has one name only, as /metrics, is none, nor is what stands in a URL.
+std::string WithoutFolders(const std::string& text) {
+  constexpr std::string_view kBefore = " \t\n=:,;('\"[", kBehind = " \t\n=:,;)'\"]<>&";
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const bool begins =
+        text[at] == '/' && (at == 0 || kBefore.find(text[at - 1]) != std::string_view::npos) && !text.substr(at).starts_with("//");
+    const size_t end = begins ? std::min(text.find_first_of(kBehind, at), text.size()) : at + 1;
+    const std::string word = text.substr(at, end - at);
+    const size_t last = word.find_last_of('/', word.size() > 1 ? word.size() - 2 : 0);  // it may end with one
+    out += begins && last > 0 ? word.substr(last + 1) : word;
+    at = end;
+  }
+  return out;
+}
 
 std::optional<double> TokensPerDollar(const DollarReport& report, const PointResult& point) {
   const SweepShape& shape = report.sweep.shapes[point.point.shape];
@@ -203,7 +221,7 @@ std::vector<std::string> NotesOf(const DollarReport& report) {
         "prompts that are computed. Switch the cache off to compare.",
         series, 100 * share));
   }
-  notes.push_back("Prices have in them what their source says: see " + report.sweep.price_table +
+  notes.push_back("Prices have in them what their source says: see " + WithoutFolders(report.sweep.price_table) +
                   " for those that are not the YAML's own.");
   return notes;
 }
@@ -216,10 +234,10 @@ ordered_json ToJson(const DollarReport& report) {
                        {"commit", report.commit},
                        {"version", report.version},
                        {"machine", report.machine},
-                       {"command", report.command},
-                       {"sweep_file", sweep.path},
+                       {"command", WithoutFolders(report.command)},
+                       {"sweep_file", WithoutFolders(sweep.path)},
                        {"seconds", report.seconds},
-                       {"price_table", sweep.price_table},
+                       {"price_table", WithoutFolders(sweep.price_table)},
                        {"repeats", sweep.repeats},
                        {"points_not_measured", report.num_not_measured},
                        {"load",
@@ -231,9 +249,11 @@ ordered_json ToJson(const DollarReport& report) {
                          {"seed", sweep.load.seed}}},
                        {"notes", NotesOf(report)},
                        {"shapes", ordered_json::array()},
-                       {"points", ordered_json::array()}};
+                       {"points", ordered_json::array()},
+                       {"verdicts", ordered_json::array()}};
   for (const SweepShape& shape : sweep.shapes) json["shapes"].push_back(ShapeJson(shape));
   for (const PointResult& point : report.points) json["points"].push_back(PointJson(report, point));
+  for (const ReportGroup& group : GroupsOf(report)) json["verdicts"].push_back(VerdictOf(report, group));
   return json;
 }
 
@@ -255,6 +275,7 @@ std::string ToText(const DollarReport& report) {
                        point.median().figures.tpot.median, shape.prices ? fmt::format("{:.2f}", shape.prices->per_hour()) : "-",
                        per_dollar ? fmt::format("{:.0f}", *per_dollar) : "-");
   }
+  for (const ReportGroup& group : GroupsOf(report)) out += VerdictOf(report, group) + '\n';
   return out;
 }
 

@@ -19,6 +19,9 @@ struct DollarReport {
   double seconds = 0;                                   // that it took
 };
 
+// The text with only the last name of each absolute path in it: folders of the machine that measured are nobody's business.
+std::string WithoutFolders(const std::string& text);
+
 // Output tokens for a dollar at the median rate; none without a price. REQUIRES: point.ok().
 std::optional<double> TokensPerDollar(const DollarReport& report, const PointResult& point);
 
@@ -47,7 +50,7 @@ nlohmann::ordered_json ToJson(const DollarReport& report);
 // with numbers have data-point, an index into "points", and data-key, the name there.
 std::string ToHtml(const DollarReport& report);
 
-// A table for terminals.
+// A table for terminals, and the verdicts.
 std::string ToText(const DollarReport& report);
 
 }  // namespace lamina

@@ -40,6 +40,7 @@ Status SampledGeneration::SubmitPrompt(int prompt, const MakeSink& make_sink) {
   LAMINA_ASSIGN_OR_RETURN(request.max_new_tokens, MaxNewTokens(spec_, asked, engine_.max_model_len()));
   request.ignore_eos = options.ignore_eos;
   request.stop_tokens = options.stop_token_ids;
+  request.prompt_index = static_cast<uint64_t>(prompt);
   request.sampling = options.sampling;
   if (HasToChoose()) request.sampling.set_num_logprobs(std::max(0, options.sampling.num_logprobs()));
   request.sampling.set_min_tokens(static_cast<int32_t>(std::min(options.min_tokens, request.max_new_tokens)));

@@ -6,6 +6,7 @@
 
 #include "bench/dollar/dollar_charts.h"
 #include "bench/dollar/dollar_report.h"
+#include "bench/dollar/dollar_verdict.h"
 #include "bench/dollar/point_run.h"
 #include "bench/dollar/step_breakdown.h"
 #include "bench/dollar/sweep.h"
@@ -260,6 +261,61 @@ TEST(DollarReport, EveryMeasuredPointHasItsMarks) {
   EXPECT_EQ(Count(charts[1], "class=\"mark\""), 2u) << "one shape has no price";
   EXPECT_EQ(Count(DollarBarsOf(report, groups[0]), "class=\"bar\""), 1u);
   EXPECT_EQ(Count(BreakdownBarsOf(report, groups[0]), "class=\"part\""), 3 * 7u);
+}
+
+// Three runs of one point that spread over more than a factor of two say nothing about another at 2.5 times less.
+TEST(DollarReport, ADifferenceWithinTheSpreadIsNone) {
+  DollarReport report = HandMade();
+  report.sweep.shapes[0].name = "one";
+  report.sweep.shapes[1].prices = Prices{{{"cpu", 1, 1.8}}, "t"};
+  report.points = {Measured(0, 16, {4600, 4500, 2064}), Measured(1, 16, {2300, 1800, 1700})};
+  const ReportGroup group = GroupsOf(report).front();
+  EXPECT_EQ(Count(ToHtml(report), "no difference</td>"), 2u) << "per second and per dollar";
+  EXPECT_THAT(VerdictOf(report, group), AllOf(HasSubstr("no difference can be told between one (4.5 at batch 16, in runs of 2.06 to 4.6)"),
+                                              HasSubstr(" and two (3.6 at batch 16, in runs of 3.4 to 4.6), as their runs overlap.")));
+  report.points[1] = Measured(1, 16, {800, 900, 850});
+  EXPECT_EQ(Count(ToHtml(report), "no difference</td>"), 0u);
+  EXPECT_THAT(VerdictOf(report, group),
+              HasSubstr("one (4.5 at batch 16, in runs of 2.06 to 4.6) gives the most, 2.65 times the next, two ("));
+  report.points[1] = Measured(1, 16, {850});
+  EXPECT_THAT(VerdictOf(report, group), HasSubstr("two (1.7 at batch 16, one run)"));
+  report.points.pop_back();
+  EXPECT_THAT(VerdictOf(report, GroupsOf(report).front()), HasSubstr("stands alone"));
+}
+
+TEST(DollarReport, EndsWithItsVerdict) {
+  const DollarReport report = HandMade();
+  const std::string html = ToHtml(report);
+  EXPECT_EQ(Count(html, "class=\"verdict\""), 1u);
+  EXPECT_GT(html.find("class=\"verdict\""), html.rfind("<h2>Raw data"));
+  const json j = json::parse(ToJson(report).dump());
+  ASSERT_EQ(j["verdicts"].size(), 1u);
+  EXPECT_THAT(ToText(report), HasSubstr(j["verdicts"][0].get<std::string>() + "\n"));
+}
+
+TEST(DollarReport, RatesHaveErrorBars) {
+  const DollarReport report = HandMade();
+  const ReportGroup group = GroupsOf(report).front();
+  const std::vector<std::string> charts = LineChartsOf(report, group);
+  EXPECT_EQ(Count(charts[0], "class=\"spread\""), 3u);
+  EXPECT_EQ(Count(charts[1], "class=\"spread\""), 2u);
+  EXPECT_EQ(Count(DollarBarsOf(report, group), "class=\"spread axis\""), 1u);
+}
+
+TEST(DollarReport, NamesNoFolderOfTheMachine) {
+  EXPECT_EQ(WithoutFolders("/opt/my lamina --model=/srv/models/m/ 'a b' relative/x http://h:1/v1/y /metrics"),
+            "my lamina --model=m/ 'a b' relative/x http://h:1/v1/y /metrics");
+  EXPECT_EQ(WithoutFolders("/a/b.yaml:3: no such file: /c/d"), "b.yaml:3: no such file: d");
+  EXPECT_EQ(WithoutFolders("/"), "/");
+  DollarReport report = HandMade();
+  report.command = "/srv/secret/lamina bench dollar /srv/secret/s.yaml";
+  report.sweep.path = "/srv/secret/s.yaml";
+  report.sweep.price_table = "/srv/secret/prices.yaml";
+  report.sweep.shapes[0].config.model_path = "/srv/secret/model";
+  report.points[0].commands = {"/srv/secret/lamina-memory-node --log /srv/secret/log"};
+  report.points[3].error = "m0: /srv/secret/log: broke";
+  EXPECT_THAT(ToHtml(report), Not(HasSubstr("/srv")));
+  EXPECT_THAT(ToHtml(report), HasSubstr("lamina-memory-node --log log"));
 }
 
 // Two servers of one model that call it differently are held against each other.

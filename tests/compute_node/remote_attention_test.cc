@@ -406,6 +406,40 @@ TEST_F(RemoteAttentionTest, AnErrorOfTheNodeFailsItsRowsOnly) {
   attention_.reset();
 }
 
+std::vector<std::byte> TwiceQBut(const ReceivedMessage& message, const FailedRows& failed) {
+  std::vector<std::byte> payload(message.header.num_rows * kWire.q_row_bytes() + FailedRows::MaxBytes(8));
+  const std::vector<std::byte> all = *TwiceQ(message);
+  const size_t output_bytes = all.size() - sizeof(MessageHeader);
+  std::memcpy(payload.data(), all.data() + sizeof(MessageHeader), output_bytes);
+  payload.resize(output_bytes + failed.Write(std::span(payload).subspan(output_bytes)));
+  MessageHeader header = message.header;
+  header.flags |= kFailedRows;
+  return Reply(header, payload);
+}
+
+TEST_F(RemoteAttentionTest, ARowThatFailedAtTheNodeFailsAlone) {
+  PlayedMemoryNode m1("memory-1", [](const ReceivedMessage& message) {
+    return std::optional(TwiceQBut(message, {{1}, Status(StatusCode::kNotFound, "sequence 101 is not stored here")}));
+  });
+  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}});
+  Decode(1, {{100, 1}, {101, 1}, {102, 1}});
+  ASSERT_EQ(attention_->failures(batch_).size(), 1u);
+  const Status status = attention_->failures(batch_).at(SequenceId{101});
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(status.message(), "memory node m1: sequence 101 is not stored here");
+  ExpectTwiceQ(0);
+  ExpectTwiceQ(2);
+  EXPECT_TRUE(attention_->TakeLostNodes().empty());
+  attention_.reset();
+}
+
+TEST_F(RemoteAttentionTest, FailedRowsThatThereAreNotAreNotTaken) {
+  const auto answer = [](const ReceivedMessage& message) {
+    return std::optional(TwiceQBut(message, {{7}, Status(StatusCode::kNotFound, "not stored here")}));
+  };
+  ExpectLost(answer, "failed row 7 of 1");
+}
+
 TEST_F(RemoteAttentionTest, ADeadNodeTakesOnlyItsRowsWithIt) {
   PlayedMemoryNode m1("memory-1", TwiceQ);
   auto m2 = std::make_unique<PlayedMemoryNode>("memory-2", TwiceQ);

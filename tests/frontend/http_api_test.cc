@@ -83,6 +83,17 @@ TEST_F(HttpApi, RequestsWithoutASeedGetDifferentOnes) {
   EXPECT_NE(engine_->requests().at(0).sampling.seed(), engine_->requests().at(1).sampling.seed());
 }
 
+TEST_F(HttpApi, EachPromptOfARequestHasAnIndexOfItsOwnForItsSeeds) {
+  StartServer();
+  Post("/v1/completions", {{"prompt", {"x", "x", "y"}}, {"seed", 42}});
+  const std::vector<GenerateRequest> requests = engine_->requests();
+  ASSERT_EQ(requests.size(), 3u);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(requests[i].prompt_index, i);
+    EXPECT_EQ(requests[i].sampling.seed(), 42u);
+  }
+}
+
 TEST_F(HttpApi, MaxTokensDefaultAndContext) {
   max_model_len_ = 50;
   StartServer();

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "splitter/step_times.h"
 #include "tests/support/serving.h"
@@ -30,12 +31,22 @@ class FakeExecutor : public StepExecutor {
     std::vector<control::NewSequence> announced;
     bool answer_at_once = true;
     std::vector<KvNode> kv_nodes = {{kNode, 1000}};
+    std::map<NodeId, std::string> lost;       // as nodes() says
+    std::vector<ExecutorEvent> when_started;  // come with Start
+    std::vector<NodeId> left;                 // guarded by mutex
   };
 
   explicit FakeExecutor(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
 
   std::vector<KvNode> kv_nodes() const override { return shared_->kv_nodes; }
-  void Start(std::function<void(ExecutorEvent)> on_event) override { shared_->on_event = std::move(on_event); }
+  void Start(std::function<void(ExecutorEvent)> on_event) override {
+    shared_->on_event = std::move(on_event);
+    for (const ExecutorEvent& event : shared_->when_started) shared_->on_event(event);
+  }
+  void Leave(NodeId node) override {
+    std::lock_guard lock(shared_->mutex);
+    shared_->left.push_back(node);
+  }
 
   void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override {
     std::lock_guard lock(shared_->mutex);
@@ -63,6 +74,12 @@ class FakeExecutor : public StepExecutor {
     nodes.back().name = "c0";
     nodes.back().role = "compute";
     nodes.back().state = "ready";
+    for (NodeStatus& node : nodes) {
+      const auto lost = shared_->lost.find(node.id);
+      if (lost == shared_->lost.end()) continue;
+      node.state = "lost";
+      node.detail = lost->second;
+    }
     return nodes;
   }
 
@@ -164,6 +181,7 @@ TEST_F(ServingEngineTest, AnnouncesContinuationsWithTheirOwnSeedsAndTheTokensBan
   Create();
   GenerateRequest request = GreedyRequest({1, 2}, 1);
   request.n = 3;
+  request.prompt_index = 4;
   request.sampling.set_seed(500);
   request.stop_tokens = {8};
   const Collector collector(3);
@@ -172,11 +190,33 @@ TEST_F(ServingEngineTest, AnnouncesContinuationsWithTheirOwnSeedsAndTheTokensBan
   std::lock_guard lock(shared_->mutex);
   ASSERT_EQ(shared_->announced.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(shared_->announced[i].sampling().seed(), 500 + i);
+    EXPECT_EQ(shared_->announced[i].sampling().seed(), ChoiceSeed(500, 4, i));
     EXPECT_THAT(shared_->announced[i].sampling().banned_until_min(), ElementsAre(70, 8));
     EXPECT_THAT(shared_->announced[i].tokens(), ElementsAre(1, 2));
     EXPECT_EQ(shared_->announced[i].num_prompt_tokens(), 2);
   }
+}
+
+TEST(ChoiceSeed, KeepsTheSeedForTheFirstChoiceOnly) {
+  for (const uint64_t seed : {uint64_t{0}, uint64_t{7}, UINT64_MAX}) {
+    EXPECT_EQ(ChoiceSeed(seed, 0, 0), seed);
+    EXPECT_NE(ChoiceSeed(seed, 0, 1), seed);
+    EXPECT_NE(ChoiceSeed(seed, 1, 0), seed);
+  }
+}
+
+// Neither within a request nor between requests whose seeds are neighbours.
+TEST(ChoiceSeed, NoTwoAreEqual) {
+  std::set<uint64_t> seeds;
+  size_t num = 0;
+  for (const uint64_t near : {uint64_t{0}, uint64_t{1} << 32, UINT64_MAX - 4}) {
+    for (uint64_t seed = near; seed < near + 4; ++seed) {
+      for (uint64_t prompt = 0; prompt < 32; ++prompt) {
+        for (uint64_t choice = 0; choice < 32; ++choice, ++num) seeds.insert(ChoiceSeed(seed, prompt, choice));
+      }
+    }
+  }
+  EXPECT_EQ(seeds.size(), num);
 }
 
 TEST_F(ServingEngineTest, RefusesWhatCannotBeServed) {
@@ -269,6 +309,8 @@ class ReconnectTest : public ServingEngineTest {
     };
   }
 
+  ~ReconnectTest() override { engine_.reset(); }  // it may try again until then
+
   void LoseCompute() {
     shared_->on_event({ExecutorEvent::Kind::kComputeLost, {}, NodeId{9}, PeerLost("lost compute node c9: test")});
     std::unique_lock lock(mutex_);
@@ -352,6 +394,195 @@ TEST_F(ReconnectTest, TheEngineMayEndMeanwhile) {
   const Collector collector = LoseComputeInTheMiddle();
   EndReconnecting(OkStatus());
   engine_.reset();
+}
+
+// A memory node that dies after it was configured and before the executor starts: it is said twice.
+TEST_F(ReconnectTest, AMemoryNodeThatDiesWhileOthersAreReconnectedGetsNoRequests) {
+  shared_->kv_nodes = after_->kv_nodes = {{kNode, 500}, {kOther, 500}};
+  after_->lost = {{kOther, "lost memory node m2: test"}};
+  after_->when_started = {{ExecutorEvent::Kind::kNodeLost, {}, kOther, PeerLost("lost memory node m2: test")}};
+  Create();
+  LoseCompute();
+  EndReconnecting(OkStatus());
+  for (int i = 0; i < 10; ++i) {
+    const Collector collector;
+    ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok());
+    EXPECT_EQ(Await(collector).reason, FinishReason::kLength) << collector.results()[0].error;
+  }
+  const EngineStatus status = engine_->status();
+  ASSERT_EQ(status.scheduler.nodes.size(), 1u);
+  EXPECT_EQ(status.scheduler.nodes[0].id, kNode);
+  EXPECT_EQ(status.nodes[1].state, "lost");
+  std::lock_guard lock(after_->mutex);
+  for (const StepPlan& plan : after_->submitted) {
+    for (const Work& work : plan.work) EXPECT_EQ(work.route[0].node, kNode);
+  }
+}
+
+// Every node is there again when the test says so. Executors after the first are `after_`'s.
+class ReturnTest : public ServingEngineTest {
+ protected:
+  ReturnTest() {
+    options_.retry = {milliseconds(1), milliseconds(4), milliseconds(4), seconds(1)};
+    options_.look = [this](const std::map<NodeId, std::string>& lost, std::stop_token) {
+      std::lock_guard lock(mutex_);
+      ++num_looks_;
+      changed_.notify_all();
+      std::set<NodeId> found;
+      for (const auto& [node, why] : lost) {
+        if (there_.contains(node)) found.insert(node);
+      }
+      return found;
+    };
+    options_.reconnect = [this](const std::map<NodeId, std::string>& lost) -> Result<std::unique_ptr<StepExecutor>> {
+      std::lock_guard lock(mutex_);
+      left_out_.push_back(lost);
+      changed_.notify_all();
+      if (lost.contains(kCompute)) return PeerLost("no compute node is left: test");
+      auto next = std::make_shared<FakeExecutor::Shared>();
+      for (const KvNode& node : shared_->kv_nodes) {
+        if (lost.contains(node.id)) next->lost.insert(*lost.find(node.id));
+      }
+      next->kv_nodes.clear();
+      for (const KvNode& node : shared_->kv_nodes) {
+        if (!lost.contains(node.id)) next->kv_nodes.push_back(node);
+      }
+      if (next->kv_nodes.empty()) return PeerLost("no memory node is left: test");
+      executors_.push_back(next);
+      return std::unique_ptr<StepExecutor>(std::make_unique<FakeExecutor>(next));
+    };
+  }
+  ~ReturnTest() override { engine_.reset(); }
+
+  void BringBack(NodeId node) {
+    std::lock_guard lock(mutex_);
+    there_.insert(node);
+  }
+
+  static ExecutorEvent Lost(ExecutorEvent::Kind kind, NodeId node) {
+    return {kind, {}, node, PeerLost("lost node " + std::to_string(node.value) + ": test")};
+  }
+
+  size_t num_executors() {
+    std::lock_guard lock(mutex_);
+    return executors_.size();
+  }
+  bool AwaitLooks(int more) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, seconds(10), [&, until = num_looks_ + more] { return num_looks_ >= until; });
+  }
+
+  void ExpectServes() {
+    const Collector collector;
+    ASSERT_TRUE(AwaitTrue([&] { return engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok(); }, Deadline::After(seconds(10))));
+    EXPECT_EQ(Await(collector).reason, FinishReason::kLength) << collector.results()[0].error;
+    EXPECT_TRUE(engine_->status().serving);
+    EXPECT_TRUE(engine_->given_up().ok());
+  }
+
+  static constexpr NodeId kCompute{9};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<NodeId> there_;
+  int num_looks_ = 0;
+  std::vector<std::map<NodeId, std::string>> left_out_;  // by call
+  std::vector<std::shared_ptr<FakeExecutor::Shared>> executors_;
+};
+
+TEST_F(ReturnTest, AMemoryNodeThatAnswersAgainGetsAnEmptyPool) {
+  shared_->kv_nodes = {{kNode, 500}, {kOther, 500}};
+  Create();
+  shared_->on_event(Lost(ExecutorEvent::Kind::kNodeLost, kOther));
+  ASSERT_TRUE(AwaitLooks(3)) << "it is looked for again and again";
+  EXPECT_EQ(num_executors(), 0u) << "those that serve are left alone meanwhile";
+  EXPECT_EQ(engine_->status().scheduler.nodes.size(), 1u);
+  {
+    std::lock_guard lock(shared_->mutex);
+    EXPECT_THAT(shared_->left, ElementsAre(kOther)) << "it has to be free of the session that it may still have";
+  }
+  BringBack(kOther);
+  ASSERT_TRUE(AwaitTrue([&] { return engine_->status().scheduler.nodes.size() == 2; }, Deadline::After(seconds(10))));
+  EXPECT_EQ(engine_->status().scheduler.nodes[1].used_tokens, 0);
+  EXPECT_EQ(engine_->status().nodes[1].state, "ready");
+  ExpectServes();
+  std::lock_guard lock(mutex_);
+  ASSERT_EQ(left_out_.size(), 1u);
+  EXPECT_TRUE(left_out_[0].empty());
+}
+
+// What a manager finds that was paused for long: everybody has left it.
+TEST_F(ReturnTest, ServesAgainWhenAllWereLostAndAllAnswer) {
+  shared_->kv_nodes = {{kNode, 500}, {kOther, 500}};
+  shared_->answer_at_once = false;
+  Create();
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 5), collector.sink()).ok());
+  const StepPlan old = NextSubmitted();
+  for (const NodeId node : {kNode, kOther}) shared_->on_event(Lost(ExecutorEvent::Kind::kNodeLost, node));
+  shared_->on_event(Lost(ExecutorEvent::Kind::kComputeLost, kCompute));
+  EXPECT_EQ(Await(collector).reason, FinishReason::kError);
+  ASSERT_TRUE(AwaitTrue([&] { return !engine_->status().serving; }, Deadline::After(seconds(10))));
+  EXPECT_THAT(engine_->status().detail, HasSubstr("waiting for nodes to come back"));
+  EXPECT_EQ(engine_->Submit(GreedyRequest({1}, 1), collector.sink()).status().code(), StatusCode::kPeerLost);
+  for (const NodeId node : {kNode, kOther, kCompute}) BringBack(node);
+  ASSERT_TRUE(AwaitTrue([&] { return engine_->status().serving; }, Deadline::After(seconds(10))));
+  shared_->on_event(FakeExecutor::Answer(old));  // of an earlier generation
+  ExpectServes();
+  EXPECT_EQ(engine_->status().scheduler.nodes.size(), 2u);
+  EXPECT_TRUE(collector.results()[0].tokens.empty());
+}
+
+TEST_F(ReturnTest, TheOnlyComputeNodeMayComeBack) {
+  Create();
+  shared_->on_event(Lost(ExecutorEvent::Kind::kComputeLost, kCompute));
+  ASSERT_TRUE(AwaitTrue([&] { return !engine_->status().serving; }, Deadline::After(seconds(10))));
+  EXPECT_THAT(engine_->status().detail, HasSubstr("no compute node is left"));
+  BringBack(kCompute);
+  ExpectServes();
+}
+
+TEST_F(ReturnTest, GivesUpWhenNobodyComesBackInTime) {
+  options_.give_up_after = milliseconds(20);
+  Create();
+  shared_->on_event(Lost(ExecutorEvent::Kind::kComputeLost, kCompute));
+  ASSERT_TRUE(AwaitTrue([&] { return !engine_->given_up().ok(); }, Deadline::After(seconds(10))));
+  EXPECT_THAT(engine_->given_up().message(), HasSubstr("no compute node is left: test; no node came back that would do"));
+  EXPECT_FALSE(engine_->status().serving);
+  BringBack(kCompute);
+  const Collector collector;
+  EXPECT_EQ(engine_->Submit(GreedyRequest({1}, 1), collector.sink()).status().code(), StatusCode::kPeerLost);
+  EXPECT_EQ(num_executors(), 0u);
+}
+
+TEST_F(ReturnTest, AStepThatIsNeverAnsweredStartsAgainOnNodesThatAnswer) {
+  shared_->answer_at_once = false;
+  options_.step_timeout = milliseconds(50);
+  BringBack(kCompute);
+  Create();
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok());
+  EXPECT_EQ(Await(collector).reason, FinishReason::kLength) << collector.results()[0].error;
+  EXPECT_THAT(collector.results()[0].tokens, ElementsAre(20, 30));
+  ExpectServes();
+}
+
+TEST_F(ReturnTest, ARequestWhoseStepsAreNeverAnsweredFailsAlone) {
+  shared_->answer_at_once = false;
+  options_.step_timeout = milliseconds(50);
+  BringBack(kCompute);
+  const auto connect = options_.reconnect;
+  options_.reconnect = [=, this](const std::map<NodeId, std::string>& lost) {
+    Result<std::unique_ptr<StepExecutor>> next = connect(lost);
+    std::lock_guard lock(mutex_);
+    executors_.back()->answer_at_once = executors_.size() > 1;
+    return next;
+  };
+  Create();
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok());
+  EXPECT_EQ(Await(collector).reason, FinishReason::kError);
+  EXPECT_THAT(collector.results()[0].error.message(), HasSubstr("was not answered within"));
+  ExpectServes();
 }
 
 TEST_F(ServingEngineTest, AStepThatIsNeverAnsweredEndsAtItsDeadline) {

@@ -65,7 +65,7 @@ bool MayBeDrawn(const Case& c, TokenId token) {
   std::vector<size_t> ids(l.size());
   std::iota(ids.begin(), ids.end(), size_t{0});
   std::stable_sort(ids.begin(), ids.end(), [&](size_t a, size_t b) { return l[a] > l[b]; });
-  if (c.params.temperature <= 0) return token == static_cast<TokenId>(ids[0]);
+  if (c.params.temperature < kLeastTemperature) return token == static_cast<TokenId>(ids[0]);
   std::erase_if(ids, [&](size_t id) { return l[id] == kNever; });
   if (c.params.top_k > 0) ids.resize(std::min(ids.size(), static_cast<size_t>(c.params.top_k)));
   const float max = l[ids[0]], least = c.params.min_p > 0 ? max + c.params.temperature * std::log(c.params.min_p) : kNever;
@@ -186,7 +186,11 @@ std::vector<std::pair<std::string, SamplingParams>> AllParams(int64_t vocab) {
   add("plain");
   add("cold").temperature = 0.2f;
   add("hot").temperature = 3;
-  add("coldest").temperature = 1e-6f;
+  add("coldest").temperature = kLeastTemperature;
+  add("colder than that").temperature = 1e-6f;
+  add("denormal").temperature = 1e-45f;
+  add("with an inverse that overflows").temperature = 2.9e-39f;
+  add("hottest").temperature = kMaxTemperature;
   add("top_k 1").top_k = 1;
   add("top_k 7").top_k = 7;
   add("top_k 40").top_k = 40;

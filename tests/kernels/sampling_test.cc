@@ -294,6 +294,48 @@ TEST(Sampling, ABrokenRowGivesNoToken) {
   EXPECT_EQ(Draw({1, 2}, random).token, -1) << "everything is banned";
 }
 
+TEST(Sampling, TheLowestTemperaturesAreGreedy) {
+  const std::vector<float> logits = {-300, 5, 700, 700, kNever, 699};
+  for (const float temperature : {0.0f, -1.0f, 1e-45f, 1e-40f, 2.9e-39f, 2.95e-39f, 1e-38f, 1e-30f, 1e-6f, 9.9e-6f, NAN}) {
+    SamplingParams params;
+    params.temperature = temperature;
+    for (params.seed = 0; params.seed < 20; ++params.seed) {
+      EXPECT_EQ(Draw(logits, params).token, 2) << temperature;
+      params.top_p = params.seed % 2 == 0 ? 0.5f : 1.0f;
+      params.min_p = params.seed % 3 == 0 ? 0.5f : 0.0f;
+    }
+  }
+}
+
+TEST(Sampling, TheLeastTemperatureThatDrawsChoosesAmongEquals) {
+  SamplingParams params;
+  params.temperature = kLeastTemperature;
+  std::map<TokenId, int> seen;
+  for (params.seed = 0; params.seed < 200; ++params.seed) ++seen[Draw({-300, 5, 700, 700, kNever, 699}, params).token];
+  EXPECT_EQ(seen.size(), 2u);
+  EXPECT_NEAR(seen[2], 100, 40);
+  EXPECT_NEAR(seen[3], 100, 40);
+}
+
+TEST(Sampling, TheHighestTemperaturesMakeAllThatIsLeftEquallyLikely) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  for (const float temperature : {1e6f, 1e30f, kLargest, -kNever}) {
+    SamplingParams params;
+    params.temperature = temperature;
+    for (const float min_p : {0.0f, 0.5f, 1.0f}) {
+      params.min_p = min_p;
+      std::map<TokenId, int> seen;
+      for (params.seed = 0; params.seed < 400; ++params.seed) ++seen[Draw({-3, 5, kNever, 7}, params).token];
+      EXPECT_EQ(seen.count(2), 0u) << "it is banned";
+      EXPECT_EQ(seen.count(-1), 0u);
+      for (const TokenId token : {0, 1, 3}) {
+        EXPECT_TRUE(min_p == 1 || std::abs(seen[token] - 133) < 60) << seen[token] << " of " << token << " at " << temperature;
+      }
+      EXPECT_GE(Draw({-kLargest, kLargest, 0}, params).token, 0);
+    }
+  }
+}
+
 TEST(Sampling, ExtremeSettingsStayDefined) {
   SamplingParams params;
   params.temperature = 1e-6f;

@@ -354,6 +354,57 @@ TEST_F(AttentionServiceTest, ASequenceMayShareItsBeginningAndHaveSeveralRows) {
   EXPECT_EQ(service_->stats().used_tokens(), 13);
 }
 
+// What the order says of one sequence contradicts what is stored here.
+TEST_F(AttentionServiceTest, ABadRowDoesNotFailTheOthers) {
+  Prefill(kA, 1, {5, 3});
+  Prefill(kB, 2, {0});
+  uint64_t step = 3;
+  uint32_t slot = 6;
+  for (const bool in_two_parts : {false, true}) {
+    for (const uint16_t flags : {uint16_t{0}, kWantsLse}) {
+      SCOPED_TRACE((in_two_parts ? "in two parts, flags " : "in one part, flags ") + std::to_string(flags));
+      control::MemoryOrder order;
+      order.set_step(step);
+      DecodeRows rows;
+      AddRow(order, kA, slot++, rows);
+      const SequenceId bad{step + 100};
+      AddRow(order, bad, 15, rows);
+      order.mutable_decode(1)->set_num_stored(7);
+      AddRow(order, kB, slot++, rows);
+      service_->Apply(order);
+      std::vector<std::byte> reply(kWire.reply_area_bytes(), std::byte{0x55});
+      size_t bytes = 0;
+      if (in_two_parts) {
+        const ReceivedMessage queries = Pack(MessageKind::kQueries, step, {rows.q}, kEpoch, flags);
+        const std::vector<std::byte> first_part = std::move(area_);
+        AttentionService::Begun begun = service_->Begin(queries, reply);
+        const ReceivedMessage second = Pack(MessageKind::kDecode, step, {rows.k, rows.v}, kEpoch, flags);
+        bytes = service_->End(begun, second, 1, reply, true, [](auto) { return false; });
+      } else {
+        bytes = service_->Decode(Pack(MessageKind::kDecode, step, {rows.q, rows.k, rows.v}, kEpoch, flags), 1, reply, true);
+      }
+      const Result<ReceivedMessage> answer = Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
+      ASSERT_TRUE(answer.ok()) << answer.status();
+      ASSERT_EQ(answer->header.status, 0);
+      ASSERT_NE(answer->header.flags & kFailedRows, 0);
+      const size_t output_bytes = 3 * (kWire.q_row_bytes() + (flags != 0 ? kWire.lse_row_bytes() : 0));
+      const Result<FailedRows> failed = FailedRows::Read(answer->payload.subspan(output_bytes), 3);
+      ASSERT_TRUE(failed.ok()) << failed.status();
+      EXPECT_EQ(failed->rows, std::vector<uint32_t>{1});
+      EXPECT_EQ(failed->why.code(), StatusCode::kNotFound);
+      EXPECT_EQ(failed->why.message(), "sequence " + std::to_string(bad.value) + " is not stored here");
+      for (const size_t row : {size_t{0}, size_t{2}}) {
+        for (size_t d = 0; d < kQ; ++d) {
+          float out = 0;
+          std::memcpy(&out, answer->payload.data() + (row * kQ + d) * 4, 4);
+          EXPECT_NEAR(out, rows.expected[row][d], 1e-5) << "row " << row << " element " << d;
+        }
+      }
+      ++step;
+    }
+  }
+}
+
 TEST_F(AttentionServiceTest, KeysAndValuesOfAnotherMessageAreAnError) {
   Prefill(kA, 1, {0});
   OrderDecode(2, {{kA, 1}});

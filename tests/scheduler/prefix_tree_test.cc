@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 using Tokens = std::vector<TokenId>;
 using Slots = std::vector<TokenSlot>;
@@ -69,6 +70,22 @@ TEST(PrefixTree, EvictsWhatIsInUseOnlyWithWhatStandsBeforeIt) {
   EXPECT_THAT(tree.Evict(1, in_use), ElementsAre(22, 10, 11));
   Insert(tree, {3}, {22});
   EXPECT_THAT(tree.Evict(1, in_use), IsEmpty());
+}
+
+TEST(PrefixTree, WithdrawForgetsFromTheFirstSlotThatIsTheSame) {
+  PrefixTree tree;
+  Insert(tree, {1, 2, 3, 4}, {10, 11, 12, 13});
+  Insert(tree, {1, 2, 3, 5, 6}, {10, 11, 12, 20, 21});
+  Insert(tree, {7}, {30});
+  EXPECT_THAT(tree.Withdraw(Tokens{1, 2, 3, 4}, Slots{50, 51, 52, 53}), IsEmpty()) << "computed by another";
+  EXPECT_THAT(tree.Withdraw(Tokens{1, 2, 3, 5, 6, 8}, Slots{50, 51, 52, 20, 21, 22}), ElementsAre(20, 21));
+  EXPECT_EQ(tree.Length(Tokens{1, 2, 3, 5, 6}), 3);
+  EXPECT_EQ(tree.Length(Tokens{1, 2, 3, 4}), 4);
+  EXPECT_THAT(tree.Withdraw(Tokens{1, 2}, Slots{50, 11}), UnorderedElementsAre(11, 12, 13)) << "with what follows";
+  EXPECT_EQ(tree.Length(Tokens{1, 2, 3, 4}), 1);
+  EXPECT_THAT(tree.Withdraw(Tokens{1}, Slots{10}), ElementsAre(10));
+  EXPECT_THAT(tree.Withdraw(Tokens{9}, Slots{1}), IsEmpty());
+  EXPECT_EQ(tree.num_tokens(), 1);
 }
 
 // Against a map from every beginning to its slot.

@@ -289,6 +289,35 @@ TEST(Scheduler, AnIdThatIsAddedAgainInFlightIsANewSequence) {
   EXPECT_THAT(Shape(plan), ElementsAre("p1@0+1!"));
 }
 
+// Each token counts 10 bytes.
+TEST(Scheduler, StartsNoMoreInOneStepThanNodesCanBeToldOf) {
+  SchedulerOptions options = Options(8, 100);
+  options.max_start_bytes = 100;
+  Scheduler scheduler(options, MakeFifoQueue(), MakeLeastLoadedPlacement());
+  scheduler.AddNode({NodeId{0}, 100});
+  const auto add = [&](uint64_t id, size_t num_tokens, int64_t told_bytes) {
+    ASSERT_TRUE(
+        scheduler.Add({.id = SequenceId{id}, .prompt = std::vector<TokenId>(num_tokens), .max_new_tokens = 9, .told_bytes = told_bytes})
+            .ok());
+  };
+  add(1, 3, 0);
+  add(2, 4, 30);
+  add(3, 1, 0);
+  add(4, 1, 1000);
+  add(5, 15, 0);
+  const auto step = [&] {
+    const StepPlan plan = scheduler.NextStep();
+    std::vector<Scheduler::Sampled> sampled;
+    for (const Work& work : plan.work) sampled.push_back({work.sequence, 1});
+    scheduler.CompleteStep(sampled);
+    return Shape(plan);
+  };
+  EXPECT_THAT(step(), ElementsAre("p1@0+3!", "p2@0+4!"));
+  EXPECT_THAT(step(), ElementsAre("d1@3", "d2@4", "p3@0+1!")) << "the next one needs more than is left";
+  EXPECT_THAT(step(), ElementsAre("d1@4", "d2@5", "d3@1", "p4@0+1!")) << "more than there is at all: it starts alone";
+  EXPECT_THAT(step(), ElementsAre("d1@5", "d2@6", "d3@2", "d4@1", "p5@0+15!"));
+}
+
 TEST(Scheduler, SpreadsSequencesOverNodesAndCounts) {
   FakeCluster cluster(Options(4, 100), {KvNode{NodeId{3}, 100}, KvNode{NodeId{5}, 100}});
   ASSERT_TRUE(cluster.Add(1, 10, 5).ok());

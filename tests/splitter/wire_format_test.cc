@@ -116,6 +116,38 @@ TEST(WireFormat, BothPartsOfADecodeFitItsArea) {
   EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kQueries, 15, 9}.Pack())->kind, MessageKind::kQueries);
 }
 
+TEST(WireFormat, FailedRowsComeBackAsTheyWereWritten) {
+  FailedRows failed;
+  failed.Add(2, Status(StatusCode::kCorrupt, "the first reason"));
+  failed.Add(0, Status(StatusCode::kNotFound, "another"));
+  std::vector<std::byte> bytes(FailedRows::MaxBytes(3));
+  bytes.resize(failed.Write(bytes));
+  const Result<FailedRows> read = FailedRows::Read(bytes, 3);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->rows, (std::vector<uint32_t>{2, 0}));
+  EXPECT_EQ(read->why.code(), StatusCode::kCorrupt);
+  EXPECT_EQ(read->why.message(), "the first reason");
+  EXPECT_TRUE(read->Has(0) && read->Has(2) && !read->Has(1));
+  failed.why = Status(StatusCode::kCorrupt, std::string(5000, 'x'));
+  failed.rows = {0, 1, 2};
+  std::vector<std::byte> largest(FailedRows::MaxBytes(3));
+  EXPECT_EQ(failed.Write(largest), largest.size()) << "a long message is cut";
+}
+
+TEST(WireFormat, FailedRowsThatCannotBeAreAnError) {
+  const auto read = [](const std::vector<uint32_t>& words, size_t num_rows) {
+    return FailedRows::Read(std::as_bytes(std::span(words)), num_rows).status().code();
+  };
+  EXPECT_EQ(read({5, 1, 0}, 1), StatusCode::kOk);
+  EXPECT_EQ(read({5, 1, 1}, 1), StatusCode::kCorrupt) << "no such row";
+  EXPECT_EQ(read({5, 2, 0}, 2), StatusCode::kCorrupt) << "one is missing";
+  EXPECT_EQ(read({5, 2, 0, 0}, 1), StatusCode::kCorrupt) << "more than there are";
+  EXPECT_EQ(read({5, 0xffffffff, 0}, 0xffffffff), StatusCode::kCorrupt);
+  EXPECT_EQ(read({0, 1, 0}, 1), StatusCode::kCorrupt) << "failed, but well";
+  EXPECT_EQ(read({5}, 1), StatusCode::kCorrupt);
+  EXPECT_EQ(read({}, 1), StatusCode::kCorrupt);
+}
+
 TEST(WireFormat, RowsHaveTheSizesOfTheirDtypes) {
   WireShape shape{.num_heads = 8, .num_kv_heads = 4, .head_dim = 32, .kv_dtype = DType::kBF16, .max_rows = 5};
   EXPECT_EQ(shape.q_row_bytes(), 8u * 32 * 4) << "fp32 if nothing is said";

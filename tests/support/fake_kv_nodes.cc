@@ -41,6 +41,14 @@ void FakeKvNodes::Forget(SequenceId sequence) {
   if (holds(sequence)) Leave(sequence);
 }
 
+void FakeKvNodes::Distrust(SequenceId sequence) {
+  const auto table = tables_.find(sequence);
+  if (table == tables_.end()) return;
+  for (const Place& place : table->second.places) {
+    if (const auto content = content_.find(place); content != content_.end()) content->second.wrong = true;
+  }
+}
+
 bool FakeKvNodes::InFlight(SequenceId sequence) const {
   return std::any_of(in_flight_.begin(), in_flight_.end(), [&](const auto& entry) { return entry.second.contains(sequence); });
 }
@@ -219,6 +227,7 @@ void FakeKvNodes::TakeShared(const Work& work, Table& table) {
       ASSERT_TRUE(content_.contains(place)) << "nothing was ever written there";
       Content& content = content_[place];
       EXPECT_TRUE(content.proven) << "it may not have come yet";
+      EXPECT_FALSE(content.wrong) << "of a sequence that failed";
       EXPECT_EQ(content.behind, NextToken(tokens.first(i + 1))) << "of another text";
       ++content.num_owners;
       table.places.push_back(place);
@@ -246,7 +255,7 @@ void FakeKvNodes::Write(const Work& work) {
     EXPECT_TRUE(position < expected.size() && expected[position] == work.tokens[i]) << "a wrong token in sequence " << work.sequence;
     Content& content = content_[places[i]];
     EXPECT_EQ(content.num_owners, 0) << "slot " << places[i].second << " is in use";
-    content = {work.tokens[i], NextToken(std::span(expected).first(position + 1)), 1, false};
+    content = {work.tokens[i], NextToken(std::span(expected).first(position + 1)), 1, false, false};
     table.places.push_back(places[i]);
   }
   table.attended = !work.prefill;
@@ -288,6 +297,12 @@ void FakeCluster::Finish(uint64_t id) {
   // As the manager does: nothing is reported for a sequence that is over.
   for (auto& [batch, sampled] : sampled_)
     std::erase_if(sampled, [&](const Scheduler::Sampled& one) { return one.sequence == SequenceId{id}; });
+}
+
+void FakeCluster::Fail(uint64_t id) {
+  scheduler_.Fail(SequenceId{id});
+  nodes_.Distrust(SequenceId{id});
+  Finish(id);
 }
 
 void FakeCluster::AddNode(const KvNode& node) {

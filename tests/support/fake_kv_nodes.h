@@ -30,6 +30,7 @@ class FakeKvNodes {
   void LoseNode(NodeId node);                                    // its content is gone; sequences on it must be released
   void Accept(const SequenceSpec& sequence);                     // the scheduler took it, in this order
   void Forget(SequenceId sequence);                              // the scheduler was told to finish it, or said that it failed
+  void Distrust(SequenceId sequence);                            // nothing that it holds may be shared with others from now on
   void Completed(int batch);                                     // its step is no more in flight
   void Restart(std::span<const Scheduler::Sampled> never_told);  // all content is gone, and so are these tokens of steps in flight
 
@@ -57,6 +58,7 @@ class FakeKvNodes {
     TokenId behind = 0;   // what the token and all before it come to
     int num_owners = 0;   // 0: the slot may be written again
     bool proven = false;  // a decode step that is completed has read it
+    bool wrong = false;   // maybe
   };
   struct Table {  // of a sequence that has slots
     uint64_t arrival = 0;
@@ -108,6 +110,7 @@ class FakeCluster {
 
   Status Add(uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens, uint64_t group = 0);
   void Finish(uint64_t id);
+  void Fail(uint64_t id);
   void AddNode(const KvNode& node);
   std::vector<SequenceId> LoseNode(uint32_t node);
   void Restart();

@@ -20,12 +20,13 @@ SampleRow RowOf(const SampleWork& work) {
   row.row = static_cast<int64_t>(work.row);
   row.repetition_penalty = params.repetition_penalty;
   row.num_logprobs = params.num_logprobs;
-  if (params.temperature <= 0) return row;
+  const float temperature = DrawTemperature(params);
+  if (temperature == 0) return row;
   row.random = Random01(params.seed, work.context.prompt.size() + work.context.output.size());
-  row.inverse_temperature = 1.0f / params.temperature;
+  row.inverse_temperature = 1.0f / temperature;
   row.top_p = params.top_p;
   row.top_k = params.top_k;
-  if (params.min_p > 0) row.min_p_distance = -(params.temperature * std::log(params.min_p));
+  if (params.min_p > 0) row.min_p_distance = -(temperature * std::log(params.min_p));
   return row;
 }
 
@@ -54,9 +55,7 @@ Result<std::unique_ptr<Sampler>> Sampler::Create(int64_t max_rows, int64_t vocab
 }
 
 bool Sampler::TakesRow(const SamplingParams& params) const {
-  const float inverse = 1.0f / params.temperature;
   return vocab_ <= kMaxSampledVocab && params.num_logprobs <= kMaxTopLogprobs &&
-         (params.temperature <= 0 || (inverse > 0 && std::isfinite(inverse))) &&
          std::ranges::all_of(params.logit_bias, [](const auto& bias) { return std::isfinite(bias.second); });
 }
 

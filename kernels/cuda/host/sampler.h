@@ -26,7 +26,7 @@ class Sampler {
   // memory, overwritten; the stream is waited for. REQUIRES: at most max_rows, no row twice.
   //
   // Rows are sampled on the device but for these, which are copied to the host, each as a whole, and sampled there: with more than
-  // kMaxTopLogprobs top_logprobs, with a bias that is not finite, a temperature whose inverse is not, penalties and biases for which the
+  // kMaxTopLogprobs top_logprobs, with a bias that is not finite, penalties and biases for which the
   // 2^20 places of a step are too few, and all rows of a vocabulary of more than kMaxSampledVocab.
   void Sample(float* logits, std::span<const SampleWork> work, std::span<SampledToken> tokens);
 
