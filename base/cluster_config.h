@@ -101,6 +101,7 @@ struct ClusterConfig {
   Clock::duration step_timeout = std::chrono::seconds(60);   // one step
   Clock::duration peer_timeout =
       std::chrono::seconds(10);  // one wait for a peer inside a step; and heartbeat silence, if that is 4 s or more
+  Clock::duration drain_timeout = std::chrono::seconds(10);  // requests under way when the manager is asked to stop
 
   bool has_modelled() const;                                                                    // some node computes nothing
   bool shares_model() const { return pipeline_parallel_size > 1 || tensor_parallel_size > 1; }  // no compute node holds all of it

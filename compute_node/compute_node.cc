@@ -136,8 +136,12 @@ ComputeNode::ComputeNode(const ComputeNodeOptions& options)
     : options_(options), team_(std::holds_alternative<DeviceSpec>(options.device) ? 1 : options.num_threads, options.pin_threads) {}
 
 void ComputeNode::Stop() {
-  stopping_.store(true);
+  departure_.AskNow();
   stop_wake_.Signal();
+}
+
+void ComputeNode::Leave() {
+  if (departure_.Ask()) stop_wake_.Signal();
 }
 
 // Runs slices of the steps that are under way; sleeps if there is nothing to do. What was posted last to another compute node may need
@@ -160,10 +164,10 @@ void ComputeNode::Work(Backoff& backoff) {
   }
 }
 
-void ComputeNode::Run() {
+bool ComputeNode::Run() {
   team_.PinOwner();
   Backoff backoff(PollingPatience(options_.device));
-  while (!stopping_.load(std::memory_order_relaxed)) {
+  while (!departure_.IsDue(session_ != nullptr, stop_wake_)) {
     std::optional<ControlEvent> event = control_->TryPop();
     if (!event) {
       Work(backoff);
@@ -181,6 +185,7 @@ void ComputeNode::Run() {
         break;
     }
   }
+  return session_ == nullptr;
 }
 
 void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {

@@ -4,12 +4,12 @@
 // A session begins with ConfigureCompute and ends when the manager's connection does. Orders run on the caller's thread.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "base/backoff.h"
+#include "base/departure.h"
 #include "base/node_device.h"
 #include "base/status.h"
 #include "base/tls_files.h"
@@ -29,9 +29,10 @@ struct ComputeNodeOptions {
   bool pin_threads = false;  // each to one of the cores that the thread that creates the node may run on
   NodeDevice device;         // the CPU unless another is named
   OpenLadder open_ladder = Ladder::Open;
+  Clock::duration drain_timeout = kNodeDrainTimeout;
 };
 
-// Thread: owner, except Stop.
+// Thread: owner, except Stop and Leave.
 class ComputeNode {
  public:
   // kUnimplemented, kNotFound: as MakeComputeDevice. Else as ReadSecretFile, TlsContext::Load and ControlServer::Create.
@@ -39,11 +40,13 @@ class ComputeNode {
 
   const std::string& address() const { return control_->address(); }
 
-  // Serves until Stop.
-  void Run();
+  // Serves until Stop or, after Leave, until no manager has a session here or options.drain_timeout is over. False if it left with a
+  // manager's session, which has lost this node by that.
+  bool Run();
 
   // Thread: any, and from a signal handler.
   void Stop();
+  void Leave();
 
  private:
   struct Session {
@@ -87,7 +90,7 @@ class ComputeNode {
   std::unique_ptr<Session> session_;
   TimePoint last_under_way_{};
   WakeFd stop_wake_;
-  std::atomic<bool> stopping_{false};
+  Departure departure_{options_.drain_timeout};
 };
 
 // The attention backend that a configuration asks for: remote_attention.h with memory nodes, local_attention.h without.

@@ -1,12 +1,18 @@
 #include "frontend/cluster_commands.h"
 
+#include <netdb.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <sstream>
 
+#include "base/departure.h"
 #include "base/node_device.h"
 #include "frontend/api_key.h"
 #include "transport/network_interface.h"
@@ -28,11 +34,37 @@ std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig&
   if (!node.cpus.empty()) argv.insert(argv.end(), {"--cpus", node.cpus});
   if (node.device != "cpu") argv.insert(argv.end(), {"--device", node.device});
   if (IsModelledName(node.device)) argv.insert(argv.end(), {"--device-catalog", config.device_catalog});
+  if (config.drain_timeout + kNodeDrainMargin != Clock::duration(kNodeDrainTimeout)) {
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(config.drain_timeout + kNodeDrainMargin);
+    argv.insert(argv.end(), {"--drain-timeout", std::to_string(seconds.count())});
+  }
   if (!config.secret_file.empty()) argv.insert(argv.end(), {"--secret-file", config.secret_file});
   if (!config.tls.empty()) {
     argv.insert(argv.end(), {"--tls-certificate", config.tls.certificate, "--tls-key", config.tls.key, "--tls-ca", config.tls.ca});
   }
   return argv;
+}
+
+// In the environment of what `up` starts.
+constexpr char kStartMark[] = "LAMINA_START_ID";
+
+// An address, or a name with an address, of one of this machine's interfaces.
+bool IsNameOfThisMachine(const std::string& host) {
+  static std::mutex mutex;
+  static std::map<std::string, bool> known;
+  std::lock_guard lock(mutex);
+  const auto [answer, is_new] = known.emplace(host, !InterfaceOf(host).empty());
+  addrinfo wanted{}, *found = nullptr;
+  wanted.ai_socktype = SOCK_STREAM;
+  if (!is_new || answer->second || getaddrinfo(host.c_str(), nullptr, &wanted, &found) != 0) return answer->second;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    std::array<char, NI_MAXHOST> text{};
+    if (getnameinfo(entry->ai_addr, entry->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) continue;
+    const std::string address = text.data();
+    answer->second |= address == "::1" || address.starts_with("127.") || !InterfaceOf(address).empty();
+  }
+  return answer->second;
 }
 
 std::vector<std::string> SplitWords(const std::string& text) {
@@ -62,7 +94,7 @@ bool IsLocalHost(const std::string& host) {
     const std::string own = name.data();
     if (host == own || host == own.substr(0, own.find('.'))) return true;
   }
-  return !InterfaceOf(host).empty();
+  return IsNameOfThisMachine(host);
 }
 
 std::vector<std::string> CommandOnHost(const ClusterConfig& config, const std::string& host, const std::string& script) {
@@ -106,6 +138,18 @@ std::string StartScript(const ClusterConfig& config, const DaemonCommand& daemon
   script += "set -- $(sed 's/.*) //' /proc/$!/stat)\n";
   script += "echo \"$! ${20} $log\"\n";
   return script;
+}
+
+std::string MarkedScript(const std::string& start_id, const std::string& script) {
+  return std::string(kStartMark) + "=" + start_id + " exec /bin/sh -c " + ShellQuote(script);
+}
+
+std::string FindMarkedScript(const std::string& start_id) {
+  std::string script = std::string("for f in $(grep -ls ") + kStartMark + "=" + start_id + " /proc/[0-9]*/environ); do\n";
+  script += "p=${f#/proc/}; p=${p%/environ}\n";
+  script += "set -- $(sed 's/.*) //' /proc/$p/stat 2>/dev/null)\n";
+  script += "[ -n \"${20}\" ] && [ \"$1\" != Z ] && echo \"$p ${20}\"\n";
+  return script + "done\ntrue\n";
 }
 
 std::string FindScript(const std::vector<ProcessId>& ids) {

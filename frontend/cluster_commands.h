@@ -1,7 +1,8 @@
 // From the cluster's description to commands: which daemons run where, and the shell scripts that start, find and stop them. Text only:
-// `lamina cluster up --dry-run` prints exactly what is run otherwise.
+// `lamina cluster up --dry-run` prints what is run otherwise, without the mark of MarkedScript.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "frontend/process.h"
 
 namespace lamina {
+
+// What a node gets beyond the manager's drain timeout: for its goodbye.
+inline constexpr auto kNodeDrainMargin = std::chrono::seconds(2);
 
 // Name of the manager's process in state, logs and messages.
 inline constexpr char kManagerName[] = "manager";
@@ -23,7 +27,8 @@ struct DaemonCommand {
 // Memory nodes, then the compute node, then the manager if `with_manager`: the order in which they are started.
 std::vector<DaemonCommand> DaemonCommands(const ClusterConfig& config, const std::string& config_path, bool with_manager);
 
-// True if `host` is this machine: a loopback name or address, its host name, or an address of one of its interfaces.
+// True if `host` is this machine: a loopback name or address, its host name, an address of one of its interfaces, or a name that stands
+// for one of these. Names are looked up once.
 bool IsLocalHost(const std::string& host);
 
 // The command that runs `script` with a POSIX shell on `host`, through config.ssh unless the host is this machine.
@@ -36,6 +41,12 @@ std::vector<std::pair<std::string, std::string>> HiddenEnvironment(const Cluster
 // Starts the daemon detached, its output appended to its log, and prints "PID START_TIME LOG". `bin_dir` is where the programs stand; on
 // other hosts the PATH is searched after it.
 std::string StartScript(const ClusterConfig& config, const DaemonCommand& daemon, const std::string& bin_dir);
+
+// `script`, with a mark on every process that it starts, and on the shell that runs it.
+std::string MarkedScript(const std::string& start_id, const std::string& script);
+
+// Prints "PID START_TIME" of each process with that mark.
+std::string FindMarkedScript(const std::string& start_id);
 
 // Prints those of the ids that run, one pid per line.
 std::string FindScript(const std::vector<ProcessId>& ids);

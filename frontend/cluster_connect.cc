@@ -51,9 +51,10 @@ bool WaitReadable(int fd, Deadline deadline) {
 }  // namespace
 
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterConfig& config, const ModelConfig& model,
-                                                                  const StartProgress& progress) {
+                                                                  const StartProgress& progress, std::function<bool()> interrupted) {
   LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
   std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, {}));
+  executor->interrupted_ = std::move(interrupted);
   LAMINA_RETURN_IF_ERROR(executor->Open(config.start_timeout, config.start_timeout, progress));
   return executor;
 }
@@ -254,6 +255,7 @@ Result<ControlOptions> ClusterExecutor::control_options() const {
   options.peer_timeout = std::max<Clock::duration>(config_.peer_timeout, 4 * options.heartbeat);  // the nodes beat at that rate too
   LAMINA_ASSIGN_OR_RETURN(options.secret, ReadSecretFile(config_.secret_file));
   LAMINA_ASSIGN_OR_RETURN(options.tls, TlsContext::Load(config_.tls));
+  options.interrupted = interrupted_;
   return options;
 }
 
@@ -413,6 +415,7 @@ Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience, co
       std::lock_guard lock(mutex_);
       if (!node.lost.ok()) return node.lost;
     }
+    if (interrupted_ && interrupted_()) return TimedOut("interrupted");  // kTryAgain would be the node's answer
     if (!frame) {
       WaitReadable(node.answers.fd(), Deadline(std::min(deadline.at(), Clock::now() + milliseconds(100))));
       continue;

@@ -33,9 +33,10 @@ class ClusterExecutor : public StepExecutor {
  public:
   // Connects to every node of `config` and configures it: memory nodes first (they say where their data path listens), then the compute
   // nodes, which load the weights at the same time and then join each other. A node that cannot be reached within start_timeout is an error
-  // that names it, its address and the cause. REQUIRES: ResolveConfig accepted `config`.
+  // that names it, its address and the cause. So is `interrupted`, which is asked all the while; null: never. REQUIRES: ResolveConfig
+  // accepted `config`.
   static Result<std::unique_ptr<ClusterExecutor>> Connect(const ClusterConfig& config, const ModelConfig& model,
-                                                          const StartProgress& progress);
+                                                          const StartProgress& progress, std::function<bool()> interrupted = nullptr);
 
   // The same with the nodes of `config` that are not lost, and without those that turn out to be. kPeerLost if no compute node is left, or
   // none that holds KV; names what was lost. If compute nodes that share the model live but do not reach each other, it tries again for
@@ -119,7 +120,8 @@ class ClusterExecutor : public StepExecutor {
   const ClusterConfig config_;
   const ModelConfig model_;
   const uint64_t epoch_;
-  std::string session_token_;  // what compute nodes show to memory nodes
+  std::function<bool()> interrupted_;  // of Connect
+  std::string session_token_;          // what compute nodes show to memory nodes
   int num_memory_nodes_ = 0;
   std::vector<Node*> compute_;  // of nodes_, without those that are left out
   NodeId last_kv_group_;

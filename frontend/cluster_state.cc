@@ -32,7 +32,8 @@ json ToJson(const ClusterState& state) {
                        {"host", daemon.host},
                        {"pid", daemon.process.pid},
                        {"start_time", daemon.process.start_time},
-                       {"log", daemon.log}});
+                       {"log", daemon.log},
+                       {"start_id", daemon.start_id}});
   }
   return {{"version", 1}, {"cluster", state.cluster}, {"config", state.config_path}, {"daemons", daemons}};
 }
@@ -52,7 +53,9 @@ Result<ClusterState> FromFile(const std::string& path) {
       item.at("pid").get_to(daemon.process.pid);
       item.at("start_time").get_to(daemon.process.start_time);
       item.at("log").get_to(daemon.log);
-      if (daemon.process.pid <= 1)
+      daemon.start_id = item.value("start_id", "");
+      const bool may_be_starting = daemon.process.pid == 0 && !daemon.start_id.empty();
+      if (daemon.process.pid <= 1 && !may_be_starting)
         return Corrupt(path + ": daemon '" + daemon.name + "' has the pid " + std::to_string(daemon.process.pid));
       state.daemons.push_back(std::move(daemon));
     }

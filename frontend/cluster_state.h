@@ -1,6 +1,7 @@
 // What `lamina cluster up` started, so that `down` stops exactly that. One JSON file per cluster name and user:
 //   ${XDG_STATE_HOME:-~/.local/state}/lamina/NAME/state.json
-//   {"version": 1, "cluster": NAME, "config": "/path/of/the.yaml", "daemons": [{"name", "host", "pid", "start_time", "log"}]}
+//   {"version": 1, "cluster": NAME, "config": "/path/of/the.yaml", "daemons": [{"name", "host", "pid", "start_time", "log",
+//    "start_id"}]}
 #pragma once
 
 #include <string>
@@ -17,6 +18,10 @@ struct DaemonRecord {
   std::string host;
   ProcessId process;
   std::string log;  // on `host`
+  // Written before the daemon is started, with the pid 0: whoever finds such a record later asks the host which processes have this mark.
+  std::string start_id = {};
+
+  bool may_be_starting() const { return process.pid == 0; }
 };
 
 struct ClusterState {

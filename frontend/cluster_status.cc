@@ -1,10 +1,12 @@
 #include "frontend/cluster_status.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/net_address.h"
 #include "frontend/api_key.h"
@@ -124,6 +126,16 @@ std::string NotUsed(const json& document) {
   return text;
 }
 
+// The nodes that a manager tells of if they are not those of the YAML; "" if they are, or if it tells of none because it is still starting.
+std::string ForeignNodes(const ClusterConfig& config, const json& document) {
+  std::set<std::string> told, ours;
+  const json nodes = document.value("nodes", json::array());
+  for (const json& node : nodes) told.insert(Text(node, "name") + " at " + Text(node, "address"));
+  for (const NodeConfig& node : config.nodes) ours.insert(node.name + " at " + ClusterConfig::Address(node));
+  if (told.empty() || told == ours) return "";
+  return fmt::format("{}", fmt::join(told, ", "));
+}
+
 }  // namespace
 
 std::string ManagerUrl(const ClusterConfig& config) { return "http://" + JoinHostPort(config.controller_host, config.http_port); }
@@ -159,6 +171,12 @@ ManagerAnswer AskManager(const ClusterConfig& config) {
   if (!status->ok() || !document.is_object()) {
     answer.detail =
         client->address() + " answered /cluster/status with status " + std::to_string(status->status) + ": " + ErrorMessageOf(*status);
+    return answer;
+  }
+  if (const std::string others = ForeignNodes(config, document); !others.empty()) {
+    answer.healthy = false;
+    answer.detail = "another server answers on " + ManagerUrl(config) + ", with the nodes " + others +
+                    ": stop it, change cluster.http_port, or was the YAML changed since it was started?";
     return answer;
   }
   answer.reachable = true;

@@ -14,7 +14,7 @@ namespace lamina {
 std::string ManagerUrl(const ClusterConfig& config);
 
 struct ManagerAnswer {
-  bool reachable = false;  // GET /cluster/status was answered with JSON
+  bool reachable = false;  // GET /cluster/status was answered with JSON, by a manager that has no nodes yet or those of the YAML
   bool healthy = false;    // GET /health is 200
   bool serving = false;
   std::string detail;       // why it does not serve or is not reachable

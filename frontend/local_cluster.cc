@@ -1,10 +1,13 @@
 #include "frontend/local_cluster.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,6 +34,35 @@ constexpr int kLogTailLines = 20;
 constexpr auto kFirstRevival = std::chrono::seconds(1);
 constexpr auto kLastRevival = std::chrono::seconds(30);
 constexpr auto kHealthyAfter = std::chrono::minutes(1);
+
+constexpr std::string_view kLogFolderPattern = "lamina-XXXXXX";
+constexpr char kOwnerFile[] = "owner";  // in a temporary log folder; locked by the process whose logs they are, for as long as it lives
+
+// Locks the folder's owner file and returns its descriptor; -1 if there is none, another process holds it or has removed it.
+int OwnLogs(const std::string& folder, int flags) {
+  const int fd = open((folder + "/" + kOwnerFile).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+  if (fd < 0) return -1;
+  struct stat file {};
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &file) == 0 && file.st_nlink > 0) return fd;
+  close(fd);
+  return -1;
+}
+
+// The logs of this user's managers that were killed: nobody has removed them, and they tell of no error of a node.
+void RemoveOrphanedLogs() {
+  constexpr std::string_view kPrefix = kLogFolderPattern.substr(0, kLogFolderPattern.find('X'));
+  std::error_code ignored;
+  for (fs::directory_iterator entry(fs::temp_directory_path(ignored), ignored), end; entry != end; entry.increment(ignored)) {
+    const std::string path = entry->path().string(), name = entry->path().filename().string();
+    struct stat folder {};
+    if (!name.starts_with(kPrefix) || name.size() != kLogFolderPattern.size() || lstat(path.c_str(), &folder) != 0) continue;
+    if (!S_ISDIR(folder.st_mode) || folder.st_uid != geteuid()) continue;
+    const int owner = OwnLogs(path, 0);
+    if (owner < 0) continue;
+    fs::remove_all(path, ignored);
+    close(owner);
+  }
+}
 
 // `count` different ports that are free now. All are held until all are known, so that no two are the same.
 Result<std::vector<int>> FreePorts(size_t count) {
@@ -94,17 +126,22 @@ bool IsListening(int port) {
 Result<std::unique_ptr<LocalCluster>> LocalCluster::Create(const LocalClusterOptions& options) {
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(options));
   const Status status = cluster->Start();
-  if (!status.ok()) return status;
-  return cluster;
+  if (status.ok()) return cluster;
+  for (const auto& [name, pid] : cluster->pids()) {
+    const Status killed = cluster->Kill(name, SIGKILL);  // a node that is starting may look up too late, and has nothing to lose
+    if (!killed.ok()) LAMINA_LOG_WARN("{}", killed.message());
+  }
+  return status;
 }
 
 Status LocalCluster::Start() {
   if (options_.bin_dir.empty()) options_.bin_dir = ProgramFolder();
   if (options_.log_dir.empty()) {
-    std::string folder = (fs::temp_directory_path() / "lamina-XXXXXX").string();
-    if (mkdtemp(folder.data()) == nullptr) return InternalError(folder + ": " + std::strerror(errno));
-    options_.log_dir = folder;
-    has_temporary_log_dir_ = true;
+    RemoveOrphanedLogs();
+    options_.log_dir = (fs::temp_directory_path() / kLogFolderPattern).string();
+    if (mkdtemp(options_.log_dir.data()) == nullptr) return InternalError(options_.log_dir + ": " + std::strerror(errno));
+    log_owner_fd_ = OwnLogs(options_.log_dir, O_CREAT);
+    if (log_owner_fd_ < 0) return InternalError(options_.log_dir + "/" + kOwnerFile + ": cannot be locked");
   }
   std::error_code error;
   fs::create_directories(options_.log_dir, error);
@@ -133,6 +170,8 @@ Status LocalCluster::Spawn(const NodeConfig& node) {
   options.argv = DaemonCommands(one, "", false)[0].argv;
   options.argv[0] = options_.bin_dir + "/" + options.argv[0];
   options.env = {{kApiKeyVariable, ""}, {kApiKeyFileVariable, ""}};  // only the API server needs its key
+  options.argv.push_back("--leave-with-stdin");                      // a signal to all of the manager's processes would cut off its streams
+  options.holds_stdin = true;
   options.log_path = options_.log_dir + "/" + node.name + ".log";
   LAMINA_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Spawn(options));
   children_.insert_or_assign(node.name, std::move(child));
@@ -143,6 +182,7 @@ Status LocalCluster::Spawn(const NodeConfig& node) {
 Status LocalCluster::WaitUntilListening(const NodeConfig& node, Deadline deadline) {
   while (!IsListening(node.port)) {
     if (!children_.at(node.name).running()) return PeerLost(DescribeEnd(node.name));
+    if (options_.interrupted && options_.interrupted()) return TryAgain("interrupted");
     if (deadline.Passed()) {
       keep_logs_ = true;
       return TimedOut("node " + node.name + " does not listen on " + ClusterConfig::Address(node) + "; its log: " + options_.log_dir);
@@ -158,15 +198,18 @@ LocalCluster::~LocalCluster() {
       keep_logs_ |= !expected_end_[name];
       continue;
     }
-    child.Kill(SIGTERM);  // all at once, so that they end side by side
-    child.Kill(SIGCONT);
+    child.AskToEnd();  // all at once, so that they end side by side
   }
   const Deadline deadline = Deadline::After(kStopGrace);
   for (auto& [name, child] : children_) child.Stop(deadline);
-  if (has_temporary_log_dir_ && !keep_logs_) {
-    std::error_code ignored;  // a folder that stays in /tmp harms nobody
+  if (log_owner_fd_ < 0) return;
+  std::error_code ignored;  // a folder that stays in /tmp harms nobody
+  if (keep_logs_) {
+    fs::remove(options_.log_dir + "/" + kOwnerFile, ignored);  // nobody's now: the next cluster lets it be
+  } else {
     fs::remove_all(options_.log_dir, ignored);
   }
+  close(log_owner_fd_);
 }
 
 std::map<std::string, pid_t> LocalCluster::pids() {

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,15 +30,18 @@ struct LocalClusterOptions {
   std::string memory_device = "cpu";          // of memory nodes
   std::string transport = "auto";
   std::string device_catalog;  // for modelled devices among `nodes`
-  std::string log_dir;         // NAME.log; "": a temporary folder, which is kept only if a daemon ended by itself
-  std::string bin_dir;         // "": where the running program stands
+  // NAME.log; "": a temporary folder, which is kept only if a daemon ended by itself. One whose owner was killed is removed by the next.
+  std::string log_dir;
+  std::string bin_dir;                                       // "": where the running program stands
   Clock::duration start_timeout = std::chrono::seconds(30);  // until every daemon listens
+  std::function<bool()> interrupted = nullptr;               // Create gives up; null: it does not
 };
 
 // The nodes that Create starts, without addresses yet.
 std::vector<NodeConfig> LocalNodes(const LocalClusterOptions& options);
 
-// Thread: owner. The daemons die with this object, and with the thread that created it even if that is killed.
+// Thread: owner. The daemons die with this object, and with the thread that created it even if that is killed; they leave for nothing else:
+// SIGTERM and SIGINT, which may go to all processes of a service or a terminal, are for the manager.
 class LocalCluster {
  public:
   // Starts the daemons on free ports and waits until they listen. The error names the daemon and how its log ends.
@@ -76,7 +80,7 @@ class LocalCluster {
   std::string DescribeEnd(const std::string& node);
 
   LocalClusterOptions options_;
-  bool has_temporary_log_dir_ = false;
+  int log_owner_fd_ = -1;  // of a temporary log_dir
   bool keep_logs_ = false;
   ClusterConfig config_;
   std::map<std::string, ChildProcess> children_;

@@ -41,6 +41,7 @@ struct Launch {
   std::vector<char*> argv;
   std::vector<char*> environment;
   std::deque<std::string> texts;
+  int in_fd = -1;
   int out_fd = -1;
   int err_fd = -1;
   int failure_fd = -1;  // gets errno if exec fails
@@ -57,7 +58,7 @@ struct Launch {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
   const int null_fd = open("/dev/null", O_RDWR);
-  dup2(null_fd, STDIN_FILENO);
+  dup2(launch.in_fd >= 0 ? launch.in_fd : null_fd, STDIN_FILENO);
   dup2(launch.out_fd >= 0 ? launch.out_fd : null_fd, STDOUT_FILENO);
   dup2(launch.err_fd >= 0 ? launch.err_fd : null_fd, STDERR_FILENO);
   close_range(3, UINT_MAX, CLOSE_RANGE_CLOEXEC);
@@ -164,22 +165,33 @@ Result<ChildProcess> ChildProcess::Spawn(const Options& options) {
     if (launch.out_fd < 0) return InternalError(options.log_path + ": " + std::strerror(errno));
     launch.err_fd = launch.out_fd;
   }
-  const Result<pid_t> pid = Fork(launch);
-  if (launch.out_fd >= 0) close(launch.out_fd);
+  std::array<int, 2> in = {-1, -1};
+  Status piped;
+  if (options.holds_stdin && pipe2(in.data(), O_CLOEXEC) != 0) piped = InternalError(std::string("pipe: ") + std::strerror(errno));
+  launch.in_fd = in[0];
+  const Result<pid_t> pid = piped.ok() ? Fork(launch) : piped;
+  for (const int fd : {launch.out_fd, in[0]}) {
+    if (fd >= 0) close(fd);
+  }
+  if (!pid.ok() && in[1] >= 0) close(in[1]);
   if (!pid.ok()) return pid.status();
-  return ChildProcess(*pid);
+  return ChildProcess(*pid, in[1]);
 }
 
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept { *this = std::move(other); }
 
 ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   std::swap(pid_, other.pid_);
+  std::swap(stdin_fd_, other.stdin_fd_);
   std::swap(reaped_, other.reaped_);
   std::swap(exit_description_, other.exit_description_);
   return *this;
 }
 
-ChildProcess::~ChildProcess() { Stop(Deadline::After(Clock::duration::zero())); }
+ChildProcess::~ChildProcess() {
+  Stop(Deadline::After(Clock::duration::zero()));
+  if (stdin_fd_ >= 0) close(stdin_fd_);
+}
 
 bool ChildProcess::running() {
   if (pid_ == 0 || reaped_) return false;
@@ -194,6 +206,12 @@ void ChildProcess::Kill(int signal) {
   if (running()) kill(pid_, signal);
 }
 
+void ChildProcess::AskToEnd() {
+  if (stdin_fd_ >= 0) close(std::exchange(stdin_fd_, -1));
+  Kill(SIGTERM);
+  Kill(SIGCONT);  // a stopped process would not see it
+}
+
 bool ChildProcess::Wait(Deadline deadline) {
   while (running()) {
     if (deadline.Passed()) return false;
@@ -204,10 +222,7 @@ bool ChildProcess::Wait(Deadline deadline) {
 
 void ChildProcess::Stop(Deadline deadline) {
   if (!running()) return;
-  if (!deadline.Passed()) {
-    Kill(SIGTERM);
-    Kill(SIGCONT);  // a stopped process would not see it
-  }
+  if (!deadline.Passed()) AskToEnd();
   if (Wait(deadline)) return;
   Kill(SIGKILL);
   while (running()) std::this_thread::sleep_for(kChildPollInterval);  // bounded: nothing survives SIGKILL

@@ -39,6 +39,7 @@ class ChildProcess {
     std::vector<std::string> argv;                         // argv[0]: a path, or a name on PATH
     std::vector<std::pair<std::string, std::string>> env;  // in addition to ours
     std::string log_path;                                  // where its stdout and stderr are appended; "": nowhere
+    bool holds_stdin = false;                              // its stdin ends when it is told to end; else it is empty
   };
 
   // kNotFound if argv[0] cannot be executed, kInternal if the system refuses; both name argv[0] and the cause.
@@ -55,16 +56,20 @@ class ChildProcess {
   // Nothing happens if it ended.
   void Kill(int signal);
 
+  // Asks it to end: SIGTERM, and the end of its stdin if that is held.
+  void AskToEnd();
+
   // True once it ended.
   bool Wait(Deadline deadline);
 
-  // SIGTERM, then SIGKILL at the deadline; returns when it is reaped.
+  // AskToEnd, then SIGKILL at the deadline; returns when it is reaped.
   void Stop(Deadline deadline);
 
  private:
-  explicit ChildProcess(pid_t pid) : pid_(pid) {}
+  ChildProcess(pid_t pid, int stdin_fd) : pid_(pid), stdin_fd_(stdin_fd) {}
 
-  pid_t pid_ = 0;  // 0: moved from
+  pid_t pid_ = 0;      // 0: moved from
+  int stdin_fd_ = -1;  // the other end of its stdin; -1: not held, or closed
   bool reaped_ = false;
   std::string exit_description_;
 };

@@ -26,7 +26,6 @@
 namespace lamina {
 namespace {
 
-constexpr auto kDrain = std::chrono::seconds(10);
 constexpr auto kLookInterval = milliseconds(200);  // at the processes of a local cluster, and at whether there is any hope
 
 WakeFd& StopRequested() {
@@ -38,6 +37,8 @@ bool IsStopRequested(Deadline deadline) {
   pollfd entry{StopRequested().fd(), POLLIN, 0};
   return poll(&entry, 1, deadline.RemainingMs()) > 0;
 }
+
+bool IsStopRequested() { return IsStopRequested(Deadline::After(Clock::duration::zero())); }
 
 void Say(const std::string& line) { std::cout << line << std::endl; }
 
@@ -75,6 +76,7 @@ Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
   Override(config.max_num_batched_tokens, options.max_num_batched_tokens);
   Override(config.max_num_queued_reqs, options.max_num_queued_reqs);
   if (options.port >= 0) config.http_port = options.port;
+  if (options.drain_timeout_s >= 0) config.drain_timeout = std::chrono::seconds(options.drain_timeout_s);
   if (!options.max_model_len.empty()) {
     const Result<int64_t> length = ParseSize(options.max_model_len);
     if (!length.ok()) return length.status().WithContext("--max-model-len");
@@ -164,6 +166,7 @@ Status StartLocalCluster(Manager& manager) {
   LocalClusterOptions local;
   local.nodes = manager.config.nodes;
   local.transport = manager.config.transport;
+  local.interrupted = [] { return IsStopRequested(); };
   LAMINA_ASSIGN_OR_RETURN(manager.local, LocalCluster::Create(local));
   manager.config.nodes = manager.local->config().nodes;
   const auto compute = std::ranges::count(local.nodes, NodeRole::kCompute, &NodeConfig::role);
@@ -173,7 +176,8 @@ Status StartLocalCluster(Manager& manager) {
 }
 
 Status StartEngine(Manager& manager) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor, ClusterExecutor::Connect(manager.config, manager.model, Say));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor,
+                          ClusterExecutor::Connect(manager.config, manager.model, Say, [] { return IsStopRequested(); }));
   const auto record = [trace = manager.trace.get()](ClusterExecutor& nodes) {
     if (trace != nullptr) nodes.RecordTrace(*trace);
   };
@@ -221,13 +225,14 @@ Status AnswerPrompt(const ServeOptions& options, Manager& manager) {
     for (const NodeStatus& node : manager.engine->status().nodes) {
       if (node.used_tokens > peak[node.name].used_tokens) peak[node.name] = node;
     }
-    return true;
+    return !IsStopRequested();
   });
   const double seconds = SecondsSince(start);
   std::cout << "\n\n";
   if (!response.ok()) return response.status();
   if (!response->ok()) return InternalError(ErrorMessageOf(*response));
   if (!error.empty()) return InternalError(error);
+  if (IsStopRequested()) return TryAgain("stopped before the end of the answer");
   for (const auto& [name, node] : peak) {
     if (node.used_tokens == 0) continue;
     Say(fmt::format("KV cache: {} tokens on {} node {} at {}{}", node.used_tokens, node.role, name, node.address,
@@ -237,13 +242,18 @@ Status AnswerPrompt(const ServeOptions& options, Manager& manager) {
   return OkStatus();
 }
 
-}  // namespace
-
-Status Serve(const ServeOptions& options) {
+void HandleSignals() {
   StopRequested();  // made before a handler can run
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { StopRequested().Signal(); });
+  std::signal(SIGTERM, [](int) { StopRequested().Signal(); });
+  std::signal(SIGINT, [](int) {
+    StopRequested().Signal();
+    std::signal(SIGINT, SIG_DFL);  // a second Ctrl-C does not wait for anybody; the nodes end with this process
+  });
   std::signal(SIGPIPE, SIG_IGN);
-  Manager manager;
+}
+
+// Everything up to the first request.
+Status StartServing(const ServeOptions& options, Manager& manager) {
   if (options.cluster_file) {
     LAMINA_ASSIGN_OR_RETURN(manager.config, ClusterConfig::Load(*options.cluster_file));
   } else {
@@ -259,8 +269,42 @@ Status Serve(const ServeOptions& options) {
     LAMINA_ASSIGN_OR_RETURN(manager.trace, TraceFile::Create(options.trace_out));
   }
   LAMINA_RETURN_IF_ERROR(StartHttp(options, manager));
+  if (IsStopRequested()) return TryAgain("interrupted");
   if (!options.cluster_file) LAMINA_RETURN_IF_ERROR(StartLocalCluster(manager));
-  LAMINA_RETURN_IF_ERROR(StartEngine(manager));
+  return StartEngine(manager);
+}
+
+// A start-up that nobody wants any more.
+Status GiveUpStarting(Manager& manager) {
+  if (manager.local != nullptr) {
+    // A node that loads weights would look up from them too late, and has nothing to lose.
+    for (const auto& [name, pid] : manager.local->pids()) LAMINA_RETURN_IF_ERROR(manager.local->Kill(name, SIGKILL));
+  }
+  return TryAgain("stopped before the cluster served");
+}
+
+// Waits for the requests under way if somebody asked to stop. An error if they did not all end well.
+Status StopServing(Manager& manager) {
+  const Clock::duration grace = IsStopRequested() ? manager.config.drain_timeout : Clock::duration::zero();
+  const size_t failed = manager.server->Stop(grace);
+  Status result;
+  if (failed > 0) {
+    result = TimedOut(fmt::format("{} request{} under way did not end well within {:.0f} s; see --drain-timeout", failed,
+                                  failed == 1 ? "" : "s", std::chrono::duration<double>(grace).count()));
+  }
+  if (manager.trace == nullptr) return result;
+  manager.server.reset();
+  manager.engine.reset();  // it holds the last records
+  const Status closed = manager.trace->Close();
+  return result.ok() ? closed : result;
+}
+
+}  // namespace
+
+Status Serve(const ServeOptions& options) {
+  HandleSignals();
+  Manager manager;
+  if (const Status started = StartServing(options, manager); !started.ok()) return IsStopRequested() ? GiveUpStarting(manager) : started;
   for (const NodeConfig& node : manager.config.nodes) {
     if (IsModelledName(node.device))
       Say(fmt::format("{} is {}: it takes its time and computes nothing, so answers are arbitrary", node.name, node.device));
@@ -275,12 +319,8 @@ Status Serve(const ServeOptions& options) {
     result = ServeUntilStopped(manager);
     Say("Stopping");
   }
-  manager.server->Stop(IsStopRequested(Deadline::After(milliseconds(0))) ? Clock::duration(kDrain) : Clock::duration::zero());
-  if (manager.trace == nullptr) return result;
-  manager.server.reset();
-  manager.engine.reset();  // it holds the last records
-  const Status closed = manager.trace->Close();
-  return result.ok() ? closed : result;
+  const Status stopped = StopServing(manager);
+  return result.ok() ? stopped : result;
 }
 
 }  // namespace lamina

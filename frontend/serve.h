@@ -31,8 +31,9 @@ struct ServeOptions {
   int pipeline_parallel_size = 0, tensor_parallel_size = 0;
   std::string max_model_len, spread_tokens;  // such as 32k
 
-  std::string host;  // "": loopback, or with cluster_file the controller's address
-  int port = -1;     // -1: 8000, or the YAML's
+  std::string host;          // "": loopback, or with cluster_file the controller's address
+  int port = -1;             // -1: 8000, or the YAML's
+  int drain_timeout_s = -1;  // -1: 10, or the YAML's
   // What clients must send, or the file that it is in.
   std::string api_key, api_key_file;
 
@@ -43,8 +44,11 @@ struct ServeOptions {
   bool once = false;         // stop after the answer
 };
 
-// Serves until SIGINT or SIGTERM (or after the prompt's answer with `once`), or until too few nodes were there for start_timeout: kPeerLost.
-// Daemons of a local cluster that end are started again. Progress and the answer go to stdout, errors come back.
+// Serves until SIGINT or SIGTERM (or after the prompt's answer with `once`), or until too few nodes were there for start_timeout:
+// kPeerLost. Daemons of a local cluster that end are started again. Progress and the answer go to stdout, errors come back.
+//
+// The signals end a start-up at once; later, new requests are refused and those under way may end within the drain timeout. That some could
+// not is an error. A second SIGINT ends the process.
 Status Serve(const ServeOptions& options);
 
 }  // namespace lamina

@@ -69,14 +69,18 @@ MemoryNode::MemoryNode(const MemoryNodeOptions& options, std::unique_ptr<Control
 MemoryNode::~MemoryNode() = default;
 
 void MemoryNode::Stop() {
-  stopping_.store(true);
+  departure_.AskNow();
   stop_wake_.Signal();
 }
 
-void MemoryNode::Run() {
+void MemoryNode::Leave() {
+  if (departure_.Ask()) stop_wake_.Signal();
+}
+
+bool MemoryNode::Run() {
   team_.PinOwner();
   Backoff backoff(PollingPatience(options_.device));
-  while (!stopping_.load(std::memory_order_relaxed)) {
+  while (!departure_.IsDue(session_ != nullptr, stop_wake_)) {
     bool busy = HandleControl();
     if (session_ != nullptr) {
       if (Clock::now() >= next_accept_) busy |= AcceptPeers();
@@ -95,7 +99,9 @@ void MemoryNode::Run() {
       poll(polls.data(), polls.size(), 1000);
     }
   }
+  const bool cut = session_ != nullptr;
   EndSession("this node is stopping");
+  return !cut;
 }
 
 bool MemoryNode::HandleControl() {

@@ -5,7 +5,6 @@
 // Everything runs on the caller's thread, except the control channel's own threads and the kernels' team.
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/departure.h"
 #include "base/node_device.h"
 #include "base/status.h"
 #include "base/tls_files.h"
@@ -35,9 +35,10 @@ struct MemoryNodeOptions {
   bool pin_threads = false;            // each to one of the cores that the thread that creates the node may run on
   NodeDevice device;                   // the CPU unless another is named
   OpenLadder open_ladder = Ladder::Open;
+  Clock::duration drain_timeout = kNodeDrainTimeout;
 };
 
-// Thread: owner, except Stop.
+// Thread: owner, except Stop and Leave.
 class MemoryNode {
  public:
   // Errors as CheckKvDevice, ReadSecretFile, TlsContext::Load and ControlServer::Create.
@@ -46,11 +47,13 @@ class MemoryNode {
 
   const std::string& address() const { return control_->address(); }
 
-  // Serves until Stop.
-  void Run();
+  // Serves until Stop or, after Leave, until no manager has a session here or options.drain_timeout is over. False if it left with a
+  // manager's session, which has lost this node by that.
+  bool Run();
 
   // Thread: any, and from a signal handler.
   void Stop();
+  void Leave();
 
  private:
   struct ComputePeer {
@@ -112,7 +115,7 @@ class MemoryNode {
   std::unique_ptr<Session> session_;
   WakeFd stop_wake_;
   TimePoint next_accept_{};
-  std::atomic<bool> stopping_{false};
+  Departure departure_{options_.drain_timeout};
 };
 
 }  // namespace lamina

@@ -1,11 +1,13 @@
 // lamina-memory-node: holds KV and runs attention. Composition root.
 #include <csignal>
+#include <thread>
 #include <tuple>
 
 #include <CLI/CLI.hpp>
 
 #include "base/cluster_config.h"
 #include "base/cpu_list.h"
+#include "base/departure.h"
 #include "base/descriptors.h"
 #include "base/log.h"
 #include "base/node_device.h"
@@ -24,6 +26,8 @@ int main(int argc, char** argv) {
       "lamina-memory-node");
   lamina::MemoryNodeOptions options;
   std::string memory, host_memory = "0", device = "cpu", device_catalog, cpus;
+  int drain_seconds = static_cast<int>(std::chrono::seconds(lamina::kNodeDrainTimeout).count());
+  bool leave_with_stdin = false;
   app.add_option("--name", options.name, "name in the cluster YAML")->capture_default_str();
   app.add_option("--listen", options.listen, "HOST:PORT for the manager; port 0 takes any free one")->capture_default_str();
   app.add_option("--memory", memory, "memory for the KV cache, such as 4GiB")->required();
@@ -42,11 +46,19 @@ int main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--cpus", cpus, "cores to run on, such as 0-3,8, and to pin the threads of the kernels to; default: any");
+  app.add_option(
+         "--drain-timeout", drain_seconds,
+         "seconds: after SIGTERM or Ctrl-C it goes on until the manager's session is over, at most so long; a second Ctrl-C ends it")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_flag("--leave-with-stdin", leave_with_stdin,
+               "leave when stdin ends, and only then: SIGTERM and Ctrl-C are for whoever holds its other end");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  if (leave_with_stdin) lamina::IgnoreLeaveSignals();
   lamina::InitLogging("memory " + options.name);
   lamina::RaiseDescriptorLimit();
   for (const auto& [option, text, bytes] :
@@ -64,6 +76,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   options.device = *std::move(found);
+  options.drain_timeout = std::chrono::seconds(drain_seconds);
   if (lamina::IsModelledName(device)) LAMINA_LOG_WARN("{}: nothing is computed, answers are arbitrary", device);
   if (!cpus.empty()) {
     if (const lamina::Status bound = lamina::RunOnCpus(cpus, options.num_threads); !bound.ok()) {
@@ -78,9 +91,17 @@ int main(int argc, char** argv) {
     return 1;
   }
   running_node = node->get();
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { running_node->Stop(); });
+  if (!leave_with_stdin) lamina::OnLeaveSignals([] { running_node->Leave(); }, [] { running_node->Stop(); });
   std::signal(SIGPIPE, SIG_IGN);
   LAMINA_LOG_INFO("listening on {}", (*node)->address());
-  (*node)->Run();
-  return 0;
+  std::thread told;
+  if (leave_with_stdin) {
+    told = std::thread([] {
+      lamina::AwaitEndOfStdin();
+      running_node->Stop();
+    });
+  }
+  const bool was_free = (*node)->Run();
+  if (told.joinable()) told.join();  // nothing else stops a node that leaves with stdin
+  return was_free || leave_with_stdin ? 0 : 1;
 }

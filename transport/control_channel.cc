@@ -14,11 +14,13 @@
 namespace lamina {
 namespace {
 
+constexpr auto kInterruptionInterval = milliseconds(100);  // between two looks whether somebody wants to stop
+
 // The socket leaves Asio here: each connection's thread waits for its socket and its queue with poll.
-Result<UniqueFd> OpenSocket(const std::string& address, Deadline deadline) {
+Result<UniqueFd> OpenSocket(const std::string& address, const ControlOptions& options, Deadline deadline) {
   try {
     boost::asio::io_context context;
-    LAMINA_ASSIGN_OR_RETURN(Tcp::socket socket, ConnectTcp(context, address, deadline));
+    LAMINA_ASSIGN_OR_RETURN(Tcp::socket socket, ConnectTcp(context, address, deadline, options.interrupted));
     boost::system::error_code error;
     UniqueFd fd(socket.release(error));
     LAMINA_RETURN_IF_ERROR(TuneSocket(fd.get()));
@@ -55,7 +57,10 @@ Result<std::string> Greet(ControlStream& stream, const ControlOptions& options, 
     const Status status = greeting.Advance(stream);
     if (status.ok()) return greeting.peer_hello();
     if (status.code() != StatusCode::kTryAgain) return status;
-    if (!WaitForFd(stream.fd(), stream.wanted_events(), deadline)) return TimedOut("connected, but " + status.message());
+    while (!WaitForFd(stream.fd(), stream.wanted_events(), Deadline(std::min(deadline.at(), Clock::now() + kInterruptionInterval)))) {
+      if (deadline.Passed()) return TimedOut("connected, but " + status.message());
+      if (options.interrupted && options.interrupted()) return TryAgain("interrupted");
+    }
   }
 }
 
@@ -72,7 +77,7 @@ Result<std::unique_ptr<ControlListener>> ControlListener::Create(const std::stri
 
 Result<std::unique_ptr<ControlConnection>> ConnectControl(const std::string& address, const ControlOptions& options, Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckControlOptions(options));
-  LAMINA_ASSIGN_OR_RETURN(UniqueFd socket, OpenSocket(address, deadline));
+  LAMINA_ASSIGN_OR_RETURN(UniqueFd socket, OpenSocket(address, options, deadline));
   LAMINA_ASSIGN_OR_RETURN(const HostPort parts, ParseHostPort(address));
   const std::string host = parts.host.empty() ? "localhost" : parts.host;  // as the resolver takes it
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlStream> stream,

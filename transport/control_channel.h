@@ -42,6 +42,7 @@ struct ControlOptions {
   // Who may be the peer; without either, only this machine's processes, on the loopback.
   std::string secret = {};                          // the cluster's (secret_file.h), the same at both ends; "": none
   std::shared_ptr<const TlsContext> tls = nullptr;  // of this end (tls_context.h), shared by its connections; both ends have one or none
+  std::function<bool()> interrupted = nullptr;      // ConnectControl gives up soon after it is true; null: it does not
 };
 
 // One peer. Thread: any for Send; callbacks come from the connection's own thread and must not block or destroy the connection.
@@ -86,6 +87,7 @@ class ControlListener {
 };
 
 // Blocks until connected and greeted, or `deadline`; retries while the connection is refused. The error names address and cause;
+// kTryAgain: interrupted;
 // kInvalidArgument: the secrets are not the same, one end refuses the other's certificate, only one has TLS, or the peer is off the
 // loopback and there is neither secret nor certificate.
 Result<std::unique_ptr<ControlConnection>> ConnectControl(const std::string& address, const ControlOptions& options, Deadline deadline);

@@ -108,7 +108,8 @@ std::string BoundAddress(const Tcp::acceptor& acceptor, const std::string& addre
   return (host.empty() ? "0.0.0.0" : host) + ":" + std::to_string(acceptor.local_endpoint(error).port());
 }
 
-Result<Tcp::socket> ConnectTcp(boost::asio::io_context& context, const std::string& address, Deadline deadline) {
+Result<Tcp::socket> ConnectTcp(boost::asio::io_context& context, const std::string& address, Deadline deadline,
+                               const std::function<bool()>& interrupted) {
   while (true) {
     Result<Tcp::socket> socket = TryConnectAny(context, address, deadline);
     if (socket.ok()) return socket;
@@ -116,6 +117,7 @@ Result<Tcp::socket> ConnectTcp(boost::asio::io_context& context, const std::stri
     // A name that is not known yet is a peer that is not there yet: service names appear when their container starts.
     if (code != StatusCode::kTryAgain && code != StatusCode::kNotFound) return socket.status();
     if (deadline.Passed()) return TimedOut(address + ": " + socket.status().message());
+    if (interrupted && interrupted()) return TryAgain(address + ": interrupted");
     PauseBeforeRetry(deadline);
   }
 }

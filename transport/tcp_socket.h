@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -28,8 +29,9 @@ Result<Tcp::acceptor> ListenTcp(boost::asio::io_context& context, const std::str
 std::string BoundAddress(const Tcp::acceptor& acceptor, const std::string& address);
 
 // A connected, non-blocking, tuned socket. Blocks until `deadline`; retries while the host is unknown or refuses. kInvalidArgument or
-// kTimeout, naming the address and the last cause.
-Result<Tcp::socket> ConnectTcp(boost::asio::io_context& context, const std::string& address, Deadline deadline);
+// kTimeout, naming the address and the last cause; kTryAgain if `interrupted`, which is asked between attempts.
+Result<Tcp::socket> ConnectTcp(boost::asio::io_context& context, const std::string& address, Deadline deadline,
+                               const std::function<bool()>& interrupted = nullptr);
 
 // Non-blocking, no Nagle delay, and the kernel finds out that a machine is gone: within 15 s on an idle connection, within 60 s with data
 // under way. So a peer that takes nothing for 60 s counts as gone too. kPeerLost if the connection is gone already.

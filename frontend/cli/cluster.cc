@@ -12,12 +12,15 @@
 namespace lamina {
 namespace {
 
+constexpr auto kGraceMargin = std::chrono::seconds(5);  // of a manager that has drained: to take leave of its nodes, and of the nodes
+
 std::atomic<bool> interrupted = false;
 
 struct ClusterCommandOptions {
   std::string config_path;
   bool dry_run = false;
   bool no_serve = false;
+  bool forget_unreachable = false;
   bool json = false;
 };
 
@@ -28,7 +31,7 @@ CLI::App* AddAction(CLI::App& cluster, const char* name, const char* help, Clust
   return command;
 }
 
-Result<ClusterOpsOptions> OpsOptions(const ClusterCommandOptions& options) {
+Result<ClusterOpsOptions> OpsOptions(const ClusterConfig& config, const ClusterCommandOptions& options) {
   ClusterOpsOptions ops;
   std::error_code error;
   ops.config_path = std::filesystem::absolute(options.config_path, error).lexically_normal().string();
@@ -36,12 +39,14 @@ Result<ClusterOpsOptions> OpsOptions(const ClusterCommandOptions& options) {
   ops.bin_dir = ProgramFolder();
   ops.dry_run = options.dry_run;
   ops.with_manager = !options.no_serve;
+  ops.forget_unreachable = options.forget_unreachable;
+  ops.grace = config.drain_timeout + kGraceMargin;
   return ops;
 }
 
 Status Up(const ClusterCommandOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(const ClusterConfig config, ClusterConfig::Load(options.config_path));
-  LAMINA_ASSIGN_OR_RETURN(ClusterOpsOptions ops, OpsOptions(options));
+  LAMINA_ASSIGN_OR_RETURN(ClusterOpsOptions ops, OpsOptions(config, options));
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, [](int) { interrupted = true; });
   ops.interrupted = [] { return interrupted.load(); };
   return ClusterUp(config, ops, std::cout);
@@ -49,7 +54,7 @@ Status Up(const ClusterCommandOptions& options) {
 
 Status Down(const ClusterCommandOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(const ClusterConfig config, ClusterConfig::Load(options.config_path));
-  LAMINA_ASSIGN_OR_RETURN(const ClusterOpsOptions ops, OpsOptions(options));
+  LAMINA_ASSIGN_OR_RETURN(const ClusterOpsOptions ops, OpsOptions(config, options));
   return ClusterDown(config, ops, std::cout);
 }
 
@@ -76,6 +81,8 @@ void RegisterCluster(CLI::App& app) {
 
   CLI::App* down = AddAction(*cluster, "down", "Stop what `up` started, and nothing else", *options);
   down->add_flag("--dry-run", options->dry_run, "Print the commands instead of running them");
+  down->add_flag("--forget-unreachable", options->forget_unreachable,
+                 "What was started on hosts that do not answer counts as stopped: for hosts that are gone for good");
   down->callback([options] {
     if (const Status status = Down(*options); !status.ok()) Fail(status);
   });

@@ -87,6 +87,7 @@ void RegisterDoctor(CLI::App& app) {
   AddOption(*command, "--tls-key", options->needs.tls.key, "Without a YAML: the certificate's key");
   AddOption(*command, "--tls-ca", options->needs.tls.ca, "Without a YAML: the CA that all certificates come from");
   command->add_option("--sysroot", options->sysroot, "Folder with /sys and /proc of another machine")->group("");
+  command->add_option("--secret-nonce", options->needs.secret_nonce, "Tell in JSON what secrets can be compared by")->group("");
   command->add_option("--registered-bytes", options->needs.registered_bytes, "Memory that RDMA will lock")->group("");
   command->add_option("--probe-listen", options->probe_listen, "Answer one measurement at this address")->group("");
   command->add_option("--probe-connect", options->probe_connect, "Measure against what a listening end has offered")->group("");

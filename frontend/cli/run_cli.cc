@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <iostream>
+#include <string_view>
 
 #include "frontend/cli/commands.h"
 
@@ -26,6 +28,17 @@ std::string UnknownCommand(const CLI::App& app, int argc, char** argv) {
     known += " " + command->get_name();
   }
   return std::string("unknown command '") + argv[1] + "'; commands:" + known;
+}
+
+// In containers beside a service of this name Kubernetes sets LAMINA_PORT=tcp://10.0.0.1:8000, which is not meant for --port.
+void DropServiceLink(bool serves) {
+  const char* const port = std::getenv("LAMINA_PORT");
+  if (port == nullptr || std::string_view(port).find("://") == std::string_view::npos) return;
+  if (serves) {
+    std::cerr << "lamina: LAMINA_PORT=" << port << " is not taken: it is no port but what Kubernetes sets for a service named lamina; "
+              << "to choose the port use --port" << std::endl;
+  }
+  unsetenv("LAMINA_PORT");
 }
 
 }  // namespace
@@ -64,6 +77,7 @@ int RunCli(int argc, char** argv) {
     std::cerr << "lamina: " << mistake << "\n";
     return kExitUsage;
   }
+  DropServiceLink(argc > 1 && argv[1] == std::string_view("serve"));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

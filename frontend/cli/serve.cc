@@ -83,6 +83,9 @@ void RegisterServe(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   AddOption(*command, "--max-num-queued-reqs", options->max_num_queued_reqs, "Waiting requests before 503; 0: 1024 or the YAML's")
       ->check(CLI::NonNegativeNumber);
+  AddOption(*command, "--drain-timeout", options->drain_timeout_s,
+            "Seconds that requests under way get to end in after SIGTERM or Ctrl-C; -1: 10 or the YAML's; a second Ctrl-C ends at once")
+      ->check(CLI::Range(-1, 86400));
   AddOption(*command, "--api-key-file", options->api_key_file,
             "File of mode 600 with the key that clients must send as a bearer token; /health, /ping, /version and /metrics need none");
   AddOption(*command, "--api-key", options->api_key, "The key itself, which other users can see in the list of processes");

@@ -10,9 +10,12 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <thread>
 
 #include "frontend/cluster_commands.h"
+#include "frontend/cluster_daemons.h"
+#include "frontend/cluster_state.h"
 #include "frontend/cluster_status.h"
 #include "frontend/doctor/planned_memory.h"
 #include "frontend/http_client.h"
@@ -25,6 +28,15 @@ namespace {
 using nlohmann::json;
 
 constexpr auto kHostDeadline = std::chrono::seconds(60);
+
+// Of this run, the same for all hosts.
+const std::string& SecretNonce() {
+  static const std::string nonce = [] {
+    std::random_device device;
+    return fmt::format("{:08x}{:08x}", device(), device());
+  }();
+  return nonce;
+}
 
 std::vector<std::string> HostsOf(const ClusterConfig& config, NodeRole role) {
   std::vector<std::string> hosts;
@@ -59,12 +71,15 @@ std::vector<Finding> AskHost(const ClusterConfig& config, const HostNeeds& needs
   if (needs.fallback) arguments.push_back("--fallback");
   if (needs.is_manager) arguments.push_back("--manager");
   arguments.insert(arguments.end(), {"--registered-bytes", std::to_string(needs.registered_bytes)});
-  if (!needs.secret_file.empty()) arguments.insert(arguments.end(), {"--secret-file", needs.secret_file});
+  if (!needs.secret_file.empty()) {
+    arguments.insert(arguments.end(), {"--secret-file", needs.secret_file, "--secret-nonce", needs.secret_nonce});
+  }
   for (const int port : needs.ports) arguments.insert(arguments.end(), {"--port", std::to_string(port)});
   if (!needs.tls.empty()) {
     arguments.insert(arguments.end(), {"--tls-certificate", needs.tls.certificate, "--tls-key", needs.tls.key, "--tls-ca", needs.tls.ca});
   }
   const Result<CommandOutput> output = RunCommand(DoctorOn(config, host, options.bin_dir, arguments), Deadline::After(kHostDeadline));
+  if (output.status().code() == StatusCode::kTimeout) return {Unreachable(host, "no answer within 60 s")};
   if (!output.ok()) return {Unreachable(host, output.status().message())};
   const json report = json::parse(LastLine(output->out), nullptr, false);  // a login shell may greet before
   if (!report.is_object()) return {Unreachable(host, LastLine(output->err.empty() ? output->out : output->err))};
@@ -148,6 +163,23 @@ void PlanMemory(ClusterConfig config, const std::string& host, HostNeeds& needs)
   needs.registered_bytes = PlannedLockedBytes(config, *model, host);
 }
 
+// Where nodes of this cluster listen now: those that its manager has, and those that `lamina cluster up` has started.
+std::set<std::string> OwnAddresses(const ClusterConfig& config) {
+  std::set<std::string> own;
+  const json status = json::parse(AskManager(config).status_json, nullptr, false);
+  for (const json& node : status.is_object() ? status.value("nodes", json::array()) : json::array()) {
+    if (node.value("state", json()) != json("lost")) own.insert(node.value("address", ""));
+  }
+  const Result<ClusterState> state = ReadClusterState(config.name);
+  const Result<std::vector<bool>> running = state.ok() ? FindDaemons(config, state->daemons) : Result<std::vector<bool>>(state.status());
+  for (size_t i = 0; running.ok() && i < running->size(); ++i) {
+    for (const NodeConfig& node : config.nodes) {
+      if ((*running)[i] && node.name == state->daemons[i].name) own.insert(ClusterConfig::Address(node));
+    }
+  }
+  return own;
+}
+
 Finding JudgeMtu(const std::string& a, int64_t mtu_a, const std::string& b, int64_t mtu_b) {
   const bool equal = mtu_a == mtu_b;
   return {"mtu", a + " - " + b, equal ? Level::kOk : Level::kFail,
@@ -175,6 +207,7 @@ HostNeeds NeedsOf(const ClusterConfig& config, const std::string& host) {
   needs.fallback = config.transport_fallback;
   needs.tls = config.tls;
   needs.secret_file = config.secret_file;
+  needs.secret_nonce = SecretNonce();
   needs.is_manager = host == config.controller_host;
   for (const NodeConfig& node : config.nodes) {
     if (node.host == host) needs.ports.push_back(node.port);
@@ -223,9 +256,38 @@ Finding JudgePair(const MeasuredPair& pair) {
   return finding;
 }
 
+std::vector<Finding> JudgeSecrets(const std::vector<std::pair<std::string, int64_t>>& values) {
+  std::vector<Finding> findings;
+  const std::pair<std::string, int64_t>* first = nullptr;
+  for (const auto& entry : values) {
+    if (entry.second == 0) continue;
+    if (first == nullptr) first = &entry;
+    if (entry.second == first->second) continue;
+    findings.push_back({"secret", entry.first, Level::kFail, "is another secret than on " + first->first,
+                        "copy the file from one host to all others: nodes with another secret are refused"});
+  }
+  return findings;
+}
+
+void ExcuseOwnPorts(const std::set<std::string>& own, std::vector<Finding>& findings) {
+  for (Finding& finding : findings) {
+    const std::string address = finding.subject.substr(finding.subject.rfind(' ') + 1);  // after the host
+    if (finding.check != "port" || finding.level != Level::kWarn || !own.contains(address)) continue;
+    finding = {finding.check, finding.subject, Level::kOk, "in use by this cluster, which is up", ""};
+  }
+}
+
 std::vector<Finding> CheckCluster(const ClusterConfig& config, const ClusterCheckOptions& options) {
   std::vector<Finding> all;
   std::map<std::string, Link> links;
+  std::vector<std::pair<std::string, int64_t>> secrets;
+  std::set<std::string> unreachable;
+  const auto take = [&](const std::string& host, const std::vector<Finding>& findings) {
+    for (const Finding& finding : findings) {
+      if (finding.check == "secret") secrets.emplace_back(host, finding.value);
+    }
+    all.insert(all.end(), findings.begin(), findings.end());
+  };
   const auto say = [&](const std::string& line) {
     if (options.progress) options.progress(line);
   };
@@ -236,21 +298,24 @@ std::vector<Finding> CheckCluster(const ClusterConfig& config, const ClusterChec
       say("asking " + host);
       const std::vector<Finding> findings = AskHost(config, NeedsOf(config, host), options);
       links[host] = LinkOf(findings);
-      all.insert(all.end(), findings.begin(), findings.end());
-      all.push_back(CheckClock(config, host));
+      take(host, findings);
+      const bool answered = std::ranges::none_of(findings, [](const Finding& finding) { return finding.check == "host"; });
+      if (answered) all.push_back(CheckClock(config, host));
+      if (!answered) unreachable.insert(host);  // has been said; everything else would say it again
     }
   }
   if (!links.contains(config.controller_host)) {  // the manager's own machine, which is this one, as for `lamina cluster up`
     const HostNeeds needs = NeedsOf(config, config.controller_host);
     for (std::vector<Finding> findings : {CheckSecret(needs), CheckTls(needs)}) {
-      for (Finding& finding : findings) {
-        finding.subject = config.controller_host + " " + finding.subject;
-        all.push_back(std::move(finding));
-      }
+      for (Finding& finding : findings) finding.subject = config.controller_host + " " + finding.subject;
+      take(config.controller_host, findings);
     }
   }
+  for (Finding& finding : JudgeSecrets(secrets)) all.push_back(std::move(finding));
+  ExcuseOwnPorts(OwnAddresses(config), all);
   if (IsLocalHost(config.controller_host)) all.push_back(CheckHttpPort(config));
   for (const auto& [from, to] : PairsOf(config)) {
+    if (unreachable.contains(from) || unreachable.contains(to)) continue;
     const Link &a = links[from], &b = links[to];
     if (a.mtu > 0 && b.mtu > 0 && from != to) all.push_back(JudgeMtu(from, a.mtu, to, b.mtu));
     const double rate = a.bits_per_second > 0 && b.bits_per_second > 0 ? std::min(a.bits_per_second, b.bits_per_second) : 0;

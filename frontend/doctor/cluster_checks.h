@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,13 @@ std::vector<Finding> CheckCluster(const ClusterConfig& config, const ClusterChec
 
 // Those pairs: compute and memory hosts, which may be one host, and compute hosts among themselves. Each once. Exposed for tests.
 std::vector<std::pair<std::string, std::string>> PairsOf(const ClusterConfig& config);
+
+// A failure for each host whose secret is not the first one's. `values`: of the findings "secret", by host; 0 is not known. Exposed for
+// tests.
+std::vector<Finding> JudgeSecrets(const std::vector<std::pair<std::string, int64_t>>& values);
+
+// A port in use that the cluster itself listens at is right. `own`: such addresses. Exposed for tests.
+void ExcuseOwnPorts(const std::set<std::string>& own, std::vector<Finding>& findings);
 
 // What was measured from one host to another.
 struct MeasuredPair {

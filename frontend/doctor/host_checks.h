@@ -19,6 +19,7 @@ struct HostNeeds {
   int64_t registered_bytes = int64_t{64} << 20;  // memory that RDMA will lock in one process; without a cluster that of a small model
   std::vector<int> ports;                        // that its daemons will listen at
   std::string secret_file;                       // "": none
+  std::string secret_nonce;                      // not "": the secret's finding has a value for comparing hosts
   TlsFiles tls;                                  // empty: no TLS
   bool is_manager = false;                       // the manager runs here
 
@@ -41,7 +42,8 @@ std::vector<Finding> CheckUcx(const HostNeeds& needs);
 // What a peer would say to the files of TLS, and for how long they will do. Nothing without TLS.
 std::vector<Finding> CheckTls(const HostNeeds& needs);
 
-// Whether the secret can be read; and, off the loopback, whether there is one, or TLS: without, daemons do not start.
+// Whether the secret can be read; and, off the loopback, whether there is one, or TLS: without, daemons do not start. With a nonce the
+// value is made of both, 32 bits: equal for equal secrets, and of no use to who does not know the nonce.
 std::vector<Finding> CheckSecret(const HostNeeds& needs);
 
 // All of the above.

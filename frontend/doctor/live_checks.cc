@@ -6,6 +6,7 @@
 #include "base/net_address.h"
 #include "frontend/doctor/host_checks.h"
 #include "frontend/process.h"
+#include "transport/crypto.h"
 #include "transport/ladder.h"
 #include "transport/network_interface.h"
 #include "transport/rdma_host.h"
@@ -22,6 +23,15 @@ bool IsLoopbackHost(const std::string& host) {
   boost::system::error_code error;
   const auto found = Tcp::resolver(context).resolve(host, "", Tcp::resolver::passive, error);
   return !error && !found.empty() && found.begin()->endpoint().address().is_loopback();
+}
+
+// Not 0; 0 if libcrypto cannot.
+int64_t Fingerprint(const std::string& secret, const std::string& nonce) {
+  const Result<std::string> mac = HmacSha256(secret, "lamina doctor " + nonce);
+  if (!mac.ok()) return 0;
+  int64_t value = 1;
+  for (size_t i = 0; i < 4; ++i) value = value << 8 | static_cast<unsigned char>((*mac)[i]);
+  return value;
 }
 
 }  // namespace
@@ -59,9 +69,12 @@ std::vector<Finding> CheckPorts(const HostNeeds& needs) {
 
 std::vector<Finding> CheckSecret(const HostNeeds& needs) {
   if (!needs.secret_file.empty()) {
-    const Status status = ReadSecretFile(needs.secret_file).status();
-    return {{"secret", needs.secret_file, status.ok() ? Level::kOk : Level::kFail, status.ok() ? "can be read" : status.message(),
-             status.ok() ? "" : "every host of the cluster must have the same file, which only its owner may read"}};
+    const Result<std::string> secret = ReadSecretFile(needs.secret_file);
+    const Status& status = secret.status();
+    Finding finding{"secret", needs.secret_file, status.ok() ? Level::kOk : Level::kFail, status.ok() ? "can be read" : status.message(),
+                    status.ok() ? "" : "every host of the cluster must have the same file, which only its owner may read"};
+    if (status.ok() && !needs.secret_nonce.empty()) finding.value = Fingerprint(*secret, needs.secret_nonce);
+    return {finding};
   }
   if (!needs.tls.empty() || needs.ports.empty() || needs.address.empty() || IsLoopbackHost(needs.address)) return {};
   return {{"secret", needs.address, Level::kFail, "not the loopback, and there is neither a secret nor TLS: daemons refuse to listen here",

@@ -220,7 +220,9 @@ void ApiService::DeliverEvents() {
     if (!item) return;
     const auto found = generations_.find(item->generation);
     if (found == generations_.end()) continue;  // it ended before: its client left, or a stop string was found
-    if (found->second->OnEvent(item->part, item->event)) End(item->generation);
+    if (!found->second->OnEvent(item->part, item->event)) continue;
+    num_failed_draining_ += draining_ && item->event.finish == FinishReason::kError;
+    End(item->generation);
   }
 }
 
@@ -240,6 +242,7 @@ void ApiService::FailAll(const Status& status) {
   while (!generations_.empty()) {
     const uint64_t id = generations_.begin()->first;
     generations_.begin()->second->Fail(status);
+    num_failed_draining_ += draining_;
     End(id);
   }
 }

@@ -63,6 +63,9 @@ class ApiService {
   // From now on new requests for text get 503, and /health too. `on_idle` is called once, when none is under way.
   void Drain(std::function<void()> on_idle);
 
+  // Of the requests that were under way at Drain, those that failed since: for want of time, or for another reason.
+  size_t num_failed_draining() const { return num_failed_draining_; }
+
   // Every request under way fails with this.
   void FailAll(const Status& status);
 
@@ -114,6 +117,7 @@ class ApiService {
   std::unordered_map<uint64_t, std::unique_ptr<Generation>> generations_;
   uint64_t next_generation_ = 1;
   bool draining_ = false;
+  size_t num_failed_draining_ = 0;
   std::function<void()> on_idle_;
   std::set<std::string> warned_fields_;
 };

@@ -85,14 +85,15 @@ class HttpServer::Loop {
     done.get_future().wait();
   }
 
-  void Stop(Clock::duration grace) {
-    if (!thread_.joinable()) return;
+  size_t Stop(Clock::duration grace) {
+    if (!thread_.joinable()) return 0;
     std::promise<void> idle;
     asio::post(io_, [&] { service_.Drain([&idle] { idle.set_value(); }); });
     idle.get_future().wait_for(grace);
     std::lock_guard lock(control_mutex_);
     asio::post(io_, [this] { CloseAll(); });
     thread_.join();  // io_ runs out of work: everything that waited was closed
+    return service_.num_failed_draining();
   }
 
   uint16_t port() const { return port_; }
@@ -157,7 +158,7 @@ HttpServer::~HttpServer() = default;
 
 void HttpServer::Start() { loop_->Start(); }
 void HttpServer::SetEngine(Engine* engine) { loop_->SetEngine(engine); }
-void HttpServer::Stop(Clock::duration grace) { loop_->Stop(grace); }
+size_t HttpServer::Stop(Clock::duration grace) { return loop_->Stop(grace); }
 uint16_t HttpServer::port() const { return loop_->port(); }
 
 }  // namespace lamina

@@ -54,8 +54,8 @@ class HttpServer {
   void SetEngine(Engine* engine);
 
   // New requests get 503 while those under way may end within `grace`; then what is left fails and all connections close. The engine is not
-  // used afterwards.
-  void Stop(Clock::duration grace);
+  // used afterwards. Returns how many requests failed since the call, of those that were under way; 0 if it does not run.
+  size_t Stop(Clock::duration grace);
 
   uint16_t port() const;
 

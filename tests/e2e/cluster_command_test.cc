@@ -145,6 +145,36 @@ TEST_F(ClusterCommand, TheDoctorSaysWhatUpWouldRefuse) {
   EXPECT_EQ(Run("up").exit_status, 1);
 }
 
+TEST_F(ClusterCommand, TheDoctorKnowsTheClustersOwnPorts) {
+  const CommandOutput up = Run("up");
+  ASSERT_EQ(up.exit_status, 0) << up.out << up.err;
+  const CommandOutput doctor = RunLamina({"doctor", config(), "--probe-seconds", "0.1", "--json"});
+  const json report = json::parse(doctor.out, nullptr, false);
+  int ports = 0;
+  for (const json& finding : report.value("findings", json::array())) {
+    if (finding["check"] != "port") continue;
+    ++ports;
+    EXPECT_EQ(finding["level"], "ok") << finding;
+    EXPECT_EQ(finding["cause"], "in use by this cluster, which is up");
+  }
+  EXPECT_EQ(ports, 3) << doctor.out << doctor.err;
+}
+
+TEST_F(ClusterCommand, AManagerThatDiedIsStartedAgainBesideItsNodes) {
+  const CommandOutput up = Run("up");
+  ASSERT_EQ(up.exit_status, 0) << up.out << up.err;
+  const std::map<std::string, pid_t> before = StartedBy(up);
+  const pid_t manager = before.at("manager");
+  kill(manager, SIGKILL);
+  ASSERT_TRUE(AwaitTrue([&] { return !Runs(manager); }, Deadline::After(seconds(10))));
+  const CommandOutput again = Run("up");
+  ASSERT_EQ(again.exit_status, 0) << again.out << again.err;
+  EXPECT_EQ(StartedBy(again).size(), 1u) << again.out;
+  EXPECT_THAT(Complete(), HasSubstr(", in a "));
+  EXPECT_EQ(Run("down").exit_status, 0);
+  for (const auto& [name, pid] : before) EXPECT_FALSE(Runs(pid)) << name << " stays behind";
+}
+
 TEST_F(ClusterCommand, AnUpThatFailsLeavesNothingBehind) {
   std::ifstream file(config());
   std::string text{std::istreambuf_iterator<char>(file), {}};

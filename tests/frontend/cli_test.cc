@@ -169,6 +169,17 @@ TEST(Cli, NoServerSaysHowToStartOne) {
       "lamina: cannot connect to 127.0.0.1:1: Connection refused; start a server with `lamina serve MODEL`, or name one with --url\n");
 }
 
+// A service that is named lamina, as its pods see it.
+TEST(Cli, WhatKubernetesSetsIsNoPort) {
+  const CommandOutput output = Lamina({"serve", "/nonexistent"},
+                                      "LAMINA_PORT=tcp://10.0.0.1:8000 LAMINA_SERVICE_HOST=10.0.0.1 LAMINA_SERVICE_PORT=8000 "
+                                      "LAMINA_PORT_8000_TCP=tcp://10.0.0.1:8000 ");
+  EXPECT_EQ(output.exit_status, 1) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("LAMINA_PORT=tcp://10.0.0.1:8000 is not taken"));
+  EXPECT_THAT(output.err, HasSubstr("/nonexistent"));
+  EXPECT_EQ(Lamina({"serve", "/nonexistent"}, "LAMINA_PORT=many ").exit_status, 2);
+}
+
 TEST(Cli, ChatKeepsTheHistory) {
   FakeApi api;
   const CommandOutput output = Lamina({"chat", "--system", "Be short.", "--url", api.url()}, "printf 'one\\ntwo\\n' | ");

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -25,6 +29,22 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+// A name for the loopback besides localhost and the host's own name, from /etc/hosts; "localhost" if there is none.
+std::string AliasOfThisMachine() {
+  std::array<char, 256> own{};
+  gethostname(own.data(), own.size() - 1);
+  std::ifstream hosts("/etc/hosts");
+  for (std::string line; std::getline(hosts, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string address;
+    if (!(words >> address) || (address != "127.0.0.1" && address != "::1")) continue;
+    for (std::string name; words >> name;) {
+      if (name != "localhost" && name != own.data()) return name;
+    }
+  }
+  return "localhost";
+}
 
 // A cluster of fake daemons: c0, m0 and m1 on this machine, with state and logs in a temporary folder.
 class ClusterOpsTest : public ::testing::Test {
@@ -49,7 +69,6 @@ class ClusterOpsTest : public ::testing::Test {
     options_.bin_dir = folder_.path() + "/bin";
     options_.grace = std::chrono::seconds(10);
     options_.no_progress = std::chrono::seconds(20);
-    WriteFile(options_.config_path, "http_port: " + std::to_string(config_.http_port) + "\n");
   }
 
   ~ClusterOpsTest() override {
@@ -64,9 +83,23 @@ class ClusterOpsTest : public ::testing::Test {
     return state.ok() ? state->daemons : std::vector<DaemonRecord>();
   }
 
+  // Ends the daemon as a crash would, and waits until it is gone.
+  void Crash(const std::string& name) {
+    for (const DaemonRecord& daemon : Records()) {
+      if (daemon.name != name) continue;
+      kill(daemon.process.pid, SIGKILL);
+      EXPECT_TRUE(testing::AwaitTrue([&] { return !Runs(daemon); }, Deadline::After(std::chrono::seconds(20))));
+    }
+  }
+
   static bool Runs(const DaemonRecord& daemon) { return FindProcess(daemon.process.pid) == daemon.process; }
 
-  Status Up() { return ClusterUp(config_, options_, out_); }
+  Status Up() {
+    std::string text = "http_port: " + std::to_string(config_.http_port) + "\n";
+    for (const NodeConfig& node : config_.nodes) text += "# node " + node.name + " at " + ClusterConfig::Address(node) + "\n";
+    WriteFile(options_.config_path, text);  // as the fake manager reads it
+    return ClusterUp(config_, options_, out_);
+  }
   Status Down() { return ClusterDown(config_, options_, out_); }
 
   TemporaryFolder folder_;
@@ -102,6 +135,7 @@ TEST_F(ClusterOpsTest, LocalHosts) {
   for (const char* host : {"127.0.0.1", "127.1.2.3", "localhost", "::1"}) EXPECT_TRUE(IsLocalHost(host)) << host;
   for (const char* host : {"192.0.2.1", "mem0.example", "2001:db8::1"}) EXPECT_FALSE(IsLocalHost(host)) << host;
   EXPECT_EQ(CommandOnHost(config_, "localhost", "true").front(), "/bin/sh");
+  EXPECT_TRUE(IsLocalHost(AliasOfThisMachine())) << AliasOfThisMachine();
   config_.ssh = "ssh -p 22";
   EXPECT_EQ(CommandOnHost(config_, "mem0.example", "echo 'a b'"),
             (std::vector<std::string>{"ssh", "-p", "22", "mem0.example", "sh -c 'echo '\\''a b'\\'''"}));
@@ -332,14 +366,134 @@ TEST_F(ClusterOpsTest, AHostThatDoesNotAnswerStaysRecorded) {
   ASSERT_TRUE(Up().ok()) << out_.str();
   WriteProgram(ssh, "#!/bin/sh\necho no route to host >&2\nexit 255\n");
   const Status down = Down();
-  EXPECT_EQ(down.message(), "cannot stop m1: elsewhere.example: the command failed with status 255: no route to host");
+  EXPECT_THAT(down.message(), HasSubstr("cannot stop m1: elsewhere.example: the command failed with status 255: no route to host; if "));
+  EXPECT_THAT(down.message(), HasSubstr("lamina cluster down --forget-unreachable " + options_.config_path));
   ASSERT_EQ(Records().size(), 1u);
   EXPECT_EQ(Records()[0].name, "m1");
   EXPECT_THAT(Up().message(), HasSubstr("cannot tell whether cluster 'test' is up already"));
+  EXPECT_THAT(Up().message(), HasSubstr("lamina cluster down --forget-unreachable " + options_.config_path));
 
   WriteProgram(ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
   EXPECT_TRUE(Down().ok());
   EXPECT_TRUE(Records().empty());
+}
+
+TEST_F(ClusterOpsTest, AHostThatIsGoneForGoodCanBeForgotten) {
+  const std::string ssh = folder_.path() + "/fake-ssh";
+  WriteProgram(ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+  config_.ssh = ssh;
+  config_.nodes[1].host = config_.nodes[2].host = "elsewhere.example";
+  ASSERT_TRUE(Up().ok()) << out_.str();
+  const std::vector<DaemonRecord> records = Records();
+  WriteProgram(ssh, "#!/bin/sh\necho x >> " + folder_.path() + "/calls\necho no route to host >&2\nexit 255\n");
+  options_.forget_unreachable = true;
+  const Status down = Down();
+  EXPECT_TRUE(down.ok()) << down;
+  EXPECT_THAT(out_.str(), HasSubstr("forgot m1 on elsewhere.example, pid " + std::to_string(records[1].process.pid)));
+  EXPECT_EQ(ReadFile(folder_.path() + "/calls"), "x\n") << "a host that does not answer is asked once";
+  EXPECT_TRUE(Records().empty());
+  for (const DaemonRecord& daemon : records) {
+    EXPECT_EQ(Runs(daemon), daemon.host == "elsewhere.example") << daemon.name;
+    kill(daemon.process.pid, SIGKILL);
+  }
+}
+
+TEST_F(ClusterOpsTest, UpStartsAManagerThatDiedAgain) {
+  ASSERT_TRUE(Up().ok()) << out_.str();
+  const std::vector<DaemonRecord> before = Records();
+  Crash(kManagerName);
+  out_.str("");
+  const Status again = Up();
+  ASSERT_TRUE(again.ok()) << again << out_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("m0 runs on 127.0.0.1 already, pid " + std::to_string(before[0].process.pid)));
+  const std::vector<DaemonRecord> after = Records();
+  ASSERT_EQ(after.size(), before.size());
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(after[i].process == before[i].process && Runs(before[i])) << before[i].name;
+  EXPECT_EQ(after[3].name, kManagerName);
+  EXPECT_TRUE(Runs(after[3]));
+  EXPECT_EQ(Up().code(), StatusCode::kTryAgain) << "now it is up";
+
+  // What fails does not take the nodes with it, and what a YAML does not have is not left running by the side.
+  Crash(kManagerName);
+  config_.env = {{"FAKE_FAIL", kManagerName}};
+  EXPECT_FALSE(Up().ok());
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(Runs(before[i])) << before[i].name;
+  EXPECT_EQ(Records().size(), 3u);
+  config_.env.clear();
+  const NodeConfig m1 = config_.nodes.back();
+  config_.nodes.pop_back();
+  EXPECT_EQ(Up().code(), StatusCode::kTryAgain);
+  config_.nodes.push_back(m1);
+  EXPECT_TRUE(Down().ok());
+  for (const DaemonRecord& daemon : before) EXPECT_FALSE(Runs(daemon)) << daemon.name;
+}
+
+// `up` is killed while ssh still waits for the host that has started the daemon.
+TEST_F(ClusterOpsTest, DownKnowsADaemonWhoseStartNobodySawTheEndOf) {
+  const std::string ssh = folder_.path() + "/fake-ssh";
+  WriteProgram(ssh, "#!/bin/sh\nshift\nsh -c \"$*\" > /dev/null\ntouch " + folder_.path() + "/started\nexec sleep 600\n");
+  config_.ssh = ssh;
+  config_.nodes[1].host = "elsewhere.example";  // m0, which is started first
+  const pid_t up = fork();
+  if (up == 0) {
+    (void)Up();
+    _exit(0);
+  }
+  const std::string log = config_.log_dir + "/m0.log";
+  const auto runs = [&] { return ReadFile(log).find("m0: ") != std::string::npos && std::filesystem::exists(folder_ / "started"); };
+  EXPECT_TRUE(testing::AwaitTrue(runs, Deadline::After(std::chrono::seconds(20))));
+  kill(up, SIGKILL);
+  waitpid(up, nullptr, 0);
+  EXPECT_TRUE(CanConnect("127.0.0.1", config_.nodes[1].port, std::chrono::seconds(1)));
+  WriteProgram(ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+  ASSERT_EQ(Records().size(), 1u);
+  EXPECT_TRUE(Records()[0].may_be_starting());
+  EXPECT_EQ(Up().code(), StatusCode::kTryAgain) << "it is up already, in part";
+  EXPECT_TRUE(Down().ok());
+  EXPECT_THAT(out_.str(), HasSubstr("stopped m0 on elsewhere.example, pid "));
+  EXPECT_FALSE(CanConnect("127.0.0.1", config_.nodes[1].port, std::chrono::seconds(1)));
+  EXPECT_TRUE(Records().empty());
+}
+
+TEST_F(ClusterOpsTest, AHostThatCannotBeReachedLeavesNoRecord) {
+  const std::string ssh = folder_.path() + "/fake-ssh";
+  WriteProgram(ssh, "#!/bin/sh\necho no route to host >&2\nexit 255\n");
+  config_.ssh = ssh;
+  config_.nodes[2].host = "elsewhere.example";
+  EXPECT_EQ(Up().message(), "cannot start m1: elsewhere.example: the command failed with status 255: no route to host");
+  EXPECT_TRUE(Records().empty());
+}
+
+TEST_F(ClusterOpsTest, AnInterruptionInTheLastMomentCounts) {
+  options_.interrupted = [&] { return CanConnect("127.0.0.1", config_.http_port, std::chrono::seconds(1)); };
+  EXPECT_EQ(Up().code(), StatusCode::kTryAgain);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("serving fake")));
+  EXPECT_TRUE(Records().empty());
+}
+
+TEST_F(ClusterOpsTest, AnotherClusterOnThePortIsNotTakenForOurs) {
+  ASSERT_TRUE(Up().ok()) << out_.str();
+  ClusterConfig other = config_;
+  other.name = "other";
+  other.nodes.pop_back();
+  std::ostringstream table, json;
+  EXPECT_FALSE(ClusterStatus(other, false, table));
+  EXPECT_THAT(table.str(), HasSubstr("not up: another server answers on http://127.0.0.1:" + std::to_string(config_.http_port)));
+  EXPECT_FALSE(ClusterStatus(other, true, json));
+  EXPECT_FALSE(nlohmann::json::parse(json.str())["serving"]);
+  EXPECT_TRUE(Down().ok());
+}
+
+TEST_F(ClusterOpsTest, ALogsTailIsOfTheLastRun) {
+  ASSERT_TRUE(Up().ok()) << out_.str();
+  EXPECT_TRUE(Down().ok());
+  ASSERT_THAT(ReadFile(config_.log_dir + "/c0.log"), HasSubstr("c0: "));
+  config_.env = {{"FAKE_FAIL", "c0"}};
+  const Status status = Up();
+  EXPECT_THAT(status.message(), HasSubstr("c0 has no wish to live"));
+  const std::string tail = status.message().substr(status.message().find("ends with:"));
+  EXPECT_EQ(tail.find("c0: "), tail.rfind("c0: ")) << tail;
+  EXPECT_THAT(tail, Not(HasSubstr("--- "))) << tail;
 }
 
 TEST_F(ClusterOpsTest, AControllerElsewhereIsRefused) {

@@ -176,6 +176,72 @@ TEST_F(Doctor, TooLittleLockedMemoryIsAWarningWhereRdmaWouldBeTaken) {
   EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk);
 }
 
+TEST_F(Doctor, SecretsCanBeCompared) {
+  for (const char* name : {"one", "same", "other"}) {
+    std::ofstream(folder_ / name) << (name == std::string("other") ? "fedcba9876543210" : "0123456789abcdef");
+    fs::permissions(folder_ / name, fs::perms::owner_read | fs::perms::owner_write);
+  }
+  const auto value = [&](const std::string& file, const std::string& nonce) {
+    needs_.secret_file = folder_ / file;
+    needs_.secret_nonce = nonce;
+    const Finding finding = Find(CheckSecret(needs_), "secret");
+    EXPECT_EQ(finding.level, Level::kOk) << finding.cause;
+    return finding.value;
+  };
+  EXPECT_EQ(value("one", ""), 0);
+  EXPECT_EQ(value("one", "n"), value("same", "n"));
+  EXPECT_NE(value("one", "n"), value("other", "n"));
+  EXPECT_NE(value("one", "n"), value("one", "m")) << "a report of yesterday tells nothing";
+}
+
+TEST_F(Doctor, AnotherSecretOnOneHostIsAFailure) {
+  EXPECT_TRUE(JudgeSecrets({{"a", 5}, {"b", 5}, {"c", 0}}).empty());
+  const std::vector<Finding> findings = JudgeSecrets({{"a", 5}, {"b", 5}, {"c", 6}});
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].level, Level::kFail);
+  EXPECT_EQ(findings[0].subject, "c");
+  EXPECT_EQ(findings[0].cause, "is another secret than on a");
+}
+
+TEST_F(Doctor, PortsThatTheClusterItselfUsesAreRight) {
+  std::vector<Finding> findings = {{"port", "h 10.0.0.1:7100", Level::kWarn, "in use", "choose another"},
+                                   {"port", "h 10.0.0.1:7101", Level::kWarn, "in use", "choose another"},
+                                   {"memlock", "h 10.0.0.1:7100", Level::kWarn, "x", "y"}};
+  ExcuseOwnPorts({"10.0.0.1:7100"}, findings);
+  EXPECT_EQ(findings[0].level, Level::kOk);
+  EXPECT_EQ(findings[0].fix, "");
+  EXPECT_EQ(findings[1].level, Level::kWarn);
+  EXPECT_EQ(findings[2].level, Level::kWarn);
+}
+
+// Two hosts through a fake ssh; the second has another secret, or does not answer.
+TEST_F(Doctor, ComparesTheHostsOfACluster) {
+  ClusterConfig config;
+  config.transport = "tcp";
+  config.controller_host = "one.example";
+  config.secret_file = folder_ / "secret";
+  config.ssh = folder_ / "fake-ssh";
+  config.nodes = {{.name = "c0", .role = NodeRole::kCompute, .host = "one.example", .port = 1},
+                  {.name = "m0", .role = NodeRole::kMemory, .host = "two.example", .port = 1}};
+  ClusterCheckOptions options;
+  options.probe_duration = milliseconds(1);
+  const auto check = [&](const std::string& of_two) {
+    const std::string report = R"({"level": "ok", "findings": [{"check": "secret", "subject": "f", "level": "ok", "cause": "", "fix": "",)";
+    std::ofstream(config.ssh) << "#!/bin/sh\ncase \"$2\" in *probe*) exit 1;; *date*) echo 1; exit 0;; esac\n"
+                              << "case $1 in two*) " << of_two << ";; *) v=7;; esac\necho '" << report << " \"value\": '$v'}]}'\n";
+    fs::permissions(config.ssh, fs::perms::owner_all);
+    return CheckCluster(config, options);
+  };
+  const auto failures_of = [](const std::vector<Finding>& findings, const std::string& check) {
+    return std::ranges::count_if(findings, [&](const Finding& finding) { return finding.check == check && finding.level == Level::kFail; });
+  };
+  EXPECT_EQ(failures_of(check("v=7"), "secret"), 0);
+  EXPECT_EQ(failures_of(check("v=8"), "secret"), 1);
+  const std::vector<Finding> unreachable = check("echo no route to host >&2; exit 255");
+  EXPECT_EQ(failures_of(unreachable, "host"), 1) << "said once";
+  EXPECT_EQ(failures_of(unreachable, "pair"), 0);
+}
+
 // 192.0.2.0/24 belongs to nobody.
 TEST_F(Doctor, WithoutASecretDaemonsDoNotStartOffTheLoopback) {
   needs_.address = "192.0.2.7";

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Stands for the lamina programs in tests of what starts and stops them. Which one it is, the name under which it was started says.
 
-Nodes listen on their port and say nothing. The manager (`lamina serve --cluster FILE`) answers /health and /cluster/status on the file's http_port.
+Nodes listen on their port and say nothing. The manager (`lamina serve --cluster FILE`) answers /health and /cluster/status on the file's http_port,
+with a node for each "# node NAME at ADDRESS" in the file.
 FAKE_FAIL=NAME: the daemon of that name prints a message and ends with status 3.  FAKE_IGNORE_TERM=NAME: it ignores SIGTERM.
 """
 import http.server
@@ -29,10 +30,14 @@ class Manager(http.server.BaseHTTPRequestHandler):
 STATUS = {
     "serving": True,
     "detail": "",
-    "nodes": [{"name": "m0", "role": "memory", "address": "127.0.0.1:1", "state": "ready", "detail": "", "transport": "shm",
-               "capacity_tokens": 1000, "used_tokens": 250, "num_sequences": 3}],
+    "nodes": [],
     "scheduler": {"num_running": 2, "num_waiting": 1, "num_preemptions": 4},
 }
+
+
+def node_status(name, address):
+    return {"name": name, "role": "memory", "address": address, "state": "ready", "detail": "", "transport": "shm",
+            "capacity_tokens": 1000, "used_tokens": 250, "num_sequences": 3}
 
 
 def main():
@@ -46,7 +51,9 @@ def main():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if is_manager:
         with open(sys.argv[sys.argv.index("--cluster") + 1]) as file:
-            port = int(re.search(r"http_port: (\d+)", file.read()).group(1))
+            config = file.read()
+        port = int(re.search(r"http_port: (\d+)", config).group(1))
+        STATUS["nodes"] = [node_status(*node) for node in re.findall(r"# node (\S+) at (\S+)", config)]
         http.server.HTTPServer(("127.0.0.1", port), Manager).serve_forever()
     port = int(sys.argv[sys.argv.index("--listen") + 1].rsplit(":", 1)[1])
     listener = socket.create_server(("127.0.0.1", port))

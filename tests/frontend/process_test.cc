@@ -1,5 +1,6 @@
 #include "frontend/process.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -119,6 +120,18 @@ TEST(Process, StopAsksFirstAndThenKills) {
   while (ReadFile(log).empty() && !deadline.Passed()) usleep(1000);
   deaf->Stop(Deadline::After(milliseconds(100)));
   EXPECT_EQ(deaf->exit_description(), "was killed by signal 9 (Killed)");
+}
+
+TEST(Process, AHeldStdinEndsWhenTheChildIsAskedToEnd) {
+  Result<ChildProcess> child = ChildProcess::Spawn({{"sh", "-c", "trap '' TERM; cat; exit 7"}, {}, "", true});
+  ASSERT_TRUE(child.ok()) << child.status();
+  Result<ChildProcess> other = ChildProcess::Spawn({{"cat"}, {}, "", true});  // must not hold the first one's
+  ASSERT_TRUE(other.ok()) << other.status();
+  ChildProcess moved = *std::move(child);
+  EXPECT_TRUE(moved.running());
+  moved.Stop(Soon());
+  EXPECT_THAT(moved.exit_description(), ::testing::AnyOf("exited with status 7", "was killed by signal 15 (Terminated)"));
+  EXPECT_TRUE(other->running());
 }
 
 TEST(Process, AStoppedChildCanBeStopped) {

@@ -1,0 +1,57 @@
+#include "base/departure.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "base/log.h"
+
+namespace lamina {
+namespace {
+
+// Set before the handlers that read them.
+void (*on_leave)() = nullptr;
+void (*on_stop)() = nullptr;
+std::atomic<int> interrupted{0};
+
+}  // namespace
+
+bool Departure::Ask() {
+  Wish none = Wish::kStay;
+  return wish_.compare_exchange_strong(none, Wish::kWhenUnused);  // a wish to leave now stays one
+}
+
+bool Departure::IsDue(bool in_use, WakeFd& wake) {
+  const Wish wish = wish_.load();
+  if (wish == Wish::kStay) return false;
+  if (wish == Wish::kNow || !in_use) return true;
+  if (!latest_) {
+    LAMINA_LOG_INFO("asked to leave: goes on until the manager's session is over, for at most {:.0f} s",
+                    std::chrono::duration<double>(patience_).count());
+    latest_ = Deadline::After(patience_);
+    wake.Clear();
+    return wish_.load() == Wish::kNow;  // its signal may have been the one that was cleared
+  }
+  return latest_->Passed();
+}
+
+void OnLeaveSignals(void (*leave)(), void (*stop)()) {
+  on_leave = leave;
+  on_stop = stop;
+  std::signal(SIGTERM, [](int) { on_leave(); });
+  std::signal(SIGINT, [](int) { (interrupted++ == 0 ? on_leave : on_stop)(); });
+}
+
+void IgnoreLeaveSignals() {
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_IGN);
+}
+
+void AwaitEndOfStdin() {
+  std::array<char, 256> dropped;
+  ssize_t got = 1;
+  while (got > 0 || (got < 0 && errno == EINTR)) got = read(STDIN_FILENO, dropped.data(), dropped.size());
+}
+
+}  // namespace lamina
