@@ -52,7 +52,7 @@ Status RequestReader::CheckLength(const std::string& text, int64_t max_model_len
 
 Result<std::vector<TokenId>> RequestReader::Encode(const std::string& text, bool add_special_tokens, int64_t max_model_len) const {
   LAMINA_RETURN_IF_ERROR(CheckLength(text, max_model_len));
-  std::vector<TokenId> tokens = model_.tokenizer->Encode(text, add_special_tokens);
+  LAMINA_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, model_.tokenizer->Encode(text, add_special_tokens));
   for (const TokenId token : tokens) {  // tokens may have been added to a tokenizer and not to its model
     if (token < model_.config.vocab_size) continue;
     return InvalidArgument("the text has the token " + std::to_string(token) + ", \"" + model_.tokenizer->IdToPiece(token) +
@@ -136,7 +136,9 @@ std::optional<ApiError> RequestReader::ReadTokenize(const std::string& body, int
   }
   const bool add_special_tokens = request.add_special_tokens.value_or(chat == nullptr || !StartsWithBos(text));
   if (const Status status = CheckLength(text, max_model_len); !status.ok()) return ApiError{400, status.message(), field};
-  const std::vector<TokenId> tokens = model_.tokenizer->Encode(text, add_special_tokens);
+  const Result<std::vector<TokenId>> encoded = model_.tokenizer->Encode(text, add_special_tokens);
+  if (!encoded.ok()) return ApiError{400, encoded.status().message(), field};
+  const std::vector<TokenId>& tokens = *encoded;
   std::string answer =
       "{\"count\":" + std::to_string(tokens.size()) + ",\"max_model_len\":" + std::to_string(max_model_len) + ",\"tokens\":[";
   for (size_t i = 0; i < tokens.size(); ++i) answer += (i == 0 ? "" : ",") + std::to_string(tokens[i]);
