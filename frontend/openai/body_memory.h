@@ -3,14 +3,14 @@
 
 #include <malloc.h>
 
-#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <utility>
 
 namespace lamina {
 
-// Thread: the server's.
+// Thread: the server's; a Share may be destroyed by any.
 class BodyMemory {
  public:
   explicit BodyMemory(size_t limit_bytes) : limit_bytes_(limit_bytes) {}
@@ -25,8 +25,9 @@ class BodyMemory {
 
     void Set(size_t bytes) {
       if (memory_ == nullptr) return;  // moved from
-      memory_->used_bytes_ = memory_->used_bytes_ - bytes_ + bytes;
-      memory_->peak_bytes_ = std::max(memory_->peak_bytes_, memory_->used_bytes_);
+      memory_->used_bytes_ += bytes;
+      const size_t used = memory_->used_bytes_ -= bytes_;
+      if (used > memory_->peak_bytes_) memory_->peak_bytes_ = used;
       bytes_ = bytes;
     }
     size_t bytes() const { return bytes_; }
@@ -44,7 +45,7 @@ class BodyMemory {
   void GiveBack() {
     if (peak_bytes_ < kMuchBytes || used_bytes_ > kLittleBytes) return;
     malloc_trim(0);
-    peak_bytes_ = used_bytes_;
+    peak_bytes_ = used_bytes_.load();
   }
 
  private:
@@ -52,8 +53,8 @@ class BodyMemory {
   static constexpr size_t kLittleBytes = size_t{1} << 20;  // what many ordinary requests have under way
 
   const size_t limit_bytes_;
-  size_t used_bytes_ = 0;
-  size_t peak_bytes_ = 0;  // since memory was given back
+  std::atomic<size_t> used_bytes_ = 0;
+  std::atomic<size_t> peak_bytes_ = 0;  // since memory was given back
 };
 
 }  // namespace lamina

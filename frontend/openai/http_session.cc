@@ -50,6 +50,7 @@ class SessionExchange final : public Exchange {
     return std::exchange(request_.body, {});
   }
   void Respond(OutboundResponse response) override;
+  void RespondInPieces(PieceWriter write_piece) override;
   void SendEvent(std::string_view data) override;
   void EndStream() override;
   void NotifyGone(std::function<void()> on_gone) override { on_gone_ = std::move(on_gone); }
@@ -101,6 +102,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool IsCurrent(const SessionExchange* exchange) const { return current_.get() == exchange && !answered_ && !broken_ && !too_slow_; }
   const WireOptions& wire() const { return wire_; }
   void Queue(std::string bytes, bool last);
+  void QueuePieces(std::string bytes, Exchange::PieceWriter write_piece);
 
   // Of the body that is being read.
   size_t body_bytes() const { return reading_ != nullptr ? reading_->bytes() : 0; }
@@ -113,6 +115,8 @@ class Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<bool> ReadRequest();
   asio::awaitable<error_code> ReadBody(Parser& parser, BodyMemory::Share& share);
   asio::awaitable<void> Write(Self self);
+  void StartWriting();
+  void TakePiece();
   asio::awaitable<void> Watch(Self self, std::shared_ptr<SessionExchange> exchange);
   asio::awaitable<void> Linger();
 
@@ -148,6 +152,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool broken_ = false;    // closed
 
   std::string queue_;
+  Exchange::PieceWriter write_piece_;  // writes what follows queue_; null: nothing
   bool writing_ = false;
 };
 
@@ -158,6 +163,15 @@ std::shared_ptr<Session> SessionExchange::Live() {
 
 void SessionExchange::Respond(OutboundResponse response) {
   if (const auto session = Live()) session->Queue(WriteResponse(response, session->wire()), /*last=*/true);
+}
+
+// Small answers go as one, with their length.
+void SessionExchange::RespondInPieces(PieceWriter write_piece) {
+  const auto session = Live();
+  if (session == nullptr) return;
+  std::string first;
+  if (write_piece(first)) return Respond({200, "application/json", std::move(first), {}});
+  session->QueuePieces(WritePiecesHeader(session->wire()) + WritePiece(first, session->wire()), std::move(write_piece));
 }
 
 void SessionExchange::SendEvent(std::string_view data) {
@@ -183,11 +197,33 @@ void Session::Queue(std::string bytes, bool last) {
     asio::post(socket_.get_executor(), [self = shared_from_this()] { self->Lose(); });
     return;
   }
+  StartWriting();
+}
+
+void Session::QueuePieces(std::string bytes, Exchange::PieceWriter write_piece) {
+  queue_ += bytes;
+  write_piece_ = std::move(write_piece);
+  StartWriting();
+}
+
+void Session::StartWriting() {
   if (!std::exchange(writing_, true)) asio::co_spawn(socket_.get_executor(), Write(shared_from_this()), asio::detached);
 }
 
+void Session::TakePiece() {
+  std::string piece;
+  const bool last = write_piece_(piece);
+  queue_ += WritePiece(piece, wire_);
+  if (!last) return;
+  write_piece_ = nullptr;
+  queue_ += WriteStreamEnd(wire_);
+  answered_ = true;
+  if (current_) current_->TakeOnGone();
+}
+
 asio::awaitable<void> Session::Write(Self) {
-  while (!queue_.empty() && !broken_) {
+  while ((!queue_.empty() || write_piece_) && !broken_) {
+    if (queue_.empty()) TakePiece();
     const std::string sending = std::exchange(queue_, {});
     for (size_t sent = 0; sent < sending.size() && !broken_;) {
       Arm(context_.stopping ? Clock::duration(kShutdownWriteTimeout) : context_.options.write_timeout);
@@ -412,6 +448,7 @@ void Session::Leave() {
 void Session::Close() {
   broken_ = true;
   Leave();
+  write_piece_ = nullptr;
   error_code ignored;
   socket_.close(ignored);
   deadline_.cancel();

@@ -1,4 +1,5 @@
 // Connections: keep-alive, limits, strange clients, starting and stopping.
+#include <atomic>
 #include <random>
 #include <thread>
 
@@ -107,6 +108,97 @@ TEST_F(HttpLimits, ClientsThatVanishAtAnyPointAreHarmless) {
   }
   EXPECT_TRUE(engine_->WaitUntilIdle(Soon()));
   EXPECT_EQ(Get("/health").status, 200);
+}
+
+TEST_F(HttpLimits, LongTextsAreReadBesideTheConnections) {
+  max_model_len_ = 10'000'000;  // so that the text is not refused
+  StartServer();
+  std::string text;
+  while (text.size() < 2'000'000) text += "Once upon a time ";
+  std::atomic<bool> answered = false;
+  ClientResponse tokens;
+  std::thread client([&] {
+    tokens = Post("/tokenize", {{"prompt", text}});
+    answered = true;
+  });
+  int num_healthy = 0;
+  while (!answered) num_healthy += Get("/health").status == 200 && !answered;
+  client.join();
+  EXPECT_EQ(tokens.status, 200);
+  EXPECT_GT(tokens.json()["count"], 400'000);
+  EXPECT_GT(num_healthy, 50);
+}
+
+TEST_F(HttpLimits, TextThatCannotFitIsRefusedBeforeItIsTokenised) {
+  StartServer();
+  for (const char* path : {"/tokenize", "/v1/completions"}) {
+    const ClientResponse refused = Post(path, {{"prompt", std::string(1'000'000, 'a')}});
+    EXPECT_EQ(refused.status, 400) << path;
+    EXPECT_THAT(refused.body, HasSubstr("1000000 bytes, which cannot fit into the model's context of 1024 tokens")) << path;
+  }
+  const std::vector<int> tokens(1025, 3);
+  EXPECT_EQ(Post("/detokenize", {{"tokens", tokens}}).status, 400);
+}
+
+TEST_F(HttpLimits, AnswersThatWouldBeTooLargeAreRefused) {
+  options_.service.max_answer_values = 21 * 10 * 4;
+  StartServer();
+  json body = {{"prompt", {"a", "b"}}, {"n", 2}, {"max_tokens", 10}, {"logprobs", 20}};
+  EXPECT_EQ(Post("/v1/completions", body).status, 200);
+  body["max_tokens"] = 11;
+  const ClientResponse refused = Post("/v1/completions", body);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, HasSubstr("may have 44 tokens in all its choices with 20 log-probabilities for each; at most 40 are possible"));
+  EXPECT_THAT(refused.body, HasSubstr("'max_tokens'"));
+  const json chat = {{"messages", {{{"role", "user"}, {"content", "x"}}}}};  // whatever fits into the context
+  EXPECT_EQ(Post("/v1/chat/completions", chat).status, 400);
+}
+
+TEST_F(HttpLimits, AnswersThatHoldTooMuchMemoryFail) {
+  options_.service.max_answer_bytes = 20'000;
+  StartServer(AlwaysAnswer(std::vector<TokenId>(200, 488)));
+  json body = {{"prompt", "x"}, {"max_tokens", 200}, {"logprobs", 2}, {"n", 1}};
+  EXPECT_EQ(Post("/v1/completions", body).status, 200);
+  body["n"] = 8;
+  const ClientResponse full = Post("/v1/completions", body);
+  EXPECT_EQ(full.status, 503);
+  EXPECT_THAT(full.body, HasSubstr("more memory than the server has for them"));
+  EXPECT_TRUE(engine_->WaitUntilIdle(Soon()));
+  body["stream"] = true;  // holds nothing for long
+  EXPECT_EQ(Post("/v1/completions", body).status, 200);
+  body["stream"] = false;
+  body["n"] = 1;
+  EXPECT_EQ(Post("/v1/completions", body).status, 200);  // what the failed one held was given back
+}
+
+// An answer of megabytes is written in pieces; it is the same as a small one otherwise.
+TEST_F(HttpLimits, LargeAnswersComeInPieces) {
+  StartServer(AlwaysAnswer(std::vector<TokenId>(1000, 488)));
+  const json body = {{"prompt", "x"}, {"max_tokens", 1000}, {"logprobs", 2}, {"n", 20}};
+  const ClientResponse large = Post("/v1/completions", body);
+  EXPECT_EQ(large.status, 200);
+  EXPECT_TRUE(large.complete);
+  EXPECT_EQ(large.headers.at("content-type"), "application/json");
+  EXPECT_GT(large.chunks.size(), 5u);
+  for (const std::string& chunk : large.chunks) EXPECT_LT(chunk.size(), 100'000u);
+  const json answer = large.json();
+  ASSERT_EQ(answer["choices"].size(), 20u);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 20'000);
+  for (const json& choice : answer["choices"]) {
+    EXPECT_EQ(choice["logprobs"]["tokens"].size(), 1000u);
+    EXPECT_EQ(choice["logprobs"]["top_logprobs"].size(), 1000u);
+    EXPECT_EQ(choice["logprobs"]["text_offset"][999], 999 * 5);
+    EXPECT_EQ(choice["finish_reason"], "length");
+  }
+  ClientConnection next(port());
+  next.SendRequest("POST", "/v1/completions", body.dump());
+  EXPECT_EQ(next.Receive().body.size(), large.body.size());
+  next.SendRequest("GET", "/health");  // the connection goes on behind it
+  EXPECT_EQ(next.Receive().status, 200);
+  next.SendRequest("POST", "/v1/completions", body.dump());
+  next.Close();  // and a client may leave in the middle of it
+  EXPECT_EQ(Get("/health").status, 200);
+  EXPECT_TRUE(engine_->WaitUntilIdle(Soon()));
 }
 
 TEST_F(HttpLimits, SlowRequestsAreCutOff) {

@@ -120,7 +120,7 @@ TEST_F(HttpStream, LogprobsOfHeldBackTokensComeWithTheNextText) {
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0]["choices"][0]["logprobs"]["tokens"].size(), 3u);
   EXPECT_EQ(events[1]["choices"][0]["logprobs"]["tokens"], (json{" Once"}));
-  EXPECT_EQ(events[1]["choices"][0]["logprobs"]["text_offset"], (json{30}));
+  EXPECT_EQ(events[1]["choices"][0]["logprobs"]["text_offset"], (json{1}));
   EXPECT_EQ(events[2]["choices"][0]["logprobs"]["tokens"], (json{"</s>"}));
 }
 
