@@ -367,6 +367,23 @@ TEST_F(ReconnectTest, WhatRanStartsAgainWithItsTokens) {
   EXPECT_EQ(after_->announced[0].num_prompt_tokens(), 2);
 }
 
+// Compute nodes that live do not hear each other.
+TEST_F(ReconnectTest, WhereNoNodeIsLostAllAreConnectedAnew) {
+  Create();
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok());
+  NextSubmitted();
+  lost_ = {{kNode, "not asked yet"}};
+  shared_->on_event({ExecutorEvent::Kind::kComputeLost, {}, NodeId{}, PeerLost("compute node c0 lost compute node c9: test")});
+  {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, seconds(10), [&] { return lost_.empty(); }));
+  }
+  EndReconnecting(OkStatus());
+  EXPECT_THAT(Await(collector).tokens, ElementsAre(20, 30));
+  for (const NodeStatus& node : engine_->status().nodes) EXPECT_EQ(node.state, "ready") << node.name;
+}
+
 TEST_F(ReconnectTest, AMemoryNodeThatDidNotComeBackFailsItsSequences) {
   shared_->kv_nodes = {{kNode, 40}, {kOther, 90}};
   after_->kv_nodes = {{kNode, 40}};
