@@ -37,8 +37,8 @@ bool SameKey(std::string_view given, std::string_view key) {
 }
 
 uint64_t RandomSeed() {
-  static thread_local std::mt19937_64 random(std::random_device{}());
-  return random() >> 1;  // fits a signed integer, which clients may want to send back
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) >> 1;  // fits a signed integer, which clients may want to send back
 }
 
 }  // namespace
