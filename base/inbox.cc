@@ -3,19 +3,30 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+
+#include "base/descriptors.h"
 
 namespace lamina {
 
 WakeFd::WakeFd() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (fd_ < 0) {  // only when the process is out of descriptors: nothing can run then
+  if (fd_ < 0) {  // the program has just started: nothing can run then
     std::perror("lamina: eventfd");
     std::abort();
   }
 }
 
-WakeFd::~WakeFd() { close(fd_); }
+Result<WakeFd> WakeFd::Create() {
+  const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (fd < 0) return DescriptorError("eventfd", errno);
+  return WakeFd(fd);
+}
+
+WakeFd::~WakeFd() {
+  if (fd_ >= 0) close(fd_);
+}
 
 void WakeFd::Signal() {
   const uint64_t one = 1;

@@ -3,25 +3,31 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+#include "base/status.h"
+
 namespace lamina {
 
-// An eventfd that is readable while signalled.
+// An eventfd that is readable while signalled. Can be moved.
 class WakeFd {
  public:
-  WakeFd();
+  WakeFd();                        // ends the process if it is out of descriptors: for what is made when a program starts
+  static Result<WakeFd> Create();  // kOutOfSpace then: for what is made while it serves
   ~WakeFd();
-  WakeFd(const WakeFd&) = delete;
-  WakeFd& operator=(const WakeFd&) = delete;
+  WakeFd(WakeFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  WakeFd& operator=(WakeFd&&) = delete;
 
   int fd() const { return fd_; }
   void Signal();  // Thread: any
   void Clear();   // Thread: consumer
 
  private:
+  explicit WakeFd(int fd) : fd_(fd) {}
+
   int fd_;
 };
 
@@ -29,6 +35,15 @@ class WakeFd {
 template <typename T>
 class Inbox {
  public:
+  Inbox() = default;  // as WakeFd's
+  explicit Inbox(WakeFd wake) : wake_(std::move(wake)) {}
+
+  // kOutOfSpace if the process is out of descriptors.
+  static Result<std::unique_ptr<Inbox>> Create() {
+    LAMINA_ASSIGN_OR_RETURN(WakeFd wake, WakeFd::Create());
+    return std::make_unique<Inbox>(std::move(wake));
+  }
+
   void Push(T item) {
     std::lock_guard lock(mutex_);
     if (items_.empty()) wake_.Signal();  // under the lock: a late signal would keep an empty queue readable, and its consumer spinning

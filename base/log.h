@@ -1,4 +1,4 @@
-// Logging: one line per event to stderr, "time level process-name] message". Never on a hot path.
+// Logging: a line per event to stderr, "time level process-name] message", control characters spelled out. Never on a hot path.
 #pragma once
 
 #include <spdlog/spdlog.h>

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "bench/dollar/dollar_command.h"
 #include "bench/kernels/kernels.h"
@@ -17,6 +18,7 @@
 
 int main(int argc, char** argv) {
   lamina::InitLogging("bench");
+  lamina::RaiseDescriptorLimit();
   spdlog::set_level(spdlog::level::warn);
   std::signal(SIGPIPE, SIG_IGN);
   CLI::App app("Benchmarks of lamina. Ratios are taken against a limit or a peer measured in the same run.", "lamina bench");

@@ -1,5 +1,7 @@
 #include "bench/output_file.h"
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -11,9 +13,20 @@ Status WriteOutput(const std::string& path, const std::string& bytes) {
 
 Status WriteOutput(const std::string& path, const std::function<void(std::ostream&)>& write) {
   if (path.empty()) return OkStatus();
+  errno = 0;
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   write(file);
-  return file.flush() ? OkStatus() : InvalidArgument("cannot write " + path);
+  if (file.flush()) return OkStatus();
+  return InvalidArgument("cannot write " + path + ": " + std::strerror(errno));
+}
+
+Status WriteOutputs(const std::vector<OutputFile>& files) {
+  std::string errors;
+  for (const OutputFile& file : files) {
+    const Status status = WriteOutput(file.path, file.bytes);
+    if (!status.ok()) errors += (errors.empty() ? "" : "; ") + status.message();
+  }
+  return errors.empty() ? OkStatus() : InvalidArgument(errors);
 }
 
 Status CheckWritable(const std::vector<std::string>& paths) {

@@ -14,6 +14,12 @@ namespace lamina {
 Status WriteOutput(const std::string& path, const std::string& bytes);
 Status WriteOutput(const std::string& path, const std::function<void(std::ostream&)>& write);
 
+// Writes all of them, also when some cannot be written; the error names each of those.
+struct OutputFile {
+  std::string path, bytes;
+};
+Status WriteOutputs(const std::vector<OutputFile>& files);
+
 // Whether all of them can be written: better known before an hour of measuring than after it. Leaves no file behind.
 Status CheckWritable(const std::vector<std::string>& paths);
 

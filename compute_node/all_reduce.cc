@@ -92,6 +92,7 @@ bool AllReduce::Ready(int number) {
                                            " did not come within " +
                                            std::to_string(std::chrono::duration_cast<milliseconds>(patience_).count()) + " ms");
     }
+    others_.LoseIfSilent(NodeOf(rank), batch.started);
     return false;
   }
   return true;

@@ -32,7 +32,7 @@ class AllReduce {
   // Ready. Errors are kept in the exchange's lost().
   void Start(int batch, StepId step, const Op& op, size_t num_rows, SliceRunner& slices);
   bool under_way(int batch) const { return batches_[static_cast<size_t>(batch)].op != nullptr; }
-  bool Ready(int batch);  // a rank that is late is lost
+  bool Ready(int batch);  // a rank that is late, or silent, is lost
 
   // Writes the sum to value(op.output); what came with the parts goes to `told`. False: a rank is lost.
   bool Finish(int batch, SliceRunner& slices, std::vector<control::StepResult>& told);

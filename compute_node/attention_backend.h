@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "compute_node/step_trace.h"
@@ -89,8 +92,14 @@ class AttentionBackend {
   // Takes what has come for any batch, as Finish does for its own.
   virtual void Poll() {}
 
-  // Until something came that Finish may want, one of `fds` is readable, or some time has passed.
-  virtual void Sleep(std::span<const int> fds) = 0;
+  // Until something came that Finish may want, one of `fds` is readable, or some time has passed: at most until `latest`.
+  virtual void Sleep(std::span<const int> fds, Deadline latest) = 0;
+
+  // Called again and again, at least every `interval`, while one of these calls waits. REQUIRES: no step is under way.
+  void WhileWaiting(Clock::duration interval, std::function<void()> work) {
+    waiting_interval_ = interval;
+    while_waiting_ = std::move(work);
+  }
 
   // Tokens whose K and V are made up: KvStore::AppendDummy. Nothing to do here where memory nodes hold the KV.
   virtual Status AppendDummy(SequenceId /*sequence*/, int64_t /*position*/, std::span<const TokenSlot> /*slots*/, StepId /*step*/) {
@@ -127,6 +136,8 @@ class AttentionBackend {
 
  protected:
   StepTrace* trace_ = nullptr;
+  std::function<void()> while_waiting_;  // may be null
+  Clock::duration waiting_interval_{};   // if it is not
 };
 
 }  // namespace lamina

@@ -233,6 +233,7 @@ void ComputeNode::Configure(uint64_t connection, const std::string& payload) {
     const Status loaded = LoadModel(connection, request);
     return SendConfigured(connection, loaded.ok() ? Result<control::Configured>(control::Configured()) : loaded);
   }
+  control_->Keep(connection);
   const Result<control::Configured> opened = Open(connection, request);
   if (opened.ok())
     LAMINA_LOG_INFO("ready for {}: {} with {} memory nodes", control_->PeerName(connection), request.model(), request.memory_nodes_size());

@@ -4,6 +4,7 @@
 
 #include "base/cpu_list.h"
 #include "base/departure.h"
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "base/node_device.h"
 #include "compute_node/compute_node.h"
@@ -51,6 +52,7 @@ int main(int argc, char** argv) {
   }
   if (leave_with_stdin) lamina::IgnoreLeaveSignals();
   lamina::InitLogging("compute " + options.name);
+  lamina::RaiseDescriptorLimit();
   lamina::Result<lamina::NodeDevice> found = lamina::FindDevice(device, device_catalog);
   if (!found.ok()) {
     LAMINA_LOG_ERROR("--device: {}", found.status().message());

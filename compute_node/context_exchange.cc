@@ -115,33 +115,59 @@ Status ContextExchange::Post(int to, int batch, StepId step, int what, size_t nu
   Backoff backoff(kRoomPatience);
   while (!lost_) {
     const Status posted = peer.endpoint->Post({&write, 1}, announced.Pack(), 0);
-    if (posted.ok()) return posted;
+    if (posted.ok()) {
+      peer.next_sign = Clock::now() + sign_interval();
+      return posted;
+    }
     if (posted.code() != StatusCode::kTryAgain) return Lose(to, posted.message());
     if (deadline.Passed()) {
       return Lose(to, "no room for " + NameOf(kind) + " of step " + std::to_string(step.value) + " " + ThingOf(kind) + " " +
                           std::to_string(what) + " to " + peer.endpoint->peer_name());
     }
     Poll();
-    if (backoff.Idle()) ladder_->Sleep({}, deadline);
+    if (backoff.Idle()) ladder_->Sleep({}, Deadline(std::min(deadline.at(), Clock::now() + sign_interval())));
   }
   return PeerLost(lost_->message);
 }
 
 void ContextExchange::Poll() {
-  std::array<Event, 16> events;
-  for (int from = 0; from < num_nodes(); ++from) {
-    Endpoint* const endpoint = peers_[static_cast<size_t>(from)].endpoint.get();
-    if (endpoint == nullptr || lost_) continue;
-    const size_t count = endpoint->Poll(events);
-    for (size_t i = 0; i < count; ++i) {
-      if (events[i].kind == Event::Kind::kPeerLost) (void)Lose(from, endpoint->last_error());
-      if (events[i].kind == Event::Kind::kNotification) TakeNotification(from, events[i].value);
-    }
+  for (int other = 0; other < num_nodes(); ++other) {
+    const Peer& peer = peers_[static_cast<size_t>(other)];
+    if (peer.endpoint == nullptr) continue;
+    if (!lost_) PollPeer(other);
+    if (!lost_ && Clock::now() >= peer.next_sign) ShowLife(other);
   }
+}
+
+void ContextExchange::PollPeer(int from) {
+  Peer& peer = peers_[static_cast<size_t>(from)];
+  std::array<Event, 16> events;
+  const size_t count = peer.endpoint->Poll(events);
+  for (size_t i = 0; i < count; ++i) {
+    if (events[i].kind == Event::Kind::kPeerLost) (void)Lose(from, peer.endpoint->last_error());
+    if (events[i].kind != Event::Kind::kNotification) continue;
+    peer.heard = Clock::now();
+    TakeNotification(from, events[i].value);
+  }
+}
+
+void ContextExchange::ShowLife(int to) {
+  Peer& peer = peers_[static_cast<size_t>(to)];
+  const Status posted = peer.endpoint->Post({}, Notification{MessageKind::kAlive, 0, 0}.Pack(), 0);
+  if (posted.ok()) peer.next_sign = Clock::now() + sign_interval();
+  if (posted.code() == StatusCode::kPeerLost) (void)Lose(to, posted.message());
+}
+
+void ContextExchange::LoseIfSilent(int from, TimePoint since) {
+  const auto silence = Clock::now() - std::max(since, peers_[static_cast<size_t>(from)].heard);
+  if (silence < options_.peer_timeout) return;
+  (void)Lose(from, "no sign of life from " + peers_[static_cast<size_t>(from)].endpoint->peer_name() + " for " +
+                       std::to_string(std::chrono::duration_cast<milliseconds>(silence).count()) + " ms");
 }
 
 void ContextExchange::TakeNotification(int from, uint32_t value) {
   const Notification notification = Notification::Unpack(value).value_or(Notification{});
+  if (notification.kind == MessageKind::kAlive) return;
   const bool known =
       notification.kind == MessageKind::kContext || (notification.kind == MessageKind::kPartialSum && options_.sum_bytes > 0);
   if (!known || static_cast<int>(notification.slot) >= options_.num_batches) {

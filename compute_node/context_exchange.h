@@ -54,8 +54,14 @@ class ContextExchange {
   std::span<std::byte> payload(int to, int batch, MessageKind kind = MessageKind::kContext);
   Status Post(int to, int batch, StepId step, int what, size_t num_rows, size_t payload_bytes, MessageKind kind = MessageKind::kContext);
 
-  // Takes what came.
+  // Takes what came, and tells the others now and then that this node lives. REQUIRES: who has a step under way calls it at least every
+  // sign_interval(), or says nothing for the time that one slice takes.
   void Poll();
+  Clock::duration sign_interval() const { return options_.peer_timeout / kSignsPerTimeout; }
+
+  // For one who has waited for something of `from` since then: it is lost if nothing came from it for the peer timeout, no sign of life
+  // either. It hangs, or the way between the two is cut.
+  void LoseIfSilent(int from, TimePoint since);
   bool arrived(int from, int batch, MessageKind kind = MessageKind::kContext) const {
     const Lane& lane = peers_[static_cast<size_t>(from)].lanes[LaneIndex(batch, kind)];
     return lane.received != lane.taken;
@@ -78,6 +84,8 @@ class ContextExchange {
   std::vector<AttentionBackend::ChosenPath> paths() const;
 
  private:
+  static constexpr int kSignsPerTimeout = 5;  // some may be late on a busy machine
+
   struct Lane {
     uint32_t sent = 0, received = 0, taken = 0;  // numbers of the last messages of one batch and kind
   };
@@ -87,6 +95,8 @@ class ContextExchange {
     std::unique_ptr<Endpoint> endpoint;  // after the buffer: it goes first; null: this node, or not here yet
     bool payload_checksum = false;
     AttentionBackend::ChosenPath path;
+    TimePoint heard{};      // when something came last
+    TimePoint next_sign{};  // when it is to be told that this node lives
     std::array<Lane, 2 * kMaxBatches> lanes{};
   };
 
@@ -98,6 +108,8 @@ class ContextExchange {
   static std::span<std::byte> Outgoing(const Peer& peer) {
     return peer.buffer == nullptr ? peer.endpoint->peer_window() : peer.buffer->bytes();
   }
+  void PollPeer(int from);
+  void ShowLife(int to);
   void TakeNotification(int from, uint32_t value);
   static size_t LaneIndex(int batch, MessageKind kind) {
     return static_cast<size_t>(kind == MessageKind::kPartialSum ? kMaxBatches + batch : batch);

@@ -45,7 +45,7 @@ class LocalAttention : public AttentionBackend {
   void Start(int batch, int layer, const float* q, const float* k, const float* v, float* out) override;
   bool Finish(int /*batch*/) override { return true; }
   void EndStep(int /*batch*/) override {}
-  void Sleep(std::span<const int> /*fds*/) override {}
+  void Sleep(std::span<const int> /*fds*/, Deadline /*latest*/) override {}
   Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
     return kv_->AppendDummy(sequence, position, slots, step);
   }

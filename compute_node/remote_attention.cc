@@ -244,14 +244,14 @@ void RemoteAttention::EndStep(int number) {
   batch.rows = {};
 }
 
-void RemoteAttention::Sleep(std::span<const int> fds) {
+void RemoteAttention::Sleep(std::span<const int> fds, Deadline latest) {
   TimePoint first = Clock::now();
   bool fetching = Carrying();
   for (const Batch& batch : batches_) {
     first = std::min(first, batch.started);
     fetching |= Fetching(batch);
   }
-  ladder_->Sleep(fds, fetching ? Deadline::After(kDeviceInterval) : Deadline(first + options_.peer_timeout));
+  ladder_->Sleep(fds, fetching ? Deadline::After(kDeviceInterval) : Deadline(std::min(first + options_.peer_timeout, latest.at())));
 }
 
 void RemoteAttention::Release(SequenceId sequence) {
@@ -561,12 +561,14 @@ bool RemoteAttention::WaitFor(const Batch& batch, size_t on, const char* what, D
   while (!peer(on).lost()) {
     const bool progress = Progress();
     if (progress) backoff.Reset();
+    if (while_waiting_) while_waiting_();
     if (!peer(on).lost() && done()) return true;
     if (deadline.Passed()) {
       LoseLate(batch, on, what);
       FailRowsOfLost();
     } else if (!progress && backoff.Idle()) {
-      ladder_->Sleep({}, Carrying() ? Deadline::After(kDeviceInterval) : deadline);
+      const TimePoint next = while_waiting_ ? Clock::now() + waiting_interval_ : TimePoint::max();
+      ladder_->Sleep({}, Carrying() ? Deadline::After(kDeviceInterval) : Deadline(std::min(next, deadline.at())));
     }
   }
   return false;

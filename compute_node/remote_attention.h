@@ -52,7 +52,7 @@ class RemoteAttention : public AttentionBackend {
   void AwaitPushes(int batch) override;
   void EndStep(int batch) override;
   void Poll() override { Progress(); }
-  void Sleep(std::span<const int> fds) override;
+  void Sleep(std::span<const int> fds, Deadline latest) override;
   void Release(SequenceId sequence) override;
   void GiveUp() override;
   const Failures& failures(int batch) const override { return batches_[static_cast<size_t>(batch)].failures; }

@@ -65,6 +65,7 @@ StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, 
 void StepRunner::JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_dtype) {
   others_ = std::move(others);
   wire_dtype_ = wire_dtype;
+  attention_->WhileWaiting(others_->sign_interval(), [this] { others_->Poll(); });
   if (model_.share.num_ranks == 1) return;
   const auto waits = static_cast<int64_t>(attention_->paths().size()) + 1;
   sums_ = std::make_unique<AllReduce>(*others_, device_, model_, wire_dtype, static_cast<int>(batches_.size()),
@@ -84,7 +85,7 @@ Status StepRunner::Begin(const control::ComputeOrder& order) {
   const int num_slices = static_cast<int>(model_.sliced.slices.size());
   while (batch.next_slice < num_slices && !RunsHere(number, batch.next_slice)) ++batch.next_slice;
   if (batch.next_slice == num_slices) return OkStatus();  // others carry it out
-  batch.start = Clock::now();
+  batch.start = batch.waits_since = Clock::now();
   trace_.BeginStep(!order.no_times());
   batch.start_ns = trace_.Now();
   batch.result.Clear();
@@ -149,7 +150,11 @@ bool StepRunner::Ready(int number) {
   const int k = batch.next_slice;
   if (k == 0) return true;
   if (!RunsHere(number, k - 1) && !batch.has_context) {
-    if (!others_->arrived(NodeOf(number, k - 1), number)) return false;
+    const int from = NodeOf(number, k - 1);
+    if (!others_->arrived(from, number)) {
+      others_->LoseIfSilent(from, batch.waits_since);
+      return false;
+    }
     if (Status taken = TakeContext(number); !taken.ok()) {
       LAMINA_LOG_ERROR("{}", taken.ToString());
       return false;
@@ -312,6 +317,7 @@ void StepRunner::PassOn(int number, int k, int64_t ran_ns) {
                                     std::move(state), others_->payload(to, number));
   if (Status posted = others_->Post(to, number, StepId{batch.result.step()}, k + 1, num_rows, bytes); !posted.ok()) return;  // lost()
   trace_.Ran(StepWork::kPost, Traced(number, attention.layer), ran_ns);
+  batch.waits_since = Clock::now();
   if (leaves) Leave(number);
 }
 

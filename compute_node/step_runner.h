@@ -49,7 +49,9 @@ class StepRunner {
   bool Advance(std::vector<control::StepResult>& results);
 
   // Until Advance may have something to do, or one of `fds` is readable. REQUIRES: not idle(), and Advance had nothing to do.
-  void Sleep(std::span<const int> fds) { attention_->Sleep(fds); }
+  void Sleep(std::span<const int> fds) {
+    attention_->Sleep(fds, others_ == nullptr ? Deadline(TimePoint::max()) : Deadline::After(others_->sign_interval()));
+  }
 
   StepTrace& trace() { return trace_; }
 
@@ -72,6 +74,7 @@ class StepRunner {
     bool under_way = false;
     bool rotates = false;
     bool has_context = false;           // for next_slice, from the node that ran the one before
+    TimePoint waits_since{};            // for it
     int next_slice = 0;                 // that runs here, or is run
     bool sent_queries = false;          // of next_slice
     size_t num_rows = 0;                // of next_slice

@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,6 +14,7 @@
 
 #include "base/departure.h"
 #include "base/node_device.h"
+#include "frontend/api_key.h"
 #include "transport/network_interface.h"
 
 namespace lamina {
@@ -101,13 +104,25 @@ std::vector<std::string> CommandOnHost(const ClusterConfig& config, const std::s
   return argv;
 }
 
+std::vector<std::pair<std::string, std::string>> HiddenEnvironment(const ClusterConfig& config, const DaemonCommand& daemon) {
+  std::vector<std::pair<std::string, std::string>> hidden;
+  if (daemon.name != kManagerName) return hidden;
+  std::ranges::copy_if(config.env, std::back_inserter(hidden), [](const auto& variable) { return variable.first == kApiKeyVariable; });
+  return hidden;
+}
+
 std::string StartScript(const ClusterConfig& config, const DaemonCommand& daemon, const std::string& bin_dir) {
   const bool is_local = IsLocalHost(daemon.host);
   std::vector<std::string> argv = daemon.argv;
   if (is_local) argv[0] = bin_dir + "/" + argv[0];
   std::string command = "setsid nohup env";
+  // Only the API server needs its key. It comes in the environment of this script: HiddenEnvironment.
+  if (daemon.name != kManagerName) command += std::string(" -u ") + kApiKeyVariable + " -u " + kApiKeyFileVariable;
   if (!is_local) command += " PATH=" + ShellQuote(bin_dir) + ":\"$PATH\"";
-  for (const auto& [name, value] : config.env) command += " " + ShellQuote(name + "=" + value);
+  for (const auto& [name, value] : config.env) {
+    if (name == kApiKeyVariable || (name == kApiKeyFileVariable && daemon.name != kManagerName)) continue;
+    command += " " + ShellQuote(name + "=" + value);
+  }
   command += " " + ShellJoin(argv);
 
   std::string script = "set -e\n";

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/cluster_config.h"
@@ -32,6 +33,10 @@ bool IsLocalHost(const std::string& host);
 
 // The command that runs `script` with a POSIX shell on `host`, through config.ssh unless the host is this machine.
 std::vector<std::string> CommandOnHost(const ClusterConfig& config, const std::string& host, const std::string& script);
+
+// What the daemon is given in the environment of the script that starts it, because a command line is seen by other users and by --dry-run:
+// the manager the API key of config.env. Others get none, and not our own either.
+std::vector<std::pair<std::string, std::string>> HiddenEnvironment(const ClusterConfig& config, const DaemonCommand& daemon);
 
 // Starts the daemon detached, its output appended to its log, and prints "PID START_TIME LOG". `bin_dir` is where the programs stand; on
 // other hosts the PATH is searched after it.

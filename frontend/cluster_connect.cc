@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "frontend/resolve_config.h"
 #include "splitter/wire_format.h"
@@ -31,6 +32,8 @@ uint64_t NewEpoch() {
 
 constexpr auto kReachWait = std::chrono::seconds(5);  // for daemons that served just now
 
+constexpr size_t kDescriptorsPerNode = 3;  // its socket, and what wakes the connection's thread and who waits for answers
+
 constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is just starting
 
 // For a node that serves another manager, whose host may be gone: nodes notice that after ControlOptions::peer_timeout.
@@ -49,6 +52,7 @@ bool WaitReadable(int fd, Deadline deadline) {
 
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterConfig& config, const ModelConfig& model,
                                                                   const StartProgress& progress, std::function<bool()> interrupted) {
+  LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
   std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, {}));
   executor->interrupted_ = std::move(interrupted);
   LAMINA_RETURN_IF_ERROR(executor->Open(config.start_timeout, config.start_timeout, progress));
@@ -58,7 +62,9 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterC
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const ClusterConfig& config, const ModelConfig& model,
                                                                          std::map<NodeId, std::string> lost,
                                                                          const StartProgress& progress) {
+  const Deadline mended = Deadline::After(config.start_timeout);
   while (true) {
+    LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
     std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, lost));
     const auto reasons = [&](NodeRole role) {
       std::string text;
@@ -77,6 +83,7 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const C
     if (opened.ok()) return executor;
     const std::map<NodeId, std::string> more = executor->NewlyLost(opened);
     if (more.empty()) return opened;
+    if (executor->HasCut() && !mended.Passed()) continue;
     lost.insert(more.begin(), more.end());
   }
 }
@@ -95,6 +102,13 @@ std::map<NodeId, std::string> ClusterExecutor::NewlyLost(const Status& why) {
   lost_one_.wait_for(lock, std::min<Clock::duration>(config_.peer_timeout, kReachWait), found);
   if (lost.empty() && failed_ != nullptr) lost.emplace(failed_->id, why.message());
   return lost;
+}
+
+// All nodes live, but compute nodes do not reach each other, and nobody else has their parts of the model.
+bool ClusterExecutor::HasCut() {
+  std::lock_guard lock(mutex_);
+  const auto lives = [](const std::unique_ptr<Node>& node) { return node->lost.ok() || node->left_out; };
+  return config_.shares_model() && failed_ != nullptr && failed_->config.role == NodeRole::kCompute && std::ranges::all_of(nodes_, lives);
 }
 
 Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,

@@ -14,11 +14,14 @@ namespace {
 constexpr auto kCommandTimeout = std::chrono::seconds(30);  // a command on a host, beyond what it waits for by itself
 constexpr int kTailLines = 20;
 
-// Runs the script on the host and returns what it printed. kTimeout and kPeerLost: the host did not answer, or its connection broke.
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// Runs the script on the host, with `env` if that is this machine, and returns what it printed. kTimeout and kPeerLost: the host did not
+// answer, or its connection broke.
 Result<std::string> RunOnHost(const ClusterConfig& config, const std::string& host, const std::string& script,
-                              Clock::duration timeout = kCommandTimeout) {
+                              Clock::duration timeout = kCommandTimeout, const Environment& env = {}) {
   constexpr int kSshFailed = 255;  // everything else is the script's own
-  const Result<CommandOutput> output = RunCommand(CommandOnHost(config, host, script), Deadline::After(timeout));
+  const Result<CommandOutput> output = RunCommand(CommandOnHost(config, host, script), Deadline::After(timeout), env);
   if (output.status().code() == StatusCode::kTimeout) {
     return TimedOut(host + ": no answer within " + std::to_string(std::chrono::ceil<std::chrono::seconds>(timeout).count()) + " s");
   }
@@ -78,7 +81,7 @@ int GraceSeconds(Clock::duration grace) { return static_cast<int>(std::chrono::c
 Result<DaemonRecord> StartDaemon(const ClusterConfig& config, const DaemonCommand& command, const std::string& bin_dir,
                                  const std::string& start_id) {
   const std::string script = MarkedScript(start_id, StartScript(config, command, bin_dir));
-  const Result<std::string> printed = RunOnHost(config, command.host, script);
+  const Result<std::string> printed = RunOnHost(config, command.host, script, kCommandTimeout, HiddenEnvironment(config, command));
   if (!printed.ok()) return printed.status().WithContext("cannot start " + command.name);
   DaemonRecord daemon;
   daemon.name = command.name;

@@ -94,10 +94,16 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
     if (lost.config.role == NodeRole::kMemory) {
       on_event({ExecutorEvent::Kind::kNodeLost, {}, lost.id, status});
     } else {
-      without_compute = ExecutorEvent{ExecutorEvent::Kind::kComputeLost, {}, lost.id, status};
+      without_compute = ExecutorEvent{ExecutorEvent::Kind::kComputeLost, {}, IsIrreplaceable(lost) ? NodeId{} : lost.id, status};
     }
   }
   on_event(without_compute ? std::move(*without_compute) : std::move(event));
+}
+
+// A node that lives, and without which nothing can be served: the way between it and another is cut, or was.
+bool ClusterExecutor::IsIrreplaceable(const Node& node) {
+  std::lock_guard lock(mutex_);
+  return config_.shares_model() && node.lost.ok();
 }
 
 void ClusterExecutor::OnTrace(const Node& node, const ControlFrame& frame) {

@@ -39,7 +39,8 @@ class ClusterExecutor : public StepExecutor {
                                                           const StartProgress& progress, std::function<bool()> interrupted = nullptr);
 
   // The same with the nodes of `config` that are not lost, and without those that turn out to be. kPeerLost if no compute node is left, or
-  // none that holds KV; names what was lost.
+  // none that holds KV; names what was lost. If compute nodes that share the model live but do not reach each other, it tries again for
+  // start_timeout.
   static Result<std::unique_ptr<ClusterExecutor>> ConnectWithout(const ClusterConfig& config, const ModelConfig& model,
                                                                  std::map<NodeId, std::string> lost, const StartProgress& progress);
 
@@ -86,6 +87,7 @@ class ClusterExecutor : public StepExecutor {
   // Reaches all nodes within `reach_patience` and configures memory nodes within `patience`.
   Status Open(Clock::duration reach_patience, Clock::duration patience, const StartProgress& progress);
   std::map<NodeId, std::string> NewlyLost(const Status& why);  // REQUIRES: Open failed with it
+  bool HasCut();                                               // likewise
   void GiveHeads(Node& node, int index);
   Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline, const StartProgress& progress);
   Status AskIfFree(Node& node, const ControlOptions& options);
@@ -98,6 +100,7 @@ class ClusterExecutor : public StepExecutor {
                            const StartProgress& progress);
   Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);
   void OnFrame(Node& node, ControlFrame frame);
+  bool IsIrreplaceable(const Node& node);  // REQUIRES: another node says that it is lost
   void OnStats(Node& node, const control::Stats& stats);
   void OnTrace(const Node& node, const ControlFrame& frame);
   void AddTimes(Node& sender, const control::StepResult& result);  // REQUIRES: mutex_ is held

@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/net_address.h"
+#include "frontend/api_key.h"
 #include "frontend/http_client.h"
 
 namespace lamina {
@@ -41,16 +41,6 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return text;
-}
-
-// The manager got its key in the environment, from the YAML or from the shell that started it.
-std::string ApiKey(const ClusterConfig& config) {
-  constexpr char kName[] = "LAMINA_API_KEY";
-  for (const auto& [name, value] : config.env) {
-    if (name == kName) return value;
-  }
-  const char* value = std::getenv(kName);
-  return value != nullptr ? value : "";
 }
 
 std::string KvUse(const json& node) {
@@ -153,7 +143,12 @@ std::string ManagerUrl(const ClusterConfig& config) { return "http://" + JoinHos
 ManagerAnswer AskManager(const ClusterConfig& config) {
   ManagerAnswer answer;
   HttpClientOptions options;
-  options.api_key = ApiKey(config);
+  const Result<std::string> key = FindApiKey(config.env);  // the manager got its key in the same way
+  if (!key.ok()) {
+    answer.detail = key.status().message();
+    return answer;
+  }
+  options.api_key = *key;
   options.connect_timeout = std::chrono::seconds(2);
   options.silence_timeout = std::chrono::seconds(5);
   const Result<HttpClient> client = HttpClient::Create(ManagerUrl(config), options);

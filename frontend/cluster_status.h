@@ -20,7 +20,7 @@ struct ManagerAnswer {
   std::string detail;       // why it does not serve or is not reachable
   std::string status_json;  // as the manager sent it, with a line feed at the end
 };
-// Sends the API key LAMINA_API_KEY of the YAML's defaults.env, else of the environment.
+// Sends the API key LAMINA_API_KEY, or of the file LAMINA_API_KEY_FILE, of the YAML's defaults.env, else of the environment.
 ManagerAnswer AskManager(const ClusterConfig& config);
 
 // A table from GET /cluster/status: {serving, detail, nodes[{name, role, address, state, detail, transport, capacity_tokens, used_tokens,

@@ -69,12 +69,12 @@ struct NodeStatus {
   std::string name;
   std::string role;  // "compute" | "memory"
   std::string address;
-  std::string state;              // "ready" | "loading" | "lost"; while others are connected anew "reconnecting", "given up" if that is over
-  std::string detail;             // why it is lost, else ""
-  std::string kv_heads;           // memory nodes: "0..3", those that it holds; "" if all
-  std::string holds;              // compute nodes: "layers 0..15", the part of the model that it has; "" if all
-  int64_t weight_bytes = 0;       // compute nodes: of the weights that it has
-  std::string transport;          // the fabric in use; of several paths the worst one's, of shm, verbs, ucx, tcp the last
+  std::string state;         // "ready" | "loading" | "lost"; while others are connected anew "reconnecting", "given up" if that is over
+  std::string detail;        // why it is lost, else ""
+  std::string kv_heads;      // memory nodes: "0..3", those that it holds; "" if all
+  std::string holds;         // compute nodes: "layers 0..15", the part of the model that it has; "" if all
+  int64_t weight_bytes = 0;  // compute nodes: of the weights that it has
+  std::string transport;     // the fabric in use; of several paths the worst one's, of shm, verbs, ucx, tcp the last
   std::string transport_refused;  // what was passed over for that path, with the reasons; "" if nothing was
   int64_t capacity_tokens = 0;
   int64_t used_tokens = 0;  // as the scheduler counts

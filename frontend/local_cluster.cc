@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "frontend/api_key.h"
 #include "frontend/cluster_commands.h"
 
 namespace lamina {
@@ -168,7 +169,8 @@ Status LocalCluster::Spawn(const NodeConfig& node) {
   ChildProcess::Options options;
   options.argv = DaemonCommands(one, "", false)[0].argv;
   options.argv[0] = options_.bin_dir + "/" + options.argv[0];
-  options.argv.push_back("--leave-with-stdin");  // a signal to all of the manager's processes would cut off its streams
+  options.env = {{kApiKeyVariable, ""}, {kApiKeyFileVariable, ""}};  // only the API server needs its key
+  options.argv.push_back("--leave-with-stdin");                      // a signal to all of the manager's processes would cut off its streams
   options.holds_stdin = true;
   options.log_path = options_.log_dir + "/" + node.name + ".log";
   LAMINA_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Spawn(options));

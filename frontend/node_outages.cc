@@ -6,18 +6,19 @@ namespace lamina {
 
 bool NodeOutages::Lose(NodeId node, const std::string& why, TimePoint now) {
   if (!lost_.emplace(node, why).second) return false;
-  if (taken_back_) {  // of several losses after one return the first counts
-    const bool soon = now - *taken_back_ < options_.settled;
-    after_loss_ = soon ? std::min<Clock::duration>(4 * after_loss_, options_.most_after_return) : options_.first;
-    taken_back_.reset();
+  Clock::duration wait = options_.first;
+  if (const auto back = returns_.find(node); back != returns_.end()) {
+    const bool soon = now - back->second.at < options_.settled;
+    back->second.wait = soon ? std::min<Clock::duration>(4 * back->second.wait, options_.most_after_return) : options_.first;
+    wait = back->second.wait;
   }
   between_tries_ = options_.first;
-  next_try_ = now + after_loss_;
+  next_try_ = lost_.size() == 1 ? now + wait : std::max(next_try_, now + wait);
   return true;
 }
 
 void NodeOutages::TakeBack(NodeId node, TimePoint now) {
-  if (lost_.erase(node) > 0) taken_back_ = now;
+  if (lost_.erase(node) > 0) returns_.try_emplace(node, Return{now, options_.first}).first->second.at = now;
 }
 
 void NodeOutages::Tried(TimePoint now) {

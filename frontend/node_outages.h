@@ -1,12 +1,10 @@
 // Which nodes are lost, why, and when to try to get them back. Pure: the caller tells the time.
 //
 // Taking a node back while others serve costs everybody: all nodes are connected anew, and what runs is prefilled again. So whenever a node
-// is lost soon after one was taken back, the next return has to wait four times as long.
+// is lost soon after it was taken back, its next return has to wait four times as long.
 #pragma once
 
 #include <map>
-#include <optional>
-#include <set>
 #include <string>
 
 #include "base/clock.h"
@@ -17,9 +15,9 @@ namespace lamina {
 struct RetryOptions {
   Clock::duration first = std::chrono::seconds(1);  // after a loss; a daemon needs about that long to start again
   Clock::duration most = std::chrono::seconds(10);  // between two tries, each of which waits twice as long as the one before
-  // After losses that follow soon on a return.
+  // After a node's loss that follows soon on its return.
   Clock::duration most_after_return = std::chrono::minutes(5);
-  Clock::duration settled = std::chrono::minutes(10);  // a loss so long after a return has nothing to do with it
+  Clock::duration settled = std::chrono::minutes(10);  // a loss so long after it has nothing to do with it
 };
 
 class NodeOutages {
@@ -46,8 +44,11 @@ class NodeOutages {
   std::map<NodeId, std::string> lost_;
   TimePoint next_try_{};
   Clock::duration between_tries_ = options_.first;
-  Clock::duration after_loss_ = options_.first;
-  std::optional<TimePoint> taken_back_;  // since the last loss
+  struct Return {
+    TimePoint at;
+    Clock::duration wait;  // after its last loss
+  };
+  std::map<NodeId, Return> returns_;  // the last one of each node
 };
 
 }  // namespace lamina

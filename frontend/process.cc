@@ -228,7 +228,8 @@ void ChildProcess::Stop(Deadline deadline) {
   while (running()) std::this_thread::sleep_for(kChildPollInterval);  // bounded: nothing survives SIGKILL
 }
 
-Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline deadline) {
+Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline deadline,
+                                 const std::vector<std::pair<std::string, std::string>>& env) {
   std::array<int, 2> out{}, err{};
   if (pipe2(out.data(), O_CLOEXEC) != 0) return InternalError(std::string("pipe: ") + std::strerror(errno));
   if (pipe2(err.data(), O_CLOEXEC) != 0) {
@@ -237,7 +238,7 @@ Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline 
     close(out[1]);
     return InternalError(std::string("pipe: ") + std::strerror(error));
   }
-  Launch launch(argv, {});
+  Launch launch(argv, env);
   launch.own_session = true;
   launch.out_fd = out[1];
   launch.err_fd = err[1];

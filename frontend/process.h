@@ -74,13 +74,15 @@ class ChildProcess {
   std::string exit_description_;
 };
 
-// Runs a command to its end with nothing on its stdin. kTimeout kills it and what it started; kNotFound as Spawn.
+// Runs a command to its end with nothing on its stdin and `env` in addition to our environment. kTimeout kills it and what it started;
+// kNotFound as Spawn.
 struct CommandOutput {
   int exit_status = 0;  // 128 + signal if a signal ended it
   std::string out;
   std::string err;
 };
-Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline deadline);
+Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline deadline,
+                                 const std::vector<std::pair<std::string, std::string>>& env = {});
 
 // The last `num_lines` lines of a file, "" if it cannot be read.
 std::string TailOfFile(const std::string& path, int num_lines);

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/net_address.h"
 #include "base/node_device.h"
+#include "frontend/api_key.h"
 #include "frontend/cluster_executor.h"
 #include "frontend/http_client.h"
 #include "frontend/local_cluster.h"
@@ -53,6 +54,7 @@ struct Manager {
   std::unique_ptr<ServingEngine> engine;
   std::unique_ptr<HttpServer> server;  // stopped before the engine goes
   std::string no_chat_reason;
+  std::string api_key;  // "": none is asked for
 };
 
 void Override(std::string& value, const std::string& option) {
@@ -129,7 +131,7 @@ Status StartHttp(const ServeOptions& options, Manager& manager) {
   ServerOptions server;
   server.host = HttpHost(options, manager);
   server.port = static_cast<uint16_t>(manager.config.http_port);
-  server.service.api_key = options.api_key;
+  server.service.api_key = manager.api_key;
   server.service.max_queued_requests = manager.config.max_num_queued_reqs;
   ServedModel model;
   model.name = manager.config.served_name;
@@ -202,7 +204,7 @@ Status ServeUntilStopped(Manager& manager) {
 Status AnswerPrompt(const ServeOptions& options, Manager& manager) {
   LAMINA_ASSIGN_OR_RETURN(
       const HttpClient client,
-      HttpClient::Create("http://" + JoinHostPort(HttpHost(options, manager), manager.server->port()), {.api_key = options.api_key}));
+      HttpClient::Create("http://" + JoinHostPort(HttpHost(options, manager), manager.server->port()), {.api_key = manager.api_key}));
   const nlohmann::json request = {{"model", manager.config.served_name},
                                   {"prompt", options.prompt},
                                   {"max_tokens", options.max_tokens},
@@ -261,6 +263,7 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
       manager.config.pipeline = "none";  // its nodes share cores: what one does meanwhile the other has to wait for
   }
   LAMINA_RETURN_IF_ERROR(ApplyOptions(options, manager.config));
+  LAMINA_ASSIGN_OR_RETURN(manager.api_key, FindApiKey(options.api_key, options.api_key_file));
   LAMINA_RETURN_IF_ERROR(LoadModelFiles(manager));
   if (!options.trace_out.empty()) {
     LAMINA_ASSIGN_OR_RETURN(manager.trace, TraceFile::Create(options.trace_out));

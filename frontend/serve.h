@@ -34,7 +34,8 @@ struct ServeOptions {
   std::string host;          // "": loopback, or with cluster_file the controller's address
   int port = -1;             // -1: 8000, or the YAML's
   int drain_timeout_s = -1;  // -1: 10, or the YAML's
-  std::string api_key;
+  // What clients must send, or the file that it is in.
+  std::string api_key, api_key_file;
 
   std::string trace_out;  // what the nodes do is written to this file; "": it is not
 

@@ -40,7 +40,7 @@ void ServingEngine::FailSequencesOf(NodeId kv_node, const Status& status, Delive
 }
 
 void ServingEngine::LoseCompute(NodeId node, const Status& status, Deliveries& out) {
-  outages_.Lose(node, status.message(), Clock::now());
+  if (node != NodeId{}) outages_.Lose(node, status.message(), Clock::now());
   if (options_.reconnect == nullptr) return GiveUp(status, out);
   LAMINA_LOG_ERROR("{}; what runs starts again on the nodes that are left", status.message());
   BeginReconnecting(outages_.lost());

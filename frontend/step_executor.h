@@ -30,7 +30,8 @@ struct ExecutorEvent {
   enum class Kind {
     kStepDone,     // `result` of a step in flight
     kNodeLost,     // a memory node: `node`, `status`
-    kComputeLost,  // a compute node: no step in flight will be done, nothing more can run here; `node`, `status`
+    kComputeLost,  // a compute node: no step in flight will be done, nothing more can run here; `node`, `status`. Node 0: none is lost for
+                   // good, all are to be connected anew
     kSpeeds,       // of attention on kv_nodes(), measured anew: `speeds`
   };
   Kind kind = Kind::kStepDone;

@@ -147,6 +147,7 @@ void MemoryNode::Configure(uint64_t connection, const std::string& payload) {
   control::ConfigureMemory request;
   control::Configured answer;
   Status status;
+  if (session_ == nullptr) control_->Keep(connection);
   if (!request.ParseFromString(payload)) {
     status = InvalidArgument("memory node " + options_.name + ": the Configure message cannot be parsed");
   } else if (session_ != nullptr) {

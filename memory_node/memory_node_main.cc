@@ -6,6 +6,7 @@
 #include "base/cluster_config.h"
 #include "base/cpu_list.h"
 #include "base/departure.h"
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "base/node_device.h"
 #include "memory_node/memory_node.h"
@@ -57,6 +58,7 @@ int main(int argc, char** argv) {
   }
   if (leave_with_stdin) lamina::IgnoreLeaveSignals();
   lamina::InitLogging("memory " + options.name);
+  lamina::RaiseDescriptorLimit();
   for (const auto& [option, text, bytes] :
        {std::tuple{"--memory", &memory, &options.memory_bytes}, std::tuple{"--host-memory", &host_memory, &options.host_memory_bytes}}) {
     const lamina::Result<int64_t> parsed = lamina::ParseSize(*text);

@@ -59,6 +59,7 @@ void ParseGeneration(JsonKeys& keys, ModelConfig::Generation& generation) {
   };
   generation.temperature = real("temperature", {0, 1e6});
   generation.top_p = real("top_p", {0, 1});
+  if (generation.top_p == 0) keys.Reject("top_p", "a number above 0, and at most 1: correct the file, or leave the key out");
   generation.min_p = real("min_p", {0, 1});
   generation.repetition_penalty = real("repetition_penalty", {1e-6, 1e6});
   if (const std::optional<int64_t> top_k = keys.OptionalInt("top_k", {-1, std::numeric_limits<int32_t>::max()}))

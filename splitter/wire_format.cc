@@ -18,7 +18,7 @@ uint64_t HeaderChecksum(const MessageHeader& header) { return XXH3_64bits(&heade
 std::optional<Notification> Notification::Unpack(uint32_t value) {
   const Notification notification{static_cast<MessageKind>(value >> 28), value >> 24 & 15, value & 0xffffff};
   const bool pushes = notification.kind == MessageKind::kPush || notification.kind == MessageKind::kPushDone;
-  const bool known = notification.kind >= MessageKind::kDecode && notification.kind <= MessageKind::kLink;
+  const bool known = notification.kind >= MessageKind::kDecode && notification.kind <= MessageKind::kAlive;
   if (!known || notification.slot >= static_cast<uint32_t>(pushes ? kPushSlots : kMaxBatches)) return std::nullopt;
   return notification;
 }

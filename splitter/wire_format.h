@@ -10,6 +10,8 @@
 //   [context area] x num_batches MessageHeader, then what the next slice needs: compute_node/step_context.h
 //   [sum area] x 2 num_batches   if they run slices together: MessageHeader, then a partial sum [rows, width] in the wire dtype, then a
 //                                control::StepState. Message `number` of batch b is in area 2 b + number mod 2: a rank may be one sum ahead
+// Compute nodes with steps under way also send each other kAlive (slot 0, number 0) now and then, which says nothing else: who waits for a
+// context or a partial sum learns so whether it may still come.
 // Heads are those that the memory node holds.
 //
 // With overlap (Configure) a decode message comes in two parts, with a header each, so that attention can begin before k and v are there:
@@ -66,8 +68,9 @@ enum class MessageKind : uint16_t {
   kContext = 5,
   kQueries = 6,
   kPartialSum = 7,
-  kLink = 8
-};  // kPushDone and kLink are only ever notifications
+  kLink = 8,
+  kAlive = 9
+};  // kPushDone, kLink and kAlive are only ever notifications
 
 struct MessageHeader {
   uint32_t magic = kWireMagic;    // 0

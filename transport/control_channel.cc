@@ -84,8 +84,7 @@ Result<std::unique_ptr<ControlConnection>> ConnectControl(const std::string& add
                           MakeControlStream(std::move(socket), ControlRole::kConnector, host, options));
   Result<std::string> hello = Greet(*stream, options, deadline);
   if (!hello.ok()) return hello.status().WithContext(address);
-  return std::unique_ptr<ControlConnection>(
-      std::make_unique<TcpControlConnection>(std::move(stream), TcpControlConnection::Peer{std::move(*hello), address}, options));
+  return TcpControlConnection::Create(std::move(stream), {std::move(*hello), address}, options);
 }
 
 }  // namespace lamina

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
 
 #include "base/log.h"
 
@@ -17,9 +18,20 @@ constexpr size_t kReadBytes = size_t{256} << 10;  // per system call
 
 }  // namespace
 
-TcpControlConnection::TcpControlConnection(std::unique_ptr<ControlStream> stream, Peer peer, const ControlOptions& options)
+Result<std::unique_ptr<ControlConnection>> TcpControlConnection::Create(std::unique_ptr<ControlStream> stream, Peer peer,
+                                                                        const ControlOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(WakeFd wake, WakeFd::Create());
+  try {
+    return std::unique_ptr<ControlConnection>(new TcpControlConnection(std::move(stream), std::move(peer), options, std::move(wake)));
+  } catch (const std::system_error& error) {
+    return OutOfSpace(std::string("starting a connection's thread: ") + error.what());
+  }
+}
+
+TcpControlConnection::TcpControlConnection(std::unique_ptr<ControlStream> stream, Peer peer, const ControlOptions& options, WakeFd wake)
     : peer_(std::move(peer)),
       options_(options),
+      wake_(std::move(wake)),
       stream_(std::move(stream)),
       last_sent_(Clock::now()),
       read_buffer_(kReadBytes, '\0'),

@@ -22,8 +22,9 @@ class TcpControlConnection final : public ControlConnection {
     std::string address;
   };
 
-  // Starts the thread, which sends heartbeats from now on. REQUIRES: hellos have been exchanged on `stream`.
-  TcpControlConnection(std::unique_ptr<ControlStream> stream, Peer peer, const ControlOptions& options);
+  // Starts the thread, which sends heartbeats from now on. kOutOfSpace if the process has no descriptor or thread left for it. REQUIRES:
+  // hellos have been exchanged on `stream`.
+  static Result<std::unique_ptr<ControlConnection>> Create(std::unique_ptr<ControlStream> stream, Peer peer, const ControlOptions& options);
   ~TcpControlConnection() override;
 
   void Start(Callbacks callbacks) override;
@@ -33,6 +34,8 @@ class TcpControlConnection final : public ControlConnection {
   const std::string& peer_address() const override { return peer_.address; }
 
  private:
+  TcpControlConnection(std::unique_ptr<ControlStream> stream, Peer peer, const ControlOptions& options, WakeFd wake);
+
   struct OutgoingFrame {
     std::array<char, kControlHeaderBytes> header;
     std::string payload;

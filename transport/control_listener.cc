@@ -7,8 +7,10 @@
 #include <cerrno>
 #include <vector>
 
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "transport/control_connection.h"
+#include "transport/rare_warning.h"
 #include "transport/tcp_socket.h"
 
 namespace lamina {
@@ -16,6 +18,9 @@ namespace {
 
 constexpr auto kGreetingDeadline = std::chrono::seconds(5);  // for all of it, however slowly it trickles in
 constexpr size_t kMaxPendingGreetings = 256;                 // strangers that say nothing hold no more sockets than this
+constexpr auto kFullPause = milliseconds(10);                // between looks for one that may be turned away
+
+RareWarning control_full_warning;
 
 }  // namespace
 
@@ -39,56 +44,77 @@ void TcpControlListener::Run() {
 }
 
 void TcpControlListener::Wait() {
+  const TimePoint now = Clock::now();
+  TimePoint next = now + std::chrono::hours(1);  // the destructor wakes
   std::vector<pollfd> entries = {{wake_.fd(), POLLIN, 0}};
-  if (pending_.size() < kMaxPendingGreetings) entries.push_back({socket_.get(), POLLIN, 0});
+  if (!IsFull() || FindRoom(pending_) != pending_.end()) {
+    entries.push_back({socket_.get(), POLLIN, 0});
+  } else {
+    next = now + kFullPause;
+  }
   for (const Pending& pending : pending_) entries.push_back({pending.stream->fd(), pending.stream->wanted_events(), 0});
-  int timeout_ms = -1;  // the destructor wakes
-  if (!pending_.empty()) timeout_ms = pending_.front().deadline.RemainingMs();
-  poll(entries.data(), entries.size(), timeout_ms);
+  if (!pending_.empty()) next = std::min(next, pending_.front().since + kGreetingDeadline);
+  poll(entries.data(), entries.size(), Deadline(next).RemainingMs());
 }
 
+bool TcpControlListener::IsFull() const { return pending_.size() >= kMaxPendingGreetings || (!pending_.empty() && DescriptorsAreScarce()); }
+
 void TcpControlListener::TakeNewPeers() {
-  while (!stop_ && pending_.size() < kMaxPendingGreetings) {
+  for (int i = 0; i < kAcceptsPerTurn && !stop_; ++i) {
+    const bool full = IsFull();
+    const auto goes = full ? FindRoom(pending_) : pending_.end();
+    if (full && goes == pending_.end()) return;
     Tcp::endpoint peer;
     auto size = static_cast<socklen_t>(peer.capacity());
     UniqueFd socket(accept4(socket_.get(), peer.data(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN) return;
-      LAMINA_LOG_WARN("control {}: {}", address_, ErrnoText("accept"));
+      LAMINA_LOG_WARN("control {}: {}", address_, DescriptorError("accept", errno).message());
       PauseBeforeRetry(Deadline::After(milliseconds(5)));  // out of descriptors: the peer stays in the backlog
       return;
     }
-    std::string name = AddressText(peer);
-    Status status = TuneSocket(socket.get());
-    Result<std::unique_ptr<ControlStream>> stream = MakeControlStream(std::move(socket), ControlRole::kListener, "", options_);
-    if (status.ok()) status = stream.status();
-    Result<ControlGreeting> greeting = ControlGreeting::Create(ControlRole::kListener, options_);
-    if (status.ok()) status = greeting.status();
-    if (!status.ok()) {
-      LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, name, status.message());
-      continue;
+    if (goes != pending_.end()) {
+      if (control_full_warning.IsDue())
+        LAMINA_LOG_WARN("control {}: {} peers have not greeted yet: {}, and others from now on, make room", address_, pending_.size(),
+                        goes->name);
+      pending_.erase(goes);
     }
-    pending_.push_back({std::move(*stream), std::move(name), Deadline::After(kGreetingDeadline), std::move(*greeting)});
+    std::string name = AddressText(peer);
+    const Status status = Admit(std::move(socket), name);
+    if (!status.ok()) LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, name, status.message());
   }
+}
+
+Status TcpControlListener::Admit(UniqueFd socket, const std::string& name) {
+  LAMINA_RETURN_IF_ERROR(TuneSocket(socket.get()));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlStream> stream,
+                          MakeControlStream(std::move(socket), ControlRole::kListener, "", options_));
+  LAMINA_ASSIGN_OR_RETURN(ControlGreeting greeting, ControlGreeting::Create(ControlRole::kListener, options_));
+  pending_.push_back({std::move(stream), name, OriginOf(name), Clock::now(), std::move(greeting)});
+  return OkStatus();
 }
 
 void TcpControlListener::AdvancePending() {
   for (auto entry = pending_.begin(); entry != pending_.end() && !stop_;) {
-    const Status status = entry->greeting.Advance(*entry->stream);
-    if (status.code() == StatusCode::kTryAgain && !entry->deadline.Passed()) {
+    Status status = entry->greeting.Advance(*entry->stream);
+    if (status.code() == StatusCode::kTryAgain && Clock::now() - entry->since < kGreetingDeadline) {
       ++entry;
       continue;
     }
     Pending pending = std::move(*entry);
     entry = pending_.erase(entry);
-    if (status.ok()) {
-      on_accept_(std::make_unique<TcpControlConnection>(std::move(pending.stream),
-                                                        TcpControlConnection::Peer{pending.greeting.peer_hello(), pending.name}, options_));
-    } else {
-      LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, pending.name, status.message());
-    }
+    const std::string name = pending.name;
+    if (status.ok()) status = LetIn(std::move(pending));
+    if (!status.ok()) LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, name, status.message());
   }
+}
+
+Status TcpControlListener::LetIn(Pending pending) {
+  TcpControlConnection::Peer peer{pending.greeting.peer_hello(), std::move(pending.name)};
+  LAMINA_ASSIGN_OR_RETURN(auto connection, TcpControlConnection::Create(std::move(pending.stream), std::move(peer), options_));
+  on_accept_(std::move(connection));
+  return OkStatus();
 }
 
 }  // namespace lamina

@@ -10,6 +10,7 @@
 
 #include "base/inbox.h"
 #include "transport/control_greeting.h"
+#include "transport/strangers.h"
 
 namespace lamina {
 
@@ -28,7 +29,8 @@ class TcpControlListener final : public ControlListener {
   struct Pending {
     std::unique_ptr<ControlStream> stream;
     std::string name;
-    Deadline deadline;
+    std::string origin;
+    TimePoint since;
     ControlGreeting greeting;
   };
 
@@ -36,7 +38,10 @@ class TcpControlListener final : public ControlListener {
   void Run();
   void Wait();
   void TakeNewPeers();
+  bool IsFull() const;
+  Status Admit(UniqueFd socket, const std::string& name);
   void AdvancePending();
+  Status LetIn(Pending pending);
 
   const std::string address_;
   const ControlOptions options_;

@@ -1,6 +1,19 @@
 #include "transport/control_server.h"
 
+#include <vector>
+
+#include "base/descriptors.h"
+
 namespace lamina {
+namespace {
+
+constexpr size_t kShownHelloBytes = 100;  // who a node says it is takes a few words
+
+std::string Shown(const std::string& hello) { return hello.size() <= kShownHelloBytes ? hello : hello.substr(0, kShownHelloBytes) + "..."; }
+// Each has two descriptors, a thread and a buffer. A daemon has one manager, perhaps another that waits for its end, and a doctor.
+constexpr size_t kMaxStrangers = 64;
+
+}  // namespace
 
 Result<std::unique_ptr<ControlServer>> ControlServer::Create(const std::string& address, const ControlOptions& options) {
   std::unique_ptr<ControlServer> server(new ControlServer());
@@ -13,16 +26,17 @@ Result<std::unique_ptr<ControlServer>> ControlServer::Create(const std::string& 
 
 ControlServer::~ControlServer() {
   listener_.reset();  // no Adopt after this
-  connections_.clear();
+  peers_.clear();
 }
 
 void ControlServer::Adopt(std::unique_ptr<ControlConnection> connection) {
+  MakeRoom();
   std::shared_ptr<ControlConnection> shared = std::move(connection);
   uint64_t id;
   {
     std::lock_guard lock(mutex_);
     id = ++last_id_;
-    connections_[id] = shared;
+    peers_[id] = {shared, {OriginOf(shared->peer_address()), Clock::now()}};
   }
   events_.Push({ControlEvent::Kind::kConnected, id, {}, {}});
   shared->Start({
@@ -30,17 +44,49 @@ void ControlServer::Adopt(std::unique_ptr<ControlConnection> connection) {
           [this, id](ControlFrame frame) {
             events_.Push({ControlEvent::Kind::kFrame, id, std::move(frame), {}});
           },
-      .on_lost =
-          [this, id](Status status) {
-            events_.Push({ControlEvent::Kind::kLost, id, {}, std::move(status)});
-          },
+      .on_lost = [this, id](Status status) { PushLost(id, std::move(status)); },
   });
+}
+
+void ControlServer::PushLost(uint64_t connection, Status why) {
+  ControlEvent event;
+  event.kind = ControlEvent::Kind::kLost;
+  event.connection = connection;
+  event.status = std::move(why);
+  events_.Push(std::move(event));
+}
+
+void ControlServer::MakeRoom() {
+  std::shared_ptr<ControlConnection> goes;  // destroyed without the mutex: that waits for its thread
+  uint64_t id = 0;
+  size_t num_strangers = 0;
+  {
+    std::lock_guard lock(mutex_);
+    std::vector<Stranger> strangers;
+    std::vector<uint64_t> ids;
+    for (const auto& [peer_id, peer] : peers_) {
+      if (peer_id == kept_) continue;
+      strangers.push_back(peer.stranger);
+      ids.push_back(peer_id);
+    }
+    num_strangers = strangers.size();
+    if (num_strangers < kMaxStrangers && !DescriptorsAreScarce()) return;
+    const std::optional<size_t> chosen = WhoMakesRoom(strangers);
+    if (!chosen) return;
+    id = ids[*chosen];
+    goes = std::move(peers_[id].connection);
+    peers_.erase(id);
+  }
+  Status why = OutOfSpace(goes->peer_hello() + " at " + goes->peer_address() + ": made room for another, as one of " +
+                          std::to_string(num_strangers) + " peers that are connected and not served");
+  goes.reset();
+  PushLost(id, std::move(why));
 }
 
 std::shared_ptr<ControlConnection> ControlServer::Find(uint64_t connection) const {
   std::lock_guard lock(mutex_);
-  const auto found = connections_.find(connection);
-  return found == connections_.end() ? nullptr : found->second;
+  const auto found = peers_.find(connection);
+  return found == peers_.end() ? nullptr : found->second.connection;
 }
 
 Status ControlServer::Send(uint64_t connection, uint16_t type, std::string payload) {
@@ -49,17 +95,22 @@ Status ControlServer::Send(uint64_t connection, uint16_t type, std::string paylo
   return target->Send(type, std::move(payload));
 }
 
+void ControlServer::Keep(uint64_t connection) {
+  std::lock_guard lock(mutex_);
+  kept_ = connection;
+}
+
 void ControlServer::Close(uint64_t connection) {
   const std::shared_ptr<ControlConnection> target = Find(connection);
   if (target == nullptr) return;
   target->Close(Deadline::After(std::chrono::seconds(1)));
   std::lock_guard lock(mutex_);
-  connections_.erase(connection);
+  peers_.erase(connection);
 }
 
 std::string ControlServer::PeerName(uint64_t connection) const {
   const std::shared_ptr<ControlConnection> target = Find(connection);
-  return target == nullptr ? "a closed connection" : target->peer_hello() + " at " + target->peer_address();
+  return target == nullptr ? "a closed connection" : Shown(target->peer_hello()) + " at " + target->peer_address();
 }
 
 }  // namespace lamina

@@ -11,6 +11,7 @@
 #include "base/inbox.h"
 #include "base/status.h"
 #include "transport/control_channel.h"
+#include "transport/strangers.h"
 
 namespace lamina {
 
@@ -22,7 +23,8 @@ struct ControlEvent {
   Status status;            // kLost
 };
 
-// Thread: one owner.
+// Peers that the owner does not keep hold few connections in all: when those are taken, one of them (strangers.h) is lost with kOutOfSpace
+// for the next that greets. Thread: one owner.
 class ControlServer {
  public:
   // Errors as ControlListener::Create.
@@ -35,6 +37,9 @@ class ControlServer {
   // kPeerLost if the connection is gone.
   Status Send(uint64_t connection, uint16_t type, std::string payload);
 
+  // The one that is served: its connection never makes room for another. Until the next call.
+  void Keep(uint64_t connection);
+
   // Sends what is queued and closes. No event of this connection is made afterwards; ones that are queued may still come.
   void Close(uint64_t connection);
 
@@ -46,11 +51,19 @@ class ControlServer {
   ControlServer() = default;
   void Adopt(std::unique_ptr<ControlConnection> connection);
   std::shared_ptr<ControlConnection> Find(uint64_t connection) const;
+  void MakeRoom();
+  void PushLost(uint64_t connection, Status why);
+
+  // A peer that has greeted.
+  struct Peer {
+    std::shared_ptr<ControlConnection> connection;  // shared, because a Send may run while the owner's map changes on the listener's thread
+    Stranger stranger;
+  };
 
   Inbox<ControlEvent> events_;
   mutable std::mutex mutex_;
-  // Guarded by mutex_. Shared, because a Send may run while the owner's map changes on the listener's thread.
-  std::map<uint64_t, std::shared_ptr<ControlConnection>> connections_;
+  std::map<uint64_t, Peer> peers_;             // guarded by mutex_
+  uint64_t kept_ = 0;                          // guarded by mutex_
   uint64_t last_id_ = 0;                       // guarded by mutex_
   std::unique_ptr<ControlListener> listener_;  // last: its thread uses the members above
 };

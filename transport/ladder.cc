@@ -63,6 +63,16 @@ Result<std::vector<Offer>> ParseOffers(const std::string& text) {
   return offers;
 }
 
+// Why a fabric that was not named first is not opened; "" if it is. UCX is not unless it can be the rung that is used.
+std::string WhyNotBehindOthers(std::string_view kind, bool has_verbs) {
+  if (kind != "ucx") return "";
+  if (UcxTrustedDevices().empty()) {
+    return std::string("it joins processes of one host only, as shm does faster; between hosts it uses what ") + kUcxTrustedDevices +
+           " names, which is not set";
+  }
+  return has_verbs ? "verbs reaches the same RDMA devices" : "";
+}
+
 }  // namespace
 
 std::string RefusalText(std::span<const Refusal> refused) {
@@ -86,10 +96,8 @@ Result<std::vector<std::string>> LadderKinds(std::string_view kind, bool fallbac
 Result<std::unique_ptr<Ladder>> Ladder::Open(std::span<const std::string> kinds) {
   std::unique_ptr<Ladder> ladder(new Ladder());
   for (const std::string& kind : kinds) {
-    // Without RDMA, UCX moves data as shm and tcp do, but slower than they (`lamina bench transport`): only who names it first gets it
-    // then.
-    if (kind == "ucx" && kind != kinds.front() && !HasRdmaDevice()) {
-      ladder->missing_.push_back({kind, "without an RDMA device it does nothing that shm and tcp do not do"});
+    if (const std::string why = kind == kinds.front() ? "" : WhyNotBehindOthers(kind, ladder->Find("verbs") != nullptr); !why.empty()) {
+      ladder->missing_.push_back({kind, why});
       continue;
     }
     Result<std::unique_ptr<Fabric>> fabric = OpenFabric(kind);

@@ -47,8 +47,8 @@ using OpenLadder = std::function<Result<std::unique_ptr<Ladder>>(std::span<const
 // Thread: owner, as the fabrics in it.
 class Ladder {
  public:
-  // Opens those of `kinds` (names as in OpenFabric, best first) that this machine has; ucx behind others only if there is an RDMA device.
-  // kNotFound with every reason if it has none of them.
+  // Opens those of `kinds` (names as in OpenFabric, best first) that this machine has; ucx behind others only if RDMA devices are named
+  // for it (UcxTrustedDevices) and verbs is not among those. kNotFound with every reason if it has none of them.
   static Result<std::unique_ptr<Ladder>> Open(std::span<const std::string> kinds);
 
   // Of fabrics that are open already, best first.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 
 #include "transport/mapping.h"
@@ -18,6 +19,11 @@ bool HasRdmaDevice() {
   if (error) return false;
   return std::any_of(begin(devices), end(devices),
                      [](const auto& entry) { return entry.path().filename().string().starts_with("uverbs"); });
+}
+
+std::string UcxTrustedDevices() {
+  const char* const devices = std::getenv(kUcxTrustedDevices);
+  return devices == nullptr ? "" : devices;
 }
 
 Status CheckCanLock(size_t bytes) {

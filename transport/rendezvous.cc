@@ -3,9 +3,12 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "transport/checks.h"
 #include "transport/posix.h"
+#include "transport/rare_warning.h"
+#include "transport/strangers.h"
 
 namespace lamina {
 namespace {
@@ -16,6 +19,8 @@ namespace asio = boost::asio;
 constexpr auto kRendezvousDeadline = std::chrono::seconds(20);  // a NIC takes seconds to register a window of many GB
 constexpr size_t kMaxPendingRendezvous = 64;                    // strangers that say nothing hold no more sockets than this
 constexpr auto kSettlePause = milliseconds(1);
+
+RareWarning rendezvous_full_warning;
 
 // Ends the one peer: it is gone, too slow, or came over a network for which the fabric has no NIC.
 bool IsThePeersOwn(StatusCode code) {
@@ -88,7 +93,10 @@ RendezvousListener::~RendezvousListener() {
 }
 
 Status RendezvousListener::TakeNewPeers() {
-  while (pending_.size() < kMaxPendingRendezvous) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    const bool full = pending_.size() >= kMaxPendingRendezvous || (!pending_.empty() && DescriptorsAreScarce());
+    const auto goes = full ? FindRoom(pending_, [](const Pending& peer) { return peer.end == nullptr; }) : pending_.end();
+    if (full && goes == pending_.end()) return OkStatus();
     Tcp::socket socket(host_.io());
     error_code error;
     Tcp::endpoint peer;
@@ -96,11 +104,21 @@ Status RendezvousListener::TakeNewPeers() {
     if (error == asio::error::would_block) return OkStatus();
     if (error == asio::error::connection_aborted) continue;
     if (error) return OutOfSpace("accept on " + address_ + ": " + error.message());
+    if (goes != pending_.end()) Drop(goes);
     if (!TuneSocket(socket).ok()) continue;  // gone already
     host_.poll_set().Add(socket.native_handle(), EPOLLIN, nullptr);
-    pending_.push_back({RendezvousLink(std::move(socket), AddressText(peer)), Deadline::After(kRendezvousDeadline)});
+    const std::string name = AddressText(peer);
+    pending_.push_back({RendezvousLink(std::move(socket), name), OriginOf(name), Clock::now(), Deadline::After(kRendezvousDeadline)});
   }
   return OkStatus();
+}
+
+void RendezvousListener::Drop(std::list<Pending>::iterator stranger) {
+  if (rendezvous_full_warning.IsDue())
+    LAMINA_LOG_WARN("{} {}: {} peers have not greeted yet: {}, and others from now on, make room", host_.name(), address_, pending_.size(),
+                    stranger->link.peer().name);
+  host_.poll_set().Remove(stranger->link.fd());
+  pending_.erase(stranger);
 }
 
 Result<std::unique_ptr<Endpoint>> RendezvousListener::Accept(const EndpointOptions& options) {

@@ -154,6 +154,8 @@ class RendezvousListener final : public Listener {
   // A peer whose handshake is not complete.
   struct Pending {
     RendezvousLink link;
+    std::string origin;
+    TimePoint since;
     Deadline deadline;
     std::unique_ptr<RendezvousEnd> end = nullptr;  // once it has greeted
     bool is_ready = false;                         // it said so
@@ -161,6 +163,7 @@ class RendezvousListener final : public Listener {
 
   RendezvousListener(RendezvousHost& host, Tcp::acceptor acceptor, std::string address);
   Status TakeNewPeers();
+  void Drop(std::list<Pending>::iterator stranger);
   Status Advance(Pending& pending, const EndpointOptions& options);  // ok: the handshake is complete
   Status Answer(Pending& pending, const EndpointOptions& options);
 

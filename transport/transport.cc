@@ -5,6 +5,7 @@
 #include <array>
 #include <ctime>
 
+#include "base/descriptors.h"
 #include "transport/loopback/loopback_fabric.h"
 #include "transport/posix.h"
 #include "transport/shm/shm_fabric.h"
@@ -17,8 +18,15 @@
 #endif
 
 namespace lamina {
+namespace {
+
+// Of a fabric that is open, with its listener and a model of the network around it. UCX has the most, and ends the process without them.
+constexpr size_t kFabricDescriptors = 24;
+
+}  // namespace
 
 Result<std::unique_ptr<Fabric>> OpenFabric(std::string_view kind) {
+  LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(kFabricDescriptors));
   if (kind == "tcp") return OpenTcpFabric();
   if (kind == "shm") return OpenShmFabric();
   if (kind == "loopback") return OpenLoopbackFabric();

@@ -183,9 +183,10 @@ Result<int> BenchDollar(const DollarOptions& options) {
     std::cerr << "no point was measured, and no report written\n";
     return kExitInterrupted;
   }
-  LAMINA_RETURN_IF_ERROR(WriteOutput(options.html, ToHtml(report)));
-  if (!options.svg.empty()) LAMINA_RETURN_IF_ERROR(WriteOutput(options.svg, FirstPicture(report)));
-  std::cout << (options.json ? ToJson(report).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n" : ToText(report));
+  // First of all, as a disk may be full by now.
+  std::cout << (options.json ? ToJson(report).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n" : ToText(report))
+            << std::flush;
+  LAMINA_RETURN_IF_ERROR(WriteOutputs({{options.html, ToHtml(report)}, {options.svg, FirstPicture(report)}}));
   std::cerr << "The report is in " << options.html << '\n';
   const bool any = std::any_of(report.points.begin(), report.points.end(), [](const PointResult& point) { return point.ok(); });
   if (report.num_not_measured > 0) return kExitInterrupted;

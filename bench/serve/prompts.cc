@@ -58,8 +58,9 @@ std::string PromptMaker::Text(const TraceRequest& request, size_t index, int64_t
     for (const uint64_t draw : Draws(request, index, block_tokens, num_words)) text += words_[draw % words_.size()];
     if (text.starts_with(' ')) text.erase(0, 1);
     if (tokenizer_ == nullptr || i == kMaxCorrections) return text;
-    const auto count = static_cast<int64_t>(tokenizer_->Encode(text, true).size());
-    const int64_t corrected = std::max<int64_t>(1, num_words + request.input_tokens - count);
+    const Result<std::vector<TokenId>> ids = tokenizer_->Encode(text, true);
+    if (!ids.ok()) return text;  // then its length is not corrected
+    const int64_t corrected = std::max<int64_t>(1, num_words + request.input_tokens - std::ssize(*ids));
     if (corrected == num_words) return text;
     num_words = corrected;
   }
@@ -67,7 +68,11 @@ std::string PromptMaker::Text(const TraceRequest& request, size_t index, int64_t
 
 std::vector<TokenId> PromptMaker::Ids(const TraceRequest& request, size_t index, int64_t block_tokens, int64_t vocab_size) const {
   std::vector<TokenId> ids;
-  if (!request.prompt.empty() && tokenizer_ != nullptr) return tokenizer_->Encode(request.prompt, true);
+  if (!request.prompt.empty() && tokenizer_ != nullptr) {
+    // Without ids, which the tokenizer gives up on, the server refuses the request as empty, and it counts as failed.
+    const Result<std::vector<TokenId>> encoded = tokenizer_->Encode(request.prompt, true);
+    return encoded.ok() ? *encoded : ids;
+  }
   const std::vector<uint64_t> draws = Draws(request, index, block_tokens, request.input_tokens);
   // The middle half of a vocabulary has no special tokens in any model that is known.
   const auto first = static_cast<uint64_t>(vocab_size / 4), count = static_cast<uint64_t>(std::max<int64_t>(1, vocab_size / 2));

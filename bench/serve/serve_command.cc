@@ -175,10 +175,11 @@ Result<int> BenchServe(const ServeBenchOptions& options) {
   LAMINA_RETURN_IF_ERROR(CheckWritable({options.files.json, options.files.requests, options.files.svg}));
   AllowManyOpenFiles();
   LAMINA_ASSIGN_OR_RETURN(const ServeReport report, MeasureServing(options));
-  LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.json, JsonText(ToJson(report), 2) + "\n"));
-  LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.requests, RequestLines(report.load)));
-  LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.svg, DrawServe(report)));
+  // First of all, as a disk may be full by now.
   std::cout << (options.json ? JsonText(ToJson(report)) + "\n" : ToText(report)) << std::flush;
+  LAMINA_RETURN_IF_ERROR(WriteOutputs({{options.files.json, JsonText(ToJson(report), 2) + "\n"},
+                                       {options.files.requests, RequestLines(report.load)},
+                                       {options.files.svg, DrawServe(report)}}));
   if (report.load.ended_early) return kExitInterrupted;
   if (report.figures.completed == 0) return PeerLost("no request was answered");
   return 0;

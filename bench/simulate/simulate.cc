@@ -112,7 +112,7 @@ Status RunSimulation(const SimulateOptions& options) {
   json["seed"] = options.workload.seed;
   json["request_rate"] = options.workload.request_rate;
   json["simulation_seconds"] = took;
-  LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.json, JsonText(json, 1) + '\n'));
+  const Status written = WriteOutput(options.files.json, JsonText(json, 1) + '\n');
   if (options.json) {
     json.erase("timeline");
     std::cout << JsonText(json) << std::endl;
@@ -121,6 +121,7 @@ Status RunSimulation(const SimulateOptions& options) {
               << fmt::format("simulated in       {:.2f} s, {:.0f} requests/s of this machine's time\n", took,
                              static_cast<double>(workload.requests.size()) / took);
   }
+  LAMINA_RETURN_IF_ERROR(written);
   LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.requests, [&](std::ostream& out) { WriteRequests(result, out); }));
   LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.svg, ToSvg(cluster, result)));
   if (json.at("completed") == 0) {

@@ -13,7 +13,10 @@ TokenCounter EstimatedTokens() {
 }
 
 TokenCounter TokensOf(const Tokenizer& tokenizer, const std::string& dir) {
-  const auto count = [&tokenizer](std::string_view text) { return static_cast<int64_t>(tokenizer.Encode(text, true).size()); };
+  const auto count = [&tokenizer](std::string_view text) {
+    const Result<std::vector<TokenId>> ids = tokenizer.Encode(text, true);
+    return ids.ok() ? static_cast<int64_t>(ids->size()) : EstimatedTokens().count(text);
+  };
   return {count, "the tokenizer of " + dir};
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "frontend/api_key.h"
 #include "frontend/cli/commands.h"
 
 namespace lamina {
@@ -75,7 +76,8 @@ struct Answer {
 
 void RequestOptions::AddTo(CLI::App& command) {
   AddOption(command, "--url", url, "Server to ask");
-  AddOption(command, "--api-key", api_key, "Sent as a bearer token");
+  AddOption(command, "--api-key-file", api_key_file, "File of mode 600 with the key that is sent as a bearer token");
+  AddOption(command, "--api-key", api_key, "The key itself, which other users can see in the list of processes");
   AddOption(command, "--model", model, "Model's name on the server; default: the server's first");
   AddOption(command, "--max-tokens", max_tokens, "Longest answer in tokens")->check(CLI::PositiveNumber);
   AddOption(command, "--temperature", temperature, "0: always the most likely token")->check(CLI::NonNegativeNumber);
@@ -88,7 +90,7 @@ void RequestOptions::AddTo(CLI::App& command) {
 
 Result<ApiSession> ApiSession::Open(const RequestOptions& options) {
   HttpClientOptions http;
-  http.api_key = options.api_key;
+  LAMINA_ASSIGN_OR_RETURN(http.api_key, FindApiKey(options.api_key, options.api_key_file));
   http.silence_timeout = kSilenceTimeout;
   LAMINA_ASSIGN_OR_RETURN(HttpClient client, HttpClient::Create(options.url, http));
   ApiSession session(options, std::move(client));

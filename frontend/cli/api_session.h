@@ -15,7 +15,7 @@ namespace lamina {
 // Command line options of a request. What is absent is not sent: the server's and the model's defaults hold.
 struct RequestOptions {
   std::string url = "http://127.0.0.1:8000";
-  std::string api_key;
+  std::string api_key, api_key_file;
   std::string model;
   std::optional<int> max_tokens;  // none: as long as the server lets it
   std::optional<double> temperature;

@@ -86,7 +86,9 @@ void RegisterServe(CLI::App& app) {
   AddOption(*command, "--drain-timeout", options->drain_timeout_s,
             "Seconds that requests under way get to end in after SIGTERM or Ctrl-C; -1: 10 or the YAML's; a second Ctrl-C ends at once")
       ->check(CLI::Range(-1, 86400));
-  AddOption(*command, "--api-key", options->api_key, "Clients must send it as a bearer token");
+  AddOption(*command, "--api-key-file", options->api_key_file,
+            "File of mode 600 with the key that clients must send as a bearer token; /health, /ping, /version and /metrics need none");
+  AddOption(*command, "--api-key", options->api_key, "The key itself, which other users can see in the list of processes");
   AddOption(*command, "--trace-out", options->trace_out, "Write what the nodes do to this file, for ui.perfetto.dev; 1 GB at most");
   AddOption(*command, "--prompt", options->prompt, "Answer this first, and show where its KV cache lived");
   AddOption(*command, "--max-tokens", options->max_tokens, "Of that answer")->check(CLI::PositiveNumber);

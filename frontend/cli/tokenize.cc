@@ -24,7 +24,7 @@ Status Tokenize(const TokenizeArguments& arguments) {
   if (given == "-") given.assign(std::istreambuf_iterator<char>(std::cin), {});
   std::string text;  // what a terminal gives need not be UTF-8
   TakeAllUtf8(given, text);
-  const std::vector<TokenId> ids = tokenizer->Encode(text, !arguments.bare);
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, tokenizer->Encode(text, !arguments.bare));
   if (arguments.json) {
     std::cout << nlohmann::json(ids) << '\n';
     return OkStatus();

@@ -1,11 +1,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <boost/asio/ip/address.hpp>
+#include <cctype>
 #include <charconv>
+#include <cstdlib>
+#include <optional>
 #include <set>
+#include <sstream>
 
 #include "base/units.h"
 #include "frontend/doctor/host_checks.h"
+#include "transport/tcp_socket.h"
 
 namespace lamina {
 namespace {
@@ -151,6 +158,127 @@ std::vector<Finding> CheckInterface(const HostView& host, const HostNeeds& needs
   }
   findings.push_back({"interface-mtu", interface, Level::kOk, fmt::format("{} bytes", mtu), "", mtu});
   if (speed > 0) findings.push_back({"interface-speed", interface, Level::kOk, fmt::format("{} Mb/s", speed), "", speed});
+  return findings;
+}
+
+namespace {
+
+using boost::asio::ip::address;
+
+constexpr uint64_t kTcpListens = 0x0A;         // the state of a socket that takes connections
+constexpr uint64_t kUdpUnconnected = 0x07;     // and of one that takes datagrams from anybody
+constexpr std::string_view kNode = "lamina-";  // of lamina-memory-node and lamina-compute-node; /proc keeps 15 characters of a name
+
+struct Listening {
+  std::string protocol;  // "tcp" | "udp"
+  address host;
+  int port = 0;
+
+  std::string Text() const { return protocol + " " + host.to_string() + " port " + std::to_string(port); }
+};
+
+struct Process {
+  std::string pid;
+  std::string name;
+  std::vector<Listening> sockets;
+};
+
+// Of "0100007F", or of 32 such digits: words as they lie in this machine's memory.
+std::optional<address> AddressOf(const std::string& hex) {
+  std::array<unsigned char, 16> bytes{};
+  if (hex.size() != 8 && hex.size() != 32) return std::nullopt;
+  for (size_t i = 0; i < hex.size() / 2; ++i) {
+    const size_t word = i / 4 * 4;
+    bytes[word + 3 - i % 4] = static_cast<unsigned char>(std::strtoul(hex.substr(2 * i, 2).c_str(), nullptr, 16));
+  }
+  if (hex.size() == 8) return boost::asio::ip::address_v4({bytes[0], bytes[1], bytes[2], bytes[3]});
+  const boost::asio::ip::address_v6 wide(bytes);
+  if (wide.is_v4_mapped()) return boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, wide);
+  return wide;
+}
+
+// A line of /proc/PID/net/tcp: "0: 0100007F:1BBD 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4711 ...".
+std::optional<Listening> ListeningOf(const std::string& line, const std::string& table, const std::set<std::string>& inodes) {
+  std::istringstream words(line);
+  std::array<std::string, 10> word;  // 1: local address, 3: state, 9: inode
+  for (std::string& text : word) words >> text;
+  const size_t colon = word[1].find(':');
+  if (!words || colon == std::string::npos || !inodes.contains(word[9])) return std::nullopt;
+  const std::string protocol = table.substr(0, 3);
+  if (std::strtoul(word[3].c_str(), nullptr, 16) != (protocol == "tcp" ? kTcpListens : kUdpUnconnected)) return std::nullopt;
+  const std::optional<address> host = AddressOf(word[1].substr(0, colon));
+  if (!host) return std::nullopt;
+  return Listening{protocol, *host, static_cast<int>(std::strtoul(word[1].substr(colon + 1).c_str(), nullptr, 16))};
+}
+
+std::vector<Listening> SocketsOf(const HostView& host, const std::string& folder) {
+  constexpr std::string_view kSocket = "socket:[";
+  std::set<std::string> inodes;
+  for (const std::string& descriptor : host.Names(folder + "/fd")) {
+    const std::string target = host.Target(folder + "/fd/" + descriptor).value_or("");
+    if (target.starts_with(kSocket)) inodes.insert(target.substr(kSocket.size(), target.size() - kSocket.size() - 1));
+  }
+  std::vector<Listening> sockets;
+  for (const std::string table : {"tcp", "tcp6", "udp", "udp6"}) {
+    for (const std::string& line : host.Lines(folder + "/net/" + table)) {
+      if (std::optional<Listening> socket = ListeningOf(line, table, inodes)) sockets.push_back(*std::move(socket));
+    }
+  }
+  return sockets;
+}
+
+// Those that this user may look into.
+std::vector<Process> LaminaProcesses(const HostView& host) {
+  std::vector<Process> processes;
+  for (const std::string& pid : host.Names("/proc")) {
+    if (!std::all_of(pid.begin(), pid.end(), [](unsigned char c) { return std::isdigit(c) != 0; })) continue;
+    const std::string name = host.Line("/proc/" + pid + "/comm").value_or("");
+    if (name != "lamina" && !name.starts_with(kNode)) continue;
+    processes.push_back({pid, name, SocketsOf(host, "/proc/" + pid)});
+  }
+  return processes;
+}
+
+std::set<address> AddressesOf(const std::string& host) {
+  std::set<address> addresses;
+  boost::asio::io_context context;
+  boost::system::error_code error;
+  for (const auto& found : Tcp::resolver(context).resolve(host, "", Tcp::resolver::passive, error)) {
+    addresses.insert(found.endpoint().address());
+  }
+  return addresses;
+}
+
+}  // namespace
+
+std::vector<Finding> CheckListeners(const HostView& host, const HostNeeds& needs) {
+  const std::set<address> configured = needs.address.empty() ? std::set<address>() : AddressesOf(needs.address);
+  const auto is_beyond = [&](const Listening& socket) {
+    if (socket.host.is_loopback() || configured.contains(socket.host)) return false;
+    return !needs.address.empty() || socket.host.is_unspecified();
+  };
+  const auto is_of_cluster = [&](const Listening& socket) {
+    return needs.ports.empty() || std::find(needs.ports.begin(), needs.ports.end(), socket.port) != needs.ports.end();
+  };
+  std::vector<Finding> findings;
+  for (const Process& process : LaminaProcesses(host)) {
+    const bool is_node = process.name.starts_with(kNode);
+    if (process.sockets.empty() || (is_node && std::none_of(process.sockets.begin(), process.sockets.end(), is_of_cluster))) continue;
+    std::string all, beyond;
+    for (const Listening& socket : process.sockets) {
+      all += (all.empty() ? "" : ", ") + socket.Text();
+      if (is_node && is_beyond(socket)) beyond += (beyond.empty() ? "" : ", ") + socket.Text();
+    }
+    const std::string subject = process.name + " " + process.pid;
+    if (beyond.empty()) {
+      findings.push_back({"listens", subject, Level::kOk, all, ""});
+    } else {
+      findings.push_back(
+          {"listens", subject, Level::kWarn, beyond + (needs.address.empty() ? "" : ", which is not " + needs.address),
+           "whoever reaches that can talk to this node: no part of this version listens there, so stop the process, and start "
+           "it with --listen at the cluster's address"});
+    }
+  }
   return findings;
 }
 

@@ -26,11 +26,12 @@ struct HostNeeds {
   bool needs_rdma() const { return transport == "verbs" && !fallback; }
 };
 
-// From files alone: RDMA ports and GIDs, locked memory, GPUs and NICs on the PCI bus, modules.
+// From files alone: RDMA ports and GIDs, locked memory, GPUs and NICs on the PCI bus, modules, sockets.
 std::vector<Finding> CheckRdma(const HostView& host, const HostNeeds& needs);
 std::vector<Finding> CheckLockedMemory(const HostView& host, const HostNeeds& needs);
 std::vector<Finding> CheckPci(const HostView& host);
 std::vector<Finding> CheckGpuDirect(const HostView& host);
+std::vector<Finding> CheckListeners(const HostView& host, const HostNeeds& needs);  // what lamina's processes have open to others
 std::vector<Finding> CheckInterface(const HostView& host, const HostNeeds& needs, const std::string& interface);
 
 // By trying: opens every fabric, binds the ports, asks UCX what it has.

@@ -59,6 +59,13 @@ bool HostView::Exists(const std::string& path) const {
   return std::filesystem::exists(sysroot_ + path, error);
 }
 
+std::optional<std::string> HostView::Target(const std::string& path) const {
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::read_symlink(sysroot_ + path, error);
+  if (error) return std::nullopt;
+  return target.string();
+}
+
 std::vector<RdmaPort> RdmaPorts(const HostView& host) {
   std::vector<RdmaPort> ports;
   const std::string root = "/sys/class/infiniband";

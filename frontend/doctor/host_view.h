@@ -20,6 +20,7 @@ class HostView {
   // Names in a folder, sorted; empty if there is none.
   std::vector<std::string> Names(const std::string& path) const;
   bool Exists(const std::string& path) const;
+  std::optional<std::string> Target(const std::string& path) const;  // of a symbolic link
 
  private:
   std::string sysroot_;

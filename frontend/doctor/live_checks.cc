@@ -85,6 +85,14 @@ std::vector<Finding> CheckSecret(const HostNeeds& needs) {
 
 std::vector<Finding> CheckUcx(const HostNeeds& needs) {
   const bool must = needs.transport == "ucx" && !needs.fallback;
+  const std::string devices = UcxTrustedDevices();
+  if (devices.empty()) {  // then it is not asked for anything but shared memory
+    return {{"ucx", kUcxTrustedDevices, must && !IsLoopbackHost(needs.address) ? Level::kWarn : Level::kOk,
+             "not set: UCX joins processes of one host only, in shared memory, and listens on no network",
+             must ? "between hosts take transport verbs or tcp; or, on an RDMA network that only the cluster's hosts can send on, see "
+                    "transport/README.md"
+                  : ""}};
+  }
   if (const Status locks = HasRdmaDevice() ? CheckCanLock(kUcxLockedBytes) : OkStatus(); !locks.ok())  // it might never return
     return {{"ucx", "ucx_info", must ? Level::kFail : Level::kWarn, "UCX cannot use the RDMA device here", locks.message()}};
   const Result<CommandOutput> output = RunCommand({"ucx_info", "-v", "-d"}, Deadline::After(std::chrono::seconds(20)));
@@ -103,11 +111,12 @@ std::vector<Finding> CheckUcx(const HostNeeds& needs) {
   bool rdma = false;
   for (const std::string& name : transports) {
     names += (names.empty() ? "" : ", ") + name;
-    rdma |= name.starts_with("rc_") || name.starts_with("dc_") || name.starts_with("ud_");
+    rdma |= name.starts_with("rc_") || name.starts_with("dc_");
   }
   return {{"ucx", "version " + version, must && !rdma ? Level::kWarn : Level::kOk,
-           fmt::format("{}; transports: {}", rdma ? "has RDMA" : "no RDMA, hosts are joined by tcp", names),
-           must && !rdma ? "check the RDMA device and UCX_NET_DEVICES, UCX_TLS" : ""}};
+           fmt::format("{} is {}: whoever can send on their networks can write into the nodes' memory; {}; transports: {}",
+                       kUcxTrustedDevices, devices, rdma ? "has RDMA" : "no RDMA, hosts are not joined", names),
+           must && !rdma ? std::string("check the RDMA device and ") + kUcxTrustedDevices : ""}};
 }
 
 std::vector<Finding> CheckHost(const HostView& host, const HostNeeds& needs) {
@@ -121,6 +130,7 @@ std::vector<Finding> CheckHost(const HostView& host, const HostNeeds& needs) {
   add(CheckGpuDirect(host));
   add(CheckInterface(host, needs, InterfaceOf(needs.address)));
   add(CheckPorts(needs));
+  add(CheckListeners(host, needs));
   add(CheckSecret(needs));
   add(CheckTls(needs));
   return all;

@@ -20,6 +20,9 @@ constexpr size_t kMaxWarnedFields = 100;  // names come from clients: the log do
 // work.
 constexpr int kMaxEventsPerTurn = 256;
 
+// Threads that read bodies. They sleep most of the time; a text of megabytes keeps one of them busy for seconds.
+constexpr int kNumReaders = 4;
+
 void Answer(const std::shared_ptr<Exchange>& exchange, const ordered_json& body) {
   exchange->Respond({200, "application/json", DumpJson(body), {}});
 }
@@ -44,9 +47,11 @@ ApiService::ApiService(ServiceOptions options, ServedModel model, Metrics& metri
     : options_(std::move(options)),
       model_(std::move(model)),
       metrics_(metrics),
-      rules_{model_.config.vocab_size, model_.config.generation},
+      reader_(model_),
+      answer_memory_(options_.max_answer_bytes),
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count()),
-      events_(std::make_shared<Inbox<EngineEvent>>()) {}
+      events_(std::make_shared<Inbox<Event>>()),
+      readers_(kNumReaders) {}
 
 ApiService::~ApiService() = default;
 
@@ -66,28 +71,38 @@ const std::unordered_map<std::string_view, ApiService::Route>& ApiService::Route
   return routes;
 }
 
+// The scheme in any case (RFC 9110, section 11.1).
 bool ApiService::Authorized(const InboundRequest& request) const {
   if (options_.api_key.empty()) return true;
-  constexpr std::string_view kScheme = "Bearer ";
+  constexpr std::string_view kScheme = "bearer ";
   const std::string_view given = request.authorization;
-  return given.starts_with(kScheme) && SameKey(given.substr(kScheme.size()), options_.api_key);
+  const bool is_bearer = given.size() >= kScheme.size() && std::equal(kScheme.begin(), kScheme.end(), given.begin(), [](char a, char b) {
+                           return a == (b >= 'A' && b <= 'Z' ? static_cast<char>(b - 'A' + 'a') : b);
+                         });
+  return is_bearer && SameKey(given.substr(kScheme.size()), options_.api_key);
 }
 
-void ApiService::Handle(const std::shared_ptr<Exchange>& exchange) {
-  const InboundRequest& request = exchange->request();
+std::optional<OutboundResponse> ApiService::Screen(const InboundRequest& request) const {
   const auto route = Routes().find(request.path);
   if (route == Routes().end())
-    return Answer(exchange, ApiError{404, "there is nothing at this path; see /v1/models, /v1/completions and /v1/chat/completions", ""});
+    return ErrorResponse({404, "there is nothing at this path; see /v1/models, /v1/completions and /v1/chat/completions", ""});
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   if (method != route->second.method) {
     OutboundResponse response = ErrorResponse({405, std::string(route->first) + " takes " + route->second.method + " requests", ""});
     response.headers.emplace_back("Allow", route->second.method);
-    return exchange->Respond(std::move(response));
+    return response;
   }
-  if (!route->second.open && !Authorized(request)) {
-    return Answer(exchange, ApiError{401, "a valid API key is needed: Authorization: Bearer KEY", ""});
-  }
-  (this->*route->second.handler)(exchange);
+  if (route->second.open || Authorized(request)) return std::nullopt;
+  return ErrorResponse({401, "a valid API key is needed: Authorization: Bearer KEY", ""});
+}
+
+bool ApiService::IsOpen(std::string_view path) {
+  const auto route = Routes().find(path);
+  return route != Routes().end() && route->second.open;
+}
+
+void ApiService::Handle(const std::shared_ptr<Exchange>& exchange) {
+  (this->*Routes().find(exchange->request().path)->second.handler)(exchange);
 }
 
 Status ApiService::CheckAccepting() const {
@@ -99,95 +114,74 @@ Status ApiService::CheckAccepting() const {
   return OkStatus();
 }
 
-std::optional<ApiError> ApiService::CheckModel(const std::string& model) const {
-  if (model.empty() || model == model_.name) return std::nullopt;
-  return ApiError{404, "the model '" + model + "' is not served here; '" + model_.name + "' is", "model"};
-}
-
 int64_t ApiService::max_model_len() const { return engine_ != nullptr ? engine_->max_model_len() : model_.config.max_positions; }
 
-// Text that cannot fit is refused before the work of tokenising it.
-Result<std::vector<TokenId>> ApiService::Tokenize(const std::string& text, bool add_special_tokens) const {
-  if (model_.tokenizer->MinTokens(text) > max_model_len()) {
-    return InvalidArgument("the prompt has " + std::to_string(text.size()) + " bytes, which cannot fit into the model's context of " +
-                           std::to_string(max_model_len()) + " tokens");
-  }
-  std::vector<TokenId> tokens = model_.tokenizer->Encode(text, add_special_tokens);
-  for (const TokenId token : tokens) {  // tokens may have been added to a tokenizer and not to its model
-    if (token < model_.config.vocab_size) continue;
-    return InvalidArgument("the text has the token " + std::to_string(token) + ", \"" + model_.tokenizer->IdToPiece(token) +
-                           "\", but the model's vocabulary has " + std::to_string(model_.config.vocab_size));
-  }
-  return tokens;
-}
-
-bool ApiService::StartsWithBos(const std::string& text) const {
-  const std::optional<TokenId> bos = model_.tokenizer->bos();
-  return bos && text.starts_with(model_.tokenizer->TokenBytes(*bos));
-}
-
-Result<std::string> ApiService::RenderChat(const ChatInput& input) const {
-  if (model_.chat_template == nullptr) return InvalidArgument(model_.no_chat_reason + "; use /v1/completions");
-  auto text = model_.chat_template->Render(input);
-  if (!text.ok()) return InvalidArgument("chat template: " + text.status().message());
-  return text;
+// More than so many bodies would wait longer than their clients.
+Status ApiService::CheckReaders() const {
+  return reading_.size() > static_cast<size_t>(options_.max_queued_requests) ? TryAgain() : OkStatus();
 }
 
 void ApiService::HandleCompletion(const std::shared_ptr<Exchange>& exchange) {
   if (Status status = CheckAccepting(); !status.ok()) return Answer(exchange, status);
-  json body;
-  if (auto error = ParseBody(exchange->request().body, body)) return Answer(exchange, *error);
-  CompletionRequest request;
-  std::vector<std::string> unknown;
-  if (auto error = ParseCompletion(body, rules_, request, unknown)) return Answer(exchange, *error);
-  if (auto error = CheckModel(request.options.model)) return Answer(exchange, *error);
-  WarnUnknown(unknown);
-  GenerationSpec spec;
-  spec.model = model_.name;
-  for (const Prompt& prompt : request.prompts) {
-    GenerationSpec::Prompt& out = spec.prompts.emplace_back();
-    if (const std::string* text = std::get_if<std::string>(&prompt)) {
-      auto tokens = Tokenize(*text, request.add_special_tokens);
-      if (!tokens.ok()) return Answer(exchange, ApiError{400, tokens.status().message(), "prompt"});
-      out.tokens = *std::move(tokens);
-      if (request.echo) out.echo = *text;
-    } else {
-      out.tokens = std::get<std::vector<TokenId>>(prompt);
-      if (request.echo) out.echo = model_.tokenizer->Decode(out.tokens, request.options.skip_special_tokens);
-    }
-  }
-  spec.options = std::move(request.options);
-  Begin(std::move(spec), exchange);
+  Read(exchange, &RequestReader::Completion);
 }
 
 void ApiService::HandleChat(const std::shared_ptr<Exchange>& exchange) {
   if (Status status = CheckAccepting(); !status.ok()) return Answer(exchange, status);
-  json body;
-  if (auto error = ParseBody(exchange->request().body, body)) return Answer(exchange, *error);
-  ChatRequest request;
-  std::vector<std::string> unknown;
-  if (auto error = ParseChat(body, rules_, request, unknown)) return Answer(exchange, *error);
-  if (auto error = CheckModel(request.options.model)) return Answer(exchange, *error);
-  WarnUnknown(unknown);
-  const Result<std::string> text = RenderChat(request.input);
-  if (!text.ok()) return Answer(exchange, ApiError{400, text.status().message(), "messages"});
-  auto tokens = Tokenize(text.value(), request.add_special_tokens.value_or(!StartsWithBos(text.value())));
-  if (!tokens.ok()) return Answer(exchange, ApiError{400, tokens.status().message(), "messages"});
-  GenerationSpec spec;
-  spec.kind = ApiKind::kChat;
-  spec.model = model_.name;
-  spec.prompts.push_back({*std::move(tokens), ""});
-  spec.default_max_tokens = INT64_MAX;  // whatever fits
-  spec.options = std::move(request.options);
-  Begin(std::move(spec), exchange);
+  Read(exchange, &RequestReader::Chat);
+}
+
+void ApiService::HandleTokenize(const std::shared_ptr<Exchange>& exchange) { Read(exchange, &RequestReader::Tokenize); }
+
+void ApiService::HandleDetokenize(const std::shared_ptr<Exchange>& exchange) { Read(exchange, &RequestReader::Detokenize); }
+
+void ApiService::Read(const std::shared_ptr<Exchange>& exchange, ReadBody read) {
+  if (Status status = CheckReaders(); !status.ok()) return Answer(exchange, status);
+  const uint64_t id = next_id_++;
+  const auto wanted = std::make_shared<std::atomic<bool>>(true);
+  reading_.emplace(id, Reading{exchange, wanted});
+  exchange->NotifyGone([this, id, wanted] {
+    *wanted = false;
+    reading_.erase(id);
+    CheckIdle();
+  });
+  readers_.Post([this, id, exchange, wanted, read, max_model_len = max_model_len()] {
+    if (!*wanted) return;
+    BodyRead done{id, {}};
+    try {
+      done.request = (reader_.*read)(exchange->request().body, max_model_len);
+    } catch (const std::exception& exception) {  // out of memory, for example: this request fails, not the server
+      LAMINA_LOG_ERROR("a request to {} failed: {}", exchange->request().path, exception.what());
+      done.request.outcome = ErrorResponse({500, "the server could not work on this request", ""});
+    }
+    events_->Push(std::move(done));
+  });
+}
+
+void ApiService::OnBodyRead(BodyRead event) {
+  const auto found = reading_.find(event.id);
+  if (found == reading_.end()) return;  // its client left, or it was failed
+  const std::shared_ptr<Exchange> exchange = std::move(found->second.exchange);
+  reading_.erase(found);
+  (void)exchange->TakeBody();  // it is parsed
+  WarnUnknown(event.request.unknown_fields);
+  if (auto* response = std::get_if<OutboundResponse>(&event.request.outcome)) {
+    exchange->Respond(std::move(*response));
+  } else if (engine_ == nullptr) {
+    Answer(exchange, TryAgain("the model is not loaded any more"));
+  } else {
+    Begin(std::move(std::get<GenerationSpec>(event.request.outcome)), exchange);
+  }
+  CheckIdle();
 }
 
 void ApiService::Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exchange) {
+  if (Status status = CheckAnswerSize(spec, max_model_len(), options_.max_answer_values); !status.ok()) return Answer(exchange, status);
   if (!spec.options.has_seed) spec.options.sampling.set_seed(RandomSeed());
-  const uint64_t id = next_generation_++;
-  auto generation = Generation::Create(std::move(spec), *model_.tokenizer, *engine_, exchange);
+  const uint64_t id = next_id_++;
+  auto generation = Generation::Create(std::move(spec), {*model_.tokenizer, *engine_, answer_memory_}, exchange);
   const Status status = generation->Start([events = events_, id](int part) -> Engine::Sink {
-    return [events, id, part](const TokenEvent& event) { events->Push({id, part, event}); };
+    return [events, id, part](const TokenEvent& event) { events->Push(EngineEvent{id, part, event}); };
   });
   if (!status.ok()) return Answer(exchange, status);
   generations_.emplace(id, std::move(generation));
@@ -201,19 +195,31 @@ void ApiService::Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exc
 
 void ApiService::End(uint64_t generation) {
   generations_.erase(generation);
-  if (generations_.empty() && on_idle_) std::exchange(on_idle_, nullptr)();
+  CheckIdle();
+}
+
+void ApiService::CheckIdle() {
+  if (generations_.empty() && reading_.empty() && on_idle_) std::exchange(on_idle_, nullptr)();
 }
 
 void ApiService::DeliverEvents() {
   for (int i = 0; i < kMaxEventsPerTurn; ++i) {
-    const auto item = events_->TryPop();
+    auto item = events_->TryPop();
     if (!item) return;
-    const auto found = generations_.find(item->generation);
-    if (found == generations_.end()) continue;  // it ended before: its client left, or a stop string was found
-    if (!found->second->OnEvent(item->part, item->event)) continue;
-    num_failed_draining_ += draining_ && item->event.finish == FinishReason::kError;
-    End(item->generation);
+    if (auto* body = std::get_if<BodyRead>(&*item)) {
+      OnBodyRead(std::move(*body));
+    } else {
+      OnEngineEvent(std::get<EngineEvent>(*item));
+    }
   }
+}
+
+void ApiService::OnEngineEvent(const EngineEvent& event) {
+  const auto found = generations_.find(event.generation);
+  if (found == generations_.end()) return;  // it ended before: its client left, or a stop string was found
+  if (!found->second->OnEvent(event.part, event.event)) return;
+  num_failed_draining_ += draining_ && event.event.finish == FinishReason::kError;
+  End(event.generation);
 }
 
 void ApiService::SetEngine(Engine* engine) {
@@ -224,11 +230,15 @@ void ApiService::SetEngine(Engine* engine) {
 
 void ApiService::Drain(std::function<void()> on_idle) {
   draining_ = true;
-  if (generations_.empty()) return on_idle();
   on_idle_ = std::move(on_idle);
+  CheckIdle();
 }
 
 void ApiService::FailAll(const Status& status) {
+  for (const auto& [id, reading] : std::exchange(reading_, {})) {
+    *reading.wanted = false;
+    Answer(reading.exchange, status);
+  }
   while (!generations_.empty()) {
     const uint64_t id = generations_.begin()->first;
     generations_.begin()->second->Fail(status);
@@ -280,35 +290,6 @@ void ApiService::HandleClusterStatus(const std::shared_ptr<Exchange>& exchange) 
     status.detail = "the server is shutting down";
   }
   Answer(exchange, ClusterStatusJson(status));
-}
-
-void ApiService::HandleTokenize(const std::shared_ptr<Exchange>& exchange) {
-  json body;
-  if (auto error = ParseBody(exchange->request().body, body)) return Answer(exchange, *error);
-  TokenizeRequest request;
-  if (auto error = ParseTokenize(body, request)) return Answer(exchange, *error);
-  if (auto error = CheckModel(request.model)) return Answer(exchange, *error);
-  std::string text;
-  bool add_special_tokens = request.add_special_tokens.value_or(true);
-  if (const ChatInput* chat = std::get_if<ChatInput>(&request.input)) {
-    const Result<std::string> rendered = RenderChat(*chat);
-    if (!rendered.ok()) return Answer(exchange, ApiError{400, rendered.status().message(), "messages"});
-    text = rendered.value();
-    add_special_tokens = request.add_special_tokens.value_or(!StartsWithBos(text));
-  } else {
-    text = std::get<std::string>(request.input);
-  }
-  const std::vector<TokenId> tokens = model_.tokenizer->Encode(text, add_special_tokens);
-  Answer(exchange, ordered_json{{"count", tokens.size()}, {"max_model_len", max_model_len()}, {"tokens", tokens}});
-}
-
-void ApiService::HandleDetokenize(const std::shared_ptr<Exchange>& exchange) {
-  json body;
-  if (auto error = ParseBody(exchange->request().body, body)) return Answer(exchange, *error);
-  DetokenizeRequest request;
-  if (auto error = ParseDetokenize(body, rules_, request)) return Answer(exchange, *error);
-  if (auto error = CheckModel(request.model)) return Answer(exchange, *error);
-  Answer(exchange, ordered_json{{"prompt", model_.tokenizer->Decode(request.tokens, /*skip_special=*/false)}});
 }
 
 }  // namespace lamina

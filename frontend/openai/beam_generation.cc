@@ -102,7 +102,7 @@ void BeamGeneration::Complete() {
       usage_.completion_tokens += std::ssize(answer.tokens);
     }
   }
-  exchange_->Respond({200, "application/json", format_.Full(outputs, usage_), {}});
+  Respond(std::move(outputs));
 }
 
 void BeamGeneration::Abort() {

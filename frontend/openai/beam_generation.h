@@ -15,8 +15,8 @@ namespace lamina {
 class BeamGeneration final : public Generation {
  public:
   // As Generation::Create. REQUIRES: options.beam_search.
-  BeamGeneration(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange)
-      : Generation(std::move(spec), tokenizer, engine, std::move(exchange)) {}
+  BeamGeneration(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange)
+      : Generation(std::move(spec), server, std::move(exchange)) {}
 
   Status Start(MakeSink make_sink) override;
   bool OnEvent(int part, const TokenEvent& event) override;

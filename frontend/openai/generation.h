@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "frontend/engine.h"
+#include "frontend/openai/answer_memory.h"
 #include "frontend/openai/exchange.h"
 #include "frontend/openai/requests.h"
 #include "frontend/openai/responses.h"
@@ -33,9 +34,15 @@ class Generation {
   // the generation is over.
   using MakeSink = std::function<Engine::Sink(int part)>;
 
-  // By sampling, or by beam search if the options say so. Borrows the tokenizer and the engine.
-  static std::unique_ptr<Generation> Create(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine,
-                                            std::shared_ptr<Exchange> exchange);
+  // What all generations of a server use; borrowed.
+  struct Server {
+    const Tokenizer& tokenizer;
+    Engine& engine;
+    AnswerMemory& memory;  // for what is generated; an answer that finds it full fails with kTryAgain
+  };
+
+  // By sampling, or by beam search if the options say so.
+  static std::unique_ptr<Generation> Create(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange);
   virtual ~Generation() = default;
 
   // Hands all prompts to the engine, or none: on an error nothing is left running and nothing was answered. kInvalidArgument: a prompt is
@@ -52,11 +59,15 @@ class Generation {
   virtual void Fail(const Status& status) = 0;
 
  protected:
-  Generation(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange);
+  Generation(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange);
+
+  // The whole answer. Its memory is given back when it is sent.
+  void Respond(std::vector<ChoiceOutput> outputs);
 
   GenerationSpec spec_;
   const Tokenizer& tokenizer_;
   Engine& engine_;
+  AnswerMemory::Share held_;
   std::shared_ptr<Exchange> exchange_;
   ResponseFormat format_;
   Usage usage_;
@@ -64,5 +75,9 @@ class Generation {
 
 // How many tokens the answer to a prompt may have. kInvalidArgument: the prompt leaves no room for so many.
 Result<int64_t> MaxNewTokens(const GenerationSpec& spec, const GenerationSpec::Prompt& prompt, int64_t max_model_len);
+
+// How large the answer may become, in values: for each token itself and the log-probabilities that were asked for of others in its place.
+// kInvalidArgument: more than `max_values`, or as MaxNewTokens.
+Status CheckAnswerSize(const GenerationSpec& spec, int64_t max_model_len, int64_t max_values);
 
 }  // namespace lamina

@@ -30,11 +30,19 @@ Result<tcp::endpoint> Resolve(asio::io_context& io, const std::string& host, uin
 
 }  // namespace
 
+std::string OpenServerWarning(const std::string& address, bool has_api_key) {
+  error_code error;
+  const asio::ip::address parsed = asio::ip::make_address(address, error);
+  if (has_api_key || (!error && parsed.is_loopback())) return "";
+  return "the HTTP server listens on " + address +
+         " without an API key: whoever reaches it can use the model; give it one with --api-key-file FILE, or --host 127.0.0.1";
+}
+
 // The thread, its sockets and the service.
 class HttpServer::Loop {
  public:
   Loop(const ServerOptions& options, ServedModel model, Metrics& metrics)
-      : options_(options), service_(options.service, std::move(model), metrics), context_{options_, service_, {}, false} {}
+      : options_(options), service_(options.service, std::move(model), metrics), context_(options_, service_) {}
 
   ~Loop() { Stop(Clock::duration::zero()); }
 
@@ -53,6 +61,8 @@ class HttpServer::Loop {
     if (error == asio::error::access_denied) return InvalidArgument(where + "not permitted; choose a port above 1023");
     if (error) return InvalidArgument(where + error.message());
     port_ = acceptor_.local_endpoint(error).port();
+    const std::string warning = OpenServerWarning(endpoint.address().to_string(), !options_.service.api_key.empty());
+    if (!warning.empty()) LAMINA_LOG_WARN("{}", warning);
     return OkStatus();
   }
 
@@ -112,8 +122,7 @@ class HttpServer::Loop {
         continue;
       }
       socket.set_option(tcp::no_delay(true), error);
-      const bool full = context_.sessions.size() >= static_cast<size_t>(options_.max_connections);
-      StartSession(std::move(socket), context_, full);
+      StartSession(std::move(socket), context_);
     }
   }
 

@@ -23,10 +23,17 @@ struct ServerOptions {
   uint32_t max_header_bytes = 32 << 10;
   size_t max_send_queue_bytes =
       size_t{1} << 20;  // of one stream, beyond the socket's own buffer: a client that reads so slowly is cut off and its request aborted
-  int max_connections = 4096;                                  // further ones get 503
+  int max_connections = 4096;  // beyond, one that waits for its client is closed for a new one (http_session.h)
+  // What requests under way may hold of bodies that are not parsed yet: 8 of the longest, or some thousands of ordinary ones. Beyond, the
+  // one that holds most gets 503.
+  size_t max_body_bytes_in_flight = size_t{64} << 20;
   Clock::duration request_timeout = std::chrono::seconds(75);  // a connection's wait for a request, and the time to receive it
   Clock::duration write_timeout = std::chrono::seconds(30);    // without a byte taken by the client
 };
+
+// What to warn of when a server listens on `address`: anybody who reaches it may use the model. "" if an API key is asked for, or only this
+// machine reaches it.
+std::string OpenServerWarning(const std::string& address, bool has_api_key);
 
 // Thread: Create, Start, Stop and the destructor from one owner; SetEngine and port from any.
 class HttpServer {

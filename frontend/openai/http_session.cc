@@ -8,11 +8,15 @@
 #include <boost/beast/http.hpp>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "frontend/openai/http_wire.h"
+#include "transport/strangers.h"
+#include "transport/tcp_socket.h"
 
 namespace lamina {
 
@@ -28,14 +32,25 @@ constexpr auto kLingerTimeout = std::chrono::seconds(5);
 constexpr size_t kMaxLingerBytes = size_t{64} << 20;
 constexpr auto kShutdownWriteTimeout = std::chrono::seconds(2);
 constexpr size_t kReadBufferBytes = 128 << 10;  // holds the largest header; bodies are read through it piece by piece
+constexpr size_t kMaxAheadBytes = 64 << 10;     // of requests that a client sends before it has the answer to the first
+constexpr size_t kMaxOpenBodyBytes = 4 << 10;   // paths that need no API key need no body
+constexpr size_t kLastPlaces = 32;              // for /health when all other places are taken
+constexpr auto kLastPlaceTimeout = std::chrono::seconds(5);
+constexpr auto kWarningInterval = std::chrono::seconds(60);
 
 // The request that a session is working on; lives as long as its handler wants.
 class SessionExchange final : public Exchange {
  public:
-  SessionExchange(std::weak_ptr<Session> session, InboundRequest request) : session_(std::move(session)), request_(std::move(request)) {}
+  SessionExchange(std::weak_ptr<Session> session, InboundRequest request, BodyMemory::Share body)
+      : session_(std::move(session)), request_(std::move(request)), body_(std::move(body)) {}
 
   const InboundRequest& request() const override { return request_; }
+  std::string TakeBody() override {
+    body_.Set(0);
+    return std::exchange(request_.body, {});
+  }
   void Respond(OutboundResponse response) override;
+  void RespondInPieces(PieceWriter write_piece) override;
   void SendEvent(std::string_view data) override;
   void EndStream() override;
   void NotifyGone(std::function<void()> on_gone) override { on_gone_ = std::move(on_gone); }
@@ -47,6 +62,7 @@ class SessionExchange final : public Exchange {
 
   std::weak_ptr<Session> session_;
   InboundRequest request_;
+  BodyMemory::Share body_;
   std::function<void()> on_gone_;
   bool stream_begun_ = false;
 };
@@ -57,16 +73,24 @@ class SessionExchange final : public Exchange {
 // notices a client that leaves while its answer is made.
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(tcp::socket socket, SessionContext& context)
+  Session(tcp::socket socket, SessionContext& context, std::string origin)
       : socket_(std::move(socket)),
         context_(context),
+        origin_(std::move(origin)),
         deadline_(socket_.get_executor()),
         wake_(socket_.get_executor(), asio::steady_timer::time_point::max()) {
     context_.sessions.insert(this);
   }
-  ~Session() { context_.sessions.erase(this); }
+  ~Session() {
+    Leave();
+    context_.bodies->GiveBack();
+  }
 
-  void Start(bool refuse) { asio::co_spawn(socket_.get_executor(), Run(shared_from_this(), refuse), asio::detached); }
+  void Start() { asio::co_spawn(socket_.get_executor(), Run(shared_from_this()), asio::detached); }
+  void TakeLastPlace() { last_place_ = context_.last_places.insert(context_.last_places.end(), this); }
+
+  // Makes room for another connection.
+  void GiveWay() { Lose(); }
 
   // The server stops: ends the connection as soon as what is queued is sent.
   void Shutdown() {
@@ -78,27 +102,45 @@ class Session : public std::enable_shared_from_this<Session> {
   bool IsCurrent(const SessionExchange* exchange) const { return current_.get() == exchange && !answered_ && !broken_ && !too_slow_; }
   const WireOptions& wire() const { return wire_; }
   void Queue(std::string bytes, bool last);
+  void QueuePieces(std::string bytes, Exchange::PieceWriter write_piece);
+
+  // Of the body that is being read.
+  size_t body_bytes() const { return reading_ != nullptr ? reading_->bytes() : 0; }
 
  private:
   using Self = std::shared_ptr<Session>;  // held by a coroutine: keeps the session alive while it runs
   using Parser = http::request_parser<http::string_body>;
 
-  asio::awaitable<void> Run(Self self, bool refuse);
+  asio::awaitable<void> Run(Self self);
   asio::awaitable<bool> ReadRequest();
+  asio::awaitable<error_code> ReadBody(Parser& parser, BodyMemory::Share& share);
   asio::awaitable<void> Write(Self self);
+  void StartWriting();
+  void TakePiece();
   asio::awaitable<void> Watch(Self self, std::shared_ptr<SessionExchange> exchange);
   asio::awaitable<void> Linger();
 
-  void Dispatch(Parser& parser);
+  void BeginWaiting();
+  void EndWaiting();
+  InboundRequest TakeHeader(const Parser& parser);
+  bool Screen(const InboundRequest& request, Parser& parser);
+  void Dispatch(InboundRequest request, BodyMemory::Share body);
+  void RefuseLargestBody();
   bool RefuseRequest(const error_code& error);
   void Refuse(const ApiError& error);
   void Lose();
   void Close();
+  void Leave();
   void Arm(Clock::duration timeout);
 
   tcp::socket socket_;
   SessionContext& context_;
+  const std::string origin_;
+  std::optional<std::list<Session*>::iterator> waiting_;     // its place in context_.waiting
+  std::optional<std::list<Session*>::iterator> last_place_;  // in context_.last_places
   boost::beast::flat_buffer buffer_{kReadBufferBytes};
+  BodyMemory::Share* reading_ = nullptr;  // the body that is being read
+  bool refused_body_ = false;             // ... and for which there is no memory
   asio::steady_timer deadline_;
   asio::steady_timer wake_;  // never expires; cancelled when the answer was written or the client is gone
 
@@ -110,6 +152,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool broken_ = false;    // closed
 
   std::string queue_;
+  Exchange::PieceWriter write_piece_;  // writes what follows queue_; null: nothing
   bool writing_ = false;
 };
 
@@ -120,6 +163,15 @@ std::shared_ptr<Session> SessionExchange::Live() {
 
 void SessionExchange::Respond(OutboundResponse response) {
   if (const auto session = Live()) session->Queue(WriteResponse(response, session->wire()), /*last=*/true);
+}
+
+// Small answers go as one, with their length.
+void SessionExchange::RespondInPieces(PieceWriter write_piece) {
+  const auto session = Live();
+  if (session == nullptr) return;
+  std::string first;
+  if (write_piece(first)) return Respond({200, "application/json", std::move(first), {}});
+  session->QueuePieces(WritePiecesHeader(session->wire()) + WritePiece(first, session->wire()), std::move(write_piece));
 }
 
 void SessionExchange::SendEvent(std::string_view data) {
@@ -145,11 +197,33 @@ void Session::Queue(std::string bytes, bool last) {
     asio::post(socket_.get_executor(), [self = shared_from_this()] { self->Lose(); });
     return;
   }
+  StartWriting();
+}
+
+void Session::QueuePieces(std::string bytes, Exchange::PieceWriter write_piece) {
+  queue_ += bytes;
+  write_piece_ = std::move(write_piece);
+  StartWriting();
+}
+
+void Session::StartWriting() {
   if (!std::exchange(writing_, true)) asio::co_spawn(socket_.get_executor(), Write(shared_from_this()), asio::detached);
 }
 
+void Session::TakePiece() {
+  std::string piece;
+  const bool last = write_piece_(piece);
+  queue_ += WritePiece(piece, wire_);
+  if (!last) return;
+  write_piece_ = nullptr;
+  queue_ += WriteStreamEnd(wire_);
+  answered_ = true;
+  if (current_) current_->TakeOnGone();
+}
+
 asio::awaitable<void> Session::Write(Self) {
-  while (!queue_.empty() && !broken_) {
+  while ((!queue_.empty() || write_piece_) && !broken_) {
+    if (queue_.empty()) TakePiece();
     const std::string sending = std::exchange(queue_, {});
     for (size_t sent = 0; sent < sending.size() && !broken_;) {
       Arm(context_.stopping ? Clock::duration(kShutdownWriteTimeout) : context_.options.write_timeout);
@@ -167,14 +241,13 @@ asio::awaitable<void> Session::Write(Self) {
   wake_.cancel();
 }
 
-asio::awaitable<void> Session::Run(Self, bool refuse) {
-  if (refuse) Refuse({503, "the server has as many connections as it takes", ""});
+asio::awaitable<void> Session::Run(Self) {
   while (!broken_) {
     // g++ 12 miscompiles co_await inside a condition with || (it awaits in any case): every co_await here stands alone in its statement.
-    if (!answered_) {
-      const bool open = co_await ReadRequest();
-      if (!open) break;
-    }
+    BeginWaiting();
+    const bool open = co_await ReadRequest();
+    EndWaiting();
+    if (!open) break;
     while (!written_ && !broken_) {
       error_code error;
       co_await wake_.async_wait(asio::redirect_error(asio::use_awaitable, error));
@@ -187,40 +260,110 @@ asio::awaitable<void> Session::Run(Self, bool refuse) {
   Close();
 }
 
+// From here on the connection may be closed for another.
+void Session::BeginWaiting() {
+  if (buffer_.size() == 0) buffer_.shrink_to_fit();
+  context_.bodies->GiveBack();
+  if (broken_ || last_place_) return;
+  std::list<Session*>& of_origin = context_.waiting[origin_];
+  waiting_ = of_origin.insert(of_origin.end(), this);
+}
+
+void Session::EndWaiting() {
+  if (!waiting_) return;
+  const auto of_origin = context_.waiting.find(origin_);
+  of_origin->second.erase(*waiting_);
+  if (of_origin->second.empty()) context_.waiting.erase(of_origin);
+  waiting_.reset();
+}
+
 // Returns false if the connection is over. Else an answer was queued or will be.
 asio::awaitable<bool> Session::ReadRequest() {
   Parser parser;
   parser.body_limit(context_.options.max_body_bytes);
   parser.header_limit(context_.options.max_header_bytes);
   wire_ = {};
-  Arm(context_.options.request_timeout);
+  Arm(last_place_ ? std::min<Clock::duration>(kLastPlaceTimeout, context_.options.request_timeout) : context_.options.request_timeout);
   error_code error;
   co_await http::async_read_header(socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
-  if (!error && parser.get()[http::field::expect] == "100-continue") {
+  if (broken_) co_return false;
+  if (error) co_return RefuseRequest(error);
+  InboundRequest request = TakeHeader(parser);
+  if (!Screen(request, parser)) co_return true;
+  if (parser.get()[http::field::expect] == "100-continue") {
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     co_await asio::async_write(socket_, asio::buffer(kContinue.data(), kContinue.size()), asio::redirect_error(asio::use_awaitable, error));
   }
-  if (!error && !parser.is_done()) co_await http::async_read(socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+  BodyMemory::Share share(context_.bodies);
+  if (!error) error = co_await ReadBody(parser, share);
   deadline_.cancel();
   if (broken_) co_return false;
-  if (error) co_return RefuseRequest(error);
-  Dispatch(parser);
+  if (error || refused_body_) co_return RefuseRequest(error);
+  request.body = std::move(parser.get().body());
+  Dispatch(std::move(request), std::move(share));
   co_return true;
 }
 
-void Session::Dispatch(Parser& parser) {
-  auto& message = parser.get();
+// Piece by piece: what has come counts, not what was announced, which costs a client nothing.
+asio::awaitable<error_code> Session::ReadBody(Parser& parser, BodyMemory::Share& share) {
+  error_code error;
+  reading_ = &share;
+  while (!error && !parser.is_done() && !refused_body_) {
+    co_await http::async_read_some(socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+    if (refused_body_) break;
+    share.Set(parser.get().body().size());
+    if (context_.bodies->full()) RefuseLargestBody();
+  }
+  reading_ = nullptr;
+  co_return error;
+}
+
+// There is no memory for all the bodies that are coming in: the largest of them goes, so that small requests are served on.
+void Session::RefuseLargestBody() {
+  const auto less = [](const Session* a, const Session* b) { return a->body_bytes() < b->body_bytes(); };
+  Session* largest = *std::ranges::max_element(context_.sessions, less);
+  if (largest->reading_ == nullptr) return;  // all of it is of requests that came whole
+  largest->refused_body_ = true;
+  largest->reading_->Set(0);
+  if (largest == this) return;
+  error_code ignored;
+  largest->socket_.cancel(ignored);
+}
+
+InboundRequest Session::TakeHeader(const Parser& parser) {
+  const auto& message = parser.get();
   const auto text = [](const auto& view) { return std::string(view.data(), view.size()); };
   InboundRequest request;
   request.method = text(message.method_string());
   request.path = text(message.target());
   request.path.resize(std::min(request.path.find('?'), request.path.size()));
   request.authorization = text(message[http::field::authorization]);
-  request.body = std::move(message.body());
-  wire_ = {message.keep_alive() && !context_.stopping, message.version() >= 11, request.method == "HEAD",
+  wire_ = {message.keep_alive() && !context_.stopping && !last_place_, message.version() >= 11, request.method == "HEAD",
            SafeRequestId(text(message["X-Request-Id"]))};
   if (message.version() < 11) wire_.keep_alive = false;
-  current_ = std::make_shared<SessionExchange>(weak_from_this(), std::move(request));
+  return request;
+}
+
+// Refuses what can be refused by its header, before its body costs anything. False: it was answered.
+bool Session::Screen(const InboundRequest& request, Parser& parser) {
+  std::optional<OutboundResponse> refusal = context_.service.Screen(request);
+  const bool is_open = ApiService::IsOpen(request.path);
+  if (!refusal && last_place_ && !is_open)
+    refusal = ErrorResponse({503, "the server has as many requests under way as it has places for connections", ""});
+  if (!refusal && is_open && parser.content_length().value_or(0) > kMaxOpenBodyBytes)
+    refusal = ErrorResponse({413, "the request body is larger than " + std::to_string(kMaxOpenBodyBytes) + " bytes", ""});
+  if (!refusal) {
+    if (is_open) parser.body_limit(kMaxOpenBodyBytes);
+    return true;
+  }
+  deadline_.cancel();
+  if (!parser.is_done()) wire_.keep_alive = false;  // its body would be taken for a request
+  Queue(WriteResponse(*refusal, wire_), /*last=*/true);
+  return false;
+}
+
+void Session::Dispatch(InboundRequest request, BodyMemory::Share body) {
+  current_ = std::make_shared<SessionExchange>(weak_from_this(), std::move(request), std::move(body));
   try {
     context_.service.Handle(current_);
   } catch (const std::exception& exception) {  // out of memory, for example: this request fails, not the server
@@ -230,22 +373,32 @@ void Session::Dispatch(Parser& parser) {
   if (!answered_) asio::co_spawn(socket_.get_executor(), Watch(shared_from_this(), current_), asio::detached);
 }
 
-// Waits until there is something to read. Data is the client's next request, sent ahead: then this watch ends, and a client that leaves is
-// noticed when it is written to.
+// Waits until there is something to read. Data is the client's next request, sent ahead: it is kept, so that the end of the connection
+// behind it is seen; a client that sends too much of it is cut off.
 asio::awaitable<void> Session::Watch(Self, std::shared_ptr<SessionExchange> exchange) {
   while (IsCurrent(exchange.get())) {
     error_code error;
     co_await socket_.async_wait(tcp::socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
     if (error || !IsCurrent(exchange.get())) co_return;
-    char byte;
-    const ssize_t got = recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (got > 0) co_return;
-    if (got == 0 || (errno != EAGAIN && errno != EINTR)) Lose();
+    const size_t room = kMaxAheadBytes - std::min(kMaxAheadBytes, buffer_.size());
+    char byte = 0;
+    const auto into = room > 0 ? buffer_.prepare(room) : asio::mutable_buffer(&byte, 1);
+    const ssize_t got = recv(socket_.native_handle(), into.data(), into.size(), MSG_DONTWAIT);
+    buffer_.commit(room > 0 && got > 0 ? static_cast<size_t>(got) : 0);
+    if (got > 0 && room > 0) continue;
+    if (got > 0) LAMINA_LOG_WARN("a client sent more than {} bytes behind its request; it is cut off", kMaxAheadBytes);
+    if (got >= 0 || (errno != EAGAIN && errno != EINTR)) Lose();
   }
 }
 
 bool Session::RefuseRequest(const error_code& error) {
-  if (error == http::error::body_limit) {
+  deadline_.cancel();
+  if (refused_body_) {
+    Refuse({503,
+            "the server has as many bytes of requests under way as it takes, " + std::to_string(context_.bodies->limit_bytes()) +
+                "; send it again later, or less at a time",
+            ""});
+  } else if (error == http::error::body_limit) {
     Refuse({413, "the request body is larger than " + std::to_string(context_.options.max_body_bytes) + " bytes", ""});
   } else if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     Refuse({431, "the request header is larger than " + std::to_string(context_.options.max_header_bytes) + " bytes", ""});
@@ -268,9 +421,10 @@ asio::awaitable<void> Session::Linger() {
   error_code error;
   socket_.shutdown(tcp::socket::shutdown_send, error);
   Arm(kLingerTimeout);
-  std::vector<char> scratch(size_t{64} << 10);
+  BeginWaiting();
   for (size_t total = 0; !error && !broken_ && total < kMaxLingerBytes;) {
-    const size_t count = co_await socket_.async_read_some(asio::buffer(scratch), asio::redirect_error(asio::use_awaitable, error));
+    const size_t count =
+        co_await socket_.async_read_some(asio::buffer(context_.discarded), asio::redirect_error(asio::use_awaitable, error));
     total += count;
   }
 }
@@ -283,8 +437,18 @@ void Session::Lose() {
   if (const auto on_gone = current_->TakeOnGone()) on_gone();
 }
 
+// Its place is free.
+void Session::Leave() {
+  context_.sessions.erase(this);
+  EndWaiting();
+  if (last_place_) context_.last_places.erase(*last_place_);
+  last_place_.reset();
+}
+
 void Session::Close() {
   broken_ = true;
+  Leave();
+  write_piece_ = nullptr;
   error_code ignored;
   socket_.close(ignored);
   deadline_.cancel();
@@ -300,8 +464,34 @@ void Session::Arm(Clock::duration timeout) {
   });
 }
 
-void StartSession(tcp::socket socket, SessionContext& context, bool refuse) {
-  std::make_shared<Session>(std::move(socket), context)->Start(refuse);
+namespace {
+
+// Closes the connection that waits longest, of the origin that has most. False if none waits.
+bool MakeRoom(SessionContext& context) {
+  const auto less = [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); };
+  const auto largest = std::ranges::max_element(context.waiting, less);
+  if (largest == context.waiting.end()) return false;
+  if (Clock::now() >= context.next_warning) {
+    LAMINA_LOG_WARN("all {} places for HTTP connections are taken, {} by connections from {} that wait: they are closed for new ones",
+                    context.sessions.size(), largest->second.size(), largest->first);
+    context.next_warning = Clock::now() + kWarningInterval;
+  }
+  largest->second.front()->GiveWay();
+  return true;
+}
+
+}  // namespace
+
+void StartSession(tcp::socket socket, SessionContext& context) {
+  error_code error;
+  const tcp::endpoint peer = socket.remote_endpoint(error);
+  if (error) return;  // gone already
+  const bool full = context.sessions.size() >= static_cast<size_t>(context.options.max_connections) || DescriptorsAreScarce();
+  const bool has_place = !full || MakeRoom(context);
+  if (!has_place && context.last_places.size() >= kLastPlaces) context.last_places.front()->GiveWay();
+  const auto session = std::make_shared<Session>(std::move(socket), context, OriginOf(AddressText(peer)));
+  if (!has_place) session->TakeLastPlace();
+  session->Start();
 }
 
 void ShutdownSessions(SessionContext& context) {

@@ -43,6 +43,17 @@ std::string WriteResponse(const OutboundResponse& response, const WireOptions& o
   return bytes;
 }
 
+std::string WritePiecesHeader(const WireOptions& options) {
+  return HeaderStart(200, "application/json", options) + (options.chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
+}
+
+std::string WritePiece(std::string_view piece, const WireOptions& options) {
+  if (!options.chunked) return std::string(piece);
+  char size[24];
+  std::snprintf(size, sizeof(size), "%zx\r\n", piece.size());
+  return std::string(size).append(piece).append("\r\n");
+}
+
 std::string WriteStreamHeader(const WireOptions& options) {
   std::string bytes =
       HeaderStart(200, "text/event-stream; charset=utf-8", options) + "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
@@ -51,12 +62,7 @@ std::string WriteStreamHeader(const WireOptions& options) {
 }
 
 std::string WriteEvent(std::string_view data, const WireOptions& options) {
-  std::string event = "data: ";
-  event.append(data).append("\n\n");
-  if (!options.chunked) return event;
-  char size[24];
-  std::snprintf(size, sizeof(size), "%zx\r\n", event.size());
-  return size + event + "\r\n";
+  return WritePiece(std::string("data: ").append(data).append("\n\n"), options);
 }
 
 std::string WriteStreamEnd(const WireOptions& options) { return options.chunked ? "0\r\n\r\n" : ""; }

@@ -19,7 +19,11 @@ struct WireOptions {
 // Header and body.
 std::string WriteResponse(const OutboundResponse& response, const WireOptions& options);
 
-// Header of a stream of server-sent events, one event, and the end.
+// Header of an answer of JSON whose length is not known, and a piece of it.
+std::string WritePiecesHeader(const WireOptions& options);
+std::string WritePiece(std::string_view piece, const WireOptions& options);
+
+// Header of a stream of server-sent events, one event, and the end of either.
 std::string WriteStreamHeader(const WireOptions& options);
 std::string WriteEvent(std::string_view data, const WireOptions& options);
 std::string WriteStreamEnd(const WireOptions& options);

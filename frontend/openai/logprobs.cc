@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "frontend/text/utf8.h"
 
@@ -13,7 +15,8 @@ using nlohmann::ordered_json;
 // JSON has no -infinity; clients know this number as "never".
 constexpr double kNever = -9999.0;
 
-double JsonLogprob(float logprob) { return logprob >= kNever ? static_cast<double>(logprob) : kNever; }
+std::string JsonLogprob(float logprob) { return ordered_json(logprob >= kNever ? static_cast<double>(logprob) : kNever).dump(); }
+std::string JsonString(const std::string& text) { return ordered_json(text).dump(-1, ' ', false, ordered_json::error_handler_t::replace); }
 
 bool IsWholeText(const std::string& bytes) {
   std::string_view rest = bytes;
@@ -36,63 +39,99 @@ std::string CompletionToken(const std::string& bytes) {
   return text;
 }
 
-ordered_json ChatToken(const std::string& bytes, float logprob) {
+}  // namespace
+
+void LogprobRecords::Add(const TokenEvent& event, int64_t text_offset) {
+  top_.insert(top_.end(), event.top.begin(), event.top.end());
+  tokens_.push_back({*event.token, event.logprob, static_cast<uint32_t>(text_offset), static_cast<uint32_t>(top_.size())});
+}
+
+LogprobWriter::LogprobWriter(ApiKind kind, const Tokenizer& tokenizer, const LogprobRecords& records)
+    : columns_(Columns(kind)), tokenizer_(tokenizer), records_(records) {}
+
+const std::vector<LogprobWriter::Column>& LogprobWriter::Columns(ApiKind kind) {
+  static const std::vector<Column> completion = {{"tokens", &LogprobWriter::WriteText},
+                                                 {"token_logprobs", &LogprobWriter::WriteLogprob},
+                                                 {"top_logprobs", &LogprobWriter::WriteTop},
+                                                 {"text_offset", &LogprobWriter::WriteOffset}};
+  static const std::vector<Column> chat = {{"content", &LogprobWriter::WriteChatToken}};
+  return kind == ApiKind::kChat ? chat : completion;
+}
+
+bool LogprobWriter::Write(size_t enough_bytes, std::string& json) {
+  if (records_.tokens().empty()) {
+    json += "null";
+    return true;
+  }
+  for (; column_ < columns_.size(); ++column_) {
+    if (next_ == 0) json += std::string(column_ == 0 ? "{" : ",") + '"' + columns_[column_].name + "\":[";
+    for (; next_ < records_.tokens().size(); ++next_) {
+      if (next_ > 0 && json.size() >= enough_bytes) return false;
+      if (next_ > 0) json += ',';
+      (this->*columns_[column_].write)(next_, json);
+    }
+    json += ']';
+    next_ = 0;
+  }
+  json += '}';
+  return true;
+}
+
+std::span<const TokenLogprobInfo> LogprobWriter::TopOf(size_t i) const {
+  const size_t begin = i == 0 ? 0 : records_.tokens()[i - 1].top_end;
+  return std::span(records_.top()).subspan(begin, records_.tokens()[i].top_end - begin);
+}
+
+std::string LogprobWriter::Text(TokenId token) const { return CompletionToken(tokenizer_.TokenBytes(token)); }
+
+void LogprobWriter::WriteText(size_t i, std::string& json) const { json += JsonString(Text(records_.tokens()[i].token)); }
+void LogprobWriter::WriteLogprob(size_t i, std::string& json) const { json += JsonLogprob(records_.tokens()[i].logprob); }
+void LogprobWriter::WriteOffset(size_t i, std::string& json) const { json += std::to_string(records_.tokens()[i].text_offset); }
+
+// The chosen token is always among them. Of tokens with the same text the last one's value stands there.
+void LogprobWriter::WriteTop(size_t i, std::string& json) const {
+  const LogprobRecords::Token& chosen = records_.tokens()[i];
+  std::vector<std::pair<std::string, float>> entries;
+  const auto set = [&](TokenId token, float logprob) {
+    std::string text = Text(token);
+    const auto same = std::ranges::find(entries, text, &std::pair<std::string, float>::first);
+    if (same == entries.end()) {
+      entries.emplace_back(std::move(text), logprob);
+    } else {
+      same->second = logprob;
+    }
+  };
+  for (const TokenLogprobInfo& info : TopOf(i)) set(info.token, info.logprob);
+  set(chosen.token, chosen.logprob);
+  for (size_t entry = 0; entry < entries.size(); ++entry)
+    json += (entry == 0 ? "{" : ",") + JsonString(entries[entry].first) + ':' + JsonLogprob(entries[entry].second);
+  json += '}';
+}
+
+void LogprobWriter::WriteChatToken(size_t i, std::string& json) const {
+  WriteChatEntry(records_.tokens()[i].token, records_.tokens()[i].logprob, json);
+  json += ",\"top_logprobs\":[";
+  const std::span<const TokenLogprobInfo> top = TopOf(i);
+  for (size_t entry = 0; entry < top.size(); ++entry) {
+    if (entry > 0) json += ',';
+    WriteChatEntry(top[entry].token, top[entry].logprob, json);
+    json += '}';
+  }
+  json += "]}";
+}
+
+// Without the closing brace.
+void LogprobWriter::WriteChatEntry(TokenId token, float logprob, std::string& json) const {
+  const std::string bytes = tokenizer_.TokenBytes(token);
   std::string pending = bytes;
   std::string text;
   TakeAllUtf8(pending, text);
-  ordered_json byte_list = ordered_json::array();
-  for (const char c : bytes) byte_list.push_back(static_cast<int>(static_cast<unsigned char>(c)));
-  return {{"token", text}, {"logprob", JsonLogprob(logprob)}, {"bytes", std::move(byte_list)}};
-}
-
-}  // namespace
-
-void LogprobCollector::Clear() {
-  empty_ = true;
-  if (kind_ == ApiKind::kChat) {
-    collected_ = {{"content", ordered_json::array()}};
-  } else {
-    collected_ = {{"tokens", ordered_json::array()},
-                  {"token_logprobs", ordered_json::array()},
-                  {"top_logprobs", ordered_json::array()},
-                  {"text_offset", ordered_json::array()}};
+  json += "{\"token\":" + JsonString(text) + ",\"logprob\":" + JsonLogprob(logprob) + ",\"bytes\":[";
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i > 0) json += ',';
+    json += std::to_string(static_cast<unsigned>(static_cast<unsigned char>(bytes[i])));
   }
-}
-
-void LogprobCollector::Add(const TokenEvent& event) {
-  empty_ = false;
-  if (kind_ == ApiKind::kChat) {
-    AddChat(event);
-  } else {
-    AddCompletion(event);
-  }
-}
-
-void LogprobCollector::AddCompletion(const TokenEvent& event) {
-  const std::string token = CompletionToken(tokenizer_.TokenBytes(*event.token));
-  ordered_json top = ordered_json::object();
-  for (const TokenLogprobInfo& info : event.top) top[CompletionToken(tokenizer_.TokenBytes(info.token))] = JsonLogprob(info.logprob);
-  top[token] = JsonLogprob(event.logprob);  // the chosen token is always among them
-  collected_["tokens"].push_back(token);
-  collected_["token_logprobs"].push_back(JsonLogprob(event.logprob));
-  collected_["top_logprobs"].push_back(std::move(top));
-  collected_["text_offset"].push_back(text_offset_);
-  text_offset_ += static_cast<int64_t>(CountCodePoints(token));
-}
-
-void LogprobCollector::AddChat(const TokenEvent& event) {
-  ordered_json entry = ChatToken(tokenizer_.TokenBytes(*event.token), event.logprob);
-  entry["top_logprobs"] = ordered_json::array();
-  for (const TokenLogprobInfo& info : event.top)
-    entry["top_logprobs"].push_back(ChatToken(tokenizer_.TokenBytes(info.token), info.logprob));
-  collected_["content"].push_back(std::move(entry));
-}
-
-ordered_json LogprobCollector::Take() {
-  if (empty_) return nullptr;
-  ordered_json taken = std::move(collected_);
-  Clear();
-  return taken;
+  json += ']';
 }
 
 }  // namespace lamina

@@ -127,8 +127,16 @@ void ReadSampling(FieldReader& reader, const RequestRules& rules, GenerationOpti
 void RefuseUnsupported(FieldReader& reader) {
   reader.Refuse("suffix", "only text behind a prompt can be generated");
   reader.Refuse("prompt_logprobs", "log-probabilities are given for generated tokens only");
-  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"})
-    reader.Refuse(name, "output cannot be constrained");
+  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "structural_tag",
+                           "grammar", "json_schema", "regex", "ebnf", "allowed_token_ids", "bad_words", "logits_processors"})
+    reader.Refuse(name, "output cannot be constrained; single tokens can be preferred or kept out with 'logit_bias'");
+  reader.Refuse("truncate_prompt_tokens", "shorten the prompt before it is sent");
+  reader.Refuse("prompt_embeds", "prompts are text or token ids");
+  reader.Refuse("return_tokens_as_token_ids", "log-probabilities name tokens by their text");
+  reader.Refuse("n_predict", "use 'max_tokens'");
+  if (const json* penalty = reader.Find("repeat_penalty"); penalty != nullptr && *penalty != 1)
+    reader.Refuse("repeat_penalty", "use 'repetition_penalty'");
+  for (const char* name : {"mirostat", "dry_multiplier", "xtc_probability", "dynatemp_range"}) reader.Refuse(name, "");
   if (const json* format = reader.Find("response_format")) {
     const bool is_text = format->is_object() && format->contains("type") && (*format)["type"] == "text";
     if (!is_text) reader.Fail("response_format", "'response_format' is not supported except {\"type\": \"text\"}");
@@ -286,6 +294,19 @@ void ReadChatInput(FieldReader& reader, ChatInput& input) {
   reader.Refuse("continue_final_message", "use /v1/completions to go on with a text");
 }
 
+// Without tools every choice among them but a forced one means the same.
+void ReadTools(FieldReader& reader) {
+  const json* tool_choice = reader.Find("tool_choice");
+  const bool is_none = tool_choice != nullptr && *tool_choice == "none";
+  if (!is_none) reader.Refuse("tools", "tools cannot be called");
+  if (!is_none && tool_choice != nullptr && *tool_choice != "auto") reader.Refuse("tool_choice", "tools cannot be called");
+  reader.Refuse("functions", "functions cannot be called");
+  const json* function_call = reader.Find("function_call");
+  const bool calls = function_call != nullptr && *function_call != "none" && *function_call != "auto";
+  if (calls) reader.Refuse("function_call", "functions cannot be called");
+  for (const char* name : {"tools", "parallel_tool_calls"}) reader.Ignore(name);
+}
+
 void ReadChatLogprobs(FieldReader& reader, control::SamplingParams& sampling) {
   bool logprobs = false;
   reader.Read("logprobs", logprobs);
@@ -314,6 +335,7 @@ std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& ru
   ReadPrompts(reader, rules.vocab_size, out.prompts);
   reader.Read("echo", out.echo);
   reader.Read("add_special_tokens", out.add_special_tokens);
+  reader.Refuse("top_logprobs", "here 'logprobs' is their number");
   int64_t logprobs = -1;
   reader.ReadInteger("logprobs", 0, kMaxLogprobs, logprobs);
   out.options.sampling.set_num_logprobs(static_cast<int32_t>(logprobs));
@@ -332,12 +354,9 @@ std::optional<ApiError> ParseChat(const json& body, const RequestRules& rules, C
   ReadChatInput(reader, out.input);
   ReadChatLogprobs(reader, out.options.sampling);
   ReadBeamSearch(reader, out.options);
-  const json* tool_choice = reader.Find("tool_choice");
-  if (tool_choice == nullptr || *tool_choice != "none") reader.Refuse("tools", "tools cannot be called");
-  reader.Ignore("tools");
-  reader.Refuse("functions", "functions cannot be called");
+  ReadTools(reader);
   reader.Refuse("echo", "use /v1/completions");
-  for (const char* name : {"tool_choice", "parallel_tool_calls"}) reader.Ignore(name);
+  reader.Refuse("documents", "write them into the messages");
   ReadOptionalBool(reader, "add_special_tokens", out.add_special_tokens);
   unknown_fields = reader.Unknown(kMaxUnknownFields);
   return reader.error();

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "frontend/engine.h"
 #include "frontend/openai/logprobs.h"
@@ -16,7 +16,7 @@ namespace lamina {
 struct ChoiceOutput {
   int index = 0;
   std::string text;
-  nlohmann::ordered_json logprobs;  // null: none
+  LogprobRecords logprobs;
   std::optional<FinishReason> finish;
   nlohmann::ordered_json stop_reason;  // the stop string or stop token id, else null
 };
@@ -35,11 +35,8 @@ std::string DumpJson(const nlohmann::ordered_json& json);
 
 class ResponseFormat {
  public:
-  // Draws a new id.
-  ResponseFormat(ApiKind kind, std::string model);
-
-  // The whole answer.
-  std::string Full(std::span<const ChoiceOutput> choices, const Usage& usage) const;
+  // Draws a new id. Borrows the tokenizer.
+  ResponseFormat(ApiKind kind, std::string model, const Tokenizer& tokenizer);
 
   // One event of a stream. `first`: the choice's first one, which tells the role in a chat. Usage, if not null, is part of it; `null_usage`
   // writes "usage": null instead, as clients expect that asked for the usage chunk at the end.
@@ -51,12 +48,34 @@ class ResponseFormat {
   ApiKind kind() const { return kind_; }
 
  private:
-  nlohmann::ordered_json Head(bool chunk) const;
+  friend class AnswerWriter;
+  std::string Begin(bool chunk) const;  // up to the first choice
+  LogprobWriter Logprobs(const ChoiceOutput& choice) const { return {kind_, tokenizer_, choice.logprobs}; }
 
   ApiKind kind_;
   std::string model_;
+  const Tokenizer& tokenizer_;
   std::string id_;
   int64_t created_ = 0;  // Unix seconds
+};
+
+// The whole answer, written piece by piece: it may be much larger than what it is written from.
+class AnswerWriter {
+ public:
+  AnswerWriter(const ResponseFormat& format, std::vector<ChoiceOutput> choices, const Usage& usage);
+  AnswerWriter(const AnswerWriter&) = delete;
+  AnswerWriter& operator=(const AnswerWriter&) = delete;
+
+  // Appends the next piece to `json`, about 64 KiB or one choice's text; returns true if it was the last.
+  bool Write(std::string& json);
+
+ private:
+  ResponseFormat format_;
+  std::vector<ChoiceOutput> choices_;
+  Usage usage_;
+  bool begun_ = false;
+  size_t choice_ = 0;                      // the current one
+  std::optional<LogprobWriter> logprobs_;  // of the current one, once its text is written
 };
 
 }  // namespace lamina

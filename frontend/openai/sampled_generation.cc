@@ -7,16 +7,16 @@
 
 namespace lamina {
 
-SampledGeneration::SampledGeneration(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange)
-    : Generation(std::move(spec), tokenizer, engine, std::move(exchange)) {
+SampledGeneration::SampledGeneration(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange)
+    : Generation(std::move(spec), server, std::move(exchange)) {
   const GenerationOptions& options = spec_.options;
   for (const GenerationSpec::Prompt& prompt : spec_.prompts) {
     for (int i = 0; i < options.best_of; ++i) {
       DetokenizerOptions text{options.stop, options.include_stop_in_output, options.skip_special_tokens, options.min_tokens};
-      choices_.push_back(
-          {Detokenizer(tokenizer_, std::move(text), prompt.tokens), LogprobCollector(spec_.kind, tokenizer_), {}, false, false, 0, 0});
+      choices_.push_back({Detokenizer(tokenizer_, std::move(text), prompt.tokens), {}, false, false, 0, 0});
       choices_.back().output.index = static_cast<int>(choices_.size()) - 1;
       choices_.back().output.text = prompt.echo;
+      held_.Change(choices_.back().held_bytes(), 0);
     }
   }
   num_open_ = choices_.size();
@@ -58,6 +58,17 @@ bool SampledGeneration::OnEvent(int prompt, const TokenEvent& event) {
     Fail(event.error.ok() ? InternalError("the request failed") : event.error);
     return true;
   }
+  const size_t held_before = choice.held_bytes();
+  Take(prompt, choice, event);
+  if (!held_.Change(choice.held_bytes(), held_before)) {
+    Fail(TryAgain("answers that are not sent yet hold more memory than the server has for them; ask for smaller ones, or stream them"));
+    return true;
+  }
+  if (choice.done && --num_open_ == 0) Complete();
+  return num_open_ == 0;
+}
+
+void SampledGeneration::Take(int prompt, Choice& choice, const TokenEvent& event) {
   if (event.token) TakeToken(choice, event);
   if (choice.detokenizer.matched_stop()) {
     choice.done = true;
@@ -68,8 +79,6 @@ bool SampledGeneration::OnEvent(int prompt, const TokenEvent& event) {
     FinishChoice(choice, event);
   }
   if (spec_.options.stream && (choice.done || !choice.output.text.empty())) SendChunk(choice);
-  if (choice.done && --num_open_ == 0) Complete();
-  return num_open_ == 0;
 }
 
 void SampledGeneration::TakeToken(Choice& choice, const TokenEvent& event) {
@@ -77,7 +86,7 @@ void SampledGeneration::TakeToken(Choice& choice, const TokenEvent& event) {
   ++choice.num_tokens;
   choice.logprob += event.logprob;
   if (event.index == 0) usage_.cached_tokens += event.num_cached;
-  if (spec_.options.sampling.num_logprobs() >= 0) choice.logprobs.Add(event);
+  if (spec_.options.sampling.num_logprobs() >= 0) choice.output.logprobs.Add(event, choice.detokenizer.num_characters());
   const bool ends_it = event.finish == FinishReason::kStop && event.stop_token.has_value();
   if (!ends_it || spec_.options.include_stop_in_output) choice.output.text += choice.detokenizer.Push(*event.token);
 }
@@ -97,12 +106,12 @@ void SampledGeneration::FinishChoice(Choice& choice, const TokenEvent& event) {
 
 void SampledGeneration::SendChunk(Choice& choice) {
   const GenerationOptions& options = spec_.options;
-  choice.output.logprobs = choice.logprobs.Take();
   const Usage* usage = options.continuous_usage && options.include_usage ? &usage_ : nullptr;
   exchange_->SendEvent(format_.Chunk(choice.output, !choice.sent_first, usage, options.include_usage));
   stream_begun_ = true;
   choice.sent_first = true;
   choice.output.text.clear();
+  choice.output.logprobs.Clear();
 }
 
 void SampledGeneration::Complete() {
@@ -113,11 +122,10 @@ void SampledGeneration::Complete() {
   }
   std::vector<ChoiceOutput> outputs;
   for (Choice* choice : Answers()) {
-    choice->output.logprobs = choice->logprobs.Take();
     choice->output.index = static_cast<int>(outputs.size());
     outputs.push_back(std::move(choice->output));
   }
-  exchange_->Respond({200, "application/json", format_.Full(outputs, usage_), {}});
+  Respond(std::move(outputs));
 }
 
 std::vector<SampledGeneration::Choice*> SampledGeneration::Answers() {

@@ -13,7 +13,7 @@ namespace lamina {
 class SampledGeneration final : public Generation {
  public:
   // As Generation::Create.
-  SampledGeneration(GenerationSpec spec, const Tokenizer& tokenizer, Engine& engine, std::shared_ptr<Exchange> exchange);
+  SampledGeneration(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange);
 
   Status Start(MakeSink make_sink) override;
   bool OnEvent(int prompt, const TokenEvent& event) override;
@@ -23,17 +23,18 @@ class SampledGeneration final : public Generation {
  private:
   struct Choice {
     Detokenizer detokenizer;
-    LogprobCollector logprobs;
-    ChoiceOutput output;  // whole answers: all text; streams: what has not been sent
+    ChoiceOutput output;  // whole answers: all of it; streams: what has not been sent
     bool sent_first = false;
     bool done = false;
     double logprob = 0;  // of all tokens together
     int64_t num_tokens = 0;
 
+    size_t held_bytes() const { return output.text.capacity() + output.logprobs.held_bytes(); }
     double LogprobPerToken() const { return num_tokens == 0 ? 0 : logprob / static_cast<double>(num_tokens); }
   };
 
   Status SubmitPrompt(int prompt, const MakeSink& make_sink);
+  void Take(int prompt, Choice& choice, const TokenEvent& event);
   void TakeToken(Choice& choice, const TokenEvent& event);
   void FinishChoice(Choice& choice, const TokenEvent& event);
   void SendChunk(Choice& choice);

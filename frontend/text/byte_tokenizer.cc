@@ -14,7 +14,7 @@ class ByteTokenizer final : public Tokenizer {
     if (!model.eos_tokens.empty()) eos_ = model.eos_tokens.front();
   }
 
-  std::vector<TokenId> Encode(std::string_view text, bool add_special_tokens) const override {
+  Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const override {
     std::vector<TokenId> ids;
     if (add_special_tokens && bos_) ids.push_back(*bos_);
     for (const char c : text) ids.push_back(kFirstByte + static_cast<unsigned char>(c));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "frontend/text/utf8.h"
+
 namespace lamina {
 namespace {
 
@@ -47,7 +49,9 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options,
 std::string Detokenizer::Push(TokenId token) {
   if (matched_stop_) return "";
   ++num_tokens_;
+  const size_t held_before = held_.size();
   tokenizer_.Append(state_, token, options_.skip_special_tokens, held_);
+  num_characters_ += static_cast<int64_t>(CountCodePoints(std::string_view(held_).substr(held_before)));
   if (num_tokens_ < options_.min_tokens) return std::exchange(held_, {});
   return TakeCertain();
 }

@@ -32,6 +32,9 @@ class Detokenizer {
   // What was held back: nothing follows.
   std::string Finish();
 
+  // Characters of the text so far, with those that are held back: where the next token's text begins.
+  int64_t num_characters() const { return num_characters_; }
+
   // The stop string that ended the text.
   const std::optional<std::string>& matched_stop() const { return matched_stop_; }
 
@@ -43,6 +46,7 @@ class Detokenizer {
   DecodeState state_;
   std::string held_;  // complete text that has not been returned
   int64_t num_tokens_ = 0;
+  int64_t num_characters_ = 0;
   std::optional<std::string> matched_stop_;
 };
 

@@ -27,7 +27,7 @@ class JsonTokenizer final : public Tokenizer {
  public:
   Status Read(const JsonNode& file, const JsonNode& config);
 
-  std::vector<TokenId> Encode(std::string_view text, bool add_special_tokens) const override;
+  Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const override;
   int64_t MinTokens(std::string_view text) const override;
   void Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const override;
   void Finish(DecodeState& state, std::string& text) const override { decoder_.Finish(state, text); }
@@ -49,10 +49,11 @@ class JsonTokenizer final : public Tokenizer {
   Status ReadConfig(const JsonNode& config);
   Status AddToken(const JsonNode& node, int64_t id, bool normalized_by_default);
   std::optional<TokenId> IdOf(const std::string& text) const;
-  void PrepareFinders();
-  void PrepareEntries();
-  void EncodeText(std::string_view text, bool is_start, WordCache& cache, std::vector<TokenId>& ids) const;
-  void EncodeWords(std::string_view text, bool is_start, WordCache& cache, std::vector<TokenId>& ids) const;
+  Status PrepareFinders();
+  Status PrepareEntries();
+  struct Encoding;
+  Status EncodeText(std::string_view text, bool is_start, Encoding& encoding) const;
+  Status EncodeWords(std::string_view text, bool is_start, Encoding& encoding) const;
 
   std::optional<Normalizer> normalizer_;
   std::optional<PreTokenizer> pre_tokenizer_;
@@ -95,6 +96,13 @@ class JsonTokenizer::WordCache {
   std::unordered_map<std::string, std::vector<TokenId>> parts_;
 };
 
+// One text while it is encoded.
+struct JsonTokenizer::Encoding {
+  WordCache cache;
+  RegexBudget budget;
+  std::vector<TokenId> ids;
+};
+
 Status JsonTokenizer::Read(const JsonNode& file, const JsonNode& config) {
   if (file.Has("normalizer")) {
     LAMINA_ASSIGN_OR_RETURN(const JsonNode node, file.Get("normalizer"));
@@ -118,9 +126,8 @@ Status JsonTokenizer::Read(const JsonNode& file, const JsonNode& config) {
   LAMINA_RETURN_IF_ERROR(ReadConfigTokens(config));
   LAMINA_RETURN_IF_ERROR(ReadSpecialNames(config));
   LAMINA_RETURN_IF_ERROR(ReadConfig(config));
-  PrepareFinders();
-  PrepareEntries();
-  return OkStatus();
+  LAMINA_RETURN_IF_ERROR(PrepareFinders());
+  return PrepareEntries();
 }
 
 Status JsonTokenizer::ReadAddedTokens(const JsonNode& file) {
@@ -203,58 +210,81 @@ Status JsonTokenizer::ReadConfig(const JsonNode& config) {
   return OkStatus();
 }
 
-void JsonTokenizer::PrepareFinders() {
+Status JsonTokenizer::PrepareFinders() {
+  size_t text_bytes = 0;
+  for (const auto& [text, token] : added_) text_bytes += text.size();
+  const RegexBudget budget(text_bytes);
   for (const auto& [text, token] : added_) {
-    if (token.normalized) {
-      in_normalized_text_.Add(token, normalizer_ ? normalizer_->Apply(text) : text);
+    if (token.normalized && normalizer_) {
+      LAMINA_ASSIGN_OR_RETURN(const std::string normalized, normalizer_->Apply(text, budget));
+      in_normalized_text_.Add(token, normalized);
     } else {
-      in_raw_text_.Add(token, text);
+      (token.normalized ? in_normalized_text_ : in_raw_text_).Add(token, text);
     }
     added_tokens_take_spaces_ |= token.lstrip || token.rstrip;
     max_token_bytes_ = std::max(max_token_bytes_, text.size());
   }
+  return OkStatus();
 }
 
-void JsonTokenizer::PrepareEntries() {
+Status JsonTokenizer::PrepareEntries() {
   const std::vector<std::string>& pieces = bpe_->pieces();
   entries_.resize(pieces.size());
-  const auto set = [&](TokenId id, const std::string& piece, bool special) {
+  size_t text_bytes = 0;
+  for (const std::string& piece : pieces) text_bytes += piece.size();
+  const RegexBudget budget(text_bytes);
+  const auto set = [&](TokenId id, const std::string& piece, bool special) -> Status {
     if (entries_.size() <= static_cast<size_t>(id)) entries_.resize(static_cast<size_t>(id) + 1);
-    entries_[static_cast<size_t>(id)] = {decoder_.Prepare(piece), true, special};
+    LAMINA_ASSIGN_OR_RETURN(TokenDecoder::Token decoded, decoder_.Prepare(piece, budget));
+    entries_[static_cast<size_t>(id)] = {std::move(decoded), true, special};
+    return OkStatus();
   };
   for (size_t id = 0; id < pieces.size(); ++id) {
-    if (!pieces[id].empty()) set(static_cast<TokenId>(id), pieces[id], false);
+    if (!pieces[id].empty()) LAMINA_RETURN_IF_ERROR(set(static_cast<TokenId>(id), pieces[id], false));
     max_token_bytes_ = std::max(max_token_bytes_, pieces[id].size());
   }
   for (const auto& [text, token] : added_) {
     added_pieces_[token.id] = text;
-    set(token.id, text, token.special);
+    LAMINA_RETURN_IF_ERROR(set(token.id, text, token.special));
   }
+  return OkStatus();
 }
 
-std::vector<TokenId> JsonTokenizer::Encode(std::string_view text, bool add_special_tokens) const {
-  std::vector<TokenId> ids;
-  if (add_special_tokens) ids = processor_.before();
-  WordCache cache(*bpe_);
+Result<std::vector<TokenId>> JsonTokenizer::Encode(std::string_view text, bool add_special_tokens) const {
+  Encoding encoding{WordCache(*bpe_), RegexBudget(text.size()), {}};
+  if (add_special_tokens) encoding.ids = processor_.before();
+  Status status;
   in_raw_text_.Divide(text, [&](std::string_view piece, std::optional<TokenId> id) {
-    id ? ids.push_back(*id) : EncodeText(piece, piece.data() == text.data(), cache, ids);
+    if (id) encoding.ids.push_back(*id);
+    if (!id && status.ok()) status = EncodeText(piece, piece.data() == text.data(), encoding);
   });
-  if (add_special_tokens) ids.insert(ids.end(), processor_.after().begin(), processor_.after().end());
-  return ids;
+  LAMINA_RETURN_IF_ERROR(status);
+  if (add_special_tokens) encoding.ids.insert(encoding.ids.end(), processor_.after().begin(), processor_.after().end());
+  return std::move(encoding.ids);
 }
 
-void JsonTokenizer::EncodeText(std::string_view text, bool is_start, WordCache& cache, std::vector<TokenId>& ids) const {
-  const std::string normalized = normalizer_ ? normalizer_->Apply(std::string(text)) : std::string();
+Status JsonTokenizer::EncodeText(std::string_view text, bool is_start, Encoding& encoding) const {
+  std::string normalized;
+  if (normalizer_) {
+    LAMINA_ASSIGN_OR_RETURN(normalized, normalizer_->Apply(std::string(text), encoding.budget));
+  }
   const std::string_view searched = normalizer_ ? std::string_view(normalized) : text;
+  Status status;
   in_normalized_text_.Divide(searched, [&](std::string_view piece, std::optional<TokenId> id) {
-    id ? ids.push_back(*id) : EncodeWords(piece, is_start && piece.data() == searched.data(), cache, ids);
+    if (id) encoding.ids.push_back(*id);
+    if (!id && status.ok()) status = EncodeWords(piece, is_start && piece.data() == searched.data(), encoding);
   });
+  return status;
 }
 
-void JsonTokenizer::EncodeWords(std::string_view text, bool is_start, WordCache& cache, std::vector<TokenId>& ids) const {
-  if (!pre_tokenizer_) return cache.Encode(text, ids);
-  const PreTokenizer::Words words = pre_tokenizer_->Divide(text, is_start);
-  for (const std::string_view word : words.words) cache.Encode(word, ids);
+Status JsonTokenizer::EncodeWords(std::string_view text, bool is_start, Encoding& encoding) const {
+  if (!pre_tokenizer_) {
+    encoding.cache.Encode(text, encoding.ids);
+    return OkStatus();
+  }
+  LAMINA_ASSIGN_OR_RETURN(const PreTokenizer::Words words, pre_tokenizer_->Divide(text, is_start, encoding.budget));
+  for (const std::string_view word : words.words) encoding.cache.Encode(word, encoding.ids);
+  return OkStatus();
 }
 
 int64_t JsonTokenizer::MinTokens(std::string_view text) const {

@@ -90,12 +90,14 @@ void Normalizer::MayShrink(size_t factor) {
   if (max_shrink_) *max_shrink_ *= factor;
 }
 
-std::string Normalizer::Apply(std::string text) const {
-  for (const Step& step : steps_) text = Apply(step, std::move(text));
+Result<std::string> Normalizer::Apply(std::string text, const RegexBudget& budget) const {
+  for (const Step& step : steps_) {
+    LAMINA_ASSIGN_OR_RETURN(text, Apply(step, std::move(text), budget));
+  }
   return text;
 }
 
-std::string Normalizer::Apply(const Step& step, std::string text) {
+Result<std::string> Normalizer::Apply(const Step& step, std::string text, const RegexBudget& budget) {
   switch (step.kind) {
     case Step::Kind::kForm: return Normalized(text, step.form);
     case Step::Kind::kLowercase: return Lowercase(text);
@@ -108,11 +110,11 @@ std::string Normalizer::Apply(const Step& step, std::string text) {
   }
   std::string replaced;
   size_t done = 0;
-  step.pattern->ForEachMatch(text, [&](size_t begin, size_t end) {
+  LAMINA_RETURN_IF_ERROR(step.pattern->ForEachMatch(text, budget, [&](size_t begin, size_t end) {
     replaced.append(text, done, begin - done);
     replaced += step.content;
     done = end;
-  });
+  }));
   replaced.append(text, done);
   return replaced;
 }

@@ -110,7 +110,7 @@ Result<PreTokenizer::Behavior> PreTokenizer::ReadBehavior(const JsonNode& node, 
   return value.Unsupported("understood are Isolated, Removed, MergedWithPrevious, MergedWithNext and Contiguous");
 }
 
-PreTokenizer::Words PreTokenizer::Divide(std::string_view text, bool is_start) const {
+Result<PreTokenizer::Words> PreTokenizer::Divide(std::string_view text, bool is_start, const RegexBudget& budget) const {
   Words words;
   if (!text.empty()) words.words.push_back(text);
   for (const Step& step : steps_) {
@@ -119,20 +119,20 @@ PreTokenizer::Words PreTokenizer::Divide(std::string_view text, bool is_start) c
       continue;
     }
     std::vector<std::string_view> divided;
-    for (const std::string_view word : words.words) Divide(step, word, divided);
+    for (const std::string_view word : words.words) LAMINA_RETURN_IF_ERROR(Divide(step, word, budget, divided));
     words.words = std::move(divided);
   }
   return words;
 }
 
-void PreTokenizer::Divide(const Step& step, std::string_view text, std::vector<std::string_view>& words) {
+Status PreTokenizer::Divide(const Step& step, std::string_view text, const RegexBudget& budget, std::vector<std::string_view>& words) {
   std::vector<Span> spans;
   size_t done = 0;
-  step.pattern->ForEachMatch(text, [&](size_t begin, size_t end) {
+  LAMINA_RETURN_IF_ERROR(step.pattern->ForEachMatch(text, budget, [&](size_t begin, size_t end) {
     if (done < begin) AddSpan(step, {done, begin, step.invert}, spans);
     AddSpan(step, {begin, end, !step.invert}, spans);
     done = end;
-  });
+  }));
   if (done < text.size()) AddSpan(step, {done, text.size(), step.invert}, spans);
   for (size_t i = 0; i < spans.size(); ++i) {
     Span& span = spans[i];
@@ -143,6 +143,7 @@ void PreTokenizer::Divide(const Step& step, std::string_view text, std::vector<s
       words.push_back(text.substr(span.begin, span.end - span.begin));
     }
   }
+  return OkStatus();
 }
 
 void PreTokenizer::AddSpan(const Step& step, Span span, std::vector<Span>& spans) {

@@ -26,8 +26,9 @@ class PreTokenizer {
     std::deque<std::string> storage;
   };
 
-  // `is_start`: `text` stands at the very beginning of what is tokenised. Borrows `text`, which is valid UTF-8.
-  Words Divide(std::string_view text, bool is_start) const;
+  // `is_start`: `text` stands at the very beginning of what is tokenised. Borrows `text`, which is valid UTF-8. Errors as
+  // Regex::ForEachMatch.
+  Result<Words> Divide(std::string_view text, bool is_start, const RegexBudget& budget) const;
 
   bool is_byte_level() const { return is_byte_level_; }  // words go to a vocabulary that is spelled in bytes
   bool drops_text() const { return drops_text_; }        // some text is in no word
@@ -57,7 +58,7 @@ class PreTokenizer {
   static Result<Behavior> ReadBehavior(const JsonNode& node, std::string_view fallback);
   static Result<Prefix> ReadPrefix(const JsonNode& node);
 
-  static void Divide(const Step& step, std::string_view text, std::vector<std::string_view>& words);
+  static Status Divide(const Step& step, std::string_view text, const RegexBudget& budget, std::vector<std::string_view>& words);
   static void AddSpan(const Step& step, Span span, std::vector<Span>& spans);
   static void Mark(const Step& step, bool is_start, Words& words);
 

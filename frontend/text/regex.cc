@@ -3,7 +3,9 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "base/log.h"
+#include <algorithm>
+#include <ctime>
+
 #include "frontend/text/oniguruma_pattern.h"
 #include "frontend/text/utf8.h"
 
@@ -11,7 +13,7 @@ namespace lamina {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 64 << 10;   // the longest in use have about 1 KiB
-constexpr uint32_t kMatchLimit = 10'000'000;    // steps of one match: a tenth of a second
+constexpr uint32_t kMatchLimit = 10'000'000;    // steps from one place: a tenth of a second
 constexpr uint32_t kHeapLimitKib = 256u << 10;  // without JIT: a megabyte of text that is one match
 
 template <typename T, void (*Free)(T*)>
@@ -21,7 +23,18 @@ struct Freed {
 template <typename T, void (*Free)(T*)>
 using Owned = std::unique_ptr<T, Freed<T, Free>>;
 
+constexpr size_t kFirstStarts = 16;  // places that are tried before the first look at the time; then twice as many, and so on
+constexpr std::chrono::seconds kBudget(2);
+constexpr std::chrono::microseconds kBudgetPerByte(2);
+
+using MatchContext = Owned<pcre2_match_context, pcre2_match_context_free>;
 using MatchData = Owned<pcre2_match_data, pcre2_match_data_free>;
+
+std::chrono::nanoseconds ProcessorTime() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
 
 std::string ErrorText(int code) {
   PCRE2_UCHAR buffer[256] = {};
@@ -31,19 +44,45 @@ std::string ErrorText(int code) {
 
 }  // namespace
 
+RegexBudget::RegexBudget(size_t text_bytes) {
+  const auto allowed = kBudget + kBudgetPerByte * text_bytes;
+  soonest_ = Clock::now() + allowed;
+  end_ = ProcessorTime() + allowed;
+}
+
+// A look at the wall clock costs little; it runs at least as fast as the processor's.
+Status RegexBudget::Check() const {
+  if (Clock::now() < soonest_ || ProcessorTime() < end_) return OkStatus();
+  return OutOfSpace("the tokenizer's regular expressions take too long on this text");
+}
+
 struct Regex::Code {
   Owned<pcre2_code, pcre2_code_free> compiled;
-  Owned<pcre2_match_context, pcre2_match_context_free> limits;
+  MatchContext limits;
 
-  // The offset pair of the next match from `from` on is in `match`.
-  bool Match(std::string_view text, size_t from, pcre2_match_data* match) const {
+  // Whether there is a match that begins at `from` or behind it, but not behind `last`. Its offset pair is in `match` then.
+  Result<bool> Match(std::string_view text, size_t from, size_t last, pcre2_match_context* context, pcre2_match_data* match) const {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-    int rc = pcre2_match(compiled.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK, match, limits.get());
+    pcre2_set_offset_limit(context, last);
+    int rc = pcre2_match(compiled.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK, match, context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
-      rc = pcre2_match(compiled.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, match, limits.get());
+      rc = pcre2_match(compiled.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, match, context);
     }
-    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) LAMINA_LOG_WARN("a regular expression of the tokenizer gave up on a text: {}", ErrorText(rc));
-    return rc >= 0;
+    if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH) return rc >= 0;
+    return OutOfSpace("a regular expression of the tokenizer gives up on this text: " + ErrorText(rc));
+  }
+
+  // The next match from `from` on. Looks at the time again and again, less often the longer it takes.
+  Result<bool> Find(std::string_view text, size_t from, const RegexBudget& budget, pcre2_match_context* context,
+                    pcre2_match_data* match) const {
+    for (size_t starts = kFirstStarts;; starts *= 2) {
+      LAMINA_RETURN_IF_ERROR(budget.Check());
+      const size_t last = from + std::min(starts, text.size() - from);
+      LAMINA_ASSIGN_OR_RETURN(const bool found, Match(text, from, last, context, match));
+      if (found || last == text.size()) return found;
+      from = last + 1;
+      while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xC0) == 0x80) ++from;  // to the next character
+    }
   }
 };
 
@@ -69,7 +108,8 @@ Result<std::unique_ptr<Regex>> Regex::CompilePcre(const std::string& pattern, ui
   const Owned<pcre2_compile_context, pcre2_compile_context_free> context(pcre2_compile_context_create(nullptr));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   const uint32_t options =
-      extra_options != 0 ? PCRE2_UTF | extra_options : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+      PCRE2_USE_OFFSET_LIMIT |
+      (extra_options != 0 ? PCRE2_UTF | extra_options : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
   int error = 0;
   PCRE2_SIZE offset = 0;
   auto code = std::make_unique<Code>();
@@ -86,14 +126,17 @@ Result<std::unique_ptr<Regex>> Regex::CompilePcre(const std::string& pattern, ui
   return std::unique_ptr<Regex>(new Regex(std::move(code)));
 }
 
-void Regex::ForEachMatch(std::string_view text, const std::function<void(size_t, size_t)>& visit) const {
+Status Regex::ForEachMatch(std::string_view text, const RegexBudget& budget, const std::function<void(size_t, size_t)>& visit) const {
   const MatchData match(pcre2_match_data_create_from_pattern(code_->compiled.get(), nullptr));
+  const MatchContext context(pcre2_match_context_copy(code_->limits.get()));
   size_t from = 0;
   size_t last_end = std::string_view::npos;
-  while (from <= text.size() && code_->Match(text, from, match.get())) {
+  while (from <= text.size()) {
+    LAMINA_ASSIGN_OR_RETURN(const bool found, code_->Find(text, from, budget, context.get(), match.get()));
+    if (!found) break;
     const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(match.get());
     const size_t begin = offsets[0], end = offsets[1];
-    if (begin < from || end < begin) break;  // \K in a lookahead can do that
+    if (begin < from || end < begin) return Unimplemented("a regular expression of the tokenizer moves a match's beginning (\\K)");
     if (begin < end || begin != last_end) visit(begin, end);
     last_end = end;
     from = end;
@@ -102,6 +145,7 @@ void Regex::ForEachMatch(std::string_view text, const std::function<void(size_t,
     if (from < text.size()) ClassifyUtf8(text.substr(from), &length);
     from += length;
   }
+  return OkStatus();
 }
 
 }  // namespace lamina

@@ -44,7 +44,7 @@ class SentencePieceTokenizer final : public Tokenizer {
  public:
   Status Load(const std::string& dir);
 
-  std::vector<TokenId> Encode(std::string_view text, bool add_special_tokens) const override;
+  Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const override;
   int64_t MinTokens(std::string_view text) const override;
   void Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const override;
   std::string TokenBytes(TokenId id) const override { return InVocabulary(id) ? pieces_[static_cast<size_t>(id)].text : ""; }
@@ -180,7 +180,7 @@ void SentencePieceTokenizer::EncodeSegment(std::string_view segment, bool after_
              with_prefix.end());
 }
 
-std::vector<TokenId> SentencePieceTokenizer::Encode(std::string_view text, bool add_special_tokens) const {
+Result<std::vector<TokenId>> SentencePieceTokenizer::Encode(std::string_view text, bool add_special_tokens) const {
   std::vector<TokenId> ids;
   if (add_special_tokens && add_bos_ && bos_) ids.push_back(*bos_);
   std::string first_letters;

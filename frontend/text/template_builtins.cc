@@ -12,7 +12,7 @@
 namespace lamina::chat {
 namespace {
 
-using Filter = Result<Value> (*)(const Value&, const Arguments&);
+using Filter = Result<Value> (*)(const Value&, const Arguments&, Meter&);
 using Test = bool (*)(const Value&, const Arguments&);
 
 // Python's str.isspace() characters.
@@ -26,31 +26,37 @@ bool IsSpace(std::string_view character) {
   return std::find(std::begin(kWide), std::end(kWide), character) != std::end(kWide);
 }
 
-std::vector<std::string_view> Characters(std::string_view text) {
-  std::vector<std::string_view> characters;
-  while (!text.empty()) {
-    size_t length = 0;
-    ClassifyUtf8(text, &length);
-    characters.push_back(text.substr(0, length));
-    text.remove_prefix(length);
-  }
-  return characters;
+// The last character of a text that is not empty.
+std::string_view LastCharacter(std::string_view text) {
+  size_t begin = text.size() - 1;
+  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
+  return text.substr(begin);
 }
 
+std::string_view FirstCharacter(std::string_view text) {
+  size_t length = 0;
+  ClassifyUtf8(text, &length);
+  return text.substr(0, length);
+}
+
+struct Sides {
+  bool left = true;
+  bool right = true;
+};
+
 // Python's strip(): `chars` is a set of characters, nullptr: white space.
-Value Strip(const std::string& text, const std::string* chars, bool left, bool right) {
-  const std::vector<std::string_view> characters = Characters(text);
-  const std::vector<std::string_view> set = chars == nullptr ? std::vector<std::string_view>() : Characters(*chars);
+Result<Value> Strip(std::string_view text, const std::string* chars, Sides sides, Meter& meter) {
+  LAMINA_RETURN_IF_ERROR(meter.Text(text.size()));
+  Status status;
   const auto strips = [&](std::string_view character) {
-    return chars == nullptr ? IsSpace(character) : std::find(set.begin(), set.end(), character) != set.end();
+    if (chars == nullptr) return IsSpace(character);
+    status = meter.Text(chars->size());
+    return status.ok() && chars->find(character) != std::string::npos;
   };
-  size_t begin = 0;
-  size_t end = characters.size();
-  while (left && begin < end && strips(characters[begin])) ++begin;
-  while (right && end > begin && strips(characters[end - 1])) --end;
-  std::string result;
-  for (size_t i = begin; i < end; ++i) result += characters[i];
-  return Value(std::move(result));
+  while (sides.left && !text.empty() && strips(FirstCharacter(text))) text.remove_prefix(FirstCharacter(text).size());
+  while (sides.right && !text.empty() && strips(LastCharacter(text))) text.remove_suffix(LastCharacter(text).size());
+  LAMINA_RETURN_IF_ERROR(status);
+  return Value(std::string(text));
 }
 
 std::string Upper(std::string text) {
@@ -69,39 +75,48 @@ std::string Title(const std::string& text) {
   std::string result;
   bool word_begins = true;
   for (const char c : text) {
-    result += word_begins ? Upper(std::string(1, c)) : Lower(std::string(1, c));
+    const bool is_lower = c >= 'a' && c <= 'z', is_upper = c >= 'A' && c <= 'Z';
+    result += static_cast<char>(word_begins && is_lower ? c - 'a' + 'A' : !word_begins && is_upper ? c - 'A' + 'a' : c);
     word_begins = std::string_view("- \t\n\r\f\v({[<").find(c) != std::string_view::npos;
   }
   return result;
 }
 
-std::string Replace(const std::string& text, const std::string& from, const std::string& to) {
-  if (from.empty()) return text;
+Result<Value> Replace(const std::string& text, const std::string& from, const std::string& to, Meter& meter) {
+  LAMINA_RETURN_IF_ERROR(meter.Text(text.size()));
+  if (from.empty()) return Value(text);
   std::string result;
   size_t at = 0;
-  for (size_t found = text.find(from); found != std::string::npos; found = text.find(from, at)) {
+  for (size_t found = FindText(text, from, 0); found != std::string::npos; found = FindText(text, from, at)) {
+    LAMINA_RETURN_IF_ERROR(meter.Text(to.size()));
     result.append(text, at, found - at).append(to);
+    LAMINA_RETURN_IF_ERROR(result.size() > text.size() ? meter.TextFits(result.size()) : OkStatus());
     at = found + from.size();
   }
-  return result.append(text, at);
+  return Value(std::move(result.append(text, at)));
 }
 
-Value Split(const std::string& text, const std::string* separator, size_t max_splits) {
+Result<Value> Split(std::string_view text, const std::string* separator, size_t max_splits, Meter& meter) {
+  LAMINA_RETURN_IF_ERROR(meter.Text(text.size()));
   List parts;
   if (separator != nullptr && !separator->empty()) {
     size_t at = 0;
-    for (size_t found = text.find(*separator); found != std::string::npos && parts.size() < max_splits; found = text.find(*separator, at)) {
-      parts.emplace_back(text.substr(at, found - at));
+    for (size_t found = FindText(text, *separator, 0); found != std::string::npos && parts.size() < max_splits;
+         found = FindText(text, *separator, at)) {
+      LAMINA_RETURN_IF_ERROR(meter.Steps(1));
+      parts.emplace_back(std::string(text.substr(at, found - at)));
       at = found + separator->size();
     }
-    parts.emplace_back(text.substr(at));
+    parts.emplace_back(std::string(text.substr(at)));
     return Value(std::move(parts));
   }
   std::string part;
-  for (const std::string_view character : Characters(text)) {
+  for (; !text.empty(); text.remove_prefix(FirstCharacter(text).size())) {
+    const std::string_view character = FirstCharacter(text);
     if (!IsSpace(character)) {
       part += character;
     } else if (!part.empty()) {
+      LAMINA_RETURN_IF_ERROR(meter.Steps(1));
       parts.emplace_back(std::exchange(part, {}));
     }
   }
@@ -120,13 +135,14 @@ Result<std::string> RequiredString(const Arguments& arguments, size_t index, std
   return *value->string();
 }
 
-Value Items(const Dict& dict) {
+Result<Value> Items(const Dict& dict, Meter& meter) {
+  LAMINA_RETURN_IF_ERROR(meter.Entries(2 * dict.items().size()));
   List pairs;
   for (const auto& [key, value] : dict.items()) pairs.push_back(Value(List{Value(key), value}));
   return Value(std::move(pairs));
 }
 
-Result<Value> FilterDefault(const Value& value, const Arguments& arguments) {
+Result<Value> FilterDefault(const Value& value, const Arguments& arguments, Meter&) {
   const Value* boolean = arguments.Get(1, "boolean");
   const bool replace = value.is_undefined() || (boolean != nullptr && boolean->Truthy() && !value.Truthy());
   if (!replace) return value;
@@ -134,85 +150,112 @@ Result<Value> FilterDefault(const Value& value, const Arguments& arguments) {
   return fallback == nullptr ? Value(std::string()) : *fallback;
 }
 
-Result<Value> FilterLength(const Value& value, const Arguments&) {
-  if (value.string() != nullptr) return Value(static_cast<int64_t>(CountCodePoints(*value.string())));
+Result<Value> FilterLength(const Value& value, const Arguments&, Meter& meter) {
+  if (value.string() != nullptr) {
+    LAMINA_RETURN_IF_ERROR(meter.Text(value.string()->size()));
+    return Value(static_cast<int64_t>(CountCodePoints(*value.string())));
+  }
   if (value.list() != nullptr) return Value(static_cast<int64_t>(value.list()->size()));
   if (value.dict() != nullptr) return Value(static_cast<int64_t>(value.dict()->items().size()));
   if (value.is_undefined()) return Value(int64_t{0});
   return WrongType(value, "a string, list or dict");
 }
 
-Result<Value> FilterJoin(const Value& value, const Arguments& arguments) {
-  LAMINA_ASSIGN_OR_RETURN(const List items, Iterate(value));
+Result<Value> FilterJoin(const Value& value, const Arguments& arguments, Meter& meter) {
+  LAMINA_ASSIGN_OR_RETURN(const List items, Iterate(value, meter));
   const Value* separator = arguments.Get(0, "d");
   std::string joined;
   for (size_t i = 0; i < items.size(); ++i) {
-    if (i > 0 && separator != nullptr) joined += separator->ToText();
-    joined += items[i].ToText();
+    if (i > 0 && separator != nullptr) {
+      LAMINA_ASSIGN_OR_RETURN(const std::string text, meter.Print(*separator));
+      joined += text;
+    }
+    LAMINA_ASSIGN_OR_RETURN(const std::string text, meter.Print(items[i]));
+    joined += text;
+    LAMINA_RETURN_IF_ERROR(meter.TextFits(joined.size()));
   }
   return Value(std::move(joined));
 }
 
-Result<Value> FilterTrim(const Value& value, const Arguments& arguments) {
+Result<Value> FilterTrim(const Value& value, const Arguments& arguments, Meter& meter) {
   const Value* chars = arguments.Get(0, "chars");
-  return Strip(value.ToText(), chars == nullptr ? nullptr : chars->string(), true, true);
+  LAMINA_ASSIGN_OR_RETURN(const std::string text, meter.Print(value));
+  return Strip(text, chars == nullptr ? nullptr : chars->string(), {}, meter);
 }
 
-Result<Value> FilterInt(const Value& value, const Arguments&) {
+Result<Value> FilterInt(const Value& value, const Arguments&, Meter& meter) {
   if (value.integer() != nullptr) return value;
   if (value.boolean() != nullptr) return Value(int64_t{*value.boolean()});
   if (value.real() != nullptr && *value.real() > -9e18 && *value.real() < 9e18) return Value(static_cast<int64_t>(*value.real()));
   int64_t number = 0;
   if (value.string() != nullptr) {
-    const std::string text = *Strip(*value.string(), nullptr, true, true).string();
+    LAMINA_ASSIGN_OR_RETURN(const Value stripped, Strip(*value.string(), nullptr, {}, meter));
+    const std::string& text = *stripped.string();
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || end != text.data() + text.size()) number = 0;
   }
   return Value(number);
 }
 
-Result<Value> FilterReplace(const Value& value, const Arguments& arguments) {
+Result<Value> FilterReplace(const Value& value, const Arguments& arguments, Meter& meter) {
   LAMINA_ASSIGN_OR_RETURN(const std::string from, RequiredString(arguments, 0, "old"));
   LAMINA_ASSIGN_OR_RETURN(const std::string to, RequiredString(arguments, 1, "new"));
-  return Value(Replace(value.ToText(), from, to));
+  LAMINA_ASSIGN_OR_RETURN(const std::string text, meter.Print(value));
+  return Replace(text, from, to, meter);
 }
 
-Result<Value> FilterToJson(const Value& value, const Arguments& arguments) {
+Result<Value> FilterToJson(const Value& value, const Arguments& arguments, Meter& meter) {
   const Value* indent = arguments.Get(1, "indent");
   if (value.is_undefined()) return WrongType(value, "a value");
   for (const auto& [name, setting] : arguments.named) {
     if (name != "indent" && setting.Truthy()) return Unimplemented("the argument '" + name + "' is not supported");
   }
-  if (indent == nullptr || indent->integer() == nullptr) return Value(value.ToJson());
-  return Value(value.ToJson(static_cast<int>(std::clamp<int64_t>(*indent->integer(), 0, 16))));
+  const bool indents = indent != nullptr && indent->integer() != nullptr;
+  LAMINA_ASSIGN_OR_RETURN(std::string json,
+                          meter.PrintJson(value, indents ? static_cast<int>(std::clamp<int64_t>(*indent->integer(), 0, 16)) : -1));
+  return Value(std::move(json));
 }
 
-Result<Value> FilterItems(const Value& value, const Arguments&) {
+Result<Value> FilterItems(const Value& value, const Arguments&, Meter& meter) {
   if (value.is_undefined()) return Value(List());
   if (value.dict() == nullptr) return WrongType(value, "a dict");
-  return Items(*value.dict());
+  return Items(*value.dict(), meter);
 }
 
-Result<Value> FilterReverse(const Value& value, const Arguments&) {
-  LAMINA_ASSIGN_OR_RETURN(List items, Iterate(value));
+Result<Value> FilterReverse(const Value& value, const Arguments&, Meter& meter) {
+  LAMINA_ASSIGN_OR_RETURN(List items, Iterate(value, meter));
   std::reverse(items.begin(), items.end());
-  if (value.string() != nullptr) return FilterJoin(Value(std::move(items)), {});
+  if (value.string() != nullptr) return FilterJoin(Value(std::move(items)), {}, meter);
   return Value(std::move(items));
 }
 
-Result<Value> FilterList(const Value& value, const Arguments&) {
-  LAMINA_ASSIGN_OR_RETURN(List items, Iterate(value));
+Result<Value> FilterList(const Value& value, const Arguments&, Meter& meter) {
+  LAMINA_ASSIGN_OR_RETURN(List items, Iterate(value, meter));
   return Value(std::move(items));
 }
 
-Result<Value> FilterFirst(const Value& value, const Arguments&) {
-  LAMINA_ASSIGN_OR_RETURN(const List items, Iterate(value));
+Result<Value> FilterFirst(const Value& value, const Arguments&, Meter& meter) {
+  if (value.list() != nullptr) return value.list()->empty() ? Value() : value.list()->front();
+  LAMINA_ASSIGN_OR_RETURN(const List items, Iterate(value, meter));
   return items.empty() ? Value() : items.front();
 }
 
-Result<Value> FilterLast(const Value& value, const Arguments&) {
-  LAMINA_ASSIGN_OR_RETURN(const List items, Iterate(value));
+Result<Value> FilterLast(const Value& value, const Arguments&, Meter& meter) {
+  if (value.list() != nullptr) return value.list()->empty() ? Value() : value.list()->back();
+  LAMINA_ASSIGN_OR_RETURN(const List items, Iterate(value, meter));
   return items.empty() ? Value() : items.back();
+}
+
+Result<Value> FilterString(const Value& value, const Arguments&, Meter& meter) {
+  if (value.string() != nullptr) return value;
+  LAMINA_ASSIGN_OR_RETURN(std::string text, meter.Print(value));
+  return Value(std::move(text));
+}
+
+template <auto kChange>
+Result<Value> FilterLetters(const Value& value, const Arguments&, Meter& meter) {
+  LAMINA_ASSIGN_OR_RETURN(const std::string text, meter.Print(value));
+  return Value(kChange(text));
 }
 
 const std::unordered_map<std::string_view, Filter>& Filters() {
@@ -236,15 +279,17 @@ const std::unordered_map<std::string_view, Filter>& Filters() {
       {"reject", FilterReject},
       {"selectattr", FilterSelectAttr},
       {"rejectattr", FilterRejectAttr},
-      {"upper", [](const Value& v, const Arguments&) -> Result<Value> { return Value(Upper(v.ToText())); }},
-      {"lower", [](const Value& v, const Arguments&) -> Result<Value> { return Value(Lower(v.ToText())); }},
-      {"title", [](const Value& v, const Arguments&) -> Result<Value> { return Value(Title(v.ToText())); }},
-      {"capitalize", [](const Value& v, const Arguments&) -> Result<Value> { return Value(Capitalize(v.ToText())); }},
-      {"string", [](const Value& v, const Arguments&) -> Result<Value> { return Value(v.ToText()); }},
-      {"safe", [](const Value& v, const Arguments&) -> Result<Value> { return v; }},
+      {"upper", FilterLetters<Upper>},
+      {"lower", FilterLetters<Lower>},
+      {"title", FilterLetters<Title>},
+      {"capitalize", FilterLetters<Capitalize>},
+      {"string", FilterString},
+      {"safe", [](const Value& v, const Arguments&, Meter&) -> Result<Value> { return v; }},
   };
   return filters;
 }
+
+bool IsCased(const std::string& text) { return Upper(text) != Lower(text); }
 
 const std::unordered_map<std::string_view, Test>& Tests() {
   static const auto sequence = [](const Value& v, const Arguments&) {
@@ -267,8 +312,10 @@ const std::unordered_map<std::string_view, Test>& Tests() {
       {"iterable", sequence},
       {"sequence", sequence},
       {"callable", [](const Value& v, const Arguments&) { return v.function() != nullptr; }},
-      {"lower", [](const Value& v, const Arguments&) { return v.ToText() == Lower(v.ToText()) && Upper(v.ToText()) != Lower(v.ToText()); }},
-      {"upper", [](const Value& v, const Arguments&) { return v.ToText() == Upper(v.ToText()) && Upper(v.ToText()) != Lower(v.ToText()); }},
+      {"lower",
+       [](const Value& v, const Arguments&) { return v.string() != nullptr && IsCased(*v.string()) && *v.string() == Lower(*v.string()); }},
+      {"upper",
+       [](const Value& v, const Arguments&) { return v.string() != nullptr && IsCased(*v.string()) && *v.string() == Upper(*v.string()); }},
   };
   return tests;
 }
@@ -282,10 +329,11 @@ std::string_view OperatorOf(std::string_view test) {
   return found == operators.end() ? std::string_view() : found->second;
 }
 
-Result<Value> StringMethod(const std::string& text, const std::string& name, const Arguments& arguments) {
+Result<Value> StringMethod(const std::string& text, const std::string& name, const Arguments& arguments, Meter& meter) {
+  LAMINA_RETURN_IF_ERROR(meter.Text(text.size()));
   const Value* first = arguments.Get(0, "");
   const std::string* first_text = first == nullptr ? nullptr : first->string();
-  if (name == "strip" || name == "lstrip" || name == "rstrip") return Strip(text, first_text, name != "rstrip", name != "lstrip");
+  if (name == "strip" || name == "lstrip" || name == "rstrip") return Strip(text, first_text, {name != "rstrip", name != "lstrip"}, meter);
   if (name == "upper") return Value(Upper(text));
   if (name == "lower") return Value(Lower(text));
   if (name == "capitalize") return Value(Capitalize(text));
@@ -294,27 +342,29 @@ Result<Value> StringMethod(const std::string& text, const std::string& name, con
     const Value* limit = arguments.Get(1, "maxsplit");
     const bool limited = limit != nullptr && limit->integer() != nullptr && *limit->integer() >= 0;
     if (limited && first_text == nullptr) return Unimplemented("the string method .split() with a limit needs a separator");
-    return Split(text, first_text, limited ? static_cast<size_t>(*limit->integer()) : SIZE_MAX);
+    return Split(text, first_text, limited ? static_cast<size_t>(*limit->integer()) : SIZE_MAX, meter);
   }
-  if (name == "replace") return FilterReplace(Value(text), arguments);
+  if (name == "replace") return FilterReplace(Value(text), arguments, meter);
   if (name == "startswith" || name == "endswith") {
     LAMINA_ASSIGN_OR_RETURN(const std::string part, RequiredString(arguments, 0, "prefix"));
     return Value(name == "startswith" ? text.starts_with(part) : text.ends_with(part));
   }
-  if (name == "join" && first != nullptr) return FilterJoin(*first, Arguments{{Value(text)}, {}});
+  if (name == "join" && first != nullptr) return FilterJoin(*first, Arguments{{Value(text)}, {}}, meter);
   return Unimplemented("the string method ." + name + "() is not supported");
 }
 
-Result<Value> DictMethod(const Dict& dict, const std::string& name, const Arguments& arguments) {
-  if (name == "items") return Items(dict);
+Result<Value> DictMethod(const Dict& dict, const std::string& name, const Arguments& arguments, Meter& meter) {
+  if (name == "items") return Items(dict, meter);
   if (name == "get") {
     LAMINA_ASSIGN_OR_RETURN(const std::string key, RequiredString(arguments, 0, "key"));
     const Value* fallback = arguments.Get(1, "default");
+    LAMINA_RETURN_IF_ERROR(meter.Keys(dict.items().size()));
     const Value* found = dict.Find(key);
     if (found != nullptr) return *found;
     return fallback == nullptr ? Value::MakeNone() : *fallback;
   }
   if (name == "keys" || name == "values") {
+    LAMINA_RETURN_IF_ERROR(meter.Entries(dict.items().size()));
     List list;
     for (const auto& [key, value] : dict.items()) list.push_back(name == "keys" ? Value(key) : value);
     return Value(std::move(list));
@@ -330,42 +380,49 @@ const Value* Arguments::Get(size_t index, std::string_view name) const {
   return found == named.end() ? nullptr : &found->second;
 }
 
-Result<Value> ApplyFilter(const std::string& name, const Value& value, const Arguments& arguments) {
+Result<Value> ApplyFilter(const std::string& name, const Value& value, const Arguments& arguments, Meter& meter) {
   const auto found = Filters().find(name);
   if (found == Filters().end()) return Unimplemented("the filter '" + name + "' is not supported");
-  Result<Value> result = found->second(value, arguments);
+  Result<Value> result = found->second(value, arguments, meter);
   if (!result.ok()) return result.status().WithContext("filter '" + name + "'");
   return result;
 }
 
-Result<bool> ApplyTest(const std::string& name, const Value& value, const Arguments& arguments) {
+Result<bool> ApplyTest(const std::string& name, const Value& value, const Arguments& arguments, Meter& meter) {
   if (const std::string_view op = OperatorOf(name); !op.empty()) {
     const Value* other = arguments.Get(0, "other");
     if (other == nullptr) return InvalidArgument("the test 'is " + name + "' takes an argument");
-    LAMINA_ASSIGN_OR_RETURN(const Value result, ApplyOperator(op, value, *other));
+    LAMINA_ASSIGN_OR_RETURN(const Value result, ApplyOperator(op, value, *other, meter));
     return result.Truthy();
   }
+  LAMINA_RETURN_IF_ERROR(meter.Text(value.string() != nullptr ? value.string()->size() : 0));  // "is lower" reads it
   const auto found = Tests().find(name);
   if (found == Tests().end()) return Unimplemented("the test 'is " + name + "' is not supported");
   return found->second(value, arguments);
 }
 
-Result<Value> CallMethod(const Value& object, const std::string& name, const Arguments& arguments) {
-  if (object.string() != nullptr) return StringMethod(*object.string(), name, arguments);
-  if (object.dict() != nullptr) return DictMethod(*object.dict(), name, arguments);
+Result<Value> CallMethod(const Value& object, const std::string& name, const Arguments& arguments, Meter& meter) {
+  if (object.string() != nullptr) return StringMethod(*object.string(), name, arguments, meter);
+  if (object.dict() != nullptr) return DictMethod(*object.dict(), name, arguments, meter);
   if (object.is_undefined()) return InvalidArgument("'" + object.undefined_name() + "' is undefined");
   return Unimplemented("the method ." + name + "() of a " + object.TypeName() + " is not supported");
 }
 
-Result<List> Iterate(const Value& value) {
-  if (value.list() != nullptr) return *value.list();
+Result<List> Iterate(const Value& value, Meter& meter) {
+  if (value.list() != nullptr) {
+    LAMINA_RETURN_IF_ERROR(meter.Entries(value.list()->size()));
+    return *value.list();
+  }
   List items;
   if (value.is_undefined()) return items;
   if (value.string() != nullptr) {
-    for (const std::string_view character : Characters(*value.string())) items.emplace_back(std::string(character));
+    LAMINA_RETURN_IF_ERROR(meter.Steps(value.string()->size()));
+    for (std::string_view rest = *value.string(); !rest.empty(); rest.remove_prefix(FirstCharacter(rest).size()))
+      items.emplace_back(std::string(FirstCharacter(rest)));
     return items;
   }
   if (value.dict() != nullptr) {
+    LAMINA_RETURN_IF_ERROR(meter.Entries(value.dict()->items().size()));
     for (const auto& [key, item] : value.dict()->items()) items.emplace_back(key);
     return items;
   }

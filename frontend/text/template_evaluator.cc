@@ -13,12 +13,15 @@ namespace lamina::chat {
 namespace {
 
 constexpr int64_t kMaxBound = 100'000'000;  // of slices; beyond the end of anything
+constexpr int kMaxValueDepth = 200;         // of what a template makes; what walks through values, and what frees them, recurses
 constexpr int kMaxEvaluationDepth = 600;    // of what is being evaluated, through macros that call each other; a template itself nests less
 
 // The first error is kept and everything after it is skipped.
 class Evaluator {
  public:
-  Evaluator(Dict globals, const RenderLimits& limits) : limits_(limits) { scopes_.push_back(std::move(globals)); }
+  Evaluator(Dict globals, const RenderLimits& limits) : limits_(limits), meter_(limits.max_steps, limits.max_output_bytes) {
+    scopes_.push_back(std::move(globals));
+  }
 
   Result<std::string> Run(const Block& block) {
     Execute(block);
@@ -34,20 +37,22 @@ class Evaluator {
   }
   void Fail(int line, const std::string& message) { Fail(line, InvalidArgument(message)); }
   Value Take(int line, Result<Value> result) {
-    if (result.ok()) return *std::move(result);
+    if (result.ok()) return Made(line, *std::move(result));
     Fail(line, result.status());
     return Value();
   }
-  bool Step(int line) {
-    if (++steps_ > limits_.max_steps && error_.ok())
-      error_ = OutOfSpace("line " + std::to_string(line) + ": the template takes too long on this conversation");
-    return error_.ok();
-  }
-  Value CheckSize(int line, Value value) {
-    const bool too_long = value.string() != nullptr && value.string()->size() > limits_.max_output_bytes;
-    if (too_long) Fail(line, OutOfSpace("a text of more than " + std::to_string(limits_.max_output_bytes) + " bytes"));
+  // A value that did not exist before.
+  Value Made(int line, Value value) {
+    if (value.depth() > kMaxValueDepth)
+      Fail(line, OutOfSpace("lists and dicts more than " + std::to_string(kMaxValueDepth) + " deep within each other"));
     return value;
   }
+  // Whether the template may go on.
+  bool Charge(int line, const Status& status) {
+    if (!status.ok()) Fail(line, status);
+    return error_.ok();
+  }
+  bool Step(int line) { return Charge(line, meter_.Steps(1)); }
 
   // Counts nesting while it lives; too much of it is an error.
   class Deeper {
@@ -66,6 +71,7 @@ class Evaluator {
   Flow Execute(const Block& block);
   Flow Execute(const Node& node);
   Value Capture(const Block& block);
+  void ExecuteOutput(const Node& node);
   Flow ExecuteIf(const Node& node);
   Flow ExecuteFor(const Node& node);
   void ExecuteSet(const Node& node);
@@ -74,7 +80,7 @@ class Evaluator {
   static Value MakeLoop(const List& items, size_t i);
 
   Value Evaluate(const Expr& expr);
-  Value EvaluateName(const Expr& expr) const;
+  Value EvaluateName(const Expr& expr);
   Value EvaluateStored(const Expr& expr);
   Value EvaluateSequence(const Expr& expr);
   Value EvaluateAttribute(const Expr& expr, const Value& object);
@@ -89,7 +95,7 @@ class Evaluator {
   std::vector<Dict> scopes_;
   std::string output_;
   Status error_;
-  int64_t steps_ = 0;
+  Meter meter_;
   int depth_ = 0;
 };
 
@@ -107,7 +113,7 @@ Evaluator::Flow Evaluator::Execute(const Node& node) {
   if (!error_.ok()) return Flow::kBreak;
   switch (node.kind) {
     case Node::Kind::kText: output_ += node.text; break;
-    case Node::Kind::kOutput: output_ += Evaluate(*node.expr).ToText(); break;
+    case Node::Kind::kOutput: ExecuteOutput(node); break;
     case Node::Kind::kIf: return ExecuteIf(node);
     case Node::Kind::kFor: return ExecuteFor(node);
     case Node::Kind::kSet: ExecuteSet(node); break;
@@ -121,6 +127,11 @@ Evaluator::Flow Evaluator::Execute(const Node& node) {
   return error_.ok() ? Flow::kNormal : Flow::kBreak;
 }
 
+void Evaluator::ExecuteOutput(const Node& node) {
+  const Result<std::string> text = meter_.Print(Evaluate(*node.expr));
+  if (Charge(node.line, text.status())) output_ += *text;
+}
+
 Evaluator::Flow Evaluator::ExecuteIf(const Node& node) {
   for (const Node::Branch& branch : node.branches) {
     if (branch.condition == nullptr || Evaluate(*branch.condition).Truthy()) return error_.ok() ? Execute(branch.body) : Flow::kBreak;
@@ -129,7 +140,7 @@ Evaluator::Flow Evaluator::ExecuteIf(const Node& node) {
 }
 
 Evaluator::Flow Evaluator::ExecuteFor(const Node& node) {
-  Result<List> all = Iterate(Evaluate(*node.expr));
+  Result<List> all = Iterate(Evaluate(*node.expr), meter_);
   if (!all.ok()) {
     Fail(node.line, all.status());
     return Flow::kBreak;
@@ -219,16 +230,16 @@ Value Evaluator::Evaluate(const Expr& expr) {
     case Expr::Kind::kCall: return EvaluateCall(expr);
     case Expr::Kind::kFilter: {
       const Value value = Evaluate(*expr.args[0]);
-      return Take(expr.line, ApplyFilter(expr.name, value, EvaluateArguments(expr)));
+      return Take(expr.line, ApplyFilter(expr.name, value, EvaluateArguments(expr), meter_));
     }
     case Expr::Kind::kTest: {
       const Value value = Evaluate(*expr.args[0]);
-      const Result<bool> result = ApplyTest(expr.name, value, EvaluateArguments(expr));
+      const Result<bool> result = ApplyTest(expr.name, value, EvaluateArguments(expr), meter_);
       if (!result.ok()) Fail(expr.line, result.status());
       return Value(result.ok() && result.value());
     }
     case Expr::Kind::kNot: return Value(!Evaluate(*expr.args[0]).Truthy());
-    case Expr::Kind::kNegate: return Take(expr.line, ApplyOperator("-", Value(int64_t{0}), Evaluate(*expr.args[0])));
+    case Expr::Kind::kNegate: return Take(expr.line, ApplyOperator("-", Value(int64_t{0}), Evaluate(*expr.args[0]), meter_));
     case Expr::Kind::kBinary: return EvaluateBinary(expr);
     case Expr::Kind::kCondition:
       if (Evaluate(*expr.args[0]).Truthy()) return Evaluate(*expr.args[1]);
@@ -237,8 +248,9 @@ Value Evaluator::Evaluate(const Expr& expr) {
   return Value();
 }
 
-Value Evaluator::EvaluateName(const Expr& expr) const {
+Value Evaluator::EvaluateName(const Expr& expr) {
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+    if (!Charge(expr.line, meter_.Keys(scope->items().size()))) return Value();
     if (const Value* value = scope->Find(expr.name)) return *value;
   }
   if (IsFunction(expr.name)) return Value(Value::Function{expr.name});
@@ -256,19 +268,21 @@ Value Evaluator::EvaluateSequence(const Expr& expr) {
   if (expr.kind == Expr::Kind::kList) {
     List items;
     for (const ExprPtr& item : expr.args) items.push_back(EvaluateStored(*item));
-    return Value(std::move(items));
+    return Made(expr.line, Value(std::move(items)));
   }
   Dict dict;
   for (size_t i = 0; i + 1 < expr.args.size(); i += 2) {
     const Value key = Evaluate(*expr.args[i]);
     if (key.string() == nullptr) Fail(expr.line, "keys of a dict must be strings, not a " + key.TypeName());
-    dict.Set(key.ToText(), EvaluateStored(*expr.args[i + 1]));
+    if (!Charge(expr.line, meter_.Keys(dict.items().size()))) return Value();
+    dict.Set(*key.string(), EvaluateStored(*expr.args[i + 1]));
   }
-  return Value(std::move(dict));
+  return Made(expr.line, Value(std::move(dict)));
 }
 
 Value Evaluator::EvaluateAttribute(const Expr& expr, const Value& object) {
   if (object.is_undefined()) Fail(expr.line, "'" + object.undefined_name() + "' is undefined");
+  if (object.dict() != nullptr && !Charge(expr.line, meter_.Keys(object.dict()->items().size()))) return Value();
   const Value* found = object.dict() == nullptr ? nullptr : object.dict()->Find(expr.name);
   return found == nullptr ? Value::MakeUndefined(expr.name) : *found;
 }
@@ -277,14 +291,17 @@ Value Evaluator::EvaluateIndex(const Expr& expr) {
   const Value object = Evaluate(*expr.args[0]);
   const Value index = Evaluate(*expr.args[1]);
   if (object.is_undefined()) Fail(expr.line, "'" + object.undefined_name() + "' is undefined");
+  const auto none = [&] { return Value::MakeUndefined(index.depth() > 0 ? index.TypeName() : index.ToText()); };
   if (object.dict() != nullptr) {
+    if (!Charge(expr.line, meter_.Keys(object.dict()->items().size()))) return Value();
     const Value* found = index.string() == nullptr ? nullptr : object.dict()->Find(*index.string());
-    return found == nullptr ? Value::MakeUndefined(index.ToText()) : *found;
+    return found == nullptr ? none() : *found;
   }
-  if (index.integer() == nullptr || (object.list() == nullptr && object.string() == nullptr)) return Value::MakeUndefined(index.ToText());
+  if (index.integer() == nullptr || (object.list() == nullptr && object.string() == nullptr)) return none();
+  if (object.string() != nullptr && !Charge(expr.line, meter_.Text(object.string()->size()))) return Value();
   const int64_t size = static_cast<int64_t>(object.list() != nullptr ? object.list()->size() : CountCodePoints(*object.string()));
   const int64_t at = *index.integer() < 0 ? *index.integer() + size : *index.integer();
-  if (at < 0 || at >= size) return Value::MakeUndefined(index.ToText());
+  if (at < 0 || at >= size) return none();
   if (object.list() != nullptr) return (*object.list())[static_cast<size_t>(at)];
   const size_t begin = CodePointOffset(*object.string(), static_cast<size_t>(at));
   size_t length = 0;
@@ -295,7 +312,11 @@ Value Evaluator::EvaluateIndex(const Expr& expr) {
 // Python's slice rules: negative bounds count from the end, bounds outside are clipped.
 Value Evaluator::EvaluateSlice(const Expr& expr) {
   const Value object = Evaluate(*expr.args[0]);
-  const Result<List> items = Iterate(object);
+  const Result<List> items = Iterate(object, meter_);
+  if (items.status().code() == StatusCode::kOutOfSpace) {
+    Fail(expr.line, items.status());
+    return Value();
+  }
   if (!items.ok() || object.dict() != nullptr || object.is_undefined()) {
     Fail(expr.line, "a " + object.TypeName() + " cannot be sliced");
     return Value();
@@ -342,7 +363,7 @@ Value Evaluator::EvaluateCall(const Expr& expr) {
     const Value object = Evaluate(*callee.args[0]);
     const Arguments arguments = EvaluateArguments(expr);
     if (!error_.ok()) return Value();
-    return Take(expr.line, CallMethod(object, callee.name, arguments));
+    return Take(expr.line, CallMethod(object, callee.name, arguments, meter_));
   }
   if (callee.kind != Expr::Kind::kName) {
     Fail(expr.line, "only functions and methods can be called");
@@ -357,9 +378,9 @@ Value Evaluator::EvaluateCall(const Expr& expr) {
     return Value();
   }
   if (function.function()->macro != nullptr) return CallMacro(expr, *function.function(), arguments);
-  Result<Value> result = CallFunction(callee.name, arguments, limits_.now);
-  if (result.ok()) return *std::move(result);
-  if (callee.name == "raise_exception") {
+  Result<Value> result = CallFunction(callee.name, arguments, limits_.now, meter_);
+  if (result.ok()) return Made(expr.line, *std::move(result));
+  if (callee.name == "raise_exception" && result.status().code() == StatusCode::kInvalidArgument) {
     error_ = result.status();  // the client gets the template's own words
   } else {
     Fail(expr.line, result.status());
@@ -403,7 +424,7 @@ Value Evaluator::EvaluateBinary(const Expr& expr) {
   if (expr.name == "or") return left.Truthy() ? left : Evaluate(*expr.args[1]);
   const Value right = Evaluate(*expr.args[1]);
   if (!error_.ok()) return Value();
-  return CheckSize(expr.line, Take(expr.line, ApplyOperator(expr.name, left, right)));
+  return Take(expr.line, ApplyOperator(expr.name, left, right, meter_));
 }
 
 }  // namespace

@@ -11,7 +11,9 @@
 namespace lamina::chat {
 
 struct RenderLimits {
-  int64_t max_steps = 2'000'000;  // statements and expressions evaluated: far beyond any real conversation, about a second of work
+  // Statements and expressions evaluated, and the work of those by its size (see Meter): far beyond any real conversation, about a second
+  // of work.
+  int64_t max_steps = 2'000'000;
   size_t max_output_bytes = size_t{32} << 20;  // also of any one string that is put together on the way
   std::time_t now = std::time(nullptr);        // for strftime_now()
 };

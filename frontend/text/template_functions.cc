@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lamina::chat {
@@ -10,19 +11,23 @@ namespace {
 
 constexpr int64_t kMaxRange = 100'000;  // entries of range()
 
-Result<Value> MakeDict(std::string_view name, const Arguments& arguments) {
+Result<Value> MakeDict(std::string_view name, const Arguments& arguments, Meter& meter) {
   Dict dict;
   if (!arguments.positional.empty()) {
     const Dict* source = arguments.positional[0].dict();
     if (source == nullptr) return InvalidArgument(std::string(name) + "() takes a dict or name=value");
+    LAMINA_RETURN_IF_ERROR(meter.Entries(source->items().size()));
     dict = *source;
   }
-  for (const auto& [key, value] : arguments.named) dict.Set(key, value);
+  for (const auto& [key, value] : arguments.named) {
+    LAMINA_RETURN_IF_ERROR(meter.Keys(dict.items().size()));
+    dict.Set(key, value);
+  }
   dict.is_namespace = name == "namespace";
   return Value(std::move(dict));
 }
 
-Result<Value> MakeRange(const Arguments& arguments) {
+Result<Value> MakeRange(const Arguments& arguments, Meter& meter) {
   std::vector<int64_t> numbers;
   for (const Value& value : arguments.positional) {
     if (value.integer() != nullptr) numbers.push_back(std::clamp<int64_t>(*value.integer(), INT32_MIN, INT32_MAX));
@@ -39,6 +44,7 @@ Result<Value> MakeRange(const Arguments& arguments) {
       return OutOfSpace("range() of more than " + std::to_string(kMaxRange) + " entries");
     items.emplace_back(i);
   }
+  LAMINA_RETURN_IF_ERROR(meter.Entries(items.size()));
   return Value(std::move(items));
 }
 
@@ -58,12 +64,14 @@ bool IsFunction(std::string_view name) {
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
-Result<Value> CallFunction(std::string_view name, const Arguments& arguments, std::time_t now) {
-  if (name == "range") return MakeRange(arguments);
+Result<Value> CallFunction(std::string_view name, const Arguments& arguments, std::time_t now, Meter& meter) {
+  if (name == "range") return MakeRange(arguments, meter);
   if (name == "strftime_now") return FormatTime(arguments, now);
-  if (name == "namespace" || name == "dict") return MakeDict(name, arguments);
+  if (name == "namespace" || name == "dict") return MakeDict(name, arguments, meter);
   const Value* message = arguments.Get(0, "message");
-  return InvalidArgument(message == nullptr ? "the chat template refused this conversation" : message->ToText());
+  if (message == nullptr) return InvalidArgument("the chat template refused this conversation");
+  LAMINA_ASSIGN_OR_RETURN(std::string text, meter.Print(*message));
+  return InvalidArgument(std::move(text));
 }
 
 }  // namespace lamina::chat

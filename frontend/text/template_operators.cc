@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 
 namespace lamina::chat {
@@ -50,29 +51,51 @@ Result<Value> CombineNumbers(std::string_view op, const Value& left, const Value
   return Value(a - std::floor(a / b) * b);
 }
 
-Result<Value> Add(const Value& left, const Value& right) {
-  if (left.string() != nullptr && right.string() != nullptr) return Value(*left.string() + *right.string());
+Result<Value> Add(const Value& left, const Value& right, Meter& meter) {
+  if (left.string() != nullptr && right.string() != nullptr) {
+    LAMINA_RETURN_IF_ERROR(meter.Text(left.string()->size() + right.string()->size()));
+    return Value(*left.string() + *right.string());
+  }
   if (left.list() == nullptr || right.list() == nullptr) return CombineNumbers("+", left, right);
+  LAMINA_RETURN_IF_ERROR(meter.Entries(left.list()->size() + right.list()->size()));
   List joined = *left.list();
   joined.insert(joined.end(), right.list()->begin(), right.list()->end());
   return Value(std::move(joined));
 }
 
-Result<bool> Less(std::string_view op, const Value& left, const Value& right) {
-  if (left.string() != nullptr && right.string() != nullptr) return *left.string() < *right.string();
+Result<bool> Less(std::string_view op, const Value& left, const Value& right, Meter& meter) {
+  if (left.string() != nullptr && right.string() != nullptr) {
+    LAMINA_RETURN_IF_ERROR(meter.Text(std::min(left.string()->size(), right.string()->size())));
+    return *left.string() < *right.string();
+  }
   if (left.integer() != nullptr && right.integer() != nullptr) return *left.integer() < *right.integer();
   if (!IsNumber(left) || !IsNumber(right)) return CannotCombine(op, left, right);
   return Number(left) < Number(right);
 }
 
-Result<bool> Contains(const Value& container, const Value& item) {
+Result<bool> Equal(const Value& left, const Value& right, Meter& meter) {
+  const size_t smaller = std::min(left.text_bytes(), right.text_bytes());
+  LAMINA_RETURN_IF_ERROR(left.depth() > 0 && right.depth() > 0 ? meter.Walk(smaller) : meter.Text(smaller));
+  return left.Equals(right);
+}
+
+Result<bool> Contains(const Value& container, const Value& item, Meter& meter) {
   if (container.string() != nullptr) {
     if (item.string() == nullptr) return InvalidArgument("'in' needs a string on its left, not a " + item.TypeName());
-    return container.string()->find(*item.string()) != std::string::npos;
+    LAMINA_RETURN_IF_ERROR(meter.Text(container.string()->size()));
+    return FindText(*container.string(), *item.string(), 0) != std::string_view::npos;
   }
-  if (container.dict() != nullptr) return item.string() != nullptr && container.dict()->Find(*item.string()) != nullptr;
+  if (container.dict() != nullptr) {
+    LAMINA_RETURN_IF_ERROR(meter.Keys(container.dict()->items().size()));
+    return item.string() != nullptr && container.dict()->Find(*item.string()) != nullptr;
+  }
   if (container.list() != nullptr) {
-    return std::any_of(container.list()->begin(), container.list()->end(), [&](const Value& other) { return other.Equals(item); });
+    LAMINA_RETURN_IF_ERROR(meter.Keys(container.list()->size()));
+    for (const Value& other : *container.list()) {
+      LAMINA_ASSIGN_OR_RETURN(const bool equal, Equal(other, item, meter));
+      if (equal) return true;
+    }
+    return false;
   }
   if (container.is_undefined()) return false;
   return InvalidArgument("'in' cannot search a " + container.TypeName());
@@ -86,18 +109,29 @@ Result<Value> Truth(const Result<bool>& result, bool expected) {
 
 }  // namespace
 
-Result<Value> ApplyOperator(std::string_view op, const Value& left, const Value& right) {
-  if (op == "==") return Value(left.Equals(right));
-  if (op == "!=") return Value(!left.Equals(right));
-  if (op == "in") return Truth(Contains(right, left), true);
-  if (op == "not in") return Truth(Contains(right, left), false);
-  if (op == "~") return Value(left.ToText() + right.ToText());
-  if (op == "<") return Truth(Less(op, left, right), true);
-  if (op == ">") return Truth(Less(op, right, left), true);
-  if (op == "<=") return Truth(Less(op, right, left), false);
-  if (op == ">=") return Truth(Less(op, left, right), false);
-  if (op == "+") return Add(left, right);
+Result<Value> ApplyOperator(std::string_view op, const Value& left, const Value& right, Meter& meter) {
+  if (op == "==") return Truth(Equal(left, right, meter), true);
+  if (op == "!=") return Truth(Equal(left, right, meter), false);
+  if (op == "in") return Truth(Contains(right, left, meter), true);
+  if (op == "not in") return Truth(Contains(right, left, meter), false);
+  if (op == "~") {
+    LAMINA_RETURN_IF_ERROR(meter.Text(left.text_bytes() + right.text_bytes()));
+    LAMINA_ASSIGN_OR_RETURN(const std::string begin, meter.Print(left));
+    LAMINA_ASSIGN_OR_RETURN(const std::string end, meter.Print(right));
+    return Value(begin + end);
+  }
+  if (op == "<") return Truth(Less(op, left, right, meter), true);
+  if (op == ">") return Truth(Less(op, right, left, meter), true);
+  if (op == "<=") return Truth(Less(op, right, left, meter), false);
+  if (op == ">=") return Truth(Less(op, left, right, meter), false);
+  if (op == "+") return Add(left, right, meter);
   return CombineNumbers(op, left, right);
+}
+
+size_t FindText(std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  return found == nullptr ? std::string_view::npos : static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
 }  // namespace lamina::chat

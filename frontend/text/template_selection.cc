@@ -33,11 +33,16 @@ Arguments Behind(const Arguments& arguments, size_t count) {
   return rest;
 }
 
-Result<Value> Select(const Value& value, const Arguments& arguments, bool by_attribute, bool wanted) {
-  LAMINA_ASSIGN_OR_RETURN(List items, Iterate(value));
+struct Selection {
+  bool by_attribute = false;
+  bool wanted = true;
+};
+
+Result<Value> Select(const Value& value, const Arguments& arguments, Selection selection, Meter& meter) {
+  LAMINA_ASSIGN_OR_RETURN(List items, Iterate(value, meter));
   std::string path, test;
   size_t num_names = 0;
-  if (by_attribute) {
+  if (selection.by_attribute) {
     LAMINA_ASSIGN_OR_RETURN(path, Name(arguments, num_names++));
   }
   if (arguments.positional.size() > num_names) {
@@ -46,28 +51,38 @@ Result<Value> Select(const Value& value, const Arguments& arguments, bool by_att
   const Arguments rest = Behind(arguments, num_names);
   List selected;
   for (Value& item : items) {
+    LAMINA_RETURN_IF_ERROR(meter.Steps(1));
     const Value tested = Attribute(item, path);
-    Result<bool> result = test.empty() ? Result<bool>(tested.Truthy()) : ApplyTest(test, tested, rest);
+    Result<bool> result = test.empty() ? Result<bool>(tested.Truthy()) : ApplyTest(test, tested, rest, meter);
     if (!result.ok()) return result.status();
-    if (*result == wanted) selected.push_back(std::move(item));
+    if (*result == selection.wanted) selected.push_back(std::move(item));
   }
   return Value(std::move(selected));
 }
 
 }  // namespace
 
-Result<Value> FilterSelect(const Value& value, const Arguments& arguments) { return Select(value, arguments, false, true); }
-Result<Value> FilterReject(const Value& value, const Arguments& arguments) { return Select(value, arguments, false, false); }
-Result<Value> FilterSelectAttr(const Value& value, const Arguments& arguments) { return Select(value, arguments, true, true); }
-Result<Value> FilterRejectAttr(const Value& value, const Arguments& arguments) { return Select(value, arguments, true, false); }
+Result<Value> FilterSelect(const Value& value, const Arguments& arguments, Meter& meter) {
+  return Select(value, arguments, {false, true}, meter);
+}
+Result<Value> FilterReject(const Value& value, const Arguments& arguments, Meter& meter) {
+  return Select(value, arguments, {false, false}, meter);
+}
+Result<Value> FilterSelectAttr(const Value& value, const Arguments& arguments, Meter& meter) {
+  return Select(value, arguments, {true, true}, meter);
+}
+Result<Value> FilterRejectAttr(const Value& value, const Arguments& arguments, Meter& meter) {
+  return Select(value, arguments, {true, false}, meter);
+}
 
-Result<Value> FilterMap(const Value& value, const Arguments& arguments) {
-  LAMINA_ASSIGN_OR_RETURN(List items, Iterate(value));
+Result<Value> FilterMap(const Value& value, const Arguments& arguments, Meter& meter) {
+  LAMINA_ASSIGN_OR_RETURN(List items, Iterate(value, meter));
+  LAMINA_RETURN_IF_ERROR(meter.Steps(items.size()));
   if (!arguments.positional.empty()) {
     LAMINA_ASSIGN_OR_RETURN(const std::string filter, Name(arguments, 0));
     const Arguments rest = Behind(arguments, 1);
     for (Value& item : items) {
-      LAMINA_ASSIGN_OR_RETURN(item, ApplyFilter(filter, item, rest));
+      LAMINA_ASSIGN_OR_RETURN(item, ApplyFilter(filter, item, rest, meter));
     }
     return Value(std::move(items));
   }

@@ -1,5 +1,7 @@
 #include "frontend/text/template_value.h"
 
+#include <algorithm>
+
 namespace lamina::chat {
 namespace {
 
@@ -57,7 +59,65 @@ std::string JsonText(const Value& value, int indent, int depth) {
   return value.ToText();
 }
 
+constexpr size_t kScalarBytes = 8;
+constexpr size_t kPunctuationBytes = 4;         // of an entry
+constexpr size_t kMaxTextBytes = SIZE_MAX / 4;  // what sums end at
+
+void Count(const Value& entry, size_t key_bytes, size_t& text_bytes, int& depth) {
+  text_bytes = std::min(kMaxTextBytes, text_bytes + key_bytes + kPunctuationBytes + entry.text_bytes());
+  depth = std::max(depth, entry.depth() + 1);
+}
+
+void Count(const Dict& dict, size_t& text_bytes, int& depth) {
+  text_bytes = kPunctuationBytes;
+  depth = 1;
+  for (const auto& [key, value] : dict.items()) Count(value, key.size(), text_bytes, depth);
+}
+
+// Its entries in the order of their keys.
+std::vector<const std::pair<std::string, Value>*> Sorted(const Dict& dict) {
+  std::vector<const std::pair<std::string, Value>*> sorted;
+  for (const auto& entry : dict.items()) sorted.push_back(&entry);
+  std::ranges::sort(sorted, {}, [](const auto* entry) -> const std::string& { return entry->first; });
+  return sorted;
+}
+
 }  // namespace
+
+Value::Value(List value) {
+  size_t text_bytes = kPunctuationBytes;
+  int depth = 1;
+  for (const Value& entry : value) Count(entry, 0, text_bytes, depth);
+  data_ = std::make_shared<Sized<List>>(Sized<List>{std::move(value), text_bytes, depth});
+}
+
+Value::Value(Dict value) {
+  size_t text_bytes = 0;
+  int depth = 0;
+  Count(value, text_bytes, depth);
+  data_ = std::make_shared<Sized<Dict>>(Sized<Dict>{std::move(value), text_bytes, depth});
+}
+
+size_t Value::text_bytes() const {
+  if (string() != nullptr) return string()->size();
+  if (const auto* sized = Pointee<Sized<List>>()) return sized->text_bytes;
+  const auto* sized = Pointee<Sized<Dict>>();
+  if (sized == nullptr) return kScalarBytes;
+  size_t text_bytes = sized->text_bytes;
+  int depth = sized->depth;
+  if (sized->value.is_namespace) Count(sized->value, text_bytes, depth);
+  return text_bytes;
+}
+
+int Value::depth() const {
+  if (const auto* sized = Pointee<Sized<List>>()) return sized->depth;
+  const auto* sized = Pointee<Sized<Dict>>();
+  if (sized == nullptr) return 0;
+  size_t text_bytes = sized->text_bytes;
+  int depth = sized->depth;
+  if (sized->value.is_namespace) Count(sized->value, text_bytes, depth);
+  return depth;
+}
 
 const Value* Dict::Find(std::string_view key) const {
   for (const auto& [name, value] : items_) {
@@ -174,9 +234,10 @@ bool Value::Equals(const Value& other) const {
   }
   if (dict() != nullptr && other.dict() != nullptr) {
     if (dict()->items().size() != other.dict()->items().size()) return false;
-    for (const auto& [key, value] : dict()->items()) {
-      const Value* match = other.dict()->Find(key);
-      if (match == nullptr || !value.Equals(*match)) return false;
+    const auto ours = Sorted(*dict());
+    const auto theirs = Sorted(*other.dict());
+    for (size_t i = 0; i < ours.size(); ++i) {
+      if (ours[i]->first != theirs[i]->first || !ours[i]->second.Equals(theirs[i]->second)) return false;
     }
     return true;
   }

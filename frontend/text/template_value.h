@@ -31,7 +31,8 @@ class Dict {
 };
 
 // Cheap to copy: strings, lists and dicts are shared. Only namespace() objects change after they were made, and those stand in variables
-// only, never inside other values: so there are no cycles.
+// only, never inside other values: so there are no cycles. But one list may stand in many places: what walks through a value may take time
+// that grows exponentially with its nesting, so ask for text_bytes() before.
 class Value {
  public:
   struct Undefined {
@@ -49,8 +50,8 @@ class Value {
   explicit Value(int64_t value) : data_(value) {}
   explicit Value(double value) : data_(value) {}
   explicit Value(std::string value) : data_(std::make_shared<const std::string>(std::move(value))) {}
-  explicit Value(List value) : data_(std::make_shared<List>(std::move(value))) {}
-  explicit Value(Dict value) : data_(std::make_shared<Dict>(std::move(value))) {}
+  explicit Value(List value);
+  explicit Value(Dict value);
   explicit Value(Function value) : data_(std::make_shared<const Function>(std::move(value))) {}
   static Value MakeNone() { return Value(None{}); }
   static Value MakeUndefined(std::string name) { return Value(Undefined{std::move(name)}); }
@@ -62,10 +63,16 @@ class Value {
   const int64_t* integer() const { return std::get_if<int64_t>(&data_); }
   const double* real() const { return std::get_if<double>(&data_); }
   const std::string* string() const { return Pointee<const std::string>(); }
-  const List* list() const { return Pointee<List>(); }
-  const Dict* dict() const { return Pointee<Dict>(); }
+  const List* list() const {
+    const auto* sized = Pointee<Sized<List>>();
+    return sized == nullptr ? nullptr : &sized->value;
+  }
+  const Dict* dict() const {
+    const auto* sized = Pointee<Sized<Dict>>();
+    return sized == nullptr ? nullptr : &sized->value;
+  }
   const Function* function() const { return Pointee<const Function>(); }
-  Dict* mutable_dict() { return const_cast<Dict*>(Pointee<Dict>()); }                    // nullptr unless dict(); for namespace() objects
+  Dict* mutable_dict() { return const_cast<Dict*>(dict()); }                             // nullptr unless dict(); for namespace() objects
   const std::string& undefined_name() const { return std::get<Undefined>(data_).name; }  // REQUIRES: is_undefined()
 
   bool Truthy() const;
@@ -73,9 +80,19 @@ class Value {
   std::string Repr() const;                   // Python's repr()
   std::string ToJson(int indent = -1) const;  // Python's json.dumps(value, ensure_ascii=False, indent=indent)
   std::string TypeName() const;               // "string", "list", ... for messages
+  size_t text_bytes() const;                  // about how long ToText and ToJson without an indent would be; saturates
+  int depth() const;                          // of lists and dicts within each other; 0: neither
   bool Equals(const Value& other) const;      // 1 == 1.0 == True
 
  private:
+  // A list or dict with what was counted when it was made. Of a namespace(), which may change, it is counted anew.
+  template <typename T>
+  struct Sized {
+    T value;
+    size_t text_bytes = 0;
+    int depth = 0;
+  };
+
   explicit Value(Undefined value) : data_(std::move(value)) {}
   explicit Value(None value) : data_(value) {}
   template <typename T>
@@ -85,8 +102,8 @@ class Value {
   }
   bool AsNumber(double* number) const;
 
-  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>, std::shared_ptr<List>, std::shared_ptr<Dict>,
-               std::shared_ptr<const Function>>
+  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>, std::shared_ptr<Sized<List>>,
+               std::shared_ptr<Sized<Dict>>, std::shared_ptr<const Function>>
       data_;
 };
 

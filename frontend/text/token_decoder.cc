@@ -32,14 +32,14 @@ bool IsWellFormed(std::string_view bytes) {
   return true;
 }
 
-std::string ReplaceAll(std::string_view text, const Regex& pattern, std::string_view with) {
+Result<std::string> ReplaceAll(std::string_view text, const Regex& pattern, std::string_view with, const RegexBudget& budget) {
   std::string replaced;
   size_t done = 0;
-  pattern.ForEachMatch(text, [&](size_t begin, size_t end) {
+  LAMINA_RETURN_IF_ERROR(pattern.ForEachMatch(text, budget, [&](size_t begin, size_t end) {
     replaced += text.substr(done, begin - done);
     replaced += with;
     done = end;
-  });
+  }));
   return replaced += text.substr(done);
 }
 
@@ -117,7 +117,7 @@ Status TokenDecoder::ReadStrip(const JsonNode& step) {
   return OkStatus();
 }
 
-TokenDecoder::Token TokenDecoder::Prepare(std::string_view piece) const {
+Result<TokenDecoder::Token> TokenDecoder::Prepare(std::string_view piece, const RegexBudget& budget) const {
   Token token;
   switch (kind_) {
     case Kind::kWords:
@@ -140,7 +140,9 @@ TokenDecoder::Token TokenDecoder::Prepare(std::string_view piece) const {
       break;
     case Kind::kSequence:
       token.text = piece;
-      for (const auto& [pattern, with] : replacements_) token.text = ReplaceAll(token.text, *pattern, with);
+      for (const auto& [pattern, with] : replacements_) {
+        LAMINA_ASSIGN_OR_RETURN(token.text, ReplaceAll(token.text, *pattern, with, budget));
+      }
       token.is_byte = byte_fallback_ && ReadByteToken(std::string(token.text), token.text);
       break;
   }

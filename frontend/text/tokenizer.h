@@ -26,8 +26,8 @@ class Tokenizer {
 
   // `text` is valid UTF-8. Special tokens written in it ("</s>") become their ids, as in the Hugging Face tokenizers. With
   // `add_special_tokens` the model's beginning-of-sequence token is put in front (and the end token behind) if the checkpoint's
-  // configuration says so.
-  virtual std::vector<TokenId> Encode(std::string_view text, bool add_special_tokens) const = 0;
+  // configuration says so. kOutOfSpace: the tokenizer's regular expressions take too long on this text.
+  virtual Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const = 0;
 
   // A lower bound of how many ids Encode gives, without its work: text that cannot fit need not be encoded.
   virtual int64_t MinTokens(std::string_view text) const = 0;

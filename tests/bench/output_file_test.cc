@@ -31,6 +31,14 @@ TEST(OutputFile, IsWrittenWholeOrNamed) {
   EXPECT_THAT(WriteOutput(folder / "none" + "/b", "text").message(), HasSubstr("cannot write " + (folder / "none")));
 }
 
+TEST(OutputFile, OneThatCannotBeWrittenKeepsNoOtherFromIt) {
+  const TemporaryFolder folder;
+  const Status status = WriteOutputs({{folder / "none" + "/a", "x"}, {"/dev/full", "y"}, {folder / "b", "z"}, {"", "none"}});
+  EXPECT_THAT(status.message(), HasSubstr("none/a: No such file or directory"));
+  EXPECT_THAT(status.message(), HasSubstr("/dev/full: No space left on device"));
+  EXPECT_EQ(TextOf(folder / "b"), "z");
+}
+
 TEST(OutputFile, CheckingLeavesNothingBehindAndNothingOut) {
   const TemporaryFolder folder;
   ASSERT_TRUE(WriteOutput(folder / "old", "kept").ok());

@@ -24,7 +24,7 @@ class PromptsTest : public ::testing::TestWithParam<std::string> {
  protected:
   PromptsTest() : tokenizer_(LoadTokenizerOrBytes(GetParam())) { EXPECT_TRUE(tokenizer_.ok()) << tokenizer_.status(); }
 
-  int64_t Count(const std::string& text) const { return static_cast<int64_t>((*tokenizer_)->Encode(text, true).size()); }
+  int64_t Count(const std::string& text) const { return static_cast<int64_t>((*tokenizer_)->Encode(text, true).value().size()); }
 
   Result<std::unique_ptr<Tokenizer>> tokenizer_;
 };
@@ -43,7 +43,7 @@ TEST_P(PromptsTest, EqualBlocksAreEqualText) {
   const std::string a = maker.Text(OfLength(150, {3, 9, 4}), 0, 64), b = maker.Text(OfLength(190, {3, 9, 5}), 1, 64);
   EXPECT_EQ(Count(a), 150);
   EXPECT_EQ(Count(b), 190);
-  const std::vector<TokenId> ids_a = (*tokenizer_)->Encode(a, true), ids_b = (*tokenizer_)->Encode(b, true);
+  const std::vector<TokenId> ids_a = (*tokenizer_)->Encode(a, true).value(), ids_b = (*tokenizer_)->Encode(b, true).value();
   const auto same = std::mismatch(ids_a.begin(), ids_a.end(), ids_b.begin()).first - ids_a.begin();
   EXPECT_GE(same, 128);
   EXPECT_LE(same, 133);  // the third block is another one

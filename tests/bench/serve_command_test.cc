@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <fstream>
@@ -82,6 +83,20 @@ TEST(ServeCommand, ReportsAnswersThatAreNotUtf8) {
     EXPECT_EQ(report.at("failed"), 3);
     EXPECT_EQ(report.at("errors").at("HTTP 500").at("count"), 3);
   }
+}
+
+// A disk that is full can be opened and not written.
+TEST(ServeCommand, PrintsItsFiguresThoughAFileCannotBeWritten) {
+  const TimedServer server = ServerThatAnswers(Tokens(4, milliseconds(0), milliseconds(0)));
+  const TemporaryFolder folder;
+  const std::string requests = folder / "requests.jsonl";
+  const CommandOutput out = RunBench(server, {"--json", "--json-out", "/dev/full", "--requests-out", requests});
+  EXPECT_EQ(out.exit_status, 1);
+  EXPECT_THAT(out.err, HasSubstr("cannot write /dev/full: No space left on device"));
+  const json report = json::parse(out.out, nullptr, false);
+  ASSERT_TRUE(report.is_object()) << out.out;
+  EXPECT_EQ(report["completed"], 3);
+  EXPECT_EQ(std::ranges::count(Contents(requests), '\n'), 3) << "the others are written";
 }
 
 // Answers the first requests with so many tokens at once, and begins answers of seconds then.

@@ -150,6 +150,45 @@ TEST(ContextExchange, ANodeThatIsGoneIsLost) {
   EXPECT_FALSE((*nodes[1])->Post(0, 0, StepId{1}, 1, 1, 10).ok());
 }
 
+// Both nodes live, and the connection stays open.
+TEST(ContextExchange, ANodeBehindACutIsLostAfterThePeerTimeout) {
+  FaultPlan cut;
+  cut.mute_after_posts = 0;
+  ContextExchangeOptions first = Options(11), second = Options(12);
+  first.peer_timeout = second.peer_timeout = milliseconds(200);
+  const Joined nodes = Join({first, second}, Deadline::After(seconds(10)), cut);
+  ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
+  ContextExchange &sender = **nodes[0], &taker = **nodes[1];
+  const TimePoint since = Clock::now();
+  Send(sender, 1, 0, 3, 1, "context");
+  for (const Deadline deadline = Deadline::After(seconds(20)); !taker.lost() && !deadline.Passed();) {
+    sender.Poll();
+    taker.Poll();
+    EXPECT_FALSE(taker.arrived(0, 0));
+    taker.LoseIfSilent(0, since);
+  }
+  ASSERT_TRUE(taker.lost());
+  EXPECT_GE(Clock::now() - since, milliseconds(200));
+  EXPECT_EQ(taker.lost()->node, NodeId{11});
+  EXPECT_THAT(taker.lost()->message, testing::StartsWith("c0: no sign of life from "));
+}
+
+TEST(ContextExchange, ANodeThatTakesItsTimeIsNotLost) {
+  ContextExchangeOptions first = Options(11), second = Options(12);
+  first.peer_timeout = second.peer_timeout = milliseconds(200);
+  const Joined nodes = Join({first, second});
+  ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
+  const TimePoint since = Clock::now();
+  while (Clock::now() < since + seconds(1)) {  // many times the peer timeout
+    (*nodes[0])->Poll();
+    (*nodes[1])->Poll();
+    (*nodes[1])->LoseIfSilent(0, since);
+    ASSERT_FALSE((*nodes[1])->lost()) << (*nodes[1])->lost()->message;
+  }
+  Send(**nodes[0], 1, 0, 3, 1, "context");
+  EXPECT_TRUE(Await(**nodes[1], 0, 0));
+}
+
 TEST(ContextExchange, StrangersDoNotJoin) {
   ContextExchangeOptions other_epoch = Options(12), other_token = Options(12), other_node = Options(12);
   other_epoch.epoch = kEpoch + 1;

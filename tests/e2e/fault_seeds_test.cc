@@ -5,6 +5,8 @@
 
 #include <random>
 
+#include "splitter/wire_format.h"
+
 #include "tests/support/faulty_cluster.h"
 #include "tests/support/golden_prompts.h"
 #include "tests/support/serving.h"
@@ -114,6 +116,34 @@ TEST_P(FaultSeeds, EveryRequestEndsRightOrWithAnError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, FaultSeeds, ::testing::Range(0, 10));
+
+// Nothing that compute nodes send each other arrives any more; memory nodes and the manager hear all of them.
+TEST(FaultyCluster, ACutBetweenComputeNodesIsNoticedWithinThePeerTimeout) {
+  const auto between_compute_nodes = [](uint32_t notification) {
+    const MessageKind kind = Notification::Unpack(notification).value_or(Notification{}).kind;
+    return kind == MessageKind::kContext || kind == MessageKind::kPartialSum || kind == MessageKind::kAlive;
+  };
+  for (const bool stages : {true, false}) {
+    SCOPED_TRACE(stages ? "stages" : "ranks");
+    FaultyClusterOptions options;
+    options.num_compute_nodes = 2;
+    (stages ? options.pipeline_parallel_size : options.tensor_parallel_size) = 2;
+    if (!stages) options.kv_head_parallel = 2;
+    options.peer_timeout = milliseconds(500);
+    options.step_timeout = seconds(60);
+    options.of_compute.mute_after_posts = 20;
+    options.of_compute.mutes = between_compute_nodes;
+    Result<std::unique_ptr<FaultyCluster>> cluster = FaultyCluster::Create(options);
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    const Collector collector;
+    ASSERT_TRUE((*cluster)->engine().Submit(GreedyRequest(GoldenPrompts()[0].prompt_ids, 100), collector.sink()).ok());
+    ASSERT_TRUE(collector.Wait(Deadline::After(seconds(30)))) << "only the step's deadline ends it";
+    const Generated got = collector.results()[0];
+    EXPECT_EQ(got.reason, FinishReason::kError);
+    EXPECT_THAT(got.error.message(), ::testing::MatchesRegex("compute node c[01] lost compute node c[01]: no sign of life .*"));
+    EXPECT_GT((*cluster)->Stop(), 0u);
+  }
+}
 
 TEST(FaultyCluster, WithoutFaultsEveryRequestIsRight) {
   Result<std::unique_ptr<FaultyCluster>> cluster = FaultyCluster::Create({});

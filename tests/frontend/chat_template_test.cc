@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <random>
 
@@ -101,6 +102,71 @@ TEST(ChatTemplate, WorkAndOutputAreBounded) {
   std::string doubling = "{% set ns = namespace(s='0123456789') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}";
   EXPECT_EQ(Render(doubling).status().code(), StatusCode::kOutOfSpace);
   EXPECT_EQ(Render("{{ range(1000000000) }}").status().code(), StatusCode::kOutOfSpace);
+}
+
+// Each would take gigabytes, hours or the stack if only evaluated expressions counted. `l` is doubled, `d` holds itself twice 100 times.
+TEST(ChatTemplate, WorkAndMemoryAreBoundedByTheSizeOfValues) {
+  const std::string doubled_list = "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}";
+  const std::string shared =
+      "{% set ns = namespace(d=[1], e=[1]) %}{% for i in range(100) %}{% set ns.d = [ns.d, ns.d] %}"
+      "{% set ns.e = [ns.e, ns.e] %}{% endfor %}";
+  const std::string text = "{% set ns = namespace(t='a') %}{% for i in range(24) %}{% set ns.t = ns.t + ns.t %}{% endfor %}";
+  const std::string cases[] = {
+      doubled_list,
+      shared + "{{ ns.d == ns.e }}",
+      shared + "{{ ns.d }}",
+      shared + "{{ ns.d | tojson }}",
+      shared + "{{ ns.d | string | length }}",
+      shared + "{{ ns.d in [ns.e] }}",
+      shared + "{{ ns.d ~ 'x' }}",
+      shared + "{{ [ns.d] | join(', ') }}",
+      shared + "{{ [ns.d] | map('upper') | list | length }}",
+      shared + "{{ raise_exception(ns.d) }}",
+      text + "{{ (ns.t + 'b') in ns.t + 'aaaaaaab' }}{% for i in range(100000) %}{{ ns.t[-1] }}{% endfor %}",
+      text + "{{ ns.t.replace('a', ns.t) }}",
+      text + "{{ ns.t.split('a') | length }}",
+      text + "{{ ns.t | list | length }}",
+      text + "{{ range(1000) | join(ns.t) | length }}",
+      text + "{{ ns.t.strip(ns.t) }}",
+      text + "{% for i in range(100000) %}{{ ns.t | length }}{{ ns.t == ns.t ~ '' }}{% endfor %}",
+      text + "{{ range(100000) | map('replace', '1', ns.t) | list | length }}",
+      "{% set l = range(100000) %}{% for i in range(100000) %}{% if -1 in l %}{% endif %}{% endfor %}",
+      "{% set l = range(100000) %}{% for i in range(100000) %}{% set k = l | reverse %}{% endfor %}",
+      "{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l | tojson(indent=16) }}",
+  };
+  for (const std::string& source : cases) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Result<std::string> rendered = Render(source);
+    EXPECT_EQ(rendered.status().code(), StatusCode::kOutOfSpace) << source << ": " << rendered.status();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << source;
+  }
+}
+
+// Nested values are freed, compared and printed by recursion.
+TEST(ChatTemplate, DeepValuesAreRefused) {
+  for (const char* nest : {"[ns.l]", "{'a': ns.l}", "[ns.l] | list", "dict(a=ns.l)", "{'a': ns.l}.items() | list"}) {
+    const std::string source =
+        "{% set ns = namespace(l=[]) %}{% for i in range(90000) %}{% set ns.l = " + std::string(nest) + " %}{% endfor %}";
+    const Status status = Render(source).status();
+    EXPECT_EQ(status.code(), StatusCode::kOutOfSpace) << nest;
+    EXPECT_THAT(status.message(), HasSubstr("more than 200 deep")) << nest;
+  }
+  const Result<std::string> fits =
+      Render("{% set ns = namespace(l=[]) %}{% for i in range(190) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l | string | length }}");
+  EXPECT_TRUE(fits.ok()) << fits.status();
+}
+
+// What templates do with each message costs the same whatever the conversation's length.
+TEST(ChatTemplate, LongConversationsFit) {
+  nlohmann::json messages = nlohmann::json::array();
+  for (int i = 0; i < 2000; ++i) messages.push_back({{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", std::string(1000, 'x')}});
+  const Result<std::string> text = Render(
+      "{% set ns = namespace(seen=[]) %}{% for message in messages[1:] %}{% set ns.seen = ns.seen + [message.role] %}"
+      "{% if loop.index0 < messages | length - 1 and (messages | last).role == 'assistant' and messages[loop.index0 - 1] is mapping %}"
+      "{{ '<|' + message['role'] + '|>' + message['content'] | trim + eos_token }}{% endif %}{% endfor %}",
+      Conversation(messages, true));
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_GT(text->size(), 2'000'000u);
 }
 
 TEST(ChatTemplate, DeepTemplatesAreRefused) {

@@ -316,6 +316,31 @@ TEST_F(ClusterOpsTest, DryRunsRunNothing) {
   EXPECT_TRUE(Down().ok());
 }
 
+TEST_F(ClusterOpsTest, OnlyTheManagerGetsTheApiKeyAndNoCommandLineHasIt) {
+  config_.env = {{"LAMINA_API_KEY", "open-sesame"}, {"FAKE_NOTE", "for all"}};
+  options_.dry_run = true;
+  EXPECT_TRUE(Up().ok());
+  EXPECT_THAT(out_.str(), Not(HasSubstr("open-sesame")));
+  EXPECT_THAT(out_.str(), HasSubstr("FAKE_NOTE"));
+  options_.dry_run = false;
+  for (const DaemonCommand& daemon : DaemonCommands(config_, "/c.yaml", true))
+    EXPECT_THAT(StartScript(config_, daemon, "/bin"), Not(HasSubstr("open-sesame"))) << daemon.name;
+  setenv("LAMINA_API_KEY", "of the shell", 1);
+  const Status up = Up();
+  unsetenv("LAMINA_API_KEY");
+  ASSERT_TRUE(up.ok()) << up << out_.str();
+  for (const DaemonRecord& daemon : Records()) {
+    const std::string environment = ReadFile("/proc/" + std::to_string(daemon.process.pid) + "/environ");
+    EXPECT_THAT(environment, HasSubstr("FAKE_NOTE=for all"));
+    if (daemon.name == kManagerName) {
+      EXPECT_THAT(environment, HasSubstr("LAMINA_API_KEY=open-sesame"));
+    } else {
+      EXPECT_THAT(environment, Not(HasSubstr("LAMINA_API_KEY"))) << daemon.name;
+    }
+  }
+  EXPECT_TRUE(Down().ok());
+}
+
 TEST_F(ClusterOpsTest, OtherHostsAreReachedThroughSsh) {
   const std::string ssh = folder_.path() + "/fake-ssh";
   WriteProgram(ssh, "#!/bin/sh\necho \"$1 $2\" >> " + folder_.path() + "/hosts\nshift 2\nexec sh -c \"$*\"\n");

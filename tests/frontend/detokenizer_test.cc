@@ -27,7 +27,7 @@ class ByteStringTokenizer final : public Tokenizer {
     }
     return ids;
   }
-  std::vector<TokenId> Encode(std::string_view, bool) const override { return {}; }
+  Result<std::vector<TokenId>> Encode(std::string_view, bool) const override { return std::vector<TokenId>(); }
   void Append(DecodeState& state, TokenId id, bool, std::string& text) const override {
     state.incomplete += parts_[static_cast<size_t>(id)];
     TakeCompleteUtf8(state.incomplete, text);

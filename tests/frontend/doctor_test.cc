@@ -60,6 +60,54 @@ class Doctor : public ::testing::Test {
   HostNeeds needs_;
 };
 
+// A memory node that listens at 10.0.0.7:7101 and, as UCX once did, on every interface at port 45678; a manager; another program.
+class DoctorListeners : public Doctor {
+ protected:
+  DoctorListeners() {
+    const std::string heads = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+    const std::string rest = " 00000000:00000000 00:00000000 00000000  1000        0 ";
+    WriteProcess("41", "lamina-memory-n", {"501", "502", "503"});
+    WriteProcess("42", "lamina", {"504"});
+    WriteProcess("43", "sshd", {"505"});
+    const std::string tcp = heads + "   0: 0700000A:1BBD 00000000:0000 0A" + rest + "501 1\n" +  //
+                            "   1: 00000000:B26E 00000000:0000 0A" + rest + "502 1\n" +          //
+                            "   2: 0700000A:1BBD 0900000A:9999 01" + rest + "503 1\n" +          // connected
+                            "   3: 0100007F:1F40 00000000:0000 0A" + rest + "504 1\n" +          //
+                            "   4: 00000000:0016 00000000:0000 0A" + rest + "505 1";
+    for (const char* pid : {"41", "42", "43"}) Write("/proc/" + std::string(pid) + "/net/tcp", tcp);
+  }
+
+  void WriteProcess(const std::string& pid, const std::string& name, const std::vector<std::string>& inodes) {
+    Write("/proc/" + pid + "/comm", name);
+    fs::create_directories(root_ + "/proc/" + pid + "/fd");
+    for (const std::string& inode : inodes) fs::create_symlink("socket:[" + inode + "]", root_ + "/proc/" + pid + "/fd/" + inode);
+  }
+};
+
+TEST_F(DoctorListeners, WhatANodeHasOpenBeyondTheClustersAddressIsAWarning) {
+  needs_.ports = {7101};
+  const std::vector<Finding> findings = CheckListeners(host(), needs_);
+  ASSERT_EQ(findings.size(), 2u);
+  EXPECT_EQ(findings[0].subject, "lamina-memory-n 41");
+  EXPECT_EQ(findings[0].level, Level::kWarn);
+  EXPECT_EQ(findings[0].cause, "tcp 0.0.0.0 port 45678, which is not 10.0.0.7");
+  EXPECT_NE(findings[0].fix, "");
+  EXPECT_EQ(findings[1].level, Level::kOk);
+  EXPECT_EQ(findings[1].cause, "tcp 127.0.0.1 port 8000");
+}
+
+TEST_F(DoctorListeners, WhatANodeHasOpenAtTheClustersAddressIsListed) {
+  fs::remove(root_ + "/proc/41/fd/502");
+  const std::vector<Finding> findings = CheckListeners(host(), needs_);
+  ASSERT_EQ(findings.size(), 2u);
+  EXPECT_EQ(findings[0].level, Level::kOk);
+  EXPECT_EQ(findings[0].cause, "tcp 10.0.0.7 port 7101");
+  needs_.address = "10.0.0.8";
+  EXPECT_EQ(CheckListeners(host(), needs_)[0].level, Level::kWarn);
+  needs_.ports = {7999};  // of another cluster
+  EXPECT_EQ(CheckListeners(host(), needs_).size(), 1u);
+}
+
 TEST_F(Doctor, NoRdmaDeviceMattersToWhoAskedForOne) {
   EXPECT_EQ(Find(CheckRdma(host(), needs_), "rdma-device").level, Level::kFail);
   EXPECT_NE(Find(CheckRdma(host(), needs_), "rdma-device").fix, "");

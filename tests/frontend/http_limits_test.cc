@@ -1,4 +1,5 @@
 // Connections: keep-alive, limits, strange clients, starting and stopping.
+#include <atomic>
 #include <random>
 #include <thread>
 
@@ -109,6 +110,97 @@ TEST_F(HttpLimits, ClientsThatVanishAtAnyPointAreHarmless) {
   EXPECT_EQ(Get("/health").status, 200);
 }
 
+TEST_F(HttpLimits, LongTextsAreReadBesideTheConnections) {
+  max_model_len_ = 10'000'000;  // so that the text is not refused
+  StartServer();
+  std::string text;
+  while (text.size() < 2'000'000) text += "Once upon a time ";
+  std::atomic<bool> answered = false;
+  ClientResponse tokens;
+  std::thread client([&] {
+    tokens = Post("/tokenize", {{"prompt", text}});
+    answered = true;
+  });
+  int num_healthy = 0;
+  while (!answered) num_healthy += Get("/health").status == 200 && !answered;
+  client.join();
+  EXPECT_EQ(tokens.status, 200);
+  EXPECT_GT(tokens.json()["count"], 400'000);
+  EXPECT_GT(num_healthy, 50);
+}
+
+TEST_F(HttpLimits, TextThatCannotFitIsRefusedBeforeItIsTokenised) {
+  StartServer();
+  for (const char* path : {"/tokenize", "/v1/completions"}) {
+    const ClientResponse refused = Post(path, {{"prompt", std::string(1'000'000, 'a')}});
+    EXPECT_EQ(refused.status, 400) << path;
+    EXPECT_THAT(refused.body, HasSubstr("1000000 bytes, which cannot fit into the model's context of 1024 tokens")) << path;
+  }
+  const std::vector<int> tokens(1025, 3);
+  EXPECT_EQ(Post("/detokenize", {{"tokens", tokens}}).status, 400);
+}
+
+TEST_F(HttpLimits, AnswersThatWouldBeTooLargeAreRefused) {
+  options_.service.max_answer_values = 21 * 10 * 4;
+  StartServer();
+  json body = {{"prompt", {"a", "b"}}, {"n", 2}, {"max_tokens", 10}, {"logprobs", 20}};
+  EXPECT_EQ(Post("/v1/completions", body).status, 200);
+  body["max_tokens"] = 11;
+  const ClientResponse refused = Post("/v1/completions", body);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, HasSubstr("may have 44 tokens in all its choices with 20 log-probabilities for each; at most 40 are possible"));
+  EXPECT_THAT(refused.body, HasSubstr("'max_tokens'"));
+  const json chat = {{"messages", {{{"role", "user"}, {"content", "x"}}}}};  // whatever fits into the context
+  EXPECT_EQ(Post("/v1/chat/completions", chat).status, 400);
+}
+
+TEST_F(HttpLimits, AnswersThatHoldTooMuchMemoryFail) {
+  options_.service.max_answer_bytes = 20'000;
+  StartServer(AlwaysAnswer(std::vector<TokenId>(200, 488)));
+  json body = {{"prompt", "x"}, {"max_tokens", 200}, {"logprobs", 2}, {"n", 1}};
+  EXPECT_EQ(Post("/v1/completions", body).status, 200);
+  body["n"] = 8;
+  const ClientResponse full = Post("/v1/completions", body);
+  EXPECT_EQ(full.status, 503);
+  EXPECT_THAT(full.body, HasSubstr("more memory than the server has for them"));
+  EXPECT_TRUE(engine_->WaitUntilIdle(Soon()));
+  body["stream"] = true;  // holds nothing for long
+  EXPECT_EQ(Post("/v1/completions", body).status, 200);
+  body["stream"] = false;
+  body["n"] = 1;
+  EXPECT_EQ(Post("/v1/completions", body).status, 200);  // what the failed one held was given back
+}
+
+// An answer of megabytes is written in pieces; it is the same as a small one otherwise.
+TEST_F(HttpLimits, LargeAnswersComeInPieces) {
+  StartServer(AlwaysAnswer(std::vector<TokenId>(1000, 488)));
+  const json body = {{"prompt", "x"}, {"max_tokens", 1000}, {"logprobs", 2}, {"n", 20}};
+  const ClientResponse large = Post("/v1/completions", body);
+  EXPECT_EQ(large.status, 200);
+  EXPECT_TRUE(large.complete);
+  EXPECT_EQ(large.headers.at("content-type"), "application/json");
+  EXPECT_GT(large.chunks.size(), 5u);
+  for (const std::string& chunk : large.chunks) EXPECT_LT(chunk.size(), 100'000u);
+  const json answer = large.json();
+  ASSERT_EQ(answer["choices"].size(), 20u);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 20'000);
+  for (const json& choice : answer["choices"]) {
+    EXPECT_EQ(choice["logprobs"]["tokens"].size(), 1000u);
+    EXPECT_EQ(choice["logprobs"]["top_logprobs"].size(), 1000u);
+    EXPECT_EQ(choice["logprobs"]["text_offset"][999], 999 * 5);
+    EXPECT_EQ(choice["finish_reason"], "length");
+  }
+  ClientConnection next(port());
+  next.SendRequest("POST", "/v1/completions", body.dump());
+  EXPECT_EQ(next.Receive().body.size(), large.body.size());
+  next.SendRequest("GET", "/health");  // the connection goes on behind it
+  EXPECT_EQ(next.Receive().status, 200);
+  next.SendRequest("POST", "/v1/completions", body.dump());
+  next.Close();  // and a client may leave in the middle of it
+  EXPECT_EQ(Get("/health").status, 200);
+  EXPECT_TRUE(engine_->WaitUntilIdle(Soon()));
+}
+
 TEST_F(HttpLimits, SlowRequestsAreCutOff) {
   options_.request_timeout = milliseconds(100);
   StartServer();
@@ -135,21 +227,102 @@ TEST_F(HttpLimits, TheRequestTimeoutDoesNotCutGenerations) {
   EXPECT_TRUE(connection.ReceiveUntil("[DONE]"));
 }
 
-TEST_F(HttpLimits, TooManyConnectionsAre503) {
+TEST_F(HttpLimits, TheConnectionThatWaitsLongestMakesRoom) {
   options_.max_connections = 2;
   StartServer();
   ClientConnection first(port());
   ClientConnection second(port());
-  for (ClientConnection* connection : {&first, &second}) {
+  for (ClientConnection* connection : {&second, &first}) {
     connection->SendRequest("GET", "/version");
     EXPECT_EQ(connection->Receive().status, 200);
   }
-  EXPECT_EQ(ClientConnection(port()).Receive().status, 503);
-  first.Close();
-  const Deadline deadline = Soon();
+  ClientConnection third(port());
+  third.SendRequest("GET", "/version");
+  EXPECT_EQ(third.Receive().status, 200);
+  EXPECT_TRUE(second.ReceivedEnd()) << "the other one waited longer";
+  first.SendRequest("GET", "/version");
+  EXPECT_EQ(first.Receive().status, 200);
+}
+
+TEST_F(HttpLimits, RequestsUnderWayMakeNoRoomAndHealthIsAnsweredBesideThem) {
+  options_.max_connections = 2;
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  engine_->PauseAfter(1);
+  ClientConnection first(port());
+  ClientConnection second(port());
+  for (ClientConnection* connection : {&first, &second}) {
+    connection->SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})");
+    ASSERT_TRUE(connection->ReceiveUntil("Once"));
+  }
+  std::vector<std::unique_ptr<ClientConnection>> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<ClientConnection>(port()));
+  EXPECT_EQ(Get("/v1/models").status, 503);
+  const ClientResponse health = Get("/health");
+  EXPECT_EQ(health.status, 200);
+  EXPECT_EQ(health.headers.at("connection"), "close");
+  silent.clear();
+  engine_->Resume();
+  for (ClientConnection* connection : {&first, &second}) EXPECT_TRUE(connection->ReceiveUntil("[DONE]"));
+  const Deadline deadline = Soon();  // both wait for their next requests now, or will when they have seen that theirs is sent
   int status = 503;
-  while (status == 503 && !deadline.Passed()) status = Get("/version").status;
+  while (status == 503 && !deadline.Passed()) status = Get("/v1/models").status;
   EXPECT_EQ(status, 200);
+}
+
+std::string HeaderOf(const std::string& path, size_t body_bytes, const std::string& more = "") {
+  return "POST " + path + " HTTP/1.1\r\nHost: t\r\nContent-Length: " + std::to_string(body_bytes) + "\r\n" + more + "\r\n";
+}
+
+TEST_F(HttpLimits, WhatTheHeaderShowsIsRefusedBeforeTheBody) {
+  options_.service.api_key = "sesame";
+  StartServer();
+  for (const char* more : {"", "Expect: 100-continue\r\n"}) {
+    ClientConnection keyless(port());
+    keyless.Send(HeaderOf("/v1/completions", 1'000'000, more));  // and no byte of it
+    const ClientResponse refused = keyless.Receive();
+    EXPECT_EQ(refused.status, 401);
+    EXPECT_EQ(refused.headers.at("connection"), "close");
+  }
+  ClientConnection nowhere(port());
+  nowhere.Send(HeaderOf("/nowhere", 1'000'000));
+  EXPECT_EQ(nowhere.Receive().status, 404);
+  EXPECT_EQ(Request("GET", "/health", std::string(5'000, 'x')).status, 413) << "no key, no long body";
+}
+
+TEST_F(HttpLimits, TheLargestOfTooManyBodiesIsRefused) {
+  options_.max_body_bytes_in_flight = 1'000'000;
+  StartServer();
+  ClientConnection large(port());
+  large.Send(HeaderOf("/v1/completions", 400'000) + std::string(300'000, ' '));
+  ClientConnection larger(port());
+  larger.Send(HeaderOf("/v1/completions", 1'000'000) + std::string(900'000, ' '));  // the larger one when both have the limit's worth
+  const ClientResponse refused = larger.Receive();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(refused.json()["error"]["message"].get<std::string>(), HasSubstr("1000000"));
+  EXPECT_EQ(Request("POST", "/v1/completions", R"({"prompt": "x"})").status, 200) << "small ones are served on";
+  large.Send(std::string(100'000 - 15, ' ') + R"({"prompt": "x"})");
+  EXPECT_EQ(large.Receive().status, 200) << "and what had its place too";
+}
+
+TEST_F(HttpLimits, ParsedBodiesDoNotCount) {
+  options_.max_body_bytes_in_flight = 1'000'000;
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  engine_->PauseAfter(1);
+  std::vector<std::unique_ptr<ClientConnection>> connections;
+  for (int i = 0; i < 4; ++i) {
+    connections.push_back(std::make_unique<ClientConnection>(port()));
+    connections.back()->SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})" + std::string(600'000, ' '));
+    EXPECT_TRUE(connections.back()->ReceiveUntil("Once")) << i;
+  }
+  engine_->Resume();
+}
+
+TEST(OpenServerWarning, OnlyWhatStrangersReachWithoutAKey) {
+  for (const char* loopback : {"127.0.0.1", "127.1.2.3", "::1"}) EXPECT_EQ(OpenServerWarning(loopback, false), "");
+  for (const char* open : {"0.0.0.0", "::", "192.0.2.1"}) {
+    EXPECT_THAT(OpenServerWarning(open, false), HasSubstr("--api-key-file"));
+    EXPECT_EQ(OpenServerWarning(open, true), "");
+  }
 }
 
 TEST_F(HttpLimits, APortInUseIsToldClearly) {

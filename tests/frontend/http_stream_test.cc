@@ -120,7 +120,7 @@ TEST_F(HttpStream, LogprobsOfHeldBackTokensComeWithTheNextText) {
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0]["choices"][0]["logprobs"]["tokens"].size(), 3u);
   EXPECT_EQ(events[1]["choices"][0]["logprobs"]["tokens"], (json{" Once"}));
-  EXPECT_EQ(events[1]["choices"][0]["logprobs"]["text_offset"], (json{30}));
+  EXPECT_EQ(events[1]["choices"][0]["logprobs"]["text_offset"], (json{1}));
   EXPECT_EQ(events[2]["choices"][0]["logprobs"]["tokens"], (json{"</s>"}));
 }
 
@@ -193,6 +193,45 @@ TEST_F(HttpStream, ASecondRequestOnTheSameConnectionIsWatchedToo) {
   ASSERT_TRUE(connection.ReceiveUntil("Once"));
   connection.Close();
   EXPECT_TRUE(engine_->WaitForAborts(1, Soon()));
+}
+
+// What it has sent ahead does not hide that it goes.
+TEST_F(HttpStream, AClientThatSentMoreAndLeavesAborts) {
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  engine_->PauseAfter(1);
+  ClientConnection connection(port());
+  connection.SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})");
+  ASSERT_TRUE(connection.ReceiveUntil("Once"));
+  connection.Send("\n");
+  connection.Send("GET /version HTTP/1.1\r\n");
+  connection.Close();
+  EXPECT_TRUE(engine_->WaitForAborts(1, Soon()));
+}
+
+TEST_F(HttpStream, RequestsSentAheadWhileAnAnswerIsMadeAreAnswered) {
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  engine_->PauseAfter(1);
+  ClientConnection connection(port());
+  connection.SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})");
+  ASSERT_TRUE(connection.ReceiveUntil("Once"));
+  connection.SendRequest("GET", "/version");
+  connection.SendRequest("GET", "/ping");
+  EXPECT_EQ(Get("/health").status, 200);  // by now the server has read what was sent ahead
+  engine_->Resume();
+  EXPECT_TRUE(connection.ReceiveUntil("[DONE]"));
+  EXPECT_TRUE(connection.ReceiveUntil("0.1.0"));
+  EXPECT_TRUE(connection.ReceiveUntil("Content-Length: 0"));
+}
+
+TEST_F(HttpStream, AClientThatSendsTooMuchAheadIsCutOff) {
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  engine_->PauseAfter(1);
+  ClientConnection connection(port());
+  connection.SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})");
+  ASSERT_TRUE(connection.ReceiveUntil("Once"));
+  connection.Send(std::string(100'000, 'x'));
+  EXPECT_TRUE(engine_->WaitForAborts(1, Soon()));
+  EXPECT_EQ(Get("/health").status, 200);
 }
 
 // A client that does not read: its stream is cut off when too much waits for it, and the engine is free again.

@@ -53,12 +53,16 @@ TEST_F(NodeOutagesTest, ANodeThatComesAndGoesHasToWaitLongerEachTime) {
   EXPECT_EQ(outages_.next_try() - now_, seconds(1)) << "it was back for long";
 }
 
-TEST_F(NodeOutagesTest, TwoLossesAfterOneReturnCountAsOne) {
+TEST_F(NodeOutagesTest, ANodeThatWasNeverLostBeforeDoesNotPayForOthers) {
   outages_.Lose(kNode, "", now_);
   outages_.TakeBack(kNode, now_);
-  outages_.Lose(kNode, "", now_);
   outages_.Lose(kOther, "", now_);
+  EXPECT_EQ(outages_.next_try() - now_, seconds(1));
+  outages_.Lose(kNode, "", now_);
   EXPECT_EQ(outages_.next_try() - now_, seconds(4));
+  outages_.TakeBack(kOther, now_);
+  outages_.Lose(kOther, "", now_);
+  EXPECT_EQ(outages_.next_try() - now_, seconds(4)) << "they are looked for together";
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "frontend/text/oniguruma_pattern.h"
 
 namespace lamina {
@@ -16,10 +18,11 @@ std::string Marked(std::string_view pattern, const std::string& text) {
   if (!regex.ok()) return regex.status().message();
   std::string marked;
   size_t done = 0;
-  regex.value()->ForEachMatch(text, [&](size_t begin, size_t end) {
+  const Status status = regex.value()->ForEachMatch(text, RegexBudget(text.size()), [&](size_t begin, size_t end) {
     marked += text.substr(done, begin - done) + "[" + text.substr(begin, end - begin) + "]";
     done = end;
   });
+  if (!status.ok()) return status.message();
   return marked + text.substr(done);
 }
 
@@ -68,11 +71,34 @@ TEST(Regex, WhatTheTwoReadDifferentlyIsNamed) {
   EXPECT_EQ(Regex::Compile(std::string(100'000, 'a')).status().code(), StatusCode::kInvalidArgument);
 }
 
+// One backtracks without end from its first place; the other takes a little longer from each of many places.
+TEST(Regex, WorkOnATextIsBoundedAndGivingUpIsAnError) {
+  const std::string text(1'000'000, 'a');
+  for (const char* pattern : {"(?:a|aa)+x?(?=b)", "a+x?(?=[0-9])"}) {
+    const auto regex = Regex::Compile(pattern);
+    ASSERT_TRUE(regex.ok()) << regex.status();
+    const auto begin = std::chrono::steady_clock::now();
+    const Status status = regex.value()->ForEachMatch(text, RegexBudget(text.size()), [](size_t, size_t) {});
+    EXPECT_EQ(status.code(), StatusCode::kOutOfSpace) << pattern << ": " << status;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(120)) << pattern;
+  }
+  EXPECT_EQ(Marked("a+", text), "[" + text + "]");
+}
+
+// Places are tried in windows that grow; where a match lies in them changes nothing.
+TEST(Regex, MatchesAreFoundHoweverFarTheyLie) {
+  for (size_t gap = 0; gap < 200; ++gap) {
+    std::string before;
+    for (size_t i = 0; i < gap; ++i) before += i % 3 == 0 ? "\u00e9" : "-";
+    EXPECT_EQ(Marked("(?<=[^a])a+|b$", before + "-aa" + before + "b"), before + "-[aa]" + before + "[b]");
+  }
+}
+
 TEST(Regex, LiteralsHaveNoSyntax) {
   const auto regex = Regex::Literal("a.*(");
   ASSERT_TRUE(regex.ok()) << regex.status();
   size_t at = 0;
-  regex.value()->ForEachMatch("xa.*(y", [&](size_t begin, size_t) { at = begin; });
+  EXPECT_TRUE(regex.value()->ForEachMatch("xa.*(y", RegexBudget(6), [&](size_t begin, size_t) { at = begin; }).ok());
   EXPECT_EQ(at, 1u);
   EXPECT_FALSE(Regex::Literal("").ok());
 }

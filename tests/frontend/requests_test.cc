@@ -198,6 +198,20 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"prompt_logprobs": 1})", "prompt_logprobs", "not supported"},
         BadRequest{R"({"echo": true, "logprobs": 1})", "echo", "not supported"}, BadRequest{R"({"echo": "yes"})", "echo", "true or false"},
         BadRequest{R"({"guided_json": {"type": "object"}})", "guided_json", "not supported"},
+        BadRequest{R"({"guided_regex": "a+"})", "guided_regex", "not supported"},
+        BadRequest{R"({"guided_choice": ["a"]})", "guided_choice", "not supported"},
+        BadRequest{R"({"guided_grammar": "root ::= x"})", "guided_grammar", "not supported"},
+        BadRequest{R"({"structured_outputs": {"regex": "a"}})", "structured_outputs", "not supported"},
+        BadRequest{R"({"grammar": "root ::= x"})", "grammar", "not supported"},
+        BadRequest{R"({"json_schema": {"type": "object"}})", "json_schema", "not supported"},
+        BadRequest{R"({"allowed_token_ids": [1]})", "allowed_token_ids", "not supported"},
+        BadRequest{R"({"bad_words": ["x"]})", "bad_words", "not supported"},
+        BadRequest{R"({"truncate_prompt_tokens": 1})", "truncate_prompt_tokens", "not supported"},
+        BadRequest{R"({"logits_processors": ["x"]})", "logits_processors", "not supported"},
+        BadRequest{R"({"prompt_embeds": "AAAA"})", "prompt_embeds", "not supported"},
+        BadRequest{R"({"n_predict": 4})", "n_predict", "use 'max_tokens'"},
+        BadRequest{R"({"repeat_penalty": 1.1})", "repeat_penalty", "use 'repetition_penalty'"},
+        BadRequest{R"({"top_logprobs": 3})", "top_logprobs", "here 'logprobs' is their number"},
         BadRequest{R"({"response_format": {"type": "json_object"}})", "response_format", "not supported"}));
 
 TEST(ParseCompletion, BeamSearch) {
@@ -254,6 +268,20 @@ TEST(ParseChat, LogprobsWithoutTop) {
       -1);
 }
 
+// Neutral values of fields that are refused otherwise change nothing, so they do no harm.
+TEST(ParseCompletion, NeutralValuesOfUnsupportedFieldsAreAccepted) {
+  for (const char* fields : {R"({"allowed_token_ids": null, "bad_words": [], "grammar": "", "truncate_prompt_tokens": null})",
+                             R"({"guided_json": null, "guided_choice": [], "guided_regex": "", "structured_outputs": {}, "suffix": null})",
+                             R"({"response_format": {"type": "text"}, "logits_processors": [], "json_schema": null, "mirostat": 0})"}) {
+    const auto parsed = Completion(WithPrompt(json::parse(fields)));
+    EXPECT_FALSE(parsed.error) << fields << ": " << parsed.error->message;
+    EXPECT_TRUE(parsed.unknown.empty()) << fields;
+  }
+  const auto chat = Chat(json::parse(
+      R"({"messages": [{"role": "user", "content": "x"}], "tools": [], "functions": null, "tool_choice": "auto", "function_call": "none"})"));
+  EXPECT_FALSE(chat.error) << chat.error->message;
+}
+
 class BadChat : public ::testing::TestWithParam<BadRequest> {};
 
 TEST_P(BadChat, IsRefusedWithTheFieldsName) {
@@ -282,6 +310,11 @@ INSTANTIATE_TEST_SUITE_P(Requests, BadChat,
                                            BadRequest{R"({"logprobs": 3})", "logprobs", "true or false"},
                                            BadRequest{R"({"logprobs": true, "top_logprobs": 21})", "top_logprobs", "between 0 and 20"},
                                            BadRequest{R"({"tools": [{"type": "function"}]})", "tools", "not supported"},
+                                           BadRequest{R"({"tool_choice": "required"})", "tool_choice", "not supported"},
+                                           BadRequest{R"({"functions": [{"name": "f"}]})", "functions", "not supported"},
+                                           BadRequest{R"({"function_call": {"name": "f"}})", "function_call", "not supported"},
+                                           BadRequest{R"({"documents": [{"text": "x"}]})", "documents", "not supported"},
+                                           BadRequest{R"({"bad_words": ["x"]})", "bad_words", "not supported"},
                                            BadRequest{R"({"chat_template": "x"})", "chat_template", "not supported"},
                                            BadRequest{R"({"chat_template_kwargs": 3})", "chat_template_kwargs", "must be an object"},
                                            BadRequest{R"({"max_completion_tokens": -1})", "max_completion_tokens", "at least 1"}));

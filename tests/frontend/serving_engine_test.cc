@@ -197,6 +197,46 @@ TEST_F(ServingEngineTest, AnnouncesContinuationsWithTheirOwnSeedsAndTheTokensBan
   }
 }
 
+// Its K and V may be as wrong as its logits were, though they were proven two steps before.
+TEST_F(ServingEngineTest, WhatASequenceThatFailedLeftIsNotShared) {
+  options_.scheduler.prefix_caching = true;
+  shared_->answer_at_once = false;
+  Create();
+  const std::vector<Collector> collectors(3);
+  const auto submit = [&](size_t which) {
+    GenerateRequest request = GreedyRequest({1, 2, 3, 4, 5, 8}, 9);
+    request.ignore_eos = true;
+    EXPECT_TRUE(engine_->Submit(request, collectors[which].sink()).ok());
+  };
+  const auto next_with_work = [&] {
+    StepPlan plan = NextSubmitted();
+    for (; plan.work.empty(); plan = NextSubmitted()) shared_->on_event(FakeExecutor::Answer(plan));
+    return plan;
+  };
+  submit(0);
+  for (int step = 0; step < 3; ++step) shared_->on_event(FakeExecutor::Answer(next_with_work()));
+  submit(1);
+  StepPlan plan = next_with_work();  // the fourth of the first alone, or with the second
+  if (plan.work.size() == 1) {
+    shared_->on_event(FakeExecutor::Answer(plan));
+    plan = next_with_work();
+  }
+  ASSERT_EQ(plan.work.size(), 2u);
+  EXPECT_EQ(plan.work.back().first_position, 5) << "it shares what was proven";
+  ExecutorEvent event = FakeExecutor::Answer(plan);
+  event.result.clear_sampled();
+  for (const Work& work : plan.work) {
+    control::FailedSequence& failed = *event.result.add_failed();
+    failed.set_sequence(work.sequence.value);
+    failed.set_status(static_cast<uint32_t>(StatusCode::kInternal));
+    failed.set_message("logits that are no numbers");
+  }
+  shared_->on_event(event);
+  for (const size_t which : {0, 1}) EXPECT_EQ(Await(collectors[which]).reason, FinishReason::kError);
+  submit(2);
+  EXPECT_EQ(next_with_work().work.at(0).first_position, 0);
+}
+
 TEST(ChoiceSeed, KeepsTheSeedForTheFirstChoiceOnly) {
   for (const uint64_t seed : {uint64_t{0}, uint64_t{7}, UINT64_MAX}) {
     EXPECT_EQ(ChoiceSeed(seed, 0, 0), seed);
@@ -365,6 +405,23 @@ TEST_F(ReconnectTest, WhatRanStartsAgainWithItsTokens) {
   ASSERT_FALSE(after_->announced.empty());
   EXPECT_THAT(after_->announced[0].tokens(), ElementsAre(1, 2, 20));
   EXPECT_EQ(after_->announced[0].num_prompt_tokens(), 2);
+}
+
+// Compute nodes that live do not hear each other.
+TEST_F(ReconnectTest, WhereNoNodeIsLostAllAreConnectedAnew) {
+  Create();
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok());
+  NextSubmitted();
+  lost_ = {{kNode, "not asked yet"}};
+  shared_->on_event({ExecutorEvent::Kind::kComputeLost, {}, NodeId{}, PeerLost("compute node c0 lost compute node c9: test")});
+  {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, seconds(10), [&] { return lost_.empty(); }));
+  }
+  EndReconnecting(OkStatus());
+  EXPECT_THAT(Await(collector).tokens, ElementsAre(20, 30));
+  for (const NodeStatus& node : engine_->status().nodes) EXPECT_EQ(node.state, "ready") << node.name;
 }
 
 TEST_F(ReconnectTest, AMemoryNodeThatDidNotComeBackFailsItsSequences) {

@@ -15,7 +15,9 @@ namespace {
 nlohmann::json Parse(std::string_view text) { return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false); }
 
 void Check(const lamina::Tokenizer& tokenizer, std::string_view text) {
-  const std::vector<lamina::TokenId> ids = tokenizer.Encode(text, true);
+  const auto encoded = tokenizer.Encode(text, true);
+  if (!encoded.ok()) return;  // its regular expressions take too long
+  const std::vector<lamina::TokenId>& ids = *encoded;
   lamina::Detokenizer detokenizer(tokenizer, {}, {});
   std::string streamed;
   for (const lamina::TokenId id : ids) {

@@ -232,6 +232,18 @@ TEST(ModelConfigTest, BrokenFilesAreNamed) {
               HasSubstr("dir/generation_config.json: \"temperature\" is \"hot\""));
 }
 
+// Every request that leaves the choice to the model would be refused later.
+TEST(ModelConfigTest, SamplingDefaultsThatNoRequestCouldUseAreRefused) {
+  for (const char* file : {R"({"top_p": 0})", R"({"top_p": 0.0})", R"({"top_p": -0.5})", R"({"top_p": 1.5})"}) {
+    const Status status = Parse(Llama(), file).status();
+    EXPECT_EQ(status.code(), kInvalid) << file;
+    EXPECT_THAT(status.message(), HasSubstr("dir/generation_config.json: \"top_p\" is ")) << file;
+  }
+  for (const char* file : {R"({"top_k": -2})", R"({"min_p": 2})", R"({"temperature": -1})", R"({"repetition_penalty": 0})"})
+    EXPECT_EQ(Parse(Llama(), file).status().code(), kInvalid) << file;
+  EXPECT_TRUE(Parse(Llama(), R"({"top_p": null, "temperature": 0})").ok());
+}
+
 TEST(ModelConfigTest, MissingFileIsNamedAndTheGenerationFileMayBeAbsent) {
   const Result<ModelConfig> missing = ModelConfig::Load("/nonexistent-model");
   EXPECT_EQ(missing.status().code(), StatusCode::kNotFound);

@@ -67,8 +67,9 @@ TEST(WireFormat, WhichFabricsNeedAChecksum) {
 }
 
 TEST(WireFormat, NotificationRoundTrip) {
-  for (const MessageKind kind : {MessageKind::kDecode, MessageKind::kPush, MessageKind::kReply, MessageKind::kPushDone,
-                                 MessageKind::kContext, MessageKind::kQueries, MessageKind::kPartialSum, MessageKind::kLink}) {
+  for (const MessageKind kind :
+       {MessageKind::kDecode, MessageKind::kPush, MessageKind::kReply, MessageKind::kPushDone, MessageKind::kContext, MessageKind::kQueries,
+        MessageKind::kPartialSum, MessageKind::kLink, MessageKind::kAlive}) {
     for (const uint32_t number : {1u, 0xffffffu}) {
       const std::optional<Notification> notification = Notification::Unpack(Notification{kind, 0, number}.Pack());
       ASSERT_TRUE(notification);
@@ -78,7 +79,7 @@ TEST(WireFormat, NotificationRoundTrip) {
   }
   EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kPushDone, kPushSlots - 1, 5}.Pack())->slot, uint32_t{kPushSlots - 1});
   EXPECT_FALSE(Notification::Unpack(0)) << "no kind";
-  EXPECT_FALSE(Notification::Unpack(9u << 28)) << "no such kind";
+  EXPECT_FALSE(Notification::Unpack(10u << 28)) << "no such kind";
   EXPECT_FALSE(Notification::Unpack(Notification{MessageKind::kPush, kPushSlots, 1}.Pack())) << "no such slot";
   EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kReply, kMaxBatches - 1, 5}.Pack())->slot, uint32_t{kMaxBatches - 1});
   EXPECT_EQ(Notification::Next(0xffffff), 0u) << "24 bits";

@@ -55,7 +55,8 @@ Status FaultyEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t
   if (lost_) return PeerLost(last_error());
   if (outstanding_.size() >= fabric_.limits().max_outstanding) return TryAgain();
   const FaultPlan& plan = fabric_.plan_;
-  if (plan.mute_after_posts.has_value() && num_posts_ >= *plan.mute_after_posts) {
+  const bool may_be_muted = plan.mutes == nullptr || (notify.has_value() && plan.mutes(*notify));
+  if (plan.mute_after_posts.has_value() && num_posts_ >= *plan.mute_after_posts && may_be_muted) {
     ++fabric_.counts_.muted;
     ready_.push_back({.kind = Event::Kind::kSent, .tag = tag, .status = StatusCode::kOk});
     return OkStatus();

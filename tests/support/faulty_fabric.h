@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,6 +28,7 @@ struct FaultPlan {
   std::optional<uint64_t> disconnect_after_posts = std::nullopt;
   // After this many posts of one endpoint nothing of what it posts arrives any more, and nobody is told: a half-open connection.
   std::optional<uint64_t> mute_after_posts = std::nullopt;
+  std::function<bool(uint32_t notification)> mutes = nullptr;  // which of them; null: all
 };
 
 // What was really injected.

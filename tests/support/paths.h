@@ -1,6 +1,7 @@
 // Where the tests find the repository's files and the programs of this build.
 //
-// These are functions and no macros so that only one file is compiled with an absolute path in it: the compiler cache then serves every checkout.
+// These are functions and no macros so that only one file is compiled with an absolute path in it: the compiler cache then serves every
+// checkout.
 #pragma once
 
 #include <string>

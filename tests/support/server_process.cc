@@ -34,7 +34,12 @@ CommandOutput RunLamina(const std::vector<std::string>& arguments, Clock::durati
   return *output;
 }
 
-Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(std::vector<std::string> arguments) {
+std::vector<std::string> WithDescriptors(int num_descriptors, std::vector<std::string> argv) {
+  argv.insert(argv.begin(), {"/bin/sh", "-c", "ulimit -n " + std::to_string(num_descriptors) + "; exec \"$@\"", "sh"});
+  return argv;
+}
+
+Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(std::vector<std::string> arguments, int num_descriptors) {
   auto server = std::make_unique<ServerProcess>();
   server->port_ = FreePort();
   server->log_path_ =
@@ -42,6 +47,7 @@ Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(std::vector<std::str
   ChildProcess::Options options;
   options.argv = {BinPath("/lamina"), "serve", "--port", std::to_string(server->port_)};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
+  if (num_descriptors > 0) options.argv = WithDescriptors(num_descriptors, std::move(options.argv));
   options.log_path = server->log_path_;
   LAMINA_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Spawn(options));
   server->process_ = std::move(process);

@@ -15,7 +15,8 @@ namespace lamina::testing {
 class ServerProcess {
  public:
   // `lamina serve` with these arguments and a free port. Waits until /health is 200; the error holds its output.
-  static Result<std::unique_ptr<ServerProcess>> Start(std::vector<std::string> arguments);
+  // `num_descriptors`: so many files may it and its daemons have open, at most; 0: as many as this process.
+  static Result<std::unique_ptr<ServerProcess>> Start(std::vector<std::string> arguments, int num_descriptors = 0);
   ~ServerProcess();
 
   int port() const { return port_; }
@@ -41,6 +42,9 @@ class ServerProcess {
   std::string log_path_;
   int port_ = 0;
 };
+
+// The command with a limit on its open files, soft and hard, that it cannot raise.
+std::vector<std::string> WithDescriptors(int num_descriptors, std::vector<std::string> argv);
 
 // What a program of lamina that ends by itself printed and how it ended.
 CommandOutput RunLamina(const std::vector<std::string>& arguments, Clock::duration limit = std::chrono::seconds(60));

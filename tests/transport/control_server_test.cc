@@ -103,6 +103,28 @@ TEST_F(ControlServerTest, CloseSendsWhatIsQueuedAndMakesNoEvent) {
   server_->Close(id);  // again: nothing happens
 }
 
+TEST_F(ControlServerTest, PeersThatAreNotServedMakeRoom) {
+  const auto served = Connect("manager");
+  const uint64_t id = NextEvent().connection;
+  server_->Keep(id);
+  std::vector<std::unique_ptr<Client>> others;
+  for (int i = 0; i < 80; ++i) others.push_back(Connect("somebody"));
+  EXPECT_EQ(Next(others.front()->lost, others.front()->lost.fd()).code(), StatusCode::kPeerLost);
+  std::vector<ControlEvent> lost;
+  for (int connected = 0; connected < 80;) {
+    ControlEvent event = NextEvent();
+    if (event.kind == ControlEvent::Kind::kConnected) ++connected;
+    if (event.kind == ControlEvent::Kind::kLost) lost.push_back(std::move(event));
+  }
+  ASSERT_EQ(lost.size(), 16u) << "64 may stay";
+  EXPECT_EQ(lost.front().status.code(), StatusCode::kOutOfSpace);
+  EXPECT_THAT(lost.front().status.message(), HasSubstr("somebody at 127.0.0.1:"));
+  ASSERT_TRUE(server_->Send(id, kType, "to the manager").ok());
+  EXPECT_EQ(Next(served->frames, served->frames.fd()).payload, "to the manager");
+  ASSERT_TRUE(others.back()->connection->Send(kType, "hello").ok());
+  EXPECT_EQ(NextEvent().frame.payload, "hello") << "who came last is heard";
+}
+
 TEST_F(ControlServerTest, AnAddressInUseIsRefused) {
   EXPECT_EQ(ControlServer::Create(server_->address(), {}).status().code(), StatusCode::kOutOfSpace);
 }

@@ -189,6 +189,15 @@ TEST_F(HostileTcpPeer, ASilentStrangerBlocksNobody) {
   ExpectStillServing("tcp");
 }
 
+// More of them than may wait, so that some have to go before the next peer is heard.
+TEST_F(HostileTcpPeer, ManySilentStrangersBlockNobody) {
+  std::vector<Tcp::socket> strangers;
+  for (int i = 0; i < 200; ++i) strangers.push_back(std::move(ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))).value());
+  const TimePoint start = Clock::now();
+  ExpectStillServing("tcp");
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5)) << "it did not wait for the strangers' deadline";
+}
+
 TEST_F(HostileTcpPeer, ConnectNamesAnotherVersion) {
   boost::asio::io_context io;
   auto acceptor = std::move(ListenTcp(io, "127.0.0.1:0")).value();

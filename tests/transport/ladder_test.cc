@@ -111,6 +111,13 @@ TEST(Ladder, OneThatWasNamedIsNotReplaced) {
   EXPECT_EQ(path.status().message(), "no data path: shm: the other node does not offer it");
 }
 
+TEST(Ladder, UcxIsNotOpenedBehindOthersUnlessDevicesAreNamedForIt) {
+  const auto ladder = Open({"shm", "ucx", "tcp"});
+  ASSERT_EQ(ladder->missing().size(), 1u);
+  EXPECT_EQ(ladder->missing()[0].fabric, "ucx");
+  EXPECT_THAT(ladder->missing()[0].why, HasSubstr("LAMINA_UCX_TRUSTED_DEVICES"));
+}
+
 TEST(Ladder, WhatThisMachineLacksIsNamed) {
   const std::vector<std::string> kinds = {"pigeon"};
   const Status status = Ladder::Open(kinds).status();

@@ -6,15 +6,20 @@
 
 #include <list>
 
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "transport/checks.h"
+#include "transport/rare_warning.h"
 #include "transport/shm/shm_endpoint.h"
+#include "transport/strangers.h"
 
 namespace lamina {
 namespace {
 
 constexpr auto kShmHandshakeDeadline = std::chrono::seconds(5);
 constexpr size_t kMaxPendingOnShm = 64;  // strangers that say nothing hold no more sockets than this
+
+RareWarning shm_full_warning;
 
 // This end's segment, mapped, and handed to the peer.
 Result<Mapping> OfferSegment(int socket, const EndpointOptions& options, int wake) {
@@ -44,7 +49,8 @@ class ShmListener final : public Listener {
   struct Pending {
     UniqueFd socket;
     int pid;
-    Deadline deadline;
+    std::string origin;
+    TimePoint since;
   };
 
   Status TakeNewPeers();
@@ -57,7 +63,10 @@ class ShmListener final : public Listener {
 };
 
 Status ShmListener::TakeNewPeers() {
-  while (pending_.size() < kMaxPendingOnShm) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    const bool full = pending_.size() >= kMaxPendingOnShm || (!pending_.empty() && DescriptorsAreScarce());
+    const auto goes = full ? FindRoom(pending_) : pending_.end();
+    if (full && goes == pending_.end()) return OkStatus();
     UniqueFd socket(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) {
       if (errno == EAGAIN) return OkStatus();
@@ -69,8 +78,15 @@ Status ShmListener::TakeNewPeers() {
       LAMINA_LOG_WARN("shm {}: dropped a peer: {}", name_, status.message());
       continue;
     }
+    if (goes != pending_.end()) {
+      if (shm_full_warning.IsDue())
+        LAMINA_LOG_WARN("shm {}: {} peers have not greeted yet: process {}, and others from now on, make room", name_, pending_.size(),
+                        goes->pid);
+      context_.poll_set.Remove(goes->socket.get());
+      pending_.erase(goes);
+    }
     context_.poll_set.Add(socket.get(), EPOLLIN, nullptr);
-    pending_.push_back({std::move(socket), pid, Deadline::After(kShmHandshakeDeadline)});
+    pending_.push_back({std::move(socket), pid, std::to_string(pid), Clock::now()});
   }
   return OkStatus();
 }
@@ -81,7 +97,7 @@ Result<std::unique_ptr<Endpoint>> ShmListener::Accept(const EndpointOptions& opt
   for (auto entry = pending_.begin(); entry != pending_.end();) {
     Result<ShmPeer> peer = ReceiveShmGreeting(entry->socket.get());
     Status status = peer.status();
-    if (status.code() == StatusCode::kTryAgain && !entry->deadline.Passed()) {
+    if (status.code() == StatusCode::kTryAgain && Clock::now() - entry->since < kShmHandshakeDeadline) {
       ++entry;
       continue;
     }

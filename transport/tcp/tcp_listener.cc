@@ -2,8 +2,10 @@
 
 #include <sys/epoll.h>
 
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "transport/checks.h"
+#include "transport/rare_warning.h"
 
 namespace lamina {
 namespace {
@@ -13,6 +15,8 @@ namespace asio = boost::asio;
 
 constexpr auto kTcpHandshakeDeadline = std::chrono::seconds(5);
 constexpr size_t kMaxPendingOnTcp = 64;  // strangers that say nothing hold no more sockets than this
+
+RareWarning tcp_full_warning;
 
 }  // namespace
 
@@ -27,7 +31,10 @@ TcpListener::~TcpListener() {
 }
 
 Status TcpListener::TakeNewPeers() {
-  while (pending_.size() < kMaxPendingOnTcp) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    const bool full = pending_.size() >= kMaxPendingOnTcp || (!pending_.empty() && DescriptorsAreScarce());
+    const auto goes = full ? FindRoom(pending_) : pending_.end();
+    if (full && goes == pending_.end()) return OkStatus();
     Tcp::socket socket(context_.io);
     error_code error;
     Tcp::endpoint peer;
@@ -35,11 +42,22 @@ Status TcpListener::TakeNewPeers() {
     if (error == asio::error::would_block) return OkStatus();
     if (error == asio::error::connection_aborted) continue;
     if (error) return OutOfSpace("accept on " + address_ + ": " + error.message());
+    if (goes != pending_.end()) Drop(goes);
     if (!TuneSocket(socket).ok()) continue;  // gone already
     context_.poll_set.Add(socket.native_handle(), EPOLLIN, nullptr);
-    pending_.push_back({std::move(socket), AddressText(peer), Deadline::After(kTcpHandshakeDeadline), {}});
+    std::string name = AddressText(peer);
+    std::string origin = OriginOf(name);
+    pending_.push_back({std::move(socket), std::move(name), std::move(origin), Clock::now(), {}});
   }
   return OkStatus();
+}
+
+void TcpListener::Drop(std::list<Pending>::iterator stranger) {
+  if (tcp_full_warning.IsDue())
+    LAMINA_LOG_WARN("tcp {}: {} peers have not greeted yet: {}, and others from now on, make room", address_, pending_.size(),
+                    stranger->name);
+  context_.poll_set.Remove(stranger->socket.native_handle());
+  pending_.erase(stranger);
 }
 
 Result<std::unique_ptr<Endpoint>> TcpListener::Accept(const EndpointOptions& options) {
@@ -47,7 +65,7 @@ Result<std::unique_ptr<Endpoint>> TcpListener::Accept(const EndpointOptions& opt
   LAMINA_RETURN_IF_ERROR(TakeNewPeers());
   for (auto entry = pending_.begin(); entry != pending_.end();) {
     Status status = entry->greeting.Advance(entry->socket);
-    if (status.code() == StatusCode::kTryAgain && !entry->deadline.Passed()) {
+    if (status.code() == StatusCode::kTryAgain && Clock::now() - entry->since < kTcpHandshakeDeadline) {
       ++entry;
       continue;
     }

@@ -4,6 +4,7 @@
 #include <list>
 #include <string>
 
+#include "transport/strangers.h"
 #include "transport/tcp/tcp_endpoint.h"
 #include "transport/tcp/tcp_greeting.h"
 
@@ -22,11 +23,13 @@ class TcpListener final : public Listener {
   struct Pending {
     Tcp::socket socket;
     std::string name;
-    Deadline deadline;
+    std::string origin;
+    TimePoint since;
     TcpGreetingReader greeting;
   };
 
   Status TakeNewPeers();
+  void Drop(std::list<Pending>::iterator stranger);
   Result<std::unique_ptr<Endpoint>> Finish(Pending pending, const EndpointOptions& options);
 
   TcpContext& context_;

@@ -8,8 +8,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "base/log.h"
+#include "transport/crypto.h"
 #include "transport/rdma_host.h"
 #include "transport/ucx/ucx_endpoint.h"
 #include "transport/ucx/ucx_log.h"
@@ -20,14 +22,14 @@ namespace {
 constexpr int kArmAttempts = 100;  // each lets UCX do what it says is left
 
 // A peer's message is looked at before it is believed: anything but a notice for an end that exists here is dropped.
-ucs_status_t OnMessage(void* context, const void* header, size_t header_bytes, void* data, size_t data_bytes,
+ucs_status_t OnMessage(void* context, const void* header, size_t header_bytes, void* /*data*/, size_t data_bytes,
                        const ucp_am_recv_param_t* param) {
   UcxNotice notice;
-  if (header_bytes != sizeof(notice) || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;
+  if (header_bytes != sizeof(notice) || data_bytes != 0 || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;
   std::memcpy(&notice, header, sizeof(notice));
   const auto& endpoints = static_cast<UcxContext*>(context)->endpoints;
   const auto found = endpoints.find(notice.id);
-  if (found != endpoints.end()) found->second->OnNotice(notice, {static_cast<const std::byte*>(data), data_bytes});
+  if (found != endpoints.end()) found->second->OnNotice(notice);
   return UCS_OK;
 }
 
@@ -45,46 +47,57 @@ std::string Printed(Print print) {
   return result;
 }
 
-// This boot of this machine, and who shares System V memory on it.
+// Two processes for which this is the same can map each other's memory and wake each other: the same boot of the same machine, the same
+// user, the same namespaces. "" if that cannot be found out.
 std::string HostIdentity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  struct stat ipc {};
-  if (boot.empty() || stat("/proc/self/ns/ipc", &ipc) != 0) return "";
-  return boot + "/" + std::to_string(ipc.st_ino);
-}
-
-// UCX before 1.16 ends the process if a peer goes while UCX connects to it over more than one TCP interface. It writes over one anyway.
-bool HasUnsafeRails() {
-  unsigned major = 0, minor = 0, patch = 0;
-  ucp_get_version(&major, &minor, &patch);
-  return major == 1 && minor < 16;
-}
-
-// Whether UCX_TLS, as it is set, lets UCX use RDMA: "all", "rc,sm", "^tcp", but not "tcp,sm", "^ib".
-bool MayUseRdma() {
-  const char* set = std::getenv("UCX_TLS");
-  std::string_view left = set != nullptr ? set : "";
-  if (left.empty()) return true;
-  const bool excludes = left.starts_with('^');
-  if (excludes) left.remove_prefix(1);
-  bool names_all = false, names_some = false;  // of the RDMA transports
-  while (!left.empty()) {
-    const std::string_view name = left.substr(0, left.find(','));
-    left.remove_prefix(std::min(left.size(), name.size() + 1));
-    names_all |= name == "all" || name == "ib";
-    for (const std::string_view kind : {"rc", "dc", "ud"}) names_some |= name.starts_with(kind);
+  std::string identity;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> identity;
+  if (identity.empty()) return "";
+  identity += "/" + std::to_string(geteuid());
+  for (const char* space : {"ipc", "pid", "net"}) {
+    struct stat info {};
+    if (stat(("/proc/self/ns/" + std::string(space)).c_str(), &info) != 0) return "";
+    identity += "/" + std::to_string(info.st_ino);
   }
-  return excludes ? !names_all : names_all || names_some;
+  return identity;
+}
+
+// UCX trusts whoever can send to it. Over TCP and UD, and over what RC is connected with, that is everybody on the network, and some of its
+// messages name the memory that they are written to, whatever features are asked for. What is left by itself is the memory that processes
+// of one user share; not System V's, which UCX opens to the user's group.
+constexpr std::string_view kLocalTransports = "posix,self";
+constexpr std::string_view kTrustedTransports = "posix,self,rc,dc";
+
+// For windows and sources. Not "huge": by that UCX means System V memory. Where RDMA is there, a window that does not fit into shared
+// memory can still be reached from other machines.
+constexpr const char* kLocalAllocations = "md:posix";
+constexpr const char* kTrustedAllocations = "md:posix,thp,md:*,mmap,heap";
+
+// What UCX may use is not left to the environment, in which a site's own UCX_TLS and UCX_NET_DEVICES may stand for other programs.
+Status RestrictTransports(ucp_config_t* config) {
+  const std::string devices = UcxTrustedDevices();
+  const std::string transports(devices.empty() ? kLocalTransports : kTrustedTransports);
+  const std::string networks = devices.empty() ? "all" : devices;  // without transports for them it is none
+  const std::pair<const char*, const char*> settings[] = {{"TLS", transports.c_str()},
+                                                          {"NET_DEVICES", networks.c_str()},
+                                                          {"ALLOC_PRIO", devices.empty() ? kLocalAllocations : kTrustedAllocations}};
+  for (const auto& [name, value] : settings) {
+    const ucs_status_t status = ucp_config_modify(config, name, value);
+    if (status != UCS_OK) return InternalError(UcxText("ucx: setting " + std::string(name) + " to " + value, status));
+    const std::string variable = "UCX_" + std::string(name);
+    if (std::getenv(variable.c_str()) != nullptr) LAMINA_LOG_WARN("ucx: {} is not looked at: what UCX may use is chosen here", variable);
+  }
+  return OkStatus();
 }
 
 // A library that never returns from its own set-up would take this process with it.
-Status CheckLockedMemory() {
-  if (!HasRdmaDevice() || !MayUseRdma()) return OkStatus();
+Status CheckDevices() {
+  if (UcxTrustedDevices().empty()) return OkStatus();
+  if (!HasRdmaDevice()) return NotFound("ucx: " + std::string(kUcxTrustedDevices) + " is set, but this machine has no RDMA device");
   const Status status = CheckCanLock(kUcxLockedBytes);
   if (status.ok()) return status;
   return OutOfSpace("ucx: too little locked memory for UCX to use the RDMA device here: " + status.message() +
-                    "; or keep UCX from the device with UCX_TLS=^ib");
+                    "; or keep UCX from the device: leave " + std::string(kUcxTrustedDevices) + " unset");
 }
 
 size_t RoundUpToPages(size_t bytes) {
@@ -104,13 +117,18 @@ Result<std::unique_ptr<UcxContext>> UcxContext::Create() {
 
 Status UcxContext::Open() {
   TakeUcxMessages();
-  LAMINA_RETURN_IF_ERROR(CheckLockedMemory());
+  LAMINA_RETURN_IF_ERROR(CheckDevices());
+  LAMINA_RETURN_IF_ERROR(OpenContext());
+  return OpenWorker();
+}
+
+Status UcxContext::OpenContext() {
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_config_read", status) + "; look at the UCX_ variables of the environment");
-  if (HasUnsafeRails() && std::getenv("UCX_MAX_RNDV_RAILS") == nullptr) {
-    status = ucp_config_modify(config, "MAX_RNDV_RAILS", "1");
-    if (status != UCS_OK) LAMINA_LOG_WARN("ucx: setting MAX_RNDV_RAILS: {}", UcxText("ucp_config_modify", status));
+  if (const Status restricted = RestrictTransports(config); !restricted.ok()) {
+    ucp_config_release(config);
+    return restricted;
   }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
@@ -118,12 +136,17 @@ Status UcxContext::Open() {
   params.name = "lamina";
   status = ucp_init(&params, config, &context_);
   ucp_config_release(config);
-  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_init", status) + "; look at UCX_TLS and UCX_NET_DEVICES");
+  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_init", status) + "; look at the UCX_ variables of the environment");
+  const std::string host = HostIdentity();
+  host.copy(host_.data(), host_.size());
+  return OkStatus();
+}
 
-  ucp_worker_params_t worker_params{};
-  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // an owner may hand all of it to another thread
-  status = ucp_worker_create(context_, &worker_params, &worker_);
+Status UcxContext::OpenWorker() {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // an owner may hand all of it to another thread
+  ucs_status_t status = ucp_worker_create(context_, &params, &worker_);
   if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_worker_create", status));
 
   ucp_am_handler_param_t handler{};
@@ -136,7 +159,7 @@ Status UcxContext::Open() {
 
   int event_fd = -1;
   status = ucp_worker_get_efd(worker_, &event_fd);
-  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_worker_get_efd", status) + "; a transport in UCX_TLS cannot wake sleepers");
+  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_worker_get_efd", status));
   poll_set.Add(event_fd, EPOLLIN, nullptr);
 
   ucp_address_t* address = nullptr;
@@ -145,19 +168,21 @@ Status UcxContext::Open() {
   if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_worker_get_address", status));
   worker_address_.assign(reinterpret_cast<const char*>(address), bytes);
   ucp_worker_release_address(worker_, address);
-
-  // Lines like "#      resource 3  :  md 2  dev 3  flags -- sysv/memory"; components are named there too, in use or not.
-  const std::string resources = Printed([this](FILE* stream) { ucp_context_print_info(context_, stream); });
-  if (resources.find("sysv/") != std::string::npos || resources.find("posix/") != std::string::npos) {
-    const std::string host = HostIdentity();
-    host.copy(host_.data(), host_.size());
-  }
   return OkStatus();
 }
 
 UcxContext::~UcxContext() {
   if (worker_ != nullptr) ucp_worker_destroy(worker_);
   if (context_ != nullptr) ucp_cleanup(context_);
+}
+
+Result<uint64_t> UcxContext::NewId() const {
+  uint64_t id = 0;
+  do {
+    LAMINA_ASSIGN_OR_RETURN(const std::string random, RandomBytes(sizeof(id)));
+    std::memcpy(&id, random.data(), sizeof(id));
+  } while (endpoints.contains(id));
+  return id;
 }
 
 bool UcxContext::Arm() {
@@ -203,7 +228,10 @@ Result<std::unique_ptr<UcxMemory>> UcxMemory::Create(UcxContext& context, size_t
   params.length = RoundUpToPages(bytes);
   params.flags = UCP_MEM_MAP_ALLOCATE;
   ucs_status_t status = ucp_mem_map(context.context(), &params, &memory->handle_);
-  if (status != UCS_OK) return OutOfSpace(UcxText("ucx: ucp_mem_map of " + std::to_string(bytes) + " bytes", status));
+  if (status != UCS_OK) {
+    return OutOfSpace(UcxText("ucx: ucp_mem_map of " + std::to_string(bytes) + " bytes", status) +
+                      "; it takes shared memory: see that /dev/shm is large enough (containers: --shm-size)");
+  }
   ucp_mem_attr_t attributes{};
   attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;
   status = ucp_mem_query(memory->handle_, &attributes);

@@ -3,7 +3,6 @@
 
 #include <ucp/api/ucp.h>
 
-#include <array>
 #include <boost/asio/io_context.hpp>
 #include <memory>
 #include <span>
@@ -25,8 +24,8 @@ std::string UcxText(std::string_view call, ucs_status_t status);
 // Thread: owner. Outlives all that is made with it.
 class UcxContext {
  public:
-  // kInternal with UCX's reason, or kOutOfSpace: too little memory, or too little of it may be locked. Reads UCX's configuration: UCX_TLS,
-  // UCX_NET_DEVICES and so on from the environment.
+  // kInternal with UCX's reason; kNotFound: UcxTrustedDevices names some where there are none; kOutOfSpace: too little memory, or too
+  // little of it may be locked. Which transports UCX may use is decided in here; the rest of its configuration comes from the environment.
   static Result<std::unique_ptr<UcxContext>> Create();
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;
@@ -37,7 +36,7 @@ class UcxContext {
   const std::string& worker_address() const { return worker_address_; }
 
   // Which machine this is, as UcxOffer says it.
-  const std::array<char, 64>& host() const { return host_; }
+  const UcxHost& host() const { return host_; }
 
   // Lets UCX receive and go on with what is under way; callbacks run in here. False if there was nothing to do.
   bool Progress() { return ucp_worker_progress(worker_) != 0; }
@@ -48,7 +47,8 @@ class UcxContext {
   // Finds out which peers have gone.
   void CheckSockets();
 
-  uint64_t NewId() { return next_id_++; }
+  // For an end. Nobody can guess it whom that end has not told.
+  Result<uint64_t> NewId() const;
 
   // What UCX uses to reach the peer of `endpoint`, in its own words: "lane[0]: 1:tcp/eth0.0 ...; lane[1]: ...".
   static std::string Lanes(ucp_ep_h endpoint);
@@ -64,12 +64,13 @@ class UcxContext {
  private:
   UcxContext() = default;
   Status Open();
+  Status OpenContext();
+  Status OpenWorker();
 
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   std::string worker_address_;
-  std::array<char, 64> host_{};
-  uint64_t next_id_ = 1;
+  UcxHost host_{};
   bool logged_ = false;
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "transport/rdma_host.h"
 
 namespace lamina {
 namespace {
@@ -31,26 +32,15 @@ std::vector<std::string> TransportsOf(std::string_view lanes) {
   return names;
 }
 
-// Whether UCX makes writes over all of these by messages of its own. UCX 1.13 ends the process if a peer goes in the middle of one, and
-// the peer's memory would not be safe from nonsense.
-bool EmulatesWrites(const std::vector<std::string>& transports) {
-  return !transports.empty() && std::all_of(transports.begin(), transports.end(),
-                                            [](const std::string& name) { return name.starts_with("tcp/") || name.starts_with("ud_"); });
-}
-
-std::string_view ToText(UcxPath path) {
-  switch (path) {
-    case UcxPath::kMapped: return "mapped";
-    case UcxPath::kPuts: return "puts";
-    case UcxPath::kMessages: break;
-  }
-  return "messages";
-}
-
 }  // namespace
 
-UcxEndpoint::UcxEndpoint(UcxContext& context, std::unique_ptr<UcxMemory> region)
-    : context_(context), id_(context.NewId()), region_(std::move(region)) {
+std::string UcxLocalOnly() {
+  return std::string("UCX joins only processes of one user on one machine, as ") + kUcxTrustedDevices +
+         " names no RDMA devices; between machines use transport verbs or tcp";
+}
+
+UcxEndpoint::UcxEndpoint(UcxContext& context, uint64_t id, std::unique_ptr<UcxMemory> region)
+    : context_(context), id_(id), region_(std::move(region)) {
   context_.endpoints.emplace(id_, this);
 }
 
@@ -71,7 +61,7 @@ Result<std::string> UcxEndpoint::Offer() const {
   std::string text = std::string(reinterpret_cast<const char*>(&offer), sizeof(offer)) + address + key;
   if (text.size() > kMaxOfferBytes) {
     return InternalError("ucx: the address and the key of this end have " + std::to_string(text.size()) + " bytes, more than " +
-                         std::to_string(kMaxOfferBytes) + "; name fewer devices in UCX_NET_DEVICES");
+                         std::to_string(kMaxOfferBytes) + "; name fewer devices in " + kUcxTrustedDevices);
   }
   return text;
 }
@@ -86,8 +76,9 @@ Status UcxEndpoint::Join(const RendezvousPeer& peer) {
   peer_address_ = peer.offer.substr(sizeof(peer_), peer_.address_bytes);
   peer_key_ = peer.offer.substr(sizeof(peer_) + peer_.address_bytes);
   is_local_ = peer_.host[0] != 0 && peer_.host == context_.host();
+  if (!is_local_ && UcxTrustedDevices().empty()) return PeerLost(UcxLocalOnly());
   LAMINA_RETURN_IF_ERROR(Reach());
-  ChoosePath();
+  LAMINA_RETURN_IF_ERROR(ChoosePath());
   Wake();  // makes UCX connect, and tells the peer that it has
   return OkStatus();
 }
@@ -100,26 +91,28 @@ Status UcxEndpoint::Reach() {
   params.err_mode = is_local_ ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {OnError, this};
   ucs_status_t status = ucp_ep_create(context_.worker(), &params, &ep_);
-  if (status != UCS_OK) return PeerLost(UcxText("ucp_ep_create", status) + "; both ends need a transport in common: look at UCX_TLS");
+  if (status != UCS_OK) return PeerLost(UcxText("ucp_ep_create", status) + "; both ends need a transport in common");
   status = ucp_ep_rkey_unpack(ep_, peer_key_.data(), &key_);
   if (status != UCS_OK) return PeerLost(UcxText("ucp_ep_rkey_unpack", status));
   return OkStatus();
 }
 
-void UcxEndpoint::ChoosePath() {
-  const char* const wish = std::getenv("LAMINA_UCX_PATH");
-  const std::string_view wanted = wish == nullptr ? "" : wish;
+Status UcxEndpoint::ChoosePath() {
   const std::string lanes = UcxContext::Lanes(ep_);
-  const std::vector<std::string> transports = TransportsOf(lanes);
-  for (const std::string& name : transports) through_ += (through_.empty() ? "" : ", ") + name;
-  void* mapped = nullptr;
-  if (wanted == ToText(UcxPath::kMessages) || EmulatesWrites(transports)) {
-    path_ = UcxPath::kMessages;
-  } else if (wanted != ToText(UcxPath::kPuts) && ucp_rkey_ptr(key_, peer_.region_address, &mapped) == UCS_OK) {
-    path_ = UcxPath::kMapped;
-    mapped_ = static_cast<std::byte*>(mapped);
+  for (const std::string& name : TransportsOf(lanes)) through_ += (through_.empty() ? "" : ", ") + name;
+  if (is_local_) {
+    void* mapped = nullptr;
+    const ucs_status_t status = ucp_rkey_ptr(key_, peer_.region_address, &mapped);
+    // Writes over what is left then would be messages that name an address.
+    if (status != UCS_OK) return PeerLost(UcxText("ucp_rkey_ptr", status) + "; the peer's window must lie in shared memory");
+    const char* const wish = std::getenv("LAMINA_UCX_PATH");
+    if (wish == nullptr || std::string_view(wish) != "puts") {
+      path_ = UcxPath::kMapped;
+      mapped_ = static_cast<std::byte*>(mapped);
+    }
   }
-  context_.LogOnce(ToText(path_), lanes);
+  context_.LogOnce(path_ == UcxPath::kMapped ? "mapped" : "puts", lanes);
+  return OkStatus();
 }
 
 Status UcxEndpoint::Settle() {
@@ -208,7 +201,7 @@ size_t UcxEndpoint::TakeNotifications(std::span<Event> out) {
 // A peer that writes what is not expected only loses its own notifications.
 bool UcxEndpoint::Rings() { return own().ring[num_rung_ % kUcxNotices].load(std::memory_order_seq_cst) >> 32 == uint32_t{num_rung_ + 1}; }
 
-void UcxEndpoint::OnNotice(const UcxNotice& notice, std::span<const std::byte> bytes) {
+void UcxEndpoint::OnNotice(const UcxNotice& notice) {
   if (lost_) return;
   was_heard_ = true;
   if (notice.kind == UcxNotice::kWake) return;
@@ -219,17 +212,12 @@ void UcxEndpoint::OnNotice(const UcxNotice& notice, std::span<const std::byte> b
     num_credited_ = notice.value;
     return;
   }
-  const bool notifies = notice.kind == UcxNotice::kNotification;
-  if ((!notifies && notice.kind != UcxNotice::kBytes) || notice.sequence != num_received_ || (notifies && notifications_.full())) {
+  if (notice.kind != UcxNotice::kNotification || notice.sequence != num_received_ || notifications_.full()) {
     return Break("the peer breaks the rules: notice " + std::to_string(notice.sequence) + " of kind " + std::to_string(notice.kind) +
                  " came, expected was " + std::to_string(num_received_));
   }
-  if (notice.offset > window().size() || bytes.size() > window().size() - notice.offset) {
-    return Break("the peer breaks the rules: it writes outside of the window");
-  }
   ++num_received_;
-  if (!bytes.empty()) std::memcpy(window().data() + notice.offset, bytes.data(), bytes.size());
-  if (notifies) notifications_.PushSlot() = notice.value;
+  notifications_.PushSlot() = notice.value;
 }
 
 void UcxEndpoint::AnnounceSleep() {

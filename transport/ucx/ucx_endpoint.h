@@ -18,19 +18,22 @@ namespace lamina {
 inline constexpr Limits kUcxLimits{
     .max_ops = 64, .max_outstanding = 64, .max_window_bytes = uint64_t{1} << 40, .registered_sources = true, .one_sided = true};
 
-// How bytes and notifications get to a peer; the best that UCX offers. The environment variable LAMINA_UCX_PATH, "puts" or "messages", asks
-// for another one, for tests and to compare.
-enum class UcxPath : uint8_t { kMapped, kPuts, kMessages };
+// How bytes and notifications get to a peer: on one machine kMapped, between machines kPuts. With "puts" in the environment variable
+// LAMINA_UCX_PATH it is that on one machine too, for tests and to compare.
+enum class UcxPath : uint8_t { kMapped, kPuts };
+
+// Why two ends are not joined. REQUIRES: UcxTrustedDevices names none.
+std::string UcxLocalOnly();
 
 class UcxEndpoint final : public Endpoint {
  public:
-  UcxEndpoint(UcxContext& context, std::unique_ptr<UcxMemory> region);  // which begins with UcxControl
+  UcxEndpoint(UcxContext& context, uint64_t id, std::unique_ptr<UcxMemory> region);  // which begins with UcxControl
   ~UcxEndpoint() override;
 
   // In this order, for the rendezvous: what the peer must know; take what the peer says; has it been heard over UCX; from here on it can
   // be posted to.
   Result<std::string> Offer() const;
-  Status Join(const RendezvousPeer& peer);  // kPeerLost if it is malformed or UCX makes nothing of it
+  Status Join(const RendezvousPeer& peer);  // kPeerLost if it is malformed, UCX makes nothing of it, or nothing safe joins the two
   Status Settle();                          // kTryAgain, or kPeerLost if UCX cannot get through
   void Start(RendezvousLink link);
 
@@ -44,7 +47,7 @@ class UcxEndpoint final : public Endpoint {
   std::string through() const override { return through_; }
 
   // From UcxContext: a notice came; the socket has something, which is the peer's end, as nothing is ever sent there.
-  void OnNotice(const UcxNotice& notice, std::span<const std::byte> bytes);
+  void OnNotice(const UcxNotice& notice);
   void OnSocket();
 
   // For Fabric::Arm, in this order: say in shared memory that this end sleeps; look whether there is something, or room again, after all.
@@ -57,7 +60,6 @@ class UcxEndpoint final : public Endpoint {
     UcxNotice notice;
     int num_pending = 0;  // requests of UCX under way: writes, flush, messages
     ucs_status_t status = UCS_OK;
-    std::vector<UcxNotice> pieces;  // of kMessages; keeps its memory from post to post
   };
 
   // A post that Poll has not returned yet.
@@ -68,7 +70,7 @@ class UcxEndpoint final : public Endpoint {
   };
 
   Status Reach();  // makes ep_ and key_
-  void ChoosePath();
+  Status ChoosePath();
 
   // Sending: ucx_send.cc.
   static void OnDone(void* request, ucs_status_t status, void* message);
@@ -76,10 +78,9 @@ class UcxEndpoint final : public Endpoint {
   ucp_request_param_t Param(Message& message) const;
   void PostMapped(std::span<const WriteOp> ops, std::optional<uint32_t> notify);
   void PostPuts(std::span<const WriteOp> ops, std::optional<uint32_t> notify, Message& message);
-  void PostMessages(std::span<const WriteOp> ops, std::optional<uint32_t> notify, Message& message);
   void Put(const WriteOp& op, Message& message);
   void Flush(Message& message);
-  void Send(const UcxNotice& notice, std::span<const std::byte> bytes, Message& message);
+  void Send(const UcxNotice& notice, Message& message);
   void Wake();
   void SendReadyNotices();  // of posts whose bytes have arrived, in order
   void ReturnCredits();

@@ -2,6 +2,7 @@
 
 #include <boost/system/system_error.hpp>
 
+#include "transport/rdma_host.h"
 #include "transport/rendezvous.h"
 #include "transport/ucx/ucx_endpoint.h"
 
@@ -50,7 +51,10 @@ class UcxFabric final : public Fabric, private RendezvousHost {
   Result<std::unique_ptr<Listener>> Listen(const std::string& address) override { return RendezvousListener::Create(*this, address); }
 
   Result<std::unique_ptr<Endpoint>> Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) override {
-    return ConnectRendezvous(*this, address, options, deadline);
+    Result<std::unique_ptr<Endpoint>> endpoint = ConnectRendezvous(*this, address, options, deadline);
+    // The accepting end looks first whether anything joins the two, and if not it says nothing more.
+    if (endpoint.status().code() != StatusCode::kPeerLost || !UcxTrustedDevices().empty()) return endpoint;
+    return PeerLost(endpoint.status().message() + " (" + UcxLocalOnly() + ")");
   }
 
   bool Arm() override {
@@ -68,11 +72,12 @@ class UcxFabric final : public Fabric, private RendezvousHost {
  private:
   PollSet& poll_set() override { return context_->poll_set; }
   boost::asio::io_context& io() override { return context_->io; }
-  Status CheckAddress(const boost::asio::ip::address&) override { return OkStatus(); }  // UCX chooses the NICs by itself
+  Status CheckAddress(const boost::asio::ip::address&) override { return OkStatus(); }  // what UCX may use is chosen once
 
   Result<std::unique_ptr<RendezvousEnd>> NewEnd(const boost::asio::ip::address&, const EndpointOptions& options) override {
     LAMINA_ASSIGN_OR_RETURN(auto region, UcxMemory::Create(*context_, kUcxControlBytes + options.window_bytes));
-    auto endpoint = std::make_unique<UcxEndpoint>(*context_, std::move(region));
+    LAMINA_ASSIGN_OR_RETURN(const uint64_t id, context_->NewId());
+    auto endpoint = std::make_unique<UcxEndpoint>(*context_, id, std::move(region));
     LAMINA_ASSIGN_OR_RETURN(std::string offer, endpoint->Offer());
     return std::unique_ptr<RendezvousEnd>(std::make_unique<UcxEnd>(std::move(endpoint), std::move(offer)));
   }

@@ -18,8 +18,6 @@ constexpr auto kFarewell = milliseconds(100);
 // By force UCX needs no peer; without, a post that waits for a place in the queue of a dead peer never ends.
 constexpr auto kForceDeadline = std::chrono::seconds(5);
 
-constexpr size_t kPieceBytes = size_t{32} << 10;  // of kMessages
-
 }  // namespace
 
 void UcxEndpoint::OnDone(void* request, ucs_status_t status, void* message) {
@@ -60,13 +58,12 @@ Status UcxEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
   post.notifies = notify.has_value();
   post.message.num_pending = 0;
   post.message.status = UCS_OK;
-  if (path_ == UcxPath::kPuts) {
+  if (path_ == UcxPath::kMapped) {
+    ++num_sent_on_;
+  } else {
     PostPuts(ops, notify, post.message);
     SendReadyNotices();
-    return OkStatus();
   }
-  if (path_ == UcxPath::kMessages) PostMessages(ops, notify, post.message);
-  ++num_sent_on_;
   return OkStatus();
 }
 
@@ -94,28 +91,6 @@ void UcxEndpoint::PostPuts(std::span<const WriteOp> ops, std::optional<uint32_t>
   if (has_unflushed_) Flush(message);
 }
 
-void UcxEndpoint::PostMessages(std::span<const WriteOp> ops, std::optional<uint32_t> notify, Message& message) {
-  message.pieces.clear();
-  for (const WriteOp& op : ops) {
-    for (size_t begin = 0; begin < op.source.size(); begin += kPieceBytes) {
-      message.pieces.push_back({.id = peer_.id, .kind = UcxNotice::kBytes, .sequence = num_numbered_++, .offset = op.peer_offset + begin});
-    }
-  }
-  if (notify.has_value()) {
-    if (message.pieces.empty()) message.pieces.push_back({.id = peer_.id, .sequence = num_numbered_++});
-    message.pieces.back().kind = UcxNotice::kNotification;
-    message.pieces.back().value = *notify;
-    ++num_notified_;
-  }
-  auto piece = message.pieces.begin();  // UCX reads them until they are sent: from here on they stay where they are
-  for (const WriteOp& op : ops) {
-    for (size_t begin = 0; begin < op.source.size() && !is_broken_; begin += kPieceBytes, ++piece) {
-      Send(*piece, op.source.subspan(begin, std::min(kPieceBytes, op.source.size() - begin)), message);
-    }
-  }
-  if (piece != message.pieces.end() && !is_broken_) Send(*piece, {}, message);
-}
-
 void UcxEndpoint::Put(const WriteOp& op, Message& message) {
   const uint64_t end = op.peer_offset + op.source.size();
   if (!has_unflushed_) unflushed_low_ = unflushed_high_ = op.peer_offset;
@@ -141,30 +116,30 @@ void UcxEndpoint::SendReadyNotices() {
     Posted& post = (*posts_)[num_sent_on_];
     if (!post.notifies) continue;
     if (post.message.num_pending > 0) return;
-    if (post.message.status == UCS_OK) Send(post.message.notice, {}, post.message);
+    if (post.message.status == UCS_OK) Send(post.message.notice, post.message);
   }
 }
 
-void UcxEndpoint::Send(const UcxNotice& notice, std::span<const std::byte> bytes, Message& message) {
+void UcxEndpoint::Send(const UcxNotice& notice, Message& message) {
   ucp_request_param_t param = Param(message);
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_AM_SEND_FLAG_EAGER;
   if (!was_heard_ && path_ != UcxPath::kMapped)
     param.flags |= UCP_AM_SEND_FLAG_REPLY;  // UCX connects both ways now, not with the first large message
-  Count(ucp_am_send_nbx(ep_, kUcxMessageId, &notice, sizeof(notice), bytes.data(), bytes.size(), &param), "ucp_am_send_nbx", message);
+  Count(ucp_am_send_nbx(ep_, kUcxMessageId, &notice, sizeof(notice), nullptr, 0, &param), "ucp_am_send_nbx", message);
 }
 
 void UcxEndpoint::ReturnCredits() {
   if (num_polled_ - num_returned_ < kCreditBatch || credits_->num_pending > 0) return;
   num_returned_ = num_polled_;
   credits_->notice = {.id = peer_.id, .kind = UcxNotice::kCredits, .value = num_returned_};
-  Send(credits_->notice, {}, *credits_);
+  Send(credits_->notice, *credits_);
 }
 
 void UcxEndpoint::Wake() {
   if (wake_->num_pending > 0) return;  // that one arrives later than now
   wake_->notice = {.id = peer_.id, .kind = UcxNotice::kWake};
-  Send(wake_->notice, {}, *wake_);
+  Send(wake_->notice, *wake_);
 }
 
 int UcxEndpoint::NumPending() {

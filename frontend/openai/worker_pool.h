@@ -1,0 +1,36 @@
+// Threads for work that must not keep the server's thread from its connections.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace lamina {
+
+// Thread: Post from any; the rest from the owner.
+class WorkerPool {
+ public:
+  explicit WorkerPool(int num_threads);
+
+  // Waits for what runs; what has not begun is dropped.
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  // Calls `work` on some thread, in the order of the calls. It must not throw.
+  void Post(std::function<void()> work);
+
+ private:
+  void Run();
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool quit_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace lamina
