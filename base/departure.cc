@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <thread>
 
 #include "base/log.h"
 
@@ -15,6 +16,13 @@ namespace {
 void (*on_leave)() = nullptr;
 void (*on_stop)() = nullptr;
 std::atomic<int> interrupted{0};
+
+// What comes before it is dropped.
+void AwaitEndOfStdin() {
+  std::array<char, 256> dropped;
+  ssize_t got = 1;
+  while (got > 0 || (got < 0 && errno == EINTR)) got = read(STDIN_FILENO, dropped.data(), dropped.size());
+}
 
 }  // namespace
 
@@ -37,21 +45,27 @@ bool Departure::IsDue(bool in_use, WakeFd& wake) {
   return latest_->Passed();
 }
 
-void OnLeaveSignals(void (*leave)(), void (*stop)()) {
-  on_leave = leave;
-  on_stop = stop;
-  std::signal(SIGTERM, [](int) { on_leave(); });
-  std::signal(SIGINT, [](int) { (interrupted++ == 0 ? on_leave : on_stop)(); });
-}
-
 void IgnoreLeaveSignals() {
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_IGN);
 }
 
-void AwaitEndOfStdin() {
-  std::array<char, 256> dropped;
-  ssize_t got = 1;
-  while (got > 0 || (got < 0 && errno == EINTR)) got = read(STDIN_FILENO, dropped.data(), dropped.size());
+int RunUntilAsked(bool leave_with_stdin, void (*leave)(), void (*stop)(), const std::function<bool()>& run) {
+  std::signal(SIGPIPE, SIG_IGN);
+  if (leave_with_stdin) {
+    IgnoreLeaveSignals();
+    std::thread told([stop] {
+      AwaitEndOfStdin();
+      stop();
+    });
+    run();
+    told.join();
+    return 0;
+  }
+  on_leave = leave;
+  on_stop = stop;
+  std::signal(SIGTERM, [](int) { on_leave(); });
+  std::signal(SIGINT, [](int) { (interrupted++ == 0 ? on_leave : on_stop)(); });
+  return run() ? 0 : 1;
 }
 
 }  // namespace lamina

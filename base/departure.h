@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <optional>
 
 #include "base/clock.h"
@@ -35,14 +36,13 @@ class Departure {
   std::optional<Deadline> latest_;  // since the owner has noticed
 };
 
-// SIGTERM and the first SIGINT call `leave`, a second SIGINT (Ctrl-C) calls `stop`. A second SIGTERM says nothing new: programs such as
-// `timeout` send it to a process and to its group.
-void OnLeaveSignals(void (*leave)(), void (*stop)());
-
-// They are somebody else's.
+// SIGTERM and SIGINT are somebody else's.
 void IgnoreLeaveSignals();
 
-// Returns at the end of this process's stdin; what comes before it is dropped.
-void AwaitEndOfStdin();
+// `run`, which serves until `stop`, or some time after `leave`, and says whether it left well. SIGTERM and the first SIGINT call `leave`, a
+// second SIGINT (Ctrl-C) calls `stop`; a second SIGTERM says nothing new: programs such as `timeout` send it to a process and to its group.
+// With `leave_with_stdin` only the end of this process's stdin calls `stop`, and to leave then is well. Returns the exit status.
+// REQUIRES: at most once per process.
+int RunUntilAsked(bool leave_with_stdin, void (*leave)(), void (*stop)(), const std::function<bool()>& run);
 
 }  // namespace lamina

@@ -1,6 +1,4 @@
 // lamina-memory-node: holds KV and runs attention. Composition root.
-#include <csignal>
-#include <thread>
 #include <tuple>
 
 #include <CLI/CLI.hpp>
@@ -91,17 +89,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   running_node = node->get();
-  if (!leave_with_stdin) lamina::OnLeaveSignals([] { running_node->Leave(); }, [] { running_node->Stop(); });
-  std::signal(SIGPIPE, SIG_IGN);
   LAMINA_LOG_INFO("listening on {}", (*node)->address());
-  std::thread told;
-  if (leave_with_stdin) {
-    told = std::thread([] {
-      lamina::AwaitEndOfStdin();
-      running_node->Stop();
-    });
-  }
-  const bool was_free = (*node)->Run();
-  if (told.joinable()) told.join();  // nothing else stops a node that leaves with stdin
-  return was_free || leave_with_stdin ? 0 : 1;
+  return lamina::RunUntilAsked(
+      leave_with_stdin, [] { running_node->Leave(); }, [] { running_node->Stop(); }, [] { return running_node->Run(); });
 }
