@@ -26,7 +26,6 @@ constexpr int kNumReaders = 4;
 void Answer(const std::shared_ptr<Exchange>& exchange, const ordered_json& body) {
   exchange->Respond({200, "application/json", DumpJson(body), {}});
 }
-void Answer(const std::shared_ptr<Exchange>& exchange, const ApiError& error) { exchange->Respond(ErrorResponse(error)); }
 void Answer(const std::shared_ptr<Exchange>& exchange, const Status& status) { exchange->Respond(ErrorResponse(ApiError::From(status))); }
 
 // Takes as long for a wrong key as for the right one.
