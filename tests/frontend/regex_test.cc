@@ -73,8 +73,8 @@ TEST(Regex, WhatTheTwoReadDifferentlyIsNamed) {
 
 // One backtracks without end from its first place; the other takes a little longer from each of many places.
 TEST(Regex, WorkOnATextIsBoundedAndGivingUpIsAnError) {
-  const std::string text(1'000'000, 'a');
-  for (const char* pattern : {"(?:a|aa)+x?(?=b)", "a+x?(?=[0-9])"}) {
+  const std::string text(100'000, 'a');
+  for (const char* pattern : {"(?:a|aa)+x?(?=b)", "(?:a|c)+x?(?=[0-9])"}) {
     const auto regex = Regex::Compile(pattern);
     ASSERT_TRUE(regex.ok()) << regex.status();
     const auto begin = std::chrono::steady_clock::now();
