@@ -15,7 +15,7 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr size_t kMaxErrorBytes = 64 << 10;  // of the body of an answer that is no stream
+constexpr size_t kMaxErrorBodyBytes = 64 << 10;  // of the body of an answer that is no stream
 
 }  // namespace
 
@@ -118,7 +118,7 @@ asio::awaitable<StreamEnd> HttpConnections::Exchange(Connection& connection, con
     std::string& body = parser.get().body();
     if (response.ok()) {
       events.Feed(body);
-    } else if (response.body.size() < kMaxErrorBytes) {
+    } else if (response.body.size() < kMaxErrorBodyBytes) {
       response.body += body;
     }
     body.clear();
