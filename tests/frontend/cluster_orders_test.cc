@@ -166,7 +166,7 @@ TEST_F(ClusterOrders, OfTwoThatDoNotHearEachOtherOneIsLostUnlessTheyShareTheMode
     lost.set_message("c0: no sign of life");
     executor_->Submit(OneRow(1), {});
     std::optional<ExecutorEvent> event = NextEvent();
-    if (event && event->kind == ExecutorEvent::Kind::kStepDone) event = NextEvent();  // what c0 says
+    while (event && event->kind == ExecutorEvent::Kind::kStepDone) event = NextEvent();  // what c0 says, before or after
     ASSERT_TRUE(event.has_value());
     EXPECT_EQ(event->kind, ExecutorEvent::Kind::kComputeLost);
     EXPECT_EQ(event->node, shares ? NodeId{} : NodeId{1});
