@@ -19,6 +19,7 @@
 namespace lamina {
 namespace {
 
+constexpr int kEventsPerTurn = 64;  // of the control channel; then slices have their turn, whoever floods the other
 constexpr auto kConnectTimeout = std::chrono::seconds(20);
 constexpr auto kProgressInterval = milliseconds(200);
 constexpr auto kLinger = std::chrono::seconds(1);
@@ -167,8 +168,10 @@ void ComputeNode::Work(Backoff& backoff) {
 bool ComputeNode::Run() {
   team_.PinOwner();
   Backoff backoff(PollingPatience(options_.device));
-  while (!departure_.IsDue(session_ != nullptr, stop_wake_)) {
-    std::optional<ControlEvent> event = control_->TryPop();
+  for (int events = 0; !departure_.IsDue(session_ != nullptr, stop_wake_);) {
+    std::optional<ControlEvent> event;
+    if (events < kEventsPerTurn) event = control_->TryPop();
+    events = event ? events + 1 : 0;
     if (!event) {
       Work(backoff);
       continue;
@@ -212,6 +215,7 @@ void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
   }
   LAMINA_LOG_WARN("dropped a control message of type {} from {}: malformed or not expected now", frame.type,
                   control_->PeerName(connection));
+  if (!current) control_->Close(connection);  // it would only fill the log
 }
 
 void ComputeNode::TellRecords(uint64_t connection, const control::TraceRequest& request) {
@@ -226,9 +230,9 @@ void ComputeNode::TellRecords(uint64_t connection, const control::TraceRequest& 
 
 void ComputeNode::Configure(uint64_t connection, const std::string& payload) {
   control::ConfigureCompute request;
-  if (!request.ParseFromString(payload)) return SendConfigured(connection, InvalidArgument("the Configure message cannot be parsed"));
-  if (session_ != nullptr)
+  if (session_ != nullptr)  // before it is parsed, which takes memory
     return SendConfigured(connection, TryAgain("it serves " + control_->PeerName(session_->connection) + " already"));
+  if (!request.ParseFromString(payload)) return SendConfigured(connection, InvalidArgument("the Configure message cannot be parsed"));
   if (request.prepare_only()) {
     const Status loaded = LoadModel(connection, request);
     return SendConfigured(connection, loaded.ok() ? Result<control::Configured>(control::Configured()) : loaded);
@@ -265,8 +269,10 @@ Result<control::Configured> ComputeNode::Join(const control::ConnectCompute& req
   if (!share.whole() &&
       (request.nodes_size() != share.num_stages * share.num_ranks || nodes[static_cast<size_t>(place)].node != options.self))
     return InvalidArgument("an order to join " + std::to_string(request.nodes_size()) + " compute nodes, which do not make up the model");
+  // All wait for a way that may be cut: no longer than for a node that serves.
+  const Clock::duration patience = std::min<Clock::duration>(kConnectTimeout, options.peer_timeout);
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ContextExchange> others,
-                          ContextExchange::Join(options, session_->ladder, nodes, Deadline::After(kConnectTimeout)));
+                          ContextExchange::Join(options, session_->ladder, nodes, Deadline::After(patience)));
   control::Configured answer;
   AddPaths(others->paths(), answer);
   session_->runner->JoinOthers(std::move(others), session_->wire_dtype);

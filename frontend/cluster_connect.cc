@@ -60,12 +60,13 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterC
 }
 
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const ClusterConfig& config, const ModelConfig& model,
-                                                                         std::map<NodeId, std::string> lost,
-                                                                         const StartProgress& progress) {
+                                                                         std::map<NodeId, std::string> lost, const StartProgress& progress,
+                                                                         std::function<bool()> interrupted) {
   const Deadline mended = Deadline::After(config.start_timeout);
   while (true) {
     LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
     std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, lost));
+    executor->interrupted_ = interrupted;
     const auto reasons = [&](NodeRole role) {
       std::string text;
       for (const auto& [id, why] : lost) {
@@ -81,6 +82,7 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const C
     const Clock::duration patience = std::min(config.start_timeout, 2 * config.peer_timeout + kQuietWait);
     const Status opened = executor->Open(std::min<Clock::duration>(patience, kReachWait), patience, progress);
     if (opened.ok()) return executor;
+    if (interrupted && interrupted()) return opened;
     const std::map<NodeId, std::string> more = executor->NewlyLost(opened);
     if (more.empty()) return opened;
     if (executor->HasCut() && !mended.Passed()) continue;
@@ -112,9 +114,10 @@ bool ClusterExecutor::HasCut() {
 }
 
 Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
-                      std::function<void(ClusterExecutor&)> use) {
+                      std::function<void(ClusterExecutor&)> use, std::function<bool()> interrupted) {
   return [=](const std::map<NodeId, std::string>& lost) -> Result<std::unique_ptr<StepExecutor>> {
-    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor, ClusterExecutor::ConnectWithout(config, model, lost, progress));
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor,
+                            ClusterExecutor::ConnectWithout(config, model, lost, progress, interrupted));
     if (use != nullptr) use(*executor);
     return std::unique_ptr<StepExecutor>(std::move(executor));
   };

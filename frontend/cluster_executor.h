@@ -42,7 +42,8 @@ class ClusterExecutor : public StepExecutor {
   // none that holds KV; names what was lost. If compute nodes that share the model live but do not reach each other, it tries again for
   // start_timeout.
   static Result<std::unique_ptr<ClusterExecutor>> ConnectWithout(const ClusterConfig& config, const ModelConfig& model,
-                                                                 std::map<NodeId, std::string> lost, const StartProgress& progress);
+                                                                 std::map<NodeId, std::string> lost, const StartProgress& progress,
+                                                                 std::function<bool()> interrupted = nullptr);
 
   // As LookForNodes.
   static std::set<NodeId> Look(const ClusterConfig& config, const ModelConfig& model, const std::map<NodeId, std::string>& lost,
@@ -120,7 +121,7 @@ class ClusterExecutor : public StepExecutor {
   const ClusterConfig config_;
   const ModelConfig model_;
   const uint64_t epoch_;
-  std::function<bool()> interrupted_;  // of Connect
+  std::function<bool()> interrupted_;  // of Connect, ConnectWithout
   std::string session_token_;          // what compute nodes show to memory nodes
   int num_memory_nodes_ = 0;
   std::vector<Node*> compute_;  // of nodes_, without those that are left out
@@ -143,6 +144,6 @@ LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model);
 
 // Likewise. `use`, if not null, gets each new executor before it starts.
 Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
-                      std::function<void(ClusterExecutor&)> use = nullptr);
+                      std::function<void(ClusterExecutor&)> use = nullptr, std::function<bool()> interrupted = nullptr);
 
 }  // namespace lamina

@@ -97,7 +97,7 @@ ServingEngine::~ServingEngine() {
     stopping_ = true;
   }
   wake_.Signal();
-  stop_looking_.request_stop();
+  options_.stop.request_stop();
   thread_.join();
   if (reconnecting_.joinable()) reconnecting_.join();
   if (looking_.joinable()) looking_.join();

@@ -45,6 +45,7 @@ struct ServingEngineOptions {
   int64_t spread_tokens = 0;  // sequences of more tokens are spread over nodes; 0: none is
   Reconnect reconnect;        // none: when a compute node or the last memory node is lost, the engine gives up
   LookForNodes look;          // none: a node that is lost stays so
+  std::stop_source stop;      // of this engine; its destructor asks, and `reconnect` and `look` then wait for nobody any more
   RetryOptions retry;
   Clock::duration give_up_after = std::chrono::seconds(60);  // of serving nothing
   EngineObserver* observer = nullptr;                        // borrowed; may be null
@@ -158,7 +159,6 @@ class ServingEngine : public Engine {
   };
   Inbox<Event> events_;
   WakeFd wake_;
-  std::stop_source stop_looking_;
   // The engine's thread, and the destructor. Both wait for nodes.
   std::thread reconnecting_;  // makes the next executor
   std::thread looking_;       // for nodes that are lost, while others serve

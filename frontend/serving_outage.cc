@@ -81,7 +81,7 @@ void ServingEngine::BeginReconnecting(std::map<NodeId, std::string> left_out, st
       [this, before = std::exchange(executor_, nullptr), left_out = std::move(left_out), doubtful = std::move(doubtful)]() mutable {
         before.reset();
         std::set<NodeId> answer;
-        if (options_.look != nullptr && !doubtful.empty()) answer = options_.look(doubtful, stop_looking_.get_token());
+        if (options_.look != nullptr && !doubtful.empty()) answer = options_.look(doubtful, options_.stop.get_token());
         for (const auto& [node, why] : doubtful) {
           if (!answer.contains(node)) left_out.emplace(node, why);
         }
@@ -186,7 +186,7 @@ void ServingEngine::TryAgainIfDue() {
   if (Clock::now() < next_try()) return;
   if (executor_ == nullptr) return BeginReconnecting({}, outages_.lost());
   looking_ = std::thread([this, lost = outages_.lost()] {
-    std::set<NodeId> found = options_.look(lost, stop_looking_.get_token());
+    std::set<NodeId> found = options_.look(lost, options_.stop.get_token());
     std::lock_guard lock(mutex_);
     found_ = std::move(found);
     wake_.Signal();

@@ -18,6 +18,7 @@
 namespace lamina {
 namespace {
 
+constexpr int kEventsPerTurn = 64;  // of the control channel; then the data path has its turn, whoever floods the other
 constexpr auto kHouseKeeping = std::chrono::seconds(1);
 constexpr auto kDeviceInterval = std::chrono::microseconds(100);  // between looks at what the device has to send; it wakes nobody
 // Looking for new peers takes system calls, which the messages of those that are here need not wait for.
@@ -106,7 +107,9 @@ bool MemoryNode::Run() {
 
 bool MemoryNode::HandleControl() {
   bool any = false;
-  while (std::optional<ControlEvent> event = control_->TryPop()) {
+  for (int i = 0; i < kEventsPerTurn; ++i) {
+    std::optional<ControlEvent> event = control_->TryPop();
+    if (!event) break;
     any = true;
     const bool current = session_ != nullptr && session_->connection == event->connection;
     switch (event->kind) {
@@ -141,6 +144,7 @@ void MemoryNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
   }
   LAMINA_LOG_WARN("dropped a control message of type {} from {}: malformed or not expected now", frame.type,
                   control_->PeerName(connection));
+  if (!current) control_->Close(connection);  // it would only fill the log
 }
 
 void MemoryNode::Configure(uint64_t connection, const std::string& payload) {
@@ -148,10 +152,10 @@ void MemoryNode::Configure(uint64_t connection, const std::string& payload) {
   control::Configured answer;
   Status status;
   if (session_ == nullptr) control_->Keep(connection);
-  if (!request.ParseFromString(payload)) {
-    status = InvalidArgument("memory node " + options_.name + ": the Configure message cannot be parsed");
-  } else if (session_ != nullptr) {
+  if (session_ != nullptr) {  // before it is parsed, which takes memory
     status = TryAgain("memory node " + options_.name + " serves " + control_->PeerName(session_->connection) + " already");
+  } else if (!request.ParseFromString(payload)) {
+    status = InvalidArgument("memory node " + options_.name + ": the Configure message cannot be parsed");
   } else if (request.prepare_only()) {
     LAMINA_LOG_DEBUG("{} asked whether this node is free", control_->PeerName(connection));
   } else if (Result<control::Configured> opened = Open(request); opened.ok()) {

@@ -12,6 +12,8 @@ constexpr size_t kShownHelloBytes = 100;  // who a node says it is takes a few w
 std::string Shown(const std::string& hello) { return hello.size() <= kShownHelloBytes ? hello : hello.substr(0, kShownHelloBytes) + "..."; }
 // Each has two descriptors, a thread and a buffer. A daemon has one manager, perhaps another that waits for its end, and a doctor.
 constexpr size_t kMaxStrangers = 64;
+// Frames that wait for the owner. Whoever asks waits for the answer before it asks again.
+constexpr int kMaxWaitingFrames = 16;
 
 }  // namespace
 
@@ -40,12 +42,37 @@ void ControlServer::Adopt(std::unique_ptr<ControlConnection> connection) {
   }
   events_.Push({ControlEvent::Kind::kConnected, id, {}, {}});
   shared->Start({
-      .on_frame =
-          [this, id](ControlFrame frame) {
-            events_.Push({ControlEvent::Kind::kFrame, id, std::move(frame), {}});
-          },
+      .on_frame = [this, id](ControlFrame frame) { TakeFrame(id, std::move(frame)); },
       .on_lost = [this, id](Status status) { PushLost(id, std::move(status)); },
   });
+}
+
+std::optional<ControlEvent> ControlServer::TryPop() {
+  std::optional<ControlEvent> event = events_.TryPop();
+  if (event && event->kind == ControlEvent::Kind::kFrame) {
+    std::lock_guard lock(mutex_);
+    if (const auto peer = peers_.find(event->connection); peer != peers_.end()) --peer->second.num_waiting;
+  }
+  return event;
+}
+
+void ControlServer::TakeFrame(uint64_t connection, ControlFrame frame) {
+  std::string who;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = peers_.find(connection);
+    if (found == peers_.end() || found->second.flooded) return;
+    Peer& peer = found->second;
+    if (++peer.num_waiting > kMaxWaitingFrames && connection != kept_) {
+      peer.flooded = true;
+      who = Shown(peer.connection->peer_hello()) + " at " + peer.connection->peer_address();
+    }
+  }
+  if (who.empty()) {
+    events_.Push({ControlEvent::Kind::kFrame, connection, std::move(frame), {}});
+  } else {
+    PushLost(connection, InvalidArgument(who + " sent more than " + std::to_string(kMaxWaitingFrames) + " messages without waiting"));
+  }
 }
 
 void ControlServer::PushLost(uint64_t connection, Status why) {

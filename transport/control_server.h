@@ -24,14 +24,14 @@ struct ControlEvent {
 };
 
 // Peers that the owner does not keep hold few connections in all: when those are taken, one of them (strangers.h) is lost with kOutOfSpace
-// for the next that greets. Thread: one owner.
+// for the next that greets. Such a peer is lost, too, if more than a few of its frames wait for the owner. Thread: one owner.
 class ControlServer {
  public:
   // Errors as ControlListener::Create.
   static Result<std::unique_ptr<ControlServer>> Create(const std::string& address, const ControlOptions& options);
   ~ControlServer();
 
-  std::optional<ControlEvent> TryPop() { return events_.TryPop(); }
+  std::optional<ControlEvent> TryPop();
   int fd() const { return events_.fd(); }  // readable while there may be an event
 
   // kPeerLost if the connection is gone.
@@ -52,12 +52,15 @@ class ControlServer {
   void Adopt(std::unique_ptr<ControlConnection> connection);
   std::shared_ptr<ControlConnection> Find(uint64_t connection) const;
   void MakeRoom();
+  void TakeFrame(uint64_t connection, ControlFrame frame);
   void PushLost(uint64_t connection, Status why);
 
   // A peer that has greeted.
   struct Peer {
     std::shared_ptr<ControlConnection> connection;  // shared, because a Send may run while the owner's map changes on the listener's thread
     Stranger stranger;
+    int num_waiting = 0;  // frames that the owner has not taken yet
+    bool flooded = false;
   };
 
   Inbox<ControlEvent> events_;

@@ -95,6 +95,8 @@ Result<std::vector<std::string>> LadderKinds(std::string_view kind, bool fallbac
 
 Result<std::unique_ptr<Ladder>> Ladder::Open(std::span<const std::string> kinds) {
   std::unique_ptr<Ladder> ladder(new Ladder());
+  if (kinds.size() > std::size(kLadder))
+    return InvalidArgument(std::to_string(kinds.size()) + " kinds of data path; there are " + std::to_string(std::size(kLadder)));
   for (const std::string& kind : kinds) {
     if (const std::string why = kind == kinds.front() ? "" : WhyNotBehindOthers(kind, ladder->Find("verbs") != nullptr); !why.empty()) {
       ladder->missing_.push_back({kind, why});

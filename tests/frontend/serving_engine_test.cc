@@ -546,6 +546,21 @@ class ReturnTest : public ServingEngineTest {
   std::vector<std::shared_ptr<FakeExecutor::Shared>> executors_;
 };
 
+TEST_F(ReturnTest, NobodyWaitsForNodesOnceTheEngineStops) {
+  std::atomic<bool> waits = false;
+  options_.reconnect = [&, stop = options_.stop.get_token()](const auto&) -> Result<std::unique_ptr<StepExecutor>> {
+    waits = true;
+    const bool stopped = AwaitTrue([&] { return stop.stop_requested(); }, Deadline::After(seconds(30)));
+    return TimedOut(stopped ? "stopped" : "nobody asked to stop");
+  };
+  Create();
+  shared_->on_event(Lost(ExecutorEvent::Kind::kComputeLost, kCompute));
+  ASSERT_TRUE(AwaitTrue([&] { return waits.load(); }, Deadline::After(seconds(10))));
+  const TimePoint asked = Clock::now();
+  engine_.reset();
+  EXPECT_LT(Clock::now() - asked, seconds(10));
+}
+
 TEST_F(ReturnTest, AMemoryNodeThatAnswersAgainGetsAnEmptyPool) {
   shared_->kv_nodes = {{kNode, 500}, {kOther, 500}};
   Create();

@@ -125,6 +125,49 @@ TEST_F(ControlServerTest, PeersThatAreNotServedMakeRoom) {
   EXPECT_EQ(NextEvent().frame.payload, "hello") << "who came last is heard";
 }
 
+TEST_F(ControlServerTest, WhoSendsWithoutWaitingIsLostUnlessItIsServed) {
+  const auto served = Connect("manager");
+  const uint64_t id = NextEvent().connection;
+  server_->Keep(id);
+  const auto other = Connect("somebody");
+  const uint64_t stranger = NextEvent().connection;
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(served->connection->Send(kType, "order").ok());
+    ASSERT_TRUE(other->connection->Send(kType, "flood").ok());
+  }
+  int orders = 0, floods = 0;
+  while (orders < 200) {
+    const ControlEvent event = NextEvent();
+    if (event.kind == ControlEvent::Kind::kFrame) ++(event.connection == id ? orders : floods);
+    if (event.kind != ControlEvent::Kind::kLost) continue;
+    EXPECT_EQ(event.connection, stranger);
+    EXPECT_THAT(event.status.message(), HasSubstr("somebody at 127.0.0.1:"));
+    EXPECT_THAT(event.status.message(), HasSubstr("without waiting"));
+    server_->Close(event.connection);
+  }
+  EXPECT_EQ(orders, 200) << "the one that is served may send ahead";
+  EXPECT_LE(floods, 200);
+}
+
+TEST_F(ControlServerTest, FramesOfStrangersDoNotPileUp) {
+  const auto other = Connect("somebody");
+  const uint64_t stranger = NextEvent().connection;
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(other->connection->Send(kType, "flood").ok());
+  other->connection->Close(Deadline::After(std::chrono::seconds(10)));  // all are sent
+  int floods = 0;
+  bool lost = false;
+  for (int left = 2; left > 0;) {  // for too many, and for leaving
+    const ControlEvent event = NextEvent();
+    ASSERT_EQ(event.connection, stranger);
+    if (event.kind == ControlEvent::Kind::kFrame) ++floods;
+    if (event.kind != ControlEvent::Kind::kLost) continue;
+    lost = true;
+    --left;
+  }
+  EXPECT_TRUE(lost);
+  EXPECT_EQ(floods, 16);
+}
+
 TEST_F(ControlServerTest, AnAddressInUseIsRefused) {
   EXPECT_EQ(ControlServer::Create(server_->address(), {}).status().code(), StatusCode::kOutOfSpace);
 }

@@ -45,6 +45,11 @@ TEST(LadderKinds, AutoIsAllAndANameIsThatOneAlone) {
   EXPECT_THAT(LadderKinds("pigeon", false).status().message(), AllOf(HasSubstr("pigeon"), HasSubstr("verbs, ucx, shm and tcp")));
 }
 
+TEST(Ladder, NoMoreKindsAreOpenedThanThereAre) {
+  const std::vector<std::string> many(10'000, "tcp");
+  EXPECT_EQ(Ladder::Open(many).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(Ladder, OneHostTakesSharedMemoryAndBytesFlow) {
   const std::vector<std::string> kinds = *LadderKinds("auto", false);
   const auto server = Open(kinds), client = Open(kinds);
