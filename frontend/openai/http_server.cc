@@ -19,6 +19,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
+constexpr int kAcceptsPerTurn = 64;
 constexpr auto kAcceptRetry = milliseconds(100);  // after running out of file descriptors, for example
 
 Result<tcp::endpoint> Resolve(asio::io_context& io, const std::string& host, uint16_t port) {
@@ -55,6 +56,7 @@ class HttpServer::Loop {
     if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    if (!error) acceptor_.non_blocking(true, error);
     const std::string where = "cannot listen on " + JoinHostPort(options_.host, options_.port) + ": ";
     if (error == asio::error::address_in_use)
       return InvalidArgument(where + "the port is in use by another program; stop it or choose another port");
@@ -121,6 +123,19 @@ class HttpServer::Loop {
         co_await accept_retry_.async_wait(asio::redirect_error(asio::use_awaitable, error));
         continue;
       }
+      socket.set_option(tcp::no_delay(true), error);
+      StartSession(std::move(socket), context_);
+      AcceptWaiting();
+    }
+  }
+
+  // Those that wait already, so that a newcomer does not wait for a turn of every session for each one before it.
+  void AcceptWaiting() {
+    for (int i = 0; i < kAcceptsPerTurn; ++i) {
+      error_code error;
+      tcp::socket socket(io_);
+      acceptor_.accept(socket, error);
+      if (error) return;  // none waits any more; other errors come again, to the one that waits
       socket.set_option(tcp::no_delay(true), error);
       StartSession(std::move(socket), context_);
     }

@@ -290,7 +290,7 @@ asio::awaitable<bool> Session::ReadRequest() {
   if (error) co_return RefuseRequest(error);
   InboundRequest request = TakeHeader(parser);
   if (!Screen(request, parser)) co_return true;
-  if (parser.get()[http::field::expect] == "100-continue") {
+  if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     co_await asio::async_write(socket_, asio::buffer(kContinue.data(), kContinue.size()), asio::redirect_error(asio::use_awaitable, error));
   }
@@ -346,7 +346,16 @@ InboundRequest Session::TakeHeader(const Parser& parser) {
 
 // Refuses what can be refused by its header, before its body costs anything. False: it was answered.
 bool Session::Screen(const InboundRequest& request, Parser& parser) {
-  std::optional<OutboundResponse> refusal = context_.service.Screen(request);
+  std::optional<OutboundResponse> refusal;
+  const auto& header = parser.get();
+  const auto encoding = header.find(http::field::transfer_encoding);
+  if (encoding != header.end() &&
+      (header.count(http::field::transfer_encoding) > 1 || !boost::beast::iequals(encoding->value(), "chunked"))) {
+    // Where such a body ends is not known, and what it holds is not to be taken for requests.
+    wire_.keep_alive = false;
+    refusal = ErrorResponse({501, "of Transfer-Encoding only chunked is there", ""});
+  }
+  if (!refusal) refusal = context_.service.Screen(request);
   const bool is_open = ApiService::IsOpen(request.path);
   if (!refusal && last_place_ && !is_open)
     refusal = ErrorResponse({503, "the server has as many requests under way as it has places for connections", ""});

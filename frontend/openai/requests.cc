@@ -11,6 +11,10 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxNesting = 100;  // of a body; everything that walks JSON may recurse
+// Lists, objects and strings of a body: parsed, each takes a hundred bytes or more. A conversation of 10,000 messages has 30,000 and
+// 60,000.
+constexpr int kMaxContainers = 1 << 17;
+constexpr int kMaxStrings = 1 << 19;
 constexpr int64_t kMaxBeams = 64;
 constexpr int64_t kMaxBeamEnds = 8;  // for each one every beam has to be offered more tokens
 constexpr int64_t kMaxChoicesOfPrompt = 128;
@@ -23,10 +27,16 @@ constexpr int64_t kMaxLogprobs = 20;
 constexpr size_t kMaxTokens = size_t{1} << 24;
 constexpr size_t kMaxUnknownFields = 16;
 
-// Brackets outside of strings. The body may be anything: this runs before it is parsed.
-int Nesting(std::string_view text) {
+// What parsing a body would make. The body may be anything: this runs before it is parsed.
+struct Contents {
+  int nesting = 0;
+  int num_containers = 0;
+  int num_strings = 0;
+};
+
+Contents ContentsOf(std::string_view text) {
+  Contents contents;
   int depth = 0;
-  int deepest = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -35,13 +45,15 @@ int Nesting(std::string_view text) {
       if (c == '"') in_string = false;
     } else if (c == '"') {
       in_string = true;
+      ++contents.num_strings;
     } else if (c == '[' || c == '{') {
-      deepest = std::max(deepest, ++depth);
+      contents.nesting = std::max(contents.nesting, ++depth);
+      ++contents.num_containers;
     } else if (c == ']' || c == '}') {
       --depth;
     }
   }
-  return deepest;
+  return contents;
 }
 
 void ReadOptionalBool(FieldReader& reader, const std::string& name, std::optional<bool>& target) {
@@ -319,8 +331,15 @@ void ReadChatLogprobs(FieldReader& reader, control::SamplingParams& sampling) {
 }  // namespace
 
 std::optional<ApiError> ParseBody(std::string_view body, json& out) {
-  if (Nesting(body) > kMaxNesting)
+  const Contents contents = ContentsOf(body);
+  if (contents.nesting > kMaxNesting)
     return ApiError{400, "the request body is nested more than " + std::to_string(kMaxNesting) + " deep", ""};
+  if (contents.num_containers > kMaxContainers || contents.num_strings > kMaxStrings) {
+    return ApiError{400,
+                    "the request body has more than " + std::to_string(kMaxContainers) + " lists and objects or " +
+                        std::to_string(kMaxStrings) + " strings",
+                    ""};
+  }
   out = json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (out.is_discarded())
     return ApiError{400, body.empty() ? "the request body is empty; JSON is expected" : "the request body is not valid JSON in UTF-8", ""};

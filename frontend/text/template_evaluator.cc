@@ -112,7 +112,9 @@ Evaluator::Flow Evaluator::Execute(const Node& node) {
   const Deeper deeper(*this, node.line);
   if (!error_.ok()) return Flow::kBreak;
   switch (node.kind) {
-    case Node::Kind::kText: output_ += node.text; break;
+    case Node::Kind::kText:
+      if (Charge(node.line, meter_.Text(node.text.size()))) output_ += node.text;
+      break;
     case Node::Kind::kOutput: ExecuteOutput(node); break;
     case Node::Kind::kIf: return ExecuteIf(node);
     case Node::Kind::kFor: return ExecuteFor(node);

@@ -80,6 +80,7 @@ Result<Value> FilterMap(const Value& value, const Arguments& arguments, Meter& m
   LAMINA_RETURN_IF_ERROR(meter.Steps(items.size()));
   if (!arguments.positional.empty()) {
     LAMINA_ASSIGN_OR_RETURN(const std::string filter, Name(arguments, 0));
+    if (filter == "map") return InvalidArgument("map() cannot apply map()");  // each would be a call within the other's
     const Arguments rest = Behind(arguments, 1);
     for (Value& item : items) {
       LAMINA_ASSIGN_OR_RETURN(item, ApplyFilter(filter, item, rest, meter));

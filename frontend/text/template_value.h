@@ -54,7 +54,8 @@ class Value {
   explicit Value(Dict value);
   explicit Value(Function value) : data_(std::make_shared<const Function>(std::move(value))) {}
   static Value MakeNone() { return Value(None{}); }
-  static Value MakeUndefined(std::string name) { return Value(Undefined{std::move(name)}); }
+  // Keeps the beginning of the name: each copy of the value has its own.
+  static Value MakeUndefined(const std::string& name) { return Value(Undefined{name.substr(0, 64)}); }
   static Value FromJson(const nlohmann::json& json);  // REQUIRES: nesting is bounded
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }

@@ -143,6 +143,28 @@ TEST(ChatTemplate, WorkAndMemoryAreBoundedByTheSizeOfValues) {
 }
 
 // Nested values are freed, compared and printed by recursion.
+TEST(ChatTemplate, MapAppliesNoMap) {
+  std::string source = "{{ 'a' | map(";
+  for (int i = 0; i < 20'000; ++i) source += "'map', ";
+  const Status status = Render(source + "'upper') | list }}").status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_LT(status.message().size(), 1000u);
+  EXPECT_EQ(Render("{{ ['a', 'b'] | map('upper') | join }}").value(), "AB");
+}
+
+TEST(ChatTemplate, NamesOfWhatIsNotThereAndTextAreCharged) {
+  const std::string doubling =
+      "{% set ns = namespace(s='xxxxxxxxxxxxxxxx', l=[]) %}{% for i in range(20) %}{% set ns.s = ns.s + ns.s %}{% endfor %}";
+  const Result<std::string> names =
+      Render(doubling + "{% for i in range(100) %}{% set ns.l = ns.l + [{}[ns.s]] %}{% endfor %}{{ ns.l | length }}");
+  EXPECT_TRUE(names.ok() ? *names == "100" : names.status().code() == StatusCode::kOutOfSpace) << names.status();
+  const std::string text(100'000, 'x');
+  const Status kept =
+      Render("{% set ns = namespace(l=[]) %}{% for i in range(90000) %}{% set x %}" + text + "{% endset %}{% set ns.l = [x] %}{% endfor %}")
+          .status();
+  EXPECT_EQ(kept.code(), StatusCode::kOutOfSpace);
+}
+
 TEST(ChatTemplate, DeepValuesAreRefused) {
   for (const char* nest : {"[ns.l]", "{'a': ns.l}", "[ns.l] | list", "dict(a=ns.l)", "{'a': ns.l}.items() | list"}) {
     const std::string source =

@@ -68,6 +68,29 @@ TEST_F(HttpLimits, BodiesUpToTheLimitAreRead) {
   EXPECT_EQ(chunked.Receive().status, 200);
 }
 
+TEST_F(HttpLimits, OtherTransferEncodingsAreRefusedAndWhatFollowsIsNoRequest) {
+  StartServer();
+  for (const char* encoding : {"gzip", "identity", "xchunked", "chunked, gzip", "gzip, chunked"}) {
+    ClientConnection connection(port());
+    connection.Send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: " + std::string(encoding) +
+                    "\r\n\r\nGET /version HTTP/1.1\r\nHost: t\r\n\r\n");
+    EXPECT_GE(connection.Receive().status, 400) << encoding;
+    EXPECT_TRUE(connection.ReceivedEnd()) << encoding;
+  }
+}
+
+TEST_F(HttpLimits, BodiesOfTooManyValuesAreRefusedBeforeTheyAreParsed) {
+  StartServer();
+  std::string objects, strings;
+  for (int i = 0; i < 200'000; ++i) objects += "{},";
+  for (int i = 0; i < 600'000; ++i) strings += "\"\",";
+  for (const std::string& values : {objects, strings}) {
+    const ClientResponse response = Request("POST", "/v1/completions", R"({"prompt": "x", "y": [)" + values + "0]}");
+    EXPECT_EQ(response.status, 400);
+    EXPECT_THAT(response.json()["error"]["message"].get<std::string>(), HasSubstr("lists and objects"));
+  }
+}
+
 TEST_F(HttpLimits, LongHeadersAre431) {
   StartServer();
   EXPECT_EQ(Request("GET", "/version", "", "X-Long: " + std::string(40'000, 'a') + "\r\n").status, 431);
