@@ -142,7 +142,6 @@ TEST(ChatTemplate, WorkAndMemoryAreBoundedByTheSizeOfValues) {
   }
 }
 
-// Nested values are freed, compared and printed by recursion.
 TEST(ChatTemplate, MapAppliesNoMap) {
   std::string source = "{{ 'a' | map(";
   for (int i = 0; i < 20'000; ++i) source += "'map', ";
@@ -165,6 +164,7 @@ TEST(ChatTemplate, NamesOfWhatIsNotThereAndTextAreCharged) {
   EXPECT_EQ(kept.code(), StatusCode::kOutOfSpace);
 }
 
+// Nested values are freed, compared and printed by recursion.
 TEST(ChatTemplate, DeepValuesAreRefused) {
   for (const char* nest : {"[ns.l]", "{'a': ns.l}", "[ns.l] | list", "dict(a=ns.l)", "{'a': ns.l}.items() | list"}) {
     const std::string source =
