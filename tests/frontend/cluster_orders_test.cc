@@ -154,24 +154,23 @@ TEST_F(ClusterOrders, MemoryNodesAreNotWokenByEachLookAtTheCluster) {
 }
 
 // Both live, and say of each other that they do not.
-TEST_F(ClusterOrders, OfTwoThatDoNotHearEachOtherOneIsLostUnlessTheyShareTheModel) {
-  for (const bool shares : {false, true}) {
-    SCOPED_TRACE(shares ? "stages" : "whole models");
-    config_.pipeline_parallel_size = shares ? 2 : 1;
-    executor_.reset();
-    for (PlayedNode* node : {&c0_, &c1_}) node->result.clear_lost_peers();
-    Connect();
-    control::LostPeer& lost = *c1_.result.add_lost_peers();
-    lost.set_node_id(1);
-    lost.set_message("c0: no sign of life");
-    executor_->Submit(OneRow(1), {});
-    std::optional<ExecutorEvent> event = NextEvent();
-    while (event && event->kind == ExecutorEvent::Kind::kStepDone) event = NextEvent();  // what c0 says, before or after
-    ASSERT_TRUE(event.has_value());
-    EXPECT_EQ(event->kind, ExecutorEvent::Kind::kComputeLost);
-    EXPECT_EQ(event->node, shares ? NodeId{} : NodeId{1});
-    EXPECT_EQ(event->status.message(), "compute node c1 lost compute node c0: no sign of life");
-  }
+class ClusterCut : public ClusterOrders, public ::testing::WithParamInterface<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(SharesTheModel, ClusterCut, ::testing::Bool());
+
+TEST_P(ClusterCut, OfTwoThatDoNotHearEachOtherOneIsLostUnlessTheyShareTheModel) {
+  config_.pipeline_parallel_size = GetParam() ? 2 : 1;
+  Connect();
+  control::LostPeer& lost = *c1_.result.add_lost_peers();
+  lost.set_node_id(1);
+  lost.set_message("c0: no sign of life");
+  executor_->Submit(OneRow(1), {});
+  std::optional<ExecutorEvent> event = NextEvent();
+  while (event && event->kind == ExecutorEvent::Kind::kStepDone) event = NextEvent();  // what c0 says, before or after
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(event->kind, ExecutorEvent::Kind::kComputeLost);
+  EXPECT_EQ(event->node, GetParam() ? NodeId{} : NodeId{1});
+  EXPECT_EQ(event->status.message(), "compute node c1 lost compute node c0: no sign of life");
 }
 
 }  // namespace
