@@ -39,6 +39,10 @@ constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is ju
 // For a node that serves another manager, whose host may be gone: nodes notice that after ControlOptions::peer_timeout.
 constexpr auto kTakeOverWait = std::chrono::seconds(12);
 
+// So many peer timeouts requests wait for the way between compute nodes, when nobody else has their parts of the model. What takes longer
+// is an outage.
+constexpr int kMendTimeouts = 2;
+
 constexpr auto kLookWait = std::chrono::seconds(1);  // for a daemon that may not be there; it is asked again later
 
 bool IsTransient(const Status& status) { return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout; }
@@ -62,7 +66,7 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterC
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const ClusterConfig& config, const ModelConfig& model,
                                                                          std::map<NodeId, std::string> lost, const StartProgress& progress,
                                                                          std::function<bool()> interrupted) {
-  const Deadline mended = Deadline::After(config.start_timeout);
+  const Deadline mended = Deadline::After(std::min<Clock::duration>(config.start_timeout, kMendTimeouts * config.peer_timeout));
   while (true) {
     LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
     std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, lost));

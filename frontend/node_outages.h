@@ -1,10 +1,11 @@
-// Which nodes are lost, why, and when to try to get them back. Pure: the caller tells the time.
+// Which nodes are lost, why, and when to try to get each of them back. Pure: the caller tells the time.
 //
 // Taking a node back while others serve costs everybody: all nodes are connected anew, and what runs is prefilled again. So whenever a node
 // is lost soon after it was taken back, its next return has to wait four times as long.
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "base/clock.h"
@@ -20,6 +21,28 @@ struct RetryOptions {
   Clock::duration settled = std::chrono::minutes(10);  // a loss so long after it has nothing to do with it
 };
 
+// When to try something again: each time after twice the wait of the time before.
+class Retries {
+ public:
+  explicit Retries(const RetryOptions& options) : first_(options.first), most_(options.most), wait_(options.first) {}
+
+  // The next try is at `when`; the one after it, if that is in vain, follows soon again.
+  void Begin(TimePoint when) {
+    next_ = when;
+    wait_ = first_;
+  }
+
+  // A try was in vain.
+  void Tried(TimePoint now);
+
+  TimePoint next() const { return next_; }
+
+ private:
+  Clock::duration first_, most_;
+  Clock::duration wait_;  // from the next try in vain to the one after it
+  TimePoint next_{};
+};
+
 class NodeOutages {
  public:
   explicit NodeOutages(const RetryOptions& options) : options_(options) {}
@@ -30,20 +53,21 @@ class NodeOutages {
   // The node serves again, or is about to.
   void TakeBack(NodeId node, TimePoint now);
 
-  // A try was in vain.
+  // Those that are lost and may be tried.
+  std::set<NodeId> Due(TimePoint now) const;
+
+  // The nodes that were due were tried, and those that are still lost in vain.
   void Tried(TimePoint now);
 
-  // The time between tries is a short one again.
-  void Hurry(TimePoint now);
-
   const std::map<NodeId, std::string>& lost() const { return lost_; }  // with the reasons
-  TimePoint next_try() const { return next_try_; }
+
+  // When the first one is due; the end of time if none is lost.
+  TimePoint next_try() const;
 
  private:
   const RetryOptions options_;
   std::map<NodeId, std::string> lost_;
-  TimePoint next_try_{};
-  Clock::duration between_tries_ = options_.first;
+  std::map<NodeId, Retries> retries_;  // of the same nodes
   struct Return {
     TimePoint at;
     Clock::duration wait;  // after its last loss

@@ -79,7 +79,8 @@ ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_pt
                                              : MakeLeastLoadedPlacement()),
       in_flight_(static_cast<size_t>(options.scheduler.num_batches)),
       cycle_(options.cycle()),
-      outages_(options.retry) {
+      outages_(options.retry),
+      outage_tries_(options.retry) {
   scheduler_.SetPipeline(options.pipeline);
   for (const KvNode& node : executor->kv_nodes()) scheduler_.AddNode(node);
   StartExecutor(std::move(executor));

@@ -126,6 +126,7 @@ class ServingEngine : public Engine {
   void GiveUp(const Status& status, Deliveries& out);
   void TryAgainIfDue();
   void TakeFound();
+  bool SameKvNode(NodeId one, NodeId other) const { return executor_->KvNodeOf(one) == executor_->KvNodeOf(other); }
   TimePoint next_try() const;  // the end of time: none is due
   Status WhyNotServing() const;
   void StartExecutor(std::shared_ptr<StepExecutor> executor);
@@ -144,7 +145,8 @@ class ServingEngine : public Engine {
   StepCycle cycle_;
   NodeOutages outages_;
   Status outage_;             // why nothing can be served at the moment
-  TimePoint outage_since_{};  // of that
+  TimePoint outage_since_{};  // of that: when nothing was served any more, which may be before it was known to be one
+  Retries outage_tries_;      // to end it
   Status given_up_;           // why nothing will be served any more
   bool stopping_ = false;
   std::shared_ptr<StepExecutor> executor_;   // null: being reconnected, or nothing can be served
@@ -159,6 +161,7 @@ class ServingEngine : public Engine {
   };
   Inbox<Event> events_;
   WakeFd wake_;
+  TimePoint reconnecting_since_{};
   // The engine's thread, and the destructor. Both wait for nodes.
   std::thread reconnecting_;  // makes the next executor
   std::thread looking_;       // for nodes that are lost, while others serve

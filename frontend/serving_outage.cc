@@ -70,6 +70,7 @@ void ServingEngine::LoseStep(const Status& status, Deliveries& out) {
 void ServingEngine::BeginReconnecting(std::map<NodeId, std::string> left_out, std::map<NodeId, std::string> doubtful) {
   for (std::optional<InFlight>& step : in_flight_) step.reset();
   scheduler_.Restart();
+  reconnecting_since_ = Clock::now();
   if (executor_ != nullptr) nodes_meanwhile_ = executor_->nodes();
   for (NodeStatus& one : nodes_meanwhile_) {
     // An event that is on its way comes too late.
@@ -151,14 +152,14 @@ void ServingEngine::BeginOutage(const Status& status, Deliveries& out) {
   outage_ = PeerLost(status.message());
   if (begins) {
     LAMINA_LOG_ERROR("nothing can be served until nodes come back: {}", status.message());
-    outage_since_ = now;
+    outage_since_ = executor_ == nullptr ? reconnecting_since_ : now;
     FailAll(outage_, out);
-    outages_.Hurry(now);
+    outage_tries_.Begin(now);
   } else if (now - outage_since_ >= options_.give_up_after) {
     const auto waited = std::to_string(static_cast<int>(SecondsOf(now - outage_since_)));
     return GiveUp(PeerLost(status.message() + "; no node came back that would do, within " + waited + " s"), out);
   } else {
-    outages_.Tried(now);
+    outage_tries_.Tried(now);
   }
   if (executor_ != nullptr) BeginReconnecting({}, outages_.lost());
 }
@@ -176,7 +177,7 @@ void ServingEngine::GiveUp(const Status& status, Deliveries& out) {
 
 TimePoint ServingEngine::next_try() const {
   if (!given_up_.ok() || reconnecting_.joinable()) return TimePoint::max();
-  if (executor_ == nullptr) return std::min(outages_.next_try(), outage_since_ + options_.give_up_after);
+  if (executor_ == nullptr) return std::min(outage_tries_.next(), outage_since_ + options_.give_up_after);
   const bool can_look = options_.look != nullptr && !outages_.lost().empty() && !looking_.joinable();
   return can_look ? outages_.next_try() : TimePoint::max();
 }
@@ -185,7 +186,11 @@ TimePoint ServingEngine::next_try() const {
 void ServingEngine::TryAgainIfDue() {
   if (Clock::now() < next_try()) return;
   if (executor_ == nullptr) return BeginReconnecting({}, outages_.lost());
-  looking_ = std::thread([this, lost = outages_.lost()] {
+  // Those that hold the same tokens are asked together, as they come back together.
+  std::map<NodeId, std::string> lost = outages_.lost();
+  const std::set<NodeId> due = outages_.Due(Clock::now());
+  std::erase_if(lost, [&](const auto& one) { return std::ranges::none_of(due, [&](NodeId node) { return SameKvNode(node, one.first); }); });
+  looking_ = std::thread([this, lost = std::move(lost)] {
     std::set<NodeId> found = options_.look(lost, options_.stop.get_token());
     std::lock_guard lock(mutex_);
     found_ = std::move(found);
@@ -195,14 +200,20 @@ void ServingEngine::TryAgainIfDue() {
 
 void ServingEngine::TakeFound() {
   looking_.join();
-  const std::set<NodeId> found = *std::exchange(found_, std::nullopt);
+  std::set<NodeId> found = *std::exchange(found_, std::nullopt);
   if (executor_ == nullptr) return;  // all are being connected anew already
+  const TimePoint now = Clock::now();
+  const std::set<NodeId> due = outages_.Due(now);
+  for (const auto& [node, why] : outages_.lost()) {
+    if (!due.contains(node)) std::erase_if(found, [&, other = node](NodeId one) { return SameKvNode(one, other); });
+  }
   std::map<NodeId, std::string> left_out = outages_.lost();
   const size_t num_found = std::erase_if(left_out, [&](const auto& lost) { return found.contains(lost.first); });
-  if (num_found == 0) return outages_.Tried(Clock::now());
+  outages_.Tried(now);
+  if (num_found == 0) return;
   LAMINA_LOG_INFO("{} nodes that were lost answer again: they are taken back, and what runs starts again", num_found);
   BeginReconnecting(std::move(left_out));
-  for (const NodeId node : found) outages_.TakeBack(node, Clock::now());
+  for (const NodeId node : found) outages_.TakeBack(node, now);
 }
 
 }  // namespace lamina

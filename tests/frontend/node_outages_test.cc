@@ -9,6 +9,8 @@ namespace {
 using std::chrono::hours;
 using std::chrono::minutes;
 using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 constexpr NodeId kNode{1}, kOther{2};
 
@@ -16,6 +18,7 @@ class NodeOutagesTest : public ::testing::Test {
  protected:
   NodeOutages outages_{RetryOptions()};
   TimePoint now_{hours(1)};
+  TimePoint last_ = now_;
 };
 
 TEST_F(NodeOutagesTest, ANodeIsLostOnceWithItsFirstReason) {
@@ -31,11 +34,26 @@ TEST_F(NodeOutagesTest, TriesInVainFollowEachOtherMoreAndMoreSlowly) {
   outages_.Lose(kNode, "", now_);
   EXPECT_EQ(outages_.next_try() - now_, seconds(1));
   for (const int wait : {1, 2, 4, 8, 10, 10}) {
+    now_ = outages_.next_try();
     outages_.Tried(now_);
     EXPECT_EQ(outages_.next_try() - now_, seconds(wait));
   }
-  outages_.Hurry(now_);
-  EXPECT_EQ(outages_.next_try(), now_);
+  outages_.TakeBack(kNode, now_);
+  EXPECT_EQ(outages_.next_try(), TimePoint::max());
+}
+
+TEST(RetriesTest, BeginAnew) {
+  TimePoint now(hours(1));
+  Retries retries{RetryOptions()};
+  for (const int begin : {0, 5}) {
+    retries.Begin(now + seconds(begin));
+    EXPECT_EQ(retries.next() - now, seconds(begin));
+    for (const int wait : {1, 2, 4}) {
+      now = retries.next();
+      retries.Tried(now);
+      EXPECT_EQ(retries.next() - now, seconds(wait));
+    }
+  }
 }
 
 // Each return costs those that serve all of their KV.
@@ -59,10 +77,23 @@ TEST_F(NodeOutagesTest, ANodeThatWasNeverLostBeforeDoesNotPayForOthers) {
   outages_.Lose(kOther, "", now_);
   EXPECT_EQ(outages_.next_try() - now_, seconds(1));
   outages_.Lose(kNode, "", now_);
-  EXPECT_EQ(outages_.next_try() - now_, seconds(4));
-  outages_.TakeBack(kOther, now_);
+  EXPECT_EQ(outages_.next_try() - now_, seconds(1));
+  EXPECT_THAT(outages_.Due(now_), IsEmpty());
+  EXPECT_THAT(outages_.Due(now_ + seconds(3)), ElementsAre(kOther));
+  EXPECT_THAT(outages_.Due(now_ + seconds(4)), ElementsAre(kNode, kOther));
+}
+
+TEST_F(NodeOutagesTest, NoOtherWaitsForANodeThatComesAndGoes) {
   outages_.Lose(kOther, "", now_);
-  EXPECT_EQ(outages_.next_try() - now_, seconds(4)) << "they are looked for together";
+  for (const int wait : {1, 2, 4, 8, 10, 10}) {
+    outages_.Lose(kNode, "", now_);
+    outages_.TakeBack(kNode, now_);
+    outages_.Lose(kNode, "", now_);
+    while (!outages_.Due(now_).contains(kOther)) now_ += seconds(1);
+    EXPECT_LE(now_ - last_, seconds(wait));
+    last_ = now_;
+    outages_.Tried(now_);
+  }
 }
 
 }  // namespace
