@@ -46,7 +46,13 @@ Status CheckAttention(const control::AttentionSpec& spec, const LoadedModel& mod
         spec.scale() == attention.scale && spec.soft_cap() == attention.soft_cap &&
         (has_windows ? spec.windows(attention.layer) : 0) == attention.window)
       continue;
-    return InvalidArgument("an attention that is not the model's: " + spec.ShortDebugString());
+    return InvalidArgument(
+        fmt::format("an attention that is not the model's: {} layers, {} windows, {} heads, {} kv heads, head_dim {}, scale {}, soft cap "
+                    "{}; the model has "
+                    "{} layers, {} heads, {} kv heads, head_dim {}, scale {}, soft cap {}, and a window of {} in layer {}",
+                    spec.num_layers(), spec.windows_size(), spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale(),
+                    spec.soft_cap(), model.sliced.attentions.size(), attention.num_heads, attention.num_kv_heads, attention.head_dim,
+                    attention.scale, attention.soft_cap, attention.window, attention.layer));
   }
   return OkStatus();
 }
@@ -60,8 +66,9 @@ std::string SourceOf(const control::ConfigureCompute& request) {
                                 file->last_write_time(error).time_since_epoch().count()));
   }
   std::ranges::sort(files);
-  return fmt::format("{}\n{}\n{}\n{}\n{}", request.model(), request.load_format(), request.dummy_seed(), request.share().ShortDebugString(),
-                     fmt::join(files, "\n"));
+  const control::ModelShare& share = request.share();
+  return fmt::format("{}\n{}\n{}\n{} {} {} {}\n{}", request.model(), request.load_format(), request.dummy_seed(), share.num_stages(),
+                     share.stage(), share.num_ranks(), share.rank(), fmt::join(files, "\n"));
 }
 
 ModelShare FromProto(const control::ModelShare& proto) {
@@ -114,7 +121,8 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   std::vector<MemoryPeerAddress> peers;
   for (const control::MemoryPeer& peer : request.memory_nodes()) {
     if (peer.first_kv_head() < 0 || peer.num_kv_heads() < 1 || peer.num_kv_heads() > spec.num_kv_heads() - peer.first_kv_head())
-      return InvalidArgument("kv_heads that cannot be: " + peer.ShortDebugString());
+      return InvalidArgument(
+          fmt::format("kv_heads that cannot be: {} from {} on, of {}", peer.num_kv_heads(), peer.first_kv_head(), spec.num_kv_heads()));
     peers.push_back(
         {NodeId{peer.node_id()}, peer.node_name(), peer.offers(), NodeId{peer.group_id()}, peer.first_kv_head(), peer.num_kv_heads()});
   }
@@ -325,7 +333,9 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
   const control::Limits& limits = request.limits();
   if (limits.max_num_seqs() < 1 || limits.max_num_batched_tokens() < limits.max_num_seqs() || limits.max_model_len() < 1 ||
       limits.num_batches() > kMaxBatches) {
-    return InvalidArgument("limits that cannot be: " + limits.ShortDebugString());
+    return InvalidArgument(fmt::format("limits that cannot be: {} sequences, {} tokens in a step, {} tokens in a sequence, {} batches",
+                                       limits.max_num_seqs(), limits.max_num_batched_tokens(), limits.max_model_len(),
+                                       limits.num_batches()));
   }
   auto session = std::make_unique<Session>();
   session->connection = connection;

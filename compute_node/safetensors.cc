@@ -1,8 +1,6 @@
 #include "compute_node/safetensors.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/text_file.h"
 #include "splitter/json_keys.h"
 
 namespace lamina {
@@ -20,23 +19,16 @@ namespace {
 
 // The whole of a regular file.
 Result<std::span<const std::byte>> MapFile(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return NotFound("cannot open " + path + ": " + std::strerror(errno));
-  struct stat info = {};
-  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd);
-    return NotFound(path + " is not a file");
-  }
-  const auto size = static_cast<size_t>(info.st_size);
-  if (size == 0) {
-    ::close(fd);
+  LAMINA_ASSIGN_OR_RETURN(const OpenedFile file, OpenRegularFile(path));
+  if (file.num_bytes == 0) {
+    ::close(file.fd);
     return Corrupt(path + " is empty");
   }
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  void* data = ::mmap(nullptr, file.num_bytes, PROT_READ, MAP_PRIVATE, file.fd, 0);
   const int error = errno;
-  ::close(fd);
+  ::close(file.fd);
   if (data == MAP_FAILED) return OutOfSpace("cannot map " + path + ": " + std::strerror(error));
-  return std::span(static_cast<const std::byte*>(data), size);
+  return std::span(static_cast<const std::byte*>(data), file.num_bytes);
 }
 
 std::optional<DType> ParseDType(std::string_view name) {

@@ -1,5 +1,7 @@
 #include "memory_node/memory_node.h"
 
+#include <fmt/format.h>
+
 #include <poll.h>
 #include <unistd.h>
 
@@ -43,8 +45,11 @@ Status CheckShape(const control::AttentionSpec& spec, const control::Limits& lim
                   (spec.windows().empty() || spec.windows_size() == spec.num_layers()) &&
                   std::ranges::all_of(spec.windows(), [](int64_t window) { return window >= 0; });
   if (ok) return OkStatus();
-  return InvalidArgument("attention shape not supported: " + spec.ShortDebugString() + " with " + limits.ShortDebugString() +
-                         "; head_dim must be a multiple of 8 up to 256 and kv heads must divide heads");
+  return InvalidArgument(
+      fmt::format("attention shape not supported: {} layers, {} windows, {} heads, {} kv heads, head_dim {}, soft cap {}, "
+                  "{} sequences in {} batches; head_dim must be a multiple of 8 up to 256 and kv heads must divide heads",
+                  spec.num_layers(), spec.windows_size(), spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.soft_cap(),
+                  limits.max_num_seqs(), limits.num_batches()));
 }
 
 ScoreRules RulesOf(const control::AttentionSpec& spec) {

@@ -2,10 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 namespace lamina {
@@ -130,15 +126,6 @@ Result<json> ParseJsonObject(const std::string& text, const std::string& where) 
     return InvalidArgument(where + " is not JSON: " + error.what());
   }
   return InvalidArgument(where + ": expected a JSON object");
-}
-
-Result<std::string> ReadTextFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return NotFound("cannot read " + path + ": " + std::strerror(errno));
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad() || text.fail()) return NotFound("cannot read " + path);
-  return std::move(text).str();
 }
 
 }  // namespace lamina

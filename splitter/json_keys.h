@@ -59,7 +59,4 @@ class JsonKeys {
 // The object in `text`. kInvalidArgument names `where` and the place of a syntax error.
 Result<nlohmann::json> ParseJsonObject(const std::string& text, const std::string& where);
 
-// The whole file. kNotFound names it.
-Result<std::string> ReadTextFile(const std::string& path);
-
 }  // namespace lamina

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numbers>
 
+#include "base/text_file.h"
 #include "splitter/exported/imported_model.h"
 #include "splitter/json_keys.h"
 #include "splitter/models/registry.h"

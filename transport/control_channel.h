@@ -59,6 +59,9 @@ class ControlConnection {
   // Callbacks begin with this call; frames that came before it are kept. REQUIRES: called once.
   virtual void Start(Callbacks callbacks) = 0;
 
+  // A larger frame of the peer's ends the connection from now on. At first, and at most: kMaxFrameBytes. Thread: any.
+  virtual void LimitFrames(size_t max_payload_bytes) = 0;
+
   // Queues one frame. kPeerLost once the peer is gone; kOutOfSpace if it has more than 256 MiB unsent; kInvalidArgument for a type below
   // kFirstUserType or a payload above kMaxFrameBytes.
   virtual Status Send(uint16_t type, std::string payload) = 0;

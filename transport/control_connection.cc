@@ -196,6 +196,7 @@ void TcpControlConnection::Receive() {
   last_heard_ = Clock::now();
   if (seen_.close_deadline.has_value()) return;  // reads only until the peer has closed too
   decoder_.Append({read_buffer_.data(), *got});
+  decoder_.Limit(max_payload_bytes_);
   while (!over_ && MayCallBack()) {
     Result<ControlFrame> frame = decoder_.Next();
     if (frame.ok()) {

@@ -1,7 +1,9 @@
 // One control connection: a stream of bytes, a queue of frames to send, and the thread that serves both.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -28,6 +30,7 @@ class TcpControlConnection final : public ControlConnection {
   ~TcpControlConnection() override;
 
   void Start(Callbacks callbacks) override;
+  void LimitFrames(size_t max_payload_bytes) override { max_payload_bytes_ = std::min(max_payload_bytes, kMaxFrameBytes); }
   Status Send(uint16_t type, std::string payload) override;
   void Close(Deadline deadline) override;
   const std::string& peer_hello() const override { return peer_.hello; }
@@ -75,6 +78,7 @@ class TcpControlConnection final : public ControlConnection {
   const Peer peer_;
   const ControlOptions options_;
   WakeFd wake_;
+  std::atomic<size_t> max_payload_bytes_ = kMaxFrameBytes;
 
   std::mutex mutex_;                       // guards what follows
   std::unique_ptr<ControlStream> stream_;  // until the connection is over

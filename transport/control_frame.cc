@@ -9,6 +9,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "frames are copied as they lie in memory");
 
+constexpr size_t kKeptBytes = size_t{1} << 20;  // of a buffer that one large frame needed
+
 std::string Hex(uint32_t value) {
   char text[16];
   std::snprintf(text, sizeof(text), "0x%08x", value);
@@ -69,6 +71,10 @@ Result<ControlFrame> ControlFrameDecoder::Next() {
   if (available_bytes() - kControlHeaderBytes < header.payload_bytes) return TryAgain();
   ControlFrame frame{header.type, bytes_.substr(begin_ + kControlHeaderBytes, header.payload_bytes)};
   begin_ += kControlHeaderBytes + header.payload_bytes;
+  if (begin_ == bytes_.size() && bytes_.capacity() > kKeptBytes) {
+    std::string().swap(bytes_);
+    begin_ = 0;
+  }
   return frame;
 }
 

@@ -30,6 +30,9 @@ class ControlFrameDecoder {
  public:
   explicit ControlFrameDecoder(size_t max_payload_bytes = kMaxFrameBytes) : max_payload_bytes_(max_payload_bytes) {}
 
+  // Holds for frames that Next has not returned.
+  void Limit(size_t max_payload_bytes) { max_payload_bytes_ = max_payload_bytes; }
+
   void Append(std::string_view bytes);
 
   // The next frame; kTryAgain if it is not there as a whole; kCorrupt, now and ever after, saying what came and what was expected.
@@ -51,7 +54,7 @@ class ControlFrameDecoder {
   Header PeekHeader() const;  // REQUIRES: available_bytes() >= kControlHeaderBytes
   Status Check(const Header& header) const;
 
-  const size_t max_payload_bytes_;
+  size_t max_payload_bytes_;
   std::string bytes_;  // from begin_ on not returned yet
   size_t begin_ = 0;
   Status broken_;

@@ -1,5 +1,6 @@
 #include "transport/control_server.h"
 
+#include <utility>
 #include <vector>
 
 #include "base/descriptors.h"
@@ -14,6 +15,8 @@ std::string Shown(const std::string& hello) { return hello.size() <= kShownHello
 constexpr size_t kMaxStrangers = 64;
 // Frames that wait for the owner. Whoever asks waits for the answer before it asks again.
 constexpr int kMaxWaitingFrames = 16;
+// The largest thing that is said before a peer is kept is how a node is to be set up: names, addresses, a shape.
+constexpr size_t kMaxStrangerFrameBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -41,6 +44,7 @@ void ControlServer::Adopt(std::unique_ptr<ControlConnection> connection) {
     peers_[id] = {shared, {OriginOf(shared->peer_address()), Clock::now()}};
   }
   events_.Push({ControlEvent::Kind::kConnected, id, {}, {}});
+  shared->LimitFrames(kMaxStrangerFrameBytes);
   shared->Start({
       .on_frame = [this, id](ControlFrame frame) { TakeFrame(id, std::move(frame)); },
       .on_lost = [this, id](Status status) { PushLost(id, std::move(status)); },
@@ -124,6 +128,9 @@ Status ControlServer::Send(uint64_t connection, uint16_t type, std::string paylo
 
 void ControlServer::Keep(uint64_t connection) {
   std::lock_guard lock(mutex_);
+  for (const auto& [id, limit] : {std::pair(kept_, kMaxStrangerFrameBytes), std::pair(connection, kMaxFrameBytes)}) {
+    if (const auto peer = peers_.find(id); peer != peers_.end()) peer->second.connection->LimitFrames(limit);
+  }
   kept_ = connection;
 }
 

@@ -24,7 +24,8 @@ struct ControlEvent {
 };
 
 // Peers that the owner does not keep hold few connections in all: when those are taken, one of them (strangers.h) is lost with kOutOfSpace
-// for the next that greets. Such a peer is lost, too, if more than a few of its frames wait for the owner. Thread: one owner.
+// for the next that greets. Such a peer is lost, too, if more than a few of its frames wait for the owner, or one has more than 1 MiB.
+// Thread: one owner.
 class ControlServer {
  public:
   // Errors as ControlListener::Create.
@@ -37,7 +38,7 @@ class ControlServer {
   // kPeerLost if the connection is gone.
   Status Send(uint64_t connection, uint16_t type, std::string payload);
 
-  // The one that is served: its connection never makes room for another. Until the next call.
+  // The one that is served: its connection never makes room for another, and its frames may have kMaxFrameBytes. Until the next call.
   void Keep(uint64_t connection);
 
   // Sends what is queued and closes. No event of this connection is made afterwards; ones that are queued may still come.

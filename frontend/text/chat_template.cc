@@ -2,10 +2,10 @@
 
 #include <utility>
 
+#include "base/text_file.h"
 #include "frontend/text/json_file.h"
 #include "frontend/text/template_ast.h"
 #include "frontend/text/template_evaluator.h"
-#include "splitter/json_keys.h"
 
 namespace lamina {
 namespace {

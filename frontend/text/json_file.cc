@@ -1,6 +1,6 @@
 #include "frontend/text/json_file.h"
 
-#include "splitter/json_keys.h"
+#include "base/text_file.h"
 
 namespace lamina {
 

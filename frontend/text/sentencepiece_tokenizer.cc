@@ -4,11 +4,11 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "base/text_file.h"
 #include "frontend/text/bpe_encoder.h"
 #include "frontend/text/json_file.h"
 #include "frontend/text/sentencepiece_model.h"
 #include "frontend/text/utf8.h"
-#include "splitter/json_keys.h"
 
 namespace lamina {
 namespace {

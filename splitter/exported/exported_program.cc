@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "base/text_file.h"
 #include "splitter/json_keys.h"
 
 namespace lamina {

@@ -168,6 +168,30 @@ TEST_F(ControlServerTest, FramesOfStrangersDoNotPileUp) {
   EXPECT_EQ(floods, 16);
 }
 
+// Half a frame is kept until the other half comes. Of strangers there are many, and nobody knows what they want.
+TEST_F(ControlServerTest, OnlyWhoIsKeptSendsLargeFrames) {
+  const auto stranger = Connect("somebody");
+  const uint64_t lost = NextEvent().connection;
+  ASSERT_TRUE(stranger->connection->Send(kType, std::string(size_t{2} << 20, 'x')).ok());
+  const ControlEvent event = NextEvent();
+  EXPECT_EQ(event.kind, ControlEvent::Kind::kLost);
+  EXPECT_EQ(event.connection, lost);
+  EXPECT_THAT(event.status.message(), HasSubstr("with 2097152 bytes; at most 1048576"));
+
+  const auto manager = Connect("manager");
+  const uint64_t kept = NextEvent().connection;
+  server_->Keep(kept);
+  for (const size_t size : {size_t{2} << 20, size_t{1}, kMaxFrameBytes, size_t{1} << 20}) {
+    ASSERT_TRUE(manager->connection->Send(kType, std::string(size, 'x')).ok());
+    const ControlEvent frame = NextEvent();
+    ASSERT_EQ(frame.kind, ControlEvent::Kind::kFrame) << frame.status.message();
+    EXPECT_EQ(frame.frame.payload.size(), size);
+  }
+  server_->Keep(0);
+  ASSERT_TRUE(manager->connection->Send(kType, std::string(size_t{2} << 20, 'x')).ok());
+  EXPECT_EQ(NextEvent().kind, ControlEvent::Kind::kLost) << "it is a stranger again";
+}
+
 TEST_F(ControlServerTest, AnAddressInUseIsRefused) {
   EXPECT_EQ(ControlServer::Create(server_->address(), {}).status().code(), StatusCode::kOutOfSpace);
 }
