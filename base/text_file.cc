@@ -43,7 +43,7 @@ Result<OpenedFile> OpenRegularFile(const std::string& path) {
   if (fstat(fd, &about) != 0) {
     status = NotFound("cannot read " + path + ": " + std::strerror(errno));
   } else if (!S_ISREG(about.st_mode)) {
-    status = InvalidArgument(path + " is " + KindOf(about.st_mode) + ", expected a regular file");
+    status = NotFound(path + " is " + KindOf(about.st_mode) + ", expected a regular file");
   }
   if (status.ok()) return OpenedFile{fd, static_cast<size_t>(about.st_size)};
   close(fd);

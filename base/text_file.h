@@ -11,8 +11,8 @@ namespace lamina {
 // The largest tokenizer.json in use have 35 MB.
 inline constexpr size_t kMaxTextFileBytes = size_t{256} << 20;
 
-// The whole file, and never a wait: kNotFound if it is not there or cannot be read, kInvalidArgument if it is no regular file (a folder, a
-// pipe, a device) or has more than `max_bytes`. Each names the file.
+// The whole file, and never a wait: kNotFound if it is not there, cannot be read or is no regular file (a folder, a pipe, a device),
+// kInvalidArgument if it has more than `max_bytes`. Each names the file.
 Result<std::string> ReadTextFile(const std::string& path, size_t max_bytes = kMaxTextFileBytes);
 
 // Opens a regular file for reading. Errors as above. The caller closes the descriptor.

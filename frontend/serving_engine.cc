@@ -117,7 +117,21 @@ Status ServingEngine::Check(const GenerateRequest& request) const {
       return InvalidArgument("token id " + std::to_string(token) + " is outside the vocabulary of " + std::to_string(options_.vocab_size));
     }
   }
+  if (BansEveryToken(request)) {
+    return InvalidArgument("every token of the vocabulary is in 'stop_token_ids' or ends the text, so none is left for the first " +
+                           std::to_string(request.sampling.min_tokens()) + ", as many as 'min_tokens' asks for");
+  }
   return OkStatus();
+}
+
+// Nothing could be sampled, which looks like an error of the nodes.
+bool ServingEngine::BansEveryToken(const GenerateRequest& request) const {
+  const auto num_named = std::ssize(request.stop_tokens) + std::ssize(options_.eos_tokens);
+  if (request.sampling.min_tokens() == 0 || num_named < options_.vocab_size) return false;
+  std::set<TokenId> banned(request.stop_tokens.begin(), request.stop_tokens.end());
+  if (!request.ignore_eos) banned.insert(options_.eos_tokens.begin(), options_.eos_tokens.end());
+  const auto in_vocabulary = [&](TokenId token) { return token >= 0 && token < options_.vocab_size; };
+  return std::ranges::count_if(banned, in_vocabulary) >= options_.vocab_size;
 }
 
 Result<RequestId> ServingEngine::Submit(GenerateRequest request, Sink sink) {

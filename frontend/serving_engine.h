@@ -132,6 +132,7 @@ class ServingEngine : public Engine {
   void StartExecutor(std::shared_ptr<StepExecutor> executor);
   control::NewSequence Announce(SequenceId sequence) const;
   Status Check(const GenerateRequest& request) const;
+  bool BansEveryToken(const GenerateRequest& request) const;  // until it has min_tokens
   void Observe(const Continuation& continuation, FinishReason reason, const Request& request);
 
   const ServingEngineOptions options_;

@@ -135,6 +135,18 @@ void ReadSampling(FieldReader& reader, const RequestRules& rules, GenerationOpti
   ReadLogitBias(reader, rules.vocab_size, sampling);
 }
 
+// Samplers of other servers. What only tunes one of them (its threshold, its base) has no effect without it.
+void RefuseSamplers(FieldReader& reader) {
+  for (const char* name : {"mirostat", "mirostat_mode", "dry_multiplier", "xtc_probability", "dynatemp_range", "top_a", "samplers",
+                           "sampler_seq", "epsilon_cutoff", "eta_cutoff", "penalty_alpha"})
+    reader.Refuse(name, "");
+  for (const char* name : {"typical_p", "typ_p", "tfs_z", "tfs", "num_beams", "smoothing_curve"}) {
+    if (const json* value = reader.Find(name); value != nullptr && *value != 1) reader.Refuse(name, "");
+  }
+  if (const json* value = reader.Find("top_n_sigma"); value != nullptr && !(value->is_number() && value->get<double>() < 0))
+    reader.Refuse("top_n_sigma", "");
+}
+
 // Fields of other servers that would change the answer: refused, so that nobody believes they had an effect.
 void RefuseUnsupported(FieldReader& reader) {
   reader.Refuse("suffix", "only text behind a prompt can be generated");
@@ -148,7 +160,15 @@ void RefuseUnsupported(FieldReader& reader) {
   reader.Refuse("n_predict", "use 'max_tokens'");
   if (const json* penalty = reader.Find("repeat_penalty"); penalty != nullptr && *penalty != 1)
     reader.Refuse("repeat_penalty", "use 'repetition_penalty'");
-  for (const char* name : {"mirostat", "dry_multiplier", "xtc_probability", "dynatemp_range"}) reader.Refuse(name, "");
+  RefuseSamplers(reader);
+  reader.Refuse("min_new_tokens", "use 'min_tokens'");
+  reader.Refuse("max_new_tokens", "use 'max_tokens'");
+  reader.Refuse("stop_sequences", "use 'stop'");
+  reader.Refuse("return_token_ids", "");
+  reader.Refuse("cache_salt", "the prefix cache is shared by all requests");
+  for (const char* name : {"lora", "lora_adapter", "lora_request"}) reader.Refuse(name, "the served model has no adapters");
+  if (const json* detokenize = reader.Find("detokenize"); detokenize != nullptr && *detokenize != true)
+    reader.Fail("detokenize", "'detokenize' is not supported except true: answers are text");
   if (const json* format = reader.Find("response_format")) {
     const bool is_text = format->is_object() && format->contains("type") && (*format)["type"] == "text";
     if (!is_text) reader.Fail("response_format", "'response_format' is not supported except {\"type\": \"text\"}");

@@ -211,8 +211,43 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"prompt_embeds": "AAAA"})", "prompt_embeds", "not supported"},
         BadRequest{R"({"n_predict": 4})", "n_predict", "use 'max_tokens'"},
         BadRequest{R"({"repeat_penalty": 1.1})", "repeat_penalty", "use 'repetition_penalty'"},
+        BadRequest{R"({"typical_p": 0.9})", "typical_p", "not supported"}, BadRequest{R"({"tfs_z": 0.5})", "tfs_z", "not supported"},
+        BadRequest{R"({"top_a": 0.1})", "top_a", "not supported"}, BadRequest{R"({"top_n_sigma": 1})", "top_n_sigma", "not supported"},
+        BadRequest{R"({"xtc_probability": 0.5})", "xtc_probability", "not supported"},
+        BadRequest{R"({"dry_multiplier": 0.8})", "dry_multiplier", "not supported"},
+        BadRequest{R"({"mirostat_mode": 2})", "mirostat_mode", "not supported"},
+        BadRequest{R"({"samplers": ["top_k"]})", "samplers", "not supported"},
+        BadRequest{R"({"num_beams": 4})", "num_beams", "not supported"},
+        BadRequest{R"({"min_new_tokens": 4})", "min_new_tokens", "use 'min_tokens'"},
+        BadRequest{R"({"max_new_tokens": 4})", "max_new_tokens", "use 'max_tokens'"},
+        BadRequest{R"({"stop_sequences": ["a"]})", "stop_sequences", "use 'stop'"},
+        BadRequest{R"({"detokenize": false})", "detokenize", "answers are text"},
+        BadRequest{R"({"return_token_ids": true})", "return_token_ids", "not supported"},
+        BadRequest{R"({"cache_salt": "x"})", "cache_salt", "shared by all"}, BadRequest{R"({"lora": [{"id": 0}]})", "lora", "no adapters"},
         BadRequest{R"({"top_logprobs": 3})", "top_logprobs", "here 'logprobs' is their number"},
         BadRequest{R"({"response_format": {"type": "json_object"}})", "response_format", "not supported"}));
+
+// As clients write that spell every default of another server.
+TEST(ParseCompletion, SamplersOfOtherServersMayBeOff) {
+  const auto parsed = Completion({{"prompt", "a"},
+                                  {"typical_p", 1.0},
+                                  {"tfs_z", 1},
+                                  {"top_a", 0},
+                                  {"top_n_sigma", -1.0},
+                                  {"xtc_probability", 0.0},
+                                  {"xtc_threshold", 0.1},
+                                  {"dry_multiplier", 0.0},
+                                  {"dry_base", 1.75},
+                                  {"mirostat", 0},
+                                  {"mirostat_tau", 5.0},
+                                  {"dynatemp_range", 0.0},
+                                  {"num_beams", 1},
+                                  {"detokenize", true},
+                                  {"return_token_ids", false},
+                                  {"cache_salt", nullptr},
+                                  {"lora", json::array()}});
+  EXPECT_FALSE(parsed.error.has_value()) << parsed.error->message;
+}
 
 TEST(ParseCompletion, BeamSearch) {
   const auto parsed =

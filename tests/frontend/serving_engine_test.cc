@@ -105,7 +105,7 @@ class ServingEngineTest : public ::testing::Test {
  protected:
   void Create() {
     options_.scheduler.max_model_len = 100;
-    options_.vocab_size = 2000;
+    if (options_.vocab_size == 0) options_.vocab_size = 2000;
     options_.eos_tokens = {70};
     engine_ = std::make_unique<ServingEngine>(options_, std::make_unique<FakeExecutor>(shared_));
   }
@@ -276,6 +276,26 @@ TEST_F(ServingEngineTest, RefusesWhatCannotBeServed) {
   NextSubmitted();  // both run: the line is empty again
   EXPECT_EQ(code(many), StatusCode::kOk);
   EXPECT_EQ(code(GreedyRequest({1}, 5)), StatusCode::kTryAgain);
+}
+
+// No node could sample a token then: that would look like an error of the node, and of the KV there.
+TEST_F(ServingEngineTest, RefusesToBanEveryToken) {
+  options_.vocab_size = 80;
+  Create();
+  const Collector collector;
+  const auto code = [&](const GenerateRequest& request) { return engine_->Submit(request, collector.sink()).status().code(); };
+  GenerateRequest request = GreedyRequest({1}, 5);
+  for (TokenId token = 0; token < 80; ++token) {
+    if (token != 70) request.stop_tokens.push_back(token);  // which ends the text
+  }
+  EXPECT_EQ(code(request), StatusCode::kOk);
+  request.sampling.set_min_tokens(2);
+  EXPECT_EQ(code(request), StatusCode::kInvalidArgument);
+  request.ignore_eos = true;
+  EXPECT_EQ(code(request), StatusCode::kOk);
+  request.stop_tokens.back() = request.stop_tokens.front();
+  request.ignore_eos = false;
+  EXPECT_EQ(code(request), StatusCode::kOk) << "one token is named twice, so another is left";
 }
 
 TEST_F(ServingEngineTest, AbortInTheMiddleOfAStepFreesTheSlotsAndReportsIt) {
