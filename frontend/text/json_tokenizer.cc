@@ -99,7 +99,7 @@ class JsonTokenizer::WordCache {
 // One text while it is encoded.
 struct JsonTokenizer::Encoding {
   WordCache cache;
-  RegexBudget budget;
+  TimeBudget budget;
   std::vector<TokenId> ids;
 };
 
@@ -213,7 +213,7 @@ Status JsonTokenizer::ReadConfig(const JsonNode& config) {
 Status JsonTokenizer::PrepareFinders() {
   size_t text_bytes = 0;
   for (const auto& [text, token] : added_) text_bytes += text.size();
-  const RegexBudget budget(text_bytes);
+  const TimeBudget budget = TokenizerTime(text_bytes);
   for (const auto& [text, token] : added_) {
     if (token.normalized && normalizer_) {
       LAMINA_ASSIGN_OR_RETURN(const std::string normalized, normalizer_->Apply(text, budget));
@@ -232,7 +232,7 @@ Status JsonTokenizer::PrepareEntries() {
   entries_.resize(pieces.size());
   size_t text_bytes = 0;
   for (const std::string& piece : pieces) text_bytes += piece.size();
-  const RegexBudget budget(text_bytes);
+  const TimeBudget budget = TokenizerTime(text_bytes);
   const auto set = [&](TokenId id, const std::string& piece, bool special) -> Status {
     if (entries_.size() <= static_cast<size_t>(id)) entries_.resize(static_cast<size_t>(id) + 1);
     LAMINA_ASSIGN_OR_RETURN(TokenDecoder::Token decoded, decoder_.Prepare(piece, budget));
@@ -251,7 +251,7 @@ Status JsonTokenizer::PrepareEntries() {
 }
 
 Result<std::vector<TokenId>> JsonTokenizer::Encode(std::string_view text, bool add_special_tokens) const {
-  Encoding encoding{WordCache(*bpe_), RegexBudget(text.size()), {}};
+  Encoding encoding{WordCache(*bpe_), TokenizerTime(text.size()), {}};
   if (add_special_tokens) encoding.ids = processor_.before();
   Status status;
   in_raw_text_.Divide(text, [&](std::string_view piece, std::optional<TokenId> id) {

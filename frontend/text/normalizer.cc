@@ -90,14 +90,14 @@ void Normalizer::MayShrink(size_t factor) {
   if (max_shrink_) *max_shrink_ *= factor;
 }
 
-Result<std::string> Normalizer::Apply(std::string text, const RegexBudget& budget) const {
+Result<std::string> Normalizer::Apply(std::string text, const TimeBudget& budget) const {
   for (const Step& step : steps_) {
     LAMINA_ASSIGN_OR_RETURN(text, Apply(step, std::move(text), budget));
   }
   return text;
 }
 
-Result<std::string> Normalizer::Apply(const Step& step, std::string text, const RegexBudget& budget) {
+Result<std::string> Normalizer::Apply(const Step& step, std::string text, const TimeBudget& budget) {
   switch (step.kind) {
     case Step::Kind::kForm: return Normalized(text, step.form);
     case Step::Kind::kLowercase: return Lowercase(text);

@@ -110,7 +110,7 @@ Result<PreTokenizer::Behavior> PreTokenizer::ReadBehavior(const JsonNode& node, 
   return value.Unsupported("understood are Isolated, Removed, MergedWithPrevious, MergedWithNext and Contiguous");
 }
 
-Result<PreTokenizer::Words> PreTokenizer::Divide(std::string_view text, bool is_start, const RegexBudget& budget) const {
+Result<PreTokenizer::Words> PreTokenizer::Divide(std::string_view text, bool is_start, const TimeBudget& budget) const {
   Words words;
   if (!text.empty()) words.words.push_back(text);
   for (const Step& step : steps_) {
@@ -125,7 +125,7 @@ Result<PreTokenizer::Words> PreTokenizer::Divide(std::string_view text, bool is_
   return words;
 }
 
-Status PreTokenizer::Divide(const Step& step, std::string_view text, const RegexBudget& budget, std::vector<std::string_view>& words) {
+Status PreTokenizer::Divide(const Step& step, std::string_view text, const TimeBudget& budget, std::vector<std::string_view>& words) {
   std::vector<Span> spans;
   size_t done = 0;
   LAMINA_RETURN_IF_ERROR(step.pattern->ForEachMatch(text, budget, [&](size_t begin, size_t end) {

@@ -32,7 +32,7 @@ bool IsWellFormed(std::string_view bytes) {
   return true;
 }
 
-Result<std::string> ReplaceAll(std::string_view text, const Regex& pattern, std::string_view with, const RegexBudget& budget) {
+Result<std::string> ReplaceAll(std::string_view text, const Regex& pattern, std::string_view with, const TimeBudget& budget) {
   std::string replaced;
   size_t done = 0;
   LAMINA_RETURN_IF_ERROR(pattern.ForEachMatch(text, budget, [&](size_t begin, size_t end) {
@@ -117,7 +117,7 @@ Status TokenDecoder::ReadStrip(const JsonNode& step) {
   return OkStatus();
 }
 
-Result<TokenDecoder::Token> TokenDecoder::Prepare(std::string_view piece, const RegexBudget& budget) const {
+Result<TokenDecoder::Token> TokenDecoder::Prepare(std::string_view piece, const TimeBudget& budget) const {
   Token token;
   switch (kind_) {
     case Kind::kWords:
