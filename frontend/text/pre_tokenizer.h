@@ -63,6 +63,7 @@ class PreTokenizer {
   static void Mark(const Step& step, bool is_start, Words& words);
 
   std::vector<Step> steps_;
+  int num_marks_ = 0;  // Metaspace
   bool is_byte_level_ = false;
   bool drops_text_ = false;
 };

@@ -127,4 +127,23 @@ Status Regex::ForEachMatch(std::string_view text, const TimeBudget& budget, cons
   return OkStatus();
 }
 
+Result<std::string> Regex::ReplaceAll(std::string_view text, std::string_view with, size_t max_bytes, const TimeBudget& budget) const {
+  std::string replaced;
+  size_t done = 0;
+  bool fits = true;
+  const auto append = [&](std::string_view part) {
+    fits = fits && part.size() <= max_bytes - replaced.size();
+    if (fits) replaced += part;
+  };
+  LAMINA_RETURN_IF_ERROR(ForEachMatch(text, budget, [&](size_t begin, size_t end) {
+    append(text.substr(done, begin - done));
+    append(with);
+    done = end;
+  }));
+  append(text.substr(done));
+  if (fits) return replaced;
+  return OutOfSpace("a Replace of the tokenizer makes more than " + std::to_string(max_bytes) + " bytes of a text of " +
+                    std::to_string(text.size()));
+}
+
 }  // namespace lamina

@@ -28,6 +28,9 @@ class Regex {
   // count. Errors as TimeBudget; kOutOfSpace: one match takes too much; the rest of the text was not searched. REQUIRES: valid UTF-8.
   Status ForEachMatch(std::string_view text, const TimeBudget& budget, const std::function<void(size_t begin, size_t end)>& visit) const;
 
+  // `text` with `with` in the place of each match. Errors as ForEachMatch; kOutOfSpace: that has more than `max_bytes` bytes.
+  Result<std::string> ReplaceAll(std::string_view text, std::string_view with, size_t max_bytes, const TimeBudget& budget) const;
+
  private:
   struct Code;
   explicit Regex(std::unique_ptr<Code> code);

@@ -26,6 +26,26 @@ class TimeBudget {
   std::string_view too_long_;
 };
 
+// Looks at a budget once in a while. Thread: the budget's.
+class TimeWatch {
+ public:
+  explicit TimeWatch(const TimeBudget& budget) : budget_(budget) {}  // borrows
+
+  // So much was done, in units of about ten nanoseconds. Errors as TimeBudget::Check.
+  Status Did(size_t work) {
+    work_ += work;
+    if (work_ < kWorkPerLook) return OkStatus();
+    work_ = 0;
+    return budget_.Check();
+  }
+
+ private:
+  static constexpr size_t kWorkPerLook = 4096;  // a look takes as long as a few of these units
+
+  const TimeBudget& budget_;
+  size_t work_ = 0;
+};
+
 // The time that a tokenizer has for one text, its regular expressions, added tokens and merges together: two seconds and two microseconds
 // for each byte. A usual tokenizer takes less than a tenth of a microsecond for a byte, and less than one for a byte of a very long word.
 TimeBudget TokenizerTime(size_t text_bytes);
