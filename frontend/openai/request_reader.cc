@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "frontend/openai/responses.h"
+#include "frontend/text/utf8.h"
 
 namespace lamina {
 namespace {
@@ -55,7 +56,7 @@ Result<std::vector<TokenId>> RequestReader::Encode(const std::string& text, bool
   LAMINA_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, model_.tokenizer->Encode(text, add_special_tokens));
   for (const TokenId token : tokens) {  // tokens may have been added to a tokenizer and not to its model
     if (token < model_.config.vocab_size) continue;
-    return InvalidArgument("the text has the token " + std::to_string(token) + ", \"" + model_.tokenizer->IdToPiece(token) +
+    return InvalidArgument("the text has the token " + std::to_string(token) + ", \"" + Shortened(model_.tokenizer->IdToPiece(token), 200) +
                            "\", but the model's vocabulary has " + std::to_string(model_.config.vocab_size));
   }
   return tokens;

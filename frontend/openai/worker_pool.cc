@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "frontend/text/time_budget.h"
+
 namespace lamina {
 
 WorkerPool::WorkerPool(int num_threads) {
@@ -14,6 +16,7 @@ WorkerPool::~WorkerPool() {
     quit_ = true;
     queue_.clear();
   }
+  stop_.request_stop();
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
@@ -27,6 +30,7 @@ void WorkerPool::Post(std::function<void()> work) {
 }
 
 void WorkerPool::Run() {
+  const StopScope scope(stop_.get_token());
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return quit_ || !queue_.empty(); });

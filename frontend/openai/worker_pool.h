@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -15,7 +16,7 @@ class WorkerPool {
  public:
   explicit WorkerPool(int num_threads);
 
-  // Waits for what runs; what has not begun is dropped.
+  // Waits for what runs, which its TimeBudgets end soon; what has not begun is dropped.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
@@ -30,6 +31,7 @@ class WorkerPool {
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;
   bool quit_ = false;
+  std::stop_source stop_;  // of what runs
   std::vector<std::thread> threads_;
 };
 

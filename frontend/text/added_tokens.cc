@@ -18,10 +18,11 @@ void AddedTokenFinder::Add(const AddedToken& token, std::string_view text) {
   if (token_at_.try_emplace(node, tokens_.size()).second) tokens_.push_back(token);
 }
 
-const AddedToken* AddedTokenFinder::Match(std::string_view text, size_t* length) const {
+const AddedToken* AddedTokenFinder::Match(std::string_view text, size_t* length, size_t* looked) const {
   const AddedToken* longest = nullptr;
   uint32_t node = 0;
   for (size_t i = 0; i < text.size(); ++i) {
+    *looked = i + 1;
     const auto edge = edges_.find(Edge(node, text[i]));
     if (edge == edges_.end()) break;
     node = edge->second;
@@ -33,11 +34,13 @@ const AddedToken* AddedTokenFinder::Match(std::string_view text, size_t* length)
   return longest;
 }
 
-void AddedTokenFinder::Divide(std::string_view text, const Visit& visit) const {
+Status AddedTokenFinder::Divide(std::string_view text, const TimeBudget& budget, const Visit& visit) const {
+  TimeWatch watch(budget);
   size_t done = 0;
   for (size_t at = text.find_first_of(first_bytes_); at != std::string_view::npos; at = text.find_first_of(first_bytes_, at)) {
-    size_t length = 0;
-    const AddedToken* token = Match(text.substr(at), &length);
+    size_t length = 0, looked = 0;
+    const AddedToken* token = Match(text.substr(at), &length, &looked);
+    LAMINA_RETURN_IF_ERROR(watch.Did(looked));
     if (token == nullptr) {
       ++at;
       continue;
@@ -47,11 +50,12 @@ void AddedTokenFinder::Divide(std::string_view text, const Visit& visit) const {
     if (token->single_word && (EndsWithWord(text.substr(0, begin)) || StartsWithWord(text.substr(end)))) continue;
     if (token->lstrip && done < begin) begin -= TrailingSpaceBytes(text.substr(done, begin - done));
     if (token->rstrip) end += LeadingSpaceBytes(text.substr(end));
-    if (done < begin) visit(text.substr(done, begin - done), std::nullopt);
-    visit(text.substr(std::min(begin, end), end - std::min(begin, end)), token->id);
+    LAMINA_RETURN_IF_ERROR(watch.Did(end - begin));
+    if (done < begin) LAMINA_RETURN_IF_ERROR(visit(text.substr(done, begin - done), std::nullopt));
+    LAMINA_RETURN_IF_ERROR(visit(text.substr(std::min(begin, end), end - std::min(begin, end)), token->id));
     done = end;
   }
-  if (done < text.size()) visit(text.substr(done), std::nullopt);
+  return done < text.size() ? visit(text.substr(done), std::nullopt) : OkStatus();
 }
 
 }  // namespace lamina

@@ -6,6 +6,13 @@
 #include "frontend/text/utf8.h"
 
 namespace lamina {
+namespace {
+
+// What TimeWatch counts.
+constexpr size_t kWorkPerLookUp = 16;
+constexpr size_t kHashedBytesPerWork = 16;
+
+}  // namespace
 
 // A part of the text; parts are linked in order. A merged-away part has length 0.
 struct BpeEncoder::Symbol {
@@ -30,58 +37,66 @@ struct BpeEncoder::Pair {
 // One text's way from characters to pieces.
 class BpeEncoder::Merger {
  public:
-  Merger(const BpeEncoder& encoder, std::string_view text) : encoder_(encoder), text_(text) {}
+  Merger(const BpeEncoder& encoder, std::string_view text, const TimeBudget& budget) : encoder_(encoder), text_(text), watch_(budget) {}
 
-  void Run(std::vector<TokenId>& ids) {
-    Split();
-    for (size_t i = 1; i < symbols_.size(); ++i) Consider(static_cast<int>(i) - 1, static_cast<int>(i));
+  Status Run(std::vector<TokenId>& ids) {
+    LAMINA_RETURN_IF_ERROR(Split());
+    for (size_t i = 1; i < symbols_.size(); ++i) {
+      LAMINA_RETURN_IF_ERROR(Consider(static_cast<int>(i) - 1, static_cast<int>(i)));
+    }
     while (!queue_.empty()) {
       const Pair pair = queue_.top();
       queue_.pop();
-      Merge(pair);
+      LAMINA_RETURN_IF_ERROR(Merge(pair));
     }
     for (int i = symbols_.empty() ? -1 : 0; i >= 0; i = At(i).next) Emit(TextOf(At(i)), ids);
+    return OkStatus();
   }
 
  private:
   Symbol& At(int i) { return symbols_[static_cast<size_t>(i)]; }
   std::string_view TextOf(const Symbol& symbol) const { return text_.substr(symbol.begin, symbol.length); }
 
-  void Split() {
+  Status Split() {
     for (size_t at = 0; at < text_.size();) {
       Symbol symbol;
       symbol.begin = at;
-      symbol.length = encoder_.UserDefinedLength(text_.substr(at));
-      symbol.frozen = symbol.length > 0;
+      size_t looked = 0;
+      symbol.frozen = encoder_.user_defined_.Match(text_.substr(at), &symbol.length, &looked) != nullptr;
+      LAMINA_RETURN_IF_ERROR(watch_.Did(looked));
       if (!symbol.frozen) ClassifyUtf8(text_.substr(at), &symbol.length);
       at += symbol.length;
       symbol.prev = static_cast<int>(symbols_.size()) - 1;
       symbol.next = at < text_.size() ? static_cast<int>(symbols_.size()) + 1 : -1;
       symbols_.push_back(symbol);
     }
+    return OkStatus();
   }
 
-  void Consider(int left, int right) {
-    if (left < 0 || right < 0 || At(left).frozen || At(right).frozen) return;
+  Status Consider(int left, int right) {
+    if (left < 0 || right < 0 || At(left).frozen || At(right).frozen) return OkStatus();
     const size_t length = At(left).length + At(right).length;
+    if (length > encoder_.max_piece_bytes_) return OkStatus();
+    LAMINA_RETURN_IF_ERROR(watch_.Did(kWorkPerLookUp + length / kHashedBytesPerWork));
     const std::string_view united = text_.substr(At(left).begin, length);
     const auto found = encoder_.mergeable_.find(united);
-    if (found == encoder_.mergeable_.end()) return;
+    if (found == encoder_.mergeable_.end()) return OkStatus();
     const SentencePieceModel::Piece& piece = encoder_.model_.pieces[static_cast<size_t>(found->second)];
     queue_.push({piece.score, left, right, length});
     if (piece.type == SentencePieceModel::Type::kUnused) splits_[united] = At(left).length;
+    return OkStatus();
   }
 
-  void Merge(const Pair& pair) {
+  Status Merge(const Pair& pair) {
     Symbol& left = At(pair.left);
     Symbol& right = At(pair.right);
-    if (left.length == 0 || right.length == 0 || left.length + right.length != pair.length) return;
+    if (left.length == 0 || right.length == 0 || left.length + right.length != pair.length) return OkStatus();
     left.length = pair.length;
     left.next = right.next;
     if (right.next >= 0) At(right.next).prev = pair.left;
     right.length = 0;
-    Consider(left.prev, pair.left);
-    Consider(pair.left, left.next);
+    LAMINA_RETURN_IF_ERROR(Consider(left.prev, pair.left));
+    return Consider(pair.left, left.next);
   }
 
   // Unused pieces exist only on the way to longer ones: what is left of them is taken apart again.
@@ -106,35 +121,28 @@ class BpeEncoder::Merger {
 
   const BpeEncoder& encoder_;
   std::string_view text_;
+  TimeWatch watch_;
   std::vector<Symbol> symbols_;
   std::priority_queue<Pair> queue_;
   std::unordered_map<std::string_view, size_t> splits_;  // unused pieces: length of their left part
   bool last_unknown_ = false;
 };
 
-BpeEncoder::BpeEncoder(const SentencePieceModel& model) : model_(model), user_defined_(256) {
+BpeEncoder::BpeEncoder(const SentencePieceModel& model) : model_(model) {
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencePieceModel::Piece& piece = model.pieces[id];
     using Type = SentencePieceModel::Type;
     const bool mergeable = piece.type == Type::kNormal || piece.type == Type::kUserDefined || piece.type == Type::kUnused;
     (mergeable ? mergeable_ : reserved_).emplace(piece.text, static_cast<TokenId>(id));
-    if (piece.type == Type::kUserDefined) user_defined_[static_cast<uint8_t>(piece.text.front())].push_back(piece.text);
+    if (mergeable) max_piece_bytes_ = std::max(max_piece_bytes_, piece.text.size());
+    if (piece.type == Type::kUserDefined) user_defined_.Add({}, piece.text);
   }
-  for (auto& group : user_defined_)
-    std::sort(group.begin(), group.end(), [](std::string_view a, std::string_view b) { return a.size() > b.size(); });
 }
 
 TokenId BpeEncoder::Find(std::string_view piece) const {
   if (const auto found = reserved_.find(piece); found != reserved_.end()) return found->second;
   const auto found = mergeable_.find(piece);
   return found == mergeable_.end() ? -1 : found->second;
-}
-
-size_t BpeEncoder::UserDefinedLength(std::string_view text) const {
-  for (const std::string_view piece : user_defined_[static_cast<uint8_t>(text.front())]) {
-    if (text.starts_with(piece)) return piece.size();
-  }
-  return 0;
 }
 
 std::string BpeEncoder::Normalize(std::string_view text) const {
@@ -158,9 +166,9 @@ std::string BpeEncoder::Normalize(std::string_view text) const {
   return normalized;
 }
 
-void BpeEncoder::Encode(std::string_view text, std::vector<TokenId>& ids) const {
+Status BpeEncoder::Encode(std::string_view text, const TimeBudget& budget, std::vector<TokenId>& ids) const {
   const std::string normalized = Normalize(text);
-  Merger(*this, normalized).Run(ids);
+  return Merger(*this, normalized, budget).Run(ids);
 }
 
 }  // namespace lamina

@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/status.h"
+#include "frontend/text/added_tokens.h"
 #include "frontend/text/sentencepiece_model.h"
+#include "frontend/text/time_budget.h"
 
 namespace lamina {
 
@@ -17,8 +20,8 @@ class BpeEncoder {
  public:
   explicit BpeEncoder(const SentencePieceModel& model);  // borrows
 
-  // The ids of `text`, appended to `ids`. Takes n log n time. REQUIRES: valid UTF-8 of less than 2 GiB.
-  void Encode(std::string_view text, std::vector<TokenId>& ids) const;
+  // The ids of `text`, appended to `ids`. Takes n log n time; errors of the budget. REQUIRES: valid UTF-8 of less than 2 GiB.
+  Status Encode(std::string_view text, const TimeBudget& budget, std::vector<TokenId>& ids) const;
 
   // kNotFound as -1. Special and byte pieces are found by their spelling too.
   TokenId Find(std::string_view piece) const;
@@ -29,12 +32,11 @@ class BpeEncoder {
   class Merger;
 
   std::string Normalize(std::string_view text) const;
-  size_t UserDefinedLength(std::string_view text) const;
-
   const SentencePieceModel& model_;
   std::unordered_map<std::string_view, TokenId> mergeable_;  // normal, user-defined and unused pieces
   std::unordered_map<std::string_view, TokenId> reserved_;   // the others
-  std::vector<std::vector<std::string_view>> user_defined_;  // by first byte, longest first
+  AddedTokenFinder user_defined_;
+  size_t max_piece_bytes_ = 0;  // of mergeable_
 };
 
 }  // namespace lamina

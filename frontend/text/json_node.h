@@ -13,7 +13,9 @@
 
 namespace lamina {
 
-inline constexpr int kMaxSequenceDepth = 16;  // of sequences of steps in sequences of steps
+inline constexpr int kMaxSequenceDepth = 16;       // of sequences of steps in sequences of steps
+inline constexpr size_t kMaxSequenceSteps = 128;   // each goes over the whole text; in use are about ten
+inline constexpr size_t kMaxPieceBytes = 4 << 10;  // of the spelling of a token; the longest in use have about 1 KiB
 
 // Borrows the JSON. A key whose value is null counts as absent.
 class JsonNode {

@@ -13,9 +13,16 @@
 #include "frontend/text/ranked_bpe.h"
 #include "frontend/text/template_processor.h"
 #include "frontend/text/token_decoder.h"
+#include "frontend/text/utf8.h"
 
 namespace lamina {
 namespace {
+
+// Of a text. Unicode's forms make at most eleven bytes of one, and long texts never grow so much; a space written as U+2581 has three.
+size_t MaxNormalizedBytes(size_t text_bytes) {
+  constexpr size_t kMaxGrowth = 16, kLongMaxGrowth = 3, kLong = 8 << 20, kSlack = 64 << 10;
+  return std::min(text_bytes * kMaxGrowth, std::max(kLong, text_bytes * kLongMaxGrowth)) + kSlack;
+}
 
 struct Entry {
   TokenDecoder::Token decoded;
@@ -64,6 +71,7 @@ class JsonTokenizer final : public Tokenizer {
   AddedTokenFinder in_raw_text_, in_normalized_text_;
   std::vector<Entry> entries_;  // by id
   std::unordered_map<TokenId, std::string> added_pieces_;
+  size_t added_bytes_ = 0;  // read so far
   size_t max_token_bytes_ = 1;
   bool added_tokens_take_spaces_ = false;
   std::optional<TokenId> bos_, eos_;
@@ -74,22 +82,26 @@ class JsonTokenizer::WordCache {
  public:
   explicit WordCache(const RankedBpe& bpe) : bpe_(bpe) {}
 
-  void Encode(std::string_view word, std::vector<TokenId>& ids) {
+  Status Encode(std::string_view word, TimeWatch& watch, std::vector<TokenId>& ids) {
     while (!word.empty()) {
       const size_t bytes = bpe_.FirstPart(word);
-      EncodePart(word.substr(0, bytes), ids);
+      LAMINA_RETURN_IF_ERROR(EncodePart(word.substr(0, bytes), watch, ids));
       word.remove_prefix(bytes);
     }
+    return OkStatus();
   }
 
  private:
-  static constexpr size_t kMaxPartBytes = 32;  // longer ones seldom come twice
+  static constexpr size_t kMaxPartBytes = 32;   // longer ones seldom come twice
+  static constexpr size_t kWorkPerLookUp = 16;  // what TimeWatch counts
 
-  void EncodePart(std::string_view part, std::vector<TokenId>& ids) {
-    if (part.size() > kMaxPartBytes) return bpe_.Encode(part, ids);
+  Status EncodePart(std::string_view part, TimeWatch& watch, std::vector<TokenId>& ids) {
+    if (part.size() > kMaxPartBytes) return bpe_.Encode(part, watch, ids);
+    LAMINA_RETURN_IF_ERROR(watch.Did(kWorkPerLookUp));
     const auto [found, is_new] = parts_.try_emplace(std::string(part));
-    if (is_new) bpe_.Encode(part, found->second);
+    if (is_new) LAMINA_RETURN_IF_ERROR(bpe_.Encode(part, watch, found->second));
     ids.insert(ids.end(), found->second.begin(), found->second.end());
+    return OkStatus();
   }
 
   const RankedBpe& bpe_;
@@ -98,8 +110,13 @@ class JsonTokenizer::WordCache {
 
 // One text while it is encoded.
 struct JsonTokenizer::Encoding {
+  Encoding(const RankedBpe& bpe, size_t text_bytes)
+      : cache(bpe), budget(TokenizerTime(text_bytes)), watch(budget), normalized_bytes_left(MaxNormalizedBytes(text_bytes)) {}
+
   WordCache cache;
-  RegexBudget budget;
+  const TimeBudget budget;
+  TimeWatch watch;
+  size_t normalized_bytes_left;
   std::vector<TokenId> ids;
 };
 
@@ -126,8 +143,9 @@ Status JsonTokenizer::Read(const JsonNode& file, const JsonNode& config) {
   LAMINA_RETURN_IF_ERROR(ReadConfigTokens(config));
   LAMINA_RETURN_IF_ERROR(ReadSpecialNames(config));
   LAMINA_RETURN_IF_ERROR(ReadConfig(config));
-  LAMINA_RETURN_IF_ERROR(PrepareFinders());
-  return PrepareEntries();
+  Status status = PrepareFinders();
+  if (status.ok()) status = PrepareEntries();
+  return status.WithContext(file.path() + "added_tokens or model.vocab");
 }
 
 Status JsonTokenizer::ReadAddedTokens(const JsonNode& file) {
@@ -168,6 +186,15 @@ Status JsonTokenizer::AddToken(const JsonNode& node, int64_t id, bool normalized
   if (id < 0 || id > max_id) {
     return InvalidArgument(node.path() + ": the id " + std::to_string(id) + " is far beyond the vocabulary of " +
                            std::to_string(bpe_->pieces().size()) + " tokens");
+  }
+  if (token.text.size() > kMaxAddedTokenBytes) {
+    return InvalidArgument(node.path() + ": the added token \"" + Shortened(token.text, 80) + "\" has " +
+                           std::to_string(token.text.size()) + " bytes, expected at most " + std::to_string(kMaxAddedTokenBytes));
+  }
+  added_bytes_ += token.text.size();
+  if (added_bytes_ > 2 * kMaxAddedTokensBytes || added_.size() >= kMaxAddedTokens) {  // tokenizer_config.json repeats them
+    return InvalidArgument(node.path() + ": expected at most " + std::to_string(kMaxAddedTokens) + " added tokens of " +
+                           std::to_string(kMaxAddedTokensBytes) + " bytes in all");
   }
   token.id = IdOf(token.text).value_or(static_cast<TokenId>(id));
   added_[token.text] = std::move(token);
@@ -213,10 +240,14 @@ Status JsonTokenizer::ReadConfig(const JsonNode& config) {
 Status JsonTokenizer::PrepareFinders() {
   size_t text_bytes = 0;
   for (const auto& [text, token] : added_) text_bytes += text.size();
-  const RegexBudget budget(text_bytes);
+  const TimeBudget budget = TokenizerTime(text_bytes);
+  size_t normalized_bytes = 0;
   for (const auto& [text, token] : added_) {
     if (token.normalized && normalizer_) {
-      LAMINA_ASSIGN_OR_RETURN(const std::string normalized, normalizer_->Apply(text, budget));
+      LAMINA_ASSIGN_OR_RETURN(const std::string normalized, normalizer_->Apply(text, 4 * kMaxAddedTokenBytes, budget));
+      normalized_bytes += normalized.size();
+      if (normalized_bytes > 2 * kMaxAddedTokensBytes)
+        return OutOfSpace("the added tokens are normalized to more than " + std::to_string(2 * kMaxAddedTokensBytes) + " bytes");
       in_normalized_text_.Add(token, normalized);
     } else {
       (token.normalized ? in_normalized_text_ : in_raw_text_).Add(token, text);
@@ -232,10 +263,15 @@ Status JsonTokenizer::PrepareEntries() {
   entries_.resize(pieces.size());
   size_t text_bytes = 0;
   for (const std::string& piece : pieces) text_bytes += piece.size();
-  const RegexBudget budget(text_bytes);
+  for (const auto& [text, token] : added_) text_bytes += text.size();
+  const TimeBudget budget = TokenizerTime(text_bytes);
+  size_t decoded_bytes = 0;
   const auto set = [&](TokenId id, const std::string& piece, bool special) -> Status {
     if (entries_.size() <= static_cast<size_t>(id)) entries_.resize(static_cast<size_t>(id) + 1);
     LAMINA_ASSIGN_OR_RETURN(TokenDecoder::Token decoded, decoder_.Prepare(piece, budget));
+    decoded_bytes += decoded.text.size();
+    if (decoded_bytes > MaxNormalizedBytes(text_bytes))
+      return OutOfSpace("the decoder makes more than " + std::to_string(MaxNormalizedBytes(text_bytes)) + " bytes of the vocabulary");
     entries_[static_cast<size_t>(id)] = {std::move(decoded), true, special};
     return OkStatus();
   };
@@ -251,14 +287,13 @@ Status JsonTokenizer::PrepareEntries() {
 }
 
 Result<std::vector<TokenId>> JsonTokenizer::Encode(std::string_view text, bool add_special_tokens) const {
-  Encoding encoding{WordCache(*bpe_), RegexBudget(text.size()), {}};
+  Encoding encoding(*bpe_, text.size());
   if (add_special_tokens) encoding.ids = processor_.before();
-  Status status;
-  in_raw_text_.Divide(text, [&](std::string_view piece, std::optional<TokenId> id) {
-    if (id) encoding.ids.push_back(*id);
-    if (!id && status.ok()) status = EncodeText(piece, piece.data() == text.data(), encoding);
-  });
-  LAMINA_RETURN_IF_ERROR(status);
+  LAMINA_RETURN_IF_ERROR(in_raw_text_.Divide(text, encoding.budget, [&](std::string_view piece, std::optional<TokenId> id) -> Status {
+    if (!id) return EncodeText(piece, piece.data() == text.data(), encoding);
+    encoding.ids.push_back(*id);
+    return OkStatus();
+  }));
   if (add_special_tokens) encoding.ids.insert(encoding.ids.end(), processor_.after().begin(), processor_.after().end());
   return std::move(encoding.ids);
 }
@@ -266,24 +301,21 @@ Result<std::vector<TokenId>> JsonTokenizer::Encode(std::string_view text, bool a
 Status JsonTokenizer::EncodeText(std::string_view text, bool is_start, Encoding& encoding) const {
   std::string normalized;
   if (normalizer_) {
-    LAMINA_ASSIGN_OR_RETURN(normalized, normalizer_->Apply(std::string(text), encoding.budget));
+    LAMINA_ASSIGN_OR_RETURN(normalized, normalizer_->Apply(std::string(text), encoding.normalized_bytes_left, encoding.budget));
+    encoding.normalized_bytes_left -= normalized.size();
   }
   const std::string_view searched = normalizer_ ? std::string_view(normalized) : text;
-  Status status;
-  in_normalized_text_.Divide(searched, [&](std::string_view piece, std::optional<TokenId> id) {
-    if (id) encoding.ids.push_back(*id);
-    if (!id && status.ok()) status = EncodeWords(piece, is_start && piece.data() == searched.data(), encoding);
+  return in_normalized_text_.Divide(searched, encoding.budget, [&](std::string_view piece, std::optional<TokenId> id) -> Status {
+    if (!id) return EncodeWords(piece, is_start && piece.data() == searched.data(), encoding);
+    encoding.ids.push_back(*id);
+    return OkStatus();
   });
-  return status;
 }
 
 Status JsonTokenizer::EncodeWords(std::string_view text, bool is_start, Encoding& encoding) const {
-  if (!pre_tokenizer_) {
-    encoding.cache.Encode(text, encoding.ids);
-    return OkStatus();
-  }
+  if (!pre_tokenizer_) return encoding.cache.Encode(text, encoding.watch, encoding.ids);
   LAMINA_ASSIGN_OR_RETURN(const PreTokenizer::Words words, pre_tokenizer_->Divide(text, is_start, encoding.budget));
-  for (const std::string_view word : words.words) encoding.cache.Encode(word, encoding.ids);
+  for (const std::string_view word : words.words) LAMINA_RETURN_IF_ERROR(encoding.cache.Encode(word, encoding.watch, encoding.ids));
   return OkStatus();
 }
 

@@ -46,6 +46,8 @@ Status Normalizer::Add(const JsonNode& node, int depth) {
   if (type == "Sequence" && depth < kMaxSequenceDepth) {
     return node.ForEach("normalizers", [&](const JsonNode& entry) { return Add(entry, depth + 1); });
   }
+  if (steps_.size() == kMaxSequenceSteps)
+    return InvalidArgument(node.path() + " is one step of more than " + std::to_string(kMaxSequenceSteps));
   if (type == "Replace") return AddReplace(node);
   Step step;
   if (const auto form = FormOf(type)) {
@@ -90,14 +92,17 @@ void Normalizer::MayShrink(size_t factor) {
   if (max_shrink_) *max_shrink_ *= factor;
 }
 
-Result<std::string> Normalizer::Apply(std::string text, const RegexBudget& budget) const {
+Result<std::string> Normalizer::Apply(std::string text, size_t max_bytes, const TimeBudget& budget) const {
   for (const Step& step : steps_) {
-    LAMINA_ASSIGN_OR_RETURN(text, Apply(step, std::move(text), budget));
+    LAMINA_RETURN_IF_ERROR(budget.Check());
+    LAMINA_ASSIGN_OR_RETURN(text, Apply(step, std::move(text), max_bytes, budget));
+    if (text.size() > max_bytes)
+      return OutOfSpace("the tokenizer's normalizer makes more than " + std::to_string(max_bytes) + " bytes of this text");
   }
   return text;
 }
 
-Result<std::string> Normalizer::Apply(const Step& step, std::string text, const RegexBudget& budget) {
+Result<std::string> Normalizer::Apply(const Step& step, std::string text, size_t max_bytes, const TimeBudget& budget) {
   switch (step.kind) {
     case Step::Kind::kForm: return Normalized(text, step.form);
     case Step::Kind::kLowercase: return Lowercase(text);
@@ -108,15 +113,7 @@ Result<std::string> Normalizer::Apply(const Step& step, std::string text, const 
       return text;
     case Step::Kind::kReplace: break;
   }
-  std::string replaced;
-  size_t done = 0;
-  LAMINA_RETURN_IF_ERROR(step.pattern->ForEachMatch(text, budget, [&](size_t begin, size_t end) {
-    replaced.append(text, done, begin - done);
-    replaced += step.content;
-    done = end;
-  }));
-  replaced.append(text, done);
-  return replaced;
+  return step.pattern->ReplaceAll(text, step.content, max_bytes, budget);
 }
 
 }  // namespace lamina

@@ -20,8 +20,8 @@ class Normalizer {
   // kUnimplemented: another kind; kInvalidArgument.
   static Result<Normalizer> Read(const JsonNode& node);
 
-  // Errors as Regex::ForEachMatch. REQUIRES: valid UTF-8.
-  Result<std::string> Apply(std::string text, const RegexBudget& budget) const;
+  // At most `max_bytes` bytes. Errors as Regex::ReplaceAll. REQUIRES: valid UTF-8.
+  Result<std::string> Apply(std::string text, size_t max_bytes, const TimeBudget& budget) const;
 
   // A text becomes shorter by this factor at most; nullopt: it may vanish.
   std::optional<size_t> max_shrink() const { return max_shrink_; }
@@ -40,7 +40,7 @@ class Normalizer {
   Status Add(const JsonNode& node, int depth);
   Status AddReplace(const JsonNode& node);
   void MayShrink(size_t factor);  // by one more step
-  static Result<std::string> Apply(const Step& step, std::string text, const RegexBudget& budget);
+  static Result<std::string> Apply(const Step& step, std::string text, size_t max_bytes, const TimeBudget& budget);
 
   std::vector<Step> steps_;
   std::optional<size_t> max_shrink_ = 1;

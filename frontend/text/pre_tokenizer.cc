@@ -4,11 +4,14 @@
 #include <utility>
 
 #include "frontend/text/normalizer.h"
+#include "frontend/text/utf8.h"
 
 namespace lamina {
 namespace {
 
 constexpr std::string_view kUnderstoodPreTokenizers = "understood are ByteLevel, Split, Digits, Punctuation, Metaspace and Sequence";
+
+constexpr int kMaxMarks = 4;  // each keeps a copy of the text; in use is one
 
 // How GPT-2 divides text; what ByteLevel stands for.
 constexpr std::string_view kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -27,6 +30,8 @@ Status PreTokenizer::Add(const JsonNode& node, int depth) {
   if (type == "Sequence" && depth < kMaxSequenceDepth) {
     return node.ForEach("pretokenizers", [&](const JsonNode& entry) { return Add(entry, depth + 1); });
   }
+  if (steps_.size() >= kMaxSequenceSteps)
+    return InvalidArgument(node.path() + " is one step of more than " + std::to_string(kMaxSequenceSteps));
   if (is_byte_level_) return node.Unsupported("nothing may follow ByteLevel");
   if (type == "ByteLevel") return AddByteLevel(node);
   if (type == "Split") return AddSplit(node);
@@ -73,7 +78,9 @@ Status PreTokenizer::AddSplit(const JsonNode& node) {
 Status PreTokenizer::AddMetaspace(const JsonNode& node) {
   Step step;
   LAMINA_ASSIGN_OR_RETURN(step.mark, node.Text("replacement", "\xE2\x96\x81"));
-  if (step.mark.empty()) return InvalidArgument(node.path() + ".replacement is empty");
+  if (CountCodePoints(step.mark) != 1) return node.Get("replacement")->Invalid("one character");
+  if (++num_marks_ > kMaxMarks)
+    return node.Unsupported("a pre_tokenizer has at most " + std::to_string(kMaxMarks) + " of the kind Metaspace");
   LAMINA_ASSIGN_OR_RETURN(step.prefix, ReadPrefix(node));
   LAMINA_ASSIGN_OR_RETURN(const bool split, node.Flag("split", true));
   const std::string mark = step.mark;
@@ -110,7 +117,7 @@ Result<PreTokenizer::Behavior> PreTokenizer::ReadBehavior(const JsonNode& node, 
   return value.Unsupported("understood are Isolated, Removed, MergedWithPrevious, MergedWithNext and Contiguous");
 }
 
-Result<PreTokenizer::Words> PreTokenizer::Divide(std::string_view text, bool is_start, const RegexBudget& budget) const {
+Result<PreTokenizer::Words> PreTokenizer::Divide(std::string_view text, bool is_start, const TimeBudget& budget) const {
   Words words;
   if (!text.empty()) words.words.push_back(text);
   for (const Step& step : steps_) {
@@ -125,7 +132,7 @@ Result<PreTokenizer::Words> PreTokenizer::Divide(std::string_view text, bool is_
   return words;
 }
 
-Status PreTokenizer::Divide(const Step& step, std::string_view text, const RegexBudget& budget, std::vector<std::string_view>& words) {
+Status PreTokenizer::Divide(const Step& step, std::string_view text, const TimeBudget& budget, std::vector<std::string_view>& words) {
   std::vector<Span> spans;
   size_t done = 0;
   LAMINA_RETURN_IF_ERROR(step.pattern->ForEachMatch(text, budget, [&](size_t begin, size_t end) {

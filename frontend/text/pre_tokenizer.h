@@ -28,7 +28,7 @@ class PreTokenizer {
 
   // `is_start`: `text` stands at the very beginning of what is tokenised. Borrows `text`, which is valid UTF-8. Errors as
   // Regex::ForEachMatch.
-  Result<Words> Divide(std::string_view text, bool is_start, const RegexBudget& budget) const;
+  Result<Words> Divide(std::string_view text, bool is_start, const TimeBudget& budget) const;
 
   bool is_byte_level() const { return is_byte_level_; }  // words go to a vocabulary that is spelled in bytes
   bool drops_text() const { return drops_text_; }        // some text is in no word
@@ -58,11 +58,12 @@ class PreTokenizer {
   static Result<Behavior> ReadBehavior(const JsonNode& node, std::string_view fallback);
   static Result<Prefix> ReadPrefix(const JsonNode& node);
 
-  static Status Divide(const Step& step, std::string_view text, const RegexBudget& budget, std::vector<std::string_view>& words);
+  static Status Divide(const Step& step, std::string_view text, const TimeBudget& budget, std::vector<std::string_view>& words);
   static void AddSpan(const Step& step, Span span, std::vector<Span>& spans);
   static void Mark(const Step& step, bool is_start, Words& words);
 
   std::vector<Step> steps_;
+  int num_marks_ = 0;  // Metaspace
   bool is_byte_level_ = false;
   bool drops_text_ = false;
 };

@@ -13,6 +13,9 @@
 namespace lamina {
 namespace {
 
+constexpr size_t kWorkPerCharacter = 4;  // what TimeWatch counts
+constexpr size_t kWorkPerMerge = 16;
+
 // Ids may have gaps, but not so many that a small file needs much memory.
 int64_t MaxId(size_t num_pieces) { return static_cast<int64_t>(num_pieces) * 4 + (1 << 16); }
 
@@ -63,15 +66,17 @@ class RankedBpe::Word {
     symbols_.push_back({id, at - 1, at + 1});
   }
 
-  void MergeAll() {
-    if (symbols_.empty()) return;
+  Status MergeAll(TimeWatch& watch) {
+    if (symbols_.empty()) return OkStatus();
     symbols_.back().next = -1;
     for (size_t i = 1; i < symbols_.size(); ++i) Consider(static_cast<int>(i) - 1, static_cast<int>(i));
     while (!queue_.empty()) {
       const Pair pair = queue_.top();
       queue_.pop();
       Apply(pair);
+      LAMINA_RETURN_IF_ERROR(watch.Did(kWorkPerMerge));
     }
+    return OkStatus();
   }
 
   void Emit(std::vector<TokenId>& ids) const {
@@ -124,9 +129,9 @@ class RankedBpe::Word {
   std::priority_queue<Pair> queue_;
 };
 
-void RankedBpe::Encode(std::string_view word, std::vector<TokenId>& ids) const {
+Status RankedBpe::Encode(std::string_view word, TimeWatch& watch, std::vector<TokenId>& ids) const {
   if (ignore_merges_) {
-    if (const auto found = whole_words_.find(word); found != whole_words_.end()) return ids.push_back(found->second);
+    if (const auto found = whole_words_.find(word); found != whole_words_.end()) return ids.push_back(found->second), OkStatus();
   }
   Word symbols(*this);
   bool after_unknown = false;
@@ -135,6 +140,7 @@ void RankedBpe::Encode(std::string_view word, std::vector<TokenId>& ids) const {
     if (!byte_level_) ClassifyUtf8(word.substr(at), &length);
     const std::string_view character = word.substr(at, length);
     at += length;
+    LAMINA_RETURN_IF_ERROR(watch.Did(kWorkPerCharacter));
     const std::optional<TokenId> id = byte_level_ ? std::nullopt : Find(character);
     const auto byte_id = [&](char c) { return byte_ids_[static_cast<unsigned char>(c)]; };
     const bool as_bytes =
@@ -148,8 +154,9 @@ void RankedBpe::Encode(std::string_view word, std::vector<TokenId>& ids) const {
     }
     after_unknown = !id && !as_bytes;
   }
-  symbols.MergeAll();
+  LAMINA_RETURN_IF_ERROR(symbols.MergeAll(watch));
   symbols.Emit(ids);
+  return OkStatus();
 }
 
 size_t RankedBpe::FirstPart(std::string_view word) const { return cuts_at_spaces_ ? BytesBeforeInnerSpace(word) : word.size(); }
@@ -184,6 +191,10 @@ Status RankedBpe::ReadVocab(const JsonNode& model) {
   ids_.reserve(vocab.value().size());
   for (const auto& [spelled, value] : vocab.value().items()) {
     const JsonNode node(value, vocab.path());
+    if (spelled.size() > kMaxPieceBytes) {
+      return InvalidArgument(vocab.path() + ": the token \"" + Shortened(spelled, 80) + "\" has " + std::to_string(spelled.size()) +
+                             " bytes, expected at most " + std::to_string(kMaxPieceBytes));
+    }
     const Result<int64_t> id = node.Int(0, max_id);
     if (!id.ok()) return id.status().WithContext("the id of \"" + spelled.substr(0, 80) + "\"");
     if (pieces_.size() <= static_cast<size_t>(*id)) pieces_.resize(static_cast<size_t>(*id) + 1);
@@ -209,7 +220,8 @@ Status RankedBpe::ReadOptions(const JsonNode& model) {
   LAMINA_ASSIGN_OR_RETURN(fuse_unk_, model.Flag("fuse_unk", false));
   LAMINA_ASSIGN_OR_RETURN(const std::string unk, model.Text("unk_token", ""));
   unk_ = Find(unk);
-  if (!unk.empty() && !unk_) return InvalidArgument(model.path() + ".unk_token is \"" + unk + "\", which is not in the vocabulary");
+  if (!unk.empty() && !unk_)
+    return InvalidArgument(model.path() + ".unk_token is \"" + Shortened(unk, 80) + "\", which is not in the vocabulary");
   return OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "frontend/text/json_node.h"
+#include "frontend/text/time_budget.h"
 
 namespace lamina {
 
@@ -27,8 +28,8 @@ class RankedBpe {
   RankedBpe(RankedBpe&&) = default;
   RankedBpe& operator=(RankedBpe&&) = default;
 
-  // The ids of `word`, appended to `ids`. Takes n log n time. REQUIRES: valid UTF-8 of less than 2 GiB.
-  void Encode(std::string_view word, std::vector<TokenId>& ids) const;
+  // The ids of `word`, appended to `ids`. Takes n log n time; errors of the budget. REQUIRES: valid UTF-8 of less than 2 GiB.
+  Status Encode(std::string_view word, TimeWatch& watch, std::vector<TokenId>& ids) const;
 
   // Bytes at the beginning of `word` whose tokens do not depend on the rest: all of it, or up to a space (as U+2581) that no merge joins
   // with what stands before it. Parts are encoded faster than the whole. REQUIRES: not empty.

@@ -4,7 +4,6 @@
 #include <pcre2.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "frontend/text/oniguruma_pattern.h"
 #include "frontend/text/utf8.h"
@@ -24,17 +23,9 @@ template <typename T, void (*Free)(T*)>
 using Owned = std::unique_ptr<T, Freed<T, Free>>;
 
 constexpr size_t kFirstStarts = 16;  // places that are tried before the first look at the time; then twice as many, and so on
-constexpr std::chrono::seconds kBudget(2);
-constexpr std::chrono::microseconds kBudgetPerByte(2);
 
 using MatchContext = Owned<pcre2_match_context, pcre2_match_context_free>;
 using MatchData = Owned<pcre2_match_data, pcre2_match_data_free>;
-
-std::chrono::nanoseconds ProcessorTime() {
-  timespec time = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-}
 
 std::string ErrorText(int code) {
   PCRE2_UCHAR buffer[256] = {};
@@ -43,18 +34,6 @@ std::string ErrorText(int code) {
 }
 
 }  // namespace
-
-RegexBudget::RegexBudget(size_t text_bytes) {
-  const auto allowed = kBudget + kBudgetPerByte * text_bytes;
-  soonest_ = Clock::now() + allowed;
-  end_ = ProcessorTime() + allowed;
-}
-
-// A look at the wall clock costs little; it runs at least as fast as the processor's.
-Status RegexBudget::Check() const {
-  if (Clock::now() < soonest_ || ProcessorTime() < end_) return OkStatus();
-  return OutOfSpace("the tokenizer's regular expressions take too long on this text");
-}
 
 struct Regex::Code {
   Owned<pcre2_code, pcre2_code_free> compiled;
@@ -73,7 +52,7 @@ struct Regex::Code {
   }
 
   // The next match from `from` on. Looks at the time again and again, less often the longer it takes.
-  Result<bool> Find(std::string_view text, size_t from, const RegexBudget& budget, pcre2_match_context* context,
+  Result<bool> Find(std::string_view text, size_t from, const TimeBudget& budget, pcre2_match_context* context,
                     pcre2_match_data* match) const {
     for (size_t starts = kFirstStarts;; starts *= 2) {
       LAMINA_RETURN_IF_ERROR(budget.Check());
@@ -126,7 +105,7 @@ Result<std::unique_ptr<Regex>> Regex::CompilePcre(const std::string& pattern, ui
   return std::unique_ptr<Regex>(new Regex(std::move(code)));
 }
 
-Status Regex::ForEachMatch(std::string_view text, const RegexBudget& budget, const std::function<void(size_t, size_t)>& visit) const {
+Status Regex::ForEachMatch(std::string_view text, const TimeBudget& budget, const std::function<void(size_t, size_t)>& visit) const {
   const MatchData match(pcre2_match_data_create_from_pattern(code_->compiled.get(), nullptr));
   const MatchContext context(pcre2_match_context_copy(code_->limits.get()));
   size_t from = 0;
@@ -146,6 +125,25 @@ Status Regex::ForEachMatch(std::string_view text, const RegexBudget& budget, con
     from += length;
   }
   return OkStatus();
+}
+
+Result<std::string> Regex::ReplaceAll(std::string_view text, std::string_view with, size_t max_bytes, const TimeBudget& budget) const {
+  std::string replaced;
+  size_t done = 0;
+  bool fits = true;
+  const auto append = [&](std::string_view part) {
+    fits = fits && part.size() <= max_bytes - replaced.size();
+    if (fits) replaced += part;
+  };
+  LAMINA_RETURN_IF_ERROR(ForEachMatch(text, budget, [&](size_t begin, size_t end) {
+    append(text.substr(done, begin - done));
+    append(with);
+    done = end;
+  }));
+  append(text.substr(done));
+  if (fits) return replaced;
+  return OutOfSpace("a Replace of the tokenizer makes more than " + std::to_string(max_bytes) + " bytes of a text of " +
+                    std::to_string(text.size()));
 }
 
 }  // namespace lamina

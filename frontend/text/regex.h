@@ -3,30 +3,15 @@
 // Patterns come from files and texts from clients: what they take together is bounded for each text, and what takes longer is an error.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 
-#include "base/clock.h"
 #include "base/status.h"
+#include "frontend/text/time_budget.h"
 
 namespace lamina {
-
-// The time that all regular expressions of a tokenizer have for one text: two seconds and two microseconds for each byte, of the
-// processor's, so that a busy machine refuses nothing. A usual tokenizer takes less than a tenth of a microsecond for a byte.
-class RegexBudget {
- public:
-  explicit RegexBudget(size_t text_bytes);
-
-  // kOutOfSpace: the time is over.
-  Status Check() const;
-
- private:
-  Clock::time_point soonest_;     // when it can be over
-  std::chrono::nanoseconds end_;  // of this thread's processor time
-};
 
 // Thread: any; immutable.
 class Regex {
@@ -40,8 +25,11 @@ class Regex {
   static Result<std::unique_ptr<Regex>> Literal(std::string_view text);
 
   // Calls visit(begin, end) for each match, from left to right, never overlapping; an empty match directly behind another one does not
-  // count. kOutOfSpace: the budget is spent, or one match takes too much; the rest of the text was not searched. REQUIRES: valid UTF-8.
-  Status ForEachMatch(std::string_view text, const RegexBudget& budget, const std::function<void(size_t begin, size_t end)>& visit) const;
+  // count. Errors as TimeBudget; kOutOfSpace: one match takes too much; the rest of the text was not searched. REQUIRES: valid UTF-8.
+  Status ForEachMatch(std::string_view text, const TimeBudget& budget, const std::function<void(size_t begin, size_t end)>& visit) const;
+
+  // `text` with `with` in the place of each match. Errors as ForEachMatch; kOutOfSpace: that has more than `max_bytes` bytes.
+  Result<std::string> ReplaceAll(std::string_view text, std::string_view with, size_t max_bytes, const TimeBudget& budget) const;
 
  private:
   struct Code;

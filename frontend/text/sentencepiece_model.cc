@@ -6,8 +6,13 @@
 #include <optional>
 #include <unordered_set>
 
+#include "frontend/text/utf8.h"
+
 namespace lamina {
 namespace {
+
+constexpr size_t kMaxPieceBytes = 1 << 10;        // pieces are trained with 16 characters at most
+constexpr size_t kMaxUserDefinedBytes = 2 << 20;  // each becomes a node of a trie
 
 constexpr uint64_t kBpe = 2;  // TrainerSpec.ModelType
 
@@ -130,19 +135,28 @@ int ByteOf(std::string_view text) {
 Status CheckPieces(SentencePieceModel& model) {
   std::unordered_set<std::string_view> seen;
   bool has_unknown = false;
+  size_t user_defined_bytes = 0;
+  if (model.unk_surface.size() > kMaxPieceBytes)
+    return InvalidArgument("the text for unknown tokens has more than " + std::to_string(kMaxPieceBytes) + " bytes");
   model.byte_ids.assign(256, -1);
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencePieceModel::Piece& piece = model.pieces[id];
     const std::string where = "piece " + std::to_string(id);
     if (piece.text.empty()) return InvalidArgument(where + " is empty");
-    if (!seen.insert(piece.text).second) return InvalidArgument(where + " '" + piece.text + "' is there twice");
+    const std::string shown = Shortened(piece.text, 80);
+    if (piece.text.size() > kMaxPieceBytes)
+      return InvalidArgument(where + " '" + shown + "' has more than " + std::to_string(kMaxPieceBytes) + " bytes");
+    if (!seen.insert(piece.text).second) return InvalidArgument(where + " '" + shown + "' is there twice");
+    if (piece.type == SentencePieceModel::Type::kUserDefined) user_defined_bytes += piece.text.size();
+    if (user_defined_bytes > kMaxUserDefinedBytes)
+      return InvalidArgument("the user-defined pieces have more than " + std::to_string(kMaxUserDefinedBytes) + " bytes in all");
     if (piece.type == SentencePieceModel::Type::kUnknown) {
       model.unk_id = static_cast<TokenId>(id);
       has_unknown = true;
     }
     if (piece.type != SentencePieceModel::Type::kByte) continue;
     const int byte = ByteOf(piece.text);
-    if (byte < 0) return InvalidArgument(where + " '" + piece.text + "' is no byte of the form <0x0A>");
+    if (byte < 0) return InvalidArgument(where + " '" + shown + "' is no byte of the form <0x0A>");
     model.byte_ids[static_cast<size_t>(byte)] = static_cast<TokenId>(id);
   }
   if (!has_unknown) return InvalidArgument("there is no piece for unknown text");
@@ -171,7 +185,8 @@ Result<SentencePieceModel> SentencePieceModel::Parse(std::string_view bytes) {
   if (spec.model_type != kBpe)
     return Unimplemented("only SentencePiece models of type BPE are supported; this is type " + std::to_string(spec.model_type) +
                          " (1: unigram, 3: word, 4: char)");
-  if (spec.has_rules) return Unimplemented("SentencePiece models with normalisation rules ('" + spec.normalizer + "') are not supported");
+  if (spec.has_rules)
+    return Unimplemented("SentencePiece models with normalisation rules ('" + Shortened(spec.normalizer, 80) + "') are not supported");
   if (spec.whitespace_as_suffix) return Unimplemented("SentencePiece models with spaces behind words are not supported");
   return model;
 }

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 #include "base/text_file.h"
+#include "frontend/text/added_tokens.h"
 #include "frontend/text/bpe_encoder.h"
 #include "frontend/text/json_file.h"
 #include "frontend/text/sentencepiece_model.h"
@@ -19,11 +21,6 @@ struct Piece {
   std::string text;  // kText: with spaces; kByte: the byte; kSpecial: as it is written
   PieceKind kind = PieceKind::kText;
   bool starts_with_space = false;
-};
-
-struct SpecialToken {
-  std::string text;
-  TokenId id = 0;
 };
 
 std::string WithSpaces(std::string_view piece) {
@@ -57,14 +54,16 @@ class SentencePieceTokenizer final : public Tokenizer {
   bool InVocabulary(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < pieces_.size(); }
   void ReadPieces();
   Status ReadConfig(const std::string& dir);
-  void AddSpecial(const std::string& text, std::optional<TokenId> id);
+  Status AddSpecial(const std::string& text, std::optional<TokenId> id);
   std::optional<TokenId> SpecialId(const nlohmann::json& config, const char* key, int fallback) const;
-  void EncodeSegment(std::string_view segment, bool after_special, std::vector<TokenId>& ids) const;
+  Status EncodeSegment(std::string_view segment, bool after_special, const TimeBudget& budget, std::vector<TokenId>& ids) const;
 
   SentencePieceModel model_;
   std::unique_ptr<BpeEncoder> encoder_;
   std::vector<Piece> pieces_;
-  std::vector<SpecialToken> specials_;  // longest first
+  std::unordered_map<std::string, TokenId> specials_;
+  AddedTokenFinder special_finder_;
+  size_t special_bytes_ = 0;
   std::optional<TokenId> bos_, eos_;
   size_t max_token_bytes_ = 1;
   size_t unknown_prefix_ = 0;  // tokens of kUnknownText
@@ -75,7 +74,9 @@ class SentencePieceTokenizer final : public Tokenizer {
 
 constexpr std::string_view kUnknownText = "<unk>";
 
-constexpr TokenId kMaxAddedId = 1 << 24;  // far above any vocabulary; bounds what a broken file can make us allocate
+// Ids may have gaps, but not so many that a small file needs much memory.
+constexpr int64_t kMaxAddedId = 1 << 24;
+int64_t MaxAddedId(size_t num_pieces) { return std::min(kMaxAddedId, static_cast<int64_t>(num_pieces) * 4 + (1 << 16)); }
 
 Status SentencePieceTokenizer::Load(const std::string& dir) {
   const std::string path = dir + "/tokenizer.model";
@@ -107,26 +108,34 @@ void SentencePieceTokenizer::ReadPieces() {
   }
 }
 
-void SentencePieceTokenizer::AddSpecial(const std::string& text, std::optional<TokenId> id) {
-  if (text.empty()) return;
+Status SentencePieceTokenizer::AddSpecial(const std::string& text, std::optional<TokenId> id) {
+  if (text.empty()) return OkStatus();
   if (!id) {
     id = encoder_->Find(text);
   }
-  if (*id < 0 || *id >= kMaxAddedId) return;
+  if (*id < 0 || *id >= MaxAddedId(model_.pieces.size())) return OkStatus();
+  special_bytes_ += text.size();
+  if (text.size() > kMaxAddedTokenBytes || special_bytes_ > kMaxAddedTokensBytes || specials_.size() >= kMaxAddedTokens) {
+    return InvalidArgument("the added token \"" + Shortened(text, 80) + "\" has " + std::to_string(text.size()) + " bytes, is number " +
+                           std::to_string(specials_.size() + 1) + " or makes " + std::to_string(special_bytes_) +
+                           " bytes in all; expected at most " + std::to_string(kMaxAddedTokenBytes) + " bytes, " +
+                           std::to_string(kMaxAddedTokens) + " added tokens and " + std::to_string(kMaxAddedTokensBytes) + " bytes in all");
+  }
   if (static_cast<size_t>(*id) >= pieces_.size()) {
     pieces_.resize(static_cast<size_t>(*id) + 1);
     pieces_[static_cast<size_t>(*id)] = {text, PieceKind::kSpecial, false};
   }
   max_token_bytes_ = std::max(max_token_bytes_, text.size());
-  const auto same = [&](const SpecialToken& token) { return token.text == text; };
-  if (std::none_of(specials_.begin(), specials_.end(), same)) specials_.push_back({text, *id});
+  AddedToken token;
+  token.id = *id;
+  if (specials_.try_emplace(text, *id).second) special_finder_.Add(token, text);
+  return OkStatus();
 }
 
 std::optional<TokenId> SentencePieceTokenizer::SpecialId(const nlohmann::json& config, const char* key, int fallback) const {
   if (const auto value = config.find(key); value != config.end()) {
     const std::string text = SpecialTokenText(*value);
-    const auto found = std::find_if(specials_.begin(), specials_.end(), [&](const SpecialToken& token) { return token.text == text; });
-    if (found != specials_.end()) return found->id;
+    if (const auto found = specials_.find(text); found != specials_.end()) return found->second;
   }
   if (fallback < 0) return std::nullopt;
   return fallback;
@@ -143,16 +152,21 @@ Status SentencePieceTokenizer::ReadConfig(const std::string& dir) {
     for (const auto& [key, token] : added->items()) {
       TokenId id = -1;
       std::from_chars(key.data(), key.data() + key.size(), id);
-      AddSpecial(SpecialTokenText(token), id);
+      if (const Status status = AddSpecial(SpecialTokenText(token), id); !status.ok())
+        return status.WithContext(dir + "/tokenizer_config.json: added_tokens_decoder");
     }
   }
   if (auto added = ReadJsonFile(dir + "/added_tokens.json"); added.ok()) {
     for (const auto& [text, id] : added->items()) {
-      if (id.is_number_integer()) AddSpecial(text, static_cast<TokenId>(std::clamp<int64_t>(id.get<int64_t>(), -1, kMaxAddedId)));
+      if (!id.is_number_integer()) continue;
+      const int64_t clamped = std::clamp<int64_t>(id.get<int64_t>(), -1, kMaxAddedId);
+      if (const Status status = AddSpecial(text, static_cast<TokenId>(clamped)); !status.ok())
+        return status.WithContext(dir + "/added_tokens.json");
     }
   }
   for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
-    if (const auto value = config.find(key); value != config.end()) AddSpecial(SpecialTokenText(*value), std::nullopt);
+    if (const auto value = config.find(key); value != config.end())
+      LAMINA_RETURN_IF_ERROR(AddSpecial(SpecialTokenText(*value), std::nullopt));
   }
   bos_ = SpecialId(config, "bos_token", model_.bos_id);
   eos_ = SpecialId(config, "eos_token", model_.eos_id);
@@ -163,44 +177,33 @@ Status SentencePieceTokenizer::ReadConfig(const std::string& dir) {
   add_bos_ = flag("add_bos_token", true);
   add_eos_ = flag("add_eos_token", false);
   legacy_ = flag("legacy", true);
-  std::stable_sort(specials_.begin(), specials_.end(),
-                   [](const SpecialToken& a, const SpecialToken& b) { return a.text.size() > b.text.size(); });
   std::vector<TokenId> unknown;
-  encoder_->Encode(kUnknownText, unknown);
+  LAMINA_RETURN_IF_ERROR(encoder_->Encode(kUnknownText, TokenizerTime(kUnknownText.size()), unknown));
   unknown_prefix_ = unknown.size();
   return OkStatus();
 }
 
-void SentencePieceTokenizer::EncodeSegment(std::string_view segment, bool after_special, std::vector<TokenId>& ids) const {
-  if (segment.empty()) return;
-  if (!after_special || legacy_) return encoder_->Encode(segment, ids);
+Status SentencePieceTokenizer::EncodeSegment(std::string_view segment, bool after_special, const TimeBudget& budget,
+                                             std::vector<TokenId>& ids) const {
+  if (!after_special || legacy_) return encoder_->Encode(segment, budget, ids);
   std::vector<TokenId> with_prefix;  // no space in front: encoded behind a fixed text, whose tokens are dropped again
-  encoder_->Encode(std::string(kUnknownText).append(segment), with_prefix);
+  LAMINA_RETURN_IF_ERROR(encoder_->Encode(std::string(kUnknownText).append(segment), budget, with_prefix));
   ids.insert(ids.end(), with_prefix.begin() + static_cast<std::ptrdiff_t>(std::min(unknown_prefix_, with_prefix.size())),
              with_prefix.end());
+  return OkStatus();
 }
 
 Result<std::vector<TokenId>> SentencePieceTokenizer::Encode(std::string_view text, bool add_special_tokens) const {
   std::vector<TokenId> ids;
   if (add_special_tokens && add_bos_ && bos_) ids.push_back(*bos_);
-  std::string first_letters;
-  for (const SpecialToken& token : specials_) first_letters += token.text.front();
-  size_t begin = 0;
+  const TimeBudget budget = TokenizerTime(text.size());
   bool after_special = false;
-  for (size_t at = text.find_first_of(first_letters); at != std::string_view::npos; at = text.find_first_of(first_letters, at)) {
-    const auto found = std::find_if(specials_.begin(), specials_.end(),
-                                    [&](const SpecialToken& token) { return text.substr(at).starts_with(token.text); });
-    if (found == specials_.end()) {
-      ++at;
-      continue;
-    }
-    EncodeSegment(text.substr(begin, at - begin), after_special, ids);
-    ids.push_back(found->id);
+  LAMINA_RETURN_IF_ERROR(special_finder_.Divide(text, budget, [&](std::string_view piece, std::optional<TokenId> id) -> Status {
+    if (!id) return EncodeSegment(piece, after_special, budget, ids);
+    ids.push_back(*id);
     after_special = true;
-    at += found->text.size();
-    begin = at;
-  }
-  EncodeSegment(text.substr(begin), after_special, ids);
+    return OkStatus();
+  }));
   if (add_special_tokens && add_eos_ && eos_) ids.push_back(*eos_);
   return ids;
 }

@@ -15,6 +15,9 @@ namespace {
 using Filter = Result<Value> (*)(const Value&, const Arguments&, Meter&);
 using Test = bool (*)(const Value&, const Arguments&);
 
+constexpr size_t kCharactersPerStep = 4;  // that are looked at one by one
+constexpr size_t kMaxNameBytes = 200;     // that a message repeats
+
 // Python's str.isspace() characters.
 bool IsSpace(std::string_view character) {
   static constexpr std::string_view kWide[] = {"\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81",
@@ -48,10 +51,11 @@ struct Sides {
 Result<Value> Strip(std::string_view text, const std::string* chars, Sides sides, Meter& meter) {
   LAMINA_RETURN_IF_ERROR(meter.Text(text.size()));
   Status status;
+  size_t num_asked = 0;
   const auto strips = [&](std::string_view character) {
-    if (chars == nullptr) return IsSpace(character);
-    status = meter.Text(chars->size());
-    return status.ok() && chars->find(character) != std::string::npos;
+    status = meter.Steps((chars == nullptr ? 0 : chars->size() / Meter::kBytesPerStep) + (++num_asked % kCharactersPerStep == 0 ? 1 : 0));
+    if (!status.ok()) return false;
+    return chars == nullptr ? IsSpace(character) : chars->find(character) != std::string::npos;
   };
   while (sides.left && !text.empty() && strips(FirstCharacter(text))) text.remove_prefix(FirstCharacter(text).size());
   while (sides.right && !text.empty() && strips(LastCharacter(text))) text.remove_suffix(LastCharacter(text).size());
@@ -88,7 +92,7 @@ Result<Value> Replace(const std::string& text, const std::string& from, const st
   std::string result;
   size_t at = 0;
   for (size_t found = FindText(text, from, 0); found != std::string::npos; found = FindText(text, from, at)) {
-    LAMINA_RETURN_IF_ERROR(meter.Text(to.size()));
+    LAMINA_RETURN_IF_ERROR(meter.Steps(1 + to.size() / Meter::kBytesPerStep));
     result.append(text, at, found - at).append(to);
     LAMINA_RETURN_IF_ERROR(result.size() > text.size() ? meter.TextFits(result.size()) : OkStatus());
     at = found + from.size();
@@ -110,6 +114,7 @@ Result<Value> Split(std::string_view text, const std::string* separator, size_t 
     parts.emplace_back(std::string(text.substr(at)));
     return Value(std::move(parts));
   }
+  LAMINA_RETURN_IF_ERROR(meter.Walk(text.size()));
   std::string part;
   for (; !text.empty(); text.remove_prefix(FirstCharacter(text).size())) {
     const std::string_view character = FirstCharacter(text);
@@ -128,16 +133,18 @@ Status WrongType(const Value& value, const char* expected) {
   return InvalidArgument("expected " + std::string(expected) + " but got a " + value.TypeName());
 }
 
-Result<std::string> RequiredString(const Arguments& arguments, size_t index, std::string_view name) {
+// Borrows the arguments.
+Result<const std::string*> RequiredString(const Arguments& arguments, size_t index, std::string_view name) {
   const Value* value = arguments.Get(index, name);
   if (value == nullptr) return InvalidArgument("argument '" + std::string(name) + "' is missing");
   if (value->string() == nullptr) return WrongType(*value, "a string");
-  return *value->string();
+  return value->string();
 }
 
 Result<Value> Items(const Dict& dict, Meter& meter) {
-  LAMINA_RETURN_IF_ERROR(meter.Entries(2 * dict.items().size()));
+  LAMINA_RETURN_IF_ERROR(meter.CopyKeys(dict));
   List pairs;
+  pairs.reserve(dict.items().size());
   for (const auto& [key, value] : dict.items()) pairs.push_back(Value(List{Value(key), value}));
   return Value(std::move(pairs));
 }
@@ -163,6 +170,7 @@ Result<Value> FilterLength(const Value& value, const Arguments&, Meter& meter) {
 
 Result<Value> FilterJoin(const Value& value, const Arguments& arguments, Meter& meter) {
   LAMINA_ASSIGN_OR_RETURN(const List items, Iterate(value, meter));
+  LAMINA_RETURN_IF_ERROR(meter.Steps(items.size()));
   const Value* separator = arguments.Get(0, "d");
   std::string joined;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -198,10 +206,11 @@ Result<Value> FilterInt(const Value& value, const Arguments&, Meter& meter) {
 }
 
 Result<Value> FilterReplace(const Value& value, const Arguments& arguments, Meter& meter) {
-  LAMINA_ASSIGN_OR_RETURN(const std::string from, RequiredString(arguments, 0, "old"));
-  LAMINA_ASSIGN_OR_RETURN(const std::string to, RequiredString(arguments, 1, "new"));
+  LAMINA_ASSIGN_OR_RETURN(const std::string* from, RequiredString(arguments, 0, "old"));
+  LAMINA_ASSIGN_OR_RETURN(const std::string* to, RequiredString(arguments, 1, "new"));
+  LAMINA_RETURN_IF_ERROR(meter.Text(from->size()));
   LAMINA_ASSIGN_OR_RETURN(const std::string text, meter.Print(value));
-  return Replace(text, from, to, meter);
+  return Replace(text, *from, *to, meter);
 }
 
 Result<Value> FilterToJson(const Value& value, const Arguments& arguments, Meter& meter) {
@@ -346,8 +355,8 @@ Result<Value> StringMethod(const std::string& text, const std::string& name, con
   }
   if (name == "replace") return FilterReplace(Value(text), arguments, meter);
   if (name == "startswith" || name == "endswith") {
-    LAMINA_ASSIGN_OR_RETURN(const std::string part, RequiredString(arguments, 0, "prefix"));
-    return Value(name == "startswith" ? text.starts_with(part) : text.ends_with(part));
+    LAMINA_ASSIGN_OR_RETURN(const std::string* part, RequiredString(arguments, 0, "prefix"));
+    return Value(name == "startswith" ? text.starts_with(*part) : text.ends_with(*part));
   }
   if (name == "join" && first != nullptr) return FilterJoin(*first, Arguments{{Value(text)}, {}}, meter);
   return Unimplemented("the string method ." + name + "() is not supported");
@@ -356,16 +365,16 @@ Result<Value> StringMethod(const std::string& text, const std::string& name, con
 Result<Value> DictMethod(const Dict& dict, const std::string& name, const Arguments& arguments, Meter& meter) {
   if (name == "items") return Items(dict, meter);
   if (name == "get") {
-    LAMINA_ASSIGN_OR_RETURN(const std::string key, RequiredString(arguments, 0, "key"));
+    LAMINA_ASSIGN_OR_RETURN(const std::string* key, RequiredString(arguments, 0, "key"));
     const Value* fallback = arguments.Get(1, "default");
-    LAMINA_RETURN_IF_ERROR(meter.Keys(dict.items().size()));
-    const Value* found = dict.Find(key);
+    LAMINA_ASSIGN_OR_RETURN(const Value* found, meter.Find(dict, *key));
     if (found != nullptr) return *found;
     return fallback == nullptr ? Value::MakeNone() : *fallback;
   }
   if (name == "keys" || name == "values") {
-    LAMINA_RETURN_IF_ERROR(meter.Entries(dict.items().size()));
+    LAMINA_RETURN_IF_ERROR(name == "keys" ? meter.CopyKeys(dict) : meter.Entries(dict.items().size()));
     List list;
+    list.reserve(dict.items().size());
     for (const auto& [key, value] : dict.items()) list.push_back(name == "keys" ? Value(key) : value);
     return Value(std::move(list));
   }
@@ -382,7 +391,7 @@ const Value* Arguments::Get(size_t index, std::string_view name) const {
 
 Result<Value> ApplyFilter(const std::string& name, const Value& value, const Arguments& arguments, Meter& meter) {
   const auto found = Filters().find(name);
-  if (found == Filters().end()) return Unimplemented("the filter '" + name + "' is not supported");
+  if (found == Filters().end()) return Unimplemented("the filter '" + Shortened(name, kMaxNameBytes) + "' is not supported");
   Result<Value> result = found->second(value, arguments, meter);
   if (!result.ok()) return result.status().WithContext("filter '" + name + "'");
   return result;
@@ -397,7 +406,7 @@ Result<bool> ApplyTest(const std::string& name, const Value& value, const Argume
   }
   LAMINA_RETURN_IF_ERROR(meter.Text(value.string() != nullptr ? value.string()->size() : 0));  // "is lower" reads it
   const auto found = Tests().find(name);
-  if (found == Tests().end()) return Unimplemented("the test 'is " + name + "' is not supported");
+  if (found == Tests().end()) return Unimplemented("the test 'is " + Shortened(name, kMaxNameBytes) + "' is not supported");
   return found->second(value, arguments);
 }
 
@@ -422,7 +431,8 @@ Result<List> Iterate(const Value& value, Meter& meter) {
     return items;
   }
   if (value.dict() != nullptr) {
-    LAMINA_RETURN_IF_ERROR(meter.Entries(value.dict()->items().size()));
+    LAMINA_RETURN_IF_ERROR(meter.CopyKeys(*value.dict()));
+    items.reserve(value.dict()->items().size());
     for (const auto& [key, item] : value.dict()->items()) items.emplace_back(key);
     return items;
   }

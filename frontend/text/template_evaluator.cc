@@ -1,6 +1,7 @@
 #include "frontend/text/template_evaluator.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
 #include <utility>
 
@@ -12,14 +13,17 @@
 namespace lamina::chat {
 namespace {
 
-constexpr int64_t kMaxBound = 100'000'000;  // of slices; beyond the end of anything
-constexpr int kMaxValueDepth = 200;         // of what a template makes; what walks through values, and what frees them, recurses
-constexpr int kMaxEvaluationDepth = 600;    // of what is being evaluated, through macros that call each other; a template itself nests less
+constexpr size_t kMaxRefusalBytes = 1000;    // of raise_exception(); real ones have less than 300
+constexpr int64_t kMaxBound = 100'000'000;   // of slices; beyond the end of anything
+constexpr int kMaxValueDepth = 200;          // of what a template makes; what walks through values, and what frees them, recurses
+constexpr size_t kStepsPerLoopVariable = 8;  // it has nine entries
+constexpr int kMaxEvaluationDepth = 600;  // of what is being evaluated, through macros that call each other; a template itself nests less
 
 // The first error is kept and everything after it is skipped.
 class Evaluator {
  public:
-  Evaluator(Dict globals, const RenderLimits& limits) : limits_(limits), meter_(limits.max_steps, limits.max_output_bytes) {
+  Evaluator(Dict globals, const RenderLimits& limits)
+      : limits_(limits), meter_(limits.max_steps, limits.max_output_bytes, limits.max_time) {
     scopes_.push_back(std::move(globals));
   }
 
@@ -43,6 +47,7 @@ class Evaluator {
   }
   // A value that did not exist before.
   Value Made(int line, Value value) {
+    if (!Charge(line, meter_.Measure(value))) return Value();
     if (value.depth() > kMaxValueDepth)
       Fail(line, OutOfSpace("lists and dicts more than " + std::to_string(kMaxValueDepth) + " deep within each other"));
     return value;
@@ -53,6 +58,13 @@ class Evaluator {
     return error_.ok();
   }
   bool Step(int line) { return Charge(line, meter_.Steps(1)); }
+  // In the innermost scope.
+  void Define(int line, const std::string& name, Value value) { Charge(line, meter_.Set(scopes_.back(), name, std::move(value))); }
+  // nullptr: there is none, or the template may not go on.
+  const Value* Find(int line, const Dict& dict, std::string_view key) {
+    const Result<const Value*> found = meter_.Find(dict, key);
+    return Charge(line, found.status()) ? *found : nullptr;
+  }
 
   // Counts nesting while it lives; too much of it is an error.
   class Deeper {
@@ -86,7 +98,9 @@ class Evaluator {
   Value EvaluateAttribute(const Expr& expr, const Value& object);
   Value EvaluateIndex(const Expr& expr);
   Value EvaluateSlice(const Expr& expr);
+  Value TakeSlice(const Expr& expr, const Value& object, int64_t begin, int64_t step, size_t count);
   Value EvaluateCall(const Expr& expr);
+  void BindParameters(const Expr& expr, const Node& macro, const Arguments& arguments);
   Value CallMacro(const Expr& expr, const Value::Function& function, const Arguments& arguments);
   Value EvaluateBinary(const Expr& expr);
   Arguments EvaluateArguments(const Expr& expr);
@@ -119,8 +133,8 @@ Evaluator::Flow Evaluator::Execute(const Node& node) {
     case Node::Kind::kIf: return ExecuteIf(node);
     case Node::Kind::kFor: return ExecuteFor(node);
     case Node::Kind::kSet: ExecuteSet(node); break;
-    case Node::Kind::kCapture: scopes_.back().Set(node.names[0], Capture(node.body)); break;
-    case Node::Kind::kMacro: scopes_.back().Set(node.names[0], Value(Value::Function{node.names[0], &node, scopes_.size()})); break;
+    case Node::Kind::kCapture: Define(node.line, node.names[0], Capture(node.body)); break;
+    case Node::Kind::kMacro: Define(node.line, node.names[0], Value(Value::Function{node.names[0], &node, scopes_.size()})); break;
     case Node::Kind::kBreak: return Flow::kBreak;
     case Node::Kind::kContinue: return Flow::kContinue;
   }
@@ -162,7 +176,7 @@ Evaluator::Flow Evaluator::ExecuteFor(const Node& node) {
   for (size_t i = 0; i < items.size() && error_.ok(); ++i) {
     scopes_.emplace_back();
     Bind(node, items[i]);
-    scopes_.back().Set("loop", MakeLoop(items, i));
+    if (Charge(node.line, meter_.Steps(kStepsPerLoopVariable))) scopes_.back().Set("loop", MakeLoop(items, i));
     const Flow flow = Execute(node.body);
     scopes_.pop_back();
     if (flow == Flow::kBreak) break;
@@ -171,12 +185,11 @@ Evaluator::Flow Evaluator::ExecuteFor(const Node& node) {
 }
 
 void Evaluator::Bind(const Node& node, const Value& item) {
-  Dict& scope = scopes_.back();
-  if (node.names.size() == 1) return scope.Set(node.names[0], item);
+  if (node.names.size() == 1) return Define(node.line, node.names[0], item);
   const List* parts = item.list();
   if (parts == nullptr || parts->size() != node.names.size())
     return Fail(node.line, "cannot unpack a " + item.TypeName() + " into " + std::to_string(node.names.size()) + " names");
-  for (size_t i = 0; i < parts->size(); ++i) scope.Set(node.names[i], (*parts)[i]);
+  for (size_t i = 0; i < parts->size() && error_.ok(); ++i) Define(node.line, node.names[i], (*parts)[i]);
 }
 
 Value Evaluator::MakeLoop(const List& items, size_t i) {
@@ -208,12 +221,14 @@ void Evaluator::ExecuteSet(const Node& node) {
 
 void Evaluator::SetAttribute(const Node& node, const Value& value) {
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-    const Value* found = scope->Find(node.names[0]);
+    const Value* found = Find(node.line, *scope, node.names[0]);
+    if (!error_.ok()) return;
     if (found == nullptr) continue;
     if (found->dict() == nullptr || !found->dict()->is_namespace) break;
     if (value.dict() != nullptr && value.dict()->is_namespace) return Fail(node.line, "a namespace cannot be put into a namespace");
     Value target = *found;
-    return target.mutable_dict()->Set(node.names[1], value);
+    Charge(node.line, meter_.Set(*target.mutable_dict(), node.names[1], value));
+    return;
   }
   Fail(node.line, "'" + node.names[0] + "' is not a namespace(), only their attributes can be set");
 }
@@ -251,10 +266,13 @@ Value Evaluator::Evaluate(const Expr& expr) {
 }
 
 Value Evaluator::EvaluateName(const Expr& expr) {
+  size_t num_keys = 0;  // a scope has few, but scopes may be many
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-    if (!Charge(expr.line, meter_.Keys(scope->items().size()))) return Value();
-    if (const Value* value = scope->Find(expr.name)) return *value;
+    num_keys += 1 + scope->items().size();
+    const Value* value = scope->Find(expr.name);
+    if (value != nullptr) return Charge(expr.line, meter_.Keys(num_keys)) ? *value : Value();
   }
+  if (!Charge(expr.line, meter_.Keys(num_keys))) return Value();
   if (IsFunction(expr.name)) return Value(Value::Function{expr.name});
   return Value::MakeUndefined(expr.name);
 }
@@ -269,23 +287,26 @@ Value Evaluator::EvaluateStored(const Expr& expr) {
 Value Evaluator::EvaluateSequence(const Expr& expr) {
   if (expr.kind == Expr::Kind::kList) {
     List items;
+    items.reserve(expr.args.size());
     for (const ExprPtr& item : expr.args) items.push_back(EvaluateStored(*item));
     return Made(expr.line, Value(std::move(items)));
   }
   Dict dict;
   for (size_t i = 0; i + 1 < expr.args.size(); i += 2) {
     const Value key = Evaluate(*expr.args[i]);
-    if (key.string() == nullptr) Fail(expr.line, "keys of a dict must be strings, not a " + key.TypeName());
-    if (!Charge(expr.line, meter_.Keys(dict.items().size()))) return Value();
-    dict.Set(*key.string(), EvaluateStored(*expr.args[i + 1]));
+    if (key.string() == nullptr) {
+      Fail(expr.line, "keys of a dict must be strings, not a " + key.TypeName());
+      return Value();
+    }
+    Value value = EvaluateStored(*expr.args[i + 1]);
+    if (!Charge(expr.line, meter_.Set(dict, *key.string(), std::move(value)))) return Value();
   }
   return Made(expr.line, Value(std::move(dict)));
 }
 
 Value Evaluator::EvaluateAttribute(const Expr& expr, const Value& object) {
   if (object.is_undefined()) Fail(expr.line, "'" + object.undefined_name() + "' is undefined");
-  if (object.dict() != nullptr && !Charge(expr.line, meter_.Keys(object.dict()->items().size()))) return Value();
-  const Value* found = object.dict() == nullptr ? nullptr : object.dict()->Find(expr.name);
+  const Value* found = object.dict() == nullptr ? nullptr : Find(expr.line, *object.dict(), expr.name);
   return found == nullptr ? Value::MakeUndefined(expr.name) : *found;
 }
 
@@ -293,10 +314,12 @@ Value Evaluator::EvaluateIndex(const Expr& expr) {
   const Value object = Evaluate(*expr.args[0]);
   const Value index = Evaluate(*expr.args[1]);
   if (object.is_undefined()) Fail(expr.line, "'" + object.undefined_name() + "' is undefined");
-  const auto none = [&] { return Value::MakeUndefined(index.depth() > 0 ? index.TypeName() : index.ToText()); };
+  const auto none = [&] {
+    if (index.string() != nullptr) return Value::MakeUndefined(*index.string());
+    return Value::MakeUndefined(index.list() != nullptr || index.dict() != nullptr ? index.TypeName() : index.ToText());
+  };
   if (object.dict() != nullptr) {
-    if (!Charge(expr.line, meter_.Keys(object.dict()->items().size()))) return Value();
-    const Value* found = index.string() == nullptr ? nullptr : object.dict()->Find(*index.string());
+    const Value* found = index.string() == nullptr ? nullptr : Find(expr.line, *object.dict(), *index.string());
     return found == nullptr ? none() : *found;
   }
   if (index.integer() == nullptr || (object.list() == nullptr && object.string() == nullptr)) return none();
@@ -314,16 +337,12 @@ Value Evaluator::EvaluateIndex(const Expr& expr) {
 // Python's slice rules: negative bounds count from the end, bounds outside are clipped.
 Value Evaluator::EvaluateSlice(const Expr& expr) {
   const Value object = Evaluate(*expr.args[0]);
-  const Result<List> items = Iterate(object, meter_);
-  if (items.status().code() == StatusCode::kOutOfSpace) {
-    Fail(expr.line, items.status());
-    return Value();
-  }
-  if (!items.ok() || object.dict() != nullptr || object.is_undefined()) {
+  if (object.list() == nullptr && object.string() == nullptr) {
     Fail(expr.line, "a " + object.TypeName() + " cannot be sliced");
     return Value();
   }
-  const int64_t size = static_cast<int64_t>(items->size());
+  if (object.string() != nullptr && !Charge(expr.line, meter_.Text(object.string()->size()))) return Value();
+  const int64_t size = static_cast<int64_t>(object.list() != nullptr ? object.list()->size() : CountCodePoints(*object.string()));
   const auto part = [&](size_t i, int64_t fallback) {
     if (expr.args[i] == nullptr) return fallback;
     const Value value = Evaluate(*expr.args[i]);
@@ -344,12 +363,37 @@ Value Evaluator::EvaluateSlice(const Expr& expr) {
   };
   const int64_t begin = bound(1, step > 0 ? 0 : size - 1);
   const int64_t end = bound(2, step > 0 ? size : -1);
-  List taken;
-  for (int64_t i = begin; step > 0 ? i < end : i > end; i += step) taken.push_back(items.value()[static_cast<size_t>(i)]);
-  if (object.string() == nullptr) return Value(std::move(taken));
-  std::string text;
-  for (const Value& character : taken) text += *character.string();
-  return Value(std::move(text));
+  const int64_t distance = step > 0 ? end - begin : begin - end;
+  return TakeSlice(expr, object, begin, step, distance <= 0 ? 0 : static_cast<size_t>((distance - 1) / std::abs(step) + 1));
+}
+
+// `count` entries or characters from the one at `begin` on, each `step` behind the one before. REQUIRES: they are there.
+Value Evaluator::TakeSlice(const Expr& expr, const Value& object, int64_t begin, int64_t step, size_t count) {
+  const auto at = [&](size_t i) { return static_cast<size_t>(begin + static_cast<int64_t>(i) * step); };
+  if (object.list() != nullptr) {
+    if (!Charge(expr.line, meter_.Entries(count))) return Value();
+    List taken;
+    taken.reserve(count);
+    for (size_t i = 0; i < count; ++i) taken.push_back((*object.list())[at(i)]);
+    return Value(std::move(taken));
+  }
+  const std::string& text = *object.string();
+  if (count == 0) return Value(std::string());
+  if (step == 1) {
+    if (!Charge(expr.line, meter_.Text(text.size()))) return Value();
+    const size_t from = CodePointOffset(text, at(0));
+    return Value(text.substr(from, CodePointOffset(std::string_view(text).substr(from), count)));
+  }
+  if (!Charge(expr.line, meter_.Walk(text.size()))) return Value();
+  std::vector<size_t> offsets;  // of all characters, and the end
+  for (size_t offset = 0, length = 0; offset < text.size(); offset += length) {
+    offsets.push_back(offset);
+    ClassifyUtf8(std::string_view(text).substr(offset), &length);
+  }
+  offsets.push_back(text.size());
+  std::string taken;
+  for (size_t i = 0; i < count; ++i) taken.append(text, offsets[at(i)], offsets[at(i) + 1] - offsets[at(i)]);
+  return Value(std::move(taken));
 }
 
 Arguments Evaluator::EvaluateArguments(const Expr& expr) {
@@ -383,7 +427,7 @@ Value Evaluator::EvaluateCall(const Expr& expr) {
   Result<Value> result = CallFunction(callee.name, arguments, limits_.now, meter_);
   if (result.ok()) return Made(expr.line, *std::move(result));
   if (callee.name == "raise_exception" && result.status().code() == StatusCode::kInvalidArgument) {
-    error_ = result.status();  // the client gets the template's own words
+    if (error_.ok()) error_ = InvalidArgument(Shortened(result.status().message(), kMaxRefusalBytes));  // the template's own words
   } else {
     Fail(expr.line, result.status());
   }
@@ -399,25 +443,33 @@ Value Evaluator::CallMacro(const Expr& expr, const Value::Function& function, co
     return Value();
   }
   const auto hidden_begin = scopes_.begin() + static_cast<std::ptrdiff_t>(std::min(function.num_scopes, scopes_.size()));
+  if (!Charge(expr.line, meter_.Entries(static_cast<size_t>(scopes_.end() - hidden_begin)))) return Value();
   std::vector<Dict> hidden(std::make_move_iterator(hidden_begin), std::make_move_iterator(scopes_.end()));
   scopes_.erase(hidden_begin, scopes_.end());
   scopes_.emplace_back();
-  for (size_t i = 0; i < num_parameters; ++i) {
-    const std::string& name = macro.names[i + 1];
-    const Value* given = arguments.Get(i, name);
-    const size_t first_default = num_parameters - macro.defaults.size();
-    Value value = given != nullptr     ? *given
-                  : i >= first_default ? Evaluate(*macro.defaults[i - first_default])
-                                       : Value::MakeUndefined(name);
-    scopes_.back().Set(name, std::move(value));
-  }
-  for (const auto& [name, value] : arguments.named) {
-    if (scopes_.back().Find(name) == nullptr) Fail(expr.line, "macro " + macro.names[0] + "() has no parameter '" + name + "'");
-  }
+  BindParameters(expr, macro, arguments);
   Value text = Capture(macro.body);
   scopes_.pop_back();
   std::move(hidden.begin(), hidden.end(), std::back_inserter(scopes_));
   return text;
+}
+
+void Evaluator::BindParameters(const Expr& expr, const Node& macro, const Arguments& arguments) {
+  const size_t num_parameters = macro.names.size() - 1;
+  const size_t first_default = num_parameters - macro.defaults.size();
+  for (size_t i = 0; i < num_parameters; ++i) {
+    const std::string& name = macro.names[i + 1];
+    if (!Charge(expr.line, meter_.Keys(arguments.named.size()))) return;
+    const Value* given = arguments.Get(i, name);
+    Define(expr.line, name,
+           given != nullptr     ? *given
+           : i >= first_default ? Evaluate(*macro.defaults[i - first_default])
+                                : Value::MakeUndefined(name));
+  }
+  for (const auto& [name, value] : arguments.named) {
+    const Value* parameter = Find(expr.line, scopes_.back(), name);
+    if (parameter == nullptr) return Fail(expr.line, "macro " + macro.names[0] + "() has no parameter '" + name + "'");
+  }
 }
 
 Value Evaluator::EvaluateBinary(const Expr& expr) {

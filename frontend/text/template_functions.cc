@@ -16,12 +16,11 @@ Result<Value> MakeDict(std::string_view name, const Arguments& arguments, Meter&
   if (!arguments.positional.empty()) {
     const Dict* source = arguments.positional[0].dict();
     if (source == nullptr) return InvalidArgument(std::string(name) + "() takes a dict or name=value");
-    LAMINA_RETURN_IF_ERROR(meter.Entries(source->items().size()));
+    LAMINA_RETURN_IF_ERROR(meter.CopyKeys(*source));
     dict = *source;
   }
   for (const auto& [key, value] : arguments.named) {
-    LAMINA_RETURN_IF_ERROR(meter.Keys(dict.items().size()));
-    dict.Set(key, value);
+    LAMINA_RETURN_IF_ERROR(meter.Set(dict, key, value));
   }
   dict.is_namespace = name == "namespace";
   return Value(std::move(dict));

@@ -10,6 +10,9 @@
 namespace lamina::chat {
 namespace {
 
+constexpr size_t kMaxSourceBytes = size_t{2} << 20;  // each becomes about 100 bytes of tokens and tree; templates in use have 30 KB
+constexpr size_t kMaxNameBytes = 128;                // each time a name is bound it is copied; in use are 40
+
 constexpr std::string_view kWhitespace = " \t\n\r\f\v";
 
 bool IsNameStart(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
@@ -156,6 +159,7 @@ void Lexer::LexToken() {
   if (!IsNameStart(c)) return LexOperator();
   size_t size = 1;
   while (IsNameStart(Peek(size)) || IsDigit(Peek(size))) ++size;
+  if (size > kMaxNameBytes) return Fail("a name of more than " + std::to_string(kMaxNameBytes) + " characters");
   Add(Token::Kind::kName, std::string(Rest().substr(0, size)));
   Advance(size);
 }
@@ -217,7 +221,7 @@ void Lexer::LexNumber() {
   Token token{real ? Token::Kind::kFloat : Token::Kind::kInteger, std::string(text), 0, 0, line_};
   const auto result =
       real ? std::from_chars(text.data(), text.data() + size, token.real) : std::from_chars(text.data(), text.data() + size, token.integer);
-  if (result.ec != std::errc()) return Fail("the number " + token.text + " is too large");
+  if (result.ec != std::errc()) return Fail("the number " + Shortened(token.text, kMaxNameBytes) + " is too large");
   tokens_.push_back(std::move(token));
   Advance(size);
 }
@@ -237,6 +241,12 @@ void Lexer::LexOperator() {
 
 }  // namespace
 
-Result<std::vector<Token>> Tokenize(std::string source) { return Lexer(std::move(source)).Run(); }
+Result<std::vector<Token>> Tokenize(std::string source) {
+  if (source.size() > kMaxSourceBytes) {
+    return InvalidArgument("the template has " + std::to_string(source.size()) + " bytes, expected at most " +
+                           std::to_string(kMaxSourceBytes));
+  }
+  return Lexer(std::move(source)).Run();
+}
 
 }  // namespace lamina::chat

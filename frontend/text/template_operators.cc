@@ -74,6 +74,8 @@ Result<bool> Less(std::string_view op, const Value& left, const Value& right, Me
 }
 
 Result<bool> Equal(const Value& left, const Value& right, Meter& meter) {
+  LAMINA_RETURN_IF_ERROR(meter.Measure(left));
+  LAMINA_RETURN_IF_ERROR(meter.Measure(right));
   const size_t smaller = std::min(left.text_bytes(), right.text_bytes());
   LAMINA_RETURN_IF_ERROR(left.depth() > 0 && right.depth() > 0 ? meter.Walk(smaller) : meter.Text(smaller));
   return left.Equals(right);
@@ -86,8 +88,9 @@ Result<bool> Contains(const Value& container, const Value& item, Meter& meter) {
     return FindText(*container.string(), *item.string(), 0) != std::string_view::npos;
   }
   if (container.dict() != nullptr) {
-    LAMINA_RETURN_IF_ERROR(meter.Keys(container.dict()->items().size()));
-    return item.string() != nullptr && container.dict()->Find(*item.string()) != nullptr;
+    if (item.string() == nullptr) return false;
+    LAMINA_ASSIGN_OR_RETURN(const Value* found, meter.Find(*container.dict(), *item.string()));
+    return found != nullptr;
   }
   if (container.list() != nullptr) {
     LAMINA_RETURN_IF_ERROR(meter.Keys(container.list()->size()));
@@ -115,9 +118,9 @@ Result<Value> ApplyOperator(std::string_view op, const Value& left, const Value&
   if (op == "in") return Truth(Contains(right, left, meter), true);
   if (op == "not in") return Truth(Contains(right, left, meter), false);
   if (op == "~") {
-    LAMINA_RETURN_IF_ERROR(meter.Text(left.text_bytes() + right.text_bytes()));
     LAMINA_ASSIGN_OR_RETURN(const std::string begin, meter.Print(left));
     LAMINA_ASSIGN_OR_RETURN(const std::string end, meter.Print(right));
+    LAMINA_RETURN_IF_ERROR(meter.Text(begin.size() + end.size()));
     return Value(begin + end);
   }
   if (op == "<") return Truth(Less(op, left, right, meter), true);

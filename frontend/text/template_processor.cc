@@ -3,6 +3,8 @@
 namespace lamina {
 namespace {
 
+constexpr size_t kMaxTokens = 256;  // around a text; in use are one or two
+
 // The ids of a special token of the template; "special_tokens" lists them by name.
 Status AddSpecial(const JsonNode& processor, const JsonNode& piece, std::vector<TokenId>& ids) {
   LAMINA_ASSIGN_OR_RETURN(const JsonNode name_node, piece.Get("id"));
@@ -10,6 +12,7 @@ Status AddSpecial(const JsonNode& processor, const JsonNode& piece, std::vector<
   LAMINA_ASSIGN_OR_RETURN(const JsonNode specials, processor.Get("special_tokens"));
   LAMINA_ASSIGN_OR_RETURN(const JsonNode special, specials.Get(name));
   return special.ForEach("ids", [&](const JsonNode& node) -> Status {
+    if (ids.size() > kMaxTokens) return OkStatus();  // it will be refused
     LAMINA_ASSIGN_OR_RETURN(const int64_t id, node.Int(0, INT32_MAX));
     ids.push_back(static_cast<TokenId>(id));
     return OkStatus();
@@ -48,6 +51,10 @@ Status TemplateProcessor::AddTemplate(const JsonNode& node) {
     LAMINA_ASSIGN_OR_RETURN(const JsonNode special, piece.Get("SpecialToken"));
     return AddSpecial(node, special, num_texts == 0 ? before : after);
   }));
+  if (before.size() + after.size() > kMaxTokens || before_.size() + after_.size() > kMaxTokens) {
+    return InvalidArgument(node.path() + " puts " + std::to_string(before.size() + after.size()) +
+                           " tokens around each text, expected at most " + std::to_string(kMaxTokens));
+  }
   if (num_texts != 1) return InvalidArgument(node.path() + ".single has the text " + std::to_string(num_texts) + " times, expected once");
   before_.insert(before_.begin(), before.begin(), before.end());
   after_.insert(after_.end(), after.begin(), after.end());

@@ -7,14 +7,19 @@ namespace lamina::chat {
 namespace {
 
 // "a.b" of an entry, the entry itself for ""; undefined if it has none.
-Value Attribute(const Value& entry, std::string_view path) {
+Result<Value> Attribute(const Value& entry, std::string_view path, Meter& meter) {
+  LAMINA_RETURN_IF_ERROR(meter.Text(path.size()));
   const Value* found = &entry;
   while (!path.empty()) {
     const size_t dot = path.find('.');
     const std::string_view name = path.substr(0, dot);
     path.remove_prefix(dot == std::string_view::npos ? path.size() : dot + 1);
-    found = found->dict() == nullptr ? nullptr : found->dict()->Find(name);
-    if (found == nullptr) return Value::MakeUndefined(std::string(name));
+    const Value* inner = nullptr;
+    if (found->dict() != nullptr) {
+      LAMINA_ASSIGN_OR_RETURN(inner, meter.Find(*found->dict(), name));
+    }
+    if (inner == nullptr) return Value::MakeUndefined(name);
+    found = inner;
   }
   return *found;
 }
@@ -52,7 +57,7 @@ Result<Value> Select(const Value& value, const Arguments& arguments, Selection s
   List selected;
   for (Value& item : items) {
     LAMINA_RETURN_IF_ERROR(meter.Steps(1));
-    const Value tested = Attribute(item, path);
+    LAMINA_ASSIGN_OR_RETURN(const Value tested, Attribute(item, path, meter));
     Result<bool> result = test.empty() ? Result<bool>(tested.Truthy()) : ApplyTest(test, tested, rest, meter);
     if (!result.ok()) return result.status();
     if (*result == selection.wanted) selected.push_back(std::move(item));
@@ -91,7 +96,7 @@ Result<Value> FilterMap(const Value& value, const Arguments& arguments, Meter& m
   const Value* fallback = arguments.Get(1, "default");
   if (path == nullptr || path->string() == nullptr) return InvalidArgument("map() takes a filter's name or attribute=NAME");
   for (Value& item : items) {
-    item = Attribute(item, *path->string());
+    LAMINA_ASSIGN_OR_RETURN(item, Attribute(item, *path->string(), meter));
     if (item.is_undefined() && fallback != nullptr) item = *fallback;
   }
   return Value(std::move(items));

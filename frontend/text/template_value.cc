@@ -195,6 +195,12 @@ std::string Value::Repr() const {
 
 std::string Value::ToJson(int indent) const { return JsonText(*this, indent, 0); }
 
+const std::string& Value::undefined_name() const {
+  static const std::string none;
+  const auto& name = std::get<Undefined>(data_).name;
+  return name == nullptr ? none : *name;
+}
+
 std::string Value::TypeName() const {
   if (string() != nullptr) return "string";
   if (boolean() != nullptr) return "boolean";

@@ -36,7 +36,7 @@ class Dict {
 class Value {
  public:
   struct Undefined {
-    std::string name;  // what was looked up, for messages
+    std::shared_ptr<const std::string> name;  // what was looked up, for messages; null: nothing
   };
   struct None {};
   struct Function {
@@ -54,8 +54,10 @@ class Value {
   explicit Value(Dict value);
   explicit Value(Function value) : data_(std::make_shared<const Function>(std::move(value))) {}
   static Value MakeNone() { return Value(None{}); }
-  // Keeps the beginning of the name: each copy of the value has its own.
-  static Value MakeUndefined(const std::string& name) { return Value(Undefined{name.substr(0, 64)}); }
+  // Keeps the beginning of the name.
+  static Value MakeUndefined(std::string_view name) {
+    return Value(Undefined{name.empty() ? nullptr : std::make_shared<const std::string>(name.substr(0, 64))});
+  }
   static Value FromJson(const nlohmann::json& json);  // REQUIRES: nesting is bounded
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
@@ -73,8 +75,8 @@ class Value {
     return sized == nullptr ? nullptr : &sized->value;
   }
   const Function* function() const { return Pointee<const Function>(); }
-  Dict* mutable_dict() { return const_cast<Dict*>(dict()); }                             // nullptr unless dict(); for namespace() objects
-  const std::string& undefined_name() const { return std::get<Undefined>(data_).name; }  // REQUIRES: is_undefined()
+  Dict* mutable_dict() { return const_cast<Dict*>(dict()); }  // nullptr unless dict(); for namespace() objects
+  const std::string& undefined_name() const;                  // REQUIRES: is_undefined()
 
   bool Truthy() const;
   std::string ToText() const;                 // Python's str(): what {{ value }} prints

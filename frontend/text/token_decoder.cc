@@ -10,6 +10,8 @@
 namespace lamina {
 namespace {
 
+constexpr size_t kMaxDecodedBytes = 4 * kMaxPieceBytes;  // of one token
+
 constexpr std::string_view kUnderstoodDecoders =
     "understood are ByteLevel, Metaspace and a Sequence of Replace, ByteFallback, Fuse and Strip, in this order";
 
@@ -30,17 +32,6 @@ bool IsWellFormed(std::string_view bytes) {
     bytes.remove_prefix(length);
   }
   return true;
-}
-
-Result<std::string> ReplaceAll(std::string_view text, const Regex& pattern, std::string_view with, const RegexBudget& budget) {
-  std::string replaced;
-  size_t done = 0;
-  LAMINA_RETURN_IF_ERROR(pattern.ForEachMatch(text, budget, [&](size_t begin, size_t end) {
-    replaced += text.substr(done, begin - done);
-    replaced += with;
-    done = end;
-  }));
-  return replaced += text.substr(done);
 }
 
 }  // namespace
@@ -88,6 +79,8 @@ Status TokenDecoder::ReadSequence(const JsonNode& node) {
 Status TokenDecoder::ReadStep(const JsonNode& step, const std::string& type) {
   if (!strip_.empty()) return step.Unsupported(kUnderstoodDecoders);
   if (type == "Replace" && !byte_fallback_ && !fuse_) {
+    if (replacements_.size() == kMaxSequenceSteps)
+      return InvalidArgument(step.path() + " is one Replace of more than " + std::to_string(kMaxSequenceSteps));
     LAMINA_ASSIGN_OR_RETURN(auto pattern, ReadPattern(step));
     LAMINA_ASSIGN_OR_RETURN(std::string content, step.Text("content", ""));
     replacements_.emplace_back(std::move(pattern), std::move(content));
@@ -117,7 +110,7 @@ Status TokenDecoder::ReadStrip(const JsonNode& step) {
   return OkStatus();
 }
 
-Result<TokenDecoder::Token> TokenDecoder::Prepare(std::string_view piece, const RegexBudget& budget) const {
+Result<TokenDecoder::Token> TokenDecoder::Prepare(std::string_view piece, const TimeBudget& budget) const {
   Token token;
   switch (kind_) {
     case Kind::kWords:
@@ -141,7 +134,7 @@ Result<TokenDecoder::Token> TokenDecoder::Prepare(std::string_view piece, const 
     case Kind::kSequence:
       token.text = piece;
       for (const auto& [pattern, with] : replacements_) {
-        LAMINA_ASSIGN_OR_RETURN(token.text, ReplaceAll(token.text, *pattern, with, budget));
+        LAMINA_ASSIGN_OR_RETURN(token.text, pattern->ReplaceAll(token.text, with, kMaxDecodedBytes, budget));
       }
       token.is_byte = byte_fallback_ && ReadByteToken(std::string(token.text), token.text);
       break;

@@ -30,7 +30,8 @@ class TokenDecoder {
     bool has_first_text = false;
     bool is_byte = false;
   };
-  Result<Token> Prepare(std::string_view piece, const RegexBudget& budget) const;
+  // Errors as Regex::ReplaceAll.
+  Result<Token> Prepare(std::string_view piece, const TimeBudget& budget) const;
 
   // As Tokenizer::Append and Finish. A run of byte tokens waits until it ends: only then it is known whether it is text or, if it is not
   // all well-formed, U+FFFD for each byte.

@@ -71,6 +71,12 @@ void TakeAllUtf8(std::string& pending, std::string& text, Repair repair) {
   }
 }
 
+std::string Shortened(std::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return std::string(text);
+  while (max_bytes > 0 && (static_cast<unsigned char>(text[max_bytes]) & 0xC0) == 0x80) --max_bytes;
+  return std::string(text.substr(0, max_bytes)) + "...";
+}
+
 size_t CountCodePoints(std::string_view text) {
   size_t count = 0;
   while (!text.empty()) {

@@ -27,6 +27,9 @@ void TakeCompleteUtf8(std::string& pending, std::string& text, Repair repair = R
 // As TakeCompleteUtf8, but nothing follows: the rest becomes U+FFFD too. `pending` is empty afterwards.
 void TakeAllUtf8(std::string& pending, std::string& text, Repair repair = Repair::kEachByte);
 
+// `text`, or its beginning of at most `max_bytes` bytes of whole characters and "..."; for messages that quote what others wrote.
+std::string Shortened(std::string_view text, size_t max_bytes);
+
 // Number of characters (code points); an ill-formed byte counts as one.
 size_t CountCodePoints(std::string_view text);
 

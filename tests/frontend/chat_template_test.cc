@@ -7,6 +7,9 @@
 #include <fstream>
 #include <random>
 
+#include "frontend/text/template_ast.h"
+#include "frontend/text/template_evaluator.h"
+#include "frontend/text/time_budget.h"
 #include "tests/support/golden_prompts.h"
 #include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
@@ -162,6 +165,105 @@ TEST(ChatTemplate, NamesOfWhatIsNotThereAndTextAreCharged) {
       Render("{% set ns = namespace(l=[]) %}{% for i in range(90000) %}{% set x %}" + text + "{% endset %}{% set ns.l = [x] %}{% endfor %}")
           .status();
   EXPECT_EQ(kept.code(), StatusCode::kOutOfSpace);
+}
+
+// With any time at all: its steps alone decide.
+Status ErrorBySteps(const std::string& source, const chat::Dict& globals) {
+  const Result<chat::Block> block = chat::Parse(source);
+  EXPECT_TRUE(block.ok()) << block.status();
+  chat::RenderLimits limits;
+  limits.max_time = std::chrono::hours(1);
+  return block.ok() ? chat::Render(*block, globals, limits).status() : block.status();
+}
+
+// "a0, a1, ..., a3999", or with something behind each.
+std::string Names(int count, const std::string& behind = "") {
+  std::string names;
+  for (int i = 0; i < count; ++i) names += (i == 0 ? "a" : ", a") + std::to_string(i) + behind;
+  return names;
+}
+
+// Each takes seconds, or hundreds of megabytes, in few expressions: by searching many keys, by copying them, letter by letter.
+TEST(ChatTemplate, WhatIsSearchedAndCopiedIsCharged) {
+  chat::Dict wide;
+  for (int i = 0; i < 100'000; ++i) wide.Append("k" + std::to_string(i), chat::Value(int64_t{0}));
+  chat::Dict globals;
+  globals.Set("wide", chat::Value(std::move(wide)));
+  globals.Set("spaces", chat::Value(std::string(8'000'000, ' ')));
+  const auto repeated = [](int count, const std::string& what) {
+    return "{% for i in range(" + std::to_string(count) + ") %}" + what + "{% endfor %}";
+  };
+  const std::string many_wide = "{% set ns = namespace(l=[wide]) %}" + repeated(12, "{% set ns.l = ns.l + ns.l %}");
+  const std::string cases[] = {
+      "{% set l = range(4000) %}" + repeated(60, "{% set " + Names(4000) + " = l %}"),
+      "{% macro m(" + Names(4000) + ") %}{% endmacro %}" + repeated(60, "{{ m() }}"),
+      "{% macro m(" + Names(1000) + ") %}{% endmacro %}" + repeated(100, "{{ m(" + Names(1000, "=1") + ") }}"),
+      many_wide + "{{ ns.l | map(attribute='zzz') | list | length }}",
+      many_wide + "{{ ns.l | selectattr('zzz.y') | list | length }}",
+      "{% set n = namespace(wide) %}" + repeated(400, "{% if n | default(0) %}{% endif %}"),
+      "{% set n = namespace(wide) %}" + repeated(400, "{{ n == 1 }}"),
+      "{% set n = namespace(wide) %}" + repeated(1000, "{% set n.k99999 = 1 %}"),
+      repeated(17, "{% set x = wide.items() %}{% set x = wide.items() %}"),
+      repeated(35, "{% set x = wide.keys() %}{% set x = wide | list %}"),
+      repeated(35, "{% set x = range(100000) | join %}"),
+      repeated(40'000, "{% set x = {'" + std::string(100'000, 'k') + "': 1} %}"),
+      repeated(10, "{% set x = spaces.replace(' ', '-') %}"),
+      repeated(10, "{% set x = spaces | trim %}"),
+      repeated(10, "{% set x = spaces.split() %}"),
+  };
+  for (const std::string& source : cases) {
+    const Status status = ErrorBySteps(source, globals);
+    EXPECT_EQ(status.code(), StatusCode::kOutOfSpace)
+        << source.substr(0, 60) << " ... " << source.substr(source.size() - 60) << ": " << status;
+  }
+}
+
+TEST(ChatTemplate, TheTimeOfTheProcessorIsBounded) {
+  const Result<chat::Block> block = chat::Parse("{% for i in range(10000) %}{{ i }}{% endfor %}");
+  ASSERT_TRUE(block.ok()) << block.status();
+  chat::RenderLimits limits;
+  EXPECT_TRUE(chat::Render(*block, {}, limits).ok());
+  limits.max_time = std::chrono::milliseconds(0);
+  const Status status = chat::Render(*block, {}, limits).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
+  EXPECT_THAT(status.message(), HasSubstr("takes too long"));
+}
+
+TEST(ChatTemplate, SlicesAreThoseOfPython) {
+  const std::pair<const char*, const char*> cases[] = {{"{{ 'a\u00e9\u20acz'[1:3] }}", "\u00e9\u20ac"},
+                                                       {"{{ 'a\u00e9\u20acz'[::-1] }}", "z\u20ac\u00e9a"},
+                                                       {"{{ 'abcdef'[-2:] }}", "ef"},
+                                                       {"{{ 'abcdef'[4:1:-2] }}", "ec"},
+                                                       {"{{ 'abcdef'[4:1] }}", ""},
+                                                       {"{{ ''[::-1] }}", ""},
+                                                       {"{{ 'abcdef'[1::2] }}", "bdf"},
+                                                       {"{{ [1, 2, 3, 4, 5][::2] }}", "[1, 3, 5]"},
+                                                       {"{{ [1, 2, 3][::-1] }}", "[3, 2, 1]"},
+                                                       {"{{ [1, 2, 3][5:] }}", "[]"},
+                                                       {"{{ [1, 2, 3][-100:2] }}", "[1, 2]"},
+                                                       {"{{ [][1:] }}", "[]"}};
+  for (const auto& [source, expected] : cases) EXPECT_EQ(Render(source).value(), expected) << source;
+}
+
+TEST(ChatTemplate, MessagesQuoteLittle) {
+  const std::string text = "{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(15) %}{% set ns.s = ns.s + ns.s %}{% endfor %}";
+  for (const char* use : {"{{ raise_exception(ns.s) }}", "{{ [1] | map(ns.s) | list }}", "{{ [1] | select(ns.s) | list }}",
+                          "{{ {}[ns.s] + 1 }}", "{{ ns.s + 1 }}"}) {
+    const Status status = Render(text + use).status();
+    EXPECT_FALSE(status.ok()) << use;
+    EXPECT_LT(status.message().size(), 1100u) << use;
+  }
+  const Status digits = Render("{{ " + std::string(100'000, '9') + " }}").status();
+  EXPECT_EQ(digits.code(), StatusCode::kInvalidArgument);
+  EXPECT_LT(digits.message().size(), 300u);
+}
+
+TEST(ChatTemplate, HugeTemplatesAndNamesAreRefused) {
+  EXPECT_EQ(Render("{{ [" + std::string(1'000'000, '1') + "] }}").status().code(), StatusCode::kInvalidArgument);
+  std::string list = "{{ [";
+  while (list.size() < 3'000'000) list += "1,";
+  EXPECT_THAT(Render(list + "] }}").status().message(), HasSubstr("bytes, expected at most"));
+  EXPECT_THAT(Render("{% set " + std::string(1000, 'n') + " = 1 %}").status().message(), HasSubstr("a name of more than 128"));
 }
 
 // Nested values are freed, compared and printed by recursion.

@@ -315,6 +315,91 @@ TEST(JsonTokenizer, OneLongWordTakesNoLongerThanManyShortOnes) {
   }
 }
 
+json Replaced(const std::string& what, const std::string& with) {
+  return {{"type", "Replace"}, {"pattern", {{"String", what}}}, {"content", with}};
+}
+
+json InSequence(const char* key, const std::vector<json>& steps) { return {{"type", "Sequence"}, {key, steps}}; }
+
+// A model's file may make gigabytes of a short text: in one step, in many, or piece by piece.
+TEST(JsonTokenizer, GrowthOfATextIsBounded) {
+  const std::string some(1 << 10, 'b');
+  std::string pieces;
+  for (int i = 0; i < 5000; ++i) pieces += "cXX";
+  const std::pair<json, std::string> cases[] = {
+      {Replaced("a", std::string(64 << 10, 'b')), std::string(400, 'a')},
+      {InSequence("normalizers", std::vector<json>(22, Replaced("a", "aa"))), "a"},
+      {Replaced("a", some), std::string(5000, 'a')},
+      {{{"type", "Prepend"}, {"prepend", some}}, pieces},
+  };
+  for (const auto& [normalizer, text] : cases) {
+    json file = FileOf("gpt2");
+    file["normalizer"] = normalizer;
+    file["added_tokens"] = {{{"id", 100}, {"content", "XX"}, {"normalized", false}}};
+    const auto tokenizer = Parse(file);
+    const Status status = tokenizer->Encode(text, false).status();
+    EXPECT_EQ(status.code(), StatusCode::kOutOfSpace) << normalizer.dump().substr(0, 80) << status;
+    EXPECT_THAT(status.message(), HasSubstr("makes more than"));
+  }
+  json file = FileOf("gpt2");  // what real ones do fits, whatever the text's length
+  file["normalizer"] =
+      InSequence("normalizers", {{{"type", "Prepend"}, {"prepend", "\u2581"}}, Replaced(" ", "\u2581"), {{"type", "NFKC"}}});
+  EXPECT_TRUE(Parse(file)->Encode(std::string(1'000'000, ' '), false).ok());
+  std::string ligatures;
+  for (int i = 0; i < 1000; ++i) ligatures += "\ufdfa";
+  EXPECT_TRUE(Parse(file)->Encode(ligatures, false).ok());
+}
+
+TEST(JsonTokenizer, ALateReplaceOfTheDecoderIsBounded) {
+  json file = FileOf("llama2");
+  file["decoder"] = InSequence("decoders", {Replaced("e", std::string(1 << 20, 'x'))});
+  EXPECT_THAT(ErrorOf(file).message(), HasSubstr("makes more than"));
+}
+
+TEST(JsonTokenizer, LongAndVeryManyAddedTokensAreRefused) {
+  const auto with_added = [](int count, size_t bytes) {
+    json file = FileOf("gpt2");
+    file["added_tokens"] = json::array();
+    for (int i = 0; i < count; ++i) {
+      std::string text = "<" + std::to_string(i) + ">";
+      text.resize(std::max(text.size(), bytes), 'a');
+      file["added_tokens"].push_back({{"id", 1000 + i}, {"content", text}, {"normalized", false}, {"special", i % 2 == 0}});
+    }
+    return file;
+  };
+  EXPECT_THAT(ErrorOf(with_added(1, 30'000)).message(), HasSubstr("added_tokens[0]: the added token \"<0>aaa"));
+  EXPECT_THAT(ErrorOf(with_added(1, 30'000)).message(), HasSubstr("has 30000 bytes, expected at most 1024"));
+  EXPECT_THAT(ErrorOf(with_added(10'000, 1000)).message(), HasSubstr("in all"));
+  std::unique_ptr<Tokenizer> many;
+  EXPECT_LT(SecondsTo([&] { many = Parse(with_added(100'000, 8)); }), 20);
+  std::string text;
+  while (text.size() < 1'000'000) text += "<99999>a<9999";
+  EXPECT_LT(SecondsTo([&] { EXPECT_TRUE(many->Encode(text, false).ok()); }), 20);
+}
+
+TEST(JsonTokenizer, HugeFilesPartsAreRefused) {
+  const std::pair<const char*, json> cases[] = {
+      {"/normalizer", InSequence("normalizers", std::vector<json>(200, {{"type", "NFC"}}))},
+      {"/pre_tokenizer", InSequence("pretokenizers", std::vector<json>(200, {{"type", "Digits"}}))},
+      {"/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "long"}}},
+      {"/pre_tokenizer", InSequence("pretokenizers", std::vector<json>(20, {{"type", "Metaspace"}}))},
+      {"/decoder", InSequence("decoders", std::vector<json>(200, Replaced("a", "b")))},
+      {"/post_processor/processors/1/single/0/SpecialToken", {{"id", "many"}}},
+  };
+  for (const auto& [pointer, value] : cases) {
+    json file = FileOf("llama3");
+    file["post_processor"]["processors"][1]["special_tokens"]["many"] = {
+        {"id", "many"}, {"ids", std::vector<int>(1000, 1)}, {"tokens", {"a"}}};
+    file[json::json_pointer(pointer)] = value;
+    const Status status = ErrorOf(file);
+    EXPECT_FALSE(status.ok()) << pointer << value.dump().substr(0, 100);
+    EXPECT_THAT(status.message(), HasSubstr("dir/tokenizer.json: "));
+  }
+  json file = FileOf("gpt2");
+  file["model"]["vocab"][std::string(5000, 'a')] = 999;
+  EXPECT_THAT(ErrorOf(file).message(), HasSubstr("has 5000 bytes, expected at most 4096"));
+}
+
 // A pattern from a file may backtrack without end: other tokens than the model was trained with would be worse than none.
 TEST(JsonTokenizer, APatternThatGivesUpFailsTheText) {
   json file = FileOf("qwen2");

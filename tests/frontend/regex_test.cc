@@ -18,7 +18,7 @@ std::string Marked(std::string_view pattern, const std::string& text) {
   if (!regex.ok()) return regex.status().message();
   std::string marked;
   size_t done = 0;
-  const Status status = regex.value()->ForEachMatch(text, RegexBudget(text.size()), [&](size_t begin, size_t end) {
+  const Status status = regex.value()->ForEachMatch(text, TokenizerTime(text.size()), [&](size_t begin, size_t end) {
     marked += text.substr(done, begin - done) + "[" + text.substr(begin, end - begin) + "]";
     done = end;
   });
@@ -78,7 +78,7 @@ TEST(Regex, WorkOnATextIsBoundedAndGivingUpIsAnError) {
     const auto regex = Regex::Compile(pattern);
     ASSERT_TRUE(regex.ok()) << regex.status();
     const auto begin = std::chrono::steady_clock::now();
-    const Status status = regex.value()->ForEachMatch(text, RegexBudget(text.size()), [](size_t, size_t) {});
+    const Status status = regex.value()->ForEachMatch(text, TokenizerTime(text.size()), [](size_t, size_t) {});
     EXPECT_EQ(status.code(), StatusCode::kOutOfSpace) << pattern << ": " << status;
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(120)) << pattern;
   }
@@ -98,7 +98,7 @@ TEST(Regex, LiteralsHaveNoSyntax) {
   const auto regex = Regex::Literal("a.*(");
   ASSERT_TRUE(regex.ok()) << regex.status();
   size_t at = 0;
-  EXPECT_TRUE(regex.value()->ForEachMatch("xa.*(y", RegexBudget(6), [&](size_t begin, size_t) { at = begin; }).ok());
+  EXPECT_TRUE(regex.value()->ForEachMatch("xa.*(y", TokenizerTime(6), [&](size_t begin, size_t) { at = begin; }).ok());
   EXPECT_EQ(at, 1u);
   EXPECT_FALSE(Regex::Literal("").ok());
 }

@@ -167,6 +167,30 @@ TEST(Tokenizer, AddedTokensAreFoundInText) {
   EXPECT_EQ((*tokenizer)->Decode(std::vector<TokenId>{488, 1024}, true), "Once");
 }
 
+// Each place of the text was compared with every one of them.
+TEST(Tokenizer, VeryManyAddedTokensTakeNoLonger) {
+  CheckpointFolder folder;
+  nlohmann::json added;
+  for (int i = 0; i < 60'000; ++i) added["<" + std::to_string(i) + ">"] = 1024;
+  folder.CopyModel().Write("added_tokens.json", added.dump());
+  const TimePoint start = Clock::now();
+  const auto tokenizer = LoadTokenizer(folder.dir());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_TRUE((*tokenizer)->Encode(std::string(300'000, '<'), true).ok());
+  EXPECT_LT(SecondsSince(start), 15);
+  added = {{std::string(30'000, 'a'), 1024}};
+  folder.Write("added_tokens.json", added.dump());
+  EXPECT_THAT(LoadTokenizer(folder.dir()).status().message(), HasSubstr("expected at most 1024 bytes"));
+}
+
+TEST(Tokenizer, AnIdFarBeyondTheVocabularyTakesNoMemory) {
+  CheckpointFolder folder;
+  folder.CopyModel().Write("added_tokens.json", R"({"<far>": 16000000})");
+  const auto tokenizer = LoadTokenizer(folder.dir());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_LT((*tokenizer)->vocab_size(), 100'000);
+}
+
 TEST(Tokenizer, LegacyDecidesAboutTheSpaceBehindASpecialToken) {
   CheckpointFolder legacy;
   CheckpointFolder modern;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/text_file.h"
 #include "sound_slices.h"
 #include "splitter/models/registry.h"
 #include "splitter/slices.h"
