@@ -3,8 +3,10 @@
 #include <unicode/bytestream.h>
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
+#include <unicode/unistr.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "frontend/text/utf8.h"
 
@@ -39,11 +41,64 @@ UChar32 LastCharacter(std::string_view text, size_t* length) {
   return FirstCharacter(text.substr(begin), length);
 }
 
+// ICU inserts each mark into the run of marks before it, which takes time by the square of the run's length. Text has a few in a row.
+constexpr size_t kLongRun = 32;
+
+// Appends `run`, all of marks, decomposed and in canonical order, which every form makes of it on its way (Unicode standard, 3.11).
+void AppendInOrder(std::string_view run, const icu::Normalizer2& decomposer, std::string& text) {
+  struct Mark {
+    uint8_t combining_class;
+    UChar32 character;
+  };
+  std::vector<Mark> marks;
+  const auto add = [&](UChar32 c) { marks.push_back({u_getCombiningClass(c), c}); };
+  for (size_t length = 0; !run.empty(); run.remove_prefix(length)) {
+    const UChar32 c = FirstCharacter(run, &length);
+    icu::UnicodeString parts;
+    if (!decomposer.getDecomposition(c, parts)) {
+      add(c);
+      continue;
+    }
+    for (int32_t i = 0; i < parts.length(); i = parts.moveIndex32(i, 1)) add(parts.char32At(i));
+  }
+  for (auto begin = marks.begin(); begin != marks.end();) {  // nothing moves over a character of class 0
+    const auto end = std::find_if(begin, marks.end(), [](const Mark& mark) { return mark.combining_class == 0; });
+    std::stable_sort(begin, end, [](const Mark& a, const Mark& b) { return a.combining_class < b.combining_class; });
+    begin = end == marks.end() ? end : end + 1;
+  }
+  for (const Mark& mark : marks) AppendCodePoint(static_cast<uint32_t>(mark.character), text);
+}
+
+// A text with the same normal form in which long runs of marks are in order; "": `text` has no long runs.
+std::string WithLongRunsInOrder(std::string_view text, NormalForm form) {
+  const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+  const icu::Normalizer2* decomposer = FindNormalizer(compatible ? NormalForm::kNfkd : NormalForm::kNfd);
+  std::string ordered;
+  if (decomposer == nullptr) return ordered;
+  size_t done = 0;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at, count = 0, length = 1;
+    while (end < text.size() && (text[end] & 0x80) != 0 && !decomposer->hasBoundaryBefore(FirstCharacter(text.substr(end), &length))) {
+      end += length;
+      ++count;
+    }
+    if (count > kLongRun) {
+      ordered.append(text, done, at - done);
+      AppendInOrder(text.substr(at, end - at), *decomposer, ordered);
+      done = end;
+    }
+    at = end < text.size() && (text[end] & 0x80) == 0 ? end + 1 : end + (count == 0 ? length : 0);
+  }
+  return done == 0 ? ordered : ordered.append(text, done);
+}
+
 }  // namespace
 
 std::string Normalized(std::string_view text, NormalForm form) {
   std::string normalized;
   if (IsAscii(text)) return normalized = text;
+  const std::string ordered = WithLongRunsInOrder(text, form);
+  if (!ordered.empty()) text = ordered;
   normalized.reserve(text.size());
   icu::StringByteSink<std::string> sink(&normalized);
   UErrorCode error = U_ZERO_ERROR;
