@@ -43,8 +43,8 @@ void ControlServer::Adopt(std::unique_ptr<ControlConnection> connection) {
     id = ++last_id_;
     peers_[id] = {shared, {OriginOf(shared->peer_address()), Clock::now()}};
   }
+  shared->LimitFrames(kMaxStrangerFrameBytes);  // before the owner hears of it, who may keep it
   events_.Push({ControlEvent::Kind::kConnected, id, {}, {}});
-  shared->LimitFrames(kMaxStrangerFrameBytes);
   shared->Start({
       .on_frame = [this, id](ControlFrame frame) { TakeFrame(id, std::move(frame)); },
       .on_lost = [this, id](Status status) { PushLost(id, std::move(status)); },
