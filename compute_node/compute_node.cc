@@ -46,13 +46,12 @@ Status CheckAttention(const control::AttentionSpec& spec, const LoadedModel& mod
         spec.scale() == attention.scale && spec.soft_cap() == attention.soft_cap &&
         (has_windows ? spec.windows(attention.layer) : 0) == attention.window)
       continue;
-    return InvalidArgument(
-        fmt::format("an attention that is not the model's: {} layers, {} windows, {} heads, {} kv heads, head_dim {}, scale {}, soft cap "
-                    "{}; the model has "
-                    "{} layers, {} heads, {} kv heads, head_dim {}, scale {}, soft cap {}, and a window of {} in layer {}",
-                    spec.num_layers(), spec.windows_size(), spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale(),
-                    spec.soft_cap(), model.sliced.attentions.size(), attention.num_heads, attention.num_kv_heads, attention.head_dim,
-                    attention.scale, attention.soft_cap, attention.window, attention.layer));
+    return InvalidArgument(fmt::format(
+        "an attention that is not the model's: {} layers, {} windows, {} heads, {} kv heads, head_dim {}, scale {}, "
+        "soft cap {}; the model has {} layers, {} heads, {} kv heads, head_dim {}, scale {}, soft cap {}, and a window of {} in layer {}",
+        spec.num_layers(), spec.windows_size(), spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale(), spec.soft_cap(),
+        model.sliced.attentions.size(), attention.num_heads, attention.num_kv_heads, attention.head_dim, attention.scale,
+        attention.soft_cap, attention.window, attention.layer));
   }
   return OkStatus();
 }

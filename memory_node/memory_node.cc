@@ -1,7 +1,6 @@
 #include "memory_node/memory_node.h"
 
 #include <fmt/format.h>
-
 #include <poll.h>
 #include <unistd.h>
 
