@@ -22,6 +22,7 @@
 #include "bench/number_checks.h"
 #include "bench/prefilled_executor.h"
 #include "bench/report.h"
+#include "bench/statistics.h"
 #include "frontend/cluster_executor.h"
 #include "frontend/local_cluster.h"
 #include "frontend/resolve_config.h"

@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <cmath>
 #include <fstream>
 #include <thread>
 
@@ -43,18 +40,6 @@ std::string ToText(const Measurement& m) {
   for (const auto& [key, value] : m.sizes.items()) sizes += fmt::format(" {}={}", key, value.dump());
   return fmt::format("{}{}\n  {:.1f} {}  ({:.1f} {}: {})\n  ratio {:.3f}; p99 {:.2f} {}{}{}", m.name, sizes, m.value, m.unit,
                      m.reference_value, m.unit, m.reference, m.ratio, m.p99, m.p99_of, m.note.empty() ? "" : "\n  ", m.note);
-}
-
-double Percentile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  return PercentileOfSorted(values, share);
-}
-
-double PercentileOfSorted(const std::vector<double>& ascending, double share) {
-  const double rank = share * static_cast<double>(ascending.size() - 1);
-  const auto below = static_cast<size_t>(rank);
-  const size_t above = std::min(below + 1, ascending.size() - 1);
-  return ascending[below] + (rank - static_cast<double>(below)) * (ascending[above] - ascending[below]);
 }
 
 }  // namespace lamina

@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 namespace lamina {
 
@@ -28,9 +27,5 @@ std::string ToText(const Measurement& measurement);
 
 // "NAME OF THE CPU, 8 threads".
 std::string MachineName();
-
-// Linear between the two nearest ranks, as numpy's and vLLM's. REQUIRES: not empty. `share` in [0, 1].
-double Percentile(std::vector<double> values, double share);
-double PercentileOfSorted(const std::vector<double>& ascending, double share);
 
 }  // namespace lamina

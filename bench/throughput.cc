@@ -16,6 +16,7 @@
 #include "bench/kernels/machine_limits.h"
 #include "bench/prefilled_executor.h"
 #include "bench/report.h"
+#include "bench/statistics.h"
 #include "frontend/cluster_executor.h"
 #include "frontend/local_cluster.h"
 #include "frontend/resolve_config.h"

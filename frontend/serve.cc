@@ -109,7 +109,8 @@ Status LoadModelFiles(Manager& manager) {
   LAMINA_ASSIGN_OR_RETURN(manager.model, ModelConfig::Load(dir));
   LAMINA_RETURN_IF_ERROR(ResolveConfig(manager.config, manager.model));
   Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(dir);
-  if (tokenizer.status().code() == StatusCode::kNotFound && IsModelled(manager.config)) tokenizer = MakeByteTokenizer(manager.model);
+  if (tokenizer.status().code() == StatusCode::kNotFound && IsModelled(manager.config))
+    tokenizer = MakeByteTokenizer(manager.model.vocab_size, manager.model.bos_token, manager.model.first_eos());
   LAMINA_ASSIGN_OR_RETURN(manager.tokenizer, std::move(tokenizer));
   Result<std::unique_ptr<ChatTemplate>> chat = ChatTemplate::Load(dir);
   if (chat.ok()) {

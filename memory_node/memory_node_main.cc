@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "base/cluster_config.h"
 #include "base/cpu_list.h"
 #include "base/departure.h"
 #include "base/descriptors.h"

@@ -57,6 +57,9 @@ struct ModelConfig {
   std::shared_ptr<const Graph> imported;  // the model as lamina_graph.json has it (docs/export.md); null: forward code is run
   std::optional<TokenId> bos_token;
   std::vector<TokenId> eos_tokens;  // of both files
+  std::optional<TokenId> first_eos() const {
+    return eos_tokens.empty() ? std::nullopt : std::optional(eos_tokens.front());
+  }
 
   // Sampling defaults of generation_config.json; absent: the API's defaults.
   struct Generation {

@@ -4,7 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "splitter/cost_model.h"
 
 namespace lamina {
 

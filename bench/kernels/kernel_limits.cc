@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "bench/report.h"
+#include "bench/statistics.h"
 
 namespace lamina {
 namespace {

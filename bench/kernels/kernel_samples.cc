@@ -1,4 +1,5 @@
 #include "bench/kernels/kernel_samples.h"
+#include "bench/statistics.h"
 
 #include <fmt/format.h>
 

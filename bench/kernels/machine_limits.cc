@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bench/report.h"
+#include "bench/statistics.h"
 #include "kernels/cpu/huge_memory.h"
 
 namespace lamina {

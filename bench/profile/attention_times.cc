@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bench/report.h"
+#include "bench/statistics.h"
 #include "kernels/attention.h"
 #include "kernels/token_slab.h"
 

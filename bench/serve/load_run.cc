@@ -10,9 +10,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-#include "bench/report.h"
 #include "bench/serve/answer_meter.h"
 #include "bench/serve/http_connections.h"
+#include "bench/statistics.h"
 
 namespace lamina {
 namespace {

@@ -16,6 +16,7 @@
 #include "bench/serve/serve_report.h"
 #include "bench/serve/served_endpoint.h"
 #include "bench/shipped_files.h"
+#include "bench/workload_flags.h"
 #include "frontend/cli/commands.h"
 
 namespace lamina {
@@ -231,7 +232,7 @@ void RegisterBenchServe(CLI::App& app, int& exit_status) {
   CLI::App* command =
       app.add_subcommand("serve", "Load an OpenAI-compatible server with requests; latency, throughput and cost of what it answers");
   AddEndpointOptions(*command, *options);
-  options->workload.AddTo(*command);
+  AddWorkloadFlags(*command, options->workload);
   AddLoadOptions(*command, *options);
   AddReportOptions(*command, *options);
   command->footer(

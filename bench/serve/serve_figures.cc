@@ -1,10 +1,6 @@
 #include "bench/serve/serve_figures.h"
 
-#include <algorithm>
 #include <charconv>
-#include <cmath>
-
-#include "bench/report.h"
 
 namespace lamina {
 namespace {
@@ -14,22 +10,6 @@ Status BadTerm(const std::string& term) {
 }
 
 }  // namespace
-
-TimeFigures FiguresOf(std::vector<double> seconds, const std::vector<double>& percents) {
-  TimeFigures figures;
-  for (const double percent : percents) figures.percentiles[percent] = 0;
-  if (seconds.empty()) return figures;
-  std::sort(seconds.begin(), seconds.end());
-  const auto count = static_cast<double>(seconds.size());
-  double sum = 0, squares = 0;
-  for (const double value : seconds) sum += value;
-  for (const double value : seconds) squares += (value - sum / count) * (value - sum / count);
-  figures.mean = 1e3 * sum / count;
-  figures.std = 1e3 * std::sqrt(squares / count);
-  figures.median = 1e3 * PercentileOfSorted(seconds, 0.5);
-  for (auto& [percent, value] : figures.percentiles) value = 1e3 * PercentileOfSorted(seconds, percent / 100);
-  return figures;
-}
 
 bool ServiceLevel::IsKept(const RequestRecord& record) const {
   const auto within = [](double seconds, const std::optional<double>& limit_ms) { return !limit_ms || seconds * 1e3 <= *limit_ms; };

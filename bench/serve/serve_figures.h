@@ -9,17 +9,9 @@
 
 #include "base/status.h"
 #include "bench/serve/load_run.h"
+#include "bench/statistics.h"
 
 namespace lamina {
-
-// Of one kind of time, over requests (itl: over tokens). Milliseconds.
-struct TimeFigures {
-  double mean = 0, median = 0, std = 0;  // std of the population
-  std::map<double, double> percentiles;  // 99 -> value; linear between ranks, as numpy's default
-};
-
-// REQUIRES: percents in [0, 100]. All 0 for no values.
-TimeFigures FiguresOf(std::vector<double> seconds, const std::vector<double>& percents);
 
 // Milliseconds that a request may take; goodput counts those that keep all that are given.
 struct ServiceLevel {

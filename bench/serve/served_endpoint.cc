@@ -54,7 +54,8 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizerOrBytes(const std::string& dir) 
   Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(dir);
   if (tokenizer.status().code() != StatusCode::kNotFound) return tokenizer;
   const Result<ModelConfig> config = ModelConfig::Load(dir);
-  return config.ok() ? MakeByteTokenizer(*config) : std::move(tokenizer);
+  if (!config.ok()) return tokenizer;
+  return MakeByteTokenizer(config->vocab_size, config->bos_token, config->first_eos());
 }
 
 }  // namespace lamina

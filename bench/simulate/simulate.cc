@@ -15,6 +15,7 @@
 #include "bench/simulate/simulation.h"
 #include "bench/simulate/simulation_report.h"
 #include "bench/workload/workload.h"
+#include "bench/workload_flags.h"
 
 namespace lamina {
 namespace {
@@ -165,7 +166,7 @@ void RegisterSimulate(CLI::App& app, int& exit_status) {
       "  lamina simulate configs/modelled-13b.yaml --lengths-of azure-conv --request-rate 4\n"
       "  lamina simulate configs/modelled-13b.yaml --memory-nodes 12 --slow m3:2@10s --fail m5@20s --svg usage.svg");
   AddClusterOptions(*command, *options);
-  options->workload.AddTo(*command);
+  AddWorkloadFlags(*command, options->workload);
   command->add_option("--max-concurrency", options->max_concurrency, "requests that wait or run at a time; 0: as they come")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--decode-only", options->decode_only, "K and V of prompts are there at once, only decoding takes time");

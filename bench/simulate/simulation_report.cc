@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "bench/serve/serve_figures.h"
+#include "bench/statistics.h"
 
 namespace lamina {
 namespace {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "bench/report.h"
+#include "bench/statistics.h"
 
 namespace lamina {
 namespace {

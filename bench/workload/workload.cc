@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "bench/number_checks.h"
 #include "bench/workload/length_distribution.h"
 #include "bench/workload/trace_reader.h"
-#include "frontend/cli/commands.h"
 
 namespace lamina {
 namespace {
@@ -116,32 +114,6 @@ Status SetArrivals(const WorkloadOptions& options, RequestTrace& trace) {
 }
 
 }  // namespace
-
-void WorkloadOptions::AddTo(CLI::App& command) {
-  AddOption(command, "--dataset-name", dataset_name, "auto | random | azure | burstgpt | mooncake | sharegpt | alpaca; auto: by the file")
-      ->check(CLI::IsMember({"auto", "random", "azure", "burstgpt", "mooncake", "sharegpt", "alpaca"}));
-  AddOption(command, "--dataset-path", dataset_path, "File of the trace or dataset");
-  CLI::Option* input =
-      AddOption(command, "--random-input-len", input_len, "Tokens of a random prompt: 512, uniform:LOW:HIGH or lognormal:MEAN:CV");
-  CLI::Option* output = AddOption(command, "--random-output-len", output_len, "Likewise of its answer");
-  AddOption(command, "--lengths-of", lengths_of,
-            "Random lengths, log-normal, as published of azure-conv, azure-code, mooncake-conv, sharegpt or alpaca")
-      ->excludes(input)
-      ->excludes(output);
-  AddOption(command, "--num-prompts", num_prompts, "Requests; 0: all of the trace")->check(CountThatFits(kMaxRequests));
-  AddOption(command, "--output-len", output_len_override, "Tokens of every answer; 0: the dataset's")
-      ->check(NumberIn(0, static_cast<double>(kMaxRequestTokens)));
-  AddOption(command, "--max-total-len", max_total_len, "Leave out requests whose prompt and answer are longer; 0: none")
-      ->check(CLI::NonNegativeNumber);
-  AddOption(command, "--request-rate", request_rate, "Requests per second | inf: all at once | trace: at the trace's own times");
-  AddOption(command, "--rate-scale", rate_scale, "Speeds the trace's own times up")->check(AboveZero());
-  AddOption(command, "--burstiness", burstiness, "Shape of the gamma distribution of gaps: 1 Poisson, below 1 bursts, inf constant");
-  AddOption(command, "--ramp-up-strategy", ramp, "none | linear | exponential, from one rate to another")
-      ->check(CLI::IsMember({"none", "linear", "exponential"}));
-  AddOption(command, "--ramp-up-start-rps", ramp_start, "First rate of the ramp, in requests per second")->check(NumberAtLeast(0));
-  AddOption(command, "--ramp-up-end-rps", ramp_end, "Last rate of the ramp")->check(NumberAtLeast(0));
-  AddOption(command, "--seed", seed, "Of lengths, texts and arrivals");
-}
 
 Result<RequestTrace> MakeWorkload(const WorkloadOptions& options, const TokenCounter& counter) {
   LAMINA_ASSIGN_OR_RETURN(RequestTrace trace, LoadDataset(options, counter));

@@ -1,8 +1,7 @@
-// What a benchmark, a plan or a simulation serves: a trace or made-up lengths, and when the requests come. One set of command line options
-// for all of them, spelled as those of `vllm bench serve` where it has them.
+// What a benchmark, a plan or a simulation serves: a trace or made-up lengths, and when the requests
+// come.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 
@@ -28,9 +27,6 @@ struct WorkloadOptions {
   std::string ramp = "none";         // none | linear | exponential
   double ramp_start = 0, ramp_end = 0;
   uint64_t seed = 0;
-
-  // Adds "--dataset-name" and so on, each also an environment variable.
-  void AddTo(CLI::App& command);
 };
 
 // At most num_prompts requests with their arrivals: the first ones of a trace that has times, else a choice by seed. kInvalidArgument and

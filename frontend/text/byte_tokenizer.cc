@@ -10,9 +10,7 @@ constexpr int64_t kNumTokens = kFirstByte + 256;
 
 class ByteTokenizer final : public Tokenizer {
  public:
-  explicit ByteTokenizer(const ModelConfig& model) : bos_(model.bos_token) {
-    if (!model.eos_tokens.empty()) eos_ = model.eos_tokens.front();
-  }
+  ByteTokenizer(std::optional<TokenId> bos, std::optional<TokenId> eos) : bos_(bos), eos_(eos) {}
 
   Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const override {
     std::vector<TokenId> ids;
@@ -39,17 +37,16 @@ class ByteTokenizer final : public Tokenizer {
   std::optional<TokenId> eos() const override { return eos_; }
 
  private:
-  const std::optional<TokenId> bos_;
-  std::optional<TokenId> eos_;
+  const std::optional<TokenId> bos_, eos_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Tokenizer>> MakeByteTokenizer(const ModelConfig& model) {
-  if (model.vocab_size < kNumTokens) {
-    return InvalidArgument("a vocabulary of " + std::to_string(model.vocab_size) + " tokens has no room for the 256 bytes");
+Result<std::unique_ptr<Tokenizer>> MakeByteTokenizer(int64_t vocab_size, std::optional<TokenId> bos, std::optional<TokenId> eos) {
+  if (vocab_size < kNumTokens) {
+    return InvalidArgument("a vocabulary of " + std::to_string(vocab_size) + " tokens has no room for the 256 bytes");
   }
-  return std::unique_ptr<Tokenizer>(std::make_unique<ByteTokenizer>(model));
+  return std::unique_ptr<Tokenizer>(std::make_unique<ByteTokenizer>(bos, eos));
 }
 
 }  // namespace lamina

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "bench/report.h"
+#include "bench/statistics.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {

@@ -9,16 +9,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-ModelConfig Model(int64_t vocab_size) {
-  ModelConfig model;
-  model.vocab_size = vocab_size;
-  model.bos_token = 1;
-  model.eos_tokens = {2};
-  return model;
-}
+constexpr TokenId kBos = 1, kEos = 2;
 
 TEST(ByteTokenizer, EveryByteIsAToken) {
-  const std::unique_ptr<Tokenizer> tokenizer = *MakeByteTokenizer(Model(32000));
+  const std::unique_ptr<Tokenizer> tokenizer = *MakeByteTokenizer(32000, kBos, kEos);
   EXPECT_THAT(tokenizer->Encode("aB\n", /*add_special_tokens=*/true).value(), ElementsAre(1, 3 + 'a', 3 + 'B', 3 + '\n'));
   EXPECT_THAT(tokenizer->Encode("a", /*add_special_tokens=*/false).value(), ElementsAre(3 + 'a'));
   EXPECT_EQ(tokenizer->MinTokens("four"), 4);
@@ -27,7 +21,7 @@ TEST(ByteTokenizer, EveryByteIsAToken) {
 }
 
 TEST(ByteTokenizer, CharactersComeWhole) {
-  const std::unique_ptr<Tokenizer> tokenizer = *MakeByteTokenizer(Model(32000));
+  const std::unique_ptr<Tokenizer> tokenizer = *MakeByteTokenizer(32000, kBos, kEos);
   DecodeState state;
   std::string text;
   tokenizer->Append(state, 3 + 0xc3, true, text);
@@ -37,13 +31,13 @@ TEST(ByteTokenizer, CharactersComeWhole) {
 }
 
 TEST(ByteTokenizer, TokensThatAreNoByteReadAsAQuestionMark) {
-  const std::unique_ptr<Tokenizer> tokenizer = *MakeByteTokenizer(Model(32000));
+  const std::unique_ptr<Tokenizer> tokenizer = *MakeByteTokenizer(32000, kBos, kEos);
   EXPECT_EQ(tokenizer->Decode(std::vector<TokenId>{0, 3 + 'x', 31999}, true), "?x?");
 }
 
 TEST(ByteTokenizer, ASmallVocabularyIsRefused) {
-  EXPECT_TRUE(MakeByteTokenizer(Model(259)).ok());
-  EXPECT_THAT(MakeByteTokenizer(Model(258)).status().message(), HasSubstr("258 tokens"));
+  EXPECT_TRUE(MakeByteTokenizer(259, kBos, kEos).ok());
+  EXPECT_THAT(MakeByteTokenizer(258, kBos, kEos).status().message(), HasSubstr("258 tokens"));
 }
 
 }  // namespace
