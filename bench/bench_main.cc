@@ -9,10 +9,10 @@
 #include "bench/kernels/kernels.h"
 #include "bench/modelled.h"
 #include "bench/paper_tables/paper_tables.h"
-#include "bench/plan/plan.h"
+#include "cli/plan_command.h"
 #include "bench/profile/profile_command.h"
 #include "bench/serve/serve_command.h"
-#include "bench/simulate/simulate.h"
+#include "cli/simulate_command.h"
 #include "bench/throughput.h"
 #include "bench/transport/transport.h"
 

@@ -7,12 +7,12 @@
 #include <string>
 #include <thread>
 
-#include "base/cluster_config.h"
+#include "manager/cluster_config.h"
 #include "base/inbox.h"
-#include "base/node_device.h"
+#include "cost/node_device.h"
 #include "base/worker_team.h"
 #include "compute_node/step_runner.h"
-#include "frontend/step_executor.h"
+#include "manager/step_executor.h"
 
 namespace lamina {
 

@@ -14,20 +14,20 @@
 #include <thread>
 #include <utility>
 
-#include "base/cluster_config.h"
-#include "base/device_catalog.h"
-#include "base/node_device.h"
+#include "manager/cluster_config.h"
+#include "cost/device_catalog.h"
+#include "cost/node_device.h"
 #include "base/units.h"
 #include "bench/ideal_schedule.h"
-#include "bench/number_checks.h"
-#include "bench/prefilled_executor.h"
+#include "cli/number_checks.h"
+#include "manager/prefilled_executor.h"
 #include "bench/report.h"
-#include "bench/statistics.h"
-#include "frontend/cluster_executor.h"
-#include "frontend/local_cluster.h"
-#include "frontend/resolve_config.h"
-#include "frontend/serving_engine.h"
-#include "splitter/network_cost.h"
+#include "plan/statistics.h"
+#include "manager/cluster_executor.h"
+#include "manager/local_cluster.h"
+#include "manager/resolve_config.h"
+#include "manager/serving_engine.h"
+#include "cost/network_cost.h"
 #include "splitter/tensor_parallel.h"
 
 namespace lamina {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "bench/commit.h"  // generated
-#include "bench/json_text.h"
+#include "base/json_text.h"
 
 namespace lamina {
 namespace {

@@ -9,19 +9,19 @@
 #include <mutex>
 #include <optional>
 
-#include "base/cluster_config.h"
-#include "base/node_device.h"
+#include "manager/cluster_config.h"
+#include "cost/node_device.h"
 #include "base/units.h"
 #include "bench/in_process_executor.h"
 #include "bench/kernels/machine_limits.h"
-#include "bench/prefilled_executor.h"
+#include "manager/prefilled_executor.h"
 #include "bench/report.h"
-#include "bench/statistics.h"
-#include "frontend/cluster_executor.h"
-#include "frontend/local_cluster.h"
-#include "frontend/resolve_config.h"
-#include "frontend/serving_engine.h"
-#include "splitter/cost_model.h"
+#include "plan/statistics.h"
+#include "manager/cluster_executor.h"
+#include "manager/local_cluster.h"
+#include "manager/resolve_config.h"
+#include "manager/serving_engine.h"
+#include "cost/cost_model.h"
 
 namespace lamina {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "compute_node/compute_device.h"
 #include "compute_node/context_exchange.h"
-#include "splitter/control.pb.h"
+#include "wire/control.pb.h"
 
 namespace lamina {
 

@@ -16,10 +16,10 @@
 #include "kernels/attention.h"
 #include "kernels/sampling.h"
 #include "kernels/token_slab.h"
-#include "splitter/model_config.h"
+#include "model/model_config.h"
 #include "splitter/model_share.h"
 #include "splitter/slices.h"
-#include "splitter/wire_format.h"
+#include "wire/wire_format.h"
 
 namespace lamina {
 

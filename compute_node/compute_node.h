@@ -10,7 +10,7 @@
 
 #include "base/backoff.h"
 #include "base/departure.h"
-#include "base/node_device.h"
+#include "cost/node_device.h"
 #include "base/status.h"
 #include "base/tls_files.h"
 #include "base/worker_team.h"

@@ -6,7 +6,7 @@
 #include "base/departure.h"
 #include "base/descriptors.h"
 #include "base/log.h"
-#include "base/node_device.h"
+#include "cost/node_device.h"
 #include "compute_node/compute_node.h"
 
 namespace {

@@ -14,7 +14,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "compute_node/attention_backend.h"
-#include "splitter/wire_format.h"
+#include "wire/wire_format.h"
 #include "transport/ladder.h"
 
 namespace lamina {

@@ -1,4 +1,4 @@
-// A compute node's way to a memory node where messages go from device to device, by device windows (splitter/wire_format.h): kernels write
+// A compute node's way to a memory node where messages go from device to device, by device windows (wire/wire_format.h): kernels write
 // q, k and v, and the device waits for the outputs itself. Everything is only asked for, in the order of the slices: a step's layers can be
 // asked for one after the other before the first of them has run, unless this host posts the messages.
 #pragma once

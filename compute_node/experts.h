@@ -7,7 +7,7 @@
 
 #include "base/worker_team.h"
 #include "compute_node/weights.h"
-#include "splitter/graph.h"
+#include "model/graph.h"
 
 namespace lamina {
 

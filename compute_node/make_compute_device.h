@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "base/node_device.h"
+#include "cost/node_device.h"
 #include "base/status.h"
 #include "compute_node/compute_device.h"
 

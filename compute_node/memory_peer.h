@@ -11,7 +11,7 @@
 #include "base/ids.h"
 #include "compute_node/attention_backend.h"
 #include "compute_node/device_link.h"
-#include "splitter/wire_format.h"
+#include "wire/wire_format.h"
 #include "transport/ladder.h"
 
 namespace lamina {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/units.h"
-#include "splitter/cost_model.h"
+#include "cost/cost_model.h"
 
 namespace lamina {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "base/device_catalog.h"
+#include "cost/device_catalog.h"
 #include "base/device_timeline.h"
 #include "compute_node/compute_device.h"
 

@@ -13,7 +13,7 @@
 #include "compute_node/compute_device.h"
 #include "compute_node/memory_peer.h"
 #include "splitter/model_share.h"
-#include "splitter/wire_format.h"
+#include "wire/wire_format.h"
 #include "transport/ladder.h"
 
 namespace lamina {

@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "base/text_file.h"
-#include "splitter/json_keys.h"
+#include "base/json_keys.h"
 
 namespace lamina {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 #include "compute_node/compute_device.h"
-#include "splitter/control.pb.h"
+#include "wire/control.pb.h"
 #include "splitter/slices.h"
 
 namespace lamina {

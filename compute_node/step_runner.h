@@ -19,7 +19,7 @@
 #include "compute_node/context_exchange.h"
 #include "compute_node/step_trace.h"
 #include "kernels/sampling.h"
-#include "splitter/control.pb.h"
+#include "wire/control.pb.h"
 
 namespace lamina {
 

@@ -6,8 +6,8 @@
 
 #include "base/clock_offset.h"
 #include "base/ids.h"
-#include "splitter/control.pb.h"
-#include "splitter/step_times.h"
+#include "wire/control.pb.h"
+#include "wire/step_times.h"
 
 namespace lamina {
 

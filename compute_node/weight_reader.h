@@ -11,8 +11,8 @@
 
 #include "base/status.h"
 #include "compute_node/safetensors.h"
-#include "splitter/graph.h"
-#include "splitter/model_config.h"
+#include "model/graph.h"
+#include "model/model_config.h"
 #include "splitter/model_share.h"
 
 namespace lamina {

@@ -11,8 +11,8 @@
 #include "base/worker_team.h"
 #include "compute_node/weight_reader.h"
 #include "kernels/linear.h"
-#include "splitter/graph.h"
-#include "splitter/model_config.h"
+#include "model/graph.h"
+#include "model/model_config.h"
 
 namespace lamina {
 

@@ -1,6 +1,6 @@
 // Attention that a memory node's device is asked for as soon as a step's order is here, before there are queries: the device waits for each
 // layer's q, k and v in its device window by itself, attends, writes the outputs into the compute node's, and raises the flag there
-// (splitter/wire_format.h, "Device windows"). Neither node's host is on that way, but for posts to NICs.
+// (wire/wire_format.h, "Device windows"). Neither node's host is on that way, but for posts to NICs.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,8 @@
 #include "memory_node/kv_device.h"
 #include "memory_node/service_times.h"
 #include "memory_node/token_positions.h"
-#include "splitter/control.pb.h"
-#include "splitter/wire_format.h"
+#include "wire/control.pb.h"
+#include "wire/wire_format.h"
 
 namespace lamina {
 

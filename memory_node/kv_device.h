@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "kernels/attention.h"
 #include "memory_node/ahead_attention.h"
-#include "splitter/wire_format.h"
+#include "wire/wire_format.h"
 
 namespace lamina {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/node_device.h"
+#include "cost/node_device.h"
 #include "base/status.h"
 #include "base/worker_team.h"
 #include "kernels/token_slab.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/departure.h"
-#include "base/node_device.h"
+#include "cost/node_device.h"
 #include "base/status.h"
 #include "base/tls_files.h"
 #include "base/worker_team.h"

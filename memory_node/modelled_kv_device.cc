@@ -1,6 +1,6 @@
 #include "memory_node/modelled_kv_device.h"
 
-#include "splitter/cost_model.h"
+#include "cost/cost_model.h"
 
 namespace lamina {
 

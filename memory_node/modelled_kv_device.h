@@ -1,7 +1,7 @@
 // A device of the catalog that is not here: keeps the tables and no K or V, and takes the time that its roofline gives for attention.
 #pragma once
 
-#include "base/device_catalog.h"
+#include "cost/device_catalog.h"
 #include "base/device_timeline.h"
 #include "base/dtype.h"
 #include "kernels/kv_tables.h"

@@ -1,11 +1,11 @@
-// When a memory node computes and when it could but has nothing to do. splitter/step_times.h says what is meant by each.
+// When a memory node computes and when it could but has nothing to do. wire/step_times.h says what is meant by each.
 #pragma once
 
 #include <cstdint>
 #include <utility>
 
 #include "base/clock_offset.h"
-#include "splitter/step_times.h"
+#include "wire/step_times.h"
 
 namespace lamina {
 

@@ -21,10 +21,10 @@ esac
 
 jobs=$(nproc)
 fuzz_seconds=${FUZZ_SECONDS:-10}
-asan_folders=(base kernels transport splitter scheduler memory_node compute_node frontend bench)
-tsan_folders=(base transport memory_node compute_node frontend)
+asan_folders=(base kernels transport text model splitter cost wire scheduler memory_node compute_node manager api plan cli bench)
+tsan_folders=(base transport text cost wire memory_node compute_node manager api cli)
 # What simulates or measures for seconds in the release build takes minutes under a sanitizer.
-only_release='^bench\.(ClusterFile|PaperTables|KernelsBench\.Prints|TransportBench\.Prints|ProfileCommand\.Writes|LayerTimes\.AddUp)|FoundInASecond|TakeTwoSeconds'
+only_release='^(bench|plan)\.(ClusterFile|PaperTables|KernelsBench\.Prints|TransportBench\.Prints|ProfileCommand\.Writes|LayerTimes\.AddUp)|FoundInASecond|TakeTwoSeconds'
 export CMAKE_BUILD_PARALLEL_LEVEL=$jobs
 start=$SECONDS
 
@@ -44,7 +44,7 @@ quietly() {
 check_style() {
   python3 scripts/check_includes.py --self-test
   python3 scripts/check_includes.py
-  find base kernels transport splitter scheduler memory_node compute_node frontend bench tests \
+  find base kernels transport text model splitter cost wire scheduler memory_node compute_node manager api plan cli bench tests \
     \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0 clang-format --dry-run -Werror
 }
 

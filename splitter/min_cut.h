@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "splitter/graph.h"
+#include "model/graph.h"
 
 namespace lamina {
 

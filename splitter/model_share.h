@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "splitter/graph.h"
+#include "model/graph.h"
 #include "splitter/slices.h"
 
 namespace lamina {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "splitter/min_cut.h"
-#include "splitter/models/registry.h"
-#include "splitter/tracer.h"
+#include "model/families/registry.h"
+#include "model/tracer.h"
 
 namespace lamina {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "splitter/graph.h"
-#include "splitter/model_config.h"
+#include "model/graph.h"
+#include "model/model_config.h"
 
 namespace lamina {
 

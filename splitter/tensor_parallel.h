@@ -10,7 +10,7 @@
 #pragma once
 
 #include "base/status.h"
-#include "splitter/graph.h"
+#include "model/graph.h"
 
 namespace lamina {
 

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <functional>
 
-#include "bench/chart/bar_chart.h"
-#include "bench/chart/stacked_bars.h"
-#include "bench/chart/svg_chart.h"
+#include "plan/chart/bar_chart.h"
+#include "plan/chart/stacked_bars.h"
+#include "plan/chart/svg_chart.h"
 #include "bench/dollar/dollar_verdict.h"
 
 namespace lamina {

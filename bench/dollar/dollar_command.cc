@@ -10,15 +10,15 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "bench/command_line.h"
+#include "cli/command_line.h"
 #include "bench/commit.h"  // generated
 #include "bench/dollar/dollar_charts.h"
 #include "bench/dollar/dollar_report.h"
 #include "bench/dollar/expected_time.h"
-#include "bench/output_file.h"
+#include "base/output_file.h"
 #include "bench/report.h"
 #include "bench/serve/load_run.h"
-#include "frontend/version.h"
+#include "base/version.h"
 
 namespace lamina {
 namespace {

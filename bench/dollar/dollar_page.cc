@@ -6,7 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "bench/chart/svg_chart.h"
+#include "plan/chart/svg_chart.h"
 #include "bench/dollar/dollar_charts.h"
 #include "bench/dollar/dollar_report.h"
 #include "bench/dollar/dollar_verdict.h"

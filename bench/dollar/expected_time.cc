@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/node_device.h"
+#include "cost/node_device.h"
 #include "bench/kernels/machine_limits.h"
-#include "frontend/resolve_config.h"
-#include "splitter/cost_model.h"
-#include "splitter/model_config.h"
+#include "manager/resolve_config.h"
+#include "cost/cost_model.h"
+#include "model/model_config.h"
 #include "splitter/slices.h"
 
 namespace lamina {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "base/device_catalog.h"
+#include "cost/device_catalog.h"
 #include "base/worker_team.h"
 #include "bench/dollar/sweep.h"
 

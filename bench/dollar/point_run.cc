@@ -8,8 +8,8 @@
 #include "bench/dollar/served_point.h"
 #include "bench/serve/load_run.h"
 #include "bench/serve/request_bodies.h"
-#include "bench/workload/random_stream.h"
-#include "bench/workload/workload.h"
+#include "plan/workload/random_stream.h"
+#include "plan/workload/workload.h"
 
 namespace lamina {
 namespace {

@@ -6,14 +6,14 @@
 #include <set>
 
 #include "bench/in_process_executor.h"
-#include "bench/prefilled_executor.h"
+#include "manager/prefilled_executor.h"
 #include "bench/serve/served_endpoint.h"
-#include "frontend/cluster_commands.h"
-#include "frontend/cluster_executor.h"
-#include "frontend/local_cluster.h"
-#include "frontend/openai/http_server.h"
-#include "frontend/resolve_config.h"
-#include "frontend/serving_engine.h"
+#include "manager/cluster_commands.h"
+#include "manager/cluster_executor.h"
+#include "manager/local_cluster.h"
+#include "api/http_server.h"
+#include "manager/resolve_config.h"
+#include "manager/serving_engine.h"
 
 namespace lamina {
 namespace {

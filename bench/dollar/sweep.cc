@@ -6,11 +6,11 @@
 #include <set>
 #include <sstream>
 
-#include "base/device_catalog.h"
-#include "base/node_device.h"
+#include "cost/device_catalog.h"
+#include "cost/node_device.h"
 #include "base/yaml.h"
-#include "frontend/http_client.h"
-#include "splitter/model_config.h"
+#include "api/http_client.h"
+#include "model/model_config.h"
 
 namespace lamina {
 namespace {

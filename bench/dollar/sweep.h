@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/cluster_config.h"
+#include "manager/cluster_config.h"
 #include "base/status.h"
 #include "bench/serve/serving_cost.h"
 

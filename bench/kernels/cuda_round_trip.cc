@@ -15,11 +15,11 @@
 #include "base/inbox.h"
 #include "bench/kernels/cuda_samples.h"
 #include "bench/kernels/random_values.h"
-#include "bench/statistics.h"
+#include "plan/statistics.h"
 #include "compute_node/make_compute_device.h"
 #include "compute_node/remote_attention.h"
 #include "memory_node/memory_node.h"
-#include "splitter/control.pb.h"
+#include "wire/control.pb.h"
 #include "transport/control_channel.h"
 
 namespace lamina {

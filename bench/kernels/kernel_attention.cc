@@ -15,7 +15,7 @@
 #include "bench/kernels/kv_churn.h"
 #include "bench/kernels/machine_memory.h"
 #include "bench/kernels/random_values.h"
-#include "bench/statistics.h"
+#include "plan/statistics.h"
 #include "kernels/reference/reference.h"
 
 namespace lamina {

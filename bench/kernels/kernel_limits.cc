@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "bench/statistics.h"
+#include "plan/statistics.h"
 
 namespace lamina {
 namespace {

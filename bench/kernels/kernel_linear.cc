@@ -9,7 +9,7 @@
 #include "bench/kernels/kernel_limits.h"
 #include "bench/kernels/machine_memory.h"
 #include "bench/kernels/random_values.h"
-#include "bench/statistics.h"
+#include "plan/statistics.h"
 
 namespace lamina {
 namespace {

@@ -1,5 +1,5 @@
 #include "bench/kernels/kernel_samples.h"
-#include "bench/statistics.h"
+#include "plan/statistics.h"
 
 #include <fmt/format.h>
 

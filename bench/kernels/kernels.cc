@@ -9,12 +9,12 @@
 #include <memory>
 #include <variant>
 
-#include "base/node_device.h"
+#include "cost/node_device.h"
 #include "bench/kernels/kernel_attention.h"
 #include "bench/kernels/kernel_cuda.h"
 #include "bench/kernels/kernel_limits.h"
 #include "bench/kernels/kernel_linear.h"
-#include "bench/shipped_files.h"
+#include "cli/shipped_files.h"
 
 namespace lamina {
 namespace {

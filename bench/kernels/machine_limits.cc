@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bench/statistics.h"
+#include "plan/statistics.h"
 #include "kernels/cpu/huge_memory.h"
 
 namespace lamina {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/device_catalog.h"
+#include "cost/device_catalog.h"
 #include "base/worker_team.h"
 #include "bench/kernels/kernel_limits.h"
 

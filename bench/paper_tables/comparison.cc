@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "bench/chart/bar_chart.h"
-#include "bench/chart/svg_chart.h"
+#include "plan/chart/bar_chart.h"
+#include "plan/chart/svg_chart.h"
 #include "bench/commit.h"  // generated
 
 namespace lamina {

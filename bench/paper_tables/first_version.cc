@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "bench/paper_tables/paper_tables.h"
-#include "bench/plan/planner.h"
+#include "plan/planner.h"
 
 namespace lamina {
 namespace {

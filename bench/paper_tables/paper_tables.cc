@@ -4,7 +4,7 @@
 #include <iostream>
 #include <memory>
 
-#include "bench/output_file.h"
+#include "base/output_file.h"
 
 namespace lamina {
 namespace {

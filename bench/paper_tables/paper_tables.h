@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "base/device_catalog.h"
+#include "cost/device_catalog.h"
 #include "base/status.h"
 #include "bench/paper_tables/comparison.h"
-#include "bench/plan/plan_load.h"
-#include "bench/shipped_files.h"
+#include "plan/plan_load.h"
+#include "cli/shipped_files.h"
 
 namespace lamina {
 

@@ -7,10 +7,10 @@
 #include <optional>
 
 #include "bench/paper_tables/paper_tables.h"
-#include "bench/plan/planner.h"
-#include "bench/workload/length_distribution.h"
-#include "bench/workload/trace_reader.h"
-#include "bench/workload/workload.h"
+#include "plan/planner.h"
+#include "plan/workload/length_distribution.h"
+#include "plan/workload/trace_reader.h"
+#include "plan/workload/workload.h"
 
 namespace lamina {
 namespace {
@@ -158,7 +158,7 @@ Result<Section> PredictedProfiles(const DeviceCatalog& catalog, const std::strin
   Section section{
       "Layer times of one model from those of the others",
       "Each model's decoder layer on A100s and H100s, split among 1 to 8 workers, predicted from the two other models' profiles "
-      "(base/layer_profile.h) and held against its own: mean error over 1 to 2,048 rows. The goal is an error of 10 %; the published "
+      "(cost/layer_profile.h) and held against its own: mean error over 1 to 2,048 rows. The goal is an error of 10 %; the published "
       "errors of such interpolation are 5.9 % "
       "and 3.9 %, of a model's own times.",
       {},

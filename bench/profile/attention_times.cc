@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bench/statistics.h"
+#include "plan/statistics.h"
 #include "kernels/attention.h"
 #include "kernels/token_slab.h"
 

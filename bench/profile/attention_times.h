@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "base/worker_team.h"
-#include "splitter/cost_model.h"
+#include "cost/cost_model.h"
 
 namespace lamina {
 

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/clock.h"
-#include "bench/statistics.h"
+#include "plan/statistics.h"
 #include "compute_node/slice_executor.h"
 
 namespace lamina {

@@ -11,7 +11,7 @@
 
 namespace lamina {
 
-// Seconds of one layer, the mean over the model's layers; names as in base/layer_profile.h. Every operator between the embedding and the
+// Seconds of one layer, the mean over the model's layers; names as in cost/layer_profile.h. Every operator between the embedding and the
 // final norm counts in one of them, so that their sum is a layer whatever the family.
 struct LayerTimes {
   int64_t rows = 0;

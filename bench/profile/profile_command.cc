@@ -9,15 +9,15 @@
 #include <iostream>
 #include <memory>
 
-#include "base/cluster_config.h"
+#include "manager/cluster_config.h"
 #include "bench/commit.h"  // generated
 #include "bench/kernels/machine_limits.h"
-#include "bench/output_file.h"
+#include "base/output_file.h"
 #include "bench/profile/attention_times.h"
 #include "bench/profile/layer_times.h"
 #include "bench/report.h"
-#include "frontend/resolve_config.h"
-#include "splitter/network_cost.h"
+#include "manager/resolve_config.h"
+#include "cost/network_cost.h"
 
 namespace lamina {
 namespace {

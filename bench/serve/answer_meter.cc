@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "frontend/http_client.h"
+#include "api/http_client.h"
 
 namespace lamina {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "bench/serve/answer_meter.h"
 #include "bench/serve/http_connections.h"
-#include "bench/statistics.h"
+#include "plan/statistics.h"
 
 namespace lamina {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "frontend/http_client.h"
+#include "api/http_client.h"
 
 namespace lamina {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "bench/workload/random_stream.h"
+#include "plan/workload/random_stream.h"
 
 namespace lamina {
 namespace {

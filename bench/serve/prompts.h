@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "bench/workload/request_trace.h"
-#include "bench/workload/token_counter.h"
-#include "frontend/text/tokenizer.h"
+#include "plan/workload/request_trace.h"
+#include "plan/workload/token_counter.h"
+#include "text/tokenizer.h"
 
 namespace lamina {
 

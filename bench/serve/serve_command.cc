@@ -7,17 +7,17 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
-#include "bench/command_line.h"
-#include "bench/json_text.h"
-#include "bench/number_checks.h"
-#include "bench/output_file.h"
-#include "bench/output_options.h"
+#include "cli/command_line.h"
+#include "base/json_text.h"
+#include "cli/number_checks.h"
+#include "base/output_file.h"
+#include "cli/output_options.h"
 #include "bench/serve/request_bodies.h"
 #include "bench/serve/serve_report.h"
 #include "bench/serve/served_endpoint.h"
-#include "bench/shipped_files.h"
-#include "bench/workload_flags.h"
-#include "frontend/cli/commands.h"
+#include "cli/shipped_files.h"
+#include "cli/workload_flags.h"
+#include "cli/commands.h"
 
 namespace lamina {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "bench/serve/load_run.h"
-#include "bench/statistics.h"
+#include "plan/statistics.h"
 
 namespace lamina {
 

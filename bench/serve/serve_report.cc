@@ -6,9 +6,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "bench/chart/svg_chart.h"
+#include "plan/chart/svg_chart.h"
 #include "bench/commit.h"  // generated
-#include "bench/json_text.h"
+#include "base/json_text.h"
 
 namespace lamina {
 namespace {

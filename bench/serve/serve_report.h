@@ -8,7 +8,7 @@
 #include "bench/serve/serve_figures.h"
 #include "bench/serve/serving_cost.h"
 
-#include "bench/workload/workload.h"
+#include "plan/workload/workload.h"
 
 namespace lamina {
 

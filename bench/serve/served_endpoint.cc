@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "frontend/text/byte_tokenizer.h"
-#include "splitter/model_config.h"
+#include "text/byte_tokenizer.h"
+#include "model/model_config.h"
 
 namespace lamina {
 namespace {

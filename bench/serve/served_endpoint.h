@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "frontend/http_client.h"
-#include "frontend/text/tokenizer.h"
+#include "api/http_client.h"
+#include "text/tokenizer.h"
 
 namespace lamina {
 

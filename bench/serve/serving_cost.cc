@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "base/device_catalog.h"
+#include "cost/device_catalog.h"
 
 namespace lamina {
 namespace {

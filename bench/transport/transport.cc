@@ -10,7 +10,7 @@
 #include "base/net_address.h"
 #include "base/units.h"
 #include "bench/report.h"
-#include "bench/statistics.h"
+#include "plan/statistics.h"
 #include "bench/transport/socket_reference.h"
 #include "bench/transport/transport_reference.h"
 #include "bench/transport/transport_run.h"

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "bench/report.h"
-#include "bench/statistics.h"
+#include "plan/statistics.h"
 
 namespace lamina {
 namespace {

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <vector>
 
-#include "frontend/process.h"
+#include "manager/process.h"
 #include "transport/posix.h"
 
 namespace lamina {

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "bench/transport/transport_case.h"
-#include "frontend/process.h"
+#include "manager/process.h"
 #include "transport/transport.h"
 
 namespace lamina {

@@ -8,7 +8,7 @@
 #include "compute_node/cuda/cuda_engine.h"
 #include "compute_node/cuda/cuda_weights.h"
 #include "compute_node/experts.h"
-#include "splitter/graph.h"
+#include "model/graph.h"
 
 namespace lamina {
 

@@ -10,7 +10,7 @@
 #include "kernels/cuda/flags.h"
 #include "kernels/cuda/host/peer_window.h"
 #include "kernels/cuda/shared_buffer.h"
-#include "splitter/wire_format.h"
+#include "wire/wire_format.h"
 
 namespace lamina {
 

@@ -14,7 +14,7 @@
 #include "kernels/cuda/host/uploaded_tables.h"
 #include "kernels/cuda/shared_buffer.h"
 #include "memory_node/ahead_attention.h"
-#include "splitter/wire_format.h"
+#include "wire/wire_format.h"
 
 namespace lamina {
 

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <future>
 
-#include "frontend/http_client.h"
-#include "frontend/process.h"
+#include "api/http_client.h"
+#include "manager/process.h"
 #include "tests/support/paths.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"

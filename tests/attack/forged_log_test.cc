@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "frontend/process.h"
+#include "manager/process.h"
 #include "tests/support/free_port.h"
 #include "tests/support/paths.h"
 #include "tests/support/serving.h"

@@ -8,8 +8,8 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "frontend/http_client.h"
-#include "frontend/process.h"
+#include "api/http_client.h"
+#include "manager/process.h"
 #include "tests/support/crowd.h"
 #include "tests/support/free_port.h"
 #include "tests/support/paths.h"

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "frontend/process.h"
+#include "manager/process.h"
 #include "tests/support/paths.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "frontend/process.h"
+#include "manager/process.h"
 #include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 

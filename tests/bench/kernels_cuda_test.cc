@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "frontend/process.h"
+#include "manager/process.h"
 #include "kernels/cuda/device.h"
 #include "tests/support/paths.h"
 

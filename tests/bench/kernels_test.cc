@@ -8,7 +8,7 @@
 
 #include "base/worker_team.h"
 #include "bench/kernels/kernel_attention.h"
-#include "frontend/process.h"
+#include "manager/process.h"
 #include "kernels/cpu_features.h"
 #include "tests/support/paths.h"
 

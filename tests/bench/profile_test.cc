@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "base/clock.h"
-#include "base/layer_profile.h"
-#include "base/node_device.h"
+#include "cost/layer_profile.h"
+#include "cost/node_device.h"
 #include "bench/profile/attention_times.h"
 #include "bench/profile/layer_times.h"
 #include "kernels/cpu_features.h"

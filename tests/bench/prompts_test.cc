@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "bench/serve/served_endpoint.h"
-#include "frontend/text/byte_tokenizer.h"
+#include "text/byte_tokenizer.h"
 #include "tests/support/paths.h"
 
 namespace lamina {

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "frontend/process.h"
+#include "manager/process.h"
 #include "kernels/cuda/device.h"
 #include "tests/support/paths.h"
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "frontend/process.h"
+#include "manager/process.h"
 #include "tests/support/paths.h"
 
 namespace lamina {

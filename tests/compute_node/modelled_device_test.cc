@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "splitter/cost_model.h"
+#include "cost/cost_model.h"
 #include "tests/support/paths.h"
 
 namespace lamina {

@@ -1,4 +1,4 @@
-// Beam search over the API of a served cluster: the answers of Hugging Face transformers (tests/frontend/beam_search_golden.py).
+// Beam search over the API of a served cluster: the answers of Hugging Face transformers (tests/api/beam_search_golden.py).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -35,7 +35,7 @@ class BeamSearchServed : public ::testing::Test {
   std::string TextOf(const std::vector<TokenId>& tokens) { return Post("/detokenize", {{"tokens", tokens}})["prompt"]; }
 
   void ExpectGolden() {
-    std::ifstream file(SourcePath("/tests/frontend/beam_search_golden.json"));
+    std::ifstream file(SourcePath("/tests/api/beam_search_golden.json"));
     const json cases = json::parse(file)["cases"];
     ASSERT_EQ(cases.size(), 27u);
     for (const json& golden : cases) {

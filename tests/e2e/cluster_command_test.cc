@@ -7,7 +7,7 @@
 #include <fstream>
 #include <regex>
 
-#include "frontend/http_client.h"
+#include "api/http_client.h"
 #include "tests/support/free_port.h"
 #include "tests/support/paths.h"
 #include "tests/support/server_process.h"

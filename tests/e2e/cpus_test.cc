@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "frontend/process.h"
+#include "manager/process.h"
 #include "tests/support/paths.h"
 #include "transport/posix.h"
 

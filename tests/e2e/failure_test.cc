@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "frontend/cluster_executor.h"
+#include "manager/cluster_executor.h"
 #include "tests/support/paths.h"
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"

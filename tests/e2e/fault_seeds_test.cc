@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "splitter/wire_format.h"
+#include "wire/wire_format.h"
 
 #include "tests/support/faulty_cluster.h"
 #include "tests/support/golden_prompts.h"

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "frontend/resolve_config.h"
+#include "manager/resolve_config.h"
 #include "tests/support/expect_golden.h"
 #include "tests/support/serving.h"
 

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "base/device_catalog.h"
-#include "splitter/cost_model.h"
+#include "cost/device_catalog.h"
+#include "cost/cost_model.h"
 #include "tests/support/free_port.h"
 #include "tests/support/paths.h"
 #include "tests/support/server_process.h"

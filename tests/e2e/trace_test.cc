@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "frontend/cluster_executor.h"
+#include "manager/cluster_executor.h"
 #include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"

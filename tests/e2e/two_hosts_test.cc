@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 
-#include "frontend/process.h"
+#include "manager/process.h"
 #include "tests/support/expect_golden.h"
 #include "tests/support/paths.h"
 #include "tests/support/serving.h"

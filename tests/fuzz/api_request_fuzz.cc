@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "frontend/openai/requests.h"
+#include "api/requests.h"
 
 namespace {
 

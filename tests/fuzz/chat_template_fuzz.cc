@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "frontend/text/chat_template.h"
+#include "text/chat_template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto parsed =

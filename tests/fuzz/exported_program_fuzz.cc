@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "splitter/model_config.h"
+#include "model/model_config.h"
 #include "splitter/slices.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "frontend/text/bpe_encoder.h"
-#include "frontend/text/sentencepiece_model.h"
+#include "text/bpe_encoder.h"
+#include "text/sentencepiece_model.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto model = lamina::SentencePieceModel::Parse({reinterpret_cast<const char*>(data), size});

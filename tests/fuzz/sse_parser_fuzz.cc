@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "frontend/sse_parser.h"
+#include "api/sse_parser.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "splitter/step_times.h"
+#include "wire/step_times.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "frontend/text/detokenizer.h"
-#include "frontend/text/json_tokenizer.h"
+#include "text/detokenizer.h"
+#include "text/json_tokenizer.h"
 
 namespace {
 

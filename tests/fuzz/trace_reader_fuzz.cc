@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "bench/workload/trace_reader.h"
+#include "plan/workload/trace_reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using lamina::TraceFormat;

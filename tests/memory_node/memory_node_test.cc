@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "base/inbox.h"
-#include "splitter/control.pb.h"
-#include "splitter/wire_format.h"
+#include "wire/control.pb.h"
+#include "wire/wire_format.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/transport/fabric_pair.h"
 #include "transport/control_channel.h"

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "sound_slices.h"
-#include "splitter/tracer.h"
+#include "model/tracer.h"
 
 namespace lamina {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "splitter/slices.h"
-#include "splitter/tracer.h"
+#include "model/tracer.h"
 
 namespace lamina {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "frontend/engine.h"
+#include "manager/engine.h"
 #include "tests/support/golden_prompts.h"
 
 namespace lamina::testing {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "frontend/engine.h"
+#include "manager/engine.h"
 
 namespace lamina::testing {
 

@@ -1,6 +1,6 @@
 #include "tests/support/faulty_cluster.h"
 
-#include "frontend/cluster_executor.h"
+#include "manager/cluster_executor.h"
 #include "tests/support/paths.h"
 
 namespace lamina::testing {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "compute_node/compute_node.h"
-#include "frontend/serving_engine.h"
+#include "manager/serving_engine.h"
 #include "memory_node/memory_node.h"
 #include "tests/support/faulty_fabric.h"
 
@@ -18,7 +18,7 @@ namespace lamina::testing {
 struct FaultyClusterOptions {
   int num_compute_nodes = 1;
   int num_memory_nodes = 2;
-  int kv_head_parallel = 1;        // as base/cluster_config.h
+  int kv_head_parallel = 1;        // as manager/cluster_config.h
   int64_t spread_tokens = 0;       // likewise
   int num_batches = 0;             // likewise
   int pipeline_parallel_size = 1;  // likewise, of the compute nodes

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "frontend/openai/http_server.h"
+#include "api/http_server.h"
 #include "tests/support/fake_engine.h"
 #include "tests/support/golden_prompts.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "frontend/http_client.h"
-#include "frontend/process.h"
+#include "api/http_client.h"
+#include "manager/process.h"
 
 namespace lamina::testing {
 

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "bench/in_process_executor.h"
-#include "frontend/cluster_executor.h"
+#include "manager/cluster_executor.h"
 #include "tests/support/paths.h"
 
 namespace lamina::testing {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "frontend/engine.h"
-#include "frontend/local_cluster.h"
-#include "frontend/serving_engine.h"
+#include "manager/engine.h"
+#include "manager/local_cluster.h"
+#include "manager/serving_engine.h"
 #include "tests/support/paths.h"
 
 namespace lamina::testing {
@@ -57,7 +57,7 @@ struct Deployment {
   std::string compute_device = "cpu";            // of every compute node, or in process
   std::vector<std::string> memory_devices = {};  // of each memory node; empty: cpu
   std::string transport = "shm";
-  int kv_head_parallel = 1;        // as base/cluster_config.h
+  int kv_head_parallel = 1;        // as manager/cluster_config.h
   int64_t spread_tokens = 0;       // likewise
   std::string pipeline = "auto";   // likewise
   int num_batches = 0;             // likewise

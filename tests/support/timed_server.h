@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "frontend/http_client.h"
+#include "api/http_client.h"
 
 namespace lamina::testing {
 

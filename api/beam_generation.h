@@ -1,0 +1,43 @@
+// Text by beam search: in every step each beam is a request for one token and the most likely ones, which finds K and V of the beam in the
+// prefix cache. The answer is sent when all is done.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "api/beam_search.h"
+#include "api/generation.h"
+
+namespace lamina {
+
+// Choices are numbered prompt by prompt, the best `n` of each; a part is a beam of a prompt.
+class BeamGeneration final : public Generation {
+ public:
+  // As Generation::Create. REQUIRES: options.beam_search.
+  BeamGeneration(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange)
+      : Generation(std::move(spec), server, std::move(exchange)) {}
+
+  Status Start(MakeSink make_sink) override;
+  bool OnEvent(int part, const TokenEvent& event) override;
+  void Abort() override;
+  void Fail(const Status& status) override;
+
+ private:
+  struct Search {
+    BeamSearch beams;
+    std::vector<std::vector<TokenLogprobInfo>> next;  // of each beam of the step that runs
+    std::vector<RequestId> requests;                  // likewise
+    int num_open = 0;                                 // of those
+    bool shares = false;                              // the step before found its beams' KV in the prefix cache
+    uint64_t group = 0;                               // GenerateRequest::prefix_group
+  };
+
+  Status Step(int prompt);  // starts it
+  void Complete();
+
+  MakeSink make_sink_;
+  std::vector<Search> searches_;  // one for each prompt
+};
+
+}  // namespace lamina

@@ -1,0 +1,50 @@
+#include "api/cluster_json.h"
+
+namespace lamina {
+
+using nlohmann::ordered_json;
+
+ordered_json ClusterStatusJson(const EngineStatus& status) {
+  ordered_json nodes = ordered_json::array();
+  for (const NodeStatus& node : status.nodes) {
+    ordered_json paths = ordered_json::array();
+    for (const DataPathStatus& path : node.paths)
+      paths.push_back({{"from", path.from}, {"fabric", path.fabric}, {"through", path.through}, {"refused", path.refused}});
+    nodes.push_back({{"id", node.id.value},
+                     {"name", node.name},
+                     {"role", node.role},
+                     {"address", node.address},
+                     {"state", node.state},
+                     {"detail", node.detail},
+                     {"kv_heads", node.kv_heads},
+                     {"holds", node.holds},
+                     {"weight_bytes", node.weight_bytes},
+                     {"transport", node.transport},
+                     {"transport_refused", node.transport_refused},
+                     {"capacity_tokens", node.capacity_tokens},
+                     {"used_tokens", node.used_tokens},
+                     {"num_sequences", node.num_sequences},
+                     {"stored_tokens", node.stored_tokens},
+                     {"stored_sequences", node.stored_sequences},
+                     {"stale_messages", node.stale_messages},
+                     {"attention_us", node.attention_us},
+                     {"paths", std::move(paths)}});
+  }
+  ordered_json uses = ordered_json::array();
+  for (const NodeUse& use : status.scheduler.nodes) {
+    uses.push_back({{"id", use.id.value},
+                    {"capacity_tokens", use.capacity_tokens},
+                    {"used_tokens", use.used_tokens},
+                    {"cached_tokens", use.cached_tokens},
+                    {"num_sequences", use.num_sequences}});
+  }
+  ordered_json scheduler = {{"num_running", status.scheduler.num_running},
+                            {"num_waiting", status.scheduler.num_waiting},
+                            {"num_preemptions", status.scheduler.num_preemptions},
+                            {"num_started_tokens", status.scheduler.num_started_tokens},
+                            {"num_shared_tokens", status.scheduler.num_shared_tokens},
+                            {"nodes", std::move(uses)}};
+  return {{"serving", status.serving}, {"detail", status.detail}, {"nodes", std::move(nodes)}, {"scheduler", std::move(scheduler)}};
+}
+
+}  // namespace lamina

@@ -1,0 +1,76 @@
+#include "api/http_wire.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/version.h"
+
+namespace lamina {
+namespace {
+
+constexpr size_t kMaxRequestIdBytes = 256;
+
+const char* ReasonPhrase(int status) {
+  switch (status) {
+    case 200: return "OK";
+    case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 413: return "Payload Too Large";
+    case 431: return "Request Header Fields Too Large";
+    case 500: return "Internal Server Error";
+    case 501: return "Not Implemented";
+    case 503: return "Service Unavailable";
+    default: return "Status";
+  }
+}
+
+std::string HeaderStart(int status, const std::string& content_type, const WireOptions& options) {
+  std::string header = "HTTP/1.1 " + std::to_string(status) + " " + ReasonPhrase(status) + "\r\nServer: lamina/" + std::string(kVersion) +
+                       "\r\nContent-Type: " + content_type + "\r\nConnection: " + (options.keep_alive ? "keep-alive" : "close") + "\r\n";
+  if (!options.request_id.empty()) header += "X-Request-Id: " + options.request_id + "\r\n";
+  return header;
+}
+
+}  // namespace
+
+std::string WriteResponse(const OutboundResponse& response, const WireOptions& options) {
+  std::string bytes = HeaderStart(response.status, response.content_type, options);
+  for (const auto& [name, value] : response.headers) bytes += name + ": " + value + "\r\n";
+  bytes += "Content-Length: " + std::to_string(response.body.size()) + "\r\n\r\n";
+  if (!options.head_only) bytes += response.body;
+  return bytes;
+}
+
+std::string WritePiecesHeader(const WireOptions& options) {
+  return HeaderStart(200, "application/json", options) + (options.chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
+}
+
+std::string WritePiece(std::string_view piece, const WireOptions& options) {
+  if (!options.chunked) return std::string(piece);
+  char size[24];
+  std::snprintf(size, sizeof(size), "%zx\r\n", piece.size());
+  return std::string(size).append(piece).append("\r\n");
+}
+
+std::string WriteStreamHeader(const WireOptions& options) {
+  std::string bytes =
+      HeaderStart(200, "text/event-stream; charset=utf-8", options) + "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
+  if (options.chunked) bytes += "Transfer-Encoding: chunked\r\n";
+  return bytes + "\r\n";
+}
+
+std::string WriteEvent(std::string_view data, const WireOptions& options) {
+  return WritePiece(std::string("data: ").append(data).append("\n\n"), options);
+}
+
+std::string WriteStreamEnd(const WireOptions& options) { return options.chunked ? "0\r\n\r\n" : ""; }
+
+std::string SafeRequestId(std::string_view value) {
+  const bool safe =
+      value.size() <= kMaxRequestIdBytes && std::all_of(value.begin(), value.end(), [](char c) { return c > ' ' && c <= '~'; });
+  return safe ? std::string(value) : "";
+}
+
+}  // namespace lamina

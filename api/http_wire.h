@@ -1,0 +1,34 @@
+// The bytes of HTTP/1.1 answers.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "api/exchange.h"
+
+namespace lamina {
+
+// What the answer's bytes depend on besides its content.
+struct WireOptions {
+  bool keep_alive = true;
+  bool chunked = true;     // streams; HTTP/1.0 clients know no chunks: their stream ends with the connection
+  bool head_only = false;  // HEAD: the header alone
+  std::string request_id;  // echoed as X-Request-Id unless empty. REQUIRES: printable ASCII
+};
+
+// Header and body.
+std::string WriteResponse(const OutboundResponse& response, const WireOptions& options);
+
+// Header of an answer of JSON whose length is not known, and a piece of it.
+std::string WritePiecesHeader(const WireOptions& options);
+std::string WritePiece(std::string_view piece, const WireOptions& options);
+
+// Header of a stream of server-sent events, one event, and the end of either.
+std::string WriteStreamHeader(const WireOptions& options);
+std::string WriteEvent(std::string_view data, const WireOptions& options);
+std::string WriteStreamEnd(const WireOptions& options);
+
+// What to echo: "" unless it is printable ASCII of at most 256 bytes.
+std::string SafeRequestId(std::string_view value);
+
+}  // namespace lamina

@@ -1,0 +1,137 @@
+#include "api/logprobs.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "text/utf8.h"
+
+namespace lamina {
+namespace {
+
+using nlohmann::ordered_json;
+
+// JSON has no -infinity; clients know this number as "never".
+constexpr double kNever = -9999.0;
+
+std::string JsonLogprob(float logprob) { return ordered_json(logprob >= kNever ? static_cast<double>(logprob) : kNever).dump(); }
+std::string JsonString(const std::string& text) { return ordered_json(text).dump(-1, ' ', false, ordered_json::error_handler_t::replace); }
+
+bool IsWholeText(const std::string& bytes) {
+  std::string_view rest = bytes;
+  while (!rest.empty()) {
+    size_t length = 0;
+    if (ClassifyUtf8(rest, &length) != Utf8Prefix::kComplete) return false;
+    rest.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string CompletionToken(const std::string& bytes) {
+  if (IsWholeText(bytes)) return bytes;
+  std::string text = "bytes:";
+  for (const char c : bytes) {
+    char hex[5];
+    std::snprintf(hex, sizeof(hex), "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    text += hex;
+  }
+  return text;
+}
+
+}  // namespace
+
+void LogprobRecords::Add(const TokenEvent& event, int64_t text_offset) {
+  top_.insert(top_.end(), event.top.begin(), event.top.end());
+  tokens_.push_back({*event.token, event.logprob, static_cast<uint32_t>(text_offset), static_cast<uint32_t>(top_.size())});
+}
+
+LogprobWriter::LogprobWriter(ApiKind kind, const Tokenizer& tokenizer, const LogprobRecords& records)
+    : columns_(Columns(kind)), tokenizer_(tokenizer), records_(records) {}
+
+const std::vector<LogprobWriter::Column>& LogprobWriter::Columns(ApiKind kind) {
+  static const std::vector<Column> completion = {{"tokens", &LogprobWriter::WriteText},
+                                                 {"token_logprobs", &LogprobWriter::WriteLogprob},
+                                                 {"top_logprobs", &LogprobWriter::WriteTop},
+                                                 {"text_offset", &LogprobWriter::WriteOffset}};
+  static const std::vector<Column> chat = {{"content", &LogprobWriter::WriteChatToken}};
+  return kind == ApiKind::kChat ? chat : completion;
+}
+
+bool LogprobWriter::Write(size_t enough_bytes, std::string& json) {
+  if (records_.tokens().empty()) {
+    json += "null";
+    return true;
+  }
+  for (; column_ < columns_.size(); ++column_) {
+    if (next_ == 0) json += std::string(column_ == 0 ? "{" : ",") + '"' + columns_[column_].name + "\":[";
+    for (; next_ < records_.tokens().size(); ++next_) {
+      if (next_ > 0 && json.size() >= enough_bytes) return false;
+      if (next_ > 0) json += ',';
+      (this->*columns_[column_].write)(next_, json);
+    }
+    json += ']';
+    next_ = 0;
+  }
+  json += '}';
+  return true;
+}
+
+std::span<const TokenLogprobInfo> LogprobWriter::TopOf(size_t i) const {
+  const size_t begin = i == 0 ? 0 : records_.tokens()[i - 1].top_end;
+  return std::span(records_.top()).subspan(begin, records_.tokens()[i].top_end - begin);
+}
+
+std::string LogprobWriter::Text(TokenId token) const { return CompletionToken(tokenizer_.TokenBytes(token)); }
+
+void LogprobWriter::WriteText(size_t i, std::string& json) const { json += JsonString(Text(records_.tokens()[i].token)); }
+void LogprobWriter::WriteLogprob(size_t i, std::string& json) const { json += JsonLogprob(records_.tokens()[i].logprob); }
+void LogprobWriter::WriteOffset(size_t i, std::string& json) const { json += std::to_string(records_.tokens()[i].text_offset); }
+
+// The chosen token is always among them. Of tokens with the same text the last one's value stands there.
+void LogprobWriter::WriteTop(size_t i, std::string& json) const {
+  const LogprobRecords::Token& chosen = records_.tokens()[i];
+  std::vector<std::pair<std::string, float>> entries;
+  const auto set = [&](TokenId token, float logprob) {
+    std::string text = Text(token);
+    const auto same = std::ranges::find(entries, text, &std::pair<std::string, float>::first);
+    if (same == entries.end()) {
+      entries.emplace_back(std::move(text), logprob);
+    } else {
+      same->second = logprob;
+    }
+  };
+  for (const TokenLogprobInfo& info : TopOf(i)) set(info.token, info.logprob);
+  set(chosen.token, chosen.logprob);
+  for (size_t entry = 0; entry < entries.size(); ++entry)
+    json += (entry == 0 ? "{" : ",") + JsonString(entries[entry].first) + ':' + JsonLogprob(entries[entry].second);
+  json += '}';
+}
+
+void LogprobWriter::WriteChatToken(size_t i, std::string& json) const {
+  WriteChatEntry(records_.tokens()[i].token, records_.tokens()[i].logprob, json);
+  json += ",\"top_logprobs\":[";
+  const std::span<const TokenLogprobInfo> top = TopOf(i);
+  for (size_t entry = 0; entry < top.size(); ++entry) {
+    if (entry > 0) json += ',';
+    WriteChatEntry(top[entry].token, top[entry].logprob, json);
+    json += '}';
+  }
+  json += "]}";
+}
+
+// Without the closing brace.
+void LogprobWriter::WriteChatEntry(TokenId token, float logprob, std::string& json) const {
+  const std::string bytes = tokenizer_.TokenBytes(token);
+  std::string pending = bytes;
+  std::string text;
+  TakeAllUtf8(pending, text);
+  json += "{\"token\":" + JsonString(text) + ",\"logprob\":" + JsonLogprob(logprob) + ",\"bytes\":[";
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i > 0) json += ',';
+    json += std::to_string(static_cast<unsigned>(static_cast<unsigned char>(bytes[i])));
+  }
+  json += ']';
+}
+
+}  // namespace lamina

@@ -1,0 +1,72 @@
+// Log-probabilities of one choice: kept compactly while they wait, and written in the two forms of the API when they are sent.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "manager/engine.h"
+#include "text/tokenizer.h"
+
+namespace lamina {
+
+enum class ApiKind { kCompletion, kChat };
+
+// 16 bytes for each token and 8 for each of its most likely tokens. As JSON they are ten times as large.
+class LogprobRecords {
+ public:
+  struct Token {
+    TokenId token = 0;
+    float logprob = 0;
+    uint32_t text_offset = 0;  // characters of the choice's text before it
+    uint32_t top_end = 0;      // behind its last one in top()
+  };
+
+  // REQUIRES: event.token.
+  void Add(const TokenEvent& event, int64_t text_offset);
+  void Clear() { *this = {}; }
+
+  const std::vector<Token>& tokens() const { return tokens_; }
+  const std::vector<TokenLogprobInfo>& top() const { return top_; }  // of all tokens, one behind the other
+  size_t held_bytes() const { return tokens_.capacity() * sizeof(Token) + top_.capacity() * sizeof(TokenLogprobInfo); }
+
+ private:
+  std::vector<Token> tokens_;
+  std::vector<TokenLogprobInfo> top_;
+};
+
+// Writes records as JSON, piece by piece. Completions: {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, where a token that is
+// no whole text is written "bytes:\xe2\x98" and offsets count the characters of the choice's text; chat: {"content": [{"token", "logprob",
+// "bytes", "top_logprobs"}]}. No records: null.
+class LogprobWriter {
+ public:
+  LogprobWriter(ApiKind kind, const Tokenizer& tokenizer, const LogprobRecords& records);  // borrows
+
+  // Appends until `json` has at least `enough_bytes`, or all is written; then it returns true and is not called again.
+  bool Write(size_t enough_bytes, std::string& json);
+
+ private:
+  struct Column {
+    const char* name;
+    void (LogprobWriter::*write)(size_t i, std::string& json) const;  // token i
+  };
+  static const std::vector<Column>& Columns(ApiKind kind);
+
+  std::string Text(TokenId token) const;
+  void WriteText(size_t i, std::string& json) const;
+  void WriteLogprob(size_t i, std::string& json) const;
+  void WriteTop(size_t i, std::string& json) const;
+  void WriteOffset(size_t i, std::string& json) const;
+  void WriteChatToken(size_t i, std::string& json) const;
+  void WriteChatEntry(TokenId token, float logprob, std::string& json) const;
+  std::span<const TokenLogprobInfo> TopOf(size_t i) const;
+
+  const std::vector<Column>& columns_;
+  const Tokenizer& tokenizer_;
+  const LogprobRecords& records_;
+  size_t column_ = 0;
+  size_t next_ = 0;  // token
+};
+
+}  // namespace lamina

@@ -1,0 +1,167 @@
+#include "api/request_reader.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "api/responses.h"
+#include "text/utf8.h"
+
+namespace lamina {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+}  // namespace
+
+RequestReader::RequestReader(const ServedModel& model) : model_(model), rules_{model.config.vocab_size, model.config.generation} {}
+
+ReadRequest RequestReader::Completion(const std::string& body, int64_t max_model_len) const {
+  ReadRequest out;
+  if (const auto error = ReadCompletion(body, max_model_len, out)) out.outcome = ErrorResponse(*error);
+  return out;
+}
+
+ReadRequest RequestReader::Chat(const std::string& body, int64_t max_model_len) const {
+  ReadRequest out;
+  if (const auto error = ReadChat(body, max_model_len, out)) out.outcome = ErrorResponse(*error);
+  return out;
+}
+
+ReadRequest RequestReader::Tokenize(const std::string& body, int64_t max_model_len) const {
+  ReadRequest out;
+  if (const auto error = ReadTokenize(body, max_model_len, out)) out.outcome = ErrorResponse(*error);
+  return out;
+}
+
+ReadRequest RequestReader::Detokenize(const std::string& body, int64_t max_model_len) const {
+  ReadRequest out;
+  if (const auto error = ReadDetokenize(body, max_model_len, out)) out.outcome = ErrorResponse(*error);
+  return out;
+}
+
+std::optional<ApiError> RequestReader::CheckModel(const std::string& model) const {
+  if (model.empty() || model == model_.name) return std::nullopt;
+  return ApiError{404, "the model '" + model + "' is not served here; '" + model_.name + "' is", "model"};
+}
+
+Status RequestReader::CheckLength(const std::string& text, int64_t max_model_len) const {
+  if (model_.tokenizer->MinTokens(text) <= max_model_len) return OkStatus();
+  return InvalidArgument("the text has " + std::to_string(text.size()) + " bytes, which cannot fit into the model's context of " +
+                         std::to_string(max_model_len) + " tokens: its tokens never spell so many");
+}
+
+Result<std::vector<TokenId>> RequestReader::Encode(const std::string& text, bool add_special_tokens, int64_t max_model_len) const {
+  LAMINA_RETURN_IF_ERROR(CheckLength(text, max_model_len));
+  LAMINA_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, model_.tokenizer->Encode(text, add_special_tokens));
+  for (const TokenId token : tokens) {  // tokens may have been added to a tokenizer and not to its model
+    if (token < model_.config.vocab_size) continue;
+    return InvalidArgument("the text has the token " + std::to_string(token) + ", \"" + Shortened(model_.tokenizer->IdToPiece(token), 200) +
+                           "\", but the model's vocabulary has " + std::to_string(model_.config.vocab_size));
+  }
+  return tokens;
+}
+
+bool RequestReader::StartsWithBos(const std::string& text) const {
+  const std::optional<TokenId> bos = model_.tokenizer->bos();
+  return bos && text.starts_with(model_.tokenizer->TokenBytes(*bos));
+}
+
+Result<std::string> RequestReader::RenderChat(const ChatInput& input) const {
+  if (model_.chat_template == nullptr) return InvalidArgument(model_.no_chat_reason + "; use /v1/completions");
+  auto text = model_.chat_template->Render(input);
+  if (!text.ok()) return InvalidArgument("chat template: " + text.status().message());
+  return text;
+}
+
+std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body, int64_t max_model_len, ReadRequest& out) const {
+  json fields;
+  if (auto error = ParseBody(body, fields)) return error;
+  CompletionRequest request;
+  if (auto error = ParseCompletion(fields, rules_, request, out.unknown_fields)) return error;
+  if (auto error = CheckModel(request.options.model)) return error;
+  GenerationSpec spec;
+  spec.model = model_.name;
+  for (Prompt& prompt : request.prompts) {
+    GenerationSpec::Prompt& read = spec.prompts.emplace_back();
+    if (const std::string* text = std::get_if<std::string>(&prompt)) {
+      auto tokens = Encode(*text, request.add_special_tokens, max_model_len);
+      if (!tokens.ok()) return ApiError{400, tokens.status().message(), "prompt"};
+      read.tokens = *std::move(tokens);
+      if (request.echo) read.echo = *text;
+    } else {
+      read.tokens = std::move(std::get<std::vector<TokenId>>(prompt));
+      if (request.echo) read.echo = model_.tokenizer->Decode(read.tokens, request.options.skip_special_tokens);
+    }
+  }
+  spec.options = std::move(request.options);
+  out.outcome = std::move(spec);
+  return std::nullopt;
+}
+
+std::optional<ApiError> RequestReader::ReadChat(const std::string& body, int64_t max_model_len, ReadRequest& out) const {
+  json fields;
+  if (auto error = ParseBody(body, fields)) return error;
+  ChatRequest request;
+  if (auto error = ParseChat(fields, rules_, request, out.unknown_fields)) return error;
+  if (auto error = CheckModel(request.options.model)) return error;
+  const Result<std::string> text = RenderChat(request.input);
+  if (!text.ok()) return ApiError{400, text.status().message(), "messages"};
+  auto tokens = Encode(text.value(), request.add_special_tokens.value_or(!StartsWithBos(text.value())), max_model_len);
+  if (!tokens.ok()) return ApiError{400, tokens.status().message(), "messages"};
+  GenerationSpec spec;
+  spec.kind = ApiKind::kChat;
+  spec.model = model_.name;
+  spec.prompts.push_back({*std::move(tokens), ""});
+  spec.default_max_tokens = INT64_MAX;  // whatever fits
+  spec.options = std::move(request.options);
+  out.outcome = std::move(spec);
+  return std::nullopt;
+}
+
+std::optional<ApiError> RequestReader::ReadTokenize(const std::string& body, int64_t max_model_len, ReadRequest& out) const {
+  json fields;
+  if (auto error = ParseBody(body, fields)) return error;
+  TokenizeRequest request;
+  if (auto error = ParseTokenize(fields, request)) return error;
+  if (auto error = CheckModel(request.model)) return error;
+  std::string text;
+  const ChatInput* chat = std::get_if<ChatInput>(&request.input);
+  const char* field = chat != nullptr ? "messages" : "prompt";
+  if (chat != nullptr) {
+    const Result<std::string> rendered = RenderChat(*chat);
+    if (!rendered.ok()) return ApiError{400, rendered.status().message(), field};
+    text = rendered.value();
+  } else {
+    text = std::get<std::string>(request.input);
+  }
+  const bool add_special_tokens = request.add_special_tokens.value_or(chat == nullptr || !StartsWithBos(text));
+  if (const Status status = CheckLength(text, max_model_len); !status.ok()) return ApiError{400, status.message(), field};
+  const Result<std::vector<TokenId>> encoded = model_.tokenizer->Encode(text, add_special_tokens);
+  if (!encoded.ok()) return ApiError{400, encoded.status().message(), field};
+  const std::vector<TokenId>& tokens = *encoded;
+  std::string answer =
+      "{\"count\":" + std::to_string(tokens.size()) + ",\"max_model_len\":" + std::to_string(max_model_len) + ",\"tokens\":[";
+  for (size_t i = 0; i < tokens.size(); ++i) answer += (i == 0 ? "" : ",") + std::to_string(tokens[i]);
+  out.outcome = OutboundResponse{200, "application/json", answer + "]}", {}};
+  return std::nullopt;
+}
+
+std::optional<ApiError> RequestReader::ReadDetokenize(const std::string& body, int64_t max_model_len, ReadRequest& out) const {
+  json fields;
+  if (auto error = ParseBody(body, fields)) return error;
+  DetokenizeRequest request;
+  if (auto error = ParseDetokenize(fields, rules_, request)) return error;
+  if (auto error = CheckModel(request.model)) return error;
+  if (std::ssize(request.tokens) > max_model_len) {
+    return ApiError{400,
+                    "'tokens' has " + std::to_string(request.tokens.size()) + " entries, but the model's context is " +
+                        std::to_string(max_model_len) + " tokens",
+                    "tokens"};
+  }
+  const ordered_json answer = {{"prompt", model_.tokenizer->Decode(request.tokens, /*skip_special=*/false)}};
+  out.outcome = OutboundResponse{200, "application/json", DumpJson(answer), {}};
+  return std::nullopt;
+}
+
+}  // namespace lamina

@@ -1,0 +1,64 @@
+// From the body of a request to the prompts to generate from, or to an answer: JSON, chat templates and tokenizers, whose work grows with
+// the text and may take seconds.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "api/api_error.h"
+#include "api/exchange.h"
+#include "api/generation.h"
+#include "api/requests.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "model/model_config.h"
+
+namespace lamina {
+
+// What is served. Borrowed objects outlive the service.
+struct ServedModel {
+  std::string name;                             // as clients write it
+  std::string root;                             // where it came from; "": the name
+  const Tokenizer* tokenizer = nullptr;         // required
+  const ChatTemplate* chat_template = nullptr;  // nullptr: chat requests get a 400 with `no_chat_reason`
+  std::string no_chat_reason = "this model has no chat template";
+  ModelConfig config;
+};
+
+// What became of a body: text is to be generated, or the answer, which may be an error.
+struct ReadRequest {
+  std::variant<GenerationSpec, OutboundResponse> outcome;
+  std::vector<std::string> unknown_fields;
+};
+
+// Thread: any; immutable. `max_model_len`: text that cannot fit into so many tokens is refused before the work of tokenising it.
+class RequestReader {
+ public:
+  explicit RequestReader(const ServedModel& model);  // borrows
+
+  ReadRequest Completion(const std::string& body, int64_t max_model_len) const;
+  ReadRequest Chat(const std::string& body, int64_t max_model_len) const;
+  ReadRequest Tokenize(const std::string& body, int64_t max_model_len) const;
+  ReadRequest Detokenize(const std::string& body, int64_t max_model_len) const;
+
+ private:
+  // Each fills `out` or says what is wrong.
+  std::optional<ApiError> ReadCompletion(const std::string& body, int64_t max_model_len, ReadRequest& out) const;
+  std::optional<ApiError> ReadChat(const std::string& body, int64_t max_model_len, ReadRequest& out) const;
+  std::optional<ApiError> ReadTokenize(const std::string& body, int64_t max_model_len, ReadRequest& out) const;
+  std::optional<ApiError> ReadDetokenize(const std::string& body, int64_t max_model_len, ReadRequest& out) const;
+
+  std::optional<ApiError> CheckModel(const std::string& model) const;
+  Status CheckLength(const std::string& text, int64_t max_model_len) const;
+  Result<std::vector<TokenId>> Encode(const std::string& text, bool add_special_tokens, int64_t max_model_len) const;
+  bool StartsWithBos(const std::string& text) const;
+  Result<std::string> RenderChat(const ChatInput& input) const;
+
+  const ServedModel& model_;
+  RequestRules rules_;
+};
+
+}  // namespace lamina

@@ -1,0 +1,114 @@
+#include "api/responses.h"
+
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <utility>
+
+namespace lamina {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string RandomHex() {
+  static thread_local std::mt19937_64 random(std::random_device{}());
+  char text[33];
+  std::snprintf(text, sizeof(text), "%016llx%016llx", static_cast<unsigned long long>(random()), static_cast<unsigned long long>(random()));
+  return text;
+}
+
+ordered_json UsageJson(const Usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+}
+
+constexpr size_t kPieceBytes = size_t{64} << 10;  // about a millisecond of writing: other connections get their turn in between
+
+// A choice's entry before the value of "logprobs"; `text` is what stands under `key`.
+std::string EntryBegin(int index, const char* key, const ordered_json& text) {
+  return "{\"index\":" + std::to_string(index) + ",\"" + key + "\":" + DumpJson(text) + ",\"logprobs\":";
+}
+
+// Everything behind it.
+std::string EntryEnd(const ChoiceOutput& choice) {
+  const ordered_json reason = choice.finish ? ordered_json(FinishReasonName(*choice.finish)) : ordered_json();
+  return ",\"finish_reason\":" + DumpJson(reason) + ",\"stop_reason\":" + DumpJson(choice.stop_reason) + "}";
+}
+
+}  // namespace
+
+const char* FinishReasonName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kAbort: return "abort";
+    case FinishReason::kError: return "error";
+  }
+  return "error";
+}
+
+std::string DumpJson(const ordered_json& json) { return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace); }
+
+ResponseFormat::ResponseFormat(ApiKind kind, std::string model, const Tokenizer& tokenizer)
+    : kind_(kind),
+      model_(std::move(model)),
+      tokenizer_(tokenizer),
+      id_((kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-") + RandomHex()),
+      created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count()) {}
+
+std::string ResponseFormat::Begin(bool chunk) const {
+  const char* object = kind_ == ApiKind::kCompletion ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
+  std::string json = DumpJson({{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}});
+  json.back() = ',';
+  return json + "\"choices\":[";
+}
+
+std::string ResponseFormat::Chunk(const ChoiceOutput& choice, bool first, const Usage* usage, bool null_usage) const {
+  std::string json = Begin(/*chunk=*/true);
+  if (kind_ == ApiKind::kChat) {
+    ordered_json delta = ordered_json::object();
+    if (first) delta["role"] = "assistant";
+    if (first || !choice.text.empty()) delta["content"] = choice.text;
+    json += EntryBegin(choice.index, "delta", delta);
+  } else {
+    json += EntryBegin(choice.index, "text", choice.text);
+  }
+  Logprobs(choice).Write(SIZE_MAX, json);
+  json += EntryEnd(choice) + "]";
+  if (usage != nullptr) {
+    json += ",\"usage\":" + DumpJson(UsageJson(*usage));
+  } else if (null_usage) {
+    json += ",\"usage\":null";
+  }
+  return json + "}";
+}
+
+std::string ResponseFormat::UsageChunk(const Usage& usage) const {
+  return Begin(/*chunk=*/true) + "],\"usage\":" + DumpJson(UsageJson(usage)) + "}";
+}
+
+AnswerWriter::AnswerWriter(const ResponseFormat& format, std::vector<ChoiceOutput> choices, const Usage& usage)
+    : format_(format), choices_(std::move(choices)), usage_(usage) {}
+
+bool AnswerWriter::Write(std::string& json) {
+  if (!std::exchange(begun_, true)) json += format_.Begin(/*chunk=*/false);
+  for (; choice_ < choices_.size(); ++choice_) {
+    if (json.size() >= kPieceBytes) return false;
+    const ChoiceOutput& choice = choices_[choice_];
+    if (!logprobs_) {
+      if (choice_ > 0) json += ',';
+      json += format_.kind() == ApiKind::kChat ? EntryBegin(choice.index, "message", {{"role", "assistant"}, {"content", choice.text}})
+                                               : EntryBegin(choice.index, "text", choice.text);
+      logprobs_.emplace(format_.Logprobs(choice));
+    }
+    if (!logprobs_->Write(kPieceBytes, json)) return false;
+    logprobs_.reset();
+    json += EntryEnd(choice);
+  }
+  json += "],\"usage\":" + DumpJson(UsageJson(usage_)) + "}";
+  return true;
+}
+
+}  // namespace lamina

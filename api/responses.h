@@ -1,0 +1,81 @@
+// The JSON of answers to /v1/completions and /v1/chat/completions.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "manager/engine.h"
+#include "api/logprobs.h"
+
+namespace lamina {
+
+// A choice as a whole, or what is new in it.
+struct ChoiceOutput {
+  int index = 0;
+  std::string text;
+  LogprobRecords logprobs;
+  std::optional<FinishReason> finish;
+  nlohmann::ordered_json stop_reason;  // the stop string or stop token id, else null
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;  // of the prompts: KV was there from earlier requests
+};
+
+// "stop", "length", "abort", "error".
+const char* FinishReasonName(FinishReason reason);
+
+// Valid UTF-8 on one line.
+std::string DumpJson(const nlohmann::ordered_json& json);
+
+class ResponseFormat {
+ public:
+  // Draws a new id. Borrows the tokenizer.
+  ResponseFormat(ApiKind kind, std::string model, const Tokenizer& tokenizer);
+
+  // One event of a stream. `first`: the choice's first one, which tells the role in a chat. Usage, if not null, is part of it; `null_usage`
+  // writes "usage": null instead, as clients expect that asked for the usage chunk at the end.
+  std::string Chunk(const ChoiceOutput& choice, bool first, const Usage* usage, bool null_usage) const;
+
+  // The event without choices that tells the usage.
+  std::string UsageChunk(const Usage& usage) const;
+
+  ApiKind kind() const { return kind_; }
+
+ private:
+  friend class AnswerWriter;
+  std::string Begin(bool chunk) const;  // up to the first choice
+  LogprobWriter Logprobs(const ChoiceOutput& choice) const { return {kind_, tokenizer_, choice.logprobs}; }
+
+  ApiKind kind_;
+  std::string model_;
+  const Tokenizer& tokenizer_;
+  std::string id_;
+  int64_t created_ = 0;  // Unix seconds
+};
+
+// The whole answer, written piece by piece: it may be much larger than what it is written from.
+class AnswerWriter {
+ public:
+  AnswerWriter(const ResponseFormat& format, std::vector<ChoiceOutput> choices, const Usage& usage);
+  AnswerWriter(const AnswerWriter&) = delete;
+  AnswerWriter& operator=(const AnswerWriter&) = delete;
+
+  // Appends the next piece to `json`, about 64 KiB or one choice's text; returns true if it was the last.
+  bool Write(std::string& json);
+
+ private:
+  ResponseFormat format_;
+  std::vector<ChoiceOutput> choices_;
+  Usage usage_;
+  bool begun_ = false;
+  size_t choice_ = 0;                      // the current one
+  std::optional<LogprobWriter> logprobs_;  // of the current one, once its text is written
+};
+
+}  // namespace lamina

@@ -1,0 +1,51 @@
+// Text by sampling: tokens go to the client as they come, or of best_of answers the best n, with the highest log-probability per token.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "api/generation.h"
+#include "text/detokenizer.h"
+
+namespace lamina {
+
+// Choices are numbered prompt by prompt, `best_of` for each; a part is a prompt.
+class SampledGeneration final : public Generation {
+ public:
+  // As Generation::Create.
+  SampledGeneration(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange);
+
+  Status Start(MakeSink make_sink) override;
+  bool OnEvent(int prompt, const TokenEvent& event) override;
+  void Abort() override;
+  void Fail(const Status& status) override;
+
+ private:
+  struct Choice {
+    Detokenizer detokenizer;
+    ChoiceOutput output;  // whole answers: all of it; streams: what has not been sent
+    bool sent_first = false;
+    bool done = false;
+    double logprob = 0;  // of all tokens together
+    int64_t num_tokens = 0;
+
+    size_t held_bytes() const { return output.text.capacity() + output.logprobs.held_bytes(); }
+    double LogprobPerToken() const { return num_tokens == 0 ? 0 : logprob / static_cast<double>(num_tokens); }
+  };
+
+  Status SubmitPrompt(int prompt, const MakeSink& make_sink);
+  void Take(int prompt, Choice& choice, const TokenEvent& event);
+  void TakeToken(Choice& choice, const TokenEvent& event);
+  void FinishChoice(Choice& choice, const TokenEvent& event);
+  void SendChunk(Choice& choice);
+  void Complete();
+  std::vector<Choice*> Answers();  // of each prompt the best n, if there are more
+  bool HasToChoose() const { return spec_.options.best_of > spec_.options.n; }
+
+  std::vector<RequestId> requests_;  // one for each prompt
+  std::vector<Choice> choices_;
+  size_t num_open_ = 0;
+  bool stream_begun_ = false;
+};
+
+}  // namespace lamina

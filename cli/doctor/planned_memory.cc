@@ -1,0 +1,47 @@
+#include "cli/doctor/planned_memory.h"
+
+#include <algorithm>
+
+#include "manager/resolve_config.h"
+#include "wire/wire_format.h"
+
+namespace lamina {
+namespace {
+
+// Between a compute node and a memory node each has a window, and a buffer of the size of the other's.
+int64_t BytesPerPair(const ClusterConfig& config, const ModelConfig& model) {
+  const int kv_heads = (model.num_kv_heads + config.kv_head_parallel - 1) / config.kv_head_parallel;  // on each memory node, at most
+  const WireShape wire{kv_heads * (model.num_heads / model.num_kv_heads),
+                       kv_heads,
+                       model.head_dim,
+                       DTypeOf(config.kv_dtype, model),
+                       config.max_num_seqs,
+                       std::max(1, config.num_batches),
+                       DTypeOf(config.wire_dtype, model),
+                       config.overlap == "on"};
+  return static_cast<int64_t>(wire.memory_window_bytes() + wire.compute_window_bytes());
+}
+
+// Rows of the residual stream, and with tensor parallelism two partial sums of it, of every batch; again in a window and in a buffer.
+int64_t BytesPerComputePair(const ClusterConfig& config, const ModelConfig& model) {
+  const int64_t rows_bytes = int64_t{config.max_num_batched_tokens} * model.hidden_size * 4;
+  return 2 * rows_bytes * (config.tensor_parallel_size > 1 ? 3 : 1) * std::max(1, config.num_batches);
+}
+
+}  // namespace
+
+int64_t PlannedLockedBytes(const ClusterConfig& config, const ModelConfig& model, const std::string& host) {
+  const int64_t num_compute = std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role);
+  const int64_t num_memory = std::ssize(config.nodes) - num_compute;
+  int64_t most = 0;
+  for (const NodeConfig& node : config.nodes) {
+    if (node.host != host) continue;
+    const bool is_compute = node.role == NodeRole::kCompute;
+    const int64_t bytes = (is_compute ? num_memory : num_compute) * BytesPerPair(config, model) +
+                          (is_compute ? num_compute - 1 : 0) * BytesPerComputePair(config, model);
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+}  // namespace lamina

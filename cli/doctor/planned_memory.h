@@ -1,0 +1,17 @@
+// How much memory RDMA will lock on the hosts of a cluster.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "manager/cluster_config.h"
+#include "model/model_config.h"
+
+namespace lamina {
+
+// Bytes of windows and buffers that a node on `host` registers with its NIC, for the node that needs most: the limit is each process's own.
+// To within some kilobytes between compute and memory nodes, an estimate from above between compute nodes. 0 without peers.
+// REQUIRES: ResolveConfig accepted `config`.
+int64_t PlannedLockedBytes(const ClusterConfig& config, const ModelConfig& model, const std::string& host);
+
+}  // namespace lamina

@@ -1,9 +1,0 @@
-#include "base/descriptors.h"
-#include "base/log.h"
-#include "frontend/cli/commands.h"
-
-int main(int argc, char** argv) {
-  lamina::InitLogging("lamina");
-  lamina::RaiseDescriptorLimit();
-  return lamina::RunCli(argc, argv);
-}

@@ -1,0 +1,302 @@
+// What a cluster executor does with nodes that are connected: cluster_connect.cc does that.
+#include "manager/cluster_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/log.h"
+
+namespace lamina {
+namespace {
+
+// People and scrapers look more seldom; ten answers a second cost a node nothing.
+constexpr auto kStatsInterval = milliseconds(100);
+constexpr size_t kMaxOrderBytes = kMaxFrameBytes - 64;    // but for what does not depend on the step's work
+constexpr auto kTracePatience = std::chrono::seconds(5);  // for the last records, once no more steps are submitted
+
+}  // namespace
+
+const DataPathStatus* WorstPath(std::span<const DataPathStatus> paths) {
+  constexpr std::string_view kFromBest[] = {"shm", "verbs", "ucx", "tcp"};
+  const auto rank = [&](const DataPathStatus& path) { return std::find(std::begin(kFromBest), std::end(kFromBest), path.fabric); };
+  const auto worst =
+      std::max_element(paths.begin(), paths.end(), [&](const DataPathStatus& a, const DataPathStatus& b) { return rank(a) < rank(b); });
+  return worst == paths.end() ? nullptr : &*worst;
+}
+
+ClusterExecutor::~ClusterExecutor() {
+  if (trace_ != nullptr) trace_->Finish(Deadline::After(kTracePatience));
+  for (std::unique_ptr<Node>& node : nodes_) {
+    if (node->connection != nullptr) node->connection->Close(Deadline::After(std::chrono::seconds(1)));
+  }
+}
+
+std::vector<KvNode> ClusterExecutor::kv_nodes() const {
+  std::vector<KvNode> kv;
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if ((node->config.role == NodeRole::kMemory) == local() || node->left_out) continue;
+    const int64_t capacity = node->configured.capacity_tokens();
+    if (node->kv_group == node->id) {
+      kv.push_back({node->id, capacity});
+    } else {  // all hold the same tokens
+      kv.back().capacity_tokens = std::min(kv.back().capacity_tokens, capacity);
+    }
+  }
+  return kv;
+}
+
+void ClusterExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
+  std::lock_guard lock(mutex_);
+  on_event_ = std::move(on_event);
+  for (const std::unique_ptr<Node>& node : nodes_) {  // one that died since it was configured
+    if (node->lost.ok() || node->left_out) continue;
+    const bool memory = node->config.role == NodeRole::kMemory;
+    on_event_({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost, {}, node->id, node->lost});
+  }
+}
+
+void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
+  if (frame.type == control::STATS) {
+    if (control::Stats stats; stats.ParseFromString(frame.payload) && stats.epoch() == epoch_) OnStats(node, stats);
+    return;
+  }
+  if (frame.type == control::TRACE) return OnTrace(node, frame);
+  std::function<void(ExecutorEvent)> on_event;
+  {
+    std::lock_guard lock(mutex_);
+    on_event = on_event_;
+  }
+  if (frame.type != control::STEP_RESULT) return node.answers.Push(std::move(frame));
+  ExecutorEvent event;
+  if (!event.result.ParseFromString(frame.payload) || event.result.epoch() != epoch_) {
+    LAMINA_LOG_ERROR("{}: dropped a step result that is malformed or of another epoch", node.name());
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    node.stale_messages += event.result.stale_messages();
+    AddTimes(node, event.result);
+    AddLeftOut(event.result);
+  }
+  if (!on_event) return;
+  // Memory nodes first: they are to be left out when the others are connected anew.
+  std::optional<ExecutorEvent> without_compute;
+  for (const control::LostPeer& peer : event.result.lost_peers()) {
+    if (peer.node_id() < 1 || peer.node_id() > nodes_.size()) {
+      LAMINA_LOG_ERROR("{}: lost a node {} that there is not", node.name(), peer.node_id());
+      continue;
+    }
+    const Node& lost = *nodes_[peer.node_id() - 1];
+    const Status status =
+        PeerLost(node.name() + " lost " + (lost.config.role == NodeRole::kMemory ? "memory" : "compute") + " node " + peer.message());
+    if (lost.config.role == NodeRole::kMemory) {
+      on_event({ExecutorEvent::Kind::kNodeLost, {}, lost.id, status});
+    } else {
+      without_compute = ExecutorEvent{ExecutorEvent::Kind::kComputeLost, {}, IsIrreplaceable(lost) ? NodeId{} : lost.id, status};
+    }
+  }
+  on_event(without_compute ? std::move(*without_compute) : std::move(event));
+}
+
+// A node that lives, and without which nothing can be served: the way between it and another is cut, or was.
+bool ClusterExecutor::IsIrreplaceable(const Node& node) {
+  std::lock_guard lock(mutex_);
+  return config_.shares_model() && node.lost.ok();
+}
+
+void ClusterExecutor::OnTrace(const Node& node, const ControlFrame& frame) {
+  control::Trace answer;
+  if (trace_ == nullptr || !answer.ParseFromString(frame.payload)) {
+    LAMINA_LOG_ERROR("{}: dropped records that are malformed or were not asked for", node.name());
+  } else {
+    trace_->Take(node.id, std::move(answer));
+  }
+}
+
+void ClusterExecutor::AddTimes(Node& sender, const control::StepResult& result) {
+  for (const control::NodeTimes& told : result.times()) {
+    if (told.node_id() > nodes_.size()) continue;
+    StepTimes& times = told.node_id() == 0 ? sender.times : nodes_[told.node_id() - 1]->times;
+    for (int i = 0; i < std::min<int>(told.ns_size(), kNumStepWorks); ++i) times.Add(static_cast<StepWork>(i), told.ns(i));
+  }
+}
+
+void ClusterExecutor::RecordTrace(TraceFile& file) {
+  std::vector<TraceCollector::Node> nodes;
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (!node->left_out) nodes.push_back({node->id, node->name(), node->config.role == NodeRole::kCompute});
+  }
+  trace_ = std::make_unique<TraceCollector>(file, epoch_, nodes, [this](NodeId node, const control::TraceRequest& request) {
+    return nodes_[node.value - 1]->connection->Send(control::TRACE_REQUEST, request.SerializeAsString());
+  });
+  trace_->Start();
+}
+
+void ClusterExecutor::OnStats(Node& node, const control::Stats& stats) {
+  ExecutorEvent event;
+  event.kind = ExecutorEvent::Kind::kSpeeds;
+  std::function<void(ExecutorEvent)> on_event;
+  {
+    std::lock_guard lock(mutex_);
+    node.stats = stats;
+    if (node.speed.Update(stats)) event.speeds = Speeds();
+    if (!event.speeds.empty()) speeds_known_ = true;
+    on_event = on_event_;
+  }
+  if (on_event && !event.speeds.empty()) on_event(std::move(event));
+}
+
+// A group is as fast as its slowest node.
+std::vector<NodeSpeed> ClusterExecutor::Speeds() const {
+  std::vector<NodeSpeed> speeds;
+  double fastest = 0;
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (node->config.role != NodeRole::kMemory || !node->lost.ok()) continue;
+    if (!node->speed.value()) return {};
+    const double speed = *node->speed.value();
+    if (speeds.empty() || speeds.back().node != node->kv_group) speeds.push_back({node->kv_group, speed});
+    speeds.back().speed = std::min(speeds.back().speed, speed);
+  }
+  for (const NodeSpeed& one : speeds) fastest = std::max(fastest, one.speed);
+  for (NodeSpeed& one : speeds) one.speed /= fastest;
+  return speeds;
+}
+
+void ClusterExecutor::AskForStats() {
+  control::StatsRequest request;
+  request.set_epoch(epoch_);
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (node->config.role != NodeRole::kMemory || node->left_out) continue;
+    if (Status sent = node->connection->Send(control::STATS_REQUEST, request.SerializeAsString()); !sent.ok())
+      LAMINA_LOG_DEBUG("{}", sent.message());
+  }
+}
+
+void ClusterExecutor::OnLost(Node& node, const Status& status) {
+  std::function<void(ExecutorEvent)> on_event;
+  const Status named(status.code(), "lost " + status.message());  // which names the node and its address
+  {
+    std::lock_guard lock(mutex_);
+    node.lost = named;
+    on_event = on_event_;
+  }
+  lost_one_.notify_all();
+  const bool memory = node.config.role == NodeRole::kMemory;
+  if (on_event) on_event({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost, {}, node.id, named});
+}
+
+void ClusterExecutor::Leave(NodeId node) {
+  Node& left = *nodes_[node.value - 1];
+  {
+    std::lock_guard lock(mutex_);
+    if (left.lost.ok()) left.lost = PeerLost(left.name() + " at " + left.address() + ": another node lost it");
+  }
+  if (left.connection != nullptr) left.connection->Close(Deadline::After(Clock::duration::zero()));
+}
+
+// The scheduler bounds what starts in one step, so orders fit, unless a single sequence is too long for any. The rest of its step goes on.
+void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
+  if (MaxOrderBytes(plan, added) <= kMaxOrderBytes) return SendOrders(plan, added);
+  const FittedStep fitted = FitOrders(plan, added, [this](const auto& some, const auto& news) { return OrdersFit(some, news); });
+  if (!fitted.left_out.empty()) {
+    LAMINA_LOG_ERROR("step {}: its orders are larger than the {} bytes that a node takes; {} sequences of it fail", plan.step.value,
+                     kMaxFrameBytes, fitted.left_out.size());
+    std::lock_guard lock(mutex_);
+    left_out_[plan.step] = fitted.left_out;
+  }
+  SendOrders(fitted.plan, fitted.added);
+}
+
+bool ClusterExecutor::OrdersFit(const StepPlan& plan, std::span<const control::NewSequence> added) const {
+  if (MakeComputeOrder(epoch_, plan, added, local()).ByteSizeLong() > kMaxOrderBytes) return false;
+  return std::ranges::all_of(nodes_, [&](const std::unique_ptr<Node>& node) {
+    return node->config.role != NodeRole::kMemory || MakeMemoryOrder(epoch_, plan, node->kv_group).ByteSizeLong() <= kMaxOrderBytes;
+  });
+}
+
+void ClusterExecutor::SendOrders(const StepPlan& plan, std::span<const control::NewSequence> added) {
+  control::ComputeOrder compute_order = MakeComputeOrder(epoch_, plan, added, local());
+  compute_order.set_no_times(!time_steps_);
+  const std::string bytes = compute_order.SerializeAsString();
+  // The first slice runs while memory nodes are told; their messages wait for their order.
+  for (Node* node : compute_) SendOrder(*node, control::COMPUTE_ORDER, bytes);
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (node->config.role != NodeRole::kMemory || node->left_out) continue;
+    const control::MemoryOrder order = MakeMemoryOrder(epoch_, plan, node->kv_group);
+    if (order.released().empty() && order.decode().empty() && order.prefill().empty()) continue;
+    SendOrder(*node, control::MEMORY_ORDER, order.SerializeAsString());
+  }
+  if (speed_rounds_.Next(speeds_known_)) AskForStats();
+}
+
+// A node that is lost says so through OnLost; the compute node finds out about a memory node by itself. One that gets no order for another
+// reason would be waited for until the step's deadline: it is of no use any more.
+void ClusterExecutor::SendOrder(Node& node, control::MessageType type, std::string order) {
+  const Status sent = node.connection->Send(static_cast<uint16_t>(type), std::move(order));
+  if (sent.ok() || sent.code() == StatusCode::kPeerLost) return;
+  OnLost(node, sent);
+}
+
+void ClusterExecutor::AddLeftOut(control::StepResult& result) {
+  const auto found = left_out_.find(StepId{result.step()});
+  if (found == left_out_.end()) return;
+  for (const SequenceId sequence : found->second) {
+    control::FailedSequence& failed = *result.add_failed();
+    failed.set_sequence(sequence.value);
+    failed.set_status(static_cast<uint32_t>(StatusCode::kOutOfSpace));
+    failed.set_message("what nodes have to be told to start this sequence is more than they take: " + std::to_string(kMaxFrameBytes) +
+                       " bytes; a shorter prompt may do");
+  }
+  left_out_.erase(found);
+}
+
+// Anybody may ask as often as they like, but it does not wake memory nodes each time.
+void ClusterExecutor::AskForStatsAgain() {
+  {
+    std::lock_guard lock(mutex_);
+    if (Clock::now() < next_stats_) return;
+    next_stats_ = Clock::now() + kStatsInterval;
+  }
+  AskForStats();
+}
+
+std::vector<NodeStatus> ClusterExecutor::nodes() {
+  AskForStatsAgain();  // the answers count for the next call
+  std::vector<NodeStatus> result;
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    const bool memory = node->config.role == NodeRole::kMemory;
+    std::lock_guard lock(mutex_);
+    NodeStatus status;
+    status.id = node->id;
+    if (config_.kv_head_parallel > 1 && memory)
+      status.kv_heads = fmt::format("{}..{}", node->first_kv_head, node->first_kv_head + node->num_kv_heads - 1);
+    status.name = node->config.name;
+    status.holds = node->configured.holds();
+    status.weight_bytes = node->configured.weight_bytes();
+    status.role = memory ? "memory" : "compute";
+    status.address = node->address();
+    status.state = node->lost.ok() ? "ready" : "lost";
+    status.detail = node->lost.message();
+    for (const Node* compute : compute_) {
+      for (const control::DataPath& path : compute->configured.paths()) {
+        if (path.node_id() == node->id.value) status.paths.push_back({compute->config.name, path.fabric(), path.through(), path.refused()});
+      }
+    }
+    if (const DataPathStatus* worst = WorstPath(status.paths)) {
+      status.transport = worst->fabric;
+      status.transport_refused = worst->refused;
+    }
+    status.capacity_tokens = node->configured.capacity_tokens();
+    status.stored_tokens = memory ? node->stats.used_tokens() : 0;
+    status.stored_sequences = memory ? node->stats.num_sequences() : 0;
+    status.attention_us = memory ? node->stats.attention_us() : 0;
+    status.times = node->times;
+    status.stale_messages = memory ? node->stats.stale_messages() : node->stale_messages;
+    result.push_back(std::move(status));
+  }
+  return result;
+}
+
+}  // namespace lamina

@@ -1,0 +1,57 @@
+// Nodes whose prompts appear without being computed, so that decoding at a long context can be measured without minutes of prefill.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "manager/step_executor.h"
+#include "cost/cost_model.h"
+
+namespace lamina {
+
+// A decorator. Prompts get their token slots, and K and V that are made up where they are stored; the compute node hears of a sequence when
+// it decodes first. Everything from a sequence's second token on is as without it. Also writes down every step.
+class PrefilledExecutor : public StepExecutor {
+ public:
+  explicit PrefilledExecutor(std::unique_ptr<StepExecutor> nodes) : nodes_(std::move(nodes)) {}
+
+  struct Step {
+    int batch = 0;
+    TimePoint submitted;
+    bool decodes_only = true;
+    int num_rows = 0;
+    std::map<NodeId, AttentionLoad> attention;  // of one layer, by memory node
+    Clock::duration compute_node{};             // the step as the compute node saw it
+    Clock::duration attention_wait{};           // of that: waiting for memory nodes
+  };
+  // Those done since the last call. Thread: any.
+  std::vector<Step> TakeSteps();
+
+  std::vector<KvNode> kv_nodes() const override { return nodes_->kv_nodes(); }
+  NodeId KvNodeOf(NodeId node) const override { return nodes_->KvNodeOf(node); }
+  void Start(std::function<void(ExecutorEvent)> on_event) override;
+  void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
+  std::vector<NodeStatus> nodes() override { return nodes_->nodes(); }
+
+ private:
+  static constexpr TokenId kFirstToken = 0;  // what every prompt is said to be followed by
+
+  void Finish(control::StepResult& result);
+
+  std::unordered_map<SequenceId, control::NewSequence> unannounced_;  // their prompts are there, they have not decoded
+  std::mutex mutex_;                                                  // guards the rest
+  struct InFlight {
+    Step step;
+    std::vector<SequenceId> prefilled;  // in it, to their end
+  };
+  std::map<uint64_t, InFlight> in_flight_;  // by step
+  std::vector<Step> steps_;
+  const std::unique_ptr<StepExecutor> nodes_;  // last: its threads use the members above
+};
+
+}  // namespace lamina

@@ -1,0 +1,172 @@
+// The engine: takes requests, asks the scheduler for one step after another, has nodes carry it out, and hands tokens back.
+//
+// This is the manager's loop. A step: NextStep -> Submit -> (nodes work) -> kStepDone -> tokens to sinks -> CompleteStep -> NextStep. Each
+// batch has at most one step in flight.
+//
+// When a compute node is lost, or a step comes too late, the nodes that are left are connected anew and every sequence starts again there
+// with the tokens it has: requests only wait. When a memory node is lost, sequences with KV on it fail. Nodes that are lost are looked for:
+// one that could serve again is connected, with an empty pool, in the same way.
+//
+// When too little is left to serve with (no memory node, no compute node, or not all that share a model) every request fails and new ones
+// are refused, while nodes are still looked for. If that does not help within `give_up_after`, the engine gives up: given_up() says why.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "manager/cluster_config.h"
+#include "base/inbox.h"
+#include "manager/engine.h"
+#include "manager/node_outages.h"
+#include "manager/step_executor.h"
+#include "scheduler/scheduler.h"
+#include "scheduler/step_cycle.h"
+
+namespace lamina {
+
+struct ServingEngineOptions {
+  SchedulerOptions scheduler;
+  Pipeline pipeline;
+  bool chooses_pipeline = false;  // another is taken when steps show that it is faster; num_batches is then the most
+  int num_compute_nodes = 1;
+  int pipeline_parallel_size = 1, tensor_parallel_size = 1;  // as manager/cluster_config.h
+  std::vector<TokenId> eos_tokens;
+  int64_t vocab_size = 0;
+  Clock::duration step_timeout = std::chrono::seconds(60);
+  int64_t spread_tokens = 0;  // sequences of more tokens are spread over nodes; 0: none is
+  Reconnect reconnect;        // none: when a compute node or the last memory node is lost, the engine gives up
+  LookForNodes look;          // none: a node that is lost stays so
+  std::stop_source stop;      // of this engine; its destructor asks, and `reconnect` and `look` then wait for nobody any more
+  RetryOptions retry;
+  Clock::duration give_up_after = std::chrono::seconds(60);  // of serving nothing
+  EngineObserver* observer = nullptr;                        // borrowed; may be null
+
+  // REQUIRES: ResolveConfig accepted `config`.
+  static ServingEngineOptions Of(const ClusterConfig& config, const ModelConfig& model);
+
+  StepCycleOptions cycle() const;
+};
+
+class ServingEngine : public Engine {
+ public:
+  // Takes the scheduler's policies; null: FIFO, and least loaded or spread as the options say.
+  ServingEngine(const ServingEngineOptions& options, std::unique_ptr<StepExecutor> executor, std::unique_ptr<QueuePolicy> queue = nullptr,
+                std::unique_ptr<PlacementPolicy> placement = nullptr);
+  ~ServingEngine() override;
+
+  Result<RequestId> Submit(GenerateRequest request, Sink sink) override;
+  void Abort(RequestId request) override;
+  void Stop(RequestId request, int index) override;
+  EngineStatus status() override;
+  int64_t max_model_len() const override { return options_.scheduler.max_model_len; }
+  std::span<const TokenId> eos_tokens() const override { return options_.eos_tokens; }
+
+  // Not ok once nothing will be served any more: why. Thread: any.
+  Status given_up();
+
+ private:
+  struct Continuation {
+    RequestId request;
+    int index = 0;
+    int64_t num_generated = 0;
+    TimePoint submitted, first_token, last_token;
+    std::optional<TimePoint> started;  // first prefill chunk sent
+    int64_t num_cached = 0;            // as TokenEvent's
+    int num_late_steps = 0;            // that it was in and that were not answered in time
+  };
+  struct Request {
+    GenerateRequest spec;
+    Sink sink;
+    std::vector<SequenceId> sequences;  // [n]
+    int num_open = 0;
+  };
+  // A sink call that is made after the lock is released.
+  struct Delivery {
+    Sink sink;
+    TokenEvent event;
+  };
+  using Deliveries = std::vector<Delivery>;
+  struct InFlight {
+    StepPlan plan;
+    Deadline deadline;
+  };
+
+  void Loop();
+  void HandleEvent(const ExecutorEvent& event, Deliveries& out);
+  void CompleteStep(const control::StepResult& result, Deliveries& out);
+  void ObserveStep(const StepPlan& plan, const control::StepResult& result);
+  void ChoosePipeline(const StepPlan& plan, const control::StepResult& result);
+  void DeliverToken(const control::SampledToken& sampled, Deliveries& out);
+  void SubmitSteps();
+  bool SubmitNextStep(size_t batch);
+  TimePoint CheckDeadlines(Deliveries& out);  // returns the next one
+  void FinishSequence(SequenceId sequence, TokenEvent event, Deliveries& out);
+  void FailSequence(SequenceId sequence, const Status& status, Deliveries& out);
+  void FailAll(const Status& status, Deliveries& out);
+
+  // Losses and returns: serving_outage.cc.
+  void LoseNode(NodeId node, const Status& status, Deliveries& out);
+  void FailSequencesOf(NodeId kv_node, const Status& status, Deliveries& out);  // which holds no KV any more
+  void LoseCompute(NodeId node, const Status& status, Deliveries& out);
+  void LoseStep(const Status& status, Deliveries& out);
+  void BeginReconnecting(std::map<NodeId, std::string> left_out, std::map<NodeId, std::string> doubtful = {});
+  void TakeReconnected(Deliveries& out);
+  void TakePools(const std::vector<NodeStatus>& nodes, Deliveries& out);
+  void UsePipelineOf(const std::vector<NodeStatus>& nodes);
+  void BeginOutage(const Status& status, Deliveries& out);
+  void GiveUp(const Status& status, Deliveries& out);
+  void TryAgainIfDue();
+  void TakeFound();
+  bool SameKvNode(NodeId one, NodeId other) const { return executor_->KvNodeOf(one) == executor_->KvNodeOf(other); }
+  TimePoint next_try() const;  // the end of time: none is due
+  Status WhyNotServing() const;
+  void StartExecutor(std::shared_ptr<StepExecutor> executor);
+  control::NewSequence Announce(SequenceId sequence) const;
+  Status Check(const GenerateRequest& request) const;
+  bool BansEveryToken(const GenerateRequest& request) const;  // until it has min_tokens
+  void Observe(const Continuation& continuation, FinishReason reason, const Request& request);
+
+  const ServingEngineOptions options_;
+  std::mutex mutex_;  // guards everything below, except the inbox and the executor's own thread-safe parts
+  Scheduler scheduler_;
+  std::unordered_map<RequestId, Request> requests_;
+  std::unordered_map<SequenceId, Continuation> continuations_;
+  uint64_t last_request_ = 0, last_sequence_ = 0;
+  Deliveries pending_;                              // made outside the engine's thread, delivered on it
+  std::vector<std::optional<InFlight>> in_flight_;  // by batch
+  StepCycle cycle_;
+  NodeOutages outages_;
+  Status outage_;             // why nothing can be served at the moment
+  TimePoint outage_since_{};  // of that: when nothing was served any more, which may be before it was known to be one
+  Retries outage_tries_;      // to end it
+  Status given_up_;           // why nothing will be served any more
+  bool stopping_ = false;
+  std::shared_ptr<StepExecutor> executor_;   // null: being reconnected, or nothing can be served
+  uint64_t generation_ = 0;                  // of executor_
+  std::vector<NodeStatus> nodes_meanwhile_;  // while it is null
+  std::optional<Result<std::unique_ptr<StepExecutor>>> reconnected_;
+  std::optional<std::set<NodeId>> found_;  // by looking_
+
+  struct Event {
+    uint64_t generation = 0;
+    ExecutorEvent event;
+  };
+  Inbox<Event> events_;
+  WakeFd wake_;
+  TimePoint reconnecting_since_{};
+  // The engine's thread, and the destructor. Both wait for nodes.
+  std::thread reconnecting_;  // makes the next executor
+  std::thread looking_;       // for nodes that are lost, while others serve
+  std::thread thread_;
+};
+
+}  // namespace lamina

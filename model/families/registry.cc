@@ -1,0 +1,42 @@
+#include "model/families/registry.h"
+
+#include "model/families/gemma2.h"
+#include "model/families/llama.h"
+#include "model/families/mistral.h"
+#include "model/families/opt.h"
+#include "model/families/qwen.h"
+
+namespace lamina {
+namespace {
+
+constexpr Architecture kArchitectures[] = {
+    {"LlamaForCausalLM", ReadLlama, LlamaForward},        //
+    {"Qwen2ForCausalLM", ReadQwen2, LlamaForward},        //
+    {"MistralForCausalLM", ReadMistral, LlamaForward},    //
+    {"Qwen3ForCausalLM", ReadQwen3, LlamaForward},        //
+    {"OPTForCausalLM", ReadOpt, OptForward},              //
+    {"Gemma2ForCausalLM", ReadGemma2, Gemma2Forward},     //
+    {"MixtralForCausalLM", ReadMixtral, MixtralForward},  //
+};
+
+}  // namespace
+
+std::span<const Architecture> Architectures() { return kArchitectures; }
+
+const Architecture* FindArchitecture(std::string_view name) {
+  for (const Architecture& architecture : kArchitectures) {
+    if (architecture.name == name) return &architecture;
+  }
+  return nullptr;
+}
+
+std::string ArchitectureNames() {
+  std::string names;
+  for (const Architecture& architecture : kArchitectures) {
+    if (!names.empty()) names += ", ";
+    names += architecture.name;
+  }
+  return names;
+}
+
+}  // namespace lamina

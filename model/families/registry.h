@@ -1,0 +1,36 @@
+// Which architectures lamina can run. To add one: write its forward code beside llama.cc, with a function that reads its keys of
+// config.json, and add a line to the table in registry.cc.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/json_keys.h"
+#include "model/model_config.h"
+#include "model/tracer.h"
+
+namespace lamina {
+
+// Forward code: logits of a row from its token and position.
+using ForwardFunction = Tensor (*)(const ModelConfig& config, Tensor tokens, Tensor positions);
+
+// Reads what the family's config.json says about sizes and layers, with the family's defaults. What is wrong, or not known and would change
+// the result, is kept in the keys' status.
+using ReadFunction = void (*)(JsonKeys& keys, ModelConfig& config);
+
+struct Architecture {
+  std::string_view name;  // as in "architectures" of config.json
+  ReadFunction read = nullptr;
+  ForwardFunction forward = nullptr;
+};
+
+std::span<const Architecture> Architectures();
+
+// Null if there is none of that name.
+const Architecture* FindArchitecture(std::string_view name);
+
+// "A, B", for messages.
+std::string ArchitectureNames();
+
+}  // namespace lamina

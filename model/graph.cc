@@ -1,0 +1,44 @@
+#include "model/graph.h"
+
+#include <algorithm>
+
+namespace lamina {
+
+std::string_view OpName(OpKind kind) {
+  switch (kind) {
+    case OpKind::kTokens: return "tokens";
+    case OpKind::kPositions: return "positions";
+    case OpKind::kEmbedding: return "embedding";
+    case OpKind::kPositionEmbedding: return "position_embedding";
+    case OpKind::kRmsNorm: return "rms_norm";
+    case OpKind::kHeadNorm: return "head_norm";
+    case OpKind::kLayerNorm: return "layer_norm";
+    case OpKind::kLinear: return "linear";
+    case OpKind::kRope: return "rope";
+    case OpKind::kSiluMul: return "silu_mul";
+    case OpKind::kGeluMul: return "gelu_mul";
+    case OpKind::kSilu: return "silu";
+    case OpKind::kGelu: return "gelu";
+    case OpKind::kGeluTanh: return "gelu_tanh";
+    case OpKind::kRelu: return "relu";
+    case OpKind::kScale: return "scale";
+    case OpKind::kSoftCap: return "soft_cap";
+    case OpKind::kExperts: return "experts";
+    case OpKind::kAdd: return "add";
+    case OpKind::kMul: return "mul";
+    case OpKind::kAttention: return "attention";
+    case OpKind::kAllReduce: return "all_reduce";
+  }
+  return "unknown";
+}
+
+std::vector<int32_t> Graph::Consumers(ValueId value) const {
+  std::vector<int32_t> consumers;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const std::vector<ValueId>& inputs = ops[i].inputs;
+    if (std::find(inputs.begin(), inputs.end(), value) != inputs.end()) consumers.push_back(static_cast<int32_t>(i));
+  }
+  return consumers;
+}
+
+}  // namespace lamina

@@ -1,0 +1,137 @@
+#include "model/model_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <numbers>
+
+#include "base/text_file.h"
+#include "model/exported/imported_model.h"
+#include "base/json_keys.h"
+#include "model/families/registry.h"
+
+namespace lamina {
+namespace {
+
+using nlohmann::json;
+
+Result<DType> ParseDType(JsonKeys& keys) {
+  const std::string_view key = keys.Has("dtype") ? "dtype" : "torch_dtype";
+  const std::string name = keys.OptionalString(key).value_or("bfloat16");
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    if (name == DTypeName(dtype)) return dtype;
+  }
+  keys.Reject(key, "\"bfloat16\", \"float16\" or \"float32\"", StatusCode::kUnimplemented);
+  return keys.status();
+}
+
+// "architectures": a list whose first entry counts.
+std::string ParseArchitecture(JsonKeys& keys, bool imported) {
+  const json* list = keys.Find("architectures");
+  if (list == nullptr || !list->is_array() || list->empty() || !list->front().is_string()) {
+    keys.Reject("architectures", "a list with the name of one of these: " + ArchitectureNames());
+    return "";
+  }
+  std::string name = list->front().get<std::string>();
+  if (!imported && FindArchitecture(name) == nullptr) {
+    keys.Reject("architectures", "one that has forward code: " + ArchitectureNames() + "; scripts/export_model.py can export another one",
+                StatusCode::kUnimplemented);
+  }
+  return name;
+}
+
+void ParseSpecialTokens(JsonKeys& keys, ModelConfig& config) {
+  const IntRange ids = {0, config.vocab_size - 1};
+  if (const std::optional<int64_t> bos = keys.OptionalInt("bos_token_id", ids); bos && !config.bos_token) {
+    config.bos_token = static_cast<TokenId>(*bos);
+  }
+  for (const int64_t id : keys.IntOrList("eos_token_id", ids)) {
+    const auto token = static_cast<TokenId>(id);
+    const std::vector<TokenId>& known = config.eos_tokens;
+    if (std::find(known.begin(), known.end(), token) == known.end()) config.eos_tokens.push_back(token);
+  }
+}
+
+void ParseGeneration(JsonKeys& keys, ModelConfig::Generation& generation) {
+  const auto real = [&keys](std::string_view key, RealRange range) -> std::optional<float> {
+    const std::optional<double> number = keys.OptionalReal(key, range);
+    return number ? std::optional<float>(static_cast<float>(*number)) : std::nullopt;
+  };
+  generation.temperature = real("temperature", {0, 1e6});
+  generation.top_p = real("top_p", {0, 1});
+  if (generation.top_p == 0) keys.Reject("top_p", "a number above 0, and at most 1: correct the file, or leave the key out");
+  generation.min_p = real("min_p", {0, 1});
+  generation.repetition_penalty = real("repetition_penalty", {1e-6, 1e6});
+  if (const std::optional<int64_t> top_k = keys.OptionalInt("top_k", {-1, std::numeric_limits<int32_t>::max()}))
+    generation.top_k = static_cast<int32_t>(*top_k);
+}
+
+}  // namespace
+
+double ModelConfig::AttentionScale() const { return 1 / std::sqrt(query_pre_attn_scalar > 0 ? query_pre_attn_scalar : head_dim); }
+
+std::vector<float> ModelConfig::InverseFrequencies() const {
+  const auto rescaled = [this](double frequency) {
+    const RopeScaling& s = rope_scaling;
+    if (s.kind == RopeScaling::Kind::kNone) return frequency;
+    if (s.kind == RopeScaling::Kind::kLinear) return frequency / s.factor;
+    // Llama 3.1: long wavelengths are stretched by the factor, short ones kept, those between blended.
+    const double wavelength = 2 * std::numbers::pi / frequency;
+    if (wavelength > s.original_max_positions / s.low_freq_factor) return frequency / s.factor;
+    if (wavelength < s.original_max_positions / s.high_freq_factor) return frequency;
+    const double kept = (s.original_max_positions / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+    return (1 - kept) * frequency / s.factor + kept * frequency;
+  };
+  std::vector<float> frequencies(static_cast<size_t>(head_dim / 2));
+  for (size_t j = 0; j < frequencies.size(); ++j) {
+    const double exponent = 2 * static_cast<double>(j) / head_dim;
+    frequencies[j] = static_cast<float>(rescaled(std::pow(rope_theta, -exponent)));
+  }
+  return frequencies;
+}
+
+Result<ModelConfig> ModelConfig::Parse(const Files& files, const std::string& where) {
+  const std::string config_file = where + "/config.json";
+  LAMINA_ASSIGN_OR_RETURN(const json config_object, ParseJsonObject(files.config, config_file));
+  JsonKeys keys(config_object, config_file);
+  ModelConfig config;
+  config.model_type = keys.OptionalString("model_type").value_or("");
+  config.architecture = ParseArchitecture(keys, !files.graph.empty());
+  LAMINA_RETURN_IF_ERROR(keys.status());
+  LAMINA_ASSIGN_OR_RETURN(config.dtype, ParseDType(keys));
+  if (keys.Has("quantization_config")) {
+    keys.Reject("quantization_config", "no quantization: float32, float16 or bfloat16 weights", StatusCode::kUnimplemented);
+  }
+  if (files.graph.empty()) {
+    FindArchitecture(config.architecture)->read(keys, config);
+    LAMINA_RETURN_IF_ERROR(keys.status());
+  } else {
+    LAMINA_RETURN_IF_ERROR(ReadImportedModel(files.graph, where + "/" + kImportedGraphFile, config));
+  }
+  ParseSpecialTokens(keys, config);
+  LAMINA_RETURN_IF_ERROR(keys.status());
+  if (files.generation.empty()) return config;
+
+  const std::string generation_file = where + "/generation_config.json";
+  LAMINA_ASSIGN_OR_RETURN(const json generation_object, ParseJsonObject(files.generation, generation_file));
+  JsonKeys generation_keys(generation_object, generation_file);
+  ParseSpecialTokens(generation_keys, config);
+  ParseGeneration(generation_keys, config.generation);
+  LAMINA_RETURN_IF_ERROR(generation_keys.status());
+  return config;
+}
+
+Result<ModelConfig> ModelConfig::Load(const std::string& dir) {
+  Files files;
+  LAMINA_ASSIGN_OR_RETURN(files.config, ReadTextFile(dir + "/config.json"));
+  std::error_code ignored;  // cannot be looked at: as good as absent
+  for (const auto& [name, text] : {std::pair("generation_config.json", &files.generation), {kImportedGraphFile, &files.graph}}) {
+    const std::string path = dir + "/" + name;
+    if (!std::filesystem::exists(path, ignored)) continue;
+    LAMINA_ASSIGN_OR_RETURN(*text, ReadTextFile(path));
+  }
+  return Parse(files, dir);
+}
+
+}  // namespace lamina

@@ -1,0 +1,171 @@
+#include "plan/simulate/cluster_model.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "cost/node_device.h"
+#include "base/units.h"
+#include "manager/resolve_config.h"
+#include "splitter/model_share.h"
+#include "splitter/tensor_parallel.h"
+
+namespace lamina {
+namespace {
+
+// So many nodes of a role: those that are there, again from the first one on; their names get a number.
+void Repeat(NodeRole role, int count, bool first_only, std::vector<NodeConfig>& nodes) {
+  if (count == 0) return;
+  std::vector<NodeConfig> of_role, others;
+  for (const NodeConfig& node : nodes) (node.role == role ? of_role : others).push_back(node);
+  if (of_role.empty()) return;
+  std::vector<NodeConfig> repeated;
+  for (int i = 0; i < count; ++i) {
+    NodeConfig node = of_role[first_only ? 0 : static_cast<size_t>(i) % of_role.size()];
+    node.name = (role == NodeRole::kCompute ? "c" : "m") + std::to_string(i);
+    repeated.push_back(std::move(node));
+  }
+  nodes = std::move(others);
+  nodes.insert(role == NodeRole::kCompute ? nodes.begin() : nodes.end(), repeated.begin(), repeated.end());
+}
+
+Status Change(const ClusterChanges& changes, ClusterConfig& config) {
+  Repeat(NodeRole::kCompute, changes.num_compute_nodes, /*first_only=*/true, config.nodes);
+  Repeat(NodeRole::kMemory, changes.num_memory_nodes, /*first_only=*/false, config.nodes);
+  if (changes.num_batches > 0) config.num_batches = changes.num_batches;
+  if (changes.max_num_seqs > 0) {
+    config.max_num_seqs = changes.max_num_seqs;
+    config.max_num_batched_tokens = std::max(config.max_num_batched_tokens, changes.max_num_seqs);
+  }
+  if (changes.max_num_batched_tokens > 0) config.max_num_batched_tokens = changes.max_num_batched_tokens;
+  if (!changes.pipeline.empty()) config.pipeline = changes.pipeline;
+  if (!changes.overlap.empty()) config.overlap = changes.overlap;
+  if (changes.gb_per_s >= 0) config.modelled_gb_per_s = changes.gb_per_s;
+  if (!changes.device_catalog.empty()) config.device_catalog = changes.device_catalog;
+  if (changes.latency.empty()) return OkStatus();
+  const Result<Clock::duration> latency = ParseDuration(changes.latency);
+  if (!latency.ok()) return latency.status().WithContext("--latency");
+  config.modelled_latency = *latency;
+  return OkStatus();
+}
+
+void FindWindows(ClusterModel& cluster) {
+  for (int layer = 0; layer < cluster.model.num_layers; ++layer) {
+    const int64_t window = cluster.model.WindowOf(layer);
+    const auto found = std::find(cluster.windows.begin(), cluster.windows.end(), window);
+    cluster.window_of_layer.push_back(static_cast<size_t>(found - cluster.windows.begin()));
+    if (found == cluster.windows.end()) cluster.windows.push_back(window);
+  }
+}
+
+using Devices = std::map<std::pair<NodeRole, std::string>, const DeviceSpec*>;  // by name; only compute nodes have a profile of the model
+
+Result<const DeviceSpec*> DeviceOf(const NodeConfig& node, const ClusterChanges& changes, ClusterModel& cluster, Devices& known) {
+  std::string name = node.device;
+  if (name == "cpu" && !changes.cpu_device.empty()) name = std::string(kModelledPrefix) + changes.cpu_device;
+  if (const auto found = known.find({node.role, name}); found != known.end()) return found->second;
+  LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> spec, FindModelledDevice(name, cluster.config.device_catalog));
+  if (!spec) {
+    return InvalidArgument("node '" + node.name + "' has device " + name + ", of which nothing is known; " +
+                           (name == "cpu" ? "say with --cpu-device which device of the catalog stands for it"
+                                          : "write modelled:NAME in its place, with a NAME of the device catalog"));
+  }
+  if (node.role == NodeRole::kCompute) {
+    LAMINA_RETURN_IF_ERROR(FitProfile(*spec, cluster.model, spec->tensor_parallel));
+    LAMINA_RETURN_IF_ERROR(CheckRanks(*spec, cluster.config.tensor_parallel_size));
+  }
+  cluster.devices.push_back(std::make_unique<const DeviceSpec>(std::move(*spec)));
+  return known[{node.role, name}] = cluster.devices.back().get();
+}
+
+// As the executor gives heads and token slots to memory nodes.
+Status AddMemoryNode(const NodeConfig& node, NodeId id, const DeviceSpec* device, ClusterModel& cluster) {
+  const ClusterConfig& config = cluster.config;
+  const int index = static_cast<int>(cluster.memory.size());
+  const int ranks = config.tensor_parallel_size, heads_of_rank = cluster.model.num_kv_heads / ranks;
+  const int size = config.kv_head_parallel / ranks, place = index % size;
+  const int num_kv_heads = heads_of_rank / size + (place < heads_of_rank % size ? 1 : 0);
+  const int group_size = cluster.model.num_heads / cluster.model.num_kv_heads;
+  MemoryNodeModel memory;
+  memory.name = node.name;
+  memory.id = id;
+  memory.rank = index / size % ranks;
+  memory.device = device;
+  memory.heads = {num_kv_heads * group_size, num_kv_heads, cluster.model.head_dim, cluster.kv_dtype};
+  memory.wire = {memory.heads.num_heads, num_kv_heads,       cluster.model.head_dim, cluster.kv_dtype,
+                 config.max_num_seqs,    config.num_batches, cluster.wire_dtype,     config.overlap == "on"};
+  const int64_t token_bytes = 2 * int64_t{cluster.model.num_layers} * static_cast<int64_t>(memory.wire.kv_row_bytes());
+  const int64_t capacity = std::min(node.memory_bytes, device->memory_bytes) / token_bytes;
+  if (capacity < 1) return OutOfSpace("node '" + node.name + "': its memory is less than one token's KV");
+  if (index % config.kv_head_parallel == 0) {
+    cluster.kv_nodes.push_back({id, capacity});
+    cluster.of_group.emplace_back();
+  }
+  KvNode& group = cluster.kv_nodes.back();
+  group.capacity_tokens = std::min(group.capacity_tokens, capacity);
+  memory.group = cluster.kv_nodes.size() - 1;
+  cluster.of_group.back().push_back(cluster.memory.size());
+  cluster.memory.push_back(std::move(memory));
+  return OkStatus();
+}
+
+Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
+  Devices known;
+  uint32_t last_id = 0;
+  const int ranks = cluster.config.tensor_parallel_size;
+  int num_compute = 0;
+  for (const NodeConfig& node : cluster.config.nodes) {
+    const NodeId id{++last_id};
+    LAMINA_ASSIGN_OR_RETURN(const DeviceSpec* const device, DeviceOf(node, changes, cluster, known));
+    if (node.role == NodeRole::kMemory) {
+      LAMINA_RETURN_IF_ERROR(AddMemoryNode(node, id, device, cluster));
+    } else if (num_compute++ % ranks == 0) {
+      cluster.compute.push_back({node.name, id, device});
+    } else {
+      cluster.compute.back().name += "+" + node.name;
+    }
+  }
+  if (cluster.memory.empty()) return InvalidArgument("there is no memory node, and the simulator needs one");
+  if (cluster.memory.size() % static_cast<size_t>(cluster.config.kv_head_parallel) != 0) {
+    return InvalidArgument(std::to_string(cluster.memory.size()) + " memory nodes cannot be shared by kv_head_parallel " +
+                           std::to_string(cluster.config.kv_head_parallel));
+  }
+  return OkStatus();
+}
+
+Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
+  LAMINA_RETURN_IF_ERROR(Change(changes, cluster.config));
+  LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
+  if (!changes.cpu_device.empty() && cluster.config.wire_dtype == "auto" && !cluster.config.has_modelled())
+    cluster.config.wire_dtype = "float32";
+  LAMINA_RETURN_IF_ERROR(ResolveConfig(cluster.config, cluster.model));
+  const ClusterConfig& config = cluster.config;
+  LAMINA_ASSIGN_OR_RETURN(const Graph whole, TraceModel(cluster.model));
+  LAMINA_ASSIGN_OR_RETURN(Graph graph, GraphOfRank(whole, config.tensor_parallel_size, 0));
+  LAMINA_ASSIGN_OR_RETURN(cluster.sliced, SplitGraph(std::move(graph)));
+  LAMINA_ASSIGN_OR_RETURN(cluster.first_slices, CutIntoStages(cluster.sliced, config.pipeline_parallel_size));
+  cluster.kv_dtype = DTypeOf(config.kv_dtype, cluster.model);
+  cluster.wire_dtype = DTypeOf(config.wire_dtype, cluster.model);
+  const int ranks = config.tensor_parallel_size;
+  cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks, cluster.model.head_dim, cluster.kv_dtype};
+  FindWindows(cluster);
+  return AddNodes(changes, cluster);
+}
+
+}  // namespace
+
+int ClusterModel::NodeOf(int batch, int slice, bool rotates, int num_left) const {
+  if (!config.shares_model()) return (batch + (rotates ? slice : 0)) % num_left;
+  const auto behind = std::upper_bound(first_slices.begin(), first_slices.end(), slice);
+  return std::min(static_cast<int>(behind - first_slices.begin()), config.pipeline_parallel_size) - 1;
+}
+
+Result<ClusterModel> ClusterModel::Load(const std::string& path, const ClusterChanges& changes) {
+  ClusterModel cluster;
+  LAMINA_ASSIGN_OR_RETURN(cluster.config, ClusterConfig::Load(path));
+  if (Status filled = Fill(changes, cluster); !filled.ok()) return filled.WithContext(path);
+  return cluster;
+}
+
+}  // namespace lamina

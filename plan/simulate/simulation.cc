@@ -1,0 +1,385 @@
+#include "plan/simulate/simulation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "plan/simulate/event_queue.h"
+#include "plan/simulate/virtual_nodes.h"
+#include "manager/attention_speed.h"
+#include "scheduler/step_cycle.h"
+
+namespace lamina {
+namespace {
+
+constexpr int64_t kProgressSteps = 256;
+constexpr auto kLongestRun = std::chrono::hours(10 * 366 * 24);  // far from where nanoseconds overflow
+
+using Outcome = RequestTimes::Outcome;
+
+// Tokens whose values only say which prompts begin alike.
+std::vector<TokenId> PromptOf(const TraceRequest& request, int64_t block_tokens, SequenceId sequence) {
+  const auto own = static_cast<TokenId>(sequence.value & 0x3fffffff);
+  std::vector<TokenId> prompt(static_cast<size_t>(request.input_tokens), own);
+  for (size_t i = 0; i < prompt.size() && block_tokens > 0; ++i) {
+    const size_t block = i / static_cast<size_t>(block_tokens);
+    if (block >= request.prefix_blocks.size()) break;
+    prompt[i] = static_cast<TokenId>(0x40000000 | (request.prefix_blocks[block] & 0x3fffffff));
+  }
+  return prompt;
+}
+
+class Simulation {
+ public:
+  Simulation(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options)
+      : cluster_(cluster),
+        workload_(workload),
+        options_(options),
+        engine_(EngineOptionsOf(cluster, workload, options)),
+        scheduler_(engine_.scheduler, MakeFifoQueue(),
+                   engine_.spread_tokens > 0 ? MakeSpreadPlacement(engine_.spread_tokens) : MakeLeastLoadedPlacement()),
+        cycle_(engine_.cycle()),
+        nodes_(cluster, options.host, options.prompts_appear, events_, result_.usage),
+        in_flight_(static_cast<size_t>(engine_.scheduler.num_batches)) {
+    scheduler_.SetPipeline(engine_.pipeline);
+    for (const KvNode& node : cluster.kv_nodes) {
+      scheduler_.AddNode(node);
+      result_.num_kv_tokens += node.capacity_tokens;
+    }
+    result_.requests.resize(workload.requests.size());
+    result_.num_left_out = workload.num_left_out;
+  }
+
+  Status Schedule(const std::vector<NodeChange>& changes);
+  Result<SimulationResult> Run();
+
+ private:
+  struct InFlight {
+    std::vector<SequenceId> sampled;
+    int64_t rows = 0;
+    bool prefills = false, works = false;
+  };
+  struct Place {  // of a node that something happens to
+    bool memory = false;
+    size_t index = 0;
+  };
+
+  Result<Place> Find(const std::string& name) const;
+  void Handle(const VirtualEvent& event);
+  void TakeArrivals(TimePoint now);
+  void Arrive(size_t request, TimePoint now);
+  std::string WhyRefused(const Status& status, const TraceRequest& request) const;
+  void Refuse(size_t request, const std::string& why);
+  void ScheduleNextArrival(TimePoint now);
+  void PlanSteps(TimePoint now);
+  bool PlanStep(size_t batch, TimePoint now);
+  void TakeResult(int batch, TimePoint now);
+  void TakeToken(SequenceId sequence, TimePoint now);
+  void End(size_t request, Outcome outcome);
+  void Change(const NodeChange& change, TimePoint now);
+  void Fail(const Place& place, const std::string& name, TimePoint now);
+  void FailAll(const std::string& why);
+  void Observe(TimePoint now);
+
+  static size_t RequestOf(SequenceId sequence) { return static_cast<size_t>(sequence.value - 1); }
+
+  const ClusterModel& cluster_;
+  const RequestTrace& workload_;
+  const SimulationOptions& options_;
+  const ServingEngineOptions engine_;
+  Scheduler scheduler_;
+  StepCycle cycle_;
+  SimulationResult result_;
+  EventQueue events_;
+  VirtualNodes nodes_;
+  std::vector<std::optional<InFlight>> in_flight_;  // by batch
+  std::vector<Place> places_;                       // [changes]
+  DeviceTimeline manager_;
+  TimePoint manager_free_;
+  size_t next_request_ = 0;
+  size_t scheduled_ = 0;  // requests before this one have had their event
+  int64_t num_open_ = 0, num_ended_ = 0;
+  SpeedRounds speed_rounds_;
+  bool speeds_known_ = false;
+  bool reconnecting_ = false;
+  // What was seen last, for the sums over time.
+  TimePoint observed_;
+  double running_ = 0, waiting_ = 0, used_share_ = 0;
+};
+
+Result<Simulation::Place> Simulation::Find(const std::string& name) const {
+  std::string known;
+  for (size_t i = 0; i < cluster_.compute.size(); ++i) {
+    if (cluster_.compute[i].name == name) return Place{false, i};
+    if (i < 4) known += (known.empty() ? "" : ", ") + cluster_.compute[i].name;
+  }
+  for (size_t i = 0; i < cluster_.memory.size(); ++i) {
+    if (cluster_.memory[i].name == name) return Place{true, i};
+    if (i < 4) known += ", " + cluster_.memory[i].name;
+  }
+  return InvalidArgument("there is no node '" + name + "' that something could happen to; there are " + known +
+                         (cluster_.compute.size() + cluster_.memory.size() > 8 ? ", ..." : ""));
+}
+
+Status Simulation::Schedule(const std::vector<NodeChange>& changes) {
+  for (const NodeChange& change : changes) {
+    LAMINA_ASSIGN_OR_RETURN(const Place place, Find(change.node));
+    events_.Push(TimePoint(FromSeconds(change.at_s)), VirtualEvent::Kind::kChange, static_cast<int>(places_.size()));
+    places_.push_back(place);
+  }
+  return OkStatus();
+}
+
+Result<SimulationResult> Simulation::Run() {
+  ScheduleNextArrival(TimePoint{});
+  const auto num_requests = static_cast<int64_t>(workload_.requests.size());
+  while (!events_.empty() && num_ended_ < num_requests) {
+    const VirtualEvent event = events_.Pop();
+    if (event.at > TimePoint(kLongestRun))
+      return InvalidArgument("it takes more than ten years; a device, the network or a slow node is far too slow");
+    Handle(event);
+    result_.end = event.at;
+  }
+  Observe(result_.end);
+  const double seconds = std::max(SecondsOf(result_.end), 1e-12);
+  for (size_t i = 0; i < cluster_.compute.size(); ++i) {
+    result_.compute_busy.push_back(nodes_.compute_busy_s(i) / seconds);
+    result_.network_busy.push_back(nodes_.network_busy_s(i) / seconds);
+  }
+  for (size_t i = 0; i < cluster_.memory.size(); ++i) result_.memory_busy.push_back(nodes_.memory_busy_s(i) / seconds);
+  double weight = 0;
+  for (const UsageTimeline::Piece& piece : result_.usage.pieces()) {
+    weight += piece.weight;
+    result_.mean_running += piece.running;
+    result_.mean_waiting += piece.waiting;
+    result_.mean_used_share += piece.used_share;
+  }
+  for (double* mean : {&result_.mean_running, &result_.mean_waiting, &result_.mean_used_share}) *mean /= std::max(weight, 1e-12);
+  const SchedulerStats stats = scheduler_.stats();
+  result_.num_preemptions = stats.num_preemptions;
+  for (const NodeUse& node : stats.nodes) result_.used_tokens_at_end += node.used_tokens;
+  return std::move(result_);
+}
+
+void Simulation::Handle(const VirtualEvent& event) {
+  switch (event.kind) {
+    case VirtualEvent::Kind::kArrival: return TakeArrivals(event.at);
+    case VirtualEvent::Kind::kChange: return Change(options_.changes[static_cast<size_t>(event.index)], event.at);
+    case VirtualEvent::Kind::kReconnected:
+      if (event.generation != nodes_.generation()) return;  // another one was lost meanwhile
+      reconnecting_ = false;
+      scheduler_.SetPipeline(cycle_.LeaveNodes(nodes_.num_compute_left()));
+      return PlanSteps(event.at);
+    case VirtualEvent::Kind::kResult:
+      if (event.generation != nodes_.generation()) return;
+      if (manager_free_ > event.at) return events_.Push(manager_free_, event.kind, event.index, event.generation);
+      return TakeResult(event.index, event.at);
+    default: return nodes_.Handle(event);
+  }
+}
+
+// The next request that comes by itself. With a limit on open ones it may have to wait for another to end.
+void Simulation::ScheduleNextArrival(TimePoint now) {
+  if (next_request_ == workload_.requests.size() || scheduled_ > next_request_) return;
+  if (options_.max_concurrency > 0 && num_open_ >= options_.max_concurrency) return;
+  const TimePoint due(FromSeconds(workload_.requests[next_request_].arrival_seconds));
+  scheduled_ = next_request_ + 1;
+  events_.Push(std::max(now, due), VirtualEvent::Kind::kArrival, static_cast<int>(next_request_));
+}
+
+void Simulation::TakeArrivals(TimePoint now) {
+  const auto is_due = [&] {
+    return next_request_ < workload_.requests.size() && TimePoint(FromSeconds(workload_.requests[next_request_].arrival_seconds)) <= now &&
+           (options_.max_concurrency == 0 || num_open_ < options_.max_concurrency);
+  };
+  bool any = false;
+  while (is_due()) {
+    Arrive(next_request_++, now);
+    any = true;
+  }
+  ScheduleNextArrival(now);
+  if (!any) return;
+  // Only a batch that may start something is worth a look: arrivals are many.
+  for (size_t batch = 0; batch < static_cast<size_t>(cycle_.pipeline().num_batches); ++batch) {
+    if (!in_flight_[batch]) return PlanSteps(now);
+  }
+}
+
+void Simulation::Arrive(size_t request, TimePoint now) {
+  const TraceRequest& spec = workload_.requests[request];
+  RequestTimes& record = result_.requests[request];
+  record.arrival = record.first_token = record.last_token = now;
+  record.input_tokens = static_cast<int32_t>(spec.input_tokens);
+  ++num_open_;
+  const SequenceId sequence{request + 1};
+  const bool dead = !result_.failure.empty();
+  if (dead) return Refuse(request, "no node is left");
+  const int64_t block_tokens = engine_.scheduler.prefix_caching ? workload_.block_tokens : 0;
+  const Status added = scheduler_.Add({sequence, PromptOf(spec, block_tokens, sequence), spec.output_tokens});
+  if (!added.ok()) Refuse(request, WhyRefused(added, spec));
+}
+
+// Without numbers of the single request, so that many have the same one.
+std::string Simulation::WhyRefused(const Status& status, const TraceRequest& request) const {
+  const int64_t max_model_len = engine_.scheduler.max_model_len;
+  if (status.code() == StatusCode::kTryAgain) return fmt::format("{} were waiting already", engine_.scheduler.max_queued);
+  if (status.code() == StatusCode::kPeerLost) return "no memory node is left";
+  if (request.input_tokens + request.output_tokens > max_model_len)
+    return fmt::format("longer than max_model_len, {} tokens", max_model_len);
+  return "longer than the memory nodes have room for";
+}
+
+void Simulation::Refuse(size_t request, const std::string& why) {
+  ++result_.refusals[why];
+  End(request, Outcome::kRefused);
+}
+
+void Simulation::End(size_t request, Outcome outcome) {
+  result_.requests[request].outcome = outcome;
+  --num_open_;
+  ++num_ended_;
+}
+
+void Simulation::PlanSteps(TimePoint now) {
+  if (reconnecting_ || !result_.failure.empty()) return;
+  cycle_.PlanSteps([this](size_t batch) { return in_flight_[batch].has_value(); }, [&](size_t batch) { return PlanStep(batch, now); });
+  Observe(now);
+}
+
+bool Simulation::PlanStep(size_t batch, TimePoint now) {
+  StepPlan plan = scheduler_.NextStep(static_cast<int>(batch));
+  if (plan.work.empty()) cycle_.NothingToPlan(batch);
+  if (plan.empty()) return false;
+  plan.dummy_prefill = options_.prompts_appear;
+  InFlight& step = in_flight_[batch].emplace();
+  step.works = !plan.work.empty();
+  for (const Work& work : plan.work) {
+    step.rows += std::ssize(work.tokens);
+    step.prefills |= work.prefill || work.tokens.size() > 1;
+    if (work.sample) step.sampled.push_back(work.sequence);
+  }
+  if (speed_rounds_.Next(speeds_known_)) {
+    for (const auto& [node, speed] : nodes_.MeasureSpeeds()) {
+      scheduler_.SetSpeed(node, speed);
+      speeds_known_ = true;
+    }
+  }
+  const double rows = options_.prompts_appear ? static_cast<double>(plan.work.size()) : static_cast<double>(step.rows);
+  manager_free_ = manager_.Book(now, FromMicroseconds(options_.host.step_us + options_.host.row_us * rows));
+  nodes_.Submit(plan, manager_free_);
+  if (step.works) ++result_.num_steps;
+  result_.num_rows += step.rows;
+  return true;
+}
+
+void Simulation::TakeResult(int batch, TimePoint now) {
+  std::optional<InFlight>& in_flight = in_flight_[static_cast<size_t>(batch)];
+  if (!in_flight) return;
+  if (engine_.chooses_pipeline && in_flight->works) {
+    const bool prefills = std::any_of(in_flight_.begin(), in_flight_.end(), [](const auto& step) { return step && step->prefills; });
+    const int num_running = scheduler_.stats().num_running;
+    const std::optional<Pipeline> next = cycle_.TakeResult(static_cast<size_t>(batch), now, prefills, num_running, nodes_.cost(batch));
+    if (next) scheduler_.SetPipeline(*next);
+  }
+  std::vector<Scheduler::Sampled> sampled;
+  for (const SequenceId sequence : in_flight->sampled) sampled.push_back({sequence, static_cast<TokenId>(sequence.value & 0x3fffffff)});
+  scheduler_.CompleteStep(sampled, batch);
+  result_.usage.At(now).tokens += static_cast<double>(sampled.size());
+  in_flight.reset();
+  for (const Scheduler::Sampled& token : sampled) TakeToken(token.sequence, now);
+  PlanSteps(now);
+  // Clients hear of their tokens when the next steps are on their way.
+  if (options_.max_concurrency > 0) TakeArrivals(now);
+  if (options_.progress && result_.num_steps % kProgressSteps == 0) options_.progress(num_ended_, SecondsOf(now));
+}
+
+void Simulation::TakeToken(SequenceId sequence, TimePoint now) {
+  const size_t request = RequestOf(sequence);
+  RequestTimes& record = result_.requests[request];
+  if (record.outcome != Outcome::kUnfinished) return;  // failed while the step ran
+  if (record.output_tokens++ == 0) {
+    record.first_token = now;
+  } else {
+    result_.token_gaps.Add(now - record.last_token);
+  }
+  record.last_token = now;
+  if (record.output_tokens < workload_.requests[request].output_tokens) return;
+  scheduler_.Finish(sequence);
+  End(request, Outcome::kDone);
+}
+
+void Simulation::Change(const NodeChange& change, TimePoint now) {
+  const Place& place = places_[static_cast<size_t>(&change - options_.changes.data())];
+  if (change.kind == NodeChange::Kind::kFail) return Fail(place, change.node, now);
+  if (place.memory) {
+    nodes_.SlowMemory(place.index, change.factor);
+  } else {
+    nodes_.SlowCompute(place.index, change.factor);
+  }
+}
+
+void Simulation::Fail(const Place& place, const std::string& name, TimePoint now) {
+  if (place.memory) {
+    const size_t group = cluster_.memory[place.index].group;
+    nodes_.LoseGroup(group);
+    for (const SequenceId sequence : scheduler_.LoseNode(cluster_.kv_nodes[group].id)) End(RequestOf(sequence), Outcome::kFailed);
+    if (scheduler_.stats().nodes.empty()) return FailAll("no memory node is left; the last one was " + name);
+  } else {
+    nodes_.LoseCompute(place.index);
+    manager_free_ = now;
+    for (std::optional<InFlight>& step : in_flight_) step.reset();
+    if (nodes_.num_compute_left() == 0 || cluster_.config.shares_model())
+      return FailAll("compute node " + name + " was lost, and the others cannot do without it");
+    scheduler_.Restart();
+    reconnecting_ = true;
+    events_.Push(now + options_.reconnect, VirtualEvent::Kind::kReconnected, 0, nodes_.generation());
+  }
+  if (options_.max_concurrency > 0) TakeArrivals(now);
+  PlanSteps(now);
+}
+
+void Simulation::FailAll(const std::string& why) {
+  result_.failure = why;
+  for (size_t request = 0; request < next_request_; ++request) {
+    if (result_.requests[request].outcome != Outcome::kUnfinished) continue;
+    scheduler_.Finish(SequenceId{request + 1});
+    End(request, Outcome::kFailed);
+  }
+  for (; next_request_ < result_.requests.size(); ++next_request_)
+    Arrive(next_request_, TimePoint(FromSeconds(workload_.requests[next_request_].arrival_seconds)));
+}
+
+void Simulation::Observe(TimePoint now) {
+  result_.usage.AddState(observed_, now, running_, waiting_, used_share_);
+  observed_ = now;
+  const SchedulerStats stats = scheduler_.stats();
+  int64_t used = 0, capacity = 0;
+  for (const NodeUse& node : stats.nodes) {
+    used += node.used_tokens;
+    capacity += node.capacity_tokens;
+  }
+  running_ = stats.num_running;
+  waiting_ = stats.num_waiting;
+  used_share_ = capacity == 0 ? 0 : static_cast<double>(used) / static_cast<double>(capacity);
+  result_.peak_used_share = std::max(result_.peak_used_share, used_share_);
+}
+
+}  // namespace
+
+ServingEngineOptions EngineOptionsOf(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options) {
+  ServingEngineOptions engine = ServingEngineOptions::Of(cluster.config, cluster.model);
+  if (options.prompts_appear) engine.scheduler.max_num_batched_tokens = 1 << 20;            // prompts cost nothing
+  engine.scheduler.prefix_caching &= workload.block_tokens > 0 && !options.prompts_appear;  // nothing else is known to begin alike
+  if (options.max_concurrency > 0) engine.scheduler.max_queued = std::max(engine.scheduler.max_queued, options.max_concurrency);
+  engine.eos_tokens.clear();
+  return engine;
+}
+
+Result<SimulationResult> Simulate(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options) {
+  Simulation simulation(cluster, workload, options);
+  LAMINA_RETURN_IF_ERROR(simulation.Schedule(options.changes));
+  return simulation.Run();
+}
+
+}  // namespace lamina

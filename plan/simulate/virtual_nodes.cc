@@ -1,0 +1,426 @@
+#include "plan/simulate/virtual_nodes.h"
+
+#include <algorithm>
+
+#include "wire/step_times.h"
+
+namespace lamina {
+namespace {
+
+// As memory_node/attention_service.cc: one row of so many is not begun before k and v are there.
+constexpr int64_t kShareLeft = 4;
+
+constexpr int64_t kHeaderBytes = sizeof(MessageHeader), kTimesBytes = sizeof(ReplyTimes);
+
+Clock::duration Scaled(Clock::duration time, double factor) { return factor == 1 ? time : FromSeconds(SecondsOf(time) * factor); }
+
+int64_t Attended(int64_t tokens, int64_t window) { return window == 0 ? tokens : std::min(tokens, window); }
+
+}  // namespace
+
+VirtualNodes::VirtualNodes(const ClusterModel& cluster, const HostCosts& host, bool prompts_appear, EventQueue& events,
+                           UsageTimeline& usage)
+    : cluster_(cluster), host_(host), prompts_appear_(prompts_appear), events_(events), usage_(usage) {
+  const ClusterConfig& config = cluster.config;
+  link_ = {std::max(config.modelled_latency, FromMicroseconds(host.message_us)), config.modelled_gb_per_s * 1e9};
+  overlap_ = config.overlap == "on";
+  for (const ComputeNodeModel& node : cluster.compute) {
+    auto known = std::find_if(slice_times_.begin(), slice_times_.end(), [&](const auto& entry) { return entry.first == node.device; });
+    if (known == slice_times_.end()) known = slice_times_.insert(known, {node.device, std::make_unique<SliceTimes>(cluster, *node.device)});
+    Compute& compute = compute_.emplace_back();
+    compute.model = &node;
+    compute.times = known->second.get();
+    compute.nics.resize(static_cast<size_t>(config.tensor_parallel_size));
+    left_.push_back(static_cast<int>(left_.size()));
+  }
+  group_of_.resize(cluster.compute.size() * static_cast<size_t>(config.tensor_parallel_size) + cluster.memory.size() + 1);
+  for (const MemoryNodeModel& node : cluster.memory) {
+    memory_.emplace_back().model = &node;
+    group_of_[node.id.value] = node.group;
+  }
+  batches_.resize(static_cast<size_t>(config.num_batches));
+  rows_of_group_.resize(cluster.kv_nodes.size());
+}
+
+int VirtualNodes::PlaceOf(int number, int slice) const {
+  const bool rotates = batches_[static_cast<size_t>(number)].rotates;
+  return left_[static_cast<size_t>(cluster_.NodeOf(number, slice, rotates, num_compute_left()))];
+}
+
+size_t VirtualNodes::WindowBefore(int slice) const {
+  const int attention = cluster_.sliced.slices[static_cast<size_t>(slice - 1)].attention;
+  return cluster_.window_of_layer[static_cast<size_t>(cluster_.sliced.attentions[static_cast<size_t>(attention)].layer)];
+}
+
+void VirtualNodes::Submit(const StepPlan& plan, TimePoint at) {
+  Batch& batch = batches_[static_cast<size_t>(plan.batch)];
+  batch.rotates = plan.rotates;
+  batch.rows = batch.prefill_rows = batch.sampled = 0;
+  for (const Work& work : plan.work) {
+    if (work.prefill && prompts_appear_) continue;
+    const int64_t tokens = std::ssize(work.tokens);
+    batch.rows += tokens;
+    if (work.prefill) batch.prefill_rows += tokens;
+    if (work.sample) ++batch.sampled;
+  }
+  CollectRows(plan, batch);
+  AddPrefill(plan, batch);
+  batch.cost = {};
+  batch.cost.rows = static_cast<double>(batch.rows);
+  batch.cost.wires = 0;
+  batch.generation = generation_;
+  events_.Push(at, VirtualEvent::Kind::kOrder, plan.batch, generation_);
+}
+
+void VirtualNodes::CollectRows(const StepPlan& plan, Batch& batch) {
+  for (const Work& work : plan.work) {
+    if (work.prefill) continue;
+    for (const KvPart& part : work.route) {
+      const size_t group = group_of_[part.node.value];
+      std::vector<Row>& rows = rows_of_group_[group];
+      if (rows.empty()) groups_.push_back(group);
+      const auto stores = static_cast<int64_t>(part.slots.size());
+      for (int64_t i = 0; i < std::max<int64_t>(stores, 1); ++i)
+        rows.push_back({part.num_stored, part.num_stored + i + (stores > 0 ? 1 : 0), stores > 0, work.route.size() > 1});
+    }
+  }
+  std::sort(groups_.begin(), groups_.end());
+  batch.asked.clear();
+  for (const size_t group : groups_) {
+    for (const size_t memory : cluster_.of_group[group]) {
+      if (memory_[memory].lost) continue;
+      const std::vector<Row>& rows = rows_of_group_[group];
+      Asked& asked = batch.asked.emplace_back();
+      asked.memory = memory;
+      asked.rows = std::ssize(rows);
+      asked.begun = asked.rows - asked.rows / kShareLeft;
+      for (const Row& row : rows) {
+        asked.stores += row.stores ? 1 : 0;
+        asked.wants_lse |= row.wants_lse;
+      }
+    }
+  }
+  batch.attention.clear();
+  for (const int64_t window : cluster_.windows) {
+    for (const Asked& asked : batch.asked) {
+      const MemoryNodeModel& memory = *memory_[asked.memory].model;
+      batch.attention.push_back(TimesOf(memory, rows_of_group_[memory.group], window));
+    }
+  }
+  for (const size_t group : groups_) rows_of_group_[group].clear();
+  groups_.clear();
+}
+
+VirtualNodes::AttentionTimes VirtualNodes::TimesOf(const MemoryNodeModel& memory, const std::vector<Row>& rows, int64_t window) const {
+  AttentionTimes times;
+  AttentionLoad whole, first, more, rest;
+  const int64_t begun = std::ssize(rows) - std::ssize(rows) / kShareLeft;
+  for (int64_t i = 0; i < std::ssize(rows); ++i) {
+    const Row& row = rows[static_cast<size_t>(i)];
+    const int64_t tokens = Attended(row.tokens, window);
+    times.tokens += tokens;
+    if (!overlap_) {
+      whole.AddDecode(tokens);
+    } else if (i < begun) {
+      first.AddDecode(Attended(row.before, window));
+      if (row.stores) more.AddDecode(row.tokens - row.before);
+    } else {
+      rest.AddDecode(tokens);
+    }
+  }
+  const auto time = [&](const AttentionLoad& load) { return FromSeconds(AttentionSeconds(*memory.device, memory.heads, load)); };
+  if (!overlap_) {
+    times.whole = time(whole);
+    return times;
+  }
+  times.first = time(first);
+  times.more = time(more);
+  times.rest = time(rest);
+  return times;
+}
+
+// Prompts are attended to on the compute node, and their K and V pushed to the memory nodes.
+void VirtualNodes::AddPrefill(const StepPlan& plan, Batch& batch) {
+  batch.pushed.clear();
+  batch.prefill.assign(cluster_.windows.size(), Clock::duration::zero());
+  if (batch.prefill_rows == 0) return;
+  std::vector<AttentionLoad> loads(cluster_.windows.size());
+  for (const Work& work : plan.work) {
+    if (!work.prefill) continue;
+    for (size_t w = 0; w < loads.size(); ++w) loads[w].AddPrefill(work.first_position, std::ssize(work.tokens), cluster_.windows[w]);
+    for (const KvPart& part : work.route) {
+      for (const size_t memory : cluster_.of_group[group_of_[part.node.value]]) batch.pushed.push_back({memory, std::ssize(part.slots)});
+    }
+  }
+  std::stable_sort(batch.pushed.begin(), batch.pushed.end(), [](const Pushed& a, const Pushed& b) { return a.memory < b.memory; });
+  size_t last = 0;
+  for (size_t i = 1; i < batch.pushed.size(); ++i) {
+    if (batch.pushed[i].memory == batch.pushed[last].memory) {
+      batch.pushed[last].tokens += batch.pushed[i].tokens;
+    } else {
+      batch.pushed[++last] = batch.pushed[i];
+    }
+  }
+  batch.pushed.resize(last + 1);
+  const DeviceSpec& device = *compute_[static_cast<size_t>(PlaceOf(plan.batch, 0))].model->device;
+  for (size_t w = 0; w < loads.size(); ++w) batch.prefill[w] = FromSeconds(AttentionSeconds(device, cluster_.heads, loads[w]));
+}
+
+void VirtualNodes::Handle(const VirtualEvent& event) {
+  if (event.generation != generation_) return;
+  switch (event.kind) {
+    case VirtualEvent::Kind::kOrder: {
+      Batch& batch = batches_[static_cast<size_t>(event.index)];
+      batch.under_way = true;
+      batch.slice = 0;
+      batch.part = 0;
+      batch.node = PlaceOf(event.index, 0);
+      batch.ready_at = event.at;
+      batch.pushes_done = event.at;
+      if (batch.rows == 0) return EndStep(event.index, event.at);
+      return Advance(batch.node, event.at);
+    }
+    case VirtualEvent::Kind::kAdvance: return Advance(event.index, event.at);
+    case VirtualEvent::Kind::kQueries: return PostQueries(event.index, event.at);
+    case VirtualEvent::Kind::kRows: return PostRows(event.index, event.at);
+    default: return;
+  }
+}
+
+void VirtualNodes::Advance(int node, TimePoint now) {
+  Compute& compute = compute_[static_cast<size_t>(node)];
+  if (compute.busy_until > now) return;  // it will be asked again then
+  const int num_batches = static_cast<int>(batches_.size());
+  int next = -1;
+  for (int i = 1; i <= num_batches; ++i) {
+    const int number = (compute.last + i) % num_batches;
+    const Batch& batch = batches_[static_cast<size_t>(number)];
+    if (!batch.under_way || batch.node != node || batch.ready_at > now) continue;
+    const bool first = batch.rotates && batch.slice == 0 && batch.part == 0;  // as StepRunner::NextReady
+    if (next < 0 || first) next = number;
+    if (first) break;
+  }
+  if (next < 0) return;
+  compute.last = next;
+  RunPart(next, now);
+}
+
+void VirtualNodes::RunPart(int number, TimePoint now) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  Compute& compute = compute_[static_cast<size_t>(batch.node)];
+  const Slice& slice = cluster_.sliced.slices[static_cast<size_t>(batch.slice)];
+  const bool is_last = slice.attention < 0;
+  const int64_t rows = is_last ? batch.sampled : batch.rows;
+  const std::vector<SlicePart>& parts = compute.times->Of(batch.slice, rows);
+  const SlicePart& part = parts[batch.part];
+  const Clock::duration time = Scaled(part.time, compute.slow);
+  const TimePoint done = compute.device.Book(now, time);
+  batch.ready_at = kNever;
+  batch.cost.slices += SecondsOf(time);
+  compute.busy_s += SecondsOf(time);
+  usage_.AddBusy(&UsageTimeline::Piece::compute_s, done - time, done);
+  if (batch.part + 1 < parts.size()) {
+    const auto element = static_cast<int64_t>(ElementSize(cluster_.wire_dtype));
+    ++batch.part;
+    batch.ready_at = AddUp(compute, element * rows * part.sum_elements, done);
+    compute.busy_until = done;
+    events_.Push(done, VirtualEvent::Kind::kAdvance, batch.node, generation_);
+    events_.Push(batch.ready_at, VirtualEvent::Kind::kAdvance, batch.node, generation_);
+    return;
+  }
+  if (is_last) {
+    TimePoint end = done + FromMicroseconds(host_.sample_row_us * static_cast<double>(batch.sampled));
+    if (compute_.size() > 1) end = std::max(end, batch.pushes_done);
+    compute.busy_until = end;
+    events_.Push(end, VirtualEvent::Kind::kAdvance, batch.node, generation_);
+    return EndStep(number, end);
+  }
+  const Clock::duration gathering = FromMicroseconds(host_.layer_us + host_.layer_row_us * static_cast<double>(batch.rows));
+  const Clock::duration posting = gathering + PostingTime(batch);
+  batch.cost.slices += SecondsOf(posting);
+  compute.busy_until = kNever;
+  TimePoint host_free = done;
+  if (overlap_ && !batch.asked.empty()) {
+    const TimePoint has_q = part.has_q ? std::max(now, done - Scaled(part.behind_q, compute.slow)) : done;
+    const TimePoint sent_q = has_q + PostingTime(batch);
+    events_.Push(sent_q, VirtualEvent::Kind::kQueries, number, generation_);
+    host_free = std::max(done, sent_q);
+  }
+  events_.Push(host_free + posting, VirtualEvent::Kind::kRows, number, generation_);
+}
+
+Clock::duration VirtualNodes::PostingTime(const Batch& batch) const {
+  return FromMicroseconds(host_.post_us * static_cast<double>(batch.asked.size()));
+}
+
+void VirtualNodes::EndStep(int number, TimePoint at) {
+  batches_[static_cast<size_t>(number)].under_way = false;
+  events_.Push(at, VirtualEvent::Kind::kResult, number, generation_);
+}
+
+// The device, and the host that waits for it, do one piece after another.
+TimePoint VirtualNodes::Attend(Memory& memory, TimePoint ready, Clock::duration time, int64_t rows) {
+  const Clock::duration scaled = Scaled(time, memory.slow);
+  const double host_us = rows == 0 ? 0 : host_.attend_us + host_.attend_row_us * static_cast<double>(rows);
+  const double seconds = SecondsOf(scaled);
+  memory.busy_s += seconds;
+  memory.attention_us += seconds * 1e6;
+  const TimePoint done = memory.device.Book(ready, scaled + FromMicroseconds(host_us));
+  usage_.AddBusy(&UsageTimeline::Piece::memory_s, done - scaled, done);
+  return done;
+}
+
+void VirtualNodes::PostQueries(int number, TimePoint now) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  Compute& from = compute_[static_cast<size_t>(batch.node)];
+  const size_t window = WindowBefore(batch.slice + 1) * batch.asked.size();
+  for (size_t i = 0; i < batch.asked.size(); ++i) {
+    const Asked& asked = batch.asked[i];
+    Memory& memory = memory_[asked.memory];
+    if (memory.lost) continue;
+    const int64_t bytes = kHeaderBytes + asked.rows * static_cast<int64_t>(memory.model->wire.q_row_bytes());
+    VirtualNic& nic = from.nics[static_cast<size_t>(memory.model->rank)];
+    Attend(memory, Carry(link_, nic, memory.nic, now, bytes), batch.attention[window + i].first, asked.begun);
+  }
+}
+
+// Returns when the outputs are there.
+TimePoint VirtualNodes::Ask(const Asked& asked, const AttentionTimes& times, Compute& from, Compute& to, TimePoint now) {
+  Memory& memory = memory_[asked.memory];
+  const WireShape& wire = memory.model->wire;
+  const auto rank = static_cast<size_t>(memory.model->rank);
+  const auto q_bytes = static_cast<int64_t>(wire.q_row_bytes());
+  const int64_t kv_bytes = asked.stores * 2 * static_cast<int64_t>(wire.kv_row_bytes());
+  int64_t reply_bytes = kHeaderBytes + kTimesBytes + asked.rows * q_bytes;
+  if (asked.wants_lse) reply_bytes += asked.rows * static_cast<int64_t>(wire.lse_row_bytes());
+  const int64_t sent_bytes = kHeaderBytes + kv_bytes + (overlap_ ? 0 : asked.rows * q_bytes);
+  const TimePoint here = Carry(link_, from.nics[rank], memory.nic, now, sent_bytes);
+  ++memory.messages;
+  memory.tokens += times.tokens;
+  if (!overlap_) return Carry(link_, memory.nic, to.nics[rank], Attend(memory, here, times.whole, asked.rows), reply_bytes);
+  const TimePoint begun = Attend(memory, here, times.more, asked.stores > 0 ? asked.begun : 0);
+  if (asked.begun == asked.rows) return Carry(link_, memory.nic, to.nics[rank], begun, reply_bytes);
+  const int64_t early_bytes = asked.begun * q_bytes;
+  const TimePoint early = Carry(link_, memory.nic, to.nics[rank], begun, early_bytes);
+  const TimePoint done = Attend(memory, begun, times.rest, asked.rows - asked.begun);
+  return std::max(early, Carry(link_, memory.nic, to.nics[rank], done, reply_bytes - early_bytes));
+}
+
+void VirtualNodes::PostRows(int number, TimePoint now) {
+  Batch& batch = batches_[static_cast<size_t>(number)];
+  const int next = PlaceOf(number, batch.slice + 1);
+  Compute& from = compute_[static_cast<size_t>(batch.node)];
+  Compute& to = compute_[static_cast<size_t>(next)];
+  const size_t window = WindowBefore(batch.slice + 1);
+  TimePoint ready = now;
+  double longest = 0, wire = 0, sent = 0;
+  for (size_t i = 0; i < batch.asked.size(); ++i) {
+    const Asked& asked = batch.asked[i];
+    const Memory& memory = memory_[asked.memory];
+    if (memory.lost) continue;
+    const AttentionTimes& times = batch.attention[window * batch.asked.size() + i];
+    const TimePoint answered = Ask(asked, times, from, to, now);
+    const double seconds = SecondsOf(times.whole + times.first + times.more + times.rest) * memory.slow;
+    const WireShape& shape = memory.model->wire;
+    longest = std::max(longest, seconds);
+    wire = std::max(wire, SecondsOf(answered - now) - seconds);
+    sent += static_cast<double>(asked.rows) * static_cast<double>(shape.q_row_bytes()) +
+            2 * static_cast<double>(asked.stores) * static_cast<double>(shape.kv_row_bytes());
+    ready = std::max(ready, answered);
+  }
+  batch.cost.attention += longest;
+  batch.cost.wires = batch.cost.wires.value_or(0) + std::max(wire, 0.0);
+  TimePoint end = Push(batch, from, now);
+  for (const Pushed& pushed : batch.pushed)
+    sent += 2 * static_cast<double>(pushed.tokens) * static_cast<double>(memory_[pushed.memory].model->wire.kv_row_bytes());
+  if (link_.bytes_per_s > 0) {
+    const double seconds = sent / link_.bytes_per_s / static_cast<double>(from.nics.size());
+    from.network_s += seconds;
+    const TimePoint sent_all = from.nics.front().egress.free_at();
+    usage_.AddBusy(&UsageTimeline::Piece::network_s, sent_all - FromSeconds(seconds), sent_all);
+  }
+  if (const Clock::duration prefill = Scaled(batch.prefill[window], from.slow); prefill > Clock::duration::zero()) {
+    end = from.device.Book(end, prefill);
+    from.busy_s += SecondsOf(prefill);
+    usage_.AddBusy(&UsageTimeline::Piece::compute_s, end - prefill, end);
+  }
+  if (next != batch.node) {
+    end = std::max(end, batch.pushes_done);
+    int64_t elements = batch.prefill_rows * int64_t{cluster_.heads.num_heads} * cluster_.heads.head_dim;
+    for (const ValueId value : cluster_.sliced.slices[static_cast<size_t>(batch.slice)].context_out)
+      elements += batch.rows * cluster_.sliced.graph.values[static_cast<size_t>(value)].width;
+    const int64_t bytes = kHeaderBytes + static_cast<int64_t>(ElementSize(cluster_.wire_dtype)) * elements;
+    for (size_t rank = 0; rank < from.nics.size(); ++rank)
+      ready = std::max(ready, Carry(link_, from.nics[rank], to.nics[rank], end, bytes));
+  }
+  ++batch.slice;
+  batch.part = 0;
+  const int here = batch.node;
+  batch.node = next;
+  batch.ready_at = ready;
+  from.busy_until = end;
+  events_.Push(end, VirtualEvent::Kind::kAdvance, here, generation_);
+  events_.Push(ready, VirtualEvent::Kind::kAdvance, next, generation_);
+}
+
+// Returns when the last push of this layer was posted: each takes a slot, and there are few.
+TimePoint VirtualNodes::Push(Batch& batch, Compute& from, TimePoint now) {
+  for (const Pushed& pushed : batch.pushed) {
+    Memory& memory = memory_[pushed.memory];
+    if (memory.lost) continue;
+    if (from.pushes.empty()) from.pushes.resize(memory_.size());
+    const auto token_bytes = 2 * static_cast<int64_t>(memory.model->wire.kv_row_bytes());
+    for (int64_t left = pushed.tokens; left > 0; left -= kMaxPushRows) {
+      auto& slots = from.pushes[pushed.memory];
+      TimePoint& slot = *std::min_element(slots.begin(), slots.end());
+      now = std::max(now, slot);
+      const int64_t bytes = kHeaderBytes + std::min<int64_t>(left, kMaxPushRows) * token_bytes;
+      const TimePoint here = Carry(link_, from.nics[static_cast<size_t>(memory.model->rank)], memory.nic, now, bytes);
+      slot = memory.device.Book(here, Clock::duration::zero()) + link_.latency;
+      now += FromMicroseconds(host_.post_us);
+      batch.pushes_done = std::max(batch.pushes_done, slot);
+    }
+  }
+  return now;
+}
+
+// Each rank sends its part to each of the others.
+TimePoint VirtualNodes::AddUp(Compute& node, int64_t bytes, TimePoint now) {
+  const auto others = static_cast<int64_t>(node.nics.size()) - 1;
+  TimePoint sent = now;
+  for (VirtualNic& nic : node.nics) sent = std::max(sent, nic.egress.Book(now, link_.CostOf(others * (kHeaderBytes + bytes))));
+  return sent + link_.latency;
+}
+
+void VirtualNodes::LoseGroup(size_t group) {
+  for (const size_t memory : cluster_.of_group[group]) memory_[memory].lost = true;
+}
+
+void VirtualNodes::LoseCompute(size_t node) {
+  ++generation_;
+  std::erase(left_, static_cast<int>(node));
+  for (Batch& batch : batches_) batch.under_way = false;
+  for (Compute& compute : compute_) compute.busy_until = TimePoint{};
+}
+
+std::vector<std::pair<NodeId, double>> VirtualNodes::MeasureSpeeds() {
+  std::vector<std::pair<NodeId, double>> speeds;
+  bool any_new = false;
+  double fastest = 0;
+  for (Memory& memory : memory_) {
+    if (memory.lost) continue;
+    memory.stats.set_attention_messages(memory.messages);
+    memory.stats.set_attention_us(static_cast<int64_t>(memory.attention_us));
+    memory.stats.set_attended_tokens(memory.tokens);
+    any_new |= memory.speed.Update(memory.stats);
+    if (!memory.speed.value()) return {};
+    const NodeId group = cluster_.kv_nodes[memory.model->group].id;
+    if (speeds.empty() || speeds.back().first != group) speeds.emplace_back(group, *memory.speed.value());
+    speeds.back().second = std::min(speeds.back().second, *memory.speed.value());
+  }
+  for (const auto& [node, speed] : speeds) fastest = std::max(fastest, speed);
+  for (auto& [node, speed] : speeds) speed /= fastest;
+  return any_new ? speeds : std::vector<std::pair<NodeId, double>>{};
+}
+
+}  // namespace lamina

@@ -1,0 +1,72 @@
+// What "auto" in a configuration comes to.
+#include "manager/cluster_executor.h"
+
+#include <gtest/gtest.h>
+
+#include "manager/resolve_config.h"
+
+namespace lamina {
+namespace {
+
+ModelConfig Model(DType dtype) {
+  ModelConfig model;
+  model.dtype = dtype;
+  model.num_kv_heads = 4;
+  model.max_positions = 128;
+  return model;
+}
+
+std::string WireDType(const std::string& setting, const std::string& device, DType dtype) {
+  ClusterConfig config;
+  config.nodes = {{.name = "c0", .role = NodeRole::kCompute}, {.name = "m0", .device = device}};
+  config.wire_dtype = setting;
+  EXPECT_TRUE(ResolveConfig(config, Model(dtype)).ok());
+  return config.wire_dtype;
+}
+
+TEST(ResolveConfig, QueriesTravelInFp32UnlessADeviceIsModelled) {
+  EXPECT_EQ(WireDType("auto", "cpu", DType::kBF16), "float32");
+  EXPECT_EQ(WireDType("auto", "modelled:A100-40G", DType::kBF16), "bfloat16");
+  EXPECT_EQ(WireDType("auto", "modelled:A100-40G", DType::kF16), "float16");
+  EXPECT_EQ(WireDType("float16", "cpu", DType::kBF16), "float16");
+  EXPECT_EQ(WireDType("float32", "modelled:A100-40G", DType::kBF16), "float32");
+}
+
+TEST(ResolveConfig, TheKvCacheIsInTheModelsDtypeUnlessOneIsNamed) {
+  const auto resolved = [](const std::string& setting, DType dtype) {
+    ClusterConfig config;
+    config.nodes = {{.name = "c0", .role = NodeRole::kCompute}, {.name = "m0"}};
+    config.kv_dtype = setting;
+    EXPECT_TRUE(ResolveConfig(config, Model(dtype)).ok());
+    return config.kv_dtype;
+  };
+  EXPECT_EQ(resolved("auto", DType::kF16), "float16");
+  EXPECT_EQ(resolved("fp8", DType::kF16), "fp8");
+}
+
+TEST(ResolveConfig, KvBytesAreThoseOfTheDtype) {
+  ModelConfig model = Model(DType::kBF16);
+  model.num_layers = 3;
+  model.num_heads = 8;
+  model.head_dim = 16;
+  EXPECT_EQ(KvBytesPerToken(model, "float32"), 2 * 3 * 4 * 16 * 4);
+  EXPECT_EQ(KvBytesPerToken(model, "float16"), 2 * 3 * 4 * 16 * 2);
+  EXPECT_EQ(KvBytesPerToken(model, "auto"), 2 * 3 * 4 * 16 * 2);
+  EXPECT_EQ(KvBytesPerToken(model, "fp8"), 2 * 3 * 4 * 16);
+  EXPECT_EQ(DTypeOf("fp8", model), DType::kF8);
+  EXPECT_EQ(DTypeOf("auto", model), DType::kBF16);
+}
+
+TEST(ResolveConfig, OverlapComesWithAModelledNetwork) {
+  ClusterConfig config;
+  config.nodes = {{.name = "c0", .role = NodeRole::kCompute}, {.name = "m0"}};
+  ClusterConfig modelled = config;
+  modelled.modelled_latency = microseconds(33);
+  ASSERT_TRUE(ResolveConfig(config, Model(DType::kBF16)).ok());
+  ASSERT_TRUE(ResolveConfig(modelled, Model(DType::kBF16)).ok());
+  EXPECT_EQ(config.overlap, "off");
+  EXPECT_EQ(modelled.overlap, "on");
+}
+
+}  // namespace
+}  // namespace lamina

@@ -1,0 +1,177 @@
+// What a cluster executor sends to its nodes and makes of what they say, against nodes that this test plays.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "manager/cluster_executor.h"
+#include "tests/support/serving.h"
+
+namespace lamina::testing {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+// Says that it is configured, and that every step is done.
+class PlayedNode {
+ public:
+  PlayedNode() {
+    listener_ = *ControlListener::Create("127.0.0.1:0", {.hello = "a played node"}, [this](std::unique_ptr<ControlConnection> connection) {
+      connection->Start({.on_frame = [this](const ControlFrame& frame) { Take(frame); }, .on_lost = [](const Status&) {}});
+      std::lock_guard lock(mutex_);
+      connection_ = std::move(connection);
+    });
+  }
+  ~PlayedNode() {
+    listener_.reset();
+    connection_.reset();
+  }
+
+  NodeConfig Config(const std::string& name, NodeRole role) const {
+    NodeConfig config;
+    config.name = name;
+    config.role = role;
+    config.port = std::stoi(listener_->address().substr(listener_->address().rfind(':') + 1));
+    return config;
+  }
+
+  std::atomic<int> num_stats_requests{0};
+  std::atomic<int> num_rows{-1};  // of the last order
+  control::StepResult result;     // of every step
+
+ private:
+  void Take(const ControlFrame& frame) {
+    switch (frame.type) {
+      case control::CONFIGURE_MEMORY:
+      case control::CONFIGURE_COMPUTE:
+      case control::CONNECT_COMPUTE: {
+        control::ConfigureMemory request;  // the epoch is the first field of each
+        if (request.ParseFromString(frame.payload)) result.set_epoch(request.epoch());
+        control::Configured configured;
+        configured.set_capacity_tokens(1 << 20);
+        Send(control::CONFIGURED, configured);
+        return;
+      }
+      case control::COMPUTE_ORDER: {
+        control::ComputeOrder order;
+        ASSERT_TRUE(order.ParseFromString(frame.payload));
+        num_rows = order.work_size();
+        result.set_epoch(order.epoch());
+        result.set_step(order.step());
+        Send(control::STEP_RESULT, result);
+        return;
+      }
+      case control::STATS_REQUEST: ++num_stats_requests; return;
+      default: return;
+    }
+  }
+
+  void Send(control::MessageType type, const google::protobuf::MessageLite& message) {
+    AwaitTrue([this] { return std::lock_guard(mutex_), connection_ != nullptr; }, Deadline::After(seconds(10)));
+    std::lock_guard lock(mutex_);
+    EXPECT_TRUE(connection_->Send(static_cast<uint16_t>(type), message.SerializeAsString()).ok());
+  }
+
+  std::mutex mutex_;
+  std::unique_ptr<ControlConnection> connection_;
+  std::unique_ptr<ControlListener> listener_;
+};
+
+class ClusterOrders : public ::testing::Test {
+ protected:
+  void Connect() {
+    config_.nodes = {c0_.Config("c0", NodeRole::kCompute), c1_.Config("c1", NodeRole::kCompute), m0_.Config("m0", NodeRole::kMemory)};
+    config_.transport = "tcp";
+    ModelConfig model;
+    model.num_layers = model.num_heads = model.num_kv_heads = 2;
+    model.head_dim = 8;
+    Result<std::unique_ptr<ClusterExecutor>> executor = ClusterExecutor::Connect(config_, model, {});
+    ASSERT_TRUE(executor.ok()) << executor.status();
+    executor_ = std::move(*executor);
+    executor_->Start([this](ExecutorEvent event) { events_.Push(std::move(event)); });
+  }
+  void TearDown() override { executor_.reset(); }
+
+  std::optional<ExecutorEvent> NextEvent() {
+    std::optional<ExecutorEvent> event;
+    AwaitTrue([&] { return (event = events_.TryPop()).has_value(); }, Deadline::After(seconds(10)));
+    return event;
+  }
+
+  static StepPlan OneRow(uint64_t step) {
+    StepPlan plan;
+    plan.step = StepId{step};
+    plan.work.resize(1);
+    plan.work[0].sequence = SequenceId{1};
+    plan.work[0].route = {{NodeId{3}, 0, {0}}};
+    return plan;
+  }
+
+  PlayedNode c0_, c1_, m0_;
+  ClusterConfig config_;
+  Inbox<ExecutorEvent> events_;
+  std::unique_ptr<ClusterExecutor> executor_;
+};
+
+// The order would be larger than a frame, which ends neither the connection nor the other sequences.
+TEST_F(ClusterOrders, WhatIsTooLargeForAnOrderFailsAtOnce) {
+  Connect();
+  StepPlan plan = OneRow(1);
+  Work start;
+  start.sequence = SequenceId{2};
+  start.first = true;
+  start.route = {{NodeId{3}, 0, {1}, std::vector<TokenSlot>(14'000'000, 0xffffffff)}};  // 70 MB
+  plan.work.push_back(start);
+  const std::vector<control::NewSequence> added(1);
+  executor_->Submit(plan, added);
+  const std::optional<ExecutorEvent> event = NextEvent();
+  ASSERT_TRUE(event.has_value()) << "nobody will ever answer this step";
+  EXPECT_EQ(event->kind, ExecutorEvent::Kind::kStepDone);
+  ASSERT_EQ(event->result.failed_size(), 1) << event->result.ShortDebugString();
+  EXPECT_EQ(event->result.failed(0).sequence(), 2u);
+  EXPECT_THAT(event->result.failed(0).message(), HasSubstr("more than they take: 67108864 bytes"));
+  EXPECT_TRUE(AwaitTrue([this] { return c0_.num_rows == 1; }, Deadline::After(seconds(10)))) << "the other sequence goes on";
+
+  EXPECT_TRUE(NextEvent().has_value()) << "of c1";
+  executor_->Submit(OneRow(2), {});
+  const std::optional<ExecutorEvent> next = NextEvent();
+  ASSERT_TRUE(next.has_value());
+  EXPECT_EQ(next->result.failed_size(), 0);
+}
+
+TEST_F(ClusterOrders, MemoryNodesAreNotWokenByEachLookAtTheCluster) {
+  Connect();
+  const TimePoint start = Clock::now();
+  for (int i = 0; i < 3000; ++i) executor_->nodes();
+  const auto tenths = (Clock::now() - start) / milliseconds(100);
+  EXPECT_TRUE(AwaitTrue([&] { return m0_.num_stats_requests > 0; }, Deadline::After(seconds(10))));
+  EXPECT_LE(m0_.num_stats_requests, tenths + 2);
+  const int before = m0_.num_stats_requests;
+  EXPECT_TRUE(AwaitTrue([&] { return executor_->nodes(), m0_.num_stats_requests > before; }, Deadline::After(seconds(10))))
+      << "who goes on looking sees what is new";
+}
+
+// Both live, and say of each other that they do not.
+class ClusterCut : public ClusterOrders, public ::testing::WithParamInterface<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(SharesTheModel, ClusterCut, ::testing::Bool());
+
+TEST_P(ClusterCut, OfTwoThatDoNotHearEachOtherOneIsLostUnlessTheyShareTheModel) {
+  config_.pipeline_parallel_size = GetParam() ? 2 : 1;
+  Connect();
+  control::LostPeer& lost = *c1_.result.add_lost_peers();
+  lost.set_node_id(1);
+  lost.set_message("c0: no sign of life");
+  executor_->Submit(OneRow(1), {});
+  std::optional<ExecutorEvent> event = NextEvent();
+  while (event && event->kind == ExecutorEvent::Kind::kStepDone) event = NextEvent();  // what c0 says, before or after
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(event->kind, ExecutorEvent::Kind::kComputeLost);
+  EXPECT_EQ(event->node, GetParam() ? NodeId{} : NodeId{1});
+  EXPECT_EQ(event->status.message(), "compute node c1 lost compute node c0: no sign of life");
+}
+
+}  // namespace
+}  // namespace lamina::testing

@@ -1,0 +1,153 @@
+#include "manager/step_executor.h"
+
+#include <gtest/gtest.h>
+
+#include "transport/control_channel.h"
+
+namespace lamina {
+namespace {
+
+constexpr NodeId kFirst{1}, kSecond{2};
+
+TEST(MemoryOrderTest, SaysWhereInTheirSequencesTokensStand) {
+  StepPlan plan;
+  plan.step = StepId{3};
+  Work decode;
+  decode.sequence = SequenceId{1};
+  decode.first_position = 20;
+  decode.route = {{.node = kFirst, .num_stored = 12, .slots = {}}, {.node = kSecond, .num_stored = 8, .slots = {5}}};
+  Work prefill;
+  prefill.sequence = SequenceId{2};
+  prefill.first_position = 7;
+  prefill.prefill = true;
+  prefill.route = {{.node = kFirst, .num_stored = 7, .slots = {1, 2, 3}}, {.node = kSecond, .num_stored = 0, .slots = {4, 6}}};
+  plan.work = {decode, prefill};
+
+  const control::MemoryOrder first = MakeMemoryOrder(9, plan, kFirst), second = MakeMemoryOrder(9, plan, kSecond);
+  EXPECT_EQ(first.decode(0).position(), 20);
+  EXPECT_EQ(second.decode(0).position(), 20);
+  EXPECT_EQ(first.prefill(0).first_position(), 7);
+  EXPECT_EQ(second.prefill(0).first_position(), 10) << "behind the three tokens of the other node";
+}
+
+constexpr size_t kFrame = kMaxFrameBytes;
+
+// A prompt of 900,000 tokens was computed and is cached; then many begin with it at a time.
+TEST(OrderSizeTest, ManyStartsOfALongCachedPromptAreSpreadOverSteps) {
+  constexpr int kNumStarts = 20;
+  constexpr int kFirstToken = 1 << 21;  // four bytes each
+  SchedulerOptions options;
+  options.max_num_batched_tokens = 1 << 20;
+  options.max_model_len = 1 << 20;
+  options.prefix_caching = true;
+  Scheduler scheduler(options, MakeFifoQueue(), MakeLeastLoadedPlacement());
+  scheduler.AddNode({kFirst, int64_t{1} << 22});
+  std::vector<TokenId> prompt(900'000);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = kFirstToken + static_cast<TokenId>(i % 1000);
+  const auto sample_all = [&](const StepPlan& plan) {
+    std::vector<Scheduler::Sampled> sampled;
+    for (const Work& work : plan.work) sampled.push_back({work.sequence, kFirstToken});
+    scheduler.CompleteStep(sampled);
+  };
+  ASSERT_TRUE(scheduler.Add({SequenceId{1}, prompt, 4}).ok());
+  for (int step = 0; step < 3; ++step) sample_all(scheduler.NextStep());
+  scheduler.Finish(SequenceId{1});
+  for (uint64_t id = 2; id < 2 + kNumStarts; ++id) ASSERT_TRUE(scheduler.Add({SequenceId{id}, prompt, 4}).ok());
+
+  int num_started = 0, num_steps = 0;
+  for (; num_started < kNumStarts && num_steps < kNumStarts; ++num_steps) {
+    const StepPlan plan = scheduler.NextStep();
+    std::vector<control::NewSequence> added;
+    for (const Work& work : plan.work) {
+      if (!work.first) continue;
+      EXPECT_EQ(work.route.front().shared.size(), prompt.size() - 1);
+      control::NewSequence& sequence = added.emplace_back();
+      sequence.mutable_tokens()->Add(prompt.begin(), prompt.end());
+      ++num_started;
+    }
+    EXPECT_LE(MakeComputeOrder(9, plan, added, /*local=*/true).ByteSizeLong(), kFrame) << added.size() << " sequences start";
+    EXPECT_LE(MakeMemoryOrder(9, plan, kFirst).ByteSizeLong(), kFrame) << added.size() << " sequences start";
+    EXPECT_LE(MaxOrderBytes(plan, added), kFrame);
+    sample_all(plan);
+  }
+  EXPECT_EQ(num_started, kNumStarts);
+  EXPECT_LE(num_steps, kNumStarts / 2) << "two fit at a time";
+}
+
+// Numbers as large as they can be.
+TEST(OrderSizeTest, NoOrderIsLargerThanTheBound) {
+  constexpr uint64_t kLong = ~uint64_t{0};
+  StepPlan plan;
+  plan.step = StepId{kLong};
+  plan.batch = 15;
+  plan.rotates = plan.dummy_prefill = true;
+  plan.released.assign(100, SequenceId{kLong});
+  Work work;
+  work.sequence = SequenceId{kLong};
+  work.first_position = int64_t{1} << 62;
+  work.sample = work.first = true;
+  work.tokens.assign(50, 0x7fffffff);
+  const std::vector<TokenSlot> slots(50, 0xffffffff), shared(70, 0xffffffff);
+  work.route = {{NodeId{0xffffffff}, int64_t{1} << 62, slots, shared}, {NodeId{0xffffffff}, int64_t{1} << 62, {}, {}}};
+  plan.work.push_back(work);
+  work.prefill = true;
+  plan.work.push_back(work);
+  control::NewSequence added;
+  added.set_sequence(kLong);
+  added.mutable_tokens()->Add(work.tokens.begin(), work.tokens.end());
+  added.set_num_prompt_tokens(0x7fffffff);
+  for (int i = 0; i < 100; ++i) added.mutable_sampling()->add_banned_until_min(0x7fffffff);
+  for (int copies = 0; copies < 2; ++copies) {
+    const std::vector<control::NewSequence> all(plan.work.size(), added);
+    const size_t bound = MaxOrderBytes(plan, all);
+    EXPECT_LE(MakeComputeOrder(kLong, plan, all, /*local=*/true).ByteSizeLong(), bound);
+    EXPECT_LE(MakeMemoryOrder(kLong, plan, NodeId{0xffffffff}).ByteSizeLong(), bound);
+    plan.work.insert(plan.work.end(), 100, plan.work.front());
+  }
+}
+
+TEST(OrderSizeTest, WhatDoesNotFitIsLeftOutAndTheRestGoesOn) {
+  StepPlan plan;
+  plan.released = {SequenceId{9}};
+  plan.work.resize(3);
+  for (size_t i = 0; i < 3; ++i) plan.work[i].sequence = SequenceId{i + 1};
+  plan.work[2].first = true;
+  const std::vector<control::NewSequence> added(1);
+  const auto fitted_to = [&](size_t num_work) {
+    return FitOrders(plan, added, [&](const StepPlan& some, const auto&) { return some.work.size() <= num_work; });
+  };
+  const FittedStep all = fitted_to(3), without_start = fitted_to(2), nothing = fitted_to(1);
+  EXPECT_TRUE(all.left_out.empty());
+  EXPECT_EQ(all.plan.work.size(), 3u);
+  EXPECT_EQ(all.added.size(), 1u);
+  EXPECT_EQ(without_start.left_out, (std::vector{SequenceId{3}}));
+  EXPECT_EQ(without_start.plan.work.size(), 2u);
+  EXPECT_TRUE(without_start.added.empty());
+  EXPECT_EQ(nothing.left_out, (std::vector{SequenceId{3}, SequenceId{1}, SequenceId{2}}));
+  EXPECT_TRUE(nothing.plan.work.empty());
+  EXPECT_EQ(nothing.plan.released, plan.released) << "nodes forget what is over in any case";
+}
+
+TEST(AttentionSpecTest, HasTheModelsScaleCapAndWindows) {
+  ModelConfig model;
+  model.num_layers = 2;
+  model.head_dim = 16;
+  EXPECT_EQ(MakeAttentionSpec(model, "float32", "float32").scale(), 0.25f);
+  EXPECT_EQ(MakeAttentionSpec(model, "float32", "float16").kv_dtype(), control::KV_DTYPE_FLOAT32);
+  EXPECT_EQ(MakeAttentionSpec(model, "float32", "float16").wire_dtype(), control::KV_DTYPE_FLOAT16);
+  EXPECT_EQ(MakeAttentionSpec(model, "bfloat16", "float32").kv_dtype(), control::KV_DTYPE_BFLOAT16);
+  EXPECT_EQ(MakeAttentionSpec(model, "fp8", "float32").kv_dtype(), control::KV_DTYPE_FP8);
+  EXPECT_TRUE(MakeAttentionSpec(model, "float32", "float32").windows().empty());
+  model.query_pre_attn_scalar = 64;
+  model.attention_soft_cap = 50;
+  model.windows = {12, 0};
+  const control::AttentionSpec spec = MakeAttentionSpec(model, "float32", "float32");
+  EXPECT_EQ(spec.scale(), 0.125f);
+  EXPECT_EQ(spec.soft_cap(), 50);
+  ASSERT_EQ(spec.windows_size(), 2);
+  EXPECT_EQ(spec.windows(0), 12);
+  EXPECT_EQ(spec.windows(1), 0);
+}
+
+}  // namespace
+}  // namespace lamina

@@ -1,0 +1,170 @@
+// The slices of every model family.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/text_file.h"
+#include "sound_slices.h"
+#include "model/families/registry.h"
+#include "splitter/slices.h"
+#include "splitter/tensor_parallel.h"
+#include "tests/support/families.h"
+#include "tests/support/thread_seconds.h"
+
+namespace lamina {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using testing::Families;
+using testing::Family;
+using ::testing::HasSubstr;
+using testing::ThreadSeconds;
+
+class FamilySlicesTest : public ::testing::TestWithParam<Family> {};
+
+TEST_P(FamilySlicesTest, AreSoundAndCarryTheResidualStreamOnly) {
+  const Result<ModelConfig> config = ModelConfig::Load(GetParam().dir);
+  ASSERT_TRUE(config.ok()) << config.status();
+  Result<Graph> graph = TraceModel(*config);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const Result<SlicedModel> model = SplitGraph(std::move(*graph));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(std::ssize(model->attentions), config->num_layers);
+  ExpectSound(*model);
+  for (size_t k = 0; k + 1 < model->slices.size(); ++k) {
+    EXPECT_EQ(model->slices[k].context_out.size(), 1u);
+    EXPECT_EQ(model->slices[k].context_bytes_per_token, config->hidden_size * 4) << "slice " << k;
+  }
+}
+
+// Two ranks: each attention is shared by head, and sums stand behind it and behind the MLP.
+TEST_P(FamilySlicesTest, AreSharedByTwoRanks) {
+  const ModelConfig config = *ModelConfig::Load(GetParam().dir);
+  const Graph whole = *TraceModel(config);
+  const Result<Graph> rank = GraphOfRank(whole, 2, 1);
+  ASSERT_TRUE(rank.ok()) << rank.status();
+  int sums = 0;
+  for (const Op& op : rank->ops) {
+    sums += op.kind == OpKind::kAllReduce ? 1 : 0;
+    if (op.kind != OpKind::kAttention) continue;
+    EXPECT_EQ(op.num_heads, config.num_heads / 2);
+    EXPECT_EQ(op.num_kv_heads, config.num_kv_heads / 2);
+  }
+  // The 350m release of OPT ends in two matrices, which are shared like an MLP; experts are not shared.
+  const int in_layers = config.num_experts > 0 ? config.num_layers : 2 * config.num_layers;
+  EXPECT_EQ(sums, in_layers + (GetParam().name == "opt-350m" ? 1 : 0));
+}
+
+class FamilyCodeTest : public ::testing::TestWithParam<Family> {};
+
+// Shapes only: no weight is read. A second of this thread's own time, in the release build: scripts/test.sh leaves it out of the others.
+TEST_P(FamilyCodeTest, SlicesOfAModelWithSeventyBillionParametersAreFoundInASecond) {
+  ModelConfig config = *ModelConfig::Load(GetParam().dir);
+  config.num_layers = 80;
+  config.hidden_size = 8192;
+  config.intermediate_size = 28672;
+  config.num_heads = 64;
+  config.num_kv_heads = config.architecture == "OPTForCausalLM" ? 64 : 8;
+  config.head_dim = 128;
+  if (!config.windows.empty()) config.windows.resize(80, 4096);
+  const double start = ThreadSeconds();
+  const Result<SlicedModel> model = SplitGraph(*TraceModel(config));
+  EXPECT_LT(ThreadSeconds() - start, 1);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->slices.size(), 81u);
+}
+
+std::vector<Family> FamiliesWithCode() {
+  std::vector<Family> with_code = Families();
+  std::erase_if(with_code, [](const Family& family) { return family.exported; });
+  return with_code;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FamilySlicesTest, ::testing::ValuesIn(Families()), [](const auto& info) { return TestName(info.param); });
+INSTANTIATE_TEST_SUITE_P(All, FamilyCodeTest, ::testing::ValuesIn(FamiliesWithCode()),
+                         [](const auto& info) { return TestName(info.param); });
+
+TEST(FamiliesTest, EveryArchitectureHasAFixture) {
+  for (const Architecture& architecture : Architectures()) {
+    const bool found = std::ranges::any_of(
+        Families(), [&](const Family& family) { return ModelConfig::Load(family.dir)->architecture == architecture.name; });
+    EXPECT_TRUE(found) << architecture.name;
+  }
+}
+
+std::vector<int64_t> WindowsOf(const std::string& family, const char* patch) {
+  ModelConfig as_is = *ModelConfig::Load(testing::FamilyOf(family).dir);
+  json config = {{"architectures", json::array({as_is.architecture})},
+                 {"vocab_size", 100},
+                 {"hidden_size", 64},
+                 {"intermediate_size", 64},
+                 {"num_hidden_layers", 3},
+                 {"num_attention_heads", 8},
+                 {"head_dim", 8},
+                 {"max_position_embeddings", 64},
+                 {"rms_norm_eps", 1e-6},
+                 {"query_pre_attn_scalar", 8}};
+  config.update(json::parse(patch));
+  const Result<ModelConfig> parsed = ModelConfig::Parse({.config = config.dump()}, "dir");
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  return parsed.ok() ? parsed->windows : std::vector<int64_t>{-1};
+}
+
+TEST(FamiliesTest, WindowsAreThoseOfTheLayersThatSlide) {
+  EXPECT_THAT(WindowsOf("mistral", R"({})"), ElementsAre(4096, 4096, 4096));
+  EXPECT_THAT(WindowsOf("mistral", R"({"sliding_window": 12})"), ElementsAre(12, 12, 12));
+  EXPECT_THAT(WindowsOf("mistral", R"({"sliding_window": null})"), ElementsAre());
+  EXPECT_THAT(WindowsOf("qwen2", R"({"sliding_window": 12})"), ElementsAre());
+  EXPECT_THAT(WindowsOf("qwen2", R"({"use_sliding_window": false, "sliding_window": 12, "max_window_layers": 1})"), ElementsAre());
+  EXPECT_THAT(WindowsOf("qwen2", R"({"use_sliding_window": true, "sliding_window": 12, "max_window_layers": 1})"), ElementsAre(0, 12, 12));
+  EXPECT_THAT(WindowsOf("qwen3", R"({"use_sliding_window": true, "sliding_window": 12, "max_window_layers": 2})"), ElementsAre(0, 0, 12));
+  EXPECT_THAT(WindowsOf("gemma2", R"({"sliding_window": 12})"), ElementsAre(12, 0, 12));
+  EXPECT_THAT(WindowsOf("gemma2", R"({"sliding_window": 12,
+                         "layer_types": ["full_attention", "sliding_attention", "full_attention"]})"),
+              ElementsAre(0, 12, 0));
+}
+
+struct Refusal {
+  const char* family;
+  const char* patch;
+  const char* says;
+};
+
+class RefusalTest : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusalTest, NamesTheKey) {
+  const Result<std::string> text = ReadTextFile(testing::FamilyOf(GetParam().family).dir + "/config.json");
+  ASSERT_TRUE(text.ok()) << text.status();
+  json config = json::parse(*text);
+  config.update(json::parse(GetParam().patch));
+  const Result<ModelConfig> parsed = ModelConfig::Parse({.config = config.dump()}, "dir");
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_THAT(parsed.status().message(), HasSubstr(std::string("dir/config.json: \"") + GetParam().says));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RefusalTest,
+                         ::testing::Values(Refusal{"llama2", R"({"hidden_act": "relu"})", "hidden_act"},
+                                           Refusal{"llama2", R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor"},
+                                           Refusal{"qwen2", R"({"hidden_act": "gelu"})", "hidden_act"},
+                                           Refusal{"qwen2", R"({"use_sliding_window": "yes"})", "use_sliding_window"},
+                                           Refusal{"mistral", R"({"sliding_window": 0})", "sliding_window"},
+                                           Refusal{"mistral", R"({"layer_types": ["full_attention"]})", "layer_types"},
+                                           Refusal{"mistral", R"({"layer_types": ["full_attention", "chunked_attention"]})", "layer_types"},
+                                           Refusal{"mistral", R"({"layer_types": "full_attention"})", "layer_types"},
+                                           Refusal{"qwen3", R"({"head_dim": null})", "head_dim"},
+                                           Refusal{"opt", R"({"activation_function": "gelu"})", "activation_function"},
+                                           Refusal{"opt", R"({"enable_bias": false})", "enable_bias"},
+                                           Refusal{"opt", R"({"layer_norm_elementwise_affine": false})", "layer_norm_elementwise_affine"},
+                                           Refusal{"mixtral", R"({"num_local_experts": null})", "num_local_experts"},
+                                           Refusal{"mixtral", R"({"num_experts_per_tok": 9})", "num_experts_per_tok"},
+                                           Refusal{"gemma2", R"({"hidden_activation": "gelu"})", "hidden_activation"},
+                                           Refusal{"gemma2", R"({"query_pre_attn_scalar": null})", "query_pre_attn_scalar"},
+                                           Refusal{"gemma2", R"({"attn_logit_softcapping": -5})", "attn_logit_softcapping"},
+                                           Refusal{"gemma2", R"({"quantization_config": {"bits": 4}})", "quantization_config"}),
+                         [](const auto& info) { return std::string(info.param.says) + "_" + std::to_string(info.index); });
+
+}  // namespace
+}  // namespace lamina

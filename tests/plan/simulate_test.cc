@@ -1,0 +1,545 @@
+// The simulator against times worked out by hand, against an event loop of its own in this file, and against what must hold in every run.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "plan/simulate/simulation.h"
+#include "plan/simulate/simulation_report.h"
+#include "plan/simulate/virtual_nic.h"
+#include "plan/workload/random_stream.h"
+#include "tests/support/paths.h"
+#include "tests/support/temporary_folder.h"
+#include "transport/modelled/modelled_fabric.h"
+
+namespace lamina {
+namespace {
+
+// LLaMA-13B. The compute device is bound by arithmetic alone, 100 TFLOP/s, the memory device by its bandwidth alone, 1 TB/s.
+constexpr double kHidden = 5120, kInner = 13824, kVocabulary = 32000, kFlops = 100e12, kBandwidth = 1e12;
+constexpr int kLayers = 40;
+constexpr double kQkvWeights = 3 * kHidden * kHidden, kRestWeights = kHidden * kHidden + 3 * kHidden * kInner;
+
+double LinearTime(double weights, double rows) { return 2 * weights * rows / kFlops; }
+double SliceTime(int k, double rows, double sampled) {
+  if (k == 0) return LinearTime(kQkvWeights, rows);
+  if (k == kLayers) return LinearTime(kRestWeights + kHidden * kVocabulary, sampled);
+  return LinearTime(kRestWeights + kQkvWeights, rows);
+}
+// One layer, rows over so many tokens together, in bytes of 2 per element: K and V, and of each row q, output, k and v.
+double AttentionTime(double rows, double tokens) { return 2 * (2 * kHidden * tokens + 4 * kHidden * rows) / kBandwidth; }
+double PromptAttentionTime(double tokens) { return 4 * kHidden * (tokens * (tokens + 1) / 2) / kFlops; }
+
+double StepTime(double rows, double attention) {
+  double seconds = kLayers * attention;
+  for (int k = 0; k <= kLayers; ++k) seconds += SliceTime(k, rows, rows);
+  return seconds;
+}
+
+class SimulateTest : public testing::Test {
+ protected:
+  SimulateTest() {
+    WriteFile(
+        folder_ / "devices.yaml",
+        "version: 1\n"
+        "devices:\n"
+        "- {name: Flops, bf16_tflops: 100, memory: 80GB, bandwidth_gb_per_s: 1000000000, mfu: [{batch: 1, mfu: 1}], source: made up}\n"
+        "- {name: Bytes, bf16_tflops: 1000000000, memory: 80GB, bandwidth_gb_per_s: 1000, mfu: [{batch: 1, mfu: 1}], source: made up}\n");
+  }
+
+  ClusterModel Cluster(int num_compute, int num_memory, const std::string& memory, const std::string& more = "") {
+    std::string yaml = "version: 1\ncluster: {name: made-up, device_catalog: devices.yaml}\nnodes:\n";
+    for (int i = 0; i < num_compute; ++i)
+      yaml += "- {name: c" + std::to_string(i) + ", role: compute, port: " + std::to_string(7000 + i) + ", device: \"modelled:Flops\"}\n";
+    for (int i = 0; i < num_memory; ++i)
+      yaml += "- {name: m" + std::to_string(i) + ", role: memory, port: " + std::to_string(7100 + i) +
+              ", device: \"modelled:Bytes\", memory: " + memory + "}\n";
+    yaml += "model: {path: " + SourcePath("/configs/models/llama-13b") + "}\n" + more;
+    WriteFile(folder_ / "cluster.yaml", yaml);
+    Result<ClusterModel> cluster = ClusterModel::Load(folder_ / "cluster.yaml", {});
+    EXPECT_TRUE(cluster.ok()) << cluster.status().message();
+    return std::move(*cluster);
+  }
+
+  SimulationResult Run(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options = {}) {
+    Result<SimulationResult> result = Simulate(cluster, workload, options);
+    EXPECT_TRUE(result.ok()) << result.status().message();
+    return std::move(*result);
+  }
+
+  TemporaryFolder folder_;
+};
+
+RequestTrace Alike(int count, int64_t input, int64_t output, double gap_s = 0) {
+  RequestTrace trace;
+  for (int i = 0; i < count; ++i) {
+    TraceRequest& request = trace.requests.emplace_back();
+    request.arrival_seconds = gap_s * i;
+    request.input_tokens = input;
+    request.output_tokens = output;
+  }
+  return trace;
+}
+
+RequestTrace Mixed(int count, uint64_t seed, double mean_gap_s) {
+  RequestTrace trace;
+  RandomStream random(seed, 1);
+  double now = 0;
+  for (int i = 0; i < count; ++i) {
+    TraceRequest& request = trace.requests.emplace_back();
+    request.arrival_seconds = now += 2 * mean_gap_s * random.Unit();
+    request.input_tokens = random.Between(1, 400);
+    request.output_tokens = random.Between(1, 200);
+  }
+  return trace;
+}
+
+std::string Lines(const SimulationResult& result) {
+  std::ostringstream out;
+  WriteRequests(result, out);
+  return out.str();
+}
+
+constexpr double kNanosecondsOfASlice = 300e-9;  // each of some hundred pieces of a step is rounded to a nanosecond
+
+TEST_F(SimulateTest, OneRequestOnOneNodeTakesTheSumOfItsParts) {
+  const SimulationResult result = Run(Cluster(1, 1, "40GB"), Alike(1, 100, 3));
+  const RequestTimes& request = result.requests.front();
+  double prefill = kLayers * PromptAttentionTime(100);
+  for (int k = 0; k <= kLayers; ++k) prefill += SliceTime(k, 100, 1);
+  EXPECT_NEAR(request.ttft_s(), prefill, kNanosecondsOfASlice);
+  const double second = StepTime(1, AttentionTime(1, 101)), third = StepTime(1, AttentionTime(1, 102));
+  EXPECT_NEAR(request.e2e_s(), prefill + second + third, 3 * kNanosecondsOfASlice);
+  EXPECT_EQ(request.output_tokens, 3);
+  EXPECT_EQ(result.num_steps, 3);
+}
+
+TEST_F(SimulateTest, PromptsThatAppearTakeNoTime) {
+  SimulationOptions options;
+  options.prompts_appear = true;
+  const SimulationResult result = Run(Cluster(1, 1, "40GB"), Alike(4, 200, 2), options);
+  for (const RequestTimes& request : result.requests) {
+    EXPECT_EQ(request.ttft_s(), 0);
+    EXPECT_NEAR(request.e2e_s(), StepTime(4, AttentionTime(4, 4 * 201)), kNanosecondsOfASlice);
+  }
+}
+
+TEST_F(SimulateTest, TheSlowestMemoryNodeDecidesAndALinkAddsItsTime) {
+  // Three sequences on two nodes: two of them on the first one.
+  SimulationOptions options;
+  options.prompts_appear = true;
+  ClusterModel cluster = Cluster(1, 2, "40GB", "network: {modelled_latency: 50us, modelled_gb_per_s: 10}\npipeline: {overlap: off}\n");
+  const SimulationResult result = Run(cluster, Alike(3, 200, 2), options);
+  const double row = 2 * kHidden / 10e9, header = 64 / 10e9, times = 40 / 10e9;
+  // The compute node's NIC sends two rows of q, k and v to the first node and then one to the second. The first is done last.
+  const double there = 50e-6 + header + 2 * 3 * row, back = 50e-6 + header + times + 2 * row;
+  double expected = StepTime(3, AttentionTime(2, 402)) + kLayers * (there + back);
+  EXPECT_NEAR(result.requests[0].e2e_s(), expected, kNanosecondsOfASlice);
+}
+
+TEST_F(SimulateTest, WithOverlapAttentionBeginsBeforeKeysAndValuesAreThere) {
+  SimulationOptions options;
+  options.prompts_appear = true;
+  const ClusterModel cluster = Cluster(1, 1, "40GB", "pipeline: {overlap: on}\n");
+  const SimulationResult result = Run(cluster, Alike(4, 200, 2), options);
+  // Three of four rows begin when q is there, a third of the projections earlier; then their new tokens, and the fourth row.
+  const double behind = LinearTime(2 * kHidden * kHidden, 4);
+  const double first = AttentionTime(3, 3 * 200), more = AttentionTime(3, 3), rest = AttentionTime(1, 201);
+  double expected = 0;
+  for (int k = 0; k <= kLayers; ++k) expected += SliceTime(k, 4, 4);
+  expected += kLayers * (std::max(first - behind, 0.0) + more + rest);
+  EXPECT_NEAR(result.requests[0].e2e_s(), expected, 3 * kNanosecondsOfASlice);
+}
+
+TEST_F(SimulateTest, HostCostsComeOnTop) {
+  SimulationOptions options;
+  options.prompts_appear = true;
+  const ClusterModel cluster = Cluster(1, 1, "40GB");
+  const double without = Run(cluster, Alike(4, 200, 3), options).requests[0].e2e_s();
+  options.host.step_us = 100;
+  options.host.row_us = 2;
+  options.host.layer_us = 10;
+  options.host.layer_row_us = 1;
+  options.host.post_us = 6;
+  options.host.attend_us = 7;
+  options.host.attend_row_us = 0.5;
+  options.host.message_us = 5;
+  options.host.sample_row_us = 3;
+  const RequestTimes request = Run(cluster, Alike(4, 200, 3), options).requests[0];
+  // The first step has nothing to compute, and its orders take their time.
+  EXPECT_NEAR(request.ttft_s(), 108e-6, 1e-9);
+  EXPECT_NEAR(request.e2e_s() - request.ttft_s() - without, 2 * (108e-6 + kLayers * (14e-6 + 6e-6 + 9e-6 + 2 * 5e-6) + 12e-6), 1e-6);
+}
+
+TEST_F(SimulateTest, HostCostsOfPostsGrowWithTheMemoryNodes) {
+  SimulationOptions options;
+  options.prompts_appear = true;
+  const ClusterModel cluster = Cluster(1, 4, "40GB");
+  const double without = Run(cluster, Alike(4, 200, 3), options).requests[0].e2e_s();
+  options.host.post_us = 6;
+  EXPECT_NEAR(Run(cluster, Alike(4, 200, 3), options).requests[0].e2e_s() - without, 2 * kLayers * 4 * 6e-6, 1e-6);
+  options.host = {};
+  options.host.attend_us = 7;  // of all nodes at the same time
+  options.host.attend_row_us = 0.5;
+  EXPECT_NEAR(Run(cluster, Alike(4, 200, 3), options).requests[0].e2e_s() - without, 2 * kLayers * 7.5e-6, 1e-6);
+}
+
+TEST_F(SimulateTest, WithOverlapHostCostsHideBehindTheDeviceAsFarAsItIsBusy) {
+  SimulationOptions options;
+  options.prompts_appear = true;
+  const ClusterModel cluster = Cluster(1, 1, "40GB", "pipeline: {overlap: on}\n");
+  const double without = Run(cluster, Alike(4, 200, 2), options).requests[0].e2e_s();
+  const double behind = LinearTime(2 * kHidden * kHidden, 4), first = AttentionTime(3, 3 * 200);
+  ASSERT_LT(1e-6, behind);  // so q is posted while k and v are still computed: only the second post is seen
+  options.host.post_us = 1;
+  EXPECT_NEAR(Run(cluster, Alike(4, 200, 2), options).requests[0].e2e_s() - without, kLayers * 1e-6, 1e-6);
+  options.host = {};
+  options.host.attend_us = 50;  // of three pieces: what is stored, its new tokens, the fourth row
+  const double late = std::max(first + 50e-6 - behind, 0.0) - std::max(first - behind, 0.0);
+  EXPECT_NEAR(Run(cluster, Alike(4, 200, 2), options).requests[0].e2e_s() - without, kLayers * (2 * 50e-6 + late), 1e-6);
+}
+
+TEST_F(SimulateTest, SaysWhatTheWorkloadLeftOut) {
+  const ClusterModel cluster = Cluster(1, 1, "40GB");
+  RequestTrace workload = Alike(3, 50, 4);
+  EXPECT_EQ(ToText(cluster, Run(cluster, workload)).find("left out"), std::string::npos);
+  workload.num_left_out = 2;
+  const SimulationResult result = Run(cluster, workload);
+  EXPECT_NE(ToText(cluster, result).find("2 more left out"), std::string::npos);
+  EXPECT_EQ(ToJson(cluster, result).at("num_left_out"), 2);
+}
+
+// Batches of one sequence each that share one compute and one memory node. The compute node takes the next batch in turn of those that are
+// ready, the memory node what came first. Returns when each batch has its `steps` tokens.
+std::vector<double> TwoMachines(int num_batches, int steps, int context) {
+  constexpr double kNotHere = 1e9;
+  struct Job {
+    int step = 0, slice = 0;
+    double for_compute = 0, for_memory = kNotHere;  // ready
+  };
+  std::vector<Job> jobs(static_cast<size_t>(num_batches));
+  std::vector<double> ends(static_cast<size_t>(num_batches));
+  double compute_free = 0, memory_free = 0;
+  for (int last = 0, left = num_batches; left > 0;) {
+    const auto first_for_memory = std::ranges::min_element(jobs, {}, &Job::for_memory);
+    const double memory_at = std::max(memory_free, first_for_memory->for_memory);
+    const double compute_at = std::max(compute_free, std::ranges::min_element(jobs, {}, &Job::for_compute)->for_compute);
+    if (memory_at <= compute_at) {
+      Job& job = *first_for_memory;
+      memory_free = job.for_compute = memory_at + AttentionTime(1, context + job.step + 1);
+      job.for_memory = kNotHere;
+      continue;
+    }
+    do last = (last + 1) % num_batches;
+    while (jobs[static_cast<size_t>(last)].for_compute > compute_at);
+    Job& job = jobs[static_cast<size_t>(last)];
+    compute_free = compute_at + SliceTime(job.slice, 1, 1);
+    job.for_compute = kNotHere;
+    if (job.slice++ < kLayers) {
+      job.for_memory = compute_free;
+      continue;
+    }
+    job.slice = 0;
+    if (++job.step < steps) {
+      job.for_compute = compute_free;
+    } else {
+      ends[static_cast<size_t>(last)] = compute_free;
+      --left;
+    }
+  }
+  return ends;
+}
+
+TEST_F(SimulateTest, BatchesInFlightShareTheNodesAsInAnEventLoopOfItsOwn) {
+  SimulationOptions options;
+  options.prompts_appear = true;
+  for (const int num_batches : {2, 3, 4}) {
+    for (const int context : {50, 1000, 1900}) {
+      const ClusterModel cluster = Cluster(1, 1, "40GB", "pipeline: {policy: fixed, num_batches: " + std::to_string(num_batches) + "}\n");
+      const SimulationResult result = Run(cluster, Alike(num_batches, context, 6), options);
+      std::vector<double> ends;
+      for (const RequestTimes& request : result.requests) ends.push_back(request.e2e_s());
+      std::vector<double> expected = TwoMachines(num_batches, 5, context);
+      std::sort(ends.begin(), ends.end());
+      std::sort(expected.begin(), expected.end());
+      for (size_t i = 0; i < ends.size(); ++i)
+        EXPECT_NEAR(ends[i], expected[i], 5 * 3 * kNanosecondsOfASlice) << num_batches << " x " << context;
+    }
+  }
+}
+
+struct Shape {
+  int num_compute, num_memory;
+  std::string memory, more;
+};
+
+std::vector<Shape> Shapes() {
+  const std::string limits = "limits: {max_num_seqs: 32, max_num_batched_tokens: 256}\n";
+  return {
+      {1, 1, "1GB", limits},  // room for two of the longest: much is preempted
+      {1, 3, "2GB", limits + "network: {modelled_latency: 33us, modelled_gb_per_s: 24}\n"},
+      {2, 2, "4GB", limits + "pipeline: {policy: rotational}\n"},
+      {2, 3, "4GB", limits + "pipeline: {policy: auto, num_batches: 4}\nnetwork: {modelled_latency: 33us, modelled_gb_per_s: 24}\n"},
+      {2, 2, "4GB", limits + "parallel: {pipeline_parallel_size: 2}\n"},
+      {2, 2, "4GB", limits + "parallel: {tensor_parallel_size: 2}\nnetwork: {modelled_latency: 33us, modelled_gb_per_s: 24}\n"},
+      {1, 3, "600MB", limits + "attention: {spread_tokens: 100}\n"},
+      {1, 4, "2GB", limits + "attention: {kv_head_parallel: 2}\n"},
+  };
+}
+
+// Two compute nodes that are the bottleneck: three batches could keep them busy all the time. At a step's ends, where slices are shorter
+// and longer than the others, batches get in each other's way; first slices in turn with the others would make it 3 % more.
+TEST_F(SimulateTest, RotationComesNearTheIdealSchedule) {
+  constexpr int kBatches = 3, kRows = 48, kTokens = 60;
+  SimulationOptions options;
+  options.prompts_appear = true;
+  const std::string yaml = "pipeline: {policy: rotational, num_batches: 3}\nlimits: {max_num_seqs: 144, max_num_batched_tokens: 30000}\n";
+  const SimulationResult result = Run(Cluster(2, 2, "80GB", yaml), Alike(kBatches * kRows, 200, kTokens), options);
+  double round = 0;
+  for (int k = 0; k <= kLayers; ++k) round += SliceTime(k, kRows, kRows) * kBatches / 2;
+  double longest = 0;
+  for (const RequestTimes& request : result.requests) longest = std::max(longest, (request.e2e_s() - request.ttft_s()) / (kTokens - 1));
+  RecordProperty("of_ideal", std::to_string(longest / round));
+  EXPECT_LT(longest, 1.02 * round);
+}
+
+TEST_F(SimulateTest, EveryRequestEndsOnceAndTheSameWayInEveryRun) {
+  const RequestTrace workload = Mixed(150, 7, 0.02);
+  for (const Shape& shape : Shapes()) {
+    const ClusterModel cluster = Cluster(shape.num_compute, shape.num_memory, shape.memory, shape.more);
+    const SimulationResult result = Run(cluster, workload);
+    EXPECT_EQ(result.used_tokens_at_end, 0) << shape.more;
+    int64_t tokens = 0;
+    for (size_t i = 0; i < workload.requests.size(); ++i) {
+      const RequestTimes& request = result.requests[i];
+      ASSERT_EQ(request.outcome, RequestTimes::Outcome::kDone) << shape.more;
+      EXPECT_EQ(request.output_tokens, workload.requests[i].output_tokens);
+      EXPECT_GT(request.first_token, request.arrival);
+      EXPECT_GE(request.last_token, request.first_token);
+      tokens += request.output_tokens;
+    }
+    EXPECT_EQ(result.token_gaps.count(), tokens - std::ssize(workload.requests));
+    double counted = 0;
+    for (const UsageTimeline::Piece& piece : result.usage.pieces()) counted += piece.tokens;
+    EXPECT_EQ(counted, static_cast<double>(tokens));
+    for (const double busy : result.compute_busy) EXPECT_LE(busy, 1);
+    for (const double busy : result.memory_busy) EXPECT_LE(busy, 1);
+    EXPECT_EQ(Lines(Run(cluster, workload)), Lines(result)) << shape.more;
+  }
+}
+
+TEST_F(SimulateTest, NoMoreThanMaxConcurrencyAreOpen) {
+  SimulationOptions options;
+  options.max_concurrency = 3;
+  const SimulationResult result = Run(Cluster(1, 2, "4GB"), Mixed(60, 3, 0.001), options);
+  std::vector<std::pair<TimePoint, int>> changes;
+  for (const RequestTimes& request : result.requests) {
+    changes.emplace_back(request.arrival, 1);
+    changes.emplace_back(request.last_token, -1);
+  }
+  std::sort(changes.begin(), changes.end());
+  int open = 0;
+  for (const auto& [at, change] : changes) EXPECT_LE(open += change, 3);
+  EXPECT_EQ(open, 0);
+}
+
+TEST_F(SimulateTest, RefusesWhatTheServerWouldRefuse) {
+  const ClusterModel cluster = Cluster(1, 1, "1GB", "limits: {max_num_seqs: 2, max_num_batched_tokens: 64, max_num_queued_reqs: 5}\n");
+  const SimulationResult full = Run(cluster, Alike(10, 10, 10));
+  EXPECT_EQ(std::ranges::count(full.requests, RequestTimes::Outcome::kRefused, &RequestTimes::outcome), 5);
+  const SimulationResult longer = Run(cluster, Alike(1, 1500, 100));  // than the node's 1,220 token slots
+  EXPECT_EQ(longer.requests[0].outcome, RequestTimes::Outcome::kRefused);
+}
+
+TEST_F(SimulateTest, SaysWhyItRefuses) {
+  const ClusterModel cluster =
+      Cluster(1, 1, "1GB", "limits: {max_num_seqs: 2, max_num_batched_tokens: 64, max_num_queued_reqs: 5, max_model_len: 2000}\n");
+  const auto refusals = [](const SimulationResult& result) { return result.refusals; };
+  EXPECT_EQ(refusals(Run(cluster, Alike(10, 10, 10))), (std::map<std::string, int64_t>{{"5 were waiting already", 5}}));
+  EXPECT_EQ(refusals(Run(cluster, Alike(1, 1500, 100))),
+            (std::map<std::string, int64_t>{{"longer than the memory nodes have room for", 1}}));
+  RequestTrace some = Alike(4, 10, 10, 1);
+  some.requests[1].input_tokens = some.requests[2].input_tokens = 2000;
+  const SimulationResult result = Run(cluster, some);
+  EXPECT_EQ(result.refusals, (std::map<std::string, int64_t>{{"longer than max_model_len, 2000 tokens", 2}}));
+  EXPECT_EQ(FindLimit(cluster, result).resource, "refusals");
+  EXPECT_EQ(ToJson(cluster, result).at("refusals").at("longer than max_model_len, 2000 tokens"), 2);
+  EXPECT_NE(ToText(cluster, result).find("2 refused: longer than max_model_len, 2000 tokens"), std::string::npos);
+}
+
+TEST_F(SimulateTest, ASlowNodeTakesLongerFromThenOn) {
+  SimulationOptions options;
+  options.prompts_appear = true;
+  const ClusterModel cluster = Cluster(1, 1, "40GB");
+  const double fast = StepTime(1, AttentionTime(1, 101)), slow = StepTime(1, 3 * AttentionTime(1, 102));
+  options.changes = {*NodeChange::ParseSlow("m0:3@" + std::to_string(fast * 1e6) + "us")};
+  const SimulationResult result = Run(cluster, Alike(1, 100, 3), options);
+  EXPECT_NEAR(result.requests[0].e2e_s(), fast + slow, 1e-6);
+  options.changes = {*NodeChange::ParseSlow("c0:2@0")};
+  double twice = 0;
+  for (int k = 0; k <= kLayers; ++k) twice += 2 * SliceTime(k, 1, 1);
+  EXPECT_NEAR(Run(cluster, Alike(1, 100, 2), options).requests[0].e2e_s(), twice + kLayers * AttentionTime(1, 101), 1e-6);
+}
+
+TEST_F(SimulateTest, RequestsOfALostMemoryNodeFailAndTheOthersGoOn) {
+  const ClusterModel cluster = Cluster(1, 2, "40GB");
+  SimulationOptions options;
+  options.changes = {*NodeChange::ParseFail("m1@500ms")};
+  const SimulationResult result = Run(cluster, Alike(8, 100, 400), options);
+  const auto failed = std::ranges::count(result.requests, RequestTimes::Outcome::kFailed, &RequestTimes::outcome);
+  EXPECT_EQ(failed, 4) << "half of them were there";
+  EXPECT_EQ(std::ranges::count(result.requests, RequestTimes::Outcome::kDone, &RequestTimes::outcome), 4);
+  EXPECT_EQ(result.used_tokens_at_end, 0);
+  options.changes.push_back(*NodeChange::ParseFail("m0@600ms"));
+  const SimulationResult none = Run(cluster, Alike(8, 100, 400, 0.2), options);
+  EXPECT_NE(none.failure, "");
+  EXPECT_EQ(FindLimit(cluster, none).resource, "failure") << FindLimit(cluster, none).why;
+  EXPECT_EQ(FindLimit(cluster, none).why, none.failure);
+  EXPECT_EQ(std::ranges::count(none.requests, RequestTimes::Outcome::kUnfinished, &RequestTimes::outcome), 0);
+}
+
+TEST_F(SimulateTest, WhenAComputeNodeIsLostRequestsOnlyWait) {
+  const ClusterModel cluster = Cluster(2, 2, "40GB", "pipeline: {policy: rotational}\n");
+  SimulationOptions options;
+  const RequestTrace workload = Alike(12, 100, 300);
+  const SimulationResult whole = Run(cluster, workload, options);
+  options.changes = {*NodeChange::ParseFail("c1@500ms")};
+  const SimulationResult lost = Run(cluster, workload, options);
+  for (const RequestTimes& request : lost.requests) {
+    EXPECT_EQ(request.outcome, RequestTimes::Outcome::kDone);
+    EXPECT_EQ(request.output_tokens, 300);
+  }
+  EXPECT_GT(lost.end, whole.end + milliseconds(50)) << "connecting anew, and prefill again";
+  options.changes.push_back(*NodeChange::ParseFail("c0@600ms"));
+  EXPECT_NE(Run(cluster, workload, options).failure, "");
+}
+
+TEST_F(SimulateTest, ReportsWhatLimits) {
+  SimulationOptions options;
+  options.prompts_appear = true;
+  const ClusterModel wide =
+      Cluster(1, 1, "40GB", "limits: {max_num_seqs: 16, max_num_batched_tokens: 64}\npipeline: {policy: fixed, num_batches: 4}\n");
+  const SimulationResult long_contexts = Run(wide, Alike(20, 1900, 100), options);
+  EXPECT_EQ(FindLimit(wide, long_contexts).resource, "memory nodes");
+  const SimulationResult idle = Run(wide, Alike(5, 10, 2, 1), options);
+  EXPECT_EQ(FindLimit(wide, idle).resource, "requests");
+}
+
+// A slow device works on one piece for longer than a piece of the timeline: each has only what lies in it.
+TEST_F(SimulateTest, NothingIsBusyForMoreThanAllOfTheTime) {
+  const ClusterModel cluster = Cluster(1, 2, "40GB", "pipeline: {policy: fixed, num_batches: 3}\nnetwork: {modelled_gb_per_s: 2}\n");
+  SimulationOptions options;
+  options.changes = {*NodeChange::ParseSlow("c0:20@0"), *NodeChange::ParseSlow("m1:400@0")};
+  const SimulationResult result = Run(cluster, Alike(12, 300, 6), options);
+  const nlohmann::ordered_json timeline = ToJson(cluster, result).at("timeline");
+  const double seconds = timeline.at("seconds_per_point");
+  const double end = std::chrono::duration<double>(result.end.time_since_epoch()).count();
+  for (const auto& [name, busy] : std::map<std::string, std::vector<double>>{
+           {"compute_busy", result.compute_busy}, {"memory_busy", result.memory_busy}, {"network_busy", result.network_busy}}) {
+    double sum = 0;
+    for (const double share : timeline.at(name)) {
+      EXPECT_LE(share, 1 + 1e-6) << name;
+      sum += share;
+    }
+    double mean = 0;
+    for (const double share : busy) mean += share / static_cast<double>(busy.size());
+    EXPECT_NEAR(sum * seconds, mean * end, 1e-3 * end) << name << ": the pieces are all of it";
+  }
+}
+
+TEST_F(SimulateTest, ReportsInTheNamesOfVllm) {
+  const ClusterModel cluster = Cluster(1, 1, "40GB");
+  const SimulationResult result = Run(cluster, Alike(3, 50, 4));
+  const nlohmann::ordered_json json = ToJson(cluster, result);
+  EXPECT_EQ(json.at("completed"), 3);
+  EXPECT_EQ(json.at("total_output_tokens"), 12);
+  EXPECT_NEAR(json.at("output_throughput").get<double>(), 12 / json.at("duration").get<double>(), 1e-6);
+  const RequestTimes& request = result.requests[1];
+  EXPECT_NEAR(json.at("median_tpot_ms").get<double>(), 1e3 * request.tpot_s(), 1e-6);
+  EXPECT_NEAR(json.at("mean_itl_ms").get<double>(), json.at("mean_tpot_ms").get<double>(), 1e-6);
+  EXPECT_NEAR(json.at("p99_itl_ms").get<double>(), json.at("mean_itl_ms").get<double>(), 0.01 * json.at("mean_itl_ms").get<double>());
+  for (const char* key : {"mean_ttft_ms", "std_e2el_ms", "request_throughput", "limit", "kv", "timeline"})
+    EXPECT_TRUE(json.contains(key)) << key;
+  EXPECT_NE(ToSvg(cluster, result).find("<polyline"), std::string::npos);
+}
+
+TEST(BurstTimelineTest, BooksAsTheModelledFabricDoes) {
+  RandomStream random(5, 0);
+  BurstTimeline bursts;
+  IngressTimeline pieces;
+  int64_t now_us = 0;
+  for (int i = 0; i < 20000; ++i) {
+    now_us += random.Between(0, 30);
+    const TimePoint ready(microseconds(1000000 + now_us + random.Between(-300, 300)));
+    const Clock::duration cost = microseconds(random.Between(1, 25));
+    ASSERT_EQ(bursts.Book(ready, cost), pieces.Book(ready, cost)) << i;
+  }
+}
+
+TEST(NodeChangeTest, SaysWhatWasExpected) {
+  EXPECT_EQ(NodeChange::ParseSlow("m0:2.5@10s")->factor, 2.5);
+  EXPECT_EQ(NodeChange::ParseSlow("m0:2.5@250ms")->at_s, 0.25);
+  EXPECT_EQ(NodeChange::ParseSlow("m0:50@1m")->at_s, 60);
+  EXPECT_EQ(NodeChange::ParseFail("m0@2h")->at_s, 7200);
+  EXPECT_EQ(NodeChange::ParseFail("m0@1.5")->at_s, 1.5);
+  EXPECT_EQ(NodeChange::ParseFail("m-1@3")->node, "m-1");
+  for (const char* wrong :
+       {"m0", "m0:2", "m0@3", ":2@3", "m0:0@3", "m0:x@3", "m0:1e300@0s", "m0:1e-300@0s", "m0:nan@0s", "m0:2@x", "m0:2@1d", "m0:2@"}) {
+    EXPECT_NE(NodeChange::ParseSlow(wrong).status().message().find("NAME:FACTOR@TIME"), std::string::npos) << wrong;
+  }
+  for (const char* wrong : {"m0", "@3", "m0@"}) EXPECT_FALSE(NodeChange::ParseFail(wrong).ok()) << wrong;
+}
+
+TEST_F(SimulateTest, WhatTakesYearsIsAnErrorAndNoOverflow) {
+  ClusterModel cluster = Cluster(1, 1, "40GB");
+  cluster.config.modelled_gb_per_s = 1e-300;
+  const Status status = Simulate(cluster, Alike(2, 100, 100), {}).status();
+  EXPECT_NE(status.message().find("more than ten years"), std::string::npos) << status.message();
+}
+
+// 7B's layers were measured; 13B's are predicted from them, as daemons do.
+TEST_F(SimulateTest, TakesMeasuredTimesOfAnotherModel) {
+  WriteFile(folder_ / "7b.csv",
+            "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,input_layernorm_ms,attn_pre_proj_ms,"
+            "attn_rope_ms,attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,mlp_down_proj_ms,add_ms\n"
+            "32,32,4096,11008,1,1,0,0.100663,0,0.033554,0,0.180355,0,0.090178,0\n");
+  WriteFile(
+      folder_ / "devices.yaml",
+      "version: 1\n"
+      "devices:\n"
+      "- {name: Flops, bf16_tflops: 100, memory: 80GB, bandwidth_gb_per_s: 1000, mfu: [{batch: 1, mfu: 1}], source: made up,\n"
+      "   profiles: [{file: 7b.csv}]}\n"
+      "- {name: Bytes, bf16_tflops: 1000000000, memory: 80GB, bandwidth_gb_per_s: 1000, mfu: [{batch: 1, mfu: 1}], source: made up}\n");
+  SimulationOptions options;
+  options.prompts_appear = true;
+  const ClusterModel cluster = Cluster(1, 1, "40GB");
+  const SimulationResult result = Run(cluster, Alike(1, 100, 2), options);
+  // 1 ms in 0.5e9 matrix elements of two bytes at 1000 GB/s, the head by its bytes.
+  const double weights = kLayers * (kQkvWeights + kRestWeights) + kHidden * kVocabulary;
+  EXPECT_NEAR(result.requests[0].tpot_s() / (2e-12 * weights + kLayers * AttentionTime(1, 102)), 1, 0.02);
+}
+
+TEST_F(SimulateTest, NamesANodeThatThereIsNot) {
+  SimulationOptions options;
+  options.changes = {*NodeChange::ParseFail("m7@1s")};
+  const Status status = Simulate(Cluster(1, 1, "40GB"), Alike(1, 1, 1), options).status();
+  EXPECT_NE(status.message().find("'m7'"), std::string::npos) << status.message();
+}
+
+TEST_F(SimulateTest, EventsComeFromAFileToo) {
+  WriteFile(folder_ / "events.yaml", "events:\n- {at: 10s, slow: m0, factor: 2}\n- {at: 20s, fail: m1}\n");
+  const Result<std::vector<NodeChange>> changes = NodeChange::Load(folder_ / "events.yaml");
+  ASSERT_TRUE(changes.ok()) << changes.status().message();
+  EXPECT_EQ((*changes)[0].factor, 2);
+  EXPECT_EQ((*changes)[1].kind, NodeChange::Kind::kFail);
+  EXPECT_EQ((*changes)[1].at_s, 20);
+  WriteFile(folder_ / "minutes.yaml", "events:\n- {at: 1m, slow: m0, factor: 2}\n");
+  EXPECT_EQ(NodeChange::Load(folder_ / "minutes.yaml")->front().at_s, 60);
+  WriteFile(folder_ / "wrong.yaml", "events:\n- {at: 10s}\n");
+  EXPECT_NE(NodeChange::Load(folder_ / "wrong.yaml").status().message().find("wrong.yaml:2"), std::string::npos);
+  WriteFile(folder_ / "still.yaml", "events:\n- {at: 10s, slow: m0, factor: 1e300}\n");
+  EXPECT_NE(NodeChange::Load(folder_ / "still.yaml").status().message().find("still.yaml:2"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lamina

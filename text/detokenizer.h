@@ -1,0 +1,53 @@
+// Turns the tokens of one continuation into text that can be sent as it grows.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "text/tokenizer.h"
+
+namespace lamina {
+
+struct DetokenizerOptions {
+  std::vector<std::string> stop;  // none is empty
+  bool include_stop_in_output = false;
+  bool skip_special_tokens = true;
+  int64_t min_tokens = 0;  // stop strings are not looked for before so many tokens
+};
+
+// Everything that was returned, joined, is the text of prompt + continuation without the prompt's text, cut at the first stop string. It
+// does not depend on how the text is divided into tokens. Returned text consists of whole characters; the end of the text that could be the
+// beginning of a stop string is held back.
+class Detokenizer {
+ public:
+  // Borrows the tokenizer. `prompt`: the tokens that the continuation follows; they decide about the space at its start.
+  Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options, std::span<const TokenId> prompt);
+
+  // The text that is certain now, often one token's. Once a stop string was found: "".
+  std::string Push(TokenId token);
+
+  // What was held back: nothing follows.
+  std::string Finish();
+
+  // Characters of the text so far, with those that are held back: where the next token's text begins.
+  int64_t num_characters() const { return num_characters_; }
+
+  // The stop string that ended the text.
+  const std::optional<std::string>& matched_stop() const { return matched_stop_; }
+
+ private:
+  std::string TakeCertain();
+
+  const Tokenizer& tokenizer_;
+  DetokenizerOptions options_;
+  DecodeState state_;
+  std::string held_;  // complete text that has not been returned
+  int64_t num_tokens_ = 0;
+  int64_t num_characters_ = 0;
+  std::optional<std::string> matched_stop_;
+};
+
+}  // namespace lamina
