@@ -1,4 +1,5 @@
-// What answers hold in memory until they are sent: text and log-probabilities, of all requests together.
+// What answers hold in memory until they are sent: text and log-probabilities, of all requests
+// together.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +21,13 @@ class AnswerMemory {
   class Share {
    public:
     explicit Share(AnswerMemory& memory) : memory_(&memory) {}
-    Share(Share&& other) noexcept : memory_(other.memory_), bytes_(std::exchange(other.bytes_, 0)) {}
+    Share(Share&& other) noexcept
+        : memory_(other.memory_), bytes_(std::exchange(other.bytes_, 0)) {}
     ~Share() { memory_->held_bytes_ -= bytes_; }
     Share& operator=(Share&&) = delete;
 
-    // The answer holds `added` bytes more and `removed` less. False: with that, all answers hold more than the limit.
+    // The answer holds `added` bytes more and `removed` less. False: with that, all answers hold
+    // more than the limit.
     bool Change(size_t added, size_t removed) {
       bytes_ += added - removed;
       memory_->held_bytes_ += added - removed;

@@ -36,13 +36,18 @@ int HttpStatusOf(StatusCode code) {
 
 ApiError ApiError::From(const Status& status) {
   const bool overload = status.code() == StatusCode::kTryAgain && status.message().empty();
-  return {HttpStatusOf(status.code()), overload ? "the server is at its limit; try again later" : status.message(), ""};
+  return {HttpStatusOf(status.code()),
+          overload ? "the server is at its limit; try again later" : status.message(), ""};
 }
 
 std::string ErrorJson(const ApiError& error) {
-  const nlohmann::ordered_json param = error.param.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(error.param);
-  const nlohmann::ordered_json json = {
-      {"error", {{"message", error.message}, {"type", ErrorType(error.http_status)}, {"param", param}, {"code", error.http_status}}}};
+  const nlohmann::ordered_json param =
+      error.param.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(error.param);
+  const nlohmann::ordered_json json = {{"error",
+                                        {{"message", error.message},
+                                         {"type", ErrorType(error.http_status)},
+                                         {"param", param},
+                                         {"code", error.http_status}}}};
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

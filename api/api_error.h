@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "base/status.h"
 #include "api/exchange.h"
+#include "base/status.h"
 
 namespace lamina {
 
@@ -13,7 +13,8 @@ struct ApiError {
   std::string message;
   std::string param;  // the request's field, "" if it is none
 
-  // kInvalidArgument, kOutOfSpace: 400; kNotFound: 404; kUnimplemented: 501; kTryAgain, kPeerLost, kTimeout: 503; others: 500.
+  // kInvalidArgument, kOutOfSpace: 400; kNotFound: 404; kUnimplemented: 501; kTryAgain, kPeerLost,
+  // kTimeout: 503; others: 500.
   static ApiError From(const Status& status);
 };
 

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <random>
 
-#include "base/log.h"
 #include "api/cluster_json.h"
+#include "base/log.h"
 #include "base/version.h"
 
 namespace lamina {
@@ -14,30 +14,36 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr size_t kMaxWarnedFields = 100;  // names come from clients: the log does not grow with them
+// Names come from clients: the log does not grow with them.
+constexpr size_t kMaxWarnedFields = 100;
 
-// An engine that is faster than this thread must not keep it from its sockets. More than a full batch's tokens, about a millisecond of
-// work.
+// An engine that is faster than this thread must not keep it from its sockets. More than a full
+// batch's tokens, about a millisecond of work.
 constexpr int kMaxEventsPerTurn = 256;
 
-// Threads that read bodies. They sleep most of the time; a text of megabytes keeps one of them busy for seconds.
+// Threads that read bodies. They sleep most of the time; a text of megabytes keeps one of them busy
+// for seconds.
 constexpr int kNumReaders = 4;
 
 void Answer(const std::shared_ptr<Exchange>& exchange, const ordered_json& body) {
   exchange->Respond({200, "application/json", DumpJson(body), {}});
 }
-void Answer(const std::shared_ptr<Exchange>& exchange, const Status& status) { exchange->Respond(ErrorResponse(ApiError::From(status))); }
+void Answer(const std::shared_ptr<Exchange>& exchange, const Status& status) {
+  exchange->Respond(ErrorResponse(ApiError::From(status)));
+}
 
 // Takes as long for a wrong key as for the right one.
 bool SameKey(std::string_view given, std::string_view key) {
   unsigned difference = given.size() != key.size();
-  for (size_t i = 0; i < given.size(); ++i) difference |= static_cast<unsigned>(given[i] ^ key[i % key.size()]);
+  for (size_t i = 0; i < given.size(); ++i)
+    difference |= static_cast<unsigned>(given[i] ^ key[i % key.size()]);
   return difference == 0;
 }
 
 uint64_t RandomSeed() {
   std::random_device random;
-  return (uint64_t{random()} << 32 | random()) >> 1;  // fits a signed integer, which clients may want to send back
+  // Fits a signed integer, which clients may want to send back.
+  return (uint64_t{random()} << 32 | random()) >> 1;
 }
 
 }  // namespace
@@ -48,7 +54,9 @@ ApiService::ApiService(ServiceOptions options, ServedModel model, Metrics& metri
       metrics_(metrics),
       reader_(model_),
       answer_memory_(options_.max_answer_bytes),
-      created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count()),
+      created_(std::chrono::duration_cast<std::chrono::seconds>(
+                   std::chrono::system_clock::now().time_since_epoch())
+                   .count()),
       events_(std::make_shared<Inbox<Event>>()),
       readers_(kNumReaders) {}
 
@@ -75,19 +83,25 @@ bool ApiService::Authorized(const InboundRequest& request) const {
   if (options_.api_key.empty()) return true;
   constexpr std::string_view kScheme = "bearer ";
   const std::string_view given = request.authorization;
-  const bool is_bearer = given.size() >= kScheme.size() && std::equal(kScheme.begin(), kScheme.end(), given.begin(), [](char a, char b) {
-                           return a == (b >= 'A' && b <= 'Z' ? static_cast<char>(b - 'A' + 'a') : b);
-                         });
+  const bool is_bearer =
+      given.size() >= kScheme.size() &&
+      std::equal(kScheme.begin(), kScheme.end(), given.begin(), [](char a, char b) {
+        return a == (b >= 'A' && b <= 'Z' ? static_cast<char>(b - 'A' + 'a') : b);
+      });
   return is_bearer && SameKey(given.substr(kScheme.size()), options_.api_key);
 }
 
 std::optional<OutboundResponse> ApiService::Screen(const InboundRequest& request) const {
   const auto route = Routes().find(request.path);
   if (route == Routes().end())
-    return ErrorResponse({404, "there is nothing at this path; see /v1/models, /v1/completions and /v1/chat/completions", ""});
+    return ErrorResponse(
+        {404,
+         "there is nothing at this path; see /v1/models, /v1/completions and /v1/chat/completions",
+         ""});
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   if (method != route->second.method) {
-    OutboundResponse response = ErrorResponse({405, std::string(route->first) + " takes " + route->second.method + " requests", ""});
+    OutboundResponse response = ErrorResponse(
+        {405, std::string(route->first) + " takes " + route->second.method + " requests", ""});
     response.headers.emplace_back("Allow", route->second.method);
     return response;
   }
@@ -108,16 +122,21 @@ Status ApiService::CheckAccepting() const {
   if (draining_) return TryAgain("the server is shutting down");
   if (engine_ == nullptr) return TryAgain("the model is still loading");
   const EngineStatus status = engine_->status();
-  if (!status.serving) return TryAgain(status.detail.empty() ? "the server cannot serve at the moment" : status.detail);
+  if (!status.serving)
+    return TryAgain(status.detail.empty() ? "the server cannot serve at the moment"
+                                          : status.detail);
   if (status.scheduler.num_waiting > options_.max_queued_requests) return TryAgain();
   return OkStatus();
 }
 
-int64_t ApiService::max_model_len() const { return engine_ != nullptr ? engine_->max_model_len() : model_.config.max_positions; }
+int64_t ApiService::max_model_len() const {
+  return engine_ != nullptr ? engine_->max_model_len() : model_.config.max_positions;
+}
 
 // More than so many bodies would wait longer than their clients.
 Status ApiService::CheckReaders() const {
-  return reading_.size() > static_cast<size_t>(options_.max_queued_requests) ? TryAgain() : OkStatus();
+  return reading_.size() > static_cast<size_t>(options_.max_queued_requests) ? TryAgain()
+                                                                             : OkStatus();
 }
 
 void ApiService::HandleCompletion(const std::shared_ptr<Exchange>& exchange) {
@@ -130,9 +149,13 @@ void ApiService::HandleChat(const std::shared_ptr<Exchange>& exchange) {
   Read(exchange, &RequestReader::Chat);
 }
 
-void ApiService::HandleTokenize(const std::shared_ptr<Exchange>& exchange) { Read(exchange, &RequestReader::Tokenize); }
+void ApiService::HandleTokenize(const std::shared_ptr<Exchange>& exchange) {
+  Read(exchange, &RequestReader::Tokenize);
+}
 
-void ApiService::HandleDetokenize(const std::shared_ptr<Exchange>& exchange) { Read(exchange, &RequestReader::Detokenize); }
+void ApiService::HandleDetokenize(const std::shared_ptr<Exchange>& exchange) {
+  Read(exchange, &RequestReader::Detokenize);
+}
 
 void ApiService::Read(const std::shared_ptr<Exchange>& exchange, ReadBody read) {
   if (Status status = CheckReaders(); !status.ok()) return Answer(exchange, status);
@@ -149,7 +172,8 @@ void ApiService::Read(const std::shared_ptr<Exchange>& exchange, ReadBody read) 
     BodyRead done{id, {}};
     try {
       done.request = (reader_.*read)(exchange->request().body, max_model_len);
-    } catch (const std::exception& exception) {  // out of memory, for example: this request fails, not the server
+    } catch (const std::exception& exception) {
+      // Out of memory, for example: this request fails, not the server.
       LAMINA_LOG_ERROR("a request to {} failed: {}", exchange->request().path, exception.what());
       done.request.outcome = ErrorResponse({500, "the server could not work on this request", ""});
     }
@@ -175,12 +199,17 @@ void ApiService::OnBodyRead(BodyRead event) {
 }
 
 void ApiService::Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exchange) {
-  if (Status status = CheckAnswerSize(spec, max_model_len(), options_.max_answer_values); !status.ok()) return Answer(exchange, status);
+  if (Status status = CheckAnswerSize(spec, max_model_len(), options_.max_answer_values);
+      !status.ok())
+    return Answer(exchange, status);
   if (!spec.options.has_seed) spec.options.sampling.set_seed(RandomSeed());
   const uint64_t id = next_id_++;
-  auto generation = Generation::Create(std::move(spec), {*model_.tokenizer, *engine_, answer_memory_}, exchange);
+  auto generation =
+      Generation::Create(std::move(spec), {*model_.tokenizer, *engine_, answer_memory_}, exchange);
   const Status status = generation->Start([events = events_, id](int part) -> Engine::Sink {
-    return [events, id, part](const TokenEvent& event) { events->Push(EngineEvent{id, part, event}); };
+    return [events, id, part](const TokenEvent& event) {
+      events->Push(EngineEvent{id, part, event});
+    };
   });
   if (!status.ok()) return Answer(exchange, status);
   generations_.emplace(id, std::move(generation));
@@ -215,7 +244,8 @@ void ApiService::DeliverEvents() {
 
 void ApiService::OnEngineEvent(const EngineEvent& event) {
   const auto found = generations_.find(event.generation);
-  if (found == generations_.end()) return;  // it ended before: its client left, or a stop string was found
+  // It ended before: its client left, or a stop string was found.
+  if (found == generations_.end()) return;
   if (!found->second->OnEvent(event.part, event.event)) return;
   num_failed_draining_ += draining_ && event.event.finish == FinishReason::kError;
   End(event.generation);
@@ -248,7 +278,9 @@ void ApiService::FailAll(const Status& status) {
 
 void ApiService::WarnUnknown(const std::vector<std::string>& fields) {
   for (const std::string& field : fields) {
-    if (warned_fields_.size() >= kMaxWarnedFields || !warned_fields_.insert(field.substr(0, 64)).second) continue;
+    if (warned_fields_.size() >= kMaxWarnedFields ||
+        !warned_fields_.insert(field.substr(0, 64)).second)
+      continue;
     LAMINA_LOG_WARN("requests have a field that is not known here and has no effect: {}",
                     json(field.substr(0, 64)).dump(-1, ' ', true, json::error_handler_t::replace));
   }
@@ -271,13 +303,18 @@ void ApiService::HandleHealth(const std::shared_ptr<Exchange>& exchange) {
   exchange->Respond({serving ? 200 : 503, "text/plain", "", {}});
 }
 
-void ApiService::HandlePing(const std::shared_ptr<Exchange>& exchange) { exchange->Respond({200, "text/plain", "", {}}); }
+void ApiService::HandlePing(const std::shared_ptr<Exchange>& exchange) {
+  exchange->Respond({200, "text/plain", "", {}});
+}
 
-void ApiService::HandleVersion(const std::shared_ptr<Exchange>& exchange) { Answer(exchange, ordered_json{{"version", kVersion}}); }
+void ApiService::HandleVersion(const std::shared_ptr<Exchange>& exchange) {
+  Answer(exchange, ordered_json{{"version", kVersion}});
+}
 
 void ApiService::HandleMetrics(const std::shared_ptr<Exchange>& exchange) {
   const EngineStatus status = engine_ != nullptr ? engine_->status() : EngineStatus();
-  exchange->Respond({200, "text/plain; version=0.0.4; charset=utf-8", metrics_.Serialize(status), {}});
+  exchange->Respond(
+      {200, "text/plain; version=0.0.4; charset=utf-8", metrics_.Serialize(status), {}});
 }
 
 void ApiService::HandleClusterStatus(const std::shared_ptr<Exchange>& exchange) {

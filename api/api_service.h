@@ -1,4 +1,5 @@
-// The API's paths: from an HTTP request to an answer. It owns the requests under way and knows no sockets.
+// The API's paths: from an HTTP request to an answer. It owns the requests under way and knows no
+// sockets.
 #pragma once
 
 #include <atomic>
@@ -11,39 +12,41 @@
 #include <unordered_map>
 #include <variant>
 
-#include "base/inbox.h"
-#include "manager/engine.h"
-#include "api/metrics.h"
 #include "api/api_error.h"
 #include "api/exchange.h"
 #include "api/generation.h"
+#include "api/metrics.h"
 #include "api/request_reader.h"
 #include "api/worker_pool.h"
+#include "base/inbox.h"
+#include "manager/engine.h"
 
 namespace lamina {
 
 struct ServiceOptions {
-  std::string api_key;             // "": none is asked for
-  int max_queued_requests = 1024;  // while more sequences wait in the engine, requests are refused before their prompt is looked at
+  std::string api_key;  // "": none is asked for
+  // While more sequences wait in the engine, requests are refused before their prompt is looked at.
+  int max_queued_requests = 1024;
 
-  // What one answer may have, in values: tokens of all choices times (1 + log-probabilities for each). 128 texts that fill a context of
-  // 131,072 tokens, or 128 of 6,000 tokens with 20 log-probabilities; up to half a gigabyte until they
-  // are sent.
+  // What one answer may have, in values: tokens of all choices times (1 + log-probabilities for
+  // each). 128 texts that fill a context of 131,072 tokens, or 128 of 6,000 tokens with 20
+  // log-probabilities; up to half a gigabyte until they are sent.
   int64_t max_answer_values = int64_t{1} << 24;
 
   // What all answers may hold until they are sent; one that goes beyond fails with 503.
   size_t max_answer_bytes = size_t{1} << 30;
 };
 
-// Thread: one, the server's. Bodies are read on threads of its own, so that a long text does not keep it from its connections; what they
-// come to and what the engine's sinks say arrives through an inbox.
+// Thread: one, the server's. Bodies are read on threads of its own, so that a long text does not
+// keep it from its connections; what they come to and what the engine's sinks say arrives through
+// an inbox.
 class ApiService {
  public:
   ApiService(ServiceOptions options, ServedModel model, Metrics& metrics);
   ~ApiService();
 
-  // The answer to a request of which only the header is needed to refuse it: wrong path or method, no valid API key. nullopt: its body is
-  // needed.
+  // The answer to a request of which only the header is needed to refuse it: wrong path or method,
+  // no valid API key. nullopt: its body is needed.
   std::optional<OutboundResponse> Screen(const InboundRequest& request) const;
 
   // Whether the path answers without the API key and without a body: /health and its like.
@@ -59,10 +62,12 @@ class ApiService {
   int events_fd() const { return events_->fd(); }
   void DeliverEvents();  // some of them: connections get their turn in between
 
-  // From now on new requests for text get 503, and /health too. `on_idle` is called once, when none is under way.
+  // From now on new requests for text get 503, and /health too. `on_idle` is called once, when none
+  // is under way.
   void Drain(std::function<void()> on_idle);
 
-  // Of the requests that were under way at Drain, those that failed since: for want of time, or for another reason.
+  // Of the requests that were under way at Drain, those that failed since: for want of time, or for
+  // another reason.
   size_t num_failed_draining() const { return num_failed_draining_; }
 
   // Every request under way fails with this.
@@ -81,10 +86,12 @@ class ApiService {
   // A request whose body is being read, or waits for it.
   struct Reading {
     std::shared_ptr<Exchange> exchange;
-    std::shared_ptr<std::atomic<bool>> wanted;  // false: its client is gone. Shared with the thread that reads it
+    // False: its client is gone. Shared with the thread that reads it.
+    std::shared_ptr<std::atomic<bool>> wanted;
   };
   using Event = std::variant<EngineEvent, BodyRead>;
-  using ReadBody = ReadRequest (RequestReader::*)(const std::string& body, int64_t max_model_len) const;
+  using ReadBody = ReadRequest (RequestReader::*)(const std::string& body,
+                                                  int64_t max_model_len) const;
   using Handler = void (ApiService::*)(const std::shared_ptr<Exchange>&);
   struct Route {
     const char* method;

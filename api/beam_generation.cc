@@ -11,11 +11,13 @@ namespace lamina {
 Status BeamGeneration::Start(MakeSink make_sink) {
   make_sink_ = std::move(make_sink);
   const GenerationOptions& options = spec_.options;
-  BeamSearchOptions search{options.best_of, options.beam_search->length_penalty, options.beam_search->early_stopping, 0,
-                           options.stop_token_ids};
-  if (!options.ignore_eos) search.ends.insert(search.ends.end(), engine_.eos_tokens().begin(), engine_.eos_tokens().end());
+  BeamSearchOptions search{options.best_of, options.beam_search->length_penalty,
+                           options.beam_search->early_stopping, 0, options.stop_token_ids};
+  if (!options.ignore_eos)
+    search.ends.insert(search.ends.end(), engine_.eos_tokens().begin(), engine_.eos_tokens().end());
   for (const GenerationSpec::Prompt& prompt : spec_.prompts) {
-    LAMINA_ASSIGN_OR_RETURN(search.max_new_tokens, MaxNewTokens(spec_, prompt, engine_.max_model_len()));
+    LAMINA_ASSIGN_OR_RETURN(search.max_new_tokens,
+                            MaxNewTokens(spec_, prompt, engine_.max_model_len()));
     searches_.push_back({BeamSearch(search), {}, {}});
   }
   for (int prompt = 0; prompt < static_cast<int>(searches_.size()); ++prompt) {
@@ -27,8 +29,8 @@ Status BeamGeneration::Start(MakeSink make_sink) {
   return OkStatus();
 }
 
-// A step whose beams are not in the cache, as the first one, generates a second token, which is not used: only what a step has attended to
-// can be shared.
+// A step whose beams are not in the cache, as the first one, generates a second token, which is not
+// used: only what a step has attended to can be shared.
 Status BeamGeneration::Step(int prompt) {
   Search& search = searches_[static_cast<size_t>(prompt)];
   const std::vector<BeamSearch::Beam>& beams = search.beams.beams();
@@ -39,7 +41,9 @@ Status BeamGeneration::Step(int prompt) {
     GenerateRequest request;
     request.prompt = spec_.prompts[static_cast<size_t>(prompt)].tokens;
     request.prompt.insert(request.prompt.end(), beams[i].tokens.begin(), beams[i].tokens.end());
-    request.max_new_tokens = search.shares ? 1 : std::min<int64_t>(2, engine_.max_model_len() - std::ssize(request.prompt));
+    request.max_new_tokens =
+        search.shares ? 1
+                      : std::min<int64_t>(2, engine_.max_model_len() - std::ssize(request.prompt));
     request.ignore_eos = true;
     request.prefix_group = search.group;
     request.sampling.set_temperature(0);
@@ -47,7 +51,8 @@ Status BeamGeneration::Step(int prompt) {
     request.sampling.set_top_p(1);
     request.sampling.set_num_logprobs(search.beams.num_offered());
     const int part = prompt * spec_.options.best_of + static_cast<int>(i);
-    LAMINA_ASSIGN_OR_RETURN(const RequestId id, engine_.Submit(std::move(request), make_sink_(part)));
+    LAMINA_ASSIGN_OR_RETURN(const RequestId id,
+                            engine_.Submit(std::move(request), make_sink_(part)));
     search.requests.push_back(id);
   }
   if (search.group == 0) search.group = search.requests.front().value;
@@ -78,7 +83,8 @@ bool BeamGeneration::OnEvent(int part, const TokenEvent& event) {
     return !status.ok();
   }
   search.requests.clear();
-  const bool all = std::ranges::all_of(searches_, [](const Search& one) { return one.beams.done(); });
+  const bool all =
+      std::ranges::all_of(searches_, [](const Search& one) { return one.beams.done(); });
   if (all) Complete();
   return all;
 }
@@ -92,13 +98,16 @@ void BeamGeneration::Complete() {
       const BeamSearch::Answer& answer = answers[i];
       ChoiceOutput& output = outputs.emplace_back();
       output.index = static_cast<int>(outputs.size()) - 1;
-      Detokenizer text(tokenizer_, DetokenizerOptions{{}, false, options.skip_special_tokens, 0}, spec_.prompts[prompt].tokens);
+      Detokenizer text(tokenizer_, DetokenizerOptions{{}, false, options.skip_special_tokens, 0},
+                       spec_.prompts[prompt].tokens);
       const bool whole = !answer.ended || options.include_stop_in_output;
       output.text = spec_.prompts[prompt].echo;
-      for (size_t at = 0; at < answer.tokens.size() - (whole ? 0 : 1); ++at) output.text += text.Push(answer.tokens[at]);
+      for (size_t at = 0; at < answer.tokens.size() - (whole ? 0 : 1); ++at)
+        output.text += text.Push(answer.tokens[at]);
       output.text += text.Finish();
       output.finish = answer.ended ? FinishReason::kStop : FinishReason::kLength;
-      if (answer.ended && std::ranges::count(options.stop_token_ids, answer.tokens.back()) > 0) output.stop_reason = answer.tokens.back();
+      if (answer.ended && std::ranges::count(options.stop_token_ids, answer.tokens.back()) > 0)
+        output.stop_reason = answer.tokens.back();
       usage_.completion_tokens += std::ssize(answer.tokens);
     }
   }

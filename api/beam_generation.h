@@ -1,5 +1,5 @@
-// Text by beam search: in every step each beam is a request for one token and the most likely ones, which finds K and V of the beam in the
-// prefix cache. The answer is sent when all is done.
+// Text by beam search: in every step each beam is a request for one token and the most likely ones,
+// which finds K and V of the beam in the prefix cache. The answer is sent when all is done.
 #pragma once
 
 #include <memory>
@@ -29,8 +29,9 @@ class BeamGeneration final : public Generation {
     std::vector<std::vector<TokenLogprobInfo>> next;  // of each beam of the step that runs
     std::vector<RequestId> requests;                  // likewise
     int num_open = 0;                                 // of those
-    bool shares = false;                              // the step before found its beams' KV in the prefix cache
-    uint64_t group = 0;                               // GenerateRequest::prefix_group
+    // The step before found its beams' KV in the prefix cache.
+    bool shares = false;
+    uint64_t group = 0;  // GenerateRequest::prefix_group
   };
 
   Status Step(int prompt);  // starts it

@@ -11,15 +11,19 @@
 namespace lamina {
 
 struct BeamSearchOptions {
-  int width = 1;                // beams
-  double length_penalty = 1;    // an answer's score is its log-probability over its length to this power: above 0 favours long ones
-  bool early_stopping = false;  // end with the first `width` answers; else when no beam can be better than the worst of the best
+  int width = 1;  // beams
+  // An answer's score is its log-probability over its length to this power: above 0 favours long
+  // ones.
+  double length_penalty = 1;
+  // End with the first `width` answers; else when no beam can be better than the worst of the best.
+  bool early_stopping = false;
   int64_t max_new_tokens = 1;
   std::vector<TokenId> ends;  // tokens that end an answer
 };
 
-// In each step every beam's most likely next tokens are offered. The best of all of them go on, or are answers if they end. The rules are
-// those of Hugging Face transformers 4.51, so that the same model gives the same answers.
+// In each step every beam's most likely next tokens are offered. The best of all of them go on, or
+// are answers if they end. The rules are those of Hugging Face transformers 4.51, so that the same
+// model gives the same answers.
 class BeamSearch {
  public:
   struct Beam {
@@ -34,13 +38,15 @@ class BeamSearch {
 
   explicit BeamSearch(BeamSearchOptions options);
 
-  // What to find the next tokens of, best first: one without tokens at first, then `width`, or fewer if the model offers fewer tokens.
+  // What to find the next tokens of, best first: one without tokens at first, then `width`, or
+  // fewer if the model offers fewer tokens.
   const std::vector<Beam>& beams() const { return beams_; }
 
   // So many tokens of each beam have to be offered.
   int num_offered() const;
 
-  // next[i]: the most likely tokens behind beams()[i] with their log-probabilities, num_offered() or all there are. REQUIRES: !done().
+  // next[i]: the most likely tokens behind beams()[i] with their log-probabilities, num_offered()
+  // or all there are. REQUIRES: !done().
   void Advance(std::span<const std::vector<TokenLogprobInfo>> next);
 
   bool done() const { return done_; }

@@ -1,4 +1,5 @@
-// The memory that bodies of requests hold until they are parsed, in all of a server's connections together.
+// The memory that bodies of requests hold until they are parsed, in all of a server's connections
+// together.
 #pragma once
 
 #include <malloc.h>
@@ -20,7 +21,8 @@ class BodyMemory {
    public:
     explicit Share(std::shared_ptr<BodyMemory> memory) : memory_(std::move(memory)) {}
     ~Share() { Set(0); }
-    Share(Share&& other) noexcept : memory_(std::move(other.memory_)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Share(Share&& other) noexcept
+        : memory_(std::move(other.memory_)), bytes_(std::exchange(other.bytes_, 0)) {}
     Share& operator=(Share&&) = delete;
 
     void Set(size_t bytes) {
@@ -40,8 +42,9 @@ class BodyMemory {
   bool full() const { return used_bytes_ > limit_bytes_; }
   size_t limit_bytes() const { return limit_bytes_; }
 
-  // The allocator keeps what was freed, and an attack or a burst of long prompts would be kept for good: after much was used, and when
-  // little is, it goes back to the system. Takes a few milliseconds then.
+  // The allocator keeps what was freed, and an attack or a burst of long prompts would be kept for
+  // good: after much was used, and when little is, it goes back to the system. Takes a few
+  // milliseconds then.
   void GiveBack() {
     if (peak_bytes_ < kMuchBytes || used_bytes_ > kLittleBytes) return;
     malloc_trim(0);
@@ -49,8 +52,9 @@ class BodyMemory {
   }
 
  private:
-  static constexpr size_t kMuchBytes = size_t{16} << 20;   // two of the longest bodies
-  static constexpr size_t kLittleBytes = size_t{1} << 20;  // what many ordinary requests have under way
+  static constexpr size_t kMuchBytes = size_t{16} << 20;  // two of the longest bodies
+  // What many ordinary requests have under way.
+  static constexpr size_t kLittleBytes = size_t{1} << 20;
 
   const size_t limit_bytes_;
   std::atomic<size_t> used_bytes_ = 0;

@@ -9,7 +9,10 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
   for (const NodeStatus& node : status.nodes) {
     ordered_json paths = ordered_json::array();
     for (const DataPathStatus& path : node.paths)
-      paths.push_back({{"from", path.from}, {"fabric", path.fabric}, {"through", path.through}, {"refused", path.refused}});
+      paths.push_back({{"from", path.from},
+                       {"fabric", path.fabric},
+                       {"through", path.through},
+                       {"refused", path.refused}});
     nodes.push_back({{"id", node.id.value},
                      {"name", node.name},
                      {"role", node.role},
@@ -44,7 +47,10 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
                             {"num_started_tokens", status.scheduler.num_started_tokens},
                             {"num_shared_tokens", status.scheduler.num_shared_tokens},
                             {"nodes", std::move(uses)}};
-  return {{"serving", status.serving}, {"detail", status.detail}, {"nodes", std::move(nodes)}, {"scheduler", std::move(scheduler)}};
+  return {{"serving", status.serving},
+          {"detail", status.detail},
+          {"nodes", std::move(nodes)},
+          {"scheduler", std::move(scheduler)}};
 }
 
 }  // namespace lamina

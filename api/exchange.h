@@ -23,31 +23,34 @@ struct OutboundResponse {
   std::vector<std::pair<std::string, std::string>> headers;  // further ones
 };
 
-// Thread: the server's. Exactly one of Respond, RespondInPieces and (SendEvent ..., EndStream) answers the request; calls after the client
-// has gone do nothing.
+// Thread: the server's. Exactly one of Respond, RespondInPieces and (SendEvent ..., EndStream)
+// answers the request; calls after the client has gone do nothing.
 class Exchange {
  public:
   virtual ~Exchange() = default;
 
   virtual const InboundRequest& request() const = 0;
 
-  // Moves the body out of the request. Until then it counts as memory of the server's that bodies may take, so that others are refused:
-  // whoever has parsed it needs it no more.
+  // Moves the body out of the request. Until then it counts as memory of the server's that bodies
+  // may take, so that others are refused: whoever has parsed it needs it no more.
   virtual std::string TakeBody() = 0;
 
   // The whole answer.
   virtual void Respond(OutboundResponse response) = 0;
 
-  // A whole answer of JSON with status 200 that need not be in memory as a whole. `write_piece` appends the next piece to its argument and
-  // returns true if it was the last; it is called when the connection can take one, and dropped with what it holds when nobody needs it.
+  // A whole answer of JSON with status 200 that need not be in memory as a whole. `write_piece`
+  // appends the next piece to its argument and returns true if it was the last; it is called when
+  // the connection can take one, and dropped with what it holds when nobody needs it.
   using PieceWriter = std::function<bool(std::string& piece)>;
   virtual void RespondInPieces(PieceWriter write_piece) = 0;
 
-  // One server-sent event, "data: <data>"; the first one sends the header of a 200 before it. `data` has no line break.
+  // One server-sent event, "data: <data>"; the first one sends the header of a 200 before it.
+  // `data` has no line break.
   virtual void SendEvent(std::string_view data) = 0;
   virtual void EndStream() = 0;
 
-  // `on_gone` is called once if the client goes, or reads too slowly, before the answer is complete; never from inside the calls above.
+  // `on_gone` is called once if the client goes, or reads too slowly, before the answer is
+  // complete; never from inside the calls above.
   virtual void NotifyGone(std::function<void()> on_gone) = 0;
 };
 

@@ -7,27 +7,32 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
 #include "api/api_error.h"
+#include "base/ids.h"
 
 namespace lamina {
 
-// The first error is kept; reading goes on harmlessly after it. Absent fields and null leave the target as it is.
+// The first error is kept; reading goes on harmlessly after it. Absent fields and null leave the
+// target as it is.
 class FieldReader {
  public:
-  explicit FieldReader(const nlohmann::json& object) : object_(object) {}  // borrows. REQUIRES: an object
+  // borrows. REQUIRES: an object.
+  explicit FieldReader(const nlohmann::json& object) : object_(object) {}
 
   const nlohmann::json* Find(const std::string& name);  // nullptr: absent or null
 
   void Read(const std::string& name, bool& target);
   void Read(const std::string& name, std::string& target);
   void ReadInteger(const std::string& name, int64_t min, int64_t max, int64_t& target);
-  void ReadNumber(const std::string& name, double min, double max, float& target);  // min and max are allowed values
+  // Min and max are allowed values.
+  void ReadNumber(const std::string& name, double min, double max, float& target);
 
   // A list of integers in [0, limit).
-  void ReadTokens(const std::string& name, int64_t limit, size_t max_count, std::vector<TokenId>& target);
+  void ReadTokens(const std::string& name, int64_t limit, size_t max_count,
+                  std::vector<TokenId>& target);
 
-  // Refuses a field that lamina knows but does not support, unless it is absent, null, false, 0, "" or empty.
+  // Refuses a field that lamina knows but does not support, unless it is absent, null, false, 0, ""
+  // or empty.
   void Refuse(const std::string& name, const std::string& instead);
 
   // The field has no effect here.

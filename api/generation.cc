@@ -7,18 +7,22 @@
 
 namespace lamina {
 
-Generation::Generation(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange)
+Generation::Generation(GenerationSpec spec, const Server& server,
+                       std::shared_ptr<Exchange> exchange)
     : spec_(std::move(spec)),
       tokenizer_(server.tokenizer),
       engine_(server.engine),
       held_(server.memory),
       exchange_(std::move(exchange)),
       format_(spec_.kind, spec_.model, tokenizer_) {
-  for (const GenerationSpec::Prompt& prompt : spec_.prompts) usage_.prompt_tokens += std::ssize(prompt.tokens);
+  for (const GenerationSpec::Prompt& prompt : spec_.prompts)
+    usage_.prompt_tokens += std::ssize(prompt.tokens);
 }
 
-std::unique_ptr<Generation> Generation::Create(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange) {
-  if (spec.options.beam_search) return std::make_unique<BeamGeneration>(std::move(spec), server, std::move(exchange));
+std::unique_ptr<Generation> Generation::Create(GenerationSpec spec, const Server& server,
+                                               std::shared_ptr<Exchange> exchange) {
+  if (spec.options.beam_search)
+    return std::make_unique<BeamGeneration>(std::move(spec), server, std::move(exchange));
   return std::make_unique<SampledGeneration>(std::move(spec), server, std::move(exchange));
 }
 
@@ -28,24 +32,28 @@ void Generation::Respond(std::vector<ChoiceOutput> outputs) {
     AnswerMemory::Share held;
   };
   // Shared because std::function wants to be copied.
-  const std::shared_ptr<Answer> answer(new Answer{AnswerWriter(format_, std::move(outputs), usage_), std::move(held_)});
+  const std::shared_ptr<Answer> answer(
+      new Answer{AnswerWriter(format_, std::move(outputs), usage_), std::move(held_)});
   exchange_->RespondInPieces([answer](std::string& piece) { return answer->writer.Write(piece); });
 }
 
-Result<int64_t> MaxNewTokens(const GenerationSpec& spec, const GenerationSpec::Prompt& prompt, int64_t max_model_len) {
+Result<int64_t> MaxNewTokens(const GenerationSpec& spec, const GenerationSpec::Prompt& prompt,
+                             int64_t max_model_len) {
   const auto length = std::ssize(prompt.tokens);
   if (length == 0) return InvalidArgument("the prompt is empty");
   if (length >= max_model_len) {
-    return InvalidArgument("the prompt has " + std::to_string(length) + " tokens, but the model's context is " +
-                           std::to_string(max_model_len) + " tokens for prompt and answer together; at most " +
+    return InvalidArgument("the prompt has " + std::to_string(length) +
+                           " tokens, but the model's context is " + std::to_string(max_model_len) +
+                           " tokens for prompt and answer together; at most " +
                            std::to_string(max_model_len - 1) + " are possible for a prompt");
   }
   const int64_t room = max_model_len - length;
   const int64_t asked_for = spec.options.max_tokens.value_or(0);
   if (asked_for > room) {
-    return InvalidArgument("max_tokens " + std::to_string(asked_for) + " is too large: the model's context is " +
-                           std::to_string(max_model_len) + " tokens and the prompt has " + std::to_string(length) + "; at most " +
-                           std::to_string(room) + " are possible");
+    return InvalidArgument(
+        "max_tokens " + std::to_string(asked_for) + " is too large: the model's context is " +
+        std::to_string(max_model_len) + " tokens and the prompt has " + std::to_string(length) +
+        "; at most " + std::to_string(room) + " are possible");
   }
   return std::min(spec.options.max_tokens.value_or(spec.default_max_tokens), room);
 }
@@ -59,10 +67,13 @@ Status CheckAnswerSize(const GenerationSpec& spec, int64_t max_model_len, int64_
     tokens += new_tokens * options.best_of;
   }
   if (tokens <= max_values / (1 + logprobs)) return OkStatus();
-  const std::string each = logprobs == 0 ? "" : " with " + std::to_string(logprobs) + " log-probabilities for each";
-  return InvalidArgument("the answer may have " + std::to_string(tokens) + " tokens in all its choices" + each + "; at most " +
+  const std::string each =
+      logprobs == 0 ? "" : " with " + std::to_string(logprobs) + " log-probabilities for each";
+  return InvalidArgument("the answer may have " + std::to_string(tokens) +
+                         " tokens in all its choices" + each + "; at most " +
                          std::to_string(max_values / (1 + logprobs)) + " are possible" + each +
-                         ": ask for fewer tokens ('max_tokens'), choices ('n', 'best_of', prompts) or log-probabilities");
+                         ": ask for fewer tokens ('max_tokens'), choices ('n', 'best_of', prompts) "
+                         "or log-probabilities");
 }
 
 }  // namespace lamina

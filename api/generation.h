@@ -1,4 +1,5 @@
-// One client request while text is generated for it: from tokens of the engine to the client's answer.
+// One client request while text is generated for it: from tokens of the engine to the client's
+// answer.
 #pragma once
 
 #include <functional>
@@ -6,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "manager/engine.h"
 #include "api/answer_memory.h"
 #include "api/exchange.h"
 #include "api/requests.h"
 #include "api/responses.h"
+#include "manager/engine.h"
 #include "text/tokenizer.h"
 
 namespace lamina {
@@ -30,23 +31,25 @@ struct GenerationSpec {
 // Thread: the server's.
 class Generation {
  public:
-  // Makes the sink for a part of the request; it hands events to the server's thread, where they come back by OnEvent. May be called until
-  // the generation is over.
+  // Makes the sink for a part of the request; it hands events to the server's thread, where they
+  // come back by OnEvent. May be called until the generation is over.
   using MakeSink = std::function<Engine::Sink(int part)>;
 
   // What all generations of a server use; borrowed.
   struct Server {
     const Tokenizer& tokenizer;
     Engine& engine;
-    AnswerMemory& memory;  // for what is generated; an answer that finds it full fails with kTryAgain
+    // For what is generated; an answer that finds it full fails with kTryAgain.
+    AnswerMemory& memory;
   };
 
   // By sampling, or by beam search if the options say so.
-  static std::unique_ptr<Generation> Create(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange);
+  static std::unique_ptr<Generation> Create(GenerationSpec spec, const Server& server,
+                                            std::shared_ptr<Exchange> exchange);
   virtual ~Generation() = default;
 
-  // Hands all prompts to the engine, or none: on an error nothing is left running and nothing was answered. kInvalidArgument: a prompt is
-  // too long.
+  // Hands all prompts to the engine, or none: on an error nothing is left running and nothing was
+  // answered. kInvalidArgument: a prompt is too long.
   virtual Status Start(MakeSink make_sink) = 0;
 
   // Returns true when the answer is complete: the generation can go.
@@ -55,7 +58,8 @@ class Generation {
   // Ends everything in the engine; the client is gone.
   virtual void Abort() = 0;
 
-  // Ends everything and tells the client why: an error answer, or an error event if the stream has begun.
+  // Ends everything and tells the client why: an error answer, or an error event if the stream has
+  // begun.
   virtual void Fail(const Status& status) = 0;
 
  protected:
@@ -73,11 +77,14 @@ class Generation {
   Usage usage_;
 };
 
-// How many tokens the answer to a prompt may have. kInvalidArgument: the prompt leaves no room for so many.
-Result<int64_t> MaxNewTokens(const GenerationSpec& spec, const GenerationSpec::Prompt& prompt, int64_t max_model_len);
+// How many tokens the answer to a prompt may have. kInvalidArgument: the prompt leaves no room for
+// so many.
+Result<int64_t> MaxNewTokens(const GenerationSpec& spec, const GenerationSpec::Prompt& prompt,
+                             int64_t max_model_len);
 
-// How large the answer may become, in values: for each token itself and the log-probabilities that were asked for of others in its place.
-// kInvalidArgument: more than `max_values`, or as MaxNewTokens.
+// How large the answer may become, in values: for each token itself and the log-probabilities that
+// were asked for of others in its place. kInvalidArgument: more than `max_values`, or as
+// MaxNewTokens.
 Status CheckAnswerSize(const GenerationSpec& spec, int64_t max_model_len, int64_t max_values);
 
 }  // namespace lamina

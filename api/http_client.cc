@@ -16,8 +16,8 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-// A connection whose every operation ends by itself after a time: Beast's time-outs need asynchronous operations, so each is started and
-// the loop run until it is over.
+// A connection whose every operation ends by itself after a time: Beast's time-outs need
+// asynchronous operations, so each is started and the loop run until it is over.
 class Connection {
  public:
   explicit Connection(std::string address) : address_(std::move(address)) {}
@@ -27,25 +27,32 @@ class Connection {
     asio::ip::tcp::resolver resolver(io_);
     const auto endpoints = resolver.resolve(host, port, error);
     if (error) return PeerLost("cannot resolve " + host + ": " + error.message());
-    error =
-        Run(timeout, [&](auto handler) { stream_.async_connect(endpoints, [handler](error_code e, const auto&) mutable { handler(e); }); });
+    error = Run(timeout, [&](auto handler) {
+      stream_.async_connect(endpoints,
+                            [handler](error_code e, const auto&) mutable { handler(e); });
+    });
     return ToStatus(error, "cannot connect to " + address_, timeout);
   }
 
   Status Write(const http::request<http::string_body>& request, Clock::duration timeout) {
-    const error_code error = Run(timeout, [&](auto handler) { http::async_write(stream_, request, Ignoring(handler)); });
+    const error_code error =
+        Run(timeout, [&](auto handler) { http::async_write(stream_, request, Ignoring(handler)); });
     return ToStatus(error, address_ + ": sending the request", timeout);
   }
 
   template <typename Parser>
   Status ReadHeader(Parser& parser, Clock::duration timeout) {
-    const error_code error = Run(timeout, [&](auto handler) { http::async_read_header(stream_, buffer_, parser, Ignoring(handler)); });
+    const error_code error = Run(timeout, [&](auto handler) {
+      http::async_read_header(stream_, buffer_, parser, Ignoring(handler));
+    });
     return ToStatus(error, address_ + ": waiting for an answer", timeout);
   }
 
   template <typename Parser>
   Status ReadSome(Parser& parser, Clock::duration timeout) {
-    const error_code error = Run(timeout, [&](auto handler) { http::async_read_some(stream_, buffer_, parser, Ignoring(handler)); });
+    const error_code error = Run(timeout, [&](auto handler) {
+      http::async_read_some(stream_, buffer_, parser, Ignoring(handler));
+    });
     return ToStatus(error, address_ + ": reading the answer", timeout);
   }
 
@@ -66,13 +73,17 @@ class Connection {
     return result;
   }
 
-  Status ToStatus(const error_code& error, const std::string& doing, Clock::duration timeout) const {
+  Status ToStatus(const error_code& error, const std::string& doing,
+                  Clock::duration timeout) const {
     if (!error) return OkStatus();
     if (error == beast::error::timeout)
-      return TimedOut(doing + ": nothing for " + std::to_string(std::chrono::duration_cast<milliseconds>(timeout).count()) + " ms");
+      return TimedOut(doing + ": nothing for " +
+                      std::to_string(std::chrono::duration_cast<milliseconds>(timeout).count()) +
+                      " ms");
     if (error.category() == http::make_error_code(http::error::bad_version).category()) {
       const bool cut = error == http::error::end_of_stream || error == http::error::partial_message;
-      return cut ? PeerLost(doing + ": the server closed the connection") : Corrupt(doing + ": " + error.message());
+      return cut ? PeerLost(doing + ": the server closed the connection")
+                 : Corrupt(doing + ": " + error.message());
     }
     return PeerLost(doing + ": " + error.message());
   }
@@ -94,8 +105,11 @@ struct HttpClient::Call {
 
 Result<HttpUrl> HttpUrl::Parse(const std::string& url) {
   constexpr std::string_view kScheme = "http://", kVersionPath = "/v1";
-  if (url.starts_with("https://")) return Unimplemented("'" + url + "': https is not supported; put a TLS proxy in front, or use http://");
-  if (!url.starts_with(kScheme)) return InvalidArgument("'" + url + "' is not a URL such as http://127.0.0.1:8000");
+  if (url.starts_with("https://"))
+    return Unimplemented("'" + url +
+                         "': https is not supported; put a TLS proxy in front, or use http://");
+  if (!url.starts_with(kScheme))
+    return InvalidArgument("'" + url + "' is not a URL such as http://127.0.0.1:8000");
   HttpUrl parsed;
   std::string rest = url.substr(kScheme.size());
   const size_t slash = rest.find('/');
@@ -104,20 +118,25 @@ Result<HttpUrl> HttpUrl::Parse(const std::string& url) {
     while (parsed.prefix.ends_with('/')) parsed.prefix.pop_back();
   };
   trim_slashes();
-  if (parsed.prefix.ends_with(kVersionPath)) parsed.prefix.resize(parsed.prefix.size() - kVersionPath.size());
+  if (parsed.prefix.ends_with(kVersionPath))
+    parsed.prefix.resize(parsed.prefix.size() - kVersionPath.size());
   trim_slashes();
   rest = rest.substr(0, slash);
 
-  const size_t bracket = rest.starts_with('[') ? rest.find(']') : std::string::npos;  // an IPv6 address
+  // An IPv6 address.
+  const size_t bracket = rest.starts_with('[') ? rest.find(']') : std::string::npos;
   const size_t colon = rest.find(':', bracket == std::string::npos ? 0 : bracket);
   parsed.host = bracket == std::string::npos ? rest.substr(0, colon) : rest.substr(1, bracket - 1);
   parsed.port = colon == std::string::npos ? "80" : rest.substr(colon + 1);
-  const bool has_digits =
-      !parsed.port.empty() && parsed.port.size() <= 5 && parsed.port.find_first_not_of("0123456789") == std::string::npos;
+  const bool has_digits = !parsed.port.empty() && parsed.port.size() <= 5 &&
+                          parsed.port.find_first_not_of("0123456789") == std::string::npos;
   const int port = has_digits ? std::stoi(parsed.port) : 0;
   const bool is_port = port >= 1 && port <= 65535;
-  if (has_digits && !is_port) return InvalidArgument("'" + url + "': there is no port " + parsed.port + "; they are 1 to 65535");
-  if (parsed.host.empty() || !is_port) return InvalidArgument("'" + url + "' is not a URL such as http://127.0.0.1:8000");
+  if (has_digits && !is_port)
+    return InvalidArgument("'" + url + "': there is no port " + parsed.port +
+                           "; they are 1 to 65535");
+  if (parsed.host.empty() || !is_port)
+    return InvalidArgument("'" + url + "' is not a URL such as http://127.0.0.1:8000");
   return parsed;
 }
 
@@ -138,7 +157,8 @@ Result<HttpResponse> HttpClient::Send(const Call& call) const {
   request.set(http::field::host, address());
   request.set(http::field::user_agent, "lamina");
   request.set(http::field::connection, "close");
-  if (!options_.api_key.empty()) request.set(http::field::authorization, "Bearer " + options_.api_key);
+  if (!options_.api_key.empty())
+    request.set(http::field::authorization, "Bearer " + options_.api_key);
   if (call.verb == http::verb::post) request.set(http::field::content_type, "application/json");
   request.prepare_payload();
   const Status sent = connection.Write(request, options_.silence_timeout);
@@ -146,7 +166,8 @@ Result<HttpResponse> HttpClient::Send(const Call& call) const {
   http::response_parser<http::string_body> parser;
   parser.body_limit(boost::none);  // a stream may be long; what is kept is counted below
   const Status answered = connection.ReadHeader(parser, options_.silence_timeout);
-  if (!answered.ok()) return sent.ok() ? answered : sent;  // a server that refuses a large body may answer and close before it is all sent
+  // A server that refuses a large body may answer and close before it is all sent.
+  if (!answered.ok()) return sent.ok() ? answered : sent;
   HttpResponse response;
   response.status = static_cast<int>(parser.get().result_int());
 
@@ -161,19 +182,23 @@ Result<HttpResponse> HttpClient::Send(const Call& call) const {
     }
     body.clear();
     if (response.body.size() > options_.max_body_bytes)
-      return OutOfSpace(address() + ": the answer is larger than " + std::to_string(options_.max_body_bytes) + " bytes");
+      return OutOfSpace(address() + ": the answer is larger than " +
+                        std::to_string(options_.max_body_bytes) + " bytes");
     if (parser.is_done()) return response;
     LAMINA_RETURN_IF_ERROR(connection.ReadSome(parser, options_.silence_timeout));
   }
 }
 
-Result<HttpResponse> HttpClient::Get(const std::string& path) const { return Send({http::verb::get, path, "", nullptr}); }
+Result<HttpResponse> HttpClient::Get(const std::string& path) const {
+  return Send({http::verb::get, path, "", nullptr});
+}
 
 Result<HttpResponse> HttpClient::PostJson(const std::string& path, const std::string& json) const {
   return Send({http::verb::post, path, json, nullptr});
 }
 
-Result<HttpResponse> HttpClient::PostForEvents(const std::string& path, const std::string& json, const SseParser::OnData& on_data) const {
+Result<HttpResponse> HttpClient::PostForEvents(const std::string& path, const std::string& json,
+                                               const SseParser::OnData& on_data) const {
   return Send({http::verb::post, path, json, &on_data});
 }
 
@@ -183,8 +208,10 @@ bool CanConnect(const std::string& host, int port, Clock::duration timeout) {
 
 std::string ErrorMessageOf(const HttpResponse& response) {
   const nlohmann::json body = nlohmann::json::parse(response.body, nullptr, false);
-  const nlohmann::json error = body.is_object() ? body.value("error", nlohmann::json()) : nlohmann::json();
-  const nlohmann::json message = error.is_object() ? error.value("message", nlohmann::json()) : nlohmann::json();
+  const nlohmann::json error =
+      body.is_object() ? body.value("error", nlohmann::json()) : nlohmann::json();
+  const nlohmann::json message =
+      error.is_object() ? error.value("message", nlohmann::json()) : nlohmann::json();
   if (message.is_string()) return message.get<std::string>();
   constexpr size_t kMaxShown = 300;
   return response.body.empty() ? "no explanation" : response.body.substr(0, kMaxShown);

@@ -1,13 +1,13 @@
-// A small blocking HTTP/1.1 client for the command line: JSON in, JSON or server-sent events out. No TLS, no redirects, one connection per
-// call.
+// A small blocking HTTP/1.1 client for the command line: JSON in, JSON or server-sent events out.
+// No TLS, no redirects, one connection per call.
 #pragma once
 
 #include <string>
 #include <string_view>
 
+#include "api/sse_parser.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "api/sse_parser.h"
 
 namespace lamina {
 
@@ -18,7 +18,8 @@ struct HttpResponse {
   bool ok() const { return status >= 200 && status < 300; }
 };
 
-// "http://host[:port][/prefix]". A "/v1" at its end, as base URLs of OpenAI clients have it, is left out: paths begin with it.
+// "http://host[:port][/prefix]". A "/v1" at its end, as base URLs of OpenAI clients have it, is
+// left out: paths begin with it.
 struct HttpUrl {
   std::string host, port;
   std::string prefix;  // in front of every path; "" or "/..." without a slash at its end
@@ -32,7 +33,8 @@ struct HttpUrl {
 struct HttpClientOptions {
   std::string api_key;  // sent as "Authorization: Bearer" unless empty
   Clock::duration connect_timeout = std::chrono::seconds(5);
-  Clock::duration silence_timeout = std::chrono::seconds(60);  // between two bytes of the answer, or before the first
+  // Between two bytes of the answer, or before the first.
+  Clock::duration silence_timeout = std::chrono::seconds(60);
   size_t max_body_bytes = size_t{64} << 20;
 };
 
@@ -42,14 +44,16 @@ class HttpClient {
   // Errors as HttpUrl::Parse.
   static Result<HttpClient> Create(const std::string& url, const HttpClientOptions& options = {});
 
-  // Any status of the server is a response. kPeerLost: not reachable, or gone before the answer was complete; kTimeout; kCorrupt: no HTTP.
-  // Every message names the address.
+  // Any status of the server is a response. kPeerLost: not reachable, or gone before the answer was
+  // complete; kTimeout; kCorrupt: no HTTP. Every message names the address.
   Result<HttpResponse> Get(const std::string& path) const;
   Result<HttpResponse> PostJson(const std::string& path, const std::string& json) const;
 
-  // Hands each event of a 2xx answer to `on_data` as it comes, "[DONE]" included. Returning false from it ends the call with success and
-  // closes the connection. The response has a body only if the status is not 2xx.
-  Result<HttpResponse> PostForEvents(const std::string& path, const std::string& json, const SseParser::OnData& on_data) const;
+  // Hands each event of a 2xx answer to `on_data` as it comes, "[DONE]" included. Returning false
+  // from it ends the call with success and closes the connection. The response has a body only if
+  // the status is not 2xx.
+  Result<HttpResponse> PostForEvents(const std::string& path, const std::string& json,
+                                     const SseParser::OnData& on_data) const;
 
   std::string address() const { return url_.address(); }
 
@@ -65,7 +69,8 @@ class HttpClient {
 // True if something accepts connections there.
 bool CanConnect(const std::string& host, int port, Clock::duration timeout);
 
-// What an error answer of an OpenAI-compatible server says ({"error": {"message"}}), else the body's beginning.
+// What an error answer of an OpenAI-compatible server says ({"error": {"message"}}), else the
+// body's beginning.
 std::string ErrorMessageOf(const HttpResponse& response);
 
 }  // namespace lamina

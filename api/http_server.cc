@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
+#include "api/http_session.h"
 #include "base/log.h"
 #include "base/net_address.h"
-#include "api/http_session.h"
 
 namespace lamina {
 namespace {
@@ -20,12 +20,16 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr int kAcceptsPerTurn = 64;
-constexpr auto kAcceptRetry = milliseconds(100);  // after running out of file descriptors, for example
+// After running out of file descriptors, for example.
+constexpr auto kAcceptRetry = milliseconds(100);
 
 Result<tcp::endpoint> Resolve(asio::io_context& io, const std::string& host, uint16_t port) {
   error_code error;
-  const auto found = tcp::resolver(io).resolve(host, std::to_string(port), tcp::resolver::passive, error);
-  if (error || found.empty()) return InvalidArgument("cannot listen on '" + host + "': " + (error ? error.message() : "unknown host"));
+  const auto found =
+      tcp::resolver(io).resolve(host, std::to_string(port), tcp::resolver::passive, error);
+  if (error || found.empty())
+    return InvalidArgument("cannot listen on '" + host +
+                           "': " + (error ? error.message() : "unknown host"));
   return found.begin()->endpoint();
 }
 
@@ -36,19 +40,23 @@ std::string OpenServerWarning(const std::string& address, bool has_api_key) {
   const asio::ip::address parsed = asio::ip::make_address(address, error);
   if (has_api_key || (!error && parsed.is_loopback())) return "";
   return "the HTTP server listens on " + address +
-         " without an API key: whoever reaches it can use the model; give it one with --api-key-file FILE, or --host 127.0.0.1";
+         " without an API key: whoever reaches it can use the model; give it one with "
+         "--api-key-file FILE, or --host 127.0.0.1";
 }
 
 // The thread, its sockets and the service.
 class HttpServer::Loop {
  public:
   Loop(const ServerOptions& options, ServedModel model, Metrics& metrics)
-      : options_(options), service_(options.service, std::move(model), metrics), context_(options_, service_) {}
+      : options_(options),
+        service_(options.service, std::move(model), metrics),
+        context_(options_, service_) {}
 
   ~Loop() { Stop(Clock::duration::zero()); }
 
   Status Listen() {
-    LAMINA_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, Resolve(io_, options_.host, options_.port));
+    LAMINA_ASSIGN_OR_RETURN(const tcp::endpoint endpoint,
+                            Resolve(io_, options_.host, options_.port));
     error_code error;
     events_.assign(dup(service_.events_fd()), error);
     if (error) return OutOfSpace("cannot start the HTTP server: " + error.message());
@@ -57,13 +65,17 @@ class HttpServer::Loop {
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
     if (!error) acceptor_.non_blocking(true, error);
-    const std::string where = "cannot listen on " + JoinHostPort(options_.host, options_.port) + ": ";
+    const std::string where =
+        "cannot listen on " + JoinHostPort(options_.host, options_.port) + ": ";
     if (error == asio::error::address_in_use)
-      return InvalidArgument(where + "the port is in use by another program; stop it or choose another port");
-    if (error == asio::error::access_denied) return InvalidArgument(where + "not permitted; choose a port above 1023");
+      return InvalidArgument(
+          where + "the port is in use by another program; stop it or choose another port");
+    if (error == asio::error::access_denied)
+      return InvalidArgument(where + "not permitted; choose a port above 1023");
     if (error) return InvalidArgument(where + error.message());
     port_ = acceptor_.local_endpoint(error).port();
-    const std::string warning = OpenServerWarning(endpoint.address().to_string(), !options_.service.api_key.empty());
+    const std::string warning =
+        OpenServerWarning(endpoint.address().to_string(), !options_.service.api_key.empty());
     if (!warning.empty()) LAMINA_LOG_WARN("{}", warning);
     return OkStatus();
   }
@@ -129,7 +141,8 @@ class HttpServer::Loop {
     }
   }
 
-  // Those that wait already, so that a newcomer does not wait for a turn of every session for each one before it.
+  // Those that wait already, so that a newcomer does not wait for a turn of every session for each
+  // one before it.
   void AcceptWaiting() {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
       error_code error;
@@ -144,7 +157,8 @@ class HttpServer::Loop {
   asio::awaitable<void> DeliverEvents() {
     error_code error;
     while (!error) {
-      co_await events_.async_wait(asio::posix::stream_descriptor::wait_read, asio::redirect_error(asio::use_awaitable, error));
+      co_await events_.async_wait(asio::posix::stream_descriptor::wait_read,
+                                  asio::redirect_error(asio::use_awaitable, error));
       if (!error) service_.DeliverEvents();
     }
   }
@@ -162,7 +176,8 @@ class HttpServer::Loop {
   std::thread thread_;
 };
 
-Result<std::unique_ptr<HttpServer>> HttpServer::Create(const ServerOptions& options, ServedModel model, Metrics& metrics) {
+Result<std::unique_ptr<HttpServer>> HttpServer::Create(const ServerOptions& options,
+                                                       ServedModel model, Metrics& metrics) {
   auto loop = std::make_unique<Loop>(options, std::move(model), metrics);
   LAMINA_RETURN_IF_ERROR(loop->Listen());
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(loop)));

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "api/http_wire.h"
 #include "base/descriptors.h"
 #include "base/log.h"
-#include "api/http_wire.h"
 #include "transport/strangers.h"
 #include "transport/tcp_socket.h"
 
@@ -27,14 +27,17 @@ using boost::system::error_code;
 
 namespace {
 
-// Before a connection is closed what the client still sends is read and thrown away, so that it sees the answer and not a reset connection.
+// Before a connection is closed what the client still sends is read and thrown away, so that it
+// sees the answer and not a reset connection.
 constexpr auto kLingerTimeout = std::chrono::seconds(5);
 constexpr size_t kMaxLingerBytes = size_t{64} << 20;
 constexpr auto kShutdownWriteTimeout = std::chrono::seconds(2);
-constexpr size_t kReadBufferBytes = 128 << 10;  // holds the largest header; bodies are read through it piece by piece
-constexpr size_t kMaxAheadBytes = 64 << 10;     // of requests that a client sends before it has the answer to the first
-constexpr size_t kMaxOpenBodyBytes = 4 << 10;   // paths that need no API key need no body
-constexpr size_t kLastPlaces = 32;              // for /health when all other places are taken
+// Holds the largest header; bodies are read through it piece by piece.
+constexpr size_t kReadBufferBytes = 128 << 10;
+// Of requests that a client sends before it has the answer to the first.
+constexpr size_t kMaxAheadBytes = 64 << 10;
+constexpr size_t kMaxOpenBodyBytes = 4 << 10;  // paths that need no API key need no body
+constexpr size_t kLastPlaces = 32;             // for /health when all other places are taken
 constexpr auto kLastPlaceTimeout = std::chrono::seconds(5);
 constexpr auto kWarningInterval = std::chrono::seconds(60);
 
@@ -69,8 +72,8 @@ class SessionExchange final : public Exchange {
 
 }  // namespace
 
-// One connection. Three coroutines work on it: Run reads requests and waits for each one's answer, Write sends what is queued, and Watch
-// notices a client that leaves while its answer is made.
+// One connection. Three coroutines work on it: Run reads requests and waits for each one's answer,
+// Write sends what is queued, and Watch notices a client that leaves while its answer is made.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(tcp::socket socket, SessionContext& context, std::string origin)
@@ -87,7 +90,9 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void Start() { asio::co_spawn(socket_.get_executor(), Run(shared_from_this()), asio::detached); }
-  void TakeLastPlace() { last_place_ = context_.last_places.insert(context_.last_places.end(), this); }
+  void TakeLastPlace() {
+    last_place_ = context_.last_places.insert(context_.last_places.end(), this);
+  }
 
   // Makes room for another connection.
   void GiveWay() { Lose(); }
@@ -99,7 +104,9 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   // For the exchange.
-  bool IsCurrent(const SessionExchange* exchange) const { return current_.get() == exchange && !answered_ && !broken_ && !too_slow_; }
+  bool IsCurrent(const SessionExchange* exchange) const {
+    return current_.get() == exchange && !answered_ && !broken_ && !too_slow_;
+  }
   const WireOptions& wire() const { return wire_; }
   void Queue(std::string bytes, bool last);
   void QueuePieces(std::string bytes, Exchange::PieceWriter write_piece);
@@ -108,7 +115,8 @@ class Session : public std::enable_shared_from_this<Session> {
   size_t body_bytes() const { return reading_ != nullptr ? reading_->bytes() : 0; }
 
  private:
-  using Self = std::shared_ptr<Session>;  // held by a coroutine: keeps the session alive while it runs
+  // Held by a coroutine: keeps the session alive while it runs.
+  using Self = std::shared_ptr<Session>;
   using Parser = http::request_parser<http::string_body>;
 
   asio::awaitable<void> Run(Self self);
@@ -142,7 +150,8 @@ class Session : public std::enable_shared_from_this<Session> {
   BodyMemory::Share* reading_ = nullptr;  // the body that is being read
   bool refused_body_ = false;             // ... and for which there is no memory
   asio::steady_timer deadline_;
-  asio::steady_timer wake_;  // never expires; cancelled when the answer was written or the client is gone
+  // Never expires; cancelled when the answer was written or the client is gone.
+  asio::steady_timer wake_;
 
   std::shared_ptr<SessionExchange> current_;
   WireOptions wire_;
@@ -162,7 +171,8 @@ std::shared_ptr<Session> SessionExchange::Live() {
 }
 
 void SessionExchange::Respond(OutboundResponse response) {
-  if (const auto session = Live()) session->Queue(WriteResponse(response, session->wire()), /*last=*/true);
+  if (const auto session = Live())
+    session->Queue(WriteResponse(response, session->wire()), /*last=*/true);
 }
 
 // Small answers go as one, with their length.
@@ -171,7 +181,8 @@ void SessionExchange::RespondInPieces(PieceWriter write_piece) {
   if (session == nullptr) return;
   std::string first;
   if (write_piece(first)) return Respond({200, "application/json", std::move(first), {}});
-  session->QueuePieces(WritePiecesHeader(session->wire()) + WritePiece(first, session->wire()), std::move(write_piece));
+  session->QueuePieces(WritePiecesHeader(session->wire()) + WritePiece(first, session->wire()),
+                       std::move(write_piece));
 }
 
 void SessionExchange::SendEvent(std::string_view data) {
@@ -192,7 +203,8 @@ void Session::Queue(std::string bytes, bool last) {
     answered_ = true;
     if (current_) current_->TakeOnGone();
   } else if (queue_.size() > context_.options.max_send_queue_bytes) {
-    LAMINA_LOG_WARN("a client reads its stream too slowly: more than {} bytes wait; it is cut off", context_.options.max_send_queue_bytes);
+    LAMINA_LOG_WARN("a client reads its stream too slowly: more than {} bytes wait; it is cut off",
+                    context_.options.max_send_queue_bytes);
     too_slow_ = true;
     asio::post(socket_.get_executor(), [self = shared_from_this()] { self->Lose(); });
     return;
@@ -207,7 +219,8 @@ void Session::QueuePieces(std::string bytes, Exchange::PieceWriter write_piece) 
 }
 
 void Session::StartWriting() {
-  if (!std::exchange(writing_, true)) asio::co_spawn(socket_.get_executor(), Write(shared_from_this()), asio::detached);
+  if (!std::exchange(writing_, true))
+    asio::co_spawn(socket_.get_executor(), Write(shared_from_this()), asio::detached);
 }
 
 void Session::TakePiece() {
@@ -226,10 +239,12 @@ asio::awaitable<void> Session::Write(Self) {
     if (queue_.empty()) TakePiece();
     const std::string sending = std::exchange(queue_, {});
     for (size_t sent = 0; sent < sending.size() && !broken_;) {
-      Arm(context_.stopping ? Clock::duration(kShutdownWriteTimeout) : context_.options.write_timeout);
+      Arm(context_.stopping ? Clock::duration(kShutdownWriteTimeout)
+                            : context_.options.write_timeout);
       error_code error;
       const auto rest = asio::buffer(sending.data() + sent, sending.size() - sent);
-      const size_t count = co_await socket_.async_write_some(rest, asio::redirect_error(asio::use_awaitable, error));
+      const size_t count =
+          co_await socket_.async_write_some(rest, asio::redirect_error(asio::use_awaitable, error));
       sent += count;
       if (error) Lose();
     }
@@ -243,7 +258,8 @@ asio::awaitable<void> Session::Write(Self) {
 
 asio::awaitable<void> Session::Run(Self) {
   while (!broken_) {
-    // g++ 12 miscompiles co_await inside a condition with || (it awaits in any case): every co_await here stands alone in its statement.
+    // g++ 12 miscompiles co_await inside a condition with || (it awaits in any case): every
+    // co_await here stands alone in its statement.
     BeginWaiting();
     const bool open = co_await ReadRequest();
     EndWaiting();
@@ -283,16 +299,19 @@ asio::awaitable<bool> Session::ReadRequest() {
   parser.body_limit(context_.options.max_body_bytes);
   parser.header_limit(context_.options.max_header_bytes);
   wire_ = {};
-  Arm(last_place_ ? std::min<Clock::duration>(kLastPlaceTimeout, context_.options.request_timeout) : context_.options.request_timeout);
+  Arm(last_place_ ? std::min<Clock::duration>(kLastPlaceTimeout, context_.options.request_timeout)
+                  : context_.options.request_timeout);
   error_code error;
-  co_await http::async_read_header(socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+  co_await http::async_read_header(socket_, buffer_, parser,
+                                   asio::redirect_error(asio::use_awaitable, error));
   if (broken_) co_return false;
   if (error) co_return RefuseRequest(error);
   InboundRequest request = TakeHeader(parser);
   if (!Screen(request, parser)) co_return true;
   if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-    co_await asio::async_write(socket_, asio::buffer(kContinue.data(), kContinue.size()), asio::redirect_error(asio::use_awaitable, error));
+    co_await asio::async_write(socket_, asio::buffer(kContinue.data(), kContinue.size()),
+                               asio::redirect_error(asio::use_awaitable, error));
   }
   BodyMemory::Share share(context_.bodies);
   if (!error) error = co_await ReadBody(parser, share);
@@ -309,7 +328,8 @@ asio::awaitable<error_code> Session::ReadBody(Parser& parser, BodyMemory::Share&
   error_code error;
   reading_ = &share;
   while (!error && !parser.is_done() && !refused_body_) {
-    co_await http::async_read_some(socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+    co_await http::async_read_some(socket_, buffer_, parser,
+                                   asio::redirect_error(asio::use_awaitable, error));
     if (refused_body_) break;
     share.Set(parser.get().body().size());
     if (context_.bodies->full()) RefuseLargestBody();
@@ -318,9 +338,12 @@ asio::awaitable<error_code> Session::ReadBody(Parser& parser, BodyMemory::Share&
   co_return error;
 }
 
-// There is no memory for all the bodies that are coming in: the largest of them goes, so that small requests are served on.
+// There is no memory for all the bodies that are coming in: the largest of them goes, so that small
+// requests are served on.
 void Session::RefuseLargestBody() {
-  const auto less = [](const Session* a, const Session* b) { return a->body_bytes() < b->body_bytes(); };
+  const auto less = [](const Session* a, const Session* b) {
+    return a->body_bytes() < b->body_bytes();
+  };
   Session* largest = *std::ranges::max_element(context_.sessions, less);
   if (largest->reading_ == nullptr) return;  // all of it is of requests that came whole
   largest->refused_body_ = true;
@@ -338,19 +361,20 @@ InboundRequest Session::TakeHeader(const Parser& parser) {
   request.path = text(message.target());
   request.path.resize(std::min(request.path.find('?'), request.path.size()));
   request.authorization = text(message[http::field::authorization]);
-  wire_ = {message.keep_alive() && !context_.stopping && !last_place_, message.version() >= 11, request.method == "HEAD",
-           SafeRequestId(text(message["X-Request-Id"]))};
+  wire_ = {message.keep_alive() && !context_.stopping && !last_place_, message.version() >= 11,
+           request.method == "HEAD", SafeRequestId(text(message["X-Request-Id"]))};
   if (message.version() < 11) wire_.keep_alive = false;
   return request;
 }
 
-// Refuses what can be refused by its header, before its body costs anything. False: it was answered.
+// Refuses what can be refused by its header, before its body costs anything. False: it was
+// answered.
 bool Session::Screen(const InboundRequest& request, Parser& parser) {
   std::optional<OutboundResponse> refusal;
   const auto& header = parser.get();
   const auto encoding = header.find(http::field::transfer_encoding);
-  if (encoding != header.end() &&
-      (header.count(http::field::transfer_encoding) > 1 || !boost::beast::iequals(encoding->value(), "chunked"))) {
+  if (encoding != header.end() && (header.count(http::field::transfer_encoding) > 1 ||
+                                   !boost::beast::iequals(encoding->value(), "chunked"))) {
     // Where such a body ends is not known, and what it holds is not to be taken for requests.
     wire_.keep_alive = false;
     refusal = ErrorResponse({501, "of Transfer-Encoding only chunked is there", ""});
@@ -358,9 +382,12 @@ bool Session::Screen(const InboundRequest& request, Parser& parser) {
   if (!refusal) refusal = context_.service.Screen(request);
   const bool is_open = ApiService::IsOpen(request.path);
   if (!refusal && last_place_ && !is_open)
-    refusal = ErrorResponse({503, "the server has as many requests under way as it has places for connections", ""});
+    refusal = ErrorResponse(
+        {503, "the server has as many requests under way as it has places for connections", ""});
   if (!refusal && is_open && parser.content_length().value_or(0) > kMaxOpenBodyBytes)
-    refusal = ErrorResponse({413, "the request body is larger than " + std::to_string(kMaxOpenBodyBytes) + " bytes", ""});
+    refusal = ErrorResponse(
+        {413, "the request body is larger than " + std::to_string(kMaxOpenBodyBytes) + " bytes",
+         ""});
   if (!refusal) {
     if (is_open) parser.body_limit(kMaxOpenBodyBytes);
     return true;
@@ -372,22 +399,27 @@ bool Session::Screen(const InboundRequest& request, Parser& parser) {
 }
 
 void Session::Dispatch(InboundRequest request, BodyMemory::Share body) {
-  current_ = std::make_shared<SessionExchange>(weak_from_this(), std::move(request), std::move(body));
+  current_ =
+      std::make_shared<SessionExchange>(weak_from_this(), std::move(request), std::move(body));
   try {
     context_.service.Handle(current_);
-  } catch (const std::exception& exception) {  // out of memory, for example: this request fails, not the server
+  } catch (const std::exception& exception) {
+    // Out of memory, for example: this request fails, not the server.
     LAMINA_LOG_ERROR("a request to {} failed: {}", current_->request().path, exception.what());
     current_->Respond(ErrorResponse({500, "the server could not work on this request", ""}));
   }
-  if (!answered_) asio::co_spawn(socket_.get_executor(), Watch(shared_from_this(), current_), asio::detached);
+  if (!answered_)
+    asio::co_spawn(socket_.get_executor(), Watch(shared_from_this(), current_), asio::detached);
 }
 
-// Waits until there is something to read. Data is the client's next request, sent ahead: it is kept, so that the end of the connection
-// behind it is seen; a client that sends too much of it is cut off.
+// Waits until there is something to read. Data is the client's next request, sent ahead: it is
+// kept, so that the end of the connection behind it is seen; a client that sends too much of it is
+// cut off.
 asio::awaitable<void> Session::Watch(Self, std::shared_ptr<SessionExchange> exchange) {
   while (IsCurrent(exchange.get())) {
     error_code error;
-    co_await socket_.async_wait(tcp::socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
+    co_await socket_.async_wait(tcp::socket::wait_read,
+                                asio::redirect_error(asio::use_awaitable, error));
     if (error || !IsCurrent(exchange.get())) co_return;
     const size_t room = kMaxAheadBytes - std::min(kMaxAheadBytes, buffer_.size());
     char byte = 0;
@@ -395,7 +427,9 @@ asio::awaitable<void> Session::Watch(Self, std::shared_ptr<SessionExchange> exch
     const ssize_t got = recv(socket_.native_handle(), into.data(), into.size(), MSG_DONTWAIT);
     buffer_.commit(room > 0 && got > 0 ? static_cast<size_t>(got) : 0);
     if (got > 0 && room > 0) continue;
-    if (got > 0) LAMINA_LOG_WARN("a client sent more than {} bytes behind its request; it is cut off", kMaxAheadBytes);
+    if (got > 0)
+      LAMINA_LOG_WARN("a client sent more than {} bytes behind its request; it is cut off",
+                      kMaxAheadBytes);
     if (got >= 0 || (errno != EAGAIN && errno != EINTR)) Lose();
   }
 }
@@ -404,13 +438,20 @@ bool Session::RefuseRequest(const error_code& error) {
   deadline_.cancel();
   if (refused_body_) {
     Refuse({503,
-            "the server has as many bytes of requests under way as it takes, " + std::to_string(context_.bodies->limit_bytes()) +
+            "the server has as many bytes of requests under way as it takes, " +
+                std::to_string(context_.bodies->limit_bytes()) +
                 "; send it again later, or less at a time",
             ""});
   } else if (error == http::error::body_limit) {
-    Refuse({413, "the request body is larger than " + std::to_string(context_.options.max_body_bytes) + " bytes", ""});
+    Refuse({413,
+            "the request body is larger than " + std::to_string(context_.options.max_body_bytes) +
+                " bytes",
+            ""});
   } else if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-    Refuse({431, "the request header is larger than " + std::to_string(context_.options.max_header_bytes) + " bytes", ""});
+    Refuse({431,
+            "the request header is larger than " +
+                std::to_string(context_.options.max_header_bytes) + " bytes",
+            ""});
   } else if (error == http::error::end_of_stream || error == http::error::partial_message ||
              error.category() != http::make_error_code(http::error::bad_method).category()) {
     return false;  // the client closed, or the connection broke
@@ -432,8 +473,8 @@ asio::awaitable<void> Session::Linger() {
   Arm(kLingerTimeout);
   BeginWaiting();
   for (size_t total = 0; !error && !broken_ && total < kMaxLingerBytes;) {
-    const size_t count =
-        co_await socket_.async_read_some(asio::buffer(context_.discarded), asio::redirect_error(asio::use_awaitable, error));
+    const size_t count = co_await socket_.async_read_some(
+        asio::buffer(context_.discarded), asio::redirect_error(asio::use_awaitable, error));
     total += count;
   }
 }
@@ -468,7 +509,8 @@ void Session::Arm(Clock::duration timeout) {
   deadline_.expires_after(timeout);
   deadline_.async_wait([weak = weak_from_this()](const error_code& error) {
     const auto self = weak.lock();
-    if (error || self == nullptr || self->deadline_.expiry() > Clock::now()) return;  // cancelled, or armed anew in the meantime
+    // Cancelled, or armed anew in the meantime.
+    if (error || self == nullptr || self->deadline_.expiry() > Clock::now()) return;
     self->Lose();
   });
 }
@@ -481,8 +523,10 @@ bool MakeRoom(SessionContext& context) {
   const auto largest = std::ranges::max_element(context.waiting, less);
   if (largest == context.waiting.end()) return false;
   if (Clock::now() >= context.next_warning) {
-    LAMINA_LOG_WARN("all {} places for HTTP connections are taken, {} by connections from {} that wait: they are closed for new ones",
-                    context.sessions.size(), largest->second.size(), largest->first);
+    LAMINA_LOG_WARN(
+        "all {} places for HTTP connections are taken, {} by connections from {} that wait: they "
+        "are closed for new ones",
+        context.sessions.size(), largest->second.size(), largest->first);
     context.next_warning = Clock::now() + kWarningInterval;
   }
   largest->second.front()->GiveWay();
@@ -495,17 +539,22 @@ void StartSession(tcp::socket socket, SessionContext& context) {
   error_code error;
   const tcp::endpoint peer = socket.remote_endpoint(error);
   if (error) return;  // gone already
-  const bool full = context.sessions.size() >= static_cast<size_t>(context.options.max_connections) || DescriptorsAreScarce();
+  const bool full =
+      context.sessions.size() >= static_cast<size_t>(context.options.max_connections) ||
+      DescriptorsAreScarce();
   const bool has_place = !full || MakeRoom(context);
-  if (!has_place && context.last_places.size() >= kLastPlaces) context.last_places.front()->GiveWay();
-  const auto session = std::make_shared<Session>(std::move(socket), context, OriginOf(AddressText(peer)));
+  if (!has_place && context.last_places.size() >= kLastPlaces)
+    context.last_places.front()->GiveWay();
+  const auto session =
+      std::make_shared<Session>(std::move(socket), context, OriginOf(AddressText(peer)));
   if (!has_place) session->TakeLastPlace();
   session->Start();
 }
 
 void ShutdownSessions(SessionContext& context) {
   context.stopping = true;
-  const std::vector<Session*> sessions(context.sessions.begin(), context.sessions.end());  // a session that ends leaves the set
+  // A session that ends leaves the set.
+  const std::vector<Session*> sessions(context.sessions.begin(), context.sessions.end());
   for (Session* session : sessions) session->Shutdown();
 }
 

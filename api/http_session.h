@@ -28,17 +28,21 @@ struct SessionContext {
   const ServerOptions& options;
   ApiService& service;
   std::shared_ptr<BodyMemory> bodies;
-  std::set<Session*> sessions;                         // whose sockets are open
-  std::map<std::string, std::list<Session*>> waiting;  // those of them for which nothing is done, by origin: the longest wait first
-  std::list<Session*> last_places;                     // those that came when no other place was left, the eldest first
-  std::vector<char> discarded;                         // what is read to be thrown away
-  TimePoint next_warning;                              // that connections are closed for others: not once for each
+  std::set<Session*> sessions;  // whose sockets are open
+  // Those of them for which nothing is done, by origin: the longest wait first.
+  std::map<std::string, std::list<Session*>> waiting;
+  // Those that came when no other place was left, the eldest first.
+  std::list<Session*> last_places;
+  std::vector<char> discarded;  // what is read to be thrown away
+  // That connections are closed for others: not once for each.
+  TimePoint next_warning;
   bool stopping = false;
 };
 
-// Serves the connection until it ends. When all places are taken, the connection that waits longest for its client makes room: of the
-// origin (transport/strangers.h) that has most of them. If every place is taken by a request under way, the new one gets one of a few last
-// places: /health and its like are answered there, and everything else with 503.
+// Serves the connection until it ends. When all places are taken, the connection that waits longest
+// for its client makes room: of the origin (transport/strangers.h) that has most of them. If every
+// place is taken by a request under way, the new one gets one of a few last places: /health and its
+// like are answered there, and everything else with 503.
 void StartSession(boost::asio::ip::tcp::socket socket, SessionContext& context);
 
 // The server stops: every session ends as soon as what it has queued is sent.

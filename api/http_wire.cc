@@ -27,8 +27,10 @@ const char* ReasonPhrase(int status) {
 }
 
 std::string HeaderStart(int status, const std::string& content_type, const WireOptions& options) {
-  std::string header = "HTTP/1.1 " + std::to_string(status) + " " + ReasonPhrase(status) + "\r\nServer: lamina/" + std::string(kVersion) +
-                       "\r\nContent-Type: " + content_type + "\r\nConnection: " + (options.keep_alive ? "keep-alive" : "close") + "\r\n";
+  std::string header = "HTTP/1.1 " + std::to_string(status) + " " + ReasonPhrase(status) +
+                       "\r\nServer: lamina/" + std::string(kVersion) +
+                       "\r\nContent-Type: " + content_type +
+                       "\r\nConnection: " + (options.keep_alive ? "keep-alive" : "close") + "\r\n";
   if (!options.request_id.empty()) header += "X-Request-Id: " + options.request_id + "\r\n";
   return header;
 }
@@ -44,7 +46,8 @@ std::string WriteResponse(const OutboundResponse& response, const WireOptions& o
 }
 
 std::string WritePiecesHeader(const WireOptions& options) {
-  return HeaderStart(200, "application/json", options) + (options.chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
+  return HeaderStart(200, "application/json", options) +
+         (options.chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
 }
 
 std::string WritePiece(std::string_view piece, const WireOptions& options) {
@@ -55,8 +58,8 @@ std::string WritePiece(std::string_view piece, const WireOptions& options) {
 }
 
 std::string WriteStreamHeader(const WireOptions& options) {
-  std::string bytes =
-      HeaderStart(200, "text/event-stream; charset=utf-8", options) + "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
+  std::string bytes = HeaderStart(200, "text/event-stream; charset=utf-8", options) +
+                      "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
   if (options.chunked) bytes += "Transfer-Encoding: chunked\r\n";
   return bytes + "\r\n";
 }
@@ -65,11 +68,14 @@ std::string WriteEvent(std::string_view data, const WireOptions& options) {
   return WritePiece(std::string("data: ").append(data).append("\n\n"), options);
 }
 
-std::string WriteStreamEnd(const WireOptions& options) { return options.chunked ? "0\r\n\r\n" : ""; }
+std::string WriteStreamEnd(const WireOptions& options) {
+  return options.chunked ? "0\r\n\r\n" : "";
+}
 
 std::string SafeRequestId(std::string_view value) {
   const bool safe =
-      value.size() <= kMaxRequestIdBytes && std::all_of(value.begin(), value.end(), [](char c) { return c > ' ' && c <= '~'; });
+      value.size() <= kMaxRequestIdBytes &&
+      std::all_of(value.begin(), value.end(), [](char c) { return c > ' ' && c <= '~'; });
   return safe ? std::string(value) : "";
 }
 

@@ -11,7 +11,8 @@ namespace lamina {
 // What the answer's bytes depend on besides its content.
 struct WireOptions {
   bool keep_alive = true;
-  bool chunked = true;     // streams; HTTP/1.0 clients know no chunks: their stream ends with the connection
+  // Streams; HTTP/1.0 clients know no chunks: their stream ends with the connection.
+  bool chunked = true;
   bool head_only = false;  // HEAD: the header alone
   std::string request_id;  // echoed as X-Request-Id unless empty. REQUIRES: printable ASCII
 };

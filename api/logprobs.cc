@@ -15,8 +15,12 @@ using nlohmann::ordered_json;
 // JSON has no -infinity; clients know this number as "never".
 constexpr double kNever = -9999.0;
 
-std::string JsonLogprob(float logprob) { return ordered_json(logprob >= kNever ? static_cast<double>(logprob) : kNever).dump(); }
-std::string JsonString(const std::string& text) { return ordered_json(text).dump(-1, ' ', false, ordered_json::error_handler_t::replace); }
+std::string JsonLogprob(float logprob) {
+  return ordered_json(logprob >= kNever ? static_cast<double>(logprob) : kNever).dump();
+}
+std::string JsonString(const std::string& text) {
+  return ordered_json(text).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
 
 bool IsWholeText(const std::string& bytes) {
   std::string_view rest = bytes;
@@ -33,7 +37,8 @@ std::string CompletionToken(const std::string& bytes) {
   std::string text = "bytes:";
   for (const char c : bytes) {
     char hex[5];
-    std::snprintf(hex, sizeof(hex), "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    std::snprintf(hex, sizeof(hex), "\\x%02x",
+                  static_cast<unsigned>(static_cast<unsigned char>(c)));
     text += hex;
   }
   return text;
@@ -43,10 +48,12 @@ std::string CompletionToken(const std::string& bytes) {
 
 void LogprobRecords::Add(const TokenEvent& event, int64_t text_offset) {
   top_.insert(top_.end(), event.top.begin(), event.top.end());
-  tokens_.push_back({*event.token, event.logprob, static_cast<uint32_t>(text_offset), static_cast<uint32_t>(top_.size())});
+  tokens_.push_back({*event.token, event.logprob, static_cast<uint32_t>(text_offset),
+                     static_cast<uint32_t>(top_.size())});
 }
 
-LogprobWriter::LogprobWriter(ApiKind kind, const Tokenizer& tokenizer, const LogprobRecords& records)
+LogprobWriter::LogprobWriter(ApiKind kind, const Tokenizer& tokenizer,
+                             const LogprobRecords& records)
     : columns_(Columns(kind)), tokenizer_(tokenizer), records_(records) {}
 
 const std::vector<LogprobWriter::Column>& LogprobWriter::Columns(ApiKind kind) {
@@ -64,7 +71,8 @@ bool LogprobWriter::Write(size_t enough_bytes, std::string& json) {
     return true;
   }
   for (; column_ < columns_.size(); ++column_) {
-    if (next_ == 0) json += std::string(column_ == 0 ? "{" : ",") + '"' + columns_[column_].name + "\":[";
+    if (next_ == 0)
+      json += std::string(column_ == 0 ? "{" : ",") + '"' + columns_[column_].name + "\":[";
     for (; next_ < records_.tokens().size(); ++next_) {
       if (next_ > 0 && json.size() >= enough_bytes) return false;
       if (next_ > 0) json += ',';
@@ -82,13 +90,22 @@ std::span<const TokenLogprobInfo> LogprobWriter::TopOf(size_t i) const {
   return std::span(records_.top()).subspan(begin, records_.tokens()[i].top_end - begin);
 }
 
-std::string LogprobWriter::Text(TokenId token) const { return CompletionToken(tokenizer_.TokenBytes(token)); }
+std::string LogprobWriter::Text(TokenId token) const {
+  return CompletionToken(tokenizer_.TokenBytes(token));
+}
 
-void LogprobWriter::WriteText(size_t i, std::string& json) const { json += JsonString(Text(records_.tokens()[i].token)); }
-void LogprobWriter::WriteLogprob(size_t i, std::string& json) const { json += JsonLogprob(records_.tokens()[i].logprob); }
-void LogprobWriter::WriteOffset(size_t i, std::string& json) const { json += std::to_string(records_.tokens()[i].text_offset); }
+void LogprobWriter::WriteText(size_t i, std::string& json) const {
+  json += JsonString(Text(records_.tokens()[i].token));
+}
+void LogprobWriter::WriteLogprob(size_t i, std::string& json) const {
+  json += JsonLogprob(records_.tokens()[i].logprob);
+}
+void LogprobWriter::WriteOffset(size_t i, std::string& json) const {
+  json += std::to_string(records_.tokens()[i].text_offset);
+}
 
-// The chosen token is always among them. Of tokens with the same text the last one's value stands there.
+// The chosen token is always among them. Of tokens with the same text the last one's value stands
+// there.
 void LogprobWriter::WriteTop(size_t i, std::string& json) const {
   const LogprobRecords::Token& chosen = records_.tokens()[i];
   std::vector<std::pair<std::string, float>> entries;
@@ -104,7 +121,8 @@ void LogprobWriter::WriteTop(size_t i, std::string& json) const {
   for (const TokenLogprobInfo& info : TopOf(i)) set(info.token, info.logprob);
   set(chosen.token, chosen.logprob);
   for (size_t entry = 0; entry < entries.size(); ++entry)
-    json += (entry == 0 ? "{" : ",") + JsonString(entries[entry].first) + ':' + JsonLogprob(entries[entry].second);
+    json += (entry == 0 ? "{" : ",") + JsonString(entries[entry].first) + ':' +
+            JsonLogprob(entries[entry].second);
   json += '}';
 }
 
@@ -126,7 +144,8 @@ void LogprobWriter::WriteChatEntry(TokenId token, float logprob, std::string& js
   std::string pending = bytes;
   std::string text;
   TakeAllUtf8(pending, text);
-  json += "{\"token\":" + JsonString(text) + ",\"logprob\":" + JsonLogprob(logprob) + ",\"bytes\":[";
+  json +=
+      "{\"token\":" + JsonString(text) + ",\"logprob\":" + JsonLogprob(logprob) + ",\"bytes\":[";
   for (size_t i = 0; i < bytes.size(); ++i) {
     if (i > 0) json += ',';
     json += std::to_string(static_cast<unsigned>(static_cast<unsigned char>(bytes[i])));

@@ -1,4 +1,5 @@
-// Log-probabilities of one choice: kept compactly while they wait, and written in the two forms of the API when they are sent.
+// Log-probabilities of one choice: kept compactly while they wait, and written in the two forms of
+// the API when they are sent.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ namespace lamina {
 
 enum class ApiKind { kCompletion, kChat };
 
-// 16 bytes for each token and 8 for each of its most likely tokens. As JSON they are ten times as large.
+// 16 bytes for each token and 8 for each of its most likely tokens. As JSON they are ten times as
+// large.
 class LogprobRecords {
  public:
   struct Token {
@@ -28,22 +30,28 @@ class LogprobRecords {
   void Clear() { *this = {}; }
 
   const std::vector<Token>& tokens() const { return tokens_; }
-  const std::vector<TokenLogprobInfo>& top() const { return top_; }  // of all tokens, one behind the other
-  size_t held_bytes() const { return tokens_.capacity() * sizeof(Token) + top_.capacity() * sizeof(TokenLogprobInfo); }
+  // Of all tokens, one behind the other.
+  const std::vector<TokenLogprobInfo>& top() const { return top_; }
+  size_t held_bytes() const {
+    return tokens_.capacity() * sizeof(Token) + top_.capacity() * sizeof(TokenLogprobInfo);
+  }
 
  private:
   std::vector<Token> tokens_;
   std::vector<TokenLogprobInfo> top_;
 };
 
-// Writes records as JSON, piece by piece. Completions: {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, where a token that is
-// no whole text is written "bytes:\xe2\x98" and offsets count the characters of the choice's text; chat: {"content": [{"token", "logprob",
-// "bytes", "top_logprobs"}]}. No records: null.
+// Writes records as JSON, piece by piece. Completions: {"tokens", "token_logprobs", "top_logprobs",
+// "text_offset"}, where a token that is no whole text is written "bytes:\xe2\x98" and offsets count
+// the characters of the choice's text; chat: {"content": [{"token", "logprob", "bytes",
+// "top_logprobs"}]}. No records: null.
 class LogprobWriter {
  public:
-  LogprobWriter(ApiKind kind, const Tokenizer& tokenizer, const LogprobRecords& records);  // borrows
+  // borrows.
+  LogprobWriter(ApiKind kind, const Tokenizer& tokenizer, const LogprobRecords& records);
 
-  // Appends until `json` has at least `enough_bytes`, or all is written; then it returns true and is not called again.
+  // Appends until `json` has at least `enough_bytes`, or all is written; then it returns true and
+  // is not called again.
   bool Write(size_t enough_bytes, std::string& json);
 
  private:

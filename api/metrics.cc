@@ -20,20 +20,27 @@ using prometheus::Histogram;
 using Buckets = Histogram::BucketBoundaries;
 
 // As in vLLM, so that quantiles on existing boards mean the same.
-const Buckets kTimeToFirstToken = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
-                                   1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
-const Buckets kInterToken = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
-const Buckets kRequestSeconds = {0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
-const Buckets kTokens = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
+const Buckets kTimeToFirstToken = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,
+                                   0.25,  0.5,   0.75, 1,    2.5,  5,    7.5,  10,
+                                   20,    40,    80,   160,  640,  2560};
+const Buckets kInterToken = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
+                             0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
+const Buckets kRequestSeconds = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                 30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+const Buckets kTokens = {1,    2,    5,    10,    20,    50,    100,    200,   500,
+                         1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
 const Buckets kIterationTokens = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 
-// A step lasts from a fraction of a millisecond (small models, one host) to seconds (long prefill chunks on CPUs).
-const Buckets kStepSeconds = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10};
+// A step lasts from a fraction of a millisecond (small models, one host) to seconds (long prefill
+// chunks on CPUs).
+const Buckets kStepSeconds = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+                              0.1,    0.25,  0.5,    1,     2.5,  5,     10};
 
 // Metrics with one fixed set of labels.
 class Group {
  public:
-  Group(prometheus::Registry& registry, prometheus::Labels labels) : registry_(registry), labels_(std::move(labels)) {}
+  Group(prometheus::Registry& registry, prometheus::Labels labels)
+      : registry_(registry), labels_(std::move(labels)) {}
 
   Counter& AddCounter(const char* name, const char* help, const prometheus::Labels& more = {}) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add(With(more));
@@ -42,7 +49,8 @@ class Group {
     return prometheus::BuildGauge().Name(name).Help(help).Register(registry_).Add(labels_);
   }
   Histogram& AddHistogram(const char* name, const char* help, const Buckets& buckets) {
-    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry_).Add(labels_, buckets);
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry_).Add(labels_,
+                                                                                      buckets);
   }
 
  private:
@@ -97,28 +105,34 @@ struct TimedWork {
 };
 constexpr TimedWork kTimedWork[] = {
     {StepWork::kSlice, "slice", "Running slices.", true, false},
-    {StepWork::kPost, "post", "Gathering and posting q, k and v; attention of prompts.", true, false},
+    {StepWork::kPost, "post", "Gathering and posting q, k and v; attention of prompts.", true,
+     false},
     {StepWork::kTake, "take", "Copying and merging attention outputs.", true, false},
     {StepWork::kSample, "sample", "Choosing tokens.", true, false},
     {StepWork::kQWire, "q_wire", "Messages with q, k and v on their way to the node.", false, true},
-    {StepWork::kQueue, "attention_queue", "Messages that were there and waited for the node.", false, true},
+    {StepWork::kQueue, "attention_queue", "Messages that were there and waited for the node.",
+     false, true},
     {StepWork::kAttention, "attention", "Attention, storing the new tokens included.", false, true},
-    {StepWork::kOutputWire, "output_wire", "Outputs on their way back, until the compute node has taken them.", false, true},
+    {StepWork::kOutputWire, "output_wire",
+     "Outputs on their way back, until the compute node has taken them.", false, true},
     {StepWork::kBubble, "bubble", "Having a step under way and nothing to do.", true, true},
 };
 
 }  // namespace
 
 struct Metrics::Families {
-  explicit Families(const std::string& model_name) : group(registry, {{"model_name", model_name}, {"engine", "0"}}) {
+  explicit Families(const std::string& model_name)
+      : group(registry, {{"model_name", model_name}, {"engine", "0"}}) {
     for (const TimedWork& timed : kTimedWork) {
-      times.push_back(std::make_unique<NodeCounter>(registry, std::string("lamina:") + timed.name + "_seconds_total",
-                                                    std::string("Seconds by node: ") + timed.help));
+      times.push_back(std::make_unique<NodeCounter>(
+          registry, std::string("lamina:") + timed.name + "_seconds_total",
+          std::string("Seconds by node: ") + timed.help));
     }
   }
 
   Counter& Success(const char* reason) {
-    return group.AddCounter("vllm:request_success_total", "Requests that ended, by reason.", {{"finished_reason", reason}});
+    return group.AddCounter("vllm:request_success_total", "Requests that ended, by reason.",
+                            {{"finished_reason", reason}});
   }
 
   prometheus::Registry registry;
@@ -126,44 +140,65 @@ struct Metrics::Families {
 
   Gauge& running = group.AddGauge("vllm:num_requests_running", "Sequences that hold KV cache.");
   Gauge& waiting = group.AddGauge("vllm:num_requests_waiting", "Sequences that wait.");
-  Gauge& kv_usage = group.AddGauge("vllm:kv_cache_usage_perc", "Used share of all KV token slots, 0 to 1.");
-  Counter& preemptions = group.AddCounter("vllm:num_preemptions_total", "Sequences that lost their KV cache for a while.");
+  Gauge& kv_usage =
+      group.AddGauge("vllm:kv_cache_usage_perc", "Used share of all KV token slots, 0 to 1.");
+  Counter& preemptions = group.AddCounter("vllm:num_preemptions_total",
+                                          "Sequences that lost their KV cache for a while.");
   Counter& prompt_tokens = group.AddCounter("vllm:prompt_tokens_total", "Prefill tokens computed.");
-  Counter& generation_tokens = group.AddCounter("vllm:generation_tokens_total", "Tokens generated.");
-  Counter& prefix_queries = group.AddCounter("vllm:prefix_cache_queries_total", "Tokens of sequences when they started.");
+  Counter& generation_tokens =
+      group.AddCounter("vllm:generation_tokens_total", "Tokens generated.");
+  Counter& prefix_queries =
+      group.AddCounter("vllm:prefix_cache_queries_total", "Tokens of sequences when they started.");
   Counter& prefix_hits =
-      group.AddCounter("vllm:prefix_cache_hits_total", "Of those: tokens whose KV was there from a sequence that began alike.");
+      group.AddCounter("vllm:prefix_cache_hits_total",
+                       "Of those: tokens whose KV was there from a sequence that began alike.");
   Counter& stopped = Success("stop");
   Counter& length = Success("length");
   Counter& aborted = Success("abort");
   Counter& failed = Success("error");
-  Histogram& first_token = group.AddHistogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", kTimeToFirstToken);
-  Histogram& inter_token = group.AddHistogram("vllm:inter_token_latency_seconds", "Between two tokens of a sequence.", kInterToken);
-  Histogram& e2e = group.AddHistogram("vllm:e2e_request_latency_seconds", "From arrival to the end.", kRequestSeconds);
-  Histogram& queue = group.AddHistogram("vllm:request_queue_time_seconds", "Waiting before prefill.", kRequestSeconds);
+  Histogram& first_token = group.AddHistogram(
+      "vllm:time_to_first_token_seconds", "From arrival to the first token.", kTimeToFirstToken);
+  Histogram& inter_token = group.AddHistogram("vllm:inter_token_latency_seconds",
+                                              "Between two tokens of a sequence.", kInterToken);
+  Histogram& e2e = group.AddHistogram("vllm:e2e_request_latency_seconds",
+                                      "From arrival to the end.", kRequestSeconds);
+  Histogram& queue = group.AddHistogram("vllm:request_queue_time_seconds",
+                                        "Waiting before prefill.", kRequestSeconds);
   Histogram& prefill =
-      group.AddHistogram("vllm:request_prefill_time_seconds", "From the start of prefill to the first token.", kRequestSeconds);
-  Histogram& decode = group.AddHistogram("vllm:request_decode_time_seconds", "From the first token to the last.", kRequestSeconds);
-  Histogram& request_prompt = group.AddHistogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", kTokens);
-  Histogram& request_output = group.AddHistogram("vllm:request_generation_tokens", "Generated tokens of a request.", kTokens);
-  Histogram& iteration = group.AddHistogram("vllm:iteration_tokens_total", "Tokens of one step.", kIterationTokens);
-  Histogram& step_seconds = group.AddHistogram("lamina:step_seconds", "Duration of one step.", kStepSeconds);
-  Histogram& attention_wait =
-      group.AddHistogram("lamina:attention_wait_seconds", "Part of a step that compute nodes waited for memory nodes.", kStepSeconds);
-  Counter& to_memory = group.AddCounter("lamina:bytes_to_memory_nodes_total", "Bytes sent to memory nodes.");
-  Counter& from_memory = group.AddCounter("lamina:bytes_from_memory_nodes_total", "Bytes received from memory nodes.");
+      group.AddHistogram("vllm:request_prefill_time_seconds",
+                         "From the start of prefill to the first token.", kRequestSeconds);
+  Histogram& decode = group.AddHistogram("vllm:request_decode_time_seconds",
+                                         "From the first token to the last.", kRequestSeconds);
+  Histogram& request_prompt =
+      group.AddHistogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", kTokens);
+  Histogram& request_output = group.AddHistogram("vllm:request_generation_tokens",
+                                                 "Generated tokens of a request.", kTokens);
+  Histogram& iteration =
+      group.AddHistogram("vllm:iteration_tokens_total", "Tokens of one step.", kIterationTokens);
+  Histogram& step_seconds =
+      group.AddHistogram("lamina:step_seconds", "Duration of one step.", kStepSeconds);
+  Histogram& attention_wait = group.AddHistogram(
+      "lamina:attention_wait_seconds", "Part of a step that compute nodes waited for memory nodes.",
+      kStepSeconds);
+  Counter& to_memory =
+      group.AddCounter("lamina:bytes_to_memory_nodes_total", "Bytes sent to memory nodes.");
+  Counter& from_memory =
+      group.AddCounter("lamina:bytes_from_memory_nodes_total", "Bytes received from memory nodes.");
 
   std::mutex nodes_mutex;  // guards the rest
   NodeGauge slots_used{registry, "lamina:kv_slots_used", "Token slots in use on a node."};
   NodeGauge slots_capacity{registry, "lamina:kv_slots_capacity", "Token slots of a node."};
   NodeGauge node_up{registry, "lamina:node_up", "1 if the node is ready, else 0."};
-  NodeGauge stale_messages{registry, "lamina:stale_messages",
-                           "Late or duplicate messages that a node has dropped since it was configured."};
-  NodeGauge data_path{registry, "lamina:data_path", "1 for the fabric by which a compute node reaches the node."};
+  NodeGauge stale_messages{
+      registry, "lamina:stale_messages",
+      "Late or duplicate messages that a node has dropped since it was configured."};
+  NodeGauge data_path{registry, "lamina:data_path",
+                      "1 for the fabric by which a compute node reaches the node."};
   std::vector<std::unique_ptr<NodeCounter>> times;  // as kTimedWork
 };
 
-Metrics::Metrics(const std::string& model_name) : families_(std::make_unique<Families>(model_name)) {}
+Metrics::Metrics(const std::string& model_name)
+    : families_(std::make_unique<Families>(model_name)) {}
 Metrics::~Metrics() = default;
 
 void Metrics::OnFirstToken(double time_to_first_token) {
@@ -205,7 +240,8 @@ std::string Metrics::Serialize(const EngineStatus& status) {
   families_->running.Set(status.scheduler.num_running);
   families_->waiting.Set(status.scheduler.num_waiting);
   const auto count = [](Counter& counter, int64_t total) {
-    if (const double more = static_cast<double>(total) - counter.Value(); more > 0) counter.Increment(more);
+    if (const double more = static_cast<double>(total) - counter.Value(); more > 0)
+      counter.Increment(more);
   };
   count(families_->preemptions, status.scheduler.num_preemptions);
   count(families_->prefix_queries, status.scheduler.num_started_tokens);
@@ -217,8 +253,8 @@ std::string Metrics::Serialize(const EngineStatus& status) {
     capacity += static_cast<double>(node.capacity_tokens);
   }
   families_->kv_usage.Set(capacity > 0 ? used / capacity : 0);
-  for (NodeGauge* gauge :
-       {&families_->slots_used, &families_->slots_capacity, &families_->node_up, &families_->stale_messages, &families_->data_path})
+  for (NodeGauge* gauge : {&families_->slots_used, &families_->slots_capacity, &families_->node_up,
+                           &families_->stale_messages, &families_->data_path})
     gauge->Forget();
   for (const std::unique_ptr<NodeCounter>& counter : families_->times) counter->Forget();
   for (const NodeStatus& node : status.nodes) {
@@ -229,8 +265,10 @@ std::string Metrics::Serialize(const EngineStatus& status) {
     }
     families_->node_up.Set(node, node.state == "ready" ? 1 : 0);
     families_->stale_messages.Set(node, static_cast<double>(node.stale_messages));
-    // Why others were not used is text of many forms, which would make new series: `lamina cluster status` has it.
-    for (const DataPathStatus& path : node.paths) families_->data_path.Set(node, 1, {{"from", path.from}, {"fabric", path.fabric}});
+    // Why others were not used is text of many forms, which would make new series: `lamina cluster
+    // status` has it.
+    for (const DataPathStatus& path : node.paths)
+      families_->data_path.Set(node, 1, {{"from", path.from}, {"fabric", path.fabric}});
     if (node.capacity_tokens == 0) continue;  // keeps no KV
     families_->slots_used.Set(node, static_cast<double>(node.used_tokens));
     families_->slots_capacity.Set(node, static_cast<double>(node.capacity_tokens));

@@ -1,4 +1,5 @@
-// Prometheus metrics: the names of vLLM, so that existing boards work, and lamina's own for steps and nodes.
+// Prometheus metrics: the names of vLLM, so that existing boards work, and lamina's own for steps
+// and nodes.
 #pragma once
 
 #include <memory>
@@ -8,8 +9,8 @@
 
 namespace lamina {
 
-// Thread: any. The engine reports events to it; gauges are read from the engine's status when they are asked for. Every vllm: name carries
-// the labels model_name and engine="0".
+// Thread: any. The engine reports events to it; gauges are read from the engine's status when they
+// are asked for. Every vllm: name carries the labels model_name and engine="0".
 class Metrics final : public EngineObserver {
  public:
   explicit Metrics(const std::string& model_name);
@@ -20,7 +21,8 @@ class Metrics final : public EngineObserver {
   void OnFinished(const Finished& finished) override;
   void OnStep(const Step& step) override;
 
-  // All metrics in the text format of Prometheus. Nodes that `status` does not name any more are left out.
+  // All metrics in the text format of Prometheus. Nodes that `status` does not name any more are
+  // left out.
   std::string Serialize(const EngineStatus& status);
 
  private:

@@ -14,11 +14,13 @@ using nlohmann::ordered_json;
 
 }  // namespace
 
-RequestReader::RequestReader(const ServedModel& model) : model_(model), rules_{model.config.vocab_size, model.config.generation} {}
+RequestReader::RequestReader(const ServedModel& model)
+    : model_(model), rules_{model.config.vocab_size, model.config.generation} {}
 
 ReadRequest RequestReader::Completion(const std::string& body, int64_t max_model_len) const {
   ReadRequest out;
-  if (const auto error = ReadCompletion(body, max_model_len, out)) out.outcome = ErrorResponse(*error);
+  if (const auto error = ReadCompletion(body, max_model_len, out))
+    out.outcome = ErrorResponse(*error);
   return out;
 }
 
@@ -30,34 +32,43 @@ ReadRequest RequestReader::Chat(const std::string& body, int64_t max_model_len) 
 
 ReadRequest RequestReader::Tokenize(const std::string& body, int64_t max_model_len) const {
   ReadRequest out;
-  if (const auto error = ReadTokenize(body, max_model_len, out)) out.outcome = ErrorResponse(*error);
+  if (const auto error = ReadTokenize(body, max_model_len, out))
+    out.outcome = ErrorResponse(*error);
   return out;
 }
 
 ReadRequest RequestReader::Detokenize(const std::string& body, int64_t max_model_len) const {
   ReadRequest out;
-  if (const auto error = ReadDetokenize(body, max_model_len, out)) out.outcome = ErrorResponse(*error);
+  if (const auto error = ReadDetokenize(body, max_model_len, out))
+    out.outcome = ErrorResponse(*error);
   return out;
 }
 
 std::optional<ApiError> RequestReader::CheckModel(const std::string& model) const {
   if (model.empty() || model == model_.name) return std::nullopt;
-  return ApiError{404, "the model '" + model + "' is not served here; '" + model_.name + "' is", "model"};
+  return ApiError{404, "the model '" + model + "' is not served here; '" + model_.name + "' is",
+                  "model"};
 }
 
 Status RequestReader::CheckLength(const std::string& text, int64_t max_model_len) const {
   if (model_.tokenizer->MinTokens(text) <= max_model_len) return OkStatus();
-  return InvalidArgument("the text has " + std::to_string(text.size()) + " bytes, which cannot fit into the model's context of " +
+  return InvalidArgument("the text has " + std::to_string(text.size()) +
+                         " bytes, which cannot fit into the model's context of " +
                          std::to_string(max_model_len) + " tokens: its tokens never spell so many");
 }
 
-Result<std::vector<TokenId>> RequestReader::Encode(const std::string& text, bool add_special_tokens, int64_t max_model_len) const {
+Result<std::vector<TokenId>> RequestReader::Encode(const std::string& text, bool add_special_tokens,
+                                                   int64_t max_model_len) const {
   LAMINA_RETURN_IF_ERROR(CheckLength(text, max_model_len));
-  LAMINA_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, model_.tokenizer->Encode(text, add_special_tokens));
-  for (const TokenId token : tokens) {  // tokens may have been added to a tokenizer and not to its model
+  LAMINA_ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
+                          model_.tokenizer->Encode(text, add_special_tokens));
+  // Tokens may have been added to a tokenizer and not to its model.
+  for (const TokenId token : tokens) {
     if (token < model_.config.vocab_size) continue;
-    return InvalidArgument("the text has the token " + std::to_string(token) + ", \"" + Shortened(model_.tokenizer->IdToPiece(token), 200) +
-                           "\", but the model's vocabulary has " + std::to_string(model_.config.vocab_size));
+    return InvalidArgument("the text has the token " + std::to_string(token) + ", \"" +
+                           Shortened(model_.tokenizer->IdToPiece(token), 200) +
+                           "\", but the model's vocabulary has " +
+                           std::to_string(model_.config.vocab_size));
   }
   return tokens;
 }
@@ -68,13 +79,16 @@ bool RequestReader::StartsWithBos(const std::string& text) const {
 }
 
 Result<std::string> RequestReader::RenderChat(const ChatInput& input) const {
-  if (model_.chat_template == nullptr) return InvalidArgument(model_.no_chat_reason + "; use /v1/completions");
+  if (model_.chat_template == nullptr)
+    return InvalidArgument(model_.no_chat_reason + "; use /v1/completions");
   auto text = model_.chat_template->Render(input);
   if (!text.ok()) return InvalidArgument("chat template: " + text.status().message());
   return text;
 }
 
-std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body, int64_t max_model_len, ReadRequest& out) const {
+std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body,
+                                                      int64_t max_model_len,
+                                                      ReadRequest& out) const {
   json fields;
   if (auto error = ParseBody(body, fields)) return error;
   CompletionRequest request;
@@ -91,7 +105,8 @@ std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body, i
       if (request.echo) read.echo = *text;
     } else {
       read.tokens = std::move(std::get<std::vector<TokenId>>(prompt));
-      if (request.echo) read.echo = model_.tokenizer->Decode(read.tokens, request.options.skip_special_tokens);
+      if (request.echo)
+        read.echo = model_.tokenizer->Decode(read.tokens, request.options.skip_special_tokens);
     }
   }
   spec.options = std::move(request.options);
@@ -99,7 +114,8 @@ std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body, i
   return std::nullopt;
 }
 
-std::optional<ApiError> RequestReader::ReadChat(const std::string& body, int64_t max_model_len, ReadRequest& out) const {
+std::optional<ApiError> RequestReader::ReadChat(const std::string& body, int64_t max_model_len,
+                                                ReadRequest& out) const {
   json fields;
   if (auto error = ParseBody(body, fields)) return error;
   ChatRequest request;
@@ -107,7 +123,9 @@ std::optional<ApiError> RequestReader::ReadChat(const std::string& body, int64_t
   if (auto error = CheckModel(request.options.model)) return error;
   const Result<std::string> text = RenderChat(request.input);
   if (!text.ok()) return ApiError{400, text.status().message(), "messages"};
-  auto tokens = Encode(text.value(), request.add_special_tokens.value_or(!StartsWithBos(text.value())), max_model_len);
+  auto tokens =
+      Encode(text.value(), request.add_special_tokens.value_or(!StartsWithBos(text.value())),
+             max_model_len);
   if (!tokens.ok()) return ApiError{400, tokens.status().message(), "messages"};
   GenerationSpec spec;
   spec.kind = ApiKind::kChat;
@@ -119,7 +137,8 @@ std::optional<ApiError> RequestReader::ReadChat(const std::string& body, int64_t
   return std::nullopt;
 }
 
-std::optional<ApiError> RequestReader::ReadTokenize(const std::string& body, int64_t max_model_len, ReadRequest& out) const {
+std::optional<ApiError> RequestReader::ReadTokenize(const std::string& body, int64_t max_model_len,
+                                                    ReadRequest& out) const {
   json fields;
   if (auto error = ParseBody(body, fields)) return error;
   TokenizeRequest request;
@@ -135,19 +154,24 @@ std::optional<ApiError> RequestReader::ReadTokenize(const std::string& body, int
   } else {
     text = std::get<std::string>(request.input);
   }
-  const bool add_special_tokens = request.add_special_tokens.value_or(chat == nullptr || !StartsWithBos(text));
-  if (const Status status = CheckLength(text, max_model_len); !status.ok()) return ApiError{400, status.message(), field};
+  const bool add_special_tokens =
+      request.add_special_tokens.value_or(chat == nullptr || !StartsWithBos(text));
+  if (const Status status = CheckLength(text, max_model_len); !status.ok())
+    return ApiError{400, status.message(), field};
   const Result<std::vector<TokenId>> encoded = model_.tokenizer->Encode(text, add_special_tokens);
   if (!encoded.ok()) return ApiError{400, encoded.status().message(), field};
   const std::vector<TokenId>& tokens = *encoded;
-  std::string answer =
-      "{\"count\":" + std::to_string(tokens.size()) + ",\"max_model_len\":" + std::to_string(max_model_len) + ",\"tokens\":[";
-  for (size_t i = 0; i < tokens.size(); ++i) answer += (i == 0 ? "" : ",") + std::to_string(tokens[i]);
+  std::string answer = "{\"count\":" + std::to_string(tokens.size()) +
+                       ",\"max_model_len\":" + std::to_string(max_model_len) + ",\"tokens\":[";
+  for (size_t i = 0; i < tokens.size(); ++i)
+    answer += (i == 0 ? "" : ",") + std::to_string(tokens[i]);
   out.outcome = OutboundResponse{200, "application/json", answer + "]}", {}};
   return std::nullopt;
 }
 
-std::optional<ApiError> RequestReader::ReadDetokenize(const std::string& body, int64_t max_model_len, ReadRequest& out) const {
+std::optional<ApiError> RequestReader::ReadDetokenize(const std::string& body,
+                                                      int64_t max_model_len,
+                                                      ReadRequest& out) const {
   json fields;
   if (auto error = ParseBody(body, fields)) return error;
   DetokenizeRequest request;
@@ -155,11 +179,13 @@ std::optional<ApiError> RequestReader::ReadDetokenize(const std::string& body, i
   if (auto error = CheckModel(request.model)) return error;
   if (std::ssize(request.tokens) > max_model_len) {
     return ApiError{400,
-                    "'tokens' has " + std::to_string(request.tokens.size()) + " entries, but the model's context is " +
-                        std::to_string(max_model_len) + " tokens",
+                    "'tokens' has " + std::to_string(request.tokens.size()) +
+                        " entries, but the model's context is " + std::to_string(max_model_len) +
+                        " tokens",
                     "tokens"};
   }
-  const ordered_json answer = {{"prompt", model_.tokenizer->Decode(request.tokens, /*skip_special=*/false)}};
+  const ordered_json answer = {
+      {"prompt", model_.tokenizer->Decode(request.tokens, /*skip_special=*/false)}};
   out.outcome = OutboundResponse{200, "application/json", DumpJson(answer), {}};
   return std::nullopt;
 }

@@ -1,5 +1,5 @@
-// From the body of a request to the prompts to generate from, or to an answer: JSON, chat templates and tokenizers, whose work grows with
-// the text and may take seconds.
+// From the body of a request to the prompts to generate from, or to an answer: JSON, chat templates
+// and tokenizers, whose work grows with the text and may take seconds.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,19 @@
 #include "api/exchange.h"
 #include "api/generation.h"
 #include "api/requests.h"
+#include "model/model_config.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
-#include "model/model_config.h"
 
 namespace lamina {
 
 // What is served. Borrowed objects outlive the service.
 struct ServedModel {
-  std::string name;                             // as clients write it
-  std::string root;                             // where it came from; "": the name
-  const Tokenizer* tokenizer = nullptr;         // required
-  const ChatTemplate* chat_template = nullptr;  // nullptr: chat requests get a 400 with `no_chat_reason`
+  std::string name;                      // as clients write it
+  std::string root;                      // where it came from; "": the name
+  const Tokenizer* tokenizer = nullptr;  // required
+  // Nullptr: chat requests get a 400 with `no_chat_reason`.
+  const ChatTemplate* chat_template = nullptr;
   std::string no_chat_reason = "this model has no chat template";
   ModelConfig config;
 };
@@ -34,7 +35,8 @@ struct ReadRequest {
   std::vector<std::string> unknown_fields;
 };
 
-// Thread: any; immutable. `max_model_len`: text that cannot fit into so many tokens is refused before the work of tokenising it.
+// Thread: any; immutable. `max_model_len`: text that cannot fit into so many tokens is refused
+// before the work of tokenising it.
 class RequestReader {
  public:
   explicit RequestReader(const ServedModel& model);  // borrows
@@ -46,14 +48,19 @@ class RequestReader {
 
  private:
   // Each fills `out` or says what is wrong.
-  std::optional<ApiError> ReadCompletion(const std::string& body, int64_t max_model_len, ReadRequest& out) const;
-  std::optional<ApiError> ReadChat(const std::string& body, int64_t max_model_len, ReadRequest& out) const;
-  std::optional<ApiError> ReadTokenize(const std::string& body, int64_t max_model_len, ReadRequest& out) const;
-  std::optional<ApiError> ReadDetokenize(const std::string& body, int64_t max_model_len, ReadRequest& out) const;
+  std::optional<ApiError> ReadCompletion(const std::string& body, int64_t max_model_len,
+                                         ReadRequest& out) const;
+  std::optional<ApiError> ReadChat(const std::string& body, int64_t max_model_len,
+                                   ReadRequest& out) const;
+  std::optional<ApiError> ReadTokenize(const std::string& body, int64_t max_model_len,
+                                       ReadRequest& out) const;
+  std::optional<ApiError> ReadDetokenize(const std::string& body, int64_t max_model_len,
+                                         ReadRequest& out) const;
 
   std::optional<ApiError> CheckModel(const std::string& model) const;
   Status CheckLength(const std::string& text, int64_t max_model_len) const;
-  Result<std::vector<TokenId>> Encode(const std::string& text, bool add_special_tokens, int64_t max_model_len) const;
+  Result<std::vector<TokenId>> Encode(const std::string& text, bool add_special_tokens,
+                                      int64_t max_model_len) const;
   bool StartsWithBos(const std::string& text) const;
   Result<std::string> RenderChat(const ChatInput& input) const;
 

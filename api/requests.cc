@@ -11,16 +11,18 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxNesting = 100;  // of a body; everything that walks JSON may recurse
-// Lists, objects and strings of a body: parsed, each takes a hundred bytes or more. A conversation of 10,000 messages has 30,000 and
-// 60,000.
+// Lists, objects and strings of a body: parsed, each takes a hundred bytes or more. A conversation
+// of 10,000 messages has 30,000 and 60,000.
 constexpr int kMaxContainers = 1 << 17;
 constexpr int kMaxStrings = 1 << 19;
 constexpr int64_t kMaxBeams = 64;
 constexpr int64_t kMaxBeamEnds = 8;  // for each one every beam has to be offered more tokens
 constexpr int64_t kMaxChoicesOfPrompt = 128;
-constexpr int64_t kMaxChoices = 1024;  // prompts x best_of of one request: as many sequences as the queue holds by default
+// Prompts x best_of of one request: as many sequences as the queue holds by default.
+constexpr int64_t kMaxChoices = 1024;
 constexpr size_t kMaxStopStrings = 32;
-constexpr size_t kMaxStopBytes = 4096;  // all stop strings together: every token is checked against them
+// All stop strings together: every token is checked against them.
+constexpr size_t kMaxStopBytes = 4096;
 constexpr size_t kMaxStopTokens = 1024;
 constexpr size_t kMaxLogitBias = 1024;
 constexpr int64_t kMaxLogprobs = 20;
@@ -67,35 +69,44 @@ void ReadStop(FieldReader& reader, std::vector<std::string>& stop) {
   const json* value = reader.Find("stop");
   if (value == nullptr) return;
   if (!value->is_string() && !value->is_array())
-    return reader.Fail("stop", "'stop' must be a string or a list of strings, not " + JsonTypeName(*value));
+    return reader.Fail("stop",
+                       "'stop' must be a string or a list of strings, not " + JsonTypeName(*value));
   const json list = value->is_string() ? json::array({*value}) : *value;
   if (list.size() > kMaxStopStrings)
-    return reader.Fail("stop", "'stop' has " + std::to_string(list.size()) + " entries; at most 32 are possible");
+    return reader.Fail(
+        "stop", "'stop' has " + std::to_string(list.size()) + " entries; at most 32 are possible");
   size_t bytes = 0;
   for (const json& item : list) {
-    if (!item.is_string()) return reader.Fail("stop", "'stop' must hold strings only, not " + JsonTypeName(item));
+    if (!item.is_string())
+      return reader.Fail("stop", "'stop' must hold strings only, not " + JsonTypeName(item));
     stop.push_back(item.get<std::string>());
     bytes += stop.back().size();
     if (stop.back().empty()) return reader.Fail("stop", "'stop' must not hold an empty string");
   }
   if (bytes > kMaxStopBytes)
-    reader.Fail("stop", "the strings of 'stop' have " + std::to_string(bytes) + " bytes together; at most 4096 are possible");
+    reader.Fail("stop", "the strings of 'stop' have " + std::to_string(bytes) +
+                            " bytes together; at most 4096 are possible");
 }
 
 void ReadLogitBias(FieldReader& reader, int64_t vocab_size, control::SamplingParams& sampling) {
   const json* value = reader.Find("logit_bias");
   if (value == nullptr) return;
   if (!value->is_object())
-    return reader.Fail("logit_bias", "'logit_bias' must be an object of token id and bias, not " + JsonTypeName(*value));
-  if (value->size() > kMaxLogitBias) return reader.Fail("logit_bias", "'logit_bias' has more than 1024 entries");
+    return reader.Fail("logit_bias", "'logit_bias' must be an object of token id and bias, not " +
+                                         JsonTypeName(*value));
+  if (value->size() > kMaxLogitBias)
+    return reader.Fail("logit_bias", "'logit_bias' has more than 1024 entries");
   for (const auto& [key, bias] : value->items()) {
     int32_t token = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
-    if (error != std::errc() || end != key.data() + key.size() || token < 0 || token >= vocab_size) {
-      return reader.Fail("logit_bias", "the keys of 'logit_bias' must be token ids between 0 and " + std::to_string(vocab_size - 1));
+    if (error != std::errc() || end != key.data() + key.size() || token < 0 ||
+        token >= vocab_size) {
+      return reader.Fail("logit_bias", "the keys of 'logit_bias' must be token ids between 0 and " +
+                                           std::to_string(vocab_size - 1));
     }
     if (!bias.is_number() || !(bias.get<double>() >= -100 && bias.get<double>() <= 100)) {
-      return reader.Fail("logit_bias", "the values of 'logit_bias' must be numbers between -100 and 100");
+      return reader.Fail("logit_bias",
+                         "the values of 'logit_bias' must be numbers between -100 and 100");
     }
     control::LogitBias* entry = sampling.add_logit_bias();
     entry->set_token(token);
@@ -135,25 +146,33 @@ void ReadSampling(FieldReader& reader, const RequestRules& rules, GenerationOpti
   ReadLogitBias(reader, rules.vocab_size, sampling);
 }
 
-// Samplers of other servers. What only tunes one of them (its threshold, its base) has no effect without it.
+// Samplers of other servers. What only tunes one of them (its threshold, its base) has no effect
+// without it.
 void RefuseSamplers(FieldReader& reader) {
-  for (const char* name : {"mirostat", "mirostat_mode", "dry_multiplier", "xtc_probability", "dynatemp_range", "top_a", "samplers",
-                           "sampler_seq", "epsilon_cutoff", "eta_cutoff", "penalty_alpha"})
+  for (const char* name :
+       {"mirostat", "mirostat_mode", "dry_multiplier", "xtc_probability", "dynatemp_range", "top_a",
+        "samplers", "sampler_seq", "epsilon_cutoff", "eta_cutoff", "penalty_alpha"})
     reader.Refuse(name, "");
   for (const char* name : {"typical_p", "typ_p", "tfs_z", "tfs", "num_beams", "smoothing_curve"}) {
-    if (const json* value = reader.Find(name); value != nullptr && *value != 1) reader.Refuse(name, "");
+    if (const json* value = reader.Find(name); value != nullptr && *value != 1)
+      reader.Refuse(name, "");
   }
-  if (const json* value = reader.Find("top_n_sigma"); value != nullptr && !(value->is_number() && value->get<double>() < 0))
+  if (const json* value = reader.Find("top_n_sigma");
+      value != nullptr && !(value->is_number() && value->get<double>() < 0))
     reader.Refuse("top_n_sigma", "");
 }
 
-// Fields of other servers that would change the answer: refused, so that nobody believes they had an effect.
+// Fields of other servers that would change the answer: refused, so that nobody believes they had
+// an effect.
 void RefuseUnsupported(FieldReader& reader) {
   reader.Refuse("suffix", "only text behind a prompt can be generated");
   reader.Refuse("prompt_logprobs", "log-probabilities are given for generated tokens only");
-  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "structural_tag",
-                           "grammar", "json_schema", "regex", "ebnf", "allowed_token_ids", "bad_words", "logits_processors"})
-    reader.Refuse(name, "output cannot be constrained; single tokens can be preferred or kept out with 'logit_bias'");
+  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
+                           "structured_outputs", "structural_tag", "grammar", "json_schema",
+                           "regex", "ebnf", "allowed_token_ids", "bad_words", "logits_processors"})
+    reader.Refuse(name,
+                  "output cannot be constrained; single tokens can be preferred or kept out with "
+                  "'logit_bias'");
   reader.Refuse("truncate_prompt_tokens", "shorten the prompt before it is sent");
   reader.Refuse("prompt_embeds", "prompts are text or token ids");
   reader.Refuse("return_tokens_as_token_ids", "log-probabilities name tokens by their text");
@@ -166,14 +185,20 @@ void RefuseUnsupported(FieldReader& reader) {
   reader.Refuse("stop_sequences", "use 'stop'");
   reader.Refuse("return_token_ids", "");
   reader.Refuse("cache_salt", "the prefix cache is shared by all requests");
-  for (const char* name : {"lora", "lora_adapter", "lora_request"}) reader.Refuse(name, "the served model has no adapters");
-  if (const json* detokenize = reader.Find("detokenize"); detokenize != nullptr && *detokenize != true)
+  for (const char* name : {"lora", "lora_adapter", "lora_request"})
+    reader.Refuse(name, "the served model has no adapters");
+  if (const json* detokenize = reader.Find("detokenize");
+      detokenize != nullptr && *detokenize != true)
     reader.Fail("detokenize", "'detokenize' is not supported except true: answers are text");
   if (const json* format = reader.Find("response_format")) {
-    const bool is_text = format->is_object() && format->contains("type") && (*format)["type"] == "text";
-    if (!is_text) reader.Fail("response_format", "'response_format' is not supported except {\"type\": \"text\"}");
+    const bool is_text =
+        format->is_object() && format->contains("type") && (*format)["type"] == "text";
+    if (!is_text)
+      reader.Fail("response_format",
+                  "'response_format' is not supported except {\"type\": \"text\"}");
   }
-  for (const char* name : {"user", "priority", "store", "metadata", "service_tier"}) reader.Ignore(name);
+  for (const char* name : {"user", "priority", "store", "metadata", "service_tier"})
+    reader.Ignore(name);
 }
 
 // Reads what it needs of the other options: they come first.
@@ -185,10 +210,14 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
   reader.Read("early_stopping", early_stopping);
   if (!use) return;
   if (out.best_of < 2)
-    return reader.Fail("use_beam_search", "'use_beam_search' needs an 'n' or 'best_of' of at least 2, the number of beams");
+    return reader.Fail(
+        "use_beam_search",
+        "'use_beam_search' needs an 'n' or 'best_of' of at least 2, the number of beams");
   if (std::ssize(out.stop_token_ids) > kMaxBeamEnds)
-    return reader.Fail("stop_token_ids", "'stop_token_ids' can have at most 8 tokens with 'use_beam_search'");
-  if (out.best_of > kMaxBeams) return reader.Fail("best_of", "'use_beam_search' can have at most 64 beams, 'best_of' or 'n'");
+    return reader.Fail("stop_token_ids",
+                       "'stop_token_ids' can have at most 8 tokens with 'use_beam_search'");
+  if (out.best_of > kMaxBeams)
+    return reader.Fail("best_of", "'use_beam_search' can have at most 64 beams, 'best_of' or 'n'");
   const control::SamplingParams& sampling = out.sampling;
   const std::pair<const char*, bool> without[] = {
       {"stream", out.stream},
@@ -202,7 +231,8 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
   };
   for (const auto& [name, used] : without) {
     if (used && reader.Find(name) != nullptr)
-      return reader.Fail(name, std::string("'") + name + "' is not supported with 'use_beam_search'");
+      return reader.Fail(name,
+                         std::string("'") + name + "' is not supported with 'use_beam_search'");
   }
   out.beam_search = {length_penalty, early_stopping};
 }
@@ -210,11 +240,14 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
 void ReadStreamOptions(FieldReader& reader, GenerationOptions& out) {
   const json* value = reader.Find("stream_options");
   if (value == nullptr) return;
-  if (!value->is_object()) return reader.Fail("stream_options", "'stream_options' must be an object, not " + JsonTypeName(*value));
+  if (!value->is_object())
+    return reader.Fail("stream_options",
+                       "'stream_options' must be an object, not " + JsonTypeName(*value));
   FieldReader inner(*value);
   inner.Read("include_usage", out.include_usage);
   inner.Read("continuous_usage_stats", out.continuous_usage);
-  if (inner.error()) return reader.Fail("stream_options." + inner.error()->param, inner.error()->message);
+  if (inner.error())
+    return reader.Fail("stream_options." + inner.error()->param, inner.error()->message);
 }
 
 void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptions& out) {
@@ -223,19 +256,25 @@ void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptio
   reader.ReadInteger("n", 1, kMaxChoicesOfPrompt, n);
   int64_t best_of = n;
   reader.ReadInteger("best_of", 1, kMaxChoicesOfPrompt, best_of);
-  if (best_of < n) reader.Fail("best_of", "'best_of' is how many answers the best 'n' are taken from, and cannot be less than 'n'");
+  if (best_of < n)
+    reader.Fail(
+        "best_of",
+        "'best_of' is how many answers the best 'n' are taken from, and cannot be less than 'n'");
   out.n = static_cast<int>(n);
   out.best_of = static_cast<int>(best_of);
   reader.Read("stream", out.stream);
   if (out.stream && best_of > n)
-    reader.Fail("stream", "'stream' is not supported with a 'best_of' above 'n': the best are known at the end");
+    reader.Fail(
+        "stream",
+        "'stream' is not supported with a 'best_of' above 'n': the best are known at the end");
   ReadStreamOptions(reader, out);
   int64_t max_tokens = -1;
   reader.ReadInteger("max_tokens", 1, INT64_MAX, max_tokens);
   reader.ReadInteger("max_completion_tokens", 1, INT64_MAX, max_tokens);
   if (max_tokens > 0) out.max_tokens = max_tokens;
   reader.ReadInteger("min_tokens", 0, INT32_MAX, out.min_tokens);
-  if (out.max_tokens && out.min_tokens > *out.max_tokens) reader.Fail("min_tokens", "'min_tokens' is larger than 'max_tokens'");
+  if (out.max_tokens && out.min_tokens > *out.max_tokens)
+    reader.Fail("min_tokens", "'min_tokens' is larger than 'max_tokens'");
   reader.Read("ignore_eos", out.ignore_eos);
   ReadStop(reader, out.stop);
   reader.ReadTokens("stop_token_ids", rules.vocab_size, kMaxStopTokens, out.stop_token_ids);
@@ -245,7 +284,9 @@ void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptio
   RefuseUnsupported(reader);
 }
 
-bool IsTokenList(const json& value) { return value.is_array() && !value.empty() && value[0].is_number(); }
+bool IsTokenList(const json& value) {
+  return value.is_array() && !value.empty() && value[0].is_number();
+}
 
 void ReadPrompts(FieldReader& reader, int64_t vocab_size, std::vector<Prompt>& prompts) {
   const json* value = reader.Find("prompt");
@@ -261,13 +302,16 @@ void ReadPrompts(FieldReader& reader, int64_t vocab_size, std::vector<Prompt>& p
       if (tokens_reader.error()) return reader.Fail("prompt", tokens_reader.error()->message);
       prompts.emplace_back(std::move(tokens));
     } else {
-      reader.Fail("prompt", "'prompt' must be a string, a list of strings, a list of token ids or a list of such lists, and not empty");
+      reader.Fail("prompt",
+                  "'prompt' must be a string, a list of strings, a list of token ids or a list of "
+                  "such lists, and not empty");
     }
   };
   if (!value->is_array() || IsTokenList(*value)) return add(*value);
   if (value->empty()) return reader.Fail("prompt", "'prompt' must not be an empty list");
   if (value->size() > kMaxChoices)
-    return reader.Fail("prompt", "'prompt' has " + std::to_string(value->size()) + " entries; at most 1024 are possible");
+    return reader.Fail("prompt", "'prompt' has " + std::to_string(value->size()) +
+                                     " entries; at most 1024 are possible");
   for (const json& prompt : *value) add(prompt);
 }
 
@@ -277,16 +321,19 @@ std::string ReadContent(FieldReader& reader, const json& content, const std::str
   if (content.is_null()) return "";
   std::string text;
   if (!content.is_array()) {
-    reader.Fail("messages", where + ".content must be a string or a list of text parts, not " + JsonTypeName(content));
+    reader.Fail("messages", where + ".content must be a string or a list of text parts, not " +
+                                JsonTypeName(content));
     return text;
   }
   for (size_t i = 0; i < content.size(); ++i) {
     const json& part = content[i];
-    const bool is_text =
-        part.is_object() && (!part.contains("type") || part["type"] == "text") && part.contains("text") && part["text"].is_string();
+    const bool is_text = part.is_object() && (!part.contains("type") || part["type"] == "text") &&
+                         part.contains("text") && part["text"].is_string();
     if (!is_text)
-      reader.Fail("messages",
-                  where + ".content[" + std::to_string(i) + "] must be {\"type\": \"text\", \"text\": ...}; other kinds are not supported");
+      reader.Fail(
+          "messages",
+          where + ".content[" + std::to_string(i) +
+              "] must be {\"type\": \"text\", \"text\": ...}; other kinds are not supported");
     if (is_text) text += (i == 0 ? "" : "\n") + part["text"].get<std::string>();
   }
   return text;
@@ -295,13 +342,17 @@ std::string ReadContent(FieldReader& reader, const json& content, const std::str
 void ReadMessages(FieldReader& reader, ChatInput& input) {
   const json* messages = reader.Find("messages");
   if (messages == nullptr) return reader.Fail("messages", "'messages' is missing");
-  if (!messages->is_array() || messages->empty()) return reader.Fail("messages", "'messages' must be a list with at least one message");
+  if (!messages->is_array() || messages->empty())
+    return reader.Fail("messages", "'messages' must be a list with at least one message");
   for (size_t i = 0; i < messages->size(); ++i) {
     const json& message = (*messages)[i];
     const std::string where = "messages[" + std::to_string(i) + "]";
-    if (!message.is_object()) return reader.Fail("messages", where + " must be an object, not " + JsonTypeName(message));
-    if (!message.contains("role") || !message["role"].is_string()) return reader.Fail("messages", where + ".role must be a string");
-    if (!message.contains("content") && !message.contains("tool_calls")) return reader.Fail("messages", where + ".content is missing");
+    if (!message.is_object())
+      return reader.Fail("messages", where + " must be an object, not " + JsonTypeName(message));
+    if (!message.contains("role") || !message["role"].is_string())
+      return reader.Fail("messages", where + ".role must be a string");
+    if (!message.contains("content") && !message.contains("tool_calls"))
+      return reader.Fail("messages", where + ".content is missing");
     ChatMessage& out = input.messages.emplace_back();
     out.role = message["role"].get<std::string>();
     if (message.contains("content")) out.content = ReadContent(reader, message["content"], where);
@@ -317,7 +368,8 @@ void ReadChatInput(FieldReader& reader, ChatInput& input) {
   reader.Read("add_generation_prompt", input.add_generation_prompt);
   if (const json* variables = reader.Find("chat_template_kwargs")) {
     if (!variables->is_object())
-      return reader.Fail("chat_template_kwargs", "'chat_template_kwargs' must be an object, not " + JsonTypeName(*variables));
+      return reader.Fail("chat_template_kwargs", "'chat_template_kwargs' must be an object, not " +
+                                                     JsonTypeName(*variables));
     if (variables->size() > kMaxUnknownFields)
       return reader.Fail("chat_template_kwargs", "'chat_template_kwargs' has more than 16 entries");
     input.variables = *variables;
@@ -331,10 +383,12 @@ void ReadTools(FieldReader& reader) {
   const json* tool_choice = reader.Find("tool_choice");
   const bool is_none = tool_choice != nullptr && *tool_choice == "none";
   if (!is_none) reader.Refuse("tools", "tools cannot be called");
-  if (!is_none && tool_choice != nullptr && *tool_choice != "auto") reader.Refuse("tool_choice", "tools cannot be called");
+  if (!is_none && tool_choice != nullptr && *tool_choice != "auto")
+    reader.Refuse("tool_choice", "tools cannot be called");
   reader.Refuse("functions", "functions cannot be called");
   const json* function_call = reader.Find("function_call");
-  const bool calls = function_call != nullptr && *function_call != "none" && *function_call != "auto";
+  const bool calls =
+      function_call != nullptr && *function_call != "none" && *function_call != "auto";
   if (calls) reader.Refuse("function_call", "functions cannot be called");
   for (const char* name : {"tools", "parallel_tool_calls"}) reader.Ignore(name);
 }
@@ -344,7 +398,8 @@ void ReadChatLogprobs(FieldReader& reader, control::SamplingParams& sampling) {
   reader.Read("logprobs", logprobs);
   int64_t top_logprobs = 0;
   reader.ReadInteger("top_logprobs", 0, kMaxLogprobs, top_logprobs);
-  if (top_logprobs > 0 && !logprobs) reader.Fail("top_logprobs", "'top_logprobs' needs 'logprobs': true");
+  if (top_logprobs > 0 && !logprobs)
+    reader.Fail("top_logprobs", "'top_logprobs' needs 'logprobs': true");
   if (logprobs) sampling.set_num_logprobs(static_cast<int32_t>(top_logprobs));
 }
 
@@ -353,21 +408,27 @@ void ReadChatLogprobs(FieldReader& reader, control::SamplingParams& sampling) {
 std::optional<ApiError> ParseBody(std::string_view body, json& out) {
   const Contents contents = ContentsOf(body);
   if (contents.nesting > kMaxNesting)
-    return ApiError{400, "the request body is nested more than " + std::to_string(kMaxNesting) + " deep", ""};
+    return ApiError{
+        400, "the request body is nested more than " + std::to_string(kMaxNesting) + " deep", ""};
   if (contents.num_containers > kMaxContainers || contents.num_strings > kMaxStrings) {
     return ApiError{400,
-                    "the request body has more than " + std::to_string(kMaxContainers) + " lists and objects or " +
-                        std::to_string(kMaxStrings) + " strings",
+                    "the request body has more than " + std::to_string(kMaxContainers) +
+                        " lists and objects or " + std::to_string(kMaxStrings) + " strings",
                     ""};
   }
   out = json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (out.is_discarded())
-    return ApiError{400, body.empty() ? "the request body is empty; JSON is expected" : "the request body is not valid JSON in UTF-8", ""};
-  if (!out.is_object()) return ApiError{400, "the request body must be a JSON object, not " + JsonTypeName(out), ""};
+    return ApiError{400,
+                    body.empty() ? "the request body is empty; JSON is expected"
+                                 : "the request body is not valid JSON in UTF-8",
+                    ""};
+  if (!out.is_object())
+    return ApiError{400, "the request body must be a JSON object, not " + JsonTypeName(out), ""};
   return std::nullopt;
 }
 
-std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& rules, CompletionRequest& out,
+std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& rules,
+                                        CompletionRequest& out,
                                         std::vector<std::string>& unknown_fields) {
   FieldReader reader(body);
   ReadOptions(reader, rules, out.options);
@@ -379,7 +440,9 @@ std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& ru
   reader.ReadInteger("logprobs", 0, kMaxLogprobs, logprobs);
   out.options.sampling.set_num_logprobs(static_cast<int32_t>(logprobs));
   if (out.echo && logprobs >= 0)
-    reader.Fail("echo", "'echo' together with 'logprobs' is not supported: log-probabilities are given for generated tokens only");
+    reader.Fail("echo",
+                "'echo' together with 'logprobs' is not supported: log-probabilities are given for "
+                "generated tokens only");
   ReadBeamSearch(reader, out.options);
   if (static_cast<int64_t>(out.prompts.size()) * out.options.best_of > kMaxChoices)
     reader.Fail("n", "a request can have at most 1024 choices (prompts times 'n', or 'best_of')");
@@ -387,7 +450,8 @@ std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& ru
   return reader.error();
 }
 
-std::optional<ApiError> ParseChat(const json& body, const RequestRules& rules, ChatRequest& out, std::vector<std::string>& unknown_fields) {
+std::optional<ApiError> ParseChat(const json& body, const RequestRules& rules, ChatRequest& out,
+                                  std::vector<std::string>& unknown_fields) {
   FieldReader reader(body);
   ReadOptions(reader, rules, out.options);
   ReadChatInput(reader, out.input);
@@ -418,7 +482,8 @@ std::optional<ApiError> ParseTokenize(const json& body, TokenizeRequest& out) {
   return reader.error();
 }
 
-std::optional<ApiError> ParseDetokenize(const json& body, const RequestRules& rules, DetokenizeRequest& out) {
+std::optional<ApiError> ParseDetokenize(const json& body, const RequestRules& rules,
+                                        DetokenizeRequest& out) {
   FieldReader reader(body);
   reader.Read("model", out.model);
   if (reader.Find("tokens") == nullptr) reader.Fail("tokens", "'tokens' is missing");

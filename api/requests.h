@@ -7,11 +7,11 @@
 #include <variant>
 #include <vector>
 
-#include "base/ids.h"
 #include "api/api_error.h"
+#include "base/ids.h"
+#include "model/model_config.h"
 #include "text/chat_template.h"
 #include "wire/control.pb.h"
-#include "model/model_config.h"
 
 namespace lamina {
 
@@ -19,7 +19,9 @@ namespace lamina {
 struct GenerationOptions {
   std::string model;  // "" or absent: the one that is served
   int n = 1;          // answers
-  int best_of = 1;    // sequences that are generated, or beams; at least n. The n most likely by token become the answers
+  // Sequences that are generated, or beams; at least n. The n most likely by token become the
+  // answers.
+  int best_of = 1;
   bool stream = false;
   bool include_usage = false;     // stream: one last chunk with the usage
   bool continuous_usage = false;  // stream: usage in every chunk
@@ -51,15 +53,16 @@ struct CompletionRequest {
 struct ChatRequest {
   GenerationOptions options;
   ChatInput input;
-  // Whether the beginning-of-sequence token is put in front of the rendered conversation. Absent: unless the template wrote it, so that
-  // there is exactly one.
+  // Whether the beginning-of-sequence token is put in front of the rendered conversation. Absent:
+  // unless the template wrote it, so that there is exactly one.
   std::optional<bool> add_special_tokens;
 };
 
 struct TokenizeRequest {
   std::string model;
   std::variant<std::string, ChatInput> input;
-  std::optional<bool> add_special_tokens;  // absent: true for text, as in ChatRequest for conversations
+  // Absent: true for text, as in ChatRequest for conversations.
+  std::optional<bool> add_special_tokens;
 };
 
 struct DetokenizeRequest {
@@ -72,16 +75,20 @@ struct RequestRules {
   ModelConfig::Generation defaults;
 };
 
-// The body as a JSON object, or an error in one sentence: no JSON, invalid UTF-8, nested more than 100 deep, not an object.
+// The body as a JSON object, or an error in one sentence: no JSON, invalid UTF-8, nested more than
+// 100 deep, not an object.
 std::optional<ApiError> ParseBody(std::string_view body, nlohmann::json& out);
 
-// Each fills `out` or says what is wrong. Fields that lamina does not know are named in `unknown_fields` (at most 16), and ignored.
-// REQUIRES: `body` is an object nested at most 100 deep.
-std::optional<ApiError> ParseCompletion(const nlohmann::json& body, const RequestRules& rules, CompletionRequest& out,
+// Each fills `out` or says what is wrong. Fields that lamina does not know are named in
+// `unknown_fields` (at most 16), and ignored. REQUIRES: `body` is an object nested at most 100
+// deep.
+std::optional<ApiError> ParseCompletion(const nlohmann::json& body, const RequestRules& rules,
+                                        CompletionRequest& out,
                                         std::vector<std::string>& unknown_fields);
-std::optional<ApiError> ParseChat(const nlohmann::json& body, const RequestRules& rules, ChatRequest& out,
-                                  std::vector<std::string>& unknown_fields);
+std::optional<ApiError> ParseChat(const nlohmann::json& body, const RequestRules& rules,
+                                  ChatRequest& out, std::vector<std::string>& unknown_fields);
 std::optional<ApiError> ParseTokenize(const nlohmann::json& body, TokenizeRequest& out);
-std::optional<ApiError> ParseDetokenize(const nlohmann::json& body, const RequestRules& rules, DetokenizeRequest& out);
+std::optional<ApiError> ParseDetokenize(const nlohmann::json& body, const RequestRules& rules,
+                                        DetokenizeRequest& out);
 
 }  // namespace lamina

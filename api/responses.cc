@@ -13,7 +13,8 @@ using nlohmann::ordered_json;
 std::string RandomHex() {
   static thread_local std::mt19937_64 random(std::random_device{}());
   char text[33];
-  std::snprintf(text, sizeof(text), "%016llx%016llx", static_cast<unsigned long long>(random()), static_cast<unsigned long long>(random()));
+  std::snprintf(text, sizeof(text), "%016llx%016llx", static_cast<unsigned long long>(random()),
+                static_cast<unsigned long long>(random()));
   return text;
 }
 
@@ -24,17 +25,21 @@ ordered_json UsageJson(const Usage& usage) {
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
-constexpr size_t kPieceBytes = size_t{64} << 10;  // about a millisecond of writing: other connections get their turn in between
+// About a millisecond of writing: other connections get their turn in between.
+constexpr size_t kPieceBytes = size_t{64} << 10;
 
 // A choice's entry before the value of "logprobs"; `text` is what stands under `key`.
 std::string EntryBegin(int index, const char* key, const ordered_json& text) {
-  return "{\"index\":" + std::to_string(index) + ",\"" + key + "\":" + DumpJson(text) + ",\"logprobs\":";
+  return "{\"index\":" + std::to_string(index) + ",\"" + key + "\":" + DumpJson(text) +
+         ",\"logprobs\":";
 }
 
 // Everything behind it.
 std::string EntryEnd(const ChoiceOutput& choice) {
-  const ordered_json reason = choice.finish ? ordered_json(FinishReasonName(*choice.finish)) : ordered_json();
-  return ",\"finish_reason\":" + DumpJson(reason) + ",\"stop_reason\":" + DumpJson(choice.stop_reason) + "}";
+  const ordered_json reason =
+      choice.finish ? ordered_json(FinishReasonName(*choice.finish)) : ordered_json();
+  return ",\"finish_reason\":" + DumpJson(reason) +
+         ",\"stop_reason\":" + DumpJson(choice.stop_reason) + "}";
 }
 
 }  // namespace
@@ -49,23 +54,31 @@ const char* FinishReasonName(FinishReason reason) {
   return "error";
 }
 
-std::string DumpJson(const ordered_json& json) { return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace); }
+std::string DumpJson(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
 
 ResponseFormat::ResponseFormat(ApiKind kind, std::string model, const Tokenizer& tokenizer)
     : kind_(kind),
       model_(std::move(model)),
       tokenizer_(tokenizer),
       id_((kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-") + RandomHex()),
-      created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count()) {}
+      created_(std::chrono::duration_cast<std::chrono::seconds>(
+                   std::chrono::system_clock::now().time_since_epoch())
+                   .count()) {}
 
 std::string ResponseFormat::Begin(bool chunk) const {
-  const char* object = kind_ == ApiKind::kCompletion ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
-  std::string json = DumpJson({{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}});
+  const char* object = kind_ == ApiKind::kCompletion ? "text_completion"
+                       : chunk                       ? "chat.completion.chunk"
+                                                     : "chat.completion";
+  std::string json =
+      DumpJson({{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}});
   json.back() = ',';
   return json + "\"choices\":[";
 }
 
-std::string ResponseFormat::Chunk(const ChoiceOutput& choice, bool first, const Usage* usage, bool null_usage) const {
+std::string ResponseFormat::Chunk(const ChoiceOutput& choice, bool first, const Usage* usage,
+                                  bool null_usage) const {
   std::string json = Begin(/*chunk=*/true);
   if (kind_ == ApiKind::kChat) {
     ordered_json delta = ordered_json::object();
@@ -89,7 +102,8 @@ std::string ResponseFormat::UsageChunk(const Usage& usage) const {
   return Begin(/*chunk=*/true) + "],\"usage\":" + DumpJson(UsageJson(usage)) + "}";
 }
 
-AnswerWriter::AnswerWriter(const ResponseFormat& format, std::vector<ChoiceOutput> choices, const Usage& usage)
+AnswerWriter::AnswerWriter(const ResponseFormat& format, std::vector<ChoiceOutput> choices,
+                           const Usage& usage)
     : format_(format), choices_(std::move(choices)), usage_(usage) {}
 
 bool AnswerWriter::Write(std::string& json) {
@@ -99,8 +113,10 @@ bool AnswerWriter::Write(std::string& json) {
     const ChoiceOutput& choice = choices_[choice_];
     if (!logprobs_) {
       if (choice_ > 0) json += ',';
-      json += format_.kind() == ApiKind::kChat ? EntryBegin(choice.index, "message", {{"role", "assistant"}, {"content", choice.text}})
-                                               : EntryBegin(choice.index, "text", choice.text);
+      json += format_.kind() == ApiKind::kChat
+                  ? EntryBegin(choice.index, "message",
+                               {{"role", "assistant"}, {"content", choice.text}})
+                  : EntryBegin(choice.index, "text", choice.text);
       logprobs_.emplace(format_.Logprobs(choice));
     }
     if (!logprobs_->Write(kPieceBytes, json)) return false;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "manager/engine.h"
 #include "api/logprobs.h"
+#include "manager/engine.h"
 
 namespace lamina {
 
@@ -38,9 +38,11 @@ class ResponseFormat {
   // Draws a new id. Borrows the tokenizer.
   ResponseFormat(ApiKind kind, std::string model, const Tokenizer& tokenizer);
 
-  // One event of a stream. `first`: the choice's first one, which tells the role in a chat. Usage, if not null, is part of it; `null_usage`
-  // writes "usage": null instead, as clients expect that asked for the usage chunk at the end.
-  std::string Chunk(const ChoiceOutput& choice, bool first, const Usage* usage, bool null_usage) const;
+  // One event of a stream. `first`: the choice's first one, which tells the role in a chat. Usage,
+  // if not null, is part of it; `null_usage` writes "usage": null instead, as clients expect that
+  // asked for the usage chunk at the end.
+  std::string Chunk(const ChoiceOutput& choice, bool first, const Usage* usage,
+                    bool null_usage) const;
 
   // The event without choices that tells the usage.
   std::string UsageChunk(const Usage& usage) const;
@@ -50,7 +52,9 @@ class ResponseFormat {
  private:
   friend class AnswerWriter;
   std::string Begin(bool chunk) const;  // up to the first choice
-  LogprobWriter Logprobs(const ChoiceOutput& choice) const { return {kind_, tokenizer_, choice.logprobs}; }
+  LogprobWriter Logprobs(const ChoiceOutput& choice) const {
+    return {kind_, tokenizer_, choice.logprobs};
+  }
 
   ApiKind kind_;
   std::string model_;
@@ -66,7 +70,8 @@ class AnswerWriter {
   AnswerWriter(const AnswerWriter&) = delete;
   AnswerWriter& operator=(const AnswerWriter&) = delete;
 
-  // Appends the next piece to `json`, about 64 KiB or one choice's text; returns true if it was the last.
+  // Appends the next piece to `json`, about 64 KiB or one choice's text; returns true if it was the
+  // last.
   bool Write(std::string& json);
 
  private:

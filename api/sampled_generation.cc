@@ -7,13 +7,16 @@
 
 namespace lamina {
 
-SampledGeneration::SampledGeneration(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange)
+SampledGeneration::SampledGeneration(GenerationSpec spec, const Server& server,
+                                     std::shared_ptr<Exchange> exchange)
     : Generation(std::move(spec), server, std::move(exchange)) {
   const GenerationOptions& options = spec_.options;
   for (const GenerationSpec::Prompt& prompt : spec_.prompts) {
     for (int i = 0; i < options.best_of; ++i) {
-      DetokenizerOptions text{options.stop, options.include_stop_in_output, options.skip_special_tokens, options.min_tokens};
-      choices_.push_back({Detokenizer(tokenizer_, std::move(text), prompt.tokens), {}, false, false, 0, 0});
+      DetokenizerOptions text{options.stop, options.include_stop_in_output,
+                              options.skip_special_tokens, options.min_tokens};
+      choices_.push_back(
+          {Detokenizer(tokenizer_, std::move(text), prompt.tokens), {}, false, false, 0, 0});
       choices_.back().output.index = static_cast<int>(choices_.size()) - 1;
       choices_.back().output.text = prompt.echo;
       held_.Change(choices_.back().held_bytes(), 0);
@@ -37,21 +40,26 @@ Status SampledGeneration::SubmitPrompt(int prompt, const MakeSink& make_sink) {
   const GenerationOptions& options = spec_.options;
   GenerateRequest request;
   request.n = options.best_of;
-  LAMINA_ASSIGN_OR_RETURN(request.max_new_tokens, MaxNewTokens(spec_, asked, engine_.max_model_len()));
+  LAMINA_ASSIGN_OR_RETURN(request.max_new_tokens,
+                          MaxNewTokens(spec_, asked, engine_.max_model_len()));
   request.ignore_eos = options.ignore_eos;
   request.stop_tokens = options.stop_token_ids;
   request.prompt_index = static_cast<uint64_t>(prompt);
   request.sampling = options.sampling;
-  if (HasToChoose()) request.sampling.set_num_logprobs(std::max(0, options.sampling.num_logprobs()));
-  request.sampling.set_min_tokens(static_cast<int32_t>(std::min(options.min_tokens, request.max_new_tokens)));
+  if (HasToChoose())
+    request.sampling.set_num_logprobs(std::max(0, options.sampling.num_logprobs()));
+  request.sampling.set_min_tokens(
+      static_cast<int32_t>(std::min(options.min_tokens, request.max_new_tokens)));
   request.prompt = std::move(asked.tokens);
-  LAMINA_ASSIGN_OR_RETURN(const RequestId id, engine_.Submit(std::move(request), make_sink(prompt)));
+  LAMINA_ASSIGN_OR_RETURN(const RequestId id,
+                          engine_.Submit(std::move(request), make_sink(prompt)));
   requests_.push_back(id);
   return OkStatus();
 }
 
 bool SampledGeneration::OnEvent(int prompt, const TokenEvent& event) {
-  const size_t index = static_cast<size_t>(prompt) * static_cast<size_t>(spec_.options.best_of) + static_cast<size_t>(event.index);
+  const size_t index = static_cast<size_t>(prompt) * static_cast<size_t>(spec_.options.best_of) +
+                       static_cast<size_t>(event.index);
   if (index >= choices_.size() || choices_[index].done) return num_open_ == 0;
   Choice& choice = choices_[index];
   if (event.finish == FinishReason::kError) {
@@ -61,7 +69,9 @@ bool SampledGeneration::OnEvent(int prompt, const TokenEvent& event) {
   const size_t held_before = choice.held_bytes();
   Take(prompt, choice, event);
   if (!held_.Change(choice.held_bytes(), held_before)) {
-    Fail(TryAgain("answers that are not sent yet hold more memory than the server has for them; ask for smaller ones, or stream them"));
+    Fail(
+        TryAgain("answers that are not sent yet hold more memory than the server has for them; ask "
+                 "for smaller ones, or stream them"));
     return true;
   }
   if (choice.done && --num_open_ == 0) Complete();
@@ -86,9 +96,11 @@ void SampledGeneration::TakeToken(Choice& choice, const TokenEvent& event) {
   ++choice.num_tokens;
   choice.logprob += event.logprob;
   if (event.index == 0) usage_.cached_tokens += event.num_cached;
-  if (spec_.options.sampling.num_logprobs() >= 0) choice.output.logprobs.Add(event, choice.detokenizer.num_characters());
+  if (spec_.options.sampling.num_logprobs() >= 0)
+    choice.output.logprobs.Add(event, choice.detokenizer.num_characters());
   const bool ends_it = event.finish == FinishReason::kStop && event.stop_token.has_value();
-  if (!ends_it || spec_.options.include_stop_in_output) choice.output.text += choice.detokenizer.Push(*event.token);
+  if (!ends_it || spec_.options.include_stop_in_output)
+    choice.output.text += choice.detokenizer.Push(*event.token);
 }
 
 void SampledGeneration::FinishChoice(Choice& choice, const TokenEvent& event) {
@@ -96,10 +108,12 @@ void SampledGeneration::FinishChoice(Choice& choice, const TokenEvent& event) {
   choice.output.text += choice.detokenizer.Finish();
   choice.output.finish = event.finish;
   const auto& asked_for = spec_.options.stop_token_ids;
-  if (choice.detokenizer.matched_stop()) {  // the held-back end became complete by the last, incomplete character
+  // The held-back end became complete by the last, incomplete character.
+  if (choice.detokenizer.matched_stop()) {
     choice.output.finish = FinishReason::kStop;
     choice.output.stop_reason = *choice.detokenizer.matched_stop();
-  } else if (event.stop_token && std::find(asked_for.begin(), asked_for.end(), *event.stop_token) != asked_for.end()) {
+  } else if (event.stop_token &&
+             std::find(asked_for.begin(), asked_for.end(), *event.stop_token) != asked_for.end()) {
     choice.output.stop_reason = *event.stop_token;
   }
 }
@@ -107,7 +121,8 @@ void SampledGeneration::FinishChoice(Choice& choice, const TokenEvent& event) {
 void SampledGeneration::SendChunk(Choice& choice) {
   const GenerationOptions& options = spec_.options;
   const Usage* usage = options.continuous_usage && options.include_usage ? &usage_ : nullptr;
-  exchange_->SendEvent(format_.Chunk(choice.output, !choice.sent_first, usage, options.include_usage));
+  exchange_->SendEvent(
+      format_.Chunk(choice.output, !choice.sent_first, usage, options.include_usage));
   stream_begun_ = true;
   choice.sent_first = true;
   choice.output.text.clear();
@@ -135,8 +150,9 @@ std::vector<SampledGeneration::Choice*> SampledGeneration::Answers() {
     std::vector<Choice*> best;
     for (size_t i = first; i < first + best_of; ++i) best.push_back(&choices_[i]);
     if (HasToChoose()) {
-      std::stable_sort(best.begin(), best.end(),
-                       [](const Choice* a, const Choice* b) { return a->LogprobPerToken() > b->LogprobPerToken(); });
+      std::stable_sort(best.begin(), best.end(), [](const Choice* a, const Choice* b) {
+        return a->LogprobPerToken() > b->LogprobPerToken();
+      });
     }
     answers.insert(answers.end(), best.begin(), best.begin() + spec_.options.n);
   }

@@ -1,4 +1,5 @@
-// Text by sampling: tokens go to the client as they come, or of best_of answers the best n, with the highest log-probability per token.
+// Text by sampling: tokens go to the client as they come, or of best_of answers the best n, with
+// the highest log-probability per token.
 #pragma once
 
 #include <memory>
@@ -30,7 +31,9 @@ class SampledGeneration final : public Generation {
     int64_t num_tokens = 0;
 
     size_t held_bytes() const { return output.text.capacity() + output.logprobs.held_bytes(); }
-    double LogprobPerToken() const { return num_tokens == 0 ? 0 : logprob / static_cast<double>(num_tokens); }
+    double LogprobPerToken() const {
+      return num_tokens == 0 ? 0 : logprob / static_cast<double>(num_tokens);
+    }
   };
 
   Status SubmitPrompt(int prompt, const MakeSink& make_sink);

@@ -1,4 +1,5 @@
-// Server-sent events out of a stream of bytes, as the HTML standard defines them; only the data of an event is kept.
+// Server-sent events out of a stream of bytes, as the HTML standard defines them; only the data of
+// an event is kept.
 #pragma once
 
 #include <functional>

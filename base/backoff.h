@@ -7,10 +7,12 @@
 
 namespace lamina {
 
-// Waking a sleeping thread costs about 50 us, so a loop that expects something soon polls on for a while. Politely: after the first
-// microseconds it offers its core to any other thread that wants to run; one that keeps it for long computes there, and the loop sleeps.
-// And while waits last long, what is waited for may need this very core: after a wait longer than the patience it polls only briefly, until
-// one that it slept in was shorter. So more processes than cores still make progress. Value type.
+// Waking a sleeping thread costs about 50 us, so a loop that expects something soon polls on for a
+// while. Politely: after the first microseconds it offers its core to any other thread that wants
+// to run; one that keeps it for long computes there, and the loop sleeps. And while waits last
+// long, what is waited for may need this very core: after a wait longer than the patience it polls
+// only briefly, until one that it slept in was shorter. So more processes than cores still make
+// progress. Value type.
 class Backoff {
  public:
   explicit Backoff(Clock::duration patience) : patience_(patience), allowed_(patience) {}
@@ -23,7 +25,8 @@ class Backoff {
     allowed_ = Clock::now() - wait_began_ > patience_ ? patience_ / kBrief : patience_;
   }
 
-  // Nothing happened in this poll. Returns true when it is time to sleep; the count starts anew then.
+  // Nothing happened in this poll. Returns true when it is time to sleep; the count starts anew
+  // then.
   bool Idle() {
     if (polls_++ == 0) {
       polling_since_ = Clock::now();

@@ -1,4 +1,5 @@
-// Monotonic time and deadlines. Every wait in lamina takes a Deadline; there is no wait without one.
+// Monotonic time and deadlines. Every wait in lamina takes a Deadline; there is no wait without
+// one.
 #pragma once
 
 #include <algorithm>
@@ -21,15 +22,21 @@ class Deadline {
   bool Passed() const { return Clock::now() >= at_; }
 
   // Time left, never negative.
-  Clock::duration Remaining() const { return std::max(Clock::duration::zero(), at_ - Clock::now()); }
+  Clock::duration Remaining() const {
+    return std::max(Clock::duration::zero(), at_ - Clock::now());
+  }
 
   // Time left for poll(2) and friends: rounded up to a whole millisecond, never negative.
-  int RemainingMs() const { return static_cast<int>(std::chrono::ceil<milliseconds>(Remaining()).count()); }
+  int RemainingMs() const {
+    return static_cast<int>(std::chrono::ceil<milliseconds>(Remaining()).count());
+  }
 
  private:
   TimePoint at_;
 };
 
-inline double SecondsSince(TimePoint start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+inline double SecondsSince(TimePoint start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 }  // namespace lamina

@@ -36,28 +36,33 @@ Result<std::vector<int>> ParseCpuList(const std::string& text) {
   std::istringstream parts(text);
   bool ok = !text.empty() && text.back() != ',';
   for (std::string part; ok && std::getline(parts, part, ',');) ok = ParseRange(part, cpus);
-  if (!ok) return InvalidArgument("'" + text + "' is no list of cores such as 0-3,8, each named once");
+  if (!ok)
+    return InvalidArgument("'" + text + "' is no list of cores such as 0-3,8, each named once");
   return cpus;
 }
 
 Status RunOnCpus(const std::string& list, int num_threads) {
   LAMINA_ASSIGN_OR_RETURN(const std::vector<int> cpus, ParseCpuList(list));
   if (num_threads > std::ssize(cpus)) {
-    return InvalidArgument(std::to_string(num_threads) + " threads on the " + std::to_string(cpus.size()) + " cores of '" + list +
+    return InvalidArgument(std::to_string(num_threads) + " threads on the " +
+                           std::to_string(cpus.size()) + " cores of '" + list +
                            "': each gets a core of its own");
   }
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return InternalError("sched_getaffinity failed");
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
+    return InternalError("sched_getaffinity failed");
   cpu_set_t wanted;
   CPU_ZERO(&wanted);
   for (const int cpu : cpus) {
     if (!CPU_ISSET(cpu, &allowed)) {
-      return NotFound("this process may not use core " + std::to_string(cpu) + "; nproc --all and taskset -cp $$ say which it may");
+      return NotFound("this process may not use core " + std::to_string(cpu) +
+                      "; nproc --all and taskset -cp $$ say which it may");
     }
     CPU_SET(cpu, &wanted);
   }
-  if (sched_setaffinity(0, sizeof(wanted), &wanted) != 0) return InternalError("sched_setaffinity failed");
+  if (sched_setaffinity(0, sizeof(wanted), &wanted) != 0)
+    return InternalError("sched_setaffinity failed");
   return OkStatus();
 }
 

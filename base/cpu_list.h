@@ -8,11 +8,13 @@
 
 namespace lamina {
 
-// In the order of the text. kInvalidArgument: no such list, a core that is named twice, or a number that no host has.
+// In the order of the text. kInvalidArgument: no such list, a core that is named twice, or a number
+// that no host has.
 Result<std::vector<int>> ParseCpuList(const std::string& text);
 
-// This thread, and those that it starts from here on, run on the cores of the list only. For a daemon with so many kernel threads, 0: one
-// per core. Errors as ParseCpuList; kInvalidArgument: more threads than cores; kNotFound: this process may not use one of the cores.
+// This thread, and those that it starts from here on, run on the cores of the list only. For a
+// daemon with so many kernel threads, 0: one per core. Errors as ParseCpuList; kInvalidArgument:
+// more threads than cores; kNotFound: this process may not use one of the cores.
 Status RunOnCpus(const std::string& list, int num_threads);
 
 }  // namespace lamina

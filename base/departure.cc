@@ -21,7 +21,8 @@ std::atomic<int> interrupted{0};
 void AwaitEndOfStdin() {
   std::array<char, 256> dropped;
   ssize_t got = 1;
-  while (got > 0 || (got < 0 && errno == EINTR)) got = read(STDIN_FILENO, dropped.data(), dropped.size());
+  while (got > 0 || (got < 0 && errno == EINTR))
+    got = read(STDIN_FILENO, dropped.data(), dropped.size());
 }
 
 }  // namespace
@@ -36,8 +37,9 @@ bool Departure::IsDue(bool in_use, WakeFd& wake) {
   if (wish == Wish::kStay) return false;
   if (wish == Wish::kNow || !in_use) return true;
   if (!latest_) {
-    LAMINA_LOG_INFO("asked to leave: goes on until the manager's session is over, for at most {:.0f} s",
-                    std::chrono::duration<double>(patience_).count());
+    LAMINA_LOG_INFO(
+        "asked to leave: goes on until the manager's session is over, for at most {:.0f} s",
+        std::chrono::duration<double>(patience_).count());
     latest_ = Deadline::After(patience_);
     wake.Clear();
     return wish_.load() == Wish::kNow;  // its signal may have been the one that was cleared
@@ -49,7 +51,8 @@ void IgnoreLeaveSignals() {
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_IGN);
 }
 
-int RunUntilAsked(bool leave_with_stdin, void (*leave)(), void (*stop)(), const std::function<bool()>& run) {
+int RunUntilAsked(bool leave_with_stdin, void (*leave)(), void (*stop)(),
+                  const std::function<bool()>& run) {
   std::signal(SIGPIPE, SIG_IGN);
   if (leave_with_stdin) {
     IgnoreLeaveSignals();

@@ -10,8 +10,8 @@
 
 namespace lamina {
 
-// How long a node goes on for its manager after it was asked to leave: as long as the manager waits for its streams by default, and a
-// moment for it to say goodbye.
+// How long a node goes on for its manager after it was asked to leave: as long as the manager waits
+// for its streams by default, and a moment for it to say goodbye.
 inline constexpr auto kNodeDrainTimeout = std::chrono::seconds(12);
 
 class Departure {
@@ -19,13 +19,14 @@ class Departure {
   // `patience`: for how long whoever uses the daemon may go on after Ask.
   explicit Departure(Clock::duration patience) : patience_(patience) {}
 
-  // At once, or as soon as nobody uses the daemon. Ask returns false if that was known. Whoever asks for something new signals the owner's
-  // WakeFd after it. Thread: any, also in a signal handler.
+  // At once, or as soon as nobody uses the daemon. Ask returns false if that was known. Whoever
+  // asks for something new signals the owner's WakeFd after it. Thread: any, also in a signal
+  // handler.
   void AskNow() { wish_.store(Wish::kNow); }
   bool Ask();
 
-  // Whether the owner is to leave now. `in_use`: somebody would notice. Clears `wake`, which woke the owner up, when it takes note of a
-  // wish that has to wait. Thread: owner.
+  // Whether the owner is to leave now. `in_use`: somebody would notice. Clears `wake`, which woke
+  // the owner up, when it takes note of a wish that has to wait. Thread: owner.
   bool IsDue(bool in_use, WakeFd& wake);
 
  private:
@@ -39,10 +40,12 @@ class Departure {
 // SIGTERM and SIGINT are somebody else's.
 void IgnoreLeaveSignals();
 
-// `run`, which serves until `stop`, or some time after `leave`, and says whether it left well. SIGTERM and the first SIGINT call `leave`, a
-// second SIGINT (Ctrl-C) calls `stop`; a second SIGTERM says nothing new: programs such as `timeout` send it to a process and to its group.
-// With `leave_with_stdin` only the end of this process's stdin calls `stop`, and to leave then is well. Returns the exit status.
-// REQUIRES: at most once per process.
-int RunUntilAsked(bool leave_with_stdin, void (*leave)(), void (*stop)(), const std::function<bool()>& run);
+// `run`, which serves until `stop`, or some time after `leave`, and says whether it left well.
+// SIGTERM and the first SIGINT call `leave`, a second SIGINT (Ctrl-C) calls `stop`; a second
+// SIGTERM says nothing new: programs such as `timeout` send it to a process and to its group. With
+// `leave_with_stdin` only the end of this process's stdin calls `stop`, and to leave then is well.
+// Returns the exit status. REQUIRES: at most once per process.
+int RunUntilAsked(bool leave_with_stdin, void (*leave)(), void (*stop)(),
+                  const std::function<bool()>& run);
 
 }  // namespace lamina

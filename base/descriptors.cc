@@ -20,7 +20,8 @@ void RaiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
-  (void)setrlimit(RLIMIT_NOFILE, &limit);  // always allowed; else the program serves with what it has
+  // Always allowed; else the program serves with what it has.
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 size_t DescriptorLimit() {
@@ -40,8 +41,10 @@ bool DescriptorsAreScarce() {
 Status DescriptorError(const char* call, int error) {
   std::string message = std::string(call) + ": " + std::strerror(error);
   if (error == EMFILE)
-    message += "; this process may have " + std::to_string(DescriptorLimit()) + " files open, raise the limit (ulimit -n)";
-  if (error == ENFILE) message += "; this machine has as many files open as it can, raise the sysctl fs.file-max";
+    message += "; this process may have " + std::to_string(DescriptorLimit()) +
+               " files open, raise the limit (ulimit -n)";
+  if (error == ENFILE)
+    message += "; this machine has as many files open as it can, raise the sysctl fs.file-max";
   return OutOfSpace(std::move(message));
 }
 

@@ -1,4 +1,5 @@
-// Floating point of 16 and 8 bits on the CPU: storage types and exact conversions (round to nearest even).
+// Floating point of 16 and 8 bits on the CPU: storage types and exact conversions (round to nearest
+// even).
 #pragma once
 
 #include <bit>
@@ -13,7 +14,9 @@ namespace lamina {
 // What a tensor's elements are. kF8 is for the KV cache only.
 enum class DType : uint8_t { kF32 = 0, kBF16 = 1, kF16 = 2, kF8 = 3 };
 
-constexpr size_t ElementSize(DType dtype) { return dtype == DType::kF32 ? 4 : dtype == DType::kF8 ? 1 : 2; }
+constexpr size_t ElementSize(DType dtype) {
+  return dtype == DType::kF32 ? 4 : dtype == DType::kF8 ? 1 : 2;
+}
 
 // As users write it.
 constexpr std::string_view DTypeName(DType dtype) {
@@ -37,11 +40,14 @@ struct BF16 {
   uint16_t bits = 0;
 };
 
-constexpr float ToFloat(BF16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+constexpr float ToFloat(BF16 x) {
+  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
+}
 
 constexpr BF16 ToBF16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
-  if ((u & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((u >> 16) | 0x40u)};  // keep NaN a (quiet) NaN
+  // Keep NaN a (quiet) NaN.
+  if ((u & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((u >> 16) | 0x40u)};
   return {static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
 }
 
@@ -55,7 +61,8 @@ constexpr float ToFloat(F16 x) {
   const uint32_t exponent = (x.bits >> 10) & 0x1fu;
   const uint32_t mantissa = x.bits & 0x3ffu;
   if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
   const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // subnormal: exact
   return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
 }
@@ -66,8 +73,10 @@ constexpr F16 ToF16(float x) {
   const uint32_t a = u & 0x7fffffffu;
   if (a > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};
   if (a >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};  // rounds to infinity
-  if (a < 0x38800000u) {                                                 // subnormal or zero: let the FPU round
-    const float shifted = std::bit_cast<float>(a) + 0.5f;                // ulp of 0.5 is 2^-24, binary16's smallest step
+  // Subnormal or zero: let the FPU round.
+  if (a < 0x38800000u) {
+    // Ulp of 0.5 is 2^-24, binary16's smallest step.
+    const float shifted = std::bit_cast<float>(a) + 0.5f;
     return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u))};
   }
   const uint32_t rounded = a + 0xfffu + ((a >> 13) & 1u);
@@ -96,8 +105,9 @@ constexpr F8 ToF8(float x) {
   const uint32_t a = u & 0x7fffffffu;
   if (a > 0x7f800000u) return {static_cast<uint8_t>(sign | 0x7fu)};
   if (a >= std::bit_cast<uint32_t>(kMaxF8)) return {static_cast<uint8_t>(sign | 0x7eu)};
-  if (a < 0x3c800000u) {                                    // subnormal or zero: let the FPU round
-    const float shifted = std::bit_cast<float>(a) + 16384;  // ulp of 2^14 is 2^-9, E4M3's smallest step
+  if (a < 0x3c800000u) {  // subnormal or zero: let the FPU round
+    // Ulp of 2^14 is 2^-9, E4M3's smallest step.
+    const float shifted = std::bit_cast<float>(a) + 16384;
     return {static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x46800000u))};
   }
   const uint32_t rounded = a + 0x7ffffu + ((a >> 20) & 1u);

@@ -16,7 +16,8 @@ struct Id {
   friend std::ostream& operator<<(std::ostream& out, Id id) { return out << id.value; }
 };
 
-using RequestId = Id<struct RequestTag>;      // one client request; unique for the life of a manager
+// One client request; unique for the life of a manager.
+using RequestId = Id<struct RequestTag>;
 using SequenceId = Id<struct SequenceTag>;    // one token stream; a request with n > 1 has several
 using StepId = Id<struct StepTag>;            // one decode iteration of one batch; grows by one
 using NodeId = Id<struct NodeTag, uint32_t>;  // index of a node in its cluster, over both roles

@@ -30,7 +30,8 @@ WakeFd::~WakeFd() {
 
 void WakeFd::Signal() {
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof(one));  // EAGAIN means it is signalled already
+  // EAGAIN means it is signalled already.
+  [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof(one));
 }
 
 void WakeFd::Clear() {

@@ -1,4 +1,5 @@
-// A queue between threads whose consumer can sleep on a file descriptor together with sockets and fabrics.
+// A queue between threads whose consumer can sleep on a file descriptor together with sockets and
+// fabrics.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace lamina {
 // An eventfd that is readable while signalled. Can be moved.
 class WakeFd {
  public:
-  WakeFd();                        // ends the process if it is out of descriptors: for what is made when a program starts
+  // Ends the process if it is out of descriptors: for what is made when a program starts.
+  WakeFd();
   static Result<WakeFd> Create();  // kOutOfSpace then: for what is made while it serves
   ~WakeFd();
   WakeFd(WakeFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -46,7 +48,8 @@ class Inbox {
 
   void Push(T item) {
     std::lock_guard lock(mutex_);
-    if (items_.empty()) wake_.Signal();  // under the lock: a late signal would keep an empty queue readable, and its consumer spinning
+    // Under the lock: a late signal would keep an empty queue readable, and its consumer spinning.
+    if (items_.empty()) wake_.Signal();
     items_.push_back(std::move(item));
   }
 

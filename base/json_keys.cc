@@ -20,8 +20,12 @@ std::string Shown(const json* value) {
   return text;
 }
 
-std::string Expected(IntRange range) { return fmt::format("an integer from {} to {}", range.min, range.max); }
-std::string Expected(RealRange range) { return fmt::format("a number from {} to {}", range.min, range.max); }
+std::string Expected(IntRange range) {
+  return fmt::format("an integer from {} to {}", range.min, range.max);
+}
+std::string Expected(RealRange range) {
+  return fmt::format("a number from {} to {}", range.min, range.max);
+}
 
 }  // namespace
 
@@ -43,7 +47,8 @@ void JsonKeys::Keep(Status status) {
 
 std::optional<int64_t> JsonKeys::IntIn(const json& value, IntRange range) const {
   if (!value.is_number_integer()) return std::nullopt;
-  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
+  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+    return std::nullopt;
   const auto number = value.get<int64_t>();
   if (number < range.min || number > range.max) return std::nullopt;
   return number;
@@ -110,7 +115,8 @@ std::vector<int64_t> JsonKeys::IntOrList(std::string_view key, IntRange range) {
 
 void JsonKeys::Reject(std::string_view key, std::string_view expected, StatusCode code) {
   if (!status_.ok()) return;
-  status_ = Status(code, fmt::format("{}: \"{}\" is {}, expected {}", where_, key, Shown(Find(key)), expected));
+  status_ = Status(
+      code, fmt::format("{}: \"{}\" is {}, expected {}", where_, key, Shown(Find(key)), expected));
 }
 
 Result<json> ParseJsonObject(const std::string& text, const std::string& where) {
@@ -120,7 +126,8 @@ Result<json> ParseJsonObject(const std::string& text, const std::string& where) 
       too_deep |= depth > kMaxJsonDepth;
       return depth <= kMaxJsonDepth;
     });
-    if (too_deep) return InvalidArgument(fmt::format("{} is nested more than {} deep", where, kMaxJsonDepth));
+    if (too_deep)
+      return InvalidArgument(fmt::format("{} is nested more than {} deep", where, kMaxJsonDepth));
     if (value.is_object()) return value;
   } catch (const json::exception& error) {
     return InvalidArgument(where + " is not JSON: " + error.what());

@@ -1,5 +1,6 @@
-// Reads keys of a JSON object from a file that a user supplied. The first thing wrong is kept as a sentence with file, key, what stood
-// there and what was expected; later calls return defaults, so that a parser reads like a list and checks status() once.
+// Reads keys of a JSON object from a file that a user supplied. The first thing wrong is kept as a
+// sentence with file, key, what stood there and what was expected; later calls return defaults, so
+// that a parser reads like a list and checks status() once.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +24,13 @@ struct RealRange {
   double max = 0;
 };
 
-// Thread: owner. REQUIRES: `object` is an object and outlives the reader. A key whose value is null counts as absent.
+// Thread: owner. REQUIRES: `object` is an object and outlives the reader. A key whose value is null
+// counts as absent.
 class JsonKeys {
  public:
   // `where`: the file, and the key path that leads to `object` if it is nested.
-  JsonKeys(const nlohmann::json& object, std::string where) : object_(object), where_(std::move(where)) {}
+  JsonKeys(const nlohmann::json& object, std::string where)
+      : object_(object), where_(std::move(where)) {}
 
   const Status& status() const { return status_; }
   const std::string& where() const { return where_; }
@@ -46,7 +49,8 @@ class JsonKeys {
   std::vector<int64_t> IntOrList(std::string_view key, IntRange range);  // empty if absent
 
   // "FILE: "key" is VALUE, expected EXPECTED", kept unless something failed before.
-  void Reject(std::string_view key, std::string_view expected, StatusCode code = StatusCode::kInvalidArgument);
+  void Reject(std::string_view key, std::string_view expected,
+              StatusCode code = StatusCode::kInvalidArgument);
 
  private:
   std::optional<int64_t> IntIn(const nlohmann::json& value, IntRange range) const;

@@ -1,4 +1,5 @@
-// Logging: a line per event to stderr, "time level process-name] message", control characters spelled out. Never on a hot path.
+// Logging: a line per event to stderr, "time level process-name] message", control characters
+// spelled out. Never on a hot path.
 #pragma once
 
 #include <spdlog/spdlog.h>
@@ -7,7 +8,8 @@
 
 namespace lamina {
 
-// Call once from main. `name` stands in every line, e.g. "memory_node m0". Level from LAMINA_LOG (trace|debug|info|warn|error), else info.
+// Call once from main. `name` stands in every line, e.g. "memory_node m0". Level from LAMINA_LOG
+// (trace|debug|info|warn|error), else info.
 void InitLogging(const std::string& name);
 
 }  // namespace lamina

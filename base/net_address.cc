@@ -9,7 +9,9 @@ std::string BracketedHost(const std::string& host) {
   return needs ? "[" + host + "]" : host;
 }
 
-std::string JoinHostPort(const std::string& host, int port) { return BracketedHost(host) + ":" + std::to_string(port); }
+std::string JoinHostPort(const std::string& host, int port) {
+  return BracketedHost(host) + ":" + std::to_string(port);
+}
 
 std::string CanonicalHost(std::string_view host) {
   const bool in_brackets = host.starts_with('[') && host.ends_with(']') && host.size() > 2;

@@ -34,7 +34,8 @@ Status CheckWritable(const std::vector<std::string>& paths) {
     if (path.empty()) continue;
     std::error_code ignored;
     const bool is_new = !std::filesystem::exists(path, ignored);
-    if (!std::ofstream(path, std::ios::binary | std::ios::app)) return InvalidArgument("cannot write " + path);
+    if (!std::ofstream(path, std::ios::binary | std::ios::app))
+      return InvalidArgument("cannot write " + path);
     if (is_new) std::filesystem::remove(path, ignored);
   }
   return OkStatus();

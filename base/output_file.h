@@ -20,7 +20,8 @@ struct OutputFile {
 };
 Status WriteOutputs(const std::vector<OutputFile>& files);
 
-// Whether all of them can be written: better known before an hour of measuring than after it. Leaves no file behind.
+// Whether all of them can be written: better known before an hour of measuring than after it.
+// Leaves no file behind.
 Status CheckWritable(const std::vector<std::string>& paths);
 
 }  // namespace lamina

@@ -28,6 +28,8 @@ Status Status::WithContext(std::string_view context) const {
   return {code_, std::string(context) + ": " + message_};
 }
 
-std::ostream& operator<<(std::ostream& out, const Status& status) { return out << status.ToString(); }
+std::ostream& operator<<(std::ostream& out, const Status& status) {
+  return out << status.ToString();
+}
 
 }  // namespace lamina

@@ -1,4 +1,5 @@
-// One way to report failure everywhere. Own code throws nothing; exceptions of third-party code stop at the call that may throw.
+// One way to report failure everywhere. Own code throws nothing; exceptions of third-party code
+// stop at the call that may throw.
 //
 // A code says what the caller has to give up:
 //   kOk                                               nothing
@@ -33,7 +34,8 @@ enum class StatusCode {
 // "invalid argument", "peer lost", ...
 std::string_view CodeName(StatusCode code);
 
-// Value type, cheap when ok. A message to a person says what was wrong, where, what was expected and what to do.
+// Value type, cheap when ok. A message to a person says what was wrong, where, what was expected
+// and what to do.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -53,15 +55,25 @@ class [[nodiscard]] Status {
 };
 
 inline Status OkStatus() { return {}; }
-inline Status InvalidArgument(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
+inline Status InvalidArgument(std::string message) {
+  return {StatusCode::kInvalidArgument, std::move(message)};
+}
 inline Status NotFound(std::string message) { return {StatusCode::kNotFound, std::move(message)}; }
-inline Status OutOfSpace(std::string message) { return {StatusCode::kOutOfSpace, std::move(message)}; }
-inline Status TryAgain(std::string message = "") { return {StatusCode::kTryAgain, std::move(message)}; }
+inline Status OutOfSpace(std::string message) {
+  return {StatusCode::kOutOfSpace, std::move(message)};
+}
+inline Status TryAgain(std::string message = "") {
+  return {StatusCode::kTryAgain, std::move(message)};
+}
 inline Status PeerLost(std::string message) { return {StatusCode::kPeerLost, std::move(message)}; }
 inline Status TimedOut(std::string message) { return {StatusCode::kTimeout, std::move(message)}; }
 inline Status Corrupt(std::string message) { return {StatusCode::kCorrupt, std::move(message)}; }
-inline Status Unimplemented(std::string message) { return {StatusCode::kUnimplemented, std::move(message)}; }
-inline Status InternalError(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
+inline Status Unimplemented(std::string message) {
+  return {StatusCode::kUnimplemented, std::move(message)};
+}
+inline Status InternalError(std::string message) {
+  return {StatusCode::kInternal, std::move(message)};
+}
 
 std::ostream& operator<<(std::ostream& out, const Status& status);
 
@@ -69,8 +81,9 @@ std::ostream& operator<<(std::ostream& out, const Status& status);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
-  Result(Status status) : state_(std::move(status)) {}  // NOLINT(google-explicit-constructor)  REQUIRES: !status.ok()
+  Result(T value) : state_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(Status status)
+      : state_(std::move(status)) {}  // NOLINT(google-explicit-constructor)  REQUIRES: !status.ok()
 
   bool ok() const { return state_.index() == 0; }
   Status status() const { return ok() ? Status() : std::get<1>(state_); }
@@ -101,7 +114,8 @@ class [[nodiscard]] Result {
 #define LAMINA_CONCAT_(a, b) LAMINA_CONCAT_INNER_(a, b)
 
 // LAMINA_ASSIGN_OR_RETURN(auto file, File::Open(path));
-#define LAMINA_ASSIGN_OR_RETURN(lhs, expr) LAMINA_ASSIGN_OR_RETURN_(LAMINA_CONCAT_(lamina_result_, __LINE__), lhs, expr)
+#define LAMINA_ASSIGN_OR_RETURN(lhs, expr) \
+  LAMINA_ASSIGN_OR_RETURN_(LAMINA_CONCAT_(lamina_result_, __LINE__), lhs, expr)
 #define LAMINA_ASSIGN_OR_RETURN_(tmp, lhs, expr) \
   auto tmp = (expr);                             \
   if (!tmp.ok()) return tmp.status();            \

@@ -51,9 +51,11 @@ Result<OpenedFile> OpenRegularFile(const std::string& path) {
 
 Result<std::string> ReadTextFile(const std::string& path, size_t max_bytes) {
   LAMINA_ASSIGN_OR_RETURN(const OpenedFile file, OpenRegularFile(path));
-  Result<std::string> text = file.num_bytes <= max_bytes
-                                 ? ReadAll(file.fd, path, file.num_bytes)
-                                 : InvalidArgument(fmt::format("{} has {} bytes, expected at most {}", path, file.num_bytes, max_bytes));
+  Result<std::string> text =
+      file.num_bytes <= max_bytes
+          ? ReadAll(file.fd, path, file.num_bytes)
+          : InvalidArgument(fmt::format("{} has {} bytes, expected at most {}", path,
+                                        file.num_bytes, max_bytes));
   close(file.fd);
   return text;
 }

@@ -1,4 +1,5 @@
-// Opening and reading files that may come from a stranger's model folder: nothing in it may hang or fill the reader.
+// Opening and reading files that may come from a stranger's model folder: nothing in it may hang or
+// fill the reader.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,9 @@ namespace lamina {
 // Of a configuration, a tokenizer or a template. The largest tokenizer.json in use has 35 MB.
 inline constexpr size_t kMaxTextFileBytes = size_t{256} << 20;
 
-// The whole file, without ever waiting for it. kNotFound: it is not there, cannot be read or is no regular
-// file (a folder, a pipe, a device). kInvalidArgument: it has more than `max_bytes`. Both name the file.
+// The whole file, without ever waiting for it. kNotFound: it is not there, cannot be read or is no
+// regular file (a folder, a pipe, a device). kInvalidArgument: it has more than `max_bytes`. Both
+// name the file.
 Result<std::string> ReadTextFile(const std::string& path, size_t max_bytes = kMaxTextFileBytes);
 
 // Opens a regular file for reading. Errors as above. The caller closes the descriptor.

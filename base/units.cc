@@ -33,19 +33,23 @@ constexpr std::array kSizeUnits = {
 constexpr std::array kDurationUnits = {
     Unit{"us", 1e-6}, Unit{"ms", 1e-3}, Unit{"s", 1}, Unit{"m", 60}, Unit{"h", 3600},
 };
-constexpr double kMaxSize = 9e18;              // below 2^63
-constexpr double kMaxSeconds = 366.0 * 86400;  // a year: longer is a typing error, and far from overflow
+constexpr double kMaxSize = 9e18;  // below 2^63
+// A year: longer is a typing error, and far from overflow.
+constexpr double kMaxSeconds = 366.0 * 86400;
 
-// Digits, an optional fraction, then one of the units; nothing else. The value is in the unit of factor 1.
+// Digits, an optional fraction, then one of the units; nothing else. The value is in the unit of
+// factor 1.
 std::optional<double> ParseWithUnit(std::string_view text, const auto& units) {
   if (text.empty() || text[0] < '0' || text[0] > '9') return std::nullopt;
   const size_t number_end = text.find_first_not_of("0123456789.");
   const std::string_view number = text.substr(0, number_end);
-  std::string_view unit = number_end == std::string_view::npos ? std::string_view() : text.substr(number_end);
+  std::string_view unit =
+      number_end == std::string_view::npos ? std::string_view() : text.substr(number_end);
   if (unit.starts_with(' ')) unit.remove_prefix(1);
 
   double value = 0;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value, std::chars_format::fixed);
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value,
+                                            std::chars_format::fixed);
   if (error != std::errc() || end != number.data() + number.size()) return std::nullopt;
   for (const Unit& known : units) {
     if (known.name == unit) return value * known.factor;
@@ -57,7 +61,9 @@ std::optional<double> ParseWithUnit(std::string_view text, const auto& units) {
 
 Result<int64_t> ParseSize(const std::string& text) {
   const std::optional<double> value = ParseWithUnit(text, kSizeUnits);
-  if (!value) return InvalidArgument("'" + text + "' is not a size: expected a number such as 512MiB, 4GiB, 32k or 1000");
+  if (!value)
+    return InvalidArgument("'" + text +
+                           "' is not a size: expected a number such as 512MiB, 4GiB, 32k or 1000");
   if (*value > kMaxSize) return InvalidArgument("'" + text + "' is too large for a size");
   return static_cast<int64_t>(std::llround(*value));
 }
@@ -65,7 +71,9 @@ Result<int64_t> ParseSize(const std::string& text) {
 Result<Clock::duration> ParseDuration(const std::string& text) {
   const std::optional<double> seconds = ParseWithUnit(text, kDurationUnits);
   if (!seconds)
-    return InvalidArgument("'" + text + "' is not a duration: expected a number with a unit (us, ms, s, m, h) such as 10s or 500ms");
+    return InvalidArgument("'" + text +
+                           "' is not a duration: expected a number with a unit (us, ms, s, m, h) "
+                           "such as 10s or 500ms");
   if (*seconds > kMaxSeconds) return InvalidArgument("'" + text + "' is longer than a year");
   return std::chrono::round<Clock::duration>(std::chrono::duration<double>(*seconds));
 }
@@ -94,7 +102,8 @@ std::string FormatDuration(Clock::duration duration) {
   }
   const auto seconds = (ms + 500) / 1000;
   if (seconds < 60) return std::to_string(seconds) + "s";
-  return std::to_string(seconds / 60) + "m" + (seconds % 60 == 0 ? "" : " " + std::to_string(seconds % 60) + "s");
+  return std::to_string(seconds / 60) + "m" +
+         (seconds % 60 == 0 ? "" : " " + std::to_string(seconds % 60) + "s");
 }
 
 }  // namespace lamina

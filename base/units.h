@@ -9,12 +9,12 @@
 
 namespace lamina {
 
-// "512MiB", "4GiB", "32k", "1.5GiB" or a plain number. k, M, G, T (also kB, MB, GB, TB): powers of 1000; KiB, MiB, GiB, TiB: of 1024.
-// kInvalidArgument says what was read and what is expected.
+// "512MiB", "4GiB", "32k", "1.5GiB" or a plain number. k, M, G, T (also kB, MB, GB, TB): powers of
+// 1000; KiB, MiB, GiB, TiB: of 1024. kInvalidArgument says what was read and what is expected.
 Result<int64_t> ParseSize(const std::string& text);
 
-// "10s", "500ms", "250us", "2m", "1h", "1.5s". A unit is required: a bare number is the kind of thing that means seconds to one person and
-// milliseconds to the next.
+// "10s", "500ms", "250us", "2m", "1h", "1.5s". A unit is required: a bare number is the kind of
+// thing that means seconds to one person and milliseconds to the next.
 Result<Clock::duration> ParseDuration(const std::string& text);
 
 // The shortest exact form that ParseSize reads back: 268435456 is "256MiB", 1000 is "1000".

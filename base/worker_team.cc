@@ -8,8 +8,9 @@
 namespace lamina {
 namespace {
 
-// Spins before sleeping: about 10 us, so that the short gaps between the operators of a slice cost no wake-up (50 us) and a
-// team that waits for the network or for requests leaves its cores to others.
+// Spins before sleeping: about 10 us, so that the short gaps between the operators of a slice cost
+// no wake-up (50 us) and a team that waits for the network or for requests leaves its cores to
+// others.
 constexpr int kSpins = 2000;
 
 std::vector<int> AllowedCores() {
@@ -77,12 +78,14 @@ void WorkerTeam::Run(const std::function<void(int)>& body) {
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   body(0);
-  for (int left = running_.load(std::memory_order_acquire); left != 0; left = running_.load(std::memory_order_acquire)) {
+  for (int left = running_.load(std::memory_order_acquire); left != 0;
+       left = running_.load(std::memory_order_acquire)) {
     WaitWhileEqual(running_, left);
   }
 }
 
-void WorkerTeam::ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+void WorkerTeam::ParallelFor(int64_t count, int64_t grain,
+                             const std::function<void(int64_t, int64_t)>& body) {
   if (count <= 0) return;
   const int64_t grains = (count + grain - 1) / grain;
   const int64_t workers = std::min<int64_t>(num_workers(), grains);

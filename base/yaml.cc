@@ -18,10 +18,12 @@ namespace {
 
 constexpr size_t kMaxDepth = 16;  // a cluster file needs 4
 
-std::string At(const std::string& file, int line, const std::string& message) { return file + ":" + std::to_string(line) + ": " + message; }
+std::string At(const std::string& file, int line, const std::string& message) {
+  return file + ":" + std::to_string(line) + ": " + message;
+}
 
-// Builds our tree from yaml-cpp's events, without its own tree, which expands aliases of aliases without bounds. Goes on after a mistake;
-// the first one counts.
+// Builds our tree from yaml-cpp's events, without its own tree, which expands aliases of aliases
+// without bounds. Goes on after a mistake; the first one counts.
 class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(const std::string& file) : file_(file) {}
@@ -30,23 +32,30 @@ class TreeBuilder : public YAML::EventHandler {
   YamlNode TakeRoot() { return std::move(root_); }
   int start_line() const { return start_line_; }
 
-  void OnDocumentStart(const YAML::Mark& mark) override { start_line_ = std::max(0, mark.line) + 1; }
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    start_line_ = std::max(0, mark.line) + 1;
+  }
   void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { Add(NewNode(YamlNode::Kind::kNull, mark, anchor)); }
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    Add(NewNode(YamlNode::Kind::kNull, mark, anchor));
+  }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
     Error(mark.line + 1, "aliases (*name) are not supported");
     Add(NewNode(YamlNode::Kind::kNull, mark, 0));
   }
-  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, const std::string& value) override {
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                const std::string& value) override {
     YamlNode node = NewNode(YamlNode::Kind::kScalar, mark, anchor);
     node.scalar = Expand(value, node.line);
     Add(std::move(node));
   }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
     Open(NewNode(YamlNode::Kind::kSequence, mark, anchor));
   }
   void OnSequenceEnd() override { Close(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
     Open(NewNode(YamlNode::Kind::kMapping, mark, anchor));
   }
   void OnMapEnd() override { Close(); }
@@ -95,7 +104,8 @@ class TreeBuilder : public YAML::EventHandler {
 
   void AddKey(OpenNode& parent, const YamlNode& key) {
     if (key.kind != YamlNode::Kind::kScalar) return Error(key.line, "a key must be a plain word");
-    const bool twice = std::ranges::any_of(parent.node.entries, [&](const YamlNode::Entry& other) { return other.key == key.scalar; });
+    const bool twice = std::ranges::any_of(
+        parent.node.entries, [&](const YamlNode::Entry& other) { return other.key == key.scalar; });
     if (twice) return Error(key.line, "key '" + key.scalar + "' stands here twice");
     parent.entry = YamlNode::Entry{key.scalar, key.line, {}};
   }
@@ -152,9 +162,11 @@ Result<YamlNode> ParseYaml(const std::string& text, const std::string& file) {
     TreeBuilder builder(file);
     parser.HandleNextDocument(builder);
     LAMINA_RETURN_IF_ERROR(builder.status());
-    TreeBuilder rest(file);  // at most one more: behind some mistakes yaml-cpp sees empty documents without end
+    // At most one more: behind some mistakes yaml-cpp sees empty documents without end.
+    TreeBuilder rest(file);
     if (parser.HandleNextDocument(rest)) {
-      return InvalidArgument(At(file, rest.start_line(), "expected the end of the file: the document ended above"));
+      return InvalidArgument(
+          At(file, rest.start_line(), "expected the end of the file: the document ended above"));
     }
     return builder.TakeRoot();
   } catch (const YAML::Exception& error) {
@@ -206,11 +218,13 @@ void YamlMap::ReadString(const std::string& key, std::string* value) {
   if (const YamlNode* node = Scalar(key, "a text")) *value = node->scalar;
 }
 
-void YamlMap::ReadChoice(const std::string& key, std::string* value, const std::vector<std::string>& choices) {
+void YamlMap::ReadChoice(const std::string& key, std::string* value,
+                         const std::vector<std::string>& choices) {
   const YamlNode* node = Scalar(key, "one of " + Join(choices));
   if (node == nullptr) return;
   if (std::find(choices.begin(), choices.end(), node->scalar) == choices.end()) {
-    Fail(key, "'" + key + "' is '" + node->scalar + "': expected " + (choices.size() == 1 ? choices[0] : "one of " + Join(choices)));
+    Fail(key, "'" + key + "' is '" + node->scalar + "': expected " +
+                  (choices.size() == 1 ? choices[0] : "one of " + Join(choices)));
     return;
   }
   *value = node->scalar;
@@ -228,7 +242,8 @@ void YamlMap::ReadBool(const std::string& key, bool* value) {
 
 void YamlMap::ReadInt(const std::string& key, int* value, int min, int max) {
   const std::string expected =
-      min == max ? std::to_string(min) : "a whole number from " + std::to_string(min) + " to " + std::to_string(max);
+      min == max ? std::to_string(min)
+                 : "a whole number from " + std::to_string(min) + " to " + std::to_string(max);
   const YamlNode* node = Scalar(key, expected);
   if (node == nullptr) return;
   const std::optional<int> number = ParseNumber<int>(node->scalar);
@@ -255,7 +270,9 @@ void YamlMap::ReadSize(const std::string& key, int64_t* value, int64_t min) {
   if (node == nullptr) return;
   const Result<int64_t> size = ParseSize(node->scalar);
   if (!size.ok()) return Fail(key, "'" + key + "': " + size.status().message());
-  if (*size < min) return Fail(key, "'" + key + "' is '" + node->scalar + "': expected at least " + FormatSize(min));
+  if (*size < min)
+    return Fail(key,
+                "'" + key + "' is '" + node->scalar + "': expected at least " + FormatSize(min));
   *value = *size;
 }
 
@@ -264,14 +281,17 @@ void YamlMap::ReadDuration(const std::string& key, Clock::duration* value) {
   if (node == nullptr) return;
   const Result<Clock::duration> duration = ParseDuration(node->scalar);
   if (!duration.ok()) return Fail(key, "'" + key + "': " + duration.status().message());
-  if (*duration <= Clock::duration::zero()) return Fail(key, "'" + key + "' is '" + node->scalar + "': expected more than 0");
+  if (*duration <= Clock::duration::zero())
+    return Fail(key, "'" + key + "' is '" + node->scalar + "': expected more than 0");
   *value = *duration;
 }
 
-void YamlMap::ReadStrings(const std::string& key, std::vector<std::pair<std::string, std::string>>* value) {
+void YamlMap::ReadStrings(const std::string& key,
+                          std::vector<std::pair<std::string, std::string>>* value) {
   const YamlNode::Entry* entry = Find(key);
   if (entry == nullptr || entry->value.kind == YamlNode::Kind::kNull) return;
-  if (entry->value.kind != YamlNode::Kind::kMapping) return Fail(key, "'" + key + "' must be a mapping of names to texts");
+  if (entry->value.kind != YamlNode::Kind::kMapping)
+    return Fail(key, "'" + key + "' must be a mapping of names to texts");
   for (const YamlNode::Entry& item : entry->value.entries) {
     if (item.value.kind != YamlNode::Kind::kScalar) {
       errors_->Add(item.line, "'" + item.key + "' has no single value: expected a text");
@@ -295,22 +315,26 @@ std::vector<const YamlNode*> YamlMap::Scalars(const std::string& key, const std:
 }
 
 void YamlMap::ReadInts(const std::string& key, std::vector<int>* values, int min, int max) {
-  const std::string expected = "whole numbers from " + std::to_string(min) + " to " + std::to_string(max);
+  const std::string expected =
+      "whole numbers from " + std::to_string(min) + " to " + std::to_string(max);
   std::vector<int> numbers;
   for (const YamlNode* node : Scalars(key, expected)) {
     const std::optional<int> number = ParseNumber<int>(node->scalar);
     if (!number || *number < min || *number > max)
-      return errors_->Add(node->line, "'" + key + "' has '" + node->scalar + "': expected " + expected);
+      return errors_->Add(node->line,
+                          "'" + key + "' has '" + node->scalar + "': expected " + expected);
     numbers.push_back(*number);
   }
   if (!numbers.empty()) *values = std::move(numbers);
 }
 
-void YamlMap::ReadChoices(const std::string& key, std::vector<std::string>* values, const std::vector<std::string>& choices) {
+void YamlMap::ReadChoices(const std::string& key, std::vector<std::string>* values,
+                          const std::vector<std::string>& choices) {
   std::vector<std::string> words;
   for (const YamlNode* node : Scalars(key, "of " + Join(choices))) {
     if (std::find(choices.begin(), choices.end(), node->scalar) == choices.end())
-      return errors_->Add(node->line, "'" + key + "' has '" + node->scalar + "': expected one of " + Join(choices));
+      return errors_->Add(
+          node->line, "'" + key + "' has '" + node->scalar + "': expected one of " + Join(choices));
     words.push_back(node->scalar);
   }
   if (!words.empty()) *values = std::move(words);
@@ -330,18 +354,21 @@ std::vector<YamlMap> YamlMap::Items(const std::string& key) {
     Fail(key, "'" + key + "' must be a list: lines that begin with '-'");
     return items;
   }
-  for (const YamlNode& item : entry->value.items) items.emplace_back(item, "an item of '" + key + "'", *errors_);
+  for (const YamlNode& item : entry->value.items)
+    items.emplace_back(item, "an item of '" + key + "'", *errors_);
   return items;
 }
 
 void YamlMap::Require(const std::string& key, const std::string& why) {
-  if (Find(key) == nullptr) errors_->Add(node_.line, section_ + " needs '" + key + "'" + (why.empty() ? "" : ": " + why));
+  if (Find(key) == nullptr)
+    errors_->Add(node_.line, section_ + " needs '" + key + "'" + (why.empty() ? "" : ": " + why));
 }
 
 void YamlMap::Close() {
   for (const YamlNode::Entry& entry : node_.entries) {
     if (std::find(known_.begin(), known_.end(), entry.key) != known_.end()) continue;
-    errors_->AddCause(entry.line, "unknown key '" + entry.key + "' under " + section_ + "; known keys: " + Join(known_));
+    errors_->AddCause(entry.line, "unknown key '" + entry.key + "' under " + section_ +
+                                      "; known keys: " + Join(known_));
   }
 }
 

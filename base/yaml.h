@@ -1,4 +1,5 @@
-// Strict reading of YAML configuration. Every mistake comes back as "FILE:LINE: what is wrong, what was expected".
+// Strict reading of YAML configuration. Every mistake comes back as "FILE:LINE: what is wrong, what
+// was expected".
 //
 //   LAMINA_ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(text, file));
 //   YamlErrors errors(file);
@@ -21,7 +22,8 @@
 
 namespace lamina {
 
-// The file as a plain tree. Scalars keep their text; ${NAME} in it has been replaced by the environment variable.
+// The file as a plain tree. Scalars keep their text; ${NAME} in it has been replaced by the
+// environment variable.
 struct YamlNode {
   enum class Kind { kNull, kScalar, kSequence, kMapping };
   struct Entry;
@@ -38,11 +40,12 @@ struct YamlNode::Entry {
   YamlNode value;
 };
 
-// One document. kInvalidArgument: not YAML, a key twice, a variable that is not set, an anchor or alias, nesting beyond any configuration's
-// need.
+// One document. kInvalidArgument: not YAML, a key twice, a variable that is not set, an anchor or
+// alias, nesting beyond any configuration's need.
 Result<YamlNode> ParseYaml(const std::string& text, const std::string& file);
 
-// Collects what is wrong while a tree is read; the mistake nearest to the file's start is the one reported.
+// Collects what is wrong while a tree is read; the mistake nearest to the file's start is the one
+// reported.
 class YamlErrors {
  public:
   explicit YamlErrors(std::string file) : file_(std::move(file)) {}
@@ -58,10 +61,12 @@ class YamlErrors {
   Status status_;
 };
 
-// One mapping of the tree. Borrows the node and the errors. A Read... leaves `*value` as it is if the key is absent or wrong.
+// One mapping of the tree. Borrows the node and the errors. A Read... leaves `*value` as it is if
+// the key is absent or wrong.
 class YamlMap {
  public:
-  // `section` names the mapping in messages: "limits", "node 'm0'". A node that is neither a mapping nor empty is an error.
+  // `section` names the mapping in messages: "limits", "node 'm0'". A node that is neither a
+  // mapping nor empty is an error.
   YamlMap(const YamlNode& node, std::string section, YamlErrors& errors);
 
   int line() const { return node_.line; }
@@ -72,17 +77,24 @@ class YamlMap {
   int LineOf(const std::string& key) const;
 
   void ReadString(const std::string& key, std::string* value);
-  void ReadChoice(const std::string& key, std::string* value, const std::vector<std::string>& choices);
+  void ReadChoice(const std::string& key, std::string* value,
+                  const std::vector<std::string>& choices);
   void ReadInt(const std::string& key, int* value, int min, int max);
-  void ReadBool(const std::string& key, bool* value);                                                 // true | false
-  void ReadDouble(const std::string& key, double* value);                                             // finite, not negative
-  void ReadSize(const std::string& key, int64_t* value, int64_t min);                                 // as ParseSize
-  void ReadDuration(const std::string& key, Clock::duration* value);                                  // as ParseDuration, above zero
-  void ReadStrings(const std::string& key, std::vector<std::pair<std::string, std::string>>* value);  // a mapping of scalars
+  // True | false.
+  void ReadBool(const std::string& key, bool* value);
+  // Finite, not negative.
+  void ReadDouble(const std::string& key, double* value);
+  // As ParseSize.
+  void ReadSize(const std::string& key, int64_t* value, int64_t min);
+  // As ParseDuration, above zero.
+  void ReadDuration(const std::string& key, Clock::duration* value);
+  // A mapping of scalars.
+  void ReadStrings(const std::string& key, std::vector<std::pair<std::string, std::string>>* value);
 
   // Lists such as [1, 4, 16], or one value alone; an empty list is an error.
   void ReadInts(const std::string& key, std::vector<int>* values, int min, int max);
-  void ReadChoices(const std::string& key, std::vector<std::string>* values, const std::vector<std::string>& choices);
+  void ReadChoices(const std::string& key, std::vector<std::string>* values,
+                   const std::vector<std::string>& choices);
 
   YamlMap Child(const std::string& key);               // absent: an empty mapping
   std::vector<YamlMap> Items(const std::string& key);  // a sequence of mappings; absent: none
@@ -93,7 +105,9 @@ class YamlMap {
   void Require(const std::string& key, const std::string& why = "");
 
   // Adds an error at the key's line.
-  void Fail(const std::string& key, const std::string& message) { errors_->Add(LineOf(key), message); }
+  void Fail(const std::string& key, const std::string& message) {
+    errors_->Add(LineOf(key), message);
+  }
 
   // Keys that were never asked for are errors, which list those that were.
   void Close();

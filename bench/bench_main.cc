@@ -9,19 +9,21 @@
 #include "bench/kernels/kernels.h"
 #include "bench/modelled.h"
 #include "bench/paper_tables/paper_tables.h"
-#include "cli/plan_command.h"
 #include "bench/profile/profile_command.h"
 #include "bench/serve/serve_command.h"
-#include "cli/simulate_command.h"
 #include "bench/throughput.h"
 #include "bench/transport/transport.h"
+#include "cli/plan_command.h"
+#include "cli/simulate_command.h"
 
 int main(int argc, char** argv) {
   lamina::InitLogging("bench");
   lamina::RaiseDescriptorLimit();
   spdlog::set_level(spdlog::level::warn);
   std::signal(SIGPIPE, SIG_IGN);
-  CLI::App app("Benchmarks of lamina. Ratios are taken against a limit or a peer measured in the same run.", "lamina bench");
+  CLI::App app(
+      "Benchmarks of lamina. Ratios are taken against a limit or a peer measured in the same run.",
+      "lamina bench");
   app.require_subcommand(1);
   int exit_status = 0;
   lamina::RegisterModelled(app, exit_status);

@@ -5,7 +5,8 @@
 namespace lamina {
 namespace {
 
-// The shortest round r such that batches whose own is shorter take r, and all attention fits: sum of busy / max(own, r) is 1 at most.
+// The shortest round r such that batches whose own is shorter take r, and all attention fits: sum
+// of busy / max(own, r) is 1 at most.
 double ShortestRound(std::vector<double> own, double busy) {
   std::sort(own.begin(), own.end());
   double rest = 1;  // share of the memory nodes' time that slower batches leave
@@ -22,8 +23,12 @@ double ShortestRound(std::vector<double> own, double busy) {
 std::vector<double> IdealRounds(const IdealSchedule& schedule) {
   std::vector<double> rounds;
   for (int batch = 0; batch < schedule.num_batches; ++batch) {
-    const int on_node = (schedule.num_batches - 1 - batch % schedule.num_compute) / schedule.num_compute + 1;  // it is one of them
-    const double share = schedule.evenly ? static_cast<double>(schedule.num_batches) / schedule.num_compute : on_node;
+    // It is one of them.
+    const int on_node =
+        (schedule.num_batches - 1 - batch % schedule.num_compute) / schedule.num_compute + 1;
+    const double share = schedule.evenly
+                             ? static_cast<double>(schedule.num_batches) / schedule.num_compute
+                             : on_node;
     rounds.push_back(std::max(schedule.slices + schedule.attention, share * schedule.slices));
   }
   const double shortest = ShortestRound(rounds, schedule.memory_busy);

@@ -10,17 +10,20 @@
 
 namespace lamina {
 
-Result<std::unique_ptr<InProcessExecutor>> InProcessExecutor::Create(const InProcessOptions& options) {
+Result<std::unique_ptr<InProcessExecutor>> InProcessExecutor::Create(
+    const InProcessOptions& options) {
   std::unique_ptr<InProcessExecutor> executor(new InProcessExecutor(options));
   LAMINA_ASSIGN_OR_RETURN(executor->device_, MakeComputeDevice(options.device, executor->team_));
   LAMINA_ASSIGN_OR_RETURN(executor->model_, executor->device_->Load(options.weights));
   control::ConfigureCompute request;
-  *request.mutable_attention() = MakeAttentionSpec(executor->model_->config, options.kv_dtype, /*wire_dtype=*/"float32");
+  *request.mutable_attention() =
+      MakeAttentionSpec(executor->model_->config, options.kv_dtype, /*wire_dtype=*/"float32");
   *request.mutable_limits() = options.limits;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention,
                           MakeAttentionBackend(request, options.kv_tokens, *executor->device_));
-  LAMINA_ASSIGN_OR_RETURN(executor->runner_,
-                          StepRunner::Create(*executor->model_, options.limits, std::move(attention), *executor->device_));
+  LAMINA_ASSIGN_OR_RETURN(
+      executor->runner_, StepRunner::Create(*executor->model_, options.limits, std::move(attention),
+                                            *executor->device_));
   return executor;
 }
 
@@ -58,7 +61,8 @@ void InProcessExecutor::Loop() {
 void InProcessExecutor::AddTimes(const control::StepResult& result) {
   std::lock_guard lock(mutex_);
   for (const control::NodeTimes& told : result.times()) {
-    for (int i = 0; i < std::min<int>(told.ns_size(), kNumStepWorks); ++i) times_.Add(static_cast<StepWork>(i), told.ns(i));
+    for (int i = 0; i < std::min<int>(told.ns_size(), kNumStepWorks); ++i)
+      times_.Add(static_cast<StepWork>(i), told.ns(i));
   }
 }
 

@@ -1,5 +1,6 @@
-// The same engine without any other process: one thread carries out the orders, attention stays with it. The baseline that disaggregation
-// is held against, and the simplest set-up that the golden continuations are checked in.
+// The same engine without any other process: one thread carries out the orders, attention stays
+// with it. The baseline that disaggregation is held against, and the simplest set-up that the
+// golden continuations are checked in.
 #pragma once
 
 #include <memory>
@@ -7,11 +8,11 @@
 #include <string>
 #include <thread>
 
-#include "manager/cluster_config.h"
 #include "base/inbox.h"
-#include "cost/node_device.h"
 #include "base/worker_team.h"
 #include "compute_node/step_runner.h"
+#include "cost/node_device.h"
+#include "manager/cluster_config.h"
 #include "manager/step_executor.h"
 
 namespace lamina {
@@ -47,7 +48,8 @@ class InProcessExecutor : public StepExecutor {
  private:
   static constexpr NodeId kSelf{1};
 
-  explicit InProcessExecutor(const InProcessOptions& options) : team_(options.num_threads), kv_tokens_(options.kv_tokens) {}
+  explicit InProcessExecutor(const InProcessOptions& options)
+      : team_(options.num_threads), kv_tokens_(options.kv_tokens) {}
   void Loop();
   void AddTimes(const control::StepResult& result);
 

@@ -14,20 +14,20 @@
 #include <thread>
 #include <utility>
 
-#include "manager/cluster_config.h"
-#include "cost/device_catalog.h"
-#include "cost/node_device.h"
 #include "base/units.h"
 #include "bench/ideal_schedule.h"
-#include "cli/number_checks.h"
-#include "manager/prefilled_executor.h"
 #include "bench/report.h"
-#include "plan/statistics.h"
+#include "cli/number_checks.h"
+#include "cost/device_catalog.h"
+#include "cost/network_cost.h"
+#include "cost/node_device.h"
+#include "manager/cluster_config.h"
 #include "manager/cluster_executor.h"
 #include "manager/local_cluster.h"
+#include "manager/prefilled_executor.h"
 #include "manager/resolve_config.h"
 #include "manager/serving_engine.h"
-#include "cost/network_cost.h"
+#include "plan/statistics.h"
 #include "splitter/tensor_parallel.h"
 
 namespace lamina {
@@ -40,7 +40,8 @@ struct ModelledOptions {
   int steps = 40;
   int num_batches = 0;    // 0: the cluster file's, or as many as the pipeline takes by default
   int compute_nodes = 0;  // copies of the cluster file's first one; 0: those of the file
-  std::string pipeline;   // "": the cluster file's; if that is auto: none, or with num_batches fixed
+  // "": the cluster file's; if that is auto: none, or with num_batches fixed.
+  std::string pipeline;
   std::string transport;
   std::string trace_out;
   std::string overlap;  // "": the cluster file's
@@ -51,10 +52,12 @@ struct ModelledOptions {
 
 constexpr int kWarmUpSteps = 4;
 constexpr int kAutoWarmUpSteps = 60;  // of each batch, until auto has tried what it wants to try
-constexpr int kSpareTokens = 24;      // of each sequence: warm-up, and what the scheduler keeps free for it to grow into
+// Of each sequence: warm-up, and what the scheduler keeps free for it to grow into.
+constexpr int kSpareTokens = 24;
 constexpr auto kCaseDeadline = std::chrono::minutes(5);
 
-// The cluster file's devices, by node id as the executor numbers them, and what the cost model needs to know.
+// The cluster file's devices, by node id as the executor numbers them, and what the cost model
+// needs to know.
 struct ModelledCluster {
   ClusterConfig config;
   ModelConfig model;
@@ -90,7 +93,8 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   }
   UseComputeNodes(options.compute_nodes, cluster.config.nodes);
   if (options.num_batches > 0) cluster.config.num_batches = options.num_batches;
-  if (cluster.config.pipeline == "auto") cluster.config.pipeline = cluster.config.num_batches > 0 ? "fixed" : "none";
+  if (cluster.config.pipeline == "auto")
+    cluster.config.pipeline = cluster.config.num_batches > 0 ? "fixed" : "none";
   if (!options.pipeline.empty()) cluster.config.pipeline = options.pipeline;
   LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
   LAMINA_RETURN_IF_ERROR(ResolveConfig(cluster.config, cluster.model));
@@ -98,14 +102,18 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(Graph graph, GraphOfRank(whole, cluster.config.tensor_parallel_size, 0));
   LAMINA_ASSIGN_OR_RETURN(cluster.sliced, SplitGraph(std::move(graph)));
   const int ranks = cluster.config.tensor_parallel_size;
-  cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks, cluster.model.head_dim,
-                   DTypeOf(cluster.config.kv_dtype, cluster.model)};
+  cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks,
+                   cluster.model.head_dim, DTypeOf(cluster.config.kv_dtype, cluster.model)};
   std::string compute_device;
   for (const NodeConfig& node : cluster.config.nodes) {
-    LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> device, FindModelledDevice(node.device, cluster.config.device_catalog));
-    if (!device) return InvalidArgument(options.cluster + ": node '" + node.name + "' is no modelled device, and all have to be");
+    LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> device,
+                            FindModelledDevice(node.device, cluster.config.device_catalog));
+    if (!device)
+      return InvalidArgument(options.cluster + ": node '" + node.name +
+                             "' is no modelled device, and all have to be");
     const NodeId id{static_cast<uint32_t>(cluster.devices.size() + 1)};
-    if (node.role == NodeRole::kCompute) LAMINA_RETURN_IF_ERROR(FitProfile(*device, cluster.model, device->tensor_parallel));
+    if (node.role == NodeRole::kCompute)
+      LAMINA_RETURN_IF_ERROR(FitProfile(*device, cluster.model, device->tensor_parallel));
     cluster.devices.emplace(id, *device);
     if (node.role != NodeRole::kCompute) continue;
     if (std::exchange(compute_device, node.device) != node.device && cluster.num_compute > 0) {
@@ -124,11 +132,13 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
 double CpuSeconds(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string stat((std::istreambuf_iterator<char>(file)), {});
-  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));  // the name may hold spaces
+  // The name may hold spaces.
+  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
   std::vector<std::string> words;
   for (std::string word; fields >> word;) words.push_back(word);
   if (words.size() < 13) return 0;  // it ended
-  return static_cast<double>(std::stoll(words[11]) + std::stoll(words[12])) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return static_cast<double>(std::stoll(words[11]) + std::stoll(words[12])) /
+         static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 std::map<std::string, double> CpuByProcess(LocalCluster& daemons) {
@@ -146,51 +156,58 @@ struct StepTimes {
   double memory_busy = 0;  // likewise, mean over the memory nodes
   double attention_wait = 0;
   double compute_node = 0;  // the whole step as that node saw it
-  double ideal = 0;         // when nothing but the devices takes time and they are as busy as the pipeline can keep them
+  // When nothing but the devices takes time and they are as busy as the pipeline can keep them.
+  double ideal = 0;
 };
 
 // Of the batch whose step it was, while `num_batches` are in flight.
 double IdealSeconds(const ModelledCluster& cluster, const StepTimes& step, int num_batches) {
   const bool stages = cluster.config.shares_model();
   const std::string& pipeline = cluster.config.pipeline;
-  const IdealSchedule schedule = {stages ? cluster.config.pipeline_parallel_size : cluster.num_compute,
-                                  num_batches,
-                                  stages || pipeline == "rotational" || pipeline == "auto",  // auto may rotate
-                                  step.linear,
-                                  step.attention,
-                                  step.memory_busy};
+  const IdealSchedule schedule = {
+      stages ? cluster.config.pipeline_parallel_size : cluster.num_compute, num_batches,
+      // Auto may rotate.
+      stages || pipeline == "rotational" || pipeline == "auto", step.linear, step.attention,
+      step.memory_busy};
   return IdealRounds(schedule)[static_cast<size_t>(std::min(step.batch, num_batches - 1))];
 }
 
-StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step& step, TimePoint next, int batch) {
+StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step& step,
+                  TimePoint next, int batch) {
   StepTimes times;
   times.batch = step.batch;
   times.rows = step.num_rows;
   times.total = std::chrono::duration<double>(next - step.submitted).count();
-  times.linear = StepSeconds(cluster.devices.at(cluster.compute), cluster.sliced, cluster.model.dtype, step.num_rows, step.num_rows);
+  times.linear = StepSeconds(cluster.devices.at(cluster.compute), cluster.sliced,
+                             cluster.model.dtype, step.num_rows, step.num_rows);
   const auto num_memory = static_cast<double>(std::ssize(cluster.devices) - cluster.num_compute);
   for (const auto& [node, load] : step.attention) {
-    const double seconds = cluster.model.num_layers * AttentionSeconds(cluster.devices.at(node), cluster.heads, load);
+    const double seconds =
+        cluster.model.num_layers * AttentionSeconds(cluster.devices.at(node), cluster.heads, load);
     times.attention = std::max(times.attention, seconds);
     times.memory_busy += seconds / num_memory;
   }
   times.attention_wait = std::chrono::duration<double>(step.attention_wait).count();
   times.compute_node = std::chrono::duration<double>(step.compute_node).count();
-  times.ideal = IdealSeconds(cluster, times, std::max(1, (batch + step.num_rows / 2) / step.num_rows));
+  times.ideal =
+      IdealSeconds(cluster, times, std::max(1, (batch + step.num_rows / 2) / step.num_rows));
   return times;
 }
 
-// What the modelled link would add to a step of `rows` if nothing else happened meanwhile: in each layer q, k and v through the compute
-// node's NIC to the memory nodes, and the outputs back.
+// What the modelled link would add to a step of `rows` if nothing else happened meanwhile: in each
+// layer q, k and v through the compute node's NIC to the memory nodes, and the outputs back.
 double NetworkSeconds(const ModelledCluster& cluster, int rows) {
   const AttentionHeads& heads = cluster.heads;
-  const RowBytes bytes = AttentionRowBytes(heads, static_cast<double>(ElementSize(DTypeOf(cluster.config.wire_dtype, cluster.model))));
+  const RowBytes bytes = AttentionRowBytes(
+      heads, static_cast<double>(ElementSize(DTypeOf(cluster.config.wire_dtype, cluster.model))));
   const double latency = std::chrono::duration<double>(cluster.config.modelled_latency).count();
-  const double per_byte = cluster.config.modelled_gb_per_s > 0 ? 1e-9 / cluster.config.modelled_gb_per_s : 0;
+  const double per_byte =
+      cluster.config.modelled_gb_per_s > 0 ? 1e-9 / cluster.config.modelled_gb_per_s : 0;
   return cluster.model.num_layers * (2 * latency + rows * bytes.both() * per_byte);
 }
 
-double MedianOf(const std::vector<StepTimes>& steps, const std::function<double(const StepTimes&)>& part) {
+double MedianOf(const std::vector<StepTimes>& steps,
+                const std::function<double(const StepTimes&)>& part) {
   std::vector<double> values;
   for (const StepTimes& step : steps) values.push_back(part(step));
   return Percentile(values, 0.5);
@@ -198,19 +215,23 @@ double MedianOf(const std::vector<StepTimes>& steps, const std::function<double(
 
 // Of a sequence, at the end. With auto all batches may be one, which then makes every step.
 int64_t TokensOf(const ModelledOptions& options, const ClusterConfig& config) {
-  const int64_t steps = config.pipeline == "auto" ? int64_t{config.num_batches} * (kAutoWarmUpSteps + options.steps) : options.steps;
+  const int64_t steps = config.pipeline == "auto"
+                            ? int64_t{config.num_batches} * (kAutoWarmUpSteps + options.steps)
+                            : options.steps;
   return options.context + steps + kSpareTokens;
 }
 
-// Of all batches together, by the seconds from one step of a batch to its next: compute nodes that have different numbers of batches give
-// each its own rate. With auto batches come and go, and all sequences get a token in each round.
-double TokensPerSecond(const ModelledCluster& cluster, const std::vector<StepTimes>& steps, int batch,
-                       const std::function<double(const StepTimes&)>& round) {
+// Of all batches together, by the seconds from one step of a batch to its next: compute nodes that
+// have different numbers of batches give each its own rate. With auto batches come and go, and all
+// sequences get a token in each round.
+double TokensPerSecond(const ModelledCluster& cluster, const std::vector<StepTimes>& steps,
+                       int batch, const std::function<double(const StepTimes&)>& round) {
   if (cluster.config.pipeline == "auto") return batch / MedianOf(steps, round);
   double sum = 0;
   for (int number = 0; number < cluster.config.num_batches; ++number) {
     std::vector<StepTimes> of_batch;
-    std::ranges::copy_if(steps, std::back_inserter(of_batch), [&](const StepTimes& s) { return s.batch == number; });
+    std::ranges::copy_if(steps, std::back_inserter(of_batch),
+                         [&](const StepTimes& s) { return s.batch == number; });
     if (!of_batch.empty()) sum += of_batch.front().rows / MedianOf(of_batch, round);
   }
   return sum;
@@ -221,27 +242,35 @@ struct CaseResult {
   std::map<std::string, double> cpu;  // share of one core, by process
 };
 
-Status SubmitAll(Engine& engine, const ModelledOptions& options, int batch, int64_t max_new_tokens, std::atomic<bool>& failed) {
+Status SubmitAll(Engine& engine, const ModelledOptions& options, int batch, int64_t max_new_tokens,
+                 std::atomic<bool>& failed) {
   for (int i = 0; i < batch; ++i) {
     GenerateRequest request;
     request.prompt.assign(static_cast<size_t>(options.context), 0);
     request.max_new_tokens = max_new_tokens;
     request.ignore_eos = true;
     request.sampling.set_num_logprobs(-1);
-    LAMINA_RETURN_IF_ERROR(
-        engine.Submit(std::move(request), [&failed](const TokenEvent& event) { failed = failed || event.finish.has_value(); }).status());
+    LAMINA_RETURN_IF_ERROR(engine
+                               .Submit(std::move(request),
+                                       [&failed](const TokenEvent& event) {
+                                         failed = failed || event.finish.has_value();
+                                       })
+                               .status());
   }
   return OkStatus();
 }
 
-Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster cluster, LocalCluster& daemons, int batch, TraceFile* trace) {
+Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster cluster,
+                           LocalCluster& daemons, int batch, TraceFile* trace) {
   cluster.config.max_num_seqs = cluster.config.max_num_batched_tokens = batch;
   cluster.config.prefix_caching = false;
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> nodes, ClusterExecutor::Connect(cluster.config, cluster.model, {}));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> nodes,
+                          ClusterExecutor::Connect(cluster.config, cluster.model, {}));
   const int64_t length = TokensOf(options, cluster.config);
   int64_t room = 0;  // sequences
   for (const KvNode& node : nodes->kv_nodes()) room += node.capacity_tokens / length;
-  if (batch > room) return OutOfSpace(fmt::format("the memory nodes hold {} sequences of {} tokens", room, length));
+  if (batch > room)
+    return OutOfSpace(fmt::format("the memory nodes hold {} sequences of {} tokens", room, length));
 
   if (trace != nullptr) nodes->RecordTrace(*trace);
   auto executor = std::make_unique<PrefilledExecutor>(std::move(nodes));
@@ -267,26 +296,36 @@ Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster clust
   while (std::ssize(result.steps) < options.steps * num_batches) {
     if (deadline.Passed()) return TimedOut("the case did not end within 5 minutes");
     LAMINA_RETURN_IF_ERROR(daemons.Check());
-    if (failed) return InternalError("a request ended early; the context leaves room for " + std::to_string(max_new_tokens) + " tokens");
+    if (failed)
+      return InternalError("a request ended early; the context leaves room for " +
+                           std::to_string(max_new_tokens) + " tokens");
     for (PrefilledExecutor::Step& step : recorder.TakeSteps()) {
-      if (const auto before = previous.extract(step.batch); before && start != TimePoint{} && before.mapped().submitted > start)
+      if (const auto before = previous.extract(step.batch);
+          before && start != TimePoint{} && before.mapped().submitted > start)
         result.steps.push_back(TimesOf(cluster, before.mapped(), step.submitted, batch));
-      if (!step.decodes_only || step.num_rows == 0 || (!is_auto && step.num_rows != batch / num_batches)) continue;
+      if (!step.decodes_only || step.num_rows == 0 ||
+          (!is_auto && step.num_rows != batch / num_batches))
+        continue;
       if (++full_steps == warm_up) {
         cpu = CpuByProcess(daemons);
         start = Clock::now();
       }
       previous.insert_or_assign(step.batch, std::move(step));
     }
-    std::this_thread::sleep_for(milliseconds(20));  // between two looks at what the engine's thread writes down
+    // Between two looks at what the engine's thread writes down.
+    std::this_thread::sleep_for(milliseconds(20));
   }
   const double seconds = SecondsSince(start);
-  for (const auto& [name, used] : CpuByProcess(daemons)) result.cpu[name] = (used - cpu[name]) / seconds;
+  for (const auto& [name, used] : CpuByProcess(daemons))
+    result.cpu[name] = (used - cpu[name]) / seconds;
   return result;
 }
 
-Measurement Report(const ModelledOptions& options, const ModelledCluster& cluster, const CaseResult& result, int batch) {
-  const auto median = [&](const std::function<double(const StepTimes&)>& part) { return MedianOf(result.steps, part); };
+Measurement Report(const ModelledOptions& options, const ModelledCluster& cluster,
+                   const CaseResult& result, int batch) {
+  const auto median = [&](const std::function<double(const StepTimes&)>& part) {
+    return MedianOf(result.steps, part);
+  };
   std::vector<double> totals_ms;
   for (const StepTimes& step : result.steps) totals_ms.push_back(step.total * 1e3);
   const int num_batches = cluster.config.num_batches;
@@ -301,7 +340,8 @@ Measurement Report(const ModelledOptions& options, const ModelledCluster& cluste
              {"context", options.context},
              {"transport", cluster.config.transport},
              {"overlap", cluster.config.overlap}};
-  m.value = TokensPerSecond(cluster, result.steps, batch, [](const StepTimes& s) { return s.total; });
+  m.value =
+      TokensPerSecond(cluster, result.steps, batch, [](const StepTimes& s) { return s.total; });
   m.unit = "output tokens/s";
   m.p99 = Percentile(totals_ms, 0.99);
   m.p99_of = "ms per step";
@@ -309,14 +349,18 @@ Measurement Report(const ModelledOptions& options, const ModelledCluster& cluste
   m.reference = "cost model: the devices' times and nothing else";
   m.reference_value = TokensPerSecond(cluster, result.steps, batch, ideal);
   m.ratio = m.value / m.reference_value;
-  m.details = {{"step_ms", 1e3 * median([](const StepTimes& s) { return s.total; })},
-               {"ideal_step_ms", 1e3 * median(ideal)},
-               {"ideal_linear_ms", 1e3 * median([](const StepTimes& s) { return s.linear; })},
-               {"ideal_attention_ms", 1e3 * median([](const StepTimes& s) { return s.attention; })},
-               {"manager_ms", 1e3 * median([](const StepTimes& s) { return s.total - s.compute_node; })},
-               {"compute_node_ms", 1e3 * median([](const StepTimes& s) { return s.compute_node - s.attention_wait - s.linear; })},
-               {"memory_nodes_ms", 1e3 * median([](const StepTimes& s) { return s.attention_wait - s.attention; })},
-               {"cpu", result.cpu}};
+  m.details = {
+      {"step_ms", 1e3 * median([](const StepTimes& s) { return s.total; })},
+      {"ideal_step_ms", 1e3 * median(ideal)},
+      {"ideal_linear_ms", 1e3 * median([](const StepTimes& s) { return s.linear; })},
+      {"ideal_attention_ms", 1e3 * median([](const StepTimes& s) { return s.attention; })},
+      {"manager_ms", 1e3 * median([](const StepTimes& s) { return s.total - s.compute_node; })},
+      {"compute_node_ms", 1e3 * median([](const StepTimes& s) {
+                            return s.compute_node - s.attention_wait - s.linear;
+                          })},
+      {"memory_nodes_ms",
+       1e3 * median([](const StepTimes& s) { return s.attention_wait - s.attention; })},
+      {"cpu", result.cpu}};
   if (cluster.config.models_network()) {
     const double network = NetworkSeconds(cluster, batch / num_batches);
     const double exposed = median([&](const StepTimes& s) { return s.total - ideal(s); });
@@ -328,41 +372,53 @@ Measurement Report(const ModelledOptions& options, const ModelledCluster& cluste
 }
 
 void PrintHeader() {
-  std::cout
-      << "batch: sequences that decode, as N x the rows of a step where N batches are in flight. Milliseconds are medians per step. ideal: "
-         "the\n"
-         "cost model's, linear layers | attention -> a step, as far as batches in flight can overlap them. over: what the manager, the "
-         "compute\n"
-         "node (messages, sampling) and the way to the memory nodes and back add, waiting for other batches included. CPU: of one core.\n\n"
-         "     batch  context  tokens/s  ms/step  (p99)     ideal                  ratio   over: manager  compute  memory   CPU\n";
+  std::cout << "batch: sequences that decode, as N x the rows of a step where N batches are in "
+               "flight. Milliseconds are medians per step. ideal: "
+               "the\n"
+               "cost model's, linear layers | attention -> a step, as far as batches in flight can "
+               "overlap them. over: what the manager, the "
+               "compute\n"
+               "node (messages, sampling) and the way to the memory nodes and back add, waiting "
+               "for other batches included. CPU: of one core.\n\n"
+               "     batch  context  tokens/s  ms/step  (p99)     ideal                  ratio   "
+               "over: manager  compute  memory   CPU\n";
 }
 
 // Behind a row, when there is a modelled network.
 std::string NetworkText(const Measurement& m) {
   if (!m.details.contains("network_ms")) return "";
-  return fmt::format("\n           overlap {}: network {:.1f} ms/step, exposed {:.1f} ms (everything beyond the ideal), hidden {:.0f} %",
-                     m.sizes.at("overlap").get<std::string>(), m.details.at("network_ms").get<double>(),
-                     m.details.at("exposed_ms").get<double>(), 100 * m.details.at("hidden_share").get<double>());
+  return fmt::format(
+      "\n           overlap {}: network {:.1f} ms/step, exposed {:.1f} ms (everything beyond the "
+      "ideal), hidden {:.0f} %",
+      m.sizes.at("overlap").get<std::string>(), m.details.at("network_ms").get<double>(),
+      m.details.at("exposed_ms").get<double>(), 100 * m.details.at("hidden_share").get<double>());
 }
 
 std::string Row(const Measurement& m) {
   const auto ms = [&](const char* key) { return m.details.at(key).get<double>(); };
   std::string cpu;
-  for (const auto& [name, share] : m.details.at("cpu").items()) cpu += fmt::format(" {} {:.0f} %", name, 100 * share.get<double>());
-  const int batch = m.sizes.at("batch").get<int>(), num_batches = m.sizes.at("num_batches").get<int>();
+  for (const auto& [name, share] : m.details.at("cpu").items())
+    cpu += fmt::format(" {} {:.0f} %", name, 100 * share.get<double>());
+  const int batch = m.sizes.at("batch").get<int>(),
+            num_batches = m.sizes.at("num_batches").get<int>();
   const bool whole = num_batches == 1 || m.sizes.at("pipeline") == "auto";
-  const std::string rows = whole ? std::to_string(batch) : fmt::format("{} x {}", num_batches, batch / num_batches);
-  return fmt::format("{:>10} {:8} {:9.0f} {:8.1f} {:7.1f}  {:6.1f} | {:5.1f} -> {:<6.1f} {:6.3f} {:14.1f} {:8.1f} {:7.1f}  {}", rows,
-                     m.sizes.at("context").get<int>(), m.value, ms("step_ms"), m.p99, ms("ideal_linear_ms"), ms("ideal_attention_ms"),
-                     ms("ideal_step_ms"), m.ratio, ms("manager_ms"), ms("compute_node_ms"), ms("memory_nodes_ms"), cpu) +
+  const std::string rows =
+      whole ? std::to_string(batch) : fmt::format("{} x {}", num_batches, batch / num_batches);
+  return fmt::format(
+             "{:>10} {:8} {:9.0f} {:8.1f} {:7.1f}  {:6.1f} | {:5.1f} -> {:<6.1f} {:6.3f} {:14.1f} "
+             "{:8.1f} {:7.1f}  {}",
+             rows, m.sizes.at("context").get<int>(), m.value, ms("step_ms"), m.p99,
+             ms("ideal_linear_ms"), ms("ideal_attention_ms"), ms("ideal_step_ms"), m.ratio,
+             ms("manager_ms"), ms("compute_node_ms"), ms("memory_nodes_ms"), cpu) +
          NetworkText(m);
 }
 
 Status MeasureModelled(const ModelledOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(ModelledCluster cluster, LoadCluster(options));
   if (TokensOf(options, cluster.config) > cluster.config.max_model_len) {
-    return InvalidArgument(fmt::format("--context {} with --steps {} is too long for the model's {} positions", options.context,
-                                       options.steps, cluster.config.max_model_len));
+    return InvalidArgument(
+        fmt::format("--context {} with --steps {} is too long for the model's {} positions",
+                    options.context, options.steps, cluster.config.max_model_len));
   }
   std::unique_ptr<TraceFile> trace;
   if (!options.trace_out.empty()) {
@@ -376,17 +432,20 @@ Status MeasureModelled(const ModelledOptions& options) {
   cluster.config.nodes = daemons->config().nodes;
   if (!options.json) {
     PrintHeader();
-    std::cout << fmt::format("pipeline {}, {} compute nodes\n", cluster.config.pipeline, cluster.num_compute);
+    std::cout << fmt::format("pipeline {}, {} compute nodes\n", cluster.config.pipeline,
+                             cluster.num_compute);
   }
   int num_measured = 0;
   for (const int batch : options.batches) {
     if (cluster.config.pipeline != "auto" && batch % cluster.config.num_batches != 0) {
-      std::cerr << fmt::format("batch {} left out: it is no multiple of the {} batches in flight\n", batch, cluster.config.num_batches);
+      std::cerr << fmt::format("batch {} left out: it is no multiple of the {} batches in flight\n",
+                               batch, cluster.config.num_batches);
       continue;
     }
     const Result<CaseResult> result = RunCase(options, cluster, *daemons, batch, trace.get());
     if (result.status().code() == StatusCode::kOutOfSpace) {
-      std::cerr << fmt::format("batch {} with context {} left out: {}\n", batch, options.context, result.status().message());
+      std::cerr << fmt::format("batch {} with context {} left out: {}\n", batch, options.context,
+                               result.status().message());
       continue;
     }
     LAMINA_RETURN_IF_ERROR(result.status());
@@ -394,7 +453,9 @@ Status MeasureModelled(const ModelledOptions& options) {
     std::cout << (options.json ? ToJsonLine(measurement) : Row(measurement)) << std::endl;
     ++num_measured;
   }
-  if (num_measured == 0) return InvalidArgument("no batch could be measured: choose others with --batch, or another --context");
+  if (num_measured == 0)
+    return InvalidArgument(
+        "no batch could be measured: choose others with --batch, or another --context");
   return trace != nullptr ? trace->Close() : OkStatus();
 }
 
@@ -402,30 +463,52 @@ Status MeasureModelled(const ModelledOptions& options) {
 
 void RegisterModelled(CLI::App& app, int& exit_status) {
   auto options = std::make_shared<ModelledOptions>();
-  CLI::App* command = app.add_subcommand("modelled", "Decode steps on modelled devices against the sum of the devices' times");
-  command->footer("Example: lamina bench modelled configs/modelled-13b.yaml --batch 128 256 --context 400 --json");
-  command->add_option("cluster", options->cluster, "cluster YAML whose nodes are all modelled; its daemons run on this machine")
+  CLI::App* command = app.add_subcommand(
+      "modelled", "Decode steps on modelled devices against the sum of the devices' times");
+  command->footer(
+      "Example: lamina bench modelled configs/modelled-13b.yaml --batch 128 256 --context 400 "
+      "--json");
+  command
+      ->add_option("cluster", options->cluster,
+                   "cluster YAML whose nodes are all modelled; its daemons run on this machine")
       ->required();
-  command->add_option("--batch", options->batches, "sequences that decode at a time; several are measured in turn")
+  command
+      ->add_option("--batch", options->batches,
+                   "sequences that decode at a time; several are measured in turn")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
-  command->add_option("--context", options->context, "tokens of each sequence when measuring begins")
+  command
+      ->add_option("--context", options->context, "tokens of each sequence when measuring begins")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--steps", options->steps, "measured steps of each case")->check(CLI::Range(1, 100000))->capture_default_str();
-  command->add_option("--num-batches", options->num_batches, "steps in flight that they are divided among; 0: the cluster file's")
+  command->add_option("--steps", options->steps, "measured steps of each case")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command
+      ->add_option("--num-batches", options->num_batches,
+                   "steps in flight that they are divided among; 0: the cluster file's")
       ->check(CLI::Range(0, 16));
-  command->add_option("--compute-nodes", options->compute_nodes, "copies of the cluster file's first compute node; 0: those of the file")
+  command
+      ->add_option("--compute-nodes", options->compute_nodes,
+                   "copies of the cluster file's first compute node; 0: those of the file")
       ->check(CLI::Range(0, 16));
-  command->add_option("--pipeline", options->pipeline, "none | fixed | rotational | auto, instead of the cluster file's")
+  command
+      ->add_option("--pipeline", options->pipeline,
+                   "none | fixed | rotational | auto, instead of the cluster file's")
       ->check(CLI::IsMember({"none", "fixed", "rotational", "auto"}));
-  command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp, instead of the cluster file's")
+  command
+      ->add_option("--transport", options->transport,
+                   "auto | verbs | ucx | shm | tcp, instead of the cluster file's")
       ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}));
-  command->add_option("--trace-out", options->trace_out, "write what the nodes did to this file, for ui.perfetto.dev");
-  command->add_option("--overlap", options->overlap, "auto | on | off, instead of the cluster file's")
+  command->add_option("--trace-out", options->trace_out,
+                      "write what the nodes did to this file, for ui.perfetto.dev");
+  command
+      ->add_option("--overlap", options->overlap, "auto | on | off, instead of the cluster file's")
       ->check(CLI::IsMember({"auto", "on", "off"}));
-  command->add_option("--latency", options->latency, "of the modelled network, such as 33us, instead of the cluster file's");
-  command->add_option("--gb-per-s", options->gb_per_s, "likewise its bandwidth, in 10^9 bytes")->check(ModelledGbPerSecond());
+  command->add_option("--latency", options->latency,
+                      "of the modelled network, such as 33us, instead of the cluster file's");
+  command->add_option("--gb-per-s", options->gb_per_s, "likewise its bandwidth, in 10^9 bytes")
+      ->check(ModelledGbPerSecond());
   command->add_flag("--json", options->json, "a JSON line for each case instead of a table");
   command->callback([options, &exit_status] {
     if (Status status = MeasureModelled(*options); !status.ok()) {

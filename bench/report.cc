@@ -6,8 +6,8 @@
 #include <fstream>
 #include <thread>
 
-#include "bench/commit.h"  // generated
 #include "base/json_text.h"
+#include "bench/commit.h"  // generated
 
 namespace lamina {
 namespace {
@@ -22,13 +22,22 @@ std::string CpuName() {
 
 }  // namespace
 
-std::string MachineName() { return fmt::format("{}, {} threads", CpuName(), std::thread::hardware_concurrency()); }
+std::string MachineName() {
+  return fmt::format("{}, {} threads", CpuName(), std::thread::hardware_concurrency());
+}
 
 std::string ToJsonLine(const Measurement& m) {
-  nlohmann::ordered_json line = {
-      {"name", m.name},   {"case", m.sizes},       {"value", m.value},         {"unit", m.unit},
-      {"p99", m.p99},     {"p99_of", m.p99_of},    {"reference", m.reference}, {"reference_value", m.reference_value},
-      {"ratio", m.ratio}, {"host", MachineName()}, {"commit", kCommit}};
+  nlohmann::ordered_json line = {{"name", m.name},
+                                 {"case", m.sizes},
+                                 {"value", m.value},
+                                 {"unit", m.unit},
+                                 {"p99", m.p99},
+                                 {"p99_of", m.p99_of},
+                                 {"reference", m.reference},
+                                 {"reference_value", m.reference_value},
+                                 {"ratio", m.ratio},
+                                 {"host", MachineName()},
+                                 {"commit", kCommit}};
   if (m.reference.empty()) line["reference"] = line["reference_value"] = line["ratio"] = nullptr;
   if (!m.note.empty()) line["note"] = m.note;
   if (!m.details.is_null()) line["details"] = m.details;
@@ -37,9 +46,11 @@ std::string ToJsonLine(const Measurement& m) {
 
 std::string ToText(const Measurement& m) {
   std::string sizes;
-  for (const auto& [key, value] : m.sizes.items()) sizes += fmt::format(" {}={}", key, value.dump());
-  return fmt::format("{}{}\n  {:.1f} {}  ({:.1f} {}: {})\n  ratio {:.3f}; p99 {:.2f} {}{}{}", m.name, sizes, m.value, m.unit,
-                     m.reference_value, m.unit, m.reference, m.ratio, m.p99, m.p99_of, m.note.empty() ? "" : "\n  ", m.note);
+  for (const auto& [key, value] : m.sizes.items())
+    sizes += fmt::format(" {}={}", key, value.dump());
+  return fmt::format("{}{}\n  {:.1f} {}  ({:.1f} {}: {})\n  ratio {:.3f}; p99 {:.2f} {}{}{}",
+                     m.name, sizes, m.value, m.unit, m.reference_value, m.unit, m.reference,
+                     m.ratio, m.p99, m.p99_of, m.note.empty() ? "" : "\n  ", m.note);
 }
 
 }  // namespace lamina

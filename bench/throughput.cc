@@ -9,19 +9,19 @@
 #include <mutex>
 #include <optional>
 
-#include "manager/cluster_config.h"
-#include "cost/node_device.h"
 #include "base/units.h"
 #include "bench/in_process_executor.h"
 #include "bench/kernels/machine_limits.h"
-#include "manager/prefilled_executor.h"
 #include "bench/report.h"
-#include "plan/statistics.h"
+#include "cost/cost_model.h"
+#include "cost/node_device.h"
+#include "manager/cluster_config.h"
 #include "manager/cluster_executor.h"
 #include "manager/local_cluster.h"
+#include "manager/prefilled_executor.h"
 #include "manager/resolve_config.h"
 #include "manager/serving_engine.h"
-#include "cost/cost_model.h"
+#include "plan/statistics.h"
 
 namespace lamina {
 namespace {
@@ -51,13 +51,16 @@ struct Options {
   bool json = false;
 };
 
-constexpr int kMostThreads = 1024;  // as elsewhere; a system refuses to start some tens of thousands
+// As elsewhere; a system refuses to start some tens of thousands.
+constexpr int kMostThreads = 1024;
 constexpr int kMostSequences = 1 << 16, kLengthLimit = 1 << 20;
 constexpr int64_t kLeastMemoryBytes = int64_t{512} << 20;
-constexpr double kSpareMemory = 1.25;  // of a memory node: sequences go where attention is fast, not to all nodes evenly
+// Of a memory node: sequences go where attention is fast, not to all nodes evenly.
+constexpr double kSpareMemory = 1.25;
 constexpr auto kRunDeadline = std::chrono::minutes(30);
 
-// One run: all prompts at once, no early ends. Its rate is that of the whole, or from when all sequences have their first token.
+// One run: all prompts at once, no early ends. Its rate is that of the whole, or from when all
+// sequences have their first token.
 struct Run {
   double tokens_per_second = 0;
   std::vector<double> itl_ms;  // between tokens of one sequence
@@ -74,7 +77,9 @@ std::vector<TokenId> SyntheticPrompt(int length, int which, int64_t vocab_size) 
 }
 
 Status NotAllAtOnce() {
-  return OutOfSpace("--decode-only: some sequences had to wait for KV memory, so what was measured is a smaller batch; give more --memory");
+  return OutOfSpace(
+      "--decode-only: some sequences had to wait for KV memory, so what was measured is a smaller "
+      "batch; give more --memory");
 }
 
 Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) {
@@ -113,7 +118,8 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
     if (!id.ok()) return id.status();
   }
   std::unique_lock lock(mutex);
-  if (!done.wait_for(lock, kRunDeadline, [&] { return open == 0; })) return TimedOut("the run did not end within 30 minutes");
+  if (!done.wait_for(lock, kRunDeadline, [&] { return open == 0; }))
+    return TimedOut("the run did not end within 30 minutes");
   if (!error.ok()) return error;
   if (options.decode_only && engine.status().scheduler.num_preemptions > 0) return NotAllAtOnce();
   run.tokens_per_second = static_cast<double>(num_tokens) / SecondsSince(start);
@@ -121,40 +127,47 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
 }
 
 // Prompts that appear without being computed do so all in one step.
-std::unique_ptr<Engine> MakeEngine(const Options& options, const ClusterConfig& config, const ModelConfig& model,
+std::unique_ptr<Engine> MakeEngine(const Options& options, const ClusterConfig& config,
+                                   const ModelConfig& model,
                                    std::unique_ptr<StepExecutor> executor) {
   ServingEngineOptions engine = ServingEngineOptions::Of(config, model);
   engine.scheduler.max_queued = 1 << 20;
   engine.eos_tokens.clear();
   if (options.decode_only) {
-    engine.scheduler.max_num_batched_tokens =
-        static_cast<int>(std::min<int64_t>(int64_t{config.max_num_seqs} * (options.input_len + 1), 1 << 30));
+    engine.scheduler.max_num_batched_tokens = static_cast<int>(
+        std::min<int64_t>(int64_t{config.max_num_seqs} * (options.input_len + 1), 1 << 30));
     executor = std::make_unique<PrefilledExecutor>(std::move(executor));
   }
   return std::make_unique<ServingEngine>(engine, std::move(executor));
 }
 
-// Of each memory node, for the KV of all sequences that run at a time, at their longest and spread evenly.
+// Of each memory node, for the KV of all sequences that run at a time, at their longest and spread
+// evenly.
 int64_t KvBytesPerNode(const Options& options, const ModelConfig& model) {
   const int sequences = std::min(options.num_prompts, options.max_num_seqs);
-  return int64_t{(sequences + options.memory_nodes - 1) / options.memory_nodes} * (options.input_len + options.output_len) *
-         KvBytesPerToken(model, options.kv_dtype);
+  return int64_t{(sequences + options.memory_nodes - 1) / options.memory_nodes} *
+         (options.input_len + options.output_len) * KvBytesPerToken(model, options.kv_dtype);
 }
 
 Result<int64_t> MemoryBytes(const Options& options, const ModelConfig& model) {
   const int64_t needed = KvBytesPerNode(options, model);
-  if (options.memory.empty()) return std::max(kLeastMemoryBytes, static_cast<int64_t>(kSpareMemory * static_cast<double>(needed)));
+  if (options.memory.empty())
+    return std::max(kLeastMemoryBytes,
+                    static_cast<int64_t>(kSpareMemory * static_cast<double>(needed)));
   LAMINA_ASSIGN_OR_RETURN(const int64_t given, ParseSize(options.memory));
   if (options.decode_only && given < needed) {
     return OutOfSpace(
-        fmt::format("--decode-only: {} sequences of {} tokens need {} bytes of KV on each of the {} memory nodes, and --memory is {} "
+        fmt::format("--decode-only: {} sequences of {} tokens need {} bytes of KV on each of the "
+                    "{} memory nodes, and --memory is {} "
                     "bytes; give more, or leave it out",
-                    options.num_prompts, options.input_len + options.output_len, needed, options.memory_nodes, given));
+                    options.num_prompts, options.input_len + options.output_len, needed,
+                    options.memory_nodes, given));
   }
   return given;
 }
 
-// Both engines stay up during the whole run and are measured in turn, so that a machine whose speed drifts does not decide the ratio.
+// Both engines stay up during the whole run and are measured in turn, so that a machine whose speed
+// drifts does not decide the ratio.
 struct Contestants {
   std::unique_ptr<TraceFile> trace;  // null: none is written
   std::unique_ptr<LocalCluster> cluster;
@@ -167,7 +180,8 @@ struct Contestants {
   Engine& reference() { return one_process != nullptr ? *one_process : *disaggregated; }
 };
 
-Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, const ClusterConfig& config, const ModelConfig& model) {
+Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, const ClusterConfig& config,
+                                               const ModelConfig& model) {
   InProcessOptions in_process;
   in_process.weights.model_dir = options.model;
   in_process.weights.load_format = options.load_format;
@@ -175,10 +189,12 @@ Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, const Clu
   in_process.limits.set_max_num_batched_tokens(config.max_num_batched_tokens);
   in_process.limits.set_max_model_len(config.max_model_len);
   in_process.kv_dtype = config.kv_dtype;
-  in_process.kv_tokens = int64_t{options.num_prompts} * (options.input_len + options.output_len + 1);
+  in_process.kv_tokens =
+      int64_t{options.num_prompts} * (options.input_len + options.output_len + 1);
   in_process.num_threads = options.compute_threads;
   LAMINA_ASSIGN_OR_RETURN(in_process.device, FindDevice(options.device, ""));
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> executor, InProcessExecutor::Create(in_process));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> executor,
+                          InProcessExecutor::Create(in_process));
   return MakeEngine(options, InOneProcess(config), model, std::move(executor));
 }
 
@@ -211,7 +227,9 @@ Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
   config.peer_timeout = std::chrono::minutes(1);
   LAMINA_RETURN_IF_ERROR(ResolveConfig(config, both.model));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> cluster,
-                          ClusterExecutor::Connect(config, both.model, [](const std::string& line) { std::cerr << line << '\n'; }));
+                          ClusterExecutor::Connect(config, both.model, [](const std::string& line) {
+                            std::cerr << line << '\n';
+                          }));
   both.kv_dtype = config.kv_dtype;
   if (both.trace != nullptr) cluster->RecordTrace(*both.trace);
   both.nodes = cluster.get();
@@ -223,23 +241,27 @@ Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
   return both;
 }
 
-// The decode step of so many sequences at the run's mean context, if nothing but this machine's limits took time. Tokens per second.
+// The decode step of so many sequences at the run's mean context, if nothing but this machine's
+// limits took time. Tokens per second.
 Result<double> Floor(const Options& options, const Contestants& both, const DeviceSpec& machine) {
   LAMINA_ASSIGN_OR_RETURN(Graph graph, TraceModel(both.model));
   LAMINA_ASSIGN_OR_RETURN(const SlicedModel sliced, SplitGraph(std::move(graph)));
   const int rows = std::min(options.num_prompts, options.max_num_seqs);
   const int64_t context = options.input_len + options.output_len / 2;
-  const AttentionHeads heads{both.model.num_heads, both.model.num_kv_heads, both.model.head_dim, DTypeOf(both.kv_dtype, both.model)};
+  const AttentionHeads heads{both.model.num_heads, both.model.num_kv_heads, both.model.head_dim,
+                             DTypeOf(both.kv_dtype, both.model)};
   double seconds = StepSeconds(machine, sliced, both.model.dtype, rows, rows);
   for (const Op& attention : sliced.attentions) {
     AttentionLoad load;
-    for (int i = 0; i < rows; ++i) load.AddDecode(attention.window == 0 ? context : std::min(context, attention.window));
+    for (int i = 0; i < rows; ++i)
+      load.AddDecode(attention.window == 0 ? context : std::min(context, attention.window));
     seconds += AttentionSeconds(machine, heads, load);
   }
   return rows / seconds;
 }
 
-Status AddFloor(const Options& options, const Contestants& both, const MachineLimits& limits, Measurement& m) {
+Status AddFloor(const Options& options, const Contestants& both, const MachineLimits& limits,
+                Measurement& m) {
   const DeviceSpec machine = limits.device();
   LAMINA_ASSIGN_OR_RETURN(const double floor, Floor(options, both, machine));
   const double gflops = machine.bf16_tflops * 1e3, gb_per_s = machine.bandwidth_gb_per_s;
@@ -248,8 +270,10 @@ Status AddFloor(const Options& options, const Contestants& both, const MachineLi
                {"one_process_share_of_limit", m.reference_value / floor},
                {"fma_gflop_per_s", gflops},
                {"read_gb_per_s", gb_per_s}};
-  m.note = fmt::format("{:.2f} of the {:.1f} tokens/s that {:.0f} GFLOP/s and {:.1f} GB/s, measured in this run, allow", m.value / floor,
-                       floor, gflops, gb_per_s);
+  m.note = fmt::format(
+      "{:.2f} of the {:.1f} tokens/s that {:.0f} GFLOP/s and {:.1f} GB/s, measured in this run, "
+      "allow",
+      m.value / floor, floor, gflops, gb_per_s);
   return OkStatus();
 }
 
@@ -258,10 +282,15 @@ Status Measure(const Options& options) {
     if (!device.empty() && (!IsDeviceName(device) || IsModelledName(device)))
       return InvalidArgument("--device: \"" + device + "\" is neither cpu nor cuda:N");
   }
-  if (options.decode_only && options.output_len < 2) return InvalidArgument("--decode-only needs an --output-len of at least 2");
+  if (options.decode_only && options.output_len < 2)
+    return InvalidArgument("--decode-only needs an --output-len of at least 2");
   if (options.decode_only && options.num_prompts > options.max_num_seqs)
-    return InvalidArgument("--decode-only: all prompts decode at the same time, so --max-num-seqs must be at least --num-prompts");
-  const bool has_limits = options.decode_only && options.device == "cpu" && options.memory_device.empty();  // which are known of CPUs only
+    return InvalidArgument(
+        "--decode-only: all prompts decode at the same time, so --max-num-seqs must be at least "
+        "--num-prompts");
+  // Which are known of CPUs only.
+  const bool has_limits =
+      options.decode_only && options.device == "cpu" && options.memory_device.empty();
   if (has_limits) LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
   WorkerTeam team(options.compute_threads);
   std::optional<MachineLimits> machine;
@@ -275,12 +304,15 @@ Status Measure(const Options& options) {
   for (int i = 0; i <= options.repeats; ++i) {  // run 0 warms up
     if (machine) machine->Measure();
     Run ours, reference;
-    for (const bool is_ours : {i % 2 == 0, i % 2 != 0}) {  // first in every other pair, so that being first decides nothing
+    // First in every other pair, so that being first decides nothing.
+    for (const bool is_ours : {i % 2 == 0, i % 2 != 0}) {
       both.nodes->TimeSteps(is_ours || !options.step_times_cost);
       LAMINA_ASSIGN_OR_RETURN((is_ours ? ours : reference),
-                              RunOnce(is_ours ? *both.disaggregated : both.reference(), options, both.model.vocab_size));
+                              RunOnce(is_ours ? *both.disaggregated : both.reference(), options,
+                                      both.model.vocab_size));
     }
-    std::cerr << fmt::format("run {} of {}: cluster {:.1f}, {} {:.1f} tokens/s{}\n", i, options.repeats, ours.tokens_per_second, rival,
+    std::cerr << fmt::format("run {} of {}: cluster {:.1f}, {} {:.1f} tokens/s{}\n", i,
+                             options.repeats, ours.tokens_per_second, rival,
                              reference.tokens_per_second, i == 0 ? " (warm-up)" : "");
     if (i == 0) continue;
     cluster.push_back(ours.tokens_per_second);
@@ -290,25 +322,27 @@ Status Measure(const Options& options) {
   }
   Measurement m;
   m.name = "throughput";
-  m.sizes = {{"model", options.model.substr(options.model.find_last_of('/') + 1)},
-             {"load_format", options.load_format},
-             {"device", options.device},
-             {"memory_device", options.memory_device.empty() ? options.device : options.memory_device},
-             {"memory_nodes", options.memory_nodes},
-             {"transport", options.transport},
-             {"polling", options.polling},
-             {"pipeline", options.pipeline},
-             {"num_prompts", options.num_prompts},
-             {"input_len", options.input_len},
-             {"output_len", options.output_len},
-             {"max_num_seqs", options.max_num_seqs},
-             {"decode_only", options.decode_only},
-             {"repeats", options.repeats}};
+  m.sizes = {
+      {"model", options.model.substr(options.model.find_last_of('/') + 1)},
+      {"load_format", options.load_format},
+      {"device", options.device},
+      {"memory_device", options.memory_device.empty() ? options.device : options.memory_device},
+      {"memory_nodes", options.memory_nodes},
+      {"transport", options.transport},
+      {"polling", options.polling},
+      {"pipeline", options.pipeline},
+      {"num_prompts", options.num_prompts},
+      {"input_len", options.input_len},
+      {"output_len", options.output_len},
+      {"max_num_seqs", options.max_num_seqs},
+      {"decode_only", options.decode_only},
+      {"repeats", options.repeats}};
   m.value = Percentile(cluster, 0.5);
   m.unit = "output tokens/s";
   m.p99 = itl_ms.empty() ? 0 : Percentile(itl_ms, 0.99);
   m.p99_of = "ms between tokens";
-  m.reference = options.step_times_cost ? "same cluster, steps not timed" : "same engine in one process, attention local";
+  m.reference = options.step_times_cost ? "same cluster, steps not timed"
+                                        : "same engine in one process, attention local";
   m.reference_value = Percentile(one_process, 0.5);
   m.ratio = Percentile(ratios, 0.5);
   if (machine) LAMINA_RETURN_IF_ERROR(AddFloor(options, both, *machine, m));
@@ -321,12 +355,20 @@ Status Measure(const Options& options) {
 
 void RegisterThroughput(CLI::App& app, int& exit_status) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("throughput", "Tokens per second of a local cluster against the same engine in one process");
+  CLI::App* command = app.add_subcommand(
+      "throughput", "Tokens per second of a local cluster against the same engine in one process");
   command->footer(
-      "Examples:\n  lamina bench throughput models/tiny-stories --num-prompts 64 --input-len 200 --output-len 100 --json\n"
-      "  lamina bench throughput configs/models/llama-7b --load-format dummy --device cuda:0 --memory-nodes 1 --decode-only");
-  command->add_option("model", options->model, "checkpoint directory (with --load-format dummy its config.json is enough)")->required();
-  command->add_option("--load-format", options->load_format, "auto | safetensors | dummy (random weights)")
+      "Examples:\n  lamina bench throughput models/tiny-stories --num-prompts 64 --input-len 200 "
+      "--output-len 100 --json\n"
+      "  lamina bench throughput configs/models/llama-7b --load-format dummy --device cuda:0 "
+      "--memory-nodes 1 --decode-only");
+  command
+      ->add_option("model", options->model,
+                   "checkpoint directory (with --load-format dummy its config.json is enough)")
+      ->required();
+  command
+      ->add_option("--load-format", options->load_format,
+                   "auto | safetensors | dummy (random weights)")
       ->check(CLI::IsMember({"auto", "safetensors", "dummy"}))
       ->capture_default_str();
   command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16 | fp8")
@@ -335,14 +377,20 @@ void RegisterThroughput(CLI::App& app, int& exit_status) {
   command->add_option("--memory-nodes", options->memory_nodes, "memory nodes of the cluster")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  command->add_option("--memory", options->memory, "KV memory of each memory node; default: what all prompts need, at least 512MiB");
+  command->add_option(
+      "--memory", options->memory,
+      "KV memory of each memory node; default: what all prompts need, at least 512MiB");
   command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp")
       ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}))
       ->capture_default_str();
-  command->add_option("--polling", options->polling, "auto | device (GPUs wait for each other themselves) | host")
+  command
+      ->add_option("--polling", options->polling,
+                   "auto | device (GPUs wait for each other themselves) | host")
       ->check(CLI::IsMember({"auto", "device", "host"}))
       ->capture_default_str();
-  command->add_option("--pipeline", options->pipeline, "none | fixed | auto: batches in flight of the cluster")
+  command
+      ->add_option("--pipeline", options->pipeline,
+                   "none | fixed | auto: batches in flight of the cluster")
       ->check(CLI::IsMember({"none", "fixed", "auto"}))
       ->capture_default_str();
   command->add_option("--compute-threads", options->compute_threads, "0: all cores")
@@ -351,7 +399,9 @@ void RegisterThroughput(CLI::App& app, int& exit_status) {
   command->add_option("--memory-threads", options->memory_threads, "of each memory node")
       ->check(CLI::Range(1, kMostThreads))
       ->capture_default_str();
-  command->add_option("--device", options->device, "cpu, or cuda:N: of the cluster's nodes and of the engine in one process")
+  command
+      ->add_option("--device", options->device,
+                   "cpu, or cuda:N: of the cluster's nodes and of the engine in one process")
       ->capture_default_str();
   command->add_option("--memory-device", options->memory_device, "another one for memory nodes");
   command->add_option("--num-prompts", options->num_prompts, "requests, all submitted at once")
@@ -363,17 +413,23 @@ void RegisterThroughput(CLI::App& app, int& exit_status) {
   command->add_option("--output-len", options->output_len, "tokens generated for each")
       ->check(CLI::Range(1, kLengthLimit))
       ->capture_default_str();
-  command->add_option("--max-num-seqs", options->max_num_seqs, "batch size")->check(CLI::Range(1, kMostSequences))->capture_default_str();
-  command->add_option("--max-num-batched-tokens", options->max_num_batched_tokens, "rows of one step")
+  command->add_option("--max-num-seqs", options->max_num_seqs, "batch size")
+      ->check(CLI::Range(1, kMostSequences))
+      ->capture_default_str();
+  command
+      ->add_option("--max-num-batched-tokens", options->max_num_batched_tokens, "rows of one step")
       ->check(CLI::Range(1, kLengthLimit))
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "measured pairs of runs after one warm-up")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   command->add_flag("--decode-only", options->decode_only,
-                    "prompts appear with made-up K and V, and the rate is that of decoding; also against this machine's limits");
-  command->add_flag("--step-times-cost", options->step_times_cost, "compare with the same cluster while its nodes time nothing");
-  command->add_option("--trace-out", options->trace_out, "write what the cluster's nodes did to this file, for ui.perfetto.dev");
+                    "prompts appear with made-up K and V, and the rate is that of decoding; also "
+                    "against this machine's limits");
+  command->add_flag("--step-times-cost", options->step_times_cost,
+                    "compare with the same cluster while its nodes time nothing");
+  command->add_option("--trace-out", options->trace_out,
+                      "write what the cluster's nodes did to this file, for ui.perfetto.dev");
   command->add_flag("--json", options->json, "one JSON line instead of text");
   command->callback([options, &exit_status] {
     if (Status status = Measure(*options); !status.ok()) {

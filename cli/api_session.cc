@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
-#include "manager/api_key.h"
 #include "cli/commands.h"
+#include "manager/api_key.h"
 
 namespace lamina {
 namespace {
@@ -18,10 +18,12 @@ constexpr auto kSilenceTimeout = std::chrono::minutes(10);  // a long prompt on 
 
 // The text of one event: completions have "text", chats "delta": {"content"}.
 std::string TextOf(const json& event) {
-  if (!event.contains("choices") || !event["choices"].is_array() || event["choices"].empty()) return "";
+  if (!event.contains("choices") || !event["choices"].is_array() || event["choices"].empty())
+    return "";
   const json& choice = event["choices"][0];
   json text = choice.is_object() ? choice.value("text", json()) : json();
-  if (text.is_null() && choice.is_object() && choice.value("delta", json()).is_object()) text = choice["delta"].value("content", json());
+  if (text.is_null() && choice.is_object() && choice.value("delta", json()).is_object())
+    text = choice["delta"].value("content", json());
   return text.is_string() ? text.get<std::string>() : "";
 }
 
@@ -66,9 +68,11 @@ struct Answer {
     const double total = SecondsSince(start);
     const double ttft = first ? std::chrono::duration<double>(*first - start).count() : total;
     const double decode = total - ttft;
-    const double rate = decode > 0 && output_tokens > 1 ? static_cast<double>(output_tokens - 1) / decode : 0;
-    return fmt::format("{} prompt tokens, {} output tokens, first after {:.0f} ms, then {:.1f} tokens/s", prompt_tokens, output_tokens,
-                       ttft * 1000, rate);
+    const double rate =
+        decode > 0 && output_tokens > 1 ? static_cast<double>(output_tokens - 1) / decode : 0;
+    return fmt::format(
+        "{} prompt tokens, {} output tokens, first after {:.0f} ms, then {:.1f} tokens/s",
+        prompt_tokens, output_tokens, ttft * 1000, rate);
   }
 };
 
@@ -76,12 +80,17 @@ struct Answer {
 
 void RequestOptions::AddTo(CLI::App& command) {
   AddOption(command, "--url", url, "Server to ask");
-  AddOption(command, "--api-key-file", api_key_file, "File of mode 600 with the key that is sent as a bearer token");
-  AddOption(command, "--api-key", api_key, "The key itself, which other users can see in the list of processes");
+  AddOption(command, "--api-key-file", api_key_file,
+            "File of mode 600 with the key that is sent as a bearer token");
+  AddOption(command, "--api-key", api_key,
+            "The key itself, which other users can see in the list of processes");
   AddOption(command, "--model", model, "Model's name on the server; default: the server's first");
-  AddOption(command, "--max-tokens", max_tokens, "Longest answer in tokens")->check(CLI::PositiveNumber);
-  AddOption(command, "--temperature", temperature, "0: always the most likely token")->check(CLI::NonNegativeNumber);
-  AddOption(command, "--top-p", top_p, "Choose among the most likely tokens with this total probability");
+  AddOption(command, "--max-tokens", max_tokens, "Longest answer in tokens")
+      ->check(CLI::PositiveNumber);
+  AddOption(command, "--temperature", temperature, "0: always the most likely token")
+      ->check(CLI::NonNegativeNumber);
+  AddOption(command, "--top-p", top_p,
+            "Choose among the most likely tokens with this total probability");
   AddOption(command, "--top-k", top_k, "Choose among this many most likely tokens");
   AddOption(command, "--seed", seed, "Makes the answer repeatable");
   AddOption(command, "--stop", stop, "Text that ends the answer; can be given several times");
@@ -98,14 +107,21 @@ Result<ApiSession> ApiSession::Open(const RequestOptions& options) {
 
   const Result<HttpResponse> models = session.client_.Get("/v1/models");
   if (!models.ok()) {
-    return Status(models.status().code(), models.status().message() + "; start a server with `lamina serve MODEL`, or name one with --url");
+    return Status(models.status().code(),
+                  models.status().message() +
+                      "; start a server with `lamina serve MODEL`, or name one with --url");
   }
   if (!models->ok())
-    return PeerLost(session.client_.address() + " answered with status " + std::to_string(models->status) + ": " + ErrorMessageOf(*models));
+    return PeerLost(session.client_.address() + " answered with status " +
+                    std::to_string(models->status) + ": " + ErrorMessageOf(*models));
   const json body = json::parse(models->body, nullptr, false);
   const json data = body.is_object() ? body.value("data", json()) : json();
-  const json id = data.is_array() && !data.empty() && data[0].is_object() ? data[0].value("id", json()) : json();
-  if (!id.is_string()) return Corrupt(session.client_.address() + ": /v1/models names no model: is this an OpenAI-compatible server?");
+  const json id = data.is_array() && !data.empty() && data[0].is_object()
+                      ? data[0].value("id", json())
+                      : json();
+  if (!id.is_string())
+    return Corrupt(session.client_.address() +
+                   ": /v1/models names no model: is this an OpenAI-compatible server?");
   session.options_.model = id.get<std::string>();
   return session;
 }
@@ -122,11 +138,14 @@ Result<std::string> ApiSession::Stream(const std::string& path, json request) {
   if (!options_.stop.empty()) request["stop"] = options_.stop;
 
   Answer answer;
-  const std::string body = request.dump(-1, ' ', false, json::error_handler_t::replace);  // a prompt may hold bytes that are no UTF-8
-  LAMINA_ASSIGN_OR_RETURN(const HttpResponse response,
-                          client_.PostForEvents(path, body, [&](std::string_view data) { return answer.Take(data); }));
+  // A prompt may hold bytes that are no UTF-8.
+  const std::string body = request.dump(-1, ' ', false, json::error_handler_t::replace);
+  LAMINA_ASSIGN_OR_RETURN(
+      const HttpResponse response,
+      client_.PostForEvents(path, body, [&](std::string_view data) { return answer.Take(data); }));
   if (!response.ok())
-    return PeerLost(client_.address() + " answered with status " + std::to_string(response.status) + ": " + ErrorMessageOf(response));
+    return PeerLost(client_.address() + " answered with status " + std::to_string(response.status) +
+                    ": " + ErrorMessageOf(response));
   std::cout << std::endl;
   if (!answer.error.empty()) return PeerLost("the server ended the answer early: " + answer.error);
   if (!std::cout) return InternalError("stdout is closed");

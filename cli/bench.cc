@@ -23,7 +23,8 @@ Status ExecBench(std::vector<std::string> arguments) {
 }
 
 // `lamina NAME ...` runs `lamina-bench NAME ...`.
-void RegisterForwarded(CLI::App& app, const std::string& name, const std::string& what, const std::string& example) {
+void RegisterForwarded(CLI::App& app, const std::string& name, const std::string& what,
+                       const std::string& example) {
   CLI::App* command = app.add_subcommand(name, what + ": runs lamina-bench " + name);
   command->set_help_flag();  // --help belongs to lamina-bench
   command->prefix_command();
@@ -38,8 +39,9 @@ void RegisterForwarded(CLI::App& app, const std::string& name, const std::string
 }  // namespace
 
 void RegisterBench(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("bench", "Measure: runs lamina-bench with the rest of the command line, `lamina bench --help` too");
+  CLI::App* command = app.add_subcommand(
+      "bench",
+      "Measure: runs lamina-bench with the rest of the command line, `lamina bench --help` too");
   command->set_help_flag();  // --help belongs to lamina-bench
   command->prefix_command();
   command->footer("Example:\n  lamina bench --help");
@@ -48,12 +50,14 @@ void RegisterBench(CLI::App& app) {
 
 // Commands of their own for people, as they measure nothing.
 void RegisterPlan(CLI::App& app) {
-  RegisterForwarded(app, "plan", "Which devices give the most tokens per dollar for a model", "lamina plan --help");
+  RegisterForwarded(app, "plan", "Which devices give the most tokens per dollar for a model",
+                    "lamina plan --help");
 }
 
 void RegisterSimulate(CLI::App& app) {
-  RegisterForwarded(app, "simulate", "A cluster in virtual time",
-                    "lamina simulate configs/modelled-13b.yaml --lengths-of azure-conv --request-rate 4");
+  RegisterForwarded(
+      app, "simulate", "A cluster in virtual time",
+      "lamina simulate configs/modelled-13b.yaml --lengths-of azure-conv --request-rate 4");
 }
 
 }  // namespace lamina

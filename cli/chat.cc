@@ -19,23 +19,27 @@ struct ChatOptions {
 
 json FirstMessages(const ChatOptions& options) {
   json messages = json::array();
-  if (!options.system.empty()) messages.push_back({{"role", "system"}, {"content", options.system}});
+  if (!options.system.empty())
+    messages.push_back({{"role", "system"}, {"content", options.system}});
   return messages;
 }
 
-// Reads lines until the end of stdin or /quit. A failed turn is told and forgotten, so that the next one starts from what both sides know.
+// Reads lines until the end of stdin or /quit. A failed turn is told and forgotten, so that the
+// next one starts from what both sides know.
 Status Chat(const ChatOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(ApiSession session, ApiSession::Open(options.request));
   const bool is_terminal = isatty(STDIN_FILENO) == 1;
   if (is_terminal) std::cout << "/reset starts anew, /quit ends" << std::endl;
   json messages = FirstMessages(options);
   Status last;
-  for (std::string line; (is_terminal ? std::cout << "> " << std::flush : std::cout) && std::getline(std::cin, line);) {
+  for (std::string line; (is_terminal ? std::cout << "> " << std::flush : std::cout) &&
+                         std::getline(std::cin, line);) {
     if (line == "/quit") return OkStatus();
     if (line == "/reset") messages = FirstMessages(options);
     if (line.empty() || line == "/reset") continue;
     messages.push_back({{"role", "user"}, {"content", line}});
-    const Result<std::string> answer = session.Stream("/v1/chat/completions", {{"messages", messages}});
+    const Result<std::string> answer =
+        session.Stream("/v1/chat/completions", {{"messages", messages}});
     last = answer.status();
     if (answer.ok()) {
       messages.push_back({{"role", "assistant"}, {"content", *answer}});
@@ -52,10 +56,13 @@ Status Chat(const ChatOptions& options) {
 
 void RegisterChat(CLI::App& app) {
   auto options = std::make_shared<ChatOptions>();
-  CLI::App* command = app.add_subcommand("chat", "Talk with the model of a running server, line by line");
+  CLI::App* command =
+      app.add_subcommand("chat", "Talk with the model of a running server, line by line");
   AddOption(*command, "--system", options->system, "System message");
   options->request.AddTo(*command);
-  command->footer("Example:\n  lamina chat --url http://127.0.0.1:8000 --temperature 0.7\n  echo \"What is a KV cache?\" | lamina chat");
+  command->footer(
+      "Example:\n  lamina chat --url http://127.0.0.1:8000 --temperature 0.7\n  echo \"What is a "
+      "KV cache?\" | lamina chat");
   command->callback([options] {
     if (const Status status = Chat(*options); !status.ok()) Fail(status);
   });

@@ -4,15 +4,16 @@
 #include <iostream>
 #include <memory>
 
-#include "manager/cluster_config.h"
-#include "cli/commands.h"
 #include "cli/cluster_ops.h"
+#include "cli/commands.h"
+#include "manager/cluster_config.h"
 #include "manager/process.h"
 
 namespace lamina {
 namespace {
 
-constexpr auto kGraceMargin = std::chrono::seconds(5);  // of a manager that has drained: to take leave of its nodes, and of the nodes
+// Of a manager that has drained: to take leave of its nodes, and of the nodes.
+constexpr auto kGraceMargin = std::chrono::seconds(5);
 
 std::atomic<bool> interrupted = false;
 
@@ -24,17 +25,20 @@ struct ClusterCommandOptions {
   bool json = false;
 };
 
-CLI::App* AddAction(CLI::App& cluster, const char* name, const char* help, ClusterCommandOptions& options) {
+CLI::App* AddAction(CLI::App& cluster, const char* name, const char* help,
+                    ClusterCommandOptions& options) {
   CLI::App* command = cluster.add_subcommand(name, help);
   AddOption(*command, "CONFIG,--config", options.config_path, "Cluster YAML")->required();
   command->footer(std::string("Example:\n  lamina cluster ") + name + " configs/local.yaml");
   return command;
 }
 
-Result<ClusterOpsOptions> OpsOptions(const ClusterConfig& config, const ClusterCommandOptions& options) {
+Result<ClusterOpsOptions> OpsOptions(const ClusterConfig& config,
+                                     const ClusterCommandOptions& options) {
   ClusterOpsOptions ops;
   std::error_code error;
-  ops.config_path = std::filesystem::absolute(options.config_path, error).lexically_normal().string();
+  ops.config_path =
+      std::filesystem::absolute(options.config_path, error).lexically_normal().string();
   if (error) return InternalError(options.config_path + ": " + error.message());
   ops.bin_dir = ProgramFolder();
   ops.dry_run = options.dry_run;
@@ -47,7 +51,8 @@ Result<ClusterOpsOptions> OpsOptions(const ClusterConfig& config, const ClusterC
 Status Up(const ClusterCommandOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(const ClusterConfig config, ClusterConfig::Load(options.config_path));
   LAMINA_ASSIGN_OR_RETURN(ClusterOpsOptions ops, OpsOptions(config, options));
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, [](int) { interrupted = true; });
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    std::signal(signal, [](int) { interrupted = true; });
   ops.interrupted = [] { return interrupted.load(); };
   return ClusterUp(config, ops, std::cout);
 }
@@ -68,26 +73,32 @@ void ShowStatus(const ClusterCommandOptions& options) {
 
 void RegisterCluster(CLI::App& app) {
   auto options = std::make_shared<ClusterCommandOptions>();
-  CLI::App* cluster = app.add_subcommand("cluster", "Start, stop and look at the daemons of a cluster YAML");
+  CLI::App* cluster =
+      app.add_subcommand("cluster", "Start, stop and look at the daemons of a cluster YAML");
   cluster->require_subcommand(1);
   cluster->footer("Example:\n  lamina cluster up configs/local.yaml");
 
-  CLI::App* up = AddAction(*cluster, "up", "Start every daemon and wait until the cluster serves", *options);
+  CLI::App* up =
+      AddAction(*cluster, "up", "Start every daemon and wait until the cluster serves", *options);
   up->add_flag("--dry-run", options->dry_run, "Print the commands instead of running them");
-  up->add_flag("--no-serve", options->no_serve, "Only the nodes, not the manager with its HTTP server");
+  up->add_flag("--no-serve", options->no_serve,
+               "Only the nodes, not the manager with its HTTP server");
   up->callback([options] {
     if (const Status status = Up(*options); !status.ok()) Fail(status);
   });
 
-  CLI::App* down = AddAction(*cluster, "down", "Stop what `up` started, and nothing else", *options);
+  CLI::App* down =
+      AddAction(*cluster, "down", "Stop what `up` started, and nothing else", *options);
   down->add_flag("--dry-run", options->dry_run, "Print the commands instead of running them");
   down->add_flag("--forget-unreachable", options->forget_unreachable,
-                 "What was started on hosts that do not answer counts as stopped: for hosts that are gone for good");
+                 "What was started on hosts that do not answer counts as stopped: for hosts that "
+                 "are gone for good");
   down->callback([options] {
     if (const Status status = Down(*options); !status.ok()) Fail(status);
   });
 
-  CLI::App* status = AddAction(*cluster, "status", "Show the nodes; exit status 0 only if the cluster serves", *options);
+  CLI::App* status = AddAction(
+      *cluster, "status", "Show the nodes; exit status 0 only if the cluster serves", *options);
   status->add_flag("--json", options->json, "The manager's answer as JSON");
   status->callback([options] { ShowStatus(*options); });
 }

@@ -4,11 +4,11 @@
 #include <thread>
 #include <vector>
 
-#include "manager/cluster_commands.h"
+#include "api/http_client.h"
 #include "cli/cluster_daemons.h"
 #include "cli/cluster_state.h"
 #include "cli/cluster_status.h"
-#include "api/http_client.h"
+#include "manager/cluster_commands.h"
 #include "transport/secret_file.h"
 #include "transport/tls_context.h"
 
@@ -16,23 +16,29 @@ namespace lamina {
 namespace {
 
 constexpr auto kPollInterval = milliseconds(100);
-constexpr auto kLivenessInterval = std::chrono::seconds(1);  // between two looks at the processes: a command per host
+// Between two looks at the processes: a command per host.
+constexpr auto kLivenessInterval = std::chrono::seconds(1);
 
 // Says what to do about a host that does not answer, if that is the error.
 Status WithWayOut(const Status& status, const ClusterOpsOptions& options) {
-  if (status.code() != StatusCode::kTimeout && status.code() != StatusCode::kPeerLost) return status;
-  return Status(status.code(), status.message() + "; if the host is gone for good, `lamina cluster down --forget-unreachable " +
-                                   ShellQuote(options.config_path) + "` forgets what was started there");
+  if (status.code() != StatusCode::kTimeout && status.code() != StatusCode::kPeerLost)
+    return status;
+  return Status(status.code(),
+                status.message() +
+                    "; if the host is gone for good, `lamina cluster down --forget-unreachable " +
+                    ShellQuote(options.config_path) + "` forgets what was started there");
 }
 
-bool IsOf(const DaemonRecord& daemon, const DaemonCommand& command) { return daemon.name == command.name && daemon.host == command.host; }
+bool IsOf(const DaemonRecord& daemon, const DaemonCommand& command) {
+  return daemon.name == command.name && daemon.host == command.host;
+}
 
 // One run of ClusterUp behind the checks: what was started so far, and how it is taken back.
 class Starting {
  public:
   // `running`: what needs no start.
-  Starting(const ClusterConfig& config, const ClusterOpsOptions& options, const ClusterStateFile& file, std::vector<DaemonRecord> running,
-           std::ostream& out)
+  Starting(const ClusterConfig& config, const ClusterOpsOptions& options,
+           const ClusterStateFile& file, std::vector<DaemonRecord> running, std::ostream& out)
       : config_(config), options_(options), file_(file), out_(out), num_running_(running.size()) {
     state_.cluster = config.name;
     state_.config_path = options.config_path;
@@ -49,29 +55,37 @@ class Starting {
  private:
   Status StartAll() {
     for (const DaemonRecord& daemon : state_.daemons) {
-      out_ << daemon.name << " runs on " << daemon.host << " already, pid " << daemon.process.pid << std::endl;
+      out_ << daemon.name << " runs on " << daemon.host << " already, pid " << daemon.process.pid
+           << std::endl;
     }
-    for (const DaemonCommand& command : DaemonCommands(config_, options_.config_path, options_.with_manager)) {
-      if (std::ranges::any_of(state_.daemons, [&](const DaemonRecord& daemon) { return IsOf(daemon, command); })) continue;
+    for (const DaemonCommand& command :
+         DaemonCommands(config_, options_.config_path, options_.with_manager)) {
+      if (std::ranges::any_of(state_.daemons,
+                              [&](const DaemonRecord& daemon) { return IsOf(daemon, command); }))
+        continue;
       if (options_.interrupted()) return TryAgain("interrupted");
       LAMINA_RETURN_IF_ERROR(Start(command));
     }
     return OkStatus();
   }
 
-  // The record stands in the file before anything runs, and is completed after: if we are killed in between, `down` asks the host.
+  // The record stands in the file before anything runs, and is completed after: if we are killed in
+  // between, `down` asks the host.
   Status Start(const DaemonCommand& command) {
     state_.daemons.push_back({command.name, command.host, {}, "", NewStartId()});
     LAMINA_RETURN_IF_ERROR(file_.Write(state_));
-    Result<DaemonRecord> daemon = StartDaemon(config_, command, options_.bin_dir, state_.daemons.back().start_id);
+    Result<DaemonRecord> daemon =
+        StartDaemon(config_, command, options_.bin_dir, state_.daemons.back().start_id);
     if (!daemon.ok()) {
-      // A host that does not answer now either cannot have heard the command. After a time-out nobody knows: the record stays.
+      // A host that does not answer now either cannot have heard the command. After a time-out
+      // nobody knows: the record stays.
       const bool timed_out = daemon.status().code() == StatusCode::kTimeout;
       if (!timed_out && !ResolveStarts(config_, &state_).ok()) state_.daemons.pop_back();
       LAMINA_RETURN_IF_ERROR(file_.Write(state_));
       return daemon.status();
     }
-    out_ << "started " << daemon->name << " on " << daemon->host << ", pid " << daemon->process.pid << ", log " << daemon->log << std::endl;
+    out_ << "started " << daemon->name << " on " << daemon->host << ", pid " << daemon->process.pid
+         << ", log " << daemon->log << std::endl;
     state_.daemons.back() = *std::move(daemon);
     return file_.Write(state_);
   }
@@ -84,7 +98,8 @@ class Starting {
     for (size_t i = 0; i < running.size(); ++i) {
       if (running[i]) continue;
       const DaemonRecord& daemon = state_.daemons[i];
-      return PeerLost(daemon.name + " on " + daemon.host + " ended; its log " + daemon.log + " ends with:\n" + TailOfLog(config_, daemon));
+      return PeerLost(daemon.name + " on " + daemon.host + " ended; its log " + daemon.log +
+                      " ends with:\n" + TailOfLog(config_, daemon));
     }
     return OkStatus();
   }
@@ -101,7 +116,9 @@ class Starting {
         out_ << "serving " << config_.served_name << " on " << ManagerUrl(config_) << std::endl;
         return OkStatus();
       }
-      const std::string detail = answer.reachable ? answer.detail : "the manager does not answer on " + ManagerUrl(config_) + " yet";
+      const std::string detail =
+          answer.reachable ? answer.detail
+                           : "the manager does not answer on " + ManagerUrl(config_) + " yet";
       if (detail != last_detail) {
         last_detail = detail;
         deadline = Deadline::After(options_.no_progress);
@@ -115,7 +132,8 @@ class Starting {
     const Deadline deadline = Deadline::After(config_.start_timeout);
     for (const NodeConfig& node : config_.nodes) {
       while (!CanConnect(node.host, node.port, std::chrono::seconds(1))) {
-        LAMINA_RETURN_IF_ERROR(Pause(deadline, node.name + " to listen on " + ClusterConfig::Address(node)));
+        LAMINA_RETURN_IF_ERROR(
+            Pause(deadline, node.name + " to listen on " + ClusterConfig::Address(node)));
       }
       out_ << node.name << " listens on " << ClusterConfig::Address(node) << std::endl;
     }
@@ -132,7 +150,8 @@ class Starting {
 
   void TakeBack() {
     out_ << "stopping what was started" << std::endl;
-    const Status status = StopDaemons(config_, {.grace = options_.grace, .keep_first = num_running_}, file_, &state_, out_);
+    const Status status = StopDaemons(
+        config_, {.grace = options_.grace, .keep_first = num_running_}, file_, &state_, out_);
     if (!status.ok()) out_ << WithWayOut(status, options_).message() << std::endl;
   }
 
@@ -145,18 +164,27 @@ class Starting {
   TimePoint next_check_{};
 };
 
-void PrintUpCommands(const ClusterConfig& config, const ClusterOpsOptions& options, std::ostream& out) {
-  for (const DaemonCommand& command : DaemonCommands(config, options.config_path, options.with_manager)) {
-    out << "# " << command.name << " on " << command.host << ": " << ShellJoin(command.argv) << "\n";
-    out << ShellJoin(CommandOnHost(config, command.host, StartScript(config, command, options.bin_dir))) << "\n\n";
+void PrintUpCommands(const ClusterConfig& config, const ClusterOpsOptions& options,
+                     std::ostream& out) {
+  for (const DaemonCommand& command :
+       DaemonCommands(config, options.config_path, options.with_manager)) {
+    out << "# " << command.name << " on " << command.host << ": " << ShellJoin(command.argv)
+        << "\n";
+    out << ShellJoin(
+               CommandOnHost(config, command.host, StartScript(config, command, options.bin_dir)))
+        << "\n\n";
   }
 }
 
-// What an earlier `up` left and still runs. An error unless this one only has to add to it: nodes that the YAML has, and no manager.
-Result<std::vector<DaemonRecord>> WhatRuns(const ClusterConfig& config, const ClusterOpsOptions& options, const ClusterStateFile& file) {
+// What an earlier `up` left and still runs. An error unless this one only has to add to it: nodes
+// that the YAML has, and no manager.
+Result<std::vector<DaemonRecord>> WhatRuns(const ClusterConfig& config,
+                                           const ClusterOpsOptions& options,
+                                           const ClusterStateFile& file) {
   LAMINA_ASSIGN_OR_RETURN(ClusterState old, file.Read());
   const std::string unknown = "cannot tell whether cluster '" + config.name + "' is up already";
-  if (const Status resolved = ResolveStarts(config, &old); !resolved.ok()) return WithWayOut(resolved, options).WithContext(unknown);
+  if (const Status resolved = ResolveStarts(config, &old); !resolved.ok())
+    return WithWayOut(resolved, options).WithContext(unknown);
   const Result<std::vector<bool>> running = FindDaemons(config, old.daemons);
   if (!running.ok()) return WithWayOut(running.status(), options).WithContext(unknown);
   std::vector<DaemonRecord> kept;
@@ -165,20 +193,24 @@ Result<std::vector<DaemonRecord>> WhatRuns(const ClusterConfig& config, const Cl
   }
   const std::vector<DaemonCommand> nodes = DaemonCommands(config, options.config_path, false);
   const bool only_nodes = std::ranges::all_of(kept, [&](const DaemonRecord& daemon) {
-    if (daemon.log.empty()) return false;  // from a start that was not seen to its end: it may be half of it
-    return std::ranges::any_of(nodes, [&](const DaemonCommand& command) { return IsOf(daemon, command); });
+    // From a start that was not seen to its end: it may be half of it.
+    if (daemon.log.empty()) return false;
+    return std::ranges::any_of(nodes,
+                               [&](const DaemonCommand& command) { return IsOf(daemon, command); });
   });
   if (kept.empty() || (options.with_manager && only_nodes)) return kept;
   const DaemonRecord& daemon = kept.front();
-  return TryAgain("already up: " + daemon.name + " of cluster '" + config.name + "' runs on " + daemon.host + " with pid " +
-                  std::to_string(daemon.process.pid) + "; use lamina cluster down " + ShellQuote(old.config_path) + " first");
+  return TryAgain("already up: " + daemon.name + " of cluster '" + config.name + "' runs on " +
+                  daemon.host + " with pid " + std::to_string(daemon.process.pid) +
+                  "; use lamina cluster down " + ShellQuote(old.config_path) + " first");
 }
 
 }  // namespace
 
 Status ClusterUp(const ClusterConfig& config, const ClusterOpsOptions& options, std::ostream& out) {
   if (options.with_manager && !IsLocalHost(config.controller_host)) {
-    return InvalidArgument("the controller is '" + config.controller_host + "', which is not this machine: run `lamina cluster up` there");
+    return InvalidArgument("the controller is '" + config.controller_host +
+                           "', which is not this machine: run `lamina cluster up` there");
   }
   if (options.dry_run) {
     PrintUpCommands(config, options, out);
@@ -190,24 +222,30 @@ Status ClusterUp(const ClusterConfig& config, const ClusterOpsOptions& options, 
   }
   LAMINA_ASSIGN_OR_RETURN(const ClusterStateFile file, ClusterStateFile::Open(config.name));
   LAMINA_ASSIGN_OR_RETURN(std::vector<DaemonRecord> running, WhatRuns(config, options, file));
-  if (options.with_manager && CanConnect(config.controller_host, config.http_port, std::chrono::seconds(1))) {
-    return InvalidArgument("something else listens on " + ManagerUrl(config) + " already: stop it, or change cluster.http_port in " +
+  if (options.with_manager &&
+      CanConnect(config.controller_host, config.http_port, std::chrono::seconds(1))) {
+    return InvalidArgument("something else listens on " + ManagerUrl(config) +
+                           " already: stop it, or change cluster.http_port in " +
                            options.config_path);
   }
   return Starting(config, options, file, std::move(running), out).Run();
 }
 
-Status ClusterDown(const ClusterConfig& config, const ClusterOpsOptions& options, std::ostream& out) {
+Status ClusterDown(const ClusterConfig& config, const ClusterOpsOptions& options,
+                   std::ostream& out) {
   if (options.dry_run) {
     LAMINA_ASSIGN_OR_RETURN(const ClusterState state, ReadClusterState(config.name));
     for (auto daemon = state.daemons.rbegin(); daemon != state.daemons.rend(); ++daemon) {
       out << "# " << daemon->name << " on " << daemon->host << "\n";
       if (daemon->may_be_starting()) {
         out << "# its start was not seen to its end: what runs of it is found by\n"
-            << ShellJoin(CommandOnHost(config, daemon->host, FindMarkedScript(daemon->start_id))) << "\n\n";
+            << ShellJoin(CommandOnHost(config, daemon->host, FindMarkedScript(daemon->start_id)))
+            << "\n\n";
         continue;
       }
-      out << ShellJoin(CommandOnHost(config, daemon->host, StopScript(daemon->process, GraceSeconds(options.grace)))) << "\n\n";
+      out << ShellJoin(CommandOnHost(config, daemon->host,
+                                     StopScript(daemon->process, GraceSeconds(options.grace))))
+          << "\n\n";
     }
     return OkStatus();
   }
@@ -217,7 +255,8 @@ Status ClusterDown(const ClusterConfig& config, const ClusterOpsOptions& options
     out << "nothing to stop: cluster '" << config.name << "' is not up" << std::endl;
     return OkStatus();
   }
-  const StopOptions stop = {.grace = options.grace, .forget_unreachable = options.forget_unreachable};
+  const StopOptions stop = {.grace = options.grace,
+                            .forget_unreachable = options.forget_unreachable};
   return WithWayOut(StopDaemons(config, stop, file, &state, out), options);
 }
 

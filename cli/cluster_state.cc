@@ -21,7 +21,8 @@ Result<std::string> StateFolder(const std::string& cluster_name) {
   const char* state = std::getenv("XDG_STATE_HOME");
   if (state != nullptr && *state != '\0') return std::string(state) + "/lamina/" + cluster_name;
   const char* home = std::getenv("HOME");
-  if (home == nullptr || *home == '\0') return NotFound("no place for the cluster's state: neither XDG_STATE_HOME nor HOME is set");
+  if (home == nullptr || *home == '\0')
+    return NotFound("no place for the cluster's state: neither XDG_STATE_HOME nor HOME is set");
   return std::string(home) + "/.local/state/lamina/" + cluster_name;
 }
 
@@ -35,7 +36,10 @@ json ToJson(const ClusterState& state) {
                        {"log", daemon.log},
                        {"start_id", daemon.start_id}});
   }
-  return {{"version", 1}, {"cluster", state.cluster}, {"config", state.config_path}, {"daemons", daemons}};
+  return {{"version", 1},
+          {"cluster", state.cluster},
+          {"config", state.config_path},
+          {"daemons", daemons}};
 }
 
 Result<ClusterState> FromFile(const std::string& path) {
@@ -56,11 +60,13 @@ Result<ClusterState> FromFile(const std::string& path) {
       daemon.start_id = item.value("start_id", "");
       const bool may_be_starting = daemon.process.pid == 0 && !daemon.start_id.empty();
       if (daemon.process.pid <= 1 && !may_be_starting)
-        return Corrupt(path + ": daemon '" + daemon.name + "' has the pid " + std::to_string(daemon.process.pid));
+        return Corrupt(path + ": daemon '" + daemon.name + "' has the pid " +
+                       std::to_string(daemon.process.pid));
       state.daemons.push_back(std::move(daemon));
     }
   } catch (const json::exception& error) {
-    return Corrupt(path + ": " + error.what() + "; if no daemon of this cluster runs any more, delete the file");
+    return Corrupt(path + ": " + error.what() +
+                   "; if no daemon of this cluster runs any more, delete the file");
   }
   return state;
 }
@@ -76,7 +82,8 @@ Result<ClusterStateFile> ClusterStateFile::Open(const std::string& cluster_name)
   if (lock_fd < 0) return InternalError(folder + "/lock: " + std::strerror(errno));
   if (flock(lock_fd, LOCK_EX | LOCK_NB) != 0) {
     close(lock_fd);
-    return TryAgain("another `lamina cluster up` or `down` is at work on cluster '" + cluster_name + "'");
+    return TryAgain("another `lamina cluster up` or `down` is at work on cluster '" + cluster_name +
+                    "'");
   }
   return ClusterStateFile(folder, lock_fd);
 }

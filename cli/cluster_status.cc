@@ -8,16 +8,17 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "api/http_client.h"
 #include "base/net_address.h"
 #include "manager/api_key.h"
-#include "api/http_client.h"
 
 namespace lamina {
 namespace {
 
 using nlohmann::json;
 
-// The field as a text for people, "" if it is missing: what a manager of another version sends must not end the command.
+// The field as a text for people, "" if it is missing: what a manager of another version sends must
+// not end the command.
 std::string Text(const json& object, const char* key) {
   if (!object.is_object() || !object.contains(key)) return "";
   const json& value = object[key];
@@ -25,7 +26,9 @@ std::string Text(const json& object, const char* key) {
 }
 
 int64_t Number(const json& object, const char* key) {
-  return object.is_object() && object.contains(key) && object[key].is_number() ? object[key].get<int64_t>() : 0;
+  return object.is_object() && object.contains(key) && object[key].is_number()
+             ? object[key].get<int64_t>()
+             : 0;
 }
 
 // Columns as wide as their widest cell, two spaces between; the first row is the heading.
@@ -37,7 +40,8 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
   std::string text;
   for (const auto& row : rows) {
     std::string line;
-    for (size_t i = 0; i < row.size(); ++i) line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+    for (size_t i = 0; i < row.size(); ++i)
+      line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return text;
@@ -48,14 +52,16 @@ std::string KvUse(const json& node) {
   if (capacity <= 0) return "-";
   const int64_t used = Number(node, "used_tokens");
   const std::string kv_heads = Text(node, "kv_heads");
-  return std::to_string(used) + " / " + std::to_string(capacity) + " (" + std::to_string(used * 100 / capacity) + "%)" +
+  return std::to_string(used) + " / " + std::to_string(capacity) + " (" +
+         std::to_string(used * 100 / capacity) + "%)" +
          (kv_heads.empty() ? "" : " of kv_heads " + kv_heads);
 }
 
 // What each compute node has of a model that none holds alone; "" if all hold it.
 std::string Shares(const json& document) {
   std::string text;
-  for (const json& node : document.is_object() ? document.value("nodes", json::array()) : json::array()) {
+  for (const json& node :
+       document.is_object() ? document.value("nodes", json::array()) : json::array()) {
     if (const std::string holds = Text(node, "holds"); !holds.empty())
       text += fmt::format("\n{} holds {}: {:.1f} MB of weights", Text(node, "name"), holds,
                           static_cast<double>(Number(node, "weight_bytes")) * 1e-6);
@@ -98,13 +104,15 @@ std::string MixedPaths(const json& document) {
     }
     if (sources.size() < 2) continue;
     text += "\ndata paths to " + Text(node, "name") + ":";
-    for (const auto& [path, from] : sources) text += (text.ends_with(':') ? " " : "; ") + path + " from " + from;
+    for (const auto& [path, from] : sources)
+      text += (text.ends_with(':') ? " " : "; ") + path + " from " + from;
     text += "\n";
   }
   return text;
 }
 
-// Which data paths were passed over, with the reasons; a line for each set of pairs that has the same ones.
+// Which data paths were passed over, with the reasons; a line for each set of pairs that has the
+// same ones.
 std::string NotUsed(const json& document) {
   std::map<std::string, std::string> nodes;  // by reason
   const json all = document.is_object() ? document.value("nodes", json::array()) : json::array();
@@ -118,32 +126,39 @@ std::string NotUsed(const json& document) {
     if (paths.empty()) sources[Text(node, "transport_refused")] = "";
     for (const auto& [refused, from] : sources) {
       if (refused.empty()) continue;
-      nodes[refused] += (nodes[refused].empty() ? "" : ", ") + Text(node, "name") + (sources.size() > 1 ? " from " + from : "");
+      nodes[refused] += (nodes[refused].empty() ? "" : ", ") + Text(node, "name") +
+                        (sources.size() > 1 ? " from " + from : "");
     }
   }
   std::string text;
-  for (const auto& [refused, names] : nodes) text += "\ndata paths not used to " + names + ": " + refused + "\n";
+  for (const auto& [refused, names] : nodes)
+    text += "\ndata paths not used to " + names + ": " + refused + "\n";
   return text;
 }
 
-// The nodes that a manager tells of if they are not those of the YAML; "" if they are, or if it tells of none because it is still starting.
+// The nodes that a manager tells of if they are not those of the YAML; "" if they are, or if it
+// tells of none because it is still starting.
 std::string ForeignNodes(const ClusterConfig& config, const json& document) {
   std::set<std::string> told, ours;
   const json nodes = document.value("nodes", json::array());
   for (const json& node : nodes) told.insert(Text(node, "name") + " at " + Text(node, "address"));
-  for (const NodeConfig& node : config.nodes) ours.insert(node.name + " at " + ClusterConfig::Address(node));
+  for (const NodeConfig& node : config.nodes)
+    ours.insert(node.name + " at " + ClusterConfig::Address(node));
   if (told.empty() || told == ours) return "";
   return fmt::format("{}", fmt::join(told, ", "));
 }
 
 }  // namespace
 
-std::string ManagerUrl(const ClusterConfig& config) { return "http://" + JoinHostPort(config.controller_host, config.http_port); }
+std::string ManagerUrl(const ClusterConfig& config) {
+  return "http://" + JoinHostPort(config.controller_host, config.http_port);
+}
 
 ManagerAnswer AskManager(const ClusterConfig& config) {
   ManagerAnswer answer;
   HttpClientOptions options;
-  const Result<std::string> key = FindApiKey(config.env);  // the manager got its key in the same way
+  // The manager got its key in the same way.
+  const Result<std::string> key = FindApiKey(config.env);
   if (!key.ok()) {
     answer.detail = key.status().message();
     return answer;
@@ -169,14 +184,15 @@ ManagerAnswer AskManager(const ClusterConfig& config) {
   }
   const json document = json::parse(status->body, nullptr, false);
   if (!status->ok() || !document.is_object()) {
-    answer.detail =
-        client->address() + " answered /cluster/status with status " + std::to_string(status->status) + ": " + ErrorMessageOf(*status);
+    answer.detail = client->address() + " answered /cluster/status with status " +
+                    std::to_string(status->status) + ": " + ErrorMessageOf(*status);
     return answer;
   }
   if (const std::string others = ForeignNodes(config, document); !others.empty()) {
     answer.healthy = false;
-    answer.detail = "another server answers on " + ManagerUrl(config) + ", with the nodes " + others +
-                    ": stop it, change cluster.http_port, or was the YAML changed since it was started?";
+    answer.detail =
+        "another server answers on " + ManagerUrl(config) + ", with the nodes " + others +
+        ": stop it, change cluster.http_port, or was the YAML changed since it was started?";
     return answer;
   }
   answer.reachable = true;
@@ -191,37 +207,48 @@ std::string StatusTable(const std::string& status_json) {
   const json document = json::parse(status_json, nullptr, false);
   const bool serving = document.is_object() && document.value("serving", json(false)) == json(true);
   const std::string detail = Text(document, "detail");
-  std::string text = (serving ? "serving" : "not serving") + (detail.empty() ? "" : ": " + detail) + "\n\n";
+  std::string text =
+      (serving ? "serving" : "not serving") + (detail.empty() ? "" : ": " + detail) + "\n\n";
 
-  std::vector<std::vector<std::string>> rows = {{"NODE", "ROLE", "ADDRESS", "STATE", "TRANSPORT", "KV TOKENS", "SEQUENCES", "DETAIL"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"NODE", "ROLE", "ADDRESS", "STATE", "TRANSPORT", "KV TOKENS", "SEQUENCES", "DETAIL"}};
   if (document.is_object() && document.contains("nodes") && document["nodes"].is_array()) {
     for (const json& node : document["nodes"]) {
-      rows.push_back({Text(node, "name"), Text(node, "role"), Text(node, "address"), Text(node, "state"), Transport(node), KvUse(node),
+      rows.push_back({Text(node, "name"), Text(node, "role"), Text(node, "address"),
+                      Text(node, "state"), Transport(node), KvUse(node),
                       Text(node, "num_sequences"), Text(node, "detail")});
     }
   }
   text += Table(rows) + Shares(document) + MixedPaths(document) + NotUsed(document);
-  const json scheduler = document.is_object() ? document.value("scheduler", json::object()) : json::object();
+  const json scheduler =
+      document.is_object() ? document.value("scheduler", json::object()) : json::object();
   text += "\nrequests: " + std::to_string(Number(scheduler, "num_running")) + " running, " +
-          std::to_string(Number(scheduler, "num_waiting")) + " waiting; " + std::to_string(Number(scheduler, "num_preemptions")) +
-          " preemptions\n";
+          std::to_string(Number(scheduler, "num_waiting")) + " waiting; " +
+          std::to_string(Number(scheduler, "num_preemptions")) + " preemptions\n";
   return text;
 }
 
-std::string ProcessReport(const std::string& detail, const std::vector<DaemonRecord>& daemons, const Result<std::vector<bool>>& running,
-                          bool json_wanted) {
+std::string ProcessReport(const std::string& detail, const std::vector<DaemonRecord>& daemons,
+                          const Result<std::vector<bool>>& running, bool json_wanted) {
   json processes = json::array();
   std::vector<std::vector<std::string>> rows = {{"PROCESS", "HOST", "PID", "STATE", "LOG"}};
   for (size_t i = 0; i < daemons.size(); ++i) {
     const DaemonRecord& daemon = daemons[i];
     const json is_running = running.ok() ? json(static_cast<bool>((*running)[i])) : json(nullptr);
-    processes.push_back(
-        {{"name", daemon.name}, {"host", daemon.host}, {"pid", daemon.process.pid}, {"running", is_running}, {"log", daemon.log}});
-    const std::string state = is_running.is_null() ? "unknown" : is_running.get<bool>() ? "running" : "ended";
-    rows.push_back({daemon.name, daemon.host, std::to_string(daemon.process.pid), state, daemon.log});
+    processes.push_back({{"name", daemon.name},
+                         {"host", daemon.host},
+                         {"pid", daemon.process.pid},
+                         {"running", is_running},
+                         {"log", daemon.log}});
+    const std::string state = is_running.is_null()     ? "unknown"
+                              : is_running.get<bool>() ? "running"
+                                                       : "ended";
+    rows.push_back(
+        {daemon.name, daemon.host, std::to_string(daemon.process.pid), state, daemon.log});
   }
   const std::string why = detail + (running.ok() ? "" : "; " + running.status().message());
-  if (json_wanted) return json({{"serving", false}, {"detail", why}, {"processes", processes}}).dump() + "\n";
+  if (json_wanted)
+    return json({{"serving", false}, {"detail", why}, {"processes", processes}}).dump() + "\n";
   if (daemons.empty()) return "not up: " + why + "\n";
   return "not serving: " + why + "\n\n" + Table(rows);
 }

@@ -9,7 +9,8 @@ std::string CommandLine() {
   std::string line;
   bool secret = false;
   for (std::string word; std::getline(file, word, '\0');) {
-    const bool plain = !word.empty() && word.find_first_of(" \t\n'\"\\$*?|&;<>()`#") == std::string::npos;
+    const bool plain =
+        !word.empty() && word.find_first_of(" \t\n'\"\\$*?|&;<>()`#") == std::string::npos;
     if (secret) word = "KEY";
     if (word.starts_with("--api-key=")) word = "--api-key=KEY";
     secret = word == "--api-key";

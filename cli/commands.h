@@ -1,5 +1,5 @@
-// The subcommands of `lamina`, one file each. A Register function adds one subcommand whose callback does the work and says with
-// SetExitStatus how it went.
+// The subcommands of `lamina`, one file each. A Register function adds one subcommand whose
+// callback does the work and says with SetExitStatus how it went.
 //
 // Exit statuses: 0 done, 1 failed (the reason is on stderr), 2 the command line is wrong.
 #pragma once
@@ -35,17 +35,21 @@ void Fail(const Status& status);
 // The whole program.
 int RunCli(int argc, char** argv);
 
-// "--max-tokens", and "MAX,--max-tokens" (by position too), is LAMINA_MAX_TOKENS in the environment; the command line wins.
+// "--max-tokens", and "MAX,--max-tokens" (by position too), is LAMINA_MAX_TOKENS in the
+// environment; the command line wins.
 std::string EnvironmentName(const std::string& flag);
 
-// An option or, for bool, a flag that can also be given in the environment. `flag`: "--max-tokens". Types with a default show it in --help.
+// An option or, for bool, a flag that can also be given in the environment. `flag`: "--max-tokens".
+// Types with a default show it in --help.
 template <typename T>
-CLI::Option* AddOption(CLI::App& command, const std::string& flag, T& value, const std::string& help) {
+CLI::Option* AddOption(CLI::App& command, const std::string& flag, T& value,
+                       const std::string& help) {
   if constexpr (std::is_same_v<T, bool>) {
     return command.add_flag(flag, value, help)->envname(EnvironmentName(flag));
   } else {
     CLI::Option* option = command.add_option(flag, value, help)->envname(EnvironmentName(flag));
-    if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) option->capture_default_str();
+    if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>)
+      option->capture_default_str();
     return option;
   }
 }

@@ -29,7 +29,8 @@ void RegisterComplete(CLI::App& app) {
   CLI::App* command = app.add_subcommand("complete", "Let a running server go on with a text");
   command->add_option("PROMPT", options->prompt, "The text; - reads it from stdin")->required();
   options->request.AddTo(*command);
-  command->footer("Example:\n  lamina complete \"Once upon a time\" --max-tokens 64 --temperature 0");
+  command->footer(
+      "Example:\n  lamina complete \"Once upon a time\" --max-tokens 64 --temperature 0");
   command->callback([options] {
     if (const Status status = Complete(*options); !status.ok()) Fail(status);
   });

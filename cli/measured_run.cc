@@ -4,9 +4,9 @@
 #include <mutex>
 
 #include "base/device_timeline.h"
-#include "manager/prefilled_executor.h"
 #include "manager/cluster_executor.h"
 #include "manager/local_cluster.h"
+#include "manager/prefilled_executor.h"
 
 namespace lamina {
 namespace {
@@ -47,7 +47,8 @@ class Answers {
     }
     if (!event.finish) return;
     const bool failed = *event.finish == FinishReason::kError;
-    if (failed && error_.ok()) error_ = event.error.ok() ? InternalError("a request failed") : event.error;
+    if (failed && error_.ok())
+      error_ = event.error.ok() ? InternalError("a request failed") : event.error;
     End(request, failed ? RequestTimes::Outcome::kFailed : RequestTimes::Outcome::kDone);
   }
 
@@ -56,7 +57,8 @@ class Answers {
     End(request, RequestTimes::Outcome::kRefused);
   }
 
-  // Waits until at most so many are open. kTimeout: nothing came for too long; else why a request failed.
+  // Waits until at most so many are open. kTimeout: nothing came for too long; else why a request
+  // failed.
   Status AwaitOpen(int64_t at_most) {
     std::unique_lock lock(mutex_);
     last_news_ = Now();
@@ -91,7 +93,8 @@ class Answers {
 
 GenerateRequest RequestOf(const TraceRequest& spec, size_t number, int64_t vocab_size) {
   GenerateRequest request;
-  request.prompt.assign(static_cast<size_t>(spec.input_tokens), static_cast<TokenId>(static_cast<int64_t>(number) % vocab_size));
+  request.prompt.assign(static_cast<size_t>(spec.input_tokens),
+                        static_cast<TokenId>(static_cast<int64_t>(number) % vocab_size));
   request.max_new_tokens = spec.output_tokens;
   request.ignore_eos = true;
   request.sampling.set_temperature(0);
@@ -108,16 +111,20 @@ Status WarmUp(ServingEngine& engine, const ClusterModel& cluster, Answers& answe
   spec.output_tokens = kWarmUpOutput;
   answers.Open(0, spec.input_tokens);
   const Result<RequestId> id =
-      engine.Submit(RequestOf(spec, 0, cluster.model.vocab_size), [&answers](const TokenEvent& event) { answers.Take(0, event); });
+      engine.Submit(RequestOf(spec, 0, cluster.model.vocab_size),
+                    [&answers](const TokenEvent& event) { answers.Take(0, event); });
   if (!id.ok()) return id.status();
   return answers.AwaitOpen(0);
 }
 
 }  // namespace
 
-Result<SimulationResult> Measure(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options) {
-  if (!options.changes.empty()) return InvalidArgument("slow and failing nodes can only be simulated");
-  if (workload.block_tokens > 0) return InvalidArgument("prompts that begin alike can only be simulated");
+Result<SimulationResult> Measure(const ClusterModel& cluster, const RequestTrace& workload,
+                                 const SimulationOptions& options) {
+  if (!options.changes.empty())
+    return InvalidArgument("slow and failing nodes can only be simulated");
+  if (workload.block_tokens > 0)
+    return InvalidArgument("prompts that begin alike can only be simulated");
   ClusterConfig config = cluster.config;
   LocalClusterOptions local;
   local.nodes = config.nodes;
@@ -126,14 +133,16 @@ Result<SimulationResult> Measure(const ClusterModel& cluster, const RequestTrace
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> daemons, LocalCluster::Create(local));
   config.nodes = daemons->config().nodes;
   config.prefix_caching = false;
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> nodes, ClusterExecutor::Connect(config, cluster.model, {}));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> nodes,
+                          ClusterExecutor::Connect(config, cluster.model, {}));
   std::unique_ptr<StepExecutor> executor = std::move(nodes);
   if (options.prompts_appear) executor = std::make_unique<PrefilledExecutor>(std::move(executor));
   Answers warm_up(1), answers(workload.requests.size());  // the engine tells them until it is gone
   ServingEngine engine(EngineOptionsOf(cluster, workload, options), std::move(executor));
   LAMINA_RETURN_IF_ERROR(WarmUp(engine, cluster, warm_up));
   answers.Start();
-  const auto most = options.max_concurrency > 0 ? int64_t{options.max_concurrency} : std::ssize(workload.requests);
+  const auto most = options.max_concurrency > 0 ? int64_t{options.max_concurrency}
+                                                : std::ssize(workload.requests);
   const TimePoint start = Clock::now();
   for (size_t i = 0; i < workload.requests.size(); ++i) {
     const TraceRequest& spec = workload.requests[i];

@@ -33,11 +33,13 @@ CLI::Validator Expect(const std::string& expected, Accepts accepts) {
 }  // namespace
 
 CLI::Validator NumberIn(double low, double high) {
-  return Expect(fmt::format("a number from {:g} to {:g}", low, high), [=](double value) { return value >= low && value <= high; });
+  return Expect(fmt::format("a number from {:g} to {:g}", low, high),
+                [=](double value) { return value >= low && value <= high; });
 }
 
 CLI::Validator NumberAtLeast(double low) {
-  return Expect(fmt::format("a number of {:g} or more", low), [=](double value) { return value >= low; });
+  return Expect(fmt::format("a number of {:g} or more", low),
+                [=](double value) { return value >= low; });
 }
 
 CLI::Validator AboveZero() {
@@ -50,8 +52,11 @@ CLI::Validator CountThatFits(int64_t most) {
 }
 
 CLI::Validator ModelledGbPerSecond() {
-  return Expect(fmt::format("0 or a number from {:g} to {:g}", kSlowestGbPerSecond, kFastestGbPerSecond),
-                [](double value) { return value == 0 || (value >= kSlowestGbPerSecond && value <= kFastestGbPerSecond); });
+  return Expect(
+      fmt::format("0 or a number from {:g} to {:g}", kSlowestGbPerSecond, kFastestGbPerSecond),
+      [](double value) {
+        return value == 0 || (value >= kSlowestGbPerSecond && value <= kFastestGbPerSecond);
+      });
 }
 
 }  // namespace lamina

@@ -6,7 +6,8 @@
 
 namespace lamina {
 
-// A finite number from `low` to `high`. CLI11's own checks let NaN through, as it is neither above nor below anything.
+// A finite number from `low` to `high`. CLI11's own checks let NaN through, as it is neither above
+// nor below anything.
 CLI::Validator NumberIn(double low, double high);
 CLI::Validator NumberAtLeast(double low);
 
@@ -16,7 +17,8 @@ CLI::Validator AboveZero();
 // A whole number of things that are held in memory, from 0 to `most`.
 CLI::Validator CountThatFits(int64_t most);
 
-// 0, which says that bytes take no time, or 10^9 bytes per second of a network that a message gets through.
+// 0, which says that bytes take no time, or 10^9 bytes per second of a network that a message gets
+// through.
 CLI::Validator ModelledGbPerSecond();
 
 }  // namespace lamina

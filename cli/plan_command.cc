@@ -8,14 +8,14 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
-#include "base/units.h"
-#include "plan/chart/bar_chart.h"
 #include "base/json_text.h"
-#include "cli/number_checks.h"
 #include "base/output_file.h"
+#include "base/units.h"
+#include "cli/number_checks.h"
+#include "cli/shipped_files.h"
+#include "plan/chart/bar_chart.h"
 #include "plan/cluster_file.h"
 #include "plan/planner.h"
-#include "cli/shipped_files.h"
 #include "plan/workload/trace_reader.h"
 #include "plan/workload/workload.h"
 
@@ -70,8 +70,10 @@ Result<PlanLoad> ReadLoad(const PlanCommand& command, const ModelConfig& model) 
   if (trace.requests.empty()) return InvalidArgument(command.trace + ": it has no requests");
   const int64_t too_long = LeaveOutLonger(model.max_positions, trace);
   if (trace.requests.empty()) {
-    return InvalidArgument(fmt::format("{}: all {} requests are longer, prompt and answer, than the {} tokens of the model's context",
-                                       trace.source, too_long, model.max_positions));
+    return InvalidArgument(
+        fmt::format("{}: all {} requests are longer, prompt and answer, than the {} tokens of the "
+                    "model's context",
+                    trace.source, too_long, model.max_positions));
   }
   PlanLoad load = LoadOf(trace);
   load.num_too_long = too_long;
@@ -124,7 +126,8 @@ ordered_json ToJson(const PlanCommand& command, const PlanLoad& load, const Plan
                        {"verdict", plan.Verdict()},
                        {"num_shapes", plan.num_shapes},
                        {"left_out", plan.left_out}};
-  for (const auto& [key, list] : {std::pair("disaggregated", &plan.disaggregated), std::pair("homogeneous", &plan.homogeneous)}) {
+  for (const auto& [key, list] : {std::pair("disaggregated", &plan.disaggregated),
+                                  std::pair("homogeneous", &plan.homogeneous)}) {
     json[key] = ordered_json::array();
     for (const Prediction& prediction : *list) json[key].push_back(ToJson(prediction));
   }
@@ -133,46 +136,62 @@ ordered_json ToJson(const PlanCommand& command, const PlanLoad& load, const Plan
 
 std::string Batches(const Schedule& schedule) {
   if (schedule.num_batches == 1) return std::to_string(schedule.rows);
-  return fmt::format("{} x {}{}", schedule.num_batches, schedule.rows, schedule.rotates ? " r" : "");
+  return fmt::format("{} x {}{}", schedule.num_batches, schedule.rows,
+                     schedule.rotates ? " r" : "");
 }
 
 void PrintRow(const Prediction& p) {
   const std::string needs = p.shape.homogeneous() ? "-" : fmt::format("{:.1f}", p.needed_gb_per_s);
   const std::string copies = p.copies > 1 ? fmt::format("{} times ", p.copies) : "";
-  std::cout << fmt::format("{:>10.0f} {:>8.2f} {:>9.0f} {:>12} {:>8.1f} {:>8.0f} {:>6}  {:<16}  {}{}\n", p.tokens_per_dollar,
-                           p.price_per_hour, p.tokens_per_second, Batches(p.schedule), 1e3 * p.tpot_seconds, 1e3 * p.ttft_seconds, needs,
-                           BottleneckName(p.limit), copies, p.shape.text());
+  std::cout << fmt::format(
+      "{:>10.0f} {:>8.2f} {:>9.0f} {:>12} {:>8.1f} {:>8.0f} {:>6}  {:<16}  {}{}\n",
+      p.tokens_per_dollar, p.price_per_hour, p.tokens_per_second, Batches(p.schedule),
+      1e3 * p.tpot_seconds, 1e3 * p.ttft_seconds, needs, BottleneckName(p.limit), copies,
+      p.shape.text());
 }
 
-void Print(const PlanCommand& command, const ModelConfig& model, const PlanLoad& load, const Plan& plan) {
-  std::cout << fmt::format("{}: {:.0f} prompt and {:.0f} answer tokens, {:.0f} tokens of context at a time{}; prompts are {}\n",
-                           load.source, load.input_tokens, load.output_tokens, load.context,
-                           load.requests_per_second > 0 ? fmt::format(", {} requests/s", load.requests_per_second) : "",
-                           command.options.prefill ? "computed here" : "computed elsewhere");
-  std::cout << fmt::format("prices to {} from {}, for devices alone; {} shapes\n\n", command.price, command.catalog, plan.num_shapes);
+void Print(const PlanCommand& command, const ModelConfig& model, const PlanLoad& load,
+           const Plan& plan) {
+  std::cout << fmt::format(
+      "{}: {:.0f} prompt and {:.0f} answer tokens, {:.0f} tokens of context at a time{}; prompts "
+      "are {}\n",
+      load.source, load.input_tokens, load.output_tokens, load.context,
+      load.requests_per_second > 0 ? fmt::format(", {} requests/s", load.requests_per_second) : "",
+      command.options.prefill ? "computed here" : "computed elsewhere");
+  std::cout << fmt::format("prices to {} from {}, for devices alone; {} shapes\n\n", command.price,
+                           command.catalog, plan.num_shapes);
   if (load.num_too_long > 0) {
-    std::cout << fmt::format("{} requests are left out: they have more tokens than the model's context of {}, and lamina refuses them.\n\n",
-                             load.num_too_long, model.max_positions);
+    std::cout << fmt::format(
+        "{} requests are left out: they have more tokens than the model's context of {}, and "
+        "lamina refuses them.\n\n",
+        load.num_too_long, model.max_positions);
   }
   if (load.num_left_out > 0) {
     std::cout << fmt::format(
-        "{} requests of the file are left out: without an answer or, of ShareGPT, shorter or longer than vllm bench serve takes.\n\n",
+        "{} requests of the file are left out: without an answer or, of ShareGPT, shorter or "
+        "longer than vllm bench serve takes.\n\n",
         load.num_left_out);
   }
-  if (load.counted_by.starts_with("estimated")) std::cout << fmt::format("Token counts are {}.\n\n", load.counted_by);
-  std::cout << " tokens/$       $/h  tokens/s        batch  TPOT/ms  TTFT/ms   GB/s  limited by        cluster\n";
-  for (size_t i = 0; i < std::min(command.top, plan.disaggregated.size()); ++i) PrintRow(plan.disaggregated[i]);
+  if (load.counted_by.starts_with("estimated"))
+    std::cout << fmt::format("Token counts are {}.\n\n", load.counted_by);
+  std::cout << " tokens/$       $/h  tokens/s        batch  TPOT/ms  TTFT/ms   GB/s  limited by    "
+               "    cluster\n";
+  for (size_t i = 0; i < std::min(command.top, plan.disaggregated.size()); ++i)
+    PrintRow(plan.disaggregated[i]);
   std::cout << "homogeneous\n";
-  for (size_t i = 0; i < std::min(command.top, plan.homogeneous.size()); ++i) PrintRow(plan.homogeneous[i]);
-  std::cout
-      << "\nbatch: batches in flight x rows, r: rotating. TTFT: without waiting. GB/s: that a compute node's NIC needs for q, k, v and\n"
-         "outputs to take no longer than linear layers. limited by: what would gain most if there were twice of it.\n"
-      << (load.requests_per_second > 0
-              ? "batch: for the mean load; requests come in bursts, and --emit lets as many run as the limits allow.\n"
-              : "")
-      << '\n'
-      << plan.Verdict() << "\n";
-  if (!plan.left_out.empty()) std::cout << fmt::format("Left out: {}\n", fmt::join(plan.left_out, "; "));
+  for (size_t i = 0; i < std::min(command.top, plan.homogeneous.size()); ++i)
+    PrintRow(plan.homogeneous[i]);
+  std::cout << "\nbatch: batches in flight x rows, r: rotating. TTFT: without waiting. GB/s: that "
+               "a compute node's NIC needs for q, k, v and\n"
+               "outputs to take no longer than linear layers. limited by: what would gain most if "
+               "there were twice of it.\n"
+            << (load.requests_per_second > 0 ? "batch: for the mean load; requests come in bursts, "
+                                               "and --emit lets as many run as the limits allow.\n"
+                                             : "")
+            << '\n'
+            << plan.Verdict() << "\n";
+  if (!plan.left_out.empty())
+    std::cout << fmt::format("Left out: {}\n", fmt::join(plan.left_out, "; "));
 }
 
 std::string Picture(const PlanCommand& command, const Plan& plan) {
@@ -180,7 +199,8 @@ std::string Picture(const PlanCommand& command, const Plan& plan) {
   for (const std::vector<Prediction>* list : {&plan.disaggregated, &plan.homogeneous}) {
     for (size_t i = 0; i < std::min(command.top, list->size()); ++i) {
       const Prediction& p = (*list)[i];
-      chart.bars.push_back({p.shape.text(), 0, p.tokens_per_dollar, fmt::format("{:.0f}", p.tokens_per_dollar), p.shape.homogeneous()});
+      chart.bars.push_back({p.shape.text(), 0, p.tokens_per_dollar,
+                            fmt::format("{:.0f}", p.tokens_per_dollar), p.shape.homogeneous()});
     }
   }
   return ToSvg(chart);
@@ -192,8 +212,8 @@ Status Emit(const PlanCommand& command, const DeviceCatalog& catalog, const Plan
   LAMINA_ASSIGN_OR_RETURN(const DeviceSpec compute, catalog.Find(best.shape.compute));
   LAMINA_ASSIGN_OR_RETURN(const DeviceSpec memory, catalog.Find(best.shape.memory));
   if (const Status status = CheckRanks(compute, best.shape.num_ranks); !status.ok())
-    return InvalidArgument("--emit: no modelled cluster of " + best.shape.text() + ": " + status.message() +
-                           ", or plan with --max-ranks 1");
+    return InvalidArgument("--emit: no modelled cluster of " + best.shape.text() + ": " +
+                           status.message() + ", or plan with --max-ranks 1");
   ClusterFile file;
   file.model_dir = FolderOfModel(command.model);
   file.catalog = command.catalog;
@@ -202,7 +222,8 @@ Status Emit(const PlanCommand& command, const DeviceCatalog& catalog, const Plan
   file.memory_price = HourlyPrice(memory, command.options);
   file.compute_nic_gb_per_s = NicGbPerS(compute, command.options);
   file.memory_nic_gb_per_s = NicGbPerS(memory, command.options);
-  file.memory_bytes = static_cast<int64_t>(command.options.memory_utilization * static_cast<double>(memory.memory_bytes));
+  file.memory_bytes = static_cast<int64_t>(command.options.memory_utilization *
+                                           static_cast<double>(memory.memory_bytes));
   LAMINA_ASSIGN_OR_RETURN(const std::string yaml, ToClusterYaml(best, file));
   return WriteOutput(command.emit, yaml);
 }
@@ -220,15 +241,19 @@ Status RunPlan(PlanCommand& command) {
   Result<DeviceCatalog> catalog = DeviceCatalog::Load(command.catalog);
   if (!catalog.ok()) return catalog.status().WithContext("--catalog");
   LAMINA_ASSIGN_OR_RETURN(const PlanLoad load, ReadLoad(command, model));
-  LAMINA_ASSIGN_OR_RETURN(const Plan plan, MakePlan(model, load, *catalog, command.limits, command.options));
+  LAMINA_ASSIGN_OR_RETURN(const Plan plan,
+                          MakePlan(model, load, *catalog, command.limits, command.options));
   if (command.json) {
     std::cout << JsonText(ToJson(command, load, plan), 2) << "\n";
   } else {
     Print(command, model, load, plan);
   }
-  if (!command.svg.empty()) LAMINA_RETURN_IF_ERROR(WriteOutput(command.svg, Picture(command, plan)));
+  if (!command.svg.empty())
+    LAMINA_RETURN_IF_ERROR(WriteOutput(command.svg, Picture(command, plan)));
   if (!command.emit.empty()) LAMINA_RETURN_IF_ERROR(Emit(command, *catalog, plan));
-  if (plan.best() == nullptr) return NotFound("no cluster of these devices holds the model and the longest request and keeps the limits");
+  if (plan.best() == nullptr)
+    return NotFound(
+        "no cluster of these devices holds the model and the longest request and keeps the limits");
   return OkStatus();
 }
 
@@ -236,17 +261,28 @@ Status RunPlan(PlanCommand& command) {
 
 void RegisterPlan(CLI::App& app, int& exit_status) {
   auto options = std::make_shared<PlanCommand>();
-  CLI::App* command = app.add_subcommand("plan", "Which devices give the most tokens per dollar for a model and a workload (docs/plan.md)");
+  CLI::App* command = app.add_subcommand(
+      "plan",
+      "Which devices give the most tokens per dollar for a model and a workload (docs/plan.md)");
   command->footer(
-      "Examples:\n  lamina plan configs/models/llama-3-70b --input-len 4096 --output-len 512 --tpot 100ms\n"
+      "Examples:\n  lamina plan configs/models/llama-3-70b --input-len 4096 --output-len 512 "
+      "--tpot 100ms\n"
       "  lamina plan MODEL --trace trace.csv --rate 20 --price buy --emit cluster.yaml");
-  command->add_option("model", options->model, "folder of the model, or its config.json; weights are not needed")->required();
-  CLI::Option* trace = command->add_option("--trace", options->trace, "requests: Azure, BurstGPT, Mooncake, ShareGPT or Alpaca");
-  CLI::Option* lengths = command
-                             ->add_option("--lengths-of", options->lengths_of,
-                                          "lengths as in a published trace: azure-conv | azure-code | mooncake-conv | ...")
-                             ->excludes(trace);
-  command->add_option("--input-len", options->input_len, "tokens of prompts: N | uniform:LOW:HIGH | lognormal:MEAN:CV")
+  command
+      ->add_option("model", options->model,
+                   "folder of the model, or its config.json; weights are not needed")
+      ->required();
+  CLI::Option* trace = command->add_option(
+      "--trace", options->trace, "requests: Azure, BurstGPT, Mooncake, ShareGPT or Alpaca");
+  CLI::Option* lengths =
+      command
+          ->add_option(
+              "--lengths-of", options->lengths_of,
+              "lengths as in a published trace: azure-conv | azure-code | mooncake-conv | ...")
+          ->excludes(trace);
+  command
+      ->add_option("--input-len", options->input_len,
+                   "tokens of prompts: N | uniform:LOW:HIGH | lognormal:MEAN:CV")
       ->capture_default_str()
       ->excludes(trace)
       ->excludes(lengths);
@@ -254,48 +290,73 @@ void RegisterPlan(CLI::App& app, int& exit_status) {
       ->capture_default_str()
       ->excludes(trace)
       ->excludes(lengths);
-  command->add_option("--rate", options->rate, "requests/s to serve; 0: as many as a cluster can")->check(NumberAtLeast(0));
-  command->add_option("--catalog", options->catalog, "devices and prices; one of your own can extend it")->capture_default_str();
-  command->add_option("--price", options->price, "rent: prices per hour | buy: prices spread over --years")
+  command->add_option("--rate", options->rate, "requests/s to serve; 0: as many as a cluster can")
+      ->check(NumberAtLeast(0));
+  command
+      ->add_option("--catalog", options->catalog,
+                   "devices and prices; one of your own can extend it")
+      ->capture_default_str();
+  command
+      ->add_option("--price", options->price,
+                   "rent: prices per hour | buy: prices spread over --years")
       ->check(CLI::IsMember({"rent", "buy"}))
       ->capture_default_str();
-  command->add_option("--years", options->options.years, "that a bought device is used")->check(NumberIn(0.01, 100))->capture_default_str();
+  command->add_option("--years", options->options.years, "that a bought device is used")
+      ->check(NumberIn(0.01, 100))
+      ->capture_default_str();
   command->add_option("--tpot", options->tpot, "time between two tokens at most, such as 100ms");
-  command->add_option("--ttft", options->ttft, "time to the first token at most, without waiting, such as 2s");
-  command->add_option("--prefill", options->prefill, "here: compute nodes compute prompts | elsewhere: they come from other machines")
+  command->add_option("--ttft", options->ttft,
+                      "time to the first token at most, without waiting, such as 2s");
+  command
+      ->add_option("--prefill", options->prefill,
+                   "here: compute nodes compute prompts | elsewhere: they come from other machines")
       ->check(CLI::IsMember({"here", "elsewhere"}))
       ->capture_default_str();
-  command->add_option("--latency", options->latency, "of the network, from node to node")->capture_default_str();
-  command->add_option("--nic-gb-per-s", options->options.default_nic_gb_per_s, "of devices for which the catalog gives none")
+  command->add_option("--latency", options->latency, "of the network, from node to node")
+      ->capture_default_str();
+  command
+      ->add_option("--nic-gb-per-s", options->options.default_nic_gb_per_s,
+                   "of devices for which the catalog gives none")
       ->check(NumberIn(0.001, 1e6))
       ->capture_default_str();
   command
-      ->add_option("--memory-utilization", options->options.memory_utilization,
-                   "share of a device's memory for the KV cache, and for weights that are there too")
+      ->add_option(
+          "--memory-utilization", options->options.memory_utilization,
+          "share of a device's memory for the KV cache, and for weights that are there too")
       ->check(NumberIn(0.01, 1))
       ->capture_default_str();
   command->add_option("--max-num-seqs", options->options.max_sequences, "at a time, at most")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--compute", options->limits.compute_devices, "compute devices to consider; all with a price otherwise")
+  command
+      ->add_option("--compute", options->limits.compute_devices,
+                   "compute devices to consider; all with a price otherwise")
       ->delimiter(',');
-  command->add_option("--memory", options->limits.memory_devices, "memory devices, likewise")->delimiter(',');
-  command->add_option("--max-replicas", options->limits.max_replicas, "compute nodes with the whole model each")
+  command->add_option("--memory", options->limits.memory_devices, "memory devices, likewise")
+      ->delimiter(',');
+  command
+      ->add_option("--max-replicas", options->limits.max_replicas,
+                   "compute nodes with the whole model each")
       ->check(CLI::Range(1, 8))
       ->capture_default_str();
-  command->add_option("--max-ranks", options->limits.max_ranks, "compute nodes that share the model by tensor parallelism")
+  command
+      ->add_option("--max-ranks", options->limits.max_ranks,
+                   "compute nodes that share the model by tensor parallelism")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   command->add_option("--max-memory-nodes", options->limits.max_memory_nodes, "memory nodes")
       ->check(CLI::Range(1, 128))
       ->capture_default_str();
-  command->add_option("--top", options->top, "rows to show of each kind: the best of each pair of devices")
+  command
+      ->add_option("--top", options->top,
+                   "rows to show of each kind: the best of each pair of devices")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_flag("--json", options->json, "everything, as JSON");
   command->add_option("--svg", options->svg, "write a picture of the rows to this file");
   command->add_option("--emit", options->emit,
-                      "write a cluster YAML of the best disaggregated cluster, with modelled devices, to this file");
+                      "write a cluster YAML of the best disaggregated cluster, with modelled "
+                      "devices, to this file");
   command->callback([options, &exit_status] {
     if (Status status = RunPlan(*options); !status.ok()) {
       std::cerr << "lamina plan: " << status.message() << '\n';

@@ -1,4 +1,5 @@
-// `lamina plan`: which devices to buy or rent for a model and a workload, and when not to disaggregate.
+// `lamina plan`: which devices to buy or rent for a model and a workload, and when not to
+// disaggregate.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -19,7 +19,8 @@ constexpr char kExample[] =
     "  lamina cluster up configs/local.yaml\n\n"
     "Every option can also be given in the environment: --max-tokens as LAMINA_MAX_TOKENS.";
 
-// CLI11 calls an unknown word an unexpected argument; people expect to be told the commands. "" if the first word is one, or an option.
+// CLI11 calls an unknown word an unexpected argument; people expect to be told the commands. "" if
+// the first word is one, or an option.
 std::string UnknownCommand(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return "";
   std::string known;
@@ -30,13 +31,16 @@ std::string UnknownCommand(const CLI::App& app, int argc, char** argv) {
   return std::string("unknown command '") + argv[1] + "'; commands:" + known;
 }
 
-// In containers beside a service of this name Kubernetes sets LAMINA_PORT=tcp://10.0.0.1:8000, which is not meant for --port.
+// In containers beside a service of this name Kubernetes sets LAMINA_PORT=tcp://10.0.0.1:8000,
+// which is not meant for --port.
 void DropServiceLink(bool serves) {
   const char* const port = std::getenv("LAMINA_PORT");
   if (port == nullptr || std::string_view(port).find("://") == std::string_view::npos) return;
   if (serves) {
-    std::cerr << "lamina: LAMINA_PORT=" << port << " is not taken: it is no port but what Kubernetes sets for a service named lamina; "
-              << "to choose the port use --port" << std::endl;
+    std::cerr
+        << "lamina: LAMINA_PORT=" << port
+        << " is not taken: it is no port but what Kubernetes sets for a service named lamina; "
+        << "to choose the port use --port" << std::endl;
   }
   unsetenv("LAMINA_PORT");
 }
@@ -53,8 +57,9 @@ void Fail(const Status& status) {
 
 std::string EnvironmentName(const std::string& flag) {
   std::string name = "LAMINA_" + flag.substr(flag.rfind("--") + 2);
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
+    return c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  });
   return name;
 }
 

@@ -9,15 +9,15 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "api/http_client.h"
+#include "api/http_server.h"
 #include "base/inbox.h"
 #include "base/log.h"
 #include "base/net_address.h"
 #include "cost/node_device.h"
 #include "manager/api_key.h"
 #include "manager/cluster_executor.h"
-#include "api/http_client.h"
 #include "manager/local_cluster.h"
-#include "api/http_server.h"
 #include "manager/serving_engine.h"
 #include "text/byte_tokenizer.h"
 #include "text/chat_template.h"
@@ -26,7 +26,8 @@
 namespace lamina {
 namespace {
 
-constexpr auto kLookInterval = milliseconds(200);  // at the processes of a local cluster, and at whether there is any hope
+// At the processes of a local cluster, and at whether there is any hope.
+constexpr auto kLookInterval = milliseconds(200);
 
 WakeFd& StopRequested() {
   static WakeFd wake;
@@ -76,7 +77,8 @@ Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
   Override(config.max_num_batched_tokens, options.max_num_batched_tokens);
   Override(config.max_num_queued_reqs, options.max_num_queued_reqs);
   if (options.port >= 0) config.http_port = options.port;
-  if (options.drain_timeout_s >= 0) config.drain_timeout = std::chrono::seconds(options.drain_timeout_s);
+  if (options.drain_timeout_s >= 0)
+    config.drain_timeout = std::chrono::seconds(options.drain_timeout_s);
   if (!options.max_model_len.empty()) {
     const Result<int64_t> length = ParseSize(options.max_model_len);
     if (!length.ok()) return length.status().WithContext("--max-model-len");
@@ -99,25 +101,29 @@ Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
 
 // Its compute node computes nothing, so the model needs no more than its config.json.
 bool IsModelled(const ClusterConfig& config) {
-  return std::ranges::any_of(config.nodes,
-                             [](const NodeConfig& node) { return node.role == NodeRole::kCompute && IsModelledName(node.device); });
+  return std::ranges::any_of(config.nodes, [](const NodeConfig& node) {
+    return node.role == NodeRole::kCompute && IsModelledName(node.device);
+  });
 }
 
-// Reads what text needs: sizes, tokenizer, chat template. Before any process starts, so that a wrong path fails at once.
+// Reads what text needs: sizes, tokenizer, chat template. Before any process starts, so that a
+// wrong path fails at once.
 Status LoadModelFiles(Manager& manager) {
   const std::string& dir = manager.config.model_path;
   LAMINA_ASSIGN_OR_RETURN(manager.model, ModelConfig::Load(dir));
   LAMINA_RETURN_IF_ERROR(ResolveConfig(manager.config, manager.model));
   Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(dir);
   if (tokenizer.status().code() == StatusCode::kNotFound && IsModelled(manager.config))
-    tokenizer = MakeByteTokenizer(manager.model.vocab_size, manager.model.bos_token, manager.model.first_eos());
+    tokenizer = MakeByteTokenizer(manager.model.vocab_size, manager.model.bos_token,
+                                  manager.model.first_eos());
   LAMINA_ASSIGN_OR_RETURN(manager.tokenizer, std::move(tokenizer));
   Result<std::unique_ptr<ChatTemplate>> chat = ChatTemplate::Load(dir);
   if (chat.ok()) {
     manager.chat_template = std::move(*chat);
   } else {
     manager.no_chat_reason = chat.status().message();
-    if (chat.status().code() != StatusCode::kNotFound) LAMINA_LOG_WARN("chat is off: {}", chat.status().message());
+    if (chat.status().code() != StatusCode::kNotFound)
+      LAMINA_LOG_WARN("chat is off: {}", chat.status().message());
   }
   return OkStatus();
 }
@@ -149,7 +155,8 @@ Status StartHttp(const ServeOptions& options, Manager& manager) {
 // What the local cluster will be.
 Result<std::vector<NodeConfig>> PlanLocalCluster(const ServeOptions& options) {
   LocalClusterOptions local;
-  const int num_shares = std::max(options.pipeline_parallel_size, 1) * std::max(options.tensor_parallel_size, 1);
+  const int num_shares =
+      std::max(options.pipeline_parallel_size, 1) * std::max(options.tensor_parallel_size, 1);
   local.num_compute_nodes = options.num_compute_nodes > 0 ? options.num_compute_nodes : num_shares;
   local.num_memory_nodes = options.num_memory_nodes;
   if (local.num_compute_nodes > 1 && local.num_memory_nodes == 0)
@@ -171,14 +178,16 @@ Status StartLocalCluster(Manager& manager) {
   LAMINA_ASSIGN_OR_RETURN(manager.local, LocalCluster::Create(local));
   manager.config.nodes = manager.local->config().nodes;
   const auto compute = std::ranges::count(local.nodes, NodeRole::kCompute, &NodeConfig::role);
-  Say(fmt::format("Started {} compute node{} and {} memory nodes; logs in {}", compute, compute == 1 ? "" : "s",
-                  std::ssize(local.nodes) - compute, manager.local->log_dir()));
+  Say(fmt::format("Started {} compute node{} and {} memory nodes; logs in {}", compute,
+                  compute == 1 ? "" : "s", std::ssize(local.nodes) - compute,
+                  manager.local->log_dir()));
   return OkStatus();
 }
 
 Status StartEngine(Manager& manager) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor,
-                          ClusterExecutor::Connect(manager.config, manager.model, Say, [] { return IsStopRequested(); }));
+                          ClusterExecutor::Connect(manager.config, manager.model, Say,
+                                                   [] { return IsStopRequested(); }));
   const auto record = [trace = manager.trace.get()](ClusterExecutor& nodes) {
     if (trace != nullptr) nodes.RecordTrace(*trace);
   };
@@ -202,11 +211,13 @@ Status ServeUntilStopped(Manager& manager) {
   return OkStatus();
 }
 
-// Asks the server as any client would, prints the text as it comes, then where the KV lived and how fast it was.
+// Asks the server as any client would, prints the text as it comes, then where the KV lived and how
+// fast it was.
 Status AnswerPrompt(const ServeOptions& options, Manager& manager) {
-  LAMINA_ASSIGN_OR_RETURN(
-      const HttpClient client,
-      HttpClient::Create("http://" + JoinHostPort(HttpHost(options, manager), manager.server->port()), {.api_key = manager.api_key}));
+  LAMINA_ASSIGN_OR_RETURN(const HttpClient client,
+                          HttpClient::Create("http://" + JoinHostPort(HttpHost(options, manager),
+                                                                      manager.server->port()),
+                                             {.api_key = manager.api_key}));
   const nlohmann::json request = {{"model", manager.config.served_name},
                                   {"prompt", options.prompt},
                                   {"max_tokens", options.max_tokens},
@@ -218,17 +229,21 @@ Status AnswerPrompt(const ServeOptions& options, Manager& manager) {
   int64_t tokens = 0;
   std::string error;
   const TimePoint start = Clock::now();
-  const Result<HttpResponse> response = client.PostForEvents("/v1/completions", request.dump(), [&](std::string_view data) {
-    const nlohmann::json event = nlohmann::json::parse(data, nullptr, /*allow_exceptions=*/false);
-    if (!event.is_object()) return true;  // [DONE]
-    if (event.contains("error")) error = event["error"].value("message", "unknown error");
-    if (event.contains("usage") && event["usage"].is_object()) tokens = event["usage"].value("completion_tokens", int64_t{0});
-    for (const auto& choice : event.value("choices", nlohmann::json::array())) std::cout << choice.value("text", "") << std::flush;
-    for (const NodeStatus& node : manager.engine->status().nodes) {
-      if (node.used_tokens > peak[node.name].used_tokens) peak[node.name] = node;
-    }
-    return !IsStopRequested();
-  });
+  const Result<HttpResponse> response =
+      client.PostForEvents("/v1/completions", request.dump(), [&](std::string_view data) {
+        const nlohmann::json event =
+            nlohmann::json::parse(data, nullptr, /*allow_exceptions=*/false);
+        if (!event.is_object()) return true;  // [DONE]
+        if (event.contains("error")) error = event["error"].value("message", "unknown error");
+        if (event.contains("usage") && event["usage"].is_object())
+          tokens = event["usage"].value("completion_tokens", int64_t{0});
+        for (const auto& choice : event.value("choices", nlohmann::json::array()))
+          std::cout << choice.value("text", "") << std::flush;
+        for (const NodeStatus& node : manager.engine->status().nodes) {
+          if (node.used_tokens > peak[node.name].used_tokens) peak[node.name] = node;
+        }
+        return !IsStopRequested();
+      });
   const double seconds = SecondsSince(start);
   std::cout << "\n\n";
   if (!response.ok()) return response.status();
@@ -237,10 +252,12 @@ Status AnswerPrompt(const ServeOptions& options, Manager& manager) {
   if (IsStopRequested()) return TryAgain("stopped before the end of the answer");
   for (const auto& [name, node] : peak) {
     if (node.used_tokens == 0) continue;
-    Say(fmt::format("KV cache: {} tokens on {} node {} at {}{}", node.used_tokens, node.role, name, node.address,
+    Say(fmt::format("KV cache: {} tokens on {} node {} at {}{}", node.used_tokens, node.role, name,
+                    node.address,
                     node.transport.empty() ? "" : " (data path: " + node.transport + ")"));
   }
-  Say(fmt::format("Speed: {} tokens in {:.2f} s, {:.1f} tokens/s", tokens, seconds, static_cast<double>(tokens) / seconds));
+  Say(fmt::format("Speed: {} tokens in {:.2f} s, {:.1f} tokens/s", tokens, seconds,
+                  static_cast<double>(tokens) / seconds));
   return OkStatus();
 }
 
@@ -249,7 +266,8 @@ void HandleSignals() {
   std::signal(SIGTERM, [](int) { StopRequested().Signal(); });
   std::signal(SIGINT, [](int) {
     StopRequested().Signal();
-    std::signal(SIGINT, SIG_DFL);  // a second Ctrl-C does not wait for anybody; the nodes end with this process
+    // A second Ctrl-C does not wait for anybody; the nodes end with this process.
+    std::signal(SIGINT, SIG_DFL);
   });
   std::signal(SIGPIPE, SIG_IGN);
 }
@@ -259,10 +277,12 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
   if (options.cluster_file) {
     LAMINA_ASSIGN_OR_RETURN(manager.config, ClusterConfig::Load(*options.cluster_file));
   } else {
-    if (options.model.empty()) return InvalidArgument("name a model folder, or a cluster with --cluster FILE");
+    if (options.model.empty())
+      return InvalidArgument("name a model folder, or a cluster with --cluster FILE");
     LAMINA_ASSIGN_OR_RETURN(manager.config.nodes, PlanLocalCluster(options));
     if (options.num_batches == 0)
-      manager.config.pipeline = "none";  // its nodes share cores: what one does meanwhile the other has to wait for
+      // Its nodes share cores: what one does meanwhile the other has to wait for.
+      manager.config.pipeline = "none";
   }
   LAMINA_RETURN_IF_ERROR(ApplyOptions(options, manager.config));
   LAMINA_ASSIGN_OR_RETURN(manager.api_key, FindApiKey(options.api_key, options.api_key_file));
@@ -280,19 +300,23 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
 Status GiveUpStarting(Manager& manager) {
   if (manager.local != nullptr) {
     // A node that loads weights would look up from them too late, and has nothing to lose.
-    for (const auto& [name, pid] : manager.local->pids()) LAMINA_RETURN_IF_ERROR(manager.local->Kill(name, SIGKILL));
+    for (const auto& [name, pid] : manager.local->pids())
+      LAMINA_RETURN_IF_ERROR(manager.local->Kill(name, SIGKILL));
   }
   return TryAgain("stopped before the cluster served");
 }
 
-// Waits for the requests under way if somebody asked to stop. An error if they did not all end well.
+// Waits for the requests under way if somebody asked to stop. An error if they did not all end
+// well.
 Status StopServing(Manager& manager) {
-  const Clock::duration grace = IsStopRequested() ? manager.config.drain_timeout : Clock::duration::zero();
+  const Clock::duration grace =
+      IsStopRequested() ? manager.config.drain_timeout : Clock::duration::zero();
   const size_t failed = manager.server->Stop(grace);
   Status result;
   if (failed > 0) {
-    result = TimedOut(fmt::format("{} request{} under way did not end well within {:.0f} s; see --drain-timeout", failed,
-                                  failed == 1 ? "" : "s", std::chrono::duration<double>(grace).count()));
+    result = TimedOut(
+        fmt::format("{} request{} under way did not end well within {:.0f} s; see --drain-timeout",
+                    failed, failed == 1 ? "" : "s", std::chrono::duration<double>(grace).count()));
   }
   if (manager.trace == nullptr) return result;
   manager.server.reset();
@@ -306,10 +330,12 @@ Status StopServing(Manager& manager) {
 Status Serve(const ServeOptions& options) {
   HandleSignals();
   Manager manager;
-  if (const Status started = StartServing(options, manager); !started.ok()) return IsStopRequested() ? GiveUpStarting(manager) : started;
+  if (const Status started = StartServing(options, manager); !started.ok())
+    return IsStopRequested() ? GiveUpStarting(manager) : started;
   for (const NodeConfig& node : manager.config.nodes) {
     if (IsModelledName(node.device))
-      Say(fmt::format("{} is {}: it takes its time and computes nothing, so answers are arbitrary", node.name, node.device));
+      Say(fmt::format("{} is {}: it takes its time and computes nothing, so answers are arbitrary",
+                      node.name, node.device));
   }
   Say(fmt::format("{} is served on http://{}/v1", manager.config.served_name,
                   JoinHostPort(HttpHost(options, manager), manager.server->port())));

@@ -1,18 +1,21 @@
-// `lamina serve`: the manager process. Puts the pieces together: nodes (its own children, or those of a cluster YAML), engine, HTTP server.
+// `lamina serve`: the manager process. Puts the pieces together: nodes (its own children, or those
+// of a cluster YAML), engine, HTTP server.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
-#include "manager/cluster_config.h"
 #include "base/status.h"
+#include "manager/cluster_config.h"
 
 namespace lamina {
 
 struct ServeOptions {
-  std::optional<std::string> cluster_file;  // nodes that run already; else a local cluster is started
-  std::string model;                        // checkpoint folder; with cluster_file: "" takes the YAML's
+  // Nodes that run already; else a local cluster is started.
+  std::optional<std::string> cluster_file;
+  // Checkpoint folder; with cluster_file: "" takes the YAML's.
+  std::string model;
 
   // The local cluster.
   int num_compute_nodes = 0;  // 0: one, or as many as the model is shared by
@@ -44,11 +47,12 @@ struct ServeOptions {
   bool once = false;         // stop after the answer
 };
 
-// Serves until SIGINT or SIGTERM (or after the prompt's answer with `once`), or until too few nodes were there for start_timeout:
-// kPeerLost. Daemons of a local cluster that end are started again. Progress and the answer go to stdout, errors come back.
+// Serves until SIGINT or SIGTERM (or after the prompt's answer with `once`), or until too few nodes
+// were there for start_timeout: kPeerLost. Daemons of a local cluster that end are started again.
+// Progress and the answer go to stdout, errors come back.
 //
-// The signals end a start-up at once; later, new requests are refused and those under way may end within the drain timeout. That some could
-// not is an error. A second SIGINT ends the process.
+// The signals end a start-up at once; later, new requests are refused and those under way may end
+// within the drain timeout. That some could not is an error. A second SIGINT ends the process.
 Status Serve(const ServeOptions& options);
 
 }  // namespace lamina

@@ -8,14 +8,14 @@
 
 #include "base/clock.h"
 #include "base/json_text.h"
-#include "cli/number_checks.h"
 #include "base/output_file.h"
-#include "cli/output_options.h"
 #include "cli/measured_run.h"
+#include "cli/number_checks.h"
+#include "cli/output_options.h"
+#include "cli/workload_flags.h"
 #include "plan/simulate/simulation.h"
 #include "plan/simulate/simulation_report.h"
 #include "plan/workload/workload.h"
-#include "cli/workload_flags.h"
 
 namespace lamina {
 namespace {
@@ -49,7 +49,8 @@ Result<std::vector<NodeChange>> ChangesOf(const SimulateOptions& options) {
 // A line on a terminal that is written over and over.
 class ProgressLine {
  public:
-  ProgressLine(int64_t num_requests, bool shown) : num_requests_(num_requests), shown_(shown && isatty(STDERR_FILENO) != 0) {}
+  ProgressLine(int64_t num_requests, bool shown)
+      : num_requests_(num_requests), shown_(shown && isatty(STDERR_FILENO) != 0) {}
   ~ProgressLine() {
     if (written_) std::cerr << "\r\033[K" << std::flush;
   }
@@ -58,8 +59,8 @@ class ProgressLine {
     if (!shown_ || Clock::now() < next_) return;
     next_ = Clock::now() + milliseconds(200);
     written_ = true;
-    std::cerr << fmt::format("\r\033[K{} of {} requests, {:.1f} s of virtual time in {:.1f} s", finished, num_requests_, virtual_s,
-                             SecondsSince(start_))
+    std::cerr << fmt::format("\r\033[K{} of {} requests, {:.1f} s of virtual time in {:.1f} s",
+                             finished, num_requests_, virtual_s, SecondsSince(start_))
               << std::flush;
   }
 
@@ -72,14 +73,17 @@ class ProgressLine {
 };
 
 // The simulator's numbers beside those of the same workload on real processes.
-Status Compare(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options,
-               const SimulationResult& simulated, bool as_json) {
+Status Compare(const ClusterModel& cluster, const RequestTrace& workload,
+               const SimulationOptions& options, const SimulationResult& simulated, bool as_json) {
   LAMINA_ASSIGN_OR_RETURN(const SimulationResult measured, Measure(cluster, workload, options));
   const nlohmann::ordered_json ours = ToServeJson(simulated), real = ToServeJson(measured);
-  nlohmann::ordered_json line = {{"measured", real}, {"error_percent", nlohmann::ordered_json::object()}};
-  std::string text = fmt::format("\n{:<22} {:>12} {:>12} {:>9}\n", "", "simulated", "measured", "error");
-  for (const char* key : {"request_throughput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms",
-                          "mean_itl_ms", "p99_itl_ms", "mean_e2el_ms", "p99_e2el_ms"}) {
+  nlohmann::ordered_json line = {{"measured", real},
+                                 {"error_percent", nlohmann::ordered_json::object()}};
+  std::string text =
+      fmt::format("\n{:<22} {:>12} {:>12} {:>9}\n", "", "simulated", "measured", "error");
+  for (const char* key :
+       {"request_throughput", "output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms",
+        "p99_tpot_ms", "mean_itl_ms", "p99_itl_ms", "mean_e2el_ms", "p99_e2el_ms"}) {
     const double a = ours.at(key).get<double>(), b = real.at(key).get<double>();
     const double error = b == 0 ? 0 : 100 * (a / b - 1);
     line["error_percent"][key] = error;
@@ -90,9 +94,12 @@ Status Compare(const ClusterModel& cluster, const RequestTrace& workload, const 
 }
 
 Status RunSimulation(const SimulateOptions& options) {
-  LAMINA_RETURN_IF_ERROR(CheckWritable({options.files.json, options.files.requests, options.files.svg}));
-  LAMINA_ASSIGN_OR_RETURN(const ClusterModel cluster, ClusterModel::Load(options.cluster, options.changes));
-  LAMINA_ASSIGN_OR_RETURN(const RequestTrace workload, MakeWorkload(options.workload, EstimatedTokens()));
+  LAMINA_RETURN_IF_ERROR(
+      CheckWritable({options.files.json, options.files.requests, options.files.svg}));
+  LAMINA_ASSIGN_OR_RETURN(const ClusterModel cluster,
+                          ClusterModel::Load(options.cluster, options.changes));
+  LAMINA_ASSIGN_OR_RETURN(const RequestTrace workload,
+                          MakeWorkload(options.workload, EstimatedTokens()));
   SimulationOptions simulation;
   if (!options.host_costs_file.empty()) {
     LAMINA_ASSIGN_OR_RETURN(simulation.host, HostCosts::Load(options.host_costs_file));
@@ -104,7 +111,9 @@ Status RunSimulation(const SimulateOptions& options) {
   SimulationResult result;
   {
     ProgressLine line(std::ssize(workload.requests), !options.json);
-    simulation.progress = [&](int64_t finished, double virtual_s) { line.Show(finished, virtual_s); };
+    simulation.progress = [&](int64_t finished, double virtual_s) {
+      line.Show(finished, virtual_s);
+    };
     LAMINA_ASSIGN_OR_RETURN(result, Simulate(cluster, workload, simulation));
   }
   const double took = SecondsSince(start);
@@ -119,63 +128,97 @@ Status RunSimulation(const SimulateOptions& options) {
     std::cout << JsonText(json) << std::endl;
   } else {
     std::cout << ToText(cluster, result)
-              << fmt::format("simulated in       {:.2f} s, {:.0f} requests/s of this machine's time\n", took,
-                             static_cast<double>(workload.requests.size()) / took);
+              << fmt::format(
+                     "simulated in       {:.2f} s, {:.0f} requests/s of this machine's time\n",
+                     took, static_cast<double>(workload.requests.size()) / took);
   }
   LAMINA_RETURN_IF_ERROR(written);
-  LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.requests, [&](std::ostream& out) { WriteRequests(result, out); }));
+  LAMINA_RETURN_IF_ERROR(
+      WriteOutput(options.files.requests, [&](std::ostream& out) { WriteRequests(result, out); }));
   LAMINA_RETURN_IF_ERROR(WriteOutput(options.files.svg, ToSvg(cluster, result)));
   if (json.at("completed") == 0) {
     if (!result.failure.empty()) return InvalidArgument("no request was served: " + result.failure);
     const Limit limit = FindLimit(cluster, result);
-    return InvalidArgument("no request was served; limited by " + limit.resource + ": " + limit.why);
+    return InvalidArgument("no request was served; limited by " + limit.resource + ": " +
+                           limit.why);
   }
-  return options.measure ? Compare(cluster, workload, simulation, result, options.json) : OkStatus();
+  return options.measure ? Compare(cluster, workload, simulation, result, options.json)
+                         : OkStatus();
 }
 
 void AddClusterOptions(CLI::App& command, SimulateOptions& options) {
   ClusterChanges& changes = options.changes;
-  command.add_option("cluster", options.cluster, "cluster YAML; nodes whose device is cpu need --cpu-device")->required();
-  command.add_option("--memory-nodes", changes.num_memory_nodes, "so many: the file's, over and over")->check(CLI::Range(1, 100000));
   command
-      .add_option("--compute-nodes", changes.num_compute_nodes,
-                  "so many copies of the file's first one; at most 16 that hold the whole model each")
+      .add_option("cluster", options.cluster,
+                  "cluster YAML; nodes whose device is cpu need --cpu-device")
+      ->required();
+  command
+      .add_option("--memory-nodes", changes.num_memory_nodes, "so many: the file's, over and over")
+      ->check(CLI::Range(1, 100000));
+  command
+      .add_option(
+          "--compute-nodes", changes.num_compute_nodes,
+          "so many copies of the file's first one; at most 16 that hold the whole model each")
       ->check(CLI::Range(1, 1000));
-  command.add_option("--pipeline", changes.pipeline, "none | fixed | rotational | auto, instead of the file's")
+  command
+      .add_option("--pipeline", changes.pipeline,
+                  "none | fixed | rotational | auto, instead of the file's")
       ->check(CLI::IsMember({"none", "fixed", "rotational", "auto"}));
-  command.add_option("--num-batches", changes.num_batches, "steps in flight, instead of the file's")->check(CLI::Range(1, kMaxBatches));
-  command.add_option("--max-num-seqs", changes.max_num_seqs, "sequences that run at a time, instead of the file's")
+  command
+      .add_option("--num-batches", changes.num_batches, "steps in flight, instead of the file's")
+      ->check(CLI::Range(1, kMaxBatches));
+  command
+      .add_option("--max-num-seqs", changes.max_num_seqs,
+                  "sequences that run at a time, instead of the file's")
       ->check(CLI::Range(1, 1 << 24));
-  command.add_option("--max-num-batched-tokens", changes.max_num_batched_tokens, "rows of a step, instead of the file's")
+  command
+      .add_option("--max-num-batched-tokens", changes.max_num_batched_tokens,
+                  "rows of a step, instead of the file's")
       ->check(CLI::Range(1, 1 << 24));
-  command.add_option("--overlap", changes.overlap, "auto | on | off, instead of the file's")->check(CLI::IsMember({"auto", "on", "off"}));
-  command.add_option("--latency", changes.latency, "of the network, such as 33us, instead of the file's");
-  command.add_option("--gb-per-s", changes.gb_per_s, "likewise its bandwidth, in 10^9 bytes")->check(ModelledGbPerSecond());
-  command.add_option("--cpu-device", changes.cpu_device, "the device of the catalog that nodes with device cpu are taken for");
+  command.add_option("--overlap", changes.overlap, "auto | on | off, instead of the file's")
+      ->check(CLI::IsMember({"auto", "on", "off"}));
+  command.add_option("--latency", changes.latency,
+                     "of the network, such as 33us, instead of the file's");
+  command.add_option("--gb-per-s", changes.gb_per_s, "likewise its bandwidth, in 10^9 bytes")
+      ->check(ModelledGbPerSecond());
+  command.add_option("--cpu-device", changes.cpu_device,
+                     "the device of the catalog that nodes with device cpu are taken for");
   command.add_option("--device-catalog", changes.device_catalog, "instead of the file's");
-  command.add_option("--host-costs", options.host_costs_file, "YAML file: what the processes of a machine add (docs/simulate.md)");
+  command.add_option("--host-costs", options.host_costs_file,
+                     "YAML file: what the processes of a machine add (docs/simulate.md)");
 }
 
 }  // namespace
 
 void RegisterSimulate(CLI::App& app, int& exit_status) {
   auto options = std::make_shared<SimulateOptions>();
-  CLI::App* command = app.add_subcommand("simulate", "A cluster in virtual time: the real scheduler, modelled devices and network");
+  CLI::App* command = app.add_subcommand(
+      "simulate", "A cluster in virtual time: the real scheduler, modelled devices and network");
   command->footer(
       "Examples:\n"
       "  lamina simulate configs/modelled-13b.yaml --lengths-of azure-conv --request-rate 4\n"
-      "  lamina simulate configs/modelled-13b.yaml --memory-nodes 12 --slow m3:2@10s --fail m5@20s --svg usage.svg");
+      "  lamina simulate configs/modelled-13b.yaml --memory-nodes 12 --slow m3:2@10s --fail m5@20s "
+      "--svg usage.svg");
   AddClusterOptions(*command, *options);
   AddWorkloadFlags(*command, options->workload);
-  command->add_option("--max-concurrency", options->max_concurrency, "requests that wait or run at a time; 0: as they come")
+  command
+      ->add_option("--max-concurrency", options->max_concurrency,
+                   "requests that wait or run at a time; 0: as they come")
       ->check(CLI::NonNegativeNumber);
-  command->add_flag("--decode-only", options->decode_only, "K and V of prompts are there at once, only decoding takes time");
-  command->add_option("--slow", options->slow, "NAME:FACTOR@TIME: from then on all that the node does takes so many times as long");
+  command->add_flag("--decode-only", options->decode_only,
+                    "K and V of prompts are there at once, only decoding takes time");
+  command->add_option(
+      "--slow", options->slow,
+      "NAME:FACTOR@TIME: from then on all that the node does takes so many times as long");
   command->add_option("--fail", options->fail, "NAME@TIME: the node is gone");
-  command->add_option("--events", options->events_file, "YAML file with such events: {events: [{at: 10s, slow: m0, factor: 2}]}");
+  command->add_option("--events", options->events_file,
+                      "YAML file with such events: {events: [{at: 10s, slow: m0, factor: 2}]}");
   command->add_flag("--measure", options->measure,
-                    "then serve the same in real time, with the daemons on this machine, and print the differences");
-  command->add_flag("--json", options->json, "a JSON line instead of text, without the course over time that --json-out has");
+                    "then serve the same in real time, with the daemons on this machine, and print "
+                    "the differences");
+  command->add_flag(
+      "--json", options->json,
+      "a JSON line instead of text, without the course over time that --json-out has");
   options->files.AddTo(*command, "how busy the pools were and how long the queue, over time");
   command->callback([options, &exit_status] {
     if (Status status = RunSimulation(*options); !status.ok()) {

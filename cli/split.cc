@@ -23,7 +23,8 @@ Status Split(const std::string& model, bool json) {
 void RegisterSplit(CLI::App& app) {
   auto model = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("split", "Show how a model is cut at its attentions, and what crosses the network");
+  CLI::App* command = app.add_subcommand(
+      "split", "Show how a model is cut at its attentions, and what crosses the network");
   command->add_option("MODEL", *model, "The model's folder; no weights are read")->required();
   command->add_flag("--json", *json, "As JSON");
   command->footer("Example:\n  lamina split models/tiny-stories");

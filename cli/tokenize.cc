@@ -19,7 +19,8 @@ struct TokenizeArguments {
 };
 
 Status Tokenize(const TokenizeArguments& arguments) {
-  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(arguments.model));
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                          LoadTokenizer(arguments.model));
   std::string given = arguments.text;
   if (given == "-") given.assign(std::istreambuf_iterator<char>(std::cin), {});
   std::string text;  // what a terminal gives need not be UTF-8
@@ -31,7 +32,8 @@ Status Tokenize(const TokenizeArguments& arguments) {
   }
   for (const TokenId id : ids) {
     const nlohmann::json piece = tokenizer->TokenBytes(id);
-    std::printf("%8d  %s\n", id, piece.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    std::printf("%8d  %s\n", id,
+                piece.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   }
   std::printf("%zu tokens, %zu bytes\n", ids.size(), text.size());
   return OkStatus();
@@ -42,9 +44,11 @@ Status Tokenize(const TokenizeArguments& arguments) {
 void RegisterTokenize(CLI::App& app) {
   auto arguments = std::make_shared<TokenizeArguments>();
   CLI::App* command = app.add_subcommand("tokenize", "Show the tokens that a text becomes");
-  command->add_option("MODEL", arguments->model, "The model's folder; only its tokenizer is read")->required();
+  command->add_option("MODEL", arguments->model, "The model's folder; only its tokenizer is read")
+      ->required();
   command->add_option("TEXT", arguments->text, "The text; - reads it from stdin")->required();
-  command->add_flag("--no-special-tokens", arguments->bare, "Without the tokens that are put around a prompt");
+  command->add_flag("--no-special-tokens", arguments->bare,
+                    "Without the tokens that are put around a prompt");
   command->add_flag("--json", arguments->json, "The ids only, as JSON");
   command->footer("Example:\n  lamina tokenize models/tiny-stories \"Once upon a time\"");
   command->callback([arguments] {

@@ -28,11 +28,14 @@ size_t MaxPartialSumBytes(const SlicedModel& model, DType dtype, int max_rows) {
   for (const Op& op : model.graph.ops) {
     if (op.kind == OpKind::kAllReduce) width = std::max(width, WidthOf(model, op.output));
   }
-  return width == 0 ? 0 : static_cast<size_t>(max_rows) * width * static_cast<size_t>(ElementSize(dtype)) + MaxStateBytes(max_rows);
+  return width == 0
+             ? 0
+             : static_cast<size_t>(max_rows) * width * static_cast<size_t>(ElementSize(dtype)) +
+                   MaxStateBytes(max_rows);
 }
 
-AllReduce::AllReduce(ContextExchange& others, ComputeDevice& device, const LoadedModel& model, DType wire_dtype, int num_batches,
-                     Clock::duration patience)
+AllReduce::AllReduce(ContextExchange& others, ComputeDevice& device, const LoadedModel& model,
+                     DType wire_dtype, int num_batches, Clock::duration patience)
     : others_(others),
       device_(device),
       model_(model),
@@ -45,7 +48,8 @@ int64_t AllReduce::NumElements(const Batch& batch, ValueId value) const {
   return static_cast<int64_t>(batch.num_rows * WidthOf(model_.sliced, value));
 }
 
-void AllReduce::Begin(Batch& batch, StepId step, const Op& op, size_t num_rows, SliceRunner& slices) {
+void AllReduce::Begin(Batch& batch, StepId step, const Op& op, size_t num_rows,
+                      SliceRunner& slices) {
   batch.op = &op;
   batch.step = step;
   batch.num_rows = num_rows;
@@ -60,12 +64,14 @@ void AllReduce::Start(int number, StepId step, const Op& op, size_t num_rows, Sl
   Begin(batches_[static_cast<size_t>(number)], step, op, num_rows, slices);
   if (op.output == last_) return;
   const int ranks = model_.share.num_ranks;
-  for (int i = 1; i < ranks; ++i) {  // each begins with another one, so that no NIC takes in all sums at once
+  // Each begins with another one, so that no NIC takes in all sums at once.
+  for (int i = 1; i < ranks; ++i) {
     if (!Post(number, (model_.share.rank + i) % ranks, {}).ok()) return;
   }
 }
 
-bool AllReduce::HandOver(int number, StepId step, const Op& op, size_t num_rows, SliceRunner& slices, control::StepResult so_far) {
+bool AllReduce::HandOver(int number, StepId step, const Op& op, size_t num_rows,
+                         SliceRunner& slices, control::StepResult so_far) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   Begin(batch, step, op, num_rows, slices);
   control::StepState state;
@@ -77,20 +83,26 @@ bool AllReduce::HandOver(int number, StepId step, const Op& op, size_t num_rows,
 
 Status AllReduce::Post(int number, int rank, const control::StepState& state) {
   const Batch& batch = batches_[static_cast<size_t>(number)];
-  const std::span<std::byte> payload = others_.payload(NodeOf(rank), number, MessageKind::kPartialSum);
+  const std::span<std::byte> payload =
+      others_.payload(NodeOf(rank), number, MessageKind::kPartialSum);
   std::memcpy(payload.data(), batch.own.data(), batch.own.size());
   const size_t bytes = batch.own.size() + WriteState(state, payload.subspan(batch.own.size()));
-  return others_.Post(NodeOf(rank), number, batch.step, batch.op->output, batch.num_rows, bytes, MessageKind::kPartialSum);
+  return others_.Post(NodeOf(rank), number, batch.step, batch.op->output, batch.num_rows, bytes,
+                      MessageKind::kPartialSum);
 }
 
 bool AllReduce::Ready(int number) {
   const Batch& batch = batches_[static_cast<size_t>(number)];
   for (int rank = 0; rank < model_.share.num_ranks; ++rank) {
-    if (rank == model_.share.rank || others_.arrived(NodeOf(rank), number, MessageKind::kPartialSum)) continue;
+    if (rank == model_.share.rank ||
+        others_.arrived(NodeOf(rank), number, MessageKind::kPartialSum))
+      continue;
     if (Clock::now() > batch.started + patience_) {
-      (void)others_.Lose(NodeOf(rank), "step " + std::to_string(batch.step.value) + ": its part of " + batch.op->name +
-                                           " did not come within " +
-                                           std::to_string(std::chrono::duration_cast<milliseconds>(patience_).count()) + " ms");
+      (void)others_.Lose(
+          NodeOf(rank),
+          "step " + std::to_string(batch.step.value) + ": its part of " + batch.op->name +
+              " did not come within " +
+              std::to_string(std::chrono::duration_cast<milliseconds>(patience_).count()) + " ms");
     }
     others_.LoseIfSilent(NodeOf(rank), batch.started);
     return false;
@@ -98,20 +110,24 @@ bool AllReduce::Ready(int number) {
   return true;
 }
 
-Result<std::span<const std::byte>> AllReduce::PartOf(int number, int rank, std::vector<control::StepResult>& told) {
+Result<std::span<const std::byte>> AllReduce::PartOf(int number, int rank,
+                                                     std::vector<control::StepResult>& told) {
   const Batch& batch = batches_[static_cast<size_t>(number)];
   if (rank == model_.share.rank) return std::span<const std::byte>(batch.own);
   const int from = NodeOf(rank);
   LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> payload,
-                          others_.Take(from, number, batch.step, batch.op->output, batch.num_rows, MessageKind::kPartialSum));
+                          others_.Take(from, number, batch.step, batch.op->output, batch.num_rows,
+                                       MessageKind::kPartialSum));
   if (payload.size() < batch.own.size()) {
-    return others_.Lose(from, "sent " + std::to_string(payload.size()) + " bytes as its part of " + batch.op->name + ", expected " +
+    return others_.Lose(from, "sent " + std::to_string(payload.size()) + " bytes as its part of " +
+                                  batch.op->name + ", expected " +
                                   std::to_string(batch.own.size()));
   }
   const std::span<const std::byte> behind = payload.subspan(batch.own.size());
   control::StepState state;
   if (!state.ParseFromArray(behind.data(), static_cast<int>(behind.size())))
-    return others_.Lose(from, "sent a state behind its part of " + batch.op->name + " that cannot be parsed");
+    return others_.Lose(
+        from, "sent a state behind its part of " + batch.op->name + " that cannot be parsed");
   if (state.has_so_far()) told.push_back(std::move(*state.mutable_so_far()));
   return payload.first(batch.own.size());
 }
@@ -124,7 +140,8 @@ bool AllReduce::Finish(int number, SliceRunner& slices, std::vector<control::Ste
     const Result<std::span<const std::byte>> part = PartOf(number, rank, told);
     if (!part.ok()) return false;
     if (rank == 0) {
-      device_.Unpack(part->data(), wire_dtype_, RowParts::Whole(NumElements(batch, op.output)), sum);
+      device_.Unpack(part->data(), wire_dtype_, RowParts::Whole(NumElements(batch, op.output)),
+                     sum);
     } else {
       device_.AddUnpacked(part->data(), wire_dtype_, NumElements(batch, op.output), sum);
     }

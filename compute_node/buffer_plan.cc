@@ -5,12 +5,14 @@
 
 namespace lamina {
 
-// Linear scan over the chain of slices and attentions: a buffer is free again after the last operator that reads its value.
+// Linear scan over the chain of slices and attentions: a buffer is free again after the last
+// operator that reads its value.
 BufferPlan PlanBuffers(const SlicedModel& model) {
   std::vector<const Op*> chain;
   for (const Slice& slice : model.slices) {
     for (const Op& op : slice.program) chain.push_back(&op);
-    if (slice.attention >= 0) chain.push_back(&model.attentions[static_cast<size_t>(slice.attention)]);
+    if (slice.attention >= 0)
+      chain.push_back(&model.attentions[static_cast<size_t>(slice.attention)]);
   }
   const size_t num_values = model.graph.values.size();
   const auto width = [&](ValueId id) { return model.graph.values[static_cast<size_t>(id)].width; };
@@ -39,7 +41,8 @@ BufferPlan PlanBuffers(const SlicedModel& model) {
     inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());
     for (const ValueId input : inputs) {
       const int buffer = plan.buffer_of[static_cast<size_t>(input)];
-      if (buffer >= 0 && last_use[static_cast<size_t>(input)] == i) free_buffers.emplace(width(input), buffer);
+      if (buffer >= 0 && last_use[static_cast<size_t>(input)] == i)
+        free_buffers.emplace(width(input), buffer);
     }
   }
   return plan;

@@ -9,8 +9,10 @@
 
 namespace lamina {
 
-Result<std::unique_ptr<LoadedModel>> LoadedModel::Describe(const std::string& model_dir, const ModelShare& share) {
-  if (share.stage < 0 || share.stage >= share.num_stages || share.rank < 0 || share.rank >= share.num_ranks)
+Result<std::unique_ptr<LoadedModel>> LoadedModel::Describe(const std::string& model_dir,
+                                                           const ModelShare& share) {
+  if (share.stage < 0 || share.stage >= share.num_stages || share.rank < 0 ||
+      share.rank >= share.num_ranks)
     return InvalidArgument("a share of the model that cannot be");
   auto model = std::make_unique<LoadedModel>();
   LAMINA_ASSIGN_OR_RETURN(model->config, ModelConfig::Load(model_dir));
@@ -26,20 +28,27 @@ int LoadedModel::StageOf(int slice) const {
   return static_cast<int>(std::ranges::upper_bound(first_slices, slice) - first_slices.begin()) - 1;
 }
 
-Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const WeightOptions& options, WorkerTeam& team) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, Describe(options.model_dir, options.share));
-  LAMINA_ASSIGN_OR_RETURN(model->weights, Weights::Load(model->part(), model->config, options, team));
+Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const WeightOptions& options,
+                                                       WorkerTeam& team) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model,
+                          Describe(options.model_dir, options.share));
+  LAMINA_ASSIGN_OR_RETURN(model->weights,
+                          Weights::Load(model->part(), model->config, options, team));
   model->weight_bytes = model->weights->size_bytes();
   return model;
 }
 
-Result<std::unique_ptr<LoadedModel>> CpuDevice::Load(const WeightOptions& options) { return LoadedModel::Load(options, team_); }
-
-Result<std::unique_ptr<SliceRunner>> CpuDevice::MakeSlices(const LoadedModel& model, int max_rows) {
-  return std::unique_ptr<SliceRunner>(std::make_unique<SliceExecutor>(model.sliced, *model.weights, max_rows, team_));
+Result<std::unique_ptr<LoadedModel>> CpuDevice::Load(const WeightOptions& options) {
+  return LoadedModel::Load(options, team_);
 }
 
-Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
+Result<std::unique_ptr<SliceRunner>> CpuDevice::MakeSlices(const LoadedModel& model, int max_rows) {
+  return std::unique_ptr<SliceRunner>(
+      std::make_unique<SliceExecutor>(model.sliced, *model.weights, max_rows, team_));
+}
+
+Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, const KvShape& kv,
+                                                   const std::vector<int64_t>& windows,
                                                    int64_t capacity_tokens) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(kv, capacity_tokens));
   return std::unique_ptr<LocalKv>(std::make_unique<CpuKv>(shape, windows, std::move(store), team_));

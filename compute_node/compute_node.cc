@@ -19,7 +19,8 @@
 namespace lamina {
 namespace {
 
-constexpr int kEventsPerTurn = 64;  // of the control channel; then slices have their turn, whoever floods the other
+// Of the control channel; then slices have their turn, whoever floods the other.
+constexpr int kEventsPerTurn = 64;
 constexpr auto kConnectTimeout = std::chrono::seconds(20);
 constexpr auto kProgressInterval = milliseconds(200);
 constexpr auto kLinger = std::chrono::seconds(1);
@@ -41,17 +42,22 @@ Status CheckAttention(const control::AttentionSpec& spec, const LoadedModel& mod
     return InvalidArgument("queries and outputs cannot travel in fp8: only the KV cache has it");
   const bool has_windows = !spec.windows().empty();
   for (const Op& attention : model.sliced.attentions) {
-    if ((!has_windows || spec.windows_size() == spec.num_layers()) && spec.num_layers() == std::ssize(model.sliced.attentions) &&
-        spec.num_heads() == attention.num_heads && spec.num_kv_heads() == attention.num_kv_heads && spec.head_dim() == attention.head_dim &&
-        spec.scale() == attention.scale && spec.soft_cap() == attention.soft_cap &&
+    if ((!has_windows || spec.windows_size() == spec.num_layers()) &&
+        spec.num_layers() == std::ssize(model.sliced.attentions) &&
+        spec.num_heads() == attention.num_heads && spec.num_kv_heads() == attention.num_kv_heads &&
+        spec.head_dim() == attention.head_dim && spec.scale() == attention.scale &&
+        spec.soft_cap() == attention.soft_cap &&
         (has_windows ? spec.windows(attention.layer) : 0) == attention.window)
       continue;
-    return InvalidArgument(fmt::format(
-        "an attention that is not the model's: {} layers, {} windows, {} heads, {} kv heads, head_dim {}, scale {}, "
-        "soft cap {}; the model has {} layers, {} heads, {} kv heads, head_dim {}, scale {}, soft cap {}, and a window of {} in layer {}",
-        spec.num_layers(), spec.windows_size(), spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale(), spec.soft_cap(),
-        model.sliced.attentions.size(), attention.num_heads, attention.num_kv_heads, attention.head_dim, attention.scale,
-        attention.soft_cap, attention.window, attention.layer));
+    return InvalidArgument(
+        fmt::format("an attention that is not the model's: {} layers, {} windows, {} heads, {} kv "
+                    "heads, head_dim {}, scale {}, "
+                    "soft cap {}; the model has {} layers, {} heads, {} kv heads, head_dim {}, "
+                    "scale {}, soft cap {}, and a window of {} in layer {}",
+                    spec.num_layers(), spec.windows_size(), spec.num_heads(), spec.num_kv_heads(),
+                    spec.head_dim(), spec.scale(), spec.soft_cap(), model.sliced.attentions.size(),
+                    attention.num_heads, attention.num_kv_heads, attention.head_dim,
+                    attention.scale, attention.soft_cap, attention.window, attention.layer));
   }
   return OkStatus();
 }
@@ -60,18 +66,22 @@ Status CheckAttention(const control::AttentionSpec& spec, const LoadedModel& mod
 std::string SourceOf(const control::ConfigureCompute& request) {
   std::vector<std::string> files;
   std::error_code error;
-  for (std::filesystem::directory_iterator file(request.model(), error), end; !error && file != end; file.increment(error)) {
-    files.push_back(fmt::format("{} {} {}", file->path().filename().string(), file->is_regular_file(error) ? file->file_size(error) : 0,
+  for (std::filesystem::directory_iterator file(request.model(), error), end; !error && file != end;
+       file.increment(error)) {
+    files.push_back(fmt::format("{} {} {}", file->path().filename().string(),
+                                file->is_regular_file(error) ? file->file_size(error) : 0,
                                 file->last_write_time(error).time_since_epoch().count()));
   }
   std::ranges::sort(files);
   const control::ModelShare& share = request.share();
-  return fmt::format("{}\n{}\n{}\n{} {} {} {}\n{}", request.model(), request.load_format(), request.dummy_seed(), share.num_stages(),
-                     share.stage(), share.num_ranks(), share.rank(), fmt::join(files, "\n"));
+  return fmt::format("{}\n{}\n{}\n{} {} {} {}\n{}", request.model(), request.load_format(),
+                     request.dummy_seed(), share.num_stages(), share.stage(), share.num_ranks(),
+                     share.rank(), fmt::join(files, "\n"));
 }
 
 ModelShare FromProto(const control::ModelShare& proto) {
-  return {std::max(proto.num_stages(), 1), proto.stage(), std::max(proto.num_ranks(), 1), proto.rank()};
+  return {std::max(proto.num_stages(), 1), proto.stage(), std::max(proto.num_ranks(), 1),
+          proto.rank()};
 }
 
 void AddPaths(const std::vector<AttentionBackend::ChosenPath>& paths, control::Configured& answer) {
@@ -86,22 +96,25 @@ void AddPaths(const std::vector<AttentionBackend::ChosenPath>& paths, control::C
 
 }  // namespace
 
-Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::ConfigureCompute& request, int64_t kv_capacity_tokens,
-                                                               ComputeDevice& device, std::shared_ptr<Ladder> ladder,
-                                                               std::optional<SliceRange> slices) {
+Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(
+    const control::ConfigureCompute& request, int64_t kv_capacity_tokens, ComputeDevice& device,
+    std::shared_ptr<Ladder> ladder, std::optional<SliceRange> slices) {
   const control::AttentionSpec& spec = request.attention();
-  const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale(), spec.soft_cap()};
+  const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale(),
+                             spec.soft_cap()};
   const std::vector<int64_t> windows(spec.windows().begin(), spec.windows().end());
   const DType dtype = FromProto(spec.kv_dtype());
   const int num_batches = std::max(request.limits().num_batches(), 1);
   if (request.memory_nodes().empty()) {
     const KvShape kv{spec.num_layers(), spec.num_kv_heads(), spec.head_dim(), dtype};
-    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store, device.MakeKv(shape, kv, windows, kv_capacity_tokens));
-    return std::unique_ptr<AttentionBackend>(std::make_unique<LocalAttention>(std::move(store), num_batches));
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store,
+                            device.MakeKv(shape, kv, windows, kv_capacity_tokens));
+    return std::unique_ptr<AttentionBackend>(
+        std::make_unique<LocalAttention>(std::move(store), num_batches));
   }
   if (request.session_token().size() != kSessionTokenBytes) {
-    return InvalidArgument("session token of " + std::to_string(request.session_token().size()) + " bytes, expected " +
-                           std::to_string(kSessionTokenBytes));
+    return InvalidArgument("session token of " + std::to_string(request.session_token().size()) +
+                           " bytes, expected " + std::to_string(kSessionTokenBytes));
   }
   RemoteAttentionOptions options;
   options.epoch = request.epoch();
@@ -110,23 +123,33 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const control::Co
   if (!request.polling().empty()) options.polling = request.polling();
   options.self = NodeId{request.node_id()};
   options.attention = shape;
-  options.wire = {spec.num_heads(), spec.num_kv_heads(),          spec.head_dim(),  dtype, request.limits().max_num_seqs(),
-                  num_batches,      FromProto(spec.wire_dtype()), request.overlap()};
+  options.wire = {spec.num_heads(),
+                  spec.num_kv_heads(),
+                  spec.head_dim(),
+                  dtype,
+                  request.limits().max_num_seqs(),
+                  num_batches,
+                  FromProto(spec.wire_dtype()),
+                  request.overlap()};
   options.num_layers = spec.num_layers();
   options.windows = windows;
   if (slices) options.own_layers = {slices->first, std::min(slices->end, spec.num_layers())};
-  options.prefill_cache_tokens = num_batches * (request.limits().max_model_len() + request.limits().max_num_batched_tokens());
+  options.prefill_cache_tokens =
+      num_batches * (request.limits().max_model_len() + request.limits().max_num_batched_tokens());
   options.peer_timeout = milliseconds(request.limits().peer_timeout_ms());
   std::vector<MemoryPeerAddress> peers;
   for (const control::MemoryPeer& peer : request.memory_nodes()) {
-    if (peer.first_kv_head() < 0 || peer.num_kv_heads() < 1 || peer.num_kv_heads() > spec.num_kv_heads() - peer.first_kv_head())
-      return InvalidArgument(
-          fmt::format("kv_heads that cannot be: {} from {} on, of {}", peer.num_kv_heads(), peer.first_kv_head(), spec.num_kv_heads()));
-    peers.push_back(
-        {NodeId{peer.node_id()}, peer.node_name(), peer.offers(), NodeId{peer.group_id()}, peer.first_kv_head(), peer.num_kv_heads()});
+    if (peer.first_kv_head() < 0 || peer.num_kv_heads() < 1 ||
+        peer.num_kv_heads() > spec.num_kv_heads() - peer.first_kv_head())
+      return InvalidArgument(fmt::format("kv_heads that cannot be: {} from {} on, of {}",
+                                         peer.num_kv_heads(), peer.first_kv_head(),
+                                         spec.num_kv_heads()));
+    peers.push_back({NodeId{peer.node_id()}, peer.node_name(), peer.offers(),
+                     NodeId{peer.group_id()}, peer.first_kv_head(), peer.num_kv_heads()});
   }
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<RemoteAttention> remote,
-                          RemoteAttention::Create(options, std::move(ladder), peers, device, Deadline::After(kConnectTimeout)));
+                          RemoteAttention::Create(options, std::move(ladder), peers, device,
+                                                  Deadline::After(kConnectTimeout)));
   return std::unique_ptr<AttentionBackend>(std::move(remote));
 }
 
@@ -141,7 +164,9 @@ Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const ComputeNodeOption
 }
 
 ComputeNode::ComputeNode(const ComputeNodeOptions& options)
-    : options_(options), team_(std::holds_alternative<DeviceSpec>(options.device) ? 1 : options.num_threads, options.pin_threads) {}
+    : options_(options),
+      team_(std::holds_alternative<DeviceSpec>(options.device) ? 1 : options.num_threads,
+            options.pin_threads) {}
 
 void ComputeNode::Stop() {
   departure_.AskNow();
@@ -152,21 +177,26 @@ void ComputeNode::Leave() {
   if (departure_.Ask()) stop_wake_.Signal();
 }
 
-// Runs slices of the steps that are under way; sleeps if there is nothing to do. What was posted last to another compute node may need
-// polls to go out.
+// Runs slices of the steps that are under way; sleeps if there is nothing to do. What was posted
+// last to another compute node may need polls to go out.
 void ComputeNode::Work(Backoff& backoff) {
   const bool under_way = session_ != nullptr && !session_->runner->idle();
   if (under_way) last_under_way_ = Clock::now();
-  if (!under_way && (session_ == nullptr || !session_->runner->among_several() || Clock::now() > last_under_way_ + kLinger)) {
-    std::array<pollfd, 2> polls = {pollfd{control_->fd(), POLLIN, 0}, pollfd{stop_wake_.fd(), POLLIN, 0}};
+  if (!under_way && (session_ == nullptr || !session_->runner->among_several() ||
+                     Clock::now() > last_under_way_ + kLinger)) {
+    std::array<pollfd, 2> polls = {pollfd{control_->fd(), POLLIN, 0},
+                                   pollfd{stop_wake_.fd(), POLLIN, 0}};
     poll(polls.data(), polls.size(), 1000);
-    if (session_ == nullptr && model_.loaded != nullptr && Clock::now() > model_.used_last + kKeepModel) model_ = {};
+    if (session_ == nullptr && model_.loaded != nullptr &&
+        Clock::now() > model_.used_last + kKeepModel)
+      model_ = {};
     return;
   }
   std::vector<control::StepResult> results;
   if (session_->runner->Advance(results)) {
     backoff.Reset();
-    for (const control::StepResult& result : results) Send(session_->connection, control::STEP_RESULT, result);
+    for (const control::StepResult& result : results)
+      Send(session_->connection, control::STEP_RESULT, result);
   } else if (backoff.Idle()) {
     session_->runner->Sleep(std::array{control_->fd(), stop_wake_.fd()});
   }
@@ -184,7 +214,9 @@ bool ComputeNode::Run() {
       continue;
     }
     switch (event->kind) {
-      case ControlEvent::Kind::kConnected: LAMINA_LOG_INFO("{} connected", control_->PeerName(event->connection)); break;
+      case ControlEvent::Kind::kConnected:
+        LAMINA_LOG_INFO("{} connected", control_->PeerName(event->connection));
+        break;
       case ControlEvent::Kind::kFrame: HandleFrame(event->connection, event->frame); break;
       case ControlEvent::Kind::kLost:
         if (session_ != nullptr && session_->connection == event->connection) {
@@ -208,20 +240,23 @@ void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
       return;
     case control::COMPUTE_ORDER: {
       control::ComputeOrder order;
-      if (!current || !order.ParseFromString(frame.payload) || order.epoch() != session_->epoch) break;
-      if (const Status begun = session_->runner->Begin(order); !begun.ok()) LAMINA_LOG_ERROR("{}", begun.ToString());
+      if (!current || !order.ParseFromString(frame.payload) || order.epoch() != session_->epoch)
+        break;
+      if (const Status begun = session_->runner->Begin(order); !begun.ok())
+        LAMINA_LOG_ERROR("{}", begun.ToString());
       return;
     }
     case control::TRACE_REQUEST: {
       control::TraceRequest request;
-      if (!current || !request.ParseFromString(frame.payload) || request.epoch() != session_->epoch) break;
+      if (!current || !request.ParseFromString(frame.payload) || request.epoch() != session_->epoch)
+        break;
       TellRecords(connection, request);
       return;
     }
     default: break;
   }
-  LAMINA_LOG_WARN("dropped a control message of type {} from {}: malformed or not expected now", frame.type,
-                  control_->PeerName(connection));
+  LAMINA_LOG_WARN("dropped a control message of type {} from {}: malformed or not expected now",
+                  frame.type, control_->PeerName(connection));
   if (!current) control_->Close(connection);  // it would only fill the log
 }
 
@@ -238,48 +273,62 @@ void ComputeNode::TellRecords(uint64_t connection, const control::TraceRequest& 
 void ComputeNode::Configure(uint64_t connection, const std::string& payload) {
   control::ConfigureCompute request;
   if (session_ != nullptr)  // before it is parsed, which takes memory
-    return SendConfigured(connection, TryAgain("it serves " + control_->PeerName(session_->connection) + " already"));
-  if (!request.ParseFromString(payload)) return SendConfigured(connection, InvalidArgument("the Configure message cannot be parsed"));
+    return SendConfigured(
+        connection, TryAgain("it serves " + control_->PeerName(session_->connection) + " already"));
+  if (!request.ParseFromString(payload))
+    return SendConfigured(connection, InvalidArgument("the Configure message cannot be parsed"));
   if (request.prepare_only()) {
     const Status loaded = LoadModel(connection, request);
-    return SendConfigured(connection, loaded.ok() ? Result<control::Configured>(control::Configured()) : loaded);
+    return SendConfigured(
+        connection, loaded.ok() ? Result<control::Configured>(control::Configured()) : loaded);
   }
   control_->Keep(connection);
   const Result<control::Configured> opened = Open(connection, request);
   if (opened.ok())
-    LAMINA_LOG_INFO("ready for {}: {} with {} memory nodes", control_->PeerName(connection), request.model(), request.memory_nodes_size());
+    LAMINA_LOG_INFO("ready for {}: {} with {} memory nodes", control_->PeerName(connection),
+                    request.model(), request.memory_nodes_size());
   SendConfigured(connection, opened);
 }
 
 void ComputeNode::JoinOthers(const std::string& payload) {
   control::ConnectCompute request;
-  const bool expected = request.ParseFromString(payload) && request.epoch() == session_->epoch && session_->runner->idle();
-  SendConfigured(session_->connection, expected ? Join(request) : InvalidArgument("an order to join other compute nodes that was not due"));
+  const bool expected = request.ParseFromString(payload) && request.epoch() == session_->epoch &&
+                        session_->runner->idle();
+  SendConfigured(session_->connection,
+                 expected
+                     ? Join(request)
+                     : InvalidArgument("an order to join other compute nodes that was not due"));
 }
 
 Result<control::Configured> ComputeNode::Join(const control::ConnectCompute& request) {
-  if (session_->ladder == nullptr || session_->ladder->offers().empty()) return InvalidArgument("this compute node offers no data path");
+  if (session_->ladder == nullptr || session_->ladder->offers().empty())
+    return InvalidArgument("this compute node offers no data path");
   std::vector<ContextPeerAddress> nodes;
-  for (const control::ComputePeer& node : request.nodes()) nodes.push_back({NodeId{node.node_id()}, node.node_name(), node.offers()});
+  for (const control::ComputePeer& node : request.nodes())
+    nodes.push_back({NodeId{node.node_id()}, node.node_name(), node.offers()});
   ContextExchangeOptions options;
   options.epoch = session_->epoch;
   options.session_token = session_->token;
   options.payload_checksum = session_->payload_checksum;
   options.self = session_->self;
   options.num_batches = std::max(session_->limits.num_batches(), 1);
-  options.payload_bytes = MaxContextBytes({session_->model->sliced, session_->wire_dtype}, session_->limits.max_num_batched_tokens());
+  options.payload_bytes = MaxContextBytes({session_->model->sliced, session_->wire_dtype},
+                                          session_->limits.max_num_batched_tokens());
   if (session_->model->share.num_ranks > 1)
-    options.sum_bytes = MaxPartialSumBytes(session_->model->sliced, session_->wire_dtype, session_->limits.max_num_batched_tokens());
+    options.sum_bytes = MaxPartialSumBytes(session_->model->sliced, session_->wire_dtype,
+                                           session_->limits.max_num_batched_tokens());
   options.peer_timeout = milliseconds(session_->limits.peer_timeout_ms());
   const ModelShare& share = session_->model->share;
   const int place = share.stage * share.num_ranks + share.rank;
-  if (!share.whole() &&
-      (request.nodes_size() != share.num_stages * share.num_ranks || nodes[static_cast<size_t>(place)].node != options.self))
-    return InvalidArgument("an order to join " + std::to_string(request.nodes_size()) + " compute nodes, which do not make up the model");
+  if (!share.whole() && (request.nodes_size() != share.num_stages * share.num_ranks ||
+                         nodes[static_cast<size_t>(place)].node != options.self))
+    return InvalidArgument("an order to join " + std::to_string(request.nodes_size()) +
+                           " compute nodes, which do not make up the model");
   // All wait for a way that may be cut: no longer than for a node that serves.
   const Clock::duration patience = std::min<Clock::duration>(kConnectTimeout, options.peer_timeout);
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ContextExchange> others,
-                          ContextExchange::Join(options, session_->ladder, nodes, Deadline::After(patience)));
+  LAMINA_ASSIGN_OR_RETURN(
+      std::unique_ptr<ContextExchange> others,
+      ContextExchange::Join(options, session_->ladder, nodes, Deadline::After(patience)));
   control::Configured answer;
   AddPaths(others->paths(), answer);
   session_->runner->JoinOthers(std::move(others), session_->wire_dtype);
@@ -328,13 +377,16 @@ void ComputeNode::EndSession() {
   model_.used_last = Clock::now();
 }
 
-Result<control::Configured> ComputeNode::Open(uint64_t connection, const control::ConfigureCompute& request) {
+Result<control::Configured> ComputeNode::Open(uint64_t connection,
+                                              const control::ConfigureCompute& request) {
   const control::Limits& limits = request.limits();
-  if (limits.max_num_seqs() < 1 || limits.max_num_batched_tokens() < limits.max_num_seqs() || limits.max_model_len() < 1 ||
-      limits.num_batches() > kMaxBatches) {
-    return InvalidArgument(fmt::format("limits that cannot be: {} sequences, {} tokens in a step, {} tokens in a sequence, {} batches",
-                                       limits.max_num_seqs(), limits.max_num_batched_tokens(), limits.max_model_len(),
-                                       limits.num_batches()));
+  if (limits.max_num_seqs() < 1 || limits.max_num_batched_tokens() < limits.max_num_seqs() ||
+      limits.max_model_len() < 1 || limits.num_batches() > kMaxBatches) {
+    return InvalidArgument(
+        fmt::format("limits that cannot be: {} sequences, {} tokens in a step, {} tokens in a "
+                    "sequence, {} batches",
+                    limits.max_num_seqs(), limits.max_num_batched_tokens(), limits.max_model_len(),
+                    limits.num_batches()));
   }
   auto session = std::make_unique<Session>();
   session->connection = connection;
@@ -351,30 +403,37 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection, const control
     const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
     LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));
     if (request.has_modelled_link())
-      session->ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()), request.modelled_link().bytes_per_s()});
+      session->ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()),
+                              request.modelled_link().bytes_per_s()});
   }
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention,
-                          MakeAttentionBackend(request, request.local_kv_tokens(), *device_, session->ladder, session->model->slices()));
+                          MakeAttentionBackend(request, request.local_kv_tokens(), *device_,
+                                               session->ladder, session->model->slices()));
   control::Configured answer;
   if (const LoadedModel& model = *session->model; !model.share.whole()) {
     answer.set_holds(DescribeShare(model.sliced, model.share, model.slices()));
-    LAMINA_LOG_INFO("holds {} of {}: {:.1f} MB", answer.holds(), request.model(), static_cast<double>(model.weight_bytes) * 1e-6);
+    LAMINA_LOG_INFO("holds {} of {}: {:.1f} MB", answer.holds(), request.model(),
+                    static_cast<double>(model.weight_bytes) * 1e-6);
   }
   AddPaths(attention->paths(), answer);
   if (request.joins_others()) {
-    if (session->ladder == nullptr) return InvalidArgument("several compute nodes need memory nodes");
+    if (session->ladder == nullptr)
+      return InvalidArgument("several compute nodes need memory nodes");
     LAMINA_RETURN_IF_ERROR(session->ladder->Listen(control_->host()));
     answer.set_offers(session->ladder->offers());
   }
-  LAMINA_ASSIGN_OR_RETURN(session->runner, StepRunner::Create(*session->model, limits, std::move(attention), *device_));
+  LAMINA_ASSIGN_OR_RETURN(
+      session->runner, StepRunner::Create(*session->model, limits, std::move(attention), *device_));
   answer.set_capacity_tokens(request.memory_nodes().empty() ? request.local_kv_tokens() : 0);
   answer.set_weight_bytes(session->model->weight_bytes);
   session_ = std::move(session);
   return answer;
 }
 
-void ComputeNode::Send(uint64_t connection, control::MessageType type, const google::protobuf::MessageLite& message) {
-  const Status sent = control_->Send(connection, static_cast<uint16_t>(type), message.SerializeAsString());
+void ComputeNode::Send(uint64_t connection, control::MessageType type,
+                       const google::protobuf::MessageLite& message) {
+  const Status sent =
+      control_->Send(connection, static_cast<uint16_t>(type), message.SerializeAsString());
   if (!sent.ok()) LAMINA_LOG_WARN("{}", sent.message());
 }
 

@@ -14,7 +14,8 @@ void RouteRow(std::span<const float> logits, std::span<RoutedExpert> out) {
     int best = -1;
     for (int expert = 0; expert < std::ssize(logits); ++expert) {
       if (std::ranges::find(taken, expert, &RoutedExpert::expert) != taken.end()) continue;
-      if (best < 0 || logits[static_cast<size_t>(expert)] > logits[static_cast<size_t>(best)]) best = expert;
+      if (best < 0 || logits[static_cast<size_t>(expert)] > logits[static_cast<size_t>(best)])
+        best = expert;
     }
     out[i].expert = best;
   }
@@ -28,14 +29,16 @@ void RouteRow(std::span<const float> logits, std::span<RoutedExpert> out) {
   std::ranges::sort(out, {}, &RoutedExpert::expert);
 }
 
-void ExpertLayer::Run(const Op& op, const Weights& weights, const float* x, const float* router, int64_t rows, float* y, WorkerTeam& team) {
+void ExpertLayer::Run(const Op& op, const Weights& weights, const float* x, const float* router,
+                      int64_t rows, float* y, WorkerTeam& team) {
   const int64_t width = op.weights[0].shape[1];
   rows_of_.resize(static_cast<size_t>(op.num_experts));
   for (std::vector<RoutedRow>& routed : rows_of_) routed.clear();
   routed_.resize(static_cast<size_t>(op.experts_per_token));
   for (int64_t row = 0; row < rows; ++row) {
     RouteRow({router + row * op.num_experts, static_cast<size_t>(op.num_experts)}, routed_);
-    for (const RoutedExpert& routed : routed_) rows_of_[static_cast<size_t>(routed.expert)].push_back({row, routed.weight});
+    for (const RoutedExpert& routed : routed_)
+      rows_of_[static_cast<size_t>(routed.expert)].push_back({row, routed.weight});
   }
   std::fill_n(y, rows * width, 0.0f);
   for (int expert = 0; expert < op.num_experts; ++expert) {
@@ -43,16 +46,19 @@ void ExpertLayer::Run(const Op& op, const Weights& weights, const float* x, cons
   }
 }
 
-void ExpertLayer::RunExpert(const Op& op, int expert, const Weights& weights, const float* x, float* y, WorkerTeam& team) {
+void ExpertLayer::RunExpert(const Op& op, int expert, const Weights& weights, const float* x,
+                            float* y, WorkerTeam& team) {
   const std::vector<RoutedRow>& routed = rows_of_[static_cast<size_t>(expert)];
   const WeightRef* const names = &op.weights[static_cast<size_t>(expert) * 3];
-  const PackedWeights &w1 = weights.Matrix(names[0]), &w3 = weights.Matrix(names[1]), &w2 = weights.Matrix(names[2]);
+  const PackedWeights &w1 = weights.Matrix(names[0]), &w3 = weights.Matrix(names[1]),
+                      &w2 = weights.Matrix(names[2]);
   const int64_t rows = std::ssize(routed), width = w1.in_features(), inner = w1.out_features();
   x_.resize(static_cast<size_t>(rows * width));
   out_.resize(x_.size());
   gate_.resize(static_cast<size_t>(rows * inner));
   up_.resize(gate_.size());
-  for (int64_t i = 0; i < rows; ++i) std::copy_n(x + routed[static_cast<size_t>(i)].row * width, width, x_.data() + i * width);
+  for (int64_t i = 0; i < rows; ++i)
+    std::copy_n(x + routed[static_cast<size_t>(i)].row * width, width, x_.data() + i * width);
   Linear(w1, x_.data(), rows, nullptr, gate_.data(), team);
   Linear(w3, x_.data(), rows, nullptr, up_.data(), team);
   SiluMul(gate_.data(), up_.data(), rows * inner, gate_.data());

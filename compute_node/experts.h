@@ -1,4 +1,5 @@
-// A mixture of experts on this machine's cores: each row goes to a few of many MLPs (Shazeer et al. 2017; Mixtral of Experts, section 2.1).
+// A mixture of experts on this machine's cores: each row goes to a few of many MLPs (Shazeer et al.
+// 2017; Mixtral of Experts, section 2.1).
 #pragma once
 
 #include <cstdint>
@@ -17,19 +18,22 @@ struct RoutedExpert {
   float weight = 0;
 };
 
-// The out.size() likeliest experts, ascending, with the softmax over their logits; of equal ones the first. REQUIRES: 0 < out.size() <=
-// logits.size().
+// The out.size() likeliest experts, ascending, with the softmax over their logits; of equal ones
+// the first. REQUIRES: 0 < out.size() <= logits.size().
 void RouteRow(std::span<const float> logits, std::span<RoutedExpert> out);
 
 // Thread: one owner.
 class ExpertLayer {
  public:
-  // Runs `op` (OpKind::kExperts). x, y: [rows, width]; router: [rows, num_experts]. A row's result is the same whatever rows are beside it:
-  // its experts' outputs are added in the order of their numbers.
-  void Run(const Op& op, const Weights& weights, const float* x, const float* router, int64_t rows, float* y, WorkerTeam& team);
+  // Runs `op` (OpKind::kExperts). x, y: [rows, width]; router: [rows, num_experts]. A row's result
+  // is the same whatever rows are beside it: its experts' outputs are added in the order of their
+  // numbers.
+  void Run(const Op& op, const Weights& weights, const float* x, const float* router, int64_t rows,
+           float* y, WorkerTeam& team);
 
  private:
-  void RunExpert(const Op& op, int expert, const Weights& weights, const float* x, float* y, WorkerTeam& team);
+  void RunExpert(const Op& op, int expert, const Weights& weights, const float* x, float* y,
+                 WorkerTeam& team);
 
   struct RoutedRow {
     int64_t row = 0;

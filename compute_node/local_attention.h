@@ -12,21 +12,27 @@
 
 namespace lamina {
 
-// KV in this machine's memory, attention on its cores. The same code serves decode and prefill, so both give the same bits.
+// KV in this machine's memory, attention on its cores. The same code serves decode and prefill, so
+// both give the same bits.
 class CpuKv final : public LocalKv {
  public:
-  CpuKv(const AttentionShape& shape, const std::vector<int64_t>& windows, std::unique_ptr<KvStore> store, WorkerTeam& team);
+  CpuKv(const AttentionShape& shape, const std::vector<int64_t>& windows,
+        std::unique_ptr<KvStore> store, WorkerTeam& team);
 
-  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
+  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
+                StepId step) override {
     return store_->Append(sequence, position, slots, step);
   }
-  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
+  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
+                     StepId step) override {
     return store_->AppendDummy(sequence, position, slots, step);
   }
-  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override { return store_->Share(sequence, slots, step); }
+  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override {
+    return store_->Share(sequence, slots, step);
+  }
   void Release(SequenceId sequence) override { store_->Release(sequence); }
-  void Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q, const float* k, const float* v, float* out,
-              Failures& failures) override;
+  void Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q,
+              const float* k, const float* v, float* out, Failures& failures) override;
 
  private:
   const AttentionShape shape_;
@@ -36,22 +42,30 @@ class CpuKv final : public LocalKv {
   std::vector<AttentionRow> scratch_;
 };
 
-// The backend of a cluster without memory nodes, and of the engine in one process. Slots come with the rows.
+// The backend of a cluster without memory nodes, and of the engine in one process. Slots come with
+// the rows.
 class LocalAttention : public AttentionBackend {
  public:
-  LocalAttention(std::unique_ptr<LocalKv> kv, int num_batches) : kv_(std::move(kv)), batches_(static_cast<size_t>(num_batches)) {}
+  LocalAttention(std::unique_ptr<LocalKv> kv, int num_batches)
+      : kv_(std::move(kv)), batches_(static_cast<size_t>(num_batches)) {}
 
   void BeginStep(int batch, StepId step, std::span<const AttentionWork> rows) override;
-  void Start(int batch, int layer, const float* q, const float* k, const float* v, float* out) override;
+  void Start(int batch, int layer, const float* q, const float* k, const float* v,
+             float* out) override;
   bool Finish(int /*batch*/) override { return true; }
   void EndStep(int /*batch*/) override {}
   void Sleep(std::span<const int> /*fds*/, Deadline /*latest*/) override {}
-  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
+  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
+                     StepId step) override {
     return kv_->AppendDummy(sequence, position, slots, step);
   }
-  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override { return kv_->Share(sequence, slots, step); }
+  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override {
+    return kv_->Share(sequence, slots, step);
+  }
   void Release(SequenceId sequence) override { kv_->Release(sequence); }
-  const Failures& failures(int batch) const override { return batches_[static_cast<size_t>(batch)].failures; }
+  const Failures& failures(int batch) const override {
+    return batches_[static_cast<size_t>(batch)].failures;
+  }
 
  private:
   struct Batch {

@@ -11,9 +11,11 @@
 namespace lamina {
 namespace {
 
-Result<std::unique_ptr<ComputeDevice>> MakeCudaDevice(const CudaGpu& gpu, [[maybe_unused]] WorkerTeam& team) {
+Result<std::unique_ptr<ComputeDevice>> MakeCudaDevice(const CudaGpu& gpu,
+                                                      [[maybe_unused]] WorkerTeam& team) {
   const std::string name = "cuda:" + std::to_string(gpu.index);
-  if (const Result<int> count = cuda::DeviceCount(); !count.ok()) return count.status().WithContext(name);
+  if (const Result<int> count = cuda::DeviceCount(); !count.ok())
+    return count.status().WithContext(name);
 #if LAMINA_HAS_CUDA
   Result<std::unique_ptr<ComputeDevice>> device = CudaDevice::Create(gpu.index, team);
   if (device.ok()) return device;
@@ -25,7 +27,8 @@ Result<std::unique_ptr<ComputeDevice>> MakeCudaDevice(const CudaGpu& gpu, [[mayb
 
 }  // namespace
 
-Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device, WorkerTeam& team) {
+Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device,
+                                                         WorkerTeam& team) {
   if (const auto* const spec = std::get_if<DeviceSpec>(&device))
     return std::unique_ptr<ComputeDevice>(std::make_unique<ModelledDevice>(*spec));
   if (const auto* const gpu = std::get_if<CudaGpu>(&device)) return MakeCudaDevice(*gpu, team);

@@ -3,14 +3,15 @@
 
 #include <memory>
 
-#include "cost/node_device.h"
 #include "base/status.h"
 #include "compute_node/compute_device.h"
+#include "cost/node_device.h"
 
 namespace lamina {
 
-// Borrows the team. kUnimplemented: a GPU, and this program was built without CUDA. kNotFound: there is no such GPU; the message says which
-// ones there are.
-Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device, WorkerTeam& team);
+// Borrows the team. kUnimplemented: a GPU, and this program was built without CUDA. kNotFound:
+// there is no such GPU; the message says which ones there are.
+Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device,
+                                                         WorkerTeam& team);
 
 }  // namespace lamina

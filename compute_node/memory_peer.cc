@@ -9,7 +9,8 @@
 namespace lamina {
 namespace {
 
-constexpr auto kLinkInterval = milliseconds(10);  // between looks at what a memory node says to a link; it wakes this node anyway
+// Between looks at what a memory node says to a link; it wakes this node anyway.
+constexpr auto kLinkInterval = milliseconds(10);
 
 std::string WhoPolls(const Status& linked, const DeviceLink* link) {
   if (!linked.ok()) return "hosts poll: " + linked.message();
@@ -18,8 +19,10 @@ std::string WhoPolls(const Status& linked, const DeviceLink* link) {
 
 }  // namespace
 
-Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress& address, const WireShape& wire,
-                                                        const DataPathOptions& options, Result<std::unique_ptr<DeviceLink>> link,
+Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress& address,
+                                                        const WireShape& wire,
+                                                        const DataPathOptions& options,
+                                                        Result<std::unique_ptr<DeviceLink>> link,
                                                         Ladder& ladder, Deadline deadline) {
   std::unique_ptr<MemoryPeer> peer(new MemoryPeer(address, wire, options.hello.epoch));
   EndpointOptions offered{wire.compute_window_bytes(), options.hello.Encode()};
@@ -30,24 +33,30 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
     if (!asked_for) offered.device_window.data = nullptr;
   }
   Result<Path> connected = ladder.Connect(address.offers, offered, deadline);
-  if (!connected.ok()) return connected.status().WithContext("data path to memory node " + address.name);
+  if (!connected.ok())
+    return connected.status().WithContext("data path to memory node " + address.name);
   peer->endpoint_ = std::move(connected->endpoint);
   if (peer->endpoint_->peer_window().empty()) {
     LAMINA_ASSIGN_OR_RETURN(peer->buffer_, connected->fabric->Allocate(wire.memory_window_bytes()));
   }
-  peer->path_ = {address.node, std::string(connected->fabric->name()), RefusalText(connected->refused), peer->endpoint_->through()};
+  peer->path_ = {address.node, std::string(connected->fabric->name()),
+                 RefusalText(connected->refused), peer->endpoint_->through()};
   peer->payload_checksum_ = NeedsPayloadChecksum(options.payload_checksum, peer->path_.fabric);
   if (options.polling != "host") {
-    const Status linked = peer->link_ == nullptr ? link.status() : peer->Link(asked_for, ladder, deadline);
-    if (!peer->is_linked_ && !peer->endpoint_->posts_to_device()) peer->link_.reset();  // else the endpoint has its memory
+    const Status linked =
+        peer->link_ == nullptr ? link.status() : peer->Link(asked_for, ladder, deadline);
+    // Else the endpoint has its memory.
+    if (!peer->is_linked_ && !peer->endpoint_->posts_to_device()) peer->link_.reset();
     if (peer->lost_) return PeerLost("memory node " + address.name + ": " + peer->why_);
-    peer->path_.through += (peer->path_.through.empty() ? "" : ", ") + WhoPolls(linked, peer->link());
+    peer->path_.through +=
+        (peer->path_.through.empty() ? "" : ", ") + WhoPolls(linked, peer->link());
   }
   LAMINA_LOG_INFO("data path to memory node {}: {}{}{}", address.name, peer->path_.fabric,
                   peer->path_.through.empty() ? "" : " through " + peer->path_.through,
                   peer->path_.refused.empty() ? "" : "; not used: " + peer->path_.refused);
   if (peer->endpoint_->peer_window_bytes() < wire.memory_window_bytes()) {
-    return InternalError("memory node " + address.name + " offers a window of " + std::to_string(peer->endpoint_->peer_window_bytes()) +
+    return InternalError("memory node " + address.name + " offers a window of " +
+                         std::to_string(peer->endpoint_->peer_window_bytes()) +
                          " bytes, expected " + std::to_string(wire.memory_window_bytes()));
   }
   return peer;
@@ -57,8 +66,9 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
 Status MemoryPeer::Link(bool asked_for, Ladder& ladder, Deadline deadline) {
   const DeviceWindow theirs = endpoint_->peer_device_window();
   if (theirs.descriptor < 0 && !endpoint_->posts_to_device()) {
-    return Unimplemented("the memory node's device cannot be reached by this one" +
-                         std::string(asked_for ? "" : ", or by NICs, which takes 'polling: device'"));
+    return Unimplemented(
+        "the memory node's device cannot be reached by this one" +
+        std::string(asked_for ? "" : ", or by NICs, which takes 'polling: device'"));
   }
   const Status joined = link_->Join(theirs, /*in_turns=*/asked_for);
   const Notification said{MessageKind::kLink, joined.ok() ? 1u : 0u, 1};
@@ -68,7 +78,8 @@ Status MemoryPeer::Link(bool asked_for, Ladder& ladder, Deadline deadline) {
   }
   if (!link_answer_ && !lost_) Lose("did not say whether its device takes part");
   LAMINA_RETURN_IF_ERROR(joined);
-  if (!link_answer_.value_or(false)) return Unimplemented("the memory node's device cannot reach this one");
+  if (!link_answer_.value_or(false))
+    return Unimplemented("the memory node's device cannot reach this one");
   is_linked_ = true;
   return OkStatus();
 }
@@ -82,7 +93,8 @@ void MemoryPeer::Lose(const std::string& why) {
 }
 
 std::span<std::byte> MemoryPeer::query_payload(int batch) {
-  return outgoing().subspan(wire_.decode_offset(batch) + sizeof(MessageHeader), static_cast<size_t>(wire_.max_rows) * wire_.q_row_bytes());
+  return outgoing().subspan(wire_.decode_offset(batch) + sizeof(MessageHeader),
+                            static_cast<size_t>(wire_.max_rows) * wire_.q_row_bytes());
 }
 
 std::span<std::byte> MemoryPeer::decode_payload(int batch) {
@@ -91,11 +103,13 @@ std::span<std::byte> MemoryPeer::decode_payload(int batch) {
 }
 
 std::span<std::byte> MemoryPeer::push_payload(int slot) {
-  return outgoing().subspan(wire_.push_offset(slot), wire_.push_area_bytes()).subspan(sizeof(MessageHeader));
+  return outgoing()
+      .subspan(wire_.push_offset(slot), wire_.push_area_bytes())
+      .subspan(sizeof(MessageHeader));
 }
 
-Status MemoryPeer::Post(const Notification& announced, MessageHeader header, std::span<std::byte> payload, size_t payload_bytes,
-                        uint64_t offset) {
+Status MemoryPeer::Post(const Notification& announced, MessageHeader header,
+                        std::span<std::byte> payload, size_t payload_bytes, uint64_t offset) {
   header.kind = announced.kind;
   header.epoch = epoch_;
   header.number = announced.number;
@@ -107,15 +121,18 @@ Status MemoryPeer::Post(const Notification& announced, MessageHeader header, std
 }
 
 Status MemoryPeer::PostQueries(int batch, MessageHeader header, size_t payload_bytes) {
-  const uint32_t number = Notification::Next(decodes_[static_cast<size_t>(batch)].sent);  // that of the decode message
+  // That of the decode message.
+  const uint32_t number = Notification::Next(decodes_[static_cast<size_t>(batch)].sent);
   const Notification announced{MessageKind::kQueries, static_cast<uint32_t>(batch), number};
   return Post(announced, header, query_payload(batch), payload_bytes, wire_.decode_offset(batch));
 }
 
 Status MemoryPeer::PostDecode(int batch, MessageHeader header, size_t payload_bytes) {
   DecodeArea& area = decodes_[static_cast<size_t>(batch)];
-  const Notification announced{MessageKind::kDecode, static_cast<uint32_t>(batch), Notification::Next(area.sent)};
-  LAMINA_RETURN_IF_ERROR(Post(announced, header, decode_payload(batch), payload_bytes, decode_offset(batch)));
+  const Notification announced{MessageKind::kDecode, static_cast<uint32_t>(batch),
+                               Notification::Next(area.sent)};
+  LAMINA_RETURN_IF_ERROR(
+      Post(announced, header, decode_payload(batch), payload_bytes, decode_offset(batch)));
   area.sent = announced.number;
   area.asked = header.reply_to == 0;
   return OkStatus();
@@ -126,12 +143,14 @@ Result<ReceivedMessage> MemoryPeer::TakeReply(int batch, StepId step, int layer)
   area.asked = area.replied = false;
   LAMINA_ASSIGN_OR_RETURN(
       const ReceivedMessage message,
-      Open(endpoint_->window().subspan(wire_.reply_offset(batch), wire_.reply_area_bytes()), MessageKind::kReply, payload_checksum_));
+      Open(endpoint_->window().subspan(wire_.reply_offset(batch), wire_.reply_area_bytes()),
+           MessageKind::kReply, payload_checksum_));
   const MessageHeader& header = message.header;
   if (std::tuple(header.epoch, header.step, header.layer, header.number) !=
       std::tuple(epoch_, step.value, static_cast<uint32_t>(layer), area.received)) {
-    return Corrupt("answered step " + std::to_string(header.step) + " layer " + std::to_string(header.layer) + " when step " +
-                   std::to_string(step.value) + " layer " + std::to_string(layer) + " was asked");
+    return Corrupt("answered step " + std::to_string(header.step) + " layer " +
+                   std::to_string(header.layer) + " when step " + std::to_string(step.value) +
+                   " layer " + std::to_string(layer) + " was asked");
   }
   return message;
 }
@@ -145,8 +164,10 @@ std::optional<int> MemoryPeer::FreePushSlot() const {
 
 Status MemoryPeer::PostPush(int slot, MessageHeader header, size_t payload_bytes) {
   PushArea& area = pushes_[static_cast<size_t>(slot)];
-  const Notification announced{MessageKind::kPush, static_cast<uint32_t>(slot), Notification::Next(area.number)};
-  LAMINA_RETURN_IF_ERROR(Post(announced, header, push_payload(slot), payload_bytes, wire_.push_offset(slot)));
+  const Notification announced{MessageKind::kPush, static_cast<uint32_t>(slot),
+                               Notification::Next(area.number)};
+  LAMINA_RETURN_IF_ERROR(
+      Post(announced, header, push_payload(slot), payload_bytes, wire_.push_offset(slot)));
   area = {announced.number, true};
   return OkStatus();
 }
@@ -170,7 +191,8 @@ void MemoryPeer::TakeNotification(uint32_t value) {
   bool fresh = false;  // else it came twice
   if (notification.kind == MessageKind::kReply) {
     DecodeArea& area = decodes_[notification.slot];
-    fresh = !area.replied && notification.number == Notification::Next(area.received);  // asked or not: another compute node may have
+    // Asked or not: another compute node may have.
+    fresh = !area.replied && notification.number == Notification::Next(area.received);
     area.replied |= fresh;
     if (fresh) area.received = notification.number;
   } else if (notification.kind == MessageKind::kPushDone) {
@@ -187,7 +209,8 @@ void MemoryPeer::TakeNotification(uint32_t value) {
 }
 
 bool MemoryPeer::pushing() const {
-  return std::any_of(pushes_.begin(), pushes_.end(), [](const PushArea& area) { return area.busy; });
+  return std::any_of(pushes_.begin(), pushes_.end(),
+                     [](const PushArea& area) { return area.busy; });
 }
 
 int64_t MemoryPeer::TakeStale() { return std::exchange(num_stale_, 0); }

@@ -13,7 +13,8 @@ namespace {
 
 class ModelledSlices final : public SliceRunner {
  public:
-  ModelledSlices(const DeviceSpec& device, const LoadedModel& model, int max_rows, DeviceTimeline& timeline)
+  ModelledSlices(const DeviceSpec& device, const LoadedModel& model, int max_rows,
+                 DeviceTimeline& timeline)
       : device_(device), model_(model), timeline_(timeline) {
     const Graph& graph = model.sliced.graph;
     std::vector<int64_t> widths;
@@ -52,58 +53,74 @@ class ModelledSlices final : public SliceRunner {
     const ValueId q = model_.sliced.slices[static_cast<size_t>(k)].q;
     const size_t end = EndOfPart(k);
     const auto part = std::span(ProgramOf(k)).subspan(next_op_, end - next_op_);
-    if (std::ranges::find(part, q, &Op::output) == part.end()) return Run(k);  // an all-reduce stands before it
-    const Clock::duration rest = FromSeconds(SecondsBehindQueries(device_, model_.sliced, k, model_.config.dtype, num_rows_));
+    // An all-reduce stands before it.
+    if (std::ranges::find(part, q, &Op::output) == part.end()) return Run(k);
+    const Clock::duration rest = FromSeconds(
+        SecondsBehindQueries(device_, model_.sliced, k, model_.config.dtype, num_rows_));
     rest_done_ = timeline_.Book(Clock::now(), PartTime(k, end));
     SleepUntil(rest_done_ - rest);
     return nullptr;
   }
 
-  void KeepRows(int, std::span<const int> rows) override { num_rows_ = static_cast<int64_t>(rows.size()); }
+  void KeepRows(int, std::span<const int> rows) override {
+    num_rows_ = static_cast<int64_t>(rows.size());
+  }
 
   float* value(ValueId id) override { return values_[role_of_.at(id)].data(); }
 
   void Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) override {
-    for (size_t i = 0; i < work.size(); ++i) tokens[i] = LowestToken(*work[i].params, work[i].context);
+    for (size_t i = 0; i < work.size(); ++i)
+      tokens[i] = LowestToken(*work[i].params, work[i].context);
   }
 
  private:
   SampledToken LowestToken(const SamplingParams& params, const SampleContext& context) const {
-    const auto is_in = [](const std::vector<TokenId>& tokens, TokenId token) { return std::ranges::find(tokens, token) != tokens.end(); };
+    const auto is_in = [](const std::vector<TokenId>& tokens, TokenId token) {
+      return std::ranges::find(tokens, token) != tokens.end();
+    };
     const bool bans = std::ssize(context.output) < params.min_tokens;
     SampledToken sampled;
     sampled.rank = 1;
     const ModelConfig& config = model_.config;
     while (sampled.token < config.vocab_size - 1 &&
-           (sampled.token == config.bos_token || is_in(config.eos_tokens, sampled.token) || (bans && is_in(params.banned, sampled.token))))
+           (sampled.token == config.bos_token || is_in(config.eos_tokens, sampled.token) ||
+            (bans && is_in(params.banned, sampled.token))))
       ++sampled.token;
     return sampled;
   }
 
-  const std::vector<Op>& ProgramOf(int k) const { return model_.sliced.slices[static_cast<size_t>(k)].program; }
+  const std::vector<Op>& ProgramOf(int k) const {
+    return model_.sliced.slices[static_cast<size_t>(k)].program;
+  }
 
   // Of what is left of slice `k`: the index of the next all-reduce, or the program's size.
   size_t EndOfPart(int k) const {
     const std::vector<Op>& program = ProgramOf(k);
-    const auto reduces = std::find_if(program.begin() + static_cast<std::ptrdiff_t>(next_op_), program.end(),
-                                      [](const Op& op) { return op.kind == OpKind::kAllReduce; });
+    const auto reduces =
+        std::find_if(program.begin() + static_cast<std::ptrdiff_t>(next_op_), program.end(),
+                     [](const Op& op) { return op.kind == OpKind::kAllReduce; });
     return static_cast<size_t>(reduces - program.begin());
   }
 
-  // Of the operators from the next one to `end`. What adds up the all-reduce before them counts with them.
+  // Of the operators from the next one to `end`. What adds up the all-reduce before them counts
+  // with them.
   Clock::duration PartTime(int k, size_t end) const {
     const std::vector<Op>& program = ProgramOf(k);
-    if (next_op_ == 0 && end == program.size()) return FromSeconds(SliceSeconds(device_, model_.sliced, k, model_.config.dtype, num_rows_));
+    if (next_op_ == 0 && end == program.size())
+      return FromSeconds(SliceSeconds(device_, model_.sliced, k, model_.config.dtype, num_rows_));
     Slice part;
-    part.program.assign(program.begin() + static_cast<std::ptrdiff_t>(next_op_ == 0 ? 0 : next_op_ - 1),
-                        program.begin() + static_cast<std::ptrdiff_t>(end));
-    return FromSeconds(LinearSeconds(device_, WorkOf(part, model_.sliced.graph), model_.config.dtype, num_rows_));
+    part.program.assign(
+        program.begin() + static_cast<std::ptrdiff_t>(next_op_ == 0 ? 0 : next_op_ - 1),
+        program.begin() + static_cast<std::ptrdiff_t>(end));
+    return FromSeconds(
+        LinearSeconds(device_, WorkOf(part, model_.sliced.graph), model_.config.dtype, num_rows_));
   }
 
   const DeviceSpec& device_;
   const LoadedModel& model_;
   DeviceTimeline& timeline_;
-  std::unordered_map<ValueId, size_t> role_of_;  // q, k, v, attention output, context, all-reduces: one slice's are live at a time
+  // Q, k, v, attention output, context, all-reduces: one slice's are live at a time.
+  std::unordered_map<ValueId, size_t> role_of_;
   std::vector<std::vector<float>> values_;
   int64_t num_rows_ = 0;
   size_t next_op_ = 0;     // of the slice that runs
@@ -112,21 +129,25 @@ class ModelledSlices final : public SliceRunner {
 
 class ModelledKv final : public LocalKv {
  public:
-  ModelledKv(const DeviceSpec& device, const AttentionHeads& heads, const std::vector<int64_t>& windows, DeviceTimeline& timeline)
+  ModelledKv(const DeviceSpec& device, const AttentionHeads& heads,
+             const std::vector<int64_t>& windows, DeviceTimeline& timeline)
       : device_(device), heads_(heads), windows_(windows), timeline_(timeline) {}
 
-  Status Append(SequenceId, int64_t, std::span<const TokenSlot>, StepId) override { return OkStatus(); }
+  Status Append(SequenceId, int64_t, std::span<const TokenSlot>, StepId) override {
+    return OkStatus();
+  }
   Status Share(SequenceId, std::span<const TokenSlot>, StepId) override { return OkStatus(); }
   void Release(SequenceId) override {}
 
-  void Attend(int layer, StepId, std::span<const AttentionWork> rows, const float*, const float*, const float*, float*,
-              Failures& failures) override {
+  void Attend(int layer, StepId, std::span<const AttentionWork> rows, const float*, const float*,
+              const float*, float*, Failures& failures) override {
     const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(layer)];
     AttentionLoad load;
     for (size_t i = 0; i < rows.size();) {
       size_t end = i + 1;  // rows [i, end) are one sequence's, in order of position
       while (end < rows.size() && rows[end].sequence == rows[i].sequence) ++end;
-      if (!failures.contains(rows[i].sequence)) load.AddPrefill(rows[i].position, static_cast<int64_t>(end - i), window);
+      if (!failures.contains(rows[i].sequence))
+        load.AddPrefill(rows[i].position, static_cast<int64_t>(end - i), window);
       i = end;
     }
     timeline_.Run(FromSeconds(AttentionSeconds(device_, heads_, load)));
@@ -142,27 +163,34 @@ class ModelledKv final : public LocalKv {
 }  // namespace
 
 std::byte* ModelledDevice::Pack(std::span<const PackedParts> packed, std::byte* message) {
-  for (const PackedParts& each : packed) message += static_cast<size_t>(each.parts.num_elements()) * ElementSize(each.dtype);
+  for (const PackedParts& each : packed)
+    message += static_cast<size_t>(each.parts.num_elements()) * ElementSize(each.dtype);
   return message;
 }
 
 Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& options) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Describe(options.model_dir, options.share));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model,
+                          LoadedModel::Describe(options.model_dir, options.share));
   LAMINA_RETURN_IF_ERROR(FitProfile(spec_, model->config, spec_.tensor_parallel));
   LAMINA_RETURN_IF_ERROR(CheckRanks(spec_, options.share.num_ranks));
   model->weight_bytes = WeightBytes(model->part(), model->config.dtype);
   if (model->weight_bytes > spec_.memory_bytes) {
-    return OutOfSpace(options.model_dir + " has " + FormatGigabytes(model->weight_bytes) + " of weights, more than the " +
-                      FormatGigabytes(spec_.memory_bytes) + " of device " + spec_.name);
+    return OutOfSpace(options.model_dir + " has " + FormatGigabytes(model->weight_bytes) +
+                      " of weights, more than the " + FormatGigabytes(spec_.memory_bytes) +
+                      " of device " + spec_.name);
   }
   return model;
 }
 
-Result<std::unique_ptr<SliceRunner>> ModelledDevice::MakeSlices(const LoadedModel& model, int max_rows) {
-  return std::unique_ptr<SliceRunner>(std::make_unique<ModelledSlices>(spec_, model, max_rows, timeline_));
+Result<std::unique_ptr<SliceRunner>> ModelledDevice::MakeSlices(const LoadedModel& model,
+                                                                int max_rows) {
+  return std::unique_ptr<SliceRunner>(
+      std::make_unique<ModelledSlices>(spec_, model, max_rows, timeline_));
 }
 
-Result<std::unique_ptr<LocalKv>> ModelledDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
+Result<std::unique_ptr<LocalKv>> ModelledDevice::MakeKv(const AttentionShape& shape,
+                                                        const KvShape& kv,
+                                                        const std::vector<int64_t>& windows,
                                                         int64_t) {
   const AttentionHeads heads{shape.num_heads, shape.num_kv_heads, shape.head_dim, kv.dtype};
   return std::unique_ptr<LocalKv>(std::make_unique<ModelledKv>(spec_, heads, windows, timeline_));

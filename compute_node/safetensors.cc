@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/text_file.h"
 #include "base/json_keys.h"
+#include "base/text_file.h"
 
 namespace lamina {
 namespace {
@@ -54,15 +54,19 @@ Status NoCheckpoint(const std::string& dir) {
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     if (!Exists(dir + "/" + name)) continue;
     return Unimplemented(
-        dir + " holds its weights only as pytorch_model.bin, a Python pickle, but lamina reads safetensors. Convert it with Python: " +
+        dir +
+        " holds its weights only as pytorch_model.bin, a Python pickle, but lamina reads "
+        "safetensors. Convert it with Python: " +
         "transformers.AutoModelForCausalLM.from_pretrained(\"" + dir +
         "\", torch_dtype=\"auto\").save_pretrained(OUT_DIR, safe_serialization=True)");
   }
-  return NotFound("no weights in " + dir + ": expected model.safetensors or model.safetensors.index.json");
+  return NotFound("no weights in " + dir +
+                  ": expected model.safetensors or model.safetensors.index.json");
 }
 
 // Downloads break off: says all that is missing at once.
-Status CheckShardsExist(const std::string& dir, const std::string& index_path, const std::vector<std::string>& shards) {
+Status CheckShardsExist(const std::string& dir, const std::string& index_path,
+                        const std::vector<std::string>& shards) {
   constexpr int kMaxNamed = 8;
   std::string missing;
   int num_missing = 0;
@@ -71,9 +75,11 @@ Status CheckShardsExist(const std::string& dir, const std::string& index_path, c
     if (++num_missing <= kMaxNamed) missing += (missing.empty() ? "" : ", ") + shard;
   }
   if (num_missing == 0) return OkStatus();
-  if (num_missing > kMaxNamed) missing += " and " + std::to_string(num_missing - kMaxNamed) + " more";
-  return NotFound(index_path + " names " + std::to_string(shards.size()) + " files, of which " + std::to_string(num_missing) +
-                  " are not there: " + missing + ". Download them into the same folder");
+  if (num_missing > kMaxNamed)
+    missing += " and " + std::to_string(num_missing - kMaxNamed) + " more";
+  return NotFound(index_path + " names " + std::to_string(shards.size()) + " files, of which " +
+                  std::to_string(num_missing) + " are not there: " + missing +
+                  ". Download them into the same folder");
 }
 
 }  // namespace
@@ -88,15 +94,19 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string
   return file;
 }
 
-SafetensorsFile::~SafetensorsFile() { ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
+SafetensorsFile::~SafetensorsFile() {
+  ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
 
 Result<TensorView> SafetensorsFile::Find(std::string_view name) const {
   const auto found = by_name_.find(name);
-  if (found == by_name_.end()) return NotFound("tensor " + std::string(name) + " is not in " + path_);
+  if (found == by_name_.end())
+    return NotFound("tensor " + std::string(name) + " is not in " + path_);
   const SafetensorsEntry& entry = *found->second;
   const std::optional<DType> dtype = ParseDType(entry.dtype);
   if (!dtype) {
-    return Unimplemented("tensor " + entry.name + " in " + path_ + " has dtype " + entry.dtype + ", expected BF16, F16 or F32");
+    return Unimplemented("tensor " + entry.name + " in " + path_ + " has dtype " + entry.dtype +
+                         ", expected BF16, F16 or F32");
   }
   return TensorView{*dtype, entry.shape, bytes_.subspan(entry.offset, entry.size_bytes)};
 }
@@ -108,7 +118,8 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& dir) {
   if (Exists(single_path)) {
     checkpoint->where_ = single_path;
     LAMINA_ASSIGN_OR_RETURN(const SafetensorsFile* file, checkpoint->AddFile(single_path));
-    for (const SafetensorsEntry& entry : file->entries()) checkpoint->file_of_.emplace(entry.name, file);
+    for (const SafetensorsEntry& entry : file->entries())
+      checkpoint->file_of_.emplace(entry.name, file);
     return checkpoint;
   }
   if (!Exists(index_path)) return NoCheckpoint(dir);
@@ -127,7 +138,8 @@ Status Checkpoint::OpenShards(const std::string& dir, const std::string& index_p
   std::map<std::string, const SafetensorsFile*> shards;
   for (const auto& [tensor, shard] : weight_map->items()) {
     if (!shard.is_string() || !IsInside(shard.get<std::string>())) {
-      return Corrupt(index_path + ": the file of tensor " + tensor + " must be a path within the model's directory, without \"..\"");
+      return Corrupt(index_path + ": the file of tensor " + tensor +
+                     " must be a path within the model's directory, without \"..\"");
     }
     shards[shard.get<std::string>()] = nullptr;
   }
@@ -140,7 +152,8 @@ Status Checkpoint::OpenShards(const std::string& dir, const std::string& index_p
       LAMINA_ASSIGN_OR_RETURN(file, AddFile(dir + "/" + shard.get<std::string>()));
     }
     const Result<TensorView> view = file->Find(tensor);
-    if (!view.ok() && view.status().code() == StatusCode::kNotFound) return Corrupt(index_path + " is wrong: " + view.status().message());
+    if (!view.ok() && view.status().code() == StatusCode::kNotFound)
+      return Corrupt(index_path + " is wrong: " + view.status().message());
     file_of_.emplace(tensor, file);
   }
   return OkStatus();
@@ -148,22 +161,29 @@ Status Checkpoint::OpenShards(const std::string& dir, const std::string& index_p
 
 Result<const SafetensorsFile*> Checkpoint::AddFile(const std::string& path) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFile> file, SafetensorsFile::Open(path));
-  for (const SafetensorsEntry& entry : file->entries()) size_bytes_ += static_cast<int64_t>(entry.size_bytes);
+  for (const SafetensorsEntry& entry : file->entries())
+    size_bytes_ += static_cast<int64_t>(entry.size_bytes);
   files_.push_back(std::move(file));
   return static_cast<const SafetensorsFile*>(files_.back().get());
 }
 
-Result<TensorView> Checkpoint::Find(const std::string& name, std::span<const int64_t> expected_shape) const {
+Result<TensorView> Checkpoint::Find(const std::string& name,
+                                    std::span<const int64_t> expected_shape) const {
   auto found = file_of_.find(name);
-  constexpr std::string_view kPrefix = "model.";  // which files lack that were saved without the language model's head
-  if (found == file_of_.end() && name.starts_with(kPrefix)) found = file_of_.find(name.substr(kPrefix.size()));
+  // Which files lack that were saved without the language model's head.
+  constexpr std::string_view kPrefix = "model.";
+  if (found == file_of_.end() && name.starts_with(kPrefix))
+    found = file_of_.find(name.substr(kPrefix.size()));
   if (found == file_of_.end()) {
-    return NotFound("tensor " + name + " is not in " + where_ + ", expected with shape " + ShapeText(expected_shape));
+    return NotFound("tensor " + name + " is not in " + where_ + ", expected with shape " +
+                    ShapeText(expected_shape));
   }
   LAMINA_ASSIGN_OR_RETURN(const TensorView view, found->second->Find(found->first));
-  if (!std::equal(view.shape.begin(), view.shape.end(), expected_shape.begin(), expected_shape.end())) {
-    return InvalidArgument("tensor " + name + " in " + found->second->path() + " has shape " + ShapeText(view.shape) + ", expected " +
-                           ShapeText(expected_shape) + " as config.json says");
+  if (!std::equal(view.shape.begin(), view.shape.end(), expected_shape.begin(),
+                  expected_shape.end())) {
+    return InvalidArgument("tensor " + name + " in " + found->second->path() + " has shape " +
+                           ShapeText(view.shape) + ", expected " + ShapeText(expected_shape) +
+                           " as config.json says");
   }
   return view;
 }

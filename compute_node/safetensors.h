@@ -26,21 +26,23 @@ struct TensorView {
 // One file. Immutable. Thread: any. REQUIRES: the file keeps its length while it is open.
 class SafetensorsFile {
  public:
-  // Maps the file read-only and checks its header. kNotFound if it cannot be read, kCorrupt if it is not as the format demands; both name
-  // it.
+  // Maps the file read-only and checks its header. kNotFound if it cannot be read, kCorrupt if it
+  // is not as the format demands; both name it.
   static Result<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   const std::string& path() const { return path_; }
-  const std::vector<SafetensorsEntry>& entries() const { return entries_; }  // in the order of their data
+  // In the order of their data.
+  const std::vector<SafetensorsEntry>& entries() const { return entries_; }
 
   // kNotFound if there is none of that name, kUnimplemented if its dtype is not BF16, F16 or F32.
   Result<TensorView> Find(std::string_view name) const;
 
  private:
-  SafetensorsFile(std::string path, std::span<const std::byte> bytes) : path_(std::move(path)), bytes_(bytes) {}
+  SafetensorsFile(std::string path, std::span<const std::byte> bytes)
+      : path_(std::move(path)), bytes_(bytes) {}
 
   std::string path_;
   std::span<const std::byte> bytes_;  // the mapping
@@ -51,11 +53,13 @@ class SafetensorsFile {
 // All files of a model. Immutable. Thread: any.
 class Checkpoint {
  public:
-  // DIR/model.safetensors, else the shards that DIR/model.safetensors.index.json names; shards are files within DIR. kNotFound if there is
-  // neither, kUnimplemented if there is only pytorch_model.bin, kCorrupt if a file or the index is broken.
+  // DIR/model.safetensors, else the shards that DIR/model.safetensors.index.json names; shards are
+  // files within DIR. kNotFound if there is neither, kUnimplemented if there is only
+  // pytorch_model.bin, kCorrupt if a file or the index is broken.
   static Result<std::unique_ptr<Checkpoint>> Open(const std::string& dir);
 
-  // The tensor. kNotFound if there is none; kInvalidArgument if its shape is another one. Both name tensor, file and shapes.
+  // The tensor. kNotFound if there is none; kInvalidArgument if its shape is another one. Both name
+  // tensor, file and shapes.
   Result<TensorView> Find(const std::string& name, std::span<const int64_t> expected_shape) const;
 
   // Bytes of all tensors of all files.

@@ -1,9 +1,11 @@
 // The header of a safetensors file, checked.
 //
-//   u64 little-endian N (<= 100,000,000) | N bytes of JSON, first '{', perhaps padded with spaces | data
-//   JSON: {"NAME": {"dtype": "BF16", "shape": [..], "data_offsets": [begin, end]}, .., "__metadata__": {"KEY": "VALUE", ..}}
+//   u64 little-endian N (<= 100,000,000) | N bytes of JSON, first '{', perhaps padded with spaces |
+//   data JSON: {"NAME": {"dtype": "BF16", "shape": [..], "data_offsets": [begin, end]}, ..,
+//   "__metadata__": {"KEY": "VALUE", ..}}
 //
-// Offsets count from the start of the data. The tensors fill the data exactly: no hole, no overlap, nothing behind them.
+// Offsets count from the start of the data. The tensors fill the data exactly: no hole, no overlap,
+// nothing behind them.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +26,10 @@ struct SafetensorsEntry {
   uint64_t size_bytes = 0;
 };
 
-// Parses and checks the header of a whole file's bytes; reads nothing behind the header. The entries come back in the order of their data.
-// kCorrupt says what is wrong and in which tensor: also duplicate keys, sizes that disagree with shape and dtype, numbers that overflow,
-// and a header that is cut short or absurdly long.
+// Parses and checks the header of a whole file's bytes; reads nothing behind the header. The
+// entries come back in the order of their data. kCorrupt says what is wrong and in which tensor:
+// also duplicate keys, sizes that disagree with shape and dtype, numbers that overflow, and a
+// header that is cut short or absurdly long.
 Result<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::span<const std::byte> file);
 
 // "[1024, 256]"

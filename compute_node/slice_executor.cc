@@ -8,9 +8,11 @@
 
 namespace lamina {
 
-SliceExecutor::SliceExecutor(const SlicedModel& model, const Weights& weights, int max_rows, WorkerTeam& team)
+SliceExecutor::SliceExecutor(const SlicedModel& model, const Weights& weights, int max_rows,
+                             WorkerTeam& team)
     : model_(model), weights_(weights), team_(team), plan_(PlanBuffers(model)) {
-  for (const int64_t width : plan_.widths) buffers_.emplace_back(static_cast<size_t>(width * max_rows));
+  for (const int64_t width : plan_.widths)
+    buffers_.emplace_back(static_cast<size_t>(width * max_rows));
 }
 
 void SliceExecutor::Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) {
@@ -40,7 +42,8 @@ void SliceExecutor::KeepRows(int k, std::span<const int> rows) {
     const int64_t w = width(id);
     float* data = value(id);
     for (size_t i = 0; i < rows.size(); ++i) {
-      if (rows[i] != static_cast<int>(i)) std::copy_n(data + rows[i] * w, w, data + static_cast<int64_t>(i) * w);
+      if (rows[i] != static_cast<int>(i))
+        std::copy_n(data + rows[i] * w, w, data + static_cast<int64_t>(i) * w);
     }
   }
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -56,14 +59,17 @@ void SliceExecutor::Sample(std::span<const SampleWork> work, std::span<SampledTo
   float* const logits = value(model_.graph.logits);
   team_.ParallelFor(std::ssize(work), 1, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
-      tokens[i] = lamina::Sample({logits + work[i].row * vocab, vocab}, *work[i].params, work[i].context);
+      tokens[i] =
+          lamina::Sample({logits + work[i].row * vocab, vocab}, *work[i].params, work[i].context);
   });
 }
 
 void SliceExecutor::Execute(const Op& op) {
   const int64_t rows = num_rows();
   const auto in = [&](size_t i) { return static_cast<const float*>(value(op.inputs[i])); };
-  const auto vector = [&](size_t i) { return i < op.weights.size() ? weights_.Vector(op.weights[i]).data() : nullptr; };
+  const auto vector = [&](size_t i) {
+    return i < op.weights.size() ? weights_.Vector(op.weights[i]).data() : nullptr;
+  };
   switch (op.kind) {
     case OpKind::kTokens:
     case OpKind::kPositions: return;  // they stand in the order
@@ -72,20 +78,30 @@ void SliceExecutor::Execute(const Op& op) {
       Embedding(table.data, table.dtype, width(op.output), tokens_, value(op.output));
       return;
     }
-    case OpKind::kRmsNorm: RmsNorm(in(0), vector(0), op.eps, rows, width(op.output), value(op.output)); return;
+    case OpKind::kRmsNorm:
+      RmsNorm(in(0), vector(0), op.eps, rows, width(op.output), value(op.output));
+      return;
     case OpKind::kPositionEmbedding: {
       const Weights::Table& table = weights_.Rows(op.weights[0]);
       table_rows_.clear();
-      for (const int32_t position : positions_) table_rows_.push_back(static_cast<TokenId>(op.first_row + position));
+      for (const int32_t position : positions_)
+        table_rows_.push_back(static_cast<TokenId>(op.first_row + position));
       Embedding(table.data, table.dtype, width(op.output), table_rows_, value(op.output));
       return;
     }
-    case OpKind::kHeadNorm: RmsNorm(in(0), vector(0), op.eps, rows * op.num_heads, op.head_dim, value(op.output)); return;
-    case OpKind::kLayerNorm: LayerNorm(in(0), {vector(0), vector(1)}, op.eps, rows, width(op.output), value(op.output)); return;
-    case OpKind::kLinear: Linear(weights_.Matrix(op.weights[0]), in(0), rows, vector(1), value(op.output), team_); return;
+    case OpKind::kHeadNorm:
+      RmsNorm(in(0), vector(0), op.eps, rows * op.num_heads, op.head_dim, value(op.output));
+      return;
+    case OpKind::kLayerNorm:
+      LayerNorm(in(0), {vector(0), vector(1)}, op.eps, rows, width(op.output), value(op.output));
+      return;
+    case OpKind::kLinear:
+      Linear(weights_.Matrix(op.weights[0]), in(0), rows, vector(1), value(op.output), team_);
+      return;
     case OpKind::kRope: {
       const std::vector<float>& frequencies = op.inverse_frequencies;
-      const RopeShape shape{op.num_heads, op.head_dim, static_cast<int>(frequencies.size()) * 2, op.interleaved};
+      const RopeShape shape{op.num_heads, op.head_dim, static_cast<int>(frequencies.size()) * 2,
+                            op.interleaved};
       Rope(in(0), positions_, frequencies, shape, value(op.output));
       return;
     }
@@ -96,8 +112,12 @@ void SliceExecutor::Execute(const Op& op) {
     case OpKind::kGeluTanh: GeluTanh(in(0), rows * width(op.output), value(op.output)); return;
     case OpKind::kRelu: Relu(in(0), rows * width(op.output), value(op.output)); return;
     case OpKind::kScale: Scale(in(0), op.scale, rows * width(op.output), value(op.output)); return;
-    case OpKind::kSoftCap: SoftCap(in(0), op.soft_cap, rows * width(op.output), value(op.output)); return;
-    case OpKind::kExperts: experts_.Run(op, weights_, in(0), in(1), rows, value(op.output), team_); return;
+    case OpKind::kSoftCap:
+      SoftCap(in(0), op.soft_cap, rows * width(op.output), value(op.output));
+      return;
+    case OpKind::kExperts:
+      experts_.Run(op, weights_, in(0), in(1), rows, value(op.output), team_);
+      return;
     case OpKind::kAdd: Add(in(0), in(1), rows * width(op.output), value(op.output)); return;
     case OpKind::kMul: Mul(in(0), in(1), rows * width(op.output), value(op.output)); return;
     case OpKind::kAttention: return;  // never part of a slice

@@ -1,4 +1,5 @@
-// Runs the slices of a model on this machine's cores: one program at a time, all rows of a step together.
+// Runs the slices of a model on this machine's cores: one program at a time, all rows of a step
+// together.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,9 @@ class SliceExecutor final : public SliceRunner {
 
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) override;
   const Op* Run(int k) override { return RunTo(k, -1); }
-  const Op* RunToQueries(int k) override { return RunTo(k, model_.slices[static_cast<size_t>(k)].q); }
+  const Op* RunToQueries(int k) override {
+    return RunTo(k, model_.slices[static_cast<size_t>(k)].q);
+  }
   // As RunToQueries, until value `there` is (-1: to the end).
   const Op* RunTo(int k, ValueId there);
   void KeepRows(int k, std::span<const int> rows) override;

@@ -19,16 +19,21 @@ std::string Cut(const std::string& text) {
 
 // Calls visit(value, first row, floats) for each block of the context of slice `k`.
 template <typename Visit>
-void ForEachBlock(const SlicedModel& model, int k, size_t num_rows, size_t first_prefill, Visit visit) {
+void ForEachBlock(const SlicedModel& model, int k, size_t num_rows, size_t first_prefill,
+                  Visit visit) {
   const Slice& slice = model.slices[static_cast<size_t>(k)];
-  const auto width = [&](ValueId id) { return static_cast<size_t>(model.graph.values[static_cast<size_t>(id)].width); };
+  const auto width = [&](ValueId id) {
+    return static_cast<size_t>(model.graph.values[static_cast<size_t>(id)].width);
+  };
   for (const ValueId id : slice.context_in) visit(id, size_t{0}, num_rows * width(id));
-  visit(slice.attention_out, first_prefill * width(slice.attention_out), (num_rows - first_prefill) * width(slice.attention_out));
+  visit(slice.attention_out, first_prefill * width(slice.attention_out),
+        (num_rows - first_prefill) * width(slice.attention_out));
 }
 
 size_t BlockBytes(const ContextFormat& format, int k, size_t num_rows, size_t first_prefill) {
   size_t elements = 0;
-  ForEachBlock(format.model, k, num_rows, first_prefill, [&](ValueId, size_t, size_t count) { elements += count; });
+  ForEachBlock(format.model, k, num_rows, first_prefill,
+               [&](ValueId, size_t, size_t count) { elements += count; });
   return elements * static_cast<size_t>(ElementSize(format.dtype));
 }
 
@@ -37,17 +42,22 @@ size_t BlockBytes(const ContextFormat& format, int k, size_t num_rows, size_t fi
 size_t MaxContextBytes(const ContextFormat& format, int max_rows) {
   const auto rows = static_cast<size_t>(max_rows);
   size_t bytes = 0;
-  for (size_t k = 1; k < format.model.slices.size(); ++k) bytes = std::max(bytes, BlockBytes(format, static_cast<int>(k), rows, 0));
+  for (size_t k = 1; k < format.model.slices.size(); ++k)
+    bytes = std::max(bytes, BlockBytes(format, static_cast<int>(k), rows, 0));
   return bytes + MaxStateBytes(max_rows);
 }
 
-size_t MaxStateBytes(int max_rows) { return kStateBytes + static_cast<size_t>(max_rows) * kStateBytesPerRow; }
+size_t MaxStateBytes(int max_rows) {
+  return kStateBytes + static_cast<size_t>(max_rows) * kStateBytesPerRow;
+}
 
 size_t WriteState(control::StepState state, std::span<std::byte> room) {
   if (state.has_so_far()) {
     control::StepResult& so_far = *state.mutable_so_far();
-    for (control::FailedSequence& failed : *so_far.mutable_failed()) failed.set_message(Cut(failed.message()));
-    for (control::LostPeer& lost : *so_far.mutable_lost_peers()) lost.set_message(Cut(lost.message()));
+    for (control::FailedSequence& failed : *so_far.mutable_failed())
+      failed.set_message(Cut(failed.message()));
+    for (control::LostPeer& lost : *so_far.mutable_lost_peers())
+      lost.set_message(Cut(lost.message()));
     if (state.ByteSizeLong() > room.size()) so_far.clear_times();
     for (control::FailedSequence& failed : *so_far.mutable_failed()) {
       if (state.ByteSizeLong() > room.size()) failed.clear_message();
@@ -61,31 +71,39 @@ size_t WriteState(control::StepState state, std::span<std::byte> room) {
   return bytes;
 }
 
-size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices, size_t num_rows, size_t first_prefill,
-                    control::StepState state, std::span<std::byte> payload) {
+size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices,
+                    size_t num_rows, size_t first_prefill, control::StepState state,
+                    std::span<std::byte> payload) {
   std::vector<PackedParts> packed;
-  ForEachBlock(format.model, k, num_rows, first_prefill, [&](ValueId id, size_t first, size_t count) {
-    packed.push_back({slices.value(id) + first, RowParts::Whole(static_cast<int64_t>(count)), format.dtype});
-  });
+  ForEachBlock(
+      format.model, k, num_rows, first_prefill, [&](ValueId id, size_t first, size_t count) {
+        packed.push_back(
+            {slices.value(id) + first, RowParts::Whole(static_cast<int64_t>(count)), format.dtype});
+      });
   const auto end = static_cast<size_t>(device.Pack(packed, payload.data()) - payload.data());
   return end + WriteState(std::move(state), payload.subspan(end));
 }
 
-Result<control::StepState> ReadContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices, size_t num_rows,
-                                       size_t first_prefill, std::span<const std::byte> payload) {
+Result<control::StepState> ReadContext(const ContextFormat& format, ComputeDevice& device, int k,
+                                       SliceRunner& slices, size_t num_rows, size_t first_prefill,
+                                       std::span<const std::byte> payload) {
   const size_t block_bytes = BlockBytes(format, k, num_rows, first_prefill);
   if (payload.size() < block_bytes) {
-    return Corrupt("the context of slice " + std::to_string(k) + " has " + std::to_string(payload.size()) + " bytes, expected " +
+    return Corrupt("the context of slice " + std::to_string(k) + " has " +
+                   std::to_string(payload.size()) + " bytes, expected " +
                    std::to_string(block_bytes) + " and a state");
   }
   size_t end = 0;
-  ForEachBlock(format.model, k, num_rows, first_prefill, [&](ValueId id, size_t first, size_t count) {
-    device.Unpack(payload.data() + end, format.dtype, RowParts::Whole(static_cast<int64_t>(count)), slices.value(id) + first);
-    end += count * static_cast<size_t>(ElementSize(format.dtype));
-  });
+  ForEachBlock(
+      format.model, k, num_rows, first_prefill, [&](ValueId id, size_t first, size_t count) {
+        device.Unpack(payload.data() + end, format.dtype,
+                      RowParts::Whole(static_cast<int64_t>(count)), slices.value(id) + first);
+        end += count * static_cast<size_t>(ElementSize(format.dtype));
+      });
   control::StepState state;
   if (!state.ParseFromArray(payload.data() + end, static_cast<int>(payload.size() - end)))
-    return Corrupt("the state behind the context of slice " + std::to_string(k) + " cannot be parsed");
+    return Corrupt("the state behind the context of slice " + std::to_string(k) +
+                   " cannot be parsed");
   return state;
 }
 

@@ -21,7 +21,8 @@ SamplingParams FromProto(const control::SamplingParams& proto) {
   params.presence_penalty = proto.presence_penalty();
   params.seed = proto.seed();
   params.num_logprobs = proto.num_logprobs();
-  for (const control::LogitBias& bias : proto.logit_bias()) params.logit_bias.emplace_back(bias.token(), bias.bias());
+  for (const control::LogitBias& bias : proto.logit_bias())
+    params.logit_bias.emplace_back(bias.token(), bias.bias());
   params.banned.assign(proto.banned_until_min().begin(), proto.banned_until_min().end());
   params.min_tokens = proto.min_tokens();
   return params;
@@ -42,17 +43,20 @@ void AddLostPeer(const LostNode& lost, control::StepResult& result) {
 
 }  // namespace
 
-Result<std::unique_ptr<StepRunner>> StepRunner::Create(const LoadedModel& model, const control::Limits& limits,
-                                                       std::unique_ptr<AttentionBackend> attention, ComputeDevice& device) {
+Result<std::unique_ptr<StepRunner>> StepRunner::Create(const LoadedModel& model,
+                                                       const control::Limits& limits,
+                                                       std::unique_ptr<AttentionBackend> attention,
+                                                       ComputeDevice& device) {
   std::unique_ptr<StepRunner> runner(new StepRunner(model, limits, std::move(attention), device));
   for (Batch& batch : runner->batches_) {
-    LAMINA_ASSIGN_OR_RETURN(batch.slices, device.MakeSlices(model, limits.max_num_batched_tokens()));
+    LAMINA_ASSIGN_OR_RETURN(batch.slices,
+                            device.MakeSlices(model, limits.max_num_batched_tokens()));
   }
   return runner;
 }
 
-StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, std::unique_ptr<AttentionBackend> attention,
-                       ComputeDevice& device)
+StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits,
+                       std::unique_ptr<AttentionBackend> attention, ComputeDevice& device)
     : model_(model),
       limits_(limits),
       attention_(std::move(attention)),
@@ -61,20 +65,23 @@ StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits, 
   attention_->TraceTo(&trace_);
 }
 
-// A rank may wait for each of its memory nodes once before it is lost, and for rows of other batches.
+// A rank may wait for each of its memory nodes once before it is lost, and for rows of other
+// batches.
 void StepRunner::JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_dtype) {
   others_ = std::move(others);
   wire_dtype_ = wire_dtype;
   attention_->WhileWaiting(others_->sign_interval(), [this] { others_->Poll(); });
   if (model_.share.num_ranks == 1) return;
   const auto waits = static_cast<int64_t>(attention_->paths().size()) + 1;
-  sums_ = std::make_unique<AllReduce>(*others_, device_, model_, wire_dtype, static_cast<int>(batches_.size()),
+  sums_ = std::make_unique<AllReduce>(*others_, device_, model_, wire_dtype,
+                                      static_cast<int>(batches_.size()),
                                       milliseconds(waits * limits_.peer_timeout_ms()));
 }
 
 Status StepRunner::Begin(const control::ComputeOrder& order) {
   if (order.batch() >= batches_.size() || batches_[order.batch()].under_way)
-    return InvalidArgument("an order for batch " + std::to_string(order.batch()) + ", which is not there or has a step under way");
+    return InvalidArgument("an order for batch " + std::to_string(order.batch()) +
+                           ", which is not there or has a step under way");
   if (!model_.share.whole() && others_ == nullptr)
     return InvalidArgument("an order before this node has joined those with the rest of the model");
   const int number = static_cast<int>(order.batch());
@@ -96,7 +103,8 @@ Status StepRunner::Begin(const control::ComputeOrder& order) {
   batch.failures.clear();
   batch.rows = Collect(order, batch.failures);
   const std::vector<AttentionWork>& rows = batch.rows.attention;
-  batch.first_prefill = static_cast<size_t>(std::ranges::find_if(rows, &AttentionWork::prefill) - rows.begin());
+  batch.first_prefill =
+      static_cast<size_t>(std::ranges::find_if(rows, &AttentionWork::prefill) - rows.begin());
   attention_->BeginStep(number, StepId{order.step()}, rows);
   batch.slices->Begin(batch.rows.tokens, batch.rows.positions);
   batch.has_context = batch.sent_queries = false;
@@ -122,14 +130,16 @@ bool StepRunner::Advance(std::vector<control::StepResult>& results) {
   return true;
 }
 
-// In turn. But where batches rotate a step's first slice goes before what else is ready: it is shorter than the others, so it is through
-// with this node, and at the memory nodes, before it is in the way of the batches that come here next.
+// In turn. But where batches rotate a step's first slice goes before what else is ready: it is
+// shorter than the others, so it is through with this node, and at the memory nodes, before it is
+// in the way of the batches that come here next.
 int StepRunner::NextReady() {
   const int num_batches = static_cast<int>(batches_.size());
   for (int i = 1; i <= num_batches; ++i) {
     const int number = (last_ + i) % num_batches;
     const Batch& batch = batches_[static_cast<size_t>(number)];
-    if (batch.under_way && batch.rotates && batch.next_slice == 0 && !Reducing(number)) return number;
+    if (batch.under_way && batch.rotates && batch.next_slice == 0 && !Reducing(number))
+      return number;
   }
   for (int i = 1; i <= num_batches; ++i) {
     const int number = (last_ + i) % num_batches;
@@ -139,8 +149,10 @@ int StepRunner::NextReady() {
 }
 
 int StepRunner::NodeOf(int number, int slice) const {
-  if (!model_.share.whole()) return model_.StageOf(slice) * model_.share.num_ranks + model_.share.rank;
-  return (number + (batches_[static_cast<size_t>(number)].rotates ? slice : 0)) % others_->num_nodes();
+  if (!model_.share.whole())
+    return model_.StageOf(slice) * model_.share.num_ranks + model_.share.rank;
+  return (number + (batches_[static_cast<size_t>(number)].rotates ? slice : 0)) %
+         others_->num_nodes();
 }
 
 bool StepRunner::Ready(int number) {
@@ -169,13 +181,16 @@ Status StepRunner::TakeContext(int number) {
   const int k = batch.next_slice;
   const int from = NodeOf(number, k - 1);
   const int64_t start_ns = trace_.Now();
-  LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> payload,
-                          others_->Take(from, number, StepId{batch.result.step()}, k, batch.rows.tokens.size()));
+  LAMINA_ASSIGN_OR_RETURN(
+      const std::span<const std::byte> payload,
+      others_->Take(from, number, StepId{batch.result.step()}, k, batch.rows.tokens.size()));
   Result<control::StepState> state =
-      ReadContext({model_.sliced, wire_dtype_}, device_, k, *batch.slices, batch.rows.tokens.size(), batch.first_prefill, payload);
+      ReadContext({model_.sliced, wire_dtype_}, device_, k, *batch.slices, batch.rows.tokens.size(),
+                  batch.first_prefill, payload);
   if (!state.ok()) return others_->Lose(from, state.status().message());
   for (const control::FailedSequence& failed : state->so_far().failed())
-    batch.failures.emplace(SequenceId{failed.sequence()}, Status(static_cast<StatusCode>(failed.status()), failed.message()));
+    batch.failures.emplace(SequenceId{failed.sequence()},
+                           Status(static_cast<StatusCode>(failed.status()), failed.message()));
   state->mutable_so_far()->clear_failed();
   batch.result = std::move(*state->mutable_so_far());
   std::vector<AskedNode> asked;
@@ -188,7 +203,8 @@ Status StepRunner::TakeContext(int number) {
 }
 
 const Op& StepRunner::AttentionBefore(int slice) const {
-  return model_.sliced.attentions[static_cast<size_t>(model_.sliced.slices[static_cast<size_t>(slice - 1)].attention)];
+  return model_.sliced.attentions[static_cast<size_t>(
+      model_.sliced.slices[static_cast<size_t>(slice - 1)].attention)];
 }
 
 bool StepRunner::RunSlice(int number) {
@@ -242,7 +258,8 @@ void StepRunner::RunToAttention(int number) {
   batch.sent_queries = false;
   ++batch.next_slice;
   if (!RunsHere(number, k + 1)) return PassOn(number, k, ran_ns);
-  attention_->Start(number, attention.layer, batch.slices->value(slice.q), batch.slices->value(slice.k), batch.slices->value(slice.v),
+  attention_->Start(number, attention.layer, batch.slices->value(slice.q),
+                    batch.slices->value(slice.k), batch.slices->value(slice.v),
                     batch.slices->value(attention.output));
   trace_.Ran(StepWork::kPost, Traced(number, attention.layer), ran_ns);
 }
@@ -262,7 +279,8 @@ void StepRunner::Reduce(int number, const Op& op) {
   TellTimes(number);
   control::StepResult so_far = batch.result;
   for (const auto& [sequence, status] : batch.failures) AddFailure(sequence, status, so_far);
-  if (sums_->HandOver(number, step, op, batch.num_rows, *batch.slices, std::move(so_far))) Leave(number);
+  if (sums_->HandOver(number, step, op, batch.num_rows, *batch.slices, std::move(so_far)))
+    Leave(number);
 }
 
 // All parts of a sum are here, and with the step's last sum what the other ranks know of it.
@@ -273,12 +291,15 @@ bool StepRunner::TakeSum(int number) {
   if (!sums_->Finish(number, *batch.slices, told)) return false;
   for (const control::StepResult& other : told) {
     for (const control::FailedSequence& failed : other.failed())
-      batch.failures.emplace(SequenceId{failed.sequence()}, Status(static_cast<StatusCode>(failed.status()), failed.message()));
+      batch.failures.emplace(SequenceId{failed.sequence()},
+                             Status(static_cast<StatusCode>(failed.status()), failed.message()));
     batch.result.mutable_lost_peers()->MergeFrom(other.lost_peers());
     batch.result.mutable_times()->MergeFrom(other.times());
-    batch.result.set_attention_wait_us(std::max(batch.result.attention_wait_us(), other.attention_wait_us()));
+    batch.result.set_attention_wait_us(
+        std::max(batch.result.attention_wait_us(), other.attention_wait_us()));
     batch.result.set_bytes_to_memory(batch.result.bytes_to_memory() + other.bytes_to_memory());
-    batch.result.set_bytes_from_memory(batch.result.bytes_from_memory() + other.bytes_from_memory());
+    batch.result.set_bytes_from_memory(batch.result.bytes_from_memory() +
+                                       other.bytes_from_memory());
     batch.result.set_stale_messages(batch.result.stale_messages() + other.stale_messages());
   }
   trace_.Ran(StepWork::kTake, Traced(number, batch.next_slice), start_ns);
@@ -297,8 +318,9 @@ void StepRunner::PassOn(int number, int k, int64_t ran_ns) {
   const Op& attention = AttentionBefore(k + 1);
   const int to = NodeOf(number, k + 1);
   const std::span<const AskedNode> asked =
-      attention_->StartFor(others_->node(to), number, attention.layer, batch.slices->value(slice.q), batch.slices->value(slice.k),
-                           batch.slices->value(slice.v), batch.slices->value(attention.output));
+      attention_->StartFor(others_->node(to), number, attention.layer, batch.slices->value(slice.q),
+                           batch.slices->value(slice.k), batch.slices->value(slice.v),
+                           batch.slices->value(attention.output));
   control::StepState state;
   state.set_clock(ClockId());
   for (const AskedNode& node : asked) {
@@ -311,11 +333,17 @@ void StepRunner::PassOn(int number, int k, int64_t ran_ns) {
   Account(number);
   if (leaves) TellTimes(number);
   *state.mutable_so_far() = batch.result;
-  for (const auto& [sequence, status] : batch.failures) AddFailure(sequence, status, *state.mutable_so_far());
+  for (const auto& [sequence, status] : batch.failures)
+    AddFailure(sequence, status, *state.mutable_so_far());
   const size_t num_rows = batch.rows.tokens.size();
-  const size_t bytes = WriteContext({model_.sliced, wire_dtype_}, device_, k + 1, *batch.slices, num_rows, batch.first_prefill,
-                                    std::move(state), others_->payload(to, number));
-  if (Status posted = others_->Post(to, number, StepId{batch.result.step()}, k + 1, num_rows, bytes); !posted.ok()) return;  // lost()
+  const size_t bytes =
+      WriteContext({model_.sliced, wire_dtype_}, device_, k + 1, *batch.slices, num_rows,
+                   batch.first_prefill, std::move(state), others_->payload(to, number));
+  // lost().
+  if (Status posted =
+          others_->Post(to, number, StepId{batch.result.step()}, k + 1, num_rows, bytes);
+      !posted.ok())
+    return;
   trace_.Ran(StepWork::kPost, Traced(number, attention.layer), ran_ns);
   batch.waits_since = Clock::now();
   if (leaves) Leave(number);
@@ -335,7 +363,8 @@ void StepRunner::TellTimes(int number) {
   const int before = result.times_size();
   trace_.TellTimes(result);
   for (int i = before; others_ != nullptr && i < result.times_size(); ++i) {
-    if (result.times(i).node_id() == 0) result.mutable_times(i)->set_node_id(others_->node(others_->self()).value);
+    if (result.times(i).node_id() == 0)
+      result.mutable_times(i)->set_node_id(others_->node(others_->self()).value);
   }
 }
 
@@ -345,12 +374,15 @@ void StepRunner::Account(int number) {
   control::StepResult& result = batch.result;
   batch.failures.insert(attention_->failures(number).begin(), attention_->failures(number).end());
   for (const LostNode& lost : attention_->TakeLostNodes()) AddLostPeer(lost, result);
-  const AttentionBackend::Traffic now = attention_->traffic(number), before = std::exchange(batch.counted, now);
+  const AttentionBackend::Traffic now = attention_->traffic(number),
+                                  before = std::exchange(batch.counted, now);
   result.set_attention_wait_us(result.attention_wait_us() + now.wait_us - before.wait_us);
   result.set_bytes_to_memory(result.bytes_to_memory() + now.sent_bytes - before.sent_bytes);
-  result.set_bytes_from_memory(result.bytes_from_memory() + now.received_bytes - before.received_bytes);
+  result.set_bytes_from_memory(result.bytes_from_memory() + now.received_bytes -
+                               before.received_bytes);
   const int64_t stale_contexts = others_ == nullptr ? 0 : others_->TakeStale();
-  result.set_stale_messages(result.stale_messages() + now.stale_messages - before.stale_messages + stale_contexts);
+  result.set_stale_messages(result.stale_messages() + now.stale_messages - before.stale_messages +
+                            stale_contexts);
 }
 
 control::StepResult StepRunner::End(int number) {
@@ -359,7 +391,9 @@ control::StepResult StepRunner::End(int number) {
   Account(number);
   for (const int row : batch.rows.sampled) {
     const SequenceId sequence = batch.rows.attention[static_cast<size_t>(row)].sequence;
-    if (!sequences_.contains(sequence)) batch.failures.emplace(sequence, InternalError("it was released while its step was under way"));
+    if (!sequences_.contains(sequence))
+      batch.failures.emplace(sequence,
+                             InternalError("it was released while its step was under way"));
   }
   const int64_t sample_ns = trace_.Now();
   SampleRows(batch);
@@ -392,7 +426,8 @@ void StepRunner::UpdateSequences(const control::ComputeOrder& order) {
   for (const control::NewSequence& added : order.new_sequences()) {
     Sequence& sequence = sequences_[SequenceId{added.sequence()}];
     sequence.tokens.assign(added.tokens().begin(), added.tokens().end());
-    sequence.num_prompt = static_cast<size_t>(std::clamp(added.num_prompt_tokens(), 0, added.tokens_size()));
+    sequence.num_prompt =
+        static_cast<size_t>(std::clamp(added.num_prompt_tokens(), 0, added.tokens_size()));
     sequence.sampling = FromProto(added.sampling());
   }
   for (const control::ComputeWork& work : order.work()) Learn(work);
@@ -403,24 +438,30 @@ void StepRunner::Learn(const control::ComputeWork& work) {
   const auto found = sequences_.find(SequenceId{work.sequence()});
   if (found == sequences_.end() || work.prefill() || work.tokens_size() != 1) return;
   std::vector<TokenId>& tokens = found->second.tokens;
-  if (work.first_position() == static_cast<int64_t>(tokens.size()) && work.first_position() < limits_.max_model_len())
+  if (work.first_position() == static_cast<int64_t>(tokens.size()) &&
+      work.first_position() < limits_.max_model_len())
     tokens.push_back(work.tokens(0));
 }
 
 // An order comes from another process: what it says is held against what this node knows.
 Status StepRunner::Check(const control::ComputeWork& work) const {
   const auto found = sequences_.find(SequenceId{work.sequence()});
-  if (found == sequences_.end()) return InternalError("the order names a sequence that was not announced");
+  if (found == sequences_.end())
+    return InternalError("the order names a sequence that was not announced");
   const std::vector<TokenId>& known = found->second.tokens;
   // Tables of positions end at max_positions.
-  const int64_t longest = std::min({limits_.max_model_len(), model_.config.max_positions, static_cast<int64_t>(known.size())});
-  if (work.tokens_size() == 0 || work.first_position() < 0 || work.first_position() > longest - work.tokens_size()) {
-    return InternalError("the order's positions, " + std::to_string(work.tokens_size()) + " from " + std::to_string(work.first_position()) +
-                         " on, do not fit a sequence of " + std::to_string(known.size()) + " tokens");
+  const int64_t longest = std::min(
+      {limits_.max_model_len(), model_.config.max_positions, static_cast<int64_t>(known.size())});
+  if (work.tokens_size() == 0 || work.first_position() < 0 ||
+      work.first_position() > longest - work.tokens_size()) {
+    return InternalError("the order's positions, " + std::to_string(work.tokens_size()) + " from " +
+                         std::to_string(work.first_position()) + " on, do not fit a sequence of " +
+                         std::to_string(known.size()) + " tokens");
   }
   int64_t num_routed = 0;
   for (const control::KvPart& part : work.route()) num_routed += part.num_tokens();
-  if (num_routed != work.tokens_size()) return InternalError("the order's route has no place for some tokens");
+  if (num_routed != work.tokens_size())
+    return InternalError("the order's route has no place for some tokens");
   for (int i = 0; i < work.tokens_size(); ++i) {
     if (work.tokens(i) != known[static_cast<size_t>(work.first_position() + i)])
       return InternalError("the order's tokens are not the sequence's");
@@ -435,14 +476,18 @@ StepRunner::Rows StepRunner::Collect(const control::ComputeOrder& order, Failure
   for (const control::ComputeWork& work : order.work()) {
     const SequenceId sequence{work.sequence()};
     if (work.prefill() && order.dummy_prefill()) {
-      if (Status status = AppendDummy(work, StepId{order.step()}); !status.ok()) failures.emplace(sequence, std::move(status));
+      if (Status status = AppendDummy(work, StepId{order.step()}); !status.ok())
+        failures.emplace(sequence, std::move(status));
       continue;
     }
     Status status = Check(work);
     if (status.ok()) status = Share(work, StepId{order.step()});
-    const int64_t room = limits_.max_num_batched_tokens() - static_cast<int64_t>(rows.tokens.size());
-    if (status.ok() && work.tokens_size() > room) status = InternalError("the order has more rows than max_num_batched_tokens");
-    if (status.ok() && !rows.attention.empty() && rows.attention.back().prefill && !work.prefill()) {
+    const int64_t room =
+        limits_.max_num_batched_tokens() - static_cast<int64_t>(rows.tokens.size());
+    if (status.ok() && work.tokens_size() > room)
+      status = InternalError("the order has more rows than max_num_batched_tokens");
+    if (status.ok() && !rows.attention.empty() && rows.attention.back().prefill &&
+        !work.prefill()) {
       status = InternalError("the order has a decode row behind a prefill row");
     }
     if (!status.ok()) {
@@ -458,8 +503,9 @@ StepRunner::Rows StepRunner::Collect(const control::ComputeOrder& order, Failure
 Status StepRunner::AppendDummy(const control::ComputeWork& work, StepId step) const {
   int64_t position = work.first_position();
   for (const control::KvPart& part : work.route()) {
-    LAMINA_RETURN_IF_ERROR(attention_->AppendDummy(SequenceId{work.sequence()}, position,
-                                                   {part.slots().data(), static_cast<size_t>(part.slots_size())}, step));
+    LAMINA_RETURN_IF_ERROR(attention_->AppendDummy(
+        SequenceId{work.sequence()}, position,
+        {part.slots().data(), static_cast<size_t>(part.slots_size())}, step));
     position += part.slots_size();
   }
   return OkStatus();
@@ -469,9 +515,11 @@ Status StepRunner::AppendDummy(const control::ComputeWork& work, StepId step) co
 Status StepRunner::Share(const control::ComputeWork& work, StepId step) const {
   for (const control::KvPart& part : work.route()) {
     if (part.shared_size() == 0) continue;
-    if (part.shared_size() != work.first_position()) return InternalError("the order's shared slots are not those of the tokens before");
+    if (part.shared_size() != work.first_position())
+      return InternalError("the order's shared slots are not those of the tokens before");
     LAMINA_RETURN_IF_ERROR(
-        attention_->Share(SequenceId{work.sequence()}, {part.shared().data(), static_cast<size_t>(part.shared_size())}, step));
+        attention_->Share(SequenceId{work.sequence()},
+                          {part.shared().data(), static_cast<size_t>(part.shared_size())}, step));
   }
   return OkStatus();
 }
@@ -486,7 +534,8 @@ void StepRunner::AddRows(const control::ComputeWork& work, Rows& rows) {
   for (const control::KvPart& part : work.route()) {
     for (int i = 0; i < part.num_tokens(); ++i) {
       const TokenSlot slot = i < part.slots_size() ? part.slots(i) : 0;
-      rows.attention.push_back({SequenceId{work.sequence()}, NodeId{part.node_id()}, position++, slot, work.prefill(), work.sample()});
+      rows.attention.push_back({SequenceId{work.sequence()}, NodeId{part.node_id()}, position++,
+                                slot, work.prefill(), work.sample()});
     }
   }
   if (work.prefill()) return;
@@ -499,13 +548,17 @@ void StepRunner::SampleRows(Batch& batch) {
   const Rows& rows = batch.rows;
   const Failures& failures = batch.failures;
   control::StepResult& result = batch.result;
-  const auto sequence_of = [&](size_t i) { return rows.attention[static_cast<size_t>(rows.sampled[i])].sequence; };
+  const auto sequence_of = [&](size_t i) {
+    return rows.attention[static_cast<size_t>(rows.sampled[i])].sequence;
+  };
   std::vector<SampleWork> work;
   for (size_t i = 0; i < rows.sampled.size(); ++i) {
     if (failures.contains(sequence_of(i))) continue;
     const Sequence& sequence = sequences_.at(sequence_of(i));
     const std::span<const TokenId> all(sequence.tokens);
-    work.push_back({i, &sequence.sampling, {all.first(sequence.num_prompt), all.subspan(sequence.num_prompt)}});
+    work.push_back({i,
+                    &sequence.sampling,
+                    {all.first(sequence.num_prompt), all.subspan(sequence.num_prompt)}});
   }
   std::vector<SampledToken> tokens(work.size());
   batch.slices->Sample(work, tokens);

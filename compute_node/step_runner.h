@@ -1,8 +1,10 @@
-// Carries out ComputeOrders: slices, attention, sampling. This is where a decode step happens on a compute node.
+// Carries out ComputeOrders: slices, attention, sampling. This is where a decode step happens on a
+// compute node.
 //
-// Each batch has at most one step under way. While memory nodes compute the attention of one batch, slices of another are run. With several
-// compute nodes each runs its share of the batches, or of each batch's slices: then the context goes from node to node. Or several run each
-// slice together: then a batch also waits at all-reduces, and others run meanwhile.
+// Each batch has at most one step under way. While memory nodes compute the attention of one batch,
+// slices of another are run. With several compute nodes each runs its share of the batches, or of
+// each batch's slices: then the context goes from node to node. Or several run each slice together:
+// then a batch also waits at all-reduces, and others run meanwhile.
 #pragma once
 
 #include <memory>
@@ -27,15 +29,19 @@ namespace lamina {
 class StepRunner {
  public:
   // Borrows model and device. Errors as ComputeDevice::MakeSlices.
-  static Result<std::unique_ptr<StepRunner>> Create(const LoadedModel& model, const control::Limits& limits,
-                                                    std::unique_ptr<AttentionBackend> attention, ComputeDevice& device);
+  static Result<std::unique_ptr<StepRunner>> Create(const LoadedModel& model,
+                                                    const control::Limits& limits,
+                                                    std::unique_ptr<AttentionBackend> attention,
+                                                    ComputeDevice& device);
 
-  // What is under way on devices that wait for others ends early: they are waited for when memory of theirs is freed.
+  // What is under way on devices that wait for others ends early: they are waited for when memory
+  // of theirs is freed.
   ~StepRunner() { attention_->GiveUp(); }
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
 
-  // Takes an order. kInvalidArgument: there is no such batch, or its step before is still under way.
+  // Takes an order. kInvalidArgument: there is no such batch, or its step before is still under
+  // way.
   Status Begin(const control::ComputeOrder& order);
 
   // From here on this is one of several compute nodes. REQUIRES: no step was begun.
@@ -44,19 +50,23 @@ class StepRunner {
   bool idle() const { return num_under_way_ == 0; }
   bool among_several() const { return others_ != nullptr; }
 
-  // Runs the next slice of a batch whose attention is complete; false: none is. The result of a step that ended here goes to `results`. A
-  // step never fails as a whole, unless another compute node is lost: what went wrong stands in its result, by sequence and by node.
+  // Runs the next slice of a batch whose attention is complete; false: none is. The result of a
+  // step that ended here goes to `results`. A step never fails as a whole, unless another compute
+  // node is lost: what went wrong stands in its result, by sequence and by node.
   bool Advance(std::vector<control::StepResult>& results);
 
-  // Until Advance may have something to do, or one of `fds` is readable. REQUIRES: not idle(), and Advance had nothing to do.
+  // Until Advance may have something to do, or one of `fds` is readable. REQUIRES: not idle(), and
+  // Advance had nothing to do.
   void Sleep(std::span<const int> fds) {
-    attention_->Sleep(fds, others_ == nullptr ? Deadline(TimePoint::max()) : Deadline::After(others_->sign_interval()));
+    attention_->Sleep(fds, others_ == nullptr ? Deadline(TimePoint::max())
+                                              : Deadline::After(others_->sign_interval()));
   }
 
   StepTrace& trace() { return trace_; }
 
  private:
-  StepRunner(const LoadedModel& model, const control::Limits& limits, std::unique_ptr<AttentionBackend> attention, ComputeDevice& device);
+  StepRunner(const LoadedModel& model, const control::Limits& limits,
+             std::unique_ptr<AttentionBackend> attention, ComputeDevice& device);
 
   struct Sequence {
     std::vector<TokenId> tokens;  // prompt, then what was generated
@@ -95,13 +105,17 @@ class StepRunner {
   static void AddRows(const control::ComputeWork& work, Rows& rows);
   void Learn(const control::ComputeWork& work);
   int NodeOf(int number, int slice) const;  // index among the compute nodes
-  bool RunsHere(int number, int slice) const { return others_ == nullptr || NodeOf(number, slice) == others_->self(); }
+  bool RunsHere(int number, int slice) const {
+    return others_ == nullptr || NodeOf(number, slice) == others_->self();
+  }
   const Op& AttentionBefore(int slice) const;
   int NextReady();  // batch; -1: none
   bool Ready(int number);
   Status TakeContext(int number);
   bool Reducing(int number) const { return sums_ != nullptr && sums_->under_way(number); }
-  bool RunSlice(int number);  // the next one, or as far as an all-reduce, and starts the attention behind it; true: the step ends here
+  // The next one, or as far as an all-reduce, and starts the attention behind it; true: the step
+  // ends here.
+  bool RunSlice(int number);
   void RunToAttention(int number);
   const Op* RunPart(int number);  // as SliceRunner::Run
   void Reduce(int number, const Op& op);

@@ -40,18 +40,21 @@ int64_t StepTrace::Ran(StepWork work, const TracedWork& of, int64_t start_ns) {
   return now;
 }
 
-void StepTrace::Answered(NodeId node, const TracedWork& of, int64_t posted_ns, const ReplyTimes& times) {
+void StepTrace::Answered(NodeId node, const TracedWork& of, int64_t posted_ns,
+                         const ReplyTimes& times) {
   const int64_t taken = Now();
   if (taken == 0 || posted_ns == 0) return;
   Peer& peer = PeerOf(node);
   peer.clock.Add(times.clock, {posted_ns, times.noticed_ns, times.done_ns, taken});
   if (!peer.clock.known()) return;
-  // An estimated clock may put a time outside of what is possible by as much as it is wrong: the memory node's work lies between post and
-  // take.
+  // An estimated clock may put a time outside of what is possible by as much as it is wrong: the
+  // memory node's work lies between post and take.
   const int64_t busy = std::min(times.done_ns - times.noticed_ns, taken - posted_ns);
   const int64_t noticed = std::clamp(peer.clock.ToHere(times.noticed_ns), posted_ns, taken - busy);
-  const int64_t done = noticed + busy, started = std::min(noticed + (times.started_ns - times.noticed_ns), done);
-  if (times.bubble_ns > 0) Write(StepWork::kBubble, node, of, started - times.bubble_ns, started, peer.sums);
+  const int64_t done = noticed + busy,
+                started = std::min(noticed + (times.started_ns - times.noticed_ns), done);
+  if (times.bubble_ns > 0)
+    Write(StepWork::kBubble, node, of, started - times.bubble_ns, started, peer.sums);
   Write(StepWork::kQWire, node, of, posted_ns, noticed, peer.sums);
   Write(StepWork::kQueue, node, of, noticed, started, peer.sums);
   Write(StepWork::kAttention, node, of, started, done, peer.sums);
@@ -78,7 +81,8 @@ void StepTrace::TellRecords(size_t max_records, control::Trace& answer) {
   std::string& bytes = *answer.mutable_records();
   bytes.reserve(static_cast<size_t>(end - oldest) * sizeof(StepRecord));
   for (taken_ = oldest; taken_ < end;) {  // in two pieces if they go over the ring's end
-    const size_t at = taken_ % ring_.size(), count = std::min(ring_.size() - at, static_cast<size_t>(end - taken_));
+    const size_t at = taken_ % ring_.size(),
+                 count = std::min(ring_.size() - at, static_cast<size_t>(end - taken_));
     bytes += EncodeRecords(std::span(ring_).subspan(at, count));
     taken_ += count;
   }
@@ -99,7 +103,8 @@ StepTrace::Peer& StepTrace::PeerOf(NodeId node) {
   return peers_.back();
 }
 
-void StepTrace::Write(StepWork work, NodeId node, const TracedWork& of, int64_t start_ns, int64_t end_ns, StepTimes& sums) {
+void StepTrace::Write(StepWork work, NodeId node, const TracedWork& of, int64_t start_ns,
+                      int64_t end_ns, StepTimes& sums) {
   sums.Add(work, end_ns - start_ns);
   ring_[written_++ % ring_.size()] = {.start_ns = start_ns,
                                       .end_ns = end_ns,

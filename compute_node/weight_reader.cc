@@ -16,7 +16,9 @@ std::map<std::pair<std::string, WeightRole>, WeightRef> NamedWeights(const Graph
   for (const Op& op : graph.ops) {
     for (const WeightRef& weight : op.weights) {
       const bool looked_up = op.kind == OpKind::kEmbedding || op.kind == OpKind::kPositionEmbedding;
-      const WeightRole role = looked_up ? WeightRole::kTable : weight.shape.size() == 2 ? WeightRole::kMatrix : WeightRole::kVector;
+      const WeightRole role = looked_up                  ? WeightRole::kTable
+                              : weight.shape.size() == 2 ? WeightRole::kMatrix
+                                                         : WeightRole::kVector;
       named.emplace(std::pair(weight.id(), role), weight);
     }
   }
@@ -35,33 +37,42 @@ uint64_t Mix(uint64_t x) {  // SplitMix64's finaliser (Steele, Lea, Flood 2014)
   return x ^ (x >> 31);
 }
 
-const std::vector<int64_t>& WholeShape(const WeightRef& weight) { return weight.whole.empty() ? weight.shape : weight.whole; }
+const std::vector<int64_t>& WholeShape(const WeightRef& weight) {
+  return weight.whole.empty() ? weight.shape : weight.whole;
+}
 
-int64_t First(const WeightRef& weight, size_t dim) { return weight.first.empty() ? 0 : weight.first[dim]; }
+int64_t First(const WeightRef& weight, size_t dim) {
+  return weight.first.empty() ? 0 : weight.first[dim];
+}
 
-// Calls visit(first, count) for each run of consecutive elements of the whole tensor that make up the part. A vector has rows of 1.
+// Calls visit(first, count) for each run of consecutive elements of the whole tensor that make up
+// the part. A vector has rows of 1.
 template <typename Visit>
 void ForEachRun(const WeightRef& weight, Visit visit) {
   const bool is_matrix = weight.shape.size() == 2;
   const int64_t rows = weight.shape[0], width = is_matrix ? weight.shape[1] : 1;
-  const int64_t whole_width = is_matrix ? WholeShape(weight)[1] : 1, first_column = is_matrix ? First(weight, 1) : 0;
+  const int64_t whole_width = is_matrix ? WholeShape(weight)[1] : 1,
+                first_column = is_matrix ? First(weight, 1) : 0;
   const int64_t block = weight.blocks.size > 0 ? weight.blocks.size : rows;
   for (int64_t done = 0; done < rows; done += block) {
-    const int64_t first = First(weight, 0) + (done == 0 ? 0 : done / block * weight.blocks.step), count = std::min(block, rows - done);
+    const int64_t first = First(weight, 0) + (done == 0 ? 0 : done / block * weight.blocks.step),
+                  count = std::min(block, rows - done);
     if (width == whole_width) {
       visit(first * whole_width, count * width);
       continue;
     }
-    for (int64_t row = first; row < first + count; ++row) visit(row * whole_width + first_column, width);
+    for (int64_t row = first; row < first + count; ++row)
+      visit(row * whole_width + first_column, width);
   }
 }
 
-// Random values around 0 with the spread that keeps activations of a random model near 1; norms are 1, biases too small to matter. A part
-// has the values that it has in the whole tensor.
+// Random values around 0 with the spread that keeps activations of a random model near 1; norms are
+// 1, biases too small to matter. A part has the values that it has in the whole tensor.
 std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType dtype) {
   std::vector<std::byte> bytes(static_cast<size_t>(NumElements(weight.shape)) * ElementSize(dtype));
   const uint64_t name_seed = Mix(seed + std::hash<std::string>{}(weight.name));
-  const float spread = weight.shape.size() == 2 ? std::sqrt(3.0f / static_cast<float>(WholeShape(weight)[1])) : 0.0f;
+  const float spread =
+      weight.shape.size() == 2 ? std::sqrt(3.0f / static_cast<float>(WholeShape(weight)[1])) : 0.0f;
   const bool scales = weight.shape.size() == 1 && !weight.name.ends_with(".bias");  // a norm's
   const float centre = scales ? 1.0f - weight.plus : 0.0f;
   constexpr int64_t kBlock = 4096;
@@ -71,7 +82,10 @@ std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType
     for (int64_t begin = first; begin < first + n; begin += kBlock) {
       const int64_t count = std::min(kBlock, first + n - begin);
       for (int64_t i = 0; i < count; ++i) {
-        const auto unit = static_cast<float>(Mix(name_seed + static_cast<uint64_t>(begin + i)) >> 40) * 0x1p-23f - 1.0f;  // [-1, 1)
+        // [-1, 1).
+        const auto unit =
+            static_cast<float>(Mix(name_seed + static_cast<uint64_t>(begin + i)) >> 40) * 0x1p-23f -
+            1.0f;
         block[static_cast<size_t>(i)] = centre + spread * unit;
       }
       ConvertFromFloat(block.data(), count, dtype, out);
@@ -82,20 +96,24 @@ std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType
 }
 
 // The part of a tensor that the checkpoint holds with its axes the other way round.
-void CopyTransposed(const WeightRef& weight, const TensorView& whole, std::vector<std::byte>& copy) {
+void CopyTransposed(const WeightRef& weight, const TensorView& whole,
+                    std::vector<std::byte>& copy) {
   const size_t element = ElementSize(whole.dtype);
   const int64_t rows = WholeShape(weight)[0], width = WholeShape(weight)[1];
   copy.resize(static_cast<size_t>(NumElements(weight.shape)) * element);
   std::byte* out = copy.data();
   ForEachRun(weight, [&](int64_t first, int64_t n) {
     for (int64_t i = first; i < first + n; ++i, out += element) {
-      std::memcpy(out, whole.data.data() + static_cast<size_t>(i % width * rows + i / width) * element, element);
+      std::memcpy(out,
+                  whole.data.data() + static_cast<size_t>(i % width * rows + i / width) * element,
+                  element);
     }
   });
 }
 
 // The part of a tensor: where it lies, or in `copy` if it is not in one piece.
-std::span<const std::byte> PartOf(const WeightRef& weight, const TensorView& whole, std::vector<std::byte>& copy) {
+std::span<const std::byte> PartOf(const WeightRef& weight, const TensorView& whole,
+                                  std::vector<std::byte>& copy) {
   const size_t element = ElementSize(whole.dtype);
   if (weight.transposed) {
     CopyTransposed(weight, whole, copy);
@@ -103,7 +121,8 @@ std::span<const std::byte> PartOf(const WeightRef& weight, const TensorView& who
   }
   std::span<const std::byte> part;
   ForEachRun(weight, [&](int64_t first, int64_t n) {
-    part = whole.data.subspan(static_cast<size_t>(first) * element, static_cast<size_t>(n) * element);
+    part =
+        whole.data.subspan(static_cast<size_t>(first) * element, static_cast<size_t>(n) * element);
     if (n < NumElements(weight.shape)) copy.insert(copy.end(), part.begin(), part.end());
   });
   return copy.empty() ? part : std::span<const std::byte>(copy);
@@ -111,18 +130,23 @@ std::span<const std::byte> PartOf(const WeightRef& weight, const TensorView& who
 
 // Who wants a tensor that cannot be had, and what may be wrong.
 Status MissingWeight(const Status& status, const std::string& name, const ModelConfig& config) {
-  std::string message = status.message() + "; " + config.architecture + ", the architecture in config.json, has it";
+  std::string message =
+      status.message() + "; " + config.architecture + ", the architecture in config.json, has it";
   if (status.code() == StatusCode::kNotFound && name == "lm_head.weight") {
-    message += ". If the model's head is its embedding, config.json needs \"tie_word_embeddings\": true";
+    message +=
+        ". If the model's head is its embedding, config.json needs \"tie_word_embeddings\": true";
   }
   return {status.code(), std::move(message)};
 }
 
 }  // namespace
 
-Result<WeightReader> WeightReader::Open(const Graph& graph, const ModelConfig& config, const WeightOptions& options) {
-  if (options.load_format != "dummy" && options.load_format != "auto" && options.load_format != "safetensors")
-    return InvalidArgument("load format '" + options.load_format + "'; known: auto, safetensors, dummy");
+Result<WeightReader> WeightReader::Open(const Graph& graph, const ModelConfig& config,
+                                        const WeightOptions& options) {
+  if (options.load_format != "dummy" && options.load_format != "auto" &&
+      options.load_format != "safetensors")
+    return InvalidArgument("load format '" + options.load_format +
+                           "'; known: auto, safetensors, dummy");
   WeightReader reader(config, options);
   if (options.load_format != "dummy") {
     LAMINA_ASSIGN_OR_RETURN(reader.checkpoint_, Checkpoint::Open(options.model_dir));

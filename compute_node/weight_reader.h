@@ -1,4 +1,5 @@
-// Reads what weights a graph names, from a checkpoint or made up, one after the other: for whoever keeps them in a form of its own.
+// Reads what weights a graph names, from a checkpoint or made up, one after the other: for whoever
+// keeps them in a form of its own.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +20,12 @@ namespace lamina {
 
 struct WeightOptions {
   std::string model_dir;
-  std::string load_format = "auto";  // auto | safetensors | dummy (random weights from the shapes alone; no file is read)
+  // Auto | safetensors | dummy (random weights from the shapes alone; no file is read).
+  std::string load_format = "auto";
   uint64_t dummy_seed = 0;
   ModelShare share = {};
-  std::function<void(int64_t loaded_bytes, int64_t total_bytes)> on_progress;  // called on the loading thread, after each tensor
+  // Called on the loading thread, after each tensor.
+  std::function<void(int64_t loaded_bytes, int64_t total_bytes)> on_progress;
 };
 
 // What operators do with a weight: multiply by it, take it element by element, or look rows up.
@@ -40,7 +43,8 @@ struct FoundWeight {
 class WeightReader {
  public:
   // Borrows config and options. kInvalidArgument: no such load format. Else as Checkpoint::Open.
-  static Result<WeightReader> Open(const Graph& graph, const ModelConfig& config, const WeightOptions& options);
+  static Result<WeightReader> Open(const Graph& graph, const ModelConfig& config,
+                                   const WeightOptions& options);
 
   // What ReadAll will give, in its order.
   struct Named {
@@ -51,15 +55,17 @@ class WeightReader {
   };
   Result<std::vector<Named>> List() const;
 
-  // Gives every weight, or part of one, that the graph names to `take`, once per role, and returns their bytes as stored in the checkpoint.
-  // kNotFound and kInvalidArgument name the tensor, its file, its shape and the expected one; and what `take` returns.
+  // Gives every weight, or part of one, that the graph names to `take`, once per role, and returns
+  // their bytes as stored in the checkpoint. kNotFound and kInvalidArgument name the tensor, its
+  // file, its shape and the expected one; and what `take` returns.
   Result<int64_t> ReadAll(const std::function<Status(FoundWeight)>& take);
 
   // Of tensors that are not `made`. Null for made-up weights.
   std::unique_ptr<Checkpoint> TakeCheckpoint() { return std::move(checkpoint_); }
 
  private:
-  WeightReader(const ModelConfig& config, const WeightOptions& options) : config_(config), options_(options) {}
+  WeightReader(const ModelConfig& config, const WeightOptions& options)
+      : config_(config), options_(options) {}
   Result<TensorView> FindWhole(const WeightRef& weight) const;
   Result<TensorView> Find(const WeightRef& weight, std::vector<std::byte>& made) const;
 

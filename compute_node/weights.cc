@@ -6,8 +6,8 @@
 
 namespace lamina {
 
-Result<std::unique_ptr<Weights>> Weights::Load(const Graph& graph, const ModelConfig& config, const WeightOptions& options,
-                                               WorkerTeam& team) {
+Result<std::unique_ptr<Weights>> Weights::Load(const Graph& graph, const ModelConfig& config,
+                                               const WeightOptions& options, WorkerTeam& team) {
   LAMINA_ASSIGN_OR_RETURN(WeightReader reader, WeightReader::Open(graph, config, options));
   std::unique_ptr<Weights> weights(new Weights());
   const auto take = [&](FoundWeight found) {
@@ -23,7 +23,9 @@ void Weights::Take(FoundWeight found, WorkerTeam& team) {
   const auto& [dtype, tensor_shape, data] = found.tensor;
   const std::vector<int64_t>& shape = found.weight.shape;
   switch (found.role) {
-    case WeightRole::kMatrix: matrices_.emplace(found.id, PackedWeights(data.data(), dtype, shape[0], shape[1], team)); break;
+    case WeightRole::kMatrix:
+      matrices_.emplace(found.id, PackedWeights(data.data(), dtype, shape[0], shape[1], team));
+      break;
     case WeightRole::kVector: {
       std::vector<float>& vector = vectors_[found.id];
       vector.resize(static_cast<size_t>(shape[0]));

@@ -26,8 +26,8 @@ class Weights {
 
  public:
   // Errors as WeightReader's.
-  static Result<std::unique_ptr<Weights>> Load(const Graph& graph, const ModelConfig& config, const WeightOptions& options,
-                                               WorkerTeam& team);
+  static Result<std::unique_ptr<Weights>> Load(const Graph& graph, const ModelConfig& config,
+                                               const WeightOptions& options, WorkerTeam& team);
 
   // REQUIRES (all three): the graph names it in that role.
   const PackedWeights& Matrix(const WeightRef& weight) const { return Of(matrices_, weight); }
@@ -44,7 +44,8 @@ class Weights {
   Weights() = default;
   void Take(FoundWeight found, WorkerTeam& team);
 
-  std::unique_ptr<Checkpoint> checkpoint_;  // null for dummy weights; embedding tables point into it, or into made_tables_
+  // Null for dummy weights; embedding tables point into it, or into made_tables_.
+  std::unique_ptr<Checkpoint> checkpoint_;
   // By WeightRef::id().
   std::unordered_map<std::string, std::vector<std::byte>> made_tables_;
   std::unordered_map<std::string, PackedWeights> matrices_;

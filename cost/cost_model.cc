@@ -9,9 +9,12 @@
 namespace lamina {
 namespace {
 
-double NumElements(const WeightRef& weight) { return std::accumulate(weight.shape.begin(), weight.shape.end(), 1.0, std::multiplies<>()); }
+double NumElements(const WeightRef& weight) {
+  return std::accumulate(weight.shape.begin(), weight.shape.end(), 1.0, std::multiplies<>());
+}
 
-double RooflineSeconds(const DeviceSpec& device, DType dtype, double operations, double mfu, double bytes) {
+double RooflineSeconds(const DeviceSpec& device, DType dtype, double operations, double mfu,
+                       double bytes) {
   const double peak = device.peak_flops_per_s(static_cast<int>(ElementSize(dtype)));
   return std::max(operations / (peak * mfu), bytes / device.reached_bytes_per_s());
 }
@@ -27,16 +30,20 @@ const Op& HeadOf(const Graph& graph) {
 }
 
 LayerProfile::Shape ShapeOf(const ModelConfig& model) {
-  return {model.num_heads, model.num_kv_heads, static_cast<int>(model.hidden_size), static_cast<int>(model.intermediate_size)};
+  return {model.num_heads, model.num_kv_heads, static_cast<int>(model.hidden_size),
+          static_cast<int>(model.intermediate_size)};
 }
 
 }  // namespace
 
 LinearWork WorkOf(const Slice& slice, const Graph& graph) {
   LinearWork work;
-  const auto width = [&](ValueId id) { return static_cast<double>(graph.values[static_cast<size_t>(id)].width); };
+  const auto width = [&](ValueId id) {
+    return static_cast<double>(graph.values[static_cast<size_t>(id)].width);
+  };
   for (const Op& op : slice.program) {
-    if (op.kind == OpKind::kEmbedding || op.kind == OpKind::kPositionEmbedding) work.row_elements += 2 * width(op.output);
+    if (op.kind == OpKind::kEmbedding || op.kind == OpKind::kPositionEmbedding)
+      work.row_elements += 2 * width(op.output);
     if (op.kind == OpKind::kAllReduce) work.row_elements += (op.num_ranks + 1) * width(op.output);
     if (op.kind == OpKind::kExperts) {
       double weights = 0, rows = 0;
@@ -59,26 +66,33 @@ LinearWork WorkOf(const Slice& slice, const Graph& graph) {
 double LinearSeconds(const DeviceSpec& device, const LinearWork& work, DType dtype, int64_t rows) {
   if (rows == 0) return 0;
   const auto batch = static_cast<double>(rows);
-  const double bytes = static_cast<double>(ElementSize(dtype)) * (work.weights + batch * work.row_elements);
-  return RooflineSeconds(device, dtype, 2 * (work.weights - work.unrouted) * batch, device.Mfu(batch), bytes);
+  const double bytes =
+      static_cast<double>(ElementSize(dtype)) * (work.weights + batch * work.row_elements);
+  return RooflineSeconds(device, dtype, 2 * (work.weights - work.unrouted) * batch,
+                         device.Mfu(batch), bytes);
 }
 
-double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype, int64_t rows) {
+double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype,
+                    int64_t rows) {
   const Slice& slice = model.slices[static_cast<size_t>(k)];
   if (!device.profile) return LinearSeconds(device, WorkOf(slice, model.graph), dtype, rows);
   if (rows == 0) return 0;
   double seconds = 0;
-  if (slice.attention_out >= 0) seconds += device.profile->AfterAttentionSeconds(static_cast<double>(rows));
-  if (slice.attention >= 0) return seconds + device.profile->BeforeAttentionSeconds(static_cast<double>(rows));
+  if (slice.attention_out >= 0)
+    seconds += device.profile->AfterAttentionSeconds(static_cast<double>(rows));
+  if (slice.attention >= 0)
+    return seconds + device.profile->BeforeAttentionSeconds(static_cast<double>(rows));
   Slice head;
   head.program.push_back(HeadOf(model.graph));
   return seconds + LinearSeconds(device, WorkOf(head, model.graph), dtype, rows);
 }
 
-double SecondsBehindQueries(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype, int64_t rows) {
+double SecondsBehindQueries(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype,
+                            int64_t rows) {
   const Slice& slice = model.slices[static_cast<size_t>(k)];
   Slice behind;
-  const auto q = std::find_if(slice.program.begin(), slice.program.end(), [&](const Op& op) { return op.output == slice.q; });
+  const auto q = std::find_if(slice.program.begin(), slice.program.end(),
+                              [&](const Op& op) { return op.output == slice.q; });
   if (q != slice.program.end()) behind.program.assign(q + 1, slice.program.end());
   const double all = LinearSeconds(device, WorkOf(slice, model.graph), dtype, rows);
   if (all <= 0) return 0;
@@ -86,10 +100,12 @@ double SecondsBehindQueries(const DeviceSpec& device, const SlicedModel& model, 
   return share * SliceSeconds(device, model, k, dtype, rows);
 }
 
-double StepSeconds(const DeviceSpec& device, const SlicedModel& model, DType dtype, int64_t rows, int64_t sampled_rows) {
+double StepSeconds(const DeviceSpec& device, const SlicedModel& model, DType dtype, int64_t rows,
+                   int64_t sampled_rows) {
   const int last = static_cast<int>(model.slices.size()) - 1;
   double seconds = 0;
-  for (int k = 0; k <= last; ++k) seconds += SliceSeconds(device, model, k, dtype, k == last ? sampled_rows : rows);
+  for (int k = 0; k <= last; ++k)
+    seconds += SliceSeconds(device, model, k, dtype, k == last ? sampled_rows : rows);
   return seconds;
 }
 
@@ -98,12 +114,13 @@ Status CheckProfile(const DeviceSpec& device, const ModelConfig& model) {
   const LayerProfile::Shape ours = ShapeOf(model);
   if (device.profile->shape() == ours) return OkStatus();
   const auto text = [](const LayerProfile::Shape& shape) {
-    return std::to_string(shape.num_heads) + " heads, " + std::to_string(shape.num_kv_heads) + " kv heads, hidden size " +
-           std::to_string(shape.hidden_size) + " and intermediate size " + std::to_string(shape.intermediate_size);
+    return std::to_string(shape.num_heads) + " heads, " + std::to_string(shape.num_kv_heads) +
+           " kv heads, hidden size " + std::to_string(shape.hidden_size) +
+           " and intermediate size " + std::to_string(shape.intermediate_size);
   };
   const std::string file = device.profile_paths.empty() ? "" : device.profile_paths.front() + " ";
-  return InvalidArgument("device " + device.name + ": its profile " + file + "is of a model with " + text(device.profile->shape()) +
-                         "; this one has " + text(ours));
+  return InvalidArgument("device " + device.name + ": its profile " + file + "is of a model with " +
+                         text(device.profile->shape()) + "; this one has " + text(ours));
 }
 
 Status FitProfile(DeviceSpec& device, const ModelConfig& model, int workers) {
@@ -113,13 +130,14 @@ Status FitProfile(DeviceSpec& device, const ModelConfig& model, int workers) {
   for (const LayerProfile& profile : device.other_profiles) measured.push_back(&profile);
   for (const LayerProfile* profile : measured) {
     if (profile->shape() != ours) continue;
-    Result<LayerProfile> of_workers = profile->workers() == workers ? Result<LayerProfile>(*profile) : profile->WithWorkers(workers);
+    Result<LayerProfile> of_workers = profile->workers() == workers ? Result<LayerProfile>(*profile)
+                                                                    : profile->WithWorkers(workers);
     if (!of_workers.ok()) break;  // measured with other numbers of workers only
     device.profile = std::move(*of_workers);
     return OkStatus();
   }
-  Result<LayerProfile> predicted =
-      LayerProfile::Predict(measured, ours, workers, device.peak_flops_per_s(), device.bandwidth_gb_per_s * 1e9);
+  Result<LayerProfile> predicted = LayerProfile::Predict(
+      measured, ours, workers, device.peak_flops_per_s(), device.bandwidth_gb_per_s * 1e9);
   if (!predicted.ok()) return predicted.status().WithContext("device " + device.name);
   device.profile = std::move(*predicted);
   return OkStatus();
@@ -129,7 +147,8 @@ Status CheckRanks(const DeviceSpec& device, int num_ranks) {
   if (!device.profile || num_ranks <= 1) return OkStatus();
   const std::string file = device.profile_paths.empty() ? "" : device.profile_paths.front() + " ";
   return InvalidArgument("device " + device.name + ": its profile " + file +
-                         "is of whole layers, and with tensor_parallel_size each node runs a part of each; use a device without one");
+                         "is of whole layers, and with tensor_parallel_size each node runs a part "
+                         "of each; use a device without one");
 }
 
 void AttentionLoad::AddDecode(int64_t context) {
@@ -140,28 +159,35 @@ void AttentionLoad::AddDecode(int64_t context) {
 
 void AttentionLoad::AddPrefill(int64_t first, int64_t count, int64_t window) {
   queries += count;
-  const int64_t all = window == 0 ? count : std::clamp<int64_t>(window - first, 0, count);  // rows that look at every token before them
+  // Rows that look at every token before them.
+  const int64_t all = window == 0 ? count : std::clamp<int64_t>(window - first, 0, count);
   pairs += all * first + all * (all + 1) / 2 + (count - all) * window;
   kv_tokens += first + count - (window == 0 ? 0 : std::max<int64_t>(0, first + 1 - window));
 }
 
 double AttentionOperations(const AttentionHeads& heads, const AttentionLoad& load) {
-  return 4.0 * heads.num_heads * heads.head_dim * static_cast<double>(load.pairs);  // q k^T and the weighted sum of v
+  // Q k^T and the weighted sum of v.
+  return 4.0 * heads.num_heads * heads.head_dim * static_cast<double>(load.pairs);
 }
 
 double RowsPerToken(const AttentionHeads& heads, const AttentionLoad& load) {
-  return static_cast<double>(load.pairs) / static_cast<double>(load.kv_tokens) * heads.num_heads / heads.num_kv_heads;
+  return static_cast<double>(load.pairs) / static_cast<double>(load.kv_tokens) * heads.num_heads /
+         heads.num_kv_heads;
 }
 
-double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads, const AttentionLoad& load) {
+double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads,
+                        const AttentionLoad& load) {
   if (load.kv_tokens == 0) return 0;
   const double q_width = static_cast<double>(heads.num_heads) * heads.head_dim;
   const double kv_width = static_cast<double>(heads.num_kv_heads) * heads.head_dim;
-  const auto queries = static_cast<double>(load.queries), tokens = static_cast<double>(load.kv_tokens);
+  const auto queries = static_cast<double>(load.queries),
+             tokens = static_cast<double>(load.kv_tokens);
   const DType computed = heads.dtype == DType::kF8 ? DType::kBF16 : heads.dtype;
-  const double bytes = static_cast<double>(ElementSize(heads.dtype)) * 2 * kv_width * (tokens + queries) +
-                       static_cast<double>(ElementSize(computed)) * 2 * q_width * queries;
-  return RooflineSeconds(device, computed, AttentionOperations(heads, load), device.AttentionMfu(RowsPerToken(heads, load)), bytes);
+  const double bytes =
+      static_cast<double>(ElementSize(heads.dtype)) * 2 * kv_width * (tokens + queries) +
+      static_cast<double>(ElementSize(computed)) * 2 * q_width * queries;
+  return RooflineSeconds(device, computed, AttentionOperations(heads, load),
+                         device.AttentionMfu(RowsPerToken(heads, load)), bytes);
 }
 
 int64_t WeightBytes(const Graph& graph, DType dtype) {

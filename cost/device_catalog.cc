@@ -36,17 +36,20 @@ void ReadPoints(YamlMap& device, const std::string& key, std::vector<MfuPoint>* 
     point.Require("mfu");
     ReadShare(point, "mfu", &read.mfu);
     point.Close();
-    if (!points.empty() && read.batch <= points.back().batch) point.Fail("batch", "the batches of '" + key + "' must ascend");
+    if (!points.empty() && read.batch <= points.back().batch)
+      point.Fail("batch", "the batches of '" + key + "' must ascend");
     points.push_back(read);
   }
   if (!points.empty()) *points_of_key = std::move(points);
 }
 
 void ReadMfu(YamlMap& device, DeviceSpec* spec) {
-  if (spec->mfu.empty()) device.Require("mfu", "a list such as [{batch: 128, mfu: 0.25}, {batch: 512, mfu: 0.46}]");
+  if (spec->mfu.empty())
+    device.Require("mfu", "a list such as [{batch: 128, mfu: 0.25}, {batch: 512, mfu: 0.46}]");
   ReadPoints(device, "mfu", &spec->mfu);
   ReadPoints(device, "attention_mfu", &spec->attention_mfu);
-  if (spec->mfu.empty()) device.Fail("mfu", device.section() + " needs at least one point of 'mfu'");
+  if (spec->mfu.empty())
+    device.Fail("mfu", device.section() + " needs at least one point of 'mfu'");
 }
 
 void ReadProfiles(YamlMap& device, const std::filesystem::path& folder, DeviceSpec* spec) {
@@ -107,7 +110,8 @@ double Interpolate(const std::vector<MfuPoint>& points, double batch) {
   for (size_t i = 1; i < points.size(); ++i) {
     const MfuPoint &low = points[i - 1], &high = points[i];
     if (batch > high.batch) continue;
-    const double share = std::log(batch / low.batch) / std::log(static_cast<double>(high.batch) / low.batch);
+    const double share =
+        std::log(batch / low.batch) / std::log(static_cast<double>(high.batch) / low.batch);
     return low.mfu + share * (high.mfu - low.mfu);
   }
   return points.back().mfu;
@@ -123,18 +127,23 @@ double DeviceSpec::AttentionMfu(double rows_per_token) const {
 
 Result<DeviceCatalog> DeviceCatalog::Load(const std::string& path) { return LoadNested(path, 0); }
 
-Result<DeviceCatalog> DeviceCatalog::Parse(const std::string& yaml, const std::string& path) { return ParseNested(yaml, path, 0); }
+Result<DeviceCatalog> DeviceCatalog::Parse(const std::string& yaml, const std::string& path) {
+  return ParseNested(yaml, path, 0);
+}
 
 Result<DeviceCatalog> DeviceCatalog::LoadNested(const std::string& path, int depth) {
   std::error_code ignored;  // cannot be looked at: as good as absent
-  if (!std::filesystem::is_regular_file(path, ignored)) return NotFound("device catalog " + path + ": no such file");
+  if (!std::filesystem::is_regular_file(path, ignored))
+    return NotFound("device catalog " + path + ": no such file");
   std::ifstream in(path);
   std::stringstream text;
-  if (!(text << in.rdbuf())) return InvalidArgument("device catalog " + path + ": cannot be read, or is empty");
+  if (!(text << in.rdbuf()))
+    return InvalidArgument("device catalog " + path + ": cannot be read, or is empty");
   return ParseNested(text.str(), path, depth);
 }
 
-Result<DeviceCatalog> DeviceCatalog::ParseNested(const std::string& yaml, const std::string& path, int depth) {
+Result<DeviceCatalog> DeviceCatalog::ParseNested(const std::string& yaml, const std::string& path,
+                                                 int depth) {
   LAMINA_ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(yaml, path));
   YamlErrors errors(path);
   YamlMap map(root, "the top level", errors);
@@ -148,7 +157,8 @@ Result<DeviceCatalog> DeviceCatalog::ParseNested(const std::string& yaml, const 
   DeviceCatalog catalog;
   if (!base.empty()) {
     const std::string where = path + ":" + std::to_string(map.LineOf("extends"));
-    if (depth == kMaxDepth) return InvalidArgument(where + ": catalogs extend each other in a circle");
+    if (depth == kMaxDepth)
+      return InvalidArgument(where + ": catalogs extend each other in a circle");
     Result<DeviceCatalog> loaded = LoadNested(folder / base, depth + 1);
     if (!loaded.ok()) return loaded.status().WithContext(where);
     catalog = std::move(*loaded);
@@ -157,8 +167,10 @@ Result<DeviceCatalog> DeviceCatalog::ParseNested(const std::string& yaml, const 
   std::set<std::string> names;
   for (YamlMap& device : map.Items("devices")) {
     const std::string name = ReadName(device);
-    if (!names.insert(name).second) device.Fail("name", "there are two devices with the name '" + name + "'");
-    auto spec = std::find_if(catalog.devices_.begin(), catalog.devices_.end(), [&](const DeviceSpec& known) { return known.name == name; });
+    if (!names.insert(name).second)
+      device.Fail("name", "there are two devices with the name '" + name + "'");
+    auto spec = std::find_if(catalog.devices_.begin(), catalog.devices_.end(),
+                             [&](const DeviceSpec& known) { return known.name == name; });
     if (spec == catalog.devices_.end()) {
       spec = catalog.devices_.emplace(spec);
       spec->name = name;
@@ -175,7 +187,8 @@ Result<DeviceSpec> DeviceCatalog::Find(std::string_view name) const {
   for (DeviceSpec device : devices_) {
     if (device.name == name) {
       for (const std::string& path : device.profile_paths) {
-        LAMINA_ASSIGN_OR_RETURN(LayerProfile profile, LayerProfile::Load(path, device.tensor_parallel));
+        LAMINA_ASSIGN_OR_RETURN(LayerProfile profile,
+                                LayerProfile::Load(path, device.tensor_parallel));
         if (!device.profile) {
           device.profile = std::move(profile);
         } else {
@@ -186,7 +199,8 @@ Result<DeviceSpec> DeviceCatalog::Find(std::string_view name) const {
     }
     known += (known.empty() ? "" : ", ") + device.name;
   }
-  return NotFound("device catalog " + path_ + " has no '" + std::string(name) + "'; it has: " + (known.empty() ? "nothing" : known));
+  return NotFound("device catalog " + path_ + " has no '" + std::string(name) +
+                  "'; it has: " + (known.empty() ? "nothing" : known));
 }
 
 }  // namespace lamina

@@ -25,20 +25,24 @@ std::vector<std::string> SplitAtCommas(const std::string& line) {
 // One line of the table. The first missing or malformed cell is remembered.
 class CsvRow {
  public:
-  CsvRow(const std::map<std::string, size_t>& columns, std::vector<std::string> cells) : columns_(columns), cells_(std::move(cells)) {}
+  CsvRow(const std::map<std::string, size_t>& columns, std::vector<std::string> cells)
+      : columns_(columns), cells_(std::move(cells)) {}
 
   double Number(const std::string& column) {
     const size_t at = columns_.at(column);
     const std::string cell = at < cells_.size() ? cells_[at] : "";
     double value = 0;
     const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-    if (error == std::errc() && end == cell.data() + cell.size() && std::isfinite(value) && value >= 0) return value;
+    if (error == std::errc() && end == cell.data() + cell.size() && std::isfinite(value) &&
+        value >= 0)
+      return value;
     if (wrong_.empty()) wrong_ = "'" + column + "' is '" + cell + "': expected a number, 0 or more";
     return 0;
   }
   int Count(const std::string& column) {
     const double value = Number(column);
-    if (value < 1 && wrong_.empty()) wrong_ = "'" + column + "' is '" + cells_[columns_.at(column)] + "': expected 1 or more";
+    if (value < 1 && wrong_.empty())
+      wrong_ = "'" + column + "' is '" + cells_[columns_.at(column)] + "': expected 1 or more";
     return static_cast<int>(std::min(value, 1e9));
   }
 
@@ -70,14 +74,16 @@ constexpr const char* kColumns[] = {"n_head",
 
 Result<LayerProfile> LayerProfile::Load(const std::string& path, int tensor_parallel) {
   std::error_code ignored;  // cannot be looked at: as good as absent
-  if (!std::filesystem::is_regular_file(path, ignored)) return NotFound("profile " + path + ": no such file");
+  if (!std::filesystem::is_regular_file(path, ignored))
+    return NotFound("profile " + path + ": no such file");
   std::ifstream in(path);
   std::string line;
   std::getline(in, line);
   std::map<std::string, size_t> columns;
   for (const std::string& name : SplitAtCommas(line)) columns.emplace(name, columns.size());
   for (const char* column : kColumns) {
-    if (!columns.contains(column)) return InvalidArgument(path + ":1: there is no column '" + column + "'");
+    if (!columns.contains(column))
+      return InvalidArgument(path + ":1: there is no column '" + column + "'");
   }
   LayerProfile profile;
   profile.path_ = path;
@@ -85,7 +91,8 @@ Result<LayerProfile> LayerProfile::Load(const std::string& path, int tensor_para
   for (int number = 2; std::getline(in, line); ++number) {
     CsvRow row(columns, SplitAtCommas(line));
     const int workers = row.Count("num_tensor_parallel_workers"), rows = row.Count("num_tokens");
-    const Shape shape{row.Count("n_head"), row.Count("n_kv_head"), row.Count("n_embd"), row.Count("n_expanded_embd")};
+    const Shape shape{row.Count("n_head"), row.Count("n_kv_head"), row.Count("n_embd"),
+                      row.Count("n_expanded_embd")};
     Operators times;
     times.qkv = row.Number("attn_pre_proj_ms") * 1e-3;
     times.output = row.Number("attn_post_proj_ms") * 1e-3;
@@ -97,7 +104,8 @@ Result<LayerProfile> LayerProfile::Load(const std::string& path, int tensor_para
     times.activation = row.Number("mlp_act_ms") * 1e-3;
     times.add = row.Number("add_ms") * 1e-3;
     std::string wrong = row.wrong();
-    if (wrong.empty() && number > 2 && shape != profile.shape_) wrong = "the shape of the model differs from the line before";
+    if (wrong.empty() && number > 2 && shape != profile.shape_)
+      wrong = "the shape of the model differs from the line before";
     if (!wrong.empty()) return InvalidArgument(path + ":" + std::to_string(number) + ": " + wrong);
     profile.shape_ = shape;
     profile.by_workers_[workers][rows].AddToMean(times, ++counts[{workers, rows}]);
@@ -108,7 +116,9 @@ Result<LayerProfile> LayerProfile::Load(const std::string& path, int tensor_para
 
 Status LayerProfile::UseWorkers(int workers) {
   const auto found = by_workers_.find(workers);
-  if (found == by_workers_.end()) return InvalidArgument(path_ + ": no row has " + std::to_string(workers) + " tensor-parallel workers");
+  if (found == by_workers_.end())
+    return InvalidArgument(path_ + ": no row has " + std::to_string(workers) +
+                           " tensor-parallel workers");
   workers_ = workers;
   points_.clear();
   for (const auto& [rows, times] : found->second) points_.push_back(PointOf(rows, times));
@@ -126,8 +136,9 @@ void LayerProfile::Operators::AddToMean(const Operators& other, int count) {
 }
 
 LayerProfile::Point LayerProfile::PointOf(int rows, const Operators& times) {
-  return {static_cast<double>(rows), times.first_norm + times.qkv + times.rotation,
-          times.output + times.second_norm + times.up + times.activation + times.down + 2 * times.add};
+  return {
+      static_cast<double>(rows), times.first_norm + times.qkv + times.rotation,
+      times.output + times.second_norm + times.up + times.activation + times.down + 2 * times.add};
 }
 
 std::vector<double> LayerProfile::rows() const {
@@ -139,13 +150,18 @@ std::vector<double> LayerProfile::rows() const {
 double LayerProfile::Interpolate(double rows, double Point::*part) const {
   const Point& last = points_.back();
   if (rows >= last.rows) return last.*part * rows / last.rows;
-  const auto high = std::lower_bound(points_.begin(), points_.end(), rows, [](const Point& point, double r) { return point.rows < r; });
+  const auto high = std::lower_bound(points_.begin(), points_.end(), rows,
+                                     [](const Point& point, double r) { return point.rows < r; });
   if (high == points_.begin()) return (*high).*part;
   const Point& low = *(high - 1);
   return low.*part + (rows - low.rows) / (high->rows - low.rows) * ((*high).*part - low.*part);
 }
 
-double LayerProfile::BeforeAttentionSeconds(double rows) const { return Interpolate(rows, &Point::before); }
-double LayerProfile::AfterAttentionSeconds(double rows) const { return Interpolate(rows, &Point::after); }
+double LayerProfile::BeforeAttentionSeconds(double rows) const {
+  return Interpolate(rows, &Point::before);
+}
+double LayerProfile::AfterAttentionSeconds(double rows) const {
+  return Interpolate(rows, &Point::after);
+}
 
 }  // namespace lamina

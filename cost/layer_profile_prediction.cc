@@ -1,4 +1,5 @@
-// LayerProfile::Predict: times of a layer's operators from those of other layers on the same device.
+// LayerProfile::Predict: times of a layer's operators from those of other layers on the same
+// device.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,8 +10,9 @@
 namespace lamina {
 namespace {
 
-// How near a matrix is in (log inputs, log outputs) decides how much it weighs: 1 / (distance^2 + kNear). kSteepness pulls the plane
-// towards level ground, which matters only where all matrices lie on one line.
+// How near a matrix is in (log inputs, log outputs) decides how much it weighs: 1 / (distance^2 +
+// kNear). kSteepness pulls the plane towards level ground, which matters only where all matrices
+// lie on one line.
 constexpr double kNear = 0.02, kSteepness = 0.05;
 constexpr size_t kFewestMatrices = 3;  // of a plane
 
@@ -20,9 +22,11 @@ struct Neighbour {
   double slowness = 0;             // log
 };
 
-// The plane's height at the origin. The normal equations of weighted least squares, by elimination. REQUIRES: not empty.
+// The plane's height at the origin. The normal equations of weighted least squares, by elimination.
+// REQUIRES: not empty.
 double HeightAtOrigin(const std::vector<Neighbour>& neighbours) {
-  std::array<std::array<double, 4>, 3> rows{};  // [ sums of x x^T | sum of x y ] with x = (inputs, outputs, 1)
+  // [ sums of x x^T | sum of x y ] with x = (inputs, outputs, 1).
+  std::array<std::array<double, 4>, 3> rows{};
   double weights = 0;
   for (const Neighbour& n : neighbours) {
     const double weight = 1 / (n.inputs * n.inputs + n.outputs * n.outputs + kNear);
@@ -47,7 +51,8 @@ struct Sample {
   double x = 0, y = 0;
 };
 
-// A straight line through the samples at `x`, that neither falls nor goes below a third of the smallest sample. REQUIRES: not empty.
+// A straight line through the samples at `x`, that neither falls nor goes below a third of the
+// smallest sample. REQUIRES: not empty.
 double LineAt(const std::vector<Sample>& samples, double x) {
   double mean_x = 0, mean_y = 0, smallest = samples.front().y;
   for (const Sample& s : samples) {
@@ -68,7 +73,9 @@ double LineAt(const std::vector<Sample>& samples, double x) {
 
 std::vector<LayerProfile::Matrix> LayerProfile::MatricesOf(const Shape& shape, int workers) {
   const double width = shape.hidden_size, head = width / shape.num_heads, split = workers;
-  const double heads = shape.num_heads / split, kv_heads = std::max(1.0, shape.num_kv_heads / split), mlp = shape.intermediate_size / split;
+  const double heads = shape.num_heads / split,
+               kv_heads = std::max(1.0, shape.num_kv_heads / split),
+               mlp = shape.intermediate_size / split;
   return {{width, (heads + 2 * kv_heads) * head, &Operators::qkv},
           {heads * head, width, &Operators::output},
           {width, 2 * mlp, &Operators::up},
@@ -77,7 +84,8 @@ std::vector<LayerProfile::Matrix> LayerProfile::MatricesOf(const Shape& shape, i
 
 std::vector<LayerProfile::Pointwise> LayerProfile::PointwiseOf(const Shape& shape, int workers) {
   const double width = shape.hidden_size, head = width / shape.num_heads, split = workers;
-  const double heads = shape.num_heads / split, kv_heads = std::max(1.0, shape.num_kv_heads / split);
+  const double heads = shape.num_heads / split,
+               kv_heads = std::max(1.0, shape.num_kv_heads / split);
   return {{width, &Operators::first_norm},
           {width, &Operators::second_norm},
           {(heads + kv_heads) * head, &Operators::rotation},
@@ -85,8 +93,9 @@ std::vector<LayerProfile::Pointwise> LayerProfile::PointwiseOf(const Shape& shap
           {width, &Operators::add}};
 }
 
-Result<LayerProfile> LayerProfile::Predict(std::span<const LayerProfile* const> measured, const Shape& shape, int workers,
-                                           double peak_flops_per_s, double bytes_per_s) {
+Result<LayerProfile> LayerProfile::Predict(std::span<const LayerProfile* const> measured,
+                                           const Shape& shape, int workers, double peak_flops_per_s,
+                                           double bytes_per_s) {
   const auto ideal = [&](double rows, const Matrix& m) {
     constexpr double kElementBytes = 2;
     return 2 * rows * m.inputs * m.outputs / peak_flops_per_s +
@@ -124,7 +133,8 @@ Result<LayerProfile> LayerProfile::Predict(std::span<const LayerProfile* const> 
     for (const Matrix& wanted : MatricesOf(shape, workers)) {
       std::vector<Neighbour> neighbours;
       for (const auto& [m, slowness] : samples.matrices)
-        neighbours.push_back({std::log(m.inputs / wanted.inputs), std::log(m.outputs / wanted.outputs), slowness});
+        neighbours.push_back(
+            {std::log(m.inputs / wanted.inputs), std::log(m.outputs / wanted.outputs), slowness});
       times.*wanted.time = std::exp(HeightAtOrigin(neighbours)) * ideal(rows, wanted);
     }
     for (const Pointwise& wanted : PointwiseOf(shape, workers)) {
@@ -135,7 +145,8 @@ Result<LayerProfile> LayerProfile::Predict(std::span<const LayerProfile* const> 
   }
   if (profile.points_.empty()) {
     return InvalidArgument("a layer cannot be predicted from " + std::to_string(measured.size()) +
-                           " profiles: no number of rows was measured for " + std::to_string(kFewestMatrices) + " matrices");
+                           " profiles: no number of rows was measured for " +
+                           std::to_string(kFewestMatrices) + " matrices");
   }
   return profile;
 }

@@ -14,25 +14,32 @@ std::optional<CudaGpu> ParseCuda(std::string_view name) {
   if (!name.starts_with(kCudaPrefix)) return std::nullopt;
   const std::string_view digits = name.substr(kCudaPrefix.size());
   CudaGpu gpu;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), gpu.index);
-  const bool ok = error == std::errc() && end == digits.data() + digits.size() && gpu.index >= 0 && gpu.index < kMaxGpus;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), gpu.index);
+  const bool ok = error == std::errc() && end == digits.data() + digits.size() && gpu.index >= 0 &&
+                  gpu.index < kMaxGpus;
   return ok ? std::optional(gpu) : std::nullopt;
 }
 
 }  // namespace
 
-bool IsModelledName(std::string_view name) { return name.starts_with(kModelledPrefix) && name.size() > kModelledPrefix.size(); }
+bool IsModelledName(std::string_view name) {
+  return name.starts_with(kModelledPrefix) && name.size() > kModelledPrefix.size();
+}
 
 bool IsGpuName(std::string_view name) { return ParseCuda(name).has_value(); }
 
-bool IsDeviceName(std::string_view name) { return name == "cpu" || IsGpuName(name) || IsModelledName(name); }
+bool IsDeviceName(std::string_view name) {
+  return name == "cpu" || IsGpuName(name) || IsModelledName(name);
+}
 
 Clock::duration PollingPatience(const NodeDevice& device) {
   return std::holds_alternative<HostCpu>(device) ? microseconds(200) : milliseconds(1);
 }
 
 Result<NodeDevice> FindDevice(const std::string& name, const std::string& catalog_path) {
-  if (!IsDeviceName(name)) return InvalidArgument("device '" + name + "': " + std::string(kExpectedDevice));
+  if (!IsDeviceName(name))
+    return InvalidArgument("device '" + name + "': " + std::string(kExpectedDevice));
   if (const std::optional<CudaGpu> gpu = ParseCuda(name)) return NodeDevice(*gpu);
   if (!IsModelledName(name)) return NodeDevice(HostCpu{});
   if (catalog_path.empty()) return InvalidArgument("device '" + name + "' needs a device catalog");
@@ -41,9 +48,11 @@ Result<NodeDevice> FindDevice(const std::string& name, const std::string& catalo
   return NodeDevice(std::move(spec));
 }
 
-Result<std::optional<DeviceSpec>> FindModelledDevice(const std::string& name, const std::string& catalog_path) {
+Result<std::optional<DeviceSpec>> FindModelledDevice(const std::string& name,
+                                                     const std::string& catalog_path) {
   LAMINA_ASSIGN_OR_RETURN(NodeDevice device, FindDevice(name, catalog_path));
-  if (DeviceSpec* const spec = std::get_if<DeviceSpec>(&device)) return std::optional<DeviceSpec>(std::move(*spec));
+  if (DeviceSpec* const spec = std::get_if<DeviceSpec>(&device))
+    return std::optional<DeviceSpec>(std::move(*spec));
   return std::optional<DeviceSpec>();
 }
 

@@ -11,8 +11,8 @@
 #include <variant>
 
 #include "base/clock.h"
-#include "cost/device_catalog.h"
 #include "base/status.h"
+#include "cost/device_catalog.h"
 
 namespace lamina {
 
@@ -29,16 +29,19 @@ bool IsGpuName(std::string_view name);
 
 // For messages about text that has none.
 inline constexpr std::string_view kExpectedDevice =
-    "expected cpu, cuda:N with the number of a GPU, or modelled:NAME with a NAME of the device catalog";
+    "expected cpu, cuda:N with the number of a GPU, or modelled:NAME with a NAME of the device "
+    "catalog";
 
-// How long a node polls for the next message before it sleeps. The cores of a host whose device computes have nothing else to do; where
-// they compute themselves, other nodes on them do.
+// How long a node polls for the next message before it sleeps. The cores of a host whose device
+// computes have nothing else to do; where they compute themselves, other nodes on them do.
 Clock::duration PollingPatience(const NodeDevice& device);
 
-// Finds a modelled one in the catalog. kInvalidArgument: no device name, or no catalog. Else as DeviceCatalog::Load and Find.
+// Finds a modelled one in the catalog. kInvalidArgument: no device name, or no catalog. Else as
+// DeviceCatalog::Load and Find.
 Result<NodeDevice> FindDevice(const std::string& name, const std::string& catalog_path);
 
 // The device that "modelled:NAME" stands for, none for the others. Errors as FindDevice.
-Result<std::optional<DeviceSpec>> FindModelledDevice(const std::string& name, const std::string& catalog_path);
+Result<std::optional<DeviceSpec>> FindModelledDevice(const std::string& name,
+                                                     const std::string& catalog_path);
 
 }  // namespace lamina

@@ -18,7 +18,8 @@ struct AttentionShape {
 };
 
 // One layer of a slab of token slots, as a kernel sees it. Strides in elements.
-// k(kv_head, slot) = k + kv_head * head_stride + slot * slot_stride, [head_dim] of `dtype`; v likewise.
+// k(kv_head, slot) = k + kv_head * head_stride + slot * slot_stride, [head_dim] of `dtype`; v
+// likewise.
 struct KvView {
   const void* k = nullptr;
   const void* v = nullptr;

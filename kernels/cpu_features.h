@@ -7,7 +7,8 @@ namespace lamina {
 
 enum class CpuIsa { kScalar, kAvx2, kAvx512 };
 
-// The best this CPU has, or what LAMINA_CPU_ISA=scalar|avx2|avx512 asks for if the CPU has it. All give the same bits.
+// The best this CPU has, or what LAMINA_CPU_ISA=scalar|avx2|avx512 asks for if the CPU has it. All
+// give the same bits.
 CpuIsa ActiveCpuIsa();
 
 // For tests and benchmarks: every one this CPU can run, best last.

@@ -4,16 +4,19 @@ namespace lamina {
 
 std::string NameOf(SequenceId sequence) { return "sequence " + std::to_string(sequence.value); }
 
-Status KvTables::Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) {
+Status KvTables::Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
+                        StepId step) {
   const auto found = tables_.find(sequence);
-  const int64_t length = found == tables_.end() ? 0 : static_cast<int64_t>(found->second.slots.size());
+  const int64_t length =
+      found == tables_.end() ? 0 : static_cast<int64_t>(found->second.slots.size());
   if (position != length) {
-    return Corrupt(NameOf(sequence) + " has " + std::to_string(length) + " tokens here, but the order continues at position " +
-                   std::to_string(position));
+    return Corrupt(NameOf(sequence) + " has " + std::to_string(length) +
+                   " tokens here, but the order continues at position " + std::to_string(position));
   }
   for (const TokenSlot slot : slots) {
     if (slot >= capacity_tokens_)
-      return Corrupt(NameOf(sequence) + ": token slot " + std::to_string(slot) + " of " + std::to_string(capacity_tokens_));
+      return Corrupt(NameOf(sequence) + ": token slot " + std::to_string(slot) + " of " +
+                     std::to_string(capacity_tokens_));
   }
   Table& table = tables_[sequence];
   if (length == 0) {
@@ -41,7 +44,8 @@ void KvTables::Release(SequenceId sequence) {
 
 Result<KvTables::Table*> KvTables::Find(SequenceId sequence, StepId step) {
   const auto found = tables_.find(sequence);
-  if (found == tables_.end() || step < found->second.since) return NotFound(NameOf(sequence) + " is not stored here");
+  if (found == tables_.end() || step < found->second.since)
+    return NotFound(NameOf(sequence) + " is not stored here");
   return &found->second;
 }
 
@@ -53,11 +57,13 @@ Result<const KvTables::Table*> KvTables::Find(SequenceId sequence) const {
 
 Result<TokenSlot> KvTables::Claim(int layer, SequenceId sequence, int64_t position, StepId step) {
   LAMINA_ASSIGN_OR_RETURN(Table* const table, Find(sequence, step));
-  if (layer < 0 || layer >= num_layers_) return Corrupt("layer " + std::to_string(layer) + " of " + std::to_string(num_layers_));
+  if (layer < 0 || layer >= num_layers_)
+    return Corrupt("layer " + std::to_string(layer) + " of " + std::to_string(num_layers_));
   int64_t& written = table->written[static_cast<size_t>(layer)];
   if (position != written || position >= static_cast<int64_t>(table->slots.size())) {
-    return Corrupt(NameOf(sequence) + " layer " + std::to_string(layer) + ": token " + std::to_string(position) + " came when token " +
-                   std::to_string(written) + " of " + std::to_string(table->slots.size()) + " was due");
+    return Corrupt(NameOf(sequence) + " layer " + std::to_string(layer) + ": token " +
+                   std::to_string(position) + " came when token " + std::to_string(written) +
+                   " of " + std::to_string(table->slots.size()) + " was due");
   }
   ++written;
   return table->slots[static_cast<size_t>(position)];
@@ -69,11 +75,13 @@ Status KvTables::ClaimAll(SequenceId sequence, int64_t num_tokens, StepId step) 
   return OkStatus();
 }
 
-Result<std::span<const TokenSlot>> KvTables::Readable(int layer, SequenceId sequence, int64_t num_tokens) const {
+Result<std::span<const TokenSlot>> KvTables::Readable(int layer, SequenceId sequence,
+                                                      int64_t num_tokens) const {
   LAMINA_ASSIGN_OR_RETURN(const Table* const table, Find(sequence));
-  if (layer < 0 || layer >= num_layers_ || num_tokens < 0 || num_tokens > table->written[static_cast<size_t>(layer)]) {
-    return Corrupt(NameOf(sequence) + " layer " + std::to_string(layer) + ": attention over " + std::to_string(num_tokens) +
-                   " tokens, but not all of them were written");
+  if (layer < 0 || layer >= num_layers_ || num_tokens < 0 ||
+      num_tokens > table->written[static_cast<size_t>(layer)]) {
+    return Corrupt(NameOf(sequence) + " layer " + std::to_string(layer) + ": attention over " +
+                   std::to_string(num_tokens) + " tokens, but not all of them were written");
   }
   return std::span<const TokenSlot>(table->slots).first(static_cast<size_t>(num_tokens));
 }

@@ -1,5 +1,6 @@
-// Philox 4x32-10, a counter-based generator: random bits as a function of (counter, key), without state.
-// Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011, section 4.3.
+// Philox 4x32-10, a counter-based generator: random bits as a function of (counter, key), without
+// state. Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011,
+// section 4.3.
 #pragma once
 
 #include <array>
@@ -7,7 +8,8 @@
 
 namespace lamina {
 
-constexpr std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+constexpr std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
+                                             std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53u} * counter[0];
     const uint64_t b = uint64_t{0xCD9E8D57u} * counter[2];

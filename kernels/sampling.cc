@@ -34,23 +34,28 @@ struct ByLogit {
   }
 };
 
-float MaxOf(std::span<const float> logits) { return *std::max_element(logits.begin(), logits.end()); }
+float MaxOf(std::span<const float> logits) {
+  return *std::max_element(logits.begin(), logits.end());
+}
 
 // Sum of exp(logit - max) over the row.
 double SumExp(std::span<const float> logits, float max) {
   static thread_local std::vector<float> weights;
   weights.resize(logits.size());
-  ActiveKernels().exp_scaled(logits.data(), max, 1.0f, static_cast<int64_t>(logits.size()), weights.data());
+  ActiveKernels().exp_scaled(logits.data(), max, 1.0f, static_cast<int64_t>(logits.size()),
+                             weights.data());
   double sum = 0;
   for (float w : weights) sum += w;
   return sum;
 }
 
-void FillTopLogprobs(std::span<const float> raw, int32_t num, double log_sum, SampledToken& sampled) {
+void FillTopLogprobs(std::span<const float> raw, int32_t num, double log_sum,
+                     SampledToken& sampled) {
   std::vector<TokenId> ids(raw.size());
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<TokenId>(i);
   const size_t count = std::min(ids.size(), static_cast<size_t>(num));
-  std::partial_sort(ids.begin(), ids.begin() + static_cast<int64_t>(count), ids.end(), ByLogit{raw});
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<int64_t>(count), ids.end(),
+                    ByLogit{raw});
   for (size_t i = 0; i < count; ++i) {
     sampled.top.push_back({ids[i], static_cast<float>(raw[static_cast<size_t>(ids[i])] - log_sum)});
   }
@@ -63,18 +68,25 @@ void FillLogprobs(std::span<const float> raw, int32_t num, SampledToken& sampled
   sampled.logprob = static_cast<float>(chosen - log_sum);
   sampled.rank = 1;
   for (size_t i = 0; i < raw.size(); ++i) {
-    sampled.rank += raw[i] > chosen || (raw[i] == chosen && static_cast<TokenId>(i) < sampled.token);
+    sampled.rank +=
+        raw[i] > chosen || (raw[i] == chosen && static_cast<TokenId>(i) < sampled.token);
   }
   if (num > 0) FillTopLogprobs(raw, num, log_sum, sampled);
 }
 
-// Repetition penalty (Keskar et al. 2019, section 4.1) over prompt and output; frequency and presence over the output.
-void CollectPenalties(const SamplingParams& params, const SampleContext& context, int64_t vocab, std::vector<LogitEdit>& penalties) {
-  if (params.repetition_penalty == 1.0f && params.frequency_penalty == 0.0f && params.presence_penalty == 0.0f) return;
-  static thread_local std::vector<int32_t> output_count;  // by token, 0 between calls; -1: only in the prompt
+// Repetition penalty (Keskar et al. 2019, section 4.1) over prompt and output; frequency and
+// presence over the output.
+void CollectPenalties(const SamplingParams& params, const SampleContext& context, int64_t vocab,
+                      std::vector<LogitEdit>& penalties) {
+  if (params.repetition_penalty == 1.0f && params.frequency_penalty == 0.0f &&
+      params.presence_penalty == 0.0f)
+    return;
+  // By token, 0 between calls; -1: only in the prompt.
+  static thread_local std::vector<int32_t> output_count;
   output_count.resize(std::max(output_count.size(), static_cast<size_t>(vocab)));
   for (TokenId token : context.output) {
-    if (InVocab(token, vocab) && output_count[static_cast<size_t>(token)]++ == 0) penalties.push_back({token, 0});
+    if (InVocab(token, vocab) && output_count[static_cast<size_t>(token)]++ == 0)
+      penalties.push_back({token, 0});
   }
   for (TokenId token : context.prompt) {
     if (!InVocab(token, vocab) || output_count[static_cast<size_t>(token)] != 0) continue;
@@ -83,11 +95,14 @@ void CollectPenalties(const SamplingParams& params, const SampleContext& context
   }
   for (LogitEdit& penalty : penalties) {
     const int32_t count = std::exchange(output_count[static_cast<size_t>(penalty.token)], 0);
-    if (count > 0) penalty.value = params.frequency_penalty * static_cast<float>(count) + params.presence_penalty;
+    if (count > 0)
+      penalty.value =
+          params.frequency_penalty * static_cast<float>(count) + params.presence_penalty;
   }
 }
 
-void EditLogits(std::span<float> logits, const SamplingParams& params, const SampleContext& context) {
+void EditLogits(std::span<float> logits, const SamplingParams& params,
+                const SampleContext& context) {
   static thread_local LogitEdits edits;
   CollectEdits(params, context, std::ssize(logits), edits);
   for (const LogitEdit& bias : edits.biases) {
@@ -110,7 +125,8 @@ struct Candidates {
 void Weigh(std::span<const float> logits, float max, float temperature, Candidates& c) {
   c.weights.resize(c.ids.size());
   for (size_t i = 0; i < c.ids.size(); ++i) c.weights[i] = logits[static_cast<size_t>(c.ids[i])];
-  ActiveKernels().exp_scaled(c.weights.data(), max, 1.0f / temperature, static_cast<int64_t>(c.ids.size()), c.weights.data());
+  ActiveKernels().exp_scaled(c.weights.data(), max, 1.0f / temperature,
+                             static_cast<int64_t>(c.ids.size()), c.weights.data());
 }
 
 double Total(const Candidates& c) {
@@ -122,13 +138,16 @@ double Total(const Candidates& c) {
 void KeepTopK(std::span<const float> logits, int32_t top_k, Candidates& c) {
   const auto k = static_cast<size_t>(top_k);
   if (top_k <= 0 || k >= c.ids.size()) return;
-  std::nth_element(c.ids.begin(), c.ids.begin() + static_cast<int64_t>(k), c.ids.end(), ByLogit{logits});
+  std::nth_element(c.ids.begin(), c.ids.begin() + static_cast<int64_t>(k), c.ids.end(),
+                   ByLogit{logits});
   c.ids.resize(k);
 }
 
-// Keeps the fewest most likely tokens that together have top_p of what top-k left. Tokens below the average of what may go cannot be among
-// them: dropping these first leaves little to sort of a large vocabulary.
-void KeepTopP(std::span<const float> logits, const SamplingParams& params, float max, Candidates& c) {
+// Keeps the fewest most likely tokens that together have top_p of what top-k left. Tokens below the
+// average of what may go cannot be among them: dropping these first leaves little to sort of a
+// large vocabulary.
+void KeepTopP(std::span<const float> logits, const SamplingParams& params, float max,
+              Candidates& c) {
   if (params.top_p >= 1.0f) return;
   Weigh(logits, max, DrawTemperature(params), c);
   const double total = Total(c), enough = params.top_p * total;
@@ -146,7 +165,8 @@ void KeepTopP(std::span<const float> logits, const SamplingParams& params, float
   c.ids.resize(std::max<size_t>(kept, 1));
 }
 
-void KeepMinP(std::span<const float> logits, const SamplingParams& params, float max, Candidates& c) {
+void KeepMinP(std::span<const float> logits, const SamplingParams& params, float max,
+              Candidates& c) {
   if (params.min_p <= 0.0f) return;
   const float least = max + DrawTemperature(params) * std::log(params.min_p);
   std::erase_if(c.ids, [&](TokenId token) { return logits[static_cast<size_t>(token)] < least; });
@@ -176,7 +196,8 @@ TokenId Draw(std::span<const float> logits, const SamplingParams& params, uint64
 
 }  // namespace
 
-void CollectEdits(const SamplingParams& params, const SampleContext& context, int64_t vocab, LogitEdits& edits) {
+void CollectEdits(const SamplingParams& params, const SampleContext& context, int64_t vocab,
+                  LogitEdits& edits) {
   edits.biases.clear();
   edits.penalties.clear();
   for (const auto& [token, bias] : params.logit_bias) {
@@ -191,7 +212,8 @@ void CollectEdits(const SamplingParams& params, const SampleContext& context, in
   CollectPenalties(params, context, vocab, edits.penalties);
 }
 
-SampledToken Sample(std::span<float> logits, const SamplingParams& params, const SampleContext& context) {
+SampledToken Sample(std::span<float> logits, const SamplingParams& params,
+                    const SampleContext& context) {
   static thread_local std::vector<float> raw;
   SampledToken sampled;
   sampled.token = -1;
@@ -201,7 +223,9 @@ SampledToken Sample(std::span<float> logits, const SamplingParams& params, const
   EditLogits(logits, params, context);
   if (!IsSane(logits)) return sampled;
   if (DrawTemperature(params) == 0.0f) {
-    sampled.token = static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());  // the first of equals
+    // The first of equals.
+    sampled.token =
+        static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   } else {
     sampled.token = Draw(logits, params, context.prompt.size() + context.output.size());
   }
@@ -211,7 +235,8 @@ SampledToken Sample(std::span<float> logits, const SamplingParams& params, const
 
 double Random01(uint64_t seed, uint64_t position) {
   const auto low = [](uint64_t x) { return static_cast<uint32_t>(x); };
-  const auto bits = Philox4x32({low(position), low(position >> 32), 0, 0}, {low(seed), low(seed >> 32)});
+  const auto bits =
+      Philox4x32({low(position), low(position >> 32), 0, 0}, {low(seed), low(seed >> 32)});
   return static_cast<double>((uint64_t{bits[0]} << 32 | bits[1]) >> 11) * 0x1p-53;
 }
 

@@ -15,35 +15,46 @@ constexpr int kNanByte = 0xff;
 
 Status CheckShape(const KvShape& shape, int64_t capacity_tokens) {
   if (shape.num_layers <= 0 || shape.num_kv_heads <= 0) {
-    return InvalidArgument("token slab: " + std::to_string(shape.num_layers) + " layers of " + std::to_string(shape.num_kv_heads) +
+    return InvalidArgument("token slab: " + std::to_string(shape.num_layers) + " layers of " +
+                           std::to_string(shape.num_kv_heads) +
                            " kv heads, expected at least one of each");
   }
   if (shape.head_dim <= 0 || shape.head_dim > 256 || shape.head_dim % 8 != 0) {
-    return InvalidArgument("token slab: head_dim is " + std::to_string(shape.head_dim) + ", expected a multiple of 8 up to 256");
+    return InvalidArgument("token slab: head_dim is " + std::to_string(shape.head_dim) +
+                           ", expected a multiple of 8 up to 256");
   }
   if (capacity_tokens <= 0 || capacity_tokens > std::numeric_limits<TokenSlot>::max()) {
-    return InvalidArgument("token slab: capacity is " + std::to_string(capacity_tokens) + " tokens, expected 1 to 2^32 - 1");
+    return InvalidArgument("token slab: capacity is " + std::to_string(capacity_tokens) +
+                           " tokens, expected 1 to 2^32 - 1");
   }
   return OkStatus();
 }
 
 }  // namespace
 
-Result<std::unique_ptr<TokenSlab>> TokenSlab::Create(const KvShape& shape, int64_t capacity_tokens) {
+Result<std::unique_ptr<TokenSlab>> TokenSlab::Create(const KvShape& shape,
+                                                     int64_t capacity_tokens) {
   LAMINA_RETURN_IF_ERROR(CheckShape(shape, capacity_tokens));
   const auto bytes_per_token = static_cast<size_t>(shape.bytes_per_token());
   size_t memory_bytes = 0;
   void* memory = nullptr;
-  if (!__builtin_mul_overflow(bytes_per_token, static_cast<size_t>(capacity_tokens), &memory_bytes)) memory = MapHuge(memory_bytes);
+  if (!__builtin_mul_overflow(bytes_per_token, static_cast<size_t>(capacity_tokens), &memory_bytes))
+    memory = MapHuge(memory_bytes);
   if (memory == nullptr) {
-    return OutOfSpace("token slab: the system refused the memory for " + std::to_string(capacity_tokens) + " tokens of " +
+    return OutOfSpace("token slab: the system refused the memory for " +
+                      std::to_string(capacity_tokens) + " tokens of " +
                       std::to_string(bytes_per_token) + " bytes; use fewer tokens");
   }
-  return std::unique_ptr<TokenSlab>(new TokenSlab(shape, capacity_tokens, static_cast<std::byte*>(memory), memory_bytes));
+  return std::unique_ptr<TokenSlab>(
+      new TokenSlab(shape, capacity_tokens, static_cast<std::byte*>(memory), memory_bytes));
 }
 
-TokenSlab::TokenSlab(const KvShape& shape, int64_t capacity_tokens, std::byte* memory, size_t memory_bytes)
-    : shape_(shape), capacity_tokens_(capacity_tokens), memory_(memory), memory_bytes_(memory_bytes) {}
+TokenSlab::TokenSlab(const KvShape& shape, int64_t capacity_tokens, std::byte* memory,
+                     size_t memory_bytes)
+    : shape_(shape),
+      capacity_tokens_(capacity_tokens),
+      memory_(memory),
+      memory_bytes_(memory_bytes) {}
 
 TokenSlab::~TokenSlab() { UnmapHuge(memory_, memory_bytes_); }
 
@@ -54,7 +65,8 @@ std::byte* TokenSlab::At(int layer, int k_or_v, int kv_head, TokenSlot slot) con
 }
 
 KvView TokenSlab::View(int layer) const {
-  return {At(layer, 0, 0, 0), At(layer, 1, 0, 0), capacity_tokens_ * shape_.head_dim, shape_.head_dim, shape_.dtype};
+  return {At(layer, 0, 0, 0), At(layer, 1, 0, 0), capacity_tokens_ * shape_.head_dim,
+          shape_.head_dim, shape_.dtype};
 }
 
 void TokenSlab::Write(int layer, TokenSlot slot, const float* k, const float* v) {
@@ -75,7 +87,8 @@ void TokenSlab::WriteRaw(int layer, TokenSlot slot, const void* k, const void* v
 }
 
 void TokenSlab::FillDummy(TokenSlot slot) {
-  const size_t element = ElementSize(shape_.dtype), row_bytes = static_cast<size_t>(shape_.head_dim) * element;
+  const size_t element = ElementSize(shape_.dtype),
+               row_bytes = static_cast<size_t>(shape_.head_dim) * element;
   if (dummy_.empty()) {
     std::vector<float> values(kNumDummyValues + static_cast<size_t>(shape_.head_dim));
     uint32_t state = 1;
@@ -84,7 +97,8 @@ void TokenSlab::FillDummy(TokenSlot slot) {
       value = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
     }
     dummy_.resize(values.size() * element);
-    ConvertFromFloat(values.data(), static_cast<int64_t>(values.size()), shape_.dtype, dummy_.data());
+    ConvertFromFloat(values.data(), static_cast<int64_t>(values.size()), shape_.dtype,
+                     dummy_.data());
   }
   size_t row = slot;
   for (int layer = 0; layer < shape_.num_layers; ++layer) {

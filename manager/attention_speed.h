@@ -14,8 +14,9 @@ class AttentionSpeed {
   // Tokens read per microsecond; none before the first measurement.
   std::optional<double> value() const { return value_; }
 
-  // Takes the node's counters; true if they gave a measurement. Some microseconds of each message are overhead, so messages that took less
-  // than kMeaningfulUs on average say nothing. Old measurements fade by half with each new one.
+  // Takes the node's counters; true if they gave a measurement. Some microseconds of each message
+  // are overhead, so messages that took less than kMeaningfulUs on average say nothing. Old
+  // measurements fade by half with each new one.
   bool Update(const control::Stats& now);
 
   static constexpr int64_t kMeaningfulUs = 25;
@@ -25,8 +26,8 @@ class AttentionSpeed {
   std::optional<double> value_;
 };
 
-// With which steps the nodes are asked for their counters: often until the speeds of all are known, as what the first requests hold is
-// placed before and stays where it is; then now and then.
+// With which steps the nodes are asked for their counters: often until the speeds of all are known,
+// as what the first requests hold is placed before and stays where it is; then now and then.
 class SpeedRounds {
  public:
   // Called once a step; true if the nodes are to be asked now.

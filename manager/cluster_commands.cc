@@ -20,27 +20,33 @@
 namespace lamina {
 namespace {
 
-// Defines alive(): the process $1 with start time $2 exists and is not a zombie. Fields of /proc/PID/stat are counted behind the name.
+// Defines alive(): the process $1 with start time $2 exists and is not a zombie. Fields of
+// /proc/PID/stat are counted behind the name.
 constexpr char kAliveFunction[] =
-    "alive() { p=$1; t=$2; set -- $(sed 's/.*) //' /proc/$p/stat 2>/dev/null); [ \"${20}\" = $t ] && [ \"$1\" != Z ]; }\n";
+    "alive() { p=$1; t=$2; set -- $(sed 's/.*) //' /proc/$p/stat 2>/dev/null); [ \"${20}\" = $t ] "
+    "&& [ \"$1\" != Z ]; }\n";
 
 std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig& node) {
   const bool is_memory = node.role == NodeRole::kMemory;
-  std::vector<std::string> argv = {is_memory ? "lamina-memory-node" : "lamina-compute-node", "--name", node.name, "--listen",
-                                   ClusterConfig::Address(node)};
+  std::vector<std::string> argv = {is_memory ? "lamina-memory-node" : "lamina-compute-node",
+                                   "--name", node.name, "--listen", ClusterConfig::Address(node)};
   if (is_memory) argv.insert(argv.end(), {"--memory", FormatSize(node.memory_bytes)});
-  if (node.host_memory_bytes > 0) argv.insert(argv.end(), {"--host-memory", FormatSize(node.host_memory_bytes)});
+  if (node.host_memory_bytes > 0)
+    argv.insert(argv.end(), {"--host-memory", FormatSize(node.host_memory_bytes)});
   argv.insert(argv.end(), {"--threads", std::to_string(node.threads)});
   if (!node.cpus.empty()) argv.insert(argv.end(), {"--cpus", node.cpus});
   if (node.device != "cpu") argv.insert(argv.end(), {"--device", node.device});
-  if (IsModelledName(node.device)) argv.insert(argv.end(), {"--device-catalog", config.device_catalog});
+  if (IsModelledName(node.device))
+    argv.insert(argv.end(), {"--device-catalog", config.device_catalog});
   if (config.drain_timeout + kNodeDrainMargin != Clock::duration(kNodeDrainTimeout)) {
-    const auto seconds = std::chrono::ceil<std::chrono::seconds>(config.drain_timeout + kNodeDrainMargin);
+    const auto seconds =
+        std::chrono::ceil<std::chrono::seconds>(config.drain_timeout + kNodeDrainMargin);
     argv.insert(argv.end(), {"--drain-timeout", std::to_string(seconds.count())});
   }
   if (!config.secret_file.empty()) argv.insert(argv.end(), {"--secret-file", config.secret_file});
   if (!config.tls.empty()) {
-    argv.insert(argv.end(), {"--tls-certificate", config.tls.certificate, "--tls-key", config.tls.key, "--tls-ca", config.tls.ca});
+    argv.insert(argv.end(), {"--tls-certificate", config.tls.certificate, "--tls-key",
+                             config.tls.key, "--tls-ca", config.tls.ca});
   }
   return argv;
 }
@@ -56,13 +62,17 @@ bool IsNameOfThisMachine(const std::string& host) {
   const auto [answer, is_new] = known.emplace(host, !InterfaceOf(host).empty());
   addrinfo wanted{}, *found = nullptr;
   wanted.ai_socktype = SOCK_STREAM;
-  if (!is_new || answer->second || getaddrinfo(host.c_str(), nullptr, &wanted, &found) != 0) return answer->second;
+  if (!is_new || answer->second || getaddrinfo(host.c_str(), nullptr, &wanted, &found) != 0)
+    return answer->second;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
     std::array<char, NI_MAXHOST> text{};
-    if (getnameinfo(entry->ai_addr, entry->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) continue;
+    if (getnameinfo(entry->ai_addr, entry->ai_addrlen, text.data(), text.size(), nullptr, 0,
+                    NI_NUMERICHOST) != 0)
+      continue;
     const std::string address = text.data();
-    answer->second |= address == "::1" || address.starts_with("127.") || !InterfaceOf(address).empty();
+    answer->second |=
+        address == "::1" || address.starts_with("127.") || !InterfaceOf(address).empty();
   }
   return answer->second;
 }
@@ -76,14 +86,17 @@ std::vector<std::string> SplitWords(const std::string& text) {
 
 }  // namespace
 
-std::vector<DaemonCommand> DaemonCommands(const ClusterConfig& config, const std::string& config_path, bool with_manager) {
+std::vector<DaemonCommand> DaemonCommands(const ClusterConfig& config,
+                                          const std::string& config_path, bool with_manager) {
   std::vector<DaemonCommand> daemons;
   for (const NodeRole role : {NodeRole::kMemory, NodeRole::kCompute}) {
     for (const NodeConfig& node : config.nodes) {
       if (node.role == role) daemons.push_back({node.name, node.host, NodeArgv(config, node)});
     }
   }
-  if (with_manager) daemons.push_back({kManagerName, config.controller_host, {"lamina", "serve", "--cluster", config_path}});
+  if (with_manager)
+    daemons.push_back(
+        {kManagerName, config.controller_host, {"lamina", "serve", "--cluster", config_path}});
   return daemons;
 }
 
@@ -97,40 +110,49 @@ bool IsLocalHost(const std::string& host) {
   return IsNameOfThisMachine(host);
 }
 
-std::vector<std::string> CommandOnHost(const ClusterConfig& config, const std::string& host, const std::string& script) {
+std::vector<std::string> CommandOnHost(const ClusterConfig& config, const std::string& host,
+                                       const std::string& script) {
   if (IsLocalHost(host)) return {"/bin/sh", "-c", script};
   std::vector<std::string> argv = SplitWords(config.ssh);
-  argv.insert(argv.end(), {host, "sh -c " + ShellQuote(script)});  // ssh hands one text to the login shell, which may not be POSIX
+  // Ssh hands one text to the login shell, which may not be POSIX.
+  argv.insert(argv.end(), {host, "sh -c " + ShellQuote(script)});
   return argv;
 }
 
-std::vector<std::pair<std::string, std::string>> HiddenEnvironment(const ClusterConfig& config, const DaemonCommand& daemon) {
+std::vector<std::pair<std::string, std::string>> HiddenEnvironment(const ClusterConfig& config,
+                                                                   const DaemonCommand& daemon) {
   std::vector<std::pair<std::string, std::string>> hidden;
   if (daemon.name != kManagerName) return hidden;
-  std::ranges::copy_if(config.env, std::back_inserter(hidden), [](const auto& variable) { return variable.first == kApiKeyVariable; });
+  std::ranges::copy_if(config.env, std::back_inserter(hidden),
+                       [](const auto& variable) { return variable.first == kApiKeyVariable; });
   return hidden;
 }
 
-std::string StartScript(const ClusterConfig& config, const DaemonCommand& daemon, const std::string& bin_dir) {
+std::string StartScript(const ClusterConfig& config, const DaemonCommand& daemon,
+                        const std::string& bin_dir) {
   const bool is_local = IsLocalHost(daemon.host);
   std::vector<std::string> argv = daemon.argv;
   if (is_local) argv[0] = bin_dir + "/" + argv[0];
   std::string command = "setsid nohup env";
-  // Only the API server needs its key. It comes in the environment of this script: HiddenEnvironment.
-  if (daemon.name != kManagerName) command += std::string(" -u ") + kApiKeyVariable + " -u " + kApiKeyFileVariable;
+  // Only the API server needs its key. It comes in the environment of this script:
+  // HiddenEnvironment.
+  if (daemon.name != kManagerName)
+    command += std::string(" -u ") + kApiKeyVariable + " -u " + kApiKeyFileVariable;
   if (!is_local) command += " PATH=" + ShellQuote(bin_dir) + ":\"$PATH\"";
   for (const auto& [name, value] : config.env) {
-    if (name == kApiKeyVariable || (name == kApiKeyFileVariable && daemon.name != kManagerName)) continue;
+    if (name == kApiKeyVariable || (name == kApiKeyFileVariable && daemon.name != kManagerName))
+      continue;
     command += " " + ShellQuote(name + "=" + value);
   }
   command += " " + ShellJoin(argv);
 
   std::string script = "set -e\n";
   if (!config.workdir.empty()) script += "cd " + ShellQuote(config.workdir) + "\n";
-  script +=
-      "dir=" +
-      (config.log_dir.empty() ? "\"${XDG_STATE_HOME:-$HOME/.local/state}\"/lamina/" + config.name + "/logs" : ShellQuote(config.log_dir)) +
-      "\n";
+  script += "dir=" +
+            (config.log_dir.empty()
+                 ? "\"${XDG_STATE_HOME:-$HOME/.local/state}\"/lamina/" + config.name + "/logs"
+                 : ShellQuote(config.log_dir)) +
+            "\n";
   script += "mkdir -p \"$dir\"\n";
   script += "log=$dir/" + daemon.name + ".log\n";
   script += "echo \"--- $(date '+%F %T')\" " + ShellQuote(ShellJoin(argv)) + " >> \"$log\"\n";
@@ -145,7 +167,8 @@ std::string MarkedScript(const std::string& start_id, const std::string& script)
 }
 
 std::string FindMarkedScript(const std::string& start_id) {
-  std::string script = std::string("for f in $(grep -ls ") + kStartMark + "=" + start_id + " /proc/[0-9]*/environ); do\n";
+  std::string script = std::string("for f in $(grep -ls ") + kStartMark + "=" + start_id +
+                       " /proc/[0-9]*/environ); do\n";
   script += "p=${f#/proc/}; p=${p%/environ}\n";
   script += "set -- $(sed 's/.*) //' /proc/$p/stat 2>/dev/null)\n";
   script += "[ -n \"${20}\" ] && [ \"$1\" != Z ] && echo \"$p ${20}\"\n";

@@ -11,8 +11,8 @@
 
 #include "base/cpu_list.h"
 #include "base/net_address.h"
-#include "cost/node_device.h"
 #include "base/yaml.h"
+#include "cost/node_device.h"
 
 namespace lamina {
 namespace {
@@ -20,12 +20,16 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMaxPort = 65535;
-constexpr int64_t kMinNodeMemory = int64_t{1} << 20;  // less holds no useful number of tokens of any model
+// Less holds no useful number of tokens of any model.
+constexpr int64_t kMinNodeMemory = int64_t{1} << 20;
 
 // Names go into commands, file names and metric labels.
 bool IsName(const std::string& text) {
-  const auto allowed = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; };
-  return !text.empty() && text.size() <= 63 && text[0] != '-' && std::all_of(text.begin(), text.end(), allowed);
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+  };
+  return !text.empty() && text.size() <= 63 && text[0] != '-' &&
+         std::all_of(text.begin(), text.end(), allowed);
 }
 
 bool IsModelled(const NodeConfig& node) { return IsModelledName(node.device); }
@@ -33,20 +37,24 @@ bool IsModelled(const NodeConfig& node) { return IsModelledName(node.device); }
 // Hosts go onto the command line of ssh, where a leading '-' would be an option.
 bool IsHost(const std::string& text) {
   const auto allowed = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view(".-_:@").find(c) != std::string_view::npos;
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view(".-_:@").find(c) != std::string_view::npos;
   };
   return !text.empty() && text[0] != '-' && std::all_of(text.begin(), text.end(), allowed);
 }
 
 void ReadName(YamlMap& map, const std::string& key, std::string* name) {
   map.ReadString(key, name);
-  if (!IsName(*name)) map.Fail(key, "'" + key + "' is '" + *name + "': expected up to 63 of the characters a-z, 0-9 and -");
+  if (!IsName(*name))
+    map.Fail(key, "'" + key + "' is '" + *name +
+                      "': expected up to 63 of the characters a-z, 0-9 and -");
 }
 
 void ReadHost(YamlMap& map, const std::string& key, std::string* host) {
   map.ReadString(key, host);
   *host = CanonicalHost(*host);
-  if (!IsHost(*host)) map.Fail(key, "'" + key + "' is '" + *host + "': expected a host name or an address");
+  if (!IsHost(*host))
+    map.Fail(key, "'" + key + "' is '" + *host + "': expected a host name or an address");
 }
 
 // Relative paths in the YAML start at its folder.
@@ -56,7 +64,8 @@ std::string FromFolderOf(const std::string& yaml_path, const std::string& path) 
 }
 
 void ReadTls(YamlMap map, const std::string& yaml_path, TlsFiles* tls) {
-  const std::pair<const char*, std::string*> files[] = {{"certificate", &tls->certificate}, {"key", &tls->key}, {"ca", &tls->ca}};
+  const std::pair<const char*, std::string*> files[] = {
+      {"certificate", &tls->certificate}, {"key", &tls->key}, {"ca", &tls->ca}};
   for (const auto& [key, path] : files) map.ReadString(key, path);
   for (const auto& [key, path] : files) {
     if (!tls->empty()) map.Require(key, "TLS takes certificate, key and ca together");
@@ -70,7 +79,8 @@ void ReadCluster(YamlMap map, const std::string& yaml_path, ClusterConfig* confi
   ReadHost(map, "controller", &config->controller_host);
   map.ReadInt("http_port", &config->http_port, 1, kMaxPort);
   map.ReadString("secret_file", &config->secret_file);
-  if (!config->secret_file.empty()) config->secret_file = FromFolderOf(yaml_path, config->secret_file);
+  if (!config->secret_file.empty())
+    config->secret_file = FromFolderOf(yaml_path, config->secret_file);
   map.ReadString("device_catalog", &config->device_catalog);
   ReadTls(map.Child("tls"), yaml_path, &config->tls);
   map.Close();
@@ -90,7 +100,8 @@ NodeConfig ReadNode(YamlMap& map) {
   map.ReadString("name", &node.name);
   if (!node.name.empty()) map.Rename("node '" + node.name + "'");
   ReadName(map, "name", &node.name);
-  if (node.name == "manager") map.Fail("name", "'manager' is the name of the manager's own process: choose another");
+  if (node.name == "manager")
+    map.Fail("name", "'manager' is the name of the manager's own process: choose another");
 
   std::string role = "memory";
   map.Require("role", "compute or memory");
@@ -101,14 +112,16 @@ NodeConfig ReadNode(YamlMap& map) {
   map.Require("port", "where its daemon listens");
   map.ReadInt("port", &node.port, 1, kMaxPort);
   map.ReadString("device", &node.device);
-  if (!IsDeviceName(node.device)) map.Fail("device", "'device' is '" + node.device + "': " + std::string(kExpectedDevice));
+  if (!IsDeviceName(node.device))
+    map.Fail("device", "'device' is '" + node.device + "': " + std::string(kExpectedDevice));
   map.ReadInt("threads", &node.threads, 0, 4096);
   map.ReadString("cpus", &node.cpus);
   if (!node.cpus.empty()) {
     const Result<std::vector<int>> cpus = ParseCpuList(node.cpus);
     if (!cpus.ok()) map.Fail("cpus", "'cpus': " + cpus.status().message());
     if (cpus.ok() && node.threads > std::ssize(*cpus)) {
-      map.Fail("threads", "'threads' is " + std::to_string(node.threads) + ", and 'cpus' names " + std::to_string(cpus->size()) +
+      map.Fail("threads", "'threads' is " + std::to_string(node.threads) + ", and 'cpus' names " +
+                              std::to_string(cpus->size()) +
                               ": each thread gets a core of its own");
     }
   }
@@ -117,34 +130,41 @@ NodeConfig ReadNode(YamlMap& map) {
     map.Require("memory", "how much it may use for the KV cache, for example 4GiB");
     map.ReadSize("memory", &node.memory_bytes, kMinNodeMemory);
     map.ReadSize("host_memory", &node.host_memory_bytes, 0);
-    if (node.host_memory_bytes > node.memory_bytes) map.Fail("host_memory", "'host_memory' is a part of 'memory', and larger than that");
+    if (node.host_memory_bytes > node.memory_bytes)
+      map.Fail("host_memory", "'host_memory' is a part of 'memory', and larger than that");
     if (node.host_memory_bytes > 0 && !IsGpuName(node.device))
-      map.Fail("host_memory", "'host_memory' is for memory nodes on a GPU: 'device' is '" + node.device + "'");
+      map.Fail("host_memory",
+               "'host_memory' is for memory nodes on a GPU: 'device' is '" + node.device + "'");
   } else {
     int64_t unused = 0;
     map.ReadSize("memory", &unused, 0);
-    if (unused != 0) map.Fail("memory", "'memory' is for memory nodes: a compute node holds no KV cache");
+    if (unused != 0)
+      map.Fail("memory", "'memory' is for memory nodes: a compute node holds no KV cache");
   }
   map.Close();
   return node;
 }
 
 // Rules that concern several nodes.
-void CheckNodes(const std::vector<NodeConfig>& nodes, const std::vector<YamlMap>& maps, int nodes_line, YamlErrors& errors) {
+void CheckNodes(const std::vector<NodeConfig>& nodes, const std::vector<YamlMap>& maps,
+                int nodes_line, YamlErrors& errors) {
   std::set<std::string> names;
   std::map<std::string, std::string> addresses;
   size_t num_compute = 0;
   for (size_t i = 0; i < nodes.size(); ++i) {
     const NodeConfig& node = nodes[i];
-    if (!names.insert(node.name).second) errors.Add(maps[i].LineOf("name"), "there are two nodes with the name '" + node.name + "'");
+    if (!names.insert(node.name).second)
+      errors.Add(maps[i].LineOf("name"), "there are two nodes with the name '" + node.name + "'");
     const std::string address = ClusterConfig::Address(node);
     const auto [other, is_new] = addresses.emplace(address, node.name);
     if (!is_new)
-      errors.Add(maps[i].LineOf("port"), "node '" + node.name + "' has the address " + address + " of node '" + other->second + "'");
+      errors.Add(maps[i].LineOf("port"), "node '" + node.name + "' has the address " + address +
+                                             " of node '" + other->second + "'");
     if (node.role == NodeRole::kCompute) ++num_compute;
   }
   if (num_compute == 0) errors.Add(nodes_line, "no node has the role compute: at least one must");
-  if (num_compute > 1 && num_compute == nodes.size()) errors.Add(nodes_line, "several compute nodes need a node with the role memory");
+  if (num_compute > 1 && num_compute == nodes.size())
+    errors.Add(nodes_line, "several compute nodes need a node with the role memory");
 }
 
 void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config) {
@@ -157,8 +177,10 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
   if (config->model_path.empty()) return;
 
   config->model_path = FromFolderOf(yaml_path, config->model_path);
-  if (config->model_path.size() > 1 && config->model_path.back() == '/') config->model_path.pop_back();
-  if (config->served_name.empty()) config->served_name = fs::path(config->model_path).filename().string();
+  if (config->model_path.size() > 1 && config->model_path.back() == '/')
+    config->model_path.pop_back();
+  if (config->served_name.empty())
+    config->served_name = fs::path(config->model_path).filename().string();
 }
 
 void ReadTransport(YamlMap map, ClusterConfig* config) {
@@ -166,9 +188,12 @@ void ReadTransport(YamlMap map, ClusterConfig* config) {
   map.ReadBool("fallback", &config->transport_fallback);
   map.ReadChoice("checksum", &config->payload_checksum, {"auto", "on", "off"});
   map.ReadChoice("polling", &config->polling, {"auto", "device", "host"});
-  const bool one_host = std::ranges::all_of(config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
+  const bool one_host = std::ranges::all_of(
+      config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
   if (config->transport == "shm" && !one_host && !config->transport_fallback)
-    map.Fail("kind", "'kind' is 'shm', but the nodes are not all on one host: use auto, or set fallback: true");
+    map.Fail(
+        "kind",
+        "'kind' is 'shm', but the nodes are not all on one host: use auto, or set fallback: true");
   map.Close();
 }
 
@@ -177,10 +202,12 @@ void ReadAttention(YamlMap map, ClusterConfig* config) {
   map.ReadSize("spread_tokens", &config->spread_tokens, 0);
   map.ReadChoice("wire_dtype", &config->wire_dtype, {"auto", "float32", "bfloat16", "float16"});
   map.ReadBool("prefix_caching", &config->prefix_caching);
-  const auto num_memory = std::ranges::count_if(config->nodes, [](const NodeConfig& node) { return node.role == NodeRole::kMemory; });
+  const auto num_memory = std::ranges::count_if(
+      config->nodes, [](const NodeConfig& node) { return node.role == NodeRole::kMemory; });
   if (num_memory % config->kv_head_parallel != 0) {
-    map.Fail("kv_head_parallel", "'kv_head_parallel' is " + std::to_string(config->kv_head_parallel) + ": the " +
-                                     std::to_string(num_memory) + " memory nodes cannot be grouped like that");
+    map.Fail("kv_head_parallel",
+             "'kv_head_parallel' is " + std::to_string(config->kv_head_parallel) + ": the " +
+                 std::to_string(num_memory) + " memory nodes cannot be grouped like that");
   }
   map.Close();
 }
@@ -188,9 +215,11 @@ void ReadAttention(YamlMap map, ClusterConfig* config) {
 void ReadNetwork(YamlMap map, ClusterConfig* config) {
   map.ReadDuration("modelled_latency", &config->modelled_latency);
   map.ReadDouble("modelled_gb_per_s", &config->modelled_gb_per_s);
-  if (config->modelled_gb_per_s != 0 && (config->modelled_gb_per_s < 0.001 || config->modelled_gb_per_s > 1e6))
+  if (config->modelled_gb_per_s != 0 &&
+      (config->modelled_gb_per_s < 0.001 || config->modelled_gb_per_s > 1e6))
     map.Fail("modelled_gb_per_s", "'modelled_gb_per_s' must be 0 or from 0.001 to 1000000");
-  const bool one_host = std::ranges::all_of(config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
+  const bool one_host = std::ranges::all_of(
+      config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
   if (config->models_network() && !one_host) {
     map.Fail(config->modelled_gb_per_s > 0 ? "modelled_gb_per_s" : "modelled_latency",
              "a network can only be modelled between nodes on one host, and there are several");
@@ -211,9 +240,11 @@ void ReadParallel(YamlMap map, ClusterConfig* config) {
   const auto num_compute = std::ranges::count(config->nodes, NodeRole::kCompute, &NodeConfig::role);
   const int64_t shares = int64_t{config->pipeline_parallel_size} * config->tensor_parallel_size;
   if (config->shares_model() && shares != num_compute) {
-    const std::string key = config->tensor_parallel_size > 1 ? "tensor_parallel_size" : "pipeline_parallel_size";
+    const std::string key =
+        config->tensor_parallel_size > 1 ? "tensor_parallel_size" : "pipeline_parallel_size";
     map.Fail(key, "pipeline_parallel_size x tensor_parallel_size is " + std::to_string(shares) +
-                      ": it needs as many nodes with the role compute, and there are " + std::to_string(num_compute));
+                      ": it needs as many nodes with the role compute, and there are " +
+                      std::to_string(num_compute));
   }
   map.Close();
 }
@@ -228,8 +259,9 @@ void ReadLimits(YamlMap map, ClusterConfig* config) {
   map.ReadDuration("peer_timeout", &config->peer_timeout);
   map.ReadDuration("drain_timeout", &config->drain_timeout);
   if (config->max_num_batched_tokens < config->max_num_seqs) {
-    map.Fail("max_num_batched_tokens", "'max_num_batched_tokens' is " + std::to_string(config->max_num_batched_tokens) +
-                                           ": expected at least max_num_seqs, " + std::to_string(config->max_num_seqs));
+    map.Fail("max_num_batched_tokens",
+             "'max_num_batched_tokens' is " + std::to_string(config->max_num_batched_tokens) +
+                 ": expected at least max_num_seqs, " + std::to_string(config->max_num_seqs));
   }
   map.Close();
 }
@@ -243,7 +275,9 @@ const std::vector<std::string>& KvDTypeChoices() {
 
 bool ClusterConfig::has_modelled() const { return std::ranges::any_of(nodes, IsModelled); }
 
-std::string ClusterConfig::Address(const NodeConfig& node) { return JoinHostPort(node.host, node.port); }
+std::string ClusterConfig::Address(const NodeConfig& node) {
+  return JoinHostPort(node.host, node.port);
+}
 
 Result<ClusterConfig> ClusterConfig::Load(const std::string& path) {
   std::error_code error;
@@ -253,12 +287,14 @@ Result<ClusterConfig> ClusterConfig::Load(const std::string& path) {
   if (!(text << in.rdbuf())) return InvalidArgument(path + ": cannot be read, or is empty");
   LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, Parse(text.str(), path));
   for (const NodeConfig& node : config.nodes) {
-    const Result<std::optional<DeviceSpec>> device = FindModelledDevice(node.device, config.device_catalog);
+    const Result<std::optional<DeviceSpec>> device =
+        FindModelledDevice(node.device, config.device_catalog);
     const std::string named = path + ": node '" + node.name + "'";
     if (!device.ok()) return device.status().WithContext(named);
     if (*device && node.memory_bytes > (*device)->memory_bytes) {
-      return InvalidArgument(named + ": 'memory' is " + FormatGigabytes(node.memory_bytes) + ", more than the " +
-                             FormatGigabytes((*device)->memory_bytes) + " of device " + (*device)->name);
+      return InvalidArgument(named + ": 'memory' is " + FormatGigabytes(node.memory_bytes) +
+                             ", more than the " + FormatGigabytes((*device)->memory_bytes) +
+                             " of device " + (*device)->name);
     }
   }
   return config;
@@ -278,8 +314,10 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   std::vector<YamlMap> nodes = map.Items("nodes");
   for (YamlMap& node : nodes) config.nodes.push_back(ReadNode(node));
   CheckNodes(config.nodes, nodes, map.LineOf("nodes"), errors);
-  if (config.has_modelled() && config.device_catalog.empty()) config.device_catalog = "devices.yaml";
-  if (!config.device_catalog.empty()) config.device_catalog = FromFolderOf(path, config.device_catalog);
+  if (config.has_modelled() && config.device_catalog.empty())
+    config.device_catalog = "devices.yaml";
+  if (!config.device_catalog.empty())
+    config.device_catalog = FromFolderOf(path, config.device_catalog);
 
   map.Require("model");
   ReadModel(map.Child("model"), path, &config);

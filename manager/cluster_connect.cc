@@ -1,4 +1,5 @@
-// How a cluster executor reaches and configures its nodes, at first and when some are lost. What it does with them: cluster_executor.cc.
+// How a cluster executor reaches and configures its nodes, at first and when some are lost. What it
+// does with them: cluster_executor.cc.
 #include "manager/cluster_executor.h"
 
 #include <fmt/format.h>
@@ -13,11 +14,11 @@
 #include "base/descriptors.h"
 #include "base/log.h"
 #include "manager/resolve_config.h"
-#include "wire/wire_format.h"
 #include "transport/crypto.h"
 #include "transport/ladder.h"
 #include "transport/secret_file.h"
 #include "transport/tls_context.h"
+#include "wire/wire_format.h"
 
 namespace lamina {
 namespace {
@@ -32,20 +33,25 @@ uint64_t NewEpoch() {
 
 constexpr auto kReachWait = std::chrono::seconds(5);  // for daemons that served just now
 
-constexpr size_t kDescriptorsPerNode = 3;  // its socket, and what wakes the connection's thread and who waits for answers
+// Its socket, and what wakes the connection's thread and who waits for answers.
+constexpr size_t kDescriptorsPerNode = 3;
 
 constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is just starting
 
-// For a node that serves another manager, whose host may be gone: nodes notice that after ControlOptions::peer_timeout.
+// For a node that serves another manager, whose host may be gone: nodes notice that after
+// ControlOptions::peer_timeout.
 constexpr auto kTakeOverWait = std::chrono::seconds(12);
 
-// So many peer timeouts requests wait for the way between compute nodes, when nobody else has their parts of the model. What takes longer
-// is an outage.
+// So many peer timeouts requests wait for the way between compute nodes, when nobody else has their
+// parts of the model. What takes longer is an outage.
 constexpr int kMendTimeouts = 2;
 
-constexpr auto kLookWait = std::chrono::seconds(1);  // for a daemon that may not be there; it is asked again later
+// For a daemon that may not be there; it is asked again later.
+constexpr auto kLookWait = std::chrono::seconds(1);
 
-bool IsTransient(const Status& status) { return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout; }
+bool IsTransient(const Status& status) {
+  return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout;
+}
 
 bool WaitReadable(int fd, Deadline deadline) {
   pollfd entry{fd, POLLIN, 0};
@@ -54,8 +60,9 @@ bool WaitReadable(int fd, Deadline deadline) {
 
 }  // namespace
 
-Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterConfig& config, const ModelConfig& model,
-                                                                  const StartProgress& progress, std::function<bool()> interrupted) {
+Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(
+    const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
+    std::function<bool()> interrupted) {
   LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
   std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, {}));
   executor->interrupted_ = std::move(interrupted);
@@ -63,10 +70,11 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterC
   return executor;
 }
 
-Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const ClusterConfig& config, const ModelConfig& model,
-                                                                         std::map<NodeId, std::string> lost, const StartProgress& progress,
-                                                                         std::function<bool()> interrupted) {
-  const Deadline mended = Deadline::After(std::min<Clock::duration>(config.start_timeout, kMendTimeouts * config.peer_timeout));
+Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(
+    const ClusterConfig& config, const ModelConfig& model, std::map<NodeId, std::string> lost,
+    const StartProgress& progress, std::function<bool()> interrupted) {
+  const Deadline mended = Deadline::After(
+      std::min<Clock::duration>(config.start_timeout, kMendTimeouts * config.peer_timeout));
   while (true) {
     LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
     std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, lost));
@@ -78,13 +86,20 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const C
       }
       return text;
     };
-    if (executor->compute_.empty()) return PeerLost("no compute node is left: " + reasons(NodeRole::kCompute));
-    if (config.shares_model() && std::ssize(executor->compute_) < std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role))
-      return PeerLost("no other compute node holds that part of the model: " + reasons(NodeRole::kCompute));
-    if (executor->kv_nodes().empty()) return PeerLost("no memory node is left: " + reasons(NodeRole::kMemory));
+    if (executor->compute_.empty())
+      return PeerLost("no compute node is left: " + reasons(NodeRole::kCompute));
+    if (config.shares_model() &&
+        std::ssize(executor->compute_) <
+            std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role))
+      return PeerLost("no other compute node holds that part of the model: " +
+                      reasons(NodeRole::kCompute));
+    if (executor->kv_nodes().empty())
+      return PeerLost("no memory node is left: " + reasons(NodeRole::kMemory));
     // A node that did not notice yet is busy with its session for at most the peer timeout.
-    const Clock::duration patience = std::min(config.start_timeout, 2 * config.peer_timeout + kQuietWait);
-    const Status opened = executor->Open(std::min<Clock::duration>(patience, kReachWait), patience, progress);
+    const Clock::duration patience =
+        std::min(config.start_timeout, 2 * config.peer_timeout + kQuietWait);
+    const Status opened =
+        executor->Open(std::min<Clock::duration>(patience, kReachWait), patience, progress);
     if (opened.ok()) return executor;
     if (interrupted && interrupted()) return opened;
     const std::map<NodeId, std::string> more = executor->NewlyLost(opened);
@@ -94,8 +109,8 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(const C
   }
 }
 
-// Those that were lost while the nodes were connected. A node may tell of the loss of another before that other's connection does. If no
-// connection is lost, it was the node that failed.
+// Those that were lost while the nodes were connected. A node may tell of the loss of another
+// before that other's connection does. If no connection is lost, it was the node that failed.
 std::map<NodeId, std::string> ClusterExecutor::NewlyLost(const Status& why) {
   std::map<NodeId, std::string> lost;
   const auto found = [&] {
@@ -110,18 +125,24 @@ std::map<NodeId, std::string> ClusterExecutor::NewlyLost(const Status& why) {
   return lost;
 }
 
-// All nodes live, but compute nodes do not reach each other, and nobody else has their parts of the model.
+// All nodes live, but compute nodes do not reach each other, and nobody else has their parts of the
+// model.
 bool ClusterExecutor::HasCut() {
   std::lock_guard lock(mutex_);
-  const auto lives = [](const std::unique_ptr<Node>& node) { return node->lost.ok() || node->left_out; };
-  return config_.shares_model() && failed_ != nullptr && failed_->config.role == NodeRole::kCompute && std::ranges::all_of(nodes_, lives);
+  const auto lives = [](const std::unique_ptr<Node>& node) {
+    return node->lost.ok() || node->left_out;
+  };
+  return config_.shares_model() && failed_ != nullptr &&
+         failed_->config.role == NodeRole::kCompute && std::ranges::all_of(nodes_, lives);
 }
 
-Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
-                      std::function<void(ClusterExecutor&)> use, std::function<bool()> interrupted) {
+Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model,
+                      const StartProgress& progress, std::function<void(ClusterExecutor&)> use,
+                      std::function<bool()> interrupted) {
   return [=](const std::map<NodeId, std::string>& lost) -> Result<std::unique_ptr<StepExecutor>> {
-    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor,
-                            ClusterExecutor::ConnectWithout(config, model, lost, progress, interrupted));
+    LAMINA_ASSIGN_OR_RETURN(
+        std::unique_ptr<ClusterExecutor> executor,
+        ClusterExecutor::ConnectWithout(config, model, lost, progress, interrupted));
     if (use != nullptr) use(*executor);
     return std::unique_ptr<StepExecutor>(std::move(executor));
   };
@@ -133,7 +154,8 @@ LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model) {
   };
 }
 
-std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelConfig& model, const std::map<NodeId, std::string>& lost,
+std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelConfig& model,
+                                       const std::map<NodeId, std::string>& lost,
                                        std::stop_token stop) {
   ClusterExecutor asking(config, model, {});
   const Result<ControlOptions> control = asking.control_options();
@@ -151,7 +173,8 @@ std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelC
   for (const auto& [id, why] : lost) {
     threads.emplace_back([&, node = asking.nodes_[id.value - 1].get()] {
       const Status answer = asking.AskIfFree(*node, *control);
-      if (!answer.ok()) return LAMINA_LOG_DEBUG("{} is not back: {}", node->name(), answer.message());
+      if (!answer.ok())
+        return LAMINA_LOG_DEBUG("{} is not back: {}", node->name(), answer.message());
       std::lock_guard lock(mutex);
       free.insert(node->id);
     });
@@ -164,27 +187,32 @@ std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelC
   return free;
 }
 
-// Compute nodes load their weights, which takes no more time then when they are connected in earnest.
+// Compute nodes load their weights, which takes no more time then when they are connected in
+// earnest.
 Status ClusterExecutor::AskIfFree(Node& node, const ControlOptions& options) {
   LAMINA_RETURN_IF_ERROR(ConnectNode(node, options, Deadline::After(kLookWait), {}));
   const Clock::duration patience = std::max<Clock::duration>(config_.peer_timeout, kLookWait);
   if (node.config.role == NodeRole::kMemory) {
     control::ConfigureMemory request;
     request.set_prepare_only(true);
-    LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
+    LAMINA_RETURN_IF_ERROR(
+        node.connection->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
   } else {
     LAMINA_ASSIGN_OR_RETURN(control::ConfigureCompute request, ComputeRequest(node));
     request.set_prepare_only(true);
-    LAMINA_RETURN_IF_ERROR(node.connection->Send(control::CONFIGURE_COMPUTE, request.SerializeAsString()));
+    LAMINA_RETURN_IF_ERROR(
+        node.connection->Send(control::CONFIGURE_COMPUTE, request.SerializeAsString()));
   }
   return AwaitConfigured(node, patience, {});
 }
 
-Status ClusterExecutor::Open(Clock::duration reach_patience, Clock::duration patience, const StartProgress& progress) {
+Status ClusterExecutor::Open(Clock::duration reach_patience, Clock::duration patience,
+                             const StartProgress& progress) {
   const Deadline reached = Deadline::After(reach_patience), deadline = Deadline::After(patience);
   if (num_memory_nodes_ % config_.kv_head_parallel != 0) {
     return InvalidArgument(
-        fmt::format("kv_head_parallel {}: {} memory nodes cannot be grouped like that", config_.kv_head_parallel, num_memory_nodes_));
+        fmt::format("kv_head_parallel {}: {} memory nodes cannot be grouped like that",
+                    config_.kv_head_parallel, num_memory_nodes_));
   }
   LAMINA_ASSIGN_OR_RETURN(session_token_, RandomBytes(kSessionTokenBytes));
   LAMINA_ASSIGN_OR_RETURN(const ControlOptions control, control_options());
@@ -206,7 +234,8 @@ Status ClusterExecutor::Open(Clock::duration reach_patience, Clock::duration pat
   return OkStatus();
 }
 
-ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig& model, const std::map<NodeId, std::string>& lost)
+ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig& model,
+                                 const std::map<NodeId, std::string>& lost)
     : config_(config), model_(model), epoch_(NewEpoch()) {
   for (const NodeConfig& node : config.nodes) {
     nodes_.push_back(std::make_unique<Node>());
@@ -227,11 +256,12 @@ ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig&
   }
 }
 
-// Neighbouring memory nodes form a group, and those of it that work for one rank are neighbours too; the first ones of these take a kv_head
-// more where the heads cannot be shared evenly.
+// Neighbouring memory nodes form a group, and those of it that work for one rank are neighbours
+// too; the first ones of these take a kv_head more where the heads cannot be shared evenly.
 void ClusterExecutor::GiveHeads(Node& node, int index) {
   const int ranks = config_.tensor_parallel_size, heads_of_rank = model_.num_kv_heads / ranks;
-  const int size = config_.kv_head_parallel / ranks, rank = index / size % ranks, place = index % size;
+  const int size = config_.kv_head_parallel / ranks, rank = index / size % ranks,
+            place = index % size;
   const int even = heads_of_rank / size, more = heads_of_rank % size;
   node.kv_group = index % config_.kv_head_parallel == 0 ? node.id : last_kv_group_;
   last_kv_group_ = node.kv_group;
@@ -245,13 +275,15 @@ control::Limits ClusterExecutor::limits() const {
   limits.set_max_num_batched_tokens(config_.max_num_batched_tokens);
   limits.set_max_model_len(config_.max_model_len);
   limits.set_num_batches(config_.num_batches);
-  limits.set_peer_timeout_ms(std::chrono::duration_cast<milliseconds>(config_.peer_timeout).count());
+  limits.set_peer_timeout_ms(
+      std::chrono::duration_cast<milliseconds>(config_.peer_timeout).count());
   return limits;
 }
 
 control::ModelledLink ClusterExecutor::modelled_link() const {
   control::ModelledLink link;
-  link.set_latency_ns(std::chrono::duration_cast<std::chrono::nanoseconds>(config_.modelled_latency).count());
+  link.set_latency_ns(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(config_.modelled_latency).count());
   link.set_bytes_per_s(config_.modelled_gb_per_s * 1e9);
   return link;
 }
@@ -259,27 +291,35 @@ control::ModelledLink ClusterExecutor::modelled_link() const {
 Result<ControlOptions> ClusterExecutor::control_options() const {
   ControlOptions options;
   options.hello = "manager of cluster " + config_.name;
-  options.peer_timeout = std::max<Clock::duration>(config_.peer_timeout, 4 * options.heartbeat);  // the nodes beat at that rate too
+  // The nodes beat at that rate too.
+  options.peer_timeout = std::max<Clock::duration>(config_.peer_timeout, 4 * options.heartbeat);
   LAMINA_ASSIGN_OR_RETURN(options.secret, ReadSecretFile(config_.secret_file));
   LAMINA_ASSIGN_OR_RETURN(options.tls, TlsContext::Load(config_.tls));
   options.interrupted = interrupted_;
   return options;
 }
 
-Status ClusterExecutor::ConnectNode(Node& node, const ControlOptions& options, Deadline deadline, const StartProgress& progress) {
+Status ClusterExecutor::ConnectNode(Node& node, const ControlOptions& options, Deadline deadline,
+                                    const StartProgress& progress) {
   const Deadline quiet(std::min(deadline.at(), Clock::now() + kQuietWait));
-  Result<std::unique_ptr<ControlConnection>> connection = ConnectControl(node.address(), options, quiet);
+  Result<std::unique_ptr<ControlConnection>> connection =
+      ConnectControl(node.address(), options, quiet);
   if (!connection.ok() && !deadline.Passed() && IsTransient(connection.status())) {
     if (progress) {
-      progress(fmt::format("waiting up to {} s for {}: {}", std::chrono::duration_cast<std::chrono::seconds>(deadline.Remaining()).count(),
-                           node.name(), connection.status().message()));
+      progress(fmt::format(
+          "waiting up to {} s for {}: {}",
+          std::chrono::duration_cast<std::chrono::seconds>(deadline.Remaining()).count(),
+          node.name(), connection.status().message()));
     }
     connection = ConnectControl(node.address(), options, deadline);
   }
   if (!connection.ok()) {
     const Status status = connection.status().WithContext(node.name());
     if (!IsTransient(status)) return status;
-    return Status(status.code(), status.message() + "; is its daemon running? `lamina cluster up` starts the daemons of a cluster");
+    return Status(
+        status.code(),
+        status.message() +
+            "; is its daemon running? `lamina cluster up` starts the daemons of a cluster");
   }
   node.connection = std::move(*connection);
   node.connection->Start({
@@ -289,16 +329,19 @@ Status ClusterExecutor::ConnectNode(Node& node, const ControlOptions& options, D
   return OkStatus();
 }
 
-Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline, const StartProgress& progress) {
+Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline,
+                                        const StartProgress& progress) {
   control::ConfigureMemory request;
   request.set_epoch(epoch_);
   request.set_node_id(node.id.value);
   request.set_node_name(node.config.name);
   *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype, config_.wire_dtype);
-  request.mutable_attention()->set_num_heads(node.num_kv_heads * (model_.num_heads / model_.num_kv_heads));
+  request.mutable_attention()->set_num_heads(node.num_kv_heads *
+                                             (model_.num_heads / model_.num_kv_heads));
   request.mutable_attention()->set_num_kv_heads(node.num_kv_heads);
   *request.mutable_limits() = limits();
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics, LadderKinds(config_.transport, config_.transport_fallback));
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics,
+                          LadderKinds(config_.transport, config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
   request.set_payload_checksum(config_.payload_checksum);
   if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
@@ -306,22 +349,28 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline, const Sta
   request.set_polling(compute_.size() == 1 ? config_.polling : "host");
   request.set_session_token(session_token_);
   const Clock::duration patience = std::max<Clock::duration>(deadline.Remaining(), kQuietWait);
-  return ConfigureOnceFree(node, control::CONFIGURE_MEMORY, request.SerializeAsString(), patience, progress);
+  return ConfigureOnceFree(node, control::CONFIGURE_MEMORY, request.SerializeAsString(), patience,
+                           progress);
 }
 
-// A node that serves another manager says so at once. That one may be gone without the node having noticed yet, so it is asked again for a
-// while.
-Status ClusterExecutor::ConfigureOnceFree(Node& node, control::MessageType type, const std::string& request, Clock::duration patience,
+// A node that serves another manager says so at once. That one may be gone without the node having
+// noticed yet, so it is asked again for a while.
+Status ClusterExecutor::ConfigureOnceFree(Node& node, control::MessageType type,
+                                          const std::string& request, Clock::duration patience,
                                           const StartProgress& progress) {
-  const Deadline deadline = Deadline::After(std::min<Clock::duration>(config_.start_timeout, kTakeOverWait));
+  const Deadline deadline =
+      Deadline::After(std::min<Clock::duration>(config_.start_timeout, kTakeOverWait));
   bool told = false;
   while (true) {
     LAMINA_RETURN_IF_ERROR(node.connection->Send(static_cast<uint16_t>(type), request));
     const Status status = AwaitConfigured(node, patience, progress);
     if (status.code() != StatusCode::kTryAgain) return status;
-    if (deadline.Passed()) return {status.code(), status.message() + "; stop that manager first: a node serves one at a time"};
+    if (deadline.Passed())
+      return {status.code(),
+              status.message() + "; stop that manager first: a node serves one at a time"};
     if (progress && !std::exchange(told, true)) {
-      progress(fmt::format("waiting up to {:.0f} s, in case it is gone: {}", std::chrono::duration<double>(deadline.Remaining()).count(),
+      progress(fmt::format("waiting up to {:.0f} s, in case it is gone: {}",
+                           std::chrono::duration<double>(deadline.Remaining()).count(),
                            status.message()));
     }
     WaitReadable(node.answers.fd(), Deadline::After(milliseconds(200)));
@@ -335,7 +384,8 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   request.set_node_name(node.config.name);
   *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype, config_.wire_dtype);
   *request.mutable_limits() = limits();
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics, LadderKinds(config_.transport, config_.transport_fallback));
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics,
+                          LadderKinds(config_.transport, config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
   request.set_payload_checksum(config_.payload_checksum);
   if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
@@ -343,7 +393,9 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   request.set_polling(compute_.size() == 1 ? config_.polling : "host");
   request.set_model(config_.model_path);
   request.set_load_format(config_.load_format);
-  if (local()) request.set_local_kv_tokens(node.config.memory_bytes / KvBytesPerToken(model_, config_.kv_dtype));
+  if (local())
+    request.set_local_kv_tokens(node.config.memory_bytes /
+                                KvBytesPerToken(model_, config_.kv_dtype));
   if (!local()) request.set_session_token(session_token_);
   request.set_joins_others(compute_.size() > 1);
   const int ranks = config_.tensor_parallel_size, own_kv_heads = model_.num_kv_heads / ranks;
@@ -353,7 +405,9 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   const int first_kv_head = request.share().rank() * own_kv_heads;
   for (const std::unique_ptr<Node>& memory : nodes_) {
     if (memory->config.role != NodeRole::kMemory || memory->left_out) continue;
-    if (memory->first_kv_head < first_kv_head || memory->first_kv_head >= first_kv_head + own_kv_heads) continue;
+    if (memory->first_kv_head < first_kv_head ||
+        memory->first_kv_head >= first_kv_head + own_kv_heads)
+      continue;
     control::MemoryPeer& peer = *request.add_memory_nodes();
     peer.set_node_id(memory->id.value);
     peer.set_node_name(memory->config.name);
@@ -387,7 +441,8 @@ Status ClusterExecutor::ConfigureCompute(const StartProgress& progress) {
     failed_ = compute_[i];
     Status status = AwaitConfigured(*compute_[i], kLoadPatience, progress);
     if (status.code() == StatusCode::kTryAgain)
-      status = ConfigureOnceFree(*compute_[i], control::CONFIGURE_COMPUTE, requests[i], kLoadPatience, progress);
+      status = ConfigureOnceFree(*compute_[i], control::CONFIGURE_COMPUTE, requests[i],
+                                 kLoadPatience, progress);
     LAMINA_RETURN_IF_ERROR(status);
   }
   return OkStatus();
@@ -403,7 +458,9 @@ Status ClusterExecutor::JoinComputeNodes(const StartProgress& progress) {
     peer.set_node_name(node->config.name);
     peer.set_offers(node->configured.offers());
   }
-  for (Node* node : compute_) LAMINA_RETURN_IF_ERROR(node->connection->Send(control::CONNECT_COMPUTE, request.SerializeAsString()));
+  for (Node* node : compute_)
+    LAMINA_RETURN_IF_ERROR(
+        node->connection->Send(control::CONNECT_COMPUTE, request.SerializeAsString()));
   for (Node* node : compute_) {
     failed_ = node;
     const control::Configured before = node->configured;
@@ -414,7 +471,8 @@ Status ClusterExecutor::JoinComputeNodes(const StartProgress& progress) {
 }
 
 // Waits for Configured; every progress message starts `patience` anew.
-Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress) {
+Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience,
+                                        const StartProgress& progress) {
   Deadline deadline = Deadline::After(patience);
   while (!deadline.Passed()) {
     const std::optional<ControlFrame> frame = node.answers.TryPop();
@@ -422,25 +480,30 @@ Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience, co
       std::lock_guard lock(mutex_);
       if (!node.lost.ok()) return node.lost;
     }
-    if (interrupted_ && interrupted_()) return TimedOut("interrupted");  // kTryAgain would be the node's answer
+    // kTryAgain would be the node's answer.
+    if (interrupted_ && interrupted_()) return TimedOut("interrupted");
     if (!frame) {
-      WaitReadable(node.answers.fd(), Deadline(std::min(deadline.at(), Clock::now() + milliseconds(100))));
+      WaitReadable(node.answers.fd(),
+                   Deadline(std::min(deadline.at(), Clock::now() + milliseconds(100))));
       continue;
     }
-    if (control::LoadProgress loaded; frame->type == control::LOAD_PROGRESS && loaded.ParseFromString(frame->payload)) {
+    if (control::LoadProgress loaded;
+        frame->type == control::LOAD_PROGRESS && loaded.ParseFromString(frame->payload)) {
       deadline = Deadline::After(patience);
       if (progress) {
-        progress(fmt::format("{}: loaded {:.1f} of {:.1f} MB of weights", node.name(), static_cast<double>(loaded.loaded_bytes()) * 1e-6,
+        progress(fmt::format("{}: loaded {:.1f} of {:.1f} MB of weights", node.name(),
+                             static_cast<double>(loaded.loaded_bytes()) * 1e-6,
                              static_cast<double>(loaded.total_bytes()) * 1e-6));
       }
     }
     if (frame->type != control::CONFIGURED) continue;
-    if (!node.configured.ParseFromString(frame->payload)) return Corrupt(node.name() + ": its answer cannot be parsed");
+    if (!node.configured.ParseFromString(frame->payload))
+      return Corrupt(node.name() + ": its answer cannot be parsed");
     if (node.configured.status() == 0) return OkStatus();
     return {static_cast<StatusCode>(node.configured.status()), node.configured.message()};
   }
-  return TimedOut(fmt::format("{} at {} did not answer Configure within {:.0f} s", node.name(), node.address(),
-                              std::chrono::duration<double>(patience).count()));
+  return TimedOut(fmt::format("{} at {} did not answer Configure within {:.0f} s", node.name(),
+                              node.address(), std::chrono::duration<double>(patience).count()));
 }
 
 }  // namespace lamina

@@ -13,23 +13,29 @@ namespace {
 
 // People and scrapers look more seldom; ten answers a second cost a node nothing.
 constexpr auto kStatsInterval = milliseconds(100);
-constexpr size_t kMaxOrderBytes = kMaxFrameBytes - 64;    // but for what does not depend on the step's work
-constexpr auto kTracePatience = std::chrono::seconds(5);  // for the last records, once no more steps are submitted
+// But for what does not depend on the step's work.
+constexpr size_t kMaxOrderBytes = kMaxFrameBytes - 64;
+// For the last records, once no more steps are submitted.
+constexpr auto kTracePatience = std::chrono::seconds(5);
 
 }  // namespace
 
 const DataPathStatus* WorstPath(std::span<const DataPathStatus> paths) {
   constexpr std::string_view kFromBest[] = {"shm", "verbs", "ucx", "tcp"};
-  const auto rank = [&](const DataPathStatus& path) { return std::find(std::begin(kFromBest), std::end(kFromBest), path.fabric); };
-  const auto worst =
-      std::max_element(paths.begin(), paths.end(), [&](const DataPathStatus& a, const DataPathStatus& b) { return rank(a) < rank(b); });
+  const auto rank = [&](const DataPathStatus& path) {
+    return std::find(std::begin(kFromBest), std::end(kFromBest), path.fabric);
+  };
+  const auto worst = std::max_element(
+      paths.begin(), paths.end(),
+      [&](const DataPathStatus& a, const DataPathStatus& b) { return rank(a) < rank(b); });
   return worst == paths.end() ? nullptr : &*worst;
 }
 
 ClusterExecutor::~ClusterExecutor() {
   if (trace_ != nullptr) trace_->Finish(Deadline::After(kTracePatience));
   for (std::unique_ptr<Node>& node : nodes_) {
-    if (node->connection != nullptr) node->connection->Close(Deadline::After(std::chrono::seconds(1)));
+    if (node->connection != nullptr)
+      node->connection->Close(Deadline::After(std::chrono::seconds(1)));
   }
 }
 
@@ -53,13 +59,17 @@ void ClusterExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
   for (const std::unique_ptr<Node>& node : nodes_) {  // one that died since it was configured
     if (node->lost.ok() || node->left_out) continue;
     const bool memory = node->config.role == NodeRole::kMemory;
-    on_event_({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost, {}, node->id, node->lost});
+    on_event_({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost,
+               {},
+               node->id,
+               node->lost});
   }
 }
 
 void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
   if (frame.type == control::STATS) {
-    if (control::Stats stats; stats.ParseFromString(frame.payload) && stats.epoch() == epoch_) OnStats(node, stats);
+    if (control::Stats stats; stats.ParseFromString(frame.payload) && stats.epoch() == epoch_)
+      OnStats(node, stats);
     return;
   }
   if (frame.type == control::TRACE) return OnTrace(node, frame);
@@ -71,7 +81,8 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
   if (frame.type != control::STEP_RESULT) return node.answers.Push(std::move(frame));
   ExecutorEvent event;
   if (!event.result.ParseFromString(frame.payload) || event.result.epoch() != epoch_) {
-    LAMINA_LOG_ERROR("{}: dropped a step result that is malformed or of another epoch", node.name());
+    LAMINA_LOG_ERROR("{}: dropped a step result that is malformed or of another epoch",
+                     node.name());
     return;
   }
   {
@@ -89,18 +100,23 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
       continue;
     }
     const Node& lost = *nodes_[peer.node_id() - 1];
-    const Status status =
-        PeerLost(node.name() + " lost " + (lost.config.role == NodeRole::kMemory ? "memory" : "compute") + " node " + peer.message());
+    const Status status = PeerLost(node.name() + " lost " +
+                                   (lost.config.role == NodeRole::kMemory ? "memory" : "compute") +
+                                   " node " + peer.message());
     if (lost.config.role == NodeRole::kMemory) {
       on_event({ExecutorEvent::Kind::kNodeLost, {}, lost.id, status});
     } else {
-      without_compute = ExecutorEvent{ExecutorEvent::Kind::kComputeLost, {}, IsIrreplaceable(lost) ? NodeId{} : lost.id, status};
+      without_compute = ExecutorEvent{ExecutorEvent::Kind::kComputeLost,
+                                      {},
+                                      IsIrreplaceable(lost) ? NodeId{} : lost.id,
+                                      status};
     }
   }
   on_event(without_compute ? std::move(*without_compute) : std::move(event));
 }
 
-// A node that lives, and without which nothing can be served: the way between it and another is cut, or was.
+// A node that lives, and without which nothing can be served: the way between it and another is
+// cut, or was.
 bool ClusterExecutor::IsIrreplaceable(const Node& node) {
   std::lock_guard lock(mutex_);
   return config_.shares_model() && node.lost.ok();
@@ -119,18 +135,22 @@ void ClusterExecutor::AddTimes(Node& sender, const control::StepResult& result) 
   for (const control::NodeTimes& told : result.times()) {
     if (told.node_id() > nodes_.size()) continue;
     StepTimes& times = told.node_id() == 0 ? sender.times : nodes_[told.node_id() - 1]->times;
-    for (int i = 0; i < std::min<int>(told.ns_size(), kNumStepWorks); ++i) times.Add(static_cast<StepWork>(i), told.ns(i));
+    for (int i = 0; i < std::min<int>(told.ns_size(), kNumStepWorks); ++i)
+      times.Add(static_cast<StepWork>(i), told.ns(i));
   }
 }
 
 void ClusterExecutor::RecordTrace(TraceFile& file) {
   std::vector<TraceCollector::Node> nodes;
   for (const std::unique_ptr<Node>& node : nodes_) {
-    if (!node->left_out) nodes.push_back({node->id, node->name(), node->config.role == NodeRole::kCompute});
+    if (!node->left_out)
+      nodes.push_back({node->id, node->name(), node->config.role == NodeRole::kCompute});
   }
-  trace_ = std::make_unique<TraceCollector>(file, epoch_, nodes, [this](NodeId node, const control::TraceRequest& request) {
-    return nodes_[node.value - 1]->connection->Send(control::TRACE_REQUEST, request.SerializeAsString());
-  });
+  trace_ = std::make_unique<TraceCollector>(
+      file, epoch_, nodes, [this](NodeId node, const control::TraceRequest& request) {
+        return nodes_[node.value - 1]->connection->Send(control::TRACE_REQUEST,
+                                                        request.SerializeAsString());
+      });
   trace_->Start();
 }
 
@@ -156,7 +176,8 @@ std::vector<NodeSpeed> ClusterExecutor::Speeds() const {
     if (node->config.role != NodeRole::kMemory || !node->lost.ok()) continue;
     if (!node->speed.value()) return {};
     const double speed = *node->speed.value();
-    if (speeds.empty() || speeds.back().node != node->kv_group) speeds.push_back({node->kv_group, speed});
+    if (speeds.empty() || speeds.back().node != node->kv_group)
+      speeds.push_back({node->kv_group, speed});
     speeds.back().speed = std::min(speeds.back().speed, speed);
   }
   for (const NodeSpeed& one : speeds) fastest = std::max(fastest, one.speed);
@@ -169,14 +190,16 @@ void ClusterExecutor::AskForStats() {
   request.set_epoch(epoch_);
   for (const std::unique_ptr<Node>& node : nodes_) {
     if (node->config.role != NodeRole::kMemory || node->left_out) continue;
-    if (Status sent = node->connection->Send(control::STATS_REQUEST, request.SerializeAsString()); !sent.ok())
+    if (Status sent = node->connection->Send(control::STATS_REQUEST, request.SerializeAsString());
+        !sent.ok())
       LAMINA_LOG_DEBUG("{}", sent.message());
   }
 }
 
 void ClusterExecutor::OnLost(Node& node, const Status& status) {
   std::function<void(ExecutorEvent)> on_event;
-  const Status named(status.code(), "lost " + status.message());  // which names the node and its address
+  // Which names the node and its address.
+  const Status named(status.code(), "lost " + status.message());
   {
     std::lock_guard lock(mutex_);
     node.lost = named;
@@ -184,39 +207,51 @@ void ClusterExecutor::OnLost(Node& node, const Status& status) {
   }
   lost_one_.notify_all();
   const bool memory = node.config.role == NodeRole::kMemory;
-  if (on_event) on_event({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost, {}, node.id, named});
+  if (on_event)
+    on_event({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost,
+              {},
+              node.id,
+              named});
 }
 
 void ClusterExecutor::Leave(NodeId node) {
   Node& left = *nodes_[node.value - 1];
   {
     std::lock_guard lock(mutex_);
-    if (left.lost.ok()) left.lost = PeerLost(left.name() + " at " + left.address() + ": another node lost it");
+    if (left.lost.ok())
+      left.lost = PeerLost(left.name() + " at " + left.address() + ": another node lost it");
   }
   if (left.connection != nullptr) left.connection->Close(Deadline::After(Clock::duration::zero()));
 }
 
-// The scheduler bounds what starts in one step, so orders fit, unless a single sequence is too long for any. The rest of its step goes on.
+// The scheduler bounds what starts in one step, so orders fit, unless a single sequence is too long
+// for any. The rest of its step goes on.
 void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
   if (MaxOrderBytes(plan, added) <= kMaxOrderBytes) return SendOrders(plan, added);
-  const FittedStep fitted = FitOrders(plan, added, [this](const auto& some, const auto& news) { return OrdersFit(some, news); });
+  const FittedStep fitted = FitOrders(
+      plan, added, [this](const auto& some, const auto& news) { return OrdersFit(some, news); });
   if (!fitted.left_out.empty()) {
-    LAMINA_LOG_ERROR("step {}: its orders are larger than the {} bytes that a node takes; {} sequences of it fail", plan.step.value,
-                     kMaxFrameBytes, fitted.left_out.size());
+    LAMINA_LOG_ERROR(
+        "step {}: its orders are larger than the {} bytes that a node takes; {} sequences of it "
+        "fail",
+        plan.step.value, kMaxFrameBytes, fitted.left_out.size());
     std::lock_guard lock(mutex_);
     left_out_[plan.step] = fitted.left_out;
   }
   SendOrders(fitted.plan, fitted.added);
 }
 
-bool ClusterExecutor::OrdersFit(const StepPlan& plan, std::span<const control::NewSequence> added) const {
+bool ClusterExecutor::OrdersFit(const StepPlan& plan,
+                                std::span<const control::NewSequence> added) const {
   if (MakeComputeOrder(epoch_, plan, added, local()).ByteSizeLong() > kMaxOrderBytes) return false;
   return std::ranges::all_of(nodes_, [&](const std::unique_ptr<Node>& node) {
-    return node->config.role != NodeRole::kMemory || MakeMemoryOrder(epoch_, plan, node->kv_group).ByteSizeLong() <= kMaxOrderBytes;
+    return node->config.role != NodeRole::kMemory ||
+           MakeMemoryOrder(epoch_, plan, node->kv_group).ByteSizeLong() <= kMaxOrderBytes;
   });
 }
 
-void ClusterExecutor::SendOrders(const StepPlan& plan, std::span<const control::NewSequence> added) {
+void ClusterExecutor::SendOrders(const StepPlan& plan,
+                                 std::span<const control::NewSequence> added) {
   control::ComputeOrder compute_order = MakeComputeOrder(epoch_, plan, added, local());
   compute_order.set_no_times(!time_steps_);
   const std::string bytes = compute_order.SerializeAsString();
@@ -231,8 +266,9 @@ void ClusterExecutor::SendOrders(const StepPlan& plan, std::span<const control::
   if (speed_rounds_.Next(speeds_known_)) AskForStats();
 }
 
-// A node that is lost says so through OnLost; the compute node finds out about a memory node by itself. One that gets no order for another
-// reason would be waited for until the step's deadline: it is of no use any more.
+// A node that is lost says so through OnLost; the compute node finds out about a memory node by
+// itself. One that gets no order for another reason would be waited for until the step's deadline:
+// it is of no use any more.
 void ClusterExecutor::SendOrder(Node& node, control::MessageType type, std::string order) {
   const Status sent = node.connection->Send(static_cast<uint16_t>(type), std::move(order));
   if (sent.ok() || sent.code() == StatusCode::kPeerLost) return;
@@ -246,8 +282,9 @@ void ClusterExecutor::AddLeftOut(control::StepResult& result) {
     control::FailedSequence& failed = *result.add_failed();
     failed.set_sequence(sequence.value);
     failed.set_status(static_cast<uint32_t>(StatusCode::kOutOfSpace));
-    failed.set_message("what nodes have to be told to start this sequence is more than they take: " + std::to_string(kMaxFrameBytes) +
-                       " bytes; a shorter prompt may do");
+    failed.set_message(
+        "what nodes have to be told to start this sequence is more than they take: " +
+        std::to_string(kMaxFrameBytes) + " bytes; a shorter prompt may do");
   }
   left_out_.erase(found);
 }
@@ -271,7 +308,8 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
     NodeStatus status;
     status.id = node->id;
     if (config_.kv_head_parallel > 1 && memory)
-      status.kv_heads = fmt::format("{}..{}", node->first_kv_head, node->first_kv_head + node->num_kv_heads - 1);
+      status.kv_heads =
+          fmt::format("{}..{}", node->first_kv_head, node->first_kv_head + node->num_kv_heads - 1);
     status.name = node->config.name;
     status.holds = node->configured.holds();
     status.weight_bytes = node->configured.weight_bytes();
@@ -281,7 +319,9 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
     status.detail = node->lost.message();
     for (const Node* compute : compute_) {
       for (const control::DataPath& path : compute->configured.paths()) {
-        if (path.node_id() == node->id.value) status.paths.push_back({compute->config.name, path.fabric(), path.through(), path.refused()});
+        if (path.node_id() == node->id.value)
+          status.paths.push_back(
+              {compute->config.name, path.fabric(), path.through(), path.refused()});
       }
     }
     if (const DataPathStatus* worst = WorstPath(status.paths)) {

@@ -1,4 +1,5 @@
-// The manager's connections to its nodes: reaches and configures them, sends orders, notices who is gone.
+// The manager's connections to its nodes: reaches and configures them, sends orders, notices who is
+// gone.
 #pragma once
 
 #include <atomic>
@@ -12,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "manager/cluster_config.h"
 #include "base/inbox.h"
 #include "manager/attention_speed.h"
+#include "manager/cluster_config.h"
 #include "manager/resolve_config.h"
 #include "manager/step_executor.h"
 #include "manager/trace_collector.h"
@@ -31,23 +32,25 @@ const DataPathStatus* WorstPath(std::span<const DataPathStatus> paths);
 
 class ClusterExecutor : public StepExecutor {
  public:
-  // Connects to every node of `config` and configures it: memory nodes first (they say where their data path listens), then the compute
-  // nodes, which load the weights at the same time and then join each other. A node that cannot be reached within start_timeout is an error
-  // that names it, its address and the cause. So is `interrupted`, which is asked all the while; null: never. REQUIRES: ResolveConfig
-  // accepted `config`.
-  static Result<std::unique_ptr<ClusterExecutor>> Connect(const ClusterConfig& config, const ModelConfig& model,
-                                                          const StartProgress& progress, std::function<bool()> interrupted = nullptr);
+  // Connects to every node of `config` and configures it: memory nodes first (they say where their
+  // data path listens), then the compute nodes, which load the weights at the same time and then
+  // join each other. A node that cannot be reached within start_timeout is an error that names it,
+  // its address and the cause. So is `interrupted`, which is asked all the while; null: never.
+  // REQUIRES: ResolveConfig accepted `config`.
+  static Result<std::unique_ptr<ClusterExecutor>> Connect(
+      const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
+      std::function<bool()> interrupted = nullptr);
 
-  // The same with the nodes of `config` that are not lost, and without those that turn out to be. kPeerLost if no compute node is left, or
-  // none that holds KV; names what was lost. If compute nodes that share the model live but do not reach each other, it tries again for
-  // start_timeout.
-  static Result<std::unique_ptr<ClusterExecutor>> ConnectWithout(const ClusterConfig& config, const ModelConfig& model,
-                                                                 std::map<NodeId, std::string> lost, const StartProgress& progress,
-                                                                 std::function<bool()> interrupted = nullptr);
+  // The same with the nodes of `config` that are not lost, and without those that turn out to be.
+  // kPeerLost if no compute node is left, or none that holds KV; names what was lost. If compute
+  // nodes that share the model live but do not reach each other, it tries again for start_timeout.
+  static Result<std::unique_ptr<ClusterExecutor>> ConnectWithout(
+      const ClusterConfig& config, const ModelConfig& model, std::map<NodeId, std::string> lost,
+      const StartProgress& progress, std::function<bool()> interrupted = nullptr);
 
   // As LookForNodes.
-  static std::set<NodeId> Look(const ClusterConfig& config, const ModelConfig& model, const std::map<NodeId, std::string>& lost,
-                               std::stop_token stop);
+  static std::set<NodeId> Look(const ClusterConfig& config, const ModelConfig& model,
+                               const std::map<NodeId, std::string>& lost, std::stop_token stop);
   ~ClusterExecutor() override;
 
   std::vector<KvNode> kv_nodes() const override;
@@ -57,7 +60,8 @@ class ClusterExecutor : public StepExecutor {
   void Leave(NodeId node) override;
   std::vector<NodeStatus> nodes() override;
 
-  // Writes what the nodes do into `file`, which is borrowed until the executor is gone. REQUIRES: before Start, at most once.
+  // Writes what the nodes do into `file`, which is borrowed until the executor is gone. REQUIRES:
+  // before Start, at most once.
   void RecordTrace(TraceFile& file);
 
   // Whether nodes time the steps submitted from now on; at first they do. Thread: any.
@@ -67,10 +71,13 @@ class ClusterExecutor : public StepExecutor {
   struct Node {
     NodeId id;
     NodeConfig config;
-    NodeId kv_group;        // the first of the memory nodes that hold the same tokens; itself for others
-    int first_kv_head = 0;  // of each token it holds kv_heads [first_kv_head, first_kv_head + num_kv_heads)
+    // The first of the memory nodes that hold the same tokens; itself for others.
+    NodeId kv_group;
+    // Of each token it holds kv_heads [first_kv_head, first_kv_head + num_kv_heads).
+    int first_kv_head = 0;
     int num_kv_heads = 0;
-    bool left_out = false;  // lost before this executor, or it shares tokens with a node that was: has no connection
+    // Lost before this executor, or it shares tokens with a node that was: has no connection.
+    bool left_out = false;
     std::unique_ptr<ControlConnection> connection;
     Inbox<ControlFrame> answers;  // until Start
     control::Configured configured;
@@ -80,32 +87,38 @@ class ClusterExecutor : public StepExecutor {
     int64_t stale_messages = 0;  // guarded by mutex_; of a compute node
     StepTimes times;             // guarded by mutex_
     std::string address() const { return ClusterConfig::Address(config); }
-    std::string name() const { return (config.role == NodeRole::kMemory ? "memory node " : "compute node ") + config.name; }
+    std::string name() const {
+      return (config.role == NodeRole::kMemory ? "memory node " : "compute node ") + config.name;
+    }
   };
 
-  ClusterExecutor(const ClusterConfig& config, const ModelConfig& model, const std::map<NodeId, std::string>& lost);
+  ClusterExecutor(const ClusterConfig& config, const ModelConfig& model,
+                  const std::map<NodeId, std::string>& lost);
 
   // Reaches all nodes within `reach_patience` and configures memory nodes within `patience`.
-  Status Open(Clock::duration reach_patience, Clock::duration patience, const StartProgress& progress);
+  Status Open(Clock::duration reach_patience, Clock::duration patience,
+              const StartProgress& progress);
   std::map<NodeId, std::string> NewlyLost(const Status& why);  // REQUIRES: Open failed with it
   bool HasCut();                                               // likewise
   void GiveHeads(Node& node, int index);
-  Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline, const StartProgress& progress);
+  Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline,
+                     const StartProgress& progress);
   Status AskIfFree(Node& node, const ControlOptions& options);
   Status ConfigureMemory(Node& node, Deadline deadline, const StartProgress& progress);
   Result<control::ConfigureCompute> ComputeRequest(const Node& node) const;
   control::ModelShare ShareOf(const Node& node) const;  // REQUIRES: a compute node
   Status ConfigureCompute(const StartProgress& progress);
   Status JoinComputeNodes(const StartProgress& progress);
-  Status ConfigureOnceFree(Node& node, control::MessageType type, const std::string& request, Clock::duration patience,
-                           const StartProgress& progress);
+  Status ConfigureOnceFree(Node& node, control::MessageType type, const std::string& request,
+                           Clock::duration patience, const StartProgress& progress);
   Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);
   void OnFrame(Node& node, ControlFrame frame);
   bool IsIrreplaceable(const Node& node);  // REQUIRES: another node says that it is lost
   void OnStats(Node& node, const control::Stats& stats);
   void OnTrace(const Node& node, const ControlFrame& frame);
   void AddTimes(Node& sender, const control::StepResult& result);  // REQUIRES: mutex_ is held
-  std::vector<NodeSpeed> Speeds() const;                           // empty until all are known. REQUIRES: mutex_ is held
+  // Empty until all are known. REQUIRES: mutex_ is held.
+  std::vector<NodeSpeed> Speeds() const;
   void AskForStats();
   void AskForStatsAgain();  // unless that was just done
   void OnLost(Node& node, const Status& status);
@@ -130,20 +143,24 @@ class ClusterExecutor : public StepExecutor {
   SpeedRounds speed_rounds_;      // the engine's thread
   std::atomic<bool> speeds_known_ = false;
   std::mutex mutex_;
-  std::condition_variable lost_one_;                    // with mutex_
-  std::function<void(ExecutorEvent)> on_event_;         // guarded by mutex_; set by Start
-  TimePoint next_stats_{};                              // guarded by mutex_
-  std::map<StepId, std::vector<SequenceId>> left_out_;  // guarded by mutex_; of steps in flight: sequences that have no part in them
+  std::condition_variable lost_one_;             // with mutex_
+  std::function<void(ExecutorEvent)> on_event_;  // guarded by mutex_; set by Start
+  TimePoint next_stats_{};                       // guarded by mutex_
+  // Guarded by mutex_; of steps in flight: sequences that have no part in them.
+  std::map<StepId, std::vector<SequenceId>> left_out_;
   std::atomic<bool> time_steps_{true};
-  std::unique_ptr<TraceCollector> trace_;     // null: no trace is written
-  std::vector<std::unique_ptr<Node>> nodes_;  // fixed after Connect; last: their connections' threads use the members above
+  std::unique_ptr<TraceCollector> trace_;  // null: no trace is written
+  // Fixed after Connect; last: their connections' threads use the members above.
+  std::vector<std::unique_ptr<Node>> nodes_;
 };
 
 // For ServingEngineOptions.
 LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model);
 
 // Likewise. `use`, if not null, gets each new executor before it starts.
-Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
-                      std::function<void(ClusterExecutor&)> use = nullptr, std::function<bool()> interrupted = nullptr);
+Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model,
+                      const StartProgress& progress,
+                      std::function<void(ClusterExecutor&)> use = nullptr,
+                      std::function<bool()> interrupted = nullptr);
 
 }  // namespace lamina

@@ -2,7 +2,8 @@
 
 namespace lamina {
 
-// SplitMix64's finalizer, twice: it is one-to-one, and changes half of the bits for every bit of its input.
+// SplitMix64's finalizer, twice: it is one-to-one, and changes half of the bits for every bit of
+// its input.
 uint64_t ChoiceSeed(uint64_t seed, uint64_t prompt_index, uint64_t continuation) {
   const auto mixed = [](uint64_t x) {
     x += 0x9e3779b97f4a7c15u;

@@ -1,4 +1,5 @@
-// From token ids to token ids: what the API server talks to. The engine owns the scheduler and drives steps on the nodes; it knows no text.
+// From token ids to token ids: what the API server talks to. The engine owns the scheduler and
+// drives steps on the nodes; it knows no text.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +18,25 @@
 
 namespace lamina {
 
-// The seed of one continuation. Those of a client's request share no random numbers with each other, nor with those of another seed,
-// however near: the first continuation of the first prompt has the seed itself, each other one a hash of it and of both numbers, and no two
-// of one seed's hashes are equal. REQUIRES: prompt_index and continuation are below 2^32.
+// The seed of one continuation. Those of a client's request share no random numbers with each
+// other, nor with those of another seed, however near: the first continuation of the first prompt
+// has the seed itself, each other one a hash of it and of both numbers, and no two of one seed's
+// hashes are equal. REQUIRES: prompt_index and continuation are below 2^32.
 uint64_t ChoiceSeed(uint64_t seed, uint64_t prompt_index, uint64_t continuation);
 
 // One request: a prompt and n independent continuations of it.
 struct GenerateRequest {
   std::vector<TokenId> prompt;  // at least one token
   int n = 1;
-  uint64_t prefix_group = 0;    // not 0: with others of this number it goes where the KV of its beginning is, however many are there
+  // Not 0: with others of this number it goes where the KV of its beginning is, however many are
+  // there.
+  uint64_t prefix_group = 0;
   int64_t max_new_tokens = 16;  // prompt + max_new_tokens <= max_model_len
   bool ignore_eos = false;
   std::vector<TokenId> stop_tokens;  // besides the model's end-of-sequence tokens
   uint64_t prompt_index = 0;         // among the prompts that a client sent together
-  control::SamplingParams sampling;  // seed: of the client's request, see ChoiceSeed. banned_until_min is filled by the engine
+  // Seed: of the client's request, see ChoiceSeed. banned_until_min is filled by the engine.
+  control::SamplingParams sampling;
 };
 
 enum class FinishReason { kStop, kLength, kAbort, kError };
@@ -41,7 +46,8 @@ struct TokenLogprobInfo {
   float logprob = 0;
 };
 
-// What comes back, one call per token and continuation, and one last call with `finish` set (it may carry a token too).
+// What comes back, one call per token and continuation, and one last call with `finish` set (it may
+// carry a token too).
 struct TokenEvent {
   int index = 0;                 // which of the n continuations
   std::optional<TokenId> token;  // an end-of-sequence or stop token is reported here as well
@@ -52,14 +58,16 @@ struct TokenEvent {
   std::optional<TokenId> stop_token;  // which one ended it, for kStop
   Status error;                       // for kError: what the client is told
   bool first = false;                 // the first token of this continuation
-  int64_t num_cached = 0;             // with the first one: prompt tokens whose KV was there from an earlier request
+  // With the first one: prompt tokens whose KV was there from an earlier request.
+  int64_t num_cached = 0;
 };
 
 // How a compute node reaches another node.
 struct DataPathStatus {
-  std::string from;     // the compute node's name
-  std::string fabric;   // in use: "shm"
-  std::string through;  // what the fabric goes through, if its name does not say so: "tcp/eth0"; else ""
+  std::string from;    // the compute node's name
+  std::string fabric;  // in use: "shm"
+  // What the fabric goes through, if its name does not say so: "tcp/eth0"; else "".
+  std::string through;
   std::string refused;  // fabrics that were passed over, with the reasons; "" if none
 };
 
@@ -69,13 +77,18 @@ struct NodeStatus {
   std::string name;
   std::string role;  // "compute" | "memory"
   std::string address;
-  std::string state;         // "ready" | "loading" | "lost"; while others are connected anew "reconnecting", "given up" if that is over
-  std::string detail;        // why it is lost, else ""
-  std::string kv_heads;      // memory nodes: "0..3", those that it holds; "" if all
-  std::string holds;         // compute nodes: "layers 0..15", the part of the model that it has; "" if all
+  // "ready" | "loading" | "lost"; while others are connected anew "reconnecting", "given up" if
+  // that is over.
+  std::string state;
+  std::string detail;    // why it is lost, else ""
+  std::string kv_heads;  // memory nodes: "0..3", those that it holds; "" if all
+  // Compute nodes: "layers 0..15", the part of the model that it has; "" if all.
+  std::string holds;
   int64_t weight_bytes = 0;  // compute nodes: of the weights that it has
-  std::string transport;     // the fabric in use; of several paths the worst one's, of shm, verbs, ucx, tcp the last
-  std::string transport_refused;  // what was passed over for that path, with the reasons; "" if nothing was
+  // The fabric in use; of several paths the worst one's, of shm, verbs, ucx, tcp the last.
+  std::string transport;
+  // What was passed over for that path, with the reasons; "" if nothing was.
+  std::string transport_refused;
   int64_t capacity_tokens = 0;
   int64_t used_tokens = 0;  // as the scheduler counts
   int num_sequences = 0;
@@ -94,7 +107,8 @@ struct EngineStatus {
   SchedulerStats scheduler;
 };
 
-// Observes the engine for metrics. Called on the engine's thread; must not block. All times in seconds.
+// Observes the engine for metrics. Called on the engine's thread; must not block. All times in
+// seconds.
 class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
@@ -115,22 +129,26 @@ class EngineObserver {
   virtual void OnStep(const Step&) {}
 };
 
-// Thread: any. Sinks are called on the engine's thread, in order per continuation, and must not block; none is called after the event with
-// `finish` of every continuation, nor after the engine is destroyed.
+// Thread: any. Sinks are called on the engine's thread, in order per continuation, and must not
+// block; none is called after the event with `finish` of every continuation, nor after the engine
+// is destroyed.
 class Engine {
  public:
   using Sink = std::function<void(const TokenEvent&)>;
 
   virtual ~Engine() = default;
 
-  // Refused requests get an error here and no event: kInvalidArgument (too long, empty, token outside the vocabulary), kTryAgain (overload:
-  // the caller answers 503 with Retry-After), kPeerLost (no node can serve).
+  // Refused requests get an error here and no event: kInvalidArgument (too long, empty, token
+  // outside the vocabulary), kTryAgain (overload: the caller answers 503 with Retry-After),
+  // kPeerLost (no node can serve).
   virtual Result<RequestId> Submit(GenerateRequest request, Sink sink) = 0;
 
-  // Ends a request early and frees its KV everywhere. Its sink gets kAbort for each unfinished continuation. Unknown ids are ignored.
+  // Ends a request early and frees its KV everywhere. Its sink gets kAbort for each unfinished
+  // continuation. Unknown ids are ignored.
   virtual void Abort(RequestId request) = 0;
 
-  // Ends one continuation early with FinishReason::kStop (a stop string was found in its text). Ignored if it is over.
+  // Ends one continuation early with FinishReason::kStop (a stop string was found in its text).
+  // Ignored if it is over.
   virtual void Stop(RequestId request, int index) = 0;
 
   virtual EngineStatus status() = 0;

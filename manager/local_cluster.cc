@@ -36,11 +36,14 @@ constexpr auto kLastRevival = std::chrono::seconds(30);
 constexpr auto kHealthyAfter = std::chrono::minutes(1);
 
 constexpr std::string_view kLogFolderPattern = "lamina-XXXXXX";
-constexpr char kOwnerFile[] = "owner";  // in a temporary log folder; locked by the process whose logs they are, for as long as it lives
+// In a temporary log folder; locked by the process whose logs they are, for as long as it lives.
+constexpr char kOwnerFile[] = "owner";
 
-// Locks the folder's owner file and returns its descriptor; -1 if there is none, another process holds it or has removed it.
+// Locks the folder's owner file and returns its descriptor; -1 if there is none, another process
+// holds it or has removed it.
 int OwnLogs(const std::string& folder, int flags) {
-  const int fd = open((folder + "/" + kOwnerFile).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+  const int fd =
+      open((folder + "/" + kOwnerFile).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
   if (fd < 0) return -1;
   struct stat file {};
   if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &file) == 0 && file.st_nlink > 0) return fd;
@@ -48,14 +51,18 @@ int OwnLogs(const std::string& folder, int flags) {
   return -1;
 }
 
-// The logs of this user's managers that were killed: nobody has removed them, and they tell of no error of a node.
+// The logs of this user's managers that were killed: nobody has removed them, and they tell of no
+// error of a node.
 void RemoveOrphanedLogs() {
   constexpr std::string_view kPrefix = kLogFolderPattern.substr(0, kLogFolderPattern.find('X'));
   std::error_code ignored;
-  for (fs::directory_iterator entry(fs::temp_directory_path(ignored), ignored), end; entry != end; entry.increment(ignored)) {
+  for (fs::directory_iterator entry(fs::temp_directory_path(ignored), ignored), end; entry != end;
+       entry.increment(ignored)) {
     const std::string path = entry->path().string(), name = entry->path().filename().string();
     struct stat folder {};
-    if (!name.starts_with(kPrefix) || name.size() != kLogFolderPattern.size() || lstat(path.c_str(), &folder) != 0) continue;
+    if (!name.starts_with(kPrefix) || name.size() != kLogFolderPattern.size() ||
+        lstat(path.c_str(), &folder) != 0)
+      continue;
     if (!S_ISDIR(folder.st_mode) || folder.st_uid != geteuid()) continue;
     const int owner = OwnLogs(path, 0);
     if (owner < 0) continue;
@@ -64,7 +71,8 @@ void RemoveOrphanedLogs() {
   }
 }
 
-// `count` different ports that are free now. All are held until all are known, so that no two are the same.
+// `count` different ports that are free now. All are held until all are known, so that no two are
+// the same.
 Result<std::vector<int>> FreePorts(size_t count) {
   std::vector<int> sockets, ports;
   Status status;
@@ -75,9 +83,10 @@ Result<std::vector<int>> FreePorts(size_t count) {
     socklen_t length = sizeof(address);
     auto* generic = reinterpret_cast<sockaddr*>(&address);
     sockets.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const bool bound =
-        sockets.back() >= 0 && bind(sockets.back(), generic, length) == 0 && getsockname(sockets.back(), generic, &length) == 0;
-    if (!bound) status = InternalError(std::string("no free port on 127.0.0.1: ") + std::strerror(errno));
+    const bool bound = sockets.back() >= 0 && bind(sockets.back(), generic, length) == 0 &&
+                       getsockname(sockets.back(), generic, &length) == 0;
+    if (!bound)
+      status = InternalError(std::string("no free port on 127.0.0.1: ") + std::strerror(errno));
     ports.push_back(ntohs(address.sin_port));
   }
   for (const int fd : sockets) {
@@ -96,7 +105,8 @@ std::vector<NodeConfig> LocalNodes(const LocalClusterOptions& options) {
     const bool compute = i < options.num_compute_nodes;
     NodeConfig node;
     node.role = compute ? NodeRole::kCompute : NodeRole::kMemory;
-    node.name = compute ? "c" + std::to_string(i) : "m" + std::to_string(i - options.num_compute_nodes);
+    node.name =
+        compute ? "c" + std::to_string(i) : "m" + std::to_string(i - options.num_compute_nodes);
     node.threads = compute ? options.compute_threads : options.memory_threads;
     node.device = compute ? options.device : options.memory_device;
     node.memory_bytes = compute && options.num_memory_nodes > 0 ? 0 : options.memory_bytes;
@@ -107,10 +117,12 @@ std::vector<NodeConfig> LocalNodes(const LocalClusterOptions& options) {
 
 namespace {
 
-// Looks into the kernel's table: a connection made only to find out would stand in the daemon's log as one that broke off.
+// Looks into the kernel's table: a connection made only to find out would stand in the daemon's log
+// as one that broke off.
 bool IsListening(int port) {
   char address[16];
-  std::snprintf(address, sizeof(address), "0100007F:%04X", static_cast<unsigned>(port));  // 127.0.0.1 as the table writes it
+  // 127.0.0.1 as the table writes it.
+  std::snprintf(address, sizeof(address), "0100007F:%04X", static_cast<unsigned>(port));
   std::ifstream table("/proc/net/tcp");
   for (std::string line; std::getline(table, line);) {
     std::istringstream fields(line);
@@ -128,7 +140,8 @@ Result<std::unique_ptr<LocalCluster>> LocalCluster::Create(const LocalClusterOpt
   const Status status = cluster->Start();
   if (status.ok()) return cluster;
   for (const auto& [name, pid] : cluster->pids()) {
-    const Status killed = cluster->Kill(name, SIGKILL);  // a node that is starting may look up too late, and has nothing to lose
+    // A node that is starting may look up too late, and has nothing to lose.
+    const Status killed = cluster->Kill(name, SIGKILL);
     if (!killed.ok()) LAMINA_LOG_WARN("{}", killed.message());
   }
   return status;
@@ -139,9 +152,11 @@ Status LocalCluster::Start() {
   if (options_.log_dir.empty()) {
     RemoveOrphanedLogs();
     options_.log_dir = (fs::temp_directory_path() / kLogFolderPattern).string();
-    if (mkdtemp(options_.log_dir.data()) == nullptr) return InternalError(options_.log_dir + ": " + std::strerror(errno));
+    if (mkdtemp(options_.log_dir.data()) == nullptr)
+      return InternalError(options_.log_dir + ": " + std::strerror(errno));
     log_owner_fd_ = OwnLogs(options_.log_dir, O_CREAT);
-    if (log_owner_fd_ < 0) return InternalError(options_.log_dir + "/" + kOwnerFile + ": cannot be locked");
+    if (log_owner_fd_ < 0)
+      return InternalError(options_.log_dir + "/" + kOwnerFile + ": cannot be locked");
   }
   std::error_code error;
   fs::create_directories(options_.log_dir, error);
@@ -159,7 +174,8 @@ Status LocalCluster::Start() {
   }
   for (const NodeConfig& node : config_.nodes) LAMINA_RETURN_IF_ERROR(Spawn(node));
   const Deadline deadline = Deadline::After(options_.start_timeout);
-  for (const NodeConfig& node : config_.nodes) LAMINA_RETURN_IF_ERROR(WaitUntilListening(node, deadline));
+  for (const NodeConfig& node : config_.nodes)
+    LAMINA_RETURN_IF_ERROR(WaitUntilListening(node, deadline));
   return OkStatus();
 }
 
@@ -169,8 +185,10 @@ Status LocalCluster::Spawn(const NodeConfig& node) {
   ChildProcess::Options options;
   options.argv = DaemonCommands(one, "", false)[0].argv;
   options.argv[0] = options_.bin_dir + "/" + options.argv[0];
-  options.env = {{kApiKeyVariable, ""}, {kApiKeyFileVariable, ""}};  // only the API server needs its key
-  options.argv.push_back("--leave-with-stdin");                      // a signal to all of the manager's processes would cut off its streams
+  // Only the API server needs its key.
+  options.env = {{kApiKeyVariable, ""}, {kApiKeyFileVariable, ""}};
+  // A signal to all of the manager's processes would cut off its streams.
+  options.argv.push_back("--leave-with-stdin");
   options.holds_stdin = true;
   options.log_path = options_.log_dir + "/" + node.name + ".log";
   LAMINA_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Spawn(options));
@@ -185,7 +203,8 @@ Status LocalCluster::WaitUntilListening(const NodeConfig& node, Deadline deadlin
     if (options_.interrupted && options_.interrupted()) return TryAgain("interrupted");
     if (deadline.Passed()) {
       keep_logs_ = true;
-      return TimedOut("node " + node.name + " does not listen on " + ClusterConfig::Address(node) + "; its log: " + options_.log_dir);
+      return TimedOut("node " + node.name + " does not listen on " + ClusterConfig::Address(node) +
+                      "; its log: " + options_.log_dir);
     }
     std::this_thread::sleep_for(milliseconds(10));
   }
@@ -205,7 +224,8 @@ LocalCluster::~LocalCluster() {
   if (log_owner_fd_ < 0) return;
   std::error_code ignored;  // a folder that stays in /tmp harms nobody
   if (keep_logs_) {
-    fs::remove(options_.log_dir + "/" + kOwnerFile, ignored);  // nobody's now: the next cluster lets it be
+    // nobody's now: the next cluster lets it be.
+    fs::remove(options_.log_dir + "/" + kOwnerFile, ignored);
   } else {
     fs::remove_all(options_.log_dir, ignored);
   }
@@ -222,7 +242,8 @@ std::map<std::string, pid_t> LocalCluster::pids() {
 
 Status LocalCluster::Kill(const std::string& node, int signal) {
   const auto child = children_.find(node);
-  if (child == children_.end() || !child->second.running()) return NotFound("no node '" + node + "' runs");
+  if (child == children_.end() || !child->second.running())
+    return NotFound("no node '" + node + "' runs");
   child->second.Kill(signal);
   expected_end_[node] = true;
   return OkStatus();
@@ -238,7 +259,8 @@ Status LocalCluster::Check() {
 Status LocalCluster::Restart(const std::string& node) {
   const auto child = children_.find(node);
   if (child == children_.end()) return NotFound("there is no node '" + node + "'");
-  if (!child->second.Wait(Deadline::After(kStopGrace))) return TryAgain("node " + node + " still runs");
+  if (!child->second.Wait(Deadline::After(kStopGrace)))
+    return TryAgain("node " + node + " still runs");
   for (const NodeConfig& config : config_.nodes) {
     if (config.name != node) continue;
     LAMINA_RETURN_IF_ERROR(Spawn(config));
@@ -253,8 +275,10 @@ void LocalCluster::Revive() {
     if (children_.at(node.name).running() || expected_end_[node.name]) continue;
     Revival& revival = revivals_[node.name];
     if (!revival.due) {
-      const bool again = revival.wait > Clock::duration::zero() && now - revival.started < kHealthyAfter;
-      revival.wait = again ? std::min<Clock::duration>(2 * revival.wait, kLastRevival) : kFirstRevival;
+      const bool again =
+          revival.wait > Clock::duration::zero() && now - revival.started < kHealthyAfter;
+      revival.wait =
+          again ? std::min<Clock::duration>(2 * revival.wait, kLastRevival) : kFirstRevival;
       revival.due = now + revival.wait;
       LAMINA_LOG_ERROR("{}\nIt is started again in {} s", DescribeEnd(node.name),
                        std::chrono::duration_cast<std::chrono::seconds>(revival.wait).count());
@@ -262,15 +286,16 @@ void LocalCluster::Revive() {
     if (now < *revival.due) continue;
     revival.due.reset();
     revival.started = now;
-    if (const Status spawned = Spawn(node); !spawned.ok()) LAMINA_LOG_ERROR("{}", spawned.message());
+    if (const Status spawned = Spawn(node); !spawned.ok())
+      LAMINA_LOG_ERROR("{}", spawned.message());
   }
 }
 
 std::string LocalCluster::DescribeEnd(const std::string& node) {
   keep_logs_ = true;
   const std::string log = options_.log_dir + "/" + node + ".log";
-  return "node " + node + " " + children_.at(node).exit_description() + "; its log " + log + " ends with:\n" +
-         TailOfFile(log, kLogTailLines);
+  return "node " + node + " " + children_.at(node).exit_description() + "; its log " + log +
+         " ends with:\n" + TailOfFile(log, kLogTailLines);
 }
 
 }  // namespace lamina

@@ -1,5 +1,5 @@
-// A cluster of child processes on the loopback of this machine, for the quick start, benchmarks and end-to-end tests. The manager is the
-// caller.
+// A cluster of child processes on the loopback of this machine, for the quick start, benchmarks and
+// end-to-end tests. The manager is the caller.
 #pragma once
 
 #include <sys/types.h>
@@ -13,16 +13,18 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "manager/cluster_config.h"
 #include "base/status.h"
+#include "manager/cluster_config.h"
 #include "manager/process.h"
 
 namespace lamina {
 
 struct LocalClusterOptions {
-  std::vector<NodeConfig> nodes;              // these, on the loopback and free ports; empty: as the next seven say
-  int num_compute_nodes = 1;                  // c0, c1, ...
-  int num_memory_nodes = 2;                   // m0, m1, ...; 0: attention stays on the compute node, c0
+  // These, on the loopback and free ports; empty: as the next seven say.
+  std::vector<NodeConfig> nodes;
+  int num_compute_nodes = 1;  // c0, c1, ...
+  // m0, m1, ...; 0: attention stays on the compute node, c0.
+  int num_memory_nodes = 2;
   int64_t memory_bytes = int64_t{256} << 20;  // of each memory node
   int compute_threads = 0;                    // of each compute node; 0: all cores
   int memory_threads = 1;                     // of each memory node
@@ -30,7 +32,8 @@ struct LocalClusterOptions {
   std::string memory_device = "cpu";          // of memory nodes
   std::string transport = "auto";
   std::string device_catalog;  // for modelled devices among `nodes`
-  // NAME.log; "": a temporary folder, which is kept only if a daemon ended by itself. One whose owner was killed is removed by the next.
+  // NAME.log; "": a temporary folder, which is kept only if a daemon ended by itself. One whose
+  // owner was killed is removed by the next.
   std::string log_dir;
   std::string bin_dir;                                       // "": where the running program stands
   Clock::duration start_timeout = std::chrono::seconds(30);  // until every daemon listens
@@ -40,11 +43,13 @@ struct LocalClusterOptions {
 // The nodes that Create starts, without addresses yet.
 std::vector<NodeConfig> LocalNodes(const LocalClusterOptions& options);
 
-// Thread: owner. The daemons die with this object, and with the thread that created it even if that is killed; they leave for nothing else:
-// SIGTERM and SIGINT, which may go to all processes of a service or a terminal, are for the manager.
+// Thread: owner. The daemons die with this object, and with the thread that created it even if that
+// is killed; they leave for nothing else: SIGTERM and SIGINT, which may go to all processes of a
+// service or a terminal, are for the manager.
 class LocalCluster {
  public:
-  // Starts the daemons on free ports and waits until they listen. The error names the daemon and how its log ends.
+  // Starts the daemons on free ports and waits until they listen. The error names the daemon and
+  // how its log ends.
   static Result<std::unique_ptr<LocalCluster>> Create(const LocalClusterOptions& options);
 
   LocalCluster(const LocalCluster&) = delete;
@@ -60,14 +65,16 @@ class LocalCluster {
   // Sends a signal. kNotFound if there is no such daemon or it ended.
   Status Kill(const std::string& node, int signal);
 
-  // Ok while all run; else names the first that ended, how, and the end of its log. Not after a Kill of the caller's own making.
+  // Ok while all run; else names the first that ended, how, and the end of its log. Not after a
+  // Kill of the caller's own making.
   Status Check();
 
   // Starts a daemon again that ended, with the same name, port and options.
   Status Restart(const std::string& node);
 
-  // Reaps daemons that ended by themselves and starts each again: a second after its end, and twice as long after each further one, up to
-  // half a minute, until it has run for a minute. Returns at once; to be called often.
+  // Reaps daemons that ended by themselves and starts each again: a second after its end, and twice
+  // as long after each further one, up to half a minute, until it has run for a minute. Returns at
+  // once; to be called often.
   void Revive();
 
   const std::string& log_dir() const { return options_.log_dir; }

@@ -14,7 +14,9 @@ bool NodeOutages::Lose(NodeId node, const std::string& why, TimePoint now) {
   Clock::duration wait = options_.first;
   if (const auto back = returns_.find(node); back != returns_.end()) {
     const bool soon = now - back->second.at < options_.settled;
-    back->second.wait = soon ? std::min<Clock::duration>(4 * back->second.wait, options_.most_after_return) : options_.first;
+    back->second.wait =
+        soon ? std::min<Clock::duration>(4 * back->second.wait, options_.most_after_return)
+             : options_.first;
     wait = back->second.wait;
   }
   retries_.emplace(node, options_).first->second.Begin(now + wait);

@@ -1,7 +1,9 @@
-// Which nodes are lost, why, and when to try to get each of them back. Pure: the caller tells the time.
+// Which nodes are lost, why, and when to try to get each of them back. Pure: the caller tells the
+// time.
 //
-// Taking a node back while others serve costs everybody: all nodes are connected anew, and what runs is prefilled again. So whenever a node
-// is lost soon after it was taken back, its next return has to wait four times as long.
+// Taking a node back while others serve costs everybody: all nodes are connected anew, and what
+// runs is prefilled again. So whenever a node is lost soon after it was taken back, its next return
+// has to wait four times as long.
 #pragma once
 
 #include <map>
@@ -14,17 +16,21 @@
 namespace lamina {
 
 struct RetryOptions {
-  Clock::duration first = std::chrono::seconds(1);  // after a loss; a daemon needs about that long to start again
-  Clock::duration most = std::chrono::seconds(10);  // between two tries, each of which waits twice as long as the one before
+  // After a loss; a daemon needs about that long to start again.
+  Clock::duration first = std::chrono::seconds(1);
+  // Between two tries, each of which waits twice as long as the one before.
+  Clock::duration most = std::chrono::seconds(10);
   // After a node's loss that follows soon on its return.
   Clock::duration most_after_return = std::chrono::minutes(5);
-  Clock::duration settled = std::chrono::minutes(10);  // a loss so long after it has nothing to do with it
+  // A loss so long after it has nothing to do with it.
+  Clock::duration settled = std::chrono::minutes(10);
 };
 
 // When to try something again: each time after twice the wait of the time before.
 class Retries {
  public:
-  explicit Retries(const RetryOptions& options) : first_(options.first), most_(options.most), wait_(options.first) {}
+  explicit Retries(const RetryOptions& options)
+      : first_(options.first), most_(options.most), wait_(options.first) {}
 
   // The next try is at `when`; the one after it, if that is in vain, follows soon again.
   void Begin(TimePoint when) {

@@ -16,7 +16,8 @@ void PrefilledExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
 
 void PrefilledExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
   for (const SequenceId released : plan.released) unannounced_.erase(released);
-  for (const control::NewSequence& sequence : added) unannounced_[SequenceId{sequence.sequence()}] = sequence;
+  for (const control::NewSequence& sequence : added)
+    unannounced_[SequenceId{sequence.sequence()}] = sequence;
   StepPlan told = plan;
   told.dummy_prefill = true;
   std::vector<control::NewSequence> announced;
@@ -31,7 +32,9 @@ void PrefilledExecutor::Submit(const StepPlan& plan, std::span<const control::Ne
       continue;
     }
     ++step.num_rows;
-    for (const KvPart& part : work.route) step.attention[part.node].AddDecode(part.num_stored + static_cast<int64_t>(part.slots.size()));
+    for (const KvPart& part : work.route)
+      step.attention[part.node].AddDecode(part.num_stored +
+                                          static_cast<int64_t>(part.slots.size()));
     if (auto sequence = unannounced_.extract(work.sequence)) {
       sequence.mapped().add_tokens(work.tokens.front());
       announced.push_back(std::move(sequence.mapped()));

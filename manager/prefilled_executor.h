@@ -1,4 +1,5 @@
-// Nodes whose prompts appear without being computed, so that decoding at a long context can be measured without minutes of prefill.
+// Nodes whose prompts appear without being computed, so that decoding at a long context can be
+// measured without minutes of prefill.
 #pragma once
 
 #include <functional>
@@ -9,13 +10,14 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "manager/step_executor.h"
 #include "cost/cost_model.h"
+#include "manager/step_executor.h"
 
 namespace lamina {
 
-// A decorator. Prompts get their token slots, and K and V that are made up where they are stored; the compute node hears of a sequence when
-// it decodes first. Everything from a sequence's second token on is as without it. Also writes down every step.
+// A decorator. Prompts get their token slots, and K and V that are made up where they are stored;
+// the compute node hears of a sequence when it decodes first. Everything from a sequence's second
+// token on is as without it. Also writes down every step.
 class PrefilledExecutor : public StepExecutor {
  public:
   explicit PrefilledExecutor(std::unique_ptr<StepExecutor> nodes) : nodes_(std::move(nodes)) {}
@@ -43,8 +45,9 @@ class PrefilledExecutor : public StepExecutor {
 
   void Finish(control::StepResult& result);
 
-  std::unordered_map<SequenceId, control::NewSequence> unannounced_;  // their prompts are there, they have not decoded
-  std::mutex mutex_;                                                  // guards the rest
+  // Their prompts are there, they have not decoded.
+  std::unordered_map<SequenceId, control::NewSequence> unannounced_;
+  std::mutex mutex_;  // guards the rest
   struct InFlight {
     Step step;
     std::vector<SequenceId> prefilled;  // in it, to their end

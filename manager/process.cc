@@ -21,11 +21,14 @@
 namespace lamina {
 namespace {
 
-constexpr auto kChildPollInterval = milliseconds(5);  // while waiting for a child's end: nothing here is on a hot path
+// While waiting for a child's end: nothing here is on a hot path.
+constexpr auto kChildPollInterval = milliseconds(5);
 
-// What the child needs between fork and exec, prepared before: there only async-signal-safe calls are allowed.
+// What the child needs between fork and exec, prepared before: there only async-signal-safe calls
+// are allowed.
 struct Launch {
-  explicit Launch(const std::vector<std::string>& args, const std::vector<std::pair<std::string, std::string>>& env) {
+  explicit Launch(const std::vector<std::string>& args,
+                  const std::vector<std::pair<std::string, std::string>>& env) {
     for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
     argv.push_back(nullptr);
     for (char** old = environ; *old != nullptr; ++old) {
@@ -52,7 +55,9 @@ struct Launch {
 [[noreturn]] void RunInChild(const Launch& launch) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launch.parent) _exit(127);
-  if (launch.own_session) setsid();  // a time-out reaches everything the command started, and ssh cannot ask the terminal for a password
+  // A time-out reaches everything the command started, and ssh cannot ask the terminal for a
+  // password.
+  if (launch.own_session) setsid();
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -70,14 +75,16 @@ struct Launch {
 
 Result<pid_t> Fork(Launch& launch) {
   std::array<int, 2> failure{};
-  if (pipe2(failure.data(), O_CLOEXEC) != 0) return InternalError(std::string("pipe: ") + std::strerror(errno));
+  if (pipe2(failure.data(), O_CLOEXEC) != 0)
+    return InternalError(std::string("pipe: ") + std::strerror(errno));
   launch.failure_fd = failure[1];
   const pid_t pid = fork();
   if (pid == 0) RunInChild(launch);
   const int fork_error = errno;
   close(failure[1]);
   int error = 0;
-  const bool exec_failed = pid > 0 && read(failure[0], &error, sizeof(error)) == sizeof(error);  // end of file once exec succeeded
+  // End of file once exec succeeded.
+  const bool exec_failed = pid > 0 && read(failure[0], &error, sizeof(error)) == sizeof(error);
   close(failure[0]);
   if (pid < 0) return InternalError(std::string("fork: ") + std::strerror(fork_error));
   if (exec_failed) {
@@ -89,7 +96,8 @@ Result<pid_t> Fork(Launch& launch) {
 
 std::string DescribeExit(int wait_status) {
   if (WIFSIGNALED(wait_status)) {
-    return "was killed by signal " + std::to_string(WTERMSIG(wait_status)) + " (" + strsignal(WTERMSIG(wait_status)) + ")";
+    return "was killed by signal " + std::to_string(WTERMSIG(wait_status)) + " (" +
+           strsignal(WTERMSIG(wait_status)) + ")";
   }
   return "exited with status " + std::to_string(WEXITSTATUS(wait_status));
 }
@@ -118,7 +126,8 @@ std::optional<ProcessId> FindProcess(pid_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   if (!std::getline(in, line)) return std::nullopt;
-  // "PID (name) STATE ...": the name may hold spaces and parentheses, so fields count from the last one.
+  // "PID (name) STATE ...": the name may hold spaces and parentheses, so fields count from the last
+  // one.
   const size_t name_end = line.rfind(") ");
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(line.substr(name_end + 2));
@@ -139,7 +148,8 @@ std::string ProgramFolder() {
 }
 
 std::string ShellQuote(const std::string& text) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@,+%";
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@,+%";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
   std::string quoted = "'";
   for (const char c : text) {
@@ -167,7 +177,8 @@ Result<ChildProcess> ChildProcess::Spawn(const Options& options) {
   }
   std::array<int, 2> in = {-1, -1};
   Status piped;
-  if (options.holds_stdin && pipe2(in.data(), O_CLOEXEC) != 0) piped = InternalError(std::string("pipe: ") + std::strerror(errno));
+  if (options.holds_stdin && pipe2(in.data(), O_CLOEXEC) != 0)
+    piped = InternalError(std::string("pipe: ") + std::strerror(errno));
   launch.in_fd = in[0];
   const Result<pid_t> pid = piped.ok() ? Fork(launch) : piped;
   for (const int fd : {launch.out_fd, in[0]}) {
@@ -215,7 +226,8 @@ void ChildProcess::AskToEnd() {
 bool ChildProcess::Wait(Deadline deadline) {
   while (running()) {
     if (deadline.Passed()) return false;
-    std::this_thread::sleep_for(std::min<Clock::duration>(kChildPollInterval, deadline.Remaining()));
+    std::this_thread::sleep_for(
+        std::min<Clock::duration>(kChildPollInterval, deadline.Remaining()));
   }
   return true;
 }
@@ -225,13 +237,15 @@ void ChildProcess::Stop(Deadline deadline) {
   if (!deadline.Passed()) AskToEnd();
   if (Wait(deadline)) return;
   Kill(SIGKILL);
-  while (running()) std::this_thread::sleep_for(kChildPollInterval);  // bounded: nothing survives SIGKILL
+  // Bounded: nothing survives SIGKILL.
+  while (running()) std::this_thread::sleep_for(kChildPollInterval);
 }
 
 Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline deadline,
                                  const std::vector<std::pair<std::string, std::string>>& env) {
   std::array<int, 2> out{}, err{};
-  if (pipe2(out.data(), O_CLOEXEC) != 0) return InternalError(std::string("pipe: ") + std::strerror(errno));
+  if (pipe2(out.data(), O_CLOEXEC) != 0)
+    return InternalError(std::string("pipe: ") + std::strerror(errno));
   if (pipe2(err.data(), O_CLOEXEC) != 0) {
     const int error = errno;
     close(out[0]);
@@ -258,7 +272,8 @@ Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline 
     std::this_thread::sleep_for(kChildPollInterval);
   }
   if (!in_time) return TimedOut("'" + ShellJoin(argv) + "' did not end in time");
-  output.exit_status = WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+  output.exit_status =
+      WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
   return output;
 }
 

@@ -25,24 +25,29 @@ struct ProcessId {
 // The process that has this pid now; nothing if there is none or it is only waiting to be reaped.
 std::optional<ProcessId> FindProcess(pid_t pid);
 
-// The folder of the running program, without a '/' at its end: siblings such as lamina-memory-node stand there.
+// The folder of the running program, without a '/' at its end: siblings such as lamina-memory-node
+// stand there.
 std::string ProgramFolder();
 
 // `text` as one word of a POSIX shell; quoted only if it has to be.
 std::string ShellQuote(const std::string& text);
 std::string ShellJoin(const std::vector<std::string>& argv);
 
-// A child of this process. Kills and reaps it at destruction. Thread: owner; the child dies when the thread that spawned it ends.
+// A child of this process. Kills and reaps it at destruction. Thread: owner; the child dies when
+// the thread that spawned it ends.
 class ChildProcess {
  public:
   struct Options {
     std::vector<std::string> argv;                         // argv[0]: a path, or a name on PATH
     std::vector<std::pair<std::string, std::string>> env;  // in addition to ours
-    std::string log_path;                                  // where its stdout and stderr are appended; "": nowhere
-    bool holds_stdin = false;                              // its stdin ends when it is told to end; else it is empty
+    // Where its stdout and stderr are appended; "": nowhere.
+    std::string log_path;
+    // Its stdin ends when it is told to end; else it is empty.
+    bool holds_stdin = false;
   };
 
-  // kNotFound if argv[0] cannot be executed, kInternal if the system refuses; both name argv[0] and the cause.
+  // kNotFound if argv[0] cannot be executed, kInternal if the system refuses; both name argv[0] and
+  // the cause.
   static Result<ChildProcess> Spawn(const Options& options);
 
   ChildProcess(ChildProcess&& other) noexcept;
@@ -50,8 +55,9 @@ class ChildProcess {
   ~ChildProcess();
 
   pid_t pid() const { return pid_; }
-  bool running();                                                     // reaps it if it ended
-  std::string exit_description() const { return exit_description_; }  // "exited with status 1", "was killed by signal 9"; "" while running
+  bool running();  // reaps it if it ended
+  // "exited with status 1", "was killed by signal 9"; "" while running.
+  std::string exit_description() const { return exit_description_; }
 
   // Nothing happens if it ended.
   void Kill(int signal);
@@ -74,8 +80,8 @@ class ChildProcess {
   std::string exit_description_;
 };
 
-// Runs a command to its end with nothing on its stdin and `env` in addition to our environment. kTimeout kills it and what it started;
-// kNotFound as Spawn.
+// Runs a command to its end with nothing on its stdin and `env` in addition to our environment.
+// kTimeout kills it and what it started; kNotFound as Spawn.
 struct CommandOutput {
   int exit_status = 0;  // 128 + signal if a signal ended it
   std::string out;

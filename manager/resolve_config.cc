@@ -16,35 +16,44 @@ Status ResolveRanks(ClusterConfig& config, const ModelConfig& model) {
   const int ranks = config.tensor_parallel_size;
   if (ranks == 1) return OkStatus();
   if (model.num_kv_heads % ranks != 0) {
-    return InvalidArgument(fmt::format(
-        "tensor_parallel_size {} does not divide the model's {} kv_heads: each compute node of a stage computes as many of them", ranks,
-        model.num_kv_heads));
+    return InvalidArgument(
+        fmt::format("tensor_parallel_size {} does not divide the model's {} kv_heads: each compute "
+                    "node of a stage computes as many of them",
+                    ranks, model.num_kv_heads));
   }
   if (config.kv_head_parallel == 1) config.kv_head_parallel = ranks;
   if (config.kv_head_parallel % ranks == 0) return OkStatus();
-  return InvalidArgument(fmt::format(
-      "kv_head_parallel {} must be a multiple of tensor_parallel_size {}: a memory node works for the one compute node that computes its "
-      "kv_heads",
-      config.kv_head_parallel, ranks));
+  return InvalidArgument(
+      fmt::format("kv_head_parallel {} must be a multiple of tensor_parallel_size {}: a memory "
+                  "node works for the one compute node that computes its "
+                  "kv_heads",
+                  config.kv_head_parallel, ranks));
 }
 
 // No compute node holds the whole model.
 Status ResolveStages(ClusterConfig& config, int num_compute) {
   const int stages = config.pipeline_parallel_size, ranks = config.tensor_parallel_size;
   if (stages * ranks != num_compute) {
-    return InvalidArgument(fmt::format("pipeline_parallel_size {} and tensor_parallel_size {} need {} compute nodes, and there are {}",
-                                       stages, ranks, stages * ranks, num_compute));
+    return InvalidArgument(
+        fmt::format("pipeline_parallel_size {} and tensor_parallel_size {} need {} compute nodes, "
+                    "and there are {}",
+                    stages, ranks, stages * ranks, num_compute));
   }
   if (config.pipeline == "rotational") {
     return InvalidArgument(
-        "pipeline policy rotational moves batches between compute nodes that hold the whole model; with pipeline_parallel_size or "
+        "pipeline policy rotational moves batches between compute nodes that hold the whole model; "
+        "with pipeline_parallel_size or "
         "tensor_parallel_size each holds its own part: use auto, fixed or none");
   }
   if (config.num_batches == 0)
-    config.num_batches = std::min(config.pipeline == "auto" ? 2 * stages : config.pipeline == "none" ? 1 : stages + 1, kMaxBatches);
+    config.num_batches = std::min(config.pipeline == "auto"   ? 2 * stages
+                                  : config.pipeline == "none" ? 1
+                                                              : stages + 1,
+                                  kMaxBatches);
   if (config.pipeline == "none" && config.num_batches != 1) {
     return InvalidArgument(
-        fmt::format("num_batches {}: with pipeline_parallel_size or tensor_parallel_size pipeline policy none has one; "
+        fmt::format("num_batches {}: with pipeline_parallel_size or tensor_parallel_size pipeline "
+                    "policy none has one; "
                     "auto and fixed have more",
                     config.num_batches));
   }
@@ -53,26 +62,33 @@ Status ResolveStages(ClusterConfig& config, int num_compute) {
 
 // Also for a config without nodes: that of an engine in one process.
 Status ResolvePipeline(ClusterConfig& config) {
-  const int num_compute = std::max(1, static_cast<int>(std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role)));
+  const int num_compute = std::max(
+      1, static_cast<int>(std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role)));
   if (config.shares_model()) return ResolveStages(config, num_compute);
   if (num_compute > kMaxBatches) {
-    return InvalidArgument(
-        fmt::format("{} compute nodes hold the whole model each and work on a batch each, and at most {} batches can be in flight: have "
-                    "fewer, or let several share the model with tensor_parallel_size or pipeline_parallel_size",
-                    num_compute, kMaxBatches));
+    return InvalidArgument(fmt::format(
+        "{} compute nodes hold the whole model each and work on a batch each, and at most {} "
+        "batches can be in flight: have "
+        "fewer, or let several share the model with tensor_parallel_size or pipeline_parallel_size",
+        num_compute, kMaxBatches));
   }
   if (config.num_batches == 0) {
-    const int most = config.pipeline == "auto" ? 2 * num_compute : config.pipeline == "none" ? num_compute : num_compute + 1;
+    const int most = config.pipeline == "auto"   ? 2 * num_compute
+                     : config.pipeline == "none" ? num_compute
+                                                 : num_compute + 1;
     config.num_batches = std::min(most, kMaxBatches);
   }
   if (config.pipeline == "none" && config.num_batches != num_compute) {
     return InvalidArgument(
-        fmt::format("num_batches {}: pipeline policy none has one for each of the {} compute nodes; fixed and rotational "
+        fmt::format("num_batches {}: pipeline policy none has one for each of the {} compute "
+                    "nodes; fixed and rotational "
                     "have more",
                     config.num_batches, num_compute));
   }
   if (config.num_batches < num_compute)
-    return InvalidArgument(fmt::format("num_batches {} leaves some of the {} compute nodes without work", config.num_batches, num_compute));
+    return InvalidArgument(
+        fmt::format("num_batches {} leaves some of the {} compute nodes without work",
+                    config.num_batches, num_compute));
   return OkStatus();
 }
 
@@ -81,21 +97,22 @@ Status ResolvePipeline(ClusterConfig& config) {
 Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
   if (config.max_model_len == 0) config.max_model_len = model.max_positions;
   if (config.max_model_len > model.max_positions) {
-    return InvalidArgument(
-        fmt::format("max_model_len {} is more than the model's {} positions", config.max_model_len, model.max_positions));
+    return InvalidArgument(fmt::format("max_model_len {} is more than the model's {} positions",
+                                       config.max_model_len, model.max_positions));
   }
   if (config.max_num_batched_tokens < config.max_num_seqs) {
-    return InvalidArgument(
-        fmt::format("max_num_batched_tokens {} must be at least max_num_seqs {}", config.max_num_batched_tokens, config.max_num_seqs));
+    return InvalidArgument(fmt::format("max_num_batched_tokens {} must be at least max_num_seqs {}",
+                                       config.max_num_batched_tokens, config.max_num_seqs));
   }
   if (config.kv_head_parallel > model.num_kv_heads) {
-    return InvalidArgument(
-        fmt::format("kv_head_parallel {} is more than the model's {} kv_heads", config.kv_head_parallel, model.num_kv_heads));
+    return InvalidArgument(fmt::format("kv_head_parallel {} is more than the model's {} kv_heads",
+                                       config.kv_head_parallel, model.num_kv_heads));
   }
   LAMINA_RETURN_IF_ERROR(ResolvePipeline(config));
   LAMINA_RETURN_IF_ERROR(ResolveRanks(config, model));
   if (config.kv_dtype == "auto") config.kv_dtype = DTypeName(model.dtype);
-  if (config.wire_dtype == "auto") config.wire_dtype = DTypeName(config.has_modelled() ? model.dtype : DType::kF32);
+  if (config.wire_dtype == "auto")
+    config.wire_dtype = DTypeName(config.has_modelled() ? model.dtype : DType::kF32);
   if (config.overlap == "auto") config.overlap = config.models_network() ? "on" : "off";
   if (config.served_name.empty()) {
     std::string path = config.model_path;
@@ -105,10 +122,14 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
   return OkStatus();
 }
 
-DType DTypeOf(const std::string& name, const ModelConfig& model) { return DTypeNamed(name).value_or(model.dtype); }
+DType DTypeOf(const std::string& name, const ModelConfig& model) {
+  return DTypeNamed(name).value_or(model.dtype);
+}
 
 int64_t KvBytesPerToken(const ModelConfig& model, const std::string& kv_dtype) {
-  return KvBytesPerToken({model.num_heads, model.num_kv_heads, model.head_dim, DTypeOf(kv_dtype, model)}, model.num_layers);
+  return KvBytesPerToken(
+      {model.num_heads, model.num_kv_heads, model.head_dim, DTypeOf(kv_dtype, model)},
+      model.num_layers);
 }
 
 }  // namespace lamina

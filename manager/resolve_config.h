@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <string>
 
-#include "manager/cluster_config.h"
 #include "base/dtype.h"
 #include "base/status.h"
+#include "manager/cluster_config.h"
 #include "model/model_config.h"
 
 namespace lamina {
 
-// Fills in what the YAML leaves to the model: max_model_len, kv_dtype, served_name. kInvalidArgument if limits contradict each other or the
-// model.
+// Fills in what the YAML leaves to the model: max_model_len, kv_dtype, served_name.
+// kInvalidArgument if limits contradict each other or the model.
 Status ResolveConfig(ClusterConfig& config, const ModelConfig& model);
 
 // What a kv_dtype names, auto the model's own; or a wire_dtype that ResolveConfig has seen.

@@ -18,13 +18,16 @@ double Seconds(Clock::duration duration) { return std::chrono::duration<double>(
 // Of about one step: what the nodes timed since the result before.
 StepCost CostOf(const control::StepResult& result) {
   StepCost cost;
-  std::map<uint32_t, double> attention, wires;  // by memory node: several compute nodes may each tell a part
+  // By memory node: several compute nodes may each tell a part.
+  std::map<uint32_t, double> attention, wires;
   for (const control::NodeTimes& node : result.times()) {
     const auto seconds = [&](StepWork work) {
       const int i = static_cast<int>(work);
       return i < node.ns_size() ? static_cast<double>(node.ns(i)) * 1e-9 : 0.0;
     };
-    for (const StepWork work : {StepWork::kSlice, StepWork::kPost, StepWork::kTake, StepWork::kSample}) cost.slices += seconds(work);
+    for (const StepWork work :
+         {StepWork::kSlice, StepWork::kPost, StepWork::kTake, StepWork::kSample})
+      cost.slices += seconds(work);
     attention[node.node_id()] += seconds(StepWork::kAttention);
     wires[node.node_id()] += seconds(StepWork::kQWire) + seconds(StepWork::kOutputWire);
   }
@@ -43,16 +46,21 @@ bool IsPrefill(const Work& work) { return work.prefill || work.tokens.size() > 1
 
 }  // namespace
 
-ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const ModelConfig& model) {
+ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config,
+                                              const ModelConfig& model) {
   ServingEngineOptions options;
   options.scheduler.max_num_seqs = config.max_num_seqs;
   options.scheduler.num_batches = config.num_batches;
-  options.num_compute_nodes = std::max(1, static_cast<int>(std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role)));
+  options.num_compute_nodes = std::max(
+      1, static_cast<int>(std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role)));
   options.pipeline_parallel_size = config.pipeline_parallel_size;
   options.tensor_parallel_size = config.tensor_parallel_size;
   options.chooses_pipeline = config.pipeline == "auto";
-  const int fewest = config.shares_model() ? std::min(config.pipeline_parallel_size, config.num_batches) : options.num_compute_nodes;
-  options.pipeline = {options.chooses_pipeline ? fewest : config.num_batches, config.pipeline == "rotational"};
+  const int fewest = config.shares_model()
+                         ? std::min(config.pipeline_parallel_size, config.num_batches)
+                         : options.num_compute_nodes;
+  options.pipeline = {options.chooses_pipeline ? fewest : config.num_batches,
+                      config.pipeline == "rotational"};
   options.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   options.scheduler.max_model_len = config.max_model_len;
   options.scheduler.max_queued = config.max_num_queued_reqs;
@@ -67,11 +75,14 @@ ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config, const
 
 StepCycleOptions ServingEngineOptions::cycle() const {
   const bool stages = pipeline_parallel_size * tensor_parallel_size > 1;
-  return {pipeline, chooses_pipeline, scheduler.num_batches, stages ? pipeline_parallel_size : num_compute_nodes, stages};
+  return {pipeline, chooses_pipeline, scheduler.num_batches,
+          stages ? pipeline_parallel_size : num_compute_nodes, stages};
 }
 
-ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_ptr<StepExecutor> executor,
-                             std::unique_ptr<QueuePolicy> queue, std::unique_ptr<PlacementPolicy> placement)
+ServingEngine::ServingEngine(const ServingEngineOptions& options,
+                             std::unique_ptr<StepExecutor> executor,
+                             std::unique_ptr<QueuePolicy> queue,
+                             std::unique_ptr<PlacementPolicy> placement)
     : options_(options),
       scheduler_(options.scheduler, queue != nullptr ? std::move(queue) : MakeFifoQueue(),
                  placement != nullptr        ? std::move(placement)
@@ -89,7 +100,9 @@ ServingEngine::ServingEngine(const ServingEngineOptions& options, std::unique_pt
 
 void ServingEngine::StartExecutor(std::shared_ptr<StepExecutor> executor) {
   executor_ = std::move(executor);
-  executor_->Start([this, generation = ++generation_](ExecutorEvent event) { events_.Push({generation, std::move(event)}); });
+  executor_->Start([this, generation = ++generation_](ExecutorEvent event) {
+    events_.Push({generation, std::move(event)});
+  });
 }
 
 ServingEngine::~ServingEngine() {
@@ -109,17 +122,24 @@ Status ServingEngine::Check(const GenerateRequest& request) const {
   LAMINA_RETURN_IF_ERROR(WhyNotServing());
   if (request.prompt.empty()) return InvalidArgument("the prompt is empty");
   if (request.n < 1 || request.n > options_.scheduler.max_queued)
-    return InvalidArgument("n must be between 1 and " + std::to_string(options_.scheduler.max_queued) + ", not " +
+    return InvalidArgument("n must be between 1 and " +
+                           std::to_string(options_.scheduler.max_queued) + ", not " +
                            std::to_string(request.n));
-  if (request.max_new_tokens < 1) return InvalidArgument("max_tokens must be at least 1, not " + std::to_string(request.max_new_tokens));
+  if (request.max_new_tokens < 1)
+    return InvalidArgument("max_tokens must be at least 1, not " +
+                           std::to_string(request.max_new_tokens));
   for (const TokenId token : request.prompt) {
     if (token < 0 || token >= options_.vocab_size) {
-      return InvalidArgument("token id " + std::to_string(token) + " is outside the vocabulary of " + std::to_string(options_.vocab_size));
+      return InvalidArgument("token id " + std::to_string(token) +
+                             " is outside the vocabulary of " +
+                             std::to_string(options_.vocab_size));
     }
   }
   if (BansEveryToken(request)) {
-    return InvalidArgument("every token of the vocabulary is in 'stop_token_ids' or ends the text, so none is left for the first " +
-                           std::to_string(request.sampling.min_tokens()) + ", as many as 'min_tokens' asks for");
+    return InvalidArgument(
+        "every token of the vocabulary is in 'stop_token_ids' or ends the text, so none is left "
+        "for the first " +
+        std::to_string(request.sampling.min_tokens()) + ", as many as 'min_tokens' asks for");
   }
   return OkStatus();
 }
@@ -130,7 +150,9 @@ bool ServingEngine::BansEveryToken(const GenerateRequest& request) const {
   if (request.sampling.min_tokens() == 0 || num_named < options_.vocab_size) return false;
   std::set<TokenId> banned(request.stop_tokens.begin(), request.stop_tokens.end());
   if (!request.ignore_eos) banned.insert(options_.eos_tokens.begin(), options_.eos_tokens.end());
-  const auto in_vocabulary = [&](TokenId token) { return token >= 0 && token < options_.vocab_size; };
+  const auto in_vocabulary = [&](TokenId token) {
+    return token >= 0 && token < options_.vocab_size;
+  };
   return std::ranges::count_if(banned, in_vocabulary) >= options_.vocab_size;
 }
 
@@ -145,9 +167,12 @@ Result<RequestId> ServingEngine::Submit(GenerateRequest request, Sink sink) {
   Request entry{std::move(request), std::move(sink), {}, 0};
   for (int i = 0; i < entry.spec.n; ++i) {
     const SequenceId sequence{++last_sequence_};
-    const uint64_t group = entry.spec.prefix_group == 0 && entry.spec.n > 1 ? id.value : entry.spec.prefix_group;
+    const uint64_t group =
+        entry.spec.prefix_group == 0 && entry.spec.n > 1 ? id.value : entry.spec.prefix_group;
     const auto told_bytes = static_cast<int64_t>(entry.spec.sampling.ByteSizeLong());
-    if (Status status = scheduler_.Add({sequence, entry.spec.prompt, entry.spec.max_new_tokens, group, told_bytes}); !status.ok()) {
+    if (Status status = scheduler_.Add(
+            {sequence, entry.spec.prompt, entry.spec.max_new_tokens, group, told_bytes});
+        !status.ok()) {
       for (const SequenceId added : entry.sequences) {
         scheduler_.Finish(added);
         continuations_.erase(added);
@@ -230,7 +255,8 @@ void ServingEngine::Loop() {
       if (reconnected_) TakeReconnected(out);
       if (found_) TakeFound();
       while (std::optional<Event> event = events_.TryPop()) {
-        if (event->generation == generation_ && executor_ != nullptr) HandleEvent(event->event, out);
+        if (event->generation == generation_ && executor_ != nullptr)
+          HandleEvent(event->event, out);
       }
       CheckDeadlines(out);
       TryAgainIfDue();
@@ -239,7 +265,8 @@ void ServingEngine::Loop() {
     }
     for (const Delivery& delivery : out) delivery.sink(delivery.event);
     std::array<pollfd, 2> polls = {pollfd{events_.fd(), POLLIN, 0}, pollfd{wake_.fd(), POLLIN, 0}};
-    poll(polls.data(), polls.size(), deadline.at() == TimePoint::max() ? -1 : deadline.RemainingMs());
+    poll(polls.data(), polls.size(),
+         deadline.at() == TimePoint::max() ? -1 : deadline.RemainingMs());
     if ((polls[1].revents & POLLIN) != 0) wake_.Clear();
   }
 }
@@ -254,16 +281,19 @@ TimePoint ServingEngine::CheckDeadlines(Deliveries& out) {
     for (const NodeStatus& node : executor_->nodes()) {
       if (node.role == "compute") names += (names.empty() ? "" : ", ") + node.name;
     }
-    LoseStep(TimedOut("step " + std::to_string(step->plan.step.value) + " was not answered within " +
-                      std::to_string(static_cast<int>(Seconds(options_.step_timeout))) + " s: compute node " + names + " hangs"),
-             out);
+    LoseStep(
+        TimedOut("step " + std::to_string(step->plan.step.value) + " was not answered within " +
+                 std::to_string(static_cast<int>(Seconds(options_.step_timeout))) +
+                 " s: compute node " + names + " hangs"),
+        out);
     return TimePoint::max();
   }
   return next;
 }
 
 void ServingEngine::SubmitSteps() {
-  cycle_.PlanSteps([this](size_t batch) { return in_flight_[batch].has_value(); }, [this](size_t batch) { return SubmitNextStep(batch); });
+  cycle_.PlanSteps([this](size_t batch) { return in_flight_[batch].has_value(); },
+                   [this](size_t batch) { return SubmitNextStep(batch); });
 }
 
 bool ServingEngine::SubmitNextStep(size_t batch) {
@@ -291,7 +321,8 @@ control::NewSequence ServingEngine::Announce(SequenceId sequence) const {
   control::NewSequence announced;
   announced.set_sequence(sequence.value);
   *announced.mutable_sampling() = spec.sampling;
-  announced.mutable_sampling()->set_seed(ChoiceSeed(spec.sampling.seed(), spec.prompt_index, static_cast<uint64_t>(continuation.index)));
+  announced.mutable_sampling()->set_seed(ChoiceSeed(spec.sampling.seed(), spec.prompt_index,
+                                                    static_cast<uint64_t>(continuation.index)));
   announced.mutable_tokens()->Add(tokens.begin(), tokens.end());
   announced.set_num_prompt_tokens(static_cast<int32_t>(spec.prompt.size()));
   return announced;
@@ -302,7 +333,8 @@ void ServingEngine::HandleEvent(const ExecutorEvent& event, Deliveries& out) {
     case ExecutorEvent::Kind::kStepDone: CompleteStep(event.result, out); return;
     case ExecutorEvent::Kind::kNodeLost: LoseNode(event.node, event.status, out); return;
     case ExecutorEvent::Kind::kSpeeds:
-      for (const NodeSpeed& measured : event.speeds) scheduler_.SetSpeed(measured.node, measured.speed);
+      for (const NodeSpeed& measured : event.speeds)
+        scheduler_.SetSpeed(measured.node, measured.speed);
       return;
     case ExecutorEvent::Kind::kComputeLost: LoseCompute(event.node, event.status, out); return;
   }
@@ -322,25 +354,29 @@ void ServingEngine::ObserveStep(const StepPlan& plan, const control::StepResult&
 }
 
 void ServingEngine::CompleteStep(const control::StepResult& result, Deliveries& out) {
-  const auto step = std::find_if(in_flight_.begin(), in_flight_.end(),
-                                 [&](const std::optional<InFlight>& s) { return s && s->plan.step.value == result.step(); });
+  const auto step = std::find_if(
+      in_flight_.begin(), in_flight_.end(),
+      [&](const std::optional<InFlight>& s) { return s && s->plan.step.value == result.step(); });
   if (step == in_flight_.end()) return;
   ObserveStep((*step)->plan, result);
   if (options_.chooses_pipeline) ChoosePipeline((*step)->plan, result);
   std::vector<Scheduler::Sampled> sampled;
-  for (const control::SampledToken& token : result.sampled()) sampled.push_back({SequenceId{token.sequence()}, token.token()});
+  for (const control::SampledToken& token : result.sampled())
+    sampled.push_back({SequenceId{token.sequence()}, token.token()});
   scheduler_.CompleteStep(sampled, (*step)->plan.batch);
   step->reset();
   for (const control::SampledToken& token : result.sampled()) DeliverToken(token, out);
   for (const control::FailedSequence& failed : result.failed()) {
-    FailSequence(SequenceId{failed.sequence()}, {static_cast<StatusCode>(failed.status()), failed.message()}, out);
+    FailSequence(SequenceId{failed.sequence()},
+                 {static_cast<StatusCode>(failed.status()), failed.message()}, out);
   }
 }
 
 void ServingEngine::ChoosePipeline(const StepPlan& plan, const control::StepResult& result) {
   if (plan.work.empty()) return;
   const auto prefills = [](const StepPlan& p) { return std::ranges::any_of(p.work, IsPrefill); };
-  const bool any_prefills = std::ranges::any_of(in_flight_, [&](const std::optional<InFlight>& s) { return s && prefills(s->plan); });
+  const bool any_prefills = std::ranges::any_of(
+      in_flight_, [&](const std::optional<InFlight>& s) { return s && prefills(s->plan); });
   std::optional<StepCost> cost;
   if (result.times_size() > 0) {
     cost = CostOf(result);
@@ -349,11 +385,12 @@ void ServingEngine::ChoosePipeline(const StepPlan& plan, const control::StepResu
   }
   const Pipeline before = cycle_.pipeline();
   const int num_running = scheduler_.stats().num_running;
-  const std::optional<Pipeline> next =
-      cycle_.TakeResult(static_cast<size_t>(plan.batch), Clock::now(), any_prefills, num_running, std::move(cost));
+  const std::optional<Pipeline> next = cycle_.TakeResult(
+      static_cast<size_t>(plan.batch), Clock::now(), any_prefills, num_running, std::move(cost));
   if (!next) return;
-  LAMINA_LOG_DEBUG("{} batches in flight{} instead of {}{}, for {} sequences", next->num_batches, next->rotates ? ", rotating," : "",
-                   before.num_batches, before.rotates ? ", rotating" : "", num_running);
+  LAMINA_LOG_DEBUG("{} batches in flight{} instead of {}{}, for {} sequences", next->num_batches,
+                   next->rotates ? ", rotating," : "", before.num_batches,
+                   before.rotates ? ", rotating" : "", num_running);
   scheduler_.SetPipeline(*next);
 }
 
@@ -368,7 +405,8 @@ void ServingEngine::DeliverToken(const control::SampledToken& sampled, Deliverie
   event.token = sampled.token();
   event.logprob = sampled.logprob();
   event.rank = sampled.rank();
-  for (const control::TokenLogprob& top : sampled.top()) event.top.push_back({top.token(), top.logprob()});
+  for (const control::TokenLogprob& top : sampled.top())
+    event.top.push_back({top.token(), top.logprob()});
   event.first = continuation.num_generated++ == 0;
   if (event.first) {
     continuation.first_token = now;
@@ -427,7 +465,8 @@ void ServingEngine::FailAll(const Status& status, Deliveries& out) {
   for (const SequenceId sequence : all) FailSequence(sequence, status, out);
 }
 
-void ServingEngine::Observe(const Continuation& continuation, FinishReason reason, const Request& request) {
+void ServingEngine::Observe(const Continuation& continuation, FinishReason reason,
+                            const Request& request) {
   if (options_.observer == nullptr) return;
   const TimePoint now = Clock::now();
   EngineObserver::Finished finished;

@@ -1,14 +1,17 @@
-// The engine: takes requests, asks the scheduler for one step after another, has nodes carry it out, and hands tokens back.
+// The engine: takes requests, asks the scheduler for one step after another, has nodes carry it
+// out, and hands tokens back.
 //
-// This is the manager's loop. A step: NextStep -> Submit -> (nodes work) -> kStepDone -> tokens to sinks -> CompleteStep -> NextStep. Each
-// batch has at most one step in flight.
+// This is the manager's loop. A step: NextStep -> Submit -> (nodes work) -> kStepDone -> tokens to
+// sinks -> CompleteStep -> NextStep. Each batch has at most one step in flight.
 //
-// When a compute node is lost, or a step comes too late, the nodes that are left are connected anew and every sequence starts again there
-// with the tokens it has: requests only wait. When a memory node is lost, sequences with KV on it fail. Nodes that are lost are looked for:
-// one that could serve again is connected, with an empty pool, in the same way.
+// When a compute node is lost, or a step comes too late, the nodes that are left are connected anew
+// and every sequence starts again there with the tokens it has: requests only wait. When a memory
+// node is lost, sequences with KV on it fail. Nodes that are lost are looked for: one that could
+// serve again is connected, with an empty pool, in the same way.
 //
-// When too little is left to serve with (no memory node, no compute node, or not all that share a model) every request fails and new ones
-// are refused, while nodes are still looked for. If that does not help within `give_up_after`, the engine gives up: given_up() says why.
+// When too little is left to serve with (no memory node, no compute node, or not all that share a
+// model) every request fails and new ones are refused, while nodes are still looked for. If that
+// does not help within `give_up_after`, the engine gives up: given_up() says why.
 #pragma once
 
 #include <map>
@@ -23,8 +26,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "manager/cluster_config.h"
 #include "base/inbox.h"
+#include "manager/cluster_config.h"
 #include "manager/engine.h"
 #include "manager/node_outages.h"
 #include "manager/step_executor.h"
@@ -36,16 +39,19 @@ namespace lamina {
 struct ServingEngineOptions {
   SchedulerOptions scheduler;
   Pipeline pipeline;
-  bool chooses_pipeline = false;  // another is taken when steps show that it is faster; num_batches is then the most
+  // Another is taken when steps show that it is faster; num_batches is then the most.
+  bool chooses_pipeline = false;
   int num_compute_nodes = 1;
   int pipeline_parallel_size = 1, tensor_parallel_size = 1;  // as manager/cluster_config.h
   std::vector<TokenId> eos_tokens;
   int64_t vocab_size = 0;
   Clock::duration step_timeout = std::chrono::seconds(60);
   int64_t spread_tokens = 0;  // sequences of more tokens are spread over nodes; 0: none is
-  Reconnect reconnect;        // none: when a compute node or the last memory node is lost, the engine gives up
-  LookForNodes look;          // none: a node that is lost stays so
-  std::stop_source stop;      // of this engine; its destructor asks, and `reconnect` and `look` then wait for nobody any more
+  // None: when a compute node or the last memory node is lost, the engine gives up.
+  Reconnect reconnect;
+  LookForNodes look;  // none: a node that is lost stays so
+  // Of this engine; its destructor asks, and `reconnect` and `look` then wait for nobody any more.
+  std::stop_source stop;
   RetryOptions retry;
   Clock::duration give_up_after = std::chrono::seconds(60);  // of serving nothing
   EngineObserver* observer = nullptr;                        // borrowed; may be null
@@ -59,7 +65,8 @@ struct ServingEngineOptions {
 class ServingEngine : public Engine {
  public:
   // Takes the scheduler's policies; null: FIFO, and least loaded or spread as the options say.
-  ServingEngine(const ServingEngineOptions& options, std::unique_ptr<StepExecutor> executor, std::unique_ptr<QueuePolicy> queue = nullptr,
+  ServingEngine(const ServingEngineOptions& options, std::unique_ptr<StepExecutor> executor,
+                std::unique_ptr<QueuePolicy> queue = nullptr,
                 std::unique_ptr<PlacementPolicy> placement = nullptr);
   ~ServingEngine() override;
 
@@ -115,10 +122,12 @@ class ServingEngine : public Engine {
 
   // Losses and returns: serving_outage.cc.
   void LoseNode(NodeId node, const Status& status, Deliveries& out);
-  void FailSequencesOf(NodeId kv_node, const Status& status, Deliveries& out);  // which holds no KV any more
+  // Which holds no KV any more.
+  void FailSequencesOf(NodeId kv_node, const Status& status, Deliveries& out);
   void LoseCompute(NodeId node, const Status& status, Deliveries& out);
   void LoseStep(const Status& status, Deliveries& out);
-  void BeginReconnecting(std::map<NodeId, std::string> left_out, std::map<NodeId, std::string> doubtful = {});
+  void BeginReconnecting(std::map<NodeId, std::string> left_out,
+                         std::map<NodeId, std::string> doubtful = {});
   void TakeReconnected(Deliveries& out);
   void TakePools(const std::vector<NodeStatus>& nodes, Deliveries& out);
   void UsePipelineOf(const std::vector<NodeStatus>& nodes);
@@ -126,7 +135,9 @@ class ServingEngine : public Engine {
   void GiveUp(const Status& status, Deliveries& out);
   void TryAgainIfDue();
   void TakeFound();
-  bool SameKvNode(NodeId one, NodeId other) const { return executor_->KvNodeOf(one) == executor_->KvNodeOf(other); }
+  bool SameKvNode(NodeId one, NodeId other) const {
+    return executor_->KvNodeOf(one) == executor_->KvNodeOf(other);
+  }
   TimePoint next_try() const;  // the end of time: none is due
   Status WhyNotServing() const;
   void StartExecutor(std::shared_ptr<StepExecutor> executor);
@@ -136,19 +147,22 @@ class ServingEngine : public Engine {
   void Observe(const Continuation& continuation, FinishReason reason, const Request& request);
 
   const ServingEngineOptions options_;
-  std::mutex mutex_;  // guards everything below, except the inbox and the executor's own thread-safe parts
+  // Guards everything below, except the inbox and the executor's own thread-safe parts.
+  std::mutex mutex_;
   Scheduler scheduler_;
   std::unordered_map<RequestId, Request> requests_;
   std::unordered_map<SequenceId, Continuation> continuations_;
   uint64_t last_request_ = 0, last_sequence_ = 0;
-  Deliveries pending_;                              // made outside the engine's thread, delivered on it
+  // Made outside the engine's thread, delivered on it.
+  Deliveries pending_;
   std::vector<std::optional<InFlight>> in_flight_;  // by batch
   StepCycle cycle_;
   NodeOutages outages_;
-  Status outage_;             // why nothing can be served at the moment
-  TimePoint outage_since_{};  // of that: when nothing was served any more, which may be before it was known to be one
-  Retries outage_tries_;      // to end it
-  Status given_up_;           // why nothing will be served any more
+  Status outage_;  // why nothing can be served at the moment
+  // Of that: when nothing was served any more, which may be before it was known to be one.
+  TimePoint outage_since_{};
+  Retries outage_tries_;  // to end it
+  Status given_up_;       // why nothing will be served any more
   bool stopping_ = false;
   std::shared_ptr<StepExecutor> executor_;   // null: being reconnected, or nothing can be served
   uint64_t generation_ = 0;                  // of executor_

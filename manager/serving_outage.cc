@@ -8,10 +8,13 @@
 namespace lamina {
 namespace {
 
-// A step may be late because of a node, which is another one the next time, or because of what is in it.
+// A step may be late because of a node, which is another one the next time, or because of what is
+// in it.
 constexpr int kMostLateSteps = 2;
 
-double SecondsOf(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+double SecondsOf(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
 }  // namespace
 
@@ -22,21 +25,25 @@ Status ServingEngine::given_up() {
 
 Status ServingEngine::WhyNotServing() const {
   if (!given_up_.ok() || outage_.ok()) return given_up_;
-  const double left = std::max(0.0, SecondsOf(options_.give_up_after - (Clock::now() - outage_since_)));
-  return PeerLost(outage_.message() + "; waiting for nodes to come back, for " + std::to_string(static_cast<int>(left)) + " s at most");
+  const double left =
+      std::max(0.0, SecondsOf(options_.give_up_after - (Clock::now() - outage_since_)));
+  return PeerLost(outage_.message() + "; waiting for nodes to come back, for " +
+                  std::to_string(static_cast<int>(left)) + " s at most");
 }
 
-// The executor may have told of the node's loss before the engine heard of it, so whether the scheduler counts on its KV decides, not
-// whether it is among those that are lost.
+// The executor may have told of the node's loss before the engine heard of it, so whether the
+// scheduler counts on its KV decides, not whether it is among those that are lost.
 void ServingEngine::LoseNode(NodeId node, const Status& status, Deliveries& out) {
   if (outages_.Lose(node, status.message(), Clock::now())) LAMINA_LOG_ERROR("{}", status.message());
   executor_->Leave(node);
   FailSequencesOf(executor_->KvNodeOf(node), status, out);
-  if (scheduler_.stats().nodes.empty()) BeginOutage(PeerLost("no memory node is left; the last one: " + status.message()), out);
+  if (scheduler_.stats().nodes.empty())
+    BeginOutage(PeerLost("no memory node is left; the last one: " + status.message()), out);
 }
 
 void ServingEngine::FailSequencesOf(NodeId kv_node, const Status& status, Deliveries& out) {
-  for (const SequenceId sequence : scheduler_.LoseNode(kv_node)) FailSequence(sequence, status, out);
+  for (const SequenceId sequence : scheduler_.LoseNode(kv_node))
+    FailSequence(sequence, status, out);
 }
 
 void ServingEngine::LoseCompute(NodeId node, const Status& status, Deliveries& out) {
@@ -55,19 +62,23 @@ void ServingEngine::LoseStep(const Status& status, Deliveries& out) {
     if (!step || !step->deadline.Passed()) continue;
     for (const Work& work : step->plan.work) {
       const auto late = continuations_.find(work.sequence);
-      if (late != continuations_.end() && ++late->second.num_late_steps >= kMostLateSteps) too_often.push_back(work.sequence);
+      if (late != continuations_.end() && ++late->second.num_late_steps >= kMostLateSteps)
+        too_often.push_back(work.sequence);
     }
   }
   for (const SequenceId sequence : too_often) FailSequence(sequence, status, out);
   std::map<NodeId, std::string> doubtful;
   for (const NodeStatus& node : executor_->nodes()) {
-    if (node.role == "compute" && node.state == "ready") doubtful.emplace(node.id, status.message());
+    if (node.role == "compute" && node.state == "ready")
+      doubtful.emplace(node.id, status.message());
   }
   BeginReconnecting(outages_.lost(), std::move(doubtful));
 }
 
-// Nodes in doubt are left out unless they answer. The executor goes, with its connections, on a thread of its own: that waits for nodes.
-void ServingEngine::BeginReconnecting(std::map<NodeId, std::string> left_out, std::map<NodeId, std::string> doubtful) {
+// Nodes in doubt are left out unless they answer. The executor goes, with its connections, on a
+// thread of its own: that waits for nodes.
+void ServingEngine::BeginReconnecting(std::map<NodeId, std::string> left_out,
+                                      std::map<NodeId, std::string> doubtful) {
   for (std::optional<InFlight>& step : in_flight_) step.reset();
   scheduler_.Restart();
   reconnecting_since_ = Clock::now();
@@ -78,11 +89,13 @@ void ServingEngine::BeginReconnecting(std::map<NodeId, std::string> left_out, st
       (outage_.ok() ? left_out : doubtful).emplace(one.id, one.detail);
     if (!left_out.contains(one.id)) one.state = "reconnecting";
   }
-  reconnecting_ = std::thread(
-      [this, before = std::exchange(executor_, nullptr), left_out = std::move(left_out), doubtful = std::move(doubtful)]() mutable {
+  reconnecting_ =
+      std::thread([this, before = std::exchange(executor_, nullptr), left_out = std::move(left_out),
+                   doubtful = std::move(doubtful)]() mutable {
         before.reset();
         std::set<NodeId> answer;
-        if (options_.look != nullptr && !doubtful.empty()) answer = options_.look(doubtful, options_.stop.get_token());
+        if (options_.look != nullptr && !doubtful.empty())
+          answer = options_.look(doubtful, options_.stop.get_token());
         for (const auto& [node, why] : doubtful) {
           if (!answer.contains(node)) left_out.emplace(node, why);
         }
@@ -126,18 +139,25 @@ void ServingEngine::TakePools(const std::vector<NodeStatus>& nodes, Deliveries& 
   const std::vector<NodeUse> before = scheduler_.stats().nodes;
   // The new ones first: what the others cannot hold any more may fit there.
   for (const auto& [id, capacity] : pools) {
-    if (std::ranges::find(before, id, &NodeUse::id) == before.end()) scheduler_.AddNode({id, capacity});
+    if (std::ranges::find(before, id, &NodeUse::id) == before.end())
+      scheduler_.AddNode({id, capacity});
   }
   for (const NodeUse& pool : before) {
     const auto same = pools.find(pool.id);
     if (same != pools.end() && same->second == pool.capacity_tokens) continue;
-    FailSequencesOf(pool.id, PeerLost(why.contains(pool.id) ? why[pool.id] : "a memory node came back with another capacity"), out);
+    FailSequencesOf(
+        pool.id,
+        PeerLost(why.contains(pool.id) ? why[pool.id]
+                                       : "a memory node came back with another capacity"),
+        out);
     if (same != pools.end()) scheduler_.AddNode({pool.id, same->second});
   }
 }
 
 void ServingEngine::UsePipelineOf(const std::vector<NodeStatus>& nodes) {
-  const auto is_left = [](const NodeStatus& node) { return node.role == "compute" && node.state == "ready"; };
+  const auto is_left = [](const NodeStatus& node) {
+    return node.role == "compute" && node.state == "ready";
+  };
   // Those that share a model are all there, or nothing is.
   const bool shares = options_.pipeline_parallel_size * options_.tensor_parallel_size > 1;
   const auto num_left = static_cast<int>(std::ranges::count_if(nodes, is_left));
@@ -157,7 +177,9 @@ void ServingEngine::BeginOutage(const Status& status, Deliveries& out) {
     outage_tries_.Begin(now);
   } else if (now - outage_since_ >= options_.give_up_after) {
     const auto waited = std::to_string(static_cast<int>(SecondsOf(now - outage_since_)));
-    return GiveUp(PeerLost(status.message() + "; no node came back that would do, within " + waited + " s"), out);
+    return GiveUp(
+        PeerLost(status.message() + "; no node came back that would do, within " + waited + " s"),
+        out);
   } else {
     outage_tries_.Tried(now);
   }
@@ -177,19 +199,24 @@ void ServingEngine::GiveUp(const Status& status, Deliveries& out) {
 
 TimePoint ServingEngine::next_try() const {
   if (!given_up_.ok() || reconnecting_.joinable()) return TimePoint::max();
-  if (executor_ == nullptr) return std::min(outage_tries_.next(), outage_since_ + options_.give_up_after);
-  const bool can_look = options_.look != nullptr && !outages_.lost().empty() && !looking_.joinable();
+  if (executor_ == nullptr)
+    return std::min(outage_tries_.next(), outage_since_ + options_.give_up_after);
+  const bool can_look =
+      options_.look != nullptr && !outages_.lost().empty() && !looking_.joinable();
   return can_look ? outages_.next_try() : TimePoint::max();
 }
 
-// While others serve, nodes are looked for aside, so that nobody waits for one that does not answer.
+// While others serve, nodes are looked for aside, so that nobody waits for one that does not
+// answer.
 void ServingEngine::TryAgainIfDue() {
   if (Clock::now() < next_try()) return;
   if (executor_ == nullptr) return BeginReconnecting({}, outages_.lost());
   // Those that hold the same tokens are asked together, as they come back together.
   std::map<NodeId, std::string> lost = outages_.lost();
   const std::set<NodeId> due = outages_.Due(Clock::now());
-  std::erase_if(lost, [&](const auto& one) { return std::ranges::none_of(due, [&](NodeId node) { return SameKvNode(node, one.first); }); });
+  std::erase_if(lost, [&](const auto& one) {
+    return std::ranges::none_of(due, [&](NodeId node) { return SameKvNode(node, one.first); });
+  });
   looking_ = std::thread([this, lost = std::move(lost)] {
     std::set<NodeId> found = options_.look(lost, options_.stop.get_token());
     std::lock_guard lock(mutex_);
@@ -205,13 +232,17 @@ void ServingEngine::TakeFound() {
   const TimePoint now = Clock::now();
   const std::set<NodeId> due = outages_.Due(now);
   for (const auto& [node, why] : outages_.lost()) {
-    if (!due.contains(node)) std::erase_if(found, [&, other = node](NodeId one) { return SameKvNode(one, other); });
+    if (!due.contains(node))
+      std::erase_if(found, [&, other = node](NodeId one) { return SameKvNode(one, other); });
   }
   std::map<NodeId, std::string> left_out = outages_.lost();
-  const size_t num_found = std::erase_if(left_out, [&](const auto& lost) { return found.contains(lost.first); });
+  const size_t num_found =
+      std::erase_if(left_out, [&](const auto& lost) { return found.contains(lost.first); });
   outages_.Tried(now);
   if (num_found == 0) return;
-  LAMINA_LOG_INFO("{} nodes that were lost answer again: they are taken back, and what runs starts again", num_found);
+  LAMINA_LOG_INFO(
+      "{} nodes that were lost answer again: they are taken back, and what runs starts again",
+      num_found);
   BeginReconnecting(std::move(left_out));
   for (const NodeId node : found) outages_.TakeBack(node, now);
 }

@@ -4,7 +4,8 @@
 
 namespace lamina {
 
-control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std::span<const control::NewSequence> added, bool local) {
+control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan,
+                                       std::span<const control::NewSequence> added, bool local) {
   control::ComputeOrder order;
   order.set_epoch(epoch);
   order.set_step(plan.step.value);
@@ -60,14 +61,16 @@ control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeI
   order.set_dummy_prefill(plan.dummy_prefill);
   for (const SequenceId released : plan.released) order.add_released(released.value);
   for (const Work& work : plan.work) {
-    const auto part = std::find_if(work.route.begin(), work.route.end(), [&](const KvPart& p) { return p.node == node; });
+    const auto part = std::find_if(work.route.begin(), work.route.end(),
+                                   [&](const KvPart& p) { return p.node == node; });
     if (part == work.route.end()) continue;
     if (work.prefill) {
       control::PrefillChunk& chunk = *order.add_prefill();
       chunk.set_sequence(work.sequence.value);
       chunk.set_num_stored(part->num_stored);
       int64_t position = work.first_position;  // the parts of a route follow each other
-      for (auto before = work.route.begin(); before != part; ++before) position += std::ssize(before->slots);
+      for (auto before = work.route.begin(); before != part; ++before)
+        position += std::ssize(before->slots);
       chunk.set_first_position(position);
       chunk.mutable_slots()->Add(part->slots.begin(), part->slots.end());
     } else {
@@ -78,23 +81,28 @@ control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeI
 }
 
 size_t MaxOrderBytes(const StepPlan& plan, std::span<const control::NewSequence> added) {
-  // Of protobuf: a number of 32 bits takes up to 5 bytes, one of 64 bits 10, and a tag or the length of a message 1 or 2 more.
-  constexpr size_t kNumber = 5, kLongNumber = 10, kDecodeRow = 48, kPart = 32, kWork = 48, kOrder = 64;
+  // Of protobuf: a number of 32 bits takes up to 5 bytes, one of 64 bits 10, and a tag or the
+  // length of a message 1 or 2 more.
+  constexpr size_t kNumber = 5, kLongNumber = 10, kDecodeRow = 48, kPart = 32, kWork = 48,
+                   kOrder = 64;
   size_t bytes = kOrder + plan.released.size() * kLongNumber;
   for (const control::NewSequence& sequence : added)
-    bytes += kWork + sequence.sampling().ByteSizeLong() + static_cast<size_t>(sequence.tokens_size()) * kNumber;
+    bytes += kWork + sequence.sampling().ByteSizeLong() +
+             static_cast<size_t>(sequence.tokens_size()) * kNumber;
   for (const Work& work : plan.work) {
     bytes += kWork + work.tokens.size() * kNumber;
     for (const KvPart& part : work.route) {
-      const size_t slots = work.prefill ? part.slots.size() * kNumber : std::max<size_t>(part.slots.size(), 1) * kDecodeRow;
+      const size_t slots = work.prefill ? part.slots.size() * kNumber
+                                        : std::max<size_t>(part.slots.size(), 1) * kDecodeRow;
       bytes += kPart + slots + part.shared.size() * kNumber;
     }
   }
   return bytes;
 }
 
-FittedStep FitOrders(const StepPlan& plan, std::span<const control::NewSequence> added,
-                     const std::function<bool(const StepPlan&, std::span<const control::NewSequence>)>& fits) {
+FittedStep FitOrders(
+    const StepPlan& plan, std::span<const control::NewSequence> added,
+    const std::function<bool(const StepPlan&, std::span<const control::NewSequence>)>& fits) {
   FittedStep fitted{plan, {added.begin(), added.end()}, {}};
   for (const bool all : {false, true}) {
     if (fits(fitted.plan, fitted.added)) break;
@@ -122,7 +130,8 @@ control::KvDType ToProto(const std::string& dtype) {
 
 }  // namespace
 
-control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::string& kv_dtype, const std::string& wire_dtype) {
+control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::string& kv_dtype,
+                                         const std::string& wire_dtype) {
   control::AttentionSpec spec;
   spec.set_num_layers(model.num_layers);
   spec.set_num_heads(model.num_heads);

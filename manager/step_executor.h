@@ -1,5 +1,6 @@
-// The nodes as the engine sees them: they take one step's orders and answer later. Implemented by the cluster (cluster_executor.h) and, for
-// the engine in one process, by bench/in_process_executor.h.
+// The nodes as the engine sees them: they take one step's orders and answer later. Implemented by
+// the cluster (cluster_executor.h) and, for the engine in one process, by
+// bench/in_process_executor.h.
 #pragma once
 
 #include <functional>
@@ -14,9 +15,9 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "manager/engine.h"
+#include "model/model_config.h"
 #include "scheduler/scheduler.h"
 #include "wire/control.pb.h"
-#include "model/model_config.h"
 
 namespace lamina {
 
@@ -28,11 +29,12 @@ struct NodeSpeed {
 // What executors report, whenever it happens.
 struct ExecutorEvent {
   enum class Kind {
-    kStepDone,     // `result` of a step in flight
-    kNodeLost,     // a memory node: `node`, `status`
-    kComputeLost,  // a compute node: no step in flight will be done, nothing more can run here; `node`, `status`. Node 0: none is lost for
-                   // good, all are to be connected anew
-    kSpeeds,       // of attention on kv_nodes(), measured anew: `speeds`
+    kStepDone,  // `result` of a step in flight
+    kNodeLost,  // a memory node: `node`, `status`
+    // A compute node: no step in flight will be done, nothing more can run here; `node`, `status`.
+    // Node 0: none is lost for good, all are to be connected anew.
+    kComputeLost,
+    kSpeeds,  // of attention on kv_nodes(), measured anew: `speeds`
   };
   Kind kind = Kind::kStepDone;
   control::StepResult result;
@@ -57,26 +59,32 @@ class StepExecutor {
   // Sends a step's orders. One kStepDone or kComputeLost follows. Thread: the engine's.
   virtual void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) = 0;
 
-  // Ends the session of a memory node that others have lost, so that it is free to be taken again. Thread: the engine's.
+  // Ends the session of a memory node that others have lost, so that it is free to be taken again.
+  // Thread: the engine's.
   virtual void Leave(NodeId /*node*/) {}
 
   // The nodes' own view for `lamina cluster status`. Thread: any.
   virtual std::vector<NodeStatus> nodes() = 0;
 };
 
-// Makes an executor of the nodes that are left, which have forgotten everything: after a compute node was lost, and the executor of before
-// is gone. `lost`: nodes by id, with the reason; the new executor numbers its nodes as the one before and tells more that it finds lost.
-// kPeerLost if too little is left. Thread: any.
-using Reconnect = std::function<Result<std::unique_ptr<StepExecutor>>(const std::map<NodeId, std::string>& lost)>;
+// Makes an executor of the nodes that are left, which have forgotten everything: after a compute
+// node was lost, and the executor of before is gone. `lost`: nodes by id, with the reason; the new
+// executor numbers its nodes as the one before and tells more that it finds lost. kPeerLost if too
+// little is left. Thread: any.
+using Reconnect =
+    std::function<Result<std::unique_ptr<StepExecutor>>(const std::map<NodeId, std::string>& lost)>;
 
-// Which of these nodes, given with the reasons why they are lost, could serve again: they answer and have no session with anybody; a
-// compute node has the weights by then, so this may take long. Of memory nodes that hold the same tokens all or none. Ends early when asked
-// to stop. Thread: any.
-using LookForNodes = std::function<std::set<NodeId>(const std::map<NodeId, std::string>& lost, std::stop_token stop)>;
+// Which of these nodes, given with the reasons why they are lost, could serve again: they answer
+// and have no session with anybody; a compute node has the weights by then, so this may take long.
+// Of memory nodes that hold the same tokens all or none. Ends early when asked to stop. Thread:
+// any.
+using LookForNodes = std::function<std::set<NodeId>(const std::map<NodeId, std::string>& lost,
+                                                    std::stop_token stop)>;
 
-// The orders of one step. Work with slots and no tokens is for its memory nodes alone. `local`: attention stays on the compute node, which
-// needs the slots then. `node`: as routes name it.
-control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std::span<const control::NewSequence> added, bool local);
+// The orders of one step. Work with slots and no tokens is for its memory nodes alone. `local`:
+// attention stays on the compute node, which needs the slots then. `node`: as routes name it.
+control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan,
+                                       std::span<const control::NewSequence> added, bool local);
 control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeId node);
 
 // None of a step's orders is larger; it may be much more than they are.
@@ -90,10 +98,12 @@ struct FittedStep {
 };
 
 // Leaves out the sequences that start, and if orders do not fit without them either, all work.
-FittedStep FitOrders(const StepPlan& plan, std::span<const control::NewSequence> added,
-                     const std::function<bool(const StepPlan&, std::span<const control::NewSequence>)>& fits);
+FittedStep FitOrders(
+    const StepPlan& plan, std::span<const control::NewSequence> added,
+    const std::function<bool(const StepPlan&, std::span<const control::NewSequence>)>& fits);
 
 // The shape of a model's attention as nodes are told it. The dtypes: float32 | bfloat16 | float16.
-control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::string& kv_dtype, const std::string& wire_dtype);
+control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::string& kv_dtype,
+                                         const std::string& wire_dtype);
 
 }  // namespace lamina

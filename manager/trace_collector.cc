@@ -11,12 +11,14 @@
 namespace lamina {
 namespace {
 
-constexpr auto kInterval = milliseconds(50);  // a compute node's ring holds a second of the shortest steps
+// A compute node's ring holds a second of the shortest steps.
+constexpr auto kInterval = milliseconds(50);
 constexpr auto kLostAfter = std::chrono::seconds(2);
 
 }  // namespace
 
-TraceCollector::TraceCollector(TraceFile& file, uint64_t epoch, const std::vector<Node>& nodes, Ask ask)
+TraceCollector::TraceCollector(TraceFile& file, uint64_t epoch, const std::vector<Node>& nodes,
+                               Ask ask)
     : file_(file), epoch_(epoch), nodes_(nodes), ask_(std::move(ask)) {
   for (const Node& node : nodes_) {
     file_.Name(node.id, node.name);
@@ -46,7 +48,10 @@ void TraceCollector::Finish(Deadline deadline) {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
-  if (num_lost_ > 0) LAMINA_LOG_WARN("the trace lacks {} records that compute nodes made faster than they were fetched", num_lost_);
+  if (num_lost_ > 0)
+    LAMINA_LOG_WARN(
+        "the trace lacks {} records that compute nodes made faster than they were fetched",
+        num_lost_);
 }
 
 void TraceCollector::Run() {
@@ -66,7 +71,8 @@ void TraceCollector::Run() {
 bool TraceCollector::WaitForAnswers(std::deque<Answer>& answers) {
   std::unique_lock lock(mutex_);
   const bool was_finishing = finish_from_ns_ != INT64_MAX;
-  changed_.wait_for(lock, kInterval, [&] { return !answers_.empty() || finishing_ != was_finishing; });
+  changed_.wait_for(lock, kInterval,
+                    [&] { return !answers_.empty() || finishing_ != was_finishing; });
   answers.swap(answers_);
   return !finishing_;
 }
@@ -74,7 +80,9 @@ bool TraceCollector::WaitForAnswers(std::deque<Answer>& answers) {
 void TraceCollector::AskAll() {
   const TimePoint now = Clock::now();
   for (auto& [node, source] : sources_) {
-    if (source.gone || source.complete || (now < source.ask_at && (source.asked || finish_from_ns_ == INT64_MAX))) continue;
+    if (source.gone || source.complete ||
+        (now < source.ask_at && (source.asked || finish_from_ns_ == INT64_MAX)))
+      continue;
     control::TraceRequest request;
     request.set_epoch(epoch_);
     request.set_sent_ns(NowNs());
@@ -88,14 +96,18 @@ void TraceCollector::Write(const Answer& answer) {
   const auto found = sources_.find(answer.from);
   std::optional<std::vector<StepRecord>> records = DecodeRecords(answer.trace.records());
   if (found == sources_.end() || answer.trace.epoch() != epoch_ || !records) {
-    LAMINA_LOG_ERROR("node {}: dropped an answer with records that is malformed or of another epoch", answer.from.value);
+    LAMINA_LOG_ERROR(
+        "node {}: dropped an answer with records that is malformed or of another epoch",
+        answer.from.value);
     return;
   }
   Source& source = found->second;
   const control::Trace& trace = answer.trace;
-  source.clock.Add(trace.clock(), {trace.asked_ns(), trace.received_ns(), trace.answered_ns(), answer.taken_ns});
+  source.clock.Add(trace.clock(),
+                   {trace.asked_ns(), trace.received_ns(), trace.answered_ns(), answer.taken_ns});
   source.asked = false;
-  source.ask_at = Clock::now() + (trace.more() ? Clock::duration::zero() : Clock::duration(kInterval));
+  source.ask_at =
+      Clock::now() + (trace.more() ? Clock::duration::zero() : Clock::duration(kInterval));
   source.complete = !trace.more() && trace.asked_ns() >= finish_from_ns_;
   num_lost_ += trace.num_lost();
   if (!source.clock.known()) return;
@@ -107,15 +119,19 @@ void TraceCollector::Write(const Answer& answer) {
   NamePeers(trace);
   const bool was_full = file_.full();
   file_.Add(answer.from, *records);
-  if (!was_full && file_.full()) LAMINA_LOG_WARN("the trace file is full: it lacks what comes from now on");
+  if (!was_full && file_.full())
+    LAMINA_LOG_WARN("the trace file is full: it lacks what comes from now on");
 }
 
-// A process whose times are estimated says so in its name. Estimates change all the time: the first one stands.
+// A process whose times are estimated says so in its name. Estimates change all the time: the first
+// one stands.
 void TraceCollector::NamePeers(const control::Trace& trace) {
   for (const control::PeerClock& peer : trace.peers()) {
     const auto node = std::ranges::find(nodes_, NodeId{peer.node_id()}, &Node::id);
-    if (node == nodes_.end() || peer.error_ns() == 0 || !estimated_.insert(node->id).second) continue;
-    file_.Name(node->id, fmt::format("{} (clock estimated, +-{:.0f} us)", node->name, static_cast<double>(peer.error_ns()) * 1e-3));
+    if (node == nodes_.end() || peer.error_ns() == 0 || !estimated_.insert(node->id).second)
+      continue;
+    file_.Name(node->id, fmt::format("{} (clock estimated, +-{:.0f} us)", node->name,
+                                     static_cast<double>(peer.error_ns()) * 1e-3));
   }
 }
 

@@ -1,4 +1,5 @@
-// While a trace is written: asks compute nodes for their records again and again, and puts them into the file on the manager's clock.
+// While a trace is written: asks compute nodes for their records again and again, and puts them
+// into the file on the manager's clock.
 #pragma once
 
 #include <condition_variable>

@@ -1,5 +1,6 @@
-// A file of Chrome trace events, for ui.perfetto.dev and chrome://tracing: a process for each node, on it a track for what the node does
-// and one for each batch. What the events mean: wire/step_times.h and docs/tracing.md.
+// A file of Chrome trace events, for ui.perfetto.dev and chrome://tracing: a process for each node,
+// on it a track for what the node does and one for each batch. What the events mean:
+// wire/step_times.h and docs/tracing.md.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ class TraceFile {
   static constexpr int64_t kMaxBytes = int64_t{1} << 30;
 
   // An existing file is replaced. kInvalidArgument: it cannot be written, with the cause.
-  static Result<std::unique_ptr<TraceFile>> Create(const std::string& path, int64_t max_bytes = kMaxBytes);
+  static Result<std::unique_ptr<TraceFile>> Create(const std::string& path,
+                                                   int64_t max_bytes = kMaxBytes);
   ~TraceFile();  // closes it if nobody did, and logs a failure
 
   // Names the process of a node. A later name replaces an earlier one.

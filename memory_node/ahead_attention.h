@@ -1,6 +1,8 @@
-// Attention that a memory node's device is asked for as soon as a step's order is here, before there are queries: the device waits for each
-// layer's q, k and v in its device window by itself, attends, writes the outputs into the compute node's, and raises the flag there
-// (wire/wire_format.h, "Device windows"). Neither node's host is on that way, but for posts to NICs.
+// Attention that a memory node's device is asked for as soon as a step's order is here, before
+// there are queries: the device waits for each layer's q, k and v in its device window by itself,
+// attends, writes the outputs into the compute node's, and raises the flag there
+// (wire/wire_format.h, "Device windows"). Neither node's host is on that way, but for posts to
+// NICs.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +19,10 @@ namespace lamina {
 struct AheadStep {
   StepId id;
   int batch = 0;
-  std::vector<TokenSlot> stored;  // where the new tokens' K and V go, of those rows that have one here
-  // What each row attends to, new token included. Layers with windows of different sizes have tables of their own.
+  // Where the new tokens' K and V go, of those rows that have one here.
+  std::vector<TokenSlot> stored;
+  // What each row attends to, new token included. Layers with windows of different sizes have
+  // tables of their own.
   std::vector<std::vector<std::span<const TokenSlot>>> tables;  // [kinds of layers][rows]
   std::vector<int> kind_of_layer;
 };
@@ -31,22 +35,26 @@ class AheadAttention {
   // What the compute node maps; there as long as this object.
   virtual DeviceWindow window() const = 0;
 
-  // Maps the compute node's window, or where there is no descriptor prepares for posts. kInvalidArgument: it is too small, or this device
-  // cannot reach it. REQUIRES: once, before Attend.
+  // Maps the compute node's window, or where there is no descriptor prepares for posts.
+  // kInvalidArgument: it is too small, or this device cannot reach it. REQUIRES: once, before
+  // Attend.
   virtual Status Join(const DeviceWindow& peer) = 0;
 
-  // By posts, this host posts replies when kernels have written them: it calls Carry whenever it polls, and sleeps only briefly while
-  // carries(). Carry returns whether anything left; errors as Endpoint::Post.
+  // By posts, this host posts replies when kernels have written them: it calls Carry whenever it
+  // polls, and sleeps only briefly while carries(). Carry returns whether anything left; errors as
+  // Endpoint::Post.
   virtual Result<bool> Carry(Endpoint& compute_node) = 0;
   virtual bool carries() const = 0;
 
   virtual int num_layers() const = 0;
 
-  // The slots of the sequence's first `num_tokens` tokens, the last of which a step writes: it counts as written in all layers. Errors as
-  // KvTables::Claim. REQUIRES: the others were written.
-  virtual Result<std::span<const TokenSlot>> Claim(SequenceId sequence, int64_t num_tokens, StepId step) = 0;
+  // The slots of the sequence's first `num_tokens` tokens, the last of which a step writes: it
+  // counts as written in all layers. Errors as KvTables::Claim. REQUIRES: the others were written.
+  virtual Result<std::span<const TokenSlot>> Claim(SequenceId sequence, int64_t num_tokens,
+                                                   StepId step) = 0;
 
-  // Asks for all layers of a step. Does not wait for the device. REQUIRES: the batch's step before was answered.
+  // Asks for all layers of a step. Does not wait for the device. REQUIRES: the batch's step before
+  // was answered.
   virtual void Attend(const AheadStep& step) = 0;
 
   // Likewise, but each layer is answered with an error. `step` needs no tables.
@@ -55,7 +63,8 @@ class AheadAttention {
   // The compute node is gone: what is under way ends early, and nobody is answered any more.
   virtual void GiveUp() = 0;
 
-  // GiveUp was called, or a message did not come in time, or was about something else than ordered: the compute node is of no more use.
+  // GiveUp was called, or a message did not come in time, or was about something else than ordered:
+  // the compute node is of no more use.
   virtual bool gave_up() const = 0;
 
   virtual int64_t attention_us() const = 0;  // so far, as the device has measured it

@@ -18,7 +18,8 @@ constexpr size_t kShareLeft = 4;
 
 }  // namespace
 
-AttentionService::AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch, std::unique_ptr<KvDevice> store)
+AttentionService::AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch,
+                                   std::unique_ptr<KvDevice> store)
     : wire_(wire),
       attention_{wire.num_heads, wire.num_kv_heads, wire.head_dim, rules.scale, rules.soft_cap},
       windows_(rules.windows),
@@ -27,10 +28,12 @@ AttentionService::AttentionService(const WireShape& wire, const ScoreRules& rule
 
 void AttentionService::Append(const NewTokens& tokens, StepId step) {
   const auto& [sequence, num_stored, slots, first_position, kv] = tokens;
-  Status status = kv == NewTokens::Kv::kShared   ? store_->Share(sequence, slots, step)
-                  : kv == NewTokens::Kv::kMadeUp ? store_->AppendDummy(sequence, num_stored, slots, step)
-                                                 : store_->Append(sequence, num_stored, slots, step);
-  if (status.ok() && first_position < 0) status = Corrupt("a token at position " + std::to_string(first_position));
+  Status status = kv == NewTokens::Kv::kShared ? store_->Share(sequence, slots, step)
+                  : kv == NewTokens::Kv::kMadeUp
+                      ? store_->AppendDummy(sequence, num_stored, slots, step)
+                      : store_->Append(sequence, num_stored, slots, step);
+  if (status.ok() && first_position < 0)
+    status = Corrupt("a token at position " + std::to_string(first_position));
   if (!status.ok()) {
     LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
     store_->Release(sequence);
@@ -42,9 +45,11 @@ void AttentionService::Append(const NewTokens& tokens, StepId step) {
 
 void AttentionService::Apply(const control::MemoryOrder& order) {
   const StepId step{order.step()};
-  if (static_cast<int>(order.batch()) >= wire_.num_batches || order.decode_size() > wire_.max_rows) {
-    LAMINA_LOG_ERROR("step {}: an order of {} rows for batch {}, where there are {} of {}", step.value, order.decode_size(), order.batch(),
-                     wire_.num_batches, wire_.max_rows);
+  if (static_cast<int>(order.batch()) >= wire_.num_batches ||
+      order.decode_size() > wire_.max_rows) {
+    LAMINA_LOG_ERROR("step {}: an order of {} rows for batch {}, where there are {} of {}",
+                     step.value, order.decode_size(), order.batch(), wire_.num_batches,
+                     wire_.max_rows);
     return;
   }
   for (const uint64_t released : order.released()) {
@@ -54,7 +59,8 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
   StepRows rows;
   rows.batch = order.batch();
   for (const control::SharedPrefix& shared : order.shared()) {
-    const std::span<const TokenSlot> slots(shared.slots().data(), static_cast<size_t>(shared.slots_size()));
+    const std::span<const TokenSlot> slots(shared.slots().data(),
+                                           static_cast<size_t>(shared.slots_size()));
     Append({SequenceId{shared.sequence()}, 0, slots, 0, NewTokens::Kv::kShared}, step);
   }
   for (const control::DecodeRow& row : order.decode()) {
@@ -67,11 +73,13 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
   }
   for (const control::PrefillChunk& chunk : order.prefill()) {
     const SequenceId sequence{chunk.sequence()};
-    const std::span<const TokenSlot> slots(chunk.slots().data(), static_cast<size_t>(chunk.slots_size()));
+    const std::span<const TokenSlot> slots(chunk.slots().data(),
+                                           static_cast<size_t>(chunk.slots_size()));
     const auto kv = order.dummy_prefill() ? NewTokens::Kv::kMadeUp : NewTokens::Kv::kComes;
     Append({sequence, chunk.num_stored(), slots, chunk.first_position(), kv}, step);
     for (int i = 0; i < chunk.slots_size() && !order.dummy_prefill(); ++i)
-      rows.prefill.push_back({sequence, chunk.num_stored() + i, chunk.num_stored(), true, chunk.first_position() + i});
+      rows.prefill.push_back(
+          {sequence, chunk.num_stored() + i, chunk.num_stored(), true, chunk.first_position() + i});
   }
   if (const auto twice = steps_.find(step); twice != steps_.end()) EndStep(twice->second);
   const bool decodes = !rows.decode.empty();
@@ -89,12 +97,14 @@ void AttentionService::AskAhead() {
   std::erase_if(to_ask_, [this](StepId step) { return AskAhead(step); });
 }
 
-// False: pushes have to come first. (Messages of prompts and flags of the device come on ways of their own.) Slots that a step shares were
-// attended to by one that is complete, so what belongs there is there.
+// False: pushes have to come first. (Messages of prompts and flags of the device come on ways of
+// their own.) Slots that a step shares were attended to by one that is complete, so what belongs
+// there is there.
 bool AttentionService::AskAhead(StepId id) {
   const auto step = steps_.find(id);
   if (step == steps_.end()) return true;
-  const bool all_came = std::none_of(steps_.begin(), step, [](const auto& before) { return before.second.rows_to_come > 0; });
+  const bool all_came = std::none_of(
+      steps_.begin(), step, [](const auto& before) { return before.second.rows_to_come > 0; });
   const Result<AheadStep> ahead = CollectAhead(step->second, id);
   if (ahead.status().code() == StatusCode::kCorrupt && !all_came) return false;
   ForgetBefore(id);
@@ -112,7 +122,8 @@ bool AttentionService::AskAhead(StepId id) {
     return true;
   }
   for (const int kind : ahead->kind_of_layer) {
-    for (const std::span<const TokenSlot> slots : ahead->tables[static_cast<size_t>(kind)]) attended_tokens_ += std::ssize(slots);
+    for (const std::span<const TokenSlot> slots : ahead->tables[static_cast<size_t>(kind)])
+      attended_tokens_ += std::ssize(slots);
   }
   ahead_->Attend(*ahead);
   return true;
@@ -133,17 +144,20 @@ Result<AheadStep> AttentionService::CollectAhead(const StepRows& step, StepId id
   }
   ahead.tables.resize(kinds.size());
   for (const Row& row : step.decode) {
-    LAMINA_ASSIGN_OR_RETURN(std::span<const TokenSlot> slots, store_->Readable(num_layers - 1, row.sequence, row.num_stored));
+    LAMINA_ASSIGN_OR_RETURN(std::span<const TokenSlot> slots,
+                            store_->Readable(num_layers - 1, row.sequence, row.num_stored));
     if (row.stores) {
       LAMINA_ASSIGN_OR_RETURN(slots, ahead_->Claim(row.sequence, row.num_stored + 1, id));
     }
     if (row.stores) ahead.stored.push_back(slots.back());
-    for (size_t kind = 0; kind < kinds.size(); ++kind) ahead.tables[kind].push_back(InWindow(kinds[kind], row, slots));
+    for (size_t kind = 0; kind < kinds.size(); ++kind)
+      ahead.tables[kind].push_back(InWindow(kinds[kind], row, slots));
   }
   return ahead;
 }
 
-// Messages come in the order of their batch's steps. What a step that was asked for ahead has to get may come later.
+// Messages come in the order of their batch's steps. What a step that was asked for ahead has to
+// get may come later.
 void AttentionService::ForgetBefore(StepId step) {
   const auto now = steps_.find(step);
   if (now == steps_.end()) return;
@@ -159,42 +173,51 @@ void AttentionService::EndStep(StepRows& step) {
 }
 
 bool AttentionService::IsStale(const MessageHeader& header) const {
-  return header.epoch != epoch_ || (header.step <= newest_step_.value && !steps_.contains(StepId{header.step}));
+  return header.epoch != epoch_ ||
+         (header.step <= newest_step_.value && !steps_.contains(StepId{header.step}));
 }
 
-Result<std::span<const AttentionService::Row>> AttentionService::RowsOf(const MessageHeader& header, bool prefill) const {
+Result<std::span<const AttentionService::Row>> AttentionService::RowsOf(const MessageHeader& header,
+                                                                        bool prefill) const {
   const auto step = steps_.find(StepId{header.step});
   if (step == steps_.end()) return NotFound("no order for step " + std::to_string(header.step));
   const std::vector<Row>& rows = prefill ? step->second.prefill : step->second.decode;
   const bool whole = header.first_row == 0 && header.num_rows == rows.size();
-  if (header.first_row > rows.size() || header.num_rows > rows.size() - header.first_row || (!prefill && !whole)) {
-    return Corrupt("step " + std::to_string(header.step) + ": rows " + std::to_string(header.first_row) + "+" +
-                   std::to_string(header.num_rows) + " of " + std::to_string(rows.size()));
+  if (header.first_row > rows.size() || header.num_rows > rows.size() - header.first_row ||
+      (!prefill && !whole)) {
+    return Corrupt("step " + std::to_string(header.step) + ": rows " +
+                   std::to_string(header.first_row) + "+" + std::to_string(header.num_rows) +
+                   " of " + std::to_string(rows.size()));
   }
   return std::span<const Row>(rows).subspan(header.first_row, header.num_rows);
 }
 
 // Stores the row's token if it gets a slot here. Returns the tokens that the row attends to.
-Result<std::span<const TokenSlot>> AttentionService::Store(const MessageHeader& header, const Row& row, const std::byte* k,
+Result<std::span<const TokenSlot>> AttentionService::Store(const MessageHeader& header,
+                                                           const Row& row, const std::byte* k,
                                                            const std::byte* v) {
   if (!row.stores) return Attended(header, row, row.num_stored);
-  LAMINA_RETURN_IF_ERROR(store_->WriteRaw(static_cast<int>(header.layer), row.sequence, row.num_stored, k, v, StepId{header.step}));
+  LAMINA_RETURN_IF_ERROR(store_->WriteRaw(static_cast<int>(header.layer), row.sequence,
+                                          row.num_stored, k, v, StepId{header.step}));
   return Attended(header, row, row.num_stored + 1);
 }
 
 // The row gets an output that adds nothing to what other nodes have for it.
-void AttentionService::Fail(const MessageHeader& header, size_t row, const Status& why, std::byte* out, FailedRows& failed) const {
+void AttentionService::Fail(const MessageHeader& header, size_t row, const Status& why,
+                            std::byte* out, FailedRows& failed) const {
   failed.Add(row, why);
   std::memset(out + row * wire_.q_row_bytes(), 0, wire_.q_row_bytes());
   if ((header.flags & kWantsLse) == 0) return;
   std::fill_n(Lse(header, row, out), wire_.num_heads, -std::numeric_limits<float>::infinity());
 }
 
-Status AttentionService::Attend(const ReceivedMessage& message, std::span<const Row> rows, std::byte* out, FailedRows& failed) {
+Status AttentionService::Attend(const ReceivedMessage& message, std::span<const Row> rows,
+                                std::byte* out, FailedRows& failed) {
   const int layer = static_cast<int>(message.header.layer);
   const size_t n = rows.size();
   const size_t q_bytes = wire_.q_row_bytes(), kv_bytes = wire_.kv_row_bytes();
-  const auto num_stores = static_cast<size_t>(std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.stores; }));
+  const auto num_stores = static_cast<size_t>(
+      std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.stores; }));
   if (message.payload.size() != n * q_bytes + num_stores * 2 * kv_bytes)
     return Corrupt("decode payload of " + std::to_string(message.payload.size()) + " bytes");
   const std::byte* const q = message.payload.data();
@@ -218,35 +241,46 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
   return OkStatus();
 }
 
-// Of the first `num_tokens` of the row's tokens here those that it attends to in the message's layer.
-Result<std::span<const TokenSlot>> AttentionService::Attended(const MessageHeader& header, const Row& row, int64_t num_tokens) const {
-  LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots,
-                          store_->Readable(static_cast<int>(header.layer), row.sequence, num_tokens));
+// Of the first `num_tokens` of the row's tokens here those that it attends to in the message's
+// layer.
+Result<std::span<const TokenSlot>> AttentionService::Attended(const MessageHeader& header,
+                                                              const Row& row,
+                                                              int64_t num_tokens) const {
+  LAMINA_ASSIGN_OR_RETURN(
+      const std::span<const TokenSlot> slots,
+      store_->Readable(static_cast<int>(header.layer), row.sequence, num_tokens));
   return InWindow(header.layer < windows_.size() ? windows_[header.layer] : 0, row, slots);
 }
 
-std::span<const TokenSlot> AttentionService::InWindow(int64_t window, const Row& row, std::span<const TokenSlot> slots) const {
+std::span<const TokenSlot> AttentionService::InWindow(int64_t window, const Row& row,
+                                                      std::span<const TokenSlot> slots) const {
   if (window == 0 || row.position < window) return slots;
-  return slots.subspan(static_cast<size_t>(positions_.NumBefore(row.sequence, row.position - window + 1, std::ssize(slots))));
+  return slots.subspan(static_cast<size_t>(
+      positions_.NumBefore(row.sequence, row.position - window + 1, std::ssize(slots))));
 }
 
 // There is room for it in every reply area, wanted or not.
 float* AttentionService::Lse(const MessageHeader& header, size_t row, std::byte* out) const {
-  return reinterpret_cast<float*>(out + header.num_rows * wire_.q_row_bytes() + row * wire_.lse_row_bytes());
+  return reinterpret_cast<float*>(out + header.num_rows * wire_.q_row_bytes() +
+                                  row * wire_.lse_row_bytes());
 }
 
-size_t AttentionService::Decode(const ReceivedMessage& message, uint32_t number, std::span<std::byte> reply, bool payload_checksum) {
+size_t AttentionService::Decode(const ReceivedMessage& message, uint32_t number,
+                                std::span<std::byte> reply, bool payload_checksum) {
   const TimePoint start = Clock::now();
   times_.BeginWork();
   ForgetBefore(StepId{message.header.step});
   const Result<std::span<const Row>> rows = RowsOf(message.header, /*prefill=*/false);
   FailedRows failed;
-  const Status status = rows.ok() ? Attend(message, *rows, reply.data() + sizeof(MessageHeader), failed) : rows.status();
+  const Status status = rows.ok()
+                            ? Attend(message, *rows, reply.data() + sizeof(MessageHeader), failed)
+                            : rows.status();
   attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
   return Answer({message.header, status, failed}, number, reply, payload_checksum);
 }
 
-size_t AttentionService::Answer(Outcome answer, uint32_t number, std::span<std::byte> reply, bool payload_checksum) {
+size_t AttentionService::Answer(Outcome answer, uint32_t number, std::span<std::byte> reply,
+                                bool payload_checksum) {
   const MessageHeader& asked = answer.asked;
   Status& status = answer.status;
   const size_t num_failed = answer.failed.rows.size();
@@ -260,7 +294,8 @@ size_t AttentionService::Answer(Outcome answer, uint32_t number, std::span<std::
                        .num_rows = asked.num_rows,
                        .number = number};
   const std::span<std::byte> payload = reply.subspan(sizeof(MessageHeader));
-  size_t bytes = asked.num_rows * (wire_.q_row_bytes() + ((asked.flags & kWantsLse) != 0 ? wire_.lse_row_bytes() : 0));
+  size_t bytes = asked.num_rows * (wire_.q_row_bytes() +
+                                   ((asked.flags & kWantsLse) != 0 ? wire_.lse_row_bytes() : 0));
   if (!status.ok()) {
     bytes = std::min<size_t>(status.message().size(), WireShape::kMaxErrorBytes);
     std::memcpy(payload.data(), status.message().data(), bytes);
@@ -268,7 +303,9 @@ size_t AttentionService::Answer(Outcome answer, uint32_t number, std::span<std::
     header.flags |= kFailedRows;
     bytes += answer.failed.Write(payload.subspan(bytes));
   }
-  if (const auto step = steps_.find(StepId{header.step}); step != steps_.end() && (asked.flags & kLastLayer) != 0) EndStep(step->second);
+  if (const auto step = steps_.find(StepId{header.step});
+      step != steps_.end() && (asked.flags & kLastLayer) != 0)
+    EndStep(step->second);
   const ReplyTimes times = times_.Take(answer.attended_before_ns);
   if ((asked.flags & kTimes) != 0) {
     header.flags |= kTimes;
@@ -283,7 +320,8 @@ size_t AttentionService::Answer(Outcome answer, uint32_t number, std::span<std::
   return sizeof(header) + bytes;
 }
 
-AttentionService::Begun AttentionService::Begin(const ReceivedMessage& queries, std::span<std::byte> reply) {
+AttentionService::Begun AttentionService::Begin(const ReceivedMessage& queries,
+                                                std::span<std::byte> reply) {
   const TimePoint start = Clock::now();
   times_.BeginWork();
   ForgetBefore(StepId{queries.header.step});
@@ -295,28 +333,36 @@ AttentionService::Begun AttentionService::Begin(const ReceivedMessage& queries, 
   return begun;
 }
 
-size_t AttentionService::End(Begun& begun, const ReceivedMessage& keys_values, uint32_t number, std::span<std::byte> reply,
-                             bool payload_checksum, const PostEarly& post_early) {
+size_t AttentionService::End(Begun& begun, const ReceivedMessage& keys_values, uint32_t number,
+                             std::span<std::byte> reply, bool payload_checksum,
+                             const PostEarly& post_early) {
   const TimePoint start = Clock::now();
   times_.BeginWork();
-  if (begun.status.ok()) begun.status = AttendRest(begun, keys_values, reply.data() + sizeof(MessageHeader), post_early);
-  if (!begun.status.ok() || begun.failed.rows.size() == begun.queries.header.num_rows) begun.early_bytes = 0;  // a sentence stands there
+  if (begun.status.ok())
+    begun.status = AttendRest(begun, keys_values, reply.data() + sizeof(MessageHeader), post_early);
+  // A sentence stands there.
+  if (!begun.status.ok() || begun.failed.rows.size() == begun.queries.header.num_rows)
+    begun.early_bytes = 0;
   attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
-  return Answer({begun.queries.header, begun.status, begun.failed, begun.attended_ns}, number, reply, payload_checksum);
+  return Answer({begun.queries.header, begun.status, begun.failed, begun.attended_ns}, number,
+                reply, payload_checksum);
 }
 
 Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
   const ReceivedMessage& message = begun.queries;
-  LAMINA_ASSIGN_OR_RETURN(const std::span<const Row> rows, RowsOf(message.header, /*prefill=*/false));
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const Row> rows,
+                          RowsOf(message.header, /*prefill=*/false));
   const size_t q_bytes = wire_.q_row_bytes();
   if (message.payload.size() != rows.size() * q_bytes)
     return Corrupt("payload of queries of " + std::to_string(message.payload.size()) + " bytes");
   begun.num_rows = rows.size() - rows.size() / kShareLeft;
   queries_.clear();
   for (size_t i = 0; i < begun.num_rows; ++i) {
-    std::span<const TokenSlot> slots;  // none yet: the first token of a sequence is the one that comes
+    // None yet: the first token of a sequence is the one that comes.
+    std::span<const TokenSlot> slots;
     if (rows[i].num_before > 0) {
-      const Result<std::span<const TokenSlot>> stored = Attended(message.header, rows[i], rows[i].num_before);
+      const Result<std::span<const TokenSlot>> stored =
+          Attended(message.header, rows[i], rows[i].num_before);
       if (!stored.ok()) {
         Fail(message.header, i, stored.status(), out, begun.failed);
         continue;
@@ -324,25 +370,32 @@ Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
       slots = *stored;
     }
     attended_tokens_ += std::ssize(slots);
-    queries_.push_back({message.payload.data() + i * q_bytes, slots, out + i * q_bytes, Lse(message.header, i, out)});
+    queries_.push_back({message.payload.data() + i * q_bytes, slots, out + i * q_bytes,
+                        Lse(message.header, i, out)});
   }
   store_->Attend(attention_, static_cast<int>(message.header.layer), wire_.wire_dtype, queries_);
   return OkStatus();
 }
 
-Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_values, std::byte* out, const PostEarly& post_early) {
+Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_values,
+                                    std::byte* out, const PostEarly& post_early) {
   const MessageHeader& header = begun.queries.header;
   const MessageHeader& second = keys_values.header;
-  if (std::tie(header.epoch, header.step, header.layer, header.first_row, header.num_rows, header.flags, header.number) !=
-      std::tie(second.epoch, second.step, second.layer, second.first_row, second.num_rows, second.flags, second.number))
-    return Corrupt("k and v of step " + std::to_string(second.step) + " layer " + std::to_string(second.layer) + " behind q of step " +
+  if (std::tie(header.epoch, header.step, header.layer, header.first_row, header.num_rows,
+               header.flags, header.number) != std::tie(second.epoch, second.step, second.layer,
+                                                        second.first_row, second.num_rows,
+                                                        second.flags, second.number))
+    return Corrupt("k and v of step " + std::to_string(second.step) + " layer " +
+                   std::to_string(second.layer) + " behind q of step " +
                    std::to_string(header.step) + " layer " + std::to_string(header.layer));
   LAMINA_ASSIGN_OR_RETURN(const std::span<const Row> rows, RowsOf(header, /*prefill=*/false));
   const int layer = static_cast<int>(header.layer);
   const size_t q_bytes = wire_.q_row_bytes(), kv_bytes = wire_.kv_row_bytes();
-  const auto num_stores = static_cast<size_t>(std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.stores; }));
+  const auto num_stores = static_cast<size_t>(
+      std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.stores; }));
   if (keys_values.payload.size() != num_stores * 2 * kv_bytes)
-    return Corrupt("payload of k and v of " + std::to_string(keys_values.payload.size()) + " bytes");
+    return Corrupt("payload of k and v of " + std::to_string(keys_values.payload.size()) +
+                   " bytes");
   const std::byte* k = keys_values.payload.data();
   queries_.clear();
   std::vector<KvQuery>& rest = rest_;
@@ -353,16 +406,21 @@ Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_va
     k += rows[i].stores ? kv_bytes : 0;
     const bool was_begun = i < begun.num_rows;
     if (was_begun && (!rows[i].stores || failed_before.Has(i))) continue;
-    const Result<std::span<const TokenSlot>> attended = Store(header, rows[i], row_k, row_k + num_stores * kv_bytes);
+    const Result<std::span<const TokenSlot>> attended =
+        Store(header, rows[i], row_k, row_k + num_stores * kv_bytes);
     if (!attended.ok()) {
       Fail(header, i, attended.status(), out, begun.failed);
       continue;
     }
     std::span<const TokenSlot> slots = *attended;
     const int64_t num_tokens = rows[i].num_stored + (rows[i].stores ? 1 : 0);
-    if (was_begun) slots = slots.last(static_cast<size_t>(std::min(std::ssize(slots), num_tokens - rows[i].num_before)));
+    if (was_begun)
+      slots = slots.last(
+          static_cast<size_t>(std::min(std::ssize(slots), num_tokens - rows[i].num_before)));
     attended_tokens_ += std::ssize(slots);
-    (was_begun ? queries_ : rest).push_back({begun.queries.payload.data() + i * q_bytes, slots, out + i * q_bytes, Lse(header, i, out)});
+    (was_begun ? queries_ : rest)
+        .push_back({begun.queries.payload.data() + i * q_bytes, slots, out + i * q_bytes,
+                    Lse(header, i, out)});
   }
   if (!queries_.empty()) store_->AttendMore(attention_, layer, wire_.wire_dtype, queries_);
   if (rest.empty()) return OkStatus();
@@ -374,7 +432,8 @@ Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_va
 
 Status AttentionService::Push(const ReceivedMessage& message) {
   ForgetBefore(StepId{message.header.step});
-  LAMINA_ASSIGN_OR_RETURN(const std::span<const Row> rows, RowsOf(message.header, /*prefill=*/true));
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const Row> rows,
+                          RowsOf(message.header, /*prefill=*/true));
   const size_t width_bytes = wire_.kv_row_bytes();
   if (message.payload.size() != rows.size() * 2 * width_bytes)
     return Corrupt("push payload of " + std::to_string(message.payload.size()) + " bytes");
@@ -382,8 +441,9 @@ Status AttentionService::Push(const ReceivedMessage& message) {
   const std::byte* v = k + rows.size() * width_bytes;
   Status result;
   for (size_t i = 0; i < rows.size(); ++i) {
-    Status status = store_->WriteRaw(static_cast<int>(message.header.layer), rows[i].sequence, rows[i].num_stored, k + i * width_bytes,
-                                     v + i * width_bytes, StepId{message.header.step});
+    Status status = store_->WriteRaw(static_cast<int>(message.header.layer), rows[i].sequence,
+                                     rows[i].num_stored, k + i * width_bytes, v + i * width_bytes,
+                                     StepId{message.header.step});
     if (!status.ok() && result.code() != StatusCode::kCorrupt) result = status;
   }
   if (ahead_ != nullptr) {

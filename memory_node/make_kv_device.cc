@@ -16,8 +16,10 @@ namespace {
 
 std::string NameOf(const CudaGpu& gpu) { return "cuda:" + std::to_string(gpu.index); }
 
-Result<std::unique_ptr<KvDevice>> MakeCudaKvDevice(const CudaGpu& gpu, [[maybe_unused]] const KvShape& shape,
-                                                   [[maybe_unused]] int64_t capacity_tokens, [[maybe_unused]] int64_t host_memory_bytes) {
+Result<std::unique_ptr<KvDevice>> MakeCudaKvDevice(const CudaGpu& gpu,
+                                                   [[maybe_unused]] const KvShape& shape,
+                                                   [[maybe_unused]] int64_t capacity_tokens,
+                                                   [[maybe_unused]] int64_t host_memory_bytes) {
 #if LAMINA_HAS_CUDA
   return CudaKvDevice::Create(gpu.index, shape, capacity_tokens, host_memory_bytes);
 #else
@@ -28,33 +30,41 @@ Result<std::unique_ptr<KvDevice>> MakeCudaKvDevice(const CudaGpu& gpu, [[maybe_u
 }  // namespace
 
 Status CheckKvDevice(const NodeDevice& device, int64_t memory_bytes, int64_t host_memory_bytes) {
-  if (const auto* const spec = std::get_if<DeviceSpec>(&device); spec != nullptr && memory_bytes > spec->memory_bytes) {
-    return InvalidArgument("--memory " + FormatGigabytes(memory_bytes) + " is more than the " + FormatGigabytes(spec->memory_bytes) +
-                           " of device " + spec->name);
+  if (const auto* const spec = std::get_if<DeviceSpec>(&device);
+      spec != nullptr && memory_bytes > spec->memory_bytes) {
+    return InvalidArgument("--memory " + FormatGigabytes(memory_bytes) + " is more than the " +
+                           FormatGigabytes(spec->memory_bytes) + " of device " + spec->name);
   }
   const auto* const gpu = std::get_if<CudaGpu>(&device);
-  if (gpu == nullptr && host_memory_bytes > 0) return InvalidArgument("--host-memory is for the KV of a GPU: --device cuda:N");
+  if (gpu == nullptr && host_memory_bytes > 0)
+    return InvalidArgument("--host-memory is for the KV of a GPU: --device cuda:N");
   if (gpu == nullptr) return OkStatus();
   if (host_memory_bytes > memory_bytes) {
-    return InvalidArgument("--host-memory " + FormatGigabytes(host_memory_bytes) + " is a part of --memory, which is " +
-                           FormatGigabytes(memory_bytes));
+    return InvalidArgument("--host-memory " + FormatGigabytes(host_memory_bytes) +
+                           " is a part of --memory, which is " + FormatGigabytes(memory_bytes));
   }
   const Result<cuda::DeviceInfo> info = cuda::DescribeDevice(gpu->index);
   if (!info.ok()) return info.status().WithContext(NameOf(*gpu));
   if (memory_bytes - host_memory_bytes > info->free_bytes) {
-    const std::string less_host = host_memory_bytes > 0 ? " less --host-memory " + FormatGigabytes(host_memory_bytes) : "";
-    return OutOfSpace("--memory " + FormatGigabytes(memory_bytes) + less_host + " is more than the " + FormatGigabytes(info->free_bytes) +
-                      " that " + NameOf(*gpu) + " (" + info->name + ") has free of " + FormatGigabytes(info->memory_bytes) +
-                      (host_memory_bytes > 0 ? "" : "; --host-memory puts a part of it into the host's memory"));
+    const std::string less_host =
+        host_memory_bytes > 0 ? " less --host-memory " + FormatGigabytes(host_memory_bytes) : "";
+    return OutOfSpace(
+        "--memory " + FormatGigabytes(memory_bytes) + less_host + " is more than the " +
+        FormatGigabytes(info->free_bytes) + " that " + NameOf(*gpu) + " (" + info->name +
+        ") has free of " + FormatGigabytes(info->memory_bytes) +
+        (host_memory_bytes > 0 ? "" : "; --host-memory puts a part of it into the host's memory"));
   }
   return OkStatus();
 }
 
-Result<std::unique_ptr<KvDevice>> MakeKvDevice(const NodeDevice& device, const KvShape& shape, int64_t capacity_tokens,
-                                               int64_t host_memory_bytes, WorkerTeam& team) {
+Result<std::unique_ptr<KvDevice>> MakeKvDevice(const NodeDevice& device, const KvShape& shape,
+                                               int64_t capacity_tokens, int64_t host_memory_bytes,
+                                               WorkerTeam& team) {
   if (const auto* const spec = std::get_if<DeviceSpec>(&device))
-    return std::unique_ptr<KvDevice>(std::make_unique<ModelledKvDevice>(*spec, shape.dtype, capacity_tokens));
-  if (const auto* const gpu = std::get_if<CudaGpu>(&device)) return MakeCudaKvDevice(*gpu, shape, capacity_tokens, host_memory_bytes);
+    return std::unique_ptr<KvDevice>(
+        std::make_unique<ModelledKvDevice>(*spec, shape.dtype, capacity_tokens));
+  if (const auto* const gpu = std::get_if<CudaGpu>(&device))
+    return MakeCudaKvDevice(*gpu, shape, capacity_tokens, host_memory_bytes);
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(shape, capacity_tokens));
   return std::unique_ptr<KvDevice>(std::make_unique<CpuKvDevice>(std::move(store), team));
 }

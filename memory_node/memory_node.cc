@@ -19,10 +19,13 @@
 namespace lamina {
 namespace {
 
-constexpr int kEventsPerTurn = 64;  // of the control channel; then the data path has its turn, whoever floods the other
+// Of the control channel; then the data path has its turn, whoever floods the other.
+constexpr int kEventsPerTurn = 64;
 constexpr auto kHouseKeeping = std::chrono::seconds(1);
-constexpr auto kDeviceInterval = std::chrono::microseconds(100);  // between looks at what the device has to send; it wakes nobody
-// Looking for new peers takes system calls, which the messages of those that are here need not wait for.
+// Between looks at what the device has to send; it wakes nobody.
+constexpr auto kDeviceInterval = std::chrono::microseconds(100);
+// Looking for new peers takes system calls, which the messages of those that are here need not wait
+// for.
 constexpr auto kAcceptInterval = std::chrono::milliseconds(1);
 
 DType FromProto(control::KvDType dtype) {
@@ -37,18 +40,22 @@ DType FromProto(control::KvDType dtype) {
 Status CheckShape(const control::AttentionSpec& spec, const control::Limits& limits) {
   if (spec.wire_dtype() == control::KV_DTYPE_FP8)
     return InvalidArgument("queries and outputs cannot travel in fp8: only the KV cache has it");
-  const bool ok = spec.num_layers() > 0 && spec.num_layers() <= 1024 && spec.num_kv_heads() > 0 && spec.num_heads() > 0 &&
-                  spec.num_heads() <= 1024 && spec.num_heads() % spec.num_kv_heads() == 0 && spec.head_dim() > 0 &&
-                  spec.head_dim() <= 256 && spec.head_dim() % 8 == 0 && limits.max_num_seqs() > 0 && limits.max_num_seqs() <= 65536 &&
-                  limits.num_batches() <= kMaxBatches && spec.soft_cap() >= 0 && std::isfinite(spec.soft_cap()) &&
+  const bool ok = spec.num_layers() > 0 && spec.num_layers() <= 1024 && spec.num_kv_heads() > 0 &&
+                  spec.num_heads() > 0 && spec.num_heads() <= 1024 &&
+                  spec.num_heads() % spec.num_kv_heads() == 0 && spec.head_dim() > 0 &&
+                  spec.head_dim() <= 256 && spec.head_dim() % 8 == 0 && limits.max_num_seqs() > 0 &&
+                  limits.max_num_seqs() <= 65536 && limits.num_batches() <= kMaxBatches &&
+                  spec.soft_cap() >= 0 && std::isfinite(spec.soft_cap()) &&
                   (spec.windows().empty() || spec.windows_size() == spec.num_layers()) &&
                   std::ranges::all_of(spec.windows(), [](int64_t window) { return window >= 0; });
   if (ok) return OkStatus();
   return InvalidArgument(
-      fmt::format("attention shape not supported: {} layers, {} windows, {} heads, {} kv heads, head_dim {}, soft cap {}, "
-                  "{} sequences in {} batches; head_dim must be a multiple of 8 up to 256 and kv heads must divide heads",
-                  spec.num_layers(), spec.windows_size(), spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.soft_cap(),
-                  limits.max_num_seqs(), limits.num_batches()));
+      fmt::format("attention shape not supported: {} layers, {} windows, {} heads, {} kv heads, "
+                  "head_dim {}, soft cap {}, "
+                  "{} sequences in {} batches; head_dim must be a multiple of 8 up to 256 and kv "
+                  "heads must divide heads",
+                  spec.num_layers(), spec.windows_size(), spec.num_heads(), spec.num_kv_heads(),
+                  spec.head_dim(), spec.soft_cap(), limits.max_num_seqs(), limits.num_batches()));
 }
 
 ScoreRules RulesOf(const control::AttentionSpec& spec) {
@@ -58,18 +65,21 @@ ScoreRules RulesOf(const control::AttentionSpec& spec) {
 }  // namespace
 
 Result<std::unique_ptr<MemoryNode>> MemoryNode::Create(const MemoryNodeOptions& options) {
-  LAMINA_RETURN_IF_ERROR(CheckKvDevice(options.device, options.memory_bytes, options.host_memory_bytes));
+  LAMINA_RETURN_IF_ERROR(
+      CheckKvDevice(options.device, options.memory_bytes, options.host_memory_bytes));
   ControlOptions greeting{.hello = "memory node " + options.name};
   LAMINA_ASSIGN_OR_RETURN(greeting.secret, ReadSecretFile(options.secret_file));
   LAMINA_ASSIGN_OR_RETURN(greeting.tls, TlsContext::Load(options.tls));
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Create(options.listen, greeting));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control,
+                          ControlServer::Create(options.listen, greeting));
   return std::unique_ptr<MemoryNode>(new MemoryNode(options, std::move(control)));
 }
 
 MemoryNode::MemoryNode(const MemoryNodeOptions& options, std::unique_ptr<ControlServer> control)
     : options_(options),
       control_(std::move(control)),
-      team_(std::holds_alternative<HostCpu>(options.device) ? options.num_threads : 1, options.pin_threads) {}
+      team_(std::holds_alternative<HostCpu>(options.device) ? options.num_threads : 1,
+            options.pin_threads) {}
 
 MemoryNode::~MemoryNode() = default;
 
@@ -97,8 +107,9 @@ bool MemoryNode::Run() {
     const std::array<int, 2> fds = {control_->fd(), stop_wake_.fd()};
     if (session_ != nullptr) {
       const AheadAttention* const ahead = session_->service->ahead();
-      session_->ladder->Sleep(fds,
-                              ahead != nullptr && ahead->carries() ? Deadline::After(kDeviceInterval) : Deadline::After(kHouseKeeping));
+      session_->ladder->Sleep(fds, ahead != nullptr && ahead->carries()
+                                       ? Deadline::After(kDeviceInterval)
+                                       : Deadline::After(kHouseKeeping));
     } else {
       std::array<pollfd, 2> polls = {pollfd{fds[0], POLLIN, 0}, pollfd{fds[1], POLLIN, 0}};
       poll(polls.data(), polls.size(), 1000);
@@ -117,7 +128,9 @@ bool MemoryNode::HandleControl() {
     any = true;
     const bool current = session_ != nullptr && session_->connection == event->connection;
     switch (event->kind) {
-      case ControlEvent::Kind::kConnected: LAMINA_LOG_INFO("{} connected", control_->PeerName(event->connection)); break;
+      case ControlEvent::Kind::kConnected:
+        LAMINA_LOG_INFO("{} connected", control_->PeerName(event->connection));
+        break;
       case ControlEvent::Kind::kFrame: HandleFrame(event->connection, event->frame); break;
       case ControlEvent::Kind::kLost:
         if (current) EndSession(event->status.message());
@@ -134,20 +147,22 @@ void MemoryNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
     case control::CONFIGURE_MEMORY: Configure(connection, frame.payload); return;
     case control::MEMORY_ORDER: {
       control::MemoryOrder order;
-      if (!current || !order.ParseFromString(frame.payload) || order.epoch() != session_->epoch) break;
+      if (!current || !order.ParseFromString(frame.payload) || order.epoch() != session_->epoch)
+        break;
       session_->service->Apply(order);
       return;
     }
     case control::STATS_REQUEST: {
       if (!current) break;
-      const Status sent = control_->Send(connection, control::STATS, session_->service->stats().SerializeAsString());
+      const Status sent = control_->Send(connection, control::STATS,
+                                         session_->service->stats().SerializeAsString());
       if (!sent.ok()) LAMINA_LOG_WARN("{}", sent.message());
       return;
     }
     default: break;
   }
-  LAMINA_LOG_WARN("dropped a control message of type {} from {}: malformed or not expected now", frame.type,
-                  control_->PeerName(connection));
+  LAMINA_LOG_WARN("dropped a control message of type {} from {}: malformed or not expected now",
+                  frame.type, control_->PeerName(connection));
   if (!current) control_->Close(connection);  // it would only fill the log
 }
 
@@ -157,16 +172,18 @@ void MemoryNode::Configure(uint64_t connection, const std::string& payload) {
   Status status;
   if (session_ == nullptr) control_->Keep(connection);
   if (session_ != nullptr) {  // before it is parsed, which takes memory
-    status = TryAgain("memory node " + options_.name + " serves " + control_->PeerName(session_->connection) + " already");
+    status = TryAgain("memory node " + options_.name + " serves " +
+                      control_->PeerName(session_->connection) + " already");
   } else if (!request.ParseFromString(payload)) {
-    status = InvalidArgument("memory node " + options_.name + ": the Configure message cannot be parsed");
+    status = InvalidArgument("memory node " + options_.name +
+                             ": the Configure message cannot be parsed");
   } else if (request.prepare_only()) {
     LAMINA_LOG_DEBUG("{} asked whether this node is free", control_->PeerName(connection));
   } else if (Result<control::Configured> opened = Open(request); opened.ok()) {
     answer = *opened;
     session_->connection = connection;
-    LAMINA_LOG_INFO("ready for {}: {} token slots, data paths offered: {}", control_->PeerName(connection), answer.capacity_tokens(),
-                    answer.offers());
+    LAMINA_LOG_INFO("ready for {}: {} token slots, data paths offered: {}",
+                    control_->PeerName(connection), answer.capacity_tokens(), answer.offers());
   } else {
     status = opened.status().WithContext("memory node " + options_.name);
   }
@@ -175,22 +192,25 @@ void MemoryNode::Configure(uint64_t connection, const std::string& payload) {
     answer.set_status(static_cast<uint32_t>(status.code()));
     answer.set_message(status.message());
   }
-  if (Status sent = control_->Send(connection, control::CONFIGURED, answer.SerializeAsString()); !sent.ok())
+  if (Status sent = control_->Send(connection, control::CONFIGURED, answer.SerializeAsString());
+      !sent.ok())
     LAMINA_LOG_WARN("{}", sent.message());
 }
 
 Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& request) {
   const control::AttentionSpec& spec = request.attention();
   LAMINA_RETURN_IF_ERROR(CheckShape(spec, request.limits()));
-  const KvShape shape{spec.num_layers(), spec.num_kv_heads(), spec.head_dim(), FromProto(spec.kv_dtype())};
+  const KvShape shape{spec.num_layers(), spec.num_kv_heads(), spec.head_dim(),
+                      FromProto(spec.kv_dtype())};
   const int64_t capacity = options_.memory_bytes / shape.bytes_per_token();
   if (capacity < 1) {
-    return OutOfSpace("--memory " + std::to_string(options_.memory_bytes) + " bytes is less than one token's KV (" +
+    return OutOfSpace("--memory " + std::to_string(options_.memory_bytes) +
+                      " bytes is less than one token's KV (" +
                       std::to_string(shape.bytes_per_token()) + " bytes)");
   }
   if (request.session_token().size() != kSessionTokenBytes) {
-    return InvalidArgument("session token of " + std::to_string(request.session_token().size()) + " bytes, expected " +
-                           std::to_string(kSessionTokenBytes));
+    return InvalidArgument("session token of " + std::to_string(request.session_token().size()) +
+                           " bytes, expected " + std::to_string(kSessionTokenBytes));
   }
   auto session = std::make_unique<Session>();
   session->epoch = request.epoch();
@@ -204,9 +224,11 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
                    std::max(request.limits().num_batches(), 1),
                    FromProto(spec.wire_dtype()),
                    request.overlap()};
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvDevice> device,
-                          MakeKvDevice(options_.device, shape, capacity, options_.host_memory_bytes, team_));
-  session->service = std::make_unique<AttentionService>(session->wire, RulesOf(spec), request.epoch(), std::move(device));
+  LAMINA_ASSIGN_OR_RETURN(
+      std::unique_ptr<KvDevice> device,
+      MakeKvDevice(options_.device, shape, capacity, options_.host_memory_bytes, team_));
+  session->service = std::make_unique<AttentionService>(session->wire, RulesOf(spec),
+                                                        request.epoch(), std::move(device));
   session->opens_to_nics = request.polling() == "device";
   if (!request.polling().empty() && request.polling() != "host") {
     Result<std::unique_ptr<AheadAttention>> ahead = session->service->MakeAheadAttention();
@@ -218,7 +240,8 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
   const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
   LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));
   if (request.has_modelled_link())
-    session->ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()), request.modelled_link().bytes_per_s()});
+    session->ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()),
+                            request.modelled_link().bytes_per_s()});
   LAMINA_RETURN_IF_ERROR(session->ladder->Listen(control_->host()));
   control::Configured answer;
   answer.set_capacity_tokens(capacity);
@@ -230,32 +253,36 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
 bool MemoryNode::AcceptPeers() {
   next_accept_ = Clock::now() + kAcceptInterval;
   Session& session = *session_;
-  EndpointOptions options{session.wire.memory_window_bytes(), DataHello{session.epoch, 0, ""}.Encode(),
-                          [this](const std::string& hello) { return IsMember(DataHello::Decode(hello)); }};
+  EndpointOptions options{
+      session.wire.memory_window_bytes(), DataHello{session.epoch, 0, ""}.Encode(),
+      [this](const std::string& hello) { return IsMember(DataHello::Decode(hello)); }};
   if (session.offered != nullptr) options.device_window = session.offered->window();
   if (!session.opens_to_nics) options.device_window.data = nullptr;
   Result<Path> path = session.ladder->Accept(options);
   if (!path.ok()) {
-    if (path.status().code() != StatusCode::kTryAgain) LAMINA_LOG_WARN("accepting a compute node: {}", path.status().ToString());
+    if (path.status().code() != StatusCode::kTryAgain)
+      LAMINA_LOG_WARN("accepting a compute node: {}", path.status().ToString());
     return false;
   }
   Endpoint& endpoint = *path->endpoint;
   const std::optional<DataHello> hello = DataHello::Decode(endpoint.peer_hello());
   if (!IsMember(hello) || endpoint.peer_window_bytes() < session.wire.compute_window_bytes()) {
-    LAMINA_LOG_WARN("refused a peer at {}: its window of {} bytes is too small for this session", endpoint.peer_name(),
-                    endpoint.peer_window_bytes());
+    LAMINA_LOG_WARN("refused a peer at {}: its window of {} bytes is too small for this session",
+                    endpoint.peer_name(), endpoint.peer_window_bytes());
     return true;
   }
   std::unique_ptr<Buffer> buffer;
   if (endpoint.peer_window().empty()) {
-    Result<std::unique_ptr<Buffer>> reply = path->fabric->Allocate(session.wire.compute_window_bytes());
+    Result<std::unique_ptr<Buffer>> reply =
+        path->fabric->Allocate(session.wire.compute_window_bytes());
     if (!reply.ok()) {
       LAMINA_LOG_ERROR("no memory for a reply buffer: {}", reply.status().ToString());
       return true;
     }
     buffer = std::move(*reply);
   }
-  LAMINA_LOG_INFO("a compute node connected over {} from {}", path->fabric->name(), endpoint.peer_name());
+  LAMINA_LOG_INFO("a compute node connected over {} from {}", path->fabric->name(),
+                  endpoint.peer_name());
   const bool checksum = NeedsPayloadChecksum(session.payload_checksum, path->fabric->name());
   ComputePeer& peer = session.peers.emplace_back();
   peer.reply = std::move(buffer);
@@ -266,7 +293,8 @@ bool MemoryNode::AcceptPeers() {
 }
 
 bool MemoryNode::IsMember(const std::optional<DataHello>& hello) const {
-  return hello && hello->epoch == session_->epoch && EqualInConstantTime(hello->session_token, session_->token);
+  return hello && hello->epoch == session_->epoch &&
+         EqualInConstantTime(hello->session_token, session_->token);
 }
 
 bool MemoryNode::PollPeer(ComputePeer& peer) {
@@ -276,23 +304,28 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
     if (events[i].kind == Event::Kind::kNotification) {
       const std::optional<Notification> notification = Notification::Unpack(events[i].value);
       if (!notification || !HasArea(*notification)) {
-        LAMINA_LOG_ERROR("compute node at {} sent notification {:#x}, which means nothing", peer.endpoint->peer_name(), events[i].value);
+        LAMINA_LOG_ERROR("compute node at {} sent notification {:#x}, which means nothing",
+                         peer.endpoint->peer_name(), events[i].value);
         peer.lost = true;
       } else {
         peer.notifications.push_back(*notification);
-        if (notification->kind == (session_->wire.overlap ? MessageKind::kQueries : MessageKind::kDecode))
+        if (notification->kind ==
+            (session_->wire.overlap ? MessageKind::kQueries : MessageKind::kDecode))
           peer.noticed_ns[notification->slot] = NowNs();
       }
     }
     if (events[i].kind == Event::Kind::kPeerLost) {
-      LAMINA_LOG_WARN("compute node at {} is gone: {}", peer.endpoint->peer_name(), peer.endpoint->last_error());
+      LAMINA_LOG_WARN("compute node at {} is gone: {}", peer.endpoint->peer_name(),
+                      peer.endpoint->last_error());
       peer.lost = true;
     }
   }
   const AheadAttention* const ahead = peer.joined ? session_->service->ahead() : nullptr;
   if (!peer.lost && ahead != nullptr && ahead->gave_up()) {
-    LAMINA_LOG_ERROR("compute node at {}: a message to the device did not come in time, or was about something else than ordered",
-                     peer.endpoint->peer_name());
+    LAMINA_LOG_ERROR(
+        "compute node at {}: a message to the device did not come in time, or was about something "
+        "else than ordered",
+        peer.endpoint->peer_name());
     peer.lost = true;
   }
   if (peer.lost && ahead != nullptr) session_->service->ahead()->GiveUp();
@@ -300,11 +333,13 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
   if (!peer.lost && peer.joined) {
     const Result<bool> left = session_->service->ahead()->Carry(*peer.endpoint);
     if (!left.ok())
-      LAMINA_LOG_ERROR("replies of the device to the compute node at {}: {}", peer.endpoint->peer_name(), left.status().ToString());
+      LAMINA_LOG_ERROR("replies of the device to the compute node at {}: {}",
+                       peer.endpoint->peer_name(), left.status().ToString());
     peer.lost |= !left.ok();
     busy |= !left.ok() || *left;
   }
-  while (!peer.lost && !peer.notifications.empty() && HandleNotification(peer, peer.notifications.front())) {
+  while (!peer.lost && !peer.notifications.empty() &&
+         HandleNotification(peer, peer.notifications.front())) {
     peer.notifications.pop_front();
     busy = true;
   }
@@ -313,27 +348,32 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
 
 bool MemoryNode::HasArea(const Notification& notification) const {
   return notification.kind == MessageKind::kPush || notification.kind == MessageKind::kLink ||
-         ((notification.kind == MessageKind::kDecode || (notification.kind == MessageKind::kQueries && session_->wire.overlap)) &&
+         ((notification.kind == MessageKind::kDecode ||
+           (notification.kind == MessageKind::kQueries && session_->wire.overlap)) &&
           static_cast<int>(notification.slot) < session_->wire.num_batches);
 }
 
-std::span<const std::byte> MemoryNode::AreaOf(const ComputePeer& peer, const Notification& notification) const {
+std::span<const std::byte> MemoryNode::AreaOf(const ComputePeer& peer,
+                                              const Notification& notification) const {
   const WireShape& wire = session_->wire;
   const std::span<const std::byte> window = peer.endpoint->window();
   const int slot = static_cast<int>(notification.slot);
-  if (notification.kind == MessageKind::kPush) return window.subspan(wire.push_offset(slot), wire.push_area_bytes());
+  if (notification.kind == MessageKind::kPush)
+    return window.subspan(wire.push_offset(slot), wire.push_area_bytes());
   if (!wire.overlap) return window.subspan(wire.decode_offset(slot), wire.decode_area_bytes());
   const uint64_t first = wire.decode_offset(slot), second = wire.second_part_offset(slot);
   if (notification.kind == MessageKind::kQueries) return window.subspan(first, second - first);
   return window.subspan(second, wire.second_part_bytes());
 }
 
-Result<ReceivedMessage> MemoryNode::OpenArea(const ComputePeer& peer, const Notification& notification) const {
-  LAMINA_ASSIGN_OR_RETURN(const ReceivedMessage message,
-                          lamina::Open(AreaOf(peer, notification), notification.kind, peer.payload_checksum));
+Result<ReceivedMessage> MemoryNode::OpenArea(const ComputePeer& peer,
+                                             const Notification& notification) const {
+  LAMINA_ASSIGN_OR_RETURN(
+      const ReceivedMessage message,
+      lamina::Open(AreaOf(peer, notification), notification.kind, peer.payload_checksum));
   if (message.header.number == notification.number) return message;
-  return Corrupt("message " + std::to_string(message.header.number) + " stands where message " + std::to_string(notification.number) +
-                 " was announced");
+  return Corrupt("message " + std::to_string(message.header.number) + " stands where message " +
+                 std::to_string(notification.number) + " was announced");
 }
 
 // Returns false if the message has to wait for its order.
@@ -344,24 +384,31 @@ bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notif
     return true;
   }
   if (peer.joined && notification.kind != MessageKind::kPush) {
-    LAMINA_LOG_ERROR("compute node at {}: a decode message by another way than agreed on", peer.endpoint->peer_name());
+    LAMINA_LOG_ERROR("compute node at {}: a decode message by another way than agreed on",
+                     peer.endpoint->peer_name());
     peer.lost = true;
     return true;
   }
-  uint32_t& handled = notification.kind == MessageKind::kPush      ? peer.push_number[notification.slot]
-                      : notification.kind == MessageKind::kQueries ? peer.queries_number[notification.slot]
-                                                                   : peer.decode_number[notification.slot];
-  if (notification.number != Notification::Next(handled)) {  // came twice: the area may be in use again
+  uint32_t& handled = notification.kind == MessageKind::kPush ? peer.push_number[notification.slot]
+                      : notification.kind == MessageKind::kQueries
+                          ? peer.queries_number[notification.slot]
+                          : peer.decode_number[notification.slot];
+  // Came twice: the area may be in use again.
+  if (notification.number != Notification::Next(handled)) {
     session.service->CountStale();
     return true;
   }
   const Result<ReceivedMessage> message = OpenArea(peer, notification);
   if (!message.ok()) {
-    LAMINA_LOG_ERROR("compute node at {}: {}", peer.endpoint->peer_name(), message.status().ToString());
-    peer.lost = true;  // bytes that cannot be trusted: the compute node sees this end close and fails the rows
+    LAMINA_LOG_ERROR("compute node at {}: {}", peer.endpoint->peer_name(),
+                     message.status().ToString());
+    // Bytes that cannot be trusted: the compute node sees this end close and fails the rows.
+    peer.lost = true;
     return true;
   }
-  if (message->header.epoch == session.epoch && StepId{message->header.step} > session.service->newest_step()) return false;
+  if (message->header.epoch == session.epoch &&
+      StepId{message->header.step} > session.service->newest_step())
+    return false;
   handled = notification.number;
   const bool stale = session.service->IsStale(message->header);
   if (stale) session.service->CountStale();
@@ -373,11 +420,14 @@ bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notif
   return true;
 }
 
-// Answers never outnumber the areas that the compute node may fill, far below Limits::max_outstanding: any failure means that it is gone.
-void MemoryNode::Answer(ComputePeer& peer, std::span<const WriteOp> writes, const Notification& notification) {
+// Answers never outnumber the areas that the compute node may fill, far below
+// Limits::max_outstanding: any failure means that it is gone.
+void MemoryNode::Answer(ComputePeer& peer, std::span<const WriteOp> writes,
+                        const Notification& notification) {
   const Status posted = peer.endpoint->Post(writes, notification.Pack(), 0);
   if (posted.ok()) return;
-  LAMINA_LOG_WARN("answering the compute node at {}: {}", peer.endpoint->peer_name(), posted.ToString());
+  LAMINA_LOG_WARN("answering the compute node at {}: {}", peer.endpoint->peer_name(),
+                  posted.ToString());
   peer.lost = true;
 }
 
@@ -388,29 +438,35 @@ void MemoryNode::HandleLink(ComputePeer& peer, bool wanted) {
   if (joins) {
     const DeviceWindow theirs = peer.endpoint->peer_device_window();
     const bool is_reached = theirs.descriptor >= 0 || peer.endpoint->posts_to_device();
-    const Status joined = is_reached ? session.offered->Join(theirs) : Unimplemented("the compute node's device cannot be reached");
-    if (!joined.ok()) LAMINA_LOG_WARN("this host polls for messages, not the device: {}", joined.message());
+    const Status joined = is_reached ? session.offered->Join(theirs)
+                                     : Unimplemented("the compute node's device cannot be reached");
+    if (!joined.ok())
+      LAMINA_LOG_WARN("this host polls for messages, not the device: {}", joined.message());
     joins = joined.ok();
   }
   if (joins) {
-    LAMINA_LOG_INFO("the device polls for messages of the compute node at {}", peer.endpoint->peer_name());
+    LAMINA_LOG_INFO("the device polls for messages of the compute node at {}",
+                    peer.endpoint->peer_name());
     session.service->Use(std::move(session.offered));
     peer.joined = true;
   }
   Answer(peer, {}, {MessageKind::kLink, joins ? 1u : 0u, 1});
 }
 
-void MemoryNode::HandlePush(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification, bool stale) {
+void MemoryNode::HandlePush(ComputePeer& peer, const ReceivedMessage& message,
+                            const Notification& notification, bool stale) {
   AttentionService& service = *session_->service;
   service.times().BeginWork();
-  if (Status stored = stale ? OkStatus() : service.Push(message); stored.code() == StatusCode::kCorrupt)
+  if (Status stored = stale ? OkStatus() : service.Push(message);
+      stored.code() == StatusCode::kCorrupt)
     LAMINA_LOG_ERROR("push: {}", stored.message());
   service.times().EndWork();
   Answer(peer, {}, {MessageKind::kPushDone, notification.slot, notification.number});
 }
 
 // Attends, and replies to the compute node that runs the next slice.
-void MemoryNode::HandleDecode(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification) {
+void MemoryNode::HandleDecode(ComputePeer& peer, const ReceivedMessage& message,
+                              const Notification& notification) {
   ComputePeer* const taker = TakerOf(peer, message.header);
   if (taker == nullptr) return;
   const int slot = static_cast<int>(notification.slot);
@@ -421,33 +477,42 @@ void MemoryNode::HandleDecode(ComputePeer& peer, const ReceivedMessage& message,
   const std::span<std::byte> reply = ReplyArea(*taker, slot);
   uint32_t& number = taker->reply_number[notification.slot];
   number = Notification::Next(number);
-  const WriteOp write{reply.first(service.Decode(message, number, reply, taker->payload_checksum)), session_->wire.reply_offset(slot)};
+  const WriteOp write{reply.first(service.Decode(message, number, reply, taker->payload_checksum)),
+                      session_->wire.reply_offset(slot)};
   Answer(*taker, {&write, 1}, {MessageKind::kReply, notification.slot, number});
 }
 
 MemoryNode::ComputePeer* MemoryNode::TakerOf(ComputePeer& peer, const MessageHeader& header) {
   const NodeId taker{header.reply_to};
   if (taker == NodeId{}) return &peer;
-  const auto found = std::ranges::find_if(session_->peers, [&](const ComputePeer& p) { return p.node == taker && !p.lost; });
+  const auto found = std::ranges::find_if(
+      session_->peers, [&](const ComputePeer& p) { return p.node == taker && !p.lost; });
   if (found != session_->peers.end()) return &*found;
-  LAMINA_LOG_WARN("no compute node {} is connected to reply to", taker.value);  // it has noticed, or will: its connection is gone
+  // It has noticed, or will: its connection is gone.
+  LAMINA_LOG_WARN("no compute node {} is connected to reply to", taker.value);
   return nullptr;
 }
 
 std::span<std::byte> MemoryNode::ReplyArea(const ComputePeer& peer, int slot) const {
-  return peer.outgoing().subspan(session_->wire.reply_offset(slot), session_->wire.reply_area_bytes());
+  return peer.outgoing().subspan(session_->wire.reply_offset(slot),
+                                 session_->wire.reply_area_bytes());
 }
 
-void MemoryNode::BeginDecode(ComputePeer& peer, const ComputePeer& taker, const ReceivedMessage& queries, int slot) {
+void MemoryNode::BeginDecode(ComputePeer& peer, const ComputePeer& taker,
+                             const ReceivedMessage& queries, int slot) {
   peer.begun[static_cast<size_t>(slot)] = session_->service->Begin(queries, ReplyArea(taker, slot));
 }
 
-void MemoryNode::EndDecode(ComputePeer& peer, ComputePeer& taker, const ReceivedMessage& message, const Notification& notification) {
+void MemoryNode::EndDecode(ComputePeer& peer, ComputePeer& taker, const ReceivedMessage& message,
+                           const Notification& notification) {
   const int slot = static_cast<int>(notification.slot);
-  if (peer.queries_number[notification.slot] != notification.number) {  // nobody said that q is there, but it is
-    const Result<ReceivedMessage> queries = OpenArea(peer, {MessageKind::kQueries, notification.slot, notification.number});
+  // Nobody said that q is there, but it is.
+  if (peer.queries_number[notification.slot] != notification.number) {
+    const Result<ReceivedMessage> queries =
+        OpenArea(peer, {MessageKind::kQueries, notification.slot, notification.number});
     if (!queries.ok()) {
-      LAMINA_LOG_ERROR("compute node at {}: {}", peer.endpoint->peer_name(), queries.status().ToString());
+      LAMINA_LOG_ERROR("compute node at {}: {}", peer.endpoint->peer_name(),
+                       queries.status().ToString());
       peer.lost = true;
       return;
     }
@@ -456,18 +521,20 @@ void MemoryNode::EndDecode(ComputePeer& peer, ComputePeer& taker, const Received
   }
   AttentionService::Begun& begun = peer.begun[notification.slot];
   const std::span<std::byte> reply = ReplyArea(taker, slot);
-  const uint64_t offset = session_->wire.reply_offset(slot), payload_offset = offset + sizeof(MessageHeader);
+  const uint64_t offset = session_->wire.reply_offset(slot),
+                 payload_offset = offset + sizeof(MessageHeader);
   const auto post_early = [&](std::span<const std::byte> outputs) {
     const WriteOp write{outputs, payload_offset};
     return taker.endpoint->Post({&write, 1}, std::nullopt, 0).ok();
   };
   uint32_t& number = taker.reply_number[notification.slot];
   number = Notification::Next(number);
-  const std::span<const std::byte> whole =
-      reply.first(session_->service->End(begun, message, number, reply, taker.payload_checksum, post_early));
+  const std::span<const std::byte> whole = reply.first(
+      session_->service->End(begun, message, number, reply, taker.payload_checksum, post_early));
   const std::array<WriteOp, 2> writes = {
       WriteOp{whole.first(sizeof(MessageHeader)), offset},
-      WriteOp{whole.subspan(sizeof(MessageHeader) + begun.early_bytes), payload_offset + begun.early_bytes}};
+      WriteOp{whole.subspan(sizeof(MessageHeader) + begun.early_bytes),
+              payload_offset + begun.early_bytes}};
   Answer(taker, writes, {MessageKind::kReply, notification.slot, number});
 }
 

@@ -1,8 +1,9 @@
-// The memory node's daemon: one manager at a time orders it over the control channel, compute nodes write into its windows, it answers with
-// attention.
+// The memory node's daemon: one manager at a time orders it over the control channel, compute nodes
+// write into its windows, it answers with attention.
 //
-// A session begins with ConfigureMemory and ends when the manager's connection does; the KV cache, endpoints and windows go with it.
-// Everything runs on the caller's thread, except the control channel's own threads and the kernels' team.
+// A session begins with ConfigureMemory and ends when the manager's connection does; the KV cache,
+// endpoints and windows go with it. Everything runs on the caller's thread, except the control
+// channel's own threads and the kernels' team.
 #pragma once
 
 #include <deque>
@@ -13,10 +14,10 @@
 #include <vector>
 
 #include "base/departure.h"
-#include "cost/node_device.h"
 #include "base/status.h"
 #include "base/tls_files.h"
 #include "base/worker_team.h"
+#include "cost/node_device.h"
 #include "kernels/token_slab.h"
 #include "memory_node/attention_service.h"
 #include "transport/control_server.h"
@@ -27,13 +28,15 @@ namespace lamina {
 struct MemoryNodeOptions {
   std::string name = "memory";
   std::string listen = "127.0.0.1:0";  // control address; the data path listens on the same host
-  std::string secret_file;             // of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls
-  TlsFiles tls;                        // empty: no TLS
-  int64_t memory_bytes = 0;            // for the KV cache; on a modelled device it only counts
-  int64_t host_memory_bytes = 0;       // so much of it lies in the host's memory; only on a GPU
-  int num_threads = 0;                 // 0: all cores
-  bool pin_threads = false;            // each to one of the cores that the thread that creates the node may run on
-  NodeDevice device;                   // the CPU unless another is named
+  // Of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls.
+  std::string secret_file;
+  TlsFiles tls;                   // empty: no TLS
+  int64_t memory_bytes = 0;       // for the KV cache; on a modelled device it only counts
+  int64_t host_memory_bytes = 0;  // so much of it lies in the host's memory; only on a GPU
+  int num_threads = 0;            // 0: all cores
+  // Each to one of the cores that the thread that creates the node may run on.
+  bool pin_threads = false;
+  NodeDevice device;  // the CPU unless another is named
   OpenLadder open_ladder = Ladder::Open;
   Clock::duration drain_timeout = kNodeDrainTimeout;
 };
@@ -47,8 +50,8 @@ class MemoryNode {
 
   const std::string& address() const { return control_->address(); }
 
-  // Serves until Stop or, after Leave, until no manager has a session here or options.drain_timeout is over. False if it left with a
-  // manager's session, which has lost this node by that.
+  // Serves until Stop or, after Leave, until no manager has a session here or options.drain_timeout
+  // is over. False if it left with a manager's session, which has lost this node by that.
   bool Run();
 
   // Thread: any, and from a signal handler.
@@ -57,20 +60,26 @@ class MemoryNode {
 
  private:
   struct ComputePeer {
-    std::span<std::byte> outgoing() const { return reply == nullptr ? endpoint->peer_window() : reply->bytes(); }
+    std::span<std::byte> outgoing() const {
+      return reply == nullptr ? endpoint->peer_window() : reply->bytes();
+    }
 
-    std::unique_ptr<Buffer> reply;       // the peer's window, as it is written here; null: it can be written itself
+    // The peer's window, as it is written here; null: it can be written itself.
+    std::unique_ptr<Buffer> reply;
     std::unique_ptr<Endpoint> endpoint;  // after the buffer that its posts read
     NodeId node;
     bool payload_checksum = false;
-    std::deque<Notification> notifications;             // not handled yet, oldest first: their order may not be here
+    // Not handled yet, oldest first: their order may not be here.
+    std::deque<Notification> notifications;
     std::array<uint32_t, kMaxBatches> decode_number{};  // of the last message handled in each area
     std::array<uint32_t, kPushSlots> push_number{};
     std::array<uint32_t, kMaxBatches> reply_number{};  // of the last one posted to each area
-    std::array<int64_t, kMaxBatches> noticed_ns{};     // when Poll showed the last message of each decode area
+    // When Poll showed the last message of each decode area.
+    std::array<int64_t, kMaxBatches> noticed_ns{};
     std::array<uint32_t, kMaxBatches> queries_number{};
-    std::array<AttentionService::Begun, kMaxBatches> begun;  // with overlap: the decode messages whose first part is here
-    bool joined = false;                                     // asks the device itself
+    // With overlap: the decode messages whose first part is here.
+    std::array<AttentionService::Begun, kMaxBatches> begun;
+    bool joined = false;  // asks the device itself
     bool lost = false;
   };
   struct Session {
@@ -80,10 +89,12 @@ class MemoryNode {
     std::string payload_checksum;  // the manager's setting
     WireShape wire;
     std::unique_ptr<AttentionService> service;
-    std::unique_ptr<AheadAttention> offered;  // to compute nodes, until one of them joins it; null: the device has none
-    bool opens_to_nics = false;               // what is offered
+    // To compute nodes, until one of them joins it; null: the device has none.
+    std::unique_ptr<AheadAttention> offered;
+    bool opens_to_nics = false;  // what is offered
     std::unique_ptr<Ladder> ladder;
-    std::vector<ComputePeer> peers;  // last: endpoints and buffers go before the fabrics that made them
+    // Last: endpoints and buffers go before the fabrics that made them.
+    std::vector<ComputePeer> peers;
   };
 
   MemoryNode(const MemoryNodeOptions& options, std::unique_ptr<ControlServer> control);
@@ -97,16 +108,22 @@ class MemoryNode {
   bool PollPeer(ComputePeer& peer);
   bool HasArea(const Notification& notification) const;
   bool HandleNotification(ComputePeer& peer, const Notification& notification);
-  std::span<const std::byte> AreaOf(const ComputePeer& peer, const Notification& notification) const;
+  std::span<const std::byte> AreaOf(const ComputePeer& peer,
+                                    const Notification& notification) const;
   Result<ReceivedMessage> OpenArea(const ComputePeer& peer, const Notification& notification) const;
   std::span<std::byte> ReplyArea(const ComputePeer& peer, int slot) const;
   void HandleLink(ComputePeer& peer, bool wanted);
-  void HandlePush(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification, bool stale);
-  void HandleDecode(ComputePeer& peer, const ReceivedMessage& message, const Notification& notification);
+  void HandlePush(ComputePeer& peer, const ReceivedMessage& message,
+                  const Notification& notification, bool stale);
+  void HandleDecode(ComputePeer& peer, const ReceivedMessage& message,
+                    const Notification& notification);
   ComputePeer* TakerOf(ComputePeer& peer, const MessageHeader& header);
-  void BeginDecode(ComputePeer& peer, const ComputePeer& taker, const ReceivedMessage& queries, int slot);
-  void EndDecode(ComputePeer& peer, ComputePeer& taker, const ReceivedMessage& message, const Notification& notification);
-  static void Answer(ComputePeer& peer, std::span<const WriteOp> writes, const Notification& notification);
+  void BeginDecode(ComputePeer& peer, const ComputePeer& taker, const ReceivedMessage& queries,
+                   int slot);
+  void EndDecode(ComputePeer& peer, ComputePeer& taker, const ReceivedMessage& message,
+                 const Notification& notification);
+  static void Answer(ComputePeer& peer, std::span<const WriteOp> writes,
+                     const Notification& notification);
   void EndSession(const std::string& why);
 
   const MemoryNodeOptions options_;

@@ -1,15 +1,17 @@
-// A device of the catalog that is not here: keeps the tables and no K or V, and takes the time that its roofline gives for attention.
+// A device of the catalog that is not here: keeps the tables and no K or V, and takes the time that
+// its roofline gives for attention.
 #pragma once
 
-#include "cost/device_catalog.h"
 #include "base/device_timeline.h"
 #include "base/dtype.h"
+#include "cost/device_catalog.h"
 #include "kernels/kv_tables.h"
 #include "memory_node/kv_device.h"
 
 namespace lamina {
 
-// Outputs of attention are whatever stands in their memory. What was written is not tracked: a token that never came is not missed.
+// Outputs of attention are whatever stands in their memory. What was written is not tracked: a
+// token that never came is not missed.
 class ModelledKvDevice final : public KvDevice {
  public:
   // `dtype`: of the KV cache that the device would hold.
@@ -20,15 +22,22 @@ class ModelledKvDevice final : public KvDevice {
   int64_t used_tokens() const override { return tables_.used_tokens(); }
   int64_t num_sequences() const override { return tables_.num_sequences(); }
 
-  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
+  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
+                StepId step) override {
     return tables_.Append(sequence, position, slots, step);
   }
-  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override { return tables_.Share(sequence, slots, step); }
+  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override {
+    return tables_.Share(sequence, slots, step);
+  }
   void Release(SequenceId sequence) override { tables_.Release(sequence); }
-  Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step) override;
-  Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const override;
-  void Attend(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) override;
-  void AttendMore(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) override {
+  Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v,
+                  StepId step) override;
+  Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence,
+                                              int64_t num_tokens) const override;
+  void Attend(const AttentionShape& shape, int layer, DType dtype,
+              std::span<const KvQuery> rows) override;
+  void AttendMore(const AttentionShape& shape, int layer, DType dtype,
+                  std::span<const KvQuery> rows) override {
     Attend(shape, layer, dtype, rows);
   }
 

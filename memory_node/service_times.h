@@ -1,4 +1,5 @@
-// When a memory node computes and when it could but has nothing to do. wire/step_times.h says what is meant by each.
+// When a memory node computes and when it could but has nothing to do. wire/step_times.h says what
+// is meant by each.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@ namespace lamina {
 // Value type. Thread: one owner.
 class ServiceTimes {
  public:
-  // A step that decodes here was ordered; its last output is complete, or it was given up. REQUIRES: EndStep as often as BeginStep at most.
+  // A step that decodes here was ordered; its last output is complete, or it was given up.
+  // REQUIRES: EndStep as often as BeginStep at most.
   void BeginStep() {
     if (num_under_way_++ == 0 && !busy_) idle_since_ns_ = NowNs();
   }
@@ -37,8 +39,8 @@ class ServiceTimes {
     return now - started_ns_;
   }
 
-  // For the reply to the message whose output is complete now, and whose first part took `before_ns`: both are told as one piece. The
-  // bubble starts at none again.
+  // For the reply to the message whose output is complete now, and whose first part took
+  // `before_ns`: both are told as one piece. The bubble starts at none again.
   ReplyTimes Take(int64_t before_ns = 0) {
     const int64_t started = started_ns_ - before_ns;
     const int64_t noticed = noticed_ns_ != 0 && noticed_ns_ < started ? noticed_ns_ : started;

@@ -36,7 +36,8 @@ std::vector<int32_t> Graph::Consumers(ValueId value) const {
   std::vector<int32_t> consumers;
   for (size_t i = 0; i < ops.size(); ++i) {
     const std::vector<ValueId>& inputs = ops[i].inputs;
-    if (std::find(inputs.begin(), inputs.end(), value) != inputs.end()) consumers.push_back(static_cast<int32_t>(i));
+    if (std::find(inputs.begin(), inputs.end(), value) != inputs.end())
+      consumers.push_back(static_cast<int32_t>(i));
   }
   return consumers;
 }

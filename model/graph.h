@@ -1,5 +1,6 @@
-// The computation graph of a model: operators on values of [rows, width] fp32, one row per token. It is never written by hand:
-// executing a model's plain forward code (model/families/) symbolically records it.
+// The computation graph of a model: operators on values of [rows, width] fp32, one row per token.
+// It is never written by hand: executing a model's plain forward code (model/families/)
+// symbolically records it.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,15 @@ struct WeightRef {
   std::string name;                 // as in the safetensors file
   std::vector<int64_t> shape;       // linear: [out_features, in_features]
   std::vector<int64_t> whole = {};  // the tensor's shape; empty: `shape`, all of it is read
-  std::vector<int64_t> first = {};  // of each dimension elements [first, first + shape) are read; empty: all
-  float plus = 0;                   // vectors: what the operator adds to each element that stands in the checkpoint
-  bool transposed = false;          // the checkpoint holds [in_features, out_features]; the shapes here are as if it did not
+  // Of each dimension elements [first, first + shape) are read; empty: all.
+  std::vector<int64_t> first = {};
+  // Vectors: what the operator adds to each element that stands in the checkpoint.
+  float plus = 0;
+  // The checkpoint holds [in_features, out_features]; the shapes here are as if it did not.
+  bool transposed = false;
 
-  // Rows of a part that do not follow each other: blocks of `size` rows, `step` apart, the first one at first[0]. size 0: they do.
+  // Rows of a part that do not follow each other: blocks of `size` rows, `step` apart, the first
+  // one at first[0]. size 0: they do.
   struct Blocks {
     int64_t size = 0;
     int64_t step = 0;
@@ -33,29 +38,38 @@ struct WeightRef {
 };
 
 enum class OpKind {
-  kTokens,             // -> [1]; the row's token id. Known to every slice without cost: it stands in the order
-  kPositions,          // -> [1]; the row's position in its sequence, likewise
-  kEmbedding,          // tokens -> [dim]; weights: table [vocab, dim]
-  kPositionEmbedding,  // positions -> [dim]; weights: table [positions, dim]; first_row, which is position 0's
-  kRmsNorm,            // x -> x's width; weights: [dim] or none; eps
-  kHeadNorm,           // x -> x's width, RMSNorm of each head by itself; weights: [head_dim] or none; eps, num_heads, head_dim
-  kLayerNorm,          // x -> x's width; weights: [dim], bias [dim], or only the first, or none; eps
-  kLinear,             // x -> [out]; weights: [out, in], optionally bias [out]
-  kRope,               // x, positions -> x's width; num_heads, head_dim, inverse_frequencies, interleaved
-  kSiluMul,            // gate, up -> their width
-  kGeluMul,            // gate, up -> their width; gelu by its tanh formula
-  kSilu,               // x -> x's width
-  kGelu,               // x -> x's width, by the error function
-  kGeluTanh,           // x -> x's width, by the tanh formula
-  kRelu,               // x -> x's width
-  kScale,              // x -> x's width; scale
-  kSoftCap,            // x -> x's width, soft_cap * tanh(x / soft_cap); soft_cap
-  kExperts,    // x, router's logits [num_experts] -> x's width: SwiGLU of the experts_per_token likeliest experts, weighted with the
-               // softmax over their logits; weights: w1 (gate), w3 (up), w2 (down) of each expert; num_experts, experts_per_token
-  kAdd,        // a, b -> their width
-  kMul,        // a, b -> their width
-  kAttention,  // q [heads*head_dim], k, v [kv_heads*head_dim] -> [heads*head_dim]; layer, num_heads, num_kv_heads, head_dim, scale,
-               // window, soft_cap
+  // -> [1]; the row's token id. Known to every slice without cost: it stands in the order.
+  kTokens,
+  kPositions,  // -> [1]; the row's position in its sequence, likewise
+  kEmbedding,  // tokens -> [dim]; weights: table [vocab, dim]
+  // Positions -> [dim]; weights: table [positions, dim]; first_row, which is position 0's.
+  kPositionEmbedding,
+  kRmsNorm,  // x -> x's width; weights: [dim] or none; eps
+  // X -> x's width, RMSNorm of each head by itself; weights: [head_dim] or none; eps, num_heads,
+  // head_dim.
+  kHeadNorm,
+  // X -> x's width; weights: [dim], bias [dim], or only the first, or none; eps.
+  kLayerNorm,
+  kLinear,  // x -> [out]; weights: [out, in], optionally bias [out]
+  // X, positions -> x's width; num_heads, head_dim, inverse_frequencies, interleaved.
+  kRope,
+  kSiluMul,   // gate, up -> their width
+  kGeluMul,   // gate, up -> their width; gelu by its tanh formula
+  kSilu,      // x -> x's width
+  kGelu,      // x -> x's width, by the error function
+  kGeluTanh,  // x -> x's width, by the tanh formula
+  kRelu,      // x -> x's width
+  kScale,     // x -> x's width; scale
+  kSoftCap,   // x -> x's width, soft_cap * tanh(x / soft_cap); soft_cap
+  // X, router's logits [num_experts] -> x's width: SwiGLU of the experts_per_token likeliest
+  // experts, weighted with the softmax over their logits; weights: w1 (gate), w3 (up), w2 (down) of
+  // each expert; num_experts, experts_per_token.
+  kExperts,
+  kAdd,  // a, b -> their width
+  kMul,  // a, b -> their width
+  // Q [heads*head_dim], k, v [kv_heads*head_dim] -> [heads*head_dim]; layer, num_heads,
+  // num_kv_heads, head_dim, scale, window, soft_cap.
+  kAttention,
   kAllReduce,  // this rank's partial sum -> the sum over all ranks, of its width; num_ranks
 };
 std::string_view OpName(OpKind kind);
@@ -77,8 +91,10 @@ struct Op {
   float soft_cap = 0;  // attention: of the scaled scores; 0: none
   int64_t window = 0;  // tokens that a row attends to, itself among them; 0: all
   int64_t first_row = 0;
-  std::vector<float> inverse_frequencies = {};  // of the first pairs of each head; the rest of a head stays
-  bool interleaved = false;                     // pairs are (0, 1), (2, 3), ...; else (0, n), (1, n + 1), ... of n frequencies
+  // Of the first pairs of each head; the rest of a head stays.
+  std::vector<float> inverse_frequencies = {};
+  // Pairs are (0, 1), (2, 3), ...; else (0, n), (1, n + 1), ... of n frequencies.
+  bool interleaved = false;
   int num_experts = 0;
   int experts_per_token = 0;
   int num_ranks = 0;
@@ -86,9 +102,10 @@ struct Op {
 
 struct Value {
   std::string name;
-  int64_t width = 0;            // elements per row
-  int64_t bytes_per_token = 0;  // what handing it to another node costs per row; 0 for tokens and positions
-  int32_t producer = -1;        // index into Graph::ops
+  int64_t width = 0;  // elements per row
+  // What handing it to another node costs per row; 0 for tokens and positions.
+  int64_t bytes_per_token = 0;
+  int32_t producer = -1;  // index into Graph::ops
 };
 
 // Ops stand in the order in which the forward code ran, which is a topological order.

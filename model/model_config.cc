@@ -6,9 +6,9 @@
 #include <limits>
 #include <numbers>
 
+#include "base/json_keys.h"
 #include "base/text_file.h"
 #include "model/exported/imported_model.h"
-#include "base/json_keys.h"
 #include "model/families/registry.h"
 
 namespace lamina {
@@ -35,7 +35,9 @@ std::string ParseArchitecture(JsonKeys& keys, bool imported) {
   }
   std::string name = list->front().get<std::string>();
   if (!imported && FindArchitecture(name) == nullptr) {
-    keys.Reject("architectures", "one that has forward code: " + ArchitectureNames() + "; scripts/export_model.py can export another one",
+    keys.Reject("architectures",
+                "one that has forward code: " + ArchitectureNames() +
+                    "; scripts/export_model.py can export another one",
                 StatusCode::kUnimplemented);
   }
   return name;
@@ -43,13 +45,15 @@ std::string ParseArchitecture(JsonKeys& keys, bool imported) {
 
 void ParseSpecialTokens(JsonKeys& keys, ModelConfig& config) {
   const IntRange ids = {0, config.vocab_size - 1};
-  if (const std::optional<int64_t> bos = keys.OptionalInt("bos_token_id", ids); bos && !config.bos_token) {
+  if (const std::optional<int64_t> bos = keys.OptionalInt("bos_token_id", ids);
+      bos && !config.bos_token) {
     config.bos_token = static_cast<TokenId>(*bos);
   }
   for (const int64_t id : keys.IntOrList("eos_token_id", ids)) {
     const auto token = static_cast<TokenId>(id);
     const std::vector<TokenId>& known = config.eos_tokens;
-    if (std::find(known.begin(), known.end(), token) == known.end()) config.eos_tokens.push_back(token);
+    if (std::find(known.begin(), known.end(), token) == known.end())
+      config.eos_tokens.push_back(token);
   }
 }
 
@@ -60,27 +64,33 @@ void ParseGeneration(JsonKeys& keys, ModelConfig::Generation& generation) {
   };
   generation.temperature = real("temperature", {0, 1e6});
   generation.top_p = real("top_p", {0, 1});
-  if (generation.top_p == 0) keys.Reject("top_p", "a number above 0, and at most 1: correct the file, or leave the key out");
+  if (generation.top_p == 0)
+    keys.Reject("top_p", "a number above 0, and at most 1: correct the file, or leave the key out");
   generation.min_p = real("min_p", {0, 1});
   generation.repetition_penalty = real("repetition_penalty", {1e-6, 1e6});
-  if (const std::optional<int64_t> top_k = keys.OptionalInt("top_k", {-1, std::numeric_limits<int32_t>::max()}))
+  if (const std::optional<int64_t> top_k =
+          keys.OptionalInt("top_k", {-1, std::numeric_limits<int32_t>::max()}))
     generation.top_k = static_cast<int32_t>(*top_k);
 }
 
 }  // namespace
 
-double ModelConfig::AttentionScale() const { return 1 / std::sqrt(query_pre_attn_scalar > 0 ? query_pre_attn_scalar : head_dim); }
+double ModelConfig::AttentionScale() const {
+  return 1 / std::sqrt(query_pre_attn_scalar > 0 ? query_pre_attn_scalar : head_dim);
+}
 
 std::vector<float> ModelConfig::InverseFrequencies() const {
   const auto rescaled = [this](double frequency) {
     const RopeScaling& s = rope_scaling;
     if (s.kind == RopeScaling::Kind::kNone) return frequency;
     if (s.kind == RopeScaling::Kind::kLinear) return frequency / s.factor;
-    // Llama 3.1: long wavelengths are stretched by the factor, short ones kept, those between blended.
+    // Llama 3.1: long wavelengths are stretched by the factor, short ones kept, those between
+    // blended.
     const double wavelength = 2 * std::numbers::pi / frequency;
     if (wavelength > s.original_max_positions / s.low_freq_factor) return frequency / s.factor;
     if (wavelength < s.original_max_positions / s.high_freq_factor) return frequency;
-    const double kept = (s.original_max_positions / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+    const double kept = (s.original_max_positions / wavelength - s.low_freq_factor) /
+                        (s.high_freq_factor - s.low_freq_factor);
     return (1 - kept) * frequency / s.factor + kept * frequency;
   };
   std::vector<float> frequencies(static_cast<size_t>(head_dim / 2));
@@ -101,20 +111,23 @@ Result<ModelConfig> ModelConfig::Parse(const Files& files, const std::string& wh
   LAMINA_RETURN_IF_ERROR(keys.status());
   LAMINA_ASSIGN_OR_RETURN(config.dtype, ParseDType(keys));
   if (keys.Has("quantization_config")) {
-    keys.Reject("quantization_config", "no quantization: float32, float16 or bfloat16 weights", StatusCode::kUnimplemented);
+    keys.Reject("quantization_config", "no quantization: float32, float16 or bfloat16 weights",
+                StatusCode::kUnimplemented);
   }
   if (files.graph.empty()) {
     FindArchitecture(config.architecture)->read(keys, config);
     LAMINA_RETURN_IF_ERROR(keys.status());
   } else {
-    LAMINA_RETURN_IF_ERROR(ReadImportedModel(files.graph, where + "/" + kImportedGraphFile, config));
+    LAMINA_RETURN_IF_ERROR(
+        ReadImportedModel(files.graph, where + "/" + kImportedGraphFile, config));
   }
   ParseSpecialTokens(keys, config);
   LAMINA_RETURN_IF_ERROR(keys.status());
   if (files.generation.empty()) return config;
 
   const std::string generation_file = where + "/generation_config.json";
-  LAMINA_ASSIGN_OR_RETURN(const json generation_object, ParseJsonObject(files.generation, generation_file));
+  LAMINA_ASSIGN_OR_RETURN(const json generation_object,
+                          ParseJsonObject(files.generation, generation_file));
   JsonKeys generation_keys(generation_object, generation_file);
   ParseSpecialTokens(generation_keys, config);
   ParseGeneration(generation_keys, config.generation);
@@ -126,7 +139,8 @@ Result<ModelConfig> ModelConfig::Load(const std::string& dir) {
   Files files;
   LAMINA_ASSIGN_OR_RETURN(files.config, ReadTextFile(dir + "/config.json"));
   std::error_code ignored;  // cannot be looked at: as good as absent
-  for (const auto& [name, text] : {std::pair("generation_config.json", &files.generation), {kImportedGraphFile, &files.graph}}) {
+  for (const auto& [name, text] : {std::pair("generation_config.json", &files.generation),
+                                   {kImportedGraphFile, &files.graph}}) {
     const std::string path = dir + "/" + name;
     if (!std::filesystem::exists(path, ignored)) continue;
     LAMINA_ASSIGN_OR_RETURN(*text, ReadTextFile(path));

@@ -43,18 +43,22 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
-  bool tied_head = false;            // lm_head.weight is embed_tokens.weight
-  std::vector<int64_t> windows;      // [num_layers] tokens that a row attends to, itself among them; 0: all. Empty: all in every layer
+  bool tied_head = false;  // lm_head.weight is embed_tokens.weight
+  // [num_layers] tokens that a row attends to, itself among them; 0: all. Empty: all in every
+  // layer.
+  std::vector<int64_t> windows;
   double query_pre_attn_scalar = 0;  // scores are divided by its root; 0: by that of head_dim
   double attention_soft_cap = 0;     // of the scaled scores; 0: none
   double logit_soft_cap = 0;         // of the logits; 0: none
   bool head_norm = false;            // q and k are normed head by head
-  int64_t embedding_size = 0;        // of a token, projected to hidden_size and back; 0: it is hidden_size
-  int num_experts = 0;               // 0: one MLP
+  // Of a token, projected to hidden_size and back; 0: it is hidden_size.
+  int64_t embedding_size = 0;
+  int num_experts = 0;  // 0: one MLP
   int experts_per_token = 0;
   bool norm_first = true;  // norms stand before attention and MLP, not behind them
   bool final_norm = true;
-  std::shared_ptr<const Graph> imported;  // the model as lamina_graph.json has it (docs/export.md); null: forward code is run
+  // The model as lamina_graph.json has it (docs/export.md); null: forward code is run.
+  std::shared_ptr<const Graph> imported;
   std::optional<TokenId> bos_token;
   std::vector<TokenId> eos_tokens;  // of both files
   std::optional<TokenId> first_eos() const {
@@ -67,16 +71,19 @@ struct ModelConfig {
     std::optional<int32_t> top_k;
   } generation;
 
-  int64_t WindowOf(int layer) const { return windows.empty() ? 0 : windows[static_cast<size_t>(layer)]; }
+  int64_t WindowOf(int layer) const {
+    return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
+  }
   double AttentionScale() const;
 
   // Frequencies for the rotary embedding, [head_dim / 2], rescaled as the model says.
   std::vector<float> InverseFrequencies() const;
 
-  // Reads DIR/config.json and, if there, DIR/generation_config.json and DIR/lamina_graph.json. kNotFound names the missing file;
-  // kInvalidArgument names file, key, what stood there and what was expected (missing key, wrong type, a size that is zero, negative or
-  // absurd, heads that do not divide); kUnimplemented for an architecture that has neither a file in model/families/ nor a
-  // lamina_graph.json, naming what there is to do.
+  // Reads DIR/config.json and, if there, DIR/generation_config.json and DIR/lamina_graph.json.
+  // kNotFound names the missing file; kInvalidArgument names file, key, what stood there and what
+  // was expected (missing key, wrong type, a size that is zero, negative or absurd, heads that do
+  // not divide); kUnimplemented for an architecture that has neither a file in model/families/ nor
+  // a lamina_graph.json, naming what there is to do.
   static Result<ModelConfig> Load(const std::string& dir);
   struct Files {
     std::string config;

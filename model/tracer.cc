@@ -24,7 +24,8 @@ Tracer::Tracer()
     : tokens_(Record(MakeOp(OpKind::kTokens), ModulePath("tokens"), {}, 1)),
       positions_(Record(MakeOp(OpKind::kPositions), ModulePath("positions"), {}, 1)) {}
 
-Tensor Tracer::Record(Op op, const ModulePath& at, const std::vector<Tensor>& inputs, int64_t width) {
+Tensor Tracer::Record(Op op, const ModulePath& at, const std::vector<Tensor>& inputs,
+                      int64_t width) {
   op.name = DisplayName(at);
   for (const Tensor& input : inputs) op.inputs.push_back(input.id());
   op.output = static_cast<ValueId>(graph_.values.size());
@@ -42,7 +43,8 @@ Tensor Tracer::Record(Op op, const ModulePath& at, const std::vector<Tensor>& in
 }
 
 void Tracer::Require(bool condition, const ModulePath& at, const std::string& expected) {
-  if (!condition && error_.ok()) error_ = InternalError("tracing " + at.text() + ": expected " + expected);
+  if (!condition && error_.ok())
+    error_ = InternalError("tracing " + at.text() + ": expected " + expected);
 }
 
 Result<Graph> Tracer::Finish(Tensor logits) {
@@ -59,7 +61,8 @@ Tensor Embedding(Tensor tokens, const ModulePath& at, int64_t vocab_size, int64_
   return tracer.Record(std::move(op), at, {tokens}, width);
 }
 
-Tensor PositionEmbedding(Tensor positions, const ModulePath& at, const PositionTable& table, int64_t width) {
+Tensor PositionEmbedding(Tensor positions, const ModulePath& at, const PositionTable& table,
+                         int64_t width) {
   Tracer& tracer = positions.tracer();
   tracer.Require(positions.id() == tracer.positions().id(), at, "the positions as input");
   Op op = MakeOp(OpKind::kPositionEmbedding);
@@ -70,13 +73,16 @@ Tensor PositionEmbedding(Tensor positions, const ModulePath& at, const PositionT
 
 Tensor RmsNorm(Tensor x, const ModulePath& at, const RmsNormOptions& options) {
   Op op = MakeOp(OpKind::kRmsNorm);
-  op.weights = {{.name = at.text() + ".weight", .shape = {x.width()}, .plus = static_cast<float>(options.plus)}};
+  op.weights = {{.name = at.text() + ".weight",
+                 .shape = {x.width()},
+                 .plus = static_cast<float>(options.plus)}};
   op.eps = static_cast<float>(options.eps);
   return x.tracer().Record(std::move(op), at, {x}, x.width());
 }
 
 Tensor HeadNorm(Tensor x, const ModulePath& at, int num_heads, int head_dim, double eps) {
-  x.tracer().Require(x.width() == int64_t{num_heads} * head_dim, at, "num_heads * head_dim elements");
+  x.tracer().Require(x.width() == int64_t{num_heads} * head_dim, at,
+                     "num_heads * head_dim elements");
   Op op = MakeOp(OpKind::kHeadNorm);
   op.weights = {{at.text() + ".weight", {head_dim}}};
   op.eps = static_cast<float>(eps);
@@ -94,7 +100,8 @@ Tensor LayerNorm(Tensor x, const ModulePath& at, double eps) {
 
 Tensor Linear(Tensor x, const ModulePath& at, int64_t out_features, const LinearOptions& options) {
   Op op = MakeOp(OpKind::kLinear);
-  op.weights = {{options.weight.empty() ? at.text() + ".weight" : options.weight, {out_features, x.width()}}};
+  op.weights = {
+      {options.weight.empty() ? at.text() + ".weight" : options.weight, {out_features, x.width()}}};
   if (options.bias) op.weights.push_back({at.text() + ".bias", {out_features}});
   return x.tracer().Record(std::move(op), at, {x}, out_features);
 }
@@ -102,7 +109,8 @@ Tensor Linear(Tensor x, const ModulePath& at, int64_t out_features, const Linear
 Tensor Rope(Tensor x, Tensor positions, const ModulePath& at, const RopeHeads& heads) {
   Tracer& tracer = x.tracer();
   tracer.Require(positions.id() == tracer.positions().id(), at, "the positions as second input");
-  tracer.Require(x.width() == int64_t{heads.num_heads} * heads.head_dim, at, "num_heads * head_dim elements");
+  tracer.Require(x.width() == int64_t{heads.num_heads} * heads.head_dim, at,
+                 "num_heads * head_dim elements");
   const int64_t turned = 2 * std::ssize(heads.inverse_frequencies);
   tracer.Require(turned > 0 && turned <= heads.head_dim, at, "1 to head_dim / 2 frequencies");
   Op op = MakeOp(OpKind::kRope);
@@ -123,7 +131,9 @@ Tensor GeluMul(Tensor gate, Tensor up, const ModulePath& at) {
   return gate.tracer().Record(MakeOp(OpKind::kGeluMul), at, {gate, up}, gate.width());
 }
 
-Tensor Relu(Tensor x, const ModulePath& at) { return x.tracer().Record(MakeOp(OpKind::kRelu), at, {x}, x.width()); }
+Tensor Relu(Tensor x, const ModulePath& at) {
+  return x.tracer().Record(MakeOp(OpKind::kRelu), at, {x}, x.width());
+}
 
 Tensor Scale(Tensor x, const ModulePath& at, double factor) {
   Op op = MakeOp(OpKind::kScale);
@@ -151,7 +161,8 @@ Tensor Mul(Tensor a, Tensor b, const ModulePath& at) {
 Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape) {
   Tracer& tracer = x.tracer();
   tracer.Require(router.width() == shape.num_experts, at, "a logit for each expert");
-  tracer.Require(shape.per_token > 0 && shape.per_token <= shape.num_experts, at, "1 to num_experts experts per token");
+  tracer.Require(shape.per_token > 0 && shape.per_token <= shape.num_experts, at,
+                 "1 to num_experts experts per token");
   Op op = MakeOp(OpKind::kExperts);
   op.num_experts = shape.num_experts;
   op.experts_per_token = shape.per_token;
@@ -167,9 +178,12 @@ Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape&
 Tensor Attention(Tensor q, Tensor k, Tensor v, const ModulePath& at, const TracedAttention& shape) {
   Tracer& tracer = q.tracer();
   const int64_t kv_width = int64_t{shape.num_kv_heads} * shape.head_dim;
-  tracer.Require(q.width() == int64_t{shape.num_heads} * shape.head_dim, at, "q of num_heads * head_dim elements");
-  tracer.Require(k.width() == kv_width && v.width() == kv_width, at, "k and v of num_kv_heads * head_dim elements");
-  tracer.Require(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0, at, "num_heads to be a multiple of num_kv_heads");
+  tracer.Require(q.width() == int64_t{shape.num_heads} * shape.head_dim, at,
+                 "q of num_heads * head_dim elements");
+  tracer.Require(k.width() == kv_width && v.width() == kv_width, at,
+                 "k and v of num_kv_heads * head_dim elements");
+  tracer.Require(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0, at,
+                 "num_heads to be a multiple of num_kv_heads");
   Op op = MakeOp(OpKind::kAttention);
   op.layer = shape.layer;
   op.num_heads = shape.num_heads;

@@ -1,8 +1,10 @@
-// The vocabulary in which a model's forward code is written (model/families/). Running that code computes nothing: each call appends
-// one operator to the tracer's graph and returns a handle for its result. Forward code knows nothing of slices, nodes or batches.
+// The vocabulary in which a model's forward code is written (model/families/). Running that code
+// computes nothing: each call appends one operator to the tracer's graph and returns a handle for
+// its result. Forward code knows nothing of slices, nodes or batches.
 //
 //   Tensor Mlp(Tensor x, const ModulePath& at) {
-//     return Linear(SiluMul(Linear(x, at / "gate_proj", 640), Linear(x, at / "up_proj", 640), at / "act"), at / "down_proj", 256);
+//     return Linear(SiluMul(Linear(x, at / "gate_proj", 640), Linear(x, at / "up_proj", 640), at /
+//     "act"), at / "down_proj", 256);
 //   }
 #pragma once
 
@@ -16,11 +18,14 @@
 
 namespace lamina {
 
-// Where a module stands in the checkpoint, joined with dots: ModulePath("model.layers") / 3 / "mlp" is "model.layers.3.mlp".
+// Where a module stands in the checkpoint, joined with dots: ModulePath("model.layers") / 3 / "mlp"
+// is "model.layers.3.mlp".
 class ModulePath {
  public:
   explicit ModulePath(std::string text) : text_(std::move(text)) {}
-  ModulePath operator/(std::string_view child) const { return ModulePath(text_ + "." + std::string(child)); }
+  ModulePath operator/(std::string_view child) const {
+    return ModulePath(text_ + "." + std::string(child));
+  }
   ModulePath operator/(int index) const { return ModulePath(text_ + "." + std::to_string(index)); }
   const std::string& text() const { return text_; }
 
@@ -30,7 +35,8 @@ class ModulePath {
 
 class Tracer;
 
-// A value of the traced program: one row per token, `width` fp32 elements each. Cheap to copy. REQUIRES: its tracer lives.
+// A value of the traced program: one row per token, `width` fp32 elements each. Cheap to copy.
+// REQUIRES: its tracer lives.
 class Tensor {
  public:
   int64_t width() const { return width_; }
@@ -46,8 +52,8 @@ class Tensor {
   int64_t width_;
 };
 
-// Collects the graph. A mistake in forward code (widths that do not fit) is kept as the first error and comes back from Finish, so that
-// forward code needs no error handling. Thread: owner.
+// Collects the graph. A mistake in forward code (widths that do not fit) is kept as the first error
+// and comes back from Finish, so that forward code needs no error handling. Thread: owner.
 class Tracer {
  public:
   Tracer();
@@ -57,7 +63,8 @@ class Tracer {
   Tensor tokens() { return tokens_; }        // [1], the row's token id
   Tensor positions() { return positions_; }  // [1], its position in its sequence
 
-  // Appends `op`, whose output has `width` elements. Its name is `at` without the checkpoint's leading "model.".
+  // Appends `op`, whose output has `width` elements. Its name is `at` without the checkpoint's
+  // leading "model.".
   Tensor Record(Op op, const ModulePath& at, const std::vector<Tensor>& inputs, int64_t width);
 
   // Keeps the first message unless `condition` holds.
@@ -81,9 +88,11 @@ struct PositionTable {
   int64_t max_positions = 0;
   int64_t first_row = 0;
 };
-Tensor PositionEmbedding(Tensor positions, const ModulePath& at, const PositionTable& table, int64_t width);
+Tensor PositionEmbedding(Tensor positions, const ModulePath& at, const PositionTable& table,
+                         int64_t width);
 
-// weight: "<at>.weight" [x's width]. A checkpoint may hold it without a part that all elements have in common.
+// weight: "<at>.weight" [x's width]. A checkpoint may hold it without a part that all elements have
+// in common.
 struct RmsNormOptions {
   double eps = 0;
   double plus = 0;  // added to each element of the weight
@@ -101,9 +110,11 @@ struct LinearOptions {
   bool bias = false;
   std::string weight = {};  // instead of "<at>.weight", for tied weights
 };
-Tensor Linear(Tensor x, const ModulePath& at, int64_t out_features, const LinearOptions& options = {});
+Tensor Linear(Tensor x, const ModulePath& at, int64_t out_features,
+              const LinearOptions& options = {});
 
-// x: num_heads heads of head_dim each, of which the first pairs are turned by their row's position times a frequency.
+// x: num_heads heads of head_dim each, of which the first pairs are turned by their row's position
+// times a frequency.
 struct RopeHeads {
   int num_heads = 0;
   int head_dim = 0;
@@ -120,8 +131,9 @@ Tensor SoftCap(Tensor x, const ModulePath& at, double cap);  // cap * tanh(x / c
 Tensor Add(Tensor a, Tensor b, const ModulePath& at);
 Tensor Mul(Tensor a, Tensor b, const ModulePath& at);
 
-// Of `router` [num_experts], a row's logits, the likeliest `per_token` experts count, with the softmax over their logits. Expert e is
-// w2(silu(w1 x) * w3 x). weights: "<at>.<e>.w1.weight" and w3 [intermediate_size, x's width], w2 [x's width, intermediate_size].
+// Of `router` [num_experts], a row's logits, the likeliest `per_token` experts count, with the
+// softmax over their logits. Expert e is w2(silu(w1 x) * w3 x). weights: "<at>.<e>.w1.weight" and
+// w3 [intermediate_size, x's width], w2 [x's width, intermediate_size].
 struct ExpertShape {
   int num_experts = 0;
   int per_token = 0;
@@ -129,7 +141,8 @@ struct ExpertShape {
 };
 Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape);
 
-// Softmax attention of each row over its sequence so far; the cache of earlier tokens' k and v is implied by `layer`.
+// Softmax attention of each row over its sequence so far; the cache of earlier tokens' k and v is
+// implied by `layer`.
 struct TracedAttention {
   int layer = 0;  // counts the model's attentions from 0
   int num_heads = 0;

@@ -1,4 +1,5 @@
-// The cluster YAML of a planned shape, with modelled devices: what `lamina bench modelled` and `lamina cluster up` run on one machine.
+// The cluster YAML of a planned shape, with modelled devices: what `lamina bench modelled` and
+// `lamina cluster up` run on one machine.
 #pragma once
 
 #include <string>
@@ -13,13 +14,14 @@ struct ClusterFile {
   std::string model_dir;  // paths are made absolute
   std::string catalog;
   PlanOptions options;
-  double compute_price = 0, memory_price = 0;                // of one device, per hour
-  double compute_nic_gb_per_s = 0, memory_nic_gb_per_s = 0;  // likewise; the modelled network, whose nodes are all alike, has the slower
-  int64_t memory_bytes = 0;                                  // of one memory node
+  double compute_price = 0, memory_price = 0;  // of one device, per hour
+  // Likewise; the modelled network, whose nodes are all alike, has the slower.
+  double compute_nic_gb_per_s = 0, memory_nic_gb_per_s = 0;
+  int64_t memory_bytes = 0;  // of one memory node
 };
 
-// kInvalidArgument: no latency, which a cluster file must have. kUnimplemented: a homogeneous shape, as several compute nodes without
-// memory nodes are none of lamina's clusters.
+// kInvalidArgument: no latency, which a cluster file must have. kUnimplemented: a homogeneous
+// shape, as several compute nodes without memory nodes are none of lamina's clusters.
 Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFile& file);
 
 }  // namespace lamina

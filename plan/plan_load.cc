@@ -12,17 +12,20 @@ PlanLoad LoadOf(const RequestTrace& trace) {
   load.counted_by = trace.counted_by;
   double context_sum = 0, context_squares = 0;
   for (const TraceRequest& request : trace.requests) {
-    const auto input = static_cast<double>(request.input_tokens), output = static_cast<double>(request.output_tokens);
+    const auto input = static_cast<double>(request.input_tokens),
+               output = static_cast<double>(request.output_tokens);
     load.input_tokens += input;
     load.output_tokens += output;
     context_sum += output * input + output * (output + 1) / 2;
-    context_squares += output * input * input + input * output * (output + 1) + output * (output + 1) * (2 * output + 1) / 6;
+    context_squares += output * input * input + input * output * (output + 1) +
+                       output * (output + 1) * (2 * output + 1) / 6;
     load.prefill_pairs += input * (input + 1) / 2;
     load.longest = std::max(load.longest, input + output);
   }
   const auto count = static_cast<double>(trace.requests.size());
   load.context = context_sum / load.output_tokens;
-  load.context_deviation = std::sqrt(std::max(0.0, context_squares / load.output_tokens - load.context * load.context));
+  load.context_deviation =
+      std::sqrt(std::max(0.0, context_squares / load.output_tokens - load.context * load.context));
   load.input_tokens /= count;
   load.output_tokens /= count;
   load.prefill_pairs /= count;

@@ -9,9 +9,11 @@ namespace lamina {
 
 struct PlanLoad {
   std::string source;
-  double input_tokens = 0;         // mean, of a prompt
-  double output_tokens = 0;        // mean, of an answer
-  double context = 0;              // tokens of a decoding sequence, mean over all decode steps: long answers count more than short ones
+  double input_tokens = 0;   // mean, of a prompt
+  double output_tokens = 0;  // mean, of an answer
+  // Tokens of a decoding sequence, mean over all decode steps: long answers count more than short
+  // ones.
+  double context = 0;
   double context_deviation = 0;    // standard deviation of the same
   double prefill_pairs = 0;        // mean over prompts, of a query and a token that it attends to
   double longest = 0;              // tokens of the longest request, prompt and answer
@@ -21,10 +23,12 @@ struct PlanLoad {
   std::string counted_by;          // where the token counts come from
 };
 
-// A request of I prompt tokens and O answer tokens makes O rows, with contexts I + 1 to I + O. REQUIRES: there is a request.
+// A request of I prompt tokens and O answer tokens makes O rows, with contexts I + 1 to I + O.
+// REQUIRES: there is a request.
 PlanLoad LoadOf(const RequestTrace& trace);
 
-// Drops requests whose prompt and answer have more tokens than that, as `lamina serve` refuses them, and returns how many those were.
+// Drops requests whose prompt and answer have more tokens than that, as `lamina serve` refuses
+// them, and returns how many those were.
 int64_t LeaveOutLonger(int64_t tokens, RequestTrace& trace);
 
 }  // namespace lamina

@@ -13,10 +13,12 @@ namespace {
 
 constexpr double kSecondsPerHour = 3600;
 constexpr double kMostCopies = 1e6;  // of a cluster; more are a typing error
-constexpr double kBusy = 0.85;       // of what a cluster can give: with less asked for, more of its resources gain nothing
-constexpr double kWorthIt = 1.02;    // a gain below this is within what the model leaves out
+// Of what a cluster can give: with less asked for, more of its resources gain nothing.
+constexpr double kBusy = 0.85;
+constexpr double kWorthIt = 1.02;  // a gain below this is within what the model leaves out
 // Numbers of memory nodes that are looked at: each up to 8, then in steps that grow.
-constexpr int kMemoryCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128};
+constexpr int kMemoryCounts[] = {1,  2,  3,  4,  5,  6,  7,  8,  10, 12, 14,  16,
+                                 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128};
 
 const Scale& Unscaled() {
   static const Scale scale;
@@ -42,10 +44,13 @@ void Price(const Context& context, double price_per_hour, Prediction& prediction
   const double demand = context.load.requests_per_second * context.load.output_tokens;
   prediction.price_per_hour = price_per_hour * prediction.copies;
   prediction.tokens_per_second = demand > 0 ? demand : prediction.tokens_per_second;
-  if (price_per_hour > 0) prediction.tokens_per_dollar = kSecondsPerHour * prediction.tokens_per_second / prediction.price_per_hour;
+  if (price_per_hour > 0)
+    prediction.tokens_per_dollar =
+        kSecondsPerHour * prediction.tokens_per_second / prediction.price_per_hour;
 }
 
-// The shape, or as many copies of it as the rate needs, without its price. None if no schedule keeps the limits.
+// The shape, or as many copies of it as the rate needs, without its price. None if no schedule
+// keeps the limits.
 std::optional<Prediction> DescribeBest(const Context& context, const ShapeCost& cost) {
   const Schedule best = cost.Best();
   if (best.rows == 0) return std::nullopt;
@@ -57,40 +62,47 @@ std::optional<Prediction> DescribeBest(const Context& context, const ShapeCost& 
   const Schedule enough = cost.Fewest(demand / copies);
   Prediction prediction = cost.Describe(enough.rows > 0 ? enough : best);
   prediction.copies = copies;
-  prediction.admitted_sequences = std::max(prediction.admitted_sequences, cost.BestOf(prediction.schedule).sequences());
+  prediction.admitted_sequences =
+      std::max(prediction.admitted_sequences, cost.BestOf(prediction.schedule).sequences());
   prediction.most_tokens_per_second = copies * cost.TokensPerSecond(best);
   return prediction;
 }
 
-std::optional<Prediction> Predict(const Context& context, const ClusterShape& shape, ComputeSide& compute, const DeviceSpec* memory) {
+std::optional<Prediction> Predict(const Context& context, const ClusterShape& shape,
+                                  ComputeSide& compute, const DeviceSpec* memory) {
   const ShapeCost cost(shape, compute, memory, context.load, context.options);
   if (cost.max_sequences() == 0) return std::nullopt;
   std::optional<Prediction> prediction = DescribeBest(context, cost);
   if (!prediction) return std::nullopt;
-  const double price = shape.num_compute() * HourlyPrice(compute.device(), context.options) +
-                       (memory != nullptr ? shape.num_memory * HourlyPrice(*memory, context.options) : 0);
+  const double price =
+      shape.num_compute() * HourlyPrice(compute.device(), context.options) +
+      (memory != nullptr ? shape.num_memory * HourlyPrice(*memory, context.options) : 0);
   Price(context, price, *prediction);
   return prediction;
 }
 
-// Doubles one resource after the other and takes the one that gains the most tokens/s, the first of several that gain as much: twice the
-// sequences and twice the bandwidth for weights do, while reading weights takes a step's time.
-// With a rate far below what the cluster can give, requests.
-Bottleneck FindBottleneck(const Context& context, const Prediction& prediction, const DeviceSpec& compute, const DeviceSpec* memory) {
-  if (prediction.tokens_per_second < kBusy * prediction.most_tokens_per_second) return Bottleneck::kRequests;
+// Doubles one resource after the other and takes the one that gains the most tokens/s, the first of
+// several that gain as much: twice the sequences and twice the bandwidth for weights do, while
+// reading weights takes a step's time. With a rate far below what the cluster can give, requests.
+Bottleneck FindBottleneck(const Context& context, const Prediction& prediction,
+                          const DeviceSpec& compute, const DeviceSpec* memory) {
+  if (prediction.tokens_per_second < kBusy * prediction.most_tokens_per_second)
+    return Bottleneck::kRequests;
   const ClusterShape& shape = prediction.shape;
-  const std::pair<Bottleneck, double Scale::*> resources[] = {{Bottleneck::kKvCapacity, &Scale::kv_capacity},
-                                                              {Bottleneck::kCompute, &Scale::compute},
-                                                              {Bottleneck::kWeightBandwidth, &Scale::weight_bandwidth},
-                                                              {Bottleneck::kKvBandwidth, &Scale::kv_bandwidth},
-                                                              {Bottleneck::kNetwork, &Scale::network},
-                                                              {Bottleneck::kSlo, &Scale::slo}};
+  const std::pair<Bottleneck, double Scale::*> resources[] = {
+      {Bottleneck::kKvCapacity, &Scale::kv_capacity},
+      {Bottleneck::kCompute, &Scale::compute},
+      {Bottleneck::kWeightBandwidth, &Scale::weight_bandwidth},
+      {Bottleneck::kKvBandwidth, &Scale::kv_bandwidth},
+      {Bottleneck::kNetwork, &Scale::network},
+      {Bottleneck::kSlo, &Scale::slo}};
   Bottleneck limit = Bottleneck::kCompute;
   double most = 0;
   for (const auto& [resource, factor] : resources) {
     Scale scale;
     scale.*factor = 2;
-    Result<ComputeSide> side = ComputeSide::Create(compute, context.models.at(shape.num_ranks), context.options, scale);
+    Result<ComputeSide> side =
+        ComputeSide::Create(compute, context.models.at(shape.num_ranks), context.options, scale);
     if (!side.ok()) continue;
     const ShapeCost cost(shape, *side, memory, context.load, context.options, scale);
     const Schedule best = cost.Best();
@@ -108,17 +120,20 @@ bool Better(const Prediction& a, const Prediction& b) {
   return a.price_per_hour < b.price_per_hour;
 }
 
-using BestOf = std::map<std::pair<std::string, std::string>, Prediction>;  // by compute and memory device
+// By compute and memory device.
+using BestOf = std::map<std::pair<std::string, std::string>, Prediction>;
 
 void KeepBetter(BestOf& best, std::optional<Prediction> prediction) {
   if (!prediction) return;
-  const std::pair<std::string, std::string> key(prediction->shape.compute, prediction->shape.memory);
+  const std::pair<std::string, std::string> key(prediction->shape.compute,
+                                                prediction->shape.memory);
   const auto [known, is_new] = best.try_emplace(key, *prediction);
   if (!is_new && Better(*prediction, known->second)) known->second = std::move(*prediction);
 }
 
 // The devices with these names, or all; those without a price are left out.
-Result<std::vector<DeviceSpec>> Choose(const DeviceCatalog& catalog, std::vector<std::string> names, const PlanOptions& options,
+Result<std::vector<DeviceSpec>> Choose(const DeviceCatalog& catalog, std::vector<std::string> names,
+                                       const PlanOptions& options,
                                        std::vector<std::string>& left_out) {
   const bool all = names.empty();
   if (all) {
@@ -132,20 +147,26 @@ Result<std::vector<DeviceSpec>> Choose(const DeviceCatalog& catalog, std::vector
       continue;
     }
     const std::string why = name + ": no price to " + (options.bought ? "buy" : "rent");
-    if (!all) return InvalidArgument("device " + why + " in the catalog; give it one in a catalog of your own that extends it");
+    if (!all)
+      return InvalidArgument(
+          "device " + why +
+          " in the catalog; give it one in a catalog of your own that extends it");
     if (std::find(left_out.begin(), left_out.end(), why) == left_out.end()) left_out.push_back(why);
   }
   return devices;
 }
 
-void TryMemory(const Context& context, const ShapeLimits& limits, const DeviceSpec& memory, ComputeSide& compute, Plan& plan,
-               BestOf& best) {
+void TryMemory(const Context& context, const ShapeLimits& limits, const DeviceSpec& memory,
+               ComputeSide& compute, Plan& plan, BestOf& best) {
   const int ranks = compute.model().num_ranks;
   for (int replicas = 1; replicas <= (ranks > 1 ? 1 : limits.max_replicas); ++replicas) {
     for (const int count : kMemoryCounts) {
-      if (count > limits.max_memory_nodes || count % ranks != 0) continue;  // each memory node works for one rank
+      // Each memory node works for one rank.
+      if (count > limits.max_memory_nodes || count % ranks != 0) continue;
       ++plan.num_shapes;
-      KeepBetter(best, Predict(context, {compute.device().name, replicas, ranks, memory.name, count}, compute, &memory));
+      KeepBetter(best,
+                 Predict(context, {compute.device().name, replicas, ranks, memory.name, count},
+                         compute, &memory));
     }
   }
 }
@@ -158,7 +179,8 @@ std::vector<Prediction> Ranked(const BestOf& best, size_t keep) {
   return ranked;
 }
 
-Status FindBottlenecks(const Context& context, const DeviceCatalog& catalog, std::vector<Prediction>& predictions) {
+Status FindBottlenecks(const Context& context, const DeviceCatalog& catalog,
+                       std::vector<Prediction>& predictions) {
   for (Prediction& prediction : predictions) {
     LAMINA_ASSIGN_OR_RETURN(const DeviceSpec compute, catalog.Find(prediction.shape.compute));
     std::optional<DeviceSpec> memory;
@@ -178,7 +200,8 @@ std::string Considered(const std::vector<std::string>& devices) {
 }
 
 bool IsAmong(const std::vector<DeviceSpec>& devices, const std::string& name) {
-  return std::any_of(devices.begin(), devices.end(), [&](const DeviceSpec& device) { return device.name == name; });
+  return std::any_of(devices.begin(), devices.end(),
+                     [&](const DeviceSpec& device) { return device.name == name; });
 }
 
 }  // namespace
@@ -187,38 +210,50 @@ const Prediction* Plan::best() const {
   if (homogeneous.empty() && disaggregated.empty()) return nullptr;
   if (homogeneous.empty()) return &disaggregated.front();
   if (disaggregated.empty()) return &homogeneous.front();
-  return Better(homogeneous.front(), disaggregated.front()) ? &homogeneous.front() : &disaggregated.front();
+  return Better(homogeneous.front(), disaggregated.front()) ? &homogeneous.front()
+                                                            : &disaggregated.front();
 }
 
 std::string Plan::Verdict() const {
   const std::string considered = Considered(alone);
-  if (best() == nullptr) return "Nothing among " + considered + " serves this model and workload within these limits.";
-  if (homogeneous.empty()) return "Disaggregate: nothing among " + considered + " serves this alone, not even with tensor parallelism.";
-  if (disaggregated.empty()) return "Do not disaggregate: no pair of devices serves this within these limits.";
+  if (best() == nullptr)
+    return "Nothing among " + considered + " serves this model and workload within these limits.";
+  if (homogeneous.empty())
+    return "Disaggregate: nothing among " + considered +
+           " serves this alone, not even with tensor parallelism.";
+  if (disaggregated.empty())
+    return "Do not disaggregate: no pair of devices serves this within these limits.";
   const Prediction &apart = disaggregated.front(), &together = homogeneous.front();
   const double gain = apart.tokens_per_dollar / together.tokens_per_dollar;
   if (gain >= kWorthIt) {
-    return fmt::format("Disaggregate: {} gives {:.2f} times the tokens per dollar of the best homogeneous cluster of {}, {}.",
-                       apart.shape.text(), gain, considered, together.shape.text());
+    return fmt::format(
+        "Disaggregate: {} gives {:.2f} times the tokens per dollar of the best homogeneous cluster "
+        "of {}, {}.",
+        apart.shape.text(), gain, considered, together.shape.text());
   }
   return fmt::format(
-      "Do not disaggregate: {} alone, the best of {}, gives {:.2f} times the tokens per dollar of the best disaggregated cluster, {}.",
+      "Do not disaggregate: {} alone, the best of {}, gives {:.2f} times the tokens per dollar of "
+      "the best disaggregated cluster, {}.",
       together.shape.text(), considered, 1 / gain, apart.shape.text());
 }
 
-Result<Plan> MakePlan(const ModelConfig& model, const PlanLoad& load, const DeviceCatalog& catalog, const ShapeLimits& limits,
-                      const PlanOptions& options) {
+Result<Plan> MakePlan(const ModelConfig& model, const PlanLoad& load, const DeviceCatalog& catalog,
+                      const ShapeLimits& limits, const PlanOptions& options) {
   Plan plan;
   Context context{model, load, options, {}};
   LAMINA_RETURN_IF_ERROR(AddModel(context, 1));
   for (int ranks = 2; ranks <= limits.max_ranks; ranks *= 2) {
-    if (const Status status = AddModel(context, ranks); !status.ok()) break;  // heads that cannot be shared by more
+    // Heads that cannot be shared by more.
+    if (const Status status = AddModel(context, ranks); !status.ok()) break;
   }
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<DeviceSpec> computes, Choose(catalog, limits.compute_devices, options, plan.left_out));
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<DeviceSpec> memories, Choose(catalog, limits.memory_devices, options, plan.left_out));
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<DeviceSpec> computes,
+                          Choose(catalog, limits.compute_devices, options, plan.left_out));
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<DeviceSpec> memories,
+                          Choose(catalog, limits.memory_devices, options, plan.left_out));
   std::vector<DeviceSpec> devices = computes;
   for (const DeviceSpec& device : memories) {
-    if (!IsAmong(computes, device.name)) devices.push_back(device);  // for homogeneous clusters only
+    // For homogeneous clusters only.
+    if (!IsAmong(computes, device.name)) devices.push_back(device);
   }
   BestOf disaggregated, homogeneous;
   for (const DeviceSpec& device : devices) {
@@ -230,16 +265,19 @@ Result<Plan> MakePlan(const ModelConfig& model, const PlanLoad& load, const Devi
       ++plan.num_shapes;
       KeepBetter(homogeneous, Predict(context, {device.name, 1, ranks, "", 0}, *compute, nullptr));
       if (!IsAmong(computes, device.name)) continue;
-      for (const DeviceSpec& memory : memories) TryMemory(context, limits, memory, *compute, plan, disaggregated);
+      for (const DeviceSpec& memory : memories)
+        TryMemory(context, limits, memory, *compute, plan, disaggregated);
     }
   }
   if (disaggregated.empty() && homogeneous.empty() && load.requests_per_second > 0) {
     PlanLoad any_rate = load;
     any_rate.requests_per_second = 0;
-    LAMINA_ASSIGN_OR_RETURN(const Plan without, MakePlan(model, any_rate, catalog, limits, options));
+    LAMINA_ASSIGN_OR_RETURN(const Plan without,
+                            MakePlan(model, any_rate, catalog, limits, options));
     if (without.best() != nullptr) {
-      return InvalidArgument(fmt::format("{} requests/s need every cluster more than {:.0f} times; ask for a lower rate",
-                                         load.requests_per_second, kMostCopies));
+      return InvalidArgument(fmt::format(
+          "{} requests/s need every cluster more than {:.0f} times; ask for a lower rate",
+          load.requests_per_second, kMostCopies));
     }
   }
   plan.disaggregated = Ranked(disaggregated, limits.keep);
@@ -249,7 +287,8 @@ Result<Plan> MakePlan(const ModelConfig& model, const PlanLoad& load, const Devi
   return plan;
 }
 
-Result<Prediction> PredictShape(const ModelConfig& model, const PlanLoad& load, const DeviceCatalog& catalog, const ClusterShape& shape,
+Result<Prediction> PredictShape(const ModelConfig& model, const PlanLoad& load,
+                                const DeviceCatalog& catalog, const ClusterShape& shape,
                                 const PlanOptions& options) {
   Context context{model, load, options, {}};
   LAMINA_RETURN_IF_ERROR(AddModel(context, shape.num_ranks));
@@ -258,10 +297,14 @@ Result<Prediction> PredictShape(const ModelConfig& model, const PlanLoad& load, 
   if (!shape.homogeneous()) {
     LAMINA_ASSIGN_OR_RETURN(memory, catalog.Find(shape.memory));
   }
-  LAMINA_ASSIGN_OR_RETURN(ComputeSide side, ComputeSide::Create(compute, context.models.at(shape.num_ranks), options, Unscaled()));
+  LAMINA_ASSIGN_OR_RETURN(
+      ComputeSide side,
+      ComputeSide::Create(compute, context.models.at(shape.num_ranks), options, Unscaled()));
   std::optional<Prediction> prediction = Predict(context, shape, side, memory ? &*memory : nullptr);
   if (!prediction)
-    return OutOfSpace(shape.text() + ": no schedule holds the longest request and keeps the limits, or the rate is far too high");
+    return OutOfSpace(shape.text() +
+                      ": no schedule holds the longest request and keeps the limits, or the rate "
+                      "is far too high");
   prediction->limit = FindBottleneck(context, *prediction, compute, memory ? &*memory : nullptr);
   return *prediction;
 }

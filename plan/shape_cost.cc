@@ -10,16 +10,19 @@ namespace lamina {
 namespace {
 
 constexpr double kHoursPerYear = 8766;
-constexpr double kAboutEqual = 0.995;     // of the best tokens/s: more sequences for less than that only cost latency
-constexpr double kStepOfRows = 1.189207;  // fourth root of 2: between two numbers of rows that are looked at
-constexpr int kMaxBatches = 16;           // that lamina has in flight
+// Of the best tokens/s: more sequences for less than that only cost latency.
+constexpr double kAboutEqual = 0.995;
+// Fourth root of 2: between two numbers of rows that are looked at.
+constexpr double kStepOfRows = 1.189207;
+constexpr int kMaxBatches = 16;  // that lamina has in flight
 
 double Nic(const DeviceSpec& device, const PlanOptions& options, const Scale& scale) {
   return 1e9 * scale.network * NicGbPerS(device, options);
 }
 
 AttentionHeads HeadsOf(const ModelConfig& config, int num_ranks) {
-  return {config.num_heads / num_ranks, config.num_kv_heads / num_ranks, config.head_dim, config.dtype};
+  return {config.num_heads / num_ranks, config.num_kv_heads / num_ranks, config.head_dim,
+          config.dtype};
 }
 
 bool Alike(const LinearWork& a, const LinearWork& b) {
@@ -32,27 +35,31 @@ std::vector<RankModel::Group> GroupSlices(const SlicedModel& sliced) {
   LinearWork last;
   for (size_t k = 0; k + 1 < sliced.slices.size(); ++k) {
     const LinearWork work = WorkOf(sliced.slices[k], sliced.graph);
-    if (k < 2 || !Alike(work, last)) groups.push_back({static_cast<int>(k), 0});  // the first one follows no attention
+    // The first one follows no attention.
+    if (k < 2 || !Alike(work, last)) groups.push_back({static_cast<int>(k), 0});
     groups.back().count += 1;
     last = work;
   }
   return groups;
 }
 
-// Sequences grow and end at different times, so that what n of them use has n times the mean and sqrt(n) times the standard deviation of
-// one. A scheduler that has no room for the next token must preempt: with this headroom it hardly ever does.
+// Sequences grow and end at different times, so that what n of them use has n times the mean and
+// sqrt(n) times the standard deviation of one. A scheduler that has no room for the next token must
+// preempt: with this headroom it hardly ever does.
 int64_t SequencesThatFit(double tokens, const PlanLoad& load) {
   if (tokens < load.longest) return 0;
   constexpr double kDeviations = 3;
   const double spread = kDeviations * load.context_deviation;
-  const double root = (std::sqrt(spread * spread + 4 * load.context * tokens) - spread) / (2 * load.context);
+  const double root =
+      (std::sqrt(spread * spread + 4 * load.context * tokens) - spread) / (2 * load.context);
   return std::max<int64_t>(1, static_cast<int64_t>(root * root * (1 + 1e-12)));
 }
 
 }  // namespace
 
 double HourlyPrice(const DeviceSpec& device, const PlanOptions& options) {
-  return options.bought ? device.price_usd / (options.years * kHoursPerYear) : device.price_per_hour;
+  return options.bought ? device.price_usd / (options.years * kHoursPerYear)
+                        : device.price_per_hour;
 }
 
 double NicGbPerS(const DeviceSpec& device, const PlanOptions& options) {
@@ -75,16 +82,18 @@ Result<RankModel> RankModel::Create(const ModelConfig& config, int num_ranks) {
   for (const Op& op : model.sliced.graph.ops) {
     if (op.kind != OpKind::kAllReduce) continue;
     ++model.num_all_reduces;
-    model.all_reduce_elements += static_cast<double>(model.sliced.graph.values[static_cast<size_t>(op.output)].width);
+    model.all_reduce_elements +=
+        static_cast<double>(model.sliced.graph.values[static_cast<size_t>(op.output)].width);
   }
   return model;
 }
 
-double StepAttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads, const std::map<int64_t, int>& windows, double rows,
-                            double context) {
+double StepAttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads,
+                            const std::map<int64_t, int>& windows, double rows, double context) {
   double seconds = 0;
   for (const auto& [window, layers] : windows) {
-    const double tokens = rows * (window == 0 ? context : std::min(context, static_cast<double>(window)));
+    const double tokens =
+        rows * (window == 0 ? context : std::min(context, static_cast<double>(window)));
     AttentionLoad load;
     load.queries = std::llround(std::ceil(rows));
     load.kv_tokens = load.pairs = std::llround(tokens);
@@ -93,7 +102,8 @@ double StepAttentionSeconds(const DeviceSpec& device, const AttentionHeads& head
   return seconds;
 }
 
-Result<ComputeSide> ComputeSide::Create(const DeviceSpec& device, const RankModel& model, const PlanOptions& options, const Scale& scale) {
+Result<ComputeSide> ComputeSide::Create(const DeviceSpec& device, const RankModel& model,
+                                        const PlanOptions& options, const Scale& scale) {
   ComputeSide side(device, model);
   LAMINA_RETURN_IF_ERROR(FitProfile(side.device_, model.config, model.num_ranks));
   side.device_.bf16_tflops *= scale.compute;
@@ -102,23 +112,31 @@ Result<ComputeSide> ComputeSide::Create(const DeviceSpec& device, const RankMode
   if (side.device_.profile) side.measured_scale_ = std::max(scale.compute, scale.weight_bandwidth);
   side.nic_ = {options.latency_us * 1e-6 / scale.network, Nic(device, options, scale) * 1e-9};
   side.ring_ = device.interconnect_gb_per_s > 0 ? Link{0, device.interconnect_gb_per_s} : side.nic_;
-  const auto memory = static_cast<double>(device.memory_bytes), weights = static_cast<double>(model.weight_bytes);
+  const auto memory = static_cast<double>(device.memory_bytes),
+             weights = static_cast<double>(model.weight_bytes);
   side.free_bytes_ = std::max(0.0, options.memory_utilization * memory - weights);
-  if (weights > options.weight_utilization * memory) return OutOfSpace(device.name + ": the weights do not fit");
+  if (weights > options.weight_utilization * memory)
+    return OutOfSpace(device.name + ": the weights do not fit");
   return side;
 }
 
 double ComputeSide::RingSeconds(double rows) const {
-  const double ranks = model_->num_ranks, bytes = static_cast<double>(ElementSize(model_->config.dtype)) * model_->all_reduce_elements;
-  return model_->num_all_reduces * ring_.latency_seconds + rows * 2 * (ranks - 1) / ranks * bytes * 1e-9 / ring_.gb_per_s;
+  const double ranks = model_->num_ranks,
+               bytes = static_cast<double>(ElementSize(model_->config.dtype)) *
+                       model_->all_reduce_elements;
+  return model_->num_all_reduces * ring_.latency_seconds +
+         rows * 2 * (ranks - 1) / ranks * bytes * 1e-9 / ring_.gb_per_s;
 }
 
 double ComputeSide::CopySecondsOfRow() const {
-  const double bytes = static_cast<double>(ElementSize(model_->config.dtype)) * model_->all_reduce_elements;
+  const double bytes =
+      static_cast<double>(ElementSize(model_->config.dtype)) * model_->all_reduce_elements;
   return (model_->num_ranks - 1) * bytes * 1e-9 / nic_.gb_per_s;
 }
 
-double ComputeSide::CopySeconds(double rows) const { return model_->num_all_reduces * nic_.latency_seconds + rows * CopySecondsOfRow(); }
+double ComputeSide::CopySeconds(double rows) const {
+  return model_->num_all_reduces * nic_.latency_seconds + rows * CopySecondsOfRow();
+}
 
 double ComputeSide::LinearSeconds(int64_t rows) {
   const auto known = linear_seconds_.find(rows);
@@ -136,16 +154,18 @@ double ComputeSide::LinearSeconds(int64_t rows) {
 double ComputeSide::PrefillSeconds(const PlanLoad& load) {
   double linear = 0;  // of a step's worth of prompts; the head runs for the last token only
   for (const RankModel::Group& group : model_->groups)
-    linear += group.count * SliceSeconds(device_, model_->sliced, group.slice, model_->config.dtype, kPrefillRows);
+    linear += group.count * SliceSeconds(device_, model_->sliced, group.slice, model_->config.dtype,
+                                         kPrefillRows);
   AttentionLoad attention;
   attention.queries = std::llround(load.input_tokens);
   attention.pairs = std::llround(load.prefill_pairs);
   attention.kv_tokens = std::llround(load.prefill_pairs / kPrefillRows + load.input_tokens);
-  return StepsOf(load) * linear + model_->config.num_layers * lamina::AttentionSeconds(device_, model_->heads, attention);
+  return StepsOf(load) * linear +
+         model_->config.num_layers * lamina::AttentionSeconds(device_, model_->heads, attention);
 }
 
-ShapeCost::ShapeCost(const ClusterShape& shape, ComputeSide& compute, const DeviceSpec* memory, const PlanLoad& load,
-                     const PlanOptions& options, const Scale& scale)
+ShapeCost::ShapeCost(const ClusterShape& shape, ComputeSide& compute, const DeviceSpec* memory,
+                     const PlanLoad& load, const PlanOptions& options, const Scale& scale)
     : shape_(shape),
       compute_(compute),
       attention_(memory != nullptr ? *memory : compute.device()),
@@ -167,13 +187,16 @@ ShapeCost::ShapeCost(const ClusterShape& shape, ComputeSide& compute, const Devi
   }
   compute_nic_ = Nic(compute.device(), options, scale) * shape.num_ranks;
   memory_nics_ = memory != nullptr ? Nic(*memory, options, scale) * shape.num_memory : 0;
-  // Scaling the bandwidth of weights must not touch that of the KV cache on the same device, and the other way round.
+  // Scaling the bandwidth of weights must not touch that of the KV cache on the same device, and
+  // the other way round.
   if (memory == nullptr) attention_.bandwidth_gb_per_s /= scale.weight_bandwidth;
   attention_.bandwidth_gb_per_s *= scale.kv_bandwidth;
   // A sequence stays where it began: on one memory node, or one for each rank.
   const int pools = memory != nullptr ? std::max(1, shape.num_memory / shape.num_ranks) : 1;
-  const double bytes = memory != nullptr ? options.memory_utilization * static_cast<double>(memory->memory_bytes) * shape.num_memory
-                                         : compute.free_bytes() * shape.num_ranks;
+  const double bytes = memory != nullptr
+                           ? options.memory_utilization *
+                                 static_cast<double>(memory->memory_bytes) * shape.num_memory
+                           : compute.free_bytes() * shape.num_ranks;
   const double tokens = scale.kv_capacity * bytes / kv_bytes_;
   max_sequences_ = std::min(pools * SequencesThatFit(tokens / pools, load), options.max_sequences);
 }
@@ -181,41 +204,49 @@ ShapeCost::ShapeCost(const ClusterShape& shape, ComputeSide& compute, const Devi
 struct ShapeCost::Parts {
   double linear = 0, attention = 0, network = 0;  // of a step
   double prompts = 0, prompt_copies = 0;          // of a round, on each replica
-  double nics = 0;                                // of a round, the busiest direction of the busiest node
+  // Of a round, the busiest direction of the busiest node.
+  double nics = 0;
   double round = 0;
 };
 
 ShapeCost::Parts ShapeCost::PartsOf(const Schedule& schedule) const {
   const RankModel& model = compute_.model();
-  const auto rows = static_cast<double>(schedule.rows), batches = static_cast<double>(schedule.num_batches);
+  const auto rows = static_cast<double>(schedule.rows),
+             batches = static_cast<double>(schedule.num_batches);
   const double replicas = shape_.num_replicas;
   Parts parts;
   parts.linear = compute_.LinearSeconds(schedule.rows) + (rings_ ? compute_.RingSeconds(rows) : 0);
   const double prompts = rows * batches / load_.output_tokens;  // that begin in a round
   parts.prompts = prompts * prompt_seconds_ / replicas;
   if (shape_.homogeneous()) {
-    parts.attention = StepAttentionSeconds(attention_, model.heads, model.windows, rows, load_.context);
+    parts.attention =
+        StepAttentionSeconds(attention_, model.heads, model.windows, rows, load_.context);
     parts.round = parts.linear + parts.attention + parts.prompts;
     return parts;
   }
   const AttentionHeads heads = HeadsOf(model.config, 1);
-  parts.attention = StepAttentionSeconds(attention_, heads, model.windows, rows / shape_.num_memory, load_.context);
+  parts.attention = StepAttentionSeconds(attention_, heads, model.windows, rows / shape_.num_memory,
+                                         load_.context);
   const double slower_way = 1 / std::min(compute_nic_, memory_nics_);
-  parts.network = 2 * model.config.num_layers * options_.latency_us * 1e-6 / scale_.network + rows * row_bytes_.both() * slower_way;
+  parts.network = 2 * model.config.num_layers * options_.latency_us * 1e-6 / scale_.network +
+                  rows * row_bytes_.both() * slower_way;
   double copies = 0;  // seconds of each NIC of a compute node
   if (!rings_) {
     parts.network += compute_.CopySeconds(rows);
     parts.prompt_copies = prompts * prompt_copy_seconds_ / replicas;
-    copies = (batches * rows + (options_.prefill ? prompts * load_.input_tokens : 0)) * compute_.CopySecondsOfRow() / replicas;
+    copies = (batches * rows + (options_.prefill ? prompts * load_.input_tokens : 0)) *
+             compute_.CopySecondsOfRow() / replicas;
   }
   const double pushed = options_.prefill ? prompts * load_.input_tokens * kv_bytes_ : 0;
-  const double out = batches * rows * std::max(row_bytes_.to_memory, row_bytes_.from_memory) + pushed;
+  const double out =
+      batches * rows * std::max(row_bytes_.to_memory, row_bytes_.from_memory) + pushed;
   const double rotating = schedule.rotates ? batches * rows * context_bytes_ : 0;
   parts.nics = std::max((out + rotating) / (replicas * compute_nic_) + copies, out / memory_nics_);
   const double share = schedule.rotates ? batches / replicas : std::ceil(batches / replicas);
   const double own_copies = parts.prompt_copies * replicas / batches;
-  parts.round = std::max({parts.linear + parts.attention + parts.network + parts.prompts + own_copies, share * parts.linear + parts.prompts,
-                          batches * parts.attention, parts.nics});
+  parts.round =
+      std::max({parts.linear + parts.attention + parts.network + parts.prompts + own_copies,
+                share * parts.linear + parts.prompts, batches * parts.attention, parts.nics});
   return parts;
 }
 
@@ -235,10 +266,12 @@ std::vector<Schedule> ShapeCost::Pipelines() const {
 bool ShapeCost::Keeps(const Schedule& schedule) const {
   const Parts parts = PartsOf(schedule);
   if (options_.tpot_seconds > 0 && parts.round > options_.tpot_seconds * scale_.slo) return false;
-  return options_.ttft_seconds <= 0 || prompt_seconds_ + prompt_copy_seconds_ + parts.round <= options_.ttft_seconds * scale_.slo;
+  return options_.ttft_seconds <= 0 ||
+         prompt_seconds_ + prompt_copy_seconds_ + parts.round <= options_.ttft_seconds * scale_.slo;
 }
 
-// Numbers of rows that ascend, up to the memory's limit or the last that keeps the limits of time, which is among them.
+// Numbers of rows that ascend, up to the memory's limit or the last that keeps the limits of time,
+// which is among them.
 std::vector<Schedule> ShapeCost::Candidates() const {
   std::vector<Schedule> candidates;
   for (Schedule schedule : Pipelines()) {
@@ -251,7 +284,8 @@ std::vector<Schedule> ShapeCost::Candidates() const {
       kept = schedule.rows;
       next = std::max(kept + 1, static_cast<int64_t>(static_cast<double>(kept) * kStepOfRows));
     }
-    for (int64_t high = std::min(next, most); kept + 1 < high;) {  // between one that keeps them and one that does not
+    // Between one that keeps them and one that does not.
+    for (int64_t high = std::min(next, most); kept + 1 < high;) {
       schedule.rows = (kept + high) / 2;
       if (Keeps(schedule)) {
         candidates.push_back(schedule);
@@ -280,9 +314,12 @@ Schedule ShapeCost::BestOf(const Schedule& pipeline) const {
   return Best(candidates);
 }
 
-Schedule ShapeCost::Fewest(double tokens_per_second) const { return Fewest(Candidates(), tokens_per_second); }
+Schedule ShapeCost::Fewest(double tokens_per_second) const {
+  return Fewest(Candidates(), tokens_per_second);
+}
 
-Schedule ShapeCost::Fewest(const std::vector<Schedule>& candidates, double tokens_per_second) const {
+Schedule ShapeCost::Fewest(const std::vector<Schedule>& candidates,
+                           double tokens_per_second) const {
   Schedule fewest;
   for (const Schedule& schedule : candidates) {
     if (TokensPerSecond(schedule) < tokens_per_second) continue;
@@ -298,7 +335,8 @@ Prediction ShapeCost::Describe(const Schedule& schedule) const {
   prediction.schedule = schedule;
   prediction.max_sequences = max_sequences_;
   prediction.admitted_sequences = schedule.sequences();
-  prediction.tokens_per_second = prediction.most_tokens_per_second = static_cast<double>(schedule.sequences()) / parts.round;
+  prediction.tokens_per_second = prediction.most_tokens_per_second =
+      static_cast<double>(schedule.sequences()) / parts.round;
   prediction.tpot_seconds = parts.round;
   prediction.ttft_seconds = prompt_seconds_ + prompt_copy_seconds_ + parts.round;
   prediction.linear_seconds = parts.linear;
@@ -306,7 +344,8 @@ Prediction ShapeCost::Describe(const Schedule& schedule) const {
   prediction.network_seconds = parts.network;
   prediction.prefill_seconds = parts.prompts + parts.prompt_copies;
   if (!shape_.homogeneous())
-    prediction.needed_gb_per_s = NeededGbPerS(static_cast<double>(schedule.rows) * row_bytes_.both() / shape_.num_ranks, parts.linear);
+    prediction.needed_gb_per_s = NeededGbPerS(
+        static_cast<double>(schedule.rows) * row_bytes_.both() / shape_.num_ranks, parts.linear);
   return prediction;
 }
 

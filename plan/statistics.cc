@@ -16,7 +16,8 @@ double PercentileOfSorted(const std::vector<double>& ascending, double share) {
   const double rank = share * static_cast<double>(ascending.size() - 1);
   const auto below = static_cast<size_t>(rank);
   const size_t above = std::min(below + 1, ascending.size() - 1);
-  return ascending[below] + (rank - static_cast<double>(below)) * (ascending[above] - ascending[below]);
+  return ascending[below] +
+         (rank - static_cast<double>(below)) * (ascending[above] - ascending[below]);
 }
 
 TimeFigures FiguresOf(std::vector<double> seconds, const std::vector<double>& percents) {
@@ -31,7 +32,8 @@ TimeFigures FiguresOf(std::vector<double> seconds, const std::vector<double>& pe
   figures.mean = 1e3 * sum / count;
   figures.std = 1e3 * std::sqrt(squares / count);
   figures.median = 1e3 * PercentileOfSorted(seconds, 0.5);
-  for (auto& [percent, value] : figures.percentiles) value = 1e3 * PercentileOfSorted(seconds, percent / 100);
+  for (auto& [percent, value] : figures.percentiles)
+    value = 1e3 * PercentileOfSorted(seconds, percent / 100);
   return figures;
 }
 

@@ -5,18 +5,21 @@
 namespace lamina {
 namespace {
 
-// Looking for what to evict takes a look at the whole tree, so this part of the slots is evicted at a time.
+// Looking for what to evict takes a look at the whole tree, so this part of the slots is evicted at
+// a time.
 constexpr int64_t kEvictedShare = 128;
 
 }  // namespace
 
 bool KvPool::Allocate(int64_t num_slots, std::vector<TokenSlot>& slots) {
   if (num_slots > num_free()) return false;
-  if (num_slots > allocator_.num_free()) Evict(std::max(num_slots - allocator_.num_free(), capacity() / kEvictedShare));
+  if (num_slots > allocator_.num_free())
+    Evict(std::max(num_slots - allocator_.num_free(), capacity() / kEvictedShare));
   const size_t before = slots.size();
   if (!allocator_.Allocate(num_slots, slots)) return false;
   for (const TokenSlot slot : std::span(slots).subspan(before)) {
-    if (slot >= uses_.size()) uses_.resize(std::max<size_t>(size_t{slot} + 1, 2 * uses_.size()), Use::kOwners);
+    if (slot >= uses_.size())
+      uses_.resize(std::max<size_t>(size_t{slot} + 1, 2 * uses_.size()), Use::kOwners);
     use(slot) = Use::kOwners;
   }
   return true;
@@ -24,18 +27,22 @@ bool KvPool::Allocate(int64_t num_slots, std::vector<TokenSlot>& slots) {
 
 void KvPool::Release(std::span<const TokenSlot> slots) {
   allocator_.Release(slots);
-  num_idle_ += std::ranges::count_if(slots, [&](TokenSlot slot) { return use(slot) == Use::kKept && allocator_.num_refs(slot) == 1; });
+  num_idle_ += std::ranges::count_if(slots, [&](TokenSlot slot) {
+    return use(slot) == Use::kKept && allocator_.num_refs(slot) == 1;
+  });
 }
 
 std::vector<TokenSlot> KvPool::Share(std::span<const TokenId> tokens) {
   std::vector<TokenSlot> slots = prefixes_.Take(tokens);
-  num_idle_ -= std::ranges::count_if(slots, [&](TokenSlot slot) { return allocator_.num_refs(slot) == 1; });
+  num_idle_ -=
+      std::ranges::count_if(slots, [&](TokenSlot slot) { return allocator_.num_refs(slot) == 1; });
   allocator_.AddRef(slots);
   return slots;
 }
 
 void KvPool::Keep(std::span<const TokenId> tokens, std::span<const TokenSlot> slots) {
-  const auto withdrawn = std::ranges::find_if(slots, [&](TokenSlot slot) { return use(slot) == Use::kWithdrawn; });
+  const auto withdrawn =
+      std::ranges::find_if(slots, [&](TokenSlot slot) { return use(slot) == Use::kWithdrawn; });
   const auto num = static_cast<size_t>(withdrawn - slots.begin());
   const std::span<const TokenSlot> learned = prefixes_.Insert(tokens.first(num), slots.first(num));
   allocator_.AddRef(learned);
@@ -48,7 +55,8 @@ void KvPool::Withdraw(std::span<const TokenId> tokens, std::span<const TokenSlot
 }
 
 void KvPool::Evict(int64_t num_slots) {
-  ReleaseForgotten(prefixes_.Evict(num_slots, [&](TokenSlot slot) { return allocator_.num_refs(slot) > 1; }));
+  ReleaseForgotten(
+      prefixes_.Evict(num_slots, [&](TokenSlot slot) { return allocator_.num_refs(slot) > 1; }));
 }
 
 void KvPool::ReleaseForgotten(std::span<const TokenSlot> slots) {

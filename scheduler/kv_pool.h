@@ -1,5 +1,5 @@
-// The token slots of one node: which sequences own them, and which still hold K and V of sequences that are over, for others that begin
-// alike.
+// The token slots of one node: which sequences own them, and which still hold K and V of sequences
+// that are over, for others that begin alike.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace lamina {
 
 struct Sequence;
 
-// A slot is in use (a sequence owns it, or several that begin alike), idle (only the tree of prefixes does) or free. Idle ones count as
-// free: they are evicted when others want room.
+// A slot is in use (a sequence owns it, or several that begin alike), idle (only the tree of
+// prefixes does) or free. Idle ones count as free: they are evicted when others want room.
 class KvPool {
  public:
   KvPool(NodeId id, int64_t capacity_tokens) : id_(id), allocator_(capacity_tokens) {}
@@ -34,12 +34,13 @@ class KvPool {
   int64_t CachedLength(std::span<const TokenId> tokens) const { return prefixes_.Length(tokens); }
   std::vector<TokenSlot> Share(std::span<const TokenId> tokens);
 
-  // From now on slots[i] holds K and V of tokens[i] behind those before, for others too; of slots that were withdrawn, and those behind
-  // them, nothing is kept. REQUIRES: the caller owns the slots.
+  // From now on slots[i] holds K and V of tokens[i] behind those before, for others too; of slots
+  // that were withdrawn, and those behind them, nothing is kept. REQUIRES: the caller owns the
+  // slots.
   void Keep(std::span<const TokenId> tokens, std::span<const TokenSlot> slots);
 
-  // What these slots hold may be wrong: nobody else gets them, nor what is kept behind them, and they are not kept again before they are
-  // free. REQUIRES: as Keep.
+  // What these slots hold may be wrong: nobody else gets them, nor what is kept behind them, and
+  // they are not kept again before they are free. REQUIRES: as Keep.
   void Withdraw(std::span<const TokenId> tokens, std::span<const TokenSlot> slots);
 
   // Nothing idle is worth anything any more. REQUIRES: nothing is in use.

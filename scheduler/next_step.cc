@@ -13,10 +13,12 @@ namespace lamina {
 namespace {
 
 NodeLoad LoadOf(const KvPool& pool) {
-  return {pool.id(), pool.capacity(), pool.num_free(), static_cast<int>(pool.running.size()), pool.speed};
+  return {pool.id(), pool.capacity(), pool.num_free(), static_cast<int>(pool.running.size()),
+          pool.speed};
 }
 
-// What placement sees of a node when a sequence starts: slots for the growth of those that are there count as used.
+// What placement sees of a node when a sequence starts: slots for the growth of those that are
+// there count as used.
 NodeLoad LoadWithGrowth(const KvPool& pool) {
   NodeLoad load = LoadOf(pool);
   for (const auto& [arrival, sequence] : pool.running) {
@@ -50,7 +52,9 @@ std::vector<KvPart> PrefillRoute(const Sequence& sequence, int64_t first, int64_
     const int64_t begin = std::clamp<int64_t>(first - extent_first, 0, extent.num_tokens());
     const int64_t end = std::clamp<int64_t>(first + count - extent_first, 0, extent.num_tokens());
     extent_first += extent.num_tokens();
-    if (begin < end) route.push_back({extent.pool->id(), begin, {extent.slots.begin() + begin, extent.slots.begin() + end}});
+    if (begin < end)
+      route.push_back(
+          {extent.pool->id(), begin, {extent.slots.begin() + begin, extent.slots.begin() + end}});
   }
   return route;
 }
@@ -69,21 +73,25 @@ StepPlan Scheduler::NextStep(int batch) {
   state_->LevelBatch(batch);
   plan.rotates = planned.rotates;
   state_->PlanDecode(plan);
-  state_->PlanPrefill(plan, state_->options.max_num_batched_tokens - static_cast<int64_t>(plan.work.size()));
-  std::stable_partition(plan.work.begin(), plan.work.end(), [](const Work& work) { return !work.prefill; });
+  state_->PlanPrefill(
+      plan, state_->options.max_num_batched_tokens - static_cast<int64_t>(plan.work.size()));
+  std::stable_partition(plan.work.begin(), plan.work.end(),
+                        [](const Work& work) { return !work.prefill; });
   plan.released = std::exchange(state_->released, {});
   if (!plan.empty()) ++state_->next_step.value;
   planned.in_flight = !plan.work.empty();
   return plan;
 }
 
-// Only sequences that decode move: what is prefilled of a prompt is on the compute nodes that its batch's slices ran on.
+// Only sequences that decode move: what is prefilled of a prompt is on the compute nodes that its
+// batch's slices ran on.
 void Scheduler::State::LevelBatch(int batch) {
   Batch& here = batches[static_cast<size_t>(batch)];
   const bool active = batch < pipeline.num_batches;
   const auto least = [&] {
-    return std::min_element(batches.begin(), batches.begin() + pipeline.num_batches,
-                            [](const Batch& a, const Batch& b) { return a.num_running < b.num_running; });
+    return std::min_element(
+        batches.begin(), batches.begin() + pipeline.num_batches,
+        [](const Batch& a, const Batch& b) { return a.num_running < b.num_running; });
   };
   bool prefills = false;
   for (auto it = running.rbegin(); it != running.rend(); ++it) {
@@ -102,7 +110,8 @@ void Scheduler::State::LevelBatch(int batch) {
 
 void Scheduler::State::PlanDecode(StepPlan& plan) {
   plan.work.reserve(running.size() + 1);
-  // Oldest first: the newest ones, which are preempted for want of a slot, have no row in this plan yet.
+  // Oldest first: the newest ones, which are preempted for want of a slot, have no row in this plan
+  // yet.
   for (auto it = running.begin(); it != running.end();) {
     Sequence& sequence = *it->second;
     if (sequence.batch == plan.batch && !sequence.prefilling) {
@@ -111,7 +120,12 @@ void Scheduler::State::PlanDecode(StepPlan& plan) {
         it = running.upper_bound(sequence.arrival);
         continue;
       }
-      plan.work.push_back({sequence.id, DecodeRoute(sequence), sequence.num_computed, {sequence.tokens.back()}, false, true});
+      plan.work.push_back({sequence.id,
+                           DecodeRoute(sequence),
+                           sequence.num_computed,
+                           {sequence.tokens.back()},
+                           false,
+                           true});
       sequence.num_in_flight = 1;
       sequence.samples = true;
     }
@@ -122,7 +136,8 @@ void Scheduler::State::PlanDecode(StepPlan& plan) {
 // A slot for the token that was sampled last.
 Scheduler::State::Growth Scheduler::State::GrowByOne(Sequence& sequence, StepPlan& plan) {
   sequence.num_in_flight = 0;
-  if (sequence.num_slots() == sequence.num_tokens()) return Growth::kGrown;  // the row is computed again
+  // The row is computed again.
+  if (sequence.num_slots() == sequence.num_tokens()) return Growth::kGrown;
   KvPool* pool = nullptr;
   while ((pool = PoolToGrow(sequence)) == nullptr) {
     Sequence* const victim = VictimFor(sequence);
@@ -130,13 +145,15 @@ Scheduler::State::Growth Scheduler::State::GrowByOne(Sequence& sequence, StepPla
     Preempt(*victim, plan);
     if (victim == &sequence) return Growth::kPreempted;
   }
-  auto extent = std::find_if(sequence.extents.begin(), sequence.extents.end(), [&](const Extent& e) { return e.pool == pool; });
+  auto extent = std::find_if(sequence.extents.begin(), sequence.extents.end(),
+                             [&](const Extent& e) { return e.pool == pool; });
   if (extent == sequence.extents.end()) {
     extent = sequence.extents.insert(extent, Extent{pool, {}});
     pool->running.emplace(sequence.arrival, &sequence);
   }
   sequence.newest = static_cast<size_t>(extent - sequence.extents.begin());
-  return pool->Allocate(1, extent->slots) ? Growth::kGrown : Growth::kHasToWait;  // PoolToGrow saw a free one
+  // PoolToGrow saw a free one.
+  return pool->Allocate(1, extent->slots) ? Growth::kGrown : Growth::kHasToWait;
 }
 
 KvPool* Scheduler::State::PoolToGrow(const Sequence& sequence) {
@@ -150,15 +167,18 @@ KvPool* Scheduler::State::PoolToGrow(const Sequence& sequence) {
   }
   if (loads.empty()) return nullptr;
   std::vector<KvShare> held;
-  for (const Extent& extent : sequence.extents) held.push_back({extent.pool->id(), extent.num_tokens()});
+  for (const Extent& extent : sequence.extents)
+    held.push_back({extent.pool->id(), extent.num_tokens()});
   const auto chosen = pools.find(placement->Grow(held, loads));
   if (chosen != pools.end() && chosen->second.num_free() > 0) return &chosen->second;
-  return &pools.at(loads.front().id);  // whatever the policy says, a free slot is used before anybody is preempted
+  // Whatever the policy says, a free slot is used before anybody is preempted.
+  return &pools.at(loads.front().id);
 }
 
 Sequence* Scheduler::State::VictimFor(Sequence& sequence) const {
   const auto& candidates = placement->spreads() ? running : sequence.extents.front().pool->running;
-  bool slots_to_come = std::any_of(batches.begin(), batches.end(), [](const Batch& batch) { return !batch.leaving.empty(); });
+  bool slots_to_come = std::any_of(batches.begin(), batches.end(),
+                                   [](const Batch& batch) { return !batch.leaving.empty(); });
   for (auto it = candidates.rbegin(); it->second != &sequence; ++it) {
     if (!InFlight(*it->second)) return slots_to_come ? nullptr : it->second;
     slots_to_come = true;
@@ -184,11 +204,13 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
   std::set<uint64_t> awaited = AwaitedGroups();
   std::vector<Waiting> passed_over;
   start_bytes = 0;
-  // A start needs a token of the budget that nobody who runs can use: so those who run are never more than the budget, and all get a row.
+  // A start needs a token of the budget that nobody who runs can use: so those who run are never
+  // more than the budget, and all get a row.
   while (budget_tokens > 0 && MayStart(plan.batch)) {
     const std::optional<Waiting> top = queue->Top();
     const auto it = top ? sequences.find(top->sequence) : sequences.end();
-    // Not in the plan that preempted it. Nobody overtakes it either: they would only take the slots that it made free.
+    // Not in the plan that preempted it. Nobody overtakes it either: they would only take the slots
+    // that it made free.
     if (it == sequences.end() || it->second.preempted_in == plan.step) break;
     Sequence& sequence = it->second;
     // It holds nothing and takes nothing, so whoever is behind it need not wait with it.
@@ -207,8 +229,10 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
 bool Scheduler::State::MayStart(int batch) const {
   const auto num_running = static_cast<int>(running.size());
   if (num_running >= options.max_num_seqs || batch >= pipeline.num_batches) return false;
-  // Its share of all that run or may start: a burst fills every batch's next step, and the batches end even.
-  const int num_to_run = num_running + std::min(static_cast<int>(queue->size()), options.max_num_seqs - num_running);
+  // Its share of all that run or may start: a burst fills every batch's next step, and the batches
+  // end even.
+  const int num_to_run =
+      num_running + std::min(static_cast<int>(queue->size()), options.max_num_seqs - num_running);
   const int share = (num_to_run + pipeline.num_batches - 1) / pipeline.num_batches;
   return batches[static_cast<size_t>(batch)].num_running < share;
 }
@@ -220,14 +244,17 @@ int64_t Scheduler::State::NumRowsLeft(const StepPlan& plan) const {
   return left;
 }
 
-int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens) const {
+int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan,
+                                    int64_t budget_tokens) const {
   const bool shares = sequence.num_shared > 0;
   const int64_t first = sequence.num_computed;
-  const int64_t count = std::min({budget_tokens, sequence.num_tokens() - first, shares ? NumRowsLeft(plan) : budget_tokens});
+  const int64_t count = std::min(
+      {budget_tokens, sequence.num_tokens() - first, shares ? NumRowsLeft(plan) : budget_tokens});
   sequence.num_in_flight = count;
   sequence.samples = first + count == sequence.num_tokens();
   if (count == 0) return budget_tokens;
-  Work work{sequence.id, PrefillRoute(sequence, first, count), first, {}, !shares, sequence.samples, first == sequence.num_shared};
+  Work work{sequence.id,      PrefillRoute(sequence, first, count), first, {}, !shares,
+            sequence.samples, first == sequence.num_shared};
   work.tokens.assign(sequence.tokens.begin() + first, sequence.tokens.begin() + first + count);
   if (work.first && shares) {
     const std::vector<TokenSlot>& slots = sequence.extents.front().slots;
@@ -238,11 +265,14 @@ int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan, int64_t 
 }
 
 // Gives the queue's top its slots. False if it has to wait, and everybody behind it too.
-bool Scheduler::State::Start(Sequence& sequence, const StepPlan& plan, std::vector<NodeLoad>& loads) {
-  if (start_bytes > 0 && start_bytes + sequence.start_bytes() > options.max_start_bytes) return false;
+bool Scheduler::State::Start(Sequence& sequence, const StepPlan& plan,
+                             std::vector<NodeLoad>& loads) {
+  if (start_bytes > 0 && start_bytes + sequence.start_bytes() > options.max_start_bytes)
+    return false;
   const Beginning beginning = FindBeginning(sequence, loads);
   if (beginning.pool != nullptr && NumRowsLeft(plan) == 0) return false;
-  if (!TakeShared(sequence, beginning) && !TakeSlots(sequence, placement->Place(sequence.num_tokens(), sequence.growth(), loads)))
+  if (!TakeShared(sequence, beginning) &&
+      !TakeSlots(sequence, placement->Place(sequence.num_tokens(), sequence.growth(), loads)))
     return false;
   start_bytes += sequence.start_bytes();
   num_started_tokens += sequence.num_tokens();
@@ -262,10 +292,12 @@ bool Scheduler::State::Start(Sequence& sequence, const StepPlan& plan, std::vect
   return true;
 }
 
-// A second step of a sequence that computes its group's beginning proves it. Those that share one themselves have nothing to wait for.
+// A second step of a sequence that computes its group's beginning proves it. Those that share one
+// themselves have nothing to wait for.
 bool Scheduler::State::WillProve(const Sequence& sequence) const {
-  return options.prefix_caching && sequence.group != 0 && sequence.num_shared == 0 && sequence.num_proven == 0 &&
-         sequence.extents.size() == 1 && sequence.num_tokens() + 1 < sequence.max_tokens;
+  return options.prefix_caching && sequence.group != 0 && sequence.num_shared == 0 &&
+         sequence.num_proven == 0 && sequence.extents.size() == 1 &&
+         sequence.num_tokens() + 1 < sequence.max_tokens;
 }
 
 std::set<uint64_t> Scheduler::State::AwaitedGroups() const {
@@ -276,9 +308,12 @@ std::set<uint64_t> Scheduler::State::AwaitedGroups() const {
   return groups;
 }
 
-Scheduler::State::Beginning Scheduler::State::FindBeginning(const Sequence& sequence, std::span<const NodeLoad> loads) {
+Scheduler::State::Beginning Scheduler::State::FindBeginning(const Sequence& sequence,
+                                                            std::span<const NodeLoad> loads) {
   if (!options.prefix_caching) return {};
-  if (placement->spreads() && placement->Place(sequence.num_tokens(), sequence.growth(), loads).size() != 1) return {};
+  if (placement->spreads() &&
+      placement->Place(sequence.num_tokens(), sequence.growth(), loads).size() != 1)
+    return {};
   const auto read = [](const KvPool& pool) {  // by each decode step, in tokens
     int64_t sum = 0;
     for (const auto& [arrival, other] : pool.running) sum += other->num_slots();
@@ -290,10 +325,13 @@ Scheduler::State::Beginning Scheduler::State::FindBeginning(const Sequence& sequ
   int64_t most = 0;
   for (auto& [id, pool] : pools) {
     const int64_t length = pool.CachedLength(sequence.all_but_last());
-    // What is not computed again has to be worth the tokens that the node reads more than another. A group shares in any case.
+    // What is not computed again has to be worth the tokens that the node reads more than another.
+    // A group shares in any case.
     const int64_t worth = length - (sequence.group == 0 ? read(pool) - least : 0);
     const bool enough = sequence.group != 0 || 2 * length > sequence.num_tokens();
-    if (!enough || sequence.num_tokens() - length > kMaxCatchUpSteps * options.max_num_seqs || worth <= most) continue;
+    if (!enough || sequence.num_tokens() - length > kMaxCatchUpSteps * options.max_num_seqs ||
+        worth <= most)
+      continue;
     most = worth;
     best = {&pool, length};
   }
@@ -317,7 +355,8 @@ bool Scheduler::State::TakeShared(Sequence& sequence, const Beginning& beginning
   return true;
 }
 
-// All or nothing: false, and nothing is taken, if the shares are not what the sequence needs or do not fit.
+// All or nothing: false, and nothing is taken, if the shares are not what the sequence needs or do
+// not fit.
 bool Scheduler::State::TakeSlots(Sequence& sequence, std::span<const KvShare> shares) {
   std::vector<Extent> extents;
   int64_t num_tokens = 0;
@@ -325,7 +364,8 @@ bool Scheduler::State::TakeSlots(Sequence& sequence, std::span<const KvShare> sh
   for (const KvShare& share : shares) {
     const auto pool = pools.find(share.node);
     const auto is_same = [&](const Extent& extent) { return extent.pool->id() == share.node; };
-    fits = fits && pool != pools.end() && share.num_tokens > 0 && std::none_of(extents.begin(), extents.end(), is_same);
+    fits = fits && pool != pools.end() && share.num_tokens > 0 &&
+           std::none_of(extents.begin(), extents.end(), is_same);
     if (!fits) break;
     extents.push_back({&pool->second, {}});
     fits = pool->second.Allocate(share.num_tokens, extents.back().slots);

@@ -7,12 +7,14 @@
 namespace lamina {
 namespace {
 
-constexpr double kFade = 0.98;            // weight of a step after the next one
-constexpr double kGainToSwitch = 1.05;    // to leave a pipeline
-constexpr double kAboutEqual = 1.03;      // rates within it: the simpler one
-constexpr double kSmallestSpread = 0.02;  // standard deviation of the rows over their mean, below which no slope can be seen
+constexpr double kFade = 0.98;          // weight of a step after the next one
+constexpr double kGainToSwitch = 1.05;  // to leave a pipeline
+constexpr double kAboutEqual = 1.03;    // rates within it: the simpler one
+// Standard deviation of the rows over their mean, below which no slope can be seen.
+constexpr double kSmallestSpread = 0.02;
 
-constexpr double kAlikeRows = 0.25;  // what was measured with so many more or fewer rows still holds
+// What was measured with so many more or fewer rows still holds.
+constexpr double kAlikeRows = 0.25;
 constexpr int kRoundsToSettle = 4, kRoundsToJudge = 12;
 constexpr int64_t kRoundsToForget = 2000;  // then what was measured may be so no more
 
@@ -28,7 +30,8 @@ void PipelineChooser::Line::Add(double x, double y) {
   const double variance = xx_ / n_ - mean_x * mean_x;
   if (mean_y <= 0 || variance <= kSmallestSpread * kSmallestSpread * mean_x * mean_x) return;
   const double slope = (xy_ / n_ - mean_x * mean_y) / variance;
-  seen_ = std::clamp(slope * mean_x / mean_y, 0.0, 1.0);  // neither fewer rows nor more may cost less than nothing
+  // Neither fewer rows nor more may cost less than nothing.
+  seen_ = std::clamp(slope * mean_x / mean_y, 0.0, 1.0);
 }
 
 double PipelineChooser::Line::At(double x) const {
@@ -49,7 +52,9 @@ void PipelineChooser::Observe(const StepCost& cost, const Pipeline& now) {
   auto entry = std::ranges::find(measured_, now, &Measured::pipeline);
   if (entry == measured_.end()) entry = measured_.insert(entry, Measured{.pipeline = now});
   const double rows = cost.rows * now.num_batches;
-  if (num_observed_ - entry->last > kRoundsToForget || std::abs(entry->rows - rows) > kAlikeRows * rows) entry->num_rounds = 0;
+  if (num_observed_ - entry->last > kRoundsToForget ||
+      std::abs(entry->rows - rows) > kAlikeRows * rows)
+    entry->num_rounds = 0;
   // The first rounds still have sequences that change their batch.
   const double weight = std::max(1.0 / std::max(1, entry->num_rounds - kRoundsToSettle), 1 - kFade);
   entry->rows += (rows - entry->rows) * weight;
@@ -75,8 +80,10 @@ double PipelineChooser::Predict(int num_rows, const Pipeline& pipeline) const {
   const int n = pipeline.num_batches;
   const double rows = std::ceil(static_cast<double>(num_rows) / n);
   const double slices = slices_.At(rows), attention = attention_.At(rows);
-  const int most_batches = (n + num_compute_nodes_ - 1) / num_compute_nodes_;  // of one compute node
-  const double compute = pipeline.rotates || stages_ ? slices * n / num_compute_nodes_ : slices * most_batches;
+  // Of one compute node.
+  const int most_batches = (n + num_compute_nodes_ - 1) / num_compute_nodes_;
+  const double compute =
+      pipeline.rotates || stages_ ? slices * n / num_compute_nodes_ : slices * most_batches;
   return std::max({slices + attention + wires_.At(rows), compute, attention * n});
 }
 
@@ -89,7 +96,8 @@ Pipeline PipelineChooser::Choose(int num_rows, const Pipeline& now) const {
   }
   const auto time = [&](const Pipeline& pipeline) { return Round(num_rows, pipeline); };
   const double shortest = time(std::ranges::min(simplest_first, {}, time));
-  const Pipeline chosen = *std::ranges::find_if(simplest_first, [&](const Pipeline& p) { return time(p) <= shortest * kAboutEqual; });
+  const Pipeline chosen = *std::ranges::find_if(
+      simplest_first, [&](const Pipeline& p) { return time(p) <= shortest * kAboutEqual; });
   return time(chosen) * kGainToSwitch < time(now) ? chosen : now;
 }
 

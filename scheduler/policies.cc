@@ -41,10 +41,13 @@ class FifoQueue : public QueuePolicy {
 
 class LeastLoadedPlacement : public PlacementPolicy {
  public:
-  std::vector<KvShare> Place(int64_t num_tokens, int64_t num_growth, std::span<const NodeLoad> nodes) override {
+  std::vector<KvShare> Place(int64_t num_tokens, int64_t num_growth,
+                             std::span<const NodeLoad> nodes) override {
     const NodeLoad* best = nullptr;
     for (const NodeLoad& node : nodes) {
-      if (node.free_tokens >= num_tokens + num_growth && (best == nullptr || Cost(node) < Cost(*best))) best = &node;
+      if (node.free_tokens >= num_tokens + num_growth &&
+          (best == nullptr || Cost(node) < Cost(*best)))
+        best = &node;
     }
     if (best == nullptr) return {};
     return {{best->id, num_tokens}};
@@ -52,7 +55,8 @@ class LeastLoadedPlacement : public PlacementPolicy {
 
  private:
   static std::tuple<double, int, NodeId> Cost(const NodeLoad& node) {
-    const double used_share = static_cast<double>(node.used_tokens()) / static_cast<double>(node.capacity_tokens);
+    const double used_share =
+        static_cast<double>(node.used_tokens()) / static_cast<double>(node.capacity_tokens);
     return {used_share / node.speed, node.num_sequences, node.id};
   }
 };
@@ -63,14 +67,18 @@ class SpreadPlacement : public PlacementPolicy {
 
   bool spreads() const override { return true; }
 
-  std::vector<KvShare> Place(int64_t num_tokens, int64_t num_growth, std::span<const NodeLoad> nodes) override {
+  std::vector<KvShare> Place(int64_t num_tokens, int64_t num_growth,
+                             std::span<const NodeLoad> nodes) override {
     int64_t total_free = 0;
     for (const NodeLoad& node : nodes) total_free += node.free_tokens;
     if (total_free < num_tokens + num_growth) return {};
     std::vector<NodeLoad> order(nodes.begin(), nodes.end());
-    std::sort(order.begin(), order.end(), [](const NodeLoad& a, const NodeLoad& b) { return Time(a) < Time(b); });
+    std::sort(order.begin(), order.end(),
+              [](const NodeLoad& a, const NodeLoad& b) { return Time(a) < Time(b); });
     size_t num_shares = std::min<size_t>(NumNodes(num_tokens), order.size());
-    const auto has_room = [&](const NodeLoad& node) { return node.free_tokens * static_cast<int64_t>(num_shares) >= num_tokens; };
+    const auto has_room = [&](const NodeLoad& node) {
+      return node.free_tokens * static_cast<int64_t>(num_shares) >= num_tokens;
+    };
     std::stable_partition(order.begin(), order.end(), has_room);
     const auto room = [&] {
       int64_t sum = 0;
@@ -78,30 +86,39 @@ class SpreadPlacement : public PlacementPolicy {
       return sum;
     };
     while (room() < num_tokens) ++num_shares;
-    return Level({order.begin(), order.begin() + static_cast<std::ptrdiff_t>(num_shares)}, num_tokens);
+    return Level({order.begin(), order.begin() + static_cast<std::ptrdiff_t>(num_shares)},
+                 num_tokens);
   }
 
   NodeId Grow(std::span<const KvShare> held, std::span<const NodeLoad> nodes) override {
     int64_t num_tokens = 1;
     for (const KvShare& share : held) num_tokens += share.num_tokens;
     const auto is_held = [&](const NodeLoad& node) {
-      return std::any_of(held.begin(), held.end(), [&](const KvShare& share) { return share.node == node.id; });
+      return std::any_of(held.begin(), held.end(),
+                         [&](const KvShare& share) { return share.node == node.id; });
     };
-    const bool may_leave = NumNodes(num_tokens) > held.size() || std::none_of(nodes.begin(), nodes.end(), is_held);
+    const bool may_leave =
+        NumNodes(num_tokens) > held.size() || std::none_of(nodes.begin(), nodes.end(), is_held);
     const NodeLoad* best = nullptr;
     for (const NodeLoad& node : nodes) {
-      if ((may_leave || is_held(node)) && (best == nullptr || Time(node) < Time(*best))) best = &node;
+      if ((may_leave || is_held(node)) && (best == nullptr || Time(node) < Time(*best)))
+        best = &node;
     }
     return best->id;
   }
 
  private:
-  size_t NumNodes(int64_t num_tokens) const { return static_cast<size_t>((num_tokens + spread_tokens_ - 1) / spread_tokens_); }
+  size_t NumNodes(int64_t num_tokens) const {
+    return static_cast<size_t>((num_tokens + spread_tokens_ - 1) / spread_tokens_);
+  }
 
   // How long attention over all that is on the node takes, in units that all nodes share.
-  static std::tuple<double, NodeId> Time(const NodeLoad& node) { return {static_cast<double>(node.used_tokens()) / node.speed, node.id}; }
+  static std::tuple<double, NodeId> Time(const NodeLoad& node) {
+    return {static_cast<double>(node.used_tokens()) / node.speed, node.id};
+  }
 
-  // Pours tokens into the nodes so that their times end level: the lowest first, up to the next one's level. REQUIRES: they have room.
+  // Pours tokens into the nodes so that their times end level: the lowest first, up to the next
+  // one's level. REQUIRES: they have room.
   static std::vector<KvShare> Level(std::vector<NodeLoad> nodes, int64_t num_tokens) {
     const auto poured = [&](double level) {  // tokens up to this time
       int64_t sum = 0;
@@ -109,7 +126,8 @@ class SpreadPlacement : public PlacementPolicy {
       return sum;
     };
     double low = 0, high = 0;
-    for (const NodeLoad& node : nodes) high = std::max(high, static_cast<double>(node.capacity_tokens) / node.speed);
+    for (const NodeLoad& node : nodes)
+      high = std::max(high, static_cast<double>(node.capacity_tokens) / node.speed);
     for (int i = 0; i < 60; ++i) {
       const double middle = (low + high) / 2;
       (poured(middle) < num_tokens ? low : high) = middle;
@@ -138,10 +156,16 @@ class SpreadPlacement : public PlacementPolicy {
 
 std::unique_ptr<QueuePolicy> MakeFifoQueue() { return std::make_unique<FifoQueue>(); }
 
-NodeId PlacementPolicy::Grow(std::span<const KvShare> /*held*/, std::span<const NodeLoad> nodes) { return nodes.front().id; }
+NodeId PlacementPolicy::Grow(std::span<const KvShare> /*held*/, std::span<const NodeLoad> nodes) {
+  return nodes.front().id;
+}
 
-std::unique_ptr<PlacementPolicy> MakeLeastLoadedPlacement() { return std::make_unique<LeastLoadedPlacement>(); }
+std::unique_ptr<PlacementPolicy> MakeLeastLoadedPlacement() {
+  return std::make_unique<LeastLoadedPlacement>();
+}
 
-std::unique_ptr<PlacementPolicy> MakeSpreadPlacement(int64_t spread_tokens) { return std::make_unique<SpreadPlacement>(spread_tokens); }
+std::unique_ptr<PlacementPolicy> MakeSpreadPlacement(int64_t spread_tokens) {
+  return std::make_unique<SpreadPlacement>(spread_tokens);
+}
 
 }  // namespace lamina

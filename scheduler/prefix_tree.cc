@@ -22,7 +22,8 @@ int64_t PrefixTree::Common(const Edge& edge, std::span<const TokenId> tokens) {
 
 int64_t PrefixTree::Length(std::span<const TokenId> tokens) const {
   int64_t length = 0;
-  for (const Edge* edge = &root_; (edge = Child(*edge, tokens.subspan(static_cast<size_t>(length)))) != nullptr;) {
+  for (const Edge* edge = &root_;
+       (edge = Child(*edge, tokens.subspan(static_cast<size_t>(length)))) != nullptr;) {
     const int64_t common = Common(*edge, tokens.subspan(static_cast<size_t>(length)));
     length += common;
     if (common < std::ssize(edge->tokens)) break;
@@ -60,11 +61,13 @@ std::vector<TokenSlot> PrefixTree::Take(std::span<const TokenId> tokens) {
   std::vector<const Edge*> path;
   for (const Edge* edge = Walk(tokens); edge != &root_; edge = edge->parent) path.push_back(edge);
   std::vector<TokenSlot> slots;
-  for (auto edge = path.rbegin(); edge != path.rend(); ++edge) slots.insert(slots.end(), (*edge)->slots.begin(), (*edge)->slots.end());
+  for (auto edge = path.rbegin(); edge != path.rend(); ++edge)
+    slots.insert(slots.end(), (*edge)->slots.begin(), (*edge)->slots.end());
   return slots;
 }
 
-std::span<const TokenSlot> PrefixTree::Insert(std::span<const TokenId> tokens, std::span<const TokenSlot> slots) {
+std::span<const TokenSlot> PrefixTree::Insert(std::span<const TokenId> tokens,
+                                              std::span<const TokenSlot> slots) {
   Edge* const parent = Walk(tokens);
   const std::span<const TokenSlot> learned = slots.last(tokens.size());
   if (tokens.empty()) return learned;
@@ -78,12 +81,15 @@ std::span<const TokenSlot> PrefixTree::Insert(std::span<const TokenId> tokens, s
   return learned;
 }
 
-std::vector<TokenSlot> PrefixTree::Withdraw(std::span<const TokenId> tokens, std::span<const TokenSlot> slots) {
+std::vector<TokenSlot> PrefixTree::Withdraw(std::span<const TokenId> tokens,
+                                            std::span<const TokenSlot> slots) {
   std::vector<TokenSlot> forgotten;
   for (Edge* edge = Child(root_, tokens); edge != nullptr; edge = Child(*edge, tokens)) {
     const int64_t common = Common(*edge, tokens);
     int64_t others = 0;  // slots that hold the same text for somebody else
-    while (others < common && edge->slots[static_cast<size_t>(others)] != slots[static_cast<size_t>(others)]) ++others;
+    while (others < common &&
+           edge->slots[static_cast<size_t>(others)] != slots[static_cast<size_t>(others)])
+      ++others;
     if (others < common) {
       if (others > 0) Cut(*edge, others);
       Forget(others > 0 ? *edge->children.begin()->second : *edge, forgotten);
@@ -116,7 +122,8 @@ void PrefixTree::Forget(Edge& edge, std::vector<TokenSlot>& slots) {
   }
 }
 
-std::vector<TokenSlot> PrefixTree::Evict(int64_t num_tokens, const std::function<bool(TokenSlot)>& in_use) {
+std::vector<TokenSlot> PrefixTree::Evict(int64_t num_tokens,
+                                         const std::function<bool(TokenSlot)>& in_use) {
   const auto idle = [&](const Edge* edge) { return !in_use(edge->slots.front()); };
   const auto used_later = [](const Edge* a, const Edge* b) { return a->used > b->used; };
   std::vector<TokenSlot> slots;
@@ -145,7 +152,8 @@ std::vector<TokenSlot> PrefixTree::Evict(int64_t num_tokens, const std::function
     if (edge == edges.end()) break;
     const auto before = std::ssize(slots);
     Forget(**edge, slots);
-    missing -= std::count_if(slots.begin() + before, slots.end(), [&](TokenSlot slot) { return !in_use(slot); });
+    missing -= std::count_if(slots.begin() + before, slots.end(),
+                             [&](TokenSlot slot) { return !in_use(slot); });
   }
   return slots;
 }

@@ -10,7 +10,8 @@
 
 namespace lamina {
 
-Scheduler::Scheduler(const SchedulerOptions& options, std::unique_ptr<QueuePolicy> queue, std::unique_ptr<PlacementPolicy> placement)
+Scheduler::Scheduler(const SchedulerOptions& options, std::unique_ptr<QueuePolicy> queue,
+                     std::unique_ptr<PlacementPolicy> placement)
     : state_(std::make_unique<State>()) {
   state_->options = options;
   state_->queue = std::move(queue);
@@ -47,7 +48,8 @@ std::vector<SequenceId> Scheduler::LoseNode(NodeId node) {
     const bool holds = std::any_of(sequence.extents.begin(), sequence.extents.end(), on_it);
     if (!ended && (holds || sequence.max_tokens > capacity_left)) failed.push_back(&sequence);
   }
-  std::sort(failed.begin(), failed.end(), [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
+  std::sort(failed.begin(), failed.end(),
+            [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
   std::vector<SequenceId> ids;
   for (Sequence* sequence : failed) {
     ids.push_back(sequence->id);
@@ -63,7 +65,8 @@ std::vector<SequenceId> Scheduler::LoseNode(NodeId node) {
 void Scheduler::Restart() {
   for (Batch& batch : state_->batches) {
     batch.in_flight = false;
-    for (const Leaving& leaving : std::exchange(batch.leaving, {})) state_->FreeSlots(leaving.id, leaving.extents);
+    for (const Leaving& leaving : std::exchange(batch.leaving, {}))
+      state_->FreeSlots(leaving.id, leaving.extents);
   }
   std::vector<Sequence*> ran;
   for (const auto& [arrival, sequence] : state_->running) ran.push_back(sequence);
@@ -79,22 +82,31 @@ Status Scheduler::Add(SequenceSpec spec) {
   const auto number = [](int64_t value) { return std::to_string(value); };
   const int64_t prompt_tokens = static_cast<int64_t>(spec.prompt.size());
   const int64_t max_model_len = state_->options.max_model_len;
-  if (prompt_tokens == 0) return InvalidArgument("the prompt is empty; at least one token is needed");
-  if (spec.max_new_tokens < 1) return InvalidArgument("max_new_tokens is " + number(spec.max_new_tokens) + "; at least 1 is needed");
+  if (prompt_tokens == 0)
+    return InvalidArgument("the prompt is empty; at least one token is needed");
+  if (spec.max_new_tokens < 1)
+    return InvalidArgument("max_new_tokens is " + number(spec.max_new_tokens) +
+                           "; at least 1 is needed");
   if (spec.max_new_tokens > max_model_len - prompt_tokens) {
-    return InvalidArgument(number(prompt_tokens) + " prompt tokens and " + number(spec.max_new_tokens) +
-                           " new ones are more than the model's length of " + number(max_model_len) + " tokens");
+    return InvalidArgument(
+        number(prompt_tokens) + " prompt tokens and " + number(spec.max_new_tokens) +
+        " new ones are more than the model's length of " + number(max_model_len) + " tokens");
   }
-  if (state_->sequences.contains(spec.id)) return InvalidArgument("sequence " + std::to_string(spec.id.value) + " was added already");
-  if (state_->pools.empty()) return PeerLost("no node can hold KV: none has joined, or all are lost");
+  if (state_->sequences.contains(spec.id))
+    return InvalidArgument("sequence " + std::to_string(spec.id.value) + " was added already");
+  if (state_->pools.empty())
+    return PeerLost("no node can hold KV: none has joined, or all are lost");
   const int64_t max_tokens = prompt_tokens + spec.max_new_tokens;
   if (max_tokens > state_->capacity_for_one()) {
-    return InvalidArgument(number(prompt_tokens) + " prompt tokens and " + number(spec.max_new_tokens) + " new ones are more than the " +
-                           (state_->placement->spreads() ? "nodes' KV capacity, together " : "largest node's KV capacity of ") +
+    return InvalidArgument(number(prompt_tokens) + " prompt tokens and " +
+                           number(spec.max_new_tokens) + " new ones are more than the " +
+                           (state_->placement->spreads() ? "nodes' KV capacity, together "
+                                                         : "largest node's KV capacity of ") +
                            number(state_->capacity_for_one()) + " tokens");
   }
   if (static_cast<int64_t>(state_->queue->size()) >= state_->options.max_queued) {
-    return TryAgain("the queue is full: " + number(state_->options.max_queued) + " sequences wait already");
+    return TryAgain("the queue is full: " + number(state_->options.max_queued) +
+                    " sequences wait already");
   }
   Sequence& sequence = state_->sequences[spec.id];
   sequence.id = spec.id;
@@ -123,22 +135,27 @@ void Scheduler::CompleteStep(std::span<const Sampled> sampled, int batch) {
   Batch& completed = state_->batches[static_cast<size_t>(batch)];
   if (!completed.in_flight) return;
   completed.in_flight = false;
-  for (const Leaving& leaving : std::exchange(completed.leaving, {})) state_->FreeSlots(leaving.id, leaving.extents);
+  for (const Leaving& leaving : std::exchange(completed.leaving, {}))
+    state_->FreeSlots(leaving.id, leaving.extents);
   for (const auto& [id, token] : sampled) {
     const auto it = state_->sequences.find(id);
     // Not in this step: finished since, or finished and added again.
-    if (it == state_->sequences.end() || it->second.batch != batch || it->second.num_in_flight == 0 || !it->second.samples) continue;
+    if (it == state_->sequences.end() || it->second.batch != batch ||
+        it->second.num_in_flight == 0 || !it->second.samples)
+      continue;
     Sequence& sequence = it->second;
     sequence.num_computed += std::exchange(sequence.num_in_flight, 0);
     const bool proves = !sequence.prefilling || sequence.num_shared > 0;
-    if (proves && std::exchange(sequence.num_proven, sequence.num_computed) == 0) state_->KeepProven(sequence);
+    if (proves && std::exchange(sequence.num_proven, sequence.num_computed) == 0)
+      state_->KeepProven(sequence);
     sequence.prefilling = false;
     sequence.tokens.push_back(token);
     if (sequence.num_tokens() < sequence.max_tokens) continue;
     state_->GiveUpSlots(sequence);
   }
   for (Sequence* sequence : state_->prefilling) {
-    if (sequence->batch == batch && !sequence->samples) sequence->num_computed += std::exchange(sequence->num_in_flight, 0);
+    if (sequence->batch == batch && !sequence->samples)
+      sequence->num_computed += std::exchange(sequence->num_in_flight, 0);
   }
   std::erase_if(state_->prefilling, [](const Sequence* sequence) { return !sequence->prefilling; });
 }
@@ -157,7 +174,8 @@ SchedulerStats Scheduler::stats() const {
   stats.num_started_tokens = state_->num_started_tokens;
   stats.num_shared_tokens = state_->num_shared_tokens;
   for (const auto& [id, pool] : state_->pools) {
-    stats.nodes.push_back({id, pool.capacity(), pool.capacity() - pool.num_free(), pool.num_idle(), static_cast<int>(pool.running.size())});
+    stats.nodes.push_back({id, pool.capacity(), pool.capacity() - pool.num_free(), pool.num_idle(),
+                           static_cast<int>(pool.running.size())});
   }
   return stats;
 }
@@ -172,7 +190,8 @@ int64_t Scheduler::State::capacity_for_one(std::optional<NodeId> without) const 
   int64_t capacity = 0;
   for (const auto& [id, pool] : pools) {
     if (id == without) continue;
-    capacity = placement->spreads() ? capacity + pool.capacity() : std::max(capacity, pool.capacity());
+    capacity =
+        placement->spreads() ? capacity + pool.capacity() : std::max(capacity, pool.capacity());
   }
   return capacity;
 }
@@ -190,7 +209,8 @@ void Scheduler::State::KeepProven(const Sequence& sequence) {
   if (!options.prefix_caching || sequence.extents.size() != 1 || sequence.num_proven == 0) return;
   const Extent& extent = sequence.extents.front();
   const auto num_tokens = static_cast<size_t>(sequence.num_proven);
-  extent.pool->Keep(std::span(sequence.tokens).first(num_tokens), std::span(extent.slots).first(num_tokens));
+  extent.pool->Keep(std::span(sequence.tokens).first(num_tokens),
+                    std::span(extent.slots).first(num_tokens));
 }
 
 // What it left for others when it had one extent are that one's first slots.

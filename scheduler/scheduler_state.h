@@ -15,11 +15,13 @@
 
 namespace lamina {
 
-// Slots that a start leaves free for each sequence on the node: so many steps pass before it can cause a preemption. A preemption costs the
-// prefill of hundreds of tokens, 16 idle slots cost a few percent of a node that holds sequences of hundreds of tokens.
+// Slots that a start leaves free for each sequence on the node: so many steps pass before it can
+// cause a preemption. A preemption costs the prefill of hundreds of tokens, 16 idle slots cost a
+// few percent of a node that holds sequences of hundreds of tokens.
 inline constexpr int64_t kGrowthTokens = 16;
 
-// What is left of a prompt whose beginning is shared comes as decode rows, which take turns with everybody's: at most so many steps' worth.
+// What is left of a prompt whose beginning is shared comes as decode rows, which take turns with
+// everybody's: at most so many steps' worth.
 inline constexpr int64_t kMaxCatchUpSteps = 4;
 
 // A sequence's tokens on one node.
@@ -30,8 +32,8 @@ struct Extent {
   int64_t num_tokens() const { return static_cast<int64_t>(slots.size()); }
 };
 
-// A sequence from Add to Finish. It waits, runs (has extents) or has ended (all its tokens are there, Finish is to
-// come).
+// A sequence from Add to Finish. It waits, runs (has extents) or has ended (all its tokens are
+// there, Finish is to come).
 struct Sequence {
   SequenceId id;
   uint64_t arrival = 0;
@@ -40,14 +42,18 @@ struct Sequence {
   std::vector<TokenId> tokens;  // prompt and generated
   int64_t max_tokens = 0;       // prompt + max_new_tokens
 
-  // While it runs. Invariants: num_computed <= num_slots() <= tokens.size(); a prefilling one has all its slots, the first
-  // extent's for its first tokens and so on; later tokens went to any of them.
+  // While it runs. Invariants: num_computed <= num_slots() <= tokens.size(); a prefilling one has
+  // all its slots, the first extent's for its first tokens and so on; later tokens went to any of
+  // them.
   std::vector<Extent> extents;  // each on another pool
   size_t newest = 0;            // the extent of the token that got its slot last
   int64_t num_computed = 0;     // tokens whose KV is in its slots after the last completed step
-  int64_t num_proven = 0;       // of those: a completed step has attended to them on the node, so they are there for others too
-  bool prefilling = false;      // until the step that samples its first token is completed
-  int64_t num_shared = 0;       // tokens whose KV was there when it started: it is prefilled as decode rows, which attend to them
+  // Of those: a completed step has attended to them on the node, so they are there for others too.
+  int64_t num_proven = 0;
+  bool prefilling = false;  // until the step that samples its first token is completed
+  // Tokens whose KV was there when it started: it is prefilled as decode rows, which attend to
+  // them.
+  int64_t num_shared = 0;
 
   int batch = 0;
 
@@ -61,8 +67,12 @@ struct Sequence {
   int64_t num_slots() const;
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
   int64_t start_bytes() const { return kStartBytesPerToken * num_tokens() + told_bytes; }
-  std::span<const TokenId> all_but_last() const { return std::span(tokens).first(tokens.size() - 1); }  // that one is computed: it samples
-  // Slots it will take in the next steps, beyond those for tokens.size(): the token that is sampled last never gets one.
+  // That one is computed: it samples.
+  std::span<const TokenId> all_but_last() const {
+    return std::span(tokens).first(tokens.size() - 1);
+  }
+  // Slots it will take in the next steps, beyond those for tokens.size(): the token that is sampled
+  // last never gets one.
   int64_t growth() const { return std::min(kGrowthTokens, max_tokens - num_tokens() - 1); }
 };
 
@@ -112,30 +122,39 @@ struct Scheduler::State {
   int64_t PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens) const;
   int64_t NumRowsLeft(const StepPlan& plan) const;
   bool Start(Sequence& sequence, const StepPlan& plan, std::vector<NodeLoad>& loads);
-  bool WillProve(const Sequence& sequence) const;  // the beginning that its group will share. REQUIRES: it runs
-  std::set<uint64_t> AwaitedGroups() const;        // one of each will
+  // The beginning that its group will share. REQUIRES: it runs.
+  bool WillProve(const Sequence& sequence) const;
+  std::set<uint64_t> AwaitedGroups() const;  // one of each will
   bool TakeSlots(Sequence& sequence, std::span<const KvShare> shares);
   struct Beginning {  // of a sequence, with KV that is there
     KvPool* pool = nullptr;
     int64_t length = 0;
   };
-  Beginning FindBeginning(const Sequence& sequence, std::span<const NodeLoad> loads);  // that is worth sharing; nullptr: none
-  bool TakeShared(Sequence& sequence, const Beginning& beginning);                     // its slots and the rest; likewise
-  void KeepProven(const Sequence& sequence);                                           // for others that begin alike
-  void WithdrawKept(Sequence& sequence);  // it leaves nothing for others, nor does what it shares. REQUIRES: it runs
+  // That is worth sharing; nullptr: none.
+  Beginning FindBeginning(const Sequence& sequence, std::span<const NodeLoad> loads);
+  // Its slots and the rest; likewise.
+  bool TakeShared(Sequence& sequence, const Beginning& beginning);
+  // For others that begin alike.
+  void KeepProven(const Sequence& sequence);
+  // It leaves nothing for others, nor does what it shares. REQUIRES: it runs.
+  void WithdrawKept(Sequence& sequence);
   enum class Growth { kGrown, kPreempted, kHasToWait };
   Growth GrowByOne(Sequence& sequence, StepPlan& plan);
   KvPool* PoolToGrow(const Sequence& sequence);  // nullptr: all that it may grow on are full
-  // Who gives up its slots for it: the newest of those that hold some where it may grow, and it may be the sequence itself. nullptr: there
-  // will be slots when what is in flight is completed.
+  // Who gives up its slots for it: the newest of those that hold some where it may grow, and it may
+  // be the sequence itself. nullptr: there will be slots when what is in flight is completed.
   Sequence* VictimFor(Sequence& sequence) const;
   void Preempt(Sequence& sequence, StepPlan& plan);
 
   void Enqueue(const Sequence& sequence, bool preempted);
   void GiveUpSlots(
-      Sequence& sequence);  // leaves its nodes and batch; its slots are freed now, or when it is no more in flight. REQUIRES: it runs
-  void FreeSlots(SequenceId sequence, const std::vector<Extent>& extents);  // and reports it as released
-  void Forget(Sequence& sequence);                                          // in whatever state it is; destroys it
+      // Leaves its nodes and batch; its slots are freed now, or when it is no more in flight.
+      // REQUIRES: it runs.
+      Sequence& sequence);
+  // And reports it as released.
+  void FreeSlots(SequenceId sequence, const std::vector<Extent>& extents);
+  // In whatever state it is; destroys it.
+  void Forget(Sequence& sequence);
 };
 
 }  // namespace lamina

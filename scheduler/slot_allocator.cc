@@ -24,7 +24,8 @@ uint32_t Bits(int64_t first, int64_t count) { return ~uint32_t{0} >> (32 - count
 
 SlotAllocator::SlotAllocator(int64_t capacity_tokens) : capacity_(capacity_tokens) {
   if (capacity_tokens < 0 || capacity_tokens > (int64_t{1} << 32)) {
-    std::fprintf(stderr, "lamina: SlotAllocator: capacity of %lld tokens is out of range\n", static_cast<long long>(capacity_tokens));
+    std::fprintf(stderr, "lamina: SlotAllocator: capacity of %lld tokens is out of range\n",
+                 static_cast<long long>(capacity_tokens));
     std::abort();
   }
   partial_.fill(kNone);
@@ -67,10 +68,13 @@ bool SlotAllocator::IsFree(int64_t slot) const {
   return block >= blocks_.size() || (blocks_[block].free >> slot % kBlockSlots & 1) != 0;
 }
 
-uint32_t SlotAllocator::AllSlots(int64_t block) const { return Bits(0, std::min<int64_t>(kBlockSlots, capacity_ - block * kBlockSlots)); }
+uint32_t SlotAllocator::AllSlots(int64_t block) const {
+  return Bits(0, std::min<int64_t>(kBlockSlots, capacity_ - block * kBlockSlots));
+}
 
 void SlotAllocator::Touch(int64_t block) {
-  for (int64_t i = static_cast<int64_t>(blocks_.size()); i <= block; ++i) blocks_.push_back({AllSlots(i), kNone, kNone});
+  for (int64_t i = static_cast<int64_t>(blocks_.size()); i <= block; ++i)
+    blocks_.push_back({AllSlots(i), kNone, kNone});
   refs_.resize(blocks_.size() * kBlockSlots);
 }
 
@@ -91,7 +95,8 @@ int64_t SlotAllocator::TakeBehind(int64_t slot, int64_t at_most, std::vector<Tok
   while (taken < at_most && IsFree(slot + 1)) {
     const int64_t first = slot + 1;
     Touch(first / kBlockSlots);
-    const uint32_t free = blocks_[static_cast<size_t>(first / kBlockSlots)].free >> first % kBlockSlots;
+    const uint32_t free =
+        blocks_[static_cast<size_t>(first / kBlockSlots)].free >> first % kBlockSlots;
     const int64_t count = std::min<int64_t>(at_most - taken, std::countr_one(free));
     Take(first, count, slots);
     taken += count;
@@ -106,7 +111,8 @@ int64_t SlotAllocator::TakeFromRun(int64_t at_most, std::vector<TokenSlot>& slot
   const int64_t needed = (at_most + kBlockSlots - 1) / kBlockSlots;
   auto run = run_sizes_.lower_bound({needed + growth, 0});
   if (run == run_sizes_.end()) run = run_sizes_.lower_bound({run_sizes_.rbegin()->first, 0});
-  return TakeBehind(run->second * kBlockSlots - 1, std::min(at_most, run->first * kBlockSlots), slots);
+  return TakeBehind(run->second * kBlockSlots - 1, std::min(at_most, run->first * kBlockSlots),
+                    slots);
 }
 
 // REQUIRES: a slot is free, but no block as a whole.
@@ -114,7 +120,9 @@ int64_t SlotAllocator::TakeFromPartial(int64_t at_most, std::vector<TokenSlot>& 
   size_t num_free = kBlockSlots - 1;
   while (partial_[num_free] == kNone) --num_free;
   const int64_t block = partial_[num_free];
-  return TakeBehind(block * kBlockSlots + std::countr_zero(blocks_[static_cast<size_t>(block)].free) - 1, at_most, slots);
+  return TakeBehind(
+      block * kBlockSlots + std::countr_zero(blocks_[static_cast<size_t>(block)].free) - 1, at_most,
+      slots);
 }
 
 void SlotAllocator::SetFree(int64_t block, uint32_t free) {
@@ -179,7 +187,8 @@ void SlotAllocator::Link(int64_t block) {
 void SlotAllocator::Unlink(int64_t block) {
   const Block& b = blocks_[static_cast<size_t>(block)];
   if (b.after != kNone) blocks_[static_cast<size_t>(b.after)].before = b.before;
-  (b.before == kNone ? partial_[static_cast<size_t>(std::popcount(b.free))] : blocks_[static_cast<size_t>(b.before)].after) = b.after;
+  (b.before == kNone ? partial_[static_cast<size_t>(std::popcount(b.free))]
+                     : blocks_[static_cast<size_t>(b.before)].after) = b.after;
 }
 
 }  // namespace lamina

@@ -11,7 +11,8 @@ StepCycle::StepCycle(const StepCycleOptions& options)
       chooser_(PipelineChooser(options.num_compute, options.max_batches, options.stages)),
       last_result_(static_cast<size_t>(options.max_batches)) {}
 
-std::optional<Pipeline> StepCycle::TakeResult(size_t batch, TimePoint now, bool prefills, int num_running, std::optional<StepCost> cost) {
+std::optional<Pipeline> StepCycle::TakeResult(size_t batch, TimePoint now, bool prefills,
+                                              int num_running, std::optional<StepCost> cost) {
   if (!options_.chooses) return std::nullopt;
   const TimePoint before = std::exchange(last_result_[batch], now);
   if (prefills) {
@@ -33,7 +34,8 @@ std::optional<Pipeline> StepCycle::TakeResult(size_t batch, TimePoint now, bool 
 const Pipeline& StepCycle::LeaveNodes(int num_left) {
   const int num_lost = options_.num_compute - num_left;
   chooser_.emplace(num_left, std::max(1, options_.max_batches - num_lost));
-  pipeline_ = {std::max(1, options_.pipeline.num_batches - num_lost), options_.pipeline.rotates && num_left > 1};
+  pipeline_ = {std::max(1, options_.pipeline.num_batches - num_lost),
+               options_.pipeline.rotates && num_left > 1};
   std::fill(last_result_.begin(), last_result_.end(), TimePoint{});
   return pipeline_;
 }

@@ -2,7 +2,8 @@
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 suspects an empty boost::optional in Boost.Graph's edge iterator
+// GCC 12 suspects an empty boost::optional in Boost.Graph's edge iterator
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #include <boost/graph/adjacency_list.hpp>
 #include <boost/graph/boykov_kolmogorov_max_flow.hpp>
@@ -19,16 +20,20 @@ namespace {
 using Traits = boost::adjacency_list_traits<boost::vecS, boost::vecS, boost::directedS>;
 using VertexProperties = boost::property<
     boost::vertex_color_t, boost::default_color_type,
-    boost::property<boost::vertex_distance_t, int64_t, boost::property<boost::vertex_predecessor_t, Traits::edge_descriptor>>>;
+    boost::property<boost::vertex_distance_t, int64_t,
+                    boost::property<boost::vertex_predecessor_t, Traits::edge_descriptor>>>;
 using EdgeProperties = boost::property<
     boost::edge_capacity_t, int64_t,
-    boost::property<boost::edge_residual_capacity_t, int64_t, boost::property<boost::edge_reverse_t, Traits::edge_descriptor>>>;
-using FlowGraph = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, VertexProperties, EdgeProperties>;
+    boost::property<boost::edge_residual_capacity_t, int64_t,
+                    boost::property<boost::edge_reverse_t, Traits::edge_descriptor>>>;
+using FlowGraph = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS,
+                                        VertexProperties, EdgeProperties>;
 
 // Vertices: one per operator, one per value, source (before) and sink (after).
 //   op -> its value        the value's bytes: paid if the value leaves the source's side
-//   value -> each reader   infinite: a value with a reader after the cut is itself after it, hence paid once
-//   reader -> producer     infinite: nothing before the cut reads what is produced after it
+//   value -> each reader   infinite: a value with a reader after the cut is itself after it, hence
+//   paid once reader -> producer     infinite: nothing before the cut reads what is produced after
+//   it
 class Network {
  public:
   Network(const Graph& graph, int32_t attention, const std::vector<bool>& already);
@@ -37,7 +42,8 @@ class Network {
   int64_t Run(MaxFlowAlgorithm algorithm);
   int64_t infinite() const { return infinite_; }
 
-  // [ops] false: the sink can be reached through edges that have capacity left. The complement is the largest source side. REQUIRES: Run.
+  // [ops] false: the sink can be reached through edges that have capacity left. The complement is
+  // the largest source side. REQUIRES: Run.
   std::vector<bool> LargestSourceSide() const;
 
  private:
@@ -52,7 +58,10 @@ class Network {
 };
 
 Network::Network(const Graph& graph, int32_t attention, const std::vector<bool>& already)
-    : num_ops_(graph.ops.size()), source_(num_ops_ + graph.values.size()), sink_(source_ + 1), flow_(sink_ + 1) {
+    : num_ops_(graph.ops.size()),
+      source_(num_ops_ + graph.values.size()),
+      sink_(source_ + 1),
+      flow_(sink_ + 1) {
   for (const Value& value : graph.values) infinite_ += value.bytes_per_token;
   for (size_t i = 0; i < num_ops_; ++i) {
     const Op& op = graph.ops[i];
@@ -60,7 +69,8 @@ Network::Network(const Graph& graph, int32_t attention, const std::vector<bool>&
     for (const ValueId input : op.inputs) {
       const auto producer = static_cast<size_t>(graph.values[input].producer);
       if (static_cast<int32_t>(i) == attention) {
-        Connect(source_, producer, infinite_);  // q, k, v: needed before, handed over free of charge
+        // Q, k, v: needed before, handed over free of charge.
+        Connect(source_, producer, infinite_);
         continue;
       }
       Connect(ValueVertex(input), i, infinite_);
@@ -68,7 +78,8 @@ Network::Network(const Graph& graph, int32_t attention, const std::vector<bool>&
     }
     const bool known_everywhere = op.kind == OpKind::kTokens || op.kind == OpKind::kPositions;
     if (already[i] || known_everywhere) Connect(source_, i, infinite_);
-    if (op.kind == OpKind::kAttention && static_cast<int32_t>(i) >= attention) Connect(i, sink_, infinite_);
+    if (op.kind == OpKind::kAttention && static_cast<int32_t>(i) >= attention)
+      Connect(i, sink_, infinite_);
   }
 }
 
@@ -82,7 +93,8 @@ void Network::Connect(size_t from, size_t to, int64_t capacity) {
 }
 
 int64_t Network::Run(MaxFlowAlgorithm algorithm) {
-  if (algorithm == MaxFlowAlgorithm::kPushRelabel) return boost::push_relabel_max_flow(flow_, source_, sink_);
+  if (algorithm == MaxFlowAlgorithm::kPushRelabel)
+    return boost::push_relabel_max_flow(flow_, source_, sink_);
   return boost::boykov_kolmogorov_max_flow(flow_, source_, sink_);
 }
 
@@ -109,7 +121,8 @@ std::vector<bool> Network::LargestSourceSide() const {
 }
 
 // Values produced before and read after by something else than the attention that the cut is at.
-std::vector<ValueId> CrossingValues(const Graph& graph, int32_t attention, const std::vector<bool>& before) {
+std::vector<ValueId> CrossingValues(const Graph& graph, int32_t attention,
+                                    const std::vector<bool>& before) {
   std::vector<bool> crosses(graph.values.size(), false);
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     if (before[i] || static_cast<int32_t>(i) == attention) continue;
@@ -127,18 +140,21 @@ std::vector<ValueId> CrossingValues(const Graph& graph, int32_t attention, const
 
 }  // namespace
 
-Result<Cut> CutAtAttention(const Graph& graph, int32_t attention, const std::vector<bool>& already, MaxFlowAlgorithm algorithm) {
+Result<Cut> CutAtAttention(const Graph& graph, int32_t attention, const std::vector<bool>& already,
+                           MaxFlowAlgorithm algorithm) {
   Network network(graph, attention, already);
   const int64_t weight = network.Run(algorithm);
   if (weight >= network.infinite()) {
-    return InvalidArgument("no cut at " + graph.ops[attention].name + ": something that depends on it is needed before it");
+    return InvalidArgument("no cut at " + graph.ops[attention].name +
+                           ": something that depends on it is needed before it");
   }
   Cut cut;
   cut.before = network.LargestSourceSide();
   cut.values = CrossingValues(graph, attention, cut.before);
   for (const ValueId value : cut.values) cut.bytes_per_token += graph.values[value].bytes_per_token;
   if (cut.bytes_per_token != weight) {
-    return InternalError("cut at " + graph.ops[attention].name + ": the values cut weigh " + std::to_string(cut.bytes_per_token) +
+    return InternalError("cut at " + graph.ops[attention].name + ": the values cut weigh " +
+                         std::to_string(cut.bytes_per_token) +
                          " bytes per token, the maximum flow says " + std::to_string(weight));
   }
   return cut;

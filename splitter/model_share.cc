@@ -4,19 +4,21 @@
 #include <limits>
 #include <utility>
 
-
 namespace lamina {
 
 Result<std::vector<int>> CutIntoStages(const SlicedModel& model, int num_stages) {
   const auto num_slices = static_cast<int>(model.slices.size());
   if (num_stages < 1 || num_stages > num_slices) {
-    return InvalidArgument("pipeline_parallel_size " + std::to_string(num_stages) + ": a model of " +
-                           std::to_string(model.attentions.size()) + " layers can have 1 to " + std::to_string(num_slices) + " stages");
+    return InvalidArgument("pipeline_parallel_size " + std::to_string(num_stages) +
+                           ": a model of " + std::to_string(model.attentions.size()) +
+                           " layers can have 1 to " + std::to_string(num_slices) + " stages");
   }
   std::vector<double> until = {0};  // [slices + 1] weights of the slices before
-  for (const Slice& slice : model.slices) until.push_back(until.back() + WorkOf(slice, model.graph).weights);
+  for (const Slice& slice : model.slices)
+    until.push_back(until.back() + WorkOf(slice, model.graph).weights);
 
-  // best[k]: slices [0, k) in the stages so far. Among cuts with the same largest stage the sum of squares decides, which evens the others.
+  // best[k]: slices [0, k) in the stages so far. Among cuts with the same largest stage the sum of
+  // squares decides, which evens the others.
   using Cost = std::pair<double, double>;
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   const auto size = static_cast<size_t>(num_slices) + 1;
@@ -29,7 +31,8 @@ Result<std::vector<int>> CutIntoStages(const SlicedModel& model, int num_stages)
     for (size_t k = 1; k < size; ++k) {
       for (size_t begin = 0; begin < k; ++begin) {
         const double weights = until[k] - until[begin];
-        const Cost cost = {std::max(best[begin].first, weights), best[begin].second + weights * weights};
+        const Cost cost = {std::max(best[begin].first, weights),
+                           best[begin].second + weights * weights};
         if (cost >= with_one_more[k]) continue;
         with_one_more[k] = cost;
         first[k] = static_cast<int>(begin);
@@ -39,7 +42,8 @@ Result<std::vector<int>> CutIntoStages(const SlicedModel& model, int num_stages)
   }
   std::vector<int> cuts = {num_slices};
   for (int stage = num_stages - 1; stage >= 0; --stage)
-    cuts.insert(cuts.begin(), first_of_last[static_cast<size_t>(stage)][static_cast<size_t>(cuts.front())]);
+    cuts.insert(cuts.begin(),
+                first_of_last[static_cast<size_t>(stage)][static_cast<size_t>(cuts.front())]);
   return cuts;
 }
 
@@ -52,15 +56,18 @@ Graph PartOf(const SlicedModel& model, const ModelShare& share, const SliceRange
     part.ops.insert(part.ops.end(), program.begin(), program.end());
   }
   const bool samples = share.rank == 0 || range.end < std::ssize(model.slices);
-  while (!samples && !part.ops.empty() && part.ops.back().kind != OpKind::kAllReduce) part.ops.pop_back();
+  while (!samples && !part.ops.empty() && part.ops.back().kind != OpKind::kAllReduce)
+    part.ops.pop_back();
   return part;
 }
 
-std::string DescribeShare(const SlicedModel& model, const ModelShare& share, const SliceRange& range) {
+std::string DescribeShare(const SlicedModel& model, const ModelShare& share,
+                          const SliceRange& range) {
   const int num_layers = static_cast<int>(model.attentions.size());
   const int first = std::max(range.first - 1, 0), last = std::min(range.end - 1, num_layers - 1);
-  const std::string rank =
-      share.num_ranks == 1 ? "" : "part " + std::to_string(share.rank) + " of " + std::to_string(share.num_ranks) + " of ";
+  const std::string rank = share.num_ranks == 1 ? ""
+                                                : "part " + std::to_string(share.rank) + " of " +
+                                                      std::to_string(share.num_ranks) + " of ";
   return rank + "layers " + std::to_string(first) + ".." + std::to_string(last);
 }
 

@@ -3,23 +3,28 @@
 #include <string>
 #include <utility>
 
-#include "splitter/min_cut.h"
 #include "model/families/registry.h"
 #include "model/tracer.h"
+#include "splitter/min_cut.h"
 
 namespace lamina {
 namespace {
 
 Status CheckOp(const Graph& graph, size_t index) {
   const Op& op = graph.ops[index];
-  const auto in_range = [&](ValueId id) { return id >= 0 && static_cast<size_t>(id) < graph.values.size(); };
+  const auto in_range = [&](ValueId id) {
+    return id >= 0 && static_cast<size_t>(id) < graph.values.size();
+  };
   if (!in_range(op.output) || graph.values[op.output].producer != static_cast<int32_t>(index)) {
     return InvalidArgument("operator " + op.name + " is not the producer of its output");
   }
-  if (op.kind == OpKind::kAttention && op.inputs.size() != 3) return InvalidArgument("attention " + op.name + " needs q, k and v");
+  if (op.kind == OpKind::kAttention && op.inputs.size() != 3)
+    return InvalidArgument("attention " + op.name + " needs q, k and v");
   for (const ValueId input : op.inputs) {
-    if (!in_range(input) || graph.values[input].producer < 0 || graph.values[input].producer >= static_cast<int32_t>(index)) {
-      return InvalidArgument("operator " + op.name + " reads a value that is not produced before it");
+    if (!in_range(input) || graph.values[input].producer < 0 ||
+        graph.values[input].producer >= static_cast<int32_t>(index)) {
+      return InvalidArgument("operator " + op.name +
+                             " reads a value that is not produced before it");
     }
   }
   return OkStatus();
@@ -43,18 +48,24 @@ Status CheckGraph(const Graph& graph) {
       return InvalidArgument("value " + value.name + " has no producer");
     }
   }
-  if (graph.logits < 0 || static_cast<size_t>(graph.logits) >= graph.values.size()) return InvalidArgument("the graph has no logits");
+  if (graph.logits < 0 || static_cast<size_t>(graph.logits) >= graph.values.size())
+    return InvalidArgument("the graph has no logits");
   const std::vector<bool> needed = AncestorsOf(graph, graph.logits);
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = graph.ops[i];
-    if (op.kind == OpKind::kAttention && !needed[i]) return InvalidArgument("the logits do not depend on attention " + op.name);
+    if (op.kind == OpKind::kAttention && !needed[i])
+      return InvalidArgument("the logits do not depend on attention " + op.name);
   }
   return OkStatus();
 }
 
-bool RunsInSlices(const Op& op) { return op.kind != OpKind::kTokens && op.kind != OpKind::kPositions && op.kind != OpKind::kAttention; }
+bool RunsInSlices(const Op& op) {
+  return op.kind != OpKind::kTokens && op.kind != OpKind::kPositions &&
+         op.kind != OpKind::kAttention;
+}
 
-// The ops of `members` in graph order, but what q needs first, then what k, then what v needs, then the rest.
+// The ops of `members` in graph order, but what q needs first, then what k, then what v needs, then
+// the rest.
 std::vector<Op> OrderProgram(const Graph& graph, const Slice& slice, std::vector<bool> members) {
   std::vector<Op> program;
   const auto take = [&](auto&& wanted) {
@@ -74,9 +85,11 @@ std::vector<Op> OrderProgram(const Graph& graph, const Slice& slice, std::vector
 }
 
 // [ops] what runs in slices and stands in `now`, but not in `earlier`.
-std::vector<bool> Members(const Graph& graph, const std::vector<bool>& earlier, const std::vector<bool>& now) {
+std::vector<bool> Members(const Graph& graph, const std::vector<bool>& earlier,
+                          const std::vector<bool>& now) {
   std::vector<bool> members(graph.ops.size());
-  for (size_t i = 0; i < members.size(); ++i) members[i] = now[i] && !earlier[i] && RunsInSlices(graph.ops[i]);
+  for (size_t i = 0; i < members.size(); ++i)
+    members[i] = now[i] && !earlier[i] && RunsInSlices(graph.ops[i]);
   return members;
 }
 
@@ -93,7 +106,8 @@ Result<Graph> TraceModel(const ModelConfig& config) {
   if (config.imported != nullptr) return *config.imported;
   const Architecture* architecture = FindArchitecture(config.architecture);
   if (architecture == nullptr) {
-    return Unimplemented("architecture " + config.architecture + " has no forward code; there is: " + ArchitectureNames());
+    return Unimplemented("architecture " + config.architecture +
+                         " has no forward code; there is: " + ArchitectureNames());
   }
   Tracer tracer;
   const Tensor logits = architecture->forward(config, tracer.tokens(), tracer.positions());
@@ -128,7 +142,8 @@ Result<SlicedModel> SplitGraph(Graph graph) {
     done = std::move(cut.before);
     done[i] = true;
   }
-  slice.program = OrderProgram(model.graph, slice, Members(model.graph, done, std::vector<bool>(ops.size(), true)));
+  slice.program = OrderProgram(model.graph, slice,
+                               Members(model.graph, done, std::vector<bool>(ops.size(), true)));
   model.slices.push_back(std::move(slice));
   return model;
 }

@@ -31,12 +31,13 @@ bool WorksInPlace(OpKind kind) {
 bool WorksByHead(OpKind kind) { return kind == OpKind::kRope || kind == OpKind::kHeadNorm; }
 
 bool IsKnownEverywhere(const Graph& graph, ValueId value) {
-  const OpKind kind = graph.ops[static_cast<size_t>(graph.values[static_cast<size_t>(value)].producer)].kind;
+  const OpKind kind =
+      graph.ops[static_cast<size_t>(graph.values[static_cast<size_t>(value)].producer)].kind;
   return kind == OpKind::kTokens || kind == OpKind::kPositions;
 }
 
-// The largest set of values, without those of `never`, in which operators that work in place have all of their inputs and their output or
-// none.
+// The largest set of values, without those of `never`, in which operators that work in place have
+// all of their inputs and their output or none.
 std::vector<bool> LargestSharding(const Graph& graph, const std::vector<bool>& never) {
   std::vector<bool> sharded(never.size());
   for (size_t value = 0; value < sharded.size(); ++value) sharded[value] = !never[value];
@@ -49,7 +50,9 @@ std::vector<bool> LargestSharding(const Graph& graph, const std::vector<bool>& n
       for (const ValueId input : op.inputs) {
         if (!IsKnownEverywhere(graph, input)) together.push_back(input);
       }
-      const auto is_sharded = [&](ValueId value) { return static_cast<bool>(sharded[static_cast<size_t>(value)]); };
+      const auto is_sharded = [&](ValueId value) {
+        return static_cast<bool>(sharded[static_cast<size_t>(value)]);
+      };
       if (WorksInPlace(op.kind) && std::ranges::all_of(together, is_sharded)) continue;
       for (const ValueId value : together) {
         changed |= is_sharded(value);
@@ -60,13 +63,15 @@ std::vector<bool> LargestSharding(const Graph& graph, const std::vector<bool>& n
   return sharded;
 }
 
-// [values] Of two linears behind each other the first one's output is sharded: the second one's is a sum over all ranks.
+// [values] Of two linears behind each other the first one's output is sharded: the second one's is
+// a sum over all ranks.
 std::vector<bool> ShardedValues(const Graph& graph) {
   std::vector<bool> never(graph.values.size(), false);
   while (true) {
     std::vector<bool> sharded = LargestSharding(graph, never);
     const auto reduces = std::ranges::find_if(graph.ops, [&](const Op& op) {
-      return op.kind == OpKind::kLinear && sharded[static_cast<size_t>(op.inputs[0])] && sharded[static_cast<size_t>(op.output)];
+      return op.kind == OpKind::kLinear && sharded[static_cast<size_t>(op.inputs[0])] &&
+             sharded[static_cast<size_t>(op.output)];
     });
     if (reduces == graph.ops.end()) return sharded;
     never[static_cast<size_t>(reduces->output)] = true;
@@ -75,29 +80,38 @@ std::vector<bool> ShardedValues(const Graph& graph) {
 
 Status CheckDivides(int num_ranks, int64_t count, const char* what, const Op& op) {
   if (count % num_ranks == 0) return OkStatus();
-  return InvalidArgument("tensor_parallel_size " + std::to_string(num_ranks) + " does not divide the " + std::to_string(count) + " " +
-                         what + " of " + op.name);
+  return InvalidArgument("tensor_parallel_size " + std::to_string(num_ranks) +
+                         " does not divide the " + std::to_string(count) + " " + what + " of " +
+                         op.name);
 }
 
 Status CheckDivides(const Graph& graph, const std::vector<bool>& sharded, int num_ranks) {
-  const auto is_sharded = [&](const Op& op) { return static_cast<bool>(sharded[static_cast<size_t>(op.output)]); };
+  const auto is_sharded = [&](const Op& op) {
+    return static_cast<bool>(sharded[static_cast<size_t>(op.output)]);
+  };
   for (const Op& op : graph.ops) {
     if (op.kind != OpKind::kAttention) continue;
-    if (!is_sharded(op)) return Unimplemented("tensor parallelism: " + op.name + " cannot be shared by head, as its inputs cannot");
+    if (!is_sharded(op))
+      return Unimplemented("tensor parallelism: " + op.name +
+                           " cannot be shared by head, as its inputs cannot");
     LAMINA_RETURN_IF_ERROR(CheckDivides(num_ranks, op.num_kv_heads, "kv_heads", op));
     LAMINA_RETURN_IF_ERROR(CheckDivides(num_ranks, op.num_heads, "heads", op));
   }
   for (const Op& op : graph.ops) {
     if (!is_sharded(op)) continue;
-    if (WorksByHead(op.kind)) LAMINA_RETURN_IF_ERROR(CheckDivides(num_ranks, op.num_heads, "heads", op));
-    LAMINA_RETURN_IF_ERROR(CheckDivides(num_ranks, graph.values[static_cast<size_t>(op.output)].width, "elements", op));
+    if (WorksByHead(op.kind))
+      LAMINA_RETURN_IF_ERROR(CheckDivides(num_ranks, op.num_heads, "heads", op));
+    LAMINA_RETURN_IF_ERROR(CheckDivides(
+        num_ranks, graph.values[static_cast<size_t>(op.output)].width, "elements", op));
     if (op.kind != OpKind::kLinear || op.weights[0].blocks.size == 0) continue;
-    LAMINA_RETURN_IF_ERROR(CheckDivides(num_ranks, op.weights[0].shape[0] / op.weights[0].blocks.size, "blocks", op));
+    LAMINA_RETURN_IF_ERROR(
+        CheckDivides(num_ranks, op.weights[0].shape[0] / op.weights[0].blocks.size, "blocks", op));
   }
   return OkStatus();
 }
 
-// Of dimension `dim` only the rank's range. REQUIRES: it is made of whole blocks, as CheckDivides has seen to.
+// Of dimension `dim` only the rank's range. REQUIRES: it is made of whole blocks, as CheckDivides
+// has seen to.
 void Shard(WeightRef& weight, size_t dim, int num_ranks, int rank) {
   if (weight.whole.empty()) {
     weight.whole = weight.shape;
@@ -113,7 +127,11 @@ void Shard(WeightRef& weight, size_t dim, int num_ranks, int rank) {
 class RankGraph {
  public:
   RankGraph(const Graph& whole, int num_ranks, int rank)
-      : whole_(whole), num_ranks_(num_ranks), rank_(rank), sharded_(ShardedValues(whole)), now_(whole.values.size(), -1) {}
+      : whole_(whole),
+        num_ranks_(num_ranks),
+        rank_(rank),
+        sharded_(ShardedValues(whole)),
+        now_(whole.values.size(), -1) {}
 
   Result<Graph> Build() {
     LAMINA_RETURN_IF_ERROR(CheckDivides(whole_, sharded_, num_ranks_));

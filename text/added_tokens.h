@@ -15,9 +15,10 @@
 
 namespace lamina {
 
-inline constexpr size_t kMaxAddedTokenBytes = 1 << 10;   // the longest in use have about 100
-inline constexpr size_t kMaxAddedTokensBytes = 2 << 20;  // all of a tokenizer; those in use have less than 200 KiB
-inline constexpr size_t kMaxAddedTokens = 1 << 17;       // in use are up to about 30,000
+inline constexpr size_t kMaxAddedTokenBytes = 1 << 10;  // the longest in use have about 100
+// All of a tokenizer; those in use have less than 200 KiB.
+inline constexpr size_t kMaxAddedTokensBytes = 2 << 20;
+inline constexpr size_t kMaxAddedTokens = 1 << 17;  // in use are up to about 30,000
 
 struct AddedToken {
   std::string text;
@@ -29,22 +30,28 @@ struct AddedToken {
   bool rstrip = false;       // and behind it
 };
 
-// Finds tokens: the leftmost first, of those the longest. Thread: any; immutable after the last Add.
+// Finds tokens: the leftmost first, of those the longest. Thread: any; immutable after the last
+// Add.
 class AddedTokenFinder {
  public:
-  // `text`: how it stands in the text that will be searched. Ignored if empty. REQUIRES: fewer than 4 GiB in all.
+  // `text`: how it stands in the text that will be searched. Ignored if empty. REQUIRES: fewer than
+  // 4 GiB in all.
   void Add(const AddedToken& token, std::string_view text);
 
-  // The longest token at the beginning of `text`, and its length; null: none. `*looked`: bytes that were looked at.
+  // The longest token at the beginning of `text`, and its length; null: none. `*looked`: bytes that
+  // were looked at.
   const AddedToken* Match(std::string_view text, size_t* length, size_t* looked) const;
 
-  // Calls visit(piece, nullopt) for text between tokens, never empty, and visit(piece, id) for tokens, until one fails. The pieces make up
-  // the text. Takes time in proportion to the text's length times the tokens', at worst. Errors of `visit` and of the budget.
+  // Calls visit(piece, nullopt) for text between tokens, never empty, and visit(piece, id) for
+  // tokens, until one fails. The pieces make up the text. Takes time in proportion to the text's
+  // length times the tokens', at worst. Errors of `visit` and of the budget.
   using Visit = std::function<Status(std::string_view piece, std::optional<TokenId> id)>;
   Status Divide(std::string_view text, const TimeBudget& budget, const Visit& visit) const;
 
  private:
-  static uint64_t Edge(uint32_t node, char c) { return uint64_t{node} << 8 | static_cast<unsigned char>(c); }
+  static uint64_t Edge(uint32_t node, char c) {
+    return uint64_t{node} << 8 | static_cast<unsigned char>(c);
+  }
 
   std::vector<AddedToken> tokens_;
   std::unordered_map<uint64_t, uint32_t> edges_;   // a trie; node 0 is its root

@@ -37,7 +37,8 @@ struct BpeEncoder::Pair {
 // One text's way from characters to pieces.
 class BpeEncoder::Merger {
  public:
-  Merger(const BpeEncoder& encoder, std::string_view text, const TimeBudget& budget) : encoder_(encoder), text_(text), watch_(budget) {}
+  Merger(const BpeEncoder& encoder, std::string_view text, const TimeBudget& budget)
+      : encoder_(encoder), text_(text), watch_(budget) {}
 
   Status Run(std::vector<TokenId>& ids) {
     LAMINA_RETURN_IF_ERROR(Split());
@@ -55,14 +56,17 @@ class BpeEncoder::Merger {
 
  private:
   Symbol& At(int i) { return symbols_[static_cast<size_t>(i)]; }
-  std::string_view TextOf(const Symbol& symbol) const { return text_.substr(symbol.begin, symbol.length); }
+  std::string_view TextOf(const Symbol& symbol) const {
+    return text_.substr(symbol.begin, symbol.length);
+  }
 
   Status Split() {
     for (size_t at = 0; at < text_.size();) {
       Symbol symbol;
       symbol.begin = at;
       size_t looked = 0;
-      symbol.frozen = encoder_.user_defined_.Match(text_.substr(at), &symbol.length, &looked) != nullptr;
+      symbol.frozen =
+          encoder_.user_defined_.Match(text_.substr(at), &symbol.length, &looked) != nullptr;
       LAMINA_RETURN_IF_ERROR(watch_.Did(looked));
       if (!symbol.frozen) ClassifyUtf8(text_.substr(at), &symbol.length);
       at += symbol.length;
@@ -81,7 +85,8 @@ class BpeEncoder::Merger {
     const std::string_view united = text_.substr(At(left).begin, length);
     const auto found = encoder_.mergeable_.find(united);
     if (found == encoder_.mergeable_.end()) return OkStatus();
-    const SentencePieceModel::Piece& piece = encoder_.model_.pieces[static_cast<size_t>(found->second)];
+    const SentencePieceModel::Piece& piece =
+        encoder_.model_.pieces[static_cast<size_t>(found->second)];
     queue_.push({piece.score, left, right, length});
     if (piece.type == SentencePieceModel::Type::kUnused) splits_[united] = At(left).length;
     return OkStatus();
@@ -90,7 +95,8 @@ class BpeEncoder::Merger {
   Status Merge(const Pair& pair) {
     Symbol& left = At(pair.left);
     Symbol& right = At(pair.right);
-    if (left.length == 0 || right.length == 0 || left.length + right.length != pair.length) return OkStatus();
+    if (left.length == 0 || right.length == 0 || left.length + right.length != pair.length)
+      return OkStatus();
     left.length = pair.length;
     left.next = right.next;
     if (right.next >= 0) At(right.next).prev = pair.left;
@@ -132,7 +138,8 @@ BpeEncoder::BpeEncoder(const SentencePieceModel& model) : model_(model) {
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencePieceModel::Piece& piece = model.pieces[id];
     using Type = SentencePieceModel::Type;
-    const bool mergeable = piece.type == Type::kNormal || piece.type == Type::kUserDefined || piece.type == Type::kUnused;
+    const bool mergeable = piece.type == Type::kNormal || piece.type == Type::kUserDefined ||
+                           piece.type == Type::kUnused;
     (mergeable ? mergeable_ : reserved_).emplace(piece.text, static_cast<TokenId>(id));
     if (mergeable) max_piece_bytes_ = std::max(max_piece_bytes_, piece.text.size());
     if (piece.type == Type::kUserDefined) user_defined_.Add({}, piece.text);
@@ -166,7 +173,8 @@ std::string BpeEncoder::Normalize(std::string_view text) const {
   return normalized;
 }
 
-Status BpeEncoder::Encode(std::string_view text, const TimeBudget& budget, std::vector<TokenId>& ids) const {
+Status BpeEncoder::Encode(std::string_view text, const TimeBudget& budget,
+                          std::vector<TokenId>& ids) const {
   const std::string normalized = Normalize(text);
   return Merger(*this, normalized, budget).Run(ids);
 }

@@ -8,7 +8,8 @@
 namespace lamina {
 namespace {
 
-// Printable Latin-1 characters stand for themselves; the others, in order, are the characters from U+0100 on.
+// Printable Latin-1 characters stand for themselves; the others, in order, are the characters from
+// U+0100 on.
 struct Alphabet {
   std::array<uint16_t, 256> character = {};
   std::array<int16_t, 0x144> byte = {};  // -1: not in the alphabet

@@ -12,14 +12,17 @@ class ByteTokenizer final : public Tokenizer {
  public:
   ByteTokenizer(std::optional<TokenId> bos, std::optional<TokenId> eos) : bos_(bos), eos_(eos) {}
 
-  Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const override {
+  Result<std::vector<TokenId>> Encode(std::string_view text,
+                                      bool add_special_tokens) const override {
     std::vector<TokenId> ids;
     if (add_special_tokens && bos_) ids.push_back(*bos_);
     for (const char c : text) ids.push_back(kFirstByte + static_cast<unsigned char>(c));
     return ids;
   }
 
-  int64_t MinTokens(std::string_view text) const override { return static_cast<int64_t>(text.size()); }
+  int64_t MinTokens(std::string_view text) const override {
+    return static_cast<int64_t>(text.size());
+  }
 
   void Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const override {
     if (skip_special && (id == bos_ || id == eos_)) return;
@@ -28,7 +31,8 @@ class ByteTokenizer final : public Tokenizer {
   }
 
   std::string TokenBytes(TokenId id) const override {
-    return id >= kFirstByte && id < kNumTokens ? std::string(1, static_cast<char>(id - kFirstByte)) : "?";
+    return id >= kFirstByte && id < kNumTokens ? std::string(1, static_cast<char>(id - kFirstByte))
+                                               : "?";
   }
   std::string IdToPiece(TokenId id) const override { return TokenBytes(id); }
 
@@ -42,9 +46,11 @@ class ByteTokenizer final : public Tokenizer {
 
 }  // namespace
 
-Result<std::unique_ptr<Tokenizer>> MakeByteTokenizer(int64_t vocab_size, std::optional<TokenId> bos, std::optional<TokenId> eos) {
+Result<std::unique_ptr<Tokenizer>> MakeByteTokenizer(int64_t vocab_size, std::optional<TokenId> bos,
+                                                     std::optional<TokenId> eos) {
   if (vocab_size < kNumTokens) {
-    return InvalidArgument("a vocabulary of " + std::to_string(vocab_size) + " tokens has no room for the 256 bytes");
+    return InvalidArgument("a vocabulary of " + std::to_string(vocab_size) +
+                           " tokens has no room for the 256 bytes");
   }
   return std::unique_ptr<Tokenizer>(std::make_unique<ByteTokenizer>(bos, eos));
 }

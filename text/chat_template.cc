@@ -16,7 +16,8 @@ std::string TemplateText(const nlohmann::json& value) {
   std::string first;
   if (!value.is_array()) return first;
   for (const auto& entry : value) {
-    if (!entry.is_object() || !entry.contains("template") || !entry["template"].is_string()) continue;
+    if (!entry.is_object() || !entry.contains("template") || !entry["template"].is_string())
+      continue;
     const std::string text = entry["template"].get<std::string>();
     if (entry.contains("name") && entry["name"] == "default") return text;
     if (first.empty()) first = text;
@@ -34,7 +35,8 @@ struct ChatTemplate::State {
 ChatTemplate::ChatTemplate(std::unique_ptr<State> state) : state_(std::move(state)) {}
 ChatTemplate::~ChatTemplate() = default;
 
-Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(const std::string& source, SpecialTokens special_tokens) {
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(const std::string& source,
+                                                          SpecialTokens special_tokens) {
   LAMINA_ASSIGN_OR_RETURN(chat::Block block, chat::Parse(source));
   auto state = std::make_unique<State>(State{std::move(block), std::move(special_tokens)});
   return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(state)));
@@ -56,11 +58,15 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& dir)
     path = config_path + ": chat_template";
     if (config.contains("chat_template")) source = TemplateText(config["chat_template"]);
     if (source.empty())
-      return NotFound(dir + ": the model has no chat template (neither chat_template.jinja nor chat_template in tokenizer_config.json)");
+      return NotFound(dir +
+                      ": the model has no chat template (neither chat_template.jinja nor "
+                      "chat_template in tokenizer_config.json)");
   }
   SpecialTokens special_tokens = {{"bos_token", ""}, {"eos_token", ""}};
-  for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}) {
-    if (config.contains(name) && !config[name].is_null()) special_tokens[name] = SpecialTokenText(config[name]);
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token",
+                           "cls_token", "mask_token"}) {
+    if (config.contains(name) && !config[name].is_null())
+      special_tokens[name] = SpecialTokenText(config[name]);
   }
   auto parsed = Parse(source, std::move(special_tokens));
   if (!parsed.ok()) return parsed.status().WithContext(path);
@@ -71,13 +77,15 @@ Result<std::string> ChatTemplate::Render(const ChatInput& input) const {
   chat::Dict globals;
   globals.Set("tools", chat::Value::MakeNone());
   globals.Set("documents", chat::Value::MakeNone());
-  for (const auto& [name, value] : input.variables.items()) globals.Set(name, chat::Value::FromJson(value));
+  for (const auto& [name, value] : input.variables.items())
+    globals.Set(name, chat::Value::FromJson(value));
   chat::List messages;
   for (const ChatMessage& message : input.messages) {
     chat::Dict dict;
     dict.Set("role", chat::Value(message.role));
     dict.Set("content", chat::Value(message.content));
-    for (const auto& [name, value] : message.rest.items()) dict.Append(name, chat::Value::FromJson(value));
+    for (const auto& [name, value] : message.rest.items())
+      dict.Append(name, chat::Value::FromJson(value));
     messages.emplace_back(std::move(dict));
   }
   globals.Set("messages", chat::Value(std::move(messages)));

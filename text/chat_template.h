@@ -1,11 +1,13 @@
 // Turns a conversation into a prompt, with the template that comes with a chat model.
 //
-// Templates are written in Jinja. This reads the part of the language that chat templates use: text, {{ output }}, {% for %} with else,
-// filter, break, continue and `loop`, {% if %}, {% set %} with its blocks, {% macro %}, {% generation %}, namespace(), the operators,
-// inline if, indexing and slices, common filters, tests, string and dict methods, comments and white space control with trim_blocks and
-// lstrip_blocks on. As in the transformers library, raise_exception() and strftime_now() are there, and `tools` and `documents` are none
-// unless they are given. What it cannot do (includes, {% call %}, chained comparisons, ...) is named in an error when the template is
-// loaded, or when it is reached.
+// Templates are written in Jinja. This reads the part of the language that chat templates use:
+// text, {{ output }}, {% for %} with else, filter, break, continue and `loop`, {% if %}, {% set %}
+// with its blocks, {% macro %}, {% generation %}, namespace(), the operators, inline if, indexing
+// and slices, common filters, tests, string and dict methods, comments and white space control with
+// trim_blocks and lstrip_blocks on. As in the transformers library, raise_exception() and
+// strftime_now() are there, and `tools` and `documents` are none unless they are given. What it
+// cannot do (includes, {% call %}, chained comparisons, ...) is named in an error when the template
+// is loaded, or when it is reached.
 #pragma once
 
 #include <ctime>
@@ -22,14 +24,16 @@ namespace lamina {
 struct ChatMessage {
   std::string role;
   std::string content;
-  nlohmann::json rest = nlohmann::json::object();  // further keys, "name" for example; templates see them in alphabetical order
+  // Further keys, "name" for example; templates see them in alphabetical order.
+  nlohmann::json rest = nlohmann::json::object();
 };
 
 struct ChatInput {
   std::vector<ChatMessage> messages;
   bool add_generation_prompt = true;
-  nlohmann::json variables = nlohmann::json::object();  // further variables by name; they cannot replace those of lamina
-  std::time_t now = std::time(nullptr);                 // what strftime_now() writes, as local time
+  // Further variables by name; they cannot replace those of lamina.
+  nlohmann::json variables = nlohmann::json::object();
+  std::time_t now = std::time(nullptr);  // what strftime_now() writes, as local time
 };
 
 // Thread: any; immutable after loading.
@@ -37,17 +41,21 @@ class ChatTemplate {
  public:
   ~ChatTemplate();
 
-  // From a checkpoint folder: chat_template.jinja, else "chat_template" of tokenizer_config.json (a string, or a list of {"name",
-  // "template"} of which "default" is taken). kNotFound: the model has none. Others as Parse, with the file's name.
+  // From a checkpoint folder: chat_template.jinja, else "chat_template" of tokenizer_config.json (a
+  // string, or a list of {"name", "template"} of which "default" is taken). kNotFound: the model
+  // has none. Others as Parse, with the file's name.
   static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& dir);
 
-  // `special_tokens`: texts by name ("bos_token"); templates write them into the prompt. kInvalidArgument, kUnimplemented: "line N: ...".
+  // `special_tokens`: texts by name ("bos_token"); templates write them into the prompt.
+  // kInvalidArgument, kUnimplemented: "line N: ...".
   using SpecialTokens = std::map<std::string, std::string>;
-  static Result<std::unique_ptr<ChatTemplate>> Parse(const std::string& source, SpecialTokens special_tokens);
+  static Result<std::unique_ptr<ChatTemplate>> Parse(const std::string& source,
+                                                     SpecialTokens special_tokens);
 
-  // The prompt's text. It holds the beginning-of-sequence token already if the template wants one: tokenise it without adding another.
-  // Errors are the client's: the template refused the conversation, or something is missing in it. REQUIRES: JSON values are nested less
-  // than 1,000 deep.
+  // The prompt's text. It holds the beginning-of-sequence token already if the template wants one:
+  // tokenise it without adding another. Errors are the client's: the template refused the
+  // conversation, or something is missing in it. REQUIRES: JSON values are nested less than 1,000
+  // deep.
   Result<std::string> Render(const ChatInput& input) const;
 
  private:

@@ -14,15 +14,16 @@ struct Match {
   const std::string* stop = nullptr;
 };
 
-// The stop string that is complete first; of two that end together the longer one. So the result is the same whether text comes in one
-// piece or in many.
+// The stop string that is complete first; of two that end together the longer one. So the result is
+// the same whether text comes in one piece or in many.
 Match FirstMatch(const std::string& text, const std::vector<std::string>& stops) {
   Match first;
   for (const std::string& stop : stops) {
     const size_t begin = text.find(stop);
     if (begin == std::string::npos) continue;
     const size_t end = begin + stop.size();
-    if (first.stop == nullptr || end < first.end || (end == first.end && begin < first.begin)) first = {begin, end, &stop};
+    if (first.stop == nullptr || end < first.end || (end == first.end && begin < first.begin))
+      first = {begin, end, &stop};
   }
   return first;
 }
@@ -40,10 +41,12 @@ size_t PossibleStopBytes(const std::string& text, const std::vector<std::string>
 
 }  // namespace
 
-Detokenizer::Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options, std::span<const TokenId> prompt)
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options,
+                         std::span<const TokenId> prompt)
     : tokenizer_(tokenizer), options_(std::move(options)) {
   std::string prompt_text;
-  for (const TokenId token : prompt) tokenizer_.Append(state_, token, options_.skip_special_tokens, prompt_text);
+  for (const TokenId token : prompt)
+    tokenizer_.Append(state_, token, options_.skip_special_tokens, prompt_text);
 }
 
 std::string Detokenizer::Push(TokenId token) {
@@ -51,7 +54,8 @@ std::string Detokenizer::Push(TokenId token) {
   ++num_tokens_;
   const size_t held_before = held_.size();
   tokenizer_.Append(state_, token, options_.skip_special_tokens, held_);
-  num_characters_ += static_cast<int64_t>(CountCodePoints(std::string_view(held_).substr(held_before)));
+  num_characters_ +=
+      static_cast<int64_t>(CountCodePoints(std::string_view(held_).substr(held_before)));
   if (num_tokens_ < options_.min_tokens) return std::exchange(held_, {});
   return TakeCertain();
 }

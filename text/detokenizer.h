@@ -18,13 +18,16 @@ struct DetokenizerOptions {
   int64_t min_tokens = 0;  // stop strings are not looked for before so many tokens
 };
 
-// Everything that was returned, joined, is the text of prompt + continuation without the prompt's text, cut at the first stop string. It
-// does not depend on how the text is divided into tokens. Returned text consists of whole characters; the end of the text that could be the
-// beginning of a stop string is held back.
+// Everything that was returned, joined, is the text of prompt + continuation without the prompt's
+// text, cut at the first stop string. It does not depend on how the text is divided into tokens.
+// Returned text consists of whole characters; the end of the text that could be the beginning of a
+// stop string is held back.
 class Detokenizer {
  public:
-  // Borrows the tokenizer. `prompt`: the tokens that the continuation follows; they decide about the space at its start.
-  Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options, std::span<const TokenId> prompt);
+  // Borrows the tokenizer. `prompt`: the tokens that the continuation follows; they decide about
+  // the space at its start.
+  Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options,
+              std::span<const TokenId> prompt);
 
   // The text that is certain now, often one token's. Once a stop string was found: "".
   std::string Push(TokenId token);
@@ -32,7 +35,8 @@ class Detokenizer {
   // What was held back: nothing follows.
   std::string Finish();
 
-  // Characters of the text so far, with those that are held back: where the next token's text begins.
+  // Characters of the text so far, with those that are held back: where the next token's text
+  // begins.
   int64_t num_characters() const { return num_characters_; }
 
   // The stop string that ended the text.

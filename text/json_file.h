@@ -11,7 +11,8 @@ namespace lamina {
 // kNotFound: no such file; kInvalidArgument: not a JSON object.
 Result<nlohmann::json> ReadJsonFile(const std::string& path);
 
-// A special token as tokenizer_config.json writes it: a string, or an object with "content"; "" for anything else.
+// A special token as tokenizer_config.json writes it: a string, or an object with "content"; "" for
+// anything else.
 std::string SpecialTokenText(const nlohmann::json& value);
 
 }  // namespace lamina

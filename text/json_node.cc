@@ -18,7 +18,8 @@ bool JsonNode::Has(std::string_view key) const {
 Result<JsonNode> JsonNode::Get(std::string_view key) const {
   if (!value_->is_object()) return Invalid("an object");
   const auto found = value_->find(key);
-  if (found == value_->end() || found->is_null()) return InvalidArgument(Below(path_, key) + " is missing");
+  if (found == value_->end() || found->is_null())
+    return InvalidArgument(Below(path_, key) + " is missing");
   return JsonNode(*found, Below(path_, key));
 }
 
@@ -26,7 +27,8 @@ Result<std::vector<JsonNode>> JsonNode::Entries() const {
   if (!value_->is_array()) return Invalid("a list");
   std::vector<JsonNode> entries;
   entries.reserve(value_->size());
-  for (size_t i = 0; i < value_->size(); ++i) entries.emplace_back((*value_)[i], path_ + "[" + std::to_string(i) + "]");
+  for (size_t i = 0; i < value_->size(); ++i)
+    entries.emplace_back((*value_)[i], path_ + "[" + std::to_string(i) + "]");
   return entries;
 }
 
@@ -41,7 +43,8 @@ Result<bool> JsonNode::Flag() const {
 }
 
 Result<int64_t> JsonNode::Int(int64_t min, int64_t max) const {
-  const bool fits = value_->is_number_integer() && (!value_->is_number_unsigned() || value_->get<uint64_t>() <= uint64_t{INT64_MAX});
+  const bool fits = value_->is_number_integer() && (!value_->is_number_unsigned() ||
+                                                    value_->get<uint64_t>() <= uint64_t{INT64_MAX});
   if (!fits || value_->get<int64_t>() < min || value_->get<int64_t>() > max) {
     return Invalid("an integer from " + std::to_string(min) + " to " + std::to_string(max));
   }
@@ -60,13 +63,15 @@ Result<bool> JsonNode::Flag(std::string_view key, bool fallback) const {
   return node.Flag();
 }
 
-Result<int64_t> JsonNode::Int(std::string_view key, int64_t fallback, int64_t min, int64_t max) const {
+Result<int64_t> JsonNode::Int(std::string_view key, int64_t fallback, int64_t min,
+                              int64_t max) const {
   if (!Has(key)) return fallback;
   LAMINA_ASSIGN_OR_RETURN(const JsonNode node, Get(key));
   return node.Int(min, max);
 }
 
-Status JsonNode::ForEach(std::string_view key, const std::function<Status(const JsonNode&)>& visit) const {
+Status JsonNode::ForEach(std::string_view key,
+                         const std::function<Status(const JsonNode&)>& visit) const {
   if (!Has(key)) return OkStatus();
   LAMINA_ASSIGN_OR_RETURN(const JsonNode list, Get(key));
   LAMINA_ASSIGN_OR_RETURN(const std::vector<JsonNode> entries, list.Entries());
@@ -78,13 +83,15 @@ std::string JsonNode::Shown() const {
   if (value_->is_object()) return value_->empty() ? "an empty object" : "an object";
   if (value_->is_array()) return "a list";
   constexpr size_t kMaxShown = 80;
-  std::string text = value_->dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+  std::string text =
+      value_->dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
   if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
   return text;
 }
 
 Status JsonNode::Unsupported(std::string_view understood) const {
-  return Unimplemented(path_ + " is " + Shown() + ", which is not supported; " + std::string(understood));
+  return Unimplemented(path_ + " is " + Shown() + ", which is not supported; " +
+                       std::string(understood));
 }
 
 Status JsonNode::Invalid(std::string_view expected) const {

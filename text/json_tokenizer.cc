@@ -18,7 +18,8 @@
 namespace lamina {
 namespace {
 
-// Of a text. Unicode's forms make at most eleven bytes of one, and long texts never grow so much; a space written as U+2581 has three.
+// Of a text. Unicode's forms make at most eleven bytes of one, and long texts never grow so much; a
+// space written as U+2581 has three.
 size_t MaxNormalizedBytes(size_t text_bytes) {
   constexpr size_t kMaxGrowth = 16, kLongMaxGrowth = 3, kLong = 8 << 20, kSlack = 64 << 10;
   return std::min(text_bytes * kMaxGrowth, std::max(kLong, text_bytes * kLongMaxGrowth)) + kSlack;
@@ -34,11 +35,16 @@ class JsonTokenizer final : public Tokenizer {
  public:
   Status Read(const JsonNode& file, const JsonNode& config);
 
-  Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const override;
+  Result<std::vector<TokenId>> Encode(std::string_view text,
+                                      bool add_special_tokens) const override;
   int64_t MinTokens(std::string_view text) const override;
   void Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const override;
-  void Finish(DecodeState& state, std::string& text) const override { decoder_.Finish(state, text); }
-  std::string TokenBytes(TokenId id) const override { return InVocabulary(id) ? entries_[static_cast<size_t>(id)].decoded.text : ""; }
+  void Finish(DecodeState& state, std::string& text) const override {
+    decoder_.Finish(state, text);
+  }
+  std::string TokenBytes(TokenId id) const override {
+    return InVocabulary(id) ? entries_[static_cast<size_t>(id)].decoded.text : "";
+  }
   std::string IdToPiece(TokenId id) const override;
   int64_t vocab_size() const override { return static_cast<int64_t>(entries_.size()); }
   std::optional<TokenId> bos() const override { return bos_; }
@@ -48,7 +54,8 @@ class JsonTokenizer final : public Tokenizer {
   class WordCache;
 
   bool InVocabulary(TokenId id) const {
-    return id >= 0 && static_cast<size_t>(id) < entries_.size() && entries_[static_cast<size_t>(id)].in_use;
+    return id >= 0 && static_cast<size_t>(id) < entries_.size() &&
+           entries_[static_cast<size_t>(id)].in_use;
   }
   Status ReadAddedTokens(const JsonNode& file);
   Status ReadConfigTokens(const JsonNode& config);
@@ -77,7 +84,8 @@ class JsonTokenizer final : public Tokenizer {
   std::optional<TokenId> bos_, eos_;
 };
 
-// The words of one text that were encoded already: most of them come again. It lives as long as one call, so threads share nothing.
+// The words of one text that were encoded already: most of them come again. It lives as long as one
+// call, so threads share nothing.
 class JsonTokenizer::WordCache {
  public:
   explicit WordCache(const RankedBpe& bpe) : bpe_(bpe) {}
@@ -111,7 +119,10 @@ class JsonTokenizer::WordCache {
 // One text while it is encoded.
 struct JsonTokenizer::Encoding {
   Encoding(const RankedBpe& bpe, size_t text_bytes)
-      : cache(bpe), budget(TokenizerTime(text_bytes)), watch(budget), normalized_bytes_left(MaxNormalizedBytes(text_bytes)) {}
+      : cache(bpe),
+        budget(TokenizerTime(text_bytes)),
+        watch(budget),
+        normalized_bytes_left(MaxNormalizedBytes(text_bytes)) {}
 
   WordCache cache;
   const TimeBudget budget;
@@ -134,7 +145,8 @@ Status JsonTokenizer::Read(const JsonNode& file, const JsonNode& config) {
     LAMINA_ASSIGN_OR_RETURN(decoder_, TokenDecoder::Read(node));
   }
   LAMINA_ASSIGN_OR_RETURN(const JsonNode model, file.Get("model"));
-  LAMINA_ASSIGN_OR_RETURN(bpe_, RankedBpe::Read(model, pre_tokenizer_ && pre_tokenizer_->is_byte_level()));
+  LAMINA_ASSIGN_OR_RETURN(
+      bpe_, RankedBpe::Read(model, pre_tokenizer_ && pre_tokenizer_->is_byte_level()));
   if (file.Has("post_processor")) {
     LAMINA_ASSIGN_OR_RETURN(const JsonNode node, file.Get("post_processor"));
     LAMINA_ASSIGN_OR_RETURN(processor_, TemplateProcessor::Read(node));
@@ -156,7 +168,8 @@ Status JsonTokenizer::ReadAddedTokens(const JsonNode& file) {
   });
 }
 
-// tokenizer_config.json repeats the added tokens; what it says about one replaces what tokenizer.json says.
+// tokenizer_config.json repeats the added tokens; what it says about one replaces what
+// tokenizer.json says.
 Status JsonTokenizer::ReadConfigTokens(const JsonNode& config) {
   if (!config.Has("added_tokens_decoder")) return OkStatus();
   LAMINA_ASSIGN_OR_RETURN(const JsonNode tokens, config.Get("added_tokens_decoder"));
@@ -165,7 +178,8 @@ Status JsonTokenizer::ReadConfigTokens(const JsonNode& config) {
     int64_t id = -1;
     const auto read = std::from_chars(key.data(), key.data() + key.size(), id);
     const JsonNode node(value, tokens.path() + "[\"" + key.substr(0, 80) + "\"]");
-    if (read.ec != std::errc() || read.ptr != key.data() + key.size()) return node.Invalid("an id as its key");
+    if (read.ec != std::errc() || read.ptr != key.data() + key.size())
+      return node.Invalid("an id as its key");
     LAMINA_RETURN_IF_ERROR(AddToken(node, id, true));
   }
   return OkStatus();
@@ -177,24 +191,31 @@ Status JsonTokenizer::AddToken(const JsonNode& node, int64_t id, bool normalized
   LAMINA_ASSIGN_OR_RETURN(const JsonNode content, node.Get("content"));
   LAMINA_ASSIGN_OR_RETURN(token.text, content.Text());
   LAMINA_ASSIGN_OR_RETURN(token.special, node.Flag("special", false));
-  LAMINA_ASSIGN_OR_RETURN(token.normalized, node.Flag("normalized", normalized_by_default && !token.special));
+  LAMINA_ASSIGN_OR_RETURN(token.normalized,
+                          node.Flag("normalized", normalized_by_default && !token.special));
   LAMINA_ASSIGN_OR_RETURN(token.single_word, node.Flag("single_word", false));
   LAMINA_ASSIGN_OR_RETURN(token.lstrip, node.Flag("lstrip", false));
   LAMINA_ASSIGN_OR_RETURN(token.rstrip, node.Flag("rstrip", false));
   if (token.text.empty()) return OkStatus();
-  const int64_t max_id = static_cast<int64_t>(bpe_->pieces().size() + added_.size()) * 4 + (1 << 16);  // bounds what a small file can need
+  // Bounds what a small file can need.
+  const int64_t max_id =
+      static_cast<int64_t>(bpe_->pieces().size() + added_.size()) * 4 + (1 << 16);
   if (id < 0 || id > max_id) {
-    return InvalidArgument(node.path() + ": the id " + std::to_string(id) + " is far beyond the vocabulary of " +
+    return InvalidArgument(node.path() + ": the id " + std::to_string(id) +
+                           " is far beyond the vocabulary of " +
                            std::to_string(bpe_->pieces().size()) + " tokens");
   }
   if (token.text.size() > kMaxAddedTokenBytes) {
-    return InvalidArgument(node.path() + ": the added token \"" + Shortened(token.text, 80) + "\" has " +
-                           std::to_string(token.text.size()) + " bytes, expected at most " + std::to_string(kMaxAddedTokenBytes));
+    return InvalidArgument(node.path() + ": the added token \"" + Shortened(token.text, 80) +
+                           "\" has " + std::to_string(token.text.size()) +
+                           " bytes, expected at most " + std::to_string(kMaxAddedTokenBytes));
   }
   added_bytes_ += token.text.size();
-  if (added_bytes_ > 2 * kMaxAddedTokensBytes || added_.size() >= kMaxAddedTokens) {  // tokenizer_config.json repeats them
-    return InvalidArgument(node.path() + ": expected at most " + std::to_string(kMaxAddedTokens) + " added tokens of " +
-                           std::to_string(kMaxAddedTokensBytes) + " bytes in all");
+  // tokenizer_config.json repeats them.
+  if (added_bytes_ > 2 * kMaxAddedTokensBytes || added_.size() >= kMaxAddedTokens) {
+    return InvalidArgument(node.path() + ": expected at most " + std::to_string(kMaxAddedTokens) +
+                           " added tokens of " + std::to_string(kMaxAddedTokensBytes) +
+                           " bytes in all");
   }
   token.id = IdOf(token.text).value_or(static_cast<TokenId>(id));
   added_[token.text] = std::move(token);
@@ -208,7 +229,8 @@ Status JsonTokenizer::ReadSpecialNames(const JsonNode& config) {
     const std::optional<TokenId> id = IdOf(text);
     if (id && !added_.contains(text)) added_[text] = {text, *id, /*special=*/true};
   };
-  for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+  for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
+                          "cls_token", "mask_token"}) {
     if (config.Has(key)) add(config.value()[key]);
   }
   return config.ForEach("additional_special_tokens", [&](const JsonNode& node) {
@@ -222,17 +244,22 @@ std::optional<TokenId> JsonTokenizer::IdOf(const std::string& text) const {
   return bpe_->Find(text);
 }
 
-// Of a Llama or Gemma tokenizer the template follows "add_bos_token" and "add_eos_token", as in the transformers library.
+// Of a Llama or Gemma tokenizer the template follows "add_bos_token" and "add_eos_token", as in the
+// transformers library.
 Status JsonTokenizer::ReadConfig(const JsonNode& config) {
-  const auto id_of = [&](const char* key) { return config.Has(key) ? IdOf(SpecialTokenText(config.value()[key])) : std::nullopt; };
+  const auto id_of = [&](const char* key) {
+    return config.Has(key) ? IdOf(SpecialTokenText(config.value()[key])) : std::nullopt;
+  };
   bos_ = id_of("bos_token");
   eos_ = id_of("eos_token");
   LAMINA_ASSIGN_OR_RETURN(const std::string tokenizer_class, config.Text("tokenizer_class", ""));
   LAMINA_ASSIGN_OR_RETURN(const bool add_bos, config.Flag("add_bos_token", true));
   LAMINA_ASSIGN_OR_RETURN(const bool add_eos, config.Flag("add_eos_token", false));
-  const bool decides = tokenizer_class.starts_with("LlamaTokenizer") || tokenizer_class.starts_with("CodeLlamaTokenizer") ||
+  const bool decides = tokenizer_class.starts_with("LlamaTokenizer") ||
+                       tokenizer_class.starts_with("CodeLlamaTokenizer") ||
                        tokenizer_class.starts_with("GemmaTokenizer");
-  if (decides) processor_ = TemplateProcessor(add_bos ? bos_ : std::nullopt, add_eos ? eos_ : std::nullopt);
+  if (decides)
+    processor_ = TemplateProcessor(add_bos ? bos_ : std::nullopt, add_eos ? eos_ : std::nullopt);
   if (!bos_ && !processor_.before().empty()) bos_ = processor_.before().front();
   return OkStatus();
 }
@@ -244,10 +271,12 @@ Status JsonTokenizer::PrepareFinders() {
   size_t normalized_bytes = 0;
   for (const auto& [text, token] : added_) {
     if (token.normalized && normalizer_) {
-      LAMINA_ASSIGN_OR_RETURN(const std::string normalized, normalizer_->Apply(text, 4 * kMaxAddedTokenBytes, budget));
+      LAMINA_ASSIGN_OR_RETURN(const std::string normalized,
+                              normalizer_->Apply(text, 4 * kMaxAddedTokenBytes, budget));
       normalized_bytes += normalized.size();
       if (normalized_bytes > 2 * kMaxAddedTokensBytes)
-        return OutOfSpace("the added tokens are normalized to more than " + std::to_string(2 * kMaxAddedTokensBytes) + " bytes");
+        return OutOfSpace("the added tokens are normalized to more than " +
+                          std::to_string(2 * kMaxAddedTokensBytes) + " bytes");
       in_normalized_text_.Add(token, normalized);
     } else {
       (token.normalized ? in_normalized_text_ : in_raw_text_).Add(token, text);
@@ -271,12 +300,15 @@ Status JsonTokenizer::PrepareEntries() {
     LAMINA_ASSIGN_OR_RETURN(TokenDecoder::Token decoded, decoder_.Prepare(piece, budget));
     decoded_bytes += decoded.text.size();
     if (decoded_bytes > MaxNormalizedBytes(text_bytes))
-      return OutOfSpace("the decoder makes more than " + std::to_string(MaxNormalizedBytes(text_bytes)) + " bytes of the vocabulary");
+      return OutOfSpace("the decoder makes more than " +
+                        std::to_string(MaxNormalizedBytes(text_bytes)) +
+                        " bytes of the vocabulary");
     entries_[static_cast<size_t>(id)] = {std::move(decoded), true, special};
     return OkStatus();
   };
   for (size_t id = 0; id < pieces.size(); ++id) {
-    if (!pieces[id].empty()) LAMINA_RETURN_IF_ERROR(set(static_cast<TokenId>(id), pieces[id], false));
+    if (!pieces[id].empty())
+      LAMINA_RETURN_IF_ERROR(set(static_cast<TokenId>(id), pieces[id], false));
     max_token_bytes_ = std::max(max_token_bytes_, pieces[id].size());
   }
   for (const auto& [text, token] : added_) {
@@ -286,47 +318,56 @@ Status JsonTokenizer::PrepareEntries() {
   return OkStatus();
 }
 
-Result<std::vector<TokenId>> JsonTokenizer::Encode(std::string_view text, bool add_special_tokens) const {
+Result<std::vector<TokenId>> JsonTokenizer::Encode(std::string_view text,
+                                                   bool add_special_tokens) const {
   Encoding encoding(*bpe_, text.size());
   if (add_special_tokens) encoding.ids = processor_.before();
-  LAMINA_RETURN_IF_ERROR(in_raw_text_.Divide(text, encoding.budget, [&](std::string_view piece, std::optional<TokenId> id) -> Status {
-    if (!id) return EncodeText(piece, piece.data() == text.data(), encoding);
-    encoding.ids.push_back(*id);
-    return OkStatus();
-  }));
-  if (add_special_tokens) encoding.ids.insert(encoding.ids.end(), processor_.after().begin(), processor_.after().end());
+  LAMINA_RETURN_IF_ERROR(in_raw_text_.Divide(
+      text, encoding.budget, [&](std::string_view piece, std::optional<TokenId> id) -> Status {
+        if (!id) return EncodeText(piece, piece.data() == text.data(), encoding);
+        encoding.ids.push_back(*id);
+        return OkStatus();
+      }));
+  if (add_special_tokens)
+    encoding.ids.insert(encoding.ids.end(), processor_.after().begin(), processor_.after().end());
   return std::move(encoding.ids);
 }
 
 Status JsonTokenizer::EncodeText(std::string_view text, bool is_start, Encoding& encoding) const {
   std::string normalized;
   if (normalizer_) {
-    LAMINA_ASSIGN_OR_RETURN(normalized, normalizer_->Apply(std::string(text), encoding.normalized_bytes_left, encoding.budget));
+    LAMINA_ASSIGN_OR_RETURN(
+        normalized,
+        normalizer_->Apply(std::string(text), encoding.normalized_bytes_left, encoding.budget));
     encoding.normalized_bytes_left -= normalized.size();
   }
   const std::string_view searched = normalizer_ ? std::string_view(normalized) : text;
-  return in_normalized_text_.Divide(searched, encoding.budget, [&](std::string_view piece, std::optional<TokenId> id) -> Status {
-    if (!id) return EncodeWords(piece, is_start && piece.data() == searched.data(), encoding);
-    encoding.ids.push_back(*id);
-    return OkStatus();
-  });
+  return in_normalized_text_.Divide(
+      searched, encoding.budget, [&](std::string_view piece, std::optional<TokenId> id) -> Status {
+        if (!id) return EncodeWords(piece, is_start && piece.data() == searched.data(), encoding);
+        encoding.ids.push_back(*id);
+        return OkStatus();
+      });
 }
 
 Status JsonTokenizer::EncodeWords(std::string_view text, bool is_start, Encoding& encoding) const {
   if (!pre_tokenizer_) return encoding.cache.Encode(text, encoding.watch, encoding.ids);
-  LAMINA_ASSIGN_OR_RETURN(const PreTokenizer::Words words, pre_tokenizer_->Divide(text, is_start, encoding.budget));
-  for (const std::string_view word : words.words) LAMINA_RETURN_IF_ERROR(encoding.cache.Encode(word, encoding.watch, encoding.ids));
+  LAMINA_ASSIGN_OR_RETURN(const PreTokenizer::Words words,
+                          pre_tokenizer_->Divide(text, is_start, encoding.budget));
+  for (const std::string_view word : words.words)
+    LAMINA_RETURN_IF_ERROR(encoding.cache.Encode(word, encoding.watch, encoding.ids));
   return OkStatus();
 }
 
 int64_t JsonTokenizer::MinTokens(std::string_view text) const {
   const std::optional<size_t> shrink = normalizer_ ? normalizer_->max_shrink() : 1;
-  const bool loses_text =
-      !bpe_->loses_nothing() || added_tokens_take_spaces_ || (pre_tokenizer_ && pre_tokenizer_->drops_text()) || !shrink;
+  const bool loses_text = !bpe_->loses_nothing() || added_tokens_take_spaces_ ||
+                          (pre_tokenizer_ && pre_tokenizer_->drops_text()) || !shrink;
   return loses_text ? 0 : static_cast<int64_t>(text.size() / max_token_bytes_ / *shrink);
 }
 
-void JsonTokenizer::Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const {
+void JsonTokenizer::Append(DecodeState& state, TokenId id, bool skip_special,
+                           std::string& text) const {
   if (!InVocabulary(id)) return;
   const Entry& entry = entries_[static_cast<size_t>(id)];
   if (!entry.special || !skip_special) decoder_.Append(state, entry.decoded, text);
@@ -352,12 +393,14 @@ Result<std::unique_ptr<Tokenizer>> LoadJsonTokenizer(const std::string& dir) {
   return ParseJsonTokenizer(file, config, path);
 }
 
-Result<std::unique_ptr<Tokenizer>> ParseJsonTokenizer(const nlohmann::json& tokenizer, const nlohmann::json& config,
+Result<std::unique_ptr<Tokenizer>> ParseJsonTokenizer(const nlohmann::json& tokenizer,
+                                                      const nlohmann::json& config,
                                                       const std::string& path) {
   const size_t folder_end = path.rfind('/') + 1;  // 0 if there is none
   auto read = std::make_unique<JsonTokenizer>();
   LAMINA_RETURN_IF_ERROR(
-      read->Read(JsonNode(tokenizer, path + ": "), JsonNode(config, path.substr(0, folder_end) + "tokenizer_config.json: ")));
+      read->Read(JsonNode(tokenizer, path + ": "),
+                 JsonNode(config, path.substr(0, folder_end) + "tokenizer_config.json: ")));
   return std::unique_ptr<Tokenizer>(std::move(read));
 }
 

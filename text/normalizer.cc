@@ -9,12 +9,16 @@ namespace {
 constexpr size_t kMaxShrink = 1 << 20;  // to which it says something about a text's tokens
 
 constexpr std::string_view kUnderstoodNormalizers =
-    "understood are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip and Sequence (convert the tokenizer, or use its "
+    "understood are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip and Sequence (convert "
+    "the tokenizer, or use its "
     "tokenizer.model)";
 
 std::optional<NormalForm> FormOf(std::string_view type) {
   constexpr std::array<std::pair<std::string_view, NormalForm>, 4> kForms = {
-      {{"NFC", NormalForm::kNfc}, {"NFD", NormalForm::kNfd}, {"NFKC", NormalForm::kNfkc}, {"NFKD", NormalForm::kNfkd}}};
+      {{"NFC", NormalForm::kNfc},
+       {"NFD", NormalForm::kNfd},
+       {"NFKC", NormalForm::kNfkc},
+       {"NFKD", NormalForm::kNfkd}}};
   for (const auto& [name, form] : kForms) {
     if (name == type) return form;
   }
@@ -26,7 +30,8 @@ std::optional<NormalForm> FormOf(std::string_view type) {
 Result<std::unique_ptr<Regex>> ReadPattern(const JsonNode& step) {
   LAMINA_ASSIGN_OR_RETURN(const JsonNode pattern, step.Get("pattern"));
   const bool is_text = pattern.Has("String");
-  if (!is_text && !pattern.Has("Regex")) return pattern.Unsupported("understood are {\"String\": ...} and {\"Regex\": ...}");
+  if (!is_text && !pattern.Has("Regex"))
+    return pattern.Unsupported("understood are {\"String\": ...} and {\"Regex\": ...}");
   LAMINA_ASSIGN_OR_RETURN(const JsonNode node, pattern.Get(is_text ? "String" : "Regex"));
   LAMINA_ASSIGN_OR_RETURN(const std::string text, node.Text());
   auto regex = is_text ? Regex::Literal(text) : Regex::Compile(text);
@@ -44,10 +49,12 @@ Status Normalizer::Add(const JsonNode& node, int depth) {
   LAMINA_ASSIGN_OR_RETURN(const JsonNode type_node, node.Get("type"));
   LAMINA_ASSIGN_OR_RETURN(const std::string type, type_node.Text());
   if (type == "Sequence" && depth < kMaxSequenceDepth) {
-    return node.ForEach("normalizers", [&](const JsonNode& entry) { return Add(entry, depth + 1); });
+    return node.ForEach("normalizers",
+                        [&](const JsonNode& entry) { return Add(entry, depth + 1); });
   }
   if (steps_.size() == kMaxSequenceSteps)
-    return InvalidArgument(node.path() + " is one step of more than " + std::to_string(kMaxSequenceSteps));
+    return InvalidArgument(node.path() + " is one step of more than " +
+                           std::to_string(kMaxSequenceSteps));
   if (type == "Replace") return AddReplace(node);
   Step step;
   if (const auto form = FormOf(type)) {
@@ -92,17 +99,20 @@ void Normalizer::MayShrink(size_t factor) {
   if (max_shrink_) *max_shrink_ *= factor;
 }
 
-Result<std::string> Normalizer::Apply(std::string text, size_t max_bytes, const TimeBudget& budget) const {
+Result<std::string> Normalizer::Apply(std::string text, size_t max_bytes,
+                                      const TimeBudget& budget) const {
   for (const Step& step : steps_) {
     LAMINA_RETURN_IF_ERROR(budget.Check());
     LAMINA_ASSIGN_OR_RETURN(text, Apply(step, std::move(text), max_bytes, budget));
     if (text.size() > max_bytes)
-      return OutOfSpace("the tokenizer's normalizer makes more than " + std::to_string(max_bytes) + " bytes of this text");
+      return OutOfSpace("the tokenizer's normalizer makes more than " + std::to_string(max_bytes) +
+                        " bytes of this text");
   }
   return text;
 }
 
-Result<std::string> Normalizer::Apply(const Step& step, std::string text, size_t max_bytes, const TimeBudget& budget) {
+Result<std::string> Normalizer::Apply(const Step& step, std::string text, size_t max_bytes,
+                                      const TimeBudget& budget) {
   switch (step.kind) {
     case Step::Kind::kForm: return Normalized(text, step.form);
     case Step::Kind::kLowercase: return Lowercase(text);

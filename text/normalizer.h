@@ -16,8 +16,8 @@ namespace lamina {
 // Thread: any; immutable after reading.
 class Normalizer {
  public:
-  // What `node`, the value of "normalizer", describes: NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, Sequence of such.
-  // kUnimplemented: another kind; kInvalidArgument.
+  // What `node`, the value of "normalizer", describes: NFC, NFD, NFKC, NFKD, Lowercase, Prepend,
+  // Replace, Strip, Sequence of such. kUnimplemented: another kind; kInvalidArgument.
   static Result<Normalizer> Read(const JsonNode& node);
 
   // At most `max_bytes` bytes. Errors as Regex::ReplaceAll. REQUIRES: valid UTF-8.
@@ -40,7 +40,8 @@ class Normalizer {
   Status Add(const JsonNode& node, int depth);
   Status AddReplace(const JsonNode& node);
   void MayShrink(size_t factor);  // by one more step
-  static Result<std::string> Apply(const Step& step, std::string text, size_t max_bytes, const TimeBudget& budget);
+  static Result<std::string> Apply(const Step& step, std::string text, size_t max_bytes,
+                                   const TimeBudget& budget);
 
   std::vector<Step> steps_;
   std::optional<size_t> max_shrink_ = 1;

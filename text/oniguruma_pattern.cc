@@ -6,9 +6,11 @@
 namespace lamina {
 namespace {
 
-// Oniguruma's sets, as the content of a PCRE2 class. PCRE2's own \s has U+180E as well; its \w lacks marks, connectors and circled letters.
+// Oniguruma's sets, as the content of a PCRE2 class. PCRE2's own \s has U+180E as well; its \w
+// lacks marks, connectors and circled letters.
 constexpr std::string_view kSpaces = R"(\p{Z}\t-\r\x{85})";
-constexpr std::string_view kWords = R"(\p{L}\p{M}\p{N}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+constexpr std::string_view kWords =
+    R"(\p{L}\p{M}\p{N}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
 constexpr std::string_view kHexDigits = "0-9a-fA-F";
 
 class Translation {
@@ -42,7 +44,8 @@ class Translation {
   }
 
   void Refuse(std::string_view what) {
-    status_ = Unimplemented("the regular expression uses " + std::string(what) + ", which lamina does not read");
+    status_ = Unimplemented("the regular expression uses " + std::string(what) +
+                            ", which lamina does not read");
   }
 
   void Outside() {
@@ -55,12 +58,14 @@ class Translation {
       return;
     }
     if (rest_.starts_with("{,")) return Refuse("{, (an interval without a lower end)");
-    if (rest_.starts_with("}+")) return Refuse("}+ (a possessive interval in PCRE, a repeated one in Oniguruma)");
+    if (rest_.starts_with("}+"))
+      return Refuse("}+ (a possessive interval in PCRE, a repeated one in Oniguruma)");
     Keep(1);
   }
 
   void Group() {
-    constexpr std::array<std::string_view, 8> kGroups = {"(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!", "(?i:", "(?-i:"};
+    constexpr std::array<std::string_view, 8> kGroups = {"(?:",  "(?=",  "(?!",  "(?>",
+                                                         "(?<=", "(?<!", "(?i:", "(?-i:"};
     for (const std::string_view group : kGroups) {
       if (rest_.starts_with(group)) return Keep(group.size());
     }
@@ -108,18 +113,22 @@ class Translation {
       case 'e': return Keep(2);
       default: break;
     }
-    const bool letter = (kind >= 'a' && kind <= 'z') || (kind >= 'A' && kind <= 'Z') || (kind >= '0' && kind <= '9') || kind == '\0';
+    const bool letter = (kind >= 'a' && kind <= 'z') || (kind >= 'A' && kind <= 'Z') ||
+                        (kind >= '0' && kind <= '9') || kind == '\0';
     if (letter) return Refuse("\"" + std::string(rest_.substr(0, 2)) + "\"");
     Keep(2);
   }
 
   void Set(std::string_view content, bool negated) {
-    if (in_class_ && negated) return Refuse("\"" + std::string(rest_.substr(0, 2)) + "\" within a class");
-    Replace(2, in_class_ ? std::string(content) : (negated ? "[^" : "[") + std::string(content) + "]");
+    if (in_class_ && negated)
+      return Refuse("\"" + std::string(rest_.substr(0, 2)) + "\" within a class");
+    Replace(2,
+            in_class_ ? std::string(content) : (negated ? "[^" : "[") + std::string(content) + "]");
   }
 
   static bool IsHex(std::string_view digits) {
-    return std::all_of(digits.begin(), digits.end(), [](char c) { return kHexCharacters.find(c) != std::string_view::npos; });
+    return std::all_of(digits.begin(), digits.end(),
+                       [](char c) { return kHexCharacters.find(c) != std::string_view::npos; });
   }
 
   void Utf16() {
@@ -130,13 +139,15 @@ class Translation {
   // Below 0x80: above, \xHH is a byte of UTF-8 to Oniguruma and a character to PCRE2.
   void Hex() {
     if (rest_.starts_with("\\x{")) return Keep(3);
-    if (rest_.size() < 4 || !IsHex(rest_.substr(2, 2)) || rest_[2] > '7') return Refuse("\\x other than \\x00 to \\x7F and \\x{...}");
+    if (rest_.size() < 4 || !IsHex(rest_.substr(2, 2)) || rest_[2] > '7')
+      return Refuse("\\x other than \\x00 to \\x7F and \\x{...}");
     Keep(4);
   }
 
   void Property() {
     const size_t end = rest_.find('}');
-    if (rest_.size() < 3 || rest_[2] != '{' || end == std::string_view::npos) return Refuse("\\p without {...}");
+    if (rest_.size() < 3 || rest_[2] != '{' || end == std::string_view::npos)
+      return Refuse("\\p without {...}");
     Keep(end + 1);
   }
 
@@ -150,6 +161,8 @@ class Translation {
 
 }  // namespace
 
-Result<std::string> TranslateOniguruma(std::string_view pattern) { return Translation(pattern).Run(); }
+Result<std::string> TranslateOniguruma(std::string_view pattern) {
+  return Translation(pattern).Run();
+}
 
 }  // namespace lamina

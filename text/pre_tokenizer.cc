@@ -9,12 +9,14 @@
 namespace lamina {
 namespace {
 
-constexpr std::string_view kUnderstoodPreTokenizers = "understood are ByteLevel, Split, Digits, Punctuation, Metaspace and Sequence";
+constexpr std::string_view kUnderstoodPreTokenizers =
+    "understood are ByteLevel, Split, Digits, Punctuation, Metaspace and Sequence";
 
 constexpr int kMaxMarks = 4;  // each keeps a copy of the text; in use is one
 
 // How GPT-2 divides text; what ByteLevel stands for.
-constexpr std::string_view kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 }  // namespace
 
@@ -28,10 +30,12 @@ Status PreTokenizer::Add(const JsonNode& node, int depth) {
   LAMINA_ASSIGN_OR_RETURN(const JsonNode type_node, node.Get("type"));
   const nlohmann::json& type = type_node.value();
   if (type == "Sequence" && depth < kMaxSequenceDepth) {
-    return node.ForEach("pretokenizers", [&](const JsonNode& entry) { return Add(entry, depth + 1); });
+    return node.ForEach("pretokenizers",
+                        [&](const JsonNode& entry) { return Add(entry, depth + 1); });
   }
   if (steps_.size() >= kMaxSequenceSteps)
-    return InvalidArgument(node.path() + " is one step of more than " + std::to_string(kMaxSequenceSteps));
+    return InvalidArgument(node.path() + " is one step of more than " +
+                           std::to_string(kMaxSequenceSteps));
   if (is_byte_level_) return node.Unsupported("nothing may follow ByteLevel");
   if (type == "ByteLevel") return AddByteLevel(node);
   if (type == "Split") return AddSplit(node);
@@ -61,7 +65,8 @@ Status PreTokenizer::AddByteLevel(const JsonNode& node) {
   LAMINA_ASSIGN_OR_RETURN(const bool use_regex, node.Flag("use_regex", true));
   LAMINA_RETURN_IF_ERROR(node.Flag("trim_offsets", true).status());  // about offsets only
   is_byte_level_ = true;
-  if (add_prefix_space) steps_.push_back({nullptr, Behavior::kIsolated, false, " ", Prefix::kAlways});
+  if (add_prefix_space)
+    steps_.push_back({nullptr, Behavior::kIsolated, false, " ", Prefix::kAlways});
   return use_regex ? AddPattern(kGpt2Pattern, Behavior::kIsolated) : OkStatus();
 }
 
@@ -80,7 +85,8 @@ Status PreTokenizer::AddMetaspace(const JsonNode& node) {
   LAMINA_ASSIGN_OR_RETURN(step.mark, node.Text("replacement", "\xE2\x96\x81"));
   if (CountCodePoints(step.mark) != 1) return node.Get("replacement")->Invalid("one character");
   if (++num_marks_ > kMaxMarks)
-    return node.Unsupported("a pre_tokenizer has at most " + std::to_string(kMaxMarks) + " of the kind Metaspace");
+    return node.Unsupported("a pre_tokenizer has at most " + std::to_string(kMaxMarks) +
+                            " of the kind Metaspace");
   LAMINA_ASSIGN_OR_RETURN(step.prefix, ReadPrefix(node));
   LAMINA_ASSIGN_OR_RETURN(const bool split, node.Flag("split", true));
   const std::string mark = step.mark;
@@ -106,7 +112,8 @@ Result<PreTokenizer::Prefix> PreTokenizer::ReadPrefix(const JsonNode& node) {
   return scheme.Unsupported("understood are \"always\", \"first\" and \"never\"");
 }
 
-Result<PreTokenizer::Behavior> PreTokenizer::ReadBehavior(const JsonNode& node, std::string_view fallback) {
+Result<PreTokenizer::Behavior> PreTokenizer::ReadBehavior(const JsonNode& node,
+                                                          std::string_view fallback) {
   LAMINA_ASSIGN_OR_RETURN(const std::string behavior, node.Text("behavior", fallback));
   if (behavior == "Isolated") return Behavior::kIsolated;
   if (behavior == "Removed") return Behavior::kRemoved;
@@ -114,10 +121,12 @@ Result<PreTokenizer::Behavior> PreTokenizer::ReadBehavior(const JsonNode& node, 
   if (behavior == "MergedWithNext") return Behavior::kMergedWithNext;
   if (behavior == "Contiguous") return Behavior::kContiguous;
   LAMINA_ASSIGN_OR_RETURN(const JsonNode value, node.Get("behavior"));
-  return value.Unsupported("understood are Isolated, Removed, MergedWithPrevious, MergedWithNext and Contiguous");
+  return value.Unsupported(
+      "understood are Isolated, Removed, MergedWithPrevious, MergedWithNext and Contiguous");
 }
 
-Result<PreTokenizer::Words> PreTokenizer::Divide(std::string_view text, bool is_start, const TimeBudget& budget) const {
+Result<PreTokenizer::Words> PreTokenizer::Divide(std::string_view text, bool is_start,
+                                                 const TimeBudget& budget) const {
   Words words;
   if (!text.empty()) words.words.push_back(text);
   for (const Step& step : steps_) {
@@ -126,13 +135,15 @@ Result<PreTokenizer::Words> PreTokenizer::Divide(std::string_view text, bool is_
       continue;
     }
     std::vector<std::string_view> divided;
-    for (const std::string_view word : words.words) LAMINA_RETURN_IF_ERROR(Divide(step, word, budget, divided));
+    for (const std::string_view word : words.words)
+      LAMINA_RETURN_IF_ERROR(Divide(step, word, budget, divided));
     words.words = std::move(divided);
   }
   return words;
 }
 
-Status PreTokenizer::Divide(const Step& step, std::string_view text, const TimeBudget& budget, std::vector<std::string_view>& words) {
+Status PreTokenizer::Divide(const Step& step, std::string_view text, const TimeBudget& budget,
+                            std::vector<std::string_view>& words) {
   std::vector<Span> spans;
   size_t done = 0;
   LAMINA_RETURN_IF_ERROR(step.pattern->ForEachMatch(text, budget, [&](size_t begin, size_t end) {
@@ -143,7 +154,8 @@ Status PreTokenizer::Divide(const Step& step, std::string_view text, const TimeB
   if (done < text.size()) AddSpan(step, {done, text.size(), step.invert}, spans);
   for (size_t i = 0; i < spans.size(); ++i) {
     Span& span = spans[i];
-    const bool joins_next = step.behavior == Behavior::kMergedWithNext && span.found && i + 1 < spans.size() && !spans[i + 1].found;
+    const bool joins_next = step.behavior == Behavior::kMergedWithNext && span.found &&
+                            i + 1 < spans.size() && !spans[i + 1].found;
     if (joins_next) {
       spans[i + 1].begin = span.begin;
     } else if (span.begin < span.end && !(span.found && step.behavior == Behavior::kRemoved)) {
@@ -154,8 +166,10 @@ Status PreTokenizer::Divide(const Step& step, std::string_view text, const TimeB
 }
 
 void PreTokenizer::AddSpan(const Step& step, Span span, std::vector<Span>& spans) {
-  const bool joins = !spans.empty() && ((step.behavior == Behavior::kContiguous && span.found == spans.back().found) ||
-                                        (step.behavior == Behavior::kMergedWithPrevious && span.found && !spans.back().found));
+  const bool joins =
+      !spans.empty() &&
+      ((step.behavior == Behavior::kContiguous && span.found == spans.back().found) ||
+       (step.behavior == Behavior::kMergedWithPrevious && span.found && !spans.back().found));
   if (!joins) {
     spans.push_back(span);
     return;
@@ -169,7 +183,8 @@ void PreTokenizer::Mark(const Step& step, bool is_start, Words& words) {
     const std::string_view word = words.words[i];
     const bool spaces_stay = step.mark == " ";
     const bool has_mark = word.starts_with(step.mark) || word.starts_with(' ');
-    const bool prepend = !has_mark && (step.prefix == Prefix::kAlways || (step.prefix == Prefix::kFirst && is_start && i == 0));
+    const bool prepend = !has_mark && (step.prefix == Prefix::kAlways ||
+                                       (step.prefix == Prefix::kFirst && is_start && i == 0));
     if (!prepend && (spaces_stay || word.find(' ') == std::string_view::npos)) continue;
     std::string& marked = words.storage.emplace_back(prepend ? step.mark : "");
     marked.reserve(word.size() + step.mark.size());

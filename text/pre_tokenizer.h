@@ -16,8 +16,8 @@ namespace lamina {
 // Thread: any; immutable after reading.
 class PreTokenizer {
  public:
-  // What `node`, the value of "pre_tokenizer", describes: ByteLevel, Split, Digits, Punctuation, Metaspace, Sequence of such.
-  // kUnimplemented: another kind; kInvalidArgument.
+  // What `node`, the value of "pre_tokenizer", describes: ByteLevel, Split, Digits, Punctuation,
+  // Metaspace, Sequence of such. kUnimplemented: another kind; kInvalidArgument.
   static Result<PreTokenizer> Read(const JsonNode& node);
 
   // The words of a text, and the storage of those that are not part of it. Not empty.
@@ -26,17 +26,19 @@ class PreTokenizer {
     std::deque<std::string> storage;
   };
 
-  // `is_start`: `text` stands at the very beginning of what is tokenised. Borrows `text`, which is valid UTF-8. Errors as
-  // Regex::ForEachMatch.
+  // `is_start`: `text` stands at the very beginning of what is tokenised. Borrows `text`, which is
+  // valid UTF-8. Errors as Regex::ForEachMatch.
   Result<Words> Divide(std::string_view text, bool is_start, const TimeBudget& budget) const;
 
-  bool is_byte_level() const { return is_byte_level_; }  // words go to a vocabulary that is spelled in bytes
-  bool drops_text() const { return drops_text_; }        // some text is in no word
+  // Words go to a vocabulary that is spelled in bytes.
+  bool is_byte_level() const { return is_byte_level_; }
+  bool drops_text() const { return drops_text_; }  // some text is in no word
 
  private:
   enum class Behavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
   enum class Prefix { kNever, kFirst, kAlways };
-  // With a pattern: divides. Without: writes each space as `mark` and puts one in front of a word that has none.
+  // With a pattern: divides. Without: writes each space as `mark` and puts one in front of a word
+  // that has none.
   struct Step {
     std::unique_ptr<Regex> pattern;
     Behavior behavior = Behavior::kIsolated;
@@ -58,7 +60,8 @@ class PreTokenizer {
   static Result<Behavior> ReadBehavior(const JsonNode& node, std::string_view fallback);
   static Result<Prefix> ReadPrefix(const JsonNode& node);
 
-  static Status Divide(const Step& step, std::string_view text, const TimeBudget& budget, std::vector<std::string_view>& words);
+  static Status Divide(const Step& step, std::string_view text, const TimeBudget& budget,
+                       std::vector<std::string_view>& words);
   static void AddSpan(const Step& step, Span span, std::vector<Span>& spans);
   static void Mark(const Step& step, bool is_start, Words& words);
 

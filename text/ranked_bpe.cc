@@ -21,7 +21,8 @@ int64_t MaxId(size_t num_pieces) { return static_cast<int64_t>(num_pieces) * 4 +
 
 // Bytes up to the first space that stands behind something else than a space; all if there is none.
 size_t BytesBeforeInnerSpace(std::string_view text) {
-  for (size_t at = text.find(kSpaceMark); at != std::string_view::npos; at = text.find(kSpaceMark, at + kSpaceMark.size())) {
+  for (size_t at = text.find(kSpaceMark); at != std::string_view::npos;
+       at = text.find(kSpaceMark, at + kSpaceMark.size())) {
     if (at > 0 && !text.substr(0, at).ends_with(kSpaceMark)) return at;
   }
   return text.size();
@@ -35,7 +36,9 @@ std::string SpellFallback(size_t byte) {
 
 }  // namespace
 
-void RankedBpe::MergeTable::Reserve(size_t num_merges) { slots_ = std::vector<Slot>(std::bit_ceil(num_merges * 2 + 2)); }
+void RankedBpe::MergeTable::Reserve(size_t num_merges) {
+  slots_ = std::vector<Slot>(std::bit_ceil(num_merges * 2 + 2));
+}
 
 // Fibonacci hashing (Knuth 6.4), then linear probing.
 size_t RankedBpe::MergeTable::SlotOf(uint64_t key) const {
@@ -69,7 +72,8 @@ class RankedBpe::Word {
   Status MergeAll(TimeWatch& watch) {
     if (symbols_.empty()) return OkStatus();
     symbols_.back().next = -1;
-    for (size_t i = 1; i < symbols_.size(); ++i) Consider(static_cast<int>(i) - 1, static_cast<int>(i));
+    for (size_t i = 1; i < symbols_.size(); ++i)
+      Consider(static_cast<int>(i) - 1, static_cast<int>(i));
     while (!queue_.empty()) {
       const Pair pair = queue_.top();
       queue_.pop();
@@ -131,7 +135,8 @@ class RankedBpe::Word {
 
 Status RankedBpe::Encode(std::string_view word, TimeWatch& watch, std::vector<TokenId>& ids) const {
   if (ignore_merges_) {
-    if (const auto found = whole_words_.find(word); found != whole_words_.end()) return ids.push_back(found->second), OkStatus();
+    if (const auto found = whole_words_.find(word); found != whole_words_.end())
+      return ids.push_back(found->second), OkStatus();
   }
   Word symbols(*this);
   bool after_unknown = false;
@@ -144,7 +149,8 @@ Status RankedBpe::Encode(std::string_view word, TimeWatch& watch, std::vector<To
     const std::optional<TokenId> id = byte_level_ ? std::nullopt : Find(character);
     const auto byte_id = [&](char c) { return byte_ids_[static_cast<unsigned char>(c)]; };
     const bool as_bytes =
-        (byte_level_ || byte_fallback_) && std::all_of(character.begin(), character.end(), [&](char c) { return byte_id(c) >= 0; });
+        (byte_level_ || byte_fallback_) &&
+        std::all_of(character.begin(), character.end(), [&](char c) { return byte_id(c) >= 0; });
     if (id) {
       symbols.Add(*id);
     } else if (as_bytes) {
@@ -159,7 +165,9 @@ Status RankedBpe::Encode(std::string_view word, TimeWatch& watch, std::vector<To
   return OkStatus();
 }
 
-size_t RankedBpe::FirstPart(std::string_view word) const { return cuts_at_spaces_ ? BytesBeforeInnerSpace(word) : word.size(); }
+size_t RankedBpe::FirstPart(std::string_view word) const {
+  return cuts_at_spaces_ ? BytesBeforeInnerSpace(word) : word.size();
+}
 
 std::optional<TokenId> RankedBpe::Find(std::string_view spelled) const {
   const auto found = ids_.find(std::string(spelled));
@@ -174,7 +182,8 @@ Result<RankedBpe> RankedBpe::Read(const JsonNode& model, bool byte_level) {
     LAMINA_ASSIGN_OR_RETURN(const JsonNode type, model.Get("type"));
     if (type.value() != "BPE") {
       return type.Unsupported(
-          "understood is BPE. If the checkpoint also has a SentencePiece tokenizer.model of kind BPE, remove tokenizer.json");
+          "understood is BPE. If the checkpoint also has a SentencePiece tokenizer.model of kind "
+          "BPE, remove tokenizer.json");
     }
   }
   LAMINA_RETURN_IF_ERROR(bpe.ReadVocab(model));
@@ -192,8 +201,9 @@ Status RankedBpe::ReadVocab(const JsonNode& model) {
   for (const auto& [spelled, value] : vocab.value().items()) {
     const JsonNode node(value, vocab.path());
     if (spelled.size() > kMaxPieceBytes) {
-      return InvalidArgument(vocab.path() + ": the token \"" + Shortened(spelled, 80) + "\" has " + std::to_string(spelled.size()) +
-                             " bytes, expected at most " + std::to_string(kMaxPieceBytes));
+      return InvalidArgument(vocab.path() + ": the token \"" + Shortened(spelled, 80) + "\" has " +
+                             std::to_string(spelled.size()) + " bytes, expected at most " +
+                             std::to_string(kMaxPieceBytes));
     }
     const Result<int64_t> id = node.Int(0, max_id);
     if (!id.ok()) return id.status().WithContext("the id of \"" + spelled.substr(0, 80) + "\"");
@@ -213,7 +223,8 @@ Status RankedBpe::ReadOptions(const JsonNode& model) {
   }
   if (model.Has("dropout")) {
     LAMINA_ASSIGN_OR_RETURN(const JsonNode dropout, model.Get("dropout"));
-    if (dropout.value() != 0) return dropout.Unsupported("understood is null: texts are tokenised in one way only");
+    if (dropout.value() != 0)
+      return dropout.Unsupported("understood is null: texts are tokenised in one way only");
   }
   LAMINA_ASSIGN_OR_RETURN(byte_fallback_, model.Flag("byte_fallback", false));
   LAMINA_ASSIGN_OR_RETURN(ignore_merges_, model.Flag("ignore_merges", false));
@@ -221,7 +232,8 @@ Status RankedBpe::ReadOptions(const JsonNode& model) {
   LAMINA_ASSIGN_OR_RETURN(const std::string unk, model.Text("unk_token", ""));
   unk_ = Find(unk);
   if (!unk.empty() && !unk_)
-    return InvalidArgument(model.path() + ".unk_token is \"" + Shortened(unk, 80) + "\", which is not in the vocabulary");
+    return InvalidArgument(model.path() + ".unk_token is \"" + Shortened(unk, 80) +
+                           "\", which is not in the vocabulary");
   return OkStatus();
 }
 
@@ -251,9 +263,13 @@ Status RankedBpe::AddMerge(const JsonNode& entry, uint32_t rank) {
   } else {
     return entry.Invalid("\"LEFT RIGHT\" or [\"LEFT\", \"RIGHT\"]");
   }
-  const auto left_id = ids_.find(left), right_id = ids_.find(right), merged_id = ids_.find(left + right);
-  for (const auto& [id, text] : {std::pair(left_id, left), std::pair(right_id, right), std::pair(merged_id, left + right)}) {
-    if (id == ids_.end()) return InvalidArgument(entry.path() + ": \"" + text.substr(0, 80) + "\" is not in model.vocab");
+  const auto left_id = ids_.find(left), right_id = ids_.find(right),
+             merged_id = ids_.find(left + right);
+  for (const auto& [id, text] :
+       {std::pair(left_id, left), std::pair(right_id, right), std::pair(merged_id, left + right)}) {
+    if (id == ids_.end())
+      return InvalidArgument(entry.path() + ": \"" + text.substr(0, 80) +
+                             "\" is not in model.vocab");
   }
   joins_spaces_ |= BytesBeforeInnerSpace(merged_id->first) < merged_id->first.size();
   merges_.Set(left_id->second, right_id->second, {rank, merged_id->second});
@@ -262,10 +278,14 @@ Status RankedBpe::AddMerge(const JsonNode& entry, uint32_t rank) {
 
 void RankedBpe::FindBytes(bool byte_level) {
   for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
-    byte_ids_[byte] = Find(byte_level ? SpellByte(static_cast<unsigned char>(byte)) : SpellFallback(byte)).value_or(-1);
+    byte_ids_[byte] =
+        Find(byte_level ? SpellByte(static_cast<unsigned char>(byte)) : SpellFallback(byte))
+            .value_or(-1);
   }
-  const bool has_all_bytes = std::all_of(byte_ids_.begin(), byte_ids_.end(), [](TokenId id) { return id >= 0; });
-  cuts_at_spaces_ = !byte_level && !joins_spaces_ && !ignore_merges_ && Find(kSpaceMark).has_value();
+  const bool has_all_bytes =
+      std::all_of(byte_ids_.begin(), byte_ids_.end(), [](TokenId id) { return id >= 0; });
+  cuts_at_spaces_ =
+      !byte_level && !joins_spaces_ && !ignore_merges_ && Find(kSpaceMark).has_value();
   loses_nothing_ = has_all_bytes && (byte_level || byte_fallback_);
   if (!ignore_merges_) return;
   whole_word_texts_.resize(pieces_.size());

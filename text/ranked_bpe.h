@@ -1,5 +1,5 @@
-// Byte-pair encoding as the Hugging Face tokenizers do it: a list of merges, of which the earliest in the list is applied first, the
-// leftmost of equals. The "model" of a tokenizer.json.
+// Byte-pair encoding as the Hugging Face tokenizers do it: a list of merges, of which the earliest
+// in the list is applied first, the leftmost of equals. The "model" of a tokenizer.json.
 //
 // SentencePiece's own models score pieces instead: bpe_encoder.h.
 #pragma once
@@ -21,18 +21,20 @@ namespace lamina {
 // Thread: any; immutable after reading.
 class RankedBpe {
  public:
-  // `byte_level`: the vocabulary is spelled in the byte alphabet. kUnimplemented: another kind of model, or an option of BPE that is not
-  // supported; kInvalidArgument.
+  // `byte_level`: the vocabulary is spelled in the byte alphabet. kUnimplemented: another kind of
+  // model, or an option of BPE that is not supported; kInvalidArgument.
   static Result<RankedBpe> Read(const JsonNode& model, bool byte_level);
 
   RankedBpe(RankedBpe&&) = default;
   RankedBpe& operator=(RankedBpe&&) = default;
 
-  // The ids of `word`, appended to `ids`. Takes n log n time; errors of the budget. REQUIRES: valid UTF-8 of less than 2 GiB.
+  // The ids of `word`, appended to `ids`. Takes n log n time; errors of the budget. REQUIRES: valid
+  // UTF-8 of less than 2 GiB.
   Status Encode(std::string_view word, TimeWatch& watch, std::vector<TokenId>& ids) const;
 
-  // Bytes at the beginning of `word` whose tokens do not depend on the rest: all of it, or up to a space (as U+2581) that no merge joins
-  // with what stands before it. Parts are encoded faster than the whole. REQUIRES: not empty.
+  // Bytes at the beginning of `word` whose tokens do not depend on the rest: all of it, or up to a
+  // space (as U+2581) that no merge joins with what stands before it. Parts are encoded faster than
+  // the whole. REQUIRES: not empty.
   size_t FirstPart(std::string_view word) const;
 
   std::optional<TokenId> Find(std::string_view spelled) const;
@@ -48,7 +50,8 @@ class RankedBpe {
     uint32_t rank = 0;
     TokenId id = 0;
   };
-  // From a pair of ids to what they become: open addressing, since each merged pair asks three times.
+  // From a pair of ids to what they become: open addressing, since each merged pair asks three
+  // times.
   class MergeTable {
    public:
     void Reserve(size_t num_merges);
@@ -74,8 +77,9 @@ class RankedBpe {
   void FindBytes(bool byte_level);
 
   std::vector<std::string> pieces_;
-  std::unordered_map<std::string, TokenId> ids_;               // by spelling
-  std::unordered_map<std::string_view, TokenId> whole_words_;  // by what is looked for in text, if ignore_merges_
+  std::unordered_map<std::string, TokenId> ids_;  // by spelling
+  // By what is looked for in text, if ignore_merges_.
+  std::unordered_map<std::string_view, TokenId> whole_words_;
   std::vector<std::string> whole_word_texts_;
   MergeTable merges_;
   bool byte_level_ = false;

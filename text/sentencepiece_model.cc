@@ -23,7 +23,8 @@ struct Field {
   std::string_view bytes;
 };
 
-// Walks over a message's fields. Anything that is cut off or malformed ends the walk with `damaged`.
+// Walks over a message's fields. Anything that is cut off or malformed ends the walk with
+// `damaged`.
 class FieldWalker {
  public:
   explicit FieldWalker(std::string_view message) : rest_(message) {}
@@ -97,7 +98,8 @@ bool ParsePiece(std::string_view message, SentencePieceModel& model) {
   const bool ok = ForEachField(message, [&](const Field& field) {
     if (field.number == 1) piece.text = std::string(field.bytes);
     if (field.number == 2) piece.score = std::bit_cast<float>(static_cast<uint32_t>(field.value));
-    if (field.number == 3 && field.value >= 1 && field.value <= 6) piece.type = static_cast<SentencePieceModel::Type>(field.value);
+    if (field.number == 3 && field.value >= 1 && field.value <= 6)
+      piece.type = static_cast<SentencePieceModel::Type>(field.value);
   });
   model.pieces.push_back(std::move(piece));
   return ok;
@@ -137,7 +139,8 @@ Status CheckPieces(SentencePieceModel& model) {
   bool has_unknown = false;
   size_t user_defined_bytes = 0;
   if (model.unk_surface.size() > kMaxPieceBytes)
-    return InvalidArgument("the text for unknown tokens has more than " + std::to_string(kMaxPieceBytes) + " bytes");
+    return InvalidArgument("the text for unknown tokens has more than " +
+                           std::to_string(kMaxPieceBytes) + " bytes");
   model.byte_ids.assign(256, -1);
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencePieceModel::Piece& piece = model.pieces[id];
@@ -145,11 +148,15 @@ Status CheckPieces(SentencePieceModel& model) {
     if (piece.text.empty()) return InvalidArgument(where + " is empty");
     const std::string shown = Shortened(piece.text, 80);
     if (piece.text.size() > kMaxPieceBytes)
-      return InvalidArgument(where + " '" + shown + "' has more than " + std::to_string(kMaxPieceBytes) + " bytes");
-    if (!seen.insert(piece.text).second) return InvalidArgument(where + " '" + shown + "' is there twice");
-    if (piece.type == SentencePieceModel::Type::kUserDefined) user_defined_bytes += piece.text.size();
+      return InvalidArgument(where + " '" + shown + "' has more than " +
+                             std::to_string(kMaxPieceBytes) + " bytes");
+    if (!seen.insert(piece.text).second)
+      return InvalidArgument(where + " '" + shown + "' is there twice");
+    if (piece.type == SentencePieceModel::Type::kUserDefined)
+      user_defined_bytes += piece.text.size();
     if (user_defined_bytes > kMaxUserDefinedBytes)
-      return InvalidArgument("the user-defined pieces have more than " + std::to_string(kMaxUserDefinedBytes) + " bytes in all");
+      return InvalidArgument("the user-defined pieces have more than " +
+                             std::to_string(kMaxUserDefinedBytes) + " bytes in all");
     if (piece.type == SentencePieceModel::Type::kUnknown) {
       model.unk_id = static_cast<TokenId>(id);
       has_unknown = true;
@@ -161,7 +168,8 @@ Status CheckPieces(SentencePieceModel& model) {
   }
   if (!has_unknown) return InvalidArgument("there is no piece for unknown text");
   for (const TokenId id : model.byte_ids) {
-    if (model.byte_fallback && id < 0) return InvalidArgument("byte fallback is on, but not all 256 byte pieces are there");
+    if (model.byte_fallback && id < 0)
+      return InvalidArgument("byte fallback is on, but not all 256 byte pieces are there");
   }
   const TokenId size = static_cast<TokenId>(model.pieces.size());
   if (model.bos_id >= size || model.bos_id < 0) model.bos_id = -1;
@@ -180,14 +188,17 @@ Result<SentencePieceModel> SentencePieceModel::Parse(std::string_view bytes) {
     if (field.number == 2) ok &= ParseTrainerSpec(field.bytes, model, spec);
     if (field.number == 3) ok &= ParseNormalizerSpec(field.bytes, model, spec);
   });
-  if (!ok || model.pieces.empty()) return InvalidArgument("not a SentencePiece model, or a damaged one");
+  if (!ok || model.pieces.empty())
+    return InvalidArgument("not a SentencePiece model, or a damaged one");
   LAMINA_RETURN_IF_ERROR(CheckPieces(model));
   if (spec.model_type != kBpe)
-    return Unimplemented("only SentencePiece models of type BPE are supported; this is type " + std::to_string(spec.model_type) +
-                         " (1: unigram, 3: word, 4: char)");
+    return Unimplemented("only SentencePiece models of type BPE are supported; this is type " +
+                         std::to_string(spec.model_type) + " (1: unigram, 3: word, 4: char)");
   if (spec.has_rules)
-    return Unimplemented("SentencePiece models with normalisation rules ('" + Shortened(spec.normalizer, 80) + "') are not supported");
-  if (spec.whitespace_as_suffix) return Unimplemented("SentencePiece models with spaces behind words are not supported");
+    return Unimplemented("SentencePiece models with normalisation rules ('" +
+                         Shortened(spec.normalizer, 80) + "') are not supported");
+  if (spec.whitespace_as_suffix)
+    return Unimplemented("SentencePiece models with spaces behind words are not supported");
   return model;
 }
 

@@ -41,22 +41,29 @@ class SentencePieceTokenizer final : public Tokenizer {
  public:
   Status Load(const std::string& dir);
 
-  Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const override;
+  Result<std::vector<TokenId>> Encode(std::string_view text,
+                                      bool add_special_tokens) const override;
   int64_t MinTokens(std::string_view text) const override;
   void Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const override;
-  std::string TokenBytes(TokenId id) const override { return InVocabulary(id) ? pieces_[static_cast<size_t>(id)].text : ""; }
+  std::string TokenBytes(TokenId id) const override {
+    return InVocabulary(id) ? pieces_[static_cast<size_t>(id)].text : "";
+  }
   std::string IdToPiece(TokenId id) const override;
   int64_t vocab_size() const override { return static_cast<int64_t>(pieces_.size()); }
   std::optional<TokenId> bos() const override { return bos_; }
   std::optional<TokenId> eos() const override { return eos_; }
 
  private:
-  bool InVocabulary(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < pieces_.size(); }
+  bool InVocabulary(TokenId id) const {
+    return id >= 0 && static_cast<size_t>(id) < pieces_.size();
+  }
   void ReadPieces();
   Status ReadConfig(const std::string& dir);
   Status AddSpecial(const std::string& text, std::optional<TokenId> id);
-  std::optional<TokenId> SpecialId(const nlohmann::json& config, const char* key, int fallback) const;
-  Status EncodeSegment(std::string_view segment, bool after_special, const TimeBudget& budget, std::vector<TokenId>& ids) const;
+  std::optional<TokenId> SpecialId(const nlohmann::json& config, const char* key,
+                                   int fallback) const;
+  Status EncodeSegment(std::string_view segment, bool after_special, const TimeBudget& budget,
+                       std::vector<TokenId>& ids) const;
 
   SentencePieceModel model_;
   std::unique_ptr<BpeEncoder> encoder_;
@@ -76,7 +83,9 @@ constexpr std::string_view kUnknownText = "<unk>";
 
 // Ids may have gaps, but not so many that a small file needs much memory.
 constexpr int64_t kMaxAddedId = 1 << 24;
-int64_t MaxAddedId(size_t num_pieces) { return std::min(kMaxAddedId, static_cast<int64_t>(num_pieces) * 4 + (1 << 16)); }
+int64_t MaxAddedId(size_t num_pieces) {
+  return std::min(kMaxAddedId, static_cast<int64_t>(num_pieces) * 4 + (1 << 16));
+}
 
 Status SentencePieceTokenizer::Load(const std::string& dir) {
   const std::string path = dir + "/tokenizer.model";
@@ -98,11 +107,15 @@ void SentencePieceTokenizer::ReadPieces() {
       case Type::kControl: pieces_[id] = {source.text, PieceKind::kSpecial, false}; break;
       case Type::kUnknown: pieces_[id] = {model_.unk_surface, PieceKind::kText, false}; break;
       case Type::kByte: {
-        const auto byte = std::find(model_.byte_ids.begin(), model_.byte_ids.end(), static_cast<TokenId>(id)) - model_.byte_ids.begin();
+        const auto byte =
+            std::find(model_.byte_ids.begin(), model_.byte_ids.end(), static_cast<TokenId>(id)) -
+            model_.byte_ids.begin();
         pieces_[id] = {std::string(1, static_cast<char>(byte)), PieceKind::kByte, false};
         break;
       }
-      default: pieces_[id] = {WithSpaces(source.text), PieceKind::kText, source.text.starts_with(kSpaceMark)};
+      default:
+        pieces_[id] = {WithSpaces(source.text), PieceKind::kText,
+                       source.text.starts_with(kSpaceMark)};
     }
     max_token_bytes_ = std::max(max_token_bytes_, pieces_[id].text.size());
   }
@@ -115,11 +128,14 @@ Status SentencePieceTokenizer::AddSpecial(const std::string& text, std::optional
   }
   if (*id < 0 || *id >= MaxAddedId(model_.pieces.size())) return OkStatus();
   special_bytes_ += text.size();
-  if (text.size() > kMaxAddedTokenBytes || special_bytes_ > kMaxAddedTokensBytes || specials_.size() >= kMaxAddedTokens) {
-    return InvalidArgument("the added token \"" + Shortened(text, 80) + "\" has " + std::to_string(text.size()) + " bytes, is number " +
-                           std::to_string(specials_.size() + 1) + " or makes " + std::to_string(special_bytes_) +
-                           " bytes in all; expected at most " + std::to_string(kMaxAddedTokenBytes) + " bytes, " +
-                           std::to_string(kMaxAddedTokens) + " added tokens and " + std::to_string(kMaxAddedTokensBytes) + " bytes in all");
+  if (text.size() > kMaxAddedTokenBytes || special_bytes_ > kMaxAddedTokensBytes ||
+      specials_.size() >= kMaxAddedTokens) {
+    return InvalidArgument(
+        "the added token \"" + Shortened(text, 80) + "\" has " + std::to_string(text.size()) +
+        " bytes, is number " + std::to_string(specials_.size() + 1) + " or makes " +
+        std::to_string(special_bytes_) + " bytes in all; expected at most " +
+        std::to_string(kMaxAddedTokenBytes) + " bytes, " + std::to_string(kMaxAddedTokens) +
+        " added tokens and " + std::to_string(kMaxAddedTokensBytes) + " bytes in all");
   }
   if (static_cast<size_t>(*id) >= pieces_.size()) {
     pieces_.resize(static_cast<size_t>(*id) + 1);
@@ -132,7 +148,8 @@ Status SentencePieceTokenizer::AddSpecial(const std::string& text, std::optional
   return OkStatus();
 }
 
-std::optional<TokenId> SentencePieceTokenizer::SpecialId(const nlohmann::json& config, const char* key, int fallback) const {
+std::optional<TokenId> SentencePieceTokenizer::SpecialId(const nlohmann::json& config,
+                                                         const char* key, int fallback) const {
   if (const auto value = config.find(key); value != config.end()) {
     const std::string text = SpecialTokenText(*value);
     if (const auto found = specials_.find(text); found != specials_.end()) return found->second;
@@ -148,7 +165,8 @@ Status SentencePieceTokenizer::ReadConfig(const std::string& dir) {
   } else if (file.status().code() != StatusCode::kNotFound) {
     return file.status();
   }
-  if (const auto added = config.find("added_tokens_decoder"); added != config.end() && added->is_object()) {
+  if (const auto added = config.find("added_tokens_decoder");
+      added != config.end() && added->is_object()) {
     for (const auto& [key, token] : added->items()) {
       TokenId id = -1;
       std::from_chars(key.data(), key.data() + key.size(), id);
@@ -178,32 +196,40 @@ Status SentencePieceTokenizer::ReadConfig(const std::string& dir) {
   add_eos_ = flag("add_eos_token", false);
   legacy_ = flag("legacy", true);
   std::vector<TokenId> unknown;
-  LAMINA_RETURN_IF_ERROR(encoder_->Encode(kUnknownText, TokenizerTime(kUnknownText.size()), unknown));
+  LAMINA_RETURN_IF_ERROR(
+      encoder_->Encode(kUnknownText, TokenizerTime(kUnknownText.size()), unknown));
   unknown_prefix_ = unknown.size();
   return OkStatus();
 }
 
-Status SentencePieceTokenizer::EncodeSegment(std::string_view segment, bool after_special, const TimeBudget& budget,
+Status SentencePieceTokenizer::EncodeSegment(std::string_view segment, bool after_special,
+                                             const TimeBudget& budget,
                                              std::vector<TokenId>& ids) const {
   if (!after_special || legacy_) return encoder_->Encode(segment, budget, ids);
-  std::vector<TokenId> with_prefix;  // no space in front: encoded behind a fixed text, whose tokens are dropped again
-  LAMINA_RETURN_IF_ERROR(encoder_->Encode(std::string(kUnknownText).append(segment), budget, with_prefix));
-  ids.insert(ids.end(), with_prefix.begin() + static_cast<std::ptrdiff_t>(std::min(unknown_prefix_, with_prefix.size())),
+  // No space in front: encoded behind a fixed text, whose tokens are dropped again.
+  std::vector<TokenId> with_prefix;
+  LAMINA_RETURN_IF_ERROR(
+      encoder_->Encode(std::string(kUnknownText).append(segment), budget, with_prefix));
+  ids.insert(ids.end(),
+             with_prefix.begin() +
+                 static_cast<std::ptrdiff_t>(std::min(unknown_prefix_, with_prefix.size())),
              with_prefix.end());
   return OkStatus();
 }
 
-Result<std::vector<TokenId>> SentencePieceTokenizer::Encode(std::string_view text, bool add_special_tokens) const {
+Result<std::vector<TokenId>> SentencePieceTokenizer::Encode(std::string_view text,
+                                                            bool add_special_tokens) const {
   std::vector<TokenId> ids;
   if (add_special_tokens && add_bos_ && bos_) ids.push_back(*bos_);
   const TimeBudget budget = TokenizerTime(text.size());
   bool after_special = false;
-  LAMINA_RETURN_IF_ERROR(special_finder_.Divide(text, budget, [&](std::string_view piece, std::optional<TokenId> id) -> Status {
-    if (!id) return EncodeSegment(piece, after_special, budget, ids);
-    ids.push_back(*id);
-    after_special = true;
-    return OkStatus();
-  }));
+  LAMINA_RETURN_IF_ERROR(special_finder_.Divide(
+      text, budget, [&](std::string_view piece, std::optional<TokenId> id) -> Status {
+        if (!id) return EncodeSegment(piece, after_special, budget, ids);
+        ids.push_back(*id);
+        after_special = true;
+        return OkStatus();
+      }));
   if (add_special_tokens && add_eos_ && eos_) ids.push_back(*eos_);
   return ids;
 }
@@ -214,7 +240,8 @@ int64_t SentencePieceTokenizer::MinTokens(std::string_view text) const {
   return std::count_if(text.begin(), text.end(), counts) / static_cast<int64_t>(max_token_bytes_);
 }
 
-void SentencePieceTokenizer::Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const {
+void SentencePieceTokenizer::Append(DecodeState& state, TokenId id, bool skip_special,
+                                    std::string& text) const {
   if (!InVocabulary(id)) return;
   const Piece& piece = pieces_[static_cast<size_t>(id)];
   const size_t size_before = text.size();
@@ -222,13 +249,16 @@ void SentencePieceTokenizer::Append(DecodeState& state, TokenId id, bool skip_sp
     state.incomplete += piece.text;
     TakeCompleteUtf8(state.incomplete, text);
   } else {
-    TakeAllUtf8(state.incomplete, text);  // a character does not go on behind a piece of another kind
+    // A character does not go on behind a piece of another kind.
+    TakeAllUtf8(state.incomplete, text);
     if (text.size() > size_before) state.at_start = false;
     std::string_view added = piece.text;
     if (piece.kind == PieceKind::kSpecial && skip_special) added = {};
-    if (state.at_start && piece.starts_with_space && (model_.add_dummy_prefix || model_.remove_extra_whitespaces)) {
+    if (state.at_start && piece.starts_with_space &&
+        (model_.add_dummy_prefix || model_.remove_extra_whitespaces)) {
       added.remove_prefix(1);
-      if (!model_.remove_extra_whitespaces) state.at_start = false;  // only one space was added; otherwise no text begins with any
+      // Only one space was added; otherwise no text begins with any.
+      if (!model_.remove_extra_whitespaces) state.at_start = false;
     }
     text += added;
   }

@@ -1,5 +1,5 @@
-// The tokenizer of LLaMA-1/2 and its relatives: a SentencePiece model, and special tokens that SentencePiece itself does not look for in
-// text.
+// The tokenizer of LLaMA-1/2 and its relatives: a SentencePiece model, and special tokens that
+// SentencePiece itself does not look for in text.
 #pragma once
 
 #include <memory>

@@ -45,13 +45,15 @@ using Block = std::vector<Node>;
 
 struct Node {
   enum class Kind {
-    kText,     // text
-    kOutput,   // expr
-    kIf,       // branches; an else branch has no condition
-    kFor,      // for names in expr (if condition) body else otherwise
-    kSet,      // names[0] = expr, or names[0].names[1] = expr if into_attribute, or names = the parts of expr
+    kText,    // text
+    kOutput,  // expr
+    kIf,      // branches; an else branch has no condition
+    kFor,     // for names in expr (if condition) body else otherwise
+    // names[0] = expr, or names[0].names[1] = expr if into_attribute, or names = the parts of expr.
+    kSet,
     kCapture,  // names[0] = what body puts out
-    kMacro,    // names[0](names[1], ...), of which the last have defaults: puts out body when it is called
+    // names[0](names[1], ...), of which the last have defaults: puts out body when it is called.
+    kMacro,
     kBreak,
     kContinue,
   };
@@ -72,7 +74,8 @@ struct Node {
   Block otherwise;
 };
 
-// kInvalidArgument: "line N: what is wrong"; kUnimplemented: "line N: {% include %} is not supported".
+// kInvalidArgument: "line N: what is wrong"; kUnimplemented: "line N: {% include %} is not
+// supported".
 Result<Block> Parse(std::string source);
 
 }  // namespace lamina::chat

@@ -20,12 +20,14 @@ constexpr size_t kMaxNameBytes = 200;     // that a message repeats
 
 // Python's str.isspace() characters.
 bool IsSpace(std::string_view character) {
-  static constexpr std::string_view kWide[] = {"\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81",
-                                               "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86",
-                                               "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8",
-                                               "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
+  static constexpr std::string_view kWide[] = {
+      "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81",
+      "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86",
+      "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8",
+      "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
   if (character.size() == 1)
-    return character[0] == ' ' || (character[0] >= '\t' && character[0] <= '\r') || (character[0] >= 0x1C && character[0] <= 0x1F);
+    return character[0] == ' ' || (character[0] >= '\t' && character[0] <= '\r') ||
+           (character[0] >= 0x1C && character[0] <= 0x1F);
   return std::find(std::begin(kWide), std::end(kWide), character) != std::end(kWide);
 }
 
@@ -53,12 +55,15 @@ Result<Value> Strip(std::string_view text, const std::string* chars, Sides sides
   Status status;
   size_t num_asked = 0;
   const auto strips = [&](std::string_view character) {
-    status = meter.Steps((chars == nullptr ? 0 : chars->size() / Meter::kBytesPerStep) + (++num_asked % kCharactersPerStep == 0 ? 1 : 0));
+    status = meter.Steps((chars == nullptr ? 0 : chars->size() / Meter::kBytesPerStep) +
+                         (++num_asked % kCharactersPerStep == 0 ? 1 : 0));
     if (!status.ok()) return false;
     return chars == nullptr ? IsSpace(character) : chars->find(character) != std::string::npos;
   };
-  while (sides.left && !text.empty() && strips(FirstCharacter(text))) text.remove_prefix(FirstCharacter(text).size());
-  while (sides.right && !text.empty() && strips(LastCharacter(text))) text.remove_suffix(LastCharacter(text).size());
+  while (sides.left && !text.empty() && strips(FirstCharacter(text)))
+    text.remove_prefix(FirstCharacter(text).size());
+  while (sides.right && !text.empty() && strips(LastCharacter(text)))
+    text.remove_suffix(LastCharacter(text).size());
   LAMINA_RETURN_IF_ERROR(status);
   return Value(std::string(text));
 }
@@ -73,39 +78,48 @@ std::string Lower(std::string text) {
   return text;
 }
 
-std::string Capitalize(const std::string& text) { return Upper(text.substr(0, 1)) + Lower(text.substr(std::min<size_t>(1, text.size()))); }
+std::string Capitalize(const std::string& text) {
+  return Upper(text.substr(0, 1)) + Lower(text.substr(std::min<size_t>(1, text.size())));
+}
 
 std::string Title(const std::string& text) {
   std::string result;
   bool word_begins = true;
   for (const char c : text) {
     const bool is_lower = c >= 'a' && c <= 'z', is_upper = c >= 'A' && c <= 'Z';
-    result += static_cast<char>(word_begins && is_lower ? c - 'a' + 'A' : !word_begins && is_upper ? c - 'A' + 'a' : c);
+    result += static_cast<char>(word_begins && is_lower    ? c - 'a' + 'A'
+                                : !word_begins && is_upper ? c - 'A' + 'a'
+                                                           : c);
     word_begins = std::string_view("- \t\n\r\f\v({[<").find(c) != std::string_view::npos;
   }
   return result;
 }
 
-Result<Value> Replace(const std::string& text, const std::string& from, const std::string& to, Meter& meter) {
+Result<Value> Replace(const std::string& text, const std::string& from, const std::string& to,
+                      Meter& meter) {
   LAMINA_RETURN_IF_ERROR(meter.Text(text.size()));
   if (from.empty()) return Value(text);
   std::string result;
   size_t at = 0;
-  for (size_t found = FindText(text, from, 0); found != std::string::npos; found = FindText(text, from, at)) {
+  for (size_t found = FindText(text, from, 0); found != std::string::npos;
+       found = FindText(text, from, at)) {
     LAMINA_RETURN_IF_ERROR(meter.Steps(1 + to.size() / Meter::kBytesPerStep));
     result.append(text, at, found - at).append(to);
-    LAMINA_RETURN_IF_ERROR(result.size() > text.size() ? meter.TextFits(result.size()) : OkStatus());
+    LAMINA_RETURN_IF_ERROR(result.size() > text.size() ? meter.TextFits(result.size())
+                                                       : OkStatus());
     at = found + from.size();
   }
   return Value(std::move(result.append(text, at)));
 }
 
-Result<Value> Split(std::string_view text, const std::string* separator, size_t max_splits, Meter& meter) {
+Result<Value> Split(std::string_view text, const std::string* separator, size_t max_splits,
+                    Meter& meter) {
   LAMINA_RETURN_IF_ERROR(meter.Text(text.size()));
   List parts;
   if (separator != nullptr && !separator->empty()) {
     size_t at = 0;
-    for (size_t found = FindText(text, *separator, 0); found != std::string::npos && parts.size() < max_splits;
+    for (size_t found = FindText(text, *separator, 0);
+         found != std::string::npos && parts.size() < max_splits;
          found = FindText(text, *separator, at)) {
       LAMINA_RETURN_IF_ERROR(meter.Steps(1));
       parts.emplace_back(std::string(text.substr(at, found - at)));
@@ -134,7 +148,8 @@ Status WrongType(const Value& value, const char* expected) {
 }
 
 // Borrows the arguments.
-Result<const std::string*> RequiredString(const Arguments& arguments, size_t index, std::string_view name) {
+Result<const std::string*> RequiredString(const Arguments& arguments, size_t index,
+                                          std::string_view name) {
   const Value* value = arguments.Get(index, name);
   if (value == nullptr) return InvalidArgument("argument '" + std::string(name) + "' is missing");
   if (value->string() == nullptr) return WrongType(*value, "a string");
@@ -151,7 +166,8 @@ Result<Value> Items(const Dict& dict, Meter& meter) {
 
 Result<Value> FilterDefault(const Value& value, const Arguments& arguments, Meter&) {
   const Value* boolean = arguments.Get(1, "boolean");
-  const bool replace = value.is_undefined() || (boolean != nullptr && boolean->Truthy() && !value.Truthy());
+  const bool replace =
+      value.is_undefined() || (boolean != nullptr && boolean->Truthy() && !value.Truthy());
   if (!replace) return value;
   const Value* fallback = arguments.Get(0, "default_value");
   return fallback == nullptr ? Value(std::string()) : *fallback;
@@ -194,7 +210,8 @@ Result<Value> FilterTrim(const Value& value, const Arguments& arguments, Meter& 
 Result<Value> FilterInt(const Value& value, const Arguments&, Meter& meter) {
   if (value.integer() != nullptr) return value;
   if (value.boolean() != nullptr) return Value(int64_t{*value.boolean()});
-  if (value.real() != nullptr && *value.real() > -9e18 && *value.real() < 9e18) return Value(static_cast<int64_t>(*value.real()));
+  if (value.real() != nullptr && *value.real() > -9e18 && *value.real() < 9e18)
+    return Value(static_cast<int64_t>(*value.real()));
   int64_t number = 0;
   if (value.string() != nullptr) {
     LAMINA_ASSIGN_OR_RETURN(const Value stripped, Strip(*value.string(), nullptr, {}, meter));
@@ -217,11 +234,14 @@ Result<Value> FilterToJson(const Value& value, const Arguments& arguments, Meter
   const Value* indent = arguments.Get(1, "indent");
   if (value.is_undefined()) return WrongType(value, "a value");
   for (const auto& [name, setting] : arguments.named) {
-    if (name != "indent" && setting.Truthy()) return Unimplemented("the argument '" + name + "' is not supported");
+    if (name != "indent" && setting.Truthy())
+      return Unimplemented("the argument '" + name + "' is not supported");
   }
   const bool indents = indent != nullptr && indent->integer() != nullptr;
-  LAMINA_ASSIGN_OR_RETURN(std::string json,
-                          meter.PrintJson(value, indents ? static_cast<int>(std::clamp<int64_t>(*indent->integer(), 0, 16)) : -1));
+  LAMINA_ASSIGN_OR_RETURN(
+      std::string json,
+      meter.PrintJson(
+          value, indents ? static_cast<int>(std::clamp<int64_t>(*indent->integer(), 0, 16)) : -1));
   return Value(std::move(json));
 }
 
@@ -313,18 +333,29 @@ const std::unordered_map<std::string_view, Test>& Tests() {
       {"boolean", [](const Value& v, const Arguments&) { return v.boolean() != nullptr; }},
       {"integer", [](const Value& v, const Arguments&) { return v.integer() != nullptr; }},
       {"float", [](const Value& v, const Arguments&) { return v.real() != nullptr; }},
-      {"number", [](const Value& v, const Arguments&) { return v.integer() != nullptr || v.real() != nullptr || v.boolean() != nullptr; }},
-      {"true", [](const Value& v, const Arguments&) { return v.boolean() != nullptr && *v.boolean(); }},
-      {"false", [](const Value& v, const Arguments&) { return v.boolean() != nullptr && !*v.boolean(); }},
-      {"odd", [](const Value& v, const Arguments&) { return v.integer() != nullptr && *v.integer() % 2 != 0; }},
-      {"even", [](const Value& v, const Arguments&) { return v.integer() != nullptr && *v.integer() % 2 == 0; }},
+      {"number",
+       [](const Value& v, const Arguments&) {
+         return v.integer() != nullptr || v.real() != nullptr || v.boolean() != nullptr;
+       }},
+      {"true",
+       [](const Value& v, const Arguments&) { return v.boolean() != nullptr && *v.boolean(); }},
+      {"false",
+       [](const Value& v, const Arguments&) { return v.boolean() != nullptr && !*v.boolean(); }},
+      {"odd", [](const Value& v,
+                 const Arguments&) { return v.integer() != nullptr && *v.integer() % 2 != 0; }},
+      {"even", [](const Value& v,
+                  const Arguments&) { return v.integer() != nullptr && *v.integer() % 2 == 0; }},
       {"iterable", sequence},
       {"sequence", sequence},
       {"callable", [](const Value& v, const Arguments&) { return v.function() != nullptr; }},
       {"lower",
-       [](const Value& v, const Arguments&) { return v.string() != nullptr && IsCased(*v.string()) && *v.string() == Lower(*v.string()); }},
+       [](const Value& v, const Arguments&) {
+         return v.string() != nullptr && IsCased(*v.string()) && *v.string() == Lower(*v.string());
+       }},
       {"upper",
-       [](const Value& v, const Arguments&) { return v.string() != nullptr && IsCased(*v.string()) && *v.string() == Upper(*v.string()); }},
+       [](const Value& v, const Arguments&) {
+         return v.string() != nullptr && IsCased(*v.string()) && *v.string() == Upper(*v.string());
+       }},
   };
   return tests;
 }
@@ -338,11 +369,13 @@ std::string_view OperatorOf(std::string_view test) {
   return found == operators.end() ? std::string_view() : found->second;
 }
 
-Result<Value> StringMethod(const std::string& text, const std::string& name, const Arguments& arguments, Meter& meter) {
+Result<Value> StringMethod(const std::string& text, const std::string& name,
+                           const Arguments& arguments, Meter& meter) {
   LAMINA_RETURN_IF_ERROR(meter.Text(text.size()));
   const Value* first = arguments.Get(0, "");
   const std::string* first_text = first == nullptr ? nullptr : first->string();
-  if (name == "strip" || name == "lstrip" || name == "rstrip") return Strip(text, first_text, {name != "rstrip", name != "lstrip"}, meter);
+  if (name == "strip" || name == "lstrip" || name == "rstrip")
+    return Strip(text, first_text, {name != "rstrip", name != "lstrip"}, meter);
   if (name == "upper") return Value(Upper(text));
   if (name == "lower") return Value(Lower(text));
   if (name == "capitalize") return Value(Capitalize(text));
@@ -350,19 +383,23 @@ Result<Value> StringMethod(const std::string& text, const std::string& name, con
   if (name == "split") {
     const Value* limit = arguments.Get(1, "maxsplit");
     const bool limited = limit != nullptr && limit->integer() != nullptr && *limit->integer() >= 0;
-    if (limited && first_text == nullptr) return Unimplemented("the string method .split() with a limit needs a separator");
-    return Split(text, first_text, limited ? static_cast<size_t>(*limit->integer()) : SIZE_MAX, meter);
+    if (limited && first_text == nullptr)
+      return Unimplemented("the string method .split() with a limit needs a separator");
+    return Split(text, first_text, limited ? static_cast<size_t>(*limit->integer()) : SIZE_MAX,
+                 meter);
   }
   if (name == "replace") return FilterReplace(Value(text), arguments, meter);
   if (name == "startswith" || name == "endswith") {
     LAMINA_ASSIGN_OR_RETURN(const std::string* part, RequiredString(arguments, 0, "prefix"));
     return Value(name == "startswith" ? text.starts_with(*part) : text.ends_with(*part));
   }
-  if (name == "join" && first != nullptr) return FilterJoin(*first, Arguments{{Value(text)}, {}}, meter);
+  if (name == "join" && first != nullptr)
+    return FilterJoin(*first, Arguments{{Value(text)}, {}}, meter);
   return Unimplemented("the string method ." + name + "() is not supported");
 }
 
-Result<Value> DictMethod(const Dict& dict, const std::string& name, const Arguments& arguments, Meter& meter) {
+Result<Value> DictMethod(const Dict& dict, const std::string& name, const Arguments& arguments,
+                         Meter& meter) {
   if (name == "items") return Items(dict, meter);
   if (name == "get") {
     LAMINA_ASSIGN_OR_RETURN(const std::string* key, RequiredString(arguments, 0, "key"));
@@ -372,10 +409,12 @@ Result<Value> DictMethod(const Dict& dict, const std::string& name, const Argume
     return fallback == nullptr ? Value::MakeNone() : *fallback;
   }
   if (name == "keys" || name == "values") {
-    LAMINA_RETURN_IF_ERROR(name == "keys" ? meter.CopyKeys(dict) : meter.Entries(dict.items().size()));
+    LAMINA_RETURN_IF_ERROR(name == "keys" ? meter.CopyKeys(dict)
+                                          : meter.Entries(dict.items().size()));
     List list;
     list.reserve(dict.items().size());
-    for (const auto& [key, value] : dict.items()) list.push_back(name == "keys" ? Value(key) : value);
+    for (const auto& [key, value] : dict.items())
+      list.push_back(name == "keys" ? Value(key) : value);
     return Value(std::move(list));
   }
   return Unimplemented("the dict method ." + name + "() is not supported");
@@ -385,36 +424,45 @@ Result<Value> DictMethod(const Dict& dict, const std::string& name, const Argume
 
 const Value* Arguments::Get(size_t index, std::string_view name) const {
   if (index < positional.size()) return &positional[index];
-  const auto found = std::find_if(named.begin(), named.end(), [&](const auto& argument) { return argument.first == name; });
+  const auto found = std::find_if(named.begin(), named.end(),
+                                  [&](const auto& argument) { return argument.first == name; });
   return found == named.end() ? nullptr : &found->second;
 }
 
-Result<Value> ApplyFilter(const std::string& name, const Value& value, const Arguments& arguments, Meter& meter) {
+Result<Value> ApplyFilter(const std::string& name, const Value& value, const Arguments& arguments,
+                          Meter& meter) {
   const auto found = Filters().find(name);
-  if (found == Filters().end()) return Unimplemented("the filter '" + Shortened(name, kMaxNameBytes) + "' is not supported");
+  if (found == Filters().end())
+    return Unimplemented("the filter '" + Shortened(name, kMaxNameBytes) + "' is not supported");
   Result<Value> result = found->second(value, arguments, meter);
   if (!result.ok()) return result.status().WithContext("filter '" + name + "'");
   return result;
 }
 
-Result<bool> ApplyTest(const std::string& name, const Value& value, const Arguments& arguments, Meter& meter) {
+Result<bool> ApplyTest(const std::string& name, const Value& value, const Arguments& arguments,
+                       Meter& meter) {
   if (const std::string_view op = OperatorOf(name); !op.empty()) {
     const Value* other = arguments.Get(0, "other");
     if (other == nullptr) return InvalidArgument("the test 'is " + name + "' takes an argument");
     LAMINA_ASSIGN_OR_RETURN(const Value result, ApplyOperator(op, value, *other, meter));
     return result.Truthy();
   }
-  LAMINA_RETURN_IF_ERROR(meter.Text(value.string() != nullptr ? value.string()->size() : 0));  // "is lower" reads it
+  // "is lower" reads it.
+  LAMINA_RETURN_IF_ERROR(meter.Text(value.string() != nullptr ? value.string()->size() : 0));
   const auto found = Tests().find(name);
-  if (found == Tests().end()) return Unimplemented("the test 'is " + Shortened(name, kMaxNameBytes) + "' is not supported");
+  if (found == Tests().end())
+    return Unimplemented("the test 'is " + Shortened(name, kMaxNameBytes) + "' is not supported");
   return found->second(value, arguments);
 }
 
-Result<Value> CallMethod(const Value& object, const std::string& name, const Arguments& arguments, Meter& meter) {
+Result<Value> CallMethod(const Value& object, const std::string& name, const Arguments& arguments,
+                         Meter& meter) {
   if (object.string() != nullptr) return StringMethod(*object.string(), name, arguments, meter);
   if (object.dict() != nullptr) return DictMethod(*object.dict(), name, arguments, meter);
-  if (object.is_undefined()) return InvalidArgument("'" + object.undefined_name() + "' is undefined");
-  return Unimplemented("the method ." + name + "() of a " + object.TypeName() + " is not supported");
+  if (object.is_undefined())
+    return InvalidArgument("'" + object.undefined_name() + "' is undefined");
+  return Unimplemented("the method ." + name + "() of a " + object.TypeName() +
+                       " is not supported");
 }
 
 Result<List> Iterate(const Value& value, Meter& meter) {
@@ -426,7 +474,8 @@ Result<List> Iterate(const Value& value, Meter& meter) {
   if (value.is_undefined()) return items;
   if (value.string() != nullptr) {
     LAMINA_RETURN_IF_ERROR(meter.Steps(value.string()->size()));
-    for (std::string_view rest = *value.string(); !rest.empty(); rest.remove_prefix(FirstCharacter(rest).size()))
+    for (std::string_view rest = *value.string(); !rest.empty();
+         rest.remove_prefix(FirstCharacter(rest).size()))
       items.emplace_back(std::string(FirstCharacter(rest)));
     return items;
   }

@@ -20,15 +20,20 @@ struct Arguments {
   const Value* Get(size_t index, std::string_view name) const;
 };
 
-// Each returns kUnimplemented for a name it does not know, kInvalidArgument for values it cannot work on, kOutOfSpace
-// for too much work. upper, lower, title and
-// capitalize change ASCII letters.
+// Each returns kUnimplemented for a name it does not know, kInvalidArgument for values it cannot
+// work on, kOutOfSpace for too much work. upper, lower, title and capitalize change ASCII letters.
 Result<Value> ApplyFilter(const std::string& name, const Value& value, const Arguments& arguments,
-                          Meter& meter);                                                                        // value | name(arguments)
-Result<bool> ApplyTest(const std::string& name, const Value& value, const Arguments& arguments, Meter& meter);  // value is name(arguments)
-Result<Value> CallMethod(const Value& object, const std::string& name, const Arguments& arguments, Meter& meter);  // object.name(arguments)
+                          // Value | name(arguments).
+                          Meter& meter);
+// Value is name(arguments).
+Result<bool> ApplyTest(const std::string& name, const Value& value, const Arguments& arguments,
+                       Meter& meter);
+// object.name(arguments).
+Result<Value> CallMethod(const Value& object, const std::string& name, const Arguments& arguments,
+                         Meter& meter);
 
-// Characters of a string, entries of a list, keys of a dict; nothing for an undefined value. kInvalidArgument: cannot be iterated.
+// Characters of a string, entries of a list, keys of a dict; nothing for an undefined value.
+// kInvalidArgument: cannot be iterated.
 Result<List> Iterate(const Value& value, Meter& meter);
 
 }  // namespace lamina::chat

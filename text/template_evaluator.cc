@@ -13,11 +13,13 @@
 namespace lamina::chat {
 namespace {
 
-constexpr size_t kMaxRefusalBytes = 1000;    // of raise_exception(); real ones have less than 300
-constexpr int64_t kMaxBound = 100'000'000;   // of slices; beyond the end of anything
-constexpr int kMaxValueDepth = 200;          // of what a template makes; what walks through values, and what frees them, recurses
+constexpr size_t kMaxRefusalBytes = 1000;   // of raise_exception(); real ones have less than 300
+constexpr int64_t kMaxBound = 100'000'000;  // of slices; beyond the end of anything
+// Of what a template makes; what walks through values, and what frees them, recurses.
+constexpr int kMaxValueDepth = 200;
 constexpr size_t kStepsPerLoopVariable = 8;  // it has nine entries
-constexpr int kMaxEvaluationDepth = 600;  // of what is being evaluated, through macros that call each other; a template itself nests less
+// Of what is being evaluated, through macros that call each other; a template itself nests less.
+constexpr int kMaxEvaluationDepth = 600;
 
 // The first error is kept and everything after it is skipped.
 class Evaluator {
@@ -49,7 +51,8 @@ class Evaluator {
   Value Made(int line, Value value) {
     if (!Charge(line, meter_.Measure(value))) return Value();
     if (value.depth() > kMaxValueDepth)
-      Fail(line, OutOfSpace("lists and dicts more than " + std::to_string(kMaxValueDepth) + " deep within each other"));
+      Fail(line, OutOfSpace("lists and dicts more than " + std::to_string(kMaxValueDepth) +
+                            " deep within each other"));
     return value;
   }
   // Whether the template may go on.
@@ -59,7 +62,9 @@ class Evaluator {
   }
   bool Step(int line) { return Charge(line, meter_.Steps(1)); }
   // In the innermost scope.
-  void Define(int line, const std::string& name, Value value) { Charge(line, meter_.Set(scopes_.back(), name, std::move(value))); }
+  void Define(int line, const std::string& name, Value value) {
+    Charge(line, meter_.Set(scopes_.back(), name, std::move(value)));
+  }
   // nullptr: there is none, or the template may not go on.
   const Value* Find(int line, const Dict& dict, std::string_view key) {
     const Result<const Value*> found = meter_.Find(dict, key);
@@ -70,7 +75,8 @@ class Evaluator {
   class Deeper {
    public:
     Deeper(Evaluator& evaluator, int line) : evaluator_(evaluator) {
-      if (++evaluator_.depth_ > kMaxEvaluationDepth) evaluator_.Fail(line, OutOfSpace("the template calls itself too often"));
+      if (++evaluator_.depth_ > kMaxEvaluationDepth)
+        evaluator_.Fail(line, OutOfSpace("the template calls itself too often"));
     }
     ~Deeper() { --evaluator_.depth_; }
     Deeper(const Deeper&) = delete;
@@ -134,12 +140,16 @@ Evaluator::Flow Evaluator::Execute(const Node& node) {
     case Node::Kind::kFor: return ExecuteFor(node);
     case Node::Kind::kSet: ExecuteSet(node); break;
     case Node::Kind::kCapture: Define(node.line, node.names[0], Capture(node.body)); break;
-    case Node::Kind::kMacro: Define(node.line, node.names[0], Value(Value::Function{node.names[0], &node, scopes_.size()})); break;
+    case Node::Kind::kMacro:
+      Define(node.line, node.names[0],
+             Value(Value::Function{node.names[0], &node, scopes_.size()}));
+      break;
     case Node::Kind::kBreak: return Flow::kBreak;
     case Node::Kind::kContinue: return Flow::kContinue;
   }
   if (output_.size() > limits_.max_output_bytes)
-    Fail(node.line, OutOfSpace("the output is larger than " + std::to_string(limits_.max_output_bytes) + " bytes"));
+    Fail(node.line, OutOfSpace("the output is larger than " +
+                               std::to_string(limits_.max_output_bytes) + " bytes"));
   return error_.ok() ? Flow::kNormal : Flow::kBreak;
 }
 
@@ -150,7 +160,8 @@ void Evaluator::ExecuteOutput(const Node& node) {
 
 Evaluator::Flow Evaluator::ExecuteIf(const Node& node) {
   for (const Node::Branch& branch : node.branches) {
-    if (branch.condition == nullptr || Evaluate(*branch.condition).Truthy()) return error_.ok() ? Execute(branch.body) : Flow::kBreak;
+    if (branch.condition == nullptr || Evaluate(*branch.condition).Truthy())
+      return error_.ok() ? Execute(branch.body) : Flow::kBreak;
   }
   return error_.ok() ? Flow::kNormal : Flow::kBreak;
 }
@@ -176,7 +187,8 @@ Evaluator::Flow Evaluator::ExecuteFor(const Node& node) {
   for (size_t i = 0; i < items.size() && error_.ok(); ++i) {
     scopes_.emplace_back();
     Bind(node, items[i]);
-    if (Charge(node.line, meter_.Steps(kStepsPerLoopVariable))) scopes_.back().Set("loop", MakeLoop(items, i));
+    if (Charge(node.line, meter_.Steps(kStepsPerLoopVariable)))
+      scopes_.back().Set("loop", MakeLoop(items, i));
     const Flow flow = Execute(node.body);
     scopes_.pop_back();
     if (flow == Flow::kBreak) break;
@@ -188,8 +200,10 @@ void Evaluator::Bind(const Node& node, const Value& item) {
   if (node.names.size() == 1) return Define(node.line, node.names[0], item);
   const List* parts = item.list();
   if (parts == nullptr || parts->size() != node.names.size())
-    return Fail(node.line, "cannot unpack a " + item.TypeName() + " into " + std::to_string(node.names.size()) + " names");
-  for (size_t i = 0; i < parts->size() && error_.ok(); ++i) Define(node.line, node.names[i], (*parts)[i]);
+    return Fail(node.line, "cannot unpack a " + item.TypeName() + " into " +
+                               std::to_string(node.names.size()) + " names");
+  for (size_t i = 0; i < parts->size() && error_.ok(); ++i)
+    Define(node.line, node.names[i], (*parts)[i]);
 }
 
 Value Evaluator::MakeLoop(const List& items, size_t i) {
@@ -225,7 +239,8 @@ void Evaluator::SetAttribute(const Node& node, const Value& value) {
     if (!error_.ok()) return;
     if (found == nullptr) continue;
     if (found->dict() == nullptr || !found->dict()->is_namespace) break;
-    if (value.dict() != nullptr && value.dict()->is_namespace) return Fail(node.line, "a namespace cannot be put into a namespace");
+    if (value.dict() != nullptr && value.dict()->is_namespace)
+      return Fail(node.line, "a namespace cannot be put into a namespace");
     Value target = *found;
     Charge(node.line, meter_.Set(*target.mutable_dict(), node.names[1], value));
     return;
@@ -256,7 +271,9 @@ Value Evaluator::Evaluate(const Expr& expr) {
       return Value(result.ok() && result.value());
     }
     case Expr::Kind::kNot: return Value(!Evaluate(*expr.args[0]).Truthy());
-    case Expr::Kind::kNegate: return Take(expr.line, ApplyOperator("-", Value(int64_t{0}), Evaluate(*expr.args[0]), meter_));
+    case Expr::Kind::kNegate:
+      return Take(expr.line,
+                  ApplyOperator("-", Value(int64_t{0}), Evaluate(*expr.args[0]), meter_));
     case Expr::Kind::kBinary: return EvaluateBinary(expr);
     case Expr::Kind::kCondition:
       if (Evaluate(*expr.args[0]).Truthy()) return Evaluate(*expr.args[1]);
@@ -280,7 +297,8 @@ Value Evaluator::EvaluateName(const Expr& expr) {
 // A value that becomes part of another one.
 Value Evaluator::EvaluateStored(const Expr& expr) {
   Value value = Evaluate(expr);
-  if (value.dict() != nullptr && value.dict()->is_namespace) Fail(expr.line, "a namespace cannot be put into another value");
+  if (value.dict() != nullptr && value.dict()->is_namespace)
+    Fail(expr.line, "a namespace cannot be put into another value");
   return value;
 }
 
@@ -306,7 +324,8 @@ Value Evaluator::EvaluateSequence(const Expr& expr) {
 
 Value Evaluator::EvaluateAttribute(const Expr& expr, const Value& object) {
   if (object.is_undefined()) Fail(expr.line, "'" + object.undefined_name() + "' is undefined");
-  const Value* found = object.dict() == nullptr ? nullptr : Find(expr.line, *object.dict(), expr.name);
+  const Value* found =
+      object.dict() == nullptr ? nullptr : Find(expr.line, *object.dict(), expr.name);
   return found == nullptr ? Value::MakeUndefined(expr.name) : *found;
 }
 
@@ -316,15 +335,20 @@ Value Evaluator::EvaluateIndex(const Expr& expr) {
   if (object.is_undefined()) Fail(expr.line, "'" + object.undefined_name() + "' is undefined");
   const auto none = [&] {
     if (index.string() != nullptr) return Value::MakeUndefined(*index.string());
-    return Value::MakeUndefined(index.list() != nullptr || index.dict() != nullptr ? index.TypeName() : index.ToText());
+    return Value::MakeUndefined(
+        index.list() != nullptr || index.dict() != nullptr ? index.TypeName() : index.ToText());
   };
   if (object.dict() != nullptr) {
-    const Value* found = index.string() == nullptr ? nullptr : Find(expr.line, *object.dict(), *index.string());
+    const Value* found =
+        index.string() == nullptr ? nullptr : Find(expr.line, *object.dict(), *index.string());
     return found == nullptr ? none() : *found;
   }
-  if (index.integer() == nullptr || (object.list() == nullptr && object.string() == nullptr)) return none();
-  if (object.string() != nullptr && !Charge(expr.line, meter_.Text(object.string()->size()))) return Value();
-  const int64_t size = static_cast<int64_t>(object.list() != nullptr ? object.list()->size() : CountCodePoints(*object.string()));
+  if (index.integer() == nullptr || (object.list() == nullptr && object.string() == nullptr))
+    return none();
+  if (object.string() != nullptr && !Charge(expr.line, meter_.Text(object.string()->size())))
+    return Value();
+  const int64_t size = static_cast<int64_t>(
+      object.list() != nullptr ? object.list()->size() : CountCodePoints(*object.string()));
   const int64_t at = *index.integer() < 0 ? *index.integer() + size : *index.integer();
   if (at < 0 || at >= size) return none();
   if (object.list() != nullptr) return (*object.list())[static_cast<size_t>(at)];
@@ -341,14 +365,19 @@ Value Evaluator::EvaluateSlice(const Expr& expr) {
     Fail(expr.line, "a " + object.TypeName() + " cannot be sliced");
     return Value();
   }
-  if (object.string() != nullptr && !Charge(expr.line, meter_.Text(object.string()->size()))) return Value();
-  const int64_t size = static_cast<int64_t>(object.list() != nullptr ? object.list()->size() : CountCodePoints(*object.string()));
+  if (object.string() != nullptr && !Charge(expr.line, meter_.Text(object.string()->size())))
+    return Value();
+  const int64_t size = static_cast<int64_t>(
+      object.list() != nullptr ? object.list()->size() : CountCodePoints(*object.string()));
   const auto part = [&](size_t i, int64_t fallback) {
     if (expr.args[i] == nullptr) return fallback;
     const Value value = Evaluate(*expr.args[i]);
     if (value.is_none()) return fallback;
-    if (value.integer() == nullptr) Fail(expr.line, "bounds of a slice must be integers, not a " + value.TypeName());
-    return value.integer() == nullptr ? fallback : std::clamp<int64_t>(*value.integer(), -kMaxBound, kMaxBound);
+    if (value.integer() == nullptr)
+      Fail(expr.line, "bounds of a slice must be integers, not a " + value.TypeName());
+    return value.integer() == nullptr
+               ? fallback
+               : std::clamp<int64_t>(*value.integer(), -kMaxBound, kMaxBound);
   };
   const int64_t step = part(3, 1);
   if (step == 0) {
@@ -359,17 +388,23 @@ Value Evaluator::EvaluateSlice(const Expr& expr) {
     constexpr int64_t kAbsent = INT64_MIN;
     const int64_t value = part(i, kAbsent);
     if (value == kAbsent) return fallback;
-    return std::clamp<int64_t>(value < 0 ? value + size : value, step > 0 ? 0 : -1, step > 0 ? size : size - 1);
+    return std::clamp<int64_t>(value < 0 ? value + size : value, step > 0 ? 0 : -1,
+                               step > 0 ? size : size - 1);
   };
   const int64_t begin = bound(1, step > 0 ? 0 : size - 1);
   const int64_t end = bound(2, step > 0 ? size : -1);
   const int64_t distance = step > 0 ? end - begin : begin - end;
-  return TakeSlice(expr, object, begin, step, distance <= 0 ? 0 : static_cast<size_t>((distance - 1) / std::abs(step) + 1));
+  return TakeSlice(expr, object, begin, step,
+                   distance <= 0 ? 0 : static_cast<size_t>((distance - 1) / std::abs(step) + 1));
 }
 
-// `count` entries or characters from the one at `begin` on, each `step` behind the one before. REQUIRES: they are there.
-Value Evaluator::TakeSlice(const Expr& expr, const Value& object, int64_t begin, int64_t step, size_t count) {
-  const auto at = [&](size_t i) { return static_cast<size_t>(begin + static_cast<int64_t>(i) * step); };
+// `count` entries or characters from the one at `begin` on, each `step` behind the one before.
+// REQUIRES: they are there.
+Value Evaluator::TakeSlice(const Expr& expr, const Value& object, int64_t begin, int64_t step,
+                           size_t count) {
+  const auto at = [&](size_t i) {
+    return static_cast<size_t>(begin + static_cast<int64_t>(i) * step);
+  };
   if (object.list() != nullptr) {
     if (!Charge(expr.line, meter_.Entries(count))) return Value();
     List taken;
@@ -392,14 +427,17 @@ Value Evaluator::TakeSlice(const Expr& expr, const Value& object, int64_t begin,
   }
   offsets.push_back(text.size());
   std::string taken;
-  for (size_t i = 0; i < count; ++i) taken.append(text, offsets[at(i)], offsets[at(i) + 1] - offsets[at(i)]);
+  for (size_t i = 0; i < count; ++i)
+    taken.append(text, offsets[at(i)], offsets[at(i) + 1] - offsets[at(i)]);
   return Value(std::move(taken));
 }
 
 Arguments Evaluator::EvaluateArguments(const Expr& expr) {
   Arguments arguments;
-  for (size_t i = 1; i < expr.args.size(); ++i) arguments.positional.push_back(EvaluateStored(*expr.args[i]));
-  for (const auto& [name, value] : expr.keywords) arguments.named.emplace_back(name, EvaluateStored(*value));
+  for (size_t i = 1; i < expr.args.size(); ++i)
+    arguments.positional.push_back(EvaluateStored(*expr.args[i]));
+  for (const auto& [name, value] : expr.keywords)
+    arguments.named.emplace_back(name, EvaluateStored(*value));
   return arguments;
 }
 
@@ -419,15 +457,20 @@ Value Evaluator::EvaluateCall(const Expr& expr) {
   const Arguments arguments = EvaluateArguments(expr);
   if (!error_.ok()) return Value();
   if (function.function() == nullptr) {
-    Fail(expr.line, function.is_undefined() ? Unimplemented("the function " + callee.name + "() is not supported")
-                                            : InvalidArgument("'" + callee.name + "' is a " + function.TypeName() + ", not a function"));
+    Fail(expr.line, function.is_undefined()
+                        ? Unimplemented("the function " + callee.name + "() is not supported")
+                        : InvalidArgument("'" + callee.name + "' is a " + function.TypeName() +
+                                          ", not a function"));
     return Value();
   }
-  if (function.function()->macro != nullptr) return CallMacro(expr, *function.function(), arguments);
+  if (function.function()->macro != nullptr)
+    return CallMacro(expr, *function.function(), arguments);
   Result<Value> result = CallFunction(callee.name, arguments, limits_.now, meter_);
   if (result.ok()) return Made(expr.line, *std::move(result));
   if (callee.name == "raise_exception" && result.status().code() == StatusCode::kInvalidArgument) {
-    if (error_.ok()) error_ = InvalidArgument(Shortened(result.status().message(), kMaxRefusalBytes));  // the template's own words
+    // The template's own words.
+    if (error_.ok())
+      error_ = InvalidArgument(Shortened(result.status().message(), kMaxRefusalBytes));
   } else {
     Fail(expr.line, result.status());
   }
@@ -435,16 +478,21 @@ Value Evaluator::EvaluateCall(const Expr& expr) {
 }
 
 // A macro sees its parameters and what stands around its definition, not around its call.
-Value Evaluator::CallMacro(const Expr& expr, const Value::Function& function, const Arguments& arguments) {
+Value Evaluator::CallMacro(const Expr& expr, const Value::Function& function,
+                           const Arguments& arguments) {
   const Node& macro = *function.macro;
   const size_t num_parameters = macro.names.size() - 1;
   if (arguments.positional.size() > num_parameters) {
-    Fail(expr.line, "macro " + macro.names[0] + "() takes " + std::to_string(num_parameters) + " arguments");
+    Fail(expr.line,
+         "macro " + macro.names[0] + "() takes " + std::to_string(num_parameters) + " arguments");
     return Value();
   }
-  const auto hidden_begin = scopes_.begin() + static_cast<std::ptrdiff_t>(std::min(function.num_scopes, scopes_.size()));
-  if (!Charge(expr.line, meter_.Entries(static_cast<size_t>(scopes_.end() - hidden_begin)))) return Value();
-  std::vector<Dict> hidden(std::make_move_iterator(hidden_begin), std::make_move_iterator(scopes_.end()));
+  const auto hidden_begin =
+      scopes_.begin() + static_cast<std::ptrdiff_t>(std::min(function.num_scopes, scopes_.size()));
+  if (!Charge(expr.line, meter_.Entries(static_cast<size_t>(scopes_.end() - hidden_begin))))
+    return Value();
+  std::vector<Dict> hidden(std::make_move_iterator(hidden_begin),
+                           std::make_move_iterator(scopes_.end()));
   scopes_.erase(hidden_begin, scopes_.end());
   scopes_.emplace_back();
   BindParameters(expr, macro, arguments);
@@ -468,7 +516,8 @@ void Evaluator::BindParameters(const Expr& expr, const Node& macro, const Argume
   }
   for (const auto& [name, value] : arguments.named) {
     const Value* parameter = Find(expr.line, scopes_.back(), name);
-    if (parameter == nullptr) return Fail(expr.line, "macro " + macro.names[0] + "() has no parameter '" + name + "'");
+    if (parameter == nullptr)
+      return Fail(expr.line, "macro " + macro.names[0] + "() has no parameter '" + name + "'");
   }
 }
 

@@ -12,17 +12,20 @@
 namespace lamina::chat {
 
 struct RenderLimits {
-  // Statements and expressions evaluated, and the work of those by its size (see Meter): far beyond any real conversation, a few tenths of
-  // a second of work. It bounds what a template keeps as well, at 128 bytes for each step: 256 MB.
+  // Statements and expressions evaluated, and the work of those by its size (see Meter): far beyond
+  // any real conversation, a few tenths of a second of work. It bounds what a template keeps as
+  // well, at 128 bytes for each step: 256 MB.
   int64_t max_steps = 2'000'000;
-  // Of the processor, for what counts as too few steps. All steps take about 0.3 s; the rest is for slow machines.
+  // Of the processor, for what counts as too few steps. All steps take about 0.3 s; the rest is for
+  // slow machines.
   std::chrono::milliseconds max_time{2000};
-  size_t max_output_bytes = size_t{32} << 20;  // also of any one string that is put together on the way
-  std::time_t now = std::time(nullptr);        // for strftime_now()
+  // Also of any one string that is put together on the way.
+  size_t max_output_bytes = size_t{32} << 20;
+  std::time_t now = std::time(nullptr);  // for strftime_now()
 };
 
-// kInvalidArgument: raise_exception() was called (its message), or "line N: ..."; kUnimplemented names what is not supported; kOutOfSpace:
-// over a limit; kTryAgain: as TimeBudget.
+// kInvalidArgument: raise_exception() was called (its message), or "line N: ..."; kUnimplemented
+// names what is not supported; kOutOfSpace: over a limit; kTryAgain: as TimeBudget.
 Result<std::string> Render(const Block& block, Dict globals, const RenderLimits& limits);
 
 }  // namespace lamina::chat

@@ -7,7 +7,8 @@ namespace {
 
 using Kind = Token::Kind;
 
-// Nesting of blocks and expressions; the parser and the evaluator recurse this deep, several frames each. Real templates stay below 20.
+// Nesting of blocks and expressions; the parser and the evaluator recurse this deep, several frames
+// each. Real templates stay below 20.
 constexpr int kMaxDepth = 150;
 
 // Height of one expression's tree. A chain such as a + b + c + ... is as high as it is long.
@@ -41,7 +42,8 @@ void ExpressionParser::Expect(std::string_view op) {
 }
 
 void ExpressionParser::ExpectKind(Kind kind, const char* what) {
-  if (Peek().kind != kind) return Fail(std::string("expected ") + what + " but found " + Spelling(Peek()));
+  if (Peek().kind != kind)
+    return Fail(std::string("expected ") + what + " but found " + Spelling(Peek()));
   Next();
 }
 
@@ -52,7 +54,8 @@ std::string ExpressionParser::ExpectName() {
 }
 
 ExpressionParser::Deeper::Deeper(ExpressionParser& parser) : parser_(parser) {
-  if (++parser_.depth_ > kMaxDepth) parser_.Fail("nested more than " + std::to_string(kMaxDepth) + " deep");
+  if (++parser_.depth_ > kMaxDepth)
+    parser_.Fail("nested more than " + std::to_string(kMaxDepth) + " deep");
 }
 
 ExprPtr ExpressionParser::Make(Expr::Kind kind, std::string name) const {
@@ -77,7 +80,8 @@ void ExpressionParser::Adopt(Expr& parent, ExprPtr child) {
 
 void ExpressionParser::CountHeight(Expr& parent, const Expr* child) {
   if (child != nullptr) parent.height = std::max(parent.height, child->height + 1);
-  if (parent.height > kMaxHeight) Fail("an expression has more than " + std::to_string(kMaxHeight) + " parts in a row");
+  if (parent.height > kMaxHeight)
+    Fail("an expression has more than " + std::to_string(kMaxHeight) + " parts in a row");
 }
 
 ExprPtr ExpressionParser::ParseIterable() { return ParseBinary(0); }
@@ -93,9 +97,11 @@ ExprPtr ExpressionParser::ParseExpr() {
   return expr;
 }
 
-// Left-associative operators by level, loosest first. Between "and" and "+" stand not and the comparisons.
+// Left-associative operators by level, loosest first. Between "and" and "+" stand not and the
+// comparisons.
 ExprPtr ExpressionParser::ParseBinary(size_t level) {
-  static const std::vector<std::vector<std::string_view>> kLevels = {{"or"}, {"and"}, {"+", "-"}, {"~"}, {"*", "/", "//", "%"}};
+  static const std::vector<std::vector<std::string_view>> kLevels = {
+      {"or"}, {"and"}, {"+", "-"}, {"~"}, {"*", "/", "//", "%"}};
   const auto operand = [&] {
     if (level == 1) return ParseNot();
     if (level + 1 == kLevels.size()) return ParseUnary(/*with_filters=*/true);
@@ -109,7 +115,8 @@ ExprPtr ExpressionParser::ParseBinary(size_t level) {
     const std::string op = Next().text;
     left = Make(Expr::Kind::kBinary, op, std::move(left), operand());
   }
-  if (level == 4 && IsOperator("**")) Fail("the operator ** is not supported", StatusCode::kUnimplemented);
+  if (level == 4 && IsOperator("**"))
+    Fail("the operator ** is not supported", StatusCode::kUnimplemented);
   return left;
 }
 
@@ -122,7 +129,8 @@ ExprPtr ExpressionParser::ParseNot() {
 // The comparison operator that is next, taken; "" if there is none.
 std::string ExpressionParser::TakeComparison() {
   static const std::vector<std::string_view> kOperators = {"==", "!=", "<", "<=", ">", ">="};
-  if (Peek().kind == Kind::kOperator && std::find(kOperators.begin(), kOperators.end(), Peek().text) != kOperators.end())
+  if (Peek().kind == Kind::kOperator &&
+      std::find(kOperators.begin(), kOperators.end(), Peek().text) != kOperators.end())
     return Next().text;
   if (TakeName("in")) return "in";
   if (!IsName("not") || Peek(1).kind != Kind::kName || Peek(1).text != "in") return "";
@@ -138,7 +146,8 @@ ExprPtr ExpressionParser::ParseComparison() {
   if (op.empty()) return left;
   left = Make(Expr::Kind::kBinary, op, std::move(left), ParseBinary(2));
   if (error_.ok() && !TakeComparison().empty()) {
-    Fail("chained comparisons (a < b < c) are not supported; write 'a < b and b < c'", StatusCode::kUnimplemented);
+    Fail("chained comparisons (a < b < c) are not supported; write 'a < b and b < c'",
+         StatusCode::kUnimplemented);
   }
   return left;
 }
@@ -200,7 +209,8 @@ ExprPtr ExpressionParser::ParseNameOrConstant() {
   return expr;
 }
 
-// A list or a tuple, which templates cannot tell apart; behind its opening bracket, or behind `first` and a comma.
+// A list or a tuple, which templates cannot tell apart; behind its opening bracket, or behind
+// `first` and a comma.
 ExprPtr ExpressionParser::ParseSequence(std::string_view close, ExprPtr first) {
   ExprPtr expr = Make(Expr::Kind::kList);
   if (first) Adopt(*expr, std::move(first));
@@ -242,7 +252,9 @@ ExprPtr ExpressionParser::ParsePostfix(ExprPtr expr) {
 }
 
 ExprPtr ExpressionParser::ParseSubscript(ExprPtr expr) {
-  const auto part = [&]() -> ExprPtr { return IsOperator(":") || IsOperator("]") ? nullptr : ParseExpr(); };
+  const auto part = [&]() -> ExprPtr {
+    return IsOperator(":") || IsOperator("]") ? nullptr : ParseExpr();
+  };
   ExprPtr first = part();
   if (!IsOperator(":")) {
     if (first == nullptr) Fail("expected an index in [ ]");
@@ -288,13 +300,15 @@ ExprPtr ExpressionParser::ParseFilters(ExprPtr expr) {
 
 // Whether a test's argument without ( ) is next: value is eq other.
 bool ExpressionParser::BeginsArgument() const {
-  static constexpr std::string_view kOthers[] = {"else", "or", "and", "if", "is", "in", "not", "recursive"};
+  static constexpr std::string_view kOthers[] = {"else", "or", "and", "if",
+                                                 "is",   "in", "not", "recursive"};
   switch (Peek().kind) {
     case Kind::kString:
     case Kind::kInteger:
     case Kind::kFloat: return true;
     case Kind::kOperator: return IsOperator("[") || IsOperator("{");
-    case Kind::kName: return std::find(std::begin(kOthers), std::end(kOthers), Peek().text) == std::end(kOthers);
+    case Kind::kName:
+      return std::find(std::begin(kOthers), std::end(kOthers), Peek().text) == std::end(kOthers);
     default: return false;
   }
 }

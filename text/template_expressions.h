@@ -13,19 +13,27 @@
 
 namespace lamina::chat {
 
-// Errors are sticky: the first one is kept, the position jumps to the end, and every loop ends there.
+// Errors are sticky: the first one is kept, the position jumps to the end, and every loop ends
+// there.
 class ExpressionParser {
  public:
-  explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}  // REQUIRES: the last one is kEnd
+  // REQUIRES: the last one is kEnd.
+  explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
   ExprPtr ParseExpr();
   ExprPtr ParseIterable();  // without an inline if, which would filter a loop
 
   // The tokens that are next, and taking them.
-  const Token& Peek(size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
+  const Token& Peek(size_t ahead = 0) const {
+    return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
+  }
   const Token& Next();
-  bool IsOperator(std::string_view spelling) const { return Peek().kind == Token::Kind::kOperator && Peek().text == spelling; }
-  bool IsName(std::string_view name) const { return Peek().kind == Token::Kind::kName && Peek().text == name; }
+  bool IsOperator(std::string_view spelling) const {
+    return Peek().kind == Token::Kind::kOperator && Peek().text == spelling;
+  }
+  bool IsName(std::string_view name) const {
+    return Peek().kind == Token::Kind::kName && Peek().text == name;
+  }
   bool TakeOperator(std::string_view spelling) { return IsOperator(spelling) && (Next(), true); }
   bool TakeName(std::string_view name) { return IsName(name) && (Next(), true); }
   void Expect(std::string_view op);

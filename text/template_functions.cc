@@ -15,7 +15,8 @@ Result<Value> MakeDict(std::string_view name, const Arguments& arguments, Meter&
   Dict dict;
   if (!arguments.positional.empty()) {
     const Dict* source = arguments.positional[0].dict();
-    if (source == nullptr) return InvalidArgument(std::string(name) + "() takes a dict or name=value");
+    if (source == nullptr)
+      return InvalidArgument(std::string(name) + "() takes a dict or name=value");
     LAMINA_RETURN_IF_ERROR(meter.CopyKeys(*source));
     dict = *source;
   }
@@ -29,9 +30,11 @@ Result<Value> MakeDict(std::string_view name, const Arguments& arguments, Meter&
 Result<Value> MakeRange(const Arguments& arguments, Meter& meter) {
   std::vector<int64_t> numbers;
   for (const Value& value : arguments.positional) {
-    if (value.integer() != nullptr) numbers.push_back(std::clamp<int64_t>(*value.integer(), INT32_MIN, INT32_MAX));
+    if (value.integer() != nullptr)
+      numbers.push_back(std::clamp<int64_t>(*value.integer(), INT32_MIN, INT32_MAX));
   }
-  if (numbers.empty() || numbers.size() > 3 || numbers.size() != arguments.positional.size() || (numbers.size() == 3 && numbers[2] == 0)) {
+  if (numbers.empty() || numbers.size() > 3 || numbers.size() != arguments.positional.size() ||
+      (numbers.size() == 3 && numbers[2] == 0)) {
     return InvalidArgument("range() takes one to three integers, and the step cannot be 0");
   }
   const int64_t begin = numbers.size() == 1 ? 0 : numbers[0];
@@ -49,21 +52,25 @@ Result<Value> MakeRange(const Arguments& arguments, Meter& meter) {
 
 Result<Value> FormatTime(const Arguments& arguments, std::time_t now) {
   const Value* format = arguments.Get(0, "format");
-  if (format == nullptr || format->string() == nullptr) return InvalidArgument("strftime_now() takes a format, a string");
+  if (format == nullptr || format->string() == nullptr)
+    return InvalidArgument("strftime_now() takes a format, a string");
   std::tm local = {};
   localtime_r(&now, &local);
   std::array<char, 1024> text;  // a date; a format that gives more gives nothing
-  return Value(std::string(text.data(), std::strftime(text.data(), text.size(), format->string()->c_str(), &local)));
+  return Value(std::string(
+      text.data(), std::strftime(text.data(), text.size(), format->string()->c_str(), &local)));
 }
 
 }  // namespace
 
 bool IsFunction(std::string_view name) {
-  static constexpr std::string_view kNames[] = {"raise_exception", "namespace", "dict", "range", "strftime_now"};
+  static constexpr std::string_view kNames[] = {"raise_exception", "namespace", "dict", "range",
+                                                "strftime_now"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
-Result<Value> CallFunction(std::string_view name, const Arguments& arguments, std::time_t now, Meter& meter) {
+Result<Value> CallFunction(std::string_view name, const Arguments& arguments, std::time_t now,
+                           Meter& meter) {
   if (name == "range") return MakeRange(arguments, meter);
   if (name == "strftime_now") return FormatTime(arguments, now);
   if (name == "namespace" || name == "dict") return MakeDict(name, arguments, meter);

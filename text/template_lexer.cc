@@ -10,8 +10,10 @@
 namespace lamina::chat {
 namespace {
 
-constexpr size_t kMaxSourceBytes = size_t{2} << 20;  // each becomes about 100 bytes of tokens and tree; templates in use have 30 KB
-constexpr size_t kMaxNameBytes = 128;                // each time a name is bound it is copied; in use are 40
+// Each becomes about 100 bytes of tokens and tree; templates in use have 30 KB.
+constexpr size_t kMaxSourceBytes = size_t{2} << 20;
+// Each time a name is bound it is copied; in use are 40.
+constexpr size_t kMaxNameBytes = 128;
 
 constexpr std::string_view kWhitespace = " \t\n\r\f\v";
 
@@ -35,7 +37,8 @@ std::string UnixLineEnds(std::string text) {
 
 class Lexer {
  public:
-  explicit Lexer(std::string source) : storage_(UnixLineEnds(std::move(source))), source_(storage_) {}
+  explicit Lexer(std::string source)
+      : storage_(UnixLineEnds(std::move(source))), source_(storage_) {}
 
   Result<std::vector<Token>> Run() {
     while (error_.ok() && at_ < source_.size()) LexTextAndTag();
@@ -48,14 +51,20 @@ class Lexer {
   void Fail(const std::string& message) {
     if (error_.ok()) error_ = InvalidArgument("line " + std::to_string(line_) + ": " + message);
   }
-  void Add(Token::Kind kind, std::string text = "") { tokens_.push_back({kind, std::move(text), 0, 0, line_}); }
+  void Add(Token::Kind kind, std::string text = "") {
+    tokens_.push_back({kind, std::move(text), 0, 0, line_});
+  }
   void Advance(size_t count) {
-    line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_),
-                                         source_.begin() + static_cast<std::ptrdiff_t>(std::min(at_ + count, source_.size())), '\n'));
+    line_ += static_cast<int>(std::count(
+        source_.begin() + static_cast<std::ptrdiff_t>(at_),
+        source_.begin() + static_cast<std::ptrdiff_t>(std::min(at_ + count, source_.size())),
+        '\n'));
     at_ = std::min(at_ + count, source_.size());
   }
   std::string_view Rest() const { return source_.substr(at_); }
-  char Peek(size_t ahead = 0) const { return at_ + ahead < source_.size() ? source_[at_ + ahead] : '\0'; }
+  char Peek(size_t ahead = 0) const {
+    return at_ + ahead < source_.size() ? source_[at_ + ahead] : '\0';
+  }
 
   size_t NextTag() const;
   void LexTextAndTag();
@@ -79,7 +88,8 @@ class Lexer {
 };
 
 size_t Lexer::NextTag() const {
-  for (size_t open = source_.find('{', at_); open != std::string_view::npos && open + 1 < source_.size();
+  for (size_t open = source_.find('{', at_);
+       open != std::string_view::npos && open + 1 < source_.size();
        open = source_.find('{', open + 1)) {
     if (std::strchr("{%#", source_[open + 1]) != nullptr && source_[open + 1] != '\0') return open;
   }
@@ -97,7 +107,8 @@ void Lexer::LexTextAndTag() {
     text = text.substr(0, text.find_last_not_of(kWhitespace) + 1);
   } else if (tag < source_.size() && !is_output && sign != '+') {  // lstrip_blocks
     const size_t line_begin = text.rfind('\n') + 1;
-    if ((line_begin > 0 || line_starting_) && text.find_first_not_of(" \t\f\v\r", line_begin) == std::string_view::npos)
+    if ((line_begin > 0 || line_starting_) &&
+        text.find_first_not_of(" \t\f\v\r", line_begin) == std::string_view::npos)
       text = text.substr(0, line_begin);
   }
   if (!text.empty()) Add(Token::Kind::kText, std::string(text));
@@ -114,7 +125,8 @@ void Lexer::LexTextAndTag() {
   }
 }
 
-// After "-}" the white space that follows goes; otherwise the line break behind a block or comment does (trim_blocks), unless "+" says no.
+// After "-}" the white space that follows goes; otherwise the line break behind a block or comment
+// does (trim_blocks), unless "+" says no.
 void Lexer::EndTag(char dash, bool block) {
   strip_next_ = dash == '-';
   line_starting_ = false;
@@ -138,7 +150,8 @@ void Lexer::LexInside(bool block) {
   int open_braces = 0;  // so that {{ {"a": {}}["a"] }} ends at its end
   while (error_.ok()) {
     Advance(std::min(Rest().find_first_not_of(kWhitespace), Rest().size()));
-    if (at_ == source_.size()) return Fail(block ? "a block {% is not closed by %}" : "an output {{ is not closed by }}");
+    if (at_ == source_.size())
+      return Fail(block ? "a block {% is not closed by %}" : "an output {{ is not closed by }}");
     const bool signed_end = (Peek() == '-' || Peek() == '+') && Rest().substr(1).starts_with(close);
     if (open_braces == 0 && (signed_end || Rest().starts_with(close))) {
       const char dash = signed_end ? Peek() : '\0';
@@ -159,7 +172,8 @@ void Lexer::LexToken() {
   if (!IsNameStart(c)) return LexOperator();
   size_t size = 1;
   while (IsNameStart(Peek(size)) || IsDigit(Peek(size))) ++size;
-  if (size > kMaxNameBytes) return Fail("a name of more than " + std::to_string(kMaxNameBytes) + " characters");
+  if (size > kMaxNameBytes)
+    return Fail("a name of more than " + std::to_string(kMaxNameBytes) + " characters");
   Add(Token::Kind::kName, std::string(Rest().substr(0, size)));
   Advance(size);
 }
@@ -186,7 +200,8 @@ void Lexer::LexEscape(std::string& value) {
     unsigned number = 0;
     const std::string_view text = Rest().substr(2, digits);
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
-    if (error != std::errc() || text.size() != digits || end != text.data() + digits) Fail("bad escape in a string");
+    if (error != std::errc() || text.size() != digits || end != text.data() + digits)
+      Fail("bad escape in a string");
     AppendCodePoint(number, value);
     Advance(2 + digits);
   };
@@ -219,9 +234,10 @@ void Lexer::LexNumber() {
   }
   const std::string_view text = Rest().substr(0, size);
   Token token{real ? Token::Kind::kFloat : Token::Kind::kInteger, std::string(text), 0, 0, line_};
-  const auto result =
-      real ? std::from_chars(text.data(), text.data() + size, token.real) : std::from_chars(text.data(), text.data() + size, token.integer);
-  if (result.ec != std::errc()) return Fail("the number " + Shortened(token.text, kMaxNameBytes) + " is too large");
+  const auto result = real ? std::from_chars(text.data(), text.data() + size, token.real)
+                           : std::from_chars(text.data(), text.data() + size, token.integer);
+  if (result.ec != std::errc())
+    return Fail("the number " + Shortened(token.text, kMaxNameBytes) + " is too large");
   tokens_.push_back(std::move(token));
   Advance(size);
 }
@@ -243,8 +259,8 @@ void Lexer::LexOperator() {
 
 Result<std::vector<Token>> Tokenize(std::string source) {
   if (source.size() > kMaxSourceBytes) {
-    return InvalidArgument("the template has " + std::to_string(source.size()) + " bytes, expected at most " +
-                           std::to_string(kMaxSourceBytes));
+    return InvalidArgument("the template has " + std::to_string(source.size()) +
+                           " bytes, expected at most " + std::to_string(kMaxSourceBytes));
   }
   return Lexer(std::move(source)).Run();
 }

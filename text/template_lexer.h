@@ -1,5 +1,5 @@
-// Splits a chat template into text, blocks, outputs and the tokens inside them, with Jinja's rules for white space (trim_blocks and
-// lstrip_blocks on).
+// Splits a chat template into text, blocks, outputs and the tokens inside them, with Jinja's rules
+// for white space (trim_blocks and lstrip_blocks on).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,19 @@
 namespace lamina::chat {
 
 struct Token {
-  enum class Kind { kText, kOutputBegin, kOutputEnd, kBlockBegin, kBlockEnd, kName, kString, kInteger, kFloat, kOperator, kEnd };
+  enum class Kind {
+    kText,
+    kOutputBegin,
+    kOutputEnd,
+    kBlockBegin,
+    kBlockEnd,
+    kName,
+    kString,
+    kInteger,
+    kFloat,
+    kOperator,
+    kEnd
+  };
   Kind kind = Kind::kEnd;
   std::string text;  // kText, kString: the content; kName, kOperator: its spelling
   int64_t integer = 0;

@@ -19,7 +19,9 @@ static_assert(sizeof(Value) * kEntriesPerStep <= Meter::kBytesPerStep);
 }  // namespace
 
 Meter::Meter(int64_t max_steps, size_t max_text_bytes, std::chrono::nanoseconds max_time)
-    : steps_left_(max_steps), max_text_bytes_(max_text_bytes), time_(max_time, "the template takes too long on this conversation") {}
+    : steps_left_(max_steps),
+      max_text_bytes_(max_text_bytes),
+      time_(max_time, "the template takes too long on this conversation") {}
 
 Status Meter::Steps(size_t count) {
   steps_left_ -= static_cast<int64_t>(std::min(count, size_t{INT64_MAX} / 2));
@@ -34,7 +36,9 @@ Status Meter::Steps(size_t count) {
 }
 
 Status Meter::TextFits(size_t bytes) const {
-  return bytes <= max_text_bytes_ ? OkStatus() : OutOfSpace("a text of more than " + std::to_string(max_text_bytes_) + " bytes");
+  return bytes <= max_text_bytes_
+             ? OkStatus()
+             : OutOfSpace("a text of more than " + std::to_string(max_text_bytes_) + " bytes");
 }
 
 Status Meter::Text(size_t bytes) {
@@ -55,10 +59,14 @@ Status Meter::CopyKeys(const Dict& dict) {
 }
 
 Status Meter::Measure(const Value& value) {
-  return value.dict() != nullptr && value.dict()->is_namespace ? Entries(value.dict()->items().size()) : OkStatus();
+  return value.dict() != nullptr && value.dict()->is_namespace
+             ? Entries(value.dict()->items().size())
+             : OkStatus();
 }
 
-Status Meter::SearchKeys(size_t count, size_t key_bytes) { return Steps(count / kKeysPerStep + count * key_bytes / kKeyBytesPerStep); }
+Status Meter::SearchKeys(size_t count, size_t key_bytes) {
+  return Steps(count / kKeysPerStep + count * key_bytes / kKeyBytesPerStep);
+}
 
 Result<const Value*> Meter::Find(const Dict& dict, std::string_view key) {
   LAMINA_RETURN_IF_ERROR(SearchKeys(dict.items().size(), key.size()));
@@ -76,18 +84,22 @@ Result<std::string> Meter::Print(const Value& value) {
   LAMINA_RETURN_IF_ERROR(Measure(value));
   LAMINA_RETURN_IF_ERROR(Text(value.text_bytes()));
   if (value.depth() > 0) LAMINA_RETURN_IF_ERROR(Walk(value.text_bytes()));
-  LAMINA_RETURN_IF_ERROR(Steps(value.text_bytes() / kBytesPerStep * static_cast<size_t>(value.depth())));  // each level copies
+  // Each level copies.
+  LAMINA_RETURN_IF_ERROR(
+      Steps(value.text_bytes() / kBytesPerStep * static_cast<size_t>(value.depth())));
   return value.ToText();
 }
 
 // An entry's line begins with a space for each level and step of the indent.
 Result<std::string> Meter::PrintJson(const Value& value, int indent) {
   LAMINA_RETURN_IF_ERROR(Measure(value));
-  const size_t per_byte = 1 + static_cast<size_t>(std::max(indent, 0)) * static_cast<size_t>(value.depth());
+  const size_t per_byte =
+      1 + static_cast<size_t>(std::max(indent, 0)) * static_cast<size_t>(value.depth());
   if (value.text_bytes() > max_text_bytes_ / per_byte) return Text(max_text_bytes_ + 1);
   LAMINA_RETURN_IF_ERROR(Text(value.text_bytes() * per_byte));
   if (value.depth() > 0) LAMINA_RETURN_IF_ERROR(Walk(value.text_bytes()));
-  LAMINA_RETURN_IF_ERROR(Steps(value.text_bytes() * per_byte / kBytesPerStep * static_cast<size_t>(value.depth())));
+  LAMINA_RETURN_IF_ERROR(
+      Steps(value.text_bytes() * per_byte / kBytesPerStep * static_cast<size_t>(value.depth())));
   return value.ToJson(indent);
 }
 

@@ -9,11 +9,14 @@ namespace lamina::chat {
 namespace {
 
 Status CannotCombine(std::string_view op, const Value& left, const Value& right) {
-  return InvalidArgument("'" + std::string(op) + "' cannot be applied to a " + left.TypeName() + " and a " + right.TypeName());
+  return InvalidArgument("'" + std::string(op) + "' cannot be applied to a " + left.TypeName() +
+                         " and a " + right.TypeName());
 }
 
 bool IsNumber(const Value& value) { return value.integer() != nullptr || value.real() != nullptr; }
-double Number(const Value& value) { return value.integer() != nullptr ? static_cast<double>(*value.integer()) : *value.real(); }
+double Number(const Value& value) {
+  return value.integer() != nullptr ? static_cast<double>(*value.integer()) : *value.real();
+}
 
 Result<Value> CombineIntegers(std::string_view op, int64_t left, int64_t right) {
   int64_t result = 0;
@@ -38,7 +41,8 @@ Result<Value> CombineIntegers(std::string_view op, int64_t left, int64_t right) 
 }
 
 Result<Value> CombineNumbers(std::string_view op, const Value& left, const Value& right) {
-  if (left.integer() != nullptr && right.integer() != nullptr && op != "/") return CombineIntegers(op, *left.integer(), *right.integer());
+  if (left.integer() != nullptr && right.integer() != nullptr && op != "/")
+    return CombineIntegers(op, *left.integer(), *right.integer());
   if (!IsNumber(left) || !IsNumber(right)) return CannotCombine(op, left, right);
   const double a = Number(left);
   const double b = Number(right);
@@ -68,7 +72,8 @@ Result<bool> Less(std::string_view op, const Value& left, const Value& right, Me
     LAMINA_RETURN_IF_ERROR(meter.Text(std::min(left.string()->size(), right.string()->size())));
     return *left.string() < *right.string();
   }
-  if (left.integer() != nullptr && right.integer() != nullptr) return *left.integer() < *right.integer();
+  if (left.integer() != nullptr && right.integer() != nullptr)
+    return *left.integer() < *right.integer();
   if (!IsNumber(left) || !IsNumber(right)) return CannotCombine(op, left, right);
   return Number(left) < Number(right);
 }
@@ -77,13 +82,15 @@ Result<bool> Equal(const Value& left, const Value& right, Meter& meter) {
   LAMINA_RETURN_IF_ERROR(meter.Measure(left));
   LAMINA_RETURN_IF_ERROR(meter.Measure(right));
   const size_t smaller = std::min(left.text_bytes(), right.text_bytes());
-  LAMINA_RETURN_IF_ERROR(left.depth() > 0 && right.depth() > 0 ? meter.Walk(smaller) : meter.Text(smaller));
+  LAMINA_RETURN_IF_ERROR(left.depth() > 0 && right.depth() > 0 ? meter.Walk(smaller)
+                                                               : meter.Text(smaller));
   return left.Equals(right);
 }
 
 Result<bool> Contains(const Value& container, const Value& item, Meter& meter) {
   if (container.string() != nullptr) {
-    if (item.string() == nullptr) return InvalidArgument("'in' needs a string on its left, not a " + item.TypeName());
+    if (item.string() == nullptr)
+      return InvalidArgument("'in' needs a string on its left, not a " + item.TypeName());
     LAMINA_RETURN_IF_ERROR(meter.Text(container.string()->size()));
     return FindText(*container.string(), *item.string(), 0) != std::string_view::npos;
   }
@@ -112,7 +119,8 @@ Result<Value> Truth(const Result<bool>& result, bool expected) {
 
 }  // namespace
 
-Result<Value> ApplyOperator(std::string_view op, const Value& left, const Value& right, Meter& meter) {
+Result<Value> ApplyOperator(std::string_view op, const Value& left, const Value& right,
+                            Meter& meter) {
   if (op == "==") return Truth(Equal(left, right, meter), true);
   if (op == "!=") return Truth(Equal(left, right, meter), false);
   if (op == "in") return Truth(Contains(right, left, meter), true);
@@ -133,9 +141,11 @@ Result<Value> ApplyOperator(std::string_view op, const Value& left, const Value&
 
 size_t FindText(std::string_view text, std::string_view part, size_t from) {
   if (from > text.size()) return std::string_view::npos;
-  if (part.size() == 1) return text.find(part[0], from);  // a separator; address sanitizers look at all of what memmem may read
+  // A separator; address sanitizers look at all of what memmem may read.
+  if (part.size() == 1) return text.find(part[0], from);
   const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
-  return found == nullptr ? std::string_view::npos : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+  return found == nullptr ? std::string_view::npos
+                          : static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
 }  // namespace lamina::chat

@@ -9,11 +9,14 @@
 
 namespace lamina::chat {
 
-// `op`: + - * / // % ~ == != < <= > >= in "not in". Integers stay integers, except for /. kInvalidArgument: these two values cannot be
-// combined so, or the result does not fit into 64 bits; kOutOfSpace.
-Result<Value> ApplyOperator(std::string_view op, const Value& left, const Value& right, Meter& meter);
+// `op`: + - * / // % ~ == != < <= > >= in "not in". Integers stay integers, except for /.
+// kInvalidArgument: these two values cannot be combined so, or the result does not fit into 64
+// bits; kOutOfSpace.
+Result<Value> ApplyOperator(std::string_view op, const Value& left, const Value& right,
+                            Meter& meter);
 
-// Where `part` begins in `text` at or behind `from`; npos: nowhere. Takes time in proportion to their lengths, whatever they are.
+// Where `part` begins in `text` at or behind `from`; npos: nowhere. Takes time in proportion to
+// their lengths, whatever they are.
 size_t FindText(std::string_view text, std::string_view part, size_t from);
 
 }  // namespace lamina::chat

@@ -53,11 +53,14 @@ Block Parser::ParseBlock(std::initializer_list<std::string_view> end_names) {
       ExpectKind(Kind::kOutputEnd, "}}");
       block.push_back(std::move(node));
     } else {
-      if (std::any_of(end_names.begin(), end_names.end(), [&](std::string_view name) { return IsName(name); })) return block;
+      if (std::any_of(end_names.begin(), end_names.end(),
+                      [&](std::string_view name) { return IsName(name); }))
+        return block;
       ParseStatement(block);
     }
   }
-  if (end_names.size() != 0) Fail("the template ends before {% " + std::string(*(end_names.end() - 1)) + " %}");
+  if (end_names.size() != 0)
+    Fail("the template ends before {% " + std::string(*(end_names.end() - 1)) + " %}");
   return block;
 }
 
@@ -79,7 +82,8 @@ void Parser::ParseStatement(Block& block) {
     node.line = line;
     node.kind = Next().text == "break" ? Node::Kind::kBreak : Node::Kind::kContinue;
     block.push_back(std::move(node));
-  } else if (Peek().kind == Kind::kName && !Peek().text.starts_with("end") && !IsName("else") && !IsName("elif")) {
+  } else if (Peek().kind == Kind::kName && !Peek().text.starts_with("end") && !IsName("else") &&
+             !IsName("elif")) {
     return Fail("{% " + Peek().text + " %} is not supported", StatusCode::kUnimplemented);
   } else {
     return Fail("unexpected " + Spelling(Peek()) + " in a block");
@@ -117,7 +121,8 @@ Node Parser::ParseFor(int line) {
   if (!TakeName("in")) Fail("expected 'in' but found " + Spelling(Peek()));
   node.expr = ParseIterable();
   if (TakeName("if")) node.condition = ParseExpr();
-  if (IsName("recursive")) Fail("{% for ... recursive %} is not supported", StatusCode::kUnimplemented);
+  if (IsName("recursive"))
+    Fail("{% for ... recursive %} is not supported", StatusCode::kUnimplemented);
   ExpectBlockEnd();
   ++loops_;
   node.body = ParseBlock({"else", "endfor"});
@@ -130,7 +135,8 @@ Node Parser::ParseFor(int line) {
   return node;
 }
 
-// The statements of a block that the tag before has opened; the tag of its end is consumed up to its %}.
+// The statements of a block that the tag before has opened; the tag of its end is consumed up to
+// its %}.
 Block Parser::ParseBody(std::string_view end_name) {
   ExpectBlockEnd();
   Block body = ParseBlock({end_name});
@@ -154,7 +160,8 @@ Node Parser::ParseSet(int line) {
     return node;
   }
   if (!IsOperator("=") && error().ok())
-    Fail("{% set %} of this form is not supported; NAME = EXPRESSION and {% set NAME %} are", StatusCode::kUnimplemented);
+    Fail("{% set %} of this form is not supported; NAME = EXPRESSION and {% set NAME %} are",
+         StatusCode::kUnimplemented);
   Expect("=");
   node.expr = ParseExpr();
   return node;

@@ -53,9 +53,12 @@ Status TemplateProcessor::AddTemplate(const JsonNode& node) {
   }));
   if (before.size() + after.size() > kMaxTokens || before_.size() + after_.size() > kMaxTokens) {
     return InvalidArgument(node.path() + " puts " + std::to_string(before.size() + after.size()) +
-                           " tokens around each text, expected at most " + std::to_string(kMaxTokens));
+                           " tokens around each text, expected at most " +
+                           std::to_string(kMaxTokens));
   }
-  if (num_texts != 1) return InvalidArgument(node.path() + ".single has the text " + std::to_string(num_texts) + " times, expected once");
+  if (num_texts != 1)
+    return InvalidArgument(node.path() + ".single has the text " + std::to_string(num_texts) +
+                           " times, expected once");
   before_.insert(before_.begin(), before.begin(), before.end());
   after_.insert(after_.end(), after.begin(), after.end());
   return OkStatus();

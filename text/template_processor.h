@@ -16,8 +16,8 @@ class TemplateProcessor {
   TemplateProcessor() = default;
   TemplateProcessor(std::optional<TokenId> bos, std::optional<TokenId> eos);
 
-  // What `node`, the value of "post_processor", describes for one text: TemplateProcessing, ByteLevel (adds nothing), Sequence of such.
-  // kUnimplemented: another kind; kInvalidArgument.
+  // What `node`, the value of "post_processor", describes for one text: TemplateProcessing,
+  // ByteLevel (adds nothing), Sequence of such. kUnimplemented: another kind; kInvalidArgument.
   static Result<TemplateProcessor> Read(const JsonNode& node);
 
   const std::vector<TokenId>& before() const { return before_; }

@@ -34,7 +34,8 @@ Result<std::string> Name(const Arguments& arguments, size_t index) {
 // What stands behind the first `count` arguments.
 Arguments Behind(const Arguments& arguments, size_t count) {
   Arguments rest = arguments;
-  rest.positional.erase(rest.positional.begin(), rest.positional.begin() + static_cast<std::ptrdiff_t>(count));
+  rest.positional.erase(rest.positional.begin(),
+                        rest.positional.begin() + static_cast<std::ptrdiff_t>(count));
   return rest;
 }
 
@@ -43,7 +44,8 @@ struct Selection {
   bool wanted = true;
 };
 
-Result<Value> Select(const Value& value, const Arguments& arguments, Selection selection, Meter& meter) {
+Result<Value> Select(const Value& value, const Arguments& arguments, Selection selection,
+                     Meter& meter) {
   LAMINA_ASSIGN_OR_RETURN(List items, Iterate(value, meter));
   std::string path, test;
   size_t num_names = 0;
@@ -58,7 +60,8 @@ Result<Value> Select(const Value& value, const Arguments& arguments, Selection s
   for (Value& item : items) {
     LAMINA_RETURN_IF_ERROR(meter.Steps(1));
     LAMINA_ASSIGN_OR_RETURN(const Value tested, Attribute(item, path, meter));
-    Result<bool> result = test.empty() ? Result<bool>(tested.Truthy()) : ApplyTest(test, tested, rest, meter);
+    Result<bool> result =
+        test.empty() ? Result<bool>(tested.Truthy()) : ApplyTest(test, tested, rest, meter);
     if (!result.ok()) return result.status();
     if (*result == selection.wanted) selected.push_back(std::move(item));
   }
@@ -85,7 +88,8 @@ Result<Value> FilterMap(const Value& value, const Arguments& arguments, Meter& m
   LAMINA_RETURN_IF_ERROR(meter.Steps(items.size()));
   if (!arguments.positional.empty()) {
     LAMINA_ASSIGN_OR_RETURN(const std::string filter, Name(arguments, 0));
-    if (filter == "map") return InvalidArgument("map() cannot apply map()");  // each would be a call within the other's
+    // Each would be a call within the other's.
+    if (filter == "map") return InvalidArgument("map() cannot apply map()");
     const Arguments rest = Behind(arguments, 1);
     for (Value& item : items) {
       LAMINA_ASSIGN_OR_RETURN(item, ApplyFilter(filter, item, rest, meter));
@@ -94,7 +98,8 @@ Result<Value> FilterMap(const Value& value, const Arguments& arguments, Meter& m
   }
   const Value* path = arguments.Get(0, "attribute");
   const Value* fallback = arguments.Get(1, "default");
-  if (path == nullptr || path->string() == nullptr) return InvalidArgument("map() takes a filter's name or attribute=NAME");
+  if (path == nullptr || path->string() == nullptr)
+    return InvalidArgument("map() takes a filter's name or attribute=NAME");
   for (Value& item : items) {
     LAMINA_ASSIGN_OR_RETURN(item, Attribute(item, *path->string(), meter));
     if (item.is_undefined() && fallback != nullptr) item = *fallback;

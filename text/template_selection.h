@@ -9,9 +9,12 @@ namespace lamina::chat {
 
 // Errors as ApplyFilter, with those of what is applied.
 Result<Value> FilterSelect(const Value& value, const Arguments& arguments,
-                           Meter& meter);  // value | select("test", ...); without a test: what is true
-Result<Value> FilterReject(const Value& value, const Arguments& arguments, Meter& meter);      // the others
-Result<Value> FilterSelectAttr(const Value& value, const Arguments& arguments, Meter& meter);  // value | selectattr("name", "test", ...)
+                           // Value | select("test", ...); without a test: what is true.
+                           Meter& meter);
+// The others.
+Result<Value> FilterReject(const Value& value, const Arguments& arguments, Meter& meter);
+// Value | selectattr("name", "test", ...).
+Result<Value> FilterSelectAttr(const Value& value, const Arguments& arguments, Meter& meter);
 Result<Value> FilterRejectAttr(const Value& value, const Arguments& arguments, Meter& meter);
 Result<Value> FilterMap(const Value& value, const Arguments& arguments,
                         Meter& meter);  // value | map("filter", ...) or map(attribute="name")

@@ -8,7 +8,8 @@ namespace {
 std::string RealText(double value) { return nlohmann::json(value).dump(); }
 
 std::string QuotedForPython(const std::string& text) {
-  const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
+  const char quote =
+      text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
   std::string quoted(1, quote);
   for (const char c : text) {
     switch (c) {
@@ -32,7 +33,9 @@ std::string QuotedForJson(const std::string& text) {
 template <typename Write>
 std::string Bracketed(char open, char close, size_t count, int indent, int depth, Write write) {
   if (count == 0) return std::string{open, close};
-  const auto line_break = [&](int level) { return "\n" + std::string(static_cast<size_t>(indent) * static_cast<size_t>(level), ' '); };
+  const auto line_break = [&](int level) {
+    return "\n" + std::string(static_cast<size_t>(indent) * static_cast<size_t>(level), ' ');
+  };
   std::string text(1, open);
   for (size_t i = 0; i < count; ++i) {
     if (i > 0) text += indent < 0 ? ", " : ",";
@@ -45,7 +48,8 @@ std::string Bracketed(char open, char close, size_t count, int indent, int depth
 
 std::string JsonText(const Value& value, int indent, int depth) {
   if (const auto* items = value.list()) {
-    return Bracketed('[', ']', items->size(), indent, depth, [&](size_t i) { return JsonText((*items)[i], indent, depth + 1); });
+    return Bracketed('[', ']', items->size(), indent, depth,
+                     [&](size_t i) { return JsonText((*items)[i], indent, depth + 1); });
   }
   if (const auto* dict = value.dict()) {
     return Bracketed('{', '}', dict->items().size(), indent, depth, [&](size_t i) {
@@ -64,7 +68,8 @@ constexpr size_t kPunctuationBytes = 4;         // of an entry
 constexpr size_t kMaxTextBytes = SIZE_MAX / 4;  // what sums end at
 
 void Count(const Value& entry, size_t key_bytes, size_t& text_bytes, int& depth) {
-  text_bytes = std::min(kMaxTextBytes, text_bytes + key_bytes + kPunctuationBytes + entry.text_bytes());
+  text_bytes =
+      std::min(kMaxTextBytes, text_bytes + key_bytes + kPunctuationBytes + entry.text_bytes());
   depth = std::max(depth, entry.depth() + 1);
 }
 
@@ -78,7 +83,8 @@ void Count(const Dict& dict, size_t& text_bytes, int& depth) {
 std::vector<const std::pair<std::string, Value>*> Sorted(const Dict& dict) {
   std::vector<const std::pair<std::string, Value>*> sorted;
   for (const auto& entry : dict.items()) sorted.push_back(&entry);
-  std::ranges::sort(sorted, {}, [](const auto* entry) -> const std::string& { return entry->first; });
+  std::ranges::sort(sorted, {},
+                    [](const auto* entry) -> const std::string& { return entry->first; });
   return sorted;
 }
 
@@ -136,7 +142,9 @@ void Dict::Set(std::string key, Value value) {
   Append(std::move(key), std::move(value));
 }
 
-void Dict::Append(std::string key, Value value) { items_.emplace_back(std::move(key), std::move(value)); }
+void Dict::Append(std::string key, Value value) {
+  items_.emplace_back(std::move(key), std::move(value));
+}
 
 Value Value::FromJson(const nlohmann::json& json) {
   switch (json.type()) {
@@ -243,7 +251,8 @@ bool Value::Equals(const Value& other) const {
     const auto ours = Sorted(*dict());
     const auto theirs = Sorted(*other.dict());
     for (size_t i = 0; i < ours.size(); ++i) {
-      if (ours[i]->first != theirs[i]->first || !ours[i]->second.Equals(theirs[i]->second)) return false;
+      if (ours[i]->first != theirs[i]->first || !ours[i]->second.Equals(theirs[i]->second))
+        return false;
     }
     return true;
   }

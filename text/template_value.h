@@ -16,7 +16,8 @@ class Value;
 struct Node;
 using List = std::vector<Value>;
 
-// Keeps insertion order, as Python's dict. Template dicts have few keys: a linear search is the fastest.
+// Keeps insertion order, as Python's dict. Template dicts have few keys: a linear search is the
+// fastest.
 class Dict {
  public:
   const Value* Find(std::string_view key) const;  // nullptr: absent
@@ -30,9 +31,10 @@ class Dict {
   std::vector<std::pair<std::string, Value>> items_;
 };
 
-// Cheap to copy: strings, lists and dicts are shared. Only namespace() objects change after they were made, and those stand in variables
-// only, never inside other values: so there are no cycles. But one list may stand in many places: what walks through a value may take time
-// that grows exponentially with its nesting, so ask for text_bytes() before.
+// Cheap to copy: strings, lists and dicts are shared. Only namespace() objects change after they
+// were made, and those stand in variables only, never inside other values: so there are no cycles.
+// But one list may stand in many places: what walks through a value may take time that grows
+// exponentially with its nesting, so ask for text_bytes() before.
 class Value {
  public:
   struct Undefined {
@@ -49,14 +51,16 @@ class Value {
   explicit Value(bool value) : data_(value) {}
   explicit Value(int64_t value) : data_(value) {}
   explicit Value(double value) : data_(value) {}
-  explicit Value(std::string value) : data_(std::make_shared<const std::string>(std::move(value))) {}
+  explicit Value(std::string value)
+      : data_(std::make_shared<const std::string>(std::move(value))) {}
   explicit Value(List value);
   explicit Value(Dict value);
   explicit Value(Function value) : data_(std::make_shared<const Function>(std::move(value))) {}
   static Value MakeNone() { return Value(None{}); }
   // Keeps the beginning of the name.
   static Value MakeUndefined(std::string_view name) {
-    return Value(Undefined{name.empty() ? nullptr : std::make_shared<const std::string>(name.substr(0, 64))});
+    return Value(Undefined{name.empty() ? nullptr
+                                        : std::make_shared<const std::string>(name.substr(0, 64))});
   }
   static Value FromJson(const nlohmann::json& json);  // REQUIRES: nesting is bounded
 
@@ -75,20 +79,24 @@ class Value {
     return sized == nullptr ? nullptr : &sized->value;
   }
   const Function* function() const { return Pointee<const Function>(); }
-  Dict* mutable_dict() { return const_cast<Dict*>(dict()); }  // nullptr unless dict(); for namespace() objects
-  const std::string& undefined_name() const;                  // REQUIRES: is_undefined()
+  // Nullptr unless dict(); for namespace() objects.
+  Dict* mutable_dict() { return const_cast<Dict*>(dict()); }
+  const std::string& undefined_name() const;  // REQUIRES: is_undefined()
 
   bool Truthy() const;
-  std::string ToText() const;                 // Python's str(): what {{ value }} prints
-  std::string Repr() const;                   // Python's repr()
-  std::string ToJson(int indent = -1) const;  // Python's json.dumps(value, ensure_ascii=False, indent=indent)
-  std::string TypeName() const;               // "string", "list", ... for messages
-  size_t text_bytes() const;                  // about how long ToText and ToJson without an indent would be; saturates
-  int depth() const;                          // of lists and dicts within each other; 0: neither
-  bool Equals(const Value& other) const;      // 1 == 1.0 == True
+  std::string ToText() const;  // Python's str(): what {{ value }} prints
+  std::string Repr() const;    // Python's repr()
+  // Python's json.dumps(value, ensure_ascii=False, indent=indent).
+  std::string ToJson(int indent = -1) const;
+  std::string TypeName() const;  // "string", "list", ... for messages
+  // About how long ToText and ToJson without an indent would be; saturates.
+  size_t text_bytes() const;
+  int depth() const;                      // of lists and dicts within each other; 0: neither
+  bool Equals(const Value& other) const;  // 1 == 1.0 == True
 
  private:
-  // A list or dict with what was counted when it was made. Of a namespace(), which may change, it is counted anew.
+  // A list or dict with what was counted when it was made. Of a namespace(), which may change, it
+  // is counted anew.
   template <typename T>
   struct Sized {
     T value;
@@ -105,8 +113,9 @@ class Value {
   }
   bool AsNumber(double* number) const;
 
-  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>, std::shared_ptr<Sized<List>>,
-               std::shared_ptr<Sized<Dict>>, std::shared_ptr<const Function>>
+  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>,
+               std::shared_ptr<Sized<List>>, std::shared_ptr<Sized<Dict>>,
+               std::shared_ptr<const Function>>
       data_;
 };
 

@@ -32,7 +32,8 @@ Status TimeBudget::Check() const {
 
 TimeBudget TokenizerTime(size_t text_bytes) {
   return {kTokenizerTime + kTokenizerTimePerByte * text_bytes,
-          "the tokenizer takes too long on this text: its regular expressions, added tokens and merges need more than 2 seconds and 2 "
+          "the tokenizer takes too long on this text: its regular expressions, added tokens and "
+          "merges need more than 2 seconds and 2 "
           "microseconds for each byte"};
 }
 

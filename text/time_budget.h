@@ -1,4 +1,5 @@
-// How long a thread may work on what a client sent with what a model's files say: neither is trusted.
+// How long a thread may work on what a client sent with what a model's files say: neither is
+// trusted.
 #pragma once
 
 #include <chrono>
@@ -17,7 +18,8 @@ class TimeBudget {
   // `too_long`: the error's message when the time is over; a literal.
   TimeBudget(std::chrono::nanoseconds allowed, std::string_view too_long);
 
-  // kOutOfSpace: the time is over. kTryAgain: the thread's StopScope says that nobody waits for the result.
+  // kOutOfSpace: the time is over. kTryAgain: the thread's StopScope says that nobody waits for the
+  // result.
   Status Check() const;
 
  private:
@@ -46,11 +48,13 @@ class TimeWatch {
   size_t work_ = 0;
 };
 
-// The time that a tokenizer has for one text, its regular expressions, added tokens and merges together: two seconds and two microseconds
-// for each byte. A usual tokenizer takes less than a tenth of a microsecond for a byte, and less than one for a byte of a very long word.
+// The time that a tokenizer has for one text, its regular expressions, added tokens and merges
+// together: two seconds and two microseconds for each byte. A usual tokenizer takes less than a
+// tenth of a microsecond for a byte, and less than one for a byte of a very long word.
 TimeBudget TokenizerTime(size_t text_bytes);
 
-// While it lives, the TimeBudgets of this thread are over once `stop` is requested. One at a time in each thread.
+// While it lives, the TimeBudgets of this thread are over once `stop` is requested. One at a time
+// in each thread.
 class StopScope {
  public:
   explicit StopScope(std::stop_token stop);

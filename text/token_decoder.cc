@@ -13,14 +13,17 @@ namespace {
 constexpr size_t kMaxDecodedBytes = 4 * kMaxPieceBytes;  // of one token
 
 constexpr std::string_view kUnderstoodDecoders =
-    "understood are ByteLevel, Metaspace and a Sequence of Replace, ByteFallback, Fuse and Strip, in this order";
+    "understood are ByteLevel, Metaspace and a Sequence of Replace, ByteFallback, Fuse and Strip, "
+    "in this order";
 
 // "<0x0A>" is a byte.
 bool ReadByteToken(std::string_view piece, std::string& byte) {
   if (piece.size() != 6 || !piece.starts_with("<0x") || piece.back() != '>') return false;
   unsigned char value = 0;
   const char* end = piece.data() + 5;
-  if (const auto read = std::from_chars(piece.data() + 3, end, value, 16); read.ec != std::errc() || read.ptr != end) return false;
+  if (const auto read = std::from_chars(piece.data() + 3, end, value, 16);
+      read.ec != std::errc() || read.ptr != end)
+    return false;
   byte = static_cast<char>(value);
   return true;
 }
@@ -46,7 +49,8 @@ Result<TokenDecoder> TokenDecoder::Read(const JsonNode& node) {
     decoder.kind_ = Kind::kMetaspace;
     LAMINA_ASSIGN_OR_RETURN(decoder.mark_, node.Text("replacement", kSpaceMark));
     LAMINA_ASSIGN_OR_RETURN(const bool add_prefix_space, node.Flag("add_prefix_space", true));
-    LAMINA_ASSIGN_OR_RETURN(const std::string scheme, node.Text("prepend_scheme", add_prefix_space ? "always" : "never"));
+    LAMINA_ASSIGN_OR_RETURN(const std::string scheme,
+                            node.Text("prepend_scheme", add_prefix_space ? "always" : "never"));
     if (decoder.mark_.empty()) return InvalidArgument(node.path() + ".replacement is empty");
     decoder.drop_mark_ = scheme != "never";
   } else if (type == "Sequence") {
@@ -62,9 +66,11 @@ Result<TokenDecoder> TokenDecoder::Read(const JsonNode& node) {
 }
 
 Status TokenDecoder::ReadSequence(const JsonNode& node) {
-  if (node.value().contains("decoders") && node.value()["decoders"].is_array() && node.value()["decoders"].size() == 1) {
+  if (node.value().contains("decoders") && node.value()["decoders"].is_array() &&
+      node.value()["decoders"].size() == 1) {
     LAMINA_ASSIGN_OR_RETURN(const std::vector<JsonNode> only, node.Get("decoders")->Entries());
-    if (only[0].value().is_object() && only[0].value().value("type", nlohmann::json()) != "Sequence") {
+    if (only[0].value().is_object() &&
+        only[0].value().value("type", nlohmann::json()) != "Sequence") {
       LAMINA_ASSIGN_OR_RETURN(*this, Read(only[0]));
       return OkStatus();
     }
@@ -80,7 +86,8 @@ Status TokenDecoder::ReadStep(const JsonNode& step, const std::string& type) {
   if (!strip_.empty()) return step.Unsupported(kUnderstoodDecoders);
   if (type == "Replace" && !byte_fallback_ && !fuse_) {
     if (replacements_.size() == kMaxSequenceSteps)
-      return InvalidArgument(step.path() + " is one Replace of more than " + std::to_string(kMaxSequenceSteps));
+      return InvalidArgument(step.path() + " is one Replace of more than " +
+                             std::to_string(kMaxSequenceSteps));
     LAMINA_ASSIGN_OR_RETURN(auto pattern, ReadPattern(step));
     LAMINA_ASSIGN_OR_RETURN(std::string content, step.Text("content", ""));
     replacements_.emplace_back(std::move(pattern), std::move(content));
@@ -105,12 +112,14 @@ Status TokenDecoder::ReadStrip(const JsonNode& step) {
   LAMINA_ASSIGN_OR_RETURN(const int64_t start, step.Int("start", 0, 0, kMany));
   LAMINA_ASSIGN_OR_RETURN(const int64_t stop, step.Int("stop", 0, 0, kMany));
   if (start > 1) return step.Get("start")->Unsupported("understood are 0 and 1");
-  if (stop > 0) return step.Get("stop")->Unsupported("understood is 0: text is sent before its end is known");
+  if (stop > 0)
+    return step.Get("stop")->Unsupported("understood is 0: text is sent before its end is known");
   if (start == 1) strip_ = text;
   return OkStatus();
 }
 
-Result<TokenDecoder::Token> TokenDecoder::Prepare(std::string_view piece, const TimeBudget& budget) const {
+Result<TokenDecoder::Token> TokenDecoder::Prepare(std::string_view piece,
+                                                  const TimeBudget& budget) const {
   Token token;
   switch (kind_) {
     case Kind::kWords:
@@ -134,7 +143,8 @@ Result<TokenDecoder::Token> TokenDecoder::Prepare(std::string_view piece, const 
     case Kind::kSequence:
       token.text = piece;
       for (const auto& [pattern, with] : replacements_) {
-        LAMINA_ASSIGN_OR_RETURN(token.text, pattern->ReplaceAll(token.text, with, kMaxDecodedBytes, budget));
+        LAMINA_ASSIGN_OR_RETURN(token.text,
+                                pattern->ReplaceAll(token.text, with, kMaxDecodedBytes, budget));
       }
       token.is_byte = byte_fallback_ && ReadByteToken(std::string(token.text), token.text);
       break;
@@ -161,7 +171,8 @@ void TokenDecoder::Append(DecodeState& state, const Token& token, std::string& t
 }
 
 void TokenDecoder::Finish(DecodeState& state, std::string& text) const {
-  kind_ == Kind::kByteLevel ? TakeAllUtf8(state.incomplete, text, Repair::kEachSubpart) : EndBytes(state, text);
+  kind_ == Kind::kByteLevel ? TakeAllUtf8(state.incomplete, text, Repair::kEachSubpart)
+                            : EndBytes(state, text);
 }
 
 void TokenDecoder::EndBytes(DecodeState& state, std::string& text) const {
@@ -175,7 +186,8 @@ void TokenDecoder::EndBytes(DecodeState& state, std::string& text) const {
 
 void TokenDecoder::AppendText(DecodeState& state, std::string_view added, std::string& text) const {
   if (added.empty()) return;
-  if (state.at_start && !strip_.empty() && added.starts_with(strip_)) added.remove_prefix(strip_.size());
+  if (state.at_start && !strip_.empty() && added.starts_with(strip_))
+    added.remove_prefix(strip_.size());
   state.at_start = false;
   text += added;
 }

@@ -19,8 +19,9 @@ class TokenDecoder {
   // Without a decoder tokens are words with spaces between them.
   TokenDecoder() = default;
 
-  // What `node`, the value of "decoder", describes: ByteLevel, Metaspace, or a Sequence of Replace, ByteFallback, Fuse and Strip in this
-  // order, any of them absent. kUnimplemented: another kind; kInvalidArgument.
+  // What `node`, the value of "decoder", describes: ByteLevel, Metaspace, or a Sequence of Replace,
+  // ByteFallback, Fuse and Strip in this order, any of them absent. kUnimplemented: another kind;
+  // kInvalidArgument.
   static Result<TokenDecoder> Read(const JsonNode& node);
 
   // What a token of the vocabulary means for the text, computed once.
@@ -33,8 +34,8 @@ class TokenDecoder {
   // Errors as Regex::ReplaceAll.
   Result<Token> Prepare(std::string_view piece, const TimeBudget& budget) const;
 
-  // As Tokenizer::Append and Finish. A run of byte tokens waits until it ends: only then it is known whether it is text or, if it is not
-  // all well-formed, U+FFFD for each byte.
+  // As Tokenizer::Append and Finish. A run of byte tokens waits until it ends: only then it is
+  // known whether it is text or, if it is not all well-formed, U+FFFD for each byte.
   void Append(DecodeState& state, const Token& token, std::string& text) const;
   void Finish(DecodeState& state, std::string& text) const;
 

@@ -17,7 +17,9 @@ std::string Tokenizer::Decode(std::span<const TokenId> ids, bool skip_special) c
   return text;
 }
 
-void Tokenizer::Finish(DecodeState& state, std::string& text) const { TakeAllUtf8(state.incomplete, text); }
+void Tokenizer::Finish(DecodeState& state, std::string& text) const {
+  TakeAllUtf8(state.incomplete, text);
+}
 
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& dir) {
   const auto has = [&](const char* name) {
@@ -31,8 +33,11 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& dir) {
   }
   if (has("tokenizer.model")) return LoadSentencePieceTokenizer(dir);
   if (has("vocab.json") && has("merges.txt")) {
-    return Unimplemented(dir + " has its tokenizer as vocab.json and merges.txt; make a tokenizer.json of them with Python: " +
-                         "transformers.AutoTokenizer.from_pretrained(\"" + dir + "\").save_pretrained(\"" + dir + "\")");
+    return Unimplemented(dir +
+                         " has its tokenizer as vocab.json and merges.txt; make a tokenizer.json "
+                         "of them with Python: " +
+                         "transformers.AutoTokenizer.from_pretrained(\"" + dir +
+                         "\").save_pretrained(\"" + dir + "\")");
   }
   return NotFound(dir + ": there is no tokenizer.json or tokenizer.model in this folder");
 }

@@ -30,10 +30,13 @@ bool IsAscii(std::string_view text) {
 
 bool IsWord(UChar32 c) {
   constexpr uint32_t kWordMask = U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK;
-  return (U_GET_GC_MASK(c) & kWordMask) != 0 || u_hasBinaryProperty(c, UCHAR_ALPHABETIC) || u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL);
+  return (U_GET_GC_MASK(c) & kWordMask) != 0 || u_hasBinaryProperty(c, UCHAR_ALPHABETIC) ||
+         u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL);
 }
 
-UChar32 FirstCharacter(std::string_view text, size_t* length) { return static_cast<UChar32>(FirstCodePoint(text, length)); }
+UChar32 FirstCharacter(std::string_view text, size_t* length) {
+  return static_cast<UChar32>(FirstCodePoint(text, length));
+}
 
 UChar32 LastCharacter(std::string_view text, size_t* length) {
   size_t begin = text.size() - 1;
@@ -41,10 +44,12 @@ UChar32 LastCharacter(std::string_view text, size_t* length) {
   return FirstCharacter(text.substr(begin), length);
 }
 
-// ICU inserts each mark into the run of marks before it, which takes time by the square of the run's length. Text has a few in a row.
+// ICU inserts each mark into the run of marks before it, which takes time by the square of the
+// run's length. Text has a few in a row.
 constexpr size_t kLongRun = 32;
 
-// Appends `run`, all of marks, decomposed and in canonical order, which every form makes of it on its way (Unicode standard, 3.11).
+// Appends `run`, all of marks, decomposed and in canonical order, which every form makes of it on
+// its way (Unicode standard, 3.11).
 void AppendInOrder(std::string_view run, const icu::Normalizer2& decomposer, std::string& text) {
   struct Mark {
     uint8_t combining_class;
@@ -61,24 +66,31 @@ void AppendInOrder(std::string_view run, const icu::Normalizer2& decomposer, std
     }
     for (int32_t i = 0; i < parts.length(); i = parts.moveIndex32(i, 1)) add(parts.char32At(i));
   }
-  for (auto begin = marks.begin(); begin != marks.end();) {  // nothing moves over a character of class 0
-    const auto end = std::find_if(begin, marks.end(), [](const Mark& mark) { return mark.combining_class == 0; });
-    std::stable_sort(begin, end, [](const Mark& a, const Mark& b) { return a.combining_class < b.combining_class; });
+  // Nothing moves over a character of class 0.
+  for (auto begin = marks.begin(); begin != marks.end();) {
+    const auto end = std::find_if(begin, marks.end(),
+                                  [](const Mark& mark) { return mark.combining_class == 0; });
+    std::stable_sort(begin, end, [](const Mark& a, const Mark& b) {
+      return a.combining_class < b.combining_class;
+    });
     begin = end == marks.end() ? end : end + 1;
   }
   for (const Mark& mark : marks) AppendCodePoint(static_cast<uint32_t>(mark.character), text);
 }
 
-// A text with the same normal form in which long runs of marks are in order; "": `text` has no long runs.
+// A text with the same normal form in which long runs of marks are in order; "": `text` has no long
+// runs.
 std::string WithLongRunsInOrder(std::string_view text, NormalForm form) {
   const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
-  const icu::Normalizer2* decomposer = FindNormalizer(compatible ? NormalForm::kNfkd : NormalForm::kNfd);
+  const icu::Normalizer2* decomposer =
+      FindNormalizer(compatible ? NormalForm::kNfkd : NormalForm::kNfd);
   std::string ordered;
   if (decomposer == nullptr) return ordered;
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
     size_t end = at, count = 0, length = 1;
-    while (end < text.size() && (text[end] & 0x80) != 0 && !decomposer->hasBoundaryBefore(FirstCharacter(text.substr(end), &length))) {
+    while (end < text.size() && (text[end] & 0x80) != 0 &&
+           !decomposer->hasBoundaryBefore(FirstCharacter(text.substr(end), &length))) {
       end += length;
       ++count;
     }
@@ -104,9 +116,11 @@ std::string Normalized(std::string_view text, NormalForm form) {
   UErrorCode error = U_ZERO_ERROR;
   const icu::Normalizer2* normalizer = FindNormalizer(form);
   if (normalizer != nullptr) {
-    normalizer->normalizeUTF8(0, icu::StringPiece(text.data(), static_cast<int32_t>(text.size())), sink, nullptr, error);
+    normalizer->normalizeUTF8(0, icu::StringPiece(text.data(), static_cast<int32_t>(text.size())),
+                              sink, nullptr, error);
   }
-  return normalizer != nullptr && U_SUCCESS(error) ? normalized : std::string(text);  // fails only for lack of memory
+  // Fails only for lack of memory.
+  return normalizer != nullptr && U_SUCCESS(error) ? normalized : std::string(text);
 }
 
 std::string Lowercase(std::string_view text) {

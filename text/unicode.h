@@ -14,11 +14,13 @@ std::string Normalized(std::string_view text, NormalForm form);
 // Character by character, without regard to what stands around it: no final sigma.
 std::string Lowercase(std::string_view text);
 
-// Number of bytes at the beginning or end of `text` that are white space (the property White_Space).
+// Number of bytes at the beginning or end of `text` that are white space (the property
+// White_Space).
 size_t LeadingSpaceBytes(std::string_view text);
 size_t TrailingSpaceBytes(std::string_view text);
 
-// Whether the first or last character is a word character: \w as Unicode's annex on regular expressions (UTS 18, annex C) defines it.
+// Whether the first or last character is a word character: \w as Unicode's annex on regular
+// expressions (UTS 18, annex C) defines it.
 bool StartsWithWord(std::string_view text);
 bool EndsWithWord(std::string_view text);
 

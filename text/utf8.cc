@@ -9,7 +9,8 @@ uint8_t ByteAt(std::string_view text, size_t i) { return static_cast<uint8_t>(te
 
 bool IsContinuation(uint8_t byte) { return (byte & 0xC0) == 0x80; }
 
-// The second byte decides about overlong forms, surrogates and the upper limit (Unicode standard, table 3-7).
+// The second byte decides about overlong forms, surrogates and the upper limit (Unicode standard,
+// table 3-7).
 bool SecondByteFits(uint8_t first, uint8_t second) {
   switch (first) {
     case 0xE0: return second >= 0xA0 && second <= 0xBF;
@@ -28,12 +29,15 @@ size_t LengthFromFirstByte(uint8_t first) {
   return 0;
 }
 
-// Bytes at the beginning of `text` that fit into one character, which they may complete or not; 1 if the first can start none.
+// Bytes at the beginning of `text` that fit into one character, which they may complete or not; 1
+// if the first can start none.
 size_t FittingBytes(std::string_view text) {
   const uint8_t first = ByteAt(text, 0);
   const size_t size = LengthFromFirstByte(first);
   size_t n = 1;
-  while (n < size && n < text.size() && (n == 1 ? SecondByteFits(first, ByteAt(text, 1)) : IsContinuation(ByteAt(text, n)))) ++n;
+  while (n < size && n < text.size() &&
+         (n == 1 ? SecondByteFits(first, ByteAt(text, 1)) : IsContinuation(ByteAt(text, n))))
+    ++n;
   return n;
 }
 
@@ -55,7 +59,8 @@ void TakeCompleteUtf8(std::string& pending, std::string& text, Repair repair) {
     size_t length = 0;
     const Utf8Prefix prefix = ClassifyUtf8(rest, &length);
     if (prefix == Utf8Prefix::kIncomplete) break;
-    if (prefix == Utf8Prefix::kInvalid && repair == Repair::kEachSubpart) length = FittingBytes(rest);
+    if (prefix == Utf8Prefix::kInvalid && repair == Repair::kEachSubpart)
+      length = FittingBytes(rest);
     text += prefix == Utf8Prefix::kComplete ? rest.substr(0, length) : kReplacementCharacter;
     rest.remove_prefix(length);
   }
@@ -98,7 +103,9 @@ uint32_t FirstCodePoint(std::string_view text, size_t* length) {
 }
 
 void AppendCodePoint(uint32_t code_point, std::string& text) {
-  const auto trail = [&](int shift) { text += static_cast<char>(0x80 | ((code_point >> shift) & 0x3F)); };
+  const auto trail = [&](int shift) {
+    text += static_cast<char>(0x80 | ((code_point >> shift) & 0x3F));
+  };
   if (code_point > 0x10FFFF || (code_point >= 0xD800 && code_point <= 0xDFFF)) {
     text += kReplacementCharacter;
   } else if (code_point < 0x80) {

@@ -14,13 +14,17 @@
 namespace lamina {
 namespace {
 
-constexpr auto kInterruptionInterval = milliseconds(100);  // between two looks whether somebody wants to stop
+// Between two looks whether somebody wants to stop.
+constexpr auto kInterruptionInterval = milliseconds(100);
 
-// The socket leaves Asio here: each connection's thread waits for its socket and its queue with poll.
-Result<UniqueFd> OpenSocket(const std::string& address, const ControlOptions& options, Deadline deadline) {
+// The socket leaves Asio here: each connection's thread waits for its socket and its queue with
+// poll.
+Result<UniqueFd> OpenSocket(const std::string& address, const ControlOptions& options,
+                            Deadline deadline) {
   try {
     boost::asio::io_context context;
-    LAMINA_ASSIGN_OR_RETURN(Tcp::socket socket, ConnectTcp(context, address, deadline, options.interrupted));
+    LAMINA_ASSIGN_OR_RETURN(Tcp::socket socket,
+                            ConnectTcp(context, address, deadline, options.interrupted));
     boost::system::error_code error;
     UniqueFd fd(socket.release(error));
     LAMINA_RETURN_IF_ERROR(TuneSocket(fd.get()));
@@ -52,12 +56,14 @@ Result<BoundSocket> OpenListener(const std::string& address) {
 // The peer's hello.
 Result<std::string> Greet(ControlStream& stream, const ControlOptions& options, Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckConnectorProof(stream.fd(), options));
-  LAMINA_ASSIGN_OR_RETURN(ControlGreeting greeting, ControlGreeting::Create(ControlRole::kConnector, options));
+  LAMINA_ASSIGN_OR_RETURN(ControlGreeting greeting,
+                          ControlGreeting::Create(ControlRole::kConnector, options));
   while (true) {
     const Status status = greeting.Advance(stream);
     if (status.ok()) return greeting.peer_hello();
     if (status.code() != StatusCode::kTryAgain) return status;
-    while (!WaitForFd(stream.fd(), stream.wanted_events(), Deadline(std::min(deadline.at(), Clock::now() + kInterruptionInterval)))) {
+    while (!WaitForFd(stream.fd(), stream.wanted_events(),
+                      Deadline(std::min(deadline.at(), Clock::now() + kInterruptionInterval)))) {
       if (deadline.Passed()) return TimedOut("connected, but " + status.message());
       if (options.interrupted && options.interrupted()) return TryAgain("interrupted");
     }
@@ -66,22 +72,27 @@ Result<std::string> Greet(ControlStream& stream, const ControlOptions& options, 
 
 }  // namespace
 
-Result<std::unique_ptr<ControlListener>> ControlListener::Create(const std::string& address, const ControlOptions& options,
-                                                                 std::function<void(std::unique_ptr<ControlConnection>)> on_accept) {
+Result<std::unique_ptr<ControlListener>> ControlListener::Create(
+    const std::string& address, const ControlOptions& options,
+    std::function<void(std::unique_ptr<ControlConnection>)> on_accept) {
   LAMINA_RETURN_IF_ERROR(CheckControlOptions(options));
   LAMINA_ASSIGN_OR_RETURN(BoundSocket bound, OpenListener(address));
   LAMINA_RETURN_IF_ERROR(CheckListenerProof(bound.socket.get(), bound.address, options));
-  return std::unique_ptr<ControlListener>(
-      std::make_unique<TcpControlListener>(std::move(bound.socket), std::move(bound.address), options, std::move(on_accept)));
+  return std::unique_ptr<ControlListener>(std::make_unique<TcpControlListener>(
+      std::move(bound.socket), std::move(bound.address), options, std::move(on_accept)));
 }
 
-Result<std::unique_ptr<ControlConnection>> ConnectControl(const std::string& address, const ControlOptions& options, Deadline deadline) {
+Result<std::unique_ptr<ControlConnection>> ConnectControl(const std::string& address,
+                                                          const ControlOptions& options,
+                                                          Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckControlOptions(options));
   LAMINA_ASSIGN_OR_RETURN(UniqueFd socket, OpenSocket(address, options, deadline));
   LAMINA_ASSIGN_OR_RETURN(const HostPort parts, ParseHostPort(address));
-  const std::string host = parts.host.empty() ? "localhost" : parts.host;  // as the resolver takes it
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlStream> stream,
-                          MakeControlStream(std::move(socket), ControlRole::kConnector, host, options));
+  // As the resolver takes it.
+  const std::string host = parts.host.empty() ? "localhost" : parts.host;
+  LAMINA_ASSIGN_OR_RETURN(
+      std::unique_ptr<ControlStream> stream,
+      MakeControlStream(std::move(socket), ControlRole::kConnector, host, options));
   Result<std::string> hello = Greet(*stream, options, deadline);
   if (!hello.ok()) return hello.status().WithContext(address);
   return TcpControlConnection::Create(std::move(stream), {std::move(*hello), address}, options);

@@ -1,16 +1,20 @@
-// The control channel: framed messages over TCP between the manager and its nodes. Orders, results, membership; never tensors.
+// The control channel: framed messages over TCP between the manager and its nodes. Orders, results,
+// membership; never tensors.
 //
-// With certificates everything goes inside TLS (tls_stream.h). A connection opens with a greeting (control_handshake.h), in which both ends
-// prove the cluster's secret if they have one. Off the loopback there must be certificates or a secret. A peer that fails either is dropped
-// and learns nothing.
+// With certificates everything goes inside TLS (tls_stream.h). A connection opens with a greeting
+// (control_handshake.h), in which both ends prove the cluster's secret if they have one. Off the
+// loopback there must be certificates or a secret. A peer that fails either is dropped and learns
+// nothing.
 //
-// Frame: u32 magic "LMNA", u16 protocol version, u16 type, u32 payload bytes, payload; little-endian. Types below kFirstUserType belong
-// to the channel (greeting, heartbeat, goodbye), the others to the user, who puts serialised protobuf messages into them. A frame with
-// another magic or version, or larger than kMaxFrameBytes, ends the connection with kCorrupt that says what was received and what was
-// expected.
+// Frame: u32 magic "LMNA", u16 protocol version, u16 type, u32 payload bytes, payload;
+// little-endian. Types below kFirstUserType belong to the channel (greeting, heartbeat, goodbye),
+// the others to the user, who puts serialised protobuf messages into them. A frame with another
+// magic or version, or larger than kMaxFrameBytes, ends the connection with kCorrupt that says what
+// was received and what was expected.
 //
-// Each connection has a thread of its own that reads, answers and sends heartbeats: it notices a peer that died (reset), hangs as a whole
-// or sits behind a cut cable (no heartbeat for `peer_timeout`).
+// Each connection has a thread of its own that reads, answers and sends heartbeats: it notices a
+// peer that died (reset), hangs as a whole or sits behind a cut cable (no heartbeat for
+// `peer_timeout`).
 #pragma once
 
 #include <cstdint>
@@ -38,36 +42,45 @@ class TlsContext;
 struct ControlOptions {
   std::string hello;  // who this end is, for messages: "manager", "memory node m0"
   Clock::duration heartbeat = std::chrono::seconds(1);
-  Clock::duration peer_timeout = std::chrono::seconds(10);  // silence after which the peer counts as lost
+  // Silence after which the peer counts as lost.
+  Clock::duration peer_timeout = std::chrono::seconds(10);
   // Who may be the peer; without either, only this machine's processes, on the loopback.
-  std::string secret = {};                          // the cluster's (secret_file.h), the same at both ends; "": none
-  std::shared_ptr<const TlsContext> tls = nullptr;  // of this end (tls_context.h), shared by its connections; both ends have one or none
-  std::function<bool()> interrupted = nullptr;      // ConnectControl gives up soon after it is true; null: it does not
+  // The cluster's (secret_file.h), the same at both ends; "": none.
+  std::string secret = {};
+  // Of this end (tls_context.h), shared by its connections; both ends have one or none.
+  std::shared_ptr<const TlsContext> tls = nullptr;
+  // ConnectControl gives up soon after it is true; null: it does not.
+  std::function<bool()> interrupted = nullptr;
 };
 
-// One peer. Thread: any for Send; callbacks come from the connection's own thread and must not block or destroy the connection.
+// One peer. Thread: any for Send; callbacks come from the connection's own thread and must not
+// block or destroy the connection.
 class ControlConnection {
  public:
   struct Callbacks {
     std::function<void(ControlFrame)> on_frame;
     std::function<void(Status)>
-        on_lost;  // at most once, nothing after it; kPeerLost, kTimeout or kCorrupt, naming the peer. Not called for Close
+        // At most once, nothing after it; kPeerLost, kTimeout or kCorrupt, naming the peer. Not
+        // called for Close.
+        on_lost;
   };
 
-  virtual ~ControlConnection() = default;  // closes at once: what is queued may be lost. No callback runs after it
+  // Closes at once: what is queued may be lost. No callback runs after it.
+  virtual ~ControlConnection() = default;
 
   // Callbacks begin with this call; frames that came before it are kept. REQUIRES: called once.
   virtual void Start(Callbacks callbacks) = 0;
 
-  // A larger frame of the peer's ends the connection from now on. At first, and at most: kMaxFrameBytes. Thread: any.
+  // A larger frame of the peer's ends the connection from now on. At first, and at most:
+  // kMaxFrameBytes. Thread: any.
   virtual void LimitFrames(size_t max_payload_bytes) = 0;
 
-  // Queues one frame. kPeerLost once the peer is gone; kOutOfSpace if it has more than 256 MiB unsent; kInvalidArgument for a type below
-  // kFirstUserType or a payload above kMaxFrameBytes.
+  // Queues one frame. kPeerLost once the peer is gone; kOutOfSpace if it has more than 256 MiB
+  // unsent; kInvalidArgument for a type below kFirstUserType or a payload above kMaxFrameBytes.
   virtual Status Send(uint16_t type, std::string payload) = 0;
 
-  // Sends what is queued, says goodbye, waits until the peer has read it and closes, all until `deadline`. What still comes from the peer
-  // is dropped. No callback runs after it returns.
+  // Sends what is queued, says goodbye, waits until the peer has read it and closes, all until
+  // `deadline`. What still comes from the peer is dropped. No callback runs after it returns.
   virtual void Close(Deadline deadline) = 0;
 
   virtual const std::string& peer_hello() const = 0;
@@ -82,17 +95,20 @@ class ControlListener {
   // "host:port" with the port really bound.
   virtual const std::string& address() const = 0;
 
-  // `on_accept` runs on the listener's thread, once per peer that greeted in time; it must not destroy the listener.
-  // kInvalidArgument for an address that cannot be parsed, or off the loopback without secret and certificate; kOutOfSpace "port in use"
-  // names the address.
-  static Result<std::unique_ptr<ControlListener>> Create(const std::string& address, const ControlOptions& options,
-                                                         std::function<void(std::unique_ptr<ControlConnection>)> on_accept);
+  // `on_accept` runs on the listener's thread, once per peer that greeted in time; it must not
+  // destroy the listener. kInvalidArgument for an address that cannot be parsed, or off the
+  // loopback without secret and certificate; kOutOfSpace "port in use" names the address.
+  static Result<std::unique_ptr<ControlListener>> Create(
+      const std::string& address, const ControlOptions& options,
+      std::function<void(std::unique_ptr<ControlConnection>)> on_accept);
 };
 
-// Blocks until connected and greeted, or `deadline`; retries while the connection is refused. The error names address and cause;
-// kTryAgain: interrupted;
-// kInvalidArgument: the secrets are not the same, one end refuses the other's certificate, only one has TLS, or the peer is off the
-// loopback and there is neither secret nor certificate.
-Result<std::unique_ptr<ControlConnection>> ConnectControl(const std::string& address, const ControlOptions& options, Deadline deadline);
+// Blocks until connected and greeted, or `deadline`; retries while the connection is refused. The
+// error names address and cause; kTryAgain: interrupted; kInvalidArgument: the secrets are not the
+// same, one end refuses the other's certificate, only one has TLS, or the peer is off the loopback
+// and there is neither secret nor certificate.
+Result<std::unique_ptr<ControlConnection>> ConnectControl(const std::string& address,
+                                                          const ControlOptions& options,
+                                                          Deadline deadline);
 
 }  // namespace lamina

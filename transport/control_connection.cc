@@ -18,17 +18,19 @@ constexpr size_t kReadBytes = size_t{256} << 10;  // per system call
 
 }  // namespace
 
-Result<std::unique_ptr<ControlConnection>> TcpControlConnection::Create(std::unique_ptr<ControlStream> stream, Peer peer,
-                                                                        const ControlOptions& options) {
+Result<std::unique_ptr<ControlConnection>> TcpControlConnection::Create(
+    std::unique_ptr<ControlStream> stream, Peer peer, const ControlOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(WakeFd wake, WakeFd::Create());
   try {
-    return std::unique_ptr<ControlConnection>(new TcpControlConnection(std::move(stream), std::move(peer), options, std::move(wake)));
+    return std::unique_ptr<ControlConnection>(
+        new TcpControlConnection(std::move(stream), std::move(peer), options, std::move(wake)));
   } catch (const std::system_error& error) {
     return OutOfSpace(std::string("starting a connection's thread: ") + error.what());
   }
 }
 
-TcpControlConnection::TcpControlConnection(std::unique_ptr<ControlStream> stream, Peer peer, const ControlOptions& options, WakeFd wake)
+TcpControlConnection::TcpControlConnection(std::unique_ptr<ControlStream> stream, Peer peer,
+                                           const ControlOptions& options, WakeFd wake)
     : peer_(std::move(peer)),
       options_(options),
       wake_(std::move(wake)),
@@ -58,15 +60,20 @@ void TcpControlConnection::Start(Callbacks callbacks) {
 }
 
 Status TcpControlConnection::Send(uint16_t type, std::string payload) {
-  if (type < kFirstUserType) return InvalidArgument("frame type " + std::to_string(type) + " belongs to the control channel");
+  if (type < kFirstUserType)
+    return InvalidArgument("frame type " + std::to_string(type) +
+                           " belongs to the control channel");
   if (payload.size() > kMaxFrameBytes) {
-    return InvalidArgument("frame of " + std::to_string(payload.size()) + " bytes; at most " + std::to_string(kMaxFrameBytes));
+    return InvalidArgument("frame of " + std::to_string(payload.size()) + " bytes; at most " +
+                           std::to_string(kMaxFrameBytes));
   }
   std::lock_guard lock(mutex_);
   if (!lost_.ok()) return PeerLost(lost_.message());
-  if (wish_.close_deadline.has_value()) return PeerLost(peer_.hello + " at " + peer_.address + ": the connection is closed");
+  if (wish_.close_deadline.has_value())
+    return PeerLost(peer_.hello + " at " + peer_.address + ": the connection is closed");
   if (unsent_bytes_ > kMaxUnsentBytes) {
-    return OutOfSpace(peer_.hello + " at " + peer_.address + " does not read: " + std::to_string(unsent_bytes_) + " bytes are unsent");
+    return OutOfSpace(peer_.hello + " at " + peer_.address +
+                      " does not read: " + std::to_string(unsent_bytes_) + " bytes are unsent");
   }
   const bool was_empty = outbox_.empty();
   Enqueue(type, std::move(payload));
@@ -77,7 +84,8 @@ Status TcpControlConnection::Send(uint16_t type, std::string payload) {
 }
 
 void TcpControlConnection::Enqueue(uint16_t type, std::string payload) {
-  outbox_.push_back({EncodeControlHeader(type, static_cast<uint32_t>(payload.size())), std::move(payload)});
+  outbox_.push_back(
+      {EncodeControlHeader(type, static_cast<uint32_t>(payload.size())), std::move(payload)});
   unsent_bytes_ += outbox_.back().bytes();
 }
 
@@ -94,8 +102,9 @@ void TcpControlConnection::Close(Deadline deadline) {
 size_t TcpControlConnection::WriteSome(const OutgoingFrame& frame) {
   const size_t header_done = std::min(front_sent_bytes_, frame.header.size());
   const size_t payload_done = front_sent_bytes_ - header_done;
-  const Result<size_t> sent = stream_->Write({frame.header.data() + header_done, frame.header.size() - header_done},
-                                             {frame.payload.data() + payload_done, frame.payload.size() - payload_done});
+  const Result<size_t> sent =
+      stream_->Write({frame.header.data() + header_done, frame.header.size() - header_done},
+                     {frame.payload.data() + payload_done, frame.payload.size() - payload_done});
   if (sent.ok()) return *sent;
   wants_writable_ = sent.status().code() == StatusCode::kTryAgain;
   if (!wants_writable_) lost_ = sent.status().WithContext(peer_.hello + " at " + peer_.address);
@@ -121,7 +130,8 @@ void TcpControlConnection::Run() {
   while (Step()) {
   }
   std::lock_guard lock(mutex_);
-  if (lost_.ok()) lost_ = PeerLost(peer_.hello + " at " + peer_.address + ": the connection is closed");
+  if (lost_.ok())
+    lost_ = PeerLost(peer_.hello + " at " + peer_.address + ": the connection is closed");
   outbox_.clear();
   stream_.reset();
 }
@@ -129,7 +139,8 @@ void TcpControlConnection::Run() {
 bool TcpControlConnection::Step() {
   Plan plan;
   if (!WriteAndPlan(plan)) return false;
-  pollfd entries[2] = {{plan.events == 0 ? -1 : stream_->fd(), plan.events, 0}, {wake_.fd(), POLLIN, 0}};
+  pollfd entries[2] = {{plan.events == 0 ? -1 : stream_->fd(), plan.events, 0},
+                       {wake_.fd(), POLLIN, 0}};
   poll(entries, 2, plan.has_buffered ? 0 : plan.timeout_ms);
   if (entries[1].revents != 0) wake_.Clear();
   if ((plan.events & POLLIN) != 0 && (plan.has_buffered || entries[0].revents != 0)) Receive();
@@ -143,12 +154,15 @@ bool TcpControlConnection::WriteAndPlan(Plan& plan) {
   seen_ = wish_;
   if (seen_.abort) return false;
   if (seen_.close_deadline.has_value() && !closing_) StartClosing();
-  if (!closing_ && outbox_.empty() && lost_.ok() && Clock::now() - last_sent_ >= options_.heartbeat) Enqueue(kControlHeartbeat, "");
+  if (!closing_ && outbox_.empty() && lost_.ok() && Clock::now() - last_sent_ >= options_.heartbeat)
+    Enqueue(kControlHeartbeat, "");
   WriteQueued();
   if (closing_) {
     if (!lost_.ok() || seen_.close_deadline->Passed()) return false;
     if (outbox_.empty() && !said_all_) {
-      said_all_ = true;  // now wait for the peer to close: closing first, with bytes unread, would reset what is under way
+      // Now wait for the peer to close: closing first, with bytes unread, would reset what is under
+      // way.
+      said_all_ = true;
       shutdown(stream_->fd(), SHUT_WR);
     }
   }
@@ -165,8 +179,8 @@ TcpControlConnection::Plan TcpControlConnection::MakePlan() const {
     if (seen_.started) next = std::min(next, last_heard_ + options_.peer_timeout);
   }
   const bool reads = seen_.started || closing_;
-  return {static_cast<short>((reads ? POLLIN : 0) | (wants_writable_ ? POLLOUT : 0)), Deadline(next).RemainingMs(),
-          reads && stream_->has_buffered()};
+  return {static_cast<short>((reads ? POLLIN : 0) | (wants_writable_ ? POLLOUT : 0)),
+          Deadline(next).RemainingMs(), reads && stream_->has_buffered()};
 }
 
 void TcpControlConnection::StartClosing() {
@@ -178,9 +192,11 @@ void TcpControlConnection::CheckSilence() {
   if (!seen_.started || seen_.close_deadline.has_value()) return;
   const auto silence = Clock::now() - last_heard_;
   if (silence < options_.peer_timeout) return;
-  int unread = 0;  // if this process hung or a callback took its time, the peer's heartbeats wait in the socket
+  // If this process hung or a callback took its time, the peer's heartbeats wait in the socket.
+  int unread = 0;
   if (ioctl(stream_->fd(), FIONREAD, &unread) == 0 && unread > 0) return Receive();
-  Lose(TimedOut("no sign of life for " + std::to_string(std::chrono::duration_cast<milliseconds>(silence).count()) + " ms"));
+  Lose(TimedOut("no sign of life for " +
+                std::to_string(std::chrono::duration_cast<milliseconds>(silence).count()) + " ms"));
 }
 
 Result<size_t> TcpControlConnection::ReadSome() {

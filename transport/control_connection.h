@@ -1,4 +1,5 @@
-// One control connection: a stream of bytes, a queue of frames to send, and the thread that serves both.
+// One control connection: a stream of bytes, a queue of frames to send, and the thread that serves
+// both.
 #pragma once
 
 #include <algorithm>
@@ -24,20 +25,25 @@ class TcpControlConnection final : public ControlConnection {
     std::string address;
   };
 
-  // Starts the thread, which sends heartbeats from now on. kOutOfSpace if the process has no descriptor or thread left for it. REQUIRES:
-  // hellos have been exchanged on `stream`.
-  static Result<std::unique_ptr<ControlConnection>> Create(std::unique_ptr<ControlStream> stream, Peer peer, const ControlOptions& options);
+  // Starts the thread, which sends heartbeats from now on. kOutOfSpace if the process has no
+  // descriptor or thread left for it. REQUIRES: hellos have been exchanged on `stream`.
+  static Result<std::unique_ptr<ControlConnection>> Create(std::unique_ptr<ControlStream> stream,
+                                                           Peer peer,
+                                                           const ControlOptions& options);
   ~TcpControlConnection() override;
 
   void Start(Callbacks callbacks) override;
-  void LimitFrames(size_t max_payload_bytes) override { max_payload_bytes_ = std::min(max_payload_bytes, kMaxFrameBytes); }
+  void LimitFrames(size_t max_payload_bytes) override {
+    max_payload_bytes_ = std::min(max_payload_bytes, kMaxFrameBytes);
+  }
   Status Send(uint16_t type, std::string payload) override;
   void Close(Deadline deadline) override;
   const std::string& peer_hello() const override { return peer_.hello; }
   const std::string& peer_address() const override { return peer_.address; }
 
  private:
-  TcpControlConnection(std::unique_ptr<ControlStream> stream, Peer peer, const ControlOptions& options, WakeFd wake);
+  TcpControlConnection(std::unique_ptr<ControlStream> stream, Peer peer,
+                       const ControlOptions& options, WakeFd wake);
 
   struct OutgoingFrame {
     std::array<char, kControlHeaderBytes> header;
@@ -57,7 +63,8 @@ class TcpControlConnection final : public ControlConnection {
   void WriteQueued();  // what the stream takes without waiting
   size_t WriteSome(const OutgoingFrame& frame);
 
-  // The connection's thread. Everything below runs there, without the mutex; of the stream it uses only fd() then.
+  // The connection's thread. Everything below runs there, without the mutex; of the stream it uses
+  // only fd() then.
   struct Plan {
     short events = 0;  // what to wait for on the socket
     int timeout_ms = 0;

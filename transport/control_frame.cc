@@ -7,7 +7,8 @@
 namespace lamina {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "frames are copied as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "frames are copied as they lie in memory");
 
 constexpr size_t kKeptBytes = size_t{1} << 20;  // of a buffer that one large frame needed
 
@@ -29,7 +30,8 @@ std::array<char, kControlHeaderBytes> EncodeControlHeader(uint16_t type, uint32_
 }
 
 void ControlFrameDecoder::Append(std::string_view bytes) {
-  if (begin_ > 0 && begin_ >= available_bytes()) {  // what is left moves no farther than what has gone: linear in all
+  // What is left moves no farther than what has gone: linear in all.
+  if (begin_ > 0 && begin_ >= available_bytes()) {
     bytes_.erase(0, begin_);
     begin_ = 0;
   }
@@ -52,11 +54,13 @@ Status ControlFrameDecoder::Check(const Header& header) const {
                    " (\"LMNA\"): not a lamina control channel");
   }
   if (header.version != kControlVersion) {
-    return Corrupt("peer speaks version " + std::to_string(header.version) + " of the control channel, this end version " +
-                   std::to_string(kControlVersion) + ": run the same release on all nodes");
+    return Corrupt("peer speaks version " + std::to_string(header.version) +
+                   " of the control channel, this end version " + std::to_string(kControlVersion) +
+                   ": run the same release on all nodes");
   }
   if (header.payload_bytes > max_payload_bytes_) {
-    return Corrupt("frame of type " + std::to_string(header.type) + " with " + std::to_string(header.payload_bytes) + " bytes; at most " +
+    return Corrupt("frame of type " + std::to_string(header.type) + " with " +
+                   std::to_string(header.payload_bytes) + " bytes; at most " +
                    std::to_string(max_payload_bytes_));
   }
   return OkStatus();
@@ -69,7 +73,8 @@ Result<ControlFrame> ControlFrameDecoder::Next() {
   broken_ = Check(header);
   if (!broken_.ok()) return broken_;
   if (available_bytes() - kControlHeaderBytes < header.payload_bytes) return TryAgain();
-  ControlFrame frame{header.type, bytes_.substr(begin_ + kControlHeaderBytes, header.payload_bytes)};
+  ControlFrame frame{header.type,
+                     bytes_.substr(begin_ + kControlHeaderBytes, header.payload_bytes)};
   begin_ += kControlHeaderBytes + header.payload_bytes;
   if (begin_ == bytes_.size() && bytes_.capacity() > kKeptBytes) {
     std::string().swap(bytes_);

@@ -5,15 +5,19 @@
 namespace lamina {
 namespace {
 
-// Signed along with the nonces, so that a proof means one thing only. The nonces behind them have a fixed length.
+// Signed along with the nonces, so that a proof means one thing only. The nonces behind them have a
+// fixed length.
 constexpr std::string_view kListenerLabel = "lamina control channel 2: proof of the listening end ";
-constexpr std::string_view kConnectorLabel = "lamina control channel 2: proof of the connecting end ";
+constexpr std::string_view kConnectorLabel =
+    "lamina control channel 2: proof of the connecting end ";
 
 // The first byte of a TLS record (RFC 8446, section 5.1), which no frame begins with.
 constexpr char kTlsAlert = 21;
 constexpr char kTlsHandshake = 22;
 
-ControlRole Other(ControlRole role) { return role == ControlRole::kListener ? ControlRole::kConnector : ControlRole::kListener; }
+ControlRole Other(ControlRole role) {
+  return role == ControlRole::kListener ? ControlRole::kConnector : ControlRole::kListener;
+}
 
 }  // namespace
 
@@ -42,7 +46,8 @@ void ControlHandshake::Append(std::string_view bytes) {
 Status ControlHandshake::Advance() {
   if (first_byte_ == kTlsAlert || first_byte_ == kTlsHandshake) {
     return InvalidArgument(
-        "the peer speaks TLS, and this end was given no certificate: pass --tls-certificate, --tls-key and --tls-ca to every daemon, or "
+        "the peer speaks TLS, and this end was given no certificate: pass --tls-certificate, "
+        "--tls-key and --tls-ca to every daemon, or "
         "set "
         "cluster.tls in the cluster YAML");
   }
@@ -56,8 +61,8 @@ Status ControlHandshake::Advance() {
 Status ControlHandshake::Handle(const ControlFrame& frame) {
   if (expected_type_ == kControlProof) return HandleProof(frame);
   if (frame.type != expected_type_) {
-    return Corrupt("the peer sent a frame of type " + std::to_string(frame.type) + " while greeting, expected type " +
-                   std::to_string(expected_type_));
+    return Corrupt("the peer sent a frame of type " + std::to_string(frame.type) +
+                   " while greeting, expected type " + std::to_string(expected_type_));
   }
   if (expected_type_ == kControlChallenge) return HandleChallenge(frame.payload);
   peer_hello_ = frame.payload;
@@ -67,18 +72,20 @@ Status ControlHandshake::Handle(const ControlFrame& frame) {
 
 Status ControlHandshake::HandleChallenge(const std::string& payload) {
   if (payload.size() != 1 + kNonceBytes || static_cast<unsigned char>(payload[0]) > 1) {
-    return Corrupt("the peer's challenge is malformed: " + std::to_string(payload.size()) + " bytes, expected " +
-                   std::to_string(1 + kNonceBytes));
+    return Corrupt("the peer's challenge is malformed: " + std::to_string(payload.size()) +
+                   " bytes, expected " + std::to_string(1 + kNonceBytes));
   }
   const bool peer_has_secret = payload[0] == 1;
   if (peer_has_secret && options_.secret.empty()) {
     return InvalidArgument(
-        "the peer wants proof of the cluster secret, and this end was given none: pass the same --secret-file to every daemon, or set "
+        "the peer wants proof of the cluster secret, and this end was given none: pass the same "
+        "--secret-file to every daemon, or set "
         "cluster.secret_file in the cluster YAML");
   }
   if (!peer_has_secret && !options_.secret.empty()) {
     return InvalidArgument(
-        "the peer was given no cluster secret, and this end was: pass the same --secret-file to every daemon, or set cluster.secret_file "
+        "the peer was given no cluster secret, and this end was: pass the same --secret-file to "
+        "every daemon, or set cluster.secret_file "
         "in the cluster YAML");
   }
   peer_nonce_ = payload.substr(1);
@@ -95,15 +102,20 @@ Status ControlHandshake::HandleChallenge(const std::string& payload) {
 Status ControlHandshake::HandleProof(const ControlFrame& frame) {
   const bool listens = options_.role == ControlRole::kListener;
   if (!listens && frame.type == kControlRefused) {
-    return InvalidArgument("the peer refused this end's proof: it has another cluster secret; copy the same secret file to every node");
+    return InvalidArgument(
+        "the peer refused this end's proof: it has another cluster secret; copy the same secret "
+        "file to every node");
   }
   if (frame.type != kControlProof) {
-    return Corrupt("the peer sent a frame of type " + std::to_string(frame.type) + " instead of its proof of the cluster secret");
+    return Corrupt("the peer sent a frame of type " + std::to_string(frame.type) +
+                   " instead of its proof of the cluster secret");
   }
   LAMINA_ASSIGN_OR_RETURN(const std::string expected, ProofOf(Other(options_.role)));
   if (!EqualInConstantTime(frame.payload, expected)) {
     if (listens) Say(kControlRefused, "");
-    return InvalidArgument("the peer's proof is wrong: it has another cluster secret; copy the same secret file to every node");
+    return InvalidArgument(
+        "the peer's proof is wrong: it has another cluster secret; copy the same secret file to "
+        "every node");
   }
   if (listens) {
     LAMINA_ASSIGN_OR_RETURN(const std::string proof, ProofOf(ControlRole::kListener));

@@ -16,18 +16,24 @@
 namespace lamina {
 namespace {
 
-constexpr auto kGreetingDeadline = std::chrono::seconds(5);  // for all of it, however slowly it trickles in
-constexpr size_t kMaxPendingGreetings = 256;                 // strangers that say nothing hold no more sockets than this
-constexpr auto kFullPause = milliseconds(10);                // between looks for one that may be turned away
+// For all of it, however slowly it trickles in.
+constexpr auto kGreetingDeadline = std::chrono::seconds(5);
+// Strangers that say nothing hold no more sockets than this.
+constexpr size_t kMaxPendingGreetings = 256;
+// Between looks for one that may be turned away.
+constexpr auto kFullPause = milliseconds(10);
 
 RareWarning control_full_warning;
 
 }  // namespace
 
-TcpControlListener::TcpControlListener(UniqueFd socket, std::string address, const ControlOptions& options, OnAccept on_accept)
-    : address_(std::move(address)), options_(options), on_accept_(std::move(on_accept)), socket_(std::move(socket)), thread_([this] {
-        Run();
-      }) {}
+TcpControlListener::TcpControlListener(UniqueFd socket, std::string address,
+                                       const ControlOptions& options, OnAccept on_accept)
+    : address_(std::move(address)),
+      options_(options),
+      on_accept_(std::move(on_accept)),
+      socket_(std::move(socket)),
+      thread_([this] { Run(); }) {}
 
 TcpControlListener::~TcpControlListener() {
   stop_ = true;
@@ -52,12 +58,15 @@ void TcpControlListener::Wait() {
   } else {
     next = now + kFullPause;
   }
-  for (const Pending& pending : pending_) entries.push_back({pending.stream->fd(), pending.stream->wanted_events(), 0});
+  for (const Pending& pending : pending_)
+    entries.push_back({pending.stream->fd(), pending.stream->wanted_events(), 0});
   if (!pending_.empty()) next = std::min(next, pending_.front().since + kGreetingDeadline);
   poll(entries.data(), entries.size(), Deadline(next).RemainingMs());
 }
 
-bool TcpControlListener::IsFull() const { return pending_.size() >= kMaxPendingGreetings || (!pending_.empty() && DescriptorsAreScarce()); }
+bool TcpControlListener::IsFull() const {
+  return pending_.size() >= kMaxPendingGreetings || (!pending_.empty() && DescriptorsAreScarce());
+}
 
 void TcpControlListener::TakeNewPeers() {
   for (int i = 0; i < kAcceptsPerTurn && !stop_; ++i) {
@@ -71,26 +80,31 @@ void TcpControlListener::TakeNewPeers() {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN) return;
       LAMINA_LOG_WARN("control {}: {}", address_, DescriptorError("accept", errno).message());
-      PauseBeforeRetry(Deadline::After(milliseconds(5)));  // out of descriptors: the peer stays in the backlog
+      // Out of descriptors: the peer stays in the backlog.
+      PauseBeforeRetry(Deadline::After(milliseconds(5)));
       return;
     }
     if (goes != pending_.end()) {
       if (control_full_warning.IsDue())
-        LAMINA_LOG_WARN("control {}: {} peers have not greeted yet: {}, and others from now on, make room", address_, pending_.size(),
-                        goes->name);
+        LAMINA_LOG_WARN(
+            "control {}: {} peers have not greeted yet: {}, and others from now on, make room",
+            address_, pending_.size(), goes->name);
       pending_.erase(goes);
     }
     std::string name = AddressText(peer);
     const Status status = Admit(std::move(socket), name);
-    if (!status.ok()) LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, name, status.message());
+    if (!status.ok())
+      LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, name, status.message());
   }
 }
 
 Status TcpControlListener::Admit(UniqueFd socket, const std::string& name) {
   LAMINA_RETURN_IF_ERROR(TuneSocket(socket.get()));
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlStream> stream,
-                          MakeControlStream(std::move(socket), ControlRole::kListener, "", options_));
-  LAMINA_ASSIGN_OR_RETURN(ControlGreeting greeting, ControlGreeting::Create(ControlRole::kListener, options_));
+  LAMINA_ASSIGN_OR_RETURN(
+      std::unique_ptr<ControlStream> stream,
+      MakeControlStream(std::move(socket), ControlRole::kListener, "", options_));
+  LAMINA_ASSIGN_OR_RETURN(ControlGreeting greeting,
+                          ControlGreeting::Create(ControlRole::kListener, options_));
   pending_.push_back({std::move(stream), name, OriginOf(name), Clock::now(), std::move(greeting)});
   return OkStatus();
 }
@@ -106,13 +120,15 @@ void TcpControlListener::AdvancePending() {
     entry = pending_.erase(entry);
     const std::string name = pending.name;
     if (status.ok()) status = LetIn(std::move(pending));
-    if (!status.ok()) LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, name, status.message());
+    if (!status.ok())
+      LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, name, status.message());
   }
 }
 
 Status TcpControlListener::LetIn(Pending pending) {
   TcpControlConnection::Peer peer{pending.greeting.peer_hello(), std::move(pending.name)};
-  LAMINA_ASSIGN_OR_RETURN(auto connection, TcpControlConnection::Create(std::move(pending.stream), std::move(peer), options_));
+  LAMINA_ASSIGN_OR_RETURN(auto connection, TcpControlConnection::Create(std::move(pending.stream),
+                                                                        std::move(peer), options_));
   on_accept_(std::move(connection));
   return OkStatus();
 }

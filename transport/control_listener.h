@@ -19,7 +19,8 @@ class TcpControlListener final : public ControlListener {
   using OnAccept = std::function<void(std::unique_ptr<ControlConnection>)>;
 
   // REQUIRES: `socket` listens and is non-blocking.
-  TcpControlListener(UniqueFd socket, std::string address, const ControlOptions& options, OnAccept on_accept);
+  TcpControlListener(UniqueFd socket, std::string address, const ControlOptions& options,
+                     OnAccept on_accept);
   ~TcpControlListener() override;
 
   const std::string& address() const override { return address_; }

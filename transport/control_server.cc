@@ -10,22 +10,29 @@ namespace {
 
 constexpr size_t kShownHelloBytes = 100;  // who a node says it is takes a few words
 
-std::string Shown(const std::string& hello) { return hello.size() <= kShownHelloBytes ? hello : hello.substr(0, kShownHelloBytes) + "..."; }
-// Each has two descriptors, a thread and a buffer. A daemon has one manager, perhaps another that waits for its end, and a doctor.
+std::string Shown(const std::string& hello) {
+  return hello.size() <= kShownHelloBytes ? hello : hello.substr(0, kShownHelloBytes) + "...";
+}
+// Each has two descriptors, a thread and a buffer. A daemon has one manager, perhaps another that
+// waits for its end, and a doctor.
 constexpr size_t kMaxStrangers = 64;
 // Frames that wait for the owner. Whoever asks waits for the answer before it asks again.
 constexpr int kMaxWaitingFrames = 16;
-// The largest thing that is said before a peer is kept is how a node is to be set up: names, addresses, a shape.
+// The largest thing that is said before a peer is kept is how a node is to be set up: names,
+// addresses, a shape.
 constexpr size_t kMaxStrangerFrameBytes = size_t{1} << 20;
 
 }  // namespace
 
-Result<std::unique_ptr<ControlServer>> ControlServer::Create(const std::string& address, const ControlOptions& options) {
+Result<std::unique_ptr<ControlServer>> ControlServer::Create(const std::string& address,
+                                                             const ControlOptions& options) {
   std::unique_ptr<ControlServer> server(new ControlServer());
-  LAMINA_ASSIGN_OR_RETURN(server->listener_,
-                          ControlListener::Create(address, options, [raw = server.get()](std::unique_ptr<ControlConnection> connection) {
-                            raw->Adopt(std::move(connection));
-                          }));
+  LAMINA_ASSIGN_OR_RETURN(
+      server->listener_,
+      ControlListener::Create(address, options,
+                              [raw = server.get()](std::unique_ptr<ControlConnection> connection) {
+                                raw->Adopt(std::move(connection));
+                              }));
   return server;
 }
 
@@ -55,7 +62,8 @@ std::optional<ControlEvent> ControlServer::TryPop() {
   std::optional<ControlEvent> event = events_.TryPop();
   if (event && event->kind == ControlEvent::Kind::kFrame) {
     std::lock_guard lock(mutex_);
-    if (const auto peer = peers_.find(event->connection); peer != peers_.end()) --peer->second.num_waiting;
+    if (const auto peer = peers_.find(event->connection); peer != peers_.end())
+      --peer->second.num_waiting;
   }
   return event;
 }
@@ -75,7 +83,9 @@ void ControlServer::TakeFrame(uint64_t connection, ControlFrame frame) {
   if (who.empty()) {
     events_.Push({ControlEvent::Kind::kFrame, connection, std::move(frame), {}});
   } else {
-    PushLost(connection, InvalidArgument(who + " sent more than " + std::to_string(kMaxWaitingFrames) + " messages without waiting"));
+    PushLost(connection,
+             InvalidArgument(who + " sent more than " + std::to_string(kMaxWaitingFrames) +
+                             " messages without waiting"));
   }
 }
 
@@ -88,7 +98,8 @@ void ControlServer::PushLost(uint64_t connection, Status why) {
 }
 
 void ControlServer::MakeRoom() {
-  std::shared_ptr<ControlConnection> goes;  // destroyed without the mutex: that waits for its thread
+  // Destroyed without the mutex: that waits for its thread.
+  std::shared_ptr<ControlConnection> goes;
   uint64_t id = 0;
   size_t num_strangers = 0;
   {
@@ -108,8 +119,9 @@ void ControlServer::MakeRoom() {
     goes = std::move(peers_[id].connection);
     peers_.erase(id);
   }
-  Status why = OutOfSpace(goes->peer_hello() + " at " + goes->peer_address() + ": made room for another, as one of " +
-                          std::to_string(num_strangers) + " peers that are connected and not served");
+  Status why = OutOfSpace(goes->peer_hello() + " at " + goes->peer_address() +
+                          ": made room for another, as one of " + std::to_string(num_strangers) +
+                          " peers that are connected and not served");
   goes.reset();
   PushLost(id, std::move(why));
 }
@@ -122,14 +134,17 @@ std::shared_ptr<ControlConnection> ControlServer::Find(uint64_t connection) cons
 
 Status ControlServer::Send(uint64_t connection, uint16_t type, std::string payload) {
   const std::shared_ptr<ControlConnection> target = Find(connection);
-  if (target == nullptr) return PeerLost("control connection " + std::to_string(connection) + " is closed");
+  if (target == nullptr)
+    return PeerLost("control connection " + std::to_string(connection) + " is closed");
   return target->Send(type, std::move(payload));
 }
 
 void ControlServer::Keep(uint64_t connection) {
   std::lock_guard lock(mutex_);
-  for (const auto& [id, limit] : {std::pair(kept_, kMaxStrangerFrameBytes), std::pair(connection, kMaxFrameBytes)}) {
-    if (const auto peer = peers_.find(id); peer != peers_.end()) peer->second.connection->LimitFrames(limit);
+  for (const auto& [id, limit] :
+       {std::pair(kept_, kMaxStrangerFrameBytes), std::pair(connection, kMaxFrameBytes)}) {
+    if (const auto peer = peers_.find(id); peer != peers_.end())
+      peer->second.connection->LimitFrames(limit);
   }
   kept_ = connection;
 }
@@ -144,7 +159,8 @@ void ControlServer::Close(uint64_t connection) {
 
 std::string ControlServer::PeerName(uint64_t connection) const {
   const std::shared_ptr<ControlConnection> target = Find(connection);
-  return target == nullptr ? "a closed connection" : Shown(target->peer_hello()) + " at " + target->peer_address();
+  return target == nullptr ? "a closed connection"
+                           : Shown(target->peer_hello()) + " at " + target->peer_address();
 }
 
 }  // namespace lamina

@@ -1,4 +1,5 @@
-// A daemon's end of the control channel: all peers' frames as one queue of events for the daemon's own thread.
+// A daemon's end of the control channel: all peers' frames as one queue of events for the daemon's
+// own thread.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +24,14 @@ struct ControlEvent {
   Status status;            // kLost
 };
 
-// Peers that the owner does not keep hold few connections in all: when those are taken, one of them (strangers.h) is lost with kOutOfSpace
-// for the next that greets. Such a peer is lost, too, if more than a few of its frames wait for the owner, or one has more than 1 MiB.
-// Thread: one owner.
+// Peers that the owner does not keep hold few connections in all: when those are taken, one of them
+// (strangers.h) is lost with kOutOfSpace for the next that greets. Such a peer is lost, too, if
+// more than a few of its frames wait for the owner, or one has more than 1 MiB. Thread: one owner.
 class ControlServer {
  public:
   // Errors as ControlListener::Create.
-  static Result<std::unique_ptr<ControlServer>> Create(const std::string& address, const ControlOptions& options);
+  static Result<std::unique_ptr<ControlServer>> Create(const std::string& address,
+                                                       const ControlOptions& options);
   ~ControlServer();
 
   std::optional<ControlEvent> TryPop();
@@ -38,15 +40,19 @@ class ControlServer {
   // kPeerLost if the connection is gone.
   Status Send(uint64_t connection, uint16_t type, std::string payload);
 
-  // The one that is served: its connection never makes room for another, and its frames may have kMaxFrameBytes. Until the next call.
+  // The one that is served: its connection never makes room for another, and its frames may have
+  // kMaxFrameBytes. Until the next call.
   void Keep(uint64_t connection);
 
-  // Sends what is queued and closes. No event of this connection is made afterwards; ones that are queued may still come.
+  // Sends what is queued and closes. No event of this connection is made afterwards; ones that are
+  // queued may still come.
   void Close(uint64_t connection);
 
   const std::string& address() const { return listener_->address(); }
-  std::string host() const { return address().substr(0, address().rfind(':')); }  // "127.0.0.1", "[::1]"
-  std::string PeerName(uint64_t connection) const;                                // "manager at 10.0.0.1:51234"
+  // "127.0.0.1", "[::1]".
+  std::string host() const { return address().substr(0, address().rfind(':')); }
+  // "manager at 10.0.0.1:51234".
+  std::string PeerName(uint64_t connection) const;
 
  private:
   ControlServer() = default;
@@ -58,7 +64,8 @@ class ControlServer {
 
   // A peer that has greeted.
   struct Peer {
-    std::shared_ptr<ControlConnection> connection;  // shared, because a Send may run while the owner's map changes on the listener's thread
+    // Shared, because a Send may run while the owner's map changes on the listener's thread.
+    std::shared_ptr<ControlConnection> connection;
     Stranger stranger;
     int num_waiting = 0;  // frames that the owner has not taken yet
     bool flooded = false;

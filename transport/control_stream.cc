@@ -25,7 +25,8 @@ class TcpStream final : public ControlStream {
   }
 
   Result<size_t> Write(std::string_view first, std::string_view second) override {
-    iovec parts[2] = {{const_cast<char*>(first.data()), first.size()}, {const_cast<char*>(second.data()), second.size()}};
+    iovec parts[2] = {{const_cast<char*>(first.data()), first.size()},
+                      {const_cast<char*>(second.data()), second.size()}};
     msghdr message{};
     message.msg_iov = parts;
     message.msg_iovlen = 2;
@@ -40,6 +41,8 @@ class TcpStream final : public ControlStream {
 
 }  // namespace
 
-std::unique_ptr<ControlStream> MakeTcpStream(UniqueFd socket) { return std::make_unique<TcpStream>(std::move(socket)); }
+std::unique_ptr<ControlStream> MakeTcpStream(UniqueFd socket) {
+  return std::make_unique<TcpStream>(std::move(socket));
+}
 
 }  // namespace lamina

@@ -11,7 +11,8 @@ namespace lamina {
 
 inline constexpr size_t kMacBytes = 32;
 
-// `count` bytes from the operating system's generator, fit for nonces and tokens. REQUIRES: count <= 256.
+// `count` bytes from the operating system's generator, fit for nonces and tokens. REQUIRES: count
+// <= 256.
 Result<std::string> RandomBytes(size_t count);
 
 // HMAC-SHA256 (RFC 2104), kMacBytes bytes. kInternal if libcrypto cannot.

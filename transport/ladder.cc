@@ -16,8 +16,10 @@
 namespace lamina {
 namespace {
 
-constexpr std::string_view kLadder[] = {"shm", "verbs", "ucx", "tcp"};  // shm, where it joins two, is the fastest
-constexpr auto kAttempt = std::chrono::seconds(5);                      // for one fabric while others are left
+// Shm, where it joins two, is the fastest.
+constexpr std::string_view kLadder[] = {"shm", "verbs", "ucx", "tcp"};
+// For one fabric while others are left.
+constexpr auto kAttempt = std::chrono::seconds(5);
 
 struct Offer {
   std::string fabric;
@@ -39,7 +41,8 @@ std::string HostId() {
 
 std::string UniqueName() {
   static std::atomic<uint32_t> count{0};
-  return "lamina-" + std::to_string(getpid()) + "-" + std::to_string(++count) + "-" + std::to_string(std::random_device{}());
+  return "lamina-" + std::to_string(getpid()) + "-" + std::to_string(++count) + "-" +
+         std::to_string(std::random_device{}());
 }
 
 // "FABRIC=ADDRESS[@HOSTID],..."
@@ -63,12 +66,15 @@ Result<std::vector<Offer>> ParseOffers(const std::string& text) {
   return offers;
 }
 
-// Why a fabric that was not named first is not opened; "" if it is. UCX is not unless it can be the rung that is used.
+// Why a fabric that was not named first is not opened; "" if it is. UCX is not unless it can be the
+// rung that is used.
 std::string WhyNotBehindOthers(std::string_view kind, bool has_verbs) {
   if (kind != "ucx") return "";
   if (UcxTrustedDevices().empty()) {
-    return std::string("it joins processes of one host only, as shm does faster; between hosts it uses what ") + kUcxTrustedDevices +
-           " names, which is not set";
+    return std::string(
+               "it joins processes of one host only, as shm does faster; between hosts it uses "
+               "what ") +
+           kUcxTrustedDevices + " names, which is not set";
   }
   return has_verbs ? "verbs reaches the same RDMA devices" : "";
 }
@@ -77,14 +83,16 @@ std::string WhyNotBehindOthers(std::string_view kind, bool has_verbs) {
 
 std::string RefusalText(std::span<const Refusal> refused) {
   std::string text;
-  for (const Refusal& refusal : refused) text += (text.empty() ? "" : "; ") + refusal.fabric + ": " + refusal.why;
+  for (const Refusal& refusal : refused)
+    text += (text.empty() ? "" : "; ") + refusal.fabric + ": " + refusal.why;
   return text;
 }
 
 Result<std::vector<std::string>> LadderKinds(std::string_view kind, bool fallback) {
   if (kind == "auto") return std::vector<std::string>(std::begin(kLadder), std::end(kLadder));
   if (std::find(std::begin(kLadder), std::end(kLadder), kind) == std::end(kLadder)) {
-    return InvalidArgument("transport \"" + std::string(kind) + "\" does not exist; there are auto, verbs, ucx, shm and tcp");
+    return InvalidArgument("transport \"" + std::string(kind) +
+                           "\" does not exist; there are auto, verbs, ucx, shm and tcp");
   }
   std::vector<std::string> kinds = {std::string(kind)};
   for (const std::string_view other : kLadder) {
@@ -96,9 +104,12 @@ Result<std::vector<std::string>> LadderKinds(std::string_view kind, bool fallbac
 Result<std::unique_ptr<Ladder>> Ladder::Open(std::span<const std::string> kinds) {
   std::unique_ptr<Ladder> ladder(new Ladder());
   if (kinds.size() > std::size(kLadder))
-    return InvalidArgument(std::to_string(kinds.size()) + " kinds of data path; there are " + std::to_string(std::size(kLadder)));
+    return InvalidArgument(std::to_string(kinds.size()) + " kinds of data path; there are " +
+                           std::to_string(std::size(kLadder)));
   for (const std::string& kind : kinds) {
-    if (const std::string why = kind == kinds.front() ? "" : WhyNotBehindOthers(kind, ladder->Find("verbs") != nullptr); !why.empty()) {
+    if (const std::string why =
+            kind == kinds.front() ? "" : WhyNotBehindOthers(kind, ladder->Find("verbs") != nullptr);
+        !why.empty()) {
       ladder->missing_.push_back({kind, why});
       continue;
     }
@@ -109,7 +120,8 @@ Result<std::unique_ptr<Ladder>> Ladder::Open(std::span<const std::string> kinds)
       ladder->missing_.push_back({kind, fabric.status().message()});
     }
   }
-  if (ladder->fabrics_.empty()) return NotFound("no data path can be opened here: " + RefusalText(ladder->missing_));
+  if (ladder->fabrics_.empty())
+    return NotFound("no data path can be opened here: " + RefusalText(ladder->missing_));
   return ladder;
 }
 
@@ -117,23 +129,27 @@ Ladder::Ladder(std::vector<std::unique_ptr<Fabric>> fabrics) : fabrics_(std::mov
 
 void Ladder::Model(const ModelledLink& link) {
   nic_ = std::make_unique<ModelledNic>(ModelledNic{link, {}, {}});
-  for (std::unique_ptr<Fabric>& fabric : fabrics_) fabric = MakeModelledFabric(std::move(fabric), *nic_);
+  for (std::unique_ptr<Fabric>& fabric : fabrics_)
+    fabric = MakeModelledFabric(std::move(fabric), *nic_);
 }
 
 Status Ladder::Listen(const std::string& host) {
   std::vector<Refusal> refused = missing_;
   for (const std::unique_ptr<Fabric>& fabric : fabrics_) {
     const std::string kind(fabric->name());
-    Result<std::unique_ptr<Listener>> listener = fabric->Listen(IsOfOneHost(kind) ? UniqueName() : BracketedHost(host) + ":0");
+    Result<std::unique_ptr<Listener>> listener =
+        fabric->Listen(IsOfOneHost(kind) ? UniqueName() : BracketedHost(host) + ":0");
     if (!listener.ok()) {
       refused.push_back({kind, listener.status().message()});
       LAMINA_LOG_INFO("{} is not offered: {}", kind, listener.status().message());
       continue;
     }
-    offers_ += (offers_.empty() ? "" : ",") + kind + "=" + (*listener)->address() + (IsOfOneHost(kind) ? "@" + HostId() : "");
+    offers_ += (offers_.empty() ? "" : ",") + kind + "=" + (*listener)->address() +
+               (IsOfOneHost(kind) ? "@" + HostId() : "");
     listeners_.push_back({fabric.get(), std::move(*listener)});
   }
-  if (listeners_.empty()) return NotFound("no data path can listen at " + host + ": " + RefusalText(refused));
+  if (listeners_.empty())
+    return NotFound("no data path can listen at " + host + ": " + RefusalText(refused));
   return OkStatus();
 }
 
@@ -153,7 +169,8 @@ Fabric* Ladder::Find(std::string_view kind) const {
   return nullptr;
 }
 
-Result<Path> Ladder::Connect(const std::string& offers, const EndpointOptions& options, Deadline deadline) {
+Result<Path> Ladder::Connect(const std::string& offers, const EndpointOptions& options,
+                             Deadline deadline) {
   LAMINA_ASSIGN_OR_RETURN(const std::vector<Offer> offered, ParseOffers(offers));
   const std::string here = HostId();
   struct Rung {
@@ -165,7 +182,8 @@ Result<Path> Ladder::Connect(const std::string& offers, const EndpointOptions& o
   path.refused = missing_;
   for (const std::unique_ptr<Fabric>& fabric : fabrics_) {
     const std::string kind(fabric->name());
-    const auto offer = std::find_if(offered.begin(), offered.end(), [&](const Offer& o) { return o.fabric == kind; });
+    const auto offer = std::find_if(offered.begin(), offered.end(),
+                                    [&](const Offer& o) { return o.fabric == kind; });
     if (offer == offered.end()) {
       path.refused.push_back({kind, "the other node does not offer it"});
     } else if (!offer->host_id.empty() && offer->host_id != here) {
@@ -176,8 +194,10 @@ Result<Path> Ladder::Connect(const std::string& offers, const EndpointOptions& o
   }
   for (size_t i = 0; i < rungs.size(); ++i) {
     const bool last = i + 1 == rungs.size();
-    const Deadline attempt = last ? deadline : Deadline(std::min(deadline.at(), Clock::now() + kAttempt));
-    Result<std::unique_ptr<Endpoint>> endpoint = rungs[i].fabric->Connect(rungs[i].offer->address, options, attempt);
+    const Deadline attempt =
+        last ? deadline : Deadline(std::min(deadline.at(), Clock::now() + kAttempt));
+    Result<std::unique_ptr<Endpoint>> endpoint =
+        rungs[i].fabric->Connect(rungs[i].offer->address, options, attempt);
     if (endpoint.ok()) {
       path.fabric = rungs[i].fabric;
       path.endpoint = std::move(*endpoint);
@@ -195,7 +215,8 @@ void Ladder::Sleep(std::span<const int> fds, Deadline deadline) {
   if (!may_sleep) return;
   sleeping_.clear();
   for (const int fd : fds) sleeping_.push_back({fd, POLLIN, 0});
-  for (const std::unique_ptr<Fabric>& fabric : fabrics_) sleeping_.push_back({fabric->event_fd(), POLLIN, 0});
+  for (const std::unique_ptr<Fabric>& fabric : fabrics_)
+    sleeping_.push_back({fabric->event_fd(), POLLIN, 0});
   WaitForAnyFd(sleeping_, deadline);
 }
 

@@ -1,8 +1,10 @@
-// Several fabrics at once: which one joins two nodes is decided per pair, by trying them from the best to the plainest.
+// Several fabrics at once: which one joins two nodes is decided per pair, by trying them from the
+// best to the plainest.
 //
-// The listening side offers every fabric that it could open; the connecting side takes the first offer that works for it and keeps the
-// reason why it passed over the others. The ladder begins with shared memory, as nothing between two processes of one host is faster;
-// between hosts there is none. A fabric that was named comes before all others.
+// The listening side offers every fabric that it could open; the connecting side takes the first
+// offer that works for it and keeps the reason why it passed over the others. The ladder begins
+// with shared memory, as nothing between two processes of one host is faster; between hosts there
+// is none. A fabric that was named comes before all others.
 #pragma once
 
 #include <poll.h>
@@ -37,40 +39,47 @@ struct Path {
   std::vector<Refusal> refused;  // connecting side
 };
 
-// What to try for the `kind` of a cluster YAML: "auto" is the whole ladder; another kind is that fabric alone or, with `fallback`, the
-// fabric and then the rest of the ladder. kInvalidArgument for an unknown kind, naming those that exist.
+// What to try for the `kind` of a cluster YAML: "auto" is the whole ladder; another kind is that
+// fabric alone or, with `fallback`, the fabric and then the rest of the ladder. kInvalidArgument
+// for an unknown kind, naming those that exist.
 Result<std::vector<std::string>> LadderKinds(std::string_view kind, bool fallback);
 
 class Ladder;
-using OpenLadder = std::function<Result<std::unique_ptr<Ladder>>(std::span<const std::string> kinds)>;  // Ladder::Open, or a test's
+// Ladder::Open, or a test's.
+using OpenLadder =
+    std::function<Result<std::unique_ptr<Ladder>>(std::span<const std::string> kinds)>;
 
 // Thread: owner, as the fabrics in it.
 class Ladder {
  public:
-  // Opens those of `kinds` (names as in OpenFabric, best first) that this machine has; ucx behind others only if RDMA devices are named
-  // for it (UcxTrustedDevices) and verbs is not among those. kNotFound with every reason if it has none of them.
+  // Opens those of `kinds` (names as in OpenFabric, best first) that this machine has; ucx behind
+  // others only if RDMA devices are named for it (UcxTrustedDevices) and verbs is not among those.
+  // kNotFound with every reason if it has none of them.
   static Result<std::unique_ptr<Ladder>> Open(std::span<const std::string> kinds);
 
   // Of fabrics that are open already, best first.
   explicit Ladder(std::vector<std::unique_ptr<Fabric>> fabrics);
 
-  // From here on what its fabrics carry takes the time of `link` (transport/modelled/). The other side's must too. REQUIRES: not listening,
-  // nobody connected, called once.
+  // From here on what its fabrics carry takes the time of `link` (transport/modelled/). The other
+  // side's must too. REQUIRES: not listening, nobody connected, called once.
   void Model(const ModelledLink& link);
 
-  // Listens on every open fabric: at free ports of `host` ("10.0.0.1", "::1", "[::1]") and at names of shared memory and loopback. A fabric
-  // that cannot listen there is passed over; kNotFound with every reason if none can. REQUIRES: not listening yet.
+  // Listens on every open fabric: at free ports of `host` ("10.0.0.1", "::1", "[::1]") and at names
+  // of shared memory and loopback. A fabric that cannot listen there is passed over; kNotFound with
+  // every reason if none can. REQUIRES: not listening yet.
   Status Listen(const std::string& host);
 
-  // What the other side connects to: text for another machine's Connect, such as "shm=NAME@HOSTID,tcp=10.0.0.1:4711". "" if not listening.
+  // What the other side connects to: text for another machine's Connect, such as
+  // "shm=NAME@HOSTID,tcp=10.0.0.1:4711". "" if not listening.
   const std::string& offers() const { return offers_; }
 
   // The next peer of any of the fabrics, or kTryAgain. As Listener::Accept.
   Result<Path> Accept(const EndpointOptions& options);
 
-  // Blocks until one of the offers works or `deadline`. kPeerLost with every reason if none does; kInvalidArgument for text that is no
-  // offer.
-  Result<Path> Connect(const std::string& offers, const EndpointOptions& options, Deadline deadline);
+  // Blocks until one of the offers works or `deadline`. kPeerLost with every reason if none does;
+  // kInvalidArgument for text that is no offer.
+  Result<Path> Connect(const std::string& offers, const EndpointOptions& options,
+                       Deadline deadline);
 
   // Sleeps until a fabric or one of `fds` has something, or `deadline`.
   void Sleep(std::span<const int> fds, Deadline deadline);

@@ -12,7 +12,8 @@ namespace {
 Result<std::span<std::byte>> Map(int fd, int flags, size_t bytes) {
   if (bytes == 0) return std::span<std::byte>();
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-  if (memory == MAP_FAILED) return OutOfSpace(ErrnoText("mmap of " + std::to_string(bytes) + " bytes"));
+  if (memory == MAP_FAILED)
+    return OutOfSpace(ErrnoText("mmap of " + std::to_string(bytes) + " bytes"));
   return std::span(static_cast<std::byte*>(memory), bytes);
 }
 
@@ -32,7 +33,8 @@ Mapping::~Mapping() {
 }
 
 Result<Mapping> Mapping::Anonymous(size_t bytes) {
-  LAMINA_ASSIGN_OR_RETURN(const auto memory, Map(-1, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, bytes));
+  LAMINA_ASSIGN_OR_RETURN(const auto memory,
+                          Map(-1, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, bytes));
   return Mapping(memory);
 }
 

@@ -22,7 +22,8 @@ class Mapping {
     return *this;
   }
 
-  // Zeroed private memory; pages are taken when they are first touched. kOutOfSpace if the address space or the memory limit is exhausted.
+  // Zeroed private memory; pages are taken when they are first touched. kOutOfSpace if the address
+  // space or the memory limit is exhausted.
   static Result<Mapping> Anonymous(size_t bytes);
 
   // The first `bytes` bytes of the file `fd`, shared with everybody who maps it.

@@ -20,8 +20,11 @@ std::string InterfaceOf(const std::string& ip_address) {
     if (entry->ifa_addr == nullptr) continue;
     const int family = entry->ifa_addr->sa_family;
     const bool found =
-        (is_v4 && family == AF_INET && reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr.s_addr == v4.s_addr) ||
-        (is_v6 && family == AF_INET6 && IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr, &v6) != 0);
+        (is_v4 && family == AF_INET &&
+         reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr.s_addr == v4.s_addr) ||
+        (is_v6 && family == AF_INET6 &&
+         IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr,
+                            &v6) != 0);
     if (found) return entry->ifa_name;
   }
   return "";

@@ -10,13 +10,15 @@
 namespace lamina {
 namespace {
 
-constexpr size_t kBatch = 64;  // more are found by the next call: the kernel rotates what it reports
+// More are found by the next call: the kernel rotates what it reports.
+constexpr size_t kBatch = 64;
 
 void Control(int epoll, int operation, int fd, uint32_t events, void* owner) {
   epoll_event event{};
   event.events = events;
   event.data.ptr = owner;
-  if (epoll_ctl(epoll, operation, fd, &event) != 0) {  // only when the kernel is out of memory or watches
+  // Only when the kernel is out of memory or watches.
+  if (epoll_ctl(epoll, operation, fd, &event) != 0) {
     std::perror("lamina: epoll_ctl");
     std::abort();
   }
@@ -31,14 +33,20 @@ PollSet::PollSet() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   }
 }
 
-void PollSet::Add(int fd, uint32_t events, void* owner) { Control(epoll_.get(), EPOLL_CTL_ADD, fd, events, owner); }
-void PollSet::Modify(int fd, uint32_t events, void* owner) { Control(epoll_.get(), EPOLL_CTL_MOD, fd, events, owner); }
+void PollSet::Add(int fd, uint32_t events, void* owner) {
+  Control(epoll_.get(), EPOLL_CTL_ADD, fd, events, owner);
+}
+void PollSet::Modify(int fd, uint32_t events, void* owner) {
+  Control(epoll_.get(), EPOLL_CTL_MOD, fd, events, owner);
+}
 void PollSet::Remove(int fd) { Control(epoll_.get(), EPOLL_CTL_DEL, fd, 0, nullptr); }
 
 size_t PollSet::Ready(std::span<void*> owners) {
   std::array<epoll_event, kBatch> events;
-  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(std::min(kBatch, owners.size())), 0);
-  for (int i = 0; i < count; ++i) owners[static_cast<size_t>(i)] = events[static_cast<size_t>(i)].data.ptr;
+  const int count =
+      epoll_wait(epoll_.get(), events.data(), static_cast<int>(std::min(kBatch, owners.size())), 0);
+  for (int i = 0; i < count; ++i)
+    owners[static_cast<size_t>(i)] = events[static_cast<size_t>(i)].data.ptr;
   return static_cast<size_t>(std::max(count, 0));
 }
 

@@ -8,7 +8,8 @@
 
 namespace lamina {
 
-// Level-triggered: fd() is readable as long as one of the descriptors in the set has what it was added for. Thread: owner.
+// Level-triggered: fd() is readable as long as one of the descriptors in the set has what it was
+// added for. Thread: owner.
 class PollSet {
  public:
   PollSet();  // ends the process if it is out of descriptors, as nothing can run then

@@ -17,23 +17,32 @@ void UniqueFd::Reset(int fd) {
 
 std::string ErrnoText(std::string_view call) { return ErrnoText(call, errno); }
 
-std::string ErrnoText(std::string_view call, int error) { return std::string(call) + ": " + std::generic_category().message(error); }
+std::string ErrnoText(std::string_view call, int error) {
+  return std::string(call) + ": " + std::generic_category().message(error);
+}
 
 bool WaitForFd(int fd, short events, Deadline deadline) {
   while (true) {
     pollfd entry{fd, events, 0};
     // At most a minute at a time: a far deadline does not fit into poll's milliseconds.
-    const int wait_ms = static_cast<int>(std::min<Clock::duration>(deadline.Remaining(), std::chrono::minutes(1)) / milliseconds(1)) + 1;
+    const int wait_ms =
+        static_cast<int>(std::min<Clock::duration>(deadline.Remaining(), std::chrono::minutes(1)) /
+                         milliseconds(1)) +
+        1;
     if (poll(&entry, 1, deadline.Passed() ? 0 : wait_ms) > 0) return true;
     if (deadline.Passed()) return false;
   }
 }
 
-void PauseBeforeRetry(Deadline deadline) { std::this_thread::sleep_for(std::min<Clock::duration>(milliseconds(5), deadline.Remaining())); }
+void PauseBeforeRetry(Deadline deadline) {
+  std::this_thread::sleep_for(std::min<Clock::duration>(milliseconds(5), deadline.Remaining()));
+}
 
 void WaitForAnyFd(std::span<pollfd> fds, Deadline deadline) {
-  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.Remaining()).count();
-  const timespec timeout{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
+  const auto left =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.Remaining()).count();
+  const timespec timeout{static_cast<time_t>(left / 1'000'000'000),
+                         static_cast<long>(left % 1'000'000'000)};
   (void)ppoll(fds.data(), fds.size(), &timeout, nullptr);
 }
 

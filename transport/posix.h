@@ -1,4 +1,5 @@
-// What the fabrics need from the operating system: descriptors that close themselves, waiting, texts of errors.
+// What the fabrics need from the operating system: descriptors that close themselves, waiting,
+// texts of errors.
 #pragma once
 
 #include <poll.h>
@@ -32,17 +33,21 @@ class UniqueFd {
   int fd_;
 };
 
-// "connect: Connection refused", from errno at the time of the call; take care that the argument's making does not change it.
+// "connect: Connection refused", from errno at the time of the call; take care that the argument's
+// making does not change it.
 std::string ErrnoText(std::string_view call);
 std::string ErrnoText(std::string_view call, int error);
 
-// Waits until `fd` has one of the poll(2) `events` (an error or hang-up counts) or `deadline`; says whether it has.
+// Waits until `fd` has one of the poll(2) `events` (an error or hang-up counts) or `deadline`; says
+// whether it has.
 bool WaitForFd(int fd, short events, Deadline deadline);
 
-// Waits until one of them has something or `deadline`, to the nanosecond; a signal may end it early.
+// Waits until one of them has something or `deadline`, to the nanosecond; a signal may end it
+// early.
 void WaitForAnyFd(std::span<pollfd> fds, Deadline deadline);
 
-// Sleeps before the next try to reach a peer that is not there yet: short, and not beyond `deadline`.
+// Sleeps before the next try to reach a peer that is not there yet: short, and not beyond
+// `deadline`.
 void PauseBeforeRetry(Deadline deadline);
 
 }  // namespace lamina

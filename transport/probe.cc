@@ -15,13 +15,15 @@ constexpr uint64_t kMessageBytes = uint64_t{256} << 10;
 constexpr uint32_t kWindow = 8;  // messages on their way
 constexpr uint64_t kWindowBytes = kMessageBytes * kWindow;
 constexpr size_t kMaxRounds = 2000;
-constexpr auto kPatience = milliseconds(1);  // polling before a wait sleeps, as nodes do: the latency shall be the path's, not of waking up
+// Polling before a wait sleeps, as nodes do: the latency shall be the path's, not of waking up.
+constexpr auto kPatience = milliseconds(1);
 constexpr char kHello[] = "lamina probe 1";
 
 // One end of a probe. Every wait ends at the deadline.
 class Prober {
  public:
-  Prober(Ladder& ladder, Path& path, Deadline deadline) : ladder_(ladder), endpoint_(*path.endpoint), deadline_(deadline) {}
+  Prober(Ladder& ladder, Path& path, Deadline deadline)
+      : ladder_(ladder), endpoint_(*path.endpoint), deadline_(deadline) {}
 
   Status Post(std::span<const WriteOp> ops, uint32_t value) {
     while (true) {
@@ -52,7 +54,8 @@ class Prober {
       return OkStatus();
     }
     if (!backoff_.Idle()) return OkStatus();
-    if (deadline_.Passed()) return TimedOut("the probe of " + endpoint_.peer_name() + " got no answer");
+    if (deadline_.Passed())
+      return TimedOut("the probe of " + endpoint_.peer_name() + " got no answer");
     ladder_.Sleep({}, deadline_);
     return OkStatus();
   }
@@ -64,7 +67,8 @@ class Prober {
   std::vector<uint32_t> values_;
 };
 
-Result<double> MeasureLatency(Prober& prober, std::span<const std::byte> source, Clock::duration duration) {
+Result<double> MeasureLatency(Prober& prober, std::span<const std::byte> source,
+                              Clock::duration duration) {
   std::vector<double> microseconds;
   const Deadline end = Deadline::After(duration);
   for (size_t round = 0; round < 3 || (!end.Passed() && round < kMaxRounds); ++round) {
@@ -74,12 +78,16 @@ Result<double> MeasureLatency(Prober& prober, std::span<const std::byte> source,
     LAMINA_RETURN_IF_ERROR(prober.Wait().status());
     microseconds.push_back(SecondsSince(start) * 1e6 / 2);
   }
-  std::nth_element(microseconds.begin(), microseconds.begin() + static_cast<std::ptrdiff_t>(microseconds.size() / 2), microseconds.end());
+  std::nth_element(microseconds.begin(),
+                   microseconds.begin() + static_cast<std::ptrdiff_t>(microseconds.size() / 2),
+                   microseconds.end());
   return microseconds[microseconds.size() / 2];
 }
 
-// Keeps the window full for `duration`; what is answered within the second half counts, when buffers and rates have settled.
-Result<double> MeasureBandwidth(Prober& prober, std::span<const std::byte> source, Clock::duration duration) {
+// Keeps the window full for `duration`; what is answered within the second half counts, when
+// buffers and rates have settled.
+Result<double> MeasureBandwidth(Prober& prober, std::span<const std::byte> source,
+                                Clock::duration duration) {
   const auto send = [&](uint32_t slot) {
     const WriteOp op{source.subspan(slot * kMessageBytes, kMessageBytes), slot * kMessageBytes};
     return prober.Post({&op, 1}, slot);
@@ -110,14 +118,16 @@ Status AnswerProbe(Ladder& ladder, Deadline deadline) {
     Result<Path> path = ladder.Accept({kWindowBytes, kHello});
     if (!path.ok()) {
       // As a session does: the other end goes down its ladder.
-      if (path.status().code() != StatusCode::kTryAgain) LAMINA_LOG_WARN("accepting a probe: {}", path.status().message());
+      if (path.status().code() != StatusCode::kTryAgain)
+        LAMINA_LOG_WARN("accepting a probe: {}", path.status().message());
       ladder.Sleep({}, Deadline(std::min(deadline.at(), Clock::now() + milliseconds(100))));
       continue;
     }
     Prober prober(ladder, *path, deadline);
     while (true) {
       const Result<uint32_t> value = prober.Wait();
-      if (value.status().code() == StatusCode::kPeerLost) return OkStatus();  // it has measured enough
+      // It has measured enough.
+      if (value.status().code() == StatusCode::kPeerLost) return OkStatus();
       if (!value.ok()) return value.status();
       LAMINA_RETURN_IF_ERROR(prober.Post({}, *value));
     }
@@ -125,17 +135,23 @@ Status AnswerProbe(Ladder& ladder, Deadline deadline) {
   return TimedOut("nobody came to measure");
 }
 
-Result<ProbeResult> Probe(Ladder& ladder, const std::string& offers, Clock::duration duration, Deadline deadline) {
+Result<ProbeResult> Probe(Ladder& ladder, const std::string& offers, Clock::duration duration,
+                          Deadline deadline) {
   LAMINA_ASSIGN_OR_RETURN(Path path, ladder.Connect(offers, {64, kHello}, deadline));
   if (path.endpoint->peer_hello() != kHello || path.endpoint->peer_window_bytes() < kWindowBytes)
     return InternalError(path.endpoint->peer_name() + " is no probe of this version");
-  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Buffer> source, path.fabric->Allocate(kWindowBytes));
-  std::memset(source->bytes().data(), 0x5a, source->bytes().size());  // pages of its own: reading untouched ones costs nothing
-  ProbeResult result{std::string(path.fabric->name()), path.endpoint->through(), RefusalText(path.refused), 0, 0};
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Buffer> source,
+                          path.fabric->Allocate(kWindowBytes));
+  // Pages of its own: reading untouched ones costs nothing.
+  std::memset(source->bytes().data(), 0x5a, source->bytes().size());
+  ProbeResult result{std::string(path.fabric->name()), path.endpoint->through(),
+                     RefusalText(path.refused), 0, 0};
   {
     Prober prober(ladder, path, deadline);
-    LAMINA_ASSIGN_OR_RETURN(result.latency_us, MeasureLatency(prober, source->bytes(), duration / 4));
-    LAMINA_ASSIGN_OR_RETURN(result.bytes_per_second, MeasureBandwidth(prober, source->bytes(), duration));
+    LAMINA_ASSIGN_OR_RETURN(result.latency_us,
+                            MeasureLatency(prober, source->bytes(), duration / 4));
+    LAMINA_ASSIGN_OR_RETURN(result.bytes_per_second,
+                            MeasureBandwidth(prober, source->bytes(), duration));
   }
   path.endpoint.reset();  // before the buffer that it reads
   return result;

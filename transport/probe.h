@@ -1,5 +1,5 @@
-// What the data path between two machines can do: one end answers, the other measures. For diagnosis before a cluster runs; benchmarks
-// against other programs are in bench/.
+// What the data path between two machines can do: one end answers, the other measures. For
+// diagnosis before a cluster runs; benchmarks against other programs are in bench/.
 #pragma once
 
 #include <string>
@@ -21,7 +21,9 @@ struct ProbeResult {
 // Waits for one peer until `deadline` and answers it until it leaves. REQUIRES: the ladder listens.
 Status AnswerProbe(Ladder& ladder, Deadline deadline);
 
-// Connects to `offers` and measures for about `duration`. kTimeout or kPeerLost if the other end does not answer until `deadline`.
-Result<ProbeResult> Probe(Ladder& ladder, const std::string& offers, Clock::duration duration, Deadline deadline);
+// Connects to `offers` and measures for about `duration`. kTimeout or kPeerLost if the other end
+// does not answer until `deadline`.
+Result<ProbeResult> Probe(Ladder& ladder, const std::string& offers, Clock::duration duration,
+                          Deadline deadline);
 
 }  // namespace lamina

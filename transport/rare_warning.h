@@ -14,7 +14,8 @@ class RareWarning {
   bool IsDue() {
     const Clock::rep now = Clock::now().time_since_epoch().count();
     Clock::rep next = next_.load();
-    return now >= next && next_.compare_exchange_strong(next, now + Clock::duration(std::chrono::minutes(1)).count());
+    return now >= next && next_.compare_exchange_strong(
+                              next, now + Clock::duration(std::chrono::minutes(1)).count());
   }
 
  private:

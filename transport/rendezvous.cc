@@ -16,22 +16,26 @@ namespace {
 using boost::system::error_code;
 namespace asio = boost::asio;
 
-constexpr auto kRendezvousDeadline = std::chrono::seconds(20);  // a NIC takes seconds to register a window of many GB
-constexpr size_t kMaxPendingRendezvous = 64;                    // strangers that say nothing hold no more sockets than this
+// A NIC takes seconds to register a window of many GB.
+constexpr auto kRendezvousDeadline = std::chrono::seconds(20);
+// Strangers that say nothing hold no more sockets than this.
+constexpr size_t kMaxPendingRendezvous = 64;
 constexpr auto kSettlePause = milliseconds(1);
 
 RareWarning rendezvous_full_warning;
 
 // Ends the one peer: it is gone, too slow, or came over a network for which the fabric has no NIC.
 bool IsThePeersOwn(StatusCode code) {
-  return code == StatusCode::kPeerLost || code == StatusCode::kTryAgain || code == StatusCode::kNotFound;
+  return code == StatusCode::kPeerLost || code == StatusCode::kTryAgain ||
+         code == StatusCode::kNotFound;
 }
 
 Status WaitForGreeting(RendezvousLink& link, std::string_view kind, Deadline deadline) {
   while (true) {
     const Status status = link.ReceiveGreeting(kind);
     if (status.code() != StatusCode::kTryAgain) return status;
-    if (!WaitForFd(link.fd(), POLLIN, deadline)) return TimedOut("connected, but the peer does not accept");
+    if (!WaitForFd(link.fd(), POLLIN, deadline))
+      return TimedOut("connected, but the peer does not accept");
   }
 }
 
@@ -40,13 +44,14 @@ Status WaitUntilSettled(RendezvousEnd& end, RendezvousLink& link, Deadline deadl
     const Status status = end.Settle();
     if (status.code() != StatusCode::kTryAgain) return status;
     LAMINA_RETURN_IF_ERROR(link.CheckAlive());
-    if (deadline.Passed()) return TimedOut("the peer answers over TCP, but the fabric does not get through to it");
+    if (deadline.Passed())
+      return TimedOut("the peer answers over TCP, but the fabric does not get through to it");
     WaitForFd(link.fd(), POLLIN, Deadline::After(kSettlePause));
   }
 }
 
-Result<std::unique_ptr<Endpoint>> ConnectOver(RendezvousLink link, RendezvousHost& host, const EndpointOptions& options,
-                                              Deadline deadline) {
+Result<std::unique_ptr<Endpoint>> ConnectOver(RendezvousLink link, RendezvousHost& host,
+                                              const EndpointOptions& options, Deadline deadline) {
   LAMINA_ASSIGN_OR_RETURN(const asio::ip::address local, link.LocalAddress());
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousEnd> end, host.NewEnd(local, options));
   LAMINA_RETURN_IF_ERROR(link.SendGreeting(host.name(), options, end->Offer()));
@@ -60,16 +65,20 @@ Result<std::unique_ptr<Endpoint>> ConnectOver(RendezvousLink link, RendezvousHos
 
 }  // namespace
 
-Result<std::unique_ptr<Endpoint>> ConnectRendezvous(RendezvousHost& host, const std::string& address, const EndpointOptions& options,
+Result<std::unique_ptr<Endpoint>> ConnectRendezvous(RendezvousHost& host,
+                                                    const std::string& address,
+                                                    const EndpointOptions& options,
                                                     Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckOptions(options, host.limits()));
   LAMINA_ASSIGN_OR_RETURN(Tcp::socket socket, ConnectTcp(host.io(), address, deadline));
-  Result<std::unique_ptr<Endpoint>> endpoint = ConnectOver(RendezvousLink(std::move(socket), address), host, options, deadline);
+  Result<std::unique_ptr<Endpoint>> endpoint =
+      ConnectOver(RendezvousLink(std::move(socket), address), host, options, deadline);
   if (!endpoint.ok()) return endpoint.status().WithContext(address);
   return endpoint;
 }
 
-Result<std::unique_ptr<Listener>> RendezvousListener::Create(RendezvousHost& host, const std::string& address) {
+Result<std::unique_ptr<Listener>> RendezvousListener::Create(RendezvousHost& host,
+                                                             const std::string& address) {
   LAMINA_ASSIGN_OR_RETURN(Tcp::acceptor acceptor, ListenTcp(host.io(), address));
   error_code error;
   const asio::ip::address local = Unwrapped(acceptor.local_endpoint(error).address());
@@ -79,10 +88,12 @@ Result<std::unique_ptr<Listener>> RendezvousListener::Create(RendezvousHost& hos
     if (!status.ok()) return status.WithContext(address);
   }
   std::string bound = BoundAddress(acceptor, address);
-  return std::unique_ptr<Listener>(new RendezvousListener(host, std::move(acceptor), std::move(bound)));
+  return std::unique_ptr<Listener>(
+      new RendezvousListener(host, std::move(acceptor), std::move(bound)));
 }
 
-RendezvousListener::RendezvousListener(RendezvousHost& host, Tcp::acceptor acceptor, std::string address)
+RendezvousListener::RendezvousListener(RendezvousHost& host, Tcp::acceptor acceptor,
+                                       std::string address)
     : host_(host), acceptor_(std::move(acceptor)), address_(std::move(address)) {
   host_.poll_set().Add(acceptor_.native_handle(), EPOLLIN, nullptr);
 }
@@ -94,8 +105,11 @@ RendezvousListener::~RendezvousListener() {
 
 Status RendezvousListener::TakeNewPeers() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    const bool full = pending_.size() >= kMaxPendingRendezvous || (!pending_.empty() && DescriptorsAreScarce());
-    const auto goes = full ? FindRoom(pending_, [](const Pending& peer) { return peer.end == nullptr; }) : pending_.end();
+    const bool full =
+        pending_.size() >= kMaxPendingRendezvous || (!pending_.empty() && DescriptorsAreScarce());
+    const auto goes =
+        full ? FindRoom(pending_, [](const Pending& peer) { return peer.end == nullptr; })
+             : pending_.end();
     if (full && goes == pending_.end()) return OkStatus();
     Tcp::socket socket(host_.io());
     error_code error;
@@ -108,15 +122,16 @@ Status RendezvousListener::TakeNewPeers() {
     if (!TuneSocket(socket).ok()) continue;  // gone already
     host_.poll_set().Add(socket.native_handle(), EPOLLIN, nullptr);
     const std::string name = AddressText(peer);
-    pending_.push_back({RendezvousLink(std::move(socket), name), OriginOf(name), Clock::now(), Deadline::After(kRendezvousDeadline)});
+    pending_.push_back({RendezvousLink(std::move(socket), name), OriginOf(name), Clock::now(),
+                        Deadline::After(kRendezvousDeadline)});
   }
   return OkStatus();
 }
 
 void RendezvousListener::Drop(std::list<Pending>::iterator stranger) {
   if (rendezvous_full_warning.IsDue())
-    LAMINA_LOG_WARN("{} {}: {} peers have not greeted yet: {}, and others from now on, make room", host_.name(), address_, pending_.size(),
-                    stranger->link.peer().name);
+    LAMINA_LOG_WARN("{} {}: {} peers have not greeted yet: {}, and others from now on, make room",
+                    host_.name(), address_, pending_.size(), stranger->link.peer().name);
   host_.poll_set().Remove(stranger->link.fd());
   pending_.erase(stranger);
 }
@@ -140,7 +155,8 @@ Result<std::unique_ptr<Endpoint>> RendezvousListener::Accept(const EndpointOptio
       status = endpoint.status();
     }
     if (!IsThePeersOwn(status.code())) return status.WithContext(name);
-    LAMINA_LOG_WARN("{} {}: dropped {} during its handshake: {}", host_.name(), address_, name, status.message());
+    LAMINA_LOG_WARN("{} {}: dropped {} during its handshake: {}", host_.name(), address_, name,
+                    status.message());
   }
   return TryAgain();
 }
@@ -150,7 +166,8 @@ Status RendezvousListener::Advance(Pending& pending, const EndpointOptions& opti
     const Status status = pending.link.ReceiveGreeting(host_.name());
     if (status.code() == StatusCode::kTryAgain) return status;
     if (!status.ok()) {
-      (void)pending.link.SendGreeting(host_.name(), {}, {});  // tells a stranger what this end speaks; the connection ends anyway
+      // Tells a stranger what this end speaks; the connection ends anyway.
+      (void)pending.link.SendGreeting(host_.name(), {}, {});
       return status;
     }
     LAMINA_RETURN_IF_ERROR(CheckMayJoin(options, pending.link.peer().hello));

@@ -1,15 +1,15 @@
-// How fabrics that move bytes over a NIC find each other: a TCP connection on which both ends say what they offer, and which stays open
-// and silent afterwards, so that the end of the peer's process is noticed at once. Used by verbs and ucx; addresses are "host:port".
+// How fabrics that move bytes over a NIC find each other: a TCP connection on which both ends say
+// what they offer, and which stays open and silent afterwards, so that the end of the peer's
+// process is noticed at once. Used by verbs and ucx; addresses are "host:port".
 //
 //   connection := greeting ready?                    ready: from the connecting end only
-//   greeting   := RendezvousGreeting hello offer     hello: hello_bytes bytes; offer: offer_bytes bytes, the fabric's own
+//   greeting   := RendezvousGreeting hello offer     hello: hello_bytes bytes; offer: offer_bytes
+//   bytes, the fabric's own
 //
 //   connecting end                    accepting end
-//   greeting           ->             EndpointOptions::may_join; Join: can receive from the peer, and can send
-//   Join               <-             greeting
-//   Settle                            Settle
-//   ready: can receive ->             Finish: may post
-//   Finish: may post
+//   greeting           ->             EndpointOptions::may_join; Join: can receive from the peer,
+//   and can send Join               <-             greeting Settle Settle ready: can receive ->
+//   Finish: may post Finish: may post
 //
 // Thread: owner, for everything in here.
 #pragma once
@@ -33,7 +33,8 @@
 
 namespace lamina {
 
-static_assert(std::endian::native == std::endian::little, "wire structs are copied as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "wire structs are copied as they lie in memory");
 
 inline constexpr std::array<char, 4> kRendezvousMagic = {'L', 'M', 'N', 'R'};
 inline constexpr uint16_t kRendezvousVersion = 3;
@@ -61,31 +62,39 @@ struct RendezvousPeer {
   std::string offer;
 };
 
-// The socket of one connection: non-blocking, closed by the destructor. Value type that can be moved.
+// The socket of one connection: non-blocking, closed by the destructor. Value type that can be
+// moved.
 class RendezvousLink {
  public:
-  RendezvousLink(Tcp::socket socket, std::string name) : socket_(std::move(socket)) { peer_.name = std::move(name); }
+  RendezvousLink(Tcp::socket socket, std::string name) : socket_(std::move(socket)) {
+    peer_.name = std::move(name);
+  }
 
   // At once: a greeting fits into the socket's buffer. kPeerLost if the peer is gone.
-  Status SendGreeting(std::string_view kind, const EndpointOptions& options, std::string_view offer);
+  Status SendGreeting(std::string_view kind, const EndpointOptions& options,
+                      std::string_view offer);
   Status SendReady();
 
-  // Read what the peer says as it comes, and no byte more. kTryAgain when more must come, kPeerLost with the cause if the peer is gone
-  // or speaks something else; call no more then.
+  // Read what the peer says as it comes, and no byte more. kTryAgain when more must come, kPeerLost
+  // with the cause if the peer is gone or speaks something else; call no more then.
   Status ReceiveGreeting(std::string_view kind);
   Status ReceiveReady();
 
-  // After the handshake: ok while the peer's process is there and silent, else kPeerLost with the cause. One system call.
+  // After the handshake: ok while the peer's process is there and silent, else kPeerLost with the
+  // cause. One system call.
   Status CheckAlive();
 
-  int fd() { return socket_.native_handle(); }  // has EPOLLIN when one of the above has something to say
+  // Has EPOLLIN when one of the above has something to say.
+  int fd() { return socket_.native_handle(); }
   const RendezvousPeer& peer() const { return peer_; }
 
-  // The address of this machine that the connection goes through: it tells which NIC to use. Unwrapped.
+  // The address of this machine that the connection goes through: it tells which NIC to use.
+  // Unwrapped.
   Result<boost::asio::ip::address> LocalAddress() const;
 
  private:
-  Status Send(const void* first, size_t first_bytes, std::string_view second, std::string_view third);
+  Status Send(const void* first, size_t first_bytes, std::string_view second,
+              std::string_view third);
   Status Fill(char* into, size_t bytes);  // kTryAgain until all have come
   Status Check(std::string_view kind) const;
 
@@ -106,12 +115,13 @@ class RendezvousEnd {
   // What the peer must know to reach this end; at most kMaxOfferBytes.
   virtual std::string Offer() const = 0;
 
-  // Takes what the peer offers; the peer was there just before, and waits. When it returns ok, what the peer posts is received. kPeerLost
-  // if the offer is nonsense; another error if this end cannot go on.
+  // Takes what the peer offers; the peer was there just before, and waits. When it returns ok, what
+  // the peer posts is received. kPeerLost if the offer is nonsense; another error if this end
+  // cannot go on.
   virtual Status Join(const RendezvousPeer& peer) = 0;
 
-  // After Join: ok once the fabric gets through to the peer, which both ends wait for. kTryAgain until then, called again and again;
-  // kPeerLost if it cannot.
+  // After Join: ok once the fabric gets through to the peer, which both ends wait for. kTryAgain
+  // until then, called again and again; kPeerLost if it cannot.
   virtual Status Settle() { return OkStatus(); }
 
   // Both ends have joined and settled. The endpoint owns `link` and watches it.
@@ -131,16 +141,20 @@ class RendezvousHost {
   // Ok if a listener may take peers at the address `local` of this machine. kNotFound as of NewEnd.
   virtual Status CheckAddress(const boost::asio::ip::address& /*local*/) { return OkStatus(); }
 
-  // An end that is reached through the NIC of `local`. `options` have been checked. kNotFound if there is none, naming those
-  // that there are; kOutOfSpace.
-  virtual Result<std::unique_ptr<RendezvousEnd>> NewEnd(const boost::asio::ip::address& local, const EndpointOptions& options) = 0;
+  // An end that is reached through the NIC of `local`. `options` have been checked. kNotFound if
+  // there is none, naming those that there are; kOutOfSpace.
+  virtual Result<std::unique_ptr<RendezvousEnd>> NewEnd(const boost::asio::ip::address& local,
+                                                        const EndpointOptions& options) = 0;
 };
 
 // For Fabric::Connect.
-Result<std::unique_ptr<Endpoint>> ConnectRendezvous(RendezvousHost& host, const std::string& address, const EndpointOptions& options,
+Result<std::unique_ptr<Endpoint>> ConnectRendezvous(RendezvousHost& host,
+                                                    const std::string& address,
+                                                    const EndpointOptions& options,
                                                     Deadline deadline);
 
-// For Fabric::Listen. The options of the Accept that finds a peer's greeting complete are those that the peer gets.
+// For Fabric::Listen. The options of the Accept that finds a peer's greeting complete are those
+// that the peer gets.
 class RendezvousListener final : public Listener {
  public:
   // Errors as of ListenTcp and RendezvousHost::CheckAddress.
@@ -164,7 +178,8 @@ class RendezvousListener final : public Listener {
   RendezvousListener(RendezvousHost& host, Tcp::acceptor acceptor, std::string address);
   Status TakeNewPeers();
   void Drop(std::list<Pending>::iterator stranger);
-  Status Advance(Pending& pending, const EndpointOptions& options);  // ok: the handshake is complete
+  // Ok: the handshake is complete.
+  Status Advance(Pending& pending, const EndpointOptions& options);
   Status Answer(Pending& pending, const EndpointOptions& options);
 
   RendezvousHost& host_;

@@ -39,21 +39,28 @@ asio::ip::address Unwrapped(const asio::ip::address& address) {
   return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
 }
 
-Status RendezvousLink::Send(const void* first, size_t first_bytes, std::string_view second, std::string_view third) {
-  const std::array<asio::const_buffer, 3> parts = {asio::buffer(first, first_bytes), asio::buffer(second), asio::buffer(third)};
+Status RendezvousLink::Send(const void* first, size_t first_bytes, std::string_view second,
+                            std::string_view third) {
+  const std::array<asio::const_buffer, 3> parts = {asio::buffer(first, first_bytes),
+                                                   asio::buffer(second), asio::buffer(third)};
   error_code error;
   const size_t written = socket_.write_some(parts, error);
   if (error) return PeerLost("sending the greeting: " + error.message());
-  if (written != asio::buffer_size(parts)) return PeerLost("sending the greeting: the socket's buffer is full");
+  if (written != asio::buffer_size(parts))
+    return PeerLost("sending the greeting: the socket's buffer is full");
   return OkStatus();
 }
 
-Status RendezvousLink::SendGreeting(std::string_view kind, const EndpointOptions& options, std::string_view offer) {
+Status RendezvousLink::SendGreeting(std::string_view kind, const EndpointOptions& options,
+                                    std::string_view offer) {
   if (offer.size() > kMaxOfferBytes) {
-    return InternalError("connection data of " + to_string(offer.size()) + " bytes; at most " + to_string(kMaxOfferBytes));
+    return InternalError("connection data of " + to_string(offer.size()) + " bytes; at most " +
+                         to_string(kMaxOfferBytes));
   }
   error_code ignored;  // twice the largest greeting, which the kernel's own default may not hold
-  socket_.set_option(asio::socket_base::send_buffer_size(2 * (sizeof(RendezvousGreeting) + kMaxHelloBytes + kMaxOfferBytes)), ignored);
+  socket_.set_option(asio::socket_base::send_buffer_size(
+                         2 * (sizeof(RendezvousGreeting) + kMaxHelloBytes + kMaxOfferBytes)),
+                     ignored);
   RendezvousGreeting greeting;
   greeting.hello_bytes = static_cast<uint16_t>(options.hello.size());
   greeting.window_bytes = options.window_bytes;
@@ -77,19 +84,23 @@ Status RendezvousLink::Fill(char* into, size_t bytes) {
 }
 
 Status RendezvousLink::Check(std::string_view kind) const {
-  if (greeting_.magic != kRendezvousMagic) return PeerLost("the peer does not speak lamina's " + std::string(kind) + " transport");
+  if (greeting_.magic != kRendezvousMagic)
+    return PeerLost("the peer does not speak lamina's " + std::string(kind) + " transport");
   if (greeting_.version != kRendezvousVersion) {
-    return PeerLost("the peer speaks version " + to_string(greeting_.version) + " of the rendezvous, this end version " +
-                    to_string(kRendezvousVersion));
+    return PeerLost("the peer speaks version " + to_string(greeting_.version) +
+                    " of the rendezvous, this end version " + to_string(kRendezvousVersion));
   }
   if (greeting_.kind != KindField(kind)) {
-    return PeerLost("the peer uses transport \"" + KindText(greeting_.kind) + "\", this end \"" + std::string(kind) + "\"");
+    return PeerLost("the peer uses transport \"" + KindText(greeting_.kind) + "\", this end \"" +
+                    std::string(kind) + "\"");
   }
   if (greeting_.hello_bytes > kMaxHelloBytes) {
-    return PeerLost("the peer's hello has " + to_string(greeting_.hello_bytes) + " bytes; at most " + to_string(kMaxHelloBytes));
+    return PeerLost("the peer's hello has " + to_string(greeting_.hello_bytes) +
+                    " bytes; at most " + to_string(kMaxHelloBytes));
   }
   if (greeting_.offer_bytes > kMaxOfferBytes) {
-    return PeerLost("the peer's connection data has " + to_string(greeting_.offer_bytes) + " bytes; at most " + to_string(kMaxOfferBytes));
+    return PeerLost("the peer's connection data has " + to_string(greeting_.offer_bytes) +
+                    " bytes; at most " + to_string(kMaxOfferBytes));
   }
   return OkStatus();
 }
@@ -117,14 +128,16 @@ Status RendezvousLink::ReceiveGreeting(std::string_view kind) {
 Status RendezvousLink::ReceiveReady() {
   char said = 0;
   LAMINA_RETURN_IF_ERROR(Fill(&said, sizeof(said)));
-  return said == kReady ? OkStatus() : PeerLost("the peer said something else than that it is ready");
+  return said == kReady ? OkStatus()
+                        : PeerLost("the peer said something else than that it is ready");
 }
 
 Status RendezvousLink::CheckAlive() {
   char byte;
   const ssize_t got = recv(fd(), &byte, sizeof(byte), MSG_DONTWAIT);
   if (got == 0) return PeerLost("the peer closed the connection or its process ended");
-  if (got > 0) return PeerLost("the peer sent something that does not belong on the rendezvous socket");
+  if (got > 0)
+    return PeerLost("the peer sent something that does not belong on the rendezvous socket");
   return errno == EAGAIN || errno == EINTR ? OkStatus() : PeerLost(ErrnoText("rendezvous socket"));
 }
 

@@ -4,19 +4,26 @@
 
 namespace lamina {
 
-std::string MakeSecretCommand(const std::string& path) { return "(umask 077 && openssl rand -hex 32 > " + path + ")"; }
+std::string MakeSecretCommand(const std::string& path) {
+  return "(umask 077 && openssl rand -hex 32 > " + path + ")";
+}
 
 Result<std::string> ReadSecretFile(const std::string& path) {
   if (path.empty()) return std::string();
-  const std::string remedy = "copy the cluster's secret there, or make one with `" + MakeSecretCommand(path) + "`";
+  const std::string remedy =
+      "copy the cluster's secret there, or make one with `" + MakeSecretCommand(path) + "`";
   // Up to one byte more than a secret and its newline may have.
-  LAMINA_ASSIGN_OR_RETURN(std::string secret, ReadPrivateFile({path, "secret file", remedy, kMaxSecretBytes + 2}));
+  LAMINA_ASSIGN_OR_RETURN(std::string secret,
+                          ReadPrivateFile({path, "secret file", remedy, kMaxSecretBytes + 2}));
   if (secret.ends_with('\n')) secret.pop_back();
   if (secret.size() < kMinSecretBytes || secret.size() > kMaxSecretBytes) {
-    const std::string size =
-        secret.size() > kMaxSecretBytes ? "more than " + std::to_string(kMaxSecretBytes) : std::to_string(secret.size());
-    return InvalidArgument("secret file " + path + " holds " + size + " bytes, expected " + std::to_string(kMinSecretBytes) + " to " +
-                           std::to_string(kMaxSecretBytes) + "; make a good one with `" + MakeSecretCommand(path) + "`");
+    const std::string size = secret.size() > kMaxSecretBytes
+                                 ? "more than " + std::to_string(kMaxSecretBytes)
+                                 : std::to_string(secret.size());
+    return InvalidArgument("secret file " + path + " holds " + size + " bytes, expected " +
+                           std::to_string(kMinSecretBytes) + " to " +
+                           std::to_string(kMaxSecretBytes) + "; make a good one with `" +
+                           MakeSecretCommand(path) + "`");
   }
   return secret;
 }

@@ -8,7 +8,8 @@
 namespace lamina {
 namespace {
 
-constexpr size_t kNetworkBytes = 8;  // of an IPv6 address: what a provider gives a customer, at least
+// Of an IPv6 address: what a provider gives a customer, at least.
+constexpr size_t kNetworkBytes = 8;
 
 }  // namespace
 
@@ -20,7 +21,8 @@ std::string OriginOf(const std::string& peer_address) {
   if (error) return peer_address;
   if (address.is_v4()) return address.to_string();
   auto v6 = address.to_v6();
-  if (v6.is_v4_mapped()) return boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, v6).to_string();
+  if (v6.is_v4_mapped())
+    return boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, v6).to_string();
   auto bytes = v6.to_bytes();
   std::fill(bytes.begin() + kNetworkBytes, bytes.end(), uint8_t{0});
   return boost::asio::ip::address_v6(bytes).to_string() + "/64";

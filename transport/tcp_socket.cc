@@ -17,16 +17,20 @@ namespace {
 
 using boost::system::error_code;
 
-// One address of a name gets this long before the next is tried: a name may have addresses that lead nowhere.
+// One address of a name gets this long before the next is tried: a name may have addresses that
+// lead nowhere.
 constexpr auto kConnectAttempt = std::chrono::seconds(3);
 
-Result<Tcp::resolver::results_type> Resolve(boost::asio::io_context& context, const std::string& address,
+Result<Tcp::resolver::results_type> Resolve(boost::asio::io_context& context,
+                                            const std::string& address,
                                             Tcp::resolver::resolver_base::flags flags) {
   LAMINA_ASSIGN_OR_RETURN(const HostPort parts, ParseHostPort(address));
   error_code error;
   Tcp::resolver resolver(context);
-  auto found = resolver.resolve(parts.host, parts.port, flags | Tcp::resolver::numeric_service, error);
-  if (error || found.empty()) return NotFound("address \"" + address + "\": host \"" + parts.host + "\": " + error.message());
+  auto found =
+      resolver.resolve(parts.host, parts.port, flags | Tcp::resolver::numeric_service, error);
+  if (error || found.empty())
+    return NotFound("address \"" + address + "\": host \"" + parts.host + "\": " + error.message());
   return found;
 }
 
@@ -53,8 +57,10 @@ Status TryConnect(Tcp::socket& socket, const Tcp::endpoint& endpoint, Deadline d
 }
 
 // Every address that the name has at the moment, once.
-Result<Tcp::socket> TryConnectAny(boost::asio::io_context& context, const std::string& address, Deadline deadline) {
-  LAMINA_ASSIGN_OR_RETURN(const auto found, Resolve(context, address, Tcp::resolver::resolver_base::flags()));
+Result<Tcp::socket> TryConnectAny(boost::asio::io_context& context, const std::string& address,
+                                  Deadline deadline) {
+  LAMINA_ASSIGN_OR_RETURN(const auto found,
+                          Resolve(context, address, Tcp::resolver::resolver_base::flags()));
   Status last;
   for (const auto& entry : found) {
     Tcp::socket socket(context);
@@ -64,13 +70,16 @@ Result<Tcp::socket> TryConnectAny(boost::asio::io_context& context, const std::s
   return last;
 }
 
-bool SetOption(int fd, int level, int option, int value) { return setsockopt(fd, level, option, &value, sizeof(value)) == 0; }
+bool SetOption(int fd, int level, int option, int value) {
+  return setsockopt(fd, level, option, &value, sizeof(value)) == 0;
+}
 
 }  // namespace
 
 Result<HostPort> ParseHostPort(std::string_view address) {
   const auto invalid = [&](std::string_view why) {
-    return InvalidArgument("address \"" + std::string(address) + "\": " + std::string(why) + "; expected host:port, e.g. 10.0.0.1:7000");
+    return InvalidArgument("address \"" + std::string(address) + "\": " + std::string(why) +
+                           "; expected host:port, e.g. 10.0.0.1:7000");
   };
   const size_t colon = address.rfind(':');
   if (colon == std::string_view::npos) return invalid("no port");
@@ -83,7 +92,8 @@ Result<HostPort> ParseHostPort(std::string_view address) {
   }
   uint32_t number = 0;
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (error != std::errc() || end != port.data() + port.size() || number > 65535) return invalid("the port is not a number below 65536");
+  if (error != std::errc() || end != port.data() + port.size() || number > 65535)
+    return invalid("the port is not a number below 65536");
   return HostPort{std::string(host), std::to_string(number)};
 }
 
@@ -105,16 +115,18 @@ Result<Tcp::acceptor> ListenTcp(boost::asio::io_context& context, const std::str
 std::string BoundAddress(const Tcp::acceptor& acceptor, const std::string& address) {
   error_code error;
   const std::string host = address.substr(0, address.rfind(':'));
-  return (host.empty() ? "0.0.0.0" : host) + ":" + std::to_string(acceptor.local_endpoint(error).port());
+  return (host.empty() ? "0.0.0.0" : host) + ":" +
+         std::to_string(acceptor.local_endpoint(error).port());
 }
 
-Result<Tcp::socket> ConnectTcp(boost::asio::io_context& context, const std::string& address, Deadline deadline,
-                               const std::function<bool()>& interrupted) {
+Result<Tcp::socket> ConnectTcp(boost::asio::io_context& context, const std::string& address,
+                               Deadline deadline, const std::function<bool()>& interrupted) {
   while (true) {
     Result<Tcp::socket> socket = TryConnectAny(context, address, deadline);
     if (socket.ok()) return socket;
     const StatusCode code = socket.status().code();
-    // A name that is not known yet is a peer that is not there yet: service names appear when their container starts.
+    // A name that is not known yet is a peer that is not there yet: service names appear when their
+    // container starts.
     if (code != StatusCode::kTryAgain && code != StatusCode::kNotFound) return socket.status();
     if (deadline.Passed()) return TimedOut(address + ": " + socket.status().message());
     if (interrupted && interrupted()) return TryAgain(address + ": interrupted");
@@ -124,16 +136,21 @@ Result<Tcp::socket> ConnectTcp(boost::asio::io_context& context, const std::stri
 
 Status TuneSocket(int socket) {
   const int flags = fcntl(socket, F_GETFL);
-  const bool set = flags >= 0 && fcntl(socket, F_SETFL, flags | O_NONBLOCK) == 0 && SetOption(socket, IPPROTO_TCP, TCP_NODELAY, 1) &&
-                   SetOption(socket, SOL_SOCKET, SO_KEEPALIVE, 1) && SetOption(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5) &&  // seconds
-                   SetOption(socket, IPPROTO_TCP, TCP_KEEPINTVL, 2) && SetOption(socket, IPPROTO_TCP, TCP_KEEPCNT, 5) &&
+  const bool set = flags >= 0 && fcntl(socket, F_SETFL, flags | O_NONBLOCK) == 0 &&
+                   SetOption(socket, IPPROTO_TCP, TCP_NODELAY, 1) &&
+                   // seconds.
+                   SetOption(socket, SOL_SOCKET, SO_KEEPALIVE, 1) &&
+                   SetOption(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5) &&
+                   SetOption(socket, IPPROTO_TCP, TCP_KEEPINTVL, 2) &&
+                   SetOption(socket, IPPROTO_TCP, TCP_KEEPCNT, 5) &&
                    SetOption(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);  // ms
   return set ? OkStatus() : PeerLost(ErrnoText("setsockopt"));
 }
 
 Status TuneSocket(Tcp::socket& socket) {
   error_code error;
-  socket.non_blocking(true, error);  // Asio must know: it waits on sockets that it takes for blocking ones
+  // Asio must know: it waits on sockets that it takes for blocking ones.
+  socket.non_blocking(true, error);
   if (error) return PeerLost("socket options: " + error.message());
   return TuneSocket(socket.native_handle());
 }

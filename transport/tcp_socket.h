@@ -18,23 +18,27 @@ struct HostPort {
   std::string port;  // decimal, 0..65535
 };
 
-// "host:port", "[v6 address]:port" or ":port". kInvalidArgument quotes the text and says what is expected.
+// "host:port", "[v6 address]:port" or ":port". kInvalidArgument quotes the text and says what is
+// expected.
 Result<HostPort> ParseHostPort(std::string_view address);
 
-// A listening, non-blocking socket; port 0 takes any free port, an empty host all interfaces. kOutOfSpace "port in use",
-// kNotFound if the host is unknown.
+// A listening, non-blocking socket; port 0 takes any free port, an empty host all interfaces.
+// kOutOfSpace "port in use", kNotFound if the host is unknown.
 Result<Tcp::acceptor> ListenTcp(boost::asio::io_context& context, const std::string& address);
 
 // `address` with the port that `acceptor` has really bound.
 std::string BoundAddress(const Tcp::acceptor& acceptor, const std::string& address);
 
-// A connected, non-blocking, tuned socket. Blocks until `deadline`; retries while the host is unknown or refuses. kInvalidArgument or
-// kTimeout, naming the address and the last cause; kTryAgain if `interrupted`, which is asked between attempts.
-Result<Tcp::socket> ConnectTcp(boost::asio::io_context& context, const std::string& address, Deadline deadline,
+// A connected, non-blocking, tuned socket. Blocks until `deadline`; retries while the host is
+// unknown or refuses. kInvalidArgument or kTimeout, naming the address and the last cause;
+// kTryAgain if `interrupted`, which is asked between attempts.
+Result<Tcp::socket> ConnectTcp(boost::asio::io_context& context, const std::string& address,
+                               Deadline deadline,
                                const std::function<bool()>& interrupted = nullptr);
 
-// Non-blocking, no Nagle delay, and the kernel finds out that a machine is gone: within 15 s on an idle connection, within 60 s with data
-// under way. So a peer that takes nothing for 60 s counts as gone too. kPeerLost if the connection is gone already.
+// Non-blocking, no Nagle delay, and the kernel finds out that a machine is gone: within 15 s on an
+// idle connection, within 60 s with data under way. So a peer that takes nothing for 60 s counts as
+// gone too. kPeerLost if the connection is gone already.
 Status TuneSocket(int socket);
 Status TuneSocket(Tcp::socket& socket);
 

@@ -16,10 +16,13 @@
 namespace lamina {
 namespace {
 
-constexpr size_t kMaxKeyBytes = size_t{64} << 10;  // the longest RSA keys in use take a quarter of it
+// The longest RSA keys in use take a quarter of it.
+constexpr size_t kMaxKeyBytes = size_t{64} << 10;
 
-// ChaCha20 first: unlike AES-GCM it has no limit on what one key may encrypt, and these connections live for months.
-constexpr char kCipherSuites[] = "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256";
+// ChaCha20 first: unlike AES-GCM it has no limit on what one key may encrypt, and these connections
+// live for months.
+constexpr char kCipherSuites[] =
+    "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256";
 
 template <auto kFree>
 struct FreeWith {
@@ -33,17 +36,23 @@ using KeyHandle = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
 using VerifyHandle = std::unique_ptr<X509_STORE_CTX, FreeWith<X509_STORE_CTX_free>>;
 
 Status CheckComplete(const TlsFiles& files) {
-  const char* missing = files.certificate.empty() ? "certificate" : files.key.empty() ? "key" : files.ca.empty() ? "ca" : nullptr;
+  const char* missing = files.certificate.empty() ? "certificate"
+                        : files.key.empty()       ? "key"
+                        : files.ca.empty()        ? "ca"
+                                                  : nullptr;
   if (missing == nullptr) return OkStatus();
-  return InvalidArgument(std::string("TLS needs a certificate, a key and a CA, and there is no ") + missing + "; name all three files (" +
-                         "daemons: --tls-certificate, --tls-key, --tls-ca; cluster YAML: cluster.tls), or none");
+  return InvalidArgument(
+      std::string("TLS needs a certificate, a key and a CA, and there is no ") + missing +
+      "; name all three files (" +
+      "daemons: --tls-certificate, --tls-key, --tls-ca; cluster YAML: cluster.tls), or none");
 }
 
 Status CheckReadable(const std::string& what, const std::string& path) {
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.valid()) return OkStatus();
   const StatusCode code = errno == ENOENT ? StatusCode::kNotFound : StatusCode::kInvalidArgument;
-  return Status(code, what + " " + path + " cannot be opened, " + ErrnoText("open") + "; copy it there (docs/tls.md says how to make one)");
+  return Status(code, what + " " + path + " cannot be opened, " + ErrnoText("open") +
+                          "; copy it there (docs/tls.md says how to make one)");
 }
 
 // Instead of asking on the terminal.
@@ -53,19 +62,23 @@ int RefusePassphrase(char*, int, int, void* asked) {
 }
 
 Result<KeyHandle> ReadKey(const std::string& path) {
-  LAMINA_ASSIGN_OR_RETURN(std::string bytes,
-                          ReadPrivateFile({path, "TLS key", "copy it there (docs/tls.md says how to make one)", kMaxKeyBytes}));
+  LAMINA_ASSIGN_OR_RETURN(
+      std::string bytes,
+      ReadPrivateFile(
+          {path, "TLS key", "copy it there (docs/tls.md says how to make one)", kMaxKeyBytes}));
   bool asked = false;
   const BioHandle bio(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
   KeyHandle key(PEM_read_bio_PrivateKey(bio.get(), nullptr, RefusePassphrase, &asked));
   OPENSSL_cleanse(bytes.data(), bytes.size());
   if (asked) {
-    return InvalidArgument("TLS key " + path + " has a passphrase, which nobody could type; take it off with `openssl pkey -in " + path +
-                           " -out FILE`");
+    return InvalidArgument(
+        "TLS key " + path +
+        " has a passphrase, which nobody could type; take it off with `openssl pkey -in " + path +
+        " -out FILE`");
   }
   if (key == nullptr) {
-    return InvalidArgument("TLS key " + path + " is not a private key in PEM form, " + TakeOpenSslReason() +
-                           "; docs/tls.md says how to make one");
+    return InvalidArgument("TLS key " + path + " is not a private key in PEM form, " +
+                           TakeOpenSslReason() + "; docs/tls.md says how to make one");
   }
   return key;
 }
@@ -73,13 +86,15 @@ Result<KeyHandle> ReadKey(const std::string& path) {
 Status LoadFiles(SSL_CTX* context, const TlsFiles& files) {
   LAMINA_RETURN_IF_ERROR(CheckReadable("TLS certificate", files.certificate));
   if (SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) != 1) {
-    return InvalidArgument("TLS certificate " + files.certificate + " cannot be used, " + TakeOpenSslReason() +
+    return InvalidArgument("TLS certificate " + files.certificate + " cannot be used, " +
+                           TakeOpenSslReason() +
                            "; it must be in PEM form, and docs/tls.md says how to make one");
   }
   LAMINA_ASSIGN_OR_RETURN(const KeyHandle key, ReadKey(files.key));
   if (SSL_CTX_use_PrivateKey(context, key.get()) != 1) {
-    return InvalidArgument("TLS key " + files.key + " does not belong to the certificate " + files.certificate + ", " +
-                           TakeOpenSslReason() + "; take the key that the certificate was made with");
+    return InvalidArgument("TLS key " + files.key + " does not belong to the certificate " +
+                           files.certificate + ", " + TakeOpenSslReason() +
+                           "; take the key that the certificate was made with");
   }
   LAMINA_RETURN_IF_ERROR(CheckReadable("TLS CA", files.ca));
   if (SSL_CTX_load_verify_file(context, files.ca.c_str()) != 1) {
@@ -95,7 +110,9 @@ VerifyHandle Verified(SSL_CTX* context, const char* purpose, unsigned long flags
   STACK_OF(X509)* between = nullptr;
   SSL_CTX_get0_chain_certs(context, &between);
   X509* own = SSL_CTX_get0_certificate(context);
-  if (check == nullptr || X509_STORE_CTX_init(check.get(), SSL_CTX_get_cert_store(context), own, between) != 1) return nullptr;
+  if (check == nullptr ||
+      X509_STORE_CTX_init(check.get(), SSL_CTX_get_cert_store(context), own, between) != 1)
+    return nullptr;
   X509_STORE_CTX_set_default(check.get(), purpose);
   X509_STORE_CTX_set_flags(check.get(), flags);
   X509_verify_cert(check.get());
@@ -105,7 +122,9 @@ VerifyHandle Verified(SSL_CTX* context, const char* purpose, unsigned long flags
 
 std::chrono::seconds TimeLeft(const X509* certificate) {
   int days = 0, seconds = 0;
-  if (ASN1_TIME_diff(&days, &seconds, nullptr, X509_get0_notAfter(certificate)) != 1) return std::chrono::seconds(-1);  // no date at all
+  // No date at all.
+  if (ASN1_TIME_diff(&days, &seconds, nullptr, X509_get0_notAfter(certificate)) != 1)
+    return std::chrono::seconds(-1);
   return std::chrono::hours(24) * days + std::chrono::seconds(seconds);
 }
 
@@ -113,7 +132,8 @@ std::chrono::seconds TimeLeft(const X509* certificate) {
 std::string NamesIn(const X509* certificate) {
   const int at = X509_get_ext_by_NID(certificate, NID_subject_alt_name, -1);
   const BioHandle text(BIO_new(BIO_s_mem()));
-  if (at < 0 || X509V3_EXT_print(text.get(), X509_get_ext(certificate, at), 0, 0) != 1) return "no name at all";
+  if (at < 0 || X509V3_EXT_print(text.get(), X509_get_ext(certificate, at), 0, 0) != 1)
+    return "no name at all";
   char* begin = nullptr;
   const long size = BIO_get_mem_data(text.get(), &begin);
   return {begin, static_cast<size_t>(size)};
@@ -121,7 +141,8 @@ std::string NamesIn(const X509* certificate) {
 
 }  // namespace
 
-const unsigned kTlsNameFlags = X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS;
+const unsigned kTlsNameFlags =
+    X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS;
 
 std::string TakeOpenSslReason() {
   const unsigned long error = ERR_get_error();
@@ -144,36 +165,44 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFiles& files
   }
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);  // every connection shows its certificates anew
+  // Every connection shows its certificates anew.
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context, 0);
   LAMINA_RETURN_IF_ERROR(LoadFiles(context, files));
   return std::shared_ptr<const TlsContext>(new TlsContext(files, std::move(handle)));
 }
 
 Status TlsContext::CheckTrust(ControlRole role) const {
-  const VerifyHandle check = Verified(get(), role == ControlRole::kListener ? "ssl_server" : "ssl_client", 0);
+  const VerifyHandle check =
+      Verified(get(), role == ControlRole::kListener ? "ssl_server" : "ssl_client", 0);
   if (check == nullptr) return InternalError("libssl cannot verify a certificate");
   const int error = X509_STORE_CTX_get_error(check.get());
   if (error == X509_V_OK) return OkStatus();
-  return InvalidArgument("TLS certificate " + files_.certificate + " is refused by whoever trusts the CA " + files_.ca + ", " +
-                         X509_verify_cert_error_string(error) + "; make a certificate with that CA (docs/tls.md)");
+  return InvalidArgument("TLS certificate " + files_.certificate +
+                         " is refused by whoever trusts the CA " + files_.ca + ", " +
+                         X509_verify_cert_error_string(error) +
+                         "; make a certificate with that CA (docs/tls.md)");
 }
 
 Status TlsContext::CheckName(const std::string& host) const {
   X509* own = SSL_CTX_get0_certificate(get());
   const bool is_for_host =
-      X509_check_ip_asc(own, host.c_str(), 0) == 1 || X509_check_host(own, host.data(), host.size(), kTlsNameFlags, nullptr) == 1;
+      X509_check_ip_asc(own, host.c_str(), 0) == 1 ||
+      X509_check_host(own, host.data(), host.size(), kTlsNameFlags, nullptr) == 1;
   ERR_clear_error();
   if (is_for_host) return OkStatus();
-  return InvalidArgument("TLS certificate " + files_.certificate + " is for " + NamesIn(own) + " and not for " + host +
-                         "; make one with that subjectAltName, or call the host in the cluster YAML as the certificate does");
+  return InvalidArgument("TLS certificate " + files_.certificate + " is for " + NamesIn(own) +
+                         " and not for " + host +
+                         "; make one with that subjectAltName, or call the host in the cluster "
+                         "YAML as the certificate does");
 }
 
 std::chrono::seconds TlsContext::time_left() const {
   const VerifyHandle check = Verified(get(), "default", X509_V_FLAG_NO_CHECK_TIME);
   std::chrono::seconds least = TimeLeft(SSL_CTX_get0_certificate(get()));
   const STACK_OF(X509)* chain = check == nullptr ? nullptr : X509_STORE_CTX_get0_chain(check.get());
-  for (int i = 0; i < sk_X509_num(chain); ++i) least = std::min(least, TimeLeft(sk_X509_value(chain, i)));
+  for (int i = 0; i < sk_X509_num(chain); ++i)
+    least = std::min(least, TimeLeft(sk_X509_value(chain, i)));
   return least;
 }
 

@@ -13,21 +13,25 @@
 namespace lamina {
 namespace {
 
-constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;  // one Write is one record, so that it is retried with the same bytes
+// One Write is one record, so that it is retried with the same bytes.
+constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 
 // Alerts by which a peer says that it does not want this end's certificate (RFC 8446, section 6.2).
-constexpr int kCertificateAlerts[] = {SSL_AD_BAD_CERTIFICATE,     SSL_AD_UNSUPPORTED_CERTIFICATE, SSL_AD_CERTIFICATE_REVOKED,
-                                      SSL_AD_CERTIFICATE_EXPIRED, SSL_AD_CERTIFICATE_UNKNOWN,     SSL_AD_UNKNOWN_CA,
+constexpr int kCertificateAlerts[] = {SSL_AD_BAD_CERTIFICATE,     SSL_AD_UNSUPPORTED_CERTIFICATE,
+                                      SSL_AD_CERTIFICATE_REVOKED, SSL_AD_CERTIFICATE_EXPIRED,
+                                      SSL_AD_CERTIFICATE_UNKNOWN, SSL_AD_UNKNOWN_CA,
                                       SSL_AD_ACCESS_DENIED,       TLS13_AD_CERTIFICATE_REQUIRED};
 
 // Verification results that mean another CA.
-constexpr long kForeignResults[] = {X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT,       X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY,
-                                    X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT,     X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN,
-                                    X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE, X509_V_ERR_CERT_SIGNATURE_FAILURE};
+constexpr long kForeignResults[] = {
+    X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT,       X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY,
+    X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT,     X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN,
+    X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE, X509_V_ERR_CERT_SIGNATURE_FAILURE};
 
 class TlsStream final : public ControlStream {
  public:
-  TlsStream(UniqueFd socket, ControlRole role, const std::string& host, std::shared_ptr<const TlsContext> context)
+  TlsStream(UniqueFd socket, ControlRole role, const std::string& host,
+            std::shared_ptr<const TlsContext> context)
       : socket_(std::move(socket)), role_(role), host_(host), context_(std::move(context)) {}
 
   Status Open();  // once, before the others
@@ -71,11 +75,13 @@ class TlsStream final : public ControlStream {
 
 const BIO_METHOD* TlsStream::SocketMethod() {
   static BIO_METHOD* const kMethod = [] {
-    BIO_METHOD* method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "lamina control channel");
+    BIO_METHOD* method =
+        BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "lamina control channel");
     if (method == nullptr) return method;
     BIO_meth_set_read(method, ReadSocket);
     BIO_meth_set_write(method, WriteSocket);
-    BIO_meth_set_ctrl(method, [](BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1L : 0L; });
+    BIO_meth_set_ctrl(
+        method, [](BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1L : 0L; });
     return method;
   }();
   return kMethod;
@@ -93,7 +99,8 @@ int TlsStream::ReadSocket(BIO* bio, char* into, int size) {
   }
   if (got > 0 && !stream.heard_) {
     stream.heard_ = true;
-    stream.peer_is_plain_ = into[0] == static_cast<char>(kControlMagic & 0xff);  // no TLS record begins with it
+    // No TLS record begins with it.
+    stream.peer_is_plain_ = into[0] == static_cast<char>(kControlMagic & 0xff);
   }
   return static_cast<int>(got);
 }
@@ -127,7 +134,8 @@ Status TlsStream::Open() {
   SSL_set_connect_state(ssl_.get());
   X509_VERIFY_PARAM* wanted = SSL_get0_param(ssl_.get());
   X509_VERIFY_PARAM_set_hostflags(wanted, kTlsNameFlags);
-  if (X509_VERIFY_PARAM_set1_ip_asc(wanted, host_.c_str()) == 1 || X509_VERIFY_PARAM_set1_host(wanted, host_.data(), host_.size()) == 1) {
+  if (X509_VERIFY_PARAM_set1_ip_asc(wanted, host_.c_str()) == 1 ||
+      X509_VERIFY_PARAM_set1_host(wanted, host_.data(), host_.size()) == 1) {
     return OkStatus();
   }
   return InvalidArgument("\"" + host_ + "\" is no host that a certificate could be for");
@@ -142,9 +150,11 @@ Status TlsStream::Handshake() {
     return OkStatus();
   }
   const Status failure = Failure(result);
-  if (failure.code() == StatusCode::kTryAgain) return TryAgain("the peer does not go on with the TLS handshake");
+  if (failure.code() == StatusCode::kTryAgain)
+    return TryAgain("the peer does not go on with the TLS handshake");
   SayWhy();
-  if (failure.code() == StatusCode::kNotFound) return PeerLost("the peer closed the connection during the TLS handshake");
+  if (failure.code() == StatusCode::kNotFound)
+    return PeerLost("the peer closed the connection during the TLS handshake");
   return failure;
 }
 
@@ -159,7 +169,8 @@ Result<size_t> TlsStream::Read(std::span<char> into) {
       continue;
     }
     const Status failure = Failure(result);
-    if (failure.code() == StatusCode::kTryAgain) return filled > 0 ? Result<size_t>(filled) : failure;
+    if (failure.code() == StatusCode::kTryAgain)
+      return filled > 0 ? Result<size_t>(filled) : failure;
     if (failure.code() == StatusCode::kNotFound) return filled;  // 0 the next time
     broken_ = failure;
   }
@@ -171,14 +182,17 @@ Result<size_t> TlsStream::Write(std::string_view first, std::string_view second)
   std::string_view bytes = first.empty() ? second : first;
   if (!first.empty() && !second.empty()) {  // a small frame is one record
     const size_t first_bytes = first.copy(record_.data(), record_.size());
-    bytes = {record_.data(), first_bytes + second.copy(record_.data() + first_bytes, record_.size() - first_bytes)};
+    bytes = {record_.data(),
+             first_bytes + second.copy(record_.data() + first_bytes, record_.size() - first_bytes)};
   }
   ERR_clear_error();
   size_t written = 0;
-  const int result = SSL_write_ex(ssl_.get(), bytes.data(), std::min(bytes.size(), kRecordBytes), &written);
+  const int result =
+      SSL_write_ex(ssl_.get(), bytes.data(), std::min(bytes.size(), kRecordBytes), &written);
   if (result == 1) return written;
   const Status failure = Failure(result);
-  if (failure.code() == StatusCode::kNotFound) return PeerLost("write: the peer has closed the connection");
+  if (failure.code() == StatusCode::kNotFound)
+    return PeerLost("write: the peer has closed the connection");
   return failure;
 }
 
@@ -200,15 +214,18 @@ Status TlsStream::Failure(int result) {
 Status TlsStream::Explain() const {
   if (peer_is_plain_) {
     return InvalidArgument(
-        "the peer does not speak TLS, and this end was given a certificate: pass --tls-certificate, --tls-key and "
+        "the peer does not speak TLS, and this end was given a certificate: pass "
+        "--tls-certificate, --tls-key and "
         "--tls-ca to every daemon, or set cluster.tls in the cluster YAML");
   }
-  const unsigned long error = ERR_peek_last_error();  // before it may stand those of what TLS is made of
+  // Before it may stand those of what TLS is made of.
+  const unsigned long error = ERR_peek_last_error();
   const int reason = ERR_GET_REASON(error);
   const bool is_ssl = ERR_GET_LIB(error) == ERR_LIB_SSL;
   if (is_ssl && reason == SSL_R_CERTIFICATE_VERIFY_FAILED) return ExplainRefusal();
   if (is_ssl && reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) {
-    return InvalidArgument("the peer showed no certificate: give it one of the CA in " + context_->files().ca);
+    return InvalidArgument("the peer showed no certificate: give it one of the CA in " +
+                           context_->files().ca);
   }
   if (is_ssl && reason > SSL_AD_REASON_OFFSET) {
     const int alert = reason - SSL_AD_REASON_OFFSET;
@@ -216,8 +233,10 @@ Status TlsStream::Explain() const {
     if (std::ranges::find(kCertificateAlerts, alert) == std::end(kCertificateAlerts)) {
       return PeerLost("the peer ended TLS with the alert \"" + text + "\"");
     }
-    return InvalidArgument("the peer refused the certificate of this end, " + context_->files().certificate + ": " + text +
-                           "; every node needs a certificate of the same CA, for the name by which it is connected to");
+    return InvalidArgument("the peer refused the certificate of this end, " +
+                           context_->files().certificate + ": " + text +
+                           "; every node needs a certificate of the same CA, for the name by which "
+                           "it is connected to");
   }
   return Corrupt("the peer does not speak TLS 1.3 as it should, " + TakeOpenSslReason());
 }
@@ -225,20 +244,25 @@ Status TlsStream::Explain() const {
 Status TlsStream::ExplainRefusal() const {
   const long result = SSL_get_verify_result(ssl_.get());
   if (result == X509_V_ERR_HOSTNAME_MISMATCH || result == X509_V_ERR_IP_ADDRESS_MISMATCH) {
-    return InvalidArgument("the peer's certificate is not for \"" + host_ + "\", which was connected to: make it one with that " +
-                           "subjectAltName, or call the node's host in the cluster YAML as its certificate does");
+    return InvalidArgument(
+        "the peer's certificate is not for \"" + host_ +
+        "\", which was connected to: make it one with that " +
+        "subjectAltName, or call the node's host in the cluster YAML as its certificate does");
   }
   if (std::ranges::find(kForeignResults, result) != std::end(kForeignResults)) {
-    return InvalidArgument("the peer's certificate does not come from the CA in " + context_->files().ca +
-                           ": give every node a certificate of the same CA");
+    return InvalidArgument("the peer's certificate does not come from the CA in " +
+                           context_->files().ca + ": give every node a certificate of the same CA");
   }
-  return InvalidArgument(std::string("the peer's certificate is refused: ") + X509_verify_cert_error_string(result));
+  return InvalidArgument(std::string("the peer's certificate is refused: ") +
+                         X509_verify_cert_error_string(result));
 }
 
-// So that the peer can say what went wrong too. OpenSSL has sent its alert, unless the peer would not understand it.
+// So that the peer can say what went wrong too. OpenSSL has sent its alert, unless the peer would
+// not understand it.
 void TlsStream::SayWhy() {
   if (peer_is_plain_ && role_ == ControlRole::kListener) {
-    [[maybe_unused]] const ssize_t sent = send(fd(), kTlsRefusal.data(), kTlsRefusal.size(), MSG_NOSIGNAL);
+    [[maybe_unused]] const ssize_t sent =
+        send(fd(), kTlsRefusal.data(), kTlsRefusal.size(), MSG_NOSIGNAL);
   }
   // Closing with bytes unread would reset the connection, and the alert might get lost.
   for (size_t i = 0; i < 4 && recv(fd(), record_.data(), record_.size(), 0) > 0; ++i) {
@@ -247,7 +271,8 @@ void TlsStream::SayWhy() {
 
 }  // namespace
 
-Result<std::unique_ptr<ControlStream>> MakeTlsStream(UniqueFd socket, ControlRole role, const std::string& host,
+Result<std::unique_ptr<ControlStream>> MakeTlsStream(UniqueFd socket, ControlRole role,
+                                                     const std::string& host,
                                                      std::shared_ptr<const TlsContext> context) {
   auto stream = std::make_unique<TlsStream>(std::move(socket), role, host, std::move(context));
   LAMINA_RETURN_IF_ERROR(stream->Open());

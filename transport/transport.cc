@@ -20,7 +20,8 @@
 namespace lamina {
 namespace {
 
-// Of a fabric that is open, with its listener and a model of the network around it. UCX has the most, and ends the process without them.
+// Of a fabric that is open, with its listener and a model of the network around it. UCX has the
+// most, and ends the process without them.
 constexpr size_t kFabricDescriptors = 24;
 
 }  // namespace
@@ -35,23 +36,28 @@ Result<std::unique_ptr<Fabric>> OpenFabric(std::string_view kind) {
     return OpenVerbsFabric();
 #else
     return NotFound(
-        "this build has no transport verbs: libibverbs was not there; install libibverbs-dev and ibverbs-providers and build again");
+        "this build has no transport verbs: libibverbs was not there; install libibverbs-dev and "
+        "ibverbs-providers and build again");
 #endif
   }
   if (kind == "ucx") {
 #ifdef LAMINA_HAVE_UCX
     return OpenUcxFabric();
 #else
-    return NotFound("this build has no transport ucx: UCX was not there; install libucx-dev and build again");
+    return NotFound(
+        "this build has no transport ucx: UCX was not there; install libucx-dev and build again");
 #endif
   }
-  return InvalidArgument("transport \"" + std::string(kind) + "\" does not exist; there are tcp, shm, verbs, ucx and loopback");
+  return InvalidArgument("transport \"" + std::string(kind) +
+                         "\" does not exist; there are tcp, shm, verbs, ucx and loopback");
 }
 
-Status PostToDevice(Endpoint& endpoint, std::span<const std::byte> message, uint64_t peer_offset, uint64_t tag) {
+Status PostToDevice(Endpoint& endpoint, std::span<const std::byte> message, uint64_t peer_offset,
+                    uint64_t tag) {
   constexpr size_t kNumber = sizeof(uint64_t);
-  const std::array<WriteOp, 2> ops = {WriteOp{message.subspan(kNumber), peer_offset + kNumber, true},
-                                      WriteOp{message.first(kNumber), peer_offset, true}};
+  const std::array<WriteOp, 2> ops = {
+      WriteOp{message.subspan(kNumber), peer_offset + kNumber, true},
+      WriteOp{message.first(kNumber), peer_offset, true}};
   return endpoint.Post(ops, std::nullopt, tag);
 }
 
@@ -60,7 +66,8 @@ void Sleep(Fabric& fabric, std::span<const int> fds, Deadline deadline) {
   std::array<pollfd, 16> few;
   std::vector<pollfd> many;
   if (fds.size() + 1 > few.size()) many.resize(fds.size() + 1);
-  const std::span<pollfd> entries = many.empty() ? std::span(few).first(fds.size() + 1) : std::span(many);
+  const std::span<pollfd> entries =
+      many.empty() ? std::span(few).first(fds.size() + 1) : std::span(many);
   for (size_t i = 0; i < fds.size(); ++i) entries[i] = {fds[i], POLLIN, 0};
   entries.back() = {fabric.event_fd(), POLLIN, 0};
   WaitForAnyFd(entries, deadline);

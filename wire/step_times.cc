@@ -35,7 +35,8 @@ std::optional<std::vector<StepRecord>> DecodeRecords(const std::string& bytes) {
   std::vector<StepRecord> records(bytes.size() / sizeof(StepRecord));
   if (!records.empty()) std::memcpy(records.data(), bytes.data(), bytes.size());
   const bool sane = std::ranges::all_of(records, [](const StepRecord& r) {
-    return static_cast<size_t>(r.work) < kNumStepWorks && r.start_ns > -kMaxNs && r.start_ns <= r.end_ns && r.end_ns < kMaxNs;
+    return static_cast<size_t>(r.work) < kNumStepWorks && r.start_ns > -kMaxNs &&
+           r.start_ns <= r.end_ns && r.end_ns < kMaxNs;
   });
   if (!sane) return std::nullopt;
   return records;
@@ -45,8 +46,9 @@ std::optional<ReplyTimes> CutReplyTimes(std::span<const std::byte>& payload) {
   if (payload.size() < sizeof(ReplyTimes)) return std::nullopt;
   ReplyTimes times;
   std::memcpy(&times, payload.last(sizeof(times)).data(), sizeof(times));
-  const bool sane = times.noticed_ns > -kMaxNs && times.noticed_ns <= times.started_ns && times.started_ns <= times.done_ns &&
-                    times.done_ns < kMaxNs && times.bubble_ns >= 0 && times.bubble_ns < kMaxNs;
+  const bool sane = times.noticed_ns > -kMaxNs && times.noticed_ns <= times.started_ns &&
+                    times.started_ns <= times.done_ns && times.done_ns < kMaxNs &&
+                    times.bubble_ns >= 0 && times.bubble_ns < kMaxNs;
   payload = payload.first(payload.size() - sizeof(times));
   return sane ? std::optional(times) : std::nullopt;
 }

@@ -11,15 +11,21 @@ namespace {
 
 constexpr size_t kHeaderChecksumOffset = offsetof(MessageHeader, header_checksum);
 
-uint64_t HeaderChecksum(const MessageHeader& header) { return XXH3_64bits(&header, kHeaderChecksumOffset); }
+uint64_t HeaderChecksum(const MessageHeader& header) {
+  return XXH3_64bits(&header, kHeaderChecksumOffset);
+}
 
 }  // namespace
 
 std::optional<Notification> Notification::Unpack(uint32_t value) {
-  const Notification notification{static_cast<MessageKind>(value >> 28), value >> 24 & 15, value & 0xffffff};
-  const bool pushes = notification.kind == MessageKind::kPush || notification.kind == MessageKind::kPushDone;
-  const bool known = notification.kind >= MessageKind::kDecode && notification.kind <= MessageKind::kAlive;
-  if (!known || notification.slot >= static_cast<uint32_t>(pushes ? kPushSlots : kMaxBatches)) return std::nullopt;
+  const Notification notification{static_cast<MessageKind>(value >> 28), value >> 24 & 15,
+                                  value & 0xffffff};
+  const bool pushes =
+      notification.kind == MessageKind::kPush || notification.kind == MessageKind::kPushDone;
+  const bool known =
+      notification.kind >= MessageKind::kDecode && notification.kind <= MessageKind::kAlive;
+  if (!known || notification.slot >= static_cast<uint32_t>(pushes ? kPushSlots : kMaxBatches))
+    return std::nullopt;
   return notification;
 }
 
@@ -28,11 +34,15 @@ void FailedRows::Add(size_t row, const Status& status) {
   rows.push_back(static_cast<uint32_t>(row));
 }
 
-bool FailedRows::Has(size_t row) const { return std::ranges::find(rows, static_cast<uint32_t>(row)) != rows.end(); }
+bool FailedRows::Has(size_t row) const {
+  return std::ranges::find(rows, static_cast<uint32_t>(row)) != rows.end();
+}
 
 size_t FailedRows::Write(std::span<std::byte> into) const {
-  const std::array<uint32_t, 2> head = {static_cast<uint32_t>(why.code()), static_cast<uint32_t>(rows.size())};
-  const size_t rows_bytes = rows.size() * sizeof(uint32_t), text_bytes = std::min<size_t>(why.message().size(), kMaxErrorBytes);
+  const std::array<uint32_t, 2> head = {static_cast<uint32_t>(why.code()),
+                                        static_cast<uint32_t>(rows.size())};
+  const size_t rows_bytes = rows.size() * sizeof(uint32_t),
+               text_bytes = std::min<size_t>(why.message().size(), kMaxErrorBytes);
   std::memcpy(into.data(), head.data(), sizeof(head));
   std::memcpy(into.data() + sizeof(head), rows.data(), rows_bytes);
   std::memcpy(into.data() + sizeof(head) + rows_bytes, why.message().data(), text_bytes);
@@ -41,21 +51,24 @@ size_t FailedRows::Write(std::span<std::byte> into) const {
 
 Result<FailedRows> FailedRows::Read(std::span<const std::byte> bytes, size_t num_rows) {
   std::array<uint32_t, 2> head{};
-  if (bytes.size() < sizeof(head)) return Corrupt("failed rows in " + std::to_string(bytes.size()) + " bytes");
+  if (bytes.size() < sizeof(head))
+    return Corrupt("failed rows in " + std::to_string(bytes.size()) + " bytes");
   std::memcpy(head.data(), bytes.data(), sizeof(head));
   const auto& [status, count] = head;
   const std::span<const std::byte> behind = bytes.subspan(sizeof(head));
   if (status == 0 || count > num_rows || behind.size() / sizeof(uint32_t) < count)
-    return Corrupt(std::to_string(count) + " failed rows of " + std::to_string(num_rows) + " in " + std::to_string(bytes.size()) +
-                   " bytes");
+    return Corrupt(std::to_string(count) + " failed rows of " + std::to_string(num_rows) + " in " +
+                   std::to_string(bytes.size()) + " bytes");
   FailedRows failed;
   failed.rows.resize(count);
   if (count > 0) std::memcpy(failed.rows.data(), behind.data(), count * sizeof(uint32_t));
   for (const uint32_t row : failed.rows) {
-    if (row >= num_rows) return Corrupt("failed row " + std::to_string(row) + " of " + std::to_string(num_rows));
+    if (row >= num_rows)
+      return Corrupt("failed row " + std::to_string(row) + " of " + std::to_string(num_rows));
   }
   const std::span<const std::byte> text = behind.subspan(count * sizeof(uint32_t));
-  failed.why = Status(static_cast<StatusCode>(status), std::string(reinterpret_cast<const char*>(text.data()), text.size()));
+  failed.why = Status(static_cast<StatusCode>(status),
+                      std::string(reinterpret_cast<const char*>(text.data()), text.size()));
   return failed;
 }
 
@@ -63,7 +76,8 @@ bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric) {
   return setting == "on" || (setting == "auto" && fabric == "tcp");
 }
 
-MessageHeader Seal(MessageHeader header, std::span<const std::byte> payload, bool payload_checksum) {
+MessageHeader Seal(MessageHeader header, std::span<const std::byte> payload,
+                   bool payload_checksum) {
   header.payload_bytes = static_cast<uint32_t>(payload.size());
   if (payload_checksum) header.flags = static_cast<uint16_t>(header.flags | kHasPayloadChecksum);
   header.payload_checksum = payload_checksum ? XXH3_64bits(payload.data(), payload.size()) : 0;
@@ -71,25 +85,32 @@ MessageHeader Seal(MessageHeader header, std::span<const std::byte> payload, boo
   return header;
 }
 
-Result<ReceivedMessage> Open(std::span<const std::byte> area, MessageKind kind, bool payload_checksum) {
-  if (area.size() < sizeof(MessageHeader)) return Corrupt("message area of " + std::to_string(area.size()) + " bytes holds no header");
+Result<ReceivedMessage> Open(std::span<const std::byte> area, MessageKind kind,
+                             bool payload_checksum) {
+  if (area.size() < sizeof(MessageHeader))
+    return Corrupt("message area of " + std::to_string(area.size()) + " bytes holds no header");
   ReceivedMessage message;
   std::memcpy(&message.header, area.data(), sizeof(MessageHeader));
   const MessageHeader& header = message.header;
   if (header.magic != kWireMagic)
-    return Corrupt("message magic " + std::to_string(header.magic) + ", expected " + std::to_string(kWireMagic));
-  if (header.header_checksum != HeaderChecksum(header)) return Corrupt("message header fails its checksum");
+    return Corrupt("message magic " + std::to_string(header.magic) + ", expected " +
+                   std::to_string(kWireMagic));
+  if (header.header_checksum != HeaderChecksum(header))
+    return Corrupt("message header fails its checksum");
   if (header.kind != kind) {
     return Corrupt("message kind " + std::to_string(static_cast<int>(header.kind)) + ", expected " +
                    std::to_string(static_cast<int>(kind)));
   }
-  if (header.payload_bytes > area.size() - sizeof(MessageHeader)) return Corrupt("message payload is longer than its area");
+  if (header.payload_bytes > area.size() - sizeof(MessageHeader))
+    return Corrupt("message payload is longer than its area");
   message.payload = area.subspan(sizeof(MessageHeader), header.payload_bytes);
   const bool has_checksum = (header.flags & kHasPayloadChecksum) != 0;
-  if (payload_checksum && !has_checksum) return Corrupt("message payload has no checksum; the nodes are configured differently");
-  if (has_checksum && XXH3_64bits(message.payload.data(), message.payload.size()) != header.payload_checksum) {
-    return Corrupt("message payload of step " + std::to_string(header.step) + " layer " + std::to_string(header.layer) +
-                   " fails its checksum");
+  if (payload_checksum && !has_checksum)
+    return Corrupt("message payload has no checksum; the nodes are configured differently");
+  if (has_checksum &&
+      XXH3_64bits(message.payload.data(), message.payload.size()) != header.payload_checksum) {
+    return Corrupt("message payload of step " + std::to_string(header.step) + " layer " +
+                   std::to_string(header.layer) + " fails its checksum");
   }
   return message;
 }

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <functional>
 
+#include "bench/dollar/dollar_verdict.h"
 #include "plan/chart/bar_chart.h"
 #include "plan/chart/stacked_bars.h"
 #include "plan/chart/svg_chart.h"
-#include "bench/dollar/dollar_verdict.h"
 
 namespace lamina {
 namespace {
@@ -16,7 +16,8 @@ namespace {
 using PointOf = std::function<std::pair<double, double>(const PointResult&)>;
 using SpreadOf = std::function<std::optional<Spread>(const PointResult&)>;
 
-std::string LineChart(const DollarReport& report, const ReportGroup& group, Chart chart, const PointOf& point_of) {
+std::string LineChart(const DollarReport& report, const ReportGroup& group, Chart chart,
+                      const PointOf& point_of) {
   for (const ReportGroup::Series& series : group.series) {
     ChartSeries line;
     line.name = series.name;
@@ -28,7 +29,8 @@ std::string LineChart(const DollarReport& report, const ReportGroup& group, Char
 }
 
 // Over the batch, with error bars from the lowest to the highest run.
-std::string SpreadChart(const DollarReport& report, const ReportGroup& group, Chart chart, double scale, const SpreadOf& spread_of) {
+std::string SpreadChart(const DollarReport& report, const ReportGroup& group, Chart chart,
+                        double scale, const SpreadOf& spread_of) {
   const double none = std::nan("");
   for (const ReportGroup::Series& series : group.series) {
     ChartSeries line;
@@ -59,17 +61,25 @@ Chart Titled(const char* title, const char* x, const char* y, bool over_batch) {
 std::vector<std::string> LineChartsOf(const DollarReport& report, const ReportGroup& group) {
   constexpr char kBatch[] = "batch: requests in flight";
   std::vector<std::string> charts;
-  charts.push_back(SpreadChart(report, group, Titled("Throughput", kBatch, "output tokens/s", true), 1, RateSpread));
+  charts.push_back(SpreadChart(report, group, Titled("Throughput", kBatch, "output tokens/s", true),
+                               1, RateSpread));
   if (group.has_prices(report)) {
-    charts.push_back(SpreadChart(report, group, Titled("Tokens per dollar", kBatch, "million output tokens/USD", true), 1e-6,
-                                 [&report](const PointResult& point) { return DollarSpread(report, point); }));
+    charts.push_back(SpreadChart(
+        report, group, Titled("Tokens per dollar", kBatch, "million output tokens/USD", true), 1e-6,
+        [&report](const PointResult& point) { return DollarSpread(report, point); }));
   }
+  charts.push_back(LineChart(report, group,
+                             Titled("Latency and throughput", "output tokens/s",
+                                    "median time per output token, ms", false),
+                             [](const PointResult& point) {
+                               return std::pair<double, double>(point.median().tokens_per_s,
+                                                                point.median().figures.tpot.median);
+                             }));
   charts.push_back(LineChart(
-      report, group, Titled("Latency and throughput", "output tokens/s", "median time per output token, ms", false),
-      [](const PointResult& point) { return std::pair<double, double>(point.median().tokens_per_s, point.median().figures.tpot.median); }));
-  charts.push_back(LineChart(report, group, Titled("Time to first token", kBatch, "median TTFT, ms", true), [](const PointResult& point) {
-    return std::pair<double, double>(point.point.batch, point.median().figures.ttft.median);
-  }));
+      report, group, Titled("Time to first token", kBatch, "median TTFT, ms", true),
+      [](const PointResult& point) {
+        return std::pair<double, double>(point.point.batch, point.median().figures.ttft.median);
+      }));
   return charts;
 }
 
@@ -82,8 +92,9 @@ std::string DollarBarsOf(const DollarReport& report, const ReportGroup& group) {
     const std::optional<Spread> spread = DollarSpread(report, best);
     if (!spread) continue;
     const double median = spread->median * 1e-6;
-    chart.bars.push_back({series.name, 0, median, fmt::format("{:.3g} at batch {}", median, best.point.batch), false, spread->lowest * 1e-6,
-                          spread->highest * 1e-6});
+    chart.bars.push_back({series.name, 0, median,
+                          fmt::format("{:.3g} at batch {}", median, best.point.batch), false,
+                          spread->lowest * 1e-6, spread->highest * 1e-6});
   }
   return ToSvg(chart);
 }
@@ -91,7 +102,8 @@ std::string DollarBarsOf(const DollarReport& report, const ReportGroup& group) {
 std::string BreakdownBarsOf(const DollarReport& report, const ReportGroup& group) {
   StackedBarChart chart;
   chart.title = "Where the time of a step goes, which is the latency of a token: ms";
-  chart.part_names = {"slices", "messages", "sampling", "attention", "network", "waiting", "manager"};
+  chart.part_names = {"slices",  "messages", "sampling", "attention",
+                      "network", "waiting",  "manager"};
   chart.unit = "ms";
   for (const ReportGroup::Series& series : group.series) {
     for (const size_t index : series.points) {
@@ -99,9 +111,10 @@ std::string BreakdownBarsOf(const DollarReport& report, const ReportGroup& group
       const std::optional<StepBreakdown>& b = point.median().breakdown;
       if (!b) continue;
       const double manager = b->manager.value_or(0);
-      chart.bars.push_back({fmt::format("{}, batch {}", series.name, point.point.batch),
-                            {b->slices, b->messages, b->sampling, b->attention, b->network, b->waiting, manager},
-                            fmt::format("{:.3g} ms", b->step + manager)});
+      chart.bars.push_back(
+          {fmt::format("{}, batch {}", series.name, point.point.batch),
+           {b->slices, b->messages, b->sampling, b->attention, b->network, b->waiting, manager},
+           fmt::format("{:.3g} ms", b->step + manager)});
     }
   }
   return chart.bars.empty() ? "" : ToSvg(chart);

@@ -8,11 +8,13 @@
 
 namespace lamina {
 
-// SVG documents. Lines have a mark for each measured point of the group: throughput over batch; tokens per dollar over batch, if there are
-// prices; both with error bars from the lowest to the highest run; time per token over throughput; time to first token over batch.
+// SVG documents. Lines have a mark for each measured point of the group: throughput over batch;
+// tokens per dollar over batch, if there are prices; both with error bars from the lowest to the
+// highest run; time per token over throughput; time to first token over batch.
 std::vector<std::string> LineChartsOf(const DollarReport& report, const ReportGroup& group);
 
-// The best point of each series by tokens per dollar, a bar each with its error bar; "" without prices.
+// The best point of each series by tokens per dollar, a bar each with its error bar; "" without
+// prices.
 std::string DollarBarsOf(const DollarReport& report, const ReportGroup& group);
 
 // Where the time of a step went, a bar for each point whose endpoint tells; "" if none does.

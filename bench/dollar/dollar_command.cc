@@ -10,15 +10,15 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/command_line.h"
+#include "base/output_file.h"
+#include "base/version.h"
 #include "bench/commit.h"  // generated
 #include "bench/dollar/dollar_charts.h"
 #include "bench/dollar/dollar_report.h"
 #include "bench/dollar/expected_time.h"
-#include "base/output_file.h"
 #include "bench/report.h"
 #include "bench/serve/load_run.h"
-#include "base/version.h"
+#include "cli/command_line.h"
 
 namespace lamina {
 namespace {
@@ -32,10 +32,12 @@ struct DollarOptions {
 };
 
 std::string NameOf(const Sweep& sweep, const SweepPoint& point) {
-  return fmt::format("{}, context {}, batch {}", SeriesName(sweep, point), point.context, point.batch);
+  return fmt::format("{}, context {}, batch {}", SeriesName(sweep, point), point.context,
+                     point.batch);
 }
 
-// What is left, from what the points took that are done. A point that cannot be estimated is taken for the mean of the others.
+// What is left, from what the points took that are done. A point that cannot be estimated is taken
+// for the mean of the others.
 class TimeLeft {
  public:
   explicit TimeLeft(std::vector<std::optional<double>> expected) : expected_(std::move(expected)) {
@@ -69,7 +71,8 @@ class TimeLeft {
   size_t num_done_ = 0;
 };
 
-std::vector<std::optional<double>> Expect(const Sweep& sweep, const std::vector<SweepPoint>& points) {
+std::vector<std::optional<double>> Expect(const Sweep& sweep,
+                                          const std::vector<SweepPoint>& points) {
   ExpectedTime expected(sweep);
   std::vector<std::optional<double>> seconds;
   for (const SweepPoint& point : points) seconds.push_back(expected.Seconds(point));
@@ -80,12 +83,14 @@ void PrintPlan(const Sweep& sweep, const std::vector<SweepPoint>& points) {
   const std::vector<std::optional<double>> expected = Expect(sweep, points);
   for (size_t i = 0; i < points.size(); ++i) {
     const SweepShape& shape = sweep.shapes[points[i].shape];
-    std::cout << fmt::format("{:<56} {:>16}  {}\n", NameOf(sweep, points[i]),
-                             shape.prices ? fmt::format("{:.3f} USD/h", shape.prices->per_hour()) : "no price",
-                             expected[i] ? "about " + DurationText(*expected[i]) : "time unknown");
+    std::cout << fmt::format(
+        "{:<56} {:>16}  {}\n", NameOf(sweep, points[i]),
+        shape.prices ? fmt::format("{:.3f} USD/h", shape.prices->per_hour()) : "no price",
+        expected[i] ? "about " + DurationText(*expected[i]) : "time unknown");
   }
-  std::cout << fmt::format("{} points, {} runs each: about {} and what the runtime and the network add\n", points.size(), sweep.repeats,
-                           DurationText(TimeLeft(expected).Seconds()));
+  std::cout << fmt::format(
+      "{} points, {} runs each: about {} and what the runtime and the network add\n", points.size(),
+      sweep.repeats, DurationText(TimeLeft(expected).Seconds()));
 }
 
 volatile std::sig_atomic_t stop_asked = 0;
@@ -100,7 +105,8 @@ void AwaitInterrupt() {
   }
 }
 
-// The page as it grows, so that nothing is lost when the machine is. Not into pipes, and not where writing takes long.
+// The page as it grows, so that nothing is lost when the machine is. Not into pipes, and not where
+// writing takes long.
 class GrowingPage {
  public:
   explicit GrowingPage(std::string path) : path_(std::move(path)) {}
@@ -108,10 +114,12 @@ class GrowingPage {
   void Write(const DollarReport& report) {
     constexpr double kShare = 0.02;  // of the time
     std::error_code ignored;
-    const bool is_file = !std::filesystem::exists(path_, ignored) || std::filesystem::is_regular_file(path_, ignored);
+    const bool is_file = !std::filesystem::exists(path_, ignored) ||
+                         std::filesystem::is_regular_file(path_, ignored);
     if (!is_file || SecondsSince(written_) * kShare < took_) return;
     const TimePoint start = Clock::now();
-    if (const Status status = WriteOutput(path_, ToHtml(report)); !status.ok()) std::cerr << "    " << status.message() << '\n';
+    if (const Status status = WriteOutput(path_, ToHtml(report)); !status.ok())
+      std::cerr << "    " << status.message() << '\n';
     written_ = Clock::now();
     took_ = SecondsSince(start);
   }
@@ -123,19 +131,26 @@ class GrowingPage {
 };
 
 // A line for each point.
-PointResult MeasureWithProgress(const Sweep& sweep, const SweepPoint& point, const std::string& position, TimeLeft& left) {
-  std::cerr << fmt::format("{} {}; about {} left\n", position, NameOf(sweep, point), DurationText(left.Seconds())) << std::flush;
+PointResult MeasureWithProgress(const Sweep& sweep, const SweepPoint& point,
+                                const std::string& position, TimeLeft& left) {
+  std::cerr << fmt::format("{} {}; about {} left\n", position, NameOf(sweep, point),
+                           DurationText(left.Seconds()))
+            << std::flush;
   PointResult result = MeasurePoint(sweep, point, [] { return stop_asked != 0; });
   if (result.interrupted) {
-    std::cerr << "\ninterrupted: the report has what was measured so far; once more ends at once\n" << std::flush;
+    std::cerr << "\ninterrupted: the report has what was measured so far; once more ends at once\n"
+              << std::flush;
     return result;
   }
   left.Done(result.seconds);
-  std::cerr << (result.ok() ? fmt::format("    {:.1f} output tokens/s ({:.1f} to {:.1f}), {:.2f} ms per token, in {}\n",
-                                          result.median().tokens_per_s, result.lowest(), result.highest(),
-                                          result.median().figures.tpot.median, DurationText(result.seconds))
-                            : "    not measured: " + result.error + "\n")
-            << std::flush;
+  std::cerr
+      << (result.ok()
+              ? fmt::format(
+                    "    {:.1f} output tokens/s ({:.1f} to {:.1f}), {:.2f} ms per token, in {}\n",
+                    result.median().tokens_per_s, result.lowest(), result.highest(),
+                    result.median().figures.tpot.median, DurationText(result.seconds))
+              : "    not measured: " + result.error + "\n")
+      << std::flush;
   return result;
 }
 
@@ -152,7 +167,8 @@ void MeasureAll(const std::vector<SweepPoint>& points, GrowingPage page, DollarR
   TimeLeft left(Expect(report.sweep, points));
   report.num_not_measured = points.size();
   for (size_t i = 0; i < points.size() && stop_asked == 0; ++i) {
-    PointResult result = MeasureWithProgress(report.sweep, points[i], fmt::format("[{}/{}]", i + 1, points.size()), left);
+    PointResult result = MeasureWithProgress(report.sweep, points[i],
+                                             fmt::format("[{}/{}]", i + 1, points.size()), left);
     if (result.interrupted) break;
     report.points.push_back(std::move(result));
     --report.num_not_measured;
@@ -184,13 +200,19 @@ Result<int> BenchDollar(const DollarOptions& options) {
     return kExitInterrupted;
   }
   // First of all, as a disk may be full by now.
-  std::cout << (options.json ? ToJson(report).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n" : ToText(report))
+  std::cout << (options.json ? ToJson(report).dump(-1, ' ', false,
+                                                   nlohmann::json::error_handler_t::replace) +
+                                   "\n"
+                             : ToText(report))
             << std::flush;
-  LAMINA_RETURN_IF_ERROR(WriteOutputs({{options.html, ToHtml(report)}, {options.svg, FirstPicture(report)}}));
+  LAMINA_RETURN_IF_ERROR(
+      WriteOutputs({{options.html, ToHtml(report)}, {options.svg, FirstPicture(report)}}));
   std::cerr << "The report is in " << options.html << '\n';
-  const bool any = std::any_of(report.points.begin(), report.points.end(), [](const PointResult& point) { return point.ok(); });
+  const bool any = std::any_of(report.points.begin(), report.points.end(),
+                               [](const PointResult& point) { return point.ok(); });
   if (report.num_not_measured > 0) return kExitInterrupted;
-  if (!any) return PeerLost("no point could be measured; the first: " + report.points.front().error);
+  if (!any)
+    return PeerLost("no point could be measured; the first: " + report.points.front().error);
   return 0;
 }
 
@@ -198,11 +220,15 @@ Result<int> BenchDollar(const DollarOptions& options) {
 
 void RegisterBenchDollar(CLI::App& app, int& exit_status) {
   auto options = std::make_shared<DollarOptions>();
-  CLI::App* command = app.add_subcommand("dollar", "Tokens per dollar of several ways to serve a model, as one report in HTML");
-  command->add_option("SWEEP", options->sweep, "YAML of shapes and loads, see docs/bench-dollar.md")->required();
+  CLI::App* command = app.add_subcommand(
+      "dollar", "Tokens per dollar of several ways to serve a model, as one report in HTML");
+  command->add_option("SWEEP", options->sweep, "YAML of shapes and loads, see docs/bench-dollar.md")
+      ->required();
   command->add_option("--html", options->html, "write the report there")->capture_default_str();
-  command->add_option("--svg", options->svg, "write a picture of where the time of a step goes there");
-  command->add_flag("--dry-run", options->dry_run, "only print the points and the time that they are expected to take");
+  command->add_option("--svg", options->svg,
+                      "write a picture of where the time of a step goes there");
+  command->add_flag("--dry-run", options->dry_run,
+                    "only print the points and the time that they are expected to take");
   command->add_flag("--json", options->json, "everything as JSON on stdout instead of a table");
   command->footer(
       "Examples:\n"

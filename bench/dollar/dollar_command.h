@@ -5,7 +5,8 @@
 
 namespace lamina {
 
-// Adds the subcommand; its callback runs it and sets `exit_status`: 1 if no point could be measured.
+// Adds the subcommand; its callback runs it and sets `exit_status`: 1 if no point could be
+// measured.
 void RegisterBenchDollar(CLI::App& app, int& exit_status);
 
 }  // namespace lamina

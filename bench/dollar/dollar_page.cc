@@ -6,11 +6,11 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "plan/chart/svg_chart.h"
 #include "bench/dollar/dollar_charts.h"
 #include "bench/dollar/dollar_report.h"
 #include "bench/dollar/dollar_verdict.h"
 #include "bench/dollar/expected_time.h"
+#include "plan/chart/svg_chart.h"
 
 namespace lamina {
 namespace {
@@ -56,16 +56,17 @@ struct PageColumn {
   double scale = 1;
 };
 
-const std::vector<PageColumn> kResultColumns = {{"context", "tokens", "context"},
-                                                {"batch", "requests", "batch"},
-                                                {"throughput", "tokens/s", "tokens_per_s"},
-                                                {"lowest", "tokens/s", "lowest_tokens_per_s"},
-                                                {"highest", "tokens/s", "highest_tokens_per_s"},
-                                                {"TTFT", "ms, median", "median_ttft_ms"},
-                                                {"TPOT", "ms, median", "median_tpot_ms"},
-                                                {"ITL", "ms, p99", "p99_itl_ms"},
-                                                {"price", "USD/h", "price_per_hour"},
-                                                {"tokens per dollar", "million", "tokens_per_dollar", 1e-6}};
+const std::vector<PageColumn> kResultColumns = {
+    {"context", "tokens", "context"},
+    {"batch", "requests", "batch"},
+    {"throughput", "tokens/s", "tokens_per_s"},
+    {"lowest", "tokens/s", "lowest_tokens_per_s"},
+    {"highest", "tokens/s", "highest_tokens_per_s"},
+    {"TTFT", "ms, median", "median_ttft_ms"},
+    {"TPOT", "ms, median", "median_tpot_ms"},
+    {"ITL", "ms, p99", "p99_itl_ms"},
+    {"price", "USD/h", "price_per_hour"},
+    {"tokens per dollar", "million", "tokens_per_dollar", 1e-6}};
 
 const std::vector<PageColumn> kBreakdownColumns = {{"context", "tokens", "context"},
                                                    {"batch", "requests", "batch"},
@@ -86,7 +87,8 @@ ordered_json NumberAt(const ordered_json& point, const std::string& key) {
   return point.contains(at) ? point.at(at) : ordered_json();
 }
 
-// So many digits behind the point that all numbers of a column have at least three that count, as far as four digits go.
+// So many digits behind the point that all numbers of a column have at least three that count, as
+// far as four digits go.
 int DecimalsOf(const ordered_json& points, const PageColumn& column) {
   double least = 1e300;
   bool whole = true;
@@ -102,31 +104,36 @@ int DecimalsOf(const ordered_json& points, const PageColumn& column) {
 
 std::string TableHead(const std::vector<PageColumn>& columns) {
   std::string html = "<thead><tr><th class=\"text\">shape</th>";
-  for (const PageColumn& column : columns) html += fmt::format("<th>{}<small>{}</small></th>", column.title, column.unit);
+  for (const PageColumn& column : columns)
+    html += fmt::format("<th>{}<small>{}</small></th>", column.title, column.unit);
   return html + "</tr></thead>\n";
 }
 
-std::string PointsTable(const ordered_json& points, const std::vector<PageColumn>& columns, const char* id,
-                        const std::function<bool(const ordered_json&)>& shown) {
+std::string PointsTable(const ordered_json& points, const std::vector<PageColumn>& columns,
+                        const char* id, const std::function<bool(const ordered_json&)>& shown) {
   std::vector<int> decimals;
   for (const PageColumn& column : columns) decimals.push_back(DecimalsOf(points, column));
-  std::string html = fmt::format("<div class=\"card\"><table id=\"{}\">{}<tbody>\n", id, TableHead(columns));
+  std::string html =
+      fmt::format("<div class=\"card\"><table id=\"{}\">{}<tbody>\n", id, TableHead(columns));
   for (size_t i = 0; i < points.size(); ++i) {
     const ordered_json& point = points[i];
     if (!shown(point)) continue;
-    html += fmt::format("<tr><td class=\"text\">{}</td>", EscapeXml(point["series"].get<std::string>()));
+    html += fmt::format("<tr><td class=\"text\">{}</td>",
+                        EscapeXml(point["series"].get<std::string>()));
     size_t column = 0;
     for (; column < columns.size(); ++column) {
       if (column == 2 && !point["error"].is_null()) break;
       const ordered_json value = NumberAt(point, columns[column].key);
       const std::string text =
-          value.is_number() ? fmt::format("{:.{}f}", value.get<double>() * columns[column].scale, decimals[column]) : "&ndash;";
-      html += fmt::format("<td data-point=\"{}\" data-key=\"{}\" data-scale=\"{:g}\">{}</td>", i, columns[column].key,
-                          columns[column].scale, text);
+          value.is_number() ? fmt::format("{:.{}f}", value.get<double>() * columns[column].scale,
+                                          decimals[column])
+                            : "&ndash;";
+      html += fmt::format("<td data-point=\"{}\" data-key=\"{}\" data-scale=\"{:g}\">{}</td>", i,
+                          columns[column].key, columns[column].scale, text);
     }
     if (column < columns.size())
-      html += fmt::format("<td class=\"error\" colspan=\"{}\">not measured: {}</td>", columns.size() - column,
-                          EscapeXml(point["error"].get<std::string>()));
+      html += fmt::format("<td class=\"error\" colspan=\"{}\">not measured: {}</td>",
+                          columns.size() - column, EscapeXml(point["error"].get<std::string>()));
     html += "</tr>\n";
   }
   return html + "</tbody></table></div>\n";
@@ -134,7 +141,8 @@ std::string PointsTable(const ordered_json& points, const std::vector<PageColumn
 
 std::string Terms(const std::vector<std::pair<std::string, std::string>>& terms) {
   std::string html = "<dl>";
-  for (const auto& [name, value] : terms) html += fmt::format("<dt>{}</dt><dd>{}</dd>", EscapeXml(name), EscapeXml(value));
+  for (const auto& [name, value] : terms)
+    html += fmt::format("<dt>{}</dt><dd>{}</dd>", EscapeXml(name), EscapeXml(value));
   return html + "</dl>";
 }
 
@@ -143,8 +151,8 @@ std::string PriceText(const SweepShape& shape) {
   if (!shape.prices) return shape.no_price;
   std::string text;
   for (const NodePrice& node : shape.prices->nodes)
-    text += fmt::format("{}{} x {} at {:g}", text.empty() ? "" : ", ", node.count, node.device.empty() ? "node" : node.device,
-                        node.price_per_hour);
+    text += fmt::format("{}{} x {} at {:g}", text.empty() ? "" : ", ", node.count,
+                        node.device.empty() ? "node" : node.device, node.price_per_hour);
   return fmt::format("{} USD/h; together {:g}", text, shape.prices->per_hour());
 }
 
@@ -155,7 +163,8 @@ std::string RatioText(const Spread& a, const Spread& b) {
 // The best point of each series, held against the first series' best.
 std::string BestTable(const DollarReport& report, const ReportGroup& group) {
   std::string html =
-      "<div class=\"card\"><table><thead><tr><th class=\"text\">shape</th><th>at batch</th><th>tokens/s</th><th>lowest to "
+      "<div class=\"card\"><table><thead><tr><th class=\"text\">shape</th><th>at "
+      "batch</th><th>tokens/s</th><th>lowest to "
       "highest</th><th>of the first</th>"
       "<th>USD/h</th><th>million tokens/USD</th><th>of the first</th></tr></thead><tbody>\n";
   const PointResult& first = report.points[BestOf(report, group.series.front())];
@@ -167,8 +176,8 @@ std::string BestTable(const DollarReport& report, const ReportGroup& group) {
     html += fmt::format(
         "<tr><td class=\"text\">{}</td><td>{}</td><td>{:.1f}</td><td>{:.1f} to "
         "{:.1f}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-        EscapeXml(series.name), best.point.batch, best.median().tokens_per_s, best.lowest(), best.highest(),
-        &best == &first ? "1" : RatioText(RateSpread(best), RateSpread(first)),
+        EscapeXml(series.name), best.point.batch, best.median().tokens_per_s, best.lowest(),
+        best.highest(), &best == &first ? "1" : RatioText(RateSpread(best), RateSpread(first)),
         prices ? fmt::format("{:.3f}", prices->per_hour()) : "&ndash;",
         per_dollar ? fmt::format("{:.3f}", per_dollar->median * 1e-6) : "&ndash;",
         !per_dollar || !first_per_dollar ? "&ndash;"
@@ -179,40 +188,49 @@ std::string BestTable(const DollarReport& report, const ReportGroup& group) {
 }
 
 std::string GroupSection(const DollarReport& report, const ReportGroup& group) {
-  std::string html = fmt::format("<section class=\"group\"><h2>{}</h2>\n", EscapeXml(group.title)) + BestTable(report, group);
+  std::string html = fmt::format("<section class=\"group\"><h2>{}</h2>\n", EscapeXml(group.title)) +
+                     BestTable(report, group);
   html += "<div class=\"charts\">\n";
-  for (const std::string& svg : LineChartsOf(report, group)) html += "<div class=\"card lines\">" + svg + "</div>\n";
+  for (const std::string& svg : LineChartsOf(report, group))
+    html += "<div class=\"card lines\">" + svg + "</div>\n";
   html += "</div>\n";
-  if (const std::string bars = DollarBarsOf(report, group); !bars.empty()) html += "<div class=\"card bars\">" + bars + "</div>\n";
-  if (const std::string bars = BreakdownBarsOf(report, group); !bars.empty()) html += "<div class=\"card steps\">" + bars + "</div>\n";
+  if (const std::string bars = DollarBarsOf(report, group); !bars.empty())
+    html += "<div class=\"card bars\">" + bars + "</div>\n";
+  if (const std::string bars = BreakdownBarsOf(report, group); !bars.empty())
+    html += "<div class=\"card steps\">" + bars + "</div>\n";
   return html + "</section>\n";
 }
 
 std::string CommandsSection(const DollarReport& report) {
-  std::string html =
-      "<h2>Commands</h2><div class=\"card\"><h3>This report</h3><pre>" + EscapeXml(WithoutFolders(report.command)) + "</pre>\n";
+  std::string html = "<h2>Commands</h2><div class=\"card\"><h3>This report</h3><pre>" +
+                     EscapeXml(WithoutFolders(report.command)) + "</pre>\n";
   std::vector<std::string> shown;
   for (const PointResult& point : report.points) {
     const std::string series = SeriesName(report.sweep, point.point);
-    if (point.commands.empty() || std::find(shown.begin(), shown.end(), series) != shown.end()) continue;
+    if (point.commands.empty() || std::find(shown.begin(), shown.end(), series) != shown.end())
+      continue;
     shown.push_back(series);
     html += fmt::format("<h3>{}, batch {}</h3><pre>", EscapeXml(series), point.point.batch);
-    for (const std::string& command : point.commands) html += EscapeXml(WithoutFolders(command)) + "\n";
+    for (const std::string& command : point.commands)
+      html += EscapeXml(WithoutFolders(command)) + "\n";
     html += "</pre>\n";
   }
   return html +
-         "<p class=\"soft\">Daemons are started anew for each point. The manager, its HTTP server and the load generator are in "
+         "<p class=\"soft\">Daemons are started anew for each point. The manager, its HTTP server "
+         "and the load generator are in "
          "lamina-bench; so "
          "is a model in one process.</p></div>\n";
 }
 
 std::string VerdictSection(const DollarReport& report) {
   std::string html;
-  for (const ReportGroup& group : GroupsOf(report)) html += "<p class=\"verdict\">" + EscapeXml(VerdictOf(report, group)) + "</p>\n";
+  for (const ReportGroup& group : GroupsOf(report))
+    html += "<p class=\"verdict\">" + EscapeXml(VerdictOf(report, group)) + "</p>\n";
   return html.empty() ? "" : "<h2>Verdict</h2><div class=\"card\">\n" + html + "</div>\n";
 }
 
-// Nothing in it can end the script element that it stands in: only texts have these characters, and there they may be escaped.
+// Nothing in it can end the script element that it stands in: only texts have these characters, and
+// there they may be escaped.
 std::string JsonInScript(const ordered_json& json) {
   std::string out;
   for (const char c : json.dump(-1, ' ', true, ordered_json::error_handler_t::replace)) {
@@ -228,16 +246,18 @@ std::string JsonInScript(const ordered_json& json) {
 
 std::string Header(const DollarReport& report) {
   const Sweep& sweep = report.sweep;
-  std::string html =
-      fmt::format("<h1>{}</h1>\n<p class=\"soft\">Throughput, latency and tokens per dollar, by <code>lamina bench dollar</code></p>\n",
-                  EscapeXml(sweep.title));
+  std::string html = fmt::format(
+      "<h1>{}</h1>\n<p class=\"soft\">Throughput, latency and tokens per dollar, by <code>lamina "
+      "bench dollar</code></p>\n",
+      EscapeXml(sweep.title));
   html += "<div class=\"card\">" +
           Terms({{"measured", report.date + ", in " + DurationText(report.seconds)},
                  {"machine", report.machine},
                  {"lamina", report.version + ", commit " + report.commit},
                  {"sweep", WithoutFolders(sweep.path)},
                  {"answers", fmt::format("{} tokens each", sweep.load.output_tokens)},
-                 {"runs", fmt::format("{} of each point; the one with the median rate is shown", sweep.repeats)}}) +
+                 {"runs", fmt::format("{} of each point; the one with the median rate is shown",
+                                      sweep.repeats)}}) +
           "</div>\n<h2>What is compared</h2><div class=\"card\">";
   std::vector<std::pair<std::string, std::string>> shapes;
   for (const SweepShape& shape : sweep.shapes) shapes.emplace_back(shape.name, PriceText(shape));
@@ -252,30 +272,40 @@ std::string ToHtml(const DollarReport& report) {
   const ordered_json json = ToJson(report);
   const ordered_json& points = json["points"];
   std::string html = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">"
-      "<meta name=\"color-scheme\" content=\"light dark\"><title>{}</title>\n<style>{}</style></head>\n<body><main>\n",
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width\">"
+      "<meta name=\"color-scheme\" content=\"light "
+      "dark\"><title>{}</title>\n<style>{}</style></head>\n<body><main>\n",
       EscapeXml(report.sweep.title), kStyle);
   html += Header(report);
   for (const ReportGroup& group : GroupsOf(report)) html += GroupSection(report, group);
-  html += "<h2>All points</h2>\n" + PointsTable(points, kResultColumns, "results", [](const ordered_json&) { return true; });
-  const auto has_breakdown = [](const ordered_json& point) { return point.contains("breakdown") && !point["breakdown"].is_null(); };
+  html += "<h2>All points</h2>\n" +
+          PointsTable(points, kResultColumns, "results", [](const ordered_json&) { return true; });
+  const auto has_breakdown = [](const ordered_json& point) {
+    return point.contains("breakdown") && !point["breakdown"].is_null();
+  };
   if (std::any_of(points.begin(), points.end(), has_breakdown)) {
-    html += "<h2>Where the time of a step goes</h2>\n" + PointsTable(points, kBreakdownColumns, "steps", has_breakdown);
+    html += "<h2>Where the time of a step goes</h2>\n" +
+            PointsTable(points, kBreakdownColumns, "steps", has_breakdown);
     html +=
-        "<p class=\"soft\">Of the mean step, from /metrics. slices: linear layers on the compute node. messages: gathering and posting q, "
+        "<p class=\"soft\">Of the mean step, from /metrics. slices: linear layers on the compute "
+        "node. messages: gathering and posting q, "
         "k and v, "
-        "copying outputs, and attention of prompts. attention: of the slowest memory node, or in one process. network: on the way and not "
+        "copying outputs, and attention of prompts. attention: of the slowest memory node, or in "
+        "one process. network: on the way and not "
         "hidden "
-        "by anything; with several batches in flight also outputs that wait for the compute node. waiting: queues, and batches that share "
+        "by anything; with several batches in flight also outputs that wait for the compute node. "
+        "waiting: queues, and batches that share "
         "the nodes. manager: between two steps, HTTP included.</p>\n";
   }
   html += CommandsSection(report);
   html +=
-      "<h2>Raw data</h2><div class=\"card\"><p><span id=\"counts\">JSON</span> <button id=\"save\">Save as "
+      "<h2>Raw data</h2><div class=\"card\"><p><span id=\"counts\">JSON</span> <button "
+      "id=\"save\">Save as "
       "JSON</button></p></div>\n";
   html += VerdictSection(report) + "</main>\n";
-  html += "<script type=\"application/json\" id=\"raw\">" + JsonInScript(json) + "</script>\n<script>" + kScript +
-          "</script>\n</body></html>\n";
+  html += "<script type=\"application/json\" id=\"raw\">" + JsonInScript(json) +
+          "</script>\n<script>" + kScript + "</script>\n</body></html>\n";
   return html;
 }
 

@@ -16,7 +16,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json OptionalNumber(const std::optional<double>& value) { return value ? ordered_json(*value) : ordered_json(nullptr); }
+ordered_json OptionalNumber(const std::optional<double>& value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
+}
 
 const char* KindName(ShapeKind kind) {
   switch (kind) {
@@ -39,14 +41,17 @@ ordered_json ShapeJson(const SweepShape& shape) {
   ordered_json prices = ordered_json::array();
   if (shape.prices) {
     for (const NodePrice& node : shape.prices->nodes)
-      prices.push_back({{"device", node.device}, {"count", node.count}, {"price_per_hour", node.price_per_hour}});
+      prices.push_back({{"device", node.device},
+                        {"count", node.count},
+                        {"price_per_hour", node.price_per_hour}});
   }
   ordered_json json = {{"name", shape.name},
                        {"kind", KindName(shape.kind)},
                        {"model", WithoutFolders(shape.config.model_path)},
                        {"label", shape.label},
                        {"nodes", nodes},
-                       {"price_per_hour", shape.prices ? ordered_json(shape.prices->per_hour()) : ordered_json(nullptr)},
+                       {"price_per_hour", shape.prices ? ordered_json(shape.prices->per_hour())
+                                                       : ordered_json(nullptr)},
                        {"prices", prices}};
   if (!shape.prices) json["no_price"] = shape.no_price;
   if (shape.kind == ShapeKind::kEndpoint) json["url"] = shape.url;
@@ -55,10 +60,11 @@ ordered_json ShapeJson(const SweepShape& shape) {
 
 ordered_json BreakdownJson(const std::optional<StepBreakdown>& breakdown) {
   if (!breakdown) return nullptr;
-  return {{"step_ms", breakdown->step},           {"slices_ms", breakdown->slices},
-          {"messages_ms", breakdown->messages},   {"sampling_ms", breakdown->sampling},
-          {"attention_ms", breakdown->attention}, {"network_ms", breakdown->network},
-          {"waiting_ms", breakdown->waiting},     {"manager_ms", OptionalNumber(breakdown->manager)}};
+  return {
+      {"step_ms", breakdown->step},           {"slices_ms", breakdown->slices},
+      {"messages_ms", breakdown->messages},   {"sampling_ms", breakdown->sampling},
+      {"attention_ms", breakdown->attention}, {"network_ms", breakdown->network},
+      {"waiting_ms", breakdown->waiting},     {"manager_ms", OptionalNumber(breakdown->manager)}};
 }
 
 double Rounded(double seconds) { return std::round(seconds * 1e6) / 1e3; }  // ms, to 1 us
@@ -88,26 +94,30 @@ ordered_json RunJson(const PointRun& run) {
 
 ordered_json PointJson(const DollarReport& report, const PointResult& point) {
   const SweepShape& shape = report.sweep.shapes[point.point.shape];
-  ordered_json json = {{"shape", shape.name},
-                       {"series", SeriesName(report.sweep, point.point)},
-                       {"pipeline", point.point.pipeline},
-                       {"model", point.model},
-                       {"context", point.point.context},
-                       {"batch", point.point.batch},
-                       {"error", point.ok() ? ordered_json(nullptr) : ordered_json(WithoutFolders(point.error))}};
+  ordered_json json = {
+      {"shape", shape.name},
+      {"series", SeriesName(report.sweep, point.point)},
+      {"pipeline", point.point.pipeline},
+      {"model", point.model},
+      {"context", point.point.context},
+      {"batch", point.point.batch},
+      {"error", point.ok() ? ordered_json(nullptr) : ordered_json(WithoutFolders(point.error))}};
   if (point.ok()) {
     const ordered_json run = RunJson(point.median());
     json["tokens_per_s"] = point.median().tokens_per_s;
     json["lowest_tokens_per_s"] = point.lowest();
     json["highest_tokens_per_s"] = point.highest();
-    for (const char* key : {"median_ttft_ms", "median_tpot_ms", "p99_itl_ms", "breakdown"}) json[key] = run[key];
-    json["price_per_hour"] = shape.prices ? ordered_json(shape.prices->per_hour()) : ordered_json(nullptr);
+    for (const char* key : {"median_ttft_ms", "median_tpot_ms", "p99_itl_ms", "breakdown"})
+      json[key] = run[key];
+    json["price_per_hour"] =
+        shape.prices ? ordered_json(shape.prices->per_hour()) : ordered_json(nullptr);
     json["tokens_per_dollar"] = OptionalNumber(TokensPerDollar(report, point));
   }
   json["data_path"] = point.data_path;
   json["seconds"] = point.seconds;
   json["commands"] = ordered_json::array();
-  for (const std::string& command : point.commands) json["commands"].push_back(WithoutFolders(command));
+  for (const std::string& command : point.commands)
+    json["commands"].push_back(WithoutFolders(command));
   json["runs"] = ordered_json::array();
   for (const PointRun& run : point.runs) json["runs"].push_back(RunJson(run));
   return json;
@@ -129,16 +139,19 @@ std::map<std::string, double> CachedShares(const DollarReport& report) {
 
 }  // namespace
 
-// A path begins where a word does, or behind = and punctuation. What has one name only, as /metrics, is none, nor is what stands in a URL.
+// A path begins where a word does, or behind = and punctuation. What has one name only, as
+// /metrics, is none, nor is what stands in a URL.
 std::string WithoutFolders(const std::string& text) {
   constexpr std::string_view kBefore = " \t\n=:,;('\"[", kBehind = " \t\n=:,;)'\"]<>&";
   std::string out;
   for (size_t at = 0; at < text.size();) {
-    const bool begins =
-        text[at] == '/' && (at == 0 || kBefore.find(text[at - 1]) != std::string_view::npos) && !text.substr(at).starts_with("//");
+    const bool begins = text[at] == '/' &&
+                        (at == 0 || kBefore.find(text[at - 1]) != std::string_view::npos) &&
+                        !text.substr(at).starts_with("//");
     const size_t end = begins ? std::min(text.find_first_of(kBehind, at), text.size()) : at + 1;
     const std::string word = text.substr(at, end - at);
-    const size_t last = word.find_last_of('/', word.size() > 1 ? word.size() - 2 : 0);  // it may end with one
+    // It may end with one.
+    const size_t last = word.find_last_of('/', word.size() > 1 ? word.size() - 2 : 0);
     out += begins && last > 0 ? word.substr(last + 1) : word;
     at = end;
   }
@@ -152,8 +165,9 @@ std::optional<double> TokensPerDollar(const DollarReport& report, const PointRes
 }
 
 bool ReportGroup::has_prices(const DollarReport& report) const {
-  return std::any_of(series.begin(), series.end(),
-                     [&](const Series& one) { return TokensPerDollar(report, report.points[one.points[0]]); });
+  return std::any_of(series.begin(), series.end(), [&](const Series& one) {
+    return TokensPerDollar(report, report.points[one.points[0]]);
+  });
 }
 
 std::vector<ReportGroup> GroupsOf(const DollarReport& report) {
@@ -162,12 +176,16 @@ std::vector<ReportGroup> GroupsOf(const DollarReport& report) {
     const PointResult& point = report.points[i];
     if (!point.ok()) continue;
     const std::string& label = report.sweep.shapes[point.point.shape].label;
-    const std::string title = fmt::format("{}, context {}", label.empty() ? point.model : label, point.point.context);
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const ReportGroup& one) { return one.title == title; });
+    const std::string title =
+        fmt::format("{}, context {}", label.empty() ? point.model : label, point.point.context);
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const ReportGroup& one) { return one.title == title; });
     if (group == groups.end()) group = groups.insert(groups.end(), ReportGroup{title, {}});
     const std::string name = SeriesName(report.sweep, point.point);
-    auto series = std::find_if(group->series.begin(), group->series.end(), [&](const auto& one) { return one.name == name; });
-    if (series == group->series.end()) series = group->series.insert(group->series.end(), ReportGroup::Series{name, {}});
+    auto series = std::find_if(group->series.begin(), group->series.end(),
+                               [&](const auto& one) { return one.name == name; });
+    if (series == group->series.end())
+      series = group->series.insert(group->series.end(), ReportGroup::Series{name, {}});
     series->points.push_back(i);
   }
   return groups;
@@ -184,44 +202,63 @@ std::vector<std::string> NotesOf(const DollarReport& report) {
   const SweepLoad& load = report.sweep.load;
   std::vector<std::string> notes;
   if (report.num_not_measured > 0) {
-    notes.push_back(fmt::format("This page has {} of the sweep's {} points: it was written before the others were measured.",
-                                report.points.size(), report.points.size() + report.num_not_measured));
+    notes.push_back(
+        fmt::format("This page has {} of the sweep's {} points: it was written before the others "
+                    "were measured.",
+                    report.points.size(), report.points.size() + report.num_not_measured));
   }
   notes.push_back(
       load.prefill_left_out
-          ? "Prefill is left out: prompts appear with made-up K and V, and rates are those of decoding, from when all requests of "
+          ? "Prefill is left out: prompts appear with made-up K and V, and rates are those of "
+            "decoding, from when all requests of "
             "the batch have their first token. A service has to compute its prompts too."
-          : fmt::format("Prefill is in all rates: {} output tokens for prompts of the length that the table names, output tokens "
-                        "over the whole run. Shares of a step are means over all steps, those that computed prompts included.",
+          : fmt::format("Prefill is in all rates: {} output tokens for prompts of the length that "
+                        "the table names, output tokens "
+                        "over the whole run. Shares of a step are means over all steps, those that "
+                        "computed prompts included.",
                         load.output_tokens));
-  notes.push_back("The load is a closed loop of requests of one length: batch is how many are in flight. No service level is asked for.");
+  notes.push_back(
+      "The load is a closed loop of requests of one length: batch is how many are in flight. No "
+      "service level is asked for.");
   std::set<std::string> said;
   for (const SweepShape& shape : report.sweep.shapes) {
-    if (!shape.prices) notes.push_back(shape.name + ": no tokens per dollar, as " + shape.no_price + ".");
+    if (!shape.prices)
+      notes.push_back(shape.name + ": no tokens per dollar, as " + shape.no_price + ".");
     if (shape.config.has_modelled())
-      notes.push_back(shape.name + ": modelled devices take their time and compute nothing; processes and transports are this machine's.");
+      notes.push_back(shape.name +
+                      ": modelled devices take their time and compute nothing; processes and "
+                      "transports are this machine's.");
   }
   for (const PointResult& point : report.points) {
     const std::string series = SeriesName(report.sweep, point.point);
     if (!point.ok() || !said.insert(series).second) continue;
     const std::string& label = report.sweep.shapes[point.point.shape].label;
     if (!label.empty() && point.model != label)
-      notes.push_back(fmt::format("{}: the server calls its model '{}', which is taken for {}.", series, point.model, label));
+      notes.push_back(fmt::format("{}: the server calls its model '{}', which is taken for {}.",
+                                  series, point.model, label));
     if (point.median().figures.counted_by_events > 0)
-      notes.push_back(series + ": the server does not count tokens; events of its streams are taken for them, and may bring several each.");
+      notes.push_back(series +
+                      ": the server does not count tokens; events of its streams are taken for "
+                      "them, and may bring several each.");
     if (!point.median().breakdown) {
-      notes.push_back(series + ": where the time of a step goes cannot be had from this endpoint, as its /metrics have none of lamina's.");
+      notes.push_back(series +
+                      ": where the time of a step goes cannot be had from this endpoint, as its "
+                      "/metrics have none of lamina's.");
     } else if (!point.median().breakdown->manager) {
-      notes.push_back(series + ": the manager's part of a step cannot be had, as it is not known how many steps overlap.");
+      notes.push_back(series +
+                      ": the manager's part of a step cannot be had, as it is not known how many "
+                      "steps overlap.");
     }
   }
   for (const auto& [series, share] : CachedShares(report)) {
-    notes.push_back(fmt::format(
-        "{}: its prefix cache held {:.0f} % of the prompts' tokens in one run or more, so rates and first tokens are better than those of "
-        "prompts that are computed. Switch the cache off to compare.",
-        series, 100 * share));
+    notes.push_back(
+        fmt::format("{}: its prefix cache held {:.0f} % of the prompts' tokens in one run or more, "
+                    "so rates and first tokens are better than those of "
+                    "prompts that are computed. Switch the cache off to compare.",
+                    series, 100 * share));
   }
-  notes.push_back("Prices have in them what their source says: see " + WithoutFolders(report.sweep.price_table) +
+  notes.push_back("Prices have in them what their source says: see " +
+                  WithoutFolders(report.sweep.price_table) +
                   " for those that are not the YAML's own.");
   return notes;
 }
@@ -253,26 +290,32 @@ ordered_json ToJson(const DollarReport& report) {
                        {"verdicts", ordered_json::array()}};
   for (const SweepShape& shape : sweep.shapes) json["shapes"].push_back(ShapeJson(shape));
   for (const PointResult& point : report.points) json["points"].push_back(PointJson(report, point));
-  for (const ReportGroup& group : GroupsOf(report)) json["verdicts"].push_back(VerdictOf(report, group));
+  for (const ReportGroup& group : GroupsOf(report))
+    json["verdicts"].push_back(VerdictOf(report, group));
   return json;
 }
 
 std::string ToText(const DollarReport& report) {
   size_t width = 5;
-  for (const PointResult& point : report.points) width = std::max(width, SeriesName(report.sweep, point.point).size());
-  std::string out = fmt::format("{:{}} {:>8} {:>6} {:>12} {:>22} {:>10} {:>10} {:>8} {:>14}\n", "shape", width, "context", "batch",
-                                "tokens/s", "lowest to highest", "TTFT, ms", "TPOT, ms", "USD/h", "tokens/USD");
+  for (const PointResult& point : report.points)
+    width = std::max(width, SeriesName(report.sweep, point.point).size());
+  std::string out = fmt::format("{:{}} {:>8} {:>6} {:>12} {:>22} {:>10} {:>10} {:>8} {:>14}\n",
+                                "shape", width, "context", "batch", "tokens/s", "lowest to highest",
+                                "TTFT, ms", "TPOT, ms", "USD/h", "tokens/USD");
   for (const PointResult& point : report.points) {
-    out += fmt::format("{:{}} {:>8} {:>6}", SeriesName(report.sweep, point.point), width, point.point.context, point.point.batch);
+    out += fmt::format("{:{}} {:>8} {:>6}", SeriesName(report.sweep, point.point), width,
+                       point.point.context, point.point.batch);
     if (!point.ok()) {
       out += "  not measured: " + point.error + "\n";
       continue;
     }
     const SweepShape& shape = report.sweep.shapes[point.point.shape];
     const std::optional<double> per_dollar = TokensPerDollar(report, point);
-    out += fmt::format(" {:>12.1f} {:>22} {:>10.1f} {:>10.2f} {:>8} {:>14}\n", point.median().tokens_per_s,
-                       fmt::format("{:.1f} to {:.1f}", point.lowest(), point.highest()), point.median().figures.ttft.median,
-                       point.median().figures.tpot.median, shape.prices ? fmt::format("{:.2f}", shape.prices->per_hour()) : "-",
+    out += fmt::format(" {:>12.1f} {:>22} {:>10.1f} {:>10.2f} {:>8} {:>14}\n",
+                       point.median().tokens_per_s,
+                       fmt::format("{:.1f} to {:.1f}", point.lowest(), point.highest()),
+                       point.median().figures.ttft.median, point.median().figures.tpot.median,
+                       shape.prices ? fmt::format("{:.2f}", shape.prices->per_hour()) : "-",
                        per_dollar ? fmt::format("{:.0f}", *per_dollar) : "-");
   }
   for (const ReportGroup& group : GroupsOf(report)) out += VerdictOf(report, group) + '\n';

@@ -1,4 +1,5 @@
-// What a sweep showed: as JSON, as a page and as text. All numbers on the page are in the JSON, which is in the page.
+// What a sweep showed: as JSON, as a page and as text. All numbers on the page are in the JSON,
+// which is in the page.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,13 +14,15 @@ namespace lamina {
 
 struct DollarReport {
   Sweep sweep;
-  std::vector<PointResult> points;                      // as PointsOf, up to where it was ended early or goes on
+  // As PointsOf, up to where it was ended early or goes on.
+  std::vector<PointResult> points;
   size_t num_not_measured = 0;                          // points behind them
   std::string date, commit, version, machine, command;  // of the measurement
   double seconds = 0;                                   // that it took
 };
 
-// The text with only the last name of each absolute path in it: folders of the machine that measured are nobody's business.
+// The text with only the last name of each absolute path in it: folders of the machine that
+// measured are nobody's business.
 std::string WithoutFolders(const std::string& text);
 
 // Output tokens for a dollar at the median rate; none without a price. REQUIRES: point.ok().
@@ -38,7 +41,8 @@ struct ReportGroup {
 };
 std::vector<ReportGroup> GroupsOf(const DollarReport& report);
 
-// The point of the series that gives the most tokens per dollar, or per second if there is no price. REQUIRES: the series has points.
+// The point of the series that gives the most tokens per dollar, or per second if there is no
+// price. REQUIRES: the series has points.
 size_t BestOf(const DollarReport& report, const ReportGroup::Series& series);
 
 // What a reader has to know before comparing: what was left out, which numbers cannot be had.
@@ -46,8 +50,9 @@ std::vector<std::string> NotesOf(const DollarReport& report);
 
 nlohmann::ordered_json ToJson(const DollarReport& report);
 
-// One file that needs nothing else: tables, SVG charts, and ToJson in <script type="application/json" id="raw">. Texts are escaped. Cells
-// with numbers have data-point, an index into "points", and data-key, the name there.
+// One file that needs nothing else: tables, SVG charts, and ToJson in <script
+// type="application/json" id="raw">. Texts are escaped. Cells with numbers have data-point, an
+// index into "points", and data-key, the name there.
 std::string ToHtml(const DollarReport& report);
 
 // A table for terminals, and the verdicts.

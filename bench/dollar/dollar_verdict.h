@@ -17,11 +17,12 @@ Spread RateSpread(const PointResult& point);  // REQUIRES: point.ok()
 // None without a price. REQUIRES: point.ok().
 std::optional<Spread> DollarSpread(const DollarReport& report, const PointResult& point);
 
-// Whether every run of one is above every run of the other. Else the difference of their medians says nothing.
+// Whether every run of one is above every run of the other. Else the difference of their medians
+// says nothing.
 bool Differ(const Spread& a, const Spread& b);
 
-// One sentence about the best points of the group's series: which gives the most tokens per dollar, or per second without prices, and that
-// there is no difference where their runs overlap.
+// One sentence about the best points of the group's series: which gives the most tokens per dollar,
+// or per second without prices, and that there is no difference where their runs overlap.
 std::string VerdictOf(const DollarReport& report, const ReportGroup& group);
 
 }  // namespace lamina

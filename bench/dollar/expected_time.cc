@@ -5,17 +5,18 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cost/node_device.h"
 #include "bench/kernels/machine_limits.h"
-#include "manager/resolve_config.h"
 #include "cost/cost_model.h"
+#include "cost/node_device.h"
+#include "manager/resolve_config.h"
 #include "model/model_config.h"
 #include "splitter/slices.h"
 
 namespace lamina {
 namespace {
 
-constexpr double kStartSeconds = 1.0;  // daemons, connections, end; in one process there is little of it
+// Daemons, connections, end; in one process there is little of it.
+constexpr double kStartSeconds = 1.0;
 constexpr double kStartOneProcessSeconds = 0.2;
 constexpr double kLoadBytesPerSecond = 1e9;  // of weights
 constexpr int kPrefillChunk = 512;           // tokens of a step
@@ -45,13 +46,18 @@ Result<const ExpectedTime::Model*> ExpectedTime::ModelAt(const std::string& path
   return known.get();
 }
 
-Result<DeviceSpec> ExpectedTime::DeviceOf(const NodeConfig& node, const ClusterConfig& config, const Model& model) {
-  LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> device, FindModelledDevice(node.device, config.device_catalog));
+Result<DeviceSpec> ExpectedTime::DeviceOf(const NodeConfig& node, const ClusterConfig& config,
+                                          const Model& model) {
+  LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> device,
+                          FindModelledDevice(node.device, config.device_catalog));
   if (device) {
-    if (node.role == NodeRole::kCompute) LAMINA_RETURN_IF_ERROR(FitProfile(*device, model.config, device->tensor_parallel));
+    if (node.role == NodeRole::kCompute)
+      LAMINA_RETURN_IF_ERROR(FitProfile(*device, model.config, device->tensor_parallel));
     return *device;
   }
-  if (node.device != "cpu") return Unimplemented("nothing is known of device " + node.device + " of node '" + node.name + "'");
+  if (node.device != "cpu")
+    return Unimplemented("nothing is known of device " + node.device + " of node '" + node.name +
+                         "'");
   if (!machine_) {
     LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
     WorkerTeam team(0);
@@ -76,15 +82,18 @@ Result<double> ExpectedTime::Estimate(const SweepPoint& point) {
   }
   const DeviceSpec& attends = memory ? *memory : *compute;
   const ModelConfig& shape = model->config;
-  const AttentionHeads heads{shape.num_heads, shape.num_kv_heads, shape.head_dim, DTypeOf(config.kv_dtype, shape)};
+  const AttentionHeads heads{shape.num_heads, shape.num_kv_heads, shape.head_dim,
+                             DTypeOf(config.kv_dtype, shape)};
   AttentionLoad decode;
-  const int rows = (point.batch + std::max(1, num_memory) - 1) / std::max(1, num_memory);  // of the fullest memory node
+  // Of the fullest memory node.
+  const int rows = (point.batch + std::max(1, num_memory) - 1) / std::max(1, num_memory);
   for (int i = 0; i < rows; ++i) decode.AddDecode(point.context + load.output_tokens / 2);
   const double step = StepSeconds(*compute, model->sliced, shape.dtype, point.batch, point.batch) +
                       shape.num_layers * AttentionSeconds(attends, heads, decode);
   double prefill = 0;
   if (!load.prefill_left_out) {
-    const double chunks = std::ceil(static_cast<double>(point.batch) * point.context / kPrefillChunk);
+    const double chunks =
+        std::ceil(static_cast<double>(point.batch) * point.context / kPrefillChunk);
     AttentionLoad prompt;
     prompt.AddPrefill(0, point.context);
     const int chunk = std::min(kPrefillChunk, point.batch * point.context);
@@ -95,7 +104,8 @@ Result<double> ExpectedTime::Estimate(const SweepPoint& point) {
   const double run = load.waves * (prefill + load.output_tokens * step);
   const double bytes = config.has_modelled() ? 0 : static_cast<double>(model->weight_bytes);
   const bool one_process = sweep_.shapes[point.shape].kind == ShapeKind::kOneProcess;
-  return (one_process ? kStartOneProcessSeconds : kStartSeconds) + bytes / kLoadBytesPerSecond + warm_up + sweep_.repeats * run;
+  return (one_process ? kStartOneProcessSeconds : kStartSeconds) + bytes / kLoadBytesPerSecond +
+         warm_up + sweep_.repeats * run;
 }
 
 std::optional<double> ExpectedTime::Seconds(const SweepPoint& point) {

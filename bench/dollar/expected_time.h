@@ -1,4 +1,5 @@
-// How long a sweep will take, from the rooflines of the cost model: for --dry-run and the first guess of what is left.
+// How long a sweep will take, from the rooflines of the cost model: for --dry-run and the first
+// guess of what is left.
 #pragma once
 
 #include <map>
@@ -6,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "cost/device_catalog.h"
 #include "base/worker_team.h"
 #include "bench/dollar/sweep.h"
+#include "cost/device_catalog.h"
 
 namespace lamina {
 
@@ -18,14 +19,15 @@ class ExpectedTime {
   explicit ExpectedTime(const Sweep& sweep);
   ~ExpectedTime();
 
-  // Of a whole point, its start included; what the runtime and the network add is not in it. None: a server elsewhere, or a point that
-  // cannot be measured.
+  // Of a whole point, its start included; what the runtime and the network add is not in it. None:
+  // a server elsewhere, or a point that cannot be measured.
   std::optional<double> Seconds(const SweepPoint& point);
 
  private:
   struct Model;
   Result<const Model*> ModelAt(const std::string& path);
-  Result<DeviceSpec> DeviceOf(const NodeConfig& node, const ClusterConfig& config, const Model& model);
+  Result<DeviceSpec> DeviceOf(const NodeConfig& node, const ClusterConfig& config,
+                              const Model& model);
   Result<double> Estimate(const SweepPoint& point);
 
   const Sweep& sweep_;

@@ -7,7 +7,8 @@
 namespace lamina {
 namespace {
 
-// The value of label `name` in "{a=\"x\",b=\"y\"}"; "" if it is not there. Names of nodes have no quotes.
+// The value of label `name` in "{a=\"x\",b=\"y\"}"; "" if it is not there. Names of nodes have no
+// quotes.
 std::string LabelIn(std::string_view labels, std::string_view name) {
   const std::string key = std::string(name) + "=\"";
   const size_t at = labels.find(key);
@@ -18,19 +19,23 @@ std::string LabelIn(std::string_view labels, std::string_view name) {
 
 }  // namespace
 
-MetricGrowth::MetricGrowth(const std::string& before, const std::string& after) : before_(Parse(before)), after_(Parse(after)) {}
+MetricGrowth::MetricGrowth(const std::string& before, const std::string& after)
+    : before_(Parse(before)), after_(Parse(after)) {}
 
-// Lines are NAME{LABELS} VALUE. Those that differ in other labels, as the engines of one server do, are added.
+// Lines are NAME{LABELS} VALUE. Those that differ in other labels, as the engines of one server do,
+// are added.
 MetricGrowth::Values MetricGrowth::Parse(const std::string& text) {
   Values values;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with('#')) continue;
-    const size_t name_end = line.find_first_of("{ "), labels_end = line.rfind('}'), space = line.rfind(' ');
+    const size_t name_end = line.find_first_of("{ "), labels_end = line.rfind('}'),
+                 space = line.rfind(' ');
     if (name_end == std::string::npos || space == std::string::npos) continue;
     const bool has_labels = labels_end != std::string::npos && labels_end > name_end;
     const std::string labels = has_labels ? line.substr(name_end, labels_end - name_end) : "";
-    values[{line.substr(0, name_end), LabelIn(labels, "node")}] += std::strtod(line.c_str() + space, nullptr);
+    values[{line.substr(0, name_end), LabelIn(labels, "node")}] +=
+        std::strtod(line.c_str() + space, nullptr);
   }
   return values;
 }

@@ -21,7 +21,10 @@ const std::vector<double> kPercents = {90, 99};
 class PointClient {
  public:
   PointClient(const Sweep& sweep, const SweepPoint& point, const std::function<bool()>& interrupted)
-      : sweep_(sweep), shape_(sweep.shapes[point.shape]), point_(point), interrupted_(interrupted) {}
+      : sweep_(sweep),
+        shape_(sweep.shapes[point.shape]),
+        point_(point),
+        interrupted_(interrupted) {}
 
   Status Connect(const std::string& url) {
     LAMINA_ASSIGN_OR_RETURN(endpoint_, FindEndpoint(url, shape_.api_key, shape_.served_model));
@@ -42,7 +45,8 @@ class PointClient {
     workload.output_len = std::to_string(output_tokens);
     workload.num_prompts = num_requests;
     workload.seed = seed;
-    const TokenCounter counter = found_.tokenizer ? TokensOf(*found_.tokenizer, found_.dir) : EstimatedTokens();
+    const TokenCounter counter =
+        found_.tokenizer ? TokensOf(*found_.tokenizer, found_.dir) : EstimatedTokens();
     LAMINA_ASSIGN_OR_RETURN(const RequestTrace trace, MakeWorkload(workload, counter));
     BodyOptions options;
     // Lists of ids are exactly as long as they should be; of servers elsewhere not all take them.
@@ -63,10 +67,13 @@ class PointClient {
     load.ends_when = interrupted_;
     LAMINA_ASSIGN_OR_RETURN(LoadResult result, RunLoad(endpoint_.url, requests, load));
     if (result.ended_early) return PeerLost("interrupted");
-    const auto failed = std::ranges::count_if(result.records, [](const RequestRecord& record) { return !record.ok(); });
+    const auto failed = std::ranges::count_if(
+        result.records, [](const RequestRecord& record) { return !record.ok(); });
     if (failed == 0) return result;
-    const auto first = std::ranges::find_if(result.records, [](const RequestRecord& record) { return !record.ok(); });
-    return PeerLost(fmt::format("{} of {} requests failed: {}: {}", failed, result.records.size(), first->error_kind, first->error));
+    const auto first = std::ranges::find_if(
+        result.records, [](const RequestRecord& record) { return !record.ok(); });
+    return PeerLost(fmt::format("{} of {} requests failed: {}: {}", failed, result.records.size(),
+                                first->error_kind, first->error));
   }
 
   // "": the endpoint has none.
@@ -85,13 +92,16 @@ class PointClient {
   std::optional<HttpClient> metrics_;
 };
 
-Result<PointRun> MeasureRun(const Sweep& sweep, const SweepPoint& point, PointClient& client, const RunTimes& times, uint64_t seed) {
+Result<PointRun> MeasureRun(const Sweep& sweep, const SweepPoint& point, PointClient& client,
+                            const RunTimes& times, uint64_t seed) {
   const std::string before = client.Metrics();
-  LAMINA_ASSIGN_OR_RETURN(LoadResult load, client.Ask(point.batch * sweep.load.waves, sweep.load.output_tokens, seed));
+  LAMINA_ASSIGN_OR_RETURN(
+      LoadResult load, client.Ask(point.batch * sweep.load.waves, sweep.load.output_tokens, seed));
   PointRun run;
   run.figures = Evaluate(load, {}, kPercents);
   run.requests = std::move(load.records);
-  run.tokens_per_s = sweep.load.prefill_left_out ? DecodeTokensPerSecond(run.requests) : run.figures.output_throughput;
+  run.tokens_per_s = sweep.load.prefill_left_out ? DecodeTokensPerSecond(run.requests)
+                                                 : run.figures.output_throughput;
   RunTimes timed = times;
   timed.seconds = run.figures.duration;
   const std::string after = client.Metrics();
@@ -100,7 +110,8 @@ Result<PointRun> MeasureRun(const Sweep& sweep, const SweepPoint& point, PointCl
   return run;
 }
 
-Status MeasureRuns(const Sweep& sweep, const std::function<bool()>& interrupted, PointResult& result) {
+Status MeasureRuns(const Sweep& sweep, const std::function<bool()>& interrupted,
+                   PointResult& result) {
   const SweepPoint& point = result.point;
   const SweepShape& shape = sweep.shapes[point.shape];
   std::unique_ptr<ServedPoint> served;
@@ -114,15 +125,18 @@ Status MeasureRuns(const Sweep& sweep, const std::function<bool()>& interrupted,
     times.tensor_parallel_size = served->tensor_parallel_size();
   }
   PointClient client(sweep, point, interrupted);
-  const auto check = [&](const Status& status) {  // a daemon's death says more than the requests that it failed
+  // A daemon's death says more than the requests that it failed.
+  const auto check = [&](const Status& status) {
     if (status.ok() || served == nullptr || served->Check().ok()) return status;
     return served->Check();
   };
   LAMINA_RETURN_IF_ERROR(client.Connect(served != nullptr ? served->url() : shape.url));
   result.model = client.model();
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  uint64_t seed = PromptSeed(sweep, point, static_cast<uint64_t>(std::chrono::duration_cast<microseconds>(now).count()));
-  LAMINA_RETURN_IF_ERROR(check(client.Ask(point.batch, std::min(kWarmUpTokens, sweep.load.output_tokens), seed).status()));
+  uint64_t seed = PromptSeed(
+      sweep, point, static_cast<uint64_t>(std::chrono::duration_cast<microseconds>(now).count()));
+  LAMINA_RETURN_IF_ERROR(check(
+      client.Ask(point.batch, std::min(kWarmUpTokens, sweep.load.output_tokens), seed).status()));
   for (int i = 0; i < sweep.repeats; ++i) {
     Result<PointRun> run = MeasureRun(sweep, point, client, times, ++seed);
     LAMINA_RETURN_IF_ERROR(check(run.status()));
@@ -156,7 +170,9 @@ uint64_t PromptSeed(const Sweep& sweep, const SweepPoint& point, uint64_t starte
   const auto fixed = static_cast<uint64_t>(sweep.load.seed) * 1000003;
   if (sweep.shapes[point.shape].kind != ShapeKind::kEndpoint) return fixed;
   uint64_t seed = RandomStream(fixed, started_us).Bits();
-  for (const uint64_t part : {static_cast<uint64_t>(point.shape), static_cast<uint64_t>(point.context), static_cast<uint64_t>(point.batch)})
+  for (const uint64_t part :
+       {static_cast<uint64_t>(point.shape), static_cast<uint64_t>(point.context),
+        static_cast<uint64_t>(point.batch)})
     seed = RandomStream(seed, part).Bits();
   return seed;
 }
@@ -171,8 +187,9 @@ double DecodeTokensPerSecond(const std::vector<RequestRecord>& requests) {
   for (const RequestRecord& request : requests) {
     double at = request.sent + request.ttft;
     // Events may bring several tokens; the server's count is shared among those behind the first.
-    const double per_event =
-        request.itl.empty() ? 0 : static_cast<double>(request.output_tokens - 1) / static_cast<double>(request.itl.size());
+    const double per_event = request.itl.empty() ? 0
+                                                 : static_cast<double>(request.output_tokens - 1) /
+                                                       static_cast<double>(request.itl.size());
     for (const double gap : request.itl) {
       at += gap;
       if (at > start + 1e-9) tokens += per_event;
@@ -181,13 +198,15 @@ double DecodeTokensPerSecond(const std::vector<RequestRecord>& requests) {
   return end > start ? tokens / (end - start) : 0;
 }
 
-PointResult MeasurePoint(const Sweep& sweep, const SweepPoint& point, const std::function<bool()>& interrupted) {
+PointResult MeasurePoint(const Sweep& sweep, const SweepPoint& point,
+                         const std::function<bool()>& interrupted) {
   PointResult result;
   result.point = point;
   const TimePoint start = Clock::now();
   if (const Status status = MeasureRuns(sweep, interrupted, result); !status.ok()) {
     result.error = status.message();
-    result.interrupted = interrupted();  // at a terminal daemons get the signal too, and fail in their own ways
+    // At a terminal daemons get the signal too, and fail in their own ways.
+    result.interrupted = interrupted();
   }
   result.seconds = SecondsSince(start);
   return result;

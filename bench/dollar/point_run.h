@@ -13,11 +13,13 @@
 namespace lamina {
 
 struct PointRun {
-  double tokens_per_s = 0;  // of output; without prefill from when all sequences have their first token
+  // Of output; without prefill from when all sequences have their first token.
+  double tokens_per_s = 0;
   ServeFigures figures;
   std::vector<RequestRecord> requests;
   std::optional<StepBreakdown> breakdown;  // none: the endpoint does not tell
-  std::optional<double> cached_share;      // of the prompts' tokens, that the endpoint had in a prefix cache; none: it does not tell
+  // Of the prompts' tokens, that the endpoint had in a prefix cache; none: it does not tell.
+  std::optional<double> cached_share;
 };
 
 struct PointResult {
@@ -37,16 +39,20 @@ struct PointResult {
   double highest() const;  // likewise
 };
 
-// Of the prompts of a point's warm-up; its runs count up from there. What the sweep starts itself is new for each point and gets the same
-// prompts each time. A server that runs already may keep prompts in a prefix cache, so that no two points ask it alike, nor two sweeps:
-// `started_us` is the time of day.
+// Of the prompts of a point's warm-up; its runs count up from there. What the sweep starts itself
+// is new for each point and gets the same prompts each time. A server that runs already may keep
+// prompts in a prefix cache, so that no two points ask it alike, nor two sweeps: `started_us` is
+// the time of day.
 uint64_t PromptSeed(const Sweep& sweep, const SweepPoint& point, uint64_t started_us);
 
-// Output tokens per second from when all requests have their first token. REQUIRES: all are in flight at the same time and were answered.
+// Output tokens per second from when all requests have their first token. REQUIRES: all are in
+// flight at the same time and were answered.
 double DecodeTokensPerSecond(const std::vector<RequestRecord>& requests);
 
-// Starts what serves, asks a few tokens of it to warm it up, then the load `sweep.repeats` times with prompts of their own. Whatever goes
-// wrong is in the result. `interrupted`: asked now and then; true ends it early.
-PointResult MeasurePoint(const Sweep& sweep, const SweepPoint& point, const std::function<bool()>& interrupted);
+// Starts what serves, asks a few tokens of it to warm it up, then the load `sweep.repeats` times
+// with prompts of their own. Whatever goes wrong is in the result. `interrupted`: asked now and
+// then; true ends it early.
+PointResult MeasurePoint(const Sweep& sweep, const SweepPoint& point,
+                         const std::function<bool()>& interrupted);
 
 }  // namespace lamina

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <set>
 
+#include "api/http_server.h"
 #include "bench/in_process_executor.h"
-#include "manager/prefilled_executor.h"
 #include "bench/serve/served_endpoint.h"
 #include "manager/cluster_commands.h"
 #include "manager/cluster_executor.h"
 #include "manager/local_cluster.h"
-#include "api/http_server.h"
+#include "manager/prefilled_executor.h"
 #include "manager/resolve_config.h"
 #include "manager/serving_engine.h"
 
@@ -20,7 +20,8 @@ namespace {
 
 class LocalPoint : public ServedPoint {
  public:
-  LocalPoint(const Sweep& sweep, const SweepPoint& point) : load_(sweep.load), shape_(sweep.shapes[point.shape]), point_(point) {}
+  LocalPoint(const Sweep& sweep, const SweepPoint& point)
+      : load_(sweep.load), shape_(sweep.shapes[point.shape]), point_(point) {}
 
   Status StartAll() {
     LAMINA_RETURN_IF_ERROR(Configure());
@@ -34,7 +35,8 @@ class LocalPoint : public ServedPoint {
     LAMINA_RETURN_IF_ERROR(CheckRoom(*executor));
     ServingEngineOptions options = ServingEngineOptions::Of(config_, model_);
     if (load_.prefill_left_out) {
-      options.scheduler.max_num_batched_tokens = point_.batch * (point_.context + 1);  // all prompts appear in one step
+      // All prompts appear in one step.
+      options.scheduler.max_num_batched_tokens = point_.batch * (point_.context + 1);
       executor = std::make_unique<PrefilledExecutor>(std::move(executor));
     }
     metrics_ = std::make_unique<Metrics>(config_.served_name);
@@ -45,13 +47,17 @@ class LocalPoint : public ServedPoint {
 
   std::string url() const override { return fmt::format("http://127.0.0.1:{}", server_->port()); }
   Status Check() override { return daemons_ != nullptr ? daemons_->Check() : OkStatus(); }
-  int num_batches() const override { return config_.pipeline == "auto" ? 0 : std::max(1, std::min(config_.num_batches, point_.batch)); }
+  int num_batches() const override {
+    return config_.pipeline == "auto" ? 0
+                                      : std::max(1, std::min(config_.num_batches, point_.batch));
+  }
   int tensor_parallel_size() const override { return config_.tensor_parallel_size; }
 
   std::vector<std::string> commands() const override {
     if (daemons_ == nullptr) return {};
     std::vector<std::string> commands;
-    for (const DaemonCommand& daemon : DaemonCommands(config_, "", false)) commands.push_back(ShellJoin(daemon.argv));
+    for (const DaemonCommand& daemon : DaemonCommands(config_, "", false))
+      commands.push_back(ShellJoin(daemon.argv));
     return commands;
   }
 
@@ -74,13 +80,15 @@ class LocalPoint : public ServedPoint {
     config_.max_num_seqs = point_.batch;
     config_.max_num_batched_tokens = std::max(config_.max_num_batched_tokens, point_.batch);
     config_.max_num_queued_reqs = std::max(config_.max_num_queued_reqs, point_.batch);
-    config_.step_timeout = std::max<Clock::duration>(config_.step_timeout, std::chrono::minutes(10));
+    config_.step_timeout =
+        std::max<Clock::duration>(config_.step_timeout, std::chrono::minutes(10));
     LAMINA_ASSIGN_OR_RETURN(model_, ModelConfig::Load(config_.model_path));
     LAMINA_RETURN_IF_ERROR(ResolveConfig(config_, model_));
     const int64_t length = point_.context + load_.output_tokens;
     if (length <= config_.max_model_len) return OkStatus();
-    return InvalidArgument(fmt::format("{} tokens of prompt and {} of answer are more than the model's {}", point_.context,
-                                       load_.output_tokens, config_.max_model_len));
+    return InvalidArgument(
+        fmt::format("{} tokens of prompt and {} of answer are more than the model's {}",
+                    point_.context, load_.output_tokens, config_.max_model_len));
   }
 
   Result<std::unique_ptr<StepExecutor>> StartInProcess() {
@@ -92,10 +100,12 @@ class LocalPoint : public ServedPoint {
     options.limits.set_max_num_batched_tokens(config_.max_num_batched_tokens);
     options.limits.set_max_model_len(config_.max_model_len);
     options.kv_dtype = config_.kv_dtype;
-    options.kv_tokens =
-        node.memory_bytes > 0 ? node.memory_bytes / KvBytesPerToken(model_, config_.kv_dtype) : point_.batch * LengthInSlots();
+    options.kv_tokens = node.memory_bytes > 0
+                            ? node.memory_bytes / KvBytesPerToken(model_, config_.kv_dtype)
+                            : point_.batch * LengthInSlots();
     options.num_threads = node.threads;
-    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> executor, InProcessExecutor::Create(options));
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> executor,
+                            InProcessExecutor::Create(options));
     return std::unique_ptr<StepExecutor>(std::move(executor));
   }
 
@@ -106,7 +116,8 @@ class LocalPoint : public ServedPoint {
     local.device_catalog = config_.device_catalog;
     LAMINA_ASSIGN_OR_RETURN(daemons_, LocalCluster::Create(local));
     config_.nodes = daemons_->config().nodes;
-    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor, ClusterExecutor::Connect(config_, model_, {}));
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor,
+                            ClusterExecutor::Connect(config_, model_, {}));
     return std::unique_ptr<StepExecutor>(std::move(executor));
   }
 
@@ -121,7 +132,8 @@ class LocalPoint : public ServedPoint {
     }
     if (config_.spread_tokens > 0) room = total / LengthInSlots();
     if (room >= point_.batch) return OkStatus();
-    return OutOfSpace(fmt::format("the KV memory holds {} sequences of {} tokens", room, LengthInSlots()));
+    return OutOfSpace(
+        fmt::format("the KV memory holds {} sequences of {} tokens", room, LengthInSlots()));
   }
 
   Status StartServer() {
@@ -153,7 +165,8 @@ class LocalPoint : public ServedPoint {
 
 }  // namespace
 
-Result<std::unique_ptr<ServedPoint>> ServedPoint::Start(const Sweep& sweep, const SweepPoint& point) {
+Result<std::unique_ptr<ServedPoint>> ServedPoint::Start(const Sweep& sweep,
+                                                        const SweepPoint& point) {
   auto served = std::make_unique<LocalPoint>(sweep, point);
   LAMINA_RETURN_IF_ERROR(served->StartAll());
   return std::unique_ptr<ServedPoint>(std::move(served));

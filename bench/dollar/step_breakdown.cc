@@ -6,7 +6,9 @@
 #include "bench/dollar/metric_growth.h"
 
 namespace lamina {
-std::optional<StepBreakdown> BreakdownBetween(const std::string& metrics_before, const std::string& metrics_after, const RunTimes& run) {
+std::optional<StepBreakdown> BreakdownBetween(const std::string& metrics_before,
+                                              const std::string& metrics_after,
+                                              const RunTimes& run) {
   const MetricGrowth growth(metrics_before, metrics_after);
   const double steps = growth.Sum("lamina:step_seconds_count");
   if (!(steps > 0)) return std::nullopt;
@@ -18,7 +20,8 @@ std::optional<StepBreakdown> BreakdownBetween(const std::string& metrics_before,
   const double post = rank_ms * growth.Sum("lamina:post_seconds_total");
   const std::map<std::string, double> attention = growth.ByNode("lamina:attention_seconds_total");
   const auto slowest =
-      std::max_element(attention.begin(), attention.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+      std::max_element(attention.begin(), attention.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
   double wire = 0;
   if (slowest == attention.end()) {
     out.attention = post;
@@ -34,11 +37,13 @@ std::optional<StepBreakdown> BreakdownBetween(const std::string& metrics_before,
   rest -= out.attention;
   out.network = std::min(wire, rest);
   out.waiting = rest - out.network;
-  if (run.num_batches > 0) out.manager = std::max(0.0, ms * run.seconds * run.num_batches - out.step);
+  if (run.num_batches > 0)
+    out.manager = std::max(0.0, ms * run.seconds * run.num_batches - out.step);
   return out;
 }
 
-std::optional<double> CachedShareBetween(const std::string& metrics_before, const std::string& metrics_after) {
+std::optional<double> CachedShareBetween(const std::string& metrics_before,
+                                         const std::string& metrics_after) {
   const MetricGrowth growth(metrics_before, metrics_after);
   const double prompts = growth.Sum("vllm:prefix_cache_queries_total");
   if (!(prompts > 0)) return std::nullopt;

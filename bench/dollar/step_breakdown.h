@@ -1,5 +1,6 @@
-// What a server's /metrics say before and after a run: where the time of a step went, and what a prefix cache spared. In a step every
-// sequence of the batch gets a token, so it is the latency per token too.
+// What a server's /metrics say before and after a run: where the time of a step went, and what a
+// prefix cache spared. In a step every sequence of the batch gets a token, so it is the latency per
+// token too.
 #pragma once
 
 #include <optional>
@@ -7,16 +8,22 @@
 
 namespace lamina {
 
-// Milliseconds of the mean step. Each part is what the step waited for, so that together they are `step` and `manager`.
+// Milliseconds of the mean step. Each part is what the step waited for, so that together they are
+// `step` and `manager`.
 struct StepBreakdown {
-  double step = 0;                // on the compute nodes, from its order to its result
-  double slices = 0;              // running slices
-  double messages = 0;            // gathering and posting q, k and v, copying outputs; where prompts are computed, their attention
-  double sampling = 0;            // logits become tokens
-  double attention = 0;           // on the slowest memory node; without memory nodes on the compute node
-  double network = 0;             // q, k, v and outputs on their way, as far as nothing else happened meanwhile
-  double waiting = 0;             // the rest: queues, and batches that share the nodes
-  std::optional<double> manager;  // between two steps: scheduling, orders, results, HTTP; none if it is not known how many steps overlap
+  double step = 0;    // on the compute nodes, from its order to its result
+  double slices = 0;  // running slices
+  // Gathering and posting q, k and v, copying outputs; where prompts are computed, their attention.
+  double messages = 0;
+  double sampling = 0;  // logits become tokens
+  // On the slowest memory node; without memory nodes on the compute node.
+  double attention = 0;
+  // Q, k, v and outputs on their way, as far as nothing else happened meanwhile.
+  double network = 0;
+  double waiting = 0;  // the rest: queues, and batches that share the nodes
+  // Between two steps: scheduling, orders, results, HTTP; none if it is not known how many steps
+  // overlap.
+  std::optional<double> manager;
 };
 
 struct RunTimes {
@@ -26,10 +33,13 @@ struct RunTimes {
 };
 
 // None: the texts are not of a lamina server, or no step was made between them.
-std::optional<StepBreakdown> BreakdownBetween(const std::string& metrics_before, const std::string& metrics_after, const RunTimes& run);
+std::optional<StepBreakdown> BreakdownBetween(const std::string& metrics_before,
+                                              const std::string& metrics_after,
+                                              const RunTimes& run);
 
-// The share of the prompts' tokens that the server had in its prefix cache, by the metrics that lamina and vLLM have. None: it does not
-// say, or computed no prompt between them.
-std::optional<double> CachedShareBetween(const std::string& metrics_before, const std::string& metrics_after);
+// The share of the prompts' tokens that the server had in its prefix cache, by the metrics that
+// lamina and vLLM have. None: it does not say, or computed no prompt between them.
+std::optional<double> CachedShareBetween(const std::string& metrics_before,
+                                         const std::string& metrics_after);
 
 }  // namespace lamina

@@ -6,10 +6,10 @@
 #include <set>
 #include <sstream>
 
+#include "api/http_client.h"
+#include "base/yaml.h"
 #include "cost/device_catalog.h"
 #include "cost/node_device.h"
-#include "base/yaml.h"
-#include "api/http_client.h"
 #include "model/model_config.h"
 
 namespace lamina {
@@ -28,7 +28,8 @@ std::string BesideSweep(const std::string& sweep_path, const std::string& path) 
   return (fs::absolute(sweep_path, ignored).parent_path() / path).lexically_normal().string();
 }
 
-// Reads the file's parts and knows what they share. The price table is read when the first price is looked up.
+// Reads the file's parts and knows what they share. The price table is read when the first price is
+// looked up.
 class SweepReader {
  public:
   SweepReader(Sweep& sweep, YamlErrors& errors) : sweep_(sweep), errors_(errors) {}
@@ -63,9 +64,12 @@ class SweepReader {
     map.ReadChoice("prefill", &prefill, {"computed", "left-out"});
     load.prefill_left_out = prefill == "left-out";
     map.ReadInt("waves", &load.waves, 1, 1000);
-    if (load.prefill_left_out && load.waves > 1) map.Fail("waves", "'waves' is for loads whose prefill is computed: expected 1");
+    if (load.prefill_left_out && load.waves > 1)
+      map.Fail("waves", "'waves' is for loads whose prefill is computed: expected 1");
     if (load.prefill_left_out && load.output_tokens < 2)
-      map.Fail("output_tokens", "'output_tokens' is 1: without prefill expected at least 2, as the first token belongs to the prompt");
+      map.Fail("output_tokens",
+               "'output_tokens' is 1: without prefill expected at least 2, as the first token "
+               "belongs to the prompt");
     map.ReadInt("seed", &load.seed, 0, 1 << 30);
     map.ReadDuration("timeout", &load.timeout);
     map.Close();
@@ -78,9 +82,11 @@ class SweepReader {
     map.Close();
     if (model_.model_path.empty()) return;
     model_.model_path = BesideSweep(sweep_.path, model_.model_path);
-    while (model_.model_path.size() > 1 && model_.model_path.back() == '/') model_.model_path.pop_back();
+    while (model_.model_path.size() > 1 && model_.model_path.back() == '/')
+      model_.model_path.pop_back();
     model_.served_name = fs::path(model_.model_path).filename().string();
-    if (const auto config = ModelConfig::Load(model_.model_path); !config.ok()) map.Fail("path", "'path': " + config.status().message());
+    if (const auto config = ModelConfig::Load(model_.model_path); !config.ok())
+      map.Fail("path", "'path': " + config.status().message());
   }
 
   void ReadShape(YamlMap& map) {
@@ -88,7 +94,8 @@ class SweepReader {
     map.Require("name");
     map.ReadString("name", &shape.name);
     if (!shape.name.empty()) map.Rename("shape '" + shape.name + "'");
-    if (!names_.insert(shape.name).second) map.Fail("name", "there are two shapes with the name '" + shape.name + "'");
+    if (!names_.insert(shape.name).second)
+      map.Fail("name", "there are two shapes with the name '" + shape.name + "'");
     ReadKind(map, shape);
     if (shape.kind == ShapeKind::kCluster) {
       shape.pipelines = pipelines_.empty() ? std::vector{shape.config.pipeline} : pipelines_;
@@ -98,7 +105,8 @@ class SweepReader {
     } else {
       shape.pipelines = {""};
     }
-    shape.label = shape.kind == ShapeKind::kEndpoint ? model_.served_name : shape.config.served_name;
+    shape.label =
+        shape.kind == ShapeKind::kEndpoint ? model_.served_name : shape.config.served_name;
     map.ReadString("label", &shape.label);
     map.Close();
     sweep_.shapes.push_back(std::move(shape));
@@ -107,8 +115,10 @@ class SweepReader {
   void ReadKind(YamlMap& map, SweepShape& shape) {
     const auto has = [&](const char* key) { return map.Has(key); };
     if (std::ranges::count_if(kKinds, has) != 1)
-      return errors_.Add(map.line(), map.section() + " needs one of one_process, nodes, cluster and url, and has " +
-                                         (std::ranges::any_of(kKinds, has) ? "several" : "none"));
+      return errors_.Add(map.line(),
+                         map.section() +
+                             " needs one of one_process, nodes, cluster and url, and has " +
+                             (std::ranges::any_of(kKinds, has) ? "several" : "none"));
     if (has("one_process")) return ReadOneProcess(map, shape);
     if (has("nodes")) return ReadNodes(map, shape);
     if (has("cluster")) return ReadClusterFile(map, shape);
@@ -142,10 +152,12 @@ class SweepReader {
       int count = 1;
       item.ReadInt("count", &count, 1, 64);
       item.ReadString("device", &node.device);
-      if (const auto device = FindModelledDevice(node.device, shape.config.device_catalog); !device.ok())
+      if (const auto device = FindModelledDevice(node.device, shape.config.device_catalog);
+          !device.ok())
         item.Fail("device", "'device': " + device.status().message());
       item.ReadInt("threads", &node.threads, 0, 4096);
-      if (node.role == NodeRole::kMemory) item.Require("memory", "how much it may use for the KV cache, for example 4GiB");
+      if (node.role == NodeRole::kMemory)
+        item.Require("memory", "how much it may use for the KV cache, for example 4GiB");
       item.ReadSize("memory", &node.memory_bytes, 0);
       AddPrice(item, shape, node, count, ReadPrice(item));
       int& number = node.role == NodeRole::kCompute ? num_compute : num_memory;
@@ -160,7 +172,8 @@ class SweepReader {
 
   static void CheckRoles(YamlMap& map, const SweepShape& shape, int num_compute, int num_memory) {
     if (num_compute == 0) map.Fail("nodes", "no node has the role compute: at least one must");
-    if (num_compute > 1 && num_memory == 0) map.Fail("nodes", "several compute nodes need a node with the role memory");
+    if (num_compute > 1 && num_memory == 0)
+      map.Fail("nodes", "several compute nodes need a node with the role memory");
     for (const NodeConfig& node : shape.config.nodes) {
       if (node.role != NodeRole::kCompute) continue;
       if (num_memory > 0 && node.memory_bytes > 0)
@@ -176,7 +189,8 @@ class SweepReader {
     Result<ClusterConfig> config = ClusterConfig::Load(BesideSweep(sweep_.path, path));
     if (!config.ok()) return map.Fail("cluster", "'cluster': " + config.status().message());
     shape.config = *std::move(config);
-    for (const NodeConfig& node : shape.config.nodes) AddPrice(map, shape, node, 1, {node.price_per_hour, ""});
+    for (const NodeConfig& node : shape.config.nodes)
+      AddPrice(map, shape, node, 1, {node.price_per_hour, ""});
   }
 
   void ReadEndpoint(YamlMap& map, SweepShape& shape) {
@@ -190,12 +204,16 @@ class SweepReader {
     NodeConfig server;
     server.name = "server";
     AddPrice(map, shape, server, 1, price);
-    if (const auto url = HttpUrl::Parse(shape.url); !url.ok()) map.Fail("url", "'url': " + url.status().message());
-    if (sweep_.load.prefill_left_out) map.Fail("url", "'prefill' is left-out, and a server at a url always computes its prompts");
+    if (const auto url = HttpUrl::Parse(shape.url); !url.ok())
+      map.Fail("url", "'url': " + url.status().message());
+    if (sweep_.load.prefill_left_out)
+      map.Fail("url", "'prefill' is left-out, and a server at a url always computes its prompts");
   }
 
   void UseModel(YamlMap& map, SweepShape& shape) {
-    if (model_.model_path.empty()) errors_.Add(map.line(), map.section() + " needs a model: give 'model: {path: FOLDER}' at the top level");
+    if (model_.model_path.empty())
+      errors_.Add(map.line(),
+                  map.section() + " needs a model: give 'model: {path: FOLDER}' at the top level");
     shape.config = model_;
     shape.config.name = "dollar";
     shape.config.pipeline = "none";  // its nodes share this machine's cores
@@ -205,24 +223,31 @@ class SweepReader {
     PriceWords price;
     map.ReadDouble("price_per_hour", &price.per_hour);
     map.ReadString("priced_as", &price.priced_as);
-    if (price.per_hour > 0 && !price.priced_as.empty()) map.Fail("priced_as", "give one of 'priced_as' and 'price_per_hour'");
+    if (price.per_hour > 0 && !price.priced_as.empty())
+      map.Fail("priced_as", "give one of 'priced_as' and 'price_per_hour'");
     return price;
   }
 
   // Adds `count` such nodes to the shape's price; one without a price leaves the shape without.
-  void AddPrice(YamlMap& map, SweepShape& shape, const NodeConfig& node, int count, const PriceWords& words) {
+  void AddPrice(YamlMap& map, SweepShape& shape, const NodeConfig& node, int count,
+                const PriceWords& words) {
     NodePrice price{node.device, count, words.per_hour};
     const bool modelled = node.device.starts_with(kModelledPrefix);
-    const std::string device = !words.priced_as.empty() ? words.priced_as : modelled ? node.device.substr(kModelledPrefix.size()) : "";
+    const std::string device = !words.priced_as.empty() ? words.priced_as
+                               : modelled               ? node.device.substr(kModelledPrefix.size())
+                                                        : "";
     if (price.price_per_hour == 0 && !device.empty()) {
       if (!catalog_) catalog_.emplace(DeviceCatalog::Load(sweep_.price_table));
-      const Result<DeviceSpec> found = catalog_->ok() ? (*catalog_)->Find(device) : Result<DeviceSpec>(catalog_->status());
-      if (!found.ok() && !words.priced_as.empty()) return map.Fail("priced_as", "'priced_as': " + found.status().message());
+      const Result<DeviceSpec> found =
+          catalog_->ok() ? (*catalog_)->Find(device) : Result<DeviceSpec>(catalog_->status());
+      if (!found.ok() && !words.priced_as.empty())
+        return map.Fail("priced_as", "'priced_as': " + found.status().message());
       if (found.ok()) price.price_per_hour = found->price_per_hour;
       price.device = device;
     }
     if (price.price_per_hour == 0 && shape.no_price.empty())
-      shape.no_price = "no price_per_hour is known of " + (node.name.empty() ? device.empty() ? "a node" : device : node.name);
+      shape.no_price = "no price_per_hour is known of " +
+                       (node.name.empty() ? device.empty() ? "a node" : device : node.name);
     if (!shape.no_price.empty()) return shape.prices.reset();
     if (!shape.prices) shape.prices.emplace();
     shape.prices->table = sweep_.price_table;
@@ -266,7 +291,8 @@ std::vector<SweepPoint> PointsOf(const Sweep& sweep) {
   for (size_t shape = 0; shape < sweep.shapes.size(); ++shape) {
     for (const std::string& pipeline : sweep.shapes[shape].pipelines) {
       for (const int context : sweep.load.contexts) {
-        for (const int batch : sweep.load.batches) points.push_back({shape, pipeline, context, batch});
+        for (const int batch : sweep.load.batches)
+          points.push_back({shape, pipeline, context, batch});
       }
     }
   }

@@ -1,5 +1,6 @@
-// What `lamina bench dollar` compares, from one YAML: shapes, each a way to serve a model for so many dollars per hour, under the loads of
-// a sweep. configs/dollar-local.yaml is an example, docs/bench-dollar.md names all keys.
+// What `lamina bench dollar` compares, from one YAML: shapes, each a way to serve a model for so
+// many dollars per hour, under the loads of a sweep. configs/dollar-local.yaml is an example,
+// docs/bench-dollar.md names all keys.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +9,9 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "manager/cluster_config.h"
 #include "base/status.h"
 #include "bench/serve/serving_cost.h"
+#include "manager/cluster_config.h"
 
 namespace lamina {
 
@@ -23,11 +24,15 @@ enum class ShapeKind {
 struct SweepShape {
   std::string name;
   ShapeKind kind = ShapeKind::kCluster;
-  ClusterConfig config;  // kOneProcess: one compute node, whose memory is for KV (0: as much as a point needs). kEndpoint: none
+  // kOneProcess: one compute node, whose memory is for KV (0: as much as a point needs). kEndpoint:
+  // none.
+  ClusterConfig config;
   std::vector<std::string> pipelines;  // kCluster: at least one; else one ""
   std::optional<Prices> prices;
   std::string no_price;  // why there are none
-  std::string label;     // the model's name in the report: shapes of one label are held against each other. "": as the server calls it
+  // The model's name in the report: shapes of one label are held against each other. "": as the
+  // server calls it.
+  std::string label;
 
   // kEndpoint:
   std::string url, api_key;
@@ -36,11 +41,14 @@ struct SweepShape {
 };
 
 struct SweepLoad {
-  std::vector<int> batches = {1, 4, 16};  // requests in flight: when one is answered the next is sent
-  std::vector<int> contexts = {128};      // tokens of each prompt
-  int output_tokens = 64;                 // of each answer
-  bool prefill_left_out = false;          // prompts appear with made-up K and V, and only decoding is measured
-  int waves = 1;                          // requests of a run, as multiple of the batch; 1 without prefill
+  // Requests in flight: when one is answered the next is sent.
+  std::vector<int> batches = {1, 4, 16};
+  std::vector<int> contexts = {128};  // tokens of each prompt
+  int output_tokens = 64;             // of each answer
+  // Prompts appear with made-up K and V, and only decoding is measured.
+  bool prefill_left_out = false;
+  // Requests of a run, as multiple of the batch; 1 without prefill.
+  int waves = 1;
   int seed = 0;
   Clock::duration timeout = std::chrono::minutes(10);  // of one request
 };

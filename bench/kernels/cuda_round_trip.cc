@@ -15,12 +15,12 @@
 #include "base/inbox.h"
 #include "bench/kernels/cuda_samples.h"
 #include "bench/kernels/random_values.h"
-#include "plan/statistics.h"
 #include "compute_node/make_compute_device.h"
 #include "compute_node/remote_attention.h"
 #include "memory_node/memory_node.h"
-#include "wire/control.pb.h"
+#include "plan/statistics.h"
 #include "transport/control_channel.h"
+#include "wire/control.pb.h"
 
 namespace lamina {
 namespace {
@@ -34,7 +34,8 @@ const std::string kToken = "sixteen letters.";
 // Both nodes of one way, and the manager between them.
 class RoundTrip {
  public:
-  static Result<std::unique_ptr<RoundTrip>> Create(int device, const RoundTripCase& sizes, const std::string& polling) {
+  static Result<std::unique_ptr<RoundTrip>> Create(int device, const RoundTripCase& sizes,
+                                                   const std::string& polling) {
     std::unique_ptr<RoundTrip> trip(new RoundTrip(sizes));
     const KvShape kv{sizes.num_layers, sizes.num_kv_heads, sizes.head_dim, DType::kBF16};
     MemoryNodeOptions node;
@@ -42,8 +43,12 @@ class RoundTrip {
     node.memory_bytes = kv.bytes_per_token() * (sizes.context + sizes.num_steps + 1);
     LAMINA_ASSIGN_OR_RETURN(trip->node_, MemoryNode::Create(node));
     trip->thread_ = std::thread([node = trip->node_.get()] { node->Run(); });
-    LAMINA_ASSIGN_OR_RETURN(trip->manager_, ConnectControl(trip->node_->address(), {.hello = "benchmark"}, Deadline::After(seconds(10))));
-    trip->manager_->Start({.on_frame = [inbox = &trip->answers_](ControlFrame frame) { inbox->Push(std::move(frame)); }, .on_lost = {}});
+    LAMINA_ASSIGN_OR_RETURN(trip->manager_,
+                            ConnectControl(trip->node_->address(), {.hello = "benchmark"},
+                                           Deadline::After(seconds(10))));
+    trip->manager_->Start({.on_frame = [inbox = &trip->answers_](
+                                           ControlFrame frame) { inbox->Push(std::move(frame)); },
+                           .on_lost = {}});
     LAMINA_ASSIGN_OR_RETURN(const std::string offers, trip->Configure(polling));
     LAMINA_RETURN_IF_ERROR(trip->Connect(device, polling, offers));
     LAMINA_RETURN_IF_ERROR(trip->FillContext());
@@ -68,7 +73,8 @@ class RoundTrip {
     row.set_position(length_);
     row.set_slot(static_cast<uint32_t>(length_));
     LAMINA_RETURN_IF_ERROR(Order(order));
-    const std::vector<AttentionWork> work = {{.sequence = kSequence, .node = kMemory, .position = length_++}};
+    const std::vector<AttentionWork> work = {
+        {.sequence = kSequence, .node = kMemory, .position = length_++}};
     LAMINA_RETURN_IF_ERROR(AwaitOrder());
     attention_->BeginStep(0, step_, work);
     const TimePoint start = Clock::now();
@@ -76,7 +82,8 @@ class RoundTrip {
       attention_->Start(0, layer, q_.as<float>(), k_.as<float>(), v_.as<float>(), out_.as<float>());
       while (!attention_->Finish(0)) attention_->Poll();
     }
-    const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count() / sizes_.num_layers;
+    const double us =
+        std::chrono::duration<double, std::micro>(Clock::now() - start).count() / sizes_.num_layers;
     for (const auto& [sequence, status] : attention_->failures(0)) return status;
     attention_->EndStep(0);
     return us;
@@ -105,16 +112,20 @@ class RoundTrip {
     request.mutable_limits()->set_max_num_seqs(1);
     control::Configured answer;
     LAMINA_RETURN_IF_ERROR(Ask(control::CONFIGURE_MEMORY, request, answer));
-    if (answer.status() != 0) return Status(static_cast<StatusCode>(answer.status()), answer.message());
+    if (answer.status() != 0)
+      return Status(static_cast<StatusCode>(answer.status()), answer.message());
     return answer.offers();
   }
 
-  Status Ask(uint16_t type, const google::protobuf::MessageLite& request, google::protobuf::MessageLite& answer) {
+  Status Ask(uint16_t type, const google::protobuf::MessageLite& request,
+             google::protobuf::MessageLite& answer) {
     LAMINA_RETURN_IF_ERROR(manager_->Send(type, request.SerializeAsString()));
     pollfd entry{answers_.fd(), POLLIN, 0};
     poll(&entry, 1, 60'000);
     const std::optional<ControlFrame> frame = answers_.TryPop();
-    return frame && answer.ParseFromString(frame->payload) ? OkStatus() : TimedOut("the memory node did not answer");
+    return frame && answer.ParseFromString(frame->payload)
+               ? OkStatus()
+               : TimedOut("the memory node did not answer");
   }
 
   // It is taken up before what is asked behind it is answered.
@@ -133,13 +144,17 @@ class RoundTrip {
     options.polling = polling;
     options.self = kCompute;
     options.attention = {num_heads(), sizes_.num_kv_heads, sizes_.head_dim, 1, 0};
-    options.wire = {num_heads(), sizes_.num_kv_heads, sizes_.head_dim, DType::kBF16, 1, 1, DType::kBF16};
+    options.wire = {num_heads(), sizes_.num_kv_heads, sizes_.head_dim, DType::kBF16, 1,
+                    1,           DType::kBF16};
     options.num_layers = sizes_.num_layers;
     options.prefill_cache_tokens = 1;
-    LAMINA_ASSIGN_OR_RETURN(std::shared_ptr<Ladder> ladder, Ladder::Open(std::vector<std::string>{"shm"}));
-    const std::vector<MemoryPeerAddress> peers = {{kMemory, "m0", offers, kMemory, 0, sizes_.num_kv_heads}};
+    LAMINA_ASSIGN_OR_RETURN(std::shared_ptr<Ladder> ladder,
+                            Ladder::Open(std::vector<std::string>{"shm"}));
+    const std::vector<MemoryPeerAddress> peers = {
+        {kMemory, "m0", offers, kMemory, 0, sizes_.num_kv_heads}};
     LAMINA_ASSIGN_OR_RETURN(attention_,
-                            RemoteAttention::Create(options, std::move(ladder), peers, *compute_, Deadline::After(seconds(10))));
+                            RemoteAttention::Create(options, std::move(ladder), peers, *compute_,
+                                                    Deadline::After(seconds(10))));
     LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<cuda::Stream> stream, cuda::Stream::Create());
     const auto q_elements = static_cast<size_t>(num_heads() * sizes_.head_dim),
                kv_elements = static_cast<size_t>(sizes_.num_kv_heads * sizes_.head_dim);
@@ -186,8 +201,10 @@ constexpr int kWarmUp = 4;  // steps
 Result<Measurement> MeasureRoundTrip(int device, const RoundTripCase& sizes) {
   RoundTripCase with_warm_up = sizes;
   with_warm_up.num_steps += kWarmUp;
-  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<RoundTrip> devices, RoundTrip::Create(device, with_warm_up, "device"));
-  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<RoundTrip> hosts, RoundTrip::Create(device, with_warm_up, "host"));
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<RoundTrip> devices,
+                          RoundTrip::Create(device, with_warm_up, "device"));
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<RoundTrip> hosts,
+                          RoundTrip::Create(device, with_warm_up, "host"));
   std::vector<double> device_us, host_us;
   for (int step = 0; step < with_warm_up.num_steps; ++step) {
     LAMINA_ASSIGN_OR_RETURN(const double by_devices, devices->Step());
@@ -198,7 +215,10 @@ Result<Measurement> MeasureRoundTrip(int device, const RoundTripCase& sizes) {
   }
   Measurement m;
   m.name = "attention_round_trip";
-  m.sizes = {{"head_dim", sizes.head_dim}, {"group", sizes.group}, {"context", sizes.context}, {"rows", 1}};
+  m.sizes = {{"head_dim", sizes.head_dim},
+             {"group", sizes.group},
+             {"context", sizes.context},
+             {"rows", 1}};
   m.value = Percentile(device_us, 0.5);
   m.unit = "us";
   m.p99 = Percentile(device_us, 0.99);

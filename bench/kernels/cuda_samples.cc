@@ -12,23 +12,27 @@
 namespace lamina {
 namespace {
 
-constexpr double kSampleSeconds = 0.02;  // of a sample: a launch and the wait at its end are then lost in it
+// Of a sample: a launch and the wait at its end are then lost in it.
+constexpr double kSampleSeconds = 0.02;
 
 }  // namespace
 
 Result<cuda::DeviceBuffer> Filled(size_t n, DType dtype, cuda::Stream& stream) {
   constexpr size_t kDifferent = 65521;  // a prime: rows begin at different ones
-  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer values, Uploaded(RandomValues(std::min(n, kDifferent), 3), stream));
-  LAMINA_ASSIGN_OR_RETURN(cuda::DeviceBuffer buffer, cuda::DeviceBuffer::Create(n * ElementSize(dtype)));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer values,
+                          Uploaded(RandomValues(std::min(n, kDifferent), 3), stream));
+  LAMINA_ASSIGN_OR_RETURN(cuda::DeviceBuffer buffer,
+                          cuda::DeviceBuffer::Create(n * ElementSize(dtype)));
   for (size_t at = 0; at < n; at += kDifferent) {
-    cuda::ConvertFromFloat(values.as<float>(), static_cast<int64_t>(std::min(kDifferent, n - at)), dtype,
-                           buffer.as<std::byte>() + at * ElementSize(dtype), stream);
+    cuda::ConvertFromFloat(values.as<float>(), static_cast<int64_t>(std::min(kDifferent, n - at)),
+                           dtype, buffer.as<std::byte>() + at * ElementSize(dtype), stream);
   }
   LAMINA_RETURN_IF_ERROR(stream.Synchronize());
   return buffer;
 }
 
-TimedLaunches::TimedLaunches(std::function<void()> launch, cuda::Stream& stream) : launch_(std::move(launch)), stream_(stream) {
+TimedLaunches::TimedLaunches(std::function<void()> launch, cuda::Stream& stream)
+    : launch_(std::move(launch)), stream_(stream) {
   for (int i = 0; i < 2; ++i) Seconds();  // warm-up: slices are recorded as graphs the second time
   times_ = static_cast<int>(std::clamp(kSampleSeconds / Seconds(), 1.0, 1000.0));
 }

@@ -12,7 +12,8 @@ namespace lamina {
 
 template <typename T>
 Result<cuda::DeviceBuffer> Uploaded(const std::vector<T>& values, cuda::Stream& stream) {
-  LAMINA_ASSIGN_OR_RETURN(cuda::DeviceBuffer buffer, cuda::DeviceBuffer::Create(values.size() * sizeof(T)));
+  LAMINA_ASSIGN_OR_RETURN(cuda::DeviceBuffer buffer,
+                          cuda::DeviceBuffer::Create(values.size() * sizeof(T)));
   cuda::CopyToDevice(buffer.data(), values.data(), buffer.size_bytes(), stream);
   LAMINA_RETURN_IF_ERROR(stream.Synchronize());
   return buffer;

@@ -15,8 +15,8 @@
 #include "bench/kernels/kv_churn.h"
 #include "bench/kernels/machine_memory.h"
 #include "bench/kernels/random_values.h"
-#include "plan/statistics.h"
 #include "kernels/reference/reference.h"
+#include "plan/statistics.h"
 
 namespace lamina {
 namespace {
@@ -27,8 +27,12 @@ constexpr int64_t kLongContext = 1 << 14;  // ageing the slab takes many seconds
 // One decode step's attention in one layer.
 class Step {
  public:
-  Step(const AttentionShape& shape, const KvView& kv, const std::vector<std::vector<TokenSlot>>& tables)
-      : shape_(shape), kv_(kv), tables_(tables), row_(static_cast<size_t>(shape.num_heads * shape.head_dim)) {
+  Step(const AttentionShape& shape, const KvView& kv,
+       const std::vector<std::vector<TokenSlot>>& tables)
+      : shape_(shape),
+        kv_(kv),
+        tables_(tables),
+        row_(static_cast<size_t>(shape.num_heads * shape.head_dim)) {
     q_ = RandomValues(tables.size() * row_, 5);
     out_.resize(q_.size());
     for (size_t i = 0; i < tables.size(); ++i) {
@@ -38,11 +42,18 @@ class Step {
     }
   }
 
-  int64_t row_bytes() const { return shape_.head_dim * static_cast<int64_t>(ElementSize(kv_.dtype)); }
+  int64_t row_bytes() const {
+    return shape_.head_dim * static_cast<int64_t>(ElementSize(kv_.dtype));
+  }
   int64_t kv_bytes() const { return num_tokens_ * 2 * shape_.num_kv_heads * row_bytes(); }
-  double mean_tokens() const { return static_cast<double>(num_tokens_) / static_cast<double>(tables_.size()); }  // of a sequence
+  // Of a sequence.
+  double mean_tokens() const {
+    return static_cast<double>(num_tokens_) / static_cast<double>(tables_.size());
+  }
   // Multiply-adds count two, for q k and for the weighted sum of v.
-  double operations_per_byte() const { return 4.0 * shape_.group() * shape_.head_dim / static_cast<double>(2 * row_bytes()); }
+  double operations_per_byte() const {
+    return 4.0 * shape_.group() * shape_.head_dim / static_cast<double>(2 * row_bytes());
+  }
 
   // GB/s of K and V.
   double Run(WorkerTeam& team) {
@@ -60,7 +71,8 @@ class Step {
     row.out = expected.data();
     reference::Attention(shape_, kv_, {&row, 1});
     for (size_t i = 0; i < row_; ++i) {
-      if (!(std::abs(out_[i] - expected[i]) <= 1e-4)) return InternalError(fmt::format("attention: {} for {}", out_[i], expected[i]));
+      if (!(std::abs(out_[i] - expected[i]) <= 1e-4))
+        return InternalError(fmt::format("attention: {} for {}", out_[i], expected[i]));
     }
     return OkStatus();
   }
@@ -72,7 +84,8 @@ class Step {
     for (const std::vector<TokenSlot>& table : tables_) {
       for (int h = 0; h < shape_.num_kv_heads; ++h) {
         for (const void* base : {kv_.k, kv_.v}) {
-          reads.push_back({static_cast<const std::byte*>(base) + h * kv_.head_stride * element, kv_.slot_stride * element, table});
+          reads.push_back({static_cast<const std::byte*>(base) + h * kv_.head_stride * element,
+                           kv_.slot_stride * element, table});
         }
       }
     }
@@ -94,7 +107,8 @@ class Step {
 std::vector<std::span<const std::byte>> AsRanges(const std::vector<SlotRows>& reads) {
   std::vector<std::span<const std::byte>> ranges;
   for (const SlotRows& read : reads) {
-    ranges.emplace_back(read.base + read.slots[0] * read.row_bytes, static_cast<size_t>(read.row_bytes) * read.slots.size());
+    ranges.emplace_back(read.base + read.slots[0] * read.row_bytes,
+                        static_cast<size_t>(read.row_bytes) * read.slots.size());
   }
   return ranges;
 }
@@ -102,7 +116,8 @@ std::vector<std::span<const std::byte>> AsRanges(const std::vector<SlotRows>& re
 // The smaller of what memory and what arithmetic allows. Says in `bound` how often which it was.
 class Roofline {
  public:
-  Roofline(const Step& step, std::function<double()> read, WorkerTeam& team) : step_(step), read_(std::move(read)), team_(team) {}
+  Roofline(const Step& step, std::function<double()> read, WorkerTeam& team)
+      : step_(step), read_(std::move(read)), team_(team) {}
 
   double Sample() {
     read_rates_.push_back(read_());
@@ -112,7 +127,8 @@ class Roofline {
 
   std::string note() const {
     const double read = Percentile(read_rates_, 0.5), fma = Percentile(fma_rates_, 0.5);
-    return fmt::format("read {:.1f} GB/s, multiply-adds {:.0f} GFLOP/s allow {:.1f} GB/s", read, fma, fma / step_.operations_per_byte());
+    return fmt::format("read {:.1f} GB/s, multiply-adds {:.0f} GFLOP/s allow {:.1f} GB/s", read,
+                       fma, fma / step_.operations_per_byte());
   }
 
  private:
@@ -122,7 +138,8 @@ class Roofline {
   std::vector<double> read_rates_, fma_rates_;
 };
 
-Measurement MeasureAgainstRoofline(Step& step, const nlohmann::json& sizes, SlotOrder order, int repeats, WorkerTeam& team) {
+Measurement MeasureAgainstRoofline(Step& step, const nlohmann::json& sizes, SlotOrder order,
+                                   int repeats, WorkerTeam& team) {
   const std::vector<SlotRows> reads = step.Reads();
   std::vector<std::span<const std::byte>> ranges;
   std::function<double()> read;
@@ -137,9 +154,10 @@ Measurement MeasureAgainstRoofline(Step& step, const nlohmann::json& sizes, Slot
     access = fmt::format("read of random rows of {} B", step.row_bytes());
   }
   Roofline roofline(step, read, team);
-  Measurement m = MeasureRatePair(
-      "attention", sizes, repeats,
-      {"GB/s", "the smaller of " + access + " and multiply-adds", "", [&] { return step.Run(team); }, [&] { return roofline.Sample(); }});
+  Measurement m =
+      MeasureRatePair("attention", sizes, repeats,
+                      {"GB/s", "the smaller of " + access + " and multiply-adds", "",
+                       [&] { return step.Run(team); }, [&] { return roofline.Sample(); }});
   m.note += "; " + roofline.note();
   return m;
 }
@@ -155,12 +173,15 @@ std::string ToText(SlotOrder order) {
   return "unknown";
 }
 
-Result<std::unique_ptr<AttentionBench>> AttentionBench::Create(DType dtype, int head_dim, int64_t slab_bytes, int64_t longest_context) {
+Result<std::unique_ptr<AttentionBench>> AttentionBench::Create(DType dtype, int head_dim,
+                                                               int64_t slab_bytes,
+                                                               int64_t longest_context) {
   const KvShape shape = {1, kKvHeads, head_dim, dtype};
-  const auto for_two = static_cast<int64_t>(std::ceil(2 * static_cast<double>(longest_context) / kOccupancy));
+  const auto for_two =
+      static_cast<int64_t>(std::ceil(2 * static_cast<double>(longest_context) / kOccupancy));
   const int64_t capacity = std::max(slab_bytes / shape.bytes_per_token(), for_two);
-  LAMINA_RETURN_IF_ERROR(
-      CheckFits(static_cast<double>(capacity * shape.bytes_per_token()), fmt::format("two sequences of {} tokens", longest_context)));
+  LAMINA_RETURN_IF_ERROR(CheckFits(static_cast<double>(capacity * shape.bytes_per_token()),
+                                   fmt::format("two sequences of {} tokens", longest_context)));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<TokenSlab> slab, TokenSlab::Create(shape, capacity));
   // As much randomness as makes every row another one.
   const auto width = static_cast<size_t>(kKvHeads * head_dim);
@@ -178,7 +199,8 @@ Result<AttentionBench::Tables> AttentionBench::MakeTables(const AttentionCase& t
     static std::map<std::tuple<int64_t, int64_t>, Tables> known;
     Tables& tables = known[{capacity, test.context}];
     if (tables.empty()) {
-      if (test.context >= kLongContext) std::cerr << fmt::format("ageing a slab with sequences of {} tokens\n", test.context);
+      if (test.context >= kLongContext)
+        std::cerr << fmt::format("ageing a slab with sequences of {} tokens\n", test.context);
       LAMINA_ASSIGN_OR_RETURN(tables, RunChurn({capacity, test.context, kOccupancy}));
     }
     return tables;
@@ -194,21 +216,32 @@ Result<AttentionBench::Tables> AttentionBench::MakeTables(const AttentionCase& t
   return tables;
 }
 
-Result<Measurement> AttentionBench::Measure(const AttentionCase& test, int repeats, WorkerTeam& team) const {
+Result<Measurement> AttentionBench::Measure(const AttentionCase& test, int repeats,
+                                            WorkerTeam& team) const {
   const int num_heads = kKvHeads * test.group;
-  const AttentionShape shape = {num_heads, kKvHeads, test.head_dim, 1.0f / std::sqrt(static_cast<float>(test.head_dim))};
+  const AttentionShape shape = {num_heads, kKvHeads, test.head_dim,
+                                1.0f / std::sqrt(static_cast<float>(test.head_dim))};
   LAMINA_ASSIGN_OR_RETURN(const Tables tables, MakeTables(test));
   Step step(shape, slab_->View(0), tables);
-  nlohmann::json sizes = {{"kv", DTypeName(test.dtype)},       {"head_dim", test.head_dim},         {"group", test.group},
-                          {"context", test.context},           {"slots", ToText(test.order)},       {"kv_heads", kKvHeads},
-                          {"sequences", tables.size()},        {"mean_tokens", step.mean_tokens()}, {"threads", team.num_workers()},
-                          {"isa", CpuIsaName(ActiveCpuIsa())}, {"mean_run", MeanRunTokens(tables)}, {"repeats", repeats}};
+  nlohmann::json sizes = {{"kv", DTypeName(test.dtype)},
+                          {"head_dim", test.head_dim},
+                          {"group", test.group},
+                          {"context", test.context},
+                          {"slots", ToText(test.order)},
+                          {"kv_heads", kKvHeads},
+                          {"sequences", tables.size()},
+                          {"mean_tokens", step.mean_tokens()},
+                          {"threads", team.num_workers()},
+                          {"isa", CpuIsaName(ActiveCpuIsa())},
+                          {"mean_run", MeanRunTokens(tables)},
+                          {"repeats", repeats}};
   Measurement m;
   if (test.order == SlotOrder::kChurn) {
     const Tables fresh_tables = FreshTables(tables);
     Step fresh(shape, slab_->View(0), fresh_tables);
     m = MeasureRatePair("attention", sizes, repeats,
-                        {"GB/s", "the same lengths on a fresh slab", fmt::format("mean run of {:.0f} slots", MeanRunTokens(tables)),
+                        {"GB/s", "the same lengths on a fresh slab",
+                         fmt::format("mean run of {:.0f} slots", MeanRunTokens(tables)),
                          [&] { return step.Run(team); }, [&] { return fresh.Run(team); }});
   } else {
     m = MeasureAgainstRoofline(step, sizes, test.order, repeats, team);

@@ -33,13 +33,16 @@ class AttentionBench {
  public:
   static constexpr int kKvHeads = 8;
 
-  // The slab has room for two sequences of `longest_context` tokens, or more. kOutOfSpace if that is more than half of the machine's
-  // memory.
-  static Result<std::unique_ptr<AttentionBench>> Create(DType dtype, int head_dim, int64_t slab_bytes, int64_t longest_context);
+  // The slab has room for two sequences of `longest_context` tokens, or more. kOutOfSpace if that
+  // is more than half of the machine's memory.
+  static Result<std::unique_ptr<AttentionBench>> Create(DType dtype, int head_dim,
+                                                        int64_t slab_bytes,
+                                                        int64_t longest_context);
 
-  // One row per sequence over all its tokens, which fill about nine tenths of the slab. REQUIRES: test.context <= longest_context. The
-  // reference is the roofline for kRuns (streaming read) and kRandom (rows of that size), and the rate on a fresh slab for kChurn.
-  // kInternal if the result is wrong.
+  // One row per sequence over all its tokens, which fill about nine tenths of the slab. REQUIRES:
+  // test.context <= longest_context. The reference is the roofline for kRuns (streaming read) and
+  // kRandom (rows of that size), and the rate on a fresh slab for kChurn. kInternal if the result
+  // is wrong.
   Result<Measurement> Measure(const AttentionCase& test, int repeats, WorkerTeam& team) const;
 
  private:

@@ -33,10 +33,12 @@ struct CudaAttentionSizes {
 };
 
 // A slab of exactly the tokens of all sequences, each in random slots.
-Result<Measurement> MeasureCudaAttention(const CudaAttentionSizes& sizes, int repeats, cuda::Stream& stream) {
+Result<Measurement> MeasureCudaAttention(const CudaAttentionSizes& sizes, int repeats,
+                                         cuda::Stream& stream) {
   const int64_t capacity = sizes.context * sizes.sequences;
   const int num_heads = kCudaKvHeads * sizes.group;
-  const AttentionShape shape = {num_heads, kCudaKvHeads, sizes.head_dim, 1.0f / std::sqrt(static_cast<float>(sizes.head_dim)), 0};
+  const AttentionShape shape = {num_heads, kCudaKvHeads, sizes.head_dim,
+                                1.0f / std::sqrt(static_cast<float>(sizes.head_dim)), 0};
   const auto slab_elements = static_cast<size_t>(kCudaKvHeads * capacity * sizes.head_dim),
              width = static_cast<size_t>(num_heads * sizes.head_dim);
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer k, Filled(slab_elements, sizes.dtype, stream));
@@ -53,9 +55,11 @@ Result<Measurement> MeasureCudaAttention(const CudaAttentionSizes& sizes, int re
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer device_q, Uploaded(q, stream));
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer device_slots, Uploaded(slots, stream));
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer device_rows, Uploaded(rows, stream));
-  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer out, cuda::DeviceBuffer::Create(q.size() * sizeof(float)));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer out,
+                          cuda::DeviceBuffer::Create(q.size() * sizeof(float)));
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer scratch,
-                          cuda::DeviceBuffer::Create(cuda::AttentionScratchBytes(shape, sizes.sequences, sizes.context)));
+                          cuda::DeviceBuffer::Create(
+                              cuda::AttentionScratchBytes(shape, sizes.sequences, sizes.context)));
   cuda::AttentionBatch batch;
   batch.q = device_q.data();
   batch.slots = device_slots.as<TokenSlot>();
@@ -64,22 +68,26 @@ Result<Measurement> MeasureCudaAttention(const CudaAttentionSizes& sizes, int re
   batch.max_tokens = sizes.context;
   batch.out = out.data();
 
-  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer copy, cuda::DeviceBuffer::Create(k.size_bytes()));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer copy,
+                          cuda::DeviceBuffer::Create(k.size_bytes()));
   TimedLaunches ours([&] { cuda::Attention(shape, kv, batch, scratch, stream); }, stream);
-  TimedLaunches other([&] { cuda::CopyOnDevice(copy.data(), k.data(), k.size_bytes(), stream); }, stream);
+  TimedLaunches other([&] { cuda::CopyOnDevice(copy.data(), k.data(), k.size_bytes(), stream); },
+                      stream);
   const auto bytes = static_cast<double>(k.size_bytes() + v.size_bytes());
-  const Measurement m = MeasureRatePair("attention",
-                                        {{"kv", DTypeName(sizes.dtype)},
-                                         {"head_dim", sizes.head_dim},
-                                         {"group", sizes.group},
-                                         {"context", sizes.context},
-                                         {"slots", "random"},
-                                         {"kv_heads", kCudaKvHeads},
-                                         {"sequences", sizes.sequences},
-                                         {"repeats", repeats}},
-                                        repeats,
-                                        {"GB/s", "copy on the device, reads and writes", "", [&] { return bytes / ours.Seconds() / 1e9; },
-                                         [&] { return 2 * static_cast<double>(k.size_bytes()) / other.Seconds() / 1e9; }});
+  const Measurement m = MeasureRatePair(
+      "attention",
+      {{"kv", DTypeName(sizes.dtype)},
+       {"head_dim", sizes.head_dim},
+       {"group", sizes.group},
+       {"context", sizes.context},
+       {"slots", "random"},
+       {"kv_heads", kCudaKvHeads},
+       {"sequences", sizes.sequences},
+       {"repeats", repeats}},
+      repeats,
+      {"GB/s", "copy on the device, reads and writes", "",
+       [&] { return bytes / ours.Seconds() / 1e9; },
+       [&] { return 2 * static_cast<double>(k.size_bytes()) / other.Seconds() / 1e9; }});
   LAMINA_RETURN_IF_ERROR(ours.failure());
   LAMINA_RETURN_IF_ERROR(other.failure());
 
@@ -91,9 +99,11 @@ Result<Measurement> MeasureCudaAttention(const CudaAttentionSizes& sizes, int re
   cuda::CopyToHost(got.data(), out.data(), width * sizeof(float), stream);
   LAMINA_RETURN_IF_ERROR(stream.Synchronize());
   const AttentionRow row = {q.data(), slots.data(), sizes.context, expected.data(), nullptr};
-  reference::Attention(shape, {host_k.data(), host_v.data(), kv.head_stride, kv.slot_stride, kv.dtype}, {&row, 1});
+  reference::Attention(
+      shape, {host_k.data(), host_v.data(), kv.head_stride, kv.slot_stride, kv.dtype}, {&row, 1});
   for (size_t i = 0; i < width; ++i) {
-    if (!(std::abs(got[i] - expected[i]) <= 1e-4)) return InternalError(fmt::format("attention: {} for {}", got[i], expected[i]));
+    if (!(std::abs(got[i] - expected[i]) <= 1e-4))
+      return InternalError(fmt::format("attention: {} for {}", got[i], expected[i]));
   }
   return m;
 }
@@ -103,33 +113,51 @@ struct CudaLinearSizes {
   cuda::LinearPrecision precision;
 };
 
-Result<Measurement> MeasureCudaLinear(const CudaLinearSizes& sizes, int repeats, cuda::Stream& stream) {
-  const int64_t rows = sizes.rows, out_features = sizes.out_features, in_features = sizes.in_features;
+Result<Measurement> MeasureCudaLinear(const CudaLinearSizes& sizes, int repeats,
+                                      cuda::Stream& stream) {
+  const int64_t rows = sizes.rows, out_features = sizes.out_features,
+                in_features = sizes.in_features;
   const cuda::LinearPrecision precision = sizes.precision;
-  const auto x_size = static_cast<size_t>(rows * in_features), y_size = static_cast<size_t>(rows * out_features);
-  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer weights, Filled(static_cast<size_t>(out_features * in_features), DType::kBF16, stream));
+  const auto x_size = static_cast<size_t>(rows * in_features),
+             y_size = static_cast<size_t>(rows * out_features);
+  LAMINA_ASSIGN_OR_RETURN(
+      const cuda::DeviceBuffer weights,
+      Filled(static_cast<size_t>(out_features * in_features), DType::kBF16, stream));
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer x, Filled(x_size, DType::kF32, stream));
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer rounded, Filled(x_size, DType::kBF16, stream));
-  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer y, cuda::DeviceBuffer::Create(y_size * sizeof(float)));
-  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer other_y, cuda::DeviceBuffer::Create(y_size * sizeof(float)));
-  LAMINA_ASSIGN_OR_RETURN(const auto linear, cuda::Linear::Create({rows, in_features, out_features}, precision, stream));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer y,
+                          cuda::DeviceBuffer::Create(y_size * sizeof(float)));
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer other_y,
+                          cuda::DeviceBuffer::Create(y_size * sizeof(float)));
+  LAMINA_ASSIGN_OR_RETURN(const auto linear, cuda::Linear::Create({rows, in_features, out_features},
+                                                                  precision, stream));
   LAMINA_ASSIGN_OR_RETURN(const auto gemm, cuda::Gemm::Create(stream));
   TimedLaunches ours(
       [&] {
-        linear->Run({weights.data(), DType::kBF16, out_features, in_features}, x.as<float>(), rows, nullptr, y.as<float>());
+        linear->Run({weights.data(), DType::kBF16, out_features, in_features}, x.as<float>(), rows,
+                    nullptr, y.as<float>());
       },
       stream);
   TimedLaunches other(
       [&] {
-        gemm->Run({rounded.data(), weights.data(), DType::kBF16, rows, in_features, out_features, other_y.as<float>(), false});
+        gemm->Run({rounded.data(), weights.data(), DType::kBF16, rows, in_features, out_features,
+                   other_y.as<float>(), false});
       },
       stream);
   const double operations = 2.0 * static_cast<double>(rows * out_features * in_features);
   const char* const x_is = precision == cuda::LinearPrecision::kSplit ? "split" : "rounded";
-  const Measurement m = MeasureRatePair(
-      "linear", {{"rows", rows}, {"out", out_features}, {"in", in_features}, {"dtype", "bf16"}, {"x", x_is}, {"repeats", repeats}}, repeats,
-      {"GFLOP/s", "cuBLAS alone on rounded rows", fmt::format("x {}", x_is), [&] { return operations / ours.Seconds() / 1e9; },
-       [&] { return operations / other.Seconds() / 1e9; }});
+  const Measurement m =
+      MeasureRatePair("linear",
+                      {{"rows", rows},
+                       {"out", out_features},
+                       {"in", in_features},
+                       {"dtype", "bf16"},
+                       {"x", x_is},
+                       {"repeats", repeats}},
+                      repeats,
+                      {"GFLOP/s", "cuBLAS alone on rounded rows", fmt::format("x {}", x_is),
+                       [&] { return operations / ours.Seconds() / 1e9; },
+                       [&] { return operations / other.Seconds() / 1e9; }});
   LAMINA_RETURN_IF_ERROR(ours.failure());
   LAMINA_RETURN_IF_ERROR(other.failure());
 
@@ -140,14 +168,16 @@ Result<Measurement> MeasureCudaLinear(const CudaLinearSizes& sizes, int repeats,
   LAMINA_RETURN_IF_ERROR(stream.Synchronize());
   const double tolerance = 0x1p-8 * static_cast<double>(in_features);
   for (size_t i = 0; i < y_size; ++i) {
-    if (!(std::abs(got[i] - expected[i]) <= tolerance)) return InternalError(fmt::format("linear: {} for {}", got[i], expected[i]));
+    if (!(std::abs(got[i] - expected[i]) <= tolerance))
+      return InternalError(fmt::format("linear: {} for {}", got[i], expected[i]));
   }
   return m;
 }
 
 }  // namespace
 
-Status MeasureCudaKernels(int device, const CudaCases& cases, const std::function<void(const Measurement&)>& print) {
+Status MeasureCudaKernels(int device, const CudaCases& cases,
+                          const std::function<void(const Measurement&)>& print) {
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::DescribeDevice(device));
   LAMINA_RETURN_IF_ERROR(cuda::UseDevice(device));
   LAMINA_ASSIGN_OR_RETURN(const auto stream, cuda::Stream::Create());
@@ -161,17 +191,21 @@ Status MeasureCudaKernels(int device, const CudaCases& cases, const std::functio
         for (const int group : cases.groups) {
           const int64_t sequences = std::max<int64_t>(1, cases.tokens / context);
           LAMINA_ASSIGN_OR_RETURN(Measurement m,
-                                  MeasureCudaAttention({dtype, head_dim, group, context, sequences}, cases.repeats, *stream));
+                                  MeasureCudaAttention({dtype, head_dim, group, context, sequences},
+                                                       cases.repeats, *stream));
           named(std::move(m));
         }
       }
     }
   }
-  for (const CudaCases::Matrix& matrix : cases.linear ? cases.matrices : std::vector<CudaCases::Matrix>()) {
+  for (const CudaCases::Matrix& matrix :
+       cases.linear ? cases.matrices : std::vector<CudaCases::Matrix>()) {
     for (const int64_t rows : cases.rows) {
-      for (const cuda::LinearPrecision precision : {cuda::LinearPrecision::kSplit, cuda::LinearPrecision::kRounded}) {
-        LAMINA_ASSIGN_OR_RETURN(Measurement m,
-                                MeasureCudaLinear({rows, matrix.out_features, matrix.in_features, precision}, cases.repeats, *stream));
+      for (const cuda::LinearPrecision precision :
+           {cuda::LinearPrecision::kSplit, cuda::LinearPrecision::kRounded}) {
+        LAMINA_ASSIGN_OR_RETURN(Measurement m, MeasureCudaLinear({rows, matrix.out_features,
+                                                                  matrix.in_features, precision},
+                                                                 cases.repeats, *stream));
         named(std::move(m));
       }
     }
@@ -188,7 +222,8 @@ Status MeasureCudaKernels(int device, const CudaCases& cases, const std::functio
   return OkStatus();
 }
 #else
-Status MeasureCudaKernels(int device, const CudaCases& /*cases*/, const std::function<void(const Measurement&)>& /*print*/) {
+Status MeasureCudaKernels(int device, const CudaCases& /*cases*/,
+                          const std::function<void(const Measurement&)>& /*print*/) {
   return cuda::DescribeDevice(device).status();
 }
 #endif

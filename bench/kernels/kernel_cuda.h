@@ -24,15 +24,18 @@ struct CudaCases {
   };
   std::vector<Matrix> matrices;
   std::vector<std::string> models;  // folders with a config.json
-  int64_t tokens = 1 << 16;         // of all sequences of an attention case: more than the device caches
+  // Of all sequences of an attention case: more than the device caches.
+  int64_t tokens = 1 << 16;
   int repeats = 7;
   RoundTripCase round_trip;  // at each of `contexts`
 };
 
-// Decode attention against a copy on the device, whose reads and writes both count: it moves as many bytes over the same memory. Linear
-// layers against cuBLAS alone on rows that are in the weights' type already. Slices as MeasureCudaSlice, round trips as MeasureRoundTrip.
-// References are measured in turn with ours. Calls `print` for each case. kNotFound, kUnimplemented: no such device. kInternal: a result is
-// wrong.
-Status MeasureCudaKernels(int device, const CudaCases& cases, const std::function<void(const Measurement&)>& print);
+// Decode attention against a copy on the device, whose reads and writes both count: it moves as
+// many bytes over the same memory. Linear layers against cuBLAS alone on rows that are in the
+// weights' type already. Slices as MeasureCudaSlice, round trips as MeasureRoundTrip. References
+// are measured in turn with ours. Calls `print` for each case. kNotFound, kUnimplemented: no such
+// device. kInternal: a result is wrong.
+Status MeasureCudaKernels(int device, const CudaCases& cases,
+                          const std::function<void(const Measurement&)>& print);
 
 }  // namespace lamina

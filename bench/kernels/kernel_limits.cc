@@ -14,10 +14,12 @@ namespace {
 #define LAMINA_AVX2 __attribute__((target("avx2,fma")))
 #define LAMINA_AVX512 __attribute__((target("avx512f")))
 
-constexpr int kChains = 12;             // independent sums: two units, four cycles from one addition to the next, and some to spare
-constexpr int kFmaRounds = 20000;       // that a worker takes at a time: a few tens of microseconds
-constexpr int64_t kStep = 512;          // bytes
-constexpr int64_t kReadPart = 1 << 19;  // bytes that a worker takes at a time: a busy core does not hold up the others
+// Independent sums: two units, four cycles from one addition to the next, and some to spare.
+constexpr int kChains = 12;
+constexpr int kFmaRounds = 20000;  // that a worker takes at a time: a few tens of microseconds
+constexpr int64_t kStep = 512;     // bytes
+// Bytes that a worker takes at a time: a busy core does not hold up the others.
+constexpr int64_t kReadPart = 1 << 19;
 
 // The sums must reach memory, or the compiler leaves them out.
 template <typename T>
@@ -52,10 +54,13 @@ LAMINA_AVX2 void ReadAvx2(const std::byte* p, int64_t bytes, __m256i (&sum)[4]) 
   const std::byte* end = p + bytes;
   for (; p + 128 <= end; p += 128) {
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) sum[i] = _mm256_xor_si256(sum[i], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32 * i)));
+    for (int i = 0; i < 4; ++i)
+      sum[i] = _mm256_xor_si256(sum[i],
+                                _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32 * i)));
   }
   for (; p < end; p += 16) {
-    sum[0] = _mm256_xor_si256(sum[0], _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+    sum[0] = _mm256_xor_si256(
+        sum[0], _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
 }
 
@@ -67,7 +72,8 @@ LAMINA_AVX512 void ReadAvx512(const std::byte* p, int64_t bytes, __m512i (&sum)[
   }
   for (; p + 64 <= end; p += 64) sum[0] = _mm512_xor_si512(sum[0], _mm512_loadu_si512(p));
   for (; p < end; p += 16) {
-    sum[0] = _mm512_xor_si512(sum[0], _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+    sum[0] = _mm512_xor_si512(
+        sum[0], _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
 }
 
@@ -79,7 +85,9 @@ LAMINA_AVX2 void ReadRowsAvx2(const SlotRows& rows, int ahead) {
   __m256i sum[4] = {};
   const auto n = static_cast<int64_t>(rows.slots.size());
   for (int64_t i = 0; i < n; ++i) {
-    if (i + ahead < n) PrefetchRow(rows.base + rows.slots[static_cast<size_t>(i + ahead)] * rows.row_bytes, rows.row_bytes);
+    if (i + ahead < n)
+      PrefetchRow(rows.base + rows.slots[static_cast<size_t>(i + ahead)] * rows.row_bytes,
+                  rows.row_bytes);
     ReadAvx2(rows.base + rows.slots[static_cast<size_t>(i)] * rows.row_bytes, rows.row_bytes, sum);
   }
   Keep(sum);
@@ -89,8 +97,11 @@ LAMINA_AVX512 void ReadRowsAvx512(const SlotRows& rows, int ahead) {
   __m512i sum[4] = {};
   const auto n = static_cast<int64_t>(rows.slots.size());
   for (int64_t i = 0; i < n; ++i) {
-    if (i + ahead < n) PrefetchRow(rows.base + rows.slots[static_cast<size_t>(i + ahead)] * rows.row_bytes, rows.row_bytes);
-    ReadAvx512(rows.base + rows.slots[static_cast<size_t>(i)] * rows.row_bytes, rows.row_bytes, sum);
+    if (i + ahead < n)
+      PrefetchRow(rows.base + rows.slots[static_cast<size_t>(i + ahead)] * rows.row_bytes,
+                  rows.row_bytes);
+    ReadAvx512(rows.base + rows.slots[static_cast<size_t>(i)] * rows.row_bytes, rows.row_bytes,
+               sum);
   }
   Keep(sum);
 }
@@ -99,7 +110,9 @@ LAMINA_AVX512 void ReadRowsAvx512(const SlotRows& rows, int ahead) {
 class StreamReader {
  public:
   StreamReader(std::span<const std::byte> range, const StreamRead& how)
-      : range_(range), how_(how), stream_bytes_(static_cast<int64_t>(range.size()) / how.streams / kStep * kStep) {}
+      : range_(range),
+        how_(how),
+        stream_bytes_(static_cast<int64_t>(range.size()) / how.streams / kStep * kStep) {}
 
   int streams() const { return how_.streams; }
   int64_t stream_bytes() const { return stream_bytes_; }
@@ -108,7 +121,9 @@ class StreamReader {
     if (how_.ahead_bytes > 0) PrefetchRow(step + how_.ahead_bytes, kStep);
     return step;
   }
-  std::span<const std::byte> rest() const { return range_.subspan(static_cast<size_t>(how_.streams * stream_bytes_)); }
+  std::span<const std::byte> rest() const {
+    return range_.subspan(static_cast<size_t>(how_.streams * stream_bytes_));
+  }
 
  private:
   std::span<const std::byte> range_;
@@ -169,7 +184,9 @@ T Fastest(const std::vector<T>& ways, const F& measure) {
 
 Status CheckLimitsOf(CpuIsa isa) {
   if (isa != CpuIsa::kScalar) return OkStatus();
-  return Unimplemented("the limits of a CPU without AVX2 are not known here; unset LAMINA_CPU_ISA, or measure on another machine");
+  return Unimplemented(
+      "the limits of a CPU without AVX2 are not known here; unset LAMINA_CPU_ISA, or measure on "
+      "another machine");
 }
 
 double MeasureFmaPeak(double seconds, WorkerTeam& team) {
@@ -181,27 +198,34 @@ double MeasureFmaPeak(double seconds, WorkerTeam& team) {
       done.fetch_add(1);
     } while (SecondsSince(start) < seconds);
   });
-  const double operations = 2.0 * kChains * kFmaRounds * (Wide() ? 16 : 8) * static_cast<double>(done.load());
+  const double operations =
+      2.0 * kChains * kFmaRounds * (Wide() ? 16 : 8) * static_cast<double>(done.load());
   return operations / SecondsSince(start) / 1e9;
 }
 
-double MeasureStreamRead(std::span<const std::span<const std::byte>> ranges, const StreamRead& how, WorkerTeam& team) {
+double MeasureStreamRead(std::span<const std::span<const std::byte>> ranges, const StreamRead& how,
+                         WorkerTeam& team) {
   std::vector<std::span<const std::byte>> parts;
   int64_t bytes = 0;
   for (std::span<const std::byte> range : ranges) {
     bytes += static_cast<int64_t>(range.size());
-    for (; range.size() > kReadPart; range = range.subspan(kReadPart)) parts.push_back(range.first(kReadPart));
+    for (; range.size() > kReadPart; range = range.subspan(kReadPart))
+      parts.push_back(range.first(kReadPart));
     parts.push_back(range);
   }
-  return TimeParts(parts, bytes, team,
-                   [&how](std::span<const std::byte> part) { Wide() ? ReadRangeAvx512(part, how) : ReadRangeAvx2(part, how); });
+  return TimeParts(parts, bytes, team, [&how](std::span<const std::byte> part) {
+    Wide() ? ReadRangeAvx512(part, how) : ReadRangeAvx2(part, how);
+  });
 }
 
 double MeasureRowRead(std::span<const SlotRows> rows, int ahead, WorkerTeam& team) {
   const std::vector<SlotRows> parts(rows.begin(), rows.end());
   int64_t bytes = 0;
-  for (const SlotRows& part : parts) bytes += part.row_bytes * static_cast<int64_t>(part.slots.size());
-  return TimeParts(parts, bytes, team, [ahead](const SlotRows& part) { Wide() ? ReadRowsAvx512(part, ahead) : ReadRowsAvx2(part, ahead); });
+  for (const SlotRows& part : parts)
+    bytes += part.row_bytes * static_cast<int64_t>(part.slots.size());
+  return TimeParts(parts, bytes, team, [ahead](const SlotRows& part) {
+    Wide() ? ReadRowsAvx512(part, ahead) : ReadRowsAvx2(part, ahead);
+  });
 }
 
 StreamRead FastestStreamRead(std::span<const std::span<const std::byte>> ranges, WorkerTeam& team) {
@@ -213,7 +237,8 @@ StreamRead FastestStreamRead(std::span<const std::span<const std::byte>> ranges,
 }
 
 int FastestRowPrefetch(std::span<const SlotRows> rows, WorkerTeam& team) {
-  return Fastest(std::vector<int>{2, 4, 8, 16, 32}, [&](int ahead) { return MeasureRowRead(rows, ahead, team); });
+  return Fastest(std::vector<int>{2, 4, 8, 16, 32},
+                 [&](int ahead) { return MeasureRowRead(rows, ahead, team); });
 }
 
 }  // namespace lamina

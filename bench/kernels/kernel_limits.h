@@ -1,4 +1,5 @@
-// What the machine can do at most, measured beside the kernels that are held against it: multiply-adds, and reads of memory.
+// What the machine can do at most, measured beside the kernels that are held against it:
+// multiply-adds, and reads of memory.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +23,28 @@ struct SlotRows {
 // kUnimplemented for an instruction set whose limit is not known here: scalar.
 Status CheckLimitsOf(CpuIsa isa);
 
-// GFLOP/s of all workers together: fused multiply-adds (two operations each) of the active instruction set's vectors, on registers alone.
-// For about `seconds`: as long as what it is compared with, so that on a busy machine both lose the same share of the cores. REQUIRES:
+// GFLOP/s of all workers together: fused multiply-adds (two operations each) of the active
+// instruction set's vectors, on registers alone. For about `seconds`: as long as what it is
+// compared with, so that on a busy machine both lose the same share of the cores. REQUIRES:
 // CheckLimitsOf(ActiveCpuIsa()) is OK; so do the others.
 double MeasureFmaPeak(double seconds, WorkerTeam& team);
 
-// How a worker reads a range: as so many streams side by side, each prefetched by software so far ahead (0: by hardware alone).
+// How a worker reads a range: as so many streams side by side, each prefetched by software so far
+// ahead (0: by hardware alone).
 struct StreamRead {
   int streams = 1;
   int64_t ahead_bytes = 0;
 };
 
 // GB/s of all workers together over `ranges`, once.
-double MeasureStreamRead(std::span<const std::span<const std::byte>> ranges, const StreamRead& how, WorkerTeam& team);
+double MeasureStreamRead(std::span<const std::span<const std::byte>> ranges, const StreamRead& how,
+                         WorkerTeam& team);
 
 // The way that is fastest here: that one is the limit.
 StreamRead FastestStreamRead(std::span<const std::span<const std::byte>> ranges, WorkerTeam& team);
 
-// GB/s of all workers together over the rows, once, in the order of their slots; each row is prefetched `ahead` rows before it is read.
+// GB/s of all workers together over the rows, once, in the order of their slots; each row is
+// prefetched `ahead` rows before it is read.
 double MeasureRowRead(std::span<const SlotRows> rows, int ahead, WorkerTeam& team);
 
 // Likewise the distance.

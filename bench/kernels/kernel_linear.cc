@@ -23,20 +23,26 @@ size_t NumCopies(int64_t copies_bytes, int64_t bytes) {
 
 }  // namespace
 
-Status LinearBench::CheckFits(int64_t out_features, int64_t in_features, int64_t rows, bool has_blas) {
+Status LinearBench::CheckFits(int64_t out_features, int64_t in_features, int64_t rows,
+                              bool has_blas) {
   const auto out = static_cast<double>(out_features), in = static_cast<double>(in_features);
-  const double weights = out * in * (has_blas ? 2 + 2 + 4 : 2 + 2);  // in order, packed, of OpenBLAS
-  return lamina::CheckFits(weights + static_cast<double>(rows) * (in + 2 * out) * sizeof(float),
-                           fmt::format("weights of {}x{} and {} rows", out_features, in_features, rows));
+  // In order, packed, of OpenBLAS.
+  const double weights = out * in * (has_blas ? 2 + 2 + 4 : 2 + 2);
+  return lamina::CheckFits(
+      weights + static_cast<double>(rows) * (in + 2 * out) * sizeof(float),
+      fmt::format("weights of {}x{} and {} rows", out_features, in_features, rows));
 }
 
-LinearBench::LinearBench(int64_t out_features, int64_t in_features, int64_t copies_bytes, const OpenBlas* blas, WorkerTeam& team)
+LinearBench::LinearBench(int64_t out_features, int64_t in_features, int64_t copies_bytes,
+                         const OpenBlas* blas, WorkerTeam& team)
     : out_features_(out_features), in_features_(in_features), blas_(blas) {
   std::vector<uint16_t> some;
-  for (const float w : RandomValues(static_cast<size_t>(kRandomWeights), 9)) some.push_back(ToBF16(w).bits);
+  for (const float w : RandomValues(static_cast<size_t>(kRandomWeights), 9))
+    some.push_back(ToBF16(w).bits);
   const int64_t n = out_features * in_features;
   source_.resize(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) source_[static_cast<size_t>(i)] = some[static_cast<size_t>(i % kRandomWeights)];
+  for (int64_t i = 0; i < n; ++i)
+    source_[static_cast<size_t>(i)] = some[static_cast<size_t>(i % kRandomWeights)];
   for (size_t i = NumCopies(copies_bytes, n * 2); i > 0; --i) {
     copies_.emplace_back(source_.data(), DType::kBF16, out_features, in_features, team);
   }
@@ -48,12 +54,14 @@ LinearBench::LinearBench(int64_t out_features, int64_t in_features, int64_t copi
 }
 
 double LinearBench::Operations(int64_t rows, size_t calls) const {
-  return 2.0 * static_cast<double>(rows * out_features_) * static_cast<double>(in_features_) * static_cast<double>(calls);
+  return 2.0 * static_cast<double>(rows * out_features_) * static_cast<double>(in_features_) *
+         static_cast<double>(calls);
 }
 
 double LinearBench::Run(int64_t rows, size_t calls, WorkerTeam& team) {
   const TimePoint start = Clock::now();
-  for (size_t i = 0; i < calls; ++i, ++next_) Linear(copies_[next_ % copies_.size()], x_.data(), rows, nullptr, y_.data(), team);
+  for (size_t i = 0; i < calls; ++i, ++next_)
+    Linear(copies_[next_ % copies_.size()], x_.data(), rows, nullptr, y_.data(), team);
   seconds_ = SecondsSince(start);
   return Operations(rows, calls) / seconds_ / 1e9;
 }
@@ -61,7 +69,8 @@ double LinearBench::Run(int64_t rows, size_t calls, WorkerTeam& team) {
 double LinearBench::RunPeer(int64_t rows, size_t calls) {
   const TimePoint start = Clock::now();
   for (size_t i = 0; i < calls; ++i, ++next_peer_) {
-    blas_->Linear(peer_copies_[next_peer_ % peer_copies_.size()].data(), out_features_, in_features_, x_.data(), rows, peer_y_.data());
+    blas_->Linear(peer_copies_[next_peer_ % peer_copies_.size()].data(), out_features_,
+                  in_features_, x_.data(), rows, peer_y_.data());
   }
   return Operations(rows, calls) / SecondsSince(start) / 1e9;
 }
@@ -73,26 +82,32 @@ Status LinearBench::Check(int64_t rows) const {
   const double tolerance = 1e-5 * static_cast<double>(in_features_);
   for (int64_t o = 0; o < out_features_; o += 97) {
     double sum = 0;
-    for (int64_t i = 0; i < in_features_; ++i) sum += double{x[i]} * ToFloat(BF16{source_[static_cast<size_t>(o * in_features_ + i)]});
-    if (!(std::abs(y[o] - sum) <= tolerance)) return InternalError(fmt::format("linear: output {} is {}, not {}", o, y[o], sum));
+    for (int64_t i = 0; i < in_features_; ++i)
+      sum += double{x[i]} * ToFloat(BF16{source_[static_cast<size_t>(o * in_features_ + i)]});
+    if (!(std::abs(y[o] - sum) <= tolerance))
+      return InternalError(fmt::format("linear: output {} is {}, not {}", o, y[o], sum));
   }
   for (size_t i = 0; blas_ != nullptr && i < static_cast<size_t>(rows * out_features_); ++i) {
-    if (!(std::abs(y_[i] - peer_y_[i]) <= tolerance)) return InternalError(fmt::format("linear: {}, OpenBLAS says {}", y_[i], peer_y_[i]));
+    if (!(std::abs(y_[i] - peer_y_[i]) <= tolerance))
+      return InternalError(fmt::format("linear: {}, OpenBLAS says {}", y_[i], peer_y_[i]));
   }
   return OkStatus();
 }
 
 Result<std::vector<Measurement>> LinearBench::Measure(int64_t rows, int repeats, WorkerTeam& team) {
-  const auto outputs = static_cast<size_t>(rows * out_features_), inputs = static_cast<size_t>(rows * in_features_);
+  const auto outputs = static_cast<size_t>(rows * out_features_),
+             inputs = static_cast<size_t>(rows * in_features_);
   x_ = RandomValues(inputs, static_cast<uint32_t>(rows));
   y_.assign(outputs, NAN);
   peer_y_.assign(outputs, NAN);
-  const size_t calls =
-      static_cast<size_t>(std::max(1.0, kSampleOperations * std::min<double>(1, static_cast<double>(rows) / 16) / Operations(rows, 1)));
+  const size_t calls = static_cast<size_t>(
+      std::max(1.0, kSampleOperations * std::min<double>(1, static_cast<double>(rows) / 16) /
+                        Operations(rows, 1)));
   std::vector<std::span<const std::byte>> ranges;
   int64_t bytes = 0;
   for (const PackedWeights& copy : copies_) {
-    ranges.emplace_back(static_cast<const std::byte*>(copy.data()), static_cast<size_t>(copy.size_bytes()));
+    ranges.emplace_back(static_cast<const std::byte*>(copy.data()),
+                        static_cast<size_t>(copy.size_bytes()));
     bytes += copy.size_bytes();
   }
   // The weights' bytes as GFLOP/s: how many operations each of them takes part in.
@@ -108,19 +123,21 @@ Result<std::vector<Measurement>> LinearBench::Measure(int64_t rows, int repeats,
   std::vector<double> reads, peaks;
   const auto ours = [&] { return Run(rows, calls, team); };
   std::vector<Measurement> measured;
-  measured.push_back(MeasureRatePair("linear", sizes, repeats,
-                                     {"GFLOP/s", "the smaller of streaming read of the weights and multiply-adds", "", ours, [&] {
-                                        reads.push_back(MeasureStreamRead(ranges, how, team));
-                                        peaks.push_back(MeasureFmaPeak(seconds_, team));
-                                        return std::min(reads.back() * operations_per_byte, peaks.back());
-                                      }}));
-  measured.back().note += fmt::format("; read {:.1f} GB/s allows {:.0f} GFLOP/s, multiply-adds {:.0f} GFLOP/s", Percentile(reads, 0.5),
-                                      Percentile(reads, 0.5) * operations_per_byte, Percentile(peaks, 0.5));
+  measured.push_back(MeasureRatePair(
+      "linear", sizes, repeats,
+      {"GFLOP/s", "the smaller of streaming read of the weights and multiply-adds", "", ours, [&] {
+         reads.push_back(MeasureStreamRead(ranges, how, team));
+         peaks.push_back(MeasureFmaPeak(seconds_, team));
+         return std::min(reads.back() * operations_per_byte, peaks.back());
+       }}));
+  measured.back().note += fmt::format(
+      "; read {:.1f} GB/s allows {:.0f} GFLOP/s, multiply-adds {:.0f} GFLOP/s",
+      Percentile(reads, 0.5), Percentile(reads, 0.5) * operations_per_byte, Percentile(peaks, 0.5));
   if (blas_ != nullptr) {
     blas_->SetNumThreads(team.num_workers());
-    measured.push_back(
-        MeasureRatePair("linear_against_peer", sizes, repeats,
-                        {"GFLOP/s", blas_->description() + ", fp32 weights", "", ours, [&] { return RunPeer(rows, calls); }}));
+    measured.push_back(MeasureRatePair("linear_against_peer", sizes, repeats,
+                                       {"GFLOP/s", blas_->description() + ", fp32 weights", "",
+                                        ours, [&] { return RunPeer(rows, calls); }}));
   }
   LAMINA_RETURN_IF_ERROR(Check(rows));
   return measured;

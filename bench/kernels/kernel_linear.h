@@ -12,18 +12,21 @@
 
 namespace lamina {
 
-// One shape, with so many copies of the weights that no cache holds them: a model's layers take turns like that. Thread: one owner.
+// One shape, with so many copies of the weights that no cache holds them: a model's layers take
+// turns like that. Thread: one owner.
 class LinearBench {
  public:
-  // kOutOfSpace if that and `rows` rows of inputs and outputs are more than half of the machine's memory.
+  // kOutOfSpace if that and `rows` rows of inputs and outputs are more than half of the machine's
+  // memory.
   static Status CheckFits(int64_t out_features, int64_t in_features, int64_t rows, bool has_blas);
 
-  // REQUIRES: CheckFits, and features >= 1. Copies of bf16 weights, and of fp32 weights if `blas` is not null, which is borrowed; about
-  // `copies_bytes` of each.
-  LinearBench(int64_t out_features, int64_t in_features, int64_t copies_bytes, const OpenBlas* blas, WorkerTeam& team);
+  // REQUIRES: CheckFits, and features >= 1. Copies of bf16 weights, and of fp32 weights if `blas`
+  // is not null, which is borrowed; about `copies_bytes` of each.
+  LinearBench(int64_t out_features, int64_t in_features, int64_t copies_bytes, const OpenBlas* blas,
+              WorkerTeam& team);
 
-  // GFLOP/s against the smaller of streaming read of the weights and multiply-adds; then, if there is one, against OpenBLAS. kInternal if
-  // a result is wrong.
+  // GFLOP/s against the smaller of streaming read of the weights and multiply-adds; then, if there
+  // is one, against OpenBLAS. kInternal if a result is wrong.
   Result<std::vector<Measurement>> Measure(int64_t rows, int repeats, WorkerTeam& team);
 
  private:

@@ -5,7 +5,8 @@
 
 namespace lamina {
 
-Measurement MeasureRatePair(const std::string& name, const nlohmann::json& sizes, int repeats, const RatePair& pair) {
+Measurement MeasureRatePair(const std::string& name, const nlohmann::json& sizes, int repeats,
+                            const RatePair& pair) {
   std::vector<double> ours, other, ratios;
   pair.ours();  // warm-up: pages, caches, threads
   pair.other();
@@ -27,8 +28,8 @@ Measurement MeasureRatePair(const std::string& name, const nlohmann::json& sizes
   m.reference_value = Percentile(other, 0.5);
   m.ratio = Percentile(ratios, 0.5);
   const double best = Percentile(ours, 1), best_other = Percentile(other, 1);
-  m.note = fmt::format("best of each {:.1f} / {:.1f} = {:.2f}{}{}", best, best_other, best / best_other, pair.note.empty() ? "" : "; ",
-                       pair.note);
+  m.note = fmt::format("best of each {:.1f} / {:.1f} = {:.2f}{}{}", best, best_other,
+                       best / best_other, pair.note.empty() ? "" : "; ", pair.note);
   return m;
 }
 

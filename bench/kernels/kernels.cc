@@ -9,18 +9,19 @@
 #include <memory>
 #include <variant>
 
-#include "cost/node_device.h"
 #include "bench/kernels/kernel_attention.h"
 #include "bench/kernels/kernel_cuda.h"
 #include "bench/kernels/kernel_limits.h"
 #include "bench/kernels/kernel_linear.h"
 #include "cli/shipped_files.h"
+#include "cost/node_device.h"
 
 namespace lamina {
 namespace {
 
 struct KernelOptions {
-  std::vector<std::string> kernels;  // empty: attention and linear, on a GPU also slice and round-trip
+  // Empty: attention and linear, on a GPU also slice and round-trip.
+  std::vector<std::string> kernels;
   std::vector<int> threads = NumAllowedCores() > 1 ? std::vector{1, 2} : std::vector{1};
   std::vector<int64_t> contexts = {1024, 4096};
   std::vector<int> groups = {1, 4, 8};
@@ -29,23 +30,28 @@ struct KernelOptions {
   std::vector<std::string> slots = {"runs", "churn", "random"};
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 256, 512};
   std::vector<std::string> shapes = {"4096x4096", "11008x4096", "2048x2048", "5632x2048"};
-  std::vector<std::string> models = {"configs/models/llama-7b", "configs/models/llama-13b", "configs/models/llama-3-70b"};
+  std::vector<std::string> models = {"configs/models/llama-7b", "configs/models/llama-13b",
+                                     "configs/models/llama-3-70b"};
   std::string device = "cpu";
   int repeats = 7;
   bool quick = false;
   bool json = false;
 };
 
-// What a cache should not hold: four times the 32 MiB that a core complex or a small socket has. `quick` tests the program, not the
-// machine.
-int64_t WorkingSetBytes(const KernelOptions& options) { return int64_t{options.quick ? 4 : 128} << 20; }
+// What a cache should not hold: four times the 32 MiB that a core complex or a small socket has.
+// `quick` tests the program, not the machine.
+int64_t WorkingSetBytes(const KernelOptions& options) {
+  return int64_t{options.quick ? 4 : 128} << 20;
+}
 
 std::string CaseText(const nlohmann::json& sizes) {
   std::string text;
-  for (const char* key : {"kv", "head_dim", "group", "context", "slots", "rows", "out", "in", "x", "model", "threads"}) {
+  for (const char* key : {"kv", "head_dim", "group", "context", "slots", "rows", "out", "in", "x",
+                          "model", "threads"}) {
     if (!sizes.contains(key)) continue;
     const nlohmann::json& value = sizes[key];
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, value.is_string() ? value.get<std::string>() : value.dump());
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key,
+                        value.is_string() ? value.get<std::string>() : value.dump());
   }
   return text;
 }
@@ -56,9 +62,12 @@ void Print(const Measurement& m, const KernelOptions& options) {
     return;
   }
   const bool has = !m.reference.empty();
-  std::cout << fmt::format("{:20} {:62} {:>14} {:>8} {:>6}  {}", m.name, CaseText(m.sizes), fmt::format("{:.1f} {}", m.value, m.unit),
-                           has ? fmt::format("{:.1f}", m.reference_value) : "-", has ? fmt::format("{:.2f}", m.ratio) : "-",
-                           has ? m.reference + (m.note.empty() ? "" : ": " + m.note) : "none: " + m.note)
+  std::cout << fmt::format(
+                   "{:20} {:62} {:>14} {:>8} {:>6}  {}", m.name, CaseText(m.sizes),
+                   fmt::format("{:.1f} {}", m.value, m.unit),
+                   has ? fmt::format("{:.1f}", m.reference_value) : "-",
+                   has ? fmt::format("{:.2f}", m.ratio) : "-",
+                   has ? m.reference + (m.note.empty() ? "" : ": " + m.note) : "none: " + m.note)
             << std::endl;
 }
 
@@ -67,7 +76,8 @@ using Teams = std::vector<std::unique_ptr<WorkerTeam>>;
 // This thread, which owns them all, last: each team may use all cores.
 Teams MakePinnedTeams(const std::vector<int>& threads) {
   Teams teams;
-  for (const int num_threads : threads) teams.push_back(std::make_unique<WorkerTeam>(num_threads, /*pin=*/true));
+  for (const int num_threads : threads)
+    teams.push_back(std::make_unique<WorkerTeam>(num_threads, /*pin=*/true));
   teams.front()->PinOwner();
   return teams;
 }
@@ -76,7 +86,8 @@ Teams MakePinnedTeams(const std::vector<int>& threads) {
 Status CheckThreads(const std::vector<int>& threads) {
   const int cores = NumAllowedCores(), most = *std::max_element(threads.begin(), threads.end());
   if (most <= cores) return OkStatus();
-  return InvalidArgument(fmt::format("--threads {}: they are pinned to a core each, and this process may use {}", most, cores));
+  return InvalidArgument(fmt::format(
+      "--threads {}: they are pinned to a core each, and this process may use {}", most, cores));
 }
 
 struct LinearShape {
@@ -90,27 +101,37 @@ Result<LinearShape> ParseShape(const std::string& text) {
   const auto [cross, out_error] = std::from_chars(text.data(), end, shape.out_features);
   if (out_error == std::errc() && cross != end && *cross == 'x') {
     const auto [stopped, in_error] = std::from_chars(cross + 1, end, shape.in_features);
-    const int64_t least = std::min(shape.out_features, shape.in_features), most = std::max(shape.out_features, shape.in_features);
-    if (in_error == std::errc() && stopped == end && least >= 1 && most <= kMostFeatures) return shape;
+    const int64_t least = std::min(shape.out_features, shape.in_features),
+                  most = std::max(shape.out_features, shape.in_features);
+    if (in_error == std::errc() && stopped == end && least >= 1 && most <= kMostFeatures)
+      return shape;
   }
-  return InvalidArgument(fmt::format("--shapes: \"{}\" is no OUTxIN such as 4096x4096, of 1 to {} each", text, kMostFeatures));
+  return InvalidArgument(fmt::format(
+      "--shapes: \"{}\" is no OUTxIN such as 4096x4096, of 1 to {} each", text, kMostFeatures));
 }
 
-DType KvDTypeOf(const std::string& name) { return name == "bf16" ? DType::kBF16 : name == "fp16" ? DType::kF16 : DType::kF8; }
+DType KvDTypeOf(const std::string& name) {
+  return name == "bf16" ? DType::kBF16 : name == "fp16" ? DType::kF16 : DType::kF8;
+}
 
 Status MeasureAttention(const KernelOptions& options, const Teams& teams) {
   const int64_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
   for (const std::string& dtype_name : options.kv_dtypes) {
     const DType dtype = KvDTypeOf(dtype_name);
     for (const int head_dim : options.head_dims) {
-      LAMINA_ASSIGN_OR_RETURN(const auto bench, AttentionBench::Create(dtype, head_dim, 2 * WorkingSetBytes(options), longest));
+      LAMINA_ASSIGN_OR_RETURN(
+          const auto bench,
+          AttentionBench::Create(dtype, head_dim, 2 * WorkingSetBytes(options), longest));
       for (const int64_t context : options.contexts) {
         for (const SlotOrder order : {SlotOrder::kRuns, SlotOrder::kChurn, SlotOrder::kRandom}) {
-          if (std::find(options.slots.begin(), options.slots.end(), ToText(order)) == options.slots.end()) continue;
+          if (std::find(options.slots.begin(), options.slots.end(), ToText(order)) ==
+              options.slots.end())
+            continue;
           for (const int group : options.groups) {
             for (const auto& team : teams) {
-              LAMINA_ASSIGN_OR_RETURN(const Measurement m,
-                                      bench->Measure({dtype, head_dim, group, context, order}, options.repeats, *team));
+              LAMINA_ASSIGN_OR_RETURN(
+                  const Measurement m,
+                  bench->Measure({dtype, head_dim, group, context, order}, options.repeats, *team));
               Print(m, options);
             }
           }
@@ -121,15 +142,19 @@ Status MeasureAttention(const KernelOptions& options, const Teams& teams) {
   return OkStatus();
 }
 
-Status MeasureLinear(const KernelOptions& options, const Teams& teams, const Result<std::unique_ptr<OpenBlas>>& blas) {
+Status MeasureLinear(const KernelOptions& options, const Teams& teams,
+                     const Result<std::unique_ptr<OpenBlas>>& blas) {
   const int64_t most_rows = *std::max_element(options.rows.begin(), options.rows.end());
   for (const std::string& text : options.shapes) {
     LAMINA_ASSIGN_OR_RETURN(const LinearShape shape, ParseShape(text));
-    LAMINA_RETURN_IF_ERROR(LinearBench::CheckFits(shape.out_features, shape.in_features, most_rows, blas.ok()));
-    LinearBench bench(shape.out_features, shape.in_features, WorkingSetBytes(options), blas.ok() ? blas->get() : nullptr, *teams.back());
+    LAMINA_RETURN_IF_ERROR(
+        LinearBench::CheckFits(shape.out_features, shape.in_features, most_rows, blas.ok()));
+    LinearBench bench(shape.out_features, shape.in_features, WorkingSetBytes(options),
+                      blas.ok() ? blas->get() : nullptr, *teams.back());
     for (const int64_t rows : options.rows) {
       for (const auto& team : teams) {
-        LAMINA_ASSIGN_OR_RETURN(const std::vector<Measurement> measured, bench.Measure(rows, options.repeats, *team));
+        LAMINA_ASSIGN_OR_RETURN(const std::vector<Measurement> measured,
+                                bench.Measure(rows, options.repeats, *team));
         for (const Measurement& m : measured) Print(m, options);
         if (blas.ok()) continue;
         Measurement missing = measured.front();
@@ -146,10 +171,12 @@ Status MeasureLinear(const KernelOptions& options, const Teams& teams, const Res
 Status MeasureOnCuda(const KernelOptions& options) {
   const Result<NodeDevice> device = FindDevice(options.device, "");
   const CudaGpu* const gpu = device.ok() ? std::get_if<CudaGpu>(&*device) : nullptr;
-  if (gpu == nullptr) return InvalidArgument("--device: \"" + options.device + "\" is neither cpu nor cuda:N");
+  if (gpu == nullptr)
+    return InvalidArgument("--device: \"" + options.device + "\" is neither cpu nor cuda:N");
   CudaCases cases;
   const auto has = [&](const char* kernel) {
-    return options.kernels.empty() || std::find(options.kernels.begin(), options.kernels.end(), kernel) != options.kernels.end();
+    return options.kernels.empty() || std::find(options.kernels.begin(), options.kernels.end(),
+                                                kernel) != options.kernels.end();
   };
   cases.attention = has("attention");
   cases.linear = has("linear");
@@ -184,18 +211,22 @@ Status Measure(KernelOptions options) {
     options.head_dims = {64};
     options.rows = {1, 16};
     options.models = {"models/tiny-stories"};
-    options.shapes = {options.device == "cpu" ? "512x256" : "64x32"};  // a GPU may be an emulated one
+    // A GPU may be an emulated one.
+    options.shapes = {options.device == "cpu" ? "512x256" : "64x32"};
   }
   if (options.device != "cpu") return MeasureOnCuda(options);
   LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
   LAMINA_RETURN_IF_ERROR(CheckThreads(options.threads));
-  const Result<std::unique_ptr<OpenBlas>> blas = OpenBlas::Load();  // before the teams pin this thread
+  // Before the teams pin this thread.
+  const Result<std::unique_ptr<OpenBlas>> blas = OpenBlas::Load();
   const Teams teams = MakePinnedTeams(options.threads);
   if (options.kernels.empty()) options.kernels = {"attention", "linear"};
   for (const std::string& kernel : options.kernels) {
     if (kernel == "slice" || kernel == "round-trip")
-      return InvalidArgument("--only " + kernel + ": it is measured on a GPU, with --device cuda:N");
-    LAMINA_RETURN_IF_ERROR(kernel == "attention" ? MeasureAttention(options, teams) : MeasureLinear(options, teams, blas));
+      return InvalidArgument("--only " + kernel +
+                             ": it is measured on a GPU, with --device cuda:N");
+    LAMINA_RETURN_IF_ERROR(kernel == "attention" ? MeasureAttention(options, teams)
+                                                 : MeasureLinear(options, teams, blas));
   }
   return OkStatus();
 }
@@ -204,14 +235,22 @@ Status Measure(KernelOptions options) {
 
 void RegisterKernels(CLI::App& app, int& exit_status) {
   auto options = std::make_shared<KernelOptions>();
-  CLI::App* command = app.add_subcommand("kernels", "Decode attention and linear layers against the limits of this machine, and OpenBLAS");
+  CLI::App* command = app.add_subcommand(
+      "kernels",
+      "Decode attention and linear layers against the limits of this machine, and OpenBLAS");
   command->footer(
-      "Values are medians over interleaved repeats; a ratio of 1 is par with the reference, more is better. References: for attention the\n"
-      "smaller of the measured read bandwidth and what the measured multiply-add peak allows (`slots churn`: the rate on a fresh slab);\n"
-      "for linear layers the same of their weights, and OpenBLAS on fp32 weights (package libopenblas0-pthread).\n"
-      "With --device cuda:0 on a GPU: attention against a copy on the device, linear layers against cuBLAS alone, a slice against the\n"
-      "sum of what its linear layers take in cuBLAS alone and its other operators as copies, and one row's way to a memory node on the\n"
-      "same GPU and back with devices that poll for it against hosts that do. Threads and slots are then the CPU's matter:\n"
+      "Values are medians over interleaved repeats; a ratio of 1 is par with the reference, more "
+      "is better. References: for attention the\n"
+      "smaller of the measured read bandwidth and what the measured multiply-add peak allows "
+      "(`slots churn`: the rate on a fresh slab);\n"
+      "for linear layers the same of their weights, and OpenBLAS on fp32 weights (package "
+      "libopenblas0-pthread).\n"
+      "With --device cuda:0 on a GPU: attention against a copy on the device, linear layers "
+      "against cuBLAS alone, a slice against the\n"
+      "sum of what its linear layers take in cuBLAS alone and its other operators as copies, and "
+      "one row's way to a memory node on the\n"
+      "same GPU and back with devices that poll for it against hosts that do. Threads and slots "
+      "are then the CPU's matter:\n"
       "every token of a sequence stands anywhere.\n"
       "LAMINA_CPU_ISA=avx2 measures the kernels and the limits of that instruction set.\n"
       "Example:\n  lamina bench kernels --only attention --groups 1,8 --threads 1\n"
@@ -219,23 +258,34 @@ void RegisterKernels(CLI::App& app, int& exit_status) {
   const auto add_list = [command](const std::string& name, auto& into, const std::string& help) {
     return command->add_option(name, into, help)->delimiter(',')->capture_default_str();
   };
-  command->add_option("--only", options->kernels, "attention, linear; on a GPU also slice, round-trip; default: all of them")
+  command
+      ->add_option("--only", options->kernels,
+                   "attention, linear; on a GPU also slice, round-trip; default: all of them")
       ->delimiter(',')
       ->check(CLI::IsMember({"attention", "linear", "slice", "round-trip"}));
   command->add_option("--device", options->device, "cpu, or cuda:N")->capture_default_str();
-  add_list("--threads", options->threads, "pinned to as many cores; no more than there are")->check(CLI::Range(1, 1024));
-  add_list("--contexts", options->contexts, "attention: tokens per sequence")->check(CLI::Range(64, 1 << 17));
-  add_list("--groups", options->groups, "attention: query heads per KV head")->check(CLI::Range(1, 64));
-  add_list("--head-dims", options->head_dims, "attention: a multiple of 8")->check(CLI::Range(8, 256));
-  add_list("--kv", options->kv_dtypes, "attention: bf16, fp16, fp8")->check(CLI::IsMember({"bf16", "fp16", "fp8"}));
-  add_list("--slots", options->slots, "attention: runs, churn, random")->check(CLI::IsMember({"runs", "churn", "random"}));
+  add_list("--threads", options->threads, "pinned to as many cores; no more than there are")
+      ->check(CLI::Range(1, 1024));
+  add_list("--contexts", options->contexts, "attention: tokens per sequence")
+      ->check(CLI::Range(64, 1 << 17));
+  add_list("--groups", options->groups, "attention: query heads per KV head")
+      ->check(CLI::Range(1, 64));
+  add_list("--head-dims", options->head_dims, "attention: a multiple of 8")
+      ->check(CLI::Range(8, 256));
+  add_list("--kv", options->kv_dtypes, "attention: bf16, fp16, fp8")
+      ->check(CLI::IsMember({"bf16", "fp16", "fp8"}));
+  add_list("--slots", options->slots, "attention: runs, churn, random")
+      ->check(CLI::IsMember({"runs", "churn", "random"}));
   add_list("--rows", options->rows, "linear, slice: rows of the batch")->check(CLI::Range(1, 4096));
   add_list("--shapes", options->shapes, "linear: outputs x inputs");
-  add_list("--models", options->models, "slice: folders with a config.json, whose middle slice runs with made-up weights");
+  add_list("--models", options->models,
+           "slice: folders with a config.json, whose middle slice runs with made-up weights");
   command->add_option("--repeats", options->repeats, "of each case and its reference in turn")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  command->add_flag("--quick", options->quick, "one small case of each kind, for a test of the program: its ratios say nothing");
+  command->add_flag(
+      "--quick", options->quick,
+      "one small case of each kind, for a test of the program: its ratios say nothing");
   command->add_flag("--json", options->json, "one JSON line per case instead of a table");
   command->callback([options, &exit_status] {
     const Status status = Measure(*options);

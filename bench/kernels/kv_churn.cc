@@ -21,12 +21,15 @@ class ChurnRun {
       : churn_(churn),
         allocator_(churn.capacity_tokens),
         random_(churn.seed),
-        max_used_(static_cast<int64_t>(static_cast<double>(churn.capacity_tokens) * churn.occupancy)) {}
+        max_used_(
+            static_cast<int64_t>(static_cast<double>(churn.capacity_tokens) * churn.occupancy)) {}
 
   Status Check() const {
     if (churn_.mean_tokens >= 2 && churn_.mean_tokens <= max_used_) return OkStatus();
-    return InvalidArgument(fmt::format("churn: a slab of {} tokens at occupancy {} admits no prompts of up to {} tokens; expected 2 to {}",
-                                       churn_.capacity_tokens, churn_.occupancy, churn_.mean_tokens, max_used_));
+    return InvalidArgument(
+        fmt::format("churn: a slab of {} tokens at occupancy {} admits no prompts of up to {} "
+                    "tokens; expected 2 to {}",
+                    churn_.capacity_tokens, churn_.occupancy, churn_.mean_tokens, max_used_));
   }
 
   std::vector<std::vector<TokenSlot>> Run() {
@@ -44,7 +47,8 @@ class ChurnRun {
  private:
   // What comes next.
   void Draw() {
-    std::uniform_int_distribution<int64_t> prompt(churn_.mean_tokens / 2, churn_.mean_tokens), output(1, churn_.mean_tokens / 2);
+    std::uniform_int_distribution<int64_t> prompt(churn_.mean_tokens / 2, churn_.mean_tokens),
+        output(1, churn_.mean_tokens / 2);
     next_prompt_ = prompt(random_);
     next_last_ = static_cast<size_t>(next_prompt_ + output(random_));
   }
@@ -58,7 +62,8 @@ class ChurnRun {
     }
   }
 
-  // A token for everybody who is not done. One that finds no slot leaves too, as one that is preempted.
+  // A token for everybody who is not done. One that finds no slot leaves too, as one that is
+  // preempted.
   void Step() {
     std::vector<RunningSequence> left;
     left.reserve(running_.size());

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "plan/statistics.h"
 #include "kernels/cpu/huge_memory.h"
+#include "plan/statistics.h"
 
 namespace lamina {
 namespace {

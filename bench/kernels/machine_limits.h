@@ -1,20 +1,22 @@
-// This machine as a device of the cost model: what its cores and its memory reach at most, measured beside what is held against it.
+// This machine as a device of the cost model: what its cores and its memory reach at most, measured
+// beside what is held against it.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "cost/device_catalog.h"
 #include "base/worker_team.h"
 #include "bench/kernels/kernel_limits.h"
+#include "cost/device_catalog.h"
 
 namespace lamina {
 
 // Thread: one owner.
 class MachineLimits {
  public:
-  // Borrows the team: its workers are those that are measured. REQUIRES: CheckLimitsOf(ActiveCpuIsa()) is OK.
+  // Borrows the team: its workers are those that are measured. REQUIRES:
+  // CheckLimitsOf(ActiveCpuIsa()) is OK.
   explicit MachineLimits(WorkerTeam& team);
   ~MachineLimits();
   MachineLimits(const MachineLimits&) = delete;
@@ -23,7 +25,8 @@ class MachineLimits {
   // Takes another sample, in a few tenths of a second.
   void Measure();
 
-  // Medians of the samples: multiply-adds of vectors, and a stream of reads; both without a loss. REQUIRES: Measure was called.
+  // Medians of the samples: multiply-adds of vectors, and a stream of reads; both without a loss.
+  // REQUIRES: Measure was called.
   DeviceSpec device() const;
 
  private:

@@ -1,4 +1,5 @@
-// Whether what a benchmark is told to fill fits here. A system gives away memory that it does not have, and ends the program that uses it.
+// Whether what a benchmark is told to fill fits here. A system gives away memory that it does not
+// have, and ends the program that uses it.
 #pragma once
 
 #include <cstdint>

@@ -24,13 +24,16 @@ bool Find(void* library, const char* name, F& function) {
 Result<std::unique_ptr<OpenBlas>> OpenBlas::Load() {
   // A release older than the CPU takes its AVX2 kernels.
   if (ActiveCpuIsa() == CpuIsa::kAvx512) setenv("OPENBLAS_CORETYPE", "SkylakeX", /*overwrite=*/0);
-  void* library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);  // stays: its threads run until the process ends
-  if (library == nullptr) return NotFound(std::string(dlerror()) + "; apt-get install libopenblas0-pthread has it");
+  // Stays: its threads run until the process ends.
+  void* library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr)
+    return NotFound(std::string(dlerror()) + "; apt-get install libopenblas0-pthread has it");
   std::unique_ptr<OpenBlas> blas(new OpenBlas);
   char* (*config)() = nullptr;
   char* (*core)() = nullptr;
   if (!Find(library, "cblas_sgemm", blas->gemm_) || !Find(library, "cblas_sgemv", blas->gemv_) ||
-      !Find(library, "openblas_set_num_threads", blas->set_num_threads_) || !Find(library, "openblas_get_config", config) ||
+      !Find(library, "openblas_set_num_threads", blas->set_num_threads_) ||
+      !Find(library, "openblas_get_config", config) ||
       !Find(library, "openblas_get_corename", core)) {
     return NotFound("libopenblas.so.0 lacks a function: " + std::string(dlerror()));
   }
@@ -41,8 +44,10 @@ Result<std::unique_ptr<OpenBlas>> OpenBlas::Load() {
   return blas;
 }
 
-void OpenBlas::Linear(const float* weights, int64_t out_features, int64_t in_features, const float* x, int64_t rows, float* y) const {
-  const auto n = static_cast<int>(out_features), k = static_cast<int>(in_features), m = static_cast<int>(rows);
+void OpenBlas::Linear(const float* weights, int64_t out_features, int64_t in_features,
+                      const float* x, int64_t rows, float* y) const {
+  const auto n = static_cast<int>(out_features), k = static_cast<int>(in_features),
+             m = static_cast<int>(rows);
   if (rows == 1) {
     gemv_(kRowMajor, kNoTrans, n, k, 1, weights, k, x, 1, 0, y, 1);
   } else {

@@ -1,4 +1,5 @@
-// OpenBLAS, if this machine has it: what linear layers are compared with. Loaded at run time; nothing here needs it to build.
+// OpenBLAS, if this machine has it: what linear layers are compared with. Loaded at run time;
+// nothing here needs it to build.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +13,27 @@ namespace lamina {
 // Thread: one owner, for OpenBLAS as a whole.
 class OpenBlas {
  public:
-  // kNotFound if libopenblas.so.0 is not installed: names the package. To be called before threads are pinned: its threads start here.
-  // Uses AVX-512 where our kernels do, unless OPENBLAS_CORETYPE says otherwise.
+  // kNotFound if libopenblas.so.0 is not installed: names the package. To be called before threads
+  // are pinned: its threads start here. Uses AVX-512 where our kernels do, unless OPENBLAS_CORETYPE
+  // says otherwise.
   static Result<std::unique_ptr<OpenBlas>> Load();
 
-  const std::string& description() const { return description_; }  // "OpenBLAS 0.3.21 SkylakeX", say
+  // "OpenBLAS 0.3.21 SkylakeX", say.
+  const std::string& description() const { return description_; }
 
-  // y = x W^T by sgemv for one row, else by sgemm. x: [rows, in_features], weights: [out_features, in_features], y: [rows, out_features].
-  void Linear(const float* weights, int64_t out_features, int64_t in_features, const float* x, int64_t rows, float* y) const;
+  // y = x W^T by sgemv for one row, else by sgemm. x: [rows, in_features], weights: [out_features,
+  // in_features], y: [rows, out_features].
+  void Linear(const float* weights, int64_t out_features, int64_t in_features, const float* x,
+              int64_t rows, float* y) const;
 
   void SetNumThreads(int num_threads) const { set_num_threads_(num_threads); }
 
  private:
-  using Gemm = void (*)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a, int lda, const float* b,
-                        int ldb, float beta, float* c, int ldc);
-  using Gemv = void (*)(int order, int trans, int m, int n, float alpha, const float* a, int lda, const float* x, int incx, float beta,
-                        float* y, int incy);
+  using Gemm = void (*)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
+                        const float* a, int lda, const float* b, int ldb, float beta, float* c,
+                        int ldc);
+  using Gemv = void (*)(int order, int trans, int m, int n, float alpha, const float* a, int lda,
+                        const float* x, int incx, float beta, float* y, int incy);
 
   OpenBlas() = default;
 

@@ -4,28 +4,35 @@
 
 #include <algorithm>
 
+#include "bench/commit.h"  // generated
 #include "plan/chart/bar_chart.h"
 #include "plan/chart/svg_chart.h"
-#include "bench/commit.h"  // generated
 
 namespace lamina {
 namespace {
 
 constexpr char kIntroduction[] =
-    "Figures of the Lamina papers beside those of this code's cost model and planner. Nothing here was measured on GPUs by this project, "
+    "Figures of the Lamina papers beside those of this code's cost model and planner. Nothing here "
+    "was measured on GPUs by this project, "
     "and "
     "nothing is tuned to fit: where a figure differs, the remark says why as far as it is known.";
 
 std::string NumberText(double value) {
-  return value >= 1000 ? fmt::format("{:.0f}", value) : value >= 100 ? fmt::format("{:.1f}", value) : fmt::format("{:.2f}", value);
+  return value >= 1000  ? fmt::format("{:.0f}", value)
+         : value >= 100 ? fmt::format("{:.1f}", value)
+                        : fmt::format("{:.2f}", value);
 }
 
 std::string FigureText(const Figure& figure, const std::string& unit) {
-  const std::string number = figure.is_range() ? NumberText(figure.from) + " to " + NumberText(figure.to) : NumberText(figure.from);
+  const std::string number = figure.is_range()
+                                 ? NumberText(figure.from) + " to " + NumberText(figure.to)
+                                 : NumberText(figure.from);
   return unit.empty() ? number : number + " " + unit;
 }
 
-std::string PercentText(double ours, double paper) { return fmt::format("{:+.1f} %", 100 * (ours / paper - 1)); }
+std::string PercentText(double ours, double paper) {
+  return fmt::format("{:+.1f} %", 100 * (ours / paper - 1));
+}
 
 // What has room beside the bars: without what stands behind a colon, if it is long.
 std::string LabelOf(const Comparison& row) {
@@ -38,8 +45,10 @@ std::string PictureOf(const Section& section) {
   BarChart chart{section.title, {}, true};
   for (const Comparison& row : section.rows) {
     if (row.paper.from <= 0 || row.ours.from <= 0) return "";
-    chart.bars.push_back({LabelOf(row), row.paper.from, row.paper.to, section.reference + " " + FigureText(row.paper, row.unit), true});
-    chart.bars.push_back({"", row.ours.from, row.ours.to, "ours " + FigureText(row.ours, row.unit), false});
+    chart.bars.push_back({LabelOf(row), row.paper.from, row.paper.to,
+                          section.reference + " " + FigureText(row.paper, row.unit), true});
+    chart.bars.push_back(
+        {"", row.ours.from, row.ours.to, "ours " + FigureText(row.ours, row.unit), false});
   }
   return ToSvg(chart);
 }
@@ -52,18 +61,20 @@ void Figure::Include(double value) {
 }
 
 std::string DifferenceText(const Comparison& row) {
-  const std::string low = PercentText(row.ours.from, row.paper.from), high = PercentText(row.ours.to, row.paper.to);
+  const std::string low = PercentText(row.ours.from, row.paper.from),
+                    high = PercentText(row.ours.to, row.paper.to);
   return row.paper.is_range() || row.ours.is_range() ? low + " to " + high : low;
 }
 
 std::string ToMarkdown(const std::vector<Section>& sections) {
-  std::string text = fmt::format("# The papers' figures and ours\n\n{} Commit {}.\n", kIntroduction, kCommit);
+  std::string text =
+      fmt::format("# The papers' figures and ours\n\n{} Commit {}.\n", kIntroduction, kCommit);
   for (const Section& section : sections) {
-    text +=
-        fmt::format("\n## {}\n\n{}\n\n| | {} | ours | difference |\n|---|---|---|---|\n", section.title, section.text, section.reference);
+    text += fmt::format("\n## {}\n\n{}\n\n| | {} | ours | difference |\n|---|---|---|---|\n",
+                        section.title, section.text, section.reference);
     for (const Comparison& row : section.rows) {
-      text += fmt::format("| {} | {} | {} | {} |\n", row.what, FigureText(row.paper, row.unit), FigureText(row.ours, row.unit),
-                          DifferenceText(row));
+      text += fmt::format("| {} | {} | {} | {} |\n", row.what, FigureText(row.paper, row.unit),
+                          FigureText(row.ours, row.unit), DifferenceText(row));
     }
     if (!section.remark.empty()) text += "\n" + section.remark + "\n";
   }
@@ -72,19 +83,25 @@ std::string ToMarkdown(const std::vector<Section>& sections) {
 
 std::string ToHtml(const std::vector<Section>& sections) {
   std::string html = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>The papers' figures and "
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>The papers' figures "
+      "and "
       "ours</title>\n<style>body{{font-family:"
-      "sans-serif;max-width:1000px;margin:2em auto;line-height:1.4}}table{{border-collapse:collapse}}td,th{{border:1px solid #ccc;padding:"
-      "3px 10px;text-align:left}}svg{{max-width:100%;height:auto}}</style></head><body>\n<h1>The papers' figures and ours</h1>\n<p>{} "
+      "sans-serif;max-width:1000px;margin:2em "
+      "auto;line-height:1.4}}table{{border-collapse:collapse}}td,th{{border:1px solid #ccc;padding:"
+      "3px 10px;text-align:left}}svg{{max-width:100%;height:auto}}</style></head><body>\n<h1>The "
+      "papers' figures and ours</h1>\n<p>{} "
       "Commit "
       "{}.</p>\n",
       EscapeXml(kIntroduction), EscapeXml(kCommit));
   for (const Section& section : sections) {
-    html += fmt::format("<h2>{}</h2>\n<p>{}</p>\n<table><tr><th></th><th>{}</th><th>ours</th><th>difference</th></tr>\n",
-                        EscapeXml(section.title), EscapeXml(section.text), section.reference);
+    html += fmt::format(
+        "<h2>{}</h2>\n<p>{}</p>\n<table><tr><th></th><th>{}</th><th>ours</th><th>difference</th></"
+        "tr>\n",
+        EscapeXml(section.title), EscapeXml(section.text), section.reference);
     for (const Comparison& row : section.rows) {
-      html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", EscapeXml(row.what),
-                          EscapeXml(FigureText(row.paper, row.unit)), EscapeXml(FigureText(row.ours, row.unit)), DifferenceText(row));
+      html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+                          EscapeXml(row.what), EscapeXml(FigureText(row.paper, row.unit)),
+                          EscapeXml(FigureText(row.ours, row.unit)), DifferenceText(row));
     }
     html += "</table>\n";
     if (!section.remark.empty()) html += fmt::format("<p>{}</p>\n", EscapeXml(section.remark));

@@ -10,7 +10,9 @@ namespace lamina {
 namespace {
 
 Status WriteReport(const std::string& path, const std::vector<Section>& sections) {
-  return WriteOutput(path, std::filesystem::path(path).extension() == ".html" ? ToHtml(sections) : ToMarkdown(sections))
+  return WriteOutput(path, std::filesystem::path(path).extension() == ".html"
+                               ? ToHtml(sections)
+                               : ToMarkdown(sections))
       .WithContext("--out");
 }
 
@@ -43,18 +45,24 @@ Result<std::vector<Section>> MakePaperTables(const PaperTablesOptions& options) 
 void RegisterPaperTables(CLI::App& app, int& exit_status) {
   auto options = std::make_shared<PaperTablesOptions>();
   auto files = std::make_shared<std::vector<std::string>>();
-  CLI::App* command =
-      app.add_subcommand("paper-tables", "The Lamina papers' tables and ranges from the cost model, beside the printed ones");
+  CLI::App* command = app.add_subcommand(
+      "paper-tables",
+      "The Lamina papers' tables and ranges from the cost model, beside the printed ones");
   command->footer("Example: lamina bench paper-tables --traces traces --out paper-tables.html");
-  command->add_option("--catalog", options->catalog, "devices at the papers' prices")->capture_default_str();
-  command->add_option("--models", options->models, "folder with the papers' models")->capture_default_str();
+  command->add_option("--catalog", options->catalog, "devices at the papers' prices")
+      ->capture_default_str();
+  command->add_option("--models", options->models, "folder with the papers' models")
+      ->capture_default_str();
+  command->add_option("--traces", options->traces,
+                      "folder with azure_llm_2023_conv.csv, azure_llm_2023_code.csv and "
+                      "mooncake_conversation.jsonl; lengths with their published "
+                      "means otherwise");
   command->add_option(
-      "--traces", options->traces,
-      "folder with azure_llm_2023_conv.csv, azure_llm_2023_code.csv and mooncake_conversation.jsonl; lengths with their published "
-      "means otherwise");
-  command->add_option("--profiles", options->profiles,
-                      "folder with layer times in Vidur's format, to predict each model's from the others'");
-  command->add_option("--out", *files, "files to write, .html with pictures or .md; Markdown on the terminal otherwise");
+      "--profiles", options->profiles,
+      "folder with layer times in Vidur's format, to predict each model's from the others'");
+  command->add_option(
+      "--out", *files,
+      "files to write, .html with pictures or .md; Markdown on the terminal otherwise");
   command->callback([options, files, &exit_status] {
     if (Status status = MakeReport(*options, *files); !status.ok()) {
       std::cerr << "lamina bench paper-tables: " << status.message() << '\n';

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "plan/statistics.h"
 #include "kernels/attention.h"
 #include "kernels/token_slab.h"
+#include "plan/statistics.h"
 
 namespace lamina {
 namespace {
@@ -21,7 +21,8 @@ constexpr int kRepeats = 7;
 class Bench {
  public:
   Bench(const AttentionHeads& heads, const TokenSlab& slab, WorkerTeam& team)
-      : shape_{heads.num_heads, heads.num_kv_heads, heads.head_dim, 1 / std::sqrt(static_cast<float>(heads.head_dim))},
+      : shape_{heads.num_heads, heads.num_kv_heads, heads.head_dim,
+               1 / std::sqrt(static_cast<float>(heads.head_dim))},
         kv_(slab.View(0)),
         slots_(static_cast<size_t>(slab.capacity_tokens())),
         team_(team) {
@@ -48,7 +49,8 @@ class Bench {
 
  private:
   AttentionTime Run(std::vector<AttentionRow> rows, AttentionTime time) {
-    const size_t width = static_cast<size_t>(shape_.num_heads) * static_cast<size_t>(shape_.head_dim);
+    const size_t width =
+        static_cast<size_t>(shape_.num_heads) * static_cast<size_t>(shape_.head_dim);
     const std::vector<float> q(rows.size() * width, 0.1f);
     std::vector<float> out(q.size());
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -74,12 +76,16 @@ class Bench {
 
 }  // namespace
 
-Result<std::vector<AttentionTime>> MeasureAttention(const AttentionHeads& heads, WorkerTeam& team, int64_t kv_bytes) {
+Result<std::vector<AttentionTime>> MeasureAttention(const AttentionHeads& heads, WorkerTeam& team,
+                                                    int64_t kv_bytes) {
   const KvShape shape{1, heads.num_kv_heads, heads.head_dim, heads.dtype};
   const int64_t capacity = std::max(kv_bytes / shape.bytes_per_token(), 2 * kDecodeContext);
-  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<TokenSlab> slab, TokenSlab::Create(shape, capacity));
-  const std::vector<float> row(static_cast<size_t>(heads.num_kv_heads) * static_cast<size_t>(heads.head_dim), 0.5f);
-  for (TokenSlot slot = 0; slot < slab->capacity_tokens(); ++slot) slab->Write(0, slot, row.data(), row.data());
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<TokenSlab> slab,
+                          TokenSlab::Create(shape, capacity));
+  const std::vector<float> row(
+      static_cast<size_t>(heads.num_kv_heads) * static_cast<size_t>(heads.head_dim), 0.5f);
+  for (TokenSlot slot = 0; slot < slab->capacity_tokens(); ++slot)
+    slab->Write(0, slot, row.data(), row.data());
   Bench bench(heads, *slab, team);
   std::vector<AttentionTime> times = {bench.Decode(kDecodeContext)};
   for (const int64_t count : kChunks) times.push_back(bench.Prefill(count));

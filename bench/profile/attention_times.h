@@ -15,8 +15,9 @@ struct AttentionTime {
   double seconds = 0;  // the median
 };
 
-// Decode over many sequences, whose K and V fill so many bytes that no cache holds them, and chunks of one prompt. kOutOfSpace if their
-// memory cannot be had.
-Result<std::vector<AttentionTime>> MeasureAttention(const AttentionHeads& heads, WorkerTeam& team, int64_t kv_bytes = int64_t{256} << 20);
+// Decode over many sequences, whose K and V fill so many bytes that no cache holds them, and chunks
+// of one prompt. kOutOfSpace if their memory cannot be had.
+Result<std::vector<AttentionTime>> MeasureAttention(const AttentionHeads& heads, WorkerTeam& team,
+                                                    int64_t kv_bytes = int64_t{256} << 20);
 
 }  // namespace lamina

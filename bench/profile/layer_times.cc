@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "base/clock.h"
-#include "plan/statistics.h"
 #include "compute_node/slice_executor.h"
+#include "plan/statistics.h"
 
 namespace lamina {
 namespace {
@@ -16,11 +16,13 @@ constexpr int kFewestSteps = 3, kMostSteps = 50;
 constexpr double kSecondsPerCase = 0.5;
 
 using Column = double LayerTimes::*;
-constexpr Column kColumns[] = {&LayerTimes::input_norm, &LayerTimes::qkv, &LayerTimes::rope,       &LayerTimes::output,
-                               &LayerTimes::post_norm,  &LayerTimes::up,  &LayerTimes::activation, &LayerTimes::down,
-                               &LayerTimes::add,        &LayerTimes::head};
+constexpr Column kColumns[] = {&LayerTimes::input_norm, &LayerTimes::qkv,       &LayerTimes::rope,
+                               &LayerTimes::output,     &LayerTimes::post_norm, &LayerTimes::up,
+                               &LayerTimes::activation, &LayerTimes::down,      &LayerTimes::add,
+                               &LayerTimes::head};
 
-// Where the operators of a slice count. The last addition ends a layer: what follows it belongs to the next one, or to the head.
+// Where the operators of a slice count. The last addition ends a layer: what follows it belongs to
+// the next one, or to the head.
 std::vector<Column> ColumnsOf(const Slice& slice) {
   const std::vector<Op>& program = slice.program;
   const auto is_add = [](const Op& op) { return op.kind == OpKind::kAdd; };
@@ -28,7 +30,8 @@ std::vector<Column> ColumnsOf(const Slice& slice) {
   const bool ends_layer = slice.attention_out >= 0, ends_model = slice.attention < 0;
   const auto next_layer = std::find_if(program.rbegin(), program.rend(), is_add).base();
   const auto first_matrix = std::find_if(program.begin(), next_layer, is_matrix);
-  const auto last_matrix = std::find_if(std::make_reverse_iterator(next_layer), program.rend(), is_matrix);
+  const auto last_matrix =
+      std::find_if(std::make_reverse_iterator(next_layer), program.rend(), is_matrix);
   std::vector<Column> columns;
   for (auto op = program.begin(); op != program.end(); ++op) {
     const bool is_norm = op->kind == OpKind::kRmsNorm || op->kind == OpKind::kLayerNorm;
@@ -36,9 +39,14 @@ std::vector<Column> ColumnsOf(const Slice& slice) {
     if (op->kind == OpKind::kEmbedding || op->kind == OpKind::kPositionEmbedding) {
       column = nullptr;  // a few rows of a table
     } else if (op >= next_layer || !ends_layer) {
-      column = ends_model ? &LayerTimes::head : is_matrix(*op) ? &LayerTimes::qkv : is_norm ? &LayerTimes::input_norm : &LayerTimes::rope;
+      column = ends_model       ? &LayerTimes::head
+               : is_matrix(*op) ? &LayerTimes::qkv
+               : is_norm        ? &LayerTimes::input_norm
+                                : &LayerTimes::rope;
     } else if (is_matrix(*op)) {
-      column = op == first_matrix ? &LayerTimes::output : &*op == &*last_matrix ? &LayerTimes::down : &LayerTimes::up;
+      column = op == first_matrix      ? &LayerTimes::output
+               : &*op == &*last_matrix ? &LayerTimes::down
+                                       : &LayerTimes::up;
     } else {
       column = op->kind == OpKind::kExperts ? &LayerTimes::up
                : is_add(*op)                ? &LayerTimes::add
@@ -50,8 +58,8 @@ std::vector<Column> ColumnsOf(const Slice& slice) {
   return columns;
 }
 
-LayerTimes RunStep(const SlicedModel& model, const std::vector<std::vector<Column>>& columns, std::span<const TokenId> tokens,
-                   SliceExecutor& slices) {
+LayerTimes RunStep(const SlicedModel& model, const std::vector<std::vector<Column>>& columns,
+                   std::span<const TokenId> tokens, SliceExecutor& slices) {
   LayerTimes sum;
   std::vector<int32_t> positions(tokens.size());
   std::iota(positions.begin(), positions.end(), 0);
@@ -74,7 +82,8 @@ LayerTimes RunStep(const SlicedModel& model, const std::vector<std::vector<Colum
 
 }  // namespace
 
-std::vector<LayerTimes> MeasureLayers(const LoadedModel& model, const std::vector<int64_t>& rows, WorkerTeam& team,
+std::vector<LayerTimes> MeasureLayers(const LoadedModel& model, const std::vector<int64_t>& rows,
+                                      WorkerTeam& team,
                                       const std::function<void(const LayerTimes&)>& done) {
   std::vector<std::vector<Column>> columns;
   for (const Slice& slice : model.sliced.slices) columns.push_back(ColumnsOf(slice));
@@ -86,14 +95,16 @@ std::vector<LayerTimes> MeasureLayers(const LoadedModel& model, const std::vecto
     RunStep(model.sliced, columns, tokens, slices);  // warms up
     std::vector<LayerTimes> steps;
     const TimePoint start = Clock::now();
-    while (std::ssize(steps) < kFewestSteps || (SecondsSince(start) < kSecondsPerCase && std::ssize(steps) < kMostSteps))
+    while (std::ssize(steps) < kFewestSteps ||
+           (SecondsSince(start) < kSecondsPerCase && std::ssize(steps) < kMostSteps))
       steps.push_back(RunStep(model.sliced, columns, tokens, slices));
     LayerTimes times;
     times.rows = count;
     for (const Column column : kColumns) {
       std::vector<double> samples;
       for (const LayerTimes& step : steps) samples.push_back(step.*column);
-      times.*column = Percentile(std::move(samples), 0.5) / (column == &LayerTimes::head ? 1 : num_layers);
+      times.*column =
+          Percentile(std::move(samples), 0.5) / (column == &LayerTimes::head ? 1 : num_layers);
     }
     all.push_back(times);
     if (done) done(times);
@@ -103,11 +114,15 @@ std::vector<LayerTimes> MeasureLayers(const LoadedModel& model, const std::vecto
 
 std::string ToCsv(const ModelConfig& model, const std::vector<LayerTimes>& times) {
   std::string csv =
-      "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,input_layernorm_ms,attn_pre_proj_ms,attn_rope_ms,"
-      "attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,mlp_down_proj_ms,add_ms\n";
+      "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,input_"
+      "layernorm_ms,attn_pre_proj_ms,attn_rope_ms,"
+      "attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,mlp_down_proj_ms,"
+      "add_ms\n";
   for (const LayerTimes& t : times) {
-    csv += fmt::format("{},{},{},{},{},1", model.num_heads, model.num_kv_heads, model.hidden_size, model.intermediate_size, t.rows);
-    for (const double seconds : {t.input_norm, t.qkv, t.rope, t.output, t.post_norm, t.up, t.activation, t.down, t.add / 2})
+    csv += fmt::format("{},{},{},{},{},1", model.num_heads, model.num_kv_heads, model.hidden_size,
+                       model.intermediate_size, t.rows);
+    for (const double seconds : {t.input_norm, t.qkv, t.rope, t.output, t.post_norm, t.up,
+                                 t.activation, t.down, t.add / 2})
       csv += fmt::format(",{:.6g}", 1e3 * seconds);
     csv += '\n';
   }

@@ -29,14 +29,16 @@ bool HasText(const json& choice) {
 // {"delta": {"role": "assistant", "content": ""}} comes before anything is computed.
 bool OnlyAnnouncesTheRole(const json& choice) {
   const json* delta = FieldOf(choice, "delta");
-  return delta != nullptr && FieldOf(*delta, "role") != nullptr && FieldOf(choice, "finish_reason") == nullptr && !HasText(choice);
+  return delta != nullptr && FieldOf(*delta, "role") != nullptr &&
+         FieldOf(choice, "finish_reason") == nullptr && !HasText(choice);
 }
 
 // 0: it does not say, or more than an answer can have.
 int64_t CountIn(const json& usage, const char* key) {
   constexpr int64_t kMostTokens = 1'000'000'000;  // sums of so many cannot overflow
   const json* count = FieldOf(usage, key);
-  if (count == nullptr || !count->is_number_integer() || *count < 0 || *count > kMostTokens) return 0;
+  if (count == nullptr || !count->is_number_integer() || *count < 0 || *count > kMostTokens)
+    return 0;
   return count->get<int64_t>();
 }
 
@@ -56,27 +58,36 @@ void AnswerMeter::Take(std::string_view data, TimePoint at) {
     output_tokens_ = CountIn(*usage, "completion_tokens");
   }
   const json* choices = FieldOf(event, "choices");
-  if (choices == nullptr || !choices->is_array() || choices->empty() || OnlyAnnouncesTheRole((*choices)[0])) return;
+  if (choices == nullptr || !choices->is_array() || choices->empty() ||
+      OnlyAnnouncesTheRole((*choices)[0]))
+    return;
   const bool has_text = HasText((*choices)[0]);
   if (has_text && num_texts_++ == 0) events_.clear();
   events_.push_back(at);
   if (has_text) up_to_last_text_ = events_.size();
 }
 
-// An empty event at the end is a token, such as the one that ends the text, or only says why the answer is over: the server's count has
-// the former in it.
-size_t AnswerMeter::num_timed_events() const { return counted_by_server() || num_texts_ == 0 ? events_.size() : up_to_last_text_; }
+// An empty event at the end is a token, such as the one that ends the text, or only says why the
+// answer is over: the server's count has the former in it.
+size_t AnswerMeter::num_timed_events() const {
+  return counted_by_server() || num_texts_ == 0 ? events_.size() : up_to_last_text_;
+}
 
 double AnswerMeter::ttft_seconds() const { return Seconds(events_.front() - sent_); }
 
-double AnswerMeter::e2el_seconds() const { return Seconds(events_[num_timed_events() - 1] - sent_); }
+double AnswerMeter::e2el_seconds() const {
+  return Seconds(events_[num_timed_events() - 1] - sent_);
+}
 
 std::vector<double> AnswerMeter::itl_seconds() const {
   std::vector<double> gaps;
-  for (size_t i = 1; i < num_timed_events(); ++i) gaps.push_back(Seconds(events_[i] - events_[i - 1]));
+  for (size_t i = 1; i < num_timed_events(); ++i)
+    gaps.push_back(Seconds(events_[i] - events_[i - 1]));
   return gaps;
 }
 
-int64_t AnswerMeter::output_tokens() const { return counted_by_server() ? output_tokens_ : num_texts_; }
+int64_t AnswerMeter::output_tokens() const {
+  return counted_by_server() ? output_tokens_ : num_texts_;
+}
 
 }  // namespace lamina

@@ -31,11 +31,14 @@ struct HttpConnections::Connection {
 namespace {
 
 StreamEnd ToEnd(const error_code& error, const std::string& doing) {
-  if (error == beast::error::timeout) return {"timed out", doing + ": the time allowed for the request is over"};
-  const bool closed = error == http::error::end_of_stream || error == http::error::partial_message || error == asio::error::eof ||
+  if (error == beast::error::timeout)
+    return {"timed out", doing + ": the time allowed for the request is over"};
+  const bool closed = error == http::error::end_of_stream ||
+                      error == http::error::partial_message || error == asio::error::eof ||
                       error == asio::error::connection_reset || error == asio::error::broken_pipe;
   if (closed) return {"connection lost", doing + ": the server closed the connection"};
-  if (error.category() == http::make_error_code(http::error::bad_version).category()) return {"not HTTP", doing + ": " + error.message()};
+  if (error.category() == http::make_error_code(http::error::bad_version).category())
+    return {"not HTTP", doing + ": " + error.message()};
   return {"connection lost", doing + ": " + error.message()};
 }
 
@@ -46,7 +49,8 @@ HttpConnections::HttpConnections(asio::io_context& io, HttpUrl url, std::string 
 
 HttpConnections::~HttpConnections() = default;
 
-Result<std::unique_ptr<HttpConnections>> HttpConnections::Create(asio::io_context& io, HttpUrl url, const std::string& api_key) {
+Result<std::unique_ptr<HttpConnections>> HttpConnections::Create(asio::io_context& io, HttpUrl url,
+                                                                 const std::string& api_key) {
   error_code error;
   auto endpoints = asio::ip::tcp::resolver(io).resolve(url.host, url.port, error);
   if (error) return PeerLost("cannot resolve " + url.host + ": " + error.message());
@@ -55,7 +59,9 @@ Result<std::unique_ptr<HttpConnections>> HttpConnections::Create(asio::io_contex
   return connections;
 }
 
-asio::awaitable<StreamEnd> HttpConnections::PostForEvents(const std::string& path, const std::string& json, TimePoint deadline,
+asio::awaitable<StreamEnd> HttpConnections::PostForEvents(const std::string& path,
+                                                          const std::string& json,
+                                                          TimePoint deadline,
                                                           const OnEvent& on_event) {
   while (true) {
     std::unique_ptr<Connection> connection;
@@ -70,9 +76,13 @@ asio::awaitable<StreamEnd> HttpConnections::PostForEvents(const std::string& pat
     connection->stream.expires_at(deadline);
     if (!reused) {
       error_code error;
-      co_await connection->stream.async_connect(endpoints_, asio::redirect_error(asio::use_awaitable, error));
-      if (error == beast::error::timeout) co_return StreamEnd{"timed out", "connecting to " + url_.address()};
-      if (error) co_return StreamEnd{"cannot connect", "cannot connect to " + url_.address() + ": " + error.message()};
+      co_await connection->stream.async_connect(endpoints_,
+                                                asio::redirect_error(asio::use_awaitable, error));
+      if (error == beast::error::timeout)
+        co_return StreamEnd{"timed out", "connecting to " + url_.address()};
+      if (error)
+        co_return StreamEnd{"cannot connect",
+                            "cannot connect to " + url_.address() + ": " + error.message()};
       connection->stream.socket().set_option(asio::ip::tcp::no_delay(true), error);
     }
     StreamEnd end = co_await Exchange(*connection, path, json, on_event);
@@ -85,7 +95,9 @@ asio::awaitable<StreamEnd> HttpConnections::PostForEvents(const std::string& pat
   }
 }
 
-asio::awaitable<StreamEnd> HttpConnections::Exchange(Connection& connection, const std::string& path, const std::string& json,
+asio::awaitable<StreamEnd> HttpConnections::Exchange(Connection& connection,
+                                                     const std::string& path,
+                                                     const std::string& json,
                                                      const OnEvent& on_event) {
   connection.answered = connection.reusable = false;
   http::request<http::span_body<const char>> request(http::verb::post, url_.prefix + path, 11);
@@ -97,13 +109,15 @@ asio::awaitable<StreamEnd> HttpConnections::Exchange(Connection& connection, con
   if (!api_key_.empty()) request.set(http::field::authorization, "Bearer " + api_key_);
   request.prepare_payload();
   error_code write_error;
-  co_await http::async_write(connection.stream, request, asio::redirect_error(asio::use_awaitable, write_error));
+  co_await http::async_write(connection.stream, request,
+                             asio::redirect_error(asio::use_awaitable, write_error));
 
   // A server that refuses a large body may answer and close before all is sent: its answer counts.
   http::response_parser<http::string_body> parser;
   parser.body_limit(boost::none);
   error_code error;
-  co_await http::async_read_header(connection.stream, connection.buffer, parser, asio::redirect_error(asio::use_awaitable, error));
+  co_await http::async_read_header(connection.stream, connection.buffer, parser,
+                                   asio::redirect_error(asio::use_awaitable, error));
   if (error) co_return ToEnd(write_error ? write_error : error, "waiting for an answer");
   connection.answered = true;
 
@@ -123,12 +137,14 @@ asio::awaitable<StreamEnd> HttpConnections::Exchange(Connection& connection, con
     }
     body.clear();
     if (parser.is_done()) break;
-    co_await http::async_read_some(connection.stream, connection.buffer, parser, asio::redirect_error(asio::use_awaitable, error));
+    co_await http::async_read_some(connection.stream, connection.buffer, parser,
+                                   asio::redirect_error(asio::use_awaitable, error));
     now = Clock::now();
     if (error) co_return ToEnd(error, "reading the answer");
   }
   connection.reusable = parser.get().keep_alive() && !write_error;
-  if (!response.ok()) co_return StreamEnd{"HTTP " + std::to_string(response.status), ErrorMessageOf(response)};
+  if (!response.ok())
+    co_return StreamEnd{"HTTP " + std::to_string(response.status), ErrorMessageOf(response)};
   co_return StreamEnd{};
 }
 

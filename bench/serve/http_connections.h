@@ -1,4 +1,5 @@
-// Keep-alive HTTP/1.1 connections to one server, for answers that stream: many at a time on one thread.
+// Keep-alive HTTP/1.1 connections to one server, for answers that stream: many at a time on one
+// thread.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -10,16 +11,18 @@
 #include <string_view>
 #include <vector>
 
+#include "api/http_client.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "api/http_client.h"
 
 namespace lamina {
 
 // How a streamed answer ended.
 struct StreamEnd {
-  std::string error_kind;  // "": well; else a few words that are the same for all errors of a kind, such as "timed out" or "HTTP 503"
-  std::string error;       // what happened exactly
+  // "": well; else a few words that are the same for all errors of a kind, such as "timed out" or
+  // "HTTP 503".
+  std::string error_kind;
+  std::string error;  // what happened exactly
 
   bool ok() const { return error_kind.empty(); }
 };
@@ -27,16 +30,19 @@ struct StreamEnd {
 // Thread: that of `io`.
 class HttpConnections {
  public:
-  // One server-sent event, "[DONE]" included, and when its bytes were there. What it points to is gone after the call.
+  // One server-sent event, "[DONE]" included, and when its bytes were there. What it points to is
+  // gone after the call.
   using OnEvent = std::function<void(std::string_view data, TimePoint at)>;
 
   // Looks the host up. `api_key` is sent as a bearer token unless empty. kPeerLost: no such host.
-  static Result<std::unique_ptr<HttpConnections>> Create(boost::asio::io_context& io, HttpUrl url, const std::string& api_key);
+  static Result<std::unique_ptr<HttpConnections>> Create(boost::asio::io_context& io, HttpUrl url,
+                                                         const std::string& api_key);
   ~HttpConnections();
 
-  // A connection that the server closed while it was idle is replaced, once. `path`, `json` and `on_event` must live until the end.
-  boost::asio::awaitable<StreamEnd> PostForEvents(const std::string& path, const std::string& json, TimePoint deadline,
-                                                  const OnEvent& on_event);
+  // A connection that the server closed while it was idle is replaced, once. `path`, `json` and
+  // `on_event` must live until the end.
+  boost::asio::awaitable<StreamEnd> PostForEvents(const std::string& path, const std::string& json,
+                                                  TimePoint deadline, const OnEvent& on_event);
 
   int num_opened() const { return num_opened_; }  // connections so far
 
@@ -44,8 +50,8 @@ class HttpConnections {
   struct Connection;
   HttpConnections(boost::asio::io_context& io, HttpUrl url, std::string api_key);
 
-  boost::asio::awaitable<StreamEnd> Exchange(Connection& connection, const std::string& path, const std::string& json,
-                                             const OnEvent& on_event);
+  boost::asio::awaitable<StreamEnd> Exchange(Connection& connection, const std::string& path,
+                                             const std::string& json, const OnEvent& on_event);
 
   boost::asio::io_context& io_;
   const HttpUrl url_;

@@ -25,7 +25,9 @@ constexpr auto kProgressInterval = milliseconds(200);
 double CpuSeconds() {
   rusage usage{};
   getrusage(RUSAGE_THREAD, &usage);
-  const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; };
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
@@ -33,7 +35,12 @@ double CpuSeconds() {
 class LoadRun {
  public:
   LoadRun(const std::vector<LoadRequest>& requests, const LoadOptions& options)
-      : requests_(requests), options_(options), due_(io_), slot_free_(io_), progress_(io_), signals_(io_) {
+      : requests_(requests),
+        options_(options),
+        due_(io_),
+        slot_free_(io_),
+        progress_(io_),
+        signals_(io_) {
     result_.records.resize(requests.size());
   }
 
@@ -43,7 +50,8 @@ class LoadRun {
     const double cpu_before = CpuSeconds();
     start_ = Clock::now();
     asio::co_spawn(io_, SendAll(), asio::detached);
-    if (options_.on_progress || options_.ends_when) asio::co_spawn(io_, ShowProgress(), asio::detached);
+    if (options_.on_progress || options_.ends_when)
+      asio::co_spawn(io_, ShowProgress(), asio::detached);
     io_.run();
     result_.duration_seconds = std::chrono::duration<double>(end_ - start_).count();
     result_.cpu_share = (CpuSeconds() - cpu_before) / std::max(1e-9, SecondsSince(start_));
@@ -77,7 +85,8 @@ class LoadRun {
     error_code ignored;
     for (size_t i = 0; i < requests_.size(); ++i) {
       const TimePoint due =
-          start_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(requests_[i].arrival_seconds));
+          start_ + std::chrono::duration_cast<Clock::duration>(
+                       std::chrono::duration<double>(requests_[i].arrival_seconds));
       if (due > Clock::now()) {
         due_.expires_at(due);
         co_await due_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
@@ -106,10 +115,14 @@ class LoadRun {
     record.input_tokens = request.input_tokens;
     record.wanted_tokens = request.output_tokens;
     AnswerMeter meter(sent);
-    const HttpConnections::OnEvent on_event = [&meter](std::string_view data, TimePoint at) { meter.Take(data, at); };
-    StreamEnd end = co_await connections_->PostForEvents(options_.path, request.body, sent + options_.timeout, on_event);
+    const HttpConnections::OnEvent on_event = [&meter](std::string_view data, TimePoint at) {
+      meter.Take(data, at);
+    };
+    StreamEnd end = co_await connections_->PostForEvents(options_.path, request.body,
+                                                         sent + options_.timeout, on_event);
     if (end.ok() && !meter.error().empty()) end = {"error in the stream", meter.error()};
-    if (end.ok() && !meter.has_tokens()) end = {"no tokens", "the answer has no tokens: is this endpoint an OpenAI-compatible one?"};
+    if (end.ok() && !meter.has_tokens())
+      end = {"no tokens", "the answer has no tokens: is this endpoint an OpenAI-compatible one?"};
     if (end.ok() && !meter.done()) end = {"incomplete stream", "the stream ended without [DONE]"};
     Finish(record, meter, end);
   }
@@ -148,12 +161,16 @@ class LoadRun {
       progress_.expires_after(kProgressInterval);
       co_await progress_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
       if (options_.on_progress)
-        options_.on_progress({SecondsSince(start_), requests_.size(), num_completed_, num_failed_, in_flight_, num_output_tokens_});
+        options_.on_progress({SecondsSince(start_), requests_.size(), num_completed_, num_failed_,
+                              in_flight_, num_output_tokens_});
       if (!ended_ && options_.ends_when && options_.ends_when()) co_return EndEarly();
     }
   }
 
-  bool HasSlot() const { return options_.max_concurrency == 0 || in_flight_ < static_cast<size_t>(options_.max_concurrency); }
+  bool HasSlot() const {
+    return options_.max_concurrency == 0 ||
+           in_flight_ < static_cast<size_t>(options_.max_concurrency);
+  }
 
   const std::vector<LoadRequest>& requests_;
   const LoadOptions& options_;
@@ -178,7 +195,8 @@ void AllowManyOpenFiles() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Result<LoadResult> RunLoad(const HttpUrl& url, const std::vector<LoadRequest>& requests, const LoadOptions& options) {
+Result<LoadResult> RunLoad(const HttpUrl& url, const std::vector<LoadRequest>& requests,
+                           const LoadOptions& options) {
   return LoadRun(requests, options).Run(url);
 }
 

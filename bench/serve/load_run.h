@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "api/http_client.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "api/http_client.h"
 
 namespace lamina {
 
@@ -23,8 +23,9 @@ inline constexpr char kInterrupted[] = "interrupted";
 
 // What happened to one request. Times in seconds.
 struct RequestRecord {
-  double arrival = 0;             // since the start: when it was due ...
-  double sent = 0;                // ... and when it was sent: later if no slot was free or the generator could not keep up
+  double arrival = 0;  // since the start: when it was due ...
+  // ... and when it was sent: later if no slot was free or the generator could not keep up.
+  double sent = 0;
   double ttft = 0;                // from sending to the first token
   double e2el = 0;                // from sending to the last token
   std::vector<double> itl;        // between one event of the stream and the next
@@ -32,13 +33,17 @@ struct RequestRecord {
   int64_t output_tokens = 0;      // as the server counts, else events of the stream with text
   bool counted_by_server = true;  // output_tokens
   int64_t wanted_tokens = 0;      // of output
-  std::string error_kind;         // "": an answer came; else as StreamEnd::error_kind or kInterrupted, and the times are 0
+  // "": an answer came; else as StreamEnd::error_kind or kInterrupted, and the times are 0.
+  std::string error_kind;
   std::string error;
 
   bool ok() const { return error_kind.empty(); }
-  bool interrupted() const { return error_kind == kInterrupted; }  // nobody knows what would have come
+  // Nobody knows what would have come.
+  bool interrupted() const { return error_kind == kInterrupted; }
   // (e2el - ttft) / (output_tokens - 1), 0 for one token. As `vllm bench serve`.
-  double tpot() const { return output_tokens > 1 ? (e2el - ttft) / static_cast<double>(output_tokens - 1) : 0; }
+  double tpot() const {
+    return output_tokens > 1 ? (e2el - ttft) / static_cast<double>(output_tokens - 1) : 0;
+  }
 };
 
 struct LoadProgress {
@@ -50,22 +55,28 @@ struct LoadProgress {
 struct LoadOptions {
   std::string path = "/v1/completions";
   std::string api_key;
-  int64_t max_concurrency = 0;                           // requests in flight; more wait in their order; 0: any number
-  Clock::duration timeout = std::chrono::minutes(10);    // of one request, from sending to its end
-  std::function<void(const LoadProgress&)> on_progress;  // every 200 ms, and at the end; may be empty
-  // SIGINT or SIGTERM ends the run early: nothing more is sent, nobody waits for what is under way. A second one ends the process, as
-  // before and after the run.
+  // Requests in flight; more wait in their order; 0: any number.
+  int64_t max_concurrency = 0;
+  Clock::duration timeout = std::chrono::minutes(10);  // of one request, from sending to its end
+  // Every 200 ms, and at the end; may be empty.
+  std::function<void(const LoadProgress&)> on_progress;
+  // SIGINT or SIGTERM ends the run early: nothing more is sent, nobody waits for what is under way.
+  // A second one ends the process, as before and after the run.
   bool ends_at_signals = false;
-  std::function<bool()> ends_when;  // asked every 200 ms: true ends the run early, as a signal does; may be empty
+  // Asked every 200 ms: true ends the run early, as a signal does; may be empty.
+  std::function<bool()> ends_when;
 };
 
 struct LoadResult {
-  std::vector<RequestRecord> records;  // one for each request, in their order; of an early end those that were sent
-  bool ended_early = false;            // by a signal or ends_when
-  size_t num_unsent = 0;               // requests, because of that
-  double duration_seconds = 0;         // from the start to the end of the last answer, or to the early end
-  double cpu_share = 0;                // of one core, that the generator took
-  double worst_lateness_seconds = 0;   // of sending, among requests that found a slot when they were due
+  // One for each request, in their order; of an early end those that were sent.
+  std::vector<RequestRecord> records;
+  bool ended_early = false;  // by a signal or ends_when
+  size_t num_unsent = 0;     // requests, because of that
+  // From the start to the end of the last answer, or to the early end.
+  double duration_seconds = 0;
+  double cpu_share = 0;  // of one core, that the generator took
+  // Of sending, among requests that found a slot when they were due.
+  double worst_lateness_seconds = 0;
   double p99_lateness_seconds = 0;
   int num_connections = 0;
 };
@@ -73,8 +84,9 @@ struct LoadResult {
 // As many as the system lets this process have: a connection is one.
 void AllowManyOpenFiles();
 
-// Blocks until every request is answered or has failed, or a signal; one thread. kPeerLost: the host is unknown. Whatever happens to a
-// request is in its record.
-Result<LoadResult> RunLoad(const HttpUrl& url, const std::vector<LoadRequest>& requests, const LoadOptions& options);
+// Blocks until every request is answered or has failed, or a signal; one thread. kPeerLost: the
+// host is unknown. Whatever happens to a request is in its record.
+Result<LoadResult> RunLoad(const HttpUrl& url, const std::vector<LoadRequest>& requests,
+                           const LoadOptions& options);
 
 }  // namespace lamina

@@ -16,27 +16,37 @@ Result<FoundTokenizer> FindTokenizer(const std::string& dir, const ServedEndpoin
   return FoundTokenizer();
 }
 
-BodyMaker::BodyMaker(BodyOptions options, std::string model, const Tokenizer* tokenizer, int64_t block_tokens)
-    : options_(std::move(options)), model_(std::move(model)), prompts_(tokenizer, options_.seed), block_tokens_(block_tokens) {
-  vocab_size_ = options_.vocab_size > 0 ? options_.vocab_size : tokenizer != nullptr ? tokenizer->vocab_size() : 0;
+BodyMaker::BodyMaker(BodyOptions options, std::string model, const Tokenizer* tokenizer,
+                     int64_t block_tokens)
+    : options_(std::move(options)),
+      model_(std::move(model)),
+      prompts_(tokenizer, options_.seed),
+      block_tokens_(block_tokens) {
+  vocab_size_ = options_.vocab_size > 0 ? options_.vocab_size
+                : tokenizer != nullptr  ? tokenizer->vocab_size()
+                                        : 0;
 }
 
 Status BodyMaker::Check() const {
   if (options_.prompt_format != "ids") return OkStatus();
-  if (options_.chat) return InvalidArgument("--prompt-format ids: chats have messages of text; use --backend openai");
+  if (options_.chat)
+    return InvalidArgument(
+        "--prompt-format ids: chats have messages of text; use --backend openai");
   if (vocab_size_ > 0) return OkStatus();
   return InvalidArgument("--prompt-format ids needs the model's --vocab-size, or its --tokenizer");
 }
 
 std::string BodyMaker::Make(const TraceRequest& request, size_t index) const {
-  nlohmann::json body = {{"model", model_},
-                         {"stream", true},
-                         {"stream_options", {{"include_usage", true}}},
-                         {"temperature", options_.temperature},
-                         {options_.chat ? "max_completion_tokens" : "max_tokens", request.output_tokens}};
+  nlohmann::json body = {
+      {"model", model_},
+      {"stream", true},
+      {"stream_options", {{"include_usage", true}}},
+      {"temperature", options_.temperature},
+      {options_.chat ? "max_completion_tokens" : "max_tokens", request.output_tokens}};
   if (options_.ignore_eos) body["ignore_eos"] = true;
   if (options_.chat) {
-    body["messages"] = {{{"role", "user"}, {"content", prompts_.Text(request, index, block_tokens_)}}};
+    body["messages"] = {
+        {{"role", "user"}, {"content", prompts_.Text(request, index, block_tokens_)}}};
   } else if (options_.prompt_format == "ids") {
     body["prompt"] = prompts_.Ids(request, index, block_tokens_, vocab_size_);
   } else {

@@ -17,7 +17,8 @@ struct FoundTokenizer {
   std::string dir;
 };
 
-// Of `dir`, whose errors are LoadTokenizerOrBytes's; `dir` "": of the folder that the server names, if it is one here.
+// Of `dir`, whose errors are LoadTokenizerOrBytes's; `dir` "": of the folder that the server names,
+// if it is one here.
 Result<FoundTokenizer> FindTokenizer(const std::string& dir, const ServedEndpoint& endpoint);
 
 struct BodyOptions {
@@ -32,7 +33,8 @@ struct BodyOptions {
 class BodyMaker {
  public:
   // `model`: its name on the server. Borrows `tokenizer`, which may be null.
-  BodyMaker(BodyOptions options, std::string model, const Tokenizer* tokenizer, int64_t block_tokens);
+  BodyMaker(BodyOptions options, std::string model, const Tokenizer* tokenizer,
+            int64_t block_tokens);
 
   // kInvalidArgument: ids cannot be had.
   Status Check() const;

@@ -6,18 +6,18 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "base/units.h"
-#include "cli/command_line.h"
 #include "base/json_text.h"
-#include "cli/number_checks.h"
 #include "base/output_file.h"
-#include "cli/output_options.h"
+#include "base/units.h"
 #include "bench/serve/request_bodies.h"
 #include "bench/serve/serve_report.h"
 #include "bench/serve/served_endpoint.h"
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/number_checks.h"
+#include "cli/output_options.h"
 #include "cli/shipped_files.h"
 #include "cli/workload_flags.h"
-#include "cli/commands.h"
 
 namespace lamina {
 namespace {
@@ -46,7 +46,9 @@ struct ServeBenchOptions {
   bool json = false;
 
   bool is_chat() const { return backend == "openai-chat"; }
-  BodyOptions bodies() const { return {is_chat(), prompt_format, vocab_size, ignore_eos, temperature, workload.seed}; }
+  BodyOptions bodies() const {
+    return {is_chat(), prompt_format, vocab_size, ignore_eos, temperature, workload.seed};
+  }
 };
 
 // The one line that says how it goes: rewritten on a terminal, now and then elsewhere.
@@ -57,11 +59,15 @@ class ProgressLine {
     const bool ended = progress.completed + progress.failed == progress.total;
     if (!terminal_ && progress.seconds < next_) return;
     next_ = progress.seconds + kSecondsBetweenLines;
-    const double rate = static_cast<double>(progress.output_tokens) / std::max(1e-3, progress.seconds);
-    std::cerr << (terminal_ ? "\r\033[K" : "")
-              << fmt::format("{:.0f} s: {} of {} requests done, {} in flight, {} failed, {:.0f} output tokens/s", progress.seconds,
-                             progress.completed, progress.total, progress.in_flight, progress.failed, rate)
-              << (!terminal_ || ended ? "\n" : "") << std::flush;
+    const double rate =
+        static_cast<double>(progress.output_tokens) / std::max(1e-3, progress.seconds);
+    std::cerr
+        << (terminal_ ? "\r\033[K" : "")
+        << fmt::format(
+               "{:.0f} s: {} of {} requests done, {} in flight, {} failed, {:.0f} output tokens/s",
+               progress.seconds, progress.completed, progress.total, progress.in_flight,
+               progress.failed, rate)
+        << (!terminal_ || ended ? "\n" : "") << std::flush;
   }
 
  private:
@@ -81,7 +87,8 @@ Status CheckSize(const RequestTrace& trace) {
     tokens += request.input_tokens;
     if (tokens > kMaxPromptTokens) {
       return InvalidArgument(
-          fmt::format("the prompts of {} requests have more than {} tokens altogether and do not fit into memory; ask for "
+          fmt::format("the prompts of {} requests have more than {} tokens altogether and do not "
+                      "fit into memory; ask for "
                       "fewer with --num-prompts, or for shorter ones",
                       trace.requests.size(), kMaxPromptTokens));
     }
@@ -95,31 +102,35 @@ std::vector<LoadRequest> MakeRequests(const RequestTrace& trace, const BodyMaker
   TimePoint shown = Clock::now();
   for (size_t i = 0; i < trace.requests.size(); ++i) {
     const TraceRequest& request = trace.requests[i];
-    requests.push_back({request.arrival_seconds, bodies.Make(request, i), request.input_tokens, request.output_tokens});
+    requests.push_back({request.arrival_seconds, bodies.Make(request, i), request.input_tokens,
+                        request.output_tokens});
     if (!terminal || SecondsSince(shown) < 0.2) continue;
     shown = Clock::now();
-    std::cerr << fmt::format("\r\033[Kwriting prompts: {} of {}", i + 1, trace.requests.size()) << std::flush;
+    std::cerr << fmt::format("\r\033[Kwriting prompts: {} of {}", i + 1, trace.requests.size())
+              << std::flush;
   }
   if (terminal) std::cerr << "\r\033[K" << std::flush;
   return requests;
 }
 
-// As the first requests, with texts of their own, so that no later one finds its prompt in a cache. The first error of a server is better
-// seen once than a thousand times.
-Status WarmUp(const ServeBenchOptions& options, const ServedEndpoint& endpoint, const RequestTrace& trace, const BodyMaker& bodies,
-              const LoadOptions& load) {
+// As the first requests, with texts of their own, so that no later one finds its prompt in a cache.
+// The first error of a server is better seen once than a thousand times.
+Status WarmUp(const ServeBenchOptions& options, const ServedEndpoint& endpoint,
+              const RequestTrace& trace, const BodyMaker& bodies, const LoadOptions& load) {
   std::vector<LoadRequest> requests;
   for (size_t i = 0; i < static_cast<size_t>(options.num_warmups); ++i) {
     TraceRequest request = trace.requests[i % trace.requests.size()];
     request.prompt.clear();
     request.prefix_blocks.clear();
-    requests.push_back({0, bodies.Make(request, SIZE_MAX / 4 + i), request.input_tokens, request.output_tokens});
+    requests.push_back(
+        {0, bodies.Make(request, SIZE_MAX / 4 + i), request.input_tokens, request.output_tokens});
   }
   LoadOptions quiet = load;
   quiet.on_progress = nullptr;
   LAMINA_ASSIGN_OR_RETURN(const LoadResult result, RunLoad(endpoint.url, requests, quiet));
   for (const RequestRecord& record : result.records) {
-    if (!record.ok()) return PeerLost("the warm-up request failed: " + record.error_kind + ": " + record.error);
+    if (!record.ok())
+      return PeerLost("the warm-up request failed: " + record.error_kind + ": " + record.error);
   }
   return OkStatus();
 }
@@ -132,21 +143,29 @@ void FitIntoContext(const ServedEndpoint& endpoint, WorkloadOptions& workload) {
 Result<ServeReport> MeasureServing(const ServeBenchOptions& options) {
   ServeReport report;
   LAMINA_ASSIGN_OR_RETURN(report.level, ServiceLevel::Parse(options.goodput));
-  LAMINA_ASSIGN_OR_RETURN(report.prices, FindPrices(options.devices, options.device_catalog, options.price_per_hour));
+  LAMINA_ASSIGN_OR_RETURN(
+      report.prices, FindPrices(options.devices, options.device_catalog, options.price_per_hour));
   LoadOptions load;
-  load.path = !options.endpoint.empty() ? options.endpoint : options.is_chat() ? "/v1/chat/completions" : "/v1/completions";
+  load.path = !options.endpoint.empty() ? options.endpoint
+              : options.is_chat()       ? "/v1/chat/completions"
+                                        : "/v1/completions";
   load.api_key = options.api_key;
   load.max_concurrency = options.max_concurrency;
   LAMINA_ASSIGN_OR_RETURN(load.timeout, ParseDuration(options.timeout));
-  LAMINA_ASSIGN_OR_RETURN(const ServedEndpoint endpoint, FindEndpoint(options.base_url, options.api_key, options.model));
+  LAMINA_ASSIGN_OR_RETURN(const ServedEndpoint endpoint,
+                          FindEndpoint(options.base_url, options.api_key, options.model));
   LAMINA_ASSIGN_OR_RETURN(const FoundTokenizer found, FindTokenizer(options.tokenizer, endpoint));
   if (found.tokenizer == nullptr)
-    std::cerr << "no tokenizer of the model is here: lengths of prompts are estimates; give --tokenizer DIR, or --prompt-format ids\n";
+    std::cerr << "no tokenizer of the model is here: lengths of prompts are estimates; give "
+                 "--tokenizer DIR, or --prompt-format ids\n";
   report.workload = options.workload;
   FitIntoContext(endpoint, report.workload);
-  LAMINA_ASSIGN_OR_RETURN(const RequestTrace trace,
-                          MakeWorkload(report.workload, found.tokenizer ? TokensOf(*found.tokenizer, found.dir) : EstimatedTokens()));
-  const BodyMaker bodies(options.bodies(), endpoint.model, found.tokenizer.get(), trace.block_tokens);
+  LAMINA_ASSIGN_OR_RETURN(
+      const RequestTrace trace,
+      MakeWorkload(report.workload,
+                   found.tokenizer ? TokensOf(*found.tokenizer, found.dir) : EstimatedTokens()));
+  const BodyMaker bodies(options.bodies(), endpoint.model, found.tokenizer.get(),
+                         trace.block_tokens);
   LAMINA_RETURN_IF_ERROR(bodies.Check());
   LAMINA_RETURN_IF_ERROR(CheckSize(trace));
   const std::vector<LoadRequest> requests = MakeRequests(trace, bodies);
@@ -157,7 +176,9 @@ Result<ServeReport> MeasureServing(const ServeBenchOptions& options) {
   load.on_progress = [&progress](const LoadProgress& now) { progress.Show(now); };
   report.date = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
   LAMINA_ASSIGN_OR_RETURN(report.load, RunLoad(endpoint.url, requests, load));
-  if (report.load.ended_early) std::cerr << "\ninterrupted: this is what was measured so far; once more ends at once\n" << std::flush;
+  if (report.load.ended_early)
+    std::cerr << "\ninterrupted: this is what was measured so far; once more ends at once\n"
+              << std::flush;
   report.figures = Evaluate(report.load, report.level, options.percentiles);
   report.url = options.base_url;
   report.backend = options.backend;
@@ -173,7 +194,8 @@ Result<ServeReport> MeasureServing(const ServeBenchOptions& options) {
 
 // The exit status.
 Result<int> BenchServe(const ServeBenchOptions& options) {
-  LAMINA_RETURN_IF_ERROR(CheckWritable({options.files.json, options.files.requests, options.files.svg}));
+  LAMINA_RETURN_IF_ERROR(
+      CheckWritable({options.files.json, options.files.requests, options.files.svg}));
   AllowManyOpenFiles();
   LAMINA_ASSIGN_OR_RETURN(const ServeReport report, MeasureServing(options));
   // First of all, as a disk may be full by now.
@@ -187,59 +209,80 @@ Result<int> BenchServe(const ServeBenchOptions& options) {
 }
 
 void AddEndpointOptions(CLI::App& command, ServeBenchOptions& options) {
-  AddOption(command, "--base-url", options.base_url, "Server to ask, any that is OpenAI-compatible; http only, with or without /v1");
-  AddOption(command, "--backend", options.backend, "openai: completions | openai-chat: chat completions")
+  AddOption(command, "--base-url", options.base_url,
+            "Server to ask, any that is OpenAI-compatible; http only, with or without /v1");
+  AddOption(command, "--backend", options.backend,
+            "openai: completions | openai-chat: chat completions")
       ->check(CLI::IsMember({"openai", "openai-chat"}));
-  AddOption(command, "--endpoint", options.endpoint, "Path; default: /v1/completions or /v1/chat/completions");
+  AddOption(command, "--endpoint", options.endpoint,
+            "Path; default: /v1/completions or /v1/chat/completions");
   AddOption(command, "--api-key", options.api_key, "Sent as a bearer token");
-  AddOption(command, "--model", options.model, "Model's name on the server; default: the server's first");
+  AddOption(command, "--model", options.model,
+            "Model's name on the server; default: the server's first");
   AddOption(command, "--tokenizer", options.tokenizer,
-            "Folder of the model's tokenizer, for prompts of exact lengths; default: what the server names, if it is a folder here");
-  AddOption(command, "--prompt-format", options.prompt_format, "text | ids: lists of token ids, where the server takes them")
+            "Folder of the model's tokenizer, for prompts of exact lengths; default: what the "
+            "server names, if it is a folder here");
+  AddOption(command, "--prompt-format", options.prompt_format,
+            "text | ids: lists of token ids, where the server takes them")
       ->check(CLI::IsMember({"text", "ids"}));
-  AddOption(command, "--vocab-size", options.vocab_size, "Of the model, for ids without a tokenizer")->check(CLI::NonNegativeNumber);
+  AddOption(command, "--vocab-size", options.vocab_size,
+            "Of the model, for ids without a tokenizer")
+      ->check(CLI::NonNegativeNumber);
 }
 
 void AddLoadOptions(CLI::App& command, ServeBenchOptions& options) {
   AddOption(command, "--max-concurrency", options.max_concurrency,
             "Requests in flight, more wait: a closed loop with --request-rate inf; 0: any")
       ->check(CLI::NonNegativeNumber);
-  AddOption(command, "--num-warmups", options.num_warmups, "Requests before the clock starts")->check(CountThatFits(kMaxWarmups));
+  AddOption(command, "--num-warmups", options.num_warmups, "Requests before the clock starts")
+      ->check(CountThatFits(kMaxWarmups));
   AddOption(command, "--ignore-eos", options.ignore_eos, "Answers go on to their length");
-  AddOption(command, "--temperature", options.temperature, "Of sampling; 0: always the most likely token")->check(NumberAtLeast(0));
+  AddOption(command, "--temperature", options.temperature,
+            "Of sampling; 0: always the most likely token")
+      ->check(NumberAtLeast(0));
   AddOption(command, "--timeout", options.timeout, "Of one request, such as 90s");
   AddOption(command, "--goodput", options.goodput,
-            "Limits in milliseconds, ttft:500 tpot:50 e2el:9000: requests within all of them are goodput");
-  AddOption(command, "--metric-percentiles", options.percentiles, "Of all times, such as 50,90,99; default: 90,99")
+            "Limits in milliseconds, ttft:500 tpot:50 e2el:9000: requests within all of them are "
+            "goodput");
+  AddOption(command, "--metric-percentiles", options.percentiles,
+            "Of all times, such as 50,90,99; default: 90,99")
       ->delimiter(',')
       ->check(NumberIn(0, 100));
 }
 
 void AddReportOptions(CLI::App& command, ServeBenchOptions& options) {
   AddOption(command, "--device", options.devices,
-            "What serves, as H100=2, for the cost: priced by the device catalog; can be given several times");
-  AddOption(command, "--device-catalog", options.device_catalog, "Catalog with the hourly prices of --device");
-  AddOption(command, "--price-per-hour", options.price_per_hour, "Of everything that serves, in USD, instead of --device")
+            "What serves, as H100=2, for the cost: priced by the device catalog; can be given "
+            "several times");
+  AddOption(command, "--device-catalog", options.device_catalog,
+            "Catalog with the hourly prices of --device");
+  AddOption(command, "--price-per-hour", options.price_per_hour,
+            "Of everything that serves, in USD, instead of --device")
       ->check(NumberAtLeast(0));
   options.files.AddTo(command, "TTFT and TPOT");
-  AddOption(command, "--json", options.json, "The figures as a line of JSON on stdout instead of a table");
+  AddOption(command, "--json", options.json,
+            "The figures as a line of JSON on stdout instead of a table");
 }
 
 }  // namespace
 
 void RegisterBenchServe(CLI::App& app, int& exit_status) {
   auto options = std::make_shared<ServeBenchOptions>();
-  CLI::App* command =
-      app.add_subcommand("serve", "Load an OpenAI-compatible server with requests; latency, throughput and cost of what it answers");
+  CLI::App* command = app.add_subcommand("serve",
+                                         "Load an OpenAI-compatible server with requests; latency, "
+                                         "throughput and cost of what it answers");
   AddEndpointOptions(*command, *options);
   AddWorkloadFlags(*command, options->workload);
   AddLoadOptions(*command, *options);
   AddReportOptions(*command, *options);
   command->footer(
       "Examples:\n"
-      "  lamina bench serve --random-input-len 200 --random-output-len 50 --num-prompts 100 --request-rate 5 --ignore-eos\n"
-      "  lamina bench serve --dataset-path azure_llm_2023_conv.csv --request-rate trace --num-prompts 500 --ignore-eos \\\n"
-      "      --goodput ttft:500 tpot:50 --device H100=1 --device H20=2 --json-out run.json --svg run.svg");
+      "  lamina bench serve --random-input-len 200 --random-output-len 50 --num-prompts 100 "
+      "--request-rate 5 --ignore-eos\n"
+      "  lamina bench serve --dataset-path azure_llm_2023_conv.csv --request-rate trace "
+      "--num-prompts 500 --ignore-eos \\\n"
+      "      --goodput ttft:500 tpot:50 --device H100=1 --device H20=2 --json-out run.json --svg "
+      "run.svg");
   command->callback([options, &exit_status] {
     const Result<int> status = BenchServe(*options);
     exit_status = status.ok() ? *status : 1;

@@ -6,14 +6,18 @@ namespace lamina {
 namespace {
 
 Status BadTerm(const std::string& term) {
-  return InvalidArgument("--goodput '" + term + "' is not understood; expected ttft:MS, tpot:MS or e2el:MS");
+  return InvalidArgument("--goodput '" + term +
+                         "' is not understood; expected ttft:MS, tpot:MS or e2el:MS");
 }
 
 }  // namespace
 
 bool ServiceLevel::IsKept(const RequestRecord& record) const {
-  const auto within = [](double seconds, const std::optional<double>& limit_ms) { return !limit_ms || seconds * 1e3 <= *limit_ms; };
-  return record.ok() && within(record.ttft, ttft_ms) && within(record.tpot(), tpot_ms) && within(record.e2el, e2el_ms);
+  const auto within = [](double seconds, const std::optional<double>& limit_ms) {
+    return !limit_ms || seconds * 1e3 <= *limit_ms;
+  };
+  return record.ok() && within(record.ttft, ttft_ms) && within(record.tpot(), tpot_ms) &&
+         within(record.e2el, e2el_ms);
 }
 
 Result<ServiceLevel> ServiceLevel::Parse(const std::vector<std::string>& terms) {
@@ -28,13 +32,15 @@ Result<ServiceLevel> ServiceLevel::Parse(const std::vector<std::string>& terms) 
                                                     : nullptr;
     double ms = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ms);
-    if (limit == nullptr || error != std::errc() || end != text.data() + text.size() || !(ms > 0)) return BadTerm(term);
+    if (limit == nullptr || error != std::errc() || end != text.data() + text.size() || !(ms > 0))
+      return BadTerm(term);
     *limit = ms;
   }
   return level;
 }
 
-ServeFigures Evaluate(const LoadResult& result, const ServiceLevel& level, const std::vector<double>& percents) {
+ServeFigures Evaluate(const LoadResult& result, const ServiceLevel& level,
+                      const std::vector<double>& percents) {
   ServeFigures figures;
   figures.duration = result.duration_seconds;
   std::vector<double> ttft, tpot, itl, e2el;
@@ -64,7 +70,8 @@ ServeFigures Evaluate(const LoadResult& result, const ServiceLevel& level, const
   const double seconds = std::max(1e-9, figures.duration);
   figures.request_throughput = static_cast<double>(figures.completed) / seconds;
   figures.output_throughput = static_cast<double>(figures.total_output_tokens) / seconds;
-  figures.total_token_throughput = static_cast<double>(figures.total_input_tokens + figures.total_output_tokens) / seconds;
+  figures.total_token_throughput =
+      static_cast<double>(figures.total_input_tokens + figures.total_output_tokens) / seconds;
   if (level.given()) figures.request_goodput = static_cast<double>(num_good) / seconds;
   figures.ttft = FiguresOf(std::move(ttft), percents);
   figures.tpot = FiguresOf(std::move(tpot), percents);

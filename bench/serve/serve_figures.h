@@ -32,16 +32,22 @@ struct ErrorKind {
 struct ServeFigures {
   double duration = 0;  // seconds
   int64_t completed = 0, failed = 0;
-  int64_t interrupted = 0;                                                           // in neither
-  int64_t shorter_than_wanted = 0;                                                   // completed with fewer tokens than the workload has
-  int64_t counted_by_events = 0;                                                     // completed, and the server counts no tokens
-  int64_t total_input_tokens = 0, total_output_tokens = 0;                           // of completed requests
+  int64_t interrupted = 0;  // in neither
+  // Completed with fewer tokens than the workload has.
+  int64_t shorter_than_wanted = 0;
+  // Completed, and the server counts no tokens.
+  int64_t counted_by_events = 0;
+  // Of completed requests.
+  int64_t total_input_tokens = 0, total_output_tokens = 0;
   double request_throughput = 0, output_throughput = 0, total_token_throughput = 0;  // per second
-  std::optional<double> request_goodput;                                             // per second; none without a ServiceLevel
-  TimeFigures ttft, tpot, itl, e2el;  // of completed requests; tpot of those with two tokens or more
+  // Per second; none without a ServiceLevel.
+  std::optional<double> request_goodput;
+  // Of completed requests; tpot of those with two tokens or more.
+  TimeFigures ttft, tpot, itl, e2el;
   std::map<std::string, ErrorKind> errors;
 };
 
-ServeFigures Evaluate(const LoadResult& result, const ServiceLevel& level, const std::vector<double>& percents);
+ServeFigures Evaluate(const LoadResult& result, const ServiceLevel& level,
+                      const std::vector<double>& percents);
 
 }  // namespace lamina

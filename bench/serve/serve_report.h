@@ -27,10 +27,12 @@ struct ServeReport {
   ServeFigures figures;
 };
 
-// One object with the names of `vllm bench serve`, "cost" (null without prices), and what else is known of the run.
+// One object with the names of `vllm bench serve`, "cost" (null without prices), and what else is
+// known of the run.
 nlohmann::ordered_json ToJson(const ServeReport& report);
 
-// A JSON object for each request, a line each. Times in milliseconds, since the start or since it was sent.
+// A JSON object for each request, a line each. Times in milliseconds, since the start or since it
+// was sent.
 std::string RequestLines(const LoadResult& load);
 
 // A table.

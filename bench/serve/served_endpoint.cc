@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "text/byte_tokenizer.h"
 #include "model/model_config.h"
+#include "text/byte_tokenizer.h"
 
 namespace lamina {
 namespace {
@@ -19,10 +19,12 @@ std::string TextAt(const json& object, const char* key) {
 
 }  // namespace
 
-Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::string& api_key, const std::string& model) {
+Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::string& api_key,
+                                    const std::string& model) {
   ServedEndpoint endpoint;
   LAMINA_ASSIGN_OR_RETURN(endpoint.url, HttpUrl::Parse(base_url));
-  const std::string list = fmt::format("http://{}{}/v1/models", endpoint.url.address(), endpoint.url.prefix);
+  const std::string list =
+      fmt::format("http://{}{}/v1/models", endpoint.url.address(), endpoint.url.prefix);
   HttpClientOptions http;
   http.api_key = api_key;
   LAMINA_ASSIGN_OR_RETURN(const HttpClient client, HttpClient::Create(base_url, http));
@@ -32,8 +34,8 @@ Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::stri
       endpoint.model = model;
       return endpoint;
     }
-    return PeerLost(
-        fmt::format("{} answered with status {}: {}; name the model with --model", list, response.status, ErrorMessageOf(response)));
+    return PeerLost(fmt::format("{} answered with status {}: {}; name the model with --model", list,
+                                response.status, ErrorMessageOf(response)));
   }
   const json body = json::parse(response.body, nullptr, false);
   const json data = body.is_object() ? body.value("data", json()) : json();
@@ -41,13 +43,15 @@ Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::stri
     if (!entry.is_object() || (!model.empty() && TextAt(entry, "id") != model)) continue;
     endpoint.model = TextAt(entry, "id");
     endpoint.root = TextAt(entry, "root");
-    if (const auto length = entry.find("max_model_len"); length != entry.end() && length->is_number_integer())
+    if (const auto length = entry.find("max_model_len");
+        length != entry.end() && length->is_number_integer())
       endpoint.max_model_len = *length;
     break;
   }
   if (endpoint.model.empty()) endpoint.model = model;
   if (!endpoint.model.empty()) return endpoint;
-  return PeerLost(list + " names no model: is this an OpenAI-compatible server? Name the model with --model");
+  return PeerLost(
+      list + " names no model: is this an OpenAI-compatible server? Name the model with --model");
 }
 
 Result<std::unique_ptr<Tokenizer>> LoadTokenizerOrBytes(const std::string& dir) {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "base/status.h"
 #include "api/http_client.h"
+#include "base/status.h"
 #include "text/tokenizer.h"
 
 namespace lamina {
@@ -19,9 +19,11 @@ struct ServedEndpoint {
 };
 
 // Asks /v1/models. `model` "": the server's first. kPeerLost: no answer, or an error.
-Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::string& api_key, const std::string& model);
+Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::string& api_key,
+                                    const std::string& model);
 
-// Of the folder; models that have none take each byte for a token, as lamina serves them. Errors as LoadTokenizer.
+// Of the folder; models that have none take each byte for a token, as lamina serves them. Errors as
+// LoadTokenizer.
 Result<std::unique_ptr<Tokenizer>> LoadTokenizerOrBytes(const std::string& dir);
 
 }  // namespace lamina

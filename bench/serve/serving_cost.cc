@@ -27,8 +27,10 @@ double Prices::per_hour() const {
   return sum;
 }
 
-Result<std::optional<Prices>> FindPrices(const std::vector<std::string>& devices, const std::string& catalog_path, double per_hour) {
-  if (per_hour > 0 && !devices.empty()) return InvalidArgument("--device and --price-per-hour: give one of them");
+Result<std::optional<Prices>> FindPrices(const std::vector<std::string>& devices,
+                                         const std::string& catalog_path, double per_hour) {
+  if (per_hour > 0 && !devices.empty())
+    return InvalidArgument("--device and --price-per-hour: give one of them");
   if (per_hour > 0) return std::optional(Prices{{{"", 1, per_hour}}, "--price-per-hour"});
   if (devices.empty()) return std::optional<Prices>();
   const Result<DeviceCatalog> catalog = DeviceCatalog::Load(catalog_path);
@@ -53,7 +55,8 @@ Purchase PerDollar(const ServeFigures& figures, const Prices& prices) {
   purchase.tokens_per_dollar = figures.output_throughput * seconds_per_dollar;
   purchase.total_tokens_per_dollar = figures.total_token_throughput * seconds_per_dollar;
   purchase.requests_per_dollar = figures.request_throughput * seconds_per_dollar;
-  if (figures.request_goodput) purchase.goodput_per_dollar = *figures.request_goodput * seconds_per_dollar;
+  if (figures.request_goodput)
+    purchase.goodput_per_dollar = *figures.request_goodput * seconds_per_dollar;
   return purchase;
 }
 

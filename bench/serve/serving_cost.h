@@ -24,9 +24,11 @@ struct Prices {
   double per_hour() const;
 };
 
-// `devices`: "H100" or "H100=2", with the hourly price that the catalog has; `per_hour`: of everything, instead. None of both: none.
-// kInvalidArgument: both, not understood, or the catalog has no hourly price; kNotFound as DeviceCatalog.
-Result<std::optional<Prices>> FindPrices(const std::vector<std::string>& devices, const std::string& catalog_path, double per_hour);
+// `devices`: "H100" or "H100=2", with the hourly price that the catalog has; `per_hour`: of
+// everything, instead. None of both: none. kInvalidArgument: both, not understood, or the catalog
+// has no hourly price; kNotFound as DeviceCatalog.
+Result<std::optional<Prices>> FindPrices(const std::vector<std::string>& devices,
+                                         const std::string& catalog_path, double per_hour);
 
 // USD.
 struct Purchase {

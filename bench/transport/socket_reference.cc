@@ -17,7 +17,8 @@ constexpr auto kSocketDeadline = std::chrono::seconds(20);
 Status SendBytes(int fd, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return PeerLost(ErrnoText("socket reference: send"));
+    if (sent < 0 && errno != EAGAIN && errno != EINTR)
+      return PeerLost(ErrnoText("socket reference: send"));
     if (sent > 0) bytes = bytes.subspan(static_cast<size_t>(sent));
   }
   return OkStatus();
@@ -27,13 +28,15 @@ Status ReceiveBytes(int fd, std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t got = recv(fd, bytes.data(), bytes.size(), 0);
     if (got == 0) return PeerLost("socket reference: the peer closed the connection");
-    if (got < 0 && errno != EAGAIN && errno != EINTR) return PeerLost(ErrnoText("socket reference: recv"));
+    if (got < 0 && errno != EAGAIN && errno != EINTR)
+      return PeerLost(ErrnoText("socket reference: recv"));
     if (got > 0) bytes = bytes.subspan(static_cast<size_t>(got));
   }
   return OkStatus();
 }
 
-Result<TransportSample> PingPong(int fd, const TransportCase& test, std::vector<std::byte>& message) {
+Result<TransportSample> PingPong(int fd, const TransportCase& test,
+                                 std::vector<std::byte>& message) {
   std::vector<double> seconds;
   for (int i = 0; i < test.warm_up + test.iterations; ++i) {
     const TimePoint start = Clock::now();
@@ -59,7 +62,8 @@ Status TakeStream(int fd, int count, std::span<std::byte> message) {
 
 }  // namespace
 
-Result<TransportSample> RunOverSocket(const TransportCase& test, const std::string& address, const SpawnPeer& spawn) {
+Result<TransportSample> RunOverSocket(const TransportCase& test, const std::string& address,
+                                      const SpawnPeer& spawn) {
   boost::asio::io_context io;
   LAMINA_ASSIGN_OR_RETURN(Tcp::acceptor acceptor, ListenTcp(io, address));
   LAMINA_ASSIGN_OR_RETURN(ChildProcess peer, spawn(test, BoundAddress(acceptor, address)));
@@ -83,7 +87,8 @@ Result<TransportSample> RunOverSocket(const TransportCase& test, const std::stri
 
 Status ServeOverSocket(const TransportCase& test, const std::string& address) {
   boost::asio::io_context io;
-  LAMINA_ASSIGN_OR_RETURN(Tcp::socket socket, ConnectTcp(io, address, Deadline::After(kSocketDeadline)));
+  LAMINA_ASSIGN_OR_RETURN(Tcp::socket socket,
+                          ConnectTcp(io, address, Deadline::After(kSocketDeadline)));
   std::vector<std::byte> message(test.bytes);
   const int fd = socket.native_handle();
   if (test.measure == TransportMeasure::kBandwidth) {

@@ -9,7 +9,8 @@
 namespace lamina {
 namespace {
 
-constexpr std::array<uint64_t, 7> kSizes = {8, 64, 512, 4096, uint64_t{64} << 10, uint64_t{1} << 20, uint64_t{16} << 20};
+constexpr std::array<uint64_t, 7> kSizes = {
+    8, 64, 512, 4096, uint64_t{64} << 10, uint64_t{1} << 20, uint64_t{16} << 20};
 constexpr uint64_t kBandwidthBytes = uint64_t{512} << 20;  // of one run, between the limits below
 constexpr uint64_t kMinMessages = 16;
 constexpr uint64_t kMaxMessages = 100'000;
@@ -22,19 +23,24 @@ TransportCase MakeTransportCase(std::string fabric, TransportMeasure measure, ui
   test.fabric = std::move(fabric);
   test.measure = measure;
   test.bytes = bytes;
-  test.iterations = measure == TransportMeasure::kLatency
-                        ? kRoundTrips
-                        : static_cast<int>(std::clamp(kBandwidthBytes / std::max<uint64_t>(bytes, 1), kMinMessages, kMaxMessages));
+  test.iterations =
+      measure == TransportMeasure::kLatency
+          ? kRoundTrips
+          : static_cast<int>(std::clamp(kBandwidthBytes / std::max<uint64_t>(bytes, 1),
+                                        kMinMessages, kMaxMessages));
   test.warm_up = test.iterations / 10 + 1;
   return test;
 }
 
-std::string ToText(TransportMeasure measure) { return measure == TransportMeasure::kLatency ? "latency" : "bandwidth"; }
+std::string ToText(TransportMeasure measure) {
+  return measure == TransportMeasure::kLatency ? "latency" : "bandwidth";
+}
 
 Result<TransportMeasure> ParseTransportMeasure(const std::string& text) {
   if (text == "latency") return TransportMeasure::kLatency;
   if (text == "bandwidth") return TransportMeasure::kBandwidth;
-  return InvalidArgument("measure \"" + text + "\" does not exist; there are latency and bandwidth");
+  return InvalidArgument("measure \"" + text +
+                         "\" does not exist; there are latency and bandwidth");
 }
 
 std::vector<uint64_t> TransportSizes(uint64_t min_bytes, uint64_t max_bytes) {
@@ -47,11 +53,13 @@ std::vector<uint64_t> TransportSizes(uint64_t min_bytes, uint64_t max_bytes) {
 }
 
 TransportSample LatencySample(const std::vector<double>& round_trip_seconds) {
-  return {Percentile(round_trip_seconds, 0.5) / 2 * 1e6, Percentile(round_trip_seconds, 0.99) / 2 * 1e6};
+  return {Percentile(round_trip_seconds, 0.5) / 2 * 1e6,
+          Percentile(round_trip_seconds, 0.99) / 2 * 1e6};
 }
 
 TransportSample BandwidthSample(const TransportCase& test, double seconds) {
-  return {static_cast<double>(test.bytes) * test.iterations / seconds / 1e9, seconds / test.iterations * 1e6};
+  return {static_cast<double>(test.bytes) * test.iterations / seconds / 1e9,
+          seconds / test.iterations * 1e6};
 }
 
 std::byte TransportPattern(size_t at) { return static_cast<std::byte>(at * 131 + (at >> 8) + 7); }

@@ -1,5 +1,5 @@
-// What `lamina bench transport` measures, one case at a time: the same description drives our fabrics, the references and the peer's
-// process.
+// What `lamina bench transport` measures, one case at a time: the same description drives our
+// fabrics, the references and the peer's process.
 #pragma once
 
 #include <cstdint>
@@ -15,29 +15,34 @@ enum class TransportMeasure : uint8_t {
   kBandwidth,  // GB/s (10^9), one direction
 };
 
-inline constexpr int kBandwidthWindow = 32;  // posts under way at once; the default of ucx_perftest's bandwidth tests
+// Posts under way at once; the default of ucx_perftest's bandwidth tests.
+inline constexpr int kBandwidthWindow = 32;
 
 struct TransportCase {
   std::string fabric;  // "shm", ...; "socket" is the reference of tcp
   TransportMeasure measure = TransportMeasure::kLatency;
   uint64_t bytes = 0;  // of one message
   int iterations = 0;  // messages that are timed, or round trips
-  int warm_up = 0;     // as many before, untimed: pages are touched, caches and TCP's window are warm
+  // As many before, untimed: pages are touched, caches and TCP's window are warm.
+  int warm_up = 0;
 };
 
-// With iterations so that a case takes some 20 ms or more: longer than a time slice of the scheduler, or 16 messages if they are large.
+// With iterations so that a case takes some 20 ms or more: longer than a time slice of the
+// scheduler, or 16 messages if they are large.
 TransportCase MakeTransportCase(std::string fabric, TransportMeasure measure, uint64_t bytes);
 
 struct TransportSample {
-  double value = 0;   // latency: the median round trip's half
-  double p99_us = 0;  // latency: of single round trips, the half; bandwidth: time per message, on average
+  double value = 0;  // latency: the median round trip's half
+  // Latency: of single round trips, the half; bandwidth: time per message, on average.
+  double p99_us = 0;
 };
 
 // "latency" and "bandwidth".
 std::string ToText(TransportMeasure measure);
 Result<TransportMeasure> ParseTransportMeasure(const std::string& text);
 
-// The sizes to measure: 8, 64, 512, 4 Ki, 64 Ki, 1 Mi and 16 Mi bytes as far as they lie within [min_bytes, max_bytes], and these ends.
+// The sizes to measure: 8, 64, 512, 4 Ki, 64 Ki, 1 Mi and 16 Mi bytes as far as they lie within
+// [min_bytes, max_bytes], and these ends.
 std::vector<uint64_t> TransportSizes(uint64_t min_bytes, uint64_t max_bytes);
 
 // From seconds per round trip. REQUIRES: not empty.

@@ -36,7 +36,8 @@ std::optional<double> Number(const std::string& text) {
 }
 
 Status NoResult(std::string_view program, std::string_view output) {
-  return InternalError(std::string(program) + " printed no result: \"" + std::string(output.substr(0, 300)) + "\"");
+  return InternalError(std::string(program) + " printed no result: \"" +
+                       std::string(output.substr(0, 300)) + "\"");
 }
 
 // A port that is free now.
@@ -46,11 +47,13 @@ Result<int> FreePort() {
   socklen_t size = sizeof(address);
   address.sin_family = AF_INET;
   auto* any = reinterpret_cast<sockaddr*>(&address);
-  if (!fd.valid() || bind(fd.get(), any, size) != 0 || getsockname(fd.get(), any, &size) != 0) return InternalError(ErrnoText("bind"));
+  if (!fd.valid() || bind(fd.get(), any, size) != 0 || getsockname(fd.get(), any, &size) != 0)
+    return InternalError(ErrnoText("bind"));
   return ntohs(address.sin_port);
 }
 
-// Whether somebody listens there. Not by connecting: the programs take the first connection for their peer.
+// Whether somebody listens there. Not by connecting: the programs take the first connection for
+// their peer.
 bool IsListening(int port) {
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     std::ifstream in(table);
@@ -61,7 +64,9 @@ bool IsListening(int port) {
       std::string slot, local, remote, state;
       fields >> slot >> local >> remote >> state;
       const size_t colon = local.rfind(':');
-      if (state == "0A" && colon != std::string::npos && std::stoi(local.substr(colon + 1), nullptr, 16) == port) return true;
+      if (state == "0A" && colon != std::string::npos &&
+          std::stoi(local.substr(colon + 1), nullptr, 16) == port)
+        return true;
     }
   }
   return false;
@@ -70,7 +75,9 @@ bool IsListening(int port) {
 Status WaitUntilListening(ChildProcess& server, int port, const std::string& program) {
   const Deadline deadline = Deadline::After(kStartDeadline);
   while (!IsListening(port)) {
-    if (!server.running()) return InternalError(program + " (server) " + server.exit_description() + " before it listened");
+    if (!server.running())
+      return InternalError(program + " (server) " + server.exit_description() +
+                           " before it listened");
     if (deadline.Passed()) return TimedOut(program + " (server) does not listen after 20 s");
     PauseBeforeRetry(deadline);
   }
@@ -82,23 +89,33 @@ Environment EnvironmentOf(const TransportCase& test) {
   return {};
 }
 
-std::string UcxTest(const TransportCase& test) { return test.measure == TransportMeasure::kLatency ? "ucp_put_lat" : "ucp_put_bw"; }
+std::string UcxTest(const TransportCase& test) {
+  return test.measure == TransportMeasure::kLatency ? "ucp_put_lat" : "ucp_put_bw";
+}
 
 // Both ends get these.
-std::vector<std::string> CommonArguments(const TransportCase& test, const std::string& program, int port) {
+std::vector<std::string> CommonArguments(const TransportCase& test, const std::string& program,
+                                         int port) {
   if (program == "ucx_perftest") return {program, "-p", std::to_string(port)};
-  std::vector<std::string> argv = {
-      program, "-p", std::to_string(port), "-s", std::to_string(test.bytes), "-n", std::to_string(test.iterations)};
+  std::vector<std::string> argv = {program,
+                                   "-p",
+                                   std::to_string(port),
+                                   "-s",
+                                   std::to_string(test.bytes),
+                                   "-n",
+                                   std::to_string(test.iterations)};
   if (test.measure == TransportMeasure::kBandwidth) {
     argv.insert(argv.end(), {"-t", std::to_string(kBandwidthWindow), "--report_gbits"});
   }
   return argv;
 }
 
-std::vector<std::string> ClientArguments(const TransportCase& test, std::vector<std::string> argv, const std::string& host) {
+std::vector<std::string> ClientArguments(const TransportCase& test, std::vector<std::string> argv,
+                                         const std::string& host) {
   if (argv.front() == "ucx_perftest") {
-    argv.insert(argv.end(), {"-t", UcxTest(test), "-s", std::to_string(test.bytes), "-n", std::to_string(test.iterations), "-w",
-                             std::to_string(test.warm_up), "-O", std::to_string(kBandwidthWindow), "-f", "-v", "-R", "50"});
+    argv.insert(argv.end(), {"-t", UcxTest(test), "-s", std::to_string(test.bytes), "-n",
+                             std::to_string(test.iterations), "-w", std::to_string(test.warm_up),
+                             "-O", std::to_string(kBandwidthWindow), "-f", "-v", "-R", "50"});
   }
   argv.push_back(host);
   Environment environment = EnvironmentOf(test);
@@ -109,11 +126,14 @@ std::vector<std::string> ClientArguments(const TransportCase& test, std::vector<
 
 }  // namespace
 
-bool HasReference(std::string_view fabric) { return fabric == "shm" || fabric == "ucx" || fabric == "verbs"; }
+bool HasReference(std::string_view fabric) {
+  return fabric == "shm" || fabric == "ucx" || fabric == "verbs";
+}
 
 ReferenceProgram ReferenceOf(const TransportCase& test) {
   if (test.fabric == "verbs") {
-    const std::string program = test.measure == TransportMeasure::kLatency ? "ib_write_lat" : "ib_write_bw";
+    const std::string program =
+        test.measure == TransportMeasure::kLatency ? "ib_write_lat" : "ib_write_bw";
     return {program, program, "perftest"};
   }
   std::string name = "ucx_perftest " + UcxTest(test);
@@ -125,28 +145,35 @@ Result<double> RunReference(const TransportCase& test, const std::string& host) 
   const ReferenceProgram reference = ReferenceOf(test);
   LAMINA_ASSIGN_OR_RETURN(const int port, FreePort());
   const std::vector<std::string> common = CommonArguments(test, reference.program, port);
-  Result<ChildProcess> server = ChildProcess::Spawn({.argv = common, .env = EnvironmentOf(test), .log_path = ""});
+  Result<ChildProcess> server =
+      ChildProcess::Spawn({.argv = common, .env = EnvironmentOf(test), .log_path = ""});
   if (server.status().code() == StatusCode::kNotFound) {
-    return NotFound(reference.program + " is not installed; apt-get install " + reference.package + " has it");
+    return NotFound(reference.program + " is not installed; apt-get install " + reference.package +
+                    " has it");
   }
   if (!server.ok()) return server.status();
   LAMINA_RETURN_IF_ERROR(WaitUntilListening(*server, port, reference.program));
-  LAMINA_ASSIGN_OR_RETURN(const CommandOutput output, RunCommand(ClientArguments(test, common, host), Deadline::After(kReferenceDeadline)));
-  if (output.exit_status != 0) return NoResult(reference.program, output.err.empty() ? output.out : output.err);
+  LAMINA_ASSIGN_OR_RETURN(
+      const CommandOutput output,
+      RunCommand(ClientArguments(test, common, host), Deadline::After(kReferenceDeadline)));
+  if (output.exit_status != 0)
+    return NoResult(reference.program, output.err.empty() ? output.out : output.err);
   if (reference.program == "ucx_perftest") return ParseUcxPerftest(output.out, test.measure);
   return ParseIbPerftest(output.out, test.measure, test.bytes);
 }
 
 Result<double> ParseUcxPerftest(std::string_view output, TransportMeasure measure) {
-  // iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr      us, us, us, MiB/s, MiB/s, 1/s, 1/s
-  // 20000,0.360,22.588,122.628,0.34,0.06,44271,8155
+  // iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr      us,
+  // us, us, MiB/s, MiB/s, 1/s, 1/s 20000,0.360,22.588,122.628,0.34,0.06,44271,8155
   const std::vector<std::string> lines = Split(output, '\n');
   for (size_t i = 0; i + 1 < lines.size(); ++i) {
     if (!lines[i].starts_with("iterations,")) continue;
-    const std::vector<std::string> heading = Split(lines[i], ','), values = Split(lines[i + 1], ',');
+    const std::vector<std::string> heading = Split(lines[i], ','),
+                                   values = Split(lines[i + 1], ',');
     for (size_t column = 0; column < heading.size() && column < values.size(); ++column) {
-      const bool wanted =
-          measure == TransportMeasure::kLatency ? heading[column].ends_with("percentile_lat") : heading[column] == "overall_bw";
+      const bool wanted = measure == TransportMeasure::kLatency
+                              ? heading[column].ends_with("percentile_lat")
+                              : heading[column] == "overall_bw";
       const std::optional<double> value = wanted ? Number(values[column]) : std::nullopt;
       if (value) return measure == TransportMeasure::kLatency ? *value : *value * kMiB / 1e9;
     }
@@ -155,15 +182,16 @@ Result<double> ParseUcxPerftest(std::string_view output, TransportMeasure measur
 }
 
 Result<double> ParseIbPerftest(std::string_view output, TransportMeasure measure, uint64_t bytes) {
-  //  #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]  t_avg[usec] ...                t_typical is the median
-  //  #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+  //  #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]  t_avg[usec] ... t_typical
+  //  is the median #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
   constexpr size_t kTypical = 4, kAverage = 3;
   bool after_heading = false;
   for (const std::string& line : Split(output, '\n')) {
     std::istringstream in(line);
     std::vector<std::string> fields;
     for (std::string field; in >> field;) fields.push_back(field);
-    const bool gbits = measure == TransportMeasure::kLatency || line.find("[Gb/sec]") != std::string::npos;
+    const bool gbits =
+        measure == TransportMeasure::kLatency || line.find("[Gb/sec]") != std::string::npos;
     if (!fields.empty() && fields[0] == "#bytes") after_heading = gbits;
     const size_t column = measure == TransportMeasure::kLatency ? kTypical : kAverage;
     if (!after_heading || fields.size() <= column || fields[0] != std::to_string(bytes)) continue;

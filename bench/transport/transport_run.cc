@@ -61,7 +61,8 @@ class Player {
   uint32_t last_value_ = 0;
 };
 
-constexpr uint64_t kBandwidthReplies = 3;  // from the peer: warm-up is over, timing is over, verdict on what has arrived
+// From the peer: warm-up is over, timing is over, verdict on what has arrived.
+constexpr uint64_t kBandwidthReplies = 3;
 constexpr uint32_t kIntact = 1;
 
 bool HasPattern(std::span<const std::byte> bytes) {
@@ -78,7 +79,8 @@ Result<std::unique_ptr<Buffer>> PatternBuffer(Fabric& fabric, uint64_t bytes) {
 }
 
 // Seconds per round trip of `count` messages, read every `together` of them.
-Result<std::vector<double>> TimeRoundTrips(Player& player, const WriteOp& op, int count, int together) {
+Result<std::vector<double>> TimeRoundTrips(Player& player, const WriteOp& op, int count,
+                                           int together) {
   std::vector<double> seconds;
   seconds.reserve(static_cast<size_t>(count / together + 1));
   uint64_t answers = player.notified();
@@ -94,12 +96,16 @@ Result<std::vector<double>> TimeRoundTrips(Player& player, const WriteOp& op, in
   return seconds;
 }
 
-// The median from several at once: reading the clock takes a quarter as long as the fastest of them. The p99 from each by itself.
-Result<TransportSample> MeasureLatency(Player& player, const WriteOp& op, const TransportCase& test) {
+// The median from several at once: reading the clock takes a quarter as long as the fastest of
+// them. The p99 from each by itself.
+Result<TransportSample> MeasureLatency(Player& player, const WriteOp& op,
+                                       const TransportCase& test) {
   LAMINA_RETURN_IF_ERROR(TimeRoundTrips(player, op, test.warm_up, 1).status());
   const int first = test.iterations / 2;
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<double> together, TimeRoundTrips(player, op, first, kTimedTogether));
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<double> singly, TimeRoundTrips(player, op, test.iterations - first, 1));
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<double> together,
+                          TimeRoundTrips(player, op, first, kTimedTogether));
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<double> singly,
+                          TimeRoundTrips(player, op, test.iterations - first, 1));
   return TransportSample{LatencySample(together).value, LatencySample(singly).p99_us};
 }
 
@@ -115,17 +121,20 @@ Status SendAll(Player& player, const WriteOp& op, int count) {
   return player.WaitForNotifications(replies);
 }
 
-Result<TransportSample> MeasureBandwidth(Player& player, const WriteOp& op, const TransportCase& test) {
+Result<TransportSample> MeasureBandwidth(Player& player, const WriteOp& op,
+                                         const TransportCase& test) {
   LAMINA_RETURN_IF_ERROR(SendAll(player, op, test.warm_up));
   const TimePoint start = Clock::now();
   LAMINA_RETURN_IF_ERROR(SendAll(player, op, test.iterations));
   const double seconds = SecondsSince(start);
   LAMINA_RETURN_IF_ERROR(player.WaitForNotifications(kBandwidthReplies));
-  if (player.last_value() != kIntact) return Corrupt("what arrived at the peer is not what was sent");
+  if (player.last_value() != kIntact)
+    return Corrupt("what arrived at the peer is not what was sent");
   return BandwidthSample(test, seconds);
 }
 
-Result<std::unique_ptr<Endpoint>> AcceptPeer(Fabric& fabric, Listener& listener, ChildProcess& peer, const EndpointOptions& options) {
+Result<std::unique_ptr<Endpoint>> AcceptPeer(Fabric& fabric, Listener& listener, ChildProcess& peer,
+                                             const EndpointOptions& options) {
   const Deadline deadline = Deadline::After(kConnectDeadline);
   while (!deadline.Passed() && peer.running()) {
     Result<std::unique_ptr<Endpoint>> endpoint = listener.Accept(options);
@@ -138,24 +147,28 @@ Result<std::unique_ptr<Endpoint>> AcceptPeer(Fabric& fabric, Listener& listener,
 
 }  // namespace
 
-Result<TransportSample> RunOverFabric(Fabric& fabric, const TransportCase& test, const std::string& address, const SpawnPeer& spawn) {
+Result<TransportSample> RunOverFabric(Fabric& fabric, const TransportCase& test,
+                                      const std::string& address, const SpawnPeer& spawn) {
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Listener> listener, fabric.Listen(address));
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Buffer> source, PatternBuffer(fabric, test.bytes));
   LAMINA_ASSIGN_OR_RETURN(ChildProcess peer, spawn(test, listener->address()));
-  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Endpoint> endpoint, AcceptPeer(fabric, *listener, peer, {test.bytes, ""}));
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Endpoint> endpoint,
+                          AcceptPeer(fabric, *listener, peer, {test.bytes, ""}));
   Player player(*endpoint);
   const WriteOp op{source->bytes().first(test.bytes), 0};
   if (test.measure == TransportMeasure::kBandwidth) return MeasureBandwidth(player, op, test);
   LAMINA_ASSIGN_OR_RETURN(const TransportSample sample, MeasureLatency(player, op, test));
-  if (!HasPattern(endpoint->window())) return Corrupt("what arrived here is not what the peer sent");
+  if (!HasPattern(endpoint->window()))
+    return Corrupt("what arrived here is not what the peer sent");
   return sample;
 }
 
 Status ServeOverFabric(const TransportCase& test, const std::string& address) {
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Fabric> fabric, OpenFabric(test.fabric));
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Buffer> source, PatternBuffer(*fabric, test.bytes));
-  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Endpoint> endpoint,
-                          fabric->Connect(address, {test.bytes, ""}, Deadline::After(kConnectDeadline)));
+  LAMINA_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Endpoint> endpoint,
+      fabric->Connect(address, {test.bytes, ""}, Deadline::After(kConnectDeadline)));
   Player player(*endpoint);
   const WriteOp op{source->bytes().first(test.bytes), 0};
   if (test.measure == TransportMeasure::kLatency) {
@@ -166,13 +179,16 @@ Status ServeOverFabric(const TransportCase& test, const std::string& address) {
   } else {
     LAMINA_RETURN_IF_ERROR(player.WaitForNotifications(static_cast<uint64_t>(test.warm_up)));
     LAMINA_RETURN_IF_ERROR(player.Post({}, 0));
-    LAMINA_RETURN_IF_ERROR(player.WaitForNotifications(static_cast<uint64_t>(test.warm_up + test.iterations)));
+    LAMINA_RETURN_IF_ERROR(
+        player.WaitForNotifications(static_cast<uint64_t>(test.warm_up + test.iterations)));
     LAMINA_RETURN_IF_ERROR(player.Post({}, 0));  // the end of the timed part
     LAMINA_RETURN_IF_ERROR(player.Post({}, HasPattern(endpoint->window()) ? kIntact : 0));
   }
   LAMINA_RETURN_IF_ERROR(player.WaitForSent(player.posted()));
-  const Status end = player.WaitForNotifications(player.notified() + 1);  // the measuring end leaves first
-  return end.code() == StatusCode::kPeerLost ? OkStatus() : InternalError("a message too many came");
+  // The measuring end leaves first.
+  const Status end = player.WaitForNotifications(player.notified() + 1);
+  return end.code() == StatusCode::kPeerLost ? OkStatus()
+                                             : InternalError("a message too many came");
 }
 
 }  // namespace lamina

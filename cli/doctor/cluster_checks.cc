@@ -13,12 +13,12 @@
 #include <random>
 #include <thread>
 
-#include "manager/cluster_commands.h"
+#include "api/http_client.h"
 #include "cli/cluster_daemons.h"
 #include "cli/cluster_state.h"
 #include "cli/cluster_status.h"
 #include "cli/doctor/planned_memory.h"
-#include "api/http_client.h"
+#include "manager/cluster_commands.h"
 #include "manager/process.h"
 #include "manager/resolve_config.h"
 
@@ -41,15 +41,18 @@ const std::string& SecretNonce() {
 std::vector<std::string> HostsOf(const ClusterConfig& config, NodeRole role) {
   std::vector<std::string> hosts;
   for (const NodeConfig& node : config.nodes) {
-    if (node.role == role && std::find(hosts.begin(), hosts.end(), node.host) == hosts.end()) hosts.push_back(node.host);
+    if (node.role == role && std::find(hosts.begin(), hosts.end(), node.host) == hosts.end())
+      hosts.push_back(node.host);
   }
   return hosts;
 }
 
 // `lamina doctor ARGUMENTS` on a host, with the PATH searched after the folder of this program.
-std::vector<std::string> DoctorOn(const ClusterConfig& config, const std::string& host, const std::string& bin_dir,
+std::vector<std::string> DoctorOn(const ClusterConfig& config, const std::string& host,
+                                  const std::string& bin_dir,
                                   const std::vector<std::string>& arguments) {
-  const std::string script = "PATH=" + ShellQuote(bin_dir) + ":$PATH exec lamina doctor " + ShellJoin(arguments);
+  const std::string script =
+      "PATH=" + ShellQuote(bin_dir) + ":$PATH exec lamina doctor " + ShellJoin(arguments);
   return CommandOnHost(config, host, script);
 }
 
@@ -62,27 +65,37 @@ std::string LastLine(const std::string& text) {
 
 Finding Unreachable(const std::string& host, const std::string& why) {
   return {"host", host, Level::kFail, "cannot be asked: " + why,
-          "check that `ssh` reaches it without a password and that lamina is installed there at the same path or on the PATH"};
+          "check that `ssh` reaches it without a password and that lamina is installed there at "
+          "the same path or on the PATH"};
 }
 
-std::vector<Finding> AskHost(const ClusterConfig& config, const HostNeeds& needs, const ClusterCheckOptions& options) {
+std::vector<Finding> AskHost(const ClusterConfig& config, const HostNeeds& needs,
+                             const ClusterCheckOptions& options) {
   const std::string& host = needs.address;
-  std::vector<std::string> arguments = {"--json", "--address", needs.address, "--transport", needs.transport};
+  std::vector<std::string> arguments = {"--json", "--address", needs.address, "--transport",
+                                        needs.transport};
   if (needs.fallback) arguments.push_back("--fallback");
   if (needs.is_manager) arguments.push_back("--manager");
   arguments.insert(arguments.end(), {"--registered-bytes", std::to_string(needs.registered_bytes)});
   if (!needs.secret_file.empty()) {
-    arguments.insert(arguments.end(), {"--secret-file", needs.secret_file, "--secret-nonce", needs.secret_nonce});
+    arguments.insert(arguments.end(),
+                     {"--secret-file", needs.secret_file, "--secret-nonce", needs.secret_nonce});
   }
-  for (const int port : needs.ports) arguments.insert(arguments.end(), {"--port", std::to_string(port)});
+  for (const int port : needs.ports)
+    arguments.insert(arguments.end(), {"--port", std::to_string(port)});
   if (!needs.tls.empty()) {
-    arguments.insert(arguments.end(), {"--tls-certificate", needs.tls.certificate, "--tls-key", needs.tls.key, "--tls-ca", needs.tls.ca});
+    arguments.insert(arguments.end(), {"--tls-certificate", needs.tls.certificate, "--tls-key",
+                                       needs.tls.key, "--tls-ca", needs.tls.ca});
   }
-  const Result<CommandOutput> output = RunCommand(DoctorOn(config, host, options.bin_dir, arguments), Deadline::After(kHostDeadline));
-  if (output.status().code() == StatusCode::kTimeout) return {Unreachable(host, "no answer within 60 s")};
+  const Result<CommandOutput> output = RunCommand(
+      DoctorOn(config, host, options.bin_dir, arguments), Deadline::After(kHostDeadline));
+  if (output.status().code() == StatusCode::kTimeout)
+    return {Unreachable(host, "no answer within 60 s")};
   if (!output.ok()) return {Unreachable(host, output.status().message())};
-  const json report = json::parse(LastLine(output->out), nullptr, false);  // a login shell may greet before
-  if (!report.is_object()) return {Unreachable(host, LastLine(output->err.empty() ? output->out : output->err))};
+  // A login shell may greet before.
+  const json report = json::parse(LastLine(output->out), nullptr, false);
+  if (!report.is_object())
+    return {Unreachable(host, LastLine(output->err.empty() ? output->out : output->err))};
   Result<std::vector<Finding>> findings = FindingsFromJson(report.value("findings", json()));
   if (!findings.ok()) return {Unreachable(host, findings.status().message())};
   for (Finding& finding : *findings) finding.subject = host + " " + finding.subject;
@@ -90,23 +103,32 @@ std::vector<Finding> AskHost(const ClusterConfig& config, const HostNeeds& needs
 }
 
 Finding CheckClock(const ClusterConfig& config, const std::string& host) {
-  const auto now = [] { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); };
+  const auto now = [] {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+        .count();
+  };
   const double before = now();
-  const Result<CommandOutput> output = RunCommand(CommandOnHost(config, host, "date +%s.%N"), Deadline::After(kHostDeadline));
+  const Result<CommandOutput> output =
+      RunCommand(CommandOnHost(config, host, "date +%s.%N"), Deadline::After(kHostDeadline));
   const double after = now();
-  if (!output.ok() || output->exit_status != 0) return Unreachable(host, output.ok() ? LastLine(output->err) : output.status().message());
-  return JudgeClock(host, std::atof(output->out.c_str()) - (before + after) / 2, (after - before) / 2);
+  if (!output.ok() || output->exit_status != 0)
+    return Unreachable(host, output.ok() ? LastLine(output->err) : output.status().message());
+  return JudgeClock(host, std::atof(output->out.c_str()) - (before + after) / 2,
+                    (after - before) / 2);
 }
 
 // Runs the answering end on `to` and the measuring one on `from`.
-Result<json> ProbePair(const ClusterConfig& config, const std::string& from, const std::string& to, const ClusterCheckOptions& options) {
-  const std::string log = (std::filesystem::temp_directory_path() / fmt::format("lamina-probe-{}", getpid())).string();
+Result<json> ProbePair(const ClusterConfig& config, const std::string& from, const std::string& to,
+                       const ClusterCheckOptions& options) {
+  const std::string log =
+      (std::filesystem::temp_directory_path() / fmt::format("lamina-probe-{}", getpid())).string();
   std::ofstream(log, std::ios::trunc).close();
   const std::vector<std::string> transport = {"--transport", config.transport};
   std::vector<std::string> arguments = {"--probe-listen", to};
   arguments.insert(arguments.end(), transport.begin(), transport.end());
   if (config.transport_fallback) arguments.push_back("--fallback");
-  Result<ChildProcess> answering = ChildProcess::Spawn({DoctorOn(config, to, options.bin_dir, arguments), {}, log});
+  Result<ChildProcess> answering =
+      ChildProcess::Spawn({DoctorOn(config, to, options.bin_dir, arguments), {}, log});
   if (!answering.ok()) return answering.status().WithContext(to);
   std::string offers;
   const Deadline deadline = Deadline::After(std::chrono::seconds(20));
@@ -126,10 +148,12 @@ Result<json> ProbePair(const ClusterConfig& config, const std::string& from, con
                fmt::format("{}", std::chrono::duration<double>(options.probe_duration).count())};
   arguments.insert(arguments.end(), transport.begin(), transport.end());
   if (config.transport_fallback) arguments.push_back("--fallback");
-  const Result<CommandOutput> output = RunCommand(DoctorOn(config, from, options.bin_dir, arguments), Deadline::After(kHostDeadline));
+  const Result<CommandOutput> output = RunCommand(
+      DoctorOn(config, from, options.bin_dir, arguments), Deadline::After(kHostDeadline));
   if (!output.ok()) return output.status().WithContext(from);
   json report = json::parse(LastLine(output->out), nullptr, false);
-  if (!report.is_object() || output->exit_status != 0) return InternalError(LastLine(output->err.empty() ? output->out : output->err));
+  if (!report.is_object() || output->exit_status != 0)
+    return InternalError(LastLine(output->err.empty() ? output->out : output->err));
   return report;
 }
 
@@ -143,7 +167,8 @@ Link LinkOf(const std::vector<Finding>& findings) {
   Link link;
   for (const Finding& finding : findings) {
     if (finding.check == "interface-mtu") link.mtu = finding.value;
-    if (finding.check == "interface-speed") link.bits_per_second = static_cast<double>(finding.value) * 1e6;
+    if (finding.check == "interface-speed")
+      link.bits_per_second = static_cast<double>(finding.value) * 1e6;
   }
   return link;
 }
@@ -151,9 +176,12 @@ Link LinkOf(const std::vector<Finding>& findings) {
 // Where the manager will listen for users, on this machine.
 Finding CheckHttpPort(const ClusterConfig& config) {
   const std::string url = ManagerUrl(config);
-  if (!CanConnect(config.controller_host, config.http_port, std::chrono::seconds(1))) return {"http-port", url, Level::kOk, "free", ""};
-  if (AskManager(config).reachable) return {"http-port", url, Level::kOk, "a manager of lamina answers there", ""};
-  return {"http-port", url, Level::kFail, "something else listens there", "stop it, or change cluster.http_port"};
+  if (!CanConnect(config.controller_host, config.http_port, std::chrono::seconds(1)))
+    return {"http-port", url, Level::kOk, "free", ""};
+  if (AskManager(config).reachable)
+    return {"http-port", url, Level::kOk, "a manager of lamina answers there", ""};
+  return {"http-port", url, Level::kFail, "something else listens there",
+          "stop it, or change cluster.http_port"};
 }
 
 // What RDMA will lock on each host, if the model is here to tell; else as without a cluster.
@@ -163,18 +191,22 @@ void PlanMemory(ClusterConfig config, const std::string& host, HostNeeds& needs)
   needs.registered_bytes = PlannedLockedBytes(config, *model, host);
 }
 
-// Where nodes of this cluster listen now: those that its manager has, and those that `lamina cluster up` has started.
+// Where nodes of this cluster listen now: those that its manager has, and those that `lamina
+// cluster up` has started.
 std::set<std::string> OwnAddresses(const ClusterConfig& config) {
   std::set<std::string> own;
   const json status = json::parse(AskManager(config).status_json, nullptr, false);
-  for (const json& node : status.is_object() ? status.value("nodes", json::array()) : json::array()) {
+  for (const json& node :
+       status.is_object() ? status.value("nodes", json::array()) : json::array()) {
     if (node.value("state", json()) != json("lost")) own.insert(node.value("address", ""));
   }
   const Result<ClusterState> state = ReadClusterState(config.name);
-  const Result<std::vector<bool>> running = state.ok() ? FindDaemons(config, state->daemons) : Result<std::vector<bool>>(state.status());
+  const Result<std::vector<bool>> running =
+      state.ok() ? FindDaemons(config, state->daemons) : Result<std::vector<bool>>(state.status());
   for (size_t i = 0; running.ok() && i < running->size(); ++i) {
     for (const NodeConfig& node : config.nodes) {
-      if ((*running)[i] && node.name == state->daemons[i].name) own.insert(ClusterConfig::Address(node));
+      if ((*running)[i] && node.name == state->daemons[i].name)
+        own.insert(ClusterConfig::Address(node));
     }
   }
   return own;
@@ -184,18 +216,21 @@ Finding JudgeMtu(const std::string& a, int64_t mtu_a, const std::string& b, int6
   const bool equal = mtu_a == mtu_b;
   return {"mtu", a + " - " + b, equal ? Level::kOk : Level::kFail,
           equal ? fmt::format("both {}", mtu_a) : fmt::format("{} and {}", mtu_a, mtu_b),
-          equal ? "" : "large messages get lost or cut: `ip link set INTERFACE mtu N` with the same N on both, and on the switch"};
+          equal ? ""
+                : "large messages get lost or cut: `ip link set INTERFACE mtu N` with the same N "
+                  "on both, and on the switch"};
 }
 
-Finding MeasurePair(const ClusterConfig& config, const std::string& from, const std::string& to, double link_bits_per_second,
-                    const ClusterCheckOptions& options) {
+Finding MeasurePair(const ClusterConfig& config, const std::string& from, const std::string& to,
+                    double link_bits_per_second, const ClusterCheckOptions& options) {
   const Result<json> probe = ProbePair(config, from, to, options);
   if (!probe.ok()) {
     return {"pair", from + " -> " + to, Level::kFail, probe.status().message(),
             "check that a firewall lets the nodes reach each other on any port"};
   }
-  return JudgePair({from, to, probe->value("fabric", ""), probe->value("through", ""), probe->value("refused", ""),
-                    probe->value("latency_us", 0.0), probe->value("bytes_per_second", 0.0), link_bits_per_second});
+  return JudgePair({from, to, probe->value("fabric", ""), probe->value("through", ""),
+                    probe->value("refused", ""), probe->value("latency_us", 0.0),
+                    probe->value("bytes_per_second", 0.0), link_bits_per_second});
 }
 
 }  // namespace
@@ -217,7 +252,8 @@ HostNeeds NeedsOf(const ClusterConfig& config, const std::string& host) {
 }
 
 std::vector<std::pair<std::string, std::string>> PairsOf(const ClusterConfig& config) {
-  const std::vector<std::string> compute = HostsOf(config, NodeRole::kCompute), memory = HostsOf(config, NodeRole::kMemory);
+  const std::vector<std::string> compute = HostsOf(config, NodeRole::kCompute),
+                                 memory = HostsOf(config, NodeRole::kMemory);
   std::vector<std::pair<std::string, std::string>> pairs;
   const auto add = [&](const std::string& from, const std::string& to) {
     const bool known = std::find(pairs.begin(), pairs.end(), std::pair(from, to)) != pairs.end() ||
@@ -236,20 +272,27 @@ std::vector<std::pair<std::string, std::string>> PairsOf(const ClusterConfig& co
 Finding JudgeClock(const std::string& host, double seconds_ahead, double uncertainty) {
   const double off = std::max(0.0, std::abs(seconds_ahead) - uncertainty);
   const Level level = off > 0.5 ? Level::kWarn : Level::kOk;
-  return {"clock", host, level, fmt::format("{:+.3f} s against this machine, known to {:.3f} s", seconds_ahead, uncertainty),
-          level == Level::kOk ? "" : "logs of the nodes cannot be compared: run chrony or systemd-timesyncd on all hosts"};
+  return {
+      "clock", host, level,
+      fmt::format("{:+.3f} s against this machine, known to {:.3f} s", seconds_ahead, uncertainty),
+      level == Level::kOk
+          ? ""
+          : "logs of the nodes cannot be compared: run chrony or systemd-timesyncd on all hosts"};
 }
 
 Finding JudgePair(const MeasuredPair& pair) {
   Finding finding{"pair", pair.from + " -> " + pair.to, Level::kOk, "", ""};
   const double bits = pair.bytes_per_second * 8, link = pair.link_bits_per_second;
-  finding.cause = fmt::format("{}{}: {:.{}f} us, {:.3f} Gb/s", pair.fabric, pair.through.empty() ? "" : " (" + pair.through + ")",
+  finding.cause = fmt::format("{}{}: {:.{}f} us, {:.3f} Gb/s", pair.fabric,
+                              pair.through.empty() ? "" : " (" + pair.through + ")",
                               pair.latency_us, pair.latency_us < 1 ? 2 : 1, bits * 1e-9);
   if (link > 0 && pair.fabric != "shm") {
-    finding.cause += fmt::format(", {:.0f} % of the link's {:.0f} Gb/s", 100 * bits / link, link * 1e-9);
+    finding.cause +=
+        fmt::format(", {:.0f} % of the link's {:.0f} Gb/s", 100 * bits / link, link * 1e-9);
     if (bits < 0.5 * link && pair.fabric != "tcp") {
       finding.level = Level::kWarn;
-      finding.fix = "less than half of the link: check MTU, PCIe width (pcie-width) and the switch port";
+      finding.fix =
+          "less than half of the link: check MTU, PCIe width (pcie-width) and the switch port";
     }
   }
   if (!pair.refused.empty()) finding.cause += "; not used: " + pair.refused;
@@ -263,17 +306,21 @@ std::vector<Finding> JudgeSecrets(const std::vector<std::pair<std::string, int64
     if (entry.second == 0) continue;
     if (first == nullptr) first = &entry;
     if (entry.second == first->second) continue;
-    findings.push_back({"secret", entry.first, Level::kFail, "is another secret than on " + first->first,
-                        "copy the file from one host to all others: nodes with another secret are refused"});
+    findings.push_back(
+        {"secret", entry.first, Level::kFail, "is another secret than on " + first->first,
+         "copy the file from one host to all others: nodes with another secret are refused"});
   }
   return findings;
 }
 
 void ExcuseOwnPorts(const std::set<std::string>& own, std::vector<Finding>& findings) {
   for (Finding& finding : findings) {
-    const std::string address = finding.subject.substr(finding.subject.rfind(' ') + 1);  // after the host
-    if (finding.check != "port" || finding.level != Level::kWarn || !own.contains(address)) continue;
-    finding = {finding.check, finding.subject, Level::kOk, "in use by this cluster, which is up", ""};
+    // After the host.
+    const std::string address = finding.subject.substr(finding.subject.rfind(' ') + 1);
+    if (finding.check != "port" || finding.level != Level::kWarn || !own.contains(address))
+      continue;
+    finding = {finding.check, finding.subject, Level::kOk, "in use by this cluster, which is up",
+               ""};
   }
 }
 
@@ -291,7 +338,8 @@ std::vector<Finding> CheckCluster(const ClusterConfig& config, const ClusterChec
   const auto say = [&](const std::string& line) {
     if (options.progress) options.progress(line);
   };
-  const std::vector<std::string> compute = HostsOf(config, NodeRole::kCompute), memory = HostsOf(config, NodeRole::kMemory);
+  const std::vector<std::string> compute = HostsOf(config, NodeRole::kCompute),
+                                 memory = HostsOf(config, NodeRole::kMemory);
   for (const std::vector<std::string>* hosts : {&compute, &memory}) {
     for (const std::string& host : *hosts) {
       if (links.contains(host)) continue;
@@ -299,15 +347,18 @@ std::vector<Finding> CheckCluster(const ClusterConfig& config, const ClusterChec
       const std::vector<Finding> findings = AskHost(config, NeedsOf(config, host), options);
       links[host] = LinkOf(findings);
       take(host, findings);
-      const bool answered = std::ranges::none_of(findings, [](const Finding& finding) { return finding.check == "host"; });
+      const bool answered = std::ranges::none_of(
+          findings, [](const Finding& finding) { return finding.check == "host"; });
       if (answered) all.push_back(CheckClock(config, host));
       if (!answered) unreachable.insert(host);  // has been said; everything else would say it again
     }
   }
-  if (!links.contains(config.controller_host)) {  // the manager's own machine, which is this one, as for `lamina cluster up`
+  // The manager's own machine, which is this one, as for `lamina cluster up`.
+  if (!links.contains(config.controller_host)) {
     const HostNeeds needs = NeedsOf(config, config.controller_host);
     for (std::vector<Finding> findings : {CheckSecret(needs), CheckTls(needs)}) {
-      for (Finding& finding : findings) finding.subject = config.controller_host + " " + finding.subject;
+      for (Finding& finding : findings)
+        finding.subject = config.controller_host + " " + finding.subject;
       take(config.controller_host, findings);
     }
   }
@@ -318,7 +369,9 @@ std::vector<Finding> CheckCluster(const ClusterConfig& config, const ClusterChec
     if (unreachable.contains(from) || unreachable.contains(to)) continue;
     const Link &a = links[from], &b = links[to];
     if (a.mtu > 0 && b.mtu > 0 && from != to) all.push_back(JudgeMtu(from, a.mtu, to, b.mtu));
-    const double rate = a.bits_per_second > 0 && b.bits_per_second > 0 ? std::min(a.bits_per_second, b.bits_per_second) : 0;
+    const double rate = a.bits_per_second > 0 && b.bits_per_second > 0
+                            ? std::min(a.bits_per_second, b.bits_per_second)
+                            : 0;
     for (const auto& [source, target] : {std::pair(from, to), std::pair(to, from)}) {
       say("measuring " + source + " -> " + target);
       all.push_back(MeasurePair(config, source, target, rate, options));

@@ -1,4 +1,5 @@
-// What can be said about the machines of a cluster together: each one's own findings, their clocks, and what the network between them does.
+// What can be said about the machines of a cluster together: each one's own findings, their clocks,
+// and what the network between them does.
 #pragma once
 
 #include <functional>
@@ -7,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "manager/cluster_config.h"
 #include "cli/doctor/finding.h"
 #include "cli/doctor/host_checks.h"
+#include "manager/cluster_config.h"
 
 namespace lamina {
 
@@ -22,17 +23,20 @@ struct ClusterCheckOptions {
   std::function<void(const std::string& line)> progress;
 };
 
-// Asks every host (as `lamina cluster up` reaches it), then measures every pair of hosts that will exchange data, in both directions.
+// Asks every host (as `lamina cluster up` reaches it), then measures every pair of hosts that will
+// exchange data, in both directions.
 std::vector<Finding> CheckCluster(const ClusterConfig& config, const ClusterCheckOptions& options);
 
-// Those pairs: compute and memory hosts, which may be one host, and compute hosts among themselves. Each once. Exposed for tests.
+// Those pairs: compute and memory hosts, which may be one host, and compute hosts among themselves.
+// Each once. Exposed for tests.
 std::vector<std::pair<std::string, std::string>> PairsOf(const ClusterConfig& config);
 
-// A failure for each host whose secret is not the first one's. `values`: of the findings "secret", by host; 0 is not known. Exposed for
-// tests.
+// A failure for each host whose secret is not the first one's. `values`: of the findings "secret",
+// by host; 0 is not known. Exposed for tests.
 std::vector<Finding> JudgeSecrets(const std::vector<std::pair<std::string, int64_t>>& values);
 
-// A port in use that the cluster itself listens at is right. `own`: such addresses. Exposed for tests.
+// A port in use that the cluster itself listens at is right. `own`: such addresses. Exposed for
+// tests.
 void ExcuseOwnPorts(const std::set<std::string>& own, std::vector<Finding>& findings);
 
 // What was measured from one host to another.
@@ -47,7 +51,8 @@ struct MeasuredPair {
 // Its level and words. Exposed for tests.
 Finding JudgePair(const MeasuredPair& pair);
 
-// The same for the clocks: seconds by which `host` is ahead of this machine, known to within `uncertainty`.
+// The same for the clocks: seconds by which `host` is ahead of this machine, known to within
+// `uncertainty`.
 Finding JudgeClock(const std::string& host, double seconds_ahead, double uncertainty);
 
 }  // namespace lamina

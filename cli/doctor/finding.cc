@@ -56,9 +56,11 @@ Result<std::vector<Finding>> FindingsFromJson(const json& list) {
 }
 
 void PrintFindings(std::vector<Finding> findings, std::ostream& out) {
-  std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) { return a.level < b.level; });
+  std::stable_sort(findings.begin(), findings.end(),
+                   [](const Finding& a, const Finding& b) { return a.level < b.level; });
   for (const Finding& finding : findings) {
-    out << fmt::format("{:4}  {:12} {}: {}\n", ToText(finding.level), finding.check, finding.subject, finding.cause);
+    out << fmt::format("{:4}  {:12} {}: {}\n", ToText(finding.level), finding.check,
+                       finding.subject, finding.cause);
     if (!finding.fix.empty()) out << fmt::format("{:19}-> {}\n", "", finding.fix);
   }
 }

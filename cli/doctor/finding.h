@@ -13,14 +13,16 @@ namespace lamina {
 
 enum class Level { kOk, kWarn, kFail };
 
-// One check of one subject. `cause` is a line that says what is so; `fix` what to do about it, "" if nothing has to be done.
+// One check of one subject. `cause` is a line that says what is so; `fix` what to do about it, ""
+// if nothing has to be done.
 struct Finding {
   std::string check;    // "memlock", "rdma-port", ...: stable, for scripts
   std::string subject;  // "mlx5_0 port 1", "10.0.0.1", ...
   Level level = Level::kOk;
   std::string cause;
   std::string fix;
-  int64_t value = 0;  // the number behind the cause, for comparing hosts: MTU in bytes, link speed in Mb/s
+  // The number behind the cause, for comparing hosts: MTU in bytes, link speed in Mb/s.
+  int64_t value = 0;
 };
 
 const char* ToText(Level level);  // "ok" | "warn" | "fail"
@@ -34,7 +36,8 @@ nlohmann::ordered_json ToJson(const std::vector<Finding>& findings);
 // kCorrupt if it is none.
 Result<std::vector<Finding>> FindingsFromJson(const nlohmann::json& json);
 
-// A line each: level, check, subject, cause; the fix below it. Failures stand last, where they are read.
+// A line each: level, check, subject, cause; the fix below it. Failures stand last, where they are
+// read.
 void PrintFindings(std::vector<Finding> findings, std::ostream& out);
 
 }  // namespace lamina

@@ -16,23 +16,28 @@ struct HostNeeds {
   std::string address;             // its IP address or name in the cluster; "": none in particular
   std::string transport = "auto";  // auto | verbs | ucx | shm | tcp
   bool fallback = false;
-  int64_t registered_bytes = int64_t{64} << 20;  // memory that RDMA will lock in one process; without a cluster that of a small model
-  std::vector<int> ports;                        // that its daemons will listen at
-  std::string secret_file;                       // "": none
-  std::string secret_nonce;                      // not "": the secret's finding has a value for comparing hosts
-  TlsFiles tls;                                  // empty: no TLS
-  bool is_manager = false;                       // the manager runs here
+  // Memory that RDMA will lock in one process; without a cluster that of a small model.
+  int64_t registered_bytes = int64_t{64} << 20;
+  std::vector<int> ports;   // that its daemons will listen at
+  std::string secret_file;  // "": none
+  // Not "": the secret's finding has a value for comparing hosts.
+  std::string secret_nonce;
+  TlsFiles tls;             // empty: no TLS
+  bool is_manager = false;  // the manager runs here
 
   bool needs_rdma() const { return transport == "verbs" && !fallback; }
 };
 
-// From files alone: RDMA ports and GIDs, locked memory, GPUs and NICs on the PCI bus, modules, sockets.
+// From files alone: RDMA ports and GIDs, locked memory, GPUs and NICs on the PCI bus, modules,
+// sockets.
 std::vector<Finding> CheckRdma(const HostView& host, const HostNeeds& needs);
 std::vector<Finding> CheckLockedMemory(const HostView& host, const HostNeeds& needs);
 std::vector<Finding> CheckPci(const HostView& host);
 std::vector<Finding> CheckGpuDirect(const HostView& host);
-std::vector<Finding> CheckListeners(const HostView& host, const HostNeeds& needs);  // what lamina's processes have open to others
-std::vector<Finding> CheckInterface(const HostView& host, const HostNeeds& needs, const std::string& interface);
+// What lamina's processes have open to others.
+std::vector<Finding> CheckListeners(const HostView& host, const HostNeeds& needs);
+std::vector<Finding> CheckInterface(const HostView& host, const HostNeeds& needs,
+                                    const std::string& interface);
 
 // By trying: opens every fabric, binds the ports, asks UCX what it has.
 std::vector<Finding> CheckFabrics(const HostNeeds& needs);
@@ -42,8 +47,9 @@ std::vector<Finding> CheckUcx(const HostNeeds& needs);
 // What a peer would say to the files of TLS, and for how long they will do. Nothing without TLS.
 std::vector<Finding> CheckTls(const HostNeeds& needs);
 
-// Whether the secret can be read; and, off the loopback, whether there is one, or TLS: without, daemons do not start. With a nonce the
-// value is made of both, 32 bits: equal for equal secrets, and of no use to who does not know the nonce.
+// Whether the secret can be read; and, off the loopback, whether there is one, or TLS: without,
+// daemons do not start. With a nonce the value is made of both, 32 bits: equal for equal secrets,
+// and of no use to who does not know the nonce.
 std::vector<Finding> CheckSecret(const HostNeeds& needs);
 
 // All of the above.

@@ -35,7 +35,8 @@ std::optional<std::string> HostView::Line(const std::string& path) const {
 std::optional<int64_t> HostView::Number(const std::string& path) const {
   const std::optional<std::string> line = Line(path);
   int64_t number = 0;
-  if (!line || std::from_chars(line->data(), line->data() + line->size(), number).ec != std::errc()) return std::nullopt;
+  if (!line || std::from_chars(line->data(), line->data() + line->size(), number).ec != std::errc())
+    return std::nullopt;
   return number;
 }
 
@@ -49,7 +50,8 @@ std::vector<std::string> HostView::Lines(const std::string& path) const {
 std::vector<std::string> HostView::Names(const std::string& path) const {
   std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(sysroot_ + path, error)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(sysroot_ + path, error))
+    names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -81,7 +83,8 @@ std::vector<RdmaPort> RdmaPorts(const HostView& host) {
       for (const std::string& index : host.Names(folder + "/gids")) {
         const std::string gid = host.Line(folder + "/gids/" + index).value_or("");
         if (gid.find_first_not_of("0:") == std::string::npos) continue;
-        port.gids.push_back({std::atoi(index.c_str()), gid, host.Line(folder + "/gid_attrs/types/" + index).value_or(""),
+        port.gids.push_back({std::atoi(index.c_str()), gid,
+                             host.Line(folder + "/gid_attrs/types/" + index).value_or(""),
                              host.Line(folder + "/gid_attrs/ndevs/" + index).value_or("")});
       }
       ports.push_back(std::move(port));
@@ -98,7 +101,8 @@ std::string GidOf(const std::string& ip_address) {
     return "";
   }
   std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 2) text += fmt::format("{}{:02x}{:02x}", i == 0 ? "" : ":", bytes[i], bytes[i + 1]);
+  for (size_t i = 0; i < bytes.size(); i += 2)
+    text += fmt::format("{}{:02x}{:02x}", i == 0 ? "" : ":", bytes[i], bytes[i + 1]);
   return text;
 }
 
@@ -110,7 +114,8 @@ std::vector<PciDevice> PciDevices(const HostView& host) {
     const std::string type = host.Line(folder + "/class").value_or("");
     PciDevice device;
     device.address = address;
-    device.is_gpu = host.Line(folder + "/vendor") == "0x10de" && (type.starts_with("0x0300") || type.starts_with("0x0302"));
+    device.is_gpu = host.Line(folder + "/vendor") == "0x10de" &&
+                    (type.starts_with("0x0300") || type.starts_with("0x0302"));
     device.is_nic = type.starts_with("0x0200") || type.starts_with("0x0207");
     if (!device.is_gpu && !device.is_nic) continue;
     device.numa_node = static_cast<int>(host.Number(folder + "/numa_node").value_or(-1));

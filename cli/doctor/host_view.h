@@ -12,7 +12,8 @@ class HostView {
  public:
   explicit HostView(std::string sysroot = "") : sysroot_(std::move(sysroot)) {}
 
-  // The file's first line without spaces around it; nothing if it cannot be read. `path` is absolute.
+  // The file's first line without spaces around it; nothing if it cannot be read. `path` is
+  // absolute.
   std::optional<std::string> Line(const std::string& path) const;
   std::optional<int64_t> Number(const std::string& path) const;  // decimal
   std::vector<std::string> Lines(const std::string& path) const;
@@ -47,7 +48,8 @@ struct RdmaPort {
 
 std::vector<RdmaPort> RdmaPorts(const HostView& host);
 
-// The GID that stands for an IP address: "::ffff:10.0.0.1" of 10.0.0.1, written as sysfs writes GIDs. "" if it is no IP address.
+// The GID that stands for an IP address: "::ffff:10.0.0.1" of 10.0.0.1, written as sysfs writes
+// GIDs. "" if it is no IP address.
 std::string GidOf(const std::string& ip_address);
 
 struct PciDevice {

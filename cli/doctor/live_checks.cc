@@ -42,9 +42,12 @@ std::vector<Finding> CheckFabrics(const HostNeeds& needs) {
   for (const std::string& kind : *all) {
     const Result<std::unique_ptr<Fabric>> fabric = OpenFabric(kind);
     const bool must = kind == needs.transport && !needs.fallback;
-    findings.push_back({"fabric", kind, fabric.ok() || !must ? Level::kOk : Level::kFail,
-                        fabric.ok() ? "can be used" : "cannot be used: " + fabric.status().message(),
-                        !fabric.ok() && must ? "the cluster YAML asks for it: mend the cause, or set transport kind: auto" : ""});
+    findings.push_back(
+        {"fabric", kind, fabric.ok() || !must ? Level::kOk : Level::kFail,
+         fabric.ok() ? "can be used" : "cannot be used: " + fabric.status().message(),
+         !fabric.ok() && must
+             ? "the cluster YAML asks for it: mend the cause, or set transport kind: auto"
+             : ""});
   }
   return findings;
 }
@@ -59,9 +62,11 @@ std::vector<Finding> CheckPorts(const HostNeeds& needs) {
       findings.push_back({"port", address, Level::kOk, "free", ""});
     } else if (acceptor.status().code() == StatusCode::kOutOfSpace) {
       findings.push_back(
-          {"port", address, Level::kWarn, "in use", "right if the cluster is up (`lamina cluster status`), else choose another port"});
+          {"port", address, Level::kWarn, "in use",
+           "right if the cluster is up (`lamina cluster status`), else choose another port"});
     } else {
-      findings.push_back({"port", address, Level::kFail, acceptor.status().message(), "check the node's host in the cluster YAML"});
+      findings.push_back({"port", address, Level::kFail, acceptor.status().message(),
+                          "check the node's host in the cluster YAML"});
     }
   }
   return findings;
@@ -71,13 +76,21 @@ std::vector<Finding> CheckSecret(const HostNeeds& needs) {
   if (!needs.secret_file.empty()) {
     const Result<std::string> secret = ReadSecretFile(needs.secret_file);
     const Status& status = secret.status();
-    Finding finding{"secret", needs.secret_file, status.ok() ? Level::kOk : Level::kFail, status.ok() ? "can be read" : status.message(),
-                    status.ok() ? "" : "every host of the cluster must have the same file, which only its owner may read"};
-    if (status.ok() && !needs.secret_nonce.empty()) finding.value = Fingerprint(*secret, needs.secret_nonce);
+    Finding finding{
+        "secret", needs.secret_file, status.ok() ? Level::kOk : Level::kFail,
+        status.ok() ? "can be read" : status.message(),
+        status.ok()
+            ? ""
+            : "every host of the cluster must have the same file, which only its owner may read"};
+    if (status.ok() && !needs.secret_nonce.empty())
+      finding.value = Fingerprint(*secret, needs.secret_nonce);
     return {finding};
   }
-  if (!needs.tls.empty() || needs.ports.empty() || needs.address.empty() || IsLoopbackHost(needs.address)) return {};
-  return {{"secret", needs.address, Level::kFail, "not the loopback, and there is neither a secret nor TLS: daemons refuse to listen here",
+  if (!needs.tls.empty() || needs.ports.empty() || needs.address.empty() ||
+      IsLoopbackHost(needs.address))
+    return {};
+  return {{"secret", needs.address, Level::kFail,
+           "not the loopback, and there is neither a secret nor TLS: daemons refuse to listen here",
            "make a secret with `" + MakeSecretCommand("FILE") +
                "`, copy it to every host, name it in the cluster YAML as cluster.secret_file; "
                "or see docs/tls.md"}};
@@ -87,17 +100,25 @@ std::vector<Finding> CheckUcx(const HostNeeds& needs) {
   const bool must = needs.transport == "ucx" && !needs.fallback;
   const std::string devices = UcxTrustedDevices();
   if (devices.empty()) {  // then it is not asked for anything but shared memory
-    return {{"ucx", kUcxTrustedDevices, must && !IsLoopbackHost(needs.address) ? Level::kWarn : Level::kOk,
-             "not set: UCX joins processes of one host only, in shared memory, and listens on no network",
-             must ? "between hosts take transport verbs or tcp; or, on an RDMA network that only the cluster's hosts can send on, see "
+    return {{"ucx", kUcxTrustedDevices,
+             must && !IsLoopbackHost(needs.address) ? Level::kWarn : Level::kOk,
+             "not set: UCX joins processes of one host only, in shared memory, and listens on no "
+             "network",
+             must ? "between hosts take transport verbs or tcp; or, on an RDMA network that only "
+                    "the cluster's hosts can send on, see "
                     "transport/README.md"
                   : ""}};
   }
-  if (const Status locks = HasRdmaDevice() ? CheckCanLock(kUcxLockedBytes) : OkStatus(); !locks.ok())  // it might never return
-    return {{"ucx", "ucx_info", must ? Level::kFail : Level::kWarn, "UCX cannot use the RDMA device here", locks.message()}};
-  const Result<CommandOutput> output = RunCommand({"ucx_info", "-v", "-d"}, Deadline::After(std::chrono::seconds(20)));
+  // It might never return.
+  if (const Status locks = HasRdmaDevice() ? CheckCanLock(kUcxLockedBytes) : OkStatus();
+      !locks.ok())
+    return {{"ucx", "ucx_info", must ? Level::kFail : Level::kWarn,
+             "UCX cannot use the RDMA device here", locks.message()}};
+  const Result<CommandOutput> output =
+      RunCommand({"ucx_info", "-v", "-d"}, Deadline::After(std::chrono::seconds(20)));
   if (!output.ok() || output->exit_status != 0) {
-    return {{"ucx", "ucx_info", must ? Level::kWarn : Level::kOk, "cannot be asked what UCX has here",
+    return {{"ucx", "ucx_info", must ? Level::kWarn : Level::kOk,
+             "cannot be asked what UCX has here",
              must ? "install UCX's tools (Debian: ucx-utils)" : ""}};
   }
   std::string version;
@@ -105,7 +126,8 @@ std::vector<Finding> CheckUcx(const HostNeeds& needs) {
   std::istringstream lines(output->out);
   for (std::string line; std::getline(lines, line);) {
     if (const size_t at = line.find("# Version "); at == 0) version = line.substr(10);
-    if (const size_t at = line.find("Transport: "); at != std::string::npos) transports.insert(line.substr(at + 11));
+    if (const size_t at = line.find("Transport: "); at != std::string::npos)
+      transports.insert(line.substr(at + 11));
   }
   std::string names;
   bool rdma = false;
@@ -114,14 +136,18 @@ std::vector<Finding> CheckUcx(const HostNeeds& needs) {
     rdma |= name.starts_with("rc_") || name.starts_with("dc_");
   }
   return {{"ucx", "version " + version, must && !rdma ? Level::kWarn : Level::kOk,
-           fmt::format("{} is {}: whoever can send on their networks can write into the nodes' memory; {}; transports: {}",
-                       kUcxTrustedDevices, devices, rdma ? "has RDMA" : "no RDMA, hosts are not joined", names),
+           fmt::format("{} is {}: whoever can send on their networks can write into the nodes' "
+                       "memory; {}; transports: {}",
+                       kUcxTrustedDevices, devices,
+                       rdma ? "has RDMA" : "no RDMA, hosts are not joined", names),
            must && !rdma ? std::string("check the RDMA device and ") + kUcxTrustedDevices : ""}};
 }
 
 std::vector<Finding> CheckHost(const HostView& host, const HostNeeds& needs) {
   std::vector<Finding> all;
-  const auto add = [&](std::vector<Finding> findings) { all.insert(all.end(), findings.begin(), findings.end()); };
+  const auto add = [&](std::vector<Finding> findings) {
+    all.insert(all.end(), findings.begin(), findings.end());
+  };
   add(CheckFabrics(needs));
   add(CheckRdma(host, needs));
   add(CheckUcx(needs));

@@ -8,9 +8,11 @@
 namespace lamina {
 namespace {
 
-// Between a compute node and a memory node each has a window, and a buffer of the size of the other's.
+// Between a compute node and a memory node each has a window, and a buffer of the size of the
+// other's.
 int64_t BytesPerPair(const ClusterConfig& config, const ModelConfig& model) {
-  const int kv_heads = (model.num_kv_heads + config.kv_head_parallel - 1) / config.kv_head_parallel;  // on each memory node, at most
+  // On each memory node, at most.
+  const int kv_heads = (model.num_kv_heads + config.kv_head_parallel - 1) / config.kv_head_parallel;
   const WireShape wire{kv_heads * (model.num_heads / model.num_kv_heads),
                        kv_heads,
                        model.head_dim,
@@ -22,16 +24,20 @@ int64_t BytesPerPair(const ClusterConfig& config, const ModelConfig& model) {
   return static_cast<int64_t>(wire.memory_window_bytes() + wire.compute_window_bytes());
 }
 
-// Rows of the residual stream, and with tensor parallelism two partial sums of it, of every batch; again in a window and in a buffer.
+// Rows of the residual stream, and with tensor parallelism two partial sums of it, of every batch;
+// again in a window and in a buffer.
 int64_t BytesPerComputePair(const ClusterConfig& config, const ModelConfig& model) {
   const int64_t rows_bytes = int64_t{config.max_num_batched_tokens} * model.hidden_size * 4;
-  return 2 * rows_bytes * (config.tensor_parallel_size > 1 ? 3 : 1) * std::max(1, config.num_batches);
+  return 2 * rows_bytes * (config.tensor_parallel_size > 1 ? 3 : 1) *
+         std::max(1, config.num_batches);
 }
 
 }  // namespace
 
-int64_t PlannedLockedBytes(const ClusterConfig& config, const ModelConfig& model, const std::string& host) {
-  const int64_t num_compute = std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role);
+int64_t PlannedLockedBytes(const ClusterConfig& config, const ModelConfig& model,
+                           const std::string& host) {
+  const int64_t num_compute =
+      std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role);
   const int64_t num_memory = std::ssize(config.nodes) - num_compute;
   int64_t most = 0;
   for (const NodeConfig& node : config.nodes) {

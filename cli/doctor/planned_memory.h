@@ -9,9 +9,11 @@
 
 namespace lamina {
 
-// Bytes of windows and buffers that a node on `host` registers with its NIC, for the node that needs most: the limit is each process's own.
-// To within some kilobytes between compute and memory nodes, an estimate from above between compute nodes. 0 without peers.
-// REQUIRES: ResolveConfig accepted `config`.
-int64_t PlannedLockedBytes(const ClusterConfig& config, const ModelConfig& model, const std::string& host);
+// Bytes of windows and buffers that a node on `host` registers with its NIC, for the node that
+// needs most: the limit is each process's own. To within some kilobytes between compute and memory
+// nodes, an estimate from above between compute nodes. 0 without peers. REQUIRES: ResolveConfig
+// accepted `config`.
+int64_t PlannedLockedBytes(const ClusterConfig& config, const ModelConfig& model,
+                           const std::string& host);
 
 }  // namespace lamina

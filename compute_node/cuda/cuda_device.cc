@@ -19,19 +19,25 @@ namespace {
 static_assert(sizeof(int) == sizeof(int32_t), "rows are uploaded as they stand");
 
 // Rows without gaps need no list of them.
-bool FollowEachOther(std::span<const int> rows) { return rows.empty() || rows.back() - rows.front() + 1 == std::ssize(rows); }
+bool FollowEachOther(std::span<const int> rows) {
+  return rows.empty() || rows.back() - rows.front() + 1 == std::ssize(rows);
+}
 
-size_t BytesOf(const RowParts& parts, DType dtype) { return static_cast<size_t>(parts.num_elements()) * ElementSize(dtype); }
+size_t BytesOf(const RowParts& parts, DType dtype) {
+  return static_cast<size_t>(parts.num_elements()) * ElementSize(dtype);
+}
 
 // `index`: the rows in device memory, where they have gaps.
 cuda::RowSet SetOf(const RowParts& parts, const int32_t* index) {
-  return {std::ssize(parts.rows), parts.width, parts.pitch, FollowEachOther(parts.rows) ? nullptr : index};
+  return {std::ssize(parts.rows), parts.width, parts.pitch,
+          FollowEachOther(parts.rows) ? nullptr : index};
 }
 
 // Where the first element is that a message has.
 template <typename T>
 T* BeginOf(T* value, const RowParts& parts) {
-  const int64_t first_row = FollowEachOther(parts.rows) && !parts.rows.empty() ? parts.rows.front() : 0;
+  const int64_t first_row =
+      FollowEachOther(parts.rows) && !parts.rows.empty() ? parts.rows.front() : 0;
   return value + first_row * parts.pitch + parts.first;
 }
 
@@ -39,34 +45,46 @@ T* BeginOf(T* value, const RowParts& parts) {
 
 Result<std::unique_ptr<ComputeDevice>> CudaDevice::Create(int index, WorkerTeam& team) {
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::DescribeDevice(index));
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::StagedStream> staged, cuda::StagedStream::Create(index));
-  LAMINA_LOG_INFO("cuda:{}: {}, {} of {} free; kernels: {}", index, info.name, FormatGigabytes(info.free_bytes),
-                  FormatGigabytes(info.memory_bytes), cuda::BuiltWith());
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::StagedStream> staged,
+                          cuda::StagedStream::Create(index));
+  LAMINA_LOG_INFO("cuda:{}: {}, {} of {} free; kernels: {}", index, info.name,
+                  FormatGigabytes(info.free_bytes), FormatGigabytes(info.memory_bytes),
+                  cuda::BuiltWith());
   return std::unique_ptr<ComputeDevice>(new CudaDevice(std::move(staged), team));
 }
 
 Result<std::unique_ptr<LoadedModel>> CudaDevice::Load(const WeightOptions& options) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadedModel::Describe(options.model_dir, options.share));
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<CudaWeights> weights, CudaWeights::Load(model->part(), model->config, options, engine_.staged()));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model,
+                          LoadedModel::Describe(options.model_dir, options.share));
+  LAMINA_ASSIGN_OR_RETURN(
+      std::unique_ptr<CudaWeights> weights,
+      CudaWeights::Load(model->part(), model->config, options, engine_.staged()));
   model->weight_bytes = weights->size_bytes();
   model->device_weights = std::move(weights);
   return model;
 }
 
-Result<std::unique_ptr<SliceRunner>> CudaDevice::MakeSlices(const LoadedModel& model, int max_rows) {
-  const auto& weights = static_cast<const CudaWeights&>(*model.device_weights);  // as Load made them
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<CudaSlices> slices, CudaSlices::Create(model.sliced, weights, max_rows, engine_, team_));
+Result<std::unique_ptr<SliceRunner>> CudaDevice::MakeSlices(const LoadedModel& model,
+                                                            int max_rows) {
+  // As Load made them.
+  const auto& weights = static_cast<const CudaWeights&>(*model.device_weights);
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<CudaSlices> slices,
+                          CudaSlices::Create(model.sliced, weights, max_rows, engine_, team_));
   return std::unique_ptr<SliceRunner>(std::move(slices));
 }
 
-Result<std::unique_ptr<LocalKv>> CudaDevice::MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
+Result<std::unique_ptr<LocalKv>> CudaDevice::MakeKv(const AttentionShape& shape, const KvShape& kv,
+                                                    const std::vector<int64_t>& windows,
                                                     int64_t capacity_tokens) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::KvCache> cache,
-                          cuda::KvCache::Create(kv, capacity_tokens, /*host_bytes=*/0, engine_.staged()));
-  return std::unique_ptr<LocalKv>(std::make_unique<CudaKv>(shape, windows, std::move(cache), engine_.staged()));
+  LAMINA_ASSIGN_OR_RETURN(
+      std::unique_ptr<cuda::KvCache> cache,
+      cuda::KvCache::Create(kv, capacity_tokens, /*host_bytes=*/0, engine_.staged()));
+  return std::unique_ptr<LocalKv>(
+      std::make_unique<CudaKv>(shape, windows, std::move(cache), engine_.staged()));
 }
 
-Result<std::unique_ptr<DeviceLink>> CudaDevice::MakeLink(const WireShape& wire, Clock::duration limit) {
+Result<std::unique_ptr<DeviceLink>> CudaDevice::MakeLink(const WireShape& wire,
+                                                         Clock::duration limit) {
   return CudaLink::Create(wire, limit, *this);
 }
 
@@ -111,14 +129,18 @@ std::byte* CudaDevice::Pack(std::span<const PackedParts> packed, std::byte* mess
   return message + bytes;
 }
 
-void CudaDevice::UnpackOnDevice(const std::byte* message, DType dtype, const RowParts& parts, float* value) {
+void CudaDevice::UnpackOnDevice(const std::byte* message, DType dtype, const RowParts& parts,
+                                float* value) {
   engine_.staged().Enter();
-  if (parts.rows.size() == 1) return cuda::ConvertToFloat(message, dtype, parts.width, BeginOf(value, parts), engine_.stream());
+  if (parts.rows.size() == 1)
+    return cuda::ConvertToFloat(message, dtype, parts.width, BeginOf(value, parts),
+                                engine_.stream());
   const int32_t* const index = UploadRows({&parts.rows, 1});
   cuda::UnpackRows(message, dtype, SetOf(parts, index), BeginOf(value, parts), engine_.stream());
 }
 
-void CudaDevice::Unpack(const std::byte* message, DType dtype, const RowParts& parts, float* value) {
+void CudaDevice::Unpack(const std::byte* message, DType dtype, const RowParts& parts,
+                        float* value) {
   cuda::StagedStream& staged = engine_.staged();
   staged.Enter();
   const size_t bytes = BytesOf(parts, dtype);

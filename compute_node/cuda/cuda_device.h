@@ -1,4 +1,5 @@
-// A GPU of this machine: weights, values and KV in its memory. Messages go there and come from there through pinned memory.
+// A GPU of this machine: weights, values and KV in its memory. Messages go there and come from
+// there through pinned memory.
 #pragma once
 
 #include <memory>
@@ -9,7 +10,8 @@
 
 namespace lamina {
 
-// A GPU that fails in the middle of a step ends the process. Thread: one owner. Outlives what it makes.
+// A GPU that fails in the middle of a step ends the process. Thread: one owner. Outlives what it
+// makes.
 class CudaDevice final : public ComputeDevice {
  public:
   // GPU number `index`. Borrows the team, which samples. Errors as cuda::DescribeDevice.
@@ -17,12 +19,14 @@ class CudaDevice final : public ComputeDevice {
 
   Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
   Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) override;
-  Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv, const std::vector<int64_t>& windows,
+  Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv,
+                                          const std::vector<int64_t>& windows,
                                           int64_t capacity_tokens) override;
   std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) override;
   void Unpack(const std::byte* message, DType dtype, const RowParts& parts, float* value) override;
   void AddUnpacked(const std::byte* message, DType dtype, int64_t n, float* value) override;
-  Result<std::unique_ptr<DeviceLink>> MakeLink(const WireShape& wire, Clock::duration limit) override;
+  Result<std::unique_ptr<DeviceLink>> MakeLink(const WireShape& wire,
+                                               Clock::duration limit) override;
 
   // As Pack and Unpack, of messages in memory that the device reaches; only asked for.
   void PackOnDevice(std::span<const PackedParts> packed, std::byte* message);
@@ -31,7 +35,8 @@ class CudaDevice final : public ComputeDevice {
   CudaEngine& engine() { return engine_; }
 
  private:
-  CudaDevice(std::unique_ptr<cuda::StagedStream> staged, WorkerTeam& team) : engine_(std::move(staged)), team_(team) {}
+  CudaDevice(std::unique_ptr<cuda::StagedStream> staged, WorkerTeam& team)
+      : engine_(std::move(staged)), team_(team) {}
   const int32_t* UploadRows(std::span<const std::span<const int>> rows);
 
   CudaEngine engine_;

@@ -5,15 +5,19 @@
 namespace lamina {
 
 Status CudaEngine::Reserve(const cuda::LinearLimits& limits) {
-  const cuda::LinearLimits needed = {std::max(limits.max_rows, limits_.max_rows), std::max(limits.max_in_features, limits_.max_in_features),
+  const cuda::LinearLimits needed = {std::max(limits.max_rows, limits_.max_rows),
+                                     std::max(limits.max_in_features, limits_.max_in_features),
                                      std::max(limits.max_out_features, limits_.max_out_features)};
-  if (linear_ != nullptr && needed.max_rows == limits_.max_rows && needed.max_in_features == limits_.max_in_features &&
+  if (linear_ != nullptr && needed.max_rows == limits_.max_rows &&
+      needed.max_in_features == limits_.max_in_features &&
       needed.max_out_features == limits_.max_out_features)
     return OkStatus();
   LAMINA_RETURN_IF_ERROR(staged_->Synchronize());
   linear_.reset();  // before the next one needs its memory
-  // Two parts of x: the tokens are those of the CPU's kernels then, but for ties within the last bits.
-  LAMINA_ASSIGN_OR_RETURN(linear_, cuda::Linear::Create(needed, cuda::LinearPrecision::kSplit, stream()));
+  // Two parts of x: the tokens are those of the CPU's kernels then, but for ties within the last
+  // bits.
+  LAMINA_ASSIGN_OR_RETURN(linear_,
+                          cuda::Linear::Create(needed, cuda::LinearPrecision::kSplit, stream()));
   limits_ = needed;
   ++version_;
   return OkStatus();

@@ -1,4 +1,5 @@
-// What the parts of a CUDA compute device share: one GPU, one stream in which all of them work, and linear layers on it.
+// What the parts of a CUDA compute device share: one GPU, one stream in which all of them work, and
+// linear layers on it.
 #pragma once
 
 #include <memory>
@@ -17,14 +18,17 @@ class CudaEngine {
   cuda::StagedStream& staged() { return *staged_; }
   cuda::Stream& stream() { return staged_->stream(); }
 
-  // Whether slices return before the GPU has run them: while there are links, on which replies are waited for by the GPU.
+  // Whether slices return before the GPU has run them: while there are links, on which replies are
+  // waited for by the GPU.
   void RunAhead(int more_links) { num_links_ += more_links; }
   bool runs_ahead() const { return num_links_ > 0; }
 
-  // Makes linear() large enough for these limits and all that were asked for before. Errors as cuda::Linear::Create.
+  // Makes linear() large enough for these limits and all that were asked for before. Errors as
+  // cuda::Linear::Create.
   Status Reserve(const cuda::LinearLimits& limits);
   cuda::Linear& linear() { return *linear_; }  // REQUIRES: Reserve. Valid until the next one
-  int version() const { return version_; }     // another one: linear() works in other memory, so graphs with it are of no more use
+  // Another one: linear() works in other memory, so graphs with it are of no more use.
+  int version() const { return version_; }
 
  private:
   const std::unique_ptr<cuda::StagedStream> staged_;

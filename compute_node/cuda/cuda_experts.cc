@@ -8,8 +8,8 @@
 
 namespace lamina {
 
-void CudaExperts::Run(const Op& op, const CudaWeights& weights, const float* x, const float* router, int64_t rows, float* y,
-                      CudaEngine& engine) {
+void CudaExperts::Run(const Op& op, const CudaWeights& weights, const float* x, const float* router,
+                      int64_t rows, float* y, CudaEngine& engine) {
   Route(op, router, rows, engine);
   const int64_t width = op.weights[0].shape[1];
   cuda::FillOnDevice(y, 0, static_cast<size_t>(rows * width) * sizeof(float), engine.stream());
@@ -21,13 +21,14 @@ void CudaExperts::Run(const Op& op, const CudaWeights& weights, const float* x, 
 
 void CudaExperts::Route(const Op& op, const float* router, int64_t rows, CudaEngine& engine) {
   const auto num_experts = static_cast<size_t>(op.num_experts);
-  const auto* const logits =
-      reinterpret_cast<const float*>(engine.staged().Fetch(router, static_cast<size_t>(rows) * num_experts * sizeof(float)));
+  const auto* const logits = reinterpret_cast<const float*>(
+      engine.staged().Fetch(router, static_cast<size_t>(rows) * num_experts * sizeof(float)));
   engine.staged().Finish();
   std::vector<RoutedExpert> routed(static_cast<size_t>(rows * op.experts_per_token));
   for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
     const auto per_token = static_cast<size_t>(op.experts_per_token);
-    RouteRow({logits + row * num_experts, num_experts}, std::span(routed).subspan(row * per_token, per_token));
+    RouteRow({logits + row * num_experts, num_experts},
+             std::span(routed).subspan(row * per_token, per_token));
   }
   ranges_.assign(num_experts, {});
   rows_.clear();
@@ -48,13 +49,16 @@ void CudaExperts::Route(const Op& op, const float* router, int64_t rows, CudaEng
   engine.staged().Copy(factors_.data(), half, routes_.as<std::byte>() + half);
 }
 
-void CudaExperts::RunExpert(const Op& op, int expert, const CudaWeights& weights, const float* x, float* y, CudaEngine& engine) {
+void CudaExperts::RunExpert(const Op& op, int expert, const CudaWeights& weights, const float* x,
+                            float* y, CudaEngine& engine) {
   const WeightRef* const names = &op.weights[static_cast<size_t>(expert) * 3];
-  const cuda::LinearWeights &w1 = weights.Matrix(names[0]), &w3 = weights.Matrix(names[1]), &w2 = weights.Matrix(names[2]);
+  const cuda::LinearWeights &w1 = weights.Matrix(names[0]), &w3 = weights.Matrix(names[1]),
+                            &w2 = weights.Matrix(names[2]);
   const Range& range = ranges_[static_cast<size_t>(expert)];
   const auto rows = static_cast<int64_t>(range.end - range.begin);
   const int64_t width = w1.in_features, inner = w1.out_features;
-  cuda::GrowTo(static_cast<size_t>(rows * (width + 2 * inner)) * sizeof(float), engine.staged(), values_);
+  cuda::GrowTo(static_cast<size_t>(rows * (width + 2 * inner)) * sizeof(float), engine.staged(),
+               values_);
   float* const gathered = values_.as<float>();  // later the expert's output
   float* const gate = gathered + rows * width;
   float* const up = gate + rows * inner;

@@ -1,5 +1,5 @@
-// A mixture of experts on a GPU. Which row goes to which expert is decided on the host, as experts.h decides it; the rows of each expert
-// are then gathered, run and added on the device.
+// A mixture of experts on a GPU. Which row goes to which expert is decided on the host, as
+// experts.h decides it; the rows of each expert are then gathered, run and added on the device.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,11 @@ namespace lamina {
 // Thread: one owner.
 class CudaExperts {
  public:
-  // Runs `op` (OpKind::kExperts); all in device memory. x, y: [rows, width]; router: [rows, num_experts]. A row's experts are added in the
-  // order of their numbers. Waits for the router's logits once.
-  void Run(const Op& op, const CudaWeights& weights, const float* x, const float* router, int64_t rows, float* y, CudaEngine& engine);
+  // Runs `op` (OpKind::kExperts); all in device memory. x, y: [rows, width]; router: [rows,
+  // num_experts]. A row's experts are added in the order of their numbers. Waits for the router's
+  // logits once.
+  void Run(const Op& op, const CudaWeights& weights, const float* x, const float* router,
+           int64_t rows, float* y, CudaEngine& engine);
 
  private:
   // Rows of one expert: [begin, end) of the lists below.
@@ -25,7 +27,8 @@ class CudaExperts {
     size_t begin = 0, end = 0;
   };
   void Route(const Op& op, const float* router, int64_t rows, CudaEngine& engine);
-  void RunExpert(const Op& op, int expert, const CudaWeights& weights, const float* x, float* y, CudaEngine& engine);
+  void RunExpert(const Op& op, int expert, const CudaWeights& weights, const float* x, float* y,
+                 CudaEngine& engine);
 
   std::vector<Range> ranges_;   // [num_experts]
   std::vector<int32_t> rows_;   // expert by expert

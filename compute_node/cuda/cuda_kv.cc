@@ -6,14 +6,17 @@
 
 namespace lamina {
 
-Status CudaKv::AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) {
+Status CudaKv::AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
+                           StepId step) {
   stream_.Enter();
   return cache_->AppendDummy(sequence, position, slots, step);
 }
 
 // Rows that follow each other are written together; one that failed parts them.
-void CudaKv::Write(int layer, StepId step, std::span<const AttentionWork> rows, const float* k, const float* v, Failures& failures) {
-  const size_t width = static_cast<size_t>(shape_.num_kv_heads) * static_cast<size_t>(shape_.head_dim);
+void CudaKv::Write(int layer, StepId step, std::span<const AttentionWork> rows, const float* k,
+                   const float* v, Failures& failures) {
+  const size_t width =
+      static_cast<size_t>(shape_.num_kv_heads) * static_cast<size_t>(shape_.head_dim);
   size_t first = 0;
   slots_.clear();
   const auto write = [&](size_t end) {
@@ -35,15 +38,16 @@ void CudaKv::Write(int layer, StepId step, std::span<const AttentionWork> rows, 
   write(rows.size());
 }
 
-void CudaKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q, const float* k, const float* v, float* out,
-                    Failures& failures) {
+void CudaKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q,
+                    const float* k, const float* v, float* out, Failures& failures) {
   stream_.Enter();
   Write(layer, step, rows, k, v, failures);
   const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(layer)];
   attended_.assign(rows.size(), {});  // those that fail attend to nothing
   for (size_t i = 0; i < rows.size(); ++i) {
     if (failures.contains(rows[i].sequence)) continue;
-    const Result<std::span<const TokenSlot>> slots = cache_->Readable(layer, rows[i].sequence, rows[i].position + 1);
+    const Result<std::span<const TokenSlot>> slots =
+        cache_->Readable(layer, rows[i].sequence, rows[i].position + 1);
     if (slots.ok())
       attended_[i] = InWindow(*slots, window);
     else

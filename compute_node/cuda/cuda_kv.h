@@ -10,24 +10,30 @@
 
 namespace lamina {
 
-// q, k, v and out are in the device's memory. The same kernels serve decode and prefill. Attend returns before the GPU is done: slices that
-// read its output run behind it in the same stream.
+// q, k, v and out are in the device's memory. The same kernels serve decode and prefill. Attend
+// returns before the GPU is done: slices that read its output run behind it in the same stream.
 class CudaKv final : public LocalKv {
  public:
-  CudaKv(const AttentionShape& shape, const std::vector<int64_t>& windows, std::unique_ptr<cuda::KvCache> cache, cuda::StagedStream& stream)
+  CudaKv(const AttentionShape& shape, const std::vector<int64_t>& windows,
+         std::unique_ptr<cuda::KvCache> cache, cuda::StagedStream& stream)
       : shape_(shape), windows_(windows), cache_(std::move(cache)), stream_(stream) {}
 
-  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
+  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
+                StepId step) override {
     return cache_->Append(sequence, position, slots, step);
   }
-  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override;
-  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override { return cache_->Share(sequence, slots, step); }
+  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
+                     StepId step) override;
+  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override {
+    return cache_->Share(sequence, slots, step);
+  }
   void Release(SequenceId sequence) override { cache_->Release(sequence); }
-  void Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q, const float* k, const float* v, float* out,
-              Failures& failures) override;
+  void Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q,
+              const float* k, const float* v, float* out, Failures& failures) override;
 
  private:
-  void Write(int layer, StepId step, std::span<const AttentionWork> rows, const float* k, const float* v, Failures& failures);
+  void Write(int layer, StepId step, std::span<const AttentionWork> rows, const float* k,
+             const float* v, Failures& failures);
 
   const AttentionShape shape_;
   const std::vector<int64_t> windows_;  // as ComputeDevice::MakeKv

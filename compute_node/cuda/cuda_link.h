@@ -16,8 +16,10 @@ namespace lamina {
 
 class CudaLink final : public DeviceLink {
  public:
-  // Borrows the device. `limit`: of the wait for a reply. Errors as cuda::SharedBuffer::Create and cuda::DeviceBuffer::Create.
-  static Result<std::unique_ptr<DeviceLink>> Create(const WireShape& wire, Clock::duration limit, CudaDevice& device);
+  // Borrows the device. `limit`: of the wait for a reply. Errors as cuda::SharedBuffer::Create and
+  // cuda::DeviceBuffer::Create.
+  static Result<std::unique_ptr<DeviceLink>> Create(const WireShape& wire, Clock::duration limit,
+                                                    CudaDevice& device);
   ~CudaLink() override;
 
   DeviceWindow window() const override;
@@ -48,7 +50,8 @@ class CudaLink final : public DeviceLink {
     std::unique_ptr<cuda::Event> is_fetched;
   };
 
-  CudaLink(const WireShape& wire, Clock::duration limit, CudaDevice& device) : wire_(wire), limit_(limit), device_(device) {}
+  CudaLink(const WireShape& wire, Clock::duration limit, CudaDevice& device)
+      : wire_(wire), limit_(limit), device_(device) {}
   std::byte* Reply(int batch) const { return window_->data() + wire_.reply_offset(batch); }
   cuda::Stream& stream() { return device_.engine().stream(); }
 
@@ -56,7 +59,8 @@ class CudaLink final : public DeviceLink {
   const Clock::duration limit_;
   CudaDevice& device_;
   cuda::DeviceId device_id_{};
-  std::unique_ptr<cuda::SharedBuffer> window_;  // for replies; behind them an outbox, for messages by posts
+  // For replies; behind them an outbox, for messages by posts.
+  std::unique_ptr<cuda::SharedBuffer> window_;
   std::unique_ptr<cuda::PeerWindow> peer_window_;
   std::vector<Batch> batches_;
   bool by_posts_ = false, runs_ahead_ = false;

@@ -26,11 +26,14 @@ std::vector<ValueId> LiveBefore(const Slice& slice) {
 }
 
 // Whether the host has a part in it, so that it cannot be recorded.
-bool NeedsTheHost(const Op& op) { return op.kind == OpKind::kExperts || op.kind == OpKind::kPositionEmbedding; }
+bool NeedsTheHost(const Op& op) {
+  return op.kind == OpKind::kExperts || op.kind == OpKind::kPositionEmbedding;
+}
 
 }  // namespace
 
-Result<std::unique_ptr<CudaSlices>> CudaSlices::Create(const SlicedModel& model, const CudaWeights& weights, int max_rows,
+Result<std::unique_ptr<CudaSlices>> CudaSlices::Create(const SlicedModel& model,
+                                                       const CudaWeights& weights, int max_rows,
                                                        CudaEngine& engine, WorkerTeam& team) {
   std::unique_ptr<CudaSlices> slices(new CudaSlices(model, weights, max_rows, engine, team));
   engine.staged().Enter();
@@ -65,25 +68,30 @@ Status CudaSlices::Allocate() {
   floats += AlignFloats(static_cast<size_t>(widest) * rows);
   Result<cuda::DeviceBuffer> memory = cuda::DeviceBuffer::Create(floats * sizeof(float));
   if (!memory.ok()) {
-    return memory.status().WithContext("the values of a step of " + std::to_string(max_rows_) + " rows (max_num_batched_tokens) need " +
-                                       FormatGigabytes(static_cast<int64_t>(floats * sizeof(float))));
+    return memory.status().WithContext(
+        "the values of a step of " + std::to_string(max_rows_) +
+        " rows (max_num_batched_tokens) need " +
+        FormatGigabytes(static_cast<int64_t>(floats * sizeof(float))));
   }
   memory_ = std::move(*memory);
   for (const size_t begin : begins) buffers_.push_back(memory_.as<float>() + begin);
   spare_ = memory_.as<float>() + spare;
   LAMINA_ASSIGN_OR_RETURN(rows_, cuda::DeviceBuffer::Create(4 * rows * sizeof(int32_t)));
-  cuda::FillOnDevice(rows_.data(), 0, rows_.size_bytes(), engine_.stream());  // tokens and positions that there are, in rows of no step too
+  // Tokens and positions that there are, in rows of no step too.
+  cuda::FillOnDevice(rows_.data(), 0, rows_.size_bytes(), engine_.stream());
   device_tokens_ = rows_.as<int32_t>();
   device_positions_ = device_tokens_ + rows;
   device_scratch_ = device_positions_ + rows;
   device_kept_ = device_scratch_ + rows;
-  LAMINA_ASSIGN_OR_RETURN(sampler_, cuda::Sampler::Create(max_rows_, width(model_.graph.logits), engine_.staged(), team_));
+  LAMINA_ASSIGN_OR_RETURN(sampler_, cuda::Sampler::Create(max_rows_, width(model_.graph.logits),
+                                                          engine_.staged(), team_));
   size_t num_frequencies = 0;
   for (const Op& op : model_.graph.ops) {
     if (op.kind == OpKind::kRope && frequencies_at_.emplace(op.inverse_frequencies, nullptr).second)
       num_frequencies += op.inverse_frequencies.size();
   }
-  LAMINA_ASSIGN_OR_RETURN(frequencies_, cuda::DeviceBuffer::Create(num_frequencies * sizeof(float)));
+  LAMINA_ASSIGN_OR_RETURN(frequencies_,
+                          cuda::DeviceBuffer::Create(num_frequencies * sizeof(float)));
   UploadFrequencies();
   return OkStatus();
 }
@@ -116,9 +124,11 @@ const Op* CudaSlices::RunTo(int k, ValueId there) {
   const std::vector<Op>& program = model_.slices[static_cast<size_t>(k)].program;
   size_t end = next_op_;
   bool is_there = false;
-  while (end < program.size() && program[end].kind != OpKind::kAllReduce && !is_there) is_there = program[end++].output == there;
+  while (end < program.size() && program[end].kind != OpKind::kAllReduce && !is_there)
+    is_there = program[end++].output == there;
   Run({k, next_op_, end});
-  const Op* const stopped = end < program.size() && !is_there ? &program[end] : nullptr;  // at an all-reduce
+  // At an all-reduce.
+  const Op* const stopped = end < program.size() && !is_there ? &program[end] : nullptr;
   next_op_ = stopped != nullptr ? end + 1 : there < 0 ? 0 : end;
   if (!engine_.runs_ahead()) engine_.staged().Finish();
   return stopped;
@@ -127,8 +137,8 @@ const Op* CudaSlices::RunTo(int k, ValueId there) {
 void CudaSlices::Run(const OpRange& range) {
   if (tokens_.empty() || range.begin == range.end) return;
   if (std::exchange(recorded_with_, engine_.version()) != engine_.version()) graphs_.Clear();
-  const std::span<const Op> ops =
-      std::span(model_.slices[static_cast<size_t>(range.slice)].program).subspan(range.begin, range.end - range.begin);
+  const std::span<const Op> ops = std::span(model_.slices[static_cast<size_t>(range.slice)].program)
+                                      .subspan(range.begin, range.end - range.begin);
   const std::optional<int64_t> rows = SliceGraphs::FilledRows(num_rows(), max_rows_);
   if (rows.has_value() && std::ranges::none_of(ops, NeedsTheHost))
     graphs_.Run(range, *rows, engine_.stream(), [&] { Launch(ops, *rows); });
@@ -147,10 +157,12 @@ void CudaSlices::Launch(std::span<const Op> ops, int64_t rows) {
 
 // A residual and the norm behind it, if that is what they are.
 bool CudaSlices::LaunchAddNorm(const Op& add, const Op& norm, int64_t rows) {
-  if (add.kind != OpKind::kAdd || norm.kind != OpKind::kRmsNorm || norm.inputs[0] != add.output) return false;
+  if (add.kind != OpKind::kAdd || norm.kind != OpKind::kRmsNorm || norm.inputs[0] != add.output)
+    return false;
   float *const sum = value(add.output), *const y = value(norm.output);
   if (y == sum) return false;
-  cuda::AddRmsNorm(in(add, 0), in(add, 1), vector(norm, 0), norm.eps, rows, width(norm.output), sum, y, engine_.stream());
+  cuda::AddRmsNorm(in(add, 0), in(add, 1), vector(norm, 0), norm.eps, rows, width(norm.output), sum,
+                   y, engine_.stream());
   return true;
 }
 
@@ -163,7 +175,9 @@ void CudaSlices::KeepRows(int k, std::span<const int> rows) {
     for (const ValueId id : LiveBefore(model_.slices[static_cast<size_t>(k)])) {
       const cuda::RowSet kept{std::ssize(rows), width(id), width(id), device_kept_};
       cuda::PackRows(value(id), kept, DType::kF32, spare_, engine_.stream());
-      cuda::CopyOnDevice(value(id), spare_, rows.size() * static_cast<size_t>(width(id)) * sizeof(float), engine_.stream());
+      cuda::CopyOnDevice(value(id), spare_,
+                         rows.size() * static_cast<size_t>(width(id)) * sizeof(float),
+                         engine_.stream());
     }
   }
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -187,27 +201,37 @@ void CudaSlices::Launch(const Op& op, int64_t rows) {
     case OpKind::kPositions: return;  // they stand in the order
     case OpKind::kEmbedding: {
       const CudaWeights::Table table = weights_.Rows(op.weights[0]);
-      cuda::Embedding(table.data, table.dtype, width(op.output), device_tokens_, rows, y, engine_.stream());
+      cuda::Embedding(table.data, table.dtype, width(op.output), device_tokens_, rows, y,
+                      engine_.stream());
       return;
     }
     case OpKind::kPositionEmbedding: {
       const CudaWeights::Table table = weights_.Rows(op.weights[0]);
       table_rows_.clear();
-      for (const int32_t position : positions_) table_rows_.push_back(static_cast<TokenId>(op.first_row + position));
-      engine_.staged().Copy(table_rows_.data(), table_rows_.size() * sizeof(TokenId), device_scratch_);
-      cuda::Embedding(table.data, table.dtype, width(op.output), device_scratch_, rows, y, engine_.stream());
+      for (const int32_t position : positions_)
+        table_rows_.push_back(static_cast<TokenId>(op.first_row + position));
+      engine_.staged().Copy(table_rows_.data(), table_rows_.size() * sizeof(TokenId),
+                            device_scratch_);
+      cuda::Embedding(table.data, table.dtype, width(op.output), device_scratch_, rows, y,
+                      engine_.stream());
       return;
     }
     case OpKind::kRmsNorm:
     case OpKind::kHeadNorm:
     case OpKind::kLayerNorm: LaunchNorm(op, rows, y); return;
-    case OpKind::kLinear: engine_.linear().Run(weights_.Matrix(op.weights[0]), in(op, 0), rows, vector(op, 1), y); return;
+    case OpKind::kLinear:
+      engine_.linear().Run(weights_.Matrix(op.weights[0]), in(op, 0), rows, vector(op, 1), y);
+      return;
     case OpKind::kRope: {
-      const RopeShape shape{op.num_heads, op.head_dim, static_cast<int>(op.inverse_frequencies.size()) * 2, op.interleaved};
-      cuda::Rope(in(op, 0), device_positions_, frequencies_at_.at(op.inverse_frequencies), shape, rows, y, engine_.stream());
+      const RopeShape shape{op.num_heads, op.head_dim,
+                            static_cast<int>(op.inverse_frequencies.size()) * 2, op.interleaved};
+      cuda::Rope(in(op, 0), device_positions_, frequencies_at_.at(op.inverse_frequencies), shape,
+                 rows, y, engine_.stream());
       return;
     }
-    case OpKind::kExperts: experts_.Run(op, weights_, in(op, 0), in(op, 1), rows, y, engine_); return;
+    case OpKind::kExperts:
+      experts_.Run(op, weights_, in(op, 0), in(op, 1), rows, y, engine_);
+      return;
     case OpKind::kAttention: return;  // never part of a slice
     case OpKind::kAllReduce: return;  // RunTo's caller has a part in it
     default: LaunchEachElement(op, rows, y); return;
@@ -216,9 +240,13 @@ void CudaSlices::Launch(const Op& op, int64_t rows) {
 
 void CudaSlices::LaunchNorm(const Op& op, int64_t rows, float* y) {
   cuda::Stream& stream = engine_.stream();
-  if (op.kind == OpKind::kHeadNorm) return cuda::RmsNorm(in(op, 0), vector(op, 0), op.eps, rows * op.num_heads, op.head_dim, y, stream);
-  if (op.kind == OpKind::kRmsNorm) return cuda::RmsNorm(in(op, 0), vector(op, 0), op.eps, rows, width(op.output), y, stream);
-  cuda::LayerNorm(in(op, 0), {vector(op, 0), vector(op, 1)}, op.eps, rows, width(op.output), y, stream);
+  if (op.kind == OpKind::kHeadNorm)
+    return cuda::RmsNorm(in(op, 0), vector(op, 0), op.eps, rows * op.num_heads, op.head_dim, y,
+                         stream);
+  if (op.kind == OpKind::kRmsNorm)
+    return cuda::RmsNorm(in(op, 0), vector(op, 0), op.eps, rows, width(op.output), y, stream);
+  cuda::LayerNorm(in(op, 0), {vector(op, 0), vector(op, 1)}, op.eps, rows, width(op.output), y,
+                  stream);
 }
 
 void CudaSlices::LaunchEachElement(const Op& op, int64_t rows, float* y) {

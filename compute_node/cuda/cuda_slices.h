@@ -20,16 +20,21 @@
 
 namespace lamina {
 
-// Run returns when the GPU is done, so that its time is the slice's; at once if the engine runs ahead. Thread: one owner.
+// Run returns when the GPU is done, so that its time is the slice's; at once if the engine runs
+// ahead. Thread: one owner.
 class CudaSlices final : public SliceRunner {
  public:
-  // Borrows everything; `max_rows` is the largest step. kOutOfSpace: the values do not fit, saying how much they need.
-  static Result<std::unique_ptr<CudaSlices>> Create(const SlicedModel& model, const CudaWeights& weights, int max_rows, CudaEngine& engine,
-                                                    WorkerTeam& team);
+  // Borrows everything; `max_rows` is the largest step. kOutOfSpace: the values do not fit, saying
+  // how much they need.
+  static Result<std::unique_ptr<CudaSlices>> Create(const SlicedModel& model,
+                                                    const CudaWeights& weights, int max_rows,
+                                                    CudaEngine& engine, WorkerTeam& team);
 
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) override;
   const Op* Run(int k) override { return RunTo(k, -1); }
-  const Op* RunToQueries(int k) override { return RunTo(k, model_.slices[static_cast<size_t>(k)].q); }
+  const Op* RunToQueries(int k) override {
+    return RunTo(k, model_.slices[static_cast<size_t>(k)].q);
+  }
   void KeepRows(int k, std::span<const int> rows) override;
   float* value(ValueId id) override { return buffers_[plan_.BufferOf(id)]; }
 
@@ -37,8 +42,14 @@ class CudaSlices final : public SliceRunner {
   void Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) override;
 
  private:
-  CudaSlices(const SlicedModel& model, const CudaWeights& weights, int max_rows, CudaEngine& engine, WorkerTeam& team)
-      : model_(model), weights_(weights), max_rows_(max_rows), engine_(engine), team_(team), plan_(PlanBuffers(model)) {}
+  CudaSlices(const SlicedModel& model, const CudaWeights& weights, int max_rows, CudaEngine& engine,
+             WorkerTeam& team)
+      : model_(model),
+        weights_(weights),
+        max_rows_(max_rows),
+        engine_(engine),
+        team_(team),
+        plan_(PlanBuffers(model)) {}
   Status Allocate();
   void UploadFrequencies();
   const Op* RunTo(int k, ValueId there);
@@ -53,7 +64,9 @@ class CudaSlices final : public SliceRunner {
   int64_t num_rows() const { return static_cast<int64_t>(tokens_.size()); }
   int64_t width(ValueId id) const { return model_.graph.values[static_cast<size_t>(id)].width; }
   const float* in(const Op& op, size_t i) { return value(op.inputs[i]); }
-  const float* vector(const Op& op, size_t i) const { return i < op.weights.size() ? weights_.Vector(op.weights[i]) : nullptr; }
+  const float* vector(const Op& op, size_t i) const {
+    return i < op.weights.size() ? weights_.Vector(op.weights[i]) : nullptr;
+  }
 
   const SlicedModel& model_;
   const CudaWeights& weights_;
@@ -64,8 +77,10 @@ class CudaSlices final : public SliceRunner {
   cuda::DeviceBuffer memory_;    // of the plan's buffers, then of spare_
   std::vector<float*> buffers_;  // as the plan's
   float* spare_ = nullptr;       // [max_rows, the widest value that KeepRows moves]
-  cuda::DeviceBuffer rows_;      // [4, max_rows] int32: tokens, positions, rows of a table, rows to keep
-  int32_t *device_tokens_ = nullptr, *device_positions_ = nullptr, *device_scratch_ = nullptr, *device_kept_ = nullptr;
+  // [4, max_rows] int32: tokens, positions, rows of a table, rows to keep.
+  cuda::DeviceBuffer rows_;
+  int32_t *device_tokens_ = nullptr, *device_positions_ = nullptr, *device_scratch_ = nullptr,
+          *device_kept_ = nullptr;
   std::unique_ptr<cuda::Sampler> sampler_;
   cuda::DeviceBuffer frequencies_;
   std::map<std::vector<float>, const float*> frequencies_at_;

@@ -11,19 +11,25 @@ namespace {
 
 constexpr size_t kTensorAlignment = 256;
 
-// A head that is the embedding too stands in memory once. In the order of the weights: its matrix comes before its table.
+// A head that is the embedding too stands in memory once. In the order of the weights: its matrix
+// comes before its table.
 bool IsMatrixToo(const WeightReader::Named& table, const WeightReader::Named& before) {
-  return table.role == WeightRole::kTable && before.role == WeightRole::kMatrix && before.id == table.id;
+  return table.role == WeightRole::kTable && before.role == WeightRole::kMatrix &&
+         before.id == table.id;
 }
 
 size_t BytesOnDevice(const WeightReader::Named& weight) {
-  const size_t element = weight.role == WeightRole::kVector ? sizeof(float) : ElementSize(weight.dtype);
-  return (static_cast<size_t>(weight.num_elements) * element + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+  const size_t element =
+      weight.role == WeightRole::kVector ? sizeof(float) : ElementSize(weight.dtype);
+  return (static_cast<size_t>(weight.num_elements) * element + kTensorAlignment - 1) /
+         kTensorAlignment * kTensorAlignment;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<CudaWeights>> CudaWeights::Load(const Graph& graph, const ModelConfig& config, const WeightOptions& options,
+Result<std::unique_ptr<CudaWeights>> CudaWeights::Load(const Graph& graph,
+                                                       const ModelConfig& config,
+                                                       const WeightOptions& options,
                                                        cuda::StagedStream& stream) {
   LAMINA_ASSIGN_OR_RETURN(WeightReader reader, WeightReader::Open(graph, config, options));
   LAMINA_ASSIGN_OR_RETURN(const std::vector<WeightReader::Named> named, reader.List());
@@ -34,9 +40,11 @@ Result<std::unique_ptr<CudaWeights>> CudaWeights::Load(const Graph& graph, const
   stream.Enter();
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::DescribeDevice(stream.device()));
   if (needed > static_cast<size_t>(info.free_bytes)) {
-    return OutOfSpace(options.model_dir + " has " + FormatGigabytes(static_cast<int64_t>(needed)) + " of weights for this node, and cuda:" +
-                      std::to_string(stream.device()) + " (" + info.name + ") has " + FormatGigabytes(info.free_bytes) +
-                      " free; share the model among several compute nodes, or stop what else uses the GPU");
+    return OutOfSpace(
+        options.model_dir + " has " + FormatGigabytes(static_cast<int64_t>(needed)) +
+        " of weights for this node, and cuda:" + std::to_string(stream.device()) + " (" +
+        info.name + ") has " + FormatGigabytes(info.free_bytes) +
+        " free; share the model among several compute nodes, or stop what else uses the GPU");
   }
   std::unique_ptr<CudaWeights> weights(new CudaWeights());
   LAMINA_ASSIGN_OR_RETURN(weights->memory_, cuda::DeviceBuffer::Create(needed));

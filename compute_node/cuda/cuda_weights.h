@@ -17,9 +17,10 @@ namespace lamina {
 // Immutable once loaded.
 class CudaWeights final : public DeviceWeights {
  public:
-  // Copies every weight, or part of one, that the graph names from the checkpoint's mapping to the device. kOutOfSpace names what they need
-  // and what the device has free. Else as WeightReader.
-  static Result<std::unique_ptr<CudaWeights>> Load(const Graph& graph, const ModelConfig& config, const WeightOptions& options,
+  // Copies every weight, or part of one, that the graph names from the checkpoint's mapping to the
+  // device. kOutOfSpace names what they need and what the device has free. Else as WeightReader.
+  static Result<std::unique_ptr<CudaWeights>> Load(const Graph& graph, const ModelConfig& config,
+                                                   const WeightOptions& options,
                                                    cuda::StagedStream& stream);
 
   struct Table {
@@ -27,7 +28,9 @@ class CudaWeights final : public DeviceWeights {
     DType dtype = DType::kBF16;
   };
   // REQUIRES (all three): the graph names it in that role.
-  const cuda::LinearWeights& Matrix(const WeightRef& weight) const { return matrices_.at(weight.id()); }
+  const cuda::LinearWeights& Matrix(const WeightRef& weight) const {
+    return matrices_.at(weight.id());
+  }
   const float* Vector(const WeightRef& weight) const { return vectors_.at(weight.id()); }  // fp32
   Table Rows(const WeightRef& weight) const { return tables_.at(weight.id()); }
 

@@ -10,12 +10,16 @@
 namespace lamina {
 namespace {
 
-// Close enough together that filling up costs little: linear layers read their weights once for all of them.
-constexpr std::array<int64_t, 15> kGraphRows = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256};
+// Close enough together that filling up costs little: linear layers read their weights once for all
+// of them.
+constexpr std::array<int64_t, 15> kGraphRows = {1,  2,  4,   8,   16,  24,  32, 48,
+                                                64, 96, 128, 160, 192, 224, 256};
 
-Result<std::unique_ptr<cuda::Graph>> RecordIfThereIsMemory(cuda::Stream& stream, const std::function<void()>& launch) {
+Result<std::unique_ptr<cuda::Graph>> RecordIfThereIsMemory(cuda::Stream& stream,
+                                                           const std::function<void()>& launch) {
   LAMINA_ASSIGN_OR_RETURN(const int64_t free_bytes, cuda::FreeDeviceBytes());
-  if (free_bytes < kGraphReserveBytes) return OutOfSpace("the device has only " + FormatGigabytes(free_bytes) + " of memory free");
+  if (free_bytes < kGraphReserveBytes)
+    return OutOfSpace("the device has only " + FormatGigabytes(free_bytes) + " of memory free");
   return cuda::Graph::Record(stream, launch);
 }
 
@@ -27,7 +31,8 @@ std::optional<int64_t> SliceGraphs::FilledRows(int64_t rows, int64_t max_rows) {
   return std::min(*next, max_rows);
 }
 
-void SliceGraphs::Run(const OpRange& range, int64_t rows, cuda::Stream& stream, const std::function<void()>& launch) {
+void SliceGraphs::Run(const OpRange& range, int64_t rows, cuda::Stream& stream,
+                      const std::function<void()>& launch) {
   Entry& entry = entries_[{range, rows}];
   if (entry.times == 1) {
     Result<std::unique_ptr<cuda::Graph>> graph = RecordIfThereIsMemory(stream, launch);
@@ -35,8 +40,10 @@ void SliceGraphs::Run(const OpRange& range, int64_t rows, cuda::Stream& stream, 
       entry.graph = std::move(*graph);
       ++num_graphs_;
     } else if (!std::exchange(has_warned_, true)) {
-      LAMINA_LOG_WARN("slice {}, {} rows: kernels are launched one by one, as they could not be recorded as a CUDA graph: {}", range.slice,
-                      rows, graph.status().message());
+      LAMINA_LOG_WARN(
+          "slice {}, {} rows: kernels are launched one by one, as they could not be recorded as a "
+          "CUDA graph: {}",
+          range.slice, rows, graph.status().message());
     }
   }
   entry.times = std::min(entry.times + 1, 2);

@@ -9,8 +9,9 @@ namespace lamina {
 
 template <class V>
 constexpr KernelTable MakeKernels() {
-  return {&LinearPanels<V>, &Attend<V>,  &RmsNormRow<V>, &LayerNormRow<V>, &RotateHead<V>,  &SiluMulAll<V>,
-          &GeluMulAll<V>,   &GeluAll<V>, &SoftCapAll<V>, &ExpScaled<V>,    &ConvertFrom<V>, &ConvertTo<V>};
+  return {&LinearPanels<V>, &Attend<V>,     &RmsNormRow<V>,  &LayerNormRow<V>,
+          &RotateHead<V>,   &SiluMulAll<V>, &GeluMulAll<V>,  &GeluAll<V>,
+          &SoftCapAll<V>,   &ExpScaled<V>,  &ConvertFrom<V>, &ConvertTo<V>};
 }
 
 }  // namespace lamina

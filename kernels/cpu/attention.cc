@@ -12,7 +12,8 @@
 namespace lamina {
 namespace {
 
-// Heads of neighbouring rows that share a read of K: enough to be bound by arithmetic, few enough to stay in L1.
+// Heads of neighbouring rows that share a read of K: enough to be bound by arithmetic, few enough
+// to stay in L1.
 constexpr int kSharedHeads = 16;
 
 // Below this many tokens times heads a call ends sooner than a sleeping worker wakes.
@@ -39,7 +40,8 @@ void MakePlan(const AttentionShape& shape, std::span<const AttentionRow> rows, P
     plan.work += row.num_tokens * shape.num_heads;
     if (i > 0) {
       RowGroup& last = plan.groups.back();
-      if (last.num < max_rows && rows[i - 1].slots == row.slots && last.num_tokens <= row.num_tokens) {
+      if (last.num < max_rows && rows[i - 1].slots == row.slots &&
+          last.num_tokens <= row.num_tokens) {
         ++last.num;
         last.num_tokens = row.num_tokens;
         continue;
@@ -48,7 +50,9 @@ void MakePlan(const AttentionShape& shape, std::span<const AttentionRow> rows, P
     plan.groups.push_back({i, 1, row.num_tokens});
   }
   std::sort(plan.groups.begin(), plan.groups.end(), [](const RowGroup& a, const RowGroup& b) {
-    return a.num_tokens * a.num != b.num_tokens * b.num ? a.num_tokens * a.num > b.num_tokens * b.num : a.first < b.first;
+    return a.num_tokens * a.num != b.num_tokens * b.num
+               ? a.num_tokens * a.num > b.num_tokens * b.num
+               : a.first < b.first;
   });
 }
 
@@ -66,9 +70,12 @@ struct Job {
   int num_workers;
   std::atomic<int64_t> next_task{0};
 
-  const AttentionRow& LastRow(const RowGroup& group) const { return rows[group.first + group.num - 1]; }
+  const AttentionRow& LastRow(const RowGroup& group) const {
+    return rows[group.first + group.num - 1];
+  }
 
-  // Whoever is free takes the next task: (group of rows, kv_head). Which worker computes it does not change it.
+  // Whoever is free takes the next task: (group of rows, kv_head). Which worker computes it does
+  // not change it.
   void Work() {
     const auto num_tasks = static_cast<int64_t>(plan.groups.size()) * shape.num_kv_heads;
     for (int64_t i = next_task.fetch_add(1, std::memory_order_relaxed); i < num_tasks;
@@ -76,12 +83,14 @@ struct Job {
       const RowGroup& group = plan.groups[i / shape.num_kv_heads];
       const int kv_head = static_cast<int>(i % shape.num_kv_heads);
       const int64_t next = i + num_workers;  // if all work equally fast
-      const AttentionRow* next_row = next < num_tasks ? &LastRow(plan.groups[next / shape.num_kv_heads]) : nullptr;
+      const AttentionRow* next_row =
+          next < num_tasks ? &LastRow(plan.groups[next / shape.num_kv_heads]) : nullptr;
       for (int head = 0; head < shape.group(); head += kMaxTaskHeads) {
         const int num_heads = std::min(kMaxTaskHeads, shape.group() - head);
-        kernels.attention({&shape, &kv, &rows[group.first], group.num, kv_head, kv_head * shape.group() + head, num_heads, next_row,
-                           static_cast<int>(next % shape.num_kv_heads)},
-                          ThreadAttentionScratch());
+        kernels.attention(
+            {&shape, &kv, &rows[group.first], group.num, kv_head, kv_head * shape.group() + head,
+             num_heads, next_row, static_cast<int>(next % shape.num_kv_heads)},
+            ThreadAttentionScratch());
       }
     }
   }
@@ -89,7 +98,8 @@ struct Job {
 
 }  // namespace
 
-void Attention(const AttentionShape& shape, const KvView& kv, std::span<const AttentionRow> rows, WorkerTeam& team) {
+void Attention(const AttentionShape& shape, const KvView& kv, std::span<const AttentionRow> rows,
+               WorkerTeam& team) {
   if (rows.empty()) return;
   static thread_local Plan plan;
   MakePlan(shape, rows, plan);
@@ -112,7 +122,8 @@ void MergePartial(std::span<float> out_a, float& lse_a, std::span<const float> o
   const double max = std::max(lse_a, lse_b);
   const double weight_a = std::exp(lse_a - max), weight_b = std::exp(lse_b - max);
   const double sum = weight_a + weight_b;
-  const auto share_a = static_cast<float>(weight_a / sum), share_b = static_cast<float>(weight_b / sum);
+  const auto share_a = static_cast<float>(weight_a / sum),
+             share_b = static_cast<float>(weight_b / sum);
   for (size_t i = 0; i < out_a.size(); ++i) out_a[i] = out_a[i] * share_a + out_b[i] * share_b;
   lse_a = static_cast<float>(max + std::log(sum));
 }

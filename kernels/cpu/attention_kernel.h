@@ -1,9 +1,10 @@
 // Attention of one task, written once over `class V`.
 //
-// Tokens are taken in blocks of kTokenBlock, counted from token 0: first all keys, then, after a step of the online softmax (Milakov &
-// Gimelshein 2018), all values, each as long a stream of memory as the sequence's runs of slots allow. Both go in stretches of
-// kTokenStretch tokens that stay in L1 for all heads of the task, and while one is used the next is asked for. attention_tiles.h says what
-// is added up in which order.
+// Tokens are taken in blocks of kTokenBlock, counted from token 0: first all keys, then, after a
+// step of the online softmax (Milakov & Gimelshein 2018), all values, each as long a stream of
+// memory as the sequence's runs of slots allow. Both go in stretches of kTokenStretch tokens that
+// stay in L1 for all heads of the task, and while one is used the next is asked for.
+// attention_tiles.h says what is added up in which order.
 #pragma once
 
 #include <math.h>
@@ -22,7 +23,8 @@ template <class V>
 LAMINA_SIMD float MaxScore(const float* scores, int tokens, float max) {
   V largest = V::Set(max);
   int t = 0;
-  for (; t + 16 <= tokens; t += 16) largest = Max(V::Load(scores + t), largest);  // a NaN score loses here and shows as exp(NaN)
+  // A NaN score loses here and shows as exp(NaN).
+  for (; t + 16 <= tokens; t += 16) largest = Max(V::Load(scores + t), largest);
   if (t < tokens) largest = Max(V::FirstOf(tokens - t, V::Load(scores + t), largest), largest);
   return largest.MaxLanes();
 }
@@ -30,10 +32,12 @@ LAMINA_SIMD float MaxScore(const float* scores, int tokens, float max) {
 // Scores of `tokens` tokens, rounded up to whole vectors, are capped.
 template <class V>
 LAMINA_SIMD void CapScores(float cap, int tokens, float* scores) {
-  for (int t = 0; t < tokens; t += 16) SoftCapped(V::Load(scores + t), V::Set(cap)).Store(scores + t);
+  for (int t = 0; t < tokens; t += 16)
+    SoftCapped(V::Load(scores + t), V::Set(cap)).Store(scores + t);
 }
 
-// 64 scores, of which those of `tokens` tokens count, become weights exp(score - max), of which the sum is returned.
+// 64 scores, of which those of `tokens` tokens count, become weights exp(score - max), of which the
+// sum is returned.
 template <class V, bool kAll>
 LAMINA_SIMD V WeightsOf64(V max, int tokens, float* scores) {
   V weight[4];
@@ -48,16 +52,19 @@ LAMINA_SIMD V WeightsOf64(V max, int tokens, float* scores) {
 
 // Scores of one head become weights, which are added to the rescaled sum.
 template <class V>
-LAMINA_SIMD void WeightsOfScores(int tokens, float max, float correction, float* scores, float* sum) {
+LAMINA_SIMD void WeightsOfScores(int tokens, float max, float correction, float* scores,
+                                 float* sum) {
   const V max_of_all = V::Set(max);
   V total = V::Load(sum) * V::Set(correction);
   int t = 0;
-  for (; t + 64 <= tokens; t += 64) total = total + WeightsOf64<V, true>(max_of_all, 64, scores + t);
+  for (; t + 64 <= tokens; t += 64)
+    total = total + WeightsOf64<V, true>(max_of_all, 64, scores + t);
   if (t < tokens) total = total + WeightsOf64<V, false>(max_of_all, tokens - t, scores + t);
   total.Store(sum);
 }
 
-// Of stored elements T. C is what arithmetic takes: T, or what T is widened to, a stretch at a time for all heads of the task.
+// Of stored elements T. C is what arithmetic takes: T, or what T is widened to, a stretch at a time
+// for all heads of the task.
 template <class V, typename T, typename C>
 struct AttentionRun {
   static constexpr bool kWidens = !std::is_same_v<C, T>;
@@ -103,34 +110,42 @@ struct AttentionRun {
   // to: [stride / 16][group][16], this head's 16 of each group.
   LAMINA_SIMD void PackQuery(int head, int group, float* to) {
     const int64_t head_dim = task.shape->head_dim;
-    const float* q = task.rows[head / task.num_heads].q + (task.first_head + head % task.num_heads) * head_dim;
+    const float* q =
+        task.rows[head / task.num_heads].q + (task.first_head + head % task.num_heads) * head_dim;
     alignas(64) float ordered[kMaxHeadDim];
     CopyIntoOrder<C>(q, head_dim, task.shape->scale / kScaleOf<T>, ordered);
     for (int64_t d = head_dim; d < stride; ++d) ordered[d] = 0;
     for (int64_t d = 0; d < stride; d += 16) V::Load(ordered + d).Store(to + d * group);
   }
 
-  // Rows of the stretch of `row` that begins at `begin`; beyond its last token that one's again, so that whole vectors can be read. What
-  // comes of that is masked.
-  LAMINA_SIMD void FindAhead(const void* k_or_v, int kv_head, const AttentionRow& row, int64_t begin) {
+  // Rows of the stretch of `row` that begins at `begin`; beyond its last token that one's again, so
+  // that whole vectors can be read. What comes of that is masked.
+  LAMINA_SIMD void FindAhead(const void* k_or_v, int kv_head, const AttentionRow& row,
+                             int64_t begin) {
     num_ahead = TokensIn(row, begin, kTokenStretch);
     if (num_ahead == 0) return;
     // In a form that compilers turn into vectors: a stride fits 32 bits.
-    const auto base = reinterpret_cast<uintptr_t>(static_cast<const T*>(k_or_v) + kv_head * task.kv->head_stride);
-    const auto slot_bytes = static_cast<uint32_t>(task.kv->slot_stride) * static_cast<uint32_t>(sizeof(T));
+    const auto base =
+        reinterpret_cast<uintptr_t>(static_cast<const T*>(k_or_v) + kv_head * task.kv->head_stride);
+    const auto slot_bytes =
+        static_cast<uint32_t>(task.kv->slot_stride) * static_cast<uint32_t>(sizeof(T));
     const TokenSlot* slots = row.slots + begin;
     const T** to = ahead;
     const int tokens = num_ahead;
-    for (int t = 0; t < tokens; ++t) to[t] = reinterpret_cast<const T*>(base + uint64_t{slots[t]} * slot_bytes);
+    for (int t = 0; t < tokens; ++t)
+      to[t] = reinterpret_cast<const T*>(base + uint64_t{slots[t]} * slot_bytes);
     for (int t = num_ahead; t < kTokenStretch; ++t) ahead[t] = ahead[num_ahead - 1];
   }
 
   LAMINA_SIMD void FindKeysAhead(int64_t begin) {
-    if (begin < NumTokens()) return FindAhead(task.kv->k, task.kv_head, task.rows[task.num_rows - 1], begin);
+    if (begin < NumTokens())
+      return FindAhead(task.kv->k, task.kv_head, task.rows[task.num_rows - 1], begin);
     num_ahead = 0;
     if (task.next_row != nullptr) FindAhead(task.kv->k, task.next_kv_head, *task.next_row, 0);
   }
-  LAMINA_SIMD void FindValuesAhead(int64_t begin) { FindAhead(task.kv->v, task.kv_head, task.rows[task.num_rows - 1], begin); }
+  LAMINA_SIMD void FindValuesAhead(int64_t begin) {
+    FindAhead(task.kv->v, task.kv_head, task.rows[task.num_rows - 1], begin);
+  }
 
   // What was ahead is used now.
   LAMINA_SIMD int NextStretch() {
@@ -138,7 +153,8 @@ struct AttentionRun {
     rows = ahead;
     ahead = free;
     if constexpr (kWidens) {
-      for (int t = 0; t < (num_ahead + 15) / 16 * 16; ++t) Widen(rows[t], s.widened + t * task.shape->head_dim);
+      for (int t = 0; t < (num_ahead + 15) / 16 * 16; ++t)
+        Widen(rows[t], s.widened + t * task.shape->head_dim);
     } else {
       used = rows;
     }
@@ -162,54 +178,69 @@ struct AttentionRun {
     const KeyStretch<C> stretch = {used, tokens, task.shape->head_dim};
     Prefetcher prefetcher;
     StartPrefetch(prefetcher,
-                  NumHeadGroups<V>(heads - first) * ((tokens + 15) / 16 * 16 * stretch.head_dim / (HeadTiles<V>::Tokens(heads) * 32)));
+                  NumHeadGroups<V>(heads - first) * ((tokens + 15) / 16 * 16 * stretch.head_dim /
+                                                     (HeadTiles<V>::Tokens(heads) * 32)));
     ForHeadGroups<V>(heads, [&]<int kHeads>(HeadCount<kHeads>, int h) {
-      if (h + kHeads > first) ScoreHeads<V, C, kHeads>(stretch, s.q + h * stride, prefetcher, scores + h * kTokenBlock);
+      if (h + kHeads > first)
+        ScoreHeads<V, C, kHeads>(stretch, s.q + h * stride, prefetcher, scores + h * kTokenBlock);
     });
   }
 
   // Nothing to come: what is in use, which is there.
   LAMINA_SIMD void StartPrefetch(Prefetcher& prefetcher, int num_sites) {
-    prefetcher.Start(num_ahead > 0 ? ahead : rows, num_ahead > 0 ? num_ahead : 1, task.shape->head_dim, num_sites > 0 ? num_sites : 1);
+    prefetcher.Start(num_ahead > 0 ? ahead : rows, num_ahead > 0 ? num_ahead : 1,
+                     task.shape->head_dim, num_sites > 0 ? num_sites : 1);
   }
 
   // For all heads one thing after the other, so that their chains of dependent operations overlap.
   LAMINA_SIMD void Softmax(int64_t block_begin) {
     const int first = FirstRow(block_begin) * task.num_heads;
     for (int h = first; h < NumHeads(); ++h) {
-      if (task.shape->soft_cap > 0) CapScores<V>(task.shape->soft_cap, TokensOfHead(h, block_begin), s.scores + h * kTokenBlock);
-      const float max = MaxScore<V>(s.scores + h * kTokenBlock, TokensOfHead(h, block_begin), s.max[h]);
+      if (task.shape->soft_cap > 0)
+        CapScores<V>(task.shape->soft_cap, TokensOfHead(h, block_begin),
+                     s.scores + h * kTokenBlock);
+      const float max =
+          MaxScore<V>(s.scores + h * kTokenBlock, TokensOfHead(h, block_begin), s.max[h]);
       s.correction[h] = s.max[h] - max;  // the first block: -inf, of an output and a sum that are 0
       s.max[h] = max;
     }
-    for (int h = first / 16 * 16; h < NumHeads(); h += 16) Exp(V::Load(s.correction + h)).Store(s.correction + h);
+    for (int h = first / 16 * 16; h < NumHeads(); h += 16)
+      Exp(V::Load(s.correction + h)).Store(s.correction + h);
     for (int h = first; h < NumHeads(); ++h) {
-      WeightsOfScores<V>(TokensOfHead(h, block_begin), s.max[h], s.correction[h], s.scores + h * kTokenBlock, s.sum + h * 16);
+      WeightsOfScores<V>(TokensOfHead(h, block_begin), s.max[h], s.correction[h],
+                         s.scores + h * kTokenBlock, s.sum + h * 16);
     }
   }
 
   LAMINA_SIMD int TokensOfHead(int head, int64_t block_begin) const {
-    return TokensIn(task.rows[task.num_rows == 1 ? 0 : head / task.num_heads], block_begin, kTokenBlock);
+    return TokensIn(task.rows[task.num_rows == 1 ? 0 : head / task.num_heads], block_begin,
+                    kTokenBlock);
   }
 
-  LAMINA_SIMD void AddValues(int first_head, int heads, int tokens, const float* weights, const float* correction) {
+  LAMINA_SIMD void AddValues(int first_head, int heads, int tokens, const float* weights,
+                             const float* correction) {
     const int head_dim = task.shape->head_dim;
     Prefetcher prefetcher;
-    StartPrefetch(prefetcher, NumHeadGroups<V>(heads) * tokens * (head_dim / (HeadTiles<V>::Vectors(heads) * 16)));
+    StartPrefetch(prefetcher, NumHeadGroups<V>(heads) * tokens *
+                                  (head_dim / (HeadTiles<V>::Vectors(heads) * 16)));
     ForHeadGroups<V>(heads, [&]<int kHeads>(HeadCount<kHeads>, int h) {
       const int head = first_head + h;
-      const ValueStretch<C> stretch = {used, tokens, head_dim, weights + head * kTokenBlock, correction + head};
+      const ValueStretch<C> stretch = {used, tokens, head_dim, weights + head * kTokenBlock,
+                                       correction + head};
       ValueHeads<V, C, kHeads>(stretch, prefetcher, s.out + head * stride, stride);
     });
   }
 
-  // Rows that end within the stretch go alone, so that no row reads V of a token it does not attend to (0 * NaN is NaN).
-  LAMINA_SIMD void AddValues(int64_t begin, int tokens, const float* weights, const float* correction) {
+  // Rows that end within the stretch go alone, so that no row reads V of a token it does not attend
+  // to (0 * NaN is NaN).
+  LAMINA_SIMD void AddValues(int64_t begin, int tokens, const float* weights,
+                             const float* correction) {
     int row = FirstRow(begin);
     for (int n; (n = TokensIn(task.rows[row], begin, kTokenStretch)) < tokens; ++row) {
       AddValues(row * task.num_heads, task.num_heads, n, weights, correction);
     }
-    AddValues(row * task.num_heads, (task.num_rows - row) * task.num_heads, tokens, weights, correction);
+    AddValues(row * task.num_heads, (task.num_rows - row) * task.num_heads, tokens, weights,
+              correction);
   }
 
   // REQUIRES: its first keys are ahead. They are those of the next block, or task, afterwards.
@@ -243,8 +274,11 @@ struct AttentionRun {
       const int head = task.first_head + h % task.num_heads;
       const float sum = V::Load(s.sum + h * 16).SumLanes();
       const bool empty = row.num_tokens == 0;
-      CopyOutOfOrder<C>(s.out + h * stride, head_dim, empty ? 1 : sum * kScaleOf<T>, row.out + head * head_dim);
-      if (row.lse != nullptr) row.lse[head] = empty ? -__builtin_inff() : static_cast<float>(s.max[h] + log(static_cast<double>(sum)));
+      CopyOutOfOrder<C>(s.out + h * stride, head_dim, empty ? 1 : sum * kScaleOf<T>,
+                        row.out + head * head_dim);
+      if (row.lse != nullptr)
+        row.lse[head] = empty ? -__builtin_inff()
+                              : static_cast<float>(s.max[h] + log(static_cast<double>(sum)));
     }
   }
 };
@@ -269,8 +303,10 @@ void Attend(const AttentionTask& task, AttentionScratch& scratch) {
     case DType::kF32: return AttendOf<V, float>(task, scratch);
     case DType::kBF16: return AttendOf<V, BF16>(task, scratch);
     case DType::kF16: return AttendOf<V, F16>(task, scratch);
-    case DType::kF8:  // widening takes several instructions, but each group of heads then reads twice the bytes
-      if (NumHeadGroups<V>(task.num_rows * task.num_heads) > 1) return AttendOf<V, F8, F16>(task, scratch);
+    // Widening takes several instructions, but each group of heads then reads twice the bytes.
+    case DType::kF8:
+      if (NumHeadGroups<V>(task.num_rows * task.num_heads) > 1)
+        return AttendOf<V, F8, F16>(task, scratch);
       return AttendOf<V, F8>(task, scratch);
   }
 }

@@ -1,8 +1,10 @@
-// Tiles of attention, written once over `class V`: scores of a stretch of keys, and its weighted values, for as many heads as the registers
-// hold, with the next stretch asked for meanwhile. attention_kernel.h puts them together.
+// Tiles of attention, written once over `class V`: scores of a stretch of keys, and its weighted
+// values, for as many heads as the registers hold, with the next stretch asked for meanwhile.
+// attention_kernel.h puts them together.
 //
-// A score is a sum over 16 lanes of dimensions, which are then added up (Sum2 to Sum16); weighted values are summed token by token over a
-// stretch. No sum ever mixes rows, heads or tokens, so how many of them share a tile does not show in the bits.
+// A score is a sum over 16 lanes of dimensions, which are then added up (Sum2 to Sum16); weighted
+// values are summed token by token over a stretch. No sum ever mixes rows, heads or tokens, so how
+// many of them share a tile does not show in the bits.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +15,29 @@
 
 namespace lamina {
 
-// How many tokens a tile of scores and how many vectors a tile of outputs takes for so many heads: what the registers hold.
+// How many tokens a tile of scores and how many vectors a tile of outputs takes for so many heads:
+// what the registers hold.
 template <class V>
 struct HeadTiles {
   static constexpr bool kWide = V::kRegisters >= 32;
   static constexpr int kMaxHeads = kWide ? 4 : 2;
-  static constexpr int Tokens(int heads) { return kWide ? (heads <= 2 ? 8 : 4) : heads == 1 ? 4 : 2; }
-  static constexpr int Vectors(int heads) { return kWide ? (heads <= 2 ? 8 : 4) : heads == 1 ? 4 : 2; }
+  static constexpr int Tokens(int heads) {
+    return kWide ? (heads <= 2 ? 8 : 4) : heads == 1 ? 4 : 2;
+  }
+  static constexpr int Vectors(int heads) {
+    return kWide ? (heads <= 2 ? 8 : 4) : heads == 1 ? 4 : 2;
+  }
 };
 
-// What elements are multiplied with before arithmetic takes them. A power of two, so q and the outputs make up for it exactly.
+// What elements are multiplied with before arithmetic takes them. A power of two, so q and the
+// outputs make up for it exactly.
 template <typename T>
 inline constexpr float kScaleOf = 1;
 template <>
 inline constexpr float kScaleOf<F8> = kF8Scale;
 
-// The order of a row's elements in the kernel: as the first and second vector of 32 elements come out of memory. An odd 16 and the last 8
-// elements follow in their own order, the 8 with zeros.
+// The order of a row's elements in the kernel: as the first and second vector of 32 elements come
+// out of memory. An odd 16 and the last 8 elements follow in their own order, the 8 with zeros.
 enum class Part { kFirstOf32, kSecondOf32, k16, k8 };
 
 // One vector of the part that begins at p, times kScaleOf<T>.
@@ -79,7 +87,8 @@ LAMINA_SIMD void CopyOutOfOrder(const float* x, int64_t dims, float divisor, flo
 
 // q: [kHeads][16], the same 16 dimensions of each head.
 template <class V, Part kPart, typename T, int kHeads, int kTokens>
-LAMINA_SIMD void AddProducts(const float* q, const T* const* rows, int dim, V (&sum)[kHeads][kTokens]) {
+LAMINA_SIMD void AddProducts(const float* q, const T* const* rows, int dim,
+                             V (&sum)[kHeads][kTokens]) {
   V key[kTokens];
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) key[t] = LoadPart<V, kPart>(rows[t] + dim);
@@ -91,8 +100,8 @@ LAMINA_SIMD void AddProducts(const float* q, const T* const* rows, int dim, V (&
   }
 }
 
-// Rows of a stretch to ask memory for, a few lines at a time between the multiply-adds of another: asked for all at once they would
-// fill the core's queue of misses and hold up its loads.
+// Rows of a stretch to ask memory for, a few lines at a time between the multiply-adds of another:
+// asked for all at once they would fill the core's queue of misses and hold up its loads.
 class Prefetcher {
  public:
   // `num_sites` calls of Some are to come, or more. REQUIRES: num_rows > 0.
@@ -135,8 +144,9 @@ struct KeyStretch {
   int head_dim;
 };
 
-// Scores of kHeads heads, a few tokens at a time. Their lanes are added up in registers: on Zen 5 a 512-bit store takes the place of about
-// two multiply-adds, and shuffles across 128-bit lanes compete with them too, those within do not.
+// Scores of kHeads heads, a few tokens at a time. Their lanes are added up in registers: on Zen 5 a
+// 512-bit store takes the place of about two multiply-adds, and shuffles across 128-bit lanes
+// compete with them too, those within do not.
 template <class V, typename T, int kHeads>
 struct ScoreTiles {
   static constexpr int kTokens = HeadTiles<V>::Tokens(kHeads);
@@ -173,7 +183,8 @@ struct ScoreTiles {
       V sum[kHeads][kTokens];
       Tile(rows, sum);
 #pragma GCC unroll 4
-      for (int h = 0; h < kHeads; ++h) sums[h] = V::Sum4(V::Sum2(sum[h][0], sum[h][1]), V::Sum2(sum[h][2], sum[h][3]));
+      for (int h = 0; h < kHeads; ++h)
+        sums[h] = V::Sum4(V::Sum2(sum[h][0], sum[h][1]), V::Sum2(sum[h][2], sum[h][3]));
     } else {
       V sum[kHeads][kTokens], first[kHeads];
       Tile(rows, sum);
@@ -215,9 +226,11 @@ struct ScoreTiles {
 
 // scores[h][tokens] = q[h] k[tokens], for kHeads heads.
 template <class V, typename T, int kHeads>
-[[gnu::noinline]] void ScoreHeads(const KeyStretch<T>& stretch, const float* q, Prefetcher& prefetcher, float* scores) {
+[[gnu::noinline]] void ScoreHeads(const KeyStretch<T>& stretch, const float* q,
+                                  Prefetcher& prefetcher, float* scores) {
   ScoreTiles<V, T, kHeads> tiles = {q, stretch.head_dim, prefetcher};
-  for (int begin = 0; begin < stretch.num_tokens; begin += 16) tiles.Sixteen(stretch.rows + begin, scores + begin);
+  for (int begin = 0; begin < stretch.num_tokens; begin += 16)
+    tiles.Sixteen(stretch.rows + begin, scores + begin);
   prefetcher = tiles.prefetcher;
 }
 
@@ -231,10 +244,11 @@ struct ValueStretch {
   const float* correction;  // [heads]
 };
 
-// out[h][dims] = out[h][dims] * correction[h] + sum over tokens of weights[h][t] * rows[t][dims], for kVectors vectors from `dim` on: pairs
-// as they are loaded, or one of 16 or 8 elements.
+// out[h][dims] = out[h][dims] * correction[h] + sum over tokens of weights[h][t] * rows[t][dims],
+// for kVectors vectors from `dim` on: pairs as they are loaded, or one of 16 or 8 elements.
 template <class V, Part kPart, typename T, int kHeads, int kVectors>
-LAMINA_SIMD void ValueTile(const ValueStretch<T>& stretch, int dim, Prefetcher& prefetcher, float* out, int64_t out_stride) {
+LAMINA_SIMD void ValueTile(const ValueStretch<T>& stretch, int dim, Prefetcher& prefetcher,
+                           float* out, int64_t out_stride) {
   V sum[kHeads][kVectors];
 #pragma GCC unroll 4
   for (int h = 0; h < kHeads; ++h) {
@@ -274,20 +288,25 @@ LAMINA_SIMD void ValueTile(const ValueStretch<T>& stretch, int dim, Prefetcher& 
 }
 
 template <class V, typename T, int kHeads>
-[[gnu::noinline]] void ValueHeads(const ValueStretch<T>& stretch, Prefetcher& prefetcher, float* out, int64_t out_stride) {
+[[gnu::noinline]] void ValueHeads(const ValueStretch<T>& stretch, Prefetcher& prefetcher,
+                                  float* out, int64_t out_stride) {
   constexpr int kVectors = HeadTiles<V>::Vectors(kHeads);
   int dim = 0;
   for (; dim + 16 * kVectors <= stretch.head_dim; dim += 16 * kVectors) {
     ValueTile<V, Part::kFirstOf32, T, kHeads, kVectors>(stretch, dim, prefetcher, out, out_stride);
   }
   if constexpr (kVectors > 4) {
-    for (; dim + 64 <= stretch.head_dim; dim += 64) ValueTile<V, Part::kFirstOf32, T, kHeads, 4>(stretch, dim, prefetcher, out, out_stride);
+    for (; dim + 64 <= stretch.head_dim; dim += 64)
+      ValueTile<V, Part::kFirstOf32, T, kHeads, 4>(stretch, dim, prefetcher, out, out_stride);
   }
   if constexpr (kVectors > 2) {
-    for (; dim + 32 <= stretch.head_dim; dim += 32) ValueTile<V, Part::kFirstOf32, T, kHeads, 2>(stretch, dim, prefetcher, out, out_stride);
+    for (; dim + 32 <= stretch.head_dim; dim += 32)
+      ValueTile<V, Part::kFirstOf32, T, kHeads, 2>(stretch, dim, prefetcher, out, out_stride);
   }
-  for (; dim + 16 <= stretch.head_dim; dim += 16) ValueTile<V, Part::k16, T, kHeads, 1>(stretch, dim, prefetcher, out, out_stride);
-  if (dim < stretch.head_dim) ValueTile<V, Part::k8, T, kHeads, 1>(stretch, dim, prefetcher, out, out_stride);
+  for (; dim + 16 <= stretch.head_dim; dim += 16)
+    ValueTile<V, Part::k16, T, kHeads, 1>(stretch, dim, prefetcher, out, out_stride);
+  if (dim < stretch.head_dim)
+    ValueTile<V, Part::k8, T, kHeads, 1>(stretch, dim, prefetcher, out, out_stride);
 }
 
 template <int kHeads>
@@ -298,7 +317,8 @@ LAMINA_SIMD int NumHeadGroups(int heads) {
   return (heads + HeadTiles<V>::kMaxHeads - 1) / HeadTiles<V>::kMaxHeads;
 }
 
-// Calls f(HeadCount<n>, first head) for `heads` heads in groups of at most kMaxHeads that differ by one at most.
+// Calls f(HeadCount<n>, first head) for `heads` heads in groups of at most kMaxHeads that differ by
+// one at most.
 template <class V, class F>
 LAMINA_SIMD void ForHeadGroups(int heads, const F& f) {
   constexpr int kMax = HeadTiles<V>::kMaxHeads;

@@ -40,7 +40,8 @@ bool CpuSupports(CpuIsa isa) {
   if (isa == CpuIsa::kScalar) return true;
   // These builtins also ask whether the operating system saves the registers.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
-  return avx2 && (isa == CpuIsa::kAvx2 || (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")));
+  return avx2 && (isa == CpuIsa::kAvx2 ||
+                  (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")));
 }
 
 void SetCpuIsa(CpuIsa isa) { CurrentIsa().store(isa, std::memory_order_relaxed); }

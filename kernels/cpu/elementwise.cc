@@ -8,7 +8,8 @@
 
 namespace lamina {
 
-void Embedding(const void* table, DType dtype, int64_t dim, std::span<const TokenId> tokens, float* y) {
+void Embedding(const void* table, DType dtype, int64_t dim, std::span<const TokenId> tokens,
+               float* y) {
   const int64_t row_bytes = dim * static_cast<int64_t>(ElementSize(dtype));
   for (size_t r = 0; r < tokens.size(); ++r) {
     const void* row = static_cast<const std::byte*>(table) + tokens[r] * row_bytes;
@@ -33,7 +34,8 @@ void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64
   for (int64_t r = 0; r < rows; ++r) kernels.rms_norm(x + r * dim, weight, eps, dim, y + r * dim);
 }
 
-void Rope(const float* x, std::span<const int32_t> positions, std::span<const float> inv_freq, const RopeShape& shape, float* y) {
+void Rope(const float* x, std::span<const int32_t> positions, std::span<const float> inv_freq,
+          const RopeShape& shape, float* y) {
   static thread_local std::vector<float> cos, sin;
   const auto half = static_cast<int64_t>(inv_freq.size());
   cos.resize(inv_freq.size());
@@ -54,14 +56,20 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
   }
 }
 
-void LayerNorm(const float* x, const LayerNormWeights& weights, float eps, int64_t rows, int64_t dim, float* y) {
+void LayerNorm(const float* x, const LayerNormWeights& weights, float eps, int64_t rows,
+               int64_t dim, float* y) {
   const KernelTable& kernels = ActiveKernels();
-  for (int64_t r = 0; r < rows; ++r) kernels.layer_norm(x + r * dim, weights, eps, dim, y + r * dim);
+  for (int64_t r = 0; r < rows; ++r)
+    kernels.layer_norm(x + r * dim, weights, eps, dim, y + r * dim);
 }
 
-void SiluMul(const float* gate, const float* up, int64_t n, float* y) { ActiveKernels().silu_mul(gate, up, n, y); }
+void SiluMul(const float* gate, const float* up, int64_t n, float* y) {
+  ActiveKernels().silu_mul(gate, up, n, y);
+}
 
-void GeluMul(const float* gate, const float* up, int64_t n, float* y) { ActiveKernels().gelu_mul(gate, up, n, y); }
+void GeluMul(const float* gate, const float* up, int64_t n, float* y) {
+  ActiveKernels().gelu_mul(gate, up, n, y);
+}
 
 void Silu(const float* x, int64_t n, float* y) { ActiveKernels().silu_mul(x, nullptr, n, y); }
 
@@ -77,18 +85,25 @@ void Scale(const float* x, float factor, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] * factor;
 }
 
-void SoftCap(const float* x, float cap, int64_t n, float* y) { ActiveKernels().soft_cap(x, cap, n, y); }
+void SoftCap(const float* x, float cap, int64_t n, float* y) {
+  ActiveKernels().soft_cap(x, cap, n, y);
+}
 
 void Add(const float* a, const float* b, int64_t n, float* y) {
-  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];  // bound by memory: what the compiler makes of it is enough
+  // Bound by memory: what the compiler makes of it is enough.
+  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
 }
 
 void Mul(const float* a, const float* b, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = a[i] * b[i];
 }
 
-void ConvertFromFloat(const float* x, int64_t n, DType dtype, void* y) { ActiveKernels().convert_from_float(x, n, dtype, y); }
+void ConvertFromFloat(const float* x, int64_t n, DType dtype, void* y) {
+  ActiveKernels().convert_from_float(x, n, dtype, y);
+}
 
-void ConvertToFloat(const void* x, DType dtype, int64_t n, float* y) { ActiveKernels().convert_to_float(x, dtype, n, y); }
+void ConvertToFloat(const void* x, DType dtype, int64_t n, float* y) {
+  ActiveKernels().convert_to_float(x, dtype, n, y);
+}
 
 }  // namespace lamina

@@ -33,7 +33,8 @@ LAMINA_SIMD V LoadOr(const float* p, int64_t at, int64_t n, float otherwise) {
   return p == nullptr ? V::Set(otherwise) : LoadUpTo<V>(p + at, n);
 }
 
-// Four sums over the vectors of a row, sum = f(sum, v, lanes of v that count), the others 0; and the sum of their lanes.
+// Four sums over the vectors of a row, sum = f(sum, v, lanes of v that count), the others 0; and
+// the sum of their lanes.
 template <class V, class F>
 LAMINA_SIMD float SumOverRow(const float* x, int64_t dim, const F& f) {
   V sum[4] = {V::Zero(), V::Zero(), V::Zero(), V::Zero()};
@@ -53,11 +54,14 @@ template <class V>
 void RmsNormRow(const float* x, const float* weight, float eps, int64_t dim, float* y) {
   const float squares = SumOverRow<V>(x, dim, [](V sum, V v, int64_t) { return Fma(v, v, sum); });
   const V scale = V::Set(1.0f / __builtin_sqrtf(squares / static_cast<float>(dim) + eps));
-  ForVectors<V>(dim, [&](int64_t at, int64_t n) { StoreUpTo(LoadUpTo<V>(x + at, n) * scale * LoadOr<V>(weight, at, n, 1.0f), y + at, n); });
+  ForVectors<V>(dim, [&](int64_t at, int64_t n) {
+    StoreUpTo(LoadUpTo<V>(x + at, n) * scale * LoadOr<V>(weight, at, n, 1.0f), y + at, n);
+  });
 }
 
 template <class V>
-void LayerNormRow(const float* x, const LayerNormWeights& weights, float eps, int64_t dim, float* y) {
+void LayerNormRow(const float* x, const LayerNormWeights& weights, float eps, int64_t dim,
+                  float* y) {
   const auto count = static_cast<float>(dim);
   const V mean = V::Set(SumOverRow<V>(x, dim, [](V sum, V v, int64_t) { return sum + v; }) / count);
   const float squares = SumOverRow<V>(x, dim, [&](V sum, V v, int64_t n) {
@@ -67,7 +71,9 @@ void LayerNormRow(const float* x, const LayerNormWeights& weights, float eps, in
   const V scale = V::Set(1.0f / __builtin_sqrtf(squares / count + eps));
   ForVectors<V>(dim, [&](int64_t at, int64_t n) {
     const V normed = (LoadUpTo<V>(x + at, n) - mean) * scale;
-    StoreUpTo(Fma(normed, LoadOr<V>(weights.weight, at, n, 1.0f), LoadOr<V>(weights.bias, at, n, 0.0f)), y + at, n);
+    StoreUpTo(
+        Fma(normed, LoadOr<V>(weights.weight, at, n, 1.0f), LoadOr<V>(weights.bias, at, n, 0.0f)),
+        y + at, n);
   });
 }
 
@@ -100,12 +106,14 @@ void GeluMulAll(const float* gate, const float* up, int64_t n, float* y) {
   });
 }
 
-// max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), with erfc(z) = (a1 t + ... + a5 t^5) e^(-z^2) and t = 1 / (1 + 0.3275911 z).
+// max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), with erfc(z) = (a1 t + ... + a5 t^5) e^(-z^2) and t =
+// 1 / (1 + 0.3275911 z).
 template <class V>
 void GeluAll(const float* x, int64_t n, float* y) {
   ForVectors<V>(n, [&](int64_t at, int64_t m) {
     const V v = LoadUpTo<V>(x + at, m);
-    const V size = Min(V::Set(20.0f), Max(V::Zero() - v, v));  // NaN stays as the second one; beyond 20 nothing changes
+    // NaN stays as the second one; beyond 20 nothing changes.
+    const V size = Min(V::Set(20.0f), Max(V::Zero() - v, v));
     const V t = V::Set(1.0f) / Fma(size, V::Set(0.3275911f * 0.70710678f), V::Set(1.0f));
     V sum = Fma(t, V::Set(1.061405429f), V::Set(-1.453152027f));
     sum = Fma(sum, t, V::Set(1.421413741f));
@@ -118,12 +126,16 @@ void GeluAll(const float* x, int64_t n, float* y) {
 
 template <class V>
 void SoftCapAll(const float* x, float cap, int64_t n, float* y) {
-  ForVectors<V>(n, [&](int64_t at, int64_t m) { StoreUpTo(SoftCapped(LoadUpTo<V>(x + at, m), V::Set(cap)), y + at, m); });
+  ForVectors<V>(n, [&](int64_t at, int64_t m) {
+    StoreUpTo(SoftCapped(LoadUpTo<V>(x + at, m), V::Set(cap)), y + at, m);
+  });
 }
 
 template <class V>
 void ExpScaled(const float* x, float max, float scale, int64_t n, float* y) {
-  ForVectors<V>(n, [&](int64_t at, int64_t m) { StoreUpTo(Exp((LoadUpTo<V>(x + at, m) - V::Set(max)) * V::Set(scale)), y + at, m); });
+  ForVectors<V>(n, [&](int64_t at, int64_t m) {
+    StoreUpTo(Exp((LoadUpTo<V>(x + at, m) - V::Set(max)) * V::Set(scale)), y + at, m);
+  });
 }
 
 template <class V, typename From, typename To>

@@ -28,7 +28,8 @@ void* MapHuge(size_t size_bytes) {
   const uintptr_t aligned = RoundUp(begin, kHugePageBytes);
   if (aligned > begin) munmap(mapped, aligned - begin);
   munmap(reinterpret_cast<void*>(aligned + size), begin + kHugePageBytes - aligned);
-  madvise(reinterpret_cast<void*>(aligned), size, MADV_HUGEPAGE);  // advice: without it the pages are small
+  // Advice: without it the pages are small.
+  madvise(reinterpret_cast<void*>(aligned), size, MADV_HUGEPAGE);
   return reinterpret_cast<void*>(aligned);
 }
 

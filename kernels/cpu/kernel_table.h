@@ -1,7 +1,9 @@
-// The kernels that are compiled once per instruction set, and the one set that is in use. Internal to kernels/cpu.
+// The kernels that are compiled once per instruction set, and the one set that is in use. Internal
+// to kernels/cpu.
 //
-// The files kernels_<isa>.cc instantiate the same templates for ScalarVec, Avx2Vec and Avx512Vec. They use no inline function of another
-// header that is not forced inline: the linker might otherwise keep their copy, with instructions that another CPU lacks.
+// The files kernels_<isa>.cc instantiate the same templates for ScalarVec, Avx2Vec and Avx512Vec.
+// They use no inline function of another header that is not forced inline: the linker might
+// otherwise keep their copy, with instructions that another CPU lacks.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +18,8 @@ namespace lamina {
 
 constexpr int kPanelWidth = 16;  // outputs of a panel: one vector
 
-// A panel's elements. bf16 lies in pairs (k, k + 1) for each output, so that a shift and a mask make two vectors of one load.
+// A panel's elements. bf16 lies in pairs (k, k + 1) for each output, so that a shift and a mask
+// make two vectors of one load.
 [[gnu::always_inline]] inline int64_t PanelElements(DType dtype, int64_t in_features) {
   return kPanelWidth * (dtype == DType::kBF16 ? (in_features + 1) / 2 * 2 : in_features);
 }
@@ -34,18 +37,21 @@ struct LinearArgs {
 
 // What one thread needs to run panels.
 struct LinearScratch {
-  static constexpr int64_t kXFloats = 96 * 1024;  // a block of x, packed: 384 KiB, to stay in an L2 of 512 KiB
+  // A block of x, packed: 384 KiB, to stay in an L2 of 512 KiB.
+  static constexpr int64_t kXFloats = 96 * 1024;
   alignas(64) float x[kXFloats];
 };
 
-constexpr int kTokenBlock = 256;  // tokens per step of the online softmax; its bounds are multiples of this in token index
-// Tokens of a block whose K or V is used while the next ones' is asked for: with 16 that is too late for a group of 4, with 64 a group of 1
-// is 6 % slower.
+// Tokens per step of the online softmax; its bounds are multiples of this in token index.
+constexpr int kTokenBlock = 256;
+// Tokens of a block whose K or V is used while the next ones' is asked for: with 16 that is too
+// late for a group of 4, with 64 a group of 1 is 6 % slower.
 constexpr int kTokenStretch = 32;
 constexpr int kMaxTaskHeads = 64;  // query heads, over all rows of a task
 constexpr int kMaxHeadDim = 256;
 
-// Rows of one sequence, or a single row, and some query heads of one kv_head: what a thread computes at a time.
+// Rows of one sequence, or a single row, and some query heads of one kv_head: what a thread
+// computes at a time.
 struct AttentionTask {
   const AttentionShape* shape;
   const KvView* kv;
@@ -54,7 +60,8 @@ struct AttentionTask {
   int kv_head;
   int first_head;  // query heads [first_head, first_head + num_heads), all of kv_head
   int num_heads;   // num_rows * num_heads <= kMaxTaskHeads
-  // What this thread probably does next: its first keys and values are asked for while the last ones of this task are used. May be null.
+  // What this thread probably does next: its first keys and values are asked for while the last
+  // ones of this task are used. May be null.
   const AttentionRow* next_row;
   int next_kv_head;
 };
@@ -67,9 +74,10 @@ struct AttentionScratch {
   float max[kMaxTaskHeads];
   alignas(64) float correction[kMaxTaskHeads];
   float ones[kMaxTaskHeads];
-  const void* kv_rows[2][kTokenStretch];                 // K or V of this stretch and the next
-  alignas(64) F16 widened[kTokenStretch * kMaxHeadDim];  // of this stretch, if its elements are widened: [kTokenStretch][head_dim]
-  const void* widened_rows[kTokenStretch];               // where its rows begin
+  const void* kv_rows[2][kTokenStretch];  // K or V of this stretch and the next
+  // Of this stretch, if its elements are widened: [kTokenStretch][head_dim].
+  alignas(64) F16 widened[kTokenStretch * kMaxHeadDim];
+  const void* widened_rows[kTokenStretch];  // where its rows begin
 
   AttentionScratch() {
     for (float& one : ones) one = 1;
@@ -77,16 +85,23 @@ struct AttentionScratch {
 };
 
 struct KernelTable {
-  void (*linear)(const LinearArgs& args, int64_t panel_begin, int64_t panel_end, LinearScratch& scratch);
+  void (*linear)(const LinearArgs& args, int64_t panel_begin, int64_t panel_end,
+                 LinearScratch& scratch);
   void (*attention)(const AttentionTask& task, AttentionScratch& scratch);
-  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* y);                // one row
-  void (*layer_norm)(const float* x, const LayerNormWeights& weights, float eps, int64_t dim, float* y);  // one row
-  void (*rotate)(const float* x, const float* cos, const float* sin, int64_t half, float* y);             // one head, 2 * half elements
-  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);  // up: null for ones, here and in gelu_mul
+  // One row.
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* y);
+  // One row.
+  void (*layer_norm)(const float* x, const LayerNormWeights& weights, float eps, int64_t dim,
+                     float* y);
+  // One head, 2 * half elements.
+  void (*rotate)(const float* x, const float* cos, const float* sin, int64_t half, float* y);
+  // Up: null for ones, here and in gelu_mul.
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
   void (*gelu_mul)(const float* gate, const float* up, int64_t n, float* y);
   void (*gelu)(const float* x, int64_t n, float* y);
   void (*soft_cap)(const float* x, float cap, int64_t n, float* y);
-  void (*exp_scaled)(const float* x, float max, float scale, int64_t n, float* y);  // y = exp((x - max) * scale), at least 1e-38
+  // Y = exp((x - max) * scale), at least 1e-38.
+  void (*exp_scaled)(const float* x, float max, float scale, int64_t n, float* y);
   void (*convert_from_float)(const float* x, int64_t n, DType dtype, void* y);
   void (*convert_to_float)(const void* x, DType dtype, int64_t n, float* y);
 };

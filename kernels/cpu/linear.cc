@@ -26,7 +26,8 @@ template <typename T>
 void PackPanel(const T* weights, DType dtype, int64_t num_outputs, int64_t in_features, T* to) {
   for (int64_t o = 0; o < num_outputs; ++o) {
     for (int64_t k = 0; k < in_features; ++k) {
-      const int64_t at = dtype == DType::kBF16 ? (k / 2 * kPanelWidth + o) * 2 + k % 2 : k * kPanelWidth + o;
+      const int64_t at =
+          dtype == DType::kBF16 ? (k / 2 * kPanelWidth + o) * 2 + k % 2 : k * kPanelWidth + o;
       std::memcpy(to + at, weights + o * in_features + k, sizeof(T));
     }
   }
@@ -39,27 +40,30 @@ LinearScratch& ThreadLinearScratch() {
 
 }  // namespace
 
-PackedWeights::PackedWeights(const void* weights, DType dtype, int64_t out_features, int64_t in_features, WorkerTeam& team)
+PackedWeights::PackedWeights(const void* weights, DType dtype, int64_t out_features,
+                             int64_t in_features, WorkerTeam& team)
     : out_features_(out_features), in_features_(in_features), dtype_(dtype) {
   const auto element = static_cast<int64_t>(ElementSize(dtype));
   const int64_t panel_bytes = PanelElements(dtype, in_features) * element;
   size_bytes_ = NumPanels(out_features) * panel_bytes;
   data_ = MapHuge(static_cast<size_t>(size_bytes_));
   if (data_ == nullptr) {
-    std::fprintf(stderr, "lamina: no memory for %lld bytes of weights\n", static_cast<long long>(size_bytes_));
+    std::fprintf(stderr, "lamina: no memory for %lld bytes of weights\n",
+                 static_cast<long long>(size_bytes_));
     std::abort();
   }
   team.ParallelFor(NumPanels(out_features), 1, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       const int64_t num_outputs = std::min<int64_t>(kPanelWidth, out_features - p * kPanelWidth);
-      const auto* from = static_cast<const std::byte*>(weights) + p * kPanelWidth * in_features * element;
+      const auto* from =
+          static_cast<const std::byte*>(weights) + p * kPanelWidth * in_features * element;
       auto* to = static_cast<std::byte*>(data_) + p * panel_bytes;
       if (dtype == DType::kF32) {
-        PackPanel(reinterpret_cast<const std::array<std::byte, 4>*>(from), dtype, num_outputs, in_features,
-                  reinterpret_cast<std::array<std::byte, 4>*>(to));
+        PackPanel(reinterpret_cast<const std::array<std::byte, 4>*>(from), dtype, num_outputs,
+                  in_features, reinterpret_cast<std::array<std::byte, 4>*>(to));
       } else {
-        PackPanel(reinterpret_cast<const std::array<std::byte, 2>*>(from), dtype, num_outputs, in_features,
-                  reinterpret_cast<std::array<std::byte, 2>*>(to));
+        PackPanel(reinterpret_cast<const std::array<std::byte, 2>*>(from), dtype, num_outputs,
+                  in_features, reinterpret_cast<std::array<std::byte, 2>*>(to));
       }
     }
   });
@@ -78,9 +82,17 @@ PackedWeights& PackedWeights::operator=(PackedWeights&& other) noexcept {
   return *this;
 }
 
-void Linear(const PackedWeights& weights, const float* x, int64_t rows, const float* bias, float* y, WorkerTeam& team) {
+void Linear(const PackedWeights& weights, const float* x, int64_t rows, const float* bias, float* y,
+            WorkerTeam& team) {
   if (rows <= 0) return;
-  const LinearArgs args = {weights.data(), weights.dtype(), weights.out_features(), weights.in_features(), x, rows, bias, y};
+  const LinearArgs args = {weights.data(),
+                           weights.dtype(),
+                           weights.out_features(),
+                           weights.in_features(),
+                           x,
+                           rows,
+                           bias,
+                           y};
   const KernelTable& kernels = ActiveKernels();
   const int64_t panels = NumPanels(args.out_features);
   if (rows * args.out_features * args.in_features < kMinParallelLinear || team.num_workers() == 1) {
@@ -91,7 +103,8 @@ void Linear(const PackedWeights& weights, const float* x, int64_t rows, const fl
     const LinearArgs& args;
     const KernelTable& kernels;
     int64_t panels, grain, workers;
-  } job = {args, kernels, panels, panels >= 4 * kPanelGrain * team.num_workers() ? kPanelGrain : 1, team.num_workers()};
+  } job = {args, kernels, panels, panels >= 4 * kPanelGrain * team.num_workers() ? kPanelGrain : 1,
+           team.num_workers()};
   team.Run([&job](int worker) {  // captures one pointer: a larger closure would allocate
     const int64_t grains = (job.panels + job.grain - 1) / job.grain;
     const int64_t begin = grains * worker / job.workers * job.grain;

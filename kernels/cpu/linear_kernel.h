@@ -1,7 +1,8 @@
 // Linear for one thread's panels, written once over `class V`.
 //
-// Tile holds rows x panels of sums in registers and adds over the inputs one by one, converting weights as it reads them: with few rows it
-// is bound by that read, with many rows the conversion disappears among the multiplications.
+// Tile holds rows x panels of sums in registers and adds over the inputs one by one, converting
+// weights as it reads them: with few rows it is bound by that read, with many rows the conversion
+// disappears among the multiplications.
 #pragma once
 
 #include "kernels/cpu/kernel_table.h"
@@ -14,18 +15,20 @@ template <class V>
 struct TileLimits {
   static constexpr bool kWide = V::kRegisters >= 32;
   static constexpr int kMaxRows = kWide ? 12 : 5;
-  // Few rows take several panels at once, so that the chains of dependent additions overlap. All tiles of a block with more than
-  // kMaxRows rows have more than half of that and so the same number of panels.
+  // Few rows take several panels at once, so that the chains of dependent additions overlap. All
+  // tiles of a block with more than kMaxRows rows have more than half of that and so the same
+  // number of panels.
   static constexpr int Panels(int rows) {
     if (kWide) return rows <= 5 ? 4 : 2;
     return rows == 1 ? 4 : rows == 2 ? 2 : 1;
   }
-  // So that a block of x has 2,048 inputs: sums in y are continued only every so many, and those of a panel soon after each other. With
-  // 180 rows, and so 512 inputs, 512 rows take a tenth longer.
+  // So that a block of x has 2,048 inputs: sums in y are continued only every so many, and those of
+  // a panel soon after each other. With 180 rows, and so 512 inputs, 512 rows take a tenth longer.
   static constexpr int64_t kMaxBlockRows = 48;
-  static constexpr int64_t kDepth = 512;  // inputs that a tile takes at a time, if there are several: 16 KiB of a panel
-  // Elements of a panel. Hardware prefetch alone loses up to 15 % at 3 to 12 rows, and a third where the last tile of a step asks for the
-  // weights of the next.
+  // Inputs that a tile takes at a time, if there are several: 16 KiB of a panel.
+  static constexpr int64_t kDepth = 512;
+  // Elements of a panel. Hardware prefetch alone loses up to 15 % at 3 to 12 rows, and a third
+  // where the last tile of a step asks for the weights of the next.
   static constexpr int64_t kPrefetch = 1024;
 };
 
@@ -84,7 +87,8 @@ LAMINA_SIMD void StoreSums(const TileArgs& a, const V (&sum)[kRows][kPanels]) {
       float* y = a.y + r * a.y_stride + p * kPanelWidth;
       const float* bias = a.bias == nullptr ? nullptr : a.bias + p * kPanelWidth;
       if (p == kPanels - 1 && a.last_width < kPanelWidth) {
-        StoreFirst(bias == nullptr ? sum[r][p] : sum[r][p] + LoadFirst<V>(bias, a.last_width), y, a.last_width);
+        StoreFirst(bias == nullptr ? sum[r][p] : sum[r][p] + LoadFirst<V>(bias, a.last_width), y,
+                   a.last_width);
       } else {
         (bias == nullptr ? sum[r][p] : sum[r][p] + V::Load(bias)).Store(y);
       }
@@ -103,9 +107,11 @@ LAMINA_SIMD void AddInput(const float* x, const V (&w)[kPanels], V (&sum)[kRows]
   }
 }
 
-// The same for two inputs, k and k + 1, of bf16 panels. Never more than one vector of weights per panel is live: one more would spill sums.
+// The same for two inputs, k and k + 1, of bf16 panels. Never more than one vector of weights per
+// panel is live: one more would spill sums.
 template <class V, int kRows, int kPanels>
-LAMINA_SIMD void AddTwoInputs(const float* x, const BF16* w, int64_t panel_stride, V (&sum)[kRows][kPanels]) {
+LAMINA_SIMD void AddTwoInputs(const float* x, const BF16* w, int64_t panel_stride,
+                              V (&sum)[kRows][kPanels]) {
   V wk[kPanels];
 #pragma GCC unroll 8
   for (int p = 0; p < kPanels; ++p) wk[p] = V::LoadEven(w + p * panel_stride);
@@ -156,7 +162,9 @@ using TileFunction = void (*)(const TileArgs&);
 // The tile for `rows` rows and as many panels as go with them, or one panel.
 template <class V, DType kDType, int kRows = TileLimits<V>::kMaxRows>
 LAMINA_SIMD TileFunction FindTile(int64_t rows, bool one_panel) {
-  if (rows == kRows) return one_panel ? &Tile<V, kDType, kRows, 1> : &Tile<V, kDType, kRows, TileLimits<V>::Panels(kRows)>;
+  if (rows == kRows)
+    return one_panel ? &Tile<V, kDType, kRows, 1>
+                     : &Tile<V, kDType, kRows, TileLimits<V>::Panels(kRows)>;
   if constexpr (kRows > 1) {
     return FindTile<V, kDType, kRows - 1>(rows, one_panel);
   } else {
@@ -193,7 +201,8 @@ struct LinearBlock {
   const float* x;
 };
 
-// All of a block's rows against `n` panels from `panel` on. With several tiles, inputs go in steps whose weights stay in L1 or L2.
+// All of a block's rows against `n` panels from `panel` on. With several tiles, inputs go in steps
+// whose weights stay in L1 or L2.
 template <class V, DType kDType>
 void BlockPanels(const LinearArgs& args, const LinearBlock& block, int64_t panel, int64_t n) {
   using Element = typename WeightsOf<kDType>::Element;
@@ -206,7 +215,8 @@ void BlockPanels(const LinearArgs& args, const LinearBlock& block, int64_t panel
   tile.last_width = static_cast<int>(left < kPanelWidth ? left : kPanelWidth);
   for (int64_t k = 0; k < block.depth; k += step) {
     tile.depth = block.depth - k < step ? block.depth - k : step;
-    tile.weights = static_cast<const Element*>(args.panels) + panel * stride + (block.k_begin + k) * kPanelWidth;
+    tile.weights = static_cast<const Element*>(args.panels) + panel * stride +
+                   (block.k_begin + k) * kPanelWidth;
     tile.add_to_y = block.k_begin + k > 0;
     const bool ends_sum = block.k_begin + k + tile.depth == args.in_features;
     tile.bias = args.bias != nullptr && ends_sum ? args.bias + panel * kPanelWidth : nullptr;
@@ -214,7 +224,9 @@ void BlockPanels(const LinearArgs& args, const LinearBlock& block, int64_t panel
       const int64_t first = block.tiles.Begin(t), rows = block.tiles.Begin(t + 1) - first;
       tile.x = block.x + first * block.depth + k * rows;
       tile.y = args.y + (block.row + first) * args.out_features + panel * kPanelWidth;
-      tile.prefetch = block.tiles.count == 1 ? TileLimits<V>::kPrefetch : t + 1 == block.tiles.count ? step * kPanelWidth : 0;
+      tile.prefetch = block.tiles.count == 1       ? TileLimits<V>::kPrefetch
+                      : t + 1 == block.tiles.count ? step * kPanelWidth
+                                                   : 0;
       FindTile<V, kDType>(rows, n == 1)(tile);
     }
   }
@@ -227,10 +239,13 @@ void LinearPanelsOf(const LinearArgs& args, int64_t begin, int64_t end, LinearSc
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t row = args.rows * b / blocks, rows = args.rows * (b + 1) / blocks - row;
     const RowTiles tiles = {rows, (rows + Limits::kMaxRows - 1) / Limits::kMaxRows};
-    const int64_t step = rows == 1 ? args.in_features : LinearScratch::kXFloats / rows / Limits::kDepth * Limits::kDepth;
+    const int64_t step = rows == 1
+                             ? args.in_features
+                             : LinearScratch::kXFloats / rows / Limits::kDepth * Limits::kDepth;
     const int64_t wide = Limits::Panels(static_cast<int>(tiles.Begin(1)));
     for (int64_t k = 0; k < args.in_features; k += step) {
-      LinearBlock block = {row, tiles, k, args.in_features - k < step ? args.in_features - k : step, args.x + row * args.in_features + k};
+      LinearBlock block = {row, tiles, k, args.in_features - k < step ? args.in_features - k : step,
+                           args.x + row * args.in_features + k};
       if (rows > 1) {
         PackX<V>(block.x, args.in_features, tiles, block.depth, scratch.x);
         block.x = scratch.x;

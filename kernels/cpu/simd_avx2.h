@@ -1,4 +1,5 @@
-// ScalarVec's operations on two AVX2 registers. Only kernels_avx2.cc, which is compiled for AVX2, FMA and F16C, may include this.
+// ScalarVec's operations on two AVX2 registers. Only kernels_avx2.cc, which is compiled for AVX2,
+// FMA and F16C, may include this.
 #pragma once
 
 #include <immintrin.h>
@@ -20,11 +21,13 @@ struct Avx2Vec {
     return {Load8(p), Load8(p + 8)};
   }
   LAMINA_SIMD static Avx2Vec LoadEven(const BF16* p) {
-    return {_mm256_castsi256_ps(_mm256_slli_epi32(Bits(p), 16)), _mm256_castsi256_ps(_mm256_slli_epi32(Bits(p + 16), 16))};
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(Bits(p), 16)),
+            _mm256_castsi256_ps(_mm256_slli_epi32(Bits(p + 16), 16))};
   }
   LAMINA_SIMD static Avx2Vec LoadOdd(const BF16* p) {
     const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-    return {_mm256_castsi256_ps(_mm256_and_si256(Bits(p), upper)), _mm256_castsi256_ps(_mm256_and_si256(Bits(p + 16), upper))};
+    return {_mm256_castsi256_ps(_mm256_and_si256(Bits(p), upper)),
+            _mm256_castsi256_ps(_mm256_and_si256(Bits(p + 16), upper))};
   }
   template <typename T>
   LAMINA_SIMD static Avx2Vec LoadHalf(const T* p) {
@@ -33,24 +36,32 @@ struct Avx2Vec {
   LAMINA_SIMD static Avx2Vec Load(const F8* p) { return LoadScaled(p) * Set(1 / kF8Scale); }
   LAMINA_SIMD static Avx2Vec LoadScaled(const F8* p) {
     const __m256i halves = Load16HalvesOfF8(p);
-    return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+    return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+            _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
   }
   LAMINA_SIMD static Avx2Vec LoadFirstScaled(const F8* p) { return LoadScaled(p); }
   LAMINA_SIMD static Avx2Vec LoadSecondScaled(const F8* p) { return LoadScaled(p + 16); }
-  LAMINA_SIMD static Avx2Vec LoadHalfScaled(const F8* p) { return {_mm256_cvtph_ps(Load8HalvesOfF8(p)), _mm256_setzero_ps()}; }
+  LAMINA_SIMD static Avx2Vec LoadHalfScaled(const F8* p) {
+    return {_mm256_cvtph_ps(Load8HalvesOfF8(p)), _mm256_setzero_ps()};
+  }
   template <int n>
   LAMINA_SIMD static void Widen(const F8* p, F16* y) {
-    for (int i = 0; i + 16 <= n; i += 16) _mm256_storeu_si256(reinterpret_cast<__m256i*>(y + i), Load16HalvesOfF8(p + i));
+    for (int i = 0; i + 16 <= n; i += 16)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(y + i), Load16HalvesOfF8(p + i));
     if constexpr (n == 8) _mm_storeu_si128(reinterpret_cast<__m128i*>(y), Load8HalvesOfF8(p));
   }
   using Sums4 = __m128;
   using Sums8 = __m256;
-  LAMINA_SIMD static Avx2Vec Sum2(Avx2Vec a, Avx2Vec b) { return {AddPairs(a.lo, b.lo), AddPairs(a.hi, b.hi)}; }
+  LAMINA_SIMD static Avx2Vec Sum2(Avx2Vec a, Avx2Vec b) {
+    return {AddPairs(a.lo, b.lo), AddPairs(a.hi, b.hi)};
+  }
   LAMINA_SIMD static Sums4 Sum4(Avx2Vec ab, Avx2Vec cd) {
     const __m256 sums = _mm256_add_ps(AddNeighbours(ab.lo, cd.lo), AddNeighbours(ab.hi, cd.hi));
     return _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1));
   }
-  LAMINA_SIMD static Sums8 Sum8(Sums4 a, Sums4 b) { return _mm256_insertf128_ps(_mm256_castps128_ps256(a), b, 1); }
+  LAMINA_SIMD static Sums8 Sum8(Sums4 a, Sums4 b) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(a), b, 1);
+  }
   LAMINA_SIMD static Avx2Vec Sum16(Sums8 a, Sums8 b) { return {a, b}; }
 
   LAMINA_SIMD void Store(float* p) const {
@@ -58,16 +69,21 @@ struct Avx2Vec {
     _mm256_storeu_ps(p + 8, hi);
   }
   LAMINA_SIMD void Store(BF16* p) const {
-    const __m256i packed = _mm256_packus_epi32(RoundToBF16(lo), RoundToBF16(hi));  // packs within 128-bit halves
+    // Packs within 128-bit halves.
+    const __m256i packed = _mm256_packus_epi32(RoundToBF16(lo), RoundToBF16(hi));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
   }
   LAMINA_SIMD void Store(F16* p) const {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(lo, _MM_FROUND_TO_NEAREST_INT));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(hi, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8),
+                     _mm256_cvtps_ph(hi, _MM_FROUND_TO_NEAREST_INT));
   }
   LAMINA_SIMD void Store(F8* p) const {
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(RoundToF8(lo), RoundToF8(hi)), 0xd8);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(_mm256_castsi256_si128(packed), _mm256_extracti128_si256(packed, 1)));
+    const __m256i packed =
+        _mm256_permute4x64_epi64(_mm256_packus_epi32(RoundToF8(lo), RoundToF8(hi)), 0xd8);
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(p),
+        _mm_packus_epi16(_mm256_castsi256_si128(packed), _mm256_extracti128_si256(packed, 1)));
   }
 
   LAMINA_SIMD float SumLanes() const {
@@ -90,26 +106,44 @@ struct Avx2Vec {
     const __m256 high = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n - 8), index));
     return {_mm256_blendv_ps(b.lo, a.lo, low), _mm256_blendv_ps(b.hi, a.hi, high)};
   }
-  LAMINA_SIMD static Avx2Vec PowerOfTwo(Avx2Vec x) { return {PowerOfTwo8(x.lo), PowerOfTwo8(x.hi)}; }
+  LAMINA_SIMD static Avx2Vec PowerOfTwo(Avx2Vec x) {
+    return {PowerOfTwo8(x.lo), PowerOfTwo8(x.hi)};
+  }
 
-  LAMINA_SIMD friend Avx2Vec operator+(Avx2Vec a, Avx2Vec b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
-  LAMINA_SIMD friend Avx2Vec operator-(Avx2Vec a, Avx2Vec b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
-  LAMINA_SIMD friend Avx2Vec operator*(Avx2Vec a, Avx2Vec b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
-  LAMINA_SIMD friend Avx2Vec operator/(Avx2Vec a, Avx2Vec b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+  LAMINA_SIMD friend Avx2Vec operator+(Avx2Vec a, Avx2Vec b) {
+    return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+  }
+  LAMINA_SIMD friend Avx2Vec operator-(Avx2Vec a, Avx2Vec b) {
+    return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+  }
+  LAMINA_SIMD friend Avx2Vec operator*(Avx2Vec a, Avx2Vec b) {
+    return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+  }
+  LAMINA_SIMD friend Avx2Vec operator/(Avx2Vec a, Avx2Vec b) {
+    return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+  }
   LAMINA_SIMD friend Avx2Vec Fma(Avx2Vec a, Avx2Vec b, Avx2Vec c) {
     return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
   }
-  LAMINA_SIMD friend Avx2Vec Max(Avx2Vec a, Avx2Vec b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
-  LAMINA_SIMD friend Avx2Vec Min(Avx2Vec a, Avx2Vec b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
+  LAMINA_SIMD friend Avx2Vec Max(Avx2Vec a, Avx2Vec b) {
+    return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+  }
+  LAMINA_SIMD friend Avx2Vec Min(Avx2Vec a, Avx2Vec b) {
+    return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+  }
 
  private:
-  LAMINA_SIMD static __m256i Bits(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+  LAMINA_SIMD static __m256i Bits(const void* p) {
+    return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+  }
   LAMINA_SIMD static __m256 Load8(const float* p) { return _mm256_loadu_ps(p); }
   LAMINA_SIMD static __m256 Load8(const BF16* p) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
   }
-  LAMINA_SIMD static __m256 Load8(const F16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  LAMINA_SIMD static __m256 Load8(const F16* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
 
   // Of each 128 bits of a and b: lanes 0 + 2 and 1 + 3.
   LAMINA_SIMD static __m256 AddPairs(__m256 a, __m256 b) {
@@ -123,7 +157,8 @@ struct Avx2Vec {
   LAMINA_SIMD static __m256i RoundToBF16(__m256 x) {  // as ToBF16, one per 32-bit lane
     const __m256i u = _mm256_castps_si256(x);
     const __m256i upper = _mm256_srli_epi32(u, 16);
-    const __m256i bias = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), _mm256_and_si256(upper, _mm256_set1_epi32(1)));
+    const __m256i bias =
+        _mm256_add_epi32(_mm256_set1_epi32(0x7fff), _mm256_and_si256(upper, _mm256_set1_epi32(1)));
     const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, bias), 16);
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
     return _mm256_blendv_epi8(rounded, _mm256_or_si256(upper, _mm256_set1_epi32(0x40)), nan);
@@ -133,17 +168,21 @@ struct Avx2Vec {
     const __m256i a = _mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff));
     const __m256i capped = _mm256_min_epi32(a, _mm256_set1_epi32(kMaxF8Bits));
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(capped, 20), _mm256_set1_epi32(1));
-    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(capped, odd), _mm256_set1_epi32(0x7ffff - (120 << 23)));
+    const __m256i rounded =
+        _mm256_add_epi32(_mm256_add_epi32(capped, odd), _mm256_set1_epi32(0x7ffff - (120 << 23)));
     const __m256 shifted = _mm256_add_ps(_mm256_castsi256_ps(capped), _mm256_set1_ps(16384));
-    const __m256i subnormal = _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(0x46800000));
+    const __m256i subnormal =
+        _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(0x46800000));
     const __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x3c800000), capped);
     const __m256i nan = _mm256_cmpgt_epi32(a, _mm256_set1_epi32(0x7f800000));
     const __m256i magnitude = _mm256_blendv_epi8(_mm256_srli_epi32(rounded, 20), subnormal, small);
     const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(u, 24), _mm256_set1_epi32(0x80));
-    return _mm256_or_si256(_mm256_or_si256(magnitude, sign), _mm256_and_si256(nan, _mm256_set1_epi32(0x7f)));
+    return _mm256_or_si256(_mm256_or_si256(magnitude, sign),
+                           _mm256_and_si256(nan, _mm256_set1_epi32(0x7f)));
   }
   LAMINA_SIMD static __m256 PowerOfTwo8(__m256 x) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(127)), 23));
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(127)), 23));
   }
 };
 

@@ -1,10 +1,12 @@
-// ScalarVec's operations on one AVX-512 register. Only kernels_avx512.cc, which is compiled for AVX-512F and BW, FMA and F16C, may include
-// this.
+// ScalarVec's operations on one AVX-512 register. Only kernels_avx512.cc, which is compiled for
+// AVX-512F and BW, FMA and F16C, may include this.
 //
-// There are no kernels of AVX512_BF16. Its dot product takes two products per lane, but q, weights of V and inputs are fp32 and would have
-// to be split into a high and a low bf16: two dot products for what two multiply-adds do, at the same rate. Measured on Zen 5: 7.9 G/s of
-// each per core, latency 6 cycles against 4, and the shifts and masks that widen bf16 cost nothing beside multiply-adds (7.7 to 7.9 G/s
-// with one for each). So every instruction set keeps giving the same bits.
+// There are no kernels of AVX512_BF16. Its dot product takes two products per lane, but q, weights
+// of V and inputs are fp32 and would have to be split into a high and a low bf16: two dot products
+// for what two multiply-adds do, at the same rate. Measured on Zen 5: 7.9 G/s of each per core,
+// latency 6 cycles against 4, and the shifts and masks that widen bf16 cost nothing beside
+// multiply-adds (7.7 to 7.9 G/s with one for each). So every instruction set keeps giving the same
+// bits.
 #pragma once
 
 #include <immintrin.h>
@@ -22,27 +24,40 @@ struct Avx512Vec {
   LAMINA_SIMD static Avx512Vec Set(float x) { return {_mm512_set1_ps(x)}; }
 
   LAMINA_SIMD static Avx512Vec Load(const float* p) { return {_mm512_loadu_ps(p)}; }
-  LAMINA_SIMD static Avx512Vec Load(const BF16* p) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(Bits(p)), 16))}; }
+  LAMINA_SIMD static Avx512Vec Load(const BF16* p) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(Bits(p)), 16))};
+  }
   LAMINA_SIMD static Avx512Vec Load(const F16* p) { return {_mm512_cvtph_ps(Bits(p))}; }
-  LAMINA_SIMD static Avx512Vec LoadEven(const BF16* p) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))}; }
+  LAMINA_SIMD static Avx512Vec LoadEven(const BF16* p) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))};
+  }
   LAMINA_SIMD static Avx512Vec LoadOdd(const BF16* p) {
-    return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
+    return {_mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
   }
   LAMINA_SIMD static Avx512Vec LoadHalf(const float* p) { return {_mm512_maskz_loadu_ps(0xff, p)}; }
   LAMINA_SIMD static Avx512Vec LoadHalf(const BF16* p) {
-    const __m256i half = _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m256i half =
+        _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
   }
   LAMINA_SIMD static Avx512Vec LoadHalf(const F16* p) {
-    return {_mm512_cvtph_ps(_mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+    return {_mm512_cvtph_ps(
+        _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
   }
   LAMINA_SIMD static Avx512Vec Load(const F8* p) { return LoadScaled(p) * Set(1 / kF8Scale); }
-  LAMINA_SIMD static Avx512Vec LoadScaled(const F8* p) { return {_mm512_cvtph_ps(Load16HalvesOfF8(p))}; }
-  LAMINA_SIMD static Avx512Vec LoadFirstScaled(const F8* p) { return {_mm512_cvtph_ps(_mm512_castsi512_si256(Load32HalvesOfF8(p)))}; }
+  LAMINA_SIMD static Avx512Vec LoadScaled(const F8* p) {
+    return {_mm512_cvtph_ps(Load16HalvesOfF8(p))};
+  }
+  LAMINA_SIMD static Avx512Vec LoadFirstScaled(const F8* p) {
+    return {_mm512_cvtph_ps(_mm512_castsi512_si256(Load32HalvesOfF8(p)))};
+  }
   LAMINA_SIMD static Avx512Vec LoadSecondScaled(const F8* p) {
     return {_mm512_cvtph_ps(_mm512_extracti64x4_epi64(Load32HalvesOfF8(p), 1))};
   }
-  LAMINA_SIMD static Avx512Vec LoadHalfScaled(const F8* p) { return {_mm512_cvtph_ps(_mm256_zextsi128_si256(Load8HalvesOfF8(p)))}; }
+  LAMINA_SIMD static Avx512Vec LoadHalfScaled(const F8* p) {
+    return {_mm512_cvtph_ps(_mm256_zextsi128_si256(Load8HalvesOfF8(p)))};
+  }
   template <int n>
   LAMINA_SIMD static void Widen(const F8* p, F16* y) {
     if constexpr (n == 32) _mm512_storeu_si512(y, Load32HalvesOfF8(p));
@@ -69,28 +84,34 @@ struct Avx512Vec {
   LAMINA_SIMD void Store(BF16* p) const {  // as ToBF16
     const __m512i u = _mm512_castps_si512(v);
     const __m512i upper = _mm512_srli_epi32(u, 16);
-    const __m512i bias = _mm512_add_epi32(_mm512_set1_epi32(0x7fff), _mm512_and_si512(upper, _mm512_set1_epi32(1)));
+    const __m512i bias =
+        _mm512_add_epi32(_mm512_set1_epi32(0x7fff), _mm512_and_si512(upper, _mm512_set1_epi32(1)));
     const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(u, bias), 16);
     const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     const __m512i result = _mm512_mask_or_epi32(rounded, nan, upper, _mm512_set1_epi32(0x40));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(result));
   }
   LAMINA_SIMD void Store(F16* p) const {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   }
   LAMINA_SIMD void Store(F8* p) const {  // as ToF8
     const __m512i u = _mm512_castps_si512(v);
     const __m512i a = _mm512_and_si512(u, _mm512_set1_epi32(0x7fffffff));
     const __m512i capped = _mm512_min_epi32(a, _mm512_set1_epi32(kMaxF8Bits));
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(capped, 20), _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(capped, odd), _mm512_set1_epi32(0x7ffff - (120 << 23)));
+    const __m512i rounded =
+        _mm512_add_epi32(_mm512_add_epi32(capped, odd), _mm512_set1_epi32(0x7ffff - (120 << 23)));
     const __m512 shifted = _mm512_add_ps(_mm512_castsi512_ps(capped), _mm512_set1_ps(16384));
-    const __m512i subnormal = _mm512_sub_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(0x46800000));
+    const __m512i subnormal =
+        _mm512_sub_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(0x46800000));
     const __mmask16 small = _mm512_cmpgt_epi32_mask(_mm512_set1_epi32(0x3c800000), capped);
     const __mmask16 nan = _mm512_cmpgt_epi32_mask(a, _mm512_set1_epi32(0x7f800000));
-    const __m512i magnitude = _mm512_mask_mov_epi32(_mm512_srli_epi32(rounded, 20), small, subnormal);
+    const __m512i magnitude =
+        _mm512_mask_mov_epi32(_mm512_srli_epi32(rounded, 20), small, subnormal);
     const __m512i sign = _mm512_and_si512(_mm512_srli_epi32(u, 24), _mm512_set1_epi32(0x80));
-    const __m512i result = _mm512_or_si512(_mm512_mask_mov_epi32(magnitude, nan, _mm512_set1_epi32(0x7f)), sign);
+    const __m512i result =
+        _mm512_or_si512(_mm512_mask_mov_epi32(magnitude, nan, _mm512_set1_epi32(0x7f)), sign);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(result));
   }
 
@@ -113,14 +134,25 @@ struct Avx512Vec {
     return {_mm512_mask_mov_ps(b.v, static_cast<__mmask16>((1u << lanes) - 1u), a.v)};
   }
   LAMINA_SIMD static Avx512Vec PowerOfTwo(Avx512Vec x) {
-    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_set1_epi32(127)), 23))};
+    return {_mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_set1_epi32(127)), 23))};
   }
 
-  LAMINA_SIMD friend Avx512Vec operator+(Avx512Vec a, Avx512Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
-  LAMINA_SIMD friend Avx512Vec operator-(Avx512Vec a, Avx512Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
-  LAMINA_SIMD friend Avx512Vec operator*(Avx512Vec a, Avx512Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
-  LAMINA_SIMD friend Avx512Vec operator/(Avx512Vec a, Avx512Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
-  LAMINA_SIMD friend Avx512Vec Fma(Avx512Vec a, Avx512Vec b, Avx512Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+  LAMINA_SIMD friend Avx512Vec operator+(Avx512Vec a, Avx512Vec b) {
+    return {_mm512_add_ps(a.v, b.v)};
+  }
+  LAMINA_SIMD friend Avx512Vec operator-(Avx512Vec a, Avx512Vec b) {
+    return {_mm512_sub_ps(a.v, b.v)};
+  }
+  LAMINA_SIMD friend Avx512Vec operator*(Avx512Vec a, Avx512Vec b) {
+    return {_mm512_mul_ps(a.v, b.v)};
+  }
+  LAMINA_SIMD friend Avx512Vec operator/(Avx512Vec a, Avx512Vec b) {
+    return {_mm512_div_ps(a.v, b.v)};
+  }
+  LAMINA_SIMD friend Avx512Vec Fma(Avx512Vec a, Avx512Vec b, Avx512Vec c) {
+    return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+  }
   LAMINA_SIMD friend Avx512Vec Max(Avx512Vec a, Avx512Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
   LAMINA_SIMD friend Avx512Vec Min(Avx512Vec a, Avx512Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
 
@@ -128,10 +160,15 @@ struct Avx512Vec {
   LAMINA_SIMD static __m512i Load32HalvesOfF8(const F8* p) {  // as HalvesOfF8
     const __m512i bits = _mm512_slli_epi16(_mm512_cvtepi8_epi16(Bits(p)), 7);
     const __m512i carried = _mm512_add_epi16(bits, _mm512_set1_epi16(0x80));
-    return _mm512_ternarylogic_epi32(bits, carried, _mm512_set1_epi16(0x4000), 0x78);  // bits ^ (carried & 0x4000)
+    // Bits ^ (carried & 0x4000).
+    return _mm512_ternarylogic_epi32(bits, carried, _mm512_set1_epi16(0x4000), 0x78);
   }
-  LAMINA_SIMD static __m256i Bits(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
-  LAMINA_SIMD __m256 UpperHalf() const { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1)); }
+  LAMINA_SIMD static __m256i Bits(const void* p) {
+    return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+  }
+  LAMINA_SIMD __m256 UpperHalf() const {
+    return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1));
+  }
 };
 
 }  // namespace lamina

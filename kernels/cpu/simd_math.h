@@ -1,12 +1,14 @@
-// What kernels need beyond a vector type's own operations, written once over `class V` (see simd_scalar.h).
+// What kernels need beyond a vector type's own operations, written once over `class V` (see
+// simd_scalar.h).
 #pragma once
 
 #include "kernels/cpu/simd_scalar.h"
 
 namespace lamina {
 
-// Natural exponential, within 2 ulp for x in [-87.3, 88.3]; clamped to that range outside, NaN stays NaN.
-// x = n ln 2 + r with |r| <= ln(2) / 2, e^r by its Taylor series: the remainder r^8 / 8! is below 6e-9.
+// Natural exponential, within 2 ulp for x in [-87.3, 88.3]; clamped to that range outside, NaN
+// stays NaN. x = n ln 2 + r with |r| <= ln(2) / 2, e^r by its Taylor series: the remainder r^8 / 8!
+// is below 6e-9.
 template <class V>
 LAMINA_SIMD V Exp(V x) {
   const V shift = V::Set(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer

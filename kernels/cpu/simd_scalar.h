@@ -1,7 +1,9 @@
-// Sixteen floats at a time in plain C++: what every vector type here offers, and the fallback for a CPU without AVX2.
+// Sixteen floats at a time in plain C++: what every vector type here offers, and the fallback for a
+// CPU without AVX2.
 //
-// ScalarVec, Avx2Vec and Avx512Vec do the same arithmetic lane by lane and reduce lanes in the same order, so a kernel written once over
-// `class V` gives the same bits on all of them: a sequence may move between machines of different kinds.
+// ScalarVec, Avx2Vec and Avx512Vec do the same arithmetic lane by lane and reduce lanes in the same
+// order, so a kernel written once over `class V` gives the same bits on all of them: a sequence may
+// move between machines of different kinds.
 #pragma once
 
 #include <cmath>
@@ -14,8 +16,9 @@
 
 namespace lamina {
 
-// F8s times this are what LoadScaled and Widen make of them: their bits, put where those of an F16 are, mean that, subnormals too. Who can
-// take the factor into account elsewhere spares a multiplication.
+// F8s times this are what LoadScaled and Widen make of them: their bits, put where those of an F16
+// are, mean that, subnormals too. Who can take the factor into account elsewhere spares a
+// multiplication.
 inline constexpr float kF8Scale = 0x1p-8f;
 
 struct ScalarVec {
@@ -56,8 +59,9 @@ struct ScalarVec {
   static void Widen(const F8* p, F16* y) {
     for (int i = 0; i < n; ++i) y[i] = ToF16(ToFloat(p[i]) * kF8Scale);
   }
-  // Sums of the lanes of 16 vectors, which come a few at a time: lane n of the result is (s[0] + s[2]) + (s[1] + s[3]) of the n-th vector,
-  // where s[i] is (l[0] + l[2]) + (l[1] + l[3]) of the lanes l of its i-th quad. Each class takes the steps in the order it likes.
+  // Sums of the lanes of 16 vectors, which come a few at a time: lane n of the result is (s[0] +
+  // s[2]) + (s[1] + s[3]) of the n-th vector, where s[i] is (l[0] + l[2]) + (l[1] + l[3]) of the
+  // lanes l of its i-th quad. Each class takes the steps in the order it likes.
   struct Sums4 {
     float sum[4];
   };

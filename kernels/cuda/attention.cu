@@ -14,34 +14,44 @@ namespace {
 
 constexpr int kMergeThreads = 256;
 
-// Shared memory of MergeSplits: sums of the block, the splits' weights, [groups, head_dim] sums with groups * head_dim <= 4 kMergeThreads.
+// Shared memory of MergeSplits: sums of the block, the splits' weights, [groups, head_dim] sums
+// with groups * head_dim <= 4 kMergeThreads.
 constexpr size_t kMergeSumBytes = kBlockSumBytes<kMergeThreads>;
-size_t MergeBytes(int64_t num_splits) { return kMergeSumBytes + (static_cast<size_t>(num_splits) + 4 * kMergeThreads) * sizeof(float); }
+size_t MergeBytes(int64_t num_splits) {
+  return kMergeSumBytes + (static_cast<size_t>(num_splits) + 4 * kMergeThreads) * sizeof(float);
+}
 
-// A block for each row and head: merges the row's splits, if it has several. A group of threads adds up every num_groups-th split, four
-// elements per thread; then the groups are added up.
+// A block for each row and head: merges the row's splits, if it has several. A group of threads
+// adds up every num_groups-th split, four elements per thread; then the groups are added up.
 __global__ void MergeSplits(const __grid_constant__ AttentionWork work) {
   const int64_t row = work.first_row + blockIdx.x, num_tokens = work.batch.rows[row].num_tokens;
-  const int num_heads = work.shape.num_heads, head_dim = work.shape.head_dim, head = static_cast<int>(blockIdx.y);
-  const int num_splits = static_cast<int>((num_tokens + kSplit - 1) / kSplit), thread = static_cast<int>(threadIdx.x);
-  const int64_t output = row * num_heads + head, first_split = static_cast<int64_t>(blockIdx.x) * work.num_splits;
+  const int num_heads = work.shape.num_heads, head_dim = work.shape.head_dim,
+            head = static_cast<int>(blockIdx.y);
+  const int num_splits = static_cast<int>((num_tokens + kSplit - 1) / kSplit),
+            thread = static_cast<int>(threadIdx.x);
+  const int64_t output = row * num_heads + head,
+                first_split = static_cast<int64_t>(blockIdx.x) * work.num_splits;
   if (num_splits <= 1) return;
 
   float* const weights = reinterpret_cast<float*>(SharedMemory() + kMergeSumBytes);  // [num_splits]
   const float* const lse = work.partial_lse + first_split * num_heads + head;
   const float* const out = work.partial_out + (first_split * num_heads + head) * head_dim;
   float max = -INFINITY, sum = 0;
-  for (int s = thread; s < num_splits; s += kMergeThreads) max = fmaxf(max, weights[s] = lse[static_cast<int64_t>(s) * num_heads]);
+  for (int s = thread; s < num_splits; s += kMergeThreads)
+    max = fmaxf(max, weights[s] = lse[static_cast<int64_t>(s) * num_heads]);
   max = BlockMax<kMergeThreads>(max);
-  for (int s = thread; s < num_splits; s += kMergeThreads) sum += weights[s] = expf(weights[s] - max);
+  for (int s = thread; s < num_splits; s += kMergeThreads)
+    sum += weights[s] = expf(weights[s] - max);
   sum = BlockSum<kMergeThreads>(sum);  // its barriers also make the weights visible
 
   float* const of_groups = weights + num_splits;  // [num_groups, head_dim]
-  const int lanes = head_dim / 4, num_groups = kMergeThreads / lanes, group = thread / lanes, lane = thread % lanes;
+  const int lanes = head_dim / 4, num_groups = kMergeThreads / lanes, group = thread / lanes,
+            lane = thread % lanes;
   if (group < num_groups) {
     float merged[4] = {};
     for (int s = group; s < num_splits; s += num_groups) {
-      const Floats4 part = reinterpret_cast<const Floats4*>(out + static_cast<int64_t>(s) * num_heads * head_dim)[lane];
+      const Floats4 part = reinterpret_cast<const Floats4*>(out + static_cast<int64_t>(s) *
+                                                                      num_heads * head_dim)[lane];
       LAMINA_UNROLL
       for (int j = 0; j < 4; ++j) merged[j] = fmaf(weights[s], part.value[j], merged[j]);
     }
@@ -65,14 +75,18 @@ __device__ void AttendRows(const AttentionWork& work) {
   const int split = static_cast<int>(blockIdx.x) % work.num_splits;
   const auto go_together = [&](int64_t a, int64_t b) {
     return work.batch.rows[a].first_slot == work.batch.rows[b].first_slot &&
-           (!Split::kNeedsEvenRows || TokensInSplit(work, a, split) == TokensInSplit(work, b, split));
+           (!Split::kNeedsEvenRows ||
+            TokensInSplit(work, a, split) == TokensInSplit(work, b, split));
   };
-  const int64_t begin = work.first_row + int64_t{static_cast<int>(blockIdx.x) / work.num_splits} * work.rows_per_block;
+  const int64_t begin = work.first_row + int64_t{static_cast<int>(blockIdx.x) / work.num_splits} *
+                                             work.rows_per_block;
   const int64_t end = work.first_row + work.num_rows;
   int64_t row = begin;
   while (row < end && row < begin + work.rows_per_block) {
     int num_rows = 1;
-    while (row + num_rows < end && row + num_rows < begin + work.rows_per_block && go_together(row, row + num_rows)) ++num_rows;
+    while (row + num_rows < end && row + num_rows < begin + work.rows_per_block &&
+           go_together(row, row + num_rows))
+      ++num_rows;
     Split(work, row, num_rows, split).Run(copies);
     row += num_rows;
     __syncthreads();  // the next rows write where these stand
@@ -83,7 +97,8 @@ __device__ void AttendRows(const AttentionWork& work) {
 template <class Split>
 __global__ void AttendSplits(const __grid_constant__ AttentionWork work) {
 #if LAMINA_CUDA_EMULATED
-  if (emulation::ComputeCapability() < 90) return AttendRows<Split, LaneCopies<Split::kNumStages>>(work);
+  if (emulation::ComputeCapability() < 90)
+    return AttendRows<Split, LaneCopies<Split::kNumStages>>(work);
 #endif
 #if LAMINA_HAS_BULK_COPIES
   AttendRows<Split, BulkCopies<Split::kNumStages, kSplitThreads>>(work);
@@ -95,9 +110,11 @@ __global__ void AttendSplits(const __grid_constant__ AttentionWork work) {
 template <class Split>
 void LaunchSplits(const AttentionWork& work, Stream& stream) {
   const int64_t row_tiles = (work.num_rows + work.rows_per_block - 1) / work.rows_per_block;
-  const dim3 grid(static_cast<unsigned>(row_tiles * work.num_splits), static_cast<unsigned>(work.shape.num_kv_heads * work.head_tiles));
+  const dim3 grid(static_cast<unsigned>(row_tiles * work.num_splits),
+                  static_cast<unsigned>(work.shape.num_kv_heads * work.head_tiles));
   const typename Split::Layout layout = {work.shape.head_dim};
-  Launch(AttendSplits<Split>, {grid, dim3(kSplitThreads), static_cast<size_t>(layout.total_bytes())}, stream, work);
+  Launch(AttendSplits<Split>,
+         {grid, dim3(kSplitThreads), static_cast<size_t>(layout.total_bytes())}, stream, work);
 }
 
 template <typename T>
@@ -109,7 +126,8 @@ void LaunchFma(const AttentionWork& work, Stream& stream) {
   LaunchSplits<FmaSplit<T, kMaxQueries>>(work, stream);
 }
 
-// Tensor cores pay from 4 query heads per kv head on. Nothing but the shape decides, as rows must not depend on the batch.
+// Tensor cores pay from 4 query heads per kv head on. Nothing but the shape decides, as rows must
+// not depend on the batch.
 template <typename T>
 void LaunchNarrow(const AttentionWork& work, Stream& stream) {
   const int head_dim = work.shape.head_dim;
@@ -137,28 +155,37 @@ int64_t PartialHeadsPerRow(const AttentionShape& shape, int64_t max_tokens) {
 }  // namespace
 
 Status CheckAttention(const AttentionShape& shape, const KvView& kv) {
-  if (shape.num_kv_heads < 1 || shape.num_heads < shape.num_kv_heads || shape.num_heads % shape.num_kv_heads != 0) {
-    return InvalidArgument("attention with " + std::to_string(shape.num_heads) + " heads over " + std::to_string(shape.num_kv_heads) +
+  if (shape.num_kv_heads < 1 || shape.num_heads < shape.num_kv_heads ||
+      shape.num_heads % shape.num_kv_heads != 0) {
+    return InvalidArgument("attention with " + std::to_string(shape.num_heads) + " heads over " +
+                           std::to_string(shape.num_kv_heads) +
                            " kv heads: the second must divide the first");
   }
   if (shape.head_dim < 8 || shape.head_dim > 256 || shape.head_dim % 8 != 0) {
-    return InvalidArgument("attention with head_dim " + std::to_string(shape.head_dim) + ": CUDA kernels have multiples of 8 up to 256");
+    return InvalidArgument("attention with head_dim " + std::to_string(shape.head_dim) +
+                           ": CUDA kernels have multiples of 8 up to 256");
   }
   if (kv.dtype == DType::kF8 && shape.head_dim % 16 != 0) {
     return InvalidArgument("attention with head_dim " + std::to_string(shape.head_dim) +
-                           " over K and V in fp8: CUDA kernels have multiples of 16 up to 256; K and V in bfloat16 or float16 do");
+                           " over K and V in fp8: CUDA kernels have multiples of 16 up to 256; K "
+                           "and V in bfloat16 or float16 do");
   }
   const auto bytes = static_cast<int64_t>(ElementSize(kv.dtype));
   const uintptr_t all = reinterpret_cast<uintptr_t>(kv.k) | reinterpret_cast<uintptr_t>(kv.v) |
-                        static_cast<uintptr_t>(kv.head_stride * bytes) | static_cast<uintptr_t>(kv.slot_stride * bytes);
-  return all % 16 == 0 ? OkStatus() : InvalidArgument("K, V and their strides must be multiples of 16 bytes");
+                        static_cast<uintptr_t>(kv.head_stride * bytes) |
+                        static_cast<uintptr_t>(kv.slot_stride * bytes);
+  return all % 16 == 0 ? OkStatus()
+                       : InvalidArgument("K, V and their strides must be multiples of 16 bytes");
 }
 
 size_t AttentionScratchBytes(const AttentionShape& shape, int64_t num_rows, int64_t max_tokens) {
-  return static_cast<size_t>(num_rows * PartialHeadsPerRow(shape, max_tokens) * (shape.head_dim + 1)) * sizeof(float);
+  return static_cast<size_t>(num_rows * PartialHeadsPerRow(shape, max_tokens) *
+                             (shape.head_dim + 1)) *
+         sizeof(float);
 }
 
-void Attention(const AttentionShape& shape, const KvView& kv, const AttentionBatch& batch, const DeviceBuffer& scratch, Stream& stream) {
+void Attention(const AttentionShape& shape, const KvView& kv, const AttentionBatch& batch,
+               const DeviceBuffer& scratch, Stream& stream) {
   AttentionWork work;
   work.shape = shape;
   work.kv = kv;
@@ -170,10 +197,14 @@ void Attention(const AttentionShape& shape, const KvView& kv, const AttentionBat
 
   int64_t rows_per_launch = std::min<int64_t>(batch.num_rows, 0x7fffffff / work.num_splits);
   if (const size_t row_bytes = AttentionScratchBytes(shape, 1, batch.max_tokens); row_bytes > 0) {
-    rows_per_launch = std::min(rows_per_launch, static_cast<int64_t>(scratch.size_bytes() / row_bytes));
-    if (rows_per_launch < 1) return stream.Fail(InternalError("attention got less scratch memory than one row needs"));
+    rows_per_launch =
+        std::min(rows_per_launch, static_cast<int64_t>(scratch.size_bytes() / row_bytes));
+    if (rows_per_launch < 1)
+      return stream.Fail(InternalError("attention got less scratch memory than one row needs"));
     work.partial_out = scratch.as<float>();
-    work.partial_lse = work.partial_out + rows_per_launch * PartialHeadsPerRow(shape, batch.max_tokens) * shape.head_dim;
+    work.partial_lse = work.partial_out + rows_per_launch *
+                                              PartialHeadsPerRow(shape, batch.max_tokens) *
+                                              shape.head_dim;
   }
   for (; work.first_row < batch.num_rows; work.first_row += rows_per_launch) {
     work.num_rows = std::min(rows_per_launch, batch.num_rows - work.first_row);

@@ -1,9 +1,12 @@
-// A split of attention on the multiply-add units: for queries of fp32 precision and K and V of any type.
+// A split of attention on the multiply-add units: for queries of fp32 precision and K and V of any
+// type.
 //
-// What should bound it is the memory that K and V come from, so shared memory must not: a thread keeps its eight elements of all queries in
-// registers and reads each element of K once for all of them, and the queries' sums over the lanes of a row are added up together. With 4
-// queries an H100's multiprocessor gets a row of 256 bytes of K and one of V in 35 clocks, in which it has 1,024 multiply-adds to do: 8
-// clocks of all its units, and about as much again for everything around them.
+// What should bound it is the memory that K and V come from, so shared memory must not: a thread
+// keeps its eight elements of all queries in registers and reads each element of K once for all of
+// them, and the queries' sums over the lanes of a row are added up together. With 4 queries an
+// H100's multiprocessor gets a row of 256 bytes of K and one of V in 35 clocks, in which it has
+// 1,024 multiply-adds to do: 8 clocks of all its units, and about as much again for everything
+// around them.
 #pragma once
 
 #include "kernels/cuda/attention_split.cuh"
@@ -23,7 +26,8 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
   using typename Base::Layout;
   static constexpr bool kNeedsEvenRows = false;
 
-  __device__ FmaSplit(const AttentionWork& work, int64_t row, int num_rows, int split) : Base(work, row, num_rows, split) {}
+  __device__ FmaSplit(const AttentionWork& work, int64_t row, int num_rows, int split)
+      : Base(work, row, num_rows, split) {}
 
   // All threads of the block call it.
   template <class Copies>
@@ -65,14 +69,16 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
   using Base::Write;
   using Base::WriteSums;
 
-  static constexpr float kNotAttended = -1.0f;  // instead of a weight, where a query's row has no such token
+  // Instead of a weight, where a query's row has no such token.
+  static constexpr float kNotAttended = -1.0f;
 
   // Two tokens at a time: one's sums are added up while the other's products are under way.
   template <class Copies>
   __device__ void ScoreAll(Copies& copies) {
     float query[kQueries][kVector];
     LAMINA_UNROLL
-    for (int n = 0; n < kQueries; ++n) LoadVector(q() + n * work_.shape.head_dim + (has_vector_ ? vector_ : 0) * kVector, query[n]);
+    for (int n = 0; n < kQueries; ++n)
+      LoadVector(q() + n * work_.shape.head_dim + (has_vector_ ? vector_ : 0) * kVector, query[n]);
     const int lanes_per_query = lanes_ / kQueries, step = num_groups_ * work_.shape.head_dim;
     const bool writes = vector_ % lanes_per_query == 0;
     const float scale = work_.shape.scale;
@@ -89,13 +95,15 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
         }
         const float first_sum = AddLanes(first), second_sum = AddLanes(second);
         if (t < tokens) to[i * kTile + t] = this->Capped(first_sum * scale);
-        if (t + num_groups_ < tokens) to[i * kTile + t + num_groups_] = this->Capped(second_sum * scale);
+        if (t + num_groups_ < tokens)
+          to[i * kTile + t + num_groups_] = this->Capped(second_sum * scale);
       }
     }
   }
 
   // Behind a tile's last token stands anything, and nobody looks at what becomes of it.
-  __device__ static void Multiply(const float (&query)[kQueries][kVector], const T* k_row, float (&score)[kQueries]) {
+  __device__ static void Multiply(const float (&query)[kQueries][kVector], const T* k_row,
+                                  float (&score)[kQueries]) {
     float k[kVector];
     LoadVector(k_row, k);
     LAMINA_UNROLL
@@ -105,9 +113,10 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
     }
   }
 
-  // The sums of kQueries values over the lanes of a row: lane i gets that of query i / (lanes / kQueries). First half of the lanes go on
-  // with half of the queries each, and so on, so that 8 values take 7 exchanges and not 8 per step. The order of a sum is the same for any
-  // number of queries.
+  // The sums of kQueries values over the lanes of a row: lane i gets that of query i / (lanes /
+  // kQueries). First half of the lanes go on with half of the queries each, and so on, so that 8
+  // values take 7 exchanges and not 8 per step. The order of a sum is the same for any number of
+  // queries.
   __device__ float AddLanes(float (&value)[kQueries]) const {
     int lanes = lanes_ / 2;
     LAMINA_UNROLL
@@ -115,7 +124,8 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
       const bool is_upper = (vector_ & lanes) != 0;
       LAMINA_UNROLL
       for (int n = 0; n < left; ++n) {
-        const float given = is_upper ? value[n] : value[n + left], kept = is_upper ? value[n + left] : value[n];
+        const float given = is_upper ? value[n] : value[n + left],
+                    kept = is_upper ? value[n + left] : value[n];
         value[n] = kept + __shfl_xor_sync(kAllLanes, given, lanes);
       }
       lanes /= 2;
@@ -131,7 +141,8 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
     AddValues</*kChecks=*/true>(tile, out);
   }
 
-  // With kChecks some query's row may lack some of the tokens, whose V is then none of its business: it may be NaN.
+  // With kChecks some query's row may lack some of the tokens, whose V is then none of its
+  // business: it may be NaN.
   template <bool kChecks>
   __device__ void AddValues(int tile, float (&out)[kQueries][kVector]) {
     const float* const weights = scores() + FirstToken(tile);
@@ -156,7 +167,8 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
       LAMINA_UNROLL
       for (int n = 0; n < kQueries; ++n) {
         LAMINA_UNROLL
-        for (int j = 0; j < kVector; ++j) all[(group_ * kQueries + n) * head_dim + vector_ * kVector + j] = out[n][j];
+        for (int j = 0; j < kVector; ++j)
+          all[(group_ * kQueries + n) * head_dim + vector_ * kVector + j] = out[n][j];
       }
     }
     __syncthreads();

@@ -1,8 +1,9 @@
-// A split of attention on tensor cores, for groups of query heads and K and V of 16 or 8 bits: 16 tokens x 8 queries at a time.
+// A split of attention on tensor cores, for groups of query heads and K and V of 16 or 8 bits: 16
+// tokens x 8 queries at a time.
 //
-// Queries and weights are split into two parts of K's and V's type (two_parts.cuh), of F16 if that is F8; an infinite V may come out as
-// NaN. Against the multiply-add units (attention_fma.cuh) 8 queries take about a quarter of the instructions, so that memory bounds groups
-// of 8 too.
+// Queries and weights are split into two parts of K's and V's type (two_parts.cuh), of F16 if that
+// is F8; an infinite V may come out as NaN. Against the multiply-add units (attention_fma.cuh) 8
+// queries take about a quarter of the instructions, so that memory bounds groups of 8 too.
 #pragma once
 
 #include "kernels/cuda/attention_split.cuh"
@@ -24,7 +25,8 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
  public:
   using Base::kNumStages;
   using typename Base::Layout;
-  static constexpr bool kNeedsEvenRows = true;  // all V of a tile is multiplied for all: what one row lacks may be NaN
+  // All V of a tile is multiplied for all: what one row lacks may be NaN.
+  static constexpr bool kNeedsEvenRows = true;
 
   // REQUIRES: head_dim is a multiple of kStep, at most kSteps of them.
   __device__ TensorSplit(const AttentionWork& work, int64_t row, int num_rows, int split)
@@ -69,16 +71,20 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
   using Loaded = Fragments<T>;
   using Part = typename Loaded::Multiplied;
 
-  static constexpr float kWeightScale = std::is_same_v<Part, F16> ? 32768 : 1;  // weights are at most 1
+  // Weights are at most 1.
+  static constexpr float kWeightScale = std::is_same_v<Part, F16> ? 32768 : 1;
   static constexpr int kWarps = kSplitThreads / kWarpSize;
-  static constexpr int kBlocks = (kSteps + kWarps - 1) / kWarps;  // of kStep dims of V that a warp adds up
+  // Of kStep dims of V that a warp adds up.
+  static constexpr int kBlocks = (kSteps + kWarps - 1) / kWarps;
 
-  // A column of b, times a power of two, as MultiplyAdd takes it: this lane has two elements from `at` on and two `apart` from them.
+  // A column of b, times a power of two, as MultiplyAdd takes it: this lane has two elements from
+  // `at` on and two `apart` from them.
   struct Factor {
     uint32_t high[2], low[2];
   };
   __device__ static Factor FactorAt(const float* at, int apart, float scale) {
-    const TwoParts a = Split<Part>(at[0] * scale, at[1] * scale), b = Split<Part>(at[apart] * scale, at[apart + 1] * scale);
+    const TwoParts a = Split<Part>(at[0] * scale, at[1] * scale),
+                   b = Split<Part>(at[apart] * scale, at[apart + 1] * scale);
     return {{a.high, b.high}, {a.low, b.low}};
   }
 
@@ -86,8 +92,10 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
   __device__ int QueryExponent() const {
     if constexpr (std::is_same_v<Part, F16>) {
       float largest = 0;
-      for (int d = lane_ % 4; d < work_.shape.head_dim; d += 4) largest = fmaxf(largest, fabsf(q()[major_ * work_.shape.head_dim + d]));
-      for (int lanes = 2; lanes > 0; lanes /= 2) largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
+      for (int d = lane_ % 4; d < work_.shape.head_dim; d += 4)
+        largest = fmaxf(largest, fabsf(q()[major_ * work_.shape.head_dim + d]));
+      for (int lanes = 2; lanes > 0; lanes /= 2)
+        largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
       return ExponentFor(largest);
     } else {
       return 0;
@@ -101,12 +109,14 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
     Factor queries[kSteps];
     LAMINA_UNROLL
     for (int s = 0; s < kSteps; ++s) {
-      const float* const at = q() + major_ * work_.shape.head_dim + s * kStep + Loaded::FirstDim(lane_);
+      const float* const at =
+          q() + major_ * work_.shape.head_dim + s * kStep + Loaded::FirstDim(lane_);
       if (s < num_steps_) queries[s] = FactorAt(at, Loaded::kDimsApart, ldexpf(1.0f, exponent));
     }
     float scale[2];  // of the two queries whose scores this lane gets
     LAMINA_UNROLL
-    for (int j = 0; j < 2; ++j) scale[j] = ldexpf(work_.shape.scale, -__shfl_sync(kAllLanes, exponent, (minor_ + j) * 4));
+    for (int j = 0; j < 2; ++j)
+      scale[j] = ldexpf(work_.shape.scale, -__shfl_sync(kAllLanes, exponent, (minor_ + j) * 4));
     for (int i = 0; i < num_tiles_; ++i) {
       this->NextTile(i, copies);
       if (warp_ / 2 == i % 2) Score(i, warp_ % 2 * kStep, queries, scale);
@@ -114,7 +124,8 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
   }
 
   // Behind a tile's last token stands anything, and nobody looks at what becomes of it.
-  __device__ void Score(int tile, int first, const Factor (&queries)[kSteps], const float (&scale)[2]) {
+  __device__ void Score(int tile, int first, const Factor (&queries)[kSteps],
+                        const float (&scale)[2]) {
     const T* const k_row = TileRow(tile, first + Loaded::TokenOfK(lane_)) + Loaded::DimOfK(lane_);
     float high[4] = {}, low[4] = {};
     Loaded k[2];  // of this step and of the next one
@@ -123,7 +134,8 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
     for (int s = 0; s < kSteps; ++s) {
       if (s >= num_steps_) continue;
       const int next = s + 1;
-      if (next % Loaded::kSteps == 0 && next < num_steps_) k[next / Loaded::kSteps % 2].LoadK(k_row + next * kStep);
+      if (next % Loaded::kSteps == 0 && next < num_steps_)
+        k[next / Loaded::kSteps % 2].LoadK(k_row + next * kStep);
       uint32_t a[4];
       k[s / Loaded::kSteps % 2].GetK(s % Loaded::kSteps, a);
       MultiplyAdd<Part>(a, queries[s].high, high);
@@ -133,7 +145,8 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
     for (int j = 0; j < 4; ++j) {  // elements of (token, query)
       const int token = first + major_ + j / 2 * 8, query = minor_ + j % 2;
       if (token < TokensOfTile(tile))
-        scores()[query * kScoresPitch + FirstToken(tile) + token] = this->Capped((high[j] + low[j]) * scale[j % 2]);
+        scores()[query * kScoresPitch + FirstToken(tile) + token] =
+            this->Capped((high[j] + low[j]) * scale[j % 2]);
     }
   }
 
@@ -142,8 +155,11 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
     Loaded v[kBlocks];
     LAMINA_UNROLL
     for (int s = 0; s < kTile / kStep; ++s) {
-      const Factor weights = FactorAt(scores() + major_ * kScoresPitch + FirstToken(tile) + s * kStep + minor_, 8, kWeightScale);
-      const T* const v_row = TileRow(tile, s * kStep + Loaded::TokenOfV(lane_)) + Loaded::DimOfV(lane_);
+      const Factor weights =
+          FactorAt(scores() + major_ * kScoresPitch + FirstToken(tile) + s * kStep + minor_, 8,
+                   kWeightScale);
+      const T* const v_row =
+          TileRow(tile, s * kStep + Loaded::TokenOfV(lane_)) + Loaded::DimOfV(lane_);
       LAMINA_UNROLL
       for (int b = 0; b < kBlocks; ++b) {
         if (BlockAt(b) >= num_steps_) continue;

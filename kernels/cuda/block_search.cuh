@@ -1,7 +1,9 @@
-// Sums over a block, and searches in running sums. Amounts are integers, so that no result depends on the order in which they are added.
+// Sums over a block, and searches in running sums. Amounts are integers, so that no result depends
+// on the order in which they are added.
 //
-// All threads of the block call each function together, with the same arguments but for what is called a thread's own, and all get the
-// result. The block has kSearchThreads threads, and SearchMemory at the beginning of its shared memory.
+// All threads of the block call each function together, with the same arguments but for what is
+// called a thread's own, and all get the result. The block has kSearchThreads threads, and
+// SearchMemory at the beginning of its shared memory.
 #pragma once
 
 #include "kernels/cuda/platform.cuh"
@@ -19,7 +21,9 @@ struct SearchMemory {
   uint64_t of_thread[kSearchThreads];
 };
 
-__device__ inline SearchMemory& MemoryOfSearch() { return *reinterpret_cast<SearchMemory*>(SharedMemory()); }
+__device__ inline SearchMemory& MemoryOfSearch() {
+  return *reinterpret_cast<SearchMemory*>(SharedMemory());
+}
 
 // body(i, at(i)) for every i below n, each on one thread; some values are fetched at a time.
 template <class At, class Body>
@@ -50,7 +54,8 @@ __device__ inline uint64_t SumOfBlock(uint64_t x) {
 __device__ inline uint64_t LargestOfBlock(uint64_t x) {
   SearchMemory& memory = MemoryOfSearch();
   const auto larger = [](uint64_t a, uint64_t b) { return a > b ? a : b; };
-  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) x = larger(x, __shfl_xor_sync(kAllLanes, x, lanes));
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2)
+    x = larger(x, __shfl_xor_sync(kAllLanes, x, lanes));
   __syncthreads();
   if (threadIdx.x % kWarpSize == 0) memory.of_warp[threadIdx.x / kWarpSize] = x;
   __syncthreads();
@@ -58,14 +63,16 @@ __device__ inline uint64_t LargestOfBlock(uint64_t x) {
   return x;
 }
 
-// The first thread with which the threads' own amounts, added up in their order, reach `enough`. REQUIRES: 0 < enough <= all of them.
+// The first thread with which the threads' own amounts, added up in their order, reach `enough`.
+// REQUIRES: 0 < enough <= all of them.
 struct ThreadReached {
   unsigned thread;
   uint64_t before;  // what the threads before it have
 };
 __device__ inline ThreadReached FindThread(uint64_t own, uint64_t enough) {
   SearchMemory& memory = MemoryOfSearch();
-  const int lane = static_cast<int>(threadIdx.x % kWarpSize), warp = static_cast<int>(threadIdx.x / kWarpSize);
+  const int lane = static_cast<int>(threadIdx.x % kWarpSize),
+            warp = static_cast<int>(threadIdx.x / kWarpSize);
   uint64_t sum = own;
   for (int lanes = 1; lanes < kWarpSize; lanes *= 2) {
     const uint64_t before = __shfl_sync(kAllLanes, sum, (lane - lanes) & (kWarpSize - 1));
@@ -83,8 +90,9 @@ __device__ inline ThreadReached FindThread(uint64_t own, uint64_t enough) {
   return {static_cast<unsigned>(memory.found[0]), memory.found[1]};
 }
 
-// The greatest key with which amount_of(key) of keys key_at(0), ..., key_at(n - 1), added up from the greatest key downwards, reach
-// `enough`. A radix search by histograms of 11, 11 and 10 bits. REQUIRES: 0 < enough <= all of them.
+// The greatest key with which amount_of(key) of keys key_at(0), ..., key_at(n - 1), added up from
+// the greatest key downwards, reach `enough`. A radix search by histograms of 11, 11 and 10 bits.
+// REQUIRES: 0 < enough <= all of them.
 struct KeyReached {
   uint32_t key;
   uint64_t above;  // what greater keys have
@@ -93,25 +101,31 @@ struct KeyReached {
 template <class KeyAt, class AmountOf>
 __device__ KeyReached FindKey(int64_t n, KeyAt key_at, AmountOf amount_of, uint64_t enough) {
   SearchMemory& memory = MemoryOfSearch();
-  const auto sum_of = [&](unsigned bin) { return static_cast<uint64_t>(memory.high[bin]) << 32 | memory.low[bin]; };
+  const auto sum_of = [&](unsigned bin) {
+    return static_cast<uint64_t>(memory.high[bin]) << 32 | memory.low[bin];
+  };
   KeyReached reached = {};
   for (int above = 32, shift = 21; above > 0; above = shift, shift = shift > 10 ? 10 : 0) {
     __syncthreads();  // bins may still be read for the digit before
-    for (unsigned bin = threadIdx.x; bin < SearchMemory::kBins; bin += kSearchThreads) memory.low[bin] = memory.high[bin] = 0;
+    for (unsigned bin = threadIdx.x; bin < SearchMemory::kBins; bin += kSearchThreads)
+      memory.low[bin] = memory.high[bin] = 0;
     __syncthreads();
     ForEach(n, key_at, [&](int64_t, uint32_t key) {
       if ((static_cast<uint64_t>(key) ^ reached.key) >> above != 0) return;
       const uint64_t amount = amount_of(key);
       if (amount == 0) return;
-      const unsigned digit = (key >> shift) & ((1u << (above - shift)) - 1), bin = SearchMemory::kBins - 1 - digit;
-      // Atomic sums of 32 bits are faster than those of 64; what the lower half carries over is known from what it was.
+      const unsigned digit = (key >> shift) & ((1u << (above - shift)) - 1),
+                     bin = SearchMemory::kBins - 1 - digit;
+      // Atomic sums of 32 bits are faster than those of 64; what the lower half carries over is
+      // known from what it was.
       const auto low = static_cast<unsigned>(amount);
       const unsigned carry = low > ~atomicAdd(&memory.low[bin], low) ? 1 : 0;
       const unsigned high = static_cast<unsigned>(amount >> 32) + carry;
       if (high != 0) atomicAdd(&memory.high[bin], high);
     });
     __syncthreads();
-    const auto [thread, before] = FindThread(sum_of(2 * threadIdx.x) + sum_of(2 * threadIdx.x + 1), enough - reached.above);
+    const auto [thread, before] =
+        FindThread(sum_of(2 * threadIdx.x) + sum_of(2 * threadIdx.x + 1), enough - reached.above);
     reached.above += before;
     unsigned bin = 2 * thread;
     if (reached.above + sum_of(bin) < enough) reached.above += sum_of(bin++);
@@ -121,8 +135,8 @@ __device__ KeyReached FindKey(int64_t n, KeyAt key_at, AmountOf amount_of, uint6
   return reached;
 }
 
-// The first index with which amount_at(0), ..., amount_at(n - 1), added up in their order, reach enough_of(all of them). REQUIRES: that is
-// greater than 0 and at most all of them.
+// The first index with which amount_at(0), ..., amount_at(n - 1), added up in their order, reach
+// enough_of(all of them). REQUIRES: that is greater than 0 and at most all of them.
 template <class AmountAt, class EnoughOf>
 __device__ int64_t FindIndex(int64_t n, AmountAt amount_at, EnoughOf enough_of) {
   constexpr int64_t kWarps = kSearchThreads / kWarpSize;
@@ -132,7 +146,8 @@ __device__ int64_t FindIndex(int64_t n, AmountAt amount_at, EnoughOf enough_of) 
   int64_t begin = threadIdx.x / kWarpSize * part, end = least(begin + part, n);
   uint64_t sum = 0;
   for (int64_t i = begin + lane; i < end; i += kWarpSize) sum += amount_at(i);
-  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2)
+    sum += __shfl_xor_sync(kAllLanes, sum, lanes);
   if (lane != 0) sum = 0;
   const uint64_t enough = enough_of(SumOfBlock(sum));
   const ThreadReached warp = FindThread(sum, enough);
@@ -141,7 +156,8 @@ __device__ int64_t FindIndex(int64_t n, AmountAt amount_at, EnoughOf enough_of) 
   end = least(begin + part, n);
   const int64_t few = (part + kSearchThreads - 1) / kSearchThreads;
   sum = 0;
-  for (int64_t i = begin + threadIdx.x * few; i < least(begin + (threadIdx.x + 1) * few, end); ++i) sum += amount_at(i);
+  for (int64_t i = begin + threadIdx.x * few; i < least(begin + (threadIdx.x + 1) * few, end); ++i)
+    sum += amount_at(i);
   const ThreadReached thread = FindThread(sum, enough - warp.before);
   sum = warp.before + thread.before;
   int64_t i = begin + thread.thread * few;

@@ -11,7 +11,8 @@
 namespace lamina::cuda {
 namespace {
 
-constexpr size_t kWorkspaceBytes = 32 << 20;  // what cuBLAS's documentation recommends for compute capability 9.0 (cublasSetWorkspace)
+// What cuBLAS's documentation recommends for compute capability 9.0 (cublasSetWorkspace).
+constexpr size_t kWorkspaceBytes = 32 << 20;
 
 #define LAMINA_STRING_INNER_(x) #x
 #define LAMINA_STRING_(x) LAMINA_STRING_INNER_(x)
@@ -33,23 +34,29 @@ struct Cublas {
     const std::string of_toolkit = std::string(LAMINA_CUDA_LIBRARY_DIR) + "/" + kSharedObject;
     if (library == nullptr) library = dlopen(of_toolkit.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
-      return NotFound("cuBLAS is not installed: " + missing + "; nor is it at " + of_toolkit + ". LD_LIBRARY_PATH can name its folder");
+      return NotFound("cuBLAS is not installed: " + missing + "; nor is it at " + of_toolkit +
+                      ". LD_LIBRARY_PATH can name its folder");
     }
     Cublas found;
     const auto find = [library](const char* name, auto& function) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
       return function != nullptr;
     };
-    if (find("cublasCreate_v2", found.create) && find("cublasDestroy_v2", found.destroy) && find("cublasSetStream_v2", found.set_stream) &&
-        find("cublasSetWorkspace_v2", found.set_workspace) && find("cublasSetMathMode", found.set_math_mode) &&
-        find("cublasGemmEx_64", found.gemm) && find("cublasGetStatusString", found.status_string)) {
+    if (find("cublasCreate_v2", found.create) && find("cublasDestroy_v2", found.destroy) &&
+        find("cublasSetStream_v2", found.set_stream) &&
+        find("cublasSetWorkspace_v2", found.set_workspace) &&
+        find("cublasSetMathMode", found.set_math_mode) && find("cublasGemmEx_64", found.gemm) &&
+        find("cublasGetStatusString", found.status_string)) {
       return found;
     }
     return NotFound(std::string(kSharedObject) + " lacks a function: " + dlerror());
   }
 };
 
-cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kF32 ? CUDA_R_32F : dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F; }
+cudaDataType_t TypeOf(DType dtype) {
+  return dtype == DType::kF32 ? CUDA_R_32F : dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
 
 class CublasGemm final : public Gemm {
  public:
@@ -61,25 +68,35 @@ class CublasGemm final : public Gemm {
 
   Status Open() {
     LAMINA_RETURN_IF_ERROR(AsStatus(cublas_.create(&handle_), "cublasCreate"));
-    LAMINA_RETURN_IF_ERROR(AsStatus(cublas_.set_stream(handle_, static_cast<cudaStream_t>(stream_.handle())), "cublasSetStream"));
+    LAMINA_RETURN_IF_ERROR(
+        AsStatus(cublas_.set_stream(handle_, static_cast<cudaStream_t>(stream_.handle())),
+                 "cublasSetStream"));
     // Partial sums stay in fp32 too.
-    LAMINA_RETURN_IF_ERROR(AsStatus(cublas_.set_math_mode(handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode"));
-    return AsStatus(cublas_.set_workspace(handle_, workspace_.data(), workspace_.size_bytes()), "cublasSetWorkspace");
+    LAMINA_RETURN_IF_ERROR(
+        AsStatus(cublas_.set_math_mode(handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
+                 "cublasSetMathMode"));
+    return AsStatus(cublas_.set_workspace(handle_, workspace_.data(), workspace_.size_bytes()),
+                    "cublasSetWorkspace");
   }
 
-  // cuBLAS counts columns first: what is row-major here is transposed there, y^T [out, rows] = w [out, in] x^T [in, rows].
+  // cuBLAS counts columns first: what is row-major here is transposed there, y^T [out, rows] = w
+  // [out, in] x^T [in, rows].
   void Run(const Operands& o) override {
     const float alpha = 1, beta = o.add ? 1 : 0;
     const cudaDataType_t type = TypeOf(o.dtype);
-    Status status = AsStatus(cublas_.gemm(handle_, CUBLAS_OP_T, CUBLAS_OP_N, o.out, o.rows, o.in, &alpha, o.w, type, o.in, o.x, type, o.in,
-                                          &beta, o.y, CUDA_R_32F, o.out, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-                             "cublasGemmEx");
+    Status status =
+        AsStatus(cublas_.gemm(handle_, CUBLAS_OP_T, CUBLAS_OP_N, o.out, o.rows, o.in, &alpha, o.w,
+                              type, o.in, o.x, type, o.in, &beta, o.y, CUDA_R_32F, o.out,
+                              CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+                 "cublasGemmEx");
     if (!status.ok()) stream_.Fail(std::move(status));
   }
 
  private:
   Status AsStatus(cublasStatus_t status, const char* function) const {
-    return status == CUBLAS_STATUS_SUCCESS ? OkStatus() : InternalError(std::string(function) + ": " + cublas_.status_string(status));
+    return status == CUBLAS_STATUS_SUCCESS
+               ? OkStatus()
+               : InternalError(std::string(function) + ": " + cublas_.status_string(status));
   }
 
   const Cublas cublas_;

@@ -8,19 +8,24 @@
 namespace lamina::cuda {
 namespace {
 
-std::string Megabytes(size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
+std::string Megabytes(size_t bytes) {
+  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+}
 
 Status OutOfMemory(size_t size_bytes) {
   cudaGetLastError();
   size_t free_bytes = 0, total_bytes = 0;
   const bool known = cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess;
-  return OutOfSpace("the device has no " + Megabytes(size_bytes) + " of memory in one piece" +
-                    (known ? "; " + Megabytes(free_bytes) + " of " + Megabytes(total_bytes) + " are free" : ""));
+  return OutOfSpace(
+      "the device has no " + Megabytes(size_bytes) + " of memory in one piece" +
+      (known ? "; " + Megabytes(free_bytes) + " of " + Megabytes(total_bytes) + " are free" : ""));
 }
 
-// What kernels that wait for others (flags.h) ask of the runtime, which reads it when it starts. Kernels are loaded at the beginning: to
-// load one when it is launched for the first time can wait for the device, and for ever if that runs a kernel that waits for this very one.
-// And each stream has a queue of the hardware to itself (up to 32): in a queue of several, work stands behind another stream's wait.
+// What kernels that wait for others (flags.h) ask of the runtime, which reads it when it starts.
+// Kernels are loaded at the beginning: to load one when it is launched for the first time can wait
+// for the device, and for ever if that runs a kernel that waits for this very one. And each stream
+// has a queue of the hardware to itself (up to 32): in a queue of several, work stands behind
+// another stream's wait.
 void PrepareForWaits() {
   static std::once_flag prepared;
   std::call_once(prepared, [] {
@@ -43,7 +48,8 @@ Result<int> DeviceCount() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) return count;
   cudaGetLastError();
-  if (error == cudaSuccess || error == cudaErrorNoDevice) return NotFound("no CUDA device: this machine has none");
+  if (error == cudaSuccess || error == cudaErrorNoDevice)
+    return NotFound("no CUDA device: this machine has none");
   return NotFound(std::string("no CUDA device: ") + cudaGetErrorString(error) +
                   "; nvidia-smi shows whether there is one and which driver it has");
 }
@@ -51,14 +57,16 @@ Result<int> DeviceCount() {
 Result<DeviceInfo> DescribeDevice(int device) {
   LAMINA_ASSIGN_OR_RETURN(const int count, DeviceCount());
   if (device < 0 || device >= count) {
-    return NotFound("no CUDA device " + std::to_string(device) + "; there are 0 to " + std::to_string(count - 1));
+    return NotFound("no CUDA device " + std::to_string(device) + "; there are 0 to " +
+                    std::to_string(count - 1));
   }
   int before = 0;
   LAMINA_RETURN_IF_ERROR(AsStatus(cudaGetDevice(&before), "cudaGetDevice"));
   LAMINA_RETURN_IF_ERROR(UseDevice(device));
   cudaDeviceProp properties;
   size_t free_bytes = 0, total_bytes = 0;
-  const Status described = AsStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  const Status described =
+      AsStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
   const Status measured = AsStatus(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
   LAMINA_RETURN_IF_ERROR(UseDevice(before));
   LAMINA_RETURN_IF_ERROR(described);
@@ -90,7 +98,8 @@ Result<int64_t> FreeDeviceBytes() {
 
 Result<std::unique_ptr<Stream>> Stream::Create() {
   cudaStream_t handle = nullptr;
-  LAMINA_RETURN_IF_ERROR(AsStatus(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "cudaStreamCreate"));
+  LAMINA_RETURN_IF_ERROR(
+      AsStatus(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "cudaStreamCreate"));
   return std::unique_ptr<Stream>(new Stream(handle));
 }
 
@@ -110,23 +119,31 @@ void Stream::Fail(Status status) {
 
 Result<std::unique_ptr<Event>> Event::Create() {
   cudaEvent_t handle = nullptr;
-  LAMINA_RETURN_IF_ERROR(AsStatus(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming), "cudaEventCreate"));
+  LAMINA_RETURN_IF_ERROR(
+      AsStatus(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming), "cudaEventCreate"));
   return std::unique_ptr<Event>(new Event(handle));
 }
 
 Event::~Event() { cudaEventDestroy(static_cast<cudaEvent_t>(handle_)); }
 
 void Event::Record(Stream& stream) {
-  Keep(cudaEventRecord(static_cast<cudaEvent_t>(handle_), HandleOf(stream)), "cudaEventRecord", stream);
+  Keep(cudaEventRecord(static_cast<cudaEvent_t>(handle_), HandleOf(stream)), "cudaEventRecord",
+       stream);
 }
 
 void Event::HoldBack(Stream& stream) {
-  Keep(cudaStreamWaitEvent(HandleOf(stream), static_cast<cudaEvent_t>(handle_), 0), "cudaStreamWaitEvent", stream);
+  Keep(cudaStreamWaitEvent(HandleOf(stream), static_cast<cudaEvent_t>(handle_), 0),
+       "cudaStreamWaitEvent", stream);
 }
 
-bool Event::Reached() const { return cudaEventQuery(static_cast<cudaEvent_t>(handle_)) != cudaErrorNotReady; }
+bool Event::Reached() const {
+  return cudaEventQuery(static_cast<cudaEvent_t>(handle_)) != cudaErrorNotReady;
+}
 
-Status Event::Wait() const { return AsStatus(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_)), "the CUDA device failed"); }
+Status Event::Wait() const {
+  return AsStatus(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_)),
+                  "the CUDA device failed");
+}
 
 template <>
 Result<DeviceBuffer> DeviceBuffer::Create(size_t size_bytes) {
@@ -147,7 +164,8 @@ Result<PinnedBuffer> PinnedBuffer::Create(size_t size_bytes) {
   void* data = nullptr;
   if (size_bytes > 0 && cudaHostAlloc(&data, size_bytes, cudaHostAllocDefault) != cudaSuccess) {
     cudaGetLastError();
-    return OutOfSpace("no " + Megabytes(size_bytes) + " of pinned memory could be had; ulimit -l may limit it");
+    return OutOfSpace("no " + Megabytes(size_bytes) +
+                      " of pinned memory could be had; ulimit -l may limit it");
   }
   return PinnedBuffer(data, size_bytes);
 }
@@ -161,11 +179,13 @@ Result<std::unique_ptr<PinnedRange>> PinnedRange::Create(void* data, size_t size
   const cudaError_t error = cudaHostRegister(data, size_bytes, cudaHostRegisterDefault);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    return OutOfSpace(Megabytes(size_bytes) + " of memory could not be pinned; ulimit -l may limit it");
+    return OutOfSpace(Megabytes(size_bytes) +
+                      " of memory could not be pinned; ulimit -l may limit it");
   }
   if (error != cudaSuccess) {
     cudaGetLastError();
-    return InvalidArgument(Megabytes(size_bytes) + " of memory could not be pinned: " + cudaGetErrorString(error));
+    return InvalidArgument(Megabytes(size_bytes) +
+                           " of memory could not be pinned: " + cudaGetErrorString(error));
   }
   return std::unique_ptr<PinnedRange>(new PinnedRange(data));
 }
@@ -174,17 +194,20 @@ PinnedRange::~PinnedRange() { cudaHostUnregister(data_); }
 
 void CopyToDevice(void* device, const void* host, size_t size_bytes, Stream& stream) {
   if (size_bytes == 0) return;
-  Keep(cudaMemcpyAsync(device, host, size_bytes, cudaMemcpyHostToDevice, HandleOf(stream)), "a copy to the device", stream);
+  Keep(cudaMemcpyAsync(device, host, size_bytes, cudaMemcpyHostToDevice, HandleOf(stream)),
+       "a copy to the device", stream);
 }
 
 void CopyToHost(void* host, const void* device, size_t size_bytes, Stream& stream) {
   if (size_bytes == 0) return;
-  Keep(cudaMemcpyAsync(host, device, size_bytes, cudaMemcpyDeviceToHost, HandleOf(stream)), "a copy to the host", stream);
+  Keep(cudaMemcpyAsync(host, device, size_bytes, cudaMemcpyDeviceToHost, HandleOf(stream)),
+       "a copy to the host", stream);
 }
 
 void CopyOnDevice(void* to, const void* from, size_t size_bytes, Stream& stream) {
   if (size_bytes == 0) return;
-  Keep(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToDevice, HandleOf(stream)), "a copy on the device", stream);
+  Keep(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToDevice, HandleOf(stream)),
+       "a copy on the device", stream);
 }
 
 void FillOnDevice(void* device, unsigned char byte, size_t size_bytes, Stream& stream) {

@@ -1,12 +1,16 @@
-// A CUDA device's memory, streams and events, as far as lamina needs them. Plain C++: includes nothing of the CUDA toolkit.
+// A CUDA device's memory, streams and events, as far as lamina needs them. Plain C++: includes
+// nothing of the CUDA toolkit.
 //
-// The kernels of this folder run on three kinds of build (LAMINA_CUDA of CMake, docs/cuda.md): compiled by nvcc for GPUs, compiled for this
-// machine's CPU and run by the emulation (emulation/simt.h), or not at all. Without any, only the first three functions below exist;
+// The kernels of this folder run on three kinds of build (LAMINA_CUDA of CMake, docs/cuda.md):
+// compiled by nvcc for GPUs, compiled for this machine's CPU and run by the emulation
+// (emulation/simt.h), or not at all. Without any, only the first three functions below exist;
 // LAMINA_HAS_CUDA (a macro, and LAMINA_CUDA_BUILT in CMake) says whether the others do.
 //
-// Errors: what a stream was told to do may fail long after the call that asked for it. So the calls that take a Stream return nothing, and
-// the stream keeps its first failure for Synchronize(), which reports it every time from then on: such a stream is of no more use.
-// Thread: a stream, and the memory that is used with it, has one owner at a time. The owner calls UseDevice before anything else.
+// Errors: what a stream was told to do may fail long after the call that asked for it. So the calls
+// that take a Stream return nothing, and the stream keeps its first failure for Synchronize(),
+// which reports it every time from then on: such a stream is of no more use. Thread: a stream, and
+// the memory that is used with it, has one owner at a time. The owner calls UseDevice before
+// anything else.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +27,8 @@ namespace lamina::cuda {
 // "nvcc 13.0", "emulated on the CPU" or "" for none.
 std::string_view BuiltWith();
 
-// kNotFound if there is none, no driver or one that is too old; kUnimplemented in a build without CUDA. Both say what to do.
+// kNotFound if there is none, no driver or one that is too old; kUnimplemented in a build without
+// CUDA. Both say what to do.
 Result<int> DeviceCount();
 
 struct DeviceInfo {
@@ -36,7 +41,8 @@ struct DeviceInfo {
 // kNotFound if there is no such device, and as DeviceCount.
 Result<DeviceInfo> DescribeDevice(int device);
 
-// The calling thread works with this device from here on; also makes it ready, which takes a moment the first time.
+// The calling thread works with this device from here on; also makes it ready, which takes a moment
+// the first time.
 Status UseDevice(int device);
 
 // Of the device that the calling thread works with.
@@ -50,7 +56,8 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // Waits until everything is done and returns the first failure of anything that was asked of this stream.
+  // Waits until everything is done and returns the first failure of anything that was asked of this
+  // stream.
   Status Synchronize();
 
   // The runtime's handle: a cudaStream_t.
@@ -79,7 +86,8 @@ class Event {
 
   void Record(Stream& stream);    // from now on the event is this point
   void HoldBack(Stream& stream);  // what `stream` is told from now on waits for the event
-  bool Reached() const;           // never blocks; true also after a failure, which the recorded stream's Synchronize reports
+  // Never blocks; true also after a failure, which the recorded stream's Synchronize reports.
+  bool Reached() const;
   Status Wait() const;
 
  private:
@@ -99,7 +107,8 @@ class MemoryBuffer {
   MemoryBuffer() = default;
   ~MemoryBuffer() { Free(); }  // waits for the device
   MemoryBuffer(MemoryBuffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        size_bytes_(std::exchange(other.size_bytes_, 0)) {}
   MemoryBuffer& operator=(MemoryBuffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_bytes_, other.size_bytes_);
@@ -123,7 +132,8 @@ class MemoryBuffer {
 
 using DeviceBuffer = MemoryBuffer<MemoryKind::kDevice>;
 using PinnedBuffer =
-    MemoryBuffer<MemoryKind::kPinned>;  // of this machine: the device copies from and to it at full speed, beside other work
+    // Of this machine: the device copies from and to it at full speed, beside other work.
+    MemoryBuffer<MemoryKind::kPinned>;
 
 template <>
 Result<DeviceBuffer> DeviceBuffer::Create(size_t size_bytes);
@@ -134,8 +144,8 @@ Result<PinnedBuffer> PinnedBuffer::Create(size_t size_bytes);
 template <>
 void PinnedBuffer::Free();
 
-// Makes memory that was mapped by others (a shared-memory window) pinned while the object lives, so that copies need no staging.
-// kOutOfSpace or kInvalidArgument if the system refuses.
+// Makes memory that was mapped by others (a shared-memory window) pinned while the object lives, so
+// that copies need no staging. kOutOfSpace or kInvalidArgument if the system refuses.
 class PinnedRange {
  public:
   static Result<std::unique_ptr<PinnedRange>> Create(void* data, size_t size_bytes);
@@ -149,7 +159,8 @@ class PinnedRange {
   void* const data_;
 };
 
-// Copies in the stream's order. Host memory must stay as it is until the copy is done; memory that is not pinned is allowed, and slower.
+// Copies in the stream's order. Host memory must stay as it is until the copy is done; memory that
+// is not pinned is allowed, and slower.
 void CopyToDevice(void* device, const void* host, size_t size_bytes, Stream& stream);
 void CopyToHost(void* host, const void* device, size_t size_bytes, Stream& stream);
 void CopyOnDevice(void* to, const void* from, size_t size_bytes, Stream& stream);

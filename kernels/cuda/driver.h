@@ -1,4 +1,5 @@
-// The types of the CUDA driver, or its emulation. Its functions are looked for at run time, as a program starts without a driver too.
+// The types of the CUDA driver, or its emulation. Its functions are looked for at run time, as a
+// program starts without a driver too.
 #pragma once
 
 #if LAMINA_CUDA_EMULATED

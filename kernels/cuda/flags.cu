@@ -27,11 +27,13 @@ __device__ void GiveUpWaiting(WaitState* state, HostLog* log) {
   StoreRelease(1, &log->gave_up);
 }
 
-__global__ void AwaitKernel(const Flag* flag, uint64_t number, uint64_t about, uint64_t limit_ns, WaitState* state, HostLog* log) {
+__global__ void AwaitKernel(const Flag* flag, uint64_t number, uint64_t about, uint64_t limit_ns,
+                            WaitState* state, HostLog* log) {
   if (threadIdx.x != 0 || state->gave_up != 0) return;
   const uint64_t began = Nanoseconds();
   for (unsigned polls = 1; LoadAcquire(&flag->number) < number; ++polls) {
-    if (polls % kPollsPerLook == 0 && (LoadAcquire(&log->gives_up) != 0 || Nanoseconds() - began > limit_ns))
+    if (polls % kPollsPerLook == 0 &&
+        (LoadAcquire(&log->gives_up) != 0 || Nanoseconds() - began > limit_ns))
       return GiveUpWaiting(state, log);
     Pause();
     FenceAliases();
@@ -43,7 +45,8 @@ __global__ void AwaitKernel(const Flag* flag, uint64_t number, uint64_t about, u
   StoreRelease(state->waited_ns, &log->waited_ns);
 }
 
-__global__ void RaiseKernel(Flag* flag, Flag becomes, uint64_t* told, WaitState* state, HostLog* log) {
+__global__ void RaiseKernel(Flag* flag, Flag becomes, uint64_t* told, WaitState* state,
+                            HostLog* log) {
   if (threadIdx.x != 0 || state->gave_up != 0) return;
   flag->about = becomes.about;
   flag->status = becomes.status;
@@ -72,16 +75,22 @@ Result<std::unique_ptr<Waits>> Waits::Create(Stream& stream) {
   return std::unique_ptr<Waits>(new Waits(std::move(state), std::move(host)));
 }
 
-void Waits::Await(const Flag* flag, uint64_t number, uint64_t about, Clock::duration limit, Stream& stream) {
-  const auto limit_ns = static_cast<uint64_t>(std::max<int64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(limit).count(), 0));
-  Launch(AwaitKernel, OneThread(), stream, flag, number, about, limit_ns, state_.as<WaitState>(), host_.as<HostLog>());
+void Waits::Await(const Flag* flag, uint64_t number, uint64_t about, Clock::duration limit,
+                  Stream& stream) {
+  const auto limit_ns = static_cast<uint64_t>(
+      std::max<int64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(limit).count(), 0));
+  Launch(AwaitKernel, OneThread(), stream, flag, number, about, limit_ns, state_.as<WaitState>(),
+         host_.as<HostLog>());
 }
 
 void Waits::Raise(Flag* flag, const Flag& becomes, Stream& stream, uint64_t* told) {
-  Launch(RaiseKernel, OneThread(), stream, flag, becomes, told, state_.as<WaitState>(), host_.as<HostLog>());
+  Launch(RaiseKernel, OneThread(), stream, flag, becomes, told, state_.as<WaitState>(),
+         host_.as<HostLog>());
 }
 
-void Waits::GiveUp() { __atomic_store_n(&host_.as<HostLog>()->gives_up, uint64_t{1}, __ATOMIC_RELEASE); }
+void Waits::GiveUp() {
+  __atomic_store_n(&host_.as<HostLog>()->gives_up, uint64_t{1}, __ATOMIC_RELEASE);
+}
 
 WaitLog Waits::log() const {
   const HostLog& log = *host_.as<HostLog>();

@@ -11,11 +11,13 @@ namespace lamina::cuda {
 
 class Gemm {
  public:
-  // libcublas, loaded by the first call in a process. Errors as Linear::Create's. Borrows the stream.
+  // libcublas, loaded by the first call in a process. Errors as Linear::Create's. Borrows the
+  // stream.
   static Result<std::unique_ptr<Gemm>> Create(Stream& stream);
   virtual ~Gemm() = default;
 
-  // y = x w^T, or y += x w^T with `add`, summed up in fp32. x: [rows, in] and w: [out, in] of `dtype`; y: [rows, out] fp32; device memory.
+  // y = x w^T, or y += x w^T with `add`, summed up in fp32. x: [rows, in] and w: [out, in] of
+  // `dtype`; y: [rows, out] fp32; device memory.
   struct Operands {
     const void* x = nullptr;
     const void* w = nullptr;

@@ -21,8 +21,8 @@ __device__ float LargestOf(const float* x, int64_t n) {
   return BlockMax<kThreads>(largest);
 }
 
-// A block for each row: high[r] and, unless null, low[r] of x[r] * 2^exponent; factors[r] = 2^-exponent. fp16 alone is scaled. high, low:
-// [rows, dim] of T.
+// A block for each row: high[r] and, unless null, low[r] of x[r] * 2^exponent; factors[r] =
+// 2^-exponent. fp16 alone is scaled. high, low: [rows, dim] of T.
 template <typename T>
 __global__ void SplitRows(const float* x, int64_t dim, T* high, T* low, float* factors) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * dim;
@@ -38,11 +38,14 @@ __global__ void SplitRows(const float* x, int64_t dim, T* high, T* low, float* f
   if (threadIdx.x == 0) factors[blockIdx.x] = ldexpf(1.0f, -exponent);
 }
 
-// y = (high + low) * factor of the row + bias, where low, factors and bias may be null. high may be y. Blocks: (rows, pieces of a row).
-__global__ void FinishRows(const float* high, const float* low, const float* factors, const float* bias, int64_t out, float* y) {
+// y = (high + low) * factor of the row + bias, where low, factors and bias may be null. high may be
+// y. Blocks: (rows, pieces of a row).
+__global__ void FinishRows(const float* high, const float* low, const float* factors,
+                           const float* bias, int64_t out, float* y) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * out;
   const float factor = factors == nullptr ? 1.0f : factors[blockIdx.x];
-  for (int64_t o = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x; o < out; o += static_cast<int64_t>(gridDim.y) * kThreads) {
+  for (int64_t o = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x; o < out;
+       o += static_cast<int64_t>(gridDim.y) * kThreads) {
     const float sum = low == nullptr ? high[row + o] : high[row + o] + low[row + o];
     y[row + o] = bias == nullptr ? sum * factor : fmaf(sum, factor, bias[o]);
   }
@@ -56,15 +59,21 @@ class GemmLinear final : public Linear {
   Status Allocate() {
     LAMINA_ASSIGN_OR_RETURN(gemm_, Gemm::Create(stream_));
     const int64_t parts = split() ? 2 : 1;
-    LAMINA_ASSIGN_OR_RETURN(x_, DeviceBuffer::Create(static_cast<size_t>(parts * limits_.max_rows * limits_.max_in_features) * 2));
-    LAMINA_ASSIGN_OR_RETURN(factors_, DeviceBuffer::Create(static_cast<size_t>(limits_.max_rows) * sizeof(float)));
+    LAMINA_ASSIGN_OR_RETURN(
+        x_, DeviceBuffer::Create(
+                static_cast<size_t>(parts * limits_.max_rows * limits_.max_in_features) * 2));
+    LAMINA_ASSIGN_OR_RETURN(
+        factors_, DeviceBuffer::Create(static_cast<size_t>(limits_.max_rows) * sizeof(float)));
     if (!split()) return OkStatus();
     const int64_t stacked = 2 * std::min(limits_.max_rows, kStackedRows);
-    LAMINA_ASSIGN_OR_RETURN(y_, DeviceBuffer::Create(static_cast<size_t>(stacked * limits_.max_out_features) * sizeof(float)));
+    LAMINA_ASSIGN_OR_RETURN(
+        y_, DeviceBuffer::Create(static_cast<size_t>(stacked * limits_.max_out_features) *
+                                 sizeof(float)));
     return OkStatus();
   }
 
-  void Run(const LinearWeights& weights, const float* x, int64_t rows, const float* bias, float* y) override {
+  void Run(const LinearWeights& weights, const float* x, int64_t rows, const float* bias,
+           float* y) override {
     if (rows == 0) return;
     switch (weights.dtype) {
       case DType::kF32:
@@ -77,7 +86,9 @@ class GemmLinear final : public Linear {
     }
   }
 
-  int64_t scratch_bytes() const override { return static_cast<int64_t>(x_.size_bytes() + factors_.size_bytes() + y_.size_bytes()); }
+  int64_t scratch_bytes() const override {
+    return static_cast<int64_t>(x_.size_bytes() + factors_.size_bytes() + y_.size_bytes());
+  }
 
  private:
   struct Sums {
@@ -90,12 +101,14 @@ class GemmLinear final : public Linear {
   bool split() const { return precision_ == LinearPrecision::kSplit; }
 
   template <typename T>
-  void RunHalf(const LinearWeights& weights, const float* x, int64_t rows, const float* bias, float* y) {
+  void RunHalf(const LinearWeights& weights, const float* x, int64_t rows, const float* bias,
+               float* y) {
     const int64_t in = weights.in_features, out = weights.out_features;
     T* const high = x_.as<T>();
     T* const low = split() ? high + rows * in : nullptr;
-    Launch(SplitRows<T>, {dim3(static_cast<unsigned>(rows)), dim3(kThreads), kBlockSumBytes<kThreads>}, stream_, x, in, high, low,
-           factors_.as<float>());
+    Launch(SplitRows<T>,
+           {dim3(static_cast<unsigned>(rows)), dim3(kThreads), kBlockSumBytes<kThreads>}, stream_,
+           x, in, high, low, factors_.as<float>());
     const float* const factors = std::is_same_v<T, F16> ? factors_.as<float>() : nullptr;
     if (split() && rows <= kStackedRows) {
       float* const sums = y_.as<float>();
@@ -108,14 +121,17 @@ class GemmLinear final : public Linear {
     if (factors != nullptr || bias != nullptr) Finish(rows, out, {y, nullptr, factors, bias}, y);
   }
 
-  void Multiply(const LinearWeights& weights, const void* x, int64_t rows, float* y, bool add = false) {
-    gemm_->Run({x, weights.data, weights.dtype, rows, weights.in_features, weights.out_features, y, add});
+  void Multiply(const LinearWeights& weights, const void* x, int64_t rows, float* y,
+                bool add = false) {
+    gemm_->Run(
+        {x, weights.data, weights.dtype, rows, weights.in_features, weights.out_features, y, add});
   }
 
   void Finish(int64_t rows, int64_t out, const Sums& sums, float* y) {
     const int64_t pieces = std::min<int64_t>((out + kThreads - 1) / kThreads, 64);
-    Launch(FinishRows, {dim3(static_cast<unsigned>(rows), static_cast<unsigned>(pieces)), dim3(kThreads), 0}, stream_, sums.high, sums.low,
-           sums.factors, sums.bias, out, y);
+    Launch(FinishRows,
+           {dim3(static_cast<unsigned>(rows), static_cast<unsigned>(pieces)), dim3(kThreads), 0},
+           stream_, sums.high, sums.low, sums.factors, sums.bias, out, y);
   }
 
   const LinearLimits limits_;
@@ -129,7 +145,8 @@ class GemmLinear final : public Linear {
 
 }  // namespace
 
-Result<std::unique_ptr<Linear>> Linear::Create(const LinearLimits& limits, LinearPrecision precision, Stream& stream) {
+Result<std::unique_ptr<Linear>> Linear::Create(const LinearLimits& limits,
+                                               LinearPrecision precision, Stream& stream) {
   auto linear = std::make_unique<GemmLinear>(limits, precision, stream);
   LAMINA_RETURN_IF_ERROR(linear->Allocate());
   return std::unique_ptr<Linear>(std::move(linear));

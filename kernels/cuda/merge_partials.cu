@@ -11,8 +11,10 @@ constexpr int kThreads = 128;
 // A block for each row and head.
 __global__ void MergeRows(PartialRows partials, int head_dim) {
   const int64_t head = static_cast<int64_t>(blockIdx.x) * gridDim.y + blockIdx.y;
-  const float lse = partials.lse[head], more_lse = partials.more_lse[head], max = fmaxf(lse, more_lse);
-  const float weight = expf(lse - max), more_weight = expf(more_lse - max), sum = weight + more_weight;
+  const float lse = partials.lse[head], more_lse = partials.more_lse[head],
+              max = fmaxf(lse, more_lse);
+  const float weight = expf(lse - max), more_weight = expf(more_lse - max),
+              sum = weight + more_weight;
   __syncthreads();  // lse is overwritten below
   if (more_lse == -INFINITY) return;
   for (int64_t i = head * head_dim + threadIdx.x; i < (head + 1) * head_dim; i += kThreads) {
@@ -25,7 +27,8 @@ __global__ void MergeRows(PartialRows partials, int head_dim) {
 
 }  // namespace
 
-void MergePartials(const PartialRows& partials, int64_t num_rows, int num_heads, int head_dim, Stream& stream) {
+void MergePartials(const PartialRows& partials, int64_t num_rows, int num_heads, int head_dim,
+                   Stream& stream) {
   if (num_rows == 0) return;
   const dim3 grid(static_cast<unsigned>(num_rows), static_cast<unsigned>(num_heads));
   Launch(MergeRows, {grid, dim3(kThreads), 0}, stream, partials, head_dim);

@@ -1,6 +1,8 @@
-// What kernels are written with: CUDA C++ by nvcc, or its emulation on the CPU by any C++ compiler. Included by .cu files only.
+// What kernels are written with: CUDA C++ by nvcc, or its emulation on the CPU by any C++ compiler.
+// Included by .cu files only.
 //
-// Kernels have dynamic shared memory only, no thread of a block returns before its last barrier, and blocks are multiples of a warp.
+// Kernels have dynamic shared memory only, no thread of a block returns before its last barrier,
+// and blocks are multiples of a warp.
 #pragma once
 
 #include <cstddef>
@@ -43,13 +45,15 @@ __device__ inline unsigned char* SharedMemory() {
 #endif
 }
 
-// Asynchronous copies from global to shared memory, which pass no register. Each thread waits for its own; a barrier makes them visible to
-// the others. Both ends are aligned to 16 bytes.
+// Asynchronous copies from global to shared memory, which pass no register. Each thread waits for
+// its own; a barrier makes them visible to the others. Both ends are aligned to 16 bytes.
 __device__ inline void CopyAsync16(void* shared, const void* global) {
 #if LAMINA_CUDA_EMULATED
   emulation::StartCopy(shared, global, 16);
 #else
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "l"(global)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(global)
                : "memory");
 #endif
 }
@@ -70,8 +74,8 @@ __device__ inline void WaitForCopies() {
 #endif
 }
 
-// Between devices, and between a device and the host: StoreRelease makes what this thread has seen or done visible to the whole system,
-// then writes; whoever reads that by LoadAcquire sees it all.
+// Between devices, and between a device and the host: StoreRelease makes what this thread has seen
+// or done visible to the whole system, then writes; whoever reads that by LoadAcquire sees it all.
 __device__ inline uint64_t LoadAcquire(const uint64_t* p) {
 #if LAMINA_CUDA_EMULATED
   return std::atomic_ref(*const_cast<uint64_t*>(p)).load(std::memory_order_acquire);
@@ -90,8 +94,8 @@ __device__ inline void StoreRelease(uint64_t value, uint64_t* p) {
 #endif
 }
 
-// The same memory may be mapped twice on a device, for each of two nodes: what was written by way of one mapping is read by way of the
-// other.
+// The same memory may be mapped twice on a device, for each of two nodes: what was written by way
+// of one mapping is read by way of the other.
 __device__ inline void FenceAliases() {
 #if !LAMINA_CUDA_EMULATED
   asm volatile("fence.proxy.alias;" ::: "memory");
@@ -127,20 +131,27 @@ inline float Load(const F16* p) { return ToFloat(*p); }
 inline void Store(float x, BF16* p) { *p = ToBF16(x); }
 inline void Store(float x, F16* p) { *p = ToF16(x); }
 #else
-__device__ inline float Load(const BF16* p) { return __uint_as_float(static_cast<unsigned>(p->bits) << 16); }
+__device__ inline float Load(const BF16* p) {
+  return __uint_as_float(static_cast<unsigned>(p->bits) << 16);
+}
 __device__ inline float Load(const F16* p) { return __half2float(__ushort_as_half(p->bits)); }
-__device__ inline void Store(float x, BF16* p) { p->bits = __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
+__device__ inline void Store(float x, BF16* p) {
+  p->bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
+}
 __device__ inline void Store(float x, F16* p) { p->bits = __half_as_ushort(__float2half_rn(x)); }
 #endif
 
-// E4M3 as base/dtype.h has it, so that every GPU stores the same bits. For single elements: vectors.cuh is faster.
+// E4M3 as base/dtype.h has it, so that every GPU stores the same bits. For single elements:
+// vectors.cuh is faster.
 __device__ inline float Load(const F8* p) { return ToFloat(*p); }
 __device__ inline void Store(float x, F8* p) { *p = ToF8(x); }
 
-// Element i of an array of `dtype`, which is not kF8, where which one it is costs little beside the rest.
+// Element i of an array of `dtype`, which is not kF8, where which one it is costs little beside the
+// rest.
 __device__ inline float LoadAs(const void* array, DType dtype, int64_t i) {
   if (dtype == DType::kF32) return static_cast<const float*>(array)[i];
-  return dtype == DType::kBF16 ? Load(static_cast<const BF16*>(array) + i) : Load(static_cast<const F16*>(array) + i);
+  return dtype == DType::kBF16 ? Load(static_cast<const BF16*>(array) + i)
+                               : Load(static_cast<const F16*>(array) + i);
 }
 __device__ inline void StoreAs(float x, void* array, DType dtype, int64_t i) {
   if (dtype == DType::kF32) {
@@ -170,23 +181,28 @@ __device__ inline float WarpSum(float x) {
   return x;
 }
 __device__ inline float WarpMax(float x) {
-  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, lanes));
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2)
+    x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, lanes));
   return x;
 }
 
 // Asks the stream to run `kernel`. A launch that the device refuses is the stream's failure.
 template <typename... Parameters, typename... Arguments>
-void Launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream& stream, Arguments... arguments) {
+void Launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream& stream,
+            Arguments... arguments) {
 #if LAMINA_CUDA_EMULATED
   const std::string refused = emulation::RefusedLaunch(shape.grid, shape.block, shape.shared_bytes);
-  if (!refused.empty()) return stream.Fail(InternalError("a kernel could not be launched: " + refused));
+  if (!refused.empty())
+    return stream.Fail(InternalError("a kernel could not be launched: " + refused));
   emulation::Enqueue(static_cast<cudaStream_t>(stream.handle()), [=] {
-    return emulation::RunGrid(shape.grid, shape.block, shape.shared_bytes, [&] { kernel(static_cast<Parameters>(arguments)...); });
+    return emulation::RunGrid(shape.grid, shape.block, shape.shared_bytes,
+                              [&] { kernel(static_cast<Parameters>(arguments)...); });
   });
 #else
   cudaError_t error = cudaSuccess;
   if (shape.shared_bytes > 48 << 10) {  // more has to be asked for
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(shape.shared_bytes));
   }
   if (error == cudaSuccess) {
     cudaLaunchConfig_t config = {};
@@ -198,7 +214,8 @@ void Launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream& str
   }
   if (error == cudaSuccess) return;
   cudaGetLastError();
-  stream.Fail(InternalError(std::string("a kernel could not be launched: ") + cudaGetErrorString(error)));
+  stream.Fail(
+      InternalError(std::string("a kernel could not be launched: ") + cudaGetErrorString(error)));
 #endif
 }
 

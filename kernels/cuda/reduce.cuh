@@ -9,7 +9,8 @@ namespace lamina::cuda {
 template <int kBlockThreads>
 inline constexpr size_t kBlockSumBytes = kBlockThreads / kWarpSize * sizeof(float);
 
-// The same bits in every thread, and in an order that depends on nothing else. All threads of the block call it; may be called again.
+// The same bits in every thread, and in an order that depends on nothing else. All threads of the
+// block call it; may be called again.
 template <int kBlockThreads>
 __device__ float BlockSum(float x) {
   static_assert(kBlockThreads % kWarpSize == 0);

@@ -21,6 +21,8 @@ inline void Keep(cudaError_t error, const char* what, Stream& stream) {
   if (error != cudaSuccess) stream.Fail(AsStatus(error, what));
 }
 
-inline cudaStream_t HandleOf(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
+inline cudaStream_t HandleOf(const Stream& stream) {
+  return static_cast<cudaStream_t>(stream.handle());
+}
 
 }  // namespace lamina::cuda

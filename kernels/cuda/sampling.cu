@@ -7,7 +7,8 @@
 namespace lamina::cuda {
 namespace {
 
-static_assert(static_cast<double>(kMaxSampledVocab) / kWeightUnit <= 0x1p63, "a row's weights are added up in 64 bits");
+static_assert(static_cast<double>(kMaxSampledVocab) / kWeightUnit <= 0x1p63,
+              "a row's weights are added up in 64 bits");
 
 __device__ uint32_t BitsOf(float x) {
 #if LAMINA_CUDA_EMULATED
@@ -42,10 +43,15 @@ __device__ uint32_t KeyOf(float logit) {
 __device__ float LogitOf(uint32_t key) { return FloatOf((key & kSign) != 0 ? key ^ kSign : ~key); }
 
 // Sorts by key, and of equal ones the lowest id is the greatest.
-__device__ uint64_t KeyAndId(uint32_t key, int64_t id) { return static_cast<uint64_t>(key) << 32 | static_cast<uint32_t>(~id); }
-__device__ TokenId IdOf(uint64_t key_and_id) { return static_cast<TokenId>(~static_cast<uint32_t>(key_and_id)); }
+__device__ uint64_t KeyAndId(uint32_t key, int64_t id) {
+  return static_cast<uint64_t>(key) << 32 | static_cast<uint32_t>(~id);
+}
+__device__ TokenId IdOf(uint64_t key_and_id) {
+  return static_cast<TokenId>(~static_cast<uint32_t>(key_and_id));
+}
 
-// Natural exponential of x <= 0: bit for bit that of kernels/cpu/simd_math.h, whose host's draws these are.
+// Natural exponential of x <= 0: bit for bit that of kernels/cpu/simd_math.h, whose host's draws
+// these are.
 __device__ float ExpOf(float x) {
   constexpr float kShift = 12582912.0f;
   x = x > -87.3f ? x : -87.3f;
@@ -68,7 +74,8 @@ struct Weights {
   float max;
   float scale;
   __device__ uint64_t operator()(float logit) const {
-    return static_cast<uint64_t>(ExpOf(Product(logit - max, scale)) * static_cast<float>(1 / kWeightUnit));
+    return static_cast<uint64_t>(ExpOf(Product(logit - max, scale)) *
+                                 static_cast<float>(1 / kWeightUnit));
   }
 };
 
@@ -98,25 +105,30 @@ __device__ Summary Summarise(const Row& row) {
   uint64_t greatest = 0, num_finite = 0;
   row.ForEachLogit([&](int64_t id, float logit) {
     if (logit == -INFINITY) return;
-    const uint64_t here = isnan(logit) || logit == INFINITY ? kNotANumber : KeyAndId(KeyOf(logit), id);
+    const uint64_t here =
+        isnan(logit) || logit == INFINITY ? kNotANumber : KeyAndId(KeyOf(logit), id);
     greatest = here > greatest ? here : greatest;
     ++num_finite;
   });
   greatest = LargestOfBlock(greatest);
   num_finite = SumOfBlock(num_finite);
   if (num_finite == 0 || greatest == kNotANumber) return {};
-  return {true, IdOf(greatest), LogitOf(static_cast<uint32_t>(greatest >> 32)), static_cast<int64_t>(num_finite)};
+  return {true, IdOf(greatest), LogitOf(static_cast<uint32_t>(greatest >> 32)),
+          static_cast<int64_t>(num_finite)};
 }
 
-// As lamina::Sample edits logits. Each value is replaced by the logit that was there, for UndoEdits.
+// As lamina::Sample edits logits. Each value is replaced by the logit that was there, for
+// UndoEdits.
 __device__ void ApplyEdits(const Row& row, const SampleRow& params, LogitEdit* edits) {
   const int n = params.num_biases;
   for (int i = static_cast<int>(threadIdx.x); i < n; i += kSearchThreads) {
     const TokenId token = edits[i].token;
-    if (i > 0 && edits[i - 1].token == token) continue;  // the first one's thread does all of a token's
+    // The first one's thread does all of a token's.
+    if (i > 0 && edits[i - 1].token == token) continue;
     const float before = row.logits[token];
     float logit = before;
-    for (int k = i; k < n && edits[k].token == token; ++k) logit = edits[k].value == -INFINITY ? -INFINITY : logit + edits[k].value;
+    for (int k = i; k < n && edits[k].token == token; ++k)
+      logit = edits[k].value == -INFINITY ? -INFINITY : logit + edits[k].value;
     row.logits[token] = logit;
     edits[i].value = before;
   }
@@ -125,7 +137,8 @@ __device__ void ApplyEdits(const Row& row, const SampleRow& params, LogitEdit* e
   for (int i = static_cast<int>(threadIdx.x); i < params.num_penalties; i += kSearchThreads) {
     float& logit = row.logits[edits[i].token];
     const float before = logit;
-    logit = before > 0 ? before / params.repetition_penalty : Product(before, params.repetition_penalty);
+    logit = before > 0 ? before / params.repetition_penalty
+                       : Product(before, params.repetition_penalty);
     logit -= edits[i].value;
     edits[i].value = before;
   }
@@ -149,14 +162,17 @@ __device__ void UndoEdits(const Row& row, const SampleRow& params, const LogitEd
 struct Kept {
   uint32_t key;
   int64_t last;
-  __device__ bool Has(uint32_t of, int64_t id) const { return of > key || (of == key && id <= last); }
+  __device__ bool Has(uint32_t of, int64_t id) const {
+    return of > key || (of == key && id <= last);
+  }
 };
 
 // Greater keys than `key`, and the first n of those that equal it, which `all` do.
 __device__ Kept KeepEqual(const Row& row, uint32_t key, uint64_t n, uint64_t all) {
   if (n >= all) return {key, row.vocab - 1};
   return {key, FindIndex(
-                   row.vocab, [&](int64_t id) { return uint64_t{row.key(id) == key}; }, [=](uint64_t) { return n; })};
+                   row.vocab, [&](int64_t id) { return uint64_t{row.key(id) == key}; },
+                   [=](uint64_t) { return n; })};
 }
 
 // The n largest. REQUIRES: 0 < n <= vocab.
@@ -175,14 +191,16 @@ __device__ Kept KeepLargest(const Row& row, uint64_t n) {
                 .key;
   }
   const KeyReached reached = FindKey(
-      row.vocab, [&](int64_t id) { return row.key(id); }, [=](uint32_t key) { return uint64_t{key >= least}; }, n);
+      row.vocab, [&](int64_t id) { return row.key(id); },
+      [=](uint32_t key) { return uint64_t{key >= least}; }, n);
   return KeepEqual(row, reached.key, n - reached.above, reached.equal);
 }
 
 // Of what is kept the fewest most likely tokens that together have top_p of it.
 __device__ Kept KeepTopP(const Row& row, const Weights& weight, float top_p, const Kept& kept) {
   uint64_t total = 0;
-  row.ForEachLogit([&](int64_t id, float logit) { total += kept.Has(KeyOf(logit), id) ? weight(logit) : 0; });
+  row.ForEachLogit(
+      [&](int64_t id, float logit) { total += kept.Has(KeyOf(logit), id) ? weight(logit) : 0; });
   total = SumOfBlock(total);
   const auto share = static_cast<uint64_t>(ceil(double{top_p} * static_cast<double>(total)));
   const uint64_t enough = share > 0 ? share : 1;
@@ -195,17 +213,21 @@ __device__ Kept KeepTopP(const Row& row, const Weights& weight, float top_p, con
   const KeyReached reached = FindKey(
       row.vocab, [&](int64_t id) { return row.key(id); }, amount_of, enough);
   const uint64_t each = weight(LogitOf(reached.key));
-  return KeepEqual(row, reached.key, (enough - reached.above + each - 1) / each, reached.equal / each);
+  return KeepEqual(row, reached.key, (enough - reached.above + each - 1) / each,
+                   reached.equal / each);
 }
 
 __device__ TokenId Draw(const Row& row, const SampleRow& params, const Summary& summary) {
   const Weights weight = {summary.max, params.inverse_temperature};
   Kept kept = {KeyOf(-INFINITY), -1};
-  if (params.top_k > 0 && params.top_k < summary.num_finite) kept = KeepLargest(row, static_cast<uint64_t>(params.top_k));
+  if (params.top_k > 0 && params.top_k < summary.num_finite)
+    kept = KeepLargest(row, static_cast<uint64_t>(params.top_k));
   if (params.top_p < 1) kept = KeepTopP(row, weight, params.top_p, kept);
   const uint32_t least = KeyOf(summary.max - params.min_p_distance);
   if (least > kept.key) kept = {least, row.vocab - 1};
-  const auto amount_at = [&](int64_t id) { return kept.Has(row.key(id), id) ? weight(row.logits[id]) : 0; };
+  const auto amount_at = [&](int64_t id) {
+    return kept.Has(row.key(id), id) ? weight(row.logits[id]) : 0;
+  };
   // The first token with more than random * total up to it.
   const auto enough_of = [&](uint64_t total) {
     const uint64_t more = static_cast<uint64_t>(params.random * static_cast<double>(total)) + 1;
@@ -222,7 +244,8 @@ __device__ void WriteTop(const Row& row, int64_t num, SampleOutput::Top* top) {
   if (threadIdx.x == 0) memory.low[0] = 0;
   __syncthreads();
   row.ForEachLogit([&](int64_t id, float logit) {
-    if (kept.Has(KeyOf(logit), id)) memory.of_thread[atomicAdd(&memory.low[0], 1)] = KeyAndId(KeyOf(logit), id);
+    if (kept.Has(KeyOf(logit), id))
+      memory.of_thread[atomicAdd(&memory.low[0], 1)] = KeyAndId(KeyOf(logit), id);
   });
   __syncthreads();
   if (threadIdx.x >= num) return;
@@ -233,7 +256,8 @@ __device__ void WriteTop(const Row& row, int64_t num, SampleOutput::Top* top) {
 }
 
 // Of raw logits.
-__device__ void WriteLogprobs(const Row& row, const Summary& summary, TokenId token, int32_t num, SampleOutput& output) {
+__device__ void WriteLogprobs(const Row& row, const Summary& summary, TokenId token, int32_t num,
+                              SampleOutput& output) {
   const Weights weight = {summary.max, 1.0f};
   const uint64_t chosen = KeyAndId(row.key(token), token);
   uint64_t sum = 0, num_before = 0;
@@ -254,7 +278,8 @@ __device__ void WriteLogprobs(const Row& row, const Summary& summary, TokenId to
 
 // A block for each row.
 __global__ void __launch_bounds__(kSearchThreads)
-    SampleRows(float* logits, int64_t vocab, const SampleRow* rows, LogitEdit* edits, SampleOutput* outputs) {
+    SampleRows(float* logits, int64_t vocab, const SampleRow* rows, LogitEdit* edits,
+               SampleOutput* outputs) {
   const SampleRow params = rows[blockIdx.x];
   const Row row = {logits + params.row * vocab, vocab};
   SampleOutput& output = outputs[blockIdx.x];
@@ -276,11 +301,12 @@ __global__ void __launch_bounds__(kSearchThreads)
 
 }  // namespace
 
-void SampleTokens(float* logits, int64_t vocab, const SampleRow* rows, int64_t num_rows, LogitEdit* edits, SampleOutput* outputs,
-                  Stream& stream) {
+void SampleTokens(float* logits, int64_t vocab, const SampleRow* rows, int64_t num_rows,
+                  LogitEdit* edits, SampleOutput* outputs, Stream& stream) {
   if (num_rows == 0) return;
-  Launch(SampleRows, {dim3(static_cast<unsigned>(num_rows)), dim3(kSearchThreads), sizeof(SearchMemory)}, stream, logits, vocab, rows,
-         edits, outputs);
+  Launch(SampleRows,
+         {dim3(static_cast<unsigned>(num_rows)), dim3(kSearchThreads), sizeof(SearchMemory)},
+         stream, logits, vocab, rows, edits, outputs);
 }
 
 }  // namespace lamina::cuda

@@ -1,10 +1,12 @@
-// From logits to tokens on a CUDA device: kernels/sampling.h, for all rows of a step in one launch. What the host has to do with it stands
-// in host/sampler.h.
+// From logits to tokens on a CUDA device: kernels/sampling.h, for all rows of a step in one launch.
+// What the host has to do with it stands in host/sampler.h.
 //
-// A row's result depends on nothing but the row, and is the same bits each time. Weights exp((logit - max) / temperature) are those of
-// lamina::Sample, cut to multiples of 2^-43; then all sums are exact. So the borders of the draw and of top-p are off by at most
-// vocab * 2^-43 of the likeliest token's weight (2e-8 of all, with a vocabulary of 128k), and the token is lamina::Sample's but for draws
-// that close to a border. Both are within 4e-6 of all from exact arithmetic. Logits are changed, sorted and filtered exactly.
+// A row's result depends on nothing but the row, and is the same bits each time. Weights exp((logit
+// - max) / temperature) are those of lamina::Sample, cut to multiples of 2^-43; then all sums are
+// exact. So the borders of the draw and of top-p are off by at most vocab * 2^-43 of the likeliest
+// token's weight (2e-8 of all, with a vocabulary of 128k), and the token is lamina::Sample's but
+// for draws that close to a border. Both are within 4e-6 of all from exact arithmetic. Logits are
+// changed, sorted and filtered exactly.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,8 @@ struct SampleRow {
   double random = 0;              // [0, 1)
   float inverse_temperature = 0;  // 0: greedy
   float top_p = 1;
-  float min_p_distance = std::numeric_limits<float>::infinity();  // from the largest logit: temperature * -log(min_p)
+  // From the largest logit: temperature * -log(min_p).
+  float min_p_distance = std::numeric_limits<float>::infinity();
   float repetition_penalty = 1;
   int32_t top_k = 0;
   int32_t num_logprobs = -1;  // at most kMaxTopLogprobs
@@ -51,9 +54,10 @@ struct SampleOutput {
   Top top[kMaxTopLogprobs];
 };
 
-// outputs[i] is what lamina::Sample makes of rows[i]. logits: [any, vocab] fp32; rows, outputs: [num_rows]; device memory. Overwrites
-// edits, and logits where there are edits. REQUIRES: no row of logits twice; 0 < vocab <= kMaxSampledVocab.
-void SampleTokens(float* logits, int64_t vocab, const SampleRow* rows, int64_t num_rows, LogitEdit* edits, SampleOutput* outputs,
-                  Stream& stream);
+// outputs[i] is what lamina::Sample makes of rows[i]. logits: [any, vocab] fp32; rows, outputs:
+// [num_rows]; device memory. Overwrites edits, and logits where there are edits. REQUIRES: no row
+// of logits twice; 0 < vocab <= kMaxSampledVocab.
+void SampleTokens(float* logits, int64_t vocab, const SampleRow* rows, int64_t num_rows,
+                  LogitEdit* edits, SampleOutput* outputs, Stream& stream);
 
 }  // namespace lamina::cuda

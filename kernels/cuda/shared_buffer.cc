@@ -39,7 +39,9 @@ template <typename Function>
 bool Find(const char* name, Function& function) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result{};
-  if (cudaGetDriverEntryPointByVersion(name, &found, kDriverVersion, cudaEnableDefault, &result) != cudaSuccess) cudaGetLastError();
+  if (cudaGetDriverEntryPointByVersion(name, &found, kDriverVersion, cudaEnableDefault, &result) !=
+      cudaSuccess)
+    cudaGetLastError();
   function = reinterpret_cast<Function>(found);
   return found != nullptr && result == cudaDriverEntryPointSuccess;
 }
@@ -47,12 +49,17 @@ bool Find(const char* name, Function& function) {
 // None: some of them is not there.
 std::optional<Driver> FindDriver() {
   Driver driver;
-  const bool found = Find("cuGetErrorString", driver.error_string) && Find("cuDeviceGetAttribute", driver.attribute) &&
-                     Find("cuMemGetAllocationGranularity", driver.granularity) && Find("cuMemCreate", driver.create) &&
-                     Find("cuMemRelease", driver.release) && Find("cuMemExportToShareableHandle", driver.to_descriptor) &&
-                     Find("cuMemImportFromShareableHandle", driver.from_descriptor) && Find("cuMemAddressReserve", driver.reserve) &&
-                     Find("cuMemAddressFree", driver.free_addresses) && Find("cuMemMap", driver.map) && Find("cuMemUnmap", driver.unmap) &&
-                     Find("cuMemSetAccess", driver.set_access) && Find("cuMemGetHandleForAddressRange", driver.to_range_handle);
+  const bool found = Find("cuGetErrorString", driver.error_string) &&
+                     Find("cuDeviceGetAttribute", driver.attribute) &&
+                     Find("cuMemGetAllocationGranularity", driver.granularity) &&
+                     Find("cuMemCreate", driver.create) && Find("cuMemRelease", driver.release) &&
+                     Find("cuMemExportToShareableHandle", driver.to_descriptor) &&
+                     Find("cuMemImportFromShareableHandle", driver.from_descriptor) &&
+                     Find("cuMemAddressReserve", driver.reserve) &&
+                     Find("cuMemAddressFree", driver.free_addresses) &&
+                     Find("cuMemMap", driver.map) && Find("cuMemUnmap", driver.unmap) &&
+                     Find("cuMemSetAccess", driver.set_access) &&
+                     Find("cuMemGetHandleForAddressRange", driver.to_range_handle);
   return found ? std::optional(driver) : std::nullopt;
 }
 
@@ -64,7 +71,9 @@ Result<const Driver*> TheDriver() {
 
 std::string Text(const Driver& driver, CUresult error) {
   const char* text = nullptr;
-  return driver.error_string(error, &text) == CUDA_SUCCESS && text != nullptr ? text : "error " + std::to_string(error);
+  return driver.error_string(error, &text) == CUDA_SUCCESS && text != nullptr
+             ? text
+             : "error " + std::to_string(error);
 }
 
 Result<int> CurrentDevice() {
@@ -86,10 +95,13 @@ Result<bool> Has(const Driver& driver, CUdevice_attribute attribute, int device)
 }
 
 Status CheckWaits(const Driver& driver, int device) {
-  LAMINA_ASSIGN_OR_RETURN(const bool ends_kernels, Has(driver, CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT, device));
-  if (ends_kernels) return Unimplemented("the device has a display, and its driver ends kernels that take long");
+  LAMINA_ASSIGN_OR_RETURN(const bool ends_kernels,
+                          Has(driver, CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT, device));
+  if (ends_kernels)
+    return Unimplemented("the device has a display, and its driver ends kernels that take long");
   const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
-  if (blocking != nullptr && std::string_view(blocking) == "1") return Unimplemented("CUDA_LAUNCH_BLOCKING is set");
+  if (blocking != nullptr && std::string_view(blocking) == "1")
+    return Unimplemented("CUDA_LAUNCH_BLOCKING is set");
   return OkStatus();
 }
 
@@ -104,7 +116,8 @@ struct Releases {
 
 Result<DeviceId> IdOfDevice(int device) {
   cudaDeviceProp properties;
-  LAMINA_RETURN_IF_ERROR(AsStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"));
+  LAMINA_RETURN_IF_ERROR(
+      AsStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"));
   DeviceId id;
   static_assert(sizeof(properties.uuid.bytes) == sizeof(id));
   std::memcpy(id.data(), properties.uuid.bytes, sizeof(id));
@@ -119,29 +132,38 @@ Result<bool> ProcessesShareDevice(int device) {
 Result<std::unique_ptr<SharedBuffer>> SharedBuffer::Create(size_t size_bytes) {
   LAMINA_ASSIGN_OR_RETURN(const Driver* const driver, TheDriver());
   LAMINA_ASSIGN_OR_RETURN(const int device, CurrentDevice());
-  LAMINA_ASSIGN_OR_RETURN(const bool has_descriptors,
-                          Has(*driver, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device));
-  if (!has_descriptors) return Unimplemented("the device cannot share its memory with other processes");
+  LAMINA_ASSIGN_OR_RETURN(
+      const bool has_descriptors,
+      Has(*driver, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device));
+  if (!has_descriptors)
+    return Unimplemented("the device cannot share its memory with other processes");
   LAMINA_RETURN_IF_ERROR(CheckWaits(*driver, device));
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = device;
-  LAMINA_ASSIGN_OR_RETURN(const bool for_nics, Has(*driver, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device));
+  LAMINA_ASSIGN_OR_RETURN(
+      const bool for_nics,
+      Has(*driver, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device));
   properties.allocFlags.gpuDirectRDMACapable = for_nics ? 1 : 0;
   size_t granularity = 0;
   CUresult error = driver->granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-  if (error != CUDA_SUCCESS) return Unimplemented("cuMemGetAllocationGranularity: " + Text(*driver, error));
+  if (error != CUDA_SUCCESS)
+    return Unimplemented("cuMemGetAllocationGranularity: " + Text(*driver, error));
   const size_t bytes = (size_bytes + granularity - 1) / granularity * granularity;
   CUmemGenericAllocationHandle handle = 0;
   error = driver->create(&handle, bytes, &properties, 0);
-  if (error == CUDA_ERROR_OUT_OF_MEMORY) return OutOfSpace("the device has no " + std::to_string(bytes) + " bytes of memory left to share");
+  if (error == CUDA_ERROR_OUT_OF_MEMORY)
+    return OutOfSpace("the device has no " + std::to_string(bytes) +
+                      " bytes of memory left to share");
   if (error != CUDA_SUCCESS) return Unimplemented("cuMemCreate: " + Text(*driver, error));
   const Releases released{*driver, handle};
   std::unique_ptr<SharedBuffer> buffer(new SharedBuffer);
-  error = driver->to_descriptor(&buffer->descriptor_, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-  if (error != CUDA_SUCCESS) return Unimplemented("cuMemExportToShareableHandle: " + Text(*driver, error));
+  error = driver->to_descriptor(&buffer->descriptor_, handle,
+                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  if (error != CUDA_SUCCESS)
+    return Unimplemented("cuMemExportToShareableHandle: " + Text(*driver, error));
   fcntl(buffer->descriptor_, F_SETFD, FD_CLOEXEC);
   LAMINA_RETURN_IF_ERROR(buffer->MapHandle(handle, bytes, device));
   if (for_nics) buffer->OpenToNics(device);
@@ -152,9 +174,11 @@ Result<std::unique_ptr<SharedBuffer>> SharedBuffer::Map(int descriptor, size_t s
   LAMINA_ASSIGN_OR_RETURN(const Driver* const driver, TheDriver());
   LAMINA_ASSIGN_OR_RETURN(const int device, CurrentDevice());
   CUmemGenericAllocationHandle handle = 0;
-  const CUresult error = driver->from_descriptor(&handle, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
-                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-  if (error != CUDA_SUCCESS) return InvalidArgument("cuMemImportFromShareableHandle: " + Text(*driver, error));
+  const CUresult error =
+      driver->from_descriptor(&handle, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
+                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  if (error != CUDA_SUCCESS)
+    return InvalidArgument("cuMemImportFromShareableHandle: " + Text(*driver, error));
   const Releases released{*driver, handle};
   std::unique_ptr<SharedBuffer> buffer(new SharedBuffer);
   LAMINA_RETURN_IF_ERROR(buffer->MapHandle(handle, size_bytes, device));
@@ -172,13 +196,15 @@ Status SharedBuffer::MapHandle(uint64_t handle, size_t size_bytes, int device) {
     return failed("cuMemAddressReserve", error);
   data_ = reinterpret_cast<std::byte*>(address);
   size_bytes_ = size_bytes;
-  if (const CUresult error = driver.map(address, size_bytes, 0, handle, 0); error != CUDA_SUCCESS) return failed("cuMemMap", error);
+  if (const CUresult error = driver.map(address, size_bytes, 0, handle, 0); error != CUDA_SUCCESS)
+    return failed("cuMemMap", error);
   mapped_ = true;
   CUmemAccessDesc access = {};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   access.location.id = device;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  if (const CUresult error = driver.set_access(address, size_bytes, &access, 1); error != CUDA_SUCCESS)
+  if (const CUresult error = driver.set_access(address, size_bytes, &access, 1);
+      error != CUDA_SUCCESS)
     return failed("cuMemSetAccess", error);
   return OkStatus();
 }
@@ -190,11 +216,14 @@ void SharedBuffer::OpenToNics(int device) {
     return value.ok() ? *value : 0;
   };
   reached_by_nics_ = attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) != 0 &&
-                     attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+                     attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >=
+                         CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
   if (!reached_by_nics_ || attribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) == 0) return;
   const CUresult error =
-      driver.to_range_handle(&dma_buf_, reinterpret_cast<CUdeviceptr>(data_), size_bytes_, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
-  if (error != CUDA_SUCCESS) dma_buf_ = -1;  // some systems have the attribute and no DMA-BUF: the address is left
+      driver.to_range_handle(&dma_buf_, reinterpret_cast<CUdeviceptr>(data_), size_bytes_,
+                             CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+  // Some systems have the attribute and no DMA-BUF: the address is left.
+  if (error != CUDA_SUCCESS) dma_buf_ = -1;
   if (dma_buf_ >= 0) fcntl(dma_buf_, F_SETFD, FD_CLOEXEC);
 }
 

@@ -1,9 +1,11 @@
-// Multiplication of small matrices by a whole warp: PTX's mma.sync.m16n8k16 and ldmatrix, of compute capability 8.0 and later.
+// Multiplication of small matrices by a whole warp: PTX's mma.sync.m16n8k16 and ldmatrix, of
+// compute capability 8.0 and later.
 //
 // Matrices are divided among the lanes. With major = lane / 4 and minor = lane % 4 * 2 a lane has
-//   a [16, 16]   (major, minor..+1), (major + 8, minor..+1), (major, minor + 8..+9), (major + 8, minor + 8..+9), two elements to a register
-//   b [16, 8]    (minor..+1, major), (minor + 8..+9, major)
-//   d [16, 8]    (major, minor), (major, minor + 1), (major + 8, minor), (major + 8, minor + 1), fp32
+//   a [16, 16]   (major, minor..+1), (major + 8, minor..+1), (major, minor + 8..+9), (major + 8,
+//   minor + 8..+9), two elements to a register b [16, 8]    (minor..+1, major), (minor + 8..+9,
+//   major) d [16, 8]    (major, minor), (major, minor + 1), (major + 8, minor), (major + 8, minor +
+//   1), fp32
 // (NVIDIA, "Parallel Thread Execution ISA", warp-level matrix instructions.)
 #pragma once
 
@@ -24,19 +26,21 @@ __device__ inline void MultiplyAdd(const uint32_t (&a)[4], const uint32_t (&b)[2
   emulation::MultiplyAdd<T>(a, b, d);
 #else
   if constexpr (std::is_same_v<T, BF16>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
 #endif
 }
 
-// Four matrices of 8 x 8 elements of 16 bits from shared memory: `row` of lane i is row i % 8 of matrix i / 8, aligned to 16 bytes. A lane
-// gets (major, minor..+1) of each.
+// Four matrices of 8 x 8 elements of 16 bits from shared memory: `row` of lane i is row i % 8 of
+// matrix i / 8, aligned to 16 bytes. A lane gets (major, minor..+1) of each.
 __device__ inline void LoadMatrices(const void* row, uint32_t (&matrix)[4]) {
 #if LAMINA_CUDA_EMULATED
   emulation::LoadMatrices(row, /*transposed=*/false, matrix);

@@ -1,5 +1,5 @@
-// What of a tile of K or V a warp multiplies at a time, from shared memory: a of MultiplyAdd (tensor_cores.cuh), 16 tokens of K by 16 dims,
-// or 16 dims of V by 16 tokens.
+// What of a tile of K or V a warp multiplies at a time, from shared memory: a of MultiplyAdd
+// (tensor_cores.cuh), 16 tokens of K by 16 dims, or 16 dims of V by 16 tokens.
 #pragma once
 
 #include "kernels/cuda/tensor_cores.cuh"
@@ -21,7 +21,8 @@ struct Fragments {
   __device__ static int TokenOfV(int lane) { return lane % 8 + lane / 16 * 8; }
   __device__ static int DimOfV(int lane) { return lane / 8 % 2 * 8; }
 
-  // Of a step's dims of K, a lane has those from FirstDim on, two, and two kDimsApart from them: its part of b must be the same.
+  // Of a step's dims of K, a lane has those from FirstDim on, two, and two kDimsApart from them:
+  // its part of b must be the same.
   __device__ static int FirstDim(int lane) { return lane % 4 * 2; }
   static constexpr int kDimsApart = 8;
   // The dim of V in row `row` of a.
@@ -38,9 +39,10 @@ struct Fragments {
   uint32_t words[4];
 };
 
-// Bytes are loaded as if two were one element of 16 bits, which costs no shared memory and no more bank conflicts, and become fp16 in
-// registers. A load is for two steps: of K 32 dims, where a lane has four beside each other of each step; of V 32 tokens, where it has two
-// dims of each, which go to different rows of a.
+// Bytes are loaded as if two were one element of 16 bits, which costs no shared memory and no more
+// bank conflicts, and become fp16 in registers. A load is for two steps: of K 32 dims, where a lane
+// has four beside each other of each step; of V 32 tokens, where it has two dims of each, which go
+// to different rows of a.
 template <>
 struct Fragments<F8> {
   using Multiplied = F16;
@@ -66,7 +68,8 @@ struct Fragments<F8> {
     for (int i = 0; i < 4; ++i) a[i] = HalvesOf(TokensOfDim(words[2 * step + i / 2], i % 2));
   }
 
-  // A word has two dims of a token, then the same of the next token: both tokens' byte of one of the dims.
+  // A word has two dims of a token, then the same of the next token: both tokens' byte of one of
+  // the dims.
   __device__ static uint32_t TokensOfDim(uint32_t word, int dim) {
     const uint32_t shifted = word >> 8 * dim;
     return (shifted & 0xffu) | (shifted >> 8 & 0xff00u);

@@ -1,5 +1,6 @@
-// fp32 as two values of 16 bits, x = high + low, for tensor cores: low leaves 2^-17 of x with bf16. fp16 has few exponents, so what is
-// split is scaled to its upper end first, where low leaves 2^-22 of the largest element.
+// fp32 as two values of 16 bits, x = high + low, for tensor cores: low leaves 2^-17 of x with bf16.
+// fp16 has few exponents, so what is split is scaled to its upper end first, where low leaves 2^-22
+// of the largest element.
 #pragma once
 
 #include <math.h>
@@ -10,7 +11,8 @@
 
 namespace lamina::cuda {
 
-// The power of two that brings `largest` to [2^14, 2^15), where fp16 has room above and all of its bits far below.
+// The power of two that brings `largest` to [2^14, 2^15), where fp16 has room above and all of its
+// bits far below.
 __device__ inline int ExponentFor(float largest) {
   if (!(largest > 0) || isinf(largest)) return 0;
   const int exponent = ilogbf(largest);

@@ -1,4 +1,5 @@
-// Eight elements at a time: 16 bytes of a 16-bit type, which is what one load of a thread takes, and 8 bytes of F8.
+// Eight elements at a time: 16 bytes of a 16-bit type, which is what one load of a thread takes,
+// and 8 bytes of F8.
 #pragma once
 
 #include "kernels/cuda/platform.cuh"
@@ -33,7 +34,9 @@ __device__ inline float AsFloat(uint32_t bits) {
 }
 
 #if !LAMINA_CUDA_EMULATED
-__device__ inline __half2 AsHalves(uint32_t bits) { return *reinterpret_cast<const __half2*>(&bits); }
+__device__ inline __half2 AsHalves(uint32_t bits) {
+  return *reinterpret_cast<const __half2*>(&bits);
+}
 #endif
 
 // Two elements of F8, the lower half of `pair`, as two of F16 beside each other: exact.
@@ -46,10 +49,13 @@ __device__ inline uint32_t HalvesOf(uint32_t pair) {
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(pair)));
   return halves;
 #else
-  // The same bits, further left, are 2^-8 of it in F16, below its normal numbers too. But 480 there is NaN here.
+  // The same bits, further left, are 2^-8 of it in F16, below its normal numbers too. But 480 there
+  // is NaN here.
   const uint32_t apart = __byte_perm(pair, 0, 0x1404);
-  const __half2 scaled = __hmul2(AsHalves((apart & 0x80008000u) | (apart & 0x7f007f00u) >> 1), AsHalves(0x5c005c00u));
-  return *reinterpret_cast<const uint32_t*>(&scaled) | __heq2_mask(__habs2(scaled), AsHalves(0x5f805f80u));
+  const __half2 scaled =
+      __hmul2(AsHalves((apart & 0x80008000u) | (apart & 0x7f007f00u) >> 1), AsHalves(0x5c005c00u));
+  return *reinterpret_cast<const uint32_t*>(&scaled) |
+         __heq2_mask(__habs2(scaled), AsHalves(0x5f805f80u));
 #endif
 }
 
@@ -66,7 +72,8 @@ __device__ inline void LoadVector(const F16* p, float (&x)[kVector]) {
   const Words4 words = *reinterpret_cast<const Words4*>(p);
   LAMINA_UNROLL
   for (int i = 0; i < 4; ++i) {
-    const F16 low = {static_cast<uint16_t>(words.word[i])}, high = {static_cast<uint16_t>(words.word[i] >> 16)};
+    const F16 low = {static_cast<uint16_t>(words.word[i])},
+              high = {static_cast<uint16_t>(words.word[i] >> 16)};
     x[2 * i] = Load(&low);
     x[2 * i + 1] = Load(&high);
   }
@@ -90,7 +97,8 @@ __device__ inline void LoadVector(const float* p, float (&x)[kVector]) {
   }
 }
 
-// Copies kCopied elements of T to shared memory (platform.cuh): eight, or 16 bytes if these are more.
+// Copies kCopied elements of T to shared memory (platform.cuh): eight, or 16 bytes if these are
+// more.
 template <typename T>
 inline constexpr int kCopied = sizeof(T) == 1 ? 16 : kVector;
 template <typename T>

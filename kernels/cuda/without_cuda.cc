@@ -6,7 +6,8 @@ namespace {
 
 Status WithoutCuda() {
   return Unimplemented(
-      "this program was built without CUDA; build it where nvcc is installed, or with -DLAMINA_CUDA=ON to see what is missing");
+      "this program was built without CUDA; build it where nvcc is installed, or with "
+      "-DLAMINA_CUDA=ON to see what is missing");
 }
 
 }  // namespace

@@ -13,12 +13,15 @@ namespace {
 // One row and head: out and log-sum-exp over its tokens in two passes.
 void AttendHead(const AttentionShape& shape, const KvView& kv, const AttentionRow& row, int head) {
   const int kv_head = head / shape.group();
-  const auto at = [&](int64_t token) { return kv_head * kv.head_stride + int64_t{row.slots[token]} * kv.slot_stride; };
+  const auto at = [&](int64_t token) {
+    return kv_head * kv.head_stride + int64_t{row.slots[token]} * kv.slot_stride;
+  };
   std::vector<double> weights(static_cast<size_t>(row.num_tokens));
   double max = -std::numeric_limits<double>::infinity(), sum = 0;
   for (int64_t t = 0; t < row.num_tokens; ++t) {
     double score = 0;
-    for (int d = 0; d < shape.head_dim; ++d) score += double{row.q[head * shape.head_dim + d]} * At(kv.k, kv.dtype, at(t) + d);
+    for (int d = 0; d < shape.head_dim; ++d)
+      score += double{row.q[head * shape.head_dim + d]} * At(kv.k, kv.dtype, at(t) + d);
     score *= shape.scale;
     if (shape.soft_cap > 0) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
     weights[static_cast<size_t>(t)] = score;
@@ -27,8 +30,10 @@ void AttendHead(const AttentionShape& shape, const KvView& kv, const AttentionRo
   for (double& w : weights) sum += w = std::exp(w - max);
   for (int d = 0; d < shape.head_dim; ++d) {
     double value = 0;
-    for (int64_t t = 0; t < row.num_tokens; ++t) value += weights[static_cast<size_t>(t)] * At(kv.v, kv.dtype, at(t) + d);
-    row.out[head * shape.head_dim + d] = row.num_tokens == 0 ? 0.0f : static_cast<float>(value / sum);
+    for (int64_t t = 0; t < row.num_tokens; ++t)
+      value += weights[static_cast<size_t>(t)] * At(kv.v, kv.dtype, at(t) + d);
+    row.out[head * shape.head_dim + d] =
+        row.num_tokens == 0 ? 0.0f : static_cast<float>(value / sum);
   }
   if (row.lse != nullptr) row.lse[head] = static_cast<float>(max + std::log(sum));
 }
@@ -36,7 +41,8 @@ void AttendHead(const AttentionShape& shape, const KvView& kv, const AttentionRo
 }  // namespace
 
 float At(const void* array, DType dtype, int64_t i) {
-  const auto* p = static_cast<const std::byte*>(array) + i * static_cast<int64_t>(ElementSize(dtype));
+  const auto* p =
+      static_cast<const std::byte*>(array) + i * static_cast<int64_t>(ElementSize(dtype));
   if (dtype == DType::kF32) {
     float x;
     std::memcpy(&x, p, sizeof(x));
@@ -48,12 +54,14 @@ float At(const void* array, DType dtype, int64_t i) {
   return dtype == DType::kBF16 ? ToFloat(BF16{bits}) : ToFloat(F16{bits});
 }
 
-void Linear(const void* weights, DType dtype, const LinearShape& shape, const float* x, const float* bias, float* y) {
+void Linear(const void* weights, DType dtype, const LinearShape& shape, const float* x,
+            const float* bias, float* y) {
   for (int64_t r = 0; r < shape.rows; ++r) {
     for (int64_t o = 0; o < shape.out_features; ++o) {
       float sum = 0;
       for (int64_t i = 0; i < shape.in_features; ++i) {
-        sum = std::fma(x[r * shape.in_features + i], At(weights, dtype, o * shape.in_features + i), sum);
+        sum = std::fma(x[r * shape.in_features + i], At(weights, dtype, o * shape.in_features + i),
+                       sum);
       }
       y[r * shape.out_features + o] = bias == nullptr ? sum : sum + bias[o];
     }
@@ -66,7 +74,8 @@ void Attention(const AttentionShape& shape, const KvView& kv, std::span<const At
   }
 }
 
-void Embedding(const void* table, DType dtype, int64_t dim, std::span<const TokenId> tokens, float* y) {
+void Embedding(const void* table, DType dtype, int64_t dim, std::span<const TokenId> tokens,
+               float* y) {
   for (TokenId token : tokens) {
     for (int64_t d = 0; d < dim; ++d) *y++ = At(table, dtype, token * dim + d);
   }
@@ -77,27 +86,32 @@ void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64
     double squares = 0;
     for (int64_t d = 0; d < dim; ++d) squares += double{x[r * dim + d]} * x[r * dim + d];
     const double scale = 1 / std::sqrt(squares / static_cast<double>(dim) + eps);
-    for (int64_t d = 0; d < dim; ++d) y[r * dim + d] = static_cast<float>(x[r * dim + d] * scale * weight[d]);
+    for (int64_t d = 0; d < dim; ++d)
+      y[r * dim + d] = static_cast<float>(x[r * dim + d] * scale * weight[d]);
   }
 }
 
-void LayerNorm(const float* x, const LayerNormWeights& weights, float eps, int64_t rows, int64_t dim, float* y) {
+void LayerNorm(const float* x, const LayerNormWeights& weights, float eps, int64_t rows,
+               int64_t dim, float* y) {
   for (int64_t r = 0; r < rows; ++r, x += dim, y += dim) {
     double mean = 0, squares = 0;
     for (int64_t d = 0; d < dim; ++d) mean += x[d] / static_cast<double>(dim);
     for (int64_t d = 0; d < dim; ++d) squares += (x[d] - mean) * (x[d] - mean);
     const double scale = 1 / std::sqrt(squares / static_cast<double>(dim) + eps);
-    for (int64_t d = 0; d < dim; ++d) y[d] = static_cast<float>((x[d] - mean) * scale * weights.weight[d] + weights.bias[d]);
+    for (int64_t d = 0; d < dim; ++d)
+      y[d] = static_cast<float>((x[d] - mean) * scale * weights.weight[d] + weights.bias[d]);
   }
 }
 
-void Rope(const float* x, std::span<const int32_t> positions, std::span<const float> inv_freq, const RopeShape& shape, float* y) {
+void Rope(const float* x, std::span<const int32_t> positions, std::span<const float> inv_freq,
+          const RopeShape& shape, float* y) {
   const int half = shape.rotary_dim / 2;
   for (int32_t position : positions) {
     for (int h = 0; h < shape.num_heads; ++h, x += shape.head_dim, y += shape.head_dim) {
       for (int j = 0; j < half; ++j) {
         const double angle = static_cast<float>(position) * inv_freq[static_cast<size_t>(j)];
-        const int first = shape.interleaved ? 2 * j : j, second = shape.interleaved ? 2 * j + 1 : j + half;
+        const int first = shape.interleaved ? 2 * j : j,
+                  second = shape.interleaved ? 2 * j + 1 : j + half;
         const double a = x[first], b = x[second];
         y[first] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
         y[second] = static_cast<float>(b * std::cos(angle) + a * std::sin(angle));
@@ -108,19 +122,22 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
 }
 
 void SiluMul(const float* gate, const float* up, int64_t n, float* y) {
-  for (int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(gate[i] / (1 + std::exp(-double{gate[i]})) * up[i]);
+  for (int64_t i = 0; i < n; ++i)
+    y[i] = static_cast<float>(gate[i] / (1 + std::exp(-double{gate[i]})) * up[i]);
 }
 
 void GeluMul(const float* gate, const float* up, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) {
     const double x = gate[i];
-    const double gelu = x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    const double gelu =
+        x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
     y[i] = static_cast<float>(gelu * up[i]);
   }
 }
 
 void Gelu(const float* x, int64_t n, float* y) {
-  for (int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(double{x[i]} / 2 * std::erfc(-double{x[i]} / std::numbers::sqrt2));
+  for (int64_t i = 0; i < n; ++i)
+    y[i] = static_cast<float>(double{x[i]} / 2 * std::erfc(-double{x[i]} / std::numbers::sqrt2));
 }
 
 void Relu(const float* x, int64_t n, float* y) {

@@ -11,8 +11,8 @@
 namespace lamina {
 namespace {
 
-// A compute node that is alive sends a layer's message within a step's time, however long its prompts are; one that is not is noticed much
-// earlier.
+// A compute node that is alive sends a layer's message within a step's time, however long its
+// prompts are; one that is not is noticed much earlier.
 constexpr auto kMessageLimit = std::chrono::seconds(60);
 
 constexpr size_t kLayersByPosts = 2;  // so that the next one waits already when a reply leaves
@@ -22,15 +22,19 @@ constexpr size_t kMaxScratchBytes = size_t{256} << 20;
 
 }  // namespace
 
-Result<std::unique_ptr<AheadAttention>> CudaAheadAttention::Create(const AttentionShape& shape, const WireShape& wire, cuda::KvCache& cache,
-                                                                   cuda::StagedStream& uploads, std::function<void()> write_collected) {
-  std::unique_ptr<CudaAheadAttention> ahead(new CudaAheadAttention(shape, wire, cache, uploads, std::move(write_collected)));
+Result<std::unique_ptr<AheadAttention>> CudaAheadAttention::Create(
+    const AttentionShape& shape, const WireShape& wire, cuda::KvCache& cache,
+    cuda::StagedStream& uploads, std::function<void()> write_collected) {
+  std::unique_ptr<CudaAheadAttention> ahead(
+      new CudaAheadAttention(shape, wire, cache, uploads, std::move(write_collected)));
   uploads.Enter();
   LAMINA_ASSIGN_OR_RETURN(ahead->device_, cuda::IdOfDevice(uploads.device()));
-  LAMINA_ASSIGN_OR_RETURN(ahead->window_, cuda::SharedBuffer::Create(wire.decode_areas_bytes() + wire.compute_window_bytes()));
+  LAMINA_ASSIGN_OR_RETURN(ahead->window_, cuda::SharedBuffer::Create(wire.decode_areas_bytes() +
+                                                                     wire.compute_window_bytes()));
   cuda::FillOnDevice(ahead->window_->data(), 0, ahead->window_->size_bytes(), uploads.stream());
   LAMINA_RETURN_IF_ERROR(uploads.Synchronize());
-  for (int batch = 0; batch < wire.num_batches; ++batch) LAMINA_RETURN_IF_ERROR(ahead->CreateLane());
+  for (int batch = 0; batch < wire.num_batches; ++batch)
+    LAMINA_RETURN_IF_ERROR(ahead->CreateLane());
   return std::unique_ptr<AheadAttention>(std::move(ahead));
 }
 
@@ -40,9 +44,14 @@ Status CudaAheadAttention::CreateLane() {
   LAMINA_ASSIGN_OR_RETURN(lane.waits, cuda::Waits::Create(uploads_.stream()));
   LAMINA_ASSIGN_OR_RETURN(lane.uploaded, cuda::Event::Create());
   const int64_t longest = cache_.capacity_tokens();
-  const size_t scratch = std::min(cuda::AttentionScratchBytes(shape_, wire_.max_rows, longest), kMaxScratchBytes);
-  LAMINA_ASSIGN_OR_RETURN(lane.scratch, cuda::DeviceBuffer::Create(std::max(scratch, cuda::LeastAttentionScratchBytes(shape_, longest))));
-  LAMINA_ASSIGN_OR_RETURN(lane.stored, cuda::DeviceBuffer::Create(static_cast<size_t>(wire_.max_rows) * sizeof(TokenSlot)));
+  const size_t scratch =
+      std::min(cuda::AttentionScratchBytes(shape_, wire_.max_rows, longest), kMaxScratchBytes);
+  LAMINA_ASSIGN_OR_RETURN(
+      lane.scratch, cuda::DeviceBuffer::Create(
+                        std::max(scratch, cuda::LeastAttentionScratchBytes(shape_, longest))));
+  LAMINA_ASSIGN_OR_RETURN(
+      lane.stored,
+      cuda::DeviceBuffer::Create(static_cast<size_t>(wire_.max_rows) * sizeof(TokenSlot)));
   return OkStatus();
 }
 
@@ -54,22 +63,26 @@ CudaAheadAttention::~CudaAheadAttention() {
 }
 
 DeviceWindow CudaAheadAttention::window() const {
-  return {window_->descriptor(), window_->size_bytes(), device_, window_->reached_by_nics() ? window_->data() : nullptr,
-          window_->dma_buf()};
+  return {window_->descriptor(), window_->size_bytes(), device_,
+          window_->reached_by_nics() ? window_->data() : nullptr, window_->dma_buf()};
 }
 
 Status CudaAheadAttention::Join(const DeviceWindow& peer) {
   uploads_.Enter();
   if (peer.bytes < wire_.compute_window_bytes())
-    return InvalidArgument("the compute node's device window has only " + std::to_string(peer.bytes) + " bytes");
-  LAMINA_ASSIGN_OR_RETURN(peer_window_, peer.descriptor < 0
-                                            ? cuda::PeerWindow::ByPosts(window_->data() + wire_.decode_areas_bytes(), wire_.num_batches)
-                                            : cuda::PeerWindow::Map(peer.descriptor, peer.bytes));
+    return InvalidArgument("the compute node's device window has only " +
+                           std::to_string(peer.bytes) + " bytes");
+  LAMINA_ASSIGN_OR_RETURN(
+      peer_window_, peer.descriptor < 0
+                        ? cuda::PeerWindow::ByPosts(window_->data() + wire_.decode_areas_bytes(),
+                                                    wire_.num_batches)
+                        : cuda::PeerWindow::Map(peer.descriptor, peer.bytes));
   cache_.WriteFromHostBy(uploads_);
   return OkStatus();
 }
 
-Result<std::span<const TokenSlot>> CudaAheadAttention::Claim(SequenceId sequence, int64_t num_tokens, StepId step) {
+Result<std::span<const TokenSlot>> CudaAheadAttention::Claim(SequenceId sequence,
+                                                             int64_t num_tokens, StepId step) {
   LAMINA_RETURN_IF_ERROR(cache_.ClaimAll(sequence, num_tokens, step));
   return cache_.Readable(num_layers() - 1, sequence, num_tokens);
 }
@@ -79,7 +92,8 @@ void CudaAheadAttention::Attend(const AheadStep& step) {
   uploads_.Enter();
   write_collected_();
   if (lane.tables.size() < step.tables.size()) lane.tables.resize(step.tables.size());
-  for (size_t kind = 0; kind < step.tables.size(); ++kind) lane.tables[kind].Upload(step.tables[kind], uploads_);
+  for (size_t kind = 0; kind < step.tables.size(); ++kind)
+    lane.tables[kind].Upload(step.tables[kind], uploads_);
   uploads_.Copy(step.stored.data(), step.stored.size() * sizeof(TokenSlot), lane.stored.data());
   lane.uploaded->Record(uploads_.stream());
   lane.uploaded->HoldBack(*lane.stream);
@@ -92,25 +106,28 @@ void CudaAheadAttention::Attend(const AheadStep& step) {
   AskLayers(step.batch);
 }
 
-// By posts only so many that replies have to leave for more: launches behind a wait have a limit, at which this thread would stand still
-// and post nothing.
+// By posts only so many that replies have to leave for more: launches behind a wait have a limit,
+// at which this thread would stand still and post nothing.
 void CudaAheadAttention::AskLayers(int batch) {
   Lane& lane = lanes_[static_cast<size_t>(batch)];
   const std::byte* const q = Message(batch) + sizeof(cuda::Flag);
   const std::byte* const k = q + lane.rows * wire_.q_row_bytes();
   std::byte* const out = Reply(batch) + sizeof(cuda::Flag);
-  for (; lane.next_layer < num_layers() && peer_window_->num_carried(batch) < kLayersByPosts; ++lane.next_layer) {
+  for (; lane.next_layer < num_layers() && peer_window_->num_carried(batch) < kLayersByPosts;
+       ++lane.next_layer) {
     const int layer = lane.next_layer;
     Await(lane, batch);
-    cuda::WriteKv(k, k + lane.rows_stored * wire_.kv_row_bytes(), wire_.kv_dtype, lane.stored.as<TokenSlot>(),
-                  static_cast<int64_t>(lane.rows_stored), wire_.num_kv_heads, wire_.head_dim, cache_.Place(layer), *lane.stream);
+    cuda::WriteKv(k, k + lane.rows_stored * wire_.kv_row_bytes(), wire_.kv_dtype,
+                  lane.stored.as<TokenSlot>(), static_cast<int64_t>(lane.rows_stored),
+                  wire_.num_kv_heads, wire_.head_dim, cache_.Place(layer), *lane.stream);
     cuda::AttentionBatch attended;
     attended.q = q;
     attended.q_dtype = wire_.wire_dtype;
     attended.out = out;
     attended.out_dtype = wire_.wire_dtype;
     attended.lse = reinterpret_cast<float*>(out + lane.rows * wire_.q_row_bytes());
-    lane.tables[static_cast<size_t>(lane.kind_of_layer[static_cast<size_t>(layer)])].FillIn(attended);
+    lane.tables[static_cast<size_t>(lane.kind_of_layer[static_cast<size_t>(layer)])].FillIn(
+        attended);
     cuda::Attention(shape_, cache_.View(layer), attended, lane.scratch, *lane.stream);
     Raise(lane, batch, lane.rows * (wire_.q_row_bytes() + wire_.lse_row_bytes()), {lane.number});
   }
@@ -119,26 +136,32 @@ void CudaAheadAttention::AskLayers(int batch) {
 
 void CudaAheadAttention::Await(Lane& lane, int batch) {
   lane.waits->Await(reinterpret_cast<const cuda::Flag*>(Message(batch)), ++lane.number,
-                    AboutMessage(lane.step.value, lane.rows, lane.rows_stored), kMessageLimit, *lane.stream);
+                    AboutMessage(lane.step.value, lane.rows, lane.rows_stored), kMessageLimit,
+                    *lane.stream);
 }
 
-void CudaAheadAttention::Raise(Lane& lane, int batch, size_t payload_bytes, const cuda::Flag& becomes) {
-  peer_window_->Raise(batch, wire_.reply_offset(batch), payload_bytes, becomes, *lane.waits, *lane.stream);
+void CudaAheadAttention::Raise(Lane& lane, int batch, size_t payload_bytes,
+                               const cuda::Flag& becomes) {
+  peer_window_->Raise(batch, wire_.reply_offset(batch), payload_bytes, becomes, *lane.waits,
+                      *lane.stream);
 }
 
 Result<bool> CudaAheadAttention::Carry(Endpoint& compute_node) {
-  LAMINA_ASSIGN_OR_RETURN(const bool any, peer_window_->Carry([&](std::span<const std::byte> message, size_t offset) {
-    return PostToDevice(compute_node, message, offset, 0);
-  }));
+  LAMINA_ASSIGN_OR_RETURN(
+      const bool any, peer_window_->Carry([&](std::span<const std::byte> message, size_t offset) {
+        return PostToDevice(compute_node, message, offset, 0);
+      }));
   if (!any || gave_up()) return any;
   uploads_.Enter();
   for (size_t batch = 0; batch < lanes_.size(); ++batch) {
-    if (lanes_[batch].next_layer < static_cast<int>(lanes_[batch].kind_of_layer.size())) AskLayers(static_cast<int>(batch));
+    if (lanes_[batch].next_layer < static_cast<int>(lanes_[batch].kind_of_layer.size()))
+      AskLayers(static_cast<int>(batch));
   }
   return any;
 }
 
-// Nothing else would ever tell that a launch was refused: the flag behind it is raised all the same.
+// Nothing else would ever tell that a launch was refused: the flag behind it is raised all the
+// same.
 void CudaAheadAttention::RequireAsked(Lane& lane) {
   cuda::RequireOk(lane.stream->TakeFailure(), uploads_.device());
   cuda::RequireOk(uploads_.stream().TakeFailure(), uploads_.device());
@@ -158,7 +181,8 @@ void CudaAheadAttention::Refuse(const AheadStep& step, size_t num_rows, const St
   lane.kind_of_layer.clear();  // nothing is left to ask for
   for (int layer = 0; layer < num_layers(); ++layer) {
     Await(lane, step.batch);
-    Raise(lane, step.batch, bytes, {lane.number, 0, static_cast<uint32_t>(why.code()), static_cast<uint32_t>(bytes)});
+    Raise(lane, step.batch, bytes,
+          {lane.number, 0, static_cast<uint32_t>(why.code()), static_cast<uint32_t>(bytes)});
   }
   RequireAsked(lane);
 }

@@ -1,4 +1,5 @@
-// AheadAttention on a GPU: kernels that wait for flags, each batch in a stream of its own, so that none waits behind another's.
+// AheadAttention on a GPU: kernels that wait for flags, each batch in a stream of its own, so that
+// none waits behind another's.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +19,18 @@
 
 namespace lamina {
 
-// While kernels wait, this host must not wait for them: they may wait for a message that the compute node sends only after it has heard
-// from this host. So what it writes and uploads goes through `uploads`, a stream that never waits, and nothing is freed meanwhile.
+// While kernels wait, this host must not wait for them: they may wait for a message that the
+// compute node sends only after it has heard from this host. So what it writes and uploads goes
+// through `uploads`, a stream that never waits, and nothing is freed meanwhile.
 class CudaAheadAttention final : public AheadAttention {
  public:
-  // Everything is borrowed. `write_collected` sees to it that all K and V that have come are written or on their way, by `uploads`. Errors
-  // as cuda::SharedBuffer::Create and cuda::DeviceBuffer::Create.
-  static Result<std::unique_ptr<AheadAttention>> Create(const AttentionShape& shape, const WireShape& wire, cuda::KvCache& cache,
-                                                        cuda::StagedStream& uploads, std::function<void()> write_collected);
+  // Everything is borrowed. `write_collected` sees to it that all K and V that have come are
+  // written or on their way, by `uploads`. Errors as cuda::SharedBuffer::Create and
+  // cuda::DeviceBuffer::Create.
+  static Result<std::unique_ptr<AheadAttention>> Create(const AttentionShape& shape,
+                                                        const WireShape& wire, cuda::KvCache& cache,
+                                                        cuda::StagedStream& uploads,
+                                                        std::function<void()> write_collected);
   ~CudaAheadAttention() override;
 
   DeviceWindow window() const override;
@@ -33,7 +38,8 @@ class CudaAheadAttention final : public AheadAttention {
   Result<bool> Carry(Endpoint& compute_node) override;
   bool carries() const override { return peer_window_ != nullptr && peer_window_->carries(); }
   int num_layers() const override { return cache_.shape().num_layers; }
-  Result<std::span<const TokenSlot>> Claim(SequenceId sequence, int64_t num_tokens, StepId step) override;
+  Result<std::span<const TokenSlot>> Claim(SequenceId sequence, int64_t num_tokens,
+                                           StepId step) override;
   void Attend(const AheadStep& step) override;
   void Refuse(const AheadStep& step, size_t num_rows, const Status& why) override;
   void GiveUp() override;
@@ -58,9 +64,13 @@ class CudaAheadAttention final : public AheadAttention {
     int next_layer = 0;
   };
 
-  CudaAheadAttention(const AttentionShape& shape, const WireShape& wire, cuda::KvCache& cache, cuda::StagedStream& uploads,
-                     std::function<void()> write_collected)
-      : shape_(shape), wire_(wire), cache_(cache), uploads_(uploads), write_collected_(std::move(write_collected)) {}
+  CudaAheadAttention(const AttentionShape& shape, const WireShape& wire, cuda::KvCache& cache,
+                     cuda::StagedStream& uploads, std::function<void()> write_collected)
+      : shape_(shape),
+        wire_(wire),
+        cache_(cache),
+        uploads_(uploads),
+        write_collected_(std::move(write_collected)) {}
   Status CreateLane();
   void AskLayers(int batch);
   void Await(Lane& lane, int batch);
@@ -75,7 +85,8 @@ class CudaAheadAttention final : public AheadAttention {
   cuda::StagedStream& uploads_;
   const std::function<void()> write_collected_;
   cuda::DeviceId device_{};
-  std::unique_ptr<cuda::SharedBuffer> window_;  // for messages; behind them an outbox, for replies by posts
+  // For messages; behind them an outbox, for replies by posts.
+  std::unique_ptr<cuda::SharedBuffer> window_;
   std::unique_ptr<cuda::PeerWindow> peer_window_;
   std::vector<Lane> lanes_;  // by batch
 };

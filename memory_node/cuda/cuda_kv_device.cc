@@ -10,33 +10,46 @@
 namespace lamina {
 namespace {
 
-// A layer's rows go to the device when there are so many, attention or not: prompts come without it.
+// A layer's rows go to the device when there are so many, attention or not: prompts come without
+// it.
 constexpr size_t kMaxCollectedBytes = size_t{4} << 20;
 
-size_t LseBytes(const AttentionShape& shape) { return static_cast<size_t>(shape.num_heads) * sizeof(float); }
+size_t LseBytes(const AttentionShape& shape) {
+  return static_cast<size_t>(shape.num_heads) * sizeof(float);
+}
 
 }  // namespace
 
-Result<std::unique_ptr<KvDevice>> CudaKvDevice::Create(int index, const KvShape& shape, int64_t capacity_tokens, int64_t host_bytes) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::StagedStream> stream, cuda::StagedStream::Create(index));
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::KvCache> cache, cuda::KvCache::Create(shape, capacity_tokens, host_bytes, *stream));
+Result<std::unique_ptr<KvDevice>> CudaKvDevice::Create(int index, const KvShape& shape,
+                                                       int64_t capacity_tokens,
+                                                       int64_t host_bytes) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::StagedStream> stream,
+                          cuda::StagedStream::Create(index));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::KvCache> cache,
+                          cuda::KvCache::Create(shape, capacity_tokens, host_bytes, *stream));
   const int64_t bytes = shape.bytes_per_token() * capacity_tokens;
   if (cache->host_bytes() > 0) {
-    LAMINA_LOG_INFO("cuda:{} holds the KV cache: {} of {}; the other {}, {} of {} layers, lie in the host's memory; kernels: {}", index,
-                    FormatGigabytes(bytes - cache->host_bytes()), FormatGigabytes(bytes), FormatGigabytes(cache->host_bytes()),
-                    cache->host_layers(), shape.num_layers, cuda::BuiltWith());
+    LAMINA_LOG_INFO(
+        "cuda:{} holds the KV cache: {} of {}; the other {}, {} of {} layers, lie in the host's "
+        "memory; kernels: {}",
+        index, FormatGigabytes(bytes - cache->host_bytes()), FormatGigabytes(bytes),
+        FormatGigabytes(cache->host_bytes()), cache->host_layers(), shape.num_layers,
+        cuda::BuiltWith());
   } else {
-    LAMINA_LOG_INFO("cuda:{} holds the KV cache: {}; kernels: {}", index, FormatGigabytes(bytes), cuda::BuiltWith());
+    LAMINA_LOG_INFO("cuda:{} holds the KV cache: {}; kernels: {}", index, FormatGigabytes(bytes),
+                    cuda::BuiltWith());
   }
   return std::unique_ptr<KvDevice>(new CudaKvDevice(std::move(stream), std::move(cache)));
 }
 
-Status CudaKvDevice::AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) {
+Status CudaKvDevice::AppendDummy(SequenceId sequence, int64_t position,
+                                 std::span<const TokenSlot> slots, StepId step) {
   stream_->Enter();
   return cache_->AppendDummy(sequence, position, slots, step);
 }
 
-// Its slots may be others' soon: what was collected for them must not come behind what is collected for those.
+// Its slots may be others' soon: what was collected for them must not come behind what is collected
+// for those.
 void CudaKvDevice::Release(SequenceId sequence) {
   stream_->Enter();
   WriteAllCollected();
@@ -47,17 +60,24 @@ void CudaKvDevice::WriteAllCollected() {
   for (int layer = 0; layer < cache_->shape().num_layers; ++layer) WriteCollected(layer);
 }
 
-Result<std::unique_ptr<AheadAttention>> CudaKvDevice::MakeAheadAttention(const AttentionShape& shape, const WireShape& wire) {
+Result<std::unique_ptr<AheadAttention>> CudaKvDevice::MakeAheadAttention(
+    const AttentionShape& shape, const WireShape& wire) {
   LAMINA_ASSIGN_OR_RETURN(uploads_, cuda::StagedStream::Create(stream_->device()));
   uploads_->KeepOutgrown();
-  return CudaAheadAttention::Create(shape, wire, *cache_, *uploads_, [this] { WriteAllCollected(); });
+  return CudaAheadAttention::Create(shape, wire, *cache_, *uploads_,
+                                    [this] { WriteAllCollected(); });
 }
 
-Status CudaKvDevice::WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v, StepId step) {
+Status CudaKvDevice::WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k,
+                              const void* v, StepId step) {
   LAMINA_ASSIGN_OR_RETURN(const TokenSlot slot, cache_->Claim(layer, sequence, position, step));
   Collected& rows = collected_[static_cast<size_t>(layer)];
-  const size_t bytes = static_cast<size_t>(cache_->shape().num_kv_heads * cache_->shape().head_dim) * ElementSize(cache_->shape().dtype);
-  const auto *const k_bytes = static_cast<const std::byte*>(k), *const v_bytes = static_cast<const std::byte*>(v);
+  const size_t bytes =
+      static_cast<size_t>(cache_->shape().num_kv_heads * cache_->shape().head_dim) *
+      ElementSize(cache_->shape().dtype);
+  const auto *const k_bytes = static_cast<const std::byte*>(k), *const v_bytes =
+                                                                    static_cast<const std::byte*>(
+                                                                        v);
   rows.k.insert(rows.k.end(), k_bytes, k_bytes + bytes);
   rows.v.insert(rows.v.end(), v_bytes, v_bytes + bytes);
   rows.slots.push_back(slot);
@@ -77,24 +97,30 @@ void CudaKvDevice::WriteCollected(int layer) {
   rows.slots.clear();
 }
 
-void CudaKvDevice::Attend(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) {
+void CudaKvDevice::Attend(const AttentionShape& shape, int layer, DType dtype,
+                          std::span<const KvQuery> rows) {
   Attend(shape, layer, dtype, rows, /*merges=*/false);
 }
 
-void CudaKvDevice::AttendMore(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows) {
+void CudaKvDevice::AttendMore(const AttentionShape& shape, int layer, DType dtype,
+                              std::span<const KvQuery> rows) {
   Attend(shape, layer, dtype, rows, /*merges=*/true);
 }
 
-void CudaKvDevice::Attend(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows, bool merges) {
+void CudaKvDevice::Attend(const AttentionShape& shape, int layer, DType dtype,
+                          std::span<const KvQuery> rows, bool merges) {
   if (rows.empty()) return;
   stream_->Enter();
   WriteCollected(layer);
-  const size_t row_bytes = static_cast<size_t>(shape.num_heads * shape.head_dim) * ElementSize(dtype), lse_bytes = LseBytes(shape);
+  const size_t row_bytes =
+                   static_cast<size_t>(shape.num_heads * shape.head_dim) * ElementSize(dtype),
+               lse_bytes = LseBytes(shape);
   const size_t bytes = rows.size() * row_bytes, all_lse_bytes = rows.size() * lse_bytes;
   // A call's rows as one piece: `of` gives each row's place on this host.
   const auto upload = [&](const cuda::DeviceBuffer& to, size_t bytes_per_row, auto of) {
     std::byte* const taken = stream_->Take(rows.size() * bytes_per_row);
-    for (size_t i = 0; i < rows.size(); ++i) std::memcpy(taken + i * bytes_per_row, of(rows[i]), bytes_per_row);
+    for (size_t i = 0; i < rows.size(); ++i)
+      std::memcpy(taken + i * bytes_per_row, of(rows[i]), bytes_per_row);
     stream_->Upload(taken, rows.size() * bytes_per_row, to.data());
   };
   cuda::GrowTo(bytes, *stream_, queries_);
@@ -104,16 +130,22 @@ void CudaKvDevice::Attend(const AttentionShape& shape, int layer, DType dtype, s
   attended_.clear();
   for (const KvQuery& row : rows) attended_.push_back(row.slots);
   if (merges) {
-    const size_t more_bytes = static_cast<size_t>(shape.num_heads * shape.head_dim) * sizeof(float) * rows.size();
+    const size_t more_bytes =
+        static_cast<size_t>(shape.num_heads * shape.head_dim) * sizeof(float) * rows.size();
     cuda::GrowTo(more_bytes, *stream_, more_);
     cuda::GrowTo(all_lse_bytes, *stream_, more_lse_);
     upload(out_, row_bytes, [](const KvQuery& row) { return row.out; });
     upload(lse_, lse_bytes, [](const KvQuery& row) { return row.lse; });
-    cache_->Attend(shape, layer, {queries_.data(), more_.data(), dtype, DType::kF32, more_lse_.as<float>()}, attended_);
-    const cuda::PartialRows partials{out_.data(), dtype, lse_.as<float>(), more_.data(), DType::kF32, more_lse_.as<float>()};
-    cuda::MergePartials(partials, std::ssize(rows), shape.num_heads, shape.head_dim, stream_->stream());
+    cache_->Attend(shape, layer,
+                   {queries_.data(), more_.data(), dtype, DType::kF32, more_lse_.as<float>()},
+                   attended_);
+    const cuda::PartialRows partials{out_.data(),  dtype,       lse_.as<float>(),
+                                     more_.data(), DType::kF32, more_lse_.as<float>()};
+    cuda::MergePartials(partials, std::ssize(rows), shape.num_heads, shape.head_dim,
+                        stream_->stream());
   } else {
-    cache_->Attend(shape, layer, {queries_.data(), out_.data(), dtype, dtype, lse_.as<float>()}, attended_);
+    cache_->Attend(shape, layer, {queries_.data(), out_.data(), dtype, dtype, lse_.as<float>()},
+                   attended_);
   }
   const std::byte* const out = stream_->Fetch(out_.data(), bytes);
   const std::byte* const lse = stream_->Fetch(lse_.data(), all_lse_bytes);

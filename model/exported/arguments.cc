@@ -14,7 +14,8 @@ const json* Arguments::Find(const char* name) {
 }
 
 void Arguments::Reject(const char* name, const char* expected) {
-  if (status_.ok()) status_ = InvalidArgument(fmt::format("its argument \"{}\" is not {}", name, expected));
+  if (status_.ok())
+    status_ = InvalidArgument(fmt::format("its argument \"{}\" is not {}", name, expected));
 }
 
 bool Arguments::Has(const char* name) const {

@@ -1,4 +1,5 @@
-// Reads an operator's arguments. The first thing wrong is kept, so that an operator reads them like a list and checks status() once.
+// Reads an operator's arguments. The first thing wrong is kept, so that an operator reads them like
+// a list and checks status() once.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace lamina {
 class Arguments {
  public:
   // Borrows both. `symbols`: of the nodes before this one.
-  Arguments(const ExportedNode& node, std::span<const Symbol> symbols) : node_(node), symbols_(symbols) {}
+  Arguments(const ExportedNode& node, std::span<const Symbol> symbols)
+      : node_(node), symbols_(symbols) {}
 
   const Status& status() const { return status_; }
 

@@ -91,7 +91,8 @@ Result<Tensor> Importer::EmitLinear(Term* linear, const Columns& columns, int32_
   LAMINA_ASSIGN_OR_RETURN(const Tensor x, Emit(linear->arg()));
   const TermKey& key = linear->key;
   const size_t levels = columns.strides.size();
-  const bool blocks = levels == 2 && columns.strides[1].step == 1 && columns.strides[0].step >= columns.strides[1].size;
+  const bool blocks = levels == 2 && columns.strides[1].step == 1 &&
+                      columns.strides[0].step >= columns.strides[1].size;
   if (levels > 2 || (levels == 1 && columns.strides[0].step < 1) || (levels == 2 && !blocks)) {
     failed_node_ = at;
     return Unimplemented("it takes outputs of a linear layer out of order");
@@ -108,7 +109,8 @@ Result<Tensor> Importer::EmitLinear(Term* linear, const Columns& columns, int32_
     const int64_t block = blocks ? columns.strides[1].size : 1;
     const bool in_one_piece = !blocks && outer.step == 1;
     part = in_one_piece ? fmt::format("[{}:{}]", columns.offset, columns.offset + outer.size)
-                        : fmt::format("[{}:{} of each {}, {} in all]", columns.offset, columns.offset + block, outer.step, columns.count());
+                        : fmt::format("[{}:{} of each {}, {} in all]", columns.offset,
+                                      columns.offset + block, outer.step, columns.count());
     for (WeightRef& weight : op.weights) {
       weight.whole = weight.shape;
       weight.first.assign(weight.shape.size(), 0);
@@ -119,7 +121,9 @@ Result<Tensor> Importer::EmitLinear(Term* linear, const Columns& columns, int32_
     }
   }
   if (key.transposed) op.weights[0].part += "^T";
-  return tracer_.Record(std::move(op), ModulePath(WithoutWeight(WholeWeight(key.weight).name) + part), {x}, columns.count());
+  return tracer_.Record(std::move(op),
+                        ModulePath(WithoutWeight(WholeWeight(key.weight).name) + part), {x},
+                        columns.count());
 }
 
 Result<Tensor> Importer::EmitColumns(Term* term) {
@@ -130,7 +134,8 @@ Result<Tensor> Importer::EmitColumns(Term* term) {
 }
 
 Result<Tensor> Importer::EmitProduct(Term* term) {
-  for (const auto& [gate, up] : {std::pair(term->arg(0), term->arg(1)), std::pair(term->arg(1), term->arg(0))}) {
+  for (const auto& [gate, up] :
+       {std::pair(term->arg(0), term->arg(1)), std::pair(term->arg(1), term->arg(0))}) {
     if (gate->tensor || (!gate->Is(TermKind::kSilu) && !gate->Is(TermKind::kGeluTanh))) continue;
     LAMINA_ASSIGN_OR_RETURN(const Tensor x, Emit(gate->arg()));
     LAMINA_ASSIGN_OR_RETURN(const Tensor factor, Emit(up));
@@ -171,7 +176,8 @@ Result<Tensor> Importer::EmitNorm(Term* term) {
   if (key.weight >= 0) op.weights.push_back(WholeWeight(key.weight));
   if (key.bias >= 0) op.weights.push_back(WholeWeight(key.bias));
   for (const WeightRef& weight : op.weights) {
-    if (weight.shape == std::vector<int64_t>{key.group} && (key.weight >= 0 || key.bias < 0)) continue;
+    if (weight.shape == std::vector<int64_t>{key.group} && (key.weight >= 0 || key.bias < 0))
+      continue;
     failed_node_ = term->node;
     return Unimplemented("a norm whose weights are not one for each element");
   }

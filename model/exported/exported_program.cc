@@ -6,8 +6,8 @@
 #include <map>
 #include <optional>
 
-#include "base/text_file.h"
 #include "base/json_keys.h"
+#include "base/text_file.h"
 
 namespace lamina {
 namespace {
@@ -22,7 +22,9 @@ constexpr size_t kMaxArgumentDepth = 4;
 
 class Reader {
  public:
-  Reader(const json& file, std::string path) : keys_(file, path) { program_.path = std::move(path); }
+  Reader(const json& file, std::string path) : keys_(file, path) {
+    program_.path = std::move(path);
+  }
 
   Result<ExportedProgram> Read() {
     LAMINA_RETURN_IF_ERROR(ReadHead());
@@ -32,22 +34,29 @@ class Reader {
     if (nodes == nullptr || !nodes->is_array()) return Wrong("\"nodes\" must be a list");
     for (const json& node : *nodes) LAMINA_RETURN_IF_ERROR(ReadOperator(node));
     const std::optional<std::string> logits = keys_.OptionalString("logits");
-    if (!logits || !index_of_.contains(*logits)) return Wrong("\"logits\" must name one of the nodes");
+    if (!logits || !index_of_.contains(*logits))
+      return Wrong("\"logits\" must name one of the nodes");
     program_.logits = index_of_.at(*logits);
     return std::move(program_);
   }
 
  private:
-  Status Wrong(const std::string& what) const { return InvalidArgument(program_.path + ": " + what); }
+  Status Wrong(const std::string& what) const {
+    return InvalidArgument(program_.path + ": " + what);
+  }
 
   Status ReadHead() {
-    if (keys_.OptionalString("format").value_or("") != kFormat || keys_.OptionalInt("version", {0, 1 << 20}).value_or(-1) != kVersion) {
-      return Wrong(fmt::format("not a file of format \"{}\", version {}; scripts/export_model.py writes it", kFormat, kVersion));
+    if (keys_.OptionalString("format").value_or("") != kFormat ||
+        keys_.OptionalInt("version", {0, 1 << 20}).value_or(-1) != kVersion) {
+      return Wrong(
+          fmt::format("not a file of format \"{}\", version {}; scripts/export_model.py writes it",
+                      kFormat, kVersion));
     }
     program_.rows = keys_.Int("rows", {2, 1 << 20});
     program_.max_positions = keys_.Int("max_positions", {1, std::numeric_limits<int32_t>::max()});
     LAMINA_RETURN_IF_ERROR(keys_.status());
-    for (const auto& [key, kind] : {std::pair("tokens", ExportedNode::Kind::kTokens), {"positions", ExportedNode::Kind::kPositions}}) {
+    for (const auto& [key, kind] : {std::pair("tokens", ExportedNode::Kind::kTokens),
+                                    {"positions", ExportedNode::Kind::kPositions}}) {
       ExportedNode input;
       input.kind = kind;
       input.name = keys_.OptionalString(key).value_or(key);
@@ -59,7 +68,8 @@ class Reader {
 
   Status Append(ExportedNode node) {
     const auto index = static_cast<int32_t>(program_.nodes.size());
-    if (!index_of_.emplace(node.name, index).second) return Wrong("there are two nodes " + node.name);
+    if (!index_of_.emplace(node.name, index).second)
+      return Wrong("there are two nodes " + node.name);
     program_.nodes.push_back(std::move(node));
     return OkStatus();
   }
@@ -72,7 +82,8 @@ class Reader {
     for (const json& size : list) {
       if (!size.is_number_integer()) return std::nullopt;
       const auto value = size.get<int64_t>();
-      if (value < kSizes.min || value > kSizes.max || __builtin_mul_overflow(elements, value, &elements) || elements > kSizes.max) {
+      if (value < kSizes.min || value > kSizes.max ||
+          __builtin_mul_overflow(elements, value, &elements) || elements > kSizes.max) {
         return std::nullopt;
       }
       shape.push_back(value);
@@ -82,15 +93,19 @@ class Reader {
 
   Status ReadTensors(const char* key, ExportedNode::Kind kind) {
     const json* const tensors = keys_.Find(key);
-    if (tensors == nullptr || !tensors->is_object()) return Wrong(fmt::format("\"{}\" must be an object", key));
+    if (tensors == nullptr || !tensors->is_object())
+      return Wrong(fmt::format("\"{}\" must be an object", key));
     for (const auto& [name, value] : tensors->items()) {
       ExportedNode node;
       node.kind = kind;
       node.name = name;
-      std::optional<std::vector<int64_t>> shape = ReadShape(value.is_object() && value.contains("shape") ? value["shape"] : json());
-      if (!shape) return Wrong(fmt::format("{} of \"{}\" has no \"shape\", a list of sizes", name, key));
+      std::optional<std::vector<int64_t>> shape =
+          ReadShape(value.is_object() && value.contains("shape") ? value["shape"] : json());
+      if (!shape)
+        return Wrong(fmt::format("{} of \"{}\" has no \"shape\", a list of sizes", name, key));
       node.shape = std::move(*shape);
-      LAMINA_RETURN_IF_ERROR(kind == ExportedNode::Kind::kWeight ? ReadWeight(value, node) : ReadConstant(value, node));
+      LAMINA_RETURN_IF_ERROR(kind == ExportedNode::Kind::kWeight ? ReadWeight(value, node)
+                                                                 : ReadConstant(value, node));
       LAMINA_RETURN_IF_ERROR(Append(std::move(node)));
     }
     return OkStatus();
@@ -98,7 +113,8 @@ class Reader {
 
   Status ReadWeight(const json& value, ExportedNode& node) const {
     const auto tensor = value.find("tensor");
-    if (tensor == value.end() || !tensor->is_string()) return Wrong("weight " + node.name + " has no \"tensor\"");
+    if (tensor == value.end() || !tensor->is_string())
+      return Wrong("weight " + node.name + " has no \"tensor\"");
     node.tensor = tensor->get<std::string>();
     return OkStatus();
   }
@@ -106,24 +122,30 @@ class Reader {
   Status ReadConstant(const json& value, ExportedNode& node) const {
     if (const auto data = value.find("data"); data != value.end() && data->is_array()) {
       for (const json& element : *data) {
-        if (!element.is_number() && !element.is_boolean()) return Wrong("constant " + node.name + " has elements that are no numbers");
-        node.data.push_back(element.is_boolean() ? (element.get<bool>() ? 1 : 0) : element.get<double>());
+        if (!element.is_number() && !element.is_boolean())
+          return Wrong("constant " + node.name + " has elements that are no numbers");
+        node.data.push_back(element.is_boolean() ? (element.get<bool>() ? 1 : 0)
+                                                 : element.get<double>());
       }
       int64_t elements = 1;
       for (const int64_t size : node.shape) elements *= size;
       if (std::ssize(node.data) == elements) return OkStatus();
-      return Wrong(fmt::format("constant {} has {} elements, its shape {}", node.name, node.data.size(), elements));
+      return Wrong(fmt::format("constant {} has {} elements, its shape {}", node.name,
+                               node.data.size(), elements));
     }
     const auto sees = value.find("sees");
-    if (sees == value.end() || !sees->is_array()) return Wrong("constant " + node.name + " has neither \"data\" nor \"sees\"");
+    if (sees == value.end() || !sees->is_array())
+      return Wrong("constant " + node.name + " has neither \"data\" nor \"sees\"");
     for (const json& range : *sees) {
       const std::optional<std::vector<int64_t>> ends = ReadShape(range);
       if (!ends || ends->size() != 2 || (*ends)[0] >= (*ends)[1] || (*ends)[1] > program_.rows) {
-        return Wrong("mask " + node.name + " must have [first, end) of the keys that each row sees");
+        return Wrong("mask " + node.name +
+                     " must have [first, end) of the keys that each row sees");
       }
       node.sees.emplace_back((*ends)[0], (*ends)[1]);
     }
-    if (std::ssize(node.sees) != program_.rows) return Wrong("mask " + node.name + " has not as many rows as the program");
+    if (std::ssize(node.sees) != program_.rows)
+      return Wrong("mask " + node.name + " has not as many rows as the program");
     return OkStatus();
   }
 
@@ -143,7 +165,8 @@ class Reader {
       node.shape = std::move(*sizes);
     }
     const json* const args = keys.Find("args");
-    if (args == nullptr || !args->is_object()) return Wrong("node " + node.name + " has no \"args\"");
+    if (args == nullptr || !args->is_object())
+      return Wrong("node " + node.name + " has no \"args\"");
     node.args = *args;
     for (json& argument : node.args) LAMINA_RETURN_IF_ERROR(Resolve(argument, node, 0));
     return Append(std::move(node));
@@ -151,16 +174,19 @@ class Reader {
 
   // Names of other nodes become their indices.
   Status Resolve(json& argument, const ExportedNode& node, size_t depth) {
-    if (depth > kMaxArgumentDepth) return Wrong("node " + node.name + " has arguments nested too deep");
+    if (depth > kMaxArgumentDepth)
+      return Wrong("node " + node.name + " has arguments nested too deep");
     if (argument.is_array()) {
       for (json& item : argument) LAMINA_RETURN_IF_ERROR(Resolve(item, node, depth + 1));
     }
     if (!argument.is_object()) return OkStatus();
     const auto name = argument.find("node");
-    if (name == argument.end() || !name->is_string()) return Wrong("node " + node.name + " has an argument that is no node");
+    if (name == argument.end() || !name->is_string())
+      return Wrong("node " + node.name + " has an argument that is no node");
     const auto found = index_of_.find(name->get<std::string>());
     if (found == index_of_.end()) {
-      return Wrong(fmt::format("node {} reads {}, which does not stand before it", node.name, name->get<std::string>()));
+      return Wrong(fmt::format("node {} reads {}, which does not stand before it", node.name,
+                               name->get<std::string>()));
     }
     argument = {{"node", found->second}};
     return OkStatus();

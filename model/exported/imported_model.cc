@@ -19,8 +19,8 @@ Status ReadAttentions(const Graph& graph, ModelConfig& config) {
   for (const Op& op : graph.ops) {
     if (op.kind != OpKind::kAttention) continue;
     if (first == nullptr) first = &op;
-    if (op.num_heads != first->num_heads || op.num_kv_heads != first->num_kv_heads || op.head_dim != first->head_dim ||
-        op.scale != first->scale) {
+    if (op.num_heads != first->num_heads || op.num_kv_heads != first->num_kv_heads ||
+        op.head_dim != first->head_dim || op.scale != first->scale) {
       return Unimplemented(op.name + " has other heads than " + first->name);
     }
     config.windows.push_back(op.window);
@@ -47,7 +47,8 @@ int64_t WidestInput(const Graph& graph) {
 int64_t HiddenSize(const Graph& graph) {
   int64_t size = 0;
   for (const Op& op : graph.ops) {
-    if (op.kind == OpKind::kEmbedding || op.kind == OpKind::kAdd) size = graph.values[static_cast<size_t>(op.output)].width;
+    if (op.kind == OpKind::kEmbedding || op.kind == OpKind::kAdd)
+      size = graph.values[static_cast<size_t>(op.output)].width;
   }
   return size;
 }
@@ -59,14 +60,16 @@ Status ReadImportedModel(const std::string& text, const std::string& path, Model
   LAMINA_ASSIGN_OR_RETURN(Graph graph, ImportProgram(program));
   LAMINA_RETURN_IF_ERROR(ReadAttentions(graph, config).WithContext(path));
   for (const Value& value : graph.values) {
-    if (value.width < 1 || value.width > kMaxWidth) return InvalidArgument(path + ": " + value.name + " has a width that cannot be");
+    if (value.width < 1 || value.width > kMaxWidth)
+      return InvalidArgument(path + ": " + value.name + " has a width that cannot be");
   }
   config.max_positions = program.max_positions;
   config.intermediate_size = WidestInput(graph);
   config.vocab_size = graph.values[static_cast<size_t>(graph.logits)].width;
   for (const Op& op : graph.ops) {
     if (op.kind != OpKind::kEmbedding) continue;
-    if (op.weights[0].shape[0] < config.vocab_size) return InvalidArgument(path + ": there are more logits than rows of " + op.name);
+    if (op.weights[0].shape[0] < config.vocab_size)
+      return InvalidArgument(path + ": there are more logits than rows of " + op.name);
     config.hidden_size = HiddenSize(graph);
   }
   if (config.hidden_size == 0) return InvalidArgument(path + ": no embedding of tokens");

@@ -83,7 +83,8 @@ Result<Graph> Importer::Run() {
   if (!logits.Is(Symbol::Kind::kTensor) || logits.layout.RowAxis() < 0) {
     return Explain(Unimplemented("the logits are no row per token"), now_);
   }
-  if (num_attentions_ == 0) return Explain(Unimplemented("the program calls no scaled_dot_product_attention"), now_);
+  if (num_attentions_ == 0)
+    return Explain(Unimplemented("the program calls no scaled_dot_product_attention"), now_);
   const Result<Tensor> emitted = Emit(TermOf(logits));
   if (!emitted.ok()) return Explain(emitted.status(), failed_node_);
   return tracer_.Finish(*emitted);
@@ -107,16 +108,20 @@ Result<Symbol> Importer::Import(const ExportedNode& node) {
       return InvalidArgument("its shape should be " + ShapeText(made->layout));
     }
   }
-  const bool by_row = symbol.kind == Symbol::Kind::kTokens || symbol.kind == Symbol::Kind::kPositions;
+  const bool by_row =
+      symbol.kind == Symbol::Kind::kTokens || symbol.kind == Symbol::Kind::kPositions;
   symbol.layout = Layout::Of(node.shape, by_row ? 1 : -1);
   return symbol;
 }
 
 Status Importer::Explain(const Status& status, int32_t index) const {
   const ExportedNode& at = program_.nodes[static_cast<size_t>(index)];
-  const std::string what = at.kind == ExportedNode::Kind::kOperator ? at.op + " (node " + at.name + ")" : "node " + at.name;
+  const std::string what = at.kind == ExportedNode::Kind::kOperator
+                               ? at.op + " (node " + at.name + ")"
+                               : "node " + at.name;
   const std::string source = at.source.empty() ? "" : "; " + at.source;
-  return {status.code(), fmt::format("{}: {} cannot be mapped: {}{}", program_.path, what, status.message(), source)};
+  return {status.code(), fmt::format("{}: {} cannot be mapped: {}{}", program_.path, what,
+                                     status.message(), source)};
 }
 
 Symbol Importer::MakeTensor(TermKey key, Layout layout) {
@@ -128,11 +133,13 @@ Symbol Importer::MakeTensor(TermKey key, Layout layout) {
 }
 
 bool Importer::IsNumber(const Symbol& symbol) const {
-  return symbol.Is(Symbol::Kind::kConstant) && program_.nodes[static_cast<size_t>(symbol.node)].data.size() == 1;
+  return symbol.Is(Symbol::Kind::kConstant) &&
+         program_.nodes[static_cast<size_t>(symbol.node)].data.size() == 1;
 }
 
 bool Importer::IsAsStored(const Symbol& weight) const {
-  return weight.Is(Symbol::Kind::kWeight) && weight.layout == Layout::Of(program_.nodes[static_cast<size_t>(weight.node)].shape, -1);
+  return weight.Is(Symbol::Kind::kWeight) &&
+         weight.layout == Layout::Of(program_.nodes[static_cast<size_t>(weight.node)].shape, -1);
 }
 
 bool Importer::IsInOrder(const Symbol& constant) const {

@@ -1,5 +1,6 @@
-// The work behind ImportProgram. Nodes are taken in their order: views and arithmetic become symbols and terms (view_operators.cc,
-// row_operators.cc, rotary_operators.cc); a term becomes operators of the graph when attention or the logits need it (emitter.cc).
+// The work behind ImportProgram. Nodes are taken in their order: views and arithmetic become
+// symbols and terms (view_operators.cc, row_operators.cc, rotary_operators.cc); a term becomes
+// operators of the graph when attention or the logits need it (emitter.cc).
 #pragma once
 
 #include <map>
@@ -22,7 +23,8 @@ class Importer {
   Result<Graph> Run();
 
  private:
-  // An operator of the program: its result from its arguments. Operators of one handler differ by `node().op`.
+  // An operator of the program: its result from its arguments. Operators of one handler differ by
+  // `node().op`.
   using Handler = Result<Symbol> (Importer::*)(Arguments& args);
   static Handler FindHandler(const std::string& op);
 
@@ -80,12 +82,18 @@ class Importer {
   Result<Symbol> Import(const ExportedNode& node);
   Status Explain(const Status& status, int32_t node) const;
   Term* Make(TermKey key) { return terms_.Make(std::move(key), now_); }
-  Term* TermOf(const Symbol& tensor) { return terms_.MakeColumns(tensor.term, tensor.layout.RowColumns(), now_); }
+  Term* TermOf(const Symbol& tensor) {
+    return terms_.MakeColumns(tensor.term, tensor.layout.RowColumns(), now_);
+  }
   Symbol MakeTensor(TermKey key, Layout layout);
-  double NumberOf(const Symbol& constant) const { return program_.nodes[static_cast<size_t>(constant.node)].data[0]; }
+  double NumberOf(const Symbol& constant) const {
+    return program_.nodes[static_cast<size_t>(constant.node)].data[0];
+  }
   bool IsNumber(const Symbol& symbol) const;
-  bool IsAsStored(const Symbol& weight) const;   // a weight, all of it, its axes as in the checkpoint
-  bool IsInOrder(const Symbol& constant) const;  // all of its elements as they stand in the file, some repeated perhaps
+  // A weight, all of it, its axes as in the checkpoint.
+  bool IsAsStored(const Symbol& weight) const;
+  // All of its elements as they stand in the file, some repeated perhaps.
+  bool IsInOrder(const Symbol& constant) const;
 
   // emitter.cc
   Result<Tensor> Emit(Term* term);

@@ -15,7 +15,8 @@ int64_t SizeOf(const Layout::Axis& axis) {
   return size;
 }
 
-constexpr int64_t kMostElements = int64_t{1} << 40;  // of any tensor: products with a size stay below 2^63 if they are checked in turn
+// Of any tensor: products with a size stay below 2^63 if they are checked in turn.
+constexpr int64_t kMostElements = int64_t{1} << 40;
 
 // Of all sizes, or something above kMostElements.
 int64_t Product(const std::vector<Layout::Axis>& axes) {
@@ -32,7 +33,8 @@ void AppendJoined(std::vector<Stride>& strides, Stride next) {
   if (!strides.empty()) {
     Stride& last = strides.back();
     const bool both_rows = last.step == Layout::kRows && next.step == Layout::kRows;
-    const bool goes_on = last.step != Layout::kRows && next.step != Layout::kRows && last.step == next.step * next.size;
+    const bool goes_on = last.step != Layout::kRows && next.step != Layout::kRows &&
+                         last.step == next.step * next.size;
     if (both_rows || goes_on) {
       last = {last.size * next.size, next.step};
       return;
@@ -47,8 +49,10 @@ Layout::Axis Joined(const Layout::Axis& axis) {
   return joined;
 }
 
-// Elements [first, end) of an axis, every step-th; what is skipped in front goes into `offset`. Nothing if it is no layout.
-std::optional<Layout::Axis> SliceAxis(std::span<const Stride> axis, int64_t first, int64_t end, int64_t step, int64_t& offset) {
+// Elements [first, end) of an axis, every step-th; what is skipped in front goes into `offset`.
+// Nothing if it is no layout.
+std::optional<Layout::Axis> SliceAxis(std::span<const Stride> axis, int64_t first, int64_t end,
+                                      int64_t step, int64_t& offset) {
   if (axis.empty()) return Layout::Axis();  // size 1, and all of it: the caller has seen to that
   const Stride outer = axis.front();
   const std::span<const Stride> inner = axis.subspan(1);
@@ -88,7 +92,9 @@ std::optional<std::vector<int64_t>> Resolved(std::span<const int64_t> shape, int
   return sizes;
 }
 
-std::string Text(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string Text(std::span<const int64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 }  // namespace
 
@@ -150,7 +156,8 @@ Result<Layout> Layout::Reshape(std::span<const int64_t> shape) const {
         next.size = inner;
         wanted = 1;
       } else {
-        return Unimplemented("a tensor " + Text(Shape()) + " seen as " + Text(shape) + " divides a row of a token");
+        return Unimplemented("a tensor " + Text(Shape()) + " seen as " + Text(shape) +
+                             " divides a row of a token");
       }
     }
     reshaped.axes_.push_back(Joined(axis));
@@ -164,8 +171,10 @@ Result<Layout> Layout::Permute(std::span<const int64_t> order) const {
   Layout permuted;
   permuted.offset_ = offset_;
   bool complete = sorted.size() == axes_.size();
-  for (size_t i = 0; complete && i < sorted.size(); ++i) complete = sorted[i] == static_cast<int64_t>(i);
-  if (!complete) return InvalidArgument(Text(order) + " is no order of the axes of " + Text(Shape()));
+  for (size_t i = 0; complete && i < sorted.size(); ++i)
+    complete = sorted[i] == static_cast<int64_t>(i);
+  if (!complete)
+    return InvalidArgument(Text(order) + " is no order of the axes of " + Text(Shape()));
   for (const int64_t axis : order) permuted.axes_.push_back(axes_[static_cast<size_t>(axis)]);
   return permuted;
 }
@@ -179,7 +188,9 @@ Result<Layout> Layout::Slice(int axis, int64_t first, int64_t end, int64_t step)
     return sliced;
   }
   std::optional<Axis> part = SliceAxis(here, first, end, step, sliced.offset_);
-  if (!part) return Unimplemented(fmt::format("elements {} to {} of axis {} of {}", first, end, axis, Text(Shape())));
+  if (!part)
+    return Unimplemented(
+        fmt::format("elements {} to {} of axis {} of {}", first, end, axis, Text(Shape())));
   here = Joined(*part);
   return sliced;
 }
@@ -192,10 +203,12 @@ Result<Layout> Layout::Expand(std::span<const int64_t> shape) const {
   for (size_t i = 0; i < shape.size(); ++i) {
     const int64_t now = SizeOf(expanded.axes_[i]);
     if (shape[i] == -1 || shape[i] == now) continue;
-    if (now != 1 || shape[i] < 1) return InvalidArgument(Text(Shape()) + " cannot be expanded to " + Text(shape));
+    if (now != 1 || shape[i] < 1)
+      return InvalidArgument(Text(Shape()) + " cannot be expanded to " + Text(shape));
     if (shape[i] > kMostElements) return InvalidArgument(Text(shape) + " is too large");
     expanded.axes_[i] = {{shape[i], 0}};
-    if (Product(expanded.axes_) > kMostElements) return InvalidArgument(Text(shape) + " is too large");
+    if (Product(expanded.axes_) > kMostElements)
+      return InvalidArgument(Text(shape) + " is too large");
   }
   return expanded;
 }

@@ -1,5 +1,6 @@
-// How a tensor of an exported program lies in a graph's value, which has a row of `width` elements per token. An export works on tensors
-// of several axes, [1, tokens, heads, head_dim] for example, and takes views of them; here a view is only arithmetic and no operator.
+// How a tensor of an exported program lies in a graph's value, which has a row of `width` elements
+// per token. An export works on tensors of several axes, [1, tokens, heads, head_dim] for example,
+// and takes views of them; here a view is only arithmetic and no operator.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ struct Stride {
   friend auto operator<=>(const Stride&, const Stride&) = default;
 };
 
-// Which elements of a row, in order: those that the strides reach from `offset`, the last stride fastest.
+// Which elements of a row, in order: those that the strides reach from `offset`, the last stride
+// fastest.
 struct Columns {
   int64_t offset = 0;
   std::vector<Stride> strides;  // joined where that is possible, none of size 1
@@ -32,8 +34,9 @@ struct Columns {
   static Columns All(int64_t width);
 };
 
-// Value type. An axis is made of strides, the first one slowest; one that steps over rows has step kRows. Operations fail with
-// kUnimplemented if the result would be no such layout, and with kInvalidArgument if they make no sense.
+// Value type. An axis is made of strides, the first one slowest; one that steps over rows has step
+// kRows. Operations fail with kUnimplemented if the result would be no such layout, and with
+// kInvalidArgument if they make no sense.
 class Layout {
  public:
   static constexpr int64_t kRows = -1;
@@ -53,12 +56,14 @@ class Layout {
 
   Result<Layout> Reshape(std::span<const int64_t> shape) const;  // one may be -1
   Result<Layout> Permute(std::span<const int64_t> order) const;
-  Result<Layout> Slice(int axis, int64_t first, int64_t end, int64_t step) const;  // 0 <= first <= end <= size
-  Result<Layout> Expand(std::span<const int64_t> shape) const;                     // -1: as it is
+  // 0 <= first <= end <= size.
+  Result<Layout> Slice(int axis, int64_t first, int64_t end, int64_t step) const;
+  Result<Layout> Expand(std::span<const int64_t> shape) const;  // -1: as it is
   Layout Unsqueeze(int axis) const;
-  Layout Squeeze(int axis) const;                       // nothing if its size is not 1
-  Layout Repeat(int axis, int64_t n, bool each) const;  // the whole axis n times, or each element n times
-  Layout WithoutLast() const;                           // the last axis becomes one of size 1
+  Layout Squeeze(int axis) const;  // nothing if its size is not 1
+  // The whole axis n times, or each element n times.
+  Layout Repeat(int axis, int64_t n, bool each) const;
+  Layout WithoutLast() const;  // the last axis becomes one of size 1
 
   // The elements of a row in the axes' order. Repeated ones are there once if `once`.
   Columns RowColumns(bool once = false) const;

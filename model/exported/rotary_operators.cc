@@ -1,4 +1,5 @@
-// Rotary position embeddings: x cos + rotated(x) sin, with angles that are positions times frequencies.
+// Rotary position embeddings: x cos + rotated(x) sin, with angles that are positions times
+// frequencies.
 #include <cmath>
 #include <utility>
 
@@ -9,7 +10,8 @@ namespace {
 
 int LastAxis(const Layout& layout) { return layout.num_axes() - 1; }
 
-// How the angles of n pairs stand over a head: one after the other, twice, or each one twice. Nothing if neither.
+// How the angles of n pairs stand over a head: one after the other, twice, or each one twice.
+// Nothing if neither.
 std::optional<bool> IsInterleaved(const Layout::Axis& axis, int64_t n) {
   using Axis = Layout::Axis;
   if (axis == (n == 1 ? Axis{{2, 0}} : Axis{{2, 0}, {n, 1}})) return false;
@@ -18,14 +20,17 @@ std::optional<bool> IsInterleaved(const Layout::Axis& axis, int64_t n) {
 }
 
 // The strides of a term's elements.
-Columns ColumnsOf(const Term* term) { return term->Is(TermKind::kColumns) ? term->key.columns : Columns::All(term->key.width); }
+Columns ColumnsOf(const Term* term) {
+  return term->Is(TermKind::kColumns) ? term->key.columns : Columns::All(term->key.width);
+}
 Term* BaseOf(Term* term) { return term->Is(TermKind::kColumns) ? term->arg() : term; }
 
-// The heads of which `first` are n elements each and others, `apart` from them, the rest: the even ones and the odd ones, or two halves.
-// Nothing if they are not.
+// The heads of which `first` are n elements each and others, `apart` from them, the rest: the even
+// ones and the odd ones, or two halves. Nothing if they are not.
 std::optional<Columns> Joined(Columns first, int64_t n, int64_t apart, bool interleaved) {
   const Stride last = first.strides.empty() ? Stride{1, 2} : first.strides.back();
-  const bool even_and_odd = (interleaved || n == 1) && apart > 0 && last.step == 2 * apart && last.size % n == 0;
+  const bool even_and_odd =
+      (interleaved || n == 1) && apart > 0 && last.step == 2 * apart && last.size % n == 0;
   const bool halves = !interleaved && n > 1 && last.size == n && apart == n * last.step;
   if (n == 1 && !even_and_odd && apart == 1) {
     first.Append({2, 1});
@@ -39,7 +44,8 @@ std::optional<Columns> Joined(Columns first, int64_t n, int64_t apart, bool inte
 
 }  // namespace
 
-// positions times frequencies, over axes of which one of both has size 1: an outer product, or a product of a column and a row.
+// positions times frequencies, over axes of which one of both has size 1: an outer product, or a
+// product of a column and a row.
 Result<Symbol> Importer::AnglesOf(const Symbol& positions, const Symbol& frequencies) {
   const std::vector<double>& data = program_.nodes[static_cast<size_t>(frequencies.node)].data;
   if (data.empty() || !IsInOrder(frequencies) || positions.number != 0)
@@ -52,7 +58,8 @@ Result<Symbol> Importer::AnglesOf(const Symbol& positions, const Symbol& frequen
   std::vector<Layout::Axis> both;
   for (int i = 0; i < axes; ++i) {
     const Layout::Axis position = axis_of(positions, i), frequency = axis_of(frequencies, i);
-    if (!position.empty() && !frequency.empty()) return Unimplemented("a product of positions that is no outer product");
+    if (!position.empty() && !frequency.empty())
+      return Unimplemented("a product of positions that is no outer product");
     both.push_back(position.empty() ? frequency : position);
   }
   Symbol angles;
@@ -68,25 +75,33 @@ Result<Symbol> Importer::AnglesOf(const Symbol& positions, const Symbol& frequen
 Result<Symbol> Importer::Angle(Arguments& args) {
   Symbol angles = args.Node("self");
   LAMINA_RETURN_IF_ERROR(args.status());
-  if (!angles.Is(Symbol::Kind::kAngles)) return Unimplemented("its argument is not positions times frequencies");
+  if (!angles.Is(Symbol::Kind::kAngles))
+    return Unimplemented("its argument is not positions times frequencies");
   angles.kind = node().op == "aten.cos.default" ? Symbol::Kind::kCos : Symbol::Kind::kSin;
   angles.number = 1;
   return angles;
 }
 
 Result<Symbol> Importer::TimesTrigonometric(const Symbol& x, const Symbol& factor) {
-  const int last = LastAxis(x.layout), rows = x.layout.RowAxis(), more = x.layout.num_axes() - factor.layout.num_axes();
-  bool fits = rows >= 0 && rows != last && more >= 0 && factor.layout.RowAxis() + more == rows && factor.layout.num_axes() > 0;
-  for (int i = 0; fits && i < LastAxis(factor.layout); ++i) fits = i == factor.layout.RowAxis() || factor.layout.size(i) == 1;
+  const int last = LastAxis(x.layout), rows = x.layout.RowAxis(),
+            more = x.layout.num_axes() - factor.layout.num_axes();
+  bool fits = rows >= 0 && rows != last && more >= 0 && factor.layout.RowAxis() + more == rows &&
+              factor.layout.num_axes() > 0;
+  for (int i = 0; fits && i < LastAxis(factor.layout); ++i)
+    fits = i == factor.layout.RowAxis() || factor.layout.size(i) == 1;
   const auto num_pairs = static_cast<int64_t>(tables_[static_cast<size_t>(factor.table)].size());
-  if (!fits || x.layout.size(last) != 2 * num_pairs) return Unimplemented("angles of another shape than what they turn");
-  const std::optional<bool> interleaved = IsInterleaved(factor.layout.axis(LastAxis(factor.layout)), num_pairs);
+  if (!fits || x.layout.size(last) != 2 * num_pairs)
+    return Unimplemented("angles of another shape than what they turn");
+  const std::optional<bool> interleaved =
+      IsInterleaved(factor.layout.axis(LastAxis(factor.layout)), num_pairs);
   if (!interleaved) return Unimplemented("angles that are not there twice for each pair");
   Term* term = TermOf(x);
   const bool is_sine = factor.Is(Symbol::Kind::kSin);
-  if (is_sine != term->Is(TermKind::kRotated)) return Unimplemented("a sine or cosine that is no part of a rotation");
+  if (is_sine != term->Is(TermKind::kRotated))
+    return Unimplemented("a sine or cosine that is no part of a rotation");
   if (is_sine) {
-    if (term->key.interleaved != *interleaved) return Unimplemented("a rotation of pairs that have different angles");
+    if (term->key.interleaved != *interleaved)
+      return Unimplemented("a rotation of pairs that have different angles");
     term = term->arg();
   }
   return MakeTensor({.kind = is_sine ? TermKind::kTimesSin : TermKind::kTimesCos,
@@ -99,35 +114,52 @@ Result<Symbol> Importer::TimesTrigonometric(const Symbol& x, const Symbol& facto
                     x.layout.Compact());
 }
 
-// -b and a, where a and b are the first and second halves of each head, or its even and odd elements.
+// -b and a, where a and b are the first and second halves of each head, or its even and odd
+// elements.
 Result<Symbol> Importer::Rotated(const Symbol& negated, const Symbol& first, bool interleaved) {
   const Status refused = Unimplemented("tensors that are not the two halves of others");
-  if (!negated.Is(Symbol::Kind::kTensor) || !first.Is(Symbol::Kind::kTensor) || !negated.term->Is(TermKind::kNegate)) return refused;
+  if (!negated.Is(Symbol::Kind::kTensor) || !first.Is(Symbol::Kind::kTensor) ||
+      !negated.term->Is(TermKind::kNegate))
+    return refused;
   Term* const a = TermOf(first);
   Term* const b = TermOf(negated)->arg();
-  if (TermOf(negated) != negated.term || a->key.width != b->key.width || BaseOf(a) != BaseOf(b)) return refused;
-  const int64_t n = first.layout.size(LastAxis(first.layout)), apart = ColumnsOf(b).offset - ColumnsOf(a).offset;
-  std::optional<Columns> both = ColumnsOf(a).strides == ColumnsOf(b).strides ? Joined(ColumnsOf(a), n, apart, interleaved) : std::nullopt;
+  if (TermOf(negated) != negated.term || a->key.width != b->key.width || BaseOf(a) != BaseOf(b))
+    return refused;
+  const int64_t n = first.layout.size(LastAxis(first.layout)),
+                apart = ColumnsOf(b).offset - ColumnsOf(a).offset;
+  std::optional<Columns> both = ColumnsOf(a).strides == ColumnsOf(b).strides
+                                    ? Joined(ColumnsOf(a), n, apart, interleaved)
+                                    : std::nullopt;
   if (!both) return refused;
   Term* const x = terms_.MakeColumns(BaseOf(a), *both, now_);
   std::vector<int64_t> shape = first.layout.Shape();
   shape.back() = 2 * n;
-  return MakeTensor({.kind = TermKind::kRotated, .args = {x}, .width = x->key.width, .interleaved = interleaved && n > 1},
+  return MakeTensor({.kind = TermKind::kRotated,
+                     .args = {x},
+                     .width = x->key.width,
+                     .interleaved = interleaved && n > 1},
                     Layout::Of(shape, first.layout.RowAxis()));
 }
 
 // The first elements of each head are turned, the rest of the same heads are not.
 Result<Symbol> Importer::JoinHeads(const Symbol& turned, const Symbol& rest) {
   const Status refused = Unimplemented("tensors that are not the parts of others");
-  if (!turned.Is(Symbol::Kind::kTensor) || !rest.Is(Symbol::Kind::kTensor) || !turned.term->Is(TermKind::kRope)) return refused;
+  if (!turned.Is(Symbol::Kind::kTensor) || !rest.Is(Symbol::Kind::kTensor) ||
+      !turned.term->Is(TermKind::kRope))
+    return refused;
   Term* const x = turned.term->arg();
   Term* const y = TermOf(rest);
-  const int64_t first = turned.layout.size(LastAxis(turned.layout)), more = rest.layout.size(LastAxis(rest.layout));
+  const int64_t first = turned.layout.size(LastAxis(turned.layout)),
+                more = rest.layout.size(LastAxis(rest.layout));
   Columns all = ColumnsOf(x), behind = ColumnsOf(y);
-  if (TermOf(turned) != turned.term || first != turned.term->key.group || BaseOf(x) != BaseOf(y)) return refused;
-  if (behind.offset - all.offset != first || all.strides.empty() || all.strides.back() != Stride{first, 1}) return refused;
+  if (TermOf(turned) != turned.term || first != turned.term->key.group || BaseOf(x) != BaseOf(y))
+    return refused;
+  if (behind.offset - all.offset != first || all.strides.empty() ||
+      all.strides.back() != Stride{first, 1})
+    return refused;
   all.strides.pop_back();
-  if (more > 1 && (behind.strides.empty() || behind.strides.back() != Stride{more, 1})) return refused;
+  if (more > 1 && (behind.strides.empty() || behind.strides.back() != Stride{more, 1}))
+    return refused;
   if (more > 1) behind.strides.pop_back();
   if (all.strides != behind.strides) return refused;
   all.Append({first + more, 1});
@@ -148,7 +180,8 @@ Result<Symbol> Importer::Cat(Arguments& args) {
   }
   LAMINA_RETURN_IF_ERROR(args.status());
   if (parts.size() == 1 && parts[0].HasLayout()) return parts[0];
-  if (parts.size() != 2 || !parts[0].HasLayout() || !parts[1].HasLayout()) return Unimplemented("it joins other than two tensors");
+  if (parts.size() != 2 || !parts[0].HasLayout() || !parts[1].HasLayout())
+    return Unimplemented("it joins other than two tensors");
   Symbol& first = parts[0];
   const int axis = args.Axis("dim", first.layout);
   LAMINA_RETURN_IF_ERROR(args.status());
@@ -158,13 +191,15 @@ Result<Symbol> Importer::Cat(Arguments& args) {
   const bool angles = first.Is(Symbol::Kind::kAngles) || first.IsTrigonometric();
   if (angles) {
     const Symbol& other = parts[1];
-    if (first.kind != other.kind || first.table != other.table || first.number != other.number || first.layout != other.layout) {
+    if (first.kind != other.kind || first.table != other.table || first.number != other.number ||
+        first.layout != other.layout) {
       return Unimplemented("it joins different angles");
     }
     first.layout = first.layout.Repeat(axis, 2, false);
     return first;
   }
-  if (first.Is(Symbol::Kind::kTensor) && first.term->Is(TermKind::kRope)) return JoinHeads(first, parts[1]);
+  if (first.Is(Symbol::Kind::kTensor) && first.term->Is(TermKind::kRope))
+    return JoinHeads(first, parts[1]);
   return Rotated(first, parts[1], false);
 }
 
@@ -172,7 +207,8 @@ Result<Symbol> Importer::Stack(Arguments& args) {
   const std::vector<Symbol> parts = args.Nodes("tensors");
   const int64_t dim = args.Integer("dim");
   LAMINA_RETURN_IF_ERROR(args.status());
-  if (parts.size() != 2 || !parts[0].HasLayout() || (dim != -1 && dim != parts[0].layout.num_axes())) {
+  if (parts.size() != 2 || !parts[0].HasLayout() ||
+      (dim != -1 && dim != parts[0].layout.num_axes())) {
     return Unimplemented("it stacks other than two tensors along a last axis");
   }
   LAMINA_ASSIGN_OR_RETURN(Symbol rotated, Rotated(parts[0], parts[1], true));

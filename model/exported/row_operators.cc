@@ -8,14 +8,21 @@
 namespace lamina {
 namespace {
 
-constexpr float kDefaultEps = std::numeric_limits<float>::epsilon();  // rms_norm's, if none is given
+// rms_norm's, if none is given.
+constexpr float kDefaultEps = std::numeric_limits<float>::epsilon();
 
-Status NotRows(const char* what) { return Unimplemented(std::string(what) + " is no value that follows from the tokens"); }
+Status NotRows(const char* what) {
+  return Unimplemented(std::string(what) + " is no value that follows from the tokens");
+}
 
-int64_t LastSize(const Layout& layout) { return layout.num_axes() == 0 ? 1 : layout.size(layout.num_axes() - 1); }
+int64_t LastSize(const Layout& layout) {
+  return layout.num_axes() == 0 ? 1 : layout.size(layout.num_axes() - 1);
+}
 
 // Whether its last axis holds elements of one row, n of them.
-bool HasRowsOf(const Layout& layout, int64_t n) { return n > 0 && LastSize(layout) == n && layout.RowAxis() < layout.num_axes() - 1; }
+bool HasRowsOf(const Layout& layout, int64_t n) {
+  return n > 0 && LastSize(layout) == n && layout.RowAxis() < layout.num_axes() - 1;
+}
 
 }  // namespace
 
@@ -26,7 +33,8 @@ Result<Symbol> Importer::Embedding(Arguments& args) {
     return Unimplemented("its table is no weight as it stands in the checkpoint");
   }
   const bool of_tokens = rows.Is(Symbol::Kind::kTokens);
-  if (!of_tokens && !rows.Is(Symbol::Kind::kPositions)) return Unimplemented("it looks up something else than tokens or positions");
+  if (!of_tokens && !rows.Is(Symbol::Kind::kPositions))
+    return Unimplemented("it looks up something else than tokens or positions");
   if (rows.layout.RowAxis() < 0) return Unimplemented("it looks up no row per token");
   const int64_t width = table.layout.size(1), first_row = static_cast<int64_t>(rows.number);
   if (!of_tokens && (first_row < 0 || first_row > table.layout.size(0) - program_.max_positions)) {
@@ -39,34 +47,44 @@ Result<Symbol> Importer::Embedding(Arguments& args) {
   const Tensor input = of_tokens ? tracer_.tokens() : tracer_.positions();
   std::vector<int64_t> shape = rows.layout.Shape();
   shape.push_back(width);
-  Symbol value = MakeTensor({.kind = TermKind::kValue, .width = width, .id = num_values_++}, Layout::Of(shape, rows.layout.RowAxis()));
+  Symbol value = MakeTensor({.kind = TermKind::kValue, .width = width, .id = num_values_++},
+                            Layout::Of(shape, rows.layout.RowAxis()));
   value.term->tensor = tracer_.Record(std::move(op), PathOf(now_), {input}, width);
   return value;
 }
 
-// x times a matrix whose axes are [in, out] or, as in PyTorch's linear, [out, in]. bias: a node, or -1.
-Result<Symbol> Importer::LinearOf(const Symbol& x, const Symbol& weight, bool in_first, int32_t bias) {
+// x times a matrix whose axes are [in, out] or, as in PyTorch's linear, [out, in]. bias: a node, or
+// -1.
+Result<Symbol> Importer::LinearOf(const Symbol& x, const Symbol& weight, bool in_first,
+                                  int32_t bias) {
   if (!x.Is(Symbol::Kind::kTensor)) return NotRows("what it multiplies");
   if (!weight.Is(Symbol::Kind::kWeight) || weight.layout.num_axes() != 2 || weight.number != 0) {
     return Unimplemented("its matrix is no weight as it stands in the checkpoint");
   }
-  const int64_t in = weight.layout.size(in_first ? 0 : 1), out = weight.layout.size(in_first ? 1 : 0);
+  const int64_t in = weight.layout.size(in_first ? 0 : 1),
+                out = weight.layout.size(in_first ? 1 : 0);
   if (bias >= 0 && program_.nodes[static_cast<size_t>(bias)].shape != std::vector<int64_t>{out}) {
     return Unimplemented("its bias has not one element for each output");
   }
   if (x.layout.RowAxis() < 0 || !HasRowsOf(x.layout, in) || x.layout.RowColumns().count() != in) {
-    return Unimplemented("it multiplies " + ShapeText(x.layout) + ", not a row per token of " + std::to_string(in) + " elements");
+    return Unimplemented("it multiplies " + ShapeText(x.layout) + ", not a row per token of " +
+                         std::to_string(in) + " elements");
   }
   const Layout stored = Layout::Of(program_.nodes[static_cast<size_t>(weight.node)].shape, -1);
   const std::vector<int64_t> swap = {1, 0};
   LAMINA_ASSIGN_OR_RETURN(const Layout swapped, stored.Permute(swap));
-  if (weight.layout != stored && weight.layout != swapped) return Unimplemented("its matrix is a part of a weight");
+  if (weight.layout != stored && weight.layout != swapped)
+    return Unimplemented("its matrix is a part of a weight");
   const bool stored_in_first = in_first == (weight.layout == stored);
   std::vector<int64_t> shape = x.layout.Shape();
   shape.back() = out;
-  return MakeTensor(
-      {.kind = TermKind::kLinear, .args = {TermOf(x)}, .width = out, .weight = weight.node, .bias = bias, .transposed = stored_in_first},
-      Layout::Of(shape, x.layout.RowAxis()));
+  return MakeTensor({.kind = TermKind::kLinear,
+                     .args = {TermOf(x)},
+                     .width = out,
+                     .weight = weight.node,
+                     .bias = bias,
+                     .transposed = stored_in_first},
+                    Layout::Of(shape, x.layout.RowAxis()));
 }
 
 Result<Symbol> Importer::Linear(Arguments& args) {
@@ -76,7 +94,8 @@ Result<Symbol> Importer::Linear(Arguments& args) {
   const char* const bias_name = has_mat1 ? "self" : "bias";
   const Symbol bias = args.Has(bias_name) ? args.Node(bias_name) : Symbol();
   LAMINA_RETURN_IF_ERROR(args.status());
-  if (has_mat1 && (args.Number("alpha") != 1 || args.Number("beta") != 1)) return Unimplemented("it scales what it adds");
+  if (has_mat1 && (args.Number("alpha") != 1 || args.Number("beta") != 1))
+    return Unimplemented("it scales what it adds");
   if (!bias.Is(Symbol::Kind::kUnused) && (!IsAsStored(bias) || bias.number != 0)) {
     return Unimplemented("its bias is no weight as it stands in the checkpoint");
   }
@@ -99,7 +118,8 @@ Result<Symbol> Importer::LayerNorm(Arguments& args) {
   const double eps = args.Number("eps");
   LAMINA_RETURN_IF_ERROR(args.status());
   if (!x.Is(Symbol::Kind::kTensor)) return NotRows("what it norms");
-  if (shape.size() != 1 || !HasRowsOf(x.layout, shape[0])) return Unimplemented("it norms over something else than a row or its heads");
+  if (shape.size() != 1 || !HasRowsOf(x.layout, shape[0]))
+    return Unimplemented("it norms over something else than a row or its heads");
   for (const Symbol& part : {weight, bias}) {
     if (!part.Is(Symbol::Kind::kUnused) && (!IsAsStored(part) || part.number != 0)) {
       return Unimplemented("its weight or bias is no weight as it stands in the checkpoint");
@@ -123,7 +143,8 @@ Result<Symbol> Importer::RmsNorm(Arguments& args) {
   const double eps = args.Has("eps") ? args.Number("eps") : double{kDefaultEps};
   LAMINA_RETURN_IF_ERROR(args.status());
   if (!x.Is(Symbol::Kind::kTensor)) return NotRows("what it norms");
-  if (shape.size() != 1 || !HasRowsOf(x.layout, shape[0])) return Unimplemented("it norms over something else than a row or its heads");
+  if (shape.size() != 1 || !HasRowsOf(x.layout, shape[0]))
+    return Unimplemented("it norms over something else than a row or its heads");
   if (!weight.Is(Symbol::Kind::kUnused) && !IsAsStored(weight)) {
     return Unimplemented("its weight is no weight as it stands in the checkpoint");
   }
@@ -149,7 +170,8 @@ Result<Symbol> Importer::Unary(Arguments& args) {
   if (op == "aten.sigmoid.default") kind = TermKind::kSigmoid;
   if (op == "aten.silu.default") kind = TermKind::kSilu;
   if (op == "aten.rsqrt.default") kind = TermKind::kInverseRoot;
-  if (op == "aten.gelu.default") kind = args.Text("approximate") == "tanh" ? TermKind::kGeluTanh : TermKind::kGelu;
+  if (op == "aten.gelu.default")
+    kind = args.Text("approximate") == "tanh" ? TermKind::kGeluTanh : TermKind::kGelu;
   Term* const term = TermOf(x);
   return MakeTensor({.kind = kind, .args = {term}, .width = term->key.width}, x.layout.Compact());
 }
@@ -175,19 +197,22 @@ Result<Symbol> Importer::Mean(Arguments& args) {
   LAMINA_RETURN_IF_ERROR(args.status());
   if (!x.Is(Symbol::Kind::kTensor)) return NotRows("its argument");
   const int last = x.layout.num_axes() - 1;
-  if (!keeps || dims.size() != 1 || (dims[0] != -1 && dims[0] != last) || !HasRowsOf(x.layout, LastSize(x.layout))) {
+  if (!keeps || dims.size() != 1 || (dims[0] != -1 && dims[0] != last) ||
+      !HasRowsOf(x.layout, LastSize(x.layout))) {
     return Unimplemented("a mean over anything but the last axis, which is kept");
   }
   Term* const term = TermOf(x);
   const int64_t group = x.layout.size(last);
-  return MakeTensor({.kind = TermKind::kMean, .args = {term}, .width = term->key.width / group, .group = group},
-                    x.layout.Compact().WithoutLast().Compact());
+  return MakeTensor(
+      {.kind = TermKind::kMean, .args = {term}, .width = term->key.width / group, .group = group},
+      x.layout.Compact().WithoutLast().Compact());
 }
 
 Result<Symbol> Importer::Arithmetic(Arguments& args) {
   const std::string op = node().op.substr(5, 3);  // add, sub, mul, div
   const Symbol a = args.Node("self");
-  if (args.Has("alpha") && args.Number("alpha") != 1) return Unimplemented("it scales what it adds");
+  if (args.Has("alpha") && args.Number("alpha") != 1)
+    return Unimplemented("it scales what it adds");
   if (args.Has("rounding_mode")) return Unimplemented("a division that rounds");
   if (!args.IsNode("other")) {
     const double number = args.Number("other");
@@ -199,7 +224,9 @@ Result<Symbol> Importer::Arithmetic(Arguments& args) {
   if (IsNumber(b) && !a.Is(Symbol::Kind::kPositions)) return WithNumber(op, a, NumberOf(b));
   if (op == "add") return Add(a, b);
   if (op == "sub") return Subtract(a, b);
-  if (op == "mul") return IsNumber(a) && !b.Is(Symbol::Kind::kPositions) ? WithNumber(op, b, NumberOf(a)) : Multiply(a, b);
+  if (op == "mul")
+    return IsNumber(a) && !b.Is(Symbol::Kind::kPositions) ? WithNumber(op, b, NumberOf(a))
+                                                          : Multiply(a, b);
   return Unimplemented("a division by something else than a number");
 }
 
@@ -223,9 +250,11 @@ Result<Symbol> Importer::WithNumber(const std::string& op, Symbol a, double numb
       return a;
     case Symbol::Kind::kTensor: {
       Term* const term = TermOf(a);
-      return MakeTensor(
-          {.kind = adds ? TermKind::kAddNumber : TermKind::kScale, .args = {term}, .width = term->key.width, .number = number},
-          a.layout.Compact());
+      return MakeTensor({.kind = adds ? TermKind::kAddNumber : TermKind::kScale,
+                         .args = {term},
+                         .width = term->key.width,
+                         .number = number},
+                        a.layout.Compact());
     }
     default: return Unimplemented("arithmetic with its first argument");
   }
@@ -234,44 +263,57 @@ Result<Symbol> Importer::WithNumber(const std::string& op, Symbol a, double numb
 Result<Symbol> Importer::Add(Symbol a, Symbol b) {
   if (a.Is(Symbol::Kind::kWeight)) std::swap(a, b);
   if (b.Is(Symbol::Kind::kWeight)) return AddWeight(a, b);
-  if (!a.Is(Symbol::Kind::kTensor) || !b.Is(Symbol::Kind::kTensor)) return NotRows("one of its arguments");
-  if (a.layout.Compact() != b.layout.Compact()) return Unimplemented("a sum of tensors of different shapes");
+  if (!a.Is(Symbol::Kind::kTensor) || !b.Is(Symbol::Kind::kTensor))
+    return NotRows("one of its arguments");
+  if (a.layout.Compact() != b.layout.Compact())
+    return Unimplemented("a sum of tensors of different shapes");
   Term* first = TermOf(a);
   Term* second = TermOf(b);
   if (first->Is(TermKind::kTimesSin)) std::swap(first, second);
   if (first->Is(TermKind::kTimesCos) && second->Is(TermKind::kTimesSin)) {
     TermKey turned = first->key;
     turned.kind = TermKind::kTimesSin;
-    if (turned != second->key) return Unimplemented("a rotation whose sine and cosine do not belong together");
+    if (turned != second->key)
+      return Unimplemented("a rotation whose sine and cosine do not belong together");
     turned.kind = TermKind::kRope;
     return MakeTensor(std::move(turned), a.layout.Compact());
   }
-  Symbol sum = MakeTensor({.kind = TermKind::kAdd, .args = {first, second}, .width = first->key.width}, a.layout.Compact());
+  Symbol sum =
+      MakeTensor({.kind = TermKind::kAdd, .args = {first, second}, .width = first->key.width},
+                 a.layout.Compact());
   if (Term* const regrouped = Regrouped(first, second, terms_, now_)) sum.term = regrouped;
   return sum;
 }
 
 // A bias.
 Result<Symbol> Importer::AddWeight(const Symbol& a, const Symbol& weight) {
-  const bool fits = a.Is(Symbol::Kind::kTensor) && IsAsStored(weight) && weight.layout.num_axes() == 1 && weight.number == 0 &&
+  const bool fits = a.Is(Symbol::Kind::kTensor) && IsAsStored(weight) &&
+                    weight.layout.num_axes() == 1 && weight.number == 0 &&
                     HasRowsOf(a.layout, weight.layout.size(0));
   Term* const term = fits ? TermOf(a) : nullptr;
-  const bool takes = term != nullptr && term->key.bias < 0 && (term->Is(TermKind::kLinear) || term->Is(TermKind::kLayerNorm)) &&
-                     weight.layout.size(0) == (term->Is(TermKind::kLinear) ? term->key.width : term->key.group);
-  if (!takes) return Unimplemented("a weight that is added to something else than a linear layer or a norm");
+  const bool takes =
+      term != nullptr && term->key.bias < 0 &&
+      (term->Is(TermKind::kLinear) || term->Is(TermKind::kLayerNorm)) &&
+      weight.layout.size(0) == (term->Is(TermKind::kLinear) ? term->key.width : term->key.group);
+  if (!takes)
+    return Unimplemented("a weight that is added to something else than a linear layer or a norm");
   TermKey key = term->key;
   key.bias = weight.node;
   return MakeTensor(std::move(key), a.layout.Compact());
 }
 
 Result<Symbol> Importer::Subtract(Symbol a, Symbol b) {
-  if (!a.Is(Symbol::Kind::kTensor) || !b.Is(Symbol::Kind::kTensor)) return NotRows("one of its arguments");
+  if (!a.Is(Symbol::Kind::kTensor) || !b.Is(Symbol::Kind::kTensor))
+    return NotRows("one of its arguments");
   Term* const x = TermOf(a);
   Term* const mean = TermOf(b);
-  if (!mean->Is(TermKind::kMean) || mean->arg() != x || a.layout.Compact().WithoutLast().Compact() != b.layout.Compact()) {
+  if (!mean->Is(TermKind::kMean) || mean->arg() != x ||
+      a.layout.Compact().WithoutLast().Compact() != b.layout.Compact()) {
     return Unimplemented("a difference that is not from the own mean");
   }
-  return MakeTensor({.kind = TermKind::kCentred, .args = {x}, .width = x->key.width, .group = mean->key.group}, a.layout.Compact());
+  return MakeTensor(
+      {.kind = TermKind::kCentred, .args = {x}, .width = x->key.width, .group = mean->key.group},
+      a.layout.Compact());
 }
 
 Result<Symbol> Importer::Multiply(Symbol a, Symbol b) {
@@ -284,11 +326,14 @@ Result<Symbol> Importer::Multiply(Symbol a, Symbol b) {
   if (!b.Is(Symbol::Kind::kTensor)) return NotRows("one of its arguments");
   if (a.layout.Compact() == b.layout.Compact()) {
     Term* const first = TermOf(a);
-    return MakeTensor({.kind = TermKind::kMul, .args = {first, TermOf(b)}, .width = first->key.width}, a.layout.Compact());
+    return MakeTensor(
+        {.kind = TermKind::kMul, .args = {first, TermOf(b)}, .width = first->key.width},
+        a.layout.Compact());
   }
   if (b.term->key.width > a.term->key.width) std::swap(a, b);
   std::optional<TermKey> norm;
-  if (a.layout.Compact().WithoutLast().Compact() == b.layout.Compact()) norm = RecognisedNorm(TermOf(a), TermOf(b));
+  if (a.layout.Compact().WithoutLast().Compact() == b.layout.Compact())
+    norm = RecognisedNorm(TermOf(a), TermOf(b));
   if (!norm) return Unimplemented("a product of tensors of different shapes that is no norm");
   return MakeTensor(std::move(*norm), a.layout.Compact());
 }
@@ -296,8 +341,10 @@ Result<Symbol> Importer::Multiply(Symbol a, Symbol b) {
 // A norm's weight.
 Result<Symbol> Importer::MultiplyWeight(const Symbol& a, const Symbol& weight) {
   Term* const term = TermOf(a);
-  const bool is_norm = term->Is(TermKind::kRmsNorm) || (term->Is(TermKind::kLayerNorm) && weight.number == 0);
-  const bool fits = IsAsStored(weight) && weight.layout.num_axes() == 1 && weight.layout.size(0) == term->key.group &&
+  const bool is_norm =
+      term->Is(TermKind::kRmsNorm) || (term->Is(TermKind::kLayerNorm) && weight.number == 0);
+  const bool fits = IsAsStored(weight) && weight.layout.num_axes() == 1 &&
+                    weight.layout.size(0) == term->key.group &&
                     HasRowsOf(a.layout, term->key.group);
   if (!is_norm || !fits || term->key.weight >= 0 || term->key.bias >= 0) {
     return Unimplemented("a weight that scales something else than a norm");
@@ -314,7 +361,8 @@ Result<Term*> Importer::KeysOrValues(const Symbol& of, int* num_heads) {
   int64_t copies = 1;
   for (size_t i = 0; i < heads.size(); ++i) {
     if (heads[i].step != 0) continue;
-    if (i + 1 != heads.size()) return Unimplemented("query heads that share keys and values in turn, not in groups");
+    if (i + 1 != heads.size())
+      return Unimplemented("query heads that share keys and values in turn, not in groups");
     copies = heads[i].size;
   }
   *num_heads = static_cast<int>(of.layout.size(1) / copies);
@@ -337,7 +385,8 @@ Result<int64_t> Importer::WindowOf(Arguments& args) {
   for (int64_t row = 0; row < rows; ++row) {
     const auto [first, end] = sees[static_cast<size_t>(row)];
     if (end != row + 1) return Unimplemented("a mask that is not causal");
-    if (first != std::max<int64_t>(0, row + 1 - window)) return Unimplemented("a mask that is no window of the last tokens");
+    if (first != std::max<int64_t>(0, row + 1 - window))
+      return Unimplemented("a mask that is no window of the last tokens");
   }
   if (rows == 0) return Unimplemented("a mask that is not known");
   return window == rows ? 0 : window;
@@ -349,29 +398,37 @@ Result<Symbol> Importer::Attention(Arguments& args) {
   LAMINA_ASSIGN_OR_RETURN(const int64_t window, WindowOf(args));
   LAMINA_RETURN_IF_ERROR(args.status());
   for (const Symbol& part : {q, k, v}) {
-    const bool is_rows = part.Is(Symbol::Kind::kTensor) && part.layout.num_axes() == 4 && part.layout.size(0) == 1;
-    if (!is_rows || part.layout.RowAxis() != 2) return Unimplemented("its inputs are not [1, heads, tokens, head_dim]");
+    const bool is_rows =
+        part.Is(Symbol::Kind::kTensor) && part.layout.num_axes() == 4 && part.layout.size(0) == 1;
+    if (!is_rows || part.layout.RowAxis() != 2)
+      return Unimplemented("its inputs are not [1, heads, tokens, head_dim]");
   }
   const int64_t head_dim = q.layout.size(3), heads = q.layout.size(1);
-  if (k.layout.size(3) != head_dim || v.layout.size(3) != head_dim) return Unimplemented("heads of different sizes");
-  if (head_dim > std::numeric_limits<int>::max() || heads > std::numeric_limits<int>::max()) return InvalidArgument("heads of that size");
+  if (k.layout.size(3) != head_dim || v.layout.size(3) != head_dim)
+    return Unimplemented("heads of different sizes");
+  if (head_dim > std::numeric_limits<int>::max() || heads > std::numeric_limits<int>::max())
+    return InvalidArgument("heads of that size");
   TracedAttention shape;
   shape.layer = num_attentions_++;
   shape.num_heads = static_cast<int>(heads);
   shape.head_dim = static_cast<int>(head_dim);
   shape.window = window;
-  shape.scale = args.Has("scale") ? args.Number("scale") : 1 / std::sqrt(static_cast<double>(head_dim));
+  shape.scale =
+      args.Has("scale") ? args.Number("scale") : 1 / std::sqrt(static_cast<double>(head_dim));
   LAMINA_RETURN_IF_ERROR(args.status());
-  if (!(shape.scale > 1e-6 && shape.scale < 1e6)) return Unimplemented("a scale of scores that is not between 1e-6 and 1e6");
+  if (!(shape.scale > 1e-6 && shape.scale < 1e6))
+    return Unimplemented("a scale of scores that is not between 1e-6 and 1e6");
   int value_heads = 0;
   LAMINA_ASSIGN_OR_RETURN(Term* const keys, KeysOrValues(k, &shape.num_kv_heads));
   LAMINA_ASSIGN_OR_RETURN(Term* const values, KeysOrValues(v, &value_heads));
-  if (value_heads != shape.num_kv_heads || heads % value_heads != 0) return Unimplemented("keys and values of different heads");
+  if (value_heads != shape.num_kv_heads || heads % value_heads != 0)
+    return Unimplemented("keys and values of different heads");
   LAMINA_ASSIGN_OR_RETURN(const Tensor query, Emit(TermOf(q)));
   LAMINA_ASSIGN_OR_RETURN(const Tensor key, Emit(keys));
   LAMINA_ASSIGN_OR_RETURN(const Tensor value, Emit(values));
   const int64_t width = heads * head_dim;
-  Symbol out = MakeTensor({.kind = TermKind::kValue, .width = width, .id = num_values_++}, q.layout.Compact());
+  Symbol out = MakeTensor({.kind = TermKind::kValue, .width = width, .id = num_values_++},
+                          q.layout.Compact());
   out.term->stage = num_attentions_;
   out.term->tensor = lamina::Attention(query, key, value, PathOf(now_), shape);
   return out;

@@ -10,7 +10,9 @@ namespace {
 bool Near(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
 
 // The term that `term` is a multiple of, by about `factor`. Null if it is none.
-Term* ScaledBy(Term* term, double factor) { return term->Is(TermKind::kScale) && Near(term->key.number, factor) ? term->arg() : nullptr; }
+Term* ScaledBy(Term* term, double factor) {
+  return term->Is(TermKind::kScale) && Near(term->key.number, factor) ? term->arg() : nullptr;
+}
 
 Term* PlusNumber(Term* term, double number) {
   return term->Is(TermKind::kAddNumber) && Near(term->key.number, number) ? term->arg() : nullptr;
@@ -23,9 +25,12 @@ Term* GeluTanhOf(Term* half, Term* rest) {
   if (x == nullptr || tanh == nullptr || !tanh->Is(TermKind::kTanh)) return nullptr;
   Term* const sum = ScaledBy(tanh->arg(), 0.7978845608);
   if (sum == nullptr || !sum->Is(TermKind::kAdd)) return nullptr;
-  for (const auto& [first, second] : {std::pair(sum->arg(0), sum->arg(1)), std::pair(sum->arg(1), sum->arg(0))}) {
+  for (const auto& [first, second] :
+       {std::pair(sum->arg(0), sum->arg(1)), std::pair(sum->arg(1), sum->arg(0))}) {
     Term* const cube = ScaledBy(second, 0.044715);
-    if (first == x && cube != nullptr && cube->Is(TermKind::kPower) && cube->key.number == 3 && cube->arg() == x) return x;
+    if (first == x && cube != nullptr && cube->Is(TermKind::kPower) && cube->key.number == 3 &&
+        cube->arg() == x)
+      return x;
   }
   return nullptr;
 }
@@ -52,19 +57,25 @@ TermKey Recognised(TermKey product) {
 Term* Regrouped(Term* a, Term* b, TermTable& terms, int32_t node) {
   for (const auto& [sum, other] : {std::pair(a, b), std::pair(b, a)}) {
     if (!sum->Is(TermKind::kAdd) || other->stage >= sum->stage) continue;
-    for (const auto& [late, early] : {std::pair(sum->arg(0), sum->arg(1)), std::pair(sum->arg(1), sum->arg(0))}) {
+    for (const auto& [late, early] :
+         {std::pair(sum->arg(0), sum->arg(1)), std::pair(sum->arg(1), sum->arg(0))}) {
       if (early->stage >= late->stage) continue;
-      Term* const first = terms.Make({.kind = TermKind::kAdd, .args = {early, other}, .width = sum->key.width}, node);
-      return terms.Make({.kind = TermKind::kAdd, .args = {late, first}, .width = sum->key.width}, node);
+      Term* const first = terms.Make(
+          {.kind = TermKind::kAdd, .args = {early, other}, .width = sum->key.width}, node);
+      return terms.Make({.kind = TermKind::kAdd, .args = {late, first}, .width = sum->key.width},
+                        node);
     }
   }
   return nullptr;
 }
 
 std::optional<TermKey> RecognisedNorm(Term* x, Term* root) {
-  if (!root->Is(TermKind::kInverseRoot) || !root->arg()->Is(TermKind::kAddNumber)) return std::nullopt;
+  if (!root->Is(TermKind::kInverseRoot) || !root->arg()->Is(TermKind::kAddNumber))
+    return std::nullopt;
   Term* const mean = root->arg()->arg();
-  if (!mean->Is(TermKind::kMean) || !mean->arg()->Is(TermKind::kPower) || mean->arg()->key.number != 2) return std::nullopt;
+  if (!mean->Is(TermKind::kMean) || !mean->arg()->Is(TermKind::kPower) ||
+      mean->arg()->key.number != 2)
+    return std::nullopt;
   if (mean->arg()->arg() != x) return std::nullopt;
   const bool centred = x->Is(TermKind::kCentred) && x->key.group == mean->key.group;
   TermKey norm = Of(centred ? TermKind::kLayerNorm : TermKind::kRmsNorm, centred ? x->arg() : x);
@@ -87,7 +98,9 @@ Term* TermTable::Make(TermKey key, int32_t node) {
 
 Term* TermTable::MakeColumns(Term* of, const Columns& columns, int32_t node) {
   if (columns.AreAll(of->key.width)) return of;
-  return Make({.kind = TermKind::kColumns, .args = {of}, .width = columns.count(), .columns = columns}, node);
+  return Make(
+      {.kind = TermKind::kColumns, .args = {of}, .width = columns.count(), .columns = columns},
+      node);
 }
 
 }  // namespace lamina

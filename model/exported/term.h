@@ -1,5 +1,6 @@
-// What an exported program computes from a row, as expressions: small ones, which the operators of a graph are recognised in. An RMSNorm,
-// for example, comes as six of PyTorch's operators. Equal expressions are one Term, so that a pattern compares pointers.
+// What an exported program computes from a row, as expressions: small ones, which the operators of
+// a graph are recognised in. An RMSNorm, for example, comes as six of PyTorch's operators. Equal
+// expressions are one Term, so that a pattern compares pointers.
 #pragma once
 
 #include <compare>
@@ -35,12 +36,16 @@ enum class TermKind {
   kMean,         // of each `group` elements
   kCentred,      // args[0] minus the mean of each `group` elements
   kInverseRoot,  // args[0] ^ -0.5
-  kRmsNorm,      // of each `group` elements; number: eps; weight (-1: none), number2: what is added to its elements
-  kLayerNorm,    // likewise, with bias (-1: none)
-  kRotated,      // the pairs (a, b) of each head of args[0] as (-b, a); interleaved
-  kTimesCos,     // args[0] by the cosine of its pairs' angles; table, interleaved, group: the head's elements, number: a factor
-  kTimesSin,     // the pairs of args[0] as (-b, a), by the sine; likewise
-  kRope,         // kTimesCos + kTimesSin over the first elements of each head of `group` elements
+  // Of each `group` elements; number: eps; weight (-1: none), number2: what is added to its
+  // elements.
+  kRmsNorm,
+  kLayerNorm,  // likewise, with bias (-1: none)
+  kRotated,    // the pairs (a, b) of each head of args[0] as (-b, a); interleaved
+  // args[0] by the cosine of its pairs' angles; table, interleaved, group: the head's elements,
+  // number: a factor.
+  kTimesCos,
+  kTimesSin,  // the pairs of args[0] as (-b, a), by the sine; likewise
+  kRope,      // kTimesCos + kTimesSin over the first elements of each head of `group` elements
 };
 
 // Fields that a kind does not name keep their defaults.
@@ -63,15 +68,17 @@ struct TermKey {
 
 struct Term {
   TermKey key;
-  int32_t node = -1;                  // of the program: the first one that made it
-  int stage = 0;                      // of the attentions that it depends on, the number of the last one, from 1
+  int32_t node = -1;  // of the program: the first one that made it
+  // Of the attentions that it depends on, the number of the last one, from 1.
+  int stage = 0;
   std::optional<Tensor> tensor = {};  // once it is an operator of the graph
 
   bool Is(TermKind kind) const { return key.kind == kind; }
   Term* arg(size_t i = 0) const { return key.args[i]; }
 };
 
-// Owns terms. Making one may recognise a larger one: the product of x / 2 and 1 + tanh(...) is a kGeluTanh.
+// Owns terms. Making one may recognise a larger one: the product of x / 2 and 1 + tanh(...) is a
+// kGeluTanh.
 class TermTable {
  public:
   Term* Make(TermKey key, int32_t node);
@@ -84,14 +91,17 @@ class TermTable {
   std::map<TermKey, Term*> by_key_;
 };
 
-// What `term` is if it is x * sigmoid(x), x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) or a product with itself; else itself.
+// What `term` is if it is x * sigmoid(x), x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) or
+// a product with itself; else itself.
 TermKey Recognised(TermKey product);
 
-// The same sum, of which the part that does not depend on the last attention is added first: (attention + mlp) + x is attention + (mlp +
-// x). A context then has one value where it would have two, and the sum waits for nothing. Null if it stands so already.
+// The same sum, of which the part that does not depend on the last attention is added first:
+// (attention + mlp) + x is attention + (mlp + x). A context then has one value where it would have
+// two, and the sum waits for nothing. Null if it stands so already.
 Term* Regrouped(Term* a, Term* b, TermTable& terms, int32_t node);
 
-// x / sqrt(mean(x^2) + eps), where `root` is the second factor; also of a centred x, which makes it a LayerNorm. Nothing if it is neither.
+// x / sqrt(mean(x^2) + eps), where `root` is the second factor; also of a centred x, which makes it
+// a LayerNorm. Nothing if it is neither.
 std::optional<TermKey> RecognisedNorm(Term* x, Term* root);
 
 }  // namespace lamina

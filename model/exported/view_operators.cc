@@ -24,7 +24,9 @@ Result<Symbol> WithLayout(Symbol symbol) {
 }
 
 // An end of a slice: from behind if it is negative, within [0, size].
-int64_t Clamped(int64_t at, int64_t size) { return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size); }
+int64_t Clamped(int64_t at, int64_t size) {
+  return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
+}
 
 }  // namespace
 
@@ -35,7 +37,8 @@ Result<Symbol> Importer::Convert(Arguments& args) {
   Symbol symbol = args.Node("self");
   const bool real = dtype.empty() || dtype.starts_with("torch.float") || dtype == "torch.bfloat16";
   const bool whole = symbol.Is(Symbol::Kind::kTokens) || symbol.Is(Symbol::Kind::kPositions);
-  if (!real && !(whole && (dtype == "torch.int64" || dtype == "torch.int32"))) return Unimplemented("a conversion to " + dtype);
+  if (!real && !(whole && (dtype == "torch.int64" || dtype == "torch.int32")))
+    return Unimplemented("a conversion to " + dtype);
   return WithLayout(std::move(symbol));
 }
 
@@ -50,7 +53,8 @@ Result<Symbol> Importer::Reshape(Arguments& args) {
 Result<Symbol> Importer::Flatten(Arguments& args) {
   LAMINA_ASSIGN_OR_RETURN(Symbol symbol, WithLayout(args.Node("self")));
   const int first = args.Axis("start_dim", symbol.layout);
-  const int last = args.Has("end_dim") ? args.Axis("end_dim", symbol.layout) : symbol.layout.num_axes() - 1;
+  const int last =
+      args.Has("end_dim") ? args.Axis("end_dim", symbol.layout) : symbol.layout.num_axes() - 1;
   LAMINA_RETURN_IF_ERROR(args.status());
   std::vector<int64_t> shape;
   for (int axis = 0; axis < symbol.layout.num_axes(); ++axis) {
@@ -94,7 +98,8 @@ Result<Symbol> Importer::Unsqueeze(Arguments& args) {
   const int64_t given = args.Integer("dim"), axes = symbol.layout.num_axes() + 1;
   const int64_t axis = given < 0 ? given + axes : given;
   LAMINA_RETURN_IF_ERROR(args.status());
-  if (axis < 0 || axis >= axes) return InvalidArgument("its argument \"dim\" is not one of the axes");
+  if (axis < 0 || axis >= axes)
+    return InvalidArgument("its argument \"dim\" is not one of the axes");
   symbol.layout = symbol.layout.Unsqueeze(static_cast<int>(axis));
   return symbol;
 }
@@ -139,7 +144,8 @@ Result<Symbol> Importer::Select(Arguments& args) {
   const int64_t given = args.Integer("index");
   LAMINA_RETURN_IF_ERROR(args.status());
   const int64_t size = symbol.layout.size(axis), index = given < 0 ? given + size : given;
-  if (index < 0 || index >= size) return InvalidArgument("its argument \"index\" is outside of the axis");
+  if (index < 0 || index >= size)
+    return InvalidArgument("its argument \"index\" is outside of the axis");
   LAMINA_ASSIGN_OR_RETURN(symbol, SliceOf(std::move(symbol), axis, index, index + 1, 1));
   symbol.layout = symbol.layout.Squeeze(axis);
   return symbol;
@@ -156,19 +162,27 @@ Result<Symbol> Importer::Index(Arguments& args) {
     if (axis >= 0) return Unimplemented("it picks elements of several axes");
     axis = static_cast<int>(i);
   }
-  if (axis < 0 || axis >= symbol.layout.num_axes()) return InvalidArgument("its argument \"indices\" is none of the axes");
+  if (axis < 0 || axis >= symbol.layout.num_axes())
+    return InvalidArgument("its argument \"indices\" is none of the axes");
   const Symbol& list = indices[static_cast<size_t>(axis)];
-  const std::vector<double>& picked = program_.nodes[static_cast<size_t>(std::max(list.node, 0))].data;
+  const std::vector<double>& picked =
+      program_.nodes[static_cast<size_t>(std::max(list.node, 0))].data;
   const bool is_list = IsInOrder(list) && list.layout.num_axes() == 1 && !picked.empty();
-  if (!is_list || !std::ranges::all_of(picked, [](double at) { return std::abs(at) < kMostIndex; })) {
+  if (!is_list ||
+      !std::ranges::all_of(picked, [](double at) { return std::abs(at) < kMostIndex; })) {
     return Unimplemented("it picks elements by value");
   }
   const int64_t size = symbol.layout.size(axis);
-  const auto at = [&](size_t i) { return static_cast<int64_t>(picked[i]) + (picked[i] < 0 ? size : 0); };
-  const int64_t first = at(0), last = at(picked.size() - 1), step = picked.size() > 1 ? at(1) - first : 1;
-  if (first < 0 || last < first || last >= size || step < 1) return Unimplemented("it picks elements out of order");
+  const auto at = [&](size_t i) {
+    return static_cast<int64_t>(picked[i]) + (picked[i] < 0 ? size : 0);
+  };
+  const int64_t first = at(0), last = at(picked.size() - 1),
+                step = picked.size() > 1 ? at(1) - first : 1;
+  if (first < 0 || last < first || last >= size || step < 1)
+    return Unimplemented("it picks elements out of order");
   for (size_t i = 0; i < picked.size(); ++i) {
-    if (at(i) != first + static_cast<int64_t>(i) * step) return Unimplemented("it picks elements in uneven steps");
+    if (at(i) != first + static_cast<int64_t>(i) * step)
+      return Unimplemented("it picks elements in uneven steps");
   }
   return SliceOf(std::move(symbol), axis, first, last + 1, step);
 }
@@ -183,16 +197,20 @@ Result<Symbol> Importer::Split(Arguments& args) {
     sizes = args.Integers("split_sizes");
   } else {
     const int64_t each = args.Integer("split_size");
-    if (each < 1 || size / each > kMostParts) return InvalidArgument("its argument \"split_size\" is not positive or too small");
-    for (int64_t first = 0; first < size; first += each) sizes.push_back(std::min(each, size - first));
+    if (each < 1 || size / each > kMostParts)
+      return InvalidArgument("its argument \"split_size\" is not positive or too small");
+    for (int64_t first = 0; first < size; first += each)
+      sizes.push_back(std::min(each, size - first));
   }
   LAMINA_RETURN_IF_ERROR(args.status());
-  if (std::ssize(sizes) > kMostParts) return InvalidArgument("its argument \"split_sizes\" has more than 1024 parts");
+  if (std::ssize(sizes) > kMostParts)
+    return InvalidArgument("its argument \"split_sizes\" has more than 1024 parts");
   Symbol parts;
   parts.kind = Symbol::Kind::kSeveral;
   int64_t first = 0;
   for (const int64_t part : sizes) {
-    if (part < 0 || part > size - first) return InvalidArgument("its parts are larger than the tensor");
+    if (part < 0 || part > size - first)
+      return InvalidArgument("its parts are larger than the tensor");
     LAMINA_ASSIGN_OR_RETURN(Symbol made, SliceOf(symbol, axis, first, first + part, 1));
     parts.several.push_back(std::move(made));
     first += part;
@@ -204,7 +222,8 @@ Result<Symbol> Importer::GetItem(Arguments& args) {
   const Symbol several = args.Node("self");
   const int64_t index = args.Integer("index");
   LAMINA_RETURN_IF_ERROR(args.status());
-  if (index < 0 || index >= std::ssize(several.several)) return InvalidArgument("there is no such output");
+  if (index < 0 || index >= std::ssize(several.several))
+    return InvalidArgument("there is no such output");
   return several.several[static_cast<size_t>(index)];
 }
 

@@ -45,7 +45,9 @@ std::vector<bool> ReadLayerTypes(JsonKeys& keys, int num_layers) {
     slides.push_back(*name == "sliding_attention");
   }
   if (std::ssize(slides) == num_layers) return slides;
-  keys.Reject("layer_types", "\"full_attention\" or \"sliding_attention\" for each of " + std::to_string(num_layers) + " layers",
+  keys.Reject("layer_types",
+              "\"full_attention\" or \"sliding_attention\" for each of " +
+                  std::to_string(num_layers) + " layers",
               StatusCode::kUnimplemented);
   return {};
 }
@@ -58,21 +60,25 @@ void ReadSizes(JsonKeys& keys, std::string_view intermediate, ModelConfig& confi
   config.intermediate_size = keys.Int(intermediate, kWidthRange);
   config.num_layers = static_cast<int>(keys.Int("num_hidden_layers", kLayers));
   config.num_heads = static_cast<int>(keys.Int("num_attention_heads", kHeads));
-  config.num_kv_heads = static_cast<int>(keys.OptionalInt("num_key_value_heads", kHeads).value_or(config.num_heads));
+  config.num_kv_heads =
+      static_cast<int>(keys.OptionalInt("num_key_value_heads", kHeads).value_or(config.num_heads));
   config.max_positions = keys.Int("max_position_embeddings", kPositions);
   if (!keys.status().ok()) return;
 
   if (config.num_heads % config.num_kv_heads != 0) {
-    keys.Reject("num_key_value_heads", "a divisor of num_attention_heads = " + std::to_string(config.num_heads));
+    keys.Reject("num_key_value_heads",
+                "a divisor of num_attention_heads = " + std::to_string(config.num_heads));
   }
   if (!keys.Has("head_dim") && config.hidden_size % config.num_heads != 0) {
-    keys.Reject("num_attention_heads", "a divisor of hidden_size = " + std::to_string(config.hidden_size) + ", or a head_dim");
+    keys.Reject("num_attention_heads", "a divisor of hidden_size = " +
+                                           std::to_string(config.hidden_size) + ", or a head_dim");
   }
   const std::optional<int64_t> head_dim = keys.OptionalInt("head_dim", kHeadDim);
   config.head_dim = static_cast<int>(head_dim.value_or(config.hidden_size / config.num_heads));
   if (config.head_dim % 2 != 0 || config.head_dim > kHeadDim.max) {
     keys.Reject(head_dim ? "head_dim" : "num_attention_heads",
-                "even heads of at most " + std::to_string(kHeadDim.max) + ", found " + std::to_string(config.head_dim));
+                "even heads of at most " + std::to_string(kHeadDim.max) + ", found " +
+                    std::to_string(config.head_dim));
   }
 }
 
@@ -88,26 +94,32 @@ void ReadRotary(JsonKeys& keys, ModelConfig& config) {
       continue;
     }
     JsonKeys nested(*object, keys.where() + ": " + key);
-    config.rope_theta = nested.OptionalReal("rope_theta", kPositiveRange).value_or(config.rope_theta);
+    config.rope_theta =
+        nested.OptionalReal("rope_theta", kPositiveRange).value_or(config.rope_theta);
     ReadScaling(nested, config.rope_scaling);
     keys.Keep(nested.status());
   }
 }
 
-void RequireOneOf(JsonKeys& keys, std::string_view key, std::initializer_list<std::string_view> known) {
+void RequireOneOf(JsonKeys& keys, std::string_view key,
+                  std::initializer_list<std::string_view> known) {
   const std::optional<std::string> value = keys.OptionalString(key);
   if (!value || std::ranges::find(known, *value) != known.end()) return;
   std::string names;
-  for (const std::string_view name : known) names += (names.empty() ? "\"" : " or \"") + std::string(name) + "\"";
+  for (const std::string_view name : known)
+    names += (names.empty() ? "\"" : " or \"") + std::string(name) + "\"";
   keys.Reject(key, names, StatusCode::kUnimplemented);
 }
 
 void RequireBool(JsonKeys& keys, std::string_view key, bool value) {
-  if (keys.OptionalBool(key).value_or(value) != value) keys.Reject(key, value ? "true" : "false", StatusCode::kUnimplemented);
+  if (keys.OptionalBool(key).value_or(value) != value)
+    keys.Reject(key, value ? "true" : "false", StatusCode::kUnimplemented);
 }
 
-void ReadWindows(JsonKeys& keys, int64_t absent, const std::function<bool(int layer)>& slides, ModelConfig& config) {
-  const int64_t window = keys.OptionalInt("sliding_window", kPositions).value_or(keys.IsNull("sliding_window") ? 0 : absent);
+void ReadWindows(JsonKeys& keys, int64_t absent, const std::function<bool(int layer)>& slides,
+                 ModelConfig& config) {
+  const int64_t window = keys.OptionalInt("sliding_window", kPositions)
+                             .value_or(keys.IsNull("sliding_window") ? 0 : absent);
   std::vector<bool> listed;
   if (keys.Has("layer_types")) listed = ReadLayerTypes(keys, config.num_layers);
   if (window == 0 || !keys.status().ok()) return;

@@ -22,7 +22,9 @@ double Gemma2EmbeddingFactor(const ModelConfig& c) {
 }
 
 // Checkpoints hold norm weights less 1.
-Tensor Gemma2Norm(const ModelConfig& c, Tensor x, const ModulePath& at) { return RmsNorm(x, at, {.eps = c.norm_eps, .plus = 1}); }
+Tensor Gemma2Norm(const ModelConfig& c, Tensor x, const ModulePath& at) {
+  return RmsNorm(x, at, {.eps = c.norm_eps, .plus = 1});
+}
 
 Tensor Gemma2Mlp(const ModelConfig& c, const ModulePath& at, Tensor x) {
   const Tensor gate = Linear(x, at / "gate_proj", c.intermediate_size);
@@ -30,8 +32,10 @@ Tensor Gemma2Mlp(const ModelConfig& c, const ModulePath& at, Tensor x) {
   return Linear(GeluMul(gate, up, at / "gelu_mul"), at / "down_proj", c.hidden_size);
 }
 
-Tensor Gemma2Layer(const ModelConfig& c, const ModulePath& at, int layer, Tensor x, Tensor positions) {
-  const Tensor attention = LlamaAttention(c, at / "self_attn", layer, Gemma2Norm(c, x, at / "input_layernorm"), positions);
+Tensor Gemma2Layer(const ModelConfig& c, const ModulePath& at, int layer, Tensor x,
+                   Tensor positions) {
+  const Tensor attention = LlamaAttention(c, at / "self_attn", layer,
+                                          Gemma2Norm(c, x, at / "input_layernorm"), positions);
   x = Add(x, Gemma2Norm(c, attention, at / "post_attention_layernorm"), at / "attention_residual");
   const Tensor mlp = Gemma2Mlp(c, at / "mlp", Gemma2Norm(c, x, at / "pre_feedforward_layernorm"));
   return Add(x, Gemma2Norm(c, mlp, at / "post_feedforward_layernorm"), at / "mlp_residual");
@@ -60,9 +64,11 @@ void ReadGemma2(JsonKeys& keys, ModelConfig& config) {
 Tensor Gemma2Forward(const ModelConfig& c, Tensor tokens, Tensor positions) {
   Tensor x = Embedding(tokens, ModulePath("model.embed_tokens"), c.vocab_size, c.hidden_size);
   x = Scale(x, ModulePath("model.embed_scale"), Gemma2EmbeddingFactor(c));
-  for (int layer = 0; layer < c.num_layers; ++layer) x = Gemma2Layer(c, ModulePath("model.layers") / layer, layer, x, positions);
+  for (int layer = 0; layer < c.num_layers; ++layer)
+    x = Gemma2Layer(c, ModulePath("model.layers") / layer, layer, x, positions);
   x = Gemma2Norm(c, x, ModulePath("model.norm"));
-  x = Linear(x, ModulePath("lm_head"), c.vocab_size, {.weight = c.tied_head ? "model.embed_tokens.weight" : "lm_head.weight"});
+  x = Linear(x, ModulePath("lm_head"), c.vocab_size,
+             {.weight = c.tied_head ? "model.embed_tokens.weight" : "lm_head.weight"});
   return c.logit_soft_cap > 0 ? SoftCap(x, ModulePath("lm_head.soft_cap"), c.logit_soft_cap) : x;
 }
 

@@ -1,4 +1,5 @@
-// Gemma 2: norms before and behind each block, soft caps, a window in every other layer ("Gemma 2", section 2).
+// Gemma 2: norms before and behind each block, soft caps, a window in every other layer ("Gemma 2",
+// section 2).
 #pragma once
 
 #include "base/json_keys.h"

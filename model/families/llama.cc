@@ -13,9 +13,11 @@ Tensor LlamaMlp(const ModelConfig& c, const ModulePath& layer, Tensor x) {
   return Linear(SiluMul(gate, up, at / "silu_mul"), at / "down_proj", c.hidden_size, options);
 }
 
-Tensor LlamaLayer(const ModelConfig& c, const ModulePath& at, int layer, Tensor x, Tensor positions, MlpFunction mlp) {
+Tensor LlamaLayer(const ModelConfig& c, const ModulePath& at, int layer, Tensor x, Tensor positions,
+                  MlpFunction mlp) {
   const Tensor attention_in = RmsNorm(x, at / "input_layernorm", {.eps = c.norm_eps});
-  x = Add(x, LlamaAttention(c, at / "self_attn", layer, attention_in, positions), at / "attention_residual");
+  x = Add(x, LlamaAttention(c, at / "self_attn", layer, attention_in, positions),
+          at / "attention_residual");
   const Tensor mlp_in = RmsNorm(x, at / "post_attention_layernorm", {.eps = c.norm_eps});
   return Add(x, mlp(c, at, mlp_in), at / "mlp_residual");
 }
@@ -46,7 +48,8 @@ TracedAttention AttentionOf(const ModelConfig& c, int layer) {
           .soft_cap = c.attention_soft_cap};
 }
 
-Tensor LlamaAttention(const ModelConfig& c, const ModulePath& at, int layer, Tensor x, Tensor positions) {
+Tensor LlamaAttention(const ModelConfig& c, const ModulePath& at, int layer, Tensor x,
+                      Tensor positions) {
   const int64_t q_width = int64_t{c.num_heads} * c.head_dim;
   const int64_t kv_width = int64_t{c.num_kv_heads} * c.head_dim;
   Tensor q = Linear(x, at / "q_proj", q_width, {.bias = c.qkv_bias});
@@ -63,13 +66,17 @@ Tensor LlamaAttention(const ModelConfig& c, const ModulePath& at, int layer, Ten
   return Linear(out, at / "o_proj", c.hidden_size, {.bias = c.o_bias});
 }
 
-Tensor LlamaForward(const ModelConfig& c, Tensor tokens, Tensor positions) { return LlamaForwardWith(c, tokens, positions, LlamaMlp); }
+Tensor LlamaForward(const ModelConfig& c, Tensor tokens, Tensor positions) {
+  return LlamaForwardWith(c, tokens, positions, LlamaMlp);
+}
 
 Tensor LlamaForwardWith(const ModelConfig& c, Tensor tokens, Tensor positions, MlpFunction mlp) {
   Tensor x = Embedding(tokens, ModulePath("model.embed_tokens"), c.vocab_size, c.hidden_size);
-  for (int layer = 0; layer < c.num_layers; ++layer) x = LlamaLayer(c, ModulePath("model.layers") / layer, layer, x, positions, mlp);
+  for (int layer = 0; layer < c.num_layers; ++layer)
+    x = LlamaLayer(c, ModulePath("model.layers") / layer, layer, x, positions, mlp);
   x = RmsNorm(x, ModulePath("model.norm"), {.eps = c.norm_eps});
-  return Linear(x, ModulePath("lm_head"), c.vocab_size, {.weight = c.tied_head ? "model.embed_tokens.weight" : "lm_head.weight"});
+  return Linear(x, ModulePath("lm_head"), c.vocab_size,
+                {.weight = c.tied_head ? "model.embed_tokens.weight" : "lm_head.weight"});
 }
 
 }  // namespace lamina

@@ -1,5 +1,6 @@
-// Mistral: LLaMA's layout with attention over a sliding window ("Mistral 7B", section 2), which later releases do without. Mixtral: the
-// same with a mixture of experts for an MLP ("Mixtral of Experts", section 2).
+// Mistral: LLaMA's layout with attention over a sliding window ("Mistral 7B", section 2), which
+// later releases do without. Mixtral: the same with a mixture of experts for an MLP ("Mixtral of
+// Experts", section 2).
 #pragma once
 
 #include "base/json_keys.h"

@@ -6,22 +6,27 @@
 namespace lamina {
 namespace {
 
-constexpr double kOptNormEps = 1e-5;         // no key says another
-constexpr int64_t kOptFirstPositionRow = 2;  // the table's first rows belonged to padding when the models were trained
+constexpr double kOptNormEps = 1e-5;  // no key says another
+// The table's first rows belonged to padding when the models were trained.
+constexpr int64_t kOptFirstPositionRow = 2;
 
 Tensor OptAttention(const ModelConfig& c, const ModulePath& at, int layer, Tensor x) {
   const Tensor q = Linear(x, at / "q_proj", c.hidden_size, {.bias = true});
   const Tensor k = Linear(x, at / "k_proj", c.hidden_size, {.bias = true});
   const Tensor v = Linear(x, at / "v_proj", c.hidden_size, {.bias = true});
-  return Linear(Attention(q, k, v, at / "attention", AttentionOf(c, layer)), at / "out_proj", c.hidden_size, {.bias = true});
+  return Linear(Attention(q, k, v, at / "attention", AttentionOf(c, layer)), at / "out_proj",
+                c.hidden_size, {.bias = true});
 }
 
 Tensor OptMlp(const ModelConfig& c, const ModulePath& at, Tensor x) {
-  return Linear(Relu(Linear(x, at / "fc1", c.intermediate_size, {.bias = true}), at / "relu"), at / "fc2", c.hidden_size, {.bias = true});
+  return Linear(Relu(Linear(x, at / "fc1", c.intermediate_size, {.bias = true}), at / "relu"),
+                at / "fc2", c.hidden_size, {.bias = true});
 }
 
 Tensor OptLayer(const ModelConfig& c, const ModulePath& at, int layer, Tensor x) {
-  const auto norm = [&](Tensor y, bool here, const char* name) { return here ? LayerNorm(y, at / name, kOptNormEps) : y; };
+  const auto norm = [&](Tensor y, bool here, const char* name) {
+    return here ? LayerNorm(y, at / name, kOptNormEps) : y;
+  };
   const Tensor attention_in = norm(x, c.norm_first, "self_attn_layer_norm");
   x = Add(x, OptAttention(c, at / "self_attn", layer, attention_in), at / "attention_residual");
   x = norm(x, !c.norm_first, "self_attn_layer_norm");
@@ -35,9 +40,11 @@ Tensor OptLayer(const ModelConfig& c, const ModulePath& at, int layer, Tensor x)
 void ReadOpt(JsonKeys& keys, ModelConfig& config) {
   ReadSizes(keys, "ffn_dim", config);
   config.num_kv_heads = config.num_heads;
-  config.embedding_size = keys.OptionalInt("word_embed_proj_dim", kWidthRange).value_or(config.hidden_size);
+  config.embedding_size =
+      keys.OptionalInt("word_embed_proj_dim", kWidthRange).value_or(config.hidden_size);
   config.norm_first = keys.OptionalBool("do_layer_norm_before").value_or(true);
-  config.final_norm = config.norm_first && !keys.OptionalBool("_remove_final_layer_norm").value_or(false);
+  config.final_norm =
+      config.norm_first && !keys.OptionalBool("_remove_final_layer_norm").value_or(false);
   config.tied_head = keys.OptionalBool("tie_word_embeddings").value_or(true);
   RequireOneOf(keys, "activation_function", {"relu"});
   RequireBool(keys, "enable_bias", true);
@@ -51,11 +58,14 @@ Tensor OptForward(const ModelConfig& c, Tensor tokens, Tensor positions) {
   Tensor x = Embedding(tokens, at / "embed_tokens", c.vocab_size, embedding_size);
   if (projects) x = Linear(x, at / "project_in", c.hidden_size);
   const PositionTable table{.max_positions = c.max_positions, .first_row = kOptFirstPositionRow};
-  x = Add(x, PositionEmbedding(positions, at / "embed_positions", table, c.hidden_size), at / "positioned");
-  for (int layer = 0; layer < c.num_layers; ++layer) x = OptLayer(c, at / "layers" / layer, layer, x);
+  x = Add(x, PositionEmbedding(positions, at / "embed_positions", table, c.hidden_size),
+          at / "positioned");
+  for (int layer = 0; layer < c.num_layers; ++layer)
+    x = OptLayer(c, at / "layers" / layer, layer, x);
   if (c.final_norm) x = LayerNorm(x, at / "final_layer_norm", kOptNormEps);
   if (projects) x = Linear(x, at / "project_out", embedding_size);
-  return Linear(x, ModulePath("lm_head"), c.vocab_size, {.weight = c.tied_head ? "model.decoder.embed_tokens.weight" : "lm_head.weight"});
+  return Linear(x, ModulePath("lm_head"), c.vocab_size,
+                {.weight = c.tied_head ? "model.decoder.embed_tokens.weight" : "lm_head.weight"});
 }
 
 }  // namespace lamina

@@ -1,4 +1,5 @@
-// OPT: LayerNorm, learned positions, ReLU, biases everywhere ("OPT: Open Pre-trained Transformer Language Models", section 2).
+// OPT: LayerNorm, learned positions, ReLU, biases everywhere ("OPT: Open Pre-trained Transformer
+// Language Models", section 2).
 #pragma once
 
 #include "base/json_keys.h"
@@ -9,8 +10,8 @@ namespace lamina {
 
 void ReadOpt(JsonKeys& keys, ModelConfig& config);
 
-// tokens, positions -> [vocab_size] logits. The 350m release norms behind its blocks and embeds tokens in fewer elements than it computes
-// with.
+// tokens, positions -> [vocab_size] logits. The 350m release norms behind its blocks and embeds
+// tokens in fewer elements than it computes with.
 Tensor OptForward(const ModelConfig& config, Tensor tokens, Tensor positions);
 
 }  // namespace lamina

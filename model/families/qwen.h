@@ -1,4 +1,5 @@
-// Qwen 1.5, 2, 2.5 (Qwen2ForCausalLM) and 3: LLaMA's layout. Qwen 2 has biases at q, k and v, Qwen 3 norms each head of q and k instead.
+// Qwen 1.5, 2, 2.5 (Qwen2ForCausalLM) and 3: LLaMA's layout. Qwen 2 has biases at q, k and v, Qwen
+// 3 norms each head of q and k instead.
 #pragma once
 
 #include "base/json_keys.h"

@@ -1,5 +1,5 @@
-// Which architectures lamina can run. To add one: write its forward code beside llama.cc, with a function that reads its keys of
-// config.json, and add a line to the table in registry.cc.
+// Which architectures lamina can run. To add one: write its forward code beside llama.cc, with a
+// function that reads its keys of config.json, and add a line to the table in registry.cc.
 #pragma once
 
 #include <span>
@@ -15,8 +15,8 @@ namespace lamina {
 // Forward code: logits of a row from its token and position.
 using ForwardFunction = Tensor (*)(const ModelConfig& config, Tensor tokens, Tensor positions);
 
-// Reads what the family's config.json says about sizes and layers, with the family's defaults. What is wrong, or not known and would change
-// the result, is kept in the keys' status.
+// Reads what the family's config.json says about sizes and layers, with the family's defaults. What
+// is wrong, or not known and would change the result, is kept in the keys' status.
 using ReadFunction = void (*)(JsonKeys& keys, ModelConfig& config);
 
 struct Architecture {

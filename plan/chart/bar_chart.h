@@ -6,7 +6,8 @@
 
 namespace lamina {
 
-// The part of a bar from `from` to `to`, on the chart's scale; a point has both alike and gets a mark.
+// The part of a bar from `from` to `to`, on the chart's scale; a point has both alike and gets a
+// mark.
 struct ChartBar {
   std::string label;
   double from = 0, to = 0;

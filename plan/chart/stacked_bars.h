@@ -14,12 +14,14 @@ struct StackedBar {
 
 struct StackedBarChart {
   std::string title;
-  std::vector<std::string> part_names;  // in the legend; at most as many as the palette has colours, 8
-  std::string unit;                     // of the parts, for who points at one
-  std::vector<StackedBar> bars;         // from top to bottom
+  // In the legend; at most as many as the palette has colours, 8.
+  std::vector<std::string> part_names;
+  std::string unit;              // of the parts, for who points at one
+  std::vector<StackedBar> bars;  // from top to bottom
 };
 
-// A whole SVG document. Parts above 0 are <rect class="part">; texts are escaped, long labels shortened.
+// A whole SVG document. Parts above 0 are <rect class="part">; texts are escaped, long labels
+// shortened.
 std::string ToSvg(const StackedBarChart& chart);
 
 }  // namespace lamina

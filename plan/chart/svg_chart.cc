@@ -14,7 +14,8 @@ constexpr double kWidth = 520, kHeight = 320;  // of a chart with everything tha
 constexpr double kLeft = 70, kRight = 20, kTop = 46, kBottom = 50;
 constexpr double kHeading = 34;
 constexpr double kLegendRow = 16;
-constexpr std::array<const char*, 8> kPalette = {"#1f6fb4", "#d1602a", "#3a9150", "#8a56b0", "#b03a54", "#6b6b6b", "#1896a3", "#a8862c"};
+constexpr std::array<const char*, 8> kPalette = {"#1f6fb4", "#d1602a", "#3a9150", "#8a56b0",
+                                                 "#b03a54", "#6b6b6b", "#1896a3", "#a8862c"};
 
 // From values to pixels.
 struct Axis {
@@ -24,16 +25,20 @@ struct Axis {
   bool powers_of_two = false;
 
   double At(double value) const {
-    const double share = powers_of_two ? std::log2(value / low) / std::log2(high / low) : (value - low) / (high - low);
+    const double share = powers_of_two ? std::log2(value / low) / std::log2(high / low)
+                                       : (value - low) / (high - low);
     return first_pixel + share * (last_pixel - first_pixel);
   }
   bool Holds(double value) const { return value >= low && value <= high; }
 };
 
-bool IsDrawn(const std::pair<double, double>& point) { return std::isfinite(point.first) && std::isfinite(point.second); }
+bool IsDrawn(const std::pair<double, double>& point) {
+  return std::isfinite(point.first) && std::isfinite(point.second);
+}
 
 struct ValueRange {
-  double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
+  double low = std::numeric_limits<double>::infinity(),
+         high = -std::numeric_limits<double>::infinity();
 
   void Cover(double value) {
     low = std::min(low, value);
@@ -60,35 +65,45 @@ Axis MakeAxisOfPowers(ValueRange range, double first_pixel, double last_pixel) {
 }
 
 std::string SvgText(double x, double y, const char* attributes, const std::string& text) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" {}>{}</text>\n", x, y, attributes, EscapeXml(text));
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" {}>{}</text>\n", x, y, attributes,
+                     EscapeXml(text));
 }
 
 std::string SvgLine(double x1, double y1, double x2, double y2, const char* attributes) {
-  return fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" {}/>\n", x1, y1, x2, y2, attributes);
+  return fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" {}/>\n", x1, y1,
+                     x2, y2, attributes);
 }
 
 std::string DrawAxes(const Chart& chart, const Axis& x, const Axis& y) {
   std::string out;
   for (const double tick : y.ticks) {
-    out += SvgLine(x.first_pixel, y.At(tick), x.last_pixel, y.At(tick), "class=\"grid\" stroke=\"#e4e4e4\"");
-    out += SvgText(x.first_pixel - 6, y.At(tick) + 4, "text-anchor=\"end\"", fmt::format("{:.6g}", tick));
+    out += SvgLine(x.first_pixel, y.At(tick), x.last_pixel, y.At(tick),
+                   "class=\"grid\" stroke=\"#e4e4e4\"");
+    out += SvgText(x.first_pixel - 6, y.At(tick) + 4, "text-anchor=\"end\"",
+                   fmt::format("{:.6g}", tick));
   }
   for (const double tick : x.ticks) {
-    out += SvgLine(x.At(tick), y.first_pixel, x.At(tick), y.first_pixel + 4, "class=\"axis\" stroke=\"#555\"");
-    out += SvgText(x.At(tick), y.first_pixel + 17, "text-anchor=\"middle\"", fmt::format("{:.6g}", tick));
+    out += SvgLine(x.At(tick), y.first_pixel, x.At(tick), y.first_pixel + 4,
+                   "class=\"axis\" stroke=\"#555\"");
+    out += SvgText(x.At(tick), y.first_pixel + 17, "text-anchor=\"middle\"",
+                   fmt::format("{:.6g}", tick));
   }
-  out += SvgLine(x.first_pixel, y.first_pixel, x.last_pixel, y.first_pixel, "class=\"axis\" stroke=\"#555\"");
-  out += SvgText((x.first_pixel + x.last_pixel) / 2, y.first_pixel + 36, "text-anchor=\"middle\"", chart.x_label);
+  out += SvgLine(x.first_pixel, y.first_pixel, x.last_pixel, y.first_pixel,
+                 "class=\"axis\" stroke=\"#555\"");
+  out += SvgText((x.first_pixel + x.last_pixel) / 2, y.first_pixel + 36, "text-anchor=\"middle\"",
+                 chart.x_label);
   const double middle = (y.first_pixel + y.last_pixel) / 2;
-  out += fmt::format("<text transform=\"translate(16 {:.1f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n", middle,
-                     EscapeXml(chart.y_label));
+  out += fmt::format(
+      "<text transform=\"translate(16 {:.1f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
+      middle, EscapeXml(chart.y_label));
   return out + SvgText(x.first_pixel, 16, "font-weight=\"bold\"", chart.title);
 }
 
 std::string ErrorBar(double x, double low, double high, const char* color) {
   constexpr double kEnd = 4;  // half of the short lines at its ends
   return fmt::format(
-      "<path class=\"spread\" d=\"M{0:.1f} {3:.1f}H{1:.1f}M{0:.1f} {4:.1f}H{1:.1f}M{2:.1f} {3:.1f}V{4:.1f}\" fill=\"none\" "
+      "<path class=\"spread\" d=\"M{0:.1f} {3:.1f}H{1:.1f}M{0:.1f} {4:.1f}H{1:.1f}M{2:.1f} "
+      "{3:.1f}V{4:.1f}\" fill=\"none\" "
       "stroke=\"{5}\"/>\n",
       x - kEnd, x + kEnd, x, low, high, color);
 }
@@ -98,8 +113,9 @@ std::string DrawSeries(const ChartSeries& series, const char* color, const Axis&
   if (series.dots) {
     for (const auto& point : series.points) {
       if (IsDrawn(point))
-        out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2\" fill=\"{}\" fill-opacity=\"0.5\"/>\n", x.At(point.first),
-                           y.At(point.second), color);
+        out += fmt::format(
+            "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2\" fill=\"{}\" fill-opacity=\"0.5\"/>\n",
+            x.At(point.first), y.At(point.second), color);
     }
     return out;
   }
@@ -114,11 +130,15 @@ std::string DrawSeries(const ChartSeries& series, const char* color, const Axis&
   }
   for (const auto& point : series.points) {
     if (!series.marked || !IsDrawn(point)) continue;
-    marks +=
-        fmt::format("<circle class=\"mark\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"><title>{}: {:.6g}, {:.6g}</title></circle>\n",
-                    x.At(point.first), y.At(point.second), color, EscapeXml(series.name), point.first, point.second);
+    marks += fmt::format(
+        "<circle class=\"mark\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"><title>{}: "
+        "{:.6g}, {:.6g}</title></circle>\n",
+        x.At(point.first), y.At(point.second), color, EscapeXml(series.name), point.first,
+        point.second);
   }
-  return fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.8\"/>\n", out, color) + marks;
+  return fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.8\"/>\n",
+                     out, color) +
+         marks;
 }
 
 // `row`: the words of marks at near values stand below each other.
@@ -129,10 +149,13 @@ std::string DrawMark(const ChartMark& mark, const Axis& x, const Axis& y, double
     const bool at_the_end = at > x.first_pixel + 0.7 * (x.last_pixel - x.first_pixel);
     return SvgLine(at, y.first_pixel, at, y.last_pixel, kDashed) +
            SvgText(at + (at_the_end ? -4 : 4), y.first_pixel - 6 - 14 * row,
-                   at_the_end ? "class=\"note\" fill=\"#333\" text-anchor=\"end\"" : "class=\"note\" fill=\"#333\"", mark.label);
+                   at_the_end ? "class=\"note\" fill=\"#333\" text-anchor=\"end\""
+                              : "class=\"note\" fill=\"#333\"",
+                   mark.label);
   }
   return SvgLine(x.first_pixel, y.At(mark.at), x.last_pixel, y.At(mark.at), kDashed) +
-         SvgText(x.last_pixel, y.At(mark.at) - 4, "class=\"note\" fill=\"#333\" text-anchor=\"end\"", mark.label);
+         SvgText(x.last_pixel, y.At(mark.at) - 4,
+                 "class=\"note\" fill=\"#333\" text-anchor=\"end\"", mark.label);
 }
 
 // Names of series in rows, as many as have room; `height` is that of the rows behind the first.
@@ -152,8 +175,9 @@ Legend DrawLegend(const Chart& chart) {
       at = kLeft;
       legend.height += kLegendRow;
     }
-    legend.svg += fmt::format("<rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"10\" height=\"10\" fill=\"{}\"/>\n", at, 25 + legend.height,
-                              kPalette[i % kPalette.size()]);
+    legend.svg +=
+        fmt::format("<rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"10\" height=\"10\" fill=\"{}\"/>\n",
+                    at, 25 + legend.height, kPalette[i % kPalette.size()]);
     legend.svg += SvgText(at + 14, 34 + legend.height, "", name);
     at += width;
   }
@@ -176,12 +200,15 @@ std::string DrawChart(const Chart& chart) {
     }
   }
   const Legend legend = DrawLegend(chart);
-  const Axis x = (chart.x_in_powers_of_two ? MakeAxisOfPowers : MakeAxis)(xs, kLeft, kWidth - kRight);
+  const Axis x =
+      (chart.x_in_powers_of_two ? MakeAxisOfPowers : MakeAxis)(xs, kLeft, kWidth - kRight);
   const Axis y = MakeAxis(ys, kHeight - kBottom, kTop + legend.height);
   std::string out = DrawAxes(chart, x, y);
-  for (size_t i = 0; i < chart.series.size(); ++i) out += DrawSeries(chart.series[i], kPalette[i % kPalette.size()], x, y);
+  for (size_t i = 0; i < chart.series.size(); ++i)
+    out += DrawSeries(chart.series[i], kPalette[i % kPalette.size()], x, y);
   double row = 0;
-  for (const ChartMark& mark : chart.marks) {  // one that lies far from all values would squeeze them together
+  // One that lies far from all values would squeeze them together.
+  for (const ChartMark& mark : chart.marks) {
     if ((mark.vertical ? x : y).Holds(mark.at)) out += DrawMark(mark, x, y, row++);
   }
   return out + legend.svg;
@@ -227,14 +254,17 @@ std::string DrawCharts(const std::string& heading, const std::vector<Chart>& cha
   const auto rows = (static_cast<int>(charts.size()) + columns - 1) / columns;
   const double top = heading.empty() ? 0 : kHeading;
   std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 "
+      "0 {0:.0f} {1:.0f}\" "
       "font-family=\"sans-serif\" "
       "font-size=\"12\">\n<rect class=\"paper\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
       kWidth * columns, top + kHeight * rows);
   if (!heading.empty()) out += SvgText(20, 22, "font-size=\"15\" font-weight=\"bold\"", heading);
   for (size_t i = 0; i < charts.size(); ++i) {
-    const auto column = static_cast<double>(i % static_cast<size_t>(columns)), row = static_cast<double>(i / static_cast<size_t>(columns));
-    out += fmt::format("<g transform=\"translate({:.0f} {:.0f})\">\n{}</g>\n", column * kWidth, top + row * kHeight, DrawChart(charts[i]));
+    const auto column = static_cast<double>(i % static_cast<size_t>(columns)),
+               row = static_cast<double>(i / static_cast<size_t>(columns));
+    out += fmt::format("<g transform=\"translate({:.0f} {:.0f})\">\n{}</g>\n", column * kWidth,
+                       top + row * kHeight, DrawChart(charts[i]));
   }
   return out + "</svg>\n";
 }

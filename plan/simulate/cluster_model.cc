@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "cost/node_device.h"
 #include "base/units.h"
+#include "cost/node_device.h"
 #include "manager/resolve_config.h"
 #include "splitter/model_share.h"
 #include "splitter/tensor_parallel.h"
@@ -14,7 +14,8 @@
 namespace lamina {
 namespace {
 
-// So many nodes of a role: those that are there, again from the first one on; their names get a number.
+// So many nodes of a role: those that are there, again from the first one on; their names get a
+// number.
 void Repeat(NodeRole role, int count, bool first_only, std::vector<NodeConfig>& nodes) {
   if (count == 0) return;
   std::vector<NodeConfig> of_role, others;
@@ -27,7 +28,8 @@ void Repeat(NodeRole role, int count, bool first_only, std::vector<NodeConfig>& 
     repeated.push_back(std::move(node));
   }
   nodes = std::move(others);
-  nodes.insert(role == NodeRole::kCompute ? nodes.begin() : nodes.end(), repeated.begin(), repeated.end());
+  nodes.insert(role == NodeRole::kCompute ? nodes.begin() : nodes.end(), repeated.begin(),
+               repeated.end());
 }
 
 Status Change(const ClusterChanges& changes, ClusterConfig& config) {
@@ -38,7 +40,8 @@ Status Change(const ClusterChanges& changes, ClusterConfig& config) {
     config.max_num_seqs = changes.max_num_seqs;
     config.max_num_batched_tokens = std::max(config.max_num_batched_tokens, changes.max_num_seqs);
   }
-  if (changes.max_num_batched_tokens > 0) config.max_num_batched_tokens = changes.max_num_batched_tokens;
+  if (changes.max_num_batched_tokens > 0)
+    config.max_num_batched_tokens = changes.max_num_batched_tokens;
   if (!changes.pipeline.empty()) config.pipeline = changes.pipeline;
   if (!changes.overlap.empty()) config.overlap = changes.overlap;
   if (changes.gb_per_s >= 0) config.modelled_gb_per_s = changes.gb_per_s;
@@ -59,17 +62,22 @@ void FindWindows(ClusterModel& cluster) {
   }
 }
 
-using Devices = std::map<std::pair<NodeRole, std::string>, const DeviceSpec*>;  // by name; only compute nodes have a profile of the model
+// By name; only compute nodes have a profile of the model.
+using Devices = std::map<std::pair<NodeRole, std::string>, const DeviceSpec*>;
 
-Result<const DeviceSpec*> DeviceOf(const NodeConfig& node, const ClusterChanges& changes, ClusterModel& cluster, Devices& known) {
+Result<const DeviceSpec*> DeviceOf(const NodeConfig& node, const ClusterChanges& changes,
+                                   ClusterModel& cluster, Devices& known) {
   std::string name = node.device;
-  if (name == "cpu" && !changes.cpu_device.empty()) name = std::string(kModelledPrefix) + changes.cpu_device;
+  if (name == "cpu" && !changes.cpu_device.empty())
+    name = std::string(kModelledPrefix) + changes.cpu_device;
   if (const auto found = known.find({node.role, name}); found != known.end()) return found->second;
-  LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> spec, FindModelledDevice(name, cluster.config.device_catalog));
+  LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> spec,
+                          FindModelledDevice(name, cluster.config.device_catalog));
   if (!spec) {
-    return InvalidArgument("node '" + node.name + "' has device " + name + ", of which nothing is known; " +
-                           (name == "cpu" ? "say with --cpu-device which device of the catalog stands for it"
-                                          : "write modelled:NAME in its place, with a NAME of the device catalog"));
+    return InvalidArgument(
+        "node '" + node.name + "' has device " + name + ", of which nothing is known; " +
+        (name == "cpu" ? "say with --cpu-device which device of the catalog stands for it"
+                       : "write modelled:NAME in its place, with a NAME of the device catalog"));
   }
   if (node.role == NodeRole::kCompute) {
     LAMINA_RETURN_IF_ERROR(FitProfile(*spec, cluster.model, spec->tensor_parallel));
@@ -80,7 +88,8 @@ Result<const DeviceSpec*> DeviceOf(const NodeConfig& node, const ClusterChanges&
 }
 
 // As the executor gives heads and token slots to memory nodes.
-Status AddMemoryNode(const NodeConfig& node, NodeId id, const DeviceSpec* device, ClusterModel& cluster) {
+Status AddMemoryNode(const NodeConfig& node, NodeId id, const DeviceSpec* device,
+                     ClusterModel& cluster) {
   const ClusterConfig& config = cluster.config;
   const int index = static_cast<int>(cluster.memory.size());
   const int ranks = config.tensor_parallel_size, heads_of_rank = cluster.model.num_kv_heads / ranks;
@@ -92,12 +101,16 @@ Status AddMemoryNode(const NodeConfig& node, NodeId id, const DeviceSpec* device
   memory.id = id;
   memory.rank = index / size % ranks;
   memory.device = device;
-  memory.heads = {num_kv_heads * group_size, num_kv_heads, cluster.model.head_dim, cluster.kv_dtype};
-  memory.wire = {memory.heads.num_heads, num_kv_heads,       cluster.model.head_dim, cluster.kv_dtype,
-                 config.max_num_seqs,    config.num_batches, cluster.wire_dtype,     config.overlap == "on"};
-  const int64_t token_bytes = 2 * int64_t{cluster.model.num_layers} * static_cast<int64_t>(memory.wire.kv_row_bytes());
+  memory.heads = {num_kv_heads * group_size, num_kv_heads, cluster.model.head_dim,
+                  cluster.kv_dtype};
+  memory.wire = {memory.heads.num_heads, num_kv_heads,          cluster.model.head_dim,
+                 cluster.kv_dtype,       config.max_num_seqs,   config.num_batches,
+                 cluster.wire_dtype,     config.overlap == "on"};
+  const int64_t token_bytes =
+      2 * int64_t{cluster.model.num_layers} * static_cast<int64_t>(memory.wire.kv_row_bytes());
   const int64_t capacity = std::min(node.memory_bytes, device->memory_bytes) / token_bytes;
-  if (capacity < 1) return OutOfSpace("node '" + node.name + "': its memory is less than one token's KV");
+  if (capacity < 1)
+    return OutOfSpace("node '" + node.name + "': its memory is less than one token's KV");
   if (index % config.kv_head_parallel == 0) {
     cluster.kv_nodes.push_back({id, capacity});
     cluster.of_group.emplace_back();
@@ -117,7 +130,8 @@ Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
   int num_compute = 0;
   for (const NodeConfig& node : cluster.config.nodes) {
     const NodeId id{++last_id};
-    LAMINA_ASSIGN_OR_RETURN(const DeviceSpec* const device, DeviceOf(node, changes, cluster, known));
+    LAMINA_ASSIGN_OR_RETURN(const DeviceSpec* const device,
+                            DeviceOf(node, changes, cluster, known));
     if (node.role == NodeRole::kMemory) {
       LAMINA_RETURN_IF_ERROR(AddMemoryNode(node, id, device, cluster));
     } else if (num_compute++ % ranks == 0) {
@@ -126,9 +140,11 @@ Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
       cluster.compute.back().name += "+" + node.name;
     }
   }
-  if (cluster.memory.empty()) return InvalidArgument("there is no memory node, and the simulator needs one");
+  if (cluster.memory.empty())
+    return InvalidArgument("there is no memory node, and the simulator needs one");
   if (cluster.memory.size() % static_cast<size_t>(cluster.config.kv_head_parallel) != 0) {
-    return InvalidArgument(std::to_string(cluster.memory.size()) + " memory nodes cannot be shared by kv_head_parallel " +
+    return InvalidArgument(std::to_string(cluster.memory.size()) +
+                           " memory nodes cannot be shared by kv_head_parallel " +
                            std::to_string(cluster.config.kv_head_parallel));
   }
   return OkStatus();
@@ -137,18 +153,21 @@ Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
 Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
   LAMINA_RETURN_IF_ERROR(Change(changes, cluster.config));
   LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
-  if (!changes.cpu_device.empty() && cluster.config.wire_dtype == "auto" && !cluster.config.has_modelled())
+  if (!changes.cpu_device.empty() && cluster.config.wire_dtype == "auto" &&
+      !cluster.config.has_modelled())
     cluster.config.wire_dtype = "float32";
   LAMINA_RETURN_IF_ERROR(ResolveConfig(cluster.config, cluster.model));
   const ClusterConfig& config = cluster.config;
   LAMINA_ASSIGN_OR_RETURN(const Graph whole, TraceModel(cluster.model));
   LAMINA_ASSIGN_OR_RETURN(Graph graph, GraphOfRank(whole, config.tensor_parallel_size, 0));
   LAMINA_ASSIGN_OR_RETURN(cluster.sliced, SplitGraph(std::move(graph)));
-  LAMINA_ASSIGN_OR_RETURN(cluster.first_slices, CutIntoStages(cluster.sliced, config.pipeline_parallel_size));
+  LAMINA_ASSIGN_OR_RETURN(cluster.first_slices,
+                          CutIntoStages(cluster.sliced, config.pipeline_parallel_size));
   cluster.kv_dtype = DTypeOf(config.kv_dtype, cluster.model);
   cluster.wire_dtype = DTypeOf(config.wire_dtype, cluster.model);
   const int ranks = config.tensor_parallel_size;
-  cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks, cluster.model.head_dim, cluster.kv_dtype};
+  cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks,
+                   cluster.model.head_dim, cluster.kv_dtype};
   FindWindows(cluster);
   return AddNodes(changes, cluster);
 }
@@ -158,7 +177,8 @@ Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
 int ClusterModel::NodeOf(int batch, int slice, bool rotates, int num_left) const {
   if (!config.shares_model()) return (batch + (rotates ? slice : 0)) % num_left;
   const auto behind = std::upper_bound(first_slices.begin(), first_slices.end(), slice);
-  return std::min(static_cast<int>(behind - first_slices.begin()), config.pipeline_parallel_size) - 1;
+  return std::min(static_cast<int>(behind - first_slices.begin()), config.pipeline_parallel_size) -
+         1;
 }
 
 Result<ClusterModel> ClusterModel::Load(const std::string& path, const ClusterChanges& changes) {

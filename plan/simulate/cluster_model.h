@@ -1,15 +1,16 @@
-// A cluster file as the simulator sees it: which devices hold what, and which bytes go where. Nothing of it runs.
+// A cluster file as the simulator sees it: which devices hold what, and which bytes go where.
+// Nothing of it runs.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "manager/cluster_config.h"
-#include "cost/device_catalog.h"
-#include "scheduler/scheduler.h"
 #include "cost/cost_model.h"
+#include "cost/device_catalog.h"
+#include "manager/cluster_config.h"
 #include "model/model_config.h"
+#include "scheduler/scheduler.h"
 #include "splitter/slices.h"
 #include "wire/wire_format.h"
 
@@ -62,7 +63,8 @@ struct ClusterModel {
   // Of the compute nodes, that which runs slice k of a batch.
   int NodeOf(int batch, int slice, bool rotates, int num_left) const;
 
-  // kInvalidArgument names the file and what is wrong; else as ClusterConfig::Load, ModelConfig::Load and the catalog.
+  // kInvalidArgument names the file and what is wrong; else as ClusterConfig::Load,
+  // ModelConfig::Load and the catalog.
   static Result<ClusterModel> Load(const std::string& path, const ClusterChanges& changes);
 };
 

@@ -15,7 +15,9 @@ void DurationCounts::Add(Clock::duration duration) {
   const double seconds = std::chrono::duration<double>(duration).count();
   if (duration != last_) {
     last_ = duration;
-    last_index_ = seconds <= kShortest ? 0 : static_cast<size_t>(std::log(seconds / kShortest) / std::log(kStep));
+    last_index_ = seconds <= kShortest
+                      ? 0
+                      : static_cast<size_t>(std::log(seconds / kShortest) / std::log(kStep));
     if (last_index_ >= counts_.size()) counts_.resize(last_index_ + 1);
   }
   ++counts_[last_index_];
@@ -25,12 +27,15 @@ void DurationCounts::Add(Clock::duration duration) {
 }
 
 double DurationCounts::stddev_s() const {
-  return count_ == 0 ? 0 : std::sqrt(std::max(0.0, sum_squares_ / static_cast<double>(count_) - mean_s() * mean_s()));
+  return count_ == 0 ? 0
+                     : std::sqrt(std::max(
+                           0.0, sum_squares_ / static_cast<double>(count_) - mean_s() * mean_s()));
 }
 
 double DurationCounts::PercentileSeconds(double share) const {
   if (count_ == 0) return 0;
-  const auto rank = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(share * static_cast<double>(count_))));
+  const auto rank =
+      std::max<int64_t>(1, static_cast<int64_t>(std::ceil(share * static_cast<double>(count_))));
   int64_t before = 0;
   for (size_t i = 0; i < counts_.size(); ++i) {
     before += counts_[i];

@@ -1,5 +1,5 @@
-// Virtual time: what happens when. Events of the same time come in the order in which they were put in, so a run is a function of its
-// input.
+// Virtual time: what happens when. Events of the same time come in the order in which they were put
+// in, so a run is a function of its input.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,12 @@
 namespace lamina {
 
 // Virtual time begins at TimePoint{}.
-inline double SecondsOf(TimePoint at) { return std::chrono::duration<double>(at.time_since_epoch()).count(); }
-inline double SecondsOf(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+inline double SecondsOf(TimePoint at) {
+  return std::chrono::duration<double>(at.time_since_epoch()).count();
+}
+inline double SecondsOf(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 inline constexpr TimePoint kNever = TimePoint::max();
 
 struct VirtualEvent {
@@ -29,7 +33,8 @@ struct VirtualEvent {
   TimePoint at;
   Kind kind = Kind::kArrival;
   int index = 0;
-  uint64_t generation = 0;  // of the compute nodes: what was under way when one was lost never happens
+  // Of the compute nodes: what was under way when one was lost never happens.
+  uint64_t generation = 0;
 };
 
 class EventQueue {

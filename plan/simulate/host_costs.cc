@@ -1,7 +1,7 @@
 #include "plan/simulate/host_costs.h"
 
-#include "base/yaml.h"
 #include "base/input_file.h"
+#include "base/yaml.h"
 
 namespace lamina {
 

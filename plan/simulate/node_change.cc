@@ -1,6 +1,6 @@
+#include "base/input_file.h"
 #include "base/units.h"
 #include "base/yaml.h"
-#include "base/input_file.h"
 #include "plan/simulate/simulation.h"
 
 namespace lamina {
@@ -31,8 +31,9 @@ std::optional<double> ParseFactor(const std::string& text) {
 
 Result<NodeChange> NodeChange::ParseSlow(const std::string& text) {
   const size_t at = text.rfind('@'), colon = text.rfind(':', at);
-  const Status wrong =
-      InvalidArgument("--slow '" + text + "': expected NAME:FACTOR@TIME, such as m0:2@10s, with a factor from 0.0001 to 10000");
+  const Status wrong = InvalidArgument(
+      "--slow '" + text +
+      "': expected NAME:FACTOR@TIME, such as m0:2@10s, with a factor from 0.0001 to 10000");
   if (at == std::string::npos || colon == std::string::npos || colon == 0) return wrong;
   const std::optional<double> factor = ParseFactor(text.substr(colon + 1, at - colon - 1));
   const Result<double> seconds = ParseSeconds(text.substr(at + 1));
@@ -63,7 +64,8 @@ Result<std::vector<NodeChange>> NodeChange::Load(const std::string& path) {
     item.ReadString("slow", &slow);
     item.ReadString("fail", &fail);
     item.ReadDouble("factor", &change.factor);
-    if (slow.empty() == fail.empty()) item.Fail("at", "an event needs either 'slow' or 'fail', with the name of a node");
+    if (slow.empty() == fail.empty())
+      item.Fail("at", "an event needs either 'slow' or 'fail', with the name of a node");
     if (!IsFactor(change.factor)) item.Fail("factor", "'factor' must be from 0.0001 to 10000");
     change.kind = fail.empty() ? Kind::kSlow : Kind::kFail;
     change.node = fail.empty() ? slow : fail;

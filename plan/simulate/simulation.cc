@@ -5,21 +5,23 @@
 #include <algorithm>
 #include <optional>
 
+#include "manager/attention_speed.h"
 #include "plan/simulate/event_queue.h"
 #include "plan/simulate/virtual_nodes.h"
-#include "manager/attention_speed.h"
 #include "scheduler/step_cycle.h"
 
 namespace lamina {
 namespace {
 
 constexpr int64_t kProgressSteps = 256;
-constexpr auto kLongestRun = std::chrono::hours(10 * 366 * 24);  // far from where nanoseconds overflow
+// Far from where nanoseconds overflow.
+constexpr auto kLongestRun = std::chrono::hours(10 * 366 * 24);
 
 using Outcome = RequestTimes::Outcome;
 
 // Tokens whose values only say which prompts begin alike.
-std::vector<TokenId> PromptOf(const TraceRequest& request, int64_t block_tokens, SequenceId sequence) {
+std::vector<TokenId> PromptOf(const TraceRequest& request, int64_t block_tokens,
+                              SequenceId sequence) {
   const auto own = static_cast<TokenId>(sequence.value & 0x3fffffff);
   std::vector<TokenId> prompt(static_cast<size_t>(request.input_tokens), own);
   for (size_t i = 0; i < prompt.size() && block_tokens > 0; ++i) {
@@ -32,13 +34,15 @@ std::vector<TokenId> PromptOf(const TraceRequest& request, int64_t block_tokens,
 
 class Simulation {
  public:
-  Simulation(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options)
+  Simulation(const ClusterModel& cluster, const RequestTrace& workload,
+             const SimulationOptions& options)
       : cluster_(cluster),
         workload_(workload),
         options_(options),
         engine_(EngineOptionsOf(cluster, workload, options)),
         scheduler_(engine_.scheduler, MakeFifoQueue(),
-                   engine_.spread_tokens > 0 ? MakeSpreadPlacement(engine_.spread_tokens) : MakeLeastLoadedPlacement()),
+                   engine_.spread_tokens > 0 ? MakeSpreadPlacement(engine_.spread_tokens)
+                                             : MakeLeastLoadedPlacement()),
         cycle_(engine_.cycle()),
         nodes_(cluster, options.host, options.prompts_appear, events_, result_.usage),
         in_flight_(static_cast<size_t>(engine_.scheduler.num_batches)) {
@@ -118,14 +122,16 @@ Result<Simulation::Place> Simulation::Find(const std::string& name) const {
     if (cluster_.memory[i].name == name) return Place{true, i};
     if (i < 4) known += ", " + cluster_.memory[i].name;
   }
-  return InvalidArgument("there is no node '" + name + "' that something could happen to; there are " + known +
+  return InvalidArgument("there is no node '" + name +
+                         "' that something could happen to; there are " + known +
                          (cluster_.compute.size() + cluster_.memory.size() > 8 ? ", ..." : ""));
 }
 
 Status Simulation::Schedule(const std::vector<NodeChange>& changes) {
   for (const NodeChange& change : changes) {
     LAMINA_ASSIGN_OR_RETURN(const Place place, Find(change.node));
-    events_.Push(TimePoint(FromSeconds(change.at_s)), VirtualEvent::Kind::kChange, static_cast<int>(places_.size()));
+    events_.Push(TimePoint(FromSeconds(change.at_s)), VirtualEvent::Kind::kChange,
+                 static_cast<int>(places_.size()));
     places_.push_back(place);
   }
   return OkStatus();
@@ -137,7 +143,8 @@ Result<SimulationResult> Simulation::Run() {
   while (!events_.empty() && num_ended_ < num_requests) {
     const VirtualEvent event = events_.Pop();
     if (event.at > TimePoint(kLongestRun))
-      return InvalidArgument("it takes more than ten years; a device, the network or a slow node is far too slow");
+      return InvalidArgument(
+          "it takes more than ten years; a device, the network or a slow node is far too slow");
     Handle(event);
     result_.end = event.at;
   }
@@ -147,7 +154,8 @@ Result<SimulationResult> Simulation::Run() {
     result_.compute_busy.push_back(nodes_.compute_busy_s(i) / seconds);
     result_.network_busy.push_back(nodes_.network_busy_s(i) / seconds);
   }
-  for (size_t i = 0; i < cluster_.memory.size(); ++i) result_.memory_busy.push_back(nodes_.memory_busy_s(i) / seconds);
+  for (size_t i = 0; i < cluster_.memory.size(); ++i)
+    result_.memory_busy.push_back(nodes_.memory_busy_s(i) / seconds);
   double weight = 0;
   for (const UsageTimeline::Piece& piece : result_.usage.pieces()) {
     weight += piece.weight;
@@ -155,7 +163,8 @@ Result<SimulationResult> Simulation::Run() {
     result_.mean_waiting += piece.waiting;
     result_.mean_used_share += piece.used_share;
   }
-  for (double* mean : {&result_.mean_running, &result_.mean_waiting, &result_.mean_used_share}) *mean /= std::max(weight, 1e-12);
+  for (double* mean : {&result_.mean_running, &result_.mean_waiting, &result_.mean_used_share})
+    *mean /= std::max(weight, 1e-12);
   const SchedulerStats stats = scheduler_.stats();
   result_.num_preemptions = stats.num_preemptions;
   for (const NodeUse& node : stats.nodes) result_.used_tokens_at_end += node.used_tokens;
@@ -165,7 +174,8 @@ Result<SimulationResult> Simulation::Run() {
 void Simulation::Handle(const VirtualEvent& event) {
   switch (event.kind) {
     case VirtualEvent::Kind::kArrival: return TakeArrivals(event.at);
-    case VirtualEvent::Kind::kChange: return Change(options_.changes[static_cast<size_t>(event.index)], event.at);
+    case VirtualEvent::Kind::kChange:
+      return Change(options_.changes[static_cast<size_t>(event.index)], event.at);
     case VirtualEvent::Kind::kReconnected:
       if (event.generation != nodes_.generation()) return;  // another one was lost meanwhile
       reconnecting_ = false;
@@ -173,13 +183,15 @@ void Simulation::Handle(const VirtualEvent& event) {
       return PlanSteps(event.at);
     case VirtualEvent::Kind::kResult:
       if (event.generation != nodes_.generation()) return;
-      if (manager_free_ > event.at) return events_.Push(manager_free_, event.kind, event.index, event.generation);
+      if (manager_free_ > event.at)
+        return events_.Push(manager_free_, event.kind, event.index, event.generation);
       return TakeResult(event.index, event.at);
     default: return nodes_.Handle(event);
   }
 }
 
-// The next request that comes by itself. With a limit on open ones it may have to wait for another to end.
+// The next request that comes by itself. With a limit on open ones it may have to wait for another
+// to end.
 void Simulation::ScheduleNextArrival(TimePoint now) {
   if (next_request_ == workload_.requests.size() || scheduled_ > next_request_) return;
   if (options_.max_concurrency > 0 && num_open_ >= options_.max_concurrency) return;
@@ -190,7 +202,8 @@ void Simulation::ScheduleNextArrival(TimePoint now) {
 
 void Simulation::TakeArrivals(TimePoint now) {
   const auto is_due = [&] {
-    return next_request_ < workload_.requests.size() && TimePoint(FromSeconds(workload_.requests[next_request_].arrival_seconds)) <= now &&
+    return next_request_ < workload_.requests.size() &&
+           TimePoint(FromSeconds(workload_.requests[next_request_].arrival_seconds)) <= now &&
            (options_.max_concurrency == 0 || num_open_ < options_.max_concurrency);
   };
   bool any = false;
@@ -216,14 +229,16 @@ void Simulation::Arrive(size_t request, TimePoint now) {
   const bool dead = !result_.failure.empty();
   if (dead) return Refuse(request, "no node is left");
   const int64_t block_tokens = engine_.scheduler.prefix_caching ? workload_.block_tokens : 0;
-  const Status added = scheduler_.Add({sequence, PromptOf(spec, block_tokens, sequence), spec.output_tokens});
+  const Status added =
+      scheduler_.Add({sequence, PromptOf(spec, block_tokens, sequence), spec.output_tokens});
   if (!added.ok()) Refuse(request, WhyRefused(added, spec));
 }
 
 // Without numbers of the single request, so that many have the same one.
 std::string Simulation::WhyRefused(const Status& status, const TraceRequest& request) const {
   const int64_t max_model_len = engine_.scheduler.max_model_len;
-  if (status.code() == StatusCode::kTryAgain) return fmt::format("{} were waiting already", engine_.scheduler.max_queued);
+  if (status.code() == StatusCode::kTryAgain)
+    return fmt::format("{} were waiting already", engine_.scheduler.max_queued);
   if (status.code() == StatusCode::kPeerLost) return "no memory node is left";
   if (request.input_tokens + request.output_tokens > max_model_len)
     return fmt::format("longer than max_model_len, {} tokens", max_model_len);
@@ -243,7 +258,8 @@ void Simulation::End(size_t request, Outcome outcome) {
 
 void Simulation::PlanSteps(TimePoint now) {
   if (reconnecting_ || !result_.failure.empty()) return;
-  cycle_.PlanSteps([this](size_t batch) { return in_flight_[batch].has_value(); }, [&](size_t batch) { return PlanStep(batch, now); });
+  cycle_.PlanSteps([this](size_t batch) { return in_flight_[batch].has_value(); },
+                   [&](size_t batch) { return PlanStep(batch, now); });
   Observe(now);
 }
 
@@ -265,8 +281,10 @@ bool Simulation::PlanStep(size_t batch, TimePoint now) {
       speeds_known_ = true;
     }
   }
-  const double rows = options_.prompts_appear ? static_cast<double>(plan.work.size()) : static_cast<double>(step.rows);
-  manager_free_ = manager_.Book(now, FromMicroseconds(options_.host.step_us + options_.host.row_us * rows));
+  const double rows = options_.prompts_appear ? static_cast<double>(plan.work.size())
+                                              : static_cast<double>(step.rows);
+  manager_free_ =
+      manager_.Book(now, FromMicroseconds(options_.host.step_us + options_.host.row_us * rows));
   nodes_.Submit(plan, manager_free_);
   if (step.works) ++result_.num_steps;
   result_.num_rows += step.rows;
@@ -277,13 +295,16 @@ void Simulation::TakeResult(int batch, TimePoint now) {
   std::optional<InFlight>& in_flight = in_flight_[static_cast<size_t>(batch)];
   if (!in_flight) return;
   if (engine_.chooses_pipeline && in_flight->works) {
-    const bool prefills = std::any_of(in_flight_.begin(), in_flight_.end(), [](const auto& step) { return step && step->prefills; });
+    const bool prefills = std::any_of(in_flight_.begin(), in_flight_.end(),
+                                      [](const auto& step) { return step && step->prefills; });
     const int num_running = scheduler_.stats().num_running;
-    const std::optional<Pipeline> next = cycle_.TakeResult(static_cast<size_t>(batch), now, prefills, num_running, nodes_.cost(batch));
+    const std::optional<Pipeline> next = cycle_.TakeResult(
+        static_cast<size_t>(batch), now, prefills, num_running, nodes_.cost(batch));
     if (next) scheduler_.SetPipeline(*next);
   }
   std::vector<Scheduler::Sampled> sampled;
-  for (const SequenceId sequence : in_flight->sampled) sampled.push_back({sequence, static_cast<TokenId>(sequence.value & 0x3fffffff)});
+  for (const SequenceId sequence : in_flight->sampled)
+    sampled.push_back({sequence, static_cast<TokenId>(sequence.value & 0x3fffffff)});
   scheduler_.CompleteStep(sampled, batch);
   result_.usage.At(now).tokens += static_cast<double>(sampled.size());
   in_flight.reset();
@@ -291,7 +312,8 @@ void Simulation::TakeResult(int batch, TimePoint now) {
   PlanSteps(now);
   // Clients hear of their tokens when the next steps are on their way.
   if (options_.max_concurrency > 0) TakeArrivals(now);
-  if (options_.progress && result_.num_steps % kProgressSteps == 0) options_.progress(num_ended_, SecondsOf(now));
+  if (options_.progress && result_.num_steps % kProgressSteps == 0)
+    options_.progress(num_ended_, SecondsOf(now));
 }
 
 void Simulation::TakeToken(SequenceId sequence, TimePoint now) {
@@ -323,8 +345,10 @@ void Simulation::Fail(const Place& place, const std::string& name, TimePoint now
   if (place.memory) {
     const size_t group = cluster_.memory[place.index].group;
     nodes_.LoseGroup(group);
-    for (const SequenceId sequence : scheduler_.LoseNode(cluster_.kv_nodes[group].id)) End(RequestOf(sequence), Outcome::kFailed);
-    if (scheduler_.stats().nodes.empty()) return FailAll("no memory node is left; the last one was " + name);
+    for (const SequenceId sequence : scheduler_.LoseNode(cluster_.kv_nodes[group].id))
+      End(RequestOf(sequence), Outcome::kFailed);
+    if (scheduler_.stats().nodes.empty())
+      return FailAll("no memory node is left; the last one was " + name);
   } else {
     nodes_.LoseCompute(place.index);
     manager_free_ = now;
@@ -333,7 +357,8 @@ void Simulation::Fail(const Place& place, const std::string& name, TimePoint now
       return FailAll("compute node " + name + " was lost, and the others cannot do without it");
     scheduler_.Restart();
     reconnecting_ = true;
-    events_.Push(now + options_.reconnect, VirtualEvent::Kind::kReconnected, 0, nodes_.generation());
+    events_.Push(now + options_.reconnect, VirtualEvent::Kind::kReconnected, 0,
+                 nodes_.generation());
   }
   if (options_.max_concurrency > 0) TakeArrivals(now);
   PlanSteps(now);
@@ -347,7 +372,8 @@ void Simulation::FailAll(const std::string& why) {
     End(request, Outcome::kFailed);
   }
   for (; next_request_ < result_.requests.size(); ++next_request_)
-    Arrive(next_request_, TimePoint(FromSeconds(workload_.requests[next_request_].arrival_seconds)));
+    Arrive(next_request_,
+           TimePoint(FromSeconds(workload_.requests[next_request_].arrival_seconds)));
 }
 
 void Simulation::Observe(TimePoint now) {
@@ -367,16 +393,21 @@ void Simulation::Observe(TimePoint now) {
 
 }  // namespace
 
-ServingEngineOptions EngineOptionsOf(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options) {
+ServingEngineOptions EngineOptionsOf(const ClusterModel& cluster, const RequestTrace& workload,
+                                     const SimulationOptions& options) {
   ServingEngineOptions engine = ServingEngineOptions::Of(cluster.config, cluster.model);
-  if (options.prompts_appear) engine.scheduler.max_num_batched_tokens = 1 << 20;            // prompts cost nothing
-  engine.scheduler.prefix_caching &= workload.block_tokens > 0 && !options.prompts_appear;  // nothing else is known to begin alike
-  if (options.max_concurrency > 0) engine.scheduler.max_queued = std::max(engine.scheduler.max_queued, options.max_concurrency);
+  // Prompts cost nothing.
+  if (options.prompts_appear) engine.scheduler.max_num_batched_tokens = 1 << 20;
+  // Nothing else is known to begin alike.
+  engine.scheduler.prefix_caching &= workload.block_tokens > 0 && !options.prompts_appear;
+  if (options.max_concurrency > 0)
+    engine.scheduler.max_queued = std::max(engine.scheduler.max_queued, options.max_concurrency);
   engine.eos_tokens.clear();
   return engine;
 }
 
-Result<SimulationResult> Simulate(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options) {
+Result<SimulationResult> Simulate(const ClusterModel& cluster, const RequestTrace& workload,
+                                  const SimulationOptions& options) {
   Simulation simulation(cluster, workload, options);
   LAMINA_RETURN_IF_ERROR(simulation.Schedule(options.changes));
   return simulation.Run();

@@ -1,5 +1,6 @@
-// Serves a workload in virtual time: the manager's loop (manager/serving_engine.h) on the real scheduler and KV allocator, with nodes
-// whose times are computed. A run is a function of its input.
+// Serves a workload in virtual time: the manager's loop (manager/serving_engine.h) on the real
+// scheduler and KV allocator, with nodes whose times are computed. A run is a function of its
+// input.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +10,11 @@
 #include <vector>
 
 #include "base/status.h"
+#include "manager/serving_engine.h"
 #include "plan/simulate/cluster_model.h"
 #include "plan/simulate/host_costs.h"
 #include "plan/simulate/usage.h"
 #include "plan/workload/request_trace.h"
-#include "manager/serving_engine.h"
 
 namespace lamina {
 
@@ -22,10 +23,12 @@ struct NodeChange {
   enum class Kind { kSlow, kFail };
   Kind kind = Kind::kSlow;
   std::string node;
-  double factor = 1;  // kSlow: all it does takes that many times as long from then on; 1: as at first
+  // kSlow: all it does takes that many times as long from then on; 1: as at first.
+  double factor = 1;
   double at_s = 0;
 
-  // "m0:2.5@10s": kSlow. "m0@10s": kFail. A time without a unit is in seconds. kInvalidArgument says what was expected.
+  // "m0:2.5@10s": kSlow. "m0@10s": kFail. A time without a unit is in seconds. kInvalidArgument
+  // says what was expected.
   static Result<NodeChange> ParseSlow(const std::string& text);
   static Result<NodeChange> ParseFail(const std::string& text);
   // A YAML file: `events: [{at: 10s, slow: m0, factor: 2.5}, {at: 20s, fail: m1}]`.
@@ -34,10 +37,14 @@ struct NodeChange {
 
 struct SimulationOptions {
   HostCosts host;
-  int max_concurrency = 0;      // requests that wait or run at a time, the next one comes when one ends; 0: they come when they come
-  bool prompts_appear = false;  // as `lamina bench modelled`: K and V of prompts are there at once, only decoding takes time
+  // Requests that wait or run at a time, the next one comes when one ends; 0: they come when they
+  // come.
+  int max_concurrency = 0;
+  // As `lamina bench modelled`: K and V of prompts are there at once, only decoding takes time.
+  bool prompts_appear = false;
   std::vector<NodeChange> changes;
-  Clock::duration reconnect = milliseconds(50);                      // until the compute nodes that are left can go on when one is lost
+  // Until the compute nodes that are left can go on when one is lost.
+  Clock::duration reconnect = milliseconds(50);
   std::function<void(int64_t finished, double virtual_s)> progress;  // now and then; may be empty
 };
 
@@ -78,18 +85,23 @@ struct SimulationResult {
   UsageTimeline usage;
   TimePoint end;
   int64_t num_steps = 0, num_rows = 0, num_preemptions = 0;
-  int64_t used_tokens_at_end = 0;                               // token slots; 0 if every request ended
-  std::vector<double> compute_busy, memory_busy, network_busy;  // share of the time, by node; of compute nodes' NICs
-  int64_t num_kv_tokens = 0;                                    // slots of all nodes
+  // Token slots; 0 if every request ended.
+  int64_t used_tokens_at_end = 0;
+  // Share of the time, by node; of compute nodes' NICs.
+  std::vector<double> compute_busy, memory_busy, network_busy;
+  int64_t num_kv_tokens = 0;  // slots of all nodes
   double mean_running = 0, mean_waiting = 0, mean_used_share = 0, peak_used_share = 0;
-  std::string failure;                      // why nothing could be served any more; else ""
-  std::map<std::string, int64_t> refusals;  // requests by why: "longer than max_model_len, 2048 tokens"
+  std::string failure;  // why nothing could be served any more; else ""
+  // Requests by why: "longer than max_model_len, 2048 tokens".
+  std::map<std::string, int64_t> refusals;
 };
 
 // The engine that serves `workload` on `cluster`, in virtual time and in real time.
-ServingEngineOptions EngineOptionsOf(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options);
+ServingEngineOptions EngineOptionsOf(const ClusterModel& cluster, const RequestTrace& workload,
+                                     const SimulationOptions& options);
 
 // kInvalidArgument: an event names a node that there is not.
-Result<SimulationResult> Simulate(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options);
+Result<SimulationResult> Simulate(const ClusterModel& cluster, const RequestTrace& workload,
+                                  const SimulationOptions& options);
 
 }  // namespace lamina

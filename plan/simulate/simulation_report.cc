@@ -20,7 +20,9 @@ constexpr double kSaturated = 0.85;  // of the time busy: more of the resource m
 constexpr std::array kPercents = {50.0, 90.0, 95.0, 99.0};
 
 double MeanOf(const std::vector<double>& values) {
-  return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  return values.empty() ? 0
+                        : std::accumulate(values.begin(), values.end(), 0.0) /
+                              static_cast<double>(values.size());
 }
 
 void AddTimes(const std::string& name, std::vector<double> seconds, Json& json) {
@@ -28,26 +30,33 @@ void AddTimes(const std::string& name, std::vector<double> seconds, Json& json) 
   json["mean_" + name] = figures.mean;
   json["median_" + name] = figures.median;
   json["std_" + name] = figures.std;
-  for (const auto& [percent, value] : figures.percentiles) json[fmt::format("p{:g}_{}", percent, name)] = value;
+  for (const auto& [percent, value] : figures.percentiles)
+    json[fmt::format("p{:g}_{}", percent, name)] = value;
 }
 
 void AddTimes(const std::string& name, const DurationCounts& counts, Json& json) {
   json["mean_" + name] = 1e3 * counts.mean_s();
   json["median_" + name] = 1e3 * counts.PercentileSeconds(0.5);
   json["std_" + name] = 1e3 * counts.stddev_s();
-  for (const double percent : kPercents) json[fmt::format("p{:g}_{}", percent, name)] = 1e3 * counts.PercentileSeconds(0.01 * percent);
+  for (const double percent : kPercents)
+    json[fmt::format("p{:g}_{}", percent, name)] = 1e3 * counts.PercentileSeconds(0.01 * percent);
 }
 
-double MostOf(const std::vector<double>& values) { return values.empty() ? 0 : *std::max_element(values.begin(), values.end()); }
+double MostOf(const std::vector<double>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
 
 Json TimelineJson(const ClusterModel& cluster, const SimulationResult& result) {
   const double seconds = std::chrono::duration<double>(result.usage.piece_length()).count();
   Json timeline = {{"seconds_per_point", seconds}};
   for (const UsageTimeline::Piece& piece : result.usage.pieces()) {
     const double weight = std::max(piece.weight, 1e-12);
-    timeline["compute_busy"].push_back(piece.compute_s / seconds / static_cast<double>(cluster.compute.size()));
-    timeline["memory_busy"].push_back(piece.memory_s / seconds / static_cast<double>(cluster.memory.size()));
-    timeline["network_busy"].push_back(piece.network_s / seconds / static_cast<double>(cluster.compute.size()));
+    timeline["compute_busy"].push_back(piece.compute_s / seconds /
+                                       static_cast<double>(cluster.compute.size()));
+    timeline["memory_busy"].push_back(piece.memory_s / seconds /
+                                      static_cast<double>(cluster.memory.size()));
+    timeline["network_busy"].push_back(piece.network_s / seconds /
+                                       static_cast<double>(cluster.compute.size()));
     timeline["kv_used"].push_back(piece.used_share / weight);
     timeline["running"].push_back(piece.running / weight);
     timeline["waiting"].push_back(piece.waiting / weight);
@@ -57,7 +66,8 @@ Json TimelineJson(const ClusterModel& cluster, const SimulationResult& result) {
 }
 
 int64_t CountOf(const SimulationResult& result, Outcome outcome) {
-  return std::count_if(result.requests.begin(), result.requests.end(), [&](const RequestTimes& r) { return r.outcome == outcome; });
+  return std::count_if(result.requests.begin(), result.requests.end(),
+                       [&](const RequestTimes& r) { return r.outcome == outcome; });
 }
 
 const char* OutcomeName(Outcome outcome) {
@@ -73,7 +83,8 @@ const char* OutcomeName(Outcome outcome) {
 // "3 refused: longer than max_model_len, 2048 tokens; 2 refused: ..."; "": none.
 std::string RefusalsText(const SimulationResult& result) {
   std::string text;
-  for (const auto& [why, count] : result.refusals) text += fmt::format("{}{} refused: {}", text.empty() ? "" : "; ", count, why);
+  for (const auto& [why, count] : result.refusals)
+    text += fmt::format("{}{} refused: {}", text.empty() ? "" : "; ", count, why);
   return text;
 }
 
@@ -81,24 +92,36 @@ std::string RefusalsText(const SimulationResult& result) {
 
 Limit FindLimit(const ClusterModel& cluster, const SimulationResult& result) {
   if (!result.failure.empty()) return {"failure", result.failure};
-  if (CountOf(result, Outcome::kDone) == 0 && !result.refusals.empty()) return {"refusals", RefusalsText(result)};
-  const double compute = MeanOf(result.compute_busy), memory = MeanOf(result.memory_busy), network = MeanOf(result.network_busy);
+  if (CountOf(result, Outcome::kDone) == 0 && !result.refusals.empty())
+    return {"refusals", RefusalsText(result)};
+  const double compute = MeanOf(result.compute_busy), memory = MeanOf(result.memory_busy),
+               network = MeanOf(result.network_busy);
   const double most = std::max({compute, memory, network});
   if (most >= kSaturated) {
-    const std::string name = most == compute ? "compute nodes" : most == memory ? "memory nodes" : "network";
+    const std::string name = most == compute  ? "compute nodes"
+                             : most == memory ? "memory nodes"
+                                              : "network";
     return {name, fmt::format("they are busy {:.0f} % of the time", 100 * most)};
   }
   if (MostOf(result.memory_busy) >= kSaturated)
-    return {"memory nodes", fmt::format("one is busy {:.0f} % of the time, and the others wait for it", 100 * MostOf(result.memory_busy))};
+    return {"memory nodes",
+            fmt::format("one is busy {:.0f} % of the time, and the others wait for it",
+                        100 * MostOf(result.memory_busy))};
   if (result.mean_waiting >= 1 && result.mean_running >= 0.95 * cluster.config.max_num_seqs)
-    return {"max_num_seqs", fmt::format("{} sequences run at a time and {:.0f} wait; nothing else is full", cluster.config.max_num_seqs,
-                                        result.mean_waiting)};
+    return {"max_num_seqs",
+            fmt::format("{} sequences run at a time and {:.0f} wait; nothing else is full",
+                        cluster.config.max_num_seqs, result.mean_waiting)};
   if (result.mean_waiting >= 1 && result.peak_used_share >= 0.9)
-    return {"KV cache", fmt::format("{:.0f} % of the token slots are in use on average while {:.0f} sequences wait",
-                                    100 * result.mean_used_share, result.mean_waiting)};
-  if (!result.refusals.empty() && result.mean_waiting < 1) return {"refusals", RefusalsText(result)};
-  if (result.mean_waiting < 1 && most < 0.5) return {"requests", "hardly any waits: more could be served"};
-  return {"latency", fmt::format("no pool is busy all the time, and the busiest one is {:.0f} %: they wait for each other. More batches in "
+    return {
+        "KV cache",
+        fmt::format("{:.0f} % of the token slots are in use on average while {:.0f} sequences wait",
+                    100 * result.mean_used_share, result.mean_waiting)};
+  if (!result.refusals.empty() && result.mean_waiting < 1)
+    return {"refusals", RefusalsText(result)};
+  if (result.mean_waiting < 1 && most < 0.5)
+    return {"requests", "hardly any waits: more could be served"};
+  return {"latency", fmt::format("no pool is busy all the time, and the busiest one is {:.0f} %: "
+                                 "they wait for each other. More batches in "
                                  "flight may help",
                                  100 * most)};
 }
@@ -117,7 +140,8 @@ Json ToServeJson(const SimulationResult& result) {
     e2e.push_back(request.e2e_s());
     if (request.output_tokens > 1) tpot.push_back(request.tpot_s());
   }
-  const double duration = ttft.empty() ? 0 : std::max(std::chrono::duration<double>(last - first).count(), 1e-12);
+  const double duration =
+      ttft.empty() ? 0 : std::max(std::chrono::duration<double>(last - first).count(), 1e-12);
   const auto rate = [&](double count) { return duration == 0 ? 0 : count / duration; };
   Json json;
   json["duration"] = duration;
@@ -151,14 +175,17 @@ Json ToJson(const ClusterModel& cluster, const SimulationResult& result) {
   json["num_left_out"] = result.num_left_out;
   if (!result.failure.empty()) json["failure"] = result.failure;
   json["num_steps"] = result.num_steps;
-  json["mean_rows_per_step"] = static_cast<double>(result.num_rows) / static_cast<double>(std::max<int64_t>(result.num_steps, 1));
+  json["mean_rows_per_step"] = static_cast<double>(result.num_rows) /
+                               static_cast<double>(std::max<int64_t>(result.num_steps, 1));
   json["num_preemptions"] = result.num_preemptions;
   json["utilisation"] = {{"compute_nodes", MeanOf(result.compute_busy)},
                          {"memory_nodes", MeanOf(result.memory_busy)},
                          {"busiest_memory_node", MostOf(result.memory_busy)},
                          {"network", MeanOf(result.network_busy)}};
   json["limit"] = {{"resource", limit.resource}, {"why", limit.why}};
-  json["kv"] = {{"token_slots", result.num_kv_tokens}, {"mean_used", result.mean_used_share}, {"peak_used", result.peak_used_share}};
+  json["kv"] = {{"token_slots", result.num_kv_tokens},
+                {"mean_used", result.mean_used_share},
+                {"peak_used", result.peak_used_share}};
   json["mean_running"] = result.mean_running;
   json["mean_waiting"] = result.mean_waiting;
   json["timeline"] = TimelineJson(cluster, result);
@@ -168,42 +195,55 @@ Json ToJson(const ClusterModel& cluster, const SimulationResult& result) {
 std::string ToText(const ClusterModel& cluster, const SimulationResult& result) {
   const Json json = ToJson(cluster, result);
   const auto number = [&](const char* key) { return json.at(key).get<double>(); };
-  std::string text = fmt::format("{}: {} compute and {} memory nodes, pipeline {}, {} batches in flight\n\n", cluster.config.name,
-                                 cluster.compute.size(), cluster.memory.size(), cluster.config.pipeline, cluster.config.num_batches);
+  std::string text =
+      fmt::format("{}: {} compute and {} memory nodes, pipeline {}, {} batches in flight\n\n",
+                  cluster.config.name, cluster.compute.size(), cluster.memory.size(),
+                  cluster.config.pipeline, cluster.config.num_batches);
   text +=
-      fmt::format("requests           {} done, {} refused, {} failed in {:.2f} s of virtual time\n", json.at("completed").get<int64_t>(),
-                  json.at("num_refused").get<int64_t>(), json.at("num_lost").get<int64_t>(), number("duration"));
+      fmt::format("requests           {} done, {} refused, {} failed in {:.2f} s of virtual time\n",
+                  json.at("completed").get<int64_t>(), json.at("num_refused").get<int64_t>(),
+                  json.at("num_lost").get<int64_t>(), number("duration"));
   if (result.num_left_out > 0)
-    text += fmt::format("                   {} more left out: longer than --max-total-len, or without an answer\n", result.num_left_out);
+    text += fmt::format(
+        "                   {} more left out: longer than --max-total-len, or without an answer\n",
+        result.num_left_out);
   if (!result.refusals.empty()) text += "                   " + RefusalsText(result) + "\n";
   if (!result.failure.empty()) text += "                   " + result.failure + "\n";
-  text += fmt::format("throughput         {:.2f} requests/s, {:.0f} output tokens/s, {:.0f} tokens/s\n", number("request_throughput"),
-                      number("output_throughput"), number("total_token_throughput"));
-  text += fmt::format("steps              {}, {:.0f} rows each; {} preemptions\n\n", result.num_steps, number("mean_rows_per_step"),
-                      result.num_preemptions);
-  text += fmt::format("{:<18} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "ms", "mean", "p50", "p90", "p95", "p99");
+  text += fmt::format(
+      "throughput         {:.2f} requests/s, {:.0f} output tokens/s, {:.0f} tokens/s\n",
+      number("request_throughput"), number("output_throughput"), number("total_token_throughput"));
+  text += fmt::format("steps              {}, {:.0f} rows each; {} preemptions\n\n",
+                      result.num_steps, number("mean_rows_per_step"), result.num_preemptions);
+  text += fmt::format("{:<18} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "ms", "mean", "p50", "p90",
+                      "p95", "p99");
   for (const std::string name : {"ttft", "tpot", "itl", "e2el"}) {
     text += fmt::format("{:<18} {:>10.2f}", name, json.at("mean_" + name + "_ms").get<double>());
     for (const int percent : {50, 90, 95, 99})
-      text += fmt::format(" {:>10.2f}", json.at(fmt::format("p{}_{}_ms", percent, name)).get<double>());
+      text +=
+          fmt::format(" {:>10.2f}", json.at(fmt::format("p{}_{}_ms", percent, name)).get<double>());
     text += "\n";
   }
-  text += fmt::format("\nbusy               compute nodes {:.0f} %, memory nodes {:.0f} % (busiest {:.0f} %), network {:.0f} %\n",
-                      100 * MeanOf(result.compute_busy), 100 * MeanOf(result.memory_busy), 100 * MostOf(result.memory_busy),
-                      100 * MeanOf(result.network_busy));
-  text += fmt::format("KV cache           {:.0f} % of {} token slots on average, {:.0f} % at most; {:.0f} sequences run, {:.0f} wait\n",
-                      100 * result.mean_used_share, result.num_kv_tokens, 100 * result.peak_used_share, result.mean_running,
-                      result.mean_waiting);
+  text += fmt::format(
+      "\nbusy               compute nodes {:.0f} %, memory nodes {:.0f} % (busiest {:.0f} %), "
+      "network {:.0f} %\n",
+      100 * MeanOf(result.compute_busy), 100 * MeanOf(result.memory_busy),
+      100 * MostOf(result.memory_busy), 100 * MeanOf(result.network_busy));
+  text += fmt::format(
+      "KV cache           {:.0f} % of {} token slots on average, {:.0f} % at most; {:.0f} "
+      "sequences run, {:.0f} wait\n",
+      100 * result.mean_used_share, result.num_kv_tokens, 100 * result.peak_used_share,
+      result.mean_running, result.mean_waiting);
   const Limit limit = FindLimit(cluster, result);
   return text + fmt::format("limited by         {}: {}\n", limit.resource, limit.why);
 }
 
 void WriteRequests(const SimulationResult& result, std::ostream& out) {
   for (const RequestTimes& request : result.requests) {
-    Json line = {{"arrival", std::chrono::duration<double>(request.arrival.time_since_epoch()).count()},
-                 {"input_tokens", request.input_tokens},
-                 {"output_tokens", request.output_tokens},
-                 {"outcome", OutcomeName(request.outcome)}};
+    Json line = {
+        {"arrival", std::chrono::duration<double>(request.arrival.time_since_epoch()).count()},
+        {"input_tokens", request.input_tokens},
+        {"output_tokens", request.output_tokens},
+        {"outcome", OutcomeName(request.outcome)}};
     if (request.output_tokens > 0) {
       line["ttft"] = request.ttft_s();
       line["e2e"] = request.e2e_s();

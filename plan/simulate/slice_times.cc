@@ -11,7 +11,9 @@ namespace {
 bool TakeAsLong(const Slice& a, const Slice& b, const Graph& graph) {
   const auto width = [&](ValueId id) { return graph.values[static_cast<size_t>(id)].width; };
   const auto same = [&](const Op& x, const Op& y) {
-    if (x.kind != y.kind || x.inputs.size() != y.inputs.size() || x.weights.size() != y.weights.size()) return false;
+    if (x.kind != y.kind || x.inputs.size() != y.inputs.size() ||
+        x.weights.size() != y.weights.size())
+      return false;
     for (size_t i = 0; i < x.inputs.size(); ++i) {
       if (width(x.inputs[i]) != width(y.inputs[i])) return false;
     }
@@ -26,7 +28,8 @@ bool TakeAsLong(const Slice& a, const Slice& b, const Graph& graph) {
 
 }  // namespace
 
-SliceTimes::SliceTimes(const ClusterModel& cluster, const DeviceSpec& device) : cluster_(cluster), device_(device) {
+SliceTimes::SliceTimes(const ClusterModel& cluster, const DeviceSpec& device)
+    : cluster_(cluster), device_(device) {
   const std::vector<Slice>& slices = cluster.sliced.slices;
   for (size_t k = 0; k < slices.size(); ++k) {
     size_t first = 0;
@@ -48,7 +51,8 @@ double SliceTimes::StepSeconds(int64_t rows, int64_t sampled_rows) {
   return lamina::StepSeconds(device_, cluster_.sliced, cluster_.model.dtype, rows, sampled_rows);
 }
 
-// What adds up the partial results before a part counts with the part, as on modelled devices (compute_node/modelled_device.cc).
+// What adds up the partial results before a part counts with the part, as on modelled devices
+// (compute_node/modelled_device.cc).
 std::vector<SlicePart> SliceTimes::Compute(int slice, int64_t rows) const {
   const Slice& whole = cluster_.sliced.slices[static_cast<size_t>(slice)];
   const DType dtype = cluster_.model.dtype;
@@ -56,17 +60,22 @@ std::vector<SlicePart> SliceTimes::Compute(int slice, int64_t rows) const {
   size_t begin = 0;
   while (parts.empty() || begin < whole.program.size()) {
     const auto first = whole.program.begin() + static_cast<std::ptrdiff_t>(begin);
-    const auto sum = std::find_if(first, whole.program.end(), [](const Op& op) { return op.kind == OpKind::kAllReduce; });
+    const auto sum = std::find_if(first, whole.program.end(),
+                                  [](const Op& op) { return op.kind == OpKind::kAllReduce; });
     SlicePart& part = parts.emplace_back();
-    part.has_q = whole.q >= 0 && std::any_of(first, sum, [&](const Op& op) { return op.output == whole.q; });
+    part.has_q =
+        whole.q >= 0 && std::any_of(first, sum, [&](const Op& op) { return op.output == whole.q; });
     if (begin == 0 && sum == whole.program.end()) {
       part.time = FromSeconds(SliceSeconds(device_, cluster_.sliced, slice, dtype, rows));
     } else {
       Slice run;
       run.program.assign(begin == 0 ? first : first - 1, sum);
-      part.time = FromSeconds(LinearSeconds(device_, WorkOf(run, cluster_.sliced.graph), dtype, rows));
+      part.time =
+          FromSeconds(LinearSeconds(device_, WorkOf(run, cluster_.sliced.graph), dtype, rows));
     }
-    if (part.has_q) part.behind_q = FromSeconds(SecondsBehindQueries(device_, cluster_.sliced, slice, dtype, rows));
+    if (part.has_q)
+      part.behind_q =
+          FromSeconds(SecondsBehindQueries(device_, cluster_.sliced, slice, dtype, rows));
     if (sum == whole.program.end()) break;
     part.sum_elements = cluster_.sliced.graph.values[static_cast<size_t>(sum->output)].width;
     begin = static_cast<size_t>(sum - whole.program.begin()) + 1;

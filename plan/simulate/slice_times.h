@@ -1,4 +1,5 @@
-// How long a device of the catalog takes for the slices of a model, by the number of rows: the cost model's times, each computed once.
+// How long a device of the catalog takes for the slices of a model, by the number of rows: the cost
+// model's times, each computed once.
 #pragma once
 
 #include <unordered_map>
@@ -34,8 +35,10 @@ class SliceTimes {
 
   const ClusterModel& cluster_;
   const DeviceSpec& device_;
-  std::vector<int> alike_;                                                    // [slices] the first slice that takes as long
-  std::unordered_map<int64_t, std::vector<std::vector<SlicePart>>> by_rows_;  // [slices]; those that are asked for
+  // [slices] the first slice that takes as long.
+  std::vector<int> alike_;
+  // [slices]; those that are asked for.
+  std::unordered_map<int64_t, std::vector<std::vector<SlicePart>>> by_rows_;
 };
 
 }  // namespace lamina

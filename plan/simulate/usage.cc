@@ -34,7 +34,8 @@ template <typename Add>
 void UsageTimeline::ForEachPiece(TimePoint from, TimePoint until, Add add) {
   At(until);  // the pieces are long enough now
   while (from < until) {
-    const TimePoint end = std::min(until, TimePoint(length_ * (from.time_since_epoch() / length_ + 1)));
+    const TimePoint end =
+        std::min(until, TimePoint(length_ * (from.time_since_epoch() / length_ + 1)));
     add(At(from), std::chrono::duration<double>(end - from).count());
     from = end;
   }
@@ -44,7 +45,8 @@ void UsageTimeline::AddBusy(double Piece::*pool, TimePoint from, TimePoint until
   ForEachPiece(from, until, [pool](Piece& piece, double seconds) { piece.*pool += seconds; });
 }
 
-void UsageTimeline::AddState(TimePoint from, TimePoint until, double running, double waiting, double used_share) {
+void UsageTimeline::AddState(TimePoint from, TimePoint until, double running, double waiting,
+                             double used_share) {
   ForEachPiece(from, until, [=](Piece& piece, double seconds) {
     piece.weight += seconds;
     piece.running += seconds * running;

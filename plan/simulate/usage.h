@@ -1,4 +1,5 @@
-// What was busy when, over a run of unknown length: sums in equal pieces of time, which grow so that there are never more than kMaxPieces.
+// What was busy when, over a run of unknown length: sums in equal pieces of time, which grow so
+// that there are never more than kMaxPieces.
 #pragma once
 
 #include <array>
@@ -14,10 +15,13 @@ class UsageTimeline {
   static constexpr size_t kMaxPieces = 512;
 
   struct Piece {
-    double compute_s = 0, memory_s = 0, network_s = 0;  // busy time, of all nodes of a pool together
-    double tokens = 0;                                  // generated
-    double weight = 0;                                  // of the sums below: time that they were seen for
-    double running = 0, waiting = 0, used_share = 0;    // sequences, likewise, and of all token slots; times weight
+    // Busy time, of all nodes of a pool together.
+    double compute_s = 0, memory_s = 0, network_s = 0;
+    double tokens = 0;  // generated
+    // Of the sums below: time that they were seen for.
+    double weight = 0;
+    // Sequences, likewise, and of all token slots; times weight.
+    double running = 0, waiting = 0, used_share = 0;
   };
 
   Piece& At(TimePoint at);

@@ -18,7 +18,8 @@ struct Curve {
 
 std::string Escaped(const std::string& text) {
   std::string escaped;
-  for (const char c : text) escaped += c == '<' ? "&lt;" : c == '&' ? "&amp;" : c == '>' ? "&gt;" : std::string(1, c);
+  for (const char c : text)
+    escaped += c == '<' ? "&lt;" : c == '&' ? "&amp;" : c == '>' ? "&gt;" : std::string(1, c);
   return escaped;
 }
 
@@ -32,35 +33,42 @@ double RoundUp(double value) {
   return 10 * power;
 }
 
-std::string Panel(const std::string& title, const std::vector<Curve>& curves, double top, double seconds, bool share) {
+std::string Panel(const std::string& title, const std::vector<Curve>& curves, double top,
+                  double seconds, bool share) {
   double highest = 0;
   for (const Curve& curve : curves) {
     for (const double value : curve.values) highest = std::max(highest, value);
   }
   const double scale = share ? 1 : RoundUp(highest);
   const double width = kWidth - kLeft - kRight;
-  std::string svg = fmt::format("<text x='{}' y='{:.0f}' font-weight='bold'>{}</text>\n", kLeft, top - 8, Escaped(title));
+  std::string svg = fmt::format("<text x='{}' y='{:.0f}' font-weight='bold'>{}</text>\n", kLeft,
+                                top - 8, Escaped(title));
   for (const double part : {0.0, 0.5, 1.0}) {
     const double y = top + kPanel * (1 - part);
-    svg += fmt::format("<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='#ddd'/>", kLeft, y, kLeft + width, y);
-    svg += fmt::format("<text x='{}' y='{:.1f}' text-anchor='end'>{}</text>\n", kLeft - 6, y + 4,
-                       share ? fmt::format("{:.0f} %", 100 * part) : fmt::format("{:g}", scale * part));
+    svg += fmt::format("<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='#ddd'/>", kLeft, y,
+                       kLeft + width, y);
+    svg += fmt::format(
+        "<text x='{}' y='{:.1f}' text-anchor='end'>{}</text>\n", kLeft - 6, y + 4,
+        share ? fmt::format("{:.0f} %", 100 * part) : fmt::format("{:g}", scale * part));
   }
   double legend = top + 10;
   for (const Curve& curve : curves) {
-    svg += fmt::format("<polyline fill='none' stroke='{}' stroke-width='1.5' points='", curve.colour);
+    svg +=
+        fmt::format("<polyline fill='none' stroke='{}' stroke-width='1.5' points='", curve.colour);
     const auto count = static_cast<double>(curve.values.size());
     for (size_t i = 0; i < curve.values.size(); ++i) {
       const double value = std::min(curve.values[i] / scale, 1.0);
-      svg += fmt::format("{:.1f},{:.1f} ", kLeft + width * (static_cast<double>(i) + 0.5) / count, top + kPanel * (1 - value));
+      svg += fmt::format("{:.1f},{:.1f} ", kLeft + width * (static_cast<double>(i) + 0.5) / count,
+                         top + kPanel * (1 - value));
     }
     svg += "'/>\n";
-    svg += fmt::format("<text x='{}' y='{:.0f}' fill='{}'>{}</text>\n", kLeft + width + 10, legend, curve.colour, Escaped(curve.name));
+    svg += fmt::format("<text x='{}' y='{:.0f}' fill='{}'>{}</text>\n", kLeft + width + 10, legend,
+                       curve.colour, Escaped(curve.name));
     legend += 16;
   }
   for (const double part : {0.0, 0.5, 1.0}) {
-    svg += fmt::format("<text x='{:.1f}' y='{:.0f}' text-anchor='middle'>{:.4g} s</text>\n", kLeft + width * part, top + kPanel + 15,
-                       seconds * part);
+    svg += fmt::format("<text x='{:.1f}' y='{:.0f}' text-anchor='middle'>{:.4g} s</text>\n",
+                       kLeft + width * part, top + kPanel + 15, seconds * part);
   }
   return svg;
 }
@@ -72,29 +80,39 @@ std::string ToSvg(const ClusterModel& cluster, const SimulationResult& result) {
   const std::vector<Piece>& pieces = result.usage.pieces();
   const double piece_s = std::chrono::duration<double>(result.usage.piece_length()).count();
   const double seconds = piece_s * static_cast<double>(pieces.size());
-  const auto curve = [&](const char* name, const char* colour, const std::function<double(const Piece&)>& value) {
+  const auto curve = [&](const char* name, const char* colour,
+                         const std::function<double(const Piece&)>& value) {
     Curve made{name, colour, {}};
     for (const Piece& piece : pieces) made.values.push_back(value(piece));
     return made;
   };
-  const auto mean = [](double sum, const Piece& piece) { return piece.weight > 0 ? sum / piece.weight : 0; };
-  const auto num_compute = static_cast<double>(cluster.compute.size()), num_memory = static_cast<double>(cluster.memory.size());
+  const auto mean = [](double sum, const Piece& piece) {
+    return piece.weight > 0 ? sum / piece.weight : 0;
+  };
+  const auto num_compute = static_cast<double>(cluster.compute.size()),
+             num_memory = static_cast<double>(cluster.memory.size());
   const double height = kTop + 3 * (kPanel + kGap);
   std::string svg = fmt::format(
-      "<svg xmlns='http://www.w3.org/2000/svg' width='{0}' height='{1:.0f}' viewBox='0 0 {0} {1:.0f}' font-family='sans-serif' "
+      "<svg xmlns='http://www.w3.org/2000/svg' width='{0}' height='{1:.0f}' viewBox='0 0 {0} "
+      "{1:.0f}' font-family='sans-serif' "
       "font-size='12'>\n<rect width='100%' height='100%' fill='white'/>\n",
       kWidth, height);
-  svg += Panel("busy, share of the time",
-               {curve("compute nodes", "#1f77b4", [&](const Piece& p) { return p.compute_s / piece_s / num_compute; }),
-                curve("memory nodes", "#d62728", [&](const Piece& p) { return p.memory_s / piece_s / num_memory; }),
-                curve("network", "#7f7f7f", [&](const Piece& p) { return p.network_s / piece_s / num_compute; }),
-                curve("KV cache used", "#2ca02c", [&](const Piece& p) { return mean(p.used_share, p); })},
-               kTop, seconds, /*share=*/true);
+  svg += Panel(
+      "busy, share of the time",
+      {curve("compute nodes", "#1f77b4",
+             [&](const Piece& p) { return p.compute_s / piece_s / num_compute; }),
+       curve("memory nodes", "#d62728",
+             [&](const Piece& p) { return p.memory_s / piece_s / num_memory; }),
+       curve("network", "#7f7f7f",
+             [&](const Piece& p) { return p.network_s / piece_s / num_compute; }),
+       curve("KV cache used", "#2ca02c", [&](const Piece& p) { return mean(p.used_share, p); })},
+      kTop, seconds, /*share=*/true);
   svg += Panel("sequences",
                {curve("running", "#1f77b4", [&](const Piece& p) { return mean(p.running, p); }),
                 curve("waiting", "#ff7f0e", [&](const Piece& p) { return mean(p.waiting, p); })},
                kTop + kPanel + kGap, seconds, /*share=*/false);
-  svg += Panel("output tokens/s", {curve("tokens/s", "#9467bd", [&](const Piece& p) { return p.tokens / piece_s; })},
+  svg += Panel("output tokens/s",
+               {curve("tokens/s", "#9467bd", [&](const Piece& p) { return p.tokens / piece_s; })},
                kTop + 2 * (kPanel + kGap), seconds, /*share=*/false);
   return svg + "</svg>\n";
 }

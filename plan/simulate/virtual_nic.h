@@ -1,5 +1,5 @@
-// A node's NIC in virtual time, by the rules of transport/modelled/modelled_fabric.h: it sends one thing after another, and takes in one
-// thing at a time, in the first gap that is long enough.
+// A node's NIC in virtual time, by the rules of transport/modelled/modelled_fabric.h: it sends one
+// thing after another, and takes in one thing at a time, in the first gap that is long enough.
 #pragma once
 
 #include <algorithm>
@@ -16,22 +16,28 @@ struct VirtualLink {
   double bytes_per_s = 0;  // 0: bytes take no time
 
   Clock::duration CostOf(int64_t bytes) const {
-    return bytes_per_s > 0 ? FromSeconds(static_cast<double>(bytes) / bytes_per_s) : Clock::duration::zero();
+    return bytes_per_s > 0 ? FromSeconds(static_cast<double>(bytes) / bytes_per_s)
+                           : Clock::duration::zero();
   }
 };
 
-// As IngressTimeline of the modelled fabric, for nodes that thousands of messages reach at the same time: pieces that touch become one, so
-// a burst is looked at once. A message without bytes then waits for all of a burst. Value type.
+// As IngressTimeline of the modelled fabric, for nodes that thousands of messages reach at the same
+// time: pieces that touch become one, so a burst is looked at once. A message without bytes then
+// waits for all of a burst. Value type.
 class BurstTimeline {
  public:
   TimePoint Book(TimePoint ready, Clock::duration cost) {
     constexpr auto kMemory = milliseconds(20);
-    const auto ended = [](TimePoint at) { return [at](const Busy& busy) { return busy.end < at; }; };
+    const auto ended = [](TimePoint at) {
+      return [at](const Busy& busy) { return busy.end < at; };
+    };
     if (!busy_.empty() && busy_.front().end < ready - kMemory)
-      busy_.erase(busy_.begin(), std::partition_point(busy_.begin(), busy_.end(), ended(ready - kMemory)));
+      busy_.erase(busy_.begin(),
+                  std::partition_point(busy_.begin(), busy_.end(), ended(ready - kMemory)));
     TimePoint begin = ready;
     auto next = std::partition_point(busy_.begin(), busy_.end(), ended(ready));
-    for (; next != busy_.end() && next->begin < begin + cost; ++next) begin = std::max(begin, next->end);
+    for (; next != busy_.end() && next->begin < begin + cost; ++next)
+      begin = std::max(begin, next->end);
     const TimePoint end = begin + cost;
     if (end > begin) Insert(next, begin, end);
     return end;
@@ -67,7 +73,8 @@ struct VirtualNic {
 };
 
 // When a message that is posted at `now` is seen at the other end.
-inline TimePoint Carry(const VirtualLink& link, VirtualNic& from, VirtualNic& to, TimePoint now, int64_t bytes) {
+inline TimePoint Carry(const VirtualLink& link, VirtualNic& from, VirtualNic& to, TimePoint now,
+                       int64_t bytes) {
   if (link.bytes_per_s <= 0) return now + link.latency;
   const Clock::duration cost = link.CostOf(bytes);
   const TimePoint departure = from.egress.Book(now, cost) - cost;

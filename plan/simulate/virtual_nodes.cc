@@ -12,28 +12,41 @@ constexpr int64_t kShareLeft = 4;
 
 constexpr int64_t kHeaderBytes = sizeof(MessageHeader), kTimesBytes = sizeof(ReplyTimes);
 
-Clock::duration Scaled(Clock::duration time, double factor) { return factor == 1 ? time : FromSeconds(SecondsOf(time) * factor); }
+Clock::duration Scaled(Clock::duration time, double factor) {
+  return factor == 1 ? time : FromSeconds(SecondsOf(time) * factor);
+}
 
-int64_t Attended(int64_t tokens, int64_t window) { return window == 0 ? tokens : std::min(tokens, window); }
+int64_t Attended(int64_t tokens, int64_t window) {
+  return window == 0 ? tokens : std::min(tokens, window);
+}
 
 }  // namespace
 
-VirtualNodes::VirtualNodes(const ClusterModel& cluster, const HostCosts& host, bool prompts_appear, EventQueue& events,
-                           UsageTimeline& usage)
-    : cluster_(cluster), host_(host), prompts_appear_(prompts_appear), events_(events), usage_(usage) {
+VirtualNodes::VirtualNodes(const ClusterModel& cluster, const HostCosts& host, bool prompts_appear,
+                           EventQueue& events, UsageTimeline& usage)
+    : cluster_(cluster),
+      host_(host),
+      prompts_appear_(prompts_appear),
+      events_(events),
+      usage_(usage) {
   const ClusterConfig& config = cluster.config;
-  link_ = {std::max(config.modelled_latency, FromMicroseconds(host.message_us)), config.modelled_gb_per_s * 1e9};
+  link_ = {std::max(config.modelled_latency, FromMicroseconds(host.message_us)),
+           config.modelled_gb_per_s * 1e9};
   overlap_ = config.overlap == "on";
   for (const ComputeNodeModel& node : cluster.compute) {
-    auto known = std::find_if(slice_times_.begin(), slice_times_.end(), [&](const auto& entry) { return entry.first == node.device; });
-    if (known == slice_times_.end()) known = slice_times_.insert(known, {node.device, std::make_unique<SliceTimes>(cluster, *node.device)});
+    auto known = std::find_if(slice_times_.begin(), slice_times_.end(),
+                              [&](const auto& entry) { return entry.first == node.device; });
+    if (known == slice_times_.end())
+      known = slice_times_.insert(
+          known, {node.device, std::make_unique<SliceTimes>(cluster, *node.device)});
     Compute& compute = compute_.emplace_back();
     compute.model = &node;
     compute.times = known->second.get();
     compute.nics.resize(static_cast<size_t>(config.tensor_parallel_size));
     left_.push_back(static_cast<int>(left_.size()));
   }
-  group_of_.resize(cluster.compute.size() * static_cast<size_t>(config.tensor_parallel_size) + cluster.memory.size() + 1);
+  group_of_.resize(cluster.compute.size() * static_cast<size_t>(config.tensor_parallel_size) +
+                   cluster.memory.size() + 1);
   for (const MemoryNodeModel& node : cluster.memory) {
     memory_.emplace_back().model = &node;
     group_of_[node.id.value] = node.group;
@@ -49,7 +62,8 @@ int VirtualNodes::PlaceOf(int number, int slice) const {
 
 size_t VirtualNodes::WindowBefore(int slice) const {
   const int attention = cluster_.sliced.slices[static_cast<size_t>(slice - 1)].attention;
-  return cluster_.window_of_layer[static_cast<size_t>(cluster_.sliced.attentions[static_cast<size_t>(attention)].layer)];
+  return cluster_.window_of_layer[static_cast<size_t>(
+      cluster_.sliced.attentions[static_cast<size_t>(attention)].layer)];
 }
 
 void VirtualNodes::Submit(const StepPlan& plan, TimePoint at) {
@@ -81,7 +95,8 @@ void VirtualNodes::CollectRows(const StepPlan& plan, Batch& batch) {
       if (rows.empty()) groups_.push_back(group);
       const auto stores = static_cast<int64_t>(part.slots.size());
       for (int64_t i = 0; i < std::max<int64_t>(stores, 1); ++i)
-        rows.push_back({part.num_stored, part.num_stored + i + (stores > 0 ? 1 : 0), stores > 0, work.route.size() > 1});
+        rows.push_back({part.num_stored, part.num_stored + i + (stores > 0 ? 1 : 0), stores > 0,
+                        work.route.size() > 1});
     }
   }
   std::sort(groups_.begin(), groups_.end());
@@ -111,7 +126,9 @@ void VirtualNodes::CollectRows(const StepPlan& plan, Batch& batch) {
   groups_.clear();
 }
 
-VirtualNodes::AttentionTimes VirtualNodes::TimesOf(const MemoryNodeModel& memory, const std::vector<Row>& rows, int64_t window) const {
+VirtualNodes::AttentionTimes VirtualNodes::TimesOf(const MemoryNodeModel& memory,
+                                                   const std::vector<Row>& rows,
+                                                   int64_t window) const {
   AttentionTimes times;
   AttentionLoad whole, first, more, rest;
   const int64_t begun = std::ssize(rows) - std::ssize(rows) / kShareLeft;
@@ -128,7 +145,9 @@ VirtualNodes::AttentionTimes VirtualNodes::TimesOf(const MemoryNodeModel& memory
       rest.AddDecode(tokens);
     }
   }
-  const auto time = [&](const AttentionLoad& load) { return FromSeconds(AttentionSeconds(*memory.device, memory.heads, load)); };
+  const auto time = [&](const AttentionLoad& load) {
+    return FromSeconds(AttentionSeconds(*memory.device, memory.heads, load));
+  };
   if (!overlap_) {
     times.whole = time(whole);
     return times;
@@ -147,12 +166,15 @@ void VirtualNodes::AddPrefill(const StepPlan& plan, Batch& batch) {
   std::vector<AttentionLoad> loads(cluster_.windows.size());
   for (const Work& work : plan.work) {
     if (!work.prefill) continue;
-    for (size_t w = 0; w < loads.size(); ++w) loads[w].AddPrefill(work.first_position, std::ssize(work.tokens), cluster_.windows[w]);
+    for (size_t w = 0; w < loads.size(); ++w)
+      loads[w].AddPrefill(work.first_position, std::ssize(work.tokens), cluster_.windows[w]);
     for (const KvPart& part : work.route) {
-      for (const size_t memory : cluster_.of_group[group_of_[part.node.value]]) batch.pushed.push_back({memory, std::ssize(part.slots)});
+      for (const size_t memory : cluster_.of_group[group_of_[part.node.value]])
+        batch.pushed.push_back({memory, std::ssize(part.slots)});
     }
   }
-  std::stable_sort(batch.pushed.begin(), batch.pushed.end(), [](const Pushed& a, const Pushed& b) { return a.memory < b.memory; });
+  std::stable_sort(batch.pushed.begin(), batch.pushed.end(),
+                   [](const Pushed& a, const Pushed& b) { return a.memory < b.memory; });
   size_t last = 0;
   for (size_t i = 1; i < batch.pushed.size(); ++i) {
     if (batch.pushed[i].memory == batch.pushed[last].memory) {
@@ -163,7 +185,8 @@ void VirtualNodes::AddPrefill(const StepPlan& plan, Batch& batch) {
   }
   batch.pushed.resize(last + 1);
   const DeviceSpec& device = *compute_[static_cast<size_t>(PlaceOf(plan.batch, 0))].model->device;
-  for (size_t w = 0; w < loads.size(); ++w) batch.prefill[w] = FromSeconds(AttentionSeconds(device, cluster_.heads, loads[w]));
+  for (size_t w = 0; w < loads.size(); ++w)
+    batch.prefill[w] = FromSeconds(AttentionSeconds(device, cluster_.heads, loads[w]));
 }
 
 void VirtualNodes::Handle(const VirtualEvent& event) {
@@ -196,7 +219,8 @@ void VirtualNodes::Advance(int node, TimePoint now) {
     const int number = (compute.last + i) % num_batches;
     const Batch& batch = batches_[static_cast<size_t>(number)];
     if (!batch.under_way || batch.node != node || batch.ready_at > now) continue;
-    const bool first = batch.rotates && batch.slice == 0 && batch.part == 0;  // as StepRunner::NextReady
+    // As StepRunner::NextReady.
+    const bool first = batch.rotates && batch.slice == 0 && batch.part == 0;
     if (next < 0 || first) next = number;
     if (first) break;
   }
@@ -229,19 +253,22 @@ void VirtualNodes::RunPart(int number, TimePoint now) {
     return;
   }
   if (is_last) {
-    TimePoint end = done + FromMicroseconds(host_.sample_row_us * static_cast<double>(batch.sampled));
+    TimePoint end =
+        done + FromMicroseconds(host_.sample_row_us * static_cast<double>(batch.sampled));
     if (compute_.size() > 1) end = std::max(end, batch.pushes_done);
     compute.busy_until = end;
     events_.Push(end, VirtualEvent::Kind::kAdvance, batch.node, generation_);
     return EndStep(number, end);
   }
-  const Clock::duration gathering = FromMicroseconds(host_.layer_us + host_.layer_row_us * static_cast<double>(batch.rows));
+  const Clock::duration gathering =
+      FromMicroseconds(host_.layer_us + host_.layer_row_us * static_cast<double>(batch.rows));
   const Clock::duration posting = gathering + PostingTime(batch);
   batch.cost.slices += SecondsOf(posting);
   compute.busy_until = kNever;
   TimePoint host_free = done;
   if (overlap_ && !batch.asked.empty()) {
-    const TimePoint has_q = part.has_q ? std::max(now, done - Scaled(part.behind_q, compute.slow)) : done;
+    const TimePoint has_q =
+        part.has_q ? std::max(now, done - Scaled(part.behind_q, compute.slow)) : done;
     const TimePoint sent_q = has_q + PostingTime(batch);
     events_.Push(sent_q, VirtualEvent::Kind::kQueries, number, generation_);
     host_free = std::max(done, sent_q);
@@ -259,9 +286,11 @@ void VirtualNodes::EndStep(int number, TimePoint at) {
 }
 
 // The device, and the host that waits for it, do one piece after another.
-TimePoint VirtualNodes::Attend(Memory& memory, TimePoint ready, Clock::duration time, int64_t rows) {
+TimePoint VirtualNodes::Attend(Memory& memory, TimePoint ready, Clock::duration time,
+                               int64_t rows) {
   const Clock::duration scaled = Scaled(time, memory.slow);
-  const double host_us = rows == 0 ? 0 : host_.attend_us + host_.attend_row_us * static_cast<double>(rows);
+  const double host_us =
+      rows == 0 ? 0 : host_.attend_us + host_.attend_row_us * static_cast<double>(rows);
   const double seconds = SecondsOf(scaled);
   memory.busy_s += seconds;
   memory.attention_us += seconds * 1e6;
@@ -278,14 +307,17 @@ void VirtualNodes::PostQueries(int number, TimePoint now) {
     const Asked& asked = batch.asked[i];
     Memory& memory = memory_[asked.memory];
     if (memory.lost) continue;
-    const int64_t bytes = kHeaderBytes + asked.rows * static_cast<int64_t>(memory.model->wire.q_row_bytes());
+    const int64_t bytes =
+        kHeaderBytes + asked.rows * static_cast<int64_t>(memory.model->wire.q_row_bytes());
     VirtualNic& nic = from.nics[static_cast<size_t>(memory.model->rank)];
-    Attend(memory, Carry(link_, nic, memory.nic, now, bytes), batch.attention[window + i].first, asked.begun);
+    Attend(memory, Carry(link_, nic, memory.nic, now, bytes), batch.attention[window + i].first,
+           asked.begun);
   }
 }
 
 // Returns when the outputs are there.
-TimePoint VirtualNodes::Ask(const Asked& asked, const AttentionTimes& times, Compute& from, Compute& to, TimePoint now) {
+TimePoint VirtualNodes::Ask(const Asked& asked, const AttentionTimes& times, Compute& from,
+                            Compute& to, TimePoint now) {
   Memory& memory = memory_[asked.memory];
   const WireShape& wire = memory.model->wire;
   const auto rank = static_cast<size_t>(memory.model->rank);
@@ -297,7 +329,9 @@ TimePoint VirtualNodes::Ask(const Asked& asked, const AttentionTimes& times, Com
   const TimePoint here = Carry(link_, from.nics[rank], memory.nic, now, sent_bytes);
   ++memory.messages;
   memory.tokens += times.tokens;
-  if (!overlap_) return Carry(link_, memory.nic, to.nics[rank], Attend(memory, here, times.whole, asked.rows), reply_bytes);
+  if (!overlap_)
+    return Carry(link_, memory.nic, to.nics[rank], Attend(memory, here, times.whole, asked.rows),
+                 reply_bytes);
   const TimePoint begun = Attend(memory, here, times.more, asked.stores > 0 ? asked.begun : 0);
   if (asked.begun == asked.rows) return Carry(link_, memory.nic, to.nics[rank], begun, reply_bytes);
   const int64_t early_bytes = asked.begun * q_bytes;
@@ -320,7 +354,8 @@ void VirtualNodes::PostRows(int number, TimePoint now) {
     if (memory.lost) continue;
     const AttentionTimes& times = batch.attention[window * batch.asked.size() + i];
     const TimePoint answered = Ask(asked, times, from, to, now);
-    const double seconds = SecondsOf(times.whole + times.first + times.more + times.rest) * memory.slow;
+    const double seconds =
+        SecondsOf(times.whole + times.first + times.more + times.rest) * memory.slow;
     const WireShape& shape = memory.model->wire;
     longest = std::max(longest, seconds);
     wire = std::max(wire, SecondsOf(answered - now) - seconds);
@@ -332,24 +367,28 @@ void VirtualNodes::PostRows(int number, TimePoint now) {
   batch.cost.wires = batch.cost.wires.value_or(0) + std::max(wire, 0.0);
   TimePoint end = Push(batch, from, now);
   for (const Pushed& pushed : batch.pushed)
-    sent += 2 * static_cast<double>(pushed.tokens) * static_cast<double>(memory_[pushed.memory].model->wire.kv_row_bytes());
+    sent += 2 * static_cast<double>(pushed.tokens) *
+            static_cast<double>(memory_[pushed.memory].model->wire.kv_row_bytes());
   if (link_.bytes_per_s > 0) {
     const double seconds = sent / link_.bytes_per_s / static_cast<double>(from.nics.size());
     from.network_s += seconds;
     const TimePoint sent_all = from.nics.front().egress.free_at();
     usage_.AddBusy(&UsageTimeline::Piece::network_s, sent_all - FromSeconds(seconds), sent_all);
   }
-  if (const Clock::duration prefill = Scaled(batch.prefill[window], from.slow); prefill > Clock::duration::zero()) {
+  if (const Clock::duration prefill = Scaled(batch.prefill[window], from.slow);
+      prefill > Clock::duration::zero()) {
     end = from.device.Book(end, prefill);
     from.busy_s += SecondsOf(prefill);
     usage_.AddBusy(&UsageTimeline::Piece::compute_s, end - prefill, end);
   }
   if (next != batch.node) {
     end = std::max(end, batch.pushes_done);
-    int64_t elements = batch.prefill_rows * int64_t{cluster_.heads.num_heads} * cluster_.heads.head_dim;
+    int64_t elements =
+        batch.prefill_rows * int64_t{cluster_.heads.num_heads} * cluster_.heads.head_dim;
     for (const ValueId value : cluster_.sliced.slices[static_cast<size_t>(batch.slice)].context_out)
       elements += batch.rows * cluster_.sliced.graph.values[static_cast<size_t>(value)].width;
-    const int64_t bytes = kHeaderBytes + static_cast<int64_t>(ElementSize(cluster_.wire_dtype)) * elements;
+    const int64_t bytes =
+        kHeaderBytes + static_cast<int64_t>(ElementSize(cluster_.wire_dtype)) * elements;
     for (size_t rank = 0; rank < from.nics.size(); ++rank)
       ready = std::max(ready, Carry(link_, from.nics[rank], to.nics[rank], end, bytes));
   }
@@ -375,7 +414,8 @@ TimePoint VirtualNodes::Push(Batch& batch, Compute& from, TimePoint now) {
       TimePoint& slot = *std::min_element(slots.begin(), slots.end());
       now = std::max(now, slot);
       const int64_t bytes = kHeaderBytes + std::min<int64_t>(left, kMaxPushRows) * token_bytes;
-      const TimePoint here = Carry(link_, from.nics[static_cast<size_t>(memory.model->rank)], memory.nic, now, bytes);
+      const TimePoint here =
+          Carry(link_, from.nics[static_cast<size_t>(memory.model->rank)], memory.nic, now, bytes);
       slot = memory.device.Book(here, Clock::duration::zero()) + link_.latency;
       now += FromMicroseconds(host_.post_us);
       batch.pushes_done = std::max(batch.pushes_done, slot);
@@ -388,7 +428,8 @@ TimePoint VirtualNodes::Push(Batch& batch, Compute& from, TimePoint now) {
 TimePoint VirtualNodes::AddUp(Compute& node, int64_t bytes, TimePoint now) {
   const auto others = static_cast<int64_t>(node.nics.size()) - 1;
   TimePoint sent = now;
-  for (VirtualNic& nic : node.nics) sent = std::max(sent, nic.egress.Book(now, link_.CostOf(others * (kHeaderBytes + bytes))));
+  for (VirtualNic& nic : node.nics)
+    sent = std::max(sent, nic.egress.Book(now, link_.CostOf(others * (kHeaderBytes + bytes))));
   return sent + link_.latency;
 }
 
@@ -415,7 +456,8 @@ std::vector<std::pair<NodeId, double>> VirtualNodes::MeasureSpeeds() {
     any_new |= memory.speed.Update(memory.stats);
     if (!memory.speed.value()) return {};
     const NodeId group = cluster_.kv_nodes[memory.model->group].id;
-    if (speeds.empty() || speeds.back().first != group) speeds.emplace_back(group, *memory.speed.value());
+    if (speeds.empty() || speeds.back().first != group)
+      speeds.emplace_back(group, *memory.speed.value());
     speeds.back().second = std::min(speeds.back().second, *memory.speed.value());
   }
   for (const auto& [node, speed] : speeds) fastest = std::max(fastest, speed);

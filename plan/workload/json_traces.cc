@@ -13,31 +13,39 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMooncakeBlockTokens = 512;
-constexpr int64_t kMaxBlocks = 200'000'000;        // of all requests, of 8 bytes
-constexpr size_t kMaxListBytes = size_t{1} << 30;  // ShareGPT has 0.7 of it, and takes several times that when it is parsed
+constexpr int64_t kMaxBlocks = 200'000'000;  // of all requests, of 8 bytes
+// ShareGPT has 0.7 of it, and takes several times that when it is parsed.
+constexpr size_t kMaxListBytes = size_t{1} << 30;
 
 std::optional<int64_t> CountField(const json& object, const char* key) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_number_integer() || *found < 0 || *found > kMaxRequestTokens) return std::nullopt;
+  if (found == object.end() || !found->is_number_integer() || *found < 0 ||
+      *found > kMaxRequestTokens)
+    return std::nullopt;
   return found->get<int64_t>();
 }
 
 std::optional<TraceRequest> MooncakeRequest(const json& object, std::string& missing) {
   TraceRequest request;
   const auto time = object.find("timestamp");
-  const std::optional<int64_t> input = CountField(object, "input_length"), output = CountField(object, "output_length");
-  if (time == object.end() || !time->is_number() || *time < 0) missing = "'timestamp', in milliseconds";
+  const std::optional<int64_t> input = CountField(object, "input_length"),
+                               output = CountField(object, "output_length");
+  if (time == object.end() || !time->is_number() || *time < 0)
+    missing = "'timestamp', in milliseconds";
   if (!input) missing = "'input_length', a number of tokens";
   if (!output) missing = "'output_length', a number of tokens";
   if (const auto ids = object.find("hash_ids"); ids != object.end()) {
-    const bool integers = ids->is_array() && std::all_of(ids->begin(), ids->end(), [](const json& id) { return id.is_number_integer(); });
+    const bool integers =
+        ids->is_array() && std::all_of(ids->begin(), ids->end(),
+                                       [](const json& id) { return id.is_number_integer(); });
     if (!integers) missing = "'hash_ids', a list of integers";
     if (integers) request.prefix_blocks = ids->get<std::vector<int64_t>>();
   }
   if (!missing.empty()) return std::nullopt;
   const auto num_blocks = static_cast<int64_t>(request.prefix_blocks.size());
   if (num_blocks > 0 && num_blocks != (*input + kMooncakeBlockTokens - 1) / kMooncakeBlockTokens) {
-    missing = fmt::format("one of the 'hash_ids' for every {} of {} tokens, not {}", kMooncakeBlockTokens, *input, num_blocks);
+    missing = fmt::format("one of the 'hash_ids' for every {} of {} tokens, not {}",
+                          kMooncakeBlockTokens, *input, num_blocks);
     return std::nullopt;
   }
   request.arrival_seconds = time->get<double>() / 1e3;
@@ -66,12 +74,15 @@ class JsonList {
 
   const json& items() const { return items_; }
 
-  Status FailAt(size_t item, const std::string& what) const { return Fail(BeginOf(item, text_), fmt::format("entry {}: {}", item, what)); }
+  Status FailAt(size_t item, const std::string& what) const {
+    return Fail(BeginOf(item, text_), fmt::format("entry {}: {}", item, what));
+  }
 
  private:
   Status Fail(size_t byte, const std::string& what) const {
     const auto end = text_.begin() + static_cast<std::ptrdiff_t>(std::min(byte, text_.size()));
-    return InvalidArgument(fmt::format("{}:{}: {}", path_, 1 + std::count(text_.begin(), end, '\n'), what));
+    return InvalidArgument(
+        fmt::format("{}:{}: {}", path_, 1 + std::count(text_.begin(), end, '\n'), what));
   }
 
   // Behind so many commas of the outermost list.
@@ -105,7 +116,9 @@ std::string TextField(const json& object, const char* key) {
 }
 
 // As `vllm bench serve` prunes ShareGPT.
-bool IsShareGptLength(int64_t input, int64_t output) { return input >= 4 && output >= 4 && input <= 1024 && input + output <= 2048; }
+bool IsShareGptLength(int64_t input, int64_t output) {
+  return input >= 4 && output >= 4 && input <= 1024 && input + output <= 2048;
+}
 
 }  // namespace
 
@@ -123,7 +136,8 @@ Status ReadMooncake(LineReader& lines, RequestTrace& trace) {
     if (!request->prefix_blocks.empty()) trace.block_tokens = kMooncakeBlockTokens;
     num_blocks += std::ssize(request->prefix_blocks);
     if (num_blocks > kMaxBlocks)
-      return lines.Fail(fmt::format("there are more than {} 'hash_ids', which do not fit into memory", kMaxBlocks));
+      return lines.Fail(fmt::format(
+          "there are more than {} 'hash_ids', which do not fit into memory", kMaxBlocks));
     LAMINA_RETURN_IF_ERROR(CheckRoom(lines, trace));
     AddOrLeaveOut(*std::move(request), trace);
   }

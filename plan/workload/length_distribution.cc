@@ -30,7 +30,8 @@ std::optional<double> PositiveNumber(const std::string& text) {
   double value = 0;
   const char* end = text.data() + text.size();
   const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stopped != end || !(value > 0) || value > kMaxTokens) return std::nullopt;
+  if (error != std::errc() || stopped != end || !(value > 0) || value > kMaxTokens)
+    return std::nullopt;
   return value;
 }
 
@@ -49,7 +50,8 @@ std::optional<LengthDistribution> ParseParts(const std::vector<std::string>& par
     const std::optional<int64_t> low = PositiveInteger(parts[1]), high = PositiveInteger(parts[2]);
     if (low && high && *low <= *high) return LengthDistribution::Uniform(*low, *high);
   } else if ((count == 2 || count == 3) && parts[0] == "lognormal") {
-    const std::optional<double> mean = PositiveNumber(parts[1]), cv = count == 3 ? PositiveNumber(parts[2]) : 1.0;
+    const std::optional<double> mean = PositiveNumber(parts[1]),
+                                cv = count == 3 ? PositiveNumber(parts[2]) : 1.0;
     if (mean && cv) return LengthDistribution::LogNormal(*mean, *cv);
   }
   return std::nullopt;
@@ -58,9 +60,11 @@ std::optional<LengthDistribution> ParseParts(const std::vector<std::string>& par
 }  // namespace
 
 Result<LengthDistribution> LengthDistribution::Parse(const std::string& text) {
-  if (const std::optional<LengthDistribution> parsed = ParseParts(SplitAtColons(text))) return *parsed;
+  if (const std::optional<LengthDistribution> parsed = ParseParts(SplitAtColons(text)))
+    return *parsed;
   return InvalidArgument("a length of '" + text +
-                         "' is not understood; expected tokens as 512, uniform:LOW:HIGH or lognormal:MEAN:CV, all positive");
+                         "' is not understood; expected tokens as 512, uniform:LOW:HIGH or "
+                         "lognormal:MEAN:CV, all positive");
 }
 
 int64_t LengthDistribution::Draw(RandomStream& random) const {
@@ -88,11 +92,16 @@ std::string LengthDistribution::text() const {
 std::span<const PublishedLengths> AllPublishedLengths() {
   using L = LengthDistribution;
   static const std::array<PublishedLengths, 5> all = {{
-      {"azure-conv", L::LogNormal(1154.7, 0.960), L::LogNormal(211.1, 0.771), "AzureLLMInferenceTrace_conv 2023, 19,366 requests"},
-      {"azure-code", L::LogNormal(2047.8, 0.964), L::LogNormal(27.9, 2.147), "AzureLLMInferenceTrace_code 2023, 8,819 requests"},
-      {"mooncake-conv", L::LogNormal(12035.1, 1.313), L::LogNormal(342.6, 0.729), "Mooncake's conversation trace, 12,031 requests"},
-      {"sharegpt", L::LogNormal(161.31, 1), L::LogNormal(337.99, 1), "means: Kwon et al., PagedAttention, 2023; variation assumed"},
-      {"alpaca", L::LogNormal(19.31, 1), L::LogNormal(58.45, 1), "means: Kwon et al., PagedAttention, 2023; variation assumed"},
+      {"azure-conv", L::LogNormal(1154.7, 0.960), L::LogNormal(211.1, 0.771),
+       "AzureLLMInferenceTrace_conv 2023, 19,366 requests"},
+      {"azure-code", L::LogNormal(2047.8, 0.964), L::LogNormal(27.9, 2.147),
+       "AzureLLMInferenceTrace_code 2023, 8,819 requests"},
+      {"mooncake-conv", L::LogNormal(12035.1, 1.313), L::LogNormal(342.6, 0.729),
+       "Mooncake's conversation trace, 12,031 requests"},
+      {"sharegpt", L::LogNormal(161.31, 1), L::LogNormal(337.99, 1),
+       "means: Kwon et al., PagedAttention, 2023; variation assumed"},
+      {"alpaca", L::LogNormal(19.31, 1), L::LogNormal(58.45, 1),
+       "means: Kwon et al., PagedAttention, 2023; variation assumed"},
   }};
   return all;
 }

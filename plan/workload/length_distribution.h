@@ -10,15 +10,19 @@
 
 namespace lamina {
 
-// "512" or "fixed:512" | "uniform:LOW:HIGH", both included | "lognormal:MEAN:CV", CV (standard deviation over mean) 1 if left out.
-// Value type.
+// "512" or "fixed:512" | "uniform:LOW:HIGH", both included | "lognormal:MEAN:CV", CV (standard
+// deviation over mean) 1 if left out. Value type.
 class LengthDistribution {
  public:
-  static LengthDistribution Fixed(int64_t tokens) { return LengthDistribution(Kind::kFixed, static_cast<double>(tokens), 0); }
+  static LengthDistribution Fixed(int64_t tokens) {
+    return LengthDistribution(Kind::kFixed, static_cast<double>(tokens), 0);
+  }
   static LengthDistribution Uniform(int64_t low, int64_t high) {
     return LengthDistribution(Kind::kUniform, static_cast<double>(low), static_cast<double>(high));
   }
-  static LengthDistribution LogNormal(double mean, double cv) { return LengthDistribution(Kind::kLogNormal, mean, cv); }
+  static LengthDistribution LogNormal(double mean, double cv) {
+    return LengthDistribution(Kind::kLogNormal, mean, cv);
+  }
 
   // kInvalidArgument says what was read and what is expected.
   static Result<LengthDistribution> Parse(const std::string& text);
@@ -35,7 +39,8 @@ class LengthDistribution {
   double a_, b_;  // tokens | low, high | mean, cv
 };
 
-// Lengths of a published trace or dataset: log-normal with its mean and its coefficient of variation.
+// Lengths of a published trace or dataset: log-normal with its mean and its coefficient of
+// variation.
 struct PublishedLengths {
   std::string name;
   LengthDistribution input, output;

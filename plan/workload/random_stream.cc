@@ -16,14 +16,16 @@ uint64_t MixBits(uint64_t x) {
 
 }  // namespace
 
-RandomStream::RandomStream(uint64_t seed, uint64_t stream) : engine_(MixBits(MixBits(seed) + stream)) {}
+RandomStream::RandomStream(uint64_t seed, uint64_t stream)
+    : engine_(MixBits(MixBits(seed) + stream)) {}
 
 double RandomStream::Unit() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
 
 int64_t RandomStream::Between(int64_t low, int64_t high) {
   const uint64_t width = static_cast<uint64_t>(high) - static_cast<uint64_t>(low) + 1;
   if (width == 0) return static_cast<int64_t>(engine_());
-  const uint64_t fair = width * (UINT64_MAX / width);  // bits from here on would favour small values
+  // Bits from here on would favour small values.
+  const uint64_t fair = width * (UINT64_MAX / width);
   uint64_t bits = engine_();
   while (bits >= fair) bits = engine_();
   return static_cast<int64_t>(static_cast<uint64_t>(low) + bits % width);

@@ -24,7 +24,8 @@ TraceSummary Summarize(const RequestTrace& trace) {
     summary.mean_input_tokens += static_cast<double>(request.input_tokens) / count;
     summary.mean_output_tokens += static_cast<double>(request.output_tokens) / count;
   }
-  const double span = trace.requests.back().arrival_seconds - trace.requests.front().arrival_seconds;
+  const double span =
+      trace.requests.back().arrival_seconds - trace.requests.front().arrival_seconds;
   if (span <= 0) return summary;
   summary.requests_per_second = (count - 1) / span;
   summary.gap_cv = CvOfGaps(trace.requests, span / (count - 1));

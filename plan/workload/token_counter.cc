@@ -7,7 +7,8 @@ namespace lamina {
 TokenCounter EstimatedTokens() {
   constexpr size_t kBytesPerToken = 4;
   const auto count = [](std::string_view text) {
-    return std::max<int64_t>(1, static_cast<int64_t>((text.size() + kBytesPerToken - 1) / kBytesPerToken));
+    return std::max<int64_t>(
+        1, static_cast<int64_t>((text.size() + kBytesPerToken - 1) / kBytesPerToken));
   };
   return {count, "estimated: a token for every 4 bytes"};
 }

@@ -18,7 +18,8 @@ struct TokenCounter {
 // One token for every four bytes, which is near the truth for English.
 TokenCounter EstimatedTokens();
 
-// With the special tokens that the model puts around a prompt. Borrows `tokenizer`; `dir` is where it came from.
+// With the special tokens that the model puts around a prompt. Borrows `tokenizer`; `dir` is where
+// it came from.
 TokenCounter TokensOf(const Tokenizer& tokenizer, const std::string& dir);
 
 }  // namespace lamina

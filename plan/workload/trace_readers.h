@@ -11,7 +11,8 @@
 
 namespace lamina {
 
-// A text file by lines, of whichever end; the last one needs none. Files may be devices and pipes that never end.
+// A text file by lines, of whichever end; the last one needs none. Files may be devices and pipes
+// that never end.
 class LineReader {
  public:
   // kNotFound: the file cannot be opened.
@@ -24,7 +25,9 @@ class LineReader {
   const Status& status() const { return status_; }
 
   // kInvalidArgument "FILE:LINE: what", of the line that Next gave last.
-  Status Fail(const std::string& what) const { return InvalidArgument(fmt::format("{}:{}: {}", path_, number_, what)); }
+  Status Fail(const std::string& what) const {
+    return InvalidArgument(fmt::format("{}:{}: {}", path_, number_, what));
+  }
 
  private:
   LineReader(std::string path, std::ifstream file);
@@ -37,7 +40,8 @@ class LineReader {
   Status status_;
 };
 
-// kInvalidArgument: further than kMaxArrivalSeconds from the first request of the trace so far, or later than any clock.
+// kInvalidArgument: further than kMaxArrivalSeconds from the first request of the trace so far, or
+// later than any clock.
 Status CheckArrival(const LineReader& lines, double seconds, const RequestTrace& trace);
 
 // Adds the request if it has tokens on both sides, else counts it as left out.

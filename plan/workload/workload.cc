@@ -20,7 +20,8 @@ Result<RequestTrace> MakeRandom(const WorkloadOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(LengthDistribution input, LengthDistribution::Parse(options.input_len));
   LAMINA_ASSIGN_OR_RETURN(LengthDistribution output, LengthDistribution::Parse(options.output_len));
   if (!options.lengths_of.empty()) {
-    LAMINA_ASSIGN_OR_RETURN(const PublishedLengths published, FindPublishedLengths(options.lengths_of));
+    LAMINA_ASSIGN_OR_RETURN(const PublishedLengths published,
+                            FindPublishedLengths(options.lengths_of));
     input = published.input;
     output = published.output;
   }
@@ -36,14 +37,19 @@ Result<RequestTrace> MakeRandom(const WorkloadOptions& options) {
 }
 
 Result<RequestTrace> LoadDataset(const WorkloadOptions& options, const TokenCounter& counter) {
-  if (options.dataset_name == "random" || (options.dataset_name == "auto" && options.dataset_path.empty())) {
-    if (!options.dataset_path.empty()) return InvalidArgument("--dataset-name random reads no --dataset-path");
+  if (options.dataset_name == "random" ||
+      (options.dataset_name == "auto" && options.dataset_path.empty())) {
+    if (!options.dataset_path.empty())
+      return InvalidArgument("--dataset-name random reads no --dataset-path");
     return MakeRandom(options);
   }
-  if (options.dataset_path.empty()) return InvalidArgument("--dataset-name " + options.dataset_name + " needs a --dataset-path");
-  if (!options.lengths_of.empty()) return InvalidArgument("--lengths-of makes lengths up: it goes with no --dataset-path");
+  if (options.dataset_path.empty())
+    return InvalidArgument("--dataset-name " + options.dataset_name + " needs a --dataset-path");
+  if (!options.lengths_of.empty())
+    return InvalidArgument("--lengths-of makes lengths up: it goes with no --dataset-path");
   const bool detects = options.dataset_name == "auto";
-  const Result<TraceFormat> format = detects ? DetectTraceFormat(options.dataset_path) : ParseTraceFormat(options.dataset_name);
+  const Result<TraceFormat> format =
+      detects ? DetectTraceFormat(options.dataset_path) : ParseTraceFormat(options.dataset_name);
   if (detects && format.status().code() == StatusCode::kInvalidArgument)
     return InvalidArgument(format.status().message() + "; say what it is with --dataset-name");
   LAMINA_RETURN_IF_ERROR(format.status());
@@ -55,12 +61,15 @@ Status LeaveOutLong(const WorkloadOptions& options, RequestTrace& trace) {
     if (options.output_len_override > 0) request.output_tokens = options.output_len_override;
   }
   if (options.max_total_len > 0) {
-    trace.num_left_out += static_cast<int64_t>(std::erase_if(
-        trace.requests, [&](const TraceRequest& request) { return request.input_tokens + request.output_tokens > options.max_total_len; }));
+    trace.num_left_out +=
+        static_cast<int64_t>(std::erase_if(trace.requests, [&](const TraceRequest& request) {
+          return request.input_tokens + request.output_tokens > options.max_total_len;
+        }));
   }
   if (!trace.requests.empty()) return OkStatus();
   return InvalidArgument(
-      fmt::format("{}: no request fits into {} tokens of prompt and answer, which is --max-total-len or the context that the server names; "
+      fmt::format("{}: no request fits into {} tokens of prompt and answer, which is "
+                  "--max-total-len or the context that the server names; "
                   "ask for shorter ones",
                   trace.source, options.max_total_len));
 }
@@ -69,7 +78,8 @@ Status LeaveOutLong(const WorkloadOptions& options, RequestTrace& trace) {
 void Shuffle(std::vector<TraceRequest>& requests, uint64_t seed) {
   RandomStream random(seed, kShuffleStream);
   for (size_t i = requests.size(); i > 1; --i) {
-    std::swap(requests[i - 1], requests[static_cast<size_t>(random.Between(0, static_cast<int64_t>(i) - 1))]);
+    std::swap(requests[i - 1],
+              requests[static_cast<size_t>(random.Between(0, static_cast<int64_t>(i) - 1))]);
   }
 }
 
@@ -82,32 +92,46 @@ void KeepFirst(const WorkloadOptions& options, RequestTrace& trace) {
 Result<ArrivalOptions> ArrivalsOf(const WorkloadOptions& options) {
   ArrivalOptions arrivals;
   arrivals.burstiness = options.burstiness;
-  arrivals.ramp = options.ramp == "linear" ? Ramp::kLinear : options.ramp == "exponential" ? Ramp::kExponential : Ramp::kNone;
+  arrivals.ramp = options.ramp == "linear"        ? Ramp::kLinear
+                  : options.ramp == "exponential" ? Ramp::kExponential
+                                                  : Ramp::kNone;
   arrivals.ramp_start = options.ramp_start;
   arrivals.ramp_end = options.ramp_end;
   arrivals.seed = options.seed;
   const std::string& rate = options.request_rate;
   if (rate == "inf") return arrivals;
-  if (arrivals.ramp != Ramp::kNone) return InvalidArgument("a ramp has its own rates: leave --request-rate out");
-  const auto [end, error] = std::from_chars(rate.data(), rate.data() + rate.size(), arrivals.requests_per_second);
+  if (arrivals.ramp != Ramp::kNone)
+    return InvalidArgument("a ramp has its own rates: leave --request-rate out");
+  const auto [end, error] =
+      std::from_chars(rate.data(), rate.data() + rate.size(), arrivals.requests_per_second);
   if (error == std::errc() && end == rate.data() + rate.size()) return arrivals;
-  return InvalidArgument("--request-rate '" + rate + "' is not understood; expected requests per second, inf, or trace");
+  return InvalidArgument("--request-rate '" + rate +
+                         "' is not understood; expected requests per second, inf, or trace");
 }
 
 Status SetArrivals(const WorkloadOptions& options, RequestTrace& trace) {
   if (options.request_rate == "trace") {
-    if (!trace.has_arrivals) return InvalidArgument(trace.source + " has no times: give a --request-rate in requests per second");
+    if (!trace.has_arrivals)
+      return InvalidArgument(trace.source +
+                             " has no times: give a --request-rate in requests per second");
     if (!(options.rate_scale > 0)) return InvalidArgument("--rate-scale must be positive");
-    if (options.ramp != "none") return InvalidArgument("a ramp has its own rates: leave --request-rate out");
-    const double first = trace.requests.front().arrival_seconds;  // the first ones may have been left out
-    for (TraceRequest& request : trace.requests) request.arrival_seconds = (request.arrival_seconds - first) / options.rate_scale;
+    if (options.ramp != "none")
+      return InvalidArgument("a ramp has its own rates: leave --request-rate out");
+    // The first ones may have been left out.
+    const double first = trace.requests.front().arrival_seconds;
+    for (TraceRequest& request : trace.requests)
+      request.arrival_seconds = (request.arrival_seconds - first) / options.rate_scale;
     if (trace.requests.back().arrival_seconds <= kMaxArrivalSeconds) return OkStatus();
-    return InvalidArgument(fmt::format("--rate-scale {} makes the trace longer than a year", options.rate_scale));
+    return InvalidArgument(
+        fmt::format("--rate-scale {} makes the trace longer than a year", options.rate_scale));
   }
-  if (options.rate_scale != 1) return InvalidArgument("--rate-scale scales a trace's times: it needs --request-rate trace");
+  if (options.rate_scale != 1)
+    return InvalidArgument("--rate-scale scales a trace's times: it needs --request-rate trace");
   LAMINA_ASSIGN_OR_RETURN(const ArrivalOptions arrivals, ArrivalsOf(options));
-  const Result<std::vector<double>> times = MakeArrivals(static_cast<int64_t>(trace.requests.size()), arrivals);
-  if (!times.ok()) return times.status().WithContext("--request-rate, --burstiness or --ramp-up-*-rps");
+  const Result<std::vector<double>> times =
+      MakeArrivals(static_cast<int64_t>(trace.requests.size()), arrivals);
+  if (!times.ok())
+    return times.status().WithContext("--request-rate, --burstiness or --ramp-up-*-rps");
   for (size_t i = 0; i < times->size(); ++i) trace.requests[i].arrival_seconds = (*times)[i];
   trace.has_arrivals = options.ramp != "none" || options.request_rate != "inf";
   return OkStatus();

@@ -47,12 +47,20 @@ TEST(BeamSearch, WhatEndsIsAnAnswerIfItIsAmongTheBestAndTheOthersGoOn) {
 
 TEST(BeamSearch, EndsWhenNoBeamCanBeBetterThanTheWorstAnswer) {
   for (const bool early_stopping : {false, true}) {
-    BeamSearch search({.width = 2, .length_penalty = 1, .early_stopping = early_stopping, .max_new_tokens = 10, .ends = {kEnd}});
+    BeamSearch search({.width = 2,
+                       .length_penalty = 1,
+                       .early_stopping = early_stopping,
+                       .max_new_tokens = 10,
+                       .ends = {kEnd}});
     search.Advance(Offered{{{kEnd, -1}, {1, -1.1f}, {2, -1.2f}, {3, -5}}});
     search.Advance(Offered{{{kEnd, -2}, {4, -2.2f}}, {{5, -2.3f}, {6, -3}}});
     EXPECT_EQ(search.answers().size(), 2u);
     EXPECT_EQ(search.done(), true) << "-3.3 over 2 tokens is less than -1.55";
-    BeamSearch other({.width = 2, .length_penalty = 1, .early_stopping = early_stopping, .max_new_tokens = 10, .ends = {kEnd}});
+    BeamSearch other({.width = 2,
+                      .length_penalty = 1,
+                      .early_stopping = early_stopping,
+                      .max_new_tokens = 10,
+                      .ends = {kEnd}});
     other.Advance(Offered{{{kEnd, -1}, {1, -1.1f}, {2, -1.2f}, {3, -5}}});
     other.Advance(Offered{{{4, -0.2f}, {kEnd, -0.3f}}, {{5, -2.3f}, {6, -3}}});
     EXPECT_EQ(other.answers().size(), 2u);
@@ -66,7 +74,8 @@ TEST(BeamSearch, AModelWithFewTokensHasFewerBeams) {
   EXPECT_EQ(search.beams().size(), 1u);
   search.Advance(Offered{{{1, -1}, {kEnd, -2}}});
   EXPECT_TRUE(search.done());
-  EXPECT_THAT(Tokens(search.answers()), ElementsAre(ElementsAre(1, 1), ElementsAre(1, kEnd), ElementsAre(kEnd)));
+  EXPECT_THAT(Tokens(search.answers()),
+              ElementsAre(ElementsAre(1, 1), ElementsAre(1, kEnd), ElementsAre(kEnd)));
 }
 
 }  // namespace

@@ -19,22 +19,25 @@ json ErrorOf(const ClientResponse& response) {
   EXPECT_TRUE(body.contains("error")) << response.body;
   const json error = body.value("error", json::object());
   EXPECT_EQ(error.value("code", 0), response.status);
-  EXPECT_TRUE(error.contains("message") && error.contains("type") && error.contains("param")) << response.body;
+  EXPECT_TRUE(error.contains("message") && error.contains("type") && error.contains("param"))
+      << response.body;
   return error;
 }
 
 TEST_F(HttpApi, CompletionOfEveryGoldenPrompt) {
   StartServer();
   for (const GoldenPrompt& golden : GoldenPrompts()) {
-    const ClientResponse response =
-        Post("/v1/completions", {{"model", "tiny"}, {"prompt", golden.prompt}, {"max_tokens", 96}, {"temperature", 0}});
+    const ClientResponse response = Post(
+        "/v1/completions",
+        {{"model", "tiny"}, {"prompt", golden.prompt}, {"max_tokens", 96}, {"temperature", 0}});
     ASSERT_EQ(response.status, 200) << response.body;
     const json body = response.json();
     EXPECT_EQ(body["choices"][0]["text"], golden.text);
     EXPECT_EQ(body["choices"][0]["finish_reason"], golden.finish_reason);
     EXPECT_EQ(body["usage"]["prompt_tokens"], golden.prompt_ids.size());
     EXPECT_EQ(body["usage"]["completion_tokens"], golden.continuation_ids.size());
-    EXPECT_EQ(body["usage"]["total_tokens"], golden.prompt_ids.size() + golden.continuation_ids.size());
+    EXPECT_EQ(body["usage"]["total_tokens"],
+              golden.prompt_ids.size() + golden.continuation_ids.size());
   }
 }
 
@@ -98,23 +101,29 @@ TEST_F(HttpApi, MaxTokensDefaultAndContext) {
   max_model_len_ = 50;
   StartServer();
   Post("/v1/completions", {{"prompt", "Once upon a time"}});
-  Post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}}});
+  Post("/v1/chat/completions",
+       {{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}}});
   Post("/v1/completions", {{"prompt", "Once upon a time"}, {"max_tokens", 45}});
   EXPECT_EQ(engine_->requests().at(0).max_new_tokens, 16);
   EXPECT_EQ(engine_->requests().at(1).max_new_tokens, 45);  // whatever fits
   EXPECT_EQ(engine_->requests().at(2).max_new_tokens, 45);
-  const ClientResponse refused = Post("/v1/completions", {{"prompt", "Once upon a time"}, {"max_tokens", 46}});
+  const ClientResponse refused =
+      Post("/v1/completions", {{"prompt", "Once upon a time"}, {"max_tokens", 46}});
   EXPECT_EQ(refused.status, 400);
   EXPECT_THAT(refused.body, ::testing::HasSubstr("max_tokens 46 is too large"));
 }
 
 TEST_F(HttpApi, ManyPromptsAndChoicesComeInOrder) {
-  StartServer([](const GenerateRequest& request, int index) { return std::vector<TokenId>{request.prompt.back(), 488 + index, 2}; });
-  const json body = Post("/v1/completions", {{"prompt", {{1, 488}, {1, 489}, {1, 490}}}, {"n", 2}}).json();
+  StartServer([](const GenerateRequest& request, int index) {
+    return std::vector<TokenId>{request.prompt.back(), 488 + index, 2};
+  });
+  const json body =
+      Post("/v1/completions", {{"prompt", {{1, 488}, {1, 489}, {1, 490}}}, {"n", 2}}).json();
   ASSERT_EQ(body["choices"].size(), 6u);
   for (int i = 0; i < 6; ++i) {
     EXPECT_EQ(body["choices"][static_cast<size_t>(i)]["index"], i);
-    const std::string text = tokenizer().TokenBytes(488 + i / 2) + tokenizer().TokenBytes(488 + i % 2);
+    const std::string text =
+        tokenizer().TokenBytes(488 + i / 2) + tokenizer().TokenBytes(488 + i % 2);
     EXPECT_EQ(body["choices"][static_cast<size_t>(i)]["text"], text);
   }
   EXPECT_EQ(body["usage"]["prompt_tokens"], 6);
@@ -122,9 +131,13 @@ TEST_F(HttpApi, ManyPromptsAndChoicesComeInOrder) {
 }
 
 TEST_F(HttpApi, StopStringEndsTheTextAndTheSequence) {
-  const GoldenPrompt golden = GoldenPrompts().at(0);  // ", in a garden, there lived a shy rabbit called Rosa. From ..."
+  // ", in a garden, there lived a shy rabbit called Rosa. From ...".
+  const GoldenPrompt golden = GoldenPrompts().at(0);
   StartServer();
-  const json body = Post("/v1/completions", {{"prompt", golden.prompt}, {"max_tokens", 96}, {"stop", {"zzz", "rabbit"}}}).json();
+  const json body =
+      Post("/v1/completions",
+           {{"prompt", golden.prompt}, {"max_tokens", 96}, {"stop", {"zzz", "rabbit"}}})
+          .json();
   EXPECT_EQ(body["choices"][0]["text"], golden.text.substr(0, golden.text.find("rabbit")));
   EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(body["choices"][0]["stop_reason"], "rabbit");
@@ -135,8 +148,11 @@ TEST_F(HttpApi, StopStringEndsTheTextAndTheSequence) {
 TEST_F(HttpApi, StopStringsReachTheEngineWhileItRuns) {
   StartServer(AlwaysAnswer(GoldenPrompts().at(0).continuation_ids));
   engine_->PauseAfter(30);
-  const json body =
-      Post("/v1/completions", {{"prompt", "x"}, {"max_tokens", 96}, {"stop", "rabbit"}, {"include_stop_str_in_output", true}}).json();
+  const json body = Post("/v1/completions", {{"prompt", "x"},
+                                             {"max_tokens", 96},
+                                             {"stop", "rabbit"},
+                                             {"include_stop_str_in_output", true}})
+                        .json();
   EXPECT_THAT(body["choices"][0]["text"].get<std::string>(), ::testing::EndsWith("rabbit"));
   EXPECT_TRUE(engine_->WaitForStops(1, Soon()));
 }
@@ -147,7 +163,10 @@ TEST_F(HttpApi, StopTokensAreNotInTheText) {
   EXPECT_EQ(body["choices"][0]["text"], " Once");
   EXPECT_EQ(body["choices"][0]["stop_reason"], 489);
   EXPECT_EQ(body["usage"]["completion_tokens"], 2);
-  const json with = Post("/v1/completions", {{"prompt", "x"}, {"stop_token_ids", {489}}, {"include_stop_str_in_output", true}}).json();
+  const json with =
+      Post("/v1/completions",
+           {{"prompt", "x"}, {"stop_token_ids", {489}}, {"include_stop_str_in_output", true}})
+          .json();
   EXPECT_EQ(with["choices"][0]["text"], " Once upon");
 }
 
@@ -155,14 +174,20 @@ TEST_F(HttpApi, SpecialTokensAreSkippedOrShown) {
   StartServer(AlwaysAnswer({488, 2, 489}));
   const json skipped = Post("/v1/completions", {{"prompt", "x"}, {"ignore_eos", true}}).json();
   EXPECT_EQ(skipped["choices"][0]["text"], " Once upon");
-  const json shown = Post("/v1/completions", {{"prompt", "x"}, {"ignore_eos", true}, {"skip_special_tokens", false}}).json();
+  const json shown = Post("/v1/completions",
+                          {{"prompt", "x"}, {"ignore_eos", true}, {"skip_special_tokens", false}})
+                         .json();
   EXPECT_EQ(shown["choices"][0]["text"], " Once</s> upon");
 }
 
 TEST_F(HttpApi, EchoPutsThePromptInFront) {
   StartServer(AlwaysAnswer({488, 2}));
-  EXPECT_EQ(Post("/v1/completions", {{"prompt", "Hello"}, {"echo", true}}).json()["choices"][0]["text"], "Hello Once");
-  EXPECT_EQ(Post("/v1/completions", {{"prompt", {1, 489}}, {"echo", true}}).json()["choices"][0]["text"], "upon Once");
+  EXPECT_EQ(
+      Post("/v1/completions", {{"prompt", "Hello"}, {"echo", true}}).json()["choices"][0]["text"],
+      "Hello Once");
+  EXPECT_EQ(
+      Post("/v1/completions", {{"prompt", {1, 489}}, {"echo", true}}).json()["choices"][0]["text"],
+      "upon Once");
 }
 
 TEST_F(HttpApi, CompletionLogprobs) {
@@ -170,13 +195,15 @@ TEST_F(HttpApi, CompletionLogprobs) {
   const json body = Post("/v1/completions", {{"prompt", "x"}, {"logprobs", 2}}).json();
   EXPECT_EQ(body["choices"][0]["text"], " Once\xE2\x98\x83");
   const json& logprobs = body["choices"][0]["logprobs"];
-  EXPECT_EQ(logprobs["tokens"], (json{" Once", "bytes:\\xe2", "bytes:\\x98", "bytes:\\x83", "</s>"}));
+  EXPECT_EQ(logprobs["tokens"],
+            (json{" Once", "bytes:\\xe2", "bytes:\\x98", "bytes:\\x83", "</s>"}));
   EXPECT_EQ(logprobs["token_logprobs"], (json{-0.25, -0.5, -0.75, -1.0, -1.25}));
   EXPECT_EQ(logprobs["text_offset"], (json{0, 5, 5, 5, 6}));
   EXPECT_EQ(logprobs["top_logprobs"][0], (json{{" Once", -0.25}, {" upon", -1.25}}));
 }
 
-// The fake engine's log-probabilities fall along an answer: the shortest is the most likely by token.
+// The fake engine's log-probabilities fall along an answer: the shortest is the most likely by
+// token.
 TEST_F(HttpApi, BestOfReturnsTheMostLikelyByToken) {
   const std::vector<size_t> lengths = {4, 2, 5, 3};
   StartServer([&](const GenerateRequest& request, int index) {
@@ -184,7 +211,8 @@ TEST_F(HttpApi, BestOfReturnsTheMostLikelyByToken) {
     tokens.back() = 2;
     return tokens;
   });
-  const json body = Post("/v1/completions", {{"prompt", {{1, 488}, {1, 489}}}, {"n", 2}, {"best_of", 4}}).json();
+  const json body =
+      Post("/v1/completions", {{"prompt", {{1, 488}, {1, 489}}}, {"n", 2}, {"best_of", 4}}).json();
   std::vector<std::string> texts;
   for (size_t i = 0; i < body["choices"].size(); ++i) {
     EXPECT_EQ(body["choices"][i]["index"], i);
@@ -194,7 +222,8 @@ TEST_F(HttpApi, BestOfReturnsTheMostLikelyByToken) {
   EXPECT_THAT(texts, ElementsAre(" Once", " Once Once", " upon", " upon upon"));
   EXPECT_EQ(body["usage"]["completion_tokens"], 2 * (4 + 2 + 5 + 3)) << "all that were generated";
   EXPECT_EQ(engine_->requests().at(0).n, 4);
-  const json shown = Post("/v1/completions", {{"prompt", {1, 488}}, {"best_of", 4}, {"logprobs", 1}}).json();
+  const json shown =
+      Post("/v1/completions", {{"prompt", {1, 488}}, {"best_of", 4}, {"logprobs", 1}}).json();
   EXPECT_EQ(shown["choices"].size(), 1u);
   EXPECT_EQ(shown["choices"][0]["logprobs"]["token_logprobs"], (json{-0.25, -0.5}));
 }
@@ -203,20 +232,26 @@ TEST_F(HttpApi, ChatCompletion) {
   StartServer();
   const GoldenPrompt golden = GoldenPrompts().at(0);
   const json content = json::array({{{"type", "text"}, {"text", golden.prompt}}});
-  const json body = Post("/v1/chat/completions",
-                         {{"model", "tiny"}, {"messages", {{{"role", "user"}, {"content", content}}}}, {"max_completion_tokens", 96}})
-                        .json();
+  const json body =
+      Post("/v1/chat/completions", {{"model", "tiny"},
+                                    {"messages", {{{"role", "user"}, {"content", content}}}},
+                                    {"max_completion_tokens", 96}})
+          .json();
   EXPECT_THAT(body["id"].get<std::string>(), StartsWith("chatcmpl-"));
   EXPECT_EQ(body["object"], "chat.completion");
   EXPECT_EQ(body["choices"][0]["message"]["role"], "assistant");
   EXPECT_EQ(body["choices"][0]["message"]["content"], golden.text);
-  EXPECT_EQ(engine_->requests().at(0).prompt, golden.prompt_ids);  // exactly one beginning-of-sequence token
+  // Exactly one beginning-of-sequence token.
+  EXPECT_EQ(engine_->requests().at(0).prompt, golden.prompt_ids);
 }
 
 TEST_F(HttpApi, ChatLogprobs) {
   StartServer(AlwaysAnswer({488, 2}));
   const json body =
-      Post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"logprobs", true}, {"top_logprobs", 1}}).json();
+      Post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "x"}}}},
+                                    {"logprobs", true},
+                                    {"top_logprobs", 1}})
+          .json();
   const json& content = body["choices"][0]["logprobs"]["content"];
   ASSERT_EQ(content.size(), 2u);
   EXPECT_EQ(content[0]["token"], " Once");
@@ -229,7 +264,8 @@ TEST_F(HttpApi, ChatLogprobs) {
 TEST_F(HttpApi, ModelsWithoutTemplateRefuseChats) {
   with_chat_template_ = false;
   StartServer();
-  const ClientResponse response = Post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "x"}}}}});
+  const ClientResponse response =
+      Post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "x"}}}}});
   EXPECT_EQ(response.status, 400);
   EXPECT_THAT(ErrorOf(response)["message"].get<std::string>(), HasSubstr("no chat template"));
 }
@@ -250,9 +286,14 @@ TEST_F(HttpApi, TokenizeAndDetokenize) {
   EXPECT_EQ(tokens["tokens"], (json{1, 488, 489, 261, 396}));
   EXPECT_EQ(tokens["count"], 5);
   EXPECT_EQ(tokens["max_model_len"], 1024);
-  EXPECT_EQ(Post("/tokenize", {{"prompt", "Once"}, {"add_special_tokens", false}}).json()["tokens"], (json{488}));
-  EXPECT_EQ(Post("/tokenize", {{"messages", {{{"role", "user"}, {"content", "Once"}}}}}).json()["tokens"], (json{1, 488}));
-  EXPECT_EQ(Post("/detokenize", {{"model", "tiny"}, {"tokens", {488, 489, 261, 396}}}).json()["prompt"], "Once upon a time");
+  EXPECT_EQ(Post("/tokenize", {{"prompt", "Once"}, {"add_special_tokens", false}}).json()["tokens"],
+            (json{488}));
+  EXPECT_EQ(
+      Post("/tokenize", {{"messages", {{{"role", "user"}, {"content", "Once"}}}}}).json()["tokens"],
+      (json{1, 488}));
+  EXPECT_EQ(
+      Post("/detokenize", {{"model", "tiny"}, {"tokens", {488, 489, 261, 396}}}).json()["prompt"],
+      "Once upon a time");
   EXPECT_EQ(Post("/detokenize", {{"tokens", {-1}}}).status, 400);
 }
 
@@ -300,8 +341,9 @@ TEST_F(HttpApi, ClusterStatus) {
   StartServer();
   EngineStatus status;
   status.serving = true;
-  status.nodes.push_back({NodeId{1}, "m0", "memory", "10.0.0.7:7001", "lost", "no heartbeat", "0..1", "layers 2..3", 77, "tcp",
-                          "verbs: no device", 1000, 10, 2, 9, 1, 5, 700});
+  status.nodes.push_back({NodeId{1}, "m0", "memory", "10.0.0.7:7001", "lost", "no heartbeat",
+                          "0..1", "layers 2..3", 77, "tcp", "verbs: no device", 1000, 10, 2, 9, 1,
+                          5, 700});
   status.nodes[0].paths = {{"c0", "tcp", "", "verbs: no device"}};
   status.scheduler.num_waiting = 3;
   status.scheduler.num_preemptions = 4;
@@ -323,12 +365,20 @@ TEST_F(HttpApi, ApiKey) {
   StartServer();
   const std::string body = R"({"prompt": "x"})";
   EXPECT_EQ(Request("POST", "/v1/completions", body).status, 401);
-  EXPECT_EQ(Request("POST", "/v1/completions", body, "Authorization: Bearer sesam\r\n").status, 401);
-  EXPECT_EQ(Request("POST", "/v1/completions", body, "Authorization: Bearer sesamesesame\r\n").status, 401);
+  EXPECT_EQ(Request("POST", "/v1/completions", body, "Authorization: Bearer sesam\r\n").status,
+            401);
+  EXPECT_EQ(
+      Request("POST", "/v1/completions", body, "Authorization: Bearer sesamesesame\r\n").status,
+      401);
   EXPECT_EQ(Request("POST", "/v1/completions", body, "Authorization: sesame\r\n").status, 401);
-  EXPECT_EQ(Request("POST", "/v1/completions", body, "Authorization: Bearer sesame\r\n").status, 200);
+  EXPECT_EQ(Request("POST", "/v1/completions", body, "Authorization: Bearer sesame\r\n").status,
+            200);
   for (const char* scheme : {"bearer", "BEARER"})
-    EXPECT_EQ(Request("POST", "/v1/completions", body, std::string("Authorization: ") + scheme + " sesame\r\n").status, 200) << scheme;
+    EXPECT_EQ(Request("POST", "/v1/completions", body,
+                      std::string("Authorization: ") + scheme + " sesame\r\n")
+                  .status,
+              200)
+        << scheme;
   EXPECT_EQ(Get("/v1/models").status, 401);
   EXPECT_EQ(Get("/cluster/status").status, 401);
   EXPECT_EQ(Get("/health").status, 200);
@@ -337,10 +387,14 @@ TEST_F(HttpApi, ApiKey) {
 
 TEST_F(HttpApi, RequestIdIsEchoed) {
   StartServer();
-  EXPECT_EQ(Request("GET", "/version", "", "X-Request-Id: abc-123\r\n").headers.at("x-request-id"), "abc-123");
-  EXPECT_EQ(Request("POST", "/v1/completions", R"({"prompt": "x", "stream": true})", "X-Request-Id: s1\r\n").headers.at("x-request-id"),
+  EXPECT_EQ(Request("GET", "/version", "", "X-Request-Id: abc-123\r\n").headers.at("x-request-id"),
+            "abc-123");
+  EXPECT_EQ(Request("POST", "/v1/completions", R"({"prompt": "x", "stream": true})",
+                    "X-Request-Id: s1\r\n")
+                .headers.at("x-request-id"),
             "s1");
-  EXPECT_FALSE(Request("GET", "/version", "", "X-Request-Id: " + std::string(300, 'a') + "\r\n").headers.contains("x-request-id"));
+  EXPECT_FALSE(Request("GET", "/version", "", "X-Request-Id: " + std::string(300, 'a') + "\r\n")
+                   .headers.contains("x-request-id"));
 }
 
 TEST_F(HttpApi, WrongPathsMethodsAndModels) {
@@ -405,7 +459,8 @@ TEST_F(HttpApi, FailuresOfTheEngineAreTold) {
   EXPECT_EQ(ErrorOf(lost)["message"], "memory node m1 is lost");
   engine_->FailAfter(0, Corrupt("checksum of slot 7"));
   EXPECT_EQ(Post("/v1/completions", {{"prompt", "Once upon a time"}}).status, 500);
-  const ClientResponse early = Post("/v1/completions", {{"prompt", "Once upon a time"}, {"stream", true}});
+  const ClientResponse early =
+      Post("/v1/completions", {{"prompt", "Once upon a time"}, {"stream", true}});
   EXPECT_EQ(early.status, 500);  // nothing was sent yet: a real status
 }
 
@@ -425,14 +480,16 @@ TEST_F(HttpApi, TooLongPromptsAreToldInNumbers) {
 
 TEST_F(HttpApi, BadBodiesAre400) {
   StartServer();
-  for (const std::string path : {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"}) {
+  for (const std::string path :
+       {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"}) {
     EXPECT_EQ(Request("POST", path, "{\"prompt\": \"\xFF\xFE\"}").status, 400);
     EXPECT_EQ(Request("POST", path, "{\"prompt\": ").status, 400);
     EXPECT_EQ(Request("POST", path, "").status, 400);
     EXPECT_EQ(Request("POST", path, "[]").status, 400);
     EXPECT_EQ(Request("POST", path, std::string(1'000'000, '[')).status, 400);
   }
-  const ClientResponse response = Post("/v1/completions", {{"prompt", "x"}, {"temperature", "hot"}});
+  const ClientResponse response =
+      Post("/v1/completions", {{"prompt", "x"}, {"temperature", "hot"}});
   EXPECT_EQ(response.status, 400);
   EXPECT_EQ(ErrorOf(response)["type"], "BadRequestError");
   EXPECT_EQ(ErrorOf(response)["param"], "temperature");

@@ -52,7 +52,8 @@ TEST(HttpClient, RequestsAreWhatServersExpect) {
 
 TEST(HttpClient, EveryWayToEndABody) {
   for (const std::string& answer :
-       {ScriptedServer::Http(200, "abcdef"), ScriptedServer::Chunked({"ab", "cdef"}), std::string("HTTP/1.1 200 OK\r\n\r\nabcdef")}) {
+       {ScriptedServer::Http(200, "abcdef"), ScriptedServer::Chunked({"ab", "cdef"}),
+        std::string("HTTP/1.1 200 OK\r\n\r\nabcdef")}) {
     ScriptedServer server([&](const std::string&) { return ScriptedAnswer{answer}; });
     const Result<HttpResponse> response = ClientOf(server).Get("/");
     ASSERT_TRUE(response.ok()) << response.status();
@@ -61,7 +62,8 @@ TEST(HttpClient, EveryWayToEndABody) {
 }
 
 TEST(HttpClient, AnEmptyBody) {
-  ScriptedServer server([](const std::string&) { return ScriptedAnswer{ScriptedServer::Http(200, "")}; });
+  ScriptedServer server(
+      [](const std::string&) { return ScriptedAnswer{ScriptedServer::Http(200, "")}; });
   const Result<HttpResponse> response = ClientOf(server).Get("/health");
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(response->status, 200);
@@ -70,43 +72,51 @@ TEST(HttpClient, AnEmptyBody) {
 
 TEST(HttpClient, EventsComeOneByOne) {
   ScriptedServer server([](const std::string&) {
-    return ScriptedAnswer{ScriptedServer::Chunked({"data: a\n\nda", "ta: b\n\n", "data: [DONE]\n\n"})};
+    return ScriptedAnswer{
+        ScriptedServer::Chunked({"data: a\n\nda", "ta: b\n\n", "data: [DONE]\n\n"})};
   });
   std::vector<std::string> events;
-  const Result<HttpResponse> response = ClientOf(server).PostForEvents("/", "{}", [&](std::string_view data) {
-    events.emplace_back(data);
-    return true;
-  });
+  const Result<HttpResponse> response =
+      ClientOf(server).PostForEvents("/", "{}", [&](std::string_view data) {
+        events.emplace_back(data);
+        return true;
+      });
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(events, (std::vector<std::string>{"a", "b", "[DONE]"}));
   EXPECT_EQ(response->body, "");
 }
 
 TEST(HttpClient, AnEventIsDeliveredBeforeTheStreamEnds) {
-  ScriptedServer server([](const std::string&) { return ScriptedAnswer{ScriptedServer::Chunked({"data: a\n\n"}, false), true}; });
-  int num_events = 0;
-  const Result<HttpResponse> response = ClientOf(server).PostForEvents("/", "{}", [&](std::string_view) {
-    ++num_events;
-    return false;
+  ScriptedServer server([](const std::string&) {
+    return ScriptedAnswer{ScriptedServer::Chunked({"data: a\n\n"}, false), true};
   });
+  int num_events = 0;
+  const Result<HttpResponse> response =
+      ClientOf(server).PostForEvents("/", "{}", [&](std::string_view) {
+        ++num_events;
+        return false;
+      });
   EXPECT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(num_events, 1);
 }
 
 TEST(HttpClient, ARefusedStreamHasABodyAndNoEvents) {
   const std::string body = R"({"error":{"message":"too long","code":400}})";
-  ScriptedServer server([&](const std::string&) { return ScriptedAnswer{ScriptedServer::Http(400, body)}; });
-  const Result<HttpResponse> response = ClientOf(server).PostForEvents("/", "{}", [](std::string_view) {
-    ADD_FAILURE();
-    return true;
-  });
+  ScriptedServer server(
+      [&](const std::string&) { return ScriptedAnswer{ScriptedServer::Http(400, body)}; });
+  const Result<HttpResponse> response =
+      ClientOf(server).PostForEvents("/", "{}", [](std::string_view) {
+        ADD_FAILURE();
+        return true;
+      });
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(response->status, 400);
   EXPECT_EQ(ErrorMessageOf(*response), "too long");
 }
 
 TEST(HttpClient, SilenceEndsTheCall) {
-  for (const std::string& answer : {std::string(), std::string("HTTP/1.1 200 OK\r\n"), ScriptedServer::Chunked({"data: a\n\n"}, false)}) {
+  for (const std::string& answer : {std::string(), std::string("HTTP/1.1 200 OK\r\n"),
+                                    ScriptedServer::Chunked({"data: a\n\n"}, false)}) {
     ScriptedServer server([&](const std::string&) { return ScriptedAnswer{answer, true}; });
     const Status status = ClientOf(server).PostForEvents("/", "{}", kIgnore).status();
     EXPECT_EQ(status.code(), StatusCode::kTimeout) << answer;
@@ -116,19 +126,25 @@ TEST(HttpClient, SilenceEndsTheCall) {
 
 TEST(HttpClient, ACutAnswerIsAnError) {
   for (const std::string& answer :
-       {std::string(), std::string("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc"), ScriptedServer::Chunked({"data: a\n\n"}, false)}) {
+       {std::string(), std::string("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc"),
+        ScriptedServer::Chunked({"data: a\n\n"}, false)}) {
     ScriptedServer server([&](const std::string&) { return ScriptedAnswer{answer}; });
-    EXPECT_EQ(ClientOf(server).PostForEvents("/", "{}", kIgnore).status().code(), StatusCode::kPeerLost) << answer;
+    EXPECT_EQ(ClientOf(server).PostForEvents("/", "{}", kIgnore).status().code(),
+              StatusCode::kPeerLost)
+        << answer;
   }
 }
 
 TEST(HttpClient, WhatIsNotHttpIsAnError) {
-  ScriptedServer server([](const std::string&) { return ScriptedAnswer{"SSH-2.0-OpenSSH_9.2\r\n\r\n"}; });
+  ScriptedServer server(
+      [](const std::string&) { return ScriptedAnswer{"SSH-2.0-OpenSSH_9.2\r\n\r\n"}; });
   EXPECT_EQ(ClientOf(server).Get("/").status().code(), StatusCode::kCorrupt);
 }
 
 TEST(HttpClient, AHugeBodyIsRefused) {
-  ScriptedServer server([](const std::string&) { return ScriptedAnswer{ScriptedServer::Http(200, std::string(100'000, 'x'))}; });
+  ScriptedServer server([](const std::string&) {
+    return ScriptedAnswer{ScriptedServer::Http(200, std::string(100'000, 'x'))};
+  });
   HttpClientOptions options = Quick();
   options.max_body_bytes = 1000;
   EXPECT_EQ(ClientOf(server, options).Get("/").status().code(), StatusCode::kOutOfSpace);
@@ -140,7 +156,8 @@ TEST(HttpClient, NobodyListens) {
   ASSERT_TRUE(client.ok());
   const Status status = client->Get("/").status();
   EXPECT_EQ(status.code(), StatusCode::kPeerLost);
-  EXPECT_EQ(status.message(), "cannot connect to 127.0.0.1:" + std::to_string(port) + ": Connection refused");
+  EXPECT_EQ(status.message(),
+            "cannot connect to 127.0.0.1:" + std::to_string(port) + ": Connection refused");
   EXPECT_FALSE(CanConnect("127.0.0.1", port, std::chrono::seconds(1)));
 }
 
@@ -149,22 +166,23 @@ TEST(HttpClient, Urls) {
   EXPECT_EQ(HttpClient::Create("http://host:8000/v1/")->address(), "host:8000");
   EXPECT_EQ(HttpClient::Create("http://[::1]:8000")->address(), "[::1]:8000");
   EXPECT_EQ(HttpClient::Create("https://host").status().code(), StatusCode::kUnimplemented);
-  for (const char* url :
-       {"", "host", "127.0.0.1:8000", "http://", "http://:80", "http://host:", "http://host:port", "http://host:123456", "ftp://host"}) {
+  for (const char* url : {"", "host", "127.0.0.1:8000", "http://", "http://:80",
+                          "http://host:", "http://host:port", "http://host:123456", "ftp://host"}) {
     EXPECT_EQ(HttpClient::Create(url).status().code(), StatusCode::kInvalidArgument) << url;
   }
 }
 
 // Clients of OpenAI want the version in their base URL; paths have it here.
 TEST(HttpClient, TheVersionAtTheEndOfAUrlIsLeftOut) {
-  for (const auto& [url, prefix] : std::vector<std::pair<std::string, std::string>>{{"http://host/v1", ""},
-                                                                                    {"http://host/v1/", ""},
-                                                                                    {"http://host/", ""},
-                                                                                    {"http://host/openai/v1", "/openai"},
-                                                                                    {"http://host/openai//v1//", "/openai"},
-                                                                                    {"http://host/v1/chat", "/v1/chat"},
-                                                                                    {"http://host/apiv1", "/apiv1"},
-                                                                                    {"http://host/v1beta", "/v1beta"}})
+  for (const auto& [url, prefix] :
+       std::vector<std::pair<std::string, std::string>>{{"http://host/v1", ""},
+                                                        {"http://host/v1/", ""},
+                                                        {"http://host/", ""},
+                                                        {"http://host/openai/v1", "/openai"},
+                                                        {"http://host/openai//v1//", "/openai"},
+                                                        {"http://host/v1/chat", "/v1/chat"},
+                                                        {"http://host/apiv1", "/apiv1"},
+                                                        {"http://host/v1beta", "/v1beta"}})
     EXPECT_EQ(HttpUrl::Parse(url)->prefix, prefix) << url;
 }
 

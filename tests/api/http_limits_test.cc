@@ -17,7 +17,9 @@ TEST_F(HttpLimits, ConnectionsServeManyRequests) {
   StartServer();
   ClientConnection connection(port());
   for (int i = 0; i < 5; ++i) {
-    connection.SendRequest("POST", "/v1/completions", i % 2 == 0 ? R"({"prompt": "x"})" : R"({"prompt": "x", "stream": true})");
+    connection.SendRequest(
+        "POST", "/v1/completions",
+        i % 2 == 0 ? R"({"prompt": "x"})" : R"({"prompt": "x", "stream": true})");
     const ClientResponse response = connection.Receive();
     EXPECT_EQ(response.status, 200);
     EXPECT_TRUE(response.complete);
@@ -31,7 +33,8 @@ TEST_F(HttpLimits, RequestsSentAheadAreAnsweredInOrder) {
   std::string requests;
   for (int i = 0; i < 3; ++i) {
     const std::string body = R"({"prompt": "x", "n": )" + std::to_string(i + 1) + "}";
-    requests += "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+    requests += "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: " +
+                std::to_string(body.size()) + "\r\n\r\n" + body;
   }
   connection.Send(requests);
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(connection.Receive().json()["choices"].size(), i + 1);
@@ -62,9 +65,12 @@ TEST_F(HttpLimits, LargeBodiesAre413) {
 TEST_F(HttpLimits, BodiesUpToTheLimitAreRead) {
   StartServer();
   const std::string body = R"({"prompt": ")" + std::string(7 << 20, ' ') + "\"}";
-  EXPECT_EQ(Request("POST", "/v1/completions", body).status, 400);  // too long for the context, but read
+  // Too long for the context, but read.
+  EXPECT_EQ(Request("POST", "/v1/completions", body).status, 400);
   ClientConnection chunked(port());
-  chunked.Send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nf\r\n{\"prompt\": \"x\"}\r\n0\r\n\r\n");
+  chunked.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: "
+      "chunked\r\n\r\nf\r\n{\"prompt\": \"x\"}\r\n0\r\n\r\n");
   EXPECT_EQ(chunked.Receive().status, 200);
 }
 
@@ -72,8 +78,8 @@ TEST_F(HttpLimits, OtherTransferEncodingsAreRefusedAndWhatFollowsIsNoRequest) {
   StartServer();
   for (const char* encoding : {"gzip", "identity", "xchunked", "chunked, gzip", "gzip, chunked"}) {
     ClientConnection connection(port());
-    connection.Send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: " + std::string(encoding) +
-                    "\r\n\r\nGET /version HTTP/1.1\r\nHost: t\r\n\r\n");
+    connection.Send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: " +
+                    std::string(encoding) + "\r\n\r\nGET /version HTTP/1.1\r\nHost: t\r\n\r\n");
     EXPECT_GE(connection.Receive().status, 400) << encoding;
     EXPECT_TRUE(connection.ReceivedEnd()) << encoding;
   }
@@ -85,22 +91,28 @@ TEST_F(HttpLimits, BodiesOfTooManyValuesAreRefusedBeforeTheyAreParsed) {
   for (int i = 0; i < 200'000; ++i) objects += "{},";
   for (int i = 0; i < 600'000; ++i) strings += "\"\",";
   for (const std::string& values : {objects, strings}) {
-    const ClientResponse response = Request("POST", "/v1/completions", R"({"prompt": "x", "y": [)" + values + "0]}");
+    const ClientResponse response =
+        Request("POST", "/v1/completions", R"({"prompt": "x", "y": [)" + values + "0]}");
     EXPECT_EQ(response.status, 400);
-    EXPECT_THAT(response.json()["error"]["message"].get<std::string>(), HasSubstr("lists and objects"));
+    EXPECT_THAT(response.json()["error"]["message"].get<std::string>(),
+                HasSubstr("lists and objects"));
   }
 }
 
 TEST_F(HttpLimits, LongHeadersAre431) {
   StartServer();
-  EXPECT_EQ(Request("GET", "/version", "", "X-Long: " + std::string(40'000, 'a') + "\r\n").status, 431);
-  EXPECT_EQ(Request("GET", "/version", "", "X-Long: " + std::string(20'000, 'a') + "\r\n").status, 200);
+  EXPECT_EQ(Request("GET", "/version", "", "X-Long: " + std::string(40'000, 'a') + "\r\n").status,
+            431);
+  EXPECT_EQ(Request("GET", "/version", "", "X-Long: " + std::string(20'000, 'a') + "\r\n").status,
+            200);
 }
 
 TEST_F(HttpLimits, ContinueIsSentWhenAskedFor) {
   StartServer();
   ClientConnection connection(port());
-  connection.Send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 15\r\n\r\n");
+  connection.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: "
+      "15\r\n\r\n");
   ASSERT_TRUE(connection.ReceiveUntil("HTTP/1.1 100 Continue\r\n\r\n"));
   connection.Send("{\"prompt\": \"x\"}");
   EXPECT_TRUE(connection.ReceiveUntil("HTTP/1.1 200 OK"));
@@ -124,7 +136,8 @@ TEST_F(HttpLimits, ClientsThatVanishAtAnyPointAreHarmless) {
   StartServer();
   const std::string body = R"({"prompt": "x", "stream": true})";
   const std::string request =
-      "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+      "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: " + std::to_string(body.size()) +
+      "\r\n\r\n" + body;
   for (size_t size = 0; size <= request.size(); size += 3) {
     ClientConnection connection(port());
     connection.Send(request.substr(0, size));
@@ -157,7 +170,10 @@ TEST_F(HttpLimits, TextThatCannotFitIsRefusedBeforeItIsTokenised) {
   for (const char* path : {"/tokenize", "/v1/completions"}) {
     const ClientResponse refused = Post(path, {{"prompt", std::string(1'000'000, 'a')}});
     EXPECT_EQ(refused.status, 400) << path;
-    EXPECT_THAT(refused.body, HasSubstr("1000000 bytes, which cannot fit into the model's context of 1024 tokens")) << path;
+    EXPECT_THAT(
+        refused.body,
+        HasSubstr("1000000 bytes, which cannot fit into the model's context of 1024 tokens"))
+        << path;
   }
   const std::vector<int> tokens(1025, 3);
   EXPECT_EQ(Post("/detokenize", {{"tokens", tokens}}).status, 400);
@@ -171,9 +187,11 @@ TEST_F(HttpLimits, AnswersThatWouldBeTooLargeAreRefused) {
   body["max_tokens"] = 11;
   const ClientResponse refused = Post("/v1/completions", body);
   EXPECT_EQ(refused.status, 400);
-  EXPECT_THAT(refused.body, HasSubstr("may have 44 tokens in all its choices with 20 log-probabilities for each; at most 40 are possible"));
+  EXPECT_THAT(refused.body, HasSubstr("may have 44 tokens in all its choices with 20 "
+                                      "log-probabilities for each; at most 40 are possible"));
   EXPECT_THAT(refused.body, HasSubstr("'max_tokens'"));
-  const json chat = {{"messages", {{{"role", "user"}, {"content", "x"}}}}};  // whatever fits into the context
+  // Whatever fits into the context.
+  const json chat = {{"messages", {{{"role", "user"}, {"content", "x"}}}}};
   EXPECT_EQ(Post("/v1/chat/completions", chat).status, 400);
 }
 
@@ -285,15 +303,18 @@ TEST_F(HttpLimits, RequestsUnderWayMakeNoRoomAndHealthIsAnsweredBesideThem) {
   EXPECT_EQ(health.headers.at("connection"), "close");
   silent.clear();
   engine_->Resume();
-  for (ClientConnection* connection : {&first, &second}) EXPECT_TRUE(connection->ReceiveUntil("[DONE]"));
-  const Deadline deadline = Soon();  // both wait for their next requests now, or will when they have seen that theirs is sent
+  for (ClientConnection* connection : {&first, &second})
+    EXPECT_TRUE(connection->ReceiveUntil("[DONE]"));
+  // Both wait for their next requests now, or will when they have seen that theirs is sent.
+  const Deadline deadline = Soon();
   int status = 503;
   while (status == 503 && !deadline.Passed()) status = Get("/v1/models").status;
   EXPECT_EQ(status, 200);
 }
 
 std::string HeaderOf(const std::string& path, size_t body_bytes, const std::string& more = "") {
-  return "POST " + path + " HTTP/1.1\r\nHost: t\r\nContent-Length: " + std::to_string(body_bytes) + "\r\n" + more + "\r\n";
+  return "POST " + path + " HTTP/1.1\r\nHost: t\r\nContent-Length: " + std::to_string(body_bytes) +
+         "\r\n" + more + "\r\n";
 }
 
 TEST_F(HttpLimits, WhatTheHeaderShowsIsRefusedBeforeTheBody) {
@@ -309,7 +330,8 @@ TEST_F(HttpLimits, WhatTheHeaderShowsIsRefusedBeforeTheBody) {
   ClientConnection nowhere(port());
   nowhere.Send(HeaderOf("/nowhere", 1'000'000));
   EXPECT_EQ(nowhere.Receive().status, 404);
-  EXPECT_EQ(Request("GET", "/health", std::string(5'000, 'x')).status, 413) << "no key, no long body";
+  EXPECT_EQ(Request("GET", "/health", std::string(5'000, 'x')).status, 413)
+      << "no key, no long body";
 }
 
 TEST_F(HttpLimits, TheLargestOfTooManyBodiesIsRefused) {
@@ -318,11 +340,13 @@ TEST_F(HttpLimits, TheLargestOfTooManyBodiesIsRefused) {
   ClientConnection large(port());
   large.Send(HeaderOf("/v1/completions", 400'000) + std::string(300'000, ' '));
   ClientConnection larger(port());
-  larger.Send(HeaderOf("/v1/completions", 1'000'000) + std::string(900'000, ' '));  // the larger one when both have the limit's worth
+  // The larger one when both have the limit's worth.
+  larger.Send(HeaderOf("/v1/completions", 1'000'000) + std::string(900'000, ' '));
   const ClientResponse refused = larger.Receive();
   EXPECT_EQ(refused.status, 503);
   EXPECT_THAT(refused.json()["error"]["message"].get<std::string>(), HasSubstr("1000000"));
-  EXPECT_EQ(Request("POST", "/v1/completions", R"({"prompt": "x"})").status, 200) << "small ones are served on";
+  EXPECT_EQ(Request("POST", "/v1/completions", R"({"prompt": "x"})").status, 200)
+      << "small ones are served on";
   large.Send(std::string(100'000 - 15, ' ') + R"({"prompt": "x"})");
   EXPECT_EQ(large.Receive().status, 200) << "and what had its place too";
 }
@@ -334,14 +358,17 @@ TEST_F(HttpLimits, ParsedBodiesDoNotCount) {
   std::vector<std::unique_ptr<ClientConnection>> connections;
   for (int i = 0; i < 4; ++i) {
     connections.push_back(std::make_unique<ClientConnection>(port()));
-    connections.back()->SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})" + std::string(600'000, ' '));
+    connections.back()->SendRequest(
+        "POST", "/v1/completions",
+        R"({"prompt": "x", "stream": true})" + std::string(600'000, ' '));
     EXPECT_TRUE(connections.back()->ReceiveUntil("Once")) << i;
   }
   engine_->Resume();
 }
 
 TEST(OpenServerWarning, OnlyWhatStrangersReachWithoutAKey) {
-  for (const char* loopback : {"127.0.0.1", "127.1.2.3", "::1"}) EXPECT_EQ(OpenServerWarning(loopback, false), "");
+  for (const char* loopback : {"127.0.0.1", "127.1.2.3", "::1"})
+    EXPECT_EQ(OpenServerWarning(loopback, false), "");
   for (const char* open : {"0.0.0.0", "::", "192.0.2.1"}) {
     EXPECT_THAT(OpenServerWarning(open, false), HasSubstr("--api-key-file"));
     EXPECT_EQ(OpenServerWarning(open, true), "");
@@ -360,7 +387,8 @@ TEST_F(HttpLimits, APortInUseIsToldClearly) {
   EXPECT_THAT(status.message(), HasSubstr("in use"));
   EXPECT_THAT(status.message(), HasSubstr(std::to_string(port())));
   options.host = "no.such.host.invalid";
-  EXPECT_THAT(HttpServer::Create(options, model, metrics).status().message(), HasSubstr("no.such.host.invalid"));
+  EXPECT_THAT(HttpServer::Create(options, model, metrics).status().message(),
+              HasSubstr("no.such.host.invalid"));
 }
 
 TEST_F(HttpLimits, StopLetsRequestsEnd) {
@@ -404,7 +432,8 @@ TEST_F(HttpLimits, TheServerMayGoBeforeTheEngine) {
   std::vector<std::unique_ptr<ClientConnection>> clients;
   for (int i = 0; i < 8; ++i) {
     clients.push_back(std::make_unique<ClientConnection>(port()));
-    clients.back()->SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true, "max_tokens": 500})");
+    clients.back()->SendRequest("POST", "/v1/completions",
+                                R"({"prompt": "x", "stream": true, "max_tokens": 500})");
   }
   ASSERT_TRUE(clients[0]->ReceiveUntil("Once"));
   server_.reset();

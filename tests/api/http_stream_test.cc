@@ -11,13 +11,16 @@ using ::testing::HasSubstr;
 
 class HttpStream : public HttpTest {
  protected:
-  static json Chat(const std::string& content) { return {{"messages", {{{"role", "user"}, {"content", content}}}}, {"stream", true}}; }
+  static json Chat(const std::string& content) {
+    return {{"messages", {{{"role", "user"}, {"content", content}}}}, {"stream", true}};
+  }
 };
 
 TEST_F(HttpStream, EveryGoldenPromptTokenByToken) {
   StartServer();
   for (const GoldenPrompt& golden : GoldenPrompts()) {
-    const auto events = Stream("/v1/completions", {{"prompt", golden.prompt}, {"max_tokens", 96}, {"stream", true}});
+    const auto events = Stream("/v1/completions",
+                               {{"prompt", golden.prompt}, {"max_tokens", 96}, {"stream", true}});
     std::string text;
     size_t num_empty = 0;
     for (const json& event : events) {
@@ -36,7 +39,8 @@ TEST_F(HttpStream, EveryGoldenPromptTokenByToken) {
 
 TEST_F(HttpStream, OneChunkForEachEvent) {
   StartServer(AlwaysAnswer({488, 489, 261}));
-  const ClientResponse response = Post("/v1/completions", {{"prompt", "x"}, {"max_tokens", 3}, {"stream", true}});
+  const ClientResponse response =
+      Post("/v1/completions", {{"prompt", "x"}, {"max_tokens", 3}, {"stream", true}});
   EXPECT_EQ(response.headers.at("transfer-encoding"), "chunked");
   EXPECT_EQ(response.headers.at("cache-control"), "no-cache");
   ASSERT_EQ(response.chunks.size(), 4u);
@@ -85,8 +89,10 @@ TEST_F(HttpStream, UsageComesLastWhenAskedFor) {
 }
 
 TEST_F(HttpStream, ChoicesInterleaveEachInOrder) {
-  const std::vector<std::vector<TokenId>> answers = {{488, 489, 261, 396, 2}, {261, 261, 2}, {396, 488, 396, 488, 2}};
-  StartServer([&](const GenerateRequest&, int index) { return answers[static_cast<size_t>(index)]; });
+  const std::vector<std::vector<TokenId>> answers = {
+      {488, 489, 261, 396, 2}, {261, 261, 2}, {396, 488, 396, 488, 2}};
+  StartServer(
+      [&](const GenerateRequest&, int index) { return answers[static_cast<size_t>(index)]; });
   const auto events = Stream("/v1/completions", {{"prompt", "x"}, {"n", 3}, {"stream", true}});
   std::vector<std::string> texts(3);
   std::vector<int> finishes(3);
@@ -99,14 +105,17 @@ TEST_F(HttpStream, ChoicesInterleaveEachInOrder) {
   EXPECT_EQ(finishes, (std::vector<int>{1, 1, 1}));
   for (size_t i = 0; i < 3; ++i) {
     std::string expected;
-    for (const TokenId token : answers[i]) expected += token == 2 ? "" : tokenizer().TokenBytes(token);
+    for (const TokenId token : answers[i])
+      expected += token == 2 ? "" : tokenizer().TokenBytes(token);
     EXPECT_EQ(texts[i], expected);
   }
 }
 
 TEST_F(HttpStream, IncompleteCharactersAndPossibleStopsAreHeldBack) {
-  StartServer(AlwaysAnswer({229, 155, 134, 488, 489, 261, 2}));  // a snowman in three bytes, " Once upon a"
-  const auto events = Stream("/v1/completions", {{"prompt", "x"}, {"stream", true}, {"stop", "Once upon a"}});
+  // A snowman in three bytes, " Once upon a".
+  StartServer(AlwaysAnswer({229, 155, 134, 488, 489, 261, 2}));
+  const auto events =
+      Stream("/v1/completions", {{"prompt", "x"}, {"stream", true}, {"stop", "Once upon a"}});
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0]["choices"][0]["text"], "\xE2\x98\x83");
   EXPECT_EQ(events[1]["choices"][0]["text"], " ");
@@ -116,7 +125,8 @@ TEST_F(HttpStream, IncompleteCharactersAndPossibleStopsAreHeldBack) {
 
 TEST_F(HttpStream, LogprobsOfHeldBackTokensComeWithTheNextText) {
   StartServer(AlwaysAnswer({229, 155, 134, 488, 2}));
-  const auto events = Stream("/v1/completions", {{"prompt", "x"}, {"stream", true}, {"logprobs", 0}});
+  const auto events =
+      Stream("/v1/completions", {{"prompt", "x"}, {"stream", true}, {"logprobs", 0}});
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0]["choices"][0]["logprobs"]["tokens"].size(), 3u);
   EXPECT_EQ(events[1]["choices"][0]["logprobs"]["tokens"], (json{" Once"}));
@@ -126,14 +136,16 @@ TEST_F(HttpStream, LogprobsOfHeldBackTokensComeWithTheNextText) {
 
 TEST_F(HttpStream, EchoIsInTheFirstEvent) {
   StartServer(AlwaysAnswer({488, 2}));
-  const auto events = Stream("/v1/completions", {{"prompt", "Hi"}, {"stream", true}, {"echo", true}});
+  const auto events =
+      Stream("/v1/completions", {{"prompt", "Hi"}, {"stream", true}, {"echo", true}});
   EXPECT_EQ(events[0]["choices"][0]["text"], "Hi Once");
 }
 
 TEST_F(HttpStream, AnErrorInTheMiddleIsOneEventAndTheEnd) {
   StartServer();
   engine_->FailAfter(3, PeerLost("memory node m1 is lost"));
-  const ClientResponse response = Post("/v1/completions", {{"prompt", "Once upon a time"}, {"n", 2}, {"stream", true}});
+  const ClientResponse response =
+      Post("/v1/completions", {{"prompt", "Once upon a time"}, {"n", 2}, {"stream", true}});
   EXPECT_EQ(response.status, 200);
   EXPECT_TRUE(response.complete);
   const auto events = response.Events();
@@ -142,7 +154,8 @@ TEST_F(HttpStream, AnErrorInTheMiddleIsOneEventAndTheEnd) {
   EXPECT_EQ(error["error"]["message"], "memory node m1 is lost");
   EXPECT_EQ(error["error"]["code"], 503);
   EXPECT_EQ(events.back(), "[DONE]");
-  for (size_t i = 0; i + 2 < events.size(); ++i) EXPECT_FALSE(json::parse(events[i]).contains("error"));
+  for (size_t i = 0; i + 2 < events.size(); ++i)
+    EXPECT_FALSE(json::parse(events[i]).contains("error"));
 }
 
 TEST_F(HttpStream, LosingTheEngineEndsStreamsWithAnError) {
@@ -160,7 +173,8 @@ TEST_F(HttpStream, AClientThatLeavesAStreamAborts) {
   StartServer(AlwaysAnswer({488, 489, 2}));
   engine_->PauseAfter(1);
   ClientConnection connection(port());
-  connection.SendRequest("POST", "/v1/completions", R"({"prompt": ["x", "y"], "n": 2, "stream": true})");
+  connection.SendRequest("POST", "/v1/completions",
+                         R"({"prompt": ["x", "y"], "n": 2, "stream": true})");
   ASSERT_TRUE(connection.ReceiveUntil("Once"));
   connection.Close();
   EXPECT_TRUE(engine_->WaitForAborts(4, Soon()));
@@ -234,14 +248,16 @@ TEST_F(HttpStream, AClientThatSendsTooMuchAheadIsCutOff) {
   EXPECT_EQ(Get("/health").status, 200);
 }
 
-// A client that does not read: its stream is cut off when too much waits for it, and the engine is free again.
+// A client that does not read: its stream is cut off when too much waits for it, and the engine is
+// free again.
 TEST_F(HttpStream, AClientThatDoesNotReadIsCutOff) {
   options_.max_send_queue_bytes = 64 << 10;
   max_model_len_ = 2'000'000;
   StartServer(AlwaysAnswer(std::vector<TokenId>(1'000'000, 488)));
   engine_->SetTokenTime(std::chrono::microseconds(50));
   ClientConnection connection(port(), /*receive_buffer_bytes=*/4096);
-  connection.SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true, "max_tokens": 1000000})");
+  connection.SendRequest("POST", "/v1/completions",
+                         R"({"prompt": "x", "stream": true, "max_tokens": 1000000})");
   EXPECT_TRUE(engine_->WaitForAborts(1, Soon()));
   EXPECT_EQ(Get("/health").status, 200);
 }
@@ -255,12 +271,14 @@ TEST_F(HttpStream, SixtyFourStreamsAtOnce) {
   for (size_t i = 0; i < 64; ++i) {
     clients.emplace_back([&, i] {
       ClientConnection connection(port());
-      const json body = {{"prompt", golden[i % golden.size()].prompt}, {"max_tokens", 96}, {"stream", true}};
+      const json body = {
+          {"prompt", golden[i % golden.size()].prompt}, {"max_tokens", 96}, {"stream", true}};
       connection.SendRequest("POST", "/v1/completions", body.dump());
       const auto events = connection.Receive().Events();
       for (const std::string& event : events) {
         last[i] = event;
-        if (event != "[DONE]") texts[i] += json::parse(event)["choices"][0]["text"].get<std::string>();
+        if (event != "[DONE]")
+          texts[i] += json::parse(event)["choices"][0]["text"].get<std::string>();
       }
     });
   }
@@ -275,7 +293,8 @@ TEST_F(HttpStream, OldClientsGetAStreamThatEndsWithTheConnection) {
   StartServer(AlwaysAnswer({488, 2}));
   ClientConnection connection(port());
   const std::string body = R"({"prompt": "x", "stream": true})";
-  connection.Send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  connection.Send("POST /v1/completions HTTP/1.0\r\nContent-Length: " +
+                  std::to_string(body.size()) + "\r\n\r\n" + body);
   const ClientResponse response = connection.Receive();
   EXPECT_FALSE(response.headers.contains("transfer-encoding"));
   EXPECT_EQ(response.Events().back(), "[DONE]");

@@ -40,8 +40,8 @@ TEST(Metrics, EveryNameIsThereFromTheBeginning) {
     EXPECT_THAT(text, HasSubstr("\n" + std::string(name) + kLabels + " 0\n")) << name;
   }
   for (const char* reason : {"stop", "length", "abort", "error"}) {
-    EXPECT_THAT(text, HasSubstr("vllm:request_success_total{engine=\"0\",finished_reason=\"" + std::string(reason) +
-                                "\",model_name=\"tiny\"} 0\n"));
+    EXPECT_THAT(text, HasSubstr("vllm:request_success_total{engine=\"0\",finished_reason=\"" +
+                                std::string(reason) + "\",model_name=\"tiny\"} 0\n"));
   }
 }
 
@@ -50,11 +50,16 @@ TEST(Metrics, BucketsAreThoseOfVllm) {
   metrics.OnFirstToken(0.03);
   metrics.OnNextToken(0.03);
   const std::string text = metrics.Serialize({});
-  EXPECT_THAT(text, HasSubstr("vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"tiny\",le=\"0.02\"} 0\n"));
-  EXPECT_THAT(text, HasSubstr("vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"tiny\",le=\"0.04\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"tiny\",le=\"2560\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("vllm:inter_token_latency_seconds_bucket{engine=\"0\",model_name=\"tiny\",le=\"0.025\"} 0\n"));
-  EXPECT_THAT(text, HasSubstr("vllm:inter_token_latency_seconds_bucket{engine=\"0\",model_name=\"tiny\",le=\"0.05\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name="
+                              "\"tiny\",le=\"0.02\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name="
+                              "\"tiny\",le=\"0.04\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name="
+                              "\"tiny\",le=\"2560\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("vllm:inter_token_latency_seconds_bucket{engine=\"0\",model_name="
+                              "\"tiny\",le=\"0.025\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("vllm:inter_token_latency_seconds_bucket{engine=\"0\",model_name="
+                              "\"tiny\",le=\"0.05\"} 1\n"));
 }
 
 TEST(Metrics, EventsAreCounted) {
@@ -109,15 +114,20 @@ TEST(Metrics, GaugesFollowTheStatus) {
   EXPECT_THAT(text, HasSubstr("lamina:kv_slots_capacity{node=\"m0\",role=\"memory\"} 100\n"));
   EXPECT_THAT(text, HasSubstr("lamina:node_up{node=\"c0\",role=\"compute\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("lamina:stale_messages{node=\"m0\",role=\"memory\"} 6\n"));
-  EXPECT_THAT(text, HasSubstr("lamina:data_path{fabric=\"shm\",from=\"c0\",node=\"m0\",role=\"memory\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("lamina:data_path{fabric=\"tcp\",from=\"c1\",node=\"m0\",role=\"memory\"} 1\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("lamina:data_path{fabric=\"shm\",from=\"c0\",node=\"m0\",role=\"memory\"} 1\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("lamina:data_path{fabric=\"tcp\",from=\"c1\",node=\"m0\",role=\"memory\"} 1\n"));
   EXPECT_THAT(text, Not(HasSubstr("lamina:kv_slots_used{node=\"c0\"")));
   status.nodes = {memory};
   status.nodes[0].state = "lost";
   text = metrics.Serialize(status);
   EXPECT_THAT(text, HasSubstr("lamina:node_up{node=\"m0\",role=\"memory\"} 0\n"));
   EXPECT_THAT(text, Not(HasSubstr("node=\"c0\"")));
-  EXPECT_THAT(text, HasSubstr(std::string("vllm:num_preemptions_total") + kLabels + " 7\n"));  // counters never fall
+  // Counters never fall.
+  EXPECT_THAT(text, HasSubstr(std::string("vllm:num_preemptions_total") + kLabels + " 7\n"));
 }
 
 TEST(Metrics, TimesOfNodesAreCountersByKind) {
@@ -142,7 +152,8 @@ TEST(Metrics, TimesOfNodesAreCountersByKind) {
   EXPECT_THAT(text, HasSubstr("lamina:bubble_seconds_total{node=\"c0\",role=\"compute\"} 0.25\n"));
   EXPECT_THAT(text, HasSubstr("lamina:bubble_seconds_total{node=\"m0\",role=\"memory\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("lamina:q_wire_seconds_total{node=\"m0\",role=\"memory\"} 0.5\n"));
-  EXPECT_THAT(text, HasSubstr("lamina:attention_queue_seconds_total{node=\"m0\",role=\"memory\"} 0\n"));
+  EXPECT_THAT(text,
+              HasSubstr("lamina:attention_queue_seconds_total{node=\"m0\",role=\"memory\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("lamina:attention_seconds_total{node=\"m0\",role=\"memory\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("lamina:output_wire_seconds_total{node=\"m0\",role=\"memory\"} 0\n"));
   EXPECT_THAT(text, Not(HasSubstr("lamina:attention_seconds_total{node=\"c0\"")));
@@ -155,7 +166,8 @@ TEST(Metrics, EventsAndScrapesMayCoincide) {
   });
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(metrics.Serialize({}).empty());
   engine.join();
-  EXPECT_THAT(metrics.Serialize({}), HasSubstr(std::string("vllm:generation_tokens_total") + kLabels + " 2000\n"));
+  EXPECT_THAT(metrics.Serialize({}),
+              HasSubstr(std::string("vllm:generation_tokens_total") + kLabels + " 2000\n"));
 }
 
 }  // namespace

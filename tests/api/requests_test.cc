@@ -44,7 +44,8 @@ json WithPrompt(json fields) {
 TEST(ParseBody, BadBodiesGetOneSentence) {
   json out;
   EXPECT_THAT(ParseBody("", out)->message, HasSubstr("empty"));
-  for (const std::string body : {"{", "nope", "{\"a\": \"\xFF\"}", "{\"a\": \"\\ud800\"}", "{\"a\": 1e999}", "{} {}"}) {
+  for (const std::string body :
+       {"{", "nope", "{\"a\": \"\xFF\"}", "{\"a\": \"\\ud800\"}", "{\"a\": 1e999}", "{} {}"}) {
     const auto error = ParseBody(body, out);
     ASSERT_TRUE(error) << body;
     EXPECT_EQ(error->http_status, 400);
@@ -82,9 +83,12 @@ TEST(ParseCompletion, TheModelsDefaultsReplaceTheApis) {
   RequestRules rules = kRules;
   rules.defaults.temperature = 0.6f;
   rules.defaults.top_k = 50;
-  EXPECT_FLOAT_EQ(Completion({{"prompt", "x"}}, rules).request.options.sampling.temperature(), 0.6f);
+  EXPECT_FLOAT_EQ(Completion({{"prompt", "x"}}, rules).request.options.sampling.temperature(),
+                  0.6f);
   EXPECT_EQ(Completion({{"prompt", "x"}}, rules).request.options.sampling.top_k(), 50);
-  EXPECT_FLOAT_EQ(Completion({{"prompt", "x"}, {"temperature", 0}}, rules).request.options.sampling.temperature(), 0);
+  EXPECT_FLOAT_EQ(Completion({{"prompt", "x"}, {"temperature", 0}}, rules)
+                      .request.options.sampling.temperature(),
+                  0);
 }
 
 TEST(ParseCompletion, EveryFieldIsRead) {
@@ -97,8 +101,8 @@ TEST(ParseCompletion, EveryFieldIsRead) {
   const GenerationOptions& options = parsed.request.options;
   EXPECT_EQ(options.model, "m");
   EXPECT_EQ(options.n, 2);
-  EXPECT_TRUE(options.stream && options.include_usage && options.continuous_usage && options.ignore_eos && options.include_stop_in_output &&
-              options.has_seed);
+  EXPECT_TRUE(options.stream && options.include_usage && options.continuous_usage &&
+              options.ignore_eos && options.include_stop_in_output && options.has_seed);
   EXPECT_FALSE(options.skip_special_tokens);
   EXPECT_EQ(options.max_tokens, 7);
   EXPECT_EQ(options.min_tokens, 3);
@@ -121,7 +125,9 @@ TEST(ParseCompletion, EveryFieldIsRead) {
 TEST(ParseCompletion, PromptForms) {
   EXPECT_EQ(std::get<std::string>(Completion({{"prompt", "a"}}).request.prompts.at(0)), "a");
   EXPECT_EQ(Completion({{"prompt", {"a", "b"}}}).request.prompts.size(), 2u);
-  EXPECT_THAT(std::get<std::vector<TokenId>>(Completion({{"prompt", {1, 2}}}).request.prompts.at(0)), ElementsAre(1, 2));
+  EXPECT_THAT(
+      std::get<std::vector<TokenId>>(Completion({{"prompt", {1, 2}}}).request.prompts.at(0)),
+      ElementsAre(1, 2));
   const auto lists = Completion({{"prompt", {{1, 2}, {3}}}});
   EXPECT_THAT(std::get<std::vector<TokenId>>(lists.request.prompts.at(1)), ElementsAre(3));
 }
@@ -154,12 +160,17 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadRequest{R"({"temperature": "hot"})", "temperature", "must be a number, not a string"},
         BadRequest{R"({"temperature": -0.1})", "temperature", "between 0.0 and 2.0"},
-        BadRequest{R"({"temperature": 2.5})", "temperature", "not 2.5"}, BadRequest{R"({"top_p": 0})", "top_p", "above 0"},
-        BadRequest{R"({"top_p": 1.5})", "top_p", "between"}, BadRequest{R"({"top_k": -2})", "top_k", "between -1"},
+        BadRequest{R"({"temperature": 2.5})", "temperature", "not 2.5"},
+        BadRequest{R"({"top_p": 0})", "top_p", "above 0"},
+        BadRequest{R"({"top_p": 1.5})", "top_p", "between"},
+        BadRequest{R"({"top_k": -2})", "top_k", "between -1"},
         BadRequest{R"({"top_k": 1.5})", "top_k", "must be an integer, not a number"},
-        BadRequest{R"({"top_k": 99999999999})", "top_k", "between"}, BadRequest{R"({"min_p": 2})", "min_p", "between"},
-        BadRequest{R"({"n": 0})", "n", "between 1 and 128"}, BadRequest{R"({"n": true})", "n", "must be an integer, not a boolean"},
-        BadRequest{R"({"n": [1]})", "n", "not a list"}, BadRequest{R"({"max_tokens": 0})", "max_tokens", "at least 1"},
+        BadRequest{R"({"top_k": 99999999999})", "top_k", "between"},
+        BadRequest{R"({"min_p": 2})", "min_p", "between"},
+        BadRequest{R"({"n": 0})", "n", "between 1 and 128"},
+        BadRequest{R"({"n": true})", "n", "must be an integer, not a boolean"},
+        BadRequest{R"({"n": [1]})", "n", "not a list"},
+        BadRequest{R"({"max_tokens": 0})", "max_tokens", "at least 1"},
         BadRequest{R"({"max_tokens": "7"})", "max_tokens", "must be an integer, not a string"},
         BadRequest{R"({"max_tokens": 99999999999999999999})", "max_tokens", "not a number"},
         BadRequest{R"({"max_tokens": 18446744073709551615})", "max_tokens", "at least 1"},
@@ -167,11 +178,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"min_tokens": -1})", "min_tokens", "between"},
         BadRequest{R"({"stream": 1})", "stream", "must be true or false, not an integer"},
         BadRequest{R"({"stream_options": 3})", "stream_options", "must be an object"},
-        BadRequest{R"({"stream_options": {"include_usage": "y"}})", "stream_options.include_usage", "true or false"},
-        BadRequest{R"({"stop": 3})", "stop", "must be a string or a list"}, BadRequest{R"({"stop": ["a", 3]})", "stop", "strings only"},
-        BadRequest{R"({"stop": ""})", "stop", "empty"}, BadRequest{R"({"stop_token_ids": "1"})", "stop_token_ids", "list of token ids"},
-        BadRequest{R"({"stop_token_ids": [1024]})", "stop_token_ids", "between 0 and 1023, not 1024"},
-        BadRequest{R"({"seed": "x"})", "seed", "must be an integer"}, BadRequest{R"({"seed": 1.5})", "seed", "must be an integer"},
+        BadRequest{R"({"stream_options": {"include_usage": "y"}})", "stream_options.include_usage",
+                   "true or false"},
+        BadRequest{R"({"stop": 3})", "stop", "must be a string or a list"},
+        BadRequest{R"({"stop": ["a", 3]})", "stop", "strings only"},
+        BadRequest{R"({"stop": ""})", "stop", "empty"},
+        BadRequest{R"({"stop_token_ids": "1"})", "stop_token_ids", "list of token ids"},
+        BadRequest{R"({"stop_token_ids": [1024]})", "stop_token_ids",
+                   "between 0 and 1023, not 1024"},
+        BadRequest{R"({"seed": "x"})", "seed", "must be an integer"},
+        BadRequest{R"({"seed": 1.5})", "seed", "must be an integer"},
         BadRequest{R"({"logit_bias": [1]})", "logit_bias", "must be an object"},
         BadRequest{R"({"logit_bias": {"x": 1}})", "logit_bias", "token ids between 0 and 1023"},
         BadRequest{R"({"logit_bias": {"1024": 1}})", "logit_bias", "token ids"},
@@ -180,28 +196,42 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"frequency_penalty": 3})", "frequency_penalty", "between -2.0 and 2.0"},
         BadRequest{R"({"repetition_penalty": 0})", "repetition_penalty", "between"},
         BadRequest{R"({"logprobs": 21})", "logprobs", "between 0 and 20"},
-        BadRequest{R"({"logprobs": true})", "logprobs", "must be an integer"}, BadRequest{R"({"model": 7})", "model", "must be a string"},
-        BadRequest{R"({"prompt": 7})", "prompt", "must be a string, a list"}, BadRequest{R"({"prompt": []})", "prompt", "empty list"},
-        BadRequest{R"({"prompt": null})", "prompt", "missing"}, BadRequest{R"({"prompt": {"a": 1}})", "prompt", "must be a string"},
+        BadRequest{R"({"logprobs": true})", "logprobs", "must be an integer"},
+        BadRequest{R"({"model": 7})", "model", "must be a string"},
+        BadRequest{R"({"prompt": 7})", "prompt", "must be a string, a list"},
+        BadRequest{R"({"prompt": []})", "prompt", "empty list"},
+        BadRequest{R"({"prompt": null})", "prompt", "missing"},
+        BadRequest{R"({"prompt": {"a": 1}})", "prompt", "must be a string"},
         BadRequest{R"({"prompt": ["a", 3]})", "prompt", "must be a string"},
-        BadRequest{R"({"prompt": [1, "a"]})", "prompt", "not a string"}, BadRequest{R"({"prompt": [1, -1]})", "prompt", "not -1"},
-        BadRequest{R"({"prompt": [1.5]})", "prompt", "not 1.5"}, BadRequest{R"({"prompt": [[]]})", "prompt", "not empty"},
-        BadRequest{R"({"prompt": [[1], [[2]]]})", "prompt", ""}, BadRequest{R"({"prompt": [[1, 1024]]})", "prompt", "between 0 and 1023"},
-        BadRequest{R"({"n": 4, "best_of": 3})", "best_of", "less than 'n'"}, BadRequest{R"({"best_of": 129})", "best_of", "between"},
-        BadRequest{R"({"best_of": 2, "stream": true})", "stream", "at the end"}, BadRequest{R"({"best_of": 0})", "best_of", "between"},
+        BadRequest{R"({"prompt": [1, "a"]})", "prompt", "not a string"},
+        BadRequest{R"({"prompt": [1, -1]})", "prompt", "not -1"},
+        BadRequest{R"({"prompt": [1.5]})", "prompt", "not 1.5"},
+        BadRequest{R"({"prompt": [[]]})", "prompt", "not empty"},
+        BadRequest{R"({"prompt": [[1], [[2]]]})", "prompt", ""},
+        BadRequest{R"({"prompt": [[1, 1024]]})", "prompt", "between 0 and 1023"},
+        BadRequest{R"({"n": 4, "best_of": 3})", "best_of", "less than 'n'"},
+        BadRequest{R"({"best_of": 129})", "best_of", "between"},
+        BadRequest{R"({"best_of": 2, "stream": true})", "stream", "at the end"},
+        BadRequest{R"({"best_of": 0})", "best_of", "between"},
         BadRequest{R"({"use_beam_search": true})", "use_beam_search", "at least 2"},
         BadRequest{R"({"use_beam_search": true, "n": 65})", "best_of", "at most 64"},
-        BadRequest{R"({"use_beam_search": true, "n": 2, "stop_token_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9]})", "stop_token_ids", "at most 8"},
-        BadRequest{R"({"use_beam_search": true, "n": 4, "stream": true})", "stream", "not supported with"},
-        BadRequest{R"({"use_beam_search": true, "n": 4, "logprobs": 1})", "logprobs", "not supported with"},
+        BadRequest{
+            R"({"use_beam_search": true, "n": 2, "stop_token_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9]})",
+            "stop_token_ids", "at most 8"},
+        BadRequest{R"({"use_beam_search": true, "n": 4, "stream": true})", "stream",
+                   "not supported with"},
+        BadRequest{R"({"use_beam_search": true, "n": 4, "logprobs": 1})", "logprobs",
+                   "not supported with"},
         BadRequest{R"({"suffix": "end"})", "suffix", "not supported"},
         BadRequest{R"({"prompt_logprobs": 1})", "prompt_logprobs", "not supported"},
-        BadRequest{R"({"echo": true, "logprobs": 1})", "echo", "not supported"}, BadRequest{R"({"echo": "yes"})", "echo", "true or false"},
+        BadRequest{R"({"echo": true, "logprobs": 1})", "echo", "not supported"},
+        BadRequest{R"({"echo": "yes"})", "echo", "true or false"},
         BadRequest{R"({"guided_json": {"type": "object"}})", "guided_json", "not supported"},
         BadRequest{R"({"guided_regex": "a+"})", "guided_regex", "not supported"},
         BadRequest{R"({"guided_choice": ["a"]})", "guided_choice", "not supported"},
         BadRequest{R"({"guided_grammar": "root ::= x"})", "guided_grammar", "not supported"},
-        BadRequest{R"({"structured_outputs": {"regex": "a"}})", "structured_outputs", "not supported"},
+        BadRequest{R"({"structured_outputs": {"regex": "a"}})", "structured_outputs",
+                   "not supported"},
         BadRequest{R"({"grammar": "root ::= x"})", "grammar", "not supported"},
         BadRequest{R"({"json_schema": {"type": "object"}})", "json_schema", "not supported"},
         BadRequest{R"({"allowed_token_ids": [1]})", "allowed_token_ids", "not supported"},
@@ -211,8 +241,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"prompt_embeds": "AAAA"})", "prompt_embeds", "not supported"},
         BadRequest{R"({"n_predict": 4})", "n_predict", "use 'max_tokens'"},
         BadRequest{R"({"repeat_penalty": 1.1})", "repeat_penalty", "use 'repetition_penalty'"},
-        BadRequest{R"({"typical_p": 0.9})", "typical_p", "not supported"}, BadRequest{R"({"tfs_z": 0.5})", "tfs_z", "not supported"},
-        BadRequest{R"({"top_a": 0.1})", "top_a", "not supported"}, BadRequest{R"({"top_n_sigma": 1})", "top_n_sigma", "not supported"},
+        BadRequest{R"({"typical_p": 0.9})", "typical_p", "not supported"},
+        BadRequest{R"({"tfs_z": 0.5})", "tfs_z", "not supported"},
+        BadRequest{R"({"top_a": 0.1})", "top_a", "not supported"},
+        BadRequest{R"({"top_n_sigma": 1})", "top_n_sigma", "not supported"},
         BadRequest{R"({"xtc_probability": 0.5})", "xtc_probability", "not supported"},
         BadRequest{R"({"dry_multiplier": 0.8})", "dry_multiplier", "not supported"},
         BadRequest{R"({"mirostat_mode": 2})", "mirostat_mode", "not supported"},
@@ -223,9 +255,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"stop_sequences": ["a"]})", "stop_sequences", "use 'stop'"},
         BadRequest{R"({"detokenize": false})", "detokenize", "answers are text"},
         BadRequest{R"({"return_token_ids": true})", "return_token_ids", "not supported"},
-        BadRequest{R"({"cache_salt": "x"})", "cache_salt", "shared by all"}, BadRequest{R"({"lora": [{"id": 0}]})", "lora", "no adapters"},
+        BadRequest{R"({"cache_salt": "x"})", "cache_salt", "shared by all"},
+        BadRequest{R"({"lora": [{"id": 0}]})", "lora", "no adapters"},
         BadRequest{R"({"top_logprobs": 3})", "top_logprobs", "here 'logprobs' is their number"},
-        BadRequest{R"({"response_format": {"type": "json_object"}})", "response_format", "not supported"}));
+        BadRequest{R"({"response_format": {"type": "json_object"}})", "response_format",
+                   "not supported"}));
 
 // As clients write that spell every default of another server.
 TEST(ParseCompletion, SamplersOfOtherServersMayBeOff) {
@@ -250,8 +284,12 @@ TEST(ParseCompletion, SamplersOfOtherServersMayBeOff) {
 }
 
 TEST(ParseCompletion, BeamSearch) {
-  const auto parsed =
-      Completion({{"prompt", "a"}, {"use_beam_search", true}, {"n", 2}, {"best_of", 5}, {"length_penalty", 0.5}, {"early_stopping", true}});
+  const auto parsed = Completion({{"prompt", "a"},
+                                  {"use_beam_search", true},
+                                  {"n", 2},
+                                  {"best_of", 5},
+                                  {"length_penalty", 0.5},
+                                  {"early_stopping", true}});
   ASSERT_FALSE(parsed.error.has_value()) << parsed.error->message;
   const auto& beams = parsed.request.options.beam_search;
   ASSERT_TRUE(beams.has_value());
@@ -260,18 +298,27 @@ TEST(ParseCompletion, BeamSearch) {
   EXPECT_EQ(beams->length_penalty, 0.5);
   EXPECT_TRUE(beams->early_stopping);
   const std::vector<std::string> prompts(33, "a");
-  EXPECT_THAT(Completion({{"prompt", prompts}, {"use_beam_search", true}, {"n", 2}, {"best_of", 32}}).error->message,
-              HasSubstr("at most 1024"));
-  const auto sampled = Completion({{"prompt", "a"}, {"n", 2}, {"length_penalty", 0.5}}).request.options;
+  EXPECT_THAT(
+      Completion({{"prompt", prompts}, {"use_beam_search", true}, {"n", 2}, {"best_of", 32}})
+          .error->message,
+      HasSubstr("at most 1024"));
+  const auto sampled =
+      Completion({{"prompt", "a"}, {"n", 2}, {"length_penalty", 0.5}}).request.options;
   EXPECT_FALSE(sampled.beam_search.has_value());
   EXPECT_EQ(sampled.best_of, 2);
 }
 
 TEST(ParseCompletion, LimitsOnLists) {
-  EXPECT_THAT(Completion({{"prompt", std::vector<std::string>(1025, "a")}}).error->message, HasSubstr("at most 1024"));
-  EXPECT_THAT(Completion({{"prompt", std::vector<std::string>(100, "a")}, {"n", 11}}).error->message, HasSubstr("at most 1024 choices"));
-  EXPECT_THAT(Completion({{"prompt", "x"}, {"stop", std::vector<std::string>(33, "a")}}).error->message, HasSubstr("at most 32"));
-  EXPECT_THAT(Completion({{"prompt", "x"}, {"stop", std::string(5000, 'a')}}).error->message, HasSubstr("at most 4096"));
+  EXPECT_THAT(Completion({{"prompt", std::vector<std::string>(1025, "a")}}).error->message,
+              HasSubstr("at most 1024"));
+  EXPECT_THAT(
+      Completion({{"prompt", std::vector<std::string>(100, "a")}, {"n", 11}}).error->message,
+      HasSubstr("at most 1024 choices"));
+  EXPECT_THAT(
+      Completion({{"prompt", "x"}, {"stop", std::vector<std::string>(33, "a")}}).error->message,
+      HasSubstr("at most 32"));
+  EXPECT_THAT(Completion({{"prompt", "x"}, {"stop", std::string(5000, 'a')}}).error->message,
+              HasSubstr("at most 4096"));
   json bias = json::object();
   for (int i = 0; i < 1025; ++i) bias[std::to_string(i)] = 1;
   EXPECT_TRUE(Completion({{"prompt", "x"}, {"logit_bias", bias}}).error);
@@ -296,18 +343,22 @@ TEST(ParseChat, Messages) {
 
 TEST(ParseChat, LogprobsWithoutTop) {
   EXPECT_EQ(
-      Chat(json::parse(R"({"messages": [{"role": "user", "content": "x"}], "logprobs": true})")).request.options.sampling.num_logprobs(),
+      Chat(json::parse(R"({"messages": [{"role": "user", "content": "x"}], "logprobs": true})"))
+          .request.options.sampling.num_logprobs(),
       0);
   EXPECT_EQ(
-      Chat(json::parse(R"({"messages": [{"role": "user", "content": "x"}], "logprobs": false})")).request.options.sampling.num_logprobs(),
+      Chat(json::parse(R"({"messages": [{"role": "user", "content": "x"}], "logprobs": false})"))
+          .request.options.sampling.num_logprobs(),
       -1);
 }
 
 // Neutral values of fields that are refused otherwise change nothing, so they do no harm.
 TEST(ParseCompletion, NeutralValuesOfUnsupportedFieldsAreAccepted) {
-  for (const char* fields : {R"({"allowed_token_ids": null, "bad_words": [], "grammar": "", "truncate_prompt_tokens": null})",
-                             R"({"guided_json": null, "guided_choice": [], "guided_regex": "", "structured_outputs": {}, "suffix": null})",
-                             R"({"response_format": {"type": "text"}, "logits_processors": [], "json_schema": null, "mirostat": 0})"}) {
+  for (
+      const char* fields :
+      {R"({"allowed_token_ids": null, "bad_words": [], "grammar": "", "truncate_prompt_tokens": null})",
+       R"({"guided_json": null, "guided_choice": [], "guided_regex": "", "structured_outputs": {}, "suffix": null})",
+       R"({"response_format": {"type": "text"}, "logits_processors": [], "json_schema": null, "mirostat": 0})"}) {
     const auto parsed = Completion(WithPrompt(json::parse(fields)));
     EXPECT_FALSE(parsed.error) << fields << ": " << parsed.error->message;
     EXPECT_TRUE(parsed.unknown.empty()) << fields;
@@ -321,38 +372,42 @@ class BadChat : public ::testing::TestWithParam<BadRequest> {};
 
 TEST_P(BadChat, IsRefusedWithTheFieldsName) {
   json body = json::parse(GetParam().fields);
-  if (!body.contains("messages")) body["messages"] = json::parse(R"([{"role": "user", "content": "x"}])");
+  if (!body.contains("messages"))
+    body["messages"] = json::parse(R"([{"role": "user", "content": "x"}])");
   const auto parsed = Chat(body);
   ASSERT_TRUE(parsed.error) << GetParam().fields;
   EXPECT_EQ(parsed.error->param, GetParam().param);
   EXPECT_THAT(parsed.error->message, HasSubstr(GetParam().message));
 }
 
-INSTANTIATE_TEST_SUITE_P(Requests, BadChat,
-                         ::testing::Values(BadRequest{R"({"messages": null})", "messages", "missing"},
-                                           BadRequest{R"({"messages": []})", "messages", "at least one"},
-                                           BadRequest{R"({"messages": "hi"})", "messages", "must be a list"},
-                                           BadRequest{R"({"messages": ["hi"]})", "messages", "messages[0] must be an object"},
-                                           BadRequest{R"({"messages": [{"content": "x"}]})", "messages", "role"},
-                                           BadRequest{R"({"messages": [{"role": 1, "content": "x"}]})", "messages", "role"},
-                                           BadRequest{R"({"messages": [{"role": "user"}]})", "messages", "content is missing"},
-                                           BadRequest{R"({"messages": [{"role": "user", "content": 3}]})", "messages", "not an integer"},
-                                           BadRequest{
-                                               R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]})",
-                                               "messages", "other kinds are not supported"},
-                                           BadRequest{R"({"messages": [{"role": "user", "content": [3]}]})", "messages", "content[0]"},
-                                           BadRequest{R"({"top_logprobs": 3})", "top_logprobs", "needs 'logprobs'"},
-                                           BadRequest{R"({"logprobs": 3})", "logprobs", "true or false"},
-                                           BadRequest{R"({"logprobs": true, "top_logprobs": 21})", "top_logprobs", "between 0 and 20"},
-                                           BadRequest{R"({"tools": [{"type": "function"}]})", "tools", "not supported"},
-                                           BadRequest{R"({"tool_choice": "required"})", "tool_choice", "not supported"},
-                                           BadRequest{R"({"functions": [{"name": "f"}]})", "functions", "not supported"},
-                                           BadRequest{R"({"function_call": {"name": "f"}})", "function_call", "not supported"},
-                                           BadRequest{R"({"documents": [{"text": "x"}]})", "documents", "not supported"},
-                                           BadRequest{R"({"bad_words": ["x"]})", "bad_words", "not supported"},
-                                           BadRequest{R"({"chat_template": "x"})", "chat_template", "not supported"},
-                                           BadRequest{R"({"chat_template_kwargs": 3})", "chat_template_kwargs", "must be an object"},
-                                           BadRequest{R"({"max_completion_tokens": -1})", "max_completion_tokens", "at least 1"}));
+INSTANTIATE_TEST_SUITE_P(
+    Requests, BadChat,
+    ::testing::Values(
+        BadRequest{R"({"messages": null})", "messages", "missing"},
+        BadRequest{R"({"messages": []})", "messages", "at least one"},
+        BadRequest{R"({"messages": "hi"})", "messages", "must be a list"},
+        BadRequest{R"({"messages": ["hi"]})", "messages", "messages[0] must be an object"},
+        BadRequest{R"({"messages": [{"content": "x"}]})", "messages", "role"},
+        BadRequest{R"({"messages": [{"role": 1, "content": "x"}]})", "messages", "role"},
+        BadRequest{R"({"messages": [{"role": "user"}]})", "messages", "content is missing"},
+        BadRequest{R"({"messages": [{"role": "user", "content": 3}]})", "messages",
+                   "not an integer"},
+        BadRequest{
+            R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]})",
+            "messages", "other kinds are not supported"},
+        BadRequest{R"({"messages": [{"role": "user", "content": [3]}]})", "messages", "content[0]"},
+        BadRequest{R"({"top_logprobs": 3})", "top_logprobs", "needs 'logprobs'"},
+        BadRequest{R"({"logprobs": 3})", "logprobs", "true or false"},
+        BadRequest{R"({"logprobs": true, "top_logprobs": 21})", "top_logprobs", "between 0 and 20"},
+        BadRequest{R"({"tools": [{"type": "function"}]})", "tools", "not supported"},
+        BadRequest{R"({"tool_choice": "required"})", "tool_choice", "not supported"},
+        BadRequest{R"({"functions": [{"name": "f"}]})", "functions", "not supported"},
+        BadRequest{R"({"function_call": {"name": "f"}})", "function_call", "not supported"},
+        BadRequest{R"({"documents": [{"text": "x"}]})", "documents", "not supported"},
+        BadRequest{R"({"bad_words": ["x"]})", "bad_words", "not supported"},
+        BadRequest{R"({"chat_template": "x"})", "chat_template", "not supported"},
+        BadRequest{R"({"chat_template_kwargs": 3})", "chat_template_kwargs", "must be an object"},
+        BadRequest{R"({"max_completion_tokens": -1})", "max_completion_tokens", "at least 1"}));
 
 TEST(ParseTokenize, TextAndConversation) {
   TokenizeRequest text;

@@ -34,7 +34,8 @@ TEST(TimeBudget, IsOverByTimeOrOnceItsThreadIsToStop) {
 // Without a word from the pool each would go on for a minute.
 TEST(WorkerPool, GoesAwayWhileHostileTemplatesAreRendered) {
   const Result<chat::Block> endless = chat::Parse(
-      "{% macro m(a) %}{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}{% endmacro %}{{ m(1) }}");
+      "{% macro m(a) %}{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% "
+      "endfor %}{% endmacro %}{{ m(1) }}");
   ASSERT_TRUE(endless.ok()) << endless.status();
   std::atomic<int> num_begun = 0, num_stopped = 0;
   auto pool = std::make_unique<WorkerPool>(2);

@@ -1,5 +1,6 @@
-// Hosts as network namespaces. The way between two compute nodes is cut, while both go on to reach memory nodes and the manager: requests
-// wait for the peer timeout, not for a step's deadline, and nothing is given up for good.
+// Hosts as network namespaces. The way between two compute nodes is cut, while both go on to reach
+// memory nodes and the manager: requests wait for the peer timeout, not for a step's deadline, and
+// nothing is given up for good.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,16 +34,19 @@ class CutBetweenComputeNodes : public ::testing::Test {
  protected:
   void SetUp() override {
     prefix_ = "lc" + std::to_string(getpid());
-    if (geteuid() != 0 || Shell("ip netns add " + prefix_ + "x && ip netns del " + prefix_ + "x").exit_status != 0)
+    if (geteuid() != 0 ||
+        Shell("ip netns add " + prefix_ + "x && ip netns del " + prefix_ + "x").exit_status != 0)
       GTEST_SKIP() << "network namespaces need root and iproute2";
-    std::string script =
-        "ip netns add " + Space(0) + "\nip -n " + Space(0) + " link add br0 type bridge\nip -n " + Space(0) + " link set br0 up\n";
+    std::string script = "ip netns add " + Space(0) + "\nip -n " + Space(0) +
+                         " link add br0 type bridge\nip -n " + Space(0) + " link set br0 up\n";
     for (const int i : {kManager, kFirstCompute, kSecondCompute}) {
       const std::string space = Space(i), port = "port" + std::to_string(i);
       script += "ip netns add " + space + "\nip -n " + space + " link set lo up\n";
-      script += "ip -n " + space + " link add eth0 type veth peer name " + port + " netns " + Space(0) + "\n";
+      script += "ip -n " + space + " link add eth0 type veth peer name " + port + " netns " +
+                Space(0) + "\n";
       script += "ip -n " + Space(0) + " link set " + port + " master br0 up\n";
-      script += "ip -n " + space + " addr add " + Host(i) + "/24 dev eth0\nip -n " + space + " link set eth0 up\n";
+      script += "ip -n " + space + " addr add " + Host(i) + "/24 dev eth0\nip -n " + space +
+                " link set eth0 up\n";
     }
     const CommandOutput made = Shell(script);
     ASSERT_EQ(made.exit_status, 0) << made.err;
@@ -57,33 +61,47 @@ class CutBetweenComputeNodes : public ::testing::Test {
 
   void TearDown() override {
     if (IsSkipped()) return;
-    for (auto process = processes_.rbegin(); process != processes_.rend(); ++process) process->Stop(Deadline::After(seconds(10)));
+    for (auto process = processes_.rbegin(); process != processes_.rend(); ++process)
+      process->Stop(Deadline::After(seconds(10)));
     EXPECT_EQ(setns(home_.get(), CLONE_NEWNET), 0);
     for (int i = 0; i <= kSecondCompute; ++i) Shell("ip netns del " + Space(i));
   }
 
   void Serve(const std::string& sections) {
     const std::string config = folder_ / "cluster.yaml";
-    std::ofstream(config) << "version: 1\ncluster: {name: hosts, controller: " << Host(kManager) << ", secret_file: " << folder_ / "secret"
+    std::ofstream(config) << "version: 1\ncluster: {name: hosts, controller: " << Host(kManager)
+                          << ", secret_file: " << folder_ / "secret"
                           << "}\nnodes:\n"
-                          << "  - {name: c0, role: compute, host: " << Host(kFirstCompute) << ", port: 7100, threads: 1}\n"
-                          << "  - {name: c1, role: compute, host: " << Host(kSecondCompute) << ", port: 7100, threads: 1}\n"
-                          << "  - {name: m0, role: memory, host: " << Host(kManager) << ", port: 7101, memory: 16MiB, threads: 1}\n"
-                          << "  - {name: m1, role: memory, host: " << Host(kManager) << ", port: 7102, memory: 16MiB, threads: 1}\n"
+                          << "  - {name: c0, role: compute, host: " << Host(kFirstCompute)
+                          << ", port: 7100, threads: 1}\n"
+                          << "  - {name: c1, role: compute, host: " << Host(kSecondCompute)
+                          << ", port: 7100, threads: 1}\n"
+                          << "  - {name: m0, role: memory, host: " << Host(kManager)
+                          << ", port: 7101, memory: 16MiB, threads: 1}\n"
+                          << "  - {name: m1, role: memory, host: " << Host(kManager)
+                          << ", port: 7102, memory: 16MiB, threads: 1}\n"
                           << "model: {path: " << SourcePath("/models/tiny-stories") << "}\n"
                           << "limits: {peer_timeout: 3s, step_timeout: 60s, start_timeout: 60s}\n"
                           << sections;
-    Start("c0", kFirstCompute, {BinPath("/lamina-compute-node"), "--listen", Host(kFirstCompute) + ":7100", "--threads", "1"});
-    Start("c1", kSecondCompute, {BinPath("/lamina-compute-node"), "--listen", Host(kSecondCompute) + ":7100", "--threads", "1"});
+    Start("c0", kFirstCompute,
+          {BinPath("/lamina-compute-node"), "--listen", Host(kFirstCompute) + ":7100", "--threads",
+           "1"});
+    Start("c1", kSecondCompute,
+          {BinPath("/lamina-compute-node"), "--listen", Host(kSecondCompute) + ":7100", "--threads",
+           "1"});
     for (const std::string name : {"m0", "m1"}) {
       const std::string port = name == "m0" ? ":7101" : ":7102";
-      Start(name, kManager, {BinPath("/lamina-memory-node"), "--listen", Host(kManager) + port, "--memory", "16MiB", "--threads", "1"});
+      Start(name, kManager,
+            {BinPath("/lamina-memory-node"), "--listen", Host(kManager) + port, "--memory", "16MiB",
+             "--threads", "1"});
     }
     ChildProcess::Options manager;
     manager.argv = {BinPath("/lamina"), "serve", "--cluster", config};
     manager.log_path = log();
     processes_.push_back(std::move(*ChildProcess::Spawn(manager)));
-    ASSERT_TRUE(AwaitTrue([this] { return Get("/health").first == 200; }, Deadline::After(seconds(60)))) << TailOfFile(log(), 30);
+    ASSERT_TRUE(
+        AwaitTrue([this] { return Get("/health").first == 200; }, Deadline::After(seconds(60))))
+        << TailOfFile(log(), 30);
   }
 
   void Start(const std::string& name, int host, const std::vector<std::string>& argv) {
@@ -98,14 +116,16 @@ class CutBetweenComputeNodes : public ::testing::Test {
   // Frames between the two go to a machine that there is not.
   void Cut() {
     const std::string nobody = " lladdr 02:00:00:00:99:99 dev eth0 nud permanent\n";
-    EXPECT_EQ(Shell("ip -n " + Space(kFirstCompute) + " neigh replace " + Host(kSecondCompute) + nobody + "ip -n " + Space(kSecondCompute) +
-                    " neigh replace " + Host(kFirstCompute) + nobody)
-                  .exit_status,
-              0);
+    EXPECT_EQ(
+        Shell("ip -n " + Space(kFirstCompute) + " neigh replace " + Host(kSecondCompute) + nobody +
+              "ip -n " + Space(kSecondCompute) + " neigh replace " + Host(kFirstCompute) + nobody)
+            .exit_status,
+        0);
   }
   void Mend() {
-    EXPECT_EQ(Shell("ip -n " + Space(kFirstCompute) + " neigh del " + Host(kSecondCompute) + " dev eth0\nip -n " + Space(kSecondCompute) +
-                    " neigh del " + Host(kFirstCompute) + " dev eth0\n")
+    EXPECT_EQ(Shell("ip -n " + Space(kFirstCompute) + " neigh del " + Host(kSecondCompute) +
+                    " dev eth0\nip -n " + Space(kSecondCompute) + " neigh del " +
+                    Host(kFirstCompute) + " dev eth0\n")
                   .exit_status,
               0);
   }
@@ -120,8 +140,9 @@ class CutBetweenComputeNodes : public ::testing::Test {
   };
   Answer Complete() const {
     const TimePoint start = Clock::now();
-    const auto [status, body] =
-        Fetch("/v1/completions", R"({"model": "tiny-stories", "prompt": "Once upon a time", "max_tokens": 60, "temperature": 0})");
+    const auto [status, body] = Fetch(
+        "/v1/completions",
+        R"({"model": "tiny-stories", "prompt": "Once upon a time", "max_tokens": 60, "temperature": 0})");
     return {status, body, Clock::now() - start};
   }
 
@@ -129,8 +150,10 @@ class CutBetweenComputeNodes : public ::testing::Test {
     HttpClientOptions options;
     options.silence_timeout = seconds(120);
     const HttpClient client = *HttpClient::Create("http://" + Host(kManager) + ":8000", options);
-    const Result<HttpResponse> answer = body.empty() ? client.Get(path) : client.PostJson(path, body);
-    return answer.ok() ? std::pair(answer->status, answer->body) : std::pair(0, answer.status().ToString());
+    const Result<HttpResponse> answer =
+        body.empty() ? client.Get(path) : client.PostJson(path, body);
+    return answer.ok() ? std::pair(answer->status, answer->body)
+                       : std::pair(0, answer.status().ToString());
   }
 
   std::string Space(int i) const { return prefix_ + "h" + std::to_string(i); }
@@ -159,14 +182,17 @@ TEST_F(CutBetweenComputeNodes, OfTwoWithTheWholeModelOneGoesOn) {
     ASSERT_EQ(answer.status, 200) << answer.body;
     longest = std::max(longest, answer.took);
   }
-  RecordProperty("longest_answer_ms", static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(longest).count()));
+  RecordProperty(
+      "longest_answer_ms",
+      static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(longest).count()));
   EXPECT_LT(longest, seconds(12));
   EXPECT_EQ(Get("/health").first, 200);
   EXPECT_THAT(TailOfFile(log(), 100), HasSubstr("no sign of life"));
 }
 
 // Nobody else has their parts of the model: requests wait until the way is mended.
-class SharedModel : public CutBetweenComputeNodes, public ::testing::WithParamInterface<const char*> {};
+class SharedModel : public CutBetweenComputeNodes,
+                    public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(SharedModel, GoesOnWhenTheWayIsMended) {
   Serve(GetParam());
@@ -174,8 +200,9 @@ TEST_P(SharedModel, GoesOnWhenTheWayIsMended) {
   ASSERT_EQ(before.status, 200) << before.body << TailOfFile(log(), 30);
   Cut();
   std::future<Answer> during = std::async(std::launch::async, [this] { return Complete(); });
-  EXPECT_TRUE(
-      AwaitTrue([this] { return TailOfFile(log(), 100).find("no sign of life") != std::string::npos; }, Deadline::After(seconds(40))))
+  EXPECT_TRUE(AwaitTrue(
+      [this] { return TailOfFile(log(), 100).find("no sign of life") != std::string::npos; },
+      Deadline::After(seconds(40))))
       << TailOfFile(log(), 30);
   Mend();
   const Answer waited = during.get();
@@ -194,14 +221,17 @@ TEST_P(SharedModel, IsAnOutageWhenTheWayIsNotMendedSoon) {
   EXPECT_LT(during.took, seconds(40));
   EXPECT_EQ(Get("/health").first, 503);
   Mend();
-  EXPECT_TRUE(AwaitTrue([this] { return Get("/health").first == 200; }, Deadline::After(seconds(40)))) << TailOfFile(log(), 30);
+  EXPECT_TRUE(
+      AwaitTrue([this] { return Get("/health").first == 200; }, Deadline::After(seconds(40))))
+      << TailOfFile(log(), 30);
   EXPECT_EQ(Complete().status, 200);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shares, SharedModel,
-                         ::testing::Values("parallel: {pipeline_parallel_size: 2}\n",
-                                           "parallel: {tensor_parallel_size: 2}\nattention: {kv_head_parallel: 2}\n"),
-                         [](const auto& info) { return info.index == 0 ? "Stages" : "Ranks"; });
+INSTANTIATE_TEST_SUITE_P(
+    Shares, SharedModel,
+    ::testing::Values("parallel: {pipeline_parallel_size: 2}\n",
+                      "parallel: {tensor_parallel_size: 2}\nattention: {kv_head_parallel: 2}\n"),
+    [](const auto& info) { return info.index == 0 ? "Stages" : "Ranks"; });
 
 }  // namespace
 }  // namespace lamina::testing

@@ -30,25 +30,31 @@ TEST(ForgedLog, WhatAPeerSaysOfItselfStaysWithinOneLineAndItsEscapesDoNothing) {
   const std::string log = folder.path() + "/log";
   const std::string address = "127.0.0.1:" + std::to_string(FreePort());
   ChildProcess::Options options{
-      .argv = {BinPath("/lamina-memory-node"), "--memory", "1MiB", "--listen", address}, .env = {}, .log_path = log};
+      .argv = {BinPath("/lamina-memory-node"), "--memory", "1MiB", "--listen", address},
+      .env = {},
+      .log_path = log};
   Result<ChildProcess> node = ChildProcess::Spawn(options);
   ASSERT_TRUE(node.ok()) << node.status();
 
-  const std::string hello = std::string("manager\n") + kForgedLine + "\r\n\x1b[2J\x1b]0;owned\x07 \xc2\x9b" + "2J" + std::string(3000, 'x');
+  const std::string hello = std::string("manager\n") + kForgedLine +
+                            "\r\n\x1b[2J\x1b]0;owned\x07 \xc2\x9b" + "2J" + std::string(3000, 'x');
   Result<std::unique_ptr<ControlConnection>> connection =
       ConnectControl(address, {.hello = hello}, Deadline::After(std::chrono::seconds(30)));
   ASSERT_TRUE(connection.ok()) << connection.status();
-  ASSERT_TRUE(AwaitTrue([&] { return Log(log).find("connected") != std::string::npos; }, Deadline::After(std::chrono::seconds(30))));
+  ASSERT_TRUE(AwaitTrue([&] { return Log(log).find("connected") != std::string::npos; },
+                        Deadline::After(std::chrono::seconds(30))));
   node->Stop(Deadline::After(std::chrono::seconds(30)));
 
   const std::string text = Log(log);
-  for (const char* raw : {"\x1b", "\x07", "\r", "\xc2\x9b"}) EXPECT_EQ(text.find(raw), std::string::npos) << text;
+  for (const char* raw : {"\x1b", "\x07", "\r", "\xc2\x9b"})
+    EXPECT_EQ(text.find(raw), std::string::npos) << text;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     EXPECT_FALSE(line.starts_with(kForgedLine)) << text;
     EXPECT_LT(line.size(), 600u) << line;
   }
-  EXPECT_NE(text.find("manager\\n2026-01-01"), std::string::npos) << text;  // but it is told what was said
+  // But it is told what was said.
+  EXPECT_NE(text.find("manager\\n2026-01-01"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The chat template of a model that was downloaded works for its author: it keeps the manager's threads busy for as long as it can.
+// The chat template of a model that was downloaded works for its author: it keeps the manager's
+// threads busy for as long as it can.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -21,8 +22,10 @@ using std::chrono::seconds;
 
 // The shipped model with another template.
 void MakeModel(const TemporaryFolder& folder, const std::string& chat_template) {
-  for (const auto& entry : std::filesystem::directory_iterator(SourcePath("/models/tiny-stories"))) {
-    if (entry.is_regular_file()) std::filesystem::copy(entry.path(), folder / entry.path().filename().string());
+  for (const auto& entry :
+       std::filesystem::directory_iterator(SourcePath("/models/tiny-stories"))) {
+    if (entry.is_regular_file())
+      std::filesystem::copy(entry.path(), folder / entry.path().filename().string());
   }
   WriteFile(folder / "chat_template.jinja", chat_template);
 }
@@ -31,7 +34,8 @@ void MakeModel(const TemporaryFolder& folder, const std::string& chat_template) 
 std::string SlowTemplate() {
   std::string names = "a";
   for (int i = 0; i < 8000; ++i) names += ", a" + std::to_string(i);
-  return "{% set l = range(8001) %}{% for i in range(300) %}{% set " + names + " = l %}{% endfor %}ok";
+  return "{% set l = range(8001) %}{% for i in range(300) %}{% set " + names +
+         " = l %}{% endfor %}ok";
 }
 
 const json kChat = {{"messages", {{{"role", "user"}, {"content", "hi"}}}}};
@@ -39,7 +43,8 @@ const json kChat = {{"messages", {{{"role", "user"}, {"content", "hi"}}}}};
 TEST(HostileModel, ItsTemplateKeepsNeitherOthersNorAShutdownWaiting) {
   const TemporaryFolder folder;
   MakeModel(folder, SlowTemplate());
-  auto started = ServerProcess::Start({folder.path(), "--memory-nodes", "1", "--drain-timeout", "5"});
+  auto started =
+      ServerProcess::Start({folder.path(), "--memory-nodes", "1", "--drain-timeout", "5"});
   ASSERT_TRUE(started.ok()) << started.status();
   ServerProcess& server = **started;
   std::atomic<int> num_refused = 0;

@@ -1,4 +1,5 @@
-// Small requests with large answers, and long texts: the manager's memory stays bounded and /health quick.
+// Small requests with large answers, and long texts: the manager's memory stays bounded and /health
+// quick.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -47,10 +48,10 @@ Raw Exchange(int port, const std::string& path, const std::string& body) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const timeval patience = {120, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  const std::string request =
-      "POST " + path +
-      " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
-      "\r\n\r\n" + body;
+  const std::string request = "POST " + path +
+                              " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: "
+                              "application/json\r\nContent-Length: " +
+                              std::to_string(body.size()) + "\r\n\r\n" + body;
   bool open = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
   for (size_t sent = 0; open && sent < request.size();) {
     const ssize_t count = send(fd, request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
@@ -62,7 +63,9 @@ Raw Exchange(int port, const std::string& path, const std::string& body) {
     const std::string_view got(piece.data(), static_cast<size_t>(count));
     raw.bytes += got.size();
     if (raw.begin.size() < 4096) raw.begin += got;
-    raw.end = (raw.end + std::string(got)).substr(raw.end.size() + got.size() > 4096 ? raw.end.size() + got.size() - 4096 : 0);
+    raw.end =
+        (raw.end + std::string(got))
+            .substr(raw.end.size() + got.size() > 4096 ? raw.end.size() + got.size() - 4096 : 0);
   }
   close(fd);
   return raw;
@@ -102,7 +105,8 @@ class HealthWatch {
 
 // 128 choices of 300 tokens with 20 log-probabilities each: 200 bytes that ask for sixty megabytes.
 TEST(HttpWork, ASmallRequestForAHugeAnswerTakesLittleMemory) {
-  auto started = ServerProcess::Start({kModel, "--memory-nodes", "1", "--memory", "512MiB", "--max-num-seqs", "128"});
+  auto started = ServerProcess::Start(
+      {kModel, "--memory-nodes", "1", "--memory", "512MiB", "--max-num-seqs", "128"});
   ASSERT_TRUE(started.ok()) << started.status();
   ServerProcess& server = **started;
   const pid_t pid = server.process().pid();
@@ -113,15 +117,18 @@ TEST(HttpWork, ASmallRequestForAHugeAnswerTakesLittleMemory) {
   const Raw answer = Exchange(server.port(), "/v1/chat/completions", chat);
   health.Stop();
   EXPECT_TRUE(answer.begin.starts_with("HTTP/1.1 200")) << answer.begin.substr(0, 1000);
-  EXPECT_NE(answer.end.find("\"completion_tokens\":38400"), std::string::npos) << answer.end.substr(0, 1000);
+  EXPECT_NE(answer.end.find("\"completion_tokens\":38400"), std::string::npos)
+      << answer.end.substr(0, 1000);
   EXPECT_GT(answer.bytes, size_t{50} << 20);
   EXPECT_LT(MemoryMib(pid, "VmHWM") - before, 200);
-  EXPECT_LT(health.longest(), milliseconds(2500)) << health.num_asked();  // whole seconds if one thread writes it in one go
+  // Whole seconds if one thread writes it in one go.
+  EXPECT_LT(health.longest(), milliseconds(2500)) << health.num_asked();
   EXPECT_EQ(health.num_bad(), 0);
   EXPECT_EQ(server.AwaitIdle(Deadline::After(seconds(10))), "");
 }
 
-// The template makes no difference: what is refused is refused by its size, what is not is worked on beside the connections.
+// The template makes no difference: what is refused is refused by its size, what is not is worked
+// on beside the connections.
 TEST(HttpWork, LongTextsDoNotKeepOthersWaiting) {
   auto started = ServerProcess::Start({kModel, "--memory-nodes", "1"});
   ASSERT_TRUE(started.ok()) << started.status();
@@ -132,13 +139,16 @@ TEST(HttpWork, LongTextsDoNotKeepOthersWaiting) {
   for (const std::string path : {"/tokenize", "/v1/completions"}) {
     const Raw refused = Exchange(server.port(), path, json{{"prompt", words}}.dump());
     EXPECT_TRUE(refused.begin.starts_with("HTTP/1.1 400")) << refused.begin.substr(0, 1000);
-    EXPECT_NE(refused.begin.find("bytes, which cannot fit into the model's context of"), std::string::npos) << refused.begin;
+    EXPECT_NE(refused.begin.find("bytes, which cannot fit into the model's context of"),
+              std::string::npos)
+        << refused.begin;
   }
   const json chat = {{"messages", {{{"role", "user"}, {"content", words}}}}};
   EXPECT_TRUE(Exchange(server.port(), "/tokenize", chat.dump()).begin.starts_with("HTTP/1.1 400"));
   std::string tokens = R"({"tokens": [3)";
   while (tokens.size() < 7'000'000) tokens += ",3";
-  EXPECT_TRUE(Exchange(server.port(), "/detokenize", tokens + "]}").begin.starts_with("HTTP/1.1 400"));
+  EXPECT_TRUE(
+      Exchange(server.port(), "/detokenize", tokens + "]}").begin.starts_with("HTTP/1.1 400"));
   health.Stop();
   EXPECT_LT(health.longest(), milliseconds(2500)) << health.num_asked();
   EXPECT_EQ(health.num_bad(), 0);

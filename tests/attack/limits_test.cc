@@ -1,5 +1,5 @@
-// What strangers can take: connections and memory. Attackers come from 127.0.0.2, which plays another machine, or from the honest client's
-// own address.
+// What strangers can take: connections and memory. Attackers come from 127.0.0.2, which plays
+// another machine, or from the honest client's own address.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -25,7 +25,8 @@ using std::chrono::seconds;
 
 constexpr size_t kManyConnections = 1'500;
 constexpr size_t kMiB = size_t{1} << 20;
-// Machines that run tests are busy: the median is held to what users feel, single answers only to what tells a wait from work.
+// Machines that run tests are busy: the median is held to what users feel, single answers only to
+// what tells a wait from work.
 constexpr auto kMedianHealth = milliseconds(100);
 constexpr auto kSlowestHealth = seconds(3);
 constexpr auto kFailover = seconds(5);  // what the manager has to reach its nodes in
@@ -43,8 +44,8 @@ class ControlPortUnderAttack : public ::testing::Test {
     if (!MayBeMany()) GTEST_SKIP() << "this process may not have enough files open (ulimit -Hn)";
     port_ = static_cast<uint16_t>(FreePort());
     ChildProcess::Options options;
-    options.argv =
-        WithDescriptors(kDescriptors, {BinPath("/lamina-memory-node"), "--name", "m0", "--listen", address(), "--memory", "16MiB"});
+    options.argv = WithDescriptors(kDescriptors, {BinPath("/lamina-memory-node"), "--name", "m0",
+                                                  "--listen", address(), "--memory", "16MiB"});
     options.log_path = folder_.path() + "/log";
     auto started = ChildProcess::Spawn(options);
     ASSERT_TRUE(started.ok()) << started.status();
@@ -80,9 +81,11 @@ TEST_F(ControlPortUnderAttack, SilentConnectionsDelayNobody) {
 }
 
 TEST_F(ControlPortUnderAttack, GreetedConnectionsTakeNoMoreThanTheirShare) {
-  // A challenge without a secret, and a hello, as transport/control_handshake.h has them: the frame's head, then its payload.
+  // A challenge without a secret, and a hello, as transport/control_handshake.h has them: the
+  // frame's head, then its payload.
   const auto frame = [](char type, const std::string& payload) {
-    return std::string("LMNA\2\0", 6) + type + std::string(1, '\0') + static_cast<char>(payload.size()) + std::string(3, '\0') + payload;
+    return std::string("LMNA\2\0", 6) + type + std::string(1, '\0') +
+           static_cast<char>(payload.size()) + std::string(3, '\0') + payload;
   };
   const std::string greeting = frame(4, std::string(33, '\0')) + frame(1, "anybody");
   for (const std::string& from : Addresses()) {
@@ -90,7 +93,8 @@ TEST_F(ControlPortUnderAttack, GreetedConnectionsTakeNoMoreThanTheirShare) {
     greeted.Push(Deadline::After(seconds(20)));
     ExpectHonestPeersGetIn();
     EXPECT_GT(greeted.NumAnswered("LMNA"), 100u) << "they were let in";
-    EXPECT_TRUE(AwaitTrue([&] { return greeted.NumOpen() < 300; }, Deadline::After(seconds(30)))) << greeted.NumOpen();
+    EXPECT_TRUE(AwaitTrue([&] { return greeted.NumOpen() < 300; }, Deadline::After(seconds(30))))
+        << greeted.NumOpen();
   }
 }
 
@@ -99,7 +103,8 @@ class HttpUnderAttack : public ::testing::Test {
  protected:
   void Start(std::vector<std::string> arguments, int num_descriptors = 0) {
     if (!MayBeMany()) GTEST_SKIP() << "this process may not have enough files open (ulimit -Hn)";
-    arguments.insert(arguments.begin(), {SourcePath("/models/tiny-stories"), "--memory-nodes", "1", "--compute-threads", "1"});
+    arguments.insert(arguments.begin(), {SourcePath("/models/tiny-stories"), "--memory-nodes", "1",
+                                         "--compute-threads", "1"});
     auto started = ServerProcess::Start(arguments, num_descriptors);
     ASSERT_TRUE(started.ok()) << started.status();
     server_ = *std::move(started);
@@ -112,7 +117,8 @@ class HttpUnderAttack : public ::testing::Test {
 
   std::string Answer() const {
     const HttpClient client = *HttpClient::Create(server_->url(), {.api_key = api_key_});
-    const auto response = client.PostJson("/v1/completions", R"({"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0})");
+    const auto response = client.PostJson(
+        "/v1/completions", R"({"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0})");
     if (!response.ok() || response->status != 200) return "";
     return nlohmann::json::parse(response->body)["choices"][0]["text"].get<std::string>();
   }
@@ -148,7 +154,8 @@ TEST_F(HttpUnderAttack, IdleConnectionsKeepNobodyOut) {
   ExpectServing();
   const Crowd half_asked(port(), kManyConnections, "POST /v1/completions HTTP/1.1\r\nContent-Le");
   ExpectServing();
-  EXPECT_LE(server_->NumOpenFiles(), static_cast<size_t>(kDescriptors) * 3 / 4 + 8) << "the reserve is kept";
+  EXPECT_LE(server_->NumOpenFiles(), static_cast<size_t>(kDescriptors) * 3 / 4 + 8)
+      << "the reserve is kept";
   EXPECT_LT(resident_bytes(), before + 32 * kMiB);
 }
 
@@ -160,13 +167,14 @@ TEST_F(HttpUnderAttack, IdleConnectionsDisturbNoReconnect) {
   const std::optional<pid_t> node = server_->DaemonOf("c1");
   ASSERT_TRUE(node);
   kill(*node, SIGKILL);
-  EXPECT_TRUE(AwaitTrue([&] { return Answer() == answer_; }, Deadline::After(seconds(60)))) << server_->output();
+  EXPECT_TRUE(AwaitTrue([&] { return Answer() == answer_; }, Deadline::After(seconds(60))))
+      << server_->output();
   ExpectServing();
 }
 
 std::string LongRequest(size_t announced_bytes, size_t sent_bytes) {
-  return "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: " + std::to_string(announced_bytes) + "\r\n\r\n" +
-         std::string(sent_bytes, ' ');
+  return "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: " +
+         std::to_string(announced_bytes) + "\r\n\r\n" + std::string(sent_bytes, ' ');
 }
 
 TEST_F(HttpUnderAttack, WithoutTheKeyABodyCostsNothing) {
@@ -179,7 +187,8 @@ TEST_F(HttpUnderAttack, WithoutTheKeyABodyCostsNothing) {
   const size_t before = resident_bytes();
   constexpr size_t kConnections = 100;
   Crowd keyless(port(), kConnections, LongRequest(8 * kMiB, 4 * kMiB));
-  EXPECT_TRUE(AwaitTrue([&] { return keyless.NumAnswered("HTTP/1.1 401 ") == kConnections; }, Deadline::After(seconds(60))))
+  EXPECT_TRUE(AwaitTrue([&] { return keyless.NumAnswered("HTTP/1.1 401 ") == kConnections; },
+                        Deadline::After(seconds(60))))
       << keyless.NumAnswered("HTTP/1.1 401 ");
   ExpectServing();
   EXPECT_LT(resident_bytes(), before + 64 * kMiB);
@@ -195,9 +204,11 @@ TEST_F(HttpUnderAttack, BodiesThatDoNotEndTakeNoMoreThanTheirShare) {
     endless.Push(Deadline::After(seconds(60)));
     EXPECT_GT(endless.NumAnswered("HTTP/1.1 503 "), 20u);
     ExpectServing();
-    EXPECT_LT(resident_bytes(), before + 160 * kMiB);  // 64 MiB of bodies, in strings that were made for 8 MiB each
+    // 64 MiB of bodies, in strings that were made for 8 MiB each.
+    EXPECT_LT(resident_bytes(), before + 160 * kMiB);
   }
-  EXPECT_TRUE(AwaitTrue([&] { return resident_bytes() < before + 32 * kMiB; }, Deadline::After(seconds(30))))
+  EXPECT_TRUE(AwaitTrue([&] { return resident_bytes() < before + 32 * kMiB; },
+                        Deadline::After(seconds(30))))
       << resident_bytes() - before << " bytes were not given back";
   ExpectServing();
 }

@@ -1,5 +1,5 @@
-// Nodes and managers that are paused, killed and started again: what can be served is served, what cannot says so, and nobody has to come
-// and repair it by hand.
+// Nodes and managers that are paused, killed and started again: what can be served is served, what
+// cannot says so, and nobody has to come and repair it by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,10 +71,13 @@ TEST(Outage, AManagerThatWasPausedForLongServesAgain) {
   const auto has_left = [&](const std::string& node) {
     return TailOfFile(logs + "/" + node + ".log", 50).find("session over") != std::string::npos;
   };
-  const bool all_left = AwaitTrue([&] { return has_left("c0") && has_left("m0") && has_left("m1"); }, Deadline::After(seconds(40)));
+  const bool all_left =
+      AwaitTrue([&] { return has_left("c0") && has_left("m0") && has_left("m1"); },
+                Deadline::After(seconds(40)));
   server->process().Kill(SIGCONT);
   ASSERT_TRUE(all_left) << "nodes give a silent manager up";
-  EXPECT_TRUE(AwaitTrue([&] { return server->Health() == 200 && Complete(*server) == expected; }, Deadline::After(seconds(30))))
+  EXPECT_TRUE(AwaitTrue([&] { return server->Health() == 200 && Complete(*server) == expected; },
+                        Deadline::After(seconds(30))))
       << server->Status().dump() << server->output();
   for (const char* node : {"c0", "m0", "m1"}) EXPECT_EQ(StateOf(*server, node), "ready");
 }
@@ -88,8 +91,11 @@ TEST(Outage, ServeStartsKilledDaemonsAgain) {
     const std::optional<pid_t> before = server->DaemonOf(node);
     ASSERT_TRUE(before.has_value());
     ASSERT_EQ(kill(*before, SIGKILL), 0);
-    EXPECT_TRUE(AwaitTrue([&] { return StateOf(*server, node) != "ready"; }, Deadline::After(seconds(20)))) << node;
-    ASSERT_TRUE(AwaitTrue([&] { return StateOf(*server, node) == "ready"; }, Deadline::After(seconds(40))))
+    EXPECT_TRUE(
+        AwaitTrue([&] { return StateOf(*server, node) != "ready"; }, Deadline::After(seconds(20))))
+        << node;
+    ASSERT_TRUE(
+        AwaitTrue([&] { return StateOf(*server, node) == "ready"; }, Deadline::After(seconds(40))))
         << node << ": " << server->Status().dump() << server->output();
     EXPECT_NE(server->DaemonOf(node), before);
     EXPECT_EQ(server->Health(), 200);
@@ -113,12 +119,15 @@ class OutageOfACluster : public ::testing::Test {
   }
 
   void WriteConfig(const std::string& start_timeout) const {
-    std::ofstream(config()) << "version: 1\ncluster: {name: outage, http_port: " << ports_.at("http") << "}\nnodes:\n"
-                            << "  - {name: c0, role: compute, host: 127.0.0.1, port: " << ports_.at("c0") << "}\n"
-                            << "  - {name: m0, role: memory, host: 127.0.0.1, port: " << ports_.at("m0") << ", memory: 16MiB, threads: 1}\n"
-                            << "  - {name: m1, role: memory, host: 127.0.0.1, port: " << ports_.at("m1") << ", memory: 16MiB, threads: 1}\n"
-                            << "model: {path: " << kModel << "}\n"
-                            << "limits: {start_timeout: " << start_timeout << ", peer_timeout: 4s, step_timeout: 8s}\n";
+    std::ofstream(config())
+        << "version: 1\ncluster: {name: outage, http_port: " << ports_.at("http") << "}\nnodes:\n"
+        << "  - {name: c0, role: compute, host: 127.0.0.1, port: " << ports_.at("c0") << "}\n"
+        << "  - {name: m0, role: memory, host: 127.0.0.1, port: " << ports_.at("m0")
+        << ", memory: 16MiB, threads: 1}\n"
+        << "  - {name: m1, role: memory, host: 127.0.0.1, port: " << ports_.at("m1")
+        << ", memory: 16MiB, threads: 1}\n"
+        << "model: {path: " << kModel << "}\n"
+        << "limits: {start_timeout: " << start_timeout << ", peer_timeout: 4s, step_timeout: 8s}\n";
   }
   std::string config() const { return folder_ / "cluster.yaml"; }
 
@@ -138,7 +147,8 @@ class OutageOfACluster : public ::testing::Test {
     daemons_.insert_or_assign(node, std::move(*daemon));
   }
 
-  bool AwaitState(const ServerProcess& server, const std::string& node, const std::string& state) const {
+  bool AwaitState(const ServerProcess& server, const std::string& node,
+                  const std::string& state) const {
     return AwaitTrue([&] { return StateOf(server, node) == state; }, Deadline::After(seconds(40)));
   }
 
@@ -159,7 +169,8 @@ TEST_F(OutageOfACluster, NodesThatWerePausedOrStartedAgainRejoin) {
   EXPECT_EQ(Complete(*server), expected);
   for (const char* node : {"m1", "c0"}) {
     daemons_.at(node).Stop(Deadline::After(Clock::duration::zero()));
-    EXPECT_TRUE(AwaitTrue([&] { return StateOf(*server, node) != "ready"; }, Deadline::After(seconds(20))));
+    EXPECT_TRUE(
+        AwaitTrue([&] { return StateOf(*server, node) != "ready"; }, Deadline::After(seconds(20))));
     StartDaemon(node);
     EXPECT_TRUE(AwaitState(*server, node, "ready")) << server->output();
     EXPECT_EQ(Complete(*server), expected);
@@ -172,10 +183,12 @@ TEST_F(OutageOfACluster, AManagerWithoutHopeExitsAndSaysWhy) {
   ASSERT_NE(server, nullptr);
   daemons_.at("c0").Stop(Deadline::After(Clock::duration::zero()));
   EXPECT_TRUE(AwaitTrue([&] { return server->Health() == 503; }, Deadline::After(seconds(10))));
-  EXPECT_THAT(server->Status().dump(), AllOf(HasSubstr("no compute node is left"), HasSubstr("waiting for nodes to come back")));
+  EXPECT_THAT(server->Status().dump(), AllOf(HasSubstr("no compute node is left"),
+                                             HasSubstr("waiting for nodes to come back")));
   ASSERT_TRUE(server->process().Wait(Deadline::After(seconds(30))));
   EXPECT_EQ(server->process().exit_description(), "exited with status 1");
-  EXPECT_THAT(server->output(), AllOf(HasSubstr("no compute node is left"), HasSubstr("c0"), HasSubstr("no node came back that would do")));
+  EXPECT_THAT(server->output(), AllOf(HasSubstr("no compute node is left"), HasSubstr("c0"),
+                                      HasSubstr("no node came back that would do")));
 }
 
 TEST_F(OutageOfACluster, ASecondManagerIsToldSoAndTakesOverOnceTheFirstIsGone) {
@@ -184,12 +197,16 @@ TEST_F(OutageOfACluster, ASecondManagerIsToldSoAndTakesOverOnceTheFirstIsGone) {
   const std::string expected = Complete(*first);
   WriteConfig("2s");
   const TimePoint start = Clock::now();
-  const CommandOutput second = RunLamina({"serve", "--cluster", config(), "--port", std::to_string(FreePort())});
+  const CommandOutput second =
+      RunLamina({"serve", "--cluster", config(), "--port", std::to_string(FreePort())});
   EXPECT_EQ(second.exit_status, 1);
   EXPECT_LT(SecondsSince(start), 20);
-  EXPECT_THAT(second.out, HasSubstr("memory node m0 serves manager of cluster outage at 127.0.0.1:")) << "at once";
-  EXPECT_THAT(second.err, AllOf(HasSubstr("memory node m0 serves manager of cluster outage at 127.0.0.1:"), HasSubstr("stop that manager"),
-                                Not(HasSubstr("did not answer"))));
+  EXPECT_THAT(second.out,
+              HasSubstr("memory node m0 serves manager of cluster outage at 127.0.0.1:"))
+      << "at once";
+  EXPECT_THAT(second.err,
+              AllOf(HasSubstr("memory node m0 serves manager of cluster outage at 127.0.0.1:"),
+                    HasSubstr("stop that manager"), Not(HasSubstr("did not answer"))));
   EXPECT_EQ(Complete(*first), expected) << "it did the first one no harm";
   WriteConfig("20s");
   first->process().Kill(SIGSTOP);  // its nodes notice that nobody is there any more
@@ -197,11 +214,13 @@ TEST_F(OutageOfACluster, ASecondManagerIsToldSoAndTakesOverOnceTheFirstIsGone) {
   ASSERT_NE(third, nullptr);
   EXPECT_EQ(Complete(*third), expected);
   first->process().Kill(SIGCONT);
-  EXPECT_TRUE(AwaitTrue([&] { return first->Health() == 503; }, Deadline::After(seconds(20)))) << "its nodes serve another manager now";
+  EXPECT_TRUE(AwaitTrue([&] { return first->Health() == 503; }, Deadline::After(seconds(20))))
+      << "its nodes serve another manager now";
   EXPECT_EQ(Complete(*third), expected) << "it did the new one no harm";
 }
 
-// While compute nodes are connected anew a memory node dies: its death is known to the new connections before anybody asks.
+// While compute nodes are connected anew a memory node dies: its death is known to the new
+// connections before anybody asks.
 TEST(Outage, AMemoryNodeThatDiesRightAfterAComputeNodeGetsNoMoreRequests) {
   for (const int delay_ms : {10, 20, 30, 40}) {
     SCOPED_TRACE(delay_ms);
@@ -216,9 +235,11 @@ TEST(Outage, AMemoryNodeThatDiesRightAfterAComputeNodeGetsNoMoreRequests) {
     ASSERT_TRUE((*serving)->cluster->Kill("m1", SIGKILL).ok());
     const auto is_lost = [&](const std::string& name) {
       const std::vector<NodeStatus> nodes = engine.status().nodes;
-      return std::ranges::any_of(nodes, [&](const NodeStatus& node) { return node.name == name && node.state == "lost"; });
+      return std::ranges::any_of(
+          nodes, [&](const NodeStatus& node) { return node.name == name && node.state == "lost"; });
     };
-    ASSERT_TRUE(AwaitTrue([&] { return is_lost("c1") && is_lost("m1"); }, Deadline::After(seconds(20))));
+    ASSERT_TRUE(
+        AwaitTrue([&] { return is_lost("c1") && is_lost("m1"); }, Deadline::After(seconds(20))));
     for (int i = 0; i < 10; ++i) {
       const Collector collector;
       ASSERT_TRUE(engine.Submit(GreedyRequest({1, 100 + i, 300}, 8), collector.sink()).ok());

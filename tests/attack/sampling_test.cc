@@ -19,7 +19,8 @@ using nlohmann::json;
 class SamplingAttack : public ::testing::Test {
  protected:
   void SetUp() override {
-    Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({SourcePath("/models/tiny-stories"), "--memory-nodes", "1"});
+    Result<std::unique_ptr<ServerProcess>> started =
+        ServerProcess::Start({SourcePath("/models/tiny-stories"), "--memory-nodes", "1"});
     ASSERT_TRUE(started.ok()) << started.status();
     server_ = *std::move(started);
   }
@@ -41,7 +42,9 @@ class SamplingAttack : public ::testing::Test {
   std::unique_ptr<ServerProcess> server_;
 };
 
-size_t NumDifferent(const std::vector<std::string>& texts) { return std::set<std::string>(texts.begin(), texts.end()).size(); }
+size_t NumDifferent(const std::vector<std::string>& texts) {
+  return std::set<std::string>(texts.begin(), texts.end()).size();
+}
 
 TEST_F(SamplingAttack, EqualPromptsOfOneRequestGetAnswersOfTheirOwn) {
   const std::vector<std::string> prompts(8, "Once upon a time");
@@ -55,7 +58,8 @@ TEST_F(SamplingAttack, EqualPromptsOfOneRequestGetAnswersOfTheirOwn) {
 }
 
 TEST_F(SamplingAttack, NeighbouringSeedsShareNoAnswer) {
-  const json body = {{"prompt", "Once upon a time"}, {"temperature", 1}, {"max_tokens", 48}, {"n", 4}};
+  const json body = {
+      {"prompt", "Once upon a time"}, {"temperature", 1}, {"max_tokens", 48}, {"n", 4}};
   std::vector<std::string> all;
   for (int seed = 20; seed < 24; ++seed) {
     json seeded = body;
@@ -77,27 +81,31 @@ TEST_F(SamplingAttack, TheLowestTemperaturesAreGreedy) {
   };
   const std::vector<std::string> greedy = at(0);
   ASSERT_THAT(greedy, ::testing::ElementsAre(::testing::HasSubstr("in a garden")));
-  for (const double temperature : {1e-300, 1e-45, 1.4e-45, 1e-40, 2.9e-39, 2.95e-39, 1e-38, 1e-30, 1e-10, 1e-6}) {
+  for (const double temperature :
+       {1e-300, 1e-45, 1.4e-45, 1e-40, 2.9e-39, 2.95e-39, 1e-38, 1e-30, 1e-10, 1e-6}) {
     EXPECT_EQ(at(temperature), greedy) << temperature;
   }
 }
 
 // Steps of the server so far.
 int NumSteps(const ServerProcess& server) {
-  const std::string name = "lamina:step_seconds_count{", metrics = server.client().Get("/metrics")->body;
+  const std::string name = "lamina:step_seconds_count{",
+                    metrics = server.client().Get("/metrics")->body;
   const size_t at = metrics.find(name);
   return at == std::string::npos ? 0 : std::stoi(metrics.substr(metrics.find("} ", at) + 2));
 }
 
 // Followers used to start one by one, each a step after the other.
 TEST(ManyChoices, OfOnePromptTakeNoMoreStepsThanAsManyRequests) {
-  Result<std::unique_ptr<ServerProcess>> started =
-      ServerProcess::Start({SourcePath("/models/tiny-stories"), "--memory-nodes", "1", "--max-num-seqs", "160"});
+  Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start(
+      {SourcePath("/models/tiny-stories"), "--memory-nodes", "1", "--max-num-seqs", "160"});
   ASSERT_TRUE(started.ok()) << started.status();
   const int before = NumSteps(**started);
   ClientConnection connection(static_cast<uint16_t>((*started)->port()));
-  connection.SendRequest("POST", "/v1/completions",
-                         json{{"prompt", "Once upon a time"}, {"n", 128}, {"max_tokens", 16}, {"ignore_eos", true}}.dump());
+  connection.SendRequest(
+      "POST", "/v1/completions",
+      json{{"prompt", "Once upon a time"}, {"n", 128}, {"max_tokens", 16}, {"ignore_eos", true}}
+          .dump());
   const ClientResponse response = connection.Receive();
   ASSERT_EQ(response.status, 200) << response.body;
   EXPECT_EQ(response.json()["choices"].size(), 128u);

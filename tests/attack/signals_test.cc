@@ -1,4 +1,5 @@
-// Signals as service managers, batch systems, container runtimes and terminals send them: to one process, or to all of them at once.
+// Signals as service managers, batch systems, container runtimes and terminals send them: to one
+// process, or to all of them at once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,13 +40,19 @@ std::vector<std::string> LogFolders(const std::string& temporary) {
   return folders;
 }
 
-bool AllEnded(const std::vector<pid_t>& pids) { return std::none_of(pids.begin(), pids.end(), Runs); }
+bool AllEnded(const std::vector<pid_t>& pids) {
+  return std::none_of(pids.begin(), pids.end(), Runs);
+}
 
 // Streams that run: each has sent its first token.
 class Streams {
  public:
   Streams(int port, int count) {
-    const json request = {{"prompt", "Once upon a time"}, {"max_tokens", 200}, {"temperature", 0}, {"stream", true}, {"ignore_eos", true}};
+    const json request = {{"prompt", "Once upon a time"},
+                          {"max_tokens", 200},
+                          {"temperature", 0},
+                          {"stream", true},
+                          {"ignore_eos", true}};
     for (int i = 0; i < count; ++i) {
       streams_.push_back(std::make_unique<ClientConnection>(static_cast<uint16_t>(port)));
       streams_.back()->SendRequest("POST", "/v1/completions", request.dump());
@@ -55,8 +62,9 @@ class Streams {
 
   int running() const { return running_; }
   int NumComplete() {
-    return static_cast<int>(
-        std::ranges::count_if(streams_, [](const auto& stream) { return stream->ReceiveUntil("\"finish_reason\":\"length\""); }));
+    return static_cast<int>(std::ranges::count_if(streams_, [](const auto& stream) {
+      return stream->ReceiveUntil("\"finish_reason\":\"length\"");
+    }));
   }
 
  private:
@@ -85,8 +93,10 @@ class Signals : public ::testing::Test {
     std::ofstream file(folder_ / "cluster.yaml");
     file << "version: 1\ncluster: {name: signals, http_port: " << port_ << "}\nnodes:\n"
          << "  - {name: c0, role: compute, host: 127.0.0.1, port: " << FreePort() << "}\n"
-         << "  - {name: m0, role: memory, host: 127.0.0.1, port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
-         << "  - {name: m1, role: memory, host: 127.0.0.1, port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
+         << "  - {name: m0, role: memory, host: 127.0.0.1, port: " << FreePort()
+         << ", memory: 16MiB, threads: 1}\n"
+         << "  - {name: m1, role: memory, host: 127.0.0.1, port: " << FreePort()
+         << ", memory: 16MiB, threads: 1}\n"
          << "model: {path: " << kModel << "}\nlimits: {" << limits << "}\n";
     return folder_ / "cluster.yaml";
   }
@@ -104,7 +114,8 @@ class Signals : public ::testing::Test {
 // As systemd does it to a control group, and Slurm to the processes of a step.
 TEST_F(Signals, SigtermToEveryProcessLetsStreamsEnd) {
   setenv("LAMINA_DRAIN_TIMEOUT", "120", 1);  // however slow this machine is at the moment
-  Result<std::unique_ptr<ServerProcess>> server = ServerProcess::Start({kModel, "--memory-nodes", "2"});
+  Result<std::unique_ptr<ServerProcess>> server =
+      ServerProcess::Start({kModel, "--memory-nodes", "2"});
   unsetenv("LAMINA_DRAIN_TIMEOUT");
   ASSERT_TRUE(server.ok()) << server.status();
   const std::vector<pid_t> daemons = (*server)->Daemons();
@@ -117,13 +128,15 @@ TEST_F(Signals, SigtermToEveryProcessLetsStreamsEnd) {
   (*server)->process().Kill(SIGTERM);
   EXPECT_EQ(streams.NumComplete(), 8);
   ASSERT_TRUE((*server)->process().Wait(Deadline::After(seconds(60))));
-  EXPECT_THAT((*server)->process().exit_description(), HasSubstr("status 0")) << (*server)->output();
+  EXPECT_THAT((*server)->process().exit_description(), HasSubstr("status 0"))
+      << (*server)->output();
   EXPECT_TRUE(AllEnded(daemons));
   EXPECT_THAT(LogFolders(temporary()), IsEmpty());
 }
 
 TEST_F(Signals, StreamsThatAreCutShowInTheExitStatus) {
-  Result<std::unique_ptr<ServerProcess>> server = ServerProcess::Start({kModel, "--memory-nodes", "1", "--drain-timeout", "0"});
+  Result<std::unique_ptr<ServerProcess>> server =
+      ServerProcess::Start({kModel, "--memory-nodes", "1", "--drain-timeout", "0"});
   ASSERT_TRUE(server.ok()) << server.status();
   Streams streams((*server)->port(), 4);
   ASSERT_EQ(streams.running(), 4);
@@ -141,7 +154,8 @@ TEST_F(Signals, SigtermToADeployedClusterLetsStreamsEnd) {
   ASSERT_EQ(up.exit_status, 0) << up.out << up.err;
   std::vector<pid_t> pids;
   static const std::regex kLine("started \\w+ on [^,]*, pid (\\d+)");
-  for (std::sregex_iterator match(up.out.begin(), up.out.end(), kLine), end; match != end; ++match) pids.push_back(std::stoi((*match)[1]));
+  for (std::sregex_iterator match(up.out.begin(), up.out.end(), kLine), end; match != end; ++match)
+    pids.push_back(std::stoi((*match)[1]));
   ASSERT_EQ(pids.size(), 4u);
   Streams streams(port_, 8);
   EXPECT_EQ(streams.running(), 8);
@@ -151,13 +165,22 @@ TEST_F(Signals, SigtermToADeployedClusterLetsStreamsEnd) {
   RunLamina({"cluster", "down", config});
 }
 
-// A node that serves nobody has nothing to wait for; one with a manager goes at the end of its time and says that it was needed.
+// A node that serves nobody has nothing to wait for; one with a manager goes at the end of its time
+// and says that it was needed.
 TEST_F(Signals, ANodeAloneLeavesInTime) {
   const std::string address = "127.0.0.1:" + std::to_string(FreePort());
-  const std::vector<std::string> argv = {BinPath("/lamina-memory-node"), "--listen", address, "--memory", "16MiB", "--drain-timeout", "1"};
+  const std::vector<std::string> argv = {BinPath("/lamina-memory-node"),
+                                         "--listen",
+                                         address,
+                                         "--memory",
+                                         "16MiB",
+                                         "--drain-timeout",
+                                         "1"};
   Result<ChildProcess> idle = ChildProcess::Spawn({argv, {}, folder_ / "log"});
   ASSERT_TRUE(idle.ok()) << idle.status();
-  ASSERT_TRUE(AwaitTrue([&] { return ReadAll(folder_ / "log").find("listening on") != std::string::npos; }, Deadline::After(seconds(30))));
+  ASSERT_TRUE(
+      AwaitTrue([&] { return ReadAll(folder_ / "log").find("listening on") != std::string::npos; },
+                Deadline::After(seconds(30))));
   idle->Kill(SIGTERM);
   ASSERT_TRUE(idle->Wait(Deadline::After(seconds(30))));
   EXPECT_EQ(idle->exit_description(), "exited with status 0");
@@ -166,11 +189,14 @@ TEST_F(Signals, ANodeAloneLeavesInTime) {
   const CommandOutput up = RunLamina({"cluster", "up", config});
   ASSERT_EQ(up.exit_status, 0) << up.out << up.err;
   std::smatch match;
-  ASSERT_TRUE(std::regex_search(up.out, match, std::regex("started m1 on [^,]*, pid (\\d+), log (\\S+)"))) << up.out;
+  ASSERT_TRUE(
+      std::regex_search(up.out, match, std::regex("started m1 on [^,]*, pid (\\d+), log (\\S+)")))
+      << up.out;
   const pid_t m1 = std::stoi(match[1]);
   kill(m1, SIGTERM);
   EXPECT_TRUE(AwaitTrue([&] { return !Runs(m1); }, Deadline::After(seconds(30))));
-  EXPECT_THAT(ReadAll(match[2]), HasSubstr("goes on until the manager's session is over, for at most 3 s"));
+  EXPECT_THAT(ReadAll(match[2]),
+              HasSubstr("goes on until the manager's session is over, for at most 3 s"));
   EXPECT_EQ(RunLamina({"cluster", "down", config}).exit_status, 0);
 }
 
@@ -178,10 +204,11 @@ TEST_F(Signals, ANodeAloneLeavesInTime) {
 TEST_F(Signals, EndAStartUpAtOnce) {
   for (const int signal : {SIGTERM, SIGINT}) {
     const std::string log = folder_ / ("log" + std::to_string(signal));
-    Result<ChildProcess> manager =
-        ChildProcess::Spawn({{BinPath("/lamina"), "serve", "--cluster", WriteConfig("start_timeout: 60s")}, {}, log});
+    Result<ChildProcess> manager = ChildProcess::Spawn(
+        {{BinPath("/lamina"), "serve", "--cluster", WriteConfig("start_timeout: 60s")}, {}, log});
     ASSERT_TRUE(manager.ok()) << manager.status();
-    ASSERT_TRUE(AwaitTrue([&] { return ReadAll(log).find("waiting up to") != std::string::npos; }, Deadline::After(seconds(30))))
+    ASSERT_TRUE(AwaitTrue([&] { return ReadAll(log).find("waiting up to") != std::string::npos; },
+                          Deadline::After(seconds(30))))
         << ReadAll(log);
     manager->Kill(signal);
     EXPECT_TRUE(manager->Wait(Deadline::After(seconds(15))));
@@ -192,17 +219,21 @@ TEST_F(Signals, EndAStartUpAtOnce) {
 
 // A node that hangs before it listens.
 TEST_F(Signals, EndTheStartUpOfALocalClusterAndLeaveNothing) {
-  Result<ChildProcess> manager =
-      ChildProcess::Spawn({{BinPath("/lamina"), "serve", kModel, "--port", std::to_string(FreePort())}, {}, folder_ / "log"});
+  Result<ChildProcess> manager = ChildProcess::Spawn(
+      {{BinPath("/lamina"), "serve", kModel, "--port", std::to_string(FreePort())},
+       {},
+       folder_ / "log"});
   ASSERT_TRUE(manager.ok()) << manager.status();
-  const std::string path = "/proc/" + std::to_string(manager->pid()) + "/task/" + std::to_string(manager->pid()) + "/children";
+  const std::string path = "/proc/" + std::to_string(manager->pid()) + "/task/" +
+                           std::to_string(manager->pid()) + "/children";
   std::vector<pid_t> daemons;
   const bool came = AwaitTrue(
       [&] {
         std::istringstream children(ReadAll(path));
         daemons = {std::istream_iterator<pid_t>(children), {}};
         std::erase_if(daemons, [](pid_t daemon) {  // still the manager's program
-          return ReadAll("/proc/" + std::to_string(daemon) + "/cmdline").find("--name") == std::string::npos;
+          return ReadAll("/proc/" + std::to_string(daemon) + "/cmdline").find("--name") ==
+                 std::string::npos;
         });
         for (const pid_t daemon : daemons) kill(daemon, SIGSTOP);
         return daemons.size() == 3;
@@ -217,7 +248,8 @@ TEST_F(Signals, EndTheStartUpOfALocalClusterAndLeaveNothing) {
 }
 
 TEST_F(Signals, SigkillOfTheManagerLeavesNothingBehindTheNextStart) {
-  Result<std::unique_ptr<ServerProcess>> killed = ServerProcess::Start({kModel, "--memory-nodes", "1"});
+  Result<std::unique_ptr<ServerProcess>> killed =
+      ServerProcess::Start({kModel, "--memory-nodes", "1"});
   ASSERT_TRUE(killed.ok()) << killed.status();
   const std::vector<pid_t> daemons = (*killed)->Daemons();
   const std::vector<std::string> left = LogFolders(temporary());
@@ -227,10 +259,12 @@ TEST_F(Signals, SigkillOfTheManagerLeavesNothingBehindTheNextStart) {
   EXPECT_TRUE(AwaitTrue([&] { return AllEnded(daemons); }, Deadline::After(seconds(30))));
   EXPECT_EQ(LogFolders(temporary()).size(), 2u);
 
-  Result<std::unique_ptr<ServerProcess>> next = ServerProcess::Start({kModel, "--memory-nodes", "1"});
+  Result<std::unique_ptr<ServerProcess>> next =
+      ServerProcess::Start({kModel, "--memory-nodes", "1"});
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_FALSE(fs::exists(temporary() + "/" + left[0]));
-  Result<std::unique_ptr<ServerProcess>> other = ServerProcess::Start({kModel, "--memory-nodes", "1"});
+  Result<std::unique_ptr<ServerProcess>> other =
+      ServerProcess::Start({kModel, "--memory-nodes", "1"});
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_EQ(LogFolders(temporary()).size(), 3u) << "the logs of a living manager stay";
 }

@@ -17,7 +17,8 @@ class Peer {
   ClockExchange Next(int64_t drift_ns = 0) {
     std::exponential_distribution<double> late(1.0 / 50'000);
     const int64_t sent = now_ += 1'000'000, received = sent + 10'000 + std::llround(late(random_));
-    const int64_t answered = received + 30'000, taken = answered + 10'000 + std::llround(late(random_));
+    const int64_t answered = received + 30'000,
+                  taken = answered + 10'000 + std::llround(late(random_));
     return {sent, received + kAhead + drift_ns, answered + kAhead + drift_ns, taken};
   }
 
@@ -53,7 +54,8 @@ TEST(ClockOffset, FollowsAClockThatDrifts) {
   ClockOffset clock;
   int64_t drift = 0;
   for (int i = 0; i < 2000; ++i) clock.Add(kForeign, peer.Next(drift += 1000));  // 1 ppm
-  EXPECT_NEAR(static_cast<double>(clock.ToHere(kAhead + drift)), 0, 256 * 1000 + 30'000) << "no more than two windows old";
+  EXPECT_NEAR(static_cast<double>(clock.ToHere(kAhead + drift)), 0, 256 * 1000 + 30'000)
+      << "no more than two windows old";
 }
 
 TEST(ClockOffset, TimesThatContradictThemselvesAreIgnored) {

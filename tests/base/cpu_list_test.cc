@@ -21,7 +21,8 @@ TEST(CpuList, NumbersAndRangesInTheirOrder) {
 }
 
 TEST(CpuList, OtherTextsAreRefused) {
-  for (const char* text : {"", ",", "1,", ",1", "1,,2", "a", "1-", "-1", "3-1", "0-3,2", "1 2", "0x3", "1-2-3", "1024", "99999999999"}) {
+  for (const char* text : {"", ",", "1,", ",1", "1,,2", "a", "1-", "-1", "3-1", "0-3,2", "1 2",
+                           "0x3", "1-2-3", "1024", "99999999999"}) {
     const Result<std::vector<int>> cpus = ParseCpuList(text);
     EXPECT_EQ(cpus.status().code(), StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(cpus.status().message(), HasSubstr("no list of cores such as 0-3,8")) << text;
@@ -43,7 +44,8 @@ TEST(CpuList, AThreadAndThoseThatItStartsRunThere) {
 
 TEST(CpuList, MoreThreadsThanCoresAndCoresThatAreNotThereAreRefused) {
   const std::string here = std::to_string(sched_getcpu());
-  EXPECT_THAT(RunOnCpus(here, 2).message(), HasSubstr("2 threads on the 1 cores of '" + here + "'"));
+  EXPECT_THAT(RunOnCpus(here, 2).message(),
+              HasSubstr("2 threads on the 1 cores of '" + here + "'"));
   const Status missing = RunOnCpus("1023", 0);
   EXPECT_EQ(missing.code(), StatusCode::kNotFound);
   EXPECT_THAT(missing.message(), HasSubstr("may not use core 1023"));

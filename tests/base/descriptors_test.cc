@@ -53,8 +53,10 @@ TEST_F(FewDescriptors, WhatDoesNotFitIsAStatusThatSaysWhatToDo) {
   EXPECT_TRUE(CheckDescriptorsLeft(10).ok());
   OpenUpTo(kLimit - 1);
   EXPECT_TRUE(DescriptorsAreScarce());
-  const std::vector<Status> refused = {CheckDescriptorsLeft(1), WakeFd::Create().status(), Inbox<int>::Create().status()};
-  for (; !opened_.empty(); opened_.pop_back()) close(opened_.back());  // UBSan needs some to look at what matchers point to
+  const std::vector<Status> refused = {CheckDescriptorsLeft(1), WakeFd::Create().status(),
+                                       Inbox<int>::Create().status()};
+  // UBSan needs some to look at what matchers point to.
+  for (; !opened_.empty(); opened_.pop_back()) close(opened_.back());
   for (const Status& status : refused) {
     EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
     EXPECT_THAT(status.message(), testing::HasSubstr("64 files open, raise the limit (ulimit -n)"));

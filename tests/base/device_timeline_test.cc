@@ -20,7 +20,8 @@ TEST(DeviceTimeline, ABusyDeviceStartsWhenItIsFree) {
   const TimePoint now = Clock::now();
   device.Book(now, milliseconds(10));
   EXPECT_EQ(device.Book(now + milliseconds(4), milliseconds(5)), now + milliseconds(15));
-  EXPECT_EQ(device.Book(now + milliseconds(15), milliseconds(1)), now + milliseconds(16)) << "nothing is lost between";
+  EXPECT_EQ(device.Book(now + milliseconds(15), milliseconds(1)), now + milliseconds(16))
+      << "nothing is lost between";
 }
 
 TEST(DeviceTimeline, WorkOfNoCostOrLessDelaysNothing) {

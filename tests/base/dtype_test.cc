@@ -9,7 +9,8 @@ namespace {
 double ValueOfF16(uint16_t bits) {
   const int exponent = (bits >> 10) & 0x1f;
   const int mantissa = bits & 0x3ff;
-  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
@@ -34,11 +35,13 @@ TEST(F16, EveryPatternConvertsToItsValueAndBack) {
   }
 }
 
-// Between two neighbours: the nearer one, and the even one at the middle. Covers subnormals and the step to infinity.
+// Between two neighbours: the nearer one, and the even one at the middle. Covers subnormals and the
+// step to infinity.
 TEST(F16, RoundsToNearestEven) {
   for (uint16_t bits = 0; bits < 0x7c00; ++bits) {
     const double low = ValueOfF16(bits);
-    const double high = bits == 0x7bff ? 65536 : ValueOfF16(static_cast<uint16_t>(bits + 1));  // infinity begins halfway to 2^16
+    // Infinity begins halfway to 2^16.
+    const double high = bits == 0x7bff ? 65536 : ValueOfF16(static_cast<uint16_t>(bits + 1));
     const auto middle = static_cast<float>((low + high) / 2);
     ASSERT_EQ(double{middle}, (low + high) / 2) << "exact in fp32";
     const auto even = static_cast<uint16_t>(bits + bits % 2);
@@ -84,12 +87,15 @@ TEST(BF16, RoundsToNearestEven) {
 }
 
 // A NaN whose payload lies in the lower half only must not turn into infinity.
-TEST(BF16, NaNStaysNaN) { EXPECT_TRUE(IsNaN(ToBF16(std::bit_cast<float>(0x7f800001u)).bits, 0x7f80)); }
+TEST(BF16, NaNStaysNaN) {
+  EXPECT_TRUE(IsNaN(ToBF16(std::bit_cast<float>(0x7f800001u)).bits, 0x7f80));
+}
 
 // From its fields, as the specification lists them.
 double ValueOfF8(uint8_t bits) {
   const int exponent = (bits >> 3) & 0xf, mantissa = bits & 7;
-  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
   return (bits & 0x80) != 0 ? -magnitude : magnitude;
 }
 
@@ -134,7 +140,8 @@ TEST(DType, SizesAndNames) {
   EXPECT_EQ(ElementSize(DType::kF16), 2u);
   EXPECT_EQ(ElementSize(DType::kF8), 1u);
   EXPECT_EQ(DTypeName(DType::kF16), "float16");
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8}) EXPECT_EQ(DTypeNamed(DTypeName(dtype)), dtype);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8})
+    EXPECT_EQ(DTypeNamed(DTypeName(dtype)), dtype);
   EXPECT_EQ(DTypeNamed("float8"), std::nullopt);
 }
 

@@ -60,8 +60,9 @@ TEST(Inbox, CarriesMoveOnlyItems) {
   EXPECT_EQ(**item, 4);
 }
 
-// Several producers, one consumer that sleeps on the descriptor whenever the queue is empty: nothing is lost, nothing out of order per
-// producer, and no wake-up is missed (a missed one runs into the deadline).
+// Several producers, one consumer that sleeps on the descriptor whenever the queue is empty:
+// nothing is lost, nothing out of order per producer, and no wake-up is missed (a missed one runs
+// into the deadline).
 TEST(Inbox, WakesTheConsumerForEveryItem) {
   constexpr int kProducers = 3, kItems = 5000;
   Inbox<std::pair<int, int>> inbox;

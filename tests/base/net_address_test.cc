@@ -14,9 +14,11 @@ TEST(NetAddress, OnlyIpv6GetsBrackets) {
 }
 
 TEST(NetAddress, AnAddressHasOneText) {
-  for (const char* text : {"::1", "[::1]", "0:0:0:0:0:0:0:1", "[0000::0001]"}) EXPECT_EQ(CanonicalHost(text), "::1") << text;
+  for (const char* text : {"::1", "[::1]", "0:0:0:0:0:0:0:1", "[0000::0001]"})
+    EXPECT_EQ(CanonicalHost(text), "::1") << text;
   EXPECT_EQ(CanonicalHost("FD00::00AB"), "fd00::ab");
-  for (const char* text : {"10.0.0.1", "node-3", "", "[node]", "me@fd00::1", "::g"}) EXPECT_EQ(CanonicalHost(text), text);
+  for (const char* text : {"10.0.0.1", "node-3", "", "[node]", "me@fd00::1", "::g"})
+    EXPECT_EQ(CanonicalHost(text), text);
 }
 
 }  // namespace

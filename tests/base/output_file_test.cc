@@ -28,12 +28,14 @@ TEST(OutputFile, IsWrittenWholeOrNamed) {
   ASSERT_TRUE(WriteOutput(path, "short\n").ok());
   EXPECT_EQ(TextOf(path), "short\n");
   EXPECT_TRUE(WriteOutput("", "text").ok());
-  EXPECT_THAT(WriteOutput(folder / "none" + "/b", "text").message(), HasSubstr("cannot write " + (folder / "none")));
+  EXPECT_THAT(WriteOutput(folder / "none" + "/b", "text").message(),
+              HasSubstr("cannot write " + (folder / "none")));
 }
 
 TEST(OutputFile, OneThatCannotBeWrittenKeepsNoOtherFromIt) {
   const TemporaryFolder folder;
-  const Status status = WriteOutputs({{folder / "none" + "/a", "x"}, {"/dev/full", "y"}, {folder / "b", "z"}, {"", "none"}});
+  const Status status = WriteOutputs(
+      {{folder / "none" + "/a", "x"}, {"/dev/full", "y"}, {folder / "b", "z"}, {"", "none"}});
   EXPECT_THAT(status.message(), HasSubstr("none/a: No such file or directory"));
   EXPECT_THAT(status.message(), HasSubstr("/dev/full: No space left on device"));
   EXPECT_EQ(TextOf(folder / "b"), "z");
@@ -45,7 +47,8 @@ TEST(OutputFile, CheckingLeavesNothingBehindAndNothingOut) {
   EXPECT_TRUE(CheckWritable({"", folder / "new", folder / "old"}).ok());
   EXPECT_FALSE(std::filesystem::exists(folder / "new"));
   EXPECT_EQ(TextOf(folder / "old"), "kept");
-  EXPECT_THAT(CheckWritable({folder / "old", folder / "none" + "/b"}).message(), HasSubstr("none/b"));
+  EXPECT_THAT(CheckWritable({folder / "old", folder / "none" + "/b"}).message(),
+              HasSubstr("none/b"));
 }
 
 TEST(Percentile, LiesBetweenTheRanksAroundIt) {

@@ -46,7 +46,8 @@ TEST_F(TextFile, ThatIsNotThereIsNamed) {
 TEST_F(TextFile, MayHaveOnlySoManyBytes) {
   std::ofstream(folder_ / "file") << "12345";
   EXPECT_TRUE(ReadTextFile(folder_ / "file", 5).ok());
-  EXPECT_THAT(ReadTextFile(folder_ / "file", 4).status().message(), HasSubstr("has 5 bytes, expected at most 4"));
+  EXPECT_THAT(ReadTextFile(folder_ / "file", 4).status().message(),
+              HasSubstr("has 5 bytes, expected at most 4"));
   std::filesystem::resize_file(folder_ / "file", uintmax_t{1} << 40);
   EXPECT_THAT(ReadTextFile(folder_ / "file").status().message(), HasSubstr("expected at most"));
 }

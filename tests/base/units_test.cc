@@ -24,11 +24,12 @@ TEST(Units, ReadsSizes) {
 }
 
 TEST(Units, RefusesWhatIsNoSize) {
-  for (const char* text :
-       {"", "MiB", "-1", "+1", "4 gib", "4Gib", "1e9", "0x10", "1..5GiB", "1.2.3k", "4GiBx", " 4GiB", "99999999TiB", "nan", "."}) {
+  for (const char* text : {"", "MiB", "-1", "+1", "4 gib", "4Gib", "1e9", "0x10", "1..5GiB",
+                           "1.2.3k", "4GiBx", " 4GiB", "99999999TiB", "nan", "."}) {
     EXPECT_EQ(ParseSize(text).status().code(), StatusCode::kInvalidArgument) << "'" << text << "'";
   }
-  EXPECT_EQ(ParseSize("4 gib").status().message(), "'4 gib' is not a size: expected a number such as 512MiB, 4GiB, 32k or 1000");
+  EXPECT_EQ(ParseSize("4 gib").status().message(),
+            "'4 gib' is not a size: expected a number such as 512MiB, 4GiB, 32k or 1000");
 }
 
 TEST(Units, ReadsDurations) {
@@ -42,7 +43,8 @@ TEST(Units, ReadsDurations) {
 
 TEST(Units, RefusesWhatIsNoDuration) {
   for (const char* text : {"", "10", "s", "-1s", "10 seconds", "10S", "1e3s", "9000h"}) {
-    EXPECT_EQ(ParseDuration(text).status().code(), StatusCode::kInvalidArgument) << "'" << text << "'";
+    EXPECT_EQ(ParseDuration(text).status().code(), StatusCode::kInvalidArgument)
+        << "'" << text << "'";
   }
 }
 
@@ -56,8 +58,8 @@ TEST(Units, FormatGigabytesRoundsToTenths) {
 TEST(Units, WhatFormatSizeWritesParseSizeReads) {
   EXPECT_EQ(FormatSize(int64_t{256} << 20), "256MiB");
   EXPECT_EQ(FormatSize(1000), "1000");
-  for (const int64_t bytes :
-       {int64_t{0}, int64_t{1}, int64_t{1023}, int64_t{1024}, (int64_t{3} << 29), (int64_t{7} << 40), (int64_t{1} << 52) + 1}) {
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{1023}, int64_t{1024},
+                              (int64_t{3} << 29), (int64_t{7} << 40), (int64_t{1} << 52) + 1}) {
     EXPECT_EQ(ParseSize(FormatSize(bytes)).value(), bytes) << FormatSize(bytes);
   }
 }

@@ -17,7 +17,9 @@ TEST(WorkerTeam, RunsTheBodyOnceOnEveryWorker) {
     ASSERT_EQ(team.num_workers(), workers);
     std::vector<std::atomic<int>> calls(static_cast<size_t>(workers));
     for (int round = 0; round < 200; ++round) {
-      team.Run([&](int worker) { calls[static_cast<size_t>(worker)].fetch_add(1, std::memory_order_relaxed); });
+      team.Run([&](int worker) {
+        calls[static_cast<size_t>(worker)].fetch_add(1, std::memory_order_relaxed);
+      });
     }
     for (const std::atomic<int>& n : calls) EXPECT_EQ(n.load(), 200);
   }
@@ -31,7 +33,8 @@ TEST(WorkerTeam, WorkersAreDifferentThreadsAndTheOwnerIsWorkerZero) {
   EXPECT_EQ(std::set<std::thread::id>(ids.begin(), ids.end()).size(), 3u);
 }
 
-// What a worker wrote is visible to the owner after Run, and what the owner wrote before to the workers, without atomics in the body.
+// What a worker wrote is visible to the owner after Run, and what the owner wrote before to the
+// workers, without atomics in the body.
 TEST(WorkerTeam, RunOrdersMemory) {
   WorkerTeam team(4);
   std::vector<int64_t> values(4, 0);
@@ -40,13 +43,15 @@ TEST(WorkerTeam, RunOrdersMemory) {
     ++base;
     team.Run([&](int worker) { values[static_cast<size_t>(worker)] += base * worker; });
   }
-  for (int64_t worker = 0; worker < 4; ++worker) EXPECT_EQ(values[static_cast<size_t>(worker)], worker * base * (base + 1) / 2);
+  for (int64_t worker = 0; worker < 4; ++worker)
+    EXPECT_EQ(values[static_cast<size_t>(worker)], worker * base * (base + 1) / 2);
 }
 
 TEST(WorkerTeam, ZeroMeansOnePerCore) {
   WorkerTeam team(0);
   EXPECT_GE(team.num_workers(), 1);
-  EXPECT_LE(team.num_workers(), static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  EXPECT_LE(team.num_workers(),
+            static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
 }
 
 TEST(WorkerTeam, PinnedTeamsWorkWithMoreWorkersThanCores) {
@@ -73,7 +78,8 @@ TEST(WorkerTeam, ParallelForCoversEachIndexOnceInAlignedRanges) {
           misaligned += begin % grain != 0 || (end % grain != 0 && end != count) || begin >= end;
           for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
         });
-        for (const std::atomic<int>& n : hits) ASSERT_EQ(n.load(), 1) << workers << " workers, count " << count << ", grain " << grain;
+        for (const std::atomic<int>& n : hits)
+          ASSERT_EQ(n.load(), 1) << workers << " workers, count " << count << ", grain " << grain;
         EXPECT_LE(ranges.load(), workers);
         EXPECT_EQ(misaligned.load(), 0);
       }

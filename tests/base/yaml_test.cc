@@ -55,7 +55,8 @@ std::string ErrorOf(const std::string& text) {
 TEST(Yaml, ReadsEveryKind) {
   Values values;
   const Status status = Read(
-      "word: hello\nchoice: b\nnumber: 3\nprice: 1.25\nlimits: {size: 4KiB, wait: 250ms}\nenv: {A: x, B: '2'}\nitems:\n- name: one\n- "
+      "word: hello\nchoice: b\nnumber: 3\nprice: 1.25\nlimits: {size: 4KiB, wait: 250ms}\nenv: {A: "
+      "x, B: '2'}\nitems:\n- name: one\n- "
       "{name: two}\n",
       &values);
   ASSERT_TRUE(status.ok()) << status;
@@ -79,9 +80,14 @@ TEST(Yaml, ListsMayBeOneValue) {
   EXPECT_EQ(values.choices, std::vector<std::string>{"b"});
   ASSERT_TRUE(Read("word: x\n", &values).ok());
   EXPECT_EQ(values.numbers, std::vector<int>{4}) << "an absent key changes nothing";
-  EXPECT_EQ(ErrorOf("word: x\nnumbers: [1,\n 10]\n"), "f.yaml:3: 'numbers' has '10': expected whole numbers from 1 to 9");
-  EXPECT_EQ(ErrorOf("numbers: []\n"), "f.yaml:1: 'numbers' must be a list such as [a, b]: expected whole numbers from 1 to 9 in it");
-  EXPECT_EQ(ErrorOf("numbers: [[1]]\n"), "f.yaml:1: 'numbers' must be a list such as [a, b]: expected whole numbers from 1 to 9 in it");
+  EXPECT_EQ(ErrorOf("word: x\nnumbers: [1,\n 10]\n"),
+            "f.yaml:3: 'numbers' has '10': expected whole numbers from 1 to 9");
+  EXPECT_EQ(ErrorOf("numbers: []\n"),
+            "f.yaml:1: 'numbers' must be a list such as [a, b]: expected whole numbers from 1 to 9 "
+            "in it");
+  EXPECT_EQ(ErrorOf("numbers: [[1]]\n"),
+            "f.yaml:1: 'numbers' must be a list such as [a, b]: expected whole numbers from 1 to 9 "
+            "in it");
   EXPECT_EQ(ErrorOf("choices: [a, c]\n"), "f.yaml:1: 'choices' has 'c': expected one of a, b");
 }
 
@@ -96,16 +102,22 @@ TEST(Yaml, AbsentKeysKeepDefaults) {
 }
 
 TEST(Yaml, UnknownKeysAreErrorsWithLineAndSection) {
-  EXPECT_EQ(ErrorOf("word: a\nlimits:\n  size: 1\n  x: 1\n"), "f.yaml:4: unknown key 'x' under 'limits'; known keys: size, wait");
+  EXPECT_EQ(ErrorOf("word: a\nlimits:\n  size: 1\n  x: 1\n"),
+            "f.yaml:4: unknown key 'x' under 'limits'; known keys: size, wait");
   EXPECT_EQ(ErrorOf("wort: a\n"),
-            "f.yaml:1: unknown key 'wort' under the file; known keys: word, choice, number, price, numbers, choices, limits, env, items");
+            "f.yaml:1: unknown key 'wort' under the file; known keys: word, choice, number, price, "
+            "numbers, choices, limits, env, items");
 }
 
 TEST(Yaml, TypeErrorsNameLineValueAndExpectation) {
-  EXPECT_EQ(ErrorOf("\nnumber: ten\n"), "f.yaml:2: 'number' is 'ten': expected a whole number from 1 to 9");
-  EXPECT_EQ(ErrorOf("number: 10\n"), "f.yaml:1: 'number' is '10': expected a whole number from 1 to 9");
-  EXPECT_EQ(ErrorOf("number: 3.5\n"), "f.yaml:1: 'number' is '3.5': expected a whole number from 1 to 9");
-  EXPECT_EQ(ErrorOf("number: 99999999999999999999\n"), "f.yaml:1: 'number' is '99999999999999999999': expected a whole number from 1 to 9");
+  EXPECT_EQ(ErrorOf("\nnumber: ten\n"),
+            "f.yaml:2: 'number' is 'ten': expected a whole number from 1 to 9");
+  EXPECT_EQ(ErrorOf("number: 10\n"),
+            "f.yaml:1: 'number' is '10': expected a whole number from 1 to 9");
+  EXPECT_EQ(ErrorOf("number: 3.5\n"),
+            "f.yaml:1: 'number' is '3.5': expected a whole number from 1 to 9");
+  EXPECT_EQ(ErrorOf("number: 99999999999999999999\n"),
+            "f.yaml:1: 'number' is '99999999999999999999': expected a whole number from 1 to 9");
   EXPECT_EQ(ErrorOf("price: -1\n"), "f.yaml:1: 'price' is '-1': expected a number, 0 or more");
   EXPECT_EQ(ErrorOf("price: .nan\n"), "f.yaml:1: 'price' is '.nan': expected a number, 0 or more");
   EXPECT_EQ(ErrorOf("choice: c\n"), "f.yaml:1: 'choice' is 'c': expected one of a, b");
@@ -129,7 +141,8 @@ TEST(Yaml, WhatIsNotYamlIsAnErrorWithItsLine) {
   EXPECT_EQ(ErrorOf("word: a\nnumber: [1\n").substr(0, 8), "f.yaml:3");
   EXPECT_EQ(ErrorOf("word: a\nword: b\n"), "f.yaml:2: key 'word' stands here twice");
   EXPECT_EQ(ErrorOf("{a: 1}: b\n"), "f.yaml:1: a key must be a plain word");
-  EXPECT_EQ(ErrorOf("word: a\n---\nword: b\n"), "f.yaml:2: expected the end of the file: the document ended above");
+  EXPECT_EQ(ErrorOf("word: a\n---\nword: b\n"),
+            "f.yaml:2: expected the end of the file: the document ended above");
 }
 
 TEST(Yaml, EnvironmentVariablesAreExpanded) {
@@ -138,18 +151,22 @@ TEST(Yaml, EnvironmentVariablesAreExpanded) {
   Values values;
   ASSERT_TRUE(Read("word: a-${LAMINA_TEST_NAME}-${LAMINA_TEST_NAME}\n", &values).ok());
   EXPECT_EQ(values.word, "a-x-x");
-  EXPECT_EQ(ErrorOf("\nword: ${LAMINA_TEST_ABSENT}\n"), "f.yaml:2: environment variable 'LAMINA_TEST_ABSENT' is not set");
+  EXPECT_EQ(ErrorOf("\nword: ${LAMINA_TEST_ABSENT}\n"),
+            "f.yaml:2: environment variable 'LAMINA_TEST_ABSENT' is not set");
   EXPECT_EQ(ErrorOf("word: ${LAMINA\n"), "f.yaml:1: '${' without '}' in '${LAMINA'");
 }
 
 TEST(Yaml, DeepTreesAndAliasesAreRefused) {
-  EXPECT_EQ(ErrorOf("word: " + std::string(40, '[') + std::string(40, ']') + "\n"), "f.yaml:1: nested too deeply");
+  EXPECT_EQ(ErrorOf("word: " + std::string(40, '[') + std::string(40, ']') + "\n"),
+            "f.yaml:1: nested too deeply");
   EXPECT_EQ(ErrorOf("word: " + std::string(5000, '[') + "\n").substr(0, 7), "f.yaml:");
   EXPECT_EQ(ErrorOf("word: &x a\nchoice: *x\n"), "f.yaml:1: anchors (&name) are not supported");
   EXPECT_EQ(ErrorOf("word: a\nchoice: *x\n").substr(0, 9), "f.yaml:2:");
 }
 
-TEST(Yaml, GarbageThatYamlCppEndsEarlyOnIsRefused) { EXPECT_EQ(ErrorOf("# a comment\n, b: 1}\nword: a\n").substr(0, 7), "f.yaml:"); }
+TEST(Yaml, GarbageThatYamlCppEndsEarlyOnIsRefused) {
+  EXPECT_EQ(ErrorOf("# a comment\n, b: 1}\nword: a\n").substr(0, 7), "f.yaml:");
+}
 
 }  // namespace
 }  // namespace lamina

@@ -1,4 +1,5 @@
-// scripts/compare_llama_cpp.py with programs in place of both that only write down how they are called.
+// scripts/compare_llama_cpp.py with programs in place of both that only write down how they are
+// called.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -19,23 +20,28 @@ using ::testing::HasSubstr;
 class CompareLlamaCpp : public ::testing::Test {
  protected:
   void SetUp() override {
-    WriteProgram("lamina", R"({"value": 2, "reference_value": 2, "ratio": 1, "details": {"share_of_limit": 0.5}})");
+    WriteProgram(
+        "lamina",
+        R"({"value": 2, "reference_value": 2, "ratio": 1, "details": {"share_of_limit": 0.5}})");
     WriteProgram("llama", R"({"speed_tg": 4})");
   }
 
   void WriteProgram(const std::string& name, const std::string& prints) const {
     const std::string path = folder_ / name;
-    std::ofstream(path) << "#!/bin/sh\necho \"$@\" > " << path << ".called\necho '" << prints << "'\n";
+    std::ofstream(path) << "#!/bin/sh\necho \"$@\" > " << path << ".called\necho '" << prints
+                        << "'\n";
     ASSERT_EQ(chmod(path.c_str(), 0755), 0);
   }
 
   CommandOutput Run(std::vector<std::string> before, const std::vector<std::string>& more) const {
     std::vector<std::string> command = std::move(before);
     command.insert(command.end(),
-                   {"/usr/bin/python3", SourcePath("/scripts/compare_llama_cpp.py"), "--lamina", folder_ / "lamina", "--gguf", "any.gguf",
-                    "--llama-batched-bench", folder_ / "llama", "--batch", "8", "--context", "512", "--rounds", "1"});
+                   {"/usr/bin/python3", SourcePath("/scripts/compare_llama_cpp.py"), "--lamina",
+                    folder_ / "lamina", "--gguf", "any.gguf", "--llama-batched-bench",
+                    folder_ / "llama", "--batch", "8", "--context", "512", "--rounds", "1"});
     command.insert(command.end(), more.begin(), more.end());
-    const Result<CommandOutput> output = RunCommand(command, Deadline::After(std::chrono::minutes(1)));
+    const Result<CommandOutput> output =
+        RunCommand(command, Deadline::After(std::chrono::minutes(1)));
     EXPECT_TRUE(output.ok()) << output.status();
     return output.ok() ? *output : CommandOutput{};
   }

@@ -49,16 +49,20 @@ class CompareSdpa : public ::testing::Test {
   // Without a program in place of lamina for "".
   CommandOutput Run(const std::string& available, const std::string& prints) const {
     std::filesystem::create_directory(folder_ / "modules");
-    if (!available.empty()) std::ofstream(folder_ / "modules/torch.py") << "AVAILABLE = " << available << kTorch;
+    if (!available.empty())
+      std::ofstream(folder_ / "modules/torch.py") << "AVAILABLE = " << available << kTorch;
     const std::string program = folder_ / "lamina";
-    std::ofstream(program) << "#!/bin/sh\necho \"$@\" > " << program << ".called\n" << prints << "\n";
+    std::ofstream(program) << "#!/bin/sh\necho \"$@\" > " << program << ".called\n"
+                           << prints << "\n";
     chmod(program.c_str(), 0755);
     // -I: no module of this machine's but the standard ones.
     const std::string script =
-        "import sys, runpy; sys.path.insert(0, sys.argv.pop(1)); sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')";
+        "import sys, runpy; sys.path.insert(0, sys.argv.pop(1)); sys.argv.pop(0); "
+        "runpy.run_path(sys.argv[0], run_name='__main__')";
     const Result<CommandOutput> output =
-        RunCommand({"/usr/bin/python3", "-I", "-S", "-c", script, folder_ / "modules", SourcePath("/scripts/compare_sdpa.py"), "--lamina",
-                    program, "--contexts", "4096", "--groups", "4", "--rounds", "1"},
+        RunCommand({"/usr/bin/python3", "-I", "-S", "-c", script, folder_ / "modules",
+                    SourcePath("/scripts/compare_sdpa.py"), "--lamina", program, "--contexts",
+                    "4096", "--groups", "4", "--rounds", "1"},
                    Deadline::After(std::chrono::minutes(1)));
     EXPECT_TRUE(output.ok()) << output.status();
     return output.ok() ? *output : CommandOutput{};
@@ -68,15 +72,17 @@ class CompareSdpa : public ::testing::Test {
 };
 
 TEST_F(CompareSdpa, PrintsARowForEachCase) {
-  const CommandOutput output =
-      Run("True", R"(echo '{"case": {"kv": "bfloat16", "head_dim": 128, "group": 4, "context": 4096, "kv_heads": 8, )"
-                  R"("sequences": 16}, "value": 2500, "ratio": 0.9}')");
+  const CommandOutput output = Run(
+      "True",
+      R"(echo '{"case": {"kv": "bfloat16", "head_dim": 128, "group": 4, "context": 4096, "kv_heads": 8, )"
+      R"("sequences": 16}, "value": 2500, "ratio": 0.9}')");
   ASSERT_EQ(output.exit_status, 0) << output.err;
   EXPECT_THAT(output.out, HasSubstr("| bfloat16 | 128 | 4 | 4096 | 16 | 2500 | 0.90 | "));
   std::stringstream called;
   called << std::ifstream(folder_ / "lamina.called").rdbuf();
   EXPECT_EQ(called.str(),
-            "bench kernels --device cuda:0 --only attention --contexts 4096 --groups 4 --head-dims 128 --kv bf16 --repeats 7 --json\n");
+            "bench kernels --device cuda:0 --only attention --contexts 4096 --groups 4 --head-dims "
+            "128 --kv bf16 --repeats 7 --json\n");
 }
 
 TEST_F(CompareSdpa, SaysWhatIsMissing) {

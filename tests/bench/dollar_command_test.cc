@@ -35,13 +35,15 @@ json RawDataOf(const std::string& page) {
   return json::parse(page.substr(begin + open.size(), end - begin - open.size()), nullptr, false);
 }
 
-// A sweep of three points on a server that answers the first point at once, and takes seconds for what comes then.
+// A sweep of three points on a server that answers the first point at once, and takes seconds for
+// what comes then.
 class EndedSweep : public ::testing::Test {
  protected:
   void Start(int num_fast) {
     num_fast_ = num_fast;
     WriteFile(folder_ / "s.yaml",
-              "version: 1\nload: {batch: [2, 3, 4], context: [5], output_tokens: 4}\nrepeats: 1\nshapes:\n"
+              "version: 1\nload: {batch: [2, 3, 4], context: [5], output_tokens: 4}\nrepeats: "
+              "1\nshapes:\n"
               "- {name: there, url: '" +
                   server_.url_text() + "'}\n");
     ChildProcess::Options options;
@@ -53,7 +55,8 @@ class EndedSweep : public ::testing::Test {
   }
 
   bool AwaitAsked(int count) const {
-    return AwaitTrue([&] { return num_asked_ >= count; }, Deadline::After(std::chrono::seconds(30)));
+    return AwaitTrue([&] { return num_asked_ >= count; },
+                     Deadline::After(std::chrono::seconds(30)));
   }
 
   const TemporaryFolder folder_;
@@ -62,10 +65,13 @@ class EndedSweep : public ::testing::Test {
   const TimedServer server_{[this](const std::string& request) {
     if (request.starts_with("GET /v1/models")) {
       const std::string body = R"({"data":[{"id":"m"}]})";
-      return Plain("HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+      return Plain("HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) +
+                   "\r\n\r\n" + body);
     }
-    if (request.starts_with("GET")) return Plain("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
-    return ++num_asked_ <= num_fast_ ? Tokens(4, milliseconds(0), milliseconds(1)) : Tokens(2, milliseconds(0), std::chrono::seconds(4));
+    if (request.starts_with("GET"))
+      return Plain("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    return ++num_asked_ <= num_fast_ ? Tokens(4, milliseconds(0), milliseconds(1))
+                                     : Tokens(2, milliseconds(0), std::chrono::seconds(4));
   }};
   std::optional<ChildProcess> bench_;
 };
@@ -84,7 +90,8 @@ TEST_F(EndedSweep, ThePageHasThePointsThatWereMeasured) {
     ASSERT_TRUE(bench_->Wait(Deadline::After(std::chrono::seconds(30))));
     EXPECT_LT(SecondsSince(signalled), 3) << "it waits for answers";
     EXPECT_EQ(bench_->exit_description(), "exited with status 130") << TextOfFile(log_);
-    EXPECT_THAT(TextOfFile(log_), HasSubstr("interrupted: the report has what was measured so far"));
+    EXPECT_THAT(TextOfFile(log_),
+                HasSubstr("interrupted: the report has what was measured so far"));
     const json report = RawDataOf(TextOfFile(page_));
     ASSERT_FALSE(report.is_discarded());
     ASSERT_EQ(report["points"].size(), 1u);

@@ -26,7 +26,8 @@ const std::string kPriceTable = SourcePath("/configs/devices-2026.yaml");
 
 // Line 3 begins with `rest`.
 Result<Sweep> ParseSweep(const std::string& rest) {
-  return Sweep::Parse(std::string("version: 1\nmodel: {path: ") + kSweepModel + "}\n" + rest, "/nowhere/s.yaml");
+  return Sweep::Parse(std::string("version: 1\nmodel: {path: ") + kSweepModel + "}\n" + rest,
+                      "/nowhere/s.yaml");
 }
 
 std::string SweepError(const std::string& rest) { return ParseSweep(rest).status().message(); }
@@ -37,7 +38,8 @@ TEST(Sweep, PointsAreEveryCombination) {
       "pipeline: none\n"
       "shapes:\n"
       "- {name: whole, one_process: {price_per_hour: 0.5}}\n"
-      "- {name: split, pipeline: [none, fixed], nodes: [{role: compute, price_per_hour: 1}, {role: memory, count: 2, memory: 1MiB, "
+      "- {name: split, pipeline: [none, fixed], nodes: [{role: compute, price_per_hour: 1}, {role: "
+      "memory, count: 2, memory: 1MiB, "
       "price_per_hour: 0.25}]}\n");
   ASSERT_TRUE(sweep.ok()) << sweep.status();
   const std::vector<SweepPoint> points = PointsOf(*sweep);
@@ -52,12 +54,13 @@ TEST(Sweep, PointsAreEveryCombination) {
 }
 
 TEST(Sweep, PricesComeFromTheCatalogWhereTheYamlHasNone) {
-  const Result<Sweep> sweep = ParseSweep(std::string("price_table: ") + kPriceTable +
-                                         "\nshapes:\n"
-                                         "- {name: a, nodes: [{role: compute, device: 'modelled:H100'}, {role: memory, device: "
-                                         "'modelled:H20', memory: 1GB, price_per_hour: 0.5}]}\n"
-                                         "- {name: b, one_process: {priced_as: RTX3090}}\n"
-                                         "- {name: c, one_process: {}}\n");
+  const Result<Sweep> sweep = ParseSweep(
+      std::string("price_table: ") + kPriceTable +
+      "\nshapes:\n"
+      "- {name: a, nodes: [{role: compute, device: 'modelled:H100'}, {role: memory, device: "
+      "'modelled:H20', memory: 1GB, price_per_hour: 0.5}]}\n"
+      "- {name: b, one_process: {priced_as: RTX3090}}\n"
+      "- {name: c, one_process: {}}\n");
   ASSERT_TRUE(sweep.ok()) << sweep.status();
   EXPECT_NEAR(sweep->shapes[0].prices->per_hour(), 2.69 + 0.5, 1e-9);
   EXPECT_NEAR(sweep->shapes[1].prices->per_hour(), 0.22, 1e-9);
@@ -68,35 +71,53 @@ TEST(Sweep, PricesComeFromTheCatalogWhereTheYamlHasNone) {
 TEST(Sweep, ErrorsNameFileLineAndKey) {
   const std::string shapes = "shapes: [{name: a, one_process: {}}]\n";
   EXPECT_THAT(SweepError(shapes + "lod: {}\n"), HasSubstr("/nowhere/s.yaml:4: unknown key 'lod'"));
-  EXPECT_THAT(SweepError("load:\n  batch: [1, 0]\n" + shapes), HasSubstr("s.yaml:4: 'batch' has '0'"));
-  EXPECT_THAT(SweepError("load:\n  prefill: some\n" + shapes), HasSubstr("s.yaml:4: 'prefill' is 'some'"));
-  EXPECT_THAT(SweepError("load: {prefill: left-out, waves: 2}\n" + shapes), HasSubstr("s.yaml:3: 'waves' is for loads"));
-  EXPECT_THAT(SweepError("shapes:\n- {name: a}\n"), HasSubstr("s.yaml:4: shape 'a' needs one of one_process, nodes, cluster and url"));
-  EXPECT_THAT(SweepError("shapes:\n- {name: a, one_process: {}, url: 'http://h'}\n"), HasSubstr("has several"));
-  EXPECT_THAT(SweepError("shapes:\n- {name: a, one_process: {}}\n- {name: a, one_process: {}}\n"), HasSubstr("s.yaml:5: there are two"));
-  EXPECT_THAT(SweepError("shapes:\n- name: a\n  nodes:\n  - {role: memory, memory: 1MiB}\n"), HasSubstr("s.yaml:5: no node has the role"));
-  EXPECT_THAT(SweepError("shapes:\n- name: a\n  nodes:\n  - {role: compute}\n"), HasSubstr("needs 'memory' for the KV cache"));
-  EXPECT_THAT(SweepError("shapes:\n- name: a\n  cluster: none.yaml\n"), HasSubstr("s.yaml:5: 'cluster': /nowhere/none.yaml: no such file"));
+  EXPECT_THAT(SweepError("load:\n  batch: [1, 0]\n" + shapes),
+              HasSubstr("s.yaml:4: 'batch' has '0'"));
+  EXPECT_THAT(SweepError("load:\n  prefill: some\n" + shapes),
+              HasSubstr("s.yaml:4: 'prefill' is 'some'"));
+  EXPECT_THAT(SweepError("load: {prefill: left-out, waves: 2}\n" + shapes),
+              HasSubstr("s.yaml:3: 'waves' is for loads"));
+  EXPECT_THAT(SweepError("shapes:\n- {name: a}\n"),
+              HasSubstr("s.yaml:4: shape 'a' needs one of one_process, nodes, cluster and url"));
+  EXPECT_THAT(SweepError("shapes:\n- {name: a, one_process: {}, url: 'http://h'}\n"),
+              HasSubstr("has several"));
+  EXPECT_THAT(SweepError("shapes:\n- {name: a, one_process: {}}\n- {name: a, one_process: {}}\n"),
+              HasSubstr("s.yaml:5: there are two"));
+  EXPECT_THAT(SweepError("shapes:\n- name: a\n  nodes:\n  - {role: memory, memory: 1MiB}\n"),
+              HasSubstr("s.yaml:5: no node has the role"));
+  EXPECT_THAT(SweepError("shapes:\n- name: a\n  nodes:\n  - {role: compute}\n"),
+              HasSubstr("needs 'memory' for the KV cache"));
+  EXPECT_THAT(SweepError("shapes:\n- name: a\n  cluster: none.yaml\n"),
+              HasSubstr("s.yaml:5: 'cluster': /nowhere/none.yaml: no such file"));
   EXPECT_THAT(SweepError("shapes:\n- {name: a, url: 'ftp://h'}\n"), HasSubstr("s.yaml:4: 'url': "));
-  EXPECT_THAT(SweepError(std::string("price_table: ") + kPriceTable + "\nshapes:\n- {name: a, one_process: {priced_as: H1000}}\n"),
+  EXPECT_THAT(SweepError(std::string("price_table: ") + kPriceTable +
+                         "\nshapes:\n- {name: a, one_process: {priced_as: H1000}}\n"),
               HasSubstr("s.yaml:5: 'priced_as': "));
-  EXPECT_THAT(Sweep::Parse("version: 1\nmodel:\n  path: gone\nshapes: []\n", "/nowhere/s.yaml").status().message(),
+  EXPECT_THAT(Sweep::Parse("version: 1\nmodel:\n  path: gone\nshapes: []\n", "/nowhere/s.yaml")
+                  .status()
+                  .message(),
               HasSubstr("s.yaml:3: 'path': "));
   EXPECT_EQ(Sweep::Load("/nowhere/s.yaml").status().code(), StatusCode::kNotFound);
 }
 
-// Ten steps of 4 ms: 1 ms of slices, 0.5 of messages, 0.1 of sampling, 1.2 of attention on the slower node, 0.8 on its way.
+// Ten steps of 4 ms: 1 ms of slices, 0.5 of messages, 0.1 of sampling, 1.2 of attention on the
+// slower node, 0.8 on its way.
 TEST(StepBreakdown, IsTheDifferenceOfTwoScrapes) {
   const std::string before =
-      "# HELP lamina:step_seconds x\nlamina:step_seconds_count{engine=\"0\"} 5\nlamina:step_seconds_sum{engine=\"0\"} 1\n"
+      "# HELP lamina:step_seconds x\nlamina:step_seconds_count{engine=\"0\"} "
+      "5\nlamina:step_seconds_sum{engine=\"0\"} 1\n"
       "lamina:slice_seconds_total{node=\"c0\",role=\"compute\"} 2\n";
   const std::string after =
       "lamina:step_seconds_count{engine=\"0\"} 15\nlamina:step_seconds_sum{engine=\"0\"} 1.04\n"
-      "lamina:slice_seconds_total{node=\"c0\",role=\"compute\"} 2.01\nlamina:post_seconds_total{node=\"c0\",role=\"compute\"} 0.003\n"
-      "lamina:take_seconds_total{node=\"c0\",role=\"compute\"} 0.002\nlamina:sample_seconds_total{node=\"c0\",role=\"compute\"} 1e-03\n"
-      "lamina:attention_seconds_total{node=\"m0\",role=\"memory\"} 0.003\nlamina:attention_seconds_total{node=\"m1\",role=\"memory\"} "
+      "lamina:slice_seconds_total{node=\"c0\",role=\"compute\"} "
+      "2.01\nlamina:post_seconds_total{node=\"c0\",role=\"compute\"} 0.003\n"
+      "lamina:take_seconds_total{node=\"c0\",role=\"compute\"} "
+      "0.002\nlamina:sample_seconds_total{node=\"c0\",role=\"compute\"} 1e-03\n"
+      "lamina:attention_seconds_total{node=\"m0\",role=\"memory\"} "
+      "0.003\nlamina:attention_seconds_total{node=\"m1\",role=\"memory\"} "
       "0.012\n"
-      "lamina:q_wire_seconds_total{node=\"m0\",role=\"memory\"} 9\nlamina:q_wire_seconds_total{node=\"m1\",role=\"memory\"} 0.005\n"
+      "lamina:q_wire_seconds_total{node=\"m0\",role=\"memory\"} "
+      "9\nlamina:q_wire_seconds_total{node=\"m1\",role=\"memory\"} 0.005\n"
       "lamina:output_wire_seconds_total{node=\"m1\",role=\"memory\"} 0.003\n";
   const std::optional<StepBreakdown> b = BreakdownBetween(before, after, {0.05, 1, 1});
   ASSERT_TRUE(b);
@@ -115,7 +136,8 @@ TEST(StepBreakdown, IsTheDifferenceOfTwoScrapes) {
 
 TEST(StepBreakdown, OneProcessAttendsInItsMessages) {
   const std::string after =
-      "lamina:step_seconds_count 1\nlamina:step_seconds_sum 0.004\nlamina:slice_seconds_total{node=\"local\"} 0.001\n"
+      "lamina:step_seconds_count 1\nlamina:step_seconds_sum "
+      "0.004\nlamina:slice_seconds_total{node=\"local\"} 0.001\n"
       "lamina:post_seconds_total{node=\"local\"} 0.002\n";
   const std::optional<StepBreakdown> b = BreakdownBetween("", after, {0.004, 1, 1});
   ASSERT_TRUE(b);
@@ -125,31 +147,40 @@ TEST(StepBreakdown, OneProcessAttendsInItsMessages) {
 }
 
 TEST(CachedShare, IsOfThePromptsBetweenTwoScrapes) {
-  const std::string before = "vllm:prefix_cache_queries_total{engine=\"0\"} 100\nvllm:prefix_cache_hits_total{engine=\"0\"} 90\n";
+  const std::string before =
+      "vllm:prefix_cache_queries_total{engine=\"0\"} "
+      "100\nvllm:prefix_cache_hits_total{engine=\"0\"} 90\n";
   const std::string after =
-      "# TYPE vllm:prefix_cache_hits_total counter\nvllm:prefix_cache_queries_total{engine=\"0\"} 200\n"
-      "vllm:prefix_cache_queries_total{engine=\"1\"} 300.0\nvllm:prefix_cache_hits_total{engine=\"0\"} 100\n"
+      "# TYPE vllm:prefix_cache_hits_total counter\nvllm:prefix_cache_queries_total{engine=\"0\"} "
+      "200\n"
+      "vllm:prefix_cache_queries_total{engine=\"1\"} "
+      "300.0\nvllm:prefix_cache_hits_total{engine=\"0\"} 100\n"
       "vllm:prefix_cache_hits_total{engine=\"1\"} 1.5e+02\n";
-  EXPECT_NEAR(*CachedShareBetween(before, after), (10 + 150) / 400.0, 1e-12) << "both engines count";
+  EXPECT_NEAR(*CachedShareBetween(before, after), (10 + 150) / 400.0, 1e-12)
+      << "both engines count";
   EXPECT_FALSE(CachedShareBetween(after, after)) << "no prompt";
   EXPECT_FALSE(CachedShareBetween("", "other 1\n"));
 }
 
-// A server that runs already keeps what it was asked: equal prompts would be answered from its prefix cache.
+// A server that runs already keeps what it was asked: equal prompts would be answered from its
+// prefix cache.
 TEST(PromptSeed, NoTwoPointsAskARunningServerAlike) {
   const Result<Sweep> sweep = ParseSweep(
       "load: {batch: [8, 16], context: [16, 32]}\nshapes:\n"
-      "- {name: there, url: 'http://h:1'}\n- {name: again, url: 'http://h:1'}\n- {name: own, one_process: {}}\n");
+      "- {name: there, url: 'http://h:1'}\n- {name: again, url: 'http://h:1'}\n- {name: own, "
+      "one_process: {}}\n");
   ASSERT_TRUE(sweep.ok()) << sweep.status();
   std::set<uint64_t> elsewhere, own;
   for (const SweepPoint& point : PointsOf(*sweep)) {
     for (const uint64_t started_us : {1'000'000u, 1'000'001u}) {
-      std::set<uint64_t>& seeds = sweep->shapes[point.shape].kind == ShapeKind::kEndpoint ? elsewhere : own;
+      std::set<uint64_t>& seeds =
+          sweep->shapes[point.shape].kind == ShapeKind::kEndpoint ? elsewhere : own;
       const uint64_t seed = PromptSeed(*sweep, point, started_us);
       for (uint64_t run = 0; run < 4; ++run) seeds.insert(seed + run);
     }
   }
-  EXPECT_EQ(elsewhere.size(), 2 * 4 * 2 * 4u) << "shapes, loads, starts, and a warm-up with three runs";
+  EXPECT_EQ(elsewhere.size(), 2 * 4 * 2 * 4u)
+      << "shapes, loads, starts, and a warm-up with three runs";
   EXPECT_EQ(own.size(), 4u) << "the same prompts each time";
 }
 
@@ -163,8 +194,10 @@ RequestRecord Answered(double ttft, std::vector<double> itl) {
 }
 
 TEST(DecodeTokensPerSecond, CountsFromTheLastFirstToken) {
-  // First tokens at 1 and 2; behind 2 come those at 3 and 4 of one, and at 3, 5 and 6 of the other, which ends it all.
-  EXPECT_NEAR(DecodeTokensPerSecond({Answered(1, {0.5, 1.5, 1}), Answered(2, {1, 2, 1})}), 5 / 4.0, 1e-9);
+  // First tokens at 1 and 2; behind 2 come those at 3 and 4 of one, and at 3, 5 and 6 of the other,
+  // which ends it all.
+  EXPECT_NEAR(DecodeTokensPerSecond({Answered(1, {0.5, 1.5, 1}), Answered(2, {1, 2, 1})}), 5 / 4.0,
+              1e-9);
   EXPECT_EQ(DecodeTokensPerSecond({}), 0);
 }
 
@@ -198,7 +231,8 @@ DollarReport HandMade() {
   two.prices.reset();
   two.no_price = "no price_per_hour is known of m0";
   report.sweep.shapes = {one, two};
-  report.points = {Measured(0, 1, {30, 10, 20}), Measured(0, 4, {50, 60, 40}), Measured(1, 1, {5, 6, 7})};
+  report.points = {Measured(0, 1, {30, 10, 20}), Measured(0, 4, {50, 60, 40}),
+                   Measured(1, 1, {5, 6, 7})};
   report.points.push_back(Measured(1, 4, {}));
   report.points.back().error = std::string("broke: ") + kHostile;
   report.command = kHostile;
@@ -218,7 +252,8 @@ TEST(DollarReport, TheMedianRunCounts) {
   EXPECT_EQ(j["points"][0]["tokens_per_s"], 20);
   EXPECT_EQ(j["points"][0]["lowest_tokens_per_s"], 10);
   EXPECT_EQ(j["points"][0]["highest_tokens_per_s"], 30);
-  EXPECT_EQ(j["points"][0]["tokens_per_dollar"], 20 * 1000.0) << "3.6 dollars an hour are a thousandth of one per second";
+  EXPECT_EQ(j["points"][0]["tokens_per_dollar"], 20 * 1000.0)
+      << "3.6 dollars an hour are a thousandth of one per second";
   EXPECT_EQ(j["points"][0]["runs"].size(), 3u);
   EXPECT_TRUE(j["points"][2]["tokens_per_dollar"].is_null());
   EXPECT_EQ(j["points"][3]["error"], std::string("broke: ") + kHostile);
@@ -234,8 +269,11 @@ TEST(DollarReport, SaysWhatAPrefixCacheSpared) {
   const json j = json::parse(ToJson(report).dump());
   EXPECT_EQ(j["points"][0]["runs"][1]["cached_share"], 0.37);
   EXPECT_TRUE(j["points"][0]["runs"][0]["cached_share"].is_null());
-  EXPECT_THAT(NotesOf(report), Contains(AllOf(HasSubstr(kHostile), HasSubstr("prefix cache held 37 % of the prompts' tokens"))));
-  EXPECT_THAT(NotesOf(report), Not(Contains(AllOf(HasSubstr("two"), HasSubstr("prefix cache"))))) << "a token that all prompts begin with";
+  EXPECT_THAT(NotesOf(report),
+              Contains(AllOf(HasSubstr(kHostile),
+                             HasSubstr("prefix cache held 37 % of the prompts' tokens"))));
+  EXPECT_THAT(NotesOf(report), Not(Contains(AllOf(HasSubstr("two"), HasSubstr("prefix cache")))))
+      << "a token that all prompts begin with";
 }
 
 TEST(DollarReport, HostileNamesStayText) {
@@ -263,7 +301,8 @@ TEST(DollarReport, EveryMeasuredPointHasItsMarks) {
   EXPECT_EQ(Count(BreakdownBarsOf(report, groups[0]), "class=\"part\""), 3 * 7u);
 }
 
-// Three runs of one point that spread over more than a factor of two say nothing about another at 2.5 times less.
+// Three runs of one point that spread over more than a factor of two say nothing about another
+// at 2.5 times less.
 TEST(DollarReport, ADifferenceWithinTheSpreadIsNone) {
   DollarReport report = HandMade();
   report.sweep.shapes[0].name = "one";
@@ -271,12 +310,16 @@ TEST(DollarReport, ADifferenceWithinTheSpreadIsNone) {
   report.points = {Measured(0, 16, {4600, 4500, 2064}), Measured(1, 16, {2300, 1800, 1700})};
   const ReportGroup group = GroupsOf(report).front();
   EXPECT_EQ(Count(ToHtml(report), "no difference</td>"), 2u) << "per second and per dollar";
-  EXPECT_THAT(VerdictOf(report, group), AllOf(HasSubstr("no difference can be told between one (4.5 at batch 16, in runs of 2.06 to 4.6)"),
-                                              HasSubstr(" and two (3.6 at batch 16, in runs of 3.4 to 4.6), as their runs overlap.")));
+  EXPECT_THAT(
+      VerdictOf(report, group),
+      AllOf(
+          HasSubstr(
+              "no difference can be told between one (4.5 at batch 16, in runs of 2.06 to 4.6)"),
+          HasSubstr(" and two (3.6 at batch 16, in runs of 3.4 to 4.6), as their runs overlap.")));
   report.points[1] = Measured(1, 16, {800, 900, 850});
   EXPECT_EQ(Count(ToHtml(report), "no difference</td>"), 0u);
-  EXPECT_THAT(VerdictOf(report, group),
-              HasSubstr("one (4.5 at batch 16, in runs of 2.06 to 4.6) gives the most, 2.65 times the next, two ("));
+  EXPECT_THAT(VerdictOf(report, group), HasSubstr("one (4.5 at batch 16, in runs of 2.06 to 4.6) "
+                                                  "gives the most, 2.65 times the next, two ("));
   report.points[1] = Measured(1, 16, {850});
   EXPECT_THAT(VerdictOf(report, group), HasSubstr("two (1.7 at batch 16, one run)"));
   report.points.pop_back();
@@ -303,7 +346,8 @@ TEST(DollarReport, RatesHaveErrorBars) {
 }
 
 TEST(DollarReport, NamesNoFolderOfTheMachine) {
-  EXPECT_EQ(WithoutFolders("/opt/my lamina --model=/srv/models/m/ 'a b' relative/x http://h:1/v1/y /metrics"),
+  EXPECT_EQ(WithoutFolders(
+                "/opt/my lamina --model=/srv/models/m/ 'a b' relative/x http://h:1/v1/y /metrics"),
             "my lamina --model=m/ 'a b' relative/x http://h:1/v1/y /metrics");
   EXPECT_EQ(WithoutFolders("/a/b.yaml:3: no such file: /c/d"), "b.yaml:3: no such file: d");
   EXPECT_EQ(WithoutFolders("/"), "/");
@@ -328,18 +372,25 @@ TEST(DollarReport, ShapesOfOneLabelShareASection) {
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(groups[0].title, "the-model, context 128");
   EXPECT_EQ(groups[0].series.size(), 2u);
-  EXPECT_THAT(NotesOf(report), Contains(HasSubstr("two: the server calls its model 'org/the-model', which is taken for the-model.")));
+  EXPECT_THAT(
+      NotesOf(report),
+      Contains(HasSubstr(
+          "two: the server calls its model 'org/the-model', which is taken for the-model.")));
 }
 
 TEST(Sweep, AServerIsTakenToServeTheModelOfTheYaml) {
   const std::string shapes =
-      "shapes:\n- {name: own, one_process: {}}\n- {name: a, url: 'http://h'}\n- {name: b, url: 'http://h', label: x}\n";
+      "shapes:\n- {name: own, one_process: {}}\n- {name: a, url: 'http://h'}\n- {name: b, url: "
+      "'http://h', label: x}\n";
   const Result<Sweep> sweep = ParseSweep(shapes);
   ASSERT_TRUE(sweep.ok()) << sweep.status();
   EXPECT_EQ(sweep->shapes[0].label, "tiny-stories");
   EXPECT_EQ(sweep->shapes[1].label, "tiny-stories");
   EXPECT_EQ(sweep->shapes[2].label, "x");
-  EXPECT_EQ(Sweep::Parse("version: 1\nshapes:\n- {name: a, url: 'http://h'}\n", "/nowhere/s.yaml")->shapes[0].label, "");
+  EXPECT_EQ(Sweep::Parse("version: 1\nshapes:\n- {name: a, url: 'http://h'}\n", "/nowhere/s.yaml")
+                ->shapes[0]
+                .label,
+            "");
 }
 
 TEST(DollarReport, SaysWhereTokensAreEvents) {

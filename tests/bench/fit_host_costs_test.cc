@@ -1,4 +1,5 @@
-// scripts/fit_host_costs.py finds the costs that made-up measurements were made of, and says what it needs.
+// scripts/fit_host_costs.py finds the costs that made-up measurements were made of, and says what
+// it needs.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -14,7 +15,9 @@ namespace lamina {
 namespace {
 
 int RunScript(const std::string& arguments) {
-  return std::system(("python3 " + SourcePath("/scripts/fit_host_costs.py") + " " + arguments + " > /dev/null 2>&1").c_str());
+  return std::system(("python3 " + SourcePath("/scripts/fit_host_costs.py") + " " + arguments +
+                      " > /dev/null 2>&1")
+                         .c_str());
 }
 
 TEST(FitHostCostsTest, FindsWhatMadeUpMeasurementsWereMadeOf) {
@@ -25,10 +28,12 @@ TEST(FitHostCostsTest, FindsWhatMadeUpMeasurementsWereMadeOf) {
 TEST(FitHostCostsTest, RefusesMeasurementsThatTellTooLittle) {
   if (std::system("python3 -c '' > /dev/null 2>&1") != 0) GTEST_SKIP() << "there is no python3";
   const TemporaryFolder folder;
-  const std::string one = R"({"case":{"batch":16,"num_batches":1,"num_memory_nodes":1,"overlap":"off"},"details":{"step_ms":27,)"
-                          R"("ideal_linear_ms":21,"ideal_attention_ms":1,"manager_ms":0.5}})";
-  const std::string three = R"({"case":{"batch":48,"num_batches":3,"num_memory_nodes":1,"overlap":"off"},"details":{"step_ms":66,)"
-                            R"("ideal_linear_ms":21,"ideal_attention_ms":1,"manager_ms":0.7}})";
+  const std::string one =
+      R"({"case":{"batch":16,"num_batches":1,"num_memory_nodes":1,"overlap":"off"},"details":{"step_ms":27,)"
+      R"("ideal_linear_ms":21,"ideal_attention_ms":1,"manager_ms":0.5}})";
+  const std::string three =
+      R"({"case":{"batch":48,"num_batches":3,"num_memory_nodes":1,"overlap":"off"},"details":{"step_ms":66,)"
+      R"("ideal_linear_ms":21,"ideal_attention_ms":1,"manager_ms":0.7}})";
   WriteFile(folder / "one.jsonl", one + "\n");
   WriteFile(folder / "both.jsonl", one + "\n" + three + "\n");
   EXPECT_NE(RunScript(folder / "one.jsonl" + std::string(" --layers 40")), 0);
@@ -47,21 +52,23 @@ CommandOutput RunScriptForOutput(const std::vector<std::string>& arguments) {
 TEST(FitHostCostsTest, MistakesAreSentences) {
   if (std::system("python3 -c '' > /dev/null 2>&1") != 0) GTEST_SKIP() << "there is no python3";
   const TemporaryFolder folder;
-  const std::string good = R"({"case":{"batch":16,"num_batches":1,"num_memory_nodes":1},"details":{"step_ms":27,"ideal_linear_ms":21,)"
-                           R"("ideal_attention_ms":1,"manager_ms":0.5}})";
+  const std::string good =
+      R"({"case":{"batch":16,"num_batches":1,"num_memory_nodes":1},"details":{"step_ms":27,"ideal_linear_ms":21,)"
+      R"("ideal_attention_ms":1,"manager_ms":0.5}})";
   struct Case {
     std::string bytes, expected;
   };
-  const Case cases[] = {{"once upon a time", "measured:1: this is not JSON"},
-                        {good + "\n[1]\n", "measured:2: this is no JSON object"},
-                        {R"({"name":"transport"})", "measured:1: there is no object 'case'"},
-                        {R"({"case":{"batch":1,"num_batches":1,"num_memory_nodes":1},"details":{"step_ms":"27"}})",
-                         "measured:1: 'step_ms' of 'details' must be a number"},
-                        {R"({"case":{"batch":1,"num_batches":0,"num_memory_nodes":1},"details":{"step_ms":1,"ideal_linear_ms":1,)"
-                         R"("ideal_attention_ms":1,"manager_ms":1}})",
-                         "num_batches"},
-                        {"\xff\xfe\n", "measured: cannot be read"},
-                        {"", "there must be cases with one batch in flight"}};
+  const Case cases[] = {
+      {"once upon a time", "measured:1: this is not JSON"},
+      {good + "\n[1]\n", "measured:2: this is no JSON object"},
+      {R"({"name":"transport"})", "measured:1: there is no object 'case'"},
+      {R"({"case":{"batch":1,"num_batches":1,"num_memory_nodes":1},"details":{"step_ms":"27"}})",
+       "measured:1: 'step_ms' of 'details' must be a number"},
+      {R"({"case":{"batch":1,"num_batches":0,"num_memory_nodes":1},"details":{"step_ms":1,"ideal_linear_ms":1,)"
+       R"("ideal_attention_ms":1,"manager_ms":1}})",
+       "num_batches"},
+      {"\xff\xfe\n", "measured: cannot be read"},
+      {"", "there must be cases with one batch in flight"}};
   for (const Case& c : cases) {
     WriteFile(folder / "measured", c.bytes);
     const CommandOutput out = RunScriptForOutput({folder / "measured", "--layers", "40"});

@@ -1,4 +1,5 @@
-// `lamina bench kernels --device cuda:0`, which runs where there is a device or its emulation, and says what is missing elsewhere.
+// `lamina bench kernels --device cuda:0`, which runs where there is a device or its emulation, and
+// says what is missing elsewhere.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,22 +7,24 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "manager/process.h"
 #include "kernels/cuda/device.h"
+#include "manager/process.h"
 #include "tests/support/paths.h"
 
 namespace lamina {
 namespace {
 
 CommandOutput BenchCudaKernels(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {BinPath("/lamina"), "bench", "kernels", "--quick", "--json"});
+  arguments.insert(arguments.begin(),
+                   {BinPath("/lamina"), "bench", "kernels", "--quick", "--json"});
   Result<CommandOutput> output = RunCommand(arguments, Deadline::After(std::chrono::minutes(2)));
   EXPECT_TRUE(output.ok()) << output.status();
   return output.ok() ? *output : CommandOutput{};
 }
 
 TEST(CudaKernelsBench, PrintsOneLinePerCaseOrWhyItCannot) {
-  setenv("LAMINA_EMULATED_STREAMS", "threads", /*overwrite=*/1);  // emulated devices then can poll for messages
+  // Emulated devices then can poll for messages.
+  setenv("LAMINA_EMULATED_STREAMS", "threads", /*overwrite=*/1);
   const CommandOutput output = BenchCudaKernels({"--device", "cuda:0", "--kv", "bf16"});
   unsetenv("LAMINA_EMULATED_STREAMS");
   const Result<int> count = cuda::DeviceCount();
@@ -36,21 +39,24 @@ TEST(CudaKernelsBench, PrintsOneLinePerCaseOrWhyItCannot) {
   for (std::string text; std::getline(in, text);) {
     const auto line = nlohmann::json::parse(text);
     const auto& sizes = line["case"];
-    cases.push_back(line["name"].get<std::string>() + (sizes.contains("rows") ? " " + sizes["rows"].dump() : "") +
+    cases.push_back(line["name"].get<std::string>() +
+                    (sizes.contains("rows") ? " " + sizes["rows"].dump() : "") +
                     (sizes.contains("x") ? " " + sizes["x"].get<std::string>() : ""));
     EXPECT_GT(line["value"].get<double>(), 0) << text;
     EXPECT_GT(line["reference_value"].get<double>(), 0) << text;
     EXPECT_FALSE(sizes["device"].get<std::string>().empty());
   }
-  EXPECT_THAT(cases, testing::ElementsAre("attention", "linear 1 split", "linear 1 rounded", "linear 16 split", "linear 16 rounded",
-                                          "slice 1", "slice 16", "attention_round_trip 1"));
+  EXPECT_THAT(cases, testing::ElementsAre("attention", "linear 1 split", "linear 1 rounded",
+                                          "linear 16 split", "linear 16 rounded", "slice 1",
+                                          "slice 16", "attention_round_trip 1"));
 }
 
 TEST(CudaKernelsBench, SlicesAndRoundTripsAreForGpus) {
   for (const std::string kernel : {"slice", "round-trip"}) {
     const CommandOutput output = BenchCudaKernels({"--only", kernel});
     EXPECT_EQ(output.exit_status, 1);
-    EXPECT_EQ(output.err, "lamina bench kernels: --only " + kernel + ": it is measured on a GPU, with --device cuda:N\n");
+    EXPECT_EQ(output.err, "lamina bench kernels: --only " + kernel +
+                              ": it is measured on a GPU, with --device cuda:N\n");
   }
 }
 
@@ -58,7 +64,8 @@ TEST(CudaKernelsBench, RefusesWhatIsNoDevice) {
   for (const std::string name : {"gpu", "cuda:0x", "modelled:H100"}) {
     const CommandOutput output = BenchCudaKernels({"--device", name});
     EXPECT_EQ(output.exit_status, 1);
-    EXPECT_THAT(output.err, testing::HasSubstr("--device: \"" + name + "\" is neither cpu nor cuda:N"));
+    EXPECT_THAT(output.err,
+                testing::HasSubstr("--device: \"" + name + "\" is neither cpu nor cuda:N"));
   }
 }
 

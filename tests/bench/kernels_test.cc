@@ -8,8 +8,8 @@
 
 #include "base/worker_team.h"
 #include "bench/kernels/kernel_attention.h"
-#include "manager/process.h"
 #include "kernels/cpu_features.h"
+#include "manager/process.h"
 #include "tests/support/paths.h"
 
 namespace lamina {
@@ -26,15 +26,17 @@ CommandOutput BenchKernels(std::vector<std::string> arguments) {
 
 TEST(KernelsBench, PrintsOneLinePerCaseWithTheLimitOfTheSameRun) {
   if (!CpuSupports(CpuIsa::kAvx2)) GTEST_SKIP() << "this CPU lacks AVX2";
-  const CommandOutput output = BenchKernels({"--quick", "--json", "--threads", "1", "--kv", "bf16"});
+  const CommandOutput output =
+      BenchKernels({"--quick", "--json", "--threads", "1", "--kv", "bf16"});
   ASSERT_EQ(output.exit_status, 0) << output.err;
   std::multiset<std::string> cases;
   std::istringstream in(output.out);
   for (std::string text; std::getline(in, text);) {
     const auto line = nlohmann::json::parse(text);
     const auto& sizes = line["case"];
-    cases.insert(line["name"].get<std::string>() + " " +
-                 (sizes.contains("slots") ? sizes["slots"].get<std::string>() : sizes["rows"].dump()));
+    cases.insert(
+        line["name"].get<std::string>() + " " +
+        (sizes.contains("slots") ? sizes["slots"].get<std::string>() : sizes["rows"].dump()));
     EXPECT_EQ(sizes["threads"], 1) << text;
     EXPECT_GT(line["value"].get<double>(), 0) << text;
     EXPECT_EQ(line["unit"], line["name"] == "attention" ? "GB/s" : "GFLOP/s");
@@ -46,17 +48,20 @@ TEST(KernelsBench, PrintsOneLinePerCaseWithTheLimitOfTheSameRun) {
       EXPECT_GT(line["ratio"].get<double>(), 0) << text;
     }
   }
-  EXPECT_THAT(cases, testing::ElementsAre("attention churn", "attention random", "attention runs", "linear 1", "linear 16",
-                                          "linear_against_peer 1", "linear_against_peer 16"));
+  EXPECT_THAT(cases, testing::ElementsAre("attention churn", "attention random", "attention runs",
+                                          "linear 1", "linear 16", "linear_against_peer 1",
+                                          "linear_against_peer 16"));
 }
 
 TEST(KernelsBench, MeasuresEachKvDtype) {
   if (!CpuSupports(CpuIsa::kAvx2)) GTEST_SKIP() << "this CPU lacks AVX2";
-  const CommandOutput output = BenchKernels({"--quick", "--json", "--threads", "1", "--only", "attention", "--slots", "runs"});
+  const CommandOutput output = BenchKernels(
+      {"--quick", "--json", "--threads", "1", "--only", "attention", "--slots", "runs"});
   ASSERT_EQ(output.exit_status, 0) << output.err;
   std::vector<std::string> measured;
   std::istringstream in(output.out);
-  for (std::string text; std::getline(in, text);) measured.push_back(nlohmann::json::parse(text)["case"]["kv"]);
+  for (std::string text; std::getline(in, text);)
+    measured.push_back(nlohmann::json::parse(text)["case"]["kv"]);
   EXPECT_THAT(measured, testing::ElementsAre("bfloat16", "float16", "fp8"));
 }
 
@@ -76,32 +81,38 @@ TEST(KernelsBench, RefusesWhatItDoesNotKnow) {
 }
 
 TEST(KernelsBench, RefusesMoreThreadsThanCores) {
-  const CommandOutput output = BenchKernels({"--quick", "--threads", std::to_string(NumAllowedCores() + 1)});
+  const CommandOutput output =
+      BenchKernels({"--quick", "--threads", std::to_string(NumAllowedCores() + 1)});
   EXPECT_EQ(output.exit_status, 1);
-  EXPECT_THAT(output.err, HasSubstr("they are pinned to a core each, and this process may use " + std::to_string(NumAllowedCores())));
+  EXPECT_THAT(output.err, HasSubstr("they are pinned to a core each, and this process may use " +
+                                    std::to_string(NumAllowedCores())));
   EXPECT_EQ(output.out, "");
 }
 
 TEST(AttentionBench, MeasuresTheWholeContextHoweverLargeTheSlab) {
   if (!CpuSupports(CpuIsa::kAvx2)) GTEST_SKIP() << "this CPU lacks AVX2";
   constexpr int64_t kContext = 3000, kSlabBytes = 64 << 10;  // KV of 32 tokens
-  const Result<std::unique_ptr<AttentionBench>> bench = AttentionBench::Create(DType::kBF16, 64, kSlabBytes, kContext);
+  const Result<std::unique_ptr<AttentionBench>> bench =
+      AttentionBench::Create(DType::kBF16, 64, kSlabBytes, kContext);
   ASSERT_TRUE(bench.ok()) << bench.status();
   WorkerTeam team(1);
   for (const SlotOrder order : {SlotOrder::kRuns, SlotOrder::kRandom}) {
-    const Result<Measurement> m = (*bench)->Measure({DType::kBF16, 64, 1, kContext, order}, 1, team);
+    const Result<Measurement> m =
+        (*bench)->Measure({DType::kBF16, 64, 1, kContext, order}, 1, team);
     ASSERT_TRUE(m.ok()) << m.status();
     EXPECT_EQ(m->sizes["context"], kContext);
     EXPECT_EQ(m->sizes["sequences"], 2);
     EXPECT_EQ(m->sizes["mean_tokens"], kContext);
   }
-  EXPECT_EQ(AttentionBench::Create(DType::kBF16, 64, kSlabBytes, int64_t{1} << 31).status().code(), StatusCode::kOutOfSpace);
+  EXPECT_EQ(AttentionBench::Create(DType::kBF16, 64, kSlabBytes, int64_t{1} << 31).status().code(),
+            StatusCode::kOutOfSpace);
 }
 
 TEST(KernelsBench, HasNoLimitForScalarKernels) {
   const std::string program = BinPath("/lamina");
-  const Result<CommandOutput> output = RunCommand({"/usr/bin/env", "LAMINA_CPU_ISA=scalar", program, "bench", "kernels", "--quick"},
-                                                  Deadline::After(std::chrono::minutes(2)));
+  const Result<CommandOutput> output =
+      RunCommand({"/usr/bin/env", "LAMINA_CPU_ISA=scalar", program, "bench", "kernels", "--quick"},
+                 Deadline::After(std::chrono::minutes(2)));
   ASSERT_TRUE(output.ok()) << output.status();
   EXPECT_EQ(output->exit_status, 1);
   EXPECT_THAT(output->err, HasSubstr("LAMINA_CPU_ISA"));

@@ -15,11 +15,13 @@ using ::testing::HasSubstr;
 
 std::vector<LoadRequest> Requests(int count, double gap_seconds = 0) {
   std::vector<LoadRequest> requests;
-  for (int i = 0; i < count; ++i) requests.push_back({gap_seconds * i, "{\"request\":" + std::to_string(i) + "}", 5, 4});
+  for (int i = 0; i < count; ++i)
+    requests.push_back({gap_seconds * i, "{\"request\":" + std::to_string(i) + "}", 5, 4});
   return requests;
 }
 
-LoadResult RunAll(const HttpUrl& url, const std::vector<LoadRequest>& requests, const LoadOptions& options = {}) {
+LoadResult RunAll(const HttpUrl& url, const std::vector<LoadRequest>& requests,
+                  const LoadOptions& options = {}) {
   Result<LoadResult> result = RunLoad(url, requests, options);
   EXPECT_TRUE(result.ok()) << result.status();
   return result.ok() ? *result : LoadResult();
@@ -30,9 +32,11 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// A busy machine makes single requests late, never early, so that the best of some is held to the truth.
+// A busy machine makes single requests late, never early, so that the best of some is held to the
+// truth.
 TEST(LoadRun, MeasuresTheTimesOfTheServer) {
-  const TimedServer server([](const std::string&) { return Tokens(11, milliseconds(60), milliseconds(8)); });
+  const TimedServer server(
+      [](const std::string&) { return Tokens(11, milliseconds(60), milliseconds(8)); });
   const LoadResult result = RunAll(server.url(), Requests(8, 0.05));
   std::vector<double> ttft, tpot, e2el;
   for (const RequestRecord& record : result.records) {
@@ -55,7 +59,8 @@ TEST(LoadRun, MeasuresTheTimesOfTheServer) {
 }
 
 TEST(LoadRun, SendsAtTheTimesOfTheWorkload) {
-  const TimedServer server([](const std::string&) { return Tokens(1, milliseconds(0), milliseconds(0)); });
+  const TimedServer server(
+      [](const std::string&) { return Tokens(1, milliseconds(0), milliseconds(0)); });
   const LoadResult result = RunAll(server.url(), Requests(20, 0.01));
   for (size_t i = 0; i < result.records.size(); ++i) {
     EXPECT_EQ(result.records[i].arrival, 0.01 * static_cast<double>(i));
@@ -63,12 +68,15 @@ TEST(LoadRun, SendsAtTheTimesOfTheWorkload) {
   }
   const std::vector<TimePoint> times = server.request_times();
   ASSERT_EQ(times.size(), 20u);
-  EXPECT_GE(std::chrono::duration<double>(times.back() - times.front()).count(), 0.1);  // 0.19 if the first was not late
-  EXPECT_LT(result.num_connections, 20);                                                // kept alive
+  // 0.19 if the first was not late.
+  EXPECT_GE(std::chrono::duration<double>(times.back() - times.front()).count(), 0.1);
+  // Kept alive.
+  EXPECT_LT(result.num_connections, 20);
 }
 
 TEST(LoadRun, KeepsToTheConcurrency) {
-  const TimedServer server([](const std::string&) { return Tokens(2, milliseconds(5), milliseconds(5)); });
+  const TimedServer server(
+      [](const std::string&) { return Tokens(2, milliseconds(5), milliseconds(5)); });
   LoadOptions options;
   options.max_concurrency = 3;
   size_t most_in_flight = 0, last_done = 0;
@@ -82,7 +90,9 @@ TEST(LoadRun, KeepsToTheConcurrency) {
   EXPECT_EQ(result.num_connections, 3);
   EXPECT_LE(most_in_flight, 3u);
   EXPECT_EQ(last_done, 60u);
-  EXPECT_EQ(std::count_if(result.records.begin(), result.records.end(), [](const RequestRecord& r) { return r.ok(); }), 60);
+  EXPECT_EQ(std::count_if(result.records.begin(), result.records.end(),
+                          [](const RequestRecord& r) { return r.ok(); }),
+            60);
 }
 
 TEST(LoadRun, AConnectionThatTheServerClosedWhileIdleIsReplaced) {
@@ -99,9 +109,11 @@ TEST(LoadRun, AConnectionThatTheServerClosedWhileIdleIsReplaced) {
 TEST(LoadRun, ErrorsHaveTheirKinds) {
   std::string half = kStreamHead + Chunk(kTokenEvent);
   const std::vector<std::pair<std::string, TimedAnswer>> cases = {
-      {"HTTP 503", Plain("HTTP/1.1 503 X\r\nContent-Length: 37\r\n\r\n{\"error\":{\"message\":\"queue is full\"}}")},
+      {"HTTP 503", Plain("HTTP/1.1 503 X\r\nContent-Length: "
+                         "37\r\n\r\n{\"error\":{\"message\":\"queue is full\"}}")},
       {"error in the stream",
-       Plain(half + Chunk("data: {\"error\":{\"message\":\"node lost\"}}\n\n") + Chunk("data: [DONE]\n\n") + "0\r\n\r\n")},
+       Plain(half + Chunk("data: {\"error\":{\"message\":\"node lost\"}}\n\n") +
+             Chunk("data: [DONE]\n\n") + "0\r\n\r\n")},
       {"incomplete stream", Plain(half + "0\r\n\r\n")},
       {"connection lost", {{{milliseconds(0), half}}, true}},
       {"timed out", {{{milliseconds(0), half}, {milliseconds(600), ""}}, true}},
@@ -116,7 +128,8 @@ TEST(LoadRun, ErrorsHaveTheirKinds) {
   options.timeout = milliseconds(300);
   options.max_concurrency = 1;
   const LoadResult result = RunAll(server.url(), Requests(static_cast<int>(cases.size())), options);
-  for (size_t i = 0; i < cases.size(); ++i) EXPECT_EQ(result.records[i].error_kind, cases[i].first) << result.records[i].error;
+  for (size_t i = 0; i < cases.size(); ++i)
+    EXPECT_EQ(result.records[i].error_kind, cases[i].first) << result.records[i].error;
   EXPECT_EQ(result.records[0].error, "queue is full");
   EXPECT_EQ(result.records[1].error, "node lost");
   EXPECT_EQ(result.records[3].e2el, 0);
@@ -131,31 +144,41 @@ TEST(LoadRun, NobodyListens) {
   const LoadResult result = RunAll(*HttpUrl::Parse(url), Requests(2));
   EXPECT_EQ(result.records[1].error_kind, "cannot connect");
   EXPECT_THAT(result.records[1].error, HasSubstr(url.substr(strlen("http://"))));
-  const Result<LoadResult> unknown = RunLoad(*HttpUrl::Parse("http://no-such-host.invalid"), Requests(1), {});
+  const Result<LoadResult> unknown =
+      RunLoad(*HttpUrl::Parse("http://no-such-host.invalid"), Requests(1), {});
   EXPECT_EQ(unknown.status().code(), StatusCode::kPeerLost);
 }
 
 // What it takes from a core is time of the processor, which a busy machine does not change.
 TEST(LoadRun, TwoHundredRequestsASecondAreLittleWork) {
-  const TimedServer server([](const std::string&) { return Tokens(1, milliseconds(0), milliseconds(0)); });
+  const TimedServer server(
+      [](const std::string&) { return Tokens(1, milliseconds(0), milliseconds(0)); });
   const LoadResult result = RunAll(server.url(), Requests(400, 0.005));
-  EXPECT_EQ(std::count_if(result.records.begin(), result.records.end(), [](const RequestRecord& r) { return r.ok(); }), 400);
+  EXPECT_EQ(std::count_if(result.records.begin(), result.records.end(),
+                          [](const RequestRecord& r) { return r.ok(); }),
+            400);
   EXPECT_LT(result.cpu_share, 0.3);
   EXPECT_GT(result.cpu_share, 0);
   EXPECT_LT(result.duration_seconds, 2 * 400 * 0.005);
 }
 
-TEST(LoadRun, NothingToSend) { EXPECT_EQ(RunAll(*HttpUrl::Parse("http://127.0.0.1:1"), {}).records.size(), 0u); }
+TEST(LoadRun, NothingToSend) {
+  EXPECT_EQ(RunAll(*HttpUrl::Parse("http://127.0.0.1:1"), {}).records.size(), 0u);
+}
 
 TEST(AnswerMeter, ARoleIsNoToken) {
   const TimePoint start;
   AnswerMeter meter(start);
-  meter.Take(R"({"choices":[{"delta":{"role":"assistant","content":""},"finish_reason":null}]})", start + milliseconds(1));
+  meter.Take(R"({"choices":[{"delta":{"role":"assistant","content":""},"finish_reason":null}]})",
+             start + milliseconds(1));
   EXPECT_FALSE(meter.has_tokens());
-  meter.Take(R"({"choices":[{"delta":{"role":"assistant","content":"Hi"},"finish_reason":null}]})", start + milliseconds(20));
-  meter.Take(R"({"choices":[{"delta":{"content":""},"finish_reason":null}],"usage":null})", start + milliseconds(25));
+  meter.Take(R"({"choices":[{"delta":{"role":"assistant","content":"Hi"},"finish_reason":null}]})",
+             start + milliseconds(20));
+  meter.Take(R"({"choices":[{"delta":{"content":""},"finish_reason":null}],"usage":null})",
+             start + milliseconds(25));
   meter.Take(R"({"choices":[{"delta":{},"finish_reason":"stop"}]})", start + milliseconds(45));
-  meter.Take(R"({"choices":[],"usage":{"prompt_tokens":12,"completion_tokens":9}})", start + milliseconds(70));
+  meter.Take(R"({"choices":[],"usage":{"prompt_tokens":12,"completion_tokens":9}})",
+             start + milliseconds(70));
   EXPECT_FALSE(meter.done());
   meter.Take("[DONE]", start + milliseconds(71));
   EXPECT_TRUE(meter.done());
@@ -166,20 +189,26 @@ TEST(AnswerMeter, ARoleIsNoToken) {
   EXPECT_EQ(meter.output_tokens(), 9);
 }
 
-// An OpenAI endpoint without usage: an empty chunk at once, five tokens, and an empty one that says why the answer is over.
+// An OpenAI endpoint without usage: an empty chunk at once, five tokens, and an empty one that says
+// why the answer is over.
 TEST(AnswerMeter, EmptyEventsAtBothEndsAreNoTokens) {
   const TimePoint start;
   for (const bool has_usage : {false, true}) {
     AnswerMeter meter(start);
     meter.Take(R"({"choices":[{"text":"","finish_reason":null}]})", start + milliseconds(29));
     EXPECT_TRUE(meter.has_tokens());
-    for (int i = 0; i < 5; ++i) meter.Take(R"({"choices":[{"text":"a","finish_reason":null}]})", start + milliseconds(102 + 10 * i));
+    for (int i = 0; i < 5; ++i)
+      meter.Take(R"({"choices":[{"text":"a","finish_reason":null}]})",
+                 start + milliseconds(102 + 10 * i));
     meter.Take(R"({"choices":[{"text":"","finish_reason":"stop"}]})", start + milliseconds(152));
-    if (has_usage) meter.Take(R"({"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":6}})", start + milliseconds(152));
+    if (has_usage)
+      meter.Take(R"({"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":6}})",
+                 start + milliseconds(152));
     EXPECT_DOUBLE_EQ(meter.ttft_seconds(), 0.102);
     EXPECT_EQ(meter.counted_by_server(), has_usage);
     EXPECT_EQ(meter.output_tokens(), has_usage ? 6 : 5);
-    EXPECT_DOUBLE_EQ(meter.e2el_seconds(), has_usage ? 0.152 : 0.142) << "the server counts the token that ends the text";
+    EXPECT_DOUBLE_EQ(meter.e2el_seconds(), has_usage ? 0.152 : 0.142)
+        << "the server counts the token that ends the text";
     EXPECT_EQ(meter.itl_seconds().size(), has_usage ? 5u : 4u);
   }
 }
@@ -188,17 +217,21 @@ TEST(AnswerMeter, AnAnswerWithoutTextHasItsTimes) {
   const TimePoint start;
   AnswerMeter meter(start);
   meter.Take(R"({"choices":[{"text":"","finish_reason":"stop"}]})", start + milliseconds(7));
-  meter.Take(R"({"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1}})", start + milliseconds(8));
+  meter.Take(R"({"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1}})",
+             start + milliseconds(8));
   ASSERT_TRUE(meter.has_tokens());
   EXPECT_DOUBLE_EQ(meter.ttft_seconds(), 0.007);
   EXPECT_DOUBLE_EQ(meter.e2el_seconds(), 0.007);
 }
 
 TEST(AnswerMeter, ReasoningAndCallsOfToolsAreTokens) {
-  for (const char* delta : {R"({"role":"assistant","reasoning_content":"Hm"})", R"({"tool_calls":[{"index":0}]})", R"({"content":"a"})"}) {
+  for (const char* delta : {R"({"role":"assistant","reasoning_content":"Hm"})",
+                            R"({"tool_calls":[{"index":0}]})", R"({"content":"a"})"}) {
     AnswerMeter meter{TimePoint()};
-    meter.Take(R"({"choices":[{"delta":)" + std::string(delta) + R"(,"finish_reason":null}]})", TimePoint() + milliseconds(1));
-    meter.Take(R"({"choices":[{"delta":{},"finish_reason":"stop"}]})", TimePoint() + milliseconds(2));
+    meter.Take(R"({"choices":[{"delta":)" + std::string(delta) + R"(,"finish_reason":null}]})",
+               TimePoint() + milliseconds(1));
+    meter.Take(R"({"choices":[{"delta":{},"finish_reason":"stop"}]})",
+               TimePoint() + milliseconds(2));
     EXPECT_EQ(meter.output_tokens(), 1) << delta;
   }
 }
@@ -207,7 +240,8 @@ TEST(AnswerMeter, CountsThatNoAnswerHasAreIgnored) {
   for (const char* count : {"9200000000000000000", "18446744073709551615", "-1", "1.5", "\"2\""}) {
     AnswerMeter meter{TimePoint()};
     meter.Take(R"({"choices":[{"text":"a"}]})", TimePoint() + milliseconds(1));
-    meter.Take(R"({"choices":[],"usage":{"prompt_tokens":)" + std::string(count) + R"(,"completion_tokens":)" + count + "}}",
+    meter.Take(R"({"choices":[],"usage":{"prompt_tokens":)" + std::string(count) +
+                   R"(,"completion_tokens":)" + count + "}}",
                TimePoint() + milliseconds(2));
     EXPECT_EQ(meter.output_tokens(), 1) << count;
     EXPECT_EQ(meter.prompt_tokens(), 0) << count;
@@ -216,8 +250,8 @@ TEST(AnswerMeter, CountsThatNoAnswerHasAreIgnored) {
 
 TEST(AnswerMeter, WithoutUsageEventsAreCounted) {
   AnswerMeter meter{TimePoint()};
-  for (const char* event : {R"({"choices":[{"text":"a"}]})", R"({"choices":[{"text":""}]})", R"({"choices":[{"text":"b"}]})", "not json",
-                            "[]", R"({"choices":3})"})
+  for (const char* event : {R"({"choices":[{"text":"a"}]})", R"({"choices":[{"text":""}]})",
+                            R"({"choices":[{"text":"b"}]})", "not json", "[]", R"({"choices":3})"})
     meter.Take(event, TimePoint() + milliseconds(1));
   EXPECT_EQ(meter.output_tokens(), 2);
   EXPECT_EQ(meter.prompt_tokens(), 0);

@@ -28,7 +28,8 @@ TEST(PaperTables, Table1FollowsFromTheCatalog) {
   const Result<Section> section = TableOfPrices(Catalog());
   ASSERT_TRUE(section.ok()) << section.status();
   ASSERT_EQ(section->rows.size(), 11u);
-  for (size_t i = 0; i < 10; ++i) EXPECT_LT(Difference(section->rows[i]), 0.01) << section->rows[i].what;
+  for (size_t i = 0; i < 10; ++i)
+    EXPECT_LT(Difference(section->rows[i]), 0.01) << section->rows[i].what;
   EXPECT_NEAR(section->rows[10].ours.from, 17500. / 80 / (1600. / 24), 1e-9)
       << "the smallest advantage: an A100's and an RTX 3090's capacity";
 }

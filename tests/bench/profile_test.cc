@@ -1,4 +1,5 @@
-// A device measured on this machine: the files are read back, and every operator of a step counts once.
+// A device measured on this machine: the files are read back, and every operator of a step counts
+// once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,10 +7,10 @@
 #include <fstream>
 
 #include "base/clock.h"
-#include "cost/layer_profile.h"
-#include "cost/node_device.h"
 #include "bench/profile/attention_times.h"
 #include "bench/profile/layer_times.h"
+#include "cost/layer_profile.h"
+#include "cost/node_device.h"
 #include "kernels/cpu_features.h"
 #include "tests/support/golden_prompts.h"
 #include "tests/support/server_process.h"
@@ -33,16 +34,21 @@ TEST(LayerTimes, EveryOperatorOfALayerHasItsColumn) {
   WorkerTeam team(1);
   const std::unique_ptr<LoadedModel> model = DummyModel(TinyStoriesDir(), team);
   std::vector<int64_t> reported;
-  const std::vector<LayerTimes> times = MeasureLayers(*model, {1, 64}, team, [&](const LayerTimes& t) { reported.push_back(t.rows); });
+  const std::vector<LayerTimes> times = MeasureLayers(
+      *model, {1, 64}, team, [&](const LayerTimes& t) { reported.push_back(t.rows); });
   EXPECT_EQ(reported, (std::vector<int64_t>{1, 64}));
   for (const LayerTimes& t : times) {
-    for (const double seconds : {t.input_norm, t.qkv, t.rope, t.output, t.post_norm, t.up, t.activation, t.down, t.add, t.head})
+    for (const double seconds : {t.input_norm, t.qkv, t.rope, t.output, t.post_norm, t.up,
+                                 t.activation, t.down, t.add, t.head})
       EXPECT_GT(seconds, 0) << t.rows;
   }
   const ModelConfig& config = model->config;
-  const auto matrices = static_cast<double>(config.num_heads * config.head_dim + 2 * config.num_kv_heads * config.head_dim);
-  EXPECT_NEAR(times[1].qkv / times[1].output, matrices / (config.num_heads * config.head_dim), 1) << "in proportion to their weights";
-  EXPECT_NEAR(times[1].up / times[1].down, 2, 1) << "the gate counts with the first matrix of the MLP";
+  const auto matrices = static_cast<double>(config.num_heads * config.head_dim +
+                                            2 * config.num_kv_heads * config.head_dim);
+  EXPECT_NEAR(times[1].qkv / times[1].output, matrices / (config.num_heads * config.head_dim), 1)
+      << "in proportion to their weights";
+  EXPECT_NEAR(times[1].up / times[1].down, 2, 1)
+      << "the gate counts with the first matrix of the MLP";
 }
 
 // A step's clock around the slices against the sum of the operators' clocks.
@@ -54,7 +60,8 @@ TEST(LayerTimes, AddUpToAStep) {
   const std::vector<TokenId> tokens(kRows, 0);
   const std::vector<int32_t> positions(kRows, 0);
   double ratio = 0;
-  for (int attempt = 0; attempt < 5 && (ratio < 0.8 || ratio > 1.25); ++attempt) {  // others use the machine too
+  // Others use the machine too.
+  for (int attempt = 0; attempt < 5 && (ratio < 0.8 || ratio > 1.25); ++attempt) {
     const std::unique_ptr<SliceRunner> slices = *device.MakeSlices(*model, kRows);
     std::vector<double> steps;
     for (int i = 0; i < 5; ++i) {
@@ -98,8 +105,10 @@ TEST(AttentionTimes, HaveADecodeAndPrompts) {
   const Result<std::vector<AttentionTime>> times = MeasureAttention(heads, team, 4 << 20);
   ASSERT_TRUE(times.ok()) << times.status();
   ASSERT_EQ(times->size(), 3u);
-  EXPECT_DOUBLE_EQ(RowsPerToken(heads, times->at(0).load), 2) << "two heads look at each token of a kv head";
-  EXPECT_DOUBLE_EQ(RowsPerToken(heads, times->at(1).load), 33) << "of 32 rows the mean one looks at 16.5 tokens";
+  EXPECT_DOUBLE_EQ(RowsPerToken(heads, times->at(0).load), 2)
+      << "two heads look at each token of a kv head";
+  EXPECT_DOUBLE_EQ(RowsPerToken(heads, times->at(1).load), 33)
+      << "of 32 rows the mean one looks at 16.5 tokens";
   EXPECT_GT(RowsPerToken(heads, times->at(2).load), 400);
   for (const AttentionTime& time : *times) EXPECT_GT(time.seconds, 0);
   EXPECT_GT(times->at(2).seconds, times->at(1).seconds) << "500 rows against 32";
@@ -113,10 +122,12 @@ CommandOutput BenchProfile(std::vector<std::string> arguments) {
 TEST(ProfileCommand, WritesADeviceThatFitsTheModel) {
   if (!CpuSupports(CpuIsa::kAvx2)) GTEST_SKIP() << "this CPU lacks AVX2";
   const TemporaryFolder folder;
-  const CommandOutput output = BenchProfile({TinyStoriesDir(), "--rows", "4", "1", "4", "--out", folder / "", "--name", "here"});
+  const CommandOutput output = BenchProfile(
+      {TinyStoriesDir(), "--rows", "4", "1", "4", "--out", folder / "", "--name", "here"});
   ASSERT_EQ(output.exit_status, 0) << output.err;
   EXPECT_THAT(output.out, HasSubstr("here.yaml"));
-  Result<std::optional<DeviceSpec>> device = FindModelledDevice("modelled:here", folder / "here.yaml");
+  Result<std::optional<DeviceSpec>> device =
+      FindModelledDevice("modelled:here", folder / "here.yaml");
   ASSERT_TRUE(device.ok()) << device.status();
   DeviceSpec& spec = **device;
   EXPECT_EQ(spec.mfu.size(), 2u);

@@ -30,7 +30,8 @@ std::string Contents(const std::string& path) {
 }
 
 TimedAnswer WithStatus(const std::string& status, const std::string& body) {
-  return Plain("HTTP/1.1 " + status + "\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  return Plain("HTTP/1.1 " + status + "\r\nContent-Length: " + std::to_string(body.size()) +
+               "\r\n\r\n" + body);
 }
 
 // Names a model, and answers each request in the same way.
@@ -59,12 +60,16 @@ CommandOutput RunBench(const TimedServer& server, std::vector<std::string> argum
 
 TEST(ServeCommand, TakesABaseUrlWithTheVersion) {
   const TimedServer server([](const std::string& request) {
-    if (request.starts_with("GET /v1/models ")) return WithStatus("200 OK", R"({"data":[{"id":"m"}]})");
-    return request.starts_with("POST /v1/completions ") ? Tokens(4, milliseconds(0), milliseconds(0)) : WithStatus("404 Not Found", "");
+    if (request.starts_with("GET /v1/models "))
+      return WithStatus("200 OK", R"({"data":[{"id":"m"}]})");
+    return request.starts_with("POST /v1/completions ")
+               ? Tokens(4, milliseconds(0), milliseconds(0))
+               : WithStatus("404 Not Found", "");
   });
   for (const char* end : {"/v1", "/v1/"}) {
-    const CommandOutput out = RunLamina({"bench", "serve", "--base-url", server.url_text() + end, "--num-prompts", "3", "--num-warmups",
-                                         "0", "--random-input-len", "5", "--random-output-len", "4", "--json"});
+    const CommandOutput out = RunLamina(
+        {"bench", "serve", "--base-url", server.url_text() + end, "--num-prompts", "3",
+         "--num-warmups", "0", "--random-input-len", "5", "--random-output-len", "4", "--json"});
     ASSERT_EQ(out.exit_status, 0) << out.err;
     EXPECT_EQ(json::parse(out.out)["completed"], 3);
   }
@@ -90,7 +95,8 @@ TEST(ServeCommand, PrintsItsFiguresThoughAFileCannotBeWritten) {
   const TimedServer server = ServerThatAnswers(Tokens(4, milliseconds(0), milliseconds(0)));
   const TemporaryFolder folder;
   const std::string requests = folder / "requests.jsonl";
-  const CommandOutput out = RunBench(server, {"--json", "--json-out", "/dev/full", "--requests-out", requests});
+  const CommandOutput out =
+      RunBench(server, {"--json", "--json-out", "/dev/full", "--requests-out", requests});
   EXPECT_EQ(out.exit_status, 1);
   EXPECT_THAT(out.err, HasSubstr("cannot write /dev/full: No space left on device"));
   const json report = json::parse(out.out, nullptr, false);
@@ -111,7 +117,8 @@ class ServerThatSlowsDown {
 
   const TimedServer& server() const { return server_; }
   bool AwaitAsked(int count) const {
-    return AwaitTrue([&] { return num_asked_ >= count; }, Deadline::After(std::chrono::seconds(30)));
+    return AwaitTrue([&] { return num_asked_ >= count; },
+                     Deadline::After(std::chrono::seconds(30)));
   }
 
  private:
@@ -119,7 +126,8 @@ class ServerThatSlowsDown {
   TimedServer server_;
 };
 
-Result<ChildProcess> StartBench(const TimedServer& server, const std::string& log_path, const std::vector<std::string>& arguments) {
+Result<ChildProcess> StartBench(const TimedServer& server, const std::string& log_path,
+                                const std::vector<std::string>& arguments) {
   ChildProcess::Options options;
   options.argv = {BinPath("/lamina"),
                   "bench",
@@ -145,9 +153,11 @@ TEST(ServeCommand, ASignalEndsARunWithWhatWasMeasured) {
   for (const int signal : {SIGINT, SIGTERM}) {
     const ServerThatSlowsDown slow(5, 3);
     const TemporaryFolder folder;
-    const std::string log = folder / "log", result = folder / "run.json", requests = folder / "requests.jsonl", svg = folder / "run.svg";
-    Result<ChildProcess> bench =
-        StartBench(slow.server(), log, {"--result-filename", result, "--requests-filename", requests, "--svg-filename", svg});
+    const std::string log = folder / "log", result = folder / "run.json",
+                      requests = folder / "requests.jsonl", svg = folder / "run.svg";
+    Result<ChildProcess> bench = StartBench(
+        slow.server(), log,
+        {"--result-filename", result, "--requests-filename", requests, "--svg-filename", svg});
     ASSERT_TRUE(bench.ok()) << bench.status();
     ASSERT_TRUE(slow.AwaitAsked(7)) << Contents(log);
     const TimePoint signalled = Clock::now();
@@ -155,7 +165,8 @@ TEST(ServeCommand, ASignalEndsARunWithWhatWasMeasured) {
     ASSERT_TRUE(bench->Wait(Deadline::After(std::chrono::seconds(30))));
     EXPECT_LT(SecondsSince(signalled), 3) << "it waits for answers";
     EXPECT_EQ(bench->exit_description(), "exited with status 130") << Contents(log);
-    EXPECT_THAT(Contents(log), HasSubstr("interrupted: 2 requests were still under way and 13 not sent"));
+    EXPECT_THAT(Contents(log),
+                HasSubstr("interrupted: 2 requests were still under way and 13 not sent"));
     const json report = json::parse(Contents(result), nullptr, false);
     ASSERT_FALSE(report.is_discarded()) << Contents(result);
     EXPECT_EQ(report.at("num_prompts"), 20);
@@ -185,8 +196,9 @@ TEST(ServeCommand, ASecondSignalEndsAtOnce) {
   ASSERT_TRUE(bench.ok()) << bench.status();
   ASSERT_TRUE(slow.AwaitAsked(7)) << Contents(log);
   bench->Kill(SIGINT);
-  ASSERT_TRUE(AwaitTrue([&] { return Contents(log).find("once more ends at once") != std::string::npos; },
-                        Deadline::After(std::chrono::seconds(30))))
+  ASSERT_TRUE(
+      AwaitTrue([&] { return Contents(log).find("once more ends at once") != std::string::npos; },
+                Deadline::After(std::chrono::seconds(30))))
       << Contents(log);
   EXPECT_TRUE(bench->running());
   bench->Kill(SIGINT);
@@ -197,7 +209,8 @@ TEST(ServeCommand, ASecondSignalEndsAtOnce) {
 
 // Options of lamina's benchmarks, plans and simulations.
 TEST(CommandLines, NumbersThatAreNoneAreRefusedWithTheirFlag) {
-  const std::string cluster = SourcePath("/configs/modelled-13b.yaml"), model = SourcePath("/configs/models/llama-13b");
+  const std::string cluster = SourcePath("/configs/modelled-13b.yaml"),
+                    model = SourcePath("/configs/models/llama-13b");
   const std::vector<std::vector<std::string>> wrong = {
       {"plan", model, "--rate", "nan"},
       {"plan", model, "--years", "nan"},
@@ -230,23 +243,33 @@ TEST(CommandLines, NumbersThatAreNoneAreRefusedWithTheirFlag) {
 TEST(CommandLines, WhatDoesNotFitIntoMemoryIsSaid) {
   const std::string cluster = SourcePath("/configs/modelled-13b.yaml");
   EXPECT_THAT(RunLamina({"simulate", cluster, "--num-prompts", "30000001"}).err,
-              HasSubstr("--num-prompts: '30000001' is not a number from 0 to 30000000; more do not fit into memory"));
-  EXPECT_THAT(RunLamina({"simulate", cluster, "--dataset-path", "/dev/zero"}).err, HasSubstr("say what it is with --dataset-name"));
-  EXPECT_THAT(RunLamina({"simulate", cluster, "--dataset-path", "/dev/zero", "--dataset-name", "mooncake"}).err,
-              HasSubstr("/dev/zero:1: the line has more than 1048576 bytes"));
+              HasSubstr("--num-prompts: '30000001' is not a number from 0 to 30000000; more do not "
+                        "fit into memory"));
+  EXPECT_THAT(RunLamina({"simulate", cluster, "--dataset-path", "/dev/zero"}).err,
+              HasSubstr("say what it is with --dataset-name"));
+  EXPECT_THAT(
+      RunLamina({"simulate", cluster, "--dataset-path", "/dev/zero", "--dataset-name", "mooncake"})
+          .err,
+      HasSubstr("/dev/zero:1: the line has more than 1048576 bytes"));
   EXPECT_THAT(RunLamina({"simulate", cluster, "--events", "/dev/zero"}).err,
               HasSubstr("/dev/zero: it begins with a zero byte: this is no text"));
   const TimedServer server = ServerThatAnswers(WithStatus("200 OK", ""));
-  EXPECT_THAT(RunLamina({"bench", "serve", "--base-url", server.url_text(), "--random-input-len", "1000000", "--num-prompts", "501"}).err,
-              HasSubstr("the prompts of 501 requests have more than 500000000 tokens altogether and do not fit into memory"));
+  EXPECT_THAT(RunLamina({"bench", "serve", "--base-url", server.url_text(), "--random-input-len",
+                         "1000000", "--num-prompts", "501"})
+                  .err,
+              HasSubstr("the prompts of 501 requests have more than 500000000 tokens altogether "
+                        "and do not fit into memory"));
 }
 
 TEST(CommandLines, ASimulationThatServesNothingFails) {
   const std::string cluster = SourcePath("/configs/modelled-13b.yaml");
-  const CommandOutput none =
-      RunLamina({"simulate", cluster, "--random-input-len", "1000000", "--num-prompts", "3", "--seed", "7", "--json"});
+  const CommandOutput none = RunLamina({"simulate", cluster, "--random-input-len", "1000000",
+                                        "--num-prompts", "3", "--seed", "7", "--json"});
   EXPECT_EQ(none.exit_status, 1);
-  EXPECT_THAT(none.err, HasSubstr("no request was served; limited by refusals: 3 refused: longer than max_model_len"));
+  EXPECT_THAT(
+      none.err,
+      HasSubstr(
+          "no request was served; limited by refusals: 3 refused: longer than max_model_len"));
   const json report = json::parse(none.out, nullptr, false);
   ASSERT_FALSE(report.is_discarded()) << none.out;
   EXPECT_EQ(report.at("seed"), 7);
@@ -255,7 +278,8 @@ TEST(CommandLines, ASimulationThatServesNothingFails) {
 }
 
 TEST(ServeCommand, APortThatThereIsNotIsNamed) {
-  EXPECT_THAT(RunLamina({"bench", "serve", "--base-url", "http://127.0.0.1:99999"}).err, HasSubstr("there is no port 99999"));
+  EXPECT_THAT(RunLamina({"bench", "serve", "--base-url", "http://127.0.0.1:99999"}).err,
+              HasSubstr("there is no port 99999"));
 }
 
 }  // namespace

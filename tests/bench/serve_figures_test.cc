@@ -30,14 +30,16 @@ RequestRecord Answered(double sent, double ttft, double e2el, int64_t tokens) {
 LoadResult SomeLoad() {
   LoadResult load;
   load.duration_seconds = 4;
-  load.records = {Answered(0, 0.5, 1.5, 11), Answered(1, 0.1, 2.1, 11), Answered(2, 0.3, 0.3, 1), RequestRecord()};
+  load.records = {Answered(0, 0.5, 1.5, 11), Answered(1, 0.1, 2.1, 11), Answered(2, 0.3, 0.3, 1),
+                  RequestRecord()};
   load.records[1].wanted_tokens = 12;
   load.records[3].error_kind = "HTTP 503";
   load.records[3].error = "queue is full";
   return load;
 }
 
-// By hand, with numpy's rules: a percentile lies between the ranks around it, the deviation is the population's.
+// By hand, with numpy's rules: a percentile lies between the ranks around it, the deviation is the
+// population's.
 TEST(TimeFigures, AreNumpys) {
   const TimeFigures figures = FiguresOf({0.5, 0.1, 0.9, 0.3, 0.7, 0.2}, {0, 50, 90, 99, 100});
   EXPECT_NEAR(figures.mean, 450, 1e-9);
@@ -62,7 +64,8 @@ TEST(ServeFigures, CountWhatWasAnswered) {
   EXPECT_DOUBLE_EQ(figures.output_throughput, 5.75);
   EXPECT_DOUBLE_EQ(figures.total_token_throughput, 80.75);
   EXPECT_NEAR(figures.ttft.mean, 300, 1e-9);
-  EXPECT_NEAR(figures.tpot.mean, 150, 1e-9);  // (1.5 - 0.5) / 10 and (2.1 - 0.1) / 10; one token has none
+  // (1.5 - 0.5) / 10 and (2.1 - 0.1) / 10; one token has none.
+  EXPECT_NEAR(figures.tpot.mean, 150, 1e-9);
   EXPECT_NEAR(figures.itl.median, 20, 1e-9);
   EXPECT_NEAR(figures.e2el.median, 1500, 1e-9);
   EXPECT_FALSE(figures.request_goodput.has_value());
@@ -80,7 +83,8 @@ TEST(ServiceLevelTest, GoodputKeepsEveryLimit) {
   EXPECT_DOUBLE_EQ(goodput({"ttft:400", "tpot:150"}), 1);
   EXPECT_DOUBLE_EQ(goodput({"e2el:10000"}), 3);
   for (const char* term : {"ttft", "ttft:", "itl:5", "ttft:-1", "tpot:5ms", ""})
-    EXPECT_THAT(ServiceLevel::Parse({term}).status().message(), HasSubstr("--goodput '" + std::string(term) + "'"));
+    EXPECT_THAT(ServiceLevel::Parse({term}).status().message(),
+                HasSubstr("--goodput '" + std::string(term) + "'"));
 }
 
 constexpr char kCatalog[] = R"(version: 1
@@ -119,7 +123,8 @@ TEST_F(CostTest, NodesArePricedByTheCatalog) {
 // 5.75 output tokens/s for 7.20 USD/h: 2875 for a dollar.
 TEST_F(CostTest, ADollarBuysSoMuch) {
   const Prices prices = **FindPrices({}, "", 7.2);
-  const Purchase purchase = PerDollar(Evaluate(SomeLoad(), *ServiceLevel::Parse({"ttft:400"}), {}), prices);
+  const Purchase purchase =
+      PerDollar(Evaluate(SomeLoad(), *ServiceLevel::Parse({"ttft:400"}), {}), prices);
   EXPECT_NEAR(purchase.tokens_per_dollar, 2875, 1e-9);
   EXPECT_NEAR(purchase.total_tokens_per_dollar, 40375, 1e-9);
   EXPECT_NEAR(purchase.requests_per_dollar, 375, 1e-9);
@@ -157,9 +162,10 @@ class ServeReportTest : public ::testing::Test {
 
 TEST_F(ServeReportTest, JsonHasTheNamesOfVllm) {
   const nlohmann::ordered_json report = ToJson(report_);
-  for (const char* name : {"date", "backend", "model_id", "num_prompts", "request_rate", "burstiness", "max_concurrency", "duration",
-                           "completed", "failed", "total_input_tokens", "total_output_tokens", "request_throughput", "request_goodput",
-                           "output_throughput", "total_token_throughput"})
+  for (const char* name : {"date", "backend", "model_id", "num_prompts", "request_rate",
+                           "burstiness", "max_concurrency", "duration", "completed", "failed",
+                           "total_input_tokens", "total_output_tokens", "request_throughput",
+                           "request_goodput", "output_throughput", "total_token_throughput"})
     EXPECT_TRUE(report.contains(name)) << name;
   for (const char* time : {"ttft", "tpot", "itl", "e2el"}) {
     for (const char* figure : {"mean", "median", "std", "p90", "p99", "p99.9"})
@@ -202,7 +208,8 @@ TEST_F(ServeReportTest, ThePictureHasADotForEachAnswer) {
   EXPECT_THAT(svg, HasSubstr("tiny &lt;&amp;&gt;"));
   EXPECT_THAT(svg, HasSubstr("limit 400 ms"));
   size_t dots = 0;
-  for (size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1)) ++dots;
+  for (size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1))
+    ++dots;
   EXPECT_EQ(dots, 5u);  // TTFT of three, TPOT of two
   report_.load.records.clear();
   report_.figures = Evaluate(report_.load, report_.level, {99});

@@ -21,13 +21,15 @@ CommandOutput Bench(std::vector<std::string> arguments) {
 }
 
 TEST(TransportBench, PrintsOneLinePerFabricMeasureAndSize) {
-  const CommandOutput output = Bench({"--json", "--fabric", "shm,tcp", "--max-bytes", "64", "--repeats", "1"});
+  const CommandOutput output =
+      Bench({"--json", "--fabric", "shm,tcp", "--max-bytes", "64", "--repeats", "1"});
   ASSERT_EQ(output.exit_status, 0) << output.err;
   std::vector<std::string> cases;
   std::istringstream in(output.out);
   for (std::string text; std::getline(in, text);) {
     const auto line = nlohmann::json::parse(text);
-    cases.push_back(line["name"].get<std::string>() + " " + line["case"]["fabric"].get<std::string>() + " " + line["case"]["bytes"].dump());
+    cases.push_back(line["name"].get<std::string>() + " " +
+                    line["case"]["fabric"].get<std::string>() + " " + line["case"]["bytes"].dump());
     EXPECT_GT(line["value"].get<double>(), 0) << text;
     EXPECT_EQ(line["unit"], line["name"] == "transport_latency" ? "us" : "GB/s");
     if (line["reference"].is_null()) {  // its program is not installed: the line says so
@@ -38,19 +40,23 @@ TEST(TransportBench, PrintsOneLinePerFabricMeasureAndSize) {
       EXPECT_GT(line["ratio"].get<double>(), 0) << text;
     }
   }
-  EXPECT_THAT(cases, testing::ElementsAre("transport_latency shm 8", "transport_latency shm 64", "transport_bandwidth shm 8",
-                                          "transport_bandwidth shm 64", "transport_latency tcp 8", "transport_latency tcp 64",
-                                          "transport_bandwidth tcp 8", "transport_bandwidth tcp 64"));
+  EXPECT_THAT(cases,
+              testing::ElementsAre("transport_latency shm 8", "transport_latency shm 64",
+                                   "transport_bandwidth shm 8", "transport_bandwidth shm 64",
+                                   "transport_latency tcp 8", "transport_latency tcp 64",
+                                   "transport_bandwidth tcp 8", "transport_bandwidth tcp 64"));
 }
 
 TEST(TransportBench, MissingReferenceIsSaidNotInvented) {
   std::string path = BinPath();
-  const Result<CommandOutput> output = RunCommand({"/usr/bin/env", "PATH=" + path, path + "/lamina", "bench", "transport", "--json",
-                                                   "--fabric", "shm", "--min-bytes", "8", "--max-bytes", "8", "--repeats", "1"},
-                                                  Deadline::After(std::chrono::minutes(2)));
+  const Result<CommandOutput> output =
+      RunCommand({"/usr/bin/env", "PATH=" + path, path + "/lamina", "bench", "transport", "--json",
+                  "--fabric", "shm", "--min-bytes", "8", "--max-bytes", "8", "--repeats", "1"},
+                 Deadline::After(std::chrono::minutes(2)));
   ASSERT_TRUE(output.ok() && output->exit_status == 0) << output->err;
   const auto line = nlohmann::json::parse(output->out.substr(0, output->out.find('\n')));
-  EXPECT_TRUE(line["reference"].is_null() && line["reference_value"].is_null() && line["ratio"].is_null());
+  EXPECT_TRUE(line["reference"].is_null() && line["reference_value"].is_null() &&
+              line["ratio"].is_null());
   EXPECT_THAT(line["note"].get<std::string>(), HasSubstr("ucx-utils"));
 }
 

@@ -12,12 +12,12 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "manager/cluster_commands.h"
-#include "manager/cluster_executor.h"
+#include "api/cluster_json.h"
+#include "api/http_client.h"
 #include "cli/cluster_state.h"
 #include "cli/cluster_status.h"
-#include "api/http_client.h"
-#include "api/cluster_json.h"
+#include "manager/cluster_commands.h"
+#include "manager/cluster_executor.h"
 #include "manager/process.h"
 #include "tests/cli/fake_programs.h"
 #include "tests/support/free_port.h"
@@ -30,7 +30,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A name for the loopback besides localhost and the host's own name, from /etc/hosts; "localhost" if there is none.
+// A name for the loopback besides localhost and the host's own name, from /etc/hosts; "localhost"
+// if there is none.
 std::string AliasOfThisMachine() {
   std::array<char, 256> own{};
   gethostname(own.data(), own.size() - 1);
@@ -46,7 +47,8 @@ std::string AliasOfThisMachine() {
   return "localhost";
 }
 
-// A cluster of fake daemons: c0, m0 and m1 on this machine, with state and logs in a temporary folder.
+// A cluster of fake daemons: c0, m0 and m1 on this machine, with state and logs in a temporary
+// folder.
 class ClusterOpsTest : public ::testing::Test {
  protected:
   ClusterOpsTest() {
@@ -88,15 +90,19 @@ class ClusterOpsTest : public ::testing::Test {
     for (const DaemonRecord& daemon : Records()) {
       if (daemon.name != name) continue;
       kill(daemon.process.pid, SIGKILL);
-      EXPECT_TRUE(testing::AwaitTrue([&] { return !Runs(daemon); }, Deadline::After(std::chrono::seconds(20))));
+      EXPECT_TRUE(testing::AwaitTrue([&] { return !Runs(daemon); },
+                                     Deadline::After(std::chrono::seconds(20))));
     }
   }
 
-  static bool Runs(const DaemonRecord& daemon) { return FindProcess(daemon.process.pid) == daemon.process; }
+  static bool Runs(const DaemonRecord& daemon) {
+    return FindProcess(daemon.process.pid) == daemon.process;
+  }
 
   Status Up() {
     std::string text = "http_port: " + std::to_string(config_.http_port) + "\n";
-    for (const NodeConfig& node : config_.nodes) text += "# node " + node.name + " at " + ClusterConfig::Address(node) + "\n";
+    for (const NodeConfig& node : config_.nodes)
+      text += "# node " + node.name + " at " + ClusterConfig::Address(node) + "\n";
     WriteFile(options_.config_path, text);  // as the fake manager reads it
     return ClusterUp(config_, options_, out_);
   }
@@ -115,10 +121,13 @@ TEST_F(ClusterOpsTest, CommandLinesOfTheDaemons) {
   config_.nodes[1].host_memory_bytes = int64_t{16} << 20;
   const std::vector<DaemonCommand> commands = DaemonCommands(config_, "/c.yaml", true);
   ASSERT_EQ(commands.size(), 4u);
-  EXPECT_EQ(ShellJoin(commands[0].argv), "lamina-memory-node --name m0 --listen 127.0.0.1:" + std::to_string(config_.nodes[1].port) +
-                                             " --memory 64MiB --host-memory 16MiB --threads 3 --cpus 0-3 --device cuda:1");
-  EXPECT_EQ(ShellJoin(commands[2].argv),
-            "lamina-compute-node --name c0 --listen 127.0.0.1:" + std::to_string(config_.nodes[0].port) + " --threads 0");
+  EXPECT_EQ(
+      ShellJoin(commands[0].argv),
+      "lamina-memory-node --name m0 --listen 127.0.0.1:" + std::to_string(config_.nodes[1].port) +
+          " --memory 64MiB --host-memory 16MiB --threads 3 --cpus 0-3 --device cuda:1");
+  EXPECT_EQ(ShellJoin(commands[2].argv), "lamina-compute-node --name c0 --listen 127.0.0.1:" +
+                                             std::to_string(config_.nodes[0].port) +
+                                             " --threads 0");
   EXPECT_EQ(ShellJoin(commands[3].argv), "lamina serve --cluster /c.yaml");
   EXPECT_EQ(DaemonCommands(config_, "/c.yaml", false).size(), 3u);
   config_.secret_file = "/etc/lamina/secret";
@@ -127,18 +136,22 @@ TEST_F(ClusterOpsTest, CommandLinesOfTheDaemons) {
   config_.tls = {"/etc/lamina/node.pem", "/etc/lamina/node.key", "/etc/lamina/ca.pem"};
   for (const DaemonCommand& command : DaemonCommands(config_, "/c.yaml", false)) {
     EXPECT_THAT(ShellJoin(command.argv),
-                HasSubstr(" --tls-certificate /etc/lamina/node.pem --tls-key /etc/lamina/node.key --tls-ca /etc/lamina/ca.pem"));
+                HasSubstr(" --tls-certificate /etc/lamina/node.pem --tls-key /etc/lamina/node.key "
+                          "--tls-ca /etc/lamina/ca.pem"));
   }
 }
 
 TEST_F(ClusterOpsTest, LocalHosts) {
-  for (const char* host : {"127.0.0.1", "127.1.2.3", "localhost", "::1"}) EXPECT_TRUE(IsLocalHost(host)) << host;
-  for (const char* host : {"192.0.2.1", "mem0.example", "2001:db8::1"}) EXPECT_FALSE(IsLocalHost(host)) << host;
+  for (const char* host : {"127.0.0.1", "127.1.2.3", "localhost", "::1"})
+    EXPECT_TRUE(IsLocalHost(host)) << host;
+  for (const char* host : {"192.0.2.1", "mem0.example", "2001:db8::1"})
+    EXPECT_FALSE(IsLocalHost(host)) << host;
   EXPECT_EQ(CommandOnHost(config_, "localhost", "true").front(), "/bin/sh");
   EXPECT_TRUE(IsLocalHost(AliasOfThisMachine())) << AliasOfThisMachine();
   config_.ssh = "ssh -p 22";
-  EXPECT_EQ(CommandOnHost(config_, "mem0.example", "echo 'a b'"),
-            (std::vector<std::string>{"ssh", "-p", "22", "mem0.example", "sh -c 'echo '\\''a b'\\'''"}));
+  EXPECT_EQ(
+      CommandOnHost(config_, "mem0.example", "echo 'a b'"),
+      (std::vector<std::string>{"ssh", "-p", "22", "mem0.example", "sh -c 'echo '\\''a b'\\'''"}));
 }
 
 TEST_F(ClusterOpsTest, UpStatusDown) {
@@ -150,8 +163,11 @@ TEST_F(ClusterOpsTest, UpStatusDown) {
   for (const DaemonRecord& daemon : records) {
     EXPECT_TRUE(Runs(daemon)) << daemon.name;
     // The fake manager serves without its nodes: they may come to their first line later.
-    const auto has_spoken = [&] { return ReadFile(daemon.log).find(daemon.name + ": ") != std::string::npos; };
-    EXPECT_TRUE(testing::AwaitTrue(has_spoken, Deadline::After(std::chrono::seconds(20)))) << daemon.log << ": " << ReadFile(daemon.log);
+    const auto has_spoken = [&] {
+      return ReadFile(daemon.log).find(daemon.name + ": ") != std::string::npos;
+    };
+    EXPECT_TRUE(testing::AwaitTrue(has_spoken, Deadline::After(std::chrono::seconds(20))))
+        << daemon.log << ": " << ReadFile(daemon.log);
   }
   EXPECT_THAT(out_.str(), HasSubstr("serving fake on http://127.0.0.1:"));
 
@@ -173,11 +189,13 @@ TEST_F(ClusterOpsTest, UpTwiceIsRefusedAndChangesNothing) {
   const Status again = Up();
   EXPECT_EQ(again.code(), StatusCode::kTryAgain);
   EXPECT_THAT(again.message(),
-              HasSubstr("already up: m0 of cluster 'test' runs on 127.0.0.1 with pid " + std::to_string(before[0].process.pid)));
+              HasSubstr("already up: m0 of cluster 'test' runs on 127.0.0.1 with pid " +
+                        std::to_string(before[0].process.pid)));
   EXPECT_THAT(again.message(), HasSubstr("lamina cluster down " + options_.config_path));
   const std::vector<DaemonRecord> after = Records();
   ASSERT_EQ(after.size(), before.size());
-  for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(after[i].process == before[i].process && Runs(before[i]));
+  for (size_t i = 0; i < before.size(); ++i)
+    EXPECT_TRUE(after[i].process == before[i].process && Runs(before[i]));
   EXPECT_TRUE(Down().ok());
 }
 
@@ -190,8 +208,11 @@ TEST_F(ClusterOpsTest, DownTwiceIsFine) {
 }
 
 TEST_F(ClusterOpsTest, DownStopsExactlyWhatUpStarted) {
-  Result<ChildProcess> stranger = ChildProcess::Spawn(
-      {{options_.bin_dir + "/lamina-memory-node", "--name", "m0", "--listen", "127.0.0.1:" + std::to_string(FreePort())}, {}, ""});
+  Result<ChildProcess> stranger =
+      ChildProcess::Spawn({{options_.bin_dir + "/lamina-memory-node", "--name", "m0", "--listen",
+                            "127.0.0.1:" + std::to_string(FreePort())},
+                           {},
+                           ""});
   ASSERT_TRUE(stranger.ok()) << stranger.status();
   ASSERT_TRUE(Up().ok()) << out_.str();
   EXPECT_TRUE(Down().ok());
@@ -206,7 +227,9 @@ TEST_F(ClusterOpsTest, APidThatIsUsedAgainIsLeftAlone) {
   {
     const Result<ClusterStateFile> file = ClusterStateFile::Open("test");
     ASSERT_TRUE(file.ok()) << file.status();
-    ASSERT_TRUE(file->Write({"test", options_.config_path, {{"m0", "127.0.0.1", id, "/nonexistent"}}}).ok());
+    ASSERT_TRUE(
+        file->Write({"test", options_.config_path, {{"m0", "127.0.0.1", id, "/nonexistent"}}})
+            .ok());
   }
   EXPECT_TRUE(Down().ok());
   EXPECT_THAT(out_.str(), HasSubstr("not running any more: m0"));
@@ -233,11 +256,13 @@ TEST_F(ClusterOpsTest, ADaemonThatDiesIsReportedWithItsLogAndNothingStays) {
   config_.env = {{"FAKE_FAIL", "c0"}};
   const Status status = Up();
   EXPECT_EQ(status.code(), StatusCode::kPeerLost);
-  EXPECT_THAT(status.message(), HasSubstr("c0 on 127.0.0.1 ended; its log " + config_.log_dir + "/c0.log ends with:"));
+  EXPECT_THAT(status.message(), HasSubstr("c0 on 127.0.0.1 ended; its log " + config_.log_dir +
+                                          "/c0.log ends with:"));
   EXPECT_THAT(status.message(), HasSubstr("c0 has no wish to live"));
   EXPECT_TRUE(Records().empty());
   for (const NodeConfig& node : config_.nodes) {
-    EXPECT_FALSE(CanConnect(node.host, node.port, std::chrono::seconds(1))) << node.name << " still runs";
+    EXPECT_FALSE(CanConnect(node.host, node.port, std::chrono::seconds(1)))
+        << node.name << " still runs";
   }
 }
 
@@ -282,13 +307,15 @@ TEST_F(ClusterOpsTest, InterruptionTakesEverythingBack) {
 }
 
 TEST_F(ClusterOpsTest, AnotherServerOnThePortIsNotTakenForOurs) {
-  Result<ChildProcess> other = ChildProcess::Spawn(
-      {{options_.bin_dir + "/lamina-memory-node", "--name", "x", "--listen", "127.0.0.1:" + std::to_string(config_.http_port)},
-       {},
-       folder_.path() + "/log"});
+  Result<ChildProcess> other =
+      ChildProcess::Spawn({{options_.bin_dir + "/lamina-memory-node", "--name", "x", "--listen",
+                            "127.0.0.1:" + std::to_string(config_.http_port)},
+                           {},
+                           folder_.path() + "/log"});
   ASSERT_TRUE(other.ok());
   const Deadline deadline = Deadline::After(std::chrono::seconds(10));
-  while (!CanConnect("127.0.0.1", config_.http_port, std::chrono::seconds(1)) && !deadline.Passed()) std::this_thread::yield();
+  while (!CanConnect("127.0.0.1", config_.http_port, std::chrono::seconds(1)) && !deadline.Passed())
+    std::this_thread::yield();
   const Status status = Up();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("something else listens on http://127.0.0.1:"));
@@ -298,7 +325,8 @@ TEST_F(ClusterOpsTest, AnotherServerOnThePortIsNotTakenForOurs) {
 TEST_F(ClusterOpsTest, DryRunsRunNothing) {
   options_.dry_run = true;
   EXPECT_TRUE(Up().ok());
-  EXPECT_THAT(out_.str(), HasSubstr("# m0 on 127.0.0.1: lamina-memory-node --name m0 --listen 127.0.0.1:"));
+  EXPECT_THAT(out_.str(),
+              HasSubstr("# m0 on 127.0.0.1: lamina-memory-node --name m0 --listen 127.0.0.1:"));
   EXPECT_THAT(out_.str(), HasSubstr("lamina serve --cluster"));
   EXPECT_TRUE(Records().empty());
   EXPECT_FALSE(std::filesystem::exists(config_.log_dir));
@@ -330,7 +358,8 @@ TEST_F(ClusterOpsTest, OnlyTheManagerGetsTheApiKeyAndNoCommandLineHasIt) {
   unsetenv("LAMINA_API_KEY");
   ASSERT_TRUE(up.ok()) << up << out_.str();
   for (const DaemonRecord& daemon : Records()) {
-    const std::string environment = ReadFile("/proc/" + std::to_string(daemon.process.pid) + "/environ");
+    const std::string environment =
+        ReadFile("/proc/" + std::to_string(daemon.process.pid) + "/environ");
     EXPECT_THAT(environment, HasSubstr("FAKE_NOTE=for all"));
     if (daemon.name == kManagerName) {
       EXPECT_THAT(environment, HasSubstr("LAMINA_API_KEY=open-sesame"));
@@ -343,7 +372,8 @@ TEST_F(ClusterOpsTest, OnlyTheManagerGetsTheApiKeyAndNoCommandLineHasIt) {
 
 TEST_F(ClusterOpsTest, OtherHostsAreReachedThroughSsh) {
   const std::string ssh = folder_.path() + "/fake-ssh";
-  WriteProgram(ssh, "#!/bin/sh\necho \"$1 $2\" >> " + folder_.path() + "/hosts\nshift 2\nexec sh -c \"$*\"\n");
+  WriteProgram(ssh, "#!/bin/sh\necho \"$1 $2\" >> " + folder_.path() +
+                        "/hosts\nshift 2\nexec sh -c \"$*\"\n");
   config_.ssh = ssh + " -q";
   config_.nodes[2].host = "elsewhere.example";
   config_.env = {{"FAKE_NOTE", "it's here"}};
@@ -352,7 +382,8 @@ TEST_F(ClusterOpsTest, OtherHostsAreReachedThroughSsh) {
   const std::vector<DaemonRecord> records = Records();
   EXPECT_EQ(records[1].name, "m1");
   EXPECT_EQ(records[1].host, "elsewhere.example");
-  EXPECT_THAT(ReadFile("/proc/" + std::to_string(records[1].process.pid) + "/environ"), HasSubstr("FAKE_NOTE=it's here"));
+  EXPECT_THAT(ReadFile("/proc/" + std::to_string(records[1].process.pid) + "/environ"),
+              HasSubstr("FAKE_NOTE=it's here"));
   EXPECT_THAT(ReadFile(folder_.path() + "/hosts"), HasSubstr("-q elsewhere.example\n"));
   EXPECT_TRUE(Down().ok());
   EXPECT_FALSE(Runs(records[1]));
@@ -366,12 +397,15 @@ TEST_F(ClusterOpsTest, AHostThatDoesNotAnswerStaysRecorded) {
   ASSERT_TRUE(Up().ok()) << out_.str();
   WriteProgram(ssh, "#!/bin/sh\necho no route to host >&2\nexit 255\n");
   const Status down = Down();
-  EXPECT_THAT(down.message(), HasSubstr("cannot stop m1: elsewhere.example: the command failed with status 255: no route to host; if "));
-  EXPECT_THAT(down.message(), HasSubstr("lamina cluster down --forget-unreachable " + options_.config_path));
+  EXPECT_THAT(down.message(), HasSubstr("cannot stop m1: elsewhere.example: the command failed "
+                                        "with status 255: no route to host; if "));
+  EXPECT_THAT(down.message(),
+              HasSubstr("lamina cluster down --forget-unreachable " + options_.config_path));
   ASSERT_EQ(Records().size(), 1u);
   EXPECT_EQ(Records()[0].name, "m1");
   EXPECT_THAT(Up().message(), HasSubstr("cannot tell whether cluster 'test' is up already"));
-  EXPECT_THAT(Up().message(), HasSubstr("lamina cluster down --forget-unreachable " + options_.config_path));
+  EXPECT_THAT(Up().message(),
+              HasSubstr("lamina cluster down --forget-unreachable " + options_.config_path));
 
   WriteProgram(ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
   EXPECT_TRUE(Down().ok());
@@ -385,12 +419,15 @@ TEST_F(ClusterOpsTest, AHostThatIsGoneForGoodCanBeForgotten) {
   config_.nodes[1].host = config_.nodes[2].host = "elsewhere.example";
   ASSERT_TRUE(Up().ok()) << out_.str();
   const std::vector<DaemonRecord> records = Records();
-  WriteProgram(ssh, "#!/bin/sh\necho x >> " + folder_.path() + "/calls\necho no route to host >&2\nexit 255\n");
+  WriteProgram(ssh, "#!/bin/sh\necho x >> " + folder_.path() +
+                        "/calls\necho no route to host >&2\nexit 255\n");
   options_.forget_unreachable = true;
   const Status down = Down();
   EXPECT_TRUE(down.ok()) << down;
-  EXPECT_THAT(out_.str(), HasSubstr("forgot m1 on elsewhere.example, pid " + std::to_string(records[1].process.pid)));
-  EXPECT_EQ(ReadFile(folder_.path() + "/calls"), "x\n") << "a host that does not answer is asked once";
+  EXPECT_THAT(out_.str(), HasSubstr("forgot m1 on elsewhere.example, pid " +
+                                    std::to_string(records[1].process.pid)));
+  EXPECT_EQ(ReadFile(folder_.path() + "/calls"), "x\n")
+      << "a host that does not answer is asked once";
   EXPECT_TRUE(Records().empty());
   for (const DaemonRecord& daemon : records) {
     EXPECT_EQ(Runs(daemon), daemon.host == "elsewhere.example") << daemon.name;
@@ -405,15 +442,18 @@ TEST_F(ClusterOpsTest, UpStartsAManagerThatDiedAgain) {
   out_.str("");
   const Status again = Up();
   ASSERT_TRUE(again.ok()) << again << out_.str();
-  EXPECT_THAT(out_.str(), HasSubstr("m0 runs on 127.0.0.1 already, pid " + std::to_string(before[0].process.pid)));
+  EXPECT_THAT(out_.str(), HasSubstr("m0 runs on 127.0.0.1 already, pid " +
+                                    std::to_string(before[0].process.pid)));
   const std::vector<DaemonRecord> after = Records();
   ASSERT_EQ(after.size(), before.size());
-  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(after[i].process == before[i].process && Runs(before[i])) << before[i].name;
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_TRUE(after[i].process == before[i].process && Runs(before[i])) << before[i].name;
   EXPECT_EQ(after[3].name, kManagerName);
   EXPECT_TRUE(Runs(after[3]));
   EXPECT_EQ(Up().code(), StatusCode::kTryAgain) << "now it is up";
 
-  // What fails does not take the nodes with it, and what a YAML does not have is not left running by the side.
+  // What fails does not take the nodes with it, and what a YAML does not have is not left running
+  // by the side.
   Crash(kManagerName);
   config_.env = {{"FAKE_FAIL", kManagerName}};
   EXPECT_FALSE(Up().ok());
@@ -431,7 +471,8 @@ TEST_F(ClusterOpsTest, UpStartsAManagerThatDiedAgain) {
 // `up` is killed while ssh still waits for the host that has started the daemon.
 TEST_F(ClusterOpsTest, DownKnowsADaemonWhoseStartNobodySawTheEndOf) {
   const std::string ssh = folder_.path() + "/fake-ssh";
-  WriteProgram(ssh, "#!/bin/sh\nshift\nsh -c \"$*\" > /dev/null\ntouch " + folder_.path() + "/started\nexec sleep 600\n");
+  WriteProgram(ssh, "#!/bin/sh\nshift\nsh -c \"$*\" > /dev/null\ntouch " + folder_.path() +
+                        "/started\nexec sleep 600\n");
   config_.ssh = ssh;
   config_.nodes[1].host = "elsewhere.example";  // m0, which is started first
   const pid_t up = fork();
@@ -440,7 +481,10 @@ TEST_F(ClusterOpsTest, DownKnowsADaemonWhoseStartNobodySawTheEndOf) {
     _exit(0);
   }
   const std::string log = config_.log_dir + "/m0.log";
-  const auto runs = [&] { return ReadFile(log).find("m0: ") != std::string::npos && std::filesystem::exists(folder_ / "started"); };
+  const auto runs = [&] {
+    return ReadFile(log).find("m0: ") != std::string::npos &&
+           std::filesystem::exists(folder_ / "started");
+  };
   EXPECT_TRUE(testing::AwaitTrue(runs, Deadline::After(std::chrono::seconds(20))));
   kill(up, SIGKILL);
   waitpid(up, nullptr, 0);
@@ -460,12 +504,16 @@ TEST_F(ClusterOpsTest, AHostThatCannotBeReachedLeavesNoRecord) {
   WriteProgram(ssh, "#!/bin/sh\necho no route to host >&2\nexit 255\n");
   config_.ssh = ssh;
   config_.nodes[2].host = "elsewhere.example";
-  EXPECT_EQ(Up().message(), "cannot start m1: elsewhere.example: the command failed with status 255: no route to host");
+  EXPECT_EQ(
+      Up().message(),
+      "cannot start m1: elsewhere.example: the command failed with status 255: no route to host");
   EXPECT_TRUE(Records().empty());
 }
 
 TEST_F(ClusterOpsTest, AnInterruptionInTheLastMomentCounts) {
-  options_.interrupted = [&] { return CanConnect("127.0.0.1", config_.http_port, std::chrono::seconds(1)); };
+  options_.interrupted = [&] {
+    return CanConnect("127.0.0.1", config_.http_port, std::chrono::seconds(1));
+  };
   EXPECT_EQ(Up().code(), StatusCode::kTryAgain);
   EXPECT_THAT(out_.str(), Not(HasSubstr("serving fake")));
   EXPECT_TRUE(Records().empty());
@@ -478,7 +526,8 @@ TEST_F(ClusterOpsTest, AnotherClusterOnThePortIsNotTakenForOurs) {
   other.nodes.pop_back();
   std::ostringstream table, json;
   EXPECT_FALSE(ClusterStatus(other, false, table));
-  EXPECT_THAT(table.str(), HasSubstr("not up: another server answers on http://127.0.0.1:" + std::to_string(config_.http_port)));
+  EXPECT_THAT(table.str(), HasSubstr("not up: another server answers on http://127.0.0.1:" +
+                                     std::to_string(config_.http_port)));
   EXPECT_FALSE(ClusterStatus(other, true, json));
   EXPECT_FALSE(nlohmann::json::parse(json.str())["serving"]);
   EXPECT_TRUE(Down().ok());
@@ -511,9 +560,10 @@ TEST_F(ClusterOpsTest, OnlyOneAtATime) {
 TEST_F(ClusterOpsTest, ADamagedStateFileIsNamed) {
   ASSERT_TRUE(ClusterStateFile::Open("test").ok());
   const std::string path = folder_.path() + "/state/lamina/test/state.json";
-  for (const char* text :
-       {"", "{", "[]", R"({"cluster": "test", "config": "c", "daemons": [{"name": "m0"}]})",
-        R"({"cluster": "test", "config": "c", "daemons": [{"name": "m0", "host": "h", "pid": 1, "start_time": 1, "log": ""}]})"}) {
+  for (
+      const char* text :
+      {"", "{", "[]", R"({"cluster": "test", "config": "c", "daemons": [{"name": "m0"}]})",
+       R"({"cluster": "test", "config": "c", "daemons": [{"name": "m0", "host": "h", "pid": 1, "start_time": 1, "log": ""}]})"}) {
     WriteFile(path, text);
     EXPECT_EQ(Down().code(), StatusCode::kCorrupt) << text;
     EXPECT_THAT(Down().message(), HasSubstr(path)) << text;
@@ -522,7 +572,8 @@ TEST_F(ClusterOpsTest, ADamagedStateFileIsNamed) {
 }
 
 TEST(StatusTable, ShowsTheWorstPathAndThatThereAreOthers) {
-  std::vector<DataPathStatus> paths = {{"c0", "shm", "", ""}, {"c1", "tcp", "", "verbs: no device"}, {"c2", "ucx", "tcp/eth0", ""}};
+  std::vector<DataPathStatus> paths = {
+      {"c0", "shm", "", ""}, {"c1", "tcp", "", "verbs: no device"}, {"c2", "ucx", "tcp/eth0", ""}};
   for (int turn = 0; turn < 3; ++turn) {
     EXPECT_EQ(WorstPath(paths)->from, "c1") << turn;
     std::rotate(paths.begin(), paths.begin() + 1, paths.end());
@@ -537,7 +588,8 @@ TEST(StatusTable, ShowsTheWorstPathAndThatThereAreOthers) {
   node.paths = paths;
   status.nodes = {node};
   const std::string mixed = StatusTable(ClusterStatusJson(status).dump());
-  EXPECT_THAT(mixed, HasSubstr("\ndata paths to m0: shm from c0; tcp from c1; ucx (tcp/eth0) from c2\n"));
+  EXPECT_THAT(mixed,
+              HasSubstr("\ndata paths to m0: shm from c0; tcp from c1; ucx (tcp/eth0) from c2\n"));
   EXPECT_THAT(mixed, HasSubstr("\ndata paths not used to m0 from c1: verbs: no device\n"));
 
   status.nodes[0].transport = "ucx";
@@ -548,10 +600,13 @@ TEST(StatusTable, ShowsTheWorstPathAndThatThereAreOthers) {
 }
 
 TEST(StatusTable, ToleratesWhatItDoesNotKnow) {
-  for (const char* text : {"", "[]", "{}", R"({"nodes": 3})", R"({"nodes": [3, {"name": 5, "capacity_tokens": "x"}], "scheduler": []})"}) {
+  for (const char* text :
+       {"", "[]", "{}", R"({"nodes": 3})",
+        R"({"nodes": [3, {"name": 5, "capacity_tokens": "x"}], "scheduler": []})"}) {
     EXPECT_THAT(StatusTable(text), HasSubstr("not serving")) << text;
   }
-  EXPECT_THAT(StatusTable(R"({"serving": false, "detail": "node m0 is lost"})"), HasSubstr("not serving: node m0 is lost"));
+  EXPECT_THAT(StatusTable(R"({"serving": false, "detail": "node m0 is lost"})"),
+              HasSubstr("not serving: node m0 is lost"));
 }
 
 }  // namespace

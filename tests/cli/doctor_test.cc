@@ -60,27 +60,33 @@ class Doctor : public ::testing::Test {
   HostNeeds needs_;
 };
 
-// A memory node that listens at 10.0.0.7:7101 and, as UCX once did, on every interface at port 45678; a manager; another program.
+// A memory node that listens at 10.0.0.7:7101 and, as UCX once did, on every interface at port
+// 45678; a manager; another program.
 class DoctorListeners : public Doctor {
  protected:
   DoctorListeners() {
-    const std::string heads = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+    const std::string heads =
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  "
+        "timeout inode\n";
     const std::string rest = " 00000000:00000000 00:00000000 00000000  1000        0 ";
     WriteProcess("41", "lamina-memory-n", {"501", "502", "503"});
     WriteProcess("42", "lamina", {"504"});
     WriteProcess("43", "sshd", {"505"});
     const std::string tcp = heads + "   0: 0700000A:1BBD 00000000:0000 0A" + rest + "501 1\n" +  //
                             "   1: 00000000:B26E 00000000:0000 0A" + rest + "502 1\n" +          //
-                            "   2: 0700000A:1BBD 0900000A:9999 01" + rest + "503 1\n" +          // connected
-                            "   3: 0100007F:1F40 00000000:0000 0A" + rest + "504 1\n" +          //
+                            // connected.
+                            "   2: 0700000A:1BBD 0900000A:9999 01" + rest + "503 1\n" +
+                            "   3: 0100007F:1F40 00000000:0000 0A" + rest + "504 1\n" +  //
                             "   4: 00000000:0016 00000000:0000 0A" + rest + "505 1";
     for (const char* pid : {"41", "42", "43"}) Write("/proc/" + std::string(pid) + "/net/tcp", tcp);
   }
 
-  void WriteProcess(const std::string& pid, const std::string& name, const std::vector<std::string>& inodes) {
+  void WriteProcess(const std::string& pid, const std::string& name,
+                    const std::vector<std::string>& inodes) {
     Write("/proc/" + pid + "/comm", name);
     fs::create_directories(root_ + "/proc/" + pid + "/fd");
-    for (const std::string& inode : inodes) fs::create_symlink("socket:[" + inode + "]", root_ + "/proc/" + pid + "/fd/" + inode);
+    for (const std::string& inode : inodes)
+      fs::create_symlink("socket:[" + inode + "]", root_ + "/proc/" + pid + "/fd/" + inode);
   }
 };
 
@@ -135,7 +141,9 @@ TEST_F(Doctor, AGidOfTheWrongTypeOrAddress) {
   WriteRoce("4: ACTIVE", "IB/RoCE v1");
   Finding gid = Find(CheckRdma(host(), needs_), "rdma-gid");
   EXPECT_EQ(gid.level, Level::kFail);
-  EXPECT_THAT(gid.cause, HasSubstr("mlx5_0 port 1 has 3 0000:0000:0000:0000:0000:ffff:0a00:0007 (IB/RoCE v1)"));
+  EXPECT_THAT(
+      gid.cause,
+      HasSubstr("mlx5_0 port 1 has 3 0000:0000:0000:0000:0000:ffff:0a00:0007 (IB/RoCE v1)"));
   WriteRoce("4: ACTIVE", "RoCE v2");
   needs_.address = "192.168.1.7";  // of another interface
   EXPECT_EQ(Find(CheckRdma(host(), needs_), "rdma-gid").level, Level::kFail);
@@ -159,17 +167,21 @@ TEST_F(Doctor, LockedMemory) {
   needs_.registered_bytes = 1 << 20;
   EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk);
   needs_.registered_bytes = int64_t{1} << 40;
-  Write("/proc/self/limits", "Max locked memory         unlimited            unlimited            bytes");
+  Write("/proc/self/limits",
+        "Max locked memory         unlimited            unlimited            bytes");
   EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk);
-  Write("/proc/self/limits", "Max locked memory         65536                65536                bytes");
+  Write("/proc/self/limits",
+        "Max locked memory         65536                65536                bytes");
   Write("/proc/self/status", "CapEff:\t000001ffffffffff");  // root
   EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk);
 }
 
 TEST_F(Doctor, TooLittleLockedMemoryIsAWarningWhereRdmaWouldBeTaken) {
-  Write("/proc/self/limits", "Max locked memory         8388608              8388608              bytes");
+  Write("/proc/self/limits",
+        "Max locked memory         8388608              8388608              bytes");
   needs_.transport = "auto";
-  EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk) << "no RDMA device";
+  EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk)
+      << "no RDMA device";
   WriteRoce("4: ACTIVE", "RoCE v2");
   EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kWarn);
   needs_.transport = "tcp";
@@ -178,7 +190,8 @@ TEST_F(Doctor, TooLittleLockedMemoryIsAWarningWhereRdmaWouldBeTaken) {
 
 TEST_F(Doctor, SecretsCanBeCompared) {
   for (const char* name : {"one", "same", "other"}) {
-    std::ofstream(folder_ / name) << (name == std::string("other") ? "fedcba9876543210" : "0123456789abcdef");
+    std::ofstream(folder_ / name) << (name == std::string("other") ? "fedcba9876543210"
+                                                                   : "0123456789abcdef");
     fs::permissions(folder_ / name, fs::perms::owner_read | fs::perms::owner_write);
   }
   const auto value = [&](const std::string& file, const std::string& nonce) {
@@ -204,9 +217,10 @@ TEST_F(Doctor, AnotherSecretOnOneHostIsAFailure) {
 }
 
 TEST_F(Doctor, PortsThatTheClusterItselfUsesAreRight) {
-  std::vector<Finding> findings = {{"port", "h 10.0.0.1:7100", Level::kWarn, "in use", "choose another"},
-                                   {"port", "h 10.0.0.1:7101", Level::kWarn, "in use", "choose another"},
-                                   {"memlock", "h 10.0.0.1:7100", Level::kWarn, "x", "y"}};
+  std::vector<Finding> findings = {
+      {"port", "h 10.0.0.1:7100", Level::kWarn, "in use", "choose another"},
+      {"port", "h 10.0.0.1:7101", Level::kWarn, "in use", "choose another"},
+      {"memlock", "h 10.0.0.1:7100", Level::kWarn, "x", "y"}};
   ExcuseOwnPorts({"10.0.0.1:7100"}, findings);
   EXPECT_EQ(findings[0].level, Level::kOk);
   EXPECT_EQ(findings[0].fix, "");
@@ -226,14 +240,19 @@ TEST_F(Doctor, ComparesTheHostsOfACluster) {
   ClusterCheckOptions options;
   options.probe_duration = milliseconds(1);
   const auto check = [&](const std::string& of_two) {
-    const std::string report = R"({"level": "ok", "findings": [{"check": "secret", "subject": "f", "level": "ok", "cause": "", "fix": "",)";
-    std::ofstream(config.ssh) << "#!/bin/sh\ncase \"$2\" in *probe*) exit 1;; *date*) echo 1; exit 0;; esac\n"
-                              << "case $1 in two*) " << of_two << ";; *) v=7;; esac\necho '" << report << " \"value\": '$v'}]}'\n";
+    const std::string report =
+        R"({"level": "ok", "findings": [{"check": "secret", "subject": "f", "level": "ok", "cause": "", "fix": "",)";
+    std::ofstream(config.ssh)
+        << "#!/bin/sh\ncase \"$2\" in *probe*) exit 1;; *date*) echo 1; exit 0;; esac\n"
+        << "case $1 in two*) " << of_two << ";; *) v=7;; esac\necho '" << report
+        << " \"value\": '$v'}]}'\n";
     fs::permissions(config.ssh, fs::perms::owner_all);
     return CheckCluster(config, options);
   };
   const auto failures_of = [](const std::vector<Finding>& findings, const std::string& check) {
-    return std::ranges::count_if(findings, [&](const Finding& finding) { return finding.check == check && finding.level == Level::kFail; });
+    return std::ranges::count_if(findings, [&](const Finding& finding) {
+      return finding.check == check && finding.level == Level::kFail;
+    });
   };
   EXPECT_EQ(failures_of(check("v=7"), "secret"), 0);
   EXPECT_EQ(failures_of(check("v=8"), "secret"), 1);
@@ -280,15 +299,18 @@ TEST_F(DoctorOfCluster, HostsThatExchangeDataArePairs) {
   AddNode("b", NodeRole::kMemory);
   AddNode("c", NodeRole::kMemory);
   using Pair = std::pair<std::string, std::string>;
-  EXPECT_THAT(PairsOf(config_), ::testing::UnorderedElementsAre(Pair("a", "b"), Pair("a", "c"), Pair("b", "b"), Pair("b", "c")));
+  EXPECT_THAT(PairsOf(config_), ::testing::UnorderedElementsAre(Pair("a", "b"), Pair("a", "c"),
+                                                                Pair("b", "b"), Pair("b", "c")));
   config_.nodes.clear();
   for (const char* host : {"a", "b", "c"}) AddNode(host, NodeRole::kCompute);
   AddNode("m", NodeRole::kMemory);
-  EXPECT_THAT(PairsOf(config_), ::testing::UnorderedElementsAre(Pair("a", "m"), Pair("b", "m"), Pair("c", "m"), Pair("a", "b"),
-                                                                Pair("a", "c"), Pair("b", "c")));
+  EXPECT_THAT(PairsOf(config_),
+              ::testing::UnorderedElementsAre(Pair("a", "m"), Pair("b", "m"), Pair("c", "m"),
+                                              Pair("a", "b"), Pair("a", "c"), Pair("b", "c")));
 }
 
-// Of LLaMA-65B's shape: a decode message of 64 rows has 64 x (4 + 2 x 2) x 8192 bytes, an output half of that.
+// Of LLaMA-65B's shape: a decode message of 64 rows has 64 x (4 + 2 x 2) x 8192 bytes, an output
+// half of that.
 TEST_F(DoctorOfCluster, LockedMemoryGrowsWithTheModelAndThePeers) {
   AddNode("a", NodeRole::kCompute);
   AddNode("m", NodeRole::kMemory);
@@ -303,7 +325,8 @@ TEST_F(DoctorOfCluster, LockedMemoryGrowsWithTheModelAndThePeers) {
   EXPECT_GT(once, 2 * (64 * 8 * 8192 + 64 * 4 * 8192));
   EXPECT_EQ(PlannedLockedBytes(config_, model, "m"), once);
   config_.kv_dtype = "fp8";
-  EXPECT_LE(PlannedLockedBytes(config_, model, "a"), once - 2 * 64 * 2 * 8192) << "k and v take half";
+  EXPECT_LE(PlannedLockedBytes(config_, model, "a"), once - 2 * 64 * 2 * 8192)
+      << "k and v take half";
   config_.kv_dtype = "bfloat16";
   AddNode("m2", NodeRole::kMemory);
   EXPECT_EQ(PlannedLockedBytes(config_, model, "a"), 2 * once);
@@ -314,7 +337,8 @@ TEST_F(DoctorOfCluster, LockedMemoryGrowsWithTheModelAndThePeers) {
 }
 
 TEST_F(Doctor, GpusAndNicsOnTheBus) {
-  const auto device = [&](const std::string& address, const char* vendor, const char* type, const char* node, const char* width) {
+  const auto device = [&](const std::string& address, const char* vendor, const char* type,
+                          const char* node, const char* width) {
     const std::string folder = "/sys/bus/pci/devices/" + address + "/";
     Write(folder + "vendor", vendor);
     Write(folder + "class", type);
@@ -357,22 +381,28 @@ TEST_F(Doctor, PairsAndClocks) {
   const Finding slow = JudgePair({"a", "b", "verbs", "", "", 3, 1e9, 100e9});
   EXPECT_EQ(slow.level, Level::kWarn);
   EXPECT_THAT(slow.cause, HasSubstr("8 % of the link's 100 Gb/s"));
-  EXPECT_THAT(JudgePair({"a", "b", "tcp", "", "verbs: no device", 3, 1e9, 0}).cause, HasSubstr("not used: verbs: no device"));
-  EXPECT_THAT(JudgePair({"a", "b", "ucx", "tcp/eth0", "", 3, 1e9, 0}).cause, HasSubstr("ucx (tcp/eth0): 3.0 us"));
+  EXPECT_THAT(JudgePair({"a", "b", "tcp", "", "verbs: no device", 3, 1e9, 0}).cause,
+              HasSubstr("not used: verbs: no device"));
+  EXPECT_THAT(JudgePair({"a", "b", "ucx", "tcp/eth0", "", 3, 1e9, 0}).cause,
+              HasSubstr("ucx (tcp/eth0): 3.0 us"));
   EXPECT_EQ(JudgeClock("b", 0.3, 0.01).level, Level::kOk);
   EXPECT_EQ(JudgeClock("b", -2, 0.01).level, Level::kWarn);
   EXPECT_EQ(JudgeClock("b", 2, 3).level, Level::kOk) << "not known well enough";
 }
 
 TEST_F(Doctor, FindingsSurviveJsonAndArePrintedWithTheirFix) {
-  const std::vector<Finding> findings = {{"memlock", "h", Level::kFail, "too little", "more", 7}, {"port", "h:1", Level::kOk, "free", ""}};
-  const Result<std::vector<Finding>> back = FindingsFromJson(nlohmann::json::parse(ToJson(findings).dump()));
+  const std::vector<Finding> findings = {{"memlock", "h", Level::kFail, "too little", "more", 7},
+                                         {"port", "h:1", Level::kOk, "free", ""}};
+  const Result<std::vector<Finding>> back =
+      FindingsFromJson(nlohmann::json::parse(ToJson(findings).dump()));
   ASSERT_TRUE(back.ok());
   std::ostringstream before, after;
   PrintFindings(findings, before);
   PrintFindings(*back, after);
   EXPECT_EQ(before.str(), after.str());
-  EXPECT_EQ(before.str(), "ok    port         h:1: free\nfail  memlock      h: too little\n                   -> more\n");
+  EXPECT_EQ(before.str(),
+            "ok    port         h:1: free\nfail  memlock      h: too little\n                   -> "
+            "more\n");
   EXPECT_EQ(back->at(0).value, 7);
   EXPECT_FALSE(FindingsFromJson(nlohmann::json::parse(R"([{"check": 1}])")).ok());
 }
@@ -397,7 +427,8 @@ TEST_F(DoctorTls, GoodFilesAndNone) {
   EXPECT_EQ(findings.size(), 5u) << "files, trust as node, trust as manager, name, expiry";
   EXPECT_EQ(WorstOf(findings), Level::kOk);
   const Finding expiry = Find(findings, "tls-expiry");
-  EXPECT_THAT(expiry.value, ::testing::AnyOf(364, 365)) << "the clock may have moved by a second or not";
+  EXPECT_THAT(expiry.value, ::testing::AnyOf(364, 365))
+      << "the clock may have moved by a second or not";
   EXPECT_EQ(expiry.cause, "valid for " + std::to_string(expiry.value) + " days");
   const HostView nowhere(root_ + "/nowhere");
   EXPECT_EQ(Find(CheckHost(nowhere, needs_), "tls-name").cause, "is for 10.0.0.7");
@@ -428,31 +459,38 @@ TEST_F(DoctorTls, WhatAPeerWouldRefuse) {
   EXPECT_THAT(name.cause, HasSubstr("is for DNS:gpu0 and not for 10.0.0.7"));
   EXPECT_EQ(Judge(ca_.Issue("client", {.usage = "clientAuth"}), "tls-trust").level, Level::kFail);
   needs_.is_manager = true;  // which listens nowhere, and has no name
-  EXPECT_EQ(Judge(ca_.Issue("manager", {.names = "", .usage = "clientAuth"}), "tls-trust").level, Level::kOk);
+  EXPECT_EQ(Judge(ca_.Issue("manager", {.names = "", .usage = "clientAuth"}), "tls-trust").level,
+            Level::kOk);
   EXPECT_EQ(Judge(good_, "tls-name").subject, "no such finding");
 }
 
 TEST_F(DoctorTls, ExpiryIsToldAMonthAhead) {
   const auto level = [&](int first_day, int last_day) {
-    return Judge(ca_.Issue("young", {.first_day = first_day, .last_day = last_day}), "tls-expiry").level;
+    return Judge(ca_.Issue("young", {.first_day = first_day, .last_day = last_day}), "tls-expiry")
+        .level;
   };
   EXPECT_EQ(level(-1, 32), Level::kOk);
   EXPECT_EQ(level(-1, 29), Level::kWarn);
   EXPECT_EQ(level(-1, 1), Level::kWarn);
   EXPECT_EQ(level(-9, -3), Level::kFail);
-  EXPECT_EQ(Judge(ca_.Issue("old", {.first_day = -9, .last_day = -3}), "tls-expiry").cause, "it, or a CA above it, expired 3 days ago");
-  EXPECT_EQ(Judge(ca_.Issue("old", {.first_day = -9, .last_day = -3}), "tls-trust").level, Level::kFail);
+  EXPECT_EQ(Judge(ca_.Issue("old", {.first_day = -9, .last_day = -3}), "tls-expiry").cause,
+            "it, or a CA above it, expired 3 days ago");
+  EXPECT_EQ(Judge(ca_.Issue("old", {.first_day = -9, .last_day = -3}), "tls-trust").level,
+            Level::kFail);
 }
 
 TEST_F(Doctor, AProbeMeasuresThisHost) {
   for (const char* kind : {"shm", "tcp"}) {
     const std::vector<std::string> kinds = {kind};
-    const std::unique_ptr<Ladder> answering = std::move(*Ladder::Open(kinds)), measuring = std::move(*Ladder::Open(kinds));
+    const std::unique_ptr<Ladder> answering = std::move(*Ladder::Open(kinds)),
+                                  measuring = std::move(*Ladder::Open(kinds));
     ASSERT_TRUE(answering->Listen("127.0.0.1").ok());
     Status answered;
-    std::thread thread([&] { answered = AnswerProbe(*answering, Deadline::After(std::chrono::seconds(30))); });
+    std::thread thread(
+        [&] { answered = AnswerProbe(*answering, Deadline::After(std::chrono::seconds(30))); });
     const Result<ProbeResult> result =
-        Probe(*measuring, answering->offers(), std::chrono::milliseconds(200), Deadline::After(std::chrono::seconds(30)));
+        Probe(*measuring, answering->offers(), std::chrono::milliseconds(200),
+              Deadline::After(std::chrono::seconds(30)));
     thread.join();
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_TRUE(answered.ok()) << answered;
@@ -463,16 +501,20 @@ TEST_F(Doctor, AProbeMeasuresThisHost) {
   }
 }
 
-// A sleeper takes 10 us and more to wake. On a machine that is busy otherwise some of the tries have to wait all the same.
+// A sleeper takes 10 us and more to wake. On a machine that is busy otherwise some of the tries
+// have to wait all the same.
 TEST_F(Doctor, AProbesLatencyIsNotThatOfWakingUp) {
   const std::vector<std::string> kinds = {"shm"};
   double best_us = 1e9;
   for (int i = 0; i < 40 && best_us > 5; ++i) {
-    const std::unique_ptr<Ladder> answering = std::move(*Ladder::Open(kinds)), measuring = std::move(*Ladder::Open(kinds));
+    const std::unique_ptr<Ladder> answering = std::move(*Ladder::Open(kinds)),
+                                  measuring = std::move(*Ladder::Open(kinds));
     ASSERT_TRUE(answering->Listen("127.0.0.1").ok());
-    std::thread thread([&] { (void)AnswerProbe(*answering, Deadline::After(std::chrono::seconds(30))); });
+    std::thread thread(
+        [&] { (void)AnswerProbe(*answering, Deadline::After(std::chrono::seconds(30))); });
     const Result<ProbeResult> result =
-        Probe(*measuring, answering->offers(), std::chrono::milliseconds(50), Deadline::After(std::chrono::seconds(30)));
+        Probe(*measuring, answering->offers(), std::chrono::milliseconds(50),
+              Deadline::After(std::chrono::seconds(30)));
     thread.join();
     ASSERT_TRUE(result.ok()) << result.status();
     best_us = std::min(best_us, result->latency_us);

@@ -14,11 +14,13 @@ namespace lamina {
 namespace {
 
 TEST(ShippedFiles, AreFoundFromAnyFolder) {
-  if (!ProgramFolder().starts_with(SourcePath())) GTEST_SKIP() << "this program was built outside of lamina's folder";
+  if (!ProgramFolder().starts_with(SourcePath()))
+    GTEST_SKIP() << "this program was built outside of lamina's folder";
   const TemporaryFolder folder;
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
-  const std::string catalog = DefaultCatalog(), models = ShippedPath("configs/models"), none = ShippedPath("configs/no-such.yaml");
+  const std::string catalog = DefaultCatalog(), models = ShippedPath("configs/models"),
+                    none = ShippedPath("configs/no-such.yaml");
   std::filesystem::create_directory("configs");
   std::ofstream("configs/devices-2026.yaml") << "devices: []\n";
   const std::string own = DefaultCatalog();

@@ -37,15 +37,18 @@ class AllReduceTest : public testing::Test {
   }
 
   // `of_rank_1`: what happens to what rank 1 sends.
-  void Join(const FaultPlan& of_rank_1 = {}, DType wire_dtype = DType::kF32, Clock::duration patience = seconds(5)) {
+  void Join(const FaultPlan& of_rank_1 = {}, DType wire_dtype = DType::kF32,
+            Clock::duration patience = seconds(5)) {
     std::vector<ContextPeerAddress> nodes;
     std::vector<std::shared_ptr<Ladder>> ladders;
     for (int i = 0; i < kRanks; ++i) {
       std::vector<std::unique_ptr<Fabric>> fabrics;
-      fabrics.push_back(std::make_unique<FaultyFabric>(*OpenFabric("loopback"), i == 1 ? of_rank_1 : FaultPlan{}));
+      fabrics.push_back(std::make_unique<FaultyFabric>(*OpenFabric("loopback"),
+                                                       i == 1 ? of_rank_1 : FaultPlan{}));
       ladders.push_back(std::make_shared<Ladder>(std::move(fabrics)));
       ASSERT_TRUE(ladders.back()->Listen("127.0.0.1").ok());
-      nodes.push_back({NodeId{static_cast<uint32_t>(11 + i)}, "c" + std::to_string(i), ladders.back()->offers()});
+      nodes.push_back({NodeId{static_cast<uint32_t>(11 + i)}, "c" + std::to_string(i),
+                       ladders.back()->offers()});
     }
     std::vector<std::thread> threads;
     for (int i = 0; i < kRanks; ++i) {
@@ -61,31 +64,36 @@ class AllReduceTest : public testing::Test {
         options.payload_bytes = 100;
         options.sum_bytes = MaxPartialSumBytes(rank.model->sliced, wire_dtype, kRows);
         options.peer_timeout = seconds(2);
-        Result<std::unique_ptr<ContextExchange>> joined =
-            ContextExchange::Join(options, ladders[static_cast<size_t>(i)], nodes, Deadline::After(seconds(10)));
+        Result<std::unique_ptr<ContextExchange>> joined = ContextExchange::Join(
+            options, ladders[static_cast<size_t>(i)], nodes, Deadline::After(seconds(10)));
         ASSERT_TRUE(joined.ok()) << joined.status();
         rank.exchange = std::move(*joined);
-        rank.sums = std::make_unique<AllReduce>(*rank.exchange, device_, *rank.model, wire_dtype, kBatches, patience);
-        for (int batch = 0; batch < kBatches; ++batch) rank.slices.emplace_back(rank.model->sliced, kRows);
+        rank.sums = std::make_unique<AllReduce>(*rank.exchange, device_, *rank.model, wire_dtype,
+                                                kBatches, patience);
+        for (int batch = 0; batch < kBatches; ++batch)
+          rank.slices.emplace_back(rank.model->sliced, kRows);
       });
     }
     for (std::thread& thread : threads) thread.join();
     for (const Op& op : ranks_[0].model->sliced.graph.ops) {
       if (op.kind == OpKind::kAllReduce) ops_.push_back(op);
     }
-    width_ = static_cast<size_t>(ranks_[0].model->sliced.graph.values[static_cast<size_t>(ops_[0].output)].width);
+    width_ = static_cast<size_t>(
+        ranks_[0].model->sliced.graph.values[static_cast<size_t>(ops_[0].output)].width);
   }
 
   // Parts whose sum depends on the order in which they are added, and on every rank, batch and sum.
   static float PartOf(int rank, int batch, size_t sum, size_t i) {
-    const float own = 0.37f * static_cast<float>(i + 1) + 11.1f * static_cast<float>(sum) + 100.3f * static_cast<float>(batch);
+    const float own = 0.37f * static_cast<float>(i + 1) + 11.1f * static_cast<float>(sum) +
+                      100.3f * static_cast<float>(batch);
     return rank == 0 ? own : rank == 1 ? 1e7f - own : -1e7f;
   }
 
   void Start(int rank, int batch, size_t sum, uint64_t step = 3) {
     Rank& of = ranks_[static_cast<size_t>(rank)];
     for (size_t i = 0; i < kRows * width_; ++i)
-      of.slices[static_cast<size_t>(batch)].value(ops_[sum].inputs[0])[i] = PartOf(rank, batch, sum, i);
+      of.slices[static_cast<size_t>(batch)].value(ops_[sum].inputs[0])[i] =
+          PartOf(rank, batch, sum, i);
     of.sums->Start(batch, StepId{step}, ops_[sum], kRows, of.slices[static_cast<size_t>(batch)]);
     EXPECT_TRUE(of.sums->under_way(batch));
   }
@@ -93,7 +101,8 @@ class AllReduceTest : public testing::Test {
   // Until the rank has all parts or another rank is lost.
   bool Await(int rank, int batch) {
     Rank& of = ranks_[static_cast<size_t>(rank)];
-    for (const Deadline deadline = Deadline::After(seconds(10)); !deadline.Passed() && !of.exchange->lost(); of.exchange->Poll()) {
+    for (const Deadline deadline = Deadline::After(seconds(10));
+         !deadline.Passed() && !of.exchange->lost(); of.exchange->Poll()) {
       if (of.sums->Ready(batch)) return true;
     }
     return false;
@@ -106,8 +115,10 @@ class AllReduceTest : public testing::Test {
     ASSERT_TRUE(of.sums->Finish(batch, of.slices[static_cast<size_t>(batch)], told));
     EXPECT_TRUE(told.empty());
     for (size_t i = 0; i < kRows * width_; ++i) {
-      const float expected = (PartOf(0, batch, sum, i) + PartOf(1, batch, sum, i)) + PartOf(2, batch, sum, i);
-      ASSERT_EQ(of.slices[static_cast<size_t>(batch)].value(ops_[sum].output)[i], expected) << "rank " << rank << " element " << i;
+      const float expected =
+          (PartOf(0, batch, sum, i) + PartOf(1, batch, sum, i)) + PartOf(2, batch, sum, i);
+      ASSERT_EQ(of.slices[static_cast<size_t>(batch)].value(ops_[sum].output)[i], expected)
+          << "rank " << rank << " element " << i;
     }
   }
 
@@ -160,7 +171,8 @@ TEST_F(AllReduceTest, OwnPartsAreRoundedAsTheOthersGetThem) {
   Join({}, DType::kBF16);
   for (int rank = 0; rank < kRanks; ++rank) {
     Rank& of = ranks_[static_cast<size_t>(rank)];
-    for (size_t i = 0; i < kRows * width_; ++i) of.slices[0].value(ops_[0].inputs[0])[i] = 1.001f + static_cast<float>(rank);
+    for (size_t i = 0; i < kRows * width_; ++i)
+      of.slices[0].value(ops_[0].inputs[0])[i] = 1.001f + static_cast<float>(rank);
     of.sums->Start(0, StepId{3}, ops_[0], kRows, of.slices[0]);
   }
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -180,7 +192,8 @@ TEST_F(AllReduceTest, TheLastSumIsRank0sAndBringsWhatTheOthersKnow) {
     Rank& of = ranks_[static_cast<size_t>(rank)];
     EXPECT_TRUE(of.sums->EndsHere(ops_[last]));
     EXPECT_FALSE(of.sums->EndsHere(ops_[last - 1]));
-    for (size_t i = 0; i < kRows * width_; ++i) of.slices[0].value(ops_[last].inputs[0])[i] = PartOf(rank, 0, last, i);
+    for (size_t i = 0; i < kRows * width_; ++i)
+      of.slices[0].value(ops_[last].inputs[0])[i] = PartOf(rank, 0, last, i);
     control::StepResult so_far;
     so_far.set_bytes_to_memory(rank);
     EXPECT_TRUE(of.sums->HandOver(0, StepId{3}, ops_[last], kRows, of.slices[0], so_far));
@@ -193,10 +206,12 @@ TEST_F(AllReduceTest, TheLastSumIsRank0sAndBringsWhatTheOthersKnow) {
   ASSERT_EQ(told.size(), 2u);
   EXPECT_EQ(told[0].bytes_to_memory(), 1);
   EXPECT_EQ(told[1].bytes_to_memory(), 2);
-  EXPECT_EQ(ranks_[0].slices[0].value(ops_[last].output)[0], (PartOf(0, 0, last, 0) + PartOf(1, 0, last, 0)) + PartOf(2, 0, last, 0));
+  EXPECT_EQ(ranks_[0].slices[0].value(ops_[last].output)[0],
+            (PartOf(0, 0, last, 0) + PartOf(1, 0, last, 0)) + PartOf(2, 0, last, 0));
   for (int rank = 1; rank < kRanks; ++rank) {
     ranks_[static_cast<size_t>(rank)].exchange->Poll();
-    EXPECT_FALSE(ranks_[static_cast<size_t>(rank)].exchange->arrived(0, 0, MessageKind::kPartialSum));
+    EXPECT_FALSE(
+        ranks_[static_cast<size_t>(rank)].exchange->arrived(0, 0, MessageKind::kPartialSum));
   }
 }
 
@@ -209,7 +224,8 @@ TEST_F(AllReduceTest, ARankWhosePartDoesNotComeIsLost) {
   ASSERT_TRUE(ranks_[0].exchange->lost());
   EXPECT_EQ(ranks_[0].exchange->lost()->node, NodeId{12});
   EXPECT_THAT(ranks_[0].exchange->lost()->message,
-              HasSubstr("c1: step 9: its part of layers.0.self_attn.o_proj.all_reduce did not come within 50 ms"));
+              HasSubstr("c1: step 9: its part of layers.0.self_attn.o_proj.all_reduce did not come "
+                        "within 50 ms"));
 }
 
 TEST_F(AllReduceTest, ARankThatIsGoneIsLost) {
@@ -223,7 +239,8 @@ TEST_F(AllReduceTest, ARankThatIsGoneIsLost) {
 }
 
 TEST_F(AllReduceTest, APartOfAnotherStepOrSumIsAnError) {
-  for (const auto& [step, sum] : {std::pair(uint64_t{4}, size_t{0}), std::pair(uint64_t{3}, size_t{1})}) {
+  for (const auto& [step, sum] :
+       {std::pair(uint64_t{4}, size_t{0}), std::pair(uint64_t{3}, size_t{1})}) {
     ops_.clear();
     ranks_ = {};
     Join();

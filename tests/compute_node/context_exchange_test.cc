@@ -1,4 +1,5 @@
-// Contexts between compute nodes that all live in this process, each on a thread of its own while they join.
+// Contexts between compute nodes that all live in this process, each on a thread of its own while
+// they join.
 #include "compute_node/context_exchange.h"
 
 #include <gmock/gmock.h>
@@ -45,36 +46,42 @@ std::shared_ptr<Ladder> Listening(const FaultPlan& plan = {}) {
 using Joined = std::vector<Result<std::unique_ptr<ContextExchange>>>;
 
 // Nodes 11, 12, ... with these options join each other.
-Joined Join(const std::vector<ContextExchangeOptions>& options, Deadline deadline = Deadline::After(seconds(10)),
-            const FaultPlan& plan = {}) {
+Joined Join(const std::vector<ContextExchangeOptions>& options,
+            Deadline deadline = Deadline::After(seconds(10)), const FaultPlan& plan = {}) {
   std::vector<ContextPeerAddress> nodes;
   std::vector<std::shared_ptr<Ladder>> ladders;
   for (size_t i = 0; i < options.size(); ++i) {
     ladders.push_back(Listening(plan));
-    nodes.push_back({NodeId{static_cast<uint32_t>(11 + i)}, "c" + std::to_string(i), ladders.back()->offers()});
+    nodes.push_back(
+        {NodeId{static_cast<uint32_t>(11 + i)}, "c" + std::to_string(i), ladders.back()->offers()});
   }
   Joined joined;
   for (size_t i = 0; i < options.size(); ++i) joined.emplace_back(InternalError("not joined"));
   std::vector<std::thread> threads;
   for (size_t i = 0; i < options.size(); ++i)
-    threads.emplace_back([&, i] { joined[i] = ContextExchange::Join(options[i], ladders[i], nodes, deadline); });
+    threads.emplace_back(
+        [&, i] { joined[i] = ContextExchange::Join(options[i], ladders[i], nodes, deadline); });
   for (std::thread& thread : threads) thread.join();
   return joined;
 }
 
-void Send(ContextExchange& from, int to, int batch, uint64_t step, int slice, const std::string& text) {
+void Send(ContextExchange& from, int to, int batch, uint64_t step, int slice,
+          const std::string& text) {
   std::memcpy(from.payload(to, batch).data(), text.data(), text.size());
   const Status posted = from.Post(to, batch, StepId{step}, slice, 1, text.size());
   EXPECT_TRUE(posted.ok()) << posted;
 }
 
 bool Await(ContextExchange& exchange, int from, int batch) {
-  for (const Deadline deadline = Deadline::After(seconds(5)); !exchange.arrived(from, batch) && !exchange.lost() && !deadline.Passed();)
+  for (const Deadline deadline = Deadline::After(seconds(5));
+       !exchange.arrived(from, batch) && !exchange.lost() && !deadline.Passed();)
     exchange.Poll();
   return exchange.arrived(from, batch);
 }
 
-std::string Text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+std::string Text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 TEST(ContextExchange, EveryPairOfThreeNodesInBothDirections) {
   const Joined nodes = Join({Options(11), Options(12), Options(13)});
@@ -90,7 +97,8 @@ TEST(ContextExchange, EveryPairOfThreeNodesInBothDirections) {
         EXPECT_FALSE(taker.arrived(from, batch));
         Send(sender, to, batch, step, 7, text);
         ASSERT_TRUE(Await(taker, from, batch));
-        const Result<std::span<const std::byte>> payload = taker.Take(from, batch, StepId{step}, 7, 1);
+        const Result<std::span<const std::byte>> payload =
+            taker.Take(from, batch, StepId{step}, 7, 1);
         ASSERT_TRUE(payload.ok()) << payload.status();
         EXPECT_EQ(Text(*payload), text);
       }
@@ -108,7 +116,8 @@ TEST(ContextExchange, ANotificationThatComesTwiceIsDropped) {
   for (uint64_t step = 1; step <= 20; ++step) {
     Send(**nodes[0], 1, 0, step, 1, "context " + std::to_string(step));
     ASSERT_TRUE(Await(**nodes[1], 0, 0));
-    EXPECT_EQ(Text(*(*nodes[1])->Take(0, 0, StepId{step}, 1, 1)), "context " + std::to_string(step));
+    EXPECT_EQ(Text(*(*nodes[1])->Take(0, 0, StepId{step}, 1, 1)),
+              "context " + std::to_string(step));
     (*nodes[1])->Poll();
     EXPECT_FALSE((*nodes[1])->arrived(0, 0)) << "the second one of step " << step;
     EXPECT_EQ((*nodes[1])->TakeStale(), 1);
@@ -161,7 +170,8 @@ TEST(ContextExchange, ANodeBehindACutIsLostAfterThePeerTimeout) {
   ContextExchange &sender = **nodes[0], &taker = **nodes[1];
   const TimePoint since = Clock::now();
   Send(sender, 1, 0, 3, 1, "context");
-  for (const Deadline deadline = Deadline::After(seconds(20)); !taker.lost() && !deadline.Passed();) {
+  for (const Deadline deadline = Deadline::After(seconds(20));
+       !taker.lost() && !deadline.Passed();) {
     sender.Poll();
     taker.Poll();
     EXPECT_FALSE(taker.arrived(0, 0));
@@ -190,15 +200,20 @@ TEST(ContextExchange, ANodeThatTakesItsTimeIsNotLost) {
 }
 
 TEST(ContextExchange, StrangersDoNotJoin) {
-  ContextExchangeOptions other_epoch = Options(12), other_token = Options(12), other_node = Options(12);
+  ContextExchangeOptions other_epoch = Options(12), other_token = Options(12),
+                         other_node = Options(12);
   other_epoch.epoch = kEpoch + 1;
   other_token.session_token = std::string(kSessionTokenBytes, 'x');
   for (const ContextExchangeOptions& stranger : {other_epoch, other_token}) {
     const Joined nodes = Join({Options(11), stranger}, Deadline::After(milliseconds(300)));
     ASSERT_FALSE(nodes[0].ok());
-    EXPECT_THAT(nodes[0].status().message(), HasSubstr("compute node c1 did not open its data path"));
+    EXPECT_THAT(nodes[0].status().message(),
+                HasSubstr("compute node c1 did not open its data path"));
   }
-  EXPECT_THAT(ContextExchange::Join(Options(99), Listening(), {}, Deadline::After(seconds(1))).status().message(), HasSubstr("not among"));
+  EXPECT_THAT(ContextExchange::Join(Options(99), Listening(), {}, Deadline::After(seconds(1)))
+                  .status()
+                  .message(),
+              HasSubstr("not among"));
 }
 
 TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
@@ -213,7 +228,9 @@ TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
   for (int k = 1; k < static_cast<int>(sliced.slices.size()); ++k) {
     const Slice& slice = sliced.slices[static_cast<size_t>(k)];
     ASSERT_FALSE(slice.context_in.empty());
-    const auto width = [&](ValueId id) { return static_cast<size_t>(sliced.graph.values[static_cast<size_t>(id)].width); };
+    const auto width = [&](ValueId id) {
+      return static_cast<size_t>(sliced.graph.values[static_cast<size_t>(id)].width);
+    };
     std::vector<ValueId> ids = slice.context_in;
     ids.push_back(slice.attention_out);
     for (const ValueId id : ids) {
@@ -230,22 +247,31 @@ TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
       failed.set_sequence(i);
       failed.set_message(std::string(5000, 'x'));
     }
-    const size_t bytes = WriteContext({sliced}, device, k, here, kRows, kFirstPrefill, state, payload);
+    const size_t bytes =
+        WriteContext({sliced}, device, k, here, kRows, kFirstPrefill, state, payload);
     ASSERT_LE(bytes, payload.size());
-    const Result<control::StepState> read = ReadContext({sliced}, device, k, there, kRows, kFirstPrefill, std::span(payload).first(bytes));
+    const Result<control::StepState> read = ReadContext(
+        {sliced}, device, k, there, kRows, kFirstPrefill, std::span(payload).first(bytes));
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(read->so_far().step(), 9u);
     EXPECT_EQ(read->so_far().failed_size(), static_cast<int>(kRows)) << "their texts are cut";
     EXPECT_EQ(read->asked(0), 4u);
     for (const ValueId id : slice.context_in) {
-      for (size_t i = 0; i < kRows * width(id); ++i) ASSERT_EQ(there.value(id)[i], here.value(id)[i]);
+      for (size_t i = 0; i < kRows * width(id); ++i)
+        ASSERT_EQ(there.value(id)[i], here.value(id)[i]);
     }
     const ValueId out = slice.attention_out;
     for (size_t i = 0; i < kRows * width(out); ++i)
       ASSERT_EQ(there.value(out)[i], i < kFirstPrefill * width(out) ? -1 : here.value(out)[i]);
-    EXPECT_EQ(ReadContext({sliced}, device, k, there, kRows, kFirstPrefill, std::span(payload).first(100)).status().code(),
-              StatusCode::kCorrupt);
-    EXPECT_FALSE(ReadContext({sliced}, device, k, there, kRows, kFirstPrefill, std::span(payload).first(bytes - 1)).ok()) << "half a state";
+    EXPECT_EQ(
+        ReadContext({sliced}, device, k, there, kRows, kFirstPrefill, std::span(payload).first(100))
+            .status()
+            .code(),
+        StatusCode::kCorrupt);
+    EXPECT_FALSE(ReadContext({sliced}, device, k, there, kRows, kFirstPrefill,
+                             std::span(payload).first(bytes - 1))
+                     .ok())
+        << "half a state";
   }
 }
 

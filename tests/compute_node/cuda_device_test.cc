@@ -1,4 +1,5 @@
-// The GPU as a compute device, against the CPU's. Without a GPU these tests run in builds whose kernels are emulated (docs/cuda.md).
+// The GPU as a compute device, against the CPU's. Without a GPU these tests run in builds whose
+// kernels are emulated (docs/cuda.md).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,8 +24,9 @@ using ::testing::HasSubstr;
 constexpr int kMaxRows = 8;
 constexpr SequenceId kSequence{1};
 
-// Of a logit, against the largest one of its row. Linear layers take x in two parts of 16 bits together, and their sums in another order
-// than the CPU's: 2^-16 each, which a few layers carry on.
+// Of a logit, against the largest one of its row. Linear layers take x in two parts of 16 bits
+// together, and their sums in another order than the CPU's: 2^-16 each, which a few layers carry
+// on.
 constexpr float kLogitTolerance = 1e-3f;
 
 AttentionShape ShapeOf(const SlicedModel& model) {
@@ -41,12 +43,14 @@ KvShape KvOf(const SlicedModel& model, DType dtype) {
 std::vector<float> Read(ComputeDevice& device, const float* value, int64_t n) {
   std::vector<float> read(static_cast<size_t>(n));
   const PackedParts packed{value, RowParts::Whole(n), DType::kF32};
-  EXPECT_EQ(device.Pack({&packed, 1}, reinterpret_cast<std::byte*>(read.data())), reinterpret_cast<std::byte*>(read.data() + read.size()));
+  EXPECT_EQ(device.Pack({&packed, 1}, reinterpret_cast<std::byte*>(read.data())),
+            reinterpret_cast<std::byte*>(read.data() + read.size()));
   return read;
 }
 
 void Write(ComputeDevice& device, const std::vector<float>& values, float* value) {
-  device.Unpack(reinterpret_cast<const std::byte*>(values.data()), DType::kF32, RowParts::Whole(std::ssize(values)), value);
+  device.Unpack(reinterpret_cast<const std::byte*>(values.data()), DType::kF32,
+                RowParts::Whole(std::ssize(values)), value);
 }
 
 // One sequence through the slices of a model with local attention, on any device.
@@ -60,18 +64,24 @@ class OneSequence {
     model_ = std::move(*model);
     std::vector<int64_t> windows;
     for (const Op& op : model_->sliced.attentions) windows.push_back(op.window);
-    attention_ = std::make_unique<LocalAttention>(*device.MakeKv(ShapeOf(model_->sliced), KvOf(model_->sliced, kv_dtype), windows, 64), 1);
+    attention_ = std::make_unique<LocalAttention>(
+        *device.MakeKv(ShapeOf(model_->sliced), KvOf(model_->sliced, kv_dtype), windows, 64), 1);
     slices_ = *device.MakeSlices(*model_, kMaxRows);
   }
 
-  // Logits of the rows `kept` of `tokens`, which continue the sequence. With `queries_first` each slice runs in two parts.
-  std::vector<float> Step(std::span<const TokenId> tokens, const std::vector<int>& kept, bool queries_first = false) {
+  // Logits of the rows `kept` of `tokens`, which continue the sequence. With `queries_first` each
+  // slice runs in two parts.
+  std::vector<float> Step(std::span<const TokenId> tokens, const std::vector<int>& kept,
+                          bool queries_first = false) {
     std::vector<int32_t> positions;
     std::vector<AttentionWork> rows;
     for (size_t i = 0; i < tokens.size(); ++i) {
       const auto position = static_cast<int32_t>(num_tokens_ + std::ssize(rows));
       positions.push_back(position);
-      rows.push_back({.sequence = kSequence, .node = NodeId{}, .position = position, .slot = static_cast<TokenSlot>(63 - position)});
+      rows.push_back({.sequence = kSequence,
+                      .node = NodeId{},
+                      .position = position,
+                      .slot = static_cast<TokenSlot>(63 - position)});
     }
     num_tokens_ += std::ssize(tokens);
     attention_->BeginStep(0, StepId{++step_}, rows);
@@ -85,8 +95,8 @@ class OneSequence {
       EXPECT_EQ(slices_->Run(slice.index), nullptr);
       if (slice.attention < 0) continue;
       const Op& op = model_->sliced.attentions[static_cast<size_t>(slice.attention)];
-      attention_->Start(0, op.layer, slices_->value(op.inputs[0]), slices_->value(op.inputs[1]), slices_->value(op.inputs[2]),
-                        slices_->value(op.output));
+      attention_->Start(0, op.layer, slices_->value(op.inputs[0]), slices_->value(op.inputs[1]),
+                        slices_->value(op.inputs[2]), slices_->value(op.output));
       EXPECT_TRUE(attention_->Finish(0));
     }
     EXPECT_TRUE(attention_->failures(0).empty());
@@ -94,7 +104,9 @@ class OneSequence {
     return Read(device_, slices_->value(model_->sliced.graph.logits), std::ssize(kept) * vocab());
   }
 
-  int64_t vocab() const { return model_->sliced.graph.values[static_cast<size_t>(model_->sliced.graph.logits)].width; }
+  int64_t vocab() const {
+    return model_->sliced.graph.values[static_cast<size_t>(model_->sliced.graph.logits)].width;
+  }
   SliceRunner& slices() { return *slices_; }
 
  private:
@@ -106,11 +118,13 @@ class OneSequence {
   uint64_t step_ = 0;
 };
 
-void ExpectNear(const std::vector<float>& got, const std::vector<float>& expected, float tolerance) {
+void ExpectNear(const std::vector<float>& got, const std::vector<float>& expected,
+                float tolerance) {
   ASSERT_EQ(got.size(), expected.size());
   float largest = 0;
   for (const float x : expected) largest = std::max(largest, std::abs(x));
-  for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance * largest) << "element " << i;
+  for (size_t i = 0; i < expected.size(); ++i)
+    ASSERT_NEAR(got[i], expected[i], tolerance * largest) << "element " << i;
 }
 
 class CudaDeviceTest : public ::testing::Test {
@@ -127,7 +141,8 @@ class CudaDeviceTest : public ::testing::Test {
   std::unique_ptr<ComputeDevice> device_;
 };
 
-class CudaFamiliesTest : public CudaDeviceTest, public ::testing::WithParamInterface<testing::Family> {};
+class CudaFamiliesTest : public CudaDeviceTest,
+                         public ::testing::WithParamInterface<testing::Family> {};
 
 TEST_P(CudaFamiliesTest, SlicesAndAttentionGiveTheLogitsOfTransformers) {
   const testing::Family& family = GetParam();
@@ -135,7 +150,8 @@ TEST_P(CudaFamiliesTest, SlicesAndAttentionGiveTheLogitsOfTransformers) {
   const std::span<const TokenId> prompt = family.prompt;
   std::vector<float> logits;
   for (size_t begin = 0; begin < prompt.size(); begin += 7) {
-    const std::span<const TokenId> chunk = prompt.subspan(begin, std::min<size_t>(7, prompt.size() - begin));
+    const std::span<const TokenId> chunk =
+        prompt.subspan(begin, std::min<size_t>(7, prompt.size() - begin));
     logits = sequence.Step(chunk, {static_cast<int>(chunk.size()) - 1});
   }
   for (size_t i = 0; i < 3; ++i) {
@@ -145,7 +161,8 @@ TEST_P(CudaFamiliesTest, SlicesAndAttentionGiveTheLogitsOfTransformers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaFamiliesTest, ::testing::ValuesIn(Families()), [](const auto& info) { return TestName(info.param); });
+INSTANTIATE_TEST_SUITE_P(All, CudaFamiliesTest, ::testing::ValuesIn(Families()),
+                         [](const auto& info) { return TestName(info.param); });
 
 TEST_F(CudaDeviceTest, TwoPartsOfASliceAndKeptRowsAreThoseOfTheCpu) {
   TinyCheckpointOptions options;
@@ -155,23 +172,27 @@ TEST_F(CudaDeviceTest, TwoPartsOfASliceAndKeptRowsAreThoseOfTheCpu) {
     SCOPED_TRACE(dtype);
     options.dtype = dtype;
     const TinyCheckpoint checkpoint(options);
-    OneSequence here(cpu_, checkpoint.dir(), DType::kBF16), there(*device_, checkpoint.dir(), DType::kBF16);
+    OneSequence here(cpu_, checkpoint.dir(), DType::kBF16),
+        there(*device_, checkpoint.dir(), DType::kBF16);
     const std::vector<TokenId> prompt = {5, 9, 1, 44, 80, 3}, next = {17, 61, 2};
-    // K and V are rounded to bf16: where the two devices' are on both sides of a rounding, they differ by 2^-8.
+    // K and V are rounded to bf16: where the two devices' are on both sides of a rounding, they
+    // differ by 2^-8.
     ExpectNear(there.Step(prompt, {1, 3, 4}), here.Step(prompt, {1, 3, 4}), 1e-2f);
-    ExpectNear(there.Step(next, {0, 1, 2}, /*queries_first=*/true), here.Step(next, {0, 1, 2}), 1e-2f);
+    ExpectNear(there.Step(next, {0, 1, 2}, /*queries_first=*/true), here.Step(next, {0, 1, 2}),
+               1e-2f);
     EXPECT_TRUE(there.Step({}, {}).empty()) << "a step without rows";
   }
 }
 
-// The first step of a size is launched kernel by kernel, the second is recorded, the others are replayed, each in buffers that hold what
-// larger steps left there.
+// The first step of a size is launched kernel by kernel, the second is recorded, the others are
+// replayed, each in buffers that hold what larger steps left there.
 TEST_F(CudaDeviceTest, StepsThatAreReplayedAreThoseOfTheCpu) {
   TinyCheckpointOptions options;
   options.attention_bias = true;
   const TinyCheckpoint checkpoint(options);
   for (const bool queries_first : {false, true}) {
-    OneSequence here(cpu_, checkpoint.dir(), DType::kF32), there(*device_, checkpoint.dir(), DType::kF32);
+    OneSequence here(cpu_, checkpoint.dir(), DType::kF32),
+        there(*device_, checkpoint.dir(), DType::kF32);
     TokenId token = 1;
     for (const int rows : {8, 3, 5, 3, 1, 5, 3, 8, 5, 1, 3, 1, 8, 1, 5}) {
       SCOPED_TRACE(rows);
@@ -196,7 +217,8 @@ TEST_F(CudaDeviceTest, MessagesAreThoseOfTheCpuBitForBit) {
   weights.model_dir = checkpoint.dir();
   const std::unique_ptr<LoadedModel> model = *device_->Load(weights);
   const std::unique_ptr<SliceRunner> slices = *device_->MakeSlices(*model, kRows);
-  float* const value = slices->value(model->sliced.slices[1].context_in[0]);  // the residual stream, [rows, hidden_size]
+  // The residual stream, [rows, hidden_size].
+  float* const value = slices->value(model->sliced.slices[1].context_in[0]);
   std::vector<float> here(kRows * kPitch);
   for (size_t i = 0; i < here.size(); ++i) here[i] = std::sin(static_cast<float>(i)) * 3;
   Write(*device_, here, value);
@@ -207,7 +229,9 @@ TEST_F(CudaDeviceTest, MessagesAreThoseOfTheCpuBitForBit) {
     for (const std::vector<int>& rows : {gaps, run, one, none}) {
       const RowParts parts{rows, kPitch, 8, 24};
       const auto packed = [&](const float* of) {
-        return std::vector<PackedParts>{{of, parts, dtype}, {of, RowParts{gaps, kPitch, 16, 8}, DType::kF32}, {of, parts, DType::kBF16}};
+        return std::vector<PackedParts>{{of, parts, dtype},
+                                        {of, RowParts{gaps, kPitch, 16, 8}, DType::kF32},
+                                        {of, parts, DType::kBF16}};
       };
       std::vector<std::byte> expected(4096), got(4096);
       const auto bytes = cpu_.Pack(packed(here.data()), expected.data()) - expected.data();
@@ -238,10 +262,13 @@ TEST_F(CudaDeviceTest, RowsAreSampledAsTheirParametersSay) {
   drawn.seed = 7;
   drawn.num_logprobs = 2;
   const auto vocab = static_cast<size_t>(sequence.vocab());
-  const auto likeliest = std::max_element(logits.begin() + static_cast<std::ptrdiff_t>(3 * vocab), logits.end());
-  banned.banned = {static_cast<TokenId>(likeliest - logits.begin() - static_cast<std::ptrdiff_t>(3 * vocab))};
+  const auto likeliest =
+      std::max_element(logits.begin() + static_cast<std::ptrdiff_t>(3 * vocab), logits.end());
+  banned.banned = {
+      static_cast<TokenId>(likeliest - logits.begin() - static_cast<std::ptrdiff_t>(3 * vocab))};
   banned.min_tokens = 1;
-  const std::vector<SampleWork> work = {{0, &greedy, {}}, {1, &drawn, {prompt, {}}}, {3, &banned, {prompt, {}}}, {2, &greedy, {}}};
+  const std::vector<SampleWork> work = {
+      {0, &greedy, {}}, {1, &drawn, {prompt, {}}}, {3, &banned, {prompt, {}}}, {2, &greedy, {}}};
   std::vector<SampledToken> tokens(work.size());
   sequence.slices().Sample(work, tokens);
   for (size_t i = 0; i < work.size(); ++i) {
@@ -262,10 +289,12 @@ TEST_F(CudaDeviceTest, ASequenceThatFailsLeavesTheOthersAlone) {
   const TinyCheckpoint checkpoint({});
   WeightOptions weights;
   weights.model_dir = checkpoint.dir();
-  const std::unique_ptr<LoadedModel> model = *device_->Load(weights);  // its values are memory to work on
+  // Its values are memory to work on.
+  const std::unique_ptr<LoadedModel> model = *device_->Load(weights);
   const std::unique_ptr<SliceRunner> slices = *device_->MakeSlices(*model, kMaxRows);
   const Slice& slice = model->sliced.slices[0];
-  float *const q = slices->value(slice.q), *const k = slices->value(slice.k), *const v = slices->value(slice.v);
+  float *const q = slices->value(slice.q), *const k = slices->value(slice.k),
+               *const v = slices->value(slice.v);
   float* const out = slices->value(model->sliced.attentions[0].output);
   std::vector<float> values(kRows * kQ);
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::cos(static_cast<float>(i));
@@ -273,7 +302,8 @@ TEST_F(CudaDeviceTest, ASequenceThatFailsLeavesTheOthersAlone) {
 
   std::vector<AttentionWork> rows(kRows);  // of sequences 1, 2 and 3, of which 2 is not known
   for (size_t i = 0; i < kRows; ++i) rows[i].sequence = SequenceId{i + 1};
-  const auto attended = [&](ComputeDevice& device, const float* q_of, const float* k_of, const float* v_of, float* out_of) {
+  const auto attended = [&](ComputeDevice& device, const float* q_of, const float* k_of,
+                            const float* v_of, float* out_of) {
     std::unique_ptr<LocalKv> cache = *device.MakeKv(shape, kv, {}, 8);
     for (const uint64_t sequence : {1, 3}) {
       const auto slot = static_cast<TokenSlot>(sequence);
@@ -293,7 +323,8 @@ TEST_F(CudaDeviceTest, ASequenceThatFailsLeavesTheOthersAlone) {
   const std::unique_ptr<LocalKv> cache = attended(*device_, q, k, v, out);
   const std::vector<float> got = Read(*device_, out, kRows * kQ);
   for (const size_t row : {size_t{0}, size_t{2}}) {
-    for (size_t i = row * kQ; i < (row + 1) * kQ; ++i) ASSERT_NEAR(got[i], expected[i], 1e-6f) << "row " << row;
+    for (size_t i = row * kQ; i < (row + 1) * kQ; ++i)
+      ASSERT_NEAR(got[i], expected[i], 1e-6f) << "row " << row;
   }
   Failures failures;
   cache->Attend(0, StepId{1}, rows, q, k, v, out, failures);
@@ -313,7 +344,8 @@ TEST_F(CudaDeviceTest, MadeUpTokensAreAttendedTo) {
   Write(*device_, std::vector<float>(32, 0.5f), slices->value(slice.q));
   Write(*device_, std::vector<float>(16, 0.5f), slices->value(slice.k));
   Write(*device_, std::vector<float>(16, 0.5f), slices->value(slice.v));
-  const std::vector<AttentionWork> rows = {{.sequence = kSequence, .node = NodeId{}, .position = 599, .slot = last}};
+  const std::vector<AttentionWork> rows = {
+      {.sequence = kSequence, .node = NodeId{}, .position = 599, .slot = last}};
   float* const out = slices->value(model->sliced.attentions[0].output);
   for (const KvShape& kv : {KvShape{2, 2, 8, DType::kBF16}, KvShape{2, 1, 16, DType::kF8}}) {
     const AttentionShape shape{2 * kv.num_kv_heads, kv.num_kv_heads, kv.head_dim, 0.35f, 0};
@@ -323,10 +355,12 @@ TEST_F(CudaDeviceTest, MadeUpTokensAreAttendedTo) {
     std::vector<std::vector<float>> outs;
     for (const int layer : {0, 1}) {
       Failures failures;
-      cache->Attend(layer, StepId{2}, rows, slices->value(slice.q), slices->value(slice.k), slices->value(slice.v), out, failures);
+      cache->Attend(layer, StepId{2}, rows, slices->value(slice.q), slices->value(slice.k),
+                    slices->value(slice.v), out, failures);
       EXPECT_TRUE(failures.empty());
       outs.push_back(Read(*device_, out, 32));
-      for (const float x : outs.back()) EXPECT_LT(std::abs(x), 0.2f) << "an average of 599 values around 0, and 0.5";
+      for (const float x : outs.back())
+        EXPECT_LT(std::abs(x), 0.2f) << "an average of 599 values around 0, and 0.5";
     }
     EXPECT_NE(outs[0], outs[1]);
   }
@@ -335,14 +369,18 @@ TEST_F(CudaDeviceTest, MadeUpTokensAreAttendedTo) {
 TEST_F(CudaDeviceTest, HeadsThatDoNotGoIntoFp8AreRefused) {
   const Status made = device_->MakeKv({4, 2, 24, 1, 0}, {2, 2, 24, DType::kF8}, {}, 8).status();
   EXPECT_EQ(made.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(made.message(), HasSubstr("head_dim 24 over K and V in fp8: CUDA kernels have multiples of 16"));
+  EXPECT_THAT(made.message(),
+              HasSubstr("head_dim 24 over K and V in fp8: CUDA kernels have multiples of 16"));
 }
 
 TEST_F(CudaDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
-  const Result<std::unique_ptr<LocalKv>> kv = device_->MakeKv({32, 32, 128, 1, 0}, {80, 32, 128, DType::kBF16}, {}, int64_t{1} << 31);
+  const Result<std::unique_ptr<LocalKv>> kv =
+      device_->MakeKv({32, 32, 128, 1, 0}, {80, 32, 128, DType::kBF16}, {}, int64_t{1} << 31);
   EXPECT_EQ(kv.status().code(), StatusCode::kOutOfSpace);
-  EXPECT_THAT(kv.status().message(),
-              ::testing::ContainsRegex("cuda:0 \\(.*\\) has [0-9.]+ GB free, and 2147483648 tokens of .* need 2814749.*GB"));
+  EXPECT_THAT(
+      kv.status().message(),
+      ::testing::ContainsRegex(
+          "cuda:0 \\(.*\\) has [0-9.]+ GB free, and 2147483648 tokens of .* need 2814749.*GB"));
   const TinyCheckpoint checkpoint({});
   WeightOptions weights;
   weights.model_dir = checkpoint.dir();
@@ -358,7 +396,9 @@ TEST_F(CudaDeviceTest, AModelThatDoesNotFitIsRefusedBeforeItIsRead) {
   if (!LoadedModel::Describe(weights.model_dir).ok()) GTEST_SKIP() << "no such model description";
   const Status status = device_->Load(weights).status();
   EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
-  EXPECT_THAT(status.message(), ::testing::AllOf(HasSubstr("of weights for this node, and cuda:0 ("), HasSubstr("free")));
+  EXPECT_THAT(
+      status.message(),
+      ::testing::AllOf(HasSubstr("of weights for this node, and cuda:0 ("), HasSubstr("free")));
 }
 
 TEST_F(CudaDeviceTest, ProgressEndsWithAllBytes) {

@@ -30,7 +30,8 @@ TEST(RouteRowTest, OfEqualExpertsTheFirstCounts) {
 
 TEST(RouteRowTest, LargeAndNaNLogitsGoSomewhere) {
   EXPECT_FLOAT_EQ(Route({1000, 2000, 3000}, 1)[0].weight, 1);
-  for (const RoutedExpert& routed : Route({NAN, NAN, NAN}, 2)) EXPECT_TRUE(routed.expert >= 0 && routed.expert < 3);
+  for (const RoutedExpert& routed : Route({NAN, NAN, NAN}, 2))
+    EXPECT_TRUE(routed.expert >= 0 && routed.expert < 3);
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ using testing::Family;
 constexpr int kMaxRows = 16;
 constexpr SequenceId kSequence{1};
 
-// The same graph without a splitter: what stands before an attention in the forward code runs before it.
+// The same graph without a splitter: what stands before an attention in the forward code runs
+// before it.
 SlicedModel InForwardOrder(const SlicedModel& model) {
   SlicedModel plain;
   plain.graph = model.graph;
@@ -39,19 +40,23 @@ SlicedModel InForwardOrder(const SlicedModel& model) {
   return plain;
 }
 
-// One sequence through slices and local attention. With two executors slice k runs on number k % 2, which gets nothing but the context and
-// the attention's output, as another node would.
+// One sequence through slices and local attention. With two executors slice k runs on number k % 2,
+// which gets nothing but the context and the attention's output, as another node would.
 class Runner {
  public:
   Runner(const LoadedModel& model, const SlicedModel& sliced, int num_executors) : sliced_(sliced) {
     const Op& first = sliced.attentions[0];
-    const AttentionShape shape{first.num_heads, first.num_kv_heads, first.head_dim, first.scale, first.soft_cap};
-    const KvShape kv{static_cast<int>(sliced.attentions.size()), first.num_kv_heads, first.head_dim, DType::kF32};
+    const AttentionShape shape{first.num_heads, first.num_kv_heads, first.head_dim, first.scale,
+                               first.soft_cap};
+    const KvShape kv{static_cast<int>(sliced.attentions.size()), first.num_kv_heads, first.head_dim,
+                     DType::kF32};
     std::vector<int64_t> windows;
     for (const Op& op : sliced.attentions) windows.push_back(op.window);
     CpuDevice device(team_);
     attention_ = std::make_unique<LocalAttention>(*device.MakeKv(shape, kv, windows, 64), 1);
-    for (int i = 0; i < num_executors; ++i) executors_.push_back(std::make_unique<SliceExecutor>(sliced, *model.weights, kMaxRows, team_));
+    for (int i = 0; i < num_executors; ++i)
+      executors_.push_back(
+          std::make_unique<SliceExecutor>(sliced, *model.weights, kMaxRows, team_));
   }
 
   // Logits of the last one of `tokens`, which continue the sequence.
@@ -61,7 +66,10 @@ class Runner {
     for (size_t i = 0; i < tokens.size(); ++i) {
       const auto position = static_cast<int32_t>(num_tokens_ + std::ssize(rows));
       positions.push_back(position);
-      rows.push_back({.sequence = kSequence, .node = NodeId{}, .position = position, .slot = static_cast<TokenSlot>(63 - position)});
+      rows.push_back({.sequence = kSequence,
+                      .node = NodeId{},
+                      .position = position,
+                      .slot = static_cast<TokenSlot>(63 - position)});
     }
     num_tokens_ += std::ssize(tokens);
     attention_->BeginStep(0, StepId{++step_}, rows);
@@ -71,12 +79,15 @@ class Runner {
     attention_->EndStep(0);
     const SliceExecutor& last = *ExecutorOf(sliced_.slices.back());
     const auto width = static_cast<size_t>(last.width(sliced_.graph.logits));
-    const float* const logits = ExecutorOf(sliced_.slices.back())->value(sliced_.graph.logits) + (tokens.size() - 1) * width;
+    const float* const logits = ExecutorOf(sliced_.slices.back())->value(sliced_.graph.logits) +
+                                (tokens.size() - 1) * width;
     return {logits, logits + width};
   }
 
  private:
-  SliceExecutor* ExecutorOf(const Slice& slice) const { return executors_[static_cast<size_t>(slice.index) % executors_.size()].get(); }
+  SliceExecutor* ExecutorOf(const Slice& slice) const {
+    return executors_[static_cast<size_t>(slice.index) % executors_.size()].get();
+  }
 
   void RunSlice(const Slice& slice, size_t rows) {
     SliceExecutor& executor = *ExecutorOf(slice);
@@ -85,10 +96,13 @@ class Runner {
     const Op& op = sliced_.attentions[static_cast<size_t>(slice.attention)];
     SliceExecutor& next = *ExecutorOf(sliced_.slices[static_cast<size_t>(slice.index) + 1]);
     std::vector<float> out(rows * static_cast<size_t>(executor.width(op.output)));
-    attention_->Start(0, op.layer, executor.value(op.inputs[0]), executor.value(op.inputs[1]), executor.value(op.inputs[2]), out.data());
+    attention_->Start(0, op.layer, executor.value(op.inputs[0]), executor.value(op.inputs[1]),
+                      executor.value(op.inputs[2]), out.data());
     EXPECT_TRUE(attention_->Finish(0));
     for (const ValueId id : slice.context_out) {
-      if (&next != &executor) std::copy_n(executor.value(id), rows * static_cast<size_t>(executor.width(id)), next.value(id));
+      if (&next != &executor)
+        std::copy_n(executor.value(id), rows * static_cast<size_t>(executor.width(id)),
+                    next.value(id));
     }
     std::ranges::copy(out, next.value(op.output));
   }
@@ -136,7 +150,8 @@ void ExpectTransformersLogits(const std::vector<std::vector<float>>& logits, con
     ASSERT_EQ(logits[i].size(), expected.size());
     float largest = 0;
     for (const float logit : expected) largest = std::max(largest, std::abs(logit));
-    for (size_t j = 0; j < expected.size(); ++j) ASSERT_NEAR(logits[i][j], expected[j], 2e-4f * largest) << "token " << i << " logit " << j;
+    for (size_t j = 0; j < expected.size(); ++j)
+      ASSERT_NEAR(logits[i][j], expected[j], 2e-4f * largest) << "token " << i << " logit " << j;
     const auto chosen = std::ranges::max_element(logits[i]) - logits[i].begin();
     ASSERT_EQ(chosen, family.tokens[i]) << "token " << i;
   }
@@ -151,10 +166,12 @@ TEST_P(FamiliesTest, SlicesAreTheUnsplitModelBitForBit) {
   const std::vector<std::vector<float>> whole = AllLogits(Runner(*model_, unsplit, 1), GetParam());
   ExpectTransformersLogits(whole, GetParam());
   EXPECT_EQ(AllLogits(Runner(*model_, model_->sliced, 1), GetParam()), whole);
-  EXPECT_EQ(AllLogits(Runner(*model_, model_->sliced, 2), GetParam()), whole) << "on two executors, which share the context only";
+  EXPECT_EQ(AllLogits(Runner(*model_, model_->sliced, 2), GetParam()), whole)
+      << "on two executors, which share the context only";
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FamiliesTest, ::testing::ValuesIn(Families()), [](const auto& info) { return TestName(info.param); });
+INSTANTIATE_TEST_SUITE_P(All, FamiliesTest, ::testing::ValuesIn(Families()),
+                         [](const auto& info) { return TestName(info.param); });
 
 }  // namespace
 }  // namespace lamina

@@ -15,7 +15,9 @@ using ::testing::HasSubstr;
 
 const std::string kConfigs = SourcePath("/configs");
 
-DeviceSpec Device(const std::string& name) { return *DeviceCatalog::Load(std::string(kConfigs) + "/devices.yaml")->Find(name); }
+DeviceSpec Device(const std::string& name) {
+  return *DeviceCatalog::Load(std::string(kConfigs) + "/devices.yaml")->Find(name);
+}
 
 WeightOptions Options(const std::string& model) {
   WeightOptions options;
@@ -35,13 +37,15 @@ TEST(ModelledDevice, WeightsThatDoNotFitAreRefused) {
   ModelledDevice device(Device("A100-40G"));
   const Status status = device.Load(Options("llama-33b")).status();
   EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
-  EXPECT_THAT(status.message(), HasSubstr("has 65.1 GB of weights, more than the 40.0 GB of device A100-40G"));
+  EXPECT_THAT(status.message(),
+              HasSubstr("has 65.1 GB of weights, more than the 40.0 GB of device A100-40G"));
   EXPECT_TRUE(ModelledDevice(Device("2xA100-40G")).Load(Options("llama-33b")).ok());
 }
 
 TEST(ModelledDevice, AShareOfAModelNeedsRoomForItsOwnWeightsOnly) {
   WeightOptions options = Options("llama-33b");
-  for (const ModelShare& share : {ModelShare{2, 0, 1, 0}, ModelShare{2, 1, 1, 0}, ModelShare{1, 0, 2, 0}, ModelShare{1, 0, 2, 1}}) {
+  for (const ModelShare& share : {ModelShare{2, 0, 1, 0}, ModelShare{2, 1, 1, 0},
+                                  ModelShare{1, 0, 2, 0}, ModelShare{1, 0, 2, 1}}) {
     options.share = share;
     ModelledDevice device(Device("A100-40G"));
     const Result<std::unique_ptr<LoadedModel>> model = device.Load(options);
@@ -66,7 +70,8 @@ TEST(ModelledDevice, RanksTakeTheTimeOfTheirParts) {
     if (k < 40) {
       while (const Op* op = slices->RunToQueries(k)) {
         ++sums;
-        std::fill_n(slices->value(op->inputs[0]), 8 * 5120, 1.0f);  // out of bounds: for the address sanitizer
+        // Out of bounds: for the address sanitizer.
+        std::fill_n(slices->value(op->inputs[0]), 8 * 5120, 1.0f);
         std::fill_n(slices->value(op->output), 8 * 5120, 1.0f);
       }
     }
@@ -103,7 +108,8 @@ TEST_F(ModelledSlicesTest, QueriesAreThereBeforeTheSliceEnds) {
   const double slice = SliceSeconds(a100, model_->sliced, 0, DType::kF16, 8);
   const double behind = SecondsBehindQueries(a100, model_->sliced, 0, DType::kF16, 8);
   double quickest = 1;
-  for (int i = 0; i < 50 && quickest >= slice; ++i) {  // this machine may do something else just then, but not each time
+  // This machine may do something else just then, but not each time.
+  for (int i = 0; i < 50 && quickest >= slice; ++i) {
     slices_->Begin(tokens, positions);
     const TimePoint start = Clock::now();
     slices_->RunToQueries(0);
@@ -136,7 +142,8 @@ TEST_F(ModelledSlicesTest, TheTokenIsValidAndEndsNothing) {
   bans.banned = {0};
   bans.min_tokens = 1;
   const std::vector<TokenId> output = {5};
-  const std::vector<SampleWork> work = {{0, &plain, {}}, {1, &bans, {}}, {2, &bans, {.prompt = {}, .output = output}}};
+  const std::vector<SampleWork> work = {
+      {0, &plain, {}}, {1, &bans, {}}, {2, &bans, {.prompt = {}, .output = output}}};
   std::vector<SampledToken> tokens(work.size());
   slices_->Sample(work, tokens);
   EXPECT_EQ(tokens[0].token, 0);

@@ -1,4 +1,5 @@
-// Attention over the wire against a memory node that this test plays, well and badly. Its "attention" of a row is twice its q.
+// Attention over the wire against a memory node that this test plays, well and badly. Its
+// "attention" of a row is twice its q.
 #include "compute_node/remote_attention.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +17,12 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 
 constexpr uint64_t kEpoch = 77;
-constexpr WireShape kWire{.num_heads = 2, .num_kv_heads = 1, .head_dim = 8, .kv_dtype = DType::kF32, .max_rows = 8, .num_batches = 2};
+constexpr WireShape kWire{.num_heads = 2,
+                          .num_kv_heads = 1,
+                          .head_dim = 8,
+                          .kv_dtype = DType::kF32,
+                          .max_rows = 8,
+                          .num_batches = 2};
 constexpr size_t kQ = 16, kKv = 8;  // floats per row
 
 // What is written back; none: silence.
@@ -61,7 +67,8 @@ class PlayedMemoryNode {
     listening_ = true;
     while (!stop_) {
       if (endpoint == nullptr) {
-        Result<std::unique_ptr<Endpoint>> accepted = listener->Accept({kWire.memory_window_bytes(), DataHello{kEpoch, 0, ""}.Encode()});
+        Result<std::unique_ptr<Endpoint>> accepted =
+            listener->Accept({kWire.memory_window_bytes(), DataHello{kEpoch, 0, ""}.Encode()});
         if (accepted.ok()) endpoint = std::move(*accepted);
       } else {
         Serve(*endpoint, buffer->bytes());
@@ -78,22 +85,27 @@ class PlayedMemoryNode {
       Notification notification = *Notification::Unpack(events[i].value);
       const int batch = static_cast<int>(notification.slot);
       if (notification.kind == MessageKind::kDecode) {
-        const auto reply =
-            answer_(*Open(endpoint.window().subspan(kWire.decode_offset(batch), kWire.decode_area_bytes()), MessageKind::kDecode, true));
+        const auto reply = answer_(
+            *Open(endpoint.window().subspan(kWire.decode_offset(batch), kWire.decode_area_bytes()),
+                  MessageKind::kDecode, true));
         if (!reply) continue;
         std::memcpy(buffer.data(), reply->data(), reply->size());
         const WriteOp write{buffer.first(reply->size()), kWire.reply_offset(batch)};
         notification.kind = MessageKind::kReply;
         for (int post = 0; post < posts_per_reply; ++post) {
-          EXPECT_TRUE(endpoint.Post({&write, post == 0 ? size_t{1} : 0}, notification.Pack(), 0).ok());  // written once
+          // Written once.
+          EXPECT_TRUE(
+              endpoint.Post({&write, post == 0 ? size_t{1} : 0}, notification.Pack(), 0).ok());
         }
       } else {
-        const auto area = endpoint.window().subspan(kWire.push_offset(static_cast<int>(notification.slot)));
+        const auto area =
+            endpoint.window().subspan(kWire.push_offset(static_cast<int>(notification.slot)));
         const auto message = *Open(area, MessageKind::kPush, true);
         pushed_k.resize(message.header.num_rows * kKv);
         std::memcpy(pushed_k.data(), message.payload.data(), pushed_k.size() * 4);
         notification.kind = MessageKind::kPushDone;
-        for (int post = 0; post < posts_per_reply; ++post) EXPECT_TRUE(endpoint.Post({}, notification.Pack(), 0).ok());
+        for (int post = 0; post < posts_per_reply; ++post)
+          EXPECT_TRUE(endpoint.Post({}, notification.Pack(), 0).ok());
         ++num_pushes_;
       }
     }
@@ -119,18 +131,25 @@ class RemoteAttentionTest : public testing::Test {
     return options;
   }
 
-  static std::unique_ptr<Ladder> Loopback() { return *Ladder::Open(std::vector<std::string>{"loopback"}); }
+  static std::unique_ptr<Ladder> Loopback() {
+    return *Ladder::Open(std::vector<std::string>{"loopback"});
+  }
 
-  void Connect(const std::vector<MemoryPeerAddress>& peers, Clock::duration peer_timeout = seconds(10)) {
-    auto attention = RemoteAttention::Create(Options(peer_timeout), Loopback(), peers, device_, Deadline::After(seconds(10)));
+  void Connect(const std::vector<MemoryPeerAddress>& peers,
+               Clock::duration peer_timeout = seconds(10)) {
+    auto attention = RemoteAttention::Create(Options(peer_timeout), Loopback(), peers, device_,
+                                             Deadline::After(seconds(10)));
     ASSERT_TRUE(attention.ok()) << attention.status();
     attention_ = std::move(*attention);
   }
 
-  // One layer of a step with a decoding row per entry: (sequence, node). Steps alternate between the batches.
-  void Decode(uint64_t step, const std::vector<std::pair<uint64_t, uint32_t>>& rows, int layer = 0) {
+  // One layer of a step with a decoding row per entry: (sequence, node). Steps alternate between
+  // the batches.
+  void Decode(uint64_t step, const std::vector<std::pair<uint64_t, uint32_t>>& rows,
+              int layer = 0) {
     work_.clear();
-    for (const auto& [sequence, node] : rows) work_.push_back({.sequence = SequenceId{sequence}, .node = NodeId{node}, .position = 5});
+    for (const auto& [sequence, node] : rows)
+      work_.push_back({.sequence = SequenceId{sequence}, .node = NodeId{node}, .position = 5});
     q_.resize(rows.size() * kQ);
     for (size_t i = 0; i < q_.size(); ++i) q_[i] = static_cast<float>(i) + 0.5f;
     k_.assign(rows.size() * kKv, 1);
@@ -144,11 +163,13 @@ class RemoteAttentionTest : public testing::Test {
   }
 
   void ExpectTwiceQ(size_t row) {
-    for (size_t i = row * kQ; i < (row + 1) * kQ; ++i) EXPECT_EQ(out_[i], 2 * q_[i]) << "row " << row;
+    for (size_t i = row * kQ; i < (row + 1) * kQ; ++i)
+      EXPECT_EQ(out_[i], 2 * q_[i]) << "row " << row;
   }
 
   // The only peer answers like this: it must be lost, for the reason.
-  void ExpectLost(Answer answer, const std::string& why, Clock::duration peer_timeout = seconds(10)) {
+  void ExpectLost(Answer answer, const std::string& why,
+                  Clock::duration peer_timeout = seconds(10)) {
     PlayedMemoryNode node("bad-memory", std::move(answer));
     Connect({{NodeId{1}, "m1", "loopback=bad-memory", NodeId{1}, 0, 1}}, peer_timeout);
     Decode(3, {{100, 1}}, 1);
@@ -161,7 +182,8 @@ class RemoteAttentionTest : public testing::Test {
     EXPECT_EQ(lost[0].node, NodeId{1});
     EXPECT_TRUE(attention_->TakeLostNodes().empty()) << "said once";
     Decode(4, {{101, 1}});
-    EXPECT_TRUE(attention_->failures(batch_).contains(SequenceId{101})) << "later rows on it fail at once";
+    EXPECT_TRUE(attention_->failures(batch_).contains(SequenceId{101}))
+        << "later rows on it fail at once";
     attention_.reset();
   }
 
@@ -175,14 +197,17 @@ class RemoteAttentionTest : public testing::Test {
 
 TEST_F(RemoteAttentionTest, RowsGoToTheirNodeAndComeBackToTheirPlace) {
   PlayedMemoryNode m1("memory-1", TwiceQ), m2("memory-2", TwiceQ);
-  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}, {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
+  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1},
+           {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
   for (uint64_t step = 1; step <= 50; ++step) {
     Decode(step, {{100, 1}, {101, 2}, {102, 2}, {103, 1}, {104, 2}});
     EXPECT_TRUE(attention_->failures(batch_).empty());
     for (size_t row = 0; row < 5; ++row) ExpectTwiceQ(row);
   }
-  EXPECT_EQ(attention_->traffic(batch_).sent_bytes, static_cast<int64_t>(2 * sizeof(MessageHeader) + 5 * kWire.decode_row_bytes()));
-  EXPECT_EQ(attention_->traffic(batch_).received_bytes, static_cast<int64_t>(2 * sizeof(MessageHeader) + 5 * kWire.q_row_bytes()));
+  EXPECT_EQ(attention_->traffic(batch_).sent_bytes,
+            static_cast<int64_t>(2 * sizeof(MessageHeader) + 5 * kWire.decode_row_bytes()));
+  EXPECT_EQ(attention_->traffic(batch_).received_bytes,
+            static_cast<int64_t>(2 * sizeof(MessageHeader) + 5 * kWire.q_row_bytes()));
   attention_.reset();
 }
 
@@ -196,8 +221,9 @@ TEST_F(RemoteAttentionTest, KeysAndValuesTravelInTheirOwnDtype) {
   });
   RemoteAttentionOptions options = Options();
   options.wire.kv_dtype = DType::kF8;
-  attention_ = *RemoteAttention::Create(options, Loopback(), {{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}}, device_,
-                                        Deadline::After(seconds(10)));
+  attention_ = *RemoteAttention::Create(options, Loopback(),
+                                        {{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}},
+                                        device_, Deadline::After(seconds(10)));
   Decode(2, {{100, 1}});
   EXPECT_TRUE(attention_->failures(batch_).empty());
   EXPECT_EQ(payload_bytes, kQ * 4 + 2 * kKv);
@@ -222,8 +248,9 @@ TEST_F(RemoteAttentionTest, QueriesAndOutputsCanTravelInHalfTheBytes) {
   RemoteAttentionOptions options = Options();
   options.wire.wire_dtype = DType::kF16;
   options.wire.kv_dtype = DType::kBF16;
-  attention_ = *RemoteAttention::Create(options, Loopback(), {{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}}, device_,
-                                        Deadline::After(seconds(10)));
+  attention_ = *RemoteAttention::Create(options, Loopback(),
+                                        {{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}},
+                                        device_, Deadline::After(seconds(10)));
   Decode(2, {{100, 1}});
   EXPECT_TRUE(attention_->failures(batch_).empty());
   EXPECT_EQ(payload_bytes, kQ * 2 + 2 * kKv * 2);
@@ -244,12 +271,14 @@ TEST_F(RemoteAttentionTest, WithOverlapQueriesLeaveBeforeKeysAndValues) {
   std::thread accepting([&] {
     const Deadline deadline = Deadline::After(seconds(10));
     while (node == nullptr && !deadline.Passed()) {
-      Result<Path> path = ladder->Accept({wire.memory_window_bytes(), DataHello{kEpoch, 0, ""}.Encode()});
+      Result<Path> path =
+          ladder->Accept({wire.memory_window_bytes(), DataHello{kEpoch, 0, ""}.Encode()});
       if (path.ok()) node = std::move(path->endpoint);
     }
   });
-  attention_ = *RemoteAttention::Create(options, Loopback(), {{NodeId{1}, "m1", ladder->offers(), NodeId{1}, 0, 1}}, device_,
-                                        Deadline::After(seconds(10)));
+  attention_ = *RemoteAttention::Create(options, Loopback(),
+                                        {{NodeId{1}, "m1", ladder->offers(), NodeId{1}, 0, 1}},
+                                        device_, Deadline::After(seconds(10)));
   accepting.join();
   ASSERT_NE(node, nullptr);
   EXPECT_TRUE(attention_->takes_queries_first());
@@ -257,12 +286,14 @@ TEST_F(RemoteAttentionTest, WithOverlapQueriesLeaveBeforeKeysAndValues) {
     std::array<Event, 4> events;
     for (size_t count = node->Poll(events); count > 0; count = node->Poll(events)) {
       for (size_t i = 0; i < count; ++i) {
-        if (events[i].kind == Event::Kind::kNotification) return Notification::Unpack(events[i].value);
+        if (events[i].kind == Event::Kind::kNotification)
+          return Notification::Unpack(events[i].value);
       }
     }
     return std::optional<Notification>();
   };
-  const std::vector<AttentionWork> work = {{.sequence = SequenceId{100}, .node = NodeId{1}, .position = 5}};
+  const std::vector<AttentionWork> work = {
+      {.sequence = SequenceId{100}, .node = NodeId{1}, .position = 5}};
   const std::vector<float> q(kQ, 3), kv(kKv, 1);
   std::vector<float> out(kQ, 0);
   attention_->BeginStep(1, StepId{7}, work);
@@ -271,7 +302,8 @@ TEST_F(RemoteAttentionTest, WithOverlapQueriesLeaveBeforeKeysAndValues) {
   ASSERT_TRUE(first.has_value());
   EXPECT_EQ(first->kind, MessageKind::kQueries);
   EXPECT_EQ(first->slot, 1u);
-  const ReceivedMessage queries = *Open(node->window().subspan(wire.decode_offset(1)), MessageKind::kQueries, true);
+  const ReceivedMessage queries =
+      *Open(node->window().subspan(wire.decode_offset(1)), MessageKind::kQueries, true);
   EXPECT_EQ(queries.payload.size(), kQ * 4);
   EXPECT_FALSE(next().has_value()) << "k and v are not there yet";
   attention_->Start(1, 0, q.data(), kv.data(), kv.data(), out.data());
@@ -280,7 +312,8 @@ TEST_F(RemoteAttentionTest, WithOverlapQueriesLeaveBeforeKeysAndValues) {
   EXPECT_EQ(second->kind, MessageKind::kDecode);
   EXPECT_EQ(second->number, first->number);
   const ReceivedMessage keys_values =
-      *Open(node->window().subspan(wire.second_part_offset(1), wire.second_part_bytes()), MessageKind::kDecode, true);
+      *Open(node->window().subspan(wire.second_part_offset(1), wire.second_part_bytes()),
+            MessageKind::kDecode, true);
   EXPECT_EQ(keys_values.payload.size(), 2 * kKv * 4);
   EXPECT_FALSE(next().has_value()) << "q is not sent twice";
   attention_->EndStep(1);
@@ -290,7 +323,8 @@ TEST_F(RemoteAttentionTest, WithOverlapQueriesLeaveBeforeKeysAndValues) {
 TEST_F(RemoteAttentionTest, BatchesOverlap) {
   PlayedMemoryNode m1("memory-1", TwiceQ);
   Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}});
-  const std::vector<AttentionWork> work = {{.sequence = SequenceId{100}, .node = NodeId{1}, .position = 5}};
+  const std::vector<AttentionWork> work = {
+      {.sequence = SequenceId{100}, .node = NodeId{1}, .position = 5}};
   std::vector<float> q[2], out[2];
   const std::vector<float> kv(kKv, 1);
   for (size_t batch = 0; batch < 2; ++batch) {
@@ -299,10 +333,12 @@ TEST_F(RemoteAttentionTest, BatchesOverlap) {
     attention_->BeginStep(static_cast<int>(batch), StepId{batch + 1}, work);
   }
   for (int layer = 0; layer < 20; ++layer) {
-    for (const int batch : {0, 1}) attention_->Start(batch, layer, q[batch].data(), kv.data(), kv.data(), out[batch].data());
+    for (const int batch : {0, 1})
+      attention_->Start(batch, layer, q[batch].data(), kv.data(), kv.data(), out[batch].data());
     for (const int batch : {1, 0}) {
       while (!attention_->Finish(batch)) std::this_thread::yield();
-      for (size_t i = 0; i < kQ; ++i) EXPECT_EQ(out[batch][i], 2 * q[batch][i]) << "batch " << batch;
+      for (size_t i = 0; i < kQ; ++i)
+        EXPECT_EQ(out[batch][i], 2 * q[batch][i]) << "batch " << batch;
       out[batch].assign(kQ, 0);
     }
   }
@@ -318,7 +354,11 @@ TEST_F(RemoteAttentionTest, PrefillIsComputedHereAndItsKvPushed) {
   Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}});
   work_.clear();
   for (int64_t i = 0; i < 3; ++i)
-    work_.push_back({.sequence = SequenceId{9}, .node = NodeId{1}, .position = i, .prefill = true, .last_chunk = true});
+    work_.push_back({.sequence = SequenceId{9},
+                     .node = NodeId{1},
+                     .position = i,
+                     .prefill = true,
+                     .last_chunk = true});
   q_.assign(3 * kQ, 0);  // all scores are equal: the output is the mean of v so far
   k_ = std::vector<float>(3 * kKv, 0);
   v_.resize(3 * kKv);
@@ -342,7 +382,8 @@ TEST_F(RemoteAttentionTest, PrefillIsComputedHereAndItsKvPushed) {
 
 TEST_F(RemoteAttentionTest, ANodeThatIsSilentIsLostAfterThePeerTimeout) {
   ExpectLost([](const ReceivedMessage&) { return std::nullopt; },
-             "step 3 batch 1 layer 1: the attention output did not come from loopback bad-memory over loopback within 150 ms",
+             "step 3 batch 1 layer 1: the attention output did not come from loopback bad-memory "
+             "over loopback within 150 ms",
              std::chrono::milliseconds(150));
 }
 
@@ -384,8 +425,11 @@ TEST_F(RemoteAttentionTest, ACorruptAnswerIsNotTaken) {
 }
 
 TEST_F(RemoteAttentionTest, AnAnswerWithTooFewRowsIsNotTaken) {
-  ExpectLost([](const ReceivedMessage& message) { return std::optional(Reply(message.header, std::vector<std::byte>(8))); },
-             "another number of rows");
+  ExpectLost(
+      [](const ReceivedMessage& message) {
+        return std::optional(Reply(message.header, std::vector<std::byte>(8)));
+      },
+      "another number of rows");
 }
 
 TEST_F(RemoteAttentionTest, AnErrorOfTheNodeFailsItsRowsOnly) {
@@ -396,7 +440,8 @@ TEST_F(RemoteAttentionTest, AnErrorOfTheNodeFailsItsRowsOnly) {
     const std::string text = "no such sequence here";
     return std::optional(Reply(header, std::as_bytes(std::span(text))));
   });
-  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}, {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
+  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1},
+           {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
   Decode(1, {{100, 1}, {101, 2}});
   EXPECT_EQ(attention_->failures(batch_).size(), 1u);
   EXPECT_THAT(attention_->failures(batch_).at(SequenceId{101}).message(),
@@ -407,7 +452,8 @@ TEST_F(RemoteAttentionTest, AnErrorOfTheNodeFailsItsRowsOnly) {
 }
 
 std::vector<std::byte> TwiceQBut(const ReceivedMessage& message, const FailedRows& failed) {
-  std::vector<std::byte> payload(message.header.num_rows * kWire.q_row_bytes() + FailedRows::MaxBytes(8));
+  std::vector<std::byte> payload(message.header.num_rows * kWire.q_row_bytes() +
+                                 FailedRows::MaxBytes(8));
   const std::vector<std::byte> all = *TwiceQ(message);
   const size_t output_bytes = all.size() - sizeof(MessageHeader);
   std::memcpy(payload.data(), all.data() + sizeof(MessageHeader), output_bytes);
@@ -419,7 +465,8 @@ std::vector<std::byte> TwiceQBut(const ReceivedMessage& message, const FailedRow
 
 TEST_F(RemoteAttentionTest, ARowThatFailedAtTheNodeFailsAlone) {
   PlayedMemoryNode m1("memory-1", [](const ReceivedMessage& message) {
-    return std::optional(TwiceQBut(message, {{1}, Status(StatusCode::kNotFound, "sequence 101 is not stored here")}));
+    return std::optional(TwiceQBut(
+        message, {{1}, Status(StatusCode::kNotFound, "sequence 101 is not stored here")}));
   });
   Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}});
   Decode(1, {{100, 1}, {101, 1}, {102, 1}});
@@ -435,7 +482,8 @@ TEST_F(RemoteAttentionTest, ARowThatFailedAtTheNodeFailsAlone) {
 
 TEST_F(RemoteAttentionTest, FailedRowsThatThereAreNotAreNotTaken) {
   const auto answer = [](const ReceivedMessage& message) {
-    return std::optional(TwiceQBut(message, {{7}, Status(StatusCode::kNotFound, "not stored here")}));
+    return std::optional(
+        TwiceQBut(message, {{7}, Status(StatusCode::kNotFound, "not stored here")}));
   };
   ExpectLost(answer, "failed row 7 of 1");
 }
@@ -443,7 +491,8 @@ TEST_F(RemoteAttentionTest, FailedRowsThatThereAreNotAreNotTaken) {
 TEST_F(RemoteAttentionTest, ADeadNodeTakesOnlyItsRowsWithIt) {
   PlayedMemoryNode m1("memory-1", TwiceQ);
   auto m2 = std::make_unique<PlayedMemoryNode>("memory-2", TwiceQ);
-  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}, {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
+  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1},
+           {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
   Decode(1, {{100, 1}, {101, 2}});
   EXPECT_TRUE(attention_->failures(batch_).empty());
   m2.reset();
@@ -455,8 +504,9 @@ TEST_F(RemoteAttentionTest, ADeadNodeTakesOnlyItsRowsWithIt) {
 }
 
 TEST_F(RemoteAttentionTest, ANodeThatCannotBeReachedIsNamed) {
-  const auto attention = RemoteAttention::Create(Options(), Loopback(), {{NodeId{1}, "m1", "loopback=nobody-there", NodeId{1}, 0, 1}},
-                                                 device_, Deadline::After(std::chrono::milliseconds(50)));
+  const auto attention = RemoteAttention::Create(
+      Options(), Loopback(), {{NodeId{1}, "m1", "loopback=nobody-there", NodeId{1}, 0, 1}}, device_,
+      Deadline::After(std::chrono::milliseconds(50)));
   ASSERT_FALSE(attention.ok());
   EXPECT_THAT(attention.status().message(), HasSubstr("m1"));
 }

@@ -51,8 +51,9 @@ TEST(SafetensorsHeaderTest, ReadsEntriesInTheOrderOfTheirData) {
 
 TEST(SafetensorsHeaderTest, ScalarsEmptyTensorsAndEmptyFilesAreAllowed) {
   EXPECT_TRUE(ParseHeader(File("{}", 0)).ok());
-  const auto entries = ParseHeader(
-      File(R"({"s":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"e":{"dtype":"F16","shape":[0,5],"data_offsets":[0,0]}})", 8));
+  const auto entries = ParseHeader(File(
+      R"({"s":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"e":{"dtype":"F16","shape":[0,5],"data_offsets":[0,0]}})",
+      8));
   ASSERT_TRUE(entries.ok()) << entries.status();
   EXPECT_EQ(entries->size(), 2u);
 }
@@ -76,41 +77,64 @@ INSTANTIATE_TEST_SUITE_P(
     All, BadHeaderTest,
     testing::Values(
         BadHeader{"", 0, "does not begin with '{'"}, BadHeader{" {}", 0, "does not begin with '{'"},
-        BadHeader{"[]", 0, "does not begin with '{'"}, BadHeader{"{", 0, "syntax error"}, BadHeader{"{} x", 0, "syntax error"},
-        BadHeader{"{\"\xff\":{}}", 0, "syntax error"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2,
-                  R"(duplicate key "a")"},
-        BadHeader{R"({"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1, R"(duplicate key "dtype", at "a")"},
-        BadHeader{R"({"__metadata__":{"x":"1","x":"2"}})", 0, R"(duplicate key "x" in __metadata__)"},
+        BadHeader{"[]", 0, "does not begin with '{'"}, BadHeader{"{", 0, "syntax error"},
+        BadHeader{"{} x", 0, "syntax error"}, BadHeader{"{\"\xff\":{}}", 0, "syntax error"},
+        BadHeader{
+            R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+            2, R"(duplicate key "a")"},
+        BadHeader{R"({"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1,
+                  R"(duplicate key "dtype", at "a")"},
+        BadHeader{R"({"__metadata__":{"x":"1","x":"2"}})", 0,
+                  R"(duplicate key "x" in __metadata__)"},
         BadHeader{R"({"__metadata__":{"x":1}})", 0, "a number where none may stand"},
         BadHeader{R"({"__metadata__":"x"})", 0, "a string where none may stand"},
         BadHeader{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2, "leaving a hole"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", 3,
-                  "leaving a hole"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3,
-                  "overlapping"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 2,
-                  "overlapping"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 3, "but the file holds 3"},
+        BadHeader{
+            R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
+            3, "leaving a hole"},
+        BadHeader{
+            R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+            3, "overlapping"},
+        BadHeader{
+            R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
+            2, "overlapping"},
+        BadHeader{R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 3,
+                  "but the file holds 3"},
         BadHeader{R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 3, "cut short"},
         BadHeader{R"({"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,2]}})", 2, "needs 4 bytes"},
         BadHeader{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[2,1]}})", 2, "do not hold"},
-        BadHeader{R"({"a":{"dtype":"F32","shape":[4611686018427387905],"data_offsets":[0,4]}})", 4, "overflows"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, "overflows"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1]}})", 1, "a dimension overflows"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,18446744073709551615]}})", 1, "cut short"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,99999999999999999999]}})", 1, "no 64-bit integer"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1, "a negative number"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[1.0],"data_offsets":[0,1]}})", 1, "no 64-bit integer"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":1,"data_offsets":[0,1]}})", 1, "a number where none may stand"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}})", 1, "an array where none may stand"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1, "exactly two numbers"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,1]}})", 1, "exactly two numbers"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[1]}})", 1, "is missing"}, BadHeader{R"({"a":{}})", 0, "is missing"},
-        BadHeader{R"({"a":{"dtype":"Q4","shape":[1],"data_offsets":[0,1]}})", 1, R"(unknown dtype "Q4")"},
-        BadHeader{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"extra":1}})", 1, R"(unknown key "extra")"},
-        BadHeader{R"({"a":{"dtype":null,"shape":[1],"data_offsets":[0,1]}})", 1, "null where none may stand"},
-        BadHeader{R"({"a":{"dtype":{},"shape":[1],"data_offsets":[0,1]}})", 1, "an object where none may stand"},
+        BadHeader{R"({"a":{"dtype":"F32","shape":[4611686018427387905],"data_offsets":[0,4]}})", 4,
+                  "overflows"},
+        BadHeader{R"({"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0,
+                  "overflows"},
+        BadHeader{R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1]}})", 1,
+                  "a dimension overflows"},
+        BadHeader{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,18446744073709551615]}})", 1,
+                  "cut short"},
+        BadHeader{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,99999999999999999999]}})", 1,
+                  "no 64-bit integer"},
+        BadHeader{R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1,
+                  "a negative number"},
+        BadHeader{R"({"a":{"dtype":"U8","shape":[1.0],"data_offsets":[0,1]}})", 1,
+                  "no 64-bit integer"},
+        BadHeader{R"({"a":{"dtype":"U8","shape":1,"data_offsets":[0,1]}})", 1,
+                  "a number where none may stand"},
+        BadHeader{R"({"a":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}})", 1,
+                  "an array where none may stand"},
+        BadHeader{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1,
+                  "exactly two numbers"},
+        BadHeader{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,1]}})", 1,
+                  "exactly two numbers"},
+        BadHeader{R"({"a":{"dtype":"U8","shape":[1]}})", 1, "is missing"},
+        BadHeader{R"({"a":{}})", 0, "is missing"},
+        BadHeader{R"({"a":{"dtype":"Q4","shape":[1],"data_offsets":[0,1]}})", 1,
+                  R"(unknown dtype "Q4")"},
+        BadHeader{R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"extra":1}})", 1,
+                  R"(unknown key "extra")"},
+        BadHeader{R"({"a":{"dtype":null,"shape":[1],"data_offsets":[0,1]}})", 1,
+                  "null where none may stand"},
+        BadHeader{R"({"a":{"dtype":{},"shape":[1],"data_offsets":[0,1]}})", 1,
+                  "an object where none may stand"},
         BadHeader{R"({"a":true})", 0, "a boolean where none may stand"}));
 
 TEST(SafetensorsHeaderTest, EveryPrefixOfAFileIsRejected) {
@@ -127,7 +151,9 @@ TEST(SafetensorsHeaderTest, AnAbsurdLengthIsRejectedBeforeAnythingIsRead) {
 
 class SafetensorsTest : public testing::Test {
  protected:
-  void Write(const std::string& name, const std::string& bytes) { std::ofstream(dir_ + "/" + name, std::ios::binary) << bytes; }
+  void Write(const std::string& name, const std::string& bytes) {
+    std::ofstream(dir_ + "/" + name, std::ios::binary) << bytes;
+  }
   void WriteIndex(const nlohmann::json& weight_map) {
     Write("model.safetensors.index.json", nlohmann::json{{"weight_map", weight_map}}.dump());
   }
@@ -170,15 +196,18 @@ TEST_F(SafetensorsTest, FindNamesTensorFileAndShapes) {
   EXPECT_TRUE((*checkpoint)->Find("a", right).ok());
   const Status mismatch = (*checkpoint)->Find("a", wrong).status();
   EXPECT_EQ(mismatch.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(mismatch.message(), AllOf(HasSubstr("tensor a"), HasSubstr("model.safetensors"), HasSubstr("[1, 3]"), HasSubstr("[3, 1]")));
+  EXPECT_THAT(mismatch.message(), AllOf(HasSubstr("tensor a"), HasSubstr("model.safetensors"),
+                                        HasSubstr("[1, 3]"), HasSubstr("[3, 1]")));
   EXPECT_EQ((*checkpoint)->Find("a", longer).status().code(), StatusCode::kInvalidArgument);
   const Status missing = (*checkpoint)->Find("c", right).status();
   EXPECT_EQ(missing.code(), StatusCode::kNotFound);
-  EXPECT_THAT(missing.message(), AllOf(HasSubstr("tensor c"), HasSubstr("model.safetensors"), HasSubstr("[1, 3]")));
+  EXPECT_THAT(missing.message(),
+              AllOf(HasSubstr("tensor c"), HasSubstr("model.safetensors"), HasSubstr("[1, 3]")));
 }
 
 TEST_F(SafetensorsTest, DtypesWithoutAKernelAreRefusedOnlyWhenAskedFor) {
-  Write("model.safetensors", File(R"({"ids":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})", 8));
+  Write("model.safetensors",
+        File(R"({"ids":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})", 8));
   const auto checkpoint = Checkpoint::Open(dir_);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   const std::vector<int64_t> shape = {1};
@@ -188,7 +217,8 @@ TEST_F(SafetensorsTest, DtypesWithoutAKernelAreRefusedOnlyWhenAskedFor) {
 TEST_F(SafetensorsTest, ShardsMustLieInsideTheDirectory) {
   Write("part.safetensors", File(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1));
   const std::string nul("part\0.safetensors", 17);
-  const std::vector<std::string> outside = {"../part.safetensors", "x/../../part.safetensors", dir_ + "/part.safetensors", "", nul};
+  const std::vector<std::string> outside = {"../part.safetensors", "x/../../part.safetensors",
+                                            dir_ + "/part.safetensors", "", nul};
   for (const std::string& path : outside) {
     WriteIndex({{"a", path}});
     EXPECT_EQ(OpenStatus().code(), StatusCode::kCorrupt) << path;
@@ -215,12 +245,17 @@ TEST_F(SafetensorsTest, AnIndexThatDisagreesWithItsShardsIsRejected) {
 
 TEST_F(SafetensorsTest, AllMissingShardsAreNamed) {
   nlohmann::json map;
-  for (int i = 0; i < 12; ++i) map["t" + std::to_string(i)] = "part-" + std::string(i < 10 ? "0" : "") + std::to_string(i) + ".safetensors";
+  for (int i = 0; i < 12; ++i)
+    map["t" + std::to_string(i)] =
+        "part-" + std::string(i < 10 ? "0" : "") + std::to_string(i) + ".safetensors";
   WriteIndex(map);
-  Write("part-03.safetensors", File(R"({"t3":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1));
+  Write("part-03.safetensors",
+        File(R"({"t3":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1));
   EXPECT_EQ(OpenStatus().code(), StatusCode::kNotFound);
-  EXPECT_THAT(OpenStatus().message(), AllOf(HasSubstr("names 12 files, of which 11 are not there: part-00.safetensors, part-01"),
-                                            HasSubstr("part-08.safetensors and 3 more"), Not(HasSubstr("part-03"))));
+  EXPECT_THAT(
+      OpenStatus().message(),
+      AllOf(HasSubstr("names 12 files, of which 11 are not there: part-00.safetensors, part-01"),
+            HasSubstr("part-08.safetensors and 3 more"), Not(HasSubstr("part-03"))));
 }
 
 TEST_F(SafetensorsTest, OnlyAPickleSaysHowToConvertIt) {
@@ -228,7 +263,8 @@ TEST_F(SafetensorsTest, OnlyAPickleSaysHowToConvertIt) {
   EXPECT_THAT(OpenStatus().message(), HasSubstr(dir_));
   Write("pytorch_model.bin", "x");
   EXPECT_EQ(OpenStatus().code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(OpenStatus().message(), AllOf(HasSubstr("pytorch_model.bin"), HasSubstr("save_pretrained")));
+  EXPECT_THAT(OpenStatus().message(),
+              AllOf(HasSubstr("pytorch_model.bin"), HasSubstr("save_pretrained")));
 }
 
 TEST(CheckpointTest, ShardedAndSingleHoldTheSameTensors) {
@@ -246,7 +282,9 @@ TEST(CheckpointTest, ShardedAndSingleHoldTheSameTensors) {
     const Result<TensorView> right = (*b)->Find(entry.name, entry.shape);
     ASSERT_TRUE(left.ok()) << left.status();
     ASSERT_TRUE(right.ok()) << right.status();
-    EXPECT_TRUE(std::equal(left->data.begin(), left->data.end(), right->data.begin(), right->data.end())) << entry.name;
+    EXPECT_TRUE(
+        std::equal(left->data.begin(), left->data.end(), right->data.begin(), right->data.end()))
+        << entry.name;
   }
 }
 

@@ -1,4 +1,5 @@
-// Slices as CUDA graphs. Without a GPU these tests run in builds whose kernels are emulated (docs/cuda.md).
+// Slices as CUDA graphs. Without a GPU these tests run in builds whose kernels are emulated
+// (docs/cuda.md).
 #include "kernels/cuda/device.h"
 
 #if LAMINA_HAS_CUDA

@@ -24,7 +24,8 @@ StepTimes TimesOf(StepTrace& trace, NodeId node) {
   trace.TellTimes(result);
   StepTimes times;
   for (const control::NodeTimes& told : result.times()) {
-    for (int i = 0; i < told.ns_size() && told.node_id() == node.value; ++i) times.Add(static_cast<StepWork>(i), told.ns(i));
+    for (int i = 0; i < told.ns_size() && told.node_id() == node.value; ++i)
+      times.Add(static_cast<StepWork>(i), told.ns(i));
   }
   return times;
 }
@@ -57,14 +58,17 @@ TEST(StepTrace, BubblesAreBetweenPiecesOfWorkWhileAStepIsUnderWay) {
   trace.Ran(StepWork::kSample, kWork, trace.Now());
   trace.EndStep(kWork, begun);
   const std::vector<StepRecord> records = RecordsOf(trace);
-  EXPECT_EQ(WorkOf(records),
-            (std::vector{StepWork::kBubble, StepWork::kSlice, StepWork::kPost, StepWork::kBubble, StepWork::kSample, StepWork::kStep}));
-  for (size_t i = 1; i + 1 < records.size(); ++i) EXPECT_EQ(records[i].start_ns, records[i - 1].end_ns) << "no time is left out";
+  EXPECT_EQ(WorkOf(records), (std::vector{StepWork::kBubble, StepWork::kSlice, StepWork::kPost,
+                                          StepWork::kBubble, StepWork::kSample, StepWork::kStep}));
+  for (size_t i = 1; i + 1 < records.size(); ++i)
+    EXPECT_EQ(records[i].start_ns, records[i - 1].end_ns) << "no time is left out";
   const StepTimes sums = TimesOf(trace, NodeId{});
   EXPECT_EQ(sums.ns, SumOf(records, NodeId{}).ns);
   EXPECT_GE(sums.of(StepWork::kBubble), 40'000);
-  // The first bubble begins with the step's work, a moment before the caller's clock is read for the whole step.
-  EXPECT_GE(records.back().end_ns - records.front().start_ns, sums.of(StepWork::kBubble) + sums.of(StepWork::kSlice));
+  // The first bubble begins with the step's work, a moment before the caller's clock is read for
+  // the whole step.
+  EXPECT_GE(records.back().end_ns - records.front().start_ns,
+            sums.of(StepWork::kBubble) + sums.of(StepWork::kSlice));
   EXPECT_EQ(TimesOf(trace, NodeId{}).ns, StepTimes{}.ns) << "told once";
 }
 
@@ -87,8 +91,8 @@ TEST(StepTrace, AMessageIsDividedAtTheMemoryNodesTimes) {
   const int64_t now = NowNs();
   trace.Answered(kMemory, kWork, now - 100, {ClockId(), now - 80, now - 70, now - 10, 25});
   const std::vector<StepRecord> records = RecordsOf(trace);
-  ASSERT_EQ(WorkOf(records),
-            (std::vector{StepWork::kBubble, StepWork::kQWire, StepWork::kQueue, StepWork::kAttention, StepWork::kOutputWire}));
+  ASSERT_EQ(WorkOf(records), (std::vector{StepWork::kBubble, StepWork::kQWire, StepWork::kQueue,
+                                          StepWork::kAttention, StepWork::kOutputWire}));
   const StepTimes sums = TimesOf(trace, kMemory);
   EXPECT_EQ(sums.ns, SumOf(records, kMemory).ns);
   EXPECT_EQ(sums.of(StepWork::kBubble), 25);
@@ -105,13 +109,16 @@ TEST(StepTrace, AMessageIsDividedAtTheMemoryNodesTimes) {
 TEST(StepTrace, TimesOfAnotherHostAreShiftedToWhereTheyFit) {
   StepTrace trace;
   trace.BeginStep(true);
-  for (const int64_t ahead : {int64_t{0}, int64_t{5'000'000}, int64_t{-9'000'000'000}, int64_t{5'000'000}}) {
+  for (const int64_t ahead :
+       {int64_t{0}, int64_t{5'000'000}, int64_t{-9'000'000'000}, int64_t{5'000'000}}) {
     const int64_t now = NowNs(), there = now + ahead;
-    trace.Answered(kMemory, kWork, now - 100'000, {99, there - 80'000, there - 70'000, there - 10'000, 0});
+    trace.Answered(kMemory, kWork, now - 100'000,
+                   {99, there - 80'000, there - 70'000, there - 10'000, 0});
     const std::vector<StepRecord> records = RecordsOf(trace);
     ASSERT_EQ(records.size(), 4u);
     EXPECT_EQ(records[0].start_ns, now - 100'000);
-    for (size_t i = 1; i < records.size(); ++i) EXPECT_EQ(records[i].start_ns, records[i - 1].end_ns);
+    for (size_t i = 1; i < records.size(); ++i)
+      EXPECT_EQ(records[i].start_ns, records[i - 1].end_ns);
     for (const StepRecord& record : records) EXPECT_LE(record.start_ns, record.end_ns);
     EXPECT_EQ(records[2].end_ns - records[2].start_ns, 60'000);
   }

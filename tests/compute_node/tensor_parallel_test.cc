@@ -22,7 +22,8 @@ TinyCheckpointOptions Shape(bool bias) {
   return options;
 }
 
-// Stands for attention: each head's output is its q and a part of its kv_head's k and v. What is in the wrong place gives other logits.
+// Stands for attention: each head's output is its q and a part of its kv_head's k and v. What is in
+// the wrong place gives other logits.
 void Attend(const Op& op, SliceRunner& slices) {
   const int group = op.num_heads / op.num_kv_heads;
   for (int row = 0; row < kRows; ++row) {
@@ -30,8 +31,9 @@ void Attend(const Op& op, SliceRunner& slices) {
       for (int i = 0; i < op.head_dim; ++i) {
         const int at = (row * op.num_heads + head) * op.head_dim + i;
         const int kv = (row * op.num_kv_heads + head / group) * op.head_dim + i;
-        slices.value(op.output)[at] =
-            slices.value(op.inputs[0])[at] + 0.5f * slices.value(op.inputs[1])[kv] - 2 * slices.value(op.inputs[2])[kv];
+        slices.value(op.output)[at] = slices.value(op.inputs[0])[at] +
+                                      0.5f * slices.value(op.inputs[1])[kv] -
+                                      2 * slices.value(op.inputs[2])[kv];
       }
     }
   }
@@ -67,9 +69,11 @@ std::vector<float> Logits(const WeightOptions& options, int num_ranks, int64_t& 
           continue;
         }
         EXPECT_FALSE(ended) << "ranks stop at different places";
-        const auto n = static_cast<size_t>(kRows * sliced.graph.values[static_cast<size_t>(op->output)].width);
+        const auto n =
+            static_cast<size_t>(kRows * sliced.graph.values[static_cast<size_t>(op->output)].width);
         sum.resize(n);
-        for (size_t i = 0; i < n; ++i) sum[i] += ranks[static_cast<size_t>(rank)]->value(op->inputs[0])[i];
+        for (size_t i = 0; i < n; ++i)
+          sum[i] += ranks[static_cast<size_t>(rank)]->value(op->inputs[0])[i];
         if (rank < num_ranks - 1) continue;
         for (const auto& each : ranks) std::ranges::copy(sum, each->value(op->output));
         const bool last = attention < 0 && op->name == "layers.2.mlp.down_proj.all_reduce";
@@ -79,7 +83,8 @@ std::vector<float> Logits(const WeightOptions& options, int num_ranks, int64_t& 
     }
     if (attention < 0) break;
     for (int rank = 0; rank < num_ranks; ++rank)
-      Attend(models[static_cast<size_t>(rank)]->sliced.attentions[static_cast<size_t>(attention)], *ranks[static_cast<size_t>(rank)]);
+      Attend(models[static_cast<size_t>(rank)]->sliced.attentions[static_cast<size_t>(attention)],
+             *ranks[static_cast<size_t>(rank)]);
   }
   const ValueId logits = sliced.graph.logits;
   const float* const begin = ranks[0]->value(logits);
@@ -93,7 +98,8 @@ void ExpectRanksAreTheWhole(const WeightOptions& options) {
     int64_t bytes = 0;
     const std::vector<float> together = Logits(options, num_ranks, bytes);
     ASSERT_EQ(together.size(), whole.size());
-    for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(together[i], whole[i], 1e-4 * (1 + std::abs(whole[i]))) << i;
+    for (size_t i = 0; i < whole.size(); ++i)
+      ASSERT_NEAR(together[i], whole[i], 1e-4 * (1 + std::abs(whole[i]))) << i;
     EXPECT_LT(bytes, whole_bytes * 7 / 10) << "a rank holds its parts only";
   }
 }

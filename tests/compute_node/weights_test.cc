@@ -40,28 +40,35 @@ void Edit(const std::string& path, const std::function<void(nlohmann::json&)>& c
 TEST(WeightsTest, MissingTensorsAreNamedWithFileShapeAndArchitecture) {
   const TinyCheckpoint checkpoint({.num_shards = 2});
   const std::string index = checkpoint.dir() + "/model.safetensors.index.json";
-  Edit(index, [](nlohmann::json& json) { json["weight_map"].erase("model.layers.1.mlp.up_proj.weight"); });
+  Edit(index,
+       [](nlohmann::json& json) { json["weight_map"].erase("model.layers.1.mlp.up_proj.weight"); });
   const Status status = LoadFrom(checkpoint.dir()).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("model.layers.1.mlp.up_proj.weight"), HasSubstr(index), HasSubstr("[48, 32]"),
-                                      HasSubstr("LlamaForCausalLM"), Not(HasSubstr("tie_word_embeddings"))));
+  EXPECT_THAT(
+      status.message(),
+      AllOf(HasSubstr("model.layers.1.mlp.up_proj.weight"), HasSubstr(index), HasSubstr("[48, 32]"),
+            HasSubstr("LlamaForCausalLM"), Not(HasSubstr("tie_word_embeddings"))));
 }
 
 TEST(WeightsTest, AHeadThatIsNotThereMayBeTied) {
   const TinyCheckpoint checkpoint({.tied_head = true});
   EXPECT_TRUE(LoadFrom(checkpoint.dir()).ok()) << LoadFrom(checkpoint.dir()).status();
-  Edit(checkpoint.dir() + "/config.json", [](nlohmann::json& json) { json["tie_word_embeddings"] = false; });
+  Edit(checkpoint.dir() + "/config.json",
+       [](nlohmann::json& json) { json["tie_word_embeddings"] = false; });
   const Status status = LoadFrom(checkpoint.dir()).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("lm_head.weight"), HasSubstr("\"tie_word_embeddings\": true")));
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("lm_head.weight"), HasSubstr("\"tie_word_embeddings\": true")));
 }
 
-// As in the transformers library: what config.json says decides, even if the file has a head of its own.
+// As in the transformers library: what config.json says decides, even if the file has a head of its
+// own.
 TEST(WeightsTest, ATiedHeadIgnoresTheHeadInTheFile) {
   const TinyCheckpoint checkpoint({});
   const auto untied = LoadFrom(checkpoint.dir());
   ASSERT_TRUE(untied.ok()) << untied.status();
-  Edit(checkpoint.dir() + "/config.json", [](nlohmann::json& json) { json["tie_word_embeddings"] = true; });
+  Edit(checkpoint.dir() + "/config.json",
+       [](nlohmann::json& json) { json["tie_word_embeddings"] = true; });
   const auto tied = LoadFrom(checkpoint.dir());
   ASSERT_TRUE(tied.ok()) << tied.status();
   EXPECT_EQ((*tied)->Matrix(Named("model.embed_tokens.weight")).out_features(), 96);
@@ -72,16 +79,20 @@ TEST(WeightsTest, EveryDtypeHoldsTheSameModel) {
   const TinyCheckpoint exact({.dtype = "F32"});
   const auto expected = LoadFrom(exact.dir());
   ASSERT_TRUE(expected.ok()) << expected.status();
-  const std::vector<float>& norm = (*expected)->Vector(Named("model.layers.0.input_layernorm.weight"));
-  // The checkpoint writes the nearest lower magnitude: less than one unit of the last place is lost.
+  const std::vector<float>& norm =
+      (*expected)->Vector(Named("model.layers.0.input_layernorm.weight"));
+  // The checkpoint writes the nearest lower magnitude: less than one unit of the last place is
+  // lost.
   for (const auto& [dtype, error] : {std::pair("F16", 0x1p-10f), std::pair("BF16", 0x1p-7f)}) {
     const TinyCheckpoint rounded({.dtype = dtype});
     const auto weights = LoadFrom(rounded.dir());
     ASSERT_TRUE(weights.ok()) << weights.status();
     EXPECT_EQ((*weights)->size_bytes() * 2, (*expected)->size_bytes());
-    const std::vector<float>& values = (*weights)->Vector(Named("model.layers.0.input_layernorm.weight"));
+    const std::vector<float>& values =
+        (*weights)->Vector(Named("model.layers.0.input_layernorm.weight"));
     ASSERT_EQ(values.size(), norm.size());
-    for (size_t i = 0; i < norm.size(); ++i) EXPECT_NEAR(values[i], norm[i], error * norm[i]) << dtype;
+    for (size_t i = 0; i < norm.size(); ++i)
+      EXPECT_NEAR(values[i], norm[i], error * norm[i]) << dtype;
   }
 }
 

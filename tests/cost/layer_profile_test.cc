@@ -13,10 +13,13 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr char kHeader[] =
-    "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,emb_ms,input_layernorm_ms,attn_pre_proj_ms,attn_rope_"
+    "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,emb_ms,input_"
+    "layernorm_ms,attn_pre_proj_ms,attn_rope_"
     "ms,"
-    "attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,mlp_down_proj_ms,add_ms\n";
-// Before attention 1 + 2 + 3 = 6 ms at one row, 10 at 11 rows; behind it 4 + 5 + 6 + 7 + 8 + 2 * 9 = 48 ms, 68.
+    "attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,mlp_down_proj_ms,add_"
+    "ms\n";
+// Before attention 1 + 2 + 3 = 6 ms at one row, 10 at 11 rows; behind it 4 + 5 + 6 + 7 + 8 + 2 * 9
+// = 48 ms, 68.
 constexpr char kRows[] =
     "32,8,4096,11008,11,1,99,2,4,4,4,5,6,7,8,19\n"
     "32,8,4096,11008,1,1,99,1,2,3,4,5,6,7,8,9\n"
@@ -47,26 +50,32 @@ TEST_F(LayerProfileTest, TimesAreInterpolatedOverTheRows) {
   EXPECT_DOUBLE_EQ(profile->AfterAttentionSeconds(0.5), 48e-3) << "below the first";
   EXPECT_DOUBLE_EQ(profile->AfterAttentionSeconds(11), 68e-3);
   EXPECT_DOUBLE_EQ(profile->AfterAttentionSeconds(22), 136e-3) << "in proportion beyond the last";
-  EXPECT_DOUBLE_EQ(Load(std::string(kHeader) + kRows, 2)->BeforeAttentionSeconds(1), 300e-3) << "the rows of two workers";
+  EXPECT_DOUBLE_EQ(Load(std::string(kHeader) + kRows, 2)->BeforeAttentionSeconds(1), 300e-3)
+      << "the rows of two workers";
 }
 
 TEST_F(LayerProfileTest, RowsWithAsManyTokensCountByTheirMean) {
-  const Result<LayerProfile> profile = Load(std::string(kHeader) + kRows + "32,8,4096,11008,1,1,99,3,4,5,4,5,6,7,8,9\n");
+  const Result<LayerProfile> profile =
+      Load(std::string(kHeader) + kRows + "32,8,4096,11008,1,1,99,3,4,5,4,5,6,7,8,9\n");
   ASSERT_TRUE(profile.ok()) << profile.status();
   EXPECT_DOUBLE_EQ(profile->BeforeAttentionSeconds(1), 9e-3);
 }
 
 TEST_F(LayerProfileTest, NoShapeAndNoCountIsZero) {
-  const std::string row = "32,8,4096,11008,1,1,99,1,2,3,4,5,6,7,8,9\n", columns[] = {"n_head", "n_kv_head", "n_embd", "n_expanded_embd"};
+  const std::string row = "32,8,4096,11008,1,1,99,1,2,3,4,5,6,7,8,9\n",
+                    columns[] = {"n_head", "n_kv_head", "n_embd", "n_expanded_embd"};
   size_t at = 0;
   for (const std::string& column : columns) {
     std::string zero = row;
     zero.replace(at, row.find(',', at) - at, "0");
-    EXPECT_EQ(ErrorOf(kHeader + zero), folder_ / "p.csv" + ":2: '" + column + "' is '0': expected 1 or more");
+    EXPECT_EQ(ErrorOf(kHeader + zero),
+              folder_ / "p.csv" + ":2: '" + column + "' is '0': expected 1 or more");
     at = row.find(',', at) + 1;
   }
-  EXPECT_THAT(ErrorOf(kHeader + row + "32,8,4096,11008,0.5,1,99,1,2,3,4,5,6,7,8,9\n"), HasSubstr(":3: 'num_tokens' is '0.5'"));
-  EXPECT_THAT(ErrorOf(kHeader + row + "32,8,4096,11008,1,0,99,1,2,3,4,5,6,7,8,9\n"), HasSubstr("'num_tensor_parallel_workers'"));
+  EXPECT_THAT(ErrorOf(kHeader + row + "32,8,4096,11008,0.5,1,99,1,2,3,4,5,6,7,8,9\n"),
+              HasSubstr(":3: 'num_tokens' is '0.5'"));
+  EXPECT_THAT(ErrorOf(kHeader + row + "32,8,4096,11008,1,0,99,1,2,3,4,5,6,7,8,9\n"),
+              HasSubstr("'num_tensor_parallel_workers'"));
 }
 
 TEST_F(LayerProfileTest, MistakesAreNamedWithFileAndLine) {
@@ -74,10 +83,12 @@ TEST_F(LayerProfileTest, MistakesAreNamedWithFileAndLine) {
   EXPECT_EQ(ErrorOf("n_head,n_embd\n1,2\n"), path + ":1: there is no column 'n_kv_head'");
   EXPECT_EQ(ErrorOf(std::string(kHeader) + kRows + "32,8,4096,11008,1,1,99,fast,2,3,4,5,6,7,8,9\n"),
             path + ":5: 'input_layernorm_ms' is 'fast': expected a number, 0 or more");
-  EXPECT_EQ(ErrorOf(std::string(kHeader) + "32,8\n"), path + ":2: 'num_tensor_parallel_workers' is '': expected a number, 0 or more");
+  EXPECT_EQ(ErrorOf(std::string(kHeader) + "32,8\n"),
+            path + ":2: 'num_tensor_parallel_workers' is '': expected a number, 0 or more");
   EXPECT_EQ(ErrorOf(std::string(kHeader) + kRows + "40,8,4096,11008,1,1,99,1,2,3,4,5,6,7,8,9\n"),
             path + ":5: the shape of the model differs from the line before");
-  EXPECT_EQ(ErrorOf(std::string(kHeader) + kRows, 4), path + ": no row has 4 tensor-parallel workers");
+  EXPECT_EQ(ErrorOf(std::string(kHeader) + kRows, 4),
+            path + ": no row has 4 tensor-parallel workers");
   EXPECT_EQ(ErrorOf(kHeader), path + ": no row has 1 tensor-parallel workers");
   EXPECT_EQ(LayerProfile::Load("/nonexistent/p.csv", 1).status().code(), StatusCode::kNotFound);
 }

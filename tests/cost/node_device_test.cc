@@ -23,9 +23,12 @@ TEST(NodeDevice, CpuAndGpusNeedNoCatalog) {
 TEST(NodeDevice, AModelledOneIsOfTheCatalog) {
   EXPECT_EQ(std::get<DeviceSpec>(*FindDevice("modelled:H100", kShipped)).name, "H100");
   EXPECT_EQ((*FindModelledDevice("modelled:H100", kShipped))->name, "H100");
-  EXPECT_EQ(FindDevice("modelled:H100", "/nonexistent/d.yaml").status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(FindDevice("modelled:H100", "").status().message(), "device 'modelled:H100' needs a device catalog");
-  EXPECT_THAT(FindDevice("modelled:H101", kShipped).status().message(), HasSubstr("it has: A100-40G, "));
+  EXPECT_EQ(FindDevice("modelled:H100", "/nonexistent/d.yaml").status().code(),
+            StatusCode::kNotFound);
+  EXPECT_EQ(FindDevice("modelled:H100", "").status().message(),
+            "device 'modelled:H100' needs a device catalog");
+  EXPECT_THAT(FindDevice("modelled:H101", kShipped).status().message(),
+              HasSubstr("it has: A100-40G, "));
 }
 
 TEST(NodeDevice, NodesWhoseHostComputesGiveTheirCoreUpSooner) {
@@ -34,13 +37,14 @@ TEST(NodeDevice, NodesWhoseHostComputesGiveTheirCoreUpSooner) {
 }
 
 TEST(NodeDevice, OtherNamesAreRefused) {
-  for (const char* name :
-       {"", "gpu", "modelled:", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda: 1", "cuda:1024", "cuda:99999999999", "CPU"}) {
+  for (const char* name : {"", "gpu", "modelled:", "cuda:", "cuda:-1", "cuda:x", "cuda:1x",
+                           "cuda: 1", "cuda:1024", "cuda:99999999999", "CPU"}) {
     EXPECT_FALSE(IsDeviceName(name)) << name;
     EXPECT_EQ(FindDevice(name, kShipped).status().code(), StatusCode::kInvalidArgument) << name;
   }
   EXPECT_EQ(FindDevice("gpu", kShipped).status().message(),
-            "device 'gpu': expected cpu, cuda:N with the number of a GPU, or modelled:NAME with a NAME of the device catalog");
+            "device 'gpu': expected cpu, cuda:N with the number of a GPU, or modelled:NAME with a "
+            "NAME of the device catalog");
 }
 
 }  // namespace

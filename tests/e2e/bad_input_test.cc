@@ -1,4 +1,5 @@
-// What a user can get wrong: each ends in one clear sentence and the right exit status or HTTP status, never in a crash.
+// What a user can get wrong: each ends in one clear sentence and the right exit status or HTTP
+// status, never in a crash.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -73,19 +74,24 @@ std::function<void(const fs::path&)> Header(std::function<void(json&)> change) {
     change(header);
     const std::string text = header.dump();
     const uint64_t new_size = text.size();
-    return std::string(reinterpret_cast<const char*>(&new_size), sizeof(new_size)) + text + file.substr(sizeof(size) + size);
+    return std::string(reinterpret_cast<const char*>(&new_size), sizeof(new_size)) + text +
+           file.substr(sizeof(size) + size);
   });
 }
 
 const std::string kTensor = "model.layers.0.self_attn.q_proj.weight";
 
 const BadModel kBadModels[] = {
-    {"TruncatedWeights", Weights([](std::string file) { return file.substr(0, file.size() / 2); }), "cut short: tensor"},
+    {"TruncatedWeights", Weights([](std::string file) { return file.substr(0, file.size() / 2); }),
+     "cut short: tensor"},
     {"TruncatedHeader", Weights([](std::string file) { return file.substr(0, 100); }),
      "cut short: the header has 4168 bytes, the file 100"},
     {"EmptyWeights", Weights([](const std::string&) { return ""; }), "model.safetensors"},
-    {"HugeHeader", Weights([](std::string file) { return std::string(8, '\xff') + file.substr(8); }), "not a safetensors file"},
-    {"HeaderIsNoJson", Weights([](std::string file) { return std::string("\x04\0\0\0\0\0\0\0{{{{", 12) + file; }),
+    {"HugeHeader",
+     Weights([](std::string file) { return std::string(8, '\xff') + file.substr(8); }),
+     "not a safetensors file"},
+    {"HeaderIsNoJson",
+     Weights([](std::string file) { return std::string("\x04\0\0\0\0\0\0\0{{{{", 12) + file; }),
      "syntax error at byte 2"},
     {"OffsetsOutside", Header([](json& h) {
        h[kTensor]["data_offsets"] = {0, int64_t{1} << 62};
@@ -104,17 +110,28 @@ const BadModel kBadModels[] = {
      }),
      kTensor},
     {"UnknownDtype", Header([](json& h) { h[kTensor]["dtype"] = "F12"; }), "F12"},
-    {"MissingTensor", Header([](json& h) { h["other"] = h[kTensor], h.erase(kTensor); }), kTensor + " is not in"},
-    {"NoWeights", [](const fs::path& folder) { fs::remove(folder / "model.safetensors"); }, "expected model.safetensors or"},
-    {"NoConfig", [](const fs::path& folder) { fs::remove(folder / "config.json"); }, "config.json: No such file"},
-    {"ConfigIsNoJson", [](const fs::path& folder) { WriteFile(folder / "config.json", "{\"a\":"); }, "config.json is not JSON"},
-    {"ConfigLacksAKey", Config([](json& c) { c.erase("hidden_size"); }), "config.json: \"hidden_size\" is missing"},
-    {"ConfigOfWrongType", Config([](json& c) { c["num_hidden_layers"] = "four"; }), "\"num_hidden_layers\""},
-    {"HeadsDoNotDivide", Config([](json& c) { c["num_key_value_heads"] = 3; }), "num_key_value_heads"},
-    {"UnknownArchitecture", Config([](json& c) { c["architectures"] = {"GPT9ForCausalLM"}; }), "GPT9ForCausalLM"},
+    {"MissingTensor", Header([](json& h) { h["other"] = h[kTensor], h.erase(kTensor); }),
+     kTensor + " is not in"},
+    {"NoWeights", [](const fs::path& folder) { fs::remove(folder / "model.safetensors"); },
+     "expected model.safetensors or"},
+    {"NoConfig", [](const fs::path& folder) { fs::remove(folder / "config.json"); },
+     "config.json: No such file"},
+    {"ConfigIsNoJson", [](const fs::path& folder) { WriteFile(folder / "config.json", "{\"a\":"); },
+     "config.json is not JSON"},
+    {"ConfigLacksAKey", Config([](json& c) { c.erase("hidden_size"); }),
+     "config.json: \"hidden_size\" is missing"},
+    {"ConfigOfWrongType", Config([](json& c) { c["num_hidden_layers"] = "four"; }),
+     "\"num_hidden_layers\""},
+    {"HeadsDoNotDivide", Config([](json& c) { c["num_key_value_heads"] = 3; }),
+     "num_key_value_heads"},
+    {"UnknownArchitecture", Config([](json& c) { c["architectures"] = {"GPT9ForCausalLM"}; }),
+     "GPT9ForCausalLM"},
     {"NoTokenizer", [](const fs::path& folder) { fs::remove(folder / "tokenizer.model"); },
      "there is no tokenizer.json or tokenizer.model"},
-    {"TokenizerIsGarbage", [](const fs::path& folder) { WriteFile(folder / "tokenizer.model", std::string(2000, '\x9a')); },
+    {"TokenizerIsGarbage",
+     [](const fs::path& folder) {
+       WriteFile(folder / "tokenizer.model", std::string(2000, '\x9a'));
+     },
      "tokenizer.model"},
 };
 
@@ -125,12 +142,14 @@ TEST_P(ABadModel, IsRefusedInOneSentence) {
   const fs::path folder = temp / "model";
   fs::copy(kModel, folder);
   GetParam().spoil(folder);
-  const CommandOutput output = RunLamina({"serve", folder.string(), "--port", "0", "--prompt", "Once", "--max-tokens", "2", "--once"});
+  const CommandOutput output = RunLamina(
+      {"serve", folder.string(), "--port", "0", "--prompt", "Once", "--max-tokens", "2", "--once"});
   ExpectOneSentence(output, GetParam().error);
   EXPECT_THAT(output.err, HasSubstr(folder.string()));
 }
 
-INSTANTIATE_TEST_SUITE_P(BadInput, ABadModel, ::testing::ValuesIn(kBadModels), [](const auto& model) { return model.param.name; });
+INSTANTIATE_TEST_SUITE_P(BadInput, ABadModel, ::testing::ValuesIn(kBadModels),
+                         [](const auto& model) { return model.param.name; });
 
 TEST(BadInput, AnUnknownYamlKeyIsNamedWithItsLine) {
   const TemporaryFolder temp;
@@ -144,7 +163,9 @@ TEST(BadInput, AnUnknownYamlKeyIsNamedWithItsLine) {
             "  path: " +
                 kModel.string() + "\n");
   for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"serve", "--cluster", path}, {"cluster", "up", path}, {"cluster", "status", "--config", path}}) {
+       {std::vector<std::string>{"serve", "--cluster", path},
+        {"cluster", "up", path},
+        {"cluster", "status", "--config", path}}) {
     const CommandOutput output = RunLamina(command);
     EXPECT_EQ(output.exit_status, 1);
     EXPECT_THAT(output.err, HasSubstr(path + ":4: unknown key 'memoyr'"));
@@ -152,10 +173,12 @@ TEST(BadInput, AnUnknownYamlKeyIsNamedWithItsLine) {
 }
 
 TEST(BadInput, APortInUseIsSaid) {
-  Result<std::unique_ptr<ServerProcess>> other = ServerProcess::Start({kModel.string(), "--memory-nodes", "0"});
+  Result<std::unique_ptr<ServerProcess>> other =
+      ServerProcess::Start({kModel.string(), "--memory-nodes", "0"});
   ASSERT_TRUE(other.ok()) << other.status();
   const std::string port = std::to_string((*other)->port());
-  ExpectOneSentence(RunLamina({"serve", kModel.string(), "--port", port}), "cannot listen on 127.0.0.1:" + port + ": the port is in use");
+  ExpectOneSentence(RunLamina({"serve", kModel.string(), "--port", port}),
+                    "cannot listen on 127.0.0.1:" + port + ": the port is in use");
 }
 
 TEST(BadInput, NoMemoryNodeReachable) {
@@ -206,22 +229,27 @@ TEST(BadInput, ABadCommandLineIsAUsageError) {
 class BadRequests : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    Result<std::unique_ptr<ServerProcess>> server = ServerProcess::Start({kModel.string(), "--memory-nodes", "1"});
+    Result<std::unique_ptr<ServerProcess>> server =
+        ServerProcess::Start({kModel.string(), "--memory-nodes", "1"});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = std::move(*server);
   }
   static void TearDownTestSuite() { server_.reset(); }
   void SetUp() override { ASSERT_NE(server_, nullptr); }
 
-  // The body must be refused with this status and one sentence that holds `what`; then a good request still works.
-  static void Expect(const std::string& path, const std::string& body, int status, const std::string& what) {
+  // The body must be refused with this status and one sentence that holds `what`; then a good
+  // request still works.
+  static void Expect(const std::string& path, const std::string& body, int status,
+                     const std::string& what) {
     const Result<HttpResponse> response = server_->client().PostJson(path, body);
     ASSERT_TRUE(response.ok()) << response.status();
     EXPECT_EQ(response->status, status) << response->body;
     const json answer = json::parse(response->body, nullptr, false);
     ASSERT_TRUE(answer.is_object()) << response->body;
-    EXPECT_THAT(answer["error"]["message"].get<std::string>(), AllOf(HasSubstr(what), Not(HasSubstr("\n"))));
-    const Result<HttpResponse> good = server_->client().PostJson("/v1/completions", R"({"prompt": "Once", "max_tokens": 2})");
+    EXPECT_THAT(answer["error"]["message"].get<std::string>(),
+                AllOf(HasSubstr(what), Not(HasSubstr("\n"))));
+    const Result<HttpResponse> good =
+        server_->client().PostJson("/v1/completions", R"({"prompt": "Once", "max_tokens": 2})");
     ASSERT_TRUE(good.ok()) << good.status();
     EXPECT_EQ(good->status, 200) << good->body;
   }
@@ -235,7 +263,8 @@ TEST_F(BadRequests, APromptLongerThanTheContext) {
   std::string prompt;
   for (int i = 0; i < 3000; ++i) prompt += "rabbit ";
   Expect("/v1/completions", json{{"prompt", prompt}}.dump(), 400, "1024");
-  Expect("/v1/chat/completions", json{{"messages", {{{"role", "user"}, {"content", prompt}}}}}.dump(), 400, "1024");
+  Expect("/v1/chat/completions",
+         json{{"messages", {{{"role", "user"}, {"content", prompt}}}}}.dump(), 400, "1024");
 }
 
 TEST_F(BadRequests, InvalidJson) {
@@ -247,12 +276,14 @@ TEST_F(BadRequests, InvalidJson) {
 
 TEST_F(BadRequests, InvalidUtf8) {
   Expect("/v1/completions", "{\"prompt\": \"Once \xff\xfe\"}", 400, "UTF-8");
-  Expect("/v1/chat/completions", "{\"messages\": [{\"role\": \"user\", \"content\": \"\xc0\xaf\"}]}", 400, "UTF-8");
+  Expect("/v1/chat/completions",
+         "{\"messages\": [{\"role\": \"user\", \"content\": \"\xc0\xaf\"}]}", 400, "UTF-8");
 }
 
 TEST_F(BadRequests, TenMegabytesAreTooLarge) {
   for (const char* path : {"/v1/completions", "/v1/chat/completions", "/tokenize"}) {
-    Expect(path, json{{"prompt", std::string(10'000'000, 'a')}}.dump(), 413, "larger than 8388608 bytes");
+    Expect(path, json{{"prompt", std::string(10'000'000, 'a')}}.dump(), 413,
+           "larger than 8388608 bytes");
   }
 }
 
@@ -264,7 +295,8 @@ TEST_F(BadRequests, EightMegabytesAreReadAndRefusedForWhatTheyHold) {
 }
 
 TEST_F(BadRequests, AHundredMegabytesAreNotRead) {
-  Expect("/v1/completions", json{{"prompt", std::string(100'000'000, 'a')}}.dump(), 413, "larger than");
+  Expect("/v1/completions", json{{"prompt", std::string(100'000'000, 'a')}}.dump(), 413,
+         "larger than");
 }
 
 TEST_F(BadRequests, WrongFields) {

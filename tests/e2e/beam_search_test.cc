@@ -1,4 +1,5 @@
-// Beam search over the API of a served cluster: the answers of Hugging Face transformers (tests/api/beam_search_golden.py).
+// Beam search over the API of a served cluster: the answers of Hugging Face transformers
+// (tests/api/beam_search_golden.py).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -32,7 +33,9 @@ class BeamSearchServed : public ::testing::Test {
     return json::parse(response->body);
   }
 
-  std::string TextOf(const std::vector<TokenId>& tokens) { return Post("/detokenize", {{"tokens", tokens}})["prompt"]; }
+  std::string TextOf(const std::vector<TokenId>& tokens) {
+    return Post("/detokenize", {{"tokens", tokens}})["prompt"];
+  }
 
   void ExpectGolden() {
     std::ifstream file(SourcePath("/tests/api/beam_search_golden.json"));
@@ -54,7 +57,8 @@ class BeamSearchServed : public ::testing::Test {
         if (ended) tokens.pop_back();
         tokens.insert(tokens.begin(), prompt.begin(), prompt.end());
         EXPECT_EQ(prompt_text + answer["choices"][i]["text"].get<std::string>(), TextOf(tokens))
-            << "answer " << i << " of " << golden["width"] << ", length_penalty " << golden["length_penalty"];
+            << "answer " << i << " of " << golden["width"] << ", length_penalty "
+            << golden["length_penalty"];
         EXPECT_EQ(answer["choices"][i]["finish_reason"], ended ? "stop" : "length");
       }
     }
@@ -69,7 +73,8 @@ TEST_F(BeamSearchServed, AnswersAsTransformersDoes) {
   Serve({"--memory-nodes", "2"});
   ExpectGolden();
   const json scheduler = server_->Status()["scheduler"];
-  EXPECT_GT(scheduler["num_shared_tokens"].get<double>(), 0.9 * scheduler["num_started_tokens"].get<double>())
+  EXPECT_GT(scheduler["num_shared_tokens"].get<double>(),
+            0.9 * scheduler["num_started_tokens"].get<double>())
       << "a beam computes one token in a step";
 }
 

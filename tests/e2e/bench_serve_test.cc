@@ -28,14 +28,16 @@ std::string Contents(const std::string& path) {
 class BenchServe : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({kModel, "--memory-nodes", "1", "--api-key", "secret"});
+    Result<std::unique_ptr<ServerProcess>> started =
+        ServerProcess::Start({kModel, "--memory-nodes", "1", "--api-key", "secret"});
     ASSERT_TRUE(started.ok()) << started.status();
     server_ = *std::move(started);
   }
   static void TearDownTestSuite() { server_.reset(); }
 
   static CommandOutput RunBench(std::vector<std::string> arguments) {
-    const std::vector<std::string> common = {"bench", "serve", "--base-url", server_->url(), "--api-key", "secret"};
+    const std::vector<std::string> common = {"bench",        "serve",     "--base-url",
+                                             server_->url(), "--api-key", "secret"};
     arguments.insert(arguments.begin(), common.begin(), common.end());
     return RunLamina(arguments);
   }
@@ -54,7 +56,8 @@ class BenchServe : public ::testing::Test {
 std::unique_ptr<ServerProcess> BenchServe::server_;
 
 TEST_F(BenchServe, CountsWhatTheServerCounts) {
-  const double prompt_before = Counter("vllm:prompt_tokens_total"), output_before = Counter("vllm:generation_tokens_total");
+  const double prompt_before = Counter("vllm:prompt_tokens_total"),
+               output_before = Counter("vllm:generation_tokens_total");
   const CommandOutput out = RunBench({"--random-input-len",
                                       "uniform:20:60",
                                       "--random-output-len",
@@ -85,8 +88,10 @@ TEST_F(BenchServe, CountsWhatTheServerCounts) {
   EXPECT_EQ(result["total_input_tokens"], Counter("vllm:prompt_tokens_total") - prompt_before);
   EXPECT_EQ(result["total_output_tokens"], Counter("vllm:generation_tokens_total") - output_before);
   EXPECT_GE(result["duration"].get<double>(), 0.3);
-  EXPECT_NEAR(result["cost"]["tokens_per_dollar"].get<double>(), result["output_throughput"].get<double>() * 1000, 1e-3);
-  EXPECT_DOUBLE_EQ(result["request_goodput"].get<double>(), result["request_throughput"].get<double>());
+  EXPECT_NEAR(result["cost"]["tokens_per_dollar"].get<double>(),
+              result["output_throughput"].get<double>() * 1000, 1e-3);
+  EXPECT_DOUBLE_EQ(result["request_goodput"].get<double>(),
+                   result["request_throughput"].get<double>());
   EXPECT_GT(result["mean_ttft_ms"].get<double>(), 0);
   EXPECT_LE(result["median_ttft_ms"].get<double>(), result["p99_ttft_ms"].get<double>());
   EXPECT_EQ(result["tokenizer_id"], kModel);  // the server names its folder
@@ -98,34 +103,47 @@ TEST_F(BenchServe, CountsWhatTheServerCounts) {
   for (std::string line; std::getline(lines, line);) {
     const json request = json::parse(line);
     const auto tokens = request["input_tokens"].get<double>();
-    EXPECT_TRUE(tokens >= 20 && tokens <= 60) << line;  // prompts of the lengths that were asked for
+    // Prompts of the lengths that were asked for.
+    EXPECT_TRUE(tokens >= 20 && tokens <= 60) << line;
     input += tokens;
   }
   EXPECT_EQ(input, result["total_input_tokens"]);
 }
 
 TEST_F(BenchServe, TokenIdsChatsAndClosedLoops) {
-  CommandOutput out = RunBench({"--random-input-len", "33", "--random-output-len", "3", "--num-prompts", "12", "--prompt-format", "ids",
-                                "--ignore-eos", "--max-concurrency", "2", "--json"});
+  CommandOutput out =
+      RunBench({"--random-input-len", "33", "--random-output-len", "3", "--num-prompts", "12",
+                "--prompt-format", "ids", "--ignore-eos", "--max-concurrency", "2", "--json"});
   ASSERT_EQ(out.exit_status, 0) << out.err;
   json result = json::parse(out.out);
   EXPECT_EQ(result["total_input_tokens"], 12 * 33);
   EXPECT_EQ(result["generator"]["connections"], 2);
-  out =
-      RunBench({"--backend", "openai-chat", "--random-input-len", "33", "--random-output-len", "3", "--num-prompts", "5", "--ignore-eos"});
+  out = RunBench({"--backend", "openai-chat", "--random-input-len", "33", "--random-output-len",
+                  "3", "--num-prompts", "5", "--ignore-eos"});
   ASSERT_EQ(out.exit_status, 0) << out.err;
-  EXPECT_THAT(out.out, HasSubstr("completed requests                                               5"));
+  EXPECT_THAT(out.out,
+              HasSubstr("completed requests                                               5"));
 }
 
 TEST_F(BenchServe, ATraceWhosePrefixesTheServerFinds) {
   std::string trace;
   for (int i = 0; i < 4; ++i)
-    trace += json{{"timestamp", 100 * i}, {"input_length", 520 + i}, {"output_length", 2}, {"hash_ids", {7, 100 + i}}}.dump() + "\n";
-  trace += json{{"timestamp", 400}, {"input_length", 90000}, {"output_length", 2}, {"hash_ids", std::vector<int>(176)}}.dump() + "\n";
+    trace += json{{"timestamp", 100 * i},
+                  {"input_length", 520 + i},
+                  {"output_length", 2},
+                  {"hash_ids", {7, 100 + i}}}
+                 .dump() +
+             "\n";
+  trace += json{{"timestamp", 400},
+                {"input_length", 90000},
+                {"output_length", 2},
+                {"hash_ids", std::vector<int>(176)}}
+               .dump() +
+           "\n";
   WriteFile(folder_ / "trace.jsonl", trace);
   const double hits_before = Counter("vllm:prefix_cache_hits_total");
-  const CommandOutput out =
-      RunBench({"--dataset-path", folder_ / "trace.jsonl", "--request-rate", "trace", "--rate-scale", "0.5", "--ignore-eos", "--json"});
+  const CommandOutput out = RunBench({"--dataset-path", folder_ / "trace.jsonl", "--request-rate",
+                                      "trace", "--rate-scale", "0.5", "--ignore-eos", "--json"});
   ASSERT_EQ(out.exit_status, 0) << out.err;
   const json result = json::parse(out.out);
   EXPECT_EQ(result["completed"], 4);
@@ -135,22 +153,24 @@ TEST_F(BenchServe, ATraceWhosePrefixesTheServerFinds) {
   EXPECT_GE(Counter("vllm:prefix_cache_hits_total") - hits_before, 3 * 512);
 }
 
-// Another client, written apart, puts the same load on the same server: the counts are equal, and the times as close as two runs on a busy
-// machine are.
+// Another client, written apart, puts the same load on the same server: the counts are equal, and
+// the times as close as two runs on a busy machine are.
 TEST_F(BenchServe, ASecondClientMeasuresTheSame) {
   constexpr int kRequests = 25, kRate = 10, kInputTokens = 500, kOutputTokens = 12;
-  const std::string count = std::to_string(kRequests), rate = std::to_string(kRate), input = std::to_string(kInputTokens),
-                    output = std::to_string(kOutputTokens);
+  const std::string count = std::to_string(kRequests), rate = std::to_string(kRate),
+                    input = std::to_string(kInputTokens), output = std::to_string(kOutputTokens);
   const auto ours = [&](const std::string& seed) {  // prompts of its own
     const CommandOutput out =
-        RunBench({"--num-prompts", count, "--request-rate", rate, "--burstiness", "inf", "--prompt-format", "ids", "--ignore-eos",
-                  "--random-input-len", input, "--random-output-len", output, "--seed", seed, "--json"});
+        RunBench({"--num-prompts", count, "--request-rate", rate, "--burstiness", "inf",
+                  "--prompt-format", "ids", "--ignore-eos", "--random-input-len", input,
+                  "--random-output-len", output, "--seed", seed, "--json"});
     EXPECT_EQ(out.exit_status, 0) << out.err;
     return json::parse(out.out, nullptr, false);
   };
   const json first = ours("7");
   const Result<CommandOutput> python =
-      RunCommand({"python3", SourcePath("/tests/e2e/second_client.py"), server_->url(), count, rate, input, output, "3", "secret"},
+      RunCommand({"python3", SourcePath("/tests/e2e/second_client.py"), server_->url(), count, rate,
+                  input, output, "3", "secret"},
                  Deadline::After(std::chrono::seconds(60)));
   if (python.status().code() == StatusCode::kNotFound) GTEST_SKIP() << "python3 is not installed";
   ASSERT_TRUE(python.ok()) << python.status();
@@ -169,12 +189,15 @@ TEST_F(BenchServe, ASecondClientMeasuresTheSame) {
     EXPECT_GE(run["duration"].get<double>(), static_cast<double>(kRequests - 1) / kRate);
     EXPECT_NEAR(run["duration"].get<double>() / theirs["duration"].get<double>(), 1, 0.3);
   }
-  // Python needs some milliseconds of its own, next to which prompts must take long, and the machine is as busy as it is; of our two runs
-  // the one that is nearer counts.
+  // Python needs some milliseconds of its own, next to which prompts must take long, and the
+  // machine is as busy as it is; of our two runs the one that is nearer counts.
   for (const char* time : {"median_ttft_ms", "median_tpot_ms"}) {
     const double their = theirs[time].get<double>();
-    const auto ratio = [&](const json& run) { return std::max(run[time].get<double>() / their, their / run[time].get<double>()); };
-    EXPECT_LT(std::min(ratio(first), ratio(second)), 3) << time << ": " << first[time] << ", " << second[time] << " and " << their;
+    const auto ratio = [&](const json& run) {
+      return std::max(run[time].get<double>() / their, their / run[time].get<double>());
+    };
+    EXPECT_LT(std::min(ratio(first), ratio(second)), 3)
+        << time << ": " << first[time] << ", " << second[time] << " and " << their;
   }
 }
 
@@ -186,12 +209,17 @@ TEST_F(BenchServe, WhatIsWrongIsSaid) {
   };
   EXPECT_THAT(error({"--goodput", "speed:3"}), HasSubstr("--goodput 'speed:3'"));
   EXPECT_THAT(error({"--dataset-path", "/no/such"}), HasSubstr("/no/such: No such file"));
-  EXPECT_THAT(error({"--result-filename", "/no/such/r.json"}), HasSubstr("cannot write /no/such/r.json"));
-  EXPECT_THAT(error({"--endpoint", "/v1/nothing", "--random-input-len", "9"}), HasSubstr("the warm-up request failed: HTTP 404"));
+  EXPECT_THAT(error({"--result-filename", "/no/such/r.json"}),
+              HasSubstr("cannot write /no/such/r.json"));
+  EXPECT_THAT(error({"--endpoint", "/v1/nothing", "--random-input-len", "9"}),
+              HasSubstr("the warm-up request failed: HTTP 404"));
   EXPECT_THAT(error({"--random-input-len", "5000"}), HasSubstr("no request fits into 1024 tokens"));
-  EXPECT_THAT(RunLamina({"bench", "serve", "--base-url", server_->url()}).err, HasSubstr("API key"));
-  EXPECT_THAT(RunLamina({"bench", "serve", "--base-url", "http://127.0.0.1:1"}).err, HasSubstr("cannot connect to 127.0.0.1:1"));
-  EXPECT_THAT(RunLamina({"bench", "serve", "--help"}).out, HasSubstr("lamina bench serve --random-input-len"));
+  EXPECT_THAT(RunLamina({"bench", "serve", "--base-url", server_->url()}).err,
+              HasSubstr("API key"));
+  EXPECT_THAT(RunLamina({"bench", "serve", "--base-url", "http://127.0.0.1:1"}).err,
+              HasSubstr("cannot connect to 127.0.0.1:1"));
+  EXPECT_THAT(RunLamina({"bench", "serve", "--help"}).out,
+              HasSubstr("lamina bench serve --random-input-len"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// `lamina cluster up | status | down` with real daemons: what it says is so, and nothing stays behind.
+// `lamina cluster up | status | down` with real daemons: what it says is so, and nothing stays
+// behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,21 +36,30 @@ class ClusterCommand : public ::testing::Test {
   // A cluster on `host`, as it stands in a YAML.
   void WriteConfig(const std::string& host, const std::string& transport = "auto") const {
     std::ofstream(config()) << "version: 1\n"
-                            << "cluster: {name: probe, controller: " << host << ", http_port: " << port_ << "}\n"
+                            << "cluster: {name: probe, controller: " << host
+                            << ", http_port: " << port_ << "}\n"
                             << "nodes:\n"
-                            << "  - {name: c0, role: compute, host: " << host << ", port: " << FreePort() << "}\n"
-                            << "  - {name: m0, role: memory, host: " << host << ", port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
-                            << "  - {name: m1, role: memory, host: " << host << ", port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
+                            << "  - {name: c0, role: compute, host: " << host
+                            << ", port: " << FreePort() << "}\n"
+                            << "  - {name: m0, role: memory, host: " << host
+                            << ", port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
+                            << "  - {name: m1, role: memory, host: " << host
+                            << ", port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
                             << "transport: {kind: " << transport << "}\n"
                             << "model: {path: " << SourcePath("/models/tiny-stories") << "}\n";
   }
 
   std::string config() const { return folder_ / "cluster.yaml"; }
-  CommandOutput Run(const std::string& action) const { return RunLamina({"cluster", action, config()}); }
-  json Status() const { return json::parse(RunLamina({"cluster", "status", config(), "--json"}).out, nullptr, false); }
+  CommandOutput Run(const std::string& action) const {
+    return RunLamina({"cluster", action, config()});
+  }
+  json Status() const {
+    return json::parse(RunLamina({"cluster", "status", config(), "--json"}).out, nullptr, false);
+  }
   std::string Complete(const std::string& host = "127.0.0.1") const {
-    const CommandOutput output = RunLamina({"complete", "Once upon a time", "--max-tokens", "8", "--temperature", "0", "--url",
-                                            "http://" + host + ":" + std::to_string(port_)});
+    const CommandOutput output =
+        RunLamina({"complete", "Once upon a time", "--max-tokens", "8", "--temperature", "0",
+                   "--url", "http://" + host + ":" + std::to_string(port_)});
     return output.out + output.err;
   }
 
@@ -57,7 +67,8 @@ class ClusterCommand : public ::testing::Test {
   static std::map<std::string, pid_t> StartedBy(const CommandOutput& up) {
     std::map<std::string, pid_t> pids;
     static const std::regex kLine("started (\\w+) on [^,]*, pid (\\d+)");
-    for (std::sregex_iterator match(up.out.begin(), up.out.end(), kLine), end; match != end; ++match)
+    for (std::sregex_iterator match(up.out.begin(), up.out.end(), kLine), end; match != end;
+         ++match)
       pids[(*match)[1]] = std::stoi((*match)[2]);
     return pids;
   }
@@ -105,7 +116,8 @@ TEST_F(ClusterCommand, ServesAndIsExaminedOverIpv6) {
   EXPECT_THAT(up.out, HasSubstr("http://[::1]:" + std::to_string(port_)));
   EXPECT_THAT(Complete("[::1]"), HasSubstr(", in a "));
   const json status = Status();
-  for (const json& node : status.value("nodes", json::array())) EXPECT_THAT(node["address"].get<std::string>(), HasSubstr("[::1]:"));
+  for (const json& node : status.value("nodes", json::array()))
+    EXPECT_THAT(node["address"].get<std::string>(), HasSubstr("[::1]:"));
 }
 
 TEST_F(ClusterCommand, StatusTellsOfNodesThatDied) {
@@ -120,13 +132,15 @@ TEST_F(ClusterCommand, StatusTellsOfNodesThatDied) {
   };
   EXPECT_EQ(state_of("m1"), "ready");
   ASSERT_EQ(kill(pids["m1"], SIGKILL), 0);
-  EXPECT_TRUE(AwaitTrue([&] { return state_of("m1") == "lost"; }, Deadline::After(seconds(10)))) << Status();
+  EXPECT_TRUE(AwaitTrue([&] { return state_of("m1") == "lost"; }, Deadline::After(seconds(10))))
+      << Status();
   EXPECT_EQ(state_of("m0"), "ready");
   EXPECT_THAT(Complete(), HasSubstr(", in a ")) << "m0 still serves";
   EXPECT_EQ(Run("status").exit_status, 0);
 
   ASSERT_EQ(kill(pids["c0"], SIGKILL), 0);
-  EXPECT_TRUE(AwaitTrue([&] { return Run("status").exit_status == 1; }, Deadline::After(seconds(10))));
+  EXPECT_TRUE(
+      AwaitTrue([&] { return Run("status").exit_status == 1; }, Deadline::After(seconds(10))));
   EXPECT_THAT(Run("status").out, HasSubstr("lost compute node c0"));
   EXPECT_THAT(Complete(), HasSubstr("c0"));
 
@@ -141,7 +155,8 @@ TEST_F(ClusterCommand, TheDoctorSaysWhatUpWouldRefuse) {
   ASSERT_TRUE(taken.ok()) << taken.status();
   const CommandOutput doctor = RunLamina({"doctor", config(), "--probe-seconds", "0.1"});
   EXPECT_EQ(doctor.exit_status, 1);
-  EXPECT_THAT(doctor.out, HasSubstr("fail  http-port    http://127.0.0.1:" + std::to_string(port_)));
+  EXPECT_THAT(doctor.out,
+              HasSubstr("fail  http-port    http://127.0.0.1:" + std::to_string(port_)));
   EXPECT_EQ(Run("up").exit_status, 1);
 }
 

@@ -23,7 +23,8 @@ constexpr auto kPatience = std::chrono::seconds(20);
 std::vector<std::string> CoresOfThreads(const std::string& process) {
   std::vector<std::string> cores;
   std::error_code gone;
-  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + process + "/task", gone)) {
+  for (const auto& thread :
+       std::filesystem::directory_iterator("/proc/" + process + "/task", gone)) {
     std::ifstream status(thread.path() / "status");
     constexpr std::string_view kKey = "Cpus_allowed_list:\t";
     for (std::string line; std::getline(status, line);) {
@@ -45,12 +46,16 @@ TEST(Cpus, EachThreadOfTheKernelsGetsOneAndTheOthersAny) {
   const std::string first = std::to_string(cores[0]), second = std::to_string(cores[1]);
   for (const char* program : {"lamina-memory-node", "lamina-compute-node"}) {
     std::vector<std::string> argv = {BinPath("/") + program, "--cpus", second + "," + first};
-    if (std::string(program) == "lamina-memory-node") argv.insert(argv.end(), {"--memory", "16MiB"});
-    Result<ChildProcess> node = ChildProcess::Spawn({.argv = argv, .env = {}, .log_path = "/dev/null"});
+    if (std::string(program) == "lamina-memory-node")
+      argv.insert(argv.end(), {"--memory", "16MiB"});
+    Result<ChildProcess> node =
+        ChildProcess::Spawn({.argv = argv, .env = {}, .log_path = "/dev/null"});
     ASSERT_TRUE(node.ok()) << node.status();
-    const std::vector<std::string> expected = {first, second, first + (cores[1] == cores[0] + 1 ? "-" : ",") + second};
+    const std::vector<std::string> expected = {
+        first, second, first + (cores[1] == cores[0] + 1 ? "-" : ",") + second};
     std::vector<std::string> found;
-    for (const Deadline deadline = Deadline::After(kPatience); !deadline.Passed(); PauseBeforeRetry(deadline)) {
+    for (const Deadline deadline = Deadline::After(kPatience); !deadline.Passed();
+         PauseBeforeRetry(deadline)) {
       found = CoresOfThreads(std::to_string(node->pid()));
       if (::testing::Matches(IsSupersetOf(expected))(found)) break;
     }

@@ -1,5 +1,5 @@
-// Nodes that die or hang while they serve: requests on them end with a clear error within the deadline, the others go on with the right
-// tokens.
+// Nodes that die or hang while they serve: requests on them end with a clear error within the
+// deadline, the others go on with the right tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,8 @@ GenerateRequest LongRequest(TokenId first) {
   return request;
 }
 
-// `kind`: a transport; or a pipeline with several compute nodes, or "stages" of two with half of the layers each.
+// `kind`: a transport; or a pipeline with several compute nodes, or "stages" of two with half of
+// the layers each.
 Deployment ShortTimeouts(const std::string& kind, int num_compute_nodes = 2) {
   Deployment deployment;
   if (kind == "stages") {
@@ -45,7 +46,8 @@ Deployment ShortTimeouts(const std::string& kind, int num_compute_nodes = 2) {
 std::vector<Collector> SubmitLong(Engine& engine, int n) {
   std::vector<Collector> collectors(static_cast<size_t>(n));
   for (int i = 0; i < n; ++i) {
-    Result<RequestId> id = engine.Submit(LongRequest(100 + i), collectors[static_cast<size_t>(i)].sink());
+    Result<RequestId> id =
+        engine.Submit(LongRequest(100 + i), collectors[static_cast<size_t>(i)].sink());
     EXPECT_TRUE(id.ok()) << id.status();
   }
   return collectors;
@@ -87,7 +89,8 @@ TEST_P(FailureTest, AKilledMemoryNodeEndsOnlyItsOwnRequests) {
   Serve(ShortTimeouts(GetParam()));
   const std::vector<std::vector<TokenId>> expected = Undisturbed(8);
   const std::vector<Collector> collectors = SubmitMany(8);
-  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
+  for (const Collector& collector : collectors)
+    ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
   ASSERT_TRUE(cluster().Kill("m0", SIGKILL).ok());
   int failed = 0;
   for (size_t i = 0; i < collectors.size(); ++i) {
@@ -96,7 +99,8 @@ TEST_P(FailureTest, AKilledMemoryNodeEndsOnlyItsOwnRequests) {
     if (got.reason == FinishReason::kError) {
       ++failed;
       EXPECT_THAT(got.error.message(), HasSubstr("m0"));
-      EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected[i].begin())) << "wrong text before the error";
+      EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected[i].begin()))
+          << "wrong text before the error";
     } else {
       EXPECT_EQ(got.tokens, expected[i]) << "request " << i;
     }
@@ -105,14 +109,16 @@ TEST_P(FailureTest, AKilledMemoryNodeEndsOnlyItsOwnRequests) {
   EXPECT_TRUE(engine().status().serving);
   EXPECT_EQ(Node("m0").state, "lost");
   EXPECT_EQ(Node("m1").state, "ready");
-  EXPECT_EQ(Undisturbed(2), std::vector(expected.begin(), expected.begin() + 2)) << "the node that is left serves";
+  EXPECT_EQ(Undisturbed(2), std::vector(expected.begin(), expected.begin() + 2))
+      << "the node that is left serves";
   EXPECT_EQ(AwaitNoTokens(engine(), Deadline::After(seconds(10))), "");
 }
 
 TEST_P(FailureTest, AHangingMemoryNodeIsGivenUpWithinThePeerTimeout) {
   Serve(ShortTimeouts(GetParam()));
   const std::vector<Collector> collectors = SubmitMany(4);
-  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
+  for (const Collector& collector : collectors)
+    ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
   const TimePoint start = Clock::now();
   ASSERT_TRUE(cluster().Kill("m1", SIGSTOP).ok());
   int failed = 0;
@@ -129,7 +135,8 @@ TEST_P(FailureTest, AHangingMemoryNodeIsGivenUpWithinThePeerTimeout) {
 TEST_P(FailureTest, WithoutMemoryNodesNothingIsServedAndItSaysWhy) {
   Serve(ShortTimeouts(GetParam()));
   const std::vector<Collector> collectors = SubmitMany(4);
-  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
+  for (const Collector& collector : collectors)
+    ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
   ASSERT_TRUE(cluster().Kill("m0", SIGKILL).ok());
   ASSERT_TRUE(cluster().Kill("m1", SIGKILL).ok());
   for (const Collector& collector : collectors) {
@@ -155,8 +162,10 @@ TEST_P(FailureTest, NodesServeTheNextManagerWhenOneIsGone) {
   ASSERT_TRUE(ResolveConfig(config, *model).ok());
   Result<std::unique_ptr<ClusterExecutor>> executor = ClusterExecutor::Connect(config, *model, {});
   ASSERT_TRUE(executor.ok()) << executor.status();
-  serving_->engine = std::make_unique<ServingEngine>(ServingEngineOptions::Of(config, *model), std::move(*executor));
-  EXPECT_EQ(AwaitNoTokens(engine(), Deadline::After(seconds(10))), "") << "KV of the manager before";
+  serving_->engine = std::make_unique<ServingEngine>(ServingEngineOptions::Of(config, *model),
+                                                     std::move(*executor));
+  EXPECT_EQ(AwaitNoTokens(engine(), Deadline::After(seconds(10))), "")
+      << "KV of the manager before";
   EXPECT_EQ(Undisturbed(2), expected);
 }
 
@@ -165,7 +174,8 @@ class OneComputeNode : public FailureTest {};
 TEST_P(OneComputeNode, EndsEverythingWithAReasonWhenItIsKilled) {
   Serve(ShortTimeouts(GetParam()));
   const std::vector<Collector> collectors = SubmitMany(4);
-  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
+  for (const Collector& collector : collectors)
+    ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
   ASSERT_TRUE(cluster().Kill("c0", SIGKILL).ok());
   for (const Collector& collector : collectors) {
     ASSERT_TRUE(collector.Wait(Deadline::After(seconds(30))));
@@ -179,7 +189,8 @@ TEST_P(OneComputeNode, EndsEverythingWithAReasonWhenItIsKilled) {
 TEST_P(OneComputeNode, IsNoticedWhenItHangs) {
   Serve(ShortTimeouts(GetParam()));
   const std::vector<Collector> collectors = SubmitMany(2);
-  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
+  for (const Collector& collector : collectors)
+    ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
   ASSERT_TRUE(cluster().Kill("c0", SIGSTOP).ok());
   for (const Collector& collector : collectors) {
     ASSERT_TRUE(collector.Wait(Deadline::After(seconds(20))));
@@ -188,18 +199,22 @@ TEST_P(OneComputeNode, IsNoticedWhenItHangs) {
   EXPECT_FALSE(engine().status().serving);
 }
 
-INSTANTIATE_TEST_SUITE_P(Clusters, OneComputeNode, ::testing::Values("tcp", "shm"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Clusters, OneComputeNode, ::testing::Values("tcp", "shm"),
+                         [](const auto& info) { return info.param; });
 
 class SeveralComputeNodes : public FailureTest {
  protected:
   // All of them in the middle, when `disturb` is called.
-  void ExpectAllGoOn(const std::vector<std::vector<TokenId>>& expected, const std::function<void()>& disturb) {
+  void ExpectAllGoOn(const std::vector<std::vector<TokenId>>& expected,
+                     const std::function<void()>& disturb) {
     const std::vector<Collector> collectors = SubmitMany(static_cast<int>(expected.size()));
-    for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
+    for (const Collector& collector : collectors)
+      ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
     disturb();
     for (size_t i = 0; i < collectors.size(); ++i) {
       ASSERT_TRUE(collectors[i].Wait(Deadline::After(seconds(60)))) << "request " << i << " hangs";
-      EXPECT_TRUE(collectors[i].results()[0].error.ok()) << "request " << i << ": " << collectors[i].results()[0].error;
+      EXPECT_TRUE(collectors[i].results()[0].error.ok())
+          << "request " << i << ": " << collectors[i].results()[0].error;
       EXPECT_EQ(collectors[i].results()[0].tokens, expected[i]) << "request " << i;
     }
     EXPECT_TRUE(engine().status().serving);
@@ -235,7 +250,8 @@ TEST_P(SeveralComputeNodes, TheOthersGoOnWhenAComputeNodeAndAMemoryNodeDieTogeth
   Serve(deployment);
   const std::vector<std::vector<TokenId>> expected = Undisturbed(6);
   const std::vector<Collector> collectors = SubmitMany(6);
-  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
+  for (const Collector& collector : collectors)
+    ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
   ASSERT_TRUE(cluster().Kill("c2", SIGKILL).ok());
   ASSERT_TRUE(cluster().Kill("m0", SIGKILL).ok());
   for (size_t i = 0; i < collectors.size(); ++i) {
@@ -247,19 +263,26 @@ TEST_P(SeveralComputeNodes, TheOthersGoOnWhenAComputeNodeAndAMemoryNodeDieTogeth
       EXPECT_THAT(got.error.message(), HasSubstr("m0")) << "its KV was there";
     }
   }
-  EXPECT_TRUE(AwaitTrue([&] { return Node("m0").state == "lost" && Node("c2").state == "lost" && Node("m1").state == "ready"; },
-                        Deadline::After(seconds(20))));
+  EXPECT_TRUE(AwaitTrue(
+      [&] {
+        return Node("m0").state == "lost" && Node("c2").state == "lost" &&
+               Node("m1").state == "ready";
+      },
+      Deadline::After(seconds(20))));
   EXPECT_EQ(Undisturbed(6), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Pipelines, SeveralComputeNodes, ::testing::Values("none", "fixed", "rotational", "auto"),
+INSTANTIATE_TEST_SUITE_P(Pipelines, SeveralComputeNodes,
+                         ::testing::Values("none", "fixed", "rotational", "auto"),
                          [](const auto& info) { return info.param; });
 
-INSTANTIATE_TEST_SUITE_P(Clusters, FailureTest, ::testing::Values("tcp", "shm", "rotational", "stages"),
+INSTANTIATE_TEST_SUITE_P(Clusters, FailureTest,
+                         ::testing::Values("tcp", "shm", "rotational", "stages"),
                          [](const auto& info) { return info.param; });
 
 // Of a model that no compute node holds alone each is needed.
-class SharedModelFailureTest : public ::testing::TestWithParam<std::tuple<int, int, const char*>> {};
+class SharedModelFailureTest : public ::testing::TestWithParam<std::tuple<int, int, const char*>> {
+};
 
 TEST_P(SharedModelFailureTest, TheLossOfAnyComputeNodeEndsEverythingAndNamesIt) {
   const auto [stages, ranks, victim] = GetParam();
@@ -273,7 +296,8 @@ TEST_P(SharedModelFailureTest, TheLossOfAnyComputeNodeEndsEverythingAndNamesIt) 
     const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
     ASSERT_TRUE(serving.ok()) << serving.status();
     const std::vector<Collector> collectors = SubmitLong(*(*serving)->engine, 4);
-    for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
+    for (const Collector& collector : collectors)
+      ASSERT_TRUE(collector.WaitForTokens(5, Deadline::After(seconds(30))));
     ASSERT_TRUE((*serving)->cluster->Kill(victim, signal).ok());
     for (const Collector& collector : collectors) {
       ASSERT_TRUE(collector.Wait(Deadline::After(seconds(20))));
@@ -285,10 +309,12 @@ TEST_P(SharedModelFailureTest, TheLossOfAnyComputeNodeEndsEverythingAndNamesIt) 
 }
 
 INSTANTIATE_TEST_SUITE_P(Nodes, SharedModelFailureTest,
-                         ::testing::Values(std::tuple(3, 1, "c0"), std::tuple(3, 1, "c1"), std::tuple(3, 1, "c2"), std::tuple(1, 2, "c0"),
+                         ::testing::Values(std::tuple(3, 1, "c0"), std::tuple(3, 1, "c1"),
+                                           std::tuple(3, 1, "c2"), std::tuple(1, 2, "c0"),
                                            std::tuple(1, 2, "c1"), std::tuple(2, 2, "c3")));
 
-// The loss of a memory node ends the requests of its whole group, and nothing else: ranks hear of it from each other.
+// The loss of a memory node ends the requests of its whole group, and nothing else: ranks hear of
+// it from each other.
 TEST(SharedModel, AMemoryNodeOfOneRankEndsOnlyTheRequestsOfItsGroup) {
   Deployment deployment;
   deployment.tensor_parallel_size = 2;
@@ -298,7 +324,8 @@ TEST(SharedModel, AMemoryNodeOfOneRankEndsOnlyTheRequestsOfItsGroup) {
   const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
   ASSERT_TRUE(serving.ok()) << serving.status();
   const std::vector<Collector> collectors = SubmitLong(*(*serving)->engine, 4);
-  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
+  for (const Collector& collector : collectors)
+    ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
   ASSERT_TRUE((*serving)->cluster->Kill("m1", SIGKILL).ok());  // rank 1's, of the group m0, m1
   int failed = 0;
   for (const Collector& collector : collectors) {
@@ -323,12 +350,14 @@ TEST(StartFailure, RanksNeedTheirHeadsAndTheirMemoryNodes) {
   config.nodes.resize(6);
   config.nodes[0].role = config.nodes[1].role = config.nodes[2].role = NodeRole::kCompute;
   config.tensor_parallel_size = 3;
-  EXPECT_THAT(ResolveConfig(config, *model).message(), HasSubstr("tensor_parallel_size 3 does not divide the model's 4 kv_heads"));
+  EXPECT_THAT(ResolveConfig(config, *model).message(),
+              HasSubstr("tensor_parallel_size 3 does not divide the model's 4 kv_heads"));
   config.nodes.resize(2);
   config.tensor_parallel_size = 2;
   config.num_batches = 0;
   config.kv_head_parallel = 3;
-  EXPECT_THAT(ResolveConfig(config, *model).message(), HasSubstr("kv_head_parallel 3 must be a multiple of tensor_parallel_size 2"));
+  EXPECT_THAT(ResolveConfig(config, *model).message(),
+              HasSubstr("kv_head_parallel 3 must be a multiple of tensor_parallel_size 2"));
   config.num_batches = 0;
   config.kv_head_parallel = 1;
   ASSERT_TRUE(ResolveConfig(config, *model).ok());
@@ -352,7 +381,9 @@ TEST(SharedModel, StatusSaysWhatEachNodeHolds) {
     }
   }
   ASSERT_EQ(bytes.size(), 5u);
-  EXPECT_THAT(holds, ::testing::ElementsAre("", "layers 0..2", "layers 2..3", "part 0 of 2 of layers 0..3", "part 1 of 2 of layers 0..3"));
+  EXPECT_THAT(holds,
+              ::testing::ElementsAre("", "layers 0..2", "layers 2..3", "part 0 of 2 of layers 0..3",
+                                     "part 1 of 2 of layers 0..3"));
   EXPECT_GE(bytes[1] + bytes[2], bytes[0]);
   EXPECT_LT(std::max(bytes[1], bytes[2]), bytes[0] * 7 / 10);
   EXPECT_LT(bytes[3], bytes[0]);
@@ -366,7 +397,8 @@ TEST(StartFailure, ASharedModelNeedsItsComputeNodesAndAFittingPipeline) {
   config.nodes.resize(3);
   config.nodes[0].role = config.nodes[1].role = NodeRole::kCompute;
   config.pipeline_parallel_size = 3;
-  EXPECT_THAT(ResolveConfig(config, *model).message(), HasSubstr("need 3 compute nodes, and there are 2"));
+  EXPECT_THAT(ResolveConfig(config, *model).message(),
+              HasSubstr("need 3 compute nodes, and there are 2"));
   config.pipeline_parallel_size = 2;
   config.pipeline = "rotational";
   EXPECT_THAT(ResolveConfig(config, *model).message(), HasSubstr("use auto, fixed or none"));
@@ -388,7 +420,8 @@ TEST(StartFailure, MoreStagesThanSlicesIsTheComputeNodesClearError) {
   deployment.pipeline_parallel_size = 6;  // of 4 layers
   const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
   ASSERT_FALSE(serving.ok());
-  EXPECT_THAT(serving.status().message(), HasSubstr("pipeline_parallel_size 6: a model of 4 layers can have 1 to 5 stages"));
+  EXPECT_THAT(serving.status().message(),
+              HasSubstr("pipeline_parallel_size 6: a model of 4 layers can have 1 to 5 stages"));
 }
 
 TEST(Restart, WeightsAreLoadedAgainOnlyIfTheirFilesChanged) {
@@ -409,13 +442,15 @@ TEST(Restart, WeightsAreLoadedAgainOnlyIfTheirFilesChanged) {
   const auto loads = [&] {
     bool loaded = false;
     const auto executor = ClusterExecutor::Connect(
-        config, *described, [&](const std::string& line) { loaded |= line.find("of weights") != std::string::npos; });
+        config, *described,
+        [&](const std::string& line) { loaded |= line.find("of weights") != std::string::npos; });
     EXPECT_TRUE(executor.ok()) << executor.status();
     return loaded;
   };
   EXPECT_TRUE(loads());
   EXPECT_FALSE(loads());
-  std::filesystem::last_write_time(model / "model.safetensors", std::filesystem::file_time_type::clock::now());
+  std::filesystem::last_write_time(model / "model.safetensors",
+                                   std::filesystem::file_time_type::clock::now());
   EXPECT_TRUE(loads());
 }
 
@@ -431,7 +466,8 @@ TEST(StartFailure, NamesTheNodeThatCannotBeReached) {
   const Result<ModelConfig> model = ModelConfig::Load(config.model_path);
   ASSERT_TRUE(model.ok());
   ASSERT_TRUE(ResolveConfig(config, *model).ok());
-  const Result<std::unique_ptr<ClusterExecutor>> executor = ClusterExecutor::Connect(config, *model, {});
+  const Result<std::unique_ptr<ClusterExecutor>> executor =
+      ClusterExecutor::Connect(config, *model, {});
   ASSERT_FALSE(executor.ok());
   EXPECT_THAT(executor.status().message(), HasSubstr("compute node c0"));
   EXPECT_THAT(executor.status().message(), HasSubstr("127.0.0.1:1"));

@@ -58,7 +58,8 @@ TEST_P(FamiliesServedTest, TokensAreThoseOfTransformers) {
 std::vector<FamilyCase> AllCases() {
   std::vector<FamilyCase> all;
   for (const Family& family : Families()) all.push_back({.family = family.name});
-  // A window of 12 tokens: shared by heads, by ranges that are shorter and longer than it, and with q ahead of k and v.
+  // A window of 12 tokens: shared by heads, by ranges that are shorter and longer than it, and with
+  // q ahead of k and v.
   all.push_back({.family = "mistral", .kv_head_parallel = 2});
   all.push_back({.family = "mistral", .num_memory_nodes = 3, .spread_tokens = 5});
   all.push_back({.family = "qwen2-window", .spread_tokens = 16, .overlap = "on"});
@@ -69,7 +70,10 @@ std::vector<FamilyCase> AllCases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamiliesServedTest, ::testing::ValuesIn(AllCases()),
-                         [](const auto& info) { return TestName(FamilyOf(info.param.family)) + "_on_" + info.param.deployment().Name(); });
+                         [](const auto& info) {
+                           return TestName(FamilyOf(info.param.family)) + "_on_" +
+                                  info.param.deployment().Name();
+                         });
 
 }  // namespace
 }  // namespace lamina::testing

@@ -1,5 +1,6 @@
-// 500 small clusters whose data path drops, delays, reorders, duplicates, corrupts, goes silent or breaks, each by its own seed: every
-// request ends in time, with the right tokens or with an error that says what happened.
+// 500 small clusters whose data path drops, delays, reorders, duplicates, corrupts, goes silent or
+// breaks, each by its own seed: every request ends in time, with the right tokens or with an error
+// that says what happened.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +76,8 @@ void RunSeed(uint64_t seed, Outcome& outcome) {
   const Deadline deadline = Deadline::After(seconds(20));
   for (const Collector& collector : collectors) {
     chosen.push_back(random() % golden.size());
-    const Result<RequestId> id = (*cluster)->engine().Submit(GreedyRequest(golden[chosen.back()].prompt_ids, kMaxTokens), collector.sink());
+    const Result<RequestId> id = (*cluster)->engine().Submit(
+        GreedyRequest(golden[chosen.back()].prompt_ids, kMaxTokens), collector.sink());
     if (!id.ok()) {  // every memory node is lost already, and it says so
       EXPECT_FALSE(id.status().message().empty());
       chosen.pop_back();
@@ -88,9 +90,11 @@ void RunSeed(uint64_t seed, Outcome& outcome) {
     const Generated got = collectors[i].results()[0];
     const std::vector<TokenId>& expected = golden[chosen[i]].continuation_ids;
     ASSERT_LE(got.tokens.size(), expected.size());
-    EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected.begin())) << "wrong tokens";
+    EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected.begin()))
+        << "wrong tokens";
     if (got.reason == FinishReason::kError) {
-      EXPECT_THAT(got.error.message(), ::testing::MatchesRegex(".*(m0|m1|c0|c1).*")) << "which node?";
+      EXPECT_THAT(got.error.message(), ::testing::MatchesRegex(".*(m0|m1|c0|c1).*"))
+          << "which node?";
       ++outcome.failed;
     } else {
       EXPECT_EQ(got.tokens.size(), std::min(kMaxTokens, expected.size()));
@@ -110,18 +114,21 @@ TEST_P(FaultSeeds, EveryRequestEndsRightOrWithAnError) {
   RecordProperty("right", outcome.right);
   RecordProperty("failed", outcome.failed);
   RecordProperty("faults", static_cast<int>(outcome.faults));
-  EXPECT_GT(outcome.right, kSeedsPerTest) << "hardly any request got through: the faults hide everything";
+  EXPECT_GT(outcome.right, kSeedsPerTest)
+      << "hardly any request got through: the faults hide everything";
   EXPECT_GT(outcome.failed, 0);
   EXPECT_GT(outcome.faults, static_cast<uint64_t>(kSeedsPerTest));
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, FaultSeeds, ::testing::Range(0, 10));
 
-// Nothing that compute nodes send each other arrives any more; memory nodes and the manager hear all of them.
+// Nothing that compute nodes send each other arrives any more; memory nodes and the manager hear
+// all of them.
 TEST(FaultyCluster, ACutBetweenComputeNodesIsNoticedWithinThePeerTimeout) {
   const auto between_compute_nodes = [](uint32_t notification) {
     const MessageKind kind = Notification::Unpack(notification).value_or(Notification{}).kind;
-    return kind == MessageKind::kContext || kind == MessageKind::kPartialSum || kind == MessageKind::kAlive;
+    return kind == MessageKind::kContext || kind == MessageKind::kPartialSum ||
+           kind == MessageKind::kAlive;
   };
   for (const bool stages : {true, false}) {
     SCOPED_TRACE(stages ? "stages" : "ranks");
@@ -136,11 +143,16 @@ TEST(FaultyCluster, ACutBetweenComputeNodesIsNoticedWithinThePeerTimeout) {
     Result<std::unique_ptr<FaultyCluster>> cluster = FaultyCluster::Create(options);
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     const Collector collector;
-    ASSERT_TRUE((*cluster)->engine().Submit(GreedyRequest(GoldenPrompts()[0].prompt_ids, 100), collector.sink()).ok());
+    ASSERT_TRUE((*cluster)
+                    ->engine()
+                    .Submit(GreedyRequest(GoldenPrompts()[0].prompt_ids, 100), collector.sink())
+                    .ok());
     ASSERT_TRUE(collector.Wait(Deadline::After(seconds(30)))) << "only the step's deadline ends it";
     const Generated got = collector.results()[0];
     EXPECT_EQ(got.reason, FinishReason::kError);
-    EXPECT_THAT(got.error.message(), ::testing::MatchesRegex("compute node c[01] lost compute node c[01]: no sign of life .*"));
+    EXPECT_THAT(
+        got.error.message(),
+        ::testing::MatchesRegex("compute node c[01] lost compute node c[01]: no sign of life .*"));
     EXPECT_GT((*cluster)->Stop(), 0u);
   }
 }
@@ -151,14 +163,18 @@ TEST(FaultyCluster, WithoutFaultsEveryRequestIsRight) {
   const std::vector<GoldenPrompt> golden = GoldenPrompts();
   std::vector<Collector> collectors(golden.size());
   for (size_t i = 0; i < golden.size(); ++i)
-    ASSERT_TRUE((*cluster)->engine().Submit(GreedyRequest(golden[i].prompt_ids, kMaxTokens), collectors[i].sink()).ok());
+    ASSERT_TRUE((*cluster)
+                    ->engine()
+                    .Submit(GreedyRequest(golden[i].prompt_ids, kMaxTokens), collectors[i].sink())
+                    .ok());
   for (size_t i = 0; i < golden.size(); ++i) {
     ASSERT_TRUE(collectors[i].Wait(Deadline::After(seconds(60))));
     const Generated got = collectors[i].results()[0];
     const size_t count = std::min(kMaxTokens, golden[i].continuation_ids.size());
     EXPECT_TRUE(got.error.ok()) << got.error;
     EXPECT_EQ(got.tokens, std::vector<TokenId>(golden[i].continuation_ids.begin(),
-                                               golden[i].continuation_ids.begin() + static_cast<std::ptrdiff_t>(count)));
+                                               golden[i].continuation_ids.begin() +
+                                                   static_cast<std::ptrdiff_t>(count)));
   }
   EXPECT_EQ((*cluster)->Stop(), 0u);
 }

@@ -1,4 +1,5 @@
-// The shipped model's golden continuations, made with PyTorch: token for token and log-probability for log-probability, in every set-up.
+// The shipped model's golden continuations, made with PyTorch: token for token and log-probability
+// for log-probability, in every set-up.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,9 @@ namespace {
 class GoldenTest : public ::testing::TestWithParam<Deployment> {
  protected:
   static void Expect(Engine& engine, const std::vector<GoldenPrompt>& golden) {
-    const double tolerance = GetParam().wire_dtype == "float16" ? kRoundedTolerance : LogprobTolerance(GetParam().kv_dtype);
+    const double tolerance = GetParam().wire_dtype == "float16"
+                                 ? kRoundedTolerance
+                                 : LogprobTolerance(GetParam().kv_dtype);
     ExpectGolden(engine, golden, std::chrono::seconds(60), tolerance);
   }
 
@@ -31,13 +34,16 @@ TEST_P(GoldenTest, EachPromptAloneAndAllAtOnce) {
   EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(std::chrono::seconds(10))), "");
 }
 
-// Little room: requests are preempted and recomputed, and chunks of prompts are short. The text must not change.
+// Little room: requests are preempted and recomputed, and chunks of prompts are short. The text
+// must not change.
 TEST_P(GoldenTest, UnderPreemptionAndShortChunks) {
   const std::vector<GoldenPrompt> golden = GoldenPrompts(GetParam().kv_dtype);
   Deployment deployment = GetParam();
-  const int64_t bytes_per_token = KvBytesPerToken(*ModelConfig::Load(TinyStoriesDir()), deployment.kv_dtype);
-  const int num_shares =
-      deployment.spread_tokens > 0 ? deployment.num_memory_nodes : std::max(deployment.kv_head_parallel, deployment.tensor_parallel_size);
+  const int64_t bytes_per_token =
+      KvBytesPerToken(*ModelConfig::Load(TinyStoriesDir()), deployment.kv_dtype);
+  const int num_shares = deployment.spread_tokens > 0 ? deployment.num_memory_nodes
+                                                      : std::max(deployment.kv_head_parallel,
+                                                                 deployment.tensor_parallel_size);
   deployment.memory_bytes = bytes_per_token * 240 / num_shares;  // of a sequence
   deployment.max_num_seqs = 8;
   deployment.max_num_batched_tokens = 11;
@@ -55,7 +61,8 @@ struct Partition {
   int64_t spread_tokens;
 };
 
-// golden_product_test.cc runs every combination of pipeline and partition, with all prompts at once. Here each of them stands once.
+// golden_product_test.cc runs every combination of pipeline and partition, with all prompts at
+// once. Here each of them stands once.
 std::vector<Deployment> AllDeployments() {
   std::vector<Deployment> all;
   for (const char* kv_dtype : {"float32", "bfloat16"}) {
@@ -96,7 +103,14 @@ std::vector<Deployment> AllDeployments() {
     all.push_back(small);
   }
   Deployment shared;  // attention
-  for (const Partition& partition : {Partition{2, 2, 0}, {3, 3, 0}, {4, 4, 0}, {4, 2, 0}, {2, 1, 16}, {3, 1, 1}, {4, 1, 16}, {4, 2, 16}}) {
+  for (const Partition& partition : {Partition{2, 2, 0},
+                                     {3, 3, 0},
+                                     {4, 4, 0},
+                                     {4, 2, 0},
+                                     {2, 1, 16},
+                                     {3, 1, 1},
+                                     {4, 1, 16},
+                                     {4, 2, 16}}) {
     shared.num_memory_nodes = partition.num_memory_nodes;
     shared.kv_head_parallel = partition.kv_head_parallel;
     shared.spread_tokens = partition.spread_tokens;

@@ -28,22 +28,28 @@ CommandOutput Simulate(std::vector<std::string> arguments) {
 TEST(MeasuredSimulation, ServesTheSameRequestsOnDevicesThatCompute) {
   const TemporaryFolder folder;
   std::ofstream(folder / "laptop.yaml") << kCatalog;
-  const CommandOutput output = Simulate({SourcePath("/configs/local.yaml"), "--device-catalog", folder / "laptop.yaml", "--cpu-device",
-                                         "laptop", "--num-prompts", "6", "--max-concurrency", "3", "--random-input-len", "uniform:5:20",
-                                         "--random-output-len", "uniform:3:8", "--measure", "--json"});
+  const CommandOutput output =
+      Simulate({SourcePath("/configs/local.yaml"), "--device-catalog", folder / "laptop.yaml",
+                "--cpu-device", "laptop", "--num-prompts", "6", "--max-concurrency", "3",
+                "--random-input-len", "uniform:5:20", "--random-output-len", "uniform:3:8",
+                "--measure", "--json"});
   ASSERT_EQ(output.exit_status, 0) << output.err;
   std::istringstream lines(output.out);
   std::string simulated_line, measured_line;
-  ASSERT_TRUE(std::getline(lines, simulated_line) && std::getline(lines, measured_line)) << output.out;
-  const nlohmann::json simulated = nlohmann::json::parse(simulated_line), measured = nlohmann::json::parse(measured_line).at("measured");
-  for (const char* key : {"completed", "total_input_tokens", "total_output_tokens"}) EXPECT_EQ(measured.at(key), simulated.at(key)) << key;
+  ASSERT_TRUE(std::getline(lines, simulated_line) && std::getline(lines, measured_line))
+      << output.out;
+  const nlohmann::json simulated = nlohmann::json::parse(simulated_line),
+                       measured = nlohmann::json::parse(measured_line).at("measured");
+  for (const char* key : {"completed", "total_input_tokens", "total_output_tokens"})
+    EXPECT_EQ(measured.at(key), simulated.at(key)) << key;
   EXPECT_EQ(measured.at("completed"), 6);
   EXPECT_GT(measured.at("mean_tpot_ms").get<double>(), 0);
 }
 
 TEST(MeasuredSimulation, SaysWhatOnlyTheSimulatorCan) {
-  const CommandOutput slow = Simulate({SourcePath("/configs/modelled-13b.yaml"), "--num-prompts", "2", "--random-output-len", "3",
-                                       "--random-input-len", "8", "--slow", "m0:2@1s", "--measure"});
+  const CommandOutput slow = Simulate({SourcePath("/configs/modelled-13b.yaml"), "--num-prompts",
+                                       "2", "--random-output-len", "3", "--random-input-len", "8",
+                                       "--slow", "m0:2@1s", "--measure"});
   EXPECT_EQ(slow.exit_status, 1);
   EXPECT_THAT(slow.err, HasSubstr("can only be simulated"));
 }

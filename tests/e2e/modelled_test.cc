@@ -1,4 +1,5 @@
-// Modelled devices in real processes: a model of paper scale that takes its time and no memory, and what goes wrong with wrong names.
+// Modelled devices in real processes: a model of paper scale that takes its time and no memory, and
+// what goes wrong with wrong names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,8 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "cost/device_catalog.h"
 #include "cost/cost_model.h"
+#include "cost/device_catalog.h"
 #include "tests/support/free_port.h"
 #include "tests/support/paths.h"
 #include "tests/support/server_process.h"
@@ -49,7 +50,8 @@ int64_t ResidentKilobytes(pid_t pid) {
 
 TEST(Modelled, Llama13bTakesTheTimeOfItsDevicesAndNoMemory) {
   LocalClusterOptions options;
-  options.nodes = {Node("c0", NodeRole::kCompute), Node("m0", NodeRole::kMemory), Node("m1", NodeRole::kMemory)};
+  options.nodes = {Node("c0", NodeRole::kCompute), Node("m0", NodeRole::kMemory),
+                   Node("m1", NodeRole::kMemory)};
   options.device_catalog = std::string(kConfigs) + "/devices.yaml";
   options.bin_dir = BinPath();
   const Result<std::unique_ptr<LocalCluster>> cluster = LocalCluster::Create(options);
@@ -58,7 +60,8 @@ TEST(Modelled, Llama13bTakesTheTimeOfItsDevicesAndNoMemory) {
   deployment.model = kLlama13b;
   deployment.kv_dtype = "float16";
   deployment.max_num_seqs = 4;
-  const Result<std::unique_ptr<Serving>> serving = Serving::Connect((*cluster)->config(), deployment);
+  const Result<std::unique_ptr<Serving>> serving =
+      Serving::Connect((*cluster)->config(), deployment);
   ASSERT_TRUE(serving.ok()) << serving.status();
 
   constexpr int kTokens = 5, kPrompts = 3;
@@ -66,7 +69,11 @@ TEST(Modelled, Llama13bTakesTheTimeOfItsDevicesAndNoMemory) {
   std::vector<Collector> collectors(kPrompts);
   for (int i = 0; i < kPrompts; ++i) {
     std::vector<TokenId> prompt(static_cast<size_t>(20 + i), 100);
-    ASSERT_TRUE((*serving)->engine->Submit(GreedyRequest(prompt, kTokens), collectors[static_cast<size_t>(i)].sink()).ok());
+    ASSERT_TRUE(
+        (*serving)
+            ->engine
+            ->Submit(GreedyRequest(prompt, kTokens), collectors[static_cast<size_t>(i)].sink())
+            .ok());
   }
   for (const Collector& collector : collectors) {
     ASSERT_TRUE(collector.Wait(Deadline::After(seconds(60))));
@@ -77,8 +84,10 @@ TEST(Modelled, Llama13bTakesTheTimeOfItsDevicesAndNoMemory) {
   }
   const SlicedModel model = *SplitGraph(*TraceModel(*ModelConfig::Load(kLlama13b)));
   const DeviceSpec a100 = *DeviceCatalog::Load(options.device_catalog)->Find("A100-40G");
-  EXPECT_GE(SecondsSince(start), kTokens * StepSeconds(a100, model, DType::kF16, 1, 1)) << "one step per token at least";
-  for (const auto& [node, pid] : (*cluster)->pids()) EXPECT_LT(ResidentKilobytes(pid), 1'000'000) << node << ": 26 GB of weights, 38 of KV";
+  EXPECT_GE(SecondsSince(start), kTokens * StepSeconds(a100, model, DType::kF16, 1, 1))
+      << "one step per token at least";
+  for (const auto& [node, pid] : (*cluster)->pids())
+    EXPECT_LT(ResidentKilobytes(pid), 1'000'000) << node << ": 26 GB of weights, 38 of KV";
   EXPECT_EQ(AwaitNoTokens(*(*serving)->engine, Deadline::After(seconds(10))), "");
 }
 
@@ -93,13 +102,16 @@ class ModelledCommand : public ::testing::Test {
   }
 
   std::string config() const { return folder_ / "cluster.yaml"; }
-  void Write(const std::string& compute, const std::string& memory, const std::string& memory_size, const std::string& model) const {
+  void Write(const std::string& compute, const std::string& memory, const std::string& memory_size,
+             const std::string& model) const {
     std::ofstream(config()) << "version: 1\n"
-                            << "cluster: {name: paper, http_port: " << ports_[0] << ", device_catalog: " << kConfigs << "/devices.yaml}\n"
+                            << "cluster: {name: paper, http_port: " << ports_[0]
+                            << ", device_catalog: " << kConfigs << "/devices.yaml}\n"
                             << "nodes:\n"
-                            << "  - {name: c0, role: compute, port: " << ports_[1] << ", device: \"" << compute << "\"}\n"
-                            << "  - {name: m0, role: memory, port: " << ports_[2] << ", device: \"" << memory
-                            << "\", memory: " << memory_size << "}\n"
+                            << "  - {name: c0, role: compute, port: " << ports_[1] << ", device: \""
+                            << compute << "\"}\n"
+                            << "  - {name: m0, role: memory, port: " << ports_[2] << ", device: \""
+                            << memory << "\", memory: " << memory_size << "}\n"
                             << "model: {path: " << kConfigs << "/models/" << model << "}\n"
                             << "limits: {start_timeout: 20s}\n";
   }
@@ -118,7 +130,8 @@ TEST_F(ModelledCommand, AClusterWithoutWeightsOrTokenizerServes) {
   const CommandOutput up = Up();
   ASSERT_EQ(up.exit_status, 0) << up.out << up.err;
   const CommandOutput answer =
-      RunLamina({"complete", "Once", "--max-tokens", "3", "--temperature", "0", "--url", "http://127.0.0.1:" + std::to_string(ports_[0])});
+      RunLamina({"complete", "Once", "--max-tokens", "3", "--temperature", "0", "--url",
+                 "http://127.0.0.1:" + std::to_string(ports_[0])});
   EXPECT_EQ(answer.exit_status, 0) << answer.err;
   EXPECT_THAT(answer.out, HasSubstr("???")) << "token 0 is no byte";
 }
@@ -127,7 +140,8 @@ TEST_F(ModelledCommand, AnUnknownDeviceIsNamedBeforeAnythingStarts) {
   Write("modelled:H100", "modelled:H21", "90GB", "llama-13b");
   const CommandOutput up = Up();
   EXPECT_EQ(up.exit_status, 1);
-  EXPECT_THAT(up.err, AllOf(HasSubstr("node 'm0': device catalog"), HasSubstr("has no 'H21'; it has: A100-40G, ")));
+  EXPECT_THAT(up.err, AllOf(HasSubstr("node 'm0': device catalog"),
+                            HasSubstr("has no 'H21'; it has: A100-40G, ")));
   EXPECT_EQ(up.out, "");
 }
 
@@ -135,7 +149,8 @@ TEST_F(ModelledCommand, MoreKvThanTheDeviceHoldsIsRefused) {
   Write("modelled:H100", "modelled:H20", "97GB", "llama-13b");
   const CommandOutput up = Up();
   EXPECT_EQ(up.exit_status, 1);
-  EXPECT_THAT(up.err, HasSubstr("node 'm0': 'memory' is 97.0 GB, more than the 96.0 GB of device H20"));
+  EXPECT_THAT(up.err,
+              HasSubstr("node 'm0': 'memory' is 97.0 GB, more than the 96.0 GB of device H20"));
   EXPECT_EQ(up.out, "");
 }
 
@@ -143,12 +158,14 @@ TEST_F(ModelledCommand, MoreWeightsThanTheDeviceHoldsAreRefused) {
   Write("modelled:A100-40G", "modelled:H20", "90GB", "llama-33b");
   const CommandOutput up = Up();
   EXPECT_EQ(up.exit_status, 1);
-  EXPECT_THAT(up.err + up.out, AllOf(HasSubstr("of weights, more than the "), HasSubstr("of device A100-40G")));
+  EXPECT_THAT(up.err + up.out,
+              AllOf(HasSubstr("of weights, more than the "), HasSubstr("of device A100-40G")));
 }
 
 TEST_F(ModelledCommand, TheBenchmarkHoldsStepsAgainstTheCostModel) {
   Write("modelled:H100", "modelled:H20", "90GB", "llama-13b");
-  const CommandOutput bench = RunLamina({"bench", "modelled", config(), "--batch", "2", "5", "--context", "64", "--steps", "3", "--json"});
+  const CommandOutput bench = RunLamina({"bench", "modelled", config(), "--batch", "2", "5",
+                                         "--context", "64", "--steps", "3", "--json"});
   ASSERT_EQ(bench.exit_status, 0) << bench.err;
   std::istringstream lines(bench.out);
   std::vector<nlohmann::json> cases;
@@ -159,7 +176,8 @@ TEST_F(ModelledCommand, TheBenchmarkHoldsStepsAgainstTheCostModel) {
   for (const nlohmann::json& result : cases) {
     EXPECT_GT(result["ratio"], 0);
     EXPECT_LT(result["ratio"], 1) << "no step is shorter than its devices' times";
-    EXPECT_NEAR(result["details"]["ideal_linear_ms"], 25.7 / 3.35 / 0.86, 0.2) << "ms to read the weights on an H100";
+    EXPECT_NEAR(result["details"]["ideal_linear_ms"], 25.7 / 3.35 / 0.86, 0.2)
+        << "ms to read the weights on an H100";
     EXPECT_GT(result["details"]["ideal_attention_ms"], 0);
     EXPECT_EQ(result["details"]["cpu"].size(), 3u) << "manager, c0, m0";
   }
@@ -170,8 +188,9 @@ TEST_F(ModelledCommand, TheBenchmarkSaysHowMuchOfTheNetworkIsHidden) {
   std::map<std::string, double> step_ms;  // the best of a few: others may want the cores
   for (const char* overlap : {"off", "on", "off", "on", "off", "on"}) {
     if (step_ms.contains("on") && step_ms["on"] < step_ms["off"]) break;
-    const CommandOutput bench = RunLamina({"bench", "modelled", config(), "--batch", "64", "--context", "64", "--steps", "3", "--latency",
-                                           "1ms", "--gb-per-s", "1", "--overlap", overlap, "--json"});
+    const CommandOutput bench =
+        RunLamina({"bench", "modelled", config(), "--batch", "64", "--context", "64", "--steps",
+                   "3", "--latency", "1ms", "--gb-per-s", "1", "--overlap", overlap, "--json"});
     ASSERT_EQ(bench.exit_status, 0) << bench.err;
     const nlohmann::json result = nlohmann::json::parse(bench.out);
     EXPECT_EQ(result["case"]["overlap"], overlap);
@@ -182,7 +201,9 @@ TEST_F(ModelledCommand, TheBenchmarkSaysHowMuchOfTheNetworkIsHidden) {
     const double ms = details["step_ms"];
     step_ms[overlap] = step_ms.contains(overlap) ? std::min(step_ms[overlap], ms) : ms;
     if (overlap == std::string("off")) {
-      EXPECT_GE(ms, 0.99 * (details["ideal_step_ms"].get<double>() + details["network_ms"].get<double>())) << "nothing is hidden";
+      EXPECT_GE(
+          ms, 0.99 * (details["ideal_step_ms"].get<double>() + details["network_ms"].get<double>()))
+          << "nothing is hidden";
     }
   }
   EXPECT_LT(step_ms["on"], step_ms["off"]);
@@ -191,22 +212,28 @@ TEST_F(ModelledCommand, TheBenchmarkSaysHowMuchOfTheNetworkIsHidden) {
 // Node 0 has two of three batches and node 1 one, so their rounds differ.
 TEST_F(ModelledCommand, TheBenchmarkHoldsEachFixedBatchAgainstItsOwnNode) {
   Write("modelled:H100", "modelled:H20", "90GB", "llama-13b");
-  const CommandOutput bench = RunLamina({"bench", "modelled", config(), "--batch", "48", "--context", "64", "--steps", "10",
-                                         "--compute-nodes", "2", "--pipeline", "fixed", "--num-batches", "3", "--json"});
+  const CommandOutput bench =
+      RunLamina({"bench", "modelled", config(), "--batch", "48", "--context", "64", "--steps", "10",
+                 "--compute-nodes", "2", "--pipeline", "fixed", "--num-batches", "3", "--json"});
   ASSERT_EQ(bench.exit_status, 0) << bench.err;
   const nlohmann::json line = nlohmann::json::parse(bench.out);
-  const double slices = line["details"]["ideal_linear_ms"], attention = line["details"]["ideal_attention_ms"];
-  EXPECT_NEAR(line["reference_value"], 1e3 * (32 / (2 * slices) + 16 / (slices + attention)), 0.02 * line["reference_value"].get<double>());
-  EXPECT_NEAR(line["ratio"], line["value"].get<double>() / line["reference_value"].get<double>(), 1e-3);
+  const double slices = line["details"]["ideal_linear_ms"],
+               attention = line["details"]["ideal_attention_ms"];
+  EXPECT_NEAR(line["reference_value"], 1e3 * (32 / (2 * slices) + 16 / (slices + attention)),
+              0.02 * line["reference_value"].get<double>());
+  EXPECT_NEAR(line["ratio"], line["value"].get<double>() / line["reference_value"].get<double>(),
+              1e-3);
   EXPECT_LT(line["ratio"], 1.05) << "medians of a few steps";
 }
 
 TEST_F(ModelledCommand, TheBenchmarkFailsIfNoBatchCanBeMeasured) {
   Write("modelled:H100", "modelled:H20", "90GB", "llama-13b");
-  const CommandOutput bench = RunLamina({"bench", "modelled", config(), "--batch", "3", "5", "--num-batches", "2", "--json"});
+  const CommandOutput bench = RunLamina(
+      {"bench", "modelled", config(), "--batch", "3", "5", "--num-batches", "2", "--json"});
   EXPECT_EQ(bench.exit_status, 1);
   EXPECT_EQ(bench.out, "");
-  EXPECT_THAT(bench.err, AllOf(HasSubstr("batch 3 left out"), HasSubstr("no batch could be measured")));
+  EXPECT_THAT(bench.err,
+              AllOf(HasSubstr("batch 3 left out"), HasSubstr("no batch could be measured")));
 }
 
 TEST_F(ModelledCommand, TheBenchmarkRefusesNodesThatCompute) {

@@ -1,4 +1,5 @@
-// Attention shared among memory nodes by kv_head and by token range: what a user gets from it beyond the golden continuations.
+// Attention shared among memory nodes by kv_head and by token range: what a user gets from it
+// beyond the golden continuations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,8 @@ namespace {
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-constexpr int64_t kBytesPerToken = int64_t{2} * 4 * 4 * 32 * 4;  // layers 4, kv_heads 4, head_dim 32, fp32
+// Layers 4, kv_heads 4, head_dim 32, fp32.
+constexpr int64_t kBytesPerToken = int64_t{2} * 4 * 4 * 32 * 4;
 
 std::unique_ptr<Serving> Serve(const Deployment& deployment) {
   Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
@@ -46,7 +48,8 @@ TEST(Partition, ASequenceMayOutgrowEveryNode) {
   Deployment deployment;
   deployment.kv_dtype = "float32";
   deployment.num_memory_nodes = 3;
-  deployment.spread_tokens = 1000;  // none starts spread: it grows onto the next node when one is full
+  // None starts spread: it grows onto the next node when one is full.
+  deployment.spread_tokens = 1000;
   deployment.memory_bytes = kBytesPerToken * 128;
   const std::unique_ptr<Serving> spread = Serve(deployment);
   ASSERT_NE(spread, nullptr);
@@ -61,14 +64,16 @@ TEST(Partition, ASequenceMayOutgrowEveryNode) {
   const Collector collector;
   ASSERT_TRUE(spread->engine->Submit(Long(100, 300), collector.sink()).ok());
   ASSERT_TRUE(collector.WaitForTokens(290, Deadline::After(seconds(60))));
-  EXPECT_TRUE(
-      AwaitTrue([&] { return collector.results()[0].finished || StoredTokens(*spread->engine, "m2") > 0; }, Deadline::After(seconds(10))));
+  EXPECT_TRUE(AwaitTrue(
+      [&] { return collector.results()[0].finished || StoredTokens(*spread->engine, "m2") > 0; },
+      Deadline::After(seconds(10))));
   ASSERT_TRUE(collector.Wait(Deadline::After(seconds(60))));
   EXPECT_EQ(collector.results()[0].tokens, expected.tokens);
   EXPECT_TRUE(collector.results()[0].error.ok()) << collector.results()[0].error;
   EXPECT_EQ(spread->engine->status().scheduler.num_preemptions, 0);
   const Result<RequestId> too_long = spread->engine->Submit(Long(100, 381), collector.sink());
-  EXPECT_THAT(too_long.status().message(), HasSubstr("more than the nodes' KV capacity, together 384 tokens"));
+  EXPECT_THAT(too_long.status().message(),
+              HasSubstr("more than the nodes' KV capacity, together 384 tokens"));
   EXPECT_EQ(AwaitNoTokens(*spread->engine, Deadline::After(seconds(10))), "");
 }
 
@@ -83,8 +88,10 @@ TEST(Partition, AGroupIsLostWithAnyOfItsNodes) {
   std::vector<std::vector<TokenId>> expected;
   for (int i = 0; i < 4; ++i) expected.push_back(Generate(engine, Long(100 + i, 400)).tokens);
   const std::vector<Collector> collectors(4);
-  for (int i = 0; i < 4; ++i) ASSERT_TRUE(engine.Submit(Long(100 + i, 400), collectors[static_cast<size_t>(i)].sink()).ok());
-  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
+  for (int i = 0; i < 4; ++i)
+    ASSERT_TRUE(engine.Submit(Long(100 + i, 400), collectors[static_cast<size_t>(i)].sink()).ok());
+  for (const Collector& collector : collectors)
+    ASSERT_TRUE(collector.WaitForTokens(20, Deadline::After(seconds(30))));
   ASSERT_TRUE(serving->cluster->Kill("m1", SIGKILL).ok());
   int num_failed = 0;
   for (size_t i = 0; i < collectors.size(); ++i) {
@@ -96,7 +103,8 @@ TEST(Partition, AGroupIsLostWithAnyOfItsNodes) {
     }
     ++num_failed;
     EXPECT_THAT(got.error.message(), HasSubstr("m1"));
-    EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected[i].begin())) << "wrong text before the error";
+    EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected[i].begin()))
+        << "wrong text before the error";
   }
   EXPECT_EQ(num_failed, 2) << "half of the requests were on that group";
   EXPECT_EQ(Generate(engine, Long(101, 400)).tokens, expected[1]) << "the other group serves";
@@ -108,7 +116,8 @@ TEST(Partition, HeadsThatCannotBeSharedAreRefused) {
   deployment.num_memory_nodes = 5;
   deployment.kv_head_parallel = 5;
   const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
-  EXPECT_THAT(serving.status().message(), HasSubstr("kv_head_parallel 5 is more than the model's 4 kv_heads"));
+  EXPECT_THAT(serving.status().message(),
+              HasSubstr("kv_head_parallel 5 is more than the model's 4 kv_heads"));
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ class PrefixTest : public ::testing::TestWithParam<Deployment> {
     ASSERT_TRUE(serving.ok()) << serving.status();
     serving_ = std::move(*serving);
     const std::vector<GoldenPrompt> golden = GoldenPrompts(GetParam().kv_dtype);
-    longest_ = *std::ranges::max_element(golden, {}, [](const GoldenPrompt& prompt) { return prompt.prompt_ids.size(); });
+    longest_ = *std::ranges::max_element(
+        golden, {}, [](const GoldenPrompt& prompt) { return prompt.prompt_ids.size(); });
   }
 
   Engine& engine() { return *serving_->engine; }
@@ -36,7 +37,8 @@ class PrefixTest : public ::testing::TestWithParam<Deployment> {
 };
 
 TEST_P(PrefixTest, EightAnswersUseThePromptsSlotsOnce) {
-  const auto prompt_tokens = std::ssize(longest_.prompt_ids), new_tokens = std::ssize(longest_.continuation_ids);
+  const auto prompt_tokens = std::ssize(longest_.prompt_ids),
+             new_tokens = std::ssize(longest_.continuation_ids);
   GenerateRequest request = GreedyRequest(longest_.prompt_ids, new_tokens);
   request.n = 8;
   const Collector collector(8);
@@ -49,11 +51,13 @@ TEST_P(PrefixTest, EightAnswersUseThePromptsSlotsOnce) {
   }
   for (const Generated& answer : collector.results()) {
     EXPECT_EQ(answer.tokens, longest_.continuation_ids);
-    for (size_t i = 0; i < answer.logprobs.size(); ++i) EXPECT_NEAR(answer.logprobs[i], longest_.logprobs[i], kLogprobTolerance);
+    for (size_t i = 0; i < answer.logprobs.size(); ++i)
+      EXPECT_NEAR(answer.logprobs[i], longest_.logprobs[i], kLogprobTolerance);
   }
   EXPECT_GT(most_running, 1);
   EXPECT_GE(most_used, prompt_tokens);
-  EXPECT_LE(most_used, prompt_tokens - 1 + 8 * (new_tokens + 1)) << "all but the prompt's last token are there once";
+  EXPECT_LE(most_used, prompt_tokens - 1 + 8 * (new_tokens + 1))
+      << "all but the prompt's last token are there once";
   EXPECT_EQ(stats().num_shared_tokens, 7 * (prompt_tokens - 1));
   EXPECT_EQ(AwaitNoTokens(engine(), Deadline::After(seconds(10))), "");
 }
@@ -62,11 +66,13 @@ TEST_P(PrefixTest, AnAnswerGoesOnWhereAnEarlierOneEnded) {
   ExpectGolden(engine(), {longest_});
   EXPECT_EQ(stats().num_shared_tokens, 0);
   ExpectGolden(engine(), {longest_, longest_});
-  EXPECT_GE(stats().num_shared_tokens, std::ssize(longest_.prompt_ids) - 1) << "the other may be better off on another node";
+  EXPECT_GE(stats().num_shared_tokens, std::ssize(longest_.prompt_ids) - 1)
+      << "the other may be better off on another node";
   // A conversation: what was answered is part of the next prompt.
   GoldenPrompt next = longest_;
   const auto half = static_cast<int64_t>(longest_.continuation_ids.size() / 2);
-  next.prompt_ids.insert(next.prompt_ids.end(), next.continuation_ids.begin(), next.continuation_ids.begin() + half);
+  next.prompt_ids.insert(next.prompt_ids.end(), next.continuation_ids.begin(),
+                         next.continuation_ids.begin() + half);
   next.continuation_ids.erase(next.continuation_ids.begin(), next.continuation_ids.begin() + half);
   next.logprobs.erase(next.logprobs.begin(), next.logprobs.begin() + half);
   const int64_t before = stats().num_shared_tokens;
@@ -86,7 +92,8 @@ std::vector<Deployment> Deployments() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Deployments, PrefixTest, ::testing::ValuesIn(Deployments()), [](const auto& info) { return info.param.Name(); });
+INSTANTIATE_TEST_SUITE_P(Deployments, PrefixTest, ::testing::ValuesIn(Deployments()),
+                         [](const auto& info) { return info.param.Name(); });
 
 }  // namespace
 }  // namespace lamina::testing

@@ -34,21 +34,23 @@ struct Streamed {
 // Streams one completion; hangs up after `hang_up_after` events (0: never).
 Streamed Stream(const HttpClient& client, const json& body, int hang_up_after = 0) {
   Streamed out;
-  const Result<HttpResponse> response = client.PostForEvents("/v1/completions", body.dump(), [&](std::string_view data) {
-    if (data == "[DONE]") {
-      out.done = true;
-      return true;
-    }
-    ++out.num_events;
-    const json event = json::parse(data, nullptr, false);
-    if (event.contains("error")) out.error = event["error"].value("message", "?");
-    if (event.contains("choices") && !event["choices"].empty()) {
-      const json& choice = event["choices"][0];
-      out.text += choice.value("text", "");
-      if (choice.contains("finish_reason") && choice["finish_reason"].is_string()) out.finish_reason = choice["finish_reason"];
-    }
-    return out.num_events != hang_up_after;
-  });
+  const Result<HttpResponse> response =
+      client.PostForEvents("/v1/completions", body.dump(), [&](std::string_view data) {
+        if (data == "[DONE]") {
+          out.done = true;
+          return true;
+        }
+        ++out.num_events;
+        const json event = json::parse(data, nullptr, false);
+        if (event.contains("error")) out.error = event["error"].value("message", "?");
+        if (event.contains("choices") && !event["choices"].empty()) {
+          const json& choice = event["choices"][0];
+          out.text += choice.value("text", "");
+          if (choice.contains("finish_reason") && choice["finish_reason"].is_string())
+            out.finish_reason = choice["finish_reason"];
+        }
+        return out.num_events != hang_up_after;
+      });
   if (!response.ok()) out.transport = response.status();
   if (response.ok() && !response->ok()) out.error = response->body;
   return out;
@@ -59,20 +61,23 @@ json StreamBody(const std::string& prompt, int max_tokens, double temperature, i
           {"seed", seed},     {"stream", true},           {"ignore_eos", true}};
 }
 
-// 64 streams at a time for a minute, lengths mixed, a third of them cut off by the client at a random moment.
+// 64 streams at a time for a minute, lengths mixed, a third of them cut off by the client at a
+// random moment.
 TEST(Serve, AMinuteOf64StreamsWithRandomDisconnects) {
   // Less KV than 64 long streams want, so that waiting and preemption take part.
-  Result<std::unique_ptr<ServerProcess>> started =
-      ServerProcess::Start({kModel, "--memory-nodes", "2", "--memory", "4MiB", "--max-num-seqs", "48"});
+  Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start(
+      {kModel, "--memory-nodes", "2", "--memory", "4MiB", "--max-num-seqs", "48"});
   ASSERT_TRUE(started.ok()) << started.status();
   ServerProcess& server = **started;
 
   std::vector<json> requests;
   std::vector<std::string> alone;
   for (int i = 0; i < 24; ++i) {
-    const std::vector<std::string> prompts = {"Once upon a time", "The end.", "One rainy day, Mira found a silver key.",
+    const std::vector<std::string> prompts = {"Once upon a time", "The end.",
+                                              "One rainy day, Mira found a silver key.",
                                               "Rain fell softly on the leaves."};
-    requests.push_back(StreamBody(prompts[static_cast<size_t>(i) % prompts.size()], 5 + 17 * i % 300, i % 3 == 0 ? 0.0 : 0.8, i));
+    requests.push_back(StreamBody(prompts[static_cast<size_t>(i) % prompts.size()],
+                                  5 + 17 * i % 300, i % 3 == 0 ? 0.0 : 0.8, i));
     const Streamed answer = Stream(server.client(), requests.back());
     ASSERT_TRUE(answer.done) << answer.error << answer.transport;
     alone.push_back(answer.text);
@@ -100,8 +105,8 @@ TEST(Serve, AMinuteOf64StreamsWithRandomDisconnects) {
       if (whole && right) continue;
       std::lock_guard lock(mutex);
       if (first_problem.empty())
-        first_problem = "request " + std::to_string(i) + ": " + answer.error + answer.transport.ToString() + "\n" + answer.text +
-                        "\nalone:\n" + alone[i];
+        first_problem = "request " + std::to_string(i) + ": " + answer.error +
+                        answer.transport.ToString() + "\n" + answer.text + "\nalone:\n" + alone[i];
     }
   };
   std::vector<std::thread> clients;
@@ -116,18 +121,22 @@ TEST(Serve, AMinuteOf64StreamsWithRandomDisconnects) {
   RecordProperty("cut", cut.load());
   EXPECT_EQ(server.AwaitIdle(Deadline::After(seconds(20))), "") << "token slots leak";
   EXPECT_EQ(server.Daemons().size(), 3u);
-  EXPECT_TRUE(AwaitTrue([&] { return server.NumOpenFiles() <= files_before; }, Deadline::After(seconds(20))))
+  EXPECT_TRUE(AwaitTrue([&] { return server.NumOpenFiles() <= files_before; },
+                        Deadline::After(seconds(20))))
       << server.NumOpenFiles() << " open files, " << files_before << " before";
 }
 
 TEST(Serve, HealthAndClusterStatusTellTheTruthWhenNodesDie) {
-  Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({kModel, "--memory-nodes", "2"});
+  Result<std::unique_ptr<ServerProcess>> started =
+      ServerProcess::Start({kModel, "--memory-nodes", "2"});
   ASSERT_TRUE(started.ok()) << started.status();
   ServerProcess& server = **started;
   std::vector<Streamed> answers(6);
   std::vector<std::thread> clients;
   for (size_t i = 0; i < answers.size(); ++i) {
-    clients.emplace_back([&, i] { answers[i] = Stream(server.client(), StreamBody("Once upon a time", 900, 0, 0)); });
+    clients.emplace_back([&, i] {
+      answers[i] = Stream(server.client(), StreamBody("Once upon a time", 900, 0, 0));
+    });
   }
   const auto running = [&] { return server.Status()["scheduler"]["num_running"].get<int>(); };
   ASSERT_TRUE(AwaitTrue([&] { return running() == 6; }, Deadline::After(seconds(20))));
@@ -138,14 +147,17 @@ TEST(Serve, HealthAndClusterStatusTellTheTruthWhenNodesDie) {
   for (std::thread& thread : clients) thread.join();
   int failed = 0;
   for (const Streamed& answer : answers) {
-    // An error before the first token is an HTTP status of its own, later it is an event before [DONE].
-    EXPECT_TRUE(answer.done || !answer.error.empty()) << "a stream that was not ended: " << answer.transport;
+    // An error before the first token is an HTTP status of its own, later it is an event before
+    // [DONE].
+    EXPECT_TRUE(answer.done || !answer.error.empty())
+        << "a stream that was not ended: " << answer.transport;
     if (answer.error.empty()) continue;
     ++failed;
     EXPECT_THAT(answer.error, HasSubstr("m0"));
   }
   EXPECT_EQ(failed, 3);
-  EXPECT_TRUE(AwaitTrue([&] { return state_of_m0() == "ready"; }, Deadline::After(seconds(30)))) << "it is started again";
+  EXPECT_TRUE(AwaitTrue([&] { return state_of_m0() == "ready"; }, Deadline::After(seconds(30))))
+      << "it is started again";
   EXPECT_EQ(server.Health(), 200);
 
   const pid_t compute_node = *server.DaemonOf("c0");
@@ -154,7 +166,8 @@ TEST(Serve, HealthAndClusterStatusTellTheTruthWhenNodesDie) {
   const json status = server.Status();
   EXPECT_EQ(status["serving"], false);
   EXPECT_THAT(status["detail"].get<std::string>(), HasSubstr("c0"));
-  const Result<HttpResponse> refused = server.client().PostJson("/v1/completions", StreamBody("Once", 5, 0, 0).dump());
+  const Result<HttpResponse> refused =
+      server.client().PostJson("/v1/completions", StreamBody("Once", 5, 0, 0).dump());
   ASSERT_TRUE(refused.ok());
   EXPECT_EQ(refused->status, 503);
   EXPECT_THAT(refused->body, HasSubstr("c0"));
@@ -164,11 +177,17 @@ TEST(Serve, HealthAndClusterStatusTellTheTruthWhenNodesDie) {
 
 // Of the four answers that `n` gives with the same seed.
 TEST(Serve, BestOfReturnsTheAnswersWithTheHighestLogprobPerToken) {
-  Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({kModel, "--memory-nodes", "2"});
+  Result<std::unique_ptr<ServerProcess>> started =
+      ServerProcess::Start({kModel, "--memory-nodes", "2"});
   ASSERT_TRUE(started.ok()) << started.status();
   const auto choices_of = [&](json body) {
-    body.update({{"prompt", "Once upon a time"}, {"max_tokens", 24}, {"temperature", 1}, {"seed", 11}, {"logprobs", 0}});
-    const Result<HttpResponse> response = (*started)->client().PostJson("/v1/completions", body.dump());
+    body.update({{"prompt", "Once upon a time"},
+                 {"max_tokens", 24},
+                 {"temperature", 1},
+                 {"seed", 11},
+                 {"logprobs", 0}});
+    const Result<HttpResponse> response =
+        (*started)->client().PostJson("/v1/completions", body.dump());
     EXPECT_TRUE(response.ok()) << response.status();
     return json::parse(response.ok() ? response->body : "{}").value("choices", std::vector<json>());
   };
@@ -181,13 +200,15 @@ TEST(Serve, BestOfReturnsTheAnswersWithTheHighestLogprobPerToken) {
     for (const json& logprob : choice["logprobs"]["token_logprobs"]) sum += logprob.get<double>();
     return sum / static_cast<double>(choice["logprobs"]["token_logprobs"].size());
   };
-  std::sort(all.begin(), all.end(), [&](const json& a, const json& b) { return per_token(a) > per_token(b); });
+  std::sort(all.begin(), all.end(),
+            [&](const json& a, const json& b) { return per_token(a) > per_token(b); });
   EXPECT_GT(per_token(all[0]), per_token(all[3]) + 1e-3) << "they differ";
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(best[i]["text"], all[i]["text"]);
 }
 
 TEST(Serve, StopsCleanlyOnSigterm) {
-  Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({kModel, "--memory-nodes", "1"});
+  Result<std::unique_ptr<ServerProcess>> started =
+      ServerProcess::Start({kModel, "--memory-nodes", "1"});
   ASSERT_TRUE(started.ok()) << started.status();
   ServerProcess& server = **started;
   const std::vector<pid_t> daemons = server.Daemons();
@@ -195,36 +216,43 @@ TEST(Serve, StopsCleanlyOnSigterm) {
   server.process().Kill(SIGTERM);
   ASSERT_TRUE(server.process().Wait(Deadline::After(seconds(20))));
   EXPECT_THAT(server.process().exit_description(), HasSubstr("status 0"));
-  for (const pid_t daemon : daemons) EXPECT_FALSE(Runs(daemon)) << "daemon " << daemon << " stays behind";
+  for (const pid_t daemon : daemons)
+    EXPECT_FALSE(Runs(daemon)) << "daemon " << daemon << " stays behind";
 }
 
 TEST(Serve, DaemonsDoNotOutliveAManagerThatIsKilled) {
-  Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({kModel, "--memory-nodes", "1"});
+  Result<std::unique_ptr<ServerProcess>> started =
+      ServerProcess::Start({kModel, "--memory-nodes", "1"});
   ASSERT_TRUE(started.ok()) << started.status();
   ServerProcess& server = **started;
   const std::vector<pid_t> daemons = server.Daemons();
   server.process().Kill(SIGKILL);
-  EXPECT_TRUE(AwaitTrue([&] { return std::none_of(daemons.begin(), daemons.end(), Runs); }, Deadline::After(seconds(10))));
+  EXPECT_TRUE(AwaitTrue([&] { return std::none_of(daemons.begin(), daemons.end(), Runs); },
+                        Deadline::After(seconds(10))));
 }
 
 TEST(Serve, OnceAnswersAndEnds) {
   const CommandOutput output =
-      RunLamina({"serve", kModel, "--port", std::to_string(FreePort()), "--prompt", "Once upon a time", "--max-tokens", "40", "--once"});
+      RunLamina({"serve", kModel, "--port", std::to_string(FreePort()), "--prompt",
+                 "Once upon a time", "--max-tokens", "40", "--once"});
   EXPECT_EQ(output.exit_status, 0) << output.err;
-  EXPECT_THAT(output.out, HasSubstr("Once upon a time, in a garden, there lived a shy rabbit called Rosa."));
+  EXPECT_THAT(output.out,
+              HasSubstr("Once upon a time, in a garden, there lived a shy rabbit called Rosa."));
   EXPECT_THAT(output.out, HasSubstr("on memory node m0"));
   EXPECT_THAT(output.out, HasSubstr("tokens/s"));
 }
 
 // curl is a client that this project did not write.
 TEST(Serve, CurlChatsAndStreams) {
-  Result<std::unique_ptr<ServerProcess>> started = ServerProcess::Start({kModel, "--memory-nodes", "2"});
+  Result<std::unique_ptr<ServerProcess>> started =
+      ServerProcess::Start({kModel, "--memory-nodes", "2"});
   ASSERT_TRUE(started.ok()) << started.status();
   const std::string url = (*started)->url();
   const auto curl = [&](const std::string& path, const json& body) {
-    const Result<CommandOutput> output = RunCommand({"curl", "--silent", "--show-error", "--no-buffer", "--header",
-                                                     "Content-Type: application/json", "--data", body.dump(), url + path},
-                                                    Deadline::After(seconds(30)));
+    const Result<CommandOutput> output =
+        RunCommand({"curl", "--silent", "--show-error", "--no-buffer", "--header",
+                    "Content-Type: application/json", "--data", body.dump(), url + path},
+                   Deadline::After(seconds(30)));
     return output.ok() ? output->out : output.status().ToString();
   };
   const json chat = {{"model", "tiny-stories"},
@@ -246,7 +274,8 @@ TEST(Serve, CurlChatsAndStreams) {
     last = line.substr(6);
     while (!last.empty() && last.back() == '\r') last.pop_back();
     const json event = json::parse(last, nullptr, false);
-    if (event.is_object() && !event["choices"].empty()) text += event["choices"][0]["delta"].value("content", "");
+    if (event.is_object() && !event["choices"].empty())
+      text += event["choices"][0]["delta"].value("content", "");
   }
   EXPECT_EQ(last, "[DONE]");
   EXPECT_EQ(text, expected);

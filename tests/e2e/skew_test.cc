@@ -15,7 +15,8 @@ namespace {
 
 using std::chrono::seconds;
 
-NodeConfig Node(const std::string& name, NodeRole role, const std::string& device, int64_t memory_bytes = 0) {
+NodeConfig Node(const std::string& name, NodeRole role, const std::string& device,
+                int64_t memory_bytes = 0) {
   NodeConfig node;
   node.name = name;
   node.role = role;
@@ -47,42 +48,49 @@ struct Skew {
   size_t num_sequences = 0, prompt_tokens = 0, answer_tokens = 0;
 };
 
-// The median over five stretches of the second half of the answers: the machine may be busy with something else during one of them.
+// The median over five stretches of the second half of the answers: the machine may be busy with
+// something else during one of them.
 double SlowOverFast(const Skew& skew) {
   const TemporaryFolder folder;
   const std::string catalog = folder / "devices.yaml";
   std::ofstream(catalog) << "version: 1\ndevices:\n" << skew.catalog;
   LocalClusterOptions options;
-  options.nodes = {Node("c0", NodeRole::kCompute, "compute"), Node("m0", NodeRole::kMemory, "fast", skew.deployment.memory_bytes),
+  options.nodes = {Node("c0", NodeRole::kCompute, "compute"),
+                   Node("m0", NodeRole::kMemory, "fast", skew.deployment.memory_bytes),
                    Node("m1", NodeRole::kMemory, "slow", skew.deployment.memory_bytes)};
   options.device_catalog = catalog;
   options.bin_dir = BinPath();
   const Result<std::unique_ptr<LocalCluster>> cluster = LocalCluster::Create(options);
   EXPECT_TRUE(cluster.ok()) << cluster.status();
   if (!cluster.ok()) return 0;
-  const Result<std::unique_ptr<Serving>> serving = Serving::Connect((*cluster)->config(), skew.deployment);
+  const Result<std::unique_ptr<Serving>> serving =
+      Serving::Connect((*cluster)->config(), skew.deployment);
   EXPECT_TRUE(serving.ok()) << serving.status();
   if (!serving.ok()) return 0;
   Engine& engine = *(*serving)->engine;
 
   const std::vector<Collector> collectors(skew.num_sequences);
   for (const Collector& collector : collectors) {
-    GenerateRequest request = GreedyRequest(std::vector<TokenId>(skew.prompt_tokens, 100), static_cast<int64_t>(skew.answer_tokens));
+    GenerateRequest request = GreedyRequest(std::vector<TokenId>(skew.prompt_tokens, 100),
+                                            static_cast<int64_t>(skew.answer_tokens));
     request.ignore_eos = true;
     EXPECT_TRUE(engine.Submit(std::move(request), collector.sink()).ok());
   }
   const auto await_tenths = [&](size_t tenths) {
-    EXPECT_TRUE(collectors.back().WaitForTokens(skew.answer_tokens * tenths / 10, Deadline::After(seconds(60))));
+    EXPECT_TRUE(collectors.back().WaitForTokens(skew.answer_tokens * tenths / 10,
+                                                Deadline::After(seconds(60))));
     return AttentionUs(engine);
   };
   std::vector<double> slow_over_fast;
   std::map<std::string, int64_t> before = await_tenths(4);
   for (size_t tenths = 5; tenths < 10; ++tenths) {
     std::map<std::string, int64_t> after = await_tenths(tenths);
-    slow_over_fast.push_back(static_cast<double>(after["m1"] - before["m1"]) / static_cast<double>(after["m0"] - before["m0"]));
+    slow_over_fast.push_back(static_cast<double>(after["m1"] - before["m1"]) /
+                             static_cast<double>(after["m0"] - before["m0"]));
     before = after;
   }
-  for (const Collector& collector : collectors) EXPECT_TRUE(collector.Wait(Deadline::After(seconds(60))));
+  for (const Collector& collector : collectors)
+    EXPECT_TRUE(collector.Wait(Deadline::After(seconds(60))));
   std::nth_element(slow_over_fast.begin(), slow_over_fast.begin() + 2, slow_over_fast.end());
   ::testing::Test::RecordProperty("slow_over_fast", std::to_string(slow_over_fast[2]));
   return slow_over_fast[2];
@@ -90,9 +98,12 @@ double SlowOverFast(const Skew& skew) {
 
 TEST(Skew, ASlowNodeGetsFewerTokens) {
   Skew skew{
-      "- {name: compute, bf16_tflops: 10, memory: 1GB, bandwidth_gb_per_s: 1000, mfu: [{batch: 1, mfu: 0.5}], source: made up}\n"
-      "- {name: fast, bf16_tflops: 10, memory: 1GB, bandwidth_gb_per_s: 0.25, mfu: [{batch: 1, mfu: 0.5}], source: made up}\n"
-      "- {name: slow, bf16_tflops: 10, memory: 1GB, bandwidth_gb_per_s: 0.125, mfu: [{batch: 1, mfu: 0.5}], source: made up}\n",
+      "- {name: compute, bf16_tflops: 10, memory: 1GB, bandwidth_gb_per_s: 1000, mfu: [{batch: 1, "
+      "mfu: 0.5}], source: made up}\n"
+      "- {name: fast, bf16_tflops: 10, memory: 1GB, bandwidth_gb_per_s: 0.25, mfu: [{batch: 1, "
+      "mfu: 0.5}], source: made up}\n"
+      "- {name: slow, bf16_tflops: 10, memory: 1GB, bandwidth_gb_per_s: 0.125, mfu: [{batch: 1, "
+      "mfu: 0.5}], source: made up}\n",
       {},
       8,
       60,
@@ -104,8 +115,15 @@ TEST(Skew, ASlowNodeGetsFewerTokens) {
 
 // LLaMA-13B on A100s, of which one has half the bandwidth: attention of a layer takes some 100 us.
 TEST(Skew, AlsoWhereAttentionTakesMicroseconds) {
-  const std::string a100 = ", bf16_tflops: 312, memory: 40GB, mfu: [{batch: 1, mfu: 0.4}], source: made up, bandwidth_gb_per_s: ";
-  Skew skew{"- {name: compute" + a100 + "1250}\n- {name: fast" + a100 + "1250}\n- {name: slow" + a100 + "625}\n", {}, 32, 300, 200};
+  const std::string a100 =
+      ", bf16_tflops: 312, memory: 40GB, mfu: [{batch: 1, mfu: 0.4}], source: made up, "
+      "bandwidth_gb_per_s: ";
+  Skew skew{"- {name: compute" + a100 + "1250}\n- {name: fast" + a100 + "1250}\n- {name: slow" +
+                a100 + "625}\n",
+            {},
+            32,
+            300,
+            200};
   skew.deployment.model = SourcePath("/configs/models/llama-13b");
   skew.deployment.load_format = "dummy";
   skew.deployment.spread_tokens = 32;

@@ -1,4 +1,5 @@
-// A cluster with TLS: real daemons, with the certificates that docs/tls.md says how to make, and with others.
+// A cluster with TLS: real daemons, with the certificates that docs/tls.md says how to make, and
+// with others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +33,8 @@ class Tls : public ::testing::Test {
   void TearDown() override { RunLamina({"cluster", "down", config()}); }
 
   void WriteConfig(const std::string& tls) const {
-    WriteFile(config(), "version: 1\ncluster: {name: tls, http_port: " + std::to_string(ports_[0]) + ", tls: " + tls +
+    WriteFile(config(), "version: 1\ncluster: {name: tls, http_port: " + std::to_string(ports_[0]) +
+                            ", tls: " + tls +
                             "}\n"
                             "nodes:\n"
                             "  - {name: c0, role: compute, host: 127.0.0.1, port: " +
@@ -52,7 +54,9 @@ class Tls : public ::testing::Test {
   ChildProcess Start(std::vector<std::string> argv, int port, const TlsFiles& files) const {
     argv[0] = BinPath("/") + argv[0];
     argv.insert(argv.end(), {"--listen", "127.0.0.1:" + std::to_string(port)});
-    if (!files.empty()) argv.insert(argv.end(), {"--tls-certificate", files.certificate, "--tls-key", files.key, "--tls-ca", files.ca});
+    if (!files.empty())
+      argv.insert(argv.end(), {"--tls-certificate", files.certificate, "--tls-key", files.key,
+                               "--tls-ca", files.ca});
     return std::move(*ChildProcess::Spawn({std::move(argv), {}, folder_ / "daemons.log"}));
   }
 
@@ -79,19 +83,22 @@ TEST_F(Tls, AClusterWithTheDocumentedCertificatesServes) {
   const Result<CommandOutput> made = MakeAsDocumented();
   ASSERT_TRUE(made.ok()) << made.status();
   ASSERT_EQ(made->exit_status, 0) << made->err;
-  EXPECT_EQ(fs::status(folder_ / "node.key").permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(fs::status(folder_ / "node.key").permissions(),
+            fs::perms::owner_read | fs::perms::owner_write);
   WriteConfig(kNodeTls);
   const CommandOutput dry_run = RunLamina({"cluster", "up", config(), "--dry-run"});
-  EXPECT_THAT(dry_run.out,
-              HasSubstr("--tls-certificate " + folder_ / "node.pem --tls-key " + folder_ / "node.key --tls-ca " + folder_ / "ca.pem"));
+  EXPECT_THAT(dry_run.out, HasSubstr("--tls-certificate " + folder_ / "node.pem --tls-key " +
+                                     folder_ / "node.key --tls-ca " + folder_ / "ca.pem"));
   const CommandOutput up = RunLamina({"cluster", "up", config()});
   ASSERT_EQ(up.exit_status, 0) << up.out << up.err;
-  const CommandOutput answer = RunLamina({"complete", "Once upon a time", "--max-tokens", "8", "--temperature", "0", "--url",
-                                          "http://127.0.0.1:" + std::to_string(ports_[0])});
+  const CommandOutput answer =
+      RunLamina({"complete", "Once upon a time", "--max-tokens", "8", "--temperature", "0", "--url",
+                 "http://127.0.0.1:" + std::to_string(ports_[0])});
   EXPECT_THAT(answer.out, HasSubstr(", in a ")) << answer.err;
 
   const CommandOutput doctor = RunLamina({"doctor", config(), "--probe-seconds", "0.1"});
-  for (const char* good : {"a manager would take it", "nodes would take the manager's", "is for 127.0.0.1", "valid for 36"}) {
+  for (const char* good : {"a manager would take it", "nodes would take the manager's",
+                           "is for 127.0.0.1", "valid for 36"}) {
     EXPECT_THAT(doctor.out, HasSubstr(good));
   }
   EXPECT_THAT(doctor.out, Not(HasSubstr("fail  tls")));
@@ -106,18 +113,22 @@ TEST_F(Tls, ANodeOfAnotherCaOrWithoutTlsIsNotServedWith) {
     std::string at_manager, at_node;
   };
   const std::vector<Case> cases = {
-      {other.Issue("stranger"), "the peer's certificate does not come from the CA in " + ca.path(), "unknown CA"},
-      {ca.Issue("elsewhere", {.names = "DNS:elsewhere"}), "the peer's certificate is not for \"127.0.0.1\"",
-       "the peer refused the certificate"},
+      {other.Issue("stranger"), "the peer's certificate does not come from the CA in " + ca.path(),
+       "unknown CA"},
+      {ca.Issue("elsewhere", {.names = "DNS:elsewhere"}),
+       "the peer's certificate is not for \"127.0.0.1\"", "the peer refused the certificate"},
       {{},
        "the peer does not speak TLS, and this end was given a certificate",
        "the peer speaks TLS, and this end was given no certificate"}};
   for (const Case& wrong : cases) {
     ChildProcess compute = Start({"lamina-compute-node", "--name", "c0"}, ports_[1], node);
-    ChildProcess memory = Start({"lamina-memory-node", "--name", "m0", "--memory", "16MiB", "--threads", "1"}, ports_[2], wrong.files);
+    ChildProcess memory =
+        Start({"lamina-memory-node", "--name", "m0", "--memory", "16MiB", "--threads", "1"},
+              ports_[2], wrong.files);
     const CommandOutput served = RunLamina({"serve", "--cluster", config()});
     EXPECT_EQ(served.exit_status, 1) << served.out;
-    EXPECT_THAT(served.err, AllOf(HasSubstr("m0: 127.0.0.1:" + std::to_string(ports_[2])), HasSubstr(wrong.at_manager)));
+    EXPECT_THAT(served.err, AllOf(HasSubstr("m0: 127.0.0.1:" + std::to_string(ports_[2])),
+                                  HasSubstr(wrong.at_manager)));
     EXPECT_TRUE(memory.running()) << "a stranger does it no harm";
     memory.Stop(Deadline::After(seconds(10)));
     compute.Stop(Deadline::After(seconds(10)));
@@ -131,16 +142,23 @@ TEST_F(Tls, FilesThatCannotBeUsedStartNothing) {
   WriteConfig(kNodeTls);
   const CommandOutput up = RunLamina({"cluster", "up", config()});
   EXPECT_EQ(up.exit_status, 1);
-  EXPECT_THAT(up.err, HasSubstr("TLS key " + node.key + " has mode 640, so others than its owner have rights to it; use `chmod 600 "));
+  EXPECT_THAT(
+      up.err,
+      HasSubstr("TLS key " + node.key +
+                " has mode 640, so others than its owner have rights to it; use `chmod 600 "));
   const CommandOutput doctor = RunLamina({"doctor", config(), "--probe-seconds", "0.1"});
   EXPECT_EQ(doctor.exit_status, 1);
-  EXPECT_THAT(doctor.out, AllOf(HasSubstr("fail  tls-files"), HasSubstr("-> use `chmod 600 " + node.key)));
+  EXPECT_THAT(doctor.out,
+              AllOf(HasSubstr("fail  tls-files"), HasSubstr("-> use `chmod 600 " + node.key)));
 
   WriteConfig("{certificate: node.pem, ca: ca.pem}");
-  EXPECT_THAT(RunLamina({"cluster", "up", config()}).err, HasSubstr("needs 'key': TLS takes certificate, key and ca together"));
-  ChildProcess incomplete = Start({"lamina-memory-node", "--memory", "16MiB", "--tls-ca", node.ca}, 0, {});
+  EXPECT_THAT(RunLamina({"cluster", "up", config()}).err,
+              HasSubstr("needs 'key': TLS takes certificate, key and ca together"));
+  ChildProcess incomplete =
+      Start({"lamina-memory-node", "--memory", "16MiB", "--tls-ca", node.ca}, 0, {});
   ASSERT_TRUE(incomplete.Wait(Deadline::After(seconds(30))));
-  EXPECT_THAT(TailOfFile(folder_ / "daemons.log", 5), HasSubstr("there is no certificate; name all three files"));
+  EXPECT_THAT(TailOfFile(folder_ / "daemons.log", 5),
+              HasSubstr("there is no certificate; name all three files"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// The golden continuations with the compute node on one host and both memory nodes on another. The same program runs on both: rank 0 has
-// the manager and the compute node, rank 1 the memory nodes. Listed only where LAMINA_TEST_RANK, LAMINA_TEST_RDMA_ADDR (this host) and
-// LAMINA_TEST_PEER (the other) are set; tests/softroce/run.sh does that.
+// The golden continuations with the compute node on one host and both memory nodes on another. The
+// same program runs on both: rank 0 has the manager and the compute node, rank 1 the memory nodes.
+// Listed only where LAMINA_TEST_RANK, LAMINA_TEST_RDMA_ADDR (this host) and LAMINA_TEST_PEER (the
+// other) are set; tests/softroce/run.sh does that.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -31,8 +32,13 @@ class GoldenOnTwoHosts : public ::testing::TestWithParam<std::string> {
 
   void Spawn(const std::string& program, int port, const std::vector<std::string>& more) {
     ChildProcess::Options options;
-    options.argv = {BinPath("/") + program, "--name", std::to_string(port), "--listen", here_ + ":" + std::to_string(port),
-                    "--secret-file",        secret()};
+    options.argv = {BinPath("/") + program,
+                    "--name",
+                    std::to_string(port),
+                    "--listen",
+                    here_ + ":" + std::to_string(port),
+                    "--secret-file",
+                    secret()};
     options.argv.insert(options.argv.end(), more.begin(), more.end());
     options.log_path = folder_ / std::to_string(port);
     Result<ChildProcess> child = ChildProcess::Spawn(options);
@@ -44,9 +50,10 @@ class GoldenOnTwoHosts : public ::testing::TestWithParam<std::string> {
     ClusterConfig config;
     config.secret_file = secret();
     config.transport = "verbs";
-    for (const auto& [name, role, host, port] : {std::tuple("c0", NodeRole::kCompute, here_, kComputePort),
-                                                 {"m0", NodeRole::kMemory, there_, kMemoryPort},
-                                                 {"m1", NodeRole::kMemory, there_, kMemoryPort + 1}}) {
+    for (const auto& [name, role, host, port] :
+         {std::tuple("c0", NodeRole::kCompute, here_, kComputePort),
+          {"m0", NodeRole::kMemory, there_, kMemoryPort},
+          {"m1", NodeRole::kMemory, there_, kMemoryPort + 1}}) {
       NodeConfig node;
       node.name = name;
       node.role = role;
@@ -57,7 +64,8 @@ class GoldenOnTwoHosts : public ::testing::TestWithParam<std::string> {
     return config;
   }
 
-  const std::string here_ = Variable("LAMINA_TEST_RDMA_ADDR"), there_ = Variable("LAMINA_TEST_PEER");
+  const std::string here_ = Variable("LAMINA_TEST_RDMA_ADDR"),
+                    there_ = Variable("LAMINA_TEST_PEER");
   const TemporaryFolder folder_;
   std::vector<ChildProcess> daemons_;
 };
@@ -66,7 +74,8 @@ class GoldenOnTwoHosts : public ::testing::TestWithParam<std::string> {
 TEST_P(GoldenOnTwoHosts, OverVerbs) {
   const auto fabric = OpenTestFabric("tcp");
   if (Variable("LAMINA_TEST_RANK") == "1") {
-    for (const int port : {kMemoryPort, kMemoryPort + 1}) Spawn("lamina-memory-node", port, {"--memory", "16MiB", "--threads", "1"});
+    for (const int port : {kMemoryPort, kMemoryPort + 1})
+      Spawn("lamina-memory-node", port, {"--memory", "16MiB", "--threads", "1"});
     const auto listener = fabric->Listen(here_ + ":" + std::to_string(kMeetingPort));
     ASSERT_TRUE(listener.ok()) << listener.status();
     const std::unique_ptr<Endpoint> rank0 = AcceptOne(*fabric, **listener, {});
@@ -75,12 +84,14 @@ TEST_P(GoldenOnTwoHosts, OverVerbs) {
     const Deadline deadline = Deadline::After(kPatience);
     while (inbound.PollOnce(*rank0) == 0 && !deadline.Passed()) Sleep(*fabric, {}, deadline);
     EXPECT_EQ(inbound.num_lost, 1);
-    for (ChildProcess& daemon : daemons_) EXPECT_TRUE(daemon.running()) << daemon.exit_description();
+    for (ChildProcess& daemon : daemons_)
+      EXPECT_TRUE(daemon.running()) << daemon.exit_description();
     return;
   }
 
   Spawn("lamina-compute-node", kComputePort, {});
-  const auto rank1 = fabric->Connect(there_ + ":" + std::to_string(kMeetingPort), {}, Deadline::After(kPatience));
+  const auto rank1 =
+      fabric->Connect(there_ + ":" + std::to_string(kMeetingPort), {}, Deadline::After(kPatience));
   ASSERT_TRUE(rank1.ok()) << rank1.status();
   Deployment deployment;
   deployment.kv_dtype = GetParam();
@@ -96,13 +107,15 @@ TEST_P(GoldenOnTwoHosts, OverVerbs) {
   const std::vector<GoldenPrompt> golden = GoldenPrompts(GetParam());
   ASSERT_EQ(golden.size(), 19u);
   ExpectGolden(engine, golden, kPatience);
-  for (size_t i = 0; i < golden.size(); i += 4) ExpectGolden(engine, {golden[i]}, kPatience);  // a few alone: the hosts are slow
+  // A few alone: the hosts are slow.
+  for (size_t i = 0; i < golden.size(); i += 4) ExpectGolden(engine, {golden[i]}, kPatience);
   EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(kPatience)), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(SoftRoce, GoldenOnTwoHosts,
-                         ::testing::ValuesIn(Variable("LAMINA_TEST_RANK").empty() ? std::vector<std::string>()
-                                                                                  : std::vector<std::string>{"float32", "bfloat16"}),
+                         ::testing::ValuesIn(Variable("LAMINA_TEST_RANK").empty()
+                                                 ? std::vector<std::string>()
+                                                 : std::vector<std::string>{"float32", "bfloat16"}),
                          [](const auto& kv) { return kv.param; });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GoldenOnTwoHosts);
 

@@ -1,4 +1,5 @@
-// Request bodies of all paths that take one: parsing, checks and chat templates must never crash, whatever the bytes.
+// Request bodies of all paths that take one: parsing, checks and chat templates must never crash,
+// whatever the bytes.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -10,7 +11,8 @@ namespace {
 
 const lamina::ChatTemplate& Template() {
   static const auto parsed = lamina::ChatTemplate::Parse(
-      "{% for m in messages %}{{ m.role|upper }}: {{ m['content']|trim }}{{ m|tojson }}{{ m.name[1:] if m.name is string }}{% endfor %}{{ "
+      "{% for m in messages %}{{ m.role|upper }}: {{ m['content']|trim }}{{ m|tojson }}{{ "
+      "m.name[1:] if m.name is string }}{% endfor %}{{ "
       "kwargs }}{{ extra|default('x') }}",
       {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
   return *parsed.value();

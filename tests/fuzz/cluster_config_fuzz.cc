@@ -1,4 +1,5 @@
-// A cluster YAML is written by people, so anything may stand in it: reading never crashes, and every refusal names file and line.
+// A cluster YAML is written by people, so anything may stand in it: reading never crashes, and
+// every refusal names file and line.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -14,7 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   for (const lamina::NodeConfig& node : config->nodes) {
     if (node.name.empty() || node.host.empty() || node.port < 1 || node.port > 65535) std::abort();
-    if (node.role == lamina::NodeRole::kMemory && lamina::ParseSize(lamina::FormatSize(node.memory_bytes)).value() != node.memory_bytes)
+    if (node.role == lamina::NodeRole::kMemory &&
+        lamina::ParseSize(lamina::FormatSize(node.memory_bytes)).value() != node.memory_bytes)
       std::abort();
   }
   return 0;

@@ -1,5 +1,6 @@
-// Feeds foreign bytes to the control channel's frame decoder in pieces. Whatever comes, the frames must be the same as when it comes
-// at once, a broken stream must stay broken, and every frame that was returned must encode to the bytes that it came from.
+// Feeds foreign bytes to the control channel's frame decoder in pieces. Whatever comes, the frames
+// must be the same as when it comes at once, a broken stream must stay broken, and every frame that
+// was returned must encode to the bytes that it came from.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -26,10 +27,12 @@ Decoded Decode(std::string_view bytes, size_t piece_bytes) {
       auto frame = decoder.Next();
       result.end = frame.status();
       if (!frame.ok()) break;
-      const auto header = lamina::EncodeControlHeader(frame->type, static_cast<uint32_t>(frame->payload.size()));
+      const auto header =
+          lamina::EncodeControlHeader(frame->type, static_cast<uint32_t>(frame->payload.size()));
       result.frames.append(header.data(), header.size()).append(frame->payload);
     }
-    if (result.end.code() == lamina::StatusCode::kTryAgain && decoder.missing_bytes() == 0) std::abort();
+    if (result.end.code() == lamina::StatusCode::kTryAgain && decoder.missing_bytes() == 0)
+      std::abort();
   } while (!bytes.empty());
   return result;
 }

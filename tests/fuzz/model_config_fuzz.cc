@@ -1,4 +1,5 @@
-// config.json comes with a model from anywhere: reading it never crashes, refusals name the file, and what is accepted can be relied on.
+// config.json comes with a model from anywhere: reading it never crashes, refusals name the file,
+// and what is accepted can be relied on.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -12,8 +13,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (config.status().message().rfind("/m/config.json", 0) != 0) std::abort();
     return 0;
   }
-  if (config->num_layers < 1 || config->num_kv_heads < 1 || config->num_heads % config->num_kv_heads != 0) std::abort();
-  if (!config->windows.empty() && config->windows.size() != static_cast<size_t>(config->num_layers)) std::abort();
-  if (config->experts_per_token > config->num_experts || !(config->AttentionScale() > 0)) std::abort();
+  if (config->num_layers < 1 || config->num_kv_heads < 1 ||
+      config->num_heads % config->num_kv_heads != 0)
+    std::abort();
+  if (!config->windows.empty() && config->windows.size() != static_cast<size_t>(config->num_layers))
+    std::abort();
+  if (config->experts_per_token > config->num_experts || !(config->AttentionScale() > 0))
+    std::abort();
   return 0;
 }

@@ -1,4 +1,5 @@
-// The safetensors header is foreign bytes: whatever they are, parsing neither crashes nor accepts a tensor that lies outside the file.
+// The safetensors header is foreign bytes: whatever they are, parsing neither crashes nor accepts a
+// tensor that lies outside the file.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,6 @@
-// tokenizer.json is foreign bytes: whatever they are, reading does not crash, and what is accepted can tokenise and decode. The input is
-// the file; what stands behind a zero byte is tokenizer_config.json.
+// tokenizer.json is foreign bytes: whatever they are, reading does not crash, and what is accepted
+// can tokenise and decode. The input is the file; what stands behind a zero byte is
+// tokenizer_config.json.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -12,7 +13,9 @@
 
 namespace {
 
-nlohmann::json Parse(std::string_view text) { return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false); }
+nlohmann::json Parse(std::string_view text) {
+  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
 
 void Check(const lamina::Tokenizer& tokenizer, std::string_view text) {
   const auto encoded = tokenizer.Encode(text, true);
@@ -35,7 +38,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const size_t end = input.find('\0');
   const nlohmann::json file = Parse(input.substr(0, end));
-  nlohmann::json config = end == std::string_view::npos ? nlohmann::json::object() : Parse(input.substr(end + 1));
+  nlohmann::json config =
+      end == std::string_view::npos ? nlohmann::json::object() : Parse(input.substr(end + 1));
   if (!file.is_object()) return 0;
   if (!config.is_object()) config = nlohmann::json::object();
   const auto tokenizer = lamina::ParseJsonTokenizer(file, config, "tokenizer.json");
@@ -43,7 +47,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (tokenizer.status().message().empty()) std::abort();
     return 0;
   }
-  for (const std::string_view text : {"", "a", " the cat's  \n\n12 \xE2\x98\x83\xF0\x9F\x98\x80 <s>x</s> ", "e\xCC\x81\xE2\x96\x81 aaaa"}) {
+  for (const std::string_view text :
+       {"", "a", " the cat's  \n\n12 \xE2\x98\x83\xF0\x9F\x98\x80 <s>x</s> ",
+        "e\xCC\x81\xE2\x96\x81 aaaa"}) {
     Check(*tokenizer.value(), text);
   }
   for (lamina::TokenId id = -1; id < 64; ++id) {

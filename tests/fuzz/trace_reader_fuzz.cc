@@ -10,10 +10,13 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using lamina::TraceFormat;
-  constexpr TraceFormat kFormats[] = {TraceFormat::kAzure, TraceFormat::kBurstGpt, TraceFormat::kMooncake, TraceFormat::kShareGpt,
+  constexpr TraceFormat kFormats[] = {TraceFormat::kAzure, TraceFormat::kBurstGpt,
+                                      TraceFormat::kMooncake, TraceFormat::kShareGpt,
                                       TraceFormat::kAlpaca};
   static const int file = memfd_create("trace", 0);
-  if (size == 0 || ftruncate(file, 0) != 0 || pwrite(file, data + 1, size - 1, 0) != static_cast<ssize_t>(size - 1)) return 0;
+  if (size == 0 || ftruncate(file, 0) != 0 ||
+      pwrite(file, data + 1, size - 1, 0) != static_cast<ssize_t>(size - 1))
+    return 0;
   const std::string path = "/proc/self/fd/" + std::to_string(file);
   const auto trace = lamina::ReadTrace(path, kFormats[data[0] % 5], lamina::EstimatedTokens());
   if (!trace.ok()) {
@@ -22,7 +25,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   double before = 0;
   for (const lamina::TraceRequest& request : trace->requests) {
-    if (request.input_tokens < 1 || request.output_tokens < 1 || !(request.arrival_seconds >= before)) std::abort();
+    if (request.input_tokens < 1 || request.output_tokens < 1 ||
+        !(request.arrival_seconds >= before))
+      std::abort();
     before = request.arrival_seconds;
   }
   (void)lamina::Summarize(*trace);

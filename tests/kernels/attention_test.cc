@@ -26,8 +26,8 @@ struct Case {
 };
 
 std::string Name(const Case& c) {
-  return std::string(DTypeName(c.dtype)) + " kv_heads " + std::to_string(c.num_kv_heads) + " group " + std::to_string(c.group) +
-         " head_dim " + std::to_string(c.head_dim);
+  return std::string(DTypeName(c.dtype)) + " kv_heads " + std::to_string(c.num_kv_heads) +
+         " group " + std::to_string(c.group) + " head_dim " + std::to_string(c.head_dim);
 }
 
 struct Outcome {
@@ -48,13 +48,16 @@ class Scene {
     const auto width = static_cast<size_t>(c.num_kv_heads * c.head_dim);
     size_t used = 0;
     for (int64_t n : c.num_tokens) {
-      sequences_.emplace_back(slots.begin() + static_cast<int64_t>(used), slots.begin() + static_cast<int64_t>(used) + n);
+      sequences_.emplace_back(slots.begin() + static_cast<int64_t>(used),
+                              slots.begin() + static_cast<int64_t>(used) + n);
       for (int64_t t = 0; t < n; ++t, ++used) {
         const auto seed = static_cast<uint32_t>(used);
-        slab_->Write(1, slots[used], RandomFloats(width, seed * 2 + 1).data(), RandomFloats(width, seed * 2 + 2).data());
+        slab_->Write(1, slots[used], RandomFloats(width, seed * 2 + 1).data(),
+                     RandomFloats(width, seed * 2 + 2).data());
       }
     }
-    shape_ = {c.num_kv_heads * c.group, c.num_kv_heads, c.head_dim, 1.0f / std::sqrt(static_cast<float>(c.head_dim)), c.soft_cap};
+    shape_ = {c.num_kv_heads * c.group, c.num_kv_heads, c.head_dim,
+              1.0f / std::sqrt(static_cast<float>(c.head_dim)), c.soft_cap};
     q_ = RandomFloats(c.num_tokens.size() * RowFloats(), 5, scale_of_q);
   }
 
@@ -66,11 +69,14 @@ class Scene {
   const float* q(size_t row) const { return &q_[row * RowFloats()]; }
 
   // Rows that look at `num_tokens[i]` tokens of sequence `sequence[i]` with the q of `sequence[i]`.
-  Outcome Run(WorkerTeam* team, const std::vector<size_t>& sequence, const std::vector<int64_t>& num_tokens) const {
-    Outcome r = {std::vector<float>(sequence.size() * RowFloats(), NAN), std::vector<float>(sequence.size() * NumHeads(), NAN)};
+  Outcome Run(WorkerTeam* team, const std::vector<size_t>& sequence,
+              const std::vector<int64_t>& num_tokens) const {
+    Outcome r = {std::vector<float>(sequence.size() * RowFloats(), NAN),
+                 std::vector<float>(sequence.size() * NumHeads(), NAN)};
     std::vector<AttentionRow> rows;
     for (size_t i = 0; i < sequence.size(); ++i) {
-      rows.push_back({q(sequence[i]), sequences_[sequence[i]].data(), num_tokens[i], &r.out[i * RowFloats()], &r.lse[i * NumHeads()]});
+      rows.push_back({q(sequence[i]), sequences_[sequence[i]].data(), num_tokens[i],
+                      &r.out[i * RowFloats()], &r.lse[i * NumHeads()]});
     }
     if (team == nullptr) {
       reference::Attention(shape_, slab_->View(1), rows);
@@ -126,17 +132,20 @@ void ExpectCloseToOracle(const Case& c) {
       }
     }
     if (first.out.empty()) first = got;
-    EXPECT_TRUE(SameBits(got.out, first.out) && SameBits(got.lse, first.lse)) << "differs from the scalar kernels";
+    EXPECT_TRUE(SameBits(got.out, first.out) && SameBits(got.lse, first.lse))
+        << "differs from the scalar kernels";
   }
 }
 
 TEST(Attention, IsCloseToADoublePrecisionOracleForEveryLength) {
-  for (DType dtype : kKvDTypes) ExpectCloseToOracle({2, 4, 64, dtype, {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000}});
+  for (DType dtype : kKvDTypes)
+    ExpectCloseToOracle({2, 4, 64, dtype, {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000}});
 }
 
 TEST(Attention, IsCloseToTheOracleForEveryGroup) {
   for (int group : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 71}) {
-    for (DType dtype : {DType::kBF16, DType::kF8}) ExpectCloseToOracle({2, group, 32, dtype, {70, 3}});
+    for (DType dtype : {DType::kBF16, DType::kF8})
+      ExpectCloseToOracle({2, group, 32, dtype, {70, 3}});
   }
 }
 
@@ -164,7 +173,8 @@ TEST(Attention, IsCloseToTheOracleForLongContexts) {
 
 TEST(Attention, IsCloseToTheOracleWithCappedScores) {
   for (DType dtype : kKvDTypes) {
-    for (int group : {1, 3, 8}) ExpectCloseToOracle({2, group, 40, dtype, {0, 1, 17, 33, 256, 700}, /*soft_cap=*/0.5f});
+    for (int group : {1, 3, 8})
+      ExpectCloseToOracle({2, group, 40, dtype, {0, 1, 17, 33, 256, 700}, /*soft_cap=*/0.5f});
   }
 }
 
@@ -173,7 +183,8 @@ TEST(Attention, CapsMatter) {
   Case capped = plain;
   capped.soft_cap = 0.5f;
   WorkerTeam team(1);
-  EXPECT_GT(LargestError(Scene(plain, 20).RunAll(&team).out, Scene(capped, 20).RunAll(&team).out), 0.01);
+  EXPECT_GT(LargestError(Scene(plain, 20).RunAll(&team).out, Scene(capped, 20).RunAll(&team).out),
+            0.01);
 }
 
 TEST(InWindow, IsTheLastTokensOfThoseThereAre) {
@@ -209,8 +220,10 @@ TEST(Attention, ARowDoesNotDependOnItsBatchOrTheTeam) {
       const Outcome all = scene.RunAll(&one);
       for (size_t i = 0; i < c.num_tokens.size(); ++i) {
         const Outcome alone = scene.Run(&one, {i}, {c.num_tokens[i]});
-        EXPECT_TRUE(SameBits(alone.out, Slice(all.out, i * scene.RowFloats(), scene.RowFloats()))) << "row " << i;
-        EXPECT_TRUE(SameBits(alone.lse, Slice(all.lse, i * scene.NumHeads(), scene.NumHeads()))) << "row " << i;
+        EXPECT_TRUE(SameBits(alone.out, Slice(all.out, i * scene.RowFloats(), scene.RowFloats())))
+            << "row " << i;
+        EXPECT_TRUE(SameBits(alone.lse, Slice(all.lse, i * scene.NumHeads(), scene.NumHeads())))
+            << "row " << i;
       }
       for (int workers = 2; workers <= 4; ++workers) {
         WorkerTeam team(workers);
@@ -220,12 +233,13 @@ TEST(Attention, ARowDoesNotDependOnItsBatchOrTheTeam) {
   }
 }
 
-// A prompt's rows in chunks of any size and each row alone, as in decoding, give the same bits. Tokens that a row does not attend to are
-// NaN in the alone case, so a stray read shows too.
+// A prompt's rows in chunks of any size and each row alone, as in decoding, give the same bits.
+// Tokens that a row does not attend to are NaN in the alone case, so a stray read shows too.
 TEST(Attention, PrefillInChunksEqualsDecode) {
   constexpr int64_t kTokens = 150;
   for (const auto& [group, head_dim, dtype] :
-       {std::tuple(1, 8, DType::kBF16), std::tuple(4, 32, DType::kBF16), std::tuple(8, 64, DType::kBF16), std::tuple(1, 56, DType::kF8),
+       {std::tuple(1, 8, DType::kBF16), std::tuple(4, 32, DType::kBF16),
+        std::tuple(8, 64, DType::kBF16), std::tuple(1, 56, DType::kF8),
         std::tuple(5, 40, DType::kF8)}) {
     Scene scene({2, group, head_dim, dtype, {kTokens}});
     WorkerTeam team(2);
@@ -238,9 +252,11 @@ TEST(Attention, PrefillInChunksEqualsDecode) {
         for (int64_t begin = 0; begin < kTokens; begin += chunk) {
           const int64_t n = std::min(chunk, kTokens - begin);
           const std::vector<int64_t> part(lengths.begin() + begin, lengths.begin() + begin + n);
-          const Outcome got = scene.Run(&team, std::vector<size_t>(static_cast<size_t>(n), 0), part);
+          const Outcome got =
+              scene.Run(&team, std::vector<size_t>(static_cast<size_t>(n), 0), part);
           const size_t at = static_cast<size_t>(begin) * scene.RowFloats();
-          ASSERT_TRUE(SameBits(got.out, Slice(whole.out, at, got.out.size()))) << "chunk " << chunk << " at " << begin;
+          ASSERT_TRUE(SameBits(got.out, Slice(whole.out, at, got.out.size())))
+              << "chunk " << chunk << " at " << begin;
         }
       }
     }
@@ -271,8 +287,8 @@ TEST(Attention, NaNInKShowsInTheOutput) {
   }
 }
 
-// Attention over a single token is its v: every FP8 there is, at every place in a row, and those of both signs of NaN; for one head, and
-// for as many as share what is widened.
+// Attention over a single token is its v: every FP8 there is, at every place in a row, and those of
+// both signs of NaN; for one head, and for as many as share what is widened.
 TEST(Attention, ReadsEveryF8) {
   constexpr int kHeadDim = 56;  // a first and a second of 32, a 16 and an 8
   auto slab = TokenSlab::Create({1, 1, kHeadDim, DType::kF8}, 256).value();
@@ -321,7 +337,8 @@ TEST(MergePartial, PartsMergeToTheWhole) {
   for (int64_t split : {1, 63, 64, 100, 199}) {
     Outcome a = scene.Run(&team, {0}, {split});
     std::vector<float> out_b(scene.RowFloats()), lse_b(scene.NumHeads());
-    const AttentionRow rest = {scene.q(0), scene.slots(0).data() + split, n - split, out_b.data(), lse_b.data()};
+    const AttentionRow rest = {scene.q(0), scene.slots(0).data() + split, n - split, out_b.data(),
+                               lse_b.data()};
     Attention(scene.shape(), scene.slab().View(1), {&rest, 1}, team);
     for (size_t h = 0; h < scene.NumHeads(); ++h) {
       MergePartial({&a.out[h * 32], 32}, a.lse[h], {&out_b[h * 32], 32}, lse_b[h]);

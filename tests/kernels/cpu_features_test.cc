@@ -15,7 +15,9 @@ TEST(CpuFeatures, ScalarAlwaysRunsAndAvx512ImpliesAvx2) {
 TEST(CpuFeatures, StartsWithTheBestUnlessAsked) {
   const char* asked = std::getenv("LAMINA_CPU_ISA");
   if (asked != nullptr) GTEST_SKIP() << "LAMINA_CPU_ISA is " << asked;
-  const CpuIsa best = CpuSupports(CpuIsa::kAvx512) ? CpuIsa::kAvx512 : CpuSupports(CpuIsa::kAvx2) ? CpuIsa::kAvx2 : CpuIsa::kScalar;
+  const CpuIsa best = CpuSupports(CpuIsa::kAvx512) ? CpuIsa::kAvx512
+                      : CpuSupports(CpuIsa::kAvx2) ? CpuIsa::kAvx2
+                                                   : CpuIsa::kScalar;
   EXPECT_EQ(ActiveCpuIsa(), best);
 }
 

@@ -32,12 +32,15 @@ struct Outcome {
 
 std::vector<float> Decode(const std::vector<std::byte>& bytes, DType dtype) {
   std::vector<float> values(bytes.size() / ElementSize(dtype));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = reference::At(bytes.data(), dtype, static_cast<int64_t>(i));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = reference::At(bytes.data(), dtype, static_cast<int64_t>(i));
   return values;
 }
 
 // What rounding to `dtype` may add to an error.
-double Rounding(DType dtype) { return dtype == DType::kF32 ? 0 : dtype == DType::kBF16 ? 1.0 / 256 : 1.0 / 2048; }
+double Rounding(DType dtype) {
+  return dtype == DType::kF32 ? 0 : dtype == DType::kBF16 ? 1.0 / 256 : 1.0 / 2048;
+}
 
 class CudaAttention : public CudaTest {
  protected:
@@ -45,8 +48,10 @@ class CudaAttention : public CudaTest {
 
   // Sequences in random slots of a slab in which everything else is NaN.
   void Build(const Case& c, float scale_of_q = 2.0f) {
-    shape_ = {c.num_kv_heads * c.group, c.num_kv_heads, c.head_dim, 1.0f / std::sqrt(static_cast<float>(c.head_dim)), c.soft_cap};
-    const int64_t total = std::accumulate(c.num_tokens.begin(), c.num_tokens.end(), int64_t{0}), capacity = total + total / 2 + 8;
+    shape_ = {c.num_kv_heads * c.group, c.num_kv_heads, c.head_dim,
+              1.0f / std::sqrt(static_cast<float>(c.head_dim)), c.soft_cap};
+    const int64_t total = std::accumulate(c.num_tokens.begin(), c.num_tokens.end(), int64_t{0}),
+                  capacity = total + total / 2 + 8;
     slots_.resize(static_cast<size_t>(capacity));
     std::iota(slots_.begin(), slots_.end(), TokenSlot{0});
     std::shuffle(slots_.begin(), slots_.end(), std::mt19937(11));
@@ -54,7 +59,8 @@ class CudaAttention : public CudaTest {
     std::vector<float> k = RandomFloats(slab_size, 1), v = RandomFloats(slab_size, 2);
     for (int64_t s = total; s < capacity; ++s) {
       for (int h = 0; h < c.num_kv_heads; ++h) {
-        const auto at = static_cast<std::ptrdiff_t>((h * capacity + slots_[static_cast<size_t>(s)]) * c.head_dim);
+        const auto at = static_cast<std::ptrdiff_t>(
+            (h * capacity + slots_[static_cast<size_t>(s)]) * c.head_dim);
         std::fill_n(k.begin() + at, c.head_dim, NAN);
         std::fill_n(v.begin() + at, c.head_dim, NAN);
       }
@@ -83,8 +89,8 @@ class CudaAttention : public CudaTest {
   std::vector<RowTokens> rows() const { return rows_; }
 
   // Row i has the q of row q_of[i]. The scratch is for `scratch_rows` rows, or for all.
-  Outcome Run(const std::vector<RowTokens>& rows, const std::vector<size_t>& q_of, int64_t scratch_rows = 0,
-              bool rows_share_slots = false) {
+  Outcome Run(const std::vector<RowTokens>& rows, const std::vector<size_t>& q_of,
+              int64_t scratch_rows = 0, bool rows_share_slots = false) {
     EXPECT_TRUE(CheckAttention(shape_, device_kv_).ok());
     const size_t row_bytes = RowFloats() * ElementSize(q_dtype_);
     std::vector<std::byte> q;
@@ -104,13 +110,14 @@ class CudaAttention : public CudaTest {
     batch.rows_share_slots = rows_share_slots;
     const DeviceBuffer lse = Poisoned<float>(rows.size() * static_cast<size_t>(shape_.num_heads));
     batch.lse = lse.as<float>();
-    const std::vector<std::byte> out = OutputOf<std::byte>(rows.size() * RowFloats() * ElementSize(out_dtype_), [&](std::byte* y) {
-      batch.out = y;
-      const DeviceBuffer scratch =
-          Poisoned<std::byte>(AttentionScratchBytes(shape_, scratch_rows == 0 ? std::ssize(rows) : scratch_rows, batch.max_tokens));
-      Attention(shape_, device_kv_, batch, scratch, stream());
-      EXPECT_TRUE(stream().Synchronize().ok()) << stream().Synchronize();
-    });
+    const std::vector<std::byte> out =
+        OutputOf<std::byte>(rows.size() * RowFloats() * ElementSize(out_dtype_), [&](std::byte* y) {
+          batch.out = y;
+          const DeviceBuffer scratch = Poisoned<std::byte>(AttentionScratchBytes(
+              shape_, scratch_rows == 0 ? std::ssize(rows) : scratch_rows, batch.max_tokens));
+          Attention(shape_, device_kv_, batch, scratch, stream());
+          EXPECT_TRUE(stream().Synchronize().ok()) << stream().Synchronize();
+        });
     return {Decode(out, out_dtype_), Download<float>(lse)};
   }
 
@@ -120,8 +127,9 @@ class CudaAttention : public CudaTest {
                         std::vector<float>(rows.size() * static_cast<size_t>(shape_.num_heads))};
     std::vector<AttentionRow> host_rows;
     for (size_t i = 0; i < rows.size(); ++i) {
-      host_rows.push_back({&q[q_of[i] * RowFloats()], slots_.data() + rows[i].first_slot, rows[i].num_tokens,
-                           &expected.out[i * RowFloats()], &expected.lse[i * static_cast<size_t>(shape_.num_heads)]});
+      host_rows.push_back({&q[q_of[i] * RowFloats()], slots_.data() + rows[i].first_slot,
+                           rows[i].num_tokens, &expected.out[i * RowFloats()],
+                           &expected.lse[i * static_cast<size_t>(shape_.num_heads)]});
     }
     reference::Attention(shape_, host_kv_, host_rows);
     return expected;
@@ -157,7 +165,12 @@ class CudaAttention : public CudaTest {
 
 TEST_F(CudaAttention, MatchesTheReferenceOverTheTableOfShapes) {
   const Case kCases[] = {
-      {"lengths around tile and split", 2, 2, 64, DType::kBF16, {0, 1, 2, 31, 32, 33, 64, 255, 256, 257, 511, 512, 513, 700}},
+      {"lengths around tile and split",
+       2,
+       2,
+       64,
+       DType::kBF16,
+       {0, 1, 2, 31, 32, 33, 64, 255, 256, 257, 511, 512, 513, 700}},
       {"the same in fp16", 1, 4, 64, DType::kF16, {0, 1, 31, 32, 33, 255, 256, 257, 700}},
       {"the same in fp32", 1, 1, 64, DType::kF32, {0, 1, 31, 32, 33, 255, 256, 257, 700}},
       {"only empty rows", 2, 4, 64, DType::kBF16, {0, 0}},
@@ -167,11 +180,29 @@ TEST_F(CudaAttention, MatchesTheReferenceOverTheTableOfShapes) {
       {"capped scores", 2, 4, 64, DType::kBF16, {0, 1, 300, 65}, DType::kF32, DType::kF32, 0.5f},
       {"bf16 in and out", 2, 4, 128, DType::kBF16, {5, 300}, DType::kBF16, DType::kBF16},
       {"fp16 in and out", 2, 4, 96, DType::kF16, {5, 300}, DType::kF16, DType::kF16},
-      {"lengths in fp8", 2, 2, 64, DType::kF8, {0, 1, 2, 31, 32, 33, 64, 255, 256, 257, 511, 512, 513, 700}},
-      {"the same on tensor cores", 1, 4, 64, DType::kF8, {0, 1, 2, 31, 32, 33, 64, 255, 256, 257, 511, 512, 513, 700}},
+      {"lengths in fp8",
+       2,
+       2,
+       64,
+       DType::kF8,
+       {0, 1, 2, 31, 32, 33, 64, 255, 256, 257, 511, 512, 513, 700}},
+      {"the same on tensor cores",
+       1,
+       4,
+       64,
+       DType::kF8,
+       {0, 1, 2, 31, 32, 33, 64, 255, 256, 257, 511, 512, 513, 700}},
       {"a 7B model's heads in fp8", 32, 1, 128, DType::kF8, {40, 3}},
       {"a 70B model's heads in fp8", 8, 8, 128, DType::kF8, {300, 17}},
-      {"fp8 with capped scores", 2, 4, 64, DType::kF8, {0, 1, 300, 65}, DType::kF32, DType::kF32, 0.5f},
+      {"fp8 with capped scores",
+       2,
+       4,
+       64,
+       DType::kF8,
+       {0, 1, 300, 65},
+       DType::kF32,
+       DType::kF32,
+       0.5f},
       {"fp8 with bf16 in and out", 2, 4, 96, DType::kF8, {5, 300}, DType::kBF16, DType::kBF16},
   };
   for (const Case& c : kCases) ExpectMatchesReference(c);
@@ -180,11 +211,13 @@ TEST_F(CudaAttention, MatchesTheReferenceOverTheTableOfShapes) {
 TEST_F(CudaAttention, MatchesTheReferenceForEveryHeadDim) {
   for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
     SCOPED_TRACE(head_dim);
-    ExpectMatchesReference({"head_dim", 1, head_dim % 16 == 0 ? 1 : 3, head_dim, kAllDTypes[head_dim / 8 % 3], {67}});
+    ExpectMatchesReference(
+        {"head_dim", 1, head_dim % 16 == 0 ? 1 : 3, head_dim, kAllDTypes[head_dim / 8 % 3], {67}});
   }
   for (int head_dim = 16; head_dim <= 256; head_dim += 16) {
     SCOPED_TRACE(head_dim);
-    ExpectMatchesReference({"on tensor cores", 1, 4, head_dim, head_dim % 32 == 0 ? DType::kBF16 : DType::kF16, {67}});
+    ExpectMatchesReference(
+        {"on tensor cores", 1, 4, head_dim, head_dim % 32 == 0 ? DType::kBF16 : DType::kF16, {67}});
     ExpectMatchesReference({"fp8", 1, 2, head_dim, DType::kF8, {67}});
     ExpectMatchesReference({"fp8 on tensor cores", 1, 4, head_dim, DType::kF8, {67}});
   }
@@ -196,13 +229,19 @@ TEST_F(CudaAttention, MatchesTheReferenceForEveryGroup) {
     ExpectMatchesReference({"group", 2, group, 40, kAllDTypes[group % 3], {70, 0, 290}});
     ExpectMatchesReference({"group over fp8", 2, group, 16, DType::kF8, {70, 0, 290}});
     if (group >= 4 && group % 4 < 2)
-      ExpectMatchesReference({"on tensor cores", 2, group, 16, group % 2 == 0 ? DType::kBF16 : DType::kF16, {70, 0, 290}});
+      ExpectMatchesReference({"on tensor cores",
+                              2,
+                              group,
+                              16,
+                              group % 2 == 0 ? DType::kBF16 : DType::kF16,
+                              {70, 0, 290}});
   }
 }
 
 TEST_F(CudaAttention, MatchesTheReferenceForWideHeadsInGroups) {
   for (const int head_dim : {96, 128, 256}) {
-    for (const DType dtype : kKvDTypes) ExpectMatchesReference({"wide heads", 1, 8, head_dim, dtype, {99}});
+    for (const DType dtype : kKvDTypes)
+      ExpectMatchesReference({"wide heads", 1, 8, head_dim, dtype, {99}});
   }
 }
 
@@ -227,7 +266,8 @@ TEST_F(CudaAttention, UsesWhatFp16HasNoExponentsFor) {
   Build({"small weights", 1, 4, kDim, DType::kF16, {kTokens}});
   shape_.scale = 1;
   std::vector<float> k(k_.size() / 2), v(v_.size() / 2), q(4 * kDim);
-  for (size_t t = 1; t < kTokens; ++t) {  // all but the first token: a weight of 2^-25 and values of 1
+  // All but the first token: a weight of 2^-25 and values of 1.
+  for (size_t t = 1; t < kTokens; ++t) {
     k[slots_[t] * kDim] = -17.328f;
     std::fill_n(v.begin() + static_cast<std::ptrdiff_t>(slots_[t] * kDim), kDim, 1.0f);
   }
@@ -246,11 +286,13 @@ TEST_F(CudaAttention, UsesWhatFp16HasNoExponentsFor) {
   EXPECT_LT(LargestError(got.out, expected.out), 1e-9);
 }
 
-// A row of one token has its V as output, and with a q that is 1 in one dim, that dim of its K as score.
+// A row of one token has its V as output, and with a q that is 1 in one dim, that dim of its K as
+// score.
 TEST_F(CudaAttention, EveryNumberInFp8IsExact) {
   constexpr size_t kDim = 256;
   std::vector<float> expected(kDim);
-  for (size_t d = 0; d < kDim; ++d) expected[d] = d % 128 == 127 ? 0 : ToFloat(F8{static_cast<uint8_t>(d)});
+  for (size_t d = 0; d < kDim; ++d)
+    expected[d] = d % 128 == 127 ? 0 : ToFloat(F8{static_cast<uint8_t>(d)});
   for (const size_t group : {2, 4}) {
     SCOPED_TRACE(group);
     Build({"all numbers", 1, static_cast<int>(group), kDim, DType::kF8, {1}});
@@ -272,18 +314,24 @@ TEST_F(CudaAttention, EveryNumberInFp8IsExact) {
 
 TEST_F(CudaAttention, ARowDoesNotDependOnItsBatchOrTheScratch) {
   for (const auto& [group, head_dim, dtype] :
-       {std::tuple(3, 40, DType::kBF16), std::tuple(4, 32, DType::kBF16), std::tuple(3, 16, DType::kF8), std::tuple(4, 48, DType::kF8)}) {
+       {std::tuple(3, 40, DType::kBF16), std::tuple(4, 32, DType::kBF16),
+        std::tuple(3, 16, DType::kF8), std::tuple(4, 48, DType::kF8)}) {
     Build({"rows", 2, group, head_dim, dtype, {1, 200, 0, 64, 600, 1000, 257}});
     const std::vector<size_t> all_q = {0, 1, 2, 3, 4, 5, 6};
     const Outcome all = Run(rows(), all_q);
     const Outcome in_pieces = Run(rows(), all_q, 2);
     EXPECT_TRUE(SameBits(in_pieces.out, all.out) && SameBits(in_pieces.lse, all.lse));
-    const auto heads = static_cast<std::ptrdiff_t>(shape_.num_heads), width = static_cast<std::ptrdiff_t>(RowFloats());
+    const auto heads = static_cast<std::ptrdiff_t>(shape_.num_heads),
+               width = static_cast<std::ptrdiff_t>(RowFloats());
     for (size_t i = 0; i < all_q.size(); ++i) {
       const Outcome alone = Run({rows()[i]}, {i});
       const auto row = static_cast<std::ptrdiff_t>(i);
-      EXPECT_TRUE(SameBits(alone.out, {all.out.begin() + row * width, all.out.begin() + (row + 1) * width})) << "row " << i;
-      EXPECT_TRUE(SameBits(alone.lse, {all.lse.begin() + row * heads, all.lse.begin() + (row + 1) * heads})) << "row " << i;
+      EXPECT_TRUE(
+          SameBits(alone.out, {all.out.begin() + row * width, all.out.begin() + (row + 1) * width}))
+          << "row " << i;
+      EXPECT_TRUE(
+          SameBits(alone.lse, {all.lse.begin() + row * heads, all.lse.begin() + (row + 1) * heads}))
+          << "row " << i;
     }
   }
 }
@@ -291,13 +339,14 @@ TEST_F(CudaAttention, ARowDoesNotDependOnItsBatchOrTheScratch) {
 // Rows of one sequence with growing numbers of tokens are its prompt; a window begins further on.
 TEST_F(CudaAttention, PromptsAndWindowsAreRowsThatShareSlots) {
   Build({"prompt", 1, 2, 32, DType::kF16, {300}});
-  const std::vector<RowTokens> rows = {{0, 1}, {0, 2}, {0, 150}, {0, 299}, {0, 300}, {200, 100}, {44, 256}};
+  const std::vector<RowTokens> rows = {{0, 1},   {0, 2},     {0, 150}, {0, 299},
+                                       {0, 300}, {200, 100}, {44, 256}};
   const std::vector<size_t> q_of(rows.size(), 0);
   ExpectClose(Run(rows, q_of), Expected(rows, q_of), 1e-5);
 }
 
-// Rows side by side that share reads of K and V: the same bits as each alone, whatever is beside them, and whatever stands in the tokens of
-// later rows.
+// Rows side by side that share reads of K and V: the same bits as each alone, whatever is beside
+// them, and whatever stands in the tokens of later rows.
 TEST_F(CudaAttention, SharedReadsDoNotChangeABit) {
   const Case kCases[] = {
       {"group 1", 2, 1, 24, DType::kBF16, {300, 40}},
@@ -315,31 +364,40 @@ TEST_F(CudaAttention, SharedReadsDoNotChangeABit) {
     for (int64_t n : {1, 2, 31, 32, 33, 255, 256, 257, 258, 299}) rows.push_back({0, n});
     rows.insert(rows.end(), {{300, 5}, {0, 7}, {300, 9}});
     const size_t width = static_cast<size_t>(shape_.head_dim) * ElementSize(host_kv_.dtype);
-    const auto at = static_cast<size_t>(host_kv_.slot_stride) * slots_[299] * ElementSize(host_kv_.dtype);
-    FillOnDevice(device_v_.as<std::byte>() + at, 0xff, width, stream());  // kv head 0 of the last token, which no row has
+    const auto at =
+        static_cast<size_t>(host_kv_.slot_stride) * slots_[299] * ElementSize(host_kv_.dtype);
+    // Kv head 0 of the last token, which no row has.
+    FillOnDevice(device_v_.as<std::byte>() + at, 0xff, width, stream());
     const std::vector<size_t> q_of(rows.size(), 0);
-    const Outcome alone = Run(rows, q_of), shared = Run(rows, q_of, 0, true), in_pieces = Run(rows, q_of, 5, true);
+    const Outcome alone = Run(rows, q_of), shared = Run(rows, q_of, 0, true),
+                  in_pieces = Run(rows, q_of, 5, true);
     EXPECT_TRUE(SameBits(shared.out, alone.out) && SameBits(shared.lse, alone.lse));
     EXPECT_TRUE(SameBits(in_pieces.out, alone.out) && SameBits(in_pieces.lse, alone.lse));
     ExpectClose(shared, Expected(rows, q_of), 1e-5);
     rows.push_back({0, 300});
     const Outcome with_nan = Run(rows, std::vector<size_t>(rows.size(), 0), 0, true);
-    EXPECT_TRUE(SameBits({with_nan.out.begin(), with_nan.out.end() - static_cast<std::ptrdiff_t>(RowFloats())}, alone.out));
+    EXPECT_TRUE(SameBits(
+        {with_nan.out.begin(), with_nan.out.end() - static_cast<std::ptrdiff_t>(RowFloats())},
+        alone.out));
     EXPECT_TRUE(std::isnan(with_nan.out[rows.size() * RowFloats() - RowFloats()]));
   }
 }
 
 TEST_F(CudaAttention, ARowReadsItsOwnTokensOnly) {
-  for (const auto& [group, dtype] :
-       {std::pair(2, DType::kBF16), std::pair(4, DType::kBF16), std::pair(2, DType::kF8), std::pair(4, DType::kF8)}) {
+  for (const auto& [group, dtype] : {std::pair(2, DType::kBF16), std::pair(4, DType::kBF16),
+                                     std::pair(2, DType::kF8), std::pair(4, DType::kF8)}) {
     Build({"stray reads", 1, group, 64, dtype, {100}});
     const Outcome before = Run({{0, 70}}, {0});
     const size_t bytes = 64 * ElementSize(dtype);
     const uint8_t nan = dtype == DType::kF8 ? 0x7f : 0xff;
-    for (size_t t = 70; t < 100; ++t) FillOnDevice(device_k_.as<std::byte>() + slots_[t] * bytes, nan, bytes, stream());
-    for (size_t t = 70; t < 100; ++t) FillOnDevice(device_v_.as<std::byte>() + slots_[t] * bytes, nan, bytes, stream());
+    for (size_t t = 70; t < 100; ++t)
+      FillOnDevice(device_k_.as<std::byte>() + slots_[t] * bytes, nan, bytes, stream());
+    for (size_t t = 70; t < 100; ++t)
+      FillOnDevice(device_v_.as<std::byte>() + slots_[t] * bytes, nan, bytes, stream());
     const Outcome after = Run({{0, 70}, {0, 71}}, {0, 0});
-    EXPECT_TRUE(SameBits(before.out, {after.out.begin(), after.out.begin() + static_cast<std::ptrdiff_t>(RowFloats())}));
+    EXPECT_TRUE(SameBits(
+        before.out,
+        {after.out.begin(), after.out.begin() + static_cast<std::ptrdiff_t>(RowFloats())}));
     EXPECT_TRUE(std::isnan(after.out.back())) << "a NaN in K or V of its own token does not show";
   }
 }
@@ -348,27 +406,41 @@ TEST_F(CudaAttention, LseMayBeNull) {
   Build({"no lse", 1, 1, 64, DType::kBF16, {10, 0, 300}});
   const DeviceBuffer q = Upload(q_), device_rows = Upload(rows_), out = Poisoned<float>(3 * 64);
   const DeviceBuffer scratch = DeviceBuffer::Create(AttentionScratchBytes(shape_, 3, 300)).value();
-  const AttentionBatch batch = {q.data(),    DType::kF32, device_slots_.as<TokenSlot>(), device_rows.as<RowTokens>(), 3, 300, out.data(),
-                                DType::kF32, nullptr};
+  const AttentionBatch batch = {q.data(),
+                                DType::kF32,
+                                device_slots_.as<TokenSlot>(),
+                                device_rows.as<RowTokens>(),
+                                3,
+                                300,
+                                out.data(),
+                                DType::kF32,
+                                nullptr};
   Attention(shape_, device_kv_, batch, scratch, stream());
   EXPECT_LT(LargestError(Download<float>(out), Expected(rows_, {0, 1, 2}).out), 1e-5);
 }
 
 TEST_F(CudaAttention, SaysWhichShapesItCannotDo) {
-  const auto refused = [](const AttentionShape& shape, const KvView& kv) { return CheckAttention(shape, kv).message(); };
+  const auto refused = [](const AttentionShape& shape, const KvView& kv) {
+    return CheckAttention(shape, kv).message();
+  };
   const AttentionShape good = {8, 2, 128, 1, 0};
-  KvView kv = {reinterpret_cast<const void*>(256), reinterpret_cast<const void*>(512), 128 * 10, 128, DType::kBF16};
+  KvView kv = {reinterpret_cast<const void*>(256), reinterpret_cast<const void*>(512), 128 * 10,
+               128, DType::kBF16};
   EXPECT_EQ(refused(good, kv), "");
-  EXPECT_EQ(refused({8, 2, 264, 1, 0}, kv), "attention with head_dim 264: CUDA kernels have multiples of 8 up to 256");
-  EXPECT_EQ(refused({8, 2, 20, 1, 0}, kv), "attention with head_dim 20: CUDA kernels have multiples of 8 up to 256");
-  EXPECT_EQ(refused({8, 3, 64, 1, 0}, kv), "attention with 8 heads over 3 kv heads: the second must divide the first");
+  EXPECT_EQ(refused({8, 2, 264, 1, 0}, kv),
+            "attention with head_dim 264: CUDA kernels have multiples of 8 up to 256");
+  EXPECT_EQ(refused({8, 2, 20, 1, 0}, kv),
+            "attention with head_dim 20: CUDA kernels have multiples of 8 up to 256");
+  EXPECT_EQ(refused({8, 3, 64, 1, 0}, kv),
+            "attention with 8 heads over 3 kv heads: the second must divide the first");
   KvView in_fp8 = kv;
   in_fp8.dtype = DType::kF8;
   EXPECT_EQ(refused(good, in_fp8), "");
   for (const int head_dim : {8, 24, 40}) {
     EXPECT_EQ(refused({8, 2, head_dim, 1, 0}, in_fp8),
               "attention with head_dim " + std::to_string(head_dim) +
-                  " over K and V in fp8: CUDA kernels have multiples of 16 up to 256; K and V in bfloat16 or float16 do");
+                  " over K and V in fp8: CUDA kernels have multiples of 16 up to 256; K and V in "
+                  "bfloat16 or float16 do");
     EXPECT_EQ(refused({8, 2, head_dim, 1, 0}, kv), "");
   }
   in_fp8.slot_stride = 136;
@@ -379,7 +451,8 @@ TEST_F(CudaAttention, SaysWhichShapesItCannotDo) {
 
 TEST_F(CudaAttention, TooLittleScratchIsAFailure) {
   Build({"no scratch", 1, 1, 64, DType::kBF16, {300}});
-  const AttentionBatch batch = {nullptr, DType::kF32, nullptr, nullptr, 1, 300, nullptr, DType::kF32, nullptr};
+  const AttentionBatch batch = {nullptr, DType::kF32, nullptr,     nullptr, 1,
+                                300,     nullptr,     DType::kF32, nullptr};
   const std::unique_ptr<Stream> other = Stream::Create().value();
   Attention(shape_, device_kv_, batch, DeviceBuffer(), *other);
   EXPECT_EQ(other->Synchronize().code(), StatusCode::kInternal);
@@ -389,15 +462,17 @@ TEST_F(CudaAttention, TooLittleScratchIsAFailure) {
 TEST_F(CudaAttention, PartialsOfDisjointTokensMerge) {
   for (const DType dtype : kAllDTypes) {
     Build({"partials", 2, 2, 40, DType::kBF16, {300}, DType::kF32, dtype});
-    const std::vector<RowTokens> first = {{0, 100}, {0, 0}, {0, 300}, {0, 0}}, second = {{100, 200}, {0, 300}, {0, 0}, {0, 0}};
+    const std::vector<RowTokens> first = {{0, 100}, {0, 0}, {0, 300}, {0, 0}},
+                                 second = {{100, 200}, {0, 300}, {0, 0}, {0, 0}};
     const std::vector<RowTokens> all = {{0, 300}, {0, 300}, {0, 300}, {0, 0}};
     const std::vector<size_t> q_of(4, 0);
     const Outcome a = Run(first, q_of), b = Run(second, q_of);
-    const DeviceBuffer out = Upload(Encode(a.out, dtype)), lse = Upload(a.lse), more = Upload(Encode(b.out, dtype)),
-                       more_lse = Upload(b.lse);
-    MergePartials({out.data(), dtype, lse.as<float>(), more.data(), dtype, more_lse.as<float>()}, 4, shape_.num_heads, shape_.head_dim,
-                  stream());
-    ExpectClose({Decode(Download<std::byte>(out), dtype), Download<float>(lse)}, Expected(all, q_of), 1e-5 + Rounding(dtype));
+    const DeviceBuffer out = Upload(Encode(a.out, dtype)), lse = Upload(a.lse),
+                       more = Upload(Encode(b.out, dtype)), more_lse = Upload(b.lse);
+    MergePartials({out.data(), dtype, lse.as<float>(), more.data(), dtype, more_lse.as<float>()}, 4,
+                  shape_.num_heads, shape_.head_dim, stream());
+    ExpectClose({Decode(Download<std::byte>(out), dtype), Download<float>(lse)},
+                Expected(all, q_of), 1e-5 + Rounding(dtype));
   }
 }
 
@@ -405,7 +480,9 @@ TEST_F(CudaAttention, PartialsOfDisjointTokensMerge) {
 TEST_F(CudaAttention, MergingIntoNothingIgnoresWhatStandsThere) {
   const DeviceBuffer out = Poisoned<float>(8), lse = Upload(std::vector<float>{kNothing});
   const DeviceBuffer more = Upload(RandomFloats(8, 1)), more_lse = Upload(std::vector<float>{0.5f});
-  MergePartials({out.data(), DType::kF32, lse.as<float>(), more.data(), DType::kF32, more_lse.as<float>()}, 1, 1, 8, stream());
+  MergePartials(
+      {out.data(), DType::kF32, lse.as<float>(), more.data(), DType::kF32, more_lse.as<float>()}, 1,
+      1, 8, stream());
   EXPECT_LT(LargestError(Download<float>(out), RandomFloats(8, 1)), 1e-6);
   EXPECT_NEAR(Download<float>(lse)[0], 0.5f, 1e-6);
 }

@@ -1,5 +1,6 @@
-// What the tests of the CUDA kernels share. They run on a GPU, or on the emulated one, in every order that can show a missing barrier; a
-// build or a machine without either skips them and says so.
+// What the tests of the CUDA kernels share. They run on a GPU, or on the emulated one, in every
+// order that can show a missing barrier; a build or a machine without either skips them and says
+// so.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -64,8 +65,8 @@ class CudaTest : public testing::Test {
     return buffer;
   }
 
-  // What `run` writes into n elements that were NaN; it must be the same bits in every order of threads, and in every way that kernels
-  // have.
+  // What `run` writes into n elements that were NaN; it must be the same bits in every order of
+  // threads, and in every way that kernels have.
   template <typename T, class F>
   std::vector<T> OutputOf(size_t n, const F& run) {
     std::vector<T> first;
@@ -76,7 +77,8 @@ class CudaTest : public testing::Test {
       run(y.template as<T>());
       std::vector<T> got = Download<T>(y);
       if (run_number == 0) first = got;
-      EXPECT_TRUE(got.size() == first.size() && (n == 0 || std::memcmp(got.data(), first.data(), n * sizeof(T)) == 0))
+      EXPECT_TRUE(got.size() == first.size() &&
+                  (n == 0 || std::memcmp(got.data(), first.data(), n * sizeof(T)) == 0))
           << "order " << order << " of way " << way << " gives other bits";
     }
     Choose(0, 0);

@@ -38,7 +38,8 @@ TEST(CudaDevice, DescribesThoseThereAreAndNoOthers) {
     EXPECT_GE(info->memory_bytes, info->free_bytes);
   }
   EXPECT_EQ(DescribeDevice(-1).status().code(), StatusCode::kNotFound);
-  EXPECT_THAT(DescribeDevice(*count).status().message(), HasSubstr("no CUDA device " + std::to_string(*count) + "; there are 0 to "));
+  EXPECT_THAT(DescribeDevice(*count).status().message(),
+              HasSubstr("no CUDA device " + std::to_string(*count) + "; there are 0 to "));
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ constexpr unsigned kAll = 0xffffffffu;
 float* SharedFloats() { return reinterpret_cast<float*>(coordinates.shared); }
 
 // Runs a kernel of one block in `order`.
-std::string RunBlock(unsigned threads, size_t shared_bytes, const std::function<void()>& thread, uint64_t order = 0) {
+std::string RunBlock(unsigned threads, size_t shared_bytes, const std::function<void()>& thread,
+                     uint64_t order = 0) {
   SetOrder(order);
   std::string failure = RunGrid(dim3(1), dim3(threads), shared_bytes, thread);
   SetOrder(0);
@@ -38,8 +39,10 @@ TEST(Emulation, RunsEveryThreadOfEveryBlockOnce) {
     SetOrder(order);
     EXPECT_EQ(RunGrid(dim3(2, 3, 4), dim3(5, 6, 7), 0,
                       [&] {
-                        const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-                        const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+                        const unsigned block =
+                            blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+                        const unsigned thread =
+                            threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
                         ++runs[block * 5 * 6 * 7 + thread];
                       }),
               "");
@@ -79,7 +82,8 @@ TEST(Emulation, AMissingBarrierShows) {
                   },
                   order),
               "");
-    EXPECT_TRUE(std::any_of(y.begin(), y.end(), [](float v) { return std::isnan(v); })) << "order " << order;
+    EXPECT_TRUE(std::any_of(y.begin(), y.end(), [](float v) { return std::isnan(v); }))
+        << "order " << order;
   }
 }
 
@@ -138,7 +142,8 @@ TEST(Emulation, FindsBarriersInDifferentPlaces) {
     }
   });
   EXPECT_THAT(failure, HasSubstr("thread (0, 0, 0) of block (0, 0, 0) waits for the block at"));
-  EXPECT_THAT(failure, HasSubstr("while thread (32, 0, 0) of block (0, 0, 0) waits for the block at"));
+  EXPECT_THAT(failure,
+              HasSubstr("while thread (32, 0, 0) of block (0, 0, 0) waits for the block at"));
 }
 
 TEST(Emulation, FindsShufflesThatLackALane) {
@@ -188,7 +193,8 @@ TEST(Emulation, LanesExchangeValues) {
       EXPECT_EQ(first[i], i / 32 * 32);
       EXPECT_EQ(big[i], i / 32 * 32 + 31.5);
       unsigned expected = 0;
-      for (unsigned lane = 0; lane < 32; ++lane) expected |= unsigned{(i / 32 * 32 + lane) % 3 == 0} << lane;
+      for (unsigned lane = 0; lane < 32; ++lane)
+        expected |= unsigned{(i / 32 * 32 + lane) % 3 == 0} << lane;
       EXPECT_EQ(ballot[i], expected);
     }
   }
@@ -226,7 +232,8 @@ TEST(Emulation, AsynchronousCopiesAreLateOrEarly) {
                     StartCopy(SharedFloats() + 128 + 4 * i, &from[4 * i], 16);
                     CommitCopies();
                     WaitForCopies(groups);
-                    for (unsigned j = 0; j < 4; ++j) sum += SharedFloats()[4 * i + j] + SharedFloats()[128 + 4 * i + j];
+                    for (unsigned j = 0; j < 4; ++j)
+                      sum += SharedFloats()[4 * i + j] + SharedFloats()[128 + 4 * i + j];
                   },
                   order),
               "");
@@ -238,8 +245,8 @@ TEST(Emulation, AsynchronousCopiesAreLateOrEarly) {
   EXPECT_EQ(sum_after(1, 2), 256);
 }
 
-// A block of 32 threads with an mbarrier for one arrival at byte 0 of its shared memory, and room for 128 floats behind byte 128. Aligned
-// as device memory is.
+// A block of 32 threads with an mbarrier for one arrival at byte 0 of its shared memory, and room
+// for 128 floats behind byte 128. Aligned as device memory is.
 struct BulkCase {
   alignas(16) float from[128];
   uint64_t* barrier() const { return reinterpret_cast<uint64_t*>(coordinates.shared); }
@@ -265,7 +272,8 @@ struct BulkCase {
   }
 };
 
-// Likewise, for whoever does not wait: nothing arrives as long as any thread has something else to do.
+// Likewise, for whoever does not wait: nothing arrives as long as any thread has something else to
+// do.
 TEST(Emulation, BulkCopiesAreLateOrEarly) {
   const BulkCase c;
   const auto sum_after = [&](uint64_t order, unsigned last_to_wait) {
@@ -332,9 +340,11 @@ TEST(Emulation, SeveralThreadsArriveAndCopyInAPhase) {
 TEST(Emulation, FindsPhasesThatCannotEnd) {
   const BulkCase c;
   for (const uint64_t order : {0, 1, 2}) {
-    const auto wait = [&](unsigned parity) { return c.Run([&, parity] { WaitForPhase(c.barrier(), parity); }, order); };
-    EXPECT_THAT(wait(0),
-                HasSubstr("waits for the mbarrier at byte 0 of shared memory, where 0 of 1 have arrived, at cuda_emulation_test.cc:"));
+    const auto wait = [&](unsigned parity) {
+      return c.Run([&, parity] { WaitForPhase(c.barrier(), parity); }, order);
+    };
+    EXPECT_THAT(wait(0), HasSubstr("waits for the mbarrier at byte 0 of shared memory, where 0 of "
+                                   "1 have arrived, at cuda_emulation_test.cc:"));
     EXPECT_EQ(wait(1), "");  // the phase before the first one
     EXPECT_THAT(c.Run(
                     [&] {
@@ -385,12 +395,15 @@ TEST(Emulation, FindsBulkCopiesThatDoNotFit) {
     return c.Run([&, to, from, bytes] {
       if (threadIdx.x != 0) return;
       ArriveExpecting(c.barrier(), 1024);
-      StartBulkCopy(coordinates.shared + to, reinterpret_cast<const std::byte*>(c.from) + from, bytes, c.barrier());
+      StartBulkCopy(coordinates.shared + to, reinterpret_cast<const std::byte*>(c.from) + from,
+                    bytes, c.barrier());
     });
   };
   for (const auto& [to, from, bytes] : {std::tuple(136, 0, 16), {128, 8, 16}, {128, 0, 24}})
-    EXPECT_THAT(copy(to, from, bytes), HasSubstr("a bulk copy's ends and size are not multiples of 16 bytes, at cuda_emulation_test.cc:"));
-  EXPECT_THAT(copy(128, 0, 528), HasSubstr("a bulk copy of 528 bytes does not end in shared memory"));
+    EXPECT_THAT(copy(to, from, bytes), HasSubstr("a bulk copy's ends and size are not multiples of "
+                                                 "16 bytes, at cuda_emulation_test.cc:"));
+  EXPECT_THAT(copy(128, 0, 528),
+              HasSubstr("a bulk copy of 528 bytes does not end in shared memory"));
   EXPECT_THAT(copy(-16, 0, 16), HasSubstr("a bulk copy of 16 bytes does not end in shared memory"));
   EXPECT_THAT(copy(128, 0, 0), HasSubstr("a bulk copy of 0 bytes"));
 }
@@ -411,7 +424,8 @@ TEST(Emulation, FindsCopiesOverWhatWasNotFenced) {
           order);
     };
     EXPECT_EQ(copy_twice(32), "");
-    EXPECT_THAT(copy_twice(7), HasSubstr("overwrites what some thread has used, and not fenced since"));
+    EXPECT_THAT(copy_twice(7),
+                HasSubstr("overwrites what some thread has used, and not fenced since"));
   }
 }
 
@@ -422,10 +436,13 @@ TEST(Emulation, FindsMbarriersThatAreNone) {
       if (threadIdx.x == 0) thread();
     });
   };
-  EXPECT_THAT(on_one_thread([&] { WaitForPhase(c.barrier() + 1, 0); }), HasSubstr("the mbarrier at byte 8 of shared memory was not made"));
+  EXPECT_THAT(on_one_thread([&] { WaitForPhase(c.barrier() + 1, 0); }),
+              HasSubstr("the mbarrier at byte 8 of shared memory was not made"));
   EXPECT_THAT(on_one_thread([&] { InitMbarrier(c.barrier(), 1); }), HasSubstr("was made before"));
-  EXPECT_THAT(on_one_thread([&] { InitMbarrier(c.barrier() + 80, 1); }), HasSubstr("8 aligned bytes of shared memory"));
-  EXPECT_THAT(on_one_thread([&] { InitMbarrier(c.barrier() + 1, 0); }), HasSubstr("is made for no arrivals"));
+  EXPECT_THAT(on_one_thread([&] { InitMbarrier(c.barrier() + 80, 1); }),
+              HasSubstr("8 aligned bytes of shared memory"));
+  EXPECT_THAT(on_one_thread([&] { InitMbarrier(c.barrier() + 1, 0); }),
+              HasSubstr("is made for no arrivals"));
   EXPECT_THAT(on_one_thread([&] {
                 SharedFloats()[1] = 0;
                 ArriveExpecting(c.barrier(), 16);
@@ -441,7 +458,8 @@ TEST(Emulation, FindsMbarriersThatAreNone) {
 // The next block's shared memory may stand where these bytes are going to.
 TEST(Emulation, FindsBlocksThatEndBeforeTheirCopiesHaveCome) {
   const BulkCase c;
-  EXPECT_THAT(c.Run([&] { c.Copy(512, 512); }), HasSubstr("the block ends in the middle of a phase of the mbarrier at byte 0"));
+  EXPECT_THAT(c.Run([&] { c.Copy(512, 512); }),
+              HasSubstr("the block ends in the middle of a phase of the mbarrier at byte 0"));
 }
 
 TEST(Emulation, RefusesWhatHardwareDoes) {
@@ -544,12 +562,14 @@ TEST(Emulation, CopiesKnowHostFromDevice) {
 
 #ifdef __SANITIZE_ADDRESS__
 TEST(EmulationDeathTest, SharedMemoryHasAnEnd) {
-  EXPECT_DEATH(static_cast<void>(RunBlock(32, 124, [] { SharedFloats()[threadIdx.x] = 1; })), "heap-buffer-overflow");
+  EXPECT_DEATH(static_cast<void>(RunBlock(32, 124, [] { SharedFloats()[threadIdx.x] = 1; })),
+               "heap-buffer-overflow");
 }
 
 TEST(EmulationDeathTest, DeviceMemoryHasAnEnd) {
   const DeviceBuffer buffer = DeviceBuffer::Create(124).value();
-  EXPECT_DEATH(static_cast<void>(RunBlock(32, 0, [&] { buffer.as<float>()[threadIdx.x] = 1; })), "heap-buffer-overflow");
+  EXPECT_DEATH(static_cast<void>(RunBlock(32, 0, [&] { buffer.as<float>()[threadIdx.x] = 1; })),
+               "heap-buffer-overflow");
 }
 
 // On a thread's own stack.

@@ -36,7 +36,8 @@ class CudaFlags : public CudaTest {
 TEST_F(CudaFlags, WhatIsAskedForAheadSeesWhatWasWrittenBeforeTheFlag) {
   constexpr size_t kBytes = 100'000;
   constexpr int kRounds = 20;
-  const DeviceBuffer there = DeviceBuffer::Create(kBytes).value(), back = DeviceBuffer::Create(kBytes).value();
+  const DeviceBuffer there = DeviceBuffer::Create(kBytes).value(),
+                     back = DeviceBuffer::Create(kBytes).value();
   const DeviceBuffer seen = DeviceBuffer::Create(kRounds * kBytes).value();
   // The other stream gives back what it is given; all of it is asked for before anything is there.
   for (uint64_t round = 1; round <= kRounds; ++round) {
@@ -52,7 +53,8 @@ TEST_F(CudaFlags, WhatIsAskedForAheadSeesWhatWasWrittenBeforeTheFlag) {
   }
   const std::vector<unsigned char> got = Download<unsigned char>(seen);
   ASSERT_TRUE(other_stream_->Synchronize().ok());
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], 1 + i / kBytes) << "byte " << i % kBytes << " of round " << i / kBytes;
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_EQ(got[i], 1 + i / kBytes) << "byte " << i % kBytes << " of round " << i / kBytes;
   EXPECT_FALSE(waits_->log().gave_up);
   EXPECT_FALSE(other_waits_->log().gave_up);
 }
@@ -71,7 +73,8 @@ TEST_F(CudaFlags, AFlagThatIsThereAlreadyIsNotWaitedFor) {
 TEST_F(CudaFlags, AWaitEndsAfterItsTimeAndNothingIsWaitedForOrRaisedAfterwards) {
   const TimePoint start = Clock::now();
   waits_->Await(flag(0), 1, 0, milliseconds(50), stream());
-  for (uint64_t number = 2; number < 10; ++number) waits_->Await(flag(0), number, 0, seconds(60), stream());
+  for (uint64_t number = 2; number < 10; ++number)
+    waits_->Await(flag(0), number, 0, seconds(60), stream());
   waits_->Raise(flag(1), {1}, stream());
   ASSERT_TRUE(stream().Synchronize().ok());
   EXPECT_GE(Clock::now() - start, milliseconds(50));
@@ -117,7 +120,8 @@ TEST_F(CudaFlags, TimesAreThoseOfWaitingAndOfWorkBehindIt) {
   waits_->Raise(flag(1), {1}, stream());
   ASSERT_TRUE(stream().Synchronize().ok());
   ASSERT_TRUE(other_stream_->Synchronize().ok());
-  const auto elapsed_ns = static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - start).count());
+  const auto elapsed_ns =
+      static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - start).count());
   const WaitLog log = waits_->log();
   EXPECT_GE(log.waited_ns, 15'000'000u);
   EXPECT_LE(log.waited_ns + log.worked_ns, elapsed_ns + 1'000'000u);

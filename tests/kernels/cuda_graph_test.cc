@@ -74,7 +74,9 @@ TEST_F(CudaGraph, LinearLayersAreRecordedToo) {
   CopyToDevice(values.data(), host.data(), host.size() * sizeof(float), *stream_);
   ConvertFromFloat(values.as<float>(), kIn * kOut, DType::kBF16, weights.data(), *stream_);
   const auto linear = Linear::Create({kRows, kIn, kOut}, LinearPrecision::kSplit, *stream_).value();
-  const auto work = [&] { linear->Run({weights.data(), DType::kBF16, kOut, kIn}, x_, kRows, nullptr, y_); };
+  const auto work = [&] {
+    linear->Run({weights.data(), DType::kBF16, kOut, kIn}, x_, kRows, nullptr, y_);
+  };
   Put(0.75f);
   work();
   const std::vector<float> expected = Get(y_);
@@ -95,7 +97,8 @@ TEST_F(CudaGraph, WhatCannotBeRecordedIsAnErrorAndTheStreamGoesOn) {
   ASSERT_FALSE(waits.ok());
   EXPECT_THAT(waits.status().message(), HasSubstr("capturing"));
   EXPECT_EQ(Get(x_), std::vector<float>(kN, 1));
-  const Result<std::unique_ptr<Graph>> graph = Graph::Record(*stream_, [&] { Scale(x_, 2, kN, x_, *stream_); });
+  const Result<std::unique_ptr<Graph>> graph =
+      Graph::Record(*stream_, [&] { Scale(x_, 2, kN, x_, *stream_); });
   ASSERT_TRUE(graph.ok()) << graph.status();
   (*graph)->Replay(*stream_);
   EXPECT_EQ(Get(x_), std::vector<float>(kN, 2));

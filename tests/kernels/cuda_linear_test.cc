@@ -16,17 +16,22 @@ struct Case {
 
 class CudaLinear : public CudaTest {
  protected:
-  // y over x of that size, with or without a bias, against sums in double. `bound`: of the error, as a part of sum |x w| (+ |bias|).
-  void ExpectWithin(double bound, const Case& c, DType dtype, LinearPrecision precision, float size_of_x = 1, bool with_bias = true) {
-    SCOPED_TRACE(std::string(DTypeName(dtype)) + " rows " + std::to_string(c.rows) + " in " + std::to_string(c.in) + " out " +
-                 std::to_string(c.out));
-    const auto rows = static_cast<size_t>(c.rows), in = static_cast<size_t>(c.in), out = static_cast<size_t>(c.out);
+  // y over x of that size, with or without a bias, against sums in double. `bound`: of the error,
+  // as a part of sum |x w| (+ |bias|).
+  void ExpectWithin(double bound, const Case& c, DType dtype, LinearPrecision precision,
+                    float size_of_x = 1, bool with_bias = true) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)) + " rows " + std::to_string(c.rows) + " in " +
+                 std::to_string(c.in) + " out " + std::to_string(c.out));
+    const auto rows = static_cast<size_t>(c.rows), in = static_cast<size_t>(c.in),
+               out = static_cast<size_t>(c.out);
     const std::vector<float> x = RandomFloats(rows * in, 1, size_of_x), bias = RandomFloats(out, 3);
     const std::vector<std::byte> w = Encode(RandomFloats(out * in, 2), dtype);
     const DeviceBuffer device_x = Upload(x), device_w = Upload(w), device_bias = Upload(bias);
-    const std::unique_ptr<Linear> linear = Linear::Create({c.rows + 3, c.in + 8, c.out + 5}, precision, stream()).value();
+    const std::unique_ptr<Linear> linear =
+        Linear::Create({c.rows + 3, c.in + 8, c.out + 5}, precision, stream()).value();
     const std::vector<float> got = OutputOf<float>(rows * out, [&](float* y) {
-      linear->Run({device_w.data(), dtype, c.out, c.in}, device_x.as<float>(), c.rows, with_bias ? device_bias.as<float>() : nullptr, y);
+      linear->Run({device_w.data(), dtype, c.out, c.in}, device_x.as<float>(), c.rows,
+                  with_bias ? device_bias.as<float>() : nullptr, y);
       EXPECT_TRUE(stream().Synchronize().ok());
     });
     double largest = 0;
@@ -34,7 +39,8 @@ class CudaLinear : public CudaTest {
       for (size_t o = 0; o < out; ++o) {
         double sum = with_bias ? bias[o] : 0, size = std::abs(sum);
         for (size_t i = 0; i < in; ++i) {
-          const double product = double{x[r * in + i]} * reference::At(w.data(), dtype, static_cast<int64_t>(o * in + i));
+          const double product = double{x[r * in + i]} *
+                                 reference::At(w.data(), dtype, static_cast<int64_t>(o * in + i));
           sum += product;
           size += std::abs(product);
         }
@@ -46,7 +52,8 @@ class CudaLinear : public CudaTest {
   }
 };
 
-constexpr Case kCases[] = {{1, 8, 8}, {1, 64, 130}, {3, 300, 17}, {64, 40, 24}, {65, 40, 24}, {130, 24, 16}};
+constexpr Case kCases[] = {{1, 8, 8},    {1, 64, 130}, {3, 300, 17},
+                           {64, 40, 24}, {65, 40, 24}, {130, 24, 16}};
 
 constexpr double kAccumulation = 0x1p-20;  // of fp32 sums of these lengths
 
@@ -78,7 +85,8 @@ TEST_F(CudaLinear, WholeFloatsAreTakenAsTheyAre) {
 TEST_F(CudaLinear, RowsOfAnySizeFitIntoFp16) {
   for (const float size : {1e-30f, 1e-6f, 1e6f, 1e30f}) {
     for (const int64_t rows : {3, 70})
-      ExpectWithin(0x1p-22 + kAccumulation, {rows, 40, 9}, DType::kF16, LinearPrecision::kSplit, size, false);
+      ExpectWithin(0x1p-22 + kAccumulation, {rows, 40, 9}, DType::kF16, LinearPrecision::kSplit,
+                   size, false);
   }
 }
 
@@ -91,7 +99,8 @@ TEST_F(CudaLinear, NaNAndInfinityAndZerosStayWithTheirRow) {
     x[16 + 3] = INFINITY;
     for (size_t i = 32; i < 48; ++i) x[i] = 0;
     const DeviceBuffer device_x = Upload(x);
-    const std::unique_ptr<Linear> linear = Linear::Create({4, 16, 8}, LinearPrecision::kSplit, stream()).value();
+    const std::unique_ptr<Linear> linear =
+        Linear::Create({4, 16, 8}, LinearPrecision::kSplit, stream()).value();
     const std::vector<float> y = OutputOf<float>(4 * 8, [&](float* out) {
       linear->Run({device_w.data(), dtype, 8, 16}, device_x.as<float>(), 4, nullptr, out);
       stream().Synchronize().ok();
@@ -106,7 +115,8 @@ TEST_F(CudaLinear, NaNAndInfinityAndZerosStayWithTheirRow) {
 }
 
 TEST_F(CudaLinear, NoRowsAreNothingDone) {
-  const std::unique_ptr<Linear> linear = Linear::Create({4, 16, 8}, LinearPrecision::kSplit, stream()).value();
+  const std::unique_ptr<Linear> linear =
+      Linear::Create({4, 16, 8}, LinearPrecision::kSplit, stream()).value();
   linear->Run({nullptr, DType::kBF16, 8, 16}, nullptr, 0, nullptr, nullptr);
   EXPECT_TRUE(stream().Synchronize().ok());
   EXPECT_GT(linear->scratch_bytes(), 0);
@@ -114,7 +124,9 @@ TEST_F(CudaLinear, NoRowsAreNothingDone) {
 
 TEST_F(CudaLinear, WeightsInFp8AreAFailure) {
   const std::unique_ptr<Stream> other = Stream::Create().value();
-  Linear::Create({4, 16, 8}, LinearPrecision::kSplit, *other).value()->Run({nullptr, DType::kF8, 8, 16}, nullptr, 1, nullptr, nullptr);
+  Linear::Create({4, 16, 8}, LinearPrecision::kSplit, *other)
+      .value()
+      ->Run({nullptr, DType::kF8, 8, 16}, nullptr, 1, nullptr, nullptr);
   EXPECT_EQ(other->Synchronize().message(), "a linear layer with weights in fp8");
 }
 

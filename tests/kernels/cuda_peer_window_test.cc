@@ -34,26 +34,30 @@ class CudaPeerWindow : public CudaTest {
     bool operator==(const Posted&) const = default;
   };
   bool Carry() {
-    const Result<bool> left = window_->Carry([&](std::span<const std::byte> message, size_t offset) -> Status {
-      if (room_ == 0) return TryAgain();
-      --room_;
-      std::vector<std::byte> copy(message.size());
-      const std::unique_ptr<Stream> reads = Stream::Create().value();
-      CopyToHost(copy.data(), message.data(), message.size(), *reads);
-      EXPECT_TRUE(reads->Synchronize().ok());
-      Flag flag;
-      std::memcpy(&flag, copy.data(), sizeof(flag));
-      posted_.push_back({offset, message.size(), flag.number, std::to_integer<unsigned char>(copy[sizeof(Flag)])});
-      return OkStatus();
-    });
+    const Result<bool> left =
+        window_->Carry([&](std::span<const std::byte> message, size_t offset) -> Status {
+          if (room_ == 0) return TryAgain();
+          --room_;
+          std::vector<std::byte> copy(message.size());
+          const std::unique_ptr<Stream> reads = Stream::Create().value();
+          CopyToHost(copy.data(), message.data(), message.size(), *reads);
+          EXPECT_TRUE(reads->Synchronize().ok());
+          Flag flag;
+          std::memcpy(&flag, copy.data(), sizeof(flag));
+          posted_.push_back({offset, message.size(), flag.number,
+                             std::to_integer<unsigned char>(copy[sizeof(Flag)])});
+          return OkStatus();
+        });
     EXPECT_TRUE(left.ok()) << left.status();
     return left.ok() && *left;
   }
   // Message `number` of a lane: bytes with its number.
   void Send(int lane, uint64_t number, size_t bytes) {
     const size_t offset = static_cast<size_t>(lane) * kArea;
-    FillOnDevice(window_->at(offset) + sizeof(Flag), static_cast<unsigned char>(number), bytes, stream());
-    window_->Raise(lane, offset, bytes, {number, 5, 6, 7}, *waits_[static_cast<size_t>(lane)], stream());
+    FillOnDevice(window_->at(offset) + sizeof(Flag), static_cast<unsigned char>(number), bytes,
+                 stream());
+    window_->Raise(lane, offset, bytes, {number, 5, 6, 7}, *waits_[static_cast<size_t>(lane)],
+                   stream());
   }
   // Until so many were posted.
   void CarryAll(size_t count) {
@@ -109,7 +113,8 @@ TEST_F(CudaPeerWindow, LanesGoByThemselvesAndWaitForRoom) {
 TEST_F(CudaPeerWindow, AnErrorOfAPostIsSaid) {
   Send(0, 1, 8);
   ASSERT_TRUE(stream().Synchronize().ok());
-  const Result<bool> left = window_->Carry([](std::span<const std::byte>, size_t) { return InvalidArgument("outside the window"); });
+  const Result<bool> left = window_->Carry(
+      [](std::span<const std::byte>, size_t) { return InvalidArgument("outside the window"); });
   EXPECT_EQ(left.status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(window_->num_carried(0), 1u);
   EXPECT_EQ(window_->num_carried(1), 0u);

@@ -45,7 +45,8 @@ std::vector<float> Edited(const Case& c) {
     if (in_vocab(token)) l[static_cast<size_t>(token)] += bias;
   }
   for (const TokenId token : c.params.banned) {
-    if (in_vocab(token) && std::ssize(c.output) < c.params.min_tokens) l[static_cast<size_t>(token)] = kNever;
+    if (in_vocab(token) && std::ssize(c.output) < c.params.min_tokens)
+      l[static_cast<size_t>(token)] = kNever;
   }
   std::set<TokenId> seen(c.prompt.begin(), c.prompt.end());
   seen.insert(c.output.begin(), c.output.end());
@@ -59,7 +60,8 @@ std::vector<float> Edited(const Case& c) {
   return l;
 }
 
-// Whether exact arithmetic may draw `token`, if the borders of the draw and of top-p lie within kBound of where they are.
+// Whether exact arithmetic may draw `token`, if the borders of the draw and of top-p lie within
+// kBound of where they are.
 bool MayBeDrawn(const Case& c, TokenId token) {
   const std::vector<float> l = Edited(c);
   std::vector<size_t> ids(l.size());
@@ -68,8 +70,12 @@ bool MayBeDrawn(const Case& c, TokenId token) {
   if (c.params.temperature < kLeastTemperature) return token == static_cast<TokenId>(ids[0]);
   std::erase_if(ids, [&](size_t id) { return l[id] == kNever; });
   if (c.params.top_k > 0) ids.resize(std::min(ids.size(), static_cast<size_t>(c.params.top_k)));
-  const float max = l[ids[0]], least = c.params.min_p > 0 ? max + c.params.temperature * std::log(c.params.min_p) : kNever;
-  const auto weight = [&](size_t id) { return std::exp((double{l[id]} - max) / c.params.temperature); };
+  const float max = l[ids[0]], least = c.params.min_p > 0
+                                           ? max + c.params.temperature * std::log(c.params.min_p)
+                                           : kNever;
+  const auto weight = [&](size_t id) {
+    return std::exp((double{l[id]} - max) / c.params.temperature);
+  };
   double total = 0, sum = 0;
   for (const size_t id : ids) total += weight(id);
   const double random = Random01(c.params.seed, c.prompt.size() + c.output.size());
@@ -84,7 +90,9 @@ bool MayBeDrawn(const Case& c, TokenId token) {
     for (const size_t id : drawn) {
       const double before = upto;
       upto += weight(id);
-      if (static_cast<TokenId>(id) == token && before <= (random + kBound) * of_drawn && upto >= (random - kBound) * of_drawn) return true;
+      if (static_cast<TokenId>(id) == token && before <= (random + kBound) * of_drawn &&
+          upto >= (random - kBound) * of_drawn)
+        return true;
     }
     if (sum >= (c.params.top_p + kBound) * total) return false;
   }
@@ -93,20 +101,23 @@ bool MayBeDrawn(const Case& c, TokenId token) {
 
 class CudaSampling : public CudaTest {
  protected:
-  // All in one step, each time with fresh memory; in other orders of threads every fifth. REQUIRES: one vocabulary.
+  // All in one step, each time with fresh memory; in other orders of threads every fifth. REQUIRES:
+  // one vocabulary.
   std::vector<SampledToken> OnTheDevice(const std::vector<Case>& cases) {
     std::vector<SampledToken> all = SampleOnce(cases);
     for (int order = 1; order < kNumOrders; ++order) {
       std::vector<Case> some;
       std::vector<size_t> which;
-      for (size_t i = static_cast<size_t>(order); i < cases.size(); i += cases.size() < 20 ? 1 : 5) {
+      for (size_t i = static_cast<size_t>(order); i < cases.size();
+           i += cases.size() < 20 ? 1 : 5) {
         some.push_back(cases[i]);
         which.push_back(i);
       }
       if (some.empty()) continue;
       Choose(order, /*way=*/0);
       const std::vector<SampledToken> got = SampleOnce(some);
-      for (size_t i = 0; i < some.size(); ++i) ExpectSame(got[i], all[which[i]], some[i].name + ", order " + std::to_string(order));
+      for (size_t i = 0; i < some.size(); ++i)
+        ExpectSame(got[i], all[which[i]], some[i].name + ", order " + std::to_string(order));
     }
     Choose(0, /*way=*/0);
     return all;
@@ -115,7 +126,8 @@ class CudaSampling : public CudaTest {
   std::vector<SampledToken> SampleOnce(const std::vector<Case>& cases) {
     const std::unique_ptr<StagedStream> staged = StagedStream::Create(0).value();
     const auto vocab = std::ssize(cases[0].logits);
-    const std::unique_ptr<Sampler> sampler = Sampler::Create(std::ssize(cases), vocab, *staged, team_).value();
+    const std::unique_ptr<Sampler> sampler =
+        Sampler::Create(std::ssize(cases), vocab, *staged, team_).value();
     std::vector<float> logits(2 * cases[0].logits.size(), NAN);  // rows that nobody samples
     std::vector<SampleWork> work;
     for (const Case& c : cases) {
@@ -158,7 +170,8 @@ class CudaSampling : public CudaTest {
         EXPECT_EQ(got[i].token, -1) << name;
         continue;
       }
-      EXPECT_TRUE(MayBeDrawn(cases[i], got[i].token)) << name << ": " << got[i].token << ", on the host " << expected.token;
+      EXPECT_TRUE(MayBeDrawn(cases[i], got[i].token))
+          << name << ": " << got[i].token << ", on the host " << expected.token;
       EXPECT_TRUE(MayBeDrawn(cases[i], expected.token)) << name << ": the host's";
       ASSERT_EQ(got[i].top.size(), expected.top.size()) << name;
       for (size_t k = 0; k < expected.top.size(); ++k) {
@@ -180,7 +193,9 @@ class CudaSampling : public CudaTest {
 
 std::vector<std::pair<std::string, SamplingParams>> AllParams(int64_t vocab) {
   std::vector<std::pair<std::string, SamplingParams>> all;
-  const auto add = [&](const char* name) -> SamplingParams& { return all.emplace_back(name, SamplingParams{}).second; };
+  const auto add = [&](const char* name) -> SamplingParams& {
+    return all.emplace_back(name, SamplingParams{}).second;
+  };
   const auto token = [&](int64_t id) { return static_cast<TokenId>(id % vocab); };
   add("greedy").temperature = 0;
   add("plain");
@@ -205,7 +220,8 @@ std::vector<std::pair<std::string, SamplingParams>> AllParams(int64_t vocab) {
   add("five logprobs").num_logprobs = 5;
   add("twenty logprobs").num_logprobs = 20;
   add("logprobs for the host").num_logprobs = 21;
-  add("biases").logit_bias = {{token(3), 4.0f}, {token(1), -2.5f}, {token(3), 0.1f}, {token(9), -100.0f}, {-1, 5.0f}, {1 << 25, 5.0f}};
+  add("biases").logit_bias = {{token(3), 4.0f},    {token(1), -2.5f}, {token(3), 0.1f},
+                              {token(9), -100.0f}, {-1, 5.0f},        {1 << 25, 5.0f}};
   add("biases for the host").logit_bias = {{token(2), kNever}};
   SamplingParams bans;
   bans.min_tokens = 100;
@@ -238,12 +254,17 @@ std::vector<std::pair<std::string, SamplingParams>> AllParams(int64_t vocab) {
 
 // Rows of different kinds, by name.
 std::vector<std::pair<std::string, std::vector<float>>> AllRows(size_t vocab, uint32_t seed) {
-  std::vector<float> wide = RandomFloats(vocab, seed, 12), narrow = RandomFloats(vocab, seed + 1, 0.5f), ties = wide, masked = wide;
+  std::vector<float> wide = RandomFloats(vocab, seed, 12),
+                     narrow = RandomFloats(vocab, seed + 1, 0.5f), ties = wide, masked = wide;
   for (float& logit : ties) logit = std::round(logit / 6);  // -0 among them
   for (size_t i = 0; i < vocab; ++i) {
     if (i % 3 != seed % 3 && i != vocab / 2) masked[i] = kNever;
   }
-  return {{"wide", wide}, {"narrow", narrow}, {"ties", ties}, {"equal", std::vector<float>(vocab, -3.25f)}, {"masked", masked}};
+  return {{"wide", wide},
+          {"narrow", narrow},
+          {"ties", ties},
+          {"equal", std::vector<float>(vocab, -3.25f)},
+          {"masked", masked}};
 }
 
 std::vector<Case> AllCases(size_t vocab, uint64_t seed) {
@@ -251,11 +272,13 @@ std::vector<Case> AllCases(size_t vocab, uint64_t seed) {
   const std::vector<float> ids = RandomFloats(24, static_cast<uint32_t>(seed) + 99, 1);
   for (const auto& [row_name, logits] : AllRows(vocab, static_cast<uint32_t>(seed))) {
     for (const auto& [name, params] : AllParams(static_cast<int64_t>(vocab))) {
-      Case& c = cases.emplace_back(Case{row_name + ", " + name + ", vocab " + std::to_string(vocab), logits, params, {}, {}});
+      Case& c = cases.emplace_back(Case{
+          row_name + ", " + name + ", vocab " + std::to_string(vocab), logits, params, {}, {}});
       c.params.seed = seed * 1000 + cases.size();
       for (size_t i = 0; i < ids.size(); ++i) {
         (i % 3 == 0 ? c.output : c.prompt)
-            .push_back(static_cast<TokenId>(std::abs(ids[i]) * static_cast<float>(std::min<size_t>(vocab, 40))));
+            .push_back(static_cast<TokenId>(std::abs(ids[i]) *
+                                            static_cast<float>(std::min<size_t>(vocab, 40))));
       }
       c.output.push_back(static_cast<TokenId>(vocab));
       c.prompt.push_back(-1);
@@ -279,10 +302,11 @@ TEST_F(CudaSampling, DrawsFallWhereTheHostsDo) {
 TEST_F(CudaSampling, AVocabularyOfManyThousandsWorks) {
   std::vector<Case> cases;
   for (Case& c : AllCases(32003, 7)) {
-    const bool is_chosen = c.name.starts_with("narrow, plain") || c.name.starts_with("wide, top_k 40") ||
-                           c.name.starts_with("ties, top_k 40") || c.name.starts_with("narrow, top_p,") ||
-                           c.name.starts_with("equal, top_p,") || c.name.starts_with("masked, everything") ||
-                           c.name.starts_with("wide, everything,") || c.name.starts_with("narrow, top_k of most");
+    const bool is_chosen =
+        c.name.starts_with("narrow, plain") || c.name.starts_with("wide, top_k 40") ||
+        c.name.starts_with("ties, top_k 40") || c.name.starts_with("narrow, top_p,") ||
+        c.name.starts_with("equal, top_p,") || c.name.starts_with("masked, everything") ||
+        c.name.starts_with("wide, everything,") || c.name.starts_with("narrow, top_k of most");
     if (is_chosen) cases.push_back(std::move(c));
   }
   ASSERT_EQ(cases.size(), 9u);
@@ -292,8 +316,9 @@ TEST_F(CudaSampling, AVocabularyOfManyThousandsWorks) {
 // Draws just below and just above borders, which random ones rarely meet.
 TEST_F(CudaSampling, BordersLieWhereExactArithmeticHasThem) {
   std::vector<float> logits = RandomFloats(2000, 3, 0.5f);
-  std::sort(logits.begin(), logits.end(), std::greater<>());  // so that top-p keeps the first tokens
-  std::vector<double> share;                                  // of each token and those before it
+  // So that top-p keeps the first tokens.
+  std::sort(logits.begin(), logits.end(), std::greater<>());
+  std::vector<double> share;  // of each token and those before it
   double total = 0;
   for (const float logit : logits) share.push_back(total += std::exp(double{logit} - logits[0]));
   for (double& x : share) x /= total;
@@ -318,7 +343,8 @@ TEST_F(CudaSampling, BordersLieWhereExactArithmeticHasThem) {
   for (size_t i = 0; i < rows.size(); ++i) all.insert(all.end(), logits.begin(), logits.end());
   const DeviceBuffer device_logits = Upload(all), device_rows = Upload(rows);
   const auto outputs = OutputOf<SampleOutput>(rows.size(), [&](SampleOutput* out) {
-    SampleTokens(device_logits.as<float>(), std::ssize(logits), device_rows.as<SampleRow>(), std::ssize(rows), nullptr, out, stream());
+    SampleTokens(device_logits.as<float>(), std::ssize(logits), device_rows.as<SampleRow>(),
+                 std::ssize(rows), nullptr, out, stream());
   });
   for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(outputs[i].token, expected[i]) << i;
 }
@@ -358,7 +384,8 @@ TEST_F(CudaSampling, WhatCannotBeSampledIsMinusOne) {
   one_finite[599] = -1e30f;
   std::vector<Case> cases;
   for (const float temperature : {0.0f, 1.0f}) {
-    for (const auto& logits : {with_nan, with_infinity, std::vector<float>(600, kNever), one_finite}) {
+    for (const auto& logits :
+         {with_nan, with_infinity, std::vector<float>(600, kNever), one_finite}) {
       Case& c = cases.emplace_back(Case{"", logits, {}, {}, {}});
       c.params.temperature = temperature;
       c.params.num_logprobs = 1;
@@ -376,7 +403,8 @@ TEST_F(CudaSampling, WhatCannotBeSampledIsMinusOne) {
 TEST_F(CudaSampling, ARowDoesNotDependOnTheOthers) {
   std::vector<Case> cases = AllCases(333, 5);
   const std::vector<SampledToken> together = SampleOnce(cases);
-  for (size_t i = 0; i < cases.size(); i += 7) ExpectSame(SampleOnce({cases[i]})[0], together[i], cases[i].name);
+  for (size_t i = 0; i < cases.size(); i += 7)
+    ExpectSame(SampleOnce({cases[i]})[0], together[i], cases[i].name);
 }
 
 // More than there are places for: the last row goes the host's way.

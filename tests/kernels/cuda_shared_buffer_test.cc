@@ -42,7 +42,8 @@ class CudaSharedBuffer : public CudaTest {
 
 TEST_F(CudaSharedBuffer, WhoMapsItSeesTheSameBytesAlsoWhenItsMakerIsGone) {
   ASSERT_GE(made_->size_bytes(), kBytes);
-  Result<std::unique_ptr<SharedBuffer>> mapped = SharedBuffer::Map(made_->descriptor(), made_->size_bytes());
+  Result<std::unique_ptr<SharedBuffer>> mapped =
+      SharedBuffer::Map(made_->descriptor(), made_->size_bytes());
   ASSERT_TRUE(mapped.ok()) << mapped.status();
   EXPECT_NE((*mapped)->data(), made_->data());
   EXPECT_EQ((*mapped)->descriptor(), -1);
@@ -55,13 +56,17 @@ TEST_F(CudaSharedBuffer, WhoMapsItSeesTheSameBytesAlsoWhenItsMakerIsGone) {
 }
 
 TEST_F(CudaSharedBuffer, WhatIsNoSuchMemoryIsRefused) {
-  EXPECT_EQ(SharedBuffer::Map(-1, made_->size_bytes()).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(SharedBuffer::Map(-1, made_->size_bytes()).status().code(),
+            StatusCode::kInvalidArgument);
   const int event = eventfd(0, EFD_CLOEXEC);
-  EXPECT_EQ(SharedBuffer::Map(event, made_->size_bytes()).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(SharedBuffer::Map(event, made_->size_bytes()).status().code(),
+            StatusCode::kInvalidArgument);
   close(event);
-  const Result<std::unique_ptr<SharedBuffer>> larger = SharedBuffer::Map(made_->descriptor(), 2 * made_->size_bytes());
+  const Result<std::unique_ptr<SharedBuffer>> larger =
+      SharedBuffer::Map(made_->descriptor(), 2 * made_->size_bytes());
   EXPECT_EQ(larger.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(larger.status().message(), HasSubstr(std::to_string(2 * made_->size_bytes()) + " bytes of shared device memory"));
+  EXPECT_THAT(larger.status().message(), HasSubstr(std::to_string(2 * made_->size_bytes()) +
+                                                   " bytes of shared device memory"));
 }
 
 TEST_F(CudaSharedBuffer, DevicesHaveNamesOfTheirOwn) {

@@ -36,7 +36,8 @@ class CudaStagedStream : public ::testing::Test {
 };
 
 TEST_F(CudaStagedStream, LargePiecesArriveWhileTheirSourceIsFreeAgain) {
-  constexpr size_t kNumbers = (size_t{21} << 20) / 4 + 5;  // more than all staging memory, and not a multiple of it
+  // More than all staging memory, and not a multiple of it.
+  constexpr size_t kNumbers = (size_t{21} << 20) / 4 + 5;
   Result<DeviceBuffer> buffer = DeviceBuffer::Create(kNumbers * 4);
   ASSERT_TRUE(buffer.ok()) << buffer.status();
   const std::vector<uint32_t> expected = Numbers(kNumbers);
@@ -47,7 +48,8 @@ TEST_F(CudaStagedStream, LargePiecesArriveWhileTheirSourceIsFreeAgain) {
 }
 
 TEST_F(CudaStagedStream, ManySmallPiecesKeepTheirOrder) {
-  constexpr size_t kPieces = 40, kNumbers = 100'000;  // 16 MB through 16 MB of staging memory, with gaps
+  // 16 MB through 16 MB of staging memory, with gaps.
+  constexpr size_t kPieces = 40, kNumbers = 100'000;
   DeviceBuffer buffer;
   GrowTo(kNumbers * 4, *stream_, buffer);
   for (uint32_t piece = 0; piece < kPieces; ++piece) {
@@ -74,7 +76,8 @@ TEST_F(CudaStagedStream, APieceMayBeLargerThanTheStagingMemory) {
 
 TEST_F(CudaStagedStream, WhatWasFetchedStaysUntilTheNextFetchBehindAFinish) {
   DeviceBuffer small, large;
-  const std::vector<uint32_t> few = Numbers(10, 3), many = Numbers(size_t{3} << 20, 9);  // together more than is there at first
+  // Together more than is there at first.
+  const std::vector<uint32_t> few = Numbers(10, 3), many = Numbers(size_t{3} << 20, 9);
   GrowTo(40, *stream_, small);
   GrowTo(many.size() * 4, *stream_, large);
   stream_->Copy(few.data(), 40, small.data());
@@ -96,7 +99,9 @@ TEST_F(CudaStagedStream, NothingIsFine) {
   EXPECT_TRUE(stream_->Synchronize().ok());
 }
 
-TEST_F(CudaStagedStream, AGpuThatIsNotThereIsAnError) { EXPECT_FALSE(StagedStream::Create(1000).ok()); }
+TEST_F(CudaStagedStream, AGpuThatIsNotThereIsAnError) {
+  EXPECT_FALSE(StagedStream::Create(1000).ok());
+}
 
 }  // namespace
 }  // namespace lamina::cuda

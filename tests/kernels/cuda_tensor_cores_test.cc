@@ -1,5 +1,5 @@
-// The emulation's tensor cores against plain loops, with matrices divided among the lanes as tensor_cores.cuh says. On GPUs the attention
-// that uses them is held against the reference.
+// The emulation's tensor cores against plain loops, with matrices divided among the lanes as
+// tensor_cores.cuh says. On GPUs the attention that uses them is held against the reference.
 #if LAMINA_CUDA_EMULATED
 #include <gtest/gtest.h>
 
@@ -34,7 +34,8 @@ template <typename T>
 void ExpectProducts(uint64_t order) {
   std::mt19937 random(7);
   std::vector<float> a, b;
-  const std::vector<uint16_t> a_bits = RandomNumbers<T>(16 * 16, random, a), b_bits = RandomNumbers<T>(16 * 8, random, b);
+  const std::vector<uint16_t> a_bits = RandomNumbers<T>(16 * 16, random, a),
+                              b_bits = RandomNumbers<T>(16 * 8, random, b);
   std::vector<float> d(16 * 8, 0.5f), expected = d;
   for (size_t i = 0; i < 16; ++i) {
     for (size_t j = 0; j < 8; ++j) {
@@ -51,11 +52,13 @@ void ExpectProducts(uint64_t order) {
                       const auto pair_of_b = [&](size_t row, size_t column) {
                         return PairOf(b_bits[row * 8 + column], b_bits[(row + 1) * 8 + column]);
                       };
-                      const uint32_t mine_of_a[4] = {pair_of_a(g, c), pair_of_a(g + 8, c), pair_of_a(g, c + 8), pair_of_a(g + 8, c + 8)};
+                      const uint32_t mine_of_a[4] = {pair_of_a(g, c), pair_of_a(g + 8, c),
+                                                     pair_of_a(g, c + 8), pair_of_a(g + 8, c + 8)};
                       const uint32_t mine_of_b[2] = {pair_of_b(c, g), pair_of_b(c + 8, g)};
                       float mine[4] = {0.5f, 0.5f, 0.5f, 0.5f};
                       MultiplyAdd<T>(mine_of_a, mine_of_b, mine);
-                      if (threadIdx.x < 32) return;  // both warps have the same; the second one writes
+                      // Both warps have the same; the second one writes.
+                      if (threadIdx.x < 32) return;
                       d[g * 8 + c] = mine[0];
                       d[g * 8 + c + 1] = mine[1];
                       d[(g + 8) * 8 + c] = mine[2];
@@ -89,8 +92,8 @@ TEST(EmulatedTensorCores, LoadMatricesAsTheyAreAndTransposed) {
       const size_t g = lane / 4, c = lane % 4 * 2;
       for (size_t m = 0; m < 4; ++m) {
         const uint16_t* const matrix = elements.data() + m * 64;
-        EXPECT_EQ(loaded[lane][m],
-                  transposed ? PairOf(matrix[c * 8 + g], matrix[(c + 1) * 8 + g]) : PairOf(matrix[g * 8 + c], matrix[g * 8 + c + 1]));
+        EXPECT_EQ(loaded[lane][m], transposed ? PairOf(matrix[c * 8 + g], matrix[(c + 1) * 8 + g])
+                                              : PairOf(matrix[g * 8 + c], matrix[g * 8 + c + 1]));
       }
     }
   }

@@ -15,7 +15,8 @@ namespace {
 // Lengths around the vector of 16 and the unrolled 64.
 constexpr int64_t kLengths[] = {1, 2, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 288, 1000};
 
-// Runs `f` on every instruction set; its results must be close to `expected` and equal to each other.
+// Runs `f` on every instruction set; its results must be close to `expected` and equal to each
+// other.
 template <class F>
 void ExpectOnEveryIsa(const std::vector<float>& expected, double tolerance, const F& f) {
   std::vector<float> first;
@@ -66,9 +67,11 @@ TEST(Rope, MatchesTheReference) {
   for (const RopeShape& shape : kShapes) {
     std::vector<float> inv_freq;
     for (int j = 0; j < shape.rotary_dim / 2; ++j) {
-      inv_freq.push_back(std::pow(10000.0f, -2.0f * static_cast<float>(j) / static_cast<float>(shape.rotary_dim)));
+      inv_freq.push_back(
+          std::pow(10000.0f, -2.0f * static_cast<float>(j) / static_cast<float>(shape.rotary_dim)));
     }
-    const std::vector<float> x = RandomFloats(positions.size() * static_cast<size_t>(shape.num_heads * shape.head_dim), 3);
+    const std::vector<float> x =
+        RandomFloats(positions.size() * static_cast<size_t>(shape.num_heads * shape.head_dim), 3);
     std::vector<float> expected(x.size());
     reference::Rope(x.data(), positions, inv_freq, shape, expected.data());
     ExpectOnEveryIsa(expected, 1e-6, [&] {
@@ -131,8 +134,10 @@ TEST(Elementwise, WhatIsLeftOutIsOnesAndZeros) {
       EXPECT_FALSE(SameBits(a, x));
     }
   };
-  expect_same([&](float* y) { Silu(x.data(), 100, y); }, [&](float* y) { SiluMul(x.data(), ones.data(), 100, y); });
-  expect_same([&](float* y) { GeluTanh(x.data(), 100, y); }, [&](float* y) { GeluMul(x.data(), ones.data(), 100, y); });
+  expect_same([&](float* y) { Silu(x.data(), 100, y); },
+              [&](float* y) { SiluMul(x.data(), ones.data(), 100, y); });
+  expect_same([&](float* y) { GeluTanh(x.data(), 100, y); },
+              [&](float* y) { GeluMul(x.data(), ones.data(), 100, y); });
   expect_same([&](float* y) { RmsNorm(x.data(), nullptr, 1e-5f, 2, 50, y); },
               [&](float* y) { RmsNorm(x.data(), ones.data(), 1e-5f, 2, 50, y); });
   expect_same([&](float* y) { LayerNorm(x.data(), {}, 1e-5f, 2, 50, y); },
@@ -147,7 +152,8 @@ TEST(Elementwise, WhatIsLeftOutIsOnesAndZeros) {
 
 TEST(SiluMul, MatchesTheReference) {
   for (int64_t n : kLengths) {
-    const std::vector<float> gate = RandomFloats(static_cast<size_t>(n), 4, 30), up = RandomFloats(static_cast<size_t>(n), 5);
+    const std::vector<float> gate = RandomFloats(static_cast<size_t>(n), 4, 30),
+                             up = RandomFloats(static_cast<size_t>(n), 5);
     std::vector<float> expected(gate.size());
     reference::SiluMul(gate.data(), up.data(), n, expected.data());
     ExpectOnEveryIsa(expected, 1e-6, [&] {
@@ -218,7 +224,8 @@ TEST(LayerNorm, MatchesTheReference) {
 
 TEST(GeluMul, MatchesTheReference) {
   for (int64_t n : kLengths) {
-    const std::vector<float> gate = RandomFloats(static_cast<size_t>(n), 4, 8), up = RandomFloats(static_cast<size_t>(n), 5);
+    const std::vector<float> gate = RandomFloats(static_cast<size_t>(n), 4, 8),
+                             up = RandomFloats(static_cast<size_t>(n), 5);
     std::vector<float> expected(gate.size());
     reference::GeluMul(gate.data(), up.data(), n, expected.data());
     ExpectOnEveryIsa(expected, 1e-6, [&] {
@@ -290,7 +297,8 @@ TEST(ReluAndScale, MatchTheReference) {
 
 TEST(Add, Adds) {
   for (int64_t n : kLengths) {
-    const std::vector<float> a = RandomFloats(static_cast<size_t>(n), 6), b = RandomFloats(static_cast<size_t>(n), 7);
+    const std::vector<float> a = RandomFloats(static_cast<size_t>(n), 6),
+                             b = RandomFloats(static_cast<size_t>(n), 7);
     std::vector<float> expected(a.size()), y = a;
     reference::Add(a.data(), b.data(), n, expected.data());
     Add(y.data(), b.data(), n, y.data());
@@ -303,7 +311,8 @@ TEST(Embedding, PicksRowsOfTheTable) {
   const std::vector<TokenId> tokens = {10, 0, 3, 3};
   for (DType dtype : kAllDTypes) {
     for (int64_t dim : {1, 16, 37}) {
-      const std::vector<std::byte> table = Encode(RandomFloats(static_cast<size_t>(kVocab * dim), 8), dtype);
+      const std::vector<std::byte> table =
+          Encode(RandomFloats(static_cast<size_t>(kVocab * dim), 8), dtype);
       std::vector<float> expected(tokens.size() * static_cast<size_t>(dim));
       reference::Embedding(table.data(), dtype, dim, tokens, expected.data());
       ExpectOnEveryIsa(expected, 0, [&] {
@@ -336,12 +345,15 @@ TEST(Convert, AgreesWithFloat16) {
       ConvertToFloat(got.data(), dtype, n, back.data());
       size_t wrong = 0;
       for (size_t i = 0; i < values.size(); ++i) {
-        const uint16_t expected = dtype == DType::kBF16 ? ToBF16(values[i]).bits : ToF16(values[i]).bits;
-        const float expected_back = dtype == DType::kBF16 ? ToFloat(BF16{expected}) : ToFloat(F16{expected});
+        const uint16_t expected =
+            dtype == DType::kBF16 ? ToBF16(values[i]).bits : ToF16(values[i]).bits;
+        const float expected_back =
+            dtype == DType::kBF16 ? ToFloat(BF16{expected}) : ToFloat(F16{expected});
         if (std::isnan(values[i])) {
           wrong += !std::isnan(back[i]);
         } else {
-          wrong += got[i] != expected || std::bit_cast<uint32_t>(back[i]) != std::bit_cast<uint32_t>(expected_back);
+          wrong += got[i] != expected ||
+                   std::bit_cast<uint32_t>(back[i]) != std::bit_cast<uint32_t>(expected_back);
         }
       }
       EXPECT_EQ(wrong, 0u) << DTypeName(dtype);
@@ -349,16 +361,21 @@ TEST(Convert, AgreesWithFloat16) {
   }
 }
 
-// Every pattern of E4M3; floats of every exponent around each place where rounding turns, with ties, and what saturates.
+// Every pattern of E4M3; floats of every exponent around each place where rounding turns, with
+// ties, and what saturates.
 TEST(Convert, AgreesWithF8) {
   std::vector<uint8_t> patterns(256);
   std::iota(patterns.begin(), patterns.end(), uint8_t{0});
-  std::vector<float> values = {448, std::nextafter(448.0f, 0.0f), std::nextafter(448.0f, 1e9f), 464, 480, 1e30f, -1e30f};
-  for (uint32_t upper = 0; upper < 0x2000; ++upper) {  // sign, exponent, three bits of mantissa and the one behind, which rounds
+  std::vector<float> values = {
+      448, std::nextafter(448.0f, 0.0f), std::nextafter(448.0f, 1e9f), 464, 480, 1e30f, -1e30f};
+  // Sign, exponent, three bits of mantissa and the one behind, which rounds.
+  for (uint32_t upper = 0; upper < 0x2000; ++upper) {
     for (const uint32_t lower : {0x0u, 0x1u, 0x3ffffu, 0x40000u, 0x40001u, 0x7ffffu})
       values.push_back(std::bit_cast<float>(upper << 19 | lower));
   }
-  for (int eighths = -129; eighths <= 129; ++eighths) values.push_back(static_cast<float>(eighths) * 0x1p-12f);  // subnormals' eighths
+  // subnormals' eighths.
+  for (int eighths = -129; eighths <= 129; ++eighths)
+    values.push_back(static_cast<float>(eighths) * 0x1p-12f);
   for (CpuIsa isa : SupportedIsas()) {
     SCOPED_TRACE(CpuIsaName(isa));
     const WithIsa with(isa);
@@ -369,7 +386,8 @@ TEST(Convert, AgreesWithF8) {
       if (std::isnan(expected)) {
         EXPECT_TRUE(std::isnan(all[bits])) << int{bits};
       } else {
-        EXPECT_EQ(std::bit_cast<uint32_t>(all[bits]), std::bit_cast<uint32_t>(expected)) << int{bits};
+        EXPECT_EQ(std::bit_cast<uint32_t>(all[bits]), std::bit_cast<uint32_t>(expected))
+            << int{bits};
       }
     }
     std::vector<uint8_t> got(values.size());

@@ -39,8 +39,10 @@ TEST_F(KvStoreTest, TokensGoWhereTheTableSays) {
   const KvView view = store_->View(1);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ((*readable)[i], slots[i]);
-    EXPECT_EQ(static_cast<const float*>(view.k)[slots[i] * view.slot_stride], static_cast<float>(i + 1));
-    EXPECT_EQ(static_cast<const float*>(view.v)[slots[i] * view.slot_stride], -static_cast<float>(i + 1));
+    EXPECT_EQ(static_cast<const float*>(view.k)[slots[i] * view.slot_stride],
+              static_cast<float>(i + 1));
+    EXPECT_EQ(static_cast<const float*>(view.v)[slots[i] * view.slot_stride],
+              -static_cast<float>(i + 1));
   }
 }
 
@@ -79,7 +81,8 @@ TEST_F(KvStoreTest, RefusesRepeatedAndSkippedWrites) {
 TEST_F(KvStoreTest, MadeUpTokensAreThereInAllLayersAndDiffer) {
   const std::array<TokenSlot, 4> slots = {7, 2, 9, 0};
   ASSERT_TRUE(store_->AppendDummy(kA, 0, std::span(slots).first(3), kStep).ok());
-  EXPECT_EQ(store_->AppendDummy(kA, 1, std::span(slots).last(1), kStep).code(), StatusCode::kCorrupt);
+  EXPECT_EQ(store_->AppendDummy(kA, 1, std::span(slots).last(1), kStep).code(),
+            StatusCode::kCorrupt);
   std::set<std::vector<float>> rows;
   for (const int layer : {0, 1}) {
     ASSERT_TRUE(store_->Readable(layer, kA, 3).ok());
@@ -107,7 +110,8 @@ TEST_F(KvStoreTest, SharedTokensAreThereInAllLayers) {
     EXPECT_EQ((*readable)[0], 1u);
   }
   ASSERT_TRUE(store_->Append(kA, 2, std::span(slots).last(1), kStep).ok());
-  EXPECT_EQ(store_->Readable(0, kA, 3).status().code(), StatusCode::kCorrupt) << "its own token is not written yet";
+  EXPECT_EQ(store_->Readable(0, kA, 3).status().code(), StatusCode::kCorrupt)
+      << "its own token is not written yet";
   EXPECT_EQ(store_->Share(kA, slots, kStep).code(), StatusCode::kCorrupt) << "it has a table";
 }
 

@@ -13,15 +13,19 @@ using Block = std::array<uint32_t, 4>;
 
 // Known answers of the Random123 paper and library.
 TEST(Philox, KnownAnswers) {
-  EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}), (Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}),
+            (Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   constexpr uint32_t kOnes = 0xffffffff;
-  EXPECT_EQ(Philox4x32({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}), (Block{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(Philox4x32({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}),
+            (Block{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(Philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 // seed 0, position 0: the upper 53 bits of 6627e8d5 e169c58d.
-TEST(Random01, IsMadeOfTheFirstTwoWords) { EXPECT_EQ(Random01(0, 0), static_cast<double>(0x6627e8d5e169c58dull >> 11) * 0x1p-53); }
+TEST(Random01, IsMadeOfTheFirstTwoWords) {
+  EXPECT_EQ(Random01(0, 0), static_cast<double>(0x6627e8d5e169c58dull >> 11) * 0x1p-53);
+}
 
 TEST(Random01, DependsOnEveryBitOfSeedAndPosition) {
   std::set<double> seen = {Random01(0, 0)};

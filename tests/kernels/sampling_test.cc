@@ -15,12 +15,15 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-SampledToken Draw(std::vector<float> logits, const SamplingParams& params, const SampleContext& context = {}) {
+SampledToken Draw(std::vector<float> logits, const SamplingParams& params,
+                  const SampleContext& context = {}) {
   return Sample(logits, params, context);
 }
 
-// The distribution that `params` ask for, computed the long way: probability of each token, 0 if it cannot be drawn.
-std::vector<double> Distribution(const std::vector<float>& logits, const SamplingParams& params, const SampleContext& context) {
+// The distribution that `params` ask for, computed the long way: probability of each token, 0 if it
+// cannot be drawn.
+std::vector<double> Distribution(const std::vector<float>& logits, const SamplingParams& params,
+                                 const SampleContext& context) {
   std::vector<double> l(logits.begin(), logits.end());
   for (const auto& [token, bias] : params.logit_bias) l[static_cast<size_t>(token)] += bias;
   if (static_cast<int32_t>(context.output.size()) < params.min_tokens) {
@@ -35,7 +38,8 @@ std::vector<double> Distribution(const std::vector<float>& logits, const Samplin
     x = x > 0 ? x / params.repetition_penalty : x * params.repetition_penalty;
   }
   for (const auto& [token, count] : output) {
-    l[static_cast<size_t>(token)] -= double{params.frequency_penalty} * count + params.presence_penalty;
+    l[static_cast<size_t>(token)] -=
+        double{params.frequency_penalty} * count + params.presence_penalty;
   }
   for (double& x : l) x /= params.temperature;
 
@@ -66,8 +70,10 @@ std::vector<double> Distribution(const std::vector<float>& logits, const Samplin
   return all;
 }
 
-// Draws many times and compares the counts with the distribution: nothing impossible, and chi-square below its 0.1 % point.
-void ExpectDistribution(const std::vector<float>& logits, SamplingParams params, const SampleContext& context = {}) {
+// Draws many times and compares the counts with the distribution: nothing impossible, and
+// chi-square below its 0.1 % point.
+void ExpectDistribution(const std::vector<float>& logits, SamplingParams params,
+                        const SampleContext& context = {}) {
   constexpr int kDraws = 4000;
   const std::vector<double> expected = Distribution(logits, params, context);
   std::vector<int> count(logits.size(), 0);
@@ -95,7 +101,8 @@ void ExpectDistribution(const std::vector<float>& logits, SamplingParams params,
   }
   if (degrees < 1) return;  // one token is certain
   const double z = 3.09;    // 0.1 %; the chi-square quantile by Wilson and Hilferty
-  const double quantile = degrees * std::pow(1 - 2.0 / (9 * degrees) + z * std::sqrt(2.0 / (9 * degrees)), 3);
+  const double quantile =
+      degrees * std::pow(1 - 2.0 / (9 * degrees) + z * std::sqrt(2.0 / (9 * degrees)), 3);
   EXPECT_LT(chi_square, quantile) << degrees << " degrees of freedom";
 }
 
@@ -121,7 +128,8 @@ TEST(Sampling, GreedyHonoursBiasBansAndPenalties) {
   penalised.temperature = 0;
   penalised.presence_penalty = 2.5f;
   EXPECT_EQ(Draw({1, 3, 2}, penalised, {{}, output}).token, 2);
-  EXPECT_EQ(Draw({1, 3, 2}, penalised, {output, {}}).token, 1) << "presence is about the output only";
+  EXPECT_EQ(Draw({1, 3, 2}, penalised, {output, {}}).token, 1)
+      << "presence is about the output only";
 }
 
 TEST(Sampling, DrawsFollowTheSoftmax) {
@@ -143,7 +151,8 @@ TEST(Sampling, DrawsFollowEachFilterAndAllTogether) {
   all.top_k = 50;
   all.top_p = 0.95f;
   all.min_p = 0.05f;
-  for (const SamplingParams& params : {top_k, top_p, min_p, all}) ExpectDistribution(logits, params);
+  for (const SamplingParams& params : {top_k, top_p, min_p, all})
+    ExpectDistribution(logits, params);
 }
 
 TEST(Sampling, DrawsFollowPenaltiesAndBias) {
@@ -176,7 +185,8 @@ TEST(Sampling, EditsAreListedByTokenAndOnlyThoseOfTheVocabulary) {
   LogitEdits edits;
   for (int i = 0; i < 2; ++i) {  // the second time with what the first left behind
     CollectEdits(params, {prompt, output}, 9, edits);
-    EXPECT_EQ(listed(edits.biases), (Pairs{{0, kNever}, {1, 2.0f}, {3, 1.0f}, {3, -4.0f}, {3, kNever}}));
+    EXPECT_EQ(listed(edits.biases),
+              (Pairs{{0, kNever}, {1, 2.0f}, {3, 1.0f}, {3, -4.0f}, {3, kNever}}));
     EXPECT_EQ(listed(edits.penalties), (Pairs{{4, 1.25f}, {0, 0.75f}, {2, 0.0f}}));
   }
   CollectEdits({}, {prompt, output}, 9, edits);
@@ -221,7 +231,8 @@ TEST(Sampling, IsAFunctionOfSeedAndPosition) {
   const std::span<const TokenId> all(tokens);
   const TokenId first = Draw(logits, params, {all.first(4), all.first(6)}).token;
   EXPECT_EQ(Draw(logits, params, {all.first(4), all.first(6)}).token, first);
-  EXPECT_EQ(Draw(logits, params, {all.first(9), all.first(1)}).token, first) << "the position alone counts, not where the prompt ends";
+  EXPECT_EQ(Draw(logits, params, {all.first(9), all.first(1)}).token, first)
+      << "the position alone counts, not where the prompt ends";
   std::set<TokenId> others;
   for (size_t n = 0; n < 20; ++n) others.insert(Draw(logits, params, {all.first(n), {}}).token);
   EXPECT_GT(others.size(), 15u);
@@ -296,7 +307,8 @@ TEST(Sampling, ABrokenRowGivesNoToken) {
 
 TEST(Sampling, TheLowestTemperaturesAreGreedy) {
   const std::vector<float> logits = {-300, 5, 700, 700, kNever, 699};
-  for (const float temperature : {0.0f, -1.0f, 1e-45f, 1e-40f, 2.9e-39f, 2.95e-39f, 1e-38f, 1e-30f, 1e-6f, 9.9e-6f, NAN}) {
+  for (const float temperature :
+       {0.0f, -1.0f, 1e-45f, 1e-40f, 2.9e-39f, 2.95e-39f, 1e-38f, 1e-30f, 1e-6f, 9.9e-6f, NAN}) {
     SamplingParams params;
     params.temperature = temperature;
     for (params.seed = 0; params.seed < 20; ++params.seed) {
@@ -311,7 +323,8 @@ TEST(Sampling, TheLeastTemperatureThatDrawsChoosesAmongEquals) {
   SamplingParams params;
   params.temperature = kLeastTemperature;
   std::map<TokenId, int> seen;
-  for (params.seed = 0; params.seed < 200; ++params.seed) ++seen[Draw({-300, 5, 700, 700, kNever, 699}, params).token];
+  for (params.seed = 0; params.seed < 200; ++params.seed)
+    ++seen[Draw({-300, 5, 700, 700, kNever, 699}, params).token];
   EXPECT_EQ(seen.size(), 2u);
   EXPECT_NEAR(seen[2], 100, 40);
   EXPECT_NEAR(seen[3], 100, 40);
@@ -325,11 +338,13 @@ TEST(Sampling, TheHighestTemperaturesMakeAllThatIsLeftEquallyLikely) {
     for (const float min_p : {0.0f, 0.5f, 1.0f}) {
       params.min_p = min_p;
       std::map<TokenId, int> seen;
-      for (params.seed = 0; params.seed < 400; ++params.seed) ++seen[Draw({-3, 5, kNever, 7}, params).token];
+      for (params.seed = 0; params.seed < 400; ++params.seed)
+        ++seen[Draw({-3, 5, kNever, 7}, params).token];
       EXPECT_EQ(seen.count(2), 0u) << "it is banned";
       EXPECT_EQ(seen.count(-1), 0u);
       for (const TokenId token : {0, 1, 3}) {
-        EXPECT_TRUE(min_p == 1 || std::abs(seen[token] - 133) < 60) << seen[token] << " of " << token << " at " << temperature;
+        EXPECT_TRUE(min_p == 1 || std::abs(seen[token] - 133) < 60)
+            << seen[token] << " of " << token << " at " << temperature;
       }
       EXPECT_GE(Draw({-kLargest, kLargest, 0}, params).token, 0);
     }

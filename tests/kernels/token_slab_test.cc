@@ -8,7 +8,8 @@
 namespace lamina {
 namespace {
 
-std::vector<float> ReadRow(const KvView& view, const void* base, int kv_head, TokenSlot slot, int head_dim) {
+std::vector<float> ReadRow(const KvView& view, const void* base, int kv_head, TokenSlot slot,
+                           int head_dim) {
   std::vector<float> row;
   const int64_t at = kv_head * view.head_stride + int64_t{slot} * view.slot_stride;
   for (int d = 0; d < head_dim; ++d) row.push_back(reference::At(base, view.dtype, at + d));
@@ -35,7 +36,8 @@ void ExpectHoldsItsContents(const KvShape& shape, int64_t capacity, bool raw) {
   for (int layer = 0; layer < shape.num_layers; ++layer) {
     const KvView view = slab->View(layer);
     for (TokenSlot slot = 0; slot < capacity; ++slot) {
-      const std::vector<std::byte> k = Encode(values(layer, slot, 0), shape.dtype), v = Encode(values(layer, slot, 1), shape.dtype);
+      const std::vector<std::byte> k = Encode(values(layer, slot, 0), shape.dtype),
+                                   v = Encode(values(layer, slot, 1), shape.dtype);
       for (int h = 0; h < shape.num_kv_heads; ++h) {
         const std::vector<float> got_k = ReadRow(view, view.k, h, slot, shape.head_dim),
                                  got_v = ReadRow(view, view.v, h, slot, shape.head_dim);
@@ -67,7 +69,8 @@ TEST(TokenSlab, WhatExceedsF8Saturates) {
   const std::vector<float> k = {447, 448, 449, 1e9f, INFINITY, -1e9f, 1e-9f, -0.75f}, v(8, -500.0f);
   slab->Write(0, 1, k.data(), v.data());
   const KvView view = slab->View(0);
-  EXPECT_EQ(ReadRow(view, view.k, 0, 1, 8), (std::vector<float>{448, 448, 448, 448, 448, -448, 0, -0.75f}));
+  EXPECT_EQ(ReadRow(view, view.k, 0, 1, 8),
+            (std::vector<float>{448, 448, 448, 448, 448, -448, 0, -0.75f}));
   EXPECT_EQ(ReadRow(view, view.v, 0, 1, 8), std::vector<float>(8, -448.0f));
 }
 
@@ -76,7 +79,8 @@ TEST(TokenSlab, DummiesAreWithinOneAndDiffer) {
     auto slab = TokenSlab::Create({1, 1, 64, dtype}, 2).value();
     for (const TokenSlot slot : {0, 1}) slab->FillDummy(slot);
     const KvView view = slab->View(0);
-    const std::vector<float> first = ReadRow(view, view.k, 0, 0, 64), second = ReadRow(view, view.k, 0, 1, 64);
+    const std::vector<float> first = ReadRow(view, view.k, 0, 0, 64),
+                             second = ReadRow(view, view.k, 0, 1, 64);
     for (const float x : first) EXPECT_LE(std::abs(x), 1);
     EXPECT_NE(first, second);
     EXPECT_NE(first, std::vector<float>(64, first[0]));
@@ -115,13 +119,16 @@ TEST(TokenSlab, RefusesShapesItCannotHold) {
   bad.num_layers = 0;
   EXPECT_EQ(TokenSlab::Create(bad, 10).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(TokenSlab::Create(good, 0).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(TokenSlab::Create(good, int64_t{1} << 33).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(TokenSlab::Create(good, int64_t{1} << 33).status().code(),
+            StatusCode::kInvalidArgument);
 }
 
 TEST(TokenSlab, SaysHowMuchWasAskedForWhenMemoryIsRefused) {
-  const auto slab = TokenSlab::Create({1000, 128, 256, DType::kF32}, 4000000000);  // more than an address space
+  // More than an address space.
+  const auto slab = TokenSlab::Create({1000, 128, 256, DType::kF32}, 4000000000);
   ASSERT_EQ(slab.status().code(), StatusCode::kOutOfSpace);
-  EXPECT_NE(slab.status().message().find("4000000000 tokens of 262144000 bytes"), std::string::npos) << slab.status();
+  EXPECT_NE(slab.status().message().find("4000000000 tokens of 262144000 bytes"), std::string::npos)
+      << slab.status();
 }
 
 }  // namespace

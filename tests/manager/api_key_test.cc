@@ -41,8 +41,8 @@ TEST_F(ApiKeyTest, AFileThatOthersMayReadIsRefused) {
 }
 
 TEST_F(ApiKeyTest, WhatIsNoKeyIsRefusedAndNotRepeated) {
-  for (const std::string& bytes :
-       {std::string(), std::string("\n"), std::string("two words"), std::string("two\nlines\n"), std::string(5000, 'k')}) {
+  for (const std::string& bytes : {std::string(), std::string("\n"), std::string("two words"),
+                                   std::string("two\nlines\n"), std::string(5000, 'k')}) {
     const Status status = FindApiKey("", FileWith(bytes)).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << bytes.size();
     EXPECT_THAT(status.message(), HasSubstr("holds no key"));

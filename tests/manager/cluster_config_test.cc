@@ -115,38 +115,48 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
 }
 
 TEST(ClusterConfig, MemoryNodesFormWholeGroups) {
-  const std::string head = "version: 1\nmodel: {path: /m}\nnodes:\n- {name: c0, role: compute, port: 1}\n";
+  const std::string head =
+      "version: 1\nmodel: {path: /m}\nnodes:\n- {name: c0, role: compute, port: 1}\n";
   std::string nodes;
-  for (const char* node : {"{name: m0, role: memory, port: 2, memory: 1GiB}", "{name: m1, role: memory, port: 3, memory: 1GiB}",
+  for (const char* node : {"{name: m0, role: memory, port: 2, memory: 1GiB}",
+                           "{name: m1, role: memory, port: 3, memory: 1GiB}",
                            "{name: m2, role: memory, port: 4, memory: 1GiB}"})
     nodes += std::string("- ") + node + "\n";
   const auto parse = [&](int parallel) {
-    return ClusterConfig::Parse(head + nodes + "attention: {kv_head_parallel: " + std::to_string(parallel) + "}\n", "c.yaml");
+    return ClusterConfig::Parse(
+        head + nodes + "attention: {kv_head_parallel: " + std::to_string(parallel) + "}\n",
+        "c.yaml");
   };
   ASSERT_TRUE(parse(3).ok()) << parse(3).status();
   EXPECT_EQ(parse(3)->kv_head_parallel, 3);
   EXPECT_EQ(parse(1)->spread_tokens, 0);
-  EXPECT_THAT(parse(2).status().message(), testing::HasSubstr("c.yaml:8: 'kv_head_parallel' is 2: the 3 memory nodes cannot be grouped"));
+  EXPECT_THAT(parse(2).status().message(),
+              testing::HasSubstr(
+                  "c.yaml:8: 'kv_head_parallel' is 2: the 3 memory nodes cannot be grouped"));
 }
 
 TEST(ClusterConfig, AModelIsSharedByAllComputeNodes) {
   const auto parse = [](int num_compute, const std::string& parallel) {
-    std::string yaml = "version: 1\nmodel: {path: /m}\nnodes:\n- {name: m0, role: memory, port: 1, memory: 1GiB}\n";
+    std::string yaml =
+        "version: 1\nmodel: {path: /m}\nnodes:\n- {name: m0, role: memory, port: 1, memory: "
+        "1GiB}\n";
     for (int i = 0; i < num_compute; ++i)
-      yaml += "- {name: c" + std::to_string(i) + ", role: compute, port: " + std::to_string(2 + i) + "}\n";
+      yaml += "- {name: c" + std::to_string(i) + ", role: compute, port: " + std::to_string(2 + i) +
+              "}\n";
     return ClusterConfig::Parse(yaml + "parallel: {" + parallel + "}\n", "c.yaml");
   };
   EXPECT_FALSE(parse(2, "")->shares_model());
   ASSERT_TRUE(parse(3, "pipeline_parallel_size: 3").ok());
   EXPECT_EQ(parse(3, "pipeline_parallel_size: 3")->pipeline_parallel_size, 3);
   EXPECT_TRUE(parse(3, "pipeline_parallel_size: 3")->shares_model());
-  EXPECT_THAT(
-      parse(2, "pipeline_parallel_size: 3").status().message(),
-      testing::HasSubstr(
-          "c.yaml:7: pipeline_parallel_size x tensor_parallel_size is 3: it needs as many nodes with the role compute, and there are 2"));
+  EXPECT_THAT(parse(2, "pipeline_parallel_size: 3").status().message(),
+              testing::HasSubstr("c.yaml:7: pipeline_parallel_size x tensor_parallel_size is 3: it "
+                                 "needs as many nodes with the role compute, and there are 2"));
   ASSERT_TRUE(parse(4, "pipeline_parallel_size: 2, tensor_parallel_size: 2").ok());
-  EXPECT_EQ(parse(4, "pipeline_parallel_size: 2, tensor_parallel_size: 2")->tensor_parallel_size, 2);
-  EXPECT_THAT(parse(2, "pipeline_parallel_size: 2, tensor_parallel_size: 2").status().message(), testing::HasSubstr("is 4: it needs"));
+  EXPECT_EQ(parse(4, "pipeline_parallel_size: 2, tensor_parallel_size: 2")->tensor_parallel_size,
+            2);
+  EXPECT_THAT(parse(2, "pipeline_parallel_size: 2, tensor_parallel_size: 2").status().message(),
+              testing::HasSubstr("is 4: it needs"));
   EXPECT_FALSE(parse(2, "pipeline_parallel_size: 0").ok());
 }
 
@@ -155,10 +165,12 @@ TEST(ClusterConfig, WhatTravelsHowIsOneOfAFewWords) {
     return ClusterConfig::Parse(std::string(kSmall) + section + "\n", "c.yaml").status().message();
   };
   EXPECT_EQ(error("attention: {wire_dtype: bfloat16}"), "");
-  EXPECT_THAT(error("attention: {wire_dtype: fp8}"),
-              testing::AllOf(testing::HasSubstr("'wire_dtype' is 'fp8'"), testing::HasSubstr("float16")));
+  EXPECT_THAT(
+      error("attention: {wire_dtype: fp8}"),
+      testing::AllOf(testing::HasSubstr("'wire_dtype' is 'fp8'"), testing::HasSubstr("float16")));
   EXPECT_THAT(error("attention: {wire_dtype: float8}"),
-              testing::AllOf(testing::HasSubstr("'wire_dtype' is 'float8'"), testing::HasSubstr("float16")));
+              testing::AllOf(testing::HasSubstr("'wire_dtype' is 'float8'"),
+                             testing::HasSubstr("float16")));
   EXPECT_EQ(error("pipeline: {overlap: off}"), "");
   EXPECT_THAT(error("pipeline: {overlap: maybe}"), testing::HasSubstr("'overlap' is 'maybe'"));
   EXPECT_THAT(error("network: {modelled_latency: 33}"), testing::HasSubstr("modelled_latency"));
@@ -167,8 +179,11 @@ TEST(ClusterConfig, WhatTravelsHowIsOneOfAFewWords) {
 TEST(ClusterConfig, ANetworkIsModelledOnOneHost) {
   const auto parse = [](const std::string& host) {
     return ClusterConfig::Parse(
-        "version: 1\nmodel: {path: /m}\nnetwork: {modelled_latency: 33us, modelled_gb_per_s: 24}\nnodes:\n" +
-            std::string("- {name: c0, role: compute, port: 1}\n- {name: m0, role: memory, port: 2, memory: 1GiB, host: ") + host + "}\n",
+        "version: 1\nmodel: {path: /m}\nnetwork: {modelled_latency: 33us, modelled_gb_per_s: "
+        "24}\nnodes:\n" +
+            std::string("- {name: c0, role: compute, port: 1}\n- {name: m0, role: memory, port: 2, "
+                        "memory: 1GiB, host: ") +
+            host + "}\n",
         "c.yaml");
   };
   const Result<ClusterConfig> config = parse("127.0.0.1");
@@ -176,13 +191,15 @@ TEST(ClusterConfig, ANetworkIsModelledOnOneHost) {
   EXPECT_TRUE(config->models_network());
   EXPECT_EQ(config->modelled_latency, std::chrono::microseconds(33));
   EXPECT_EQ(config->modelled_gb_per_s, 24);
-  EXPECT_THAT(parse("10.0.0.2").status().message(),
-              testing::HasSubstr("c.yaml:3: a network can only be modelled between nodes on one host"));
+  EXPECT_THAT(
+      parse("10.0.0.2").status().message(),
+      testing::HasSubstr("c.yaml:3: a network can only be modelled between nodes on one host"));
 }
 
 TEST(ClusterConfig, SecretFileIsRelativeToTheYaml) {
   const auto secret_file = [](const std::string& path) {
-    const auto config = ClusterConfig::Parse(std::string(kSmall) + "cluster: {secret_file: " + path + "}\n", "/etc/lamina/c.yaml");
+    const auto config = ClusterConfig::Parse(
+        std::string(kSmall) + "cluster: {secret_file: " + path + "}\n", "/etc/lamina/c.yaml");
     return config.ok() ? config->secret_file : config.status().message();
   };
   EXPECT_EQ(secret_file("secret"), "/etc/lamina/secret");
@@ -192,7 +209,8 @@ TEST(ClusterConfig, SecretFileIsRelativeToTheYaml) {
 
 TEST(ClusterConfig, TlsFilesAreRelativeToTheYamlAndComeTogether) {
   const auto parse = [](const std::string& tls) {
-    return ClusterConfig::Parse(std::string(kSmall) + "cluster: {tls: " + tls + "}\n", "/etc/lamina/c.yaml");
+    return ClusterConfig::Parse(std::string(kSmall) + "cluster: {tls: " + tls + "}\n",
+                                "/etc/lamina/c.yaml");
   };
   const auto config = parse("{certificate: tls/node.pem, key: /run/keys/node.key, ca: ../ca.pem}");
   ASSERT_TRUE(config.ok()) << config.status();
@@ -200,27 +218,31 @@ TEST(ClusterConfig, TlsFilesAreRelativeToTheYamlAndComeTogether) {
   EXPECT_EQ(config->tls.key, "/run/keys/node.key");
   EXPECT_EQ(config->tls.ca, "/etc/ca.pem");
   EXPECT_TRUE(parse("{}")->tls.empty());
-  EXPECT_THAT(parse("{certificate: a, ca: b}").status().message(), HasSubstr("needs 'key': TLS takes certificate, key and ca together"));
+  EXPECT_THAT(parse("{certificate: a, ca: b}").status().message(),
+              HasSubstr("needs 'key': TLS takes certificate, key and ca together"));
   EXPECT_THAT(parse("{certificate: a, key: b}").status().message(), HasSubstr("needs 'ca'"));
   EXPECT_THAT(parse("{certificat: a}").status().message(), HasSubstr("certificat"));
 }
 
 TEST(ClusterConfig, ComputeNodes) {
-  EXPECT_EQ(ErrorOf(Changed("role: memory, port: 7101, memory: 256MiB", "role: compute, port: 7101")),
-            "/etc/c.yaml:2: several compute nodes need a node with the role memory");
+  EXPECT_EQ(
+      ErrorOf(Changed("role: memory, port: 7101, memory: 256MiB", "role: compute, port: 7101")),
+      "/etc/c.yaml:2: several compute nodes need a node with the role memory");
   EXPECT_EQ(ErrorOf(Changed("role: compute,", "role: memory, memory: 1GiB,")),
             "/etc/c.yaml:2: no node has the role compute: at least one must");
 }
 
 TEST(ClusterConfig, NodesMustDiffer) {
-  EXPECT_EQ(ErrorOf(Changed("name: m0", "name: c0")), "/etc/c.yaml:4: there are two nodes with the name 'c0'");
-  EXPECT_EQ(ErrorOf(Changed("port: 7101", "port: 7100")), "/etc/c.yaml:4: node 'm0' has the address 127.0.0.1:7100 of node 'c0'");
+  EXPECT_EQ(ErrorOf(Changed("name: m0", "name: c0")),
+            "/etc/c.yaml:4: there are two nodes with the name 'c0'");
+  EXPECT_EQ(ErrorOf(Changed("port: 7101", "port: 7100")),
+            "/etc/c.yaml:4: node 'm0' has the address 127.0.0.1:7100 of node 'c0'");
 }
 
 TEST(ClusterConfig, AnIpv6HostHasOneText) {
   for (const char* host : {"\"::1\"", "\"[::1]\"", "\"0:0:0:0:0:0:0:1\""}) {
-    const Result<ClusterConfig> config =
-        ClusterConfig::Parse(Changed("port: 7100", std::string("port: 7100, host: ") + host), "/etc/c.yaml");
+    const Result<ClusterConfig> config = ClusterConfig::Parse(
+        Changed("port: 7100", std::string("port: 7100, host: ") + host), "/etc/c.yaml");
     ASSERT_TRUE(config.ok()) << config.status();
     EXPECT_EQ(config->nodes[0].host, "::1");
     EXPECT_EQ(ClusterConfig::Address(config->nodes[0]), "[::1]:7100");
@@ -229,26 +251,35 @@ TEST(ClusterConfig, AnIpv6HostHasOneText) {
 
 TEST(ClusterConfig, NodesAreChecked) {
   EXPECT_EQ(ErrorOf(Changed(", memory: 256MiB", "")),
-            "/etc/c.yaml:4: node 'm0' needs 'memory': how much it may use for the KV cache, for example 4GiB");
+            "/etc/c.yaml:4: node 'm0' needs 'memory': how much it may use for the KV cache, for "
+            "example 4GiB");
   EXPECT_EQ(ErrorOf(Changed("role: compute,", "role: compute, memory: 1GiB,")),
             "/etc/c.yaml:3: 'memory' is for memory nodes: a compute node holds no KV cache");
   EXPECT_EQ(ErrorOf(Changed("memory: 256MiB", "memory: 256MiB, host_memory: 1MiB")),
             "/etc/c.yaml:4: 'host_memory' is for memory nodes on a GPU: 'device' is 'cpu'");
   EXPECT_EQ(ErrorOf(Changed("memory: 256MiB", "memory: 256MiB, device: cuda, host_memory: 257MiB")),
             "/etc/c.yaml:4: 'host_memory' is a part of 'memory', and larger than that");
-  EXPECT_EQ(ErrorOf(Changed(", port: 7100", "")), "/etc/c.yaml:3: node 'c0' needs 'port': where its daemon listens");
+  EXPECT_EQ(ErrorOf(Changed(", port: 7100", "")),
+            "/etc/c.yaml:3: node 'c0' needs 'port': where its daemon listens");
   EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, device: gpu")),
-            "/etc/c.yaml:3: 'device' is 'gpu': expected cpu, cuda:N with the number of a GPU, or modelled:NAME with a NAME of the device "
+            "/etc/c.yaml:3: 'device' is 'gpu': expected cpu, cuda:N with the number of a GPU, or "
+            "modelled:NAME with a NAME of the device "
             "catalog");
   for (const char* device : {"cuda", "'cuda:3'", "cpu"})
-    EXPECT_TRUE(ClusterConfig::Parse(Changed("port: 7100", std::string("port: 7100, device: ") + device), "/etc/c.yaml").ok()) << device;
+    EXPECT_TRUE(
+        ClusterConfig::Parse(Changed("port: 7100", std::string("port: 7100, device: ") + device),
+                             "/etc/c.yaml")
+            .ok())
+        << device;
   EXPECT_EQ(ErrorOf(Changed("name: m0", "name: manager")),
             "/etc/c.yaml:4: 'manager' is the name of the manager's own process: choose another");
-  EXPECT_EQ(ErrorOf(Changed("name: m0", "name: M0")), "/etc/c.yaml:4: 'name' is 'M0': expected up to 63 of the characters a-z, 0-9 and -");
+  EXPECT_EQ(ErrorOf(Changed("name: m0", "name: M0")),
+            "/etc/c.yaml:4: 'name' is 'M0': expected up to 63 of the characters a-z, 0-9 and -");
   EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, host: -oProxyCommand=x")),
             "/etc/c.yaml:3: 'host' is '-oProxyCommand=x': expected a host name or an address");
   EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, gpus: 2")),
-            "/etc/c.yaml:3: unknown key 'gpus' under node 'c0'; known keys: name, role, host, port, device, threads, cpus, price_per_hour, "
+            "/etc/c.yaml:3: unknown key 'gpus' under node 'c0'; known keys: name, role, host, "
+            "port, device, threads, cpus, price_per_hour, "
             "memory");
 }
 
@@ -258,40 +289,53 @@ TEST(ClusterConfig, ModelledDevicesComeFromACatalog) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->nodes[0].device, "modelled:A100-40G");
   EXPECT_EQ(config->nodes[1].device, "cpu");
-  EXPECT_EQ(config->device_catalog, "/etc/lamina/devices.yaml") << "beside the cluster's file unless another is named";
-  EXPECT_EQ(ClusterConfig::Parse(modelled + "cluster: {device_catalog: ../d.yaml}\n", "/etc/lamina/c.yaml")->device_catalog, "/etc/d.yaml");
+  EXPECT_EQ(config->device_catalog, "/etc/lamina/devices.yaml")
+      << "beside the cluster's file unless another is named";
+  EXPECT_EQ(ClusterConfig::Parse(modelled + "cluster: {device_catalog: ../d.yaml}\n",
+                                 "/etc/lamina/c.yaml")
+                ->device_catalog,
+            "/etc/d.yaml");
   EXPECT_EQ(ClusterConfig::Parse(kSmall, "/etc/lamina/c.yaml")->device_catalog, "");
-  EXPECT_THAT(ErrorOf(Changed("port: 7100", "port: 7100, device: \"modelled:\"")), HasSubstr("'device' is 'modelled:'"));
+  EXPECT_THAT(ErrorOf(Changed("port: 7100", "port: 7100, device: \"modelled:\"")),
+              HasSubstr("'device' is 'modelled:'"));
 }
 
 TEST(ClusterConfig, AnUnknownModelledDeviceNamesItsNodeAndTheKnownOnes) {
   const TemporaryFolder folder;
-  std::ofstream(folder / "c.yaml") << Changed("port: 7100", "port: 7100, device: \"modelled:A10\"")
-                                   << "cluster: {device_catalog: " << SourcePath("/configs/devices.yaml") << "}\n";
+  std::ofstream(folder / "c.yaml")
+      << Changed("port: 7100", "port: 7100, device: \"modelled:A10\"")
+      << "cluster: {device_catalog: " << SourcePath("/configs/devices.yaml") << "}\n";
   const Status status = ClusterConfig::Load(folder / "c.yaml").status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_THAT(status.message(),
-              HasSubstr("node 'c0': device catalog " + SourcePath("/configs/devices.yaml") + " has no 'A10'; it has: A100-40G, "));
+              HasSubstr("node 'c0': device catalog " + SourcePath("/configs/devices.yaml") +
+                        " has no 'A10'; it has: A100-40G, "));
 }
 
 TEST(ClusterConfig, SharedMemoryNeedsOneHost) {
   const std::string one_host = std::string(kSmall) + "transport: {kind: shm}\n";
   EXPECT_TRUE(ClusterConfig::Parse(one_host, "c.yaml").ok());
   EXPECT_EQ(ErrorOf(Changed("port: 7101", "host: other, port: 7101") + "transport: {kind: shm}\n"),
-            "/etc/c.yaml:6: 'kind' is 'shm', but the nodes are not all on one host: use auto, or set fallback: true");
+            "/etc/c.yaml:6: 'kind' is 'shm', but the nodes are not all on one host: use auto, or "
+            "set fallback: true");
   EXPECT_THAT(ErrorOf(std::string(kSmall) + "transport: {fallback: maybe}\n"),
               ::testing::HasSubstr("'fallback' is 'maybe': expected true or false"));
 }
 
 TEST(ClusterConfig, MissingParts) {
   EXPECT_EQ(ErrorOf("nodes: []\n"), "/etc/c.yaml:1: the top level needs 'version': 1");
-  EXPECT_EQ(ErrorOf(Changed("version: 1", "version: 2")), "/etc/c.yaml:1: 'version' is '2': expected 1");
-  EXPECT_EQ(ErrorOf(Changed("path: ../models/m", "")), "/etc/c.yaml:5: 'model' needs 'path': the model's folder");
-  EXPECT_EQ(ErrorOf(std::string(kSmall) + "limits: {max_num_seqs: 64, max_num_batched_tokens: 8}\n"),
-            "/etc/c.yaml:6: 'max_num_batched_tokens' is 8: expected at least max_num_seqs, 64");
+  EXPECT_EQ(ErrorOf(Changed("version: 1", "version: 2")),
+            "/etc/c.yaml:1: 'version' is '2': expected 1");
+  EXPECT_EQ(ErrorOf(Changed("path: ../models/m", "")),
+            "/etc/c.yaml:5: 'model' needs 'path': the model's folder");
+  EXPECT_EQ(
+      ErrorOf(std::string(kSmall) + "limits: {max_num_seqs: 64, max_num_batched_tokens: 8}\n"),
+      "/etc/c.yaml:6: 'max_num_batched_tokens' is 8: expected at least max_num_seqs, 64");
 }
 
-TEST(ClusterConfig, AbsentFileIsNotFound) { EXPECT_EQ(ClusterConfig::Load("/nonexistent/c.yaml").status().code(), StatusCode::kNotFound); }
+TEST(ClusterConfig, AbsentFileIsNotFound) {
+  EXPECT_EQ(ClusterConfig::Load("/nonexistent/c.yaml").status().code(), StatusCode::kNotFound);
+}
 
 TEST(ClusterConfig, EveryShippedFileParses) {
   int num_files = 0;

@@ -1,4 +1,5 @@
-// What a cluster executor sends to its nodes and makes of what they say, against nodes that this test plays.
+// What a cluster executor sends to its nodes and makes of what they say, against nodes that this
+// test plays.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,11 +19,14 @@ using ::testing::HasSubstr;
 class PlayedNode {
  public:
   PlayedNode() {
-    listener_ = *ControlListener::Create("127.0.0.1:0", {.hello = "a played node"}, [this](std::unique_ptr<ControlConnection> connection) {
-      connection->Start({.on_frame = [this](const ControlFrame& frame) { Take(frame); }, .on_lost = [](const Status&) {}});
-      std::lock_guard lock(mutex_);
-      connection_ = std::move(connection);
-    });
+    listener_ = *ControlListener::Create(
+        "127.0.0.1:0", {.hello = "a played node"},
+        [this](std::unique_ptr<ControlConnection> connection) {
+          connection->Start({.on_frame = [this](const ControlFrame& frame) { Take(frame); },
+                             .on_lost = [](const Status&) {}});
+          std::lock_guard lock(mutex_);
+          connection_ = std::move(connection);
+        });
   }
   ~PlayedNode() {
     listener_.reset();
@@ -69,7 +73,8 @@ class PlayedNode {
   }
 
   void Send(control::MessageType type, const google::protobuf::MessageLite& message) {
-    AwaitTrue([this] { return std::lock_guard(mutex_), connection_ != nullptr; }, Deadline::After(seconds(10)));
+    AwaitTrue([this] { return std::lock_guard(mutex_), connection_ != nullptr; },
+              Deadline::After(seconds(10)));
     std::lock_guard lock(mutex_);
     EXPECT_TRUE(connection_->Send(static_cast<uint16_t>(type), message.SerializeAsString()).ok());
   }
@@ -82,12 +87,14 @@ class PlayedNode {
 class ClusterOrders : public ::testing::Test {
  protected:
   void Connect() {
-    config_.nodes = {c0_.Config("c0", NodeRole::kCompute), c1_.Config("c1", NodeRole::kCompute), m0_.Config("m0", NodeRole::kMemory)};
+    config_.nodes = {c0_.Config("c0", NodeRole::kCompute), c1_.Config("c1", NodeRole::kCompute),
+                     m0_.Config("m0", NodeRole::kMemory)};
     config_.transport = "tcp";
     ModelConfig model;
     model.num_layers = model.num_heads = model.num_kv_heads = 2;
     model.head_dim = 8;
-    Result<std::unique_ptr<ClusterExecutor>> executor = ClusterExecutor::Connect(config_, model, {});
+    Result<std::unique_ptr<ClusterExecutor>> executor =
+        ClusterExecutor::Connect(config_, model, {});
     ASSERT_TRUE(executor.ok()) << executor.status();
     executor_ = std::move(*executor);
     executor_->Start([this](ExecutorEvent event) { events_.Push(std::move(event)); });
@@ -115,7 +122,8 @@ class ClusterOrders : public ::testing::Test {
   std::unique_ptr<ClusterExecutor> executor_;
 };
 
-// The order would be larger than a frame, which ends neither the connection nor the other sequences.
+// The order would be larger than a frame, which ends neither the connection nor the other
+// sequences.
 TEST_F(ClusterOrders, WhatIsTooLargeForAnOrderFailsAtOnce) {
   Connect();
   StepPlan plan = OneRow(1);
@@ -132,7 +140,8 @@ TEST_F(ClusterOrders, WhatIsTooLargeForAnOrderFailsAtOnce) {
   ASSERT_EQ(event->result.failed_size(), 1) << event->result.ShortDebugString();
   EXPECT_EQ(event->result.failed(0).sequence(), 2u);
   EXPECT_THAT(event->result.failed(0).message(), HasSubstr("more than they take: 67108864 bytes"));
-  EXPECT_TRUE(AwaitTrue([this] { return c0_.num_rows == 1; }, Deadline::After(seconds(10)))) << "the other sequence goes on";
+  EXPECT_TRUE(AwaitTrue([this] { return c0_.num_rows == 1; }, Deadline::After(seconds(10))))
+      << "the other sequence goes on";
 
   EXPECT_TRUE(NextEvent().has_value()) << "of c1";
   executor_->Submit(OneRow(2), {});
@@ -149,7 +158,8 @@ TEST_F(ClusterOrders, MemoryNodesAreNotWokenByEachLookAtTheCluster) {
   EXPECT_TRUE(AwaitTrue([&] { return m0_.num_stats_requests > 0; }, Deadline::After(seconds(10))));
   EXPECT_LE(m0_.num_stats_requests, tenths + 2);
   const int before = m0_.num_stats_requests;
-  EXPECT_TRUE(AwaitTrue([&] { return executor_->nodes(), m0_.num_stats_requests > before; }, Deadline::After(seconds(10))))
+  EXPECT_TRUE(AwaitTrue([&] { return executor_->nodes(), m0_.num_stats_requests > before; },
+                        Deadline::After(seconds(10))))
       << "who goes on looking sees what is new";
 }
 
@@ -166,7 +176,8 @@ TEST_P(ClusterCut, OfTwoThatDoNotHearEachOtherOneIsLostUnlessTheyShareTheModel) 
   lost.set_message("c0: no sign of life");
   executor_->Submit(OneRow(1), {});
   std::optional<ExecutorEvent> event = NextEvent();
-  while (event && event->kind == ExecutorEvent::Kind::kStepDone) event = NextEvent();  // what c0 says, before or after
+  // What c0 says, before or after.
+  while (event && event->kind == ExecutorEvent::Kind::kStepDone) event = NextEvent();
   ASSERT_TRUE(event.has_value());
   EXPECT_EQ(event->kind, ExecutorEvent::Kind::kComputeLost);
   EXPECT_EQ(event->node, GetParam() ? NodeId{} : NodeId{1});

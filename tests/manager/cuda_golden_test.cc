@@ -1,5 +1,6 @@
-// Golden continuations with GPUs in the cluster: as compute node, as memory node, beside CPUs. Without a GPU this runs in builds whose
-// kernels are emulated (docs/cuda.md), so only the beginnings of a few continuations are compared.
+// Golden continuations with GPUs in the cluster: as compute node, as memory node, beside CPUs.
+// Without a GPU this runs in builds whose kernels are emulated (docs/cuda.md), so only the
+// beginnings of a few continuations are compared.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,18 +22,21 @@ namespace {
 constexpr size_t kPrompts = 3, kTokens = 12;
 constexpr size_t kLongTokens = 40;  // long enough that a node can die in the middle
 
-// With K and V in bf16, a value on the other side of a rounding than PyTorch's changes it by 2^-8; the golden run rounds no query and no
-// output on its way. In FP8 as LogprobTolerance has it.
+// With K and V in bf16, a value on the other side of a rounding than PyTorch's changes it by 2^-8;
+// the golden run rounds no query and no output on its way. In FP8 as LogprobTolerance has it.
 double Tolerance(const Deployment& deployment) {
   if (deployment.kv_dtype == "fp8") return 2e-2;
-  return deployment.wire_dtype == "float16" ? 1e-2 : deployment.kv_dtype == "float32" ? kLogprobTolerance : 5e-3;
+  return deployment.wire_dtype == "float16" ? 1e-2
+         : deployment.kv_dtype == "float32" ? kLogprobTolerance
+                                            : 5e-3;
 }
 
 // The shortest first.
 std::vector<GoldenPrompt> ShortPrompts(const std::string& kv_dtype) {
   std::vector<GoldenPrompt> golden = GoldenPrompts(kv_dtype);
-  std::sort(golden.begin(), golden.end(),
-            [](const GoldenPrompt& a, const GoldenPrompt& b) { return a.prompt_ids.size() < b.prompt_ids.size(); });
+  std::sort(golden.begin(), golden.end(), [](const GoldenPrompt& a, const GoldenPrompt& b) {
+    return a.prompt_ids.size() < b.prompt_ids.size();
+  });
   return golden;
 }
 
@@ -44,7 +48,8 @@ class CudaGolden : public ::testing::TestWithParam<Deployment> {
       if (const Status status = OpenFabric("verbs").status(); !status.ok()) GTEST_SKIP() << status;
     }
     // Emulated GPUs of the daemons then go on by themselves, and can wait for each other.
-    setenv("LAMINA_EMULATED_STREAMS", GetParam().polling == "device" ? "threads" : "", /*overwrite=*/1);
+    setenv("LAMINA_EMULATED_STREAMS", GetParam().polling == "device" ? "threads" : "",
+           /*overwrite=*/1);
   }
   void TearDown() override { unsetenv("LAMINA_EMULATED_STREAMS"); }
 };
@@ -67,10 +72,14 @@ TEST_P(CudaGolden, TokensAndLogprobsAreThoseOfPyTorch) {
     ASSERT_TRUE(got.error.ok()) << got.error;
     const std::vector<TokenId>& expected = golden[i / 2].continuation_ids;
     const size_t num_tokens = std::min(kTokens, expected.size());
-    EXPECT_EQ(got.tokens, std::vector<TokenId>(expected.begin(), expected.begin() + static_cast<int64_t>(num_tokens)));
+    EXPECT_EQ(got.tokens,
+              std::vector<TokenId>(expected.begin(),
+                                   expected.begin() + static_cast<int64_t>(num_tokens)));
     if (i % 2 == 1) continue;
     ASSERT_EQ(got.logprobs.size(), num_tokens);
-    for (size_t j = 0; j < num_tokens; ++j) EXPECT_NEAR(got.logprobs[j], golden[i / 2].logprobs[j], Tolerance(GetParam())) << "token " << j;
+    for (size_t j = 0; j < num_tokens; ++j)
+      EXPECT_NEAR(got.logprobs[j], golden[i / 2].logprobs[j], Tolerance(GetParam()))
+          << "token " << j;
   }
   EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(std::chrono::seconds(10))), "");
   if (GetParam().polling != "device") return;
@@ -78,10 +87,12 @@ TEST_P(CudaGolden, TokensAndLogprobsAreThoseOfPyTorch) {
   for (const NodeStatus& node : engine.status().nodes) {
     if (node.role != "memory") continue;
     ASSERT_EQ(node.paths.size(), 1u);
-    const bool on_gpu = GetParam().memory_devices[memory_node++] != "cpu", by_nics = GetParam().transport == "verbs";
-    EXPECT_EQ(node.paths[0].through, !on_gpu   ? "hosts poll: the memory node's device cannot be reached by this one"
-                                     : by_nics ? "devices poll, hosts post"
-                                               : "devices poll");
+    const bool on_gpu = GetParam().memory_devices[memory_node++] != "cpu",
+               by_nics = GetParam().transport == "verbs";
+    EXPECT_EQ(node.paths[0].through,
+              !on_gpu   ? "hosts poll: the memory node's device cannot be reached by this one"
+              : by_nics ? "devices poll, hosts post"
+                        : "devices poll");
   }
   EXPECT_EQ(memory_node, GetParam().memory_devices.size());
 }
@@ -110,7 +121,8 @@ std::vector<Deployment> WithGpus() {
   heads.overlap = "on";
   Deployment eight_bits = both_keep;
   eight_bits.kv_dtype = "fp8";
-  std::vector<Deployment> all = {one_process, two_gpus, cpu_keeps, cpu_computes, both_keep, spread, heads, eight_bits};
+  std::vector<Deployment> all = {one_process, two_gpus, cpu_keeps, cpu_computes,
+                                 both_keep,   spread,   heads,     eight_bits};
   two_gpus.num_memory_nodes = 2;
   two_gpus.memory_devices = {"cuda:0", "cuda:0"};
   two_gpus.num_batches = 2;
@@ -126,7 +138,8 @@ std::vector<Deployment> WithGpus() {
 
 #if LAMINA_HAS_CUDA
 
-// Device windows that are posted to, as through NICs: all nodes are in this process, and so is the NIC. Faults in milliseconds.
+// Device windows that are posted to, as through NICs: all nodes are in this process, and so is the
+// NIC. Faults in milliseconds.
 class CudaByPosts : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -143,8 +156,10 @@ class CudaByPosts : public ::testing::TestWithParam<int> {
   static void CheckTokens(const Generated& got, const GoldenPrompt& golden, size_t num_tokens) {
     const std::vector<TokenId>& expected = golden.continuation_ids;
     ASSERT_LE(got.tokens.size(), std::min(num_tokens, expected.size()));
-    EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected.begin())) << golden.prompt;
-    for (size_t j = 0; j < got.logprobs.size(); ++j) EXPECT_NEAR(got.logprobs[j], golden.logprobs[j], kLogprobTolerance) << "token " << j;
+    EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected.begin()))
+        << golden.prompt;
+    for (size_t j = 0; j < got.logprobs.size(); ++j)
+      EXPECT_NEAR(got.logprobs[j], golden.logprobs[j], kLogprobTolerance) << "token " << j;
   }
 
   const cuda::RunningStreams running_;
@@ -161,7 +176,8 @@ TEST_P(CudaByPosts, TokensAndLogprobsAreThoseOfPyTorchHoweverLatePostsAre) {
     if (node.role != "memory") continue;
     EXPECT_EQ(node.paths.at(0).through, "devices poll, hosts post");
   }
-  // The last prompt, a longer one, comes while the others decode, and takes larger buffers than there are.
+  // The last prompt, a longer one, comes while the others decode, and takes larger buffers than
+  // there are.
   std::vector<GoldenPrompt> golden(golden_.begin(), golden_.begin() + kPrompts);
   golden.push_back(golden_[golden_.size() / 2]);
   std::vector<Collector> collectors(golden.size());
@@ -169,7 +185,8 @@ TEST_P(CudaByPosts, TokensAndLogprobsAreThoseOfPyTorchHoweverLatePostsAre) {
     if (i == kPrompts) {
       ASSERT_TRUE(collectors[0].WaitForTokens(2, Deadline::After(std::chrono::seconds(60))));
     }
-    ASSERT_TRUE(engine.Submit(GreedyRequest(golden[i].prompt_ids, kTokens), collectors[i].sink()).ok());
+    ASSERT_TRUE(
+        engine.Submit(GreedyRequest(golden[i].prompt_ids, kTokens), collectors[i].sink()).ok());
   }
   for (size_t i = 0; i < golden.size(); ++i) {
     ASSERT_TRUE(collectors[i].Wait(Deadline::After(std::chrono::seconds(120))));
@@ -189,7 +206,10 @@ TEST_P(CudaByPosts, AMemoryNodeWhosePostsGetLostIsGivenUpInTime) {
   Result<std::unique_ptr<FaultyCluster>> cluster = FaultyCluster::Create(options_);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   Collector collector;
-  ASSERT_TRUE((*cluster)->engine().Submit(GreedyRequest(golden_[1].prompt_ids, kLongTokens), collector.sink()).ok());
+  ASSERT_TRUE((*cluster)
+                  ->engine()
+                  .Submit(GreedyRequest(golden_[1].prompt_ids, kLongTokens), collector.sink())
+                  .ok());
   ASSERT_TRUE(collector.Wait(Deadline::After(std::chrono::seconds(60)))) << "it hangs";
   const Generated got = collector.results()[0];
   EXPECT_EQ(got.reason, FinishReason::kError);
@@ -231,12 +251,15 @@ TEST_P(CudaLoss, OfAMemoryNodeEndsOnlyItsOwnRequestsAndTheGpuGoesOn) {
   const auto check = [&](const Generated& got, size_t i) {
     const std::vector<TokenId>& expected = golden[i].continuation_ids;
     ASSERT_LE(got.tokens.size(), expected.size());
-    EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected.begin())) << golden[i].prompt;
+    EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected.begin()))
+        << golden[i].prompt;
   };
   std::vector<Collector> collectors(4);
   for (size_t i = 0; i < collectors.size(); ++i)
-    ASSERT_TRUE(engine.Submit(GreedyRequest(golden[i].prompt_ids, kLongTokens), collectors[i].sink()).ok());
-  for (const Collector& collector : collectors) ASSERT_TRUE(collector.WaitForTokens(2, Deadline::After(std::chrono::seconds(60))));
+    ASSERT_TRUE(
+        engine.Submit(GreedyRequest(golden[i].prompt_ids, kLongTokens), collectors[i].sink()).ok());
+  for (const Collector& collector : collectors)
+    ASSERT_TRUE(collector.WaitForTokens(2, Deadline::After(std::chrono::seconds(60))));
   ASSERT_TRUE((*serving)->cluster->Kill("m0", GetParam()).ok());
   int failed = 0;
   for (size_t i = 0; i < collectors.size(); ++i) {
@@ -259,9 +282,12 @@ TEST_P(CudaLoss, OfAMemoryNodeEndsOnlyItsOwnRequestsAndTheGpuGoesOn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Signals, CudaLoss, ::testing::Values(SIGKILL, SIGSTOP),
-                         [](const auto& info) { return info.param == SIGKILL ? "Killed" : "Stopped"; });
+                         [](const auto& info) {
+                           return info.param == SIGKILL ? "Killed" : "Stopped";
+                         });
 
-INSTANTIATE_TEST_SUITE_P(Deployments, CudaGolden, ::testing::ValuesIn(WithGpus()), [](const auto& info) { return info.param.Name(); });
+INSTANTIATE_TEST_SUITE_P(Deployments, CudaGolden, ::testing::ValuesIn(WithGpus()),
+                         [](const auto& info) { return info.param.Name(); });
 
 }  // namespace
 }  // namespace lamina::testing

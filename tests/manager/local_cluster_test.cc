@@ -41,12 +41,14 @@ TEST_F(LocalClusterTest, AllNodesListenAndAllEndWithIt) {
     const ClusterConfig& config = (*cluster)->config();
     ASSERT_EQ(config.nodes.size(), 3u);
     EXPECT_EQ(config.transport, "auto");
-    for (const NodeConfig& node : config.nodes) EXPECT_TRUE(CanConnect(node.host, node.port, std::chrono::seconds(1))) << node.name;
+    for (const NodeConfig& node : config.nodes)
+      EXPECT_TRUE(CanConnect(node.host, node.port, std::chrono::seconds(1))) << node.name;
     EXPECT_EQ(config.nodes[1].memory_bytes, int64_t{256} << 20);
     EXPECT_TRUE((*cluster)->Check().ok());
     pids = (*cluster)->pids();
     EXPECT_EQ(pids.size(), 3u);
-    EXPECT_THAT(ReadFile(folder_.path() + "/logs/m1.log"), HasSubstr("--name m1 --listen 127.0.0.1:"));
+    EXPECT_THAT(ReadFile(folder_.path() + "/logs/m1.log"),
+                HasSubstr("--name m1 --listen 127.0.0.1:"));
   }
   for (const auto& [name, pid] : pids) EXPECT_FALSE(FindProcess(pid).has_value()) << name;
 }
@@ -90,7 +92,8 @@ TEST_F(LocalClusterTest, ANodeThatDoesNotStartIsReportedWithItsLog) {
   setenv("FAKE_FAIL", "m1", 1);
   const Status status = LocalCluster::Create(options_).status();
   EXPECT_EQ(status.code(), StatusCode::kPeerLost);
-  EXPECT_THAT(status.message(), HasSubstr("node m1 exited with status 3; its log " + options_.log_dir + "/m1.log ends with:"));
+  EXPECT_THAT(status.message(), HasSubstr("node m1 exited with status 3; its log " +
+                                          options_.log_dir + "/m1.log ends with:"));
   EXPECT_THAT(status.message(), HasSubstr("m1 has no wish to live"));
 }
 

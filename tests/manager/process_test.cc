@@ -20,15 +20,18 @@ Deadline Soon() { return Deadline::After(std::chrono::seconds(10)); }
 TEST(Process, ShellQuoteSurvivesTheShell) {
   EXPECT_EQ(ShellQuote("--memory"), "--memory");
   EXPECT_EQ(ShellQuote(""), "''");
-  for (const std::string text : {"a b", "it's", "$HOME `x` \"y\" \\ ! *", "line\nline", "~", "#", "a;b|c&d"}) {
-    const Result<CommandOutput> output = RunCommand({"/bin/sh", "-c", "printf %s " + ShellQuote(text)}, Soon());
+  for (const std::string text :
+       {"a b", "it's", "$HOME `x` \"y\" \\ ! *", "line\nline", "~", "#", "a;b|c&d"}) {
+    const Result<CommandOutput> output =
+        RunCommand({"/bin/sh", "-c", "printf %s " + ShellQuote(text)}, Soon());
     ASSERT_TRUE(output.ok()) << output.status();
     EXPECT_EQ(output->out, text);
   }
 }
 
 TEST(Process, RunCommandSeparatesOutputAndStatus) {
-  const Result<CommandOutput> output = RunCommand({"sh", "-c", "cat; echo out; echo err >&2; exit 7"}, Soon());
+  const Result<CommandOutput> output =
+      RunCommand({"sh", "-c", "cat; echo out; echo err >&2; exit 7"}, Soon());
   ASSERT_TRUE(output.ok()) << output.status();
   EXPECT_EQ(output->exit_status, 7);
   EXPECT_EQ(output->out, "out\n");
@@ -37,7 +40,8 @@ TEST(Process, RunCommandSeparatesOutputAndStatus) {
 }
 
 TEST(Process, RunCommandTakesLargeOutput) {
-  const Result<CommandOutput> output = RunCommand({"sh", "-c", "head -c 1000000 /dev/zero; head -c 500000 /dev/zero >&2"}, Soon());
+  const Result<CommandOutput> output =
+      RunCommand({"sh", "-c", "head -c 1000000 /dev/zero; head -c 500000 /dev/zero >&2"}, Soon());
   ASSERT_TRUE(output.ok()) << output.status();
   EXPECT_EQ(output->out.size(), 1000000u);
   EXPECT_EQ(output->err.size(), 500000u);
@@ -47,7 +51,10 @@ TEST(Process, ACommandEndsWithWhoeverRunsIt) {
   const TemporaryFolder folder;
   const pid_t runner = fork();
   if (runner == 0) {
-    (void)RunCommand({"sh", "-c", "echo $$ > " + folder / "new" + "; mv " + folder / "new" + " " + folder / "pid; exec sleep 600"}, Soon());
+    (void)RunCommand({"sh", "-c",
+                      "echo $$ > " + folder / "new" + "; mv " + folder / "new" + " " +
+                          folder / "pid; exec sleep 600"},
+                     Soon());
     _exit(0);
   }
   const Deadline deadline = Soon();
@@ -64,9 +71,15 @@ TEST(Process, ACommandEndsWithWhoeverRunsIt) {
 
 TEST(Process, RunCommandEndsAtItsDeadline) {
   const TimePoint start = Clock::now();
-  EXPECT_EQ(RunCommand({"sh", "-c", "sleep 60 | cat"}, Deadline::After(milliseconds(100))).status().code(), StatusCode::kTimeout);
-  EXPECT_EQ(RunCommand({"sh", "-c", "exec sleep 60 >/dev/null 2>&1"}, Deadline::After(milliseconds(100))).status().code(),
+  EXPECT_EQ(RunCommand({"sh", "-c", "sleep 60 | cat"}, Deadline::After(milliseconds(100)))
+                .status()
+                .code(),
             StatusCode::kTimeout);
+  EXPECT_EQ(
+      RunCommand({"sh", "-c", "exec sleep 60 >/dev/null 2>&1"}, Deadline::After(milliseconds(100)))
+          .status()
+          .code(),
+      StatusCode::kTimeout);
   EXPECT_LT(SecondsSince(start), 30);
 }
 
@@ -74,7 +87,8 @@ TEST(Process, AMissingProgramIsNamed) {
   const Status status = RunCommand({"/nonexistent/program"}, Soon()).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_EQ(status.message(), "/nonexistent/program: No such file or directory");
-  EXPECT_EQ(ChildProcess::Spawn({{"/nonexistent/program"}, {}, ""}).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(ChildProcess::Spawn({{"/nonexistent/program"}, {}, ""}).status().code(),
+            StatusCode::kNotFound);
 }
 
 TEST(Process, FindProcessTellsProcessesApart) {
@@ -88,7 +102,8 @@ TEST(Process, FindProcessTellsProcessesApart) {
 
   kill(child->pid(), SIGKILL);
   siginfo_t info{};
-  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child->pid()), &info, WEXITED | WNOWAIT), 0);  // it is a zombie now
+  // It is a zombie now.
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child->pid()), &info, WEXITED | WNOWAIT), 0);
   EXPECT_FALSE(FindProcess(child->pid()).has_value());
 }
 
@@ -97,8 +112,10 @@ TEST(Process, ChildGetsEnvironmentAndLog) {
   const std::string log = folder.path() + "/log";
   setenv("LAMINA_TEST_OLD", "old", 1);
   setenv("LAMINA_TEST_BOTH", "old", 1);
-  const std::string script = "echo $LAMINA_TEST_OLD $LAMINA_TEST_BOTH $LAMINA_TEST_NEW; echo error >&2; exit 4";
-  Result<ChildProcess> child = ChildProcess::Spawn({{"sh", "-c", script}, {{"LAMINA_TEST_BOTH", "new"}, {"LAMINA_TEST_NEW", "a b"}}, log});
+  const std::string script =
+      "echo $LAMINA_TEST_OLD $LAMINA_TEST_BOTH $LAMINA_TEST_NEW; echo error >&2; exit 4";
+  Result<ChildProcess> child = ChildProcess::Spawn(
+      {{"sh", "-c", script}, {{"LAMINA_TEST_BOTH", "new"}, {"LAMINA_TEST_NEW", "a b"}}, log});
   ASSERT_TRUE(child.ok()) << child.status();
   ASSERT_TRUE(child->Wait(Soon()));
   EXPECT_EQ(child->exit_description(), "exited with status 4");
@@ -114,7 +131,8 @@ TEST(Process, StopAsksFirstAndThenKills) {
 
   const TemporaryFolder folder;
   const std::string log = folder.path() + "/log";
-  Result<ChildProcess> deaf = ChildProcess::Spawn({{"sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.01; done"}, {}, log});
+  Result<ChildProcess> deaf = ChildProcess::Spawn(
+      {{"sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.01; done"}, {}, log});
   ASSERT_TRUE(deaf.ok());
   const Deadline deadline = Soon();
   while (ReadFile(log).empty() && !deadline.Passed()) usleep(1000);
@@ -123,14 +141,17 @@ TEST(Process, StopAsksFirstAndThenKills) {
 }
 
 TEST(Process, AHeldStdinEndsWhenTheChildIsAskedToEnd) {
-  Result<ChildProcess> child = ChildProcess::Spawn({{"sh", "-c", "trap '' TERM; cat; exit 7"}, {}, "", true});
+  Result<ChildProcess> child =
+      ChildProcess::Spawn({{"sh", "-c", "trap '' TERM; cat; exit 7"}, {}, "", true});
   ASSERT_TRUE(child.ok()) << child.status();
-  Result<ChildProcess> other = ChildProcess::Spawn({{"cat"}, {}, "", true});  // must not hold the first one's
+  // Must not hold the first one's.
+  Result<ChildProcess> other = ChildProcess::Spawn({{"cat"}, {}, "", true});
   ASSERT_TRUE(other.ok()) << other.status();
   ChildProcess moved = *std::move(child);
   EXPECT_TRUE(moved.running());
   moved.Stop(Soon());
-  EXPECT_THAT(moved.exit_description(), ::testing::AnyOf("exited with status 7", "was killed by signal 15 (Terminated)"));
+  EXPECT_THAT(moved.exit_description(),
+              ::testing::AnyOf("exited with status 7", "was killed by signal 15 (Terminated)"));
   EXPECT_TRUE(other->running());
 }
 
@@ -156,7 +177,8 @@ TEST(Process, DestructionLeavesNoProcess) {
 }
 
 TEST(Process, ChildrenDieWithTheirParent) {
-  // A program in between starts the child as ChildProcess does and is then killed without a chance to clean up.
+  // A program in between starts the child as ChildProcess does and is then killed without a chance
+  // to clean up.
   std::array<int, 2> channel{};
   ASSERT_EQ(pipe(channel.data()), 0);
   const pid_t parent = fork();

@@ -8,8 +8,8 @@
 #include <optional>
 #include <set>
 
-#include "wire/step_times.h"
 #include "tests/support/serving.h"
+#include "wire/step_times.h"
 
 namespace lamina::testing {
 namespace {
@@ -20,7 +20,8 @@ using ::testing::HasSubstr;
 
 constexpr NodeId kNode{1}, kOther{2};
 
-// Nodes that answer when the test says so. The next token of a sequence is 10 times its length, so that texts are easy to foresee.
+// Nodes that answer when the test says so. The next token of a sequence is 10 times its length, so
+// that texts are easy to foresee.
 class FakeExecutor : public StepExecutor {
  public:
   struct Shared {
@@ -90,9 +91,11 @@ class FakeExecutor : public StepExecutor {
       if (!work.sample) continue;
       control::SampledToken& sampled = *event.result.add_sampled();
       sampled.set_sequence(work.sequence.value);
-      sampled.set_token(static_cast<int32_t>(10 * (work.first_position + static_cast<int64_t>(work.tokens.size()))));
+      sampled.set_token(static_cast<int32_t>(
+          10 * (work.first_position + static_cast<int64_t>(work.tokens.size()))));
     }
-    control::NodeTimes& times = *event.result.add_times();  // nodes that hardly take any time: one batch is best
+    // Nodes that hardly take any time: one batch is best.
+    control::NodeTimes& times = *event.result.add_times();
     times.mutable_ns()->Resize(kNumStepWorks, 1);
     return event;
   }
@@ -112,7 +115,8 @@ class ServingEngineTest : public ::testing::Test {
 
   StepPlan NextSubmitted() {
     std::unique_lock lock(shared_->mutex);
-    EXPECT_TRUE(shared_->changed.wait_for(lock, seconds(10), [&] { return !shared_->submitted.empty(); }));
+    EXPECT_TRUE(
+        shared_->changed.wait_for(lock, seconds(10), [&] { return !shared_->submitted.empty(); }));
     StepPlan plan = shared_->submitted.front();
     shared_->submitted.pop_front();
     return plan;
@@ -138,12 +142,14 @@ TEST_F(ServingEngineTest, EndsAtTheEndOfSequenceToken) {
   EXPECT_EQ(AwaitNoTokens(*engine_, Deadline::After(seconds(10))), "");
 }
 
-// When auto takes away a batch, those that are in it go on in another, also if nothing else happens.
+// When auto takes away a batch, those that are in it go on in another, also if nothing else
+// happens.
 TEST_F(ServingEngineTest, NobodyIsLeftInABatchThatIsNoMore) {
   options_.scheduler.num_batches = 3;
   options_.pipeline = {3, false};
   options_.chooses_pipeline = true;
-  for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{90}, {90, 5, 20}, {5, 90, 20}, {5, 20, 90}}) {
+  for (const std::vector<int64_t>& lengths :
+       {std::vector<int64_t>{90}, {90, 5, 20}, {5, 90, 20}, {5, 20, 90}}) {
     Create();
     const std::vector<Collector> collectors(lengths.size());
     for (size_t i = 0; i < lengths.size(); ++i) {
@@ -151,7 +157,8 @@ TEST_F(ServingEngineTest, NobodyIsLeftInABatchThatIsNoMore) {
       request.ignore_eos = true;
       ASSERT_TRUE(engine_->Submit(request, collectors[i].sink()).ok());
     }
-    for (size_t i = 0; i < lengths.size(); ++i) EXPECT_EQ(std::ssize(Await(collectors[i]).tokens), lengths[i]);
+    for (size_t i = 0; i < lengths.size(); ++i)
+      EXPECT_EQ(std::ssize(Await(collectors[i]).tokens), lengths[i]);
     EXPECT_EQ(AwaitNoTokens(*engine_, Deadline::After(seconds(10))), "");
     engine_.reset();
   }
@@ -232,7 +239,8 @@ TEST_F(ServingEngineTest, WhatASequenceThatFailedLeftIsNotShared) {
     failed.set_message("logits that are no numbers");
   }
   shared_->on_event(event);
-  for (const size_t which : {0, 1}) EXPECT_EQ(Await(collectors[which]).reason, FinishReason::kError);
+  for (const size_t which : {0, 1})
+    EXPECT_EQ(Await(collectors[which]).reason, FinishReason::kError);
   submit(2);
   EXPECT_EQ(next_with_work().work.at(0).first_position, 0);
 }
@@ -252,7 +260,8 @@ TEST(ChoiceSeed, NoTwoAreEqual) {
   for (const uint64_t near : {uint64_t{0}, uint64_t{1} << 32, UINT64_MAX - 4}) {
     for (uint64_t seed = near; seed < near + 4; ++seed) {
       for (uint64_t prompt = 0; prompt < 32; ++prompt) {
-        for (uint64_t choice = 0; choice < 32; ++choice, ++num) seeds.insert(ChoiceSeed(seed, prompt, choice));
+        for (uint64_t choice = 0; choice < 32; ++choice, ++num)
+          seeds.insert(ChoiceSeed(seed, prompt, choice));
       }
     }
   }
@@ -264,7 +273,9 @@ TEST_F(ServingEngineTest, RefusesWhatCannotBeServed) {
   shared_->answer_at_once = false;
   Create();
   const Collector collector;
-  const auto code = [&](const GenerateRequest& request) { return engine_->Submit(request, collector.sink()).status().code(); };
+  const auto code = [&](const GenerateRequest& request) {
+    return engine_->Submit(request, collector.sink()).status().code();
+  };
   EXPECT_EQ(code(GreedyRequest({}, 5)), StatusCode::kInvalidArgument);
   EXPECT_EQ(code(GreedyRequest({1}, 0)), StatusCode::kInvalidArgument);
   EXPECT_EQ(code(GreedyRequest({2000}, 5)), StatusCode::kInvalidArgument);
@@ -278,12 +289,15 @@ TEST_F(ServingEngineTest, RefusesWhatCannotBeServed) {
   EXPECT_EQ(code(GreedyRequest({1}, 5)), StatusCode::kTryAgain);
 }
 
-// No node could sample a token then: that would look like an error of the node, and of the KV there.
+// No node could sample a token then: that would look like an error of the node, and of the KV
+// there.
 TEST_F(ServingEngineTest, RefusesToBanEveryToken) {
   options_.vocab_size = 80;
   Create();
   const Collector collector;
-  const auto code = [&](const GenerateRequest& request) { return engine_->Submit(request, collector.sink()).status().code(); };
+  const auto code = [&](const GenerateRequest& request) {
+    return engine_->Submit(request, collector.sink()).status().code();
+  };
   GenerateRequest request = GreedyRequest({1}, 5);
   for (TokenId token = 0; token < 80; ++token) {
     if (token != 70) request.stop_tokens.push_back(token);  // which ends the text
@@ -344,7 +358,8 @@ TEST_F(ServingEngineTest, ALostNodeFailsItsSequencesAndOnlyThose) {
   ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), second.sink()).ok());
   shared_->on_event(FakeExecutor::Answer(plan));
   plan = NextSubmitted();
-  shared_->on_event({ExecutorEvent::Kind::kNodeLost, {}, kNode, PeerLost("memory node m1 is lost: test")});
+  shared_->on_event(
+      {ExecutorEvent::Kind::kNodeLost, {}, kNode, PeerLost("memory node m1 is lost: test")});
   EXPECT_EQ(Await(first).reason, FinishReason::kError);
   EXPECT_THAT(first.results()[0].error.message(), HasSubstr("m1"));
   shared_->on_event(FakeExecutor::Answer(plan));
@@ -359,7 +374,8 @@ class ReconnectTest : public ServingEngineTest {
  protected:
   ReconnectTest() {
     shared_->answer_at_once = false;
-    options_.reconnect = [this](const std::map<NodeId, std::string>& lost) -> Result<std::unique_ptr<StepExecutor>> {
+    options_.reconnect =
+        [this](const std::map<NodeId, std::string>& lost) -> Result<std::unique_ptr<StepExecutor>> {
       std::unique_lock lock(mutex_);
       lost_ = lost;
       changed_.notify_all();
@@ -372,7 +388,8 @@ class ReconnectTest : public ServingEngineTest {
   ~ReconnectTest() override { engine_.reset(); }  // it may try again until then
 
   void LoseCompute() {
-    shared_->on_event({ExecutorEvent::Kind::kComputeLost, {}, NodeId{9}, PeerLost("lost compute node c9: test")});
+    shared_->on_event(
+        {ExecutorEvent::Kind::kComputeLost, {}, NodeId{9}, PeerLost("lost compute node c9: test")});
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, seconds(10), [&] { return !lost_.empty(); }));
     EXPECT_THAT(lost_[NodeId{9}], HasSubstr("c9"));
@@ -434,14 +451,18 @@ TEST_F(ReconnectTest, WhereNoNodeIsLostAllAreConnectedAnew) {
   ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok());
   NextSubmitted();
   lost_ = {{kNode, "not asked yet"}};
-  shared_->on_event({ExecutorEvent::Kind::kComputeLost, {}, NodeId{}, PeerLost("compute node c0 lost compute node c9: test")});
+  shared_->on_event({ExecutorEvent::Kind::kComputeLost,
+                     {},
+                     NodeId{},
+                     PeerLost("compute node c0 lost compute node c9: test")});
   {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, seconds(10), [&] { return lost_.empty(); }));
   }
   EndReconnecting(OkStatus());
   EXPECT_THAT(Await(collector).tokens, ElementsAre(20, 30));
-  for (const NodeStatus& node : engine_->status().nodes) EXPECT_EQ(node.state, "ready") << node.name;
+  for (const NodeStatus& node : engine_->status().nodes)
+    EXPECT_EQ(node.state, "ready") << node.name;
 }
 
 TEST_F(ReconnectTest, AMemoryNodeThatDidNotComeBackFailsItsSequences) {
@@ -477,7 +498,8 @@ TEST_F(ReconnectTest, TheEngineMayEndMeanwhile) {
 TEST_F(ReconnectTest, AMemoryNodeThatDiesWhileOthersAreReconnectedGetsNoRequests) {
   shared_->kv_nodes = after_->kv_nodes = {{kNode, 500}, {kOther, 500}};
   after_->lost = {{kOther, "lost memory node m2: test"}};
-  after_->when_started = {{ExecutorEvent::Kind::kNodeLost, {}, kOther, PeerLost("lost memory node m2: test")}};
+  after_->when_started = {
+      {ExecutorEvent::Kind::kNodeLost, {}, kOther, PeerLost("lost memory node m2: test")}};
   Create();
   LoseCompute();
   EndReconnecting(OkStatus());
@@ -511,7 +533,8 @@ class ReturnTest : public ServingEngineTest {
       }
       return found;
     };
-    options_.reconnect = [this](const std::map<NodeId, std::string>& lost) -> Result<std::unique_ptr<StepExecutor>> {
+    options_.reconnect =
+        [this](const std::map<NodeId, std::string>& lost) -> Result<std::unique_ptr<StepExecutor>> {
       std::lock_guard lock(mutex_);
       left_out_.push_back(lost);
       changed_.notify_all();
@@ -546,12 +569,17 @@ class ReturnTest : public ServingEngineTest {
   }
   bool AwaitLooks(int more) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, seconds(10), [&, until = num_looks_ + more] { return num_looks_ >= until; });
+    return changed_.wait_for(lock, seconds(10),
+                             [&, until = num_looks_ + more] { return num_looks_ >= until; });
   }
 
   void ExpectServes() {
     const Collector collector;
-    ASSERT_TRUE(AwaitTrue([&] { return engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok(); }, Deadline::After(seconds(10))));
+    ASSERT_TRUE(AwaitTrue(
+        [&] {
+          return engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok();
+        },
+        Deadline::After(seconds(10))));
     EXPECT_EQ(Await(collector).reason, FinishReason::kLength) << collector.results()[0].error;
     EXPECT_TRUE(engine_->status().serving);
     EXPECT_TRUE(engine_->given_up().ok());
@@ -568,9 +596,11 @@ class ReturnTest : public ServingEngineTest {
 
 TEST_F(ReturnTest, NobodyWaitsForNodesOnceTheEngineStops) {
   std::atomic<bool> waits = false;
-  options_.reconnect = [&, stop = options_.stop.get_token()](const auto&) -> Result<std::unique_ptr<StepExecutor>> {
+  options_.reconnect =
+      [&, stop = options_.stop.get_token()](const auto&) -> Result<std::unique_ptr<StepExecutor>> {
     waits = true;
-    const bool stopped = AwaitTrue([&] { return stop.stop_requested(); }, Deadline::After(seconds(30)));
+    const bool stopped =
+        AwaitTrue([&] { return stop.stop_requested(); }, Deadline::After(seconds(30)));
     return TimedOut(stopped ? "stopped" : "nobody asked to stop");
   };
   Create();
@@ -590,10 +620,12 @@ TEST_F(ReturnTest, AMemoryNodeThatAnswersAgainGetsAnEmptyPool) {
   EXPECT_EQ(engine_->status().scheduler.nodes.size(), 1u);
   {
     std::lock_guard lock(shared_->mutex);
-    EXPECT_THAT(shared_->left, ElementsAre(kOther)) << "it has to be free of the session that it may still have";
+    EXPECT_THAT(shared_->left, ElementsAre(kOther))
+        << "it has to be free of the session that it may still have";
   }
   BringBack(kOther);
-  ASSERT_TRUE(AwaitTrue([&] { return engine_->status().scheduler.nodes.size() == 2; }, Deadline::After(seconds(10))));
+  ASSERT_TRUE(AwaitTrue([&] { return engine_->status().scheduler.nodes.size() == 2; },
+                        Deadline::After(seconds(10))));
   EXPECT_EQ(engine_->status().scheduler.nodes[1].used_tokens, 0);
   EXPECT_EQ(engine_->status().nodes[1].state, "ready");
   ExpectServes();
@@ -610,12 +642,14 @@ TEST_F(ReturnTest, ServesAgainWhenAllWereLostAndAllAnswer) {
   const Collector collector;
   ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 5), collector.sink()).ok());
   const StepPlan old = NextSubmitted();
-  for (const NodeId node : {kNode, kOther}) shared_->on_event(Lost(ExecutorEvent::Kind::kNodeLost, node));
+  for (const NodeId node : {kNode, kOther})
+    shared_->on_event(Lost(ExecutorEvent::Kind::kNodeLost, node));
   shared_->on_event(Lost(ExecutorEvent::Kind::kComputeLost, kCompute));
   EXPECT_EQ(Await(collector).reason, FinishReason::kError);
   ASSERT_TRUE(AwaitTrue([&] { return !engine_->status().serving; }, Deadline::After(seconds(10))));
   EXPECT_THAT(engine_->status().detail, HasSubstr("waiting for nodes to come back"));
-  EXPECT_EQ(engine_->Submit(GreedyRequest({1}, 1), collector.sink()).status().code(), StatusCode::kPeerLost);
+  EXPECT_EQ(engine_->Submit(GreedyRequest({1}, 1), collector.sink()).status().code(),
+            StatusCode::kPeerLost);
   for (const NodeId node : {kNode, kOther, kCompute}) BringBack(node);
   ASSERT_TRUE(AwaitTrue([&] { return engine_->status().serving; }, Deadline::After(seconds(10))));
   shared_->on_event(FakeExecutor::Answer(old));  // of an earlier generation
@@ -638,11 +672,13 @@ TEST_F(ReturnTest, GivesUpWhenNobodyComesBackInTime) {
   Create();
   shared_->on_event(Lost(ExecutorEvent::Kind::kComputeLost, kCompute));
   ASSERT_TRUE(AwaitTrue([&] { return !engine_->given_up().ok(); }, Deadline::After(seconds(10))));
-  EXPECT_THAT(engine_->given_up().message(), HasSubstr("no compute node is left: test; no node came back that would do"));
+  EXPECT_THAT(engine_->given_up().message(),
+              HasSubstr("no compute node is left: test; no node came back that would do"));
   EXPECT_FALSE(engine_->status().serving);
   BringBack(kCompute);
   const Collector collector;
-  EXPECT_EQ(engine_->Submit(GreedyRequest({1}, 1), collector.sink()).status().code(), StatusCode::kPeerLost);
+  EXPECT_EQ(engine_->Submit(GreedyRequest({1}, 1), collector.sink()).status().code(),
+            StatusCode::kPeerLost);
   EXPECT_EQ(num_executors(), 0u);
 }
 
@@ -685,7 +721,8 @@ TEST_F(ServingEngineTest, AStepThatIsNeverAnsweredEndsAtItsDeadline) {
   ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok());
   EXPECT_EQ(Await(collector).reason, FinishReason::kError);
   EXPECT_FALSE(engine_->status().serving);
-  EXPECT_EQ(engine_->Submit(GreedyRequest({1}, 1), collector.sink()).status().code(), StatusCode::kPeerLost);
+  EXPECT_EQ(engine_->Submit(GreedyRequest({1}, 1), collector.sink()).status().code(),
+            StatusCode::kPeerLost);
 }
 
 }  // namespace

@@ -15,15 +15,18 @@ TEST(MemoryOrderTest, SaysWhereInTheirSequencesTokensStand) {
   Work decode;
   decode.sequence = SequenceId{1};
   decode.first_position = 20;
-  decode.route = {{.node = kFirst, .num_stored = 12, .slots = {}}, {.node = kSecond, .num_stored = 8, .slots = {5}}};
+  decode.route = {{.node = kFirst, .num_stored = 12, .slots = {}},
+                  {.node = kSecond, .num_stored = 8, .slots = {5}}};
   Work prefill;
   prefill.sequence = SequenceId{2};
   prefill.first_position = 7;
   prefill.prefill = true;
-  prefill.route = {{.node = kFirst, .num_stored = 7, .slots = {1, 2, 3}}, {.node = kSecond, .num_stored = 0, .slots = {4, 6}}};
+  prefill.route = {{.node = kFirst, .num_stored = 7, .slots = {1, 2, 3}},
+                   {.node = kSecond, .num_stored = 0, .slots = {4, 6}}};
   plan.work = {decode, prefill};
 
-  const control::MemoryOrder first = MakeMemoryOrder(9, plan, kFirst), second = MakeMemoryOrder(9, plan, kSecond);
+  const control::MemoryOrder first = MakeMemoryOrder(9, plan, kFirst),
+                             second = MakeMemoryOrder(9, plan, kSecond);
   EXPECT_EQ(first.decode(0).position(), 20);
   EXPECT_EQ(second.decode(0).position(), 20);
   EXPECT_EQ(first.prefill(0).first_position(), 7);
@@ -43,7 +46,8 @@ TEST(OrderSizeTest, ManyStartsOfALongCachedPromptAreSpreadOverSteps) {
   Scheduler scheduler(options, MakeFifoQueue(), MakeLeastLoadedPlacement());
   scheduler.AddNode({kFirst, int64_t{1} << 22});
   std::vector<TokenId> prompt(900'000);
-  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = kFirstToken + static_cast<TokenId>(i % 1000);
+  for (size_t i = 0; i < prompt.size(); ++i)
+    prompt[i] = kFirstToken + static_cast<TokenId>(i % 1000);
   const auto sample_all = [&](const StepPlan& plan) {
     std::vector<Scheduler::Sampled> sampled;
     for (const Work& work : plan.work) sampled.push_back({work.sequence, kFirstToken});
@@ -52,7 +56,8 @@ TEST(OrderSizeTest, ManyStartsOfALongCachedPromptAreSpreadOverSteps) {
   ASSERT_TRUE(scheduler.Add({SequenceId{1}, prompt, 4}).ok());
   for (int step = 0; step < 3; ++step) sample_all(scheduler.NextStep());
   scheduler.Finish(SequenceId{1});
-  for (uint64_t id = 2; id < 2 + kNumStarts; ++id) ASSERT_TRUE(scheduler.Add({SequenceId{id}, prompt, 4}).ok());
+  for (uint64_t id = 2; id < 2 + kNumStarts; ++id)
+    ASSERT_TRUE(scheduler.Add({SequenceId{id}, prompt, 4}).ok());
 
   int num_started = 0, num_steps = 0;
   for (; num_started < kNumStarts && num_steps < kNumStarts; ++num_steps) {
@@ -65,8 +70,10 @@ TEST(OrderSizeTest, ManyStartsOfALongCachedPromptAreSpreadOverSteps) {
       sequence.mutable_tokens()->Add(prompt.begin(), prompt.end());
       ++num_started;
     }
-    EXPECT_LE(MakeComputeOrder(9, plan, added, /*local=*/true).ByteSizeLong(), kFrame) << added.size() << " sequences start";
-    EXPECT_LE(MakeMemoryOrder(9, plan, kFirst).ByteSizeLong(), kFrame) << added.size() << " sequences start";
+    EXPECT_LE(MakeComputeOrder(9, plan, added, /*local=*/true).ByteSizeLong(), kFrame)
+        << added.size() << " sequences start";
+    EXPECT_LE(MakeMemoryOrder(9, plan, kFirst).ByteSizeLong(), kFrame)
+        << added.size() << " sequences start";
     EXPECT_LE(MaxOrderBytes(plan, added), kFrame);
     sample_all(plan);
   }
@@ -88,7 +95,8 @@ TEST(OrderSizeTest, NoOrderIsLargerThanTheBound) {
   work.sample = work.first = true;
   work.tokens.assign(50, 0x7fffffff);
   const std::vector<TokenSlot> slots(50, 0xffffffff), shared(70, 0xffffffff);
-  work.route = {{NodeId{0xffffffff}, int64_t{1} << 62, slots, shared}, {NodeId{0xffffffff}, int64_t{1} << 62, {}, {}}};
+  work.route = {{NodeId{0xffffffff}, int64_t{1} << 62, slots, shared},
+                {NodeId{0xffffffff}, int64_t{1} << 62, {}, {}}};
   plan.work.push_back(work);
   work.prefill = true;
   plan.work.push_back(work);
@@ -114,7 +122,9 @@ TEST(OrderSizeTest, WhatDoesNotFitIsLeftOutAndTheRestGoesOn) {
   plan.work[2].first = true;
   const std::vector<control::NewSequence> added(1);
   const auto fitted_to = [&](size_t num_work) {
-    return FitOrders(plan, added, [&](const StepPlan& some, const auto&) { return some.work.size() <= num_work; });
+    return FitOrders(plan, added, [&](const StepPlan& some, const auto&) {
+      return some.work.size() <= num_work;
+    });
   };
   const FittedStep all = fitted_to(3), without_start = fitted_to(2), nothing = fitted_to(1);
   EXPECT_TRUE(all.left_out.empty());

@@ -30,10 +30,12 @@ class TraceCollectorTest : public ::testing::Test {
 
   void Start() {
     std::vector<TraceCollector::Node> nodes;
-    for (const auto& [id, node] : nodes_) nodes.push_back({id, "compute node " + std::to_string(id.value), true});
+    for (const auto& [id, node] : nodes_)
+      nodes.push_back({id, "compute node " + std::to_string(id.value), true});
     nodes.push_back({kMemory, "memory node m0", false});
-    collector_ = std::make_unique<TraceCollector>(*file_, kEpoch, nodes,
-                                                  [this](NodeId id, const control::TraceRequest& request) { return Answer(id, request); });
+    collector_ = std::make_unique<TraceCollector>(
+        *file_, kEpoch, nodes,
+        [this](NodeId id, const control::TraceRequest& request) { return Answer(id, request); });
     collector_->Start();
   }
 
@@ -51,7 +53,9 @@ class TraceCollectorTest : public ::testing::Test {
     answer.set_received_ns(NowNs() + node.ahead_ns);
     const size_t count = std::min<size_t>(2, node.steps.size());
     for (size_t i = 0; i < count; ++i) {
-      const StepRecord record{.start_ns = NowNs() + node.ahead_ns, .end_ns = NowNs() + node.ahead_ns + 1000, .step = node.steps[i]};
+      const StepRecord record{.start_ns = NowNs() + node.ahead_ns,
+                              .end_ns = NowNs() + node.ahead_ns + 1000,
+                              .step = node.steps[i]};
       *answer.mutable_records() += EncodeRecords({&record, 1});
     }
     node.steps.erase(node.steps.begin(), node.steps.begin() + static_cast<std::ptrdiff_t>(count));
@@ -117,10 +121,12 @@ TEST_F(TraceCollectorTest, TimesOfAnotherHostComeOnOurClock) {
   std::vector<std::string> names;
   for (const nlohmann::json& event : events_) {
     if (event["ph"] == "X") starts.push_back(event["ts"]);
-    if (event["name"] == "process_name" && event["pid"] == 3) names.push_back(event["args"]["name"]);
+    if (event["name"] == "process_name" && event["pid"] == 3)
+      names.push_back(event["args"]["name"]);
   }
   EXPECT_NEAR(starts[0], starts[1], 1e6) << "us; not an hour apart";
-  EXPECT_EQ(names, (std::vector<std::string>{"memory node m0", "memory node m0 (clock estimated, +-12 us)"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"memory node m0",
+                                             "memory node m0 (clock estimated, +-12 us)"}));
 }
 
 TEST_F(TraceCollectorTest, ANodeThatIsGoneIsNotWaitedFor) {

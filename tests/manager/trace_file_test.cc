@@ -23,7 +23,14 @@ json Read(const std::string& path) {
 }
 
 StepRecord Record(StepWork work, int64_t start_ns, int64_t end_ns, uint32_t node = 0) {
-  return {.start_ns = start_ns, .end_ns = end_ns, .step = 9, .node = node, .rows = 3, .layer = 12, .work = work, .batch = 1};
+  return {.start_ns = start_ns,
+          .end_ns = end_ns,
+          .step = 9,
+          .node = node,
+          .rows = 3,
+          .layer = 12,
+          .work = work,
+          .batch = 1};
 }
 
 json Find(const json& events, const std::string& key, const std::string& value) {
@@ -39,7 +46,8 @@ TEST(TraceFile, ARecordIsAnEventOnItsNodesTrack) {
   ASSERT_TRUE(file.ok()) << file.status();
   (*file)->Name(kMemory, "memory node \"m0\"\n");
   const int64_t now = NowNs();
-  (*file)->Add(kCompute, std::vector{Record(StepWork::kSlice, now, now + 1500), Record(StepWork::kAttention, now + 2000, now + 3000, 2)});
+  (*file)->Add(kCompute, std::vector{Record(StepWork::kSlice, now, now + 1500),
+                                     Record(StepWork::kAttention, now + 2000, now + 3000, 2)});
   ASSERT_TRUE((*file)->Close().ok());
   EXPECT_EQ((*file)->num_events(), 2);
   const json events = Read(folder / "t.json");
@@ -55,7 +63,8 @@ TEST(TraceFile, ARecordIsAnEventOnItsNodesTrack) {
   EXPECT_NEAR(attention["ts"].get<double>() - slice["ts"].get<double>(), 2.0, 0.0011);
   for (const json& event : {slice, attention}) {  // their tracks have names
     const bool named = std::ranges::any_of(events, [&](const json& other) {
-      return other["name"] == "thread_name" && other["pid"] == event["pid"] && other["tid"] == event["tid"];
+      return other["name"] == "thread_name" && other["pid"] == event["pid"] &&
+             other["tid"] == event["tid"];
     });
     EXPECT_TRUE(named) << event;
   }
@@ -68,9 +77,10 @@ TEST(TraceFile, ArrowsFollowAMessageThereAndBack) {
   const int64_t now = NowNs();
   for (int i = 0; i < 2; ++i) {
     const int64_t at = now + 1000 * i;
-    (*file)->Add(kCompute,
-                 std::vector{Record(StepWork::kQWire, at, at + 10, 2), Record(StepWork::kQueue, at + 10, at + 20, 2),
-                             Record(StepWork::kAttention, at + 20, at + 30, 2), Record(StepWork::kOutputWire, at + 30, at + 40, 2)});
+    (*file)->Add(kCompute, std::vector{Record(StepWork::kQWire, at, at + 10, 2),
+                                       Record(StepWork::kQueue, at + 10, at + 20, 2),
+                                       Record(StepWork::kAttention, at + 20, at + 30, 2),
+                                       Record(StepWork::kOutputWire, at + 30, at + 40, 2)});
   }
   ASSERT_TRUE((*file)->Close().ok());
   std::map<int, std::vector<json>> arrows;
@@ -93,14 +103,16 @@ TEST(TraceFile, APathThatCannotBeWrittenIsAnError) {
   const TemporaryFolder folder;
   const auto file = TraceFile::Create(folder / "absent/t.json");
   ASSERT_EQ(file.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(file.status().message(), HasSubstr("/absent/t.json cannot be written: No such file or directory"));
+  EXPECT_THAT(file.status().message(),
+              HasSubstr("/absent/t.json cannot be written: No such file or directory"));
 }
 
 TEST(TraceFile, BytesThatGetLostAreAnError) {
   const auto file = TraceFile::Create("/dev/full");
   ASSERT_TRUE(file.ok());
   (*file)->Add(kCompute, std::vector(1000, Record(StepWork::kSlice, 1, 2)));
-  EXPECT_THAT((*file)->Close().message(), HasSubstr("/dev/full is incomplete: No space left on device"));
+  EXPECT_THAT((*file)->Close().message(),
+              HasSubstr("/dev/full is incomplete: No space left on device"));
 }
 
 TEST(TraceFile, AFullFileStaysReadable) {

@@ -16,7 +16,12 @@ namespace {
 constexpr uint64_t kEpoch = 9;
 constexpr int kLayers = 2;
 constexpr int64_t kWindow = 2;  // of the second layer
-constexpr WireShape kWire{.num_heads = 2, .num_kv_heads = 1, .head_dim = 8, .kv_dtype = DType::kF32, .max_rows = 4, .num_batches = 2};
+constexpr WireShape kWire{.num_heads = 2,
+                          .num_kv_heads = 1,
+                          .head_dim = 8,
+                          .kv_dtype = DType::kF32,
+                          .max_rows = 4,
+                          .num_batches = 2};
 constexpr size_t kKvBytes = 2 * 8 * 4;  // of a pushed row
 
 using Slots = std::vector<TokenSlot>;
@@ -38,7 +43,8 @@ class PlayedAhead final : public AheadAttention {
   Result<bool> Carry(Endpoint& /*compute_node*/) override { return false; }
   bool carries() const override { return false; }
   int num_layers() const override { return kLayers; }
-  Result<std::span<const TokenSlot>> Claim(SequenceId sequence, int64_t num_tokens, StepId step) override {
+  Result<std::span<const TokenSlot>> Claim(SequenceId sequence, int64_t num_tokens,
+                                           StepId step) override {
     LAMINA_RETURN_IF_ERROR(tables_.ClaimAll(sequence, num_tokens, step));
     return tables_.Readable(0, sequence, num_tokens);
   }
@@ -46,7 +52,8 @@ class PlayedAhead final : public AheadAttention {
     Asked& asked = asked_.emplace_back(Asked{step.batch, step.stored, {}, OkStatus()});
     for (const int kind : step.kind_of_layer) {
       std::vector<Slots>& rows = asked.by_layer.emplace_back();
-      for (const auto& slots : step.tables[static_cast<size_t>(kind)]) rows.emplace_back(slots.begin(), slots.end());
+      for (const auto& slots : step.tables[static_cast<size_t>(kind)])
+        rows.emplace_back(slots.begin(), slots.end());
     }
   }
   void Refuse(const AheadStep& step, size_t num_rows, const Status& why) override {
@@ -69,20 +76,32 @@ class PlayedDevice final : public KvDevice {
   int64_t capacity_tokens() const override { return tables_.capacity_tokens(); }
   int64_t used_tokens() const override { return tables_.used_tokens(); }
   int64_t num_sequences() const override { return tables_.num_sequences(); }
-  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) override {
+  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
+                StepId step) override {
     return tables_.Append(sequence, position, slots, step);
   }
-  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override { return tables_.Share(sequence, slots, step); }
+  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override {
+    return tables_.Share(sequence, slots, step);
+  }
   void Release(SequenceId sequence) override { tables_.Release(sequence); }
-  Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* /*k*/, const void* /*v*/, StepId step) override {
+  Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* /*k*/,
+                  const void* /*v*/, StepId step) override {
     return tables_.Claim(layer, sequence, position, step).status();
   }
-  Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence, int64_t num_tokens) const override {
+  Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence,
+                                              int64_t num_tokens) const override {
     return tables_.Readable(layer, sequence, num_tokens);
   }
-  void Attend(const AttentionShape& /*shape*/, int /*layer*/, DType /*dtype*/, std::span<const KvQuery> /*rows*/) override { FAIL(); }
-  void AttendMore(const AttentionShape& /*shape*/, int /*layer*/, DType /*dtype*/, std::span<const KvQuery> /*rows*/) override { FAIL(); }
-  Result<std::unique_ptr<AheadAttention>> MakeAheadAttention(const AttentionShape& /*shape*/, const WireShape& /*wire*/) override {
+  void Attend(const AttentionShape& /*shape*/, int /*layer*/, DType /*dtype*/,
+              std::span<const KvQuery> /*rows*/) override {
+    FAIL();
+  }
+  void AttendMore(const AttentionShape& /*shape*/, int /*layer*/, DType /*dtype*/,
+                  std::span<const KvQuery> /*rows*/) override {
+    FAIL();
+  }
+  Result<std::unique_ptr<AheadAttention>> MakeAheadAttention(const AttentionShape& /*shape*/,
+                                                             const WireShape& /*wire*/) override {
     return std::unique_ptr<AheadAttention>(std::make_unique<PlayedAhead>(tables_, asked_));
   }
 
@@ -99,7 +118,8 @@ struct Decoding {
 
 class AttentionAheadTest : public testing::Test {
  protected:
-  AttentionAheadTest() : service_(kWire, {0.3f, 0, {0, kWindow}}, kEpoch, std::make_unique<PlayedDevice>(asked_)) {
+  AttentionAheadTest()
+      : service_(kWire, {0.3f, 0, {0, kWindow}}, kEpoch, std::make_unique<PlayedDevice>(asked_)) {
     service_.Use(*service_.MakeAheadAttention());
   }
 
@@ -134,9 +154,12 @@ class AttentionAheadTest : public testing::Test {
   // K and V of the step's first `rows` prompt tokens.
   Status Push(uint64_t step, int layer, uint32_t rows) {
     std::vector<std::byte> area(sizeof(MessageHeader) + rows * kKvBytes);
-    const MessageHeader header =
-        Seal({.kind = MessageKind::kPush, .epoch = kEpoch, .step = step, .layer = static_cast<uint32_t>(layer), .num_rows = rows},
-             std::span(area).subspan(sizeof(MessageHeader)), true);
+    const MessageHeader header = Seal({.kind = MessageKind::kPush,
+                                       .epoch = kEpoch,
+                                       .step = step,
+                                       .layer = static_cast<uint32_t>(layer),
+                                       .num_rows = rows},
+                                      std::span(area).subspan(sizeof(MessageHeader)), true);
     std::memcpy(area.data(), &header, sizeof(header));
     EXPECT_FALSE(service_.IsStale(header)) << "step " << step;
     return service_.Push(*Open(area, MessageKind::kPush, true));
@@ -203,7 +226,8 @@ TEST_F(AttentionAheadTest, APromptOfOthersHoldsNothingUpAndIsNotForgotten) {
   AddPrompt(order, 8, {10, 11});
   Apply(2, 0, order);
   EXPECT_EQ(asked_.size(), 1u);
-  Decode(3, 0, {7, 2, 12});  // the batch's next step, while messages of the one before are under way
+  // The batch's next step, while messages of the one before are under way.
+  Decode(3, 0, {7, 2, 12});
   EXPECT_EQ(asked_.size(), 2u);
   Decode(4, 1, {8, 2, 13});
   EXPECT_EQ(asked_.size(), 2u);

@@ -12,7 +12,8 @@ namespace lamina {
 namespace {
 
 constexpr uint64_t kEpoch = 9;
-constexpr WireShape kWire{.num_heads = 4, .num_kv_heads = 2, .head_dim = 8, .kv_dtype = DType::kF32, .max_rows = 4};
+constexpr WireShape kWire{
+    .num_heads = 4, .num_kv_heads = 2, .head_dim = 8, .kv_dtype = DType::kF32, .max_rows = 4};
 constexpr float kScale = 0.35f;
 constexpr size_t kQ = 32, kKv = 16;  // floats per row
 
@@ -48,8 +49,9 @@ class AttentionServiceTest : public ::testing::Test {
  protected:
   AttentionServiceTest() {
     const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = DType::kF32};
-    service_ = std::make_unique<AttentionService>(kWire, ScoreRules{kScale}, kEpoch,
-                                                  std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
+    service_ = std::make_unique<AttentionService>(
+        kWire, ScoreRules{kScale}, kEpoch,
+        std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
   }
 
   void ExpectWireAndKvDtypes(DType kv_dtype);
@@ -61,16 +63,21 @@ class AttentionServiceTest : public ::testing::Test {
   }
 
   // Seals rows into `area_` and opens them as the daemon does.
-  ReceivedMessage Pack(MessageKind kind, uint64_t step, const std::vector<std::vector<Row>>& parts, uint64_t epoch = kEpoch,
-                       uint16_t flags = 0) {
+  ReceivedMessage Pack(MessageKind kind, uint64_t step, const std::vector<std::vector<Row>>& parts,
+                       uint64_t epoch = kEpoch, uint16_t flags = 0) {
     Row flat;
     for (const std::vector<Row>& part : parts) {
       for (const Row& row : part) flat.insert(flat.end(), row.begin(), row.end());
     }
     area_.assign(sizeof(MessageHeader) + flat.size() * 4, std::byte{});
-    if (!flat.empty()) std::memcpy(area_.data() + sizeof(MessageHeader), flat.data(), flat.size() * 4);
+    if (!flat.empty())
+      std::memcpy(area_.data() + sizeof(MessageHeader), flat.data(), flat.size() * 4);
     const MessageHeader header =
-        Seal({.kind = kind, .epoch = epoch, .step = step, .num_rows = static_cast<uint32_t>(parts[0].size()), .flags = flags},
+        Seal({.kind = kind,
+              .epoch = epoch,
+              .step = step,
+              .num_rows = static_cast<uint32_t>(parts[0].size()),
+              .flags = flags},
              std::span<const std::byte>(area_).subspan(sizeof(MessageHeader)), true);
     std::memcpy(area_.data(), &header, sizeof(header));
     return *Open(area_, kind, true);
@@ -79,13 +86,17 @@ class AttentionServiceTest : public ::testing::Test {
   Result<std::vector<Row>> Decode(const ReceivedMessage& message) {
     std::vector<std::byte> reply(kWire.compute_window_bytes());
     const size_t bytes = service_->Decode(message, 1, reply, true);
-    LAMINA_ASSIGN_OR_RETURN(const ReceivedMessage answer, Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true));
+    LAMINA_ASSIGN_OR_RETURN(
+        const ReceivedMessage answer,
+        Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true));
     if (answer.header.status != 0) {
-      return Status(static_cast<StatusCode>(answer.header.status),
-                    std::string(reinterpret_cast<const char*>(answer.payload.data()), answer.payload.size()));
+      return Status(
+          static_cast<StatusCode>(answer.header.status),
+          std::string(reinterpret_cast<const char*>(answer.payload.data()), answer.payload.size()));
     }
     std::vector<Row> rows(answer.payload.size() / 4 / kQ, Row(kQ));
-    for (size_t i = 0; i < rows.size(); ++i) std::memcpy(rows[i].data(), answer.payload.data() + i * kQ * 4, kQ * 4);
+    for (size_t i = 0; i < rows.size(); ++i)
+      std::memcpy(rows[i].data(), answer.payload.data() + i * kQ * 4, kQ * 4);
     return rows;
   }
 
@@ -163,18 +174,21 @@ TEST_F(AttentionServiceTest, DecodesOverPushedAndNewTokens) {
     ASSERT_TRUE(out.ok()) << out.status();
     for (size_t i = 0; i < 2; ++i) {
       const Row expected = remembered_[i == 0 ? kA : kB].Attend(q[i]);
-      for (size_t d = 0; d < kQ; ++d) EXPECT_NEAR((*out)[i][d], expected[d], 1e-5) << "row " << i << " element " << d;
+      for (size_t d = 0; d < kQ; ++d)
+        EXPECT_NEAR((*out)[i][d], expected[d], 1e-5) << "row " << i << " element " << d;
     }
   }
 }
 
-// This node has positions 2, 3 and 6 to 8 of a sequence; the rest is elsewhere. Each row sees those of the last 4 positions.
+// This node has positions 2, 3 and 6 to 8 of a sequence; the rest is elsewhere. Each row sees those
+// of the last 4 positions.
 TEST_F(AttentionServiceTest, AWindowIsCountedInPositionsOfTheSequence) {
   const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = DType::kF32};
   for (const bool in_two_parts : {false, true}) {
     SCOPED_TRACE(in_two_parts ? "in two parts" : "in one part");
-    service_ = std::make_unique<AttentionService>(kWire, ScoreRules{.scale = kScale, .windows = {4}}, kEpoch,
-                                                  std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
+    service_ = std::make_unique<AttentionService>(
+        kWire, ScoreRules{.scale = kScale, .windows = {4}}, kEpoch,
+        std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
     Remembered all;
     uint64_t step = 0;
     const auto prefill = [&](int64_t first_position, const std::vector<TokenSlot>& slots) {
@@ -203,7 +217,8 @@ TEST_F(AttentionServiceTest, AWindowIsCountedInPositionsOfTheSequence) {
       bool stores;
       size_t first;
     };
-    for (const Step& now : {Step{8, true, 2}, {9, false, 2}, {10, false, 3}, {11, false, 4}, {12, false, 5}}) {
+    for (const Step& now :
+         {Step{8, true, 2}, {9, false, 2}, {10, false, 3}, {11, false, 4}, {12, false, 5}}) {
       SCOPED_TRACE("position " + std::to_string(now.position));
       control::MemoryOrder order;
       order.set_step(++step);
@@ -233,11 +248,14 @@ TEST_F(AttentionServiceTest, AWindowIsCountedInPositionsOfTheSequence) {
         AttentionService::Begun begun = service_->Begin(queries, reply);
         ReceivedMessage second = Pack(MessageKind::kDecode, step, {k, v}, kEpoch, kWantsLse);
         second.header.num_rows = 1;
-        bytes = service_->End(begun, second, 1, reply, true, [](std::span<const std::byte>) { return false; });
+        bytes = service_->End(begun, second, 1, reply, true,
+                              [](std::span<const std::byte>) { return false; });
       } else {
-        bytes = service_->Decode(Pack(MessageKind::kDecode, step, {{q}, k, v}, kEpoch, kWantsLse), 1, reply, true);
+        bytes = service_->Decode(Pack(MessageKind::kDecode, step, {{q}, k, v}, kEpoch, kWantsLse),
+                                 1, reply, true);
       }
-      const Result<ReceivedMessage> answer = Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
+      const Result<ReceivedMessage> answer =
+          Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
       ASSERT_TRUE(answer.ok()) << answer.status();
       ASSERT_EQ(answer->header.status, 0);
       Row out(kQ);
@@ -247,7 +265,8 @@ TEST_F(AttentionServiceTest, AWindowIsCountedInPositionsOfTheSequence) {
   }
 }
 
-// No push comes for them: rows that decode find them stored, and rows of later pushes are not counted from them.
+// No push comes for them: rows that decode find them stored, and rows of later pushes are not
+// counted from them.
 TEST_F(AttentionServiceTest, MadeUpPromptsAreThereWithoutAPush) {
   control::MemoryOrder order;
   order.set_step(1);
@@ -263,17 +282,20 @@ TEST_F(AttentionServiceTest, MadeUpPromptsAreThereWithoutAPush) {
   const Result<std::vector<Row>> out = Decode(Pack(MessageKind::kDecode, 2, {{q}, {k}, {v}}));
   ASSERT_TRUE(out.ok()) << out.status();
   for (const float x : out->front()) EXPECT_TRUE(std::isfinite(x));
-  EXPECT_FALSE(service_->Push(Pack(MessageKind::kPush, 1, {{k}, {v}})).ok()) << "there is no row for it";
+  EXPECT_FALSE(service_->Push(Pack(MessageKind::kPush, 1, {{k}, {v}})).ok())
+      << "there is no row for it";
 }
 
-// Queries first, k and v behind them: the same attention, with outputs that are ready early handed out early.
+// Queries first, k and v behind them: the same attention, with outputs that are ready early handed
+// out early.
 TEST_F(AttentionServiceTest, ADecodeInTwoPartsGivesTheSameOutputs) {
   Prefill(kA, 1, {5, 3});
   Prefill(kB, 2, {0});
   control::MemoryOrder order;
   order.set_step(3);
   DecodeRows rows;
-  const std::vector<SequenceId> sequences = {kA, kB, SequenceId{3}, SequenceId{4}};  // the last two have no token yet
+  // The last two have no token yet.
+  const std::vector<SequenceId> sequences = {kA, kB, SequenceId{3}, SequenceId{4}};
   for (size_t i = 0; i < sequences.size(); ++i) {
     AddRow(order, sequences[i], static_cast<TokenSlot>(8 + i), rows);
   }
@@ -285,19 +307,22 @@ TEST_F(AttentionServiceTest, ADecodeInTwoPartsGivesTheSameOutputs) {
   EXPECT_EQ(begun.num_rows, 3u) << "of four";
   size_t early_bytes = 0;
   ReceivedMessage second = Pack(MessageKind::kDecode, 3, {rows.k, rows.v});
-  const size_t bytes = service_->End(begun, second, 1, reply, true, [&](std::span<const std::byte> outputs) {
-    early_bytes = outputs.size();
-    EXPECT_EQ(outputs.data(), reply.data() + sizeof(MessageHeader));
-    for (size_t i = 0; i < 3 * kQ; ++i) {
-      float out = 0;
-      std::memcpy(&out, outputs.data() + i * 4, 4);
-      EXPECT_NEAR(out, rows.expected[i / kQ][i % kQ], 1e-5) << "complete before the last row is computed";
-    }
-    return true;
-  });
+  const size_t bytes =
+      service_->End(begun, second, 1, reply, true, [&](std::span<const std::byte> outputs) {
+        early_bytes = outputs.size();
+        EXPECT_EQ(outputs.data(), reply.data() + sizeof(MessageHeader));
+        for (size_t i = 0; i < 3 * kQ; ++i) {
+          float out = 0;
+          std::memcpy(&out, outputs.data() + i * 4, 4);
+          EXPECT_NEAR(out, rows.expected[i / kQ][i % kQ], 1e-5)
+              << "complete before the last row is computed";
+        }
+        return true;
+      });
   EXPECT_EQ(early_bytes, 3 * kQ * 4);
   EXPECT_EQ(begun.early_bytes, early_bytes);
-  const Result<ReceivedMessage> answer = Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
+  const Result<ReceivedMessage> answer =
+      Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(answer->header.status, 0);
   ASSERT_EQ(answer->payload.size(), 4 * kQ * 4) << "no log-sum-exp, as nobody wanted one";
@@ -308,7 +333,8 @@ TEST_F(AttentionServiceTest, ADecodeInTwoPartsGivesTheSameOutputs) {
   }
 }
 
-// Its first tokens are those of another sequence; the rest of its prompt comes as decode rows, several in one step.
+// Its first tokens are those of another sequence; the rest of its prompt comes as decode rows,
+// several in one step.
 TEST_F(AttentionServiceTest, ASequenceMayShareItsBeginningAndHaveSeveralRows) {
   Prefill(kA, 1, {5, 3, 8});
   for (const bool in_two_parts : {false, true}) {
@@ -335,20 +361,24 @@ TEST_F(AttentionServiceTest, ASequenceMayShareItsBeginningAndHaveSeveralRows) {
       const ReceivedMessage queries = Pack(MessageKind::kQueries, step, {rows.q});
       const std::vector<std::byte> first_part = std::move(area_);
       AttentionService::Begun begun = service_->Begin(queries, reply);
-      const size_t bytes =
-          service_->End(begun, Pack(MessageKind::kDecode, step, {rows.k, rows.v}), 1, reply, true, [](auto) { return false; });
-      const Result<ReceivedMessage> answer = Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
+      const size_t bytes = service_->End(begun, Pack(MessageKind::kDecode, step, {rows.k, rows.v}),
+                                         1, reply, true, [](auto) { return false; });
+      const Result<ReceivedMessage> answer =
+          Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
       ASSERT_TRUE(answer.ok()) << answer.status();
       ASSERT_EQ(answer->header.status, 0);
       out.assign(3, Row(kQ));
-      for (size_t i = 0; i < 3; ++i) std::memcpy(out[i].data(), answer->payload.data() + i * kQ * 4, kQ * 4);
+      for (size_t i = 0; i < 3; ++i)
+        std::memcpy(out[i].data(), answer->payload.data() + i * kQ * 4, kQ * 4);
     } else {
-      const Result<std::vector<Row>> decoded = Decode(Pack(MessageKind::kDecode, step, {rows.q, rows.k, rows.v}));
+      const Result<std::vector<Row>> decoded =
+          Decode(Pack(MessageKind::kDecode, step, {rows.q, rows.k, rows.v}));
       ASSERT_TRUE(decoded.ok()) << decoded.status();
       out = *decoded;
     }
     for (size_t i = 0; i < 3; ++i) {
-      for (size_t d = 0; d < kQ; ++d) EXPECT_NEAR(out[i][d], rows.expected[i][d], 1e-5) << "row " << i << " element " << d;
+      for (size_t d = 0; d < kQ; ++d)
+        EXPECT_NEAR(out[i][d], rows.expected[i][d], 1e-5) << "row " << i << " element " << d;
     }
   }
   EXPECT_EQ(service_->stats().used_tokens(), 13);
@@ -362,7 +392,8 @@ TEST_F(AttentionServiceTest, ABadRowDoesNotFailTheOthers) {
   uint32_t slot = 6;
   for (const bool in_two_parts : {false, true}) {
     for (const uint16_t flags : {uint16_t{0}, kWantsLse}) {
-      SCOPED_TRACE((in_two_parts ? "in two parts, flags " : "in one part, flags ") + std::to_string(flags));
+      SCOPED_TRACE((in_two_parts ? "in two parts, flags " : "in one part, flags ") +
+                   std::to_string(flags));
       control::MemoryOrder order;
       order.set_step(step);
       DecodeRows rows;
@@ -378,21 +409,27 @@ TEST_F(AttentionServiceTest, ABadRowDoesNotFailTheOthers) {
         const ReceivedMessage queries = Pack(MessageKind::kQueries, step, {rows.q}, kEpoch, flags);
         const std::vector<std::byte> first_part = std::move(area_);
         AttentionService::Begun begun = service_->Begin(queries, reply);
-        const ReceivedMessage second = Pack(MessageKind::kDecode, step, {rows.k, rows.v}, kEpoch, flags);
+        const ReceivedMessage second =
+            Pack(MessageKind::kDecode, step, {rows.k, rows.v}, kEpoch, flags);
         bytes = service_->End(begun, second, 1, reply, true, [](auto) { return false; });
       } else {
-        bytes = service_->Decode(Pack(MessageKind::kDecode, step, {rows.q, rows.k, rows.v}, kEpoch, flags), 1, reply, true);
+        bytes = service_->Decode(
+            Pack(MessageKind::kDecode, step, {rows.q, rows.k, rows.v}, kEpoch, flags), 1, reply,
+            true);
       }
-      const Result<ReceivedMessage> answer = Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
+      const Result<ReceivedMessage> answer =
+          Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
       ASSERT_TRUE(answer.ok()) << answer.status();
       ASSERT_EQ(answer->header.status, 0);
       ASSERT_NE(answer->header.flags & kFailedRows, 0);
-      const size_t output_bytes = 3 * (kWire.q_row_bytes() + (flags != 0 ? kWire.lse_row_bytes() : 0));
+      const size_t output_bytes =
+          3 * (kWire.q_row_bytes() + (flags != 0 ? kWire.lse_row_bytes() : 0));
       const Result<FailedRows> failed = FailedRows::Read(answer->payload.subspan(output_bytes), 3);
       ASSERT_TRUE(failed.ok()) << failed.status();
       EXPECT_EQ(failed->rows, std::vector<uint32_t>{1});
       EXPECT_EQ(failed->why.code(), StatusCode::kNotFound);
-      EXPECT_EQ(failed->why.message(), "sequence " + std::to_string(bad.value) + " is not stored here");
+      EXPECT_EQ(failed->why.message(),
+                "sequence " + std::to_string(bad.value) + " is not stored here");
       for (const size_t row : {size_t{0}, size_t{2}}) {
         for (size_t d = 0; d < kQ; ++d) {
           float out = 0;
@@ -427,7 +464,8 @@ void AttentionServiceTest::ExpectWireAndKvDtypes(DType kv_dtype) {
   wire.wire_dtype = DType::kF16;
   wire.kv_dtype = kv_dtype;
   const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = kv_dtype};
-  AttentionService service(wire, {kScale}, kEpoch, std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
+  AttentionService service(wire, {kScale}, kEpoch,
+                           std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
   control::MemoryOrder order;
   order.set_step(1);
   for (const uint64_t sequence : {1, 2}) {
@@ -441,7 +479,10 @@ void AttentionServiceTest::ExpectWireAndKvDtypes(DType kv_dtype) {
     const auto bytes = std::as_bytes(std::span(&element, 1));
     payload.insert(payload.end(), bytes.begin(), bytes.end());
   };
-  const auto kv_element = [](size_t i) { return static_cast<float>(i % 16) * (i < 3 * kKv ? 1 : -1); };  // 8 bits hold them all
+  // 8 bits hold them all.
+  const auto kv_element = [](size_t i) {
+    return static_cast<float>(i % 16) * (i < 3 * kKv ? 1 : -1);
+  };
   for (size_t i = 0; i < 2 * kQ; ++i) append(ToF16(0.25f * static_cast<float>(i)));
   for (size_t i = 0; i < 4 * kKv; ++i) {  // k, k, v, v
     if (kv_dtype == DType::kF8) {
@@ -464,7 +505,8 @@ void AttentionServiceTest::ExpectWireAndKvDtypes(DType kv_dtype) {
     F16 out;
     std::memcpy(&out, reply.payload.data() + i * 2, 2);
     const size_t row = i / kQ, head = i % kQ / 8, d = i % 8;
-    EXPECT_EQ(ToFloat(out), kv_element(2 * kKv + row * kKv + head / 2 * 8 + d)) << "row " << row << " head " << head;
+    EXPECT_EQ(ToFloat(out), kv_element(2 * kKv + row * kKv + head / 2 * 8 + d))
+        << "row " << row << " head " << head;
   }
   payload.resize(payload.size() + 2 * kQ);  // as if a row's q were fp32
   EXPECT_EQ(decode().header.status, static_cast<uint16_t>(StatusCode::kCorrupt));
@@ -484,16 +526,21 @@ TEST_F(AttentionServiceTest, AnswersAnErrorInsteadOfAttentionOverMissingTokens) 
   service_->Apply(order);
   remembered_[kA].k.push_back(Random(kKv));
   OrderDecode(2, {{kA, 1}});
-  const Result<std::vector<Row>> out = Decode(Pack(MessageKind::kDecode, 2, {{Random(kQ)}, {Random(kKv)}, {Random(kKv)}}));
+  const Result<std::vector<Row>> out =
+      Decode(Pack(MessageKind::kDecode, 2, {{Random(kQ)}, {Random(kKv)}, {Random(kKv)}}));
   EXPECT_EQ(out.status().code(), StatusCode::kCorrupt);
 }
 
 TEST_F(AttentionServiceTest, AnswersAnErrorForRowsThatWereNotOrdered) {
   Prefill(kA, 1, {0});
   OrderDecode(2, {{kA, 1}});
-  EXPECT_FALSE(Decode(Pack(MessageKind::kDecode, 3, {{Random(kQ)}, {Random(kKv)}, {Random(kKv)}})).ok());
   EXPECT_FALSE(
-      Decode(Pack(MessageKind::kDecode, 2, {{Random(kQ), Random(kQ)}, {Random(kKv), Random(kKv)}, {Random(kKv), Random(kKv)}})).ok());
+      Decode(Pack(MessageKind::kDecode, 3, {{Random(kQ)}, {Random(kKv)}, {Random(kKv)}})).ok());
+  EXPECT_FALSE(
+      Decode(
+          Pack(MessageKind::kDecode, 2,
+               {{Random(kQ), Random(kQ)}, {Random(kKv), Random(kKv)}, {Random(kKv), Random(kKv)}}))
+          .ok());
 }
 
 TEST_F(AttentionServiceTest, TellsItsTimesToWhoAsks) {
@@ -501,13 +548,17 @@ TEST_F(AttentionServiceTest, TellsItsTimesToWhoAsks) {
   const std::vector<std::vector<Row>> rows = {{Random(kQ)}, {Random(kKv)}, {Random(kKv)}};
   const auto answer = [&](uint64_t step, uint16_t flags) {
     std::vector<std::byte> reply(kWire.compute_window_bytes());
-    const size_t bytes = service_->Decode(Pack(MessageKind::kDecode, step, rows, kEpoch, flags), 1, reply, true);
-    const Result<ReceivedMessage> opened = Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
+    const size_t bytes =
+        service_->Decode(Pack(MessageKind::kDecode, step, rows, kEpoch, flags), 1, reply, true);
+    const Result<ReceivedMessage> opened =
+        Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
     EXPECT_TRUE(opened.ok());
     std::span<const std::byte> payload = opened->payload;
     EXPECT_EQ((opened->header.flags & kTimes) != 0, (flags & kTimes) != 0);
-    const std::optional<ReplyTimes> times = (flags & kTimes) != 0 ? CutReplyTimes(payload) : std::nullopt;
-    EXPECT_EQ(opened->header.status == 0, payload.size() == kQ * 4) << "outputs or a sentence, and nothing else";
+    const std::optional<ReplyTimes> times =
+        (flags & kTimes) != 0 ? CutReplyTimes(payload) : std::nullopt;
+    EXPECT_EQ(opened->header.status == 0, payload.size() == kQ * 4)
+        << "outputs or a sentence, and nothing else";
     return times.value_or(ReplyTimes{});
   };
   OrderDecode(2, {{kA, 1}});
@@ -526,8 +577,10 @@ TEST_F(AttentionServiceTest, KnowsStaleMessages) {
   Prefill(kA, 1, {0});
   OrderDecode(5, {{kA, 1}});
   const std::vector<std::vector<Row>> rows = {{Random(kQ)}, {Random(kKv)}, {Random(kKv)}};
-  EXPECT_TRUE(service_->IsStale(Pack(MessageKind::kDecode, 5, rows, kEpoch + 1).header)) << "another epoch";
-  EXPECT_TRUE(service_->IsStale(Pack(MessageKind::kDecode, 3, rows).header)) << "a step that was never ordered here";
+  EXPECT_TRUE(service_->IsStale(Pack(MessageKind::kDecode, 5, rows, kEpoch + 1).header))
+      << "another epoch";
+  EXPECT_TRUE(service_->IsStale(Pack(MessageKind::kDecode, 3, rows).header))
+      << "a step that was never ordered here";
   EXPECT_FALSE(service_->IsStale(Pack(MessageKind::kDecode, 5, rows).header));
   ASSERT_TRUE(Decode(Pack(MessageKind::kDecode, 5, rows)).ok());
   EXPECT_TRUE(service_->IsStale(Pack(MessageKind::kPush, 1, rows).header)) << "a step that is over";
@@ -544,7 +597,8 @@ TEST_F(AttentionServiceTest, APushForAReleasedSequenceIsDropped) {
   release.set_step(2);
   release.add_released(kA.value);
   service_->Apply(release);
-  EXPECT_EQ(service_->Push(Pack(MessageKind::kPush, 1, {{Random(kKv)}, {Random(kKv)}})).code(), StatusCode::kNotFound);
+  EXPECT_EQ(service_->Push(Pack(MessageKind::kPush, 1, {{Random(kKv)}, {Random(kKv)}})).code(),
+            StatusCode::kNotFound);
   EXPECT_EQ(service_->stats().used_tokens(), 0);
   EXPECT_EQ(service_->stats().num_sequences(), 0);
 }

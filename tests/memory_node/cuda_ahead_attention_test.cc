@@ -1,5 +1,6 @@
-// Both ends of device windows: a compute node's GPU and a memory node's, in one process, against the CPU's attention. Without a GPU these
-// tests run in builds whose kernels are emulated (docs/cuda.md).
+// Both ends of device windows: a compute node's GPU and a memory node's, in one process, against
+// the CPU's attention. Without a GPU these tests run in builds whose kernels are emulated
+// (docs/cuda.md).
 #if LAMINA_HAS_CUDA
 #include <gtest/gtest.h>
 
@@ -23,8 +24,13 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr WireShape kWire{
-    .num_heads = 4, .num_kv_heads = 2, .head_dim = 16, .kv_dtype = DType::kF32, .max_rows = 4, .num_batches = 2, .wire_dtype = DType::kF32};
+constexpr WireShape kWire{.num_heads = 4,
+                          .num_kv_heads = 2,
+                          .head_dim = 16,
+                          .kv_dtype = DType::kF32,
+                          .max_rows = 4,
+                          .num_batches = 2,
+                          .wire_dtype = DType::kF32};
 constexpr AttentionShape kShape{4, 2, 16, 0.25f, 0};
 constexpr int kLayers = 3;
 constexpr size_t kQ = 64, kKv = 32;  // floats per row
@@ -62,10 +68,12 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
     if (GetParam()) {
       const std::unique_ptr<Listener> listener = *nic_->Listen("ahead");
       std::thread connecting([&] {
-        compute_end_ = *other_nic_->Connect("ahead", {4096, "compute", nullptr, of_link}, Deadline::After(seconds(20)));
+        compute_end_ = *other_nic_->Connect("ahead", {4096, "compute", nullptr, of_link},
+                                            Deadline::After(seconds(20)));
       });
       while (memory_end_ == nullptr) {
-        if (auto accepted = listener->Accept({4096, "memory", nullptr, of_ahead}); accepted.ok()) memory_end_ = std::move(*accepted);
+        if (auto accepted = listener->Accept({4096, "memory", nullptr, of_ahead}); accepted.ok())
+          memory_end_ = std::move(*accepted);
       }
       connecting.join();
       of_link = memory_end_->peer_device_window();
@@ -124,7 +132,8 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
     std::vector<int> rows;
   };
   Step Begin(int batch, const std::vector<uint64_t>& sequences) {
-    Step step{++step_, batch, sequences, {}, {}, {}, {}, {}, {}, {}, std::vector<int>(sequences.size())};
+    Step step{
+        ++step_, batch, sequences, {}, {}, {}, {}, {}, {}, {}, std::vector<int>(sequences.size())};
     std::iota(step.rows.begin(), step.rows.end(), 0);
     for (int layer = 0; layer < kLayers; ++layer) {
       step.q.push_back(Random(sequences.size() * kQ));
@@ -158,10 +167,12 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
   void Send(Step& step, int layer) {
     const auto i = static_cast<size_t>(layer);
     const RowParts q{step.rows, kQ, 0, kQ}, kv{step.rows, kKv, 0, kKv};
-    const std::array<PackedParts, 3> message = {PackedParts{step.device_q[i].as<float>(), q, wire_.wire_dtype},
-                                                PackedParts{step.device_k[i].as<float>(), kv, wire_.kv_dtype},
-                                                PackedParts{step.device_v[i].as<float>(), kv, wire_.kv_dtype}};
-    link_->Post(step.batch, AboutMessage(step.id, step.sequences.size(), step.sequences.size()), message);
+    const std::array<PackedParts, 3> message = {
+        PackedParts{step.device_q[i].as<float>(), q, wire_.wire_dtype},
+        PackedParts{step.device_k[i].as<float>(), kv, wire_.kv_dtype},
+        PackedParts{step.device_v[i].as<float>(), kv, wire_.kv_dtype}};
+    link_->Post(step.batch, AboutMessage(step.id, step.sequences.size(), step.sequences.size()),
+                message);
   }
   void Take(Step& step, int layer) {
     const auto i = static_cast<size_t>(layer);
@@ -181,14 +192,20 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
       for (size_t row = 0; row < step.sequences.size(); ++row) {
         const SequenceId sequence{step.sequences[row]};
         const int64_t length = lengths_[sequence.value];
-        const std::vector<std::byte> k = AsKv(step.k[i].data() + row * kKv), v = AsKv(step.v[i].data() + row * kKv);
-        ASSERT_TRUE(reference_->WriteRaw(layer, sequence, length - 1, k.data(), v.data(), StepId{step_}).ok());
-        queries.push_back({reinterpret_cast<const std::byte*>(step.q[i].data() + row * kQ), *reference_->Readable(layer, sequence, length),
+        const std::vector<std::byte> k = AsKv(step.k[i].data() + row * kKv),
+                                     v = AsKv(step.v[i].data() + row * kKv);
+        ASSERT_TRUE(
+            reference_->WriteRaw(layer, sequence, length - 1, k.data(), v.data(), StepId{step_})
+                .ok());
+        queries.push_back({reinterpret_cast<const std::byte*>(step.q[i].data() + row * kQ),
+                           *reference_->Readable(layer, sequence, length),
                            reinterpret_cast<std::byte*>(expected.data() + row * kQ), nullptr});
       }
       reference_->Attend(kShape, layer, DType::kF32, queries);
-      compute_->Pack({{PackedParts{step.out[i].as<float>(), {step.rows, kQ, 0, kQ}}}}, reinterpret_cast<std::byte*>(got.data()));
-      for (size_t j = 0; j < got.size(); ++j) ASSERT_NEAR(got[j], expected[j], 2e-5) << "layer " << layer << " element " << j;
+      compute_->Pack({{PackedParts{step.out[i].as<float>(), {step.rows, kQ, 0, kQ}}}},
+                     reinterpret_cast<std::byte*>(got.data()));
+      for (size_t j = 0; j < got.size(); ++j)
+        ASSERT_NEAR(got[j], expected[j], 2e-5) << "layer " << layer << " element " << j;
     }
   }
 
@@ -214,7 +231,8 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
   std::unique_ptr<cuda::Stream> stream_;
   std::unique_ptr<DeviceLink> link_;
   std::unique_ptr<AheadAttention> ahead_;
-  const std::unique_ptr<Fabric> nic_ = ::lamina::testing::OpenGpuNicFabric(), other_nic_ = ::lamina::testing::OpenGpuNicFabric();
+  const std::unique_ptr<Fabric> nic_ = ::lamina::testing::OpenGpuNicFabric(),
+                                other_nic_ = ::lamina::testing::OpenGpuNicFabric();
   std::unique_ptr<Endpoint> compute_end_, memory_end_;  // by posts; they go before the windows
   std::mt19937 random_{1};
   std::normal_distribution<float> normal_;

@@ -1,4 +1,5 @@
-// The GPU as a memory node's device, against the CPU's. Without a GPU these tests run in builds whose kernels are emulated (docs/cuda.md).
+// The GPU as a memory node's device, against the CPU's. Without a GPU these tests run in builds
+// whose kernels are emulated (docs/cuda.md).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,9 +25,11 @@ constexpr int64_t kWidth = kHeads * kHeadDim, kKvWidth = kKvHeads * kHeadDim;
 constexpr int64_t kCapacity = 400;
 constexpr AttentionShape kShape{kHeads, kKvHeads, kHeadDim, 0.25f, 0};
 
-// Of outputs and log-sum-exps, which are about 1: sums of up to 300 products in fp32 in another order; rounded to 16 bits, one rounding
-// more.
-float Tolerance(DType dtype) { return dtype == DType::kF32 ? 2e-5f : dtype == DType::kBF16 ? 1.0f / 128 : 1.0f / 1024; }
+// Of outputs and log-sum-exps, which are about 1: sums of up to 300 products in fp32 in another
+// order; rounded to 16 bits, one rounding more.
+float Tolerance(DType dtype) {
+  return dtype == DType::kF32 ? 2e-5f : dtype == DType::kBF16 ? 1.0f / 128 : 1.0f / 1024;
+}
 
 class CudaKvDeviceTest : public testing::Test {
  protected:
@@ -38,7 +41,8 @@ class CudaKvDeviceTest : public testing::Test {
   void Open(DType dtype, int64_t host_memory_bytes = 0) {
     dtype_ = dtype;
     const KvShape shape{kLayers, kKvHeads, kHeadDim, dtype};
-    Result<std::unique_ptr<KvDevice>> gpu = MakeKvDevice(CudaGpu{0}, shape, kCapacity, host_memory_bytes, team_);
+    Result<std::unique_ptr<KvDevice>> gpu =
+        MakeKvDevice(CudaGpu{0}, shape, kCapacity, host_memory_bytes, team_);
     ASSERT_TRUE(gpu.ok()) << gpu.status();
     devices_[0] = *MakeKvDevice(HostCpu{}, shape, kCapacity, 0, team_);
     devices_[1] = std::move(*gpu);
@@ -52,16 +56,22 @@ class CudaKvDeviceTest : public testing::Test {
     return bytes;
   }
 
-  // Appends tokens to the sequence, with K and V in all layers. Every seventh slot: neighbours do not follow each other.
+  // Appends tokens to the sequence, with K and V in all layers. Every seventh slot: neighbours do
+  // not follow each other.
   void AppendTokens(uint64_t sequence, int64_t first, int64_t count, uint64_t step = 1) {
     std::vector<TokenSlot> slots;
-    for (int64_t i = 0; i < count; ++i) slots.push_back(static_cast<TokenSlot>(next_slot_++ * 7 % kCapacity));
-    for (const auto& device : devices_) ASSERT_TRUE(device->Append(SequenceId{sequence}, first, slots, StepId{step}).ok());
+    for (int64_t i = 0; i < count; ++i)
+      slots.push_back(static_cast<TokenSlot>(next_slot_++ * 7 % kCapacity));
+    for (const auto& device : devices_)
+      ASSERT_TRUE(device->Append(SequenceId{sequence}, first, slots, StepId{step}).ok());
     for (int layer = 0; layer < kLayers; ++layer) {
       for (int64_t position = first; position < first + count; ++position) {
         const std::vector<std::byte> k = Random(kKvWidth, dtype_), v = Random(kKvWidth, dtype_);
         for (const auto& device : devices_)
-          ASSERT_TRUE(device->WriteRaw(layer, SequenceId{sequence}, position, k.data(), v.data(), StepId{step}).ok());
+          ASSERT_TRUE(device
+                          ->WriteRaw(layer, SequenceId{sequence}, position, k.data(), v.data(),
+                                     StepId{step})
+                          .ok());
       }
     }
   }
@@ -77,8 +87,8 @@ class CudaKvDeviceTest : public testing::Test {
   };
 
   // `before`: what the answers are merged with, if it is not empty.
-  Answers Ask(KvDevice& device, int layer, DType dtype, const std::vector<Asked>& asked, const std::vector<std::byte>& q,
-              Answers before = {}, bool wants_lse = true) {
+  Answers Ask(KvDevice& device, int layer, DType dtype, const std::vector<Asked>& asked,
+              const std::vector<std::byte>& q, Answers before = {}, bool wants_lse = true) {
     const size_t row_bytes = static_cast<size_t>(kWidth) * ElementSize(dtype);
     const bool merges = !before.out.empty();
     Answers answers = std::move(before);
@@ -90,8 +100,10 @@ class CudaKvDeviceTest : public testing::Test {
     for (size_t i = 0; i < asked.size(); ++i) {
       std::span<const TokenSlot> slots;
       if (asked[i].num_tokens > 0)
-        slots = device.Readable(layer, SequenceId{asked[i].sequence}, asked[i].num_tokens)->subspan(static_cast<size_t>(asked[i].first));
-      rows.push_back({q.data() + i * row_bytes, slots, answers.out.data() + i * row_bytes, wants_lse ? &answers.lse[i * kHeads] : nullptr});
+        slots = device.Readable(layer, SequenceId{asked[i].sequence}, asked[i].num_tokens)
+                    ->subspan(static_cast<size_t>(asked[i].first));
+      rows.push_back({q.data() + i * row_bytes, slots, answers.out.data() + i * row_bytes,
+                      wants_lse ? &answers.lse[i * kHeads] : nullptr});
     }
     if (merges)
       device.AttendMore(kShape, layer, dtype, rows);
@@ -105,7 +117,8 @@ class CudaKvDeviceTest : public testing::Test {
     std::vector<float> got_out(static_cast<size_t>(n)), expected_out(got_out);
     ConvertToFloat(got.out.data(), dtype, n, got_out.data());
     ConvertToFloat(expected.out.data(), dtype, n, expected_out.data());
-    for (size_t i = 0; i < expected_out.size(); ++i) ASSERT_NEAR(got_out[i], expected_out[i], Tolerance(dtype)) << "element " << i;
+    for (size_t i = 0; i < expected_out.size(); ++i)
+      ASSERT_NEAR(got_out[i], expected_out[i], Tolerance(dtype)) << "element " << i;
     for (size_t i = 0; i < expected.lse.size(); ++i) {
       if (std::isnan(expected.lse[i])) {  // not wanted
         ASSERT_TRUE(std::isnan(got.lse[i])) << "lse " << i;
@@ -118,7 +131,8 @@ class CudaKvDeviceTest : public testing::Test {
   }
 
   // On both devices; returns the GPU's.
-  Answers ExpectAlike(int layer, DType dtype, const std::vector<Asked>& asked, bool wants_lse = true) {
+  Answers ExpectAlike(int layer, DType dtype, const std::vector<Asked>& asked,
+                      bool wants_lse = true) {
     const std::vector<std::byte> q = Random(std::ssize(asked) * kWidth, dtype);
     Answers got = Ask(*devices_[1], layer, dtype, asked, q, {}, wants_lse);
     ExpectAlike(got, Ask(*devices_[0], layer, dtype, asked, q, {}, wants_lse), dtype);
@@ -142,11 +156,16 @@ TEST_F(CudaKvDeviceTest, AttentionIsThatOfTheCpu) {
     AppendTokens(1, 0, 290);  // more than one split
     AppendTokens(2, 0, 3);
     for (int layer = 0; layer < kLayers; ++layer) {
-      ExpectAlike(layer, DType::kF32, {{1, 0, 290}, {2, 0, 3}, {1, 280, 290}, {2, 0, 0}, {1, 0, 1}});
+      ExpectAlike(layer, DType::kF32,
+                  {{1, 0, 290}, {2, 0, 3}, {1, 280, 290}, {2, 0, 0}, {1, 0, 1}});
       ExpectAlike(layer, dtype, {{2, 1, 3}, {1, 0, 257}});
     }
-    ExpectAlike(0, dtype, {{1, 0, 30}, {1, 0, 31}, {1, 0, 32}, {1, 2, 33}, {1, 0, 31}, {1, 0, 290}});  // as the rows of a prompt
-    ExpectAlike(1, DType::kF32, {{2, 0, 1}, {2, 0, 2}, {2, 0, 0}, {2, 0, 3}, {1, 250, 251}, {1, 251, 280}, {1, 0, 252}});
+    // As the rows of a prompt.
+    ExpectAlike(0, dtype,
+                {{1, 0, 30}, {1, 0, 31}, {1, 0, 32}, {1, 2, 33}, {1, 0, 31}, {1, 0, 290}});
+    ExpectAlike(
+        1, DType::kF32,
+        {{2, 0, 1}, {2, 0, 2}, {2, 0, 0}, {2, 0, 3}, {1, 250, 251}, {1, 251, 280}, {1, 0, 252}});
     ExpectAlike(0, dtype, {{2, 0, 3}}, /*wants_lse=*/false);
     ExpectAlike(0, dtype, {});
   }
@@ -160,7 +179,8 @@ TEST_F(CudaKvDeviceTest, MoreTokensAreMergedIntoWhatStandsThere) {
     const std::vector<std::byte> q = Random(2 * kWidth, dtype);
     std::array<Answers, 2> parts;
     for (size_t i = 0; i < 2; ++i) {
-      parts[i] = Ask(*devices_[i], 1, dtype, {{1, 0, 30}, {2, 0, 0}}, q);  // the second row begins with nothing
+      // The second row begins with nothing.
+      parts[i] = Ask(*devices_[i], 1, dtype, {{1, 0, 30}, {2, 0, 0}}, q);
       parts[i] = Ask(*devices_[i], 1, dtype, {{1, 30, 40}, {2, 0, 12}}, q, std::move(parts[i]));
     }
     ExpectAlike(parts[1], parts[0], dtype);
@@ -174,7 +194,8 @@ TEST_F(CudaKvDeviceTest, TablesThatChangeAreSeen) {
   for (uint64_t step = 1; step <= 12; ++step) {
     AppendTokens(1, static_cast<int64_t>(step) - 1, 1, step);
     const auto tokens = static_cast<int64_t>(step);
-    for (int layer = 0; layer < kLayers; ++layer) ExpectAlike(layer, DType::kF32, {{1, 0, tokens}, {1, tokens - 1, tokens}});
+    for (int layer = 0; layer < kLayers; ++layer)
+      ExpectAlike(layer, DType::kF32, {{1, 0, tokens}, {1, tokens - 1, tokens}});
   }
   // Another sequence in the same slots, of the same length.
   for (const auto& device : devices_) device->Release(SequenceId{1});
@@ -183,7 +204,8 @@ TEST_F(CudaKvDeviceTest, TablesThatChangeAreSeen) {
   ExpectAlike(0, DType::kF32, {{2, 0, 12}, {2, 11, 12}});
 }
 
-// Rows that were collected for a sequence that is gone do not overwrite those of the sequence that has its slots now.
+// Rows that were collected for a sequence that is gone do not overwrite those of the sequence that
+// has its slots now.
 TEST_F(CudaKvDeviceTest, ASlotHasWhatWasWrittenLast) {
   Open(DType::kBF16);
   AppendTokens(1, 0, 5);  // never attended to
@@ -203,8 +225,10 @@ TEST_F(CudaKvDeviceTest, TablesAreKeptAsOnTheCpu) {
     EXPECT_EQ(device->used_tokens(), 4);
     EXPECT_EQ(device->capacity_tokens(), kCapacity);
     EXPECT_EQ(device->Append(SequenceId{1}, 3, {&slot, 1}, StepId{2}).code(), StatusCode::kCorrupt);
-    EXPECT_EQ(device->WriteRaw(0, SequenceId{1}, 4, row.data(), row.data(), StepId{1}).code(), StatusCode::kCorrupt);
-    EXPECT_EQ(device->WriteRaw(0, SequenceId{9}, 0, row.data(), row.data(), StepId{1}).code(), StatusCode::kNotFound);
+    EXPECT_EQ(device->WriteRaw(0, SequenceId{1}, 4, row.data(), row.data(), StepId{1}).code(),
+              StatusCode::kCorrupt);
+    EXPECT_EQ(device->WriteRaw(0, SequenceId{9}, 0, row.data(), row.data(), StepId{1}).code(),
+              StatusCode::kNotFound);
     EXPECT_EQ(device->Readable(0, SequenceId{1}, 5).status().code(), StatusCode::kCorrupt);
     const std::span<const TokenSlot> slots = *device->Readable(0, SequenceId{1}, 3);
     EXPECT_TRUE(device->Share(SequenceId{5}, slots, StepId{2}).ok());
@@ -213,32 +237,42 @@ TEST_F(CudaKvDeviceTest, TablesAreKeptAsOnTheCpu) {
     EXPECT_EQ(device->num_sequences(), 3);
   }
   ExpectAlike(0, DType::kF32, {{5, 0, 3}, {1, 0, 4}});
-  const Answers made_up = Ask(*devices_[1], 0, DType::kF32, {{6, 0, 1}}, Random(kWidth, DType::kF32));
+  const Answers made_up =
+      Ask(*devices_[1], 0, DType::kF32, {{6, 0, 1}}, Random(kWidth, DType::kF32));
   for (const float lse : made_up.lse) EXPECT_TRUE(std::isfinite(lse));
 }
 
 TEST_F(CudaKvDeviceTest, HeadsThatDoNotGoIntoFp8AreRefused) {
   for (const int head_dim : {8, 24, 40}) {
-    const Status made = MakeKvDevice(CudaGpu{0}, {2, 2, head_dim, DType::kF8}, 16, 0, team_).status();
+    const Status made =
+        MakeKvDevice(CudaGpu{0}, {2, 2, head_dim, DType::kF8}, 16, 0, team_).status();
     EXPECT_EQ(made.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(made.message(),
-                HasSubstr("head_dim " + std::to_string(head_dim) + " over K and V in fp8: CUDA kernels have multiples of 16"));
+                HasSubstr("head_dim " + std::to_string(head_dim) +
+                          " over K and V in fp8: CUDA kernels have multiples of 16"));
     EXPECT_TRUE(MakeKvDevice(CudaGpu{0}, {2, 2, head_dim, DType::kBF16}, 16, 0, team_).ok());
   }
 }
 
 TEST_F(CudaKvDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
-  const Status made = MakeKvDevice(CudaGpu{0}, {80, 32, 128, DType::kBF16}, int64_t{1} << 31, 0, team_).status();
+  const Status made =
+      MakeKvDevice(CudaGpu{0}, {80, 32, 128, DType::kBF16}, int64_t{1} << 31, 0, team_).status();
   EXPECT_EQ(made.code(), StatusCode::kOutOfSpace);
-  EXPECT_THAT(made.message(), testing::ContainsRegex("cuda:0 \\(.*\\) has [0-9.]+ GB free, and 2147483648 tokens of .* need 2814749.*GB"));
+  EXPECT_THAT(
+      made.message(),
+      testing::ContainsRegex(
+          "cuda:0 \\(.*\\) has [0-9.]+ GB free, and 2147483648 tokens of .* need 2814749.*GB"));
   MemoryNodeOptions options;
   options.device = CudaGpu{0};
   options.memory_bytes = int64_t{1} << 50;
   const Status created = MemoryNode::Create(options).status();
   EXPECT_EQ(created.code(), StatusCode::kOutOfSpace);
+  EXPECT_THAT(
+      created.message(),
+      testing::ContainsRegex(
+          "--memory 1125899.9 GB is more than the [0-9.]+ GB that cuda:0 \\(.*\\) has free of"));
   EXPECT_THAT(created.message(),
-              testing::ContainsRegex("--memory 1125899.9 GB is more than the [0-9.]+ GB that cuda:0 \\(.*\\) has free of"));
-  EXPECT_THAT(created.message(), HasSubstr("; --host-memory puts a part of it into the host's memory"));
+              HasSubstr("; --host-memory puts a part of it into the host's memory"));
   options.memory_bytes = int64_t{1} << 20;
   EXPECT_TRUE(MemoryNode::Create(options).ok());
 }
@@ -260,7 +294,8 @@ TEST_F(CudaKvDeviceTest, MoreThanTheGpuHasLiesInTheHostsMemory) {
       }
       AppendTokens(1, 0, 40);
       AppendTokens(2, 0, 3);
-      for (int layer = 0; layer < kLayers; ++layer) ExpectAlike(layer, of_queries, {{1, 0, 40}, {2, 0, 3}, {1, 7, 31}});
+      for (int layer = 0; layer < kLayers; ++layer)
+        ExpectAlike(layer, of_queries, {{1, 0, 40}, {2, 0, 3}, {1, 7, 31}});
       for (auto& device : devices_) device.reset();
     }
   }
@@ -270,13 +305,16 @@ TEST_F(CudaKvDeviceTest, HostMemoryIsAPartOfAGpusMemory) {
   MemoryNodeOptions options;
   options.memory_bytes = int64_t{1} << 20;
   options.host_memory_bytes = 1;
-  EXPECT_EQ(MemoryNode::Create(options).status().message(), "--host-memory is for the KV of a GPU: --device cuda:N");
+  EXPECT_EQ(MemoryNode::Create(options).status().message(),
+            "--host-memory is for the KV of a GPU: --device cuda:N");
   options.device = CudaGpu{0};
   EXPECT_TRUE(MemoryNode::Create(options).ok());
   options.host_memory_bytes = options.memory_bytes + 1;
-  EXPECT_THAT(MemoryNode::Create(options).status().message(), HasSubstr("--host-memory 0.0 GB is a part of --memory, which is 0.0 GB"));
+  EXPECT_THAT(MemoryNode::Create(options).status().message(),
+              HasSubstr("--host-memory 0.0 GB is a part of --memory, which is 0.0 GB"));
   options.memory_bytes = int64_t{1} << 50;
-  EXPECT_THAT(MemoryNode::Create(options).status().message(), HasSubstr("GB less --host-memory 0.0 GB is more than the "));
+  EXPECT_THAT(MemoryNode::Create(options).status().message(),
+              HasSubstr("GB less --host-memory 0.0 GB is more than the "));
   options.host_memory_bytes = options.memory_bytes - 1000;
   EXPECT_TRUE(MemoryNode::Create(options).ok());
 }

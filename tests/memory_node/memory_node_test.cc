@@ -1,4 +1,5 @@
-// The memory node's daemon in this process, over every fabric: who may open its data path, and what it does with what they say.
+// The memory node's daemon in this process, over every fabric: who may open its data path, and what
+// it does with what they say.
 #include "memory_node/memory_node.h"
 
 #include <gmock/gmock.h>
@@ -11,11 +12,11 @@
 #include <thread>
 
 #include "base/inbox.h"
-#include "wire/control.pb.h"
-#include "wire/wire_format.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/transport/fabric_pair.h"
 #include "transport/control_channel.h"
+#include "wire/control.pb.h"
+#include "wire/wire_format.h"
 
 namespace lamina {
 namespace {
@@ -41,10 +42,12 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
     ASSERT_TRUE(node.ok()) << node.status();
     node_ = std::move(*node);
     thread_ = std::thread([this] { node_->Run(); });
-    auto manager = ConnectControl(node_->address(), {.hello = "manager", .secret = kSecret}, Deadline::After(kPatience));
+    auto manager = ConnectControl(node_->address(), {.hello = "manager", .secret = kSecret},
+                                  Deadline::After(kPatience));
     ASSERT_TRUE(manager.ok()) << manager.status();
     manager_ = std::move(*manager);
-    manager_->Start({.on_frame = [this](ControlFrame frame) { answers_.Push(std::move(frame)); }, .on_lost = {}});
+    manager_->Start({.on_frame = [this](ControlFrame frame) { answers_.Push(std::move(frame)); },
+                     .on_lost = {}});
   }
   void TearDown() override {
     if (!thread_.joinable()) return;
@@ -53,7 +56,8 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
   }
 
   // Sends a control message and parses the answer into `answer`.
-  void Ask(uint16_t type, const google::protobuf::Message& request, uint16_t answer_type, google::protobuf::Message& answer) {
+  void Ask(uint16_t type, const google::protobuf::Message& request, uint16_t answer_type,
+           google::protobuf::Message& answer) {
     ASSERT_TRUE(manager_->Send(type, request.SerializeAsString()).ok());
     pollfd entry{answers_.fd(), POLLIN, 0};
     poll(&entry, 1, 60'000);
@@ -61,7 +65,8 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
     ASSERT_TRUE(frame && frame->type == answer_type && answer.ParseFromString(frame->payload));
   }
 
-  control::Configured Configure(const std::string& token, const control::AttentionSpec& dtypes = {}) {
+  control::Configured Configure(const std::string& token,
+                                const control::AttentionSpec& dtypes = {}) {
     control::ConfigureMemory request;
     request.set_epoch(kEpoch);
     request.add_fabrics(GetParam());
@@ -89,7 +94,8 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
 
   // A compute node's end of the data path.
   Path Connect(const std::string& offers, const DataHello& hello) {
-    Result<Path> path = ladder_->Connect(offers, {kWire.compute_window_bytes(), hello.Encode()}, Deadline::After(kPatience));
+    Result<Path> path = ladder_->Connect(offers, {kWire.compute_window_bytes(), hello.Encode()},
+                                         Deadline::After(kPatience));
     EXPECT_TRUE(path.ok()) << path.status();
     return path.ok() ? std::move(*path) : Path();
   }
@@ -114,11 +120,12 @@ TEST_P(MemoryNodeTest, OnlyWhoShowsTheSessionsTokenJoinsTheDataPath) {
   ASSERT_EQ(ready.status(), 0u) << ready.message();
   const Path member = Connect(ready.offers(), {kEpoch, 1, kToken});
   ASSERT_NE(member.endpoint, nullptr);
-  EXPECT_THAT(member.endpoint->peer_hello(), testing::Not(HasSubstr(kToken))) << "strangers read it";
-  for (const DataHello& hello :
-       {DataHello{kEpoch, 1, ""}, DataHello{kEpoch, 1, "the wrong token!"}, DataHello{kEpoch + 1, 1, kToken}, DataHello{0, 0, "x"}}) {
-    const Result<Path> stranger =
-        ladder_->Connect(ready.offers(), {kWire.compute_window_bytes(), hello.Encode()}, Deadline::After(kPatience));
+  EXPECT_THAT(member.endpoint->peer_hello(), testing::Not(HasSubstr(kToken)))
+      << "strangers read it";
+  for (const DataHello& hello : {DataHello{kEpoch, 1, ""}, DataHello{kEpoch, 1, "the wrong token!"},
+                                 DataHello{kEpoch + 1, 1, kToken}, DataHello{0, 0, "x"}}) {
+    const Result<Path> stranger = ladder_->Connect(
+        ready.offers(), {kWire.compute_window_bytes(), hello.Encode()}, Deadline::After(kPatience));
     EXPECT_EQ(stranger.status().code(), StatusCode::kPeerLost) << stranger.status();
   }
   EXPECT_FALSE(IsLost(*member.endpoint));
@@ -148,9 +155,11 @@ TEST_P(MemoryNodeTest, MessagesOfAnotherEpochAreDroppedAndCounted) {
   for (const uint64_t epoch : {kEpoch - 1, kEpoch + 1, uint64_t{0}}) {
     ++number;
     for (const MessageKind kind : {MessageKind::kDecode, MessageKind::kPush}) {
-      const MessageHeader header = Seal({.kind = kind, .epoch = epoch, .step = 1, .num_rows = 0, .number = number}, {}, true);
+      const MessageHeader header = Seal(
+          {.kind = kind, .epoch = epoch, .step = 1, .num_rows = 0, .number = number}, {}, true);
       std::memcpy(buffer->bytes().data(), &header, sizeof(header));
-      const WriteOp write{buffer->bytes().first(sizeof(header)), kind == MessageKind::kPush ? kWire.push_offset(0) : 0};
+      const WriteOp write{buffer->bytes().first(sizeof(header)),
+                          kind == MessageKind::kPush ? kWire.push_offset(0) : 0};
       ASSERT_TRUE(member.endpoint->Post({&write, 1}, Notification{kind, 0, number}.Pack(), 0).ok());
       ++num_sent;
       const Deadline deadline = Deadline::After(kPatience);
@@ -170,7 +179,8 @@ TEST_P(MemoryNodeTest, AMessageAnnouncedTwiceIsHandledOnce) {
   const Path member = Connect(ready.offers(), {kEpoch, 1, kToken});
   ASSERT_NE(member.endpoint, nullptr);
   const std::unique_ptr<Buffer> buffer = std::move(*member.fabric->Allocate(sizeof(MessageHeader)));
-  const MessageHeader header = Seal({.kind = MessageKind::kPush, .epoch = kEpoch, .step = 0, .number = 1}, {}, true);
+  const MessageHeader header =
+      Seal({.kind = MessageKind::kPush, .epoch = kEpoch, .step = 0, .number = 1}, {}, true);
   std::memcpy(buffer->bytes().data(), &header, sizeof(header));
   const WriteOp write{buffer->bytes().first(sizeof(header)), kWire.push_offset(2)};
   const uint32_t announced = Notification{MessageKind::kPush, 2, 1}.Pack();
@@ -178,7 +188,8 @@ TEST_P(MemoryNodeTest, AMessageAnnouncedTwiceIsHandledOnce) {
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.endpoint->Post({}, announced, 0).ok());
   std::vector<uint32_t> answers;
   const Deadline deadline = Deadline::After(kPatience);
-  while (Stats().stale_messages() < 4 || answers.empty()) {  // it belongs to no step, and came three times more
+  // It belongs to no step, and came three times more.
+  while (Stats().stale_messages() < 4 || answers.empty()) {
     ASSERT_FALSE(deadline.Passed());
     std::array<Event, 8> events;
     const size_t count = member.endpoint->Poll(events);
@@ -196,17 +207,20 @@ TEST_P(MemoryNodeTest, AMessageThatIsNotTheAnnouncedOneEndsTheConnection) {
   const Path member = Connect(ready.offers(), {kEpoch, 1, kToken});
   ASSERT_NE(member.endpoint, nullptr);
   const std::unique_ptr<Buffer> buffer = std::move(*member.fabric->Allocate(sizeof(MessageHeader)));
-  const MessageHeader header = Seal({.kind = MessageKind::kPush, .epoch = kEpoch, .step = 0, .number = 2}, {}, true);
+  const MessageHeader header =
+      Seal({.kind = MessageKind::kPush, .epoch = kEpoch, .step = 0, .number = 2}, {}, true);
   std::memcpy(buffer->bytes().data(), &header, sizeof(header));
   const WriteOp write{buffer->bytes().first(sizeof(header)), kWire.push_offset(0)};
-  ASSERT_TRUE(member.endpoint->Post({&write, 1}, Notification{MessageKind::kPush, 0, 1}.Pack(), 0).ok());
+  ASSERT_TRUE(
+      member.endpoint->Post({&write, 1}, Notification{MessageKind::kPush, 0, 1}.Pack(), 0).ok());
   const Deadline deadline = Deadline::After(kPatience);
   while (!IsLost(*member.endpoint)) ASSERT_FALSE(deadline.Passed());
 }
 
 TEST_P(MemoryNodeTest, AManagerWithAnotherSecretOrNoneIsToldNothing) {
   for (const char* secret : {"the secret of another cluster", ""}) {
-    const auto stranger = ConnectControl(node_->address(), {.hello = "stranger", .secret = secret}, Deadline::After(kPatience));
+    const auto stranger = ConnectControl(node_->address(), {.hello = "stranger", .secret = secret},
+                                         Deadline::After(kPatience));
     EXPECT_EQ(stranger.status().code(), StatusCode::kInvalidArgument) << secret;
   }
   EXPECT_EQ(Configure(kToken).status(), 0u) << "it serves those who know the secret";
@@ -216,12 +230,14 @@ TEST_P(MemoryNodeTest, ASessionNeedsAToken) {
   for (const std::string& token : {std::string(), std::string("short"), std::string(17, 'x')}) {
     const control::Configured answer = Configure(token);
     EXPECT_EQ(answer.status(), static_cast<uint32_t>(StatusCode::kInvalidArgument));
-    EXPECT_THAT(answer.message(), HasSubstr("session token of " + std::to_string(token.size()) + " bytes, expected 16"));
+    EXPECT_THAT(answer.message(), HasSubstr("session token of " + std::to_string(token.size()) +
+                                            " bytes, expected 16"));
   }
   EXPECT_EQ(Configure(kToken).status(), 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, MemoryNodeTest, testing::ValuesIn(WithRdma({"loopback", "shm", "tcp"})),
+INSTANTIATE_TEST_SUITE_P(Fabrics, MemoryNodeTest,
+                         testing::ValuesIn(WithRdma({"loopback", "shm", "tcp"})),
                          [](const auto& kind) { return kind.param; });
 
 }  // namespace

@@ -27,7 +27,8 @@ TEST(ModelledKvDevice, TablesAreKeptAndCounted) {
   EXPECT_EQ(device.num_sequences(), 1);
   const Result<std::span<const TokenSlot>> readable = device.Readable(0, kSequence, 2);
   ASSERT_TRUE(readable.ok());
-  EXPECT_EQ(std::vector<TokenSlot>(readable->begin(), readable->end()), (std::vector<TokenSlot>{4, 5}));
+  EXPECT_EQ(std::vector<TokenSlot>(readable->begin(), readable->end()),
+            (std::vector<TokenSlot>{4, 5}));
   device.Release(kSequence);
   EXPECT_EQ(device.used_tokens(), 0);
   EXPECT_EQ(device.Readable(0, kSequence, 1).status().code(), StatusCode::kNotFound);
@@ -37,26 +38,33 @@ TEST(ModelledKvDevice, TablesAreKeptAndCounted) {
 TEST(ModelledKvDevice, OrdersThatContradictTheTablesAreRefused) {
   ModelledKvDevice device(SlowMemory(), DType::kBF16, 100);
   const std::vector<TokenSlot> slot = {4}, beyond = {100};
-  EXPECT_EQ(device.Append(kSequence, 1, slot, kStep).code(), StatusCode::kCorrupt) << "a table starts at position 0";
+  EXPECT_EQ(device.Append(kSequence, 1, slot, kStep).code(), StatusCode::kCorrupt)
+      << "a table starts at position 0";
   EXPECT_EQ(device.Append(kSequence, 0, beyond, kStep).code(), StatusCode::kCorrupt);
   EXPECT_EQ(device.num_sequences(), 0);
   ASSERT_TRUE(device.Append(kSequence, 0, slot, kStep).ok());
   EXPECT_EQ(device.Readable(0, kSequence, 2).status().code(), StatusCode::kCorrupt);
-  EXPECT_TRUE(device.WriteRaw(0, kSequence, 0, nullptr, nullptr, kStep).ok()) << "the values are never read";
+  EXPECT_TRUE(device.WriteRaw(0, kSequence, 0, nullptr, nullptr, kStep).ok())
+      << "the values are never read";
   EXPECT_EQ(device.WriteRaw(0, kSequence, 1, nullptr, nullptr, kStep).code(), StatusCode::kCorrupt);
-  EXPECT_EQ(device.WriteRaw(0, SequenceId{8}, 0, nullptr, nullptr, kStep).code(), StatusCode::kNotFound);
-  EXPECT_EQ(device.WriteRaw(0, kSequence, 0, nullptr, nullptr, StepId{2}).code(), StatusCode::kNotFound) << "late";
+  EXPECT_EQ(device.WriteRaw(0, SequenceId{8}, 0, nullptr, nullptr, kStep).code(),
+            StatusCode::kNotFound);
+  EXPECT_EQ(device.WriteRaw(0, kSequence, 0, nullptr, nullptr, StepId{2}).code(),
+            StatusCode::kNotFound)
+      << "late";
 }
 
 TEST(ModelledKvDevice, AttentionTakesTheTimeOfItsBytes) {
   const AttentionShape shape{.num_heads = 4, .num_kv_heads = 4, .head_dim = 64, .scale = 1};
   ModelledKvDevice device(SlowMemory(), DType::kBF16, 100'000);
   const std::vector<TokenSlot> slots(10'000);
-  const KvQuery row{.q = nullptr, .slots = slots, .out = nullptr, .lse = nullptr};  // nothing is read or written
+  // Nothing is read or written.
+  const KvQuery row{.q = nullptr, .slots = slots, .out = nullptr, .lse = nullptr};
   const std::vector<KvQuery> rows = {row, row};
   const TimePoint start = Clock::now();
   device.Attend(shape, 0, DType::kF16, rows);
-  EXPECT_GE(Clock::now() - start, FromSeconds(2 * 10'000 * 2 * 256 * 2 * 1e-9)) << "20000 tokens, k and v, 256 elements, 2 bytes";
+  EXPECT_GE(Clock::now() - start, FromSeconds(2 * 10'000 * 2 * 256 * 2 * 1e-9))
+      << "20000 tokens, k and v, 256 elements, 2 bytes";
 }
 
 TEST(ModelledKvDevice, ANodeWithMoreMemoryThanItsDeviceDoesNotStart) {

@@ -11,7 +11,8 @@ TEST(TokenPositionsTest, AWholeSequenceHasItsTokensWhereTheyAreCounted) {
   TokenPositions positions;
   positions.Append(kSequence, 0, 0);
   positions.Append(kSequence, 5, 5);
-  for (const int64_t position : {0, 3, 5, 9}) EXPECT_EQ(positions.NumBefore(kSequence, position, 9), position);
+  for (const int64_t position : {0, 3, 5, 9})
+    EXPECT_EQ(positions.NumBefore(kSequence, position, 9), position);
   EXPECT_EQ(positions.NumBefore(kSequence, 100, 9), 9);
   EXPECT_EQ(positions.NumBefore(kSequence, -4, 9), 0);
 }
@@ -28,7 +29,8 @@ TEST(TokenPositionsTest, RangesOfASpreadSequence) {
     for (int64_t position = 0; position < 30; ++position) {
       int64_t before = 0;
       for (int64_t i = 0; i < num_tokens; ++i) before += here[static_cast<size_t>(i)] < position;
-      EXPECT_EQ(positions.NumBefore(kSequence, position, num_tokens), before) << num_tokens << " tokens, before " << position;
+      EXPECT_EQ(positions.NumBefore(kSequence, position, num_tokens), before)
+          << num_tokens << " tokens, before " << position;
     }
   }
 }

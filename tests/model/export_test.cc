@@ -1,4 +1,5 @@
-// Exported programs: what is recognised, and what is refused and how. The fixtures' logits are compared in tests/compute_node.
+// Exported programs: what is recognised, and what is refused and how. The fixtures' logits are
+// compared in tests/compute_node.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +25,8 @@ json ReadExport(const std::string& family) {
 }
 
 Result<Graph> Import(const json& file) {
-  LAMINA_ASSIGN_OR_RETURN(const ExportedProgram program, ExportedProgram::Parse(file.dump(), "m/lamina_graph.json"));
+  LAMINA_ASSIGN_OR_RETURN(const ExportedProgram program,
+                          ExportedProgram::Parse(file.dump(), "m/lamina_graph.json"));
   return ImportProgram(program);
 }
 
@@ -43,7 +45,8 @@ std::vector<Op> OpsOf(const Graph& graph, OpKind kind) {
   return ops;
 }
 
-// [heads * (q, k, v) * head_dim] outputs of one matrix become three layers, and a quarter of each head is turned.
+// [heads * (q, k, v) * head_dim] outputs of one matrix become three layers, and a quarter of each
+// head is turned.
 TEST(Export, FusedProjectionsAreReadInPartsByHead) {
   const Result<Graph> graph = Import(ReadExport("gptneox"));
   ASSERT_TRUE(graph.ok()) << graph.status();
@@ -93,7 +96,8 @@ TEST(Export, TheConfigIsReadFromTheGraph) {
   EXPECT_EQ(config->hidden_size, 32);
   EXPECT_EQ(config->num_layers, 2);
   EXPECT_EQ(config->num_heads, 4);
-  EXPECT_EQ(config->num_kv_heads, 2) << "keys and values are copied for the query heads in the export";
+  EXPECT_EQ(config->num_kv_heads, 2)
+      << "keys and values are copied for the query heads in the export";
   EXPECT_EQ(config->head_dim, 8);
   EXPECT_EQ(config->max_positions, 256);
   EXPECT_NEAR(config->AttentionScale(), 1 / std::sqrt(8.0), 1e-7);
@@ -108,13 +112,14 @@ TEST(Export, WhatCannotBeMappedIsNamedWithItsLine) {
   json unknown = ReadExport("phi");
   NodeOf(unknown, "aten.tanh.default")["op"] = "aten.erfinv.default";
   NodeOf(unknown, "aten.erfinv.default")["source"] = "modeling_phi.py:10: x = erfinv(x)";
-  EXPECT_THAT(RefusalOf(unknown),
-              AllOf(HasSubstr("m/lamina_graph.json: aten.erfinv.default (node tanh) cannot be mapped: lamina has nothing"),
-                    HasSubstr("; modeling_phi.py:10: x = erfinv(x)")));
+  EXPECT_THAT(RefusalOf(unknown), AllOf(HasSubstr("m/lamina_graph.json: aten.erfinv.default (node "
+                                                  "tanh) cannot be mapped: lamina has nothing"),
+                                        HasSubstr("; modeling_phi.py:10: x = erfinv(x)")));
 
   json half = ReadExport("phi");  // of a GELU: the tanh is left over
   NodeOf(half, "aten.pow.Tensor_Scalar")["args"]["exponent"] = 4.0;
-  EXPECT_THAT(RefusalOf(half), AllOf(HasSubstr("cannot be mapped: "), HasSubstr("; activations.py")));
+  EXPECT_THAT(RefusalOf(half),
+              AllOf(HasSubstr("cannot be mapped: "), HasSubstr("; activations.py")));
 
   json later = ReadExport("phi");
   for (auto& [name, constant] : later["constants"].items()) {
@@ -146,7 +151,8 @@ TEST(Export, WhatCannotBeMappedIsNamedWithItsLine) {
   EXPECT_THAT(RefusalOf(angles), HasSubstr("no part of a rotation"));
 }
 
-json OperatorNode(const std::string& name, const std::string& op, json args, const std::vector<int64_t>& shape) {
+json OperatorNode(const std::string& name, const std::string& op, json args,
+                  const std::vector<int64_t>& shape) {
   return {{"name", name}, {"op", op}, {"args", std::move(args)}, {"shape", shape}};
 }
 
@@ -165,30 +171,38 @@ void ReadInstead(json& file, const std::string& op, const std::string& argument,
 
 // A weight is read as it stands in the checkpoint, or not at all.
 TEST(Export, ViewsOfWeightsAreRefused) {
-  const auto slice = [](const std::string& of, int64_t first, int64_t end, const std::vector<int64_t>& shape) {
-    return OperatorNode("part", "aten.slice.Tensor", {{"self", Named(of)}, {"dim", 0}, {"start", first}, {"end", end}, {"step", 1}}, shape);
+  const auto slice = [](const std::string& of, int64_t first, int64_t end,
+                        const std::vector<int64_t>& shape) {
+    return OperatorNode(
+        "part", "aten.slice.Tensor",
+        {{"self", Named(of)}, {"dim", 0}, {"start", first}, {"end", end}, {"step", 1}}, shape);
   };
   json bias = ReadExport("phi");
-  ReadInstead(bias, "aten.linear.default", "bias", slice("p_model_model_layers_0_mlp_fc1_bias", 0, 32, {32}));
+  ReadInstead(bias, "aten.linear.default", "bias",
+              slice("p_model_model_layers_0_mlp_fc1_bias", 0, 32, {32}));
   EXPECT_THAT(RefusalOf(bias), HasSubstr("its bias is no weight as it stands"));
 
   json short_bias = ReadExport("phi");
-  NodeOf(short_bias, "aten.linear.default")["args"]["bias"] = Named("p_model_model_layers_0_self_attn_k_proj_bias");
+  NodeOf(short_bias, "aten.linear.default")["args"]["bias"] =
+      Named("p_model_model_layers_0_self_attn_k_proj_bias");
   EXPECT_THAT(RefusalOf(short_bias), HasSubstr("its bias has not one element for each output"));
 
   json table = ReadExport("gpt2");
-  ReadInstead(table, "aten.embedding.default", "weight", slice("p_model_lm_head_weight", 1, 128, {127, 32}));
+  ReadInstead(table, "aten.embedding.default", "weight",
+              slice("p_model_lm_head_weight", 1, 128, {127, 32}));
   EXPECT_THAT(RefusalOf(table), HasSubstr("its table is no weight as it stands"));
 
   json norm = ReadExport("phi");
-  ReadInstead(norm, "aten.layer_norm.default", "weight", slice("p_model_model_layers_0_mlp_fc1_bias", 32, 64, {32}));
+  ReadInstead(norm, "aten.layer_norm.default", "weight",
+              slice("p_model_model_layers_0_mlp_fc1_bias", 32, 64, {32}));
   EXPECT_THAT(RefusalOf(norm), HasSubstr("its weight or bias is no weight as it stands"));
 }
 
 // As many tokens as a row has elements: the shapes fit, the meaning does not.
 TEST(Export, MixingTokensIsRefused) {
   const auto turned = [](const std::string& of) {
-    return OperatorNode("turned", "aten.transpose.int", {{"self", Named(of)}, {"dim0", 1}, {"dim1", 2}}, {1, 32, 32});
+    return OperatorNode("turned", "aten.transpose.int",
+                        {{"self", Named(of)}, {"dim0", 1}, {"dim1", 2}}, {1, 32, 32});
   };
   json linear = ReadExport("phi");
   ReadInstead(linear, "aten.linear.default", "input", turned("layer_norm"));
@@ -200,20 +214,26 @@ TEST(Export, MixingTokensIsRefused) {
 
 TEST(Export, ViewsOfConstantsAreRefused) {
   json mask = ReadExport("gpt2");
-  const std::string name = NodeOf(mask, "aten.scaled_dot_product_attention.default")["args"]["attn_mask"]["node"];
+  const std::string name =
+      NodeOf(mask, "aten.scaled_dot_product_attention.default")["args"]["attn_mask"]["node"];
   ReadInstead(mask, "aten.scaled_dot_product_attention.default", "attn_mask",
-              OperatorNode("turned", "aten.transpose.int", {{"self", Named(name)}, {"dim0", 2}, {"dim1", 3}},
+              OperatorNode("turned", "aten.transpose.int",
+                           {{"self", Named(name)}, {"dim0", 2}, {"dim1", 3}},
                            mask["constants"][name]["shape"].get<std::vector<int64_t>>()));
   EXPECT_THAT(RefusalOf(mask), HasSubstr("a mask that is no constant"));
 }
 
-// A matrix that is read both ways, and a norm's weight with and without 1 added, are two weights each.
+// A matrix that is read both ways, and a norm's weight with and without 1 added, are two weights
+// each.
 TEST(Export, OneTensorReadInTwoWaysIsTwoWeights) {
   json both = ReadExport("gpt2");
-  json& second = NodeOf(both, "aten.addmm.default", 5);  // the second layer's c_proj, of [32, 32] like the first one's
+  // The second layer's c_proj, of [32, 32] like the first one's.
+  json& second = NodeOf(both, "aten.addmm.default", 5);
   ASSERT_EQ(second["args"]["mat2"], Named("p_model_transformer_h_1_attn_c_proj_weight"));
   second["op"] = "aten.linear.default";
-  second["args"] = {{"input", second["args"]["mat1"]}, {"weight", Named("p_model_transformer_h_0_attn_c_proj_weight")}, {"bias", nullptr}};
+  second["args"] = {{"input", second["args"]["mat1"]},
+                    {"weight", Named("p_model_transformer_h_0_attn_c_proj_weight")},
+                    {"bias", nullptr}};
   const Result<Graph> graph = Import(both);
   ASSERT_TRUE(graph.ok()) << graph.status();
   std::vector<std::string> ids;
@@ -227,12 +247,14 @@ TEST(Export, OneTensorReadInTwoWaysIsTwoWeights) {
   const std::string weight = "p_model_model_layers_0_input_layernorm_weight";
   size_t at = 0;
   for (size_t i = 0; i < plus["nodes"].size(); ++i) {
-    if (plus["nodes"][i]["args"].value("self", json()) == Named("p_model_model_norm_weight")) at = i;
+    if (plus["nodes"][i]["args"].value("self", json()) == Named("p_model_model_norm_weight"))
+      at = i;
   }
   ASSERT_GT(at, 0u);
   plus["nodes"][at]["args"]["self"] = Named("more");
   plus["nodes"].insert(plus["nodes"].begin() + static_cast<json::difference_type>(at),
-                       OperatorNode("more", "aten.add.Tensor", {{"self", Named(weight)}, {"other", 1.0}, {"alpha", 1}}, {32}));
+                       OperatorNode("more", "aten.add.Tensor",
+                                    {{"self", Named(weight)}, {"other", 1.0}, {"alpha", 1}}, {32}));
   const Result<Graph> with_plus = Import(plus);
   ASSERT_TRUE(with_plus.ok()) << with_plus.status();
   const std::vector<Op> norms = OpsOf(*with_plus, OpKind::kRmsNorm);
@@ -294,30 +316,43 @@ TEST(Export, BrokenFilesAreNamedInASentence) {
       },
       "its shape should be");
   expect(
-      "no arguments", [](json& f) { NodeOf(f, "aten.addmm.default")["args"] = json::object(); }, "its argument");
+      "no arguments", [](json& f) { NodeOf(f, "aten.addmm.default")["args"] = json::object(); },
+      "its argument");
   expect(
-      "a wrong type", [](json& f) { NodeOf(f, "aten.split.Tensor")["args"]["dim"] = "two"; }, "\"dim\" is not an integer");
+      "a wrong type", [](json& f) { NodeOf(f, "aten.split.Tensor")["args"]["dim"] = "two"; },
+      "\"dim\" is not an integer");
   expect(
-      "nested", [](json& f) { f["nodes"][0]["args"]["x"] = json::parse("[[[[[[[[1]]]]]]]]"); }, "nested too deep");
+      "nested", [](json& f) { f["nodes"][0]["args"]["x"] = json::parse("[[[[[[[[1]]]]]]]]"); },
+      "nested too deep");
   expect(
-      "no parts", [](json& f) { NodeOf(f, "aten.split.Tensor")["args"]["split_size"] = 0; }, "split_size");
+      "no parts", [](json& f) { NodeOf(f, "aten.split.Tensor")["args"]["split_size"] = 0; },
+      "split_size");
   expect(
       "many parts",
       [](json& f) {
         json& split = NodeOf(f, "aten.split.Tensor");
         split["op"] = "aten.split_with_sizes.default";
-        split["args"] = {{"self", split["args"]["self"]}, {"dim", 2}, {"split_sizes", std::vector<int>(20000, 0)}};
+        split["args"] = {{"self", split["args"]["self"]},
+                         {"dim", 2},
+                         {"split_sizes", std::vector<int>(20000, 0)}};
       },
       "more than 1024 parts");
   expect(
-      "a scale", [](json& f) { NodeOf(f, "aten.scaled_dot_product_attention.default")["args"]["scale"] = -0.2; }, "a scale of scores");
+      "a scale",
+      [](json& f) {
+        NodeOf(f, "aten.scaled_dot_product_attention.default")["args"]["scale"] = -0.2;
+      },
+      "a scale of scores");
   expect(
       "an empty mean",
       [](json& f) {
-        f["nodes"].push_back(OperatorNode("none", "aten.slice.Tensor",
-                                          {{"self", Named("embedding")}, {"dim", 2}, {"start", 5}, {"end", 5}, {"step", 1}}, {1, 32, 0}));
+        f["nodes"].push_back(OperatorNode(
+            "none", "aten.slice.Tensor",
+            {{"self", Named("embedding")}, {"dim", 2}, {"start", 5}, {"end", 5}, {"step", 1}},
+            {1, 32, 0}));
         f["nodes"].push_back(
-            OperatorNode("mean", "aten.mean.dim", {{"self", Named("none")}, {"dim", {-1}}, {"keepdim", true}}, {1, 32, 1}));
+            OperatorNode("mean", "aten.mean.dim",
+                         {{"self", Named("none")}, {"dim", {-1}}, {"keepdim", true}}, {1, 32, 1}));
       },
       "a mean over anything but");
   expect(
@@ -326,14 +361,16 @@ TEST(Export, BrokenFilesAreNamedInASentence) {
 
 TEST(Export, DeepNestingIsRefusedBeforeAnythingRecurses) {
   const std::string deep = std::string(1000000, '[') + std::string(1000000, ']');
-  for (const std::string& text : {R"({"rows": )" + deep + "}", R"({"nodes": [{"args": {"x": )" + deep + "}}]}"}) {
+  for (const std::string& text :
+       {R"({"rows": )" + deep + "}", R"({"nodes": [{"args": {"x": )" + deep + "}}]}"}) {
     const Result<ExportedProgram> program = ExportedProgram::Parse(text, "m.json");
     ASSERT_FALSE(program.ok());
     EXPECT_THAT(program.status().message(), HasSubstr("m.json is nested more than 100 deep"));
   }
 }
 
-// Every node in turn reads every other value that stands before it: something comes out or a sentence does.
+// Every node in turn reads every other value that stands before it: something comes out or a
+// sentence does.
 TEST(Export, MixedUpProgramsNeverCrash) {
   for (const char* family : {"gptneox", "cohere"}) {
     const json good = ReadExport(family);

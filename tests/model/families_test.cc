@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text_file.h"
-#include "sound_slices.h"
 #include "model/families/registry.h"
+#include "sound_slices.h"
 #include "splitter/slices.h"
 #include "splitter/tensor_parallel.h"
 #include "tests/support/families.h"
@@ -53,14 +53,16 @@ TEST_P(FamilySlicesTest, AreSharedByTwoRanks) {
     EXPECT_EQ(op.num_heads, config.num_heads / 2);
     EXPECT_EQ(op.num_kv_heads, config.num_kv_heads / 2);
   }
-  // The 350m release of OPT ends in two matrices, which are shared like an MLP; experts are not shared.
+  // The 350m release of OPT ends in two matrices, which are shared like an MLP; experts are not
+  // shared.
   const int in_layers = config.num_experts > 0 ? config.num_layers : 2 * config.num_layers;
   EXPECT_EQ(sums, in_layers + (GetParam().name == "opt-350m" ? 1 : 0));
 }
 
 class FamilyCodeTest : public ::testing::TestWithParam<Family> {};
 
-// Shapes only: no weight is read. A second of this thread's own time, in the release build: scripts/test.sh leaves it out of the others.
+// Shapes only: no weight is read. A second of this thread's own time, in the release build:
+// scripts/test.sh leaves it out of the others.
 TEST_P(FamilyCodeTest, SlicesOfAModelWithSeventyBillionParametersAreFoundInASecond) {
   ModelConfig config = *ModelConfig::Load(GetParam().dir);
   config.num_layers = 80;
@@ -83,14 +85,16 @@ std::vector<Family> FamiliesWithCode() {
   return with_code;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FamilySlicesTest, ::testing::ValuesIn(Families()), [](const auto& info) { return TestName(info.param); });
+INSTANTIATE_TEST_SUITE_P(All, FamilySlicesTest, ::testing::ValuesIn(Families()),
+                         [](const auto& info) { return TestName(info.param); });
 INSTANTIATE_TEST_SUITE_P(All, FamilyCodeTest, ::testing::ValuesIn(FamiliesWithCode()),
                          [](const auto& info) { return TestName(info.param); });
 
 TEST(FamiliesTest, EveryArchitectureHasAFixture) {
   for (const Architecture& architecture : Architectures()) {
-    const bool found = std::ranges::any_of(
-        Families(), [&](const Family& family) { return ModelConfig::Load(family.dir)->architecture == architecture.name; });
+    const bool found = std::ranges::any_of(Families(), [&](const Family& family) {
+      return ModelConfig::Load(family.dir)->architecture == architecture.name;
+    });
     EXPECT_TRUE(found) << architecture.name;
   }
 }
@@ -118,9 +122,18 @@ TEST(FamiliesTest, WindowsAreThoseOfTheLayersThatSlide) {
   EXPECT_THAT(WindowsOf("mistral", R"({"sliding_window": 12})"), ElementsAre(12, 12, 12));
   EXPECT_THAT(WindowsOf("mistral", R"({"sliding_window": null})"), ElementsAre());
   EXPECT_THAT(WindowsOf("qwen2", R"({"sliding_window": 12})"), ElementsAre());
-  EXPECT_THAT(WindowsOf("qwen2", R"({"use_sliding_window": false, "sliding_window": 12, "max_window_layers": 1})"), ElementsAre());
-  EXPECT_THAT(WindowsOf("qwen2", R"({"use_sliding_window": true, "sliding_window": 12, "max_window_layers": 1})"), ElementsAre(0, 12, 12));
-  EXPECT_THAT(WindowsOf("qwen3", R"({"use_sliding_window": true, "sliding_window": 12, "max_window_layers": 2})"), ElementsAre(0, 0, 12));
+  EXPECT_THAT(
+      WindowsOf("qwen2",
+                R"({"use_sliding_window": false, "sliding_window": 12, "max_window_layers": 1})"),
+      ElementsAre());
+  EXPECT_THAT(
+      WindowsOf("qwen2",
+                R"({"use_sliding_window": true, "sliding_window": 12, "max_window_layers": 1})"),
+      ElementsAre(0, 12, 12));
+  EXPECT_THAT(
+      WindowsOf("qwen3",
+                R"({"use_sliding_window": true, "sliding_window": 12, "max_window_layers": 2})"),
+      ElementsAre(0, 0, 12));
   EXPECT_THAT(WindowsOf("gemma2", R"({"sliding_window": 12})"), ElementsAre(12, 0, 12));
   EXPECT_THAT(WindowsOf("gemma2", R"({"sliding_window": 12,
                          "layer_types": ["full_attention", "sliding_attention", "full_attention"]})"),
@@ -136,35 +149,43 @@ struct Refusal {
 class RefusalTest : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(RefusalTest, NamesTheKey) {
-  const Result<std::string> text = ReadTextFile(testing::FamilyOf(GetParam().family).dir + "/config.json");
+  const Result<std::string> text =
+      ReadTextFile(testing::FamilyOf(GetParam().family).dir + "/config.json");
   ASSERT_TRUE(text.ok()) << text.status();
   json config = json::parse(*text);
   config.update(json::parse(GetParam().patch));
   const Result<ModelConfig> parsed = ModelConfig::Parse({.config = config.dump()}, "dir");
   ASSERT_FALSE(parsed.ok());
-  EXPECT_THAT(parsed.status().message(), HasSubstr(std::string("dir/config.json: \"") + GetParam().says));
+  EXPECT_THAT(parsed.status().message(),
+              HasSubstr(std::string("dir/config.json: \"") + GetParam().says));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RefusalTest,
-                         ::testing::Values(Refusal{"llama2", R"({"hidden_act": "relu"})", "hidden_act"},
-                                           Refusal{"llama2", R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor"},
-                                           Refusal{"qwen2", R"({"hidden_act": "gelu"})", "hidden_act"},
-                                           Refusal{"qwen2", R"({"use_sliding_window": "yes"})", "use_sliding_window"},
-                                           Refusal{"mistral", R"({"sliding_window": 0})", "sliding_window"},
-                                           Refusal{"mistral", R"({"layer_types": ["full_attention"]})", "layer_types"},
-                                           Refusal{"mistral", R"({"layer_types": ["full_attention", "chunked_attention"]})", "layer_types"},
-                                           Refusal{"mistral", R"({"layer_types": "full_attention"})", "layer_types"},
-                                           Refusal{"qwen3", R"({"head_dim": null})", "head_dim"},
-                                           Refusal{"opt", R"({"activation_function": "gelu"})", "activation_function"},
-                                           Refusal{"opt", R"({"enable_bias": false})", "enable_bias"},
-                                           Refusal{"opt", R"({"layer_norm_elementwise_affine": false})", "layer_norm_elementwise_affine"},
-                                           Refusal{"mixtral", R"({"num_local_experts": null})", "num_local_experts"},
-                                           Refusal{"mixtral", R"({"num_experts_per_tok": 9})", "num_experts_per_tok"},
-                                           Refusal{"gemma2", R"({"hidden_activation": "gelu"})", "hidden_activation"},
-                                           Refusal{"gemma2", R"({"query_pre_attn_scalar": null})", "query_pre_attn_scalar"},
-                                           Refusal{"gemma2", R"({"attn_logit_softcapping": -5})", "attn_logit_softcapping"},
-                                           Refusal{"gemma2", R"({"quantization_config": {"bits": 4}})", "quantization_config"}),
-                         [](const auto& info) { return std::string(info.param.says) + "_" + std::to_string(info.index); });
+INSTANTIATE_TEST_SUITE_P(
+    All, RefusalTest,
+    ::testing::Values(
+        Refusal{"llama2", R"({"hidden_act": "relu"})", "hidden_act"},
+        Refusal{"llama2", R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor"},
+        Refusal{"qwen2", R"({"hidden_act": "gelu"})", "hidden_act"},
+        Refusal{"qwen2", R"({"use_sliding_window": "yes"})", "use_sliding_window"},
+        Refusal{"mistral", R"({"sliding_window": 0})", "sliding_window"},
+        Refusal{"mistral", R"({"layer_types": ["full_attention"]})", "layer_types"},
+        Refusal{"mistral", R"({"layer_types": ["full_attention", "chunked_attention"]})",
+                "layer_types"},
+        Refusal{"mistral", R"({"layer_types": "full_attention"})", "layer_types"},
+        Refusal{"qwen3", R"({"head_dim": null})", "head_dim"},
+        Refusal{"opt", R"({"activation_function": "gelu"})", "activation_function"},
+        Refusal{"opt", R"({"enable_bias": false})", "enable_bias"},
+        Refusal{"opt", R"({"layer_norm_elementwise_affine": false})",
+                "layer_norm_elementwise_affine"},
+        Refusal{"mixtral", R"({"num_local_experts": null})", "num_local_experts"},
+        Refusal{"mixtral", R"({"num_experts_per_tok": 9})", "num_experts_per_tok"},
+        Refusal{"gemma2", R"({"hidden_activation": "gelu"})", "hidden_activation"},
+        Refusal{"gemma2", R"({"query_pre_attn_scalar": null})", "query_pre_attn_scalar"},
+        Refusal{"gemma2", R"({"attn_logit_softcapping": -5})", "attn_logit_softcapping"},
+        Refusal{"gemma2", R"({"quantization_config": {"bits": 4}})", "quantization_config"}),
+    [](const auto& info) {
+      return std::string(info.param.says) + "_" + std::to_string(info.index);
+    });
 
 }  // namespace
 }  // namespace lamina

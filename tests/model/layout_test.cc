@@ -14,7 +14,9 @@ struct Dense {
   std::vector<int64_t> shape;
   std::vector<int64_t> data;
 
-  int64_t size() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
+  int64_t size() const {
+    return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  }
 
   // Calls visit(index of each axis) in order.
   template <typename Visit>
@@ -65,12 +67,14 @@ struct Dense {
 // What a layout says about each element: `rows` * 1000 + its place in the row's value.
 std::vector<int64_t> Elements(const Layout& layout) {
   std::vector<Stride> strides;
-  for (int i = 0; i < layout.num_axes(); ++i) strides.insert(strides.end(), layout.axis(i).begin(), layout.axis(i).end());
+  for (int i = 0; i < layout.num_axes(); ++i)
+    strides.insert(strides.end(), layout.axis(i).begin(), layout.axis(i).end());
   std::vector<int64_t> sizes, elements;
   for (const Stride& stride : strides) sizes.push_back(stride.size);
   Dense::ForEach(sizes, [&](const std::vector<int64_t>& at) {
     int64_t element = layout.RowColumns().offset;
-    for (size_t i = 0; i < at.size(); ++i) element += at[i] * (strides[i].step == Layout::kRows ? 1000 : strides[i].step);
+    for (size_t i = 0; i < at.size(); ++i)
+      element += at[i] * (strides[i].step == Layout::kRows ? 1000 : strides[i].step);
     elements.push_back(element);
   });
   return elements;
@@ -78,13 +82,16 @@ std::vector<int64_t> Elements(const Layout& layout) {
 
 TEST(Layout, RandomViewsAreThoseOfADenseTensor) {
   std::mt19937 random(7);
-  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+  };
   int taken = 0, refused = 0;
   for (int round = 0; round < 3000; ++round) {
     const std::vector<int64_t> shape = {1, 3, 24};
     Layout layout = Layout::Of(shape, 1);
     Dense dense{shape, {}};
-    Dense::ForEach(shape, [&](const std::vector<int64_t>& at) { dense.data.push_back(at[1] * 1000 + at[2]); });
+    Dense::ForEach(
+        shape, [&](const std::vector<int64_t>& at) { dense.data.push_back(at[1] * 1000 + at[2]); });
     for (int step = 0; step < 6; ++step) {
       const auto axis = static_cast<size_t>(below(std::ssize(dense.shape)));
       Dense next;
@@ -99,7 +106,8 @@ TEST(Layout, RandomViewsAreThoseOfADenseTensor) {
           break;
         }
         case 1: {
-          const int64_t first = below(dense.shape[axis]), end = first + 1 + below(dense.shape[axis] - first), by = 1 + below(3);
+          const int64_t first = below(dense.shape[axis]),
+                        end = first + 1 + below(dense.shape[axis] - first), by = 1 + below(3);
           next = dense.Sliced(axis, first, end, by);
           view = layout.Slice(static_cast<int>(axis), first, end, by);
           break;
@@ -153,12 +161,13 @@ TEST(Layout, CompactIsTheSameShapeOverThePickedColumns) {
 }
 
 TEST(Layout, WhatCannotBeIsRefused) {
-  const std::vector<int64_t> shape = {1, 4, 6}, too_many = {5, 5}, two_unknown = {-1, -1}, across = {1, 2, 12},
-                             huge = {int64_t{1} << 50, 4, 6};
+  const std::vector<int64_t> shape = {1, 4, 6}, too_many = {5, 5}, two_unknown = {-1, -1},
+                             across = {1, 2, 12}, huge = {int64_t{1} << 50, 4, 6};
   const Layout layout = Layout::Of(shape, 1);
   EXPECT_EQ(layout.Reshape(too_many).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(layout.Reshape(two_unknown).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(layout.Reshape(across).status().code(), StatusCode::kUnimplemented) << "an axis of two rows and their elements";
+  EXPECT_EQ(layout.Reshape(across).status().code(), StatusCode::kUnimplemented)
+      << "an axis of two rows and their elements";
   EXPECT_EQ(layout.Slice(1, 0, 2, 1).status().code(), StatusCode::kUnimplemented) << "some rows";
   EXPECT_EQ(layout.Expand(huge).status().code(), StatusCode::kInvalidArgument);
 }

@@ -57,8 +57,8 @@ TEST(ModelConfigTest, ReadsTheShippedModel) {
 
 TEST(ModelConfigTest, OptionalKeysHaveTheirDefaults) {
   json config = Llama();
-  for (const char* key :
-       {"model_type", "torch_dtype", "num_key_value_heads", "hidden_act", "bos_token_id", "eos_token_id", "tie_word_embeddings"})
+  for (const char* key : {"model_type", "torch_dtype", "num_key_value_heads", "hidden_act",
+                          "bos_token_id", "eos_token_id", "tie_word_embeddings"})
     config.erase(key);
   config["head_dim"] = nullptr;
   const ModelConfig parsed = Parsed(config);
@@ -93,7 +93,9 @@ TEST(ModelConfigTest, EosTokensOfBothFilesAreJoined) {
 }
 
 TEST(ModelConfigTest, SamplingDefaultsComeFromTheGenerationFile) {
-  const ModelConfig parsed = Parsed(Llama(), R"({"temperature": 0.6, "top_p": 0.9, "top_k": 40, "min_p": null, "do_sample": true})");
+  const ModelConfig parsed = Parsed(
+      Llama(),
+      R"({"temperature": 0.6, "top_p": 0.9, "top_k": 40, "min_p": null, "do_sample": true})");
   EXPECT_FLOAT_EQ(parsed.generation.temperature.value_or(-1), 0.6F);
   EXPECT_FLOAT_EQ(parsed.generation.top_p.value_or(-1), 0.9F);
   EXPECT_EQ(parsed.generation.top_k, 40);
@@ -129,7 +131,8 @@ TEST(ModelConfigTest, PlainFrequenciesFallFromOneToTheInverseOfTheta) {
   ModelConfig config;
   config.head_dim = 8;
   EXPECT_THAT(config.InverseFrequencies(),
-              ElementsAre(testing::FloatEq(1.0F), testing::FloatEq(0.1F), testing::FloatEq(0.01F), testing::FloatEq(0.001F)));
+              ElementsAre(testing::FloatEq(1.0F), testing::FloatEq(0.1F), testing::FloatEq(0.01F),
+                          testing::FloatEq(0.001F)));
 }
 
 TEST(ModelConfigTest, LinearScalingDividesEveryFrequency) {
@@ -184,7 +187,8 @@ TEST_P(BadConfigTest, IsRejectedInOneSentenceThatNamesFileAndKey) {
   const Result<ModelConfig> result = Parse(config);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.status().code(), GetParam().code) << result.status();
-  EXPECT_THAT(result.status().message(), AllOf(HasSubstr("dir/config.json"), HasSubstr(GetParam().says)));
+  EXPECT_THAT(result.status().message(),
+              AllOf(HasSubstr("dir/config.json"), HasSubstr(GetParam().says)));
   EXPECT_THAT(result.status().message(), testing::Not(HasSubstr("\n")));
 }
 
@@ -193,53 +197,71 @@ constexpr StatusCode kUnimplemented = StatusCode::kUnimplemented;
 INSTANTIATE_TEST_SUITE_P(
     All, BadConfigTest,
     testing::Values(
-        BadKey{R"({"hidden_size": null})", kInvalid, R"("hidden_size" is missing, expected an integer from 1)"},
+        BadKey{R"({"hidden_size": null})", kInvalid,
+               R"("hidden_size" is missing, expected an integer from 1)"},
         BadKey{R"({"hidden_size": "512"})", kInvalid, R"("hidden_size" is "512")"},
         BadKey{R"({"hidden_size": 512.5})", kInvalid, R"("hidden_size" is 512.5)"},
         BadKey{R"({"vocab_size": 0})", kInvalid, R"("vocab_size" is 0)"},
-        BadKey{R"({"vocab_size": 18446744073709551615})", kInvalid, R"("vocab_size" is 18446744073709551615)"},
+        BadKey{R"({"vocab_size": 18446744073709551615})", kInvalid,
+               R"("vocab_size" is 18446744073709551615)"},
         BadKey{R"({"num_hidden_layers": -3})", kInvalid, R"("num_hidden_layers" is -3)"},
-        BadKey{R"({"intermediate_size": 99999999999})", kInvalid, R"("intermediate_size" is 99999999999)"},
-        BadKey{R"({"num_key_value_heads": 3})", kInvalid, R"("num_key_value_heads" is 3, expected a divisor of num_attention_heads = 16)"},
-        BadKey{R"({"num_attention_heads": 12})", kInvalid, R"("num_attention_heads" is 12, expected a divisor of hidden_size = 512)"},
+        BadKey{R"({"intermediate_size": 99999999999})", kInvalid,
+               R"("intermediate_size" is 99999999999)"},
+        BadKey{R"({"num_key_value_heads": 3})", kInvalid,
+               R"("num_key_value_heads" is 3, expected a divisor of num_attention_heads = 16)"},
+        BadKey{R"({"num_attention_heads": 12})", kInvalid,
+               R"("num_attention_heads" is 12, expected a divisor of hidden_size = 512)"},
         BadKey{R"({"head_dim": 33})", kInvalid, R"("head_dim" is 33)"},
-        BadKey{R"({"num_attention_heads": 512, "num_key_value_heads": 512})", kInvalid, "even heads"},
+        BadKey{R"({"num_attention_heads": 512, "num_key_value_heads": 512})", kInvalid,
+               "even heads"},
         BadKey{R"({"rms_norm_eps": null})", kInvalid, R"("rms_norm_eps" is missing)"},
-        BadKey{R"({"max_position_embeddings": 4294967296})", kInvalid, R"("max_position_embeddings" is 4294967296)"},
-        BadKey{R"({"tie_word_embeddings": 1})", kInvalid, R"("tie_word_embeddings" is 1, expected true or false)"},
+        BadKey{R"({"max_position_embeddings": 4294967296})", kInvalid,
+               R"("max_position_embeddings" is 4294967296)"},
+        BadKey{R"({"tie_word_embeddings": 1})", kInvalid,
+               R"("tie_word_embeddings" is 1, expected true or false)"},
         BadKey{R"({"eos_token_id": [2, 32000]})", kInvalid, R"("eos_token_id" is [2,32000])"},
         BadKey{R"({"bos_token_id": "<s>"})", kInvalid, R"("bos_token_id" is "<s>")"},
-        BadKey{R"({"architectures": "LlamaForCausalLM"})", kInvalid, R"("architectures" is "LlamaForCausalLM", expected a list)"},
-        BadKey{R"({"architectures": ["MambaForCausalLM"]})", kUnimplemented, "forward code: LlamaForCausalLM"},
+        BadKey{R"({"architectures": "LlamaForCausalLM"})", kInvalid,
+               R"("architectures" is "LlamaForCausalLM", expected a list)"},
+        BadKey{R"({"architectures": ["MambaForCausalLM"]})", kUnimplemented,
+               "forward code: LlamaForCausalLM"},
         BadKey{R"({"torch_dtype": "float8"})", kUnimplemented, R"("torch_dtype" is "float8")"},
-        BadKey{R"({"hidden_act": "gelu"})", kUnimplemented, R"("hidden_act" is "gelu", expected "silu")"},
+        BadKey{R"({"hidden_act": "gelu"})", kUnimplemented,
+               R"("hidden_act" is "gelu", expected "silu")"},
         BadKey{R"({"quantization_config": {"bits": 4}})", kUnimplemented, "quantization_config"},
         BadKey{R"({"rope_scaling": 8})", kInvalid, R"("rope_scaling" is 8)"},
-        BadKey{R"({"rope_scaling": {"type": "yarn", "factor": 2}})", kUnimplemented, R"(rope_scaling: "type" is "yarn")"},
-        BadKey{R"({"rope_scaling": {"type": "linear"}})", kInvalid, R"(rope_scaling: "factor" is missing)"},
-        BadKey{R"({"rope_parameters": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4,
+        BadKey{R"({"rope_scaling": {"type": "yarn", "factor": 2}})", kUnimplemented,
+               R"(rope_scaling: "type" is "yarn")"},
+        BadKey{R"({"rope_scaling": {"type": "linear"}})", kInvalid,
+               R"(rope_scaling: "factor" is missing)"},
+        BadKey{
+            R"({"rope_parameters": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4,
                                "original_max_position_embeddings": 8192}})",
-               kInvalid, R"(rope_parameters: "high_freq_factor" is 4)"},
+            kInvalid, R"(rope_parameters: "high_freq_factor" is 4)"},
         BadKey{R"({"rope_theta": -1})", kInvalid, R"("rope_theta" is -1)"}));
 
 TEST(ModelConfigTest, BrokenFilesAreNamed) {
   const Result<ModelConfig> cut = ModelConfig::Parse({.config = "{\"vocab_size\": "}, "dir");
   EXPECT_EQ(cut.status().code(), kInvalid);
   EXPECT_THAT(cut.status().message(), HasSubstr("dir/config.json is not JSON"));
-  EXPECT_THAT(ModelConfig::Parse({.config = "[]"}, "dir").status().message(), HasSubstr("expected a JSON object"));
-  EXPECT_THAT(Parse(Llama(), "{").status().message(), HasSubstr("dir/generation_config.json is not JSON"));
+  EXPECT_THAT(ModelConfig::Parse({.config = "[]"}, "dir").status().message(),
+              HasSubstr("expected a JSON object"));
+  EXPECT_THAT(Parse(Llama(), "{").status().message(),
+              HasSubstr("dir/generation_config.json is not JSON"));
   EXPECT_THAT(Parse(Llama(), R"({"temperature": "hot"})").status().message(),
               HasSubstr("dir/generation_config.json: \"temperature\" is \"hot\""));
 }
 
 // Every request that leaves the choice to the model would be refused later.
 TEST(ModelConfigTest, SamplingDefaultsThatNoRequestCouldUseAreRefused) {
-  for (const char* file : {R"({"top_p": 0})", R"({"top_p": 0.0})", R"({"top_p": -0.5})", R"({"top_p": 1.5})"}) {
+  for (const char* file :
+       {R"({"top_p": 0})", R"({"top_p": 0.0})", R"({"top_p": -0.5})", R"({"top_p": 1.5})"}) {
     const Status status = Parse(Llama(), file).status();
     EXPECT_EQ(status.code(), kInvalid) << file;
     EXPECT_THAT(status.message(), HasSubstr("dir/generation_config.json: \"top_p\" is ")) << file;
   }
-  for (const char* file : {R"({"top_k": -2})", R"({"min_p": 2})", R"({"temperature": -1})", R"({"repetition_penalty": 0})"})
+  for (const char* file : {R"({"top_k": -2})", R"({"min_p": 2})", R"({"temperature": -1})",
+                           R"({"repetition_penalty": 0})"})
     EXPECT_EQ(Parse(Llama(), file).status().code(), kInvalid) << file;
   EXPECT_TRUE(Parse(Llama(), R"({"top_p": null, "temperature": 0})").ok());
 }

@@ -27,21 +27,27 @@ void ExpectReproduces(const std::string& golden_file, bool bf16_kv) {
     ASSERT_EQ(steps.size(), expected.size()) << prompt["prompt"];
     for (size_t i = 0; i < steps.size(); ++i) {
       ASSERT_EQ(steps[i].token, expected[i]) << prompt["prompt"] << " step " << i;
-      EXPECT_NEAR(steps[i].logprob, prompt["steps"][i]["logprob"].get<double>(), 1e-3) << prompt["prompt"] << " step " << i;
-      EXPECT_NEAR(steps[i].margin, prompt["steps"][i]["margin"].get<double>(), 1e-2) << prompt["prompt"] << " step " << i;
+      EXPECT_NEAR(steps[i].logprob, prompt["steps"][i]["logprob"].get<double>(), 1e-3)
+          << prompt["prompt"] << " step " << i;
+      EXPECT_NEAR(steps[i].margin, prompt["steps"][i]["margin"].get<double>(), 1e-2)
+          << prompt["prompt"] << " step " << i;
     }
   }
 }
 
 TEST(OracleModelTest, ReproducesPyTorch) { ExpectReproduces("golden.json", false); }
 
-TEST(OracleModelTest, ReproducesPyTorchWithKeysAndValuesInBfloat16) { ExpectReproduces("golden_bf16kv.json", true); }
+TEST(OracleModelTest, ReproducesPyTorchWithKeysAndValuesInBfloat16) {
+  ExpectReproduces("golden_bf16kv.json", true);
+}
 
 TEST(OracleModelTest, NextLogitsAgreeWithGreedy) {
   const OracleModel model = OracleModel::Load(kModelDir);
   std::vector<int> ids = {1, 488, 489, 261, 396};
   for (const OracleModel::Step& step : model.Greedy(ids, 5, true)) {
-    EXPECT_DOUBLE_EQ(OracleModel::LogSoftmax(model.NextLogits(ids, true))[static_cast<size_t>(step.token)], step.logprob);
+    EXPECT_DOUBLE_EQ(
+        OracleModel::LogSoftmax(model.NextLogits(ids, true))[static_cast<size_t>(step.token)],
+        step.logprob);
     ids.push_back(step.token);
   }
   EXPECT_NE(model.NextLogits(ids, true), model.NextLogits(ids, false));

@@ -54,17 +54,19 @@ TEST(RandomStream, BetweenReachesBothEndsEvenly) {
 
 TEST(Arrivals, AreTheIndependentScripts) {
   const auto near = [](double value) { return DoubleNear(value, 1e-9); };
-  EXPECT_THAT(Times(5, {.requests_per_second = 2, .seed = 0}), ElementsAre(near(0.02160669923977215), near(0.897302825243917),
-                                                                           near(1.1834790647524482), near(1.5555027202364862), near(2.5)));
-  EXPECT_THAT(
-      Times(5, {.requests_per_second = 10, .burstiness = 0.25, .seed = 42}),
-      ElementsAre(near(4.302439942639825e-05), near(0.48460384865977557), near(0.4848929317341155), near(0.49999895272003564), near(0.5)));
+  EXPECT_THAT(Times(5, {.requests_per_second = 2, .seed = 0}),
+              ElementsAre(near(0.02160669923977215), near(0.897302825243917),
+                          near(1.1834790647524482), near(1.5555027202364862), near(2.5)));
+  EXPECT_THAT(Times(5, {.requests_per_second = 10, .burstiness = 0.25, .seed = 42}),
+              ElementsAre(near(4.302439942639825e-05), near(0.48460384865977557),
+                          near(0.4848929317341155), near(0.49999895272003564), near(0.5)));
 }
 
 TEST(Arrivals, OfferExactlyTheMeanRate) {
   for (const double burstiness : {0.1, 1.0, 8.0, kInfinity}) {
     for (const uint64_t seed : {0, 1, 2}) {
-      const std::vector<double> times = Times(1000, {.requests_per_second = 4, .burstiness = burstiness, .seed = seed});
+      const std::vector<double> times =
+          Times(1000, {.requests_per_second = 4, .burstiness = burstiness, .seed = seed});
       EXPECT_NEAR(times.back(), 250, 1e-9) << burstiness;
       EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
     }
@@ -74,7 +76,9 @@ TEST(Arrivals, OfferExactlyTheMeanRate) {
 TEST(Arrivals, VaryAsTheGammaDistributionDoes) {
   for (const double burstiness : {0.1, 0.5, 1.0, 4.0}) {
     const double expected = 1 / std::sqrt(burstiness);
-    EXPECT_NEAR(GapCv(Times(200000, {.requests_per_second = 3, .burstiness = burstiness})), expected, expected * 0.02) << burstiness;
+    EXPECT_NEAR(GapCv(Times(200000, {.requests_per_second = 3, .burstiness = burstiness})),
+                expected, expected * 0.02)
+        << burstiness;
   }
   EXPECT_NEAR(GapCv(Times(1000, {.requests_per_second = 3, .burstiness = kInfinity})), 0, 1e-6);
 }
@@ -89,11 +93,14 @@ TEST(Arrivals, AreAFunctionOfTheirSeed) {
 
 TEST(Arrivals, WithoutARateAllComeAtOnce) { EXPECT_THAT(Times(3, {}), ElementsAre(0, 0, 0)); }
 
-// The rate at request i of 4 from 1 to 5 requests/s: 1, 2, 3, 4; exponentially from 1 to 16: 1, 2, 4, 8.
+// The rate at request i of 4 from 1 to 5 requests/s: 1, 2, 3, 4; exponentially from 1 to 16: 1, 2,
+// 4, 8.
 TEST(Arrivals, RampFromOneRateToAnother) {
-  ArrivalOptions options = {.burstiness = kInfinity, .ramp = Ramp::kLinear, .ramp_start = 1, .ramp_end = 5};
+  ArrivalOptions options = {
+      .burstiness = kInfinity, .ramp = Ramp::kLinear, .ramp_start = 1, .ramp_end = 5};
   const auto near = [](double value) { return DoubleNear(value, 1e-12); };
-  EXPECT_THAT(Times(4, options), ElementsAre(near(1), near(1.5), near(1.5 + 1.0 / 3), near(1.75 + 1.0 / 3)));
+  EXPECT_THAT(Times(4, options),
+              ElementsAre(near(1), near(1.5), near(1.5 + 1.0 / 3), near(1.75 + 1.0 / 3)));
   options.ramp = Ramp::kExponential;
   options.ramp_end = 16;
   EXPECT_THAT(Times(4, options), ElementsAre(near(1), near(1.5), near(1.75), near(1.875)));
@@ -102,14 +109,21 @@ TEST(Arrivals, RampFromOneRateToAnother) {
 }
 
 TEST(Arrivals, RefuseWhatIsNoRate) {
-  EXPECT_THAT(MakeArrivals(1, {.requests_per_second = 0}).status().message(), HasSubstr("not positive"));
-  EXPECT_THAT(MakeArrivals(1, {.requests_per_second = std::nan("")}).status().message(), HasSubstr("not positive"));
-  EXPECT_THAT(MakeArrivals(1, {.burstiness = -1}).status().message(), HasSubstr("burstiness of -1"));
-  EXPECT_THAT(MakeArrivals(1, {.burstiness = std::nan("")}).status().message(), HasSubstr("burstiness"));
-  EXPECT_THAT(MakeArrivals(100, {.requests_per_second = 1, .burstiness = 1e-30}).status().message(), HasSubstr("burstiness of 1e-30"));
-  EXPECT_THAT(MakeArrivals(5, {.requests_per_second = 1e-30}).status().message(), HasSubstr("more than a year"));
-  EXPECT_THAT(MakeArrivals(1, {.ramp = Ramp::kLinear, .ramp_start = 0, .ramp_end = 3}).status().message(),
-              HasSubstr("both must be positive"));
+  EXPECT_THAT(MakeArrivals(1, {.requests_per_second = 0}).status().message(),
+              HasSubstr("not positive"));
+  EXPECT_THAT(MakeArrivals(1, {.requests_per_second = std::nan("")}).status().message(),
+              HasSubstr("not positive"));
+  EXPECT_THAT(MakeArrivals(1, {.burstiness = -1}).status().message(),
+              HasSubstr("burstiness of -1"));
+  EXPECT_THAT(MakeArrivals(1, {.burstiness = std::nan("")}).status().message(),
+              HasSubstr("burstiness"));
+  EXPECT_THAT(MakeArrivals(100, {.requests_per_second = 1, .burstiness = 1e-30}).status().message(),
+              HasSubstr("burstiness of 1e-30"));
+  EXPECT_THAT(MakeArrivals(5, {.requests_per_second = 1e-30}).status().message(),
+              HasSubstr("more than a year"));
+  EXPECT_THAT(
+      MakeArrivals(1, {.ramp = Ramp::kLinear, .ramp_start = 0, .ramp_end = 3}).status().message(),
+      HasSubstr("both must be positive"));
 }
 
 TEST(LengthDistribution, ReadsItsForms) {
@@ -120,7 +134,8 @@ TEST(LengthDistribution, ReadsItsForms) {
   }
   EXPECT_EQ(LengthDistribution::Parse("fixed:7")->text(), "7");
   EXPECT_EQ(LengthDistribution::Parse("lognormal:100")->text(), "lognormal:100:1");
-  for (const char* text : {"", "0", "-3", "1.5", "fixed", "uniform:9:3", "uniform:1", "normal:3:4", "lognormal:x", "1e30", "nan", "3:4"}) {
+  for (const char* text : {"", "0", "-3", "1.5", "fixed", "uniform:9:3", "uniform:1", "normal:3:4",
+                           "lognormal:x", "1e30", "nan", "3:4"}) {
     const Status status = LengthDistribution::Parse(text).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(status.message(), HasSubstr("a length of '" + std::string(text) + "'"));
@@ -157,7 +172,8 @@ TEST(LengthDistribution, HasTheMeanAndVariationThatItNames) {
 
 TEST(PublishedLengthsTest, AnUnknownNameListsTheKnownOnes) {
   EXPECT_TRUE(FindPublishedLengths("azure-conv").ok());
-  EXPECT_THAT(FindPublishedLengths("azure").status().message(), HasSubstr("azure-conv, azure-code, mooncake-conv, sharegpt, alpaca"));
+  EXPECT_THAT(FindPublishedLengths("azure").status().message(),
+              HasSubstr("azure-conv, azure-code, mooncake-conv, sharegpt, alpaca"));
 }
 
 }  // namespace

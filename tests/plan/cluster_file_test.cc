@@ -53,12 +53,14 @@ TEST(ClusterFile, IsWhatClusterCommandsRead) {
     std::ofstream(folder / "c.yaml") << *yaml;
     const Result<ClusterConfig> config = ClusterConfig::Load(folder / "c.yaml");
     ASSERT_TRUE(config.ok()) << config.status() << *yaml;
-    EXPECT_EQ(config->nodes.size(), static_cast<size_t>(c.shape.num_compute() + c.shape.num_memory));
+    EXPECT_EQ(config->nodes.size(),
+              static_cast<size_t>(c.shape.num_compute() + c.shape.num_memory));
     EXPECT_EQ(config->pipeline, c.pipeline);
     EXPECT_EQ(config->num_batches, c.schedule.num_batches);
     EXPECT_EQ(config->tensor_parallel_size, c.shape.num_ranks);
     EXPECT_EQ(config->max_num_seqs, c.schedule.sequences() + 5);
-    EXPECT_GE(config->max_num_batched_tokens, c.schedule.rows + 5 + 512) << "a step that decodes all its rows has room for prompts";
+    EXPECT_GE(config->max_num_batched_tokens, c.schedule.rows + 5 + 512)
+        << "a step that decodes all its rows has room for prompts";
     EXPECT_EQ(config->modelled_gb_per_s, 25) << "the slower";
     EXPECT_EQ(config->modelled_latency, std::chrono::microseconds(33));
     EXPECT_DOUBLE_EQ(config->nodes.back().price_per_hour, 0.22);
@@ -70,22 +72,28 @@ TEST(ClusterFile, IsWhatClusterCommandsRead) {
   instant.options.latency_us = 0;
   Prediction apart;
   apart.shape = {"H100", 1, 1, "RTX3090", 3};
-  EXPECT_EQ(ToClusterYaml(apart, instant).status().code(), StatusCode::kInvalidArgument) << "no cluster file has a network without latency";
+  EXPECT_EQ(ToClusterYaml(apart, instant).status().code(), StatusCode::kInvalidArgument)
+      << "no cluster file has a network without latency";
 }
 
-// A profile is of whole layers, and the runtime refuses to let ranks run parts of them. So does the simulator.
+// A profile is of whole layers, and the runtime refuses to let ranks run parts of them. So does the
+// simulator.
 TEST(ClusterFile, OfRanksWithAMeasuredProfileIsRefusedByTheSimulatorToo) {
   const TemporaryFolder folder;
   std::ofstream(folder / "p.csv")
-      << "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,input_layernorm_ms,"
-         "attn_pre_proj_ms,attn_rope_ms,attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,"
+      << "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,input_"
+         "layernorm_ms,"
+         "attn_pre_proj_ms,attn_rope_ms,attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_"
+         "ms,mlp_act_ms,"
          "mlp_down_proj_ms,add_ms\n"
          "40,40,5120,13824,1,1,0.01,0.1,0.01,0.04,0.01,0.2,0.01,0.1,0.01\n"
          "40,40,5120,13824,1,2,0.01,0.05,0.01,0.02,0.01,0.1,0.01,0.05,0.01\n";
   std::ofstream(folder / "d.yaml") << "version: 1\ndevices:\n"
-                                      "- {name: Cheap, bf16_tflops: 10, memory: 24GB, bandwidth_gb_per_s: 1000, network_gb_per_s: 10, "
+                                      "- {name: Cheap, bf16_tflops: 10, memory: 24GB, "
+                                      "bandwidth_gb_per_s: 1000, network_gb_per_s: 10, "
                                       "mfu: [{batch: 1, mfu: 0.5}], source: made up}\n"
-                                      "- {name: Measured, bf16_tflops: 100, memory: 40GB, bandwidth_gb_per_s: 2000, profile: p.csv, "
+                                      "- {name: Measured, bf16_tflops: 100, memory: 40GB, "
+                                      "bandwidth_gb_per_s: 2000, profile: p.csv, "
                                       "mfu: [{batch: 1, mfu: 0.5}], source: made up}\n";
   for (const int ranks : {1, 2}) {
     Prediction prediction;
@@ -114,7 +122,8 @@ double MiddleTokensPerSecond(const SimulationResult& result) {
   return tokens / pieces_seconds / static_cast<double>(pieces.size() * 3 / 4 - pieces.size() / 4);
 }
 
-// Plan against simulator, whose scheduler admits, places, lets grow and preempts as the real one. What limits here is the KV cache.
+// Plan against simulator, whose scheduler admits, places, lets grow and preempts as the real one.
+// What limits here is the KV cache.
 struct PlannedAndSimulated {
   Prediction planned;
   double simulated_tokens_per_s = 0;
@@ -127,7 +136,8 @@ struct Served {
   int64_t memory_node_bytes = 21'600'000'000;
 };
 
-PlannedAndSimulated PlanAndSimulate(const ClusterShape& shape, const PlanOptions& options, const Served& served = {}) {
+PlannedAndSimulated PlanAndSimulate(const ClusterShape& shape, const PlanOptions& options,
+                                    const Served& served = {}) {
   const TemporaryFolder folder;
   const std::string model_dir = kModels + served.model;
   RequestTrace trace;
@@ -139,9 +149,12 @@ PlannedAndSimulated PlanAndSimulate(const ClusterShape& shape, const PlanOptions
   }
   PlannedAndSimulated both;
   const DeviceCatalog catalog = *DeviceCatalog::Load(kShipped);
-  both.planned = PredictShape(*ModelConfig::Load(model_dir), LoadOf(trace), catalog, shape, options).value();
-  const double served_seconds = static_cast<double>(served.output_tokens) / both.planned.tokens_per_second;
-  for (size_t i = 0; i < trace.requests.size(); ++i)  // faster than they can be served, and not all at once
+  both.planned =
+      PredictShape(*ModelConfig::Load(model_dir), LoadOf(trace), catalog, shape, options).value();
+  const double served_seconds =
+      static_cast<double>(served.output_tokens) / both.planned.tokens_per_second;
+  // Faster than they can be served, and not all at once.
+  for (size_t i = 0; i < trace.requests.size(); ++i)
     trace.requests[i].arrival_seconds = 0.62 * served_seconds * static_cast<double>(i);
   ClusterFile file;
   file.model_dir = model_dir;
@@ -171,8 +184,8 @@ TEST(ClusterFile, GivesInTheSimulatorWhatWasPlanned) {
   EXPECT_LT(both.num_preemptions, 30) << "of 600 requests";
 }
 
-// Prompts are computed here: several batches are in flight, and each waits for the sums of its own prompts only. A plan pays prompts
-// as steps of their own, which makes it slower.
+// Prompts are computed here: several batches are in flight, and each waits for the sums of its own
+// prompts only. A plan pays prompts as steps of their own, which makes it slower.
 TEST(ClusterFile, ThatComputesPromptsGivesInTheSimulatorAboutWhatWasPlanned) {
   struct Case {
     ClusterShape shape;
@@ -186,7 +199,8 @@ TEST(ClusterFile, ThatComputesPromptsGivesInTheSimulatorAboutWhatWasPlanned) {
   };
   for (const Case& c : cases) {
     const PlannedAndSimulated both = PlanAndSimulate(c.shape, {}, c.served);
-    EXPECT_NEAR(both.planned.tokens_per_second / both.simulated_tokens_per_s, 1, c.within) << c.served.model << " on " << c.shape.text();
+    EXPECT_NEAR(both.planned.tokens_per_second / both.simulated_tokens_per_s, 1, c.within)
+        << c.served.model << " on " << c.shape.text();
   }
 }
 
@@ -211,7 +225,8 @@ TEST(ClusterFile, ForARateServesBurstsWithoutQueues) {
   file.catalog = kShipped;
   file.options = options;
   file.compute_nic_gb_per_s = file.memory_nic_gb_per_s = 25;
-  const Prediction planned = PredictShape(*ModelConfig::Load(file.model_dir), load, catalog, shape, options).value();
+  const Prediction planned =
+      PredictShape(*ModelConfig::Load(file.model_dir), load, catalog, shape, options).value();
   file.memory_bytes = 21'600'000'000;
   std::ofstream(folder / "c.yaml") << *ToClusterYaml(planned, file);
   const Result<ClusterModel> cluster = ClusterModel::Load(folder / "c.yaml", {});
@@ -220,19 +235,23 @@ TEST(ClusterFile, ForARateServesBurstsWithoutQueues) {
   simulation.prompts_appear = true;
   const Result<SimulationResult> result = Simulate(*cluster, trace, simulation);
   ASSERT_TRUE(result.ok()) << result.status();
-  const auto late = std::count_if(result->requests.begin(), result->requests.end(), [](const RequestTimes& r) { return r.ttft_s() > 0.5; });
+  const auto late = std::count_if(result->requests.begin(), result->requests.end(),
+                                  [](const RequestTimes& r) { return r.ttft_s() > 0.5; });
   EXPECT_LT(late, 20) << "of 2000: 99 % keep the limit";
 }
 
-// Ranks add up over the modelled network: at 33 us from node to node as lamina plans, and with a latency that makes sums most of a step.
+// Ranks add up over the modelled network: at 33 us from node to node as lamina plans, and with a
+// latency that makes sums most of a step.
 TEST(ClusterFile, OfRanksGivesInTheSimulatorWhatWasPlanned) {
   PlanOptions options;
   options.prefill = false;
   for (const double latency_us : {33.0, 200.0}) {
     options.latency_us = latency_us;
     const PlannedAndSimulated both = PlanAndSimulate({"H100", 1, 2, "RTX3090", 8}, options);
-    EXPECT_NEAR(both.planned.tokens_per_second / both.simulated_tokens_per_s, 1, 0.03) << latency_us << " us";
-    EXPECT_GT(both.planned.network_seconds, (2 + 2) * 60 * latency_us * 1e-6) << "q, k, v; outputs; and two sums in each of 60 layers";
+    EXPECT_NEAR(both.planned.tokens_per_second / both.simulated_tokens_per_s, 1, 0.03)
+        << latency_us << " us";
+    EXPECT_GT(both.planned.network_seconds, (2 + 2) * 60 * latency_us * 1e-6)
+        << "q, k, v; outputs; and two sums in each of 60 layers";
     EXPECT_LT(both.num_preemptions, 30) << "of 600 requests";
   }
 }

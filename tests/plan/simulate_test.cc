@@ -1,4 +1,5 @@
-// The simulator against times worked out by hand, against an event loop of its own in this file, and against what must hold in every run.
+// The simulator against times worked out by hand, against an event loop of its own in this file,
+// and against what must hold in every run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,10 +16,13 @@
 namespace lamina {
 namespace {
 
-// LLaMA-13B. The compute device is bound by arithmetic alone, 100 TFLOP/s, the memory device by its bandwidth alone, 1 TB/s.
-constexpr double kHidden = 5120, kInner = 13824, kVocabulary = 32000, kFlops = 100e12, kBandwidth = 1e12;
+// LLaMA-13B. The compute device is bound by arithmetic alone, 100 TFLOP/s, the memory device by its
+// bandwidth alone, 1 TB/s.
+constexpr double kHidden = 5120, kInner = 13824, kVocabulary = 32000, kFlops = 100e12,
+                 kBandwidth = 1e12;
 constexpr int kLayers = 40;
-constexpr double kQkvWeights = 3 * kHidden * kHidden, kRestWeights = kHidden * kHidden + 3 * kHidden * kInner;
+constexpr double kQkvWeights = 3 * kHidden * kHidden,
+                 kRestWeights = kHidden * kHidden + 3 * kHidden * kInner;
 
 double LinearTime(double weights, double rows) { return 2 * weights * rows / kFlops; }
 double SliceTime(int k, double rows, double sampled) {
@@ -26,9 +30,14 @@ double SliceTime(int k, double rows, double sampled) {
   if (k == kLayers) return LinearTime(kRestWeights + kHidden * kVocabulary, sampled);
   return LinearTime(kRestWeights + kQkvWeights, rows);
 }
-// One layer, rows over so many tokens together, in bytes of 2 per element: K and V, and of each row q, output, k and v.
-double AttentionTime(double rows, double tokens) { return 2 * (2 * kHidden * tokens + 4 * kHidden * rows) / kBandwidth; }
-double PromptAttentionTime(double tokens) { return 4 * kHidden * (tokens * (tokens + 1) / 2) / kFlops; }
+// One layer, rows over so many tokens together, in bytes of 2 per element: K and V, and of each row
+// q, output, k and v.
+double AttentionTime(double rows, double tokens) {
+  return 2 * (2 * kHidden * tokens + 4 * kHidden * rows) / kBandwidth;
+}
+double PromptAttentionTime(double tokens) {
+  return 4 * kHidden * (tokens * (tokens + 1) / 2) / kFlops;
+}
 
 double StepTime(double rows, double attention) {
   double seconds = kLayers * attention;
@@ -39,20 +48,26 @@ double StepTime(double rows, double attention) {
 class SimulateTest : public testing::Test {
  protected:
   SimulateTest() {
-    WriteFile(
-        folder_ / "devices.yaml",
-        "version: 1\n"
-        "devices:\n"
-        "- {name: Flops, bf16_tflops: 100, memory: 80GB, bandwidth_gb_per_s: 1000000000, mfu: [{batch: 1, mfu: 1}], source: made up}\n"
-        "- {name: Bytes, bf16_tflops: 1000000000, memory: 80GB, bandwidth_gb_per_s: 1000, mfu: [{batch: 1, mfu: 1}], source: made up}\n");
+    WriteFile(folder_ / "devices.yaml",
+              "version: 1\n"
+              "devices:\n"
+              "- {name: Flops, bf16_tflops: 100, memory: 80GB, bandwidth_gb_per_s: 1000000000, "
+              "mfu: [{batch: 1, mfu: 1}], source: made up}\n"
+              "- {name: Bytes, bf16_tflops: 1000000000, memory: 80GB, bandwidth_gb_per_s: 1000, "
+              "mfu: [{batch: 1, mfu: 1}], source: made up}\n");
   }
 
-  ClusterModel Cluster(int num_compute, int num_memory, const std::string& memory, const std::string& more = "") {
-    std::string yaml = "version: 1\ncluster: {name: made-up, device_catalog: devices.yaml}\nnodes:\n";
+  ClusterModel Cluster(int num_compute, int num_memory, const std::string& memory,
+                       const std::string& more = "") {
+    std::string yaml =
+        "version: 1\ncluster: {name: made-up, device_catalog: devices.yaml}\nnodes:\n";
     for (int i = 0; i < num_compute; ++i)
-      yaml += "- {name: c" + std::to_string(i) + ", role: compute, port: " + std::to_string(7000 + i) + ", device: \"modelled:Flops\"}\n";
+      yaml += "- {name: c" + std::to_string(i) +
+              ", role: compute, port: " + std::to_string(7000 + i) +
+              ", device: \"modelled:Flops\"}\n";
     for (int i = 0; i < num_memory; ++i)
-      yaml += "- {name: m" + std::to_string(i) + ", role: memory, port: " + std::to_string(7100 + i) +
+      yaml += "- {name: m" + std::to_string(i) +
+              ", role: memory, port: " + std::to_string(7100 + i) +
               ", device: \"modelled:Bytes\", memory: " + memory + "}\n";
     yaml += "model: {path: " + SourcePath("/configs/models/llama-13b") + "}\n" + more;
     WriteFile(folder_ / "cluster.yaml", yaml);
@@ -61,7 +76,8 @@ class SimulateTest : public testing::Test {
     return std::move(*cluster);
   }
 
-  SimulationResult Run(const ClusterModel& cluster, const RequestTrace& workload, const SimulationOptions& options = {}) {
+  SimulationResult Run(const ClusterModel& cluster, const RequestTrace& workload,
+                       const SimulationOptions& options = {}) {
     Result<SimulationResult> result = Simulate(cluster, workload, options);
     EXPECT_TRUE(result.ok()) << result.status().message();
     return std::move(*result);
@@ -100,7 +116,8 @@ std::string Lines(const SimulationResult& result) {
   return out.str();
 }
 
-constexpr double kNanosecondsOfASlice = 300e-9;  // each of some hundred pieces of a step is rounded to a nanosecond
+// Each of some hundred pieces of a step is rounded to a nanosecond.
+constexpr double kNanosecondsOfASlice = 300e-9;
 
 TEST_F(SimulateTest, OneRequestOnOneNodeTakesTheSumOfItsParts) {
   const SimulationResult result = Run(Cluster(1, 1, "40GB"), Alike(1, 100, 3));
@@ -108,7 +125,8 @@ TEST_F(SimulateTest, OneRequestOnOneNodeTakesTheSumOfItsParts) {
   double prefill = kLayers * PromptAttentionTime(100);
   for (int k = 0; k <= kLayers; ++k) prefill += SliceTime(k, 100, 1);
   EXPECT_NEAR(request.ttft_s(), prefill, kNanosecondsOfASlice);
-  const double second = StepTime(1, AttentionTime(1, 101)), third = StepTime(1, AttentionTime(1, 102));
+  const double second = StepTime(1, AttentionTime(1, 101)),
+               third = StepTime(1, AttentionTime(1, 102));
   EXPECT_NEAR(request.e2e_s(), prefill + second + third, 3 * kNanosecondsOfASlice);
   EXPECT_EQ(request.output_tokens, 3);
   EXPECT_EQ(result.num_steps, 3);
@@ -128,10 +146,13 @@ TEST_F(SimulateTest, TheSlowestMemoryNodeDecidesAndALinkAddsItsTime) {
   // Three sequences on two nodes: two of them on the first one.
   SimulationOptions options;
   options.prompts_appear = true;
-  ClusterModel cluster = Cluster(1, 2, "40GB", "network: {modelled_latency: 50us, modelled_gb_per_s: 10}\npipeline: {overlap: off}\n");
+  ClusterModel cluster = Cluster(
+      1, 2, "40GB",
+      "network: {modelled_latency: 50us, modelled_gb_per_s: 10}\npipeline: {overlap: off}\n");
   const SimulationResult result = Run(cluster, Alike(3, 200, 2), options);
   const double row = 2 * kHidden / 10e9, header = 64 / 10e9, times = 40 / 10e9;
-  // The compute node's NIC sends two rows of q, k and v to the first node and then one to the second. The first is done last.
+  // The compute node's NIC sends two rows of q, k and v to the first node and then one to the
+  // second. The first is done last.
   const double there = 50e-6 + header + 2 * 3 * row, back = 50e-6 + header + times + 2 * row;
   double expected = StepTime(3, AttentionTime(2, 402)) + kLayers * (there + back);
   EXPECT_NEAR(result.requests[0].e2e_s(), expected, kNanosecondsOfASlice);
@@ -142,9 +163,11 @@ TEST_F(SimulateTest, WithOverlapAttentionBeginsBeforeKeysAndValuesAreThere) {
   options.prompts_appear = true;
   const ClusterModel cluster = Cluster(1, 1, "40GB", "pipeline: {overlap: on}\n");
   const SimulationResult result = Run(cluster, Alike(4, 200, 2), options);
-  // Three of four rows begin when q is there, a third of the projections earlier; then their new tokens, and the fourth row.
+  // Three of four rows begin when q is there, a third of the projections earlier; then their new
+  // tokens, and the fourth row.
   const double behind = LinearTime(2 * kHidden * kHidden, 4);
-  const double first = AttentionTime(3, 3 * 200), more = AttentionTime(3, 3), rest = AttentionTime(1, 201);
+  const double first = AttentionTime(3, 3 * 200), more = AttentionTime(3, 3),
+               rest = AttentionTime(1, 201);
   double expected = 0;
   for (int k = 0; k <= kLayers; ++k) expected += SliceTime(k, 4, 4);
   expected += kLayers * (std::max(first - behind, 0.0) + more + rest);
@@ -168,7 +191,8 @@ TEST_F(SimulateTest, HostCostsComeOnTop) {
   const RequestTimes request = Run(cluster, Alike(4, 200, 3), options).requests[0];
   // The first step has nothing to compute, and its orders take their time.
   EXPECT_NEAR(request.ttft_s(), 108e-6, 1e-9);
-  EXPECT_NEAR(request.e2e_s() - request.ttft_s() - without, 2 * (108e-6 + kLayers * (14e-6 + 6e-6 + 9e-6 + 2 * 5e-6) + 12e-6), 1e-6);
+  EXPECT_NEAR(request.e2e_s() - request.ttft_s() - without,
+              2 * (108e-6 + kLayers * (14e-6 + 6e-6 + 9e-6 + 2 * 5e-6) + 12e-6), 1e-6);
 }
 
 TEST_F(SimulateTest, HostCostsOfPostsGrowWithTheMemoryNodes) {
@@ -177,11 +201,13 @@ TEST_F(SimulateTest, HostCostsOfPostsGrowWithTheMemoryNodes) {
   const ClusterModel cluster = Cluster(1, 4, "40GB");
   const double without = Run(cluster, Alike(4, 200, 3), options).requests[0].e2e_s();
   options.host.post_us = 6;
-  EXPECT_NEAR(Run(cluster, Alike(4, 200, 3), options).requests[0].e2e_s() - without, 2 * kLayers * 4 * 6e-6, 1e-6);
+  EXPECT_NEAR(Run(cluster, Alike(4, 200, 3), options).requests[0].e2e_s() - without,
+              2 * kLayers * 4 * 6e-6, 1e-6);
   options.host = {};
   options.host.attend_us = 7;  // of all nodes at the same time
   options.host.attend_row_us = 0.5;
-  EXPECT_NEAR(Run(cluster, Alike(4, 200, 3), options).requests[0].e2e_s() - without, 2 * kLayers * 7.5e-6, 1e-6);
+  EXPECT_NEAR(Run(cluster, Alike(4, 200, 3), options).requests[0].e2e_s() - without,
+              2 * kLayers * 7.5e-6, 1e-6);
 }
 
 TEST_F(SimulateTest, WithOverlapHostCostsHideBehindTheDeviceAsFarAsItIsBusy) {
@@ -190,13 +216,16 @@ TEST_F(SimulateTest, WithOverlapHostCostsHideBehindTheDeviceAsFarAsItIsBusy) {
   const ClusterModel cluster = Cluster(1, 1, "40GB", "pipeline: {overlap: on}\n");
   const double without = Run(cluster, Alike(4, 200, 2), options).requests[0].e2e_s();
   const double behind = LinearTime(2 * kHidden * kHidden, 4), first = AttentionTime(3, 3 * 200);
-  ASSERT_LT(1e-6, behind);  // so q is posted while k and v are still computed: only the second post is seen
+  // So q is posted while k and v are still computed: only the second post is seen.
+  ASSERT_LT(1e-6, behind);
   options.host.post_us = 1;
-  EXPECT_NEAR(Run(cluster, Alike(4, 200, 2), options).requests[0].e2e_s() - without, kLayers * 1e-6, 1e-6);
+  EXPECT_NEAR(Run(cluster, Alike(4, 200, 2), options).requests[0].e2e_s() - without, kLayers * 1e-6,
+              1e-6);
   options.host = {};
   options.host.attend_us = 50;  // of three pieces: what is stored, its new tokens, the fourth row
   const double late = std::max(first + 50e-6 - behind, 0.0) - std::max(first - behind, 0.0);
-  EXPECT_NEAR(Run(cluster, Alike(4, 200, 2), options).requests[0].e2e_s() - without, kLayers * (2 * 50e-6 + late), 1e-6);
+  EXPECT_NEAR(Run(cluster, Alike(4, 200, 2), options).requests[0].e2e_s() - without,
+              kLayers * (2 * 50e-6 + late), 1e-6);
 }
 
 TEST_F(SimulateTest, SaysWhatTheWorkloadLeftOut) {
@@ -209,8 +238,9 @@ TEST_F(SimulateTest, SaysWhatTheWorkloadLeftOut) {
   EXPECT_EQ(ToJson(cluster, result).at("num_left_out"), 2);
 }
 
-// Batches of one sequence each that share one compute and one memory node. The compute node takes the next batch in turn of those that are
-// ready, the memory node what came first. Returns when each batch has its `steps` tokens.
+// Batches of one sequence each that share one compute and one memory node. The compute node takes
+// the next batch in turn of those that are ready, the memory node what came first. Returns when
+// each batch has its `steps` tokens.
 std::vector<double> TwoMachines(int num_batches, int steps, int context) {
   constexpr double kNotHere = 1e9;
   struct Job {
@@ -223,7 +253,8 @@ std::vector<double> TwoMachines(int num_batches, int steps, int context) {
   for (int last = 0, left = num_batches; left > 0;) {
     const auto first_for_memory = std::ranges::min_element(jobs, {}, &Job::for_memory);
     const double memory_at = std::max(memory_free, first_for_memory->for_memory);
-    const double compute_at = std::max(compute_free, std::ranges::min_element(jobs, {}, &Job::for_compute)->for_compute);
+    const double compute_at =
+        std::max(compute_free, std::ranges::min_element(jobs, {}, &Job::for_compute)->for_compute);
     if (memory_at <= compute_at) {
       Job& job = *first_for_memory;
       memory_free = job.for_compute = memory_at + AttentionTime(1, context + job.step + 1);
@@ -255,7 +286,9 @@ TEST_F(SimulateTest, BatchesInFlightShareTheNodesAsInAnEventLoopOfItsOwn) {
   options.prompts_appear = true;
   for (const int num_batches : {2, 3, 4}) {
     for (const int context : {50, 1000, 1900}) {
-      const ClusterModel cluster = Cluster(1, 1, "40GB", "pipeline: {policy: fixed, num_batches: " + std::to_string(num_batches) + "}\n");
+      const ClusterModel cluster =
+          Cluster(1, 1, "40GB",
+                  "pipeline: {policy: fixed, num_batches: " + std::to_string(num_batches) + "}\n");
       const SimulationResult result = Run(cluster, Alike(num_batches, context, 6), options);
       std::vector<double> ends;
       for (const RequestTimes& request : result.requests) ends.push_back(request.e2e_s());
@@ -263,7 +296,8 @@ TEST_F(SimulateTest, BatchesInFlightShareTheNodesAsInAnEventLoopOfItsOwn) {
       std::sort(ends.begin(), ends.end());
       std::sort(expected.begin(), expected.end());
       for (size_t i = 0; i < ends.size(); ++i)
-        EXPECT_NEAR(ends[i], expected[i], 5 * 3 * kNanosecondsOfASlice) << num_batches << " x " << context;
+        EXPECT_NEAR(ends[i], expected[i], 5 * 3 * kNanosecondsOfASlice)
+            << num_batches << " x " << context;
     }
   }
 }
@@ -279,26 +313,35 @@ std::vector<Shape> Shapes() {
       {1, 1, "1GB", limits},  // room for two of the longest: much is preempted
       {1, 3, "2GB", limits + "network: {modelled_latency: 33us, modelled_gb_per_s: 24}\n"},
       {2, 2, "4GB", limits + "pipeline: {policy: rotational}\n"},
-      {2, 3, "4GB", limits + "pipeline: {policy: auto, num_batches: 4}\nnetwork: {modelled_latency: 33us, modelled_gb_per_s: 24}\n"},
+      {2, 3, "4GB",
+       limits + "pipeline: {policy: auto, num_batches: 4}\nnetwork: {modelled_latency: 33us, "
+                "modelled_gb_per_s: 24}\n"},
       {2, 2, "4GB", limits + "parallel: {pipeline_parallel_size: 2}\n"},
-      {2, 2, "4GB", limits + "parallel: {tensor_parallel_size: 2}\nnetwork: {modelled_latency: 33us, modelled_gb_per_s: 24}\n"},
+      {2, 2, "4GB",
+       limits + "parallel: {tensor_parallel_size: 2}\nnetwork: {modelled_latency: 33us, "
+                "modelled_gb_per_s: 24}\n"},
       {1, 3, "600MB", limits + "attention: {spread_tokens: 100}\n"},
       {1, 4, "2GB", limits + "attention: {kv_head_parallel: 2}\n"},
   };
 }
 
-// Two compute nodes that are the bottleneck: three batches could keep them busy all the time. At a step's ends, where slices are shorter
-// and longer than the others, batches get in each other's way; first slices in turn with the others would make it 3 % more.
+// Two compute nodes that are the bottleneck: three batches could keep them busy all the time. At a
+// step's ends, where slices are shorter and longer than the others, batches get in each other's
+// way; first slices in turn with the others would make it 3 % more.
 TEST_F(SimulateTest, RotationComesNearTheIdealSchedule) {
   constexpr int kBatches = 3, kRows = 48, kTokens = 60;
   SimulationOptions options;
   options.prompts_appear = true;
-  const std::string yaml = "pipeline: {policy: rotational, num_batches: 3}\nlimits: {max_num_seqs: 144, max_num_batched_tokens: 30000}\n";
-  const SimulationResult result = Run(Cluster(2, 2, "80GB", yaml), Alike(kBatches * kRows, 200, kTokens), options);
+  const std::string yaml =
+      "pipeline: {policy: rotational, num_batches: 3}\nlimits: {max_num_seqs: 144, "
+      "max_num_batched_tokens: 30000}\n";
+  const SimulationResult result =
+      Run(Cluster(2, 2, "80GB", yaml), Alike(kBatches * kRows, 200, kTokens), options);
   double round = 0;
   for (int k = 0; k <= kLayers; ++k) round += SliceTime(k, kRows, kRows) * kBatches / 2;
   double longest = 0;
-  for (const RequestTimes& request : result.requests) longest = std::max(longest, (request.e2e_s() - request.ttft_s()) / (kTokens - 1));
+  for (const RequestTimes& request : result.requests)
+    longest = std::max(longest, (request.e2e_s() - request.ttft_s()) / (kTokens - 1));
   RecordProperty("of_ideal", std::to_string(longest / round));
   EXPECT_LT(longest, 1.02 * round);
 }
@@ -306,7 +349,8 @@ TEST_F(SimulateTest, RotationComesNearTheIdealSchedule) {
 TEST_F(SimulateTest, EveryRequestEndsOnceAndTheSameWayInEveryRun) {
   const RequestTrace workload = Mixed(150, 7, 0.02);
   for (const Shape& shape : Shapes()) {
-    const ClusterModel cluster = Cluster(shape.num_compute, shape.num_memory, shape.memory, shape.more);
+    const ClusterModel cluster =
+        Cluster(shape.num_compute, shape.num_memory, shape.memory, shape.more);
     const SimulationResult result = Run(cluster, workload);
     EXPECT_EQ(result.used_tokens_at_end, 0) << shape.more;
     int64_t tokens = 0;
@@ -344,41 +388,52 @@ TEST_F(SimulateTest, NoMoreThanMaxConcurrencyAreOpen) {
 }
 
 TEST_F(SimulateTest, RefusesWhatTheServerWouldRefuse) {
-  const ClusterModel cluster = Cluster(1, 1, "1GB", "limits: {max_num_seqs: 2, max_num_batched_tokens: 64, max_num_queued_reqs: 5}\n");
+  const ClusterModel cluster =
+      Cluster(1, 1, "1GB",
+              "limits: {max_num_seqs: 2, max_num_batched_tokens: 64, max_num_queued_reqs: 5}\n");
   const SimulationResult full = Run(cluster, Alike(10, 10, 10));
-  EXPECT_EQ(std::ranges::count(full.requests, RequestTimes::Outcome::kRefused, &RequestTimes::outcome), 5);
-  const SimulationResult longer = Run(cluster, Alike(1, 1500, 100));  // than the node's 1,220 token slots
+  EXPECT_EQ(
+      std::ranges::count(full.requests, RequestTimes::Outcome::kRefused, &RequestTimes::outcome),
+      5);
+  // Than the node's 1,220 token slots.
+  const SimulationResult longer = Run(cluster, Alike(1, 1500, 100));
   EXPECT_EQ(longer.requests[0].outcome, RequestTimes::Outcome::kRefused);
 }
 
 TEST_F(SimulateTest, SaysWhyItRefuses) {
-  const ClusterModel cluster =
-      Cluster(1, 1, "1GB", "limits: {max_num_seqs: 2, max_num_batched_tokens: 64, max_num_queued_reqs: 5, max_model_len: 2000}\n");
+  const ClusterModel cluster = Cluster(1, 1, "1GB",
+                                       "limits: {max_num_seqs: 2, max_num_batched_tokens: 64, "
+                                       "max_num_queued_reqs: 5, max_model_len: 2000}\n");
   const auto refusals = [](const SimulationResult& result) { return result.refusals; };
-  EXPECT_EQ(refusals(Run(cluster, Alike(10, 10, 10))), (std::map<std::string, int64_t>{{"5 were waiting already", 5}}));
+  EXPECT_EQ(refusals(Run(cluster, Alike(10, 10, 10))),
+            (std::map<std::string, int64_t>{{"5 were waiting already", 5}}));
   EXPECT_EQ(refusals(Run(cluster, Alike(1, 1500, 100))),
             (std::map<std::string, int64_t>{{"longer than the memory nodes have room for", 1}}));
   RequestTrace some = Alike(4, 10, 10, 1);
   some.requests[1].input_tokens = some.requests[2].input_tokens = 2000;
   const SimulationResult result = Run(cluster, some);
-  EXPECT_EQ(result.refusals, (std::map<std::string, int64_t>{{"longer than max_model_len, 2000 tokens", 2}}));
+  EXPECT_EQ(result.refusals,
+            (std::map<std::string, int64_t>{{"longer than max_model_len, 2000 tokens", 2}}));
   EXPECT_EQ(FindLimit(cluster, result).resource, "refusals");
   EXPECT_EQ(ToJson(cluster, result).at("refusals").at("longer than max_model_len, 2000 tokens"), 2);
-  EXPECT_NE(ToText(cluster, result).find("2 refused: longer than max_model_len, 2000 tokens"), std::string::npos);
+  EXPECT_NE(ToText(cluster, result).find("2 refused: longer than max_model_len, 2000 tokens"),
+            std::string::npos);
 }
 
 TEST_F(SimulateTest, ASlowNodeTakesLongerFromThenOn) {
   SimulationOptions options;
   options.prompts_appear = true;
   const ClusterModel cluster = Cluster(1, 1, "40GB");
-  const double fast = StepTime(1, AttentionTime(1, 101)), slow = StepTime(1, 3 * AttentionTime(1, 102));
+  const double fast = StepTime(1, AttentionTime(1, 101)),
+               slow = StepTime(1, 3 * AttentionTime(1, 102));
   options.changes = {*NodeChange::ParseSlow("m0:3@" + std::to_string(fast * 1e6) + "us")};
   const SimulationResult result = Run(cluster, Alike(1, 100, 3), options);
   EXPECT_NEAR(result.requests[0].e2e_s(), fast + slow, 1e-6);
   options.changes = {*NodeChange::ParseSlow("c0:2@0")};
   double twice = 0;
   for (int k = 0; k <= kLayers; ++k) twice += 2 * SliceTime(k, 1, 1);
-  EXPECT_NEAR(Run(cluster, Alike(1, 100, 2), options).requests[0].e2e_s(), twice + kLayers * AttentionTime(1, 101), 1e-6);
+  EXPECT_NEAR(Run(cluster, Alike(1, 100, 2), options).requests[0].e2e_s(),
+              twice + kLayers * AttentionTime(1, 101), 1e-6);
 }
 
 TEST_F(SimulateTest, RequestsOfALostMemoryNodeFailAndTheOthersGoOn) {
@@ -386,16 +441,20 @@ TEST_F(SimulateTest, RequestsOfALostMemoryNodeFailAndTheOthersGoOn) {
   SimulationOptions options;
   options.changes = {*NodeChange::ParseFail("m1@500ms")};
   const SimulationResult result = Run(cluster, Alike(8, 100, 400), options);
-  const auto failed = std::ranges::count(result.requests, RequestTimes::Outcome::kFailed, &RequestTimes::outcome);
+  const auto failed =
+      std::ranges::count(result.requests, RequestTimes::Outcome::kFailed, &RequestTimes::outcome);
   EXPECT_EQ(failed, 4) << "half of them were there";
-  EXPECT_EQ(std::ranges::count(result.requests, RequestTimes::Outcome::kDone, &RequestTimes::outcome), 4);
+  EXPECT_EQ(
+      std::ranges::count(result.requests, RequestTimes::Outcome::kDone, &RequestTimes::outcome), 4);
   EXPECT_EQ(result.used_tokens_at_end, 0);
   options.changes.push_back(*NodeChange::ParseFail("m0@600ms"));
   const SimulationResult none = Run(cluster, Alike(8, 100, 400, 0.2), options);
   EXPECT_NE(none.failure, "");
   EXPECT_EQ(FindLimit(cluster, none).resource, "failure") << FindLimit(cluster, none).why;
   EXPECT_EQ(FindLimit(cluster, none).why, none.failure);
-  EXPECT_EQ(std::ranges::count(none.requests, RequestTimes::Outcome::kUnfinished, &RequestTimes::outcome), 0);
+  EXPECT_EQ(
+      std::ranges::count(none.requests, RequestTimes::Outcome::kUnfinished, &RequestTimes::outcome),
+      0);
 }
 
 TEST_F(SimulateTest, WhenAComputeNodeIsLostRequestsOnlyWait) {
@@ -417,25 +476,30 @@ TEST_F(SimulateTest, WhenAComputeNodeIsLostRequestsOnlyWait) {
 TEST_F(SimulateTest, ReportsWhatLimits) {
   SimulationOptions options;
   options.prompts_appear = true;
-  const ClusterModel wide =
-      Cluster(1, 1, "40GB", "limits: {max_num_seqs: 16, max_num_batched_tokens: 64}\npipeline: {policy: fixed, num_batches: 4}\n");
+  const ClusterModel wide = Cluster(1, 1, "40GB",
+                                    "limits: {max_num_seqs: 16, max_num_batched_tokens: "
+                                    "64}\npipeline: {policy: fixed, num_batches: 4}\n");
   const SimulationResult long_contexts = Run(wide, Alike(20, 1900, 100), options);
   EXPECT_EQ(FindLimit(wide, long_contexts).resource, "memory nodes");
   const SimulationResult idle = Run(wide, Alike(5, 10, 2, 1), options);
   EXPECT_EQ(FindLimit(wide, idle).resource, "requests");
 }
 
-// A slow device works on one piece for longer than a piece of the timeline: each has only what lies in it.
+// A slow device works on one piece for longer than a piece of the timeline: each has only what lies
+// in it.
 TEST_F(SimulateTest, NothingIsBusyForMoreThanAllOfTheTime) {
-  const ClusterModel cluster = Cluster(1, 2, "40GB", "pipeline: {policy: fixed, num_batches: 3}\nnetwork: {modelled_gb_per_s: 2}\n");
+  const ClusterModel cluster = Cluster(
+      1, 2, "40GB", "pipeline: {policy: fixed, num_batches: 3}\nnetwork: {modelled_gb_per_s: 2}\n");
   SimulationOptions options;
   options.changes = {*NodeChange::ParseSlow("c0:20@0"), *NodeChange::ParseSlow("m1:400@0")};
   const SimulationResult result = Run(cluster, Alike(12, 300, 6), options);
   const nlohmann::ordered_json timeline = ToJson(cluster, result).at("timeline");
   const double seconds = timeline.at("seconds_per_point");
   const double end = std::chrono::duration<double>(result.end.time_since_epoch()).count();
-  for (const auto& [name, busy] : std::map<std::string, std::vector<double>>{
-           {"compute_busy", result.compute_busy}, {"memory_busy", result.memory_busy}, {"network_busy", result.network_busy}}) {
+  for (const auto& [name, busy] :
+       std::map<std::string, std::vector<double>>{{"compute_busy", result.compute_busy},
+                                                  {"memory_busy", result.memory_busy},
+                                                  {"network_busy", result.network_busy}}) {
     double sum = 0;
     for (const double share : timeline.at(name)) {
       EXPECT_LE(share, 1 + 1e-6) << name;
@@ -453,12 +517,15 @@ TEST_F(SimulateTest, ReportsInTheNamesOfVllm) {
   const nlohmann::ordered_json json = ToJson(cluster, result);
   EXPECT_EQ(json.at("completed"), 3);
   EXPECT_EQ(json.at("total_output_tokens"), 12);
-  EXPECT_NEAR(json.at("output_throughput").get<double>(), 12 / json.at("duration").get<double>(), 1e-6);
+  EXPECT_NEAR(json.at("output_throughput").get<double>(), 12 / json.at("duration").get<double>(),
+              1e-6);
   const RequestTimes& request = result.requests[1];
   EXPECT_NEAR(json.at("median_tpot_ms").get<double>(), 1e3 * request.tpot_s(), 1e-6);
   EXPECT_NEAR(json.at("mean_itl_ms").get<double>(), json.at("mean_tpot_ms").get<double>(), 1e-6);
-  EXPECT_NEAR(json.at("p99_itl_ms").get<double>(), json.at("mean_itl_ms").get<double>(), 0.01 * json.at("mean_itl_ms").get<double>());
-  for (const char* key : {"mean_ttft_ms", "std_e2el_ms", "request_throughput", "limit", "kv", "timeline"})
+  EXPECT_NEAR(json.at("p99_itl_ms").get<double>(), json.at("mean_itl_ms").get<double>(),
+              0.01 * json.at("mean_itl_ms").get<double>());
+  for (const char* key :
+       {"mean_ttft_ms", "std_e2el_ms", "request_throughput", "limit", "kv", "timeline"})
     EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_NE(ToSvg(cluster, result).find("<polyline"), std::string::npos);
 }
@@ -483,11 +550,14 @@ TEST(NodeChangeTest, SaysWhatWasExpected) {
   EXPECT_EQ(NodeChange::ParseFail("m0@2h")->at_s, 7200);
   EXPECT_EQ(NodeChange::ParseFail("m0@1.5")->at_s, 1.5);
   EXPECT_EQ(NodeChange::ParseFail("m-1@3")->node, "m-1");
-  for (const char* wrong :
-       {"m0", "m0:2", "m0@3", ":2@3", "m0:0@3", "m0:x@3", "m0:1e300@0s", "m0:1e-300@0s", "m0:nan@0s", "m0:2@x", "m0:2@1d", "m0:2@"}) {
-    EXPECT_NE(NodeChange::ParseSlow(wrong).status().message().find("NAME:FACTOR@TIME"), std::string::npos) << wrong;
+  for (const char* wrong : {"m0", "m0:2", "m0@3", ":2@3", "m0:0@3", "m0:x@3", "m0:1e300@0s",
+                            "m0:1e-300@0s", "m0:nan@0s", "m0:2@x", "m0:2@1d", "m0:2@"}) {
+    EXPECT_NE(NodeChange::ParseSlow(wrong).status().message().find("NAME:FACTOR@TIME"),
+              std::string::npos)
+        << wrong;
   }
-  for (const char* wrong : {"m0", "@3", "m0@"}) EXPECT_FALSE(NodeChange::ParseFail(wrong).ok()) << wrong;
+  for (const char* wrong : {"m0", "@3", "m0@"})
+    EXPECT_FALSE(NodeChange::ParseFail(wrong).ok()) << wrong;
 }
 
 TEST_F(SimulateTest, WhatTakesYearsIsAnErrorAndNoOverflow) {
@@ -500,23 +570,27 @@ TEST_F(SimulateTest, WhatTakesYearsIsAnErrorAndNoOverflow) {
 // 7B's layers were measured; 13B's are predicted from them, as daemons do.
 TEST_F(SimulateTest, TakesMeasuredTimesOfAnotherModel) {
   WriteFile(folder_ / "7b.csv",
-            "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,input_layernorm_ms,attn_pre_proj_ms,"
-            "attn_rope_ms,attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,mlp_down_proj_ms,add_ms\n"
+            "n_head,n_kv_head,n_embd,n_expanded_embd,num_tokens,num_tensor_parallel_workers,input_"
+            "layernorm_ms,attn_pre_proj_ms,"
+            "attn_rope_ms,attn_post_proj_ms,post_attention_layernorm_ms,mlp_up_proj_ms,mlp_act_ms,"
+            "mlp_down_proj_ms,add_ms\n"
             "32,32,4096,11008,1,1,0,0.100663,0,0.033554,0,0.180355,0,0.090178,0\n");
-  WriteFile(
-      folder_ / "devices.yaml",
-      "version: 1\n"
-      "devices:\n"
-      "- {name: Flops, bf16_tflops: 100, memory: 80GB, bandwidth_gb_per_s: 1000, mfu: [{batch: 1, mfu: 1}], source: made up,\n"
-      "   profiles: [{file: 7b.csv}]}\n"
-      "- {name: Bytes, bf16_tflops: 1000000000, memory: 80GB, bandwidth_gb_per_s: 1000, mfu: [{batch: 1, mfu: 1}], source: made up}\n");
+  WriteFile(folder_ / "devices.yaml",
+            "version: 1\n"
+            "devices:\n"
+            "- {name: Flops, bf16_tflops: 100, memory: 80GB, bandwidth_gb_per_s: 1000, mfu: "
+            "[{batch: 1, mfu: 1}], source: made up,\n"
+            "   profiles: [{file: 7b.csv}]}\n"
+            "- {name: Bytes, bf16_tflops: 1000000000, memory: 80GB, bandwidth_gb_per_s: 1000, mfu: "
+            "[{batch: 1, mfu: 1}], source: made up}\n");
   SimulationOptions options;
   options.prompts_appear = true;
   const ClusterModel cluster = Cluster(1, 1, "40GB");
   const SimulationResult result = Run(cluster, Alike(1, 100, 2), options);
   // 1 ms in 0.5e9 matrix elements of two bytes at 1000 GB/s, the head by its bytes.
   const double weights = kLayers * (kQkvWeights + kRestWeights) + kHidden * kVocabulary;
-  EXPECT_NEAR(result.requests[0].tpot_s() / (2e-12 * weights + kLayers * AttentionTime(1, 102)), 1, 0.02);
+  EXPECT_NEAR(result.requests[0].tpot_s() / (2e-12 * weights + kLayers * AttentionTime(1, 102)), 1,
+              0.02);
 }
 
 TEST_F(SimulateTest, NamesANodeThatThereIsNot) {
@@ -527,7 +601,8 @@ TEST_F(SimulateTest, NamesANodeThatThereIsNot) {
 }
 
 TEST_F(SimulateTest, EventsComeFromAFileToo) {
-  WriteFile(folder_ / "events.yaml", "events:\n- {at: 10s, slow: m0, factor: 2}\n- {at: 20s, fail: m1}\n");
+  WriteFile(folder_ / "events.yaml",
+            "events:\n- {at: 10s, slow: m0, factor: 2}\n- {at: 20s, fail: m1}\n");
   const Result<std::vector<NodeChange>> changes = NodeChange::Load(folder_ / "events.yaml");
   ASSERT_TRUE(changes.ok()) << changes.status().message();
   EXPECT_EQ((*changes)[0].factor, 2);
@@ -536,9 +611,11 @@ TEST_F(SimulateTest, EventsComeFromAFileToo) {
   WriteFile(folder_ / "minutes.yaml", "events:\n- {at: 1m, slow: m0, factor: 2}\n");
   EXPECT_EQ(NodeChange::Load(folder_ / "minutes.yaml")->front().at_s, 60);
   WriteFile(folder_ / "wrong.yaml", "events:\n- {at: 10s}\n");
-  EXPECT_NE(NodeChange::Load(folder_ / "wrong.yaml").status().message().find("wrong.yaml:2"), std::string::npos);
+  EXPECT_NE(NodeChange::Load(folder_ / "wrong.yaml").status().message().find("wrong.yaml:2"),
+            std::string::npos);
   WriteFile(folder_ / "still.yaml", "events:\n- {at: 10s, slow: m0, factor: 1e300}\n");
-  EXPECT_NE(NodeChange::Load(folder_ / "still.yaml").status().message().find("still.yaml:2"), std::string::npos);
+  EXPECT_NE(NodeChange::Load(folder_ / "still.yaml").status().message().find("still.yaml:2"),
+            std::string::npos);
 }
 
 }  // namespace

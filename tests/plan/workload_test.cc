@@ -22,7 +22,8 @@ using ::testing::HasSubstr;
 
 // A word is a token.
 TokenCounter Words() {
-  return {[](std::string_view text) { return 1 + std::count(text.begin(), text.end(), ' '); }, "words"};
+  return {[](std::string_view text) { return 1 + std::count(text.begin(), text.end(), ' '); },
+          "words"};
 }
 
 class TraceTest : public ::testing::Test {
@@ -86,28 +87,39 @@ TEST_F(TraceTest, Azure) {
   EXPECT_EQ(trace.num_left_out, 1);  // without an answer
   EXPECT_TRUE(trace.has_arrivals);
   EXPECT_EQ(trace.counted_by, "the trace");
-  const RequestTrace later =
-      Read("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,1,2\n2024-05-10 00:00:01.009930+00:00,1,2\n");
+  const RequestTrace later = Read(
+      "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,1,2\n2024-05-10 "
+      "00:00:01.009930+00:00,1,2\n");
   EXPECT_NEAR(later.requests[1].arrival_seconds, 1, 1e-6);
 }
 
 TEST_F(TraceTest, AzureErrorsNameTheLine) {
-  const std::string head = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.68,1,2\r\n";
-  const auto error = [&](const std::string& line) { return Error(head + line, TraceFormat::kAzure); };
+  const std::string head =
+      "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.68,1,2\r\n";
+  const auto error = [&](const std::string& line) {
+    return Error(head + line, TraceFormat::kAzure);
+  };
   EXPECT_THAT(error("yesterday,1,2"), HasSubstr("trace:3: 'yesterday' is no time"));
   EXPECT_THAT(error("2023-13-16 18:15:46.68,1,2"), HasSubstr("trace:3: '2023-13-16"));
-  EXPECT_THAT(error("2023-11-16 18:15:46.68,x,2"), HasSubstr("trace:3: 'x' is no number of tokens"));
-  EXPECT_THAT(error("2023-11-16 18:15:46.68,9223372036854775807,1"), HasSubstr("is no number of tokens"));
-  EXPECT_THAT(error("2023-11-16 18:15:46.68,1,-2"), HasSubstr("trace:3: '-2' is no number of tokens"));
-  EXPECT_THAT(error("\r\n2023-11-16 18:15:46.68,1"), HasSubstr("trace:4: 2 fields; the header has 3"));
-  EXPECT_THAT(Error("Time,Context\n", TraceFormat::kAzure), HasSubstr("trace:1: there is no column 'TIMESTAMP'"));
+  EXPECT_THAT(error("2023-11-16 18:15:46.68,x,2"),
+              HasSubstr("trace:3: 'x' is no number of tokens"));
+  EXPECT_THAT(error("2023-11-16 18:15:46.68,9223372036854775807,1"),
+              HasSubstr("is no number of tokens"));
+  EXPECT_THAT(error("2023-11-16 18:15:46.68,1,-2"),
+              HasSubstr("trace:3: '-2' is no number of tokens"));
+  EXPECT_THAT(error("\r\n2023-11-16 18:15:46.68,1"),
+              HasSubstr("trace:4: 2 fields; the header has 3"));
+  EXPECT_THAT(Error("Time,Context\n", TraceFormat::kAzure),
+              HasSubstr("trace:1: there is no column 'TIMESTAMP'"));
   EXPECT_THAT(Error("", TraceFormat::kAzure), HasSubstr("empty"));
-  EXPECT_THAT(Error("TIMESTAMP,ContextTokens,GeneratedTokens\n", TraceFormat::kAzure), HasSubstr("no request in it"));
+  EXPECT_THAT(Error("TIMESTAMP,ContextTokens,GeneratedTokens\n", TraceFormat::kAzure),
+              HasSubstr("no request in it"));
 }
 
 TEST_F(TraceTest, BurstGptColumnsAreFoundByName) {
   const RequestTrace trace = Read(
-      "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+      "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log "
+      "Type\n"
       "45.5,\"a,b\",1,GPT-4,472,18,490,Conversation log\n"
       "5,,1,ChatGPT,10,0,10,API log\n"
       "50,,1,ChatGPT,1087,230,1317,API log\n");
@@ -120,10 +132,15 @@ TEST_F(TraceTest, BurstGptColumnsAreFoundByName) {
 
 TEST_F(TraceTest, TimesBeyondAYearNameTheLine) {
   const std::string head = "Timestamp,Request tokens,Response tokens\n5,1,1\n";
-  EXPECT_THAT(Error(head + "1e300,1,1\n", TraceFormat::kBurstGpt), HasSubstr("trace:3: a request at 1e+300 s is more than a year away"));
-  EXPECT_THAT(Error("Timestamp,Request tokens,Response tokens\n1e300,1,1\n", TraceFormat::kBurstGpt), HasSubstr("trace:2: "));
+  EXPECT_THAT(Error(head + "1e300,1,1\n", TraceFormat::kBurstGpt),
+              HasSubstr("trace:3: a request at 1e+300 s is more than a year away"));
+  EXPECT_THAT(
+      Error("Timestamp,Request tokens,Response tokens\n1e300,1,1\n", TraceFormat::kBurstGpt),
+      HasSubstr("trace:2: "));
   EXPECT_THAT(Error(head + "40000000,1,1\n", TraceFormat::kBurstGpt), HasSubstr("trace:3: "));
-  EXPECT_THAT(Error("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-01-01 00:00:00,1,1\n2025-01-01 00:00:00,1,1\n", TraceFormat::kAzure),
+  EXPECT_THAT(Error("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-01-01 00:00:00,1,1\n2025-01-01 "
+                    "00:00:00,1,1\n",
+                    TraceFormat::kAzure),
               HasSubstr("trace:3: "));
   EXPECT_THAT(Error("{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1}\n"
                     "{\"timestamp\": 1e25, \"input_length\": 1, \"output_length\": 1}\n",
@@ -132,7 +149,8 @@ TEST_F(TraceTest, TimesBeyondAYearNameTheLine) {
   WorkloadOptions options;
   options.request_rate = "trace";
   options.rate_scale = 1e-30;
-  EXPECT_THAT(Make(kAzure, options).status().message(), HasSubstr("--rate-scale 1e-30 makes the trace longer than a year"));
+  EXPECT_THAT(Make(kAzure, options).status().message(),
+              HasSubstr("--rate-scale 1e-30 makes the trace longer than a year"));
   options.rate_scale = 1;
   options.request_rate = "1e-30";
   EXPECT_THAT(Make(kAzure, options).status().message(), HasSubstr("--request-rate"));
@@ -148,11 +166,18 @@ TEST_F(TraceTest, Mooncake) {
   EXPECT_THAT(InputsOf(trace), ElementsAre(600, 512));
   EXPECT_THAT(trace.requests[0].prefix_blocks, ElementsAre(46, 47));
   EXPECT_EQ(trace.block_tokens, 512);
-  const auto error = [&](const std::string& line) { return Error(kMooncake + line, TraceFormat::kMooncake); };
+  const auto error = [&](const std::string& line) {
+    return Error(kMooncake + line, TraceFormat::kMooncake);
+  };
   EXPECT_THAT(error("{\"timestamp\": 1"), HasSubstr("trace:3: this is not a JSON object"));
-  EXPECT_THAT(error("{\"timestamp\": 1, \"input_length\": 3}"), HasSubstr("trace:3: expected 'output_length'"));
-  EXPECT_THAT(error("{\"timestamp\": 1, \"input_length\": 513, \"output_length\": 3, \"hash_ids\": [1]}"), HasSubstr("not 1"));
-  EXPECT_THAT(error("{\"timestamp\": 1, \"input_length\": 5, \"output_length\": 3, \"hash_ids\": [\"a\"]}"), HasSubstr("list of integers"));
+  EXPECT_THAT(error("{\"timestamp\": 1, \"input_length\": 3}"),
+              HasSubstr("trace:3: expected 'output_length'"));
+  EXPECT_THAT(
+      error("{\"timestamp\": 1, \"input_length\": 513, \"output_length\": 3, \"hash_ids\": [1]}"),
+      HasSubstr("not 1"));
+  EXPECT_THAT(
+      error("{\"timestamp\": 1, \"input_length\": 5, \"output_length\": 3, \"hash_ids\": [\"a\"]}"),
+      HasSubstr("list of integers"));
 }
 
 std::string WordsOf(int count) {
@@ -162,21 +187,24 @@ std::string WordsOf(int count) {
 }
 
 std::string ShareGptEntry(int prompt, int answer) {
-  return "{\"conversations\": [{\"from\": \"human\", \"value\": \"" + WordsOf(prompt) + "\"}, {\"from\": \"gpt\", \"value\": \"" +
-         WordsOf(answer) + "\"}]}";
+  return "{\"conversations\": [{\"from\": \"human\", \"value\": \"" + WordsOf(prompt) +
+         "\"}, {\"from\": \"gpt\", \"value\": \"" + WordsOf(answer) + "\"}]}";
 }
 
 TEST_F(TraceTest, ShareGptIsPrunedAsVllmDoes) {
   const std::string one_turn = "{\"conversations\": [{\"value\": \"a [ \\\" b\"}]}";
-  const RequestTrace trace = Read("[" + ShareGptEntry(4, 4) + ",\n" + one_turn + "," + ShareGptEntry(3, 9) + "," + ShareGptEntry(9, 3) +
-                                  "," + ShareGptEntry(1024, 1024) + "," + ShareGptEntry(1025, 4) + "," + ShareGptEntry(1024, 1025) + "]");
+  const RequestTrace trace =
+      Read("[" + ShareGptEntry(4, 4) + ",\n" + one_turn + "," + ShareGptEntry(3, 9) + "," +
+           ShareGptEntry(9, 3) + "," + ShareGptEntry(1024, 1024) + "," + ShareGptEntry(1025, 4) +
+           "," + ShareGptEntry(1024, 1025) + "]");
   EXPECT_THAT(InputsOf(trace), ElementsAre(4, 1024));
   EXPECT_EQ(trace.num_left_out, 5);
   EXPECT_EQ(trace.requests[0].prompt, "w w w w");
   EXPECT_EQ(trace.counted_by, "words");
   EXPECT_FALSE(trace.has_arrivals);
-  EXPECT_THAT(Error("[" + one_turn + ",\n " + ShareGptEntry(4, 4) + ",\n\n 7]", TraceFormat::kShareGpt),
-              HasSubstr("trace:4: entry 2: expected an object"));
+  EXPECT_THAT(
+      Error("[" + one_turn + ",\n " + ShareGptEntry(4, 4) + ",\n\n 7]", TraceFormat::kShareGpt),
+      HasSubstr("trace:4: entry 2: expected an object"));
   EXPECT_THAT(Error("[{},\n", TraceFormat::kShareGpt), HasSubstr("trace:2: this is not JSON"));
   EXPECT_THAT(Error("[1e999]", TraceFormat::kShareGpt), HasSubstr("trace: this is not JSON"));
   EXPECT_THAT(Error("{}", TraceFormat::kShareGpt), HasSubstr("trace:1: expected a JSON list"));
@@ -184,7 +212,8 @@ TEST_F(TraceTest, ShareGptIsPrunedAsVllmDoes) {
 }
 
 TEST_F(TraceTest, AlpacaJoinsInstructionAndInput) {
-  const RequestTrace trace = Read(R"([{"instruction": "Add", "input": "1 and 2", "output": "It is 3"},
+  const RequestTrace trace =
+      Read(R"([{"instruction": "Add", "input": "1 and 2", "output": "It is 3"},
                                       {"instruction": "Say nothing", "input": "", "output": ""}])");
   ASSERT_EQ(trace.requests.size(), 1u);
   EXPECT_EQ(trace.requests[0].prompt, "Add\n1 and 2");
@@ -196,42 +225,53 @@ TEST_F(TraceTest, AlpacaJoinsInstructionAndInput) {
 
 TEST_F(TraceTest, WhatIsNoTraceIsSaid) {
   EXPECT_EQ(DetectTraceFormat(folder_ / "absent").status().code(), StatusCode::kNotFound);
-  EXPECT_THAT(DetectTraceFormat(File("once upon a time")).status().message(), HasSubstr("azure, burstgpt, mooncake, sharegpt, alpaca"));
-  EXPECT_THAT(DetectTraceFormat(File("once upon a time")).status().message(), ::testing::Not(HasSubstr("--")))
+  EXPECT_THAT(DetectTraceFormat(File("once upon a time")).status().message(),
+              HasSubstr("azure, burstgpt, mooncake, sharegpt, alpaca"));
+  EXPECT_THAT(DetectTraceFormat(File("once upon a time")).status().message(),
+              ::testing::Not(HasSubstr("--")))
       << "each command has options of its own";
-  EXPECT_THAT(Make("once upon a time", {}).status().message(), HasSubstr("say what it is with --dataset-name"));
+  EXPECT_THAT(Make("once upon a time", {}).status().message(),
+              HasSubstr("say what it is with --dataset-name"));
   EXPECT_THAT(ParseTraceFormat("parquet").status().message(), HasSubstr("'parquet' is no format"));
 }
 
 TEST_F(TraceTest, FilesThatNeverEndAreRefused) {
   for (const TraceFormat format :
-       {TraceFormat::kAzure, TraceFormat::kBurstGpt, TraceFormat::kMooncake, TraceFormat::kShareGpt, TraceFormat::kAlpaca}) {
+       {TraceFormat::kAzure, TraceFormat::kBurstGpt, TraceFormat::kMooncake, TraceFormat::kShareGpt,
+        TraceFormat::kAlpaca}) {
     const Status status = ReadTrace("/dev/zero", format, Words()).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(status.message(), HasSubstr("/dev/zero:"));
     EXPECT_LT(status.message().size(), 200u);
   }
-  EXPECT_THAT(DetectTraceFormat("/dev/zero").status().message(), HasSubstr("/dev/zero is no regular file"));
-  EXPECT_THAT(DetectTraceFormat(folder_.path()).status().message(), HasSubstr("is no regular file"));
+  EXPECT_THAT(DetectTraceFormat("/dev/zero").status().message(),
+              HasSubstr("/dev/zero is no regular file"));
+  EXPECT_THAT(DetectTraceFormat(folder_.path()).status().message(),
+              HasSubstr("is no regular file"));
 }
 
 TEST_F(TraceTest, LinesHaveAnEnd) {
   constexpr size_t kMiB = 1 << 20;
   const std::string lines = std::string(kAzure) + "\n";
-  EXPECT_THAT(Error(lines + std::string(kMiB + 1, '1'), TraceFormat::kAzure), HasSubstr("trace:6: the line has more than 1048576 bytes"));
-  EXPECT_THAT(Error(lines + std::string(3 * kMiB, '1') + "\n" + kAzure, TraceFormat::kAzure), HasSubstr("trace:6: the line has more"));
+  EXPECT_THAT(Error(lines + std::string(kMiB + 1, '1'), TraceFormat::kAzure),
+              HasSubstr("trace:6: the line has more than 1048576 bytes"));
+  EXPECT_THAT(Error(lines + std::string(3 * kMiB, '1') + "\n" + kAzure, TraceFormat::kAzure),
+              HasSubstr("trace:6: the line has more"));
   std::string long_one = "2024-01-01 02:00:00,7,8";
   long_one += std::string(kMiB - 1 - long_one.size(), ' ') + "\n2024-01-01 03:00:00,9,8";
-  EXPECT_THAT(InputsOf(Read(lines + long_one)), ::testing::ElementsAre(374, 396, 879, 7, 9)) << "as long as it may be";
+  EXPECT_THAT(InputsOf(Read(lines + long_one)), ::testing::ElementsAre(374, 396, 879, 7, 9))
+      << "as long as it may be";
 }
 
 TEST_F(TraceTest, APipeIsReadOnce) {
   const std::string pipe = folder_ / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(DetectTraceFormat(pipe).status().message(), HasSubstr("is no regular file")) << "what was read would be missing later";
+  EXPECT_THAT(DetectTraceFormat(pipe).status().message(), HasSubstr("is no regular file"))
+      << "what was read would be missing later";
   for (const auto& [format, bytes, num_requests] :
        {std::tuple(TraceFormat::kAzure, std::string(kAzure), 3u),
-        std::tuple(TraceFormat::kAlpaca, std::string(R"([{"instruction": "a b", "output": "c"}])"), 1u)}) {
+        std::tuple(TraceFormat::kAlpaca, std::string(R"([{"instruction": "a b", "output": "c"}])"),
+                   1u)}) {
     std::thread writer([&pipe, text = bytes] { std::ofstream(pipe) << text; });
     const Result<RequestTrace> trace = ReadTrace(pipe, format, Words());
     writer.join();
@@ -245,7 +285,8 @@ TEST(InputFile, HasSoManyBytesAndNoMore) {
   const std::string text(3'000'000, 'x');
   WriteFile(folder / "text", text);
   EXPECT_EQ(ReadInput(folder / "text", text.size()).value(), text);
-  EXPECT_THAT(ReadInput(folder / "text", text.size() - 1).status().message(), HasSubstr("more than the 2999999 bytes"));
+  EXPECT_THAT(ReadInput(folder / "text", text.size() - 1).status().message(),
+              HasSubstr("more than the 2999999 bytes"));
   EXPECT_EQ(ReadInput("/dev/zero", 1 << 21).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(ReadInput(folder / "none", 1).status().code(), StatusCode::kNotFound);
   EXPECT_FALSE(ReadInput(folder.path(), 1).ok()) << "a folder";
@@ -283,7 +324,8 @@ TEST_F(TraceTest, TextsAreChosenBySeed) {
   for (int i = 4; i < 40; ++i) list += (i == 4 ? "" : ",") + ShareGptEntry(i, 4);
   WorkloadOptions options;
   options.num_prompts = 10;
-  const std::vector<int64_t> first = InputsOf(*Make(list + "]", options)), again = InputsOf(*Make(list + "]", options));
+  const std::vector<int64_t> first = InputsOf(*Make(list + "]", options)),
+                             again = InputsOf(*Make(list + "]", options));
   options.seed = 1;
   EXPECT_EQ(first, again);
   EXPECT_NE(first, InputsOf(*Make(list + "]", options)));
@@ -305,25 +347,33 @@ TEST_F(TraceTest, RandomLengths) {
 }
 
 TEST_F(TraceTest, ContradictionsAreSaid) {
-  const auto error = [&](const std::string& bytes, const std::function<void(WorkloadOptions&)>& change) {
+  const auto error = [&](const std::string& bytes,
+                         const std::function<void(WorkloadOptions&)>& change) {
     WorkloadOptions options;
     change(options);
     return Make(bytes, options).status().message();
   };
   EXPECT_THAT(error("", [](auto& o) { o.request_rate = "trace"; }), HasSubstr("has no times"));
-  EXPECT_THAT(error("", [](auto& o) { o.request_rate = "fast"; }), HasSubstr("'fast' is not understood"));
-  EXPECT_THAT(error("", [](auto& o) { o.rate_scale = 2; }), HasSubstr("needs --request-rate trace"));
-  EXPECT_THAT(error("", [](auto& o) { o.dataset_name = "azure"; }), HasSubstr("needs a --dataset-path"));
+  EXPECT_THAT(error("", [](auto& o) { o.request_rate = "fast"; }),
+              HasSubstr("'fast' is not understood"));
+  EXPECT_THAT(error("", [](auto& o) { o.rate_scale = 2; }),
+              HasSubstr("needs --request-rate trace"));
+  EXPECT_THAT(error("", [](auto& o) { o.dataset_name = "azure"; }),
+              HasSubstr("needs a --dataset-path"));
   EXPECT_THAT(error("", [](auto& o) { o.num_prompts = 0; }), HasSubstr("need --num-prompts"));
-  EXPECT_THAT(error("", [](auto& o) { o.max_total_len = 10; }), HasSubstr("no request fits into 10 tokens"));
+  EXPECT_THAT(error("", [](auto& o) { o.max_total_len = 10; }),
+              HasSubstr("no request fits into 10 tokens"));
   EXPECT_THAT(error(kAzure, [](auto& o) { o.lengths_of = "alpaca"; }), HasSubstr("--lengths-of"));
-  EXPECT_THAT(error(kAzure, [](auto& o) { o.ramp = "linear", o.request_rate = "3"; }), HasSubstr("leave --request-rate out"));
+  EXPECT_THAT(error(kAzure, [](auto& o) { o.ramp = "linear", o.request_rate = "3"; }),
+              HasSubstr("leave --request-rate out"));
 }
 
-// The files that the figures of the documentation come from: `LAMINA_TRACES` is the folder that holds them.
+// The files that the figures of the documentation come from: `LAMINA_TRACES` is the folder that
+// holds them.
 TEST(PublishedTraces, HaveTheirMeans) {
   const char* folder = std::getenv("LAMINA_TRACES");
-  if (folder == nullptr) GTEST_SKIP() << "LAMINA_TRACES, the folder of the published traces, is not set";
+  if (folder == nullptr)
+    GTEST_SKIP() << "LAMINA_TRACES, the folder of the published traces, is not set";
   struct Case {
     const char* file;
     size_t requests;

@@ -14,17 +14,19 @@ namespace {
 
 using testing::ElementsAre;
 
-const SchedulerOptions kOptions{.max_num_seqs = 1, .max_num_batched_tokens = 64, .max_model_len = 500, .max_queued = 100};
+const SchedulerOptions kOptions{
+    .max_num_seqs = 1, .max_num_batched_tokens = 64, .max_model_len = 500, .max_queued = 100};
 
 // Preempted ones first, then the shortest prompt.
 class ShortestFirst : public QueuePolicy {
  public:
   void Push(const Waiting& waiting) override { line_.push_back(waiting); }
   std::optional<Waiting> Top() const override {
-    const auto top = std::min_element(line_.begin(), line_.end(), [](const Waiting& a, const Waiting& b) {
-      return std::tuple(!a.preempted, a.preempted ? 0 : a.num_tokens, a.arrival) <
-             std::tuple(!b.preempted, b.preempted ? 0 : b.num_tokens, b.arrival);
-    });
+    const auto top =
+        std::min_element(line_.begin(), line_.end(), [](const Waiting& a, const Waiting& b) {
+          return std::tuple(!a.preempted, a.preempted ? 0 : a.num_tokens, a.arrival) <
+                 std::tuple(!b.preempted, b.preempted ? 0 : b.num_tokens, b.arrival);
+        });
     if (top == line_.end()) return std::nullopt;
     return *top;
   }
@@ -44,15 +46,20 @@ TEST(CustomPolicy, ShortestPromptFirst) {
   ASSERT_TRUE(cluster.Add(3, 20, 2).ok());
   ASSERT_TRUE(cluster.Add(4, 10, 2).ok());
   cluster.RunUntilIdle();
-  EXPECT_THAT(cluster.nodes().first_starts(), ElementsAre(SequenceId{2}, SequenceId{4}, SequenceId{3}, SequenceId{1}));
+  EXPECT_THAT(cluster.nodes().first_starts(),
+              ElementsAre(SequenceId{2}, SequenceId{4}, SequenceId{3}, SequenceId{1}));
 }
 
 TEST(CustomPolicy, AnotherOrderKeepsEverythingElse) {
   SchedulerOptions options = kOptions;
   options.max_num_seqs = 6;
-  FakeCluster cluster(options, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 60}}, std::make_unique<ShortestFirst>());
+  FakeCluster cluster(options, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 60}},
+                      std::make_unique<ShortestFirst>());
   for (uint64_t id = 1; id <= 30; ++id)
-    ASSERT_TRUE(cluster.Add(id, static_cast<int64_t>(id * 37 % 41 + 1), static_cast<int64_t>(id * 17 % 53 + 1)).ok());
+    ASSERT_TRUE(
+        cluster
+            .Add(id, static_cast<int64_t>(id * 37 % 41 + 1), static_cast<int64_t>(id * 17 % 53 + 1))
+            .ok());
   cluster.RunUntilIdle();
   EXPECT_EQ(cluster.results().size(), 30u);
   EXPECT_GT(cluster.nodes().num_preemptions(), 0) << "the case is too easy";
@@ -62,7 +69,8 @@ TEST(CustomPolicy, AnotherOrderKeepsEverythingElse) {
 class PlaceAt : public PlacementPolicy {
  public:
   explicit PlaceAt(std::optional<NodeId>& node) : node_(node) {}
-  std::vector<KvShare> Place(int64_t num_tokens, int64_t num_growth, std::span<const NodeLoad> nodes) override {
+  std::vector<KvShare> Place(int64_t num_tokens, int64_t num_growth,
+                             std::span<const NodeLoad> nodes) override {
     last_num_tokens = num_tokens + num_growth;
     last_nodes.assign(nodes.begin(), nodes.end());
     if (!node_) return {};
@@ -81,7 +89,8 @@ TEST(CustomPolicy, PlacementDecidesAndSeesTheLoad) {
   std::optional<NodeId> node = NodeId{1};
   auto owned = std::make_unique<PlaceAt>(node);
   const PlaceAt& placement = *owned;
-  FakeCluster cluster(options, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 200}}, MakeFifoQueue(), std::move(owned));
+  FakeCluster cluster(options, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 200}}, MakeFifoQueue(),
+                      std::move(owned));
   ASSERT_TRUE(cluster.Add(1, 10, 100).ok());
   EXPECT_EQ(cluster.Step().work.at(0).route[0].node, NodeId{1});
   EXPECT_GT(placement.last_num_tokens, 10) << "with room to grow";
@@ -111,7 +120,8 @@ TEST(CustomPolicy, AFullNodeIsNoPlaceWhateverThePolicySays) {
   SchedulerOptions options = kOptions;
   options.max_num_seqs = 4;
   std::optional<NodeId> node = NodeId{0};
-  FakeCluster cluster(options, {KvNode{NodeId{0}, 30}}, MakeFifoQueue(), std::make_unique<PlaceAt>(node));
+  FakeCluster cluster(options, {KvNode{NodeId{0}, 30}}, MakeFifoQueue(),
+                      std::make_unique<PlaceAt>(node));
   ASSERT_TRUE(cluster.Add(1, 20, 10).ok());
   ASSERT_TRUE(cluster.Add(2, 11, 10).ok());
   EXPECT_EQ(cluster.Step().work.size(), 1u);

@@ -1,4 +1,5 @@
-// Which pipeline is chosen, on machines whose times are known; and how sequences change their batches.
+// Which pipeline is chosen, on machines whose times are known; and how sequences change their
+// batches.
 #include "scheduler/pipeline.h"
 
 #include <gtest/gtest.h>
@@ -14,11 +15,14 @@
 namespace lamina {
 namespace {
 
-// Slices take as long as reading the weights up to `knee` rows and grow from there; attention grows with every row.
+// Slices take as long as reading the weights up to `knee` rows and grow from there; attention grows
+// with every row.
 struct Machine {
   double weights = 20e-3, per_row = 0.05e-3, attention_per_row = 0.4e-3, wires = 1e-3;
 
-  StepCost Cost(double rows) const { return {rows, weights + per_row * rows, attention_per_row * rows, wires, 0}; }
+  StepCost Cost(double rows) const {
+    return {rows, weights + per_row * rows, attention_per_row * rows, wires, 0};
+  }
 
   // Of a step of one of the batches.
   StepCost Cost(int num_rows, const Pipeline& p, int num_compute) const {
@@ -34,7 +38,8 @@ struct Machine {
     for (int batch = 0; batch < p.num_batches; ++batch) {
       for (int node = 0; node < num_compute; ++node) {
         if (p.rotates) busy[static_cast<size_t>(node)] += one.slices / num_compute;
-        if (!p.rotates && batch % num_compute == node) busy[static_cast<size_t>(node)] += one.slices;
+        if (!p.rotates && batch % num_compute == node)
+          busy[static_cast<size_t>(node)] += one.slices;
       }
     }
     double time = std::max(one.slices + one.attention + wires, one.attention * p.num_batches);
@@ -50,7 +55,8 @@ TEST(PipelineChooser, KeepsWhatItHasBeforeItKnowsAnything) {
 
 // The pipeline that is in use after `steps` of so many rows, and how often it changed.
 template <typename Cost>
-std::pair<Pipeline, int> Settle(PipelineChooser& chooser, Pipeline now, int num_rows, int steps, Cost cost) {
+std::pair<Pipeline, int> Settle(PipelineChooser& chooser, Pipeline now, int num_rows, int steps,
+                                Cost cost) {
   int num_switches = 0;
   for (int step = 0; step < steps; ++step) {
     chooser.Observe(cost(num_rows, now), now);
@@ -77,7 +83,8 @@ TEST(PipelineChooser, FewRowsAreNotDividedAndManyAre) {
 double BestTime(const Machine& machine, int num_rows, int max_batches, int num_compute) {
   double best = 1e9;
   for (int n = 1; n <= max_batches; ++n) {
-    for (const bool rotates : {false, true}) best = std::min(best, machine.Time(num_rows, {n, rotates}, num_compute));
+    for (const bool rotates : {false, true})
+      best = std::min(best, machine.Time(num_rows, {n, rotates}, num_compute));
   }
   return best;
 }
@@ -93,11 +100,15 @@ TEST(PipelineChooser, FindsTheBestThoughAllStepsHaveTheSameRows) {
   std::mt19937_64 random(2);
   for (int trial = 0; trial < 200; ++trial) {
     const Machine machine = RandomMachine(random);
-    const int num_compute = 1 + static_cast<int>(random() % 3), max_batches = 2 * num_compute, rows = 1 << random() % 10;
-    const auto cost = [&](int num_rows, const Pipeline& p) { return machine.Cost(num_rows, p, num_compute); };
+    const int num_compute = 1 + static_cast<int>(random() % 3), max_batches = 2 * num_compute,
+              rows = 1 << random() % 10;
+    const auto cost = [&](int num_rows, const Pipeline& p) {
+      return machine.Cost(num_rows, p, num_compute);
+    };
     PipelineChooser chooser(num_compute, max_batches);
     const Pipeline settled = Settle(chooser, {num_compute, false}, rows, 200, cost).first;
-    EXPECT_LE(machine.Time(rows, settled, num_compute), 1.09 * BestTime(machine, rows, max_batches, num_compute))
+    EXPECT_LE(machine.Time(rows, settled, num_compute),
+              1.09 * BestTime(machine, rows, max_batches, num_compute))
         << "trial " << trial << ", " << rows << " rows, " << num_compute << " nodes";
   }
 }
@@ -107,15 +118,19 @@ TEST(PipelineChooser, SettlesOnTheBest) {
   int num_misses = 0;
   for (int trial = 0; trial < 200; ++trial) {
     const Machine machine = RandomMachine(random);
-    const int num_compute = 1 + static_cast<int>(random() % 3), max_batches = num_compute + 1 + static_cast<int>(random() % 3);
-    const auto cost = [&](int rows, const Pipeline& p) { return machine.Cost(rows, p, num_compute); };
+    const int num_compute = 1 + static_cast<int>(random() % 3),
+              max_batches = num_compute + 1 + static_cast<int>(random() % 3);
+    const auto cost = [&](int rows, const Pipeline& p) {
+      return machine.Cost(rows, p, num_compute);
+    };
     PipelineChooser chooser(num_compute, max_batches);
     Pipeline now{max_batches, num_compute > 1};
     for (const int rows : {7, 256, 32, 1, 100}) {
       now = Settle(chooser, now, rows, 500, cost).first;
       const double best = BestTime(machine, rows, max_batches, num_compute);
       // Slopes are only guessed while all steps have had the same rows.
-      EXPECT_LE(machine.Time(rows, now, num_compute), 1.25 * best) << "trial " << trial << ", " << rows << " rows";
+      EXPECT_LE(machine.Time(rows, now, num_compute), 1.25 * best)
+          << "trial " << trial << ", " << rows << " rows";
       if (machine.Time(rows, now, num_compute) > 1.09 * best) ++num_misses;
     }
   }
@@ -144,7 +159,8 @@ TEST(SchedulerPipeline, BatchesBecomeEven) {
   options.max_model_len = 200;
   Scheduler scheduler(options, MakeFifoQueue(), MakeLeastLoadedPlacement());
   scheduler.AddNode({NodeId{1}, 4000});
-  for (uint64_t id = 1; id <= 12; ++id) ASSERT_TRUE(scheduler.Add({SequenceId{id}, {1, 2, 3}, 150}).ok());
+  for (uint64_t id = 1; id <= 12; ++id)
+    ASSERT_TRUE(scheduler.Add({SequenceId{id}, {1, 2, 3}, 150}).ok());
   const auto rows_after = [&](const Pipeline& pipeline) {
     scheduler.SetPipeline(pipeline);
     std::vector<size_t> rows;
@@ -167,7 +183,8 @@ TEST(SchedulerPipeline, BatchesBecomeEven) {
   EXPECT_EQ(rows_after({2, true}), (std::vector<size_t>{6, 6, 0, 0}));
 }
 
-// Batches under random arrivals, ends and changes of the pipeline: nobody is lost, nobody is in two steps, half a prompt stays where it is.
+// Batches under random arrivals, ends and changes of the pipeline: nobody is lost, nobody is in two
+// steps, half a prompt stays where it is.
 TEST(SchedulerPipeline, SequencesMoveBetweenBatches) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE(seed);
@@ -191,7 +208,8 @@ TEST(SchedulerPipeline, SequencesMoveBetweenBatches) {
         scheduler.SetPipeline(pipeline);
       }
       if (random() % 4 == 0 && tokens.size() < 40) {
-        SequenceSpec spec{SequenceId{++last}, std::vector<TokenId>(1 + random() % 60, 7), static_cast<int64_t>(1 + random() % 40)};
+        SequenceSpec spec{SequenceId{++last}, std::vector<TokenId>(1 + random() % 60, 7),
+                          static_cast<int64_t>(1 + random() % 40)};
         tokens[last] = spec.prompt;
         ASSERT_TRUE(scheduler.Add(std::move(spec)).ok());
       }
@@ -201,14 +219,17 @@ TEST(SchedulerPipeline, SequencesMoveBetweenBatches) {
         if (plan.work.empty()) continue;
         for (const Work& work : plan.work) {
           for (const auto& [other, flying] : in_flight) {
-            for (const Work& theirs : flying.work) ASSERT_NE(theirs.sequence, work.sequence) << "in batches " << batch << " and " << other;
+            for (const Work& theirs : flying.work)
+              ASSERT_NE(theirs.sequence, work.sequence)
+                  << "in batches " << batch << " and " << other;
           }
-          ASSERT_EQ(
-              work.first_position + static_cast<int64_t>(work.tokens.size()) <= static_cast<int64_t>(tokens[work.sequence.value].size()),
-              true);
+          ASSERT_EQ(work.first_position + static_cast<int64_t>(work.tokens.size()) <=
+                        static_cast<int64_t>(tokens[work.sequence.value].size()),
+                    true);
           if (!work.prefill) continue;
           const bool starts = work.first_position == 0;
-          ASSERT_TRUE(starts || prefilled_rotating[work.sequence.value] == plan.rotates) << "half a prompt each way";
+          ASSERT_TRUE(starts || prefilled_rotating[work.sequence.value] == plan.rotates)
+              << "half a prompt each way";
           prefilled_rotating[work.sequence.value] = plan.rotates;
         }
         in_flight[batch] = std::move(plan);
@@ -234,7 +255,8 @@ TEST(SchedulerPipeline, SequencesMoveBetweenBatches) {
       }
     }
     // Quiet: two rounds of steps without arrivals, and the batches are even.
-    for (const auto& [batch, plan] : std::exchange(in_flight, {})) scheduler.CompleteStep({}, batch);
+    for (const auto& [batch, plan] : std::exchange(in_flight, {}))
+      scheduler.CompleteStep({}, batch);
     scheduler.SetPipeline({3, false});
     std::map<int, size_t> rows;
     for (int round = 0; round < 40; ++round) {

@@ -52,7 +52,8 @@ TEST(FifoQueue, RemovesAnyOneAndIgnoresUnknownOnes) {
   EXPECT_EQ(Drain(*queue), (std::vector<uint64_t>{0, 1, 3}));
 }
 
-std::optional<NodeId> PlaceWhole(PlacementPolicy& placement, int64_t num_tokens, std::span<const NodeLoad> nodes) {
+std::optional<NodeId> PlaceWhole(PlacementPolicy& placement, int64_t num_tokens,
+                                 std::span<const NodeLoad> nodes) {
   const std::vector<KvShare> shares = placement.Place(num_tokens, 0, nodes);
   if (shares.empty()) return std::nullopt;
   EXPECT_EQ(shares.size(), 1u);
@@ -62,7 +63,8 @@ std::optional<NodeId> PlaceWhole(PlacementPolicy& placement, int64_t num_tokens,
 
 TEST(LeastLoadedPlacement, TakesTheLeastUsedShareAmongThoseWithRoom) {
   const auto placement = MakeLeastLoadedPlacement();
-  const std::vector<NodeLoad> nodes = {{NodeId{1}, 100, 50, 1}, {NodeId{2}, 1000, 400, 1}, {NodeId{3}, 40, 30, 9}};
+  const std::vector<NodeLoad> nodes = {
+      {NodeId{1}, 100, 50, 1}, {NodeId{2}, 1000, 400, 1}, {NodeId{3}, 40, 30, 9}};
   EXPECT_EQ(PlaceWhole(*placement, 30, nodes), NodeId{3});
   EXPECT_EQ(PlaceWhole(*placement, 31, nodes), NodeId{1});
   EXPECT_EQ(PlaceWhole(*placement, 51, nodes), NodeId{2});
@@ -73,27 +75,40 @@ TEST(LeastLoadedPlacement, TakesTheLeastUsedShareAmongThoseWithRoom) {
 
 TEST(LeastLoadedPlacement, BreaksTiesByFewestSequencesThenLowestId) {
   const auto placement = MakeLeastLoadedPlacement();
-  EXPECT_EQ(PlaceWhole(*placement, 1, std::vector<NodeLoad>{{NodeId{1}, 30, 10, 2}, {NodeId{2}, 90, 30, 1}}), NodeId{2});
-  EXPECT_EQ(PlaceWhole(*placement, 1, std::vector<NodeLoad>{{NodeId{5}, 30, 10, 1}, {NodeId{4}, 90, 30, 1}}), NodeId{4});
+  EXPECT_EQ(PlaceWhole(*placement, 1,
+                       std::vector<NodeLoad>{{NodeId{1}, 30, 10, 2}, {NodeId{2}, 90, 30, 1}}),
+            NodeId{2});
+  EXPECT_EQ(PlaceWhole(*placement, 1,
+                       std::vector<NodeLoad>{{NodeId{5}, 30, 10, 1}, {NodeId{4}, 90, 30, 1}}),
+            NodeId{4});
 }
 
 TEST(LeastLoadedPlacement, AFastNodeTakesMore) {
   const auto placement = MakeLeastLoadedPlacement();
-  EXPECT_EQ(PlaceWhole(*placement, 1, std::vector<NodeLoad>{{NodeId{1}, 100, 50, 1, 2}, {NodeId{2}, 100, 70, 1, 1}}), NodeId{1});
-  EXPECT_EQ(PlaceWhole(*placement, 1, std::vector<NodeLoad>{{NodeId{1}, 100, 30, 1, 2}, {NodeId{2}, 100, 70, 1, 1}}), NodeId{2});
+  EXPECT_EQ(
+      PlaceWhole(*placement, 1,
+                 std::vector<NodeLoad>{{NodeId{1}, 100, 50, 1, 2}, {NodeId{2}, 100, 70, 1, 1}}),
+      NodeId{1});
+  EXPECT_EQ(
+      PlaceWhole(*placement, 1,
+                 std::vector<NodeLoad>{{NodeId{1}, 100, 30, 1, 2}, {NodeId{2}, 100, 70, 1, 1}}),
+      NodeId{2});
 }
 
 using Shares = std::vector<std::pair<uint32_t, int64_t>>;
 
-Shares Spread(int64_t spread_tokens, int64_t num_tokens, std::span<const NodeLoad> nodes, int64_t num_growth = 0) {
+Shares Spread(int64_t spread_tokens, int64_t num_tokens, std::span<const NodeLoad> nodes,
+              int64_t num_growth = 0) {
   Shares shares;
-  for (const KvShare& share : MakeSpreadPlacement(spread_tokens)->Place(num_tokens, num_growth, nodes))
+  for (const KvShare& share :
+       MakeSpreadPlacement(spread_tokens)->Place(num_tokens, num_growth, nodes))
     shares.emplace_back(share.node.value, share.num_tokens);
   return shares;
 }
 
 TEST(SpreadPlacement, ShortOnesStayWholeLongOnesSpreadEvenly) {
-  const std::vector<NodeLoad> nodes = {{NodeId{1}, 100, 100}, {NodeId{2}, 100, 100}, {NodeId{3}, 100, 100}};
+  const std::vector<NodeLoad> nodes = {
+      {NodeId{1}, 100, 100}, {NodeId{2}, 100, 100}, {NodeId{3}, 100, 100}};
   EXPECT_EQ(Spread(20, 20, nodes), (Shares{{1, 20}}));
   EXPECT_EQ(Spread(20, 40, nodes), (Shares{{1, 20}, {2, 20}}));
   EXPECT_EQ(Spread(20, 90, nodes), (Shares{{1, 30}, {2, 30}, {3, 30}}));
@@ -109,14 +124,19 @@ TEST(SpreadPlacement, LevelsWhatIsThereOverTheNodesSpeed) {
   EXPECT_EQ(Spread(1, 60, used), (Shares{{2, 50}, {1, 10}}));
   EXPECT_EQ(Spread(100, 70, used), (Shares{{2, 70}})) << "whole where it has room";
   const std::vector<NodeLoad> small = {{NodeId{1}, 10, 10}, {NodeId{2}, 100, 80}};
-  EXPECT_EQ(Spread(100, 50, small), (Shares{{2, 50}})) << "the small node has the lower time and no room";
-  EXPECT_EQ(Spread(45, 90, small), (Shares{{2, 80}, {1, 10}})) << "what does not fit goes elsewhere";
+  EXPECT_EQ(Spread(100, 50, small), (Shares{{2, 50}}))
+      << "the small node has the lower time and no room";
+  EXPECT_EQ(Spread(45, 90, small), (Shares{{2, 80}, {1, 10}}))
+      << "what does not fit goes elsewhere";
 }
 
 TEST(SpreadPlacement, GrowsWhereTimeIsLeastAndLeavesWhenItMust) {
   const auto placement = MakeSpreadPlacement(50);
-  const std::vector<NodeLoad> nodes = {{NodeId{1}, 100, 20}, {NodeId{2}, 100, 40}, {NodeId{3}, 100, 90}};
-  const auto grow = [&](const std::vector<KvShare>& held, const std::vector<NodeLoad>& free) { return placement->Grow(held, free); };
+  const std::vector<NodeLoad> nodes = {
+      {NodeId{1}, 100, 20}, {NodeId{2}, 100, 40}, {NodeId{3}, 100, 90}};
+  const auto grow = [&](const std::vector<KvShare>& held, const std::vector<NodeLoad>& free) {
+    return placement->Grow(held, free);
+  };
   EXPECT_EQ(grow({{NodeId{1}, 30}}, nodes), NodeId{1}) << "short: it stays";
   EXPECT_EQ(grow({{NodeId{1}, 50}}, nodes), NodeId{3}) << "it has outgrown one node";
   EXPECT_EQ(grow({{NodeId{1}, 40}, {NodeId{2}, 40}}, nodes), NodeId{2}) << "two are enough";

@@ -1,5 +1,5 @@
-// Groups, whose first member computes what the others share, and sequences that fail, whose KV nobody else gets. (FakeCluster gives ids
-// that are alike modulo 4 the same text.)
+// Groups, whose first member computes what the others share, and sequences that fail, whose KV
+// nobody else gets. (FakeCluster gives ids that are alike modulo 4 the same text.)
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,9 +33,11 @@ int StepsUntilIdle(FakeCluster& cluster) {
 
 // `num` sequences of the same 40 tokens, which generate 16 each.
 int StepsOf(int num, uint64_t group, int64_t prompt_tokens = 40, bool spread = false) {
-  FakeCluster cluster(Options(128, 512), {KvNode{NodeId{0}, 20000}, KvNode{NodeId{1}, 20000}}, MakeFifoQueue(),
+  FakeCluster cluster(Options(128, 512), {KvNode{NodeId{0}, 20000}, KvNode{NodeId{1}, 20000}},
+                      MakeFifoQueue(),
                       spread ? MakeSpreadPlacement(8) : MakeLeastLoadedPlacement());
-  for (int i = 1; i <= num; ++i) EXPECT_TRUE(cluster.Add(static_cast<uint64_t>(4 * i), prompt_tokens, 16, group).ok());
+  for (int i = 1; i <= num; ++i)
+    EXPECT_TRUE(cluster.Add(static_cast<uint64_t>(4 * i), prompt_tokens, 16, group).ok());
   const int num_steps = StepsUntilIdle(cluster);
   EXPECT_THAT(cluster.results(), SizeIs(num));
   return num_steps;
@@ -49,8 +51,10 @@ TEST(Group, AllThatFitStartOnceTheFirstHasProvenTheBeginning) {
 }
 
 TEST(Group, WhatCannotBeSharedIsNotWaitedFor) {
-  EXPECT_EQ(StepsOf(100, 7, /*prompt_tokens=*/1), StepsOf(100, 0, 1)) << "a token that samples is computed";
-  EXPECT_EQ(StepsOf(100, 7, 40, /*spread=*/true), StepsOf(100, 0, 40, true)) << "what lies on several nodes is not kept";
+  EXPECT_EQ(StepsOf(100, 7, /*prompt_tokens=*/1), StepsOf(100, 0, 1))
+      << "a token that samples is computed";
+  EXPECT_EQ(StepsOf(100, 7, 40, /*spread=*/true), StepsOf(100, 0, 40, true))
+      << "what lies on several nodes is not kept";
 }
 
 TEST(Group, ThoseWhoWaitDoNotHoldUpWhoIsBehind) {
@@ -60,9 +64,12 @@ TEST(Group, ThoseWhoWaitDoNotHoldUpWhoIsBehind) {
   ASSERT_TRUE(cluster.Add(14, 10, 10).ok());
   cluster.Step();
   cluster.Step();
-  EXPECT_THAT(cluster.nodes().first_starts(), ElementsAre(SequenceId{4})) << "80 tokens, 32 at a time";
+  EXPECT_THAT(cluster.nodes().first_starts(), ElementsAre(SequenceId{4}))
+      << "80 tokens, 32 at a time";
   cluster.Step();
-  EXPECT_THAT(cluster.nodes().first_starts(), ElementsAre(SequenceId{4}, SequenceId{13}, SequenceId{14})) << "with what it leaves";
+  EXPECT_THAT(cluster.nodes().first_starts(),
+              ElementsAre(SequenceId{4}, SequenceId{13}, SequenceId{14}))
+      << "with what it leaves";
   cluster.Step();
   cluster.Step();
   EXPECT_THAT(cluster.nodes().first_starts(), SizeIs(5));
@@ -77,7 +84,8 @@ TEST(Group, IsNotOvertakenForEver) {
   ASSERT_TRUE(cluster.Add(8, 20, 50, /*group=*/1).ok());
   uint64_t next = 9;
   for (int i = 0; i < 12; ++i) {
-    for (int k = 0; k < 2; ++k, next += 1 + (next % 4 == 3)) ASSERT_TRUE(cluster.Add(next, 4, 2).ok());
+    for (int k = 0; k < 2; ++k, next += 1 + (next % 4 == 3))
+      ASSERT_TRUE(cluster.Add(next, 4, 2).ok());
     cluster.Step();
   }
   const std::vector<SequenceId>& starts = cluster.nodes().first_starts();
@@ -118,7 +126,8 @@ TEST(FailedSequence, LeavesNothingForOthers) {
   cluster.RunUntilIdle();
 }
 
-// Who knows where it went wrong: what it found there is suspected too. The sequence that it came from goes on, and leaves nothing either.
+// Who knows where it went wrong: what it found there is suspected too. The sequence that it came
+// from goes on, and leaves nothing either.
 TEST(FailedSequence, TakesWhatItSharedOutOfUse) {
   FakeCluster cluster(Options(8, 64), {KvNode{NodeId{0}, 1000}});
   ASSERT_TRUE(cluster.Add(4, 40, 30).ok());

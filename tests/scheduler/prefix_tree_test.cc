@@ -33,7 +33,8 @@ TEST(PrefixTree, FindsTheLongestBeginning) {
   EXPECT_EQ(tree.Length(Tokens{2, 3}), 0);
   EXPECT_EQ(tree.Length({}), 0);
   EXPECT_THAT(tree.Take(Tokens{1, 2, 9}), ElementsAre(10, 11));
-  EXPECT_THAT(tree.Take(Tokens{1, 2, 3, 4, 5}), ElementsAre(10, 11, 12, 13)) << "the cut changed nothing";
+  EXPECT_THAT(tree.Take(Tokens{1, 2, 3, 4, 5}), ElementsAre(10, 11, 12, 13))
+      << "the cut changed nothing";
   EXPECT_THAT(tree.Take(Tokens{7}), IsEmpty());
 }
 
@@ -77,11 +78,14 @@ TEST(PrefixTree, WithdrawForgetsFromTheFirstSlotThatIsTheSame) {
   Insert(tree, {1, 2, 3, 4}, {10, 11, 12, 13});
   Insert(tree, {1, 2, 3, 5, 6}, {10, 11, 12, 20, 21});
   Insert(tree, {7}, {30});
-  EXPECT_THAT(tree.Withdraw(Tokens{1, 2, 3, 4}, Slots{50, 51, 52, 53}), IsEmpty()) << "computed by another";
-  EXPECT_THAT(tree.Withdraw(Tokens{1, 2, 3, 5, 6, 8}, Slots{50, 51, 52, 20, 21, 22}), ElementsAre(20, 21));
+  EXPECT_THAT(tree.Withdraw(Tokens{1, 2, 3, 4}, Slots{50, 51, 52, 53}), IsEmpty())
+      << "computed by another";
+  EXPECT_THAT(tree.Withdraw(Tokens{1, 2, 3, 5, 6, 8}, Slots{50, 51, 52, 20, 21, 22}),
+              ElementsAre(20, 21));
   EXPECT_EQ(tree.Length(Tokens{1, 2, 3, 5, 6}), 3);
   EXPECT_EQ(tree.Length(Tokens{1, 2, 3, 4}), 4);
-  EXPECT_THAT(tree.Withdraw(Tokens{1, 2}, Slots{50, 11}), UnorderedElementsAre(11, 12, 13)) << "with what follows";
+  EXPECT_THAT(tree.Withdraw(Tokens{1, 2}, Slots{50, 11}), UnorderedElementsAre(11, 12, 13))
+      << "with what follows";
   EXPECT_EQ(tree.Length(Tokens{1, 2, 3, 4}), 1);
   EXPECT_THAT(tree.Withdraw(Tokens{1}, Slots{10}), ElementsAre(10));
   EXPECT_THAT(tree.Withdraw(Tokens{9}, Slots{1}), IsEmpty());
@@ -109,9 +113,11 @@ TEST(PrefixTree, RandomTextsAgreeWithAMap) {
     } else if (random() % 2 == 0) {
       Slots slots;
       for (size_t at = 0; at < tokens.size(); ++at) slots.push_back(next_slot++);
-      ASSERT_EQ(Insert(tree, tokens, slots), Slots(slots.begin() + std::ssize(expected), slots.end()));
+      ASSERT_EQ(Insert(tree, tokens, slots),
+                Slots(slots.begin() + std::ssize(expected), slots.end()));
       for (size_t at = expected.size(); at < tokens.size(); ++at)
-        known.try_emplace(Tokens(tokens.begin(), tokens.begin() + static_cast<int64_t>(at) + 1), slots[at]);
+        known.try_emplace(Tokens(tokens.begin(), tokens.begin() + static_cast<int64_t>(at) + 1),
+                          slots[at]);
     } else {
       const Slots evicted = tree.Evict(static_cast<int64_t>(random() % 8), kIdle);
       const std::set<TokenSlot> gone(evicted.begin(), evicted.end());

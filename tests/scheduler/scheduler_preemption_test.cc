@@ -14,7 +14,8 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-const SchedulerOptions kOptions{.max_num_seqs = 8, .max_num_batched_tokens = 64, .max_model_len = 500, .max_queued = 100};
+const SchedulerOptions kOptions{
+    .max_num_seqs = 8, .max_num_batched_tokens = 64, .max_model_len = 500, .max_queued = 100};
 
 std::vector<uint64_t> Ids(const StepPlan& plan) {
   std::vector<uint64_t> ids;
@@ -40,7 +41,8 @@ TEST(Preemption, TakesTheNewestPutsItInFrontAndRecomputesAllItsTokens) {
   ASSERT_TRUE(cluster.Add(3, 50, 10).ok());  // does not fit beside them
   const StepPlan full = StepUntilRelease(cluster);
   EXPECT_THAT(full.released, ElementsAre(SequenceId{2}));
-  EXPECT_THAT(Ids(full), ElementsAre(1)) << "2 is not started again at once, and 3 does not overtake it";
+  EXPECT_THAT(Ids(full), ElementsAre(1))
+      << "2 is not started again at once, and 3 does not overtake it";
   EXPECT_EQ(cluster.scheduler().stats().num_preemptions, 1);
   EXPECT_EQ(cluster.scheduler().stats().num_waiting, 2);
   EXPECT_EQ(full.work[0].first_position, 50) << "it was preempted before the node was full";
@@ -52,7 +54,9 @@ TEST(Preemption, TakesTheNewestPutsItInFrontAndRecomputesAllItsTokens) {
   EXPECT_EQ(end_of_1.work[0].tokens, GenerateAlone(MakePrompt(SequenceId{2}, 20), 31));
   EXPECT_TRUE(end_of_1.work[0].sample);
   cluster.RunUntilIdle();
-  for (const uint64_t id : {1, 2}) EXPECT_EQ(cluster.results().at(SequenceId{id}), GenerateAlone(MakePrompt(SequenceId{id}, 20), 60));
+  for (const uint64_t id : {1, 2})
+    EXPECT_EQ(cluster.results().at(SequenceId{id}),
+              GenerateAlone(MakePrompt(SequenceId{id}, 20), 60));
   EXPECT_EQ(cluster.results().at(SequenceId{3}), GenerateAlone(MakePrompt(SequenceId{3}, 50), 10));
 }
 
@@ -62,7 +66,8 @@ TEST(Preemption, PreemptsAPartlyPrefilledSequence) {
   FakeCluster cluster(options, {KvNode{NodeId{0}, 100}});
   ASSERT_TRUE(cluster.Add(1, 2, 90).ok());
   cluster.Step();
-  ASSERT_TRUE(cluster.Add(2, 60, 1).ok());  // one token per step beside the decoding row; its 60 slots leave 38 for sequence 1
+  // One token per step beside the decoding row; its 60 slots leave 38 for sequence 1.
+  ASSERT_TRUE(cluster.Add(2, 60, 1).ok());
   const StepPlan full = StepUntilRelease(cluster);
   EXPECT_THAT(full.released, ElementsAre(SequenceId{2}));
   EXPECT_THAT(Ids(full), ElementsAre(1));
@@ -105,7 +110,8 @@ TEST(Preemption, WhoOutgrowsASmallNodeMovesToALargeOne) {
   EXPECT_EQ(start.work[0].route[0].node, NodeId{0});
   EXPECT_EQ(start.work[1].route[0].node, NodeId{1});
   ASSERT_EQ(start.work[2].route[0].node, NodeId{1});
-  ASSERT_TRUE(cluster.Add(4, 1, 80).ok());  // starts on the small node, which cannot hold it to its end
+  // Starts on the small node, which cannot hold it to its end.
+  ASSERT_TRUE(cluster.Add(4, 1, 80).ok());
   const StepPlan small = cluster.Step();
   ASSERT_EQ(small.work.back().sequence, SequenceId{4});
   ASSERT_EQ(small.work.back().route[0].node, NodeId{0});
@@ -126,7 +132,8 @@ TEST(LostNode, TakesItsSequencesAlongAlsoInFlight) {
   // Its answers may still arrive.
   cluster.Complete();
   const StepPlan next = cluster.Step();
-  EXPECT_THAT(next.released, ElementsAre(SequenceId{1}, SequenceId{3})) << "the compute node may hold their prefill";
+  EXPECT_THAT(next.released, ElementsAre(SequenceId{1}, SequenceId{3}))
+      << "the compute node may hold their prefill";
   EXPECT_THAT(Ids(next), ElementsAre(2, 4));
   EXPECT_EQ(cluster.scheduler().stats().nodes.size(), 1u);
   cluster.AddNode({NodeId{0}, 100});
@@ -141,7 +148,8 @@ TEST(LostNode, WaitingSequencesStayIfTheyFitElsewhere) {
   options.max_num_seqs = 2;
   FakeCluster cluster(options, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 60}});
   ASSERT_TRUE(cluster.Add(1, 10, 20).ok());
-  ASSERT_TRUE(cluster.Add(2, 10, 51).ok());  // runs on the small node, which cannot hold it to its end
+  // Runs on the small node, which cannot hold it to its end.
+  ASSERT_TRUE(cluster.Add(2, 10, 51).ok());
   cluster.Step();
   ASSERT_TRUE(cluster.Add(3, 30, 30).ok());
   ASSERT_TRUE(cluster.Add(4, 30, 31).ok());

@@ -1,4 +1,5 @@
-// Thousands of random steps per seed; FakeKvNodes checks every plan against what the nodes hold (see tests/support/fake_kv_nodes.h).
+// Thousands of random steps per seed; FakeKvNodes checks every plan against what the nodes hold
+// (see tests/support/fake_kv_nodes.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +18,8 @@ class RandomLoad {
   RandomLoad(uint32_t seed, bool spread, int num_batches = 1, bool prefix_caching = false)
       : random_(seed),
         spread_(spread),
-        cluster_(options_ = RandomOptions(num_batches, prefix_caching), RandomNodes(), MakeFifoQueue(),
+        cluster_(options_ = RandomOptions(num_batches, prefix_caching), RandomNodes(),
+                 MakeFifoQueue(),
                  spread ? MakeSpreadPlacement(1 + Below(60)) : MakeLeastLoadedPlacement()) {}
 
   void Run(int num_steps) {
@@ -30,11 +32,14 @@ class RandomLoad {
       if (Below(50) == 0) FinishOne();
       if (Below(400) == 0) LoseOne();
       if (restarts_ && Below(100) == 0) cluster_.Restart();
-      cluster_.Complete(options_.num_batches == 1 ? 0 : static_cast<int>(Below(static_cast<uint32_t>(options_.num_batches))));
+      cluster_.Complete(options_.num_batches == 1
+                            ? 0
+                            : static_cast<int>(Below(static_cast<uint32_t>(options_.num_batches))));
       if (Below(50) == 0) FinishOne();
       if (Below(400) == 0) LoseOne();
       if (Below(60) == 0 && num_nodes_ < 4) AddNode();
-      if (Below(100) == 0) cluster_.scheduler().SetSpeed(NodeId{Below(next_node_)}, 0.25 * (1 + Below(8)));
+      if (Below(100) == 0)
+        cluster_.scheduler().SetSpeed(NodeId{Below(next_node_)}, 0.25 * (1 + Below(8)));
     }
     if (num_nodes_ == 0) AddNode();
     cluster_.RunUntilIdle();
@@ -65,7 +70,8 @@ class RandomLoad {
 
   std::vector<KvNode> RandomNodes() {
     std::vector<KvNode> nodes;
-    for (num_nodes_ = 0; num_nodes_ <= Below(3); ++num_nodes_) nodes.push_back({NodeId{next_node_++}, 40 + Below(180)});
+    for (num_nodes_ = 0; num_nodes_ <= Below(3); ++num_nodes_)
+      nodes.push_back({NodeId{next_node_++}, 40 + Below(180)});
     return nodes;
   }
 
@@ -75,7 +81,8 @@ class RandomLoad {
   }
 
   void AddOne() {
-    const int64_t prompt_tokens = 1 + Below(Below(4) == 0 ? 60 : 10), max_new_tokens = 1 + Below(Below(3) == 0 ? 10 : 120);
+    const int64_t prompt_tokens = 1 + Below(Below(4) == 0 ? 60 : 10),
+                  max_new_tokens = 1 + Below(Below(3) == 0 ? 10 : 120);
     const uint64_t id = next_id_++;
     const uint64_t group = options_.prefix_caching && Below(3) == 0 ? 1 + id % 2 : 0;
     const Status status = cluster_.Add(id, prompt_tokens, max_new_tokens, group);
@@ -104,7 +111,8 @@ class RandomLoad {
     std::advance(it, Below(static_cast<uint32_t>(accepted_.size())));
     if (cluster_.results().contains(it->first)) return;
     const auto& [prompt_tokens, max_new_tokens] = it->second;
-    const std::vector<TokenId> alone = GenerateAlone(cluster_.Prompt(it->first, prompt_tokens), max_new_tokens);
+    const std::vector<TokenId> alone =
+        GenerateAlone(cluster_.Prompt(it->first, prompt_tokens), max_new_tokens);
     const std::span<const TokenId> tokens = cluster_.scheduler().Tokens(it->first);
     EXPECT_GE(tokens.size(), static_cast<size_t>(prompt_tokens));
     EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), alone.begin()));
@@ -120,12 +128,13 @@ class RandomLoad {
     const std::vector<NodeUse> nodes = cluster_.scheduler().stats().nodes;
     if (nodes.empty()) return;
     --num_nodes_;
-    for (const SequenceId id : cluster_.LoseNode(nodes[Below(static_cast<uint32_t>(nodes.size()))].id.value))
+    for (const SequenceId id :
+         cluster_.LoseNode(nodes[Below(static_cast<uint32_t>(nodes.size()))].id.value))
       EXPECT_EQ(accepted_.erase(id), 1u);
   }
 
-  // Whoever was neither aborted nor lost has the tokens that it would have alone, and nobody was overtaken at the first start but those who
-  // may have waited for others of their group.
+  // Whoever was neither aborted nor lost has the tokens that it would have alone, and nobody was
+  // overtaken at the first start but those who may have waited for others of their group.
   void CheckResults() {
     EXPECT_LE(cluster_.results().size(), accepted_.size());
     for (const auto& [id, sizes] : accepted_) {
@@ -135,7 +144,8 @@ class RandomLoad {
     }
     SequenceId latest{0};
     for (const SequenceId id : cluster_.nodes().first_starts()) {
-      EXPECT_TRUE(latest < id || in_groups_.contains(id)) << "sequence " << latest << " overtook " << id;
+      EXPECT_TRUE(latest < id || in_groups_.contains(id))
+          << "sequence " << latest << " overtook " << id;
       latest = std::max(latest, id);
     }
   }
@@ -149,7 +159,8 @@ class RandomLoad {
   FakeCluster cluster_;
   uint64_t next_id_ = 1;
   std::set<SequenceId> in_groups_;
-  std::map<SequenceId, std::pair<int64_t, int64_t>> accepted_;  // prompt and new tokens of those not aborted or lost
+  // Prompt and new tokens of those not aborted or lost.
+  std::map<SequenceId, std::pair<int64_t, int64_t>> accepted_;
 };
 
 class SchedulerProperty : public testing::TestWithParam<uint32_t> {};

@@ -19,10 +19,14 @@ using testing::IsEmpty;
 constexpr KvNode kNode{NodeId{0}, 1000};
 
 SchedulerOptions Options(int max_num_seqs = 4, int max_num_batched_tokens = 8) {
-  return {.max_num_seqs = max_num_seqs, .max_num_batched_tokens = max_num_batched_tokens, .max_model_len = 500, .max_queued = 10};
+  return {.max_num_seqs = max_num_seqs,
+          .max_num_batched_tokens = max_num_batched_tokens,
+          .max_model_len = 500,
+          .max_queued = 10};
 }
 
-// One line per Work, "d3@5" or "p3@0+8": decode or prefill, sequence, first position, tokens of a prefill, and "!" if a prefill samples.
+// One line per Work, "d3@5" or "p3@0+8": decode or prefill, sequence, first position, tokens of a
+// prefill, and "!" if a prefill samples.
 std::vector<std::string> Shape(const StepPlan& plan) {
   std::vector<std::string> shape;
   for (const Work& work : plan.work) {
@@ -55,7 +59,8 @@ TEST(Scheduler, PrefillsInChunksThenDecodes) {
   FakeCluster cluster(Options(), {kNode});
   ASSERT_TRUE(cluster.Add(1, 20, 3).ok());
   EXPECT_THAT(Shape(cluster.Step()), ElementsAre("p1@0+8"));
-  EXPECT_EQ(cluster.scheduler().stats().nodes[0].used_tokens, 20) << "a prefill's slots are taken at its start";
+  EXPECT_EQ(cluster.scheduler().stats().nodes[0].used_tokens, 20)
+      << "a prefill's slots are taken at its start";
   EXPECT_THAT(Shape(cluster.Step()), ElementsAre("p1@8+8"));
   EXPECT_THAT(Shape(cluster.Step()), ElementsAre("p1@16+4!"));
   EXPECT_THAT(Shape(cluster.Step()), ElementsAre("d1@20"));
@@ -105,7 +110,8 @@ TEST(Scheduler, MoreSequencesThanTokensPerStepStillAllRun) {
 TEST(Scheduler, AddRefusesWhatCanNeverRun) {
   Scheduler scheduler(Options(), MakeFifoQueue(), MakeLeastLoadedPlacement());
   const auto add = [&](uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens) {
-    return scheduler.Add({SequenceId{id}, std::vector<TokenId>(static_cast<size_t>(prompt_tokens)), max_new_tokens});
+    return scheduler.Add(
+        {SequenceId{id}, std::vector<TokenId>(static_cast<size_t>(prompt_tokens)), max_new_tokens});
   };
   EXPECT_EQ(add(1, 3, 3).code(), StatusCode::kPeerLost);
   scheduler.AddNode({NodeId{0}, 100});
@@ -161,7 +167,8 @@ TEST(Batches, StartsKeepThemEvenAndSequencesStay) {
   options.num_batches = 2;
   FakeCluster cluster(options, {KvNode{NodeId{0}, 100}});
   for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(cluster.Add(id, 4, 5).ok());
-  EXPECT_THAT(Shape(cluster.Plan(0)), ElementsAre("p1@0+4!", "p2@0+4!")) << "its share at once; the rest belongs to the other batch";
+  EXPECT_THAT(Shape(cluster.Plan(0)), ElementsAre("p1@0+4!", "p2@0+4!"))
+      << "its share at once; the rest belongs to the other batch";
   EXPECT_THAT(Shape(cluster.Plan(1)), ElementsAre("p3@0+4!"));
   cluster.Complete(0);
   ASSERT_TRUE(cluster.Add(4, 4, 5).ok());
@@ -173,7 +180,11 @@ TEST(Batches, StartsKeepThemEvenAndSequencesStay) {
 }
 
 TEST(Batches, WhoIsInFlightIsNotPreemptedAndKeepsItsSlots) {
-  SchedulerOptions options{.max_num_seqs = 4, .num_batches = 2, .max_num_batched_tokens = 64, .max_model_len = 100, .max_queued = 10};
+  SchedulerOptions options{.max_num_seqs = 4,
+                           .num_batches = 2,
+                           .max_num_batched_tokens = 64,
+                           .max_model_len = 100,
+                           .max_queued = 10};
   FakeCluster cluster(options, {KvNode{NodeId{0}, 64}});
   ASSERT_TRUE(cluster.Add(1, 4, 60).ok());
   cluster.Plan(0);
@@ -296,9 +307,12 @@ TEST(Scheduler, StartsNoMoreInOneStepThanNodesCanBeToldOf) {
   Scheduler scheduler(options, MakeFifoQueue(), MakeLeastLoadedPlacement());
   scheduler.AddNode({NodeId{0}, 100});
   const auto add = [&](uint64_t id, size_t num_tokens, int64_t told_bytes) {
-    ASSERT_TRUE(
-        scheduler.Add({.id = SequenceId{id}, .prompt = std::vector<TokenId>(num_tokens), .max_new_tokens = 9, .told_bytes = told_bytes})
-            .ok());
+    ASSERT_TRUE(scheduler
+                    .Add({.id = SequenceId{id},
+                          .prompt = std::vector<TokenId>(num_tokens),
+                          .max_new_tokens = 9,
+                          .told_bytes = told_bytes})
+                    .ok());
   };
   add(1, 3, 0);
   add(2, 4, 30);
@@ -313,8 +327,10 @@ TEST(Scheduler, StartsNoMoreInOneStepThanNodesCanBeToldOf) {
     return Shape(plan);
   };
   EXPECT_THAT(step(), ElementsAre("p1@0+3!", "p2@0+4!"));
-  EXPECT_THAT(step(), ElementsAre("d1@3", "d2@4", "p3@0+1!")) << "the next one needs more than is left";
-  EXPECT_THAT(step(), ElementsAre("d1@4", "d2@5", "d3@1", "p4@0+1!")) << "more than there is at all: it starts alone";
+  EXPECT_THAT(step(), ElementsAre("d1@3", "d2@4", "p3@0+1!"))
+      << "the next one needs more than is left";
+  EXPECT_THAT(step(), ElementsAre("d1@4", "d2@5", "d3@1", "p4@0+1!"))
+      << "more than there is at all: it starts alone";
   EXPECT_THAT(step(), ElementsAre("d1@5", "d2@6", "d3@2", "d4@1", "p5@0+15!"));
 }
 

@@ -54,7 +54,8 @@ TEST(SlotAllocator, SequencesThatGrowSideBySideStayRuns) {
 
 TEST(SlotAllocator, TheShortestRunWithRoomForGrowthIsTaken) {
   SlotAllocator allocator(1024);
-  const std::vector<TokenSlot> a = Take(allocator, 176), b = Take(allocator, 16), c = Take(allocator, 160), d = Take(allocator, 16);
+  const std::vector<TokenSlot> a = Take(allocator, 176), b = Take(allocator, 16),
+                               c = Take(allocator, 160), d = Take(allocator, 16);
   allocator.Release(a);  // 11 blocks
   allocator.Release(c);  // 10 blocks, behind b
   std::vector<TokenSlot> fits = Take(allocator, 160);
@@ -69,7 +70,9 @@ TEST(SlotAllocator, ReleasedSlotsJoinToOneRun) {
   SlotAllocator allocator(kCapacity);
   std::vector<std::vector<TokenSlot>> sequences;
   std::mt19937 random(5);
-  while (allocator.num_free() > 0) sequences.push_back(Take(allocator, std::min<int64_t>(allocator.num_free(), 1 + random() % 40)));
+  while (allocator.num_free() > 0)
+    sequences.push_back(
+        Take(allocator, std::min<int64_t>(allocator.num_free(), 1 + random() % 40)));
   std::shuffle(sequences.begin(), sequences.end(), random);
   for (const auto& sequence : sequences) allocator.Release(sequence);
   EXPECT_EQ(NumRuns(Take(allocator, kCapacity)), 1);
@@ -151,7 +154,8 @@ void ExpectNoSlotTwice(int64_t capacity, uint32_t seed) {
     } else if (action < 2) {
       const int64_t num_slots = static_cast<int64_t>(random() % 20);
       std::vector<TokenSlot> slots;
-      ASSERT_EQ(allocator.Allocate(num_slots, slots), num_slots <= capacity - static_cast<int64_t>(owners.size()));
+      ASSERT_EQ(allocator.Allocate(num_slots, slots),
+                num_slots <= capacity - static_cast<int64_t>(owners.size()));
       for (const TokenSlot slot : slots) {
         ASSERT_LT(slot, capacity);
         ASSERT_TRUE(owners.emplace(slot, 1).second) << slot;
@@ -160,8 +164,9 @@ void ExpectNoSlotTwice(int64_t capacity, uint32_t seed) {
     } else if (!lists.empty()) {
       const size_t index = random() % lists.size();
       if (action == 2) {
-        const std::vector<TokenSlot> fork(lists[index].begin(),
-                                          lists[index].begin() + 1 + static_cast<int64_t>(random() % lists[index].size()));
+        const std::vector<TokenSlot> fork(
+            lists[index].begin(),
+            lists[index].begin() + 1 + static_cast<int64_t>(random() % lists[index].size()));
         allocator.AddRef(fork);
         for (const TokenSlot slot : fork) ++owners[slot];
         lists.push_back(fork);
@@ -178,7 +183,8 @@ void ExpectNoSlotTwice(int64_t capacity, uint32_t seed) {
 }
 
 TEST(SlotAllocator, RandomCallsNeverHandOutASlotTwice) {
-  for (const int64_t capacity : {1, 15, 16, 97, 512}) ExpectNoSlotTwice(capacity, static_cast<uint32_t>(capacity));
+  for (const int64_t capacity : {1, 15, 16, 97, 512})
+    ExpectNoSlotTwice(capacity, static_cast<uint32_t>(capacity));
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ TEST(StepCycle, BatchesTakeTurnsAndEachIsAskedTwice) {
                     });
     return asked;
   };
-  EXPECT_THAT(plan(false), ElementsAre(1, 2, 0, 1, 2, 0)) << "a batch may have been given sequences meanwhile";
+  EXPECT_THAT(plan(false), ElementsAre(1, 2, 0, 1, 2, 0))
+      << "a batch may have been given sequences meanwhile";
   EXPECT_THAT(plan(true), ElementsAre(1, 2, 0));
   in_flight[1] = in_flight[2] = false;
   EXPECT_THAT(plan(true), ElementsAre(1, 2)) << "behind batch 0, which was planned last";
@@ -65,7 +66,9 @@ TEST(StepCycle, StaysWithWhatItWasToldAndGivesUpABatchForEachLostNode) {
   options.max_batches = 4;
   options.num_compute = 3;
   StepCycle cycle(options);
-  for (int i = 1; i < 50; ++i) EXPECT_EQ(cycle.TakeResult(0, TimePoint(milliseconds(i)), false, 100, StepCost{}), std::nullopt);
+  for (int i = 1; i < 50; ++i)
+    EXPECT_EQ(cycle.TakeResult(0, TimePoint(milliseconds(i)), false, 100, StepCost{}),
+              std::nullopt);
   EXPECT_EQ(cycle.LeaveNodes(2), (Pipeline{3, true}));
   EXPECT_EQ(cycle.LeaveNodes(1), (Pipeline{2, false})) << "nobody is left to rotate with";
 }

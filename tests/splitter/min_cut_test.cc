@@ -18,8 +18,10 @@ ValueId Append(Graph& graph, OpKind kind, std::vector<ValueId> inputs, int64_t b
   op.name = std::string(OpName(kind)) + std::to_string(graph.ops.size());
   op.inputs = std::move(inputs);
   op.output = static_cast<ValueId>(graph.values.size());
-  graph.values.push_back(
-      {.name = op.name, .width = bytes / 4, .bytes_per_token = bytes, .producer = static_cast<int32_t>(graph.ops.size())});
+  graph.values.push_back({.name = op.name,
+                          .width = bytes / 4,
+                          .bytes_per_token = bytes,
+                          .producer = static_cast<int32_t>(graph.ops.size())});
   graph.ops.push_back(std::move(op));
   return graph.ops.back().output;
 }
@@ -33,7 +35,9 @@ Graph RandomGraph(std::mt19937& random, int num_ops) {
     const bool attention = num_values > 2 && pick(4) == 0;
     std::vector<ValueId> inputs;
     const int num_inputs = attention ? 3 : 1 + pick(3);
-    for (int i = 0; i < num_inputs; ++i) inputs.push_back(pick(2) == 0 ? num_values - 1 - pick(std::min(3, num_values)) : pick(num_values));
+    for (int i = 0; i < num_inputs; ++i)
+      inputs.push_back(pick(2) == 0 ? num_values - 1 - pick(std::min(3, num_values))
+                                    : pick(num_values));
     Append(graph, attention ? OpKind::kAttention : OpKind::kAdd, inputs, 4 * (1 + pick(4)));
   }
   graph.logits = static_cast<ValueId>(graph.values.size() - 1);
@@ -42,7 +46,8 @@ Graph RandomGraph(std::mt19937& random, int num_ops) {
 
 bool IsAttention(const Graph& graph, size_t op) { return graph.ops[op].kind == OpKind::kAttention; }
 
-// Whether the ops whose bits are set in `before` may run before the attention and the others after it.
+// Whether the ops whose bits are set in `before` may run before the attention and the others after
+// it.
 bool IsValidSide(const Graph& graph, size_t attention, uint32_t before) {
   const auto is_before = [&](size_t op) { return (before >> op & 1u) != 0; };
   for (size_t i = 0; i < graph.ops.size(); ++i) {
@@ -118,7 +123,8 @@ TEST(MinCutTest, PushRelabelFindsTheSameCuts) {
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       if (!IsAttention(graph, i)) continue;
       Result<Cut> cut = CutAtAttention(graph, static_cast<int32_t>(i), already);
-      const Result<Cut> other = CutAtAttention(graph, static_cast<int32_t>(i), already, MaxFlowAlgorithm::kPushRelabel);
+      const Result<Cut> other =
+          CutAtAttention(graph, static_cast<int32_t>(i), already, MaxFlowAlgorithm::kPushRelabel);
       ASSERT_TRUE(cut.ok() && other.ok());
       EXPECT_EQ(cut->before, other->before);
       EXPECT_EQ(cut->values, other->values);
@@ -144,7 +150,8 @@ struct ParallelBlock {
   }
   Cut CutIt() {
     graph.logits = static_cast<ValueId>(graph.values.size() - 1);
-    Result<Cut> cut = CutAtAttention(graph, graph.values[attention].producer, std::vector<bool>(graph.ops.size(), false));
+    Result<Cut> cut = CutAtAttention(graph, graph.values[attention].producer,
+                                     std::vector<bool>(graph.ops.size(), false));
     EXPECT_TRUE(cut.ok()) << cut.status();
     return cut.ok() ? *cut : Cut();
   }
@@ -184,7 +191,8 @@ TEST(MinCutTest, RejectsWhatCannotStandBeforeTheAttention) {
   block.graph.logits = block.mlp;
   std::vector<bool> already(block.graph.ops.size(), false);
   already[block.graph.values[block.out].producer] = true;
-  const Result<Cut> cut = CutAtAttention(block.graph, block.graph.values[block.attention].producer, already);
+  const Result<Cut> cut =
+      CutAtAttention(block.graph, block.graph.values[block.attention].producer, already);
   ASSERT_FALSE(cut.ok());
   EXPECT_EQ(cut.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(cut.status().message(), testing::HasSubstr("attention6"));

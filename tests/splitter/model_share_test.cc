@@ -42,7 +42,8 @@ int64_t SmallestLargest(const SlicedModel& model, int first, int num_stages) {
   if (num_stages == 1) return Matrices(model, first, num_slices);
   int64_t best = INT64_MAX;
   for (int cut = first + 1; cut <= num_slices - num_stages + 1; ++cut)
-    best = std::min(best, std::max(Matrices(model, first, cut), SmallestLargest(model, cut, num_stages - 1)));
+    best = std::min(
+        best, std::max(Matrices(model, first, cut), SmallestLargest(model, cut, num_stages - 1)));
   return best;
 }
 
@@ -71,7 +72,8 @@ TEST(ModelShare, NoCutIntoStagesIsMoreEven) {
 TEST(ModelShare, MoreStagesThanSlicesAreRefused) {
   const Status status = CutIntoStages(Llama(3), 5).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("pipeline_parallel_size 5: a model of 3 layers can have 1 to 4 stages"));
+  EXPECT_THAT(status.message(),
+              HasSubstr("pipeline_parallel_size 5: a model of 3 layers can have 1 to 4 stages"));
   EXPECT_FALSE(CutIntoStages(Llama(3), 0).ok());
 }
 
@@ -85,7 +87,8 @@ TEST(ModelShare, EveryOperatorIsInOneStage) {
     for (const Op& op : part.ops) ++seen[op.name];
   }
   for (const Op& op : model.graph.ops) {
-    const bool runs = op.kind != OpKind::kTokens && op.kind != OpKind::kPositions && op.kind != OpKind::kAttention;
+    const bool runs = op.kind != OpKind::kTokens && op.kind != OpKind::kPositions &&
+                      op.kind != OpKind::kAttention;
     EXPECT_EQ(seen[op.name], runs ? 1 : 0) << op.name;
   }
 }

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "sound_slices.h"
 #include "model/tracer.h"
+#include "sound_slices.h"
 
 namespace lamina {
 namespace {
@@ -53,12 +53,14 @@ TEST(SlicesTest, LlamaCarriesExactlyTheResidualStream) {
     for (size_t i = 0; i < 5; ++i) {
       const Slice& slice = model.slices[i];
       ASSERT_EQ(slice.context_out.size(), 1u);
-      const std::string residual = i == 0 ? "embed_tokens" : "layers." + std::to_string(i - 1) + ".mlp_residual";
+      const std::string residual =
+          i == 0 ? "embed_tokens" : "layers." + std::to_string(i - 1) + ".mlp_residual";
       EXPECT_EQ(model.graph.values[slice.context_out[0]].name, residual);
       EXPECT_EQ(slice.context_bytes_per_token, 64 * 4);
       EXPECT_EQ(slice.attention, static_cast<int>(i));
       EXPECT_EQ(model.attentions[i].layer, static_cast<int>(i));
-      EXPECT_EQ(model.attention_bytes_per_token(static_cast<int>(i)), 4 * (64 + 2 * num_kv_heads * 8 + 64));
+      EXPECT_EQ(model.attention_bytes_per_token(static_cast<int>(i)),
+                4 * (64 + 2 * num_kv_heads * 8 + 64));
     }
     const Slice& last = model.slices.back();
     EXPECT_EQ(last.attention, -1);
@@ -71,17 +73,22 @@ TEST(SlicesTest, LlamaCarriesExactlyTheResidualStream) {
 TEST(SlicesTest, LlamaProgramsStandInTheirOrder) {
   const SlicedModel model = Split(LlamaConfig(2, 4, 2));
   EXPECT_THAT(Names(model.slices[0].program),
-              ElementsAre("embed_tokens", "layers.0.input_layernorm", "layers.0.self_attn.q_proj", "layers.0.self_attn.q_rope",
-                          "layers.0.self_attn.k_proj", "layers.0.self_attn.k_rope", "layers.0.self_attn.v_proj"));
-  EXPECT_THAT(Names(model.slices[1].program),
-              ElementsAre("layers.0.self_attn.o_proj", "layers.0.attention_residual", "layers.0.post_attention_layernorm",
-                          "layers.0.mlp.gate_proj", "layers.0.mlp.up_proj", "layers.0.mlp.silu_mul", "layers.0.mlp.down_proj",
-                          "layers.0.mlp_residual", "layers.1.input_layernorm", "layers.1.self_attn.q_proj", "layers.1.self_attn.q_rope",
-                          "layers.1.self_attn.k_proj", "layers.1.self_attn.k_rope", "layers.1.self_attn.v_proj"));
+              ElementsAre("embed_tokens", "layers.0.input_layernorm", "layers.0.self_attn.q_proj",
+                          "layers.0.self_attn.q_rope", "layers.0.self_attn.k_proj",
+                          "layers.0.self_attn.k_rope", "layers.0.self_attn.v_proj"));
   EXPECT_THAT(
-      Names(model.slices[2].program),
-      ElementsAre("layers.1.self_attn.o_proj", "layers.1.attention_residual", "layers.1.post_attention_layernorm", "layers.1.mlp.gate_proj",
-                  "layers.1.mlp.up_proj", "layers.1.mlp.silu_mul", "layers.1.mlp.down_proj", "layers.1.mlp_residual", "norm", "lm_head"));
+      Names(model.slices[1].program),
+      ElementsAre("layers.0.self_attn.o_proj", "layers.0.attention_residual",
+                  "layers.0.post_attention_layernorm", "layers.0.mlp.gate_proj",
+                  "layers.0.mlp.up_proj", "layers.0.mlp.silu_mul", "layers.0.mlp.down_proj",
+                  "layers.0.mlp_residual", "layers.1.input_layernorm", "layers.1.self_attn.q_proj",
+                  "layers.1.self_attn.q_rope", "layers.1.self_attn.k_proj",
+                  "layers.1.self_attn.k_rope", "layers.1.self_attn.v_proj"));
+  EXPECT_THAT(Names(model.slices[2].program),
+              ElementsAre("layers.1.self_attn.o_proj", "layers.1.attention_residual",
+                          "layers.1.post_attention_layernorm", "layers.1.mlp.gate_proj",
+                          "layers.1.mlp.up_proj", "layers.1.mlp.silu_mul", "layers.1.mlp.down_proj",
+                          "layers.1.mlp_residual", "norm", "lm_head"));
   EXPECT_EQ(model.slices[2].program.back().output, model.graph.logits);
 }
 
@@ -92,7 +99,8 @@ std::string WeightsOf(const SlicedModel& model, const std::string& op_name) {
     if (op.name != op_name) continue;
     for (const WeightRef& weight : op.weights) {
       text += (text.empty() ? "" : " ") + weight.name + "[";
-      for (const int64_t dimension : weight.shape) text += (text.back() == '[' ? "" : ",") + std::to_string(dimension);
+      for (const int64_t dimension : weight.shape)
+        text += (text.back() == '[' ? "" : ",") + std::to_string(dimension);
       text += "]";
     }
   }
@@ -103,10 +111,14 @@ TEST(SlicesTest, WeightsHaveTheirHuggingFaceNamesAndShapes) {
   ModelConfig config = LlamaConfig(1, 8, 2);
   const SlicedModel plain = Split(config);
   EXPECT_EQ(WeightsOf(plain, "embed_tokens"), "model.embed_tokens.weight[1000,64]");
-  EXPECT_EQ(WeightsOf(plain, "layers.0.input_layernorm"), "model.layers.0.input_layernorm.weight[64]");
-  EXPECT_EQ(WeightsOf(plain, "layers.0.self_attn.k_proj"), "model.layers.0.self_attn.k_proj.weight[16,64]");
-  EXPECT_EQ(WeightsOf(plain, "layers.0.self_attn.o_proj"), "model.layers.0.self_attn.o_proj.weight[64,64]");
-  EXPECT_EQ(WeightsOf(plain, "layers.0.mlp.down_proj"), "model.layers.0.mlp.down_proj.weight[64,160]");
+  EXPECT_EQ(WeightsOf(plain, "layers.0.input_layernorm"),
+            "model.layers.0.input_layernorm.weight[64]");
+  EXPECT_EQ(WeightsOf(plain, "layers.0.self_attn.k_proj"),
+            "model.layers.0.self_attn.k_proj.weight[16,64]");
+  EXPECT_EQ(WeightsOf(plain, "layers.0.self_attn.o_proj"),
+            "model.layers.0.self_attn.o_proj.weight[64,64]");
+  EXPECT_EQ(WeightsOf(plain, "layers.0.mlp.down_proj"),
+            "model.layers.0.mlp.down_proj.weight[64,160]");
   EXPECT_EQ(WeightsOf(plain, "norm"), "model.norm.weight[64]");
   EXPECT_EQ(WeightsOf(plain, "lm_head"), "lm_head.weight[1000,64]");
 
@@ -114,15 +126,20 @@ TEST(SlicesTest, WeightsHaveTheirHuggingFaceNamesAndShapes) {
   config.head_dim = 16;  // 8 heads of 16: wider than the hidden size
   const SlicedModel other = Split(config);
   ExpectSound(other);
-  EXPECT_EQ(WeightsOf(other, "layers.0.self_attn.q_proj"),
-            "model.layers.0.self_attn.q_proj.weight[128,64] model.layers.0.self_attn.q_proj.bias[128]");
-  EXPECT_EQ(WeightsOf(other, "layers.0.self_attn.o_proj"),
-            "model.layers.0.self_attn.o_proj.weight[64,128] model.layers.0.self_attn.o_proj.bias[64]");
-  EXPECT_EQ(WeightsOf(other, "layers.0.mlp.up_proj"), "model.layers.0.mlp.up_proj.weight[160,64] model.layers.0.mlp.up_proj.bias[160]");
+  EXPECT_EQ(
+      WeightsOf(other, "layers.0.self_attn.q_proj"),
+      "model.layers.0.self_attn.q_proj.weight[128,64] model.layers.0.self_attn.q_proj.bias[128]");
+  EXPECT_EQ(
+      WeightsOf(other, "layers.0.self_attn.o_proj"),
+      "model.layers.0.self_attn.o_proj.weight[64,128] model.layers.0.self_attn.o_proj.bias[64]");
+  EXPECT_EQ(WeightsOf(other, "layers.0.mlp.up_proj"),
+            "model.layers.0.mlp.up_proj.weight[160,64] model.layers.0.mlp.up_proj.bias[160]");
   EXPECT_EQ(WeightsOf(other, "lm_head"), "model.embed_tokens.weight[1000,64]");
 }
 
-TEST(SlicesTest, AttentionScaleIsTheInverseRootOfHeadDim) { EXPECT_FLOAT_EQ(Split(LlamaConfig(1, 4, 4)).attentions[0].scale, 0.25F); }
+TEST(SlicesTest, AttentionScaleIsTheInverseRootOfHeadDim) {
+  EXPECT_FLOAT_EQ(Split(LlamaConfig(1, 4, 4)).attentions[0].scale, 0.25F);
+}
 
 // Attention and MLP of a block read the same norm, and the sum of the rest is formed first.
 Graph ParallelBlocks(int num_layers) {
@@ -131,12 +148,15 @@ Graph ParallelBlocks(int num_layers) {
   for (int layer = 0; layer < num_layers; ++layer) {
     const ModulePath at = ModulePath("layers") / layer;
     const Tensor h = RmsNorm(x, at / "norm", {.eps = 1e-5});
-    const Tensor mlp = Linear(Linear(h, at / "up", 128), at / "down", 32);  // written first, yet must not delay q
+    // Written first, yet must not delay q.
+    const Tensor mlp = Linear(Linear(h, at / "up", 128), at / "down", 32);
     const Tensor k = Linear(h, at / "k", 32);
     const Tensor v = Linear(h, at / "v", 32);
-    const Tensor q = Rope(Linear(h, at / "q", 32), tracer.positions(), at / "q_rope", {2, 16, {1, 0.5f}});
-    const Tensor out =
-        Attention(q, k, v, at / "attention", {.layer = layer, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16, .scale = 0.25});
+    const Tensor q =
+        Rope(Linear(h, at / "q", 32), tracer.positions(), at / "q_rope", {2, 16, {1, 0.5f}});
+    const Tensor out = Attention(
+        q, k, v, at / "attention",
+        {.layer = layer, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16, .scale = 0.25});
     x = Add(Add(x, mlp, at / "inner"), Linear(out, at / "o", 32), at / "outer");
   }
   Result<Graph> graph = tracer.Finish(Linear(x, ModulePath("head"), 50));
@@ -148,8 +168,9 @@ TEST(SlicesTest, ParallelBlocksComputeTheirMlpWhileTheAttentionRuns) {
   Result<SlicedModel> model = SplitGraph(ParallelBlocks(2));
   ASSERT_TRUE(model.ok()) << model.status();
   ExpectSound(*model);
-  EXPECT_THAT(Names(model->slices[0].program), ElementsAre("embed", "layers.0.norm", "layers.0.q", "layers.0.q_rope", "layers.0.k",
-                                                           "layers.0.v", "layers.0.up", "layers.0.down", "layers.0.inner"));
+  EXPECT_THAT(Names(model->slices[0].program),
+              ElementsAre("embed", "layers.0.norm", "layers.0.q", "layers.0.q_rope", "layers.0.k",
+                          "layers.0.v", "layers.0.up", "layers.0.down", "layers.0.inner"));
   EXPECT_THAT(Names(model->slices[2].program), ElementsAre("layers.1.o", "layers.1.outer", "head"));
   EXPECT_EQ(model->slices[0].context_bytes_per_token, 32 * 4);
 }
@@ -157,7 +178,8 @@ TEST(SlicesTest, ParallelBlocksComputeTheirMlpWhileTheAttentionRuns) {
 TEST(SlicesTest, ContextIsHandedThroughSlicesThatDoNotReadIt) {
   Tracer tracer;
   const Tensor x = Embedding(tracer.tokens(), ModulePath("embed"), 50, 32);
-  const TracedAttention shape{.layer = 0, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16, .scale = 1};
+  const TracedAttention shape{
+      .layer = 0, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16, .scale = 1};
   const Tensor a = Attention(x, x, x, ModulePath("a"), shape);
   const Tensor b = Attention(a, a, a, ModulePath("b"), shape);
   Result<Graph> graph = tracer.Finish(Add(Add(x, a, ModulePath("xa")), b, ModulePath("sum")));
@@ -173,7 +195,8 @@ TEST(SlicesTest, ContextIsHandedThroughSlicesThatDoNotReadIt) {
 TEST(SlicesTest, RejectsAnAttentionThatTheLogitsDoNotNeed) {
   Tracer tracer;
   const Tensor x = Embedding(tracer.tokens(), ModulePath("embed"), 50, 32);
-  Attention(x, x, x, ModulePath("lost"), {.layer = 0, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16, .scale = 1});
+  Attention(x, x, x, ModulePath("lost"),
+            {.layer = 0, .num_heads = 2, .num_kv_heads = 2, .head_dim = 16, .scale = 1});
   Result<Graph> graph = tracer.Finish(x);
   ASSERT_TRUE(graph.ok());
   const Result<SlicedModel> model = SplitGraph(std::move(graph).value());
@@ -226,7 +249,8 @@ TEST(DescribeTest, JsonHoldsEverySlice) {
   EXPECT_EQ(json["attentions"][2]["bytes_per_token"], 4 * (64 + 16 + 16 + 64));
   EXPECT_EQ(json["slices"][3]["context_in"][0]["value"], "layers.1.mlp_residual");
   EXPECT_EQ(json["slices"][3]["context_bytes_per_token"], 256);
-  EXPECT_EQ(json["slices"][3]["program"][3]["weights"][0]["name"], "model.layers.2.mlp.gate_proj.weight");
+  EXPECT_EQ(json["slices"][3]["program"][3]["weights"][0]["name"],
+            "model.layers.2.mlp.gate_proj.weight");
   EXPECT_TRUE(json["slices"][0]["attention_out"].is_null());
   EXPECT_TRUE(json["slices"][5]["attention"].is_null());
 }

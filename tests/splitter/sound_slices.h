@@ -12,7 +12,8 @@
 
 namespace lamina {
 
-// A slice may read tokens, positions, its context, the attention's output and its own results; what it hands on must be among those.
+// A slice may read tokens, positions, its context, the attention's output and its own results; what
+// it hands on must be among those.
 inline void ExpectContractHolds(const SlicedModel& model) {
   for (const Slice& slice : model.slices) {
     std::set<ValueId> known(slice.context_in.begin(), slice.context_in.end());
@@ -22,7 +23,8 @@ inline void ExpectContractHolds(const SlicedModel& model) {
     }
     for (const Op& op : slice.program) {
       for (const ValueId input : op.inputs) {
-        EXPECT_TRUE(known.contains(input)) << "slice " << slice.index << ": " << op.name << " reads " << model.graph.values[input].name;
+        EXPECT_TRUE(known.contains(input)) << "slice " << slice.index << ": " << op.name
+                                           << " reads " << model.graph.values[input].name;
       }
       known.insert(op.output);
     }
@@ -30,7 +32,8 @@ inline void ExpectContractHolds(const SlicedModel& model) {
     if (slice.attention >= 0) handed_on.insert(handed_on.end(), {slice.q, slice.k, slice.v});
     if (slice.attention < 0) handed_on.push_back(model.graph.logits);
     for (const ValueId value : handed_on)
-      EXPECT_TRUE(known.contains(value)) << "slice " << slice.index << " lacks " << model.graph.values[value].name;
+      EXPECT_TRUE(known.contains(value))
+          << "slice " << slice.index << " lacks " << model.graph.values[value].name;
     if (slice.attention >= 0) {
       EXPECT_EQ(slice.context_out, model.slices[slice.index + 1].context_in);
     }
@@ -52,20 +55,25 @@ inline void ExpectSlicesAndAttentionsAreTheGraph(const SlicedModel& model) {
 inline bool Needs(const Graph& graph, ValueId value, const Op& op) {
   if (value == op.output) return true;
   const std::vector<ValueId>& inputs = graph.ops[graph.values[value].producer].inputs;
-  return std::any_of(inputs.begin(), inputs.end(), [&](ValueId input) { return Needs(graph, input, op); });
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [&](ValueId input) { return Needs(graph, input, op); });
 }
 
-// Nothing that q does not need stands before q; then nothing that k does not need before k; then the same for v.
+// Nothing that q does not need stands before q; then nothing that k does not need before k; then
+// the same for v.
 inline void ExpectQThenKThenVComeFirst(const SlicedModel& model) {
   for (const Slice& slice : model.slices) {
     std::vector<ValueId> targets;
     for (const ValueId target : {slice.q, slice.k, slice.v}) {
-      const bool computed_here = std::any_of(slice.program.begin(), slice.program.end(), [&](const Op& op) { return op.output == target; });
+      const bool computed_here = std::any_of(slice.program.begin(), slice.program.end(),
+                                             [&](const Op& op) { return op.output == target; });
       if (!computed_here) continue;
       targets.push_back(target);
       for (const Op& op : slice.program) {
-        const bool needed = std::any_of(targets.begin(), targets.end(), [&](ValueId t) { return Needs(model.graph, t, op); });
-        EXPECT_TRUE(needed) << "slice " << slice.index << ": " << op.name << " stands before " << model.graph.values[target].name;
+        const bool needed = std::any_of(targets.begin(), targets.end(),
+                                        [&](ValueId t) { return Needs(model.graph, t, op); });
+        EXPECT_TRUE(needed) << "slice " << slice.index << ": " << op.name << " stands before "
+                            << model.graph.values[target].name;
         if (op.output == target) break;
       }
     }

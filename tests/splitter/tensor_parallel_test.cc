@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <map>
 
-#include "splitter/slices.h"
 #include "model/tracer.h"
+#include "splitter/slices.h"
 
 namespace lamina {
 namespace {
@@ -37,7 +37,8 @@ const Op& Find(const Graph& graph, const std::string& name) {
 
 std::vector<int64_t> Widths(const Graph& graph, const Op& op) {
   std::vector<int64_t> widths = {graph.values[static_cast<size_t>(op.output)].width};
-  for (const ValueId input : op.inputs) widths.push_back(graph.values[static_cast<size_t>(input)].width);
+  for (const ValueId input : op.inputs)
+    widths.push_back(graph.values[static_cast<size_t>(input)].width);
   return widths;
 }
 
@@ -62,8 +63,10 @@ TEST(TensorParallel, ALlamaIsSharedByHeadsAndMlpElements) {
     for (int rank = 0; rank < ranks; ++rank) {
       SCOPED_TRACE(testing::Message() << "rank " << rank << " of " << ranks);
       const Graph graph = *GraphOfRank(whole, ranks, rank);
-      EXPECT_THAT(AllReduces(graph), ElementsAre("layers.0.self_attn.o_proj.all_reduce", "layers.0.mlp.down_proj.all_reduce",
-                                                 "layers.1.self_attn.o_proj.all_reduce", "layers.1.mlp.down_proj.all_reduce"));
+      EXPECT_THAT(
+          AllReduces(graph),
+          ElementsAre("layers.0.self_attn.o_proj.all_reduce", "layers.0.mlp.down_proj.all_reduce",
+                      "layers.1.self_attn.o_proj.all_reduce", "layers.1.mlp.down_proj.all_reduce"));
       const Op& k = Find(graph, "layers.0.self_attn.k_proj");
       EXPECT_THAT(k.weights[0].shape, ElementsAre(32 / ranks, 64));
       EXPECT_THAT(k.weights[0].whole, ElementsAre(32, 64));
@@ -82,11 +85,14 @@ TEST(TensorParallel, ALlamaIsSharedByHeadsAndMlpElements) {
       const Op& attention = Find(graph, "layers.1.self_attn.attention");
       EXPECT_EQ(attention.num_heads, 8 / ranks);
       EXPECT_EQ(attention.num_kv_heads, 4 / ranks);
-      EXPECT_THAT(Widths(graph, attention), ElementsAre(64 / ranks, 64 / ranks, 32 / ranks, 32 / ranks));
+      EXPECT_THAT(Widths(graph, attention),
+                  ElementsAre(64 / ranks, 64 / ranks, 32 / ranks, 32 / ranks));
       EXPECT_EQ(Find(graph, "layers.0.self_attn.q_rope").num_heads, 8 / ranks);
 
-      EXPECT_THAT(Widths(graph, Find(graph, "layers.0.attention_residual")), ElementsAre(64, 64, 64));
-      for (const char* replicated : {"embed_tokens", "layers.0.input_layernorm", "norm", "lm_head"}) {
+      EXPECT_THAT(Widths(graph, Find(graph, "layers.0.attention_residual")),
+                  ElementsAre(64, 64, 64));
+      for (const char* replicated :
+           {"embed_tokens", "layers.0.input_layernorm", "norm", "lm_head"}) {
         const Op& op = Find(graph, replicated);
         EXPECT_EQ(op.weights[0].shape, Find(whole, replicated).weights[0].shape);
         EXPECT_TRUE(op.weights[0].whole.empty());
@@ -105,19 +111,23 @@ TEST(TensorParallel, TheRanksPartsMakeUpEachTensor) {
     for (const Op& op : graph.ops) {
       for (const WeightRef& weight : op.weights) {
         if (weight.whole.empty()) continue;
-        const int64_t rows = weight.shape[0], width = weight.shape.size() == 2 ? weight.shape[1] : 1;
+        const int64_t rows = weight.shape[0],
+                      width = weight.shape.size() == 2 ? weight.shape[1] : 1;
         const int64_t whole_width = weight.shape.size() == 2 ? weight.whole[1] : 1;
         std::vector<int>& count = times[weight.name];
         count.resize(static_cast<size_t>(weight.whole[0] * whole_width));
         for (int64_t i = 0; i < rows; ++i) {
           for (int64_t j = 0; j < width; ++j)
-            ++count.at(static_cast<size_t>((weight.first[0] + i) * whole_width + (weight.shape.size() == 2 ? weight.first[1] : 0) + j));
+            ++count.at(static_cast<size_t>((weight.first[0] + i) * whole_width +
+                                           (weight.shape.size() == 2 ? weight.first[1] : 0) + j));
         }
       }
     }
   }
-  EXPECT_EQ(times.size(), 2u * (7 + 5)) << "seven matrices of each layer and the biases of q, k, v, gate and up";
-  for (const auto& [name, count] : times) EXPECT_TRUE(std::ranges::all_of(count, [](int n) { return n == 1; })) << name;
+  EXPECT_EQ(times.size(), 2u * (7 + 5))
+      << "seven matrices of each layer and the biases of q, k, v, gate and up";
+  for (const auto& [name, count] : times)
+    EXPECT_TRUE(std::ranges::all_of(count, [](int n) { return n == 1; })) << name;
 }
 
 TEST(TensorParallel, SlicesAreCutAtTheSameResidual) {
@@ -127,17 +137,22 @@ TEST(TensorParallel, SlicesAreCutAtTheSameResidual) {
     ASSERT_EQ(model.slices[k].context_out.size(), 1u);
     EXPECT_EQ(model.graph.values[static_cast<size_t>(model.slices[k].context_out[0])].width, 64);
   }
-  EXPECT_EQ(model.graph.values[static_cast<size_t>(model.slices[1].context_out[0])].name, "layers.0.mlp_residual");
+  EXPECT_EQ(model.graph.values[static_cast<size_t>(model.slices[1].context_out[0])].name,
+            "layers.0.mlp_residual");
 }
 
 TEST(TensorParallel, WhatCannotBeDividedIsNamed) {
   const Graph whole = *TraceModel(Llama());
   const Status heads = GraphOfRank(whole, 3, 0).status();
   EXPECT_EQ(heads.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(heads.message(), HasSubstr("tensor_parallel_size 3 does not divide the 4 kv_heads of layers.0.self_attn.attention"));
+  EXPECT_THAT(
+      heads.message(),
+      HasSubstr(
+          "tensor_parallel_size 3 does not divide the 4 kv_heads of layers.0.self_attn.attention"));
   ModelConfig uneven = Llama();
   uneven.intermediate_size = 162;
-  EXPECT_THAT(GraphOfRank(*TraceModel(uneven), 4, 0).status().message(), HasSubstr("the 162 elements of layers.0.mlp.gate_proj"));
+  EXPECT_THAT(GraphOfRank(*TraceModel(uneven), 4, 0).status().message(),
+              HasSubstr("the 162 elements of layers.0.mlp.gate_proj"));
 }
 
 // Models that no family has, so that the rule is held to its words.
@@ -145,7 +160,9 @@ struct Sketch {
   Tracer tracer;
   Tensor x = Embedding(tracer.tokens(), ModulePath("embed"), 10, 16);
 
-  Tensor Attend(Tensor q, Tensor k, Tensor v, const std::string& name) { return Attention(q, k, v, ModulePath(name), {0, 4, 4, 4, 1.0}); }
+  Tensor Attend(Tensor q, Tensor k, Tensor v, const std::string& name) {
+    return Attention(q, k, v, ModulePath(name), {0, 4, 4, 4, 1.0});
+  }
   Result<Graph> Rank(Tensor logits) { return GraphOfRank(*tracer.Finish(logits), 2, 0); }
 };
 
@@ -162,8 +179,10 @@ TEST(TensorParallel, OfLinearsInARowEverySecondReduces) {
 
 TEST(TensorParallel, SumsOfShardedValuesStaySharded) {
   Sketch sketch;
-  const Tensor both = Add(Linear(sketch.x, ModulePath("a"), 32, {}), Linear(sketch.x, ModulePath("b"), 32, {}), ModulePath("sum"));
-  const Graph graph = *sketch.Rank(Linear(Linear(both, ModulePath("c"), 16, {}), ModulePath("head"), 10, {}));
+  const Tensor both = Add(Linear(sketch.x, ModulePath("a"), 32, {}),
+                          Linear(sketch.x, ModulePath("b"), 32, {}), ModulePath("sum"));
+  const Graph graph =
+      *sketch.Rank(Linear(Linear(both, ModulePath("c"), 16, {}), ModulePath("head"), 10, {}));
   EXPECT_THAT(Widths(graph, Find(graph, "sum")), ElementsAre(16, 16, 16));
   EXPECT_THAT(AllReduces(graph), ElementsAre("c.all_reduce"));
 }
@@ -178,9 +197,14 @@ TEST(TensorParallel, ASumWithAReplicatedValueIsReplicated) {
 
 TEST(TensorParallel, AttentionWhoseInputsAreNeededWholeIsRefused) {
   Sketch sketch;
-  const Tensor q = RmsNorm(Linear(sketch.x, ModulePath("q"), 16, {}), ModulePath("q_norm"), {.eps = 1e-5});  // over all heads
-  const Tensor out = sketch.Attend(q, Linear(sketch.x, ModulePath("k"), 16, {}), Linear(sketch.x, ModulePath("v"), 16, {}), "attention");
-  const Status status = sketch.Rank(Linear(Linear(out, ModulePath("o"), 16, {}), ModulePath("head"), 10, {})).status();
+  // Over all heads.
+  const Tensor q =
+      RmsNorm(Linear(sketch.x, ModulePath("q"), 16, {}), ModulePath("q_norm"), {.eps = 1e-5});
+  const Tensor out = sketch.Attend(q, Linear(sketch.x, ModulePath("k"), 16, {}),
+                                   Linear(sketch.x, ModulePath("v"), 16, {}), "attention");
+  const Status status =
+      sketch.Rank(Linear(Linear(out, ModulePath("o"), 16, {}), ModulePath("head"), 10, {}))
+          .status();
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_THAT(status.message(), HasSubstr("attention cannot be shared by head"));
 }

@@ -15,7 +15,8 @@
 #include <iterator>
 
 #if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(memory_sanitizer)
 #define LAMINA_CANNOT_COUNT
 #endif
 #endif
@@ -40,10 +41,12 @@ int64_t CallCounts::num_locks() const { return Sum(locks); }
 int64_t CallCounts::num_system_calls() const { return Sum(system_calls); }
 
 std::string CallCounts::ToString() const {
-  std::string text = std::to_string(allocations) + " allocations, " + std::to_string(num_locks()) + " locks, " +
-                     std::to_string(num_system_calls()) + " system calls";
-  for (const auto& [library, count] : locks) text += "; locks in " + library + ": " + std::to_string(count);
-  for (const auto& [number, count] : system_calls) text += "; system call " + std::to_string(number) + ": " + std::to_string(count);
+  std::string text = std::to_string(allocations) + " allocations, " + std::to_string(num_locks()) +
+                     " locks, " + std::to_string(num_system_calls()) + " system calls";
+  for (const auto& [library, count] : locks)
+    text += "; locks in " + library + ": " + std::to_string(count);
+  for (const auto& [number, count] : system_calls)
+    text += "; system call " + std::to_string(number) + ": " + std::to_string(count);
   return text;
 }
 
@@ -57,7 +60,8 @@ Result<CallCounts> CountCalls(const std::function<bool(CallCounter&)>& /*body*/)
 
 namespace {
 
-// Shared between the child, which counts, and its parent, which looks at is_counting whenever the child enters the kernel.
+// Shared between the child, which counts, and its parent, which looks at is_counting whenever the
+// child enters the kernel.
 struct SharedCounts {
   struct Library {
     const void* base = nullptr;
@@ -71,7 +75,10 @@ struct SharedCounts {
 
 thread_local SharedCounts* counts_of_this_thread = nullptr;
 
-bool IsCounting() { return counts_of_this_thread != nullptr && counts_of_this_thread->is_counting.load(std::memory_order_relaxed); }
+bool IsCounting() {
+  return counts_of_this_thread != nullptr &&
+         counts_of_this_thread->is_counting.load(std::memory_order_relaxed);
+}
 
 class SharedCounter final : public CallCounter {
  public:
@@ -86,7 +93,8 @@ class SharedCounter final : public CallCounter {
   SharedCounts& counts_;
 };
 
-// Lets the stopped child run to its next stop. False once it has ended; `status` is then its exit status.
+// Lets the stopped child run to its next stop. False once it has ended; `status` is then its exit
+// status.
 bool RunToNextStop(pid_t child, int signal, int& status) {
   if (ptrace(PTRACE_SYSCALL, child, nullptr, signal) != 0) return false;
   return waitpid(child, &status, __WALL) == child && WIFSTOPPED(status);
@@ -104,7 +112,8 @@ int Trace(pid_t child, const SharedCounts& shared, CallCounts& counts) {
     if (!in_kernel || !shared.is_counting) continue;
     __ptrace_syscall_info info{};
     ptrace(PTRACE_GET_SYSCALL_INFO, child, sizeof(info), &info);
-    if (info.op == PTRACE_SYSCALL_INFO_ENTRY) ++counts.system_calls[static_cast<int64_t>(info.entry.nr)];
+    if (info.op == PTRACE_SYSCALL_INFO_ENTRY)
+      ++counts.system_calls[static_cast<int64_t>(info.entry.nr)];
   }
   return status;
 }
@@ -112,7 +121,8 @@ int Trace(pid_t child, const SharedCounts& shared, CallCounts& counts) {
 }  // namespace
 
 Result<CallCounts> CountCalls(const std::function<bool(CallCounter&)>& body) {
-  void* const memory = mmap(nullptr, sizeof(SharedCounts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const memory = mmap(nullptr, sizeof(SharedCounts), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return OutOfSpace("no memory to count in");
   auto* const shared = new (memory) SharedCounts;
   const pid_t child = fork();
@@ -130,7 +140,8 @@ Result<CallCounts> CountCalls(const std::function<bool(CallCounter&)>& body) {
   }
   munmap(memory, sizeof(SharedCounts));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return counts;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 2) return InternalError("the child may not be traced");
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 2)
+    return InternalError("the child may not be traced");
   return InternalError("the child ended with wait status " + std::to_string(status));
 }
 
@@ -140,7 +151,8 @@ Result<CallCounts> CountCalls(const std::function<bool(CallCounter&)>& body) {
 
 #ifndef LAMINA_CANNOT_COUNT
 
-// These take the place of the C library's in the whole program, so that the calls of every library are seen.
+// These take the place of the C library's in the whole program, so that the calls of every library
+// are seen.
 namespace {
 
 void CountAllocation() {
@@ -151,12 +163,14 @@ void CountLockOf(const void* caller) {
   Dl_info info{};
   dladdr(caller, &info);
   auto* library = lamina::counts_of_this_thread->libraries;
-  while (library->base != nullptr && library->base != info.dli_fbase && library != std::end(lamina::counts_of_this_thread->libraries) - 1) {
+  while (library->base != nullptr && library->base != info.dli_fbase &&
+         library != std::end(lamina::counts_of_this_thread->libraries) - 1) {
     ++library;
   }
   if (library->base == nullptr) {
     library->base = info.dli_fbase;
-    std::strncpy(library->path, info.dli_fname == nullptr ? "?" : info.dli_fname, sizeof(library->path) - 1);
+    std::strncpy(library->path, info.dli_fname == nullptr ? "?" : info.dli_fname,
+                 sizeof(library->path) - 1);
   }
   ++library->locks;
 }

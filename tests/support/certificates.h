@@ -17,7 +17,8 @@ struct CertificateWishes {
   std::string usage = "";  // extendedKeyUsage: "serverAuth", "clientAuth"; "": any
 };
 
-// Writes into a folder that outlives it. Throws std::runtime_error if OpenSSL or the disk does not do as it should.
+// Writes into a folder that outlives it. Throws std::runtime_error if OpenSSL or the disk does not
+// do as it should.
 class TestCa {
  public:
   // FOLDER/NAME.pem, valid from yesterday for `last_day` days.

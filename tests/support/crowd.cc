@@ -30,12 +30,14 @@ sockaddr_in AddressOf(const std::string& host, uint16_t port) {
 
 }  // namespace
 
-Crowd::Crowd(uint16_t port, size_t count, std::string bytes, const std::string& from) : bytes_(std::move(bytes)), connections_(count) {
+Crowd::Crowd(uint16_t port, size_t count, std::string bytes, const std::string& from)
+    : bytes_(std::move(bytes)), connections_(count) {
   const sockaddr_in own = AddressOf(from, 0), server = AddressOf("127.0.0.1", port);
   for (Connection& connection : connections_) {
     connection.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (connection.fd < 0) throw std::runtime_error("no descriptor left for the crowd");
-    if (bind(connection.fd, reinterpret_cast<const sockaddr*>(&own), sizeof(own)) != 0) throw std::runtime_error("cannot bind to " + from);
+    if (bind(connection.fd, reinterpret_cast<const sockaddr*>(&own), sizeof(own)) != 0)
+      throw std::runtime_error("cannot bind to " + from);
     connect(connection.fd, reinterpret_cast<const sockaddr*>(&server), sizeof(server));
     Advance(connection);
   }
@@ -47,8 +49,8 @@ Crowd::~Crowd() {
 
 void Crowd::Advance(Connection& connection) {
   while (!connection.closed && connection.sent_bytes < bytes_.size()) {
-    const ssize_t count =
-        send(connection.fd, bytes_.data() + connection.sent_bytes, bytes_.size() - connection.sent_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t count = send(connection.fd, bytes_.data() + connection.sent_bytes,
+                               bytes_.size() - connection.sent_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINPROGRESS || errno == ENOTCONN)) break;
     if (count < 0) {
       connection.closed = true;  // what came before is still read
@@ -61,13 +63,16 @@ void Crowd::Advance(Connection& connection) {
     const ssize_t count = recv(connection.fd, heard.data(), heard.size(), MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == ENOTCONN)) return;
     if (count <= 0) break;
-    if (connection.heard.size() < kKeptBytes) connection.heard.append(heard.data(), static_cast<size_t>(count));
+    if (connection.heard.size() < kKeptBytes)
+      connection.heard.append(heard.data(), static_cast<size_t>(count));
   }
   connection.closed = true;
 }
 
 void Crowd::Push(Deadline deadline) {
-  const auto busy = [&](const Connection& connection) { return !connection.closed && connection.sent_bytes < bytes_.size(); };
+  const auto busy = [&](const Connection& connection) {
+    return !connection.closed && connection.sent_bytes < bytes_.size();
+  };
   while (std::ranges::any_of(connections_, busy) && !deadline.Passed()) {
     std::vector<pollfd> entries;
     for (Connection& connection : connections_) {
@@ -85,8 +90,9 @@ size_t Crowd::NumOpen() {
 
 size_t Crowd::NumAnswered(const std::string& beginning) {
   for (Connection& connection : connections_) Advance(connection);
-  return static_cast<size_t>(
-      std::ranges::count_if(connections_, [&](const Connection& connection) { return connection.heard.starts_with(beginning); }));
+  return static_cast<size_t>(std::ranges::count_if(connections_, [&](const Connection& connection) {
+    return connection.heard.starts_with(beginning);
+  }));
 }
 
 size_t ResidentBytes(int pid) {

@@ -1,4 +1,5 @@
-// Many connections of a client that is not our code: raw sockets that say what they are told, and wait for nothing.
+// Many connections of a client that is not our code: raw sockets that say what they are told, and
+// wait for nothing.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,9 @@ namespace lamina::testing {
 
 class Crowd {
  public:
-  // `count` connections to 127.0.0.1:`port` from the loopback address `from`: another one plays another machine. Each one sends `bytes` as
-  // far as they are taken without waiting; Push goes on. Those that are turned away stay counted.
+  // `count` connections to 127.0.0.1:`port` from the loopback address `from`: another one plays
+  // another machine. Each one sends `bytes` as far as they are taken without waiting; Push goes on.
+  // Those that are turned away stay counted.
   Crowd(uint16_t port, size_t count, std::string bytes = "", const std::string& from = "127.0.0.1");
   ~Crowd();
   Crowd(const Crowd&) = delete;
@@ -21,8 +23,10 @@ class Crowd {
   // Goes on sending and reading until every connection has sent all or is closed, or `deadline`.
   void Push(Deadline deadline);
 
-  size_t NumOpen();                                  // that the other side has accepted or will, and not closed
-  size_t NumAnswered(const std::string& beginning);  // to which the other side has said something that begins so
+  // That the other side has accepted or will, and not closed.
+  size_t NumOpen();
+  // To which the other side has said something that begins so.
+  size_t NumAnswered(const std::string& beginning);
 
  private:
   struct Connection {

@@ -12,12 +12,17 @@ namespace lamina::testing {
 
 inline constexpr double kLogprobTolerance = 1e-3;
 
-// With this KV cache. A key or value on the other side of a rounding than PyTorch's is a step away, in FP8 16 of bf16's, and 1/16 as many
-// are: what they add up to grows by sqrt(16). golden_fp8kv.json has no choice that two such differences could turn.
-constexpr double LogprobTolerance(std::string_view kv_dtype) { return kv_dtype == "fp8" ? 4 * kLogprobTolerance : kLogprobTolerance; }
+// With this KV cache. A key or value on the other side of a rounding than PyTorch's is a step away,
+// in FP8 16 of bf16's, and 1/16 as many are: what they add up to grows by sqrt(16).
+// golden_fp8kv.json has no choice that two such differences could turn.
+constexpr double LogprobTolerance(std::string_view kv_dtype) {
+  return kv_dtype == "fp8" ? 4 * kLogprobTolerance : kLogprobTolerance;
+}
 
-// Submits all of `golden` at once and expects their tokens, how they end, and their log-probabilities to `tolerance`.
-void ExpectGolden(Engine& engine, const std::vector<GoldenPrompt>& golden, Clock::duration patience = std::chrono::seconds(60),
+// Submits all of `golden` at once and expects their tokens, how they end, and their
+// log-probabilities to `tolerance`.
+void ExpectGolden(Engine& engine, const std::vector<GoldenPrompt>& golden,
+                  Clock::duration patience = std::chrono::seconds(60),
                   double tolerance = kLogprobTolerance);
 
 }  // namespace lamina::testing

@@ -42,11 +42,14 @@ void FakeEngine::Abort(RequestId request) {
 
 void FakeEngine::Stop(RequestId request, int index) {
   std::lock_guard lock(mutex_);
-  for (const auto& sequence : running_) sequence->stopped |= sequence->request == request && sequence->index == index;
+  for (const auto& sequence : running_)
+    sequence->stopped |= sequence->request == request && sequence->index == index;
   changed_.notify_all();
 }
 
-bool FakeEngine::Ready(const Sequence& sequence) const { return sequence.aborted || sequence.stopped || sequence.next < pause_after_; }
+bool FakeEngine::Ready(const Sequence& sequence) const {
+  return sequence.aborted || sequence.stopped || sequence.next < pause_after_;
+}
 
 TokenEvent FakeEngine::NextEvent(Sequence& sequence) const {
   TokenEvent event;
@@ -71,9 +74,11 @@ TokenEvent FakeEngine::NextEvent(Sequence& sequence) const {
   if (request.sampling.num_logprobs() >= 0) {
     event.logprob = -0.25f * static_cast<float>(sequence.next);
     event.rank = 1;
-    for (int i = 0; i < request.sampling.num_logprobs(); ++i) event.top.push_back({token + i, event.logprob - static_cast<float>(i)});
+    for (int i = 0; i < request.sampling.num_logprobs(); ++i)
+      event.top.push_back({token + i, event.logprob - static_cast<float>(i)});
   }
-  const bool stops = std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) != request.stop_tokens.end();
+  const bool stops = std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) !=
+                     request.stop_tokens.end();
   if (stops || (token == eos_ && !request.ignore_eos)) {
     event.finish = FinishReason::kStop;
     event.stop_token = token;
@@ -88,7 +93,8 @@ void FakeEngine::Run() {
   std::unique_lock lock(mutex_);
   while (!quit_) {
     const auto is_ready = [this](const auto& sequence) { return Ready(*sequence); };
-    const auto begin = running_.begin() + static_cast<std::ptrdiff_t>(running_.empty() ? 0 : turn % running_.size());
+    const auto begin = running_.begin() +
+                       static_cast<std::ptrdiff_t>(running_.empty() ? 0 : turn % running_.size());
     auto next = std::find_if(begin, running_.end(), is_ready);
     if (next == running_.end()) next = std::find_if(running_.begin(), running_.end(), is_ready);
     if (next == running_.end()) {

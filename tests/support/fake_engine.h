@@ -14,11 +14,12 @@
 
 namespace lamina::testing {
 
-// A thread hands out one token of each running continuation in turn, so that choices interleave. Thread: any.
+// A thread hands out one token of each running continuation in turn, so that choices interleave.
+// Thread: any.
 class FakeEngine final : public Engine {
  public:
-  // The tokens of continuation `index`. The end-of-sequence token (unless ignored), a stop token or max_new_tokens ends it; so does the end
-  // of the list (kLength).
+  // The tokens of continuation `index`. The end-of-sequence token (unless ignored), a stop token or
+  // max_new_tokens ends it; so does the end of the list (kLength).
   using Script = std::function<std::vector<TokenId>(const GenerateRequest& request, int index)>;
 
   FakeEngine(Script script, int64_t max_model_len, TokenId eos);
@@ -35,10 +36,12 @@ class FakeEngine final : public Engine {
   void PauseAfter(size_t tokens);
   void Resume();
 
-  // Every token takes at least this long, as a real engine's do; else a script of any length is done before an Abort arrives.
+  // Every token takes at least this long, as a real engine's do; else a script of any length is
+  // done before an Abort arrives.
   void SetTokenTime(std::chrono::microseconds time);
 
-  // Submit number `countdown` from now on (1: the next one) and those after it are refused with this.
+  // Submit number `countdown` from now on (1: the next one) and those after it are refused with
+  // this.
   void RefuseSubmits(Status status, int countdown = 1);
 
   // Continuations end with kError after so many tokens.
@@ -49,7 +52,8 @@ class FakeEngine final : public Engine {
   // Of all that were accepted, in order.
   std::vector<GenerateRequest> requests() const;
 
-  // Wait until so many continuations were told kAbort, or stopped by Stop; until nothing runs. False at the deadline.
+  // Wait until so many continuations were told kAbort, or stopped by Stop; until nothing runs.
+  // False at the deadline.
   bool WaitForAborts(size_t count, Deadline deadline);
   bool WaitForStops(size_t count, Deadline deadline);
   bool WaitUntilIdle(Deadline deadline);

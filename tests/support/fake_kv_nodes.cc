@@ -15,7 +15,8 @@ TokenId NextToken(std::span<const TokenId> tokens) {
 
 std::vector<TokenId> MakePrompt(SequenceId id, int64_t num_tokens) {
   std::vector<TokenId> prompt;
-  for (int64_t i = 0; i < num_tokens; ++i) prompt.push_back(static_cast<TokenId>((id.value * 1000 + static_cast<uint64_t>(i)) & 0xfffff));
+  for (int64_t i = 0; i < num_tokens; ++i)
+    prompt.push_back(static_cast<TokenId>((id.value * 1000 + static_cast<uint64_t>(i)) & 0xfffff));
   return prompt;
 }
 
@@ -33,7 +34,8 @@ void FakeKvNodes::LoseNode(NodeId node) {
 }
 
 void FakeKvNodes::Accept(const SequenceSpec& sequence) {
-  sequences_[sequence.id] = {next_arrival_++, sequence.prompt, sequence.prompt.size() + static_cast<size_t>(sequence.max_new_tokens)};
+  sequences_[sequence.id] = {next_arrival_++, sequence.prompt,
+                             sequence.prompt.size() + static_cast<size_t>(sequence.max_new_tokens)};
 }
 
 void FakeKvNodes::Forget(SequenceId sequence) {
@@ -45,19 +47,22 @@ void FakeKvNodes::Distrust(SequenceId sequence) {
   const auto table = tables_.find(sequence);
   if (table == tables_.end()) return;
   for (const Place& place : table->second.places) {
-    if (const auto content = content_.find(place); content != content_.end()) content->second.wrong = true;
+    if (const auto content = content_.find(place); content != content_.end())
+      content->second.wrong = true;
   }
 }
 
 bool FakeKvNodes::InFlight(SequenceId sequence) const {
-  return std::any_of(in_flight_.begin(), in_flight_.end(), [&](const auto& entry) { return entry.second.contains(sequence); });
+  return std::any_of(in_flight_.begin(), in_flight_.end(),
+                     [&](const auto& entry) { return entry.second.contains(sequence); });
 }
 
 void FakeKvNodes::Completed(int batch) {
   for (const SequenceId sequence : std::exchange(in_flight_[batch], {})) {
     const Table& table = tables_.at(sequence);
     for (const Place& place : table.places) {
-      if (const auto content = content_.find(place); content != content_.end() && table.attended) content->second.proven = true;
+      if (const auto content = content_.find(place); content != content_.end() && table.attended)
+        content->second.proven = true;
     }
     if (leaving_.erase(sequence) > 0) due_.insert(sequence);
   }
@@ -65,7 +70,8 @@ void FakeKvNodes::Completed(int batch) {
 
 void FakeKvNodes::Restart(std::span<const Scheduler::Sampled> never_told) {
   for (const auto& [id, token] : never_told) {
-    if (const auto open = sequences_.find(id); open != sequences_.end()) open->second.tokens.pop_back();
+    if (const auto open = sequences_.find(id); open != sequences_.end())
+      open->second.tokens.pop_back();
   }
   tables_.clear();
   content_.clear();
@@ -91,12 +97,16 @@ std::vector<Scheduler::Sampled> FakeKvNodes::Run(const StepPlan& plan) {
   std::vector<Scheduler::Sampled> sampled;
   const auto num_started = std::ssize(first_starts_);
   for (const Work& work : plan.work) {
-    EXPECT_FALSE(InFlight(work.sequence)) << "sequence " << work.sequence << " is in two steps at a time";
+    EXPECT_FALSE(InFlight(work.sequence))
+        << "sequence " << work.sequence << " is in two steps at a time";
     in_flight_[plan.batch].insert(work.sequence);
     Write(work);
-    if (work.sample && sequences_.contains(work.sequence)) sampled.push_back({work.sequence, Sample(work)});
+    if (work.sample && sequences_.contains(work.sequence))
+      sampled.push_back({work.sequence, Sample(work)});
   }
-  if (options_.prefix_caching) std::ranges::sort(first_starts_.begin() + num_started, first_starts_.end());  // decode rows stand first
+  // Decode rows stand first.
+  if (options_.prefix_caching)
+    std::ranges::sort(first_starts_.begin() + num_started, first_starts_.end());
   for (const auto& [id, token] : sampled) {
     sequences_.at(id).tokens.push_back(token);
     if (done(id)) Leave(id);
@@ -114,7 +124,8 @@ void FakeKvNodes::Release(const StepPlan& plan) {
     }
     EXPECT_FALSE(InFlight(id)) << "sequence " << id << " is released in flight";
     for (const Place& place : it->second.places) {
-      if (const auto content = content_.find(place); content != content_.end()) --content->second.num_owners;
+      if (const auto content = content_.find(place); content != content_.end())
+        --content->second.num_owners;
     }
     if (due_.erase(id) == 0) victims.insert(*it);
     tables_.erase(it);
@@ -125,23 +136,28 @@ void FakeKvNodes::Release(const StepPlan& plan) {
 }
 
 // Newest first, never for nothing, and not started again at once.
-void FakeKvNodes::CheckVictims(const std::map<SequenceId, Table>& victims, const StepPlan& plan) const {
+void FakeKvNodes::CheckVictims(const std::map<SequenceId, Table>& victims,
+                               const StepPlan& plan) const {
   for (const auto& [id, victim] : victims) {
     bool alone = true;
     for (const auto& [other_id, other] : tables_) {
       if (!spreads_ && !other.shares_node(victim)) continue;
       alone = false;
-      EXPECT_LT(other.arrival, victim.arrival) << "sequence " << id << " was preempted, the newer " << other_id << " was not";
+      EXPECT_LT(other.arrival, victim.arrival)
+          << "sequence " << id << " was preempted, the newer " << other_id << " was not";
     }
     for (const auto& [other_id, other] : victims) {
       if ((spreads_ || other.shares_node(victim)) && other.arrival < victim.arrival) alone = false;
     }
     if (alone) {
       int64_t capacity = 0;
-      for (const auto& [node, tokens] : capacity_tokens_) capacity += spreads_ || victim.num_there.contains(node) ? tokens : 0;
-      EXPECT_GT(static_cast<int64_t>(tokens(id).size()), capacity) << "the oldest was preempted though it fits";
+      for (const auto& [node, tokens] : capacity_tokens_)
+        capacity += spreads_ || victim.num_there.contains(node) ? tokens : 0;
+      EXPECT_GT(static_cast<int64_t>(tokens(id).size()), capacity)
+          << "the oldest was preempted though it fits";
     }
-    for (const Work& work : plan.work) EXPECT_NE(work.sequence, id) << "preempted and started in one plan";
+    for (const Work& work : plan.work)
+      EXPECT_NE(work.sequence, id) << "preempted and started in one plan";
   }
 }
 
@@ -153,7 +169,8 @@ void FakeKvNodes::CheckShape(const StepPlan& plan) const {
   for (const Work& work : plan.work) {
     num_rows += static_cast<int64_t>(work.tokens.size());
     EXPECT_TRUE(seen.insert(work.sequence).second) << "two works for sequence " << work.sequence;
-    EXPECT_TRUE(sequences_.contains(work.sequence)) << "work for sequence " << work.sequence << ", which is over";
+    EXPECT_TRUE(sequences_.contains(work.sequence))
+        << "work for sequence " << work.sequence << ", which is over";
     EXPECT_FALSE(in_prefill && !work.prefill) << "decode after prefill";
     in_prefill = work.prefill;
     const auto table = tables_.find(work.sequence);
@@ -168,13 +185,15 @@ void FakeKvNodes::CheckShape(const StepPlan& plan) const {
   EXPECT_LE(num_rows, options_.max_num_batched_tokens);
   EXPECT_LE(num_decode_rows, options_.max_num_seqs);
   EXPECT_LE(num_partial, options_.prefix_caching ? 2u : 1u);
-  EXPECT_LE(tables_.size() + num_starts - leaving_.size(), static_cast<size_t>(options_.max_num_seqs));
+  EXPECT_LE(tables_.size() + num_starts - leaving_.size(),
+            static_cast<size_t>(options_.max_num_seqs));
   if (options_.num_batches > 1) return;
   size_t num_decoding = 0;
   for (const auto& [id, table] : tables_) {
     num_decoding += table.decoding ? 1 : 0;
     if (table.shares && !table.decoding) continue;  // when there are rows for it
-    // A sequence that runs is never skipped, and one that is partly prefilled goes on before others start.
+    // A sequence that runs is never skipped, and one that is partly prefilled goes on before others
+    // start.
     EXPECT_TRUE(seen.contains(id)) << "sequence " << id << " has slots and got no work";
     if (table.decoding) continue;
     const auto prefill = std::ranges::find_if(plan.work, &Work::prefill);
@@ -184,7 +203,8 @@ void FakeKvNodes::CheckShape(const StepPlan& plan) const {
 }
 
 bool FakeKvNodes::Table::shares_node(const Table& other) const {
-  return std::any_of(num_there.begin(), num_there.end(), [&](const auto& entry) { return other.num_there.contains(entry.first); });
+  return std::any_of(num_there.begin(), num_there.end(),
+                     [&](const auto& entry) { return other.num_there.contains(entry.first); });
 }
 
 // Where the work's tokens go, after checking the route against what the nodes hold.
@@ -193,25 +213,30 @@ std::vector<FakeKvNodes::Place> FakeKvNodes::PlacesOf(const Work& work, Table& t
   std::set<NodeId> named;
   for (const KvPart& part : work.route) {
     EXPECT_TRUE(capacity_tokens_.contains(part.node)) << "node " << part.node << " does not exist";
-    EXPECT_TRUE(named.insert(part.node).second) << "node " << part.node << " stands twice in a route";
+    EXPECT_TRUE(named.insert(part.node).second)
+        << "node " << part.node << " stands twice in a route";
     const auto there = table.num_there.find(part.node);
-    EXPECT_EQ(part.num_stored, there == table.num_there.end() ? 0 : there->second) << "sequence " << work.sequence << " on " << part.node;
+    EXPECT_EQ(part.num_stored, there == table.num_there.end() ? 0 : there->second)
+        << "sequence " << work.sequence << " on " << part.node;
     for (const TokenSlot slot : part.slots) {
       EXPECT_LT(slot, capacity_tokens_[part.node]);
       places.emplace_back(part.node, slot);
     }
   }
   if (!work.prefill) {
-    for (const auto& [node, count] : table.num_there) EXPECT_TRUE(named.contains(node)) << "tokens on node " << node << " are left out";
+    for (const auto& [node, count] : table.num_there)
+      EXPECT_TRUE(named.contains(node)) << "tokens on node " << node << " are left out";
   }
   for (const Place& place : places) ++table.num_there[place.first];
-  EXPECT_TRUE(spreads_ || table.num_there.size() == 1) << "sequence " << work.sequence << " moved without a release";
+  EXPECT_TRUE(spreads_ || table.num_there.size() == 1)
+      << "sequence " << work.sequence << " moved without a release";
   if (table.num_there.size() > 1) spread_.insert(work.sequence);
   return places;
 }
 
 int64_t FakeKvNodes::num_held_tokens() const {
-  return std::ranges::count_if(content_, [](const auto& entry) { return entry.second.num_owners > 0; });
+  return std::ranges::count_if(content_,
+                               [](const auto& entry) { return entry.second.num_owners > 0; });
 }
 
 void FakeKvNodes::TakeShared(const Work& work, Table& table) {
@@ -248,18 +273,21 @@ void FakeKvNodes::Write(const Work& work) {
   EXPECT_FALSE(work.tokens.empty());
   const std::vector<Place> places = PlacesOf(work, table);
   ASSERT_EQ(work.tokens.size(), places.size());
-  EXPECT_EQ(work.first_position, static_cast<int64_t>(table.places.size())) << "a gap or an overlap in sequence " << work.sequence;
+  EXPECT_EQ(work.first_position, static_cast<int64_t>(table.places.size()))
+      << "a gap or an overlap in sequence " << work.sequence;
   const std::vector<TokenId>& expected = accepted->second.tokens;
   for (size_t i = 0; i < places.size(); ++i) {
     const size_t position = static_cast<size_t>(work.first_position) + i;
-    EXPECT_TRUE(position < expected.size() && expected[position] == work.tokens[i]) << "a wrong token in sequence " << work.sequence;
+    EXPECT_TRUE(position < expected.size() && expected[position] == work.tokens[i])
+        << "a wrong token in sequence " << work.sequence;
     Content& content = content_[places[i]];
     EXPECT_EQ(content.num_owners, 0) << "slot " << places[i].second << " is in use";
     content = {work.tokens[i], NextToken(std::span(expected).first(position + 1)), 1, false, false};
     table.places.push_back(places[i]);
   }
   table.attended = !work.prefill;
-  EXPECT_EQ(work.sample, table.places.size() == expected.size()) << "a prefill samples after its last token, and only then";
+  EXPECT_EQ(work.sample, table.places.size() == expected.size())
+      << "a prefill samples after its last token, and only then";
   table.decoding = work.sample;
 }
 
@@ -270,7 +298,8 @@ TokenId FakeKvNodes::Sample(const Work& work) {
   return NextToken(read);
 }
 
-FakeCluster::FakeCluster(const SchedulerOptions& options, const std::vector<KvNode>& nodes, std::unique_ptr<QueuePolicy> queue,
+FakeCluster::FakeCluster(const SchedulerOptions& options, const std::vector<KvNode>& nodes,
+                         std::unique_ptr<QueuePolicy> queue,
                          std::unique_ptr<PlacementPolicy> placement)
     : nodes_(options, placement->spreads()),
       num_batches_(options.num_batches),
@@ -284,8 +313,10 @@ std::vector<TokenId> FakeCluster::Prompt(SequenceId id, int64_t num_tokens) cons
   return MakePrompt(prefix_caching_ ? SequenceId{id.value % kTexts} : id, num_tokens);
 }
 
-Status FakeCluster::Add(uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens, uint64_t group) {
-  const SequenceSpec spec{SequenceId{id}, Prompt(SequenceId{id}, prompt_tokens), max_new_tokens, group};
+Status FakeCluster::Add(uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens,
+                        uint64_t group) {
+  const SequenceSpec spec{SequenceId{id}, Prompt(SequenceId{id}, prompt_tokens), max_new_tokens,
+                          group};
   Status status = scheduler_.Add(spec);
   if (status.ok()) nodes_.Accept(spec);
   return status;
@@ -296,7 +327,8 @@ void FakeCluster::Finish(uint64_t id) {
   nodes_.Forget(SequenceId{id});
   // As the manager does: nothing is reported for a sequence that is over.
   for (auto& [batch, sampled] : sampled_)
-    std::erase_if(sampled, [&](const Scheduler::Sampled& one) { return one.sequence == SequenceId{id}; });
+    std::erase_if(sampled,
+                  [&](const Scheduler::Sampled& one) { return one.sequence == SequenceId{id}; });
 }
 
 void FakeCluster::Fail(uint64_t id) {

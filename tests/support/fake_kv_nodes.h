@@ -1,5 +1,6 @@
-// Plays the nodes that a scheduler plans for, and checks every plan against what they hold. The "model" samples a hash of the tokens that
-// stand in the sequence's slots, read back position by position: a slot that was given to two tokens changes what is generated.
+// Plays the nodes that a scheduler plans for, and checks every plan against what they hold. The
+// "model" samples a hash of the tokens that stand in the sequence's slots, read back position by
+// position: a slot that was given to two tokens changes what is generated.
 #pragma once
 
 #include <cstdint>
@@ -24,27 +25,36 @@ std::vector<TokenId> GenerateAlone(std::vector<TokenId> prompt, int64_t num_new_
 class FakeKvNodes {
  public:
   // `spreads`: as the placement policy says.
-  FakeKvNodes(const SchedulerOptions& options, bool spreads) : options_(options), spreads_(spreads) {}
+  FakeKvNodes(const SchedulerOptions& options, bool spreads)
+      : options_(options), spreads_(spreads) {}
 
   void AddNode(const KvNode& node) { capacity_tokens_[node.id] = node.capacity_tokens; }
-  void LoseNode(NodeId node);                                    // its content is gone; sequences on it must be released
-  void Accept(const SequenceSpec& sequence);                     // the scheduler took it, in this order
-  void Forget(SequenceId sequence);                              // the scheduler was told to finish it, or said that it failed
-  void Distrust(SequenceId sequence);                            // nothing that it holds may be shared with others from now on
-  void Completed(int batch);                                     // its step is no more in flight
-  void Restart(std::span<const Scheduler::Sampled> never_told);  // all content is gone, and so are these tokens of steps in flight
+  // Its content is gone; sequences on it must be released.
+  void LoseNode(NodeId node);
+  // The scheduler took it, in this order.
+  void Accept(const SequenceSpec& sequence);
+  // The scheduler was told to finish it, or said that it failed.
+  void Forget(SequenceId sequence);
+  // Nothing that it holds may be shared with others from now on.
+  void Distrust(SequenceId sequence);
+  void Completed(int batch);  // its step is no more in flight
+  // All content is gone, and so are these tokens of steps in flight.
+  void Restart(std::span<const Scheduler::Sampled> never_told);
 
   // Checks the plan, carries it out and returns what it samples. Failures are gtest failures.
   std::vector<Scheduler::Sampled> Run(const StepPlan& plan);
 
-  const std::vector<TokenId>& tokens(SequenceId sequence) const { return sequences_.at(sequence).tokens; }
+  const std::vector<TokenId>& tokens(SequenceId sequence) const {
+    return sequences_.at(sequence).tokens;
+  }
   bool done(SequenceId sequence) const;  // has all its tokens
   bool holds(SequenceId sequence) const { return tables_.contains(sequence); }
   const std::vector<SequenceId>& first_starts() const { return first_starts_; }
   int64_t num_preemptions() const { return num_preemptions_; }
   int64_t num_held_tokens() const;  // in slots that a sequence owns
   int64_t num_shared() const { return num_shared_; }
-  size_t num_spread() const { return spread_.size(); }  // sequences that were on several nodes at a time
+  // Sequences that were on several nodes at a time.
+  size_t num_spread() const { return spread_.size(); }
 
  private:
   using Place = std::pair<NodeId, TokenSlot>;
@@ -62,7 +72,8 @@ class FakeKvNodes {
   };
   struct Table {  // of a sequence that has slots
     uint64_t arrival = 0;
-    bool shares = false;                  // its first tokens with others: the rest of its prefill are decode rows
+    // Its first tokens with others: the rest of its prefill are decode rows.
+    bool shares = false;
     std::vector<Place> places;            // by position
     std::map<NodeId, int64_t> num_there;  // tokens by node
     bool decoding = false;                // its prefill is complete
@@ -102,7 +113,8 @@ class FakeKvNodes {
 class FakeCluster {
  public:
   // `placement` is not null.
-  FakeCluster(const SchedulerOptions& options, const std::vector<KvNode>& nodes, std::unique_ptr<QueuePolicy> queue = MakeFifoQueue(),
+  FakeCluster(const SchedulerOptions& options, const std::vector<KvNode>& nodes,
+              std::unique_ptr<QueuePolicy> queue = MakeFifoQueue(),
               std::unique_ptr<PlacementPolicy> placement = MakeLeastLoadedPlacement());
 
   // With prefix caching the prompts of some ids are alike as far as they go.

@@ -10,8 +10,9 @@
 namespace lamina::testing {
 namespace {
 
-constexpr const char* kNames[] = {"llama2", "llama31", "qwen2",   "qwen2-window", "mistral", "qwen3",  "opt",        "opt-350m",
-                                  "gemma2", "mixtral", "gptneox", "phi",          "gpt2",    "cohere", "phi3-window"};
+constexpr const char* kNames[] = {"llama2",  "llama31", "qwen2",    "qwen2-window", "mistral",
+                                  "qwen3",   "opt",     "opt-350m", "gemma2",       "mixtral",
+                                  "gptneox", "phi",     "gpt2",     "cohere",       "phi3-window"};
 
 Family Read(const std::string& name) {
   Family family;
@@ -37,7 +38,9 @@ const std::vector<Family>& Families() {
   return families;
 }
 
-const Family& FamilyOf(const std::string& name) { return *std::ranges::find(Families(), name, &Family::name); }
+const Family& FamilyOf(const std::string& name) {
+  return *std::ranges::find(Families(), name, &Family::name);
+}
 
 void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
 

@@ -1,5 +1,5 @@
-// The model families that lamina runs, each with a small random checkpoint and what Hugging Face transformers answers with it:
-// tests/fixtures/families, made by make_families.py there.
+// The model families that lamina runs, each with a small random checkpoint and what Hugging Face
+// transformers answers with it: tests/fixtures/families, made by make_families.py there.
 #pragma once
 
 #include <ostream>

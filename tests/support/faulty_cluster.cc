@@ -9,14 +9,21 @@ namespace {
 // Adds up its faults where they can be read when the node that owns it is gone.
 class CountedFabric final : public Fabric {
  public:
-  CountedFabric(std::unique_ptr<FaultyFabric> inner, std::atomic<uint64_t>& total) : inner_(std::move(inner)), total_(total) {}
+  CountedFabric(std::unique_ptr<FaultyFabric> inner, std::atomic<uint64_t>& total)
+      : inner_(std::move(inner)), total_(total) {}
   ~CountedFabric() override { total_ += inner_->counts().total(); }
 
   std::string_view name() const override { return inner_->name(); }
   const Limits& limits() const override { return inner_->limits(); }
-  Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return inner_->Allocate(bytes); }
-  Result<std::unique_ptr<Listener>> Listen(const std::string& address) override { return inner_->Listen(address); }
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) override {
+  Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) override {
+    return inner_->Allocate(bytes);
+  }
+  Result<std::unique_ptr<Listener>> Listen(const std::string& address) override {
+    return inner_->Listen(address);
+  }
+  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
+                                            const EndpointOptions& options,
+                                            Deadline deadline) override {
     return inner_->Connect(address, options, deadline);
   }
   bool Arm() override { return inner_->Arm(); }
@@ -38,9 +45,11 @@ NodeConfig NodeAt(const std::string& name, NodeRole role, const std::string& add
 }  // namespace
 
 OpenLadder FaultyCluster::WithFaults(const FaultyClusterOptions& options, const FaultPlan& plan) {
-  return [this, open = options.open_fabric, plan](std::span<const std::string>) -> Result<std::unique_ptr<Ladder>> {
+  return [this, open = options.open_fabric,
+          plan](std::span<const std::string>) -> Result<std::unique_ptr<Ladder>> {
     std::vector<std::unique_ptr<Fabric>> fabrics;
-    fabrics.push_back(std::make_unique<CountedFabric>(std::make_unique<FaultyFabric>(open(), plan), num_faults_));
+    fabrics.push_back(
+        std::make_unique<CountedFabric>(std::make_unique<FaultyFabric>(open(), plan), num_faults_));
     return std::make_unique<Ladder>(std::move(fabrics));
   };
 }
@@ -92,8 +101,10 @@ Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyCluster
   config.step_timeout = options.step_timeout;
   LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(config.model_path));
   LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor, ClusterExecutor::Connect(config, model, {}));
-  cluster->engine_ = std::make_unique<ServingEngine>(ServingEngineOptions::Of(config, model), std::move(executor));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor,
+                          ClusterExecutor::Connect(config, model, {}));
+  cluster->engine_ =
+      std::make_unique<ServingEngine>(ServingEngineOptions::Of(config, model), std::move(executor));
   return cluster;
 }
 

@@ -1,4 +1,5 @@
-// A manager's engine, compute nodes and memory nodes in this process, speaking to each other as always, with faults in the data path.
+// A manager's engine, compute nodes and memory nodes in this process, speaking to each other as
+// always, with faults in the data path.
 #pragma once
 
 #include <atomic>
@@ -28,9 +29,14 @@ struct FaultyClusterOptions {
   NodeDevice device;               // of every node
   Clock::duration peer_timeout = std::chrono::milliseconds(150);
   Clock::duration step_timeout = std::chrono::seconds(5);
-  std::function<std::unique_ptr<Fabric>()> open_fabric = [] { return OpenFabric("loopback").value(); };  // under the faults
-  FaultPlan of_compute;                                                                                  // what happens to q, k and v
-  FaultPlan of_memory;                                                                                   // what happens to answers
+  // Under the faults.
+  std::function<std::unique_ptr<Fabric>()> open_fabric = [] {
+    return OpenFabric("loopback").value();
+  };
+  // What happens to q, k and v.
+  FaultPlan of_compute;
+  // What happens to answers.
+  FaultPlan of_memory;
 };
 
 class FaultyCluster {

@@ -9,11 +9,13 @@ namespace lamina {
 
 class FaultyListener final : public Listener {
  public:
-  FaultyListener(FaultyFabric& fabric, std::unique_ptr<Listener> inner) : fabric_(fabric), inner_(std::move(inner)) {}
+  FaultyListener(FaultyFabric& fabric, std::unique_ptr<Listener> inner)
+      : fabric_(fabric), inner_(std::move(inner)) {}
 
   Result<std::unique_ptr<Endpoint>> Accept(const EndpointOptions& options) override {
     LAMINA_ASSIGN_OR_RETURN(auto endpoint, inner_->Accept(options));
-    return std::unique_ptr<Endpoint>(std::make_unique<FaultyEndpoint>(fabric_, std::move(endpoint)));
+    return std::unique_ptr<Endpoint>(
+        std::make_unique<FaultyEndpoint>(fabric_, std::move(endpoint)));
   }
 
   const std::string& address() const override { return inner_->address(); }
@@ -28,7 +30,9 @@ Result<std::unique_ptr<Listener>> FaultyFabric::Listen(const std::string& addres
   return std::unique_ptr<Listener>(std::make_unique<FaultyListener>(*this, std::move(listener)));
 }
 
-Result<std::unique_ptr<Endpoint>> FaultyFabric::Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) {
+Result<std::unique_ptr<Endpoint>> FaultyFabric::Connect(const std::string& address,
+                                                        const EndpointOptions& options,
+                                                        Deadline deadline) {
   LAMINA_ASSIGN_OR_RETURN(auto endpoint, inner_->Connect(address, options, deadline));
   return std::unique_ptr<Endpoint>(std::make_unique<FaultyEndpoint>(*this, std::move(endpoint)));
 }
@@ -40,7 +44,8 @@ bool FaultyFabric::Arm() {
   return inner_->Arm();
 }
 
-FaultyEndpoint::FaultyEndpoint(FaultyFabric& fabric, std::unique_ptr<Endpoint> inner) : fabric_(fabric), inner_(std::move(inner)) {
+FaultyEndpoint::FaultyEndpoint(FaultyFabric& fabric, std::unique_ptr<Endpoint> inner)
+    : fabric_(fabric), inner_(std::move(inner)) {
   fabric_.endpoints_.push_back(this);
 }
 
@@ -50,8 +55,10 @@ std::string FaultyEndpoint::last_error() const {
   return disconnected_ ? peer_name() + ": disconnected by the fault plan" : inner_->last_error();
 }
 
-Status FaultyEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
-  LAMINA_RETURN_IF_ERROR(CheckOps(ops, fabric_.limits(), peer_window_bytes(), peer_device_window().bytes));
+Status FaultyEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
+                            uint64_t tag) {
+  LAMINA_RETURN_IF_ERROR(
+      CheckOps(ops, fabric_.limits(), peer_window_bytes(), peer_device_window().bytes));
   if (lost_) return PeerLost(last_error());
   if (outstanding_.size() >= fabric_.limits().max_outstanding) return TryAgain();
   const FaultPlan& plan = fabric_.plan_;
@@ -93,7 +100,8 @@ Status FaultyEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t
   return OkStatus();
 }
 
-uint64_t FaultyEndpoint::Hold(std::span<const WriteOp> ops, std::optional<uint32_t> notify, std::optional<uint64_t> tag) {
+uint64_t FaultyEndpoint::Hold(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
+                              std::optional<uint64_t> tag) {
   held_.push_back({++last_inner_tag_, {ops.begin(), ops.end()}, notify, 0});
   outstanding_[last_inner_tag_].tag = tag;
   return last_inner_tag_;
@@ -119,7 +127,8 @@ void FaultyEndpoint::Corrupt(Held& post, Outstanding& outstanding) {
 void FaultyEndpoint::Pump() {
   while (!lost_ && !held_.empty() && held_.front().polls_left == 0) {
     const Held& post = held_.front();
-    if (!inner_->Post(post.ops, post.notify, post.inner_tag).ok()) return;  // full, or the inner Poll says that the peer is lost
+    // Full, or the inner Poll says that the peer is lost.
+    if (!inner_->Post(post.ops, post.notify, post.inner_tag).ok()) return;
     held_.pop_front();
   }
 }
@@ -141,7 +150,9 @@ void FaultyEndpoint::Translate(const Event& event) {
   if (event.kind == Event::Kind::kPeerLost) return Lose();
   if (event.kind == Event::Kind::kNotification) return ready_.push_back(event);
   const auto post = outstanding_.find(event.tag);
-  if (post->second.tag.has_value()) ready_.push_back({.kind = Event::Kind::kSent, .tag = *post->second.tag, .status = event.status});
+  if (post->second.tag.has_value())
+    ready_.push_back(
+        {.kind = Event::Kind::kSent, .tag = *post->second.tag, .status = event.status});
   outstanding_.erase(post);
 }
 
@@ -149,9 +160,12 @@ void FaultyEndpoint::Lose() {
   lost_ = true;
   held_.clear();
   for (const auto& [inner_tag, post] : outstanding_) {
-    if (post.tag.has_value()) ready_.push_back({.kind = Event::Kind::kSent, .tag = *post.tag, .status = StatusCode::kPeerLost});
+    if (post.tag.has_value())
+      ready_.push_back(
+          {.kind = Event::Kind::kSent, .tag = *post.tag, .status = StatusCode::kPeerLost});
   }
-  // The corrupted copies stay in outstanding_ until the inner endpoint is gone, which may still read from them.
+  // The corrupted copies stay in outstanding_ until the inner endpoint is gone, which may still
+  // read from them.
   ready_.push_back({.kind = Event::Kind::kPeerLost, .status = StatusCode::kPeerLost});
 }
 

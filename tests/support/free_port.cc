@@ -15,10 +15,12 @@ namespace {
 constexpr int kFirstPort = 20'000;
 constexpr int kNumPorts = 12'000;
 
-// Byte p of this file is locked by the process that reserved port p; the kernel lets go of it when the process ends.
+// Byte p of this file is locked by the process that reserved port p; the kernel lets go of it when
+// the process ends.
 int LockFile() {
   static const int fd = [] {
-    const std::string path = (std::filesystem::temp_directory_path() / "lamina-test-ports").string();
+    const std::string path =
+        (std::filesystem::temp_directory_path() / "lamina-test-ports").string();
     const int opened = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (opened < 0) throw std::runtime_error("cannot open " + path);
     return opened;
@@ -26,7 +28,8 @@ int LockFile() {
   return fd;
 }
 
-// Per-process locks, not those of the open file description: a daemon that a test forks must not keep the reservation.
+// Per-process locks, not those of the open file description: a daemon that a test forks must not
+// keep the reservation.
 bool Reserve(int port) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -50,14 +53,16 @@ bool CanListen(int port) {
 }  // namespace
 
 int FreePort() {
-  // Processes begin at different places, and each port is tried once: the file lock says nothing about this process's own earlier ports.
+  // Processes begin at different places, and each port is tried once: the file lock says nothing
+  // about this process's own earlier ports.
   static int tried = 0;
   static const int first = static_cast<int>(getpid() * 37L % kNumPorts);
   while (tried < kNumPorts) {
     const int port = kFirstPort + (first + tried++) % kNumPorts;
     if (Reserve(port) && CanListen(port)) return port;
   }
-  throw std::runtime_error("no free port between " + std::to_string(kFirstPort) + " and " + std::to_string(kFirstPort + kNumPorts - 1));
+  throw std::runtime_error("no free port between " + std::to_string(kFirstPort) + " and " +
+                           std::to_string(kFirstPort + kNumPorts - 1));
 }
 
 }  // namespace lamina

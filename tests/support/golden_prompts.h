@@ -1,4 +1,5 @@
-// The prompts of models/tiny-stories/golden*.json with what the model goes on with, made with PyTorch.
+// The prompts of models/tiny-stories/golden*.json with what the model goes on with, made with
+// PyTorch.
 #pragma once
 
 #include <fstream>
@@ -30,7 +31,8 @@ inline std::vector<GoldenPrompt> GoldenPrompts(const std::string& kv_dtype = "fl
   const nlohmann::json json = nlohmann::json::parse(file);
   std::vector<GoldenPrompt> prompts;
   for (const auto& entry : json["prompts"]) {
-    GoldenPrompt golden{entry["prompt"], entry["prompt_ids"], entry["continuation_ids"], {}, entry["text"], entry["finish_reason"]};
+    GoldenPrompt golden{entry["prompt"], entry["prompt_ids"],   entry["continuation_ids"], {},
+                        entry["text"],   entry["finish_reason"]};
     for (const auto& step : entry["steps"]) golden.logprobs.push_back(step["logprob"]);
     prompts.push_back(std::move(golden));
   }

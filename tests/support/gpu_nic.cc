@@ -51,7 +51,8 @@ std::shared_ptr<Window> Enter(EndpointOptions& options) {
 
 class NicEndpoint final : public Endpoint {
  public:
-  NicEndpoint(std::unique_ptr<Endpoint> inner, std::shared_ptr<Window> own) : inner_(std::move(inner)), own_(std::move(own)) {
+  NicEndpoint(std::unique_ptr<Endpoint> inner, std::shared_ptr<Window> own)
+      : inner_(std::move(inner)), own_(std::move(own)) {
     const std::string& said = inner_->peer_hello();
     peer_hello_ = said.substr(kNumberDigits);
     {
@@ -83,8 +84,12 @@ class NicEndpoint final : public Endpoint {
   size_t Poll(std::span<Event> out) override { return inner_->Poll(out); }
   std::span<std::byte> window() override { return inner_->window(); }
   uint64_t peer_window_bytes() const override { return inner_->peer_window_bytes(); }
-  DeviceWindow peer_device_window() const override { return {.bytes = their_memory_.bytes, .device = their_memory_.device}; }
-  bool posts_to_device() const override { return own_->memory.bytes > 0 && their_memory_.bytes > 0; }
+  DeviceWindow peer_device_window() const override {
+    return {.bytes = their_memory_.bytes, .device = their_memory_.device};
+  }
+  bool posts_to_device() const override {
+    return own_->memory.bytes > 0 && their_memory_.bytes > 0;
+  }
   const std::string& peer_hello() const override { return peer_hello_; }
   const std::string& peer_name() const override { return inner_->peer_name(); }
   std::string last_error() const override { return inner_->last_error(); }
@@ -98,7 +103,8 @@ class NicEndpoint final : public Endpoint {
       LAMINA_RETURN_IF_ERROR(cuda::UseDevice(0));
       LAMINA_ASSIGN_OR_RETURN(stream_, cuda::Stream::Create());
     }
-    cuda::CopyOnDevice(theirs_->memory.data + op.peer_offset, op.source.data(), op.source.size(), *stream_);
+    cuda::CopyOnDevice(theirs_->memory.data + op.peer_offset, op.source.data(), op.source.size(),
+                       *stream_);
     return stream_->Synchronize();
   }
 
@@ -117,11 +123,14 @@ class NicListener final : public Listener {
   Result<std::unique_ptr<Endpoint>> Accept(const EndpointOptions& options) override {
     EndpointOptions entered = options;
     if (options.may_join) {
-      entered.may_join = [&](const std::string& hello) { return options.may_join(hello.substr(kNumberDigits)); };
+      entered.may_join = [&](const std::string& hello) {
+        return options.may_join(hello.substr(kNumberDigits));
+      };
     }
     std::shared_ptr<Window> window = Enter(entered);
     LAMINA_ASSIGN_OR_RETURN(auto endpoint, inner_->Accept(entered));
-    return std::unique_ptr<Endpoint>(std::make_unique<NicEndpoint>(std::move(endpoint), std::move(window)));
+    return std::unique_ptr<Endpoint>(
+        std::make_unique<NicEndpoint>(std::move(endpoint), std::move(window)));
   }
 
   const std::string& address() const override { return inner_->address(); }
@@ -134,18 +143,23 @@ class NicFabric final : public Fabric {
  public:
   std::string_view name() const override { return inner_->name(); }
   const Limits& limits() const override { return inner_->limits(); }
-  Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return inner_->Allocate(bytes); }
+  Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) override {
+    return inner_->Allocate(bytes);
+  }
 
   Result<std::unique_ptr<Listener>> Listen(const std::string& address) override {
     LAMINA_ASSIGN_OR_RETURN(auto listener, inner_->Listen(address));
     return std::unique_ptr<Listener>(std::make_unique<NicListener>(std::move(listener)));
   }
 
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) override {
+  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
+                                            const EndpointOptions& options,
+                                            Deadline deadline) override {
     EndpointOptions entered = options;
     std::shared_ptr<Window> window = Enter(entered);
     LAMINA_ASSIGN_OR_RETURN(auto endpoint, inner_->Connect(address, entered, deadline));
-    return std::unique_ptr<Endpoint>(std::make_unique<NicEndpoint>(std::move(endpoint), std::move(window)));
+    return std::unique_ptr<Endpoint>(
+        std::make_unique<NicEndpoint>(std::move(endpoint), std::move(window)));
   }
 
   bool Arm() override { return inner_->Arm(); }

@@ -1,4 +1,5 @@
-// A fabric within this process whose posts reach device windows, as a NIC's do: around loopback, with copies by the device.
+// A fabric within this process whose posts reach device windows, as a NIC's do: around loopback,
+// with copies by the device.
 #pragma once
 
 #include <memory>

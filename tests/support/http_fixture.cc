@@ -24,8 +24,10 @@ std::vector<std::string> ClientResponse::Events() const {
   return events;
 }
 
-ClientConnection::ClientConnection(uint16_t port, int receive_buffer_bytes) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  if (receive_buffer_bytes > 0) setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(receive_buffer_bytes));
+ClientConnection::ClientConnection(uint16_t port, int receive_buffer_bytes)
+    : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  if (receive_buffer_bytes > 0)
+    setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(receive_buffer_bytes));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
@@ -47,10 +49,12 @@ bool ClientConnection::Send(const std::string& bytes) {
   return true;
 }
 
-void ClientConnection::SendRequest(const std::string& method, const std::string& path, const std::string& body,
-                                   const std::string& more_headers) {
+void ClientConnection::SendRequest(const std::string& method, const std::string& path,
+                                   const std::string& body, const std::string& more_headers) {
   std::string request = method + " " + path + " HTTP/1.1\r\nHost: test\r\n" + more_headers;
-  if (!body.empty()) request += "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
+  if (!body.empty())
+    request +=
+        "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
   Send(request + "\r\n" + body);
 }
 
@@ -97,7 +101,8 @@ ClientResponse ClientConnection::Receive() {
   for (std::string line = TakeLine(); !line.empty(); line = TakeLine()) {
     const size_t colon = line.find(": ");
     std::string name = line.substr(0, colon);
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     response.headers[name] = line.substr(colon + 2);
   }
   if (response.headers.contains("transfer-encoding")) {
@@ -141,7 +146,8 @@ const Tokenizer& HttpTest::tokenizer() {
 void HttpTest::StartServer(FakeEngine::Script script) {
   options_.port = 0;
   metrics_ = std::make_unique<Metrics>("tiny");
-  engine_ = std::make_unique<FakeEngine>(script ? std::move(script) : GoldenAnswers(), max_model_len_, kEos);
+  engine_ = std::make_unique<FakeEngine>(script ? std::move(script) : GoldenAnswers(),
+                                         max_model_len_, kEos);
   ServedModel model;
   model.name = "tiny";
   model.tokenizer = &tokenizer();
@@ -162,8 +168,8 @@ void HttpTest::TearDown() {
   if (server_) server_->Stop(Clock::duration::zero());
 }
 
-ClientResponse HttpTest::Request(const std::string& method, const std::string& path, const std::string& body,
-                                 const std::string& more_headers) {
+ClientResponse HttpTest::Request(const std::string& method, const std::string& path,
+                                 const std::string& body, const std::string& more_headers) {
   ClientConnection connection(port());
   connection.SendRequest(method, path, body, more_headers);
   return connection.Receive();

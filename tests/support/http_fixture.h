@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "api/http_server.h"
+#include "base/clock.h"
 #include "tests/support/fake_engine.h"
 #include "tests/support/golden_prompts.h"
 
@@ -42,7 +42,8 @@ class ClientConnection {
   ClientConnection& operator=(const ClientConnection&) = delete;
 
   bool Send(const std::string& bytes);  // false if the server closed
-  void SendRequest(const std::string& method, const std::string& path, const std::string& body = "", const std::string& more_headers = "");
+  void SendRequest(const std::string& method, const std::string& path, const std::string& body = "",
+                   const std::string& more_headers = "");
   ClientResponse Receive();
 
   // Reads until `text` was seen; false at the end of the connection.
@@ -76,8 +77,11 @@ class HttpTest : public ::testing::Test {
   void TearDown() override;
 
   ClientResponse Get(const std::string& path) { return Request("GET", path, ""); }
-  ClientResponse Post(const std::string& path, const nlohmann::json& body) { return Request("POST", path, body.dump()); }
-  ClientResponse Request(const std::string& method, const std::string& path, const std::string& body, const std::string& more_headers = "");
+  ClientResponse Post(const std::string& path, const nlohmann::json& body) {
+    return Request("POST", path, body.dump());
+  }
+  ClientResponse Request(const std::string& method, const std::string& path,
+                         const std::string& body, const std::string& more_headers = "");
   uint16_t port() const { return server_->port(); }
 
   // The events of a stream as JSON, without [DONE], whose presence is checked.

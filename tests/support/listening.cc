@@ -12,14 +12,18 @@ namespace lamina::testing {
 
 namespace fs = std::filesystem;
 
-std::string ToText(const ListeningSocket& socket) { return socket.protocol + " " + socket.host + ":" + std::to_string(socket.port); }
+std::string ToText(const ListeningSocket& socket) {
+  return socket.protocol + " " + socket.host + ":" + std::to_string(socket.port);
+}
 
 namespace {
 
 constexpr int kTcpListens = 0x0A;
 constexpr int kUdpUnconnected = 0x07;
 
-std::string ProcPath(pid_t pid, const std::string& below) { return "/proc/" + std::to_string(pid) + "/" + below; }
+std::string ProcPath(pid_t pid, const std::string& below) {
+  return "/proc/" + std::to_string(pid) + "/" + below;
+}
 
 // The inodes of its sockets, as in "socket:[4711]".
 std::set<uint64_t> SocketInodesOf(pid_t pid) {
@@ -48,15 +52,18 @@ std::vector<ListeningSocket> SocketsOf(pid_t pid) {
     std::ifstream file(ProcPath(pid, "net/" + protocol));
     std::string line;
     std::getline(file, line);
-    while (std::getline(file, line)) {  // "0: 0100007F:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4711 ..."
+    // "0: 0100007F:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4711 ...".
+    while (std::getline(file, line)) {
       std::istringstream words(line);
       std::string number, local, remote, state, queues, timer, retransmits;
       uint64_t uid = 0, timeout = 0, inode = 0;
-      words >> number >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >> inode;
+      words >> number >> local >> remote >> state >> queues >> timer >> retransmits >> uid >>
+          timeout >> inode;
       const int wanted = protocol.starts_with("tcp") ? kTcpListens : kUdpUnconnected;
       if (std::stoi(state, nullptr, 16) != wanted || !inodes.contains(inode)) continue;
       const size_t colon = local.find(':');
-      sockets.push_back({protocol, HostText(local.substr(0, colon)), std::stoi(local.substr(colon + 1), nullptr, 16)});
+      sockets.push_back({protocol, HostText(local.substr(0, colon)),
+                         std::stoi(local.substr(colon + 1), nullptr, 16)});
     }
   }
   return sockets;
@@ -72,7 +79,8 @@ std::vector<int> SharedSystemVSegmentsOf(pid_t pid) {
     int64_t key = 0, id = 0, size = 0, creator = 0;
     std::string permissions;  // octal
     words >> key >> id >> permissions >> size >> creator;
-    if (creator == pid && (std::stoi(permissions, nullptr, 8) & 0077) != 0) segments.push_back(static_cast<int>(id));
+    if (creator == pid && (std::stoi(permissions, nullptr, 8) & 0077) != 0)
+      segments.push_back(static_cast<int>(id));
   }
   return segments;
 }

@@ -21,13 +21,16 @@ struct ListeningSocket {
 
 std::string ToText(const ListeningSocket& socket);
 
-// TCP sockets that take connections and UDP sockets that take datagrams from anybody. Of a process of this user.
+// TCP sockets that take connections and UDP sockets that take datagrams from anybody. Of a process
+// of this user.
 std::vector<ListeningSocket> SocketsOf(pid_t pid);
 
-// Identifiers of System V segments that `pid` has created and that others than their owner may open.
+// Identifiers of System V segments that `pid` has created and that others than their owner may
+// open.
 std::vector<int> SharedSystemVSegmentsOf(pid_t pid);
 
-// Files, memory without a name included, that `pid` has open, lie in memory and may be opened by others than their owner.
+// Files, memory without a name included, that `pid` has open, lie in memory and may be opened by
+// others than their owner.
 std::vector<std::string> SharedMemoryFilesOf(pid_t pid);
 
 }  // namespace lamina::testing

@@ -24,7 +24,8 @@ uint32_t Bits(float value) {
   return bits;
 }
 
-// To the nearest of the two neighbouring bfloat16 values; to the one with an even last bit if both are as near.
+// To the nearest of the two neighbouring bfloat16 values; to the one with an even last bit if both
+// are as near.
 float RoundToBfloat16(float x) {
   const float below = FromBits(Bits(x) & 0xffff0000u);
   const float above = FromBits((Bits(x) & 0xffff0000u) + 0x10000u);
@@ -37,7 +38,8 @@ float RoundToBfloat16(float x) {
 float DecodeHalf(uint32_t bits) {
   const int exponent = static_cast<int>((bits >> 10) & 31u);
   const int fraction = static_cast<int>(bits & 1023u);
-  const double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
   return static_cast<float>((bits >> 15) != 0 ? -magnitude : magnitude);
 }
 
@@ -45,7 +47,8 @@ float DecodeHalf(uint32_t bits) {
 float Decode(const std::string& dtype, const std::string& bytes, size_t start, size_t i) {
   const size_t size = dtype == "F32" ? 4 : 2;
   uint32_t bits = 0;
-  for (size_t b = 0; b < size; ++b) bits |= uint32_t{static_cast<unsigned char>(bytes.at(start + i * size + b))} << (8 * b);
+  for (size_t b = 0; b < size; ++b)
+    bits |= uint32_t{static_cast<unsigned char>(bytes.at(start + i * size + b))} << (8 * b);
   if (dtype == "F32") return FromBits(bits);
   return dtype == "F16" ? DecodeHalf(bits) : FromBits(bits << 16);
 }
@@ -76,14 +79,18 @@ std::vector<double> RotaryFrequencies(const json& config, int head_dim) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (config.contains(key) && config[key].is_object()) rope = config[key];
   }
-  const double theta = rope.contains("rope_theta") ? rope["rope_theta"].get<double>() : config.value("rope_theta", 10000.0);
-  const std::string type = rope.contains("rope_type") ? rope["rope_type"].get<std::string>() : rope.value("type", "default");
+  const double theta = rope.contains("rope_theta") ? rope["rope_theta"].get<double>()
+                                                   : config.value("rope_theta", 10000.0);
+  const std::string type = rope.contains("rope_type") ? rope["rope_type"].get<std::string>()
+                                                      : rope.value("type", "default");
   std::vector<double> frequencies;
   for (int j = 0; j < head_dim / 2; ++j) {
     double f = std::pow(theta, -2.0 * j / head_dim);
     if (type == "linear") f /= rope["factor"].get<double>();
     if (type == "llama3") {
-      const double turns = rope["original_max_position_embeddings"].get<double>() * f / (2 * std::acos(-1.0));  // over the original context
+      // Over the original context.
+      const double turns =
+          rope["original_max_position_embeddings"].get<double>() * f / (2 * std::acos(-1.0));
       const double low = rope["low_freq_factor"].get<double>();
       const double high = rope["high_freq_factor"].get<double>();
       const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
@@ -110,18 +117,23 @@ void OracleModel::ReadConfig(const std::string& path) {
   num_layers_ = config.at("num_hidden_layers").get<int>();
   num_heads_ = config.at("num_attention_heads").get<int>();
   num_kv_heads_ = config.value("num_key_value_heads", num_heads_);
-  head_dim_ = config.contains("head_dim") && !config["head_dim"].is_null() ? config["head_dim"].get<int>() : hidden_size_ / num_heads_;
+  head_dim_ = config.contains("head_dim") && !config["head_dim"].is_null()
+                  ? config["head_dim"].get<int>()
+                  : hidden_size_ / num_heads_;
   norm_eps_ = config.at("rms_norm_eps").get<double>();
   tied_ = config.value("tie_word_embeddings", false);
   frequencies_ = RotaryFrequencies(config, head_dim_);
-  if (config.contains("eos_token_id") && config["eos_token_id"].is_number()) stop_tokens_ = {config["eos_token_id"].get<int>()};
-  if (config.contains("eos_token_id") && config["eos_token_id"].is_array()) stop_tokens_ = config["eos_token_id"].get<std::vector<int>>();
+  if (config.contains("eos_token_id") && config["eos_token_id"].is_number())
+    stop_tokens_ = {config["eos_token_id"].get<int>()};
+  if (config.contains("eos_token_id") && config["eos_token_id"].is_array())
+    stop_tokens_ = config["eos_token_id"].get<std::vector<int>>();
 }
 
 void OracleModel::ReadWeights(const std::string& path) {
   const std::string bytes = ReadAll(path);
   size_t header_size = 0;
-  for (size_t i = 0; i < 8; ++i) header_size |= size_t{static_cast<unsigned char>(bytes.at(i))} << (8 * i);
+  for (size_t i = 0; i < 8; ++i)
+    header_size |= size_t{static_cast<unsigned char>(bytes.at(i))} << (8 * i);
   const json header = json::parse(bytes.substr(8, header_size));
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
@@ -143,7 +155,8 @@ OracleModel::Cache OracleModel::MakeCache(bool bf16_kv) const {
   return cache;
 }
 
-std::vector<float> OracleModel::Linear(const std::string& module, const std::vector<float>& x) const {
+std::vector<float> OracleModel::Linear(const std::string& module,
+                                       const std::vector<float>& x) const {
   const std::vector<float>& w = Weight(module + ".weight");
   std::vector<float> y(w.size() / x.size());
   for (size_t o = 0; o < y.size(); ++o) y[o] = Dot(w.data() + o * x.size(), x.data(), x.size());
@@ -152,7 +165,8 @@ std::vector<float> OracleModel::Linear(const std::string& module, const std::vec
   return y;
 }
 
-std::vector<float> OracleModel::RmsNorm(const std::string& module, const std::vector<float>& x) const {
+std::vector<float> OracleModel::RmsNorm(const std::string& module,
+                                        const std::vector<float>& x) const {
   double squares = 0;
   for (const float e : x) squares += double{e} * double{e};
   const double scale = 1 / std::sqrt(squares / static_cast<double>(x.size()) + norm_eps_);
@@ -174,7 +188,8 @@ void OracleModel::Rotate(std::vector<float>& heads, size_t position) const {
   }
 }
 
-std::vector<float> OracleModel::SelfAttention(int layer, const std::vector<float>& x, Cache& cache) const {
+std::vector<float> OracleModel::SelfAttention(int layer, const std::vector<float>& x,
+                                              Cache& cache) const {
   const std::string at = "model.layers." + std::to_string(layer) + ".self_attn.";
   auto& keys = cache.keys[static_cast<size_t>(layer)];
   auto& values = cache.values[static_cast<size_t>(layer)];
@@ -195,13 +210,16 @@ std::vector<float> OracleModel::SelfAttention(int layer, const std::vector<float
   for (size_t head = 0; head < static_cast<size_t>(num_heads_); ++head) {
     const size_t kv_offset = head / static_cast<size_t>(num_heads_ / num_kv_heads_) * dim;
     std::vector<double> weights;
-    for (const auto& key : keys) weights.push_back(Dot(&q[head * dim], &key[kv_offset], dim) / std::sqrt(static_cast<double>(head_dim_)));
+    for (const auto& key : keys)
+      weights.push_back(Dot(&q[head * dim], &key[kv_offset], dim) /
+                        std::sqrt(static_cast<double>(head_dim_)));
     const double largest = *std::max_element(weights.begin(), weights.end());
     double total = 0;
     for (double& weight : weights) total += weight = std::exp(weight - largest);
     for (size_t j = 0; j < dim; ++j) {
       double sum = 0;
-      for (size_t t = 0; t < values.size(); ++t) sum += weights[t] * double{values[t][kv_offset + j]};
+      for (size_t t = 0; t < values.size(); ++t)
+        sum += weights[t] * double{values[t][kv_offset + j]};
       out[head * dim + j] = static_cast<float>(sum / total);
     }
   }
@@ -212,7 +230,8 @@ std::vector<float> OracleModel::Mlp(int layer, const std::vector<float>& x) cons
   const std::string at = "model.layers." + std::to_string(layer) + ".mlp.";
   std::vector<float> h = Linear(at + "gate_proj", x);
   const std::vector<float> up = Linear(at + "up_proj", x);
-  for (size_t i = 0; i < h.size(); ++i) h[i] = static_cast<float>(h[i] / (1 + std::exp(-double{h[i]}))) * up[i];
+  for (size_t i = 0; i < h.size(); ++i)
+    h[i] = static_cast<float>(h[i] / (1 + std::exp(-double{h[i]}))) * up[i];
   return Linear(at + "down_proj", h);
 }
 
@@ -239,7 +258,8 @@ std::vector<float> OracleModel::NextLogits(const std::vector<int>& ids, bool bf1
   return Logits(hidden);
 }
 
-std::vector<OracleModel::Step> OracleModel::Greedy(const std::vector<int>& ids, int max_tokens, bool bf16_kv) const {
+std::vector<OracleModel::Step> OracleModel::Greedy(const std::vector<int>& ids, int max_tokens,
+                                                   bool bf16_kv) const {
   Cache cache = MakeCache(bf16_kv);
   std::vector<float> hidden;
   for (const int id : ids) hidden = Forward(id, cache);
@@ -253,7 +273,9 @@ std::vector<OracleModel::Step> OracleModel::Greedy(const std::vector<int>& ids, 
       if (other != best) second = std::max(second, *other);
     }
     steps.push_back({static_cast<int>(best - logprobs.begin()), *best, *best - second});
-    if (std::find(stop_tokens_.begin(), stop_tokens_.end(), steps.back().token) != stop_tokens_.end()) break;
+    if (std::find(stop_tokens_.begin(), stop_tokens_.end(), steps.back().token) !=
+        stop_tokens_.end())
+      break;
   }
   return steps;
 }

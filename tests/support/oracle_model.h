@@ -1,5 +1,6 @@
-// The oracle: a whole LLaMA transformer as simple loops in one file. It shares no code with the product (its own reading of config.json and
-// safetensors, its own float conversions), so that an error in the one is not also in the other. For tests; speed is not its aim.
+// The oracle: a whole LLaMA transformer as simple loops in one file. It shares no code with the
+// product (its own reading of config.json and safetensors, its own float conversions), so that an
+// error in the one is not also in the other. For tests; speed is not its aim.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +13,29 @@ namespace lamina {
 // Thread: any number may call const members at the same time.
 class OracleModel {
  public:
-  // DIR/config.json and DIR/model.safetensors (one file). Throws what nlohmann-json and std::vector::at throw if something is wrong with
-  // them.
+  // DIR/config.json and DIR/model.safetensors (one file). Throws what nlohmann-json and
+  // std::vector::at throw if something is wrong with them.
   static OracleModel Load(const std::string& dir);
 
-  // Logits for the token after `ids`. bf16_kv: keys (after the rotation) and values are rounded to bfloat16 before attention reads them.
-  // REQUIRES: ids not empty, each within the vocabulary.
+  // Logits for the token after `ids`. bf16_kv: keys (after the rotation) and values are rounded to
+  // bfloat16 before attention reads them. REQUIRES: ids not empty, each within the vocabulary.
   std::vector<float> NextLogits(const std::vector<int>& ids, bool bf16_kv) const;
 
-  // Always the likeliest token, `max_tokens` times or until one of stop_tokens() was chosen (it is the last then).
+  // Always the likeliest token, `max_tokens` times or until one of stop_tokens() was chosen (it is
+  // the last then).
   struct Step {
     int token = 0;
     double logprob = 0;  // natural log
-    double margin = 0;   // by how much the second-best token was less likely: a small one may turn with rounding
+    // By how much the second-best token was less likely: a small one may turn with rounding.
+    double margin = 0;
   };
   std::vector<Step> Greedy(const std::vector<int>& ids, int max_tokens, bool bf16_kv) const;
 
   // Natural log-probabilities.
   static std::vector<double> LogSoftmax(const std::vector<float>& logits);
 
-  const std::vector<int>& stop_tokens() const { return stop_tokens_; }  // eos_token_id of config.json
+  // eos_token_id of config.json.
+  const std::vector<int>& stop_tokens() const { return stop_tokens_; }
   int vocab_size() const { return vocab_size_; }
 
  private:
@@ -55,7 +59,8 @@ class OracleModel {
   std::vector<float> RmsNorm(const std::string& module, const std::vector<float>& x) const;
   void Rotate(std::vector<float>& heads, size_t position) const;
 
-  int vocab_size_ = 0, hidden_size_ = 0, num_layers_ = 0, num_heads_ = 0, num_kv_heads_ = 0, head_dim_ = 0;
+  int vocab_size_ = 0, hidden_size_ = 0, num_layers_ = 0, num_heads_ = 0, num_kv_heads_ = 0,
+      head_dim_ = 0;
   double norm_eps_ = 0;
   bool tied_ = false;
   std::vector<double> frequencies_;  // [head_dim / 2]

@@ -12,7 +12,8 @@ namespace lamina {
 class PlainSlices final : public SliceRunner {
  public:
   PlainSlices(const SlicedModel& model, size_t rows) {
-    for (const Value& value : model.graph.values) values_.emplace_back(rows * static_cast<size_t>(std::max<int64_t>(value.width, 1)));
+    for (const Value& value : model.graph.values)
+      values_.emplace_back(rows * static_cast<size_t>(std::max<int64_t>(value.width, 1)));
   }
   void Begin(std::span<const TokenId>, std::span<const int32_t>) override {}
   const Op* RunToQueries(int) override { return nullptr; }

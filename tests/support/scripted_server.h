@@ -10,7 +10,8 @@
 
 namespace lamina {
 
-// What a request gets: `answer` of it (head and body), then the end of the connection, or silence if `hang`.
+// What a request gets: `answer` of it (head and body), then the end of the connection, or silence
+// if `hang`.
 struct ScriptedAnswer {
   std::string bytes;
   bool hang = false;
@@ -18,7 +19,8 @@ struct ScriptedAnswer {
 
 class ScriptedServer {
  public:
-  using Script = std::function<ScriptedAnswer(const std::string& request)>;  // runs on the connection's thread
+  // Runs on the connection's thread.
+  using Script = std::function<ScriptedAnswer(const std::string& request)>;
 
   explicit ScriptedServer(Script script)
       : server_([script = std::move(script)](const std::string& request) {
@@ -30,7 +32,8 @@ class ScriptedServer {
   std::string url() const { return server_.url_text(); }
 
   static std::string Http(int status, const std::string& body, const std::string& headers = "") {
-    return "HTTP/1.1 " + std::to_string(status) + " X\r\n" + headers + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+    return "HTTP/1.1 " + std::to_string(status) + " X\r\n" + headers +
+           "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
   }
 
   // A chunked answer with each piece as a chunk.

@@ -35,15 +35,19 @@ CommandOutput RunLamina(const std::vector<std::string>& arguments, Clock::durati
 }
 
 std::vector<std::string> WithDescriptors(int num_descriptors, std::vector<std::string> argv) {
-  argv.insert(argv.begin(), {"/bin/sh", "-c", "ulimit -n " + std::to_string(num_descriptors) + "; exec \"$@\"", "sh"});
+  argv.insert(
+      argv.begin(),
+      {"/bin/sh", "-c", "ulimit -n " + std::to_string(num_descriptors) + "; exec \"$@\"", "sh"});
   return argv;
 }
 
-Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(std::vector<std::string> arguments, int num_descriptors) {
+Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(std::vector<std::string> arguments,
+                                                            int num_descriptors) {
   auto server = std::make_unique<ServerProcess>();
   server->port_ = FreePort();
-  server->log_path_ =
-      (fs::temp_directory_path() / ("lamina-serve-" + std::to_string(getpid()) + "-" + std::to_string(server->port_))).string();
+  server->log_path_ = (fs::temp_directory_path() / ("lamina-serve-" + std::to_string(getpid()) +
+                                                    "-" + std::to_string(server->port_)))
+                          .string();
   ChildProcess::Options options;
   options.argv = {BinPath("/lamina"), "serve", "--port", std::to_string(server->port_)};
   options.argv.insert(options.argv.end(), arguments.begin(), arguments.end());
@@ -52,7 +56,8 @@ Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(std::vector<std::str
   LAMINA_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Spawn(options));
   server->process_ = std::move(process);
   const bool ready =
-      AwaitTrue([&] { return server->Health() == 200 || !server->process_->running(); }, Deadline::After(std::chrono::seconds(60))) &&
+      AwaitTrue([&] { return server->Health() == 200 || !server->process_->running(); },
+                Deadline::After(std::chrono::seconds(60))) &&
       server->Health() == 200;
   if (!ready) return InternalError("lamina serve did not come up: " + server->output());
   return server;
@@ -76,8 +81,8 @@ nlohmann::json ServerProcess::Status() const {
 }
 
 std::vector<pid_t> ServerProcess::Daemons() const {
-  std::istringstream children(
-      ReadAll("/proc/" + std::to_string(process_->pid()) + "/task/" + std::to_string(process_->pid()) + "/children"));
+  std::istringstream children(ReadAll("/proc/" + std::to_string(process_->pid()) + "/task/" +
+                                      std::to_string(process_->pid()) + "/children"));
   return {std::istream_iterator<pid_t>(children), {}};
 }
 
@@ -100,9 +105,11 @@ std::string ServerProcess::AwaitIdle(Deadline deadline) const {
       [&] {
         status = Status();
         if (!status.is_object()) return false;
-        int64_t held = status["scheduler"]["num_running"].get<int64_t>() + status["scheduler"]["num_waiting"].get<int64_t>();
+        int64_t held = status["scheduler"]["num_running"].get<int64_t>() +
+                       status["scheduler"]["num_waiting"].get<int64_t>();
         for (const auto& node : status["nodes"]) {
-          if (node["state"] == "ready") held += node["used_tokens"].get<int64_t>() + node["stored_tokens"].get<int64_t>();
+          if (node["state"] == "ready")
+            held += node["used_tokens"].get<int64_t>() + node["stored_tokens"].get<int64_t>();
         }
         return held == 0;
       },

@@ -14,9 +14,11 @@ namespace lamina::testing {
 
 class ServerProcess {
  public:
-  // `lamina serve` with these arguments and a free port. Waits until /health is 200; the error holds its output.
-  // `num_descriptors`: so many files may it and its daemons have open, at most; 0: as many as this process.
-  static Result<std::unique_ptr<ServerProcess>> Start(std::vector<std::string> arguments, int num_descriptors = 0);
+  // `lamina serve` with these arguments and a free port. Waits until /health is 200; the error
+  // holds its output. `num_descriptors`: so many files may it and its daemons have open, at most;
+  // 0: as many as this process.
+  static Result<std::unique_ptr<ServerProcess>> Start(std::vector<std::string> arguments,
+                                                      int num_descriptors = 0);
   ~ServerProcess();
 
   int port() const { return port_; }
@@ -47,7 +49,8 @@ class ServerProcess {
 std::vector<std::string> WithDescriptors(int num_descriptors, std::vector<std::string> argv);
 
 // What a program of lamina that ends by itself printed and how it ended.
-CommandOutput RunLamina(const std::vector<std::string>& arguments, Clock::duration limit = std::chrono::seconds(60));
+CommandOutput RunLamina(const std::vector<std::string>& arguments,
+                        Clock::duration limit = std::chrono::seconds(60));
 
 // The id of the process if it still runs.
 bool Runs(pid_t pid);

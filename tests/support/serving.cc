@@ -39,8 +39,9 @@ bool Collector::Wait(Deadline deadline) const {
 
 bool Collector::WaitForTokens(size_t count, Deadline deadline) const {
   std::unique_lock lock(state_->mutex);
-  return state_->changed.wait_until(lock, deadline.at(),
-                                    [&] { return state_->results[0].tokens.size() >= count || state_->results[0].finished; });
+  return state_->changed.wait_until(lock, deadline.at(), [&] {
+    return state_->results[0].tokens.size() >= count || state_->results[0].finished;
+  });
 }
 
 std::vector<Generated> Collector::results() const {
@@ -64,25 +65,31 @@ std::string Deployment::Name() const {
   for (const std::string& device : memory_devices) devices += "_kept_on_" + device;
   std::replace(devices.begin(), devices.end(), ':', '_');
   if (kind == "in-process") return "one_process_" + kv_dtype + devices;
-  const std::string heads = kv_head_parallel > 1 ? "_heads_over_" + std::to_string(kv_head_parallel) : "";
+  const std::string heads =
+      kv_head_parallel > 1 ? "_heads_over_" + std::to_string(kv_head_parallel) : "";
   const std::string spread = spread_tokens > 0 ? "_spread_" + std::to_string(spread_tokens) : "";
   const std::string wire = wire_dtype == "auto" ? "" : "_" + wire_dtype + "_wire";
   const std::string overlapped =
-      (overlap == "on" ? "_overlap" : "") + std::string(modelled_latency > Clock::duration::zero() ? "_modelled_link" : "");
+      (overlap == "on" ? "_overlap" : "") +
+      std::string(modelled_latency > Clock::duration::zero() ? "_modelled_link" : "");
   const std::string polled = polling == "host" ? "" : "_polled_by_" + polling;
   const std::string batches = num_batches > 1 ? "_" + std::to_string(num_batches) + "_batches" : "";
   const std::string policy = pipeline == "auto" ? "" : "_" + pipeline;
-  const std::string stages = pipeline_parallel_size > 1 ? "_" + std::to_string(pipeline_parallel_size) + "_stages" : "";
-  const std::string ranks = tensor_parallel_size > 1 ? "_" + std::to_string(tensor_parallel_size) + "_ranks" : "";
+  const std::string stages =
+      pipeline_parallel_size > 1 ? "_" + std::to_string(pipeline_parallel_size) + "_stages" : "";
+  const std::string ranks =
+      tensor_parallel_size > 1 ? "_" + std::to_string(tensor_parallel_size) + "_ranks" : "";
   const int num_shares = pipeline_parallel_size * tensor_parallel_size;
-  return std::to_string(num_compute_nodes * num_shares) + "_compute" + stages + ranks + "_" + std::to_string(num_memory_nodes) + "_memory" +
-         heads + spread + policy + batches + "_" + transport + "_" + kv_dtype + wire + overlapped + polled + devices;
+  return std::to_string(num_compute_nodes * num_shares) + "_compute" + stages + ranks + "_" +
+         std::to_string(num_memory_nodes) + "_memory" + heads + spread + policy + batches + "_" +
+         transport + "_" + kv_dtype + wire + overlapped + polled + devices;
 }
 
 namespace {
 
 // What `deployment` says, on the nodes of `config`.
-Result<ClusterConfig> Apply(const Deployment& deployment, const ModelConfig& model, ClusterConfig config = {}) {
+Result<ClusterConfig> Apply(const Deployment& deployment, const ModelConfig& model,
+                            ClusterConfig config = {}) {
   config.model_path = deployment.model;
   config.load_format = deployment.load_format;
   config.kv_dtype = deployment.kv_dtype;
@@ -106,7 +113,8 @@ Result<ClusterConfig> Apply(const Deployment& deployment, const ModelConfig& mod
   return config;
 }
 
-Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment, const ModelConfig& model) {
+Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment,
+                                                const ModelConfig& model) {
   InProcessOptions options;
   options.weights.model_dir = deployment.model;
   options.weights.load_format = deployment.load_format;
@@ -116,7 +124,8 @@ Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment, co
   options.limits.set_max_model_len(model.max_positions);
   options.kv_dtype = deployment.kv_dtype;
   options.kv_tokens = deployment.memory_bytes / KvBytesPerToken(model, deployment.kv_dtype);
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> executor, InProcessExecutor::Create(options));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> executor,
+                          InProcessExecutor::Create(options));
   return std::unique_ptr<StepExecutor>(std::move(executor));
 }
 
@@ -128,11 +137,13 @@ Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
     LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
     LAMINA_ASSIGN_OR_RETURN(auto executor, InProcess(deployment, model));
     LAMINA_ASSIGN_OR_RETURN(const ClusterConfig config, Apply(deployment, model));
-    serving->engine = std::make_unique<ServingEngine>(ServingEngineOptions::Of(InOneProcess(config), model), std::move(executor));
+    serving->engine = std::make_unique<ServingEngine>(
+        ServingEngineOptions::Of(InOneProcess(config), model), std::move(executor));
     return serving;
   }
   LocalClusterOptions options;
-  options.num_compute_nodes = deployment.num_compute_nodes * deployment.pipeline_parallel_size * deployment.tensor_parallel_size;
+  options.num_compute_nodes = deployment.num_compute_nodes * deployment.pipeline_parallel_size *
+                              deployment.tensor_parallel_size;
   options.num_memory_nodes = deployment.num_memory_nodes;
   options.memory_bytes = deployment.memory_bytes;
   options.transport = deployment.transport;
@@ -151,7 +162,8 @@ Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
   return serving;
 }
 
-Result<std::unique_ptr<Serving>> Serving::Connect(ClusterConfig config, const Deployment& deployment) {
+Result<std::unique_ptr<Serving>> Serving::Connect(ClusterConfig config,
+                                                  const Deployment& deployment) {
   LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
   LAMINA_ASSIGN_OR_RETURN(config, Apply(deployment, model, std::move(config)));
   auto serving = std::make_unique<Serving>();
@@ -169,11 +181,14 @@ std::string AwaitNoTokens(Engine& engine, Deadline deadline) {
       [&] {
         const EngineStatus status = engine.status();
         held.clear();
-        if (status.scheduler.num_running + status.scheduler.num_waiting > 0) held += " sequences run or wait;";
+        if (status.scheduler.num_running + status.scheduler.num_waiting > 0)
+          held += " sequences run or wait;";
         for (const NodeStatus& node : status.nodes) {
-          if (node.state != "ready" || node.used_tokens + node.stored_tokens + node.stored_sequences == 0) continue;
-          held += " " + node.name + ": " + std::to_string(node.used_tokens) + " slots allocated, " + std::to_string(node.stored_tokens) +
-                  " stored;";
+          if (node.state != "ready" ||
+              node.used_tokens + node.stored_tokens + node.stored_sequences == 0)
+            continue;
+          held += " " + node.name + ": " + std::to_string(node.used_tokens) + " slots allocated, " +
+                  std::to_string(node.stored_tokens) + " stored;";
         }
         return held.empty();
       },

@@ -87,10 +87,12 @@ struct Serving {
   static Result<std::unique_ptr<Serving>> Create(const Deployment& deployment);
 
   // On nodes that run already: `config` says where; the rest is as `deployment` says.
-  static Result<std::unique_ptr<Serving>> Connect(ClusterConfig config, const Deployment& deployment);
+  static Result<std::unique_ptr<Serving>> Connect(ClusterConfig config,
+                                                  const Deployment& deployment);
 };
 
-// Polls status() until the scheduler and every ready memory node hold no token; "" then, else what was still held at the deadline.
+// Polls status() until the scheduler and every ready memory node hold no token; "" then, else what
+// was still held at the deadline.
 std::string AwaitNoTokens(Engine& engine, Deadline deadline);
 
 // Calls `condition` until it is true or the deadline passes; returns whether it became true.

@@ -14,7 +14,8 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string path = (std::filesystem::temp_directory_path() / "lamina-test-XXXXXX").string();
-    if (mkdtemp(path.data()) == nullptr) throw std::runtime_error("cannot make a folder like " + path);
+    if (mkdtemp(path.data()) == nullptr)
+      throw std::runtime_error("cannot make a folder like " + path);
     path_ = path;
   }
   ~TemporaryFolder() {

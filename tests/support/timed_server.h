@@ -1,4 +1,5 @@
-// A server that streams answers whose times a test decides: keep-alive, a thread for each connection.
+// A server that streams answers whose times a test decides: keep-alive, a thread for each
+// connection.
 #pragma once
 
 #include <arpa/inet.h>
@@ -17,8 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "api/http_client.h"
+#include "base/clock.h"
 
 namespace lamina::testing {
 
@@ -39,7 +40,8 @@ inline std::string Chunk(const std::string& bytes) {
   return size.data() + bytes + "\r\n";
 }
 
-constexpr char kStreamHead[] = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+constexpr char kStreamHead[] =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 constexpr char kTokenEvent[] = "data: {\"choices\":[{\"index\":0,\"text\":\"x\"}]}\n\n";
 
 inline std::string UsageAndDone(int prompt_tokens, int output_tokens) {
@@ -50,7 +52,9 @@ inline std::string UsageAndDone(int prompt_tokens, int output_tokens) {
 // `count` tokens, the first after `first` and the others `gap` apart.
 inline TimedAnswer Tokens(int count, milliseconds first, milliseconds gap) {
   TimedAnswer answer;
-  for (int i = 0; i < count; ++i) answer.pieces.push_back({i == 0 ? first : gap, (i == 0 ? kStreamHead : "") + Chunk(kTokenEvent)});
+  for (int i = 0; i < count; ++i)
+    answer.pieces.push_back(
+        {i == 0 ? first : gap, (i == 0 ? kStreamHead : "") + Chunk(kTokenEvent)});
   answer.pieces.push_back({milliseconds(0), Chunk(UsageAndDone(7, count)) + "0\r\n\r\n"});
   return answer;
 }
@@ -59,7 +63,8 @@ inline TimedAnswer Plain(const std::string& bytes) { return {{{milliseconds(0), 
 
 class TimedServer {
  public:
-  using Script = std::function<TimedAnswer(const std::string& request)>;  // on the connection's thread
+  // On the connection's thread.
+  using Script = std::function<TimedAnswer(const std::string& request)>;
 
   explicit TimedServer(Script script) : script_(std::move(script)) {
     fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -126,7 +131,8 @@ class TimedServer {
         std::this_thread::sleep_until(at);
         const std::string& bytes = answer.pieces[i].bytes;
         if (i + 1 == answer.pieces.size()) --open_;
-        [[maybe_unused]] const ssize_t sent = send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        [[maybe_unused]] const ssize_t sent =
+            send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       }
       if (answer.close) {
         shutdown(connection, SHUT_RDWR);
@@ -143,7 +149,8 @@ class TimedServer {
       const size_t head_end = request.find("\r\n\r\n");
       if (head_end != std::string::npos) {
         const size_t field = request.find("Content-Length: ");
-        const size_t body = field < head_end ? std::stoul(request.substr(field + strlen("Content-Length: "))) : 0;
+        const size_t body =
+            field < head_end ? std::stoul(request.substr(field + strlen("Content-Length: "))) : 0;
         if (request.size() >= head_end + 4 + body) return true;
       }
       const ssize_t count = recv(connection, bytes.data(), bytes.size(), 0);

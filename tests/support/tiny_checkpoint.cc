@@ -27,7 +27,9 @@ std::vector<TensorSpec> Tensors(const TinyCheckpointOptions& o) {
     tensors.push_back({name + ".weight", {out, in}, 0, 2.5F / std::sqrt(static_cast<float>(in))});
     if (bias) tensors.push_back({name + ".bias", {out}, 0, 0.5F});
   };
-  const auto norm = [&](const std::string& name) { tensors.push_back({name + ".weight", {o.hidden_size}, 1, 0.3F}); };
+  const auto norm = [&](const std::string& name) {
+    tensors.push_back({name + ".weight", {o.hidden_size}, 1, 0.3F});
+  };
 
   tensors.push_back({"model.embed_tokens.weight", {o.vocab_size, o.hidden_size}, 0, 1});
   for (int layer = 0; layer < o.num_layers; ++layer) {
@@ -74,7 +76,9 @@ void AppendElement(std::string& bytes, float x, const std::string& dtype) {
     int exponent = 0;
     const double fraction = std::frexp(std::fabs(double{x}), &exponent);  // [0.5, 1)
     const bool representable = x != 0 && exponent > -14;                  // below: 0
-    bits = representable ? static_cast<uint32_t>((exponent + 14) << 10) + (static_cast<uint32_t>(fraction * 2048) & 1023u) : 0;
+    bits = representable ? static_cast<uint32_t>((exponent + 14) << 10) +
+                               (static_cast<uint32_t>(fraction * 2048) & 1023u)
+                         : 0;
     if (x < 0) bits |= 0x8000u;
   } else {
     bits >>= 16;
@@ -82,15 +86,18 @@ void AppendElement(std::string& bytes, float x, const std::string& dtype) {
   for (size_t b = 0; b < size; ++b) bytes.push_back(static_cast<char>(bits >> (8 * b)));
 }
 
-void WriteShard(const std::string& path, const std::vector<TensorSpec>& tensors, const std::string& dtype, Random& random) {
+void WriteShard(const std::string& path, const std::vector<TensorSpec>& tensors,
+                const std::string& dtype, Random& random) {
   json header = {{"__metadata__", {{"format", "pt"}}}};
   std::string data;
   for (const TensorSpec& tensor : tensors) {
     const size_t begin = data.size();
     int64_t count = 1;
     for (const int dimension : tensor.shape) count *= dimension;
-    for (int64_t i = 0; i < count; ++i) AppendElement(data, tensor.mean + tensor.spread * random.Uniform(), dtype);
-    header[tensor.name] = {{"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
+    for (int64_t i = 0; i < count; ++i)
+      AppendElement(data, tensor.mean + tensor.spread * random.Uniform(), dtype);
+    header[tensor.name] = {
+        {"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
   }
   const std::string text = header.dump();
   std::string length;
@@ -124,11 +131,13 @@ void WriteConfig(const std::string& path, const TinyCheckpointOptions& o) {
   std::ofstream(path) << config.dump(2) << "\n";
 }
 
-void WriteShards(const std::string& dir, const std::vector<TensorSpec>& tensors, const TinyCheckpointOptions& o, Random& random) {
+void WriteShards(const std::string& dir, const std::vector<TensorSpec>& tensors,
+                 const TinyCheckpointOptions& o, Random& random) {
   json weight_map = json::object();
   const auto num_shards = static_cast<size_t>(o.num_shards);
   for (size_t shard = 0; shard < num_shards; ++shard) {
-    const std::string name = "model-0000" + std::to_string(shard + 1) + "-of-0000" + std::to_string(num_shards) + ".safetensors";
+    const std::string name = "model-0000" + std::to_string(shard + 1) + "-of-0000" +
+                             std::to_string(num_shards) + ".safetensors";
     const size_t begin = tensors.size() * shard / num_shards;
     const size_t end = tensors.size() * (shard + 1) / num_shards;
     const std::vector<TensorSpec> part(tensors.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -136,7 +145,8 @@ void WriteShards(const std::string& dir, const std::vector<TensorSpec>& tensors,
     for (const TensorSpec& tensor : part) weight_map[tensor.name] = name;
     WriteShard(dir + "/" + name, part, o.dtype, random);
   }
-  std::ofstream(dir + "/model.safetensors.index.json") << json{{"metadata", json::object()}, {"weight_map", weight_map}}.dump();
+  std::ofstream(dir + "/model.safetensors.index.json")
+      << json{{"metadata", json::object()}, {"weight_map", weight_map}}.dump();
 }
 
 }  // namespace

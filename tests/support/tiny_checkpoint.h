@@ -1,4 +1,5 @@
-// Small random checkpoints in the Hugging Face layout, for tests that need other shapes than models/tiny-stories has.
+// Small random checkpoints in the Hugging Face layout, for tests that need other shapes than
+// models/tiny-stories has.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +24,14 @@ struct TinyCheckpointOptions {
   std::string dtype = "BF16";         // BF16, F16 or F32: what the weights are stored as
   std::string rope_scaling = "null";  // JSON
   int eos_token = 2;                  // -1: none
-  int num_shards = 1;                 // more than one: model-0000i-of-0000n.safetensors and an index
+  // More than one: model-0000i-of-0000n.safetensors and an index.
+  int num_shards = 1;
   uint64_t seed = 1;
 };
 
-// A directory with config.json and the weights, which is removed with the object. The weights have about the scale of a trained model's, so
-// that attention is neither uniform nor one-hot; the bits depend on the options only.
+// A directory with config.json and the weights, which is removed with the object. The weights have
+// about the scale of a trained model's, so that attention is neither uniform nor one-hot; the bits
+// depend on the options only.
 class TinyCheckpoint {
  public:
   explicit TinyCheckpoint(const TinyCheckpointOptions& options);

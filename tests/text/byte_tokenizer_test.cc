@@ -13,7 +13,8 @@ constexpr TokenId kBos = 1, kEos = 2;
 
 TEST(ByteTokenizer, EveryByteIsAToken) {
   const std::unique_ptr<Tokenizer> tokenizer = *MakeByteTokenizer(32000, kBos, kEos);
-  EXPECT_THAT(tokenizer->Encode("aB\n", /*add_special_tokens=*/true).value(), ElementsAre(1, 3 + 'a', 3 + 'B', 3 + '\n'));
+  EXPECT_THAT(tokenizer->Encode("aB\n", /*add_special_tokens=*/true).value(),
+              ElementsAre(1, 3 + 'a', 3 + 'B', 3 + '\n'));
   EXPECT_THAT(tokenizer->Encode("a", /*add_special_tokens=*/false).value(), ElementsAre(3 + 'a'));
   EXPECT_EQ(tokenizer->MinTokens("four"), 4);
   const std::string text = "naïve 日本";

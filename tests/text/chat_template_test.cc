@@ -7,12 +7,12 @@
 #include <fstream>
 #include <random>
 
-#include "text/template_ast.h"
-#include "text/template_evaluator.h"
-#include "text/time_budget.h"
 #include "tests/support/golden_prompts.h"
 #include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
+#include "text/template_ast.h"
+#include "text/template_evaluator.h"
+#include "text/time_budget.h"
 
 namespace lamina {
 namespace {
@@ -41,7 +41,8 @@ ChatInput Conversation(const nlohmann::json& messages, bool add_generation_promp
 }
 
 Result<std::string> Render(const std::string& source, const ChatInput& input) {
-  LAMINA_ASSIGN_OR_RETURN(const auto parsed, ChatTemplate::Parse(source, {{"bos_token", "<s>"}, {"eos_token", "</s>"}}));
+  LAMINA_ASSIGN_OR_RETURN(const auto parsed, ChatTemplate::Parse(source, {{"bos_token", "<s>"},
+                                                                          {"eos_token", "</s>"}}));
   return parsed->Render(input);
 }
 
@@ -56,14 +57,16 @@ TEST(ChatTemplate, AgreesWithJinja) {
   for (const nlohmann::json& golden : all["cases"]) {
     const std::string source = all["templates"][golden["template"].get<size_t>()];
     SCOPED_TRACE(source);
-    ChatInput input = Conversation(all["conversations"][golden["conversation"].get<size_t>()], golden["add_generation_prompt"]);
+    ChatInput input = Conversation(all["conversations"][golden["conversation"].get<size_t>()],
+                                   golden["add_generation_prompt"]);
     if (golden.contains("variables")) input.variables = golden["variables"];
     const Result<std::string> text = Render(source, input);
     if (golden.contains("text")) {
       ASSERT_TRUE(text.ok()) << text.status();
       EXPECT_EQ(text.value(), golden["text"].get<std::string>());
     } else {
-      EXPECT_FALSE(text.ok()) << "Jinja says: " << golden["error"] << ", but here it is: " << text.value();
+      EXPECT_FALSE(text.ok()) << "Jinja says: " << golden["error"]
+                              << ", but here it is: " << text.value();
     }
   }
 }
@@ -76,22 +79,24 @@ TEST(ChatTemplate, RefusalsReachTheClientAsTheyAre) {
 
 TEST(ChatTemplate, ErrorsNameTheLine) {
   EXPECT_THAT(Render("a\n\n{{ 1 + 'a' }}").status().message(), HasSubstr("line 3"));
-  EXPECT_THAT(Render("a\n{% for x %}{% endfor %}").status().message(), HasSubstr("line 2: expected 'in'"));
+  EXPECT_THAT(Render("a\n{% for x %}{% endfor %}").status().message(),
+              HasSubstr("line 2: expected 'in'"));
   EXPECT_THAT(Render("{{ a.b }}").status().message(), HasSubstr("'a' is undefined"));
 }
 
 TEST(ChatTemplate, WhatIsNotSupportedIsNamed) {
-  const std::pair<const char*, const char*> cases[] = {{"{% call f() %}{% endcall %}", "call"},
-                                                       {"{% filter upper %}a{% endfilter %}", "filter"},
-                                                       {"{% include 'x' %}", "include"},
-                                                       {"{{ 2 ** 3 }}", "**"},
-                                                       {"{{ 1 < 2 < 3 }}", "chained"},
-                                                       {"{{ messages|groupby('x') }}", "filter 'groupby'"},
-                                                       {"{{ 'a' is escaped }}", "escaped"},
-                                                       {"{{ lipsum() }}", "lipsum"},
-                                                       {"{{ [1]|tojson(sort_keys=true) }}", "sort_keys"},
-                                                       {"{{ 'a'.format(1) }}", "format"},
-                                                       {"{% for x in messages recursive %}{% endfor %}", "recursive"}};
+  const std::pair<const char*, const char*> cases[] = {
+      {"{% call f() %}{% endcall %}", "call"},
+      {"{% filter upper %}a{% endfilter %}", "filter"},
+      {"{% include 'x' %}", "include"},
+      {"{{ 2 ** 3 }}", "**"},
+      {"{{ 1 < 2 < 3 }}", "chained"},
+      {"{{ messages|groupby('x') }}", "filter 'groupby'"},
+      {"{{ 'a' is escaped }}", "escaped"},
+      {"{{ lipsum() }}", "lipsum"},
+      {"{{ [1]|tojson(sort_keys=true) }}", "sort_keys"},
+      {"{{ 'a'.format(1) }}", "format"},
+      {"{% for x in messages recursive %}{% endfor %}", "recursive"}};
   for (const auto& [source, name] : cases) {
     const Status status = Render(source).status();
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << source << ": " << status;
@@ -100,20 +105,31 @@ TEST(ChatTemplate, WhatIsNotSupportedIsNamed) {
 }
 
 TEST(ChatTemplate, WorkAndOutputAreBounded) {
-  EXPECT_EQ(Render("{% for a in range(100000) %}{% for b in range(100000) %}{{ b }}{% endfor %}{% endfor %}").status().code(),
-            StatusCode::kOutOfSpace);
-  std::string doubling = "{% set ns = namespace(s='0123456789') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}";
+  EXPECT_EQ(
+      Render(
+          "{% for a in range(100000) %}{% for b in range(100000) %}{{ b }}{% endfor %}{% endfor %}")
+          .status()
+          .code(),
+      StatusCode::kOutOfSpace);
+  std::string doubling =
+      "{% set ns = namespace(s='0123456789') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s "
+      "%}{% endfor %}";
   EXPECT_EQ(Render(doubling).status().code(), StatusCode::kOutOfSpace);
   EXPECT_EQ(Render("{{ range(1000000000) }}").status().code(), StatusCode::kOutOfSpace);
 }
 
-// Each would take gigabytes, hours or the stack if only evaluated expressions counted. `l` is doubled, `d` holds itself twice 100 times.
+// Each would take gigabytes, hours or the stack if only evaluated expressions counted. `l` is
+// doubled, `d` holds itself twice 100 times.
 TEST(ChatTemplate, WorkAndMemoryAreBoundedByTheSizeOfValues) {
-  const std::string doubled_list = "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}";
+  const std::string doubled_list =
+      "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% "
+      "endfor %}";
   const std::string shared =
       "{% set ns = namespace(d=[1], e=[1]) %}{% for i in range(100) %}{% set ns.d = [ns.d, ns.d] %}"
       "{% set ns.e = [ns.e, ns.e] %}{% endfor %}";
-  const std::string text = "{% set ns = namespace(t='a') %}{% for i in range(24) %}{% set ns.t = ns.t + ns.t %}{% endfor %}";
+  const std::string text =
+      "{% set ns = namespace(t='a') %}{% for i in range(24) %}{% set ns.t = ns.t + ns.t %}{% "
+      "endfor %}";
   const std::string cases[] = {
       doubled_list,
       shared + "{{ ns.d == ns.e }}",
@@ -125,7 +141,9 @@ TEST(ChatTemplate, WorkAndMemoryAreBoundedByTheSizeOfValues) {
       shared + "{{ [ns.d] | join(', ') }}",
       shared + "{{ [ns.d] | map('upper') | list | length }}",
       shared + "{{ raise_exception(ns.d) }}",
-      text + "{{ (ns.t + 'b') in ns.t + 'aaaaaaab' }}{% for i in range(100000) %}{{ ns.t[-1] }}{% endfor %}",
+      text +
+          "{{ (ns.t + 'b') in ns.t + 'aaaaaaab' }}{% for i in range(100000) %}{{ ns.t[-1] }}{% "
+          "endfor %}",
       text + "{{ ns.t.replace('a', ns.t) }}",
       text + "{{ ns.t.split('a') | length }}",
       text + "{{ ns.t | list | length }}",
@@ -133,14 +151,18 @@ TEST(ChatTemplate, WorkAndMemoryAreBoundedByTheSizeOfValues) {
       text + "{{ ns.t.strip(ns.t) }}",
       text + "{% for i in range(100000) %}{{ ns.t | length }}{{ ns.t == ns.t ~ '' }}{% endfor %}",
       text + "{{ range(100000) | map('replace', '1', ns.t) | list | length }}",
-      "{% set l = range(100000) %}{% for i in range(100000) %}{% if -1 in l %}{% endif %}{% endfor %}",
-      "{% set l = range(100000) %}{% for i in range(100000) %}{% set k = l | reverse %}{% endfor %}",
-      "{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l | tojson(indent=16) }}",
+      "{% set l = range(100000) %}{% for i in range(100000) %}{% if -1 in l %}{% endif %}{% endfor "
+      "%}",
+      "{% set l = range(100000) %}{% for i in range(100000) %}{% set k = l | reverse %}{% endfor "
+      "%}",
+      "{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = [ns.l] %}{% endfor "
+      "%}{{ ns.l | tojson(indent=16) }}",
   };
   for (const std::string& source : cases) {
     const auto begin = std::chrono::steady_clock::now();
     const Result<std::string> rendered = Render(source);
-    EXPECT_EQ(rendered.status().code(), StatusCode::kOutOfSpace) << source << ": " << rendered.status();
+    EXPECT_EQ(rendered.status().code(), StatusCode::kOutOfSpace)
+        << source << ": " << rendered.status();
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << source;
   }
 }
@@ -156,13 +178,17 @@ TEST(ChatTemplate, MapAppliesNoMap) {
 
 TEST(ChatTemplate, NamesOfWhatIsNotThereAndTextAreCharged) {
   const std::string doubling =
-      "{% set ns = namespace(s='xxxxxxxxxxxxxxxx', l=[]) %}{% for i in range(20) %}{% set ns.s = ns.s + ns.s %}{% endfor %}";
-  const Result<std::string> names =
-      Render(doubling + "{% for i in range(100) %}{% set ns.l = ns.l + [{}[ns.s]] %}{% endfor %}{{ ns.l | length }}");
-  EXPECT_TRUE(names.ok() ? *names == "100" : names.status().code() == StatusCode::kOutOfSpace) << names.status();
+      "{% set ns = namespace(s='xxxxxxxxxxxxxxxx', l=[]) %}{% for i in range(20) %}{% set ns.s = "
+      "ns.s + ns.s %}{% endfor %}";
+  const Result<std::string> names = Render(
+      doubling +
+      "{% for i in range(100) %}{% set ns.l = ns.l + [{}[ns.s]] %}{% endfor %}{{ ns.l | length }}");
+  EXPECT_TRUE(names.ok() ? *names == "100" : names.status().code() == StatusCode::kOutOfSpace)
+      << names.status();
   const std::string text(100'000, 'x');
   const Status kept =
-      Render("{% set ns = namespace(l=[]) %}{% for i in range(90000) %}{% set x %}" + text + "{% endset %}{% set ns.l = [x] %}{% endfor %}")
+      Render("{% set ns = namespace(l=[]) %}{% for i in range(90000) %}{% set x %}" + text +
+             "{% endset %}{% set ns.l = [x] %}{% endfor %}")
           .status();
   EXPECT_EQ(kept.code(), StatusCode::kOutOfSpace);
 }
@@ -183,7 +209,8 @@ std::string Names(int count, const std::string& behind = "") {
   return names;
 }
 
-// Each takes seconds, or hundreds of megabytes, in few expressions: by searching many keys, by copying them, letter by letter.
+// Each takes seconds, or hundreds of megabytes, in few expressions: by searching many keys, by
+// copying them, letter by letter.
 TEST(ChatTemplate, WhatIsSearchedAndCopiedIsCharged) {
   chat::Dict wide;
   for (int i = 0; i < 100'000; ++i) wide.Append("k" + std::to_string(i), chat::Value(int64_t{0}));
@@ -193,11 +220,13 @@ TEST(ChatTemplate, WhatIsSearchedAndCopiedIsCharged) {
   const auto repeated = [](int count, const std::string& what) {
     return "{% for i in range(" + std::to_string(count) + ") %}" + what + "{% endfor %}";
   };
-  const std::string many_wide = "{% set ns = namespace(l=[wide]) %}" + repeated(12, "{% set ns.l = ns.l + ns.l %}");
+  const std::string many_wide =
+      "{% set ns = namespace(l=[wide]) %}" + repeated(12, "{% set ns.l = ns.l + ns.l %}");
   const std::string cases[] = {
       "{% set l = range(4000) %}" + repeated(60, "{% set " + Names(4000) + " = l %}"),
       "{% macro m(" + Names(4000) + ") %}{% endmacro %}" + repeated(60, "{{ m() }}"),
-      "{% macro m(" + Names(1000) + ") %}{% endmacro %}" + repeated(100, "{{ m(" + Names(1000, "=1") + ") }}"),
+      "{% macro m(" + Names(1000) + ") %}{% endmacro %}" +
+          repeated(100, "{{ m(" + Names(1000, "=1") + ") }}"),
       many_wide + "{{ ns.l | map(attribute='zzz') | list | length }}",
       many_wide + "{{ ns.l | selectattr('zzz.y') | list | length }}",
       "{% set n = namespace(wide) %}" + repeated(400, "{% if n | default(0) %}{% endif %}"),
@@ -230,25 +259,30 @@ TEST(ChatTemplate, TheTimeOfTheProcessorIsBounded) {
 }
 
 TEST(ChatTemplate, SlicesAreThoseOfPython) {
-  const std::pair<const char*, const char*> cases[] = {{"{{ 'a\u00e9\u20acz'[1:3] }}", "\u00e9\u20ac"},
-                                                       {"{{ 'a\u00e9\u20acz'[::-1] }}", "z\u20ac\u00e9a"},
-                                                       {"{{ 'abcdef'[-2:] }}", "ef"},
-                                                       {"{{ 'abcdef'[4:1:-2] }}", "ec"},
-                                                       {"{{ 'abcdef'[4:1] }}", ""},
-                                                       {"{{ ''[::-1] }}", ""},
-                                                       {"{{ 'abcdef'[1::2] }}", "bdf"},
-                                                       {"{{ [1, 2, 3, 4, 5][::2] }}", "[1, 3, 5]"},
-                                                       {"{{ [1, 2, 3][::-1] }}", "[3, 2, 1]"},
-                                                       {"{{ [1, 2, 3][5:] }}", "[]"},
-                                                       {"{{ [1, 2, 3][-100:2] }}", "[1, 2]"},
-                                                       {"{{ [][1:] }}", "[]"}};
-  for (const auto& [source, expected] : cases) EXPECT_EQ(Render(source).value(), expected) << source;
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ 'a\u00e9\u20acz'[1:3] }}", "\u00e9\u20ac"},
+      {"{{ 'a\u00e9\u20acz'[::-1] }}", "z\u20ac\u00e9a"},
+      {"{{ 'abcdef'[-2:] }}", "ef"},
+      {"{{ 'abcdef'[4:1:-2] }}", "ec"},
+      {"{{ 'abcdef'[4:1] }}", ""},
+      {"{{ ''[::-1] }}", ""},
+      {"{{ 'abcdef'[1::2] }}", "bdf"},
+      {"{{ [1, 2, 3, 4, 5][::2] }}", "[1, 3, 5]"},
+      {"{{ [1, 2, 3][::-1] }}", "[3, 2, 1]"},
+      {"{{ [1, 2, 3][5:] }}", "[]"},
+      {"{{ [1, 2, 3][-100:2] }}", "[1, 2]"},
+      {"{{ [][1:] }}", "[]"}};
+  for (const auto& [source, expected] : cases)
+    EXPECT_EQ(Render(source).value(), expected) << source;
 }
 
 TEST(ChatTemplate, MessagesQuoteLittle) {
-  const std::string text = "{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(15) %}{% set ns.s = ns.s + ns.s %}{% endfor %}";
-  for (const char* use : {"{{ raise_exception(ns.s) }}", "{{ [1] | map(ns.s) | list }}", "{{ [1] | select(ns.s) | list }}",
-                          "{{ {}[ns.s] + 1 }}", "{{ ns.s + 1 }}"}) {
+  const std::string text =
+      "{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(15) %}{% set ns.s = ns.s + ns.s "
+      "%}{% endfor %}";
+  for (const char* use :
+       {"{{ raise_exception(ns.s) }}", "{{ [1] | map(ns.s) | list }}",
+        "{{ [1] | select(ns.s) | list }}", "{{ {}[ns.s] + 1 }}", "{{ ns.s + 1 }}"}) {
     const Status status = Render(text + use).status();
     EXPECT_FALSE(status.ok()) << use;
     EXPECT_LT(status.message().size(), 1100u) << use;
@@ -259,35 +293,45 @@ TEST(ChatTemplate, MessagesQuoteLittle) {
 }
 
 TEST(ChatTemplate, HugeTemplatesAndNamesAreRefused) {
-  EXPECT_EQ(Render("{{ [" + std::string(1'000'000, '1') + "] }}").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Render("{{ [" + std::string(1'000'000, '1') + "] }}").status().code(),
+            StatusCode::kInvalidArgument);
   std::string list = "{{ [";
   while (list.size() < 3'000'000) list += "1,";
   EXPECT_THAT(Render(list + "] }}").status().message(), HasSubstr("bytes, expected at most"));
-  EXPECT_THAT(Render("{% set " + std::string(1000, 'n') + " = 1 %}").status().message(), HasSubstr("a name of more than 128"));
+  EXPECT_THAT(Render("{% set " + std::string(1000, 'n') + " = 1 %}").status().message(),
+              HasSubstr("a name of more than 128"));
 }
 
 // Nested values are freed, compared and printed by recursion.
 TEST(ChatTemplate, DeepValuesAreRefused) {
-  for (const char* nest : {"[ns.l]", "{'a': ns.l}", "[ns.l] | list", "dict(a=ns.l)", "{'a': ns.l}.items() | list"}) {
+  for (const char* nest :
+       {"[ns.l]", "{'a': ns.l}", "[ns.l] | list", "dict(a=ns.l)", "{'a': ns.l}.items() | list"}) {
     const std::string source =
-        "{% set ns = namespace(l=[]) %}{% for i in range(90000) %}{% set ns.l = " + std::string(nest) + " %}{% endfor %}";
+        "{% set ns = namespace(l=[]) %}{% for i in range(90000) %}{% set ns.l = " +
+        std::string(nest) + " %}{% endfor %}";
     const Status status = Render(source).status();
     EXPECT_EQ(status.code(), StatusCode::kOutOfSpace) << nest;
     EXPECT_THAT(status.message(), HasSubstr("more than 200 deep")) << nest;
   }
-  const Result<std::string> fits =
-      Render("{% set ns = namespace(l=[]) %}{% for i in range(190) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l | string | length }}");
+  const Result<std::string> fits = Render(
+      "{% set ns = namespace(l=[]) %}{% for i in range(190) %}{% set ns.l = [ns.l] %}{% endfor "
+      "%}{{ ns.l | string | length }}");
   EXPECT_TRUE(fits.ok()) << fits.status();
 }
 
 // What templates do with each message costs the same whatever the conversation's length.
 TEST(ChatTemplate, LongConversationsFit) {
   nlohmann::json messages = nlohmann::json::array();
-  for (int i = 0; i < 2000; ++i) messages.push_back({{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", std::string(1000, 'x')}});
+  for (int i = 0; i < 2000; ++i)
+    messages.push_back(
+        {{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", std::string(1000, 'x')}});
   const Result<std::string> text = Render(
-      "{% set ns = namespace(seen=[]) %}{% for message in messages[1:] %}{% set ns.seen = ns.seen + [message.role] %}"
-      "{% if loop.index0 < messages | length - 1 and (messages | last).role == 'assistant' and messages[loop.index0 - 1] is mapping %}"
-      "{{ '<|' + message['role'] + '|>' + message['content'] | trim + eos_token }}{% endif %}{% endfor %}",
+      "{% set ns = namespace(seen=[]) %}{% for message in messages[1:] %}{% set ns.seen = ns.seen "
+      "+ [message.role] %}"
+      "{% if loop.index0 < messages | length - 1 and (messages | last).role == 'assistant' and "
+      "messages[loop.index0 - 1] is mapping %}"
+      "{{ '<|' + message['role'] + '|>' + message['content'] | trim + eos_token }}{% endif %}{% "
+      "endfor %}",
       Conversation(messages, true));
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_GT(text->size(), 2'000'000u);
@@ -295,7 +339,8 @@ TEST(ChatTemplate, LongConversationsFit) {
 
 TEST(ChatTemplate, DeepTemplatesAreRefused) {
   const std::string deep(100'000, '(');
-  EXPECT_EQ(Render("{{ " + deep + "1" + std::string(100'000, ')') + " }}").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Render("{{ " + deep + "1" + std::string(100'000, ')') + " }}").status().code(),
+            StatusCode::kInvalidArgument);
   std::string chain = "{{ 1";
   std::string blocks;
   std::string dots = "{{ a";
@@ -307,14 +352,21 @@ TEST(ChatTemplate, DeepTemplatesAreRefused) {
   EXPECT_EQ(Render(chain + " }}").status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Render(blocks).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Render(dots + " }}").status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(Render("{{ " + std::string(100'000, '-') + "1 }}").status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(Render("{{ " + std::string(100'000, '[') + " }}").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Render("{{ " + std::string(100'000, '-') + "1 }}").status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(Render("{{ " + std::string(100'000, '[') + " }}").status().code(),
+            StatusCode::kInvalidArgument);
 }
 
 TEST(ChatTemplate, MacrosThatNeverEndAreRefused) {
-  EXPECT_EQ(Render("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}").status().code(), StatusCode::kOutOfSpace);
-  EXPECT_EQ(Render("{% macro f(n) %}{% if true %}{{ 1 + (f(n) ~ f(n)) }}{% endif %}{% endmacro %}{{ f(1) }}").status().code(),
+  EXPECT_EQ(Render("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}").status().code(),
             StatusCode::kOutOfSpace);
+  EXPECT_EQ(
+      Render(
+          "{% macro f(n) %}{% if true %}{{ 1 + (f(n) ~ f(n)) }}{% endif %}{% endmacro %}{{ f(1) }}")
+          .status()
+          .code(),
+      StatusCode::kOutOfSpace);
 }
 
 TEST(ChatTemplate, NamespacesStandInVariablesOnly) {
@@ -380,7 +432,9 @@ TEST(ChatTemplate, GarbageIsRefusedNotCrashedOn) {
 
 class TemplateFolder : public ::testing::Test {
  protected:
-  void Write(const std::string& name, const std::string& text) { std::ofstream(dir_ + "/" + name) << text; }
+  void Write(const std::string& name, const std::string& text) {
+    std::ofstream(dir_ + "/" + name) << text;
+  }
   Result<std::string> LoadAndRender() {
     LAMINA_ASSIGN_OR_RETURN(const auto parsed, ChatTemplate::Load(dir_));
     return parsed->Render(ChatInput());
@@ -396,9 +450,12 @@ TEST_F(TemplateFolder, NoTemplate) {
 }
 
 TEST_F(TemplateFolder, StringListAndFile) {
-  Write("tokenizer_config.json", R"({"chat_template": "one{{ bos_token }}", "bos_token": {"content": "<b>"}})");
+  Write("tokenizer_config.json",
+        R"({"chat_template": "one{{ bos_token }}", "bos_token": {"content": "<b>"}})");
   EXPECT_EQ(LoadAndRender().value(), "one<b>");
-  Write("tokenizer_config.json", R"({"chat_template": [{"name": "tools", "template": "two"}, {"name": "default", "template": "three"}]})");
+  Write(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "tools", "template": "two"}, {"name": "default", "template": "three"}]})");
   EXPECT_EQ(LoadAndRender().value(), "three");
   Write("chat_template.jinja", "four");
   EXPECT_EQ(LoadAndRender().value(), "four");
@@ -413,7 +470,9 @@ TEST(ChatTemplate, TheShippedModelHasOne) {
   const auto loaded = ChatTemplate::Load(testing::TinyStoriesDir());
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded.value()
-                ->Render(Conversation({{{"role", "user"}, {"content", "Once upon"}}, {{"role", "user"}, {"content", "a time"}}}, true))
+                ->Render(Conversation({{{"role", "user"}, {"content", "Once upon"}},
+                                       {{"role", "user"}, {"content", "a time"}}},
+                                      true))
                 .value(),
             "Once upon a time");
 }

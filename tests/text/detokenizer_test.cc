@@ -5,14 +5,15 @@
 #include <map>
 #include <random>
 
-#include "text/utf8.h"
 #include "tests/support/golden_prompts.h"
+#include "text/utf8.h"
 
 namespace lamina {
 namespace {
 
 const Tokenizer& TinyStories() {
-  static const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer(testing::TinyStoriesDir()).value();
+  static const std::unique_ptr<Tokenizer> tokenizer =
+      LoadTokenizer(testing::TinyStoriesDir()).value();
   return *tokenizer;
 }
 
@@ -27,7 +28,9 @@ class ByteStringTokenizer final : public Tokenizer {
     }
     return ids;
   }
-  Result<std::vector<TokenId>> Encode(std::string_view, bool) const override { return std::vector<TokenId>(); }
+  Result<std::vector<TokenId>> Encode(std::string_view, bool) const override {
+    return std::vector<TokenId>();
+  }
   void Append(DecodeState& state, TokenId id, bool, std::string& text) const override {
     state.incomplete += parts_[static_cast<size_t>(id)];
     TakeCompleteUtf8(state.incomplete, text);
@@ -75,7 +78,8 @@ TEST(Detokenizer, EqualsDecodingTheWholeAndCuttingThePrompt) {
   for (int round = 0; round < 1000; ++round) {
     std::vector<TokenId> prompt = {1};
     for (size_t i = random() % 4; i > 0; --i)
-      prompt.push_back(static_cast<TokenId>(259 + random() % 765));  // no bytes: the prompt's text ends with a character
+      // No bytes: the prompt's text ends with a character.
+      prompt.push_back(static_cast<TokenId>(259 + random() % 765));
     std::vector<TokenId> all = prompt;
     Detokenizer detokenizer(TinyStories(), {}, prompt);
     std::string text;
@@ -98,7 +102,8 @@ TEST(Detokenizer, TheFirstSpaceBelongsToTheContinuationOnlyBehindAPrompt) {
 
 TEST(Detokenizer, CharactersOfManyTokensComeWhole) {
   const Streamed result = Stream({"a", "\xE2", "\x98", "\x83", "b\xF0\x9F", "\x98\x80"}, {});
-  EXPECT_EQ(result.pieces, (std::vector<std::string>{"a", "", "", "\xE2\x98\x83", "b", "\xF0\x9F\x98\x80", ""}));
+  EXPECT_EQ(result.pieces,
+            (std::vector<std::string>{"a", "", "", "\xE2\x98\x83", "b", "\xF0\x9F\x98\x80", ""}));
 }
 
 TEST(Detokenizer, ACutOffCharacterIsReplacedAtTheEnd) {
@@ -124,7 +129,9 @@ TEST(Detokenizer, StopStringsCanStay) {
   EXPECT_EQ(Stream({"one.", " two."}, {{"."}, false}).text, "one");
 }
 
-TEST(Detokenizer, StopStringsInsideOneToken) { EXPECT_EQ(Stream({"abcSTOPdef"}, {{"STOP"}}).text, "abc"); }
+TEST(Detokenizer, StopStringsInsideOneToken) {
+  EXPECT_EQ(Stream({"abcSTOPdef"}, {{"STOP"}}).text, "abc");
+}
 
 TEST(Detokenizer, MinTokensComeBeforeStopStringsCount) {
   const Streamed result = Stream({"a.", "b.", "c.", "d."}, {{"."}, false, true, /*min_tokens=*/3});

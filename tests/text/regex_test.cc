@@ -18,10 +18,11 @@ std::string Marked(std::string_view pattern, const std::string& text) {
   if (!regex.ok()) return regex.status().message();
   std::string marked;
   size_t done = 0;
-  const Status status = regex.value()->ForEachMatch(text, TokenizerTime(text.size()), [&](size_t begin, size_t end) {
-    marked += text.substr(done, begin - done) + "[" + text.substr(begin, end - begin) + "]";
-    done = end;
-  });
+  const Status status =
+      regex.value()->ForEachMatch(text, TokenizerTime(text.size()), [&](size_t begin, size_t end) {
+        marked += text.substr(done, begin - done) + "[" + text.substr(begin, end - begin) + "]";
+        done = end;
+      });
   if (!status.ok()) return status.message();
   return marked + text.substr(done);
 }
@@ -42,7 +43,8 @@ TEST(Regex, EmptyMatches) {
 }
 
 TEST(Regex, SetsAreThoseOfOniguruma) {
-  EXPECT_EQ(Marked("\\s", "a\u0085\u00a0\u3000\u180e\u200b"), "a[\u0085][\u00a0][\u3000]\u180e\u200b");
+  EXPECT_EQ(Marked("\\s", "a\u0085\u00a0\u3000\u180e\u200b"),
+            "a[\u0085][\u00a0][\u3000]\u180e\u200b");
   EXPECT_EQ(Marked("[^\\s]", " \u180e"), " [\u180e]");
   EXPECT_EQ(Marked("\\S", " \u180e"), " [\u180e]");
   EXPECT_EQ(Marked("\\w", "e\u0301\u00b2_\u24b6-"), "[e][\u0301][\u00b2][_][\u24b6]-");
@@ -54,31 +56,35 @@ TEST(Regex, SetsAreThoseOfOniguruma) {
 }
 
 TEST(Regex, WhatTheTwoReadDifferentlyIsNamed) {
-  const std::pair<const char*, const char*> cases[] = {{"[a&&b]", "&&"},          {"[a[b]]", "class within"},
-                                                       {"(?m)a", "(?m)"},         {"a(?i)b", "(?i)"},
-                                                       {"a{1,2}+", "}+"},         {"(a)\\1", "\\1"},
-                                                       {"\\bx", "\\b"},           {"\\Gx", "\\G"},
-                                                       {"\\xe9", "\\x"},          {"[\\S]", "\\S"},
-                                                       {"(*FAIL)", "(*"},         {"\\Qx\\E", "\\Q"},
-                                                       {"(?<n>a)", "(?<n"},       {"\\pL", "\\p"},
-                                                       {"[]a]", "begins with ]"}, {"a\\", "\\"}};
+  const std::pair<const char*, const char*> cases[] = {
+      {"[a&&b]", "&&"},          {"[a[b]]", "class within"},
+      {"(?m)a", "(?m)"},         {"a(?i)b", "(?i)"},
+      {"a{1,2}+", "}+"},         {"(a)\\1", "\\1"},
+      {"\\bx", "\\b"},           {"\\Gx", "\\G"},
+      {"\\xe9", "\\x"},          {"[\\S]", "\\S"},
+      {"(*FAIL)", "(*"},         {"\\Qx\\E", "\\Q"},
+      {"(?<n>a)", "(?<n"},       {"\\pL", "\\p"},
+      {"[]a]", "begins with ]"}, {"a\\", "\\"}};
   for (const auto& [pattern, name] : cases) {
     const Status status = TranslateOniguruma(pattern).status();
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << pattern;
     EXPECT_THAT(status.message(), HasSubstr(name));
   }
   EXPECT_EQ(Regex::Compile("a(").status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(Regex::Compile(std::string(100'000, 'a')).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Regex::Compile(std::string(100'000, 'a')).status().code(),
+            StatusCode::kInvalidArgument);
 }
 
-// One backtracks without end from its first place; the other takes a little longer from each of many places.
+// One backtracks without end from its first place; the other takes a little longer from each of
+// many places.
 TEST(Regex, WorkOnATextIsBoundedAndGivingUpIsAnError) {
   const std::string text(100'000, 'a');
   for (const char* pattern : {"(?:a|aa)+x?(?=b)", "(?:a|c)+x?(?=[0-9])"}) {
     const auto regex = Regex::Compile(pattern);
     ASSERT_TRUE(regex.ok()) << regex.status();
     const auto begin = std::chrono::steady_clock::now();
-    const Status status = regex.value()->ForEachMatch(text, TokenizerTime(text.size()), [](size_t, size_t) {});
+    const Status status =
+        regex.value()->ForEachMatch(text, TokenizerTime(text.size()), [](size_t, size_t) {});
     EXPECT_EQ(status.code(), StatusCode::kOutOfSpace) << pattern << ": " << status;
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(120)) << pattern;
   }
@@ -90,7 +96,8 @@ TEST(Regex, MatchesAreFoundHoweverFarTheyLie) {
   for (size_t gap = 0; gap < 200; ++gap) {
     std::string before;
     for (size_t i = 0; i < gap; ++i) before += i % 3 == 0 ? "\u00e9" : "-";
-    EXPECT_EQ(Marked("(?<=[^a])a+|b$", before + "-aa" + before + "b"), before + "-[aa]" + before + "[b]");
+    EXPECT_EQ(Marked("(?<=[^a])a+|b$", before + "-aa" + before + "b"),
+              before + "-[aa]" + before + "[b]");
   }
 }
 
@@ -98,7 +105,10 @@ TEST(Regex, LiteralsHaveNoSyntax) {
   const auto regex = Regex::Literal("a.*(");
   ASSERT_TRUE(regex.ok()) << regex.status();
   size_t at = 0;
-  EXPECT_TRUE(regex.value()->ForEachMatch("xa.*(y", TokenizerTime(6), [&](size_t begin, size_t) { at = begin; }).ok());
+  EXPECT_TRUE(
+      regex.value()
+          ->ForEachMatch("xa.*(y", TokenizerTime(6), [&](size_t begin, size_t) { at = begin; })
+          .ok());
   EXPECT_EQ(at, 1u);
   EXPECT_FALSE(Regex::Literal("").ok());
 }

@@ -26,12 +26,14 @@ std::unique_ptr<Tokenizer> TinyStories() {
 // A folder with a copy of the shipped tokenizer.model and the given other files.
 class CheckpointFolder {
  public:
-  CheckpointFolder() : dir_(::testing::TempDir() + "/lamina_tokenizer_" + std::to_string(std::random_device{}())) {
+  CheckpointFolder()
+      : dir_(::testing::TempDir() + "/lamina_tokenizer_" + std::to_string(std::random_device{}())) {
     std::filesystem::create_directories(dir_);
   }
   ~CheckpointFolder() { std::filesystem::remove_all(dir_); }
   CheckpointFolder& CopyModel() {
-    std::filesystem::copy_file(testing::TinyStoriesDir() + "/tokenizer.model", dir_ + "/tokenizer.model");
+    std::filesystem::copy_file(testing::TinyStoriesDir() + "/tokenizer.model",
+                               dir_ + "/tokenizer.model");
     return *this;
   }
   CheckpointFolder& Write(const std::string& name, const std::string& text) {
@@ -45,7 +47,8 @@ class CheckpointFolder {
 };
 
 std::string FromBase64(const std::string& text) {
-  static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  static constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string bytes;
   uint32_t bits = 0;
   int num_bits = 0;
@@ -64,12 +67,14 @@ TEST(Tokenizer, GoldenPromptsEncode) {
   const auto tokenizer = TinyStories();
   const auto prompts = testing::GoldenPrompts();
   ASSERT_EQ(prompts.size(), 19u);
-  for (const auto& golden : prompts) EXPECT_EQ(tokenizer->Encode(golden.prompt, true).value(), golden.prompt_ids) << golden.prompt;
+  for (const auto& golden : prompts)
+    EXPECT_EQ(tokenizer->Encode(golden.prompt, true).value(), golden.prompt_ids) << golden.prompt;
 }
 
 TEST(Tokenizer, GoldenPromptsDecode) {
   const auto tokenizer = TinyStories();
-  for (const auto& golden : testing::GoldenPrompts()) EXPECT_EQ(tokenizer->Decode(golden.prompt_ids, true), golden.prompt);
+  for (const auto& golden : testing::GoldenPrompts())
+    EXPECT_EQ(tokenizer->Decode(golden.prompt_ids, true), golden.prompt);
 }
 
 // tokenizer_golden.json was written with the SentencePiece library.
@@ -88,10 +93,12 @@ TEST(Tokenizer, AgreesWithSentencePiece) {
     auto tokenizer = LoadTokenizer(folder.dir());
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     EXPECT_EQ((*tokenizer)->vocab_size(), model["size"].get<int64_t>());
-    for (const auto& [text, ids] : model["encode"].get<std::vector<std::pair<std::string, std::vector<TokenId>>>>()) {
+    for (const auto& [text, ids] :
+         model["encode"].get<std::vector<std::pair<std::string, std::vector<TokenId>>>>()) {
       EXPECT_EQ((*tokenizer)->Encode(text, false).value(), ids) << text;
     }
-    for (const auto& [ids, text] : model["decode"].get<std::vector<std::pair<std::vector<TokenId>, std::string>>>()) {
+    for (const auto& [ids, text] :
+         model["decode"].get<std::vector<std::pair<std::vector<TokenId>, std::string>>>()) {
       EXPECT_EQ((*tokenizer)->Decode(ids, true), text) << ::testing::PrintToString(ids);
     }
   }
@@ -123,7 +130,8 @@ TEST(Tokenizer, MinTokensIsALowerBound) {
   const auto tokenizer = TinyStories();
   for (const auto& golden : testing::GoldenPrompts()) {
     EXPECT_LE(tokenizer->MinTokens(golden.prompt), static_cast<int64_t>(golden.prompt_ids.size()));
-    EXPECT_LE(tokenizer->MinTokens(golden.text), static_cast<int64_t>(golden.continuation_ids.size()));
+    EXPECT_LE(tokenizer->MinTokens(golden.text),
+              static_cast<int64_t>(golden.continuation_ids.size()));
   }
   EXPECT_GT(tokenizer->MinTokens(std::string(1'000'000, ' ')), 10'000);
 }
@@ -156,13 +164,16 @@ TEST(Tokenizer, ZeroBytesAndEmptyTextAreText) {
 
 TEST(Tokenizer, AddedTokensAreFoundInText) {
   CheckpointFolder folder;
-  folder.CopyModel().Write("tokenizer_config.json", R"({"bos_token": {"content": "<s>"}, "eos_token": "<|end|>", "add_bos_token": false,
+  folder.CopyModel().Write(
+      "tokenizer_config.json",
+      R"({"bos_token": {"content": "<s>"}, "eos_token": "<|end|>", "add_bos_token": false,
       "added_tokens_decoder": {"1": {"content": "<s>"}, "1024": {"content": "<|end|>"}, "1025": {"content": "<|end|>!"}}})");
   auto tokenizer = LoadTokenizer(folder.dir());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ(*(*tokenizer)->eos(), 1024);
   EXPECT_EQ((*tokenizer)->vocab_size(), 1026);
-  EXPECT_THAT((*tokenizer)->Encode("<|end|><|end|>!<s>", true).value(), ElementsAre(1024, 1025, 1));  // the longest one that fits
+  // The longest one that fits.
+  EXPECT_THAT((*tokenizer)->Encode("<|end|><|end|>!<s>", true).value(), ElementsAre(1024, 1025, 1));
   EXPECT_EQ((*tokenizer)->Decode(std::vector<TokenId>{488, 1024}, false), "Once<|end|>");
   EXPECT_EQ((*tokenizer)->Decode(std::vector<TokenId>{488, 1024}, true), "Once");
 }
@@ -180,7 +191,8 @@ TEST(Tokenizer, VeryManyAddedTokensTakeNoLonger) {
   EXPECT_LT(SecondsSince(start), 15);
   added = {{std::string(30'000, 'a'), 1024}};
   folder.Write("added_tokens.json", added.dump());
-  EXPECT_THAT(LoadTokenizer(folder.dir()).status().message(), HasSubstr("expected at most 1024 bytes"));
+  EXPECT_THAT(LoadTokenizer(folder.dir()).status().message(),
+              HasSubstr("expected at most 1024 bytes"));
 }
 
 TEST(Tokenizer, AnIdFarBeyondTheVocabularyTakesNoMemory) {
@@ -196,11 +208,14 @@ TEST(Tokenizer, LegacyDecidesAboutTheSpaceBehindASpecialToken) {
   CheckpointFolder modern;
   legacy.CopyModel().Write("tokenizer_config.json", R"({"bos_token": "<s>", "legacy": true})");
   modern.CopyModel().Write("tokenizer_config.json", R"({"bos_token": "<s>", "legacy": false})");
-  const auto with_space = *LoadTokenizer(legacy.dir()).value()->Encode("<s>the", false).value().rbegin();
-  const std::vector<TokenId> without = LoadTokenizer(modern.dir()).value()->Encode("<s>the", false).value();
+  const auto with_space =
+      *LoadTokenizer(legacy.dir()).value()->Encode("<s>the", false).value().rbegin();
+  const std::vector<TokenId> without =
+      LoadTokenizer(modern.dir()).value()->Encode("<s>the", false).value();
   EXPECT_EQ(LoadTokenizer(legacy.dir()).value()->TokenBytes(with_space), " the");
   std::string text;
-  for (size_t i = 1; i < without.size(); ++i) text += LoadTokenizer(modern.dir()).value()->TokenBytes(without[i]);
+  for (size_t i = 1; i < without.size(); ++i)
+    text += LoadTokenizer(modern.dir()).value()->TokenBytes(without[i]);
   EXPECT_EQ(text, "the");
 }
 

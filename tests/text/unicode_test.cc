@@ -16,10 +16,11 @@ namespace {
 // ICU's own, all at once.
 std::string ByIcu(const std::string& text, NormalForm form) {
   UErrorCode error = U_ZERO_ERROR;
-  const icu::Normalizer2* normalizer = form == NormalForm::kNfc    ? icu::Normalizer2::getNFCInstance(error)
-                                       : form == NormalForm::kNfd  ? icu::Normalizer2::getNFDInstance(error)
-                                       : form == NormalForm::kNfkc ? icu::Normalizer2::getNFKCInstance(error)
-                                                                   : icu::Normalizer2::getNFKDInstance(error);
+  const icu::Normalizer2* normalizer =
+      form == NormalForm::kNfc    ? icu::Normalizer2::getNFCInstance(error)
+      : form == NormalForm::kNfd  ? icu::Normalizer2::getNFDInstance(error)
+      : form == NormalForm::kNfkc ? icu::Normalizer2::getNFKCInstance(error)
+                                  : icu::Normalizer2::getNFKDInstance(error);
   std::string normalized;
   icu::StringByteSink<std::string> sink(&normalized);
   normalizer->normalizeUTF8(0, text, sink, nullptr, error);
@@ -27,13 +28,17 @@ std::string ByIcu(const std::string& text, NormalForm form) {
   return normalized;
 }
 
-constexpr NormalForm kForms[] = {NormalForm::kNfc, NormalForm::kNfd, NormalForm::kNfkc, NormalForm::kNfkd};
+constexpr NormalForm kForms[] = {NormalForm::kNfc, NormalForm::kNfd, NormalForm::kNfkc,
+                                 NormalForm::kNfkd};
 
-// Marks of all kinds: above, below, some that decompose, of class 0, of other scripts; and letters that end with marks.
+// Marks of all kinds: above, below, some that decompose, of class 0, of other scripts; and letters
+// that end with marks.
 TEST(Unicode, LongRunsOfMarksBecomeWhatIcuMakesOfThem) {
-  const std::vector<std::string> marks = {"\u0301", "\u0323", "\u0344", "\u0f73", "\u0f71", "\u05b0", "\u3099",    "\uff9e",
-                                          "\u0345", "\u20dd", "\u1161", "\u11a8", "\u093c", "\u09be", "\U0001d165"};
-  const std::vector<std::string> letters = {"a", "\u1ea5", "\u00e9", "\u1100", "\uac00", "\u0928", "\ufdfa", "\u30ab", " ", "\u01d5"};
+  const std::vector<std::string> marks = {"\u0301", "\u0323", "\u0344", "\u0f73", "\u0f71",
+                                          "\u05b0", "\u3099", "\uff9e", "\u0345", "\u20dd",
+                                          "\u1161", "\u11a8", "\u093c", "\u09be", "\U0001d165"};
+  const std::vector<std::string> letters = {"a",      "\u1ea5", "\u00e9", "\u1100", "\uac00",
+                                            "\u0928", "\ufdfa", "\u30ab", " ",      "\u01d5"};
   std::mt19937 random(7);
   for (int i = 0; i < 2000; ++i) {
     std::string text;
@@ -42,7 +47,8 @@ TEST(Unicode, LongRunsOfMarksBecomeWhatIcuMakesOfThem) {
       const size_t kinds = 1 + random() % marks.size(), length = random() % 80;
       for (size_t j = 0; j < length; ++j) text += marks[random() % kinds];
     }
-    for (const NormalForm form : kForms) ASSERT_EQ(Normalized(text, form), ByIcu(text, form)) << text;
+    for (const NormalForm form : kForms)
+      ASSERT_EQ(Normalized(text, form), ByIcu(text, form)) << text;
   }
 }
 
@@ -69,7 +75,8 @@ TEST(Unicode, Forms) {
 }
 
 TEST(Unicode, LowercaseLooksAtOneCharacter) {
-  EXPECT_EQ(Lowercase("A\u00c9\u0416 \u03a3\u03a3"), "a\u00e9\u0436 \u03c3\u03c3");  // no final sigma
+  // No final sigma.
+  EXPECT_EQ(Lowercase("A\u00c9\u0416 \u03a3\u03a3"), "a\u00e9\u0436 \u03c3\u03c3");
   EXPECT_EQ(Lowercase("\u0130"), "i\u0307");
 }
 
@@ -82,8 +89,10 @@ TEST(Unicode, SpacesAtTheEnds) {
 }
 
 TEST(Unicode, WordCharacters) {
-  EXPECT_TRUE(StartsWithWord("\u00e9") && StartsWithWord("_") && StartsWithWord("7") && EndsWithWord("x\u0301") && EndsWithWord("\u4e00"));
-  EXPECT_FALSE(StartsWithWord("") || StartsWithWord("-a") || EndsWithWord("a.") || EndsWithWord("\u00b2"));
+  EXPECT_TRUE(StartsWithWord("\u00e9") && StartsWithWord("_") && StartsWithWord("7") &&
+              EndsWithWord("x\u0301") && EndsWithWord("\u4e00"));
+  EXPECT_FALSE(StartsWithWord("") || StartsWithWord("-a") || EndsWithWord("a.") ||
+               EndsWithWord("\u00b2"));
 }
 
 }  // namespace

@@ -26,12 +26,16 @@ TEST(Utf8, WholeCharactersPassInAnyDivision) {
 TEST(Utf8, BadBytesBecomeReplacementCharactersOneByOne) {
   const std::string replaced = "\xEF\xBF\xBD";
   EXPECT_EQ(InPieces("\xFF", 1), replaced);
-  EXPECT_EQ(InPieces("\xC0\x80", 1), replaced + replaced);                                // overlong
-  EXPECT_EQ(InPieces("\xED\xA0\x80", 1), replaced + replaced + replaced);                 // surrogate
-  EXPECT_EQ(InPieces("\xF4\x90\x80\x80", 4), replaced + replaced + replaced + replaced);  // above U+10FFFF
+  // overlong.
+  EXPECT_EQ(InPieces("\xC0\x80", 1), replaced + replaced);
+  // surrogate.
+  EXPECT_EQ(InPieces("\xED\xA0\x80", 1), replaced + replaced + replaced);
+  // Above U+10FFFF.
+  EXPECT_EQ(InPieces("\xF4\x90\x80\x80", 4), replaced + replaced + replaced + replaced);
   EXPECT_EQ(InPieces("\xE2\x98z", 1), replaced + replaced + "z");
-  EXPECT_EQ(InPieces("\xE2\x98", 1), replaced + replaced);        // the end comes early
-  EXPECT_EQ(InPieces("\xE2\xC3\xA9", 1), replaced + "\xC3\xA9");  // the second byte begins a good character
+  EXPECT_EQ(InPieces("\xE2\x98", 1), replaced + replaced);  // the end comes early
+  // The second byte begins a good character.
+  EXPECT_EQ(InPieces("\xE2\xC3\xA9", 1), replaced + "\xC3\xA9");
 }
 
 TEST(Utf8, IncompleteCharactersWait) {
@@ -51,21 +55,23 @@ TEST(Utf8, CountsAndFindsCharacters) {
 
 TEST(Utf8, CodePointsAreWritten) {
   std::string text;
-  for (const uint32_t code : {0x41u, 0xE9u, 0x2603u, 0x1F600u, 0xD800u, 0x110000u}) AppendCodePoint(code, text);
+  for (const uint32_t code : {0x41u, 0xE9u, 0x2603u, 0x1F600u, 0xD800u, 0x110000u})
+    AppendCodePoint(code, text);
   EXPECT_EQ(text, "A\xC3\xA9\xE2\x98\x83\xF0\x9F\x98\x80\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
 // What Python's bytes.decode(errors="replace") makes of the same bytes.
 TEST(Utf8, OneMarkForEachBrokenSequenceIfAsked) {
-  const std::pair<std::string, std::string> cases[] = {{"\xE2\x98", "?"},
-                                                       {"\xE2\x98z", "?z"},
-                                                       {"\xF0\x9F\x98\xE2\x98\x83", "?\xE2\x98\x83"},
-                                                       {"\xFF\xFE", "??"},
-                                                       {"\xE0\x80", "??"},
-                                                       {"\xED\xA0\x80", "???"},
-                                                       {"\xC3\xC3\xA9", "?\xC3\xA9"},
-                                                       {"\xF4\x90\x80", "???"},
-                                                       {"\x80", "?"}};
+  const std::pair<std::string, std::string> cases[] = {
+      {"\xE2\x98", "?"},
+      {"\xE2\x98z", "?z"},
+      {"\xF0\x9F\x98\xE2\x98\x83", "?\xE2\x98\x83"},
+      {"\xFF\xFE", "??"},
+      {"\xE0\x80", "??"},
+      {"\xED\xA0\x80", "???"},
+      {"\xC3\xC3\xA9", "?\xC3\xA9"},
+      {"\xF4\x90\x80", "???"},
+      {"\x80", "?"}};
   for (const auto& [bytes, marks] : cases) {
     std::string expected;
     for (const char c : marks) c == '?' ? expected += kReplacementCharacter : expected += c;
@@ -82,7 +88,8 @@ TEST(Utf8, OneMarkForEachBrokenSequenceIfAsked) {
 }
 
 TEST(Utf8, FirstCodePointReadsWhatAppendCodePointWrites) {
-  for (const uint32_t code_point : {0x0u, 0x7Fu, 0x80u, 0x7FFu, 0x800u, 0x2603u, 0xFFFDu, 0x10000u, 0x10FFFFu}) {
+  for (const uint32_t code_point :
+       {0x0u, 0x7Fu, 0x80u, 0x7FFu, 0x800u, 0x2603u, 0xFFFDu, 0x10000u, 0x10FFFFu}) {
     std::string text;
     AppendCodePoint(code_point, text);
     const size_t size = text.size();

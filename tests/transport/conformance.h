@@ -1,4 +1,5 @@
-// The fixture of what transport.h promises, for every fabric; the tests are in conformance*_test.cc.
+// The fixture of what transport.h promises, for every fabric; the tests are in
+// conformance*_test.cc.
 #pragma once
 
 #include <gtest/gtest.h>

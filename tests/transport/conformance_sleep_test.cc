@@ -14,11 +14,14 @@ TEST_P(FabricConformance, ArmSaysNoWhileThereIsSomething) {
   pair_.Connect(0);
   PostSoon({}, 1, 1);
   PostSoon({}, 2, 2);
-  ASSERT_TRUE(Until([&] { return !pair_.client_fabric->Arm(); }, [] {}));  // two kSent, which take a NIC some time
-  ASSERT_TRUE(Until([&] { return !at_server_.notifications.empty(); }, [&] { at_server_.PollOnce(*pair_.server, 1); }));
+  // Two kSent, which take a NIC some time.
+  ASSERT_TRUE(Until([&] { return !pair_.client_fabric->Arm(); }, [] {}));
+  ASSERT_TRUE(Until([&] { return !at_server_.notifications.empty(); },
+                    [&] { at_server_.PollOnce(*pair_.server, 1); }));
   ASSERT_TRUE(Until([&] { return at_server_.notifications.size() == 2; },
                     [&] {
-                      Sleep(*pair_.server_fabric, {}, Deadline::After(kPatience));  // must return: the second is there or comes
+                      // Must return: the second is there or comes.
+                      Sleep(*pair_.server_fabric, {}, Deadline::After(kPatience));
                       at_server_.PollOnce(*pair_.server, 1);
                     }));
   ASSERT_TRUE(Until([&] { return at_client_.sent.size() == 2; }, [&] { PollBoth(); }));
@@ -70,7 +73,8 @@ TEST_P(FabricConformance, SleepersAreAlwaysWoken) {
   EXPECT_TRUE(server_ok);
 }
 
-// A sender that sleeps when it is pushed back is woken when there is room, and a receiver when there is something.
+// A sender that sleeps when it is pushed back is woken when there is room, and a receiver when
+// there is something.
 TEST_P(FabricConformance, BackPressureWakesSleepingSenders) {
   constexpr uint32_t kPosts = 20000;
   constexpr size_t kBytes = size_t{32} << 10;
@@ -91,7 +95,8 @@ TEST_P(FabricConformance, BackPressureWakesSleepingSenders) {
       Sleep(*pair_.client_fabric, {}, Deadline::After(std::chrono::seconds(20)));
       ASSERT_LT(SecondsSince(start), 19);
     }
-    EXPECT_TRUE(Until([&] { return at_client_.sent.size() == kPosts; }, [&] { at_client_.PollOnce(*pair_.client); }));
+    EXPECT_TRUE(Until([&] { return at_client_.sent.size() == kPosts; },
+                      [&] { at_client_.PollOnce(*pair_.client); }));
   });
   EXPECT_TRUE(Until([&] { return at_server_.notifications.size() == kPosts; },
                     [&] {
@@ -111,8 +116,10 @@ TEST_P(FabricConformance, EventFdFollowsArm) {
   ASSERT_TRUE(Until([&] { return pair_.server_fabric->Arm(); }, [&] { PollBoth(); }));
   PostSoon({}, 1, 1);
   EXPECT_TRUE(IsReadable(pair_.server_fabric->event_fd()));
-  ASSERT_TRUE(Until([&] { return at_server_.notifications.size() == 1; }, [&] { at_server_.PollOnce(*pair_.server); }));
-  ASSERT_TRUE(Until([&] { return pair_.server_fabric->Arm(); }, [&] { at_server_.PollOnce(*pair_.server); }));
+  ASSERT_TRUE(Until([&] { return at_server_.notifications.size() == 1; },
+                    [&] { at_server_.PollOnce(*pair_.server); }));
+  ASSERT_TRUE(Until([&] { return pair_.server_fabric->Arm(); },
+                    [&] { at_server_.PollOnce(*pair_.server); }));
   pair_.client.reset();
   EXPECT_TRUE(IsReadable(pair_.server_fabric->event_fd()));
 }
@@ -125,14 +132,20 @@ TEST_P(FabricConformance, RoomWakesASenderThatWasPushedBack) {
   const auto pushed_back = [&] {
     const Status status = pair_.client->Post({&op, 1}, posted, posted);
     if (status.ok()) ++posted;
-    return status.code() == StatusCode::kTryAgain && at_client_.PollOnce(*pair_.client) == 0 && pair_.client_fabric->Arm();
+    return status.code() == StatusCode::kTryAgain && at_client_.PollOnce(*pair_.client) == 0 &&
+           pair_.client_fabric->Arm();
   };
   ASSERT_TRUE(Until(pushed_back, [] {}));
-  ASSERT_TRUE(Until([&] { return WaitForFd(pair_.client_fabric->event_fd(), POLLIN, Deadline(Clock::now())); },
-                    [&] { at_server_.PollOnce(*pair_.server); }));
+  ASSERT_TRUE(Until(
+      [&] { return WaitForFd(pair_.client_fabric->event_fd(), POLLIN, Deadline(Clock::now())); },
+      [&] { at_server_.PollOnce(*pair_.server); }));
   PostSoon({&op, 1}, posted, posted);
-  ASSERT_TRUE(
-      Until([&] { return at_server_.notifications.size() == posted + 1 && at_client_.sent.size() == posted + 1; }, [&] { PollBoth(); }));
+  ASSERT_TRUE(Until(
+      [&] {
+        return at_server_.notifications.size() == posted + 1 &&
+               at_client_.sent.size() == posted + 1;
+      },
+      [&] { PollBoth(); }));
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST_P(FabricConformance, HellosWindowsAndNames) {
-  pair_.Connect(pair_.server, pair_.client, {4096, "I serve"}, {100, std::string(kMaxHelloBytes, 'c')});
+  pair_.Connect(pair_.server, pair_.client, {4096, "I serve"},
+                {100, std::string(kMaxHelloBytes, 'c')});
   ASSERT_TRUE(pair_.server && pair_.client);
   EXPECT_EQ(pair_.client->peer_hello(), "I serve");
   EXPECT_EQ(pair_.server->peer_hello(), std::string(kMaxHelloBytes, 'c'));
@@ -42,8 +43,11 @@ TEST_P(FabricConformance, RefusesOptionsBeyondItsLimits) {
   const EndpointOptions large_window{pair_.client_fabric->limits().max_window_bytes + 1, ""};
   for (const EndpointOptions& options : {long_hello, large_window}) {
     EXPECT_EQ(pair_.listener->Accept(options).status().code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(pair_.client_fabric->Connect(pair_.listener->address(), options, Deadline::After(kPatience)).status().code(),
-              StatusCode::kInvalidArgument);
+    EXPECT_EQ(
+        pair_.client_fabric->Connect(pair_.listener->address(), options, Deadline::After(kPatience))
+            .status()
+            .code(),
+        StatusCode::kInvalidArgument);
   }
 }
 
@@ -75,7 +79,8 @@ TEST_P(FabricConformance, WhatIsBuiltInThePeersWindowNeedsNoCopy) {
 TEST_P(FabricConformance, BytesAreThereWhenTheNotificationIs) {
   constexpr size_t kWindow = size_t{9} << 20;
   pair_.Connect(kWindow);
-  const std::vector<size_t> sizes = {0, 1, 2, 3, 7, 63, 64, 65, 4095, 4097, 65535, 65537, 1000003, size_t{8} << 20};
+  const std::vector<size_t> sizes = {0,  1,    2,    3,     7,     63,      64,
+                                     65, 4095, 4097, 65535, 65537, 1000003, size_t{8} << 20};
   uint32_t value = 100;
   for (const size_t bytes : sizes) {
     const auto data = Pattern(bytes, value);
@@ -83,9 +88,13 @@ TEST_P(FabricConformance, BytesAreThereWhenTheNotificationIs) {
     const WriteOp op{Source(data), offset};
     PostSoon({&op, 1}, value, value);
     const size_t expected = at_server_.notifications.size() + 1;
-    ASSERT_TRUE(Until([&] { return at_server_.notifications.size() >= expected; }, [&] { PollBoth(); })) << bytes;
+    ASSERT_TRUE(
+        Until([&] { return at_server_.notifications.size() >= expected; }, [&] { PollBoth(); }))
+        << bytes;
     EXPECT_EQ(at_server_.notifications.back(), value);
-    EXPECT_TRUE(std::equal(data.begin(), data.end(), pair_.server->window().begin() + static_cast<ptrdiff_t>(offset))) << bytes;
+    EXPECT_TRUE(std::equal(data.begin(), data.end(),
+                           pair_.server->window().begin() + static_cast<ptrdiff_t>(offset)))
+        << bytes;
     ++value;
   }
   ASSERT_TRUE(Until([&] { return at_client_.sent.size() == sizes.size(); }, [&] { PollBoth(); }));
@@ -105,7 +114,9 @@ TEST_P(FabricConformance, ManyOpsInOnePost) {
   PostSoon(ops, 1, 1);
   ASSERT_TRUE(Until([&] { return !at_server_.notifications.empty(); }, [&] { PollBoth(); }));
   for (size_t i = 0; i < max_ops; ++i) {
-    EXPECT_TRUE(std::equal(data[i].begin(), data[i].end(), pair_.server->window().subspan(ops[i].peer_offset).begin())) << i;
+    EXPECT_TRUE(std::equal(data[i].begin(), data[i].end(),
+                           pair_.server->window().subspan(ops[i].peer_offset).begin()))
+        << i;
   }
   ops.push_back({});
   EXPECT_EQ(pair_.client->Post(ops, 2, 2).code(), StatusCode::kInvalidArgument);
@@ -125,12 +136,15 @@ TEST_P(FabricConformance, PostsWithoutNotificationAreVisibleWithTheNextOne) {
   pair_.Connect(4096);
   const auto data = Pattern(4096, 5);
   for (uint64_t i = 0; i < 4; ++i) {
-    const WriteOp op{Source({data.begin() + static_cast<ptrdiff_t>(i * 1024), data.begin() + static_cast<ptrdiff_t>((i + 1) * 1024)}),
+    const WriteOp op{Source({data.begin() + static_cast<ptrdiff_t>(i * 1024),
+                             data.begin() + static_cast<ptrdiff_t>((i + 1) * 1024)}),
                      i * 1024};
     PostSoon({&op, 1}, std::nullopt, i);
   }
   PostSoon({}, 9, 4);
-  ASSERT_TRUE(Until([&] { return !at_server_.notifications.empty() && at_client_.sent.size() == 5; }, [&] { PollBoth(); }));
+  ASSERT_TRUE(
+      Until([&] { return !at_server_.notifications.empty() && at_client_.sent.size() == 5; },
+            [&] { PollBoth(); }));
   EXPECT_THAT(at_server_.notifications, ElementsAre(9u));
   EXPECT_THAT(at_client_.sent, ElementsAre(0u, 1u, 2u, 3u, 4u));
   EXPECT_EQ(std::memcmp(pair_.server->window().data(), data.data(), data.size()), 0);
@@ -140,8 +154,11 @@ TEST_P(FabricConformance, RejectsWritesOutsideTheWindow) {
   pair_.Connect(100);
   const auto data = Pattern(101, 1);
   const std::span<std::byte> source = Source(data);
-  const std::vector<WriteOp> bad = {
-      {source, 0}, {source.first(1), 100}, {source.first(0), 101}, {source.first(50), 51}, {source.first(2), ~uint64_t{0}}};
+  const std::vector<WriteOp> bad = {{source, 0},
+                                    {source.first(1), 100},
+                                    {source.first(0), 101},
+                                    {source.first(50), 51},
+                                    {source.first(2), ~uint64_t{0}}};
   for (const WriteOp& op : bad) {
     const std::array<WriteOp, 2> ops = {WriteOp{source.first(1), 0}, op};
     const Status status = pair_.client->Post(ops, 1, 1);
@@ -150,7 +167,8 @@ TEST_P(FabricConformance, RejectsWritesOutsideTheWindow) {
   }
   const WriteOp good{source.first(100), 0};
   PostSoon({&good, 1}, 2, 2);
-  ASSERT_TRUE(Until([&] { return !at_server_.notifications.empty() && !at_client_.sent.empty(); }, [&] { PollBoth(); }));
+  ASSERT_TRUE(Until([&] { return !at_server_.notifications.empty() && !at_client_.sent.empty(); },
+                    [&] { PollBoth(); }));
   EXPECT_THAT(at_server_.notifications, ElementsAre(2u));  // nothing of the bad ones was posted
   EXPECT_THAT(at_client_.sent, ElementsAre(2u));
 }
@@ -175,11 +193,12 @@ TEST_P(FabricConformance, BackPressureLosesNothing) {
   };
   post_all();  // nobody polls: the limit is finite
   EXPECT_TRUE(pushed_back);
-  ASSERT_TRUE(Until([&] { return at_server_.notifications.size() == kPosts && at_client_.sent.size() == kPosts; },
-                    [&] {
-                      PollBoth();
-                      post_all();
-                    }));
+  ASSERT_TRUE(Until(
+      [&] { return at_server_.notifications.size() == kPosts && at_client_.sent.size() == kPosts; },
+      [&] {
+        PollBoth();
+        post_all();
+      }));
   for (uint32_t i = 0; i < kPosts; ++i) {
     ASSERT_EQ(at_server_.notifications[i], i);
     ASSERT_EQ(at_client_.sent[i], i);
@@ -202,7 +221,8 @@ TEST_P(FabricConformance, PollFillsAnyNumberOfEvents) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, FabricConformance,
-                         testing::ValuesIn(WithRdma({"loopback", "tcp", "shm", "faulty-loopback", "faulty-tcp", "modelled-shm",
+                         testing::ValuesIn(WithRdma({"loopback", "tcp", "shm", "faulty-loopback",
+                                                     "faulty-tcp", "modelled-shm",
                                                      "modelled-tcp"})),
                          [](const auto& info) {
                            std::string name = info.param;

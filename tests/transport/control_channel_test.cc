@@ -49,7 +49,8 @@ class Heard {
   Status WaitForLost() {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kPatience, [&] { return !lost_.empty(); });
-    return lost_.size() == 1 ? lost_.front() : InternalError("told " + std::to_string(lost_.size()) + " times");
+    return lost_.size() == 1 ? lost_.front()
+                             : InternalError("told " + std::to_string(lost_.size()) + " times");
   }
 
   std::vector<ControlFrame> frames() {
@@ -72,11 +73,12 @@ class Heard {
 class ControlChannel : public testing::Test {
  protected:
   void Listen(const ControlOptions& options = {.hello = "manager"}) {
-    auto made = ControlListener::Create("127.0.0.1:0", options, [this](std::unique_ptr<ControlConnection> connection) {
-      std::lock_guard lock(mutex_);
-      accepted_.push_back(std::move(connection));
-      changed_.notify_all();
-    });
+    auto made = ControlListener::Create("127.0.0.1:0", options,
+                                        [this](std::unique_ptr<ControlConnection> connection) {
+                                          std::lock_guard lock(mutex_);
+                                          accepted_.push_back(std::move(connection));
+                                          changed_.notify_all();
+                                        });
     ASSERT_TRUE(made.ok()) << made.status();
     listener_ = std::move(made).value();
   }
@@ -98,10 +100,13 @@ class ControlChannel : public testing::Test {
   }
 
   // A peer that says what the test wants.
-  Tcp::socket RawPeer() { return std::move(ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))).value(); }
+  Tcp::socket RawPeer() {
+    return std::move(ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))).value();
+  }
 
   static void Say(Tcp::socket& socket, const std::string& bytes) {
-    ASSERT_EQ(send(socket.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    ASSERT_EQ(send(socket.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
   }
 
   static std::string Encode(uint16_t type, const std::string& payload) {
@@ -111,7 +116,8 @@ class ControlChannel : public testing::Test {
 
   // The greeting of an end without a secret.
   static std::string Greeting(const std::string& hello) {
-    return Encode(kControlChallenge, std::string(1 + kNonceBytes, '\0')) + Encode(kControlHello, hello);
+    return Encode(kControlChallenge, std::string(1 + kNonceBytes, '\0')) +
+           Encode(kControlHello, hello);
   }
 
   boost::asio::io_context io_;
@@ -159,14 +165,17 @@ TEST_F(ControlChannel, ManyThreadsMaySend) {
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
-      for (int i = 0; i < kFrames; ++i) EXPECT_TRUE(client_->Send(static_cast<uint16_t>(kFirstUserType + t), std::to_string(i)).ok());
+      for (int i = 0; i < kFrames; ++i)
+        EXPECT_TRUE(
+            client_->Send(static_cast<uint16_t>(kFirstUserType + t), std::to_string(i)).ok());
     });
   }
   for (std::thread& thread : threads) thread.join();
   ASSERT_TRUE(at_server_.WaitForFrames(kThreads * kFrames));
   std::vector<int> next(kThreads, 0);  // each thread's frames in its order
   for (const ControlFrame& frame : at_server_.frames()) {
-    EXPECT_EQ(frame.payload, std::to_string(next[static_cast<size_t>(frame.type - kFirstUserType)]++));
+    EXPECT_EQ(frame.payload,
+              std::to_string(next[static_cast<size_t>(frame.type - kFirstUserType)]++));
   }
 }
 
@@ -230,7 +239,8 @@ TEST_F(ControlChannel, BothMayCloseAtOnce) {
 TEST_F(ControlChannel, CloseGivesUpAtItsDeadlineWhenThePeerDoesNotRead) {
   Listen();
   ConnectPair();
-  for (int i = 0; i < 4; ++i) ASSERT_TRUE(client_->Send(kFirstUserType, std::string(size_t{20} << 20, 'x')).ok());
+  for (int i = 0; i < 4; ++i)
+    ASSERT_TRUE(client_->Send(kFirstUserType, std::string(size_t{20} << 20, 'x')).ok());
   const TimePoint start = Clock::now();
   client_->Close(Deadline::After(milliseconds(50)));
   EXPECT_LT(SecondsSince(start), 30);
@@ -240,13 +250,15 @@ TEST_F(ControlChannel, APeerThatDoesNotReadFillsTheQueue) {
   Listen();
   ConnectPair();
   Status status;
-  for (int i = 0; i < 20 && status.ok(); ++i) status = client_->Send(kFirstUserType, std::string(kMaxFrameBytes, 'x'));
+  for (int i = 0; i < 20 && status.ok(); ++i)
+    status = client_->Send(kFirstUserType, std::string(kMaxFrameBytes, 'x'));
   EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
   EXPECT_THAT(status.message(), HasSubstr("manager"));
 }
 
 TEST_F(ControlChannel, HeartbeatsKeepAQuietConnectionAlive) {
-  const ControlOptions options{.hello = "quiet", .heartbeat = milliseconds(20), .peer_timeout = milliseconds(1000)};
+  const ControlOptions options{
+      .hello = "quiet", .heartbeat = milliseconds(20), .peer_timeout = milliseconds(1000)};
   Listen(options);
   ConnectPair(options);
   client_->Start(at_client_.callbacks());
@@ -272,7 +284,8 @@ TEST_F(ControlChannel, SilentPeerTimesOut) {
 }
 
 TEST_F(ControlChannel, SlowCallbacksAreNotTakenForASilentPeer) {
-  const ControlOptions options{.hello = "busy", .heartbeat = milliseconds(10), .peer_timeout = milliseconds(200)};
+  const ControlOptions options{
+      .hello = "busy", .heartbeat = milliseconds(10), .peer_timeout = milliseconds(200)};
   Listen(options);
   ConnectPair(options);
   ControlConnection::Callbacks callbacks = at_server_.callbacks();
@@ -307,11 +320,12 @@ TEST_F(ControlChannel, CorruptStreamsAreLost) {
   std::string version = Encode(kFirstUserType, "x");
   version[4] = 7;
   const auto large = EncodeControlHeader(kFirstUserType, kMaxFrameBytes + 1);
-  const std::vector<std::pair<std::string, std::string>> cases = {{"this is not a frame", "LMNA"},
-                                                                  {version, "version 7"},
-                                                                  {{large.data(), large.size()}, std::to_string(kMaxFrameBytes + 1)},
-                                                                  {Encode(7, ""), "type 7"},
-                                                                  {Encode(kControlHello, "again"), "type 1"}};
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"this is not a frame", "LMNA"},
+      {version, "version 7"},
+      {{large.data(), large.size()}, std::to_string(kMaxFrameBytes + 1)},
+      {Encode(7, ""), "type 7"},
+      {Encode(kControlHello, "again"), "type 1"}};
   for (const auto& [bytes, expected] : cases) {
     Heard heard;
     Tcp::socket peer = RawPeer();
@@ -330,8 +344,9 @@ TEST_F(ControlChannel, CorruptStreamsAreLost) {
 TEST_F(ControlChannel, StrangersAreDroppedAndOthersServed) {
   Listen();
   std::vector<Tcp::socket> strangers;
-  for (const std::string& bytes : {std::string(), std::string("LM"), std::string("GET / HTTP/1.1\r\n\r\n"),
-                                   Encode(kFirstUserType, "no hello"), Encode(kControlHello, std::string(5000, 'x'))}) {
+  for (const std::string& bytes :
+       {std::string(), std::string("LM"), std::string("GET / HTTP/1.1\r\n\r\n"),
+        Encode(kFirstUserType, "no hello"), Encode(kControlHello, std::string(5000, 'x'))}) {
     strangers.push_back(RawPeer());
     Say(strangers.back(), bytes);
   }
@@ -374,8 +389,12 @@ TEST_F(ControlChannel, ConnectRetriesWhileRefusedUntilItsDeadline) {
   EXPECT_THAT(status.message(), HasSubstr(address));
   EXPECT_THAT(status.message(), HasSubstr("refused"));
 
-  std::thread connecting([&] { client_ = std::move(ConnectControl(address, {.hello = "patient"}, Deadline::After(kPatience))).value(); });
-  auto made = ControlListener::Create(address, {.hello = "late"}, [](std::unique_ptr<ControlConnection>) {});
+  std::thread connecting([&] {
+    client_ = std::move(ConnectControl(address, {.hello = "patient"}, Deadline::After(kPatience)))
+                  .value();
+  });
+  auto made = ControlListener::Create(address, {.hello = "late"},
+                                      [](std::unique_ptr<ControlConnection>) {});
   connecting.join();
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(client_->peer_hello(), "late");
@@ -388,12 +407,17 @@ TEST_F(ControlChannel, BadAddressesAndOptions) {
   EXPECT_EQ(in_use.code(), StatusCode::kOutOfSpace);
   EXPECT_THAT(in_use.message(), HasSubstr("port in use"));
   EXPECT_THAT(in_use.message(), HasSubstr(listener_->address()));
-  EXPECT_EQ(ControlListener::Create("nonsense", {}, nobody).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(ConnectControl("nonsense", {}, Deadline::After(kPatience)).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ControlListener::Create("nonsense", {}, nobody).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(ConnectControl("nonsense", {}, Deadline::After(kPatience)).status().code(),
+            StatusCode::kInvalidArgument);
   const ControlOptions long_hello{.hello = std::string(5000, 'x')};
-  EXPECT_EQ(ConnectControl(listener_->address(), long_hello, Deadline::After(kPatience)).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      ConnectControl(listener_->address(), long_hello, Deadline::After(kPatience)).status().code(),
+      StatusCode::kInvalidArgument);
   const ControlOptions no_heartbeat{.hello = "", .heartbeat = Clock::duration::zero()};
-  EXPECT_EQ(ControlListener::Create("127.0.0.1:0", no_heartbeat, nobody).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ControlListener::Create("127.0.0.1:0", no_heartbeat, nobody).status().code(),
+            StatusCode::kInvalidArgument);
 }
 
 TEST_F(ControlChannel, CanBeDestroyedAtAnyTime) {
@@ -401,9 +425,13 @@ TEST_F(ControlChannel, CanBeDestroyedAtAnyTime) {
   for (int round = 0; round < 40; ++round) {
     ConnectPair();
     if (round % 2 == 0)
-      server_->Start({[echo = server_.get()](ControlFrame frame) { (void)echo->Send(frame.type, std::move(frame.payload)); }, {}});
+      server_->Start({[echo = server_.get()](ControlFrame frame) {
+                        (void)echo->Send(frame.type, std::move(frame.payload));
+                      },
+                      {}});
     if (round % 3 == 0) client_->Start(at_client_.callbacks());
-    for (int i = 0; i < round; ++i) (void)client_->Send(kFirstUserType, std::string(static_cast<size_t>(round) * 1000, 'x'));
+    for (int i = 0; i < round; ++i)
+      (void)client_->Send(kFirstUserType, std::string(static_cast<size_t>(round) * 1000, 'x'));
     if (round % 5 == 0) server_->Close(Deadline::After(milliseconds(1)));
     if (round % 7 == 0) client_.reset();
     server_.reset();

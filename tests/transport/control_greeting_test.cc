@@ -1,4 +1,5 @@
-// The greeting over real sockets: who is let in, who is turned away, and how long strangers are waited for.
+// The greeting over real sockets: who is let in, who is turned away, and how long strangers are
+// waited for.
 #include "transport/control_greeting.h"
 
 #include <gmock/gmock.h>
@@ -29,14 +30,18 @@ class ControlGreetingTest : public testing::Test {
  protected:
   void Listen(const std::string& secret, const std::string& address = "127.0.0.1:0") {
     auto made = ControlListener::Create(address, {.hello = "daemon", .secret = secret},
-                                        [this](std::unique_ptr<ControlConnection> connection) { accepted_.Push(std::move(connection)); });
+                                        [this](std::unique_ptr<ControlConnection> connection) {
+                                          accepted_.Push(std::move(connection));
+                                        });
     ASSERT_TRUE(made.ok()) << made.status();
     listener_ = std::move(*made);
   }
 
-  static Result<std::unique_ptr<ControlConnection>> Connect(const std::string& address, const std::string& secret,
+  static Result<std::unique_ptr<ControlConnection>> Connect(const std::string& address,
+                                                            const std::string& secret,
                                                             Clock::duration patience = kPatience) {
-    return ConnectControl(address, {.hello = "manager", .secret = secret}, Deadline::After(patience));
+    return ConnectControl(address, {.hello = "manager", .secret = secret},
+                          Deadline::After(patience));
   }
 
   std::unique_ptr<ControlConnection> NextAccepted() {
@@ -72,7 +77,8 @@ std::string OwnAddress() {
   if (getifaddrs(&interfaces) != 0) return found;
   for (const ifaddrs* entry = interfaces; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    const uint32_t address = ntohl(reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr.s_addr);
+    const uint32_t address =
+        ntohl(reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr.s_addr);
     if (address >> 24 != 127) found = boost::asio::ip::address_v4(address).to_string();
   }
   freeifaddrs(interfaces);
@@ -89,7 +95,8 @@ TEST_F(ControlGreetingTest, TheSameSecretIsLetInAndItsFramesArrive) {
   ASSERT_NE(server, nullptr);
   EXPECT_EQ(server->peer_hello(), "manager");
   Inbox<ControlFrame> frames;
-  server->Start({.on_frame = [&](ControlFrame frame) { frames.Push(std::move(frame)); }, .on_lost = {}});
+  server->Start(
+      {.on_frame = [&](ControlFrame frame) { frames.Push(std::move(frame)); }, .on_lost = {}});
   ASSERT_TRUE(WaitForFd(frames.fd(), POLLIN, Deadline::After(kPatience)));
   EXPECT_EQ(frames.TryPop()->payload, "order");
   server->Close(Deadline::After(milliseconds(1)));
@@ -99,28 +106,35 @@ TEST_F(ControlGreetingTest, OthersGetOneClearSentenceAndTheListenerServesOn) {
   Listen(kSecret);
   const Status other = Connect(listener_->address(), "a secret that one end knows").status();
   EXPECT_EQ(other.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(other.message(), AllOf(HasSubstr(listener_->address()), HasSubstr("another cluster secret")));
+  EXPECT_THAT(other.message(),
+              AllOf(HasSubstr(listener_->address()), HasSubstr("another cluster secret")));
   const Status none = Connect(listener_->address(), "").status();
   EXPECT_EQ(none.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(none.message(), AllOf(HasSubstr(listener_->address()), HasSubstr("this end was given none")));
+  EXPECT_THAT(none.message(),
+              AllOf(HasSubstr(listener_->address()), HasSubstr("this end was given none")));
   EXPECT_TRUE(Connect(listener_->address(), kSecret).ok());
   EXPECT_NE(NextAccepted(), nullptr);
   EXPECT_FALSE(accepted_.TryPop().has_value());
 
   Listen("");
-  EXPECT_THAT(Connect(listener_->address(), kSecret).status().message(), HasSubstr("the peer was given no cluster secret"));
+  EXPECT_THAT(Connect(listener_->address(), kSecret).status().message(),
+              HasSubstr("the peer was given no cluster secret"));
 }
 
 TEST_F(ControlGreetingTest, StrangersHearNothingButAChallengeAndGoAtTheDeadline) {
   Listen(kSecret);
   const TimePoint start = Clock::now();
   std::vector<Tcp::socket> strangers;
-  for (const std::string& bytes : {std::string(), std::string("LMNA"), std::string("GET / HTTP/1.1\r\n\r\n"), std::string(200, '\0')}) {
-    strangers.push_back(std::move(*ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))));
-    ASSERT_EQ(send(strangers.back().native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  for (const std::string& bytes : {std::string(), std::string("LMNA"),
+                                   std::string("GET / HTTP/1.1\r\n\r\n"), std::string(200, '\0')}) {
+    strangers.push_back(
+        std::move(*ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))));
+    ASSERT_EQ(send(strangers.back().native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
   }
   EXPECT_TRUE(Connect(listener_->address(), kSecret).ok()) << "they are in nobody's way";
-  for (Tcp::socket& stranger : strangers) EXPECT_LE(ReadToEnd(stranger).size(), kControlHeaderBytes + 1 + kNonceBytes);
+  for (Tcp::socket& stranger : strangers)
+    EXPECT_LE(ReadToEnd(stranger).size(), kControlHeaderBytes + 1 + kNonceBytes);
   EXPECT_LT(SecondsSince(start), 30) << "the deadline of a greeting is 5 s";
 }
 
@@ -137,7 +151,8 @@ TEST_F(ControlGreetingTest, APeerThatTricklesIsGivenUpAtTheDeadline) {
       std::this_thread::sleep_for(milliseconds(2));
     }
   });
-  const Status status = Connect(BoundAddress(acceptor, "127.0.0.1:0"), kSecret, milliseconds(200)).status();
+  const Status status =
+      Connect(BoundAddress(acceptor, "127.0.0.1:0"), kSecret, milliseconds(200)).status();
   stop = true;
   trickling.join();
   EXPECT_EQ(status.code(), StatusCode::kTimeout);
@@ -148,10 +163,12 @@ TEST_F(ControlGreetingTest, OffTheLoopbackOneNeedsASecret) {
   for (const std::string address : {"0.0.0.0:0", ":0"}) {
     const Status status = ControlListener::Create(address, {.hello = "daemon"}, nobody).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(status.message(), AllOf(HasSubstr("without a cluster secret"), HasSubstr("(umask 077 && openssl rand -hex 32 > FILE)")));
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("without a cluster secret"),
+                                        HasSubstr("(umask 077 && openssl rand -hex 32 > FILE)")));
   }
   EXPECT_TRUE(ControlListener::Create("localhost:0", {.hello = "daemon"}, nobody).ok());
-  EXPECT_FALSE(ControlListener::Create("127.0.0.1:0", {.hello = "daemon", .secret = "short"}, nobody).ok());
+  EXPECT_FALSE(
+      ControlListener::Create("127.0.0.1:0", {.hello = "daemon", .secret = "short"}, nobody).ok());
 
   if (OwnAddress().empty()) GTEST_SKIP() << "this machine has no address but the loopback's";
   Listen(kSecret, OwnAddress() + ":0");

@@ -18,10 +18,12 @@ constexpr size_t kChallengeBytes = kControlHeaderBytes + 1 + kNonceBytes;
 constexpr size_t kProofBytes = kControlHeaderBytes + kMacBytes;
 
 ControlHandshake Listener(const std::string& secret, char nonce = 'l') {
-  return ControlHandshake({ControlRole::kListener, "the listener's hello", secret, std::string(kNonceBytes, nonce)});
+  return ControlHandshake(
+      {ControlRole::kListener, "the listener's hello", secret, std::string(kNonceBytes, nonce)});
 }
 ControlHandshake Connector(const std::string& secret, char nonce = 'c') {
-  return ControlHandshake({ControlRole::kConnector, "the connector's hello", secret, std::string(kNonceBytes, nonce)});
+  return ControlHandshake(
+      {ControlRole::kConnector, "the connector's hello", secret, std::string(kNonceBytes, nonce)});
 }
 
 struct Outcome {
@@ -29,13 +31,16 @@ struct Outcome {
   std::string to_listener, to_connector;  // every byte that was said
 };
 
-// Carries bytes both ways, `piece_bytes` at a time, until both ends are done or neither has anything to say.
+// Carries bytes both ways, `piece_bytes` at a time, until both ends are done or neither has
+// anything to say.
 Outcome Talk(ControlHandshake& listener, ControlHandshake& connector, size_t piece_bytes = 4096) {
   Outcome outcome;
-  const auto carry = [&](ControlHandshake& from, ControlHandshake& to, Status& status, std::string& said) {
+  const auto carry = [&](ControlHandshake& from, ControlHandshake& to, Status& status,
+                         std::string& said) {
     const std::string bytes = from.TakeOutput();
     said += bytes;
-    for (size_t at = 0; at < bytes.size() && status.code() == StatusCode::kTryAgain; at += piece_bytes) {
+    for (size_t at = 0; at < bytes.size() && status.code() == StatusCode::kTryAgain;
+         at += piece_bytes) {
       to.Append(std::string_view(bytes).substr(at, piece_bytes));
       status = to.Advance();
     }
@@ -69,23 +74,27 @@ TEST(ControlHandshake, NoSecretAtBothEnds) {
 }
 
 TEST(ControlHandshake, AnotherSecretIsRefusedAtBothEndsBeforeAnyHello) {
-  ControlHandshake listener = Listener(kSecret), connector = Connector("a secret that one end knows");
+  ControlHandshake listener = Listener(kSecret),
+                   connector = Connector("a secret that one end knows");
   const Outcome outcome = Talk(listener, connector);
   EXPECT_EQ(outcome.listener.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(outcome.connector.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(outcome.listener.message(), HasSubstr("another cluster secret"));
   EXPECT_THAT(outcome.connector.message(), HasSubstr("another cluster secret"));
   EXPECT_THAT(outcome.to_connector + outcome.to_listener, Not(HasSubstr("hello")));
-  EXPECT_EQ(outcome.to_connector.size(), kChallengeBytes + kControlHeaderBytes) << "no proof of the listener's";
+  EXPECT_EQ(outcome.to_connector.size(), kChallengeBytes + kControlHeaderBytes)
+      << "no proof of the listener's";
 }
 
 TEST(ControlHandshake, ASecretAtOneEndIsRefusedByBoth) {
   for (const bool listener_has_it : {true, false}) {
-    ControlHandshake listener = Listener(listener_has_it ? kSecret : ""), connector = Connector(listener_has_it ? "" : kSecret);
+    ControlHandshake listener = Listener(listener_has_it ? kSecret : ""),
+                     connector = Connector(listener_has_it ? "" : kSecret);
     const Outcome outcome = Talk(listener, connector);
     EXPECT_EQ(outcome.listener.code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(outcome.connector.code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(outcome.listener.message(), HasSubstr(listener_has_it ? "the peer was given no" : "this end was given none"));
+    EXPECT_THAT(outcome.listener.message(),
+                HasSubstr(listener_has_it ? "the peer was given no" : "this end was given none"));
     EXPECT_THAT(outcome.connector.message(), HasSubstr("--secret-file"));
     EXPECT_THAT(outcome.to_connector + outcome.to_listener, Not(HasSubstr("hello")));
   }
@@ -102,7 +111,8 @@ TEST(ControlHandshake, APeerThatSpeaksTlsIsKnownByItsFirstByte) {
     ControlHandshake end = Connector("");
     const Status status = Hear(end, bytes);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(status.message(), HasSubstr("the peer speaks TLS, and this end was given no certificate"));
+    EXPECT_THAT(status.message(),
+                HasSubstr("the peer speaks TLS, and this end was given no certificate"));
   }
   ControlHandshake end = Connector("");
   EXPECT_EQ(Hear(end, "LMNA").code(), StatusCode::kTryAgain);
@@ -121,8 +131,10 @@ TEST(ControlHandshake, AProofOfAnEarlierConnectionIsWrong) {
 
 TEST(ControlHandshake, AnEndThatHearsItselfIsNotConvinced) {
   ControlHandshake connector = Connector(kSecret);
-  EXPECT_EQ(Hear(connector, connector.TakeOutput()).code(), StatusCode::kTryAgain);         // its challenge
-  EXPECT_EQ(Hear(connector, connector.TakeOutput()).code(), StatusCode::kInvalidArgument);  // its proof
+  // Its challenge.
+  EXPECT_EQ(Hear(connector, connector.TakeOutput()).code(), StatusCode::kTryAgain);
+  // Its proof.
+  EXPECT_EQ(Hear(connector, connector.TakeOutput()).code(), StatusCode::kInvalidArgument);
 
   // A connector's proof is good for no connector, whatever the nonces.
   ControlHandshake one = Connector(kSecret, 'x'), other = Connector(kSecret, 'x');
@@ -135,7 +147,8 @@ TEST(ControlHandshake, AnEndThatHearsItselfIsNotConvinced) {
 TEST(ControlHandshake, EveryChangedBitOfAProofCounts) {
   ControlHandshake listener = Listener(kSecret), connector = Connector(kSecret);
   const std::string said = Talk(listener, connector).to_listener;
-  for (size_t byte = kChallengeBytes + kControlHeaderBytes; byte < kChallengeBytes + kProofBytes; ++byte) {
+  for (size_t byte = kChallengeBytes + kControlHeaderBytes; byte < kChallengeBytes + kProofBytes;
+       ++byte) {
     std::string changed = said;
     changed[byte] = static_cast<char>(changed[byte] ^ (1 << byte % 8));
     ControlHandshake victim = Listener(kSecret);
@@ -157,18 +170,22 @@ TEST(ControlHandshake, TruncatedBytesWaitAndGarbageIsCorrupt) {
     return std::string(header.data(), header.size()) + payload;
   };
   const std::string challenge = frame(kControlChallenge, '\1' + std::string(kNonceBytes, 'n'));
-  for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"), frame(kControlHello, "no challenge"), frame(kFirstUserType, "x"),
-                                   frame(kControlChallenge, ""), frame(kControlChallenge, '\1' + std::string(kNonceBytes - 1, 'n')),
-                                   frame(kControlChallenge, '\2' + std::string(kNonceBytes, 'n')), challenge + challenge,
-                                   challenge + frame(kControlHello, "no proof"), challenge + frame(kFirstUserType, "no proof"),
-                                   challenge + frame(kControlRefused, ""), frame(kControlChallenge, std::string(5000, 'x'))}) {
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), frame(kControlHello, "no challenge"),
+        frame(kFirstUserType, "x"), frame(kControlChallenge, ""),
+        frame(kControlChallenge, '\1' + std::string(kNonceBytes - 1, 'n')),
+        frame(kControlChallenge, '\2' + std::string(kNonceBytes, 'n')), challenge + challenge,
+        challenge + frame(kControlHello, "no proof"), challenge + frame(kFirstUserType, "no proof"),
+        challenge + frame(kControlRefused, ""), frame(kControlChallenge, std::string(5000, 'x'))}) {
     ControlHandshake victim = Listener(kSecret);
     EXPECT_EQ(Hear(victim, bytes).code(), StatusCode::kCorrupt) << bytes;
     EXPECT_THAT(victim.TakeOutput(), Not(HasSubstr("hello")));
   }
-  for (const std::string& proof : {std::string(), std::string(kMacBytes - 1, 'p'), std::string(kMacBytes + 1, 'p')}) {
+  for (const std::string& proof :
+       {std::string(), std::string(kMacBytes - 1, 'p'), std::string(kMacBytes + 1, 'p')}) {
     ControlHandshake victim = Listener(kSecret);
-    EXPECT_EQ(Hear(victim, challenge + frame(kControlProof, proof)).code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(Hear(victim, challenge + frame(kControlProof, proof)).code(),
+              StatusCode::kInvalidArgument);
   }
 }
 

@@ -13,7 +13,8 @@ using testing::HasSubstr;
 class ControlServerTest : public testing::Test {
  protected:
   void SetUp() override {
-    Result<std::unique_ptr<ControlServer>> server = ControlServer::Create("127.0.0.1:0", {.hello = "the daemon"});
+    Result<std::unique_ptr<ControlServer>> server =
+        ControlServer::Create("127.0.0.1:0", {.hello = "the daemon"});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = std::move(*server);
   }
@@ -26,11 +27,14 @@ class ControlServerTest : public testing::Test {
 
   std::unique_ptr<Client> Connect(const std::string& hello) {
     auto client = std::make_unique<Client>();
-    auto connection = ConnectControl(server_->address(), {.hello = hello}, Deadline::After(seconds(10)));
+    auto connection =
+        ConnectControl(server_->address(), {.hello = hello}, Deadline::After(seconds(10)));
     if (!connection.ok()) throw std::runtime_error(connection.status().ToString());
     client->connection = std::move(*connection);
-    client->connection->Start({.on_frame = [raw = client.get()](ControlFrame frame) { raw->frames.Push(std::move(frame)); },
-                               .on_lost = [raw = client.get()](Status status) { raw->lost.Push(std::move(status)); }});
+    client->connection->Start(
+        {.on_frame = [raw =
+                          client.get()](ControlFrame frame) { raw->frames.Push(std::move(frame)); },
+         .on_lost = [raw = client.get()](Status status) { raw->lost.Push(std::move(status)); }});
     return client;
   }
 
@@ -63,7 +67,8 @@ TEST_F(ControlServerTest, FramesOfAConnectionComeInOrderUnderItsNumber) {
   EXPECT_NE(connected.connection, other.connection);
   EXPECT_THAT(server_->PeerName(connected.connection), HasSubstr("manager one at 127.0.0.1:"));
 
-  for (int i = 0; i < 20; ++i) ASSERT_TRUE((i % 2 == 0 ? first : second)->connection->Send(kType, std::to_string(i)).ok());
+  for (int i = 0; i < 20; ++i)
+    ASSERT_TRUE((i % 2 == 0 ? first : second)->connection->Send(kType, std::to_string(i)).ok());
   std::map<uint64_t, std::vector<std::string>> came;
   for (int i = 0; i < 20; ++i) {
     const ControlEvent event = NextEvent();
@@ -71,8 +76,10 @@ TEST_F(ControlServerTest, FramesOfAConnectionComeInOrderUnderItsNumber) {
     EXPECT_EQ(event.frame.type, kType);
     came[event.connection].push_back(event.frame.payload);
   }
-  EXPECT_THAT(came[connected.connection], testing::ElementsAre("0", "2", "4", "6", "8", "10", "12", "14", "16", "18"));
-  EXPECT_THAT(came[other.connection], testing::ElementsAre("1", "3", "5", "7", "9", "11", "13", "15", "17", "19"));
+  EXPECT_THAT(came[connected.connection],
+              testing::ElementsAre("0", "2", "4", "6", "8", "10", "12", "14", "16", "18"));
+  EXPECT_THAT(came[other.connection],
+              testing::ElementsAre("1", "3", "5", "7", "9", "11", "13", "15", "17", "19"));
 
   ASSERT_TRUE(server_->Send(other.connection, kType, "to two").ok());
   EXPECT_EQ(Next(second->frames, second->frames.fd()).payload, "to two");
@@ -168,7 +175,8 @@ TEST_F(ControlServerTest, FramesOfStrangersDoNotPileUp) {
   EXPECT_EQ(floods, 16);
 }
 
-// Half a frame is kept until the other half comes. Of strangers there are many, and nobody knows what they want.
+// Half a frame is kept until the other half comes. Of strangers there are many, and nobody knows
+// what they want.
 TEST_F(ControlServerTest, OnlyWhoIsKeptSendsLargeFrames) {
   const auto stranger = Connect("somebody");
   const uint64_t lost = NextEvent().connection;

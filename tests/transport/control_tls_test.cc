@@ -1,4 +1,5 @@
-// The control channel inside TLS, over real sockets and threads: frames of every size, strangers, and peers that stop half-way.
+// The control channel inside TLS, over real sockets and threads: frames of every size, strangers,
+// and peers that stop half-way.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
@@ -32,8 +33,10 @@ constexpr auto kPatience = seconds(60);  // only a broken test waits so long
 class RawTlsClient {
  public:
   // Without `files`: shows no certificate. It takes every listener.
-  RawTlsClient(boost::asio::io_context& io, const std::string& address, const TlsFiles& files, int version = TLS1_3_VERSION)
-      : socket_(std::move(*ConnectTcp(io, address, Deadline::After(kPatience)))), context_(SSL_CTX_new(TLS_client_method())) {
+  RawTlsClient(boost::asio::io_context& io, const std::string& address, const TlsFiles& files,
+               int version = TLS1_3_VERSION)
+      : socket_(std::move(*ConnectTcp(io, address, Deadline::After(kPatience)))),
+        context_(SSL_CTX_new(TLS_client_method())) {
     SSL_CTX_set_max_proto_version(context_, version);
     if (!files.empty()) {
       EXPECT_EQ(SSL_CTX_use_certificate_chain_file(context_, files.certificate.c_str()), 1);
@@ -53,13 +56,15 @@ class RawTlsClient {
     return Retry([&] { return SSL_connect(ssl_); }) == 1;
   }
   void Say(const std::string& bytes) {  // as one record
-    EXPECT_EQ(Retry([&] { return SSL_write(ssl_, bytes.data(), static_cast<int>(bytes.size())); }), static_cast<int>(bytes.size()));
+    EXPECT_EQ(Retry([&] { return SSL_write(ssl_, bytes.data(), static_cast<int>(bytes.size())); }),
+              static_cast<int>(bytes.size()));
   }
   // Until the listener closes.
   std::string ReadToEnd() {
     std::string all, bytes(4096, '\0');
     while (true) {
-      const int got = Retry([&] { return SSL_read(ssl_, bytes.data(), static_cast<int>(bytes.size())); });
+      const int got =
+          Retry([&] { return SSL_read(ssl_, bytes.data(), static_cast<int>(bytes.size())); });
       if (got <= 0) return all;
       all.append(bytes, 0, static_cast<size_t>(got));
     }
@@ -72,8 +77,10 @@ class RawTlsClient {
     while (true) {
       const int result = call();
       const int error = SSL_get_error(ssl_, result);
-      if (result > 0 || (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE)) return result;
-      EXPECT_TRUE(WaitForFd(socket_.native_handle(), error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, deadline));
+      if (result > 0 || (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE))
+        return result;
+      EXPECT_TRUE(WaitForFd(socket_.native_handle(),
+                            error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, deadline));
       if (deadline.Passed()) return -1;
     }
   }
@@ -113,7 +120,9 @@ class ControlTls : public ::testing::Test {
  protected:
   void SetUp() override {
     auto made = ControlListener::Create("127.0.0.1:0", Options("daemon"),
-                                        [this](std::unique_ptr<ControlConnection> connection) { accepted_.Push(std::move(connection)); });
+                                        [this](std::unique_ptr<ControlConnection> connection) {
+                                          accepted_.Push(std::move(connection));
+                                        });
     ASSERT_TRUE(made.ok()) << made.status();
     listener_ = std::move(*made);
   }
@@ -121,7 +130,8 @@ class ControlTls : public ::testing::Test {
   ControlOptions Options(const std::string& hello, const std::string& secret = "") const {
     return {.hello = hello, .secret = secret, .tls = TlsContext::Load(files_).value()};
   }
-  Result<std::unique_ptr<ControlConnection>> Connect(const ControlOptions& options, Clock::duration patience = kPatience) const {
+  Result<std::unique_ptr<ControlConnection>> Connect(const ControlOptions& options,
+                                                     Clock::duration patience = kPatience) const {
     return ConnectControl(listener_->address(), options, Deadline::After(patience));
   }
   void ConnectPair() {
@@ -130,7 +140,9 @@ class ControlTls : public ::testing::Test {
     client_ = std::move(*made);
     server_ = std::move(Events::Next(accepted_).value());
   }
-  Tcp::socket RawPeer() { return std::move(*ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))); }
+  Tcp::socket RawPeer() {
+    return std::move(*ConnectTcp(io_, listener_->address(), Deadline::After(kPatience)));
+  }
 
   boost::asio::io_context io_;
   const TemporaryFolder folder_;
@@ -148,7 +160,8 @@ TEST_F(ControlTls, HellosFramesAndGoodbyes) {
   EXPECT_EQ(server_->peer_hello(), "manager");
   client_->Start(at_client_.callbacks());
   server_->Start(at_server_.callbacks());
-  for (const size_t bytes : {0, 1, 16371, 16372, 16373, 16384, 100000}) {  // records hold 16384 bytes, the header is 12
+  // Records hold 16384 bytes, the header is 12.
+  for (const size_t bytes : {0, 1, 16371, 16372, 16373, 16384, 100000}) {
     ASSERT_TRUE(client_->Send(kFirstUserType, std::string(bytes, 'o')).ok());
     EXPECT_EQ(Events::Next(at_server_.frames)->payload, std::string(bytes, 'o'));
     ASSERT_TRUE(server_->Send(kFirstUserType + 1, std::string(bytes, 'r')).ok());
@@ -194,8 +207,8 @@ TEST_F(ControlTls, BigFramesCrossBothWaysFromManyThreads) {
 TEST_F(ControlTls, AFrameInTheRecordOfTheHelloIsNotForgotten) {
   RawTlsClient peer(io_, listener_->address(), files_);
   ASSERT_TRUE(peer.Handshake());
-  peer.Say(Encode(kControlChallenge, std::string(1 + kNonceBytes, '\0')) + Encode(kControlHello, "quick") +
-           Encode(kFirstUserType, "order"));
+  peer.Say(Encode(kControlChallenge, std::string(1 + kNonceBytes, '\0')) +
+           Encode(kControlHello, "quick") + Encode(kFirstUserType, "order"));
   server_ = std::move(Events::Next(accepted_).value());
   server_->Start(at_server_.callbacks());
   const auto frame = Events::Next(at_server_.frames);
@@ -207,12 +220,15 @@ TEST_F(ControlTls, APeerThatVanishesIsNoticedAndWritingToItHarmless) {
   {
     RawTlsClient peer(io_, listener_->address(), files_);
     ASSERT_TRUE(peer.Handshake());
-    peer.Say(Encode(kControlChallenge, std::string(1 + kNonceBytes, '\0')) + Encode(kControlHello, "short-lived"));
+    peer.Say(Encode(kControlChallenge, std::string(1 + kNonceBytes, '\0')) +
+             Encode(kControlHello, "short-lived"));
     server_ = std::move(Events::Next(accepted_).value());
   }
-  const Deadline deadline = Deadline::After(kPatience);  // the first may still be taken by the kernel
+  // The first may still be taken by the kernel.
+  const Deadline deadline = Deadline::After(kPatience);
   Status sent;
-  while (sent.ok() && !deadline.Passed()) sent = server_->Send(kFirstUserType, std::string(1000, 'x'));
+  while (sent.ok() && !deadline.Passed())
+    sent = server_->Send(kFirstUserType, std::string(1000, 'x'));
   EXPECT_EQ(sent.code(), StatusCode::kPeerLost) << sent;
   server_->Start(at_server_.callbacks());
   EXPECT_EQ(at_server_.Lost().code(), StatusCode::kPeerLost);
@@ -234,22 +250,31 @@ TEST_F(ControlTls, PeersWithoutACertificateOrWithAnOldTlsAreTurnedAway) {
 TEST_F(ControlTls, PlainPeersAreToldWhyAtBothEnds) {
   const Status plain = Connect({.hello = "plain"}).status();
   EXPECT_EQ(plain.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(plain.message(), HasSubstr(listener_->address() + ": the peer speaks TLS, and this end was given no certificate"));
-  auto plain_listener = ControlListener::Create("127.0.0.1:0", {.hello = "plain"}, [](std::unique_ptr<ControlConnection>) {});
+  EXPECT_THAT(plain.message(),
+              HasSubstr(listener_->address() +
+                        ": the peer speaks TLS, and this end was given no certificate"));
+  auto plain_listener = ControlListener::Create("127.0.0.1:0", {.hello = "plain"},
+                                                [](std::unique_ptr<ControlConnection>) {});
   ASSERT_TRUE(plain_listener.ok());
-  const Status tls = ConnectControl((*plain_listener)->address(), Options("manager"), Deadline::After(kPatience)).status();
+  const Status tls =
+      ConnectControl((*plain_listener)->address(), Options("manager"), Deadline::After(kPatience))
+          .status();
   EXPECT_EQ(tls.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(tls.message(),
-              HasSubstr((*plain_listener)->address() + ": the peer does not speak TLS, and this end was given a certificate"));
+              HasSubstr((*plain_listener)->address() +
+                        ": the peer does not speak TLS, and this end was given a certificate"));
 }
 
 TEST_F(ControlTls, StrangersAreInNobodysWayAndGoAtTheDeadline) {
-  const std::string beginning("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);  // of a ClientHello
+  // Of a ClientHello.
+  const std::string beginning("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
   const TimePoint start = Clock::now();
   std::vector<Tcp::socket> strangers;
-  for (const std::string& bytes : {std::string(), beginning, std::string("GET / HTTP/1.1\r\n\r\n")}) {
+  for (const std::string& bytes :
+       {std::string(), beginning, std::string("GET / HTTP/1.1\r\n\r\n")}) {
     strangers.push_back(RawPeer());
-    ASSERT_EQ(send(strangers.back().native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    ASSERT_EQ(send(strangers.back().native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
   }
   EXPECT_TRUE(Connect(Options("manager")).ok());
   for (Tcp::socket& stranger : strangers) {
@@ -260,13 +285,15 @@ TEST_F(ControlTls, StrangersAreInNobodysWayAndGoAtTheDeadline) {
     }
     EXPECT_LE(got, 0) << "still connected";
   }
-  EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 30) << "the deadline of a greeting is 5 s";
+  EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 30)
+      << "the deadline of a greeting is 5 s";
 }
 
 TEST_F(ControlTls, AListenerThatNeverAnswersIsGivenUpAtTheDeadline) {
-  const Tcp::acceptor silent = std::move(*ListenTcp(io_, "127.0.0.1:0"));  // the kernel connects, nobody accepts
-  const auto connection =
-      ConnectControl(BoundAddress(silent, "127.0.0.1:0"), Options("manager"), Deadline::After(std::chrono::milliseconds(200)));
+  // The kernel connects, nobody accepts.
+  const Tcp::acceptor silent = std::move(*ListenTcp(io_, "127.0.0.1:0"));
+  const auto connection = ConnectControl(BoundAddress(silent, "127.0.0.1:0"), Options("manager"),
+                                         Deadline::After(std::chrono::milliseconds(200)));
   EXPECT_EQ(connection.status().code(), StatusCode::kTimeout);
   EXPECT_THAT(connection.status().message(), HasSubstr("does not go on with the TLS handshake"));
 }

@@ -18,23 +18,27 @@ ino_t InodeOf(int descriptor) {
 }
 
 // Connects two ends and looks at what each got.
-void Exchange(const std::string& kind, const DeviceWindow& of_listener, const DeviceWindow& of_connecting) {
+void Exchange(const std::string& kind, const DeviceWindow& of_listener,
+              const DeviceWindow& of_connecting) {
   const std::unique_ptr<Fabric> fabric = OpenTestFabric(kind), other = OpenTestFabric(kind);
   const std::unique_ptr<Listener> listener = std::move(fabric->Listen(FreshAddress(kind))).value();
   std::unique_ptr<Endpoint> accepted;
   std::thread accepting([&] {
     const Deadline deadline = Deadline::After(kPatience);
     while (accepted == nullptr && !deadline.Passed()) {
-      Result<std::unique_ptr<Endpoint>> endpoint = listener->Accept({4096, "listener", nullptr, of_listener});
+      Result<std::unique_ptr<Endpoint>> endpoint =
+          listener->Accept({4096, "listener", nullptr, of_listener});
       if (endpoint.ok()) accepted = std::move(*endpoint);
     }
   });
   Result<std::unique_ptr<Endpoint>> endpoint =
-      other->Connect(listener->address(), {4096, "connecting", nullptr, of_connecting}, Deadline::After(kPatience));
+      other->Connect(listener->address(), {4096, "connecting", nullptr, of_connecting},
+                     Deadline::After(kPatience));
   accepting.join();
   ASSERT_TRUE(endpoint.ok()) << endpoint.status();
   ASSERT_NE(accepted, nullptr);
-  const DeviceWindow seen = (*endpoint)->peer_device_window(), back = accepted->peer_device_window();
+  const DeviceWindow seen = (*endpoint)->peer_device_window(),
+                     back = accepted->peer_device_window();
   for (const auto& [got, given] : {std::pair(seen, of_listener), std::pair(back, of_connecting)}) {
     const bool handed_over = kind == "shm" && given.descriptor >= 0;
     EXPECT_EQ(got.descriptor >= 0, handed_over);
@@ -49,7 +53,8 @@ void Exchange(const std::string& kind, const DeviceWindow& of_listener, const De
 class DeviceWindowTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(DeviceWindowTest, IsHandedOverByEachEndThatHasOneWhereTheFabricCan) {
-  const UniqueFd first(memfd_create("first", MFD_CLOEXEC)), second(memfd_create("second", MFD_CLOEXEC));
+  const UniqueFd first(memfd_create("first", MFD_CLOEXEC)),
+      second(memfd_create("second", MFD_CLOEXEC));
   DeviceWindow a{first.get(), 12345}, b{second.get(), uint64_t{1} << 40};
   a.device.fill(std::byte{1});
   b.device.fill(std::byte{2});
@@ -64,7 +69,8 @@ TEST_P(DeviceWindowTest, IsNotPostedTo) {
   FabricPair pair(GetParam());
   std::vector<std::byte> memory(4096);
   const DeviceWindow window{.bytes = memory.size(), .data = memory.data()};
-  pair.Connect(pair.server, pair.client, {4096, "server", nullptr, window}, {4096, "client", nullptr, window});
+  pair.Connect(pair.server, pair.client, {4096, "server", nullptr, window},
+               {4096, "client", nullptr, window});
   for (Endpoint* const end : {pair.server.get(), pair.client.get()}) {
     EXPECT_FALSE(end->posts_to_device());
     EXPECT_EQ(PostToDevice(*end, memory, 0, 1).code(), StatusCode::kInvalidArgument);
@@ -74,7 +80,8 @@ TEST_P(DeviceWindowTest, IsNotPostedTo) {
 // Takes a post, and does nothing with it.
 class RecordingEndpoint final : public Endpoint {
  public:
-  Status Post(std::span<const WriteOp> posted, std::optional<uint32_t> notify, uint64_t tag) override {
+  Status Post(std::span<const WriteOp> posted, std::optional<uint32_t> notify,
+              uint64_t tag) override {
     ops.assign(posted.begin(), posted.end());
     EXPECT_EQ(notify, std::nullopt);
     EXPECT_EQ(tag, 9u);
@@ -106,7 +113,10 @@ TEST(PostToDevice, WhatSaysThatItIsThereIsWrittenLast) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, DeviceWindowTest, testing::Values("shm", "tcp", "modelled-shm"),
-                         [](const auto& info) { return info.param == "modelled-shm" ? std::string("modelledshm") : info.param; });
+                         [](const auto& info) {
+                           return info.param == "modelled-shm" ? std::string("modelledshm")
+                                                               : info.param;
+                         });
 
 }  // namespace
 }  // namespace lamina

@@ -23,21 +23,26 @@ namespace lamina {
 
 inline constexpr auto kPatience = std::chrono::seconds(60);  // only a broken test waits so long
 
-// A fabric kind, "faulty-<kind>": the decorator with nothing to inject, which must change nothing, or "modelled-<kind>": a slow link.
+// A fabric kind, "faulty-<kind>": the decorator with nothing to inject, which must change nothing,
+// or "modelled-<kind>": a slow link.
 inline std::unique_ptr<Fabric> OpenTestFabric(const std::string& kind) {
-  if (kind.starts_with("faulty-")) return std::make_unique<FaultyFabric>(OpenTestFabric(kind.substr(7)), FaultPlan{});
+  if (kind.starts_with("faulty-"))
+    return std::make_unique<FaultyFabric>(OpenTestFabric(kind.substr(7)), FaultPlan{});
   if (kind.starts_with("modelled-")) {
     static std::deque<ModelledNic> nics;  // outlive their fabrics
-    return MakeModelledFabric(OpenTestFabric(kind.substr(9)), nics.emplace_back(ModelledNic{{microseconds(300), 10e9}, {}, {}}));
+    return MakeModelledFabric(OpenTestFabric(kind.substr(9)),
+                              nics.emplace_back(ModelledNic{{microseconds(300), 10e9}, {}, {}}));
   }
   auto fabric = OpenFabric(kind);
   EXPECT_TRUE(fabric.ok()) << fabric.status();
   return std::move(fabric).value();
 }
 
-// `kinds`, and those that not every build and machine has: ucx, and verbs if there is a device, which scripts/softroce.sh makes.
+// `kinds`, and those that not every build and machine has: ucx, and verbs if there is a device,
+// which scripts/softroce.sh makes.
 inline std::vector<std::string> WithRdma(std::vector<std::string> kinds) {
-#if __has_include(<ucp/api/ucp.h>)  // not by opening it: that takes its time, and every test's process lists all tests
+// not by opening it: that takes its time, and every test's process lists all tests
+#if __has_include(<ucp/api/ucp.h>)
   kinds.push_back("ucx");
 #endif
   if (OpenFabric("verbs").ok()) kinds.push_back("verbs");
@@ -50,7 +55,8 @@ inline std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// An address that no other test, in this process or another, listens on. RDMA tests take the host from LAMINA_TEST_RDMA_ADDR.
+// An address that no other test, in this process or another, listens on. RDMA tests take the host
+// from LAMINA_TEST_RDMA_ADDR.
 inline std::string FreshAddress(const std::string& kind) {
   static std::atomic<int> counter{0};
   if (kind.ends_with("tcp") || kind == "ucx") return "127.0.0.1:0";
@@ -61,7 +67,8 @@ inline std::string FreshAddress(const std::string& kind) {
   return "test-" + std::to_string(getpid()) + "-" + std::to_string(++counter);
 }
 
-inline std::unique_ptr<Endpoint> AcceptOne(Fabric& fabric, Listener& listener, const EndpointOptions& options) {
+inline std::unique_ptr<Endpoint> AcceptOne(Fabric& fabric, Listener& listener,
+                                           const EndpointOptions& options) {
   const Deadline deadline = Deadline::After(kPatience);
   while (!deadline.Passed()) {
     auto endpoint = listener.Accept(options);
@@ -77,17 +84,19 @@ inline std::unique_ptr<Endpoint> AcceptOne(Fabric& fabric, Listener& listener, c
 }
 
 struct FabricPair {
-  explicit FabricPair(const std::string& kind) : server_fabric(OpenTestFabric(kind)), client_fabric(OpenTestFabric(kind)) {
+  explicit FabricPair(const std::string& kind)
+      : server_fabric(OpenTestFabric(kind)), client_fabric(OpenTestFabric(kind)) {
     auto made = server_fabric->Listen(FreshAddress(kind));
     EXPECT_TRUE(made.ok()) << made.status();
     listener = std::move(made).value();
   }
 
   // Connects another pair of endpoints into `server` and `client`, or elsewhere.
-  void Connect(std::unique_ptr<Endpoint>& server_end, std::unique_ptr<Endpoint>& client_end, const EndpointOptions& server_options,
-               const EndpointOptions& client_options) {
+  void Connect(std::unique_ptr<Endpoint>& server_end, std::unique_ptr<Endpoint>& client_end,
+               const EndpointOptions& server_options, const EndpointOptions& client_options) {
     std::thread connecting([&] {
-      auto made = client_fabric->Connect(listener->address(), client_options, Deadline::After(kPatience));
+      auto made =
+          client_fabric->Connect(listener->address(), client_options, Deadline::After(kPatience));
       EXPECT_TRUE(made.ok()) << made.status();
       if (made.ok()) client_end = std::move(made).value();
     });
@@ -95,7 +104,9 @@ struct FabricPair {
     connecting.join();
   }
 
-  void Connect(uint64_t window_bytes) { Connect(server, client, {window_bytes, "server"}, {window_bytes, "client"}); }
+  void Connect(uint64_t window_bytes) {
+    Connect(server, client, {window_bytes, "server"}, {window_bytes, "client"});
+  }
 
   std::unique_ptr<Fabric> server_fabric;
   std::unique_ptr<Fabric> client_fabric;
@@ -112,7 +123,9 @@ struct Inbound {
   int num_lost = 0;
   bool after_lost = false;  // something came after kPeerLost
 
-  size_t num_events() const { return notifications.size() + sent.size() + sent_lost.size() + static_cast<size_t>(num_lost); }
+  size_t num_events() const {
+    return notifications.size() + sent.size() + sent_lost.size() + static_cast<size_t>(num_lost);
+  }
 
   size_t PollOnce(Endpoint& endpoint, size_t max_events = 16) {
     std::vector<Event> events(max_events);
@@ -121,7 +134,8 @@ struct Inbound {
       const Event& event = events[i];
       after_lost = after_lost || num_lost > 0;
       if (event.kind == Event::Kind::kNotification) notifications.push_back(event.value);
-      if (event.kind == Event::Kind::kSent) (event.status == StatusCode::kOk ? sent : sent_lost).push_back(event.tag);
+      if (event.kind == Event::Kind::kSent)
+        (event.status == StatusCode::kOk ? sent : sent_lost).push_back(event.tag);
       if (event.kind == Event::Kind::kPeerLost) ++num_lost;
     }
     return count;

@@ -102,16 +102,21 @@ TEST_F(FaultyFabricTest, DisconnectsAfterSomePosts) {
   EXPECT_THAT(pair_.client->last_error(), testing::HasSubstr("fault plan"));
   EXPECT_EQ(at_server_.num_events(), 0u);
   pair_.client.reset();
-  ASSERT_TRUE(Until([&] { return at_server_.num_lost > 0; }, [&] { at_server_.PollOnce(*pair_.server); }));
+  ASSERT_TRUE(
+      Until([&] { return at_server_.num_lost > 0; }, [&] { at_server_.PollOnce(*pair_.server); }));
 }
 
 TEST_F(FaultyFabricTest, SameSeedSameFaults) {
   std::vector<std::vector<uint32_t>> runs;
   for (int run = 0; run < 2; ++run) {
     FabricPair pair("loopback");
-    FaultyFabric fabric(std::move(pair.client_fabric), {.seed = 42, .drop_notification = 0.5, .duplicate_notification = 0.2});
+    FaultyFabric fabric(std::move(pair.client_fabric),
+                        {.seed = 42, .drop_notification = 0.5, .duplicate_notification = 0.2});
     std::unique_ptr<Endpoint> client;
-    std::thread connecting([&] { client = std::move(fabric.Connect(pair.listener->address(), {}, Deadline::After(kPatience))).value(); });
+    std::thread connecting([&] {
+      client = std::move(fabric.Connect(pair.listener->address(), {}, Deadline::After(kPatience)))
+                   .value();
+    });
     pair.server = AcceptOne(*pair.server_fabric, *pair.listener, {});
     connecting.join();
     Inbound inbound, ignored;
@@ -120,7 +125,8 @@ TEST_F(FaultyFabricTest, SameSeedSameFaults) {
       ignored.PollOnce(*client);
       inbound.PollOnce(*pair.server);
     }
-    EXPECT_EQ(inbound.notifications.size(), 100 - fabric.counts().dropped + fabric.counts().duplicated);
+    EXPECT_EQ(inbound.notifications.size(),
+              100 - fabric.counts().dropped + fabric.counts().duplicated);
     EXPECT_GT(fabric.counts().dropped, 20u);
     runs.push_back(inbound.notifications);
     client.reset();

@@ -1,4 +1,5 @@
-// Peers that do not keep to the protocol: the endpoint ends with a reason, and nothing else happens.
+// Peers that do not keep to the protocol: the endpoint ends with a reason, and nothing else
+// happens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -46,7 +47,8 @@ class HostilePeer : public testing::Test {
   }
 
   void ExpectLost(const std::string& why) {
-    ASSERT_TRUE(Until([&] { return inbound_.num_lost > 0; }, [&] { inbound_.PollOnce(*endpoint_); }));
+    ASSERT_TRUE(
+        Until([&] { return inbound_.num_lost > 0; }, [&] { inbound_.PollOnce(*endpoint_); }));
     EXPECT_THAT(endpoint_->last_error(), HasSubstr(why));
     EXPECT_EQ(endpoint_->Post({}, 1, 1).code(), StatusCode::kPeerLost);
   }
@@ -66,10 +68,14 @@ std::string Sealed(TcpFrame frame, uint32_t sequence = 0) {
 
 class HostileTcpPeer : public HostilePeer {
  protected:
-  HostileTcpPeer() : HostilePeer("tcp"), socket_(std::move(ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))).value()) {}
+  HostileTcpPeer()
+      : HostilePeer("tcp"),
+        socket_(
+            std::move(ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))).value()) {}
 
   void Say(const std::string& bytes) {
-    ASSERT_EQ(send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    ASSERT_EQ(send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
   }
 
   void Greet() {
@@ -78,7 +84,8 @@ class HostileTcpPeer : public HostilePeer {
     ASSERT_TRUE(endpoint_ != nullptr);
     TcpGreeting answer;  // left unread it would turn this end's close into a reset
     ASSERT_TRUE(WaitForFd(socket_.native_handle(), POLLIN, Deadline::After(kPatience)));
-    ASSERT_EQ(recv(socket_.native_handle(), &answer, sizeof(answer), 0), static_cast<ssize_t>(sizeof(answer)));
+    ASSERT_EQ(recv(socket_.native_handle(), &answer, sizeof(answer), 0),
+              static_cast<ssize_t>(sizeof(answer)));
   }
 
   boost::asio::io_context io_;
@@ -120,7 +127,9 @@ TEST_F(HostileTcpPeer, ADamagedHeaderWritesNothing) {
     Say(damaged + "abc");
     ExpectLost("malformed frame");
     const std::span<const std::byte> window = endpoint_->window();
-    EXPECT_TRUE(std::all_of(window.begin(), window.end(), [](std::byte b) { return b == std::byte{0}; })) << "bit " << bit;
+    EXPECT_TRUE(
+        std::all_of(window.begin(), window.end(), [](std::byte b) { return b == std::byte{0}; }))
+        << "bit " << bit;
     EXPECT_TRUE(inbound_.notifications.empty());
     inbound_ = {};
     socket_ = std::move(ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))).value();
@@ -130,8 +139,10 @@ TEST_F(HostileTcpPeer, ADamagedHeaderWritesNothing) {
 TEST_F(HostileTcpPeer, AFrameThatCameBeforeOrTooEarly) {
   for (const uint32_t sequence : {0u, 2u}) {
     Greet();
-    Say(Sealed({.has_notification = 1, .notification = 3}) + Sealed({.has_notification = 1, .notification = 4}, sequence));
-    ExpectLost("malformed frame: frame 1 fails its checksum or is another one: it says " + std::to_string(sequence));
+    Say(Sealed({.has_notification = 1, .notification = 3}) +
+        Sealed({.has_notification = 1, .notification = 4}, sequence));
+    ExpectLost("malformed frame: frame 1 fails its checksum or is another one: it says " +
+               std::to_string(sequence));
     EXPECT_EQ(inbound_.notifications, std::vector<uint32_t>{3});
     inbound_ = {};
     socket_ = std::move(ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))).value();
@@ -152,14 +163,16 @@ TEST_F(HostileTcpPeer, BytesInAnyPieces) {
   Greet();
   std::string stream;
   for (uint32_t i = 0; i < 50; ++i) {
-    const TcpFrame frame{.has_notification = 1, .notification = i, .window_offset = i, .payload_bytes = i};
+    const TcpFrame frame{
+        .has_notification = 1, .notification = i, .window_offset = i, .payload_bytes = i};
     stream += Sealed(frame, i) + std::string(i, static_cast<char>('a' + i % 26));
   }
   for (size_t at = 0; at < stream.size(); at += 1 + at % 5) {
     Say(stream.substr(at, 1 + at % 5));
     inbound_.PollOnce(*endpoint_, 3);
   }
-  ASSERT_TRUE(Until([&] { return inbound_.notifications.size() == 50; }, [&] { inbound_.PollOnce(*endpoint_); }));
+  ASSERT_TRUE(Until([&] { return inbound_.notifications.size() == 50; },
+                    [&] { inbound_.PollOnce(*endpoint_); }));
   EXPECT_EQ(static_cast<char>(endpoint_->window()[97]), 'a' + 49 % 26);
   EXPECT_EQ(inbound_.num_lost, 0);
 }
@@ -192,10 +205,13 @@ TEST_F(HostileTcpPeer, ASilentStrangerBlocksNobody) {
 // More of them than may wait, so that some have to go before the next peer is heard.
 TEST_F(HostileTcpPeer, ManySilentStrangersBlockNobody) {
   std::vector<Tcp::socket> strangers;
-  for (int i = 0; i < 200; ++i) strangers.push_back(std::move(ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))).value());
+  for (int i = 0; i < 200; ++i)
+    strangers.push_back(
+        std::move(ConnectTcp(io_, listener_->address(), Deadline::After(kPatience))).value());
   const TimePoint start = Clock::now();
   ExpectStillServing("tcp");
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5)) << "it did not wait for the strangers' deadline";
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5))
+      << "it did not wait for the strangers' deadline";
 }
 
 TEST_F(HostileTcpPeer, ConnectNamesAnotherVersion) {
@@ -208,7 +224,9 @@ TEST_F(HostileTcpPeer, ConnectNamesAnotherVersion) {
     greeting.version = 9;
     send(peer.native_handle(), &greeting, sizeof(greeting), MSG_NOSIGNAL);
   });
-  const Status status = fabric_->Connect(BoundAddress(acceptor, "127.0.0.1:0"), {}, Deadline::After(kPatience)).status();
+  const Status status =
+      fabric_->Connect(BoundAddress(acceptor, "127.0.0.1:0"), {}, Deadline::After(kPatience))
+          .status();
   server.join();
   EXPECT_EQ(status.code(), StatusCode::kPeerLost);
   EXPECT_THAT(status.message(), HasSubstr("version 9"));
@@ -217,7 +235,9 @@ TEST_F(HostileTcpPeer, ConnectNamesAnotherVersion) {
 
 class HostileShmPeer : public HostilePeer {
  protected:
-  HostileShmPeer() : HostilePeer("shm"), socket_(std::move(ConnectShm(listener_->address(), Deadline::After(kPatience))).value()) {}
+  HostileShmPeer()
+      : HostilePeer("shm"),
+        socket_(std::move(ConnectShm(listener_->address(), Deadline::After(kPatience))).value()) {}
 
   // A proper handshake, after which this test holds both segments.
   void Greet() {
@@ -231,7 +251,9 @@ class HostileShmPeer : public HostilePeer {
     theirs_ = std::move(Mapping::Shared(peer->segment.get(), kShmControlBytes + 1000)).value();
   }
 
-  static ShmControl& ControlOf(Mapping& segment) { return *reinterpret_cast<ShmControl*>(segment.bytes().data()); }
+  static ShmControl& ControlOf(Mapping& segment) {
+    return *reinterpret_cast<ShmControl*>(segment.bytes().data());
+  }
 
   UniqueFd socket_;
   WakeFd wake_;
@@ -248,7 +270,8 @@ TEST_F(HostileShmPeer, NotificationOutOfTurn) {
 TEST_F(HostileShmPeer, NotificationWithTheNumberOfTheLast) {
   Greet();
   for (const uint64_t slot : {0, 1, 2}) ControlOf(theirs_).ring[slot] = (slot + 1) << 32 | slot;
-  ASSERT_TRUE(Until([&] { return inbound_.notifications.size() == 3; }, [&] { inbound_.PollOnce(*endpoint_); }));
+  ASSERT_TRUE(Until([&] { return inbound_.notifications.size() == 3; },
+                    [&] { inbound_.PollOnce(*endpoint_); }));
   EXPECT_EQ(inbound_.notifications, (std::vector<uint32_t>{0, 1, 2}));
   ControlOf(theirs_).ring[3] = uint64_t{3} << 32;
   ExpectLost("corrupted the ring: notification 3 where 4 belongs");
@@ -259,7 +282,8 @@ TEST_F(HostileShmPeer, TailBeyondWhatWasWritten) {
   Greet();
   ControlOf(own_).tail = 5000;
   Status status;
-  for (uint32_t i = 0; i < 2 * kShmRingSlots && (status.ok() || status.code() == StatusCode::kTryAgain); ++i) {
+  for (uint32_t i = 0;
+       i < 2 * kShmRingSlots && (status.ok() || status.code() == StatusCode::kTryAgain); ++i) {
     status = endpoint_->Post({}, i, i);
     inbound_.PollOnce(*endpoint_);
   }
@@ -307,15 +331,20 @@ TEST_F(HostileShmPeer, ADeviceWindowThatIsNotHandedOverIsRefused) {
   greeting.window_bytes = 100;
   greeting.device_window_bytes = 1 << 20;
   ASSERT_TRUE(
-      SendShmGreeting(socket_.get(), {100, "", nullptr, {segment.get(), 0, {}}}, segment.get(), wake_.fd()).ok());  // three, none told of
+      // Three, none told of.
+      SendShmGreeting(socket_.get(), {100, "", nullptr, {segment.get(), 0, {}}}, segment.get(),
+                      wake_.fd())
+          .ok());
   ExpectStillServing("shm");
   socket_ = std::move(ConnectShm(listener_->address(), Deadline::After(kPatience))).value();
-  ASSERT_GE(send(socket_.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL), 0);  // told of, none there
+  // Told of, none there.
+  ASSERT_GE(send(socket_.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL), 0);
   ExpectStillServing("shm");
 }
 
 TEST_F(HostileShmPeer, GarbageGreetingsAreDropped) {
-  for (const std::string& garbage : {std::string("x"), std::string(16, 'x'), BytesOf(ShmGreeting{}), std::string(100'000, 'x')}) {
+  for (const std::string& garbage : {std::string("x"), std::string(16, 'x'), BytesOf(ShmGreeting{}),
+                                     std::string(100'000, 'x')}) {
     ASSERT_GE(send(socket_.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
     ExpectStillServing("shm");
     socket_ = std::move(ConnectShm(listener_->address(), Deadline::After(kPatience))).value();
@@ -327,7 +356,8 @@ TEST_F(HostileShmPeer, ASilentStrangerBlocksNobody) { ExpectStillServing("shm");
 TEST_F(HostileShmPeer, NamesAreChecked) {
   for (const std::string& name : {std::string(), std::string(200, 'n')}) {
     EXPECT_EQ(fabric_->Listen(name).status().code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(fabric_->Connect(name, {}, Deadline::After(kPatience)).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(fabric_->Connect(name, {}, Deadline::After(kPatience)).status().code(),
+              StatusCode::kInvalidArgument);
   }
 }
 
@@ -336,7 +366,8 @@ TEST(TcpAddress, Parses) {
   EXPECT_EQ(ParseHostPort("10.0.0.1:7000")->port, "7000");
   EXPECT_EQ(ParseHostPort("[::1]:0")->host, "::1");
   EXPECT_EQ(ParseHostPort(":80")->host, "");
-  for (const char* bad : {"", "host", "host:", "host:x", "host:65536", "host:-1", "::1:80", "host:99999999999999999999", "host:80x"}) {
+  for (const char* bad : {"", "host", "host:", "host:x", "host:65536", "host:-1", "::1:80",
+                          "host:99999999999999999999", "host:80x"}) {
     const Status status = ParseHostPort(bad).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << bad;
     EXPECT_THAT(status.message(), HasSubstr("host:port")) << bad;

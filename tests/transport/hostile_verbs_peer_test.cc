@@ -1,4 +1,5 @@
-// RDMA peers that do not keep to the rules. Needs an RDMA device, except for the offers: tests/softroce/run.sh provides one.
+// RDMA peers that do not keep to the rules. Needs an RDMA device, except for the offers:
+// tests/softroce/run.sh provides one.
 #ifdef LAMINA_HAVE_VERBS
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -16,13 +17,15 @@ using testing::HasSubstr;
 // The connecting end by hand: a queue pair, an offer that may lie, and no one who polls.
 class LyingHost final : public RendezvousHost {
  public:
-  explicit LyingHost(VerbsDevices devices) : devices_(std::move(devices)), depths_(std::move(ChooseDepths(devices_)).value()) {}
+  explicit LyingHost(VerbsDevices devices)
+      : devices_(std::move(devices)), depths_(std::move(ChooseDepths(devices_)).value()) {}
 
   std::string_view name() const override { return "verbs"; }
   const Limits& limits() const override { return limits_; }
   PollSet& poll_set() override { return poll_set_; }
   boost::asio::io_context& io() override { return io_; }
-  Result<std::unique_ptr<RendezvousEnd>> NewEnd(const boost::asio::ip::address& local, const EndpointOptions&) override {
+  Result<std::unique_ptr<RendezvousEnd>> NewEnd(const boost::asio::ip::address& local,
+                                                const EndpointOptions&) override {
     LAMINA_ASSIGN_OR_RETURN(const VerbsDevices::Place place, devices_.Find(local));
     LAMINA_ASSIGN_OR_RETURN(pair, VerbsQueuePair::Create(place, depths_));
     return std::unique_ptr<RendezvousEnd>(std::make_unique<End>(*this));
@@ -38,7 +41,8 @@ class LyingHost final : public RendezvousHost {
       return std::string(reinterpret_cast<const char*>(&offer), sizeof(offer));
     }
     Status Join(const RendezvousPeer& peer) override {
-      LAMINA_ASSIGN_OR_RETURN(const VerbsOffer offer, ParseVerbsOffer(peer.offer, host_.pair->port()));
+      LAMINA_ASSIGN_OR_RETURN(const VerbsOffer offer,
+                              ParseVerbsOffer(peer.offer, host_.pair->port()));
       return host_.pair->Connect(offer);
     }
     Result<std::unique_ptr<Endpoint>> Finish(RendezvousLink link) override {
@@ -74,7 +78,9 @@ class HostileVerbsPeer : public testing::Test {
 
   void Meet() {
     std::thread connecting([&] {
-      (void)ConnectRendezvous(*host_, listener_->address(), {4096, "liar"}, Deadline::After(kPatience)).status();
+      (void)ConnectRendezvous(*host_, listener_->address(), {4096, "liar"},
+                              Deadline::After(kPatience))
+          .status();
     });
     endpoint_ = AcceptOne(*fabric_, *listener_, {4096, ""});
     connecting.join();
@@ -143,17 +149,19 @@ TEST(VerbsOffer, NonsenseIsRefused) {
     return std::string(reinterpret_cast<const char*>(&offer), sizeof(offer));
   };
   EXPECT_TRUE(ParseVerbsOffer(text([](VerbsOffer&) {}), VerbsPort{}).ok());
-  const std::vector<std::string> bad = {"",
-                                        std::string(47, 'x'),
-                                        std::string(48, '\xff'),
-                                        text([](VerbsOffer& offer) { offer.queue_pair = 1 << 24; }),
-                                        text([](VerbsOffer& offer) { offer.first_packet = 1 << 24; }),
-                                        text([](VerbsOffer& offer) { offer.mtu = 0; }),
-                                        text([](VerbsOffer& offer) { offer.mtu = 6; }),
-                                        text([](VerbsOffer& offer) { offer.credits = 0; }),
-                                        text([](VerbsOffer& offer) { offer.credits = ~0u; }),
-                                        text([](VerbsOffer& offer) { offer.is_infiniband = 1; })};
-  for (const std::string& offer : bad) EXPECT_EQ(ParseVerbsOffer(offer, VerbsPort{}).status().code(), StatusCode::kPeerLost);
+  const std::vector<std::string> bad = {
+      "",
+      std::string(47, 'x'),
+      std::string(48, '\xff'),
+      text([](VerbsOffer& offer) { offer.queue_pair = 1 << 24; }),
+      text([](VerbsOffer& offer) { offer.first_packet = 1 << 24; }),
+      text([](VerbsOffer& offer) { offer.mtu = 0; }),
+      text([](VerbsOffer& offer) { offer.mtu = 6; }),
+      text([](VerbsOffer& offer) { offer.credits = 0; }),
+      text([](VerbsOffer& offer) { offer.credits = ~0u; }),
+      text([](VerbsOffer& offer) { offer.is_infiniband = 1; })};
+  for (const std::string& offer : bad)
+    EXPECT_EQ(ParseVerbsOffer(offer, VerbsPort{}).status().code(), StatusCode::kPeerLost);
 }
 
 }  // namespace

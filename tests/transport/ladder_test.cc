@@ -22,8 +22,10 @@ std::unique_ptr<Ladder> Open(std::vector<std::string> kinds) {
   return std::move(*ladder);
 }
 
-// Connects `client` to `offers` while `server` accepts; the accepted side's path is put into `accepted`.
-Result<Path> Join(Ladder& server, Ladder& client, const std::string& offers, Path* accepted = nullptr) {
+// Connects `client` to `offers` while `server` accepts; the accepted side's path is put into
+// `accepted`.
+Result<Path> Join(Ladder& server, Ladder& client, const std::string& offers,
+                  Path* accepted = nullptr) {
   std::atomic<bool> done = false;
   std::thread acceptor([&] {
     while (!done) {
@@ -42,7 +44,8 @@ TEST(LadderKinds, AutoIsAllAndANameIsThatOneAlone) {
   EXPECT_THAT(*LadderKinds("auto", false), ElementsAre("shm", "verbs", "ucx", "tcp"));
   EXPECT_THAT(*LadderKinds("verbs", false), ElementsAre("verbs"));
   EXPECT_THAT(*LadderKinds("ucx", true), ElementsAre("ucx", "shm", "verbs", "tcp"));
-  EXPECT_THAT(LadderKinds("pigeon", false).status().message(), AllOf(HasSubstr("pigeon"), HasSubstr("verbs, ucx, shm and tcp")));
+  EXPECT_THAT(LadderKinds("pigeon", false).status().message(),
+              AllOf(HasSubstr("pigeon"), HasSubstr("verbs, ucx, shm and tcp")));
 }
 
 TEST(Ladder, NoMoreKindsAreOpenedThanThereAre) {
@@ -70,7 +73,8 @@ TEST(Ladder, OneHostTakesSharedMemoryAndBytesFlow) {
   const Deadline deadline = Deadline::After(seconds(10));
   std::array<Event, 4> events;
   size_t count = 0;
-  while ((count = accepted.endpoint->Poll(events)) == 0 && !deadline.Passed()) server->Sleep({}, deadline);
+  while ((count = accepted.endpoint->Poll(events)) == 0 && !deadline.Passed())
+    server->Sleep({}, deadline);
   ASSERT_EQ(count, 1u);
   EXPECT_EQ(events[0].value, 42u);
   EXPECT_EQ(std::memcmp(accepted.endpoint->window().data() + 3, "hello", 5), 0);
@@ -137,7 +141,9 @@ TEST(Ladder, WhatThisMachineLacksIsNamed) {
 TEST(Ladder, TextThatIsNoOfferIsRefused) {
   const auto ladder = Open({"tcp"});
   for (const char* text : {"", "tcp", "=x", "10.0.0.1:7000"}) {
-    EXPECT_EQ(ladder->Connect(text, {}, Deadline::After(seconds(1))).status().code(), StatusCode::kInvalidArgument) << text;
+    EXPECT_EQ(ladder->Connect(text, {}, Deadline::After(seconds(1))).status().code(),
+              StatusCode::kInvalidArgument)
+        << text;
   }
 }
 

@@ -14,11 +14,14 @@ TEST(IngressTimeline, TakesTheFirstGapThatIsLongEnough) {
   IngressTimeline timeline;
   EXPECT_EQ(timeline.Book(at(100), microseconds(10)), at(110));
   EXPECT_EQ(timeline.Book(at(100), microseconds(10)), at(120)) << "one thing at a time";
-  EXPECT_EQ(timeline.Book(at(50), microseconds(50)), at(100)) << "learnt of late, but it fits before them";
+  EXPECT_EQ(timeline.Book(at(50), microseconds(50)), at(100))
+      << "learnt of late, but it fits before them";
   EXPECT_EQ(timeline.Book(at(140), microseconds(10)), at(150));
-  EXPECT_EQ(timeline.Book(at(115), microseconds(30)), at(180)) << "the gap from 120 to 140 is too short";
+  EXPECT_EQ(timeline.Book(at(115), microseconds(30)), at(180))
+      << "the gap from 120 to 140 is too short";
   EXPECT_EQ(timeline.Book(at(115), microseconds(20)), at(140));
-  EXPECT_EQ(timeline.Book(at(105), Clock::duration::zero()), at(110)) << "no bytes fit between two others";
+  EXPECT_EQ(timeline.Book(at(105), Clock::duration::zero()), at(110))
+      << "no bytes fit between two others";
 }
 
 class ModelledLinkTest : public testing::Test {
@@ -40,7 +43,8 @@ class ModelledLinkTest : public testing::Test {
     const TimePoint start = Clock::now();
     while (inbound.notifications.size() < count && Clock::now() - start < kPatience) {
       inbound.PollOnce(*pair_.server);
-      if (inbound.notifications.size() < count) Sleep(*pair_.server_fabric, {}, Deadline::After(kPatience));
+      if (inbound.notifications.size() < count)
+        Sleep(*pair_.server_fabric, {}, Deadline::After(kPatience));
       ++num_wakeups_;
     }
   }
@@ -84,12 +88,14 @@ TEST_F(ModelledLinkTest, APeerThatDoesNotModelTheNetworkIsRefused) {
   pair_.client_fabric = *OpenFabric("shm");
   std::unique_ptr<Endpoint> client;
   std::thread connecting([&] {
-    auto made = pair_.client_fabric->Connect(pair_.listener->address(), {}, Deadline::After(kPatience));
+    auto made =
+        pair_.client_fabric->Connect(pair_.listener->address(), {}, Deadline::After(kPatience));
     if (made.ok()) client = std::move(*made);
   });
   Result<std::unique_ptr<Endpoint>> accepted = TryAgain();
   const Deadline deadline = Deadline::After(kPatience);
-  while (accepted.status().code() == StatusCode::kTryAgain && !deadline.Passed()) accepted = pair_.listener->Accept({});
+  while (accepted.status().code() == StatusCode::kTryAgain && !deadline.Passed())
+    accepted = pair_.listener->Accept({});
   EXPECT_EQ(accepted.status().code(), StatusCode::kPeerLost);
   connecting.join();
 }

@@ -24,13 +24,15 @@ TEST(RdmaHost, TheLimitOnLockedMemoryIsFoundAndNamed) {
     if (!CheckCanLock(32 << 10).ok()) _exit(2);
     const Status status = CheckCanLock(1 << 20);
     std::cerr << status << "\n";
-    const bool says_why = status.message().find("65536") != std::string::npos && status.message().find("ulimit -l") != std::string::npos;
+    const bool says_why = status.message().find("65536") != std::string::npos &&
+                          status.message().find("ulimit -l") != std::string::npos;
     _exit(status.code() == StatusCode::kOutOfSpace && says_why ? 0 : 3);
   }
   int status = -1;
   waitpid(child, &status, 0);
   ASSERT_TRUE(WIFEXITED(status)) << status;
-  if (WEXITSTATUS(status) == kLocksNothing) GTEST_SKIP() << "mlock knows no limit here: that of a sanitizer does nothing";
+  if (WEXITSTATUS(status) == kLocksNothing)
+    GTEST_SKIP() << "mlock knows no limit here: that of a sanitizer does nothing";
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 

@@ -18,7 +18,9 @@ namespace ip = boost::asio::ip;
 class FakeEndpoint final : public Endpoint {
  public:
   explicit FakeEndpoint(RendezvousLink link) : link_(std::move(link)) {}
-  Status Post(std::span<const WriteOp>, std::optional<uint32_t>, uint64_t) override { return link_.CheckAlive(); }
+  Status Post(std::span<const WriteOp>, std::optional<uint32_t>, uint64_t) override {
+    return link_.CheckAlive();
+  }
   size_t Poll(std::span<Event>) override { return 0; }
   std::span<std::byte> window() override { return {}; }
   uint64_t peer_window_bytes() const override { return link_.peer().window_bytes; }
@@ -49,12 +51,14 @@ class FakeHost final : public RendezvousHost {
     FakeHost& host_;
   };
 
-  FakeHost(std::string kind, std::string its_offer) : offer(std::move(its_offer)), kind_(std::move(kind)) {}
+  FakeHost(std::string kind, std::string its_offer)
+      : offer(std::move(its_offer)), kind_(std::move(kind)) {}
   std::string_view name() const override { return kind_; }
   const Limits& limits() const override { return limits_; }
   PollSet& poll_set() override { return poll_set_; }
   boost::asio::io_context& io() override { return io_; }
-  Result<std::unique_ptr<RendezvousEnd>> NewEnd(const ip::address& local, const EndpointOptions&) override {
+  Result<std::unique_ptr<RendezvousEnd>> NewEnd(const ip::address& local,
+                                                const EndpointOptions&) override {
     calls.push_back("new " + local.to_string());
     return std::unique_ptr<RendezvousEnd>(std::make_unique<End>(*this));
   }
@@ -87,7 +91,8 @@ class Rendezvous : public testing::Test {
   void Meet(FakeHost& client) {
     std::atomic<bool> done{false};
     std::thread connecting([&] {
-      auto made = ConnectRendezvous(client, listener_->address(), {500, "I come"}, Deadline::After(kPatience));
+      auto made = ConnectRendezvous(client, listener_->address(), {500, "I come"},
+                                    Deadline::After(kPatience));
       status_ = made.status();
       if (made.ok()) client_end_ = std::move(made).value();
       done = true;
@@ -101,8 +106,10 @@ class Rendezvous : public testing::Test {
   // A stranger says `bytes`: the next peer is served, and the listener hangs up.
   void ExpectDropped(const std::string& bytes) {
     boost::asio::io_context io;
-    Tcp::socket socket = std::move(ConnectTcp(io, listener_->address(), Deadline::After(kPatience))).value();
-    ASSERT_EQ(send(socket.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    Tcp::socket socket =
+        std::move(ConnectTcp(io, listener_->address(), Deadline::After(kPatience))).value();
+    ASSERT_EQ(send(socket.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
     FakeHost& good = NewClient("fake", "good");
     Meet(good);
     EXPECT_TRUE(server_end_ != nullptr && client_end_ != nullptr) << status_;
@@ -114,11 +121,14 @@ class Rendezvous : public testing::Test {
     EXPECT_TRUE(Until(hung_up, [&] { (void)listener_->Accept({}); }));
   }
 
-  FakeHost& NewClient(const std::string& kind, const std::string& offer) { return clients_.emplace_back(kind, offer); }
+  FakeHost& NewClient(const std::string& kind, const std::string& offer) {
+    return clients_.emplace_back(kind, offer);
+  }
 
   FakeHost server_{"fake", "server's offer"};
   std::list<FakeHost> clients_;  // hosts outlive their ends
-  std::unique_ptr<Listener> listener_ = std::move(RendezvousListener::Create(server_, "127.0.0.1:0")).value();
+  std::unique_ptr<Listener> listener_ =
+      std::move(RendezvousListener::Create(server_, "127.0.0.1:0")).value();
   std::unique_ptr<Endpoint> server_end_, client_end_;
   Status status_;
 };
@@ -156,7 +166,8 @@ TEST_F(Rendezvous, AnotherKindOfFabricIsNamed) {
   FakeHost& other = NewClient("pigeon", "");
   Meet(other);
   EXPECT_EQ(status_.code(), StatusCode::kPeerLost);
-  EXPECT_THAT(status_.message(), HasSubstr("the peer uses transport \"fake\", this end \"pigeon\""));
+  EXPECT_THAT(status_.message(),
+              HasSubstr("the peer uses transport \"fake\", this end \"pigeon\""));
   EXPECT_THAT(status_.message(), HasSubstr(listener_->address()));
   EXPECT_TRUE(server_.calls.empty());
 }
@@ -177,16 +188,19 @@ TEST_F(Rendezvous, StrangersAreDroppedAndBlockNobody) {
   magic.magic = {'H', 'T', 'T', 'P'};
   version.version = 9;
   kind.kind = {'x'};
-  for (RendezvousGreeting* greeting : {&hello, &offer, &unready}) greeting->kind = {'f', 'a', 'k', 'e'};
+  for (RendezvousGreeting* greeting : {&hello, &offer, &unready})
+    greeting->kind = {'f', 'a', 'k', 'e'};
   hello.hello_bytes = kMaxHelloBytes + 1;
   offer.offer_bytes = kMaxOfferBytes + 1;
-  for (const RendezvousGreeting& greeting : {magic, version, kind, hello, offer}) ExpectDropped(BytesOf(greeting));
+  for (const RendezvousGreeting& greeting : {magic, version, kind, hello, offer})
+    ExpectDropped(BytesOf(greeting));
   ExpectDropped(BytesOf(unready) + "X");
 }
 
 TEST_F(Rendezvous, ASilentStrangerBlocksNobody) {
   boost::asio::io_context io;
-  const Tcp::socket silent = std::move(ConnectTcp(io, listener_->address(), Deadline::After(kPatience))).value();
+  const Tcp::socket silent =
+      std::move(ConnectTcp(io, listener_->address(), Deadline::After(kPatience))).value();
   FakeHost& client = NewClient("fake", "");
   Meet(client);
   EXPECT_TRUE(server_end_ && client_end_) << status_;

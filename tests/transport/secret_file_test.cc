@@ -52,10 +52,16 @@ TEST_F(SecretFile, NobodyElseMayHaveAnyRight) {
 }
 
 TEST_F(SecretFile, LengthHasBounds) {
-  for (const std::string& bytes : {std::string(), std::string("\n"), std::string(15, 'x') + '\n', std::string(kMaxSecretBytes + 1, 'x'),
-                                   std::string(kMaxSecretBytes + 1, 'x') + '\n', std::string(1 << 20, 'x')}) {
+  for (const std::string& bytes :
+       {std::string(), std::string("\n"), std::string(15, 'x') + '\n',
+        std::string(kMaxSecretBytes + 1, 'x'), std::string(kMaxSecretBytes + 1, 'x') + '\n',
+        std::string(1 << 20, 'x')}) {
     Write(bytes);
-    EXPECT_THAT(Refusal(), HasSubstr("expected 16 to 4096; make a good one with `(umask 077 && openssl rand -hex 32 > " + path() + ")`"));
+    EXPECT_THAT(
+        Refusal(),
+        HasSubstr(
+            "expected 16 to 4096; make a good one with `(umask 077 && openssl rand -hex 32 > " +
+            path() + ")`"));
   }
   Write(std::string(kMaxSecretBytes, 'x') + '\n');
   EXPECT_EQ(ReadSecretFile(path())->size(), kMaxSecretBytes);

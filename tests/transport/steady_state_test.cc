@@ -48,7 +48,8 @@ class PingPong {
   static int NumNotifications(Endpoint& endpoint) {
     std::array<Event, 16> events;
     int num_notifications = 0;
-    for (size_t i = 0, count = endpoint.Poll(events); i < count; ++i) num_notifications += events[i].kind == Event::Kind::kNotification;
+    for (size_t i = 0, count = endpoint.Poll(events); i < count; ++i)
+      num_notifications += events[i].kind == Event::Kind::kNotification;
     return num_notifications;
   }
 
@@ -60,17 +61,21 @@ class PingPong {
 // Libraries that drive an RDMA device may lock their queues.
 int64_t LocksOfProvider(const CallCounts& counts) {
   int64_t locks = 0;
-  for (const auto& [library, count] : counts.locks) locks += library.find("rdmav") != std::string::npos ? count : 0;
+  for (const auto& [library, count] : counts.locks)
+    locks += library.find("rdmav") != std::string::npos ? count : 0;
   return locks;
 }
 
-// Soft-RoCE has no doorbell that could be rung from outside the kernel: its library writes to a file instead, once per batch of posts and
-// for every notification that makes room for others.
+// Soft-RoCE has no doorbell that could be rung from outside the kernel: its library writes to a
+// file instead, once per batch of posts and for every notification that makes room for others.
 int64_t Doorbells(const CallCounts& counts) {
-  const bool is_soft =
-      std::any_of(counts.locks.begin(), counts.locks.end(), [](auto& of) { return of.first.find("librxe") != std::string::npos; });
+  const bool is_soft = std::any_of(counts.locks.begin(), counts.locks.end(), [](auto& of) {
+    return of.first.find("librxe") != std::string::npos;
+  });
   const auto writes = counts.system_calls.find(SYS_write);
-  return is_soft && writes != counts.system_calls.end() ? std::min<int64_t>(writes->second, kNumMessages * 2 * 102 / 100) : 0;
+  return is_soft && writes != counts.system_calls.end()
+             ? std::min<int64_t>(writes->second, kNumMessages * 2 * 102 / 100)
+             : 0;
 }
 
 class SteadyState : public testing::TestWithParam<std::string> {
@@ -86,14 +91,19 @@ class SteadyState : public testing::TestWithParam<std::string> {
       return arrived;
     });
     EXPECT_TRUE(counts.ok()) << counts.status();
-    if (counts.ok()) std::cout << GetParam() << ", " << bytes << " bytes, bursts of " << burst << ": " << counts->ToString() << std::endl;
+    if (counts.ok())
+      std::cout << GetParam() << ", " << bytes << " bytes, bursts of " << burst << ": "
+                << counts->ToString() << std::endl;
     return counts.ok() ? *counts : CallCounts();
   }
 
-  // A library may still finish setting up a connection while its first messages pass, on a busy machine more of them. What is done for
-  // every message shows in each of three runs, so the quietest one is looked at.
+  // A library may still finish setting up a connection while its first messages pass, on a busy
+  // machine more of them. What is done for every message shows in each of three runs, so the
+  // quietest one is looked at.
   CallCounts CountQuietest(size_t bytes, int burst) const {
-    const auto noise = [](const CallCounts& counts) { return counts.allocations + counts.num_locks() - LocksOfProvider(counts); };
+    const auto noise = [](const CallCounts& counts) {
+      return counts.allocations + counts.num_locks() - LocksOfProvider(counts);
+    };
     CallCounts quietest = Count(bytes, burst);
     for (int run = 1; run < 3 && noise(quietest) > 0 && !HasFailure(); ++run) {
       const CallCounts counts = Count(bytes, burst);
@@ -104,7 +114,8 @@ class SteadyState : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(SteadyState, NoAllocationLockOrSystemCallPerMessage) {
-  if (CountCalls([](CallCounter&) { return true; }).status().code() == StatusCode::kNotFound) GTEST_SKIP() << "not with sanitizers";
+  if (CountCalls([](CallCounter&) { return true; }).status().code() == StatusCode::kNotFound)
+    GTEST_SKIP() << "not with sanitizers";
   for (const size_t bytes : {size_t{8}, size_t{64} << 10}) {
     for (const int burst : {1, 20}) {
       const CallCounts counts = CountQuietest(bytes, burst);
@@ -116,7 +127,8 @@ TEST_P(SteadyState, NoAllocationLockOrSystemCallPerMessage) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, SteadyState, testing::ValuesIn(WithRdma({"shm"})), [](const auto& kind) { return kind.param; });
+INSTANTIATE_TEST_SUITE_P(Fabrics, SteadyState, testing::ValuesIn(WithRdma({"shm"})),
+                         [](const auto& kind) { return kind.param; });
 
 TEST(CallCounts, CountsWhatIsAskedFor) {
   const Result<CallCounts> counts = CountCalls([](CallCounter& counter) {

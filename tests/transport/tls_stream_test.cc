@@ -1,4 +1,5 @@
-// Two ends of a greeting inside TLS on one thread: who takes whom, and what each end says about the other.
+// Two ends of a greeting inside TLS on one thread: who takes whom, and what each end says about the
+// other.
 #include "transport/tls_stream.h"
 
 #include <gmock/gmock.h>
@@ -37,20 +38,25 @@ class TlsStreamTest : public ::testing::Test {
     Status status = TryAgain();
   };
 
-  static std::shared_ptr<const TlsContext> Load(const TlsFiles& files) { return TlsContext::Load(files).value(); }
+  static std::shared_ptr<const TlsContext> Load(const TlsFiles& files) {
+    return TlsContext::Load(files).value();
+  }
 
   // A connected pair of sockets: of the listener's end and of the connector's.
   std::pair<UniqueFd, UniqueFd> Sockets() {
     Tcp::acceptor acceptor = std::move(*ListenTcp(io_, "127.0.0.1:0"));
-    Tcp::socket connector = std::move(*ConnectTcp(io_, BoundAddress(acceptor, "127.0.0.1:0"), Deadline::After(kPatience)));
+    Tcp::socket connector = std::move(
+        *ConnectTcp(io_, BoundAddress(acceptor, "127.0.0.1:0"), Deadline::After(kPatience)));
     acceptor.non_blocking(false);
     Tcp::socket listener = acceptor.accept();
     EXPECT_TRUE(TuneSocket(listener).ok());
     return {UniqueFd(listener.release()), UniqueFd(connector.release())};
   }
 
-  static End MakeEnd(UniqueFd socket, ControlRole role, const std::string& host, const ControlOptions& options) {
-    return {std::move(*MakeControlStream(std::move(socket), role, host, options)), std::move(*ControlGreeting::Create(role, options))};
+  static End MakeEnd(UniqueFd socket, ControlRole role, const std::string& host,
+                     const ControlOptions& options) {
+    return {std::move(*MakeControlStream(std::move(socket), role, host, options)),
+            std::move(*ControlGreeting::Create(role, options))};
   }
 
   // An end that is done closes its socket if it failed, as in the listener and in ConnectControl.
@@ -60,13 +66,17 @@ class TlsStreamTest : public ::testing::Test {
     if (!end.status.ok() && end.status.code() != StatusCode::kTryAgain) end.stream.reset();
   }
 
-  Outcome Greet(const ControlOptions& listener_options, const ControlOptions& connector_options, const std::string& host = "127.0.0.1") {
+  Outcome Greet(const ControlOptions& listener_options, const ControlOptions& connector_options,
+                const std::string& host = "127.0.0.1") {
     auto [listener_socket, connector_socket] = Sockets();
-    End listener = MakeEnd(std::move(listener_socket), ControlRole::kListener, "", listener_options);
-    End connector = MakeEnd(std::move(connector_socket), ControlRole::kConnector, host, connector_options);
+    End listener =
+        MakeEnd(std::move(listener_socket), ControlRole::kListener, "", listener_options);
+    End connector =
+        MakeEnd(std::move(connector_socket), ControlRole::kConnector, host, connector_options);
     const Deadline deadline = Deadline::After(kPatience);
     const auto undecided = [&] {
-      return listener.status.code() == StatusCode::kTryAgain || connector.status.code() == StatusCode::kTryAgain;
+      return listener.status.code() == StatusCode::kTryAgain ||
+             connector.status.code() == StatusCode::kTryAgain;
     };
     while (undecided() && !deadline.Passed()) {
       Advance(connector);
@@ -75,8 +85,10 @@ class TlsStreamTest : public ::testing::Test {
     return {listener.status, connector.status};
   }
 
-  Outcome GreetWith(const TlsFiles& listener, const TlsFiles& connector, const std::string& host = "127.0.0.1") {
-    return Greet({.hello = "daemon", .tls = Load(listener)}, {.hello = "manager", .tls = Load(connector)}, host);
+  Outcome GreetWith(const TlsFiles& listener, const TlsFiles& connector,
+                    const std::string& host = "127.0.0.1") {
+    return Greet({.hello = "daemon", .tls = Load(listener)},
+                 {.hello = "manager", .tls = Load(connector)}, host);
   }
 
   boost::asio::io_context io_;
@@ -100,13 +112,18 @@ TEST_F(TlsStreamTest, ACertificateOfAnotherCaIsRefused) {
   const TlsFiles mixed = {other.certificate, other.key, ca_.path()};
   const Outcome listens = GreetWith(mixed, manager_);
   EXPECT_EQ(listens.connector.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(listens.connector.message(), HasSubstr("the peer's certificate does not come from the CA in " + ca_.path()));
-  EXPECT_THAT(listens.listener.message(), HasSubstr("the peer refused the certificate of this end, " + other.certificate + ": unknown CA"));
+  EXPECT_THAT(listens.connector.message(),
+              HasSubstr("the peer's certificate does not come from the CA in " + ca_.path()));
+  EXPECT_THAT(listens.listener.message(),
+              HasSubstr("the peer refused the certificate of this end, " + other.certificate +
+                        ": unknown CA"));
   const Outcome connects = GreetWith(node_, mixed);
   EXPECT_EQ(connects.listener.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(connects.listener.message(), HasSubstr("the peer's certificate does not come from the CA in " + ca_.path()));
+  EXPECT_THAT(connects.listener.message(),
+              HasSubstr("the peer's certificate does not come from the CA in " + ca_.path()));
   EXPECT_THAT(connects.connector.message(),
-              HasSubstr("the peer refused the certificate of this end, " + other.certificate + ": unknown CA"));
+              HasSubstr("the peer refused the certificate of this end, " + other.certificate +
+                        ": unknown CA"));
 }
 
 TEST_F(TlsStreamTest, ACaOfTheSameNameIsAnotherCa) {
@@ -114,36 +131,46 @@ TEST_F(TlsStreamTest, ACaOfTheSameNameIsAnotherCa) {
   const TestCa impostor(folder_ / "impostor");  // "ca", as the other
   const TlsFiles forged = impostor.Issue("node");
   const Outcome outcome = GreetWith({forged.certificate, forged.key, ca_.path()}, manager_);
-  EXPECT_THAT(outcome.connector.message(), HasSubstr("the peer's certificate does not come from the CA in " + ca_.path()));
+  EXPECT_THAT(outcome.connector.message(),
+              HasSubstr("the peer's certificate does not come from the CA in " + ca_.path()));
   EXPECT_FALSE(outcome.listener.ok());
 }
 
 TEST_F(TlsStreamTest, ExpiredAndFutureCertificatesAreRefused) {
-  const Outcome expired = GreetWith(ca_.Issue("expired", {.first_day = -9, .last_day = -1}), manager_);
+  const Outcome expired =
+      GreetWith(ca_.Issue("expired", {.first_day = -9, .last_day = -1}), manager_);
   EXPECT_EQ(expired.connector.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(expired.connector.message(), "the peer's certificate is refused: certificate has expired");
+  EXPECT_EQ(expired.connector.message(),
+            "the peer's certificate is refused: certificate has expired");
   EXPECT_THAT(expired.listener.message(), HasSubstr("certificate expired"));
   const Outcome future = GreetWith(node_, ca_.Issue("future", {.first_day = 2}));
-  EXPECT_EQ(future.listener.message(), "the peer's certificate is refused: certificate is not yet valid");
-  EXPECT_THAT(future.connector.message(), HasSubstr("the peer refused the certificate of this end"));
+  EXPECT_EQ(future.listener.message(),
+            "the peer's certificate is refused: certificate is not yet valid");
+  EXPECT_THAT(future.connector.message(),
+              HasSubstr("the peer refused the certificate of this end"));
 }
 
 TEST_F(TlsStreamTest, ThePeerMustBeTheHostThatWasConnectedTo) {
   const TlsFiles gpu0 = ca_.Issue("gpu0", {.names = "DNS:gpu0.cluster,IP:10.0.0.1"});
-  for (const char* host : {"gpu0.cluster", "10.0.0.1"}) EXPECT_TRUE(GreetWith(gpu0, manager_, host).connector.ok()) << host;
+  for (const char* host : {"gpu0.cluster", "10.0.0.1"})
+    EXPECT_TRUE(GreetWith(gpu0, manager_, host).connector.ok()) << host;
   for (const char* host : {"gpu1.cluster", "gpu0", "127.0.0.1", "10.0.0.2"}) {
     const Outcome outcome = GreetWith(gpu0, manager_, host);
     EXPECT_EQ(outcome.connector.code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(outcome.connector.message(), HasSubstr("the peer's certificate is not for \"" + std::string(host) + "\""));
+    EXPECT_THAT(outcome.connector.message(),
+                HasSubstr("the peer's certificate is not for \"" + std::string(host) + "\""));
     EXPECT_FALSE(outcome.listener.ok());
   }
 }
 
 TEST_F(TlsStreamTest, ACertificateForServersOnlyDoesNotConnect) {
-  const TlsFiles server = ca_.Issue("server", {.usage = "serverAuth"}), client = ca_.Issue("client", {.usage = "clientAuth"});
+  const TlsFiles server = ca_.Issue("server", {.usage = "serverAuth"}),
+                 client = ca_.Issue("client", {.usage = "clientAuth"});
   EXPECT_TRUE(GreetWith(server, client).listener.ok());
-  EXPECT_THAT(GreetWith(server, server).listener.message(), HasSubstr("the peer's certificate is refused: unsuitable certificate purpose"));
-  EXPECT_THAT(GreetWith(client, client).connector.message(), HasSubstr("unsuitable certificate purpose"));
+  EXPECT_THAT(GreetWith(server, server).listener.message(),
+              HasSubstr("the peer's certificate is refused: unsuitable certificate purpose"));
+  EXPECT_THAT(GreetWith(client, client).connector.message(),
+              HasSubstr("unsuitable certificate purpose"));
 }
 
 TEST_F(TlsStreamTest, OnlyOneEndWithTlsIsSaidAtBoth) {
@@ -155,7 +182,8 @@ TEST_F(TlsStreamTest, OnlyOneEndWithTlsIsSaidAtBoth) {
   EXPECT_THAT(listens.connector.message(), HasSubstr(without));
   EXPECT_THAT(connects.listener.message(), HasSubstr(without));
   EXPECT_THAT(connects.connector.message(), HasSubstr(with));
-  for (const Status& status : {listens.listener, listens.connector, connects.listener, connects.connector}) {
+  for (const Status& status :
+       {listens.listener, listens.connector, connects.listener, connects.connector}) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
     EXPECT_THAT(status.message(), AllOf(HasSubstr("--tls-certificate"), HasSubstr("cluster.tls")));
   }
@@ -182,7 +210,8 @@ TEST_F(TlsStreamTest, WhatIsWrittenCannotBeReadOnTheWay) {
   const int raw = listener_socket.get();
   const ControlOptions options = {.hello = hello, .tls = Load(node_)};
   End listener = MakeEnd(std::move(listener_socket), ControlRole::kListener, "", options);
-  End connector = MakeEnd(std::move(connector_socket), ControlRole::kConnector, "127.0.0.1", options);
+  End connector =
+      MakeEnd(std::move(connector_socket), ControlRole::kConnector, "127.0.0.1", options);
   std::string seen;
   const Deadline deadline = Deadline::After(kPatience);
   while (listener.status.code() == StatusCode::kTryAgain && !deadline.Passed()) {
@@ -199,23 +228,30 @@ TEST_F(TlsStreamTest, WhatIsWrittenCannotBeReadOnTheWay) {
 }
 
 TEST_F(TlsStreamTest, GarbageEndsItAtOnce) {
-  for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(200, '\0'), std::string(200, '\xff'),
-                                   std::string("\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", 10), std::string("\x16\x03\x01\xff\xff", 5)}) {
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(200, '\0'), std::string(200, '\xff'),
+        std::string("\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", 10),
+        std::string("\x16\x03\x01\xff\xff", 5)}) {
     auto [listener_socket, peer] = Sockets();
-    End listener = MakeEnd(std::move(listener_socket), ControlRole::kListener, "", {.hello = "daemon", .tls = Load(node_)});
-    ASSERT_EQ(send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    End listener = MakeEnd(std::move(listener_socket), ControlRole::kListener, "",
+                           {.hello = "daemon", .tls = Load(node_)});
+    ASSERT_EQ(send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
     const Deadline deadline = Deadline::After(kPatience);
     while (listener.status.code() == StatusCode::kTryAgain && !deadline.Passed()) Advance(listener);
     EXPECT_EQ(listener.status.code(), StatusCode::kCorrupt) << listener.status;
-    EXPECT_THAT(listener.status.message(), HasSubstr("the peer does not speak TLS 1.3 as it should"));
+    EXPECT_THAT(listener.status.message(),
+                HasSubstr("the peer does not speak TLS 1.3 as it should"));
   }
 }
 
 TEST_F(TlsStreamTest, ATruncatedHelloIsWaitedForUntilThePeerCloses) {
   auto [listener_socket, peer] = Sockets();
-  End listener = MakeEnd(std::move(listener_socket), ControlRole::kListener, "", {.hello = "daemon", .tls = Load(node_)});
+  End listener = MakeEnd(std::move(listener_socket), ControlRole::kListener, "",
+                         {.hello = "daemon", .tls = Load(node_)});
   const std::string beginning("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
-  ASSERT_EQ(send(peer.get(), beginning.data(), beginning.size(), MSG_NOSIGNAL), static_cast<ssize_t>(beginning.size()));
+  ASSERT_EQ(send(peer.get(), beginning.data(), beginning.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(beginning.size()));
   ASSERT_TRUE(WaitForFd(listener.stream->fd(), POLLIN, Deadline::After(kPatience)));
   Advance(listener);
   EXPECT_EQ(listener.status.code(), StatusCode::kTryAgain);
@@ -224,7 +260,8 @@ TEST_F(TlsStreamTest, ATruncatedHelloIsWaitedForUntilThePeerCloses) {
   const Deadline deadline = Deadline::After(kPatience);
   while (listener.status.code() == StatusCode::kTryAgain && !deadline.Passed()) Advance(listener);
   EXPECT_EQ(listener.status.code(), StatusCode::kPeerLost);
-  EXPECT_THAT(listener.status.message(), HasSubstr("the peer closed the connection during the TLS handshake"));
+  EXPECT_THAT(listener.status.message(),
+              HasSubstr("the peer closed the connection during the TLS handshake"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// A fabric between two hosts: the same program runs on both, as rank 0, which listens, and rank 1, which connects. Listed only where
-// LAMINA_TEST_RANK and LAMINA_TEST_PEER (the other host's address) are set; tests/softroce/run.sh does that.
+// A fabric between two hosts: the same program runs on both, as rank 0, which listens, and rank 1,
+// which connects. Listed only where LAMINA_TEST_RANK and LAMINA_TEST_PEER (the other host's
+// address) are set; tests/softroce/run.sh does that.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -20,10 +21,14 @@ class TwoHosts : public testing::TestWithParam<std::string> {
     if (!fabric_) fabric_ = OpenTestFabric(GetParam());
     const EndpointOptions options{window_bytes, is_server_ ? "rank 0" : "rank 1"};
     if (is_server_) {
-      if (!listener_) listener_ = std::move(fabric_->Listen(Variable("LAMINA_TEST_RDMA_ADDR") + ":" + std::to_string(port_))).value();
+      if (!listener_)
+        listener_ = std::move(fabric_->Listen(Variable("LAMINA_TEST_RDMA_ADDR") + ":" +
+                                              std::to_string(port_)))
+                        .value();
       endpoint_ = AcceptOne(*fabric_, *listener_, options);
     } else {
-      auto made = fabric_->Connect(Variable("LAMINA_TEST_PEER") + ":" + std::to_string(port_), options, Deadline::After(kPatience));
+      auto made = fabric_->Connect(Variable("LAMINA_TEST_PEER") + ":" + std::to_string(port_),
+                                   options, Deadline::After(kPatience));
       EXPECT_TRUE(made.ok()) << made.status();
       endpoint_ = made.ok() ? std::move(made).value() : nullptr;
     }
@@ -34,12 +39,14 @@ class TwoHosts : public testing::TestWithParam<std::string> {
 
   bool SleepUntil(const std::function<bool()>& done) {
     return Until(done, [&] {
-      if (inbound_.PollOnce(*endpoint_) == 0 && !done()) Sleep(*fabric_, {}, Deadline::After(kPatience));
+      if (inbound_.PollOnce(*endpoint_) == 0 && !done())
+        Sleep(*fabric_, {}, Deadline::After(kPatience));
     });
   }
 
   bool SleepUntilNotified(size_t count) {
-    return SleepUntil([&] { return inbound_.notifications.size() >= count || inbound_.num_lost > 0; }) &&
+    return SleepUntil(
+               [&] { return inbound_.notifications.size() >= count || inbound_.num_lost > 0; }) &&
            inbound_.notifications.size() >= count;
   }
 
@@ -52,12 +59,14 @@ class TwoHosts : public testing::TestWithParam<std::string> {
     return SleepUntil(posted) && status.ok();
   }
 
-  // Whoever waits sees the other end close the connection; before that, both have all they wait for.
+  // Whoever waits sees the other end close the connection; before that, both have all they wait
+  // for.
   void Part(bool waits) {
     if (waits) {
       EXPECT_TRUE(SleepUntil([&] { return inbound_.num_lost > 0; }));
     } else {
-      EXPECT_TRUE(SleepUntil([&] { return inbound_.sent.size() == num_posted_ || inbound_.num_lost > 0; }));
+      EXPECT_TRUE(
+          SleepUntil([&] { return inbound_.sent.size() == num_posted_ || inbound_.num_lost > 0; }));
     }
     endpoint_.reset();
   }
@@ -74,7 +83,8 @@ class TwoHosts : public testing::TestWithParam<std::string> {
 
 TEST_P(TwoHosts, BytesAreThereWhenTheNotificationIs) {
   constexpr size_t kWindow = size_t{5} << 20;
-  const std::vector<size_t> sizes = {0, 1, 3, 63, 64, 65, 1023, 4095, 4096, 4097, 65537, 1000003, size_t{4} << 20};
+  const std::vector<size_t> sizes = {
+      0, 1, 3, 63, 64, 65, 1023, 4095, 4096, 4097, 65537, 1000003, size_t{4} << 20};
   ASSERT_NO_FATAL_FAILURE(Meet(kWindow));
   auto buffer = std::move(fabric_->Allocate(kWindow)).value();
   for (uint32_t round = 0; round < sizes.size(); ++round) {
@@ -88,7 +98,9 @@ TEST_P(TwoHosts, BytesAreThereWhenTheNotificationIs) {
     } else {
       ASSERT_TRUE(SleepUntilNotified(round + 1)) << endpoint_->last_error();
       EXPECT_EQ(inbound_.notifications.back(), round);
-      EXPECT_TRUE(std::equal(data.begin(), data.end(), endpoint_->window().begin() + static_cast<ptrdiff_t>(offset))) << data.size();
+      EXPECT_TRUE(std::equal(data.begin(), data.end(),
+                             endpoint_->window().begin() + static_cast<ptrdiff_t>(offset)))
+          << data.size();
       ASSERT_TRUE(PostSoon({}, round)) << endpoint_->last_error();
     }
   }
@@ -113,7 +125,9 @@ TEST_P(TwoHosts, ASourceMayChangeOnceItIsSent) {
     ASSERT_TRUE(SleepUntilNotified(kPosts)) << endpoint_->last_error();
     for (uint32_t i = 0; i < kPosts; ++i) {
       const auto data = Pattern(kBytes, i);
-      EXPECT_TRUE(std::equal(data.begin(), data.end(), endpoint_->window().begin() + static_cast<ptrdiff_t>(i * kBytes))) << i;
+      EXPECT_TRUE(std::equal(data.begin(), data.end(),
+                             endpoint_->window().begin() + static_cast<ptrdiff_t>(i * kBytes)))
+          << i;
     }
   }
   num_posted_ = is_server_ ? 0 : kPosts;
@@ -151,7 +165,8 @@ TEST_P(TwoHosts, ReconnectsAfterEitherEndCloses) {
   }
 }
 
-// A process of one host is killed while it posts; the other host sees all posts that came, in order, and then the loss.
+// A process of one host is killed while it posts; the other host sees all posts that came, in
+// order, and then the loss.
 TEST_P(TwoHosts, AKilledPeerIsNoticed) {
   constexpr size_t kBytes = size_t{64} << 10;
   if (!is_server_) {
@@ -166,7 +181,9 @@ TEST_P(TwoHosts, AKilledPeerIsNoticed) {
       for (uint32_t i = 0;; ++i) {
         if (!PostSoon({&op, 1}, i)) _exit(1);
         inbound_.PollOnce(*endpoint_);
-        if (inbound_.notifications.size() == 1 && write(ends[1], "x", 1) == 1) inbound_.notifications.push_back(0);  // once
+        // once.
+        if (inbound_.notifications.size() == 1 && write(ends[1], "x", 1) == 1)
+          inbound_.notifications.push_back(0);
       }
     }
     char byte;
@@ -183,7 +200,8 @@ TEST_P(TwoHosts, AKilledPeerIsNoticed) {
   const TimePoint start = Clock::now();
   ASSERT_TRUE(SleepUntil([&] { return inbound_.num_lost > 0; }));
   EXPECT_LT(SecondsSince(start), 30);
-  for (uint32_t i = 0; i < inbound_.notifications.size(); ++i) ASSERT_EQ(inbound_.notifications[i], i);
+  for (uint32_t i = 0; i < inbound_.notifications.size(); ++i)
+    ASSERT_EQ(inbound_.notifications[i], i);
   EXPECT_FALSE(endpoint_->last_error().empty());
 }
 
@@ -220,7 +238,9 @@ TEST_P(TwoHosts, AKilledPeerGivesEveryTagBack) {
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TwoHosts);
 INSTANTIATE_TEST_SUITE_P(Fabrics, TwoHosts,
-                         testing::ValuesIn(Variable("LAMINA_TEST_RANK").empty() ? std::vector<std::string>() : WithRdma({"tcp"})),
+                         testing::ValuesIn(Variable("LAMINA_TEST_RANK").empty()
+                                               ? std::vector<std::string>()
+                                               : WithRdma({"tcp"})),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

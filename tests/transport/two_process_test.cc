@@ -10,8 +10,9 @@
 namespace lamina {
 namespace {
 
-// A process forked at once, before this one opens a fabric: what a fabric's library does in threads of its own does not survive a fork.
-// Runs `body` with the address that Start gives it, and ends with 0 if that returns true. Killed by the destructor at the latest.
+// A process forked at once, before this one opens a fabric: what a fabric's library does in threads
+// of its own does not survive a fork. Runs `body` with the address that Start gives it, and ends
+// with 0 if that returns true. Killed by the destructor at the latest.
 class Child {
  public:
   explicit Child(const std::function<bool(const std::string& address)>& body) {
@@ -31,7 +32,8 @@ class Child {
   }
 
   void Start(const std::string& address) {
-    ASSERT_EQ(write(write_end_.get(), address.data(), address.size()), static_cast<ssize_t>(address.size()));
+    ASSERT_EQ(write(write_end_.get(), address.data(), address.size()),
+              static_cast<ssize_t>(address.size()));
   }
 
   void Kill() {
@@ -73,7 +75,8 @@ class TwoProcesses : public testing::TestWithParam<std::string> {
   };
   Client ConnectFromChild(const std::string& address, uint64_t window_bytes) {
     Client client{OpenTestFabric(GetParam()), nullptr};
-    auto made = client.fabric->Connect(address, {window_bytes, "child"}, Deadline::After(kPatience));
+    auto made =
+        client.fabric->Connect(address, {window_bytes, "child"}, Deadline::After(kPatience));
     if (made.ok()) client.endpoint = std::move(made).value();
     return client;
   }
@@ -87,7 +90,8 @@ class TwoProcesses : public testing::TestWithParam<std::string> {
 
   bool SleepUntil(const std::function<bool()>& done) {
     return Until(done, [&] {
-      if (inbound_.PollOnce(*endpoint_) == 0 && !done()) Sleep(*fabric_, {}, Deadline::After(kPatience));
+      if (inbound_.PollOnce(*endpoint_) == 0 && !done())
+        Sleep(*fabric_, {}, Deadline::After(kPatience));
     });
   }
 
@@ -104,15 +108,19 @@ TEST_P(TwoProcesses, EchoesData) {
     Client client = ConnectFromChild(address, kBytes);
     Inbound inbound;
     for (uint32_t round = 0; round < kRounds; ++round) {
-      const auto arrived = [&] { return inbound.notifications.size() > round && inbound.sent.size() == round; };
+      const auto arrived = [&] {
+        return inbound.notifications.size() > round && inbound.sent.size() == round;
+      };
       const auto wait = [&] {
-        if (inbound.PollOnce(*client.endpoint) == 0 && !arrived()) Sleep(*client.fabric, {}, Deadline::After(kPatience));
+        if (inbound.PollOnce(*client.endpoint) == 0 && !arrived())
+          Sleep(*client.fabric, {}, Deadline::After(kPatience));
       };
       if (!Until(arrived, wait)) return false;
       const WriteOp op{client.endpoint->window(), 0};
       if (!client.endpoint->Post({&op, 1}, round, round).ok()) return false;
     }
-    return Until([&] { return inbound.num_lost == 1; }, [&] { inbound.PollOnce(*client.endpoint); });
+    return Until([&] { return inbound.num_lost == 1; },
+                 [&] { inbound.PollOnce(*client.endpoint); });
   });
   AcceptChild(child, kBytes);
   auto buffer = std::move(fabric_->Allocate(kBytes)).value();
@@ -121,7 +129,8 @@ TEST_P(TwoProcesses, EchoesData) {
     std::memcpy(buffer->bytes().data(), data.data(), kBytes);
     const WriteOp op{buffer->bytes().first(kBytes), 0};
     ASSERT_TRUE(endpoint_->Post({&op, 1}, round, round).ok());
-    ASSERT_TRUE(SleepUntil([&] { return inbound_.notifications.size() > round && inbound_.sent.size() > round; }));
+    ASSERT_TRUE(SleepUntil(
+        [&] { return inbound_.notifications.size() > round && inbound_.sent.size() > round; }));
     ASSERT_EQ(std::memcmp(endpoint_->window().data(), data.data(), kBytes), 0) << round;
   }
   endpoint_.reset();
@@ -187,11 +196,14 @@ TEST_P(TwoProcesses, PeerKilledWhileItPosts) {
   ASSERT_TRUE(SleepUntil([&] { return inbound_.notifications.size() > 50; }));
   child.Kill();
   ASSERT_TRUE(SleepUntil([&] { return inbound_.num_lost > 0; }));
-  for (uint32_t i = 0; i < inbound_.notifications.size(); ++i) ASSERT_EQ(inbound_.notifications[i], i);
+  for (uint32_t i = 0; i < inbound_.notifications.size(); ++i)
+    ASSERT_EQ(inbound_.notifications[i], i);
 }
 
 TEST_P(TwoProcesses, PeerKilledBeforeItIsAccepted) {
-  const auto connect = [&](const std::string& address) { return ConnectFromChild(address, 64).endpoint != nullptr; };
+  const auto connect = [&](const std::string& address) {
+    return ConnectFromChild(address, 64).endpoint != nullptr;
+  };
   Child child(connect);
   Child next(connect);
   Listen();
@@ -231,7 +243,8 @@ TEST_P(TwoProcesses, AddressIsFreeAgainAfterItsOwnerWasKilled) {
   close(ends[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, TwoProcesses, testing::ValuesIn(WithRdma({"tcp", "shm"})), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Fabrics, TwoProcesses, testing::ValuesIn(WithRdma({"tcp", "shm"})),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace lamina

@@ -56,7 +56,10 @@ TEST_F(Ucx, AProcessOfAnotherUserIsToldThatNothingJoinsThem) {
     if (setuid(65534) != 0 || read(ends[0], address.data(), address.size() - 1) <= 0) _exit(1);
     const auto fabric = OpenFabric("ucx");
     if (!fabric.ok()) _exit(2);
-    const Status status = (*fabric)->Connect(address.data(), {64, "stranger"}, Deadline::After(std::chrono::seconds(30))).status();
+    const Status status =
+        (*fabric)
+            ->Connect(address.data(), {64, "stranger"}, Deadline::After(std::chrono::seconds(30)))
+            .status();
     _exit(status.message().find(kUcxTrustedDevices) != std::string::npos ? 0 : 3);
   }
   const auto fabric = OpenFabric("ucx");

@@ -1,4 +1,5 @@
-// What is special about verbs; the rest is in conformance*_test.cc. Needs an RDMA device: tests/softroce/run.sh provides one.
+// What is special about verbs; the rest is in conformance*_test.cc. Needs an RDMA device:
+// tests/softroce/run.sh provides one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -35,13 +36,15 @@ TEST_F(Verbs, SourcesLieInBuffersOrWindows) {
   const std::vector<std::byte> heap(100);
   const auto elsewhere = std::move(pair.server_fabric->Allocate(4096)).value();
   const std::span<const std::byte> across(buffer->bytes().data() + 4000, 200);
-  for (const std::span<const std::byte> source : {std::span(heap), std::span<const std::byte>(elsewhere->bytes()), across}) {
+  for (const std::span<const std::byte> source :
+       {std::span(heap), std::span<const std::byte>(elsewhere->bytes()), across}) {
     const WriteOp op{source, 0};
     const Status status = pair.client->Post({&op, 1}, 1, 1);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(status.message(), HasSubstr("does not lie in a Buffer"));
   }
-  const std::array<WriteOp, 2> good = {WriteOp{buffer->bytes(), 0}, WriteOp{pair.client->window().first(100), 4096}};
+  const std::array<WriteOp, 2> good = {WriteOp{buffer->bytes(), 0},
+                                       WriteOp{pair.client->window().first(100), 4096}};
   ASSERT_TRUE(pair.client->Post(good, 2, 2).ok());
   Inbound at_server, at_client;
   ASSERT_TRUE(Until([&] { return !at_server.notifications.empty() && !at_client.sent.empty(); },
@@ -55,8 +58,8 @@ TEST_F(Verbs, SourcesLieInBuffersOrWindows) {
   EXPECT_EQ(pair.client->Post({&freed, 1}, 3, 3).code(), StatusCode::kInvalidArgument);
 }
 
-// Here the device's memory is any that is none of the fabric's own, registered as that of a GPU would be. That the CPU cannot read a GPU's
-// is played: while this end posts, it may not.
+// Here the device's memory is any that is none of the fabric's own, registered as that of a GPU
+// would be. That the CPU cannot read a GPU's is played: while this end posts, it may not.
 TEST_F(Verbs, DeviceWindowsArePostedFromAndTo) {
   constexpr size_t kBytes = 8192;
   std::vector<std::byte> of_server = Pattern(kBytes, 1);
@@ -64,10 +67,13 @@ TEST_F(Verbs, DeviceWindowsArePostedFromAndTo) {
   const std::span<std::byte> of_client = hidden.bytes();
   const std::vector<std::byte> pattern = Pattern(kBytes, 2);
   std::copy(pattern.begin(), pattern.end(), of_client.begin());
-  const DeviceWindow server_window{.bytes = kBytes, .device = {std::byte{7}}, .data = of_server.data()};
-  const DeviceWindow client_window{.bytes = kBytes, .device = {std::byte{9}}, .data = of_client.data()};
+  const DeviceWindow server_window{
+      .bytes = kBytes, .device = {std::byte{7}}, .data = of_server.data()};
+  const DeviceWindow client_window{
+      .bytes = kBytes, .device = {std::byte{9}}, .data = of_client.data()};
   FabricPair pair("verbs");
-  pair.Connect(pair.server, pair.client, {4096, "server", nullptr, server_window}, {4096, "client", nullptr, client_window});
+  pair.Connect(pair.server, pair.client, {4096, "server", nullptr, server_window},
+               {4096, "client", nullptr, client_window});
   ASSERT_TRUE(pair.server->posts_to_device() && pair.client->posts_to_device());
   const DeviceWindow seen = pair.client->peer_device_window();
   EXPECT_EQ(seen.bytes, kBytes);
@@ -93,23 +99,28 @@ TEST_F(Verbs, DeviceWindowsArePostedFromAndTo) {
 
   const std::vector<std::byte> heap(64);
   const WriteOp elsewhere{heap, 0, true}, outside{of_client.first(64), kBytes - 32, true};
-  EXPECT_THAT(pair.client->Post({&elsewhere, 1}, 6, 3).message(), HasSubstr("this end's device window"));
-  EXPECT_THAT(pair.client->Post({&outside, 1}, 6, 3).message(), HasSubstr("outside the peer's device window of 8192 bytes"));
+  EXPECT_THAT(pair.client->Post({&elsewhere, 1}, 6, 3).message(),
+              HasSubstr("this end's device window"));
+  EXPECT_THAT(pair.client->Post({&outside, 1}, 6, 3).message(),
+              HasSubstr("outside the peer's device window of 8192 bytes"));
 }
 
 // One end has none: nothing is posted to the other's.
 TEST_F(Verbs, DeviceWindowsTakeTwo) {
   std::vector<std::byte> memory(4096);
-  const DeviceWindow window{.bytes = memory.size(), .data = memory.data()}, hidden{.bytes = memory.size()};
+  const DeviceWindow window{.bytes = memory.size(), .data = memory.data()},
+      hidden{.bytes = memory.size()};
   FabricPair pair("verbs");
-  pair.Connect(pair.server, pair.client, {4096, "server", nullptr, window}, {4096, "client", nullptr, hidden});
+  pair.Connect(pair.server, pair.client, {4096, "server", nullptr, window},
+               {4096, "client", nullptr, hidden});
   for (Endpoint* const end : {pair.server.get(), pair.client.get()}) {
     EXPECT_FALSE(end->posts_to_device());
     EXPECT_EQ(PostToDevice(*end, memory, 0, 1).code(), StatusCode::kInvalidArgument);
   }
 }
 
-// Posts far beyond what the receive queue holds, in both directions at once, while each end polls only now and then.
+// Posts far beyond what the receive queue holds, in both directions at once, while each end polls
+// only now and then.
 TEST_F(Verbs, CreditsNeverRunDry) {
   constexpr uint32_t kPosts = 20'000;
   FabricPair pair("verbs");
@@ -122,7 +133,9 @@ TEST_F(Verbs, CreditsNeverRunDry) {
       while (posted < kPosts && endpoint.Post({}, posted, posted).ok()) ++posted;
       inbound.PollOnce(endpoint, 100);
     }
-    bool Done() const { return inbound.notifications.size() == kPosts && inbound.sent.size() == kPosts; }
+    bool Done() const {
+      return inbound.notifications.size() == kPosts && inbound.sent.size() == kPosts;
+    }
   };
   Side server{*pair.server}, client{*pair.client};
   EXPECT_TRUE(Until([&] { return server.Done() && client.Done(); },
@@ -130,8 +143,10 @@ TEST_F(Verbs, CreditsNeverRunDry) {
                       server.Step();
                       client.Step();
                     }));
-  for (uint32_t i = 0; i < kPosts; ++i) ASSERT_TRUE(server.inbound.notifications[i] == i && client.inbound.notifications[i] == i);
-  EXPECT_EQ(server.inbound.num_lost + client.inbound.num_lost, 0) << pair.server->last_error() << pair.client->last_error();
+  for (uint32_t i = 0; i < kPosts; ++i)
+    ASSERT_TRUE(server.inbound.notifications[i] == i && client.inbound.notifications[i] == i);
+  EXPECT_EQ(server.inbound.num_lost + client.inbound.num_lost, 0)
+      << pair.server->last_error() << pair.client->last_error();
 }
 
 TEST_F(Verbs, AnAddressWithoutDeviceIsRefusedAndDevicesAreListed) {
@@ -158,7 +173,8 @@ TEST_F(Verbs, ANamedDeviceServesEveryAddress) {
   ASSERT_TRUE(server_end && client_end);
   ASSERT_TRUE(client_end->Post({}, 7, 7).ok());
   Inbound inbound;
-  EXPECT_TRUE(Until([&] { return !inbound.notifications.empty(); }, [&] { inbound.PollOnce(*server_end); }));
+  EXPECT_TRUE(Until([&] { return !inbound.notifications.empty(); },
+                    [&] { inbound.PollOnce(*server_end); }));
 }
 
 TEST_F(Verbs, AnUnknownDeviceIsRefusedAndTheOthersAreNamed) {
@@ -178,7 +194,8 @@ TEST_F(Verbs, TheLimitOnLockedMemoryIsNamed) {
     if (!fabric.ok()) _exit(2);
     const Status status = (*fabric)->Allocate(size_t{16} << 20).status();
     std::cerr << status << "\n";
-    const bool says_why = status.message().find("1048576") != std::string::npos && status.message().find("ulimit -l") != std::string::npos;
+    const bool says_why = status.message().find("1048576") != std::string::npos &&
+                          status.message().find("ulimit -l") != std::string::npos;
     _exit(status.code() == StatusCode::kOutOfSpace && says_why ? 0 : 3);
   }
   int status = -1;
@@ -198,8 +215,8 @@ TEST_F(Verbs, UcxIsRefusedWhereItMayLockTooLittleMemory) {
     const Status status = OpenFabric("ucx").status();
     std::cerr << status << "\n";
     if (status.message().find("no transport ucx") != std::string::npos) _exit(0);  // of this build
-    const bool says_why =
-        status.message().find("65536") != std::string::npos && status.message().find(kUcxTrustedDevices) != std::string::npos;
+    const bool says_why = status.message().find("65536") != std::string::npos &&
+                          status.message().find(kUcxTrustedDevices) != std::string::npos;
     if (status.code() != StatusCode::kOutOfSpace || !says_why) _exit(2);
     unsetenv(kUcxTrustedDevices);
     _exit(OpenFabric("ucx").ok() ? 0 : 3);

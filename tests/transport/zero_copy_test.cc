@@ -19,7 +19,9 @@ namespace {
 class ZeroCopy : public testing::Test {
  protected:
   ZeroCopy() {
-    from_ = std::move(ConnectTcp(io_, BoundAddress(acceptor_, "127.0.0.1:0"), Deadline::After(kPatience))).value();
+    from_ = std::move(
+                ConnectTcp(io_, BoundAddress(acceptor_, "127.0.0.1:0"), Deadline::After(kPatience)))
+                .value();
     acceptor_.non_blocking(false);
     acceptor_.accept(to_);
   }

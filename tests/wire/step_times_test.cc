@@ -8,7 +8,14 @@ namespace lamina {
 namespace {
 
 StepRecord SomeRecord() {
-  return {.start_ns = 5, .end_ns = 7, .step = 1, .node = 2, .rows = 3, .layer = 4, .work = StepWork::kQWire, .batch = 6};
+  return {.start_ns = 5,
+          .end_ns = 7,
+          .step = 1,
+          .node = 2,
+          .rows = 3,
+          .layer = 4,
+          .work = StepWork::kQWire,
+          .batch = 6};
 }
 
 TEST(StepTimes, RecordsComeBackAsTheyWere) {
@@ -54,8 +61,9 @@ TEST(StepTimes, ReplyTimesAreCutOffTheEnd) {
 }
 
 TEST(StepTimes, ReplyTimesThatContradictThemselvesAreDropped) {
-  for (const ReplyTimes& times : {ReplyTimes{1, 20, 10, 30, 5}, ReplyTimes{1, 10, 30, 20, 5}, ReplyTimes{1, 10, 20, 30, -1},
-                                  ReplyTimes{1, 10, 20, INT64_MAX, 0}, ReplyTimes{1, INT64_MIN, 20, 30, 0}}) {
+  for (const ReplyTimes& times :
+       {ReplyTimes{1, 20, 10, 30, 5}, ReplyTimes{1, 10, 30, 20, 5}, ReplyTimes{1, 10, 20, 30, -1},
+        ReplyTimes{1, 10, 20, INT64_MAX, 0}, ReplyTimes{1, INT64_MIN, 20, 30, 0}}) {
     const std::vector<std::byte> bytes = Payload(times);
     std::span<const std::byte> payload = bytes;
     EXPECT_FALSE(CutReplyTimes(payload));
@@ -64,7 +72,8 @@ TEST(StepTimes, ReplyTimesThatContradictThemselvesAreDropped) {
 }
 
 TEST(StepTimes, EveryKindHasAName) {
-  for (size_t i = 0; i < kNumStepWorks; ++i) EXPECT_STRNE(StepWorkName(static_cast<StepWork>(i)), "?");
+  for (size_t i = 0; i < kNumStepWorks; ++i)
+    EXPECT_STRNE(StepWorkName(static_cast<StepWork>(i)), "?");
 }
 
 }  // namespace

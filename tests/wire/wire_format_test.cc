@@ -10,8 +10,9 @@ namespace {
 
 std::vector<std::byte> Message(MessageKind kind, size_t payload_bytes, bool checksum = true) {
   std::vector<std::byte> area(sizeof(MessageHeader) + payload_bytes + 32, std::byte{0x5a});
-  const MessageHeader header = Seal({.kind = kind, .epoch = 3, .step = 4, .layer = 5, .first_row = 6, .num_rows = 7},
-                                    std::span(area).subspan(sizeof(MessageHeader), payload_bytes), checksum);
+  const MessageHeader header =
+      Seal({.kind = kind, .epoch = 3, .step = 4, .layer = 5, .first_row = 6, .num_rows = 7},
+           std::span(area).subspan(sizeof(MessageHeader), payload_bytes), checksum);
   std::memcpy(area.data(), &header, sizeof(header));
   return area;
 }
@@ -37,7 +38,8 @@ TEST(WireFormat, EveryFlippedBitOfHeaderAndPayloadIsNoticed) {
     for (int bit = 0; bit < 8; ++bit) {
       std::vector<std::byte> bad = good;
       bad[byte] ^= std::byte{static_cast<unsigned char>(1u << bit)};
-      EXPECT_EQ(Open(bad, MessageKind::kDecode, true).status().code(), StatusCode::kCorrupt) << "byte " << byte << " bit " << bit;
+      EXPECT_EQ(Open(bad, MessageKind::kDecode, true).status().code(), StatusCode::kCorrupt)
+          << "byte " << byte << " bit " << bit;
     }
   }
 }
@@ -51,11 +53,13 @@ TEST(WireFormat, PayloadsHaveAChecksumWhereItIsAskedFor) {
   for (size_t byte = 0; byte < sizeof(MessageHeader); ++byte) {  // the header always has one
     std::vector<std::byte> bad = without;
     bad[byte] ^= std::byte{0x10};
-    EXPECT_EQ(Open(bad, MessageKind::kPush, false).status().code(), StatusCode::kCorrupt) << "byte " << byte;
+    EXPECT_EQ(Open(bad, MessageKind::kPush, false).status().code(), StatusCode::kCorrupt)
+        << "byte " << byte;
   }
   std::vector<std::byte> damaged = Message(MessageKind::kPush, 40);
   damaged[sizeof(MessageHeader) + 7] ^= std::byte{1};
-  EXPECT_EQ(Open(damaged, MessageKind::kPush, false).status().code(), StatusCode::kCorrupt) << "one that is there is looked at";
+  EXPECT_EQ(Open(damaged, MessageKind::kPush, false).status().code(), StatusCode::kCorrupt)
+      << "one that is there is looked at";
 }
 
 TEST(WireFormat, WhichFabricsNeedAChecksum) {
@@ -68,20 +72,27 @@ TEST(WireFormat, WhichFabricsNeedAChecksum) {
 
 TEST(WireFormat, NotificationRoundTrip) {
   for (const MessageKind kind :
-       {MessageKind::kDecode, MessageKind::kPush, MessageKind::kReply, MessageKind::kPushDone, MessageKind::kContext, MessageKind::kQueries,
-        MessageKind::kPartialSum, MessageKind::kLink, MessageKind::kAlive}) {
+       {MessageKind::kDecode, MessageKind::kPush, MessageKind::kReply, MessageKind::kPushDone,
+        MessageKind::kContext, MessageKind::kQueries, MessageKind::kPartialSum, MessageKind::kLink,
+        MessageKind::kAlive}) {
     for (const uint32_t number : {1u, 0xffffffu}) {
-      const std::optional<Notification> notification = Notification::Unpack(Notification{kind, 0, number}.Pack());
+      const std::optional<Notification> notification =
+          Notification::Unpack(Notification{kind, 0, number}.Pack());
       ASSERT_TRUE(notification);
       EXPECT_EQ(notification->kind, kind);
       EXPECT_EQ(notification->number, number);
     }
   }
-  EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kPushDone, kPushSlots - 1, 5}.Pack())->slot, uint32_t{kPushSlots - 1});
+  EXPECT_EQ(
+      Notification::Unpack(Notification{MessageKind::kPushDone, kPushSlots - 1, 5}.Pack())->slot,
+      uint32_t{kPushSlots - 1});
   EXPECT_FALSE(Notification::Unpack(0)) << "no kind";
   EXPECT_FALSE(Notification::Unpack(10u << 28)) << "no such kind";
-  EXPECT_FALSE(Notification::Unpack(Notification{MessageKind::kPush, kPushSlots, 1}.Pack())) << "no such slot";
-  EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kReply, kMaxBatches - 1, 5}.Pack())->slot, uint32_t{kMaxBatches - 1});
+  EXPECT_FALSE(Notification::Unpack(Notification{MessageKind::kPush, kPushSlots, 1}.Pack()))
+      << "no such slot";
+  EXPECT_EQ(
+      Notification::Unpack(Notification{MessageKind::kReply, kMaxBatches - 1, 5}.Pack())->slot,
+      uint32_t{kMaxBatches - 1});
   EXPECT_EQ(Notification::Next(0xffffff), 0u) << "24 bits";
 }
 
@@ -89,32 +100,49 @@ TEST(WireFormat, RefusesAnotherKindAndAreasTooSmall) {
   const std::vector<std::byte> area = Message(MessageKind::kDecode, 40);
   EXPECT_FALSE(Open(area, MessageKind::kReply, true).ok());
   EXPECT_FALSE(Open(std::span(area).first(63), MessageKind::kDecode, true).ok());
-  EXPECT_FALSE(Open(std::span(area).first(sizeof(MessageHeader) + 39), MessageKind::kDecode, true).ok());
+  EXPECT_FALSE(
+      Open(std::span(area).first(sizeof(MessageHeader) + 39), MessageKind::kDecode, true).ok());
 }
 
 TEST(WireFormat, AreasDoNotOverlap) {
-  const WireShape shape{.num_heads = 8, .num_kv_heads = 4, .head_dim = 32, .kv_dtype = DType::kBF16, .max_rows = 5, .num_batches = 3};
+  const WireShape shape{.num_heads = 8,
+                        .num_kv_heads = 4,
+                        .head_dim = 32,
+                        .kv_dtype = DType::kBF16,
+                        .max_rows = 5,
+                        .num_batches = 3};
   EXPECT_EQ(shape.decode_offset(0), 0u);
   for (int batch = 0; batch < 2; ++batch) {
-    EXPECT_EQ(shape.decode_offset(batch) + shape.decode_area_bytes(), shape.decode_offset(batch + 1));
+    EXPECT_EQ(shape.decode_offset(batch) + shape.decode_area_bytes(),
+              shape.decode_offset(batch + 1));
     EXPECT_EQ(shape.reply_offset(batch) + shape.reply_area_bytes(), shape.reply_offset(batch + 1));
   }
   EXPECT_GE(shape.decode_area_bytes(), sizeof(MessageHeader) + 5 * (8 * 4 + (4 + 4) * 2) * 32);
   for (int slot = 0; slot + 1 < kPushSlots; ++slot)
     EXPECT_EQ(shape.push_offset(slot) + shape.push_area_bytes(), shape.push_offset(slot + 1));
   EXPECT_EQ(shape.push_offset(0), 3 * shape.decode_area_bytes());
-  EXPECT_EQ(shape.memory_window_bytes(), shape.push_offset(kPushSlots - 1) + shape.push_area_bytes());
+  EXPECT_EQ(shape.memory_window_bytes(),
+            shape.push_offset(kPushSlots - 1) + shape.push_area_bytes());
   EXPECT_EQ(shape.compute_window_bytes(), 3 * shape.reply_area_bytes());
-  EXPECT_GE(shape.reply_area_bytes(), sizeof(MessageHeader) + 5 * 8 * (32 + 1) * 4 + WireShape::kMaxErrorBytes);
+  EXPECT_GE(shape.reply_area_bytes(),
+            sizeof(MessageHeader) + 5 * 8 * (32 + 1) * 4 + WireShape::kMaxErrorBytes);
 }
 
 TEST(WireFormat, BothPartsOfADecodeFitItsArea) {
-  const WireShape shape{.num_heads = 8, .num_kv_heads = 4, .head_dim = 32, .kv_dtype = DType::kF32, .max_rows = 31, .num_batches = 2};
+  const WireShape shape{.num_heads = 8,
+                        .num_kv_heads = 4,
+                        .head_dim = 32,
+                        .kv_dtype = DType::kF32,
+                        .max_rows = 31,
+                        .num_batches = 2};
   for (const int batch : {0, 1}) {
-    EXPECT_EQ(shape.second_part_offset(batch), shape.decode_offset(batch) + sizeof(MessageHeader) + 31 * shape.q_row_bytes());
-    EXPECT_LE(shape.second_part_offset(batch) + shape.second_part_bytes(), shape.decode_offset(batch) + shape.decode_area_bytes());
+    EXPECT_EQ(shape.second_part_offset(batch),
+              shape.decode_offset(batch) + sizeof(MessageHeader) + 31 * shape.q_row_bytes());
+    EXPECT_LE(shape.second_part_offset(batch) + shape.second_part_bytes(),
+              shape.decode_offset(batch) + shape.decode_area_bytes());
   }
-  EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kQueries, 15, 9}.Pack())->kind, MessageKind::kQueries);
+  EXPECT_EQ(Notification::Unpack(Notification{MessageKind::kQueries, 15, 9}.Pack())->kind,
+            MessageKind::kQueries);
 }
 
 TEST(WireFormat, FailedRowsComeBackAsTheyWereWritten) {
@@ -150,7 +178,8 @@ TEST(WireFormat, FailedRowsThatCannotBeAreAnError) {
 }
 
 TEST(WireFormat, RowsHaveTheSizesOfTheirDtypes) {
-  WireShape shape{.num_heads = 8, .num_kv_heads = 4, .head_dim = 32, .kv_dtype = DType::kBF16, .max_rows = 5};
+  WireShape shape{
+      .num_heads = 8, .num_kv_heads = 4, .head_dim = 32, .kv_dtype = DType::kBF16, .max_rows = 5};
   EXPECT_EQ(shape.q_row_bytes(), 8u * 32 * 4) << "fp32 if nothing is said";
   EXPECT_EQ(shape.kv_row_bytes(), 4u * 32 * 2) << "as it is stored";
   EXPECT_EQ(shape.decode_row_bytes(), 8u * 32 * 4 + 2 * 4 * 32 * 2);
@@ -181,14 +210,16 @@ TEST(WireFormat, WhatIsReadInPlaceIsAlignedHoweverNarrowKeysAndValuesAre) {
       EXPECT_EQ(shape.decode_offset(batch) % alignof(MessageHeader), 0u);
       EXPECT_EQ(shape.second_part_offset(batch) % alignof(MessageHeader), 0u);
     }
-    for (int slot = 0; slot < kPushSlots; ++slot) EXPECT_EQ(shape.push_offset(slot) % alignof(MessageHeader), 0u);
+    for (int slot = 0; slot < kPushSlots; ++slot)
+      EXPECT_EQ(shape.push_offset(slot) % alignof(MessageHeader), 0u);
     EXPECT_EQ(shape.q_row_bytes() % sizeof(float), 0u) << "log-sum-exps stand behind outputs";
     EXPECT_EQ(shape.kv_row_bytes() % 8, 0u);
   }
 }
 
 TEST(WireFormat, HelloRoundTrip) {
-  const std::optional<DataHello> hello = DataHello::Decode(DataHello{77, 5, "sixteen bytes ok"}.Encode());
+  const std::optional<DataHello> hello =
+      DataHello::Decode(DataHello{77, 5, "sixteen bytes ok"}.Encode());
   ASSERT_TRUE(hello);
   EXPECT_EQ(hello->epoch, 77u);
   EXPECT_EQ(hello->node_id, 5u);

@@ -12,15 +12,16 @@
 
 namespace lamina {
 
-inline constexpr size_t kLoopbackOutstanding = 256;  // posts, and notifications that the peer has not polled
+// Posts, and notifications that the peer has not polled.
+inline constexpr size_t kLoopbackOutstanding = 256;
 
 // Wakes the thread that sleeps on one fabric. Thread: any.
 class LoopbackWaker {
  public:
   int fd() const { return wake_.fd(); }
 
-  // From here on the next Notify makes fd() readable. Whoever arms looks for work after it, whoever makes work notifies after it:
-  // one of the two sees the other.
+  // From here on the next Notify makes fd() readable. Whoever arms looks for work after it, whoever
+  // makes work notifies after it: one of the two sees the other.
   void Arm() {
     std::lock_guard lock(mutex_);
     wake_.Clear();
@@ -39,7 +40,8 @@ class LoopbackWaker {
   WakeFd wake_;
 };
 
-// One end, as its peer sees it. Everything but `window`, `hello` and `waker` is guarded by the connection's mutex.
+// One end, as its peer sees it. Everything but `window`, `hello` and `waker` is guarded by the
+// connection's mutex.
 struct LoopbackEnd {
   Mapping window;                        // the peer writes into it
   std::string hello;                     // what this end said
@@ -47,10 +49,12 @@ struct LoopbackEnd {
 
   std::deque<uint32_t> notifications;  // for this end
   bool closed = false;                 // this end is gone
-  bool wants_room = false;             // this end got kTryAgain because the peer's notifications were full
+  // This end got kTryAgain because the peer's notifications were full.
+  bool wants_room = false;
 };
 
-// Shared by both ends: either may go first, and the other may still be writing into the window of the one that went.
+// Shared by both ends: either may go first, and the other may still be writing into the window of
+// the one that went.
 struct LoopbackConnection {
   std::mutex mutex;
   LoopbackEnd ends[2];  // 0 connected, 1 accepted

@@ -6,7 +6,8 @@
 
 namespace lamina {
 
-LoopbackEndpoint::LoopbackEndpoint(std::shared_ptr<LoopbackConnection> connection, int self, std::string peer_name, const Limits& limits,
+LoopbackEndpoint::LoopbackEndpoint(std::shared_ptr<LoopbackConnection> connection, int self,
+                                   std::string peer_name, const Limits& limits,
                                    std::vector<LoopbackEndpoint*>& siblings)
     : connection_(std::move(connection)),
       mine_(connection_->ends[self]),
@@ -27,7 +28,8 @@ LoopbackEndpoint::~LoopbackEndpoint() {
   theirs_.waker->Notify();
 }
 
-Status LoopbackEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
+Status LoopbackEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
+                              uint64_t tag) {
   LAMINA_RETURN_IF_ERROR(CheckOps(ops, limits_, peer_window_bytes()));
   if (sent_.full()) return TryAgain();
   {
@@ -38,9 +40,12 @@ Status LoopbackEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32
       return TryAgain();
     }
   }
-  // Without the lock, so that the peer can poll meanwhile: only this end adds notifications, so the room stays.
+  // Without the lock, so that the peer can poll meanwhile: only this end adds notifications, so the
+  // room stays.
   for (const WriteOp& op : ops) {
-    if (!op.source.empty()) std::memcpy(theirs_.window.bytes().data() + op.peer_offset, op.source.data(), op.source.size());
+    if (!op.source.empty())
+      std::memcpy(theirs_.window.bytes().data() + op.peer_offset, op.source.data(),
+                  op.source.size());
   }
   if (notify.has_value()) {
     {
@@ -56,7 +61,8 @@ Status LoopbackEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32
 
 size_t LoopbackEndpoint::Poll(std::span<Event> out) {
   size_t count = 0;
-  for (; count < out.size() && !sent_.empty(); sent_.Pop()) out[count++] = {.kind = Event::Kind::kSent, .tag = sent_.front()};
+  for (; count < out.size() && !sent_.empty(); sent_.Pop())
+    out[count++] = {.kind = Event::Kind::kSent, .tag = sent_.front()};
   bool gave_room = false;
   {
     std::lock_guard lock(connection_->mutex);
@@ -82,7 +88,8 @@ bool LoopbackEndpoint::HasWork() {
   std::lock_guard lock(connection_->mutex);
   const bool has_room = mine_.wants_room && theirs_.notifications.size() < kLoopbackOutstanding;
   if (has_room) mine_.wants_room = false;  // said once: the caller may have given up
-  return !sent_.empty() || !mine_.notifications.empty() || has_room || (theirs_.closed && !said_lost_);
+  return !sent_.empty() || !mine_.notifications.empty() || has_room ||
+         (theirs_.closed && !said_lost_);
 }
 
 }  // namespace lamina

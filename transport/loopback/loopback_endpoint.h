@@ -14,8 +14,8 @@ namespace lamina {
 class LoopbackEndpoint final : public Endpoint {
  public:
   // `siblings` are the endpoints of the same fabric; this one enters itself and leaves again.
-  LoopbackEndpoint(std::shared_ptr<LoopbackConnection> connection, int self, std::string peer_name, const Limits& limits,
-                   std::vector<LoopbackEndpoint*>& siblings);
+  LoopbackEndpoint(std::shared_ptr<LoopbackConnection> connection, int self, std::string peer_name,
+                   const Limits& limits, std::vector<LoopbackEndpoint*>& siblings);
   ~LoopbackEndpoint() override;
 
   Status Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) override;
@@ -26,7 +26,8 @@ class LoopbackEndpoint final : public Endpoint {
   const std::string& peer_name() const override { return peer_name_; }
   std::string last_error() const override;
 
-  // Whether Poll would return something, or a post that got kTryAgain would be taken now. If not, the peer notifies.
+  // Whether Poll would return something, or a post that got kTryAgain would be taken now. If not,
+  // the peer notifies.
   bool HasWork();
 
  private:

@@ -44,7 +44,8 @@ Directory& TheDirectory() {
 
 class LoopbackListener final : public Listener {
  public:
-  LoopbackListener(std::string address, std::shared_ptr<LoopbackWaker> waker, std::vector<LoopbackListener*>& siblings,
+  LoopbackListener(std::string address, std::shared_ptr<LoopbackWaker> waker,
+                   std::vector<LoopbackListener*>& siblings,
                    std::vector<LoopbackEndpoint*>& endpoints)
       : address_(std::move(address)), siblings_(siblings), endpoints_(endpoints) {
     port_.waker = std::move(waker);
@@ -90,8 +91,8 @@ class LoopbackListener final : public Listener {
     end.waker = port_.waker;
     peer->accepted = true;
     directory.changed.notify_all();
-    return std::unique_ptr<Endpoint>(
-        std::make_unique<LoopbackEndpoint>(peer->connection, 1, "a peer of loopback " + address_, kLimits, endpoints_));
+    return std::unique_ptr<Endpoint>(std::make_unique<LoopbackEndpoint>(
+        peer->connection, 1, "a peer of loopback " + address_, kLimits, endpoints_));
   }
 
   const std::string& address() const override { return address_; }
@@ -112,7 +113,9 @@ class LoopbackFabric final : public Fabric {
  public:
   std::string_view name() const override { return "loopback"; }
   const Limits& limits() const override { return kLimits; }
-  Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return AllocateMappedBuffer(bytes); }
+  Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) override {
+    return AllocateMappedBuffer(bytes);
+  }
 
   Result<std::unique_ptr<Listener>> Listen(const std::string& address) override {
     auto listener = std::make_unique<LoopbackListener>(address, waker_, listeners_, endpoints_);
@@ -120,7 +123,9 @@ class LoopbackFabric final : public Fabric {
     return std::unique_ptr<Listener>(std::move(listener));
   }
 
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) override;
+  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
+                                            const EndpointOptions& options,
+                                            Deadline deadline) override;
 
   bool Arm() override {
     waker_->Arm();
@@ -136,12 +141,15 @@ class LoopbackFabric final : public Fabric {
   int event_fd() const override { return waker_->fd(); }
 
  private:
-  const std::shared_ptr<LoopbackWaker> waker_ = std::make_shared<LoopbackWaker>();  // shared: see LoopbackEnd
+  // Shared: see LoopbackEnd.
+  const std::shared_ptr<LoopbackWaker> waker_ = std::make_shared<LoopbackWaker>();
   std::vector<LoopbackEndpoint*> endpoints_;
   std::vector<LoopbackListener*> listeners_;
 };
 
-Result<std::unique_ptr<Endpoint>> LoopbackFabric::Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) {
+Result<std::unique_ptr<Endpoint>> LoopbackFabric::Connect(const std::string& address,
+                                                          const EndpointOptions& options,
+                                                          Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckOptions(options, kLimits));
   WaitingPeer peer{.connection = std::make_shared<LoopbackConnection>()};
   LoopbackEnd& end = peer.connection->ends[0];
@@ -152,17 +160,21 @@ Result<std::unique_ptr<Endpoint>> LoopbackFabric::Connect(const std::string& add
   Directory& directory = TheDirectory();
   std::unique_lock lock(directory.mutex);
   const auto is_there = [&] { return directory.ports.contains(address); };
-  if (!directory.changed.wait_until(lock, deadline.at(), is_there)) return TimedOut("loopback " + address + ": nobody listens there");
+  if (!directory.changed.wait_until(lock, deadline.at(), is_there))
+    return TimedOut("loopback " + address + ": nobody listens there");
   Port& port = *directory.ports.at(address);
   port.waiting.push_back(&peer);
   port.waker->Notify();
-  const bool done = directory.changed.wait_until(lock, deadline.at(), [&] { return peer.accepted || peer.refused; });
+  const bool done = directory.changed.wait_until(lock, deadline.at(),
+                                                 [&] { return peer.accepted || peer.refused; });
   if (!done) {
     std::erase(port.waiting, &peer);
     return TimedOut("loopback " + address + ": the peer listens but does not accept");
   }
-  if (peer.refused) return PeerLost("loopback " + address + ": the listener refused this peer, or went away");
-  return std::unique_ptr<Endpoint>(std::make_unique<LoopbackEndpoint>(peer.connection, 0, "loopback " + address, kLimits, endpoints_));
+  if (peer.refused)
+    return PeerLost("loopback " + address + ": the listener refused this peer, or went away");
+  return std::unique_ptr<Endpoint>(std::make_unique<LoopbackEndpoint>(
+      peer.connection, 0, "loopback " + address, kLimits, endpoints_));
 }
 
 }  // namespace

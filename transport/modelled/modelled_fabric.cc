@@ -20,7 +20,8 @@ struct Segment {
   int64_t departure_ns = 0;  // of CLOCK_MONOTONIC
   uint64_t bytes = 0;
 };
-// Of a notification: the posts since the one before, and its own. Of more than seven the last ones count as one.
+// Of a notification: the posts since the one before, and its own. Of more than seven the last ones
+// count as one.
 struct Stamp {
   uint64_t num_segments = 0;
   std::array<Segment, 7> segments{};
@@ -31,7 +32,8 @@ constexpr size_t kStamps = 1024;  // more than any fabric lets notifications be 
 constexpr size_t kStampBytes = kStamps * sizeof(Stamp);
 constexpr size_t kMaxOps = 64;
 constexpr size_t kBurst = 16;  // events taken from the inner endpoint at a time
-// A timer wakes a thread some tens of microseconds late; that much earlier the owner is told to poll.
+// A timer wakes a thread some tens of microseconds late; that much earlier the owner is told to
+// poll.
 constexpr auto kWakeUp = microseconds(60);
 
 class ModelledEndpoint;
@@ -42,9 +44,13 @@ class ModelledFabric final : public Fabric {
 
   std::string_view name() const override { return inner_->name(); }
   const Limits& limits() const override { return limits_; }
-  Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return inner_->Allocate(bytes); }
+  Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) override {
+    return inner_->Allocate(bytes);
+  }
   Result<std::unique_ptr<Listener>> Listen(const std::string& address) override;
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) override;
+  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
+                                            const EndpointOptions& options,
+                                            Deadline deadline) override;
   bool Arm() override;
   int event_fd() const override { return poll_set_.fd(); }
 
@@ -67,7 +73,8 @@ class ModelledFabric final : public Fabric {
 
 class ModelledEndpoint final : public Endpoint {
  public:
-  ModelledEndpoint(ModelledFabric& fabric, std::unique_ptr<Buffer> stamps, std::unique_ptr<Endpoint> inner)
+  ModelledEndpoint(ModelledFabric& fabric, std::unique_ptr<Buffer> stamps,
+                   std::unique_ptr<Endpoint> inner)
       : fabric_(fabric), stamps_(std::move(stamps)), inner_(std::move(inner)) {
     fabric_.endpoints_.push_back(this);
   }
@@ -108,11 +115,13 @@ class ModelledEndpoint final : public Endpoint {
 
 class ModelledListener final : public Listener {
  public:
-  ModelledListener(ModelledFabric& fabric, std::unique_ptr<Listener> inner) : fabric_(fabric), inner_(std::move(inner)) {}
+  ModelledListener(ModelledFabric& fabric, std::unique_ptr<Listener> inner)
+      : fabric_(fabric), inner_(std::move(inner)) {}
 
   Result<std::unique_ptr<Endpoint>> Accept(const EndpointOptions& options) override {
     LAMINA_RETURN_IF_ERROR(CheckOptions(options, fabric_.limits()));
-    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Endpoint> endpoint, inner_->Accept(fabric_.WithStamps(options)));
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Endpoint> endpoint,
+                            inner_->Accept(fabric_.WithStamps(options)));
     return fabric_.Wrap(std::move(endpoint));
   }
   const std::string& address() const override { return inner_->address(); }
@@ -123,7 +132,10 @@ class ModelledListener final : public Listener {
 };
 
 ModelledFabric::ModelledFabric(std::unique_ptr<Fabric> inner, ModelledNic& nic)
-    : inner_(std::move(inner)), nic_(nic), limits_(inner_->limits()), timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+    : inner_(std::move(inner)),
+      nic_(nic),
+      limits_(inner_->limits()),
+      timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
   limits_.max_ops = std::min(limits_.max_ops, kMaxOps) - 1;
   limits_.max_window_bytes -= kStampBytes;
   poll_set_.Add(inner_->event_fd(), EPOLLIN, nullptr);
@@ -135,16 +147,21 @@ Result<std::unique_ptr<Listener>> ModelledFabric::Listen(const std::string& addr
   return std::unique_ptr<Listener>(std::make_unique<ModelledListener>(*this, std::move(listener)));
 }
 
-Result<std::unique_ptr<Endpoint>> ModelledFabric::Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) {
+Result<std::unique_ptr<Endpoint>> ModelledFabric::Connect(const std::string& address,
+                                                          const EndpointOptions& options,
+                                                          Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckOptions(options, limits_));
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Endpoint> endpoint, inner_->Connect(address, WithStamps(options), deadline));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Endpoint> endpoint,
+                          inner_->Connect(address, WithStamps(options), deadline));
   return Wrap(std::move(endpoint));
 }
 
 Result<std::unique_ptr<Endpoint>> ModelledFabric::Wrap(std::unique_ptr<Endpoint> endpoint) {
-  if (endpoint->peer_window_bytes() < kStampBytes) return PeerLost(endpoint->peer_name() + ": the peer does not model the network");
+  if (endpoint->peer_window_bytes() < kStampBytes)
+    return PeerLost(endpoint->peer_name() + ": the peer does not model the network");
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> stamps, inner_->Allocate(kStampBytes));
-  return std::unique_ptr<Endpoint>(std::make_unique<ModelledEndpoint>(*this, std::move(stamps), std::move(endpoint)));
+  return std::unique_ptr<Endpoint>(
+      std::make_unique<ModelledEndpoint>(*this, std::move(stamps), std::move(endpoint)));
 }
 
 bool ModelledFabric::Arm() {
@@ -154,15 +171,18 @@ bool ModelledFabric::Arm() {
   if (next != TimePoint::max()) {
     const TimePoint wake = next - kWakeUp;
     if (!timer_.valid() || wake <= Clock::now()) return false;
-    const auto since_boot = std::chrono::duration_cast<std::chrono::nanoseconds>(wake.time_since_epoch());
+    const auto since_boot =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(wake.time_since_epoch());
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_boot);
     timer.it_value = {.tv_sec = seconds.count(), .tv_nsec = (since_boot - seconds).count()};
   }
-  timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &timer, nullptr);  // also takes back what has expired
+  // Also takes back what has expired.
+  timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &timer, nullptr);
   return inner_->Arm();
 }
 
-Status ModelledEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
+Status ModelledEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
+                              uint64_t tag) {
   LAMINA_RETURN_IF_ERROR(CheckOps(ops, fabric_.limits(), peer_window_bytes()));
   std::array<WriteOp, kMaxOps> shifted;
   size_t num_ops = 0;
@@ -193,7 +213,8 @@ void ModelledEndpoint::Append(Stamp& stamp, TimePoint sent, uint64_t bytes) cons
   Segment& segment = stamp.segments[is_full ? stamp.num_segments - 1 : stamp.num_segments++];
   segment.bytes = (is_full ? segment.bytes : 0) + bytes;
   const TimePoint departure = sent - fabric_.nic_.CostOf(segment.bytes);
-  segment.departure_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(departure.time_since_epoch()).count();
+  segment.departure_ns =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(departure.time_since_epoch()).count();
 }
 
 size_t ModelledEndpoint::Poll(std::span<Event> out) {
@@ -201,7 +222,8 @@ size_t ModelledEndpoint::Poll(std::span<Event> out) {
   const size_t taken = inner_->Poll(events);
   size_t count = 0;
   for (size_t i = 0; i < taken; ++i) Take(events[i]);
-  while (count < out.size() && !waiting_.empty() && (waiting_.front().at == TimePoint{} || waiting_.front().at <= Clock::now())) {
+  while (count < out.size() && !waiting_.empty() &&
+         (waiting_.front().at == TimePoint{} || waiting_.front().at <= Clock::now())) {
     out[count++] = waiting_.front().event;
     waiting_.pop_front();
   }
@@ -213,11 +235,14 @@ void ModelledEndpoint::Take(const Event& event) {
   Waiting waiting{waiting_.empty() ? TimePoint{} : waiting_.back().at, event};
   if (event.kind == Event::Kind::kNotification) {
     Stamp stamp;
-    std::memcpy(&stamp, inner_->window().data() + num_received_++ % kStamps * sizeof(Stamp), sizeof(stamp));
+    std::memcpy(&stamp, inner_->window().data() + num_received_++ % kStamps * sizeof(Stamp),
+                sizeof(stamp));
     ModelledNic& nic = fabric_.nic_;
     for (size_t i = 0; i < std::min<size_t>(stamp.num_segments, stamp.segments.size()); ++i) {
-      const TimePoint departure{std::chrono::duration_cast<Clock::duration>(std::chrono::nanoseconds(stamp.segments[i].departure_ns))};
-      waiting.at = std::max(waiting.at, nic.ingress.Book(departure + nic.link.latency, nic.CostOf(stamp.segments[i].bytes)));
+      const TimePoint departure{std::chrono::duration_cast<Clock::duration>(
+          std::chrono::nanoseconds(stamp.segments[i].departure_ns))};
+      waiting.at = std::max(waiting.at, nic.ingress.Book(departure + nic.link.latency,
+                                                         nic.CostOf(stamp.segments[i].bytes)));
     }
   }
   waiting_.push_back(waiting);
@@ -226,11 +251,13 @@ void ModelledEndpoint::Take(const Event& event) {
 }  // namespace
 
 TimePoint IngressTimeline::Book(TimePoint ready, Clock::duration cost) {
-  constexpr auto kMemory = milliseconds(20);  // longer than messages that contend differ in their times
+  // Longer than messages that contend differ in their times.
+  constexpr auto kMemory = milliseconds(20);
   std::erase_if(busy_, [&](const Busy& busy) { return busy.end + kMemory < ready; });
   TimePoint begin = ready;
   auto next = busy_.begin();
-  for (; next != busy_.end() && next->begin < begin + cost; ++next) begin = std::max(begin, next->end);
+  for (; next != busy_.end() && next->begin < begin + cost; ++next)
+    begin = std::max(begin, next->end);
   const TimePoint end = begin + std::max(cost, Clock::duration::zero());
   if (end > begin) busy_.insert(next, {begin, end});
   return end;

@@ -14,11 +14,13 @@
 namespace lamina {
 namespace {
 
-// A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a millisecond.
+// A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a
+// millisecond.
 constexpr uint32_t kPollsPerCheck = 4096;
 
-// An owner that polls in vain lets the other half of its core, where the peer may run, have it after this many polls in a row (about a
-// microsecond): a reply to a small message has come by then.
+// An owner that polls in vain lets the other half of its core, where the peer may run, have it
+// after this many polls in a row (about a microsecond): a reply to a small message has come by
+// then.
 constexpr uint32_t kPollsBeforePause = 256;
 
 void PauseCore() {
@@ -29,10 +31,14 @@ void PauseCore() {
 #endif
 }
 
-constexpr uint64_t SlotOf(uint32_t number, uint32_t value) { return uint64_t{number} << 32 | value; }
+constexpr uint64_t SlotOf(uint32_t number, uint32_t value) {
+  return uint64_t{number} << 32 | value;
+}
 constexpr uint32_t NumberIn(uint64_t slot) { return static_cast<uint32_t>(slot >> 32); }
 
-ShmControl& ControlOf(const Mapping& segment) { return *reinterpret_cast<ShmControl*>(segment.bytes().data()); }
+ShmControl& ControlOf(const Mapping& segment) {
+  return *reinterpret_cast<ShmControl*>(segment.bytes().data());
+}
 
 }  // namespace
 
@@ -46,15 +52,18 @@ void ShmContext::CheckSockets() {
   }
 }
 
-Result<std::unique_ptr<Endpoint>> ShmEndpoint::Create(ShmContext& context, UniqueFd socket, Mapping segment, ShmPeer peer) {
-  Result<Mapping> theirs = Mapping::Shared(peer.segment.get(), kShmControlBytes + peer.window_bytes);
+Result<std::unique_ptr<Endpoint>> ShmEndpoint::Create(ShmContext& context, UniqueFd socket,
+                                                      Mapping segment, ShmPeer peer) {
+  Result<Mapping> theirs =
+      Mapping::Shared(peer.segment.get(), kShmControlBytes + peer.window_bytes);
   if (!theirs.ok()) return PeerLost("mapping the peer's segment: " + theirs.status().message());
   peer.segment.Reset();  // the mapping keeps it alive
-  return std::unique_ptr<Endpoint>(
-      new ShmEndpoint(context, std::move(socket), std::move(segment), std::move(theirs).value(), std::move(peer)));
+  return std::unique_ptr<Endpoint>(new ShmEndpoint(context, std::move(socket), std::move(segment),
+                                                   std::move(theirs).value(), std::move(peer)));
 }
 
-ShmEndpoint::ShmEndpoint(ShmContext& context, UniqueFd socket, Mapping own_segment, Mapping peer_segment, ShmPeer peer)
+ShmEndpoint::ShmEndpoint(ShmContext& context, UniqueFd socket, Mapping own_segment,
+                         Mapping peer_segment, ShmPeer peer)
     : context_(context),
       socket_(std::move(socket)),
       own_segment_(std::move(own_segment)),
@@ -72,7 +81,8 @@ ShmEndpoint::~ShmEndpoint() {
   if (!lost_) context_.poll_set.Remove(socket_.get());
 }
 
-Status ShmEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
+Status ShmEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
+                         uint64_t tag) {
   LAMINA_RETURN_IF_ERROR(CheckOps(ops, kShmLimits, peer_.window_bytes));
   if (lost_) return PeerLost(last_error_);
   if (sent_.full()) return TryAgain();
@@ -84,11 +94,13 @@ Status ShmEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
   std::byte* window = peer_segment_.bytes().data() + kShmControlBytes;
   for (const WriteOp& op : ops) {
     std::byte* const place = window + op.peer_offset;
-    if (!op.source.empty() && op.source.data() != place) std::memcpy(place, op.source.data(), op.source.size());
+    if (!op.source.empty() && op.source.data() != place)
+      std::memcpy(place, op.source.data(), op.source.size());
   }
   if (notify.has_value()) {
     std::atomic<uint64_t>& slot = theirs_.ring[num_notified_ % kShmRingSlots];
-    slot.store(SlotOf(++num_notified_, *notify), std::memory_order_seq_cst);  // publishes the window's bytes
+    // Publishes the window's bytes.
+    slot.store(SlotOf(++num_notified_, *notify), std::memory_order_seq_cst);
     WakePeerIf(theirs_.owner_sleeps);
     wants_room_ = false;
   }
@@ -99,14 +111,18 @@ Status ShmEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
 bool ShmEndpoint::RingIsFull() {
   if (num_notified_ - known_tail_ < kShmRingSlots) return false;
   known_tail_ = theirs_.tail.load(std::memory_order_seq_cst);
-  if (num_notified_ - known_tail_ > kShmRingSlots) Lose("the peer has corrupted its ring: it claims to have read more than was written");
+  if (num_notified_ - known_tail_ > kShmRingSlots)
+    Lose("the peer has corrupted its ring: it claims to have read more than was written");
   return lost_ || num_notified_ - known_tail_ == kShmRingSlots;
 }
 
 void ShmEndpoint::WakePeerIf(std::atomic<uint32_t>& announced) {
-  if (announced.load(std::memory_order_seq_cst) == 0 || announced.exchange(0, std::memory_order_seq_cst) == 0) return;
+  if (announced.load(std::memory_order_seq_cst) == 0 ||
+      announced.exchange(0, std::memory_order_seq_cst) == 0)
+    return;
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(peer_.wake.get(), &one, sizeof(one));  // EAGAIN: it is signalled already
+  // EAGAIN: it is signalled already.
+  [[maybe_unused]] const ssize_t written = write(peer_.wake.get(), &one, sizeof(one));
 }
 
 size_t ShmEndpoint::Poll(std::span<Event> out) {
@@ -120,8 +136,10 @@ size_t ShmEndpoint::Poll(std::span<Event> out) {
     context_.CheckSockets();
   }
   size_t count = 0;
-  for (; count < out.size() && !sent_.empty(); sent_.Pop()) out[count++] = {.kind = Event::Kind::kSent, .tag = sent_.front()};
-  // The ring is read after the socket was found closed: what a peer wrote before its end is not lost.
+  for (; count < out.size() && !sent_.empty(); sent_.Pop())
+    out[count++] = {.kind = Event::Kind::kSent, .tag = sent_.front()};
+  // The ring is read after the socket was found closed: what a peer wrote before its end is not
+  // lost.
   const bool was_lost = lost_;
   count += TakeNotifications(out.subspan(count));
   if (was_lost && !said_lost_ && count < out.size()) {
@@ -150,18 +168,20 @@ size_t ShmEndpoint::TakeNotifications(std::span<Event> out) {
 }
 
 bool ShmEndpoint::Rings() const {
-  return NumberIn(own_.ring[num_taken_ % kShmRingSlots].load(std::memory_order_seq_cst)) == num_taken_ + 1;
+  return NumberIn(own_.ring[num_taken_ % kShmRingSlots].load(std::memory_order_seq_cst)) ==
+         num_taken_ + 1;
 }
 
 // The next slot holds what was taken from it a round ago, or nothing yet.
 void ShmEndpoint::CheckUnused(uint64_t slot) {
   if (NumberIn(slot) == num_taken_ + 1 - kShmRingSlots || slot == 0) return;
   ring_broken_ = true;
-  Lose("the peer has corrupted the ring: notification " + std::to_string(NumberIn(slot)) + " where " + std::to_string(num_taken_ + 1) +
-       " belongs");
+  Lose("the peer has corrupted the ring: notification " + std::to_string(NumberIn(slot)) +
+       " where " + std::to_string(num_taken_ + 1) + " belongs");
 }
 
-// A peer that waits for room has filled the ring since it was last told: there is enough left to take until it is told again.
+// A peer that waits for room has filled the ring since it was last told: there is enough left to
+// take until it is told again.
 void ShmEndpoint::TellTail() {
   told_tail_ = num_taken_;
   own_.tail.store(num_taken_, std::memory_order_seq_cst);

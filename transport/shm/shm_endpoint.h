@@ -1,5 +1,5 @@
-// One peer on this machine: posts are copies into its window, notifications go through a ring in shared memory. No system call per
-// post or poll while neither end sleeps.
+// One peer on this machine: posts are copies into its window, notifications go through a ring in
+// shared memory. No system call per post or poll while neither end sleeps.
 #pragma once
 
 #include <string>
@@ -14,8 +14,11 @@
 
 namespace lamina {
 
-inline constexpr Limits kShmLimits{
-    .max_ops = 64, .max_outstanding = kShmRingSlots, .max_window_bytes = uint64_t{1} << 40, .registered_sources = false, .one_sided = true};
+inline constexpr Limits kShmLimits{.max_ops = 64,
+                                   .max_outstanding = kShmRingSlots,
+                                   .max_window_bytes = uint64_t{1} << 40,
+                                   .registered_sources = false,
+                                   .one_sided = true};
 
 class ShmEndpoint;
 
@@ -34,16 +37,19 @@ struct ShmContext {
 
 class ShmEndpoint final : public Endpoint {
  public:
-  // Maps the peer's segment. `segment` is this end's own, already handed to the peer. REQUIRES: the greetings have been exchanged on
-  // `socket`, which is not in the poll set.
-  static Result<std::unique_ptr<Endpoint>> Create(ShmContext& context, UniqueFd socket, Mapping segment, ShmPeer peer);
+  // Maps the peer's segment. `segment` is this end's own, already handed to the peer. REQUIRES: the
+  // greetings have been exchanged on `socket`, which is not in the poll set.
+  static Result<std::unique_ptr<Endpoint>> Create(ShmContext& context, UniqueFd socket,
+                                                  Mapping segment, ShmPeer peer);
   ~ShmEndpoint() override;
 
   Status Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) override;
   size_t Poll(std::span<Event> out) override;
   std::span<std::byte> window() override { return own_segment_.bytes().subspan(kShmControlBytes); }
   uint64_t peer_window_bytes() const override { return peer_.window_bytes; }
-  std::span<std::byte> peer_window() override { return peer_segment_.bytes().subspan(kShmControlBytes); }
+  std::span<std::byte> peer_window() override {
+    return peer_segment_.bytes().subspan(kShmControlBytes);
+  }
   DeviceWindow peer_device_window() const override { return peer_.described_window; }
   const std::string& peer_hello() const override { return peer_.hello; }
   const std::string& peer_name() const override { return peer_.name; }
@@ -52,12 +58,14 @@ class ShmEndpoint final : public Endpoint {
   // The socket has something: the peer's end, as nothing is ever sent there.
   void OnSocket();
 
-  // For Fabric::Arm, in this order: say in shared memory that this end sleeps; look whether there is something after all.
+  // For Fabric::Arm, in this order: say in shared memory that this end sleeps; look whether there
+  // is something after all.
   void AnnounceSleep();
   bool HasWork();
 
  private:
-  ShmEndpoint(ShmContext& context, UniqueFd socket, Mapping own_segment, Mapping peer_segment, ShmPeer peer);
+  ShmEndpoint(ShmContext& context, UniqueFd socket, Mapping own_segment, Mapping peer_segment,
+              ShmPeer peer);
 
   size_t TakeNotifications(std::span<Event> out);
   bool Rings() const;  // the next notification is in own_

@@ -17,14 +17,16 @@ namespace lamina {
 namespace {
 
 constexpr auto kShmHandshakeDeadline = std::chrono::seconds(5);
-constexpr size_t kMaxPendingOnShm = 64;  // strangers that say nothing hold no more sockets than this
+// Strangers that say nothing hold no more sockets than this.
+constexpr size_t kMaxPendingOnShm = 64;
 
 RareWarning shm_full_warning;
 
 // This end's segment, mapped, and handed to the peer.
 Result<Mapping> OfferSegment(int socket, const EndpointOptions& options, int wake) {
   LAMINA_ASSIGN_OR_RETURN(const UniqueFd segment, CreateShmSegment(options.window_bytes));
-  LAMINA_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Shared(segment.get(), kShmControlBytes + options.window_bytes));
+  LAMINA_ASSIGN_OR_RETURN(Mapping mapping,
+                          Mapping::Shared(segment.get(), kShmControlBytes + options.window_bytes));
   LAMINA_RETURN_IF_ERROR(SendShmGreeting(socket, options, segment.get(), wake));
   return mapping;
 }
@@ -54,7 +56,8 @@ class ShmListener final : public Listener {
   };
 
   Status TakeNewPeers();
-  Result<std::unique_ptr<Endpoint>> Finish(UniqueFd socket, ShmPeer peer, const EndpointOptions& options);
+  Result<std::unique_ptr<Endpoint>> Finish(UniqueFd socket, ShmPeer peer,
+                                           const EndpointOptions& options);
 
   ShmContext& context_;
   UniqueFd socket_;
@@ -64,7 +67,8 @@ class ShmListener final : public Listener {
 
 Status ShmListener::TakeNewPeers() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    const bool full = pending_.size() >= kMaxPendingOnShm || (!pending_.empty() && DescriptorsAreScarce());
+    const bool full =
+        pending_.size() >= kMaxPendingOnShm || (!pending_.empty() && DescriptorsAreScarce());
     const auto goes = full ? FindRoom(pending_) : pending_.end();
     if (full && goes == pending_.end()) return OkStatus();
     UniqueFd socket(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -80,8 +84,9 @@ Status ShmListener::TakeNewPeers() {
     }
     if (goes != pending_.end()) {
       if (shm_full_warning.IsDue())
-        LAMINA_LOG_WARN("shm {}: {} peers have not greeted yet: process {}, and others from now on, make room", name_, pending_.size(),
-                        goes->pid);
+        LAMINA_LOG_WARN(
+            "shm {}: {} peers have not greeted yet: process {}, and others from now on, make room",
+            name_, pending_.size(), goes->pid);
       context_.poll_set.Remove(goes->socket.get());
       pending_.erase(goes);
     }
@@ -97,7 +102,8 @@ Result<std::unique_ptr<Endpoint>> ShmListener::Accept(const EndpointOptions& opt
   for (auto entry = pending_.begin(); entry != pending_.end();) {
     Result<ShmPeer> peer = ReceiveShmGreeting(entry->socket.get());
     Status status = peer.status();
-    if (status.code() == StatusCode::kTryAgain && Clock::now() - entry->since < kShmHandshakeDeadline) {
+    if (status.code() == StatusCode::kTryAgain &&
+        Clock::now() - entry->since < kShmHandshakeDeadline) {
       ++entry;
       continue;
     }
@@ -107,7 +113,8 @@ Result<std::unique_ptr<Endpoint>> ShmListener::Accept(const EndpointOptions& opt
     if (peer.ok()) status = CheckMayJoin(options, peer->hello);
     if (status.ok()) {
       peer->name = name_ + " (process " + std::to_string(pending.pid) + ")";
-      Result<std::unique_ptr<Endpoint>> endpoint = Finish(std::move(pending.socket), std::move(peer).value(), options);
+      Result<std::unique_ptr<Endpoint>> endpoint =
+          Finish(std::move(pending.socket), std::move(peer).value(), options);
       if (endpoint.ok() || endpoint.status().code() != StatusCode::kPeerLost) return endpoint;
       status = endpoint.status();
     } else if (!peer.ok()) {
@@ -115,12 +122,14 @@ Result<std::unique_ptr<Endpoint>> ShmListener::Accept(const EndpointOptions& opt
       const ShmGreeting greeting;
       (void)send(pending.socket.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL);
     }
-    LAMINA_LOG_WARN("shm {}: dropped process {} during its handshake: {}", name_, pending.pid, status.message());
+    LAMINA_LOG_WARN("shm {}: dropped process {} during its handshake: {}", name_, pending.pid,
+                    status.message());
   }
   return TryAgain();
 }
 
-Result<std::unique_ptr<Endpoint>> ShmListener::Finish(UniqueFd socket, ShmPeer peer, const EndpointOptions& options) {
+Result<std::unique_ptr<Endpoint>> ShmListener::Finish(UniqueFd socket, ShmPeer peer,
+                                                      const EndpointOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(Mapping segment, OfferSegment(socket.get(), options, context_.wake.fd()));
   return ShmEndpoint::Create(context_, std::move(socket), std::move(segment), std::move(peer));
 }
@@ -129,14 +138,19 @@ class ShmFabric final : public Fabric {
  public:
   std::string_view name() const override { return "shm"; }
   const Limits& limits() const override { return kShmLimits; }
-  Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return AllocateMappedBuffer(bytes); }
+  Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) override {
+    return AllocateMappedBuffer(bytes);
+  }
 
   Result<std::unique_ptr<Listener>> Listen(const std::string& address) override {
     LAMINA_ASSIGN_OR_RETURN(UniqueFd socket, ListenShm(address));
-    return std::unique_ptr<Listener>(std::make_unique<ShmListener>(context_, std::move(socket), address));
+    return std::unique_ptr<Listener>(
+        std::make_unique<ShmListener>(context_, std::move(socket), address));
   }
 
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) override;
+  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
+                                            const EndpointOptions& options,
+                                            Deadline deadline) override;
 
   bool Arm() override {
     context_.wake.Clear();  // before the announcements: a signal that comes after them counts
@@ -154,7 +168,9 @@ class ShmFabric final : public Fabric {
   ShmContext context_;
 };
 
-Result<std::unique_ptr<Endpoint>> ShmFabric::Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) {
+Result<std::unique_ptr<Endpoint>> ShmFabric::Connect(const std::string& address,
+                                                     const EndpointOptions& options,
+                                                     Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckOptions(options, kShmLimits));
   LAMINA_ASSIGN_OR_RETURN(UniqueFd socket, ConnectShm(address, deadline));
   int pid = 0;
@@ -162,11 +178,13 @@ Result<std::unique_ptr<Endpoint>> ShmFabric::Connect(const std::string& address,
   if (!status.ok()) return status.WithContext("shm " + address);
   Result<Mapping> segment = OfferSegment(socket.get(), options, context_.wake.fd());
   if (!segment.ok()) return segment.status().WithContext("shm " + address);
-  if (!WaitForFd(socket.get(), POLLIN, deadline)) return TimedOut("shm " + address + ": connected, but the peer does not accept");
+  if (!WaitForFd(socket.get(), POLLIN, deadline))
+    return TimedOut("shm " + address + ": connected, but the peer does not accept");
   Result<ShmPeer> peer = ReceiveShmGreeting(socket.get());
   if (!peer.ok()) return peer.status().WithContext("shm " + address);
   peer->name = "shm " + address;
-  return ShmEndpoint::Create(context_, std::move(socket), std::move(segment).value(), std::move(peer).value());
+  return ShmEndpoint::Create(context_, std::move(socket), std::move(segment).value(),
+                             std::move(peer).value());
 }
 
 }  // namespace

@@ -14,7 +14,8 @@
 namespace lamina {
 namespace {
 
-constexpr std::string_view kPrefix = "lamina-shm/";  // keeps out of the way of other programs' abstract names
+// Keeps out of the way of other programs' abstract names.
+constexpr std::string_view kPrefix = "lamina-shm/";
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr size_t kNumFds = 2, kNumFdsWithDevice = 3;
 
@@ -25,10 +26,11 @@ struct UnixAddress {
 
 Result<UnixAddress> MakeAddress(const std::string& name) {
   UnixAddress result;
-  const size_t room = sizeof(result.address.sun_path) - 1 - kPrefix.size();  // the first byte is 0: an abstract name
+  // The first byte is 0: an abstract name.
+  const size_t room = sizeof(result.address.sun_path) - 1 - kPrefix.size();
   if (name.empty() || name.size() > room) {
-    return InvalidArgument("shm name \"" + name + "\" has " + std::to_string(name.size()) + " bytes; expected 1 to " +
-                           std::to_string(room));
+    return InvalidArgument("shm name \"" + name + "\" has " + std::to_string(name.size()) +
+                           " bytes; expected 1 to " + std::to_string(room));
   }
   const std::string text = std::string(kPrefix) + name;
   result.address.sun_family = AF_UNIX;
@@ -46,7 +48,8 @@ Result<UniqueFd> OpenSocket() {
 // Takes every descriptor that came with a message, so that none leaks.
 std::vector<UniqueFd> TakeDescriptors(msghdr& message) {
   std::vector<UniqueFd> fds;
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     for (size_t at = 0; at + sizeof(int) <= part->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
       int fd;
@@ -69,22 +72,26 @@ Status CheckDescriptors(int segment, int wake, uint64_t window_bytes) {
   struct stat info {};
   if (fstat(segment, &info) != 0) return PeerLost(ErrnoText("fstat of the peer's segment"));
   const int seals = fcntl(segment, F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return PeerLost("the peer's segment is not sealed shared memory");
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+    return PeerLost("the peer's segment is not sealed shared memory");
   const auto size = static_cast<uint64_t>(info.st_size);
   if (size < kShmControlBytes || window_bytes > size - kShmControlBytes) {
-    return PeerLost("the peer's segment has " + std::to_string(size) + " bytes, too few for its window of " + std::to_string(window_bytes));
+    return PeerLost("the peer's segment has " + std::to_string(size) +
+                    " bytes, too few for its window of " + std::to_string(window_bytes));
   }
   if (!IsEventFd(wake)) return PeerLost("the peer's wake-up descriptor is no eventfd");
   return OkStatus();
 }
 
 Status CheckGreeting(const ShmGreeting& greeting, size_t message_bytes) {
-  if (message_bytes < sizeof(greeting) || greeting.magic != kShmMagic) return PeerLost("the peer does not speak lamina's shm transport");
+  if (message_bytes < sizeof(greeting) || greeting.magic != kShmMagic)
+    return PeerLost("the peer does not speak lamina's shm transport");
   if (greeting.version != kShmVersion) {
-    return PeerLost("the peer speaks version " + std::to_string(greeting.version) + " of the shm transport, this end version " +
-                    std::to_string(kShmVersion));
+    return PeerLost("the peer speaks version " + std::to_string(greeting.version) +
+                    " of the shm transport, this end version " + std::to_string(kShmVersion));
   }
-  if (greeting.hello_bytes > kMaxHelloBytes || message_bytes != sizeof(greeting) + greeting.hello_bytes) {
+  if (greeting.hello_bytes > kMaxHelloBytes ||
+      message_bytes != sizeof(greeting) + greeting.hello_bytes) {
     return PeerLost("the peer's greeting is malformed");
   }
   return OkStatus();
@@ -107,7 +114,8 @@ Result<UniqueFd> ConnectShm(const std::string& name, Deadline deadline) {
   LAMINA_ASSIGN_OR_RETURN(const UnixAddress address, MakeAddress(name));
   while (true) {
     LAMINA_ASSIGN_OR_RETURN(UniqueFd fd, OpenSocket());
-    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.size) == 0) return fd;
+    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.size) == 0)
+      return fd;
     const Status cause = TimedOut("shm " + name + ": " + ErrnoText("connect"));
     if (deadline.Passed()) return cause;
     PauseBeforeRetry(deadline);
@@ -118,7 +126,8 @@ Result<UniqueFd> CreateShmSegment(uint64_t window_bytes) {
   UniqueFd fd(memfd_create("lamina-window", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return OutOfSpace(ErrnoText("memfd_create"));
   if (ftruncate(fd.get(), static_cast<off_t>(kShmControlBytes + window_bytes)) != 0) {
-    return OutOfSpace(ErrnoText("a window of " + std::to_string(window_bytes) + " bytes: ftruncate"));
+    return OutOfSpace(
+        ErrnoText("a window of " + std::to_string(window_bytes) + " bytes: ftruncate"));
   }
   if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return InternalError(ErrnoText("sealing a memfd"));
   return fd;
@@ -132,7 +141,8 @@ Status SendShmGreeting(int socket, const EndpointOptions& options, int segment, 
   greeting.device_window_bytes = has_device ? options.device_window.bytes : 0;
   greeting.device = options.device_window.device;
   const size_t num_fds = has_device ? kNumFdsWithDevice : kNumFds;
-  iovec parts[2] = {{&greeting, sizeof(greeting)}, {const_cast<char*>(options.hello.data()), options.hello.size()}};
+  iovec parts[2] = {{&greeting, sizeof(greeting)},
+                    {const_cast<char*>(options.hello.data()), options.hello.size()}};
   alignas(cmsghdr) char control[CMSG_SPACE(kNumFdsWithDevice * sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = parts;
@@ -145,7 +155,8 @@ Status SendShmGreeting(int socket, const EndpointOptions& options, int segment, 
   header->cmsg_len = CMSG_LEN(num_fds * sizeof(int));
   const int fds[kNumFdsWithDevice] = {segment, wake, options.device_window.descriptor};
   std::memcpy(CMSG_DATA(header), fds, num_fds * sizeof(int));
-  if (sendmsg(socket, &message, MSG_NOSIGNAL) < 0) return PeerLost(ErrnoText("sending the greeting"));
+  if (sendmsg(socket, &message, MSG_NOSIGNAL) < 0)
+    return PeerLost(ErrnoText("sending the greeting"));
   return OkStatus();
 }
 
@@ -153,7 +164,8 @@ Result<ShmPeer> ReceiveShmGreeting(int socket) {
   ShmGreeting greeting;
   std::string hello(kMaxHelloBytes, '\0');
   iovec parts[2] = {{&greeting, sizeof(greeting)}, {hello.data(), hello.size()}};
-  alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];  // room for more than expected, so that they can be closed
+  // Room for more than expected, so that they can be closed.
+  alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = 2;
@@ -166,11 +178,14 @@ Result<ShmPeer> ReceiveShmGreeting(int socket) {
   std::vector<UniqueFd> fds = TakeDescriptors(message);
   LAMINA_RETURN_IF_ERROR(CheckGreeting(greeting, static_cast<size_t>(got)));
   const bool has_device = greeting.device_window_bytes > 0;
-  if (fds.size() != (has_device ? kNumFdsWithDevice : kNumFds) || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
+  if (fds.size() != (has_device ? kNumFdsWithDevice : kNumFds) ||
+      (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
     return PeerLost("the peer's greeting is malformed");
   LAMINA_RETURN_IF_ERROR(CheckDescriptors(fds[0].get(), fds[1].get(), greeting.window_bytes));
   hello.resize(greeting.hello_bytes);
-  ShmPeer peer{"", std::move(hello), greeting.window_bytes, std::move(fds[0]), std::move(fds[1]), UniqueFd(), {}};
+  ShmPeer peer{
+      "", std::move(hello), greeting.window_bytes, std::move(fds[0]), std::move(fds[1]), UniqueFd(),
+      {}};
   if (has_device) peer.device_window = std::move(fds[2]);
   peer.described_window = {peer.device_window.get(), greeting.device_window_bytes, greeting.device};
   return peer;
@@ -179,10 +194,12 @@ Result<ShmPeer> ReceiveShmGreeting(int socket) {
 Status CheckShmCredentials(int socket, int& peer_pid) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return PeerLost(ErrnoText("SO_PEERCRED"));
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)
+    return PeerLost(ErrnoText("SO_PEERCRED"));
   peer_pid = credentials.pid;
   if (credentials.uid == geteuid() || credentials.uid == 0) return OkStatus();
-  return PeerLost("process " + std::to_string(credentials.pid) + " belongs to another user, " + std::to_string(credentials.uid));
+  return PeerLost("process " + std::to_string(credentials.pid) + " belongs to another user, " +
+                  std::to_string(credentials.uid));
 }
 
 }  // namespace lamina

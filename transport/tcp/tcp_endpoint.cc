@@ -14,9 +14,11 @@ namespace {
 using boost::system::error_code;
 namespace asio = boost::asio;
 
-constexpr size_t kStagingBytes = size_t{64} << 10;  // many small frames per system call; a large payload bypasses it
-constexpr size_t kMaxGather = 64;                   // buffers per system call: what Asio hands to the kernel at once
-constexpr uint32_t kPollsPerRead = 8;               // at most, by an owner that posts all the time
+// Many small frames per system call; a large payload bypasses it.
+constexpr size_t kStagingBytes = size_t{64} << 10;
+// Buffers per system call: what Asio hands to the kernel at once.
+constexpr size_t kMaxGather = 64;
+constexpr uint32_t kPollsPerRead = 8;  // at most, by an owner that posts all the time
 
 }  // namespace
 
@@ -37,15 +39,17 @@ TcpEndpoint::~TcpEndpoint() {
   if (!lost_) context_.poll_set.Remove(socket_.native_handle());
 }
 
-void TcpEndpoint::Outgoing::Encode(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t post_tag,
-                                   uint32_t& next_sequence) {
+void TcpEndpoint::Outgoing::Encode(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
+                                   uint64_t post_tag, uint32_t& next_sequence) {
   tag = post_tag;
   next_buffer = 0;
   num_buffers = 0;
   size_t num_frames = 0;
   const auto add = [&](const WriteOp& op) {
     TcpFrame& frame = frames[num_frames++];
-    frame = {.window_offset = op.peer_offset, .payload_bytes = op.source.size(), .sequence = next_sequence++};
+    frame = {.window_offset = op.peer_offset,
+             .payload_bytes = op.source.size(),
+             .sequence = next_sequence++};
     Append(asio::buffer(&frame, sizeof(frame)));
     if (!op.source.empty()) Append(asio::buffer(op.source.data(), op.source.size()));
   };
@@ -58,20 +62,24 @@ void TcpEndpoint::Outgoing::Encode(std::span<const WriteOp> ops, std::optional<u
     frames[num_frames - 1].notification = *notify;
   }
   for (size_t i = 0; i < num_frames; ++i) frames[i].checksum = frames[i].Checksum();
-  if (num_buffers > 1 && asio::buffer_size(std::span(buffers).first(num_buffers)) <= together.size()) {
-    const size_t bytes = asio::buffer_copy(asio::buffer(together), std::span(buffers).first(num_buffers));
+  if (num_buffers > 1 &&
+      asio::buffer_size(std::span(buffers).first(num_buffers)) <= together.size()) {
+    const size_t bytes =
+        asio::buffer_copy(asio::buffer(together), std::span(buffers).first(num_buffers));
     num_buffers = 0;
     Append(asio::buffer(together.data(), bytes));
   }
 }
 
-Status TcpEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
+Status TcpEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
+                         uint64_t tag) {
   LAMINA_RETURN_IF_ERROR(CheckOps(ops, kTcpLimits, peer_.window_bytes));
   if (lost_) return PeerLost(last_error_);
   if (!write_error_.empty()) return PeerLost(peer_.name + ": " + write_error_);
   if (posts_.full()) return TryAgain();
   posts_.PushSlot().Encode(ops, notify, tag, next_sequence_);
-  if (num_written_ + 1 == posts_.size()) Flush();  // nothing waits before it: most posts are written here
+  // Nothing waits before it: most posts are written here.
+  if (num_written_ + 1 == posts_.size()) Flush();
   return OkStatus();
 }
 
@@ -81,7 +89,8 @@ void TcpEndpoint::Flush() {
     size_t count = 0;
     for (size_t i = num_written_; i < posts_.size() && count < kMaxGather; ++i) {
       const Outgoing& post = posts_[i];
-      for (size_t b = post.next_buffer; b < post.num_buffers && count < kMaxGather; ++b) gather[count++] = post.buffers[b];
+      for (size_t b = post.next_buffer; b < post.num_buffers && count < kMaxGather; ++b)
+        gather[count++] = post.buffers[b];
     }
     size_t written = 0;
     if (count > 0) {
@@ -96,7 +105,8 @@ void TcpEndpoint::Flush() {
 
 size_t TcpEndpoint::Write(std::span<const asio::const_buffer> buffers, error_code& error) {
   const int flags = zero_copy_.FlagsFor(asio::buffer_size(buffers));
-  size_t written = buffers.size() == 1 ? socket_.send(buffers.front(), flags, error) : socket_.send(buffers, flags, error);
+  size_t written = buffers.size() == 1 ? socket_.send(buffers.front(), flags, error)
+                                       : socket_.send(buffers, flags, error);
   if (flags != 0 && error == asio::error::no_buffer_space) {
     zero_copy_.Stop();
     written = socket_.send(buffers, 0, error);
@@ -122,7 +132,8 @@ void TcpEndpoint::Advance(size_t written_bytes) {
 
 size_t TcpEndpoint::Poll(std::span<Event> out) {
   if (!lost_ && num_written_ < posts_.size()) Flush();
-  if (!lost_) zero_copy_.Collect();  // of half-written posts too: what is not collected wakes whoever sleeps
+  // Of half-written posts too: what is not collected wakes whoever sleeps.
+  if (!lost_) zero_copy_.Collect();
   size_t count = TakeSent(out);
   // A poll that has something to say already needs no system call to find more.
   if (count > 0 && !lost_ && ++polls_since_read_ < kPollsPerRead) {
@@ -138,7 +149,9 @@ size_t TcpEndpoint::Poll(std::span<Event> out) {
 
 size_t TcpEndpoint::TakeSent(std::span<Event> out) {
   size_t count = 0;
-  for (; num_written_ > 0 && count < out.size() && (lost_ || zero_copy_.AreDone(posts_.front().num_sends)); --num_written_, posts_.Pop()) {
+  for (; num_written_ > 0 && count < out.size() &&
+         (lost_ || zero_copy_.AreDone(posts_.front().num_sends));
+       --num_written_, posts_.Pop()) {
     out[count++] = {.kind = Event::Kind::kSent, .tag = posts_.front().tag};
   }
   return count;
@@ -147,7 +160,8 @@ size_t TcpEndpoint::TakeSent(std::span<Event> out) {
 size_t TcpEndpoint::TakeLost(std::span<Event> out) {
   size_t count = TakeSent(out);
   for (; !posts_.empty() && count < out.size(); posts_.Pop()) {
-    out[count++] = {.kind = Event::Kind::kSent, .tag = posts_.front().tag, .status = StatusCode::kPeerLost};
+    out[count++] = {
+        .kind = Event::Kind::kSent, .tag = posts_.front().tag, .status = StatusCode::kPeerLost};
   }
   if (posts_.empty() && !said_lost_ && count < out.size()) {
     said_lost_ = true;
@@ -158,11 +172,13 @@ size_t TcpEndpoint::TakeLost(std::span<Event> out) {
 
 bool TcpEndpoint::PrepareSleep() {
   if (lost_) return said_lost_;
-  if (stopped_early_ || (num_written_ > 0 && zero_copy_.AreDone(posts_.front().num_sends))) return false;
+  if (stopped_early_ || (num_written_ > 0 && zero_copy_.AreDone(posts_.front().num_sends)))
+    return false;
   const bool wants_writable = num_written_ < posts_.size() && write_error_.empty();
   if (wants_writable != wants_writable_) {
     wants_writable_ = wants_writable;
-    context_.poll_set.Modify(socket_.native_handle(), wants_writable ? EPOLLIN | EPOLLOUT : EPOLLIN, this);
+    context_.poll_set.Modify(socket_.native_handle(), wants_writable ? EPOLLIN | EPOLLOUT : EPOLLIN,
+                             this);
   }
   return write_error_.empty();
 }

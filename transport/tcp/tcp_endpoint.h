@@ -1,4 +1,5 @@
-// One peer over one TCP connection. Posts are written straight from their sources, payloads are read straight into the window.
+// One peer over one TCP connection. Posts are written straight from their sources, payloads are
+// read straight into the window.
 #pragma once
 
 #include <array>
@@ -18,8 +19,11 @@
 namespace lamina {
 
 inline constexpr size_t kTcpMaxOps = 64;
-inline constexpr Limits kTcpLimits{
-    .max_ops = kTcpMaxOps, .max_outstanding = 128, .max_window_bytes = uint64_t{1} << 40, .registered_sources = false, .one_sided = false};
+inline constexpr Limits kTcpLimits{.max_ops = kTcpMaxOps,
+                                   .max_outstanding = 128,
+                                   .max_window_bytes = uint64_t{1} << 40,
+                                   .registered_sources = false,
+                                   .one_sided = false};
 
 class TcpEndpoint;
 
@@ -50,13 +54,16 @@ class TcpEndpoint final : public Endpoint {
   const std::string& peer_name() const override { return peer_.name; }
   std::string last_error() const override { return last_error_; }
 
-  // For Fabric::Arm: sees to it that the poll set wakes for all that Poll waits for. False if Poll has something already.
+  // For Fabric::Arm: sees to it that the poll set wakes for all that Poll waits for. False if Poll
+  // has something already.
   bool PrepareSleep();
 
  private:
-  // A post that Poll has not returned yet: its frames, interleaved with its sources, and how far they are written.
+  // A post that Poll has not returned yet: its frames, interleaved with its sources, and how far
+  // they are written.
   struct Outgoing {
-    void Encode(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t post_tag, uint32_t& next_sequence);
+    void Encode(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t post_tag,
+                uint32_t& next_sequence);
     void Append(boost::asio::const_buffer buffer) { buffers[num_buffers++] = buffer; }
 
     uint64_t tag = 0;
@@ -65,13 +72,15 @@ class TcpEndpoint final : public Endpoint {
     size_t num_buffers = 0;
     std::array<TcpFrame, kTcpMaxOps> frames;
     std::array<boost::asio::const_buffer, 2 * kTcpMaxOps> buffers;
-    std::array<std::byte, 1024> together;  // a small post as one buffer, which is a cheaper system call than several
+    // A small post as one buffer, which is a cheaper system call than several.
+    std::array<std::byte, 1024> together;
   };
 
   // The part of `posts_` that is not written.
   void Flush();
   void Advance(size_t written_bytes);
-  size_t Write(std::span<const boost::asio::const_buffer> buffers, boost::system::error_code& error);
+  size_t Write(std::span<const boost::asio::const_buffer> buffers,
+               boost::system::error_code& error);
 
   size_t TakeSent(std::span<Event> out);
   size_t TakeLost(std::span<Event> out);
@@ -79,8 +88,11 @@ class TcpEndpoint final : public Endpoint {
   // Both return how many notifications they put into `out`.
   size_t Receive(std::span<Event> out);
   size_t ParseStaged(std::span<Event> out);
-  bool BeginFrame();           // false if the header is not there yet or the frame is bad, which ends the connection
-  size_t Read(bool& drained);  // 0 if there is nothing to read or the peer is gone; `drained`: the socket had less than there was room for
+  // False if the header is not there yet or the frame is bad, which ends the connection.
+  bool BeginFrame();
+  // 0 if there is nothing to read or the peer is gone; `drained`: the socket had less than there
+  // was room for.
+  size_t Read(bool& drained);
   void ConsumePayload();
 
   void Lose(const std::string& cause);
@@ -93,7 +105,8 @@ class TcpEndpoint final : public Endpoint {
   BoundedQueue<Outgoing> posts_;
   ZeroCopySends zero_copy_;
   uint32_t next_sequence_ = 0;
-  size_t num_written_ = 0;   // the oldest of posts_; done with their sources but for zero-copy sends
+  // The oldest of posts_; done with their sources but for zero-copy sends.
+  size_t num_written_ = 0;
   std::string write_error_;  // writing failed; what the peer sent before is still read
   bool wants_writable_ = false;
 

@@ -16,11 +16,13 @@ Status SendTcpGreeting(Tcp::socket& socket, const EndpointOptions& options) {
   TcpGreeting greeting;
   greeting.hello_bytes = static_cast<uint16_t>(options.hello.size());
   greeting.window_bytes = options.window_bytes;
-  const std::array<asio::const_buffer, 2> parts = {asio::buffer(&greeting, sizeof(greeting)), asio::buffer(options.hello)};
+  const std::array<asio::const_buffer, 2> parts = {asio::buffer(&greeting, sizeof(greeting)),
+                                                   asio::buffer(options.hello)};
   error_code error;
   const size_t written = socket.write_some(parts, error);
   if (error) return PeerLost("sending the greeting: " + error.message());
-  if (written != asio::buffer_size(parts)) return PeerLost("sending the greeting: the socket's buffer is full");
+  if (written != asio::buffer_size(parts))
+    return PeerLost("sending the greeting: the socket's buffer is full");
   return OkStatus();
 }
 
@@ -37,13 +39,15 @@ Status TcpGreetingReader::Fill(Tcp::socket& socket, char* into, size_t bytes) {
 }
 
 Status TcpGreetingReader::Check() const {
-  if (greeting_.magic != kTcpMagic) return PeerLost("the peer does not speak lamina's tcp transport");
+  if (greeting_.magic != kTcpMagic)
+    return PeerLost("the peer does not speak lamina's tcp transport");
   if (greeting_.version != kTcpVersion) {
-    return PeerLost("the peer speaks version " + std::to_string(greeting_.version) + " of the tcp transport, this end version " +
-                    std::to_string(kTcpVersion));
+    return PeerLost("the peer speaks version " + std::to_string(greeting_.version) +
+                    " of the tcp transport, this end version " + std::to_string(kTcpVersion));
   }
   if (greeting_.hello_bytes > kMaxHelloBytes) {
-    return PeerLost("the peer's hello has " + std::to_string(greeting_.hello_bytes) + " bytes; at most " + std::to_string(kMaxHelloBytes));
+    return PeerLost("the peer's hello has " + std::to_string(greeting_.hello_bytes) +
+                    " bytes; at most " + std::to_string(kMaxHelloBytes));
   }
   return OkStatus();
 }

@@ -10,13 +10,15 @@
 
 namespace lamina {
 
-// Sends this end's greeting at once: it always fits into a fresh socket's buffer. kPeerLost if it did not.
+// Sends this end's greeting at once: it always fits into a fresh socket's buffer. kPeerLost if it
+// did not.
 Status SendTcpGreeting(Tcp::socket& socket, const EndpointOptions& options);
 
 // Reads the peer's greeting as it comes, and no byte more: frames may follow it. Thread: owner.
 class TcpGreetingReader {
  public:
-  // Ok when complete, kTryAgain when more must come, else why the peer is none of ours; call no more then.
+  // Ok when complete, kTryAgain when more must come, else why the peer is none of ours; call no
+  // more then.
   Status Advance(Tcp::socket& socket);
 
   // REQUIRES: Advance returned ok.

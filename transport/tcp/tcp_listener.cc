@@ -14,7 +14,8 @@ using boost::system::error_code;
 namespace asio = boost::asio;
 
 constexpr auto kTcpHandshakeDeadline = std::chrono::seconds(5);
-constexpr size_t kMaxPendingOnTcp = 64;  // strangers that say nothing hold no more sockets than this
+// Strangers that say nothing hold no more sockets than this.
+constexpr size_t kMaxPendingOnTcp = 64;
 
 RareWarning tcp_full_warning;
 
@@ -32,7 +33,8 @@ TcpListener::~TcpListener() {
 
 Status TcpListener::TakeNewPeers() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    const bool full = pending_.size() >= kMaxPendingOnTcp || (!pending_.empty() && DescriptorsAreScarce());
+    const bool full =
+        pending_.size() >= kMaxPendingOnTcp || (!pending_.empty() && DescriptorsAreScarce());
     const auto goes = full ? FindRoom(pending_) : pending_.end();
     if (full && goes == pending_.end()) return OkStatus();
     Tcp::socket socket(context_.io);
@@ -54,8 +56,8 @@ Status TcpListener::TakeNewPeers() {
 
 void TcpListener::Drop(std::list<Pending>::iterator stranger) {
   if (tcp_full_warning.IsDue())
-    LAMINA_LOG_WARN("tcp {}: {} peers have not greeted yet: {}, and others from now on, make room", address_, pending_.size(),
-                    stranger->name);
+    LAMINA_LOG_WARN("tcp {}: {} peers have not greeted yet: {}, and others from now on, make room",
+                    address_, pending_.size(), stranger->name);
   context_.poll_set.Remove(stranger->socket.native_handle());
   pending_.erase(stranger);
 }
@@ -65,7 +67,8 @@ Result<std::unique_ptr<Endpoint>> TcpListener::Accept(const EndpointOptions& opt
   LAMINA_RETURN_IF_ERROR(TakeNewPeers());
   for (auto entry = pending_.begin(); entry != pending_.end();) {
     Status status = entry->greeting.Advance(entry->socket);
-    if (status.code() == StatusCode::kTryAgain && Clock::now() - entry->since < kTcpHandshakeDeadline) {
+    if (status.code() == StatusCode::kTryAgain &&
+        Clock::now() - entry->since < kTcpHandshakeDeadline) {
       ++entry;
       continue;
     }
@@ -79,18 +82,23 @@ Result<std::unique_ptr<Endpoint>> TcpListener::Accept(const EndpointOptions& opt
       if (endpoint.ok() || endpoint.status().code() != StatusCode::kPeerLost) return endpoint;
       status = endpoint.status();
     } else if (!has_greeted) {
-      (void)SendTcpGreeting(pending.socket, {});  // tells a peer of another version what this end speaks; the connection ends anyway
+      // Tells a peer of another version what this end speaks; the connection ends anyway.
+      (void)SendTcpGreeting(pending.socket, {});
     }
-    LAMINA_LOG_WARN("tcp {}: dropped {} during its handshake: {}", address_, pending.name, status.message());
+    LAMINA_LOG_WARN("tcp {}: dropped {} during its handshake: {}", address_, pending.name,
+                    status.message());
   }
   return TryAgain();
 }
 
-Result<std::unique_ptr<Endpoint>> TcpListener::Finish(Pending pending, const EndpointOptions& options) {
+Result<std::unique_ptr<Endpoint>> TcpListener::Finish(Pending pending,
+                                                      const EndpointOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(Mapping window, Mapping::Anonymous(options.window_bytes));
   LAMINA_RETURN_IF_ERROR(SendTcpGreeting(pending.socket, options));
-  TcpEndpoint::Peer peer{std::move(pending.name), pending.greeting.hello(), pending.greeting.window_bytes()};
-  return std::unique_ptr<Endpoint>(std::make_unique<TcpEndpoint>(context_, std::move(pending.socket), std::move(window), std::move(peer)));
+  TcpEndpoint::Peer peer{std::move(pending.name), pending.greeting.hello(),
+                         pending.greeting.window_bytes()};
+  return std::unique_ptr<Endpoint>(std::make_unique<TcpEndpoint>(
+      context_, std::move(pending.socket), std::move(window), std::move(peer)));
 }
 
 }  // namespace lamina

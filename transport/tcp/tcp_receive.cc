@@ -12,7 +12,8 @@ namespace asio = boost::asio;
 using std::to_string;
 
 constexpr uint64_t kLargePayload = 16384;
-constexpr size_t kMaxReadPerPoll = size_t{16} << 20;  // so that one fast peer does not starve the others
+// So that one fast peer does not starve the others.
+constexpr size_t kMaxReadPerPoll = size_t{16} << 20;
 
 }  // namespace
 
@@ -48,17 +49,20 @@ bool TcpEndpoint::BeginFrame() {
   std::memcpy(&frame_, staging_.data() + staged_begin_, sizeof(frame_));
   const uint64_t window_bytes = window_.bytes().size();
   if (frame_.magic != kTcpFrameMagic || frame_.has_notification > 1) {
-    Lose("malformed frame: magic " + to_string(frame_.magic) + ", flag " + to_string(frame_.has_notification));
+    Lose("malformed frame: magic " + to_string(frame_.magic) + ", flag " +
+         to_string(frame_.has_notification));
     return false;
   }
   if (frame_.checksum != frame_.Checksum() || frame_.sequence != next_received_) {
-    Lose("malformed frame: frame " + to_string(next_received_) + " fails its checksum or is another one: it says " +
-         to_string(frame_.sequence));
+    Lose("malformed frame: frame " + to_string(next_received_) +
+         " fails its checksum or is another one: it says " + to_string(frame_.sequence));
     return false;
   }
-  if (frame_.window_offset > window_bytes || frame_.payload_bytes > window_bytes - frame_.window_offset) {
-    Lose("malformed frame: write of " + to_string(frame_.payload_bytes) + " bytes at " + to_string(frame_.window_offset) +
-         " outside this end's window of " + to_string(window_bytes) + " bytes");
+  if (frame_.window_offset > window_bytes ||
+      frame_.payload_bytes > window_bytes - frame_.window_offset) {
+    Lose("malformed frame: write of " + to_string(frame_.payload_bytes) + " bytes at " +
+         to_string(frame_.window_offset) + " outside this end's window of " +
+         to_string(window_bytes) + " bytes");
     return false;
   }
   staged_begin_ += sizeof(frame_);
@@ -69,9 +73,11 @@ bool TcpEndpoint::BeginFrame() {
 }
 
 void TcpEndpoint::ConsumePayload() {
-  const size_t part = std::min<size_t>(staged_end_ - staged_begin_, frame_.payload_bytes - payload_done_bytes_);
+  const size_t part =
+      std::min<size_t>(staged_end_ - staged_begin_, frame_.payload_bytes - payload_done_bytes_);
   if (part == 0) return;
-  std::memcpy(window_.bytes().data() + frame_.window_offset + payload_done_bytes_, staging_.data() + staged_begin_, part);
+  std::memcpy(window_.bytes().data() + frame_.window_offset + payload_done_bytes_,
+              staging_.data() + staged_begin_, part);
   staged_begin_ += part;
   payload_done_bytes_ += part;
 }
@@ -84,15 +90,19 @@ size_t TcpEndpoint::Read(bool& drained) {
   const size_t direct_bytes = in_frame_ ? frame_.payload_bytes - payload_done_bytes_ : 0;
   std::array<asio::mutable_buffer, 2> into;
   if (direct_bytes > 0) {  // straight into the window; then nothing is staged
-    into[0] = asio::buffer(window_.bytes().data() + frame_.window_offset + payload_done_bytes_, direct_bytes);
+    into[0] = asio::buffer(window_.bytes().data() + frame_.window_offset + payload_done_bytes_,
+                           direct_bytes);
   }
-  // Behind a large payload another one is likely: its header alone is staged, so that it need not be copied.
-  const size_t staged_end = frame_.payload_bytes >= kLargePayload ? sizeof(frame_) : staging_.size();
+  // Behind a large payload another one is likely: its header alone is staged, so that it need not
+  // be copied.
+  const size_t staged_end =
+      frame_.payload_bytes >= kLargePayload ? sizeof(frame_) : staging_.size();
   into[1] = asio::buffer(staging_.data() + staged_end_, staged_end - staged_end_);
 
   error_code error;
   // A single buffer is a cheaper system call.
-  const size_t got = direct_bytes > 0 ? socket_.read_some(into, error) : socket_.read_some(into[1], error);
+  const size_t got =
+      direct_bytes > 0 ? socket_.read_some(into, error) : socket_.read_some(into[1], error);
   if (error == asio::error::would_block) {
     if (!write_error_.empty()) Lose(write_error_);
     return 0;

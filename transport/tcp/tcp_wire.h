@@ -1,9 +1,12 @@
-// What the tcp fabric says on the wire. Little-endian; one TCP connection per pair of endpoints, nothing shared.
+// What the tcp fabric says on the wire. Little-endian; one TCP connection per pair of endpoints,
+// nothing shared.
 //
-//   connection := greeting frame*          both ways; the accepting end answers the connecting end's greeting
-//   greeting   := TcpGreeting hello        hello: hello_bytes bytes
-//   frame      := TcpFrame payload         payload: payload_bytes bytes, to be put at window_offset of the receiver's window;
-//                                          after it, if has_notification, the receiver is told `notification`
+//   connection := greeting frame*          both ways; the accepting end answers the connecting
+//   end's greeting greeting   := TcpGreeting hello        hello: hello_bytes bytes frame      :=
+//   TcpFrame payload         payload: payload_bytes bytes, to be put at window_offset of the
+//   receiver's window;
+//                                          after it, if has_notification, the receiver is told
+//                                          `notification`
 #pragma once
 
 #include <array>
@@ -13,7 +16,8 @@
 
 namespace lamina {
 
-static_assert(std::endian::native == std::endian::little, "wire structs are copied as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "wire structs are copied as they lie in memory");
 
 inline constexpr std::array<char, 4> kTcpMagic = {'L', 'M', 'N', 'T'};
 inline constexpr uint16_t kTcpVersion = 2;
@@ -35,8 +39,11 @@ struct TcpFrame {
   uint64_t window_offset = 0;       // 8
   uint64_t payload_bytes = 0;       // 16
   uint32_t sequence = 0;            // 24  0, 1, ... on one connection; wraps
-  std::array<uint32_t, 8> zero{};   // 28  so that payloads stay aligned to cache lines: the kernel copies 64 KiB a tenth faster
-  uint32_t checksum = 0;            // 60  Checksum(): a damaged header must not write anywhere. Payloads are checked by those who use them
+  // 28  so that payloads stay aligned to cache lines: the kernel copies 64 KiB a tenth faster.
+  std::array<uint32_t, 8> zero{};
+  // 60  Checksum(): a damaged header must not write anywhere. Payloads are checked by those who use
+  // them.
+  uint32_t checksum = 0;
 
   uint32_t Checksum() const;  // XXH3 of the 60 bytes before, its lower half
 };

@@ -18,7 +18,9 @@ ZeroCopySends::ZeroCopySends(int socket) : socket_(socket) {
   is_on_ = setsockopt(socket_, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) == 0;
 }
 
-int ZeroCopySends::FlagsFor(size_t bytes) const { return is_on_ && bytes >= kMinZeroCopyBytes ? MSG_ZEROCOPY : 0; }
+int ZeroCopySends::FlagsFor(size_t bytes) const {
+  return is_on_ && bytes >= kMinZeroCopyBytes ? MSG_ZEROCOPY : 0;
+}
 
 void ZeroCopySends::Collect() {
   bool was_copied = false;
@@ -28,7 +30,8 @@ void ZeroCopySends::Collect() {
     message.msg_control = control.data();
     message.msg_controllen = control.size();
     if (recvmsg(socket_, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) break;
-    for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+    for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+         part = CMSG_NXTHDR(&message, part)) {
       if (part->cmsg_len < CMSG_LEN(sizeof(sock_extended_err))) continue;
       sock_extended_err notice;
       std::memcpy(&notice, CMSG_DATA(part), sizeof(notice));
@@ -38,7 +41,9 @@ void ZeroCopySends::Collect() {
     }
   }
   if (was_copied && is_on_) {
-    LAMINA_LOG_DEBUG("tcp: the kernel copies what it sends on this connection anyway, so zero-copy is off for it");
+    LAMINA_LOG_DEBUG(
+        "tcp: the kernel copies what it sends on this connection anyway, so zero-copy is off for "
+        "it");
     Stop();
   }
 }
@@ -46,7 +51,8 @@ void ZeroCopySends::Collect() {
 void ZeroCopySends::Take(uint32_t first, uint32_t last) {
   done_early_.emplace_back(first, last);
   const auto is_next = [&](const auto& range) { return range.first == num_done_; };
-  for (auto next = done_early_.begin(); (next = std::find_if(done_early_.begin(), done_early_.end(), is_next)) != done_early_.end();) {
+  for (auto next = done_early_.begin(); (next = std::find_if(done_early_.begin(), done_early_.end(),
+                                                             is_next)) != done_early_.end();) {
     num_done_ = next->second + 1;
     done_early_.erase(next);
   }

@@ -21,11 +21,14 @@ namespace {
 
 constexpr int kArmAttempts = 100;  // each lets UCX do what it says is left
 
-// A peer's message is looked at before it is believed: anything but a notice for an end that exists here is dropped.
-ucs_status_t OnMessage(void* context, const void* header, size_t header_bytes, void* /*data*/, size_t data_bytes,
-                       const ucp_am_recv_param_t* param) {
+// A peer's message is looked at before it is believed: anything but a notice for an end that exists
+// here is dropped.
+ucs_status_t OnMessage(void* context, const void* header, size_t header_bytes, void* /*data*/,
+                       size_t data_bytes, const ucp_am_recv_param_t* param) {
   UcxNotice notice;
-  if (header_bytes != sizeof(notice) || data_bytes != 0 || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;
+  if (header_bytes != sizeof(notice) || data_bytes != 0 ||
+      (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)
+    return UCS_OK;
   std::memcpy(&notice, header, sizeof(notice));
   const auto& endpoints = static_cast<UcxContext*>(context)->endpoints;
   const auto found = endpoints.find(notice.id);
@@ -47,8 +50,9 @@ std::string Printed(Print print) {
   return result;
 }
 
-// Two processes for which this is the same can map each other's memory and wake each other: the same boot of the same machine, the same
-// user, the same namespaces. "" if that cannot be found out.
+// Two processes for which this is the same can map each other's memory and wake each other: the
+// same boot of the same machine, the same user, the same namespaces. "" if that cannot be found
+// out.
 std::string HostIdentity() {
   std::string identity;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> identity;
@@ -62,30 +66,36 @@ std::string HostIdentity() {
   return identity;
 }
 
-// UCX trusts whoever can send to it. Over TCP and UD, and over what RC is connected with, that is everybody on the network, and some of its
-// messages name the memory that they are written to, whatever features are asked for. What is left by itself is the memory that processes
-// of one user share; not System V's, which UCX opens to the user's group.
+// UCX trusts whoever can send to it. Over TCP and UD, and over what RC is connected with, that is
+// everybody on the network, and some of its messages name the memory that they are written to,
+// whatever features are asked for. What is left by itself is the memory that processes of one user
+// share; not System V's, which UCX opens to the user's group.
 constexpr std::string_view kLocalTransports = "posix,self";
 constexpr std::string_view kTrustedTransports = "posix,self,rc,dc";
 
-// For windows and sources. Not "huge": by that UCX means System V memory. Where RDMA is there, a window that does not fit into shared
-// memory can still be reached from other machines.
+// For windows and sources. Not "huge": by that UCX means System V memory. Where RDMA is there, a
+// window that does not fit into shared memory can still be reached from other machines.
 constexpr const char* kLocalAllocations = "md:posix";
 constexpr const char* kTrustedAllocations = "md:posix,thp,md:*,mmap,heap";
 
-// What UCX may use is not left to the environment, in which a site's own UCX_TLS and UCX_NET_DEVICES may stand for other programs.
+// What UCX may use is not left to the environment, in which a site's own UCX_TLS and
+// UCX_NET_DEVICES may stand for other programs.
 Status RestrictTransports(ucp_config_t* config) {
   const std::string devices = UcxTrustedDevices();
   const std::string transports(devices.empty() ? kLocalTransports : kTrustedTransports);
-  const std::string networks = devices.empty() ? "all" : devices;  // without transports for them it is none
-  const std::pair<const char*, const char*> settings[] = {{"TLS", transports.c_str()},
-                                                          {"NET_DEVICES", networks.c_str()},
-                                                          {"ALLOC_PRIO", devices.empty() ? kLocalAllocations : kTrustedAllocations}};
+  // Without transports for them it is none.
+  const std::string networks = devices.empty() ? "all" : devices;
+  const std::pair<const char*, const char*> settings[] = {
+      {"TLS", transports.c_str()},
+      {"NET_DEVICES", networks.c_str()},
+      {"ALLOC_PRIO", devices.empty() ? kLocalAllocations : kTrustedAllocations}};
   for (const auto& [name, value] : settings) {
     const ucs_status_t status = ucp_config_modify(config, name, value);
-    if (status != UCS_OK) return InternalError(UcxText("ucx: setting " + std::string(name) + " to " + value, status));
+    if (status != UCS_OK)
+      return InternalError(UcxText("ucx: setting " + std::string(name) + " to " + value, status));
     const std::string variable = "UCX_" + std::string(name);
-    if (std::getenv(variable.c_str()) != nullptr) LAMINA_LOG_WARN("ucx: {} is not looked at: what UCX may use is chosen here", variable);
+    if (std::getenv(variable.c_str()) != nullptr)
+      LAMINA_LOG_WARN("ucx: {} is not looked at: what UCX may use is chosen here", variable);
   }
   return OkStatus();
 }
@@ -93,11 +103,14 @@ Status RestrictTransports(ucp_config_t* config) {
 // A library that never returns from its own set-up would take this process with it.
 Status CheckDevices() {
   if (UcxTrustedDevices().empty()) return OkStatus();
-  if (!HasRdmaDevice()) return NotFound("ucx: " + std::string(kUcxTrustedDevices) + " is set, but this machine has no RDMA device");
+  if (!HasRdmaDevice())
+    return NotFound("ucx: " + std::string(kUcxTrustedDevices) +
+                    " is set, but this machine has no RDMA device");
   const Status status = CheckCanLock(kUcxLockedBytes);
   if (status.ok()) return status;
-  return OutOfSpace("ucx: too little locked memory for UCX to use the RDMA device here: " + status.message() +
-                    "; or keep UCX from the device: leave " + std::string(kUcxTrustedDevices) + " unset");
+  return OutOfSpace(
+      "ucx: too little locked memory for UCX to use the RDMA device here: " + status.message() +
+      "; or keep UCX from the device: leave " + std::string(kUcxTrustedDevices) + " unset");
 }
 
 size_t RoundUpToPages(size_t bytes) {
@@ -107,7 +120,9 @@ size_t RoundUpToPages(size_t bytes) {
 
 }  // namespace
 
-std::string UcxText(std::string_view call, ucs_status_t status) { return std::string(call) + ": " + ucs_status_string(status); }
+std::string UcxText(std::string_view call, ucs_status_t status) {
+  return std::string(call) + ": " + ucs_status_string(status);
+}
 
 Result<std::unique_ptr<UcxContext>> UcxContext::Create() {
   std::unique_ptr<UcxContext> context(new UcxContext);
@@ -125,7 +140,9 @@ Status UcxContext::Open() {
 Status UcxContext::OpenContext() {
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
-  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_config_read", status) + "; look at the UCX_ variables of the environment");
+  if (status != UCS_OK)
+    return InternalError(UcxText("ucx: ucp_config_read", status) +
+                         "; look at the UCX_ variables of the environment");
   if (const Status restricted = RestrictTransports(config); !restricted.ok()) {
     ucp_config_release(config);
     return restricted;
@@ -136,7 +153,9 @@ Status UcxContext::OpenContext() {
   params.name = "lamina";
   status = ucp_init(&params, config, &context_);
   ucp_config_release(config);
-  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_init", status) + "; look at the UCX_ variables of the environment");
+  if (status != UCS_OK)
+    return InternalError(UcxText("ucx: ucp_init", status) +
+                         "; look at the UCX_ variables of the environment");
   const std::string host = HostIdentity();
   host.copy(host_.data(), host_.size());
   return OkStatus();
@@ -150,12 +169,14 @@ Status UcxContext::OpenWorker() {
   if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_worker_create", status));
 
   ucp_am_handler_param_t handler{};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
   handler.id = kUcxMessageId;
   handler.cb = OnMessage;
   handler.arg = this;
   status = ucp_worker_set_am_recv_handler(worker_, &handler);
-  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_worker_set_am_recv_handler", status));
+  if (status != UCS_OK)
+    return InternalError(UcxText("ucx: ucp_worker_set_am_recv_handler", status));
 
   int event_fd = -1;
   status = ucp_worker_get_efd(worker_, &event_fd);
@@ -204,7 +225,8 @@ void UcxContext::CheckSockets() {
 }
 
 std::string UcxContext::Lanes(ucp_ep_h endpoint) {
-  // Of the lines only those like "#    lane[0]:  4:sysv/memory.0 md[3]  -> md[3]/sysv/sysdev[255] am am_bw#0 rma_bw#0"
+  // Of the lines only those like "#    lane[0]:  4:sysv/memory.0 md[3]  -> md[3]/sysv/sysdev[255]
+  // am am_bw#0 rma_bw#0"
   const std::string all = Printed([&](FILE* stream) { ucp_ep_print_info(endpoint, stream); });
   std::string lanes;
   for (size_t at = all.find("lane["); at != std::string::npos; at = all.find("lane[", at)) {
@@ -217,28 +239,34 @@ std::string UcxContext::Lanes(ucp_ep_h endpoint) {
 
 void UcxContext::LogOnce(std::string_view how, const std::string& lanes) {
   if (std::exchange(logged_, true)) return;
-  LAMINA_LOG_INFO("ucx {}, {}: {}", ucp_get_version_string(), how, lanes.empty() ? "no transports are known yet" : lanes);
+  LAMINA_LOG_INFO("ucx {}, {}: {}", ucp_get_version_string(), how,
+                  lanes.empty() ? "no transports are known yet" : lanes);
 }
 
 Result<std::unique_ptr<UcxMemory>> UcxMemory::Create(UcxContext& context, size_t bytes) {
   std::unique_ptr<UcxMemory> memory(new UcxMemory(context));
   if (bytes == 0) return memory;
   ucp_mem_map_params_t params{};
-  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_FLAGS;
   params.length = RoundUpToPages(bytes);
   params.flags = UCP_MEM_MAP_ALLOCATE;
   ucs_status_t status = ucp_mem_map(context.context(), &params, &memory->handle_);
   if (status != UCS_OK) {
-    return OutOfSpace(UcxText("ucx: ucp_mem_map of " + std::to_string(bytes) + " bytes", status) +
-                      "; it takes shared memory: see that /dev/shm is large enough (containers: --shm-size)");
+    return OutOfSpace(
+        UcxText("ucx: ucp_mem_map of " + std::to_string(bytes) + " bytes", status) +
+        "; it takes shared memory: see that /dev/shm is large enough (containers: --shm-size)");
   }
   ucp_mem_attr_t attributes{};
   attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;
   status = ucp_mem_query(memory->handle_, &attributes);
   if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_mem_query", status));
   memory->bytes_ = {static_cast<std::byte*>(attributes.address), bytes};
-  if (reinterpret_cast<uintptr_t>(attributes.address) % static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)) != 0) {
-    return InternalError("ucx: ucp_mem_map gave memory that does not begin at a page; look at UCX_ALLOC_PRIO");
+  if (reinterpret_cast<uintptr_t>(attributes.address) %
+          static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)) !=
+      0) {
+    return InternalError(
+        "ucx: ucp_mem_map gave memory that does not begin at a page; look at UCX_ALLOC_PRIO");
   }
   std::memset(attributes.address, 0, bytes);  // UCX may have taken it from a heap
   return memory;

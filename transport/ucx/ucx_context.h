@@ -1,4 +1,5 @@
-// What a ucx fabric's endpoints, listeners and buffers share: UCX's context, its one worker, memory that it has registered.
+// What a ucx fabric's endpoints, listeners and buffers share: UCX's context, its one worker, memory
+// that it has registered.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -24,8 +25,9 @@ std::string UcxText(std::string_view call, ucs_status_t status);
 // Thread: owner. Outlives all that is made with it.
 class UcxContext {
  public:
-  // kInternal with UCX's reason; kNotFound: UcxTrustedDevices names some where there are none; kOutOfSpace: too little memory, or too
-  // little of it may be locked. Which transports UCX may use is decided in here; the rest of its configuration comes from the environment.
+  // kInternal with UCX's reason; kNotFound: UcxTrustedDevices names some where there are none;
+  // kOutOfSpace: too little memory, or too little of it may be locked. Which transports UCX may use
+  // is decided in here; the rest of its configuration comes from the environment.
   static Result<std::unique_ptr<UcxContext>> Create();
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;
@@ -38,7 +40,8 @@ class UcxContext {
   // Which machine this is, as UcxOffer says it.
   const UcxHost& host() const { return host_; }
 
-  // Lets UCX receive and go on with what is under way; callbacks run in here. False if there was nothing to do.
+  // Lets UCX receive and go on with what is under way; callbacks run in here. False if there was
+  // nothing to do.
   bool Progress() { return ucp_worker_progress(worker_) != 0; }
 
   // True if poll_set wakes when UCX has something; false if it has something now.
@@ -50,16 +53,19 @@ class UcxContext {
   // For an end. Nobody can guess it whom that end has not told.
   Result<uint64_t> NewId() const;
 
-  // What UCX uses to reach the peer of `endpoint`, in its own words: "lane[0]: 1:tcp/eth0.0 ...; lane[1]: ...".
+  // What UCX uses to reach the peer of `endpoint`, in its own words: "lane[0]: 1:tcp/eth0.0 ...;
+  // lane[1]: ...".
   static std::string Lanes(ucp_ep_h endpoint);
 
   // The first time: at level info.
   void LogOnce(std::string_view how, const std::string& lanes);
 
   PollSet poll_set;
-  boost::asio::io_context io;                            // never run: the sockets are non-blocking and polled
+  // Never run: the sockets are non-blocking and polled.
+  boost::asio::io_context io;
   std::unordered_map<uint64_t, UcxEndpoint*> endpoints;  // by id; only read in the steady state
-  bool may_have_slept = false;                           // the reason to wake may have been a socket
+  // The reason to wake may have been a socket.
+  bool may_have_slept = false;
 
  private:
   UcxContext() = default;

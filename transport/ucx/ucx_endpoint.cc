@@ -12,22 +12,26 @@
 namespace lamina {
 namespace {
 
-// A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a millisecond.
+// A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a
+// millisecond.
 constexpr uint32_t kPollsPerUcxCheck = 4096;
 constexpr uint32_t kMappedPollsPerProgress = 16;
 
-// The transports in `lanes`, as of UcxContext::Lanes, each once: "tcp/lo" of "lane[0]:  1:tcp/lo.0 md[1] -> ...".
+// The transports in `lanes`, as of UcxContext::Lanes, each once: "tcp/lo" of "lane[0]:  1:tcp/lo.0
+// md[1] -> ...".
 std::vector<std::string> TransportsOf(std::string_view lanes) {
   constexpr std::string_view kBegin = "]:";
   std::vector<std::string> names;
-  for (size_t at = lanes.find("lane["); at != std::string_view::npos; at = lanes.find("lane[", at + 1)) {
+  for (size_t at = lanes.find("lane["); at != std::string_view::npos;
+       at = lanes.find("lane[", at + 1)) {
     const size_t begin = lanes.find(kBegin, at);
     if (begin == std::string_view::npos) break;
     const size_t colon = lanes.find(':', begin + kBegin.size());
     if (colon == std::string_view::npos) break;
     const std::string_view name = lanes.substr(colon + 1, lanes.find(' ', colon) - colon - 1);
     std::string transport(name.substr(0, name.rfind('.')));  // without the number of its path
-    if (std::find(names.begin(), names.end(), transport) == names.end()) names.push_back(std::move(transport));
+    if (std::find(names.begin(), names.end(), transport) == names.end())
+      names.push_back(std::move(transport));
   }
   return names;
 }
@@ -35,8 +39,8 @@ std::vector<std::string> TransportsOf(std::string_view lanes) {
 }  // namespace
 
 std::string UcxLocalOnly() {
-  return std::string("UCX joins only processes of one user on one machine, as ") + kUcxTrustedDevices +
-         " names no RDMA devices; between machines use transport verbs or tcp";
+  return std::string("UCX joins only processes of one user on one machine, as ") +
+         kUcxTrustedDevices + " names no RDMA devices; between machines use transport verbs or tcp";
 }
 
 UcxEndpoint::UcxEndpoint(UcxContext& context, uint64_t id, std::unique_ptr<UcxMemory> region)
@@ -58,10 +62,13 @@ Result<std::string> UcxEndpoint::Offer() const {
                        .address_bytes = static_cast<uint32_t>(address.size()),
                        .key_bytes = static_cast<uint32_t>(key.size()),
                        .host = context_.host()};
-  std::string text = std::string(reinterpret_cast<const char*>(&offer), sizeof(offer)) + address + key;
+  std::string text =
+      std::string(reinterpret_cast<const char*>(&offer), sizeof(offer)) + address + key;
   if (text.size() > kMaxOfferBytes) {
-    return InternalError("ucx: the address and the key of this end have " + std::to_string(text.size()) + " bytes, more than " +
-                         std::to_string(kMaxOfferBytes) + "; name fewer devices in " + kUcxTrustedDevices);
+    return InternalError("ucx: the address and the key of this end have " +
+                         std::to_string(text.size()) + " bytes, more than " +
+                         std::to_string(kMaxOfferBytes) + "; name fewer devices in " +
+                         kUcxTrustedDevices);
   }
   return text;
 }
@@ -69,8 +76,8 @@ Result<std::string> UcxEndpoint::Offer() const {
 Status UcxEndpoint::Join(const RendezvousPeer& peer) {
   if (peer.offer.size() < sizeof(peer_)) return PeerLost("the peer's offer is malformed");
   std::memcpy(&peer_, peer.offer.data(), sizeof(peer_));
-  if (peer.offer.size() != sizeof(peer_) + uint64_t{peer_.address_bytes} + peer_.key_bytes || peer_.address_bytes == 0 ||
-      peer_.key_bytes == 0) {
+  if (peer.offer.size() != sizeof(peer_) + uint64_t{peer_.address_bytes} + peer_.key_bytes ||
+      peer_.address_bytes == 0 || peer_.key_bytes == 0) {
     return PeerLost("the peer's offer is malformed");
   }
   peer_address_ = peer.offer.substr(sizeof(peer_), peer_.address_bytes);
@@ -85,13 +92,16 @@ Status UcxEndpoint::Join(const RendezvousPeer& peer) {
 
 Status UcxEndpoint::Reach() {
   ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(peer_address_.data());
-  // UCX uses no shared memory where it has to notice failures; on one machine the link is enough for that.
+  // UCX uses no shared memory where it has to notice failures; on one machine the link is enough
+  // for that.
   params.err_mode = is_local_ ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {OnError, this};
   ucs_status_t status = ucp_ep_create(context_.worker(), &params, &ep_);
-  if (status != UCS_OK) return PeerLost(UcxText("ucp_ep_create", status) + "; both ends need a transport in common");
+  if (status != UCS_OK)
+    return PeerLost(UcxText("ucp_ep_create", status) + "; both ends need a transport in common");
   status = ucp_ep_rkey_unpack(ep_, peer_key_.data(), &key_);
   if (status != UCS_OK) return PeerLost(UcxText("ucp_ep_rkey_unpack", status));
   return OkStatus();
@@ -99,12 +109,15 @@ Status UcxEndpoint::Reach() {
 
 Status UcxEndpoint::ChoosePath() {
   const std::string lanes = UcxContext::Lanes(ep_);
-  for (const std::string& name : TransportsOf(lanes)) through_ += (through_.empty() ? "" : ", ") + name;
+  for (const std::string& name : TransportsOf(lanes))
+    through_ += (through_.empty() ? "" : ", ") + name;
   if (is_local_) {
     void* mapped = nullptr;
     const ucs_status_t status = ucp_rkey_ptr(key_, peer_.region_address, &mapped);
     // Writes over what is left then would be messages that name an address.
-    if (status != UCS_OK) return PeerLost(UcxText("ucp_rkey_ptr", status) + "; the peer's window must lie in shared memory");
+    if (status != UCS_OK)
+      return PeerLost(UcxText("ucp_rkey_ptr", status) +
+                      "; the peer's window must lie in shared memory");
     const char* const wish = std::getenv("LAMINA_UCX_PATH");
     if (wish == nullptr || std::string_view(wish) != "puts") {
       path_ = UcxPath::kMapped;
@@ -141,7 +154,8 @@ size_t UcxEndpoint::Poll(std::span<Event> out) {
   if (!lost_) {
     const bool progressed = NeedsProgress() && context_.Progress();
     if (num_sent_on_ < posts_->size()) SendReadyNotices();
-    // What the peer sent before its end is here before its socket closed: once UCX finds nothing more, that was all.
+    // What the peer sent before its end is here before its socket closed: once UCX finds nothing
+    // more, that was all.
     if (was_broken && !progressed && notifications_.empty() && !Rings()) Lose();
   }
   size_t count = TakeSent(out);
@@ -150,9 +164,11 @@ size_t UcxEndpoint::Poll(std::span<Event> out) {
   return count;
 }
 
-// Between ends that are mapped UCX only carries credits and what wakes; looking for these costs as much as a small message.
+// Between ends that are mapped UCX only carries credits and what wakes; looking for these costs as
+// much as a small message.
 bool UcxEndpoint::NeedsProgress() {
-  return path_ != UcxPath::kMapped || is_broken_ || wants_room_ || ++polls_since_progress_ % kMappedPollsPerProgress == 0;
+  return path_ != UcxPath::kMapped || is_broken_ || wants_room_ ||
+         ++polls_since_progress_ % kMappedPollsPerProgress == 0;
 }
 
 size_t UcxEndpoint::TakeSent(std::span<Event> out) {
@@ -174,7 +190,8 @@ size_t UcxEndpoint::TakeSent(std::span<Event> out) {
 size_t UcxEndpoint::TakeLost(std::span<Event> out) {
   size_t count = 0;
   for (; !posts_->empty() && count < out.size(); posts_->Pop()) {
-    out[count++] = {.kind = Event::Kind::kSent, .tag = posts_->front().tag, .status = StatusCode::kPeerLost};
+    out[count++] = {
+        .kind = Event::Kind::kSent, .tag = posts_->front().tag, .status = StatusCode::kPeerLost};
   }
   num_sent_on_ = 0;
   if (posts_->empty() && !said_lost_ && count < out.size()) {
@@ -199,7 +216,10 @@ size_t UcxEndpoint::TakeNotifications(std::span<Event> out) {
 }
 
 // A peer that writes what is not expected only loses its own notifications.
-bool UcxEndpoint::Rings() { return own().ring[num_rung_ % kUcxNotices].load(std::memory_order_seq_cst) >> 32 == uint32_t{num_rung_ + 1}; }
+bool UcxEndpoint::Rings() {
+  return own().ring[num_rung_ % kUcxNotices].load(std::memory_order_seq_cst) >> 32 ==
+         uint32_t{num_rung_ + 1};
+}
 
 void UcxEndpoint::OnNotice(const UcxNotice& notice) {
   if (lost_) return;
@@ -207,14 +227,17 @@ void UcxEndpoint::OnNotice(const UcxNotice& notice) {
   if (notice.kind == UcxNotice::kWake) return;
   if (notice.kind == UcxNotice::kCredits) {
     if (notice.value - num_credited_ > num_notified_ - num_credited_) {
-      return Break("the peer breaks the rules: it claims to have polled more notifications than were sent");
+      return Break(
+          "the peer breaks the rules: it claims to have polled more notifications than were sent");
     }
     num_credited_ = notice.value;
     return;
   }
-  if (notice.kind != UcxNotice::kNotification || notice.sequence != num_received_ || notifications_.full()) {
-    return Break("the peer breaks the rules: notice " + std::to_string(notice.sequence) + " of kind " + std::to_string(notice.kind) +
-                 " came, expected was " + std::to_string(num_received_));
+  if (notice.kind != UcxNotice::kNotification || notice.sequence != num_received_ ||
+      notifications_.full()) {
+    return Break("the peer breaks the rules: notice " + std::to_string(notice.sequence) +
+                 " of kind " + std::to_string(notice.kind) + " came, expected was " +
+                 std::to_string(num_received_));
   }
   ++num_received_;
   notifications_.PushSlot() = notice.value;
@@ -231,7 +254,9 @@ bool UcxEndpoint::HasWork() {
   if (is_broken_ || !notifications_.empty() || Rings()) return true;
   if (!link_) return is_settled() && !std::exchange(said_settled_, true);
   if (num_sent_on_ > 0 && posts_->front().message.num_pending == 0) return true;
-  if (num_sent_on_ < posts_->size() && (*posts_)[num_sent_on_].message.num_pending == 0) return true;  // its notice can go
+  // Its notice can go.
+  if (num_sent_on_ < posts_->size() && (*posts_)[num_sent_on_].message.num_pending == 0)
+    return true;
   if (!wants_room_ || num_notified_ - num_credited_ == kUcxNotices) return false;
   wants_room_ = false;  // said once: the caller may have given up
   return true;

@@ -14,12 +14,17 @@
 
 namespace lamina {
 
-// UCX finds the registration of a source by its address and makes one where there is none. That costs time, so sources must be Buffers.
-inline constexpr Limits kUcxLimits{
-    .max_ops = 64, .max_outstanding = 64, .max_window_bytes = uint64_t{1} << 40, .registered_sources = true, .one_sided = true};
+// UCX finds the registration of a source by its address and makes one where there is none. That
+// costs time, so sources must be Buffers.
+inline constexpr Limits kUcxLimits{.max_ops = 64,
+                                   .max_outstanding = 64,
+                                   .max_window_bytes = uint64_t{1} << 40,
+                                   .registered_sources = true,
+                                   .one_sided = true};
 
-// How bytes and notifications get to a peer: on one machine kMapped, between machines kPuts. With "puts" in the environment variable
-// LAMINA_UCX_PATH it is that on one machine too, for tests and to compare.
+// How bytes and notifications get to a peer: on one machine kMapped, between machines kPuts. With
+// "puts" in the environment variable LAMINA_UCX_PATH it is that on one machine too, for tests and
+// to compare.
 enum class UcxPath : uint8_t { kMapped, kPuts };
 
 // Why two ends are not joined. REQUIRES: UcxTrustedDevices names none.
@@ -27,14 +32,16 @@ std::string UcxLocalOnly();
 
 class UcxEndpoint final : public Endpoint {
  public:
-  UcxEndpoint(UcxContext& context, uint64_t id, std::unique_ptr<UcxMemory> region);  // which begins with UcxControl
+  // Which begins with UcxControl.
+  UcxEndpoint(UcxContext& context, uint64_t id, std::unique_ptr<UcxMemory> region);
   ~UcxEndpoint() override;
 
-  // In this order, for the rendezvous: what the peer must know; take what the peer says; has it been heard over UCX; from here on it can
-  // be posted to.
+  // In this order, for the rendezvous: what the peer must know; take what the peer says; has it
+  // been heard over UCX; from here on it can be posted to.
   Result<std::string> Offer() const;
-  Status Join(const RendezvousPeer& peer);  // kPeerLost if it is malformed, UCX makes nothing of it, or nothing safe joins the two
-  Status Settle();                          // kTryAgain, or kPeerLost if UCX cannot get through
+  // kPeerLost if it is malformed, UCX makes nothing of it, or nothing safe joins the two.
+  Status Join(const RendezvousPeer& peer);
+  Status Settle();  // kTryAgain, or kPeerLost if UCX cannot get through
   void Start(RendezvousLink link);
 
   Status Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) override;
@@ -46,16 +53,19 @@ class UcxEndpoint final : public Endpoint {
   std::string last_error() const override { return last_error_; }
   std::string through() const override { return through_; }
 
-  // From UcxContext: a notice came; the socket has something, which is the peer's end, as nothing is ever sent there.
+  // From UcxContext: a notice came; the socket has something, which is the peer's end, as nothing
+  // is ever sent there.
   void OnNotice(const UcxNotice& notice);
   void OnSocket();
 
-  // For Fabric::Arm, in this order: say in shared memory that this end sleeps; look whether there is something, or room again, after all.
+  // For Fabric::Arm, in this order: say in shared memory that this end sleeps; look whether there
+  // is something, or room again, after all.
   void AnnounceSleep();
   bool HasWork();
 
  private:
-  // What UCX does for one post, to return credits or to wake. UCX reads and OnDone writes it until num_pending is 0.
+  // What UCX does for one post, to return credits or to wake. UCX reads and OnDone writes it until
+  // num_pending is 0.
   struct Message {
     UcxNotice notice;
     int num_pending = 0;  // requests of UCX under way: writes, flush, messages
@@ -122,7 +132,8 @@ class UcxEndpoint final : public Endpoint {
   std::byte* mapped_ = nullptr;  // of kMapped: the peer's region
 
   // On the heap, as UCX may hold on to them longer than this end lives: see Close.
-  std::unique_ptr<BoundedQueue<Posted>> posts_ = std::make_unique<BoundedQueue<Posted>>(kUcxLimits.max_outstanding);
+  std::unique_ptr<BoundedQueue<Posted>> posts_ =
+      std::make_unique<BoundedQueue<Posted>>(kUcxLimits.max_outstanding);
   std::unique_ptr<Message> credits_ = std::make_unique<Message>();
   std::unique_ptr<Message> wake_ = std::make_unique<Message>();
   size_t num_sent_on_ = 0;      // the oldest of posts_, whose notices are under way or done

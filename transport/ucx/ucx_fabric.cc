@@ -20,7 +20,8 @@ class UcxBuffer final : public Buffer {
 
 class UcxEnd final : public RendezvousEnd {
  public:
-  UcxEnd(std::unique_ptr<UcxEndpoint> endpoint, std::string offer) : endpoint_(std::move(endpoint)), offer_(std::move(offer)) {}
+  UcxEnd(std::unique_ptr<UcxEndpoint> endpoint, std::string offer)
+      : endpoint_(std::move(endpoint)), offer_(std::move(offer)) {}
 
   std::string Offer() const override { return offer_; }
   Status Join(const RendezvousPeer& peer) override { return endpoint_->Join(peer); }
@@ -48,19 +49,27 @@ class UcxFabric final : public Fabric, private RendezvousHost {
     return std::unique_ptr<Buffer>(std::make_unique<UcxBuffer>(std::move(memory)));
   }
 
-  Result<std::unique_ptr<Listener>> Listen(const std::string& address) override { return RendezvousListener::Create(*this, address); }
+  Result<std::unique_ptr<Listener>> Listen(const std::string& address) override {
+    return RendezvousListener::Create(*this, address);
+  }
 
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) override {
-    Result<std::unique_ptr<Endpoint>> endpoint = ConnectRendezvous(*this, address, options, deadline);
-    // The accepting end looks first whether anything joins the two, and if not it says nothing more.
-    if (endpoint.status().code() != StatusCode::kPeerLost || !UcxTrustedDevices().empty()) return endpoint;
+  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
+                                            const EndpointOptions& options,
+                                            Deadline deadline) override {
+    Result<std::unique_ptr<Endpoint>> endpoint =
+        ConnectRendezvous(*this, address, options, deadline);
+    // The accepting end looks first whether anything joins the two, and if not it says nothing
+    // more.
+    if (endpoint.status().code() != StatusCode::kPeerLost || !UcxTrustedDevices().empty())
+      return endpoint;
     return PeerLost(endpoint.status().message() + " (" + UcxLocalOnly() + ")");
   }
 
   bool Arm() override {
     for (const auto& [id, endpoint] : context_->endpoints) endpoint->AnnounceSleep();
     if (!context_->Arm()) return false;
-    for (const auto& [id, endpoint] : context_->endpoints) {  // after UCX: arming may have received something
+    // After UCX: arming may have received something.
+    for (const auto& [id, endpoint] : context_->endpoints) {
       if (endpoint->HasWork()) return false;
     }
     context_->may_have_slept = true;
@@ -72,14 +81,18 @@ class UcxFabric final : public Fabric, private RendezvousHost {
  private:
   PollSet& poll_set() override { return context_->poll_set; }
   boost::asio::io_context& io() override { return context_->io; }
-  Status CheckAddress(const boost::asio::ip::address&) override { return OkStatus(); }  // what UCX may use is chosen once
+  // What UCX may use is chosen once.
+  Status CheckAddress(const boost::asio::ip::address&) override { return OkStatus(); }
 
-  Result<std::unique_ptr<RendezvousEnd>> NewEnd(const boost::asio::ip::address&, const EndpointOptions& options) override {
-    LAMINA_ASSIGN_OR_RETURN(auto region, UcxMemory::Create(*context_, kUcxControlBytes + options.window_bytes));
+  Result<std::unique_ptr<RendezvousEnd>> NewEnd(const boost::asio::ip::address&,
+                                                const EndpointOptions& options) override {
+    LAMINA_ASSIGN_OR_RETURN(auto region,
+                            UcxMemory::Create(*context_, kUcxControlBytes + options.window_bytes));
     LAMINA_ASSIGN_OR_RETURN(const uint64_t id, context_->NewId());
     auto endpoint = std::make_unique<UcxEndpoint>(*context_, id, std::move(region));
     LAMINA_ASSIGN_OR_RETURN(std::string offer, endpoint->Offer());
-    return std::unique_ptr<RendezvousEnd>(std::make_unique<UcxEnd>(std::move(endpoint), std::move(offer)));
+    return std::unique_ptr<RendezvousEnd>(
+        std::make_unique<UcxEnd>(std::move(endpoint), std::move(offer)));
   }
 
   const std::unique_ptr<UcxContext> context_;

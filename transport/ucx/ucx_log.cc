@@ -12,9 +12,11 @@
 namespace lamina {
 namespace {
 
-ucs_log_func_rc_t OnUcxMessage(const char* /*file*/, unsigned /*line*/, const char* /*function*/, ucs_log_level_t level,
-                               const ucs_log_component_config_t* component, const char* format, va_list arguments) {
-  const bool wanted = component == nullptr || level <= component->log_level || level == UCS_LOG_LEVEL_PRINT;
+ucs_log_func_rc_t OnUcxMessage(const char* /*file*/, unsigned /*line*/, const char* /*function*/,
+                               ucs_log_level_t level, const ucs_log_component_config_t* component,
+                               const char* format, va_list arguments) {
+  const bool wanted =
+      component == nullptr || level <= component->log_level || level == UCS_LOG_LEVEL_PRINT;
   if (!wanted) return UCS_LOG_FUNC_RC_STOP;
   std::array<char, 1024> text{};
   std::vsnprintf(text.data(), text.size(), format, arguments);

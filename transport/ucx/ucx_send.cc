@@ -15,7 +15,8 @@ constexpr uint32_t kCreditBatch = kUcxNotices / 4;  // the peer never runs dry w
 // How long an end that goes waits for what it has posted to leave: the peer may not be polling.
 constexpr auto kFarewell = milliseconds(100);
 
-// By force UCX needs no peer; without, a post that waits for a place in the queue of a dead peer never ends.
+// By force UCX needs no peer; without, a post that waits for a place in the queue of a dead peer
+// never ends.
 constexpr auto kForceDeadline = std::chrono::seconds(5);
 
 }  // namespace
@@ -46,7 +47,8 @@ void UcxEndpoint::Count(ucs_status_ptr_t request, std::string_view call, Message
   Break(UcxText(call, message.status));
 }
 
-Status UcxEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
+Status UcxEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
+                         uint64_t tag) {
   LAMINA_RETURN_IF_ERROR(CheckOps(ops, kUcxLimits, peer_window_bytes()));
   if (is_broken_) return PeerLost(last_error_);
   if (posts_->full()) return TryAgain();
@@ -70,23 +72,29 @@ Status UcxEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
 void UcxEndpoint::PostMapped(std::span<const WriteOp> ops, std::optional<uint32_t> notify) {
   std::byte* const window = mapped_ + kUcxControlBytes;
   for (const WriteOp& op : ops) {
-    if (!op.source.empty()) std::memcpy(window + op.peer_offset, op.source.data(), op.source.size());
+    if (!op.source.empty())
+      std::memcpy(window + op.peer_offset, op.source.data(), op.source.size());
   }
   if (!notify.has_value()) return;
   auto& theirs = *reinterpret_cast<UcxControl*>(mapped_);
   std::atomic<uint64_t>& slot = theirs.ring[num_notified_ % kUcxNotices];
   ++num_notified_;
-  slot.store(uint64_t{num_notified_} << 32 | *notify, std::memory_order_seq_cst);  // publishes the window's bytes
+  // Publishes the window's bytes.
+  slot.store(uint64_t{num_notified_} << 32 | *notify, std::memory_order_seq_cst);
   if (theirs.owner_sleeps.load(std::memory_order_seq_cst) == 0) return;
   if (theirs.owner_sleeps.exchange(0, std::memory_order_seq_cst) != 0) Wake();
 }
 
-void UcxEndpoint::PostPuts(std::span<const WriteOp> ops, std::optional<uint32_t> notify, Message& message) {
+void UcxEndpoint::PostPuts(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
+                           Message& message) {
   for (const WriteOp& op : ops) {
     if (!op.source.empty() && !is_broken_) Put(op, message);
   }
   if (!notify.has_value() || is_broken_) return;
-  message.notice = {.id = peer_.id, .kind = UcxNotice::kNotification, .value = *notify, .sequence = num_numbered_++};
+  message.notice = {.id = peer_.id,
+                    .kind = UcxNotice::kNotification,
+                    .value = *notify,
+                    .sequence = num_numbered_++};
   ++num_notified_;
   if (has_unflushed_) Flush(message);
 }
@@ -101,7 +109,8 @@ void UcxEndpoint::Put(const WriteOp& op, Message& message) {
   has_unflushed_ = true;
   const ucp_request_param_t param = Param(message);
   const uint64_t address = peer_.region_address + kUcxControlBytes + op.peer_offset;
-  Count(ucp_put_nbx(ep_, op.source.data(), op.source.size(), address, key_, &param), "ucp_put_nbx", message);
+  Count(ucp_put_nbx(ep_, op.source.data(), op.source.size(), address, key_, &param), "ucp_put_nbx",
+        message);
 }
 
 void UcxEndpoint::Flush(Message& message) {
@@ -125,8 +134,10 @@ void UcxEndpoint::Send(const UcxNotice& notice, Message& message) {
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_AM_SEND_FLAG_EAGER;
   if (!was_heard_ && path_ != UcxPath::kMapped)
-    param.flags |= UCP_AM_SEND_FLAG_REPLY;  // UCX connects both ways now, not with the first large message
-  Count(ucp_am_send_nbx(ep_, kUcxMessageId, &notice, sizeof(notice), nullptr, 0, &param), "ucp_am_send_nbx", message);
+    // UCX connects both ways now, not with the first large message.
+    param.flags |= UCP_AM_SEND_FLAG_REPLY;
+  Count(ucp_am_send_nbx(ep_, kUcxMessageId, &notice, sizeof(notice), nullptr, 0, &param),
+        "ucp_am_send_nbx", message);
 }
 
 void UcxEndpoint::ReturnCredits() {
@@ -169,11 +180,15 @@ void UcxEndpoint::Close() {
   if (!is_broken_) WaitUntilSent();
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = is_local_ ? 0 : UCP_EP_CLOSE_FLAG_FORCE;  // UCX takes no force where it notices no failures
+  // UCX takes no force where it notices no failures.
+  param.flags = is_local_ ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
   const ucs_status_ptr_t close = ucp_ep_close_nbx(ep_, &param);
-  const Deadline deadline = is_local_ ? Deadline::After(kFarewell) : Deadline::After(kForceDeadline);
-  // Without force UCX may wait for a peer that is gone; once nothing of this end is under way it can do so by itself.
-  while ((NumPending() > 0 || (!is_local_ && IsUnderWay(close))) && !deadline.Passed()) context_.Progress();
+  const Deadline deadline =
+      is_local_ ? Deadline::After(kFarewell) : Deadline::After(kForceDeadline);
+  // Without force UCX may wait for a peer that is gone; once nothing of this end is under way it
+  // can do so by itself.
+  while ((NumPending() > 0 || (!is_local_ && IsUnderWay(close))) && !deadline.Passed())
+    context_.Progress();
   if (UCS_PTR_IS_PTR(close)) ucp_request_free(close);
   ep_ = nullptr;
   if (NumPending() > 0) LeaveRequests();
@@ -182,13 +197,15 @@ void UcxEndpoint::Close() {
 }
 
 void UcxEndpoint::LeaveRequests() {
-  LAMINA_LOG_ERROR("ucx {}: UCX does not give {} requests back; their memory is left to it", last_error_, NumPending());
+  LAMINA_LOG_ERROR("ucx {}: UCX does not give {} requests back; their memory is left to it",
+                   last_error_, NumPending());
   BoundedQueue<Posted>& left = *posts_.release();
   posts_ = std::make_unique<BoundedQueue<Posted>>(kUcxLimits.max_outstanding);
   for (size_t i = 0; i < left.size(); ++i) {
     Posted& post = posts_->PushSlot();
     post.tag = left[i].tag;
-    post.message.status = left[i].message.num_pending > 0 ? UCS_ERR_CANCELED : left[i].message.status;
+    post.message.status =
+        left[i].message.num_pending > 0 ? UCS_ERR_CANCELED : left[i].message.status;
   }
   (void)credits_.release();
   credits_ = std::make_unique<Message>();

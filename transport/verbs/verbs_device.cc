@@ -30,7 +30,9 @@ ip::address GidAddress(const ibv_gid& gid) {
 }
 
 // IPv6 addresses of a link carry a scope, which a GID has not.
-ip::address WithoutScope(const ip::address& address) { return address.is_v6() ? ip::address_v6(address.to_v6().to_bytes()) : address; }
+ip::address WithoutScope(const ip::address& address) {
+  return address.is_v6() ? ip::address_v6(address.to_v6().to_bytes()) : address;
+}
 
 std::vector<ibv_gid_entry> GidsOf(ibv_context* context) {
   std::vector<ibv_gid_entry> entries(kMaxGids);
@@ -48,10 +50,12 @@ std::string InterfaceOf(const ip::address& local) {
     if (entry->ifa_addr == nullptr) continue;
     ip::address address;
     if (entry->ifa_addr->sa_family == AF_INET) {
-      address = ip::address_v4(ntohl(reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr.s_addr));
+      address = ip::address_v4(
+          ntohl(reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr.s_addr));
     } else if (entry->ifa_addr->sa_family == AF_INET6) {
       ip::address_v6::bytes_type bytes;
-      std::memcpy(bytes.data(), &reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr, bytes.size());
+      std::memcpy(bytes.data(), &reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr,
+                  bytes.size());
       address = ip::address_v6(bytes);
     }
     if (address == WithoutScope(local)) name = entry->ifa_name;
@@ -62,7 +66,8 @@ std::string InterfaceOf(const ip::address& local) {
 
 // Whether the IPoIB interface that carries `local` belongs to this port.
 bool CarriesIpoib(const ip::address& local, const std::string& device, uint8_t port) {
-  const std::filesystem::path interface = std::filesystem::path("/sys/class/net") / InterfaceOf(local);
+  const std::filesystem::path interface =
+      std::filesystem::path("/sys/class/net") / InterfaceOf(local);
   std::error_code ignored;
   if (!std::filesystem::exists(interface / "device/infiniband" / device, ignored)) return false;
   int index = -1;  // of the port, from 0
@@ -71,7 +76,8 @@ bool CarriesIpoib(const ip::address& local, const std::string& device, uint8_t p
 }
 
 bool IsActive(ibv_context* context, uint32_t port, ibv_port_attr& attributes) {
-  return ibv_query_port(context, static_cast<uint8_t>(port), &attributes) == 0 && attributes.state == IBV_PORT_ACTIVE;
+  return ibv_query_port(context, static_cast<uint8_t>(port), &attributes) == 0 &&
+         attributes.state == IBV_PORT_ACTIVE;
 }
 
 // Lower is better: an address that routers know before one of the link.
@@ -88,15 +94,19 @@ Result<std::unique_ptr<VerbsDevice>> VerbsDevice::Open(ibv_device* device, size_
   std::unique_ptr<VerbsDevice> opened(new VerbsDevice());
   opened->index_ = index;
   opened->context_.reset(ibv_open_device(device));
-  if (!opened->context_) return NotFound(name + ": " + ErrnoText("ibv_open_device") + "; is /dev/infiniband open to this process?");
+  if (!opened->context_)
+    return NotFound(name + ": " + ErrnoText("ibv_open_device") +
+                    "; is /dev/infiniband open to this process?");
   if (const int error = ibv_query_device(opened->context(), &opened->attributes_); error != 0) {
     return NotFound(name + ": " + ErrnoText("ibv_query_device", error));
   }
   opened->domain_.reset(ibv_alloc_pd(opened->context()));
   opened->channel_.reset(ibv_create_comp_channel(opened->context()));
-  if (!opened->domain_ || !opened->channel_) return NotFound(name + ": " + ErrnoText("ibv_alloc_pd, ibv_create_comp_channel"));
+  if (!opened->domain_ || !opened->channel_)
+    return NotFound(name + ": " + ErrnoText("ibv_alloc_pd, ibv_create_comp_channel"));
   const int fd = opened->channel_->fd;
-  if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) return NotFound(name + ": " + ErrnoText("fcntl"));
+  if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0)
+    return NotFound(name + ": " + ErrnoText("fcntl"));
   return opened;
 }
 
@@ -109,12 +119,16 @@ std::optional<VerbsPort> VerbsDevice::FindPort(const std::optional<ip::address>&
     const bool is_infiniband = port.link_layer == IBV_LINK_LAYER_INFINIBAND;
     if (is_infiniband ? entry.gid_index != 0 : entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
     const auto number = static_cast<uint8_t>(entry.port_num);
-    if (local.has_value() && !(is_infiniband ? CarriesIpoib(*local, name(), number) : GidAddress(entry.gid) == WithoutScope(*local))) {
+    if (local.has_value() && !(is_infiniband ? CarriesIpoib(*local, name(), number)
+                                             : GidAddress(entry.gid) == WithoutScope(*local))) {
       continue;
     }
     if (const int rank = is_infiniband ? 0 : Rank(entry); rank < best_rank) {
       best_rank = rank;
-      best = VerbsPort{number, static_cast<uint8_t>(entry.gid_index), is_infiniband, port.lid, entry.gid, port.active_mtu, port.max_msg_sz};
+      best = VerbsPort{number,         static_cast<uint8_t>(entry.gid_index),
+                       is_infiniband,  port.lid,
+                       entry.gid,      port.active_mtu,
+                       port.max_msg_sz};
     }
   }
   return best;
@@ -125,10 +139,12 @@ std::string VerbsDevice::Describe() const {
   for (uint8_t number = 1; number <= attributes_.phys_port_cnt; ++number) {
     ibv_port_attr port;
     const bool is_active = IsActive(context(), number, port);
-    text += (number == 1 ? "port " : "; port ") + std::to_string(number) + (is_active ? " active" : " down");
+    text += (number == 1 ? "port " : "; port ") + std::to_string(number) +
+            (is_active ? " active" : " down");
     if (port.link_layer == IBV_LINK_LAYER_INFINIBAND) text += ", InfiniBand";
     for (const ibv_gid_entry& entry : GidsOf(context())) {
-      if (entry.port_num == number && entry.gid_type == IBV_GID_TYPE_ROCE_V2) text += ", RoCE v2 " + GidAddress(entry.gid).to_string();
+      if (entry.port_num == number && entry.gid_type == IBV_GID_TYPE_ROCE_V2)
+        text += ", RoCE v2 " + GidAddress(entry.gid).to_string();
     }
   }
   return text + ")";
@@ -136,7 +152,8 @@ std::string VerbsDevice::Describe() const {
 
 Result<VerbsDevices> VerbsDevices::OpenAll() {
   int count = 0;
-  const std::unique_ptr<ibv_device*, VerbsFree<ibv_free_device_list>> list(ibv_get_device_list(&count));
+  const std::unique_ptr<ibv_device*, VerbsFree<ibv_free_device_list>> list(
+      ibv_get_device_list(&count));
   const char* const wanted = std::getenv(kDeviceVariable);
   VerbsDevices devices;
   devices.is_named_ = wanted != nullptr;
@@ -145,7 +162,8 @@ Result<VerbsDevices> VerbsDevices::OpenAll() {
     const std::string name = ibv_get_device_name(list.get()[i]);
     seen += (seen.empty() ? "" : ", ") + name;
     if (wanted != nullptr && name != wanted) continue;
-    Result<std::unique_ptr<VerbsDevice>> device = VerbsDevice::Open(list.get()[i], devices.devices_.size());
+    Result<std::unique_ptr<VerbsDevice>> device =
+        VerbsDevice::Open(list.get()[i], devices.devices_.size());
     if (device.ok()) {
       devices.devices_.push_back(std::move(device).value());
     } else {
@@ -155,10 +173,12 @@ Result<VerbsDevices> VerbsDevices::OpenAll() {
   if (!devices.devices_.empty()) return devices;
   if (count <= 0) {
     return NotFound(
-        "transport verbs: this machine has no RDMA device (ibv_devices lists none); load the driver of its NIC, "
+        "transport verbs: this machine has no RDMA device (ibv_devices lists none); load the "
+        "driver of its NIC, "
         "or use transport tcp");
   }
-  const std::string which = wanted == nullptr ? "" : " \"" + std::string(wanted) + "\" of " + kDeviceVariable;
+  const std::string which =
+      wanted == nullptr ? "" : " \"" + std::string(wanted) + "\" of " + kDeviceVariable;
   return NotFound("transport verbs: cannot use the RDMA device" + which + "; there are: " + seen);
 }
 
@@ -173,8 +193,10 @@ Result<VerbsDevices::Place> VerbsDevices::Find(const ip::address& local) const {
     }
     described += (described.empty() ? "" : ", ") + device->Describe();
   }
-  return NotFound("no active RDMA port has the address " + local.to_string() + " that the connection goes through; devices: " + described +
-                  ". Use an address of one of them as host, or name a device in " + kDeviceVariable);
+  return NotFound("no active RDMA port has the address " + local.to_string() +
+                  " that the connection goes through; devices: " + described +
+                  ". Use an address of one of them as host, or name a device in " +
+                  kDeviceVariable);
 }
 
 }  // namespace lamina

@@ -46,8 +46,9 @@ class VerbsDevice {
   ibv_comp_channel* channel() const { return channel_.get(); }  // non-blocking
   const ibv_device_attr& attributes() const { return attributes_; }
 
-  // The active port that has the address `local` of this machine: on RoCE the port with the RoCE v2 GID made of it, on InfiniBand the
-  // port of the IPoIB interface that carries it. Without `local`, the first active port that peers can reach.
+  // The active port that has the address `local` of this machine: on RoCE the port with the RoCE v2
+  // GID made of it, on InfiniBand the port of the IPoIB interface that carries it. Without `local`,
+  // the first active port that peers can reach.
   std::optional<VerbsPort> FindPort(const std::optional<boost::asio::ip::address>& local) const;
 
   // "mlx5_0 (port 1 active, RoCE v2 10.0.0.1)", for messages.
@@ -63,7 +64,8 @@ class VerbsDevice {
   ibv_device_attr attributes_ = {};
 };
 
-// All devices of this machine, or the one that the environment variable LAMINA_VERBS_DEVICE names. Thread: owner.
+// All devices of this machine, or the one that the environment variable LAMINA_VERBS_DEVICE names.
+// Thread: owner.
 class VerbsDevices {
  public:
   // kNotFound if there is none, saying why and what to do.
@@ -73,7 +75,8 @@ class VerbsDevices {
     VerbsDevice& device;
     VerbsPort port;
   };
-  // Where connections from the address `local` of this machine go. The named device serves every address. kNotFound lists all devices.
+  // Where connections from the address `local` of this machine go. The named device serves every
+  // address. kNotFound lists all devices.
   Result<Place> Find(const boost::asio::ip::address& local) const;
 
   const std::vector<std::unique_ptr<VerbsDevice>>& all() const { return devices_; }

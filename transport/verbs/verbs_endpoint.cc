@@ -8,7 +8,8 @@
 namespace lamina {
 namespace {
 
-// A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a millisecond.
+// A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a
+// millisecond.
 constexpr uint32_t kVerbsPollsPerCheck = 4096;
 
 }  // namespace
@@ -22,7 +23,8 @@ void VerbsContext::CheckSockets() {
 }
 
 VerbsEndpoint::VerbsEndpoint(VerbsContext& context, std::unique_ptr<VerbsRegions::Memory> window,
-                             std::unique_ptr<VerbsDeviceWindow> device_window, std::unique_ptr<VerbsQueuePair> pair, VerbsOffer peer_offer,
+                             std::unique_ptr<VerbsDeviceWindow> device_window,
+                             std::unique_ptr<VerbsQueuePair> pair, VerbsOffer peer_offer,
                              RendezvousLink link)
     : context_(context),
       link_(std::move(link)),
@@ -69,7 +71,8 @@ size_t VerbsEndpoint::TakeSent(std::span<Event> out) {
 size_t VerbsEndpoint::TakeLost(std::span<Event> out) {
   size_t count = TakeSent(out);
   for (; !posts_.empty() && count < out.size(); posts_.Pop()) {
-    out[count++] = {.kind = Event::Kind::kSent, .tag = posts_.front().tag, .status = StatusCode::kPeerLost};
+    out[count++] = {
+        .kind = Event::Kind::kSent, .tag = posts_.front().tag, .status = StatusCode::kPeerLost};
   }
   if (posts_.empty() && !said_lost_ && count < out.size()) {
     said_lost_ = true;
@@ -87,7 +90,8 @@ size_t VerbsEndpoint::Receive(std::span<Event> out) {
 }
 
 bool VerbsEndpoint::FillCompletions() {
-  const int found = ibv_poll_cq(pair_->completions(), static_cast<int>(completions_.size()), completions_.data());
+  const int found =
+      ibv_poll_cq(pair_->completions(), static_cast<int>(completions_.size()), completions_.data());
   completions_begin_ = 0;
   completions_end_ = static_cast<size_t>(std::max(found, 0));
   if (found < 0) Break("ibv_poll_cq failed on " + pair_->device().name());
@@ -109,17 +113,20 @@ void VerbsEndpoint::Take(const ibv_wc& completion, std::span<Event> out, size_t&
 }
 
 void VerbsEndpoint::TakeFailure(const ibv_wc& completion) {
-  // When a connection breaks all its requests complete as flushed, in any order with the one that broke it.
+  // When a connection breaks all its requests complete as flushed, in any order with the one that
+  // broke it.
   const bool is_flushed = completion.status == IBV_WC_WR_FLUSH_ERR;
   if (is_broken_ && (is_flushed || !is_flushed_)) return;
   is_flushed_ = is_flushed;
-  Break("queue pair " + std::to_string(pair_->get()->qp_num) + " of " + pair_->device().name() + ": " +
-        ibv_wc_status_str(completion.status) + " (vendor code " + std::to_string(completion.vendor_err) + ")");
+  Break("queue pair " + std::to_string(pair_->get()->qp_num) + " of " + pair_->device().name() +
+        ": " + ibv_wc_status_str(completion.status) + " (vendor code " +
+        std::to_string(completion.vendor_err) + ")");
 }
 
 void VerbsEndpoint::TakeCredits(uint32_t returned) {
   if (returned - num_credited_ > num_notified_ - num_credited_) {
-    return Break("the peer breaks the rules: it returns credits for " + std::to_string(returned - num_credited_) + " notifications of " +
+    return Break("the peer breaks the rules: it returns credits for " +
+                 std::to_string(returned - num_credited_) + " notifications of " +
                  std::to_string(num_notified_ - num_credited_));
   }
   num_credited_ = returned;
@@ -127,9 +134,11 @@ void VerbsEndpoint::TakeCredits(uint32_t returned) {
 
 void VerbsEndpoint::Replenish() {
   while (num_used_receives_ >= kReplenishBatch) {
-    if (const Status status = pair_->PostReceives(kReplenishBatch); !status.ok()) return Break(status.message());
+    if (const Status status = pair_->PostReceives(kReplenishBatch); !status.ok())
+      return Break(status.message());
     num_used_receives_ -= kReplenishBatch;
-    // Which receives are posted again does not matter, only that there are as many as the credits that are out.
+    // Which receives are posted again does not matter, only that there are as many as the credits
+    // that are out.
     const uint32_t returned = std::min(num_used_notifications_, kReplenishBatch);
     num_used_notifications_ -= returned;
     num_received_ += returned;
@@ -145,7 +154,8 @@ bool VerbsEndpoint::PrepareSleep() {
     return false;
   }
   if (const Status status = pair_->RequestEvent(); !status.ok()) Break(status.message());
-  return !is_broken_ && !FillCompletions();  // after the request: what completes later brings an event
+  // After the request: what completes later brings an event.
+  return !is_broken_ && !FillCompletions();
 }
 
 void VerbsEndpoint::OnSocket() {

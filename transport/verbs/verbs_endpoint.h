@@ -1,7 +1,9 @@
-// One peer over RDMA: posts are writes by the NIC into the peer's window; the last one carries the notification as immediate data.
+// One peer over RDMA: posts are writes by the NIC into the peer's window; the last one carries the
+// notification as immediate data.
 //
-// A notification uses up a receive at the peer, so this end holds *credits*, one per receive posted there. The peer returns them many at
-// a time with an empty message that carries the number returned since the beginning. A post without credit gets kTryAgain.
+// A notification uses up a receive at the peer, so this end holds *credits*, one per receive posted
+// there. The peer returns them many at a time with an empty message that carries the number
+// returned since the beginning. A post without credit gets kTryAgain.
 #pragma once
 
 #include <array>
@@ -45,7 +47,8 @@ struct VerbsContext {
 class VerbsEndpoint final : public Endpoint {
  public:
   // REQUIRES: `pair` is connected, and the peer's is too.
-  VerbsEndpoint(VerbsContext& context, std::unique_ptr<VerbsRegions::Memory> window, std::unique_ptr<VerbsDeviceWindow> device_window,
+  VerbsEndpoint(VerbsContext& context, std::unique_ptr<VerbsRegions::Memory> window,
+                std::unique_ptr<VerbsDeviceWindow> device_window,
                 std::unique_ptr<VerbsQueuePair> pair, VerbsOffer peer_offer, RendezvousLink link);
   ~VerbsEndpoint() override;
 
@@ -53,8 +56,12 @@ class VerbsEndpoint final : public Endpoint {
   size_t Poll(std::span<Event> out) override;
   std::span<std::byte> window() override { return window_->bytes(); }
   uint64_t peer_window_bytes() const override { return link_.peer().window_bytes; }
-  DeviceWindow peer_device_window() const override { return {.bytes = peer_.device_window_bytes, .device = peer_.device}; }
-  bool posts_to_device() const override { return device_window_ != nullptr && peer_.device_window_bytes > 0; }
+  DeviceWindow peer_device_window() const override {
+    return {.bytes = peer_.device_window_bytes, .device = peer_.device};
+  }
+  bool posts_to_device() const override {
+    return device_window_ != nullptr && peer_.device_window_bytes > 0;
+  }
   const std::string& peer_hello() const override { return link_.peer().hello; }
   const std::string& peer_name() const override { return link_.peer().name; }
   std::string last_error() const override { return last_error_; }
@@ -62,7 +69,8 @@ class VerbsEndpoint final : public Endpoint {
   // The socket has something: the peer's end, as nothing is ever sent there.
   void OnSocket();
 
-  // For Fabric::Arm: asks for an event with the next completion. False if Poll has something already.
+  // For Fabric::Arm: asks for an event with the next completion. False if Poll has something
+  // already.
   bool PrepareSleep();
 
  private:
@@ -72,8 +80,10 @@ class VerbsEndpoint final : public Endpoint {
   };
 
   // Sending: verbs_send.cc.
-  Result<uint64_t> FindKeys(std::span<const WriteOp> ops);  // fills keys_; returns the number of work requests that the ops need
-  Status Build(std::span<const WriteOp> ops, std::optional<uint32_t> notify);  // and hands to the device
+  // Fills keys_; returns the number of work requests that the ops need.
+  Result<uint64_t> FindKeys(std::span<const WriteOp> ops);
+  // And hands to the device.
+  Status Build(std::span<const WriteOp> ops, std::optional<uint32_t> notify);
   Status AppendWrite(const WriteOp& op, uint32_t key);
   Status Ring();  // hands what is built to the device
   size_t max_write_bytes() const;
@@ -114,7 +124,8 @@ class VerbsEndpoint final : public Endpoint {
   std::array<uint32_t, kVerbsMaxOps> keys_ = {};  // of the ops being posted
   size_t num_built_ = 0;
 
-  std::array<ibv_wc, 16> completions_;  // taken from the device, not handled yet: [completions_begin_, completions_end_)
+  // Taken from the device, not handled yet: [completions_begin_, completions_end_).
+  std::array<ibv_wc, 16> completions_;
   size_t completions_begin_ = 0;
   size_t completions_end_ = 0;
   uint32_t num_used_receives_ = 0;       // to be posted again

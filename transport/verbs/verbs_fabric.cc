@@ -22,9 +22,12 @@ class VerbsBuffer final : public Buffer {
 
 class VerbsEnd final : public RendezvousEnd {
  public:
-  VerbsEnd(VerbsContext& context, std::unique_ptr<VerbsRegions::Memory> window, std::unique_ptr<VerbsDeviceWindow> device_window,
-           std::unique_ptr<VerbsQueuePair> pair)
-      : context_(context), window_(std::move(window)), device_window_(std::move(device_window)), pair_(std::move(pair)) {}
+  VerbsEnd(VerbsContext& context, std::unique_ptr<VerbsRegions::Memory> window,
+           std::unique_ptr<VerbsDeviceWindow> device_window, std::unique_ptr<VerbsQueuePair> pair)
+      : context_(context),
+        window_(std::move(window)),
+        device_window_(std::move(device_window)),
+        pair_(std::move(pair)) {}
 
   std::string Offer() const override {
     VerbsOffer offer = pair_->Offer();
@@ -45,8 +48,9 @@ class VerbsEnd final : public RendezvousEnd {
   }
 
   Result<std::unique_ptr<Endpoint>> Finish(RendezvousLink link) override {
-    return std::unique_ptr<Endpoint>(std::make_unique<VerbsEndpoint>(context_, std::move(window_), std::move(device_window_),
-                                                                     std::move(pair_), peer_offer_, std::move(link)));
+    return std::unique_ptr<Endpoint>(
+        std::make_unique<VerbsEndpoint>(context_, std::move(window_), std::move(device_window_),
+                                        std::move(pair_), peer_offer_, std::move(link)));
   }
 
  private:
@@ -62,8 +66,10 @@ Limits LimitsOf(const VerbsDevices& devices, const VerbsDepths& depths) {
                 .max_window_bytes = uint64_t{1} << 40,
                 .registered_sources = true,
                 .one_sided = true};
-  limits.max_outstanding = std::min<size_t>({kVerbsMaxPosts, depths.credits, (depths.sends - kCreditSends) / limits.max_ops});
-  for (const auto& device : devices.all()) limits.max_window_bytes = std::min(limits.max_window_bytes, device->attributes().max_mr_size);
+  limits.max_outstanding = std::min<size_t>(
+      {kVerbsMaxPosts, depths.credits, (depths.sends - kCreditSends) / limits.max_ops});
+  for (const auto& device : devices.all())
+    limits.max_window_bytes = std::min(limits.max_window_bytes, device->attributes().max_mr_size);
   return limits;
 }
 
@@ -73,7 +79,8 @@ class VerbsFabric final : public Fabric, private RendezvousHost {
     LAMINA_ASSIGN_OR_RETURN(VerbsDevices devices, VerbsDevices::OpenAll());
     LAMINA_ASSIGN_OR_RETURN(const VerbsDepths depths, ChooseDepths(devices));
     std::unique_ptr<VerbsFabric> fabric(new VerbsFabric(std::move(devices), depths));
-    // With one device it is clear where buffers go; else they are registered with those that connections go through.
+    // With one device it is clear where buffers go; else they are registered with those that
+    // connections go through.
     const auto& all = fabric->context_.devices.all();
     if (all.size() == 1) LAMINA_RETURN_IF_ERROR(fabric->context_.regions.Use(*all.front()));
     return std::unique_ptr<Fabric>(std::move(fabric));
@@ -87,16 +94,21 @@ class VerbsFabric final : public Fabric, private RendezvousHost {
     return std::unique_ptr<Buffer>(std::make_unique<VerbsBuffer>(std::move(memory)));
   }
 
-  Result<std::unique_ptr<Listener>> Listen(const std::string& address) override { return RendezvousListener::Create(*this, address); }
+  Result<std::unique_ptr<Listener>> Listen(const std::string& address) override {
+    return RendezvousListener::Create(*this, address);
+  }
 
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address, const EndpointOptions& options, Deadline deadline) override {
+  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
+                                            const EndpointOptions& options,
+                                            Deadline deadline) override {
     return ConnectRendezvous(*this, address, options, deadline);
   }
 
   bool Arm() override {
     for (const auto& device : context_.devices.all()) VerbsQueuePair::TakeEvents(*device);
     bool may_sleep = true;
-    for (VerbsEndpoint* endpoint : context_.endpoints) may_sleep = endpoint->PrepareSleep() && may_sleep;
+    for (VerbsEndpoint* endpoint : context_.endpoints)
+      may_sleep = endpoint->PrepareSleep() && may_sleep;
     context_.may_have_slept = context_.may_have_slept || may_sleep;
     return may_sleep;
   }
@@ -107,22 +119,27 @@ class VerbsFabric final : public Fabric, private RendezvousHost {
   VerbsFabric(VerbsDevices devices, const VerbsDepths& depths) : context_(std::move(devices)) {
     context_.depths = depths;
     context_.limits = LimitsOf(context_.devices, depths);
-    for (const auto& device : context_.devices.all()) context_.poll_set.Add(device->channel()->fd, EPOLLIN, nullptr);
+    for (const auto& device : context_.devices.all())
+      context_.poll_set.Add(device->channel()->fd, EPOLLIN, nullptr);
   }
 
   PollSet& poll_set() override { return context_.poll_set; }
   boost::asio::io_context& io() override { return context_.io; }
 
-  Status CheckAddress(const boost::asio::ip::address& local) override { return context_.devices.Find(local).status(); }
+  Status CheckAddress(const boost::asio::ip::address& local) override {
+    return context_.devices.Find(local).status();
+  }
 
-  Result<std::unique_ptr<RendezvousEnd>> NewEnd(const boost::asio::ip::address& local, const EndpointOptions& options) override {
+  Result<std::unique_ptr<RendezvousEnd>> NewEnd(const boost::asio::ip::address& local,
+                                                const EndpointOptions& options) override {
     LAMINA_ASSIGN_OR_RETURN(const VerbsDevices::Place place, context_.devices.Find(local));
     LAMINA_RETURN_IF_ERROR(context_.regions.Use(place.device));
-    LAMINA_ASSIGN_OR_RETURN(auto window, context_.regions.NewWindow(place.device, options.window_bytes));
+    LAMINA_ASSIGN_OR_RETURN(auto window,
+                            context_.regions.NewWindow(place.device, options.window_bytes));
     auto device_window = VerbsDeviceWindow::Register(place.device, options.device_window);
     LAMINA_ASSIGN_OR_RETURN(auto pair, VerbsQueuePair::Create(place, context_.depths));
-    return std::unique_ptr<RendezvousEnd>(
-        std::make_unique<VerbsEnd>(context_, std::move(window), std::move(device_window), std::move(pair)));
+    return std::unique_ptr<RendezvousEnd>(std::make_unique<VerbsEnd>(
+        context_, std::move(window), std::move(device_window), std::move(pair)));
   }
 
   VerbsContext context_;
@@ -132,7 +149,8 @@ class VerbsFabric final : public Fabric, private RendezvousHost {
 
 Result<std::unique_ptr<Fabric>> OpenVerbsFabric() {
   // Kernels before 5.12 would move registered pages away from the device when the process forks.
-  if (const int error = ibv_fork_init(); error != 0) return InternalError("ibv_fork_init failed with " + std::to_string(error));
+  if (const int error = ibv_fork_init(); error != 0)
+    return InternalError("ibv_fork_init failed with " + std::to_string(error));
   try {
     return VerbsFabric::Create();
   } catch (const boost::system::system_error& error) {  // Asio's io_context opens descriptors

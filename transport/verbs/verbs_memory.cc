@@ -15,38 +15,46 @@ constexpr int kWindowAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
 }  // namespace
 
-Result<VerbsRegistration> RegisterWith(const VerbsDevice& device, std::span<std::byte> bytes, int access) {
+Result<VerbsRegistration> RegisterWith(const VerbsDevice& device, std::span<std::byte> bytes,
+                                       int access) {
   VerbsRegistration registration(ibv_reg_mr(device.domain(), bytes.data(), bytes.size(), access));
   if (registration) return registration;
   const int error = errno;
-  std::string message =
-      "registering " + std::to_string(bytes.size()) + " bytes with " + device.name() + ": " + ErrnoText("ibv_reg_mr", error);
+  std::string message = "registering " + std::to_string(bytes.size()) + " bytes with " +
+                        device.name() + ": " + ErrnoText("ibv_reg_mr", error);
   const std::string advice = error == ENOMEM ? LockedMemoryAdvice() : "";
   if (!advice.empty()) message += "; " + advice;
   return OutOfSpace(message);
 }
 
-std::unique_ptr<VerbsDeviceWindow> VerbsDeviceWindow::Register(const VerbsDevice& device, const DeviceWindow& window) {
+std::unique_ptr<VerbsDeviceWindow> VerbsDeviceWindow::Register(const VerbsDevice& device,
+                                                               const DeviceWindow& window) {
   if (window.data == nullptr || window.bytes == 0) return nullptr;
   const auto address = reinterpret_cast<uintptr_t>(window.data);
   VerbsRegistration registration;
   std::string why;
   if (window.dma_buf >= 0) {
-    registration.reset(ibv_reg_dmabuf_mr(device.domain(), 0, window.bytes, address, window.dma_buf, kWindowAccess));
+    registration.reset(ibv_reg_dmabuf_mr(device.domain(), 0, window.bytes, address, window.dma_buf,
+                                         kWindowAccess));
     if (!registration) why = ErrnoText("ibv_reg_dmabuf_mr", errno) + "; ";
   }
   if (!registration) {  // by its address, which a module of the kernel knows
     registration.reset(ibv_reg_mr(device.domain(), window.data, window.bytes, kWindowAccess));
     if (!registration) why += ErrnoText("ibv_reg_mr", errno) + "; is nvidia_peermem loaded?";
   }
-  if (registration) return std::unique_ptr<VerbsDeviceWindow>(new VerbsDeviceWindow(window, std::move(registration)));
-  LAMINA_LOG_WARN("{} cannot reach {} bytes of a GPU's memory: {}", device.name(), window.bytes, why);
+  if (registration)
+    return std::unique_ptr<VerbsDeviceWindow>(
+        new VerbsDeviceWindow(window, std::move(registration)));
+  LAMINA_LOG_WARN("{} cannot reach {} bytes of a GPU's memory: {}", device.name(), window.bytes,
+                  why);
   return nullptr;
 }
 
 std::optional<uint32_t> VerbsDeviceWindow::FindKey(std::span<const std::byte> source) const {
   const auto begin = reinterpret_cast<uintptr_t>(source.data());
-  if (begin < address() || begin - address() > bytes() || source.size() > bytes() - (begin - address())) return std::nullopt;
+  if (begin < address() || begin - address() > bytes() ||
+      source.size() > bytes() - (begin - address()))
+    return std::nullopt;
   return registration_->lkey;
 }
 
@@ -55,7 +63,9 @@ VerbsRegions::Memory::~Memory() {
 }
 
 uint32_t VerbsRegions::Memory::remote_key(const VerbsDevice& device) const {
-  return device.index() < registrations_.size() && registrations_[device.index()] ? registrations_[device.index()]->rkey : 0;
+  return device.index() < registrations_.size() && registrations_[device.index()]
+             ? registrations_[device.index()]->rkey
+             : 0;
 }
 
 Status VerbsRegions::Memory::Register(const VerbsDevice& device) {
@@ -65,8 +75,8 @@ Status VerbsRegions::Memory::Register(const VerbsDevice& device) {
   return OkStatus();
 }
 
-Result<std::unique_ptr<VerbsRegions::Memory>> VerbsRegions::NewMemory(size_t bytes, int access,
-                                                                      std::span<const VerbsDevice* const> devices) {
+Result<std::unique_ptr<VerbsRegions::Memory>> VerbsRegions::NewMemory(
+    size_t bytes, int access, std::span<const VerbsDevice* const> devices) {
   LAMINA_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Anonymous(bytes));
   std::unique_ptr<Memory> memory(new Memory(*this, std::move(mapping)));
   memory->access_ = access;
@@ -75,9 +85,12 @@ Result<std::unique_ptr<VerbsRegions::Memory>> VerbsRegions::NewMemory(size_t byt
   return memory;
 }
 
-Result<std::unique_ptr<VerbsRegions::Memory>> VerbsRegions::NewBuffer(size_t bytes) { return NewMemory(bytes, kBufferAccess, in_use_); }
+Result<std::unique_ptr<VerbsRegions::Memory>> VerbsRegions::NewBuffer(size_t bytes) {
+  return NewMemory(bytes, kBufferAccess, in_use_);
+}
 
-Result<std::unique_ptr<VerbsRegions::Memory>> VerbsRegions::NewWindow(const VerbsDevice& device, size_t bytes) {
+Result<std::unique_ptr<VerbsRegions::Memory>> VerbsRegions::NewWindow(const VerbsDevice& device,
+                                                                      size_t bytes) {
   const VerbsDevice* const only = &device;
   return NewMemory(bytes, kWindowAccess, {&only, 1});
 }
@@ -91,13 +104,17 @@ Status VerbsRegions::Use(const VerbsDevice& device) {
   return OkStatus();
 }
 
-std::optional<uint32_t> VerbsRegions::FindKey(std::span<const std::byte> source, const VerbsDevice& device) const {
-  const auto found = memory_.upper_bound(source.data());  // the first piece that ends behind the source's first byte
+std::optional<uint32_t> VerbsRegions::FindKey(std::span<const std::byte> source,
+                                              const VerbsDevice& device) const {
+  // The first piece that ends behind the source's first byte.
+  const auto found = memory_.upper_bound(source.data());
   if (found == memory_.end()) return std::nullopt;
   const Memory& memory = *found->second;
   const auto* const begin = memory.bytes().data();
-  if (source.data() < begin || source.size() > static_cast<size_t>(found->first - source.data())) return std::nullopt;
-  if (device.index() >= memory.registrations_.size() || !memory.registrations_[device.index()]) return std::nullopt;
+  if (source.data() < begin || source.size() > static_cast<size_t>(found->first - source.data()))
+    return std::nullopt;
+  if (device.index() >= memory.registrations_.size() || !memory.registrations_[device.index()])
+    return std::nullopt;
   return memory.registrations_[device.index()]->lkey;
 }
 

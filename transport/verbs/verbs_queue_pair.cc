@@ -17,26 +17,30 @@ constexpr uint32_t kMaxSends = 4096;   // 64 posts of 64 writes
 constexpr uint32_t kMaxCredits = 512;  // notifications in flight
 constexpr uint32_t kMinCredits = 64;
 constexpr uint32_t kMaxOfferedCredits = 1u << 20;  // far below where sequence numbers get ambiguous
-constexpr uint32_t kInlineBytes = 64;              // a small message travels in its work request; more makes every request larger
+// A small message travels in its work request; more makes every request larger.
+constexpr uint32_t kInlineBytes = 64;
 constexpr uint32_t k24Bits = 0xffffff;
 
-// Beside the credits: messages that return this end's own credits (at most 4 are unread, as each stands for a quarter of them), and
-// receives that were used but not posted again yet.
+// Beside the credits: messages that return this end's own credits (at most 4 are unread, as each
+// stands for a quarter of them), and receives that were used but not posted again yet.
 constexpr uint32_t kExtraReceives = kReplenishBatch + 8;
 
-// 4.096 us * 2^18 = 1.07 s until a packet is sent again when no answer came, and 7 times: a switch may take seconds to find another
-// way, and a peer whose process ended is noticed on the rendezvous socket anyway.
+// 4.096 us * 2^18 = 1.07 s until a packet is sent again when no answer came, and 7 times: a switch
+// may take seconds to find another way, and a peer whose process ended is noticed on the rendezvous
+// socket anyway.
 constexpr uint8_t kTimeout = 18;
 constexpr uint8_t kRetries = 7;
 
-// Receives are posted before the peer may use them: a peer that finds none has broken the rules, or this end has.
+// Receives are posted before the peer may use them: a peer that finds none has broken the rules, or
+// this end has.
 constexpr uint8_t kReceiverNotReadyRetries = 0;
 
 constexpr uint8_t kHopLimit = 64;  // RoCE v2 may be routed
 
 Status CannotHold(const VerbsDevice& device) {
-  return NotFound("transport verbs: " + device.name() + " is too small: it holds " + to_string(device.attributes().max_qp_wr) +
-                  " work requests per queue and " + to_string(device.attributes().max_cqe) + " completions");
+  return NotFound("transport verbs: " + device.name() + " is too small: it holds " +
+                  to_string(device.attributes().max_qp_wr) + " work requests per queue and " +
+                  to_string(device.attributes().max_cqe) + " completions");
 }
 
 }  // namespace
@@ -46,9 +50,12 @@ Result<VerbsDepths> ChooseDepths(const VerbsDevices& devices) {
   for (const auto& device : devices.all()) {
     const auto requests = static_cast<uint32_t>(std::max(device->attributes().max_qp_wr, 0));
     const auto completions = static_cast<uint32_t>(std::max(device->attributes().max_cqe, 0));
-    if (requests < kExtraReceives + kMinCredits || completions < 2 * (kExtraReceives + kMinCredits)) return CannotHold(*device);
-    depths.sends = std::min({depths.sends, requests - kCreditSends, completions / 2 - kCreditSends});
-    depths.credits = std::min({depths.credits, requests - kExtraReceives, completions / 2 - kExtraReceives});
+    if (requests < kExtraReceives + kMinCredits || completions < 2 * (kExtraReceives + kMinCredits))
+      return CannotHold(*device);
+    depths.sends =
+        std::min({depths.sends, requests - kCreditSends, completions / 2 - kCreditSends});
+    depths.credits =
+        std::min({depths.credits, requests - kExtraReceives, completions / 2 - kExtraReceives});
   }
   depths.receives = depths.credits + kExtraReceives;
   return depths;
@@ -56,12 +63,14 @@ Result<VerbsDepths> ChooseDepths(const VerbsDevices& devices) {
 
 Result<VerbsOffer> ParseVerbsOffer(std::string_view text, const VerbsPort& port) {
   VerbsOffer offer;
-  if (text.size() != sizeof(offer)) return PeerLost("malformed offer of " + to_string(text.size()) + " bytes");
+  if (text.size() != sizeof(offer))
+    return PeerLost("malformed offer of " + to_string(text.size()) + " bytes");
   std::memcpy(&offer, text.data(), sizeof(offer));
-  if (offer.queue_pair > k24Bits || offer.first_packet > k24Bits || offer.mtu < IBV_MTU_256 || offer.mtu > IBV_MTU_4096 ||
-      offer.credits == 0 || offer.credits > kMaxOfferedCredits || offer.is_infiniband > 1) {
-    return PeerLost("malformed offer: queue pair " + to_string(offer.queue_pair) + ", mtu " + to_string(offer.mtu) + ", credits " +
-                    to_string(offer.credits));
+  if (offer.queue_pair > k24Bits || offer.first_packet > k24Bits || offer.mtu < IBV_MTU_256 ||
+      offer.mtu > IBV_MTU_4096 || offer.credits == 0 || offer.credits > kMaxOfferedCredits ||
+      offer.is_infiniband > 1) {
+    return PeerLost("malformed offer: queue pair " + to_string(offer.queue_pair) + ", mtu " +
+                    to_string(offer.mtu) + ", credits " + to_string(offer.credits));
   }
   if (offer.is_infiniband != static_cast<uint8_t>(port.is_infiniband)) {
     return PeerLost("one end is on InfiniBand, the other on RoCE: they cannot reach each other");
@@ -69,7 +78,8 @@ Result<VerbsOffer> ParseVerbsOffer(std::string_view text, const VerbsPort& port)
   return offer;
 }
 
-Result<std::unique_ptr<VerbsQueuePair>> VerbsQueuePair::Create(VerbsDevices::Place place, const VerbsDepths& depths) {
+Result<std::unique_ptr<VerbsQueuePair>> VerbsQueuePair::Create(VerbsDevices::Place place,
+                                                               const VerbsDepths& depths) {
   std::unique_ptr<VerbsQueuePair> pair(new VerbsQueuePair(place, depths));
   Status status = pair->Open();
   if (!status.ok()) return status.WithContext(place.device.name());
@@ -79,8 +89,10 @@ Result<std::unique_ptr<VerbsQueuePair>> VerbsQueuePair::Create(VerbsDevices::Pla
 Status VerbsQueuePair::Open() {
   // When the connection breaks every request completes, also those that asked for no completion.
   const uint32_t num_completions = depths_.sends + kCreditSends + depths_.receives;
-  completions_.reset(ibv_create_cq(device().context(), static_cast<int>(num_completions), this, device().channel(), 0));
-  if (!completions_) return OutOfSpace(ErrnoText("ibv_create_cq of " + to_string(num_completions) + " entries"));
+  completions_.reset(ibv_create_cq(device().context(), static_cast<int>(num_completions), this,
+                                   device().channel(), 0));
+  if (!completions_)
+    return OutOfSpace(ErrnoText("ibv_create_cq of " + to_string(num_completions) + " entries"));
 
   ibv_qp_init_attr wanted = {};
   wanted.send_cq = completions();
@@ -89,20 +101,23 @@ Status VerbsQueuePair::Open() {
   wanted.qp_type = IBV_QPT_RC;
   pair_.reset(ibv_create_qp(device().domain(), &wanted));
   if (!pair_) {
-    wanted.cap = {depths_.sends + kCreditSends, depths_.receives, 1, 1, 0};  // for a device without inline data
+    // For a device without inline data.
+    wanted.cap = {depths_.sends + kCreditSends, depths_.receives, 1, 1, 0};
     pair_.reset(ibv_create_qp(device().domain(), &wanted));
   }
   if (!pair_) return OutOfSpace(ErrnoText("ibv_create_qp"));
   max_inline_bytes_ = wanted.cap.max_inline_data;
   // Random, so that late packets of an earlier connection are not taken for this one's.
-  if (getrandom(&first_packet_, sizeof(first_packet_), 0) != sizeof(first_packet_)) return OutOfSpace(ErrnoText("getrandom"));
+  if (getrandom(&first_packet_, sizeof(first_packet_), 0) != sizeof(first_packet_))
+    return OutOfSpace(ErrnoText("getrandom"));
   first_packet_ &= k24Bits;
 
   ibv_qp_attr attributes = {};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = port().number;
   attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-  LAMINA_RETURN_IF_ERROR(Modify(attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT"));
+  LAMINA_RETURN_IF_ERROR(Modify(
+      attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT"));
 
   for (size_t i = 0; i + 1 < receives_.size(); ++i) receives_[i].next = &receives_[i + 1];
   for (uint32_t posted = 0; posted < depths_.receives;) {
@@ -115,7 +130,8 @@ Status VerbsQueuePair::Open() {
 
 Status VerbsQueuePair::Modify(ibv_qp_attr& attributes, int mask, const char* state) {
   const int error = ibv_modify_qp(get(), &attributes, mask);
-  return error == 0 ? OkStatus() : OutOfSpace(ErrnoText("ibv_modify_qp to " + std::string(state), error));
+  return error == 0 ? OkStatus()
+                    : OutOfSpace(ErrnoText("ibv_modify_qp to " + std::string(state), error));
 }
 
 VerbsOffer VerbsQueuePair::Offer() const {
@@ -142,12 +158,14 @@ Status VerbsQueuePair::Connect(const VerbsOffer& peer) {
   std::memcpy(attributes.ah_attr.grh.dgid.raw, peer.gid.data(), peer.gid.size());
   attributes.ah_attr.grh.sgid_index = port().gid_index;
   attributes.ah_attr.grh.hop_limit = kHopLimit;
-  Status status = Modify(
-      attributes,
-      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-      "RTR");
+  Status status = Modify(attributes,
+                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+                         "RTR");
   // The peer's address comes from the peer: whatever is wrong with it ends that peer only.
-  if (!status.ok()) return PeerLost(device().name() + ": " + status.message() + ": is there a way to the peer's GID?");
+  if (!status.ok())
+    return PeerLost(device().name() + ": " + status.message() +
+                    ": is there a way to the peer's GID?");
 
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
@@ -155,7 +173,9 @@ Status VerbsQueuePair::Connect(const VerbsOffer& peer) {
   attributes.timeout = kTimeout;
   attributes.retry_cnt = kRetries;
   attributes.rnr_retry = kReceiverNotReadyRetries;
-  status = Modify(attributes, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
+  status = Modify(attributes,
+                  IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
                   "RTS");
   return status.ok() ? status : PeerLost(device().name() + ": " + status.message());
 }

@@ -18,10 +18,14 @@ uint64_t NumWrites(size_t bytes, size_t max_bytes) { return (bytes + max_bytes -
 
 }  // namespace
 
-size_t VerbsEndpoint::max_write_bytes() const { return std::min<size_t>(kMaxWriteBytes, pair_->port().max_message_bytes); }
+size_t VerbsEndpoint::max_write_bytes() const {
+  return std::min<size_t>(kMaxWriteBytes, pair_->port().max_message_bytes);
+}
 
-Status VerbsEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) {
-  LAMINA_RETURN_IF_ERROR(CheckOps(ops, context_.limits, peer_window_bytes(), posts_to_device() ? peer_.device_window_bytes : 0));
+Status VerbsEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
+                           uint64_t tag) {
+  LAMINA_RETURN_IF_ERROR(CheckOps(ops, context_.limits, peer_window_bytes(),
+                                  posts_to_device() ? peer_.device_window_bytes : 0));
   if (is_broken_) return PeerLost(last_error_);
   if (posts_.full()) return PushBack();
   if (notify.has_value() && num_notified_ - num_credited_ >= peer_.credits) return PushBack();
@@ -29,8 +33,9 @@ Status VerbsEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t>
   if (num_requests == 0 && notify.has_value()) num_requests = 1;
   const uint64_t room = pair_->depths().sends;
   if (num_requests > room) {
-    return InvalidArgument("post needs " + to_string(num_requests) + " work requests of at most " + to_string(max_write_bytes()) +
-                           " bytes; at most " + to_string(room) + " fit");
+    return InvalidArgument("post needs " + to_string(num_requests) + " work requests of at most " +
+                           to_string(max_write_bytes()) + " bytes; at most " + to_string(room) +
+                           " fit");
   }
   if (num_under_way() + num_requests > room) return PushBack();
   const Status status = Build(ops, notify);
@@ -52,10 +57,13 @@ Result<uint64_t> VerbsEndpoint::FindKeys(std::span<const WriteOp> ops) {
   for (size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].source.empty()) continue;
     const std::optional<uint32_t> key =
-        ops[i].to_device ? device_window_->FindKey(ops[i].source) : context_.regions.FindKey(ops[i].source, pair_->device());
+        ops[i].to_device ? device_window_->FindKey(ops[i].source)
+                         : context_.regions.FindKey(ops[i].source, pair_->device());
     if (!key.has_value()) {
-      return InvalidArgument("the source of write " + to_string(i) + ", " + to_string(ops[i].source.size()) + " bytes, does not lie in " +
-                             (ops[i].to_device ? "this end's device window" : "a Buffer of this verbs fabric"));
+      return InvalidArgument(
+          "the source of write " + to_string(i) + ", " + to_string(ops[i].source.size()) +
+          " bytes, does not lie in " +
+          (ops[i].to_device ? "this end's device window" : "a Buffer of this verbs fabric"));
     }
     keys_[i] = *key;
     num_requests += NumWrites(ops[i].source.size(), max_write_bytes());
@@ -68,7 +76,9 @@ Status VerbsEndpoint::Build(std::span<const WriteOp> ops, std::optional<uint32_t
   for (size_t i = 0; i < ops.size(); ++i) {
     for (size_t begin = 0; begin < ops[i].source.size(); begin += max_bytes) {
       const size_t bytes = std::min(max_bytes, ops[i].source.size() - begin);
-      LAMINA_RETURN_IF_ERROR(AppendWrite({ops[i].source.subspan(begin, bytes), ops[i].peer_offset + begin, ops[i].to_device}, keys_[i]));
+      LAMINA_RETURN_IF_ERROR(AppendWrite(
+          {ops[i].source.subspan(begin, bytes), ops[i].peer_offset + begin, ops[i].to_device},
+          keys_[i]));
     }
   }
   if (notify.has_value()) {
@@ -79,24 +89,31 @@ Status VerbsEndpoint::Build(std::span<const WriteOp> ops, std::optional<uint32_t
     ++num_notified_;
   }
   if (num_built_ == 0) return OkStatus();
-  requests_[num_built_ - 1].send_flags |= IBV_SEND_SIGNALED;  // tells that those before it are done too
+  // Tells that those before it are done too.
+  requests_[num_built_ - 1].send_flags |= IBV_SEND_SIGNALED;
   return Ring();
 }
 
 Status VerbsEndpoint::AppendWrite(const WriteOp& op, uint32_t key) {
-  if (num_built_ == requests_.size()) LAMINA_RETURN_IF_ERROR(Ring());  // only when writes were split
+  // Only when writes were split.
+  if (num_built_ == requests_.size()) LAMINA_RETURN_IF_ERROR(Ring());
   ibv_sge& piece = pieces_[num_built_];
   ibv_send_wr& request = requests_[num_built_++];
-  piece = {reinterpret_cast<uintptr_t>(op.source.data()), static_cast<uint32_t>(op.source.size()), key};
+  piece = {reinterpret_cast<uintptr_t>(op.source.data()), static_cast<uint32_t>(op.source.size()),
+           key};
   request.wr_id = ++num_requested_;
   request.next = nullptr;
   request.sg_list = &piece;
   request.num_sge = op.source.empty() ? 0 : 1;
   request.opcode = IBV_WR_RDMA_WRITE;
   // Inline data is read by this CPU, which does not see a device's memory.
-  request.send_flags = op.source.size() <= pair_->max_inline_bytes() && !op.source.empty() && !op.to_device ? IBV_SEND_INLINE : 0;
-  request.wr.rdma = {(op.to_device ? peer_.device_window_address : peer_.window_address) + op.peer_offset,
-                     op.to_device ? peer_.device_window_key : peer_.window_key};
+  request.send_flags =
+      op.source.size() <= pair_->max_inline_bytes() && !op.source.empty() && !op.to_device
+          ? IBV_SEND_INLINE
+          : 0;
+  request.wr.rdma = {
+      (op.to_device ? peer_.device_window_address : peer_.window_address) + op.peer_offset,
+      op.to_device ? peer_.device_window_key : peer_.window_key};
   if (num_built_ > 1) requests_[num_built_ - 2].next = &request;
   return OkStatus();
 }
@@ -110,7 +127,8 @@ Status VerbsEndpoint::Ring() {
 
 void VerbsEndpoint::ReturnCredits() {
   if (num_received_ - num_returned_ < CreditsPerReturn(pair_->depths().credits)) return;
-  if (num_under_way() >= pair_->depths().sends + kCreditSends) return;  // again when a send completes
+  // Again when a send completes.
+  if (num_under_way() >= pair_->depths().sends + kCreditSends) return;
   ibv_send_wr request = {};
   request.wr_id = ++num_requested_;
   request.opcode = IBV_WR_SEND_WITH_IMM;
@@ -118,7 +136,8 @@ void VerbsEndpoint::ReturnCredits() {
   request.send_flags = IBV_SEND_SIGNALED;
   num_returned_ = num_received_;
   ibv_send_wr* failed = nullptr;
-  if (const int error = ibv_post_send(pair_->get(), &request, &failed); error != 0) Break(ErrnoText("ibv_post_send", error));
+  if (const int error = ibv_post_send(pair_->get(), &request, &failed); error != 0)
+    Break(ErrnoText("ibv_post_send", error));
 }
 
 }  // namespace lamina

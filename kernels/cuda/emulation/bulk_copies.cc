@@ -7,14 +7,17 @@ namespace lamina::cuda::emulation {
 namespace {
 
 // What stands in a barrier's bytes, so that it shows if something else is written there.
-uint64_t MarkOf(const uint64_t* barrier) { return 0x6d62617272696572 ^ reinterpret_cast<uintptr_t>(barrier); }
+uint64_t MarkOf(const uint64_t* barrier) {
+  return 0x6d62617272696572 ^ reinterpret_cast<uintptr_t>(barrier);
+}
 
 constexpr size_t kMostExpectedBytes = (1 << 20) - 1;
 
 }  // namespace
 
 std::string Mbarriers::NameOf(const void* shared) const {
-  return "the mbarrier at byte " + std::to_string(static_cast<const std::byte*>(shared) - shared_) + " of shared memory";
+  return "the mbarrier at byte " + std::to_string(static_cast<const std::byte*>(shared) - shared_) +
+         " of shared memory";
 }
 
 std::string Mbarriers::Check(const uint64_t* barrier) const {
@@ -27,13 +30,16 @@ std::string Mbarriers::Init(uint64_t* barrier, int num_arrivals) {
   if (at < shared_ || at + sizeof(*barrier) > shared_ + shared_bytes_ || (at - shared_) % 8 != 0)
     return "an mbarrier is 8 aligned bytes of shared memory";
   if (num_arrivals < 1) return NameOf(barrier) + " is made for no arrivals";
-  if (!barriers_.try_emplace(barrier, Mbarrier{.num_arrivals = num_arrivals}).second) return NameOf(barrier) + " was made before";
+  if (!barriers_.try_emplace(barrier, Mbarrier{.num_arrivals = num_arrivals}).second)
+    return NameOf(barrier) + " was made before";
   *barrier = MarkOf(barrier);
   return "";
 }
 
 void Mbarriers::EndPhaseIfComplete(Mbarrier& barrier) {
-  if (barrier.arrived < barrier.num_arrivals || barrier.started < barrier.expected || !barrier.late.empty()) return;
+  if (barrier.arrived < barrier.num_arrivals || barrier.started < barrier.expected ||
+      !barrier.late.empty())
+    return;
   ++barrier.phase;
   barrier.arrived = 0;
   barrier.expected = barrier.started = 0;
@@ -51,20 +57,23 @@ std::string Mbarriers::Arrive(uint64_t* barrier, int num_bytes) {
   return "";
 }
 
-std::string Mbarriers::StartCopy(void* to, const void* from, int num_bytes, uint64_t* barrier, uint64_t fenced) {
+std::string Mbarriers::StartCopy(void* to, const void* from, int num_bytes, uint64_t* barrier,
+                                 uint64_t fenced) {
   if (std::string wrong = Check(barrier); !wrong.empty()) return wrong;
-  const Copy copy = {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), static_cast<size_t>(num_bytes)};
+  const Copy copy = {static_cast<std::byte*>(to), static_cast<const std::byte*>(from),
+                     static_cast<size_t>(num_bytes)};
   if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | copy.bytes) % 16 != 0)
     return "a bulk copy's ends and size are not multiples of 16 bytes";
-  if (num_bytes <= 0 || copy.to < shared_ || copy.bytes > static_cast<size_t>(shared_ + shared_bytes_ - copy.to))
+  if (num_bytes <= 0 || copy.to < shared_ ||
+      copy.bytes > static_cast<size_t>(shared_ + shared_bytes_ - copy.to))
     return "a bulk copy of " + std::to_string(num_bytes) + " bytes does not end in shared memory";
   const auto before = brought_.find(copy.to);
   if (fenced <= (before == brought_.end() ? 0 : before->second))
     return "a bulk copy overwrites what some thread has used, and not fenced since";
   Mbarrier& its = barriers_[barrier];
   if (its.started + copy.bytes > its.expected)
-    return NameOf(barrier) + " expects " + std::to_string(its.expected) + " bytes, and copies bring " +
-           std::to_string(its.started + copy.bytes);
+    return NameOf(barrier) + " expects " + std::to_string(its.expected) +
+           " bytes, and copies bring " + std::to_string(its.started + copy.bytes);
   its.started += copy.bytes;
   if (!eager_copies_) {
     its.late.push_back(copy);
@@ -91,13 +100,16 @@ bool Mbarriers::BringCopies(const uint64_t* barrier) {
 std::string Mbarriers::WhatIsMissing(const uint64_t* barrier) const {
   const Mbarrier& its = barriers_.at(barrier);
   if (its.arrived < its.num_arrivals)
-    return NameOf(barrier) + ", where " + std::to_string(its.arrived) + " of " + std::to_string(its.num_arrivals) + " have arrived";
-  return NameOf(barrier) + ", which expects " + std::to_string(its.expected) + " bytes, and copies bring " + std::to_string(its.started);
+    return NameOf(barrier) + ", where " + std::to_string(its.arrived) + " of " +
+           std::to_string(its.num_arrivals) + " have arrived";
+  return NameOf(barrier) + ", which expects " + std::to_string(its.expected) +
+         " bytes, and copies bring " + std::to_string(its.started);
 }
 
 std::string Mbarriers::AtEnd() const {
   for (const auto& [barrier, its] : barriers_) {
-    if (its.arrived > 0 || its.started > 0) return "the block ends in the middle of a phase of " + NameOf(barrier);
+    if (its.arrived > 0 || its.started > 0)
+      return "the block ends in the middle of a phase of " + NameOf(barrier);
   }
   return "";
 }

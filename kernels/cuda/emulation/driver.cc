@@ -48,26 +48,31 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:  // processes do run beside each other
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: *value = 1; break;
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING: *value = CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER; break;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
+      *value = CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+      break;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT: break;
   }
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* /*properties*/,
+CUresult cuMemGetAllocationGranularity(size_t* granularity,
+                                       const CUmemAllocationProp* /*properties*/,
                                        CUmemAllocationGranularity_flags /*option*/) {
   *granularity = kGranularity;
   return CUDA_SUCCESS;
 }
 
 // Fresh memory is full of NaN.
-CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* /*properties*/,
-                     unsigned long long /*flags*/) {
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                     const CUmemAllocationProp* /*properties*/, unsigned long long /*flags*/) {
   if (bytes == 0 || bytes % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
   const int fd = memfd_create("emulated-gpu", MFD_CLOEXEC);
   if (fd < 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  void* const mapped = ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? mmap(nullptr, bytes, PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+  void* const mapped = ftruncate(fd, static_cast<off_t>(bytes)) == 0
+                           ? mmap(nullptr, bytes, PROT_WRITE, MAP_SHARED, fd, 0)
+                           : MAP_FAILED;
   if (mapped == MAP_FAILED) {
     close(fd);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -78,9 +83,12 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const C
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle) { return close(FdOf(handle)) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  return close(FdOf(handle)) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
 
-CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType /*type*/,
+CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType /*type*/,
                                       unsigned long long /*flags*/) {
   const int fd = fcntl(FdOf(handle), F_DUPFD_CLOEXEC, 0);
   if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
@@ -88,7 +96,8 @@ CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHan
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable, CUmemAllocationHandleType /*type*/) {
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
+                                        CUmemAllocationHandleType /*type*/) {
   const int fd = fcntl(static_cast<int>(reinterpret_cast<intptr_t>(shareable)), F_DUPFD_CLOEXEC, 0);
   if (fd < 0 || SizeOf(fd) == 0) {
     if (fd >= 0) close(fd);
@@ -98,9 +107,10 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t /*alignment*/, CUdeviceptr /*wanted*/,
-                             unsigned long long /*flags*/) {
-  void* const reserved = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t /*alignment*/,
+                             CUdeviceptr /*wanted*/, unsigned long long /*flags*/) {
+  void* const reserved =
+      mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   *address = reinterpret_cast<CUdeviceptr>(reserved);
   return CUDA_SUCCESS;
@@ -111,30 +121,37 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
 }
 
 // Nobody may touch it before cuMemSetAccess.
-CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long /*flags*/) {
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long /*flags*/) {
   if (offset + bytes > SizeOf(FdOf(handle))) return CUDA_ERROR_INVALID_VALUE;
-  const void* const mapped = mmap(At(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, FdOf(handle), static_cast<off_t>(offset));
+  const void* const mapped = mmap(At(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                                  FdOf(handle), static_cast<off_t>(offset));
   return mapped == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   ForgetDeviceMemory(At(address));
-  const void* const empty = mmap(At(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  const void* const empty = mmap(At(address), bytes, PROT_NONE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   return empty == MAP_FAILED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* /*access*/, size_t /*count*/) {
+CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* /*access*/,
+                        size_t /*count*/) {
   if (mprotect(At(address), bytes, PROT_READ | PROT_WRITE) != 0) return CUDA_ERROR_INVALID_VALUE;
   AddDeviceMemory(At(address), bytes);
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetHandleForAddressRange(void* /*handle*/, CUdeviceptr /*address*/, size_t /*bytes*/, CUmemRangeHandleType /*type*/,
+CUresult cuMemGetHandleForAddressRange(void* /*handle*/, CUdeviceptr /*address*/, size_t /*bytes*/,
+                                       CUmemRangeHandleType /*type*/,
                                        unsigned long long /*flags*/) {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned /*cuda_version*/, unsigned long long /*flags*/,
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function,
+                                             unsigned /*cuda_version*/,
+                                             unsigned long long /*flags*/,
                                              cudaDriverEntryPointQueryResult* result) {
   static const std::map<std::string_view, void*> functions = {
       {"cuGetErrorString", reinterpret_cast<void*>(&cuGetErrorString)},
@@ -153,6 +170,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
   };
   const auto found = functions.find(symbol);
   *function = found == functions.end() ? nullptr : found->second;
-  *result = found == functions.end() ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
+  *result =
+      found == functions.end() ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
   return cudaSuccess;
 }

@@ -1,9 +1,11 @@
-// The functions of the CUDA driver that share memory between processes, for kernels that are emulated on the CPU: memory is a memfd, and
-// its descriptor is what another process gets. Shares nothing where streams are lazy (emulation/runtime.h).
+// The functions of the CUDA driver that share memory between processes, for kernels that are
+// emulated on the CPU: memory is a memfd, and its descriptor is what another process gets. Shares
+// nothing where streams are lazy (emulation/runtime.h).
 //
 // NICs reach such memory by its address, as any memory of this process: there is no DMA-BUF of it.
 //
-// Names, arguments and errors are those of the CUDA Driver API (NVIDIA, "CUDA Driver API", module Virtual Memory Management). Thread: any.
+// Names, arguments and errors are those of the CUDA Driver API (NVIDIA, "CUDA Driver API", module
+// Virtual Memory Management). Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +33,10 @@ enum CUdevice_attribute {
   CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED = 124,
   CU_DEVICE_ATTRIBUTE_MPS_ENABLED = 133,
 };
-enum CUGPUDirectRDMAWritesOrdering { CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE = 0, CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER = 100 };
+enum CUGPUDirectRDMAWritesOrdering {
+  CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE = 0,
+  CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER = 100
+};
 enum CUmemRangeHandleType { CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1 };
 enum CUmemAllocationType { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
 enum CUmemAllocationHandleType { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
@@ -57,22 +62,32 @@ struct CUmemAccessDesc {
 
 CUresult cuGetErrorString(CUresult error, const char** text);
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device);
-CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* properties, CUmemAllocationGranularity_flags option);
-CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties, unsigned long long flags);
+CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* properties,
+                                       CUmemAllocationGranularity_flags option);
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                     const CUmemAllocationProp* properties, unsigned long long flags);
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle);
-CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
-                                      unsigned long long flags);
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable, CUmemAllocationHandleType type);
-CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags);
+CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type, unsigned long long flags);
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
+                                        CUmemAllocationHandleType type);
+CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment,
+                             CUdeviceptr wanted, unsigned long long flags);
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes);
-CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags);
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long flags);
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes);
-CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count);
-CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
-                                       unsigned long long flags);
+CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access,
+                        size_t count);
+CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address, size_t bytes,
+                                       CUmemRangeHandleType type, unsigned long long flags);
 
 // Any of the above by its name. CUDA Runtime API, module Driver Entry Point Access.
-enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0, cudaDriverEntryPointSymbolNotFound = 1 };
+enum cudaDriverEntryPointQueryResult {
+  cudaDriverEntryPointSuccess = 0,
+  cudaDriverEntryPointSymbolNotFound = 1
+};
 inline constexpr unsigned long long cudaEnableDefault = 0;
-cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned cuda_version, unsigned long long flags,
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function,
+                                             unsigned cuda_version, unsigned long long flags,
                                              cudaDriverEntryPointQueryResult* result);

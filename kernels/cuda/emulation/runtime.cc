@@ -53,10 +53,13 @@ struct Allocation {
 
 using Lock = std::unique_lock<std::recursive_mutex>;
 
-std::recursive_mutex mutex;           // of everything below, and of streams and events
-std::condition_variable_any changed;  // a stream that goes on by itself was told something, or did it
+std::recursive_mutex mutex;  // of everything below, and of streams and events
+// A stream that goes on by itself was told something, or did it.
+std::condition_variable_any changed;
 bool streams_run_ahead =
-    std::string_view(std::getenv("LAMINA_EMULATED_STREAMS") == nullptr ? "" : std::getenv("LAMINA_EMULATED_STREAMS")) == "threads";
+    std::string_view(std::getenv("LAMINA_EMULATED_STREAMS") == nullptr
+                         ? ""
+                         : std::getenv("LAMINA_EMULATED_STREAMS")) == "threads";
 std::map<uintptr_t, Allocation> allocations;
 std::set<void*> registered;
 std::set<EmulatedStream*> streams;
@@ -127,7 +130,10 @@ cudaError_t Drain(EmulatedStream& stream, Lock& lock) {
 // Others may destroy their streams meanwhile.
 void DrainAll(Lock& lock) {
   for (EmulatedStream* stream : std::set<EmulatedStream*>(streams)) {
-    changed.wait(lock, [&] { return !streams.contains(stream) || !stream->ahead() || (stream->work.empty() && !stream->working); });
+    changed.wait(lock, [&] {
+      return !streams.contains(stream) || !stream->ahead() ||
+             (stream->work.empty() && !stream->working);
+    });
     if (streams.contains(stream)) Drain(*stream, lock);
   }
 }
@@ -182,12 +188,16 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
-    case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
-    case cudaErrorHostMemoryAlreadyRegistered: return "part or all of the requested memory range is already mapped";
+    case cudaErrorInsufficientDriver:
+      return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorHostMemoryAlreadyRegistered:
+      return "part or all of the requested memory range is already mapped";
     case cudaErrorNotReady: return "device not ready";
     case cudaErrorLaunchFailure: return failure.c_str();
-    case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
-    case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
   }
   return "unknown error";
 }
@@ -202,7 +212,8 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int of) {
   if (of < 0 || of >= kNumDevices) return Return(cudaErrorInvalidDevice);
   const int capability = lamina::cuda::emulation::ComputeCapability();
-  *properties = {"emulated GPU", {"emulated GPU"}, kDeviceBytes, capability / 10, capability % 10, 1};
+  *properties = {"emulated GPU",  {"emulated GPU"}, kDeviceBytes,
+                 capability / 10, capability % 10,  1};
   properties->uuid.bytes[15] = static_cast<char>(of);
   return cudaSuccess;
 }
@@ -227,7 +238,8 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   const std::lock_guard lock(mutex);
-  if (bytes > kDeviceBytes - used_bytes[device] || posix_memalign(memory, 256, bytes) != 0) return Return(cudaErrorMemoryAllocation);
+  if (bytes > kDeviceBytes - used_bytes[device] || posix_memalign(memory, 256, bytes) != 0)
+    return Return(cudaErrorMemoryAllocation);
   std::memset(*memory, 0xff, bytes);
   allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, device};
   used_bytes[device] += bytes;
@@ -262,7 +274,8 @@ cudaError_t cudaFreeHost(void* memory) {
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned /*flags*/) {
   const std::lock_guard lock(mutex);
   if (memory == nullptr || bytes == 0) return Return(cudaErrorInvalidValue);
-  return registered.insert(memory).second ? cudaSuccess : Return(cudaErrorHostMemoryAlreadyRegistered);
+  return registered.insert(memory).second ? cudaSuccess
+                                          : Return(cudaErrorHostMemoryAlreadyRegistered);
 }
 
 cudaError_t cudaHostUnregister(void* memory) {
@@ -270,11 +283,14 @@ cudaError_t cudaHostUnregister(void* memory) {
   return registered.erase(memory) == 1 ? cudaSuccess : Return(cudaErrorInvalidValue);
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
   const std::lock_guard lock(mutex);
-  if (OnDevice(to, bytes) != (kind != cudaMemcpyDeviceToHost) || OnDevice(from, bytes) != (kind != cudaMemcpyHostToDevice))
+  if (OnDevice(to, bytes) != (kind != cudaMemcpyDeviceToHost) ||
+      OnDevice(from, bytes) != (kind != cudaMemcpyHostToDevice))
     return Return(cudaErrorInvalidValue);
-  if (kind != cudaMemcpyDeviceToDevice && Refuses(*stream)) return Return(cudaErrorStreamCaptureUnsupported);
+  if (kind != cudaMemcpyDeviceToDevice && Refuses(*stream))
+    return Return(cudaErrorStreamCaptureUnsupported);
   Enqueue(stream, [=] {
     std::memcpy(to, from, bytes);
     return std::string();
@@ -366,14 +382,16 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event->reached == event->recorded) return cudaSuccess;
   const bool ahead = event->stream->ahead();
   lock.unlock();
-  if (ahead) std::this_thread::sleep_for(std::chrono::microseconds(20));  // a core for the stream's thread
+  // A core for the stream's thread.
+  if (ahead) std::this_thread::sleep_for(std::chrono::microseconds(20));
   return cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   Lock lock(mutex);
   if (event->recorded > 0) Reach(*event, *event->stream, event->recorded, lock);
-  return Return(event->recorded > 0 && event->stream->failed ? cudaErrorLaunchFailure : cudaSuccess);
+  return Return(event->recorded > 0 && event->stream->failed ? cudaErrorLaunchFailure
+                                                             : cudaSuccess);
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
@@ -393,19 +411,24 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   return Return(cudaErrorStreamCaptureInvalidated);
 }
 
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long /*flags*/) {
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long /*flags*/) {
   *executable = new EmulatedGraph(*graph);
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphUpload(cudaGraphExec_t /*executable*/, cudaStream_t /*stream*/) { return cudaSuccess; }
+cudaError_t cudaGraphUpload(cudaGraphExec_t /*executable*/, cudaStream_t /*stream*/) {
+  return cudaSuccess;
+}
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { return cudaGraphDestroy(executable); }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  return cudaGraphDestroy(executable);
+}
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   for (const auto& work : executable->work) Enqueue(stream, work);

@@ -42,24 +42,28 @@ constexpr unsigned kWarp = 32;
 std::atomic<uint64_t> the_order{0};
 std::atomic<int> the_capability{90};
 
-// Says to AddressSanitizer which stack is in use. `leaving`: where the stack that is left keeps its bookkeeping; null: it will not be used
-// again.
-void BeginSwitch([[maybe_unused]] void** leaving, [[maybe_unused]] const void* bottom, [[maybe_unused]] size_t bytes) {
+// Says to AddressSanitizer which stack is in use. `leaving`: where the stack that is left keeps its
+// bookkeeping; null: it will not be used again.
+void BeginSwitch([[maybe_unused]] void** leaving, [[maybe_unused]] const void* bottom,
+                 [[maybe_unused]] size_t bytes) {
 #ifdef LAMINA_ADDRESS_SANITIZER
   __sanitizer_start_switch_fiber(leaving, bottom, bytes);
 #endif
 }
-void EndSwitch([[maybe_unused]] void* entered, [[maybe_unused]] const void** left_bottom, [[maybe_unused]] size_t* left_bytes) {
+void EndSwitch([[maybe_unused]] void* entered, [[maybe_unused]] const void** left_bottom,
+               [[maybe_unused]] size_t* left_bytes) {
 #ifdef LAMINA_ADDRESS_SANITIZER
   __sanitizer_finish_switch_fiber(entered, left_bottom, left_bytes);
 #endif
 }
 
-// Memory for the stacks of a block's threads, which the next blocks use again; below each a page that traps an overflow.
+// Memory for the stacks of a block's threads, which the next blocks use again; below each a page
+// that traps an overflow.
 class Stack {
  public:
   Stack() {
-    memory_ = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    memory_ = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory_ == MAP_FAILED || mprotect(memory_, kGuardBytes, PROT_NONE) != 0) std::abort();
   }
   ~Stack() { munmap(memory_, kGuardBytes + kStackBytes); }
@@ -115,13 +119,17 @@ std::string Place(const SourceLine& where) {
   return file.substr(file.rfind('/') + 1) + ":" + std::to_string(where.line);
 }
 
-bool SamePlace(const SourceLine& a, const SourceLine& b) { return a.line == b.line && std::strcmp(a.file, b.file) == 0; }
+bool SamePlace(const SourceLine& a, const SourceLine& b) {
+  return a.line == b.line && std::strcmp(a.file, b.file) == 0;
+}
 
 // The block that runs on this thread of the host.
 class Block {
  public:
   Block(dim3 size, size_t shared_bytes, const std::function<void()>& thread, uint64_t order)
-      : thread_(thread), eager_copies_(order % 2 == 1), mbarriers_(coordinates.shared, shared_bytes, eager_copies_) {
+      : thread_(thread),
+        eager_copies_(order % 2 == 1),
+        mbarriers_(coordinates.shared, shared_bytes, eager_copies_) {
     static thread_local std::vector<std::unique_ptr<Stack>> stacks;
     const unsigned count = size.x * size.y * size.z;
     while (stacks.size() < count) stacks.push_back(std::make_unique<Stack>());
@@ -133,7 +141,9 @@ class Block {
     }
     turns_.resize(count);
     std::iota(turns_.begin(), turns_.end(), 0u);
-    if (order != 0) random_.seed(order * 1000003 + coordinates.block.x + 7919 * coordinates.block.y + 104729 * coordinates.block.z);
+    if (order != 0)
+      random_.seed(order * 1000003 + coordinates.block.x + 7919 * coordinates.block.y +
+                   104729 * coordinates.block.z);
     shuffles_ = order != 0;
   }
 
@@ -141,14 +151,16 @@ class Block {
   std::string Run() {
     running_ = this;
     for (Fiber& fiber : fibers_) {
-      fiber.context = boost::context::detail::make_fcontext(fiber.stack->bottom() + kStackBytes, kStackBytes, &Block::Enter);
+      fiber.context = boost::context::detail::make_fcontext(fiber.stack->bottom() + kStackBytes,
+                                                            kStackBytes, &Block::Enter);
     }
     while (failure_.empty() && done_ < fibers_.size()) {
       if (shuffles_) std::shuffle(turns_.begin(), turns_.end(), random_);
       bool any_ran = false;
       for (const unsigned i : turns_) {
         Fiber& fiber = fibers_[i];
-        if (fiber.state == State::kAtPhase && mbarriers_.IsOver(fiber.barrier, fiber.parity)) fiber.state = State::kReady;
+        if (fiber.state == State::kAtPhase && mbarriers_.IsOver(fiber.barrier, fiber.parity))
+          fiber.state = State::kReady;
         if (fiber.state != State::kReady) continue;
         any_ran = true;
         Resume(fiber);
@@ -170,9 +182,11 @@ class Block {
     Suspend();
   }
 
-  uint64_t WaitForWarp(WarpFunction function, unsigned mask, uint64_t value, unsigned source_lane, SourceLine where) {
+  uint64_t WaitForWarp(WarpFunction function, unsigned mask, uint64_t value, unsigned source_lane,
+                       SourceLine where) {
     Fiber& fiber = *current_;
-    const size_t number = static_cast<size_t>(&fiber - fibers_.data()), first = number / kWarp * kWarp;
+    const size_t number = static_cast<size_t>(&fiber - fibers_.data()),
+                 first = number / kWarp * kWarp;
     fiber.where = where;
     fiber.state = State::kAtWarp;
     fiber.function = function;
@@ -197,8 +211,10 @@ class Block {
   void WaitForCopies(int groups) {
     Fiber& fiber = *current_;
     size_t done = 0, copies = 0;
-    while (std::ssize(fiber.groups) - static_cast<int64_t>(done) > groups) copies += fiber.groups[done++];
-    for (size_t i = 0; i < copies && !eager_copies_; ++i) std::memcpy(fiber.copies[i].to, fiber.copies[i].from, fiber.copies[i].bytes);
+    while (std::ssize(fiber.groups) - static_cast<int64_t>(done) > groups)
+      copies += fiber.groups[done++];
+    for (size_t i = 0; i < copies && !eager_copies_; ++i)
+      std::memcpy(fiber.copies[i].to, fiber.copies[i].from, fiber.copies[i].bytes);
     fiber.copies.erase(fiber.copies.begin(), fiber.copies.begin() + static_cast<int64_t>(copies));
     fiber.groups.erase(fiber.groups.begin(), fiber.groups.begin() + static_cast<int64_t>(done));
   }
@@ -209,9 +225,11 @@ class Block {
   void ArriveExpecting(uint64_t* barrier, int num_bytes, SourceLine where) {
     if (Fails(mbarriers_.Arrive(barrier, num_bytes), where)) Suspend();
   }
-  void StartBulkCopy(void* to, const void* from, int num_bytes, uint64_t* barrier, SourceLine where) {
+  void StartBulkCopy(void* to, const void* from, int num_bytes, uint64_t* barrier,
+                     SourceLine where) {
     uint64_t fenced = UINT64_MAX;
-    for (const Fiber& fiber : fibers_) fenced = fiber.state == State::kDone ? fenced : std::min(fenced, fiber.fenced);
+    for (const Fiber& fiber : fibers_)
+      fenced = fiber.state == State::kDone ? fenced : std::min(fenced, fiber.fenced);
     if (Fails(mbarriers_.StartCopy(to, from, num_bytes, barrier, fenced), where)) Suspend();
   }
   void WaitForPhase(uint64_t* barrier, unsigned parity, SourceLine where) {
@@ -260,10 +278,12 @@ class Block {
     return !wrong.empty();
   }
 
-  // Lets the copies of one phase arrive that some thread waits for; false if there is none that can end.
+  // Lets the copies of one phase arrive that some thread waits for; false if there is none that can
+  // end.
   bool BringCopies() {
-    return std::any_of(fibers_.begin(), fibers_.end(),
-                       [&](const Fiber& fiber) { return fiber.state == State::kAtPhase && mbarriers_.BringCopies(fiber.barrier); });
+    return std::any_of(fibers_.begin(), fibers_.end(), [&](const Fiber& fiber) {
+      return fiber.state == State::kAtPhase && mbarriers_.BringCopies(fiber.barrier);
+    });
   }
 
   // Lets the lanes of a mask go on when all of them are there.
@@ -274,7 +294,9 @@ class Block {
       if (first + lane >= fibers_.size()) return;
       const Fiber& other = fibers_[first + lane];
       if (other.state != State::kAtWarp) return;
-      if (other.mask != last.mask || other.function != last.function || !SamePlace(other.where, last.where)) return;
+      if (other.mask != last.mask || other.function != last.function ||
+          !SamePlace(other.where, last.where))
+        return;
       if (other.value != 0) ballot |= uint64_t{1} << lane;
     }
     for (unsigned lane = 0; lane < kWarp; ++lane) {
@@ -282,8 +304,8 @@ class Block {
       Fiber& fiber = fibers_[first + lane];
       if (fiber.function == WarpFunction::kShuffle) {
         if ((last.mask >> fiber.source_lane & 1) == 0) {
-          failure_ =
-              Name(fiber) + " reads lane " + std::to_string(fiber.source_lane) + ", which is not in the mask, at " + Place(fiber.where);
+          failure_ = Name(fiber) + " reads lane " + std::to_string(fiber.source_lane) +
+                     ", which is not in the mask, at " + Place(fiber.where);
           return;
         }
         fiber.result = fibers_[first + fiber.source_lane].value;
@@ -301,9 +323,12 @@ class Block {
 
   // No thread can go on by itself.
   void ReleaseBarrier() {
-    const Fiber& one = *std::find_if(fibers_.begin(), fibers_.end(), [](const Fiber& f) { return f.state != State::kDone; });
+    const Fiber& one = *std::find_if(fibers_.begin(), fibers_.end(),
+                                     [](const Fiber& f) { return f.state != State::kDone; });
     for (const Fiber& other : fibers_) {
-      if (one.state == State::kAtBarrier && other.state == State::kAtBarrier && SamePlace(one.where, other.where)) continue;
+      if (one.state == State::kAtBarrier && other.state == State::kAtBarrier &&
+          SamePlace(one.where, other.where))
+        continue;
       if (&one == &other) continue;
       failure_ = Name(one) + " waits " + Waits(one) + ", while " + Name(other) + " " +
                  (other.state == State::kDone ? "has ended" : "waits " + Waits(other));
@@ -317,7 +342,8 @@ class Block {
   }
 
   std::string Waits(const Fiber& fiber) const {
-    if (fiber.state == State::kAtPhase) return "for " + mbarriers_.WhatIsMissing(fiber.barrier) + ", at " + Place(fiber.where);
+    if (fiber.state == State::kAtPhase)
+      return "for " + mbarriers_.WhatIsMissing(fiber.barrier) + ", at " + Place(fiber.where);
     if (fiber.state == State::kAtBarrier) return "for the block at " + Place(fiber.where);
     char mask[16];
     std::snprintf(mask, sizeof(mask), "0x%08x", fiber.mask);
@@ -326,7 +352,8 @@ class Block {
 
   static std::string Name(const Fiber& fiber) {
     const auto triple = [](const uint3& at) {
-      return "(" + std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) + ")";
+      return "(" + std::to_string(at.x) + ", " + std::to_string(at.y) + ", " +
+             std::to_string(at.z) + ")";
     };
     return "thread " + triple(fiber.index) + " of block " + triple(coordinates.block);
   }
@@ -377,11 +404,14 @@ int ComputeCapability() { return the_capability; }
 
 std::string RefusedLaunch(dim3 grid, dim3 block, size_t shared_bytes) {
   const auto refused = [](const char* what, uint64_t n, uint64_t limit) {
-    return n >= 1 && n <= limit ? "" : std::string(what) + " " + std::to_string(n) + ", allowed are 1 to " + std::to_string(limit);
+    return n >= 1 && n <= limit ? ""
+                                : std::string(what) + " " + std::to_string(n) +
+                                      ", allowed are 1 to " + std::to_string(limit);
   };
   for (const std::string& reason :
-       {refused("grid.x", grid.x, 0x7fffffff), refused("grid.y", grid.y, 65535), refused("grid.z", grid.z, 65535),
-        refused("block.x", block.x, 1024), refused("block.y", block.y, 1024), refused("block.z", block.z, 64),
+       {refused("grid.x", grid.x, 0x7fffffff), refused("grid.y", grid.y, 65535),
+        refused("grid.z", grid.z, 65535), refused("block.x", block.x, 1024),
+        refused("block.y", block.y, 1024), refused("block.z", block.z, 64),
         refused("threads per block", uint64_t{block.x} * block.y * block.z, 1024),
         refused("bytes of shared memory + 1", shared_bytes + 1, (227 << 10) + 1)}) {
     if (!reason.empty()) return reason;
@@ -389,13 +419,15 @@ std::string RefusedLaunch(dim3 grid, dim3 block, size_t shared_bytes) {
   return "";
 }
 
-std::string RunGrid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread) {
+std::string RunGrid(dim3 grid, dim3 block, size_t shared_bytes,
+                    const std::function<void()>& thread) {
   const uint64_t order = the_order;
   coordinates.block_size = block;
   coordinates.grid_size = grid;
   const uint64_t num_blocks = uint64_t{grid.x} * grid.y * grid.z;
   for (uint64_t i = 0; i < num_blocks; ++i) {
-    coordinates.block = {static_cast<unsigned>(i % grid.x), static_cast<unsigned>(i / grid.x % grid.y),
+    coordinates.block = {static_cast<unsigned>(i % grid.x),
+                         static_cast<unsigned>(i / grid.x % grid.y),
                          static_cast<unsigned>(i / grid.x / grid.y)};
     const SharedMemory shared(shared_bytes);
     coordinates.shared = shared.data();
@@ -406,19 +438,29 @@ std::string RunGrid(dim3 grid, dim3 block, size_t shared_bytes, const std::funct
 }
 
 void WaitForBlock(SourceLine where) { Block::running().WaitForBlock(where); }
-uint64_t WaitForWarp(WarpFunction function, unsigned mask, uint64_t value, unsigned source_lane, SourceLine where) {
+uint64_t WaitForWarp(WarpFunction function, unsigned mask, uint64_t value, unsigned source_lane,
+                     SourceLine where) {
   return Block::running().WaitForWarp(function, mask, value, source_lane, where);
 }
-void StartCopy(void* to, const void* from, size_t bytes) { Block::running().StartCopy({to, from, bytes}); }
+void StartCopy(void* to, const void* from, size_t bytes) {
+  Block::running().StartCopy({to, from, bytes});
+}
 void CommitCopies() { Block::running().CommitCopies(); }
 void WaitForCopies(int groups) { Block::running().WaitForCopies(groups); }
 
-void InitMbarrier(uint64_t* barrier, int num_arrivals, SourceLine where) { Block::running().InitMbarrier(barrier, num_arrivals, where); }
-void ArriveExpecting(uint64_t* barrier, int num_bytes, SourceLine where) { Block::running().ArriveExpecting(barrier, num_bytes, where); }
-void StartBulkCopy(void* shared, const void* global, int num_bytes, uint64_t* barrier, SourceLine where) {
+void InitMbarrier(uint64_t* barrier, int num_arrivals, SourceLine where) {
+  Block::running().InitMbarrier(barrier, num_arrivals, where);
+}
+void ArriveExpecting(uint64_t* barrier, int num_bytes, SourceLine where) {
+  Block::running().ArriveExpecting(barrier, num_bytes, where);
+}
+void StartBulkCopy(void* shared, const void* global, int num_bytes, uint64_t* barrier,
+                   SourceLine where) {
   Block::running().StartBulkCopy(shared, global, num_bytes, barrier, where);
 }
-void WaitForPhase(uint64_t* barrier, unsigned parity, SourceLine where) { Block::running().WaitForPhase(barrier, parity, where); }
+void WaitForPhase(uint64_t* barrier, unsigned parity, SourceLine where) {
+  Block::running().WaitForPhase(barrier, parity, where);
+}
 void FenceBulkCopies() { Block::running().FenceBulkCopies(); }
 
 }  // namespace lamina::cuda::emulation

@@ -17,7 +17,8 @@ float ElementOfPair(uint32_t pair, unsigned half) {
 
 // One sum per element, in order. Hardware adds up in pieces, whose order nobody promises.
 template <typename T>
-void MultiplyAdd(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4], SourceLine where = Here()) {
+void MultiplyAdd(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4],
+                 SourceLine where = Here()) {
   struct Operands {
     const uint32_t *a, *b;
   };
@@ -30,20 +31,24 @@ void MultiplyAdd(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4], 
     const unsigned row = major + j / 2 * 8, column = minor + j % 2;
     for (unsigned k = 0; k < 16; ++k) {
       const Operands x = of_lane(row % 8 * 4 + k % 8 / 2), y = of_lane(column * 4 + k % 8 / 2);
-      sums[j] += ElementOfPair<T>(x.a[row / 8 + k / 8 * 2], k % 2) * ElementOfPair<T>(y.b[k / 8], k % 2);
+      sums[j] +=
+          ElementOfPair<T>(x.a[row / 8 + k / 8 * 2], k % 2) * ElementOfPair<T>(y.b[k / 8], k % 2);
     }
   }
   __syncwarp(0xffffffffu, where);  // all have read all
   for (unsigned j = 0; j < 4; ++j) d[j] = sums[j];
 }
 
-inline void LoadMatrices(const void* row, bool transposed, uint32_t (&matrix)[4], SourceLine where = Here()) {
+inline void LoadMatrices(const void* row, bool transposed, uint32_t (&matrix)[4],
+                         SourceLine where = Here()) {
   const WarpValues rows = Gather(reinterpret_cast<uint64_t>(row), where);
   const unsigned major = Lane() / 4, minor = Lane() % 4 * 2;
   for (unsigned m = 0; m < 4; ++m) {
-    const auto element = [&](unsigned r, unsigned c) -> uint32_t { return reinterpret_cast<const uint16_t*>(rows[m * 8 + r])[c]; };
-    matrix[m] =
-        transposed ? element(minor, major) | element(minor + 1, major) << 16 : element(major, minor) | element(major, minor + 1) << 16;
+    const auto element = [&](unsigned r, unsigned c) -> uint32_t {
+      return reinterpret_cast<const uint16_t*>(rows[m * 8 + r])[c];
+    };
+    matrix[m] = transposed ? element(minor, major) | element(minor + 1, major) << 16
+                           : element(major, minor) | element(major, minor + 1) << 16;
   }
 }
 

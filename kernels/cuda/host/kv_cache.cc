@@ -12,7 +12,8 @@
 namespace lamina::cuda {
 namespace {
 
-// Larger steps take several launches: partial results of 512 rows of 4096 tokens and 32 heads of 128 need 135 MB.
+// Larger steps take several launches: partial results of 512 rows of 4096 tokens and 32 heads of
+// 128 need 135 MB.
 constexpr size_t kMaxScratchBytes = size_t{256} << 20;
 
 // Made-up rows are uploaded in pieces of so many.
@@ -20,35 +21,48 @@ constexpr size_t kDummyRows = 256;
 
 }  // namespace
 
-Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t capacity_tokens, int64_t host_bytes, StagedStream& stream) {
+Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t capacity_tokens,
+                                                 int64_t host_bytes, StagedStream& stream) {
   const std::string name = "cuda:" + std::to_string(stream.device());
-  if (shape.num_layers <= 0 || shape.num_kv_heads <= 0 || capacity_tokens <= 0 || capacity_tokens > std::numeric_limits<TokenSlot>::max())
-    return InvalidArgument(name + ": a KV cache of " + std::to_string(capacity_tokens) + " tokens, " + std::to_string(shape.num_layers) +
-                           " layers and " + std::to_string(shape.num_kv_heads) + " kv heads");
+  if (shape.num_layers <= 0 || shape.num_kv_heads <= 0 || capacity_tokens <= 0 ||
+      capacity_tokens > std::numeric_limits<TokenSlot>::max())
+    return InvalidArgument(name + ": a KV cache of " + std::to_string(capacity_tokens) +
+                           " tokens, " + std::to_string(shape.num_layers) + " layers and " +
+                           std::to_string(shape.num_kv_heads) + " kv heads");
   stream.Enter();
   int64_t bytes = 0;
-  if (__builtin_mul_overflow(shape.bytes_per_token(), capacity_tokens, &bytes)) bytes = std::numeric_limits<int64_t>::max();
+  if (__builtin_mul_overflow(shape.bytes_per_token(), capacity_tokens, &bytes))
+    bytes = std::numeric_limits<int64_t>::max();
   LAMINA_ASSIGN_OR_RETURN(const DeviceInfo info, DescribeDevice(stream.device()));
   const int64_t layer_bytes = bytes / shape.num_layers;
-  const int64_t host_layers = std::min<int64_t>((host_bytes + layer_bytes - 1) / layer_bytes, shape.num_layers);
+  const int64_t host_layers =
+      std::min<int64_t>((host_bytes + layer_bytes - 1) / layer_bytes, shape.num_layers);
   const int64_t device_bytes = bytes - host_layers * layer_bytes;
   if (device_bytes > info.free_bytes) {
-    return OutOfSpace(name + " (" + info.name + ") has " + FormatGigabytes(info.free_bytes) + " free, and " +
-                      std::to_string(capacity_tokens) + " tokens of " + std::to_string(shape.bytes_per_token()) + " bytes of KV need " +
-                      FormatGigabytes(bytes) + (host_layers > 0 ? ", " + FormatGigabytes(device_bytes) + " of them there" : "") +
-                      "; use fewer tokens, more host memory, or another GPU");
+    return OutOfSpace(
+        name + " (" + info.name + ") has " + FormatGigabytes(info.free_bytes) + " free, and " +
+        std::to_string(capacity_tokens) + " tokens of " + std::to_string(shape.bytes_per_token()) +
+        " bytes of KV need " + FormatGigabytes(bytes) +
+        (host_layers > 0 ? ", " + FormatGigabytes(device_bytes) + " of them there" : "") +
+        "; use fewer tokens, more host memory, or another GPU");
   }
-  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer slab, DeviceBuffer::Create(static_cast<size_t>(device_bytes)));
-  LAMINA_ASSIGN_OR_RETURN(PinnedBuffer host_slab, PinnedBuffer::Create(static_cast<size_t>(bytes - device_bytes)));
-  std::unique_ptr<KvCache> cache(new KvCache(shape, capacity_tokens, std::move(slab), std::move(host_slab), host_layers, stream));
-  LAMINA_RETURN_IF_ERROR(CheckAttention({shape.num_kv_heads, shape.num_kv_heads, shape.head_dim, 1, 0}, cache->View(0)));
+  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer slab,
+                          DeviceBuffer::Create(static_cast<size_t>(device_bytes)));
+  LAMINA_ASSIGN_OR_RETURN(PinnedBuffer host_slab,
+                          PinnedBuffer::Create(static_cast<size_t>(bytes - device_bytes)));
+  std::unique_ptr<KvCache> cache(new KvCache(shape, capacity_tokens, std::move(slab),
+                                             std::move(host_slab), host_layers, stream));
+  LAMINA_RETURN_IF_ERROR(CheckAttention(
+      {shape.num_kv_heads, shape.num_kv_heads, shape.head_dim, 1, 0}, cache->View(0)));
   return cache;
 }
 
 KvPlace KvCache::Place(int layer) const {
-  const int64_t half = int64_t{shape_.num_kv_heads} * capacity_tokens() * shape_.head_dim * static_cast<int64_t>(ElementSize(shape_.dtype));
+  const int64_t half = int64_t{shape_.num_kv_heads} * capacity_tokens() * shape_.head_dim *
+                       static_cast<int64_t>(ElementSize(shape_.dtype));
   const int64_t host_layer = layer - (shape_.num_layers - host_layers_);
-  std::byte* const k = host_layer < 0 ? slab_.as<std::byte>() + 2 * layer * half : host_slab_.as<std::byte>() + 2 * host_layer * half;
+  std::byte* const k = host_layer < 0 ? slab_.as<std::byte>() + 2 * layer * half
+                                      : host_slab_.as<std::byte>() + 2 * host_layer * half;
   return {k, k + half, capacity_tokens() * shape_.head_dim, shape_.head_dim, shape_.dtype};
 }
 
@@ -57,30 +71,35 @@ KvView KvCache::View(int layer) const {
   return {place.k, place.v, place.head_stride, place.slot_stride, place.dtype};
 }
 
-Status KvCache::Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) {
+Status KvCache::Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
+                       StepId step) {
   ++version_;
   return tables_.Append(sequence, position, slots, step);
 }
 
 // As TokenSlab::FillDummy: within [-1, 1], and not alike between slots, layers and heads.
-Status KvCache::AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots, StepId step) {
+Status KvCache::AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
+                            StepId step) {
   LAMINA_RETURN_IF_ERROR(Append(sequence, position, slots, step));
   LAMINA_RETURN_IF_ERROR(tables_.ClaimAll(sequence, position + std::ssize(slots), step));
   const auto width = static_cast<size_t>(shape_.num_kv_heads * shape_.head_dim);
   std::vector<float> values(2 * kDummyRows * width);
   uint32_t state = 1;
   for (size_t first = 0; first < slots.size(); first += kDummyRows) {
-    const std::span<const TokenSlot> piece = slots.subspan(first, std::min(kDummyRows, slots.size() - first));
+    const std::span<const TokenSlot> piece =
+        slots.subspan(first, std::min(kDummyRows, slots.size() - first));
     const size_t half = piece.size() * width;
     dummy_.resize(2 * half * ElementSize(shape_.dtype));
     for (int layer = 0; layer < shape_.num_layers; ++layer) {
       for (size_t i = 0; i < 2 * half; ++i) {
         if (i % width == 0)
-          state = piece[i / width % piece.size()] * 2654435761u + static_cast<uint32_t>(layer) * 2 + (i >= half ? 1u : 0u);
+          state = piece[i / width % piece.size()] * 2654435761u + static_cast<uint32_t>(layer) * 2 +
+                  (i >= half ? 1u : 0u);
         state = state * 1664525u + 1013904223u;
         values[i] = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
       }
-      lamina::ConvertFromFloat(values.data(), static_cast<int64_t>(2 * half), shape_.dtype, dummy_.data());
+      lamina::ConvertFromFloat(values.data(), static_cast<int64_t>(2 * half), shape_.dtype,
+                               dummy_.data());
       WriteFromHost(layer, dummy_.data(), dummy_.data() + half * ElementSize(shape_.dtype), piece);
     }
   }
@@ -97,20 +116,24 @@ void KvCache::Release(SequenceId sequence) {
   tables_.Release(sequence);
 }
 
-void KvCache::Write(int layer, const void* k, const void* v, DType dtype, std::span<const TokenSlot> slots) {
+void KvCache::Write(int layer, const void* k, const void* v, DType dtype,
+                    std::span<const TokenSlot> slots) {
   if (!slots.empty()) WriteThrough(layer, k, v, dtype, slots, stream_);
 }
 
-void KvCache::WriteThrough(int layer, const void* k, const void* v, DType dtype, std::span<const TokenSlot> slots, StagedStream& stream) {
+void KvCache::WriteThrough(int layer, const void* k, const void* v, DType dtype,
+                           std::span<const TokenSlot> slots, StagedStream& stream) {
   GrowTo(slots.size_bytes(), stream, write_slots_);
   stream.Copy(slots.data(), slots.size_bytes(), write_slots_.data());
-  WriteKv(k, v, dtype, write_slots_.as<TokenSlot>(), std::ssize(slots), shape_.num_kv_heads, shape_.head_dim, Place(layer),
-          stream.stream());
+  WriteKv(k, v, dtype, write_slots_.as<TokenSlot>(), std::ssize(slots), shape_.num_kv_heads,
+          shape_.head_dim, Place(layer), stream.stream());
 }
 
-void KvCache::WriteFromHost(int layer, const std::byte* k, const std::byte* v, std::span<const TokenSlot> slots) {
+void KvCache::WriteFromHost(int layer, const std::byte* k, const std::byte* v,
+                            std::span<const TokenSlot> slots) {
   if (slots.empty()) return;
-  const size_t bytes = slots.size() * static_cast<size_t>(shape_.num_kv_heads * shape_.head_dim) * ElementSize(shape_.dtype);
+  const size_t bytes = slots.size() * static_cast<size_t>(shape_.num_kv_heads * shape_.head_dim) *
+                       ElementSize(shape_.dtype);
   GrowTo(bytes, *writes_, write_k_);
   GrowTo(bytes, *writes_, write_v_);
   writes_->Copy(k, bytes, write_k_.data());
@@ -119,9 +142,12 @@ void KvCache::WriteFromHost(int layer, const std::byte* k, const std::byte* v, s
 }
 
 const UploadedTables& KvCache::Upload(std::span<const std::span<const TokenSlot>> rows) {
-  const auto same = [](std::span<const TokenSlot> a, std::span<const TokenSlot> b) { return a.data() == b.data() && a.size() == b.size(); };
+  const auto same = [](std::span<const TokenSlot> a, std::span<const TokenSlot> b) {
+    return a.data() == b.data() && a.size() == b.size();
+  };
   for (const Uploaded& uploaded : uploads_) {
-    if (uploaded.version == version_ && std::ranges::equal(uploaded.rows, rows, same)) return uploaded.tables;
+    if (uploaded.version == version_ && std::ranges::equal(uploaded.rows, rows, same))
+      return uploaded.tables;
   }
   Uploaded& uploaded = uploads_[oldest_upload_];
   oldest_upload_ = (oldest_upload_ + 1) % uploads_.size();
@@ -131,11 +157,14 @@ const UploadedTables& KvCache::Upload(std::span<const std::span<const TokenSlot>
   return uploaded.tables;
 }
 
-void KvCache::Attend(const AttentionShape& shape, int layer, const Queries& queries, std::span<const std::span<const TokenSlot>> rows) {
+void KvCache::Attend(const AttentionShape& shape, int layer, const Queries& queries,
+                     std::span<const std::span<const TokenSlot>> rows) {
   if (rows.empty()) return;
   const UploadedTables& tables = Upload(rows);
   const size_t all = AttentionScratchBytes(shape, std::ssize(rows), tables.max_tokens());
-  GrowTo(std::max(std::min(all, kMaxScratchBytes), LeastAttentionScratchBytes(shape, tables.max_tokens())), stream_, scratch_);
+  GrowTo(std::max(std::min(all, kMaxScratchBytes),
+                  LeastAttentionScratchBytes(shape, tables.max_tokens())),
+         stream_, scratch_);
   AttentionBatch batch;
   batch.q = queries.q;
   batch.q_dtype = queries.dtype;

@@ -21,10 +21,12 @@ Result<std::unique_ptr<PeerWindow>> PeerWindow::ByPosts(std::byte* outbox, int n
   return window;
 }
 
-void PeerWindow::Raise(int lane, size_t offset, size_t payload_bytes, const Flag& becomes, Waits& waits, Stream& stream) {
+void PeerWindow::Raise(int lane, size_t offset, size_t payload_bytes, const Flag& becomes,
+                       Waits& waits, Stream& stream) {
   auto* const flag = reinterpret_cast<Flag*>(at(offset));
   if (mapped_ != nullptr) return waits.Raise(flag, becomes, stream);
-  raised_[static_cast<size_t>(lane)].push_back({becomes.number, offset, sizeof(Flag) + payload_bytes, &waits});
+  raised_[static_cast<size_t>(lane)].push_back(
+      {becomes.number, offset, sizeof(Flag) + payload_bytes, &waits});
   waits.Raise(flag, becomes, stream, told_.as<uint64_t>() + lane);
 }
 
@@ -34,9 +36,11 @@ Result<bool> PeerWindow::Carry(const Post& post) {
     std::deque<Message>& raised = raised_[lane];
     while (!raised.empty()) {
       const Message& next = raised.front();
-      const bool is_there = __atomic_load_n(told_.as<uint64_t>() + lane, __ATOMIC_ACQUIRE) >= next.number;
+      const bool is_there =
+          __atomic_load_n(told_.as<uint64_t>() + lane, __ATOMIC_ACQUIRE) >= next.number;
       if (!is_there && !next.waits->log().gave_up) break;
-      const Status posted = is_there ? post({at(next.offset), next.bytes}, next.offset) : OkStatus();
+      const Status posted =
+          is_there ? post({at(next.offset), next.bytes}, next.offset) : OkStatus();
       if (posted.code() == StatusCode::kTryAgain) return any;
       LAMINA_RETURN_IF_ERROR(posted);
       raised.pop_front();
@@ -47,7 +51,8 @@ Result<bool> PeerWindow::Carry(const Post& post) {
 }
 
 bool PeerWindow::carries() const {
-  return std::ranges::any_of(raised_, [](const std::deque<Message>& lane) { return !lane.empty(); });
+  return std::ranges::any_of(raised_,
+                             [](const std::deque<Message>& lane) { return !lane.empty(); });
 }
 
 }  // namespace lamina::cuda

@@ -1,6 +1,6 @@
-// The window of a peer's device (transport/transport.h) as kernels of this one write messages into it. Either this device has mapped it. Or
-// they write into an outbox, memory of this device with the same offsets, and the host posts each message to the peer as soon as its
-// kernels are done.
+// The window of a peer's device (transport/transport.h) as kernels of this one write messages into
+// it. Either this device has mapped it. Or they write into an outbox, memory of this device with
+// the same offsets, and the host posts each message to the peer as soon as its kernels are done.
 #pragma once
 
 #include <cstddef>
@@ -31,15 +31,19 @@ class PeerWindow {
   std::byte* at(size_t offset) const { return data_ + offset; }
 
   // Behind what `stream` has done to the message: its flag is raised for the peer.
-  void Raise(int lane, size_t offset, size_t payload_bytes, const Flag& becomes, Waits& waits, Stream& stream);
+  void Raise(int lane, size_t offset, size_t payload_bytes, const Flag& becomes, Waits& waits,
+             Stream& stream);
 
-  // By posts: gives `post` what may leave, a flag with its message and their offset, until it returns kTryAgain; then again with the next
-  // call. Its other errors are returned. What was to leave behind a wait that was given up is forgotten. Returns whether anything left.
+  // By posts: gives `post` what may leave, a flag with its message and their offset, until it
+  // returns kTryAgain; then again with the next call. Its other errors are returned. What was to
+  // leave behind a wait that was given up is forgotten. Returns whether anything left.
   using Post = std::function<Status(std::span<const std::byte> message, size_t offset)>;
   Result<bool> Carry(const Post& post);
 
   // So many messages of the lane were raised and have not left.
-  size_t num_carried(int lane) const { return raised_.empty() ? 0 : raised_[static_cast<size_t>(lane)].size(); }
+  size_t num_carried(int lane) const {
+    return raised_.empty() ? 0 : raised_[static_cast<size_t>(lane)].size();
+  }
   bool carries() const;  // any
 
  private:
@@ -54,7 +58,8 @@ class PeerWindow {
   std::unique_ptr<SharedBuffer> mapped_;  // null: by posts
   std::byte* data_ = nullptr;
   std::vector<std::deque<Message>> raised_;  // by posts: [lanes]
-  PinnedBuffer told_;                        // likewise, the number of the last message that is there: [lanes] uint64_t
+  // Likewise, the number of the last message that is there: [lanes] uint64_t.
+  PinnedBuffer told_;
 };
 
 }  // namespace lamina::cuda

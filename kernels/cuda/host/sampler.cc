@@ -9,10 +9,14 @@
 namespace lamina::cuda {
 namespace {
 
-static_assert(std::is_trivially_copyable_v<SampleRow> && std::is_trivially_copyable_v<LogitEdit>, "they are uploaded as they stand");
-constexpr int64_t kMaxEdits = int64_t{1} << 20;  // of a step: 4096 different tokens in each of 256 rows
+static_assert(std::is_trivially_copyable_v<SampleRow> && std::is_trivially_copyable_v<LogitEdit>,
+              "they are uploaded as they stand");
+// Of a step: 4096 different tokens in each of 256 rows.
+constexpr int64_t kMaxEdits = int64_t{1} << 20;
 
-int64_t NumEdits(const LogitEdits& edits) { return std::ssize(edits.biases) + std::ssize(edits.penalties); }
+int64_t NumEdits(const LogitEdits& edits) {
+  return std::ssize(edits.biases) + std::ssize(edits.penalties);
+}
 
 SampleRow RowOf(const SampleWork& work) {
   const SamplingParams& params = *work.params;
@@ -46,23 +50,28 @@ SampledToken TokenOf(const SampleOutput& output, const SamplingParams& params, i
 
 }  // namespace
 
-Result<std::unique_ptr<Sampler>> Sampler::Create(int64_t max_rows, int64_t vocab, StagedStream& stream, WorkerTeam& team) {
+Result<std::unique_ptr<Sampler>> Sampler::Create(int64_t max_rows, int64_t vocab,
+                                                 StagedStream& stream, WorkerTeam& team) {
   const auto num_rows = static_cast<size_t>(max_rows);
   LAMINA_ASSIGN_OR_RETURN(DeviceBuffer rows, DeviceBuffer::Create(num_rows * sizeof(SampleRow)));
   LAMINA_ASSIGN_OR_RETURN(DeviceBuffer edits, DeviceBuffer::Create(kMaxEdits * sizeof(LogitEdit)));
-  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer outputs, DeviceBuffer::Create(num_rows * sizeof(SampleOutput)));
-  return std::unique_ptr<Sampler>(new Sampler(max_rows, vocab, stream, team, std::move(rows), std::move(edits), std::move(outputs)));
+  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer outputs,
+                          DeviceBuffer::Create(num_rows * sizeof(SampleOutput)));
+  return std::unique_ptr<Sampler>(new Sampler(max_rows, vocab, stream, team, std::move(rows),
+                                              std::move(edits), std::move(outputs)));
 }
 
 bool Sampler::TakesRow(const SamplingParams& params) const {
   return vocab_ <= kMaxSampledVocab && params.num_logprobs <= kMaxTopLogprobs &&
-         std::ranges::all_of(params.logit_bias, [](const auto& bias) { return std::isfinite(bias.second); });
+         std::ranges::all_of(params.logit_bias,
+                             [](const auto& bias) { return std::isfinite(bias.second); });
 }
 
 void Sampler::CollectAll(std::span<const SampleWork> work) {
   team_.ParallelFor(std::ssize(work), 1, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      if (TakesRow(*work[i].params)) CollectEdits(*work[i].params, work[i].context, vocab_, edits_of_[i]);
+      if (TakesRow(*work[i].params))
+        CollectEdits(*work[i].params, work[i].context, vocab_, edits_of_[i]);
     }
   });
 }
@@ -97,18 +106,23 @@ int64_t Sampler::UploadRows(std::span<const SampleWork> work) {
   return std::ssize(rows);
 }
 
-void Sampler::Sample(float* logits, std::span<const SampleWork> work, std::span<SampledToken> tokens) {
+void Sampler::Sample(float* logits, std::span<const SampleWork> work,
+                     std::span<SampledToken> tokens) {
   if (work.empty()) return;
   const auto vocab = static_cast<size_t>(vocab_);
   CollectAll(work);
   const int64_t num_rows = UploadRows(work);
-  SampleTokens(logits, vocab_, rows_.as<SampleRow>(), num_rows, edits_.as<LogitEdit>(), outputs_.as<SampleOutput>(), stream_.stream());
-  const std::byte* const outputs = stream_.Fetch(outputs_.data(), static_cast<size_t>(num_rows) * sizeof(SampleOutput));
-  std::vector<float*> fetched(work.size(), nullptr);  // rows of logits that are sampled on this host
+  SampleTokens(logits, vocab_, rows_.as<SampleRow>(), num_rows, edits_.as<LogitEdit>(),
+               outputs_.as<SampleOutput>(), stream_.stream());
+  const std::byte* const outputs =
+      stream_.Fetch(outputs_.data(), static_cast<size_t>(num_rows) * sizeof(SampleOutput));
+  // Rows of logits that are sampled on this host.
+  std::vector<float*> fetched(work.size(), nullptr);
   for (size_t i = 0; i < work.size(); ++i) {
     if (place_[i] >= 0) continue;
     const std::byte* const row = stream_.Fetch(logits + work[i].row * vocab, vocab * sizeof(float));
-    fetched[i] = reinterpret_cast<float*>(const_cast<std::byte*>(row));  // lamina::Sample may write into this copy
+    // Lamina::Sample may write into this copy.
+    fetched[i] = reinterpret_cast<float*>(const_cast<std::byte*>(row));
   }
   stream_.Finish();
   team_.ParallelFor(std::ssize(work), 1, [&](int64_t begin, int64_t end) {
@@ -116,7 +130,8 @@ void Sampler::Sample(float* logits, std::span<const SampleWork> work, std::span<
       if (fetched[i] != nullptr)
         tokens[i] = lamina::Sample({fetched[i], vocab}, *work[i].params, work[i].context);
       else
-        tokens[i] = TokenOf(reinterpret_cast<const SampleOutput*>(outputs)[place_[i]], *work[i].params, vocab_);
+        tokens[i] = TokenOf(reinterpret_cast<const SampleOutput*>(outputs)[place_[i]],
+                            *work[i].params, vocab_);
     }
   });
 }

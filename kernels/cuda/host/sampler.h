@@ -18,21 +18,25 @@ namespace lamina::cuda {
 // Thread: the stream's owner.
 class Sampler {
  public:
-  // Borrows the stream and the team, which lists penalised tokens and samples what the device does not. Takes all the device memory that it
-  // will need: some 250 bytes for each of `max_rows` and 8 MiB. kOutOfSpace as DeviceBuffer::Create.
-  static Result<std::unique_ptr<Sampler>> Create(int64_t max_rows, int64_t vocab, StagedStream& stream, WorkerTeam& team);
+  // Borrows the stream and the team, which lists penalised tokens and samples what the device does
+  // not. Takes all the device memory that it will need: some 250 bytes for each of `max_rows` and 8
+  // MiB. kOutOfSpace as DeviceBuffer::Create.
+  static Result<std::unique_ptr<Sampler>> Create(int64_t max_rows, int64_t vocab,
+                                                 StagedStream& stream, WorkerTeam& team);
 
-  // tokens[i] is the one of work[i], as lamina::Sample chooses it up to what cuda/sampling.h says. logits: [any, vocab] fp32, device
-  // memory, overwritten; the stream is waited for. REQUIRES: at most max_rows, no row twice.
+  // tokens[i] is the one of work[i], as lamina::Sample chooses it up to what cuda/sampling.h says.
+  // logits: [any, vocab] fp32, device memory, overwritten; the stream is waited for. REQUIRES: at
+  // most max_rows, no row twice.
   //
-  // Rows are sampled on the device but for these, which are copied to the host, each as a whole, and sampled there: with more than
-  // kMaxTopLogprobs top_logprobs, with a bias that is not finite, penalties and biases for which the
-  // 2^20 places of a step are too few, and all rows of a vocabulary of more than kMaxSampledVocab.
+  // Rows are sampled on the device but for these, which are copied to the host, each as a whole,
+  // and sampled there: with more than kMaxTopLogprobs top_logprobs, with a bias that is not finite,
+  // penalties and biases for which the 2^20 places of a step are too few, and all rows of a
+  // vocabulary of more than kMaxSampledVocab.
   void Sample(float* logits, std::span<const SampleWork> work, std::span<SampledToken> tokens);
 
  private:
-  Sampler(int64_t max_rows, int64_t vocab, StagedStream& stream, WorkerTeam& team, DeviceBuffer rows, DeviceBuffer edits,
-          DeviceBuffer outputs)
+  Sampler(int64_t max_rows, int64_t vocab, StagedStream& stream, WorkerTeam& team,
+          DeviceBuffer rows, DeviceBuffer edits, DeviceBuffer outputs)
       : vocab_(vocab),
         stream_(stream),
         team_(team),

@@ -1,5 +1,6 @@
-// A stream with pinned memory beside it, through which bytes go to the device and come back: memory that others mapped (messages,
-// checkpoints) need not be pinned, and many small pieces become one copy.
+// A stream with pinned memory beside it, through which bytes go to the device and come back: memory
+// that others mapped (messages, checkpoints) need not be pinned, and many small pieces become one
+// copy.
 #pragma once
 
 #include <array>
@@ -25,24 +26,29 @@ class StagedStream {
   // The calling thread works with the device from here on.
   void Enter();
 
-  // From here on memory that has become too small is kept until the stream ends: to free it waits for everything that the device does,
-  // which with kernels that wait for others can be what waits for this thread.
+  // From here on memory that has become too small is kept until the stream ends: to free it waits
+  // for everything that the device does, which with kernels that wait for others can be what waits
+  // for this thread.
   void KeepOutgrown() { keeps_outgrown_ = true; }
 
-  // Pinned memory to fill. Then Upload sends it, in the stream's order; it belongs to the stream from there on. One at a time.
+  // Pinned memory to fill. Then Upload sends it, in the stream's order; it belongs to the stream
+  // from there on. One at a time.
   std::byte* Take(size_t bytes);
   void Upload(const std::byte* taken, size_t bytes, void* device);
 
-  // Both for any memory, which is free again when it returns. Large pieces are filled while those before them are on their way.
+  // Both for any memory, which is free again when it returns. Large pieces are filled while those
+  // before them are on their way.
   void Copy(const void* host, size_t bytes, void* device);
 
-  // Pinned memory that holds `bytes` of the device's after the next Finish, until the next Fetch after that.
+  // Pinned memory that holds `bytes` of the device's after the next Finish, until the next Fetch
+  // after that.
   const std::byte* Fetch(const void* device, size_t bytes);
 
   // Waits until everything is done.
   Status Synchronize();
 
-  // Likewise. A device that failed cannot be trusted with anything any more: the process ends then, and says why.
+  // Likewise. A device that failed cannot be trusted with anything any more: the process ends then,
+  // and says why.
   void Finish();
 
  private:
@@ -53,7 +59,8 @@ class StagedStream {
     size_t used = 0;
   };
 
-  StagedStream(int device, std::unique_ptr<Stream> stream) : device_(device), stream_(std::move(stream)) {}
+  StagedStream(int device, std::unique_ptr<Stream> stream)
+      : device_(device), stream_(std::move(stream)) {}
   Status Grow(size_t segment_bytes);
   template <typename Buffer>
   void LetGo(Buffer& buffer);
@@ -71,11 +78,13 @@ class StagedStream {
   std::vector<PinnedBuffer> outgrown_pinned_;
 };
 
-// For what cannot fail but by a device that is of no more use, or by memory that is not there in the middle of a step: the process ends,
-// and says why. Other nodes see it as they see a host that fails.
+// For what cannot fail but by a device that is of no more use, or by memory that is not there in
+// the middle of a step: the process ends, and says why. Other nodes see it as they see a host that
+// fails.
 void RequireOk(const Status& status, int device);
 
-// A buffer that is at least so large; what it held is lost if it grows. Ends the process as RequireOk.
+// A buffer that is at least so large; what it held is lost if it grows. Ends the process as
+// RequireOk.
 void GrowTo(size_t bytes, StagedStream& stream, DeviceBuffer& buffer);
 
 }  // namespace lamina::cuda

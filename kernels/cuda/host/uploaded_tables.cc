@@ -17,15 +17,18 @@ struct PackedRows {
   bool rows_share_slots = false;  // as AttentionBatch's
 };
 
-// The rows of a prompt are parts of one table, each a token longer than the one before: their slots are there once.
+// The rows of a prompt are parts of one table, each a token longer than the one before: their slots
+// are there once.
 PackedRows Pack(std::span<const std::span<const TokenSlot>> rows) {
   PackedRows packed;
   const std::less_equal<const TokenSlot*> not_after;
   int64_t num_shared = 0;
   for (const std::span<const TokenSlot> row : rows) {
-    const std::span<const TokenSlot> last = packed.pieces.empty() ? std::span<const TokenSlot>() : packed.pieces.back();
+    const std::span<const TokenSlot> last =
+        packed.pieces.empty() ? std::span<const TokenSlot>() : packed.pieces.back();
     int64_t first_slot = packed.num_slots;
-    if (!row.empty() && !last.empty() && not_after(last.data(), row.data()) && not_after(row.data(), last.data() + last.size())) {
+    if (!row.empty() && !last.empty() && not_after(last.data(), row.data()) &&
+        not_after(row.data(), last.data() + last.size())) {
       const auto begin = row.data() - last.data();
       const size_t size = std::max(last.size(), static_cast<size_t>(begin) + row.size());
       first_slot += begin - std::ssize(last);
@@ -45,7 +48,8 @@ PackedRows Pack(std::span<const std::span<const TokenSlot>> rows) {
 
 }  // namespace
 
-void UploadedTables::Upload(std::span<const std::span<const TokenSlot>> rows, StagedStream& stream) {
+void UploadedTables::Upload(std::span<const std::span<const TokenSlot>> rows,
+                            StagedStream& stream) {
   const PackedRows packed = Pack(rows);
   num_rows_ = std::ssize(rows);
   max_tokens_ = packed.max_tokens;

@@ -13,8 +13,8 @@ namespace lamina::cuda {
 // Thread: the stream's owner.
 class UploadedTables {
  public:
-  // Row i attends to rows[i], which are parts of tables; rows that are parts of the same one share its slots. What was there before is
-  // replaced in the stream's order.
+  // Row i attends to rows[i], which are parts of tables; rows that are parts of the same one share
+  // its slots. What was there before is replaced in the stream's order.
   void Upload(std::span<const std::span<const TokenSlot>> rows, StagedStream& stream);
 
   int64_t max_tokens() const { return max_tokens_; }  // of any row
