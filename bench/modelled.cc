@@ -17,6 +17,7 @@
 #include "base/units.h"
 #include "bench/ideal_schedule.h"
 #include "bench/report.h"
+#include "cli/commands.h"
 #include "cli/number_checks.h"
 #include "cost/device_catalog.h"
 #include "cost/network_cost.h"
@@ -461,7 +462,7 @@ Status MeasureModelled(const ModelledOptions& options) {
 
 }  // namespace
 
-void RegisterModelled(CLI::App& app, int& exit_status) {
+void RegisterModelled(CLI::App& app) {
   auto options = std::make_shared<ModelledOptions>();
   CLI::App* command = app.add_subcommand(
       "modelled", "Decode steps on modelled devices against the sum of the devices' times");
@@ -510,10 +511,10 @@ void RegisterModelled(CLI::App& app, int& exit_status) {
   command->add_option("--gb-per-s", options->gb_per_s, "likewise its bandwidth, in 10^9 bytes")
       ->check(ModelledGbPerSecond());
   command->add_flag("--json", options->json, "a JSON line for each case instead of a table");
-  command->callback([options, &exit_status] {
+  command->callback([options] {
     if (Status status = MeasureModelled(*options); !status.ok()) {
       std::cerr << "lamina bench modelled: " << status.message() << '\n';
-      exit_status = 1;
+      SetExitStatus(kExitFailure);
     }
   });
 }

@@ -6,6 +6,6 @@
 
 namespace lamina {
 
-void RegisterModelled(CLI::App& app, int& exit_status);
+void RegisterModelled(CLI::App& app);
 
 }  // namespace lamina

@@ -13,6 +13,7 @@
 #include "bench/in_process_executor.h"
 #include "bench/kernels/machine_limits.h"
 #include "bench/report.h"
+#include "cli/commands.h"
 #include "cost/cost_model.h"
 #include "cost/node_device.h"
 #include "manager/cluster_config.h"
@@ -353,7 +354,7 @@ Status Measure(const Options& options) {
 
 }  // namespace
 
-void RegisterThroughput(CLI::App& app, int& exit_status) {
+void RegisterThroughput(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "throughput", "Tokens per second of a local cluster against the same engine in one process");
@@ -431,10 +432,10 @@ void RegisterThroughput(CLI::App& app, int& exit_status) {
   command->add_option("--trace-out", options->trace_out,
                       "write what the cluster's nodes did to this file, for ui.perfetto.dev");
   command->add_flag("--json", options->json, "one JSON line instead of text");
-  command->callback([options, &exit_status] {
+  command->callback([options] {
     if (Status status = Measure(*options); !status.ok()) {
       std::cerr << "lamina bench throughput: " << status.message() << '\n';
-      exit_status = 1;
+      SetExitStatus(kExitFailure);
     }
   });
 }

@@ -6,6 +6,6 @@
 
 namespace lamina {
 
-void RegisterThroughput(CLI::App& app, int& exit_status);
+void RegisterThroughput(CLI::App& app);
 
 }  // namespace lamina

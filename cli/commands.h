@@ -5,6 +5,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <string>
 #include <type_traits>
 
@@ -22,7 +23,6 @@ void RegisterCluster(CLI::App& app);
 void RegisterSplit(CLI::App& app);
 void RegisterTokenize(CLI::App& app);
 void RegisterDoctor(CLI::App& app);
-void RegisterBench(CLI::App& app);
 void RegisterPlan(CLI::App& app);
 void RegisterSimulate(CLI::App& app);
 
@@ -32,8 +32,13 @@ void SetExitStatus(int status);
 // Prints "lamina: MESSAGE" to stderr and sets the exit status to kExitFailure.
 void Fail(const Status& status);
 
-// The whole program.
-int RunCli(int argc, char** argv);
+// For a command whose figures should stand alone: only warnings are logged while it runs, and a
+// server that goes away is the error of a write, not a signal.
+void QuietWhileItRuns(CLI::App& command);
+
+// The whole program; returns the exit status. `register_more` adds the commands that cli/ does not
+// have.
+int RunCli(int argc, char** argv, const std::function<void(CLI::App&)>& register_more);
 
 // "--max-tokens", and "MAX,--max-tokens" (by position too), is LAMINA_MAX_TOKENS in the
 // environment; the command line wins.

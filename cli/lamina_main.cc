@@ -1,9 +1,11 @@
+// The program `lamina`: the commands of cli/ and, which nothing else links, the benchmarks.
 #include "base/descriptors.h"
 #include "base/log.h"
+#include "bench/benchmarks.h"
 #include "cli/commands.h"
 
 int main(int argc, char** argv) {
   lamina::InitLogging("lamina");
   lamina::RaiseDescriptorLimit();
-  return lamina::RunCli(argc, argv);
+  return lamina::RunCli(argc, argv, lamina::RegisterBench);
 }

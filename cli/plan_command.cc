@@ -1,5 +1,3 @@
-#include "cli/plan_command.h"
-
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -11,6 +9,7 @@
 #include "base/json_text.h"
 #include "base/output_file.h"
 #include "base/units.h"
+#include "cli/commands.h"
 #include "cli/number_checks.h"
 #include "cli/shipped_files.h"
 #include "plan/chart/bar_chart.h"
@@ -259,7 +258,7 @@ Status RunPlan(PlanCommand& command) {
 
 }  // namespace
 
-void RegisterPlan(CLI::App& app, int& exit_status) {
+void RegisterPlan(CLI::App& app) {
   auto options = std::make_shared<PlanCommand>();
   CLI::App* command = app.add_subcommand(
       "plan",
@@ -357,10 +356,11 @@ void RegisterPlan(CLI::App& app, int& exit_status) {
   command->add_option("--emit", options->emit,
                       "write a cluster YAML of the best disaggregated cluster, with modelled "
                       "devices, to this file");
-  command->callback([options, &exit_status] {
+  QuietWhileItRuns(*command);
+  command->callback([options] {
     if (Status status = RunPlan(*options); !status.ok()) {
       std::cerr << "lamina plan: " << status.message() << '\n';
-      exit_status = 1;
+      SetExitStatus(kExitFailure);
     }
   });
 }

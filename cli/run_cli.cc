@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cctype>
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
 
+#include "base/log.h"
 #include "cli/commands.h"
 
 namespace lamina {
@@ -63,7 +65,14 @@ std::string EnvironmentName(const std::string& flag) {
   return name;
 }
 
-int RunCli(int argc, char** argv) {
+void QuietWhileItRuns(CLI::App& command) {
+  command.parse_complete_callback([] {
+    spdlog::set_level(spdlog::level::warn);
+    std::signal(SIGPIPE, SIG_IGN);
+  });
+}
+
+int RunCli(int argc, char** argv, const std::function<void(CLI::App&)>& register_more) {
   CLI::App app("Serves language models with attention where the KV cache lives.", "lamina");
   app.set_version_flag("--version", kVersionText);
   app.require_subcommand(1);
@@ -75,7 +84,7 @@ int RunCli(int argc, char** argv) {
   RegisterSplit(app);
   RegisterTokenize(app);
   RegisterDoctor(app);
-  RegisterBench(app);
+  register_more(app);
   RegisterPlan(app);
   RegisterSimulate(app);
   if (const std::string mistake = UnknownCommand(app, argc, argv); !mistake.empty()) {

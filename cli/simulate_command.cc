@@ -1,5 +1,3 @@
-#include "cli/simulate_command.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -9,6 +7,7 @@
 #include "base/clock.h"
 #include "base/json_text.h"
 #include "base/output_file.h"
+#include "cli/commands.h"
 #include "cli/measured_run.h"
 #include "cli/number_checks.h"
 #include "cli/output_options.h"
@@ -190,7 +189,7 @@ void AddClusterOptions(CLI::App& command, SimulateOptions& options) {
 
 }  // namespace
 
-void RegisterSimulate(CLI::App& app, int& exit_status) {
+void RegisterSimulate(CLI::App& app) {
   auto options = std::make_shared<SimulateOptions>();
   CLI::App* command = app.add_subcommand(
       "simulate", "A cluster in virtual time: the real scheduler, modelled devices and network");
@@ -220,10 +219,11 @@ void RegisterSimulate(CLI::App& app, int& exit_status) {
       "--json", options->json,
       "a JSON line instead of text, without the course over time that --json-out has");
   options->files.AddTo(*command, "how busy the pools were and how long the queue, over time");
-  command->callback([options, &exit_status] {
+  QuietWhileItRuns(*command);
+  command->callback([options] {
     if (Status status = RunSimulation(*options); !status.ok()) {
       std::cerr << "lamina simulate: " << status.message() << '\n';
-      exit_status = 1;
+      SetExitStatus(kExitFailure);
     }
   });
 }

@@ -31,6 +31,8 @@ ALLOWED = {
     "bench": ["cli", "plan", "api", "manager", "text", "scheduler", "memory_node", "compute_node", "kernels", "wire", "transport", "cost",
               "splitter", "model", "base"],
 }
+# A main, and so the program that is made of it, may do with more than its folder: {main: folders}
+ROOTS = {"cli/lamina_main.cc": ["bench"]}
 UNCHECKED = ["tests"]  # may include anything; nothing but tests may include it
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
@@ -67,10 +69,11 @@ def links_of(root, folder):
         return links, errors
     text = re.sub(r"#[^\n]*", "", path.read_text(encoding="utf-8"))
     for call in LIBRARY.finditer(text):
+        root_of_program = f"{folder}/{call.group(3).split()[0]}" if call.group(1) == "lamina_program" else ""
         for link in LINKED.finditer(call.group(3)):
             target = link.group(1)
             line = line_of(text, call.start(3) + link.start())
-            if target == folder:
+            if target == folder or target in ROOTS.get(root_of_program, []):
                 continue
             if target in ALLOWED and target not in ALLOWED[folder]:
                 errors.append(f"{path.relative_to(root)}:{line}: {folder} must not link {target}; it may link: {', '.join(ALLOWED[folder]) or 'nothing'}")
@@ -122,6 +125,8 @@ def check(root):
                 continue
             name = path.relative_to(root)
             for line, target, text in includes_of(path):
+                if target in ROOTS.get(str(name), []):
+                    continue
                 if target is None:
                     errors.append(f'{name}:{line}: "{text}" does not start at the repository\'s root')
                 elif target != folder and target not in allowed:
@@ -138,6 +143,8 @@ GOOD = {
     "kernels/CMakeLists.txt": "lamina_library(kernels DEPS lamina_base)\n",
     "memory_node/CMakeLists.txt": "# not lamina_scheduler\nlamina_library(memory_node DEPS\n  lamina_kernels)\n",
     "memory_node/memory_node_main.cc": '#include "memory_node/store.h"\n#include "base/status.h"\n#include <sys/types.h>\n',
+    "cli/lamina_main.cc": '#include "bench/benchmarks.h"\n',
+    "cli/CMakeLists.txt": "lamina_library(cli DEPS lamina_base)\nlamina_program(lamina lamina_main.cc DEPS lamina_cli lamina_bench)\n",
     "tests/base/status_test.cc": '#include "compute_node/slices.h"\n',
 }
 # What is added to GOOD, and the violations that it must give.
@@ -153,6 +160,9 @@ MISTAKES = [
      ["memory_node/x.cc:1: memory_node includes transport/transport.h, but its CMakeLists.txt does not link lamina_transport"]),
     ({"kernels/CMakeLists.txt": "lamina_library(kernels\n  DEPS lamina_base lamina_transport)\n"},
      ["kernels/CMakeLists.txt:2: kernels must not link transport; it may link: base"]),
+    ({"cli/doctor.cc": '#include "bench/benchmarks.h"\n', "cli/CMakeLists.txt": "lamina_library(cli DEPS lamina_base lamina_bench)\n"},
+     ["cli/CMakeLists.txt:1: cli must not link bench; it may link: " + ", ".join(ALLOWED["cli"]),
+      "cli/doctor.cc:1: cli must not include bench/benchmarks.h; it may include: " + ", ".join(ALLOWED["cli"])]),
     ({"kernels/a.h": "namespace lamina {\nstruct A {\n", "base/a.h": "namespace lamina {\nstruct A;\nclass B final : public A {\n", "base/b.h": "namespace lamina::b {\nclass A {\n",
       "kernels/b.h": "\nnamespace lamina {\n\nstruct B {\n  struct A {\n"}, ["kernels/b.h:4: lamina::B is defined in base/a.h too"]),
 ]

@@ -15,12 +15,12 @@ case "${1:-}" in
 esac
 root=$(cd "$(dirname "$0")/.." && pwd)
 folder=${1:-$root/build}
-if [ ! -x "$root/build/release/bin/lamina-bench" ]; then
-  (cd "$root" && cmake --preset release && cmake --build --preset release --target lamina-bench)
+if [ ! -x "$root/build/release/bin/lamina" ]; then
+  (cd "$root" && cmake --preset release && cmake --build --preset release --target lamina)
 fi
 mkdir -p "$folder"
 set -- --catalog "$root/configs/devices.yaml" --models "$root/configs/models"
 [ -z "${LAMINA_TRACES:-}" ] || set -- "$@" --traces "$LAMINA_TRACES"
 [ -z "${LAMINA_PROFILES:-}" ] || set -- "$@" --profiles "$LAMINA_PROFILES"
-"$root/build/release/bin/lamina-bench" paper-tables "$@" --out "$folder/paper-tables.html" "$folder/paper-tables.md"
+"$root/build/release/bin/lamina" bench paper-tables "$@" --out "$folder/paper-tables.html" "$folder/paper-tables.md"
 echo "$folder/paper-tables.html"

@@ -19,6 +19,7 @@
 #include "bench/report.h"
 #include "bench/serve/load_run.h"
 #include "cli/command_line.h"
+#include "cli/commands.h"
 
 namespace lamina {
 namespace {
@@ -218,7 +219,7 @@ Result<int> BenchDollar(const DollarOptions& options) {
 
 }  // namespace
 
-void RegisterBenchDollar(CLI::App& app, int& exit_status) {
+void RegisterBenchDollar(CLI::App& app) {
   auto options = std::make_shared<DollarOptions>();
   CLI::App* command = app.add_subcommand(
       "dollar", "Tokens per dollar of several ways to serve a model, as one report in HTML");
@@ -234,9 +235,9 @@ void RegisterBenchDollar(CLI::App& app, int& exit_status) {
       "Examples:\n"
       "  lamina bench dollar configs/dollar-local.yaml --html report.html\n"
       "  lamina bench dollar configs/dollar-local.yaml --dry-run");
-  command->callback([options, &exit_status] {
+  command->callback([options] {
     const Result<int> status = BenchDollar(*options);
-    exit_status = status.ok() ? *status : 1;
+    SetExitStatus(status.ok() ? *status : kExitFailure);
     if (!status.ok()) std::cerr << "lamina bench dollar: " << status.status().message() << '\n';
   });
 }

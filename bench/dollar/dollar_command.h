@@ -5,8 +5,7 @@
 
 namespace lamina {
 
-// Adds the subcommand; its callback runs it and sets `exit_status`: 1 if no point could be
-// measured.
-void RegisterBenchDollar(CLI::App& app, int& exit_status);
+// Adds the subcommand. It exits with kExitFailure if no point could be measured.
+void RegisterBenchDollar(CLI::App& app);
 
 }  // namespace lamina

@@ -216,10 +216,9 @@ std::string CommandsSection(const DollarReport& report) {
     html += "</pre>\n";
   }
   return html +
-         "<p class=\"soft\">Daemons are started anew for each point. The manager, its HTTP server "
-         "and the load generator are in "
-         "lamina-bench; so "
-         "is a model in one process.</p></div>\n";
+         "<p class=\"soft\">Daemons are started anew for each point. The manager, its HTTP server, "
+         "the load generator and a model in one process are in `lamina bench dollar` "
+         "itself.</p></div>\n";
 }
 
 std::string VerdictSection(const DollarReport& report) {

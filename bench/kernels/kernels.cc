@@ -13,6 +13,7 @@
 #include "bench/kernels/kernel_cuda.h"
 #include "bench/kernels/kernel_limits.h"
 #include "bench/kernels/kernel_linear.h"
+#include "cli/commands.h"
 #include "cli/shipped_files.h"
 #include "cost/node_device.h"
 
@@ -233,7 +234,7 @@ Status Measure(KernelOptions options) {
 
 }  // namespace
 
-void RegisterKernels(CLI::App& app, int& exit_status) {
+void RegisterKernels(CLI::App& app) {
   auto options = std::make_shared<KernelOptions>();
   CLI::App* command = app.add_subcommand(
       "kernels",
@@ -287,11 +288,11 @@ void RegisterKernels(CLI::App& app, int& exit_status) {
       "--quick", options->quick,
       "one small case of each kind, for a test of the program: its ratios say nothing");
   command->add_flag("--json", options->json, "one JSON line per case instead of a table");
-  command->callback([options, &exit_status] {
+  command->callback([options] {
     const Status status = Measure(*options);
     if (status.ok()) return;
     std::cerr << "lamina bench kernels: " << status.message() << '\n';
-    exit_status = 1;
+    SetExitStatus(kExitFailure);
   });
 }
 

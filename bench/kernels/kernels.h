@@ -7,6 +7,6 @@
 
 namespace lamina {
 
-void RegisterKernels(CLI::App& app, int& exit_status);
+void RegisterKernels(CLI::App& app);
 
 }  // namespace lamina

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/output_file.h"
+#include "cli/commands.h"
 
 namespace lamina {
 namespace {
@@ -42,7 +43,7 @@ Result<std::vector<Section>> MakePaperTables(const PaperTablesOptions& options) 
   return sections;
 }
 
-void RegisterPaperTables(CLI::App& app, int& exit_status) {
+void RegisterPaperTables(CLI::App& app) {
   auto options = std::make_shared<PaperTablesOptions>();
   auto files = std::make_shared<std::vector<std::string>>();
   CLI::App* command = app.add_subcommand(
@@ -63,10 +64,10 @@ void RegisterPaperTables(CLI::App& app, int& exit_status) {
   command->add_option(
       "--out", *files,
       "files to write, .html with pictures or .md; Markdown on the terminal otherwise");
-  command->callback([options, files, &exit_status] {
+  command->callback([options, files] {
     if (Status status = MakeReport(*options, *files); !status.ok()) {
       std::cerr << "lamina bench paper-tables: " << status.message() << '\n';
-      exit_status = 1;
+      SetExitStatus(kExitFailure);
     }
   });
 }

@@ -38,6 +38,6 @@ Result<Section> PredictedProfiles(const DeviceCatalog& catalog, const std::strin
 
 Result<std::vector<Section>> MakePaperTables(const PaperTablesOptions& options);
 
-void RegisterPaperTables(CLI::App& app, int& exit_status);
+void RegisterPaperTables(CLI::App& app);
 
 }  // namespace lamina

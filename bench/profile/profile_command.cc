@@ -15,6 +15,7 @@
 #include "bench/profile/attention_times.h"
 #include "bench/profile/layer_times.h"
 #include "bench/report.h"
+#include "cli/commands.h"
 #include "cost/network_cost.h"
 #include "manager/cluster_config.h"
 #include "manager/resolve_config.h"
@@ -139,7 +140,7 @@ Status Profile(ProfileOptions options) {
 
 }  // namespace
 
-void RegisterProfile(CLI::App& app, int& exit_status) {
+void RegisterProfile(CLI::App& app) {
   auto options = std::make_shared<ProfileOptions>();
   CLI::App* command = app.add_subcommand(
       "profile", "Measure a model's layers on this machine: a device for the catalog");
@@ -180,10 +181,10 @@ void RegisterProfile(CLI::App& app, int& exit_status) {
   command->add_option("--threads", options->threads, "0: all cores")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  command->callback([options, &exit_status] {
+  command->callback([options] {
     if (Status status = Profile(*options); !status.ok()) {
       std::cerr << "lamina bench profile: " << status.message() << '\n';
-      exit_status = 1;
+      SetExitStatus(kExitFailure);
     }
   });
 }

@@ -7,6 +7,6 @@
 
 namespace lamina {
 
-void RegisterProfile(CLI::App& app, int& exit_status);
+void RegisterProfile(CLI::App& app);
 
 }  // namespace lamina

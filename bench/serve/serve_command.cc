@@ -266,7 +266,7 @@ void AddReportOptions(CLI::App& command, ServeBenchOptions& options) {
 
 }  // namespace
 
-void RegisterBenchServe(CLI::App& app, int& exit_status) {
+void RegisterBenchServe(CLI::App& app) {
   auto options = std::make_shared<ServeBenchOptions>();
   CLI::App* command = app.add_subcommand("serve",
                                          "Load an OpenAI-compatible server with requests; latency, "
@@ -283,9 +283,9 @@ void RegisterBenchServe(CLI::App& app, int& exit_status) {
       "--num-prompts 500 --ignore-eos \\\n"
       "      --goodput ttft:500 tpot:50 --device H100=1 --device H20=2 --json-out run.json --svg "
       "run.svg");
-  command->callback([options, &exit_status] {
+  command->callback([options] {
     const Result<int> status = BenchServe(*options);
-    exit_status = status.ok() ? *status : 1;
+    SetExitStatus(status.ok() ? *status : kExitFailure);
     if (!status.ok()) std::cerr << "lamina bench serve: " << status.status().message() << '\n';
   });
 }

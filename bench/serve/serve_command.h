@@ -5,8 +5,8 @@
 
 namespace lamina {
 
-// Adds the subcommand; its callback runs it and sets `exit_status`: 1 if nothing could be measured,
-// or no request was answered.
-void RegisterBenchServe(CLI::App& app, int& exit_status);
+// Adds the subcommand. It exits with kExitFailure if nothing could be measured or no request was
+// answered.
+void RegisterBenchServe(CLI::App& app);
 
 }  // namespace lamina

@@ -13,6 +13,7 @@
 #include "bench/transport/socket_reference.h"
 #include "bench/transport/transport_reference.h"
 #include "bench/transport/transport_run.h"
+#include "cli/commands.h"
 #include "plan/statistics.h"
 
 namespace lamina {
@@ -43,7 +44,8 @@ struct PeerOptions {
 
 Result<ChildProcess> SpawnPeerProcess(const TransportCase& test, const std::string& address) {
   ChildProcess::Options options;
-  options.argv = {ProgramFolder() + "/lamina-bench",
+  options.argv = {ProgramFolder() + "/lamina",
+                  "bench",
                   "transport-peer",
                   test.fabric,
                   address,
@@ -164,15 +166,15 @@ Status Serve(const PeerOptions& options) {
                                    : ServeOverFabric(test, options.address);
 }
 
-void Report(const Status& status, int& exit_status) {
+void Report(const Status& status) {
   if (status.ok()) return;
   std::cerr << "lamina bench transport: " << status.message() << '\n';
-  exit_status = 1;
+  SetExitStatus(kExitFailure);
 }
 
 }  // namespace
 
-void RegisterTransport(CLI::App& app, int& exit_status) {
+void RegisterTransport(CLI::App& app) {
   auto options = std::make_shared<TransportOptions>();
   CLI::App* command = app.add_subcommand(
       "transport",
@@ -212,9 +214,7 @@ void RegisterTransport(CLI::App& app, int& exit_status) {
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   command->add_flag("--json", options->json, "one JSON line per case instead of a table");
-  command->callback([options, fabric, &exit_status] {
-    Report(Measure(*options, fabric->count() == 0), exit_status);
-  });
+  command->callback([options, fabric] { Report(Measure(*options, fabric->count() == 0)); });
 
   auto peer = std::make_shared<PeerOptions>();
   CLI::App* serve =
@@ -223,7 +223,7 @@ void RegisterTransport(CLI::App& app, int& exit_status) {
   serve->add_option("address", peer->address)->required();
   serve->add_option("measure", peer->measure)->required();
   serve->add_option("bytes", peer->bytes)->required();
-  serve->callback([peer, &exit_status] { Report(Serve(*peer), exit_status); });
+  serve->callback([peer] { Report(Serve(*peer)); });
 }
 
 }  // namespace lamina

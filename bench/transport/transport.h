@@ -8,6 +8,6 @@
 namespace lamina {
 
 // Also registers the hidden subcommand that the peer's process runs.
-void RegisterTransport(CLI::App& app, int& exit_status);
+void RegisterTransport(CLI::App& app);
 
 }  // namespace lamina
