@@ -31,6 +31,12 @@ ALLOWED = {
     "bench": ["cli", "plan", "api", "manager", "text", "scheduler", "memory_node", "compute_node", "kernels", "wire", "transport", "cost",
               "splitter", "model", "base"],
 }
+# An inner folder may include what stands above and below it, and of those beside it only these.
+BESIDE = {
+    "plan/simulate": ["plan/workload"],
+    "bench/profile": ["bench/kernels"],
+    "bench/dollar": ["bench/kernels", "bench/serve"],
+}
 # A main, and so the program that is made of it, may do with more than its folder: {main: folders}
 ROOTS = {"cli/lamina_main.cc": ["bench"]}
 UNCHECKED = ["tests"]  # may include anything; nothing but tests may include it
@@ -92,6 +98,14 @@ def reachable(links, folder):
     return seen
 
 
+def inner_error(including, included):
+    """Why a file of the folder `including` must not include one of `included`, both of one room; None if it may."""
+    here, there = including + "/", included + "/"
+    if here.startswith(there) or there.startswith(here) or included in BESIDE.get(including, []):
+        return None
+    return f"{including} must not include what stands beside it in {included}"
+
+
 def types_of(path):
     """(line, name with its namespace) of each type that a header defines outside of others."""
     text = path.read_text(encoding="utf-8")
@@ -131,7 +145,11 @@ def check(root):
                     errors.append(f'{name}:{line}: "{text}" does not start at the repository\'s root')
                 elif target != folder and target not in allowed:
                     errors.append(f"{name}:{line}: {folder} must not include {text}; it may include: {', '.join(allowed) or 'nothing'}")
-                elif target != folder and target not in linked:
+                elif target == folder:
+                    error = inner_error(str(name.parent), text.rpartition("/")[0])
+                    if error:
+                        errors.append(f"{name}:{line}: {error}")
+                elif target not in linked:
                     errors.append(f"{name}:{line}: {folder} includes {text}, but its CMakeLists.txt does not link lamina_{target}")
     return errors
 
@@ -155,6 +173,8 @@ MISTAKES = [
     ({"memory_node/x_main.cc": "#include <scheduler/scheduler.h>\n"},
      ["memory_node/x_main.cc:1: memory_node must not include scheduler/scheduler.h; it may include: kernels, wire, transport, cost, splitter, model, base"]),
     ({"kernels/a.h": '#include "tests/support/x.h"\n'}, ["kernels/a.h:1: kernels must not include tests/support/x.h; it may include: base"]),
+    ({"kernels/cpu/a.h": '#include "kernels/cuda/b.h"\n#include "kernels/c.h"\n'},
+     ["kernels/cpu/a.h:1: kernels/cpu must not include what stands beside it in kernels/cuda"]),
     ({"kernels/a.cu": '#include "linear.h"\n'}, ['kernels/a.cu:1: "linear.h" does not start at the repository\'s root']),
     ({"memory_node/x.cc": '#include "transport/transport.h"\n'},
      ["memory_node/x.cc:1: memory_node includes transport/transport.h, but its CMakeLists.txt does not link lamina_transport"]),
