@@ -4,12 +4,12 @@
 
 #include <boost/asio.hpp>
 #include <future>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "api/http_session.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/net_address.h"
 
 namespace lamina {
@@ -81,7 +81,7 @@ class HttpServer::Loop {
   }
 
   void Start() {
-    std::lock_guard lock(control_mutex_);
+    MutexLock lock(control_mutex_);
     if (thread_.joinable()) return;
     asio::co_spawn(io_, Accept(), asio::detached);
     asio::co_spawn(io_, DeliverEvents(), asio::detached);
@@ -89,7 +89,7 @@ class HttpServer::Loop {
   }
 
   void SetEngine(Engine* engine) {
-    std::lock_guard lock(control_mutex_);
+    MutexLock lock(control_mutex_);
     if (!thread_.joinable()) return service_.SetEngine(engine);
     std::promise<void> done;
     asio::post(io_, [&] {
@@ -104,7 +104,7 @@ class HttpServer::Loop {
     std::promise<void> idle;
     asio::post(io_, [&] { service_.Drain([&idle] { idle.set_value(); }); });
     idle.get_future().wait_for(grace);
-    std::lock_guard lock(control_mutex_);
+    MutexLock lock(control_mutex_);
     asio::post(io_, [this] { CloseAll(); });
     thread_.join();  // io_ runs out of work: everything that waited was closed
     return service_.num_failed_draining();
@@ -172,7 +172,7 @@ class HttpServer::Loop {
   asio::steady_timer accept_retry_{io_};
   asio::posix::stream_descriptor events_{io_};  // a second descriptor of the service's eventfd
   uint16_t port_ = 0;
-  std::mutex control_mutex_;  // guards thread_'s beginning and end against SetEngine
+  Mutex control_mutex_;  // guards thread_'s beginning and end against SetEngine
   std::thread thread_;
 };
 

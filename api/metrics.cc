@@ -7,9 +7,10 @@
 #include <prometheus/text_serializer.h>
 
 #include <map>
-#include <mutex>
 #include <type_traits>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace lamina {
 namespace {
@@ -185,8 +186,9 @@ struct Metrics::Families {
   Counter& from_memory =
       group.AddCounter("lamina:bytes_from_memory_nodes_total", "Bytes received from memory nodes.");
 
-  std::mutex nodes_mutex;  // guards the rest
-  NodeGauge slots_used{registry, "lamina:kv_slots_used", "Token slots in use on a node."};
+  Mutex nodes_mutex;
+  NodeGauge slots_used GUARDED_BY(nodes_mutex){registry, "lamina:kv_slots_used",
+                                               "Token slots in use on a node."};
   NodeGauge slots_capacity{registry, "lamina:kv_slots_capacity", "Token slots of a node."};
   NodeGauge node_up{registry, "lamina:node_up", "1 if the node is ready, else 0."};
   NodeGauge stale_messages{
@@ -236,7 +238,7 @@ void Metrics::OnStep(const Step& step) {
 }
 
 std::string Metrics::Serialize(const EngineStatus& status) {
-  std::lock_guard lock(families_->nodes_mutex);
+  MutexLock lock(families_->nodes_mutex);
   families_->running.Set(status.scheduler.num_running);
   families_->waiting.Set(status.scheduler.num_waiting);
   const auto count = [](Counter& counter, int64_t total) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/mutex.h"
 #include "text/time_budget.h"
 
 namespace lamina {
@@ -12,36 +13,36 @@ WorkerPool::WorkerPool(int num_threads) {
 
 WorkerPool::~WorkerPool() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     quit_ = true;
     queue_.clear();
   }
   stop_.request_stop();
-  changed_.notify_all();
+  changed_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
 }
 
 void WorkerPool::Post(std::function<void()> work) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     queue_.push_back(std::move(work));
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
 }
 
 void WorkerPool::Run() {
   const StopScope scope(stop_.get_token());
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return quit_ || !queue_.empty(); });
+    while (!quit_ && queue_.empty()) changed_.Wait(lock);
     if (quit_) return;
     {
       const std::function<void()> work = std::move(queue_.front());
       queue_.pop_front();
-      lock.unlock();
+      lock.Unlock();
       work();
     }
-    lock.lock();
+    lock.Lock();
   }
 }
 

@@ -1,13 +1,13 @@
 // Threads for work that must not keep the server's thread from its connections.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <stop_token>
 #include <thread>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace lamina {
 
@@ -27,10 +27,10 @@ class WorkerPool {
  private:
   void Run();
 
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;
-  bool quit_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> queue_ GUARDED_BY(mutex_);
+  bool quit_ GUARDED_BY(mutex_) = false;
   std::stop_source stop_;  // of what runs
   std::vector<std::thread> threads_;
 };

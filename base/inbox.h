@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace lamina {
@@ -47,14 +47,14 @@ class Inbox {
   }
 
   void Push(T item) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     // Under the lock: a late signal would keep an empty queue readable, and its consumer spinning.
     if (items_.empty()) wake_.Signal();
     items_.push_back(std::move(item));
   }
 
   std::optional<T> TryPop() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (items_.empty()) return std::nullopt;
     T item = std::move(items_.front());
     items_.pop_front();
@@ -65,8 +65,8 @@ class Inbox {
   int fd() const { return wake_.fd(); }
 
  private:
-  std::mutex mutex_;
-  std::deque<T> items_;  // guarded by mutex_
+  Mutex mutex_;
+  std::deque<T> items_ GUARDED_BY(mutex_);
   WakeFd wake_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/mutex.h"
 #include "compute_node/compute_node.h"
 #include "compute_node/make_compute_device.h"
 
@@ -59,7 +60,7 @@ void InProcessExecutor::Loop() {
 }
 
 void InProcessExecutor::AddTimes(const control::StepResult& result) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const control::NodeTimes& told : result.times()) {
     for (int i = 0; i < std::min<int>(told.ns_size(), kNumStepWorks); ++i)
       times_.Add(static_cast<StepWork>(i), told.ns(i));
@@ -67,7 +68,7 @@ void InProcessExecutor::AddTimes(const control::StepResult& result) {
 }
 
 std::vector<NodeStatus> InProcessExecutor::nodes() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   NodeStatus self;
   self.id = kSelf;
   self.name = "local";

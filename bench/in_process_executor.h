@@ -4,11 +4,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "base/inbox.h"
+#include "base/mutex.h"
 #include "base/worker_team.h"
 #include "compute_node/step_runner.h"
 #include "cost/node_device.h"
@@ -60,8 +60,8 @@ class InProcessExecutor : public StepExecutor {
   std::unique_ptr<StepRunner> runner_;  // thread_ only, once started
   Inbox<control::ComputeOrder> orders_;
   std::function<void(ExecutorEvent)> on_event_;
-  std::mutex mutex_;
-  StepTimes times_;  // guarded by mutex_
+  Mutex mutex_;
+  StepTimes times_ GUARDED_BY(mutex_);
   WakeFd stop_;
   std::thread thread_;
 };

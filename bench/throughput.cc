@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <condition_variable>
 #include <functional>
 #include <iostream>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.h"
 #include "base/units.h"
 #include "bench/in_process_executor.h"
 #include "bench/kernels/machine_limits.h"
@@ -84,8 +83,8 @@ Status NotAllAtOnce() {
 }
 
 Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) {
-  std::mutex mutex;
-  std::condition_variable done;
+  Mutex mutex;
+  CondVar done;
   int open = options.num_prompts;
   Status error;
   Run run;
@@ -103,7 +102,7 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
     request.sampling.set_repetition_penalty(1);
     request.sampling.set_num_logprobs(-1);
     Result<RequestId> id = engine.Submit(std::move(request), [&, i](const TokenEvent& event) {
-      std::lock_guard lock(mutex);
+      MutexLock lock(mutex);
       TimePoint& previous = last[static_cast<size_t>(i)];
       if (event.token && !event.first) run.itl_ms.push_back(SecondsSince(previous) * 1e3);
       previous = Clock::now();
@@ -114,13 +113,15 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
         num_tokens = 0;
       }
       if (event.finish == FinishReason::kError) error = event.error;
-      if (event.finish && --open == 0) done.notify_all();
+      if (event.finish && --open == 0) done.NotifyAll();
     });
     if (!id.ok()) return id.status();
   }
-  std::unique_lock lock(mutex);
-  if (!done.wait_for(lock, kRunDeadline, [&] { return open == 0; }))
-    return TimedOut("the run did not end within 30 minutes");
+  MutexLock lock(mutex);
+  const TimePoint latest = Clock::now() + kRunDeadline;
+  while (open > 0) {
+    if (!done.WaitUntil(lock, latest)) return TimedOut("the run did not end within 30 minutes");
+  }
   if (!error.ok()) return error;
   if (options.decode_only && engine.status().scheduler.num_preemptions > 0) return NotAllAtOnce();
   run.tokens_per_second = static_cast<double>(num_tokens) / SecondsSince(start);

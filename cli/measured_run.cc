@@ -1,9 +1,7 @@
 #include "cli/measured_run.h"
 
-#include <condition_variable>
-#include <mutex>
-
 #include "base/device_timeline.h"
+#include "base/mutex.h"
 #include "manager/cluster_executor.h"
 #include "manager/local_cluster.h"
 #include "manager/prefilled_executor.h"
@@ -25,7 +23,7 @@ class Answers {
 
   // Returns how many are open, this one included.
   void Open(size_t request, int64_t input_tokens) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     RequestTimes& record = result_.requests[request];
     record.arrival = record.first_token = record.last_token = Now();
     record.input_tokens = static_cast<int32_t>(input_tokens);
@@ -33,7 +31,7 @@ class Answers {
   }
 
   void Take(size_t request, const TokenEvent& event) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     RequestTimes& record = result_.requests[request];
     const TimePoint now = Now();
     last_news_ = now;
@@ -53,42 +51,42 @@ class Answers {
   }
 
   void Refuse(size_t request) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     End(request, RequestTimes::Outcome::kRefused);
   }
 
   // Waits until at most so many are open. kTimeout: nothing came for too long; else why a request
   // failed.
   Status AwaitOpen(int64_t at_most) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     last_news_ = Now();
     while (num_open_ > at_most && error_.ok()) {
-      ended_.wait_for(lock, milliseconds(500));
+      ended_.WaitUntil(lock, Clock::now() + milliseconds(500));
       if (Now() > last_news_ + kLongestSilence) return TimedOut("no token came for two minutes");
     }
     return error_;
   }
 
   SimulationResult TakeResult() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     result_.end = last_news_;
     return std::move(result_);
   }
 
  private:
-  void End(size_t request, RequestTimes::Outcome outcome) {
+  void End(size_t request, RequestTimes::Outcome outcome) REQUIRES(mutex_) {
     result_.requests[request].outcome = outcome;
     --num_open_;
-    ended_.notify_all();
+    ended_.NotifyAll();
   }
 
   TimePoint start_ = Clock::now();
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  SimulationResult result_;
-  int64_t num_open_ = 0;
-  Status error_;  // of the first request that failed
-  TimePoint last_news_;
+  Mutex mutex_;
+  CondVar ended_;
+  SimulationResult result_ GUARDED_BY(mutex_);
+  int64_t num_open_ GUARDED_BY(mutex_) = 0;
+  Status error_ GUARDED_BY(mutex_);  // of the first request that failed
+  TimePoint last_news_ GUARDED_BY(mutex_);
 };
 
 GenerateRequest RequestOf(const TraceRequest& spec, size_t number, int64_t vocab_size) {

@@ -27,6 +27,9 @@ target_compile_options(lamina_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall 
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   target_compile_options(lamina_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)  # gcc 12 warns about its own std::string (PR 105329)
 endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  target_compile_options(lamina_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety>)  # base/mutex.h
+endif()
 if(LAMINA_WERROR)
   target_compile_options(lamina_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()

@@ -36,33 +36,6 @@ LayerProfile::Shape ShapeOf(const ModelConfig& model) {
 
 }  // namespace
 
-LinearWork WorkOf(const Slice& slice, const Graph& graph) {
-  LinearWork work;
-  const auto width = [&](ValueId id) {
-    return static_cast<double>(graph.values[static_cast<size_t>(id)].width);
-  };
-  for (const Op& op : slice.program) {
-    if (op.kind == OpKind::kEmbedding || op.kind == OpKind::kPositionEmbedding)
-      work.row_elements += 2 * width(op.output);
-    if (op.kind == OpKind::kAllReduce) work.row_elements += (op.num_ranks + 1) * width(op.output);
-    if (op.kind == OpKind::kExperts) {
-      double weights = 0, rows = 0;
-      for (const WeightRef& weight : op.weights) {
-        weights += NumElements(weight);
-        rows += static_cast<double>(weight.shape[0] + weight.shape[1]);
-      }
-      const double routed = static_cast<double>(op.experts_per_token) / op.num_experts;
-      work.weights += weights;
-      work.unrouted += weights * (1 - routed);
-      work.row_elements += rows * routed;
-    }
-    if (op.kind != OpKind::kLinear) continue;
-    work.weights += NumElements(op.weights[0]);
-    work.row_elements += width(op.inputs[0]) + width(op.output);
-  }
-  return work;
-}
-
 double LinearSeconds(const DeviceSpec& device, const LinearWork& work, DType dtype, int64_t rows) {
   if (rows == 0) return 0;
   const auto batch = static_cast<double>(rows);

@@ -12,23 +12,12 @@
 
 #include "base/dtype.h"
 #include "cost/device_catalog.h"
+#include "splitter/linear_work.h"
 #include "splitter/slices.h"
 
 namespace lamina {
 
-// A slice's linear layers; norms, rotations and sums ride along with them, as fused kernels do.
-struct LinearWork {
-  // Elements of the matrices: read once per run, 2 operations each per row.
-  double weights = 0;
-  // Of these the ones that a row has no part in: of experts that it does not go to.
-  double unrouted = 0;
-  // What each row reads and writes: inputs and outputs of the matrices, parts and sum of
-  // all-reduces.
-  double row_elements = 0;
-};
-LinearWork WorkOf(const Slice& slice, const Graph& graph);
-
-// One run of that work over `rows` rows; 0 without rows. `dtype`: of weights and activations.
+// One run of `work` over `rows` rows; 0 without rows. `dtype`: of weights and activations.
 double LinearSeconds(const DeviceSpec& device, const LinearWork& work, DType dtype, int64_t rows);
 
 // One run of slice `k`: as measured, if the device has a profile, with the head by its roofline;

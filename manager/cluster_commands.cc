@@ -9,10 +9,10 @@
 #include <iterator>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <sstream>
 
 #include "base/departure.h"
+#include "base/mutex.h"
 #include "cost/node_device.h"
 #include "manager/api_key.h"
 #include "transport/network_interface.h"
@@ -56,9 +56,9 @@ constexpr char kStartMark[] = "LAMINA_START_ID";
 
 // An address, or a name with an address, of one of this machine's interfaces.
 bool IsNameOfThisMachine(const std::string& host) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static std::map<std::string, bool> known;
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   const auto [answer, is_new] = known.emplace(host, !InterfaceOf(host).empty());
   addrinfo wanted{}, *found = nullptr;
   wanted.ai_socktype = SOCK_STREAM;

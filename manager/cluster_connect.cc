@@ -13,6 +13,7 @@
 
 #include "base/descriptors.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "manager/resolve_config.h"
 #include "transport/crypto.h"
 #include "transport/ladder.h"
@@ -119,8 +120,11 @@ std::map<NodeId, std::string> ClusterExecutor::NewlyLost(const Status& why) {
     }
     return !lost.empty() || failed_ == nullptr;
   };
-  std::unique_lock lock(mutex_);
-  lost_one_.wait_for(lock, std::min<Clock::duration>(config_.peer_timeout, kReachWait), found);
+  const TimePoint latest =
+      Clock::now() + std::min<Clock::duration>(config_.peer_timeout, kReachWait);
+  MutexLock lock(mutex_);
+  while (!found() && lost_one_.WaitUntil(lock, latest)) {
+  }
   if (lost.empty() && failed_ != nullptr) lost.emplace(failed_->id, why.message());
   return lost;
 }
@@ -128,7 +132,7 @@ std::map<NodeId, std::string> ClusterExecutor::NewlyLost(const Status& why) {
 // All nodes live, but compute nodes do not reach each other, and nobody else has their parts of the
 // model.
 bool ClusterExecutor::HasCut() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto lives = [](const std::unique_ptr<Node>& node) {
     return node->lost.ok() || node->left_out;
   };
@@ -164,18 +168,18 @@ std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelC
     return {};
   }
   const std::stop_callback end_waits(stop, [&] {
-    std::lock_guard lock(asking.mutex_);
+    MutexLock lock(asking.mutex_);
     for (std::unique_ptr<Node>& node : asking.nodes_) node->lost = TryAgain("the manager stops");
   });
   std::set<NodeId> free;
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<std::jthread> threads;  // one that hangs must not hold up the others
   for (const auto& [id, why] : lost) {
     threads.emplace_back([&, node = asking.nodes_[id.value - 1].get()] {
       const Status answer = asking.AskIfFree(*node, *control);
       if (!answer.ok())
         return LAMINA_LOG_DEBUG("{} is not back: {}", node->name(), answer.message());
-      std::lock_guard lock(mutex);
+      MutexLock lock(mutex);
       free.insert(node->id);
     });
   }
@@ -219,7 +223,7 @@ Status ClusterExecutor::Open(Clock::duration reach_patience, Clock::duration pat
   for (std::unique_ptr<Node>& node : nodes_) {
     if (node->left_out) continue;
     if (Status connected = ConnectNode(*node, control, reached, progress); !connected.ok()) {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       return node->lost = connected;
     }
   }
@@ -477,7 +481,7 @@ Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience,
   while (!deadline.Passed()) {
     const std::optional<ControlFrame> frame = node.answers.TryPop();
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (!node.lost.ok()) return node.lost;
     }
     // kTryAgain would be the node's answer.

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "base/mutex.h"
 
 namespace lamina {
 namespace {
@@ -54,7 +55,7 @@ std::vector<KvNode> ClusterExecutor::kv_nodes() const {
 }
 
 void ClusterExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   on_event_ = std::move(on_event);
   for (const std::unique_ptr<Node>& node : nodes_) {  // one that died since it was configured
     if (node->lost.ok() || node->left_out) continue;
@@ -75,7 +76,7 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
   if (frame.type == control::TRACE) return OnTrace(node, frame);
   std::function<void(ExecutorEvent)> on_event;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     on_event = on_event_;
   }
   if (frame.type != control::STEP_RESULT) return node.answers.Push(std::move(frame));
@@ -86,7 +87,7 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
     return;
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     node.stale_messages += event.result.stale_messages();
     AddTimes(node, event.result);
     AddLeftOut(event.result);
@@ -118,7 +119,7 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
 // A node that lives, and without which nothing can be served: the way between it and another is
 // cut, or was.
 bool ClusterExecutor::IsIrreplaceable(const Node& node) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return config_.shares_model() && node.lost.ok();
 }
 
@@ -159,7 +160,7 @@ void ClusterExecutor::OnStats(Node& node, const control::Stats& stats) {
   event.kind = ExecutorEvent::Kind::kSpeeds;
   std::function<void(ExecutorEvent)> on_event;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     node.stats = stats;
     if (node.speed.Update(stats)) event.speeds = Speeds();
     if (!event.speeds.empty()) speeds_known_ = true;
@@ -201,11 +202,11 @@ void ClusterExecutor::OnLost(Node& node, const Status& status) {
   // Which names the node and its address.
   const Status named(status.code(), "lost " + status.message());
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     node.lost = named;
     on_event = on_event_;
   }
-  lost_one_.notify_all();
+  lost_one_.NotifyAll();
   const bool memory = node.config.role == NodeRole::kMemory;
   if (on_event)
     on_event({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost,
@@ -217,7 +218,7 @@ void ClusterExecutor::OnLost(Node& node, const Status& status) {
 void ClusterExecutor::Leave(NodeId node) {
   Node& left = *nodes_[node.value - 1];
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (left.lost.ok())
       left.lost = PeerLost(left.name() + " at " + left.address() + ": another node lost it");
   }
@@ -235,7 +236,7 @@ void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewS
         "step {}: its orders are larger than the {} bytes that a node takes; {} sequences of it "
         "fail",
         plan.step.value, kMaxFrameBytes, fitted.left_out.size());
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     left_out_[plan.step] = fitted.left_out;
   }
   SendOrders(fitted.plan, fitted.added);
@@ -292,7 +293,7 @@ void ClusterExecutor::AddLeftOut(control::StepResult& result) {
 // Anybody may ask as often as they like, but it does not wake memory nodes each time.
 void ClusterExecutor::AskForStatsAgain() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (Clock::now() < next_stats_) return;
     next_stats_ = Clock::now() + kStatsInterval;
   }
@@ -304,7 +305,7 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
   std::vector<NodeStatus> result;
   for (const std::unique_ptr<Node>& node : nodes_) {
     const bool memory = node->config.role == NodeRole::kMemory;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     NodeStatus status;
     status.id = node->id;
     if (config_.kv_head_parallel > 1 && memory)

@@ -3,17 +3,16 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "base/inbox.h"
+#include "base/mutex.h"
 #include "manager/attention_speed.h"
 #include "manager/cluster_config.h"
 #include "manager/resolve_config.h"
@@ -116,16 +115,16 @@ class ClusterExecutor : public StepExecutor {
   bool IsIrreplaceable(const Node& node);  // REQUIRES: another node says that it is lost
   void OnStats(Node& node, const control::Stats& stats);
   void OnTrace(const Node& node, const ControlFrame& frame);
-  void AddTimes(Node& sender, const control::StepResult& result);  // REQUIRES: mutex_ is held
-  // Empty until all are known. REQUIRES: mutex_ is held.
-  std::vector<NodeSpeed> Speeds() const;
+  void AddTimes(Node& sender, const control::StepResult& result) REQUIRES(mutex_);
+  // Empty until all are known.
+  std::vector<NodeSpeed> Speeds() const REQUIRES(mutex_);
   void AskForStats();
   void AskForStatsAgain();  // unless that was just done
   void OnLost(Node& node, const Status& status);
   bool OrdersFit(const StepPlan& plan, std::span<const control::NewSequence> added) const;
   void SendOrders(const StepPlan& plan, std::span<const control::NewSequence> added);
   void SendOrder(Node& node, control::MessageType type, std::string order);
-  void AddLeftOut(control::StepResult& result);  // REQUIRES: mutex_ is held
+  void AddLeftOut(control::StepResult& result) REQUIRES(mutex_);
   bool local() const { return num_memory_nodes_ == 0; }
   control::Limits limits() const;
   control::ModelledLink modelled_link() const;
@@ -142,12 +141,12 @@ class ClusterExecutor : public StepExecutor {
   const Node* failed_ = nullptr;  // the one that is being configured; when Open has failed, where
   SpeedRounds speed_rounds_;      // the engine's thread
   std::atomic<bool> speeds_known_ = false;
-  std::mutex mutex_;
-  std::condition_variable lost_one_;             // with mutex_
-  std::function<void(ExecutorEvent)> on_event_;  // guarded by mutex_; set by Start
-  TimePoint next_stats_{};                       // guarded by mutex_
-  // Guarded by mutex_; of steps in flight: sequences that have no part in them.
-  std::map<StepId, std::vector<SequenceId>> left_out_;
+  Mutex mutex_;
+  CondVar lost_one_;
+  std::function<void(ExecutorEvent)> on_event_ GUARDED_BY(mutex_);  // set by Start
+  TimePoint next_stats_ GUARDED_BY(mutex_){};
+  // Of steps in flight: sequences that have no part in them.
+  std::map<StepId, std::vector<SequenceId>> left_out_ GUARDED_BY(mutex_);
   std::atomic<bool> time_steps_{true};
   std::unique_ptr<TraceCollector> trace_;  // null: no trace is written
   // Fixed after Connect; last: their connections' threads use the members above.

@@ -1,9 +1,11 @@
 #include "manager/prefilled_executor.h"
 
+#include "base/mutex.h"
+
 namespace lamina {
 
 std::vector<PrefilledExecutor::Step> PrefilledExecutor::TakeSteps() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return std::exchange(steps_, {});
 }
 
@@ -42,14 +44,14 @@ void PrefilledExecutor::Submit(const StepPlan& plan, std::span<const control::Ne
   }
   step.submitted = Clock::now();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     in_flight_[plan.step.value] = {std::move(step), std::move(prefilled)};
   }
   nodes_->Submit(told, announced);
 }
 
 void PrefilledExecutor::Finish(control::StepResult& result) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = in_flight_.extract(result.step());
   if (!found) return;
   InFlight& done = found.mapped();

@@ -5,11 +5,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "cost/cost_model.h"
 #include "manager/step_executor.h"
 
@@ -47,13 +47,13 @@ class PrefilledExecutor : public StepExecutor {
 
   // Their prompts are there, they have not decoded.
   std::unordered_map<SequenceId, control::NewSequence> unannounced_;
-  std::mutex mutex_;  // guards the rest
+  Mutex mutex_;
   struct InFlight {
     Step step;
     std::vector<SequenceId> prefilled;  // in it, to their end
   };
-  std::map<uint64_t, InFlight> in_flight_;  // by step
-  std::vector<Step> steps_;
+  std::map<uint64_t, InFlight> in_flight_ GUARDED_BY(mutex_);  // by step
+  std::vector<Step> steps_ GUARDED_BY(mutex_);
   const std::unique_ptr<StepExecutor> nodes_;  // last: its threads use the members above
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "wire/step_times.h"
 
 namespace lamina {
@@ -107,7 +108,7 @@ void ServingEngine::StartExecutor(std::shared_ptr<StepExecutor> executor) {
 
 ServingEngine::~ServingEngine() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
   wake_.Signal();
@@ -157,7 +158,7 @@ bool ServingEngine::BansEveryToken(const GenerateRequest& request) const {
 }
 
 Result<RequestId> ServingEngine::Submit(GenerateRequest request, Sink sink) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   LAMINA_RETURN_IF_ERROR(Check(request));
   const RequestId id{++last_request_};
   for (const TokenId eos : options_.eos_tokens) {
@@ -193,7 +194,7 @@ Result<RequestId> ServingEngine::Submit(GenerateRequest request, Sink sink) {
 }
 
 void ServingEngine::Abort(RequestId request) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = requests_.find(request);
   if (found == requests_.end()) return;
   const std::vector<SequenceId> sequences = found->second.sequences;
@@ -206,7 +207,7 @@ void ServingEngine::Abort(RequestId request) {
 }
 
 void ServingEngine::Stop(RequestId request, int index) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = requests_.find(request);
   if (found == requests_.end() || index < 0 || index >= found->second.spec.n) return;
   TokenEvent event;
@@ -219,12 +220,12 @@ EngineStatus ServingEngine::status() {
   EngineStatus status;
   std::shared_ptr<StepExecutor> executor;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     executor = executor_;
     status.nodes = nodes_meanwhile_;
   }
   if (executor != nullptr) status.nodes = executor->nodes();  // may wait for its connections
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Status why_not = WhyNotServing();
   status.serving = why_not.ok();
   status.detail = why_not.message();
@@ -249,7 +250,7 @@ void ServingEngine::Loop() {
     Deliveries out;
     Deadline deadline(TimePoint::max());
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (stopping_) return;
       out.swap(pending_);
       if (reconnected_) TakeReconnected(out);
@@ -292,8 +293,15 @@ TimePoint ServingEngine::CheckDeadlines(Deliveries& out) {
 }
 
 void ServingEngine::SubmitSteps() {
-  cycle_.PlanSteps([this](size_t batch) { return in_flight_[batch].has_value(); },
-                   [this](size_t batch) { return SubmitNextStep(batch); });
+  const auto is_busy = [this](size_t batch) {
+    mutex_.AssertHeld();
+    return in_flight_[batch].has_value();
+  };
+  const auto submit = [this](size_t batch) {
+    mutex_.AssertHeld();
+    return SubmitNextStep(batch);
+  };
+  cycle_.PlanSteps(is_busy, submit);
 }
 
 bool ServingEngine::SubmitNextStep(size_t batch) {

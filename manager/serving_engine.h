@@ -16,7 +16,6 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <stop_token>
@@ -27,6 +26,7 @@
 
 #include "base/clock.h"
 #include "base/inbox.h"
+#include "base/mutex.h"
 #include "manager/cluster_config.h"
 #include "manager/engine.h"
 #include "manager/node_outages.h"
@@ -108,67 +108,67 @@ class ServingEngine : public Engine {
   };
 
   void Loop();
-  void HandleEvent(const ExecutorEvent& event, Deliveries& out);
-  void CompleteStep(const control::StepResult& result, Deliveries& out);
-  void ObserveStep(const StepPlan& plan, const control::StepResult& result);
-  void ChoosePipeline(const StepPlan& plan, const control::StepResult& result);
-  void DeliverToken(const control::SampledToken& sampled, Deliveries& out);
-  void SubmitSteps();
-  bool SubmitNextStep(size_t batch);
-  TimePoint CheckDeadlines(Deliveries& out);  // returns the next one
-  void FinishSequence(SequenceId sequence, TokenEvent event, Deliveries& out);
-  void FailSequence(SequenceId sequence, const Status& status, Deliveries& out);
-  void FailAll(const Status& status, Deliveries& out);
+  void HandleEvent(const ExecutorEvent& event, Deliveries& out) REQUIRES(mutex_);
+  void CompleteStep(const control::StepResult& result, Deliveries& out) REQUIRES(mutex_);
+  void ObserveStep(const StepPlan& plan, const control::StepResult& result) REQUIRES(mutex_);
+  void ChoosePipeline(const StepPlan& plan, const control::StepResult& result) REQUIRES(mutex_);
+  void DeliverToken(const control::SampledToken& sampled, Deliveries& out) REQUIRES(mutex_);
+  void SubmitSteps() REQUIRES(mutex_);
+  bool SubmitNextStep(size_t batch) REQUIRES(mutex_);
+  TimePoint CheckDeadlines(Deliveries& out) REQUIRES(mutex_);  // returns the next one
+  void FinishSequence(SequenceId sequence, TokenEvent event, Deliveries& out) REQUIRES(mutex_);
+  void FailSequence(SequenceId sequence, const Status& status, Deliveries& out) REQUIRES(mutex_);
+  void FailAll(const Status& status, Deliveries& out) REQUIRES(mutex_);
 
   // Losses and returns: serving_outage.cc.
-  void LoseNode(NodeId node, const Status& status, Deliveries& out);
+  void LoseNode(NodeId node, const Status& status, Deliveries& out) REQUIRES(mutex_);
   // Which holds no KV any more.
-  void FailSequencesOf(NodeId kv_node, const Status& status, Deliveries& out);
-  void LoseCompute(NodeId node, const Status& status, Deliveries& out);
-  void LoseStep(const Status& status, Deliveries& out);
+  void FailSequencesOf(NodeId kv_node, const Status& status, Deliveries& out) REQUIRES(mutex_);
+  void LoseCompute(NodeId node, const Status& status, Deliveries& out) REQUIRES(mutex_);
+  void LoseStep(const Status& status, Deliveries& out) REQUIRES(mutex_);
   void BeginReconnecting(std::map<NodeId, std::string> left_out,
-                         std::map<NodeId, std::string> doubtful = {});
-  void TakeReconnected(Deliveries& out);
-  void TakePools(const std::vector<NodeStatus>& nodes, Deliveries& out);
-  void UsePipelineOf(const std::vector<NodeStatus>& nodes);
-  void BeginOutage(const Status& status, Deliveries& out);
-  void GiveUp(const Status& status, Deliveries& out);
-  void TryAgainIfDue();
-  void TakeFound();
-  bool SameKvNode(NodeId one, NodeId other) const {
+                         std::map<NodeId, std::string> doubtful = {}) REQUIRES(mutex_);
+  void TakeReconnected(Deliveries& out) REQUIRES(mutex_);
+  void TakePools(const std::vector<NodeStatus>& nodes, Deliveries& out) REQUIRES(mutex_);
+  void UsePipelineOf(const std::vector<NodeStatus>& nodes) REQUIRES(mutex_);
+  void BeginOutage(const Status& status, Deliveries& out) REQUIRES(mutex_);
+  void GiveUp(const Status& status, Deliveries& out) REQUIRES(mutex_);
+  void TryAgainIfDue() REQUIRES(mutex_);
+  void TakeFound() REQUIRES(mutex_);
+  bool SameKvNode(NodeId one, NodeId other) const REQUIRES(mutex_) {
     return executor_->KvNodeOf(one) == executor_->KvNodeOf(other);
   }
-  TimePoint next_try() const;  // the end of time: none is due
-  Status WhyNotServing() const;
-  void StartExecutor(std::shared_ptr<StepExecutor> executor);
-  control::NewSequence Announce(SequenceId sequence) const;
-  Status Check(const GenerateRequest& request) const;
+  TimePoint next_try() const REQUIRES(mutex_);  // the end of time: none is due
+  Status WhyNotServing() const REQUIRES(mutex_);
+  void StartExecutor(std::shared_ptr<StepExecutor> executor) REQUIRES(mutex_);
+  control::NewSequence Announce(SequenceId sequence) const REQUIRES(mutex_);
+  Status Check(const GenerateRequest& request) const REQUIRES(mutex_);
   bool BansEveryToken(const GenerateRequest& request) const;  // until it has min_tokens
   void Observe(const Continuation& continuation, FinishReason reason, const Request& request);
 
   const ServingEngineOptions options_;
-  // Guards everything below, except the inbox and the executor's own thread-safe parts.
-  std::mutex mutex_;
-  Scheduler scheduler_;
-  std::unordered_map<RequestId, Request> requests_;
-  std::unordered_map<SequenceId, Continuation> continuations_;
-  uint64_t last_request_ = 0, last_sequence_ = 0;
+  Mutex mutex_;
+  Scheduler scheduler_ GUARDED_BY(mutex_);
+  std::unordered_map<RequestId, Request> requests_ GUARDED_BY(mutex_);
+  std::unordered_map<SequenceId, Continuation> continuations_ GUARDED_BY(mutex_);
+  uint64_t last_request_ GUARDED_BY(mutex_) = 0, last_sequence_ GUARDED_BY(mutex_) = 0;
   // Made outside the engine's thread, delivered on it.
-  Deliveries pending_;
-  std::vector<std::optional<InFlight>> in_flight_;  // by batch
-  StepCycle cycle_;
-  NodeOutages outages_;
-  Status outage_;  // why nothing can be served at the moment
+  Deliveries pending_ GUARDED_BY(mutex_);
+  std::vector<std::optional<InFlight>> in_flight_ GUARDED_BY(mutex_);  // by batch
+  StepCycle cycle_ GUARDED_BY(mutex_);
+  NodeOutages outages_ GUARDED_BY(mutex_);
+  Status outage_ GUARDED_BY(mutex_);  // why nothing can be served at the moment
   // Of that: when nothing was served any more, which may be before it was known to be one.
-  TimePoint outage_since_{};
-  Retries outage_tries_;  // to end it
-  Status given_up_;       // why nothing will be served any more
-  bool stopping_ = false;
-  std::shared_ptr<StepExecutor> executor_;   // null: being reconnected, or nothing can be served
-  uint64_t generation_ = 0;                  // of executor_
-  std::vector<NodeStatus> nodes_meanwhile_;  // while it is null
-  std::optional<Result<std::unique_ptr<StepExecutor>>> reconnected_;
-  std::optional<std::set<NodeId>> found_;  // by looking_
+  TimePoint outage_since_ GUARDED_BY(mutex_){};
+  Retries outage_tries_ GUARDED_BY(mutex_);  // to end it
+  Status given_up_ GUARDED_BY(mutex_);       // why nothing will be served any more
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  // Null: being reconnected, or nothing can be served.
+  std::shared_ptr<StepExecutor> executor_ GUARDED_BY(mutex_);
+  uint64_t generation_ GUARDED_BY(mutex_) = 0;                  // of executor_
+  std::vector<NodeStatus> nodes_meanwhile_ GUARDED_BY(mutex_);  // while it is null
+  std::optional<Result<std::unique_ptr<StepExecutor>>> reconnected_ GUARDED_BY(mutex_);
+  std::optional<std::set<NodeId>> found_ GUARDED_BY(mutex_);  // by looking_
 
   struct Event {
     uint64_t generation = 0;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "manager/serving_engine.h"
 
 namespace lamina {
@@ -19,7 +20,7 @@ double SecondsOf(Clock::duration duration) {
 }  // namespace
 
 Status ServingEngine::given_up() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return given_up_;
 }
 
@@ -100,7 +101,7 @@ void ServingEngine::BeginReconnecting(std::map<NodeId, std::string> left_out,
           if (!answer.contains(node)) left_out.emplace(node, why);
         }
         Result<std::unique_ptr<StepExecutor>> after = options_.reconnect(left_out);
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         reconnected_ = std::move(after);
         wake_.Signal();
       });
@@ -215,11 +216,14 @@ void ServingEngine::TryAgainIfDue() {
   std::map<NodeId, std::string> lost = outages_.lost();
   const std::set<NodeId> due = outages_.Due(Clock::now());
   std::erase_if(lost, [&](const auto& one) {
-    return std::ranges::none_of(due, [&](NodeId node) { return SameKvNode(node, one.first); });
+    return std::ranges::none_of(due, [&](NodeId node) {
+      mutex_.AssertHeld();
+      return SameKvNode(node, one.first);
+    });
   });
   looking_ = std::thread([this, lost = std::move(lost)] {
     std::set<NodeId> found = options_.look(lost, options_.stop.get_token());
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     found_ = std::move(found);
     wake_.Signal();
   });
@@ -233,7 +237,10 @@ void ServingEngine::TakeFound() {
   const std::set<NodeId> due = outages_.Due(now);
   for (const auto& [node, why] : outages_.lost()) {
     if (!due.contains(node))
-      std::erase_if(found, [&, other = node](NodeId one) { return SameKvNode(one, other); });
+      std::erase_if(found, [&, other = node](NodeId one) {
+        mutex_.AssertHeld();
+        return SameKvNode(one, other);
+      });
   }
   std::map<NodeId, std::string> left_out = outages_.lost();
   const size_t num_found =

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/mutex.h"
 
 namespace lamina {
 namespace {
@@ -34,19 +35,19 @@ TraceCollector::~TraceCollector() { Finish(Deadline::After(milliseconds(0))); }
 
 void TraceCollector::Take(NodeId from, control::Trace answer) {
   const int64_t now = NowNs();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   answers_.push_back({from, std::move(answer), now});
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void TraceCollector::Finish(Deadline deadline) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (finishing_) return;
     finishing_ = true;
     deadline_ = deadline;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
   if (num_lost_ > 0)
     LAMINA_LOG_WARN(
@@ -57,10 +58,11 @@ void TraceCollector::Finish(Deadline deadline) {
 void TraceCollector::Run() {
   std::deque<Answer> answers;
   bool finishing = false;
+  Deadline deadline(TimePoint::max());
   const auto open = [&](const auto& entry) { return !entry.second.complete && !entry.second.gone; };
-  while (!finishing || (!deadline_.Passed() && std::ranges::any_of(sources_, open))) {
+  while (!finishing || (!deadline.Passed() && std::ranges::any_of(sources_, open))) {
     AskAll();
-    if (!WaitForAnswers(answers) && !std::exchange(finishing, true)) {
+    if (!WaitForAnswers(answers, deadline) && !std::exchange(finishing, true)) {
       finish_from_ns_ = NowNs();
       for (auto& [node, source] : sources_) source.asked = false;
     }
@@ -68,12 +70,14 @@ void TraceCollector::Run() {
   }
 }
 
-bool TraceCollector::WaitForAnswers(std::deque<Answer>& answers) {
-  std::unique_lock lock(mutex_);
+bool TraceCollector::WaitForAnswers(std::deque<Answer>& answers, Deadline& deadline) {
+  MutexLock lock(mutex_);
   const bool was_finishing = finish_from_ns_ != INT64_MAX;
-  changed_.wait_for(lock, kInterval,
-                    [&] { return !answers_.empty() || finishing_ != was_finishing; });
+  const TimePoint latest = Clock::now() + kInterval;
+  while (answers_.empty() && finishing_ == was_finishing && changed_.WaitUntil(lock, latest)) {
+  }
   answers.swap(answers_);
+  deadline = deadline_;
   return !finishing_;
 }
 

@@ -2,12 +2,10 @@
 // into the file on the manager's clock.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -15,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/clock_offset.h"
+#include "base/mutex.h"
 #include "manager/trace_file.h"
 #include "wire/control.pb.h"
 
@@ -59,7 +58,8 @@ class TraceCollector {
 
   void Run();
   void AskAll();
-  bool WaitForAnswers(std::deque<Answer>& answers);  // for a while; false: Finish was called
+  // For a while. False: Finish was called, with this deadline.
+  bool WaitForAnswers(std::deque<Answer>& answers, Deadline& deadline);
   void Write(const Answer& answer);
   void NamePeers(const control::Trace& trace);
 
@@ -74,11 +74,11 @@ class TraceCollector {
   int64_t finish_from_ns_ = INT64_MAX;  // answers to later requests tell all
   uint64_t num_lost_ = 0;
 
-  std::mutex mutex_;  // guards the rest
-  std::condition_variable changed_;
-  std::deque<Answer> answers_;
-  bool finishing_ = false;
-  Deadline deadline_{TimePoint::max()};
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Answer> answers_ GUARDED_BY(mutex_);
+  bool finishing_ GUARDED_BY(mutex_) = false;
+  Deadline deadline_ GUARDED_BY(mutex_){TimePoint::max()};
   std::thread thread_;
 };
 

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "splitter/linear_work.h"
+
 namespace lamina {
 
 Result<std::vector<int>> CutIntoStages(const SlicedModel& model, int num_stages) {

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/log.h"
+#include "base/mutex.h"
 
 namespace lamina {
 namespace {
@@ -42,17 +43,17 @@ TcpControlConnection::TcpControlConnection(std::unique_ptr<ControlStream> stream
 
 TcpControlConnection::~TcpControlConnection() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     wish_.abort = true;
   }
   wake_.Signal();
-  std::lock_guard lock(join_mutex_);
+  MutexLock lock(join_mutex_);
   if (thread_.joinable()) thread_.join();
 }
 
 void TcpControlConnection::Start(Callbacks callbacks) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     callbacks_ = std::move(callbacks);
     wish_.started = true;
   }
@@ -67,7 +68,7 @@ Status TcpControlConnection::Send(uint16_t type, std::string payload) {
     return InvalidArgument("frame of " + std::to_string(payload.size()) + " bytes; at most " +
                            std::to_string(kMaxFrameBytes));
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!lost_.ok()) return PeerLost(lost_.message());
   if (wish_.close_deadline.has_value())
     return PeerLost(peer_.hello + " at " + peer_.address + ": the connection is closed");
@@ -91,11 +92,11 @@ void TcpControlConnection::Enqueue(uint16_t type, std::string payload) {
 
 void TcpControlConnection::Close(Deadline deadline) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!wish_.close_deadline.has_value()) wish_.close_deadline = deadline;
   }
   wake_.Signal();
-  std::lock_guard lock(join_mutex_);
+  MutexLock lock(join_mutex_);
   if (thread_.joinable()) thread_.join();
 }
 
@@ -129,7 +130,7 @@ void TcpControlConnection::WriteQueued() {
 void TcpControlConnection::Run() {
   while (Step()) {
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (lost_.ok())
     lost_ = PeerLost(peer_.hello + " at " + peer_.address + ": the connection is closed");
   outbox_.clear();
@@ -149,7 +150,7 @@ bool TcpControlConnection::Step() {
 }
 
 bool TcpControlConnection::WriteAndPlan(Plan& plan) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (wish_.started && !seen_.started) last_heard_ = Clock::now();  // nothing was read before
   seen_ = wish_;
   if (seen_.abort) return false;
@@ -200,7 +201,7 @@ void TcpControlConnection::CheckSilence() {
 }
 
 Result<size_t> TcpControlConnection::ReadSome() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return stream_->Read(read_buffer_);
 }
 
@@ -235,7 +236,7 @@ void TcpControlConnection::Handle(ControlFrame frame) {
 }
 
 bool TcpControlConnection::MayCallBack() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return wish_.started && !wish_.abort && !wish_.close_deadline.has_value();
 }
 
@@ -244,7 +245,7 @@ void TcpControlConnection::Lose(Status cause) {
   if (seen_.close_deadline.has_value()) return;
   const Status status = cause.WithContext(peer_.hello + " at " + peer_.address);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     lost_ = status;
   }
   LAMINA_LOG_DEBUG("control: {}", status.ToString());

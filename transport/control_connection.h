@@ -7,12 +7,12 @@
 #include <atomic>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "base/inbox.h"
+#include "base/mutex.h"
 #include "transport/control_frame.h"
 #include "transport/control_stream.h"
 
@@ -58,10 +58,10 @@ class TcpControlConnection final : public ControlConnection {
     std::optional<Deadline> close_deadline;  // Close was called
   };
 
-  // Any thread. REQUIRES: mutex_ held.
-  void Enqueue(uint16_t type, std::string payload);
-  void WriteQueued();  // what the stream takes without waiting
-  size_t WriteSome(const OutgoingFrame& frame);
+  // Thread: any.
+  void Enqueue(uint16_t type, std::string payload) REQUIRES(mutex_);
+  void WriteQueued() REQUIRES(mutex_);  // what the stream takes without waiting
+  size_t WriteSome(const OutgoingFrame& frame) REQUIRES(mutex_);
 
   // The connection's thread. Everything below runs there, without the mutex; of the stream it uses
   // only fd() then.
@@ -73,8 +73,8 @@ class TcpControlConnection final : public ControlConnection {
   void Run();
   bool Step();  // false when the connection is over
   bool WriteAndPlan(Plan& plan);
-  Plan MakePlan() const;  // REQUIRES: mutex_ held
-  void StartClosing();    // REQUIRES: mutex_ held
+  Plan MakePlan() const REQUIRES(mutex_);
+  void StartClosing() REQUIRES(mutex_);
   void CheckSilence();
   Result<size_t> ReadSome();  // takes the mutex: another thread may be writing
   void Receive();
@@ -87,18 +87,22 @@ class TcpControlConnection final : public ControlConnection {
   WakeFd wake_;
   std::atomic<size_t> max_payload_bytes_ = kMaxFrameBytes;
 
-  std::mutex mutex_;                       // guards what follows
-  std::unique_ptr<ControlStream> stream_;  // until the connection is over
-  Wish wish_;
-  Callbacks callbacks_;  // only the thread's once wish_.started
-  std::deque<OutgoingFrame> outbox_;
-  size_t unsent_bytes_ = 0;
-  size_t front_sent_bytes_ = 0;  // of outbox_'s front
-  bool wants_writable_ = false;
-  bool closing_ = false;
-  bool said_all_ = false;  // closing, and everything is sent
-  TimePoint last_sent_;
-  Status lost_;  // why nothing can be sent any more; what the peer sent before is still read
+  Mutex mutex_;
+  // Until the connection is over. Used with the mutex held, except that the connection's thread,
+  // which alone resets it, asks for its fd() without.
+  std::unique_ptr<ControlStream> stream_;
+  Wish wish_ GUARDED_BY(mutex_);
+  // Set before wish_.started says so; from then on only the connection's thread uses them.
+  Callbacks callbacks_;
+  std::deque<OutgoingFrame> outbox_ GUARDED_BY(mutex_);
+  size_t unsent_bytes_ GUARDED_BY(mutex_) = 0;
+  size_t front_sent_bytes_ GUARDED_BY(mutex_) = 0;  // of outbox_'s front
+  bool wants_writable_ GUARDED_BY(mutex_) = false;
+  bool closing_ GUARDED_BY(mutex_) = false;
+  bool said_all_ GUARDED_BY(mutex_) = false;  // closing, and everything is sent
+  TimePoint last_sent_ GUARDED_BY(mutex_);
+  // Why nothing can be sent any more; what the peer sent before is still read.
+  Status lost_ GUARDED_BY(mutex_);
 
   // The thread's own.
   Wish seen_;
@@ -107,8 +111,8 @@ class TcpControlConnection final : public ControlConnection {
   bool over_ = false;
   TimePoint last_heard_;
 
-  std::mutex join_mutex_;  // Close and the destructor may meet
-  std::thread thread_;     // last: runs on the members above
+  Mutex join_mutex_;    // Close and the destructor may meet
+  std::thread thread_;  // last: runs on the members above
 };
 
 }  // namespace lamina

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/descriptors.h"
+#include "base/mutex.h"
 
 namespace lamina {
 namespace {
@@ -46,7 +47,7 @@ void ControlServer::Adopt(std::unique_ptr<ControlConnection> connection) {
   std::shared_ptr<ControlConnection> shared = std::move(connection);
   uint64_t id;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     id = ++last_id_;
     peers_[id] = {shared, {OriginOf(shared->peer_address()), Clock::now()}};
   }
@@ -61,7 +62,7 @@ void ControlServer::Adopt(std::unique_ptr<ControlConnection> connection) {
 std::optional<ControlEvent> ControlServer::TryPop() {
   std::optional<ControlEvent> event = events_.TryPop();
   if (event && event->kind == ControlEvent::Kind::kFrame) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (const auto peer = peers_.find(event->connection); peer != peers_.end())
       --peer->second.num_waiting;
   }
@@ -71,7 +72,7 @@ std::optional<ControlEvent> ControlServer::TryPop() {
 void ControlServer::TakeFrame(uint64_t connection, ControlFrame frame) {
   std::string who;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = peers_.find(connection);
     if (found == peers_.end() || found->second.flooded) return;
     Peer& peer = found->second;
@@ -103,7 +104,7 @@ void ControlServer::MakeRoom() {
   uint64_t id = 0;
   size_t num_strangers = 0;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::vector<Stranger> strangers;
     std::vector<uint64_t> ids;
     for (const auto& [peer_id, peer] : peers_) {
@@ -127,7 +128,7 @@ void ControlServer::MakeRoom() {
 }
 
 std::shared_ptr<ControlConnection> ControlServer::Find(uint64_t connection) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = peers_.find(connection);
   return found == peers_.end() ? nullptr : found->second.connection;
 }
@@ -140,7 +141,7 @@ Status ControlServer::Send(uint64_t connection, uint16_t type, std::string paylo
 }
 
 void ControlServer::Keep(uint64_t connection) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const auto& [id, limit] :
        {std::pair(kept_, kMaxStrangerFrameBytes), std::pair(connection, kMaxFrameBytes)}) {
     if (const auto peer = peers_.find(id); peer != peers_.end())
@@ -153,7 +154,7 @@ void ControlServer::Close(uint64_t connection) {
   const std::shared_ptr<ControlConnection> target = Find(connection);
   if (target == nullptr) return;
   target->Close(Deadline::After(std::chrono::seconds(1)));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   peers_.erase(connection);
 }
 

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "base/inbox.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "transport/control_channel.h"
 #include "transport/strangers.h"
@@ -72,10 +72,10 @@ class ControlServer {
   };
 
   Inbox<ControlEvent> events_;
-  mutable std::mutex mutex_;
-  std::map<uint64_t, Peer> peers_;             // guarded by mutex_
-  uint64_t kept_ = 0;                          // guarded by mutex_
-  uint64_t last_id_ = 0;                       // guarded by mutex_
+  mutable Mutex mutex_;
+  std::map<uint64_t, Peer> peers_ GUARDED_BY(mutex_);
+  uint64_t kept_ GUARDED_BY(mutex_) = 0;
+  uint64_t last_id_ GUARDED_BY(mutex_) = 0;
   std::unique_ptr<ControlListener> listener_;  // last: its thread uses the members above
 };
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "base/inbox.h"
+#include "base/mutex.h"
 #include "transport/mapping.h"
 
 namespace lamina {
@@ -23,20 +23,20 @@ class LoopbackWaker {
   // From here on the next Notify makes fd() readable. Whoever arms looks for work after it, whoever
   // makes work notifies after it: one of the two sees the other.
   void Arm() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     wake_.Clear();
     armed_ = true;
   }
 
   void Notify() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (armed_) wake_.Signal();
     armed_ = false;
   }
 
  private:
-  std::mutex mutex_;
-  bool armed_ = false;  // guarded by mutex_
+  Mutex mutex_;
+  bool armed_ GUARDED_BY(mutex_) = false;
   WakeFd wake_;
 };
 
@@ -56,7 +56,7 @@ struct LoopbackEnd {
 // Shared by both ends: either may go first, and the other may still be writing into the window of
 // the one that went.
 struct LoopbackConnection {
-  std::mutex mutex;
+  Mutex mutex;
   LoopbackEnd ends[2];  // 0 connected, 1 accepted
 };
 

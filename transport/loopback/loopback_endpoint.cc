@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/mutex.h"
 #include "transport/checks.h"
 
 namespace lamina {
@@ -22,7 +23,7 @@ LoopbackEndpoint::LoopbackEndpoint(std::shared_ptr<LoopbackConnection> connectio
 LoopbackEndpoint::~LoopbackEndpoint() {
   std::erase(siblings_, this);
   {
-    std::lock_guard lock(connection_->mutex);
+    MutexLock lock(connection_->mutex);
     mine_.closed = true;
   }
   theirs_.waker->Notify();
@@ -33,7 +34,7 @@ Status LoopbackEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32
   LAMINA_RETURN_IF_ERROR(CheckOps(ops, limits_, peer_window_bytes()));
   if (sent_.full()) return TryAgain();
   {
-    std::lock_guard lock(connection_->mutex);
+    MutexLock lock(connection_->mutex);
     if (theirs_.closed) return PeerLost(peer_name_ + " closed the connection");
     if (notify.has_value() && theirs_.notifications.size() >= kLoopbackOutstanding) {
       mine_.wants_room = true;
@@ -49,7 +50,7 @@ Status LoopbackEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32
   }
   if (notify.has_value()) {
     {
-      std::lock_guard lock(connection_->mutex);
+      MutexLock lock(connection_->mutex);
       theirs_.notifications.push_back(*notify);
       mine_.wants_room = false;
     }
@@ -65,7 +66,7 @@ size_t LoopbackEndpoint::Poll(std::span<Event> out) {
     out[count++] = {.kind = Event::Kind::kSent, .tag = sent_.front()};
   bool gave_room = false;
   {
-    std::lock_guard lock(connection_->mutex);
+    MutexLock lock(connection_->mutex);
     for (; count < out.size() && !mine_.notifications.empty(); mine_.notifications.pop_front()) {
       out[count++] = {.kind = Event::Kind::kNotification, .value = mine_.notifications.front()};
       gave_room = theirs_.wants_room;
@@ -80,12 +81,12 @@ size_t LoopbackEndpoint::Poll(std::span<Event> out) {
 }
 
 std::string LoopbackEndpoint::last_error() const {
-  std::lock_guard lock(connection_->mutex);
+  MutexLock lock(connection_->mutex);
   return theirs_.closed ? peer_name_ + " closed the connection" : "";
 }
 
 bool LoopbackEndpoint::HasWork() {
-  std::lock_guard lock(connection_->mutex);
+  MutexLock lock(connection_->mutex);
   const bool has_room = mine_.wants_room && theirs_.notifications.size() < kLoopbackOutstanding;
   if (has_room) mine_.wants_room = false;  // said once: the caller may have given up
   return !sent_.empty() || !mine_.notifications.empty() || has_room ||

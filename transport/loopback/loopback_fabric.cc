@@ -1,9 +1,9 @@
 #include "transport/loopback/loopback_fabric.h"
 
-#include <condition_variable>
 #include <deque>
 #include <map>
 
+#include "base/mutex.h"
 #include "transport/checks.h"
 #include "transport/loopback/loopback_endpoint.h"
 #include "transport/posix.h"
@@ -32,9 +32,9 @@ struct Port {
 
 // All listeners of this process.
 struct Directory {
-  std::mutex mutex;
-  std::condition_variable changed;  // a peer was accepted or refused, a listener appeared
-  std::map<std::string, Port*> ports;
+  Mutex mutex;
+  CondVar changed;  // a peer was accepted or refused, a listener appeared
+  std::map<std::string, Port*> ports GUARDED_BY(mutex);
 };
 
 Directory& TheDirectory() {
@@ -55,19 +55,19 @@ class LoopbackListener final : public Listener {
   ~LoopbackListener() override {
     std::erase(siblings_, this);
     Directory& directory = TheDirectory();
-    std::lock_guard lock(directory.mutex);
+    MutexLock lock(directory.mutex);
     for (WaitingPeer* peer : port_.waiting) peer->refused = true;
     const auto entry = directory.ports.find(address_);
     if (entry != directory.ports.end() && entry->second == &port_) directory.ports.erase(entry);
-    directory.changed.notify_all();
+    directory.changed.NotifyAll();
   }
 
   // False if the address is taken.
   bool Publish() {
     Directory& directory = TheDirectory();
-    std::lock_guard lock(directory.mutex);
+    MutexLock lock(directory.mutex);
     const bool added = directory.ports.emplace(address_, &port_).second;
-    directory.changed.notify_all();
+    directory.changed.NotifyAll();
     return added;
   }
 
@@ -76,13 +76,13 @@ class LoopbackListener final : public Listener {
     if (!HasWork()) return TryAgain();
     LAMINA_ASSIGN_OR_RETURN(Mapping window, Mapping::Anonymous(options.window_bytes));
     Directory& directory = TheDirectory();
-    std::lock_guard lock(directory.mutex);
+    MutexLock lock(directory.mutex);
     if (port_.waiting.empty()) return TryAgain();  // it gave up meanwhile
     WaitingPeer* peer = port_.waiting.front();
     port_.waiting.pop_front();
     if (!CheckMayJoin(options, peer->connection->ends[0].hello).ok()) {
       peer->refused = true;
-      directory.changed.notify_all();
+      directory.changed.NotifyAll();
       return TryAgain();
     }
     LoopbackEnd& end = peer->connection->ends[1];
@@ -90,7 +90,7 @@ class LoopbackListener final : public Listener {
     end.hello = options.hello;
     end.waker = port_.waker;
     peer->accepted = true;
-    directory.changed.notify_all();
+    directory.changed.NotifyAll();
     return std::unique_ptr<Endpoint>(std::make_unique<LoopbackEndpoint>(
         peer->connection, 1, "a peer of loopback " + address_, kLimits, endpoints_));
   }
@@ -98,7 +98,7 @@ class LoopbackListener final : public Listener {
   const std::string& address() const override { return address_; }
 
   bool HasWork() const {
-    std::lock_guard lock(TheDirectory().mutex);
+    MutexLock lock(TheDirectory().mutex);
     return !port_.waiting.empty();
   }
 
@@ -158,16 +158,16 @@ Result<std::unique_ptr<Endpoint>> LoopbackFabric::Connect(const std::string& add
   end.waker = waker_;
 
   Directory& directory = TheDirectory();
-  std::unique_lock lock(directory.mutex);
-  const auto is_there = [&] { return directory.ports.contains(address); };
-  if (!directory.changed.wait_until(lock, deadline.at(), is_there))
-    return TimedOut("loopback " + address + ": nobody listens there");
+  MutexLock lock(directory.mutex);
+  while (!directory.ports.contains(address)) {
+    if (!directory.changed.WaitUntil(lock, deadline.at()))
+      return TimedOut("loopback " + address + ": nobody listens there");
+  }
   Port& port = *directory.ports.at(address);
   port.waiting.push_back(&peer);
   port.waker->Notify();
-  const bool done = directory.changed.wait_until(lock, deadline.at(),
-                                                 [&] { return peer.accepted || peer.refused; });
-  if (!done) {
+  while (!peer.accepted && !peer.refused) {
+    if (directory.changed.WaitUntil(lock, deadline.at())) continue;
     std::erase(port.waiting, &peer);
     return TimedOut("loopback " + address + ": the peer listens but does not accept");
   }

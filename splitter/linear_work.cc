@@ -1,0 +1,41 @@
+#include "splitter/linear_work.h"
+
+#include <cstddef>
+
+namespace lamina {
+namespace {
+
+double NumElements(const WeightRef& weight) {
+  return std::accumulate(weight.shape.begin(), weight.shape.end(), 1.0, std::multiplies<>());
+}
+
+}  // namespace
+
+LinearWork WorkOf(const Slice& slice, const Graph& graph) {
+  LinearWork work;
+  const auto width = [&](ValueId id) {
+    return static_cast<double>(graph.values[static_cast<size_t>(id)].width);
+  };
+  for (const Op& op : slice.program) {
+    if (op.kind == OpKind::kEmbedding || op.kind == OpKind::kPositionEmbedding)
+      work.row_elements += 2 * width(op.output);
+    if (op.kind == OpKind::kAllReduce) work.row_elements += (op.num_ranks + 1) * width(op.output);
+    if (op.kind == OpKind::kExperts) {
+      double weights = 0, rows = 0;
+      for (const WeightRef& weight : op.weights) {
+        weights += NumElements(weight);
+        rows += static_cast<double>(weight.shape[0] + weight.shape[1]);
+      }
+      const double routed = static_cast<double>(op.experts_per_token) / op.num_experts;
+      work.weights += weights;
+      work.unrouted += weights * (1 - routed);
+      work.row_elements += rows * routed;
+    }
+    if (op.kind != OpKind::kLinear) continue;
+    work.weights += NumElements(op.weights[0]);
+    work.row_elements += width(op.inputs[0]) + width(op.output);
+  }
+  return work;
+}
+
+}  // namespace lamina
