@@ -6,7 +6,8 @@
 namespace lamina {
 namespace {
 
-constexpr int64_t kMaxNs = int64_t{1} << 62;  // differences of such times do not overflow
+// Times of a peer have to be below this, so that their differences do not overflow.
+constexpr int64_t kMaxNs = int64_t{1} << 62;
 
 }  // namespace
 
