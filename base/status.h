@@ -1,5 +1,5 @@
-// One way to report failure everywhere. Own code throws nothing; exceptions of third-party code
-// stop at the call that may throw.
+// Status and Result<T>, the one way to report failure. Lamina's own code throws no exceptions;
+// those of third-party code are caught at the call that may throw.
 //
 // A code says what the caller has to give up:
 //   kOk                                               nothing
@@ -34,8 +34,8 @@ enum class StatusCode {
 // "invalid argument", "peer lost", ...
 std::string_view CodeName(StatusCode code);
 
-// Value type, cheap when ok. A message to a person says what was wrong, where, what was expected
-// and what to do.
+// A code and a message. Value type, cheap when ok. A message for people says what was wrong, where,
+// what was expected and what to do.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -44,9 +44,9 @@ class [[nodiscard]] Status {
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
-  std::string ToString() const;
+  std::string ToString() const;  // "peer lost: MESSAGE", or "ok"
 
-  // The same status with "context: " in front of its message; ok stays ok.
+  // The same status with "CONTEXT: " in front of its message; ok stays ok.
   Status WithContext(std::string_view context) const;
 
  private:

@@ -33,12 +33,12 @@ constexpr std::array kSizeUnits = {
 constexpr std::array kDurationUnits = {
     Unit{"us", 1e-6}, Unit{"ms", 1e-3}, Unit{"s", 1}, Unit{"m", 60}, Unit{"h", 3600},
 };
-constexpr double kMaxSize = 9e18;  // below 2^63
-// A year: longer is a typing error, and far from overflow.
+constexpr double kMaxSize = 9e18;  // below 2^63, about 9.22e18
+// A year, far below the overflow of nanoseconds; anything longer is taken for a typing error.
 constexpr double kMaxSeconds = 366.0 * 86400;
 
-// Digits, an optional fraction, then one of the units; nothing else. The value is in the unit of
-// factor 1.
+// Parses digits, an optional fraction and one of the units, and nothing else. Returns the value in
+// the unit with factor 1.
 std::optional<double> ParseWithUnit(std::string_view text, const auto& units) {
   if (text.empty() || text[0] < '0' || text[0] > '9') return std::nullopt;
   const size_t number_end = text.find_first_not_of("0123456789.");

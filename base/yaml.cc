@@ -22,8 +22,9 @@ std::string At(const std::string& file, int line, const std::string& message) {
   return file + ":" + std::to_string(line) + ": " + message;
 }
 
-// Builds our tree from yaml-cpp's events, without its own tree, which expands aliases of aliases
-// without bounds. Goes on after a mistake; the first one counts.
+// Builds our tree from yaml-cpp's events. yaml-cpp's own tree expands aliases of aliases without
+// bounds, so it is not used. An event handler cannot stop the parser: after a mistake the builder
+// goes on and keeps the first one.
 class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(const std::string& file) : file_(file) {}
@@ -63,7 +64,7 @@ class TreeBuilder : public YAML::EventHandler {
  private:
   struct OpenNode {
     YamlNode node;
-    std::optional<YamlNode::Entry> entry;  // of a mapping: its key is known, its value comes next
+    std::optional<YamlNode::Entry> entry;  // in a mapping: the key that waits for its value
   };
 
   YamlNode NewNode(YamlNode::Kind kind, const YAML::Mark& mark, YAML::anchor_t anchor) {
@@ -162,7 +163,8 @@ Result<YamlNode> ParseYaml(const std::string& text, const std::string& file) {
     TreeBuilder builder(file);
     parser.HandleNextDocument(builder);
     LAMINA_RETURN_IF_ERROR(builder.status());
-    // At most one more: behind some mistakes yaml-cpp sees empty documents without end.
+    // Looks for one more document only: behind some mistakes yaml-cpp sees empty documents without
+    // end.
     TreeBuilder rest(file);
     if (parser.HandleNextDocument(rest)) {
       return InvalidArgument(
