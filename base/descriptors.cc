@@ -51,6 +51,7 @@ Status DescriptorError(const char* call, int error) {
 }
 
 Status CheckDescriptorsLeft(size_t count) {
+  // Opens that many for a moment: nothing tells how many are left.
   std::vector<int> taken;
   Status status;
   while (taken.size() < count && status.ok()) {

@@ -77,7 +77,7 @@ inline Status InternalError(std::string message) {
 
 std::ostream& operator<<(std::ostream& out, const Status& status);
 
-// A value or the reason why there is none.
+// A T, or the Status that says why there is none. A function returns either directly.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -104,7 +104,8 @@ class [[nodiscard]] Result {
 
 }  // namespace lamina
 
-// Returns early from a function that returns Status or Result<T>.
+// Evaluates an expression of type Status. If it is not ok, returns it from the calling function,
+// which must return Status or Result<T>.
 #define LAMINA_RETURN_IF_ERROR(expr)                                                           \
   do {                                                                                         \
     if (::lamina::Status lamina_status_ = (expr); !lamina_status_.ok()) return lamina_status_; \
@@ -113,7 +114,10 @@ class [[nodiscard]] Result {
 #define LAMINA_CONCAT_INNER_(a, b) a##b
 #define LAMINA_CONCAT_(a, b) LAMINA_CONCAT_INNER_(a, b)
 
-// LAMINA_ASSIGN_OR_RETURN(auto file, File::Open(path));
+// Evaluates an expression of type Result<T>. Assigns its value to `lhs`, which may be a
+// declaration; if there is none, returns the status from the calling function. It is several
+// statements, so it needs braces under an if.
+//   LAMINA_ASSIGN_OR_RETURN(auto file, File::Open(path));
 #define LAMINA_ASSIGN_OR_RETURN(lhs, expr) \
   LAMINA_ASSIGN_OR_RETURN_(LAMINA_CONCAT_(lamina_result_, __LINE__), lhs, expr)
 #define LAMINA_ASSIGN_OR_RETURN_(tmp, lhs, expr) \

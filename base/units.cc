@@ -45,7 +45,7 @@ std::optional<double> ParseWithUnit(std::string_view text, const auto& units) {
   const std::string_view number = text.substr(0, number_end);
   std::string_view unit =
       number_end == std::string_view::npos ? std::string_view() : text.substr(number_end);
-  if (unit.starts_with(' ')) unit.remove_prefix(1);
+  if (unit.starts_with(' ')) unit.remove_prefix(1);  // "4 GiB"
 
   double value = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value,
@@ -94,6 +94,7 @@ std::string FormatGigabytes(int64_t bytes) {
 }
 
 std::string FormatDuration(Clock::duration duration) {
+  // Below a second in milliseconds, below a minute with a tenth of a second, above in seconds.
   const auto ms = std::chrono::round<milliseconds>(duration).count();
   if (ms < 1000) return std::to_string(ms) + "ms";
   if (ms % 1000 != 0 && ms < 60'000) {

@@ -62,6 +62,8 @@ void WorkerTeam::PinOwner() {
 }
 
 WorkerTeam::~WorkerTeam() {
+  // Workers read stopping_ behind generation_, whose release publishes it. The same holds for body_
+  // and running_ in Run.
   stopping_.store(true, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
@@ -96,6 +98,7 @@ void WorkerTeam::ParallelFor(int64_t count, int64_t grain,
   }
   Run([&](int worker) {
     if (worker >= workers) return;  // there are fewer grains than workers
+    // Whole grains, as evenly as they go; only the last range may end with a part of one.
     const int64_t begin = grains * worker / workers * grain;
     const int64_t end = std::min(count, grains * (worker + 1) / workers * grain);
     if (begin < end) body(begin, end);

@@ -70,6 +70,7 @@ class TreeBuilder : public YAML::EventHandler {
   YamlNode NewNode(YamlNode::Kind kind, const YAML::Mark& mark, YAML::anchor_t anchor) {
     YamlNode node;
     node.kind = kind;
+    // yaml-cpp counts lines from 0, and has -1 where it knows none.
     node.line = std::max(0, mark.line) + 1;
     if (anchor != 0) Error(node.line, "anchors (&name) are not supported");
     return node;
@@ -86,6 +87,7 @@ class TreeBuilder : public YAML::EventHandler {
     Add(std::move(node));
   }
 
+  // Adds a complete node to the innermost open one. After a mistake nobody will look at the tree.
   void Add(YamlNode node) {
     if (!status_.ok()) return;
     if (open_.empty()) {
@@ -111,6 +113,7 @@ class TreeBuilder : public YAML::EventHandler {
     parent.entry = YamlNode::Entry{key.scalar, key.line, {}};
   }
 
+  // Replaces each ${NAME} by the environment variable's value. The value itself is not expanded.
   std::string Expand(const std::string& text, int line) {
     std::string out;
     size_t done = 0;
@@ -306,6 +309,7 @@ void YamlMap::ReadStrings(const std::string& key,
 std::vector<const YamlNode*> YamlMap::Scalars(const std::string& key, const std::string& expected) {
   const YamlNode::Entry* entry = Find(key);
   if (entry == nullptr) return {};
+  // One value alone is a list of one.
   if (entry->value.kind == YamlNode::Kind::kScalar) return {&entry->value};
   std::vector<const YamlNode*> scalars;
   for (const YamlNode& item : entry->value.items) {
@@ -369,6 +373,7 @@ void YamlMap::Require(const std::string& key, const std::string& why) {
 void YamlMap::Close() {
   for (const YamlNode::Entry& entry : node_.entries) {
     if (std::find(known_.begin(), known_.end(), entry.key) != known_.end()) continue;
+    // The unknown key may be why Require missed another one.
     errors_->AddCause(entry.line, "unknown key '" + entry.key + "' under " + section_ +
                                       "; known keys: " + Join(known_));
   }

@@ -33,7 +33,8 @@ struct DataPathOptions {
   std::string polling = "host";           // see control::ConfigureCompute
 };
 
-// Every wait is the caller's: calls do not block, and Poll takes what has come. Thread: one owner.
+// Only Connect waits; the other calls do not block, and Poll takes what has come. Thread: one
+// owner.
 class MemoryPeer {
  public:
   // Connects before `deadline`. `wire` has the heads that the node holds. `link` is this node's end

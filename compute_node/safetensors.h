@@ -34,9 +34,8 @@ class SafetensorsFile {
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   const std::string& path() const { return path_; }
-  const std::vector<SafetensorsEntry>& entries() const {
-    return entries_;
-  }  // in order of their data
+  // In the order of their data.
+  const std::vector<SafetensorsEntry>& entries() const { return entries_; }
 
   // kNotFound if there is no tensor with that name, kUnimplemented if its dtype is not BF16, F16 or
   // F32.

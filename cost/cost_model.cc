@@ -95,6 +95,8 @@ double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, D
 double SecondsBehindQueries(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype,
                             int64_t rows) {
   const Slice& slice = model.slices[static_cast<size_t>(k)];
+  // The program computes q first and nothing before it that q does not need (splitter/slices.h), so
+  // everything behind the operator that gives q follows the queries.
   Slice behind;
   const auto q = std::find_if(slice.program.begin(), slice.program.end(),
                               [&](const Op& op) { return op.output == slice.q; });

@@ -55,6 +55,7 @@ void ReadMfu(YamlMap& device, DeviceSpec* spec) {
 }
 
 void ReadProfiles(YamlMap& device, const std::filesystem::path& folder, DeviceSpec* spec) {
+  // One file under `profile`, or several under `profiles`.
   std::vector<std::string> files(1);
   device.ReadString("profile", &files.front());
   for (YamlMap& item : device.Items("profiles")) {
@@ -159,6 +160,7 @@ Result<DeviceCatalog> DeviceCatalog::ParseNested(const std::string& yaml, const 
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   DeviceCatalog catalog;
   if (!base.empty()) {
+    // Reported at once, since the devices below may rely on the extended catalog.
     const std::string where = path + ":" + std::to_string(map.LineOf("extends"));
     if (depth == kMaxDepth)
       return InvalidArgument(where + ": catalogs extend each other in a circle");
@@ -167,6 +169,7 @@ Result<DeviceCatalog> DeviceCatalog::ParseNested(const std::string& yaml, const 
     catalog = std::move(*loaded);
   }
   catalog.path_ = path;
+  // A name may stand in the extended catalog too, but only once in this one.
   std::set<std::string> names;
   for (YamlMap& device : map.Items("devices")) {
     const std::string name = ReadName(device);

@@ -44,7 +44,7 @@ class CsvRow {
     const double value = Number(column);
     if (value < 1 && wrong_.empty())
       wrong_ = "'" + column + "' is '" + cells_[columns_.at(column)] + "': expected 1 or more";
-    return static_cast<int>(std::min(value, 1e9));
+    return static_cast<int>(std::min(value, 1e9));  // within the range of int
   }
 
   const std::string& wrong() const { return wrong_; }

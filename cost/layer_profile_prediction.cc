@@ -109,6 +109,8 @@ Result<LayerProfile> LayerProfile::Predict(std::span<const LayerProfile* const> 
     std::vector<std::pair<Matrix, double>> matrices;  // with the logarithm of their slowness
     std::map<double Operators::*const*, std::vector<Sample>> pointwise;
   };
+  // Samples of all profiles and numbers of workers, by the number of rows. Each number of rows is
+  // predicted on its own.
   std::map<int, Measured> by_rows;
   for (const LayerProfile* profile : measured) {
     for (const auto& [split, times] : profile->by_workers_) {

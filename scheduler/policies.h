@@ -30,8 +30,8 @@ struct Waiting {
 class QueuePolicy {
  public:
   virtual ~QueuePolicy() = default;
-  // Adds a sequence, in place of its former entry if it has one. A preempted sequence should be
-  // served before newer ones.
+  // Adds a sequence that is not in the queue. A preempted sequence should be served before newer
+  // ones.
   virtual void Push(const Waiting& waiting) = 0;
   // The sequence to serve next, which stays in the queue. nullopt if and only if size() is 0.
   virtual std::optional<Waiting> Top() const = 0;

@@ -17,7 +17,8 @@ namespace lamina {
 
 // Every edge is a run of tokens and the slots of their K and V. K and V of a token depend on all
 // tokens before it, so only prefixes of a text can be found, never its middle. Calls take time
-// linear in their tokens; Evict also looks at all edges. Thread: owner.
+// linear in their tokens and in the length of an edge that they cut; Evict also looks at all edges.
+// Thread: owner.
 class PrefixTree {
  public:
   PrefixTree() = default;

@@ -17,7 +17,7 @@ struct StepCycleOptions {
   Pipeline pipeline;     // to begin with
   bool chooses = false;  // whether to change the pipeline when another promises to be faster
   int max_batches = 1;   // most batches in flight
-  int num_compute = 1;   // compute nodes, or stages if each of several stages has its own nodes
+  int num_compute = 1;   // number of compute nodes; with `stages`, the number of stages
   bool stages = false;   // each compute node runs its own range of slices
 };
 

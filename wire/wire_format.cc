@@ -20,6 +20,7 @@ uint64_t HeaderChecksum(const MessageHeader& header) {
 std::optional<Notification> Notification::Unpack(uint32_t value) {
   const Notification notification{static_cast<MessageKind>(value >> 28), value >> 24 & 15,
                                   value & 0xffffff};
+  // The 32 bits come from a peer, and `slot` is used as an index.
   const bool pushes =
       notification.kind == MessageKind::kPush || notification.kind == MessageKind::kPushDone;
   const bool known =
@@ -126,6 +127,7 @@ std::string DataHello::Encode() const {
 }
 
 std::optional<DataHello> DataHello::Decode(const std::string& bytes) {
+  // Epoch and node id, with or without a token.
   if (bytes.size() != 12 && bytes.size() != 12 + kSessionTokenBytes) return std::nullopt;
   DataHello hello;
   std::memcpy(&hello.epoch, bytes.data(), 8);
