@@ -127,8 +127,8 @@ inline constexpr uint16_t kLastLayer = 8;
 // Reply: some rows have no output; FailedRows are in the payload.
 inline constexpr uint16_t kFailedRows = 16;
 
-// Describes a message in a device window in 64 bits, for both ends to compare: its step, the number
-// of its rows, and the number of those with k and v.
+// Describes a message in a device window in 64 bits, for both ends to compare: its step (the low 28
+// bits), the number of its rows (18 bits), and the number of those with k and v (18 bits).
 constexpr uint64_t AboutMessage(uint64_t step, size_t rows, size_t stored) {
   return step << 36 | uint64_t{rows} << 18 | stored;
 }
@@ -200,6 +200,7 @@ struct WireShape {
   uint64_t decode_row_bytes() const { return q_row_bytes() + 2 * kv_row_bytes(); }
   uint64_t lse_row_bytes() const { return uint64_t{4} * num_heads; }
 
+  // Room for two headers, since the message may come in two parts.
   uint64_t decode_area_bytes() const {
     return Align(2 * sizeof(MessageHeader) + max_rows * decode_row_bytes());
   }

@@ -40,7 +40,7 @@ class SliceGraphs {
   // range and rows. The first time `launch` is called, the second time it is recorded, and from
   // then on the graph is launched instead. If it cannot be recorded, or if less than
   // kGraphReserveBytes of device memory are free, of which graphs take some, `launch` is called
-  // every time and the log says why.
+  // every time, and the log says why once.
   void Run(const OpRange& range, int64_t rows, cuda::Stream& stream,
            const std::function<void()>& launch);
 
